@@ -1,0 +1,119 @@
+"""Arithmetic from reasoning-gym: start here. It learns in minutes on a laptop CPU.
+
+    accelerate launch --config_file accelerate_configs/single_gpu.yaml \\
+        recipes/arithmetic/train.py --config recipes/arithmetic/quickstart.yaml
+
+The model sees one worked example and a question such as `58 + 26 =`, and is asked to answer
+`<reasoning>...</reasoning><answer>84</answer>`. Expected numbers: see README.md beside this file.
+"""
+
+import hashlib
+import json
+from dataclasses import dataclass, field
+
+import reasoning_gym
+from datasets import Dataset
+from trl import GRPOTrainer, get_peft_config
+
+from recipes.common.arguments import RecipeArguments, parse_arguments
+from recipes.common.lifecycle import open_run_folder, train_and_save
+from recipes.common.preflight import preflight
+from rewards import load_rewards
+from rewards.format import is_xml_format
+from rewards.gsm8k import is_last_number
+from rewards.parsing import tag_text
+from rewards.reasoning_gym_tasks import score_reasoning_gym
+
+# Empty on purpose: without it SmolLM2's chat template adds one of its own, a quarter of every prompt.
+SYSTEM_PROMPT = ""
+EXAMPLE = ["25 + 7 =", "<reasoning>25 + 7 = 32</reasoning><answer>32</answer>"]
+PREAMBLE = "State the final answer to the following arithmetic problem: "  # of chain_sum; tokens that teach nothing
+
+
+@dataclass
+class ArithmeticArguments(RecipeArguments):
+    """`dataset_name` is a reasoning-gym data set; `dataset_kwargs` are its parameters."""
+
+    dataset_name: str = "chain_sum"
+    dataset_kwargs: dict | str | None = field(default=None, metadata={"help": "e.g. {min_terms: 2, max_terms: 2}"})
+    example: list[str] = field(default_factory=lambda: EXAMPLE, metadata={"help": "A question and its completion."})
+
+
+def to_row(item: dict, args: ArithmeticArguments) -> dict:
+    """One reasoning-gym item as a row; `entry` is what its own verifier needs."""
+    question, completion = args.example
+    entry = {"dataset": args.dataset_name, "parameters": args.dataset_kwargs or {}, **item}
+    return {
+        "prompt": [
+            {"role": "system", "content": SYSTEM_PROMPT},
+            {"role": "user", "content": question},
+            {"role": "assistant", "content": completion},
+            {"role": "user", "content": item["question"].removeprefix(PREAMBLE)},
+        ],
+        "task": args.dataset_name,
+        "answer": item["answer"],
+        "entry": json.dumps(entry),
+    }
+
+
+def reference_completion(row: dict) -> str:
+    """The row's own answer in the asked format."""
+    return f"<reasoning></reasoning><answer>{row['answer']}</answer>"
+
+
+def metric(row: dict, completion: str) -> dict[str, bool]:
+    """strict: right answer in the asked format; lenient: right last number anywhere; format: as asked."""
+    formatted = is_xml_format(completion)
+    right = score_reasoning_gym(tag_text(completion, "answer"), row["entry"]) == 1.0
+    return {
+        "strict": formatted and right,
+        "lenient": is_last_number(completion, row["answer"]),
+        "format": formatted,
+    }
+
+
+def is_held_out(question: str) -> bool:
+    """Every eighth question by its hash: no seed and no number of rows can bring one into both splits."""
+    return hashlib.sha256(question.encode()).digest()[0] % 8 == 0
+
+
+def load_rows(args: ArithmeticArguments, seed: int) -> tuple[Dataset, Dataset]:
+    """Distinct training and held-out rows; both follow from `seed`."""
+    wanted = {False: args.num_train_rows or 2000, True: args.num_eval_rows}
+    rows, seen = {False: [], True: []}, set()
+    size = 100 * sum(wanted.values())  # enough draws to say that a small task has no more distinct questions
+    for item in reasoning_gym.create_dataset(
+        args.dataset_name, **(args.dataset_kwargs or {}), seed=seed * size, size=size
+    ):
+        held_out = is_held_out(item["question"])
+        if item["question"] not in seen and len(rows[held_out]) < wanted[held_out]:
+            seen.add(item["question"])
+            rows[held_out].append(to_row(item, args))
+        if all(len(rows[split]) == wanted[split] for split in wanted):
+            break
+    if len(rows[True]) < wanted[True]:
+        raise ValueError(
+            f"{args.dataset_name} has only {len(rows[True])} distinct held-out questions in {size} draws; "
+            f"num_eval_rows asks for {wanted[True]}. Ask for fewer, or widen dataset_kwargs."
+        )
+    return Dataset.from_list(rows[False]), Dataset.from_list(rows[True])
+
+
+def main() -> None:
+    args = parse_arguments(ArithmeticArguments)
+    train_rows, eval_rows = args.attempt(load_rows, args.recipe, args.training["seed"]) or (None, None)
+    rewards = args.attempt(load_rewards, args.recipe.reward_funcs, args.recipe.reward_kwargs)
+    run = preflight(args, train_rows, eval_rows, rewards, reference_completion)
+    checkpoint = open_run_folder(run)
+    trainer = GRPOTrainer(
+        model=run.model.model_name_or_path,
+        reward_funcs=rewards,
+        args=run.training,
+        train_dataset=train_rows,
+        peft_config=get_peft_config(run.model),
+    )
+    train_and_save(trainer, run, checkpoint, eval_rows, metric)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""What every recipe shares and no reader comes to see."""

@@ -1,0 +1,146 @@
+"""Arguments of a recipe: one YAML file and the command line, under TRL's own names.
+
+TRL's `GRPOConfig` raises on the first problem it meets, and knows nothing of rows and rewards. So the
+values are only read here; `preflight` judges all of them together and builds `GRPOConfig` after that.
+"""
+
+import argparse
+import dataclasses
+import difflib
+import json
+import os
+import sys
+import typing
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import yaml
+from trl import GRPOConfig, ModelConfig, TrlParser
+
+
+@dataclass
+class RecipeArguments:
+    """What a recipe takes besides TRL's `GRPOConfig` and `ModelConfig`."""
+
+    dataset_name: str | None = field(default=None, metadata={"help": "Hub id, or the recipe's own data set name."})
+    dataset_path: str | None = field(default=None, metadata={"help": "Folder with train.jsonl and test.jsonl."})
+    num_train_rows: int | None = field(default=None, metadata={"help": "Use so many training rows; default all."})
+    num_eval_rows: int = field(default=128, metadata={"help": "Held-out rows judged before and after; 0 for none."})
+    num_eval_samples: int = field(
+        default=0, metadata={"help": "Besides the greedy answer, sample so many at the training temperature."}
+    )
+    reward_funcs: list[str] = field(
+        default_factory=list,
+        metadata={"help": "Registry names, path/to/file.py:function or package.module:function."},
+    )
+    reward_kwargs: dict | str | None = field(
+        default=None, metadata={"help": "Parameters per reward: {reward: {name: value}}; JSON on the command line."}
+    )
+    merge_adapter: bool = field(default=False, metadata={"help": "Also save the model with its LoRA adapter merged."})
+    fresh: bool = field(default=False, metadata={"help": "Move an existing output_dir aside and start anew."})
+    dry_run: bool = field(default=False, metadata={"help": "Stop after preflight, before any weight is loaded."})
+
+
+@dataclass
+class Arguments:
+    """The values of a run as read, before TRL's dataclasses are built, and what is wrong with them so far."""
+
+    recipe: RecipeArguments
+    training: dict[str, Any]
+    model: dict[str, Any]
+    problems: list[str]
+    config_path: str | None = None
+
+    def attempt(self, function: Callable, *values: Any) -> Any:
+        """`function(*values)`, or None where it fails: its message joins the problems reported by preflight."""
+        try:
+            return function(*values)
+        except (ValueError, TypeError, OSError, ImportError) as problem:
+            self.problems.append(str(problem))
+            return None
+
+
+def parse_arguments(recipe_type: type[RecipeArguments], argv: list[str] | None = None) -> Arguments:
+    """Read `--config FILE` and the command line, which wins. Nothing is raised for a bad key or value: it is noted."""
+    argv = list(sys.argv[1:] if argv is None else argv)
+    parser = TrlParser([recipe_type, GRPOConfig, ModelConfig], allow_abbrev=False, exit_on_error=False)
+    config_path = _take_option(argv, "--config")
+    config, problems = _read_yaml(config_path)
+    for name, value in (config.pop("env", None) or {}).items():
+        os.environ.setdefault(name, str(value))
+    known = {action.dest for action in parser._actions}
+    problems += [_unknown(name, known, config_path) for name in config if name not in known]
+    parser.set_defaults_with_config(**{name: value for name, value in config.items() if name in known})
+    try:
+        values, rest = parser.parse_known_args(argv)
+    except (argparse.ArgumentError, ValueError) as error:  # a value of the wrong type: nothing can be read past it
+        raise SystemExit("\n".join(["error: cannot read the arguments:", *problems, str(error)])) from error
+    problems += [_unknown(flag, known, "the command line") for flag in rest if flag.startswith("--")]
+    problems += _stale_reward_settings(config, _given(argv))
+    values = vars(values)
+    recipe = recipe_type(**_fields_of(recipe_type, values, problems))
+    return Arguments(
+        recipe, _fields_of(GRPOConfig, values, problems), _fields_of(ModelConfig, values, []), problems, config_path
+    )
+
+
+def _fields_of(dataclass_type: type, values: dict[str, Any], problems: list[str]) -> dict[str, Any]:
+    """The values of one dataclass; JSON text becomes the mapping it stands for, a lone value a list of one."""
+    fields = {f.name: values[f.name] for f in dataclasses.fields(dataclass_type) if f.init}
+    types = {f.name: f.type for f in dataclasses.fields(dataclass_type)}
+    for name, value in fields.items():
+        if typing.get_origin(types[name]) is list and isinstance(value, str):
+            fields[name] = value = [value]
+        if isinstance(value, str) and value.startswith("{"):
+            try:
+                fields[name] = json.loads(value)
+            except json.JSONDecodeError as error:
+                problems.append(f"{name} is no JSON mapping: {error}; given: {value}")
+                fields[name] = None
+    return fields
+
+
+def _read_yaml(path: str | None) -> tuple[dict[str, Any], list[str]]:
+    if path is None:
+        return {}, []
+    try:
+        with open(path) as file:
+            config = yaml.safe_load(file)
+    except (OSError, yaml.YAMLError) as error:
+        return {}, [f"cannot read --config {path}: {error}"]
+    if not isinstance(config, dict):
+        return {}, [f"{path} must hold a YAML mapping of names to values."]
+    return config, []
+
+
+def _stale_reward_settings(config: dict[str, Any], given: set[str]) -> list[str]:
+    """Weights and parameters in the YAML belong to the YAML's rewards, not to others named on the command line."""
+    if "reward_funcs" not in given:
+        return []
+    settings = [name for name in ("reward_weights", "reward_kwargs") if config.get(name) and name not in given]
+    return [
+        f"--reward_funcs replaces {config.get('reward_funcs')} of the YAML, whose {name} ({config[name]}) belongs to "
+        f"those rewards: give --{name} as well."
+        for name in settings
+    ]
+
+
+def _given(argv: list[str]) -> set[str]:
+    return {word[2:].split("=")[0].replace("-", "_") for word in argv if word.startswith("--")}
+
+
+def _take_option(argv: list[str], option: str) -> str | None:
+    """Remove `option VALUE` or `option=VALUE` from `argv` and return the value."""
+    for position, word in enumerate(argv):
+        if word == option and position + 1 < len(argv):
+            return argv.pop(position) and argv.pop(position)
+        if word.startswith(option + "="):
+            return argv.pop(position).split("=", 1)[1]
+    return None
+
+
+def _unknown(name: str, known: set[str], source: str) -> str:
+    close = difflib.get_close_matches(name.lstrip("-").replace("-", "_"), known, n=1)
+    hint = f"; did you mean {close[0]!r}?" if close else ""
+    return f"unknown argument {name!r} in {source}{hint}"

@@ -1,0 +1,268 @@
+"""Honest before and after: the same held-out rows, the same decoding, the training scorers, row by row."""
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from accelerate.utils import gather_object
+from tqdm import tqdm
+from transformers import GenerationConfig, PreTrainedModel, PreTrainedTokenizerBase
+from trl import GRPOTrainer
+from trl.models import unwrap_model_for_generation
+
+from recipes.common.intervals import mcnemar_p, wilson_interval
+from recipes.common.preflight import score
+from rewards import reward_name
+from rewards.format import is_xml_format
+from rewards.gsm8k import is_last_number, score_gsm8k
+
+# A metric judges one completion of one row: name -> True or False. Its first name is the headline.
+Metric = Callable[[dict, str], dict[str, bool]]
+
+
+def answer_metric(row: dict, completion: str) -> dict[str, bool]:
+    """For a numeric answer in `<reasoning>..</reasoning><answer>..</answer>`.
+
+    - strict: the whole completion is the asked format and its answer tag has the right value
+    - lenient: the last number anywhere has the right value, format ignored
+    - format: the whole completion is the asked format
+    """
+    formatted = is_xml_format(completion)
+    return {
+        "strict": formatted and (score_gsm8k(completion, row["answer"]) or 0.0) > 0.0,
+        "lenient": is_last_number(completion, row["answer"]),
+        "format": formatted,
+    }
+
+
+def evaluate_in_training(trainer: GRPOTrainer, rows: list[dict], metric: Metric, samples: int, title: str) -> list:
+    """Judge `rows` with the model that `trainer` is training, inside its distributed job, on every rank.
+
+    Batches are cut before they are dealt to the ranks, so each row sees the same neighbours and the
+    same padding, and gets the same answer, whatever the number of processes. The random state is as
+    before afterwards.
+    """
+    args = trainer.args
+    with (
+        _random_state_kept(),
+        unwrap_model_for_generation(
+            trainer.model_wrapped,
+            trainer.accelerator,
+            gather_deepspeed3_params=args.ds3_gather_for_generation,
+            gradient_checkpointing_kwargs=args.gradient_checkpointing_kwargs,
+        ) as model,
+    ):
+        was_training = model.training
+        model.eval()
+        judged = evaluate(
+            model,
+            trainer.processing_class,
+            rows,
+            trainer.reward_funcs,
+            metric,
+            max_new_tokens=args.max_completion_length,
+            batch_size=args.per_device_eval_batch_size,
+            samples=samples,
+            sampling={"temperature": args.temperature, "top_p": args.top_p, "top_k": args.top_k},
+            seed=args.seed,
+            rank=trainer.accelerator.process_index,
+            world_size=trainer.accelerator.num_processes,
+            chat_template_kwargs=args.chat_template_kwargs,
+            title=title,
+        )
+        model.train(was_training)
+    return judged
+
+
+def evaluate(
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    rows: list[dict],
+    rewards: list[Callable],
+    metric: Metric,
+    *,
+    max_new_tokens: int,
+    batch_size: int,
+    samples: int = 0,
+    sampling: dict[str, Any] | None = None,
+    seed: int = 0,
+    rank: int = 0,
+    world_size: int = 1,
+    chat_template_kwargs: dict[str, Any] | None = None,
+    title: str = "evaluating",
+) -> list[dict[str, Any]]:
+    """Greedy answers to every row, and `samples` sampled ones, each judged by `metric` and every reward.
+
+    Returns:
+        One mapping a row, in the order of `rows`, on every rank: `row`, `prompt`, `answer`, `completion`,
+        `tokens`, `truncated`, `metrics`, `rewards`, and `samples` (a list of metrics) when asked for.
+    """
+    batches = [list(range(start, min(start + batch_size, len(rows)))) for start in range(0, len(rows), batch_size)]
+    # Under ZeRO-3 every rank must generate equally often; a surplus batch is dropped after the gathering.
+    rounds = -(-len(batches) // world_size)
+    judged = []
+    for turn in tqdm(range(rounds), desc=title, unit="batch", disable=rank != 0):
+        number = min(turn * world_size + rank, len(batches) - 1)
+        batch = [rows[i] for i in batches[number]]
+        generated = generate(model, tokenizer, batch, max_new_tokens, chat_template_kwargs)
+        results = _judge(batch, generated, rewards, metric)
+        for draw in range(samples):
+            torch.manual_seed(seed * 1_000_003 + number * 1_009 + draw)
+            drawn = generate(model, tokenizer, batch, max_new_tokens, chat_template_kwargs, sampling)
+            for result, row, (text, *_) in zip(results, batch, drawn, strict=True):
+                result.setdefault("samples", []).append(metric(row, text))
+        judged += [{"row": i, **result} for i, result in zip(batches[number], results, strict=True)]
+    gathered = gather_object(judged) if world_size > 1 else judged
+    by_row = {result["row"]: result for result in gathered}
+    return [by_row[i] for i in range(len(rows))]
+
+
+@torch.no_grad()
+def generate(
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    rows: list[dict],
+    max_new_tokens: int,
+    chat_template_kwargs: dict[str, Any] | None = None,
+    sampling: dict[str, Any] | None = None,
+) -> list[tuple[str, int, bool]]:
+    """Complete the prompts of `rows` in one left-padded batch; greedy unless `sampling` is given.
+
+    Returns:
+        For each row the text, its length in tokens (end of sequence included), and whether it was cut off.
+    """
+    prompts = [prompt_text(tokenizer, row["prompt"], chat_template_kwargs) for row in rows]
+    special = isinstance(rows[0]["prompt"], str)  # a chat template has written its own already
+    inputs = tokenizer(prompts, return_tensors="pt", padding=True, padding_side="left", add_special_tokens=special)
+    inputs = inputs.to(model.device)
+    eos = _eos_token_ids(model, tokenizer)
+    pad = tokenizer.eos_token_id if tokenizer.pad_token_id is None else tokenizer.pad_token_id
+    decoding = {"do_sample": True, **sampling} if sampling else {"do_sample": False}
+    config = GenerationConfig(max_new_tokens=max_new_tokens, eos_token_id=eos, pad_token_id=pad, **decoding)
+    output = model.generate(
+        input_ids=inputs["input_ids"], attention_mask=inputs["attention_mask"], generation_config=config
+    )
+    completions = output[:, inputs["input_ids"].shape[1] :].tolist()
+    return [_finish(tokenizer, tokens, eos) for tokens in completions]
+
+
+def prompt_text(tokenizer: PreTrainedTokenizerBase, prompt: str | list[dict], kwargs: dict | None = None) -> str:
+    """The text the model sees: a plain prompt as it is, a conversation through the chat template."""
+    if isinstance(prompt, str):
+        return prompt
+    return tokenizer.apply_chat_template(prompt, tokenize=False, add_generation_prompt=True, **(kwargs or {}))
+
+
+def summarize(judged: list[dict[str, Any]]) -> dict[str, Any]:
+    """Totals of an evaluation: each metric's share with its Wilson interval, means of lengths and rewards."""
+    n = len(judged)
+    summary: dict[str, Any] = {"n": n}
+    for name in judged[0]["metrics"]:
+        right = sum(row["metrics"][name] for row in judged)
+        summary[name] = {"share": right / n, "interval": wilson_interval(right, n)}
+    summary["truncated"] = sum(row["truncated"] for row in judged) / n
+    summary["mean_length"] = sum(row["tokens"] for row in judged) / n
+    summary["rewards"] = {
+        name: _mean([row["rewards"][name] for row in judged if row["rewards"][name] is not None])
+        for name in judged[0]["rewards"]
+    }
+    if "samples" in judged[0]:
+        draws = [draw for row in judged for draw in row["samples"]]
+        summary["sampled"] = {name: _mean([draw[name] for draw in draws]) for name in draws[0]}
+    return summary
+
+
+def compare(before: list[dict], after: list[dict]) -> dict[str, float]:
+    """The exact McNemar p of each metric over the paired rows.
+
+    Raises:
+        ValueError: the two evaluations are not of the same rows.
+    """
+    if [row["prompt"] for row in before] != [row["prompt"] for row in after]:
+        raise ValueError("before and after were not evaluated on the same rows in the same order")
+    return {
+        name: mcnemar_p([row["metrics"][name] for row in before], [row["metrics"][name] for row in after])
+        for name in before[0]["metrics"]
+    }
+
+
+def comparison_table(before: dict[str, Any], after: dict[str, Any] | None, p: dict[str, float] | None) -> str:
+    """The table a run ends with."""
+    lines = [f"  {before['n']} held-out rows, greedy{'before':>17}{'after':>24}{'change':>11}   McNemar p"]
+    for name in [key for key, value in before.items() if isinstance(value, dict) and "share" in value]:
+        cells = f"{_share(before[name]):>23}"
+        if after is not None:
+            change = 100 * (after[name]["share"] - before[name]["share"])
+            cells += f"{_share(after[name]):>24}{change:>+8.1f} pt   {p[name]:.2g}"
+        lines.append(f"  {name + _MEANING.get(name, ''):<27}{cells}")
+    for name, unit in (("truncated", 100), ("mean_length", 1)):
+        label = {"truncated": "truncated %", "mean_length": "mean length (tokens)"}[name]
+        values = [before] if after is None else [before, after]
+        cells = "".join(f"{unit * value[name]:>{width}.1f}" for value, width in zip(values, (13, 24), strict=False))
+        lines.append(f"  {label:<27}{cells}")
+    return "\n".join(lines)
+
+
+_MEANING = {"strict": " (format + answer)", "lenient": " (last number)", "format": " (as asked)"}
+
+
+def write_rows(path: Path, judged: list[dict[str, Any]]) -> None:
+    """One JSON object a row, written aside and renamed, so that a file that exists is whole."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_suffix(".partial")
+    partial.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in judged), encoding="utf-8")
+    partial.rename(path)
+
+
+def read_rows(path: Path) -> list[dict[str, Any]]:
+    """What `write_rows` wrote."""
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+
+
+def _judge(rows: list[dict], generated: list[tuple[str, int, bool]], rewards: list, metric: Metric) -> list[dict]:
+    texts = [text for text, _, _ in generated]
+    paid = {reward_name(reward): score(reward, rows, texts) for reward in rewards}
+    return [
+        {
+            "prompt": row["prompt"],
+            "answer": row.get("answer"),
+            "completion": text,
+            "tokens": tokens,
+            "truncated": truncated,
+            "metrics": metric(row, text),
+            "rewards": {name: amounts[i] for name, amounts in paid.items()},
+        }
+        for i, (row, (text, tokens, truncated)) in enumerate(zip(rows, generated, strict=True))
+    ]
+
+
+def _finish(tokenizer: PreTrainedTokenizerBase, tokens: list[int], eos: list[int]) -> tuple[str, int, bool]:
+    end = next((i for i, token in enumerate(tokens) if token in eos), None)
+    kept = tokens if end is None else tokens[: end + 1]
+    return tokenizer.decode(kept, skip_special_tokens=True), len(kept), end is None
+
+
+def _eos_token_ids(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> list[int]:
+    """Every id that ends a completion: the model's own and the tokenizer's (follows `GRPOTrainer.__init__`)."""
+    declared = model.generation_config.eos_token_id
+    ids = declared if isinstance(declared, list) else [] if declared is None else [declared]
+    return list(dict.fromkeys([tokenizer.eos_token_id, *ids]))
+
+
+@contextmanager
+def _random_state_kept() -> Iterator[None]:
+    devices = [torch.cuda.current_device()] if torch.cuda.is_available() else []
+    with torch.random.fork_rng(devices):
+        yield
+
+
+def _mean(values: list[float]) -> float | None:
+    return sum(values) / len(values) if values else None
+
+
+def _share(value: dict[str, Any]) -> str:
+    low, high = value["interval"]
+    return f"{100 * value['share']:.1f} % ({100 * low:.0f}-{100 * high:.0f})"

@@ -1,0 +1,215 @@
+"""Rule-based rewards under TRL's contract: `reward(prompts, completions, <columns>, **kwargs) -> list[float | None]`.
+
+    from rewards import load_reward
+    reward = load_reward("gsm8k_correctness", exact=2.0)
+    reward(prompts=["..."], completions=["<answer>18</answer>"], answer=["18"])     # [2.0]
+
+A reward is named by its registry name, by `path/to/file.py:function` or by `package.module:function`.
+Each has a `kind` and, for verifiers and format rewards, a `full` amount that the right answer earns:
+
+- verifier: judges the answer; pays nothing to an empty completion
+- format:   judges the shape
+- shaping:  anything else that nudges (the kind of a function that declares none)
+- control:  an arm of an experiment, such as a random reward
+
+Declare them on your own function with attributes: `my_reward.kind = "verifier"; my_reward.full = 1.0`.
+"""
+
+import functools
+import importlib
+import importlib.util
+import inspect
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from rewards.registry import REGISTRY
+
+KINDS = ("verifier", "format", "shaping", "control")
+# What TRL passes to every reward; any other named parameter is a dataset column.
+TRL_ARGUMENTS = {
+    "prompts",
+    "completions",
+    "completion_ids",
+    "trainer_state",
+    "log_extra",
+    "log_metric",
+    "environments",
+}
+
+
+class FileReward:
+    """A reward function of a file that no import statement reaches; pickles by its specification, so spawn works."""
+
+    def __init__(self, spec: str, function: Callable, kwargs: dict[str, Any]):
+        self.spec, self.function, self.kwargs = spec, function, kwargs
+        self.__name__ = function.__name__
+        functools.update_wrapper(self, function)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> list[float | None]:
+        return self.function(*args, **self.kwargs, **kwargs)
+
+    def __reduce__(self):
+        return _reload, (self.spec, self.kwargs)
+
+
+class AsyncFileReward(FileReward):
+    """The same for an `async def` reward: TRL looks at `__call__` to tell them apart."""
+
+    async def __call__(self, *args: Any, **kwargs: Any) -> list[float | None]:
+        return await self.function(*args, **self.kwargs, **kwargs)
+
+
+def load_reward(spec: str, **kwargs: Any) -> Callable:
+    """Load one reward and set its parameters.
+
+    Args:
+        spec: a registry name, `path/to/file.py:function`, or `package.module:function`.
+        kwargs: parameters of the reward.
+
+    Raises:
+        ValueError: nothing of that name, a file that fails to import, a parameter the reward does not
+            have, or a signature that TRL cannot call; the message says what is allowed.
+    """
+    location, _, name = REGISTRY.get(spec, spec).rpartition(":")
+    if not location:
+        raise ValueError(
+            f"unknown reward {spec!r}. Known rewards: {', '.join(sorted(REGISTRY))}. "
+            "Your own: path/to/file.py:function or package.module:function."
+        )
+    module = _import_file(location, spec) if location.endswith(".py") else _import_module(location, spec)
+    target = getattr(module, name, None)
+    if not callable(target):
+        raise ValueError(f"reward {spec!r}: {location} has no function or class {name!r}.")
+    reward = _with_parameters(target, spec, kwargs, from_file=location.endswith(".py"))
+    _check_signature(reward, spec)
+    if reward_kind(reward) not in KINDS:
+        raise ValueError(f"reward {spec!r} has kind {reward_kind(reward)!r}; allowed: {', '.join(KINDS)}.")
+    return reward
+
+
+def load_rewards(specs: list[str], kwargs: dict[str, dict[str, Any]] | None = None) -> list[Callable]:
+    """Load the rewards of a run, with `kwargs` per reward (by the specification as written, or the reward's name).
+
+    Raises:
+        ValueError: every problem found, one a line; two rewards of one name, whose columns TRL would merge.
+    """
+    kwargs = dict(kwargs or {})
+    rewards, problems = [], []
+    for spec in specs:
+        try:
+            rewards.append(load_reward(spec, **kwargs.pop(spec, kwargs.pop(spec.rpartition(":")[2], {}))))
+        except ValueError as problem:
+            problems.append(str(problem))
+    names = [reward_name(reward) for reward in rewards]
+    for name in sorted({name for name in names if names.count(name) > 1}):
+        problems.append(f"two rewards are called {name!r}; TRL would log them as one. Rename or remove one.")
+    for name in kwargs:
+        problems.append(f"reward_kwargs names {name!r}, which is not in reward_funcs ({', '.join(specs)}).")
+    if not specs:
+        problems.append("reward_funcs is empty; name at least one reward.")
+    if problems:
+        raise ValueError("\n".join(problems))
+    return rewards
+
+
+def reward_name(reward: Callable) -> str:
+    """The name TRL logs it under, as in `rewards/<name>/mean` (follows `trl.trainer.utils.get_callable_name`)."""
+    while isinstance(reward, functools.partial):
+        reward = reward.func
+    return getattr(reward, "__name__", type(reward).__name__)
+
+
+def reward_kind(reward: Callable) -> str:
+    """verifier, format, shaping or control; a reward that declares none is shaping: it promises nothing."""
+    return _attribute(reward, "kind", "shaping")
+
+
+def full_reward(reward: Callable) -> float | None:
+    """What the right answer in the asked format earns, or None where the reward does not say."""
+    return _attribute(reward, "full", None)
+
+
+def reward_columns(reward: Callable) -> list[str]:
+    """The dataset columns a reward needs: its named parameters without default that TRL does not fill itself.
+
+    Example: `reward_columns(load_reward("gsm8k_correctness")) == ["answer"]`
+    """
+    needed = [p.name for p in _parameters(reward) if p.default is p.empty and p.kind in _NAMED]
+    return [name for name in needed if name not in TRL_ARGUMENTS]
+
+
+_NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+
+
+def _attribute(reward: Callable, name: str, default: Any) -> Any:
+    while isinstance(reward, functools.partial):
+        reward = reward.func
+    return getattr(reward, name, default)
+
+
+def _parameters(reward: Callable) -> list[inspect.Parameter]:
+    return list(inspect.signature(reward).parameters.values())
+
+
+def _import_file(path: str, spec: str) -> ModuleType:
+    """Import a file under a name made from its path, so that two files called `my_reward.py` do not collide."""
+    file = Path(path).resolve()
+    if not file.is_file():
+        raise ValueError(f"reward {spec!r}: no file {file}.")
+    name = "reward_file_" + "_".join(file.with_suffix("").parts[1:])
+    module_spec = importlib.util.spec_from_file_location(name, file)
+    module = importlib.util.module_from_spec(module_spec)
+    sys.modules[name] = module  # dataclasses and friends look their module up while it runs
+    try:
+        module_spec.loader.exec_module(module)
+    except Exception as error:
+        del sys.modules[name]
+        raise ValueError(f"reward {spec!r}: {file} fails to import: {type(error).__name__}: {error}") from error
+    return module
+
+
+def _import_module(name: str, spec: str) -> ModuleType:
+    try:
+        return importlib.import_module(name)
+    except Exception as error:
+        raise ValueError(
+            f"reward {spec!r}: cannot import {name!r}: {type(error).__name__}: {error}. "
+            "A file is named with its ending: path/to/file.py:function."
+        ) from error
+
+
+def _with_parameters(target: Callable, spec: str, kwargs: dict[str, Any], from_file: bool) -> Callable:
+    """Instantiate a class with its parameters; bind them to a function."""
+    accepted = inspect.signature(target)
+    try:
+        accepted.bind_partial(**kwargs)
+        if inspect.isclass(target) and not from_file:
+            return target(**kwargs)
+    except TypeError as error:
+        raise ValueError(f"reward {spec!r}: {error}; its signature is {accepted}.") from error
+    if inspect.isclass(target):
+        raise ValueError(f"reward {spec!r} is a class; name a function, or a class by package.module:Class.")
+    if from_file:
+        wrapper = AsyncFileReward if inspect.iscoroutinefunction(target) else FileReward
+        return wrapper(spec, target, kwargs)
+    return functools.partial(target, **kwargs) if kwargs else target
+
+
+def _check_signature(reward: Callable, spec: str) -> None:
+    """TRL calls every reward by keyword with more than it needs, so it must take `completions` and `**kwargs`."""
+    parameters = _parameters(reward)
+    takes_rest = any(p.kind is p.VAR_KEYWORD for p in parameters)
+    names = {p.name for p in parameters if p.kind in _NAMED}
+    positional_only = [p.name for p in parameters if p.kind is p.POSITIONAL_ONLY]
+    if not takes_rest or positional_only or "completions" not in names:
+        raise ValueError(
+            f"reward {spec!r} has the signature {inspect.signature(reward)}; TRL needs "
+            "(prompts, completions, <dataset columns>, **kwargs), all by keyword."
+        )
+
+
+def _reload(spec: str, kwargs: dict[str, Any]) -> Callable:
+    return load_reward(spec, **kwargs)

@@ -1,0 +1,74 @@
+"""Reading the text of a completion: pure functions, linear in its length, that never raise on any string."""
+
+import re
+from fractions import Fraction
+
+# A longer text is no number anybody meant, and int() of thousands of digits is slow or raises.
+MAX_NUMBER_CHARS = 64
+
+_DIGITS = r"(?:[0-9]{1,3}(?:,[0-9]{3})+(?![0-9])|[0-9]+)(?:\.[0-9]+)?|\.[0-9]+"
+_NUMBER = re.compile(
+    rf"(?P<sign>[-+]?)\s*\$?\s*(?P<sign2>-?)(?P<value>{_DIGITS})"
+    r"(?:\s*/\s*(?P<denominator>[0-9]+))?"
+    r"\.?(?:\s*(?:%|[A-Za-z][A-Za-z %'/.-]*))?"  # a unit: "18 eggs", "18.", "5%", "3 dollars/hour"
+)
+_NUMBER_IN_TEXT = re.compile(rf"(?:(?<![\w).])-)?\$?-?(?:{_DIGITS})(?:/[0-9]+)?")
+
+
+def completion_text(completion: str | list[dict]) -> str:
+    """The text of a completion in either of TRL's forms: a plain string, or a list of chat messages.
+
+    Example: `completion_text([{"role": "assistant", "content": "hi"}]) == "hi"`
+    """
+    if isinstance(completion, str):
+        return completion
+    return "".join(message.get("content") or "" for message in completion)
+
+
+def tag_text(text: str, tag: str) -> str | None:
+    """The text inside the last complete `<tag>...</tag>`, stripped, or None where there is none.
+
+    Example: `tag_text("<answer>4</answer> <answer> 5 </answer>", "answer") == "5"`
+    """
+    end = text.rfind(f"</{tag}>")
+    start = text.rfind(f"<{tag}>", 0, max(end, 0))
+    if end < 0 or start < 0:
+        return None
+    return text[start + len(tag) + 2 : end].strip()
+
+
+def parse_number(text: str) -> Fraction | None:
+    """The exact value of a text that is one number and nothing else but a currency sign or a unit.
+
+    Understands `18`, `1,000`, `$18`, `-3`, `18.0`, `1/2`, `50%` (as 50) and `18 eggs`; ASCII digits
+    only. Anything else, two numbers or an expression among them, is None.
+
+    Example: `parse_number("$1,080.50 dollars") == Fraction(2161, 2)`; `parse_number("1e999") is None`
+    """
+    text = text.strip()
+    if len(text) > MAX_NUMBER_CHARS:
+        return None
+    match = _NUMBER.fullmatch(text)
+    if match is None or (match["sign"] and match["sign2"]) or match["denominator"] in ("0", "00"):
+        return None
+    return _value(match["value"], match["denominator"], negative="-" in match["sign"] + match["sign2"])
+
+
+def last_number(text: str) -> Fraction | None:
+    """The last number anywhere in a text, as an exact value; None where there is none.
+
+    A minus counts as a sign only where nothing stands before it: "7-2" ends in 2, "7 = -2" in -2.
+
+    Example: `last_number("3 + 4 = 7, so <answer>-7</answer>") == -7`
+    """
+    found = None
+    for match in _NUMBER_IN_TEXT.finditer(text):
+        found = match
+    return None if found is None else parse_number(found[0])
+
+
+def _value(value: str, denominator: str | None, negative: bool) -> Fraction | None:
+    if denominator is not None and int(denominator) == 0:
+        return None
+    number = Fraction(value.replace(",", "")) / int(denominator or 1)
+    return -number if negative else number
