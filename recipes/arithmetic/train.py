@@ -15,7 +15,8 @@ import reasoning_gym
 from datasets import Dataset
 from trl import GRPOTrainer, get_peft_config
 
-from recipes.common.arguments import RecipeArguments, parse_arguments
+from recipes.common import arguments
+from recipes.common.arguments import parse_arguments
 from recipes.common.lifecycle import open_run_folder, train_and_save
 from recipes.common.preflight import preflight
 from rewards import load_rewards
@@ -31,7 +32,7 @@ PREAMBLE = "State the final answer to the following arithmetic problem: "  # of 
 
 
 @dataclass
-class ArithmeticArguments(RecipeArguments):
+class RecipeArguments(arguments.RecipeArguments):
     """`dataset_name` is a reasoning-gym data set; `dataset_kwargs` are its parameters."""
 
     dataset_name: str = "chain_sum"
@@ -39,7 +40,7 @@ class ArithmeticArguments(RecipeArguments):
     example: list[str] = field(default_factory=lambda: EXAMPLE, metadata={"help": "A question and its completion."})
 
 
-def to_row(item: dict, args: ArithmeticArguments) -> dict:
+def to_row(item: dict, args: RecipeArguments) -> dict:
     """One reasoning-gym item as a row; `entry` is what its own verifier needs."""
     question, completion = args.example
     entry = {"dataset": args.dataset_name, "parameters": args.dataset_kwargs or {}, **item}
@@ -77,7 +78,7 @@ def is_held_out(question: str) -> bool:
     return hashlib.sha256(question.encode()).digest()[0] % 8 == 0
 
 
-def load_rows(args: ArithmeticArguments, seed: int) -> tuple[Dataset, Dataset]:
+def load_rows(args: RecipeArguments, seed: int) -> tuple[Dataset, Dataset]:
     """Distinct training and held-out rows; both follow from `seed`."""
     wanted = {False: args.num_train_rows or 2000, True: args.num_eval_rows}
     rows, seen = {False: [], True: []}, set()
@@ -100,7 +101,7 @@ def load_rows(args: ArithmeticArguments, seed: int) -> tuple[Dataset, Dataset]:
 
 
 def main() -> None:
-    args = parse_arguments(ArithmeticArguments)
+    args = parse_arguments(RecipeArguments)
     train_rows, eval_rows = args.attempt(load_rows, args.recipe, args.training["seed"]) or (None, None)
     rewards = args.attempt(load_rewards, args.recipe.reward_funcs, args.recipe.reward_kwargs)
     run = preflight(args, train_rows, eval_rows, rewards, reference_completion)

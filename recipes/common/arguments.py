@@ -76,7 +76,7 @@ def parse_arguments(recipe_type: type[RecipeArguments], argv: list[str] | None =
         values, rest = parser.parse_known_args(argv)
     except (argparse.ArgumentError, ValueError) as error:  # a value of the wrong type: nothing can be read past it
         raise SystemExit("\n".join(["error: cannot read the arguments:", *problems, str(error)])) from error
-    problems += [_unknown(flag, known, "the command line") for flag in rest if flag.startswith("--")]
+    problems += [_unknown(word, known, "the command line") for word in _strays(rest)]
     problems += _stale_reward_settings(config, _given(argv))
     values = vars(values)
     recipe = recipe_type(**_fields_of(recipe_type, values, problems))
@@ -90,7 +90,7 @@ def _fields_of(dataclass_type: type, values: dict[str, Any], problems: list[str]
     fields = {f.name: values[f.name] for f in dataclasses.fields(dataclass_type) if f.init}
     types = {f.name: f.type for f in dataclasses.fields(dataclass_type)}
     for name, value in fields.items():
-        if typing.get_origin(types[name]) is list and isinstance(value, str):
+        if _is_list(types[name]) and isinstance(value, str | int | float):
             fields[name] = value = [value]
         if isinstance(value, str) and value.startswith("{"):
             try:
@@ -99,6 +99,12 @@ def _fields_of(dataclass_type: type, values: dict[str, Any], problems: list[str]
                 problems.append(f"{name} is no JSON mapping: {error}; given: {value}")
                 fields[name] = None
     return fields
+
+
+def _is_list(hint: Any) -> bool:
+    """True for `list[...]` and `list[...] | None`, and for nothing that could be a lone value as well."""
+    options = [hint] if typing.get_origin(hint) is list else typing.get_args(hint)
+    return bool(options) and all(typing.get_origin(o) is list or o is type(None) for o in options)
 
 
 def _read_yaml(path: str | None) -> tuple[dict[str, Any], list[str]]:
@@ -128,6 +134,12 @@ def _stale_reward_settings(config: dict[str, Any], given: set[str]) -> list[str]
 
 def _given(argv: list[str]) -> set[str]:
     return {word[2:].split("=")[0].replace("-", "_") for word in argv if word.startswith("--")}
+
+
+def _strays(rest: list[str]) -> list[str]:
+    """The words that no argument took; the value of an unknown flag goes without saying."""
+    before = ["", *rest]
+    return [word for i, word in enumerate(rest) if word.startswith("--") or not before[i].startswith("--")]
 
 
 def _take_option(argv: list[str], option: str) -> str | None:

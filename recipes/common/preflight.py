@@ -25,6 +25,8 @@ from rewards import full_reward, reward_columns, reward_kind, reward_name
 
 STREAMED_ROWS = 1000
 SHOWN_ROWS = 3
+COUNTS = ("per_device_train_batch_size", "gradient_accumulation_steps", "num_iterations", "num_generations")
+OPTIONAL_COUNTS = ("generation_batch_size", "steps_per_generation")
 
 
 @dataclass
@@ -74,6 +76,8 @@ def preflight(
     if args.recipe.dry_run:
         sys.exit(0)
     _apply_model_arguments(training, model)
+    if args.training["project"] != "huggingface":  # transformers reads W&B's project from the environment alone
+        os.environ.setdefault("WANDB_PROJECT", args.training["project"])
     return Run(args.recipe, training, model, table, _resolved(args))
 
 
@@ -144,6 +148,8 @@ def _reward_line(rows: list[dict], reward: Callable, reference: Callable, proble
 
 
 def _check_promises(line: dict, rows: list[dict], golds: list[str], paid: list[float | None], problems: list) -> None:
+    if line["kind"] == "verifier" and (line["empty earns"] or 0.0) > 0.0:
+        problems.append(f"reward {line['reward']!r} is a verifier but pays {line['empty earns']} for an empty answer.")
     if line["kind"] not in ("verifier", "format") or line["full"] is None:
         return
     short = [i for i, amount in enumerate(paid) if amount is None or amount < line["full"]]
@@ -156,8 +162,6 @@ def _check_promises(line: dict, rows: list[dict], golds: list[str], paid: list[f
             f"{len(short)} of {len(rows)} rows of task {line['task'] if 'task' in line else rows[0]['task']!r}; "
             f"the first is row {first}: {golds[first]!r}."
         )
-    if line["kind"] == "verifier" and (line["empty earns"] or 0.0) > 0.0:
-        problems.append(f"reward {line['reward']!r} is a verifier but pays {line['empty earns']} for an empty answer.")
 
 
 def score(reward: Callable, rows: list[dict], texts: list[str]) -> list[float | None]:
@@ -214,7 +218,9 @@ def _check_model(model: dict[str, Any], problems: list[str]) -> None:
 
 def _check_batch(training: dict[str, Any], world_size: int, rows: Any, problems: list[str]) -> None:
     """The arithmetic that `GRPOConfig` and the resume of a run depend on, with the nearest values that work."""
-    group = training.get("num_generations") or 0
+    if not _are_counts(training, problems):
+        return
+    group = training["num_generations"]
     if group < 2:
         problems.append(f"num_generations is {group}; GRPO compares completions of one prompt: at least 2.")
         return
@@ -222,13 +228,10 @@ def _check_batch(training: dict[str, Any], world_size: int, rows: Any, problems:
     per_step = training["per_device_train_batch_size"] * world_size
     batch = training["generation_batch_size"] or per_step * (training["steps_per_generation"] or accumulation)
     if batch % group:
-        step = math.lcm(group, world_size) // world_size
-        below, above = per_step // world_size // step * step, (per_step // world_size // step + 1) * step
         problems.append(
             f"a generation batch of {batch} completions (per_device_train_batch_size x {world_size} processes x steps "
-            f"per generation) does not divide by num_generations={group}: set per_device_train_batch_size to "
-            f"{' or '.join(str(value) for value in (below, above) if value)}, or num_generations to "
-            f"{' or '.join(map(str, _nearest_divisors(batch, group)))}."
+            f"per generation) does not divide by num_generations={group}: "
+            f"{_batches_that_divide(training, world_size, batch)}{_groups_that_divide(batch, group)}."
         )
     if batch % per_step:
         problems.append(f"generation_batch_size {batch} does not divide by {per_step} (per device x processes).")
@@ -236,6 +239,15 @@ def _check_batch(training: dict[str, Any], world_size: int, rows: Any, problems:
     if isinstance(rows, Dataset) and len(rows) * group < batch:
         problems.append(f"{len(rows)} training rows are fewer than the {batch // group} prompts of one generation.")
     _check_boundaries(training, batch // per_step, problems)
+
+
+def _are_counts(training: dict[str, Any], problems: list[str]) -> bool:
+    """Whether the values that the arithmetic divides by are whole numbers from 1; some may be left out."""
+    given = {name: training[name] for name in COUNTS}
+    given.update({name: training[name] for name in OPTIONAL_COUNTS if training[name] is not None})
+    wrong = [name for name, value in given.items() if not isinstance(value, int) or value < 1]
+    problems += [f"{name} is {given[name]!r}; it must be a whole number of at least 1." for name in wrong]
+    return not wrong
 
 
 def generation_period(gradient_accumulation_steps: int, steps_per_generation: int, num_iterations: int) -> int | None:
@@ -266,16 +278,31 @@ def _check_boundaries(training: dict[str, Any], steps_per_generation: int, probl
     saves = str(getattr(training["save_strategy"], "value", training["save_strategy"]))
     steps = training["save_steps"]
     if saves == "steps" and (steps < 1 or steps % period):
-        below = int(steps // period * period)
         problems.append(
             f"save_steps={steps} would save in the middle of a generation, which TRL cannot resume: set it to "
-            f"{' or '.join(str(value) for value in (below, below + period) if value)} (a multiple of {period})."
+            f"{_nearest_multiples(int(steps), period)} (a multiple of {period})."
         )
 
 
-def _nearest_divisors(batch: int, group: int) -> list[int]:
+def _batches_that_divide(training: dict[str, Any], world_size: int, batch: int) -> str:
+    """The setting that fixes the generation batch, and its nearest values that hold whole groups."""
+    group, per_device = training["num_generations"], training["per_device_train_batch_size"]
+    if training["generation_batch_size"]:
+        return f"set generation_batch_size to {_nearest_multiples(batch, math.lcm(group, per_device * world_size))}"
+    step = group // math.gcd(group, batch // per_device)
+    return f"set per_device_train_batch_size to {_nearest_multiples(per_device, step)}"
+
+
+def _groups_that_divide(batch: int, group: int) -> str:
     divisors = [d for d in range(2, batch + 1) if batch % d == 0]
-    return sorted(sorted(divisors, key=lambda d: abs(d - group))[:2])
+    nearest = sorted(sorted(divisors, key=lambda d: abs(d - group))[:2])
+    return f", or num_generations to {' or '.join(map(str, nearest))}" if nearest else ""
+
+
+def _nearest_multiples(value: int, step: int) -> str:
+    """The multiples of `step` on both sides of `value`, without 0: `_nearest_multiples(10, 4) == "8 or 12"`."""
+    below = value // step * step
+    return " or ".join(str(multiple) for multiple in (below, below + step) if multiple)
 
 
 def _world_size() -> int:

@@ -1,0 +1,124 @@
+"""The record of a run: versions, hardware, engine, and the summary that marks it as finished."""
+
+import contextlib
+import json
+import os
+import platform
+import subprocess
+import sys
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import torch
+import wandb
+from transformers import TrainingArguments
+from trl import GRPOTrainer
+
+from recipes.common.evaluation import compare, comparison_table, summarize
+from recipes.common.plots import plot_runs
+
+PACKAGES = ("torch", "trl", "transformers", "accelerate", "peft", "deepspeed", "datasets", "reasoning-gym", "wandb")
+
+
+def versions() -> dict[str, Any]:
+    """Python, packages, commit and hardware of this process."""
+    return {
+        "python": platform.python_version(),
+        "packages": {name: _version(name) for name in PACKAGES},
+        "commit": _git("rev-parse", "HEAD"),
+        "uncommitted_changes": bool(_git("status", "--porcelain")),
+        "hardware": _hardware(),
+        "command": [sys.executable, *sys.argv],
+    }
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Written aside and renamed: a file that exists is whole."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_suffix(".partial")
+    partial.write_text(json.dumps(value, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    partial.rename(path)
+
+
+def wandb_run(args: TrainingArguments) -> Any:
+    """The W&B run of this process, or None where it is not reported to."""
+    return wandb.run if "wandb" in (args.report_to or []) else None
+
+
+def summary_of(
+    trainer: GRPOTrainer, config: dict[str, Any], before: list | None, after: list | None, minutes: float
+) -> dict[str, Any]:
+    """What summary.json holds; `before`, `after` and `mcnemar_p` are None for a run without evaluation rows."""
+    return {
+        "before": summarize(before) if before else None,
+        "after": summarize(after) if after else None,
+        "mcnemar_p": compare(before, after) if after else None,
+        "minutes": round(minutes, 2),
+        "steps": trainer.state.global_step,
+        "engine": engine(trainer),
+        **versions(),
+        "config": config,
+    }
+
+
+def finish(trainer: GRPOTrainer, folder: Path, summary: dict[str, Any]) -> None:
+    """Curves, table, model card, W&B summary; summary.json last, since it marks the run as finished."""
+    plot_runs([folder], folder / "curves.png")
+    table = final_table(folder, summary)
+    (folder / "table.txt").write_text(table + "\n", encoding="utf-8")
+    trainer.create_model_card(model_name=folder.name)
+    with (folder / "README.md").open("a", encoding="utf-8") as card:
+        card.write(f"\n## Before and after\n\n```\n{table}\n```\n")
+    tracked = wandb_run(trainer.args)
+    if tracked is not None:
+        tracked.summary.update({key: summary[key] for key in ("before", "after", "mcnemar_p", "minutes")})
+    write_json(folder / "summary.json", summary)
+    if trainer.args.push_to_hub:
+        trainer.push_to_hub()
+    print("\n" + table, flush=True)
+
+
+def final_table(folder: Path, summary: dict[str, Any]) -> str:
+    """The screen a run ends with."""
+    lines = [f"{folder}: {summary['steps']} steps in {summary['minutes']:.1f} minutes on {summary['hardware']}"]
+    if summary["after"]:
+        lines.append(comparison_table(summary["before"], summary["after"], summary["mcnemar_p"]))
+    else:
+        lines.append("  no evaluation rows (num_eval_rows is 0), so nothing says whether the model got better")
+    lines.append(f"  Every row: {folder / 'evaluation'}   curves: {folder / 'curves.png'}   all: summary.json")
+    return "\n".join(lines)
+
+
+def engine(trainer: GRPOTrainer) -> dict[str, Any]:
+    """The engine in force, read off the trainer rather than the launch file."""
+    accelerator = trainer.accelerator
+    plugin = accelerator.state.deepspeed_plugin
+    return {
+        "distributed_type": str(accelerator.distributed_type.value),
+        "zero_stage": plugin.zero_stage if plugin else None,
+        "world_size": accelerator.num_processes,
+        "mixed_precision": accelerator.mixed_precision,
+        "device": str(accelerator.device.type),
+    }
+
+
+def _version(package: str) -> str | None:
+    with contextlib.suppress(metadata.PackageNotFoundError):
+        return metadata.version(package)
+    return None
+
+
+def _git(*words: str) -> str | None:
+    root = Path(__file__).resolve().parents[2]
+    try:
+        result = subprocess.run(["git", "-C", str(root), *words], capture_output=True, text=True, timeout=10)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return result.stdout.strip() if result.returncode == 0 else None
+
+
+def _hardware() -> str:
+    if torch.cuda.is_available():
+        return f"{torch.cuda.device_count()} x {torch.cuda.get_device_name(0)}"
+    return f"{len(os.sched_getaffinity(0)) if hasattr(os, 'sched_getaffinity') else os.cpu_count()} CPU cores"

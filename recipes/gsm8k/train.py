@@ -1,0 +1,82 @@
+"""Grade-school maths: GSM8K questions answered as `<reasoning>...</reasoning><answer>...</answer>`.
+
+    accelerate launch --config_file accelerate_configs/single_gpu.yaml \\
+        recipes/gsm8k/train.py --config recipes/gsm8k/qwen2.5-1.5b-lora.yaml
+
+The rows come from openai/gsm8k on the Hub, or from a folder with train.jsonl and test.jsonl
+(`--dataset_path FOLDER`). Evaluation is on test rows. Expected numbers: see README.md beside this file.
+"""
+
+from pathlib import Path
+
+from datasets import Dataset, load_dataset
+from trl import GRPOTrainer, get_peft_config
+
+from recipes.common.arguments import RecipeArguments, parse_arguments
+from recipes.common.evaluation import answer_metric as metric
+from recipes.common.lifecycle import open_run_folder, train_and_save
+from recipes.common.preflight import preflight
+from rewards import load_rewards
+
+SYSTEM_PROMPT = """Respond in the following format:
+<reasoning>
+your step by step reasoning
+</reasoning>
+<answer>
+the final number
+</answer>"""
+
+
+def to_row(example: dict) -> dict:
+    """One GSM8K example as a row; its gold number stands behind `####`."""
+    return {
+        "prompt": [
+            {"role": "system", "content": SYSTEM_PROMPT},
+            {"role": "user", "content": example["question"]},
+        ],
+        "task": "gsm8k",
+        "answer": example["answer"].split("####")[1].strip(),
+    }
+
+
+def reference_completion(row: dict) -> str:
+    """The row's own answer in the asked format."""
+    return f"<reasoning>\n</reasoning>\n<answer>\n{row['answer']}\n</answer>"
+
+
+def load_split(args: RecipeArguments, split: str, count: int | None, seed: int) -> Dataset:
+    """`count` rows of a split (all when None), drawn by `seed`."""
+    if args.dataset_path is None:
+        examples = load_dataset(args.dataset_name or "openai/gsm8k", "main", split=split)
+    else:
+        file = Path(args.dataset_path, f"{split}.jsonl")
+        if not file.is_file():
+            raise ValueError(f"dataset_path {args.dataset_path!r} has no {file.name}.")
+        examples = load_dataset("json", data_files=str(file), split="train")
+    rows = examples.map(to_row, remove_columns=examples.column_names)
+    return rows if count is None else rows.shuffle(seed=seed).select(range(min(count, len(rows))))
+
+
+def load_rows(args: RecipeArguments, seed: int) -> tuple[Dataset, Dataset]:
+    """Training rows of the train split, evaluation rows of the test split."""
+    return load_split(args, "train", args.num_train_rows, seed), load_split(args, "test", args.num_eval_rows, seed)
+
+
+def main() -> None:
+    args = parse_arguments(RecipeArguments)
+    train_rows, eval_rows = args.attempt(load_rows, args.recipe, args.training["seed"]) or (None, None)
+    rewards = args.attempt(load_rewards, args.recipe.reward_funcs, args.recipe.reward_kwargs)
+    run = preflight(args, train_rows, eval_rows, rewards, reference_completion)
+    checkpoint = open_run_folder(run)
+    trainer = GRPOTrainer(
+        model=run.model.model_name_or_path,
+        reward_funcs=rewards,
+        args=run.training,
+        train_dataset=train_rows,
+        peft_config=get_peft_config(run.model),
+    )
+    train_and_save(trainer, run, checkpoint, eval_rows, metric)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,85 @@
+"""Evaluate any model on the held-out rows of a recipe, as a run does before and after training.
+
+    python scripts/evaluate_model.py --model runs/quickstart --config recipes/arithmetic/quickstart.yaml
+    python scripts/evaluate_model.py --model HUB_ID --config recipes/gsm8k/qwen2.5-1.5b-lora.yaml --num_eval_rows 1319
+    python scripts/evaluate_model.py --model A --against B --config recipes/gsm8k/smollm2-135m.yaml
+
+`--model` is a Hub id, a checkpoint, or a run folder (under LoRA its adapter is loaded on its base). The
+rows, rewards, metric and lengths are the recipe's; any argument of the recipe can be overridden.
+`--output FILE` keeps the judgement of every row. `--against` evaluates a second model and compares them
+row by row.
+"""
+
+import argparse
+import importlib.util
+import sys
+from pathlib import Path
+from types import ModuleType
+
+
+def load_recipe(config: Path) -> ModuleType:
+    """Import the train.py that stands beside a recipe's YAML."""
+    file = config.resolve().parent / "train.py"
+    if not file.is_file():
+        raise SystemExit(f"error: {file} does not exist: --config names a YAML inside a recipe's folder.")
+    spec = importlib.util.spec_from_file_location(f"recipe_{file.parent.name}", file)
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # dataclasses look their module up
+    spec.loader.exec_module(module)
+    return module
+
+
+def judge(model_name: str, recipe: ModuleType, args, title: str) -> list[dict]:
+    """Load a model and judge it on the recipe's evaluation rows."""
+    import torch
+    from peft import AutoPeftModelForCausalLM
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    from recipes.common.evaluation import evaluate
+    from rewards import load_rewards
+
+    _, rows = recipe.load_rows(args.recipe, args.training["seed"])
+    is_adapter = Path(model_name, "adapter_config.json").is_file()
+    loader = AutoPeftModelForCausalLM if is_adapter else AutoModelForCausalLM
+    model = loader.from_pretrained(model_name, dtype=args.model["dtype"] or "auto").eval()
+    device = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else "cpu"
+    return evaluate(
+        model.to(device),
+        AutoTokenizer.from_pretrained(model_name),
+        rows.to_list(),
+        load_rewards(args.recipe.reward_funcs, args.recipe.reward_kwargs),
+        recipe.metric,
+        max_new_tokens=args.training["max_completion_length"],
+        batch_size=args.training["per_device_eval_batch_size"],
+        samples=args.recipe.num_eval_samples,
+        sampling={name: args.training[name] for name in ("temperature", "top_p", "top_k")},
+        seed=args.training["seed"],
+        chat_template_kwargs=args.training["chat_template_kwargs"],
+        title=title,
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--model", required=True, help="Hub id, checkpoint or run folder")
+    parser.add_argument("--config", required=True, type=Path, help="a YAML of a recipe")
+    parser.add_argument("--against", help="a second model, shown as `after`")
+    parser.add_argument("--output", type=Path, help="write one JSON object a row; with --against, of the second model")
+    options, rest = parser.parse_known_args()
+    from recipes.common.arguments import parse_arguments
+    from recipes.common.evaluation import compare, comparison_table, summarize, write_rows
+
+    recipe = load_recipe(options.config)
+    args = parse_arguments(recipe.RecipeArguments, ["--config", str(options.config), *rest])
+    if args.problems:
+        raise SystemExit("error: " + "\n".join(args.problems))
+    first = judge(options.model, recipe, args, options.model)
+    second = judge(options.against, recipe, args, options.against) if options.against else None
+    if options.output:
+        write_rows(options.output, second or first)
+    p = compare(first, second) if second else None
+    print(comparison_table(summarize(first), summarize(second) if second else None, p))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,68 @@
+"""Start recipes as their users do, with `accelerate launch`, on a tiny model."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+DENSE_REWARD = "tests/dense_reward.py:letter_share"
+# What makes a shipped YAML tiny; everything else stays as shipped.
+TINY = {
+    "dtype": "float32",
+    "use_peft": "false",
+    "num_eval_rows": 6,
+    "per_device_eval_batch_size": 2,
+    "num_generations": 4,
+    "per_device_train_batch_size": 8,
+    "max_completion_length": 12,
+    "save_steps": 2,
+    "save_total_limit": 20,
+}
+
+
+def command(recipe: str, config: str, model: Path, output_dir: Path, launch: str = "cpu", **overrides) -> list[str]:
+    """`accelerate launch` of a recipe's YAML, made tiny; a list value becomes several words."""
+    arguments = {**TINY, "model_name_or_path": model, "output_dir": output_dir, **overrides}
+    words = [f"--config_file=accelerate_configs/{launch}.yaml", f"recipes/{recipe}/train.py"]
+    words += ["--config", f"recipes/{recipe}/{config}.yaml"]
+    for name, value in arguments.items():
+        words += [f"--{name}", *(map(str, value) if isinstance(value, list) else [str(value)])]
+    return [sys.executable, "-m", "accelerate.commands.accelerate_cli", "launch", *words]
+
+
+def run(words: list[str], env: dict[str, str] | None = None, expect: int = 0) -> str:
+    """Run to the end and return what was printed; the exit status must be as expected."""
+    done = subprocess.run(words, cwd=ROOT, env=_environment(env), capture_output=True, text=True, timeout=300)
+    assert (done.returncode == 0) == (expect == 0), done.stdout[-3000:] + done.stderr[-6000:]
+    return done.stdout + done.stderr
+
+
+def start(words: list[str], log: Path) -> subprocess.Popen:
+    """Start in a process group of its own, with everything printed going to `log`."""
+    with log.open("w") as out:
+        return subprocess.Popen(
+            words, cwd=ROOT, env=_environment(None), stdout=out, stderr=out, text=True, start_new_session=True
+        )
+
+
+def wait_for(text: str, log: Path, process: subprocess.Popen, timeout_s: float = 180) -> None:
+    """Return once `text` was printed."""
+    deadline = time.monotonic() + timeout_s
+    while text not in log.read_text():
+        assert process.poll() is None, f"ended before it printed {text!r}:\n{log.read_text()[-6000:]}"
+        assert time.monotonic() < deadline, f"did not print {text!r} in {timeout_s} s:\n{log.read_text()[-6000:]}"
+        time.sleep(0.1)
+
+
+def kill_all(process: subprocess.Popen) -> None:
+    """SIGKILL the launcher and everything it started."""
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait(timeout=30)
+
+
+def _environment(extra: dict[str, str] | None) -> dict[str, str]:
+    quiet = {"HF_HUB_OFFLINE": "1", "HF_HUB_DISABLE_TELEMETRY": "1", "PYTHONUNBUFFERED": "1"}
+    return {**os.environ, **quiet, **(extra or {})}

@@ -1,0 +1,239 @@
+"""Recipes really launched on a tiny random model: they train, log, resume, stop on Ctrl-C, and judge honestly."""
+
+import json
+import os
+import signal
+import sys
+from pathlib import Path
+
+import pandas as pd
+import pytest
+import torch
+from launching import DENSE_REWARD, command, kill_all, run, start, wait_for
+from safetensors.torch import load_file
+from tiny_model import build_tiny_model
+from transformers import AutoModelForCausalLM
+from wandb_log import read_run
+
+pytestmark = pytest.mark.slow
+
+# 8 rows, 2 prompts a generation, 2 updates each: an epoch is 8 steps, so steps 9-14 are in the second.
+RESUMED = {"num_train_rows": 8, "num_iterations": 2, "max_steps": 14, "reward_funcs": [DENSE_REWARD, "xml_format"]}
+GSM8K_ROWS = [{"question": f"What is {i} plus {i}?", "answer": f"It is {2 * i}.\n#### {2 * i}"} for i in range(20)]
+
+
+@pytest.fixture(scope="session")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build_tiny_model(tmp_path_factory.mktemp("tiny") / "model")
+
+
+@pytest.fixture(scope="session")
+def uninterrupted(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("runs") / "uninterrupted"
+    run(command("arithmetic", "quickstart", model, folder, **RESUMED))
+    return folder
+
+
+@pytest.fixture(scope="session")
+def gsm8k_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("gsm8k")
+    (folder / "train.jsonl").write_text("".join(json.dumps(row) + "\n" for row in GSM8K_ROWS[:12]))
+    (folder / "test.jsonl").write_text("".join(json.dumps(row) + "\n" for row in GSM8K_ROWS[12:]))
+    return folder
+
+
+@pytest.fixture(scope="session")
+def gsm8k_lora(model: Path, gsm8k_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A two-step LoRA run of the GSM8K recipe, logged to W&B offline."""
+    base = tmp_path_factory.mktemp("lora")
+    words = command(
+        "gsm8k",
+        "smollm2-135m",
+        model,
+        base / "run",
+        dataset_path=gsm8k_folder,
+        use_peft="true",
+        merge_adapter="true",
+        max_steps=2,
+        learning_rate=0.01,
+        reward_funcs=[DENSE_REWARD, "xml_format", "gsm8k_correctness"],
+        num_eval_samples=2,
+        report_to="wandb",
+        project="the-project",
+        run_name="the-run",
+    )
+    run(words, env={"WANDB_MODE": "offline", "WANDB_DIR": str(base)})
+    return base / "run"
+
+
+def log_of(folder: Path) -> list[dict]:
+    return json.loads((folder / "trainer_state.json").read_text())["log_history"]
+
+
+def test_a_run_changes_the_parameters(model: Path, uninterrupted: Path) -> None:
+    before, after = load_file(model / "model.safetensors"), load_file(uninterrupted / "model.safetensors")
+    assert any(not torch.equal(before[name], after[name]) for name in before)
+
+
+def test_each_reward_is_logged_under_its_name(uninterrupted: Path) -> None:
+    entry = next(entry for entry in log_of(uninterrupted) if "reward" in entry)
+    assert {"rewards/letter_share/mean", "rewards/letter_share/std", "rewards/xml_format/mean"} <= entry.keys()
+    assert entry["rewards/letter_share/mean"] > 0.0
+
+
+def test_a_run_folder_is_enough_to_judge_and_repeat_the_run(uninterrupted: Path) -> None:
+    files = {str(path.relative_to(uninterrupted)) for path in uninterrupted.rglob("*") if path.is_file()}
+    expected = {"run_config.json", "versions.json", "preflight.txt", "summary.json", "table.txt", "curves.png"}
+    expected |= {"README.md", "trainer_state.json", "evaluation/before.jsonl", "evaluation/after.jsonl"}
+    assert expected | {"completions/completions_00001.parquet", "model.safetensors"} <= files
+
+
+def test_the_summary_holds_before_after_and_p(uninterrupted: Path) -> None:
+    summary = json.loads((uninterrupted / "summary.json").read_text())
+    assert summary["before"]["n"] == summary["after"]["n"] == 6
+    assert summary["mcnemar_p"].keys() == {"strict", "lenient", "format"}
+    assert summary["minutes"] > 0 and summary["packages"]["trl"] and len(summary["commit"]) == 40
+
+
+def test_killed_in_mid_run_and_resumed_in_the_second_epoch_equals_the_uninterrupted_run(
+    model: Path, uninterrupted: Path, tmp_path: Path
+) -> None:
+    words, log = command("arithmetic", "quickstart", model, tmp_path / "run", **RESUMED), tmp_path / "log"
+    process = start(words, log)
+    wait_for("step 11/14", log, process)
+    kill_all(process)
+    assert not (tmp_path / "run" / "summary.json").exists()
+    before = (tmp_path / "run" / "evaluation" / "before.jsonl").stat().st_mtime_ns
+    assert "Going on from" in run(words)
+    for step in (11, 13):
+        for column in ("token_ids", "letter_share", "xml_format", "advantage"):
+            resumed, whole = (completions(folder, step)[column] for folder in (tmp_path / "run", uninterrupted))
+            assert list(map(list_or_value, resumed)) == list(map(list_or_value, whole)), (step, column)
+    once, again = (load_file(folder / "model.safetensors") for folder in (uninterrupted, tmp_path / "run"))
+    assert all(torch.equal(once[name], again[name]) for name in once)
+    assert (tmp_path / "run" / "evaluation" / "before.jsonl").stat().st_mtime_ns == before
+
+
+def completions(folder: Path, step: int) -> pd.DataFrame:
+    return pd.read_parquet(folder / "completions" / f"completions_{step:05d}.parquet")
+
+
+def list_or_value(value):
+    return value.tolist() if hasattr(value, "tolist") else value
+
+
+def test_a_finished_run_prints_its_table_and_trains_no_more(model: Path, uninterrupted: Path) -> None:
+    stamp = (uninterrupted / "summary.json").stat().st_mtime_ns
+    printed = run(command("arithmetic", "quickstart", model, uninterrupted, **RESUMED))
+    assert "is finished" in printed and "held-out rows, greedy" in printed
+    assert (uninterrupted / "summary.json").stat().st_mtime_ns == stamp
+
+
+def test_a_changed_configuration_is_listed_and_refused(model: Path, uninterrupted: Path) -> None:
+    words = command("arithmetic", "quickstart", model, uninterrupted, **{**RESUMED, "temperature": 0.5})
+    assert "temperature: was 1.0, now 0.5" in run(words, expect=1)
+
+
+def test_fresh_moves_the_old_run_aside(model: Path, tmp_path: Path) -> None:
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "old.txt").write_text("kept")
+    few = {**RESUMED, "max_steps": 2, "num_eval_rows": 0}
+    run(command("arithmetic", "quickstart", model, tmp_path / "run", fresh="true", **few))
+    (aside,) = [path for path in tmp_path.iterdir() if path.name != "run"]
+    assert (aside / "old.txt").read_text() == "kept" and (tmp_path / "run" / "summary.json").is_file()
+
+
+@pytest.mark.parametrize(("launch", "per_device"), [("cpu", 8), ("cpu_2proc", 4)])
+def test_ctrl_c_saves_a_checkpoint_and_says_how_to_go_on(
+    launch: str, per_device: int, model: Path, uninterrupted: Path, tmp_path: Path
+) -> None:
+    arguments = {**RESUMED, "max_steps": 5000, "save_steps": 1000, "per_device_train_batch_size": per_device}
+    log = tmp_path / "log"
+    process = start(command("arithmetic", "quickstart", model, tmp_path / "run", launch=launch, **arguments), log)
+    wait_for("step 3/5000", log, process)
+    os.kill(process.pid, signal.SIGINT)  # the launcher alone; it is the recipe that must save
+    process.wait(timeout=60)
+    wait_for_line("Run the same command again", log)
+    (checkpoint,) = (tmp_path / "run").glob("checkpoint-*")
+    assert int(checkpoint.name.split("-")[1]) % 2 == 0, "saved in the middle of a generation"
+    assert json.loads((checkpoint / "trainer_state.json").read_text())["global_step"] >= 4
+    # The same rows get the same answers whatever the number of processes.
+    answers = [read(folder / "evaluation" / "before.jsonl") for folder in (tmp_path / "run", uninterrupted)]
+    assert answers[0] == answers[1]
+
+
+def wait_for_line(text: str, log: Path) -> None:
+    """After the launcher is gone its child may still be saving."""
+    import time
+
+    deadline = time.monotonic() + 60
+    while text not in log.read_text():
+        assert time.monotonic() < deadline, log.read_text()[-4000:]
+        time.sleep(0.2)
+
+
+def read(path: Path) -> list[dict]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def test_lora_leaves_an_adapter_and_a_merged_model_that_answer_alike(gsm8k_lora: Path, model: Path) -> None:
+    assert (gsm8k_lora / "adapter_model.safetensors").is_file()
+    merged = AutoModelForCausalLM.from_pretrained(gsm8k_lora / "merged")
+    base = AutoModelForCausalLM.from_pretrained(model)
+    ids = torch.tensor([[5, 6, 7, 8]])
+    from peft import PeftModel
+
+    adapted = PeftModel.from_pretrained(base, gsm8k_lora)
+    with torch.no_grad():
+        assert torch.allclose(merged(ids).logits, adapted(ids).logits, atol=1e-5)
+        with adapted.disable_adapter():
+            assert not torch.allclose(merged(ids).logits, adapted(ids).logits, atol=1e-5)
+
+
+def test_sampled_answers_are_judged_when_asked_for(gsm8k_lora: Path) -> None:
+    rows = read(gsm8k_lora / "evaluation" / "after.jsonl")
+    assert [len(row["samples"]) for row in rows] == [2] * 6
+    assert "sampled" in json.loads((gsm8k_lora / "summary.json").read_text())["after"]
+
+
+def test_wandb_offline_holds_rewards_completions_config_and_summary(gsm8k_lora: Path) -> None:
+    logged = read_run(gsm8k_lora.parent)
+    assert (logged["project"], logged["name"]) == ("the-project", "the-run")
+    for name in ("letter_share", "xml_format", "gsm8k_correctness"):
+        assert {f"train/rewards/{name}/mean", f"train/rewards/{name}/std"} <= logged["history"]
+    assert any(key.startswith("completions") for key in logged["history"])
+    assert logged["config"]["recipe"]["reward_funcs"][1:] == ["xml_format", "gsm8k_correctness"]
+    assert logged["summary"]["after"]["n"] == 6 and logged["summary"]["minutes"] > 0
+
+
+def test_the_standalone_script_judges_as_the_run_did(gsm8k_lora: Path, gsm8k_folder: Path, tmp_path: Path) -> None:
+    words = [sys.executable, "scripts/evaluate_model.py", "--model", str(gsm8k_lora)]
+    words += ["--config", "recipes/gsm8k/smollm2-135m.yaml", "--dataset_path", str(gsm8k_folder)]
+    words += ["--max_completion_length", "12", "--num_eval_rows", "6", "--per_device_eval_batch_size", "2"]
+    words += ["--dtype", "float32", "--output", str(tmp_path / "rows.jsonl")]
+    assert "6 held-out rows" in run(words)
+    alone, within = read(tmp_path / "rows.jsonl"), read(gsm8k_lora / "evaluation" / "after.jsonl")
+    assert [row["completion"] for row in alone] == [row["completion"] for row in within]
+    assert [row["metrics"] for row in alone] == [row["metrics"] for row in within]
+
+
+def test_a_run_of_ones_own_reward_file_is_logged_under_its_name(model: Path, tmp_path: Path) -> None:
+    (tmp_path / "my_reward.py").write_text(
+        "def brevity(prompts, completions, **kwargs):\n"
+        "    return [-len(completion[0]['content']) / 100 for completion in completions]\n"
+    )
+    rewards = ["xml_format", f"{tmp_path}/my_reward.py:brevity"]
+    few = {"num_train_rows": 8, "max_steps": 1, "num_eval_rows": 0, "save_steps": 1, "reward_funcs": rewards}
+    run(command("arithmetic", "quickstart", model, tmp_path / "run", **few))
+    assert any("rewards/brevity/mean" in entry for entry in log_of(tmp_path / "run"))
+
+
+def test_a_checkpoint_cut_short_is_passed_over(tmp_path: Path) -> None:
+    from recipes.common.lifecycle import last_whole_checkpoint
+
+    for step in (2, 10):
+        (tmp_path / f"checkpoint-{step}").mkdir()
+        (tmp_path / f"checkpoint-{step}" / "rng_state.pth").touch()
+    (tmp_path / "checkpoint-2" / "trainer_state.json").write_text("{}")
+    (tmp_path / "checkpoint-10" / "trainer_state.json").write_text('{"global_st')
+    assert last_whole_checkpoint(tmp_path, world_size=1) == str(tmp_path / "checkpoint-2")
