@@ -47,6 +47,7 @@ class FileReward:
         self.spec, self.function, self.kwargs = spec, function, kwargs
         self.__name__ = function.__name__
         functools.update_wrapper(self, function)
+        self.__signature__ = inspect.signature(functools.partial(function, **kwargs))  # what is set is no column
 
     def __call__(self, *args: Any, **kwargs: Any) -> list[float | None]:
         return self.function(*args, **self.kwargs, **kwargs)
@@ -98,6 +99,8 @@ def load_rewards(specs: list[str], kwargs: dict[str, dict[str, Any]] | None = No
     """
     kwargs = dict(kwargs or {})
     rewards, problems = [], []
+    for name in [name for name, values in kwargs.items() if not isinstance(values, dict)]:
+        problems.append(f"reward_kwargs of {name!r} must be a mapping of names to values, not {kwargs.pop(name)!r}.")
     for spec in specs:
         try:
             rewards.append(load_reward(spec, **kwargs.pop(spec, kwargs.pop(spec.rpartition(":")[2], {}))))
@@ -192,10 +195,19 @@ def _with_parameters(target: Callable, spec: str, kwargs: dict[str, Any], from_f
         raise ValueError(f"reward {spec!r}: {error}; its signature is {accepted}.") from error
     if inspect.isclass(target):
         raise ValueError(f"reward {spec!r} is a class; name a function, or a class by package.module:Class.")
+    _check_parameters(accepted, spec, kwargs)
     if from_file:
         wrapper = AsyncFileReward if inspect.iscoroutinefunction(target) else FileReward
         return wrapper(spec, target, kwargs)
     return functools.partial(target, **kwargs) if kwargs else target
+
+
+def _check_parameters(accepted: inspect.Signature, spec: str, kwargs: dict[str, Any]) -> None:
+    """The `**kwargs` that TRL needs would swallow a misspelt parameter, so its name is looked up."""
+    named = {p.name for p in accepted.parameters.values() if p.kind in _NAMED} - TRL_ARGUMENTS
+    unknown = [name for name in kwargs if name not in named]
+    if unknown:
+        raise ValueError(f"reward {spec!r} has no parameter {', '.join(unknown)}; its signature is {accepted}.")
 
 
 def _check_signature(reward: Callable, spec: str) -> None:

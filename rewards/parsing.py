@@ -12,7 +12,11 @@ _NUMBER = re.compile(
     r"(?:\s*/\s*(?P<denominator>[0-9]+))?"
     r"\.?(?:\s*(?:%|[A-Za-z][A-Za-z %'/.-]*))?"  # a unit: "18 eggs", "18.", "5%", "3 dollars/hour"
 )
-_NUMBER_IN_TEXT = re.compile(rf"(?:(?<![\w).])-)?\$?-?(?:{_DIGITS})(?:/[0-9]+)?")
+_NUMBER_IN_TEXT = re.compile(rf"(?:(?<![\w).])-)?(?:\$-?)?(?:{_DIGITS})(?:/[0-9]+)?")
+
+
+# Words after a number that change its value: "18 thousand" is not 18.
+_SCALE = re.compile(r"[0-9]\s*(?:k|hundred|thousand|million|billion|trillion|dozen)\b", re.IGNORECASE)
 
 
 def completion_text(completion: str | list[dict]) -> str:
@@ -34,7 +38,7 @@ def tag_text(text: str, tag: str) -> str | None:
     start = text.rfind(f"<{tag}>", 0, max(end, 0))
     if end < 0 or start < 0:
         return None
-    return text[start + len(tag) + 2 : end].strip()
+    return text[start + len(tag) + 2 : text.find(f"</{tag}>", start)].strip()
 
 
 def parse_number(text: str) -> Fraction | None:
@@ -49,7 +53,12 @@ def parse_number(text: str) -> Fraction | None:
     if len(text) > MAX_NUMBER_CHARS:
         return None
     match = _NUMBER.fullmatch(text)
-    if match is None or (match["sign"] and match["sign2"]) or match["denominator"] in ("0", "00"):
+    if (
+        match is None
+        or _SCALE.search(text)
+        or (match["sign"] and match["sign2"])
+        or match["denominator"] in ("0", "00")
+    ):
         return None
     return _value(match["value"], match["denominator"], negative="-" in match["sign"] + match["sign2"])
 

@@ -7,10 +7,34 @@ import reasoning_gym
 
 from rewards.parsing import completion_text, tag_text
 
+# Their verifiers hand the answer to `eval` or to sympy's parser: a completion could run code in the trainer.
+RUNS_ANSWERS = frozenset(
+    {
+        "binary_matrix",
+        "countdown",
+        "intermediate_integration",
+        "n_queens",
+        "polynomial_multiplication",
+        "puzzle24",
+        "simple_integration",
+        "spiral_matrix",
+        "string_insertion",
+    }
+)
+
 
 @functools.cache
 def _verifier(source_dataset: str, parameters: str):
-    """The reasoning-gym data set whose `score_answer` judges; `parameters` is JSON text."""
+    """The reasoning-gym data set whose `score_answer` judges; `parameters` is JSON text.
+
+    Raises:
+        ValueError: its verifier would run the model's answer as code.
+    """
+    if source_dataset in RUNS_ANSWERS or source_dataset == "composite":
+        raise ValueError(
+            f"the verifier of reasoning-gym's {source_dataset!r} may run the model's answer as code (eval or sympy's "
+            f"parser). Refused for that reason: composite, {', '.join(sorted(RUNS_ANSWERS))}. Use another data set."
+        )
     return reasoning_gym.create_dataset(source_dataset, **{**json.loads(parameters), "size": 1, "seed": 0})
 
 

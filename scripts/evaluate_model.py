@@ -11,22 +11,8 @@ row by row.
 """
 
 import argparse
-import importlib.util
-import sys
 from pathlib import Path
 from types import ModuleType
-
-
-def load_recipe(config: Path) -> ModuleType:
-    """Import the train.py that stands beside a recipe's YAML."""
-    file = config.resolve().parent / "train.py"
-    if not file.is_file():
-        raise SystemExit(f"error: {file} does not exist: --config names a YAML inside a recipe's folder.")
-    spec = importlib.util.spec_from_file_location(f"recipe_{file.parent.name}", file)
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # dataclasses look their module up
-    spec.loader.exec_module(module)
-    return module
 
 
 def judge(model_name: str, recipe: ModuleType, args, title: str) -> list[dict]:
@@ -68,6 +54,7 @@ def main() -> None:
     options, rest = parser.parse_known_args()
     from recipes.common.arguments import parse_arguments
     from recipes.common.evaluation import compare, comparison_table, summarize, write_rows
+    from recipes.common.recipe_file import load_recipe
 
     recipe = load_recipe(options.config)
     args = parse_arguments(recipe.RecipeArguments, ["--config", str(options.config), *rest])

@@ -1,1 +1,6 @@
 """What every recipe shares and no reader comes to see."""
+
+import warnings
+
+# TRL 1.16 speaks to transformers 5.23 by this older name: nothing that a user of a recipe could change.
+warnings.filterwarnings("ignore", message=".*gradient_checkpointing` is deprecated", category=FutureWarning)

@@ -75,10 +75,11 @@ def parse_arguments(recipe_type: type[RecipeArguments], argv: list[str] | None =
     try:
         values, rest = parser.parse_known_args(argv)
     except (argparse.ArgumentError, ValueError) as error:  # a value of the wrong type: nothing can be read past it
-        raise SystemExit("\n".join(["error: cannot read the arguments:", *problems, str(error)])) from error
+        print("\n".join(["error: cannot read the arguments:", *problems, str(error)]), file=sys.stderr)
+        raise SystemExit(2) from error
     problems += [_unknown(word, known, "the command line") for word in _strays(rest)]
-    problems += _stale_reward_settings(config, _given(argv))
     values = vars(values)
+    problems += _stale_reward_settings(config, _given(argv), values["reward_funcs"])
     recipe = recipe_type(**_fields_of(recipe_type, values, problems))
     return Arguments(
         recipe, _fields_of(GRPOConfig, values, problems), _fields_of(ModelConfig, values, []), problems, config_path
@@ -120,11 +121,13 @@ def _read_yaml(path: str | None) -> tuple[dict[str, Any], list[str]]:
     return config, []
 
 
-def _stale_reward_settings(config: dict[str, Any], given: set[str]) -> list[str]:
+def _stale_reward_settings(config: dict[str, Any], given: set[str], rewards: list[str]) -> list[str]:
     """Weights and parameters in the YAML belong to the YAML's rewards, not to others named on the command line."""
-    if "reward_funcs" not in given:
-        return []
     settings = [name for name in ("reward_weights", "reward_kwargs") if config.get(name) and name not in given]
+    if "reward_funcs" not in given or config.get("reward_funcs") == rewards:
+        return []
+    if set(config.get("reward_kwargs") or {}) <= set(rewards):  # all of them are still there
+        settings = [name for name in settings if name != "reward_kwargs"]
     return [
         f"--reward_funcs replaces {config.get('reward_funcs')} of the YAML, whose {name} ({config[name]}) belongs to "
         f"those rewards: give --{name} as well."

@@ -11,6 +11,7 @@ from accelerate.utils import broadcast_object_list
 from datasets import Dataset
 from peft import AutoPeftModelForCausalLM
 from transformers.trainer_callback import PrinterCallback, ProgressCallback
+from transformers.utils.logging import disable_progress_bar
 from trl import GRPOTrainer
 
 from recipes.common.callbacks import (
@@ -52,7 +53,7 @@ def open_run_folder(run: Run) -> str | None:
     Every rank calls this; the main one decides for all.
 
     Returns:
-        The checkpoint to resume from, or None for a start from step 0.
+        The checkpoint to resume from (`--resume_from_checkpoint` wins), or None for a start from step 0.
 
     Raises:
         SystemExit: status 0 when the run is finished (its table is printed), status 2 when the folder
@@ -66,7 +67,7 @@ def open_run_folder(run: Run) -> str | None:
     status, value = decision
     if status == "stop":
         sys.exit(value)
-    return value
+    return run.training.resume_from_checkpoint or value
 
 
 def train_and_save(
@@ -82,6 +83,7 @@ def train_and_save(
     """
     folder, rows = Path(run.training.output_dir), eval_rows.to_list() if eval_rows else []
     clock, interrupt = Clock(folder), InterruptCallback(trainer)
+    disable_progress_bar()  # transformers would draw one for each file of each checkpoint
     for callback in (PrinterCallback, ProgressCallback):  # StepLineCallback says the same in one line
         trainer.remove_callback(callback)
     record, before = RunRecordCallback(run), BeforeCallback(trainer, run, rows, metric)
@@ -128,9 +130,8 @@ def _decide(run: Run) -> tuple[str, Any]:
     record = folder / "run_config.json"
     if not record.is_file():
         if folder.exists() and any(folder.iterdir()):
-            print(
-                f"error: {folder} is not empty and holds no run (no run_config.json). Use another output_dir, or --fresh."
-            )
+            print(f"error: {folder} is not empty, and no run (it has no run_config.json).")
+            print("Use another output_dir, or --fresh to move it aside.")
             return "stop", 2
         write_json(record, run.config)
         return "go", None

@@ -1,0 +1,58 @@
+"""What several tests share: completions that no reward may trip over, and a stopwatch."""
+
+import time
+from collections.abc import Callable
+
+import pytest
+
+N = 100_000
+HOSTILE = {
+    "empty": "",
+    "null": "\x00",
+    "lone surrogate": "\ud800",
+    "full-width digits": "１８" * (N // 2),
+    "arabic digits": "١٨" * (N // 2),
+    "look-alike letters": "<аnswer>18</аnswer>",  # Cyrillic a
+    "zero width": "\u200b\u200d\ufeff" * (N // 3),
+    "power": "9**9**9",
+    "overflow": "1e999",
+    "nested braces": "{" * (N // 2) + "}" * (N // 2),
+    "boxed braces": r"\boxed{" * (N // 7),
+    "one letter": "a" * N,
+    "one digit": "1" * N,
+    "decimal digits": "1." * (N // 2),
+    "fractions": "1/" * (N // 2),
+    "thousands": "1" + ",111" * (N // 4) + "1",
+    "minus": "-" * N,
+    "dollars": "$-" * (N // 2),
+    "spaces": " " * N,
+    "a digit in spaces": " " * (N // 2) + "1" + " " * (N // 2),
+    "opening brackets": "<" * N,
+    "half a tag": "</answer" * (N // 8),
+    "opening tags": "<answer>" * (N // 8),
+    "closing tags": "</answer>" * (N // 9),
+    "tags inside out": "</answer>" * (N // 18) + "<answer>" * (N // 18),
+    "many answers": "<answer>1</answer>" * (N // 18),
+    "all tags": "<reasoning></reasoning><answer></answer>" * (N // 40),
+}
+
+
+@pytest.fixture(params=HOSTILE.values(), ids=HOSTILE.keys())
+def hostile(request: pytest.FixtureRequest) -> str:
+    """A completion of up to 100 000 characters."""
+    return request.param
+
+
+@pytest.fixture
+def seconds() -> Callable[[Callable], float]:
+    """CPU seconds of a call, the best of three, so that a busy machine does not fail a test."""
+
+    def measure(call: Callable) -> float:
+        taken = []
+        for _ in range(3):
+            start = time.thread_time()
+            call()
+            taken.append(time.thread_time() - start)
+        return min(taken)
+
+    return measure

@@ -1,0 +1,183 @@
+"""gsm8k_correctness: 2.0 for the gold text in the answer tag, 1.5 for its value, None for a gold that is no number."""
+
+import pickle
+import random
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rewards import full_reward, load_reward, reward_columns, reward_kind
+from rewards.gsm8k import is_last_number, score_gsm8k
+
+AMOUNTS = [  # text of the answer tag, gold, amount
+    ("18", "18", 2.0),
+    ("\n18\n", "18", 2.0),
+    ("18", " 18 ", 2.0),
+    ("18.0", "18", 1.5),
+    ("18.", "18", 1.5),
+    ("$18", "18", 1.5),
+    ("$18.00", "18", 1.5),
+    ("18 eggs", "18", 1.5),
+    ("018", "18", 1.5),
+    ("36/2", "18", 1.5),
+    ("19", "18", 0.0),
+    ("-18", "18", 0.0),
+    ("180", "18", 0.0),
+    ("", "18", 0.0),
+    ("eighteen", "18", 0.0),
+    ("17 + 1", "18", 0.0),
+    ("18 or 19", "18", 0.0),
+    ("18, 19", "18", 0.0),
+    ("18.0000000001", "18", 0.0),
+    ("1,000", "1000", 1.5),
+    ("1000", "1,000", 1.5),
+    ("1,000", "1,000", 2.0),
+    ("1,00", "100", 0.0),
+    ("-3", "-3", 2.0),
+    ("- 3", "-3", 1.5),
+    ("-3.0", "-3", 1.5),
+    ("3", "-3", 0.0),
+    ("1/2", "1/2", 2.0),
+    ("0.5", "1/2", 1.5),
+    ("2/4", "0.5", 1.5),
+    ("1/3", "0.3333333333", 0.0),
+    ("1/0", "18", 0.0),
+    ("１８", "18", 0.0),
+    ("١٨", "18", 0.0),
+    ("18\u200b", "18", 0.0),
+    ("1e999", "18", 0.0),
+    ("9**9**9", "18", 0.0),
+    ("{{18}}", "18", 0.0),
+    ("nan", "18", 0.0),
+]
+PAID = [amount for *_, amount in AMOUNTS]
+GOLDS = [gold for _, gold, _ in AMOUNTS]
+TEXTS = [f"<reasoning>r</reasoning><answer>{text}</answer>" for text, *_ in AMOUNTS]
+
+
+def pay(text: str, gold: str | None, **parameters: float) -> float | None:
+    (amount,) = load_reward("gsm8k_correctness", **parameters)(prompts=["p"], completions=[text], answer=[gold])
+    return amount
+
+
+@pytest.mark.parametrize(("text", "gold", "amount"), AMOUNTS)
+def test_the_answer_tag_is_paid_by_text_and_by_value(text, gold, amount):
+    assert pay(f"<reasoning>r</reasoning><answer>{text}</answer>", gold) == amount
+
+
+@pytest.mark.parametrize(
+    ("text", "amount"),
+    [
+        ("", 0.0),
+        ("18", 0.0),
+        ("<answer>18", 0.0),
+        ("18</answer>", 0.0),
+        ("<reasoning>18</reasoning>", 0.0),
+        ("<ANSWER>18</ANSWER>", 0.0),
+        ("<answer>18</answer><answer>19</answer>", 0.0),
+        ("<answer>19</answer><answer>18</answer>", 2.0),
+        ("<answer>18</answer> and more", 2.0),
+        (r"<answer>\boxed{18}</answer>", 0.0),
+    ],
+)
+def test_only_the_last_complete_answer_tag_counts(text, amount):
+    assert pay(text, "18") == amount
+
+
+@pytest.mark.parametrize("gold", ["", "many", "1/0", "1e999", "18 or 19", "１８", None])
+@pytest.mark.parametrize("text", ["<answer>18</answer>", "<answer></answer>", "<answer>many</answer>", ""])
+def test_a_gold_that_is_no_number_cannot_be_graded(text, gold):
+    assert pay(text, gold) is None
+
+
+def test_the_amounts_are_parameters():
+    assert pay("<answer>18</answer>", "18", exact=1.0, numeric=0.5) == 1.0
+    assert pay("<answer>18.0</answer>", "18", exact=1.0, numeric=0.5) == 0.5
+    assert pay("<answer>19</answer>", "18", exact=1.0, numeric=0.5) == 0.0
+    assert full_reward(load_reward("gsm8k_correctness", exact=1.0)) == 1.0
+
+
+def test_it_is_a_verifier_that_needs_the_answer_column():
+    reward = load_reward("gsm8k_correctness")
+    assert (reward_kind(reward), full_reward(reward), reward_columns(reward)) == ("verifier", 2.0, ["answer"])
+
+
+def test_plain_text_and_conversations_earn_the_same():
+    reward = load_reward("gsm8k_correctness")
+    chats = [[{"role": "assistant", "content": text}] for text in TEXTS]
+    assert reward(prompts=TEXTS, completions=TEXTS, answer=GOLDS) == PAID
+    assert reward(prompts=chats, completions=chats, answer=GOLDS) == PAID
+
+
+def test_the_order_of_a_batch_does_not_matter():
+    order = random.Random(0).sample(range(len(TEXTS)), len(TEXTS))
+    completions, golds = [TEXTS[i] for i in order], [GOLDS[i] for i in order]
+    paid = load_reward("gsm8k_correctness")(prompts=completions, completions=completions, answer=golds)
+    assert paid == [PAID[i] for i in order]
+
+
+def test_fewer_golds_than_completions_is_an_error():
+    with pytest.raises(ValueError, match="shorter"):
+        load_reward("gsm8k_correctness")(prompts=["p"] * 2, completions=["a", "b"], answer=["1"])
+
+
+def test_hostile_text_earns_nothing_in_50_ms(hostile, seconds):
+    assert score_gsm8k(f"<answer>{hostile}</answer>", "18") == 0.0
+    for text in (hostile, f"<answer>{hostile}</answer>"):
+        assert seconds(lambda text=text: (score_gsm8k(text, "18"), is_last_number(text, "18"))) < 0.05
+
+
+def test_a_hostile_gold_is_not_graded_in_50_ms(hostile, seconds):
+    gradable = hostile.strip() == "1"
+    assert score_gsm8k("<answer>18</answer>", hostile) == (0.0 if gradable else None)
+    assert seconds(lambda: score_gsm8k("<answer>18</answer>", hostile)) < 0.05
+
+
+def test_a_million_letters_earn_nothing():
+    assert score_gsm8k(f"<answer>{'a' * 1_000_000}</answer>", "18") == 0.0
+
+
+def test_it_works_off_the_main_thread():
+    with ThreadPoolExecutor(1) as pool:
+        paid = pool.submit(load_reward("gsm8k_correctness"), prompts=TEXTS, completions=TEXTS, answer=GOLDS).result()
+    assert paid == PAID
+
+
+def test_it_pickles_with_its_parameters():
+    reward = pickle.loads(pickle.dumps(load_reward("gsm8k_correctness", exact=7.0)))
+    assert reward(prompts=["p"], completions=["<answer>18</answer>"], answer=["18"]) == [7.0]
+    assert reward.__name__ == "gsm8k_correctness"
+
+
+@settings(deadline=None)
+@given(st.text(st.characters()), st.text(st.characters()))
+def test_any_text_against_any_gold_earns_a_known_amount(text, gold):
+    assert score_gsm8k(f"<answer>{text}</answer>", gold) in (None, 0.0, 1.5, 2.0)
+    assert score_gsm8k(text, gold) in (None, 0.0, 1.5, 2.0)
+
+
+@settings(deadline=None)
+@given(st.integers(-(10**9), 10**9), st.integers(-(10**9), 10**9))
+def test_only_the_right_integer_is_paid(answer, gold):
+    assert score_gsm8k(f"<answer>{answer}</answer>", str(gold)) == (2.0 if answer == gold else 0.0)
+
+
+@pytest.mark.parametrize(
+    ("text", "gold", "right"),
+    [
+        ("It is 18.", "18", True),
+        ("<answer>18</answer>", "18", True),
+        ("18, or was it 19?", "18", False),
+        ("20-18", "18", True),
+        ("20-18", "-18", False),
+        ("= -18", "-18", True),
+        ("$1,000", "1000", True),
+        ("no number", "18", False),
+        ("no number", "none", False),
+        ("18", "none", False),
+    ],
+)
+def test_the_lenient_reading_is_the_last_number(text, gold, right):
+    assert is_last_number(text, gold) is right

@@ -1,0 +1,113 @@
+"""The tree: names that shadow nothing, packages where they belong, and YAML files that pass preflight."""
+
+import functools
+import importlib.util
+import pickle
+import sys
+from importlib import metadata
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+import yaml
+
+from recipes.common.arguments import parse_arguments
+from recipes.common.preflight import preflight
+from recipes.common.recipe_file import load_recipe
+from rewards import KINDS, full_reward, load_reward, load_rewards, reward_kind, reward_name
+from rewards.registry import REGISTRY
+
+ROOT = Path(__file__).parents[1]
+RECIPES = sorted(folder for folder in (ROOT / "recipes").iterdir() if (folder / "train.py").is_file())
+CONFIGS = sorted(file for folder in RECIPES for file in folder.rglob("*.yaml"))
+# `python script.py` and `accelerate launch` put the folder of the script first on sys.path; pytest does so with tests/.
+LAUNCHED = [*(ROOT / "scripts").glob("*.py"), *(ROOT / "benchmarks").glob("*.py"), *(ROOT / "tests").glob("*.py")]
+LAUNCHED += [file for folder in RECIPES for file in folder.glob("*.py")]
+OPTIONAL = {"evaluate", "vllm", "lm_eval", "deepspeed", "bitsandbytes", "flash_attn", "kernels", "liger_kernel"}
+
+
+def importable_names() -> set[str]:
+    """The top-level modules of Python and of everything installed, but for this project."""
+    installed = {name for name, owners in metadata.packages_distributions().items() if set(owners) != {"grpo-recipes"}}
+    return set(sys.stdlib_module_names) | installed | OPTIONAL
+
+
+def relative(file: Path) -> str:
+    return str(file.relative_to(ROOT))
+
+
+@functools.cache
+def recipe_of(folder: Path) -> ModuleType:
+    return load_recipe(folder / "train.py")
+
+
+def test_there_is_something_to_check():
+    assert {"arithmetic", "gsm8k"} <= {folder.name for folder in RECIPES}
+    assert ROOT / "recipes/arithmetic/quickstart.yaml" in CONFIGS
+    assert {"math", "trl", "datasets", "evaluate"} <= importable_names()
+
+
+def test_no_module_on_a_launch_path_shadows_another():
+    taken = importable_names()
+    assert [relative(file) for file in LAUNCHED if file.stem in taken] == []
+
+
+def test_no_package_shadows_another():
+    assert {"recipes", "rewards"} & importable_names() == set()
+
+
+def test_three_folders_are_packages_and_recipes_are_not():
+    for package in ("recipes", "recipes/common", "rewards"):
+        assert (ROOT / package / "__init__.py").is_file()
+    assert [relative(folder) for folder in RECIPES if (folder / "__init__.py").exists()] == []
+
+
+def test_the_packages_are_those_of_this_tree():
+    for package in ("recipes", "rewards"):
+        assert Path(importlib.util.find_spec(package).origin) == ROOT / package / "__init__.py"
+
+
+@pytest.mark.parametrize("name", REGISTRY)
+def test_a_registered_reward_says_what_it_is(name):
+    reward = load_reward(name)
+    assert reward_name(reward) == name
+    assert hasattr(reward, "kind") and reward_kind(reward) in KINDS
+    assert reward_kind(reward) not in ("verifier", "format") or full_reward(reward) > 0.0
+    assert reward_name(pickle.loads(pickle.dumps(reward))) == name
+
+
+@pytest.mark.parametrize("folder", RECIPES, ids=lambda folder: folder.name)
+def test_a_recipe_has_the_parts_a_reader_looks_for(folder):
+    recipe = recipe_of(folder)
+    assert "accelerate launch" in recipe.__doc__
+    for part in ("SYSTEM_PROMPT", "to_row", "reference_completion", "load_rows", "metric", "RecipeArguments", "main"):
+        assert hasattr(recipe, part), part
+
+
+@pytest.mark.parametrize("file", CONFIGS, ids=relative)
+def test_a_yaml_opens_with_its_command_and_hardware(file):
+    header = "".join(line for line in file.read_text().splitlines(keepends=True) if line.startswith("#"))
+    assert f"--config {relative(file)}" in header
+    assert "accelerate launch" in header
+    assert "Override any value:" in header
+    assert "Hardware:" in header
+
+
+@pytest.mark.parametrize("file", CONFIGS, ids=relative)
+def test_a_yaml_passes_preflight_without_rows_and_weights(file, monkeypatch, capsys):
+    for name in ("WORLD_SIZE", "RANK", "LOCAL_RANK"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.chdir(ROOT)
+    args = parse_arguments(recipe_of(file.parent).RecipeArguments, ["--config", str(file), "--dry_run"])
+    assert args.model["model_name_or_path"]
+    args.model["model_name_or_path"] = "org/model"  # whether it is prepared is not the question here
+    rewards = args.attempt(load_rewards, args.recipe.reward_funcs, args.recipe.reward_kwargs)
+    with pytest.raises(SystemExit) as stop:
+        preflight(args, None, None, rewards, lambda row: "")
+    assert (stop.value.code, args.problems) == (0, []), capsys.readouterr().out
+
+
+@pytest.mark.parametrize("file", CONFIGS, ids=relative)
+def test_a_yaml_weighs_each_of_its_rewards(file):
+    config = yaml.safe_load(file.read_text())
+    assert len(config.get("reward_weights", config["reward_funcs"])) == len(config["reward_funcs"])

@@ -1,0 +1,487 @@
+"""Preflight refuses each bad input before a weight is loaded, names the remedy, and reports all of them at once."""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import yaml
+from datasets import Dataset
+
+from recipes.common.arguments import RecipeArguments, parse_arguments
+from recipes.common.preflight import Run, format_table, generation_period, preflight, score
+from rewards import load_rewards
+from rewards.format import XmlFormat
+
+SETTINGS = {
+    "model_name_or_path": "org/model",
+    "reward_funcs": ["xml_format", "gsm8k_correctness"],
+    "num_generations": 4,
+    "per_device_train_batch_size": 8,
+    "gradient_accumulation_steps": 1,
+    "save_steps": 10,
+    "use_cpu": True,
+    "bf16": False,
+    "report_to": "none",
+}
+
+
+def make_rows(*numbers: int, task: str = "sums", **columns) -> Dataset:
+    return Dataset.from_list(
+        [
+            {"prompt": [{"role": "user", "content": f"{n} + 1 ="}], "task": task, "answer": str(n + 1), **columns}
+            for n in numbers
+        ]
+    )
+
+
+def reference(row: dict) -> str:
+    return f"<reasoning></reasoning><answer>{row['answer']}</answer>"
+
+
+TRAIN, HELD_OUT = make_rows(*range(8)), make_rows(100, 101)
+
+
+class Outcome:
+    """What a preflight did: its exit status (None when it passed), what it printed, the run it made."""
+
+    def __init__(self, status: int | None, printed: str, run: Run | None):
+        self.status, self.printed, self.run = status, printed, run
+
+
+@pytest.fixture
+def check(tmp_path: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Outcome]:
+    """Run preflight on good settings, rows and rewards, changed as a test asks."""
+    for name in ("WORLD_SIZE", "RANK", "LOCAL_RANK", "ACCELERATE_USE_CPU"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("WANDB_PROJECT", "none")  # preflight may set it
+    monkeypatch.chdir(tmp_path)
+
+    def run(
+        train=TRAIN, held_out=HELD_OUT, rewards=None, reference=reference, words=(), problems=(), **settings
+    ) -> Outcome:
+        Path("run.yaml").write_text(yaml.safe_dump({**SETTINGS, **settings}))
+        args = parse_arguments(RecipeArguments, ["--config", "run.yaml", *words])
+        args.problems += problems
+        if rewards is None:
+            rewards = args.attempt(load_rewards, args.recipe.reward_funcs, args.recipe.reward_kwargs)
+        try:
+            made, status = preflight(args, train, held_out, rewards, reference), None
+        except SystemExit as stop:
+            made, status = None, stop.code
+        assert sorted(os.listdir()) == ["run.yaml"], "preflight wrote something"
+        return Outcome(status, capsys.readouterr().out, made)
+
+    return run
+
+
+def assert_refused(outcome: Outcome, *parts: str) -> None:
+    """Exactly one problem, which says all of `parts`."""
+    assert outcome.status == 2
+    assert "\n1 problem; nothing was loaded and nothing was written:\n" in outcome.printed
+    for part in parts:
+        assert part in outcome.printed
+
+
+def reward(function: Callable, kind: str, full: float | None = None) -> Callable:
+    function.kind, function.full = kind, full
+    return function
+
+
+# What passes
+
+
+def test_good_input_becomes_a_run(check):
+    outcome = check()
+    assert outcome.status is None
+    assert outcome.run.training.num_generations == 4
+    assert outcome.run.training.steps_per_generation == 1
+    assert outcome.run.model.model_name_or_path == "org/model"
+    assert outcome.run.config["reward_funcs"] == ["xml_format", "gsm8k_correctness"]
+    assert outcome.run.config["world_size"] == 1
+
+
+def test_the_table_says_what_each_reward_pays(check):
+    assert check().run.table == [
+        {
+            "task": "sums",
+            "weight": 1.0,
+            "reward": "xml_format",
+            "kind": "format",
+            "rows scored": 8,
+            "reference earns": 0.8,
+            "full": 0.8,
+            "empty earns": 0.0,
+        },
+        {
+            "task": "sums",
+            "weight": 1.0,
+            "reward": "gsm8k_correctness",
+            "kind": "verifier",
+            "rows scored": 8,
+            "reference earns": 2.0,
+            "full": 2.0,
+            "empty earns": 0.0,
+        },
+    ]
+
+
+def test_a_dry_run_prints_the_table_and_stops(check):
+    outcome = check(words=["--dry_run"])
+    assert (outcome.status, outcome.run) == (0, None)
+    assert "Preflight of run.yaml" in outcome.printed
+    assert "  sums  1.0     gsm8k_correctness  verifier  8            2.0              2.0   0.0" in outcome.printed
+    assert "8 rows; an optimizer step learns from 8 completions (2 prompts x 4) on 1 CPU process." in outcome.printed
+
+
+def test_a_dry_run_of_bad_input_is_refused(check):
+    assert_refused(check(words=["--dry_run"], num_generations=1))
+
+
+def test_dtype_reaches_the_model(check):
+    assert check(dtype="bfloat16", model_revision="abc").run.training.model_init_kwargs == {
+        "dtype": "bfloat16",
+        "revision": "abc",
+    }
+
+
+def test_no_held_out_rows_are_fine(check):
+    assert check(held_out=Dataset.from_list([])).status is None
+
+
+def test_plain_text_prompts_are_fine(check):
+    rows = [{"prompt": f"{n} + 1 =", "task": "sums", "answer": str(n + 1)} for n in range(8)]
+    assert check(train=Dataset.from_list(rows)).status is None
+
+
+# Rows and rewards
+
+
+def test_a_missing_column_is_refused(check):
+    assert_refused(
+        check(train=TRAIN.remove_columns("answer"), reference=lambda row: reference({"answer": 5})),
+        "reward 'gsm8k_correctness' needs the column answer, which row 0 lacks (its columns: ['prompt', 'task'])",
+    )
+
+
+def test_a_column_that_one_row_lacks_is_refused(check):
+    rows = TRAIN.to_list()
+    rows[3]["answer"] = None
+    assert_refused(check(train=Dataset.from_list(rows)), "needs the column answer, which row 3 lacks")
+
+
+@pytest.mark.parametrize("column", ["task", "prompt"])
+def test_rows_without_prompt_or_task_are_refused(check, column):
+    assert_refused(check(train=TRAIN.remove_columns(column)), f"rows lack {column}")
+
+
+def test_a_reference_that_does_not_earn_the_full_reward_is_refused(check):
+    assert_refused(
+        check(reference=lambda row: reference({"answer": row["answer"] + ".0" * (row["answer"] == "4")})),
+        "reward 'gsm8k_correctness' pays 1.5 instead of 2.0 for the reference answer of 1 of 8 rows of task 'sums'",
+        "the first is row 3: '<reasoning></reasoning><answer>4.0</answer>'",
+    )
+
+
+def test_a_reference_out_of_format_is_refused(check):
+    outcome = check(reference=lambda row: f"<answer>{row['answer']}</answer>")
+    assert_refused(outcome, "reward 'xml_format' pays 0.4 instead of 0.8 for the reference answer of 8 of 8 rows")
+
+
+def test_a_gold_that_cannot_be_graded_is_refused(check):
+    rows = TRAIN.to_list()
+    rows[5]["answer"] = "six"
+    outcome = check(train=Dataset.from_list(rows))
+    assert_refused(outcome, "'gsm8k_correctness' pays None instead of 2.0", "1 of 8 rows", "the first is row 5")
+
+
+@pytest.mark.parametrize("full", [1.0, None])
+def test_a_verifier_that_pays_an_empty_completion_is_refused(check, full):
+    def generous(completions, **kwargs):
+        return [1.0] * len(completions)
+
+    outcome = check(rewards=[reward(generous, "verifier", full)])
+    assert_refused(outcome, "reward 'generous' is a verifier but pays 1.0 for an empty answer")
+
+
+def test_a_shaping_reward_may_pay_what_it_likes(check):
+    def brevity(completions, **kwargs):
+        return [-0.5] * len(completions)
+
+    assert check(rewards=[reward(brevity, "shaping", 1.0)]).status is None
+
+
+def test_an_async_reward_is_judged_too(check):
+    async def generous(completions, **kwargs):
+        return [1.0] * len(completions)
+
+    assert_refused(check(rewards=[reward(generous, "verifier", 1.0)]), "pays 1.0 for an empty answer")
+
+
+def test_a_task_that_no_reward_scores_is_refused(check):
+    def sums_only(completions, task, **kwargs):
+        return [1.0 if name == "sums" else None for name in task]
+
+    rows = Dataset.from_list([*TRAIN.to_list(), *make_rows(1, 2, task="products").to_list()])
+    outcome = check(train=rows, rewards=[reward(sums_only, "shaping")])
+    assert_refused(outcome, "task 'products': none of the rewards sums_only scores its 2 rows")
+
+
+def test_a_reward_that_raises_is_refused(check):
+    def broken(completions, **kwargs):
+        raise KeyError("gold")
+
+    outcome = check(rewards=[XmlFormat(), reward(broken, "shaping")])
+    assert_refused(outcome, "'broken' fails on the reference answers", "KeyError")
+
+
+def test_a_reward_that_returns_too_few_amounts_is_refused(check):
+    def short(completions, **kwargs):
+        return [0.0]
+
+    outcome = check(rewards=[XmlFormat(), reward(short, "shaping")])
+    assert_refused(outcome, "it returned 1 rewards for 8 completions")
+
+
+def test_an_evaluation_row_in_the_training_rows_is_refused(check):
+    assert_refused(
+        check(held_out=make_rows(100, 3)), "1 of 2 evaluation rows are also training rows (the first is row 1)"
+    )
+
+
+def test_an_unknown_reward_is_refused(check):
+    outcome = check(reward_funcs=["xml_formt"])
+    assert outcome.status == 2
+    assert "unknown reward 'xml_formt'. Known rewards: gsm8k_correctness" in outcome.printed
+
+
+@pytest.mark.parametrize("weights", [[1.0], [1.0, 2.0, 3.0], 1.0])
+def test_the_wrong_number_of_weights_is_refused(check, weights):
+    count = len(weights) if isinstance(weights, list) else 1
+    outcome = check(reward_weights=weights)
+    assert_refused(outcome, f"reward_weights has {count} values for 2 rewards: xml_format, gsm8k_correctness")
+
+
+def test_rewards_are_called_as_trl_calls_them():
+    seen = {}
+
+    def spy(**kwargs):
+        seen.update(kwargs)
+        return [None]
+
+    row = {"prompt": [{"role": "user", "content": "1 + 1 ="}], "task": "sums", "answer": "2"}
+    assert score(spy, [row], ["two"]) == [None]
+    assert seen["completions"] == [[{"role": "assistant", "content": "two"}]]
+    assert (seen["prompts"], seen["task"], seen["answer"]) == ([row["prompt"]], ["sums"], ["2"])
+    assert {"completion_ids", "trainer_state", "log_extra", "log_metric"} < set(seen)
+    score(spy, [{"prompt": "1 + 1 =", "task": "sums"}], ["two"])
+    assert seen["completions"] == ["two"]
+
+
+# Streams
+
+
+def test_a_stream_is_judged_on_its_first_1000_rows_and_says_so(check):
+    rows = make_rows(*range(200, 1300)).to_list()
+    rows[1000]["answer"] = "not judged"
+    outcome = check(train=Dataset.from_list(rows).to_iterable_dataset(), max_steps=5)
+    assert outcome.status is None
+    assert "streamed data: only its first 1000 rows were judged" in outcome.printed
+    assert outcome.run.table[1]["rows scored"] == 1000
+
+
+def test_the_thousandth_row_of_a_stream_is_judged(check):
+    rows = make_rows(*range(200, 1300)).to_list()
+    rows[999]["answer"] = "judged"
+    outcome = check(train=Dataset.from_list(rows).to_iterable_dataset(), max_steps=5)
+    assert_refused(outcome, "the first is row 999")
+
+
+def test_rows_that_are_no_stream_are_all_judged(check):
+    rows = make_rows(*range(200, 1300)).to_list()
+    rows[1000]["answer"] = "judged"
+    outcome = check(train=Dataset.from_list(rows))
+    assert_refused(outcome, "the first is row 1000")
+    assert "streamed" not in outcome.printed
+
+
+# Arguments
+
+
+@pytest.mark.parametrize(
+    ("settings", "advice"),
+    [
+        ({"per_device_train_batch_size": 6}, "per_device_train_batch_size to 4 or 8, or num_generations to 2 or 3."),
+        ({"per_device_train_batch_size": 3}, "per_device_train_batch_size to 4, or num_generations to 3."),
+        ({"per_device_train_batch_size": 1}, "set per_device_train_batch_size to 4."),
+        (
+            {"per_device_train_batch_size": 3, "gradient_accumulation_steps": 2},
+            "set per_device_train_batch_size to 2 or 4, or num_generations to 2 or 3.",
+        ),
+        (
+            {"per_device_train_batch_size": 3, "generation_batch_size": 6},
+            "set generation_batch_size to 12, or num_generations to 2 or 3.",
+        ),
+    ],
+)
+def test_a_batch_that_does_not_divide_names_the_nearest_that_do(check, settings, advice):
+    assert_refused(check(**settings), "does not divide by num_generations=4", advice)
+
+
+def test_a_batch_is_counted_over_all_processes(check, monkeypatch):
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    outcome = check(per_device_train_batch_size=3)
+    assert_refused(
+        outcome, "a generation batch of 6 completions", "x 2 processes", "per_device_train_batch_size to 2 or 4"
+    )
+
+
+def test_other_ranks_refuse_in_silence(check, monkeypatch):
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.setenv("RANK", "1")
+    outcome = check(per_device_train_batch_size=3)
+    assert (outcome.status, outcome.printed) == (2, "")
+
+
+def test_a_generation_batch_that_the_processes_cannot_share_is_refused(check):
+    assert_refused(check(generation_batch_size=12), "generation_batch_size 12 does not divide by 8")
+
+
+def test_one_generation_is_refused(check):
+    assert_refused(check(num_generations=1), "num_generations is 1; GRPO compares completions of one prompt")
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("num_generations", 0),
+        ("num_generations", [4]),
+        ("per_device_train_batch_size", 0),
+        ("gradient_accumulation_steps", -1),
+        ("num_iterations", 0),
+        ("steps_per_generation", 0),
+        ("generation_batch_size", 0),
+    ],
+)
+def test_a_count_below_one_is_refused(check, name, value):
+    assert_refused(check(**{name: value}), f"{name} is {value}; it must be a whole number of at least 1.")
+
+
+def test_fewer_rows_than_a_generation_needs_are_refused(check):
+    outcome = check(train=make_rows(1), per_device_train_batch_size=8)
+    assert_refused(outcome, "1 training rows are fewer than the 2 prompts of one generation")
+
+
+@pytest.mark.parametrize(
+    ("settings", "advice"),
+    [
+        ({"save_steps": 10, "steps_per_generation": 4}, "set it to 8 or 12 (a multiple of 4)"),
+        ({"save_steps": 5, "num_iterations": 2}, "set it to 4 or 6 (a multiple of 2)"),
+        ({"save_steps": 1, "num_iterations": 2}, "set it to 2 (a multiple of 2)"),
+        ({"save_steps": 6, "num_iterations": 2, "steps_per_generation": 2}, "set it to 4 or 8 (a multiple of 4)"),
+        ({"save_steps": 0.5}, "set it to 1 (a multiple of 1)"),
+        ({"save_steps": 3, "generation_batch_size": 16}, "set it to 2 or 4 (a multiple of 2)"),
+    ],
+)
+def test_saving_within_a_generation_is_refused(check, settings, advice):
+    assert_refused(check(**settings), f"save_steps={settings['save_steps']} would save in the middle", advice)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"save_steps": 8, "steps_per_generation": 4},
+        {"save_steps": 7, "save_strategy": "no", "steps_per_generation": 4},
+        {"save_steps": 7, "gradient_accumulation_steps": 4, "num_iterations": 2, "steps_per_generation": 2},
+    ],
+)
+def test_saving_between_generations_is_fine(check, settings):
+    assert check(**settings).status is None
+
+
+def test_misaligned_accumulation_is_refused(check):
+    assert_refused(
+        check(gradient_accumulation_steps=3, steps_per_generation=2),
+        "gradient_accumulation_steps (3) and steps_per_generation x num_iterations (2 x 1) do not divide one another",
+    )
+
+
+@pytest.mark.parametrize(
+    ("accumulation", "steps", "iterations", "period"),
+    [
+        (1, 1, 1, 1),
+        (1, 4, 2, 8),
+        (4, 4, 1, 1),
+        (4, 4, 2, 2),
+        (8, 4, 1, 1),
+        (8, 2, 2, 1),
+        (2, 8, 1, 4),
+        (3, 2, 1, None),
+        (4, 6, 1, None),
+        (4, 2, 3, None),
+    ],
+)
+def test_generation_period_is_when_the_buffer_is_used_up(accumulation, steps, iterations, period):
+    assert generation_period(accumulation, steps, iterations) == period
+
+
+@pytest.mark.parametrize(
+    ("name", "problem"),
+    [
+        (None, "model_name_or_path is missing"),
+        ("./nowhere", "model_name_or_path './nowhere' is no folder"),
+        ("/nowhere", "model_name_or_path '/nowhere' is no folder"),
+        ("models/SmolLM2", "is no folder. Run `python scripts/prepare_model.py` first."),
+    ],
+)
+def test_a_missing_model_is_refused(check, name, problem):
+    assert_refused(check(model_name_or_path=name), problem)
+
+
+def test_an_unknown_key_is_refused(check):
+    assert_refused(check(num_generation=4), "unknown argument 'num_generation' in run.yaml; did you mean")
+
+
+def test_what_trl_refuses_is_reported_as_well(check):
+    assert_refused(check(generation_batch_size=8, steps_per_generation=1), "can not be both configured")
+
+
+def test_rows_that_could_not_be_loaded_are_refused_with_the_reason(check):
+    assert_refused(
+        check(train=None, held_out=None, problems=["dataset_path 'x' has no train.jsonl."]),
+        "dataset_path 'x' has no train.jsonl.",
+        "(no rows or rewards to judge)",
+    )
+
+
+def test_all_problems_are_reported_at_once(check):
+    rows = TRAIN.to_list()
+    rows[2]["answer"] = "three"
+    outcome = check(
+        train=Dataset.from_list(rows),
+        held_out=make_rows(3),
+        model_name_or_path=None,
+        num_generation=4,
+        per_device_train_batch_size=6,
+        save_steps=3,
+        num_iterations=2,
+        reward_weights=[1.0],
+        words=["--zzz"],
+    )
+    assert outcome.status == 2
+    assert "\n8 problems; nothing was loaded and nothing was written:\n" in outcome.printed
+    for part in (
+        "pays None instead of 2.0",
+        "1 of 1 evaluation rows",
+        "model_name_or_path is missing",
+        "unknown argument 'num_generation'",
+        "does not divide by num_generations=4",
+        "save_steps=3",
+        "reward_weights has 1 values",
+        "unknown argument '--zzz'",
+    ):
+        assert part in outcome.printed
+
+
+def test_a_table_is_as_wide_as_its_widest_cell():
+    assert format_table([{"a": 1, "bb": None}, {"a": 100, "bb": "x"}]) == "  a    bb\n  1    -\n  100  x"

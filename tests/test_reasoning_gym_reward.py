@@ -1,0 +1,156 @@
+"""reasoning_gym: the task's own verifier judges the answer tag, all or nothing."""
+
+import json
+import pickle
+import random
+import re
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+import reasoning_gym
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rewards import full_reward, load_reward, reasoning_gym_tasks, reward_columns, reward_kind
+from rewards.reasoning_gym_tasks import RUNS_ANSWERS, score_reasoning_gym
+
+PARAMETERS = {"min_terms": 2, "max_terms": 2, "min_digits": 2, "max_digits": 2}
+
+
+def make_entries(dataset: str, parameters: dict, size: int) -> list[dict]:
+    items = reasoning_gym.create_dataset(dataset, **parameters, seed=7, size=size)
+    return [{"dataset": dataset, "parameters": parameters, **item} for item in items]
+
+
+SUMS = make_entries("chain_sum", PARAMETERS, 8)
+ENTRY, GOLD = json.dumps(SUMS[0]), SUMS[0]["answer"]
+
+
+def pay(text: str, entry: str = ENTRY, **parameters: float) -> float | None:
+    (amount,) = load_reward("reasoning_gym", **parameters)(prompts=["p"], completions=[text], entry=[entry])
+    return amount
+
+
+@pytest.mark.parametrize(
+    ("text", "amount"),
+    [
+        (f"<answer>{GOLD}</answer>", 2.0),
+        (f"<answer>\n{GOLD}\n</answer>", 2.0),
+        (f"<reasoning>r</reasoning><answer>{GOLD}</answer>", 2.0),
+        (f"<answer>1</answer><answer>{GOLD}</answer>", 2.0),
+        (f"<answer>{GOLD}</answer><answer>1</answer>", 0.0),
+        (f"<answer>{int(GOLD) + 1}</answer>", 0.0),
+        (f"<answer>-{GOLD}</answer>", 0.0),
+        (f"<answer>{GOLD}</answer", 0.0),
+        (f"{GOLD}", 0.0),
+        ("<answer></answer>", 0.0),
+        ("", 0.0),
+    ],
+)
+def test_the_right_answer_in_its_tag_pays(text, amount):
+    assert pay(text) == amount
+
+
+def test_partial_credit_of_a_verifier_is_not_paid():
+    wrong = f"{GOLD} or 1"
+    assert 0.0 < reasoning_gym.create_dataset("chain_sum", size=1).score_answer(wrong, SUMS[0]) < 1.0
+    assert pay(f"<answer>{wrong}</answer>") == 0.0
+
+
+def test_the_amount_is_a_parameter():
+    assert pay(f"<answer>{GOLD}</answer>", correct=0.5) == 0.5
+    assert full_reward(load_reward("reasoning_gym", correct=0.5)) == 0.5
+
+
+def test_it_is_a_verifier_that_needs_the_entry_column():
+    reward = load_reward("reasoning_gym")
+    assert (reward_kind(reward), full_reward(reward), reward_columns(reward)) == ("verifier", 2.0, ["entry"])
+
+
+@pytest.mark.parametrize("dataset", ["chain_sum", "basic_arithmetic", "gcd", "spell_backward", "leg_counting"])
+def test_the_own_answer_of_other_tasks_pays_in_full(dataset):
+    for entry in make_entries(dataset, {}, 3):
+        assert pay(f"<answer>{entry['answer']}</answer>", json.dumps(entry)) == 2.0
+
+
+def test_each_row_of_a_mixed_batch_is_judged_by_its_own_task():
+    entries = SUMS[:2] + make_entries("spell_backward", {}, 2)
+    texts = [f"<answer>{entry['answer']}</answer>" for entry in entries]
+    reward = load_reward("reasoning_gym")
+    rows = [json.dumps(entry) for entry in entries]
+    assert reward(prompts=texts, completions=texts, entry=rows) == [2.0] * 4
+    assert reward(prompts=texts, completions=texts[::-1], entry=rows) == [0.0] * 4
+
+
+def test_a_verifier_that_raises_pays_nothing(monkeypatch):
+    class Raises:
+        def score_answer(self, answer: str, entry: dict) -> float:
+            raise RecursionError("too deep")
+
+    monkeypatch.setattr(reasoning_gym_tasks, "_verifier", lambda dataset, parameters: Raises())
+    assert pay(f"<answer>{GOLD}</answer>") == 0.0
+
+
+def test_plain_text_and_conversations_earn_the_same():
+    reward = load_reward("reasoning_gym")
+    texts = [f"<answer>{GOLD}</answer>", "<answer>1</answer>", ""]
+    chats = [[{"role": "assistant", "content": text}] for text in texts]
+    assert reward(prompts=texts, completions=texts, entry=[ENTRY] * 3) == [2.0, 0.0, 0.0]
+    assert reward(prompts=chats, completions=chats, entry=[ENTRY] * 3) == [2.0, 0.0, 0.0]
+
+
+def test_the_order_of_a_batch_does_not_matter():
+    cases = [(f"<answer>{SUMS[0]['answer']}</answer>", entry) for entry in SUMS]
+    paid = [pay(text, json.dumps(entry)) for text, entry in cases]
+    assert 0.0 in paid and 2.0 in paid
+    order = random.Random(0).sample(range(len(cases)), len(cases))
+    texts, entries = [cases[i][0] for i in order], [json.dumps(cases[i][1]) for i in order]
+    assert load_reward("reasoning_gym")(prompts=texts, completions=texts, entry=entries) == [paid[i] for i in order]
+
+
+def test_hostile_text_earns_nothing_in_50_ms(hostile, seconds):
+    for text in (hostile, f"<answer>{hostile}</answer>"):
+        assert pay(text) == 0.0
+        assert seconds(lambda text=text: pay(text)) < 0.05
+
+
+def test_a_million_letters_earn_nothing():
+    assert pay(f"<answer>{'a' * 1_000_000}</answer>") == 0.0
+
+
+def test_it_works_off_the_main_thread():
+    with ThreadPoolExecutor(1) as pool:
+        assert pool.submit(pay, f"<answer>{GOLD}</answer>").result() == 2.0
+
+
+def test_it_pickles_with_its_parameters():
+    reward = pickle.loads(pickle.dumps(load_reward("reasoning_gym", correct=7.0)))
+    assert reward(prompts=["p"], completions=[f"<answer>{GOLD}</answer>"], entry=[ENTRY]) == [7.0]
+    assert reward.__name__ == "reasoning_gym"
+
+
+@settings(deadline=None)
+@given(st.text(st.characters()))
+def test_any_text_is_right_or_wrong(text):
+    assert score_reasoning_gym(text, ENTRY) == (1.0 if text == GOLD else 0.0)
+
+
+def test_a_verifier_that_would_run_the_answer_as_code_is_refused(tmp_path):
+    attack = f"[open({str(tmp_path / 'written')!r}, 'w')]"
+    row = {"dataset": "string_insertion", "parameters": {}, "question": "?", "answer": "AB", "metadata": {}}
+    with pytest.raises(ValueError, match="as code"):
+        score_reasoning_gym(attack, json.dumps(row))
+    assert not (tmp_path / "written").exists()
+
+
+def test_every_reasoning_gym_module_that_evaluates_text_is_refused_or_was_read():
+    # Read by a person: what these evaluate is the task's own text, never the answer.
+    own_text_only = {"codeio", "number_sorting", "bitwise_arithmetic", "basic_arithmetic", "propositional_logic"}
+    own_text_only |= {"gsm_symbolic"}
+    pattern = re.compile(r"\b(eval|exec|parse_expr|sympify|parse_latex)\(")
+    for name, (dataset, _) in reasoning_gym.factory.DATASETS.items():
+        source = Path(sys.modules[dataset.__module__].__file__).read_text()
+        if pattern.search(source) and name not in own_text_only:
+            assert name in RUNS_ANSWERS, name
