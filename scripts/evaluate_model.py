@@ -21,6 +21,7 @@ def judge(model_name: str, recipe: ModuleType, args, title: str) -> list[dict]:
     from peft import AutoPeftModelForCausalLM
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
+    from recipes.common.cpu import make_head_input_contiguous
     from recipes.common.evaluation import evaluate
     from rewards import load_rewards
 
@@ -29,8 +30,10 @@ def judge(model_name: str, recipe: ModuleType, args, title: str) -> list[dict]:
     loader = AutoPeftModelForCausalLM if is_adapter else AutoModelForCausalLM
     model = loader.from_pretrained(model_name, dtype=args.model["dtype"] or "auto").eval()
     device = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else "cpu"
+    model.to(device)
+    make_head_input_contiguous(model)
     return evaluate(
-        model.to(device),
+        model,
         AutoTokenizer.from_pretrained(model_name),
         rows.to_list(),
         load_rewards(args.recipe.reward_funcs, args.recipe.reward_kwargs),

@@ -190,8 +190,9 @@ def compare(before: list[dict], after: list[dict]) -> dict[str, float]:
 
 
 def comparison_table(before: dict[str, Any], after: dict[str, Any] | None, p: dict[str, float] | None) -> str:
-    """The table a run ends with."""
-    lines = [f"  {before['n']} held-out rows, greedy{'before':>17}{'after':>24}{'change':>11}   McNemar p"]
+    """The table a run ends with, or its first column alone."""
+    later = "" if after is None else f"{'after':>24}{'change':>11}   McNemar p"
+    lines = [f"  {str(before['n']) + ' held-out rows, greedy':<27}{'before':>14}{later}"]
     for name in [key for key, value in before.items() if isinstance(value, dict) and "share" in value]:
         cells = f"{_share(before[name]):>23}"
         if after is not None:

@@ -25,6 +25,7 @@ from recipes.common.callbacks import (
     SamplerOrderCallback,
     StepLineCallback,
 )
+from recipes.common.cpu import make_head_input_contiguous
 from recipes.common.evaluation import Metric, evaluate_in_training, read_rows, write_rows
 from recipes.common.preflight import Run
 from recipes.common.record import finish, summary_of, write_json
@@ -83,6 +84,7 @@ def train_and_save(
     """
     folder, rows = Path(run.training.output_dir), eval_rows.to_list() if eval_rows else []
     clock, interrupt = Clock(folder), InterruptCallback(trainer)
+    make_head_input_contiguous(trainer.accelerator.unwrap_model(trainer.model))
     disable_progress_bar()  # transformers would draw one for each file of each checkpoint
     for callback in (PrinterCallback, ProgressCallback):  # StepLineCallback says the same in one line
         trainer.remove_callback(callback)

@@ -21,6 +21,7 @@ from datasets import Dataset, IterableDataset
 from trl import GRPOConfig, ModelConfig
 
 from recipes.common.arguments import Arguments, RecipeArguments
+from recipes.common.cpu import use_all_cores
 from rewards import full_reward, reward_columns, reward_kind, reward_name
 
 STREAMED_ROWS = 1000
@@ -75,7 +76,7 @@ def preflight(
         sys.exit(2)
     if args.recipe.dry_run:
         sys.exit(0)
-    _use_all_cores(training)
+    use_all_cores(training)
     _apply_model_arguments(training, model)
     if args.training["project"] != "huggingface":  # transformers reads W&B's project from the environment alone
         os.environ.setdefault("WANDB_PROJECT", args.training["project"])
@@ -206,16 +207,6 @@ def _choose_device(training: dict[str, Any]) -> None:
     """Without an accelerator `GRPOConfig` wants to be told that the CPU is meant; the report says which it is."""
     asked = os.environ.get("ACCELERATE_USE_CPU", "false").lower() in ("1", "true")
     training["use_cpu"] = bool(training["use_cpu"] or asked or not torch.accelerator.is_available())
-
-
-def _use_all_cores(training: GRPOConfig) -> None:
-    """On the CPU, take the one thread that `accelerate launch` leaves to a process for what it is: a default.
-
-    Another number, given as `--num_cpu_threads_per_process`, stands.
-    """
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    if training.use_cpu and torch.get_num_threads() == 1:
-        torch.set_num_threads(max(1, cores // int(os.environ.get("LOCAL_WORLD_SIZE", 1))))
 
 
 def _check_model(model: dict[str, Any], problems: list[str]) -> None:
