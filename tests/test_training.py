@@ -106,7 +106,7 @@ def test_killed_in_mid_run_and_resumed_in_the_second_epoch_equals_the_uninterrup
     before = (tmp_path / "run" / "evaluation" / "before.jsonl").stat().st_mtime_ns
     assert "Going on from" in run(words)
     for step in (11, 13):
-        for column in ("token_ids", "letter_share", "xml_format", "advantage"):
+        for column in ("prompt", "token_ids", "letter_share", "xml_format", "advantage"):
             resumed, whole = (completions(folder, step)[column] for folder in (tmp_path / "run", uninterrupted))
             assert list(map(list_or_value, resumed)) == list(map(list_or_value, whole)), (step, column)
     once, again = (load_file(folder / "model.safetensors") for folder in (uninterrupted, tmp_path / "run"))
