@@ -20,8 +20,7 @@ install: .venv/installed
 
 # Stamped, so that the second use reinstalls nothing; made anew when the pins change.
 .venv/installed: pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit("error: constraints.txt needs Python 3.11 or newer; give one: make PYTHON=python3.12 ..." if sys.version_info < (3, 11) else 0)'
 	$(PYTHON) -m venv .venv
-	$(BIN)/pip install --quiet --upgrade pip
-	$(BIN)/pip install --quiet torch -c constraints.txt
 	$(BIN)/pip install --quiet --editable '.[dev]' -c constraints.txt
 	touch $@
