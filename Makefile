@@ -3,9 +3,9 @@ BIN := .venv/bin
 
 .PHONY: quickstart test test-fast lint install
 
-quickstart: install ## prepare the model, train, and print what changed
+quickstart: install ## prepare the model, train, and print what changed; ARGS=--fresh starts anew
 	$(BIN)/python scripts/prepare_model.py
-	$(BIN)/accelerate launch --config_file accelerate_configs/single_gpu.yaml recipes/arithmetic/train.py --config recipes/arithmetic/quickstart.yaml
+	$(BIN)/accelerate launch --quiet --config_file accelerate_configs/single_gpu.yaml recipes/arithmetic/train.py --config recipes/arithmetic/quickstart.yaml $(ARGS)
 
 test: install ## the whole suite
 	$(BIN)/python -m pytest

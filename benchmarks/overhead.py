@@ -48,11 +48,12 @@ def count_our_seconds(spent: list[float]) -> None:
     from transformers import TrainerCallback
 
     from recipes.common import callbacks
-    from rewards.format import XmlFormat
-    from rewards.reasoning_gym_tasks import ReasoningGym
+    from rewards import load_reward
+    from rewards.registry import REGISTRY
 
+    rewards = [type(load_reward(name)) for name in REGISTRY]
     ours = [c for c in vars(callbacks).values() if isinstance(c, type) and issubclass(c, TrainerCallback)]
-    for owner in (XmlFormat, ReasoningGym, *(c for c in ours if c is not TrainerCallback)):
+    for owner in (*rewards, *(c for c in ours if c is not TrainerCallback)):
         for name in [n for n in vars(owner) if n == "__call__" or n.startswith("on_")]:
             setattr(owner, name, _timed(vars(owner)[name], spent))
 

@@ -103,7 +103,8 @@ def load_rewards(specs: list[str], kwargs: dict[str, dict[str, Any]] | None = No
         problems.append(f"reward_kwargs of {name!r} must be a mapping of names to values, not {kwargs.pop(name)!r}.")
     for spec in specs:
         try:
-            rewards.append(load_reward(spec, **kwargs.pop(spec, kwargs.pop(spec.rpartition(":")[2], {}))))
+            key = spec if spec in kwargs else spec.rpartition(":")[2]
+            rewards.append(load_reward(spec, **kwargs.pop(key, {})))
         except ValueError as problem:
             problems.append(str(problem))
     names = [reward_name(reward) for reward in rewards]
@@ -211,12 +212,12 @@ def _check_parameters(accepted: inspect.Signature, spec: str, kwargs: dict[str, 
 
 
 def _check_signature(reward: Callable, spec: str) -> None:
-    """TRL calls every reward by keyword with more than it needs, so it must take `completions` and `**kwargs`."""
+    """TRL calls every reward by keyword, with more than it needs."""
     parameters = _parameters(reward)
     takes_rest = any(p.kind is p.VAR_KEYWORD for p in parameters)
     names = {p.name for p in parameters if p.kind in _NAMED}
     positional_only = [p.name for p in parameters if p.kind is p.POSITIONAL_ONLY]
-    if not takes_rest or positional_only or "completions" not in names:
+    if not takes_rest or positional_only or not names & {"completions", "completion_ids"}:
         raise ValueError(
             f"reward {spec!r} has the signature {inspect.signature(reward)}; TRL needs "
             "(prompts, completions, <dataset columns>, **kwargs), all by keyword."

@@ -2,6 +2,7 @@
 
 import functools
 import json
+import re
 
 import reasoning_gym
 
@@ -21,6 +22,9 @@ RUNS_ANSWERS = frozenset(
         "string_insertion",
     }
 )
+
+# Some verifiers make a Fraction of the answer: "1e999999999" would fill the memory.
+HUGE_EXPONENT = re.compile(r"[eE][+-]?[0-9]{4,}")
 
 
 @functools.cache
@@ -46,7 +50,7 @@ def score_reasoning_gym(answer: str | None, entry: str) -> float:
     """
     row = json.loads(entry)
     verifier = _verifier(row["dataset"], json.dumps(row["parameters"], sort_keys=True))
-    if answer is None:
+    if answer is None or HUGE_EXPONENT.search(answer):
         return 0.0
     try:
         return 1.0 if verifier.score_answer(answer, row) >= 1.0 else 0.0

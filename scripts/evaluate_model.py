@@ -22,30 +22,36 @@ def judge(model_name: str, recipe: ModuleType, args, title: str) -> list[dict]:
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     from recipes.common.cpu import make_head_input_contiguous
-    from recipes.common.evaluation import evaluate
+    from recipes.common.evaluation import decoding_of, evaluate
     from rewards import load_rewards
 
     _, rows = recipe.load_rows(args.recipe, args.training["seed"])
+    if not rows:
+        raise SystemExit("error: num_eval_rows is 0; there is nothing to evaluate.")
     is_adapter = Path(model_name, "adapter_config.json").is_file()
     loader = AutoPeftModelForCausalLM if is_adapter else AutoModelForCausalLM
-    model = loader.from_pretrained(model_name, dtype=args.model["dtype"] or "auto").eval()
-    device = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else "cpu"
+    wanted = {"dtype": args.model["dtype"] or "auto", "attn_implementation": args.model["attn_implementation"]}
+    model = loader.from_pretrained(model_name, revision=args.model["model_revision"], **wanted).eval()
+    device = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else torch.device("cpu")
     model.to(device)
     make_head_input_contiguous(model)
-    return evaluate(
-        model,
-        AutoTokenizer.from_pretrained(model_name),
-        rows.to_list(),
-        load_rewards(args.recipe.reward_funcs, args.recipe.reward_kwargs),
-        recipe.metric,
-        max_new_tokens=args.training["max_completion_length"],
-        batch_size=args.training["per_device_eval_batch_size"],
-        samples=args.recipe.num_eval_samples,
-        sampling={name: args.training[name] for name in ("temperature", "top_p", "top_k")},
-        seed=args.training["seed"],
-        chat_template_kwargs=args.training["chat_template_kwargs"],
-        title=title,
-    )
+    # In a run the trainer wraps a fully trained model in bf16 autocast; PEFT's generate goes round that.
+    bf16 = args.training["bf16"] is not False and not args.training["fp16"] and not is_adapter
+    with torch.autocast(device.type, torch.bfloat16, enabled=bf16):
+        return evaluate(
+            model,
+            AutoTokenizer.from_pretrained(model_name),
+            rows.to_list(),
+            load_rewards(args.recipe.reward_funcs, args.recipe.reward_kwargs),
+            recipe.metric,
+            max_new_tokens=args.training["max_completion_length"],
+            batch_size=args.training["per_device_eval_batch_size"],
+            samples=args.recipe.num_eval_samples,
+            decoding=decoding_of(args.training),
+            seed=args.training["seed"],
+            chat_template_kwargs=args.training["chat_template_kwargs"],
+            title=title,
+        )
 
 
 def main() -> None:

@@ -14,10 +14,12 @@ from pathlib import Path
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("runs", nargs="+", type=Path, help="run folders (finished, or with a checkpoint)")
-    parser.add_argument("--output", type=Path, help="default: curves.png in the first run folder")
+    parser.add_argument("--output", type=Path, help="default for one run: its curves.png")
     args = parser.parse_args()
     from recipes.common.plots import plot_runs
 
+    if len(args.runs) > 1 and args.output is None:
+        raise SystemExit("error: several runs need --output FILE.png: each keeps the curves.png of its own.")
     output = args.output or args.runs[0] / "curves.png"
     try:
         plot_runs(args.runs, output)

@@ -9,7 +9,10 @@ import yaml
 from datasets import Dataset
 
 from recipes.common.arguments import RecipeArguments, parse_arguments
-from recipes.common.preflight import Run, format_table, generation_period, preflight, score
+from recipes.common.batch_checks import generation_period
+from recipes.common.preflight import Run, preflight
+from recipes.common.row_checks import format_table
+from recipes.common.scoring import score
 from rewards import load_rewards
 from rewards.format import XmlFormat
 
@@ -485,3 +488,58 @@ def test_all_problems_are_reported_at_once(check):
 
 def test_a_table_is_as_wide_as_its_widest_cell():
     assert format_table([{"a": 1, "bb": None}, {"a": 100, "bb": "x"}]) == "  a    bb\n  1    -\n  100  x"
+
+
+# Several tasks
+
+
+def mixed_rows() -> Dataset:
+    other = [{"prompt": [{"role": "user", "content": "Write."}], "task": "prose", "style": "short"}]
+    return Dataset.from_list(TRAIN.to_list() + other)
+
+
+def reference_of_either(row: dict) -> str:
+    return reference(row) if row["task"] == "sums" else "<reasoning></reasoning><answer>text</answer>"
+
+
+def test_a_verifier_that_pays_none_to_another_task_does_not_apply_to_it(check):
+    outcome = check(train=mixed_rows(), reference=reference_of_either)
+    assert outcome.status is None
+    scored = {(line["task"], line["reward"]): line["rows scored"] for line in outcome.run.table}
+    assert scored[("prose", "gsm8k_correctness")] == 0 and scored[("sums", "gsm8k_correctness")] == 8
+    assert scored[("prose", "xml_format")] == 1
+
+
+def test_a_row_is_named_by_its_place_in_the_data_set(check):
+    rows = Dataset.from_list([*mixed_rows().to_list()[::-1][:1], *TRAIN.to_list(), {**TRAIN[0], "answer": "many"}])
+    outcome = check(train=rows, reference=reference_of_either)
+    assert outcome.status == 2 and "the first is row 9" in outcome.printed
+
+
+def test_an_evaluation_row_that_cannot_be_graded_is_refused(check):
+    held_out = Dataset.from_list([make_rows(100)[0], {**make_rows(101)[0], "answer": "many"}])
+    assert_refused(check(held_out=held_out), "evaluation rows: ", "gsm8k_correctness", "row 1")
+
+
+def test_every_row_is_tried_with_an_empty_answer(check):
+    def pays_the_last(completions, answer, **kwargs):
+        return [1.0 if answer[i] == "8" or c[0]["content"] else 0.0 for i, c in enumerate(completions)]
+
+    assert_refused(check(rewards=[reward(pays_the_last, "verifier", 1.0)]), "pays 1.0 for an empty answer")
+
+
+# What could not be resumed
+
+
+@pytest.mark.parametrize("name", ["ignore_data_skip", "save_only_model"])
+def test_a_setting_that_a_resume_could_not_honour_is_refused(check, name):
+    assert_refused(check(**{name: True}), name)
+
+
+def test_a_stream_needs_max_steps(check):
+    assert_refused(check(train=TRAIN.to_iterable_dataset(), max_steps=-1), "set max_steps")
+
+
+def test_secrets_are_not_part_of_the_recorded_configuration(check):
+    outcome = check(hub_token="secret")
+    assert outcome.status is None and "secret" not in str(outcome.run.config)

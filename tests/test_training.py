@@ -2,14 +2,17 @@
 
 import json
 import os
+import shutil
 import signal
 import sys
+import time
 from pathlib import Path
 
 import pandas as pd
 import pytest
 import torch
 from launching import DENSE_REWARD, command, kill_all, run, start, wait_for
+from peft import PeftModel
 from safetensors.torch import load_file
 from tiny_model import build_tiny_model
 from transformers import AutoModelForCausalLM
@@ -114,6 +117,19 @@ def test_killed_in_mid_run_and_resumed_in_the_second_epoch_equals_the_uninterrup
     assert (tmp_path / "run" / "evaluation" / "before.jsonl").stat().st_mtime_ns == before
 
 
+def test_a_run_killed_after_its_last_step_is_judged_and_trains_no_further(
+    model: Path, uninterrupted: Path, tmp_path: Path
+) -> None:
+    shutil.copytree(uninterrupted, tmp_path / "run")
+    for name in ("summary.json", "model.safetensors", "evaluation/after.jsonl"):
+        (tmp_path / "run" / name).unlink()
+    run(command("arithmetic", "quickstart", model, tmp_path / "run", **RESUMED))
+    once, again = (load_file(folder / "model.safetensors") for folder in (uninterrupted, tmp_path / "run"))
+    assert all(torch.equal(once[name], again[name]) for name in once)
+    answers = [read(folder / "evaluation" / "after.jsonl") for folder in (uninterrupted, tmp_path / "run")]
+    assert answers[0] == answers[1]
+
+
 def completions(folder: Path, step: int) -> pd.DataFrame:
     return pd.read_parquet(folder / "completions" / f"completions_{step:05d}.parquet")
 
@@ -164,8 +180,6 @@ def test_ctrl_c_saves_a_checkpoint_and_says_how_to_go_on(
 
 def wait_for_line(text: str, log: Path) -> None:
     """After the launcher is gone its child may still be saving."""
-    import time
-
     deadline = time.monotonic() + 60
     while text not in log.read_text():
         assert time.monotonic() < deadline, log.read_text()[-4000:]
@@ -181,8 +195,6 @@ def test_lora_leaves_an_adapter_and_a_merged_model_that_answer_alike(gsm8k_lora:
     merged = AutoModelForCausalLM.from_pretrained(gsm8k_lora / "merged")
     base = AutoModelForCausalLM.from_pretrained(model)
     ids = torch.tensor([[5, 6, 7, 8]])
-    from peft import PeftModel
-
     adapted = PeftModel.from_pretrained(base, gsm8k_lora)
     with torch.no_grad():
         assert torch.allclose(merged(ids).logits, adapted(ids).logits, atol=1e-5)
@@ -226,14 +238,3 @@ def test_a_run_of_ones_own_reward_file_is_logged_under_its_name(model: Path, tmp
     few = {"num_train_rows": 8, "max_steps": 1, "num_eval_rows": 0, "save_steps": 1, "reward_funcs": rewards}
     run(command("arithmetic", "quickstart", model, tmp_path / "run", **few))
     assert any("rewards/brevity/mean" in entry for entry in log_of(tmp_path / "run"))
-
-
-def test_a_checkpoint_cut_short_is_passed_over(tmp_path: Path) -> None:
-    from recipes.common.lifecycle import last_whole_checkpoint
-
-    for step in (2, 10):
-        (tmp_path / f"checkpoint-{step}").mkdir()
-        (tmp_path / f"checkpoint-{step}" / "rng_state.pth").touch()
-    (tmp_path / "checkpoint-2" / "trainer_state.json").write_text("{}")
-    (tmp_path / "checkpoint-10" / "trainer_state.json").write_text('{"global_st')
-    assert last_whole_checkpoint(tmp_path, world_size=1) == str(tmp_path / "checkpoint-2")

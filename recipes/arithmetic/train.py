@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 import reasoning_gym
 from datasets import Dataset
-from trl import GRPOTrainer, get_peft_config
+from trl import GRPOTrainer, get_peft_config, get_quantization_config
 
 from recipes.common import arguments
 from recipes.common.arguments import parse_arguments
@@ -112,6 +112,7 @@ def main() -> None:
         args=run.training,
         train_dataset=train_rows,
         peft_config=get_peft_config(run.model),
+        quantization_config=get_quantization_config(run.model),
     )
     train_and_save(trainer, run, checkpoint, eval_rows, metric)
 

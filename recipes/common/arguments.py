@@ -56,9 +56,11 @@ class Arguments:
         """`function(*values)`, or None where it fails: its message joins the problems reported by preflight."""
         try:
             return function(*values)
-        except (ValueError, TypeError, OSError, ImportError) as problem:
+        except ValueError as problem:  # said for the reader
             self.problems.append(str(problem))
-            return None
+        except Exception as problem:
+            self.problems.append(f"{type(problem).__name__}: {problem}")
+        return None
 
 
 def parse_arguments(recipe_type: type[RecipeArguments], argv: list[str] | None = None) -> Arguments:

@@ -16,11 +16,19 @@ from torch.utils.data import DataLoader, Sampler
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 from trl import GRPOTrainer
 
-from recipes.common.evaluation import Metric, comparison_table, evaluate_in_training, summarize, write_rows
-from recipes.common.preflight import Run, format_table, generation_period
+from recipes.common.batch_checks import generation_period
+from recipes.common.evaluation import comparison_table, evaluate_in_training, summarize, write_rows
+from recipes.common.metrics import Metric
+from recipes.common.preflight import Run
 from recipes.common.record import versions, wandb_run, write_json
+from recipes.common.row_checks import format_table
 
 BEFORE = "evaluation/before.jsonl"
+INTERRUPTED = b"\nInterrupted: a checkpoint is saved at the end of this generation. Ctrl-C again to quit at once.\n"
+WAITS_30_S = (
+    b"The launcher waits 30 s for it: export TORCH_ELASTIC_SHUTDOWN_TIMEOUT=600 before the next launch if that is "
+    b"too short for a generation.\n"
+)
 
 
 class NothingLeftToTrain(Exception):
@@ -71,11 +79,17 @@ class RunRecordCallback(TrainerCallback):
         if not state.is_world_process_zero:
             return
         folder = Path(args.output_dir)
-        write_json(folder / "versions.json", versions())
+        _add_start(folder / "versions.json", state.global_step)
         (folder / "preflight.txt").write_text(format_table(self.run.table) + "\n", encoding="utf-8")
         tracked = wandb_run(args)
         if tracked is not None:
             tracked.config.update({"recipe": self.run.config}, allow_val_change=True)
+
+
+def _add_start(path: Path, step: int) -> None:
+    """Each start of a run adds its versions: halves of a run may come from different commits."""
+    starts = json.loads(path.read_text()) if path.is_file() else []
+    write_json(path, [*starts, {"from_step": step, **versions()}])
 
 
 class BeforeCallback(TrainerCallback):
@@ -146,11 +160,20 @@ class InterruptCallback(TrainerCallback):
         self.trainer = trainer
         self.requested = False
         self.signalled_at: float | None = None
-        signal.signal(signal.SIGINT, self._on_signal)
-        signal.signal(signal.SIGTERM, self._on_signal)
+        self.replaced: dict[int, Any] = {}
         if sys.platform == "linux" and "ACCELERATE_MIXED_PRECISION" in os.environ:  # set by `accelerate launch`
             PR_SET_PDEATHSIG = 1
             ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+
+    def on_train_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs) -> None:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            self.replaced[number] = signal.signal(number, self._on_signal)
+
+    def restore_handlers(self) -> None:
+        """Signals end the process as usual again: outside the steps there is nothing to save."""
+        for number, handler in self.replaced.items():
+            signal.signal(number, handler)
+        self.replaced.clear()
 
     def _on_signal(self, number: int, frame: Any) -> None:
         now = time.monotonic()
@@ -159,7 +182,7 @@ class InterruptCallback(TrainerCallback):
         if self.signalled_at is None:
             self.signalled_at = now
             # os.write: a print may be interrupted by the very signal that is handled here.
-            os.write(2, b"\nInterrupted: saving a checkpoint at the end of this step. Ctrl-C again to quit at once.\n")
+            os.write(2, INTERRUPTED + (WAITS_30_S if _launcher_kills_soon() else b""))
 
     def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs) -> None:
         period = generation_period(args.gradient_accumulation_steps, args.steps_per_generation, args.num_iterations)
@@ -170,6 +193,10 @@ class InterruptCallback(TrainerCallback):
             self.requested = True
             control.should_save = True
             control.should_training_stop = True
+
+
+def _launcher_kills_soon() -> bool:
+    return "TORCHELASTIC_RUN_ID" in os.environ and "TORCH_ELASTIC_SHUTDOWN_TIMEOUT" not in os.environ
 
 
 def _on_main(trainer: GRPOTrainer, question: Any) -> bool:

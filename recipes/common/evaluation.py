@@ -1,11 +1,13 @@
 """Honest before and after: the same held-out rows, the same decoding, the training scorers, row by row."""
 
 import json
+import random
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from accelerate.utils import gather_object
 from tqdm import tqdm
@@ -14,28 +16,9 @@ from trl import GRPOTrainer
 from trl.models import unwrap_model_for_generation
 
 from recipes.common.intervals import mcnemar_p, wilson_interval
-from recipes.common.preflight import score
+from recipes.common.metrics import Metric
+from recipes.common.scoring import score
 from rewards import reward_name
-from rewards.format import is_xml_format
-from rewards.gsm8k import is_last_number, score_gsm8k
-
-# A metric judges one completion of one row: name -> True or False. Its first name is the headline.
-Metric = Callable[[dict, str], dict[str, bool]]
-
-
-def answer_metric(row: dict, completion: str) -> dict[str, bool]:
-    """For a numeric answer in `<reasoning>..</reasoning><answer>..</answer>`.
-
-    - strict: the whole completion is the asked format and its answer tag has the right value
-    - lenient: the last number anywhere has the right value, format ignored
-    - format: the whole completion is the asked format
-    """
-    formatted = is_xml_format(completion)
-    return {
-        "strict": formatted and (score_gsm8k(completion, row["answer"]) or 0.0) > 0.0,
-        "lenient": is_last_number(completion, row["answer"]),
-        "format": formatted,
-    }
 
 
 def evaluate_in_training(trainer: GRPOTrainer, rows: list[dict], metric: Metric, samples: int, title: str) -> list:
@@ -66,7 +49,7 @@ def evaluate_in_training(trainer: GRPOTrainer, rows: list[dict], metric: Metric,
             max_new_tokens=args.max_completion_length,
             batch_size=args.per_device_eval_batch_size,
             samples=samples,
-            sampling={"temperature": args.temperature, "top_p": args.top_p, "top_k": args.top_k},
+            decoding=decoding_of(vars(args)),
             seed=args.seed,
             rank=trainer.accelerator.process_index,
             world_size=trainer.accelerator.num_processes,
@@ -87,7 +70,7 @@ def evaluate(
     max_new_tokens: int,
     batch_size: int,
     samples: int = 0,
-    sampling: dict[str, Any] | None = None,
+    decoding: dict[str, Any] | None = None,
     seed: int = 0,
     rank: int = 0,
     world_size: int = 1,
@@ -107,17 +90,36 @@ def evaluate(
     for turn in tqdm(range(rounds), desc=title, unit="batch", disable=rank != 0):
         number = min(turn * world_size + rank, len(batches) - 1)
         batch = [rows[i] for i in batches[number]]
-        generated = generate(model, tokenizer, batch, max_new_tokens, chat_template_kwargs)
-        results = _judge(batch, generated, rewards, metric)
+        generation = (model, tokenizer, batch, max_new_tokens, chat_template_kwargs)
+        greedy = {**(decoding or {}), "do_sample": False}
+        results = _judge(batch, generate(*generation, greedy), rewards, metric)
         for draw in range(samples):
             torch.manual_seed(seed * 1_000_003 + number * 1_009 + draw)
-            drawn = generate(model, tokenizer, batch, max_new_tokens, chat_template_kwargs, sampling)
-            for result, row, (text, *_) in zip(results, batch, drawn, strict=True):
-                result.setdefault("samples", []).append(metric(row, text))
+            drawn = generate(*generation, {**(decoding or {}), "do_sample": True})
+            for result, row, completion in zip(results, batch, drawn, strict=True):
+                result.setdefault("samples", []).append(metric(row, completion.text))
         judged += [{"row": i, **result} for i, result in zip(batches[number], results, strict=True)]
     gathered = gather_object(judged) if world_size > 1 else judged
     by_row = {result["row"]: result for result in gathered}
     return [by_row[i] for i in range(len(rows))]
+
+
+def decoding_of(training: dict[str, Any]) -> dict[str, Any]:
+    """The training's own decoding, as `GRPOTrainer` passes it to `generate`.
+
+    Said in full, because what is left out is filled from the model's generation_config: some chat
+    models bring a repetition penalty of their own, which training does not use.
+    """
+    names = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty")
+    return {**{name: training[name] for name in names}, **(training["generation_kwargs"] or {})}
+
+
+class Completion(NamedTuple):
+    """A generated answer: its text, its token ids (end of sequence included), and whether it was cut off."""
+
+    text: str
+    token_ids: list[int]
+    truncated: bool
 
 
 @torch.no_grad()
@@ -127,20 +129,18 @@ def generate(
     rows: list[dict],
     max_new_tokens: int,
     chat_template_kwargs: dict[str, Any] | None = None,
-    sampling: dict[str, Any] | None = None,
-) -> list[tuple[str, int, bool]]:
-    """Complete the prompts of `rows` in one left-padded batch; greedy unless `sampling` is given.
-
-    Returns:
-        For each row the text, its length in tokens (end of sequence included), and whether it was cut off.
-    """
+    decoding: dict[str, Any] | None = None,
+) -> list[Completion]:
+    """Complete the prompts of `rows` in one left-padded batch; greedy unless `decoding` says `do_sample`."""
     prompts = [prompt_text(tokenizer, row["prompt"], chat_template_kwargs) for row in rows]
     special = isinstance(rows[0]["prompt"], str)  # a chat template has written its own already
     inputs = tokenizer(prompts, return_tensors="pt", padding=True, padding_side="left", add_special_tokens=special)
     inputs = inputs.to(model.device)
     eos = _eos_token_ids(model, tokenizer)
     pad = tokenizer.eos_token_id if tokenizer.pad_token_id is None else tokenizer.pad_token_id
-    decoding = {"do_sample": True, **sampling} if sampling else {"do_sample": False}
+    decoding = {"do_sample": False, **(decoding or {})}
+    if not decoding["do_sample"]:  # these say how to draw; beside a greedy choice transformers warns of them
+        decoding = {name: value for name, value in decoding.items() if name not in SAMPLING}
     config = GenerationConfig(max_new_tokens=max_new_tokens, eos_token_id=eos, pad_token_id=pad, **decoding)
     output = model.generate(
         input_ids=inputs["input_ids"], attention_mask=inputs["attention_mask"], generation_config=config
@@ -204,9 +204,21 @@ def comparison_table(before: dict[str, Any], after: dict[str, Any] | None, p: di
         values = [before] if after is None else [before, after]
         cells = "".join(f"{unit * value[name]:>{width}.1f}" for value, width in zip(values, (13, 24), strict=False))
         lines.append(f"  {label:<27}{cells}")
+    if "sampled" in before:
+        lines += _sampled_lines(before, after)
     return "\n".join(lines)
 
 
+def _sampled_lines(before: dict[str, Any], after: dict[str, Any] | None) -> list[str]:
+    """Mean over the draws at the training temperature."""
+    lines = []
+    for name in before["sampled"]:
+        cells = [f"{100 * summary['sampled'][name]:.1f} %" for summary in (before, after) if summary is not None]
+        lines.append(f"  {name + ', sampled':<27}{cells[0]:>15}" + (f"{cells[1]:>24}" if after is not None else ""))
+    return lines
+
+
+SAMPLING = ("temperature", "top_p", "top_k", "min_p")
 _MEANING = {"strict": " (format + answer)", "lenient": " (last number)", "format": " (as asked)"}
 
 
@@ -223,27 +235,27 @@ def read_rows(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
 
 
-def _judge(rows: list[dict], generated: list[tuple[str, int, bool]], rewards: list, metric: Metric) -> list[dict]:
-    texts = [text for text, _, _ in generated]
-    paid = {reward_name(reward): score(reward, rows, texts) for reward in rewards}
+def _judge(rows: list[dict], generated: list[Completion], rewards: list, metric: Metric) -> list[dict]:
+    texts, token_ids = [c.text for c in generated], [c.token_ids for c in generated]
+    paid = {reward_name(reward): score(reward, rows, texts, token_ids) for reward in rewards}
     return [
         {
             "prompt": row["prompt"],
             "answer": row.get("answer"),
-            "completion": text,
-            "tokens": tokens,
-            "truncated": truncated,
-            "metrics": metric(row, text),
+            "completion": completion.text,
+            "tokens": len(completion.token_ids),
+            "truncated": completion.truncated,
+            "metrics": metric(row, completion.text),
             "rewards": {name: amounts[i] for name, amounts in paid.items()},
         }
-        for i, (row, (text, tokens, truncated)) in enumerate(zip(rows, generated, strict=True))
+        for i, (row, completion) in enumerate(zip(rows, generated, strict=True))
     ]
 
 
-def _finish(tokenizer: PreTrainedTokenizerBase, tokens: list[int], eos: list[int]) -> tuple[str, int, bool]:
+def _finish(tokenizer: PreTrainedTokenizerBase, tokens: list[int], eos: list[int]) -> Completion:
     end = next((i for i, token in enumerate(tokens) if token in eos), None)
     kept = tokens if end is None else tokens[: end + 1]
-    return tokenizer.decode(kept, skip_special_tokens=True), len(kept), end is None
+    return Completion(tokenizer.decode(kept, skip_special_tokens=True), kept, end is None)
 
 
 def _eos_token_ids(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> list[int]:
@@ -255,9 +267,13 @@ def _eos_token_ids(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -
 
 @contextmanager
 def _random_state_kept() -> Iterator[None]:
+    """torch's, Python's and numpy's: a reward may draw from any of them."""
     devices = [torch.cuda.current_device()] if torch.cuda.is_available() else []
+    python, numpy = random.getstate(), np.random.get_state()
     with torch.random.fork_rng(devices):
         yield
+    random.setstate(python)
+    np.random.set_state(numpy)
 
 
 def _mean(values: list[float]) -> float | None:

@@ -1,7 +1,9 @@
 """The life of a run: a new one, a resumed one or a finished one; train, judge, save."""
 
 import contextlib
+import fcntl
 import json
+import os
 import sys
 from datetime import datetime
 from pathlib import Path
@@ -10,6 +12,7 @@ from typing import Any
 from accelerate.utils import broadcast_object_list
 from datasets import Dataset
 from peft import AutoPeftModelForCausalLM
+from transformers.integrations.deepspeed import unset_hf_deepspeed_config
 from transformers.trainer_callback import PrinterCallback, ProgressCallback
 from transformers.utils.logging import disable_progress_bar
 from trl import GRPOTrainer
@@ -26,18 +29,20 @@ from recipes.common.callbacks import (
     StepLineCallback,
 )
 from recipes.common.cpu import make_head_input_contiguous
-from recipes.common.evaluation import Metric, evaluate_in_training, read_rows, write_rows
+from recipes.common.evaluation import evaluate_in_training, read_rows, write_rows
+from recipes.common.metrics import Metric
 from recipes.common.preflight import Run
 from recipes.common.record import finish, summary_of, write_json
 
 AFTER = "evaluation/after.jsonl"
+RECORD = "run_config.json"
+LOCK = "run.lock"
 INTERRUPTED = 130  # the shell's status for a program that SIGINT ended
 # What may be said anew at a later start without making it another run.
 NOT_COMPARED = {
     "disable_tqdm",
     "dry_run",
     "fresh",
-    "logging_dir",
     "merge_adapter",
     "num_completions_to_print",
     "output_dir",
@@ -54,11 +59,12 @@ def open_run_folder(run: Run) -> str | None:
     Every rank calls this; the main one decides for all.
 
     Returns:
-        The checkpoint to resume from (`--resume_from_checkpoint` wins), or None for a start from step 0.
+        The checkpoint to resume from, or None for a start from step 0. `--resume_from_checkpoint` is used where the
+        folder has none of its own.
 
     Raises:
         SystemExit: status 0 when the run is finished (its table is printed), status 2 when the folder
-            belongs to another run.
+            belongs to another run or is still being written.
     """
     decision: list[Any] = [None, None]
     if run.training.process_index == 0:
@@ -68,7 +74,7 @@ def open_run_folder(run: Run) -> str | None:
     status, value = decision
     if status == "stop":
         sys.exit(value)
-    return run.training.resume_from_checkpoint or value
+    return value
 
 
 def train_and_save(
@@ -91,8 +97,12 @@ def train_and_save(
     record, before = RunRecordCallback(run), BeforeCallback(trainer, run, rows, metric)
     for callback in (SamplerOrderCallback(), record, before, StepLineCallback(), clock, interrupt, LastStepCallback()):
         trainer.add_callback(callback)
-    with contextlib.suppress(NothingLeftToTrain):
+    try:
         trainer.train(resume_from_checkpoint=checkpoint)
+    except NothingLeftToTrain:
+        pass
+    finally:
+        interrupt.restore_handlers()
     if interrupt.requested:
         _stop_here(trainer, folder)
     judged = _after(trainer, run, rows, metric)
@@ -124,20 +134,27 @@ def _is_whole(path: Path, world_size: int) -> bool:
 
 
 def _decide(run: Run) -> tuple[str, Any]:
+    """What the main process finds in the folder: ("go", checkpoint or None) or ("stop", exit status)."""
     folder = Path(run.training.output_dir)
-    if run.recipe.fresh and folder.exists():
+    if not _take_lock(folder):
+        return "stop", 2
+    if run.recipe.fresh and _contents(folder):
         aside = folder.with_name(f"{folder.name}-{datetime.now():%Y%m%d-%H%M%S}")
         folder.rename(aside)
-        print(f"--fresh: the run in {folder} is now in {aside}.")
-    record = folder / "run_config.json"
-    if not record.is_file():
-        if folder.exists() and any(folder.iterdir()):
-            print(f"error: {folder} is not empty, and no run (it has no run_config.json).")
-            print("Use another output_dir, or --fresh to move it aside.")
-            return "stop", 2
-        write_json(record, run.config)
-        return "go", None
-    differences = config_differences(json.loads(record.read_text()), run.config)
+        print(f"--fresh: what was in {folder} is now in {aside}.")
+        _take_lock(folder)
+    if not (folder / RECORD).is_file() and _contents(folder):
+        print(f"error: {folder} is not empty, and no run (it has no {RECORD}).")
+        print("Use another output_dir, or --fresh to move it aside.")
+        return "stop", 2
+    checkpoint = last_whole_checkpoint(folder, run.training.world_size)
+    if checkpoint is None and not (folder / BEFORE).is_file():  # nothing here would be lost
+        write_json(folder / RECORD, run.config)
+    return _decide_on_run(run, folder, checkpoint)
+
+
+def _decide_on_run(run: Run, folder: Path, checkpoint: str | None) -> tuple[str, Any]:
+    differences = config_differences(json.loads((folder / RECORD).read_text()), run.config)
     if differences:
         print(f"error: {folder} holds a run with another configuration:")
         print("\n".join(f"  {name}: was {old!r}, now {new!r}" for name, (old, new) in differences.items()))
@@ -147,9 +164,49 @@ def _decide(run: Run) -> tuple[str, Any]:
         print(f"The run in {folder} is finished (--fresh starts it anew):")
         print((folder / "table.txt").read_text())
         return "stop", 0
-    checkpoint = last_whole_checkpoint(folder, run.training.world_size)
-    print(f"Going on from {checkpoint}." if checkpoint else f"No checkpoint in {folder} yet: starting at step 0.")
+    checkpoint = checkpoint or run.training.resume_from_checkpoint
+    refusal = _cannot_resume(run, folder) if checkpoint else None
+    if refusal:
+        print(f"error: cannot go on from {checkpoint}: {refusal}")
+        return "stop", 2
+    print(f"Going on from {checkpoint}." if checkpoint else f"A new run in {folder}.", flush=True)
     return "go", checkpoint
+
+
+def _cannot_resume(run: Run, folder: Path) -> str | None:
+    if run.training.sync_ref_model:
+        return "TRL keeps the synced reference model in no checkpoint, so a resumed run would compare with another one."
+    if run.recipe.num_eval_rows and not (folder / BEFORE).is_file():
+        return f"{BEFORE} is missing, and the untrained model is gone. Copy it from that run, or --num_eval_rows 0."
+    return None
+
+
+_lock = None  # held for the life of the process
+
+
+def _take_lock(folder: Path) -> bool:
+    """False where another process still writes the folder: after Ctrl-C a recipe may outlive its launcher."""
+    global _lock
+    folder.mkdir(parents=True, exist_ok=True)
+    if _lock is not None:
+        _lock.close()
+    lock = (folder / LOCK).open("a+")
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        lock.seek(0)
+        print(f"error: {folder} is still being written by process {lock.read().strip()}.")
+        print("Wait for it to end, or use another output_dir.")
+        return False
+    lock.truncate(0)
+    lock.write(f"{os.getpid()}\n")
+    lock.flush()
+    _lock = lock
+    return True
+
+
+def _contents(folder: Path) -> list[Path]:
+    return [path for path in folder.iterdir() if path.name != LOCK]
 
 
 def config_differences(old: dict[str, Any], new: dict[str, Any]) -> dict[str, tuple[Any, Any]]:
@@ -172,7 +229,7 @@ def _after(trainer: GRPOTrainer, run: Run, rows: list[dict], metric: Metric) -> 
 
 def _save_model(trainer: GRPOTrainer, run: Run) -> None:
     """The final model (under LoRA its adapter) in the run folder, the merged one beside it on request."""
-    trainer.save_model()
+    trainer.save_model(_internal_call=True)  # what is pushed to the Hub is pushed once, at the very end
     trainer.save_state()
     if run.recipe.merge_adapter and run.model.use_peft and trainer.is_world_process_zero():
         _save_merged(trainer, Path(run.training.output_dir, "merged"))
@@ -180,6 +237,7 @@ def _save_model(trainer: GRPOTrainer, run: Run) -> None:
 
 def _save_merged(trainer: GRPOTrainer, folder: Path) -> None:
     """Merge from what was saved, so that the model in memory keeps its adapter whatever engine holds it."""
+    unset_hf_deepspeed_config()  # under ZeRO-3 loading would wait for ranks that do not load
     dtype = trainer.accelerator.unwrap_model(trainer.model).dtype
     merged = AutoPeftModelForCausalLM.from_pretrained(trainer.args.output_dir, dtype=dtype).merge_and_unload()
     merged.save_pretrained(folder)
@@ -190,5 +248,5 @@ def _stop_here(trainer: GRPOTrainer, folder: Path) -> None:
     if trainer.is_world_process_zero():
         step = trainer.state.global_step
         print(f"\nStopped after step {step} of {trainer.state.max_steps}; saved {folder / f'checkpoint-{step}'}.")
-        print("Run the same command again to go on from there.", flush=True)
+        print("Run the same command again to go on from there (without --fresh).", flush=True)
     sys.exit(INTERRUPTED)

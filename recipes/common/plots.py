@@ -8,11 +8,11 @@ import matplotlib
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 
-PANELS = (  # title, keys of the log (first that a run has), unit
-    ("completion length (tokens)", ("completions/mean_length",)),
-    ("cut off at max_completion_length (share)", ("completions/clipped_ratio",)),
-    ("KL to the reference model (nats a token)", ("kl",)),
-    ("entropy (nats a token)", ("entropy",)),
+PANELS = (  # title, key of the log
+    ("completion length (tokens)", "completions/mean_length"),
+    ("cut off at max_completion_length (share)", "completions/clipped_ratio"),
+    ("KL to the reference model (nats a token)", "kl"),
+    ("entropy (nats a token)", "entropy"),
 )
 SMOOTHING = 0.8
 
@@ -45,17 +45,18 @@ def smooth(values: list[float], weight: float = SMOOTHING) -> list[float]:
 
 def plot_runs(runs: list[Path], output: Path) -> None:
     """Draw total reward, each reward function, length, truncation, KL and entropy: raw faint, smoothed bold."""
-    logs = {run.name: read_log(run) for run in runs}
+    logs = {str(run): read_log(run) for run in runs}
     rewards = sorted({key for log in logs.values() for entry in log for key in entry if _is_reward(key)})
-    panels = [("reward (weighted sum)", ("reward",))]
-    panels += [(f"reward {key.split('/')[1]} (mean)", (key,)) for key in rewards]
-    panels += [panel for panel in PANELS if any(panel[1][0] in entry for log in logs.values() for entry in log)]
+    panels = [("reward (weighted sum)", "reward")]
+    panels += [(f"reward {key.split('/')[1]} (mean)", key) for key in rewards]
+    panels += [panel for panel in PANELS if any(panel[1] in entry for log in logs.values() for entry in log)]
     rows = -(-len(panels) // 2)
     figure, axes = plt.subplots(rows, 2, figsize=(11, 2.9 * rows), squeeze=False, layout="constrained")
-    for axis, (title, (key,)) in zip(axes.flat, panels, strict=False):
+    for axis, (title, key) in zip(axes.flat, panels, strict=False):
         _draw(axis, logs, key, title)
     for axis in axes.flat[len(panels) :]:
         axis.axis("off")
+    figure.suptitle("faint: each logged step    bold: moving average", fontsize=9, color="gray")
     if len(runs) > 1:
         figure.legend(*axes.flat[0].get_legend_handles_labels(), loc="outside lower center", ncols=3)
     figure.savefig(output, dpi=120)

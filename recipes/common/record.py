@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 import wandb
+from huggingface_hub import upload_folder
 from transformers import TrainingArguments
 from trl import GRPOTrainer
 
@@ -22,15 +23,30 @@ PACKAGES = ("torch", "trl", "transformers", "accelerate", "peft", "deepspeed", "
 
 
 def versions() -> dict[str, Any]:
-    """Python, packages, commit and hardware of this process."""
+    """Python, packages, commit, hardware and command of this process; tokens on the command line are left out."""
+    changes = _git("status", "--porcelain")
     return {
         "python": platform.python_version(),
         "packages": {name: _version(name) for name in PACKAGES},
         "commit": _git("rev-parse", "HEAD"),
-        "uncommitted_changes": bool(_git("status", "--porcelain")),
+        "uncommitted_changes": None if changes is None else bool(changes),
         "hardware": _hardware(),
-        "command": [sys.executable, *sys.argv],
+        "command": without_tokens([sys.executable, *sys.argv]),
     }
+
+
+def without_tokens(words: list[str]) -> list[str]:
+    """The words of a command with the values of `--..._token` options blanked.
+
+    Example: `without_tokens(["--hub_token", "s", "--seed=1"]) == ["--hub_token", "...", "--seed=1"]`
+    """
+    public = []
+    for i, word in enumerate(words):
+        option, equals, _ = word.partition("=")
+        is_token = option.replace("-", "_").endswith("_token")
+        after_token = i > 0 and words[i - 1].replace("-", "_").endswith("_token")
+        public.append("..." if after_token else option + equals + "..." if is_token and equals else word)
+    return public
 
 
 def write_json(path: Path, value: Any) -> None:
@@ -74,9 +90,24 @@ def finish(trainer: GRPOTrainer, folder: Path, summary: dict[str, Any]) -> None:
     if tracked is not None:
         tracked.summary.update({key: summary[key] for key in ("before", "after", "mcnemar_p", "minutes")})
     write_json(folder / "summary.json", summary)
-    if trainer.args.push_to_hub:
-        trainer.push_to_hub()
     print("\n" + table, flush=True)
+    if trainer.args.push_to_hub:
+        push(trainer.hub_model_id, folder, trainer.args.hub_token, trainer.args.hub_revision)
+
+
+def push(repo_id: str, folder: Path, token: str | None, revision: str | None) -> None:
+    """Upload the run folder without its checkpoints. `Trainer.push_to_hub` would write a model card without the table.
+
+    Raises:
+        SystemExit: status 1 when it fails; the run is whole on disk, and the message says how to upload it.
+    """
+    ignored = ["checkpoint-*", "merged/*", "*.partial", "run.lock"]
+    try:
+        upload_folder(repo_id=repo_id, folder_path=folder, token=token, revision=revision, ignore_patterns=ignored)
+    except Exception as error:
+        print(f"error: the run is finished, but uploading it failed: {type(error).__name__}: {error}")
+        print(f"Upload it with: hf upload {repo_id} {folder} --exclude 'checkpoint-*'")
+        raise SystemExit(1) from error
 
 
 def final_table(folder: Path, summary: dict[str, Any]) -> str:

@@ -10,11 +10,11 @@ The rows come from openai/gsm8k on the Hub, or from a folder with train.jsonl an
 from pathlib import Path
 
 from datasets import Dataset, load_dataset
-from trl import GRPOTrainer, get_peft_config
+from trl import GRPOTrainer, get_peft_config, get_quantization_config
 
 from recipes.common.arguments import RecipeArguments, parse_arguments
-from recipes.common.evaluation import answer_metric as metric
 from recipes.common.lifecycle import open_run_folder, train_and_save
+from recipes.common.metrics import answer_metric as metric
 from recipes.common.preflight import preflight
 from rewards import load_rewards
 
@@ -74,6 +74,7 @@ def main() -> None:
         args=run.training,
         train_dataset=train_rows,
         peft_config=get_peft_config(run.model),
+        quantization_config=get_quantization_config(run.model),
     )
     train_and_save(trainer, run, checkpoint, eval_rows, metric)
 

@@ -1,0 +1,113 @@
+"""The arithmetic of a batch: what `GRPOConfig` demands, and where a run can be saved and resumed."""
+
+import math
+from typing import Any
+
+from datasets import Dataset, IterableDataset
+
+COUNTS = ("per_device_train_batch_size", "gradient_accumulation_steps", "num_iterations", "num_generations")
+OPTIONAL_COUNTS = ("generation_batch_size", "steps_per_generation")
+# What a checkpoint must hold, or a resume must do, to go on to the same tokens.
+UNRESUMABLE = {
+    "ignore_data_skip": "a resumed run would train on rows that it has had",
+    "save_only_model": "a checkpoint would hold no optimizer and no random state",
+}
+
+
+def check_batch(
+    training: dict[str, Any], world_size: int, rows: Dataset | IterableDataset | None, problems: list[str]
+) -> None:
+    """Add to `problems` what does not divide, with the nearest values that do, and what could not be resumed."""
+    if not _are_counts(training, problems):
+        return
+    group = training["num_generations"]
+    if group < 2:
+        problems.append(f"num_generations is {group}; GRPO compares completions of one prompt: at least 2.")
+        return
+    per_step = training["per_device_train_batch_size"] * world_size
+    steps = training["steps_per_generation"] or training["gradient_accumulation_steps"]
+    batch = training["generation_batch_size"] or per_step * steps
+    if batch % group:
+        problems.append(
+            f"a generation batch of {batch} completions (per_device_train_batch_size x {world_size} processes x steps "
+            f"per generation) does not divide by num_generations={group}: "
+            f"{_batches_that_divide(training, world_size, batch)}{_groups_that_divide(batch, group)}."
+        )
+    if batch % per_step:
+        problems.append(f"generation_batch_size {batch} does not divide by {per_step} (per device x processes).")
+        return
+    _check_rows(training, rows, batch, problems)
+    _check_boundaries(training, batch // per_step, problems)
+
+
+def generation_period(gradient_accumulation_steps: int, steps_per_generation: int, num_iterations: int) -> int | None:
+    """Optimizer steps between two moments at which TRL's generation buffer is used up; None where they never align.
+
+    Only there can a run be saved and resumed: TRL does not put the buffer into a checkpoint.
+
+    Example: `generation_period(1, 4, 2) == 8`; `generation_period(4, 4, 1) == 1`
+    """
+    generate_every = steps_per_generation * num_iterations
+    if gradient_accumulation_steps % generate_every == 0:
+        return 1
+    if generate_every % gradient_accumulation_steps == 0:
+        return generate_every // gradient_accumulation_steps
+    return None
+
+
+def _check_rows(training: dict[str, Any], rows: Dataset | IterableDataset | None, batch: int, problems: list) -> None:
+    prompts = batch // training["num_generations"]
+    if isinstance(rows, Dataset) and len(rows) < prompts:
+        problems.append(f"{len(rows)} training rows are fewer than the {prompts} prompts of one generation.")
+    if isinstance(rows, IterableDataset) and training["max_steps"] < 1:
+        problems.append("streamed data has no length: set max_steps.")
+
+
+def _check_boundaries(training: dict[str, Any], steps_per_generation: int, problems: list[str]) -> None:
+    accumulation, iterations = training["gradient_accumulation_steps"], training["num_iterations"]
+    problems += [f"{name} is set, but {why}." for name, why in UNRESUMABLE.items() if training[name]]
+    period = generation_period(accumulation, steps_per_generation, iterations)
+    if period is None:
+        problems.append(
+            f"gradient_accumulation_steps ({accumulation}) and steps_per_generation x num_iterations "
+            f"({steps_per_generation} x {iterations}) do not divide one another, so no optimizer step ends a "
+            "generation and the run could never be resumed. Make one a multiple of the other."
+        )
+        return
+    saves = str(getattr(training["save_strategy"], "value", training["save_strategy"]))
+    steps = training["save_steps"]
+    if saves == "steps" and (steps < 1 or steps % period):
+        problems.append(
+            f"save_steps={steps} would save in the middle of a generation, which TRL cannot resume: set it to "
+            f"{_nearest_multiples(int(steps), period)} (a multiple of {period})."
+        )
+
+
+def _are_counts(training: dict[str, Any], problems: list[str]) -> bool:
+    """Whether the values that the arithmetic divides by are whole numbers from 1; some may be left out."""
+    given = {name: training[name] for name in COUNTS}
+    given.update({name: training[name] for name in OPTIONAL_COUNTS if training[name] is not None})
+    wrong = [name for name, value in given.items() if not isinstance(value, int) or value < 1]
+    problems += [f"{name} is {given[name]!r}; it must be a whole number of at least 1." for name in wrong]
+    return not wrong
+
+
+def _batches_that_divide(training: dict[str, Any], world_size: int, batch: int) -> str:
+    """The setting that fixes the generation batch, and its nearest values that hold whole groups."""
+    group, per_device = training["num_generations"], training["per_device_train_batch_size"]
+    if training["generation_batch_size"]:
+        return f"set generation_batch_size to {_nearest_multiples(batch, math.lcm(group, per_device * world_size))}"
+    step = group // math.gcd(group, batch // per_device)
+    return f"set per_device_train_batch_size to {_nearest_multiples(per_device, step)}"
+
+
+def _groups_that_divide(batch: int, group: int) -> str:
+    divisors = [d for d in range(2, batch + 1) if batch % d == 0]
+    nearest = sorted(sorted(divisors, key=lambda d: abs(d - group))[:2])
+    return f", or num_generations to {' or '.join(map(str, nearest))}" if nearest else ""
+
+
+def _nearest_multiples(value: int, step: int) -> str:
+    """The multiples of `step` on both sides of `value`, without 0: `_nearest_multiples(10, 4) == "8 or 12"`."""
+    below = value // step * step
+    return " or ".join(str(multiple) for multiple in (below, below + step) if multiple)

@@ -1,0 +1,43 @@
+"""Call a reward outside a trainer, exactly as TRL does inside."""
+
+import asyncio
+import inspect
+from collections.abc import Awaitable, Callable
+
+from transformers import TrainerState
+
+
+def score(
+    reward: Callable, rows: list[dict], texts: list[str], token_ids: list[list[int]] | None = None
+) -> list[float | None]:
+    """What `reward` pays each row's completion: prompts, completions, token ids and columns, all by keyword.
+
+    Follows `GRPOTrainer._calculate_rewards`; what the reward logs is dropped, and the state is that of step 0.
+
+    Raises:
+        ValueError: the reward returned another number of amounts than there are completions.
+    """
+    columns = {name: [row.get(name) for row in rows] for name in rows[0] if name != "prompt"}
+    prompts = [row["prompt"] for row in rows]
+    completions = [
+        text if isinstance(prompt, str) else [{"role": "assistant", "content": text}]
+        for prompt, text in zip(prompts, texts, strict=True)
+    ]
+    amounts = reward(
+        prompts=prompts,
+        completions=completions,
+        completion_ids=token_ids or [[] for _ in rows],
+        trainer_state=TrainerState(),
+        log_extra=lambda column, values: None,
+        log_metric=lambda name, value: None,
+        **columns,
+    )
+    if inspect.isawaitable(amounts):
+        amounts = asyncio.run(_finish(amounts))
+    if len(amounts) != len(rows):
+        raise ValueError(f"it returned {len(amounts)} rewards for {len(rows)} completions")
+    return amounts
+
+
+async def _finish(amounts: Awaitable[list[float | None]]) -> list[float | None]:
+    return await amounts

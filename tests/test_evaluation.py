@@ -1,0 +1,171 @@
+"""Before and after: the same rows, the same decoding, judged row by row, whatever the number of processes."""
+
+import pytest
+import torch
+from tiny_model import build_tiny_model
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from recipes.common.evaluation import (
+    compare,
+    comparison_table,
+    evaluate,
+    generate,
+    read_rows,
+    summarize,
+    write_rows,
+)
+from recipes.common.metrics import answer_metric
+from rewards import load_reward
+
+ROWS = [
+    {"prompt": [{"role": "user", "content": f"{i} + {'1' * (i % 3 + 1)} ="}], "task": "sum", "answer": str(i)}
+    for i in range(7)
+]
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    folder = build_tiny_model(tmp_path_factory.mktemp("tiny"))
+    return AutoModelForCausalLM.from_pretrained(folder), AutoTokenizer.from_pretrained(folder)
+
+
+def judge(model, rank=0, world_size=1, **options):
+    rewards = [load_reward("xml_format"), load_reward("gsm8k_correctness")]
+    options = {"max_new_tokens": 8, "batch_size": 2, "decoding": {"temperature": 1.0}, **options}
+    return evaluate(*model, ROWS, rewards, answer_metric, rank=rank, world_size=world_size, **options)
+
+
+def judged_row(strict, lenient, prompt="p", tokens=10, truncated=False, paid=0.0):
+    metrics = {"strict": strict, "lenient": lenient, "format": strict}
+    return {"prompt": prompt, "metrics": metrics, "tokens": tokens, "truncated": truncated, "rewards": {"r": paid}}
+
+
+def test_every_row_is_judged_once_and_in_order(model):
+    assert [row["row"] for row in judge(model)] == list(range(7))
+    assert [row["prompt"] for row in judge(model)] == [row["prompt"] for row in ROWS]
+
+
+def test_two_ranks_together_answer_as_one_process_does(model, monkeypatch):
+    parts = []
+    monkeypatch.setattr("recipes.common.evaluation.gather_object", lambda judged: parts.append(judged) or judged)
+    for rank in (0, 1):
+        with pytest.raises(KeyError):  # one rank alone does not hold all rows
+            judge(model, rank=rank, world_size=2, samples=1)
+    merged = {row["row"]: row for part in parts for row in part}
+    assert [merged[i] for i in range(7)] == judge(model, samples=1)
+
+
+def test_ranks_generate_equally_often(model, monkeypatch):
+    """Under ZeRO-3 a rank that has one batch less would leave the others waiting."""
+    calls = []
+    monkeypatch.setattr("recipes.common.evaluation.gather_object", lambda judged: judged)
+    monkeypatch.setattr("recipes.common.evaluation.generate", lambda *a, **k: calls.append(1) or generate(*a, **k))
+    counts = []
+    for rank in range(3):
+        calls.clear()
+        with pytest.raises(KeyError):
+            judge(model, rank=rank, world_size=3)
+        counts.append(len(calls))
+    assert counts == [2, 2, 2]
+
+
+def test_sampling_is_repeatable_and_leaves_the_greedy_answers_alone(model):
+    once, again = judge(model, samples=2, seed=1), judge(model, samples=2, seed=1)
+    assert once == again and len(once[0]["samples"]) == 2
+    assert [row["completion"] for row in once] == [row["completion"] for row in judge(model)]
+
+
+def test_a_row_answers_alike_alone_and_in_a_padded_batch(model):
+    network, tokenizer = model
+    together = generate(network, tokenizer, ROWS[:3], 8)
+    assert together == [generate(network, tokenizer, [row], 8)[0] for row in ROWS[:3]]
+
+
+def test_what_comes_after_the_end_of_sequence_is_cut_and_an_open_end_counts_as_truncated(model):
+    network, tokenizer = model
+    for _, token_ids, truncated in generate(network, tokenizer, ROWS, 8):
+        assert truncated == (1 not in token_ids) and 1 not in token_ids[:-1] and len(token_ids) <= 8
+    network.generation_config.eos_token_id = list(range(len(tokenizer)))  # whatever comes first ends it
+    try:
+        assert {(len(ids), cut) for _, ids, cut in generate(network, tokenizer, ROWS, 8)} == {(1, False)}
+    finally:
+        network.generation_config.eos_token_id = 1
+
+
+def test_a_plain_prompt_needs_no_chat_template(model):
+    network, tokenizer = model
+    rows = [{"prompt": "1 + 1 =", "task": "sum", "answer": "2"}]
+    assert len(evaluate(network, tokenizer, rows, [], answer_metric, max_new_tokens=4, batch_size=1)) == 1
+
+
+def test_answer_metric_tells_format_from_skill():
+    row = {"answer": "7"}
+    formatted = "<reasoning>3 + 4 = 7</reasoning><answer>7</answer>"
+    assert answer_metric(row, formatted) == {"strict": True, "lenient": True, "format": True}
+    assert answer_metric(row, "3 + 4 = 7") == {"strict": False, "lenient": True, "format": False}
+    assert answer_metric(row, formatted + " so 7") == {"strict": False, "lenient": True, "format": False}
+    assert answer_metric(row, formatted.replace("7", "8")) == {"strict": False, "lenient": False, "format": True}
+
+
+def test_summarize_counts_shares_means_and_intervals():
+    summary = summarize([judged_row(True, True, paid=2.0), judged_row(False, True, tokens=20, truncated=True)])
+    assert summary["n"] == 2 and summary["strict"]["share"] == 0.5 and summary["lenient"]["share"] == 1.0
+    assert (summary["truncated"], summary["mean_length"], summary["rewards"]) == (0.5, 15.0, {"r": 1.0})
+    low, high = summary["strict"]["interval"]
+    assert (round(low, 4), round(high, 4)) == (0.0945, 0.9055)
+
+
+def test_compare_tests_the_paired_rows():
+    before = [judged_row(False, True, prompt=i) for i in range(10)]
+    after = [judged_row(i < 9, True, prompt=i) for i in range(10)]
+    assert compare(before, after) == {"strict": 0.00390625, "lenient": 1.0, "format": 0.00390625}
+
+
+def test_compare_refuses_other_rows():
+    with pytest.raises(ValueError, match="same rows"):
+        compare([judged_row(True, True, prompt="a")], [judged_row(True, True, prompt="b")])
+
+
+def test_the_table_shows_the_change_in_points():
+    before = [judged_row(False, True, prompt=i) for i in range(4)]
+    after = [judged_row(i < 1, True, prompt=i) for i in range(4)]
+    table = comparison_table(summarize(before), summarize(after), compare(before, after))
+    assert "0.0 % (0-49)" in table and "25.0 % (5-70)" in table and "+25.0 pt" in table
+
+
+def test_rows_are_read_back_as_written_and_nothing_half_written_stays(tmp_path):
+    rows = [judged_row(True, False, prompt="«é»")]
+    write_rows(tmp_path / "e" / "before.jsonl", rows)
+    assert read_rows(tmp_path / "e" / "before.jsonl") == rows
+    assert [path.name for path in (tmp_path / "e").iterdir()] == ["before.jsonl"]
+
+
+def test_the_model_is_not_changed_by_an_evaluation(model):
+    network, _ = model
+    before = {name: tensor.clone() for name, tensor in network.state_dict().items()}
+    judge(model, samples=1)
+    assert all(torch.equal(tensor, before[name]) for name, tensor in network.state_dict().items())
+
+
+def test_a_models_own_repetition_penalty_does_not_reach_the_evaluation(model):
+    network, tokenizer = model
+    decoding = {"repetition_penalty": 1.0}
+    before = generate(network, tokenizer, ROWS, 8, None, decoding)
+    network.generation_config.repetition_penalty = 5.0
+    try:
+        assert generate(network, tokenizer, ROWS, 8, None, decoding) == before
+        assert generate(network, tokenizer, ROWS, 8) != before, "the penalty would have been seen"
+    finally:
+        network.generation_config.repetition_penalty = None
+
+
+def test_rewards_see_the_token_ids_they_judge(model):
+    seen = []
+
+    def length(completion_ids, **kwargs):
+        seen.extend(completion_ids)
+        return [float(len(ids)) for ids in completion_ids]
+
+    network, tokenizer = model
+    judged = evaluate(network, tokenizer, ROWS, [length], answer_metric, max_new_tokens=8, batch_size=4)
+    assert [row["rewards"]["length"] for row in judged] == [float(row["tokens"]) for row in judged] and len(seen) == 7

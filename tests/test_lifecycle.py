@@ -1,0 +1,167 @@
+"""The run folder: what a new start finds in it, and what it decides."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from recipes.common import record
+from recipes.common.lifecycle import config_differences, last_whole_checkpoint, open_run_folder
+from recipes.common.record import push, without_tokens
+
+
+def make_run(folder: Path, config: dict | None = None, **recipe):
+    training = SimpleNamespace(
+        output_dir=str(folder), process_index=0, world_size=1, resume_from_checkpoint=None, sync_ref_model=False
+    )
+    recipe = SimpleNamespace(**{"fresh": False, "num_eval_rows": 4, **recipe})
+    return SimpleNamespace(training=training, recipe=recipe, config=config or {"seed": 0})
+
+
+def add_checkpoint(folder: Path, step: int, world_size: int = 1) -> str:
+    path = folder / f"checkpoint-{step}"
+    path.mkdir(parents=True)
+    for name in ["rng_state.pth"] if world_size == 1 else [f"rng_state_{rank}.pth" for rank in range(world_size)]:
+        (path / name).touch()
+    (path / "trainer_state.json").write_text("{}")
+    return str(path)
+
+
+def add_before(folder: Path) -> None:
+    (folder / "evaluation").mkdir(parents=True, exist_ok=True)
+    (folder / "evaluation" / "before.jsonl").write_text("{}\n")
+
+
+def refusal(run) -> int:
+    with pytest.raises(SystemExit) as stop:
+        open_run_folder(run)
+    return stop.value.code
+
+
+def test_a_new_folder_starts_at_step_0_and_records_the_configuration(tmp_path):
+    assert open_run_folder(make_run(tmp_path / "run")) is None
+    assert json.loads((tmp_path / "run" / "run_config.json").read_text()) == {"seed": 0}
+
+
+def test_a_run_goes_on_from_its_newest_whole_checkpoint(tmp_path):
+    open_run_folder(make_run(tmp_path))
+    add_before(tmp_path)
+    add_checkpoint(tmp_path, 9)
+    newest = add_checkpoint(tmp_path, 10)
+    (tmp_path / "checkpoint-11").mkdir()
+    assert open_run_folder(make_run(tmp_path)) == newest
+
+
+def test_a_checkpoint_cut_short_is_passed_over_with_a_warning(tmp_path, capsys):
+    whole = add_checkpoint(tmp_path, 2)
+    Path(add_checkpoint(tmp_path, 10), "trainer_state.json").write_text('{"global_st')
+    assert last_whole_checkpoint(tmp_path, world_size=1) == whole
+    assert "checkpoint-10 was cut short" in capsys.readouterr().err
+
+
+def test_a_checkpoint_needs_the_random_state_of_every_rank(tmp_path):
+    add_checkpoint(tmp_path, 2, world_size=1)
+    assert last_whole_checkpoint(tmp_path, world_size=2) is None
+    both = add_checkpoint(tmp_path, 4, world_size=2)
+    assert last_whole_checkpoint(tmp_path, world_size=2) == both
+
+
+def test_another_configuration_is_refused_and_its_differences_are_listed(tmp_path, capsys):
+    open_run_folder(make_run(tmp_path))
+    add_before(tmp_path)
+    assert refusal(make_run(tmp_path, {"seed": 1, "beta": 0.1})) == 2
+    printed = capsys.readouterr().out
+    assert "seed: was 0, now 1" in printed and "beta: was None, now 0.1" in printed
+
+
+def test_a_start_that_left_nothing_behind_may_be_repeated_with_another_configuration(tmp_path):
+    open_run_folder(make_run(tmp_path))
+    assert open_run_folder(make_run(tmp_path, {"seed": 1})) is None
+    assert json.loads((tmp_path / "run_config.json").read_text()) == {"seed": 1}
+
+
+def test_what_may_be_said_anew_is_no_difference():
+    assert config_differences({"seed": 0, "fresh": False}, {"seed": 0, "fresh": True}) == {}
+
+
+def test_a_finished_run_prints_its_table_and_stops_well(tmp_path, capsys):
+    open_run_folder(make_run(tmp_path))
+    add_before(tmp_path)
+    (tmp_path / "summary.json").write_text("{}")
+    (tmp_path / "table.txt").write_text("the table")
+    assert refusal(make_run(tmp_path)) == 0
+    assert "the table" in capsys.readouterr().out
+
+
+def test_a_folder_that_holds_something_else_is_refused_and_left_alone(tmp_path):
+    (tmp_path / "notes.txt").write_text("mine")
+    assert refusal(make_run(tmp_path)) == 2
+    assert (tmp_path / "notes.txt").read_text() == "mine" and not (tmp_path / "run_config.json").exists()
+
+
+def test_fresh_keeps_what_was_there(tmp_path):
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "old.txt").write_text("kept")
+    assert open_run_folder(make_run(tmp_path / "run", fresh=True)) is None
+    (aside,) = [path for path in tmp_path.iterdir() if path.name != "run"]
+    assert (aside / "old.txt").read_text() == "kept"
+    assert [p.name for p in sorted((tmp_path / "run").iterdir())] == ["run.lock", "run_config.json"]
+
+
+def test_a_folder_that_another_process_writes_is_refused(tmp_path, capsys):
+    hold = (
+        "import fcntl, sys, time; f = open(sys.argv[1], 'a+'); fcntl.flock(f, fcntl.LOCK_EX); "
+        "f.write('4711'); f.flush(); print('held', flush=True); time.sleep(60)"
+    )
+    words = [sys.executable, "-c", hold, str(tmp_path / "run.lock")]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as holder:
+        holder.stdout.readline()
+        try:
+            assert refusal(make_run(tmp_path)) == 2
+        finally:
+            holder.kill()
+    assert "still being written by process 4711" in capsys.readouterr().out
+
+
+def test_a_checkpoint_from_elsewhere_needs_the_evaluation_of_its_untrained_model(tmp_path, capsys):
+    run = make_run(tmp_path / "run")
+    run.training.resume_from_checkpoint = add_checkpoint(tmp_path / "other", 5)
+    assert refusal(run) == 2
+    assert "before.jsonl is missing" in capsys.readouterr().out
+    run.recipe.num_eval_rows = 0
+    assert open_run_folder(run) == run.training.resume_from_checkpoint
+
+
+def test_a_run_with_a_moving_reference_is_not_resumed(tmp_path, capsys):
+    open_run_folder(make_run(tmp_path))
+    add_before(tmp_path)
+    add_checkpoint(tmp_path, 5)
+    run = make_run(tmp_path)
+    run.training.sync_ref_model = True
+    assert refusal(run) == 2 and "synced reference" in capsys.readouterr().out
+
+
+def test_tokens_are_left_out_of_the_recorded_command():
+    words = ["train.py", "--hub_token", "secret", "--hub-token=secret", "--seed=1"]
+    assert without_tokens(words) == ["train.py", "--hub_token", "...", "--hub-token=...", "--seed=1"]
+
+
+def test_a_finished_run_is_pushed_without_its_checkpoints(tmp_path, monkeypatch):
+    calls = []
+    monkeypatch.setattr(record, "upload_folder", lambda **options: calls.append(options))
+    push("me/model", tmp_path, "t", None)
+    assert calls[0]["repo_id"] == "me/model" and calls[0]["folder_path"] == tmp_path
+    assert "checkpoint-*" in calls[0]["ignore_patterns"]
+
+
+def test_a_failed_push_says_how_to_repeat_it(tmp_path, monkeypatch, capsys):
+    def fail(**options):
+        raise ConnectionError("no network")
+
+    monkeypatch.setattr(record, "upload_folder", fail)
+    with pytest.raises(SystemExit) as stop:
+        push("me/model", tmp_path, None, None)
+    assert stop.value.code == 1 and f"hf upload me/model {tmp_path}" in capsys.readouterr().out
