@@ -25,6 +25,9 @@ class RecipeArguments:
 
     dataset_name: str | None = field(default=None, metadata={"help": "Hub id, or the recipe's own data set name."})
     dataset_path: str | None = field(default=None, metadata={"help": "Folder with train.jsonl and test.jsonl."})
+    example: list[str] = field(
+        default_factory=list, metadata={"help": "A worked example shown before each question: question, completion."}
+    )
     num_train_rows: int | None = field(default=None, metadata={"help": "Use so many training rows; default all."})
     num_eval_rows: int = field(default=128, metadata={"help": "Held-out rows judged before and after; 0 for none."})
     num_eval_samples: int = field(

@@ -27,15 +27,17 @@ the final number
 </answer>"""
 
 
-def to_row(example: dict) -> dict:
-    """One GSM8K example as a row; its gold number stands behind `####`."""
+def to_row(item: dict, example: list[str]) -> dict:
+    """One GSM8K item as a row, behind a worked example if there is one; its gold number stands behind `####`."""
+    worked = [{"role": role, "content": text} for role, text in zip(("user", "assistant"), example, strict=False)]
     return {
         "prompt": [
             {"role": "system", "content": SYSTEM_PROMPT},
-            {"role": "user", "content": example["question"]},
+            *worked,
+            {"role": "user", "content": item["question"]},
         ],
         "task": "gsm8k",
-        "answer": example["answer"].split("####")[1].strip(),
+        "answer": item["answer"].split("####")[1].strip(),
     }
 
 
@@ -47,13 +49,13 @@ def reference_completion(row: dict) -> str:
 def load_split(args: RecipeArguments, split: str, count: int | None, seed: int) -> Dataset:
     """`count` rows of a split (all when None), drawn by `seed`."""
     if args.dataset_path is None:
-        examples = load_dataset(args.dataset_name or "openai/gsm8k", "main", split=split)
+        items = load_dataset(args.dataset_name or "openai/gsm8k", "main", split=split)
     else:
         file = Path(args.dataset_path, f"{split}.jsonl")
         if not file.is_file():
             raise ValueError(f"dataset_path {args.dataset_path!r} has no {file.name}.")
-        examples = load_dataset("json", data_files=str(file), split="train")
-    rows = examples.map(to_row, remove_columns=examples.column_names)
+        items = load_dataset("json", data_files=str(file), split="train")
+    rows = items.map(to_row, fn_kwargs={"example": args.example}, remove_columns=items.column_names)
     return rows if count is None else rows.shuffle(seed=seed).select(range(min(count, len(rows))))
 
 
