@@ -23,10 +23,12 @@ TINY = {
 }
 
 
-def command(recipe: str, config: str, model: Path, output_dir: Path, launch: str = "cpu", **overrides) -> list[str]:
+def command(
+    recipe: str, config: str, model: Path, output_dir: Path, launch: str = "accelerate_configs/cpu.yaml", **overrides
+) -> list[str]:
     """`accelerate launch` of a recipe's YAML, made tiny; a list value becomes several words."""
     arguments = {**TINY, "model_name_or_path": model, "output_dir": output_dir, **overrides}
-    words = [f"--config_file=accelerate_configs/{launch}.yaml", f"recipes/{recipe}/train.py"]
+    words = [f"--config_file={launch}", f"recipes/{recipe}/train.py"]
     words += ["--config", f"recipes/{recipe}/{config}.yaml"]
     for name, value in arguments.items():
         words += [f"--{name}", *(map(str, value) if isinstance(value, list) else [str(value)])]

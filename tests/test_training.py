@@ -159,7 +159,9 @@ def test_fresh_moves_the_old_run_aside(model: Path, tmp_path: Path) -> None:
     assert (aside / "old.txt").read_text() == "kept" and (tmp_path / "run" / "summary.json").is_file()
 
 
-@pytest.mark.parametrize(("launch", "per_device"), [("cpu", 8), ("cpu_2proc", 4)])
+@pytest.mark.parametrize(
+    ("launch", "per_device"), [("accelerate_configs/cpu.yaml", 8), ("accelerate_configs/cpu_2proc.yaml", 4)]
+)
 def test_ctrl_c_saves_a_checkpoint_and_says_how_to_go_on(
     launch: str, per_device: int, model: Path, uninterrupted: Path, tmp_path: Path
 ) -> None:
@@ -175,7 +177,17 @@ def test_ctrl_c_saves_a_checkpoint_and_says_how_to_go_on(
     assert json.loads((checkpoint / "trainer_state.json").read_text())["global_step"] >= 4
     # The same rows get the same answers whatever the number of processes.
     answers = [read(folder / "evaluation" / "before.jsonl") for folder in (tmp_path / "run", uninterrupted)]
-    assert answers[0] == answers[1]
+    assert answers[0] == answers[1] and len({row["completion"] for row in answers[0]}) > 2
+
+
+def test_zero_3_gives_each_row_the_answer_of_one_process(model: Path, uninterrupted: Path, tmp_path: Path) -> None:
+    arguments = {**RESUMED, "max_steps": 2, "per_device_train_batch_size": 4}
+    words = command("arithmetic", "quickstart", model, tmp_path / "run", launch="tests/zero3_cpu.yaml", **arguments)
+    run(words, env={"DS_ACCELERATOR": "cpu"})
+    engine = json.loads((tmp_path / "run" / "summary.json").read_text())["engine"]
+    assert (engine["distributed_type"], engine["zero_stage"], engine["world_size"]) == ("DEEPSPEED", 3, 2)
+    answers = [read(folder / "evaluation" / "before.jsonl") for folder in (tmp_path / "run", uninterrupted)]
+    assert answers[0] == answers[1] and len({row["completion"] for row in answers[0]}) > 2
 
 
 def wait_for_line(text: str, log: Path) -> None:

@@ -33,6 +33,7 @@ def build_tiny_model(folder: Path, seed: int = 0) -> Path:
         num_attention_heads=2,
         num_key_value_heads=1,
         max_position_embeddings=512,
+        initializer_range=0.6,  # large, so that what it writes depends on the prompt
         pad_token_id=0,
         eos_token_id=1,
         bos_token_id=None,

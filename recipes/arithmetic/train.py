@@ -17,8 +17,9 @@ from trl import GRPOTrainer, get_peft_config, get_quantization_config
 
 from recipes.common import arguments
 from recipes.common.arguments import parse_arguments
-from recipes.common.lifecycle import open_run_folder, train_and_save
+from recipes.common.lifecycle import train_and_save
 from recipes.common.preflight import preflight
+from recipes.common.run_folder import open_run_folder
 from rewards import load_rewards
 from rewards.format import is_xml_format
 from rewards.gsm8k import is_last_number

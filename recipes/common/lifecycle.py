@@ -1,15 +1,9 @@
-"""The life of a run: a new one, a resumed one or a finished one; train, judge, save."""
+"""The life of a run: judge, train, judge again, save."""
 
-import contextlib
-import fcntl
-import json
-import os
 import sys
-from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from accelerate.utils import broadcast_object_list
 from datasets import Dataset
 from peft import AutoPeftModelForCausalLM
 from transformers.integrations.deepspeed import unset_hf_deepspeed_config
@@ -32,49 +26,10 @@ from recipes.common.cpu import make_head_input_contiguous
 from recipes.common.evaluation import evaluate_in_training, read_rows, write_rows
 from recipes.common.metrics import Metric
 from recipes.common.preflight import Run
-from recipes.common.record import finish, summary_of, write_json
+from recipes.common.record import finish, summary_of
 
 AFTER = "evaluation/after.jsonl"
-RECORD = "run_config.json"
-LOCK = "run.lock"
 INTERRUPTED = 130  # the shell's status for a program that SIGINT ended
-# What may be said anew at a later start without making it another run.
-NOT_COMPARED = {
-    "disable_tqdm",
-    "dry_run",
-    "fresh",
-    "merge_adapter",
-    "num_completions_to_print",
-    "output_dir",
-    "push_to_hub",
-    "report_to",
-    "resume_from_checkpoint",
-    "save_total_limit",
-}
-
-
-def open_run_folder(run: Run) -> str | None:
-    """Decide what the output folder asks for: a new run, a resumed one, or nothing because it is finished.
-
-    Every rank calls this; the main one decides for all.
-
-    Returns:
-        The checkpoint to resume from, or None for a start from step 0. `--resume_from_checkpoint` is used where the
-        folder has none of its own.
-
-    Raises:
-        SystemExit: status 0 when the run is finished (its table is printed), status 2 when the folder
-            belongs to another run or is still being written.
-    """
-    decision: list[Any] = [None, None]
-    if run.training.process_index == 0:
-        decision = list(_decide(run))
-    if run.training.world_size > 1:
-        decision = broadcast_object_list(decision)
-    status, value = decision
-    if status == "stop":
-        sys.exit(value)
-    return value
 
 
 def train_and_save(
@@ -112,110 +67,6 @@ def train_and_save(
     summary = summary_of(trainer, run.config, read_rows(folder / BEFORE) if judged else None, judged, clock.minutes())
     finish(trainer, folder, summary)
     return summary
-
-
-def last_whole_checkpoint(folder: Path, world_size: int) -> str | None:
-    """The newest checkpoint that was written to its end; one cut short is passed over with a warning."""
-    found = sorted(folder.glob("checkpoint-*"), key=lambda path: int(path.name.rsplit("-", 1)[1]), reverse=True)
-    for path in found:
-        if _is_whole(path, world_size):
-            return str(path)
-        print(f"warning: {path} was cut short while it was written; passing over it.", file=sys.stderr)
-    return None
-
-
-def _is_whole(path: Path, world_size: int) -> bool:
-    """The trainer writes trainer_state.json last, and each rank its own random state before that."""
-    states = ["rng_state.pth"] if world_size == 1 else [f"rng_state_{rank}.pth" for rank in range(world_size)]
-    with contextlib.suppress(OSError, ValueError):
-        json.loads((path / "trainer_state.json").read_text())
-        return all((path / name).is_file() for name in states)
-    return False
-
-
-def _decide(run: Run) -> tuple[str, Any]:
-    """What the main process finds in the folder: ("go", checkpoint or None) or ("stop", exit status)."""
-    folder = Path(run.training.output_dir)
-    if not _take_lock(folder):
-        return "stop", 2
-    if run.recipe.fresh and _contents(folder):
-        aside = folder.with_name(f"{folder.name}-{datetime.now():%Y%m%d-%H%M%S}")
-        folder.rename(aside)
-        print(f"--fresh: what was in {folder} is now in {aside}.")
-        _take_lock(folder)
-    if not (folder / RECORD).is_file() and _contents(folder):
-        print(f"error: {folder} is not empty, and no run (it has no {RECORD}).")
-        print("Use another output_dir, or --fresh to move it aside.")
-        return "stop", 2
-    checkpoint = last_whole_checkpoint(folder, run.training.world_size)
-    if checkpoint is None and not (folder / BEFORE).is_file():  # nothing here would be lost
-        write_json(folder / RECORD, run.config)
-    return _decide_on_run(run, folder, checkpoint)
-
-
-def _decide_on_run(run: Run, folder: Path, checkpoint: str | None) -> tuple[str, Any]:
-    differences = config_differences(json.loads((folder / RECORD).read_text()), run.config)
-    if differences:
-        print(f"error: {folder} holds a run with another configuration:")
-        print("\n".join(f"  {name}: was {old!r}, now {new!r}" for name, (old, new) in differences.items()))
-        print("Undo these changes to go on with it, use another output_dir, or --fresh to move it aside.")
-        return "stop", 2
-    if (folder / "summary.json").is_file():
-        print(f"The run in {folder} is finished (--fresh starts it anew):")
-        print((folder / "table.txt").read_text())
-        return "stop", 0
-    checkpoint = checkpoint or run.training.resume_from_checkpoint
-    refusal = _cannot_resume(run, folder) if checkpoint else None
-    if refusal:
-        print(f"error: cannot go on from {checkpoint}: {refusal}")
-        return "stop", 2
-    print(f"Going on from {checkpoint}." if checkpoint else f"A new run in {folder}.", flush=True)
-    return "go", checkpoint
-
-
-def _cannot_resume(run: Run, folder: Path) -> str | None:
-    if run.training.sync_ref_model:
-        return "TRL keeps the synced reference model in no checkpoint, so a resumed run would compare with another one."
-    if run.recipe.num_eval_rows and not (folder / BEFORE).is_file():
-        return f"{BEFORE} is missing, and the untrained model is gone. Copy it from that run, or --num_eval_rows 0."
-    return None
-
-
-_lock = None  # held for the life of the process
-
-
-def _take_lock(folder: Path) -> bool:
-    """False where another process still writes the folder: after Ctrl-C a recipe may outlive its launcher."""
-    global _lock
-    folder.mkdir(parents=True, exist_ok=True)
-    if _lock is not None:
-        _lock.close()
-    lock = (folder / LOCK).open("a+")
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        lock.seek(0)
-        print(f"error: {folder} is still being written by process {lock.read().strip()}.")
-        print("Wait for it to end, or use another output_dir.")
-        return False
-    lock.truncate(0)
-    lock.write(f"{os.getpid()}\n")
-    lock.flush()
-    _lock = lock
-    return True
-
-
-def _contents(folder: Path) -> list[Path]:
-    return [path for path in folder.iterdir() if path.name != LOCK]
-
-
-def config_differences(old: dict[str, Any], new: dict[str, Any]) -> dict[str, tuple[Any, Any]]:
-    """The settings that make it another run: name -> (was, is).
-
-    Example: `config_differences({"seed": 0}, {"seed": 1}) == {"seed": (0, 1)}`
-    """
-    names = sorted((old.keys() | new.keys()) - NOT_COMPARED)
-    return {name: (old.get(name), new.get(name)) for name in names if old.get(name) != new.get(name)}
 
 
 def _after(trainer: GRPOTrainer, run: Run, rows: list[dict], metric: Metric) -> list[dict] | None:

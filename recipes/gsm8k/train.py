@@ -13,9 +13,10 @@ from datasets import Dataset, load_dataset
 from trl import GRPOTrainer, get_peft_config, get_quantization_config
 
 from recipes.common.arguments import RecipeArguments, parse_arguments
-from recipes.common.lifecycle import open_run_folder, train_and_save
+from recipes.common.lifecycle import train_and_save
 from recipes.common.metrics import answer_metric as metric
 from recipes.common.preflight import preflight
+from recipes.common.run_folder import open_run_folder
 from rewards import load_rewards
 
 SYSTEM_PROMPT = """Respond in the following format:

@@ -9,8 +9,8 @@ from types import SimpleNamespace
 import pytest
 
 from recipes.common import record
-from recipes.common.lifecycle import config_differences, last_whole_checkpoint, open_run_folder
 from recipes.common.record import push, without_tokens
+from recipes.common.run_folder import config_differences, last_whole_checkpoint, open_run_folder
 
 
 def make_run(folder: Path, config: dict | None = None, **recipe):
