@@ -177,3 +177,9 @@ def test_an_attempt_that_fails_is_noted_and_gives_nothing(parse):
     assert args.attempt(int, "5") == 5
     assert args.attempt(int, "five") is None
     assert args.problems == ["invalid literal for int() with base 10: 'five'"]
+
+
+def test_help_names_the_config_file(capsys):
+    with pytest.raises(SystemExit):
+        parse_arguments(RecipeArguments, ["--help"])
+    assert "--config FILE" in capsys.readouterr().out

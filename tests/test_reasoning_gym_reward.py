@@ -154,3 +154,8 @@ def test_every_reasoning_gym_module_that_evaluates_text_is_refused_or_was_read()
         source = Path(sys.modules[dataset.__module__].__file__).read_text()
         if pattern.search(source) and name not in own_text_only:
             assert name in RUNS_ANSWERS, name
+
+
+def test_a_huge_exponent_earns_nothing_at_once():
+    row = {"dataset": "coin_flip", "parameters": {}, "question": "?", "answer": "1/2", "metadata": {}}
+    assert score_reasoning_gym("1e999999999", json.dumps(row)) == 0.0

@@ -23,7 +23,7 @@ from recipes.common.run_folder import open_run_folder
 from rewards import load_rewards
 from rewards.format import is_xml_format
 from rewards.gsm8k import is_last_number
-from rewards.parsing import tag_text
+from rewards.parsing import parse_number, tag_text
 from rewards.reasoning_gym_tasks import score_reasoning_gym
 
 # Empty on purpose: without it SmolLM2's chat template adds one of its own, a quarter of every prompt.
@@ -64,12 +64,15 @@ def reference_completion(row: dict) -> str:
 
 
 def metric(row: dict, completion: str) -> dict[str, bool]:
-    """strict: right answer in the asked format; lenient: right last number anywhere; format: as asked."""
+    """strict: right answer in the asked format; lenient: right last number anywhere; format: as asked.
+
+    Where the gold answer is no number, lenient is the right answer in the tag, whatever stands around it.
+    """
     formatted = is_xml_format(completion)
     right = score_reasoning_gym(tag_text(completion, "answer"), row["entry"]) == 1.0
     return {
         "strict": formatted and right,
-        "lenient": is_last_number(completion, row["answer"]),
+        "lenient": right if parse_number(row["answer"]) is None else is_last_number(completion, row["answer"]),
         "format": formatted,
     }
 

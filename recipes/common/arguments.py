@@ -70,11 +70,12 @@ def parse_arguments(recipe_type: type[RecipeArguments], argv: list[str] | None =
     """Read `--config FILE` and the command line, which wins. Nothing is raised for a bad key or value: it is noted."""
     argv = list(sys.argv[1:] if argv is None else argv)
     parser = TrlParser([recipe_type, GRPOConfig, ModelConfig], allow_abbrev=False, exit_on_error=False)
+    parser.add_argument("--config", metavar="FILE", help="YAML file with any of these values; the command line wins")
     config_path = _take_option(argv, "--config")
     config, problems = _read_yaml(config_path)
     for name, value in (config.pop("env", None) or {}).items():
         os.environ.setdefault(name, str(value))
-    known = {action.dest for action in parser._actions}
+    known = {action.dest for action in parser._actions} - {"config", "help"}
     problems += [_unknown(name, known, config_path) for name in config if name not in known]
     parser.set_defaults_with_config(**{name: value for name, value in config.items() if name in known})
     try:
