@@ -12,38 +12,33 @@ row by row.
 
 import argparse
 from pathlib import Path
-from types import ModuleType
 
 
-def judge(model_name: str, recipe: ModuleType, args, title: str) -> list[dict]:
-    """Load a model and judge it on the recipe's evaluation rows."""
+def judge(model_name: str, rows: list[dict], rewards: list, metric, args, title: str) -> list[dict]:
+    """Load a model and judge it on `rows` as a run of the recipe would."""
     import torch
     from peft import AutoPeftModelForCausalLM
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     from recipes.common.cpu import make_head_input_contiguous
     from recipes.common.evaluation import decoding_of, evaluate
-    from rewards import load_rewards
 
-    _, rows = recipe.load_rows(args.recipe, args.training["seed"])
-    if not rows:
-        raise SystemExit("error: num_eval_rows is 0; there is nothing to evaluate.")
     is_adapter = Path(model_name, "adapter_config.json").is_file()
     loader = AutoPeftModelForCausalLM if is_adapter else AutoModelForCausalLM
+    code = {"revision": args.model["model_revision"], "trust_remote_code": args.training["trust_remote_code"]}
     wanted = {"dtype": args.model["dtype"] or "auto", "attn_implementation": args.model["attn_implementation"]}
-    model = loader.from_pretrained(model_name, revision=args.model["model_revision"], **wanted).eval()
     device = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else torch.device("cpu")
-    model.to(device)
+    model = loader.from_pretrained(model_name, **code, **wanted).eval().to(device)
     make_head_input_contiguous(model)
-    # In a run the trainer wraps a fully trained model in bf16 autocast; PEFT's generate goes round that.
-    bf16 = args.training["bf16"] is not False and not args.training["fp16"] and not is_adapter
+    # In a run accelerate wraps a fully trained model in bf16 autocast; PEFT's generate goes round that.
+    bf16 = args.training["bf16"] is not False and not args.training["fp16"] and not args.model["use_peft"]
     with torch.autocast(device.type, torch.bfloat16, enabled=bf16):
         return evaluate(
             model,
-            AutoTokenizer.from_pretrained(model_name),
-            rows.to_list(),
-            load_rewards(args.recipe.reward_funcs, args.recipe.reward_kwargs),
-            recipe.metric,
+            AutoTokenizer.from_pretrained(model_name, **code),
+            rows,
+            rewards,
+            metric,
             max_new_tokens=args.training["max_completion_length"],
             batch_size=args.training["per_device_eval_batch_size"],
             samples=args.recipe.num_eval_samples,
@@ -64,15 +59,21 @@ def main() -> None:
     from recipes.common.arguments import parse_arguments
     from recipes.common.evaluation import compare, comparison_table, summarize, write_rows
     from recipes.common.recipe_file import load_recipe
+    from rewards import load_rewards
 
     recipe = load_recipe(options.config)
     args = parse_arguments(recipe.RecipeArguments, ["--config", str(options.config), *rest])
+    _, rows = args.attempt(recipe.load_rows, args.recipe, args.training["seed"]) or (None, [])
+    rewards = args.attempt(load_rewards, args.recipe.reward_funcs, args.recipe.reward_kwargs)
+    if not rows and not args.problems:
+        args.problems.append("num_eval_rows is 0; there is nothing to evaluate.")
     if args.problems:
         raise SystemExit("error: " + "\n".join(args.problems))
-    first = judge(options.model, recipe, args, options.model)
-    second = judge(options.against, recipe, args, options.against) if options.against else None
+    models = [options.model, options.against] if options.against else [options.model]
+    judged = [judge(name, rows.to_list(), rewards, recipe.metric, args, name) for name in models]
     if options.output:
-        write_rows(options.output, second or first)
+        write_rows(options.output, judged[-1])
+    first, second = judged[0], judged[1] if options.against else None
     p = compare(first, second) if second else None
     print(comparison_table(summarize(first), summarize(second) if second else None, p))
 

@@ -134,7 +134,7 @@ def test_the_table_shows_the_change_in_points():
 
 
 def test_rows_are_read_back_as_written_and_nothing_half_written_stays(tmp_path):
-    rows = [judged_row(True, False, prompt="«é»")]
+    rows = [judged_row(True, False, prompt="«é»\u2028\x85\n")]
     write_rows(tmp_path / "e" / "before.jsonl", rows)
     assert read_rows(tmp_path / "e" / "before.jsonl") == rows
     assert [path.name for path in (tmp_path / "e").iterdir()] == ["before.jsonl"]

@@ -543,3 +543,7 @@ def test_a_stream_needs_max_steps(check):
 def test_secrets_are_not_part_of_the_recorded_configuration(check):
     outcome = check(hub_token="secret")
     assert outcome.status is None and "secret" not in str(outcome.run.config)
+
+
+def test_half_an_example_is_refused(check):
+    assert_refused(check(example=["a question"]), "example has 1 entries; give a question and its completion, or none")

@@ -83,6 +83,23 @@ def test_a_start_that_left_nothing_behind_may_be_repeated_with_another_configura
     assert json.loads((tmp_path / "run_config.json").read_text()) == {"seed": 1}
 
 
+def test_another_number_of_processes_is_another_configuration(tmp_path, capsys, monkeypatch):
+    open_run_folder(make_run(tmp_path, {"world_size": 1}, num_eval_rows=0))
+    add_checkpoint(tmp_path, 5)
+    run = make_run(tmp_path, {"world_size": 2}, num_eval_rows=0)
+    run.training.world_size = 2
+    monkeypatch.setattr("recipes.common.run_folder.broadcast_object_list", lambda decision: decision)
+    assert refusal(run) == 2
+    assert "world_size: was 1, now 2" in capsys.readouterr().out
+
+
+def test_a_finished_run_without_evaluation_keeps_its_record(tmp_path):
+    open_run_folder(make_run(tmp_path, num_eval_rows=0))
+    (tmp_path / "summary.json").write_text("{}")
+    assert refusal(make_run(tmp_path, {"seed": 1}, num_eval_rows=0)) == 2
+    assert json.loads((tmp_path / "run_config.json").read_text()) == {"seed": 0}
+
+
 def test_what_may_be_said_anew_is_no_difference():
     assert config_differences({"seed": 0, "fresh": False}, {"seed": 0, "fresh": True}) == {}
 

@@ -18,10 +18,13 @@ from tiny_model import build_tiny_model
 from transformers import AutoModelForCausalLM
 from wandb_log import read_run
 
+from recipes.common.evaluation import read_rows
+
 pytestmark = pytest.mark.slow
 
 # 8 rows, 2 prompts a generation, 2 updates each: an epoch is 8 steps, so steps 9-14 are in the second.
-RESUMED = {"num_train_rows": 8, "num_iterations": 2, "max_steps": 14, "reward_funcs": [DENSE_REWARD, "xml_format"]}
+RESUMED = {"num_train_rows": 8, "num_iterations": 2, "max_steps": 14}
+RESUMED["reward_funcs"] = [DENSE_REWARD, "xml_format", "reasoning_gym"]
 GSM8K_ROWS = [{"question": f"What is {i} plus {i}?", "answer": f"It is {2 * i}.\n#### {2 * i}"} for i in range(20)]
 
 
@@ -80,7 +83,8 @@ def test_a_run_changes_the_parameters(model: Path, uninterrupted: Path) -> None:
 
 def test_each_reward_is_logged_under_its_name(uninterrupted: Path) -> None:
     entry = next(entry for entry in log_of(uninterrupted) if "reward" in entry)
-    assert {"rewards/letter_share/mean", "rewards/letter_share/std", "rewards/xml_format/mean"} <= entry.keys()
+    for name in ("letter_share", "xml_format", "reasoning_gym"):
+        assert {f"rewards/{name}/mean", f"rewards/{name}/std"} <= entry.keys()
     assert entry["rewards/letter_share/mean"] > 0.0
 
 
@@ -199,7 +203,7 @@ def wait_for_line(text: str, log: Path) -> None:
 
 
 def read(path: Path) -> list[dict]:
-    return [json.loads(line) for line in path.read_text().splitlines()]
+    return read_rows(path)
 
 
 def test_lora_leaves_an_adapter_and_a_merged_model_that_answer_alike(gsm8k_lora: Path, model: Path) -> None:
@@ -248,5 +252,6 @@ def test_a_run_of_ones_own_reward_file_is_logged_under_its_name(model: Path, tmp
     )
     rewards = ["xml_format", f"{tmp_path}/my_reward.py:brevity"]
     few = {"num_train_rows": 8, "max_steps": 1, "num_eval_rows": 0, "save_steps": 1, "reward_funcs": rewards}
-    run(command("arithmetic", "quickstart", model, tmp_path / "run", **few))
+    launch = "accelerate_configs/single_gpu.yaml"  # the quickstart's own
+    run(command("arithmetic", "quickstart", model, tmp_path / "run", launch=launch, **few))
     assert any("rewards/brevity/mean" in entry for entry in log_of(tmp_path / "run"))

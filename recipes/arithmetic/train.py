@@ -4,7 +4,8 @@
         recipes/arithmetic/train.py --config recipes/arithmetic/quickstart.yaml
 
 The model sees one worked example and a question such as `58 + 26 =`, and is asked to answer
-`<reasoning>...</reasoning><answer>84</answer>`. Expected numbers: see README.md beside this file.
+`<reasoning>...</reasoning><answer>84</answer>`. Expected of the quickstart, in eight minutes on two
+CPU cores: strict accuracy from 0 % to 37-47 %, lenient accuracy from 23 % to the same (three seeds).
 """
 
 import hashlib

@@ -141,11 +141,10 @@ def generate(
     decoding = {"do_sample": False, **(decoding or {})}
     if not decoding["do_sample"]:  # these say how to draw; beside a greedy choice transformers warns of them
         decoding = {name: value for name, value in decoding.items() if name not in SAMPLING}
-    config = GenerationConfig(max_new_tokens=max_new_tokens, eos_token_id=eos, pad_token_id=pad, **decoding)
-    output = model.generate(
-        input_ids=inputs["input_ids"], attention_mask=inputs["attention_mask"], generation_config=config
-    )
-    completions = output[:, inputs["input_ids"].shape[1] :].tolist()
+    settings = {"max_new_tokens": max_new_tokens, "eos_token_id": eos, "pad_token_id": pad, **decoding}
+    ids, mask = inputs["input_ids"], inputs["attention_mask"]
+    output = model.generate(input_ids=ids, attention_mask=mask, generation_config=GenerationConfig(**settings))
+    completions = output[:, ids.shape[1] :].tolist()
     return [_finish(tokenizer, tokens, eos) for tokens in completions]
 
 
@@ -232,7 +231,8 @@ def write_rows(path: Path, judged: list[dict[str, Any]]) -> None:
 
 def read_rows(path: Path) -> list[dict[str, Any]]:
     """What `write_rows` wrote."""
-    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    with path.open(encoding="utf-8", newline="\n") as lines:  # str.splitlines would cut at U+2028 inside a string
+        return [json.loads(line) for line in lines]
 
 
 def _judge(rows: list[dict], generated: list[Completion], rewards: list, metric: Metric) -> list[dict]:

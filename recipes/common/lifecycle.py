@@ -80,7 +80,7 @@ def _after(trainer: GRPOTrainer, run: Run, rows: list[dict], metric: Metric) -> 
 
 def _save_model(trainer: GRPOTrainer, run: Run) -> None:
     """The final model (under LoRA its adapter) in the run folder, the merged one beside it on request."""
-    trainer.save_model(_internal_call=True)  # what is pushed to the Hub is pushed once, at the very end
+    trainer.save_model(_internal_call=True)  # without a push: that comes last, with the table in the model card
     trainer.save_state()
     if run.recipe.merge_adapter and run.model.use_peft and trainer.is_world_process_zero():
         _save_merged(trainer, Path(run.training.output_dir, "merged"))

@@ -58,10 +58,12 @@ def preflight(
     rows = _judged_rows(train_rows)
     table = _check_rows(args, rows, eval_rows, rewards or [], reference_completion)
     _check_model(args.model, args.problems)
+    _check_example(args.recipe.example, args.problems)
     check_batch(args.training, _world_size(), train_rows, args.problems)
     _choose_device(args.training)
+    model = args.attempt(lambda: ModelConfig(**args.model))
+    # Of what is wrong already GRPOConfig would speak in its own words, one problem at a time.
     training = None if args.problems else args.attempt(lambda: GRPOConfig(**args.training))
-    model = None if args.problems else args.attempt(lambda: ModelConfig(**args.model))
     if int(os.environ.get("RANK", 0)) == 0:
         _print_report(table, rows, train_rows, args)
     if args.problems:
@@ -87,13 +89,14 @@ def _judged_rows(train_rows: Dataset | IterableDataset | None) -> list[dict]:
 def _check_rows(
     args: Arguments, rows: list[dict], eval_rows: Dataset | None, rewards: list[Callable], reference: Callable
 ) -> list[dict[str, Any]]:
-    """Judge the training rows, and where they are sound the evaluation rows; the table is of the training rows."""
+    """Judge training and evaluation rows; the table is of the training rows."""
     problems: list[str] = []
     table = reward_table(rows, rewards, args.training.get("reward_weights"), reference, problems)
     if eval_rows:
-        if not problems:
-            reward_table(eval_rows.to_list(), rewards, None, reference, problems)
-            problems = [f"evaluation rows: {problem}" for problem in problems]
+        held_out: list[str] = []
+        reward_table(eval_rows.to_list(), rewards, None, reference, held_out)
+        blamed = {problem.split()[1] for problem in problems}  # a reward or task: said once of it is enough
+        problems += [f"evaluation rows: {problem}" for problem in held_out if problem.split()[1] not in blamed]
         check_held_out(rows, eval_rows, problems)
     args.problems += problems
     return table
@@ -112,6 +115,11 @@ def _check_model(model: dict[str, Any], problems: list[str]) -> None:
     elif name.startswith((".", "/", "~", "models/")) and not os.path.isdir(name):
         hint = " Run `python scripts/prepare_model.py` first." if name.startswith("models/") else ""
         problems.append(f"model_name_or_path {name!r} is no folder.{hint}")
+
+
+def _check_example(example: list[str], problems: list[str]) -> None:
+    if len(example) not in (0, 2):
+        problems.append(f"example has {len(example)} entries; give a question and its completion, or none.")
 
 
 def _world_size() -> int:

@@ -84,18 +84,22 @@ def _decide(run: Run) -> tuple[str, Any]:
         aside = folder.with_name(f"{folder.name}-{datetime.now():%Y%m%d-%H%M%S}")
         folder.rename(aside)
         print(f"--fresh: what was in {folder} is now in {aside}.")
-        _take_lock(folder)
+        if not _take_lock(folder):
+            return "stop", 2
     if not (folder / RECORD).is_file() and _contents(folder):
         print(f"error: {folder} is not empty, and no run (it has no {RECORD}).")
         print("Use another output_dir, or --fresh to move it aside.")
         return "stop", 2
-    checkpoint = last_whole_checkpoint(folder, run.training.world_size)
-    if checkpoint is None and not (folder / BEFORE).is_file():  # nothing here would be lost
+    if not _holds_results(folder):  # a start that failed before its first step binds nobody
         write_json(folder / RECORD, run.config)
-    return _decide_on_run(run, folder, checkpoint)
+    return _decide_on_run(run, folder)
 
 
-def _decide_on_run(run: Run, folder: Path, checkpoint: str | None) -> tuple[str, Any]:
+def _holds_results(folder: Path) -> bool:
+    return any((folder / name).is_file() for name in (BEFORE, "summary.json")) or any(folder.glob("checkpoint-*"))
+
+
+def _decide_on_run(run: Run, folder: Path) -> tuple[str, Any]:
     differences = config_differences(json.loads((folder / RECORD).read_text()), run.config)
     if differences:
         print(f"error: {folder} holds a run with another configuration:")
@@ -106,7 +110,7 @@ def _decide_on_run(run: Run, folder: Path, checkpoint: str | None) -> tuple[str,
         print(f"The run in {folder} is finished (--fresh starts it anew):")
         print((folder / "table.txt").read_text())
         return "stop", 0
-    checkpoint = checkpoint or run.training.resume_from_checkpoint
+    checkpoint = last_whole_checkpoint(folder, run.training.world_size) or run.training.resume_from_checkpoint
     refusal = _cannot_resume(run, folder) if checkpoint else None
     if refusal:
         print(f"error: cannot go on from {checkpoint}: {refusal}")
@@ -140,6 +144,8 @@ def _take_lock(folder: Path) -> bool:
         print(f"error: {folder} is still being written by process {lock.read().strip()}.")
         print("Wait for it to end, or use another output_dir.")
         return False
+    except OSError as error:
+        print(f"warning: this file system cannot lock ({error}): make sure that only one run writes {folder}.")
     lock.truncate(0)
     lock.write(f"{os.getpid()}\n")
     lock.flush()

@@ -6,6 +6,8 @@ from collections.abc import Awaitable, Callable
 
 from transformers import TrainerState
 
+NOT_PASSED = ("prompt", "completion", "completion_ids")  # columns that TRL keeps from a reward
+
 
 def score(
     reward: Callable, rows: list[dict], texts: list[str], token_ids: list[list[int]] | None = None
@@ -17,7 +19,7 @@ def score(
     Raises:
         ValueError: the reward returned another number of amounts than there are completions.
     """
-    columns = {name: [row.get(name) for row in rows] for name in rows[0] if name != "prompt"}
+    columns = {name: [row.get(name) for row in rows] for name in rows[0] if name not in NOT_PASSED}
     prompts = [row["prompt"] for row in rows]
     completions = [
         text if isinstance(prompt, str) else [{"role": "assistant", "content": text}]
@@ -27,7 +29,7 @@ def score(
         prompts=prompts,
         completions=completions,
         completion_ids=token_ids or [[] for _ in rows],
-        trainer_state=TrainerState(),
+        trainer_state=TrainerState(max_steps=1),
         log_extra=lambda column, values: None,
         log_metric=lambda name, value: None,
         **columns,
