@@ -11,6 +11,7 @@ does to log (its completion tables) is in both arms. The recipe arm includes the
 """
 
 import argparse
+import functools
 import itertools
 import json
 import statistics
@@ -60,6 +61,7 @@ def count_our_seconds(spent: list[float]) -> None:
 
 
 def _timed(function, spent: list[float]):
+    @functools.wraps(function)  # the loader reads the signature
     def timed(*args, **kwargs):
         started = time.perf_counter()
         try:
