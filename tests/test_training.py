@@ -99,7 +99,7 @@ def test_the_summary_holds_before_after_and_p(uninterrupted: Path) -> None:
     summary = json.loads((uninterrupted / "summary.json").read_text())
     assert summary["before"]["n"] == summary["after"]["n"] == 6
     assert summary["mcnemar_p"].keys() == {"strict", "lenient", "format"}
-    assert summary["minutes"] > 0 and summary["packages"]["trl"] and len(summary["commit"]) == 40
+    assert summary["minutes"] > 0 and summary["versions"]["trl"] and len(summary["commit"]) == 40
 
 
 def test_killed_in_mid_run_and_resumed_in_the_second_epoch_equals_the_uninterrupted_run(

@@ -7,6 +7,7 @@ import matplotlib
 
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
+from matplotlib.ticker import MaxNLocator
 
 PANELS = (  # title, key of the log
     ("completion length (tokens)", "completions/mean_length"),
@@ -73,6 +74,7 @@ def _draw(axis: plt.Axes, logs: dict[str, list[dict[str, float]]], key: str, tit
         axis.plot(steps, smooth(list(values)), color=f"C{number}", linewidth=2, label=name)
     axis.set_title(title, fontsize=10)
     axis.set_xlabel("optimizer step", fontsize=8)
+    axis.xaxis.set_major_locator(MaxNLocator(integer=True))
     axis.grid(alpha=0.25)
 
 

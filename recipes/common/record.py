@@ -26,8 +26,7 @@ def versions() -> dict[str, Any]:
     """Python, packages, commit, hardware and command of this process; tokens on the command line are left out."""
     changes = _git("status", "--porcelain")
     return {
-        "python": platform.python_version(),
-        "packages": {name: _version(name) for name in PACKAGES},
+        "versions": {"python": platform.python_version(), **{name: _version(name) for name in PACKAGES}},
         "commit": _git("rev-parse", "HEAD"),
         "uncommitted_changes": None if changes is None else bool(changes),
         "hardware": _hardware(),
