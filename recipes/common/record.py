@@ -114,9 +114,10 @@ def final_table(folder: Path, summary: dict[str, Any]) -> str:
     lines = [f"{folder}: {summary['steps']} steps in {summary['minutes']:.1f} minutes on {summary['hardware']}"]
     if summary["after"]:
         lines.append(comparison_table(summary["before"], summary["after"], summary["mcnemar_p"]))
+        lines.append(f"  Every row: {folder / 'evaluation'}")
     else:
         lines.append("  no evaluation rows (num_eval_rows is 0), so nothing says whether the model got better")
-    lines.append(f"  Every row: {folder / 'evaluation'}   curves: {folder / 'curves.png'}   all: summary.json")
+    lines.append(f"  Curves: {folder / 'curves.png'}   All figures: {folder / 'summary.json'}")
     return "\n".join(lines)
 
 
