@@ -121,19 +121,18 @@ def load_rewards(specs: list[str], kwargs: dict[str, dict[str, Any]] | None = No
 
 def reward_name(reward: Callable) -> str:
     """The name TRL logs it under, as in `rewards/<name>/mean` (follows `trl.trainer.utils.get_callable_name`)."""
-    while isinstance(reward, functools.partial):
-        reward = reward.func
+    reward = _unwrapped(reward)
     return getattr(reward, "__name__", type(reward).__name__)
 
 
 def reward_kind(reward: Callable) -> str:
     """verifier, format, shaping or control; a reward that declares none is shaping: it promises nothing."""
-    return _attribute(reward, "kind", "shaping")
+    return getattr(_unwrapped(reward), "kind", "shaping")
 
 
 def full_reward(reward: Callable) -> float | None:
     """What the right answer in the asked format earns, or None where the reward does not say."""
-    return _attribute(reward, "full", None)
+    return getattr(_unwrapped(reward), "full", None)
 
 
 def reward_columns(reward: Callable) -> list[str]:
@@ -148,10 +147,10 @@ def reward_columns(reward: Callable) -> list[str]:
 _NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 
 
-def _attribute(reward: Callable, name: str, default: Any) -> Any:
+def _unwrapped(reward: Callable) -> Callable:
     while isinstance(reward, functools.partial):
         reward = reward.func
-    return getattr(reward, name, default)
+    return reward
 
 
 def _parameters(reward: Callable) -> list[inspect.Parameter]:

@@ -18,9 +18,11 @@ from trl import GRPOTrainer
 
 from recipes.common.batch_checks import generation_period
 from recipes.common.evaluation import comparison_table, evaluate_in_training, summarize, write_rows
+from recipes.common.files import write_json
 from recipes.common.metrics import Metric
+from recipes.common.plots import is_reward_mean
 from recipes.common.preflight import Run
-from recipes.common.record import versions, wandb_run, write_json
+from recipes.common.record import versions, wandb_run
 from recipes.common.row_checks import format_table
 
 BEFORE = "evaluation/before.jsonl"
@@ -117,11 +119,7 @@ class StepLineCallback(TrainerCallback):
     ) -> None:
         if not state.is_world_process_zero or not logs or "reward" not in logs:
             return
-        rewards = [
-            f"{name.split('/')[1]} {_number(value)}"
-            for name, value in logs.items()
-            if name.startswith("rewards/") and name.endswith("/mean")
-        ]
+        rewards = [f"{name.split('/')[1]} {_number(value)}" for name, value in logs.items() if is_reward_mean(name)]
         parts = [f"step {state.global_step}/{state.max_steps}", f"reward {_number(logs['reward'])}", *rewards]
         parts += [f"length {_number(logs.get('completions/mean_length'), 0)}"]
         parts += [f"cut off {100 * float(logs.get('completions/clipped_ratio') or 0):.0f} %"]

@@ -7,14 +7,18 @@ from transformers import PreTrainedModel
 from trl import GRPOConfig
 
 
+def usable_cores() -> int:
+    """The cores that this process may run on."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 def use_all_cores(training: GRPOConfig) -> None:
     """Take the one thread that `accelerate launch` leaves to a process for what it is: a default.
 
     Another number, given as `--num_cpu_threads_per_process`, stands.
     """
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     if training.use_cpu and torch.get_num_threads() == 1:
-        torch.set_num_threads(max(1, cores // int(os.environ.get("LOCAL_WORLD_SIZE", 1))))
+        torch.set_num_threads(max(1, usable_cores() // int(os.environ.get("LOCAL_WORLD_SIZE", 1))))
 
 
 def make_head_input_contiguous(model: PreTrainedModel) -> None:

@@ -15,10 +15,14 @@ from transformers import GenerationConfig, PreTrainedModel, PreTrainedTokenizerB
 from trl import GRPOTrainer
 from trl.models import unwrap_model_for_generation
 
+from recipes.common.files import write_whole
 from recipes.common.intervals import mcnemar_p, wilson_interval
 from recipes.common.metrics import Metric
 from recipes.common.scoring import score
 from rewards import reward_name
+
+SAMPLING = ("temperature", "top_p", "top_k", "min_p")  # how to draw; without meaning beside a greedy choice
+MEANING = {"strict": " (format + answer)", "lenient": " (last number)", "format": " (as asked)"}
 
 
 def evaluate_in_training(trainer: GRPOTrainer, rows: list[dict], metric: Metric, samples: int, title: str) -> list:
@@ -110,8 +114,10 @@ def decoding_of(training: dict[str, Any]) -> dict[str, Any]:
     Said in full, because what is left out is filled from the model's generation_config: some chat
     models bring a repetition penalty of their own, which training does not use.
     """
-    names = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty")
-    return {**{name: training[name] for name in names}, **(training["generation_kwargs"] or {})}
+    return {
+        **{name: training[name] for name in (*SAMPLING, "repetition_penalty")},
+        **(training["generation_kwargs"] or {}),
+    }
 
 
 class Completion(NamedTuple):
@@ -139,7 +145,7 @@ def generate(
     eos = _eos_token_ids(model, tokenizer)
     pad = tokenizer.eos_token_id if tokenizer.pad_token_id is None else tokenizer.pad_token_id
     decoding = {"do_sample": False, **(decoding or {})}
-    if not decoding["do_sample"]:  # these say how to draw; beside a greedy choice transformers warns of them
+    if not decoding["do_sample"]:  # transformers would warn of them
         decoding = {name: value for name, value in decoding.items() if name not in SAMPLING}
     settings = {"max_new_tokens": max_new_tokens, "eos_token_id": eos, "pad_token_id": pad, **decoding}
     ids, mask = inputs["input_ids"], inputs["attention_mask"]
@@ -197,9 +203,8 @@ def comparison_table(before: dict[str, Any], after: dict[str, Any] | None, p: di
         if after is not None:
             change = 100 * (after[name]["share"] - before[name]["share"])
             cells += f"{_share(after[name]):>24}{change:>+8.1f} pt   {p[name]:.2g}"
-        lines.append(f"  {name + _MEANING.get(name, ''):<27}{cells}")
-    for name, unit in (("truncated", 100), ("mean_length", 1)):
-        label = {"truncated": "truncated %", "mean_length": "mean length (tokens)"}[name]
+        lines.append(f"  {name + MEANING.get(name, ''):<27}{cells}")
+    for name, label, unit in (("truncated", "truncated %", 100), ("mean_length", "mean length (tokens)", 1)):
         values = [before] if after is None else [before, after]
         cells = "".join(f"{unit * value[name]:>{width}.1f}" for value, width in zip(values, (13, 24), strict=False))
         lines.append(f"  {label:<27}{cells}")
@@ -217,16 +222,9 @@ def _sampled_lines(before: dict[str, Any], after: dict[str, Any] | None) -> list
     return lines
 
 
-SAMPLING = ("temperature", "top_p", "top_k", "min_p")
-_MEANING = {"strict": " (format + answer)", "lenient": " (last number)", "format": " (as asked)"}
-
-
 def write_rows(path: Path, judged: list[dict[str, Any]]) -> None:
-    """One JSON object a row, written aside and renamed, so that a file that exists is whole."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_suffix(".partial")
-    partial.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in judged), encoding="utf-8")
-    partial.rename(path)
+    """One JSON object a row; the file is whole or absent."""
+    write_whole(path, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in judged))
 
 
 def read_rows(path: Path) -> list[dict[str, Any]]:

@@ -32,6 +32,14 @@ def read_log(run: Path) -> list[dict[str, float]]:
     return [entry for entry in json.loads(state.read_text())["log_history"] if "reward" in entry]
 
 
+def is_reward_mean(key: str) -> bool:
+    """Whether a key of the log is TRL's mean of one reward function.
+
+    Example: `is_reward_mean("rewards/xml_format/mean")`
+    """
+    return key.startswith("rewards/") and key.endswith("/mean")
+
+
 def smooth(values: list[float], weight: float = SMOOTHING) -> list[float]:
     """Exponential moving average, started without bias (each value is a weighted mean of those so far).
 
@@ -47,7 +55,7 @@ def smooth(values: list[float], weight: float = SMOOTHING) -> list[float]:
 def plot_runs(runs: list[Path], output: Path) -> None:
     """Draw total reward, each reward function, length, truncation, KL and entropy: raw faint, smoothed bold."""
     logs = {str(run): read_log(run) for run in runs}
-    rewards = sorted({key for log in logs.values() for entry in log for key in entry if _is_reward(key)})
+    rewards = sorted({key for log in logs.values() for entry in log for key in entry if is_reward_mean(key)})
     panels = [("reward (weighted sum)", "reward")]
     panels += [(f"reward {key.split('/')[1]} (mean)", key) for key in rewards]
     panels += [panel for panel in PANELS if any(panel[1] in entry for log in logs.values() for entry in log)]
@@ -76,7 +84,3 @@ def _draw(axis: plt.Axes, logs: dict[str, list[dict[str, float]]], key: str, tit
     axis.set_xlabel("optimizer step", fontsize=8)
     axis.xaxis.set_major_locator(MaxNLocator(integer=True))
     axis.grid(alpha=0.25)
-
-
-def _is_reward(key: str) -> bool:
-    return key.startswith("rewards/") and key.endswith("/mean")

@@ -1,8 +1,6 @@
 """The record of a run: versions, hardware, engine, and the summary that marks it as finished."""
 
 import contextlib
-import json
-import os
 import platform
 import subprocess
 import sys
@@ -16,7 +14,9 @@ from huggingface_hub import upload_folder
 from transformers import TrainingArguments
 from trl import GRPOTrainer
 
+from recipes.common.cpu import usable_cores
 from recipes.common.evaluation import compare, comparison_table, summarize
+from recipes.common.files import write_json
 from recipes.common.plots import plot_runs
 
 PACKAGES = ("torch", "trl", "transformers", "accelerate", "peft", "deepspeed", "datasets", "reasoning-gym", "wandb")
@@ -46,14 +46,6 @@ def without_tokens(words: list[str]) -> list[str]:
         after_token = i > 0 and words[i - 1].replace("-", "_").endswith("_token")
         public.append("..." if after_token else option + equals + "..." if is_token and equals else word)
     return public
-
-
-def write_json(path: Path, value: Any) -> None:
-    """Written aside and renamed: a file that exists is whole."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_suffix(".partial")
-    partial.write_text(json.dumps(value, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
-    partial.rename(path)
 
 
 def wandb_run(args: TrainingArguments) -> Any:
@@ -152,4 +144,4 @@ def _git(*words: str) -> str | None:
 def _hardware() -> str:
     if torch.cuda.is_available():
         return f"{torch.cuda.device_count()} x {torch.cuda.get_device_name(0)}"
-    return f"{len(os.sched_getaffinity(0)) if hasattr(os, 'sched_getaffinity') else os.cpu_count()} CPU cores"
+    return f"{usable_cores()} CPU cores"

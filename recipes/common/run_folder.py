@@ -12,8 +12,8 @@ from typing import Any
 from accelerate.utils import broadcast_object_list
 
 from recipes.common.callbacks import BEFORE
+from recipes.common.files import write_json
 from recipes.common.preflight import Run
-from recipes.common.record import write_json
 
 RECORD = "run_config.json"
 LOCK = "run.lock"
