@@ -50,11 +50,13 @@ def start(words: list[str], log: Path) -> subprocess.Popen:
         )
 
 
-def wait_for(text: str, log: Path, process: subprocess.Popen, timeout_s: float = 180) -> None:
-    """Return once `text` was printed."""
+def wait_for(text: str, log: Path, process: subprocess.Popen | None = None, timeout_s: float = 180) -> None:
+    """Return once `text` was printed; fail at once where the `process` that should print it has ended."""
     deadline = time.monotonic() + timeout_s
     while text not in log.read_text():
-        assert process.poll() is None, f"ended before it printed {text!r}:\n{log.read_text()[-6000:]}"
+        assert process is None or process.poll() is None, (
+            f"ended before it printed {text!r}:\n{log.read_text()[-6000:]}"
+        )
         assert time.monotonic() < deadline, f"did not print {text!r} in {timeout_s} s:\n{log.read_text()[-6000:]}"
         time.sleep(0.1)
 
