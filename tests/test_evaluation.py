@@ -1,7 +1,12 @@
 """Before and after: the same rows, the same decoding, judged row by row, whatever the number of processes."""
 
+import random
+from types import SimpleNamespace
+
+import numpy as np
 import pytest
 import torch
+from accelerate import Accelerator
 from tiny_model import build_tiny_model
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
@@ -9,6 +14,7 @@ from recipes.common.evaluation import (
     compare,
     comparison_table,
     evaluate,
+    evaluate_in_training,
     generate,
     read_rows,
     summarize,
@@ -73,6 +79,30 @@ def test_sampling_is_repeatable_and_leaves_the_greedy_answers_alone(model):
     once, again = judge(model, samples=2, seed=1), judge(model, samples=2, seed=1)
     assert once == again and len(once[0]["samples"]) == 2
     assert [row["completion"] for row in once] == [row["completion"] for row in judge(model)]
+
+
+def test_training_draws_the_same_numbers_after_an_evaluation_as_without_one(model):
+    def unsteady(completions, **kwargs):
+        return [random.random() + np.random.rand() for _ in completions]
+
+    network, tokenizer = model
+    args = dict.fromkeys(("gradient_checkpointing_kwargs", "generation_kwargs", "chat_template_kwargs", "min_p"))
+    args |= {"max_completion_length": 4, "per_device_eval_batch_size": 4, "ds3_gather_for_generation": True, "seed": 0}
+    args |= {"temperature": 1.0, "top_p": 1.0, "top_k": 0, "repetition_penalty": 1.0}
+    trainer = SimpleNamespace(
+        args=SimpleNamespace(**args),
+        model_wrapped=network,
+        accelerator=Accelerator(cpu=True),
+        processing_class=tokenizer,
+        reward_funcs=[unsteady],
+    )
+    draws = []
+    for evaluated in (False, True):
+        random.seed(1), np.random.seed(1), torch.manual_seed(1)
+        if evaluated:
+            evaluate_in_training(trainer, ROWS, answer_metric, samples=1, title="before")
+        draws.append((random.random(), np.random.rand(), torch.rand(1).item()))
+    assert draws[0] == draws[1]
 
 
 def test_a_row_answers_alike_alone_and_in_a_padded_batch(model):

@@ -140,6 +140,8 @@ def test_a_run_killed_after_its_last_step_is_judged_and_trains_no_further(
     assert all(torch.equal(once[name], again[name]) for name in once)
     answers = [read_rows(folder / "evaluation" / "after.jsonl") for folder in (uninterrupted, tmp_path / "run")]
     assert answers[0] == answers[1]
+    # The learning rate ends at 0, so a step too many would change no parameter: it is counted.
+    assert json.loads((tmp_path / "run" / "trainer_state.json").read_text())["global_step"] == 14
 
 
 def completions(folder: Path, step: int) -> pd.DataFrame:
