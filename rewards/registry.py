@@ -3,5 +3,6 @@
 REGISTRY = {
     "xml_format": "rewards.format:XmlFormat",
     "gsm8k_correctness": "rewards.gsm8k:Gsm8kCorrectness",
+    "number_count": "rewards.number_count:NumberCount",
     "reasoning_gym": "rewards.reasoning_gym_tasks:ReasoningGym",
 }

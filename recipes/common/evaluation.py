@@ -85,7 +85,8 @@ def evaluate(
 
     Returns:
         One mapping a row, in the order of `rows`, on every rank: `row`, `prompt`, `answer`, `completion`,
-        `tokens`, `truncated`, `metrics`, `rewards`, and `samples` (a list of metrics) when asked for.
+        `tokens`, `truncated`, `metrics`, `rewards`, and, when asked for, `samples` (a list of metrics) and
+        `sampled_completions` (their texts).
     """
     batches = [list(range(start, min(start + batch_size, len(rows)))) for start in range(0, len(rows), batch_size)]
     # Under ZeRO-3 every rank must generate equally often; a surplus batch is dropped after the gathering.
@@ -102,6 +103,7 @@ def evaluate(
             drawn = generate(*generation, {**(decoding or {}), "do_sample": True})
             for result, row, completion in zip(results, batch, drawn, strict=True):
                 result.setdefault("samples", []).append(metric(row, completion.text))
+                result.setdefault("sampled_completions", []).append(completion.text)
         judged += [{"row": i, **result} for i, result in zip(batches[number], results, strict=True)]
     gathered = gather_object(judged) if world_size > 1 else judged
     by_row = {result["row"]: result for result in gathered}

@@ -1,0 +1,99 @@
+"""Number counting: a toy that shows what GRPO does, and what reward hacking looks like.
+
+    accelerate launch --config_file accelerate_configs/single_gpu.yaml \\
+        recipes/number_count/train.py --config recipes/number_count/hack.yaml
+
+The model continues an English passage and is paid for whole numbers, whatever they say. hack.yaml
+lets it have them: the reward rises and the English goes. cure.yaml pays the same and keeps the English.
+Expected numbers: see README.md beside this file.
+"""
+
+import hashlib
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from datasets import Dataset, IterableDataset, load_dataset
+from trl import GRPOTrainer, get_peft_config, get_quantization_config
+
+from recipes.common import arguments
+from recipes.common.arguments import parse_arguments
+from recipes.common.lifecycle import train_and_save
+from recipes.common.preflight import preflight
+from recipes.common.run_folder import open_run_folder
+from rewards import load_rewards
+from rewards.number_count import count_whole_numbers, score_number_count
+
+SYSTEM_PROMPT = ""  # without it SmolLM2's chat template adds one of its own
+INSTRUCTION = "Continue this passage in English, with names, dates and figures:"
+OWN_PASSAGES = Path(__file__).with_name("passages.jsonl")
+
+
+@dataclass
+class RecipeArguments(arguments.RecipeArguments):
+    """`dataset_path` is a JSON Lines file with a `text` a line; `dataset_name` a Hub data set, which is streamed."""
+
+    num_prompt_words: int = field(default=25, metadata={"help": "So many first words of a passage are the prompt."})
+    chat: bool = field(default=True, metadata={"help": "Chat messages; false for a model without a chat template."})
+
+
+def to_row(item: dict, args: RecipeArguments) -> dict:
+    """The first words of a passage, behind the instruction, as a row."""
+    start = f"{INSTRUCTION}\n\n{' '.join(item['text'].split()[: args.num_prompt_words])}"
+    chat = [{"role": "system", "content": SYSTEM_PROMPT}, {"role": "user", "content": start}]
+    return {"prompt": chat if args.chat else start, "task": "number_count"}
+
+
+def reference_completion(row: dict) -> str:
+    """There is no gold continuation; this one earns everything."""
+    return "He counted 1, then 2, 3, 4 and 5."
+
+
+def metric(row: dict, completion: str) -> dict[str, bool]:
+    """any number: at least one; five numbers: enough for the full reward."""
+    count = count_whole_numbers(completion)
+    return {"any number": count > 0, "five numbers": score_number_count(completion) == 1.0}
+
+
+def is_held_out(text: str) -> bool:
+    """Every fourth passage by its hash: no seed can bring one into both splits."""
+    return hashlib.sha256(text.encode()).digest()[0] % 4 == 0
+
+
+def load_streamed(args: RecipeArguments) -> tuple[IterableDataset, Dataset]:
+    """The first rows of a Hub data set for evaluation, the rest, as a stream, for training."""
+    items = load_dataset(args.dataset_name, split="train", streaming=True)
+    rows = items.map(to_row, fn_kwargs={"args": args}, remove_columns=items.column_names)
+    return rows.skip(args.num_eval_rows), Dataset.from_list(list(rows.take(args.num_eval_rows)))
+
+
+def load_rows(args: RecipeArguments, seed: int) -> tuple[Dataset | IterableDataset, Dataset]:
+    """Training and held-out rows, both shuffled by `seed`."""
+    if args.dataset_name:
+        return load_streamed(args)
+    lines = Path(args.dataset_path or OWN_PASSAGES).read_text(encoding="utf-8").splitlines()
+    rows = {False: [], True: []}
+    for item in Dataset.from_list([json.loads(line) for line in lines]).shuffle(seed=seed):
+        rows[is_held_out(item["text"])].append(to_row(item, args))
+    return Dataset.from_list(rows[False][: args.num_train_rows]), Dataset.from_list(rows[True][: args.num_eval_rows])
+
+
+def main() -> None:
+    args = parse_arguments(RecipeArguments)
+    train_rows, eval_rows = args.attempt(load_rows, args.recipe, args.training["seed"]) or (None, None)
+    rewards = args.attempt(load_rewards, args.recipe.reward_funcs, args.recipe.reward_kwargs)
+    run = preflight(args, train_rows, eval_rows, rewards, reference_completion)
+    checkpoint = open_run_folder(run)
+    trainer = GRPOTrainer(
+        model=run.model.model_name_or_path,
+        reward_funcs=rewards,
+        args=run.training,
+        train_dataset=train_rows,
+        peft_config=get_peft_config(run.model),
+        quantization_config=get_quantization_config(run.model),
+    )
+    train_and_save(trainer, run, checkpoint, eval_rows, metric)
+
+
+if __name__ == "__main__":
+    main()
