@@ -25,19 +25,31 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from rewards.contract import (
+    KINDS,
+    NAMED,
+    TRL_ARGUMENTS,
+    full_reward,
+    parameters_of,
+    reward_columns,
+    reward_kind,
+    reward_name,
+    reward_tasks,
+)
 from rewards.registry import REGISTRY
+from rewards.routing import for_tasks, route
 
-KINDS = ("verifier", "format", "shaping", "control")
-# What TRL passes to every reward; any other named parameter is a dataset column.
-TRL_ARGUMENTS = {
-    "prompts",
-    "completions",
-    "completion_ids",
-    "trainer_state",
-    "log_extra",
-    "log_metric",
-    "environments",
-}
+__all__ = [
+    "KINDS",
+    "for_tasks",
+    "full_reward",
+    "load_reward",
+    "load_rewards",
+    "reward_columns",
+    "reward_kind",
+    "reward_name",
+    "reward_tasks",
+]
 
 
 class FileReward:
@@ -91,20 +103,30 @@ def load_reward(spec: str, **kwargs: Any) -> Callable:
     return reward
 
 
-def load_rewards(specs: list[str], kwargs: dict[str, dict[str, Any]] | None = None) -> list[Callable]:
-    """Load the rewards of a run, with `kwargs` per reward (by the specification as written, or the reward's name).
+def load_rewards(
+    specs: list[str],
+    kwargs: dict[str, dict[str, Any]] | None = None,
+    tasks: dict[str, list[str] | str] | None = None,
+) -> list[Callable]:
+    """Load the rewards of a run.
+
+    Args:
+        specs: what `load_reward` takes, one a reward.
+        kwargs: parameters of each reward, by the specification as written or the reward's name.
+        tasks: the tasks of each reward, likewise; a reward without any sees every row.
 
     Raises:
         ValueError: every problem found, one a line; two rewards of one name, whose columns TRL would merge.
     """
-    kwargs = dict(kwargs or {})
+    kwargs, tasks = dict(kwargs or {}), dict(tasks or {})
     rewards, problems = [], []
     for name in [name for name, values in kwargs.items() if not isinstance(values, dict)]:
         problems.append(f"reward_kwargs of {name!r} must be a mapping of names to values, not {kwargs.pop(name)!r}.")
     for spec in specs:
         try:
-            key = spec if spec in kwargs else spec.rpartition(":")[2]
-            rewards.append(load_reward(spec, **kwargs.pop(key, {})))
+            reward = load_reward(spec, **_take(kwargs, spec, {}))
+            chosen = _take(tasks, spec, reward_tasks(reward))
+            rewards.append(reward if chosen is None else route(reward, _task_names(chosen, spec)))
         except ValueError as problem:
             problems.append(str(problem))
     names = [reward_name(reward) for reward in rewards]
@@ -112,6 +134,8 @@ def load_rewards(specs: list[str], kwargs: dict[str, dict[str, Any]] | None = No
         problems.append(f"two rewards are called {name!r}; TRL would log them as one. Rename or remove one.")
     for name in kwargs:
         problems.append(f"reward_kwargs names {name!r}, which is not in reward_funcs ({', '.join(specs)}).")
+    for name in tasks:
+        problems.append(f"reward_tasks names {name!r}, which is not in reward_funcs ({', '.join(specs)}).")
     if not specs:
         problems.append("reward_funcs is empty; name at least one reward.")
     if problems:
@@ -119,42 +143,16 @@ def load_rewards(specs: list[str], kwargs: dict[str, dict[str, Any]] | None = No
     return rewards
 
 
-def reward_name(reward: Callable) -> str:
-    """The name TRL logs it under, as in `rewards/<name>/mean` (follows `trl.trainer.utils.get_callable_name`)."""
-    reward = _unwrapped(reward)
-    return getattr(reward, "__name__", type(reward).__name__)
+def _take(settings: dict[str, Any], spec: str, default: Any) -> Any:
+    """Remove and return what is set for a reward, by its specification or by the name at its end."""
+    return settings.pop(spec if spec in settings else spec.rpartition(":")[2], default)
 
 
-def reward_kind(reward: Callable) -> str:
-    """verifier, format, shaping or control; a reward that declares none is shaping: it promises nothing."""
-    return getattr(_unwrapped(reward), "kind", "shaping")
-
-
-def full_reward(reward: Callable) -> float | None:
-    """What the right answer in the asked format earns, or None where the reward does not say."""
-    return getattr(_unwrapped(reward), "full", None)
-
-
-def reward_columns(reward: Callable) -> list[str]:
-    """The dataset columns a reward needs: its named parameters without default that TRL does not fill itself.
-
-    Example: `reward_columns(load_reward("gsm8k_correctness")) == ["answer"]`
-    """
-    needed = [p.name for p in _parameters(reward) if p.default is p.empty and p.kind in _NAMED]
-    return [name for name in needed if name not in TRL_ARGUMENTS]
-
-
-_NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
-
-
-def _unwrapped(reward: Callable) -> Callable:
-    while isinstance(reward, functools.partial):
-        reward = reward.func
-    return reward
-
-
-def _parameters(reward: Callable) -> list[inspect.Parameter]:
-    return list(inspect.signature(reward).parameters.values())
+def _task_names(tasks: Any, spec: str) -> tuple[str, ...]:
+    names = (tasks,) if isinstance(tasks, str) else tuple(tasks) if isinstance(tasks, list | tuple) else ()
+    if not names or not all(isinstance(name, str) for name in names):
+        raise ValueError(f"reward_tasks of {spec!r} must be a list of task names, not {tasks!r}.")
+    return names
 
 
 def _import_file(path: str, spec: str) -> ModuleType:
@@ -204,7 +202,7 @@ def _with_parameters(target: Callable, spec: str, kwargs: dict[str, Any], from_f
 
 def _check_parameters(accepted: inspect.Signature, spec: str, kwargs: dict[str, Any]) -> None:
     """The `**kwargs` that TRL needs would swallow a misspelt parameter, so its name is looked up."""
-    named = {p.name for p in accepted.parameters.values() if p.kind in _NAMED} - TRL_ARGUMENTS
+    named = {p.name for p in accepted.parameters.values() if p.kind in NAMED} - TRL_ARGUMENTS
     unknown = [name for name in kwargs if name not in named]
     if unknown:
         raise ValueError(f"reward {spec!r} has no parameter {', '.join(unknown)}; its signature is {accepted}.")
@@ -212,9 +210,9 @@ def _check_parameters(accepted: inspect.Signature, spec: str, kwargs: dict[str, 
 
 def _check_signature(reward: Callable, spec: str) -> None:
     """TRL calls every reward by keyword, with more than it needs."""
-    parameters = _parameters(reward)
+    parameters = parameters_of(reward)
     takes_rest = any(p.kind is p.VAR_KEYWORD for p in parameters)
-    names = {p.name for p in parameters if p.kind in _NAMED}
+    names = {p.name for p in parameters if p.kind in NAMED}
     positional_only = [p.name for p in parameters if p.kind is p.POSITIONAL_ONLY]
     if not takes_rest or positional_only or not names & {"completions", "completion_ids"}:
         raise ValueError(

@@ -1,6 +1,7 @@
 """Grade-school maths: the number in the answer tag against the gold number."""
 
 from rewards.parsing import completion_text, last_number, parse_number, tag_text
+from rewards.rows import LogExtra, score_rows
 
 
 def score_gsm8k(text: str, gold: str, exact: float = 2.0, numeric: float = 1.5) -> float | None:
@@ -38,8 +39,10 @@ class Gsm8kCorrectness:
         self.numeric = numeric
         self.full = exact
 
-    def __call__(self, prompts: list, completions: list, answer: list[str], **kwargs) -> list[float | None]:
-        return [
-            score_gsm8k(completion_text(completion), gold, self.exact, self.numeric)
-            for completion, gold in zip(completions, answer, strict=True)
-        ]
+    def __call__(
+        self, prompts: list, completions: list, answer: list[str], log_extra: LogExtra | None = None, **kwargs
+    ) -> list[float | None]:
+        return score_rows(self.__name__, self._score, completions, answer, log_extra=log_extra)
+
+    def _score(self, completion: str | list[dict], gold: str) -> float | None:
+        return score_gsm8k(completion_text(completion), gold, self.exact, self.numeric)

@@ -7,6 +7,7 @@ import re
 import reasoning_gym
 
 from rewards.parsing import completion_text, tag_text
+from rewards.rows import LogExtra, score_rows
 
 # Their verifiers hand the answer to `eval` or to sympy's parser: a completion could run code in the trainer.
 RUNS_ANSWERS = frozenset(
@@ -68,8 +69,10 @@ class ReasoningGym:
         self.correct = correct
         self.full = correct
 
-    def __call__(self, prompts: list, completions: list, entry: list[str], **kwargs) -> list[float]:
-        return [
-            self.correct * score_reasoning_gym(tag_text(completion_text(completion), "answer"), row)
-            for completion, row in zip(completions, entry, strict=True)
-        ]
+    def __call__(
+        self, prompts: list, completions: list, entry: list[str], log_extra: LogExtra | None = None, **kwargs
+    ) -> list[float | None]:
+        return score_rows(self.__name__, self._score, completions, entry, log_extra=log_extra)
+
+    def _score(self, completion: str | list[dict], entry: str) -> float:
+        return self.correct * score_reasoning_gym(tag_text(completion_text(completion), "answer"), entry)

@@ -64,7 +64,7 @@ def main() -> None:
     recipe = load_recipe(options.config)
     args = parse_arguments(recipe.RecipeArguments, ["--config", str(options.config), *rest])
     _, rows = args.attempt(recipe.load_rows, args.recipe, args.training["seed"]) or (None, [])
-    rewards = args.attempt(load_rewards, args.recipe.reward_funcs, args.recipe.reward_kwargs)
+    rewards = args.attempt(load_rewards, args.recipe.reward_funcs, args.recipe.reward_kwargs, args.recipe.reward_tasks)
     if not rows and not args.problems:
         args.problems.append("num_eval_rows is 0; there is nothing to evaluate.")
     if args.problems:

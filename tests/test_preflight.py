@@ -67,7 +67,9 @@ def check(tmp_path: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.Mon
         args = parse_arguments(RecipeArguments, ["--config", "run.yaml", *words])
         args.problems += problems
         if rewards is None:
-            rewards = args.attempt(load_rewards, args.recipe.reward_funcs, args.recipe.reward_kwargs)
+            rewards = args.attempt(
+                load_rewards, args.recipe.reward_funcs, args.recipe.reward_kwargs, args.recipe.reward_tasks
+            )
         try:
             made, status = preflight(args, train, held_out, rewards, reference), None
         except SystemExit as stop:
@@ -502,17 +504,53 @@ def reference_of_either(row: dict) -> str:
     return reference(row) if row["task"] == "sums" else "<reasoning></reasoning><answer>text</answer>"
 
 
-def test_a_verifier_that_pays_none_to_another_task_does_not_apply_to_it(check):
+def test_a_verifier_that_can_grade_no_row_of_a_task_is_refused_with_the_routing_that_mends_it(check):
     outcome = check(train=mixed_rows(), reference=reference_of_either)
+    assert_refused(outcome, "can grade none of the rows of task 'prose'", "reward_tasks: {gsm8k_correctness: [sums]}")
+
+
+def test_a_routed_verifier_does_not_apply_to_other_tasks(check):
+    tasks = {"gsm8k_correctness": ["sums"]}
+    outcome = check(train=mixed_rows(), reference=reference_of_either, reward_tasks=tasks)
     assert outcome.status is None
     scored = {(line["task"], line["reward"]): line["rows scored"] for line in outcome.run.table}
     assert scored[("prose", "gsm8k_correctness")] == 0 and scored[("sums", "gsm8k_correctness")] == 8
     assert scored[("prose", "xml_format")] == 1
 
 
+def test_a_misspelt_task_is_refused_with_the_tasks_that_there_are(check):
+    outcome = check(reward_tasks={"gsm8k_correctness": ["sum"]})
+    assert_refused(outcome, "is for rows of task 'sum', but the rows have only: sums")
+
+
+def test_a_task_that_all_rewards_are_routed_past_is_refused(check):
+    tasks = {"gsm8k_correctness": ["sums"], "xml_format": ["sums"]}
+    outcome = check(train=mixed_rows(), reference=reference_of_either, reward_tasks=tasks)
+    assert_refused(outcome, "task 'prose': none of the rewards xml_format, gsm8k_correctness scores its 1 rows")
+
+
+def test_a_routed_reward_whose_column_the_task_lacks_is_refused(check):
+    outcome = check(train=mixed_rows(), reference=reference_of_either, reward_tasks={"gsm8k_correctness": ["prose"]})
+    assert_refused(outcome, "reward 'gsm8k_correctness' needs the column answer, which row 8 lacks")
+
+
+@pytest.mark.parametrize(
+    "gates, said",
+    [
+        ({"length": "gsm8k_correctness"}, "reward_gates names 'length', which is not in reward_funcs"),
+        ({"xml_format": "gsm8k"}, "reward_gates names 'gsm8k', which is not in reward_funcs"),
+        ({"gsm8k_correctness": "xml_format"}, "a gate must be a verifier"),
+        ({"xml_format": ["gsm8k_correctness", "xml_format"]}, "a gate must be a verifier"),
+    ],
+)
+def test_a_gate_that_cannot_open_is_refused(check, gates, said):
+    assert_refused(check(reward_gates=gates), said)
+
+
 def test_a_row_is_named_by_its_place_in_the_data_set(check):
     rows = Dataset.from_list([*mixed_rows().to_list()[::-1][:1], *TRAIN.to_list(), {**TRAIN[0], "answer": "many"}])
-    outcome = check(train=rows, reference=reference_of_either)
+    tasks = {"gsm8k_correctness": ["sums"]}
+    outcome = check(train=rows, reference=reference_of_either, reward_tasks=tasks)
     assert outcome.status == 2 and "the first is row 9" in outcome.printed
 
 

@@ -14,13 +14,14 @@ from dataclasses import dataclass, field
 
 import reasoning_gym
 from datasets import Dataset
-from trl import GRPOTrainer, get_peft_config, get_quantization_config
+from trl import get_peft_config, get_quantization_config
 
 from recipes.common import arguments
 from recipes.common.arguments import parse_arguments
 from recipes.common.lifecycle import train_and_save
 from recipes.common.preflight import preflight
 from recipes.common.run_folder import open_run_folder
+from recipes.common.trainer import GRPOTrainer
 from rewards import load_rewards
 from rewards.format import is_xml_format
 from rewards.gsm8k import is_last_number
@@ -108,12 +109,15 @@ def load_rows(args: RecipeArguments, seed: int) -> tuple[Dataset, Dataset]:
 def main() -> None:
     args = parse_arguments(RecipeArguments)
     train_rows, eval_rows = args.attempt(load_rows, args.recipe, args.training["seed"]) or (None, None)
-    rewards = args.attempt(load_rewards, args.recipe.reward_funcs, args.recipe.reward_kwargs)
+    rewards = args.attempt(load_rewards, args.recipe.reward_funcs, args.recipe.reward_kwargs, args.recipe.reward_tasks)
     run = preflight(args, train_rows, eval_rows, rewards, reference_completion)
     checkpoint = open_run_folder(run)
     trainer = GRPOTrainer(
         model=run.model.model_name_or_path,
         reward_funcs=rewards,
+        reward_gates=run.recipe.reward_gates,
+        max_reward_error_rate=run.recipe.max_reward_error_rate,
+        reward_timeout_s=run.recipe.reward_timeout_s,
         args=run.training,
         train_dataset=train_rows,
         peft_config=get_peft_config(run.model),

@@ -18,6 +18,9 @@ from typing import Any
 import yaml
 from trl import GRPOConfig, ModelConfig, TrlParser
 
+# What belongs to the rewards that stand beside it.
+REWARD_SETTINGS = ("reward_weights", "reward_kwargs", "reward_tasks", "reward_gates")
+
 
 @dataclass
 class RecipeArguments:
@@ -40,6 +43,16 @@ class RecipeArguments:
     reward_kwargs: dict | str | None = field(
         default=None, metadata={"help": "Parameters per reward: {reward: {name: value}}; JSON on the command line."}
     )
+    reward_tasks: dict | str | None = field(
+        default=None, metadata={"help": "Rows a reward scores: {reward: [task, ...]}; one that is not named sees all."}
+    )
+    reward_gates: dict | str | None = field(
+        default=None, metadata={"help": "Pay a reward only where another judged right: {length: gsm8k_correctness}."}
+    )
+    max_reward_error_rate: float = field(
+        default=0.05, metadata={"help": "Stop above this share of rows a reward could not grade, of its last 1 000."}
+    )
+    reward_timeout_s: float = field(default=300.0, metadata={"help": "Limit for one call of one reward in seconds."})
     merge_adapter: bool = field(default=False, metadata={"help": "Also save the model with its LoRA adapter merged."})
     fresh: bool = field(default=False, metadata={"help": "Move an existing output_dir aside and start anew."})
     dry_run: bool = field(default=False, metadata={"help": "Stop after preflight, before any weight is loaded."})
@@ -129,16 +142,20 @@ def _read_yaml(path: str | None) -> tuple[dict[str, Any], list[str]]:
 
 def _stale_reward_settings(config: dict[str, Any], given: set[str], rewards: list[str]) -> list[str]:
     """Weights and parameters in the YAML belong to the YAML's rewards, not to others named on the command line."""
-    settings = [name for name in ("reward_weights", "reward_kwargs") if config.get(name) and name not in given]
     if "reward_funcs" not in given or config.get("reward_funcs") == rewards:
         return []
-    if set(config.get("reward_kwargs") or {}) <= set(rewards):  # all of them are still there
-        settings = [name for name in settings if name != "reward_kwargs"]
+    settings = [name for name in REWARD_SETTINGS if config.get(name) and name not in given]
+    settings = [name for name in settings if not _still_there(config[name], rewards)]
     return [
         f"--reward_funcs replaces {config.get('reward_funcs')} of the YAML, whose {name} ({config[name]}) belongs to "
         f"those rewards: give --{name} as well."
         for name in settings
     ]
+
+
+def _still_there(setting: Any, rewards: list[str]) -> bool:
+    """Whether a setting by reward names none but rewards of the run."""
+    return isinstance(setting, dict) and set(setting) <= set(rewards)
 
 
 def _given(argv: list[str]) -> set[str]:

@@ -21,7 +21,7 @@ from trl import GRPOConfig, ModelConfig
 from recipes.common.arguments import Arguments, RecipeArguments
 from recipes.common.batch_checks import check_batch
 from recipes.common.cpu import use_all_cores
-from recipes.common.row_checks import check_held_out, format_table, reward_table
+from recipes.common.row_checks import Problem, check_gates, check_held_out, check_tasks, format_table, reward_table
 
 STREAMED_ROWS = 1000
 
@@ -56,7 +56,8 @@ def preflight(
         SystemExit: status 2 with every problem, or status 0 after `--dry_run`.
     """
     rows = _judged_rows(train_rows)
-    table = _check_rows(args, rows, eval_rows, rewards or [], reference_completion)
+    whole = not isinstance(train_rows, IterableDataset)
+    table = _check_rows(args, rows, eval_rows, rewards or [], reference_completion, whole)
     _check_model(args.model, args.problems)
     _check_example(args.recipe.example, args.problems)
     check_batch(args.training, _world_size(), train_rows, args.problems)
@@ -87,18 +88,26 @@ def _judged_rows(train_rows: Dataset | IterableDataset | None) -> list[dict]:
 
 
 def _check_rows(
-    args: Arguments, rows: list[dict], eval_rows: Dataset | None, rewards: list[Callable], reference: Callable
+    args: Arguments,
+    rows: list[dict],
+    eval_rows: Dataset | None,
+    rewards: list[Callable],
+    reference: Callable[[dict], str],
+    whole: bool,
 ) -> list[dict[str, Any]]:
     """Judge training and evaluation rows; the table is of the training rows."""
-    problems: list[str] = []
+    problems: list[Problem] = []
     table = reward_table(rows, rewards, args.training.get("reward_weights"), reference, problems)
+    if whole:  # what stands later in a stream is not known
+        check_tasks(rows, rewards, problems)
+    check_gates(args.recipe.reward_gates or {}, rewards, problems)
+    args.problems += [problem.text for problem in problems]
     if eval_rows:
-        held_out: list[str] = []
+        held_out: list[Problem] = []
         reward_table(eval_rows.to_list(), rewards, None, reference, held_out)
-        blamed = {problem.split()[1] for problem in problems}  # a reward or task: said once of it is enough
-        problems += [f"evaluation rows: {problem}" for problem in held_out if problem.split()[1] not in blamed]
-        check_held_out(rows, eval_rows, problems)
-    args.problems += problems
+        blamed = {problem.subject for problem in problems}
+        check_held_out(rows, eval_rows, held_out)
+        args.problems += [f"evaluation rows: {text}" for subject, text in held_out if subject not in blamed]
     return table
 
 

@@ -2,14 +2,22 @@
 
 import json
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 from datasets import Dataset
 
 from recipes.common.scoring import score
-from rewards import full_reward, reward_columns, reward_kind, reward_name
+from rewards import full_reward, reward_columns, reward_kind, reward_name, reward_tasks
+from rewards.contract import scores_task
 
 NumberedRow = tuple[int, dict]  # a row and its place in the data set, for messages
+
+
+class Problem(NamedTuple):
+    """What is wrong, and of which reward or task: of one subject the training rows say enough."""
+
+    subject: str
+    text: str
 
 
 def reward_table(
@@ -17,11 +25,12 @@ def reward_table(
     rewards: list[Callable],
     weights: list[float] | None,
     reference: Callable[[dict], str],
-    problems: list[str],
+    problems: list[Problem],
 ) -> list[dict[str, Any]]:
     """One line per task and reward: rows scored, what the reference and the empty completion earn."""
     if weights and len(weights) != len(rewards):
-        problems.append(f"reward_weights has {len(weights)} values for {len(rewards)} rewards: {_names(rewards)}.")
+        said = f"reward_weights has {len(weights)} values for {len(rewards)} rewards: {_names(rewards)}."
+        problems.append(Problem("reward_weights", said))
         weights = None
     table = []
     for task, numbered in _by_task(rows, problems).items():
@@ -30,20 +39,50 @@ def reward_table(
             for reward, weight in zip(rewards, weights or [1.0] * len(rewards), strict=True)
         ]
         if rewards and not any(line["rows scored"] for line in lines):
-            problems.append(f"task {task!r}: none of the rewards {_names(rewards)} scores its {len(numbered)} rows.")
+            said = f"task {task!r}: none of the rewards {_names(rewards)} scores its {len(numbered)} rows."
+            problems.append(Problem(task, said))
         table += lines
     return table
 
 
-def check_held_out(train_rows: list[dict], eval_rows: Dataset, problems: list[str]) -> None:
+def check_tasks(rows: list[dict], rewards: list[Callable], problems: list[Problem]) -> None:
+    """A reward may only be meant for tasks that there are: a misspelt one would silently never be scored."""
+    there = sorted({row["task"] for row in rows if row.get("task")})
+    for reward in rewards:
+        name, unknown = reward_name(reward), sorted(set(reward_tasks(reward) or ()) - set(there))
+        if unknown and there:
+            said = f"reward {name!r} is for rows of task {', '.join(map(repr, unknown))}, but the rows have only: "
+            problems.append(Problem(name, f"{said}{', '.join(there)}. Mend reward_tasks or the rows."))
+
+
+def check_gates(gates: dict[str, list[str] | str], rewards: list[Callable], problems: list[Problem]) -> None:
+    """A gate is a verifier of the run, what it gates another reward that is none; every gated task has a gate."""
+    kinds = {reward_name(reward): reward_kind(reward) for reward in rewards}
+    for gated, openers in gates.items():
+        openers = [openers] if isinstance(openers, str) else openers
+        unknown = [name for name in (gated, *openers) if name not in kinds]
+        if unknown:
+            said = (
+                f"reward_gates names {', '.join(map(repr, unknown))}, which is not in reward_funcs ({_names(rewards)})."
+            )
+        elif kinds[gated] == "verifier" or any(kinds[name] != "verifier" for name in openers):
+            said = f"reward_gates pays {gated!r} by {openers}: a gate must be a verifier, what it gates none."
+        else:
+            continue
+        problems.append(Problem("reward_gates", said))
+
+
+def check_held_out(train_rows: list[dict], eval_rows: Dataset, problems: list[Problem]) -> None:
     """No evaluation row may be a training row: what is compared is the prompt."""
     trained = {json.dumps(row["prompt"]) for row in train_rows if row.get("prompt")}
     prompts = eval_rows["prompt"] if "prompt" in eval_rows.column_names else []
     leaked = [i for i, prompt in enumerate(prompts) if json.dumps(prompt) in trained]
     if leaked:
-        problems.append(
+        said = (
             f"{len(leaked)} of {len(eval_rows)} evaluation rows are also training rows (the first is row {leaked[0]}): "
-            "accuracy on them would measure memory. Give the evaluation rows of its own."
+        )
+        problems.append(
+            Problem("", said + "accuracy on them would measure memory. Give the evaluation rows of its own.")
         )
 
 
@@ -57,42 +96,51 @@ def format_table(table: list[dict[str, Any]]) -> str:
     return "\n".join("  " + "  ".join(c.ljust(w) for c, w in zip(line, widths, strict=True)).rstrip() for line in cells)
 
 
-def _by_task(rows: list[dict], problems: list[str]) -> dict[str, list[NumberedRow]]:
+def _by_task(rows: list[dict], problems: list[Problem]) -> dict[str, list[NumberedRow]]:
     tasks: dict[str, list[NumberedRow]] = {}
     for number, row in enumerate(rows):
         missing = [name for name in ("prompt", "task") if not row.get(name)]
-        message = f"rows lack {', '.join(missing)}: every row has a prompt and a task (its columns: {sorted(row)})."
-        if missing and message not in problems:
-            problems.append(message)
+        said = f"rows lack {', '.join(missing)}: every row has a prompt and a task (its columns: {sorted(row)})."
+        if missing and Problem("rows", said) not in problems:
+            problems.append(Problem("rows", said))
         if not missing:
             tasks.setdefault(row["task"], []).append((number, row))
     return dict(sorted(tasks.items()))
 
 
 def _line(
-    numbered: list[NumberedRow], all_rows: list[dict], reward: Callable, reference: Callable, problems: list[str]
+    numbered: list[NumberedRow], all_rows: list[dict], reward: Callable, reference: Callable, problems: list[Problem]
 ) -> dict[str, Any]:
     """What one reward pays on the rows of one task; a promise of its kind that it breaks is a problem."""
     name, rows = reward_name(reward), [row for _, row in numbered]
     line = {"reward": name, "kind": reward_kind(reward), "rows scored": 0, "reference earns": None}
     line |= {"full": full_reward(reward), "empty earns": None}
+    if not scores_task(reward, rows[0]["task"]):
+        return line
     missing = _missing_columns(numbered, reward)
-    if missing and not any(row.get(column) is not None for row in all_rows for column in missing):
+    routed = reward_tasks(reward) is not None
+    if missing and (routed or not any(row.get(column) is not None for row in all_rows for column in missing)):
         problems.append(_lacks(name, missing, numbered))
         return line
     try:
-        golds = [reference(row) for row in rows]
-        paid, empty = score(reward, rows, golds), score(reward, rows, [""] * len(rows))
+        golds, logged = [reference(row) for row in rows], {}
+        paid = score(reward, rows, golds, log_extra=logged.__setitem__)
+        empty = score(reward, rows, [""] * len(rows))
+        failed = next((said for said in logged.get(f"outcome/{name}", []) if str(said).startswith("error: ")), None)
     except Exception as error:
-        problems.append(_lacks(name, missing, numbered) if missing else _fails(name, error))
+        failed = f"error: {type(error).__name__}: {error}"
+    if failed:
+        problems.append(_lacks(name, missing, numbered) if missing else _fails(name, failed))
         return line
     scored = [amount for amount in paid if amount is not None]
     line["rows scored"], line["reference earns"] = len(scored), min(scored, default=None)
     line["empty earns"] = max((amount for amount in empty if amount is not None), default=None)
     if scored and missing:
         problems.append(_lacks(name, missing, numbered))
-    elif scored:  # a reward that pays None to a whole task does not apply to it
+    elif scored:
         _check_promises(line, numbered, golds, paid, problems)
+    elif reward_kind(reward) == "verifier":  # another reward that pays None to a whole task does not apply to it
+        problems.append(_grades_none(name, rows[0]["task"], all_rows))
     return line
 
 
@@ -100,30 +148,43 @@ def _missing_columns(numbered: list[NumberedRow], reward: Callable) -> list[str]
     return [name for name in reward_columns(reward) if any(row.get(name) is None for _, row in numbered)]
 
 
-def _lacks(name: str, missing: list[str], numbered: list[NumberedRow]) -> str:
+def _grades_none(name: str, task: str, all_rows: list[dict]) -> Problem:
+    others = sorted({row["task"] for row in all_rows if row.get("task")} - {task})
+    remedy = (
+        f" If they are not meant for it, say so: reward_tasks: {{{name}: [{', '.join(others)}]}}." if others else ""
+    )
+    return Problem(name, f"reward {name!r} can grade none of the rows of task {task!r}.{remedy}")
+
+
+def _lacks(name: str, missing: list[str], numbered: list[NumberedRow]) -> Problem:
     number, row = next(item for item in numbered if item[1].get(missing[0]) is None)
     has = sorted(key for key, value in row.items() if value is not None)
-    return f"reward {name!r} needs the column {', '.join(missing)}, which row {number} lacks (its columns: {has})."
+    said = f"reward {name!r} needs the column {', '.join(missing)}, which row {number} lacks (its columns: {has})."
+    return Problem(name, said)
 
 
-def _fails(name: str, error: Exception) -> str:
-    return f"reward {name!r} fails on the reference answers: {type(error).__name__}: {error}"
+def _fails(name: str, said: str) -> Problem:
+    return Problem(name, f"reward {name!r} fails on the reference answers: {said.removeprefix('error: ')}")
 
 
 def _check_promises(
-    line: dict, numbered: list[NumberedRow], golds: list[str], paid: list[float | None], problems: list[str]
+    line: dict, numbered: list[NumberedRow], golds: list[str], paid: list[float | None], problems: list[Problem]
 ) -> None:
+    name = line["reward"]
     if line["kind"] == "verifier" and (line["empty earns"] or 0.0) > 0.0:
-        problems.append(f"reward {line['reward']!r} is a verifier but pays {line['empty earns']} for an empty answer.")
+        problems.append(
+            Problem(name, f"reward {name!r} is a verifier but pays {line['empty earns']} for an empty answer.")
+        )
     if line["kind"] not in ("verifier", "format") or line["full"] is None:
         return
     short = [i for i, amount in enumerate(paid) if amount is None or amount < line["full"]]
     if short:
         (number, row), first = numbered[short[0]], short[0]
-        problems.append(
-            f"reward {line['reward']!r} pays {paid[first]} instead of {line['full']} for the reference answer of "
+        said = (
+            f"reward {name!r} pays {paid[first]} instead of {line['full']} for the reference answer of "
             f"{len(short)} of {len(paid)} rows of task {row['task']!r}; the first is row {number}: {golds[first]!r}."
         )
+        problems.append(Problem(name, said))
 
 
 def _names(rewards: list[Callable]) -> str:

@@ -10,11 +10,16 @@ NOT_PASSED = ("prompt", "completion", "completion_ids")  # columns that TRL keep
 
 
 def score(
-    reward: Callable, rows: list[dict], texts: list[str], token_ids: list[list[int]] | None = None
+    reward: Callable,
+    rows: list[dict],
+    texts: list[str],
+    token_ids: list[list[int]] | None = None,
+    log_extra: Callable[[str, list], None] = lambda column, values: None,
 ) -> list[float | None]:
     """What `reward` pays each row's completion: prompts, completions, token ids and columns, all by keyword.
 
-    Follows `GRPOTrainer._calculate_rewards`; what the reward logs is dropped, and the state is that of step 0.
+    Follows `GRPOTrainer._calculate_rewards`; the columns it logs go to `log_extra`, its metrics
+    nowhere, and the state is that of step 0.
 
     Raises:
         ValueError: the reward returned another number of amounts than there are completions.
@@ -30,7 +35,7 @@ def score(
         completions=completions,
         completion_ids=token_ids or [[] for _ in rows],
         trainer_state=TrainerState(max_steps=1),
-        log_extra=lambda column, values: None,
+        log_extra=log_extra,
         log_metric=lambda name, value: None,
         **columns,
     )

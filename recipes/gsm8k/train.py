@@ -10,13 +10,14 @@ The rows come from openai/gsm8k on the Hub, or from a folder with train.jsonl an
 from pathlib import Path
 
 from datasets import Dataset, load_dataset
-from trl import GRPOTrainer, get_peft_config, get_quantization_config
+from trl import get_peft_config, get_quantization_config
 
 from recipes.common.arguments import RecipeArguments, parse_arguments
 from recipes.common.lifecycle import train_and_save
 from recipes.common.metrics import answer_metric as metric
 from recipes.common.preflight import preflight
 from recipes.common.run_folder import open_run_folder
+from recipes.common.trainer import GRPOTrainer
 from rewards import load_rewards
 
 SYSTEM_PROMPT = """Respond in the following format:
@@ -68,12 +69,15 @@ def load_rows(args: RecipeArguments, seed: int) -> tuple[Dataset, Dataset]:
 def main() -> None:
     args = parse_arguments(RecipeArguments)
     train_rows, eval_rows = args.attempt(load_rows, args.recipe, args.training["seed"]) or (None, None)
-    rewards = args.attempt(load_rewards, args.recipe.reward_funcs, args.recipe.reward_kwargs)
+    rewards = args.attempt(load_rewards, args.recipe.reward_funcs, args.recipe.reward_kwargs, args.recipe.reward_tasks)
     run = preflight(args, train_rows, eval_rows, rewards, reference_completion)
     checkpoint = open_run_folder(run)
     trainer = GRPOTrainer(
         model=run.model.model_name_or_path,
         reward_funcs=rewards,
+        reward_gates=run.recipe.reward_gates,
+        max_reward_error_rate=run.recipe.max_reward_error_rate,
+        reward_timeout_s=run.recipe.reward_timeout_s,
         args=run.training,
         train_dataset=train_rows,
         peft_config=get_peft_config(run.model),

@@ -1,0 +1,140 @@
+"""What surrounds a reward in a run: its failures are told from its grades, and it cannot hang the job.
+
+A failure of ours (an exception, a gold that cannot be read, a worker that died, an async reward out of
+time) is None and is remembered by row, for the trainer to count and to void. What the completion itself
+causes is judged wrong by the reward.
+
+Not covered: an async reward that blocks the event loop without ever awaiting.
+"""
+
+import asyncio
+import faulthandler
+import logging
+import math
+import sys
+from collections.abc import Callable
+from contextlib import contextmanager
+from typing import Any
+
+from rewards import reward_kind, reward_name
+from rewards.contract import is_async, scores_task
+
+GRADED, NOT_APPLICABLE, ERROR, UNPARSED, TIMEOUT = range(5)
+CODES = {"error": ERROR, "unparsed": UNPARSED, "timeout": TIMEOUT}
+
+logger = logging.getLogger(__name__)
+
+
+def guard(reward: Callable, timeout_s: float) -> "GuardedReward":
+    """`reward` with its failures caught and remembered, and a limit on the time of a call in seconds."""
+    return AsyncGuardedReward(reward, timeout_s) if is_async(reward) else GuardedReward(reward, timeout_s)
+
+
+class GuardedReward:
+    """Calls a reward; `outcomes` says of each row of the last call how it went, by the codes of this module."""
+
+    def __init__(self, reward: Callable, timeout_s: float):
+        self.reward, self.timeout_s = reward, timeout_s
+        self.__name__, self.__wrapped__ = reward_name(reward), reward
+        self.outcomes: list[int] = []
+        self.first_failure: str | None = None
+
+    def __call__(self, **arguments: Any) -> list[float | None]:
+        logged: dict[str, list] = {}
+        with _process_ends_after(self.timeout_s):
+            try:
+                amounts = _in_frame(f"reward {self.__name__}", self.reward)(**_listen(arguments, logged))
+                return self._note(amounts, logged, arguments)
+            except Exception as error:
+                return self._fail(error, arguments)
+
+    def _note(self, amounts: list, logged: dict[str, list], arguments: dict) -> list[float | None]:
+        """Remember the outcome of each row; what is no finite number or None is an error of the whole call."""
+        count = len(arguments["completions"])
+        if len(amounts) != count:
+            raise ValueError(f"it returned {len(amounts)} rewards for {count} completions")
+        if not all(amount is None or math.isfinite(amount) for amount in amounts):
+            raise ValueError(f"it returned a reward that is not finite: {amounts}")
+        said = logged.get(f"outcome/{self.__name__}", [None] * count)
+        tasks = arguments.get("task") or [None] * count
+        self.outcomes = [self._code(*row) for row in zip(amounts, said, tasks, strict=True)]
+        self._report_first(said, arguments)
+        return amounts
+
+    def _code(self, amount: float | None, said: str | None, task: str | None) -> int:
+        """What a reward says of its row counts; else a verifier's None is a row that it could not grade."""
+        if not scores_task(self.reward, task):
+            return NOT_APPLICABLE
+        code = CODES.get((said or "").split(":")[0], GRADED)
+        if code != GRADED or amount is not None:
+            return code
+        return UNPARSED if reward_kind(self.reward) == "verifier" else NOT_APPLICABLE
+
+    def _fail(self, error: Exception, arguments: dict) -> list[None]:
+        count = len(arguments["completions"])
+        tasks = arguments.get("task") or [None] * count
+        self.outcomes = [ERROR if scores_task(self.reward, task) else NOT_APPLICABLE for task in tasks]
+        self._report_first([f"error: {type(error).__name__}: {error}"] * count, arguments, error)
+        return [None] * count
+
+    def _report_first(self, said: list[str | None], arguments: dict, error: Exception | None = None) -> None:
+        """The first failure is logged with its row; later ones are counted."""
+        row = next((i for i, code in enumerate(self.outcomes) if code in (ERROR, UNPARSED)), None)
+        if row is None or self.first_failure is not None:
+            return
+        self.first_failure = said[row] or "it returned None"
+        shown = {name: values[row] for name, values in arguments.items() if isinstance(values, list) and values}
+        logger.warning(
+            f"reward {self.__name__!r} could not grade a row ({self.first_failure}). Such rows are counted in "
+            f"errors/{self.__name__} and unparsed/{self.__name__} and teach nothing. The first: {shown}",
+            exc_info=error,
+        )
+
+
+class AsyncGuardedReward(GuardedReward):
+    """The same for an `async def` reward, which is left behind at its limit even if it ignores its cancellation."""
+
+    async def __call__(self, **arguments: Any) -> list[float | None]:
+        logged: dict[str, list] = {}
+        task = asyncio.ensure_future(self.reward(**_listen(arguments, logged)))
+        done, _ = await asyncio.wait({task}, timeout=self.timeout_s)  # wait_for would wait for the cancellation
+        try:
+            if not done:
+                task.cancel()
+                raise TimeoutError(f"no answer after {self.timeout_s:g} s")
+            return self._note(task.result(), logged, arguments)
+        except Exception as error:
+            return self._fail(error, arguments)
+
+
+def _listen(arguments: dict[str, Any], logged: dict[str, list]) -> dict[str, Any]:
+    """The arguments, with `log_extra` overheard."""
+    log_extra = arguments.get("log_extra")
+
+    def overheard(column: str, values: list) -> None:
+        logged.setdefault(column, []).extend(values)
+        if log_extra is not None:
+            log_extra(column, values)
+
+    return {**arguments, "log_extra": overheard}
+
+
+@contextmanager
+def _process_ends_after(seconds: float):
+    """End the process with a traceback: nothing else stops Python code that holds the interpreter."""
+    faulthandler.dump_traceback_later(seconds, exit=True, file=sys.__stderr__)
+    try:
+        yield
+    finally:
+        faulthandler.cancel_dump_traceback_later()
+
+
+def _in_frame(name: str, function: Callable) -> Callable:
+    """`function`, called from a frame of this name: the traceback of a hang shows nothing but names of frames."""
+
+    def call(**arguments: Any) -> Any:
+        return function(**arguments)
+
+    renamed = {"co_name": name, **({"co_qualname": name} if hasattr(call.__code__, "co_qualname") else {})}
+    call.__code__ = call.__code__.replace(**renamed)
+    return call

@@ -1,0 +1,50 @@
+"""Arithmetic on the rewards of a batch: one row a completion, one column a reward, NaN where it paid none."""
+
+import torch
+
+TOLERANCE = 1e-6  # relative to the amounts: eight times -0.2 has a standard deviation of 1.6e-8 in float32
+
+
+def apply_gates(rewards: torch.Tensor, names: list[str], gates: dict[str, list[str]]) -> torch.Tensor:
+    """A copy in which a gated reward is paid (not NaN) only where one of its gates paid more than 0.
+
+    Args:
+        rewards: (completions, rewards).
+        gates: name of a gated reward -> names of its gates.
+
+    Example: with `gates={"length": ["correct"]}`, rows `[0.0, 1.0]` and `[2.0, 1.0]` of (correct, length)
+    become `[0.0, nan]` and `[2.0, 1.0]`.
+    """
+    paid = rewards.clone()
+    for gated, openers in gates.items():
+        opened = (rewards[:, [names.index(name) for name in openers]] > 0).any(dim=1)  # NaN opens nothing
+        paid[~opened, names.index(gated)] = torch.nan
+    return paid
+
+
+def shaping_only_share(
+    rewards: torch.Tensor, weights: torch.Tensor, is_shaping: torch.Tensor, num_generations: int
+) -> float:
+    """The share of groups whose completions differ in total reward, but not in what is paid besides shaping.
+
+    Args:
+        rewards: (completions, rewards); a row of NaN is left out of its group.
+        weights, is_shaping: (rewards,).
+
+    Returns:
+        0.0 to 1.0.
+    """
+    graded = ~torch.isnan(rewards).all(dim=1)
+    weighted = (rewards * weights).nan_to_num(0.0)
+    total, others = weighted.sum(dim=1), weighted[:, ~is_shaping].sum(dim=1)
+    separated = _has_spread(total, graded, num_generations)
+    return (separated & ~_has_spread(others, graded, num_generations)).float().mean().item()
+
+
+def _has_spread(amounts: torch.Tensor, graded: torch.Tensor, num_generations: int) -> torch.Tensor:
+    """(groups,): whether the graded amounts of a group differ by more than rounding."""
+    groups, kept = amounts.view(-1, num_generations), graded.view(-1, num_generations)
+    high = groups.masked_fill(~kept, -torch.inf).max(dim=1).values
+    low = groups.masked_fill(~kept, torch.inf).min(dim=1).values
+    scale = groups.abs().max(dim=1).values.clamp(min=1.0)
+    return high - low > TOLERANCE * scale

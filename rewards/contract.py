@@ -1,0 +1,76 @@
+"""What a reward says about itself: its name, kind, full amount, tasks and the columns it needs."""
+
+import functools
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+KINDS = ("verifier", "format", "shaping", "control")
+# What TRL passes to every reward; any other named parameter is a dataset column.
+TRL_ARGUMENTS = {
+    "prompts",
+    "completions",
+    "completion_ids",
+    "trainer_state",
+    "log_extra",
+    "log_metric",
+    "environments",
+}
+NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+
+
+def reward_name(reward: Callable) -> str:
+    """The name TRL logs it under, as in `rewards/<name>/mean` (follows `trl.trainer.utils.get_callable_name`)."""
+    return declared(reward, "__name__", type(reward).__name__)
+
+
+def reward_kind(reward: Callable) -> str:
+    """verifier, format, shaping or control; a reward that declares none is shaping: it promises nothing."""
+    return declared(reward, "kind", "shaping")
+
+
+def full_reward(reward: Callable) -> float | None:
+    """What the right answer in the asked format earns, or None where the reward does not say."""
+    return declared(reward, "full", None)
+
+
+def reward_tasks(reward: Callable) -> tuple[str, ...] | None:
+    """The tasks whose rows it scores, or None for a reward that is not routed and sees every row."""
+    return declared(reward, "tasks", None)
+
+
+def scores_task(reward: Callable, task: str | None) -> bool:
+    """Whether rows of `task` reach the reward."""
+    tasks = reward_tasks(reward)
+    return tasks is None or task in tasks
+
+
+def reward_columns(reward: Callable) -> list[str]:
+    """The dataset columns a reward needs: its named parameters without default that TRL does not fill itself.
+
+    Example: `reward_columns(load_reward("gsm8k_correctness")) == ["answer"]`
+    """
+    needed = [p.name for p in parameters_of(reward) if p.default is p.empty and p.kind in NAMED]
+    return [name for name in needed if name not in TRL_ARGUMENTS]
+
+
+def is_async(reward: Callable) -> bool:
+    """Whether TRL would await it: an `async def` function, or an object whose `__call__` is one."""
+    return inspect.iscoroutinefunction(reward) or inspect.iscoroutinefunction(type(reward).__call__)
+
+
+def parameters_of(reward: Callable) -> list[inspect.Parameter]:
+    """The parameters it is called with."""
+    return list(inspect.signature(reward).parameters.values())
+
+
+def declared(reward: Callable, attribute: str, default: Any) -> Any:
+    """What the reward, or what it wraps (a partial's function, `__wrapped__`), declares in an attribute."""
+    while not hasattr(reward, attribute):
+        if isinstance(reward, functools.partial):
+            reward = reward.func
+        elif hasattr(reward, "__wrapped__"):
+            reward = reward.__wrapped__
+        else:
+            return default
+    return getattr(reward, attribute)

@@ -1,0 +1,29 @@
+"""Scoring the rows of a batch one by one, so that a row that cannot be graded costs that row alone."""
+
+from collections.abc import Callable
+
+LogExtra = Callable[[str, list], None]
+
+
+def score_rows(
+    name: str, scorer: Callable[..., float | None], *columns: list, log_extra: LogExtra | None = None
+) -> list[float | None]:
+    """`scorer(*row)` of every row; a row on which it raises gets None.
+
+    Logs the column `outcome/<name>`: `graded`; `unparsed` where the scorer says None (its gold is unusable);
+    `error: ...` where it raised. The trainer counts `unparsed/<name>` and `errors/<name>` from it.
+
+    Example: `score_rows("inverse", lambda n: 1 / n, [2, 0]) == [0.5, None]`
+    """
+    judged = [_score(scorer, row) for row in zip(*columns, strict=True)]
+    if log_extra is not None:
+        log_extra(f"outcome/{name}", [outcome for _, outcome in judged])
+    return [amount for amount, _ in judged]
+
+
+def _score(scorer: Callable[..., float | None], row: tuple) -> tuple[float | None, str]:
+    try:
+        amount = scorer(*row)
+    except Exception as error:  # our bug or a broken row, never the model's fault: it is counted, and not paid
+        return None, f"error: {type(error).__name__}: {error}"
+    return amount, "unparsed" if amount is None else "graded"
