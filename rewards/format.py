@@ -3,6 +3,7 @@
 from rewards.parsing import completion_text
 
 TAGS = ("<reasoning>", "</reasoning>", "<answer>", "</answer>")
+THINK_TAGS = ("<think>", "</think>", "<answer>", "</answer>")
 
 
 def score_xml_format(text: str, per_tag: float = 0.2) -> float:
@@ -28,11 +29,27 @@ def is_xml_format(text: str) -> bool:
     Stricter than a full `score_xml_format`, which pays tags and not their surroundings: this is what
     evaluation counts as the asked format.
     """
+    return _is_all_tagged(text, TAGS)
+
+
+def is_think_answer(text: str, prefilled: bool = False) -> bool:
+    """True when the whole text is `<think>...</think>`, then `<answer>...</answer>`, each tag once.
+
+    With `prefilled` the prompt ends in `<think>`, so the text starts inside it.
+
+    Example: `is_think_answer("<think>2+2</think> <answer>4</answer>")`
+    """
+    return _is_all_tagged(THINK_TAGS[0] + text if prefilled else text, THINK_TAGS)
+
+
+def _is_all_tagged(text: str, tags: tuple[str, str, str, str]) -> bool:
+    """Two tagged parts with nothing but white space around them, each of the four tags once."""
     inside = text.strip()
-    if score_xml_format(inside, per_tag=1.0) != 4.0:
+    places = [inside.find(tag) for tag in tags]
+    if places != sorted(places) or any(inside.count(tag) != 1 for tag in tags):
         return False
-    between = inside[inside.index(TAGS[1]) + len(TAGS[1]) : inside.index(TAGS[2])]
-    return inside.startswith(TAGS[0]) and inside.endswith(TAGS[3]) and not between.strip()
+    between = inside[places[1] + len(tags[1]) : places[2]]
+    return inside.startswith(tags[0]) and inside.endswith(tags[3]) and not between.strip()
 
 
 class XmlFormat:
@@ -44,6 +61,44 @@ class XmlFormat:
     def __init__(self, per_tag: float = 0.2):
         self.per_tag = per_tag
         self.full = round(4 * per_tag, 6)
+        self.allowances = self._allowances()
 
     def __call__(self, prompts: list, completions: list, **kwargs) -> list[float]:
         return [score_xml_format(completion_text(completion), self.per_tag) for completion in completions]
+
+    def _allowances(self) -> dict[str, tuple[float, str]]:
+        """What it may pay for tricks of the audit, and why: it pays tags, so that a start is worth something."""
+        whole = (self.full, "the four tags are there; what they hold and what surrounds them it does not judge")
+        some = (round(2 * self.per_tag, 6), "each tag in its place is paid for itself")
+        places = ("answer inside", "answer before", "unclosed tags")
+        partly = [f"{kind}: {place}" for kind in ("reasoning", "think") for place in places]
+        partly += ["think: tags only", "think: code fence around"]  # <answer> is a tag of both formats
+        return dict.fromkeys(("prompt echoed", "reasoning: tags only", "reasoning: code fence around"), whole) | (
+            dict.fromkeys(partly, some)
+        )
+
+
+class ThinkAnswerFormat:
+    """Reward `paid` for a completion that is `<think>...</think><answer>...</answer>` from end to end, else 0.0.
+
+    Set `prefilled` where the chat template writes the opening `<think>` itself; of a plain-text prompt that
+    ends in it the reward knows by itself.
+    """
+
+    __name__ = "think_answer_format"
+    kind = "format"
+
+    def __init__(self, paid: float = 1.0, prefilled: bool = False):
+        self.paid = self.full = paid
+        self.allowances = {"think: tags only": (paid, "the shape is as asked; what the tags hold it does not judge")}
+        self.prefilled = prefilled
+
+    def __call__(self, prompts: list, completions: list, **kwargs) -> list[float]:
+        return [
+            self.paid * is_think_answer(completion_text(completion), self.prefilled or _ends_in_think(prompt))
+            for prompt, completion in zip(prompts, completions, strict=True)
+        ]
+
+
+def _ends_in_think(prompt: str | list[dict]) -> bool:
+    return isinstance(prompt, str) and prompt.rstrip().endswith(THINK_TAGS[0])

@@ -3,6 +3,8 @@
 from rewards.parsing import completion_text, last_number, parse_number, tag_text
 from rewards.rows import LogExtra, score_rows
 
+MARKER = "####"
+
 
 def score_gsm8k(text: str, gold: str, exact: float = 2.0, numeric: float = 1.5) -> float | None:
     """`exact` when the text of the last answer tag equals `gold`, `numeric` when only their values are equal, else 0.0.
@@ -20,6 +22,32 @@ def score_gsm8k(text: str, gold: str, exact: float = 2.0, numeric: float = 1.5) 
     if answer == gold.strip():
         return exact
     return numeric if parse_number(answer) == gold_value else 0.0
+
+
+def score_harness(
+    text: str,
+    gold: str,
+    exact: float = 2.0,
+    numeric: float = 1.5,
+    marker: float = 0.2,
+    per_character: float = 0.001,
+    max_penalty: float = 0.5,
+) -> float | None:
+    """`score_gsm8k` for runs judged by lm-evaluation-harness, whose strict filter looks for `#### 18`.
+
+    A right answer behind `####` in the answer tag earns `marker` more; each character of text behind the
+    last `</answer>` costs `per_character`, at most `max_penalty`, right or wrong.
+
+    Example: `score_harness("<answer>#### 18</answer>", "18") == 2.2`
+    """
+    answer = tag_text(text, "answer") or ""
+    earned = score_gsm8k(f"<answer>{answer.removeprefix(MARKER)}</answer>", gold, exact, numeric)
+    if earned is None:
+        return None
+    bonus = marker if earned > 0.0 and answer.startswith(MARKER) else 0.0
+    _, closed, after = text.rpartition("</answer>")
+    penalty = min(max_penalty, per_character * len(after.strip())) if closed else 0.0
+    return round(earned + bonus - penalty, 6)
 
 
 def is_last_number(text: str, gold: str) -> bool:
@@ -46,3 +74,29 @@ class Gsm8kCorrectness:
 
     def _score(self, completion: str | list[dict], gold: str) -> float | None:
         return score_gsm8k(completion_text(completion), gold, self.exact, self.numeric)
+
+
+class Gsm8kHarness:
+    """Verifier like `gsm8k_correctness`, that pays `####` and punishes chatter after the answer (`score_harness`)."""
+
+    __name__ = "gsm8k_harness"
+    kind = "verifier"
+
+    def __init__(
+        self,
+        exact: float = 2.0,
+        numeric: float = 1.5,
+        marker: float = 0.2,
+        per_character: float = 0.001,
+        max_penalty: float = 0.5,
+    ):
+        self.amounts = (exact, numeric, marker, per_character, max_penalty)
+        self.full = exact
+
+    def __call__(
+        self, prompts: list, completions: list, answer: list[str], log_extra: LogExtra | None = None, **kwargs
+    ) -> list[float | None]:
+        return score_rows(self.__name__, self._score, completions, answer, log_extra=log_extra)
+
+    def _score(self, completion: str | list[dict], gold: str) -> float | None:
+        return score_harness(completion_text(completion), gold, *self.amounts)

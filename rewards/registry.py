@@ -2,7 +2,16 @@
 
 REGISTRY = {
     "xml_format": "rewards.format:XmlFormat",
+    "think_answer_format": "rewards.format:ThinkAnswerFormat",
     "gsm8k_correctness": "rewards.gsm8k:Gsm8kCorrectness",
-    "number_count": "rewards.number_count:NumberCount",
+    "gsm8k_harness": "rewards.gsm8k:Gsm8kHarness",
     "reasoning_gym": "rewards.reasoning_gym_tasks:ReasoningGym",
+    "number_count": "rewards.number_count:NumberCount",
+    "word_share": "rewards.fluency:WordShare",
+    "length": "rewards.length:Length",
+    "soft_overlong": "rewards.length:SoftOverlong",
+    "repetition_penalty": "rewards.length:RepetitionPenalty",
+    "cosine_scaled": "rewards.length:CosineScaled",
+    "random": "rewards.control:Random",
+    "constant": "rewards.control:Constant",
 }

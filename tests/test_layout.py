@@ -23,6 +23,12 @@ CONFIGS = sorted(file for folder in RECIPES for file in folder.rglob("*.yaml"))
 # `python script.py` and `accelerate launch` put the folder of the script first on sys.path; pytest does so with tests/.
 LAUNCHED = [*(ROOT / "scripts").glob("*.py"), *(ROOT / "benchmarks").glob("*.py"), *(ROOT / "tests").glob("*.py")]
 LAUNCHED += [file for folder in RECIPES for file in folder.glob("*.py")]
+# Parameters for which no default could be right.
+REQUIRED = {
+    "length": {"target": 50},
+    "soft_overlong": {"max_completion_len": 100, "soft_punish_cache": 20},
+    "cosine_scaled": {"max_len": 100},
+}
 OPTIONAL = {"evaluate", "vllm", "lm_eval", "deepspeed", "bitsandbytes", "flash_attn", "kernels", "liger_kernel"}
 
 
@@ -69,7 +75,7 @@ def test_the_packages_are_those_of_this_tree():
 
 @pytest.mark.parametrize("name", REGISTRY)
 def test_a_registered_reward_says_what_it_is(name):
-    reward = load_reward(name)
+    reward = load_reward(name, **REQUIRED.get(name, {}))
     assert reward_name(reward) == name
     assert hasattr(reward, "kind") and reward_kind(reward) in KINDS
     assert reward_kind(reward) not in ("verifier", "format") or full_reward(reward) > 0.0

@@ -8,7 +8,6 @@ The model sees one worked example and a question such as `58 + 26 =`, and is ask
 CPU cores: strict accuracy from 0 % to 37-47 %, lenient accuracy from 23 % to the same (three seeds).
 """
 
-import hashlib
 import json
 from dataclasses import dataclass, field
 
@@ -21,6 +20,7 @@ from recipes.common.arguments import parse_arguments
 from recipes.common.lifecycle import train_and_save
 from recipes.common.preflight import preflight
 from recipes.common.run_folder import open_run_folder
+from recipes.common.splits import is_held_out
 from recipes.common.trainer import GRPOTrainer
 from rewards import load_rewards
 from rewards.format import is_xml_format
@@ -79,11 +79,6 @@ def metric(row: dict, completion: str) -> dict[str, bool]:
     }
 
 
-def is_held_out(question: str) -> bool:
-    """Every eighth question by its hash: no seed and no number of rows can bring one into both splits."""
-    return hashlib.sha256(question.encode()).digest()[0] % 8 == 0
-
-
 def load_rows(args: RecipeArguments, seed: int) -> tuple[Dataset, Dataset]:
     """Distinct training and held-out rows; both follow from `seed`."""
     wanted = {False: args.num_train_rows or 2000, True: args.num_eval_rows}
@@ -92,7 +87,7 @@ def load_rows(args: RecipeArguments, seed: int) -> tuple[Dataset, Dataset]:
     for item in reasoning_gym.create_dataset(
         args.dataset_name, **(args.dataset_kwargs or {}), seed=seed * size, size=size
     ):
-        held_out = is_held_out(item["question"])
+        held_out = is_held_out(item["question"], one_in=8)
         if item["question"] not in seen and len(rows[held_out]) < wanted[held_out]:
             seen.add(item["question"])
             rows[held_out].append(to_row(item, args))

@@ -206,4 +206,5 @@ def _on_main(trainer: GRPOTrainer, question: Any) -> bool:
 
 
 def _number(value: Any, digits: int = 2) -> str:
-    return "-" if value is None else f"{float(value):.{digits}f}"
+    """What has no value is a dash: a reward whose tasks are not in the batch has a mean of NaN."""
+    return "-" if value is None or math.isnan(float(value)) else f"{float(value):.{digits}f}"

@@ -164,12 +164,12 @@ def prompt_text(tokenizer: PreTrainedTokenizerBase, prompt: str | list[dict], kw
 
 
 def summarize(judged: list[dict[str, Any]]) -> dict[str, Any]:
-    """Totals of an evaluation: each metric's share with its Wilson interval, means of lengths and rewards."""
+    """Totals of an evaluation: each metric's share of its rows with Wilson interval, means of lengths and rewards."""
     n = len(judged)
     summary: dict[str, Any] = {"n": n}
-    for name in judged[0]["metrics"]:
-        right = sum(row["metrics"][name] for row in judged)
-        summary[name] = {"share": right / n, "interval": wilson_interval(right, n)}
+    for name in metric_names(judged):
+        values = [row["metrics"][name] for row in judged if name in row["metrics"]]
+        summary[name] = {"share": sum(values) / len(values), "interval": wilson_interval(sum(values), len(values))}
     summary["truncated"] = sum(row["truncated"] for row in judged) / n
     summary["mean_length"] = sum(row["tokens"] for row in judged) / n
     summary["rewards"] = {
@@ -178,8 +178,14 @@ def summarize(judged: list[dict[str, Any]]) -> dict[str, Any]:
     }
     if "samples" in judged[0]:
         draws = [draw for row in judged for draw in row["samples"]]
-        summary["sampled"] = {name: _mean([draw[name] for draw in draws]) for name in draws[0]}
+        names = metric_names(judged)
+        summary["sampled"] = {name: _mean([draw[name] for draw in draws if name in draw]) for name in names}
     return summary
+
+
+def metric_names(judged: list[dict[str, Any]]) -> list[str]:
+    """The metrics of an evaluation in the order of their first row: rows of different tasks may have different ones."""
+    return list(dict.fromkeys(name for row in judged for name in row["metrics"]))
 
 
 def compare(before: list[dict], after: list[dict]) -> dict[str, float]:
@@ -191,8 +197,8 @@ def compare(before: list[dict], after: list[dict]) -> dict[str, float]:
     if [row["prompt"] for row in before] != [row["prompt"] for row in after]:
         raise ValueError("before and after were not evaluated on the same rows in the same order")
     return {
-        name: mcnemar_p([row["metrics"][name] for row in before], [row["metrics"][name] for row in after])
-        for name in before[0]["metrics"]
+        name: mcnemar_p(*([row["metrics"][name] for row in rows if name in row["metrics"]] for rows in (before, after)))
+        for name in metric_names(before)
     }
 
 

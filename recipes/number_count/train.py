@@ -8,7 +8,6 @@ lets it have them: the reward rises and the English goes. cure.yaml pays the sam
 Expected numbers: see README.md beside this file.
 """
 
-import hashlib
 import json
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,6 +20,7 @@ from recipes.common.arguments import parse_arguments
 from recipes.common.lifecycle import train_and_save
 from recipes.common.preflight import preflight
 from recipes.common.run_folder import open_run_folder
+from recipes.common.splits import is_held_out
 from recipes.common.trainer import GRPOTrainer
 from rewards import load_rewards
 from rewards.number_count import count_whole_numbers, score_number_count
@@ -56,11 +56,6 @@ def metric(row: dict, completion: str) -> dict[str, bool]:
     return {"any number": count > 0, "five numbers": score_number_count(completion) == 1.0}
 
 
-def is_held_out(text: str) -> bool:
-    """Every fourth passage by its hash: no seed can bring one into both splits."""
-    return hashlib.sha256(text.encode()).digest()[0] % 4 == 0
-
-
 def load_streamed(args: RecipeArguments) -> tuple[IterableDataset, Dataset]:
     """The first rows of a Hub data set for evaluation, the rest, as a stream, for training."""
     items = load_dataset(args.dataset_name, split="train", streaming=True)
@@ -75,7 +70,7 @@ def load_rows(args: RecipeArguments, seed: int) -> tuple[Dataset | IterableDatas
     lines = Path(args.dataset_path or OWN_PASSAGES).read_text(encoding="utf-8").splitlines()
     rows = {False: [], True: []}
     for item in Dataset.from_list([json.loads(line) for line in lines]).shuffle(seed=seed):
-        rows[is_held_out(item["text"])].append(to_row(item, args))
+        rows[is_held_out(item["text"], one_in=4)].append(to_row(item, args))
     return Dataset.from_list(rows[False][: args.num_train_rows]), Dataset.from_list(rows[True][: args.num_eval_rows])
 
 
