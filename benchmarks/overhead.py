@@ -5,9 +5,10 @@
 
 Both arms train the same rows from the same seed, so that step i of one generates what step i of the
 other does; they take turns, so that a machine whose speed drifts slows both. The first step of each run
-is dropped (it warms up). "Our own code" is every reward and every callback of ours; what TRL itself
-does to log (its completion tables) is in both arms. The recipe arm includes the LM-head hook of
-`recipes/common/cpu.py`, which makes it faster on a CPU: what our code costs is the share, not the ratio.
+is dropped (it warms up). "Our own code" is every callback of ours and the whole of `_calculate_rewards`,
+TRL's part of it included; what TRL itself does to log (its completion tables) is in both arms. The recipe
+arm includes the LM-head hook of `recipes/common/cpu.py`, which makes it faster on a CPU: what our code
+costs is the share, not the ratio.
 """
 
 import argparse
@@ -22,12 +23,13 @@ from pathlib import Path
 CONFIG = "recipes/arithmetic/quickstart.yaml"
 
 
-def make_trainer(recipe, config: str, folder: str, steps: int):
-    """The trainer that a recipe builds, and its run."""
-    from trl import GRPOTrainer, get_peft_config
+def make_trainer(arm: str, recipe, config: str, folder: str, steps: int):
+    """The trainer that a recipe builds, or TRL's own with the same arguments, and its run."""
+    import trl
 
     from recipes.common.arguments import parse_arguments
     from recipes.common.preflight import preflight
+    from recipes.common.trainer import GRPOTrainer
     from rewards import load_rewards
 
     options = ["--config", config, "--output_dir", folder, "--max_steps", str(steps), "--num_eval_rows", "0"]
@@ -35,33 +37,32 @@ def make_trainer(recipe, config: str, folder: str, steps: int):
     train_rows, eval_rows = recipe.load_rows(args.recipe, args.training["seed"])
     rewards = load_rewards(args.recipe.reward_funcs, args.recipe.reward_kwargs)
     run = preflight(args, train_rows, eval_rows, rewards, recipe.reference_completion)
-    trainer = GRPOTrainer(
+    trainer_type = trl.GRPOTrainer if arm == "bare" else GRPOTrainer
+    trainer = trainer_type(
         model=run.model.model_name_or_path,
         reward_funcs=rewards,
         args=run.training,
         train_dataset=train_rows,
-        peft_config=get_peft_config(run.model),
+        peft_config=trl.get_peft_config(run.model),
     )
     return trainer, run
 
 
 def count_our_seconds(spent: list[float]) -> None:
-    """Make every reward and callback of ours add its seconds to `spent[0]`."""
+    """Make the scoring of a batch and every callback of ours add their seconds to `spent[0]`."""
     from transformers import TrainerCallback
 
     from recipes.common import callbacks
-    from rewards import load_reward
-    from rewards.registry import REGISTRY
+    from recipes.common.trainer import GRPOTrainer
 
-    rewards = [type(load_reward(name)) for name in REGISTRY]
     ours = [c for c in vars(callbacks).values() if isinstance(c, type) and issubclass(c, TrainerCallback)]
-    for owner in (*rewards, *(c for c in ours if c is not TrainerCallback)):
-        for name in [n for n in vars(owner) if n == "__call__" or n.startswith("on_")]:
+    for owner in (GRPOTrainer, *(c for c in ours if c is not TrainerCallback)):
+        for name in [n for n in vars(owner) if n == "_calculate_rewards" or n.startswith("on_")]:
             setattr(owner, name, _timed(vars(owner)[name], spent))
 
 
 def _timed(function, spent: list[float]):
-    @functools.wraps(function)  # the loader reads the signature
+    @functools.wraps(function)
     def timed(*args, **kwargs):
         started = time.perf_counter()
         try:
@@ -88,7 +89,7 @@ def train(arm: str, recipe, config: str, steps: int, spent: list[float]) -> tupl
             marks.append((time.perf_counter(), spent[0]))
 
     with tempfile.TemporaryDirectory() as folder:
-        trainer, run = make_trainer(recipe, config, folder, steps)
+        trainer, run = make_trainer(arm, recipe, config, folder, steps)
         trainer.add_callback(Mark())
         if arm == "bare":
             trainer.train()

@@ -20,6 +20,7 @@ from recipes.common.arguments import parse_arguments
 from recipes.common.lifecycle import train_and_save
 from recipes.common.preflight import preflight
 from recipes.common.run_folder import open_run_folder
+from recipes.common.samples import show_samples
 from recipes.common.splits import is_held_out
 from recipes.common.trainer import GRPOTrainer
 from rewards import load_rewards
@@ -91,7 +92,8 @@ def main() -> None:
         peft_config=get_peft_config(run.model),
         quantization_config=get_quantization_config(run.model),
     )
-    train_and_save(trainer, run, checkpoint, eval_rows, metric)
+    if train_and_save(trainer, run, checkpoint, eval_rows, metric) and run.recipe.num_eval_rows:
+        print(show_samples(Path(run.training.output_dir)))
 
 
 if __name__ == "__main__":
