@@ -1,0 +1,240 @@
+"""Worker processes with a hard limit on the time and the memory of every call.
+
+    pool = WorkerPool("rewards.boxed_math:ask_math_verify", timeout_s=2.0)
+    pool.run([("x", "x"), ("x", "y")])          # [Result("done", True), Result("done", False)]
+
+A limit inside the process would be `signal.alarm`, which raises in the main thread only and not while C code runs.
+Here a call that is late loses its process, by SIGKILL, from whatever thread, event loop or forked process `run`
+was called. Workers are started when they are first needed, as fresh interpreters (a fork would inherit the locks
+of torch's threads), and end with the process that started them.
+
+What is not covered: a worker is no sandbox. It may do what its function does.
+"""
+
+import atexit
+import contextlib
+import importlib
+import json
+import math
+import os
+import resource
+import selectors
+import subprocess
+import sys
+import threading
+import time
+import weakref
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+MAX_WORKERS = 4
+START_S = 120.0  # for the imports of a worker, on a machine that is busy
+MEMORY_BYTES = 2 << 30
+
+_pools: weakref.WeakSet["WorkerPool"] = weakref.WeakSet()
+
+
+class Result(NamedTuple):
+    """`status` is done, timeout (the call took too long, or too much memory) or error (the worker died or raised)."""
+
+    status: str
+    value: Any = None
+
+
+def worker_count() -> int:
+    """How many workers this rank may keep busy: its share of the cores, from 1 to `MAX_WORKERS`."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    ranks = os.environ.get("LOCAL_WORLD_SIZE", "1")
+    return max(1, min(MAX_WORKERS, cores // max(1, int(ranks) if ranks.isdigit() else 1)))
+
+
+class WorkerPool:
+    """Calls one function, named `module:function`, in worker processes; arguments and results travel as JSON."""
+
+    def __init__(self, function: str, timeout_s: float, workers: int | None = None, memory_bytes: int = MEMORY_BYTES):
+        self.function, self.timeout_s, self.memory_bytes = function, timeout_s, memory_bytes
+        self.size = workers or worker_count()
+        self._forget()
+        _pools.add(self)
+
+    def run(self, calls: Sequence[tuple]) -> list[Result]:
+        """The result of each call, in order; several threads take turns."""
+        with self._lock:
+            results: list[Result] = [Result("error")] * len(calls)
+            waiting = list(enumerate(calls))[::-1]
+            self._failed_starts = 0
+            self._start_workers(min(self.size, len(calls)))
+            while waiting or any(worker.call is not None for worker in self._workers):
+                self._hand_out(waiting)
+                if not self._workers:
+                    break
+                self._collect(results)
+                if waiting:
+                    self._start_workers(min(self.size, len(waiting)))
+            return results
+
+    def close(self) -> None:
+        """Kill the workers; the next `run` starts new ones."""
+        for worker in self._workers:
+            worker.kill()
+        self._workers = []
+
+    def _start_workers(self, wanted: int) -> None:
+        while len(self._workers) < wanted and self._failed_starts < 2 * self.size:
+            self._workers.append(_Worker(self.function, self.timeout_s, self.memory_bytes))
+
+    def _hand_out(self, waiting: list[tuple[int, tuple]]) -> None:
+        for worker in self._workers:
+            if waiting and worker.ready and worker.call is None:
+                worker.send(*waiting.pop(), self.timeout_s)
+
+    def _collect(self, results: list[Result]) -> None:
+        """Wait until a worker has answered, died or run out of time, and take note."""
+        with selectors.DefaultSelector() as selector:
+            pending = [worker for worker in self._workers if worker.call is not None or not worker.ready]
+            for worker in pending:
+                selector.register(worker.process.stdout, selectors.EVENT_READ, worker)
+            until = min(worker.deadline for worker in pending)
+            answered = {key.data for key, _ in selector.select(max(0.0, until - time.monotonic()))}
+        for worker in pending:
+            if worker in answered:
+                self._take(worker, worker.receive(), results)
+            elif time.monotonic() >= worker.deadline:
+                self._take(worker, Result("timeout" if worker.ready else "error"), results)
+
+    def _take(self, worker: "_Worker", result: Result | None, results: list[Result]) -> None:
+        if result is None:  # part of a line, or the news that the worker is ready
+            return
+        if worker.call is not None:
+            results[worker.call] = result
+        worker.call = None
+        if result.status != "done":
+            self._failed_starts += not worker.ready
+            worker.kill()
+            self._workers.remove(worker)
+
+    def _forget(self) -> None:
+        """Let go of workers that another process talks to: after a fork, this one starts its own."""
+        for worker in getattr(self, "_workers", []):
+            worker.disown()
+        self._workers: list[_Worker] = []
+        self._lock = threading.Lock()
+
+
+class _Worker:
+    """One process, its two pipes and the call that it is busy with."""
+
+    def __init__(self, function: str, timeout_s: float, memory_bytes: int):
+        command = [sys.executable, "-m", "rewards.worker_pool", function, str(timeout_s), str(memory_bytes)]
+        environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+        root = Path(__file__).resolve().parents[1]
+        self.process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=root, env=environment, bufsize=0
+        )
+        self.ready, self.call, self.buffer = False, None, b""
+        self.deadline = time.monotonic() + START_S
+
+    def send(self, call: int, arguments: tuple, timeout_s: float) -> None:
+        self.call, self.deadline = call, time.monotonic() + timeout_s
+        with contextlib.suppress(BrokenPipeError):  # it has died: the end of its output says so
+            self.process.stdin.write(json.dumps(arguments).encode() + b"\n")
+
+    def receive(self) -> Result | None:
+        data = os.read(self.process.stdout.fileno(), 1 << 16)
+        if not data:
+            return Result("error")
+        self.buffer += data
+        if not self.buffer.endswith(b"\n"):
+            return None
+        line, self.buffer = self.buffer, b""
+        if not self.ready:
+            self.ready = True
+            return None
+        return Result(*json.loads(line))
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.wait()
+        self.disown()
+
+    def disown(self) -> None:
+        """Close this process's ends of the pipes; a worker whose pipes are all closed ends by itself."""
+        for pipe in (self.process.stdin, self.process.stdout):
+            with contextlib.suppress(OSError):
+                pipe.close()
+        self.process.returncode = self.process.returncode or 0  # not our child: nothing to wait for
+
+
+def _close_all() -> None:
+    for pool in list(_pools):
+        pool.close()
+
+
+def _forget_all() -> None:
+    for pool in list(_pools):
+        pool._forget()
+
+
+atexit.register(_close_all)
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_all)
+
+
+# --------------------------------------------------------------------------- in the worker
+
+
+def serve(function: str, timeout_s: float, memory_bytes: int) -> None:
+    """Answer calls from stdin until it ends. What the function prints does not mix with the answers."""
+    output = os.fdopen(os.dup(1), "wb", buffering=0)
+    os.dup2(2, 1)
+    module, _, name = function.partition(":")
+    call = getattr(importlib.import_module(module), name)
+    getattr(call, "warm_up", lambda: None)()
+    resource.setrlimit(resource.RLIMIT_AS, (memory_bytes, memory_bytes))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    calls = _Inbox()
+    output.write(b"ready\n")
+    for line in calls:
+        _limit_cpu(timeout_s)
+        output.write(json.dumps(_answer(call, json.loads(line))).encode() + b"\n")
+
+
+def _answer(call: Any, arguments: list) -> Result:
+    try:
+        return Result("done", call(*arguments))
+    except MemoryError:
+        return Result("timeout")
+    except Exception as error:
+        return Result("error", f"{type(error).__name__}: {error}"[:500])
+
+
+def _limit_cpu(timeout_s: float) -> None:
+    """The kernel ends a call that nobody is left to kill: no Python code runs while C code holds the lock."""
+    usage = resource.getrusage(resource.RUSAGE_SELF)
+    seconds = math.ceil(usage.ru_utime + usage.ru_stime + timeout_s) + 2
+    resource.setrlimit(resource.RLIMIT_CPU, (seconds, resource.getrlimit(resource.RLIMIT_CPU)[1]))
+
+
+class _Inbox:
+    """The lines of stdin, read by a thread so that its end also ends a worker that is busy."""
+
+    def __init__(self):
+        self.lines: list[bytes] = []
+        self.arrived = threading.Semaphore(0)
+        threading.Thread(target=self._read, daemon=True).start()
+
+    def _read(self) -> None:
+        for line in sys.stdin.buffer:
+            self.lines.append(line)
+            self.arrived.release()
+        os._exit(0)
+
+    def __iter__(self):
+        while True:
+            self.arrived.acquire()
+            yield self.lines.pop(0)
+
+
+if __name__ == "__main__":
+    serve(sys.argv[1], float(sys.argv[2]), int(sys.argv[3]))

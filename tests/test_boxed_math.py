@@ -1,0 +1,383 @@
+r"""boxed_math: the last \boxed{} against the gold; late answers are wrong, and only what is ours is no grade."""
+
+import asyncio
+import json
+import multiprocessing
+import pickle
+import random
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import rewards.boxed_math
+from rewards import full_reward, load_reward, reward_columns, reward_kind, reward_name
+from rewards.boxed_math import BoxedMath, boxed_answer, gold_answer, judge, judge_pairs, last_boxed, stated_answer
+from rewards.worker_pool import WorkerPool
+
+LABELS = Path(__file__).parents[1] / "benchmarks/labels/math_pairs.jsonl"
+N = 100_000
+
+AMOUNTS = [  # completion, gold, amount
+    (r"So it is \boxed{18}.", "18", 1.0),
+    (r"\boxed{\frac{1}{2}}", "0.5", 1.0),
+    (r"$\boxed{\dfrac{\sqrt{2}}{2}}$", r"\frac{1}{\sqrt2}", 1.0),
+    (r"\boxed{1} and then \boxed{2}, so \boxed{18}", "18", 1.0),
+    (r"\boxed{\boxed{18}}", "18", 1.0),
+    (r"\fbox{18}", "18", 1.0),
+    (r"\boxed 18", "18", 1.0),
+    (r"\boxed{2\sin x\cos x}", r"\sin 2x", 1.0),
+    (r"\boxed{18}", r"$18$", 1.0),
+    (r"\boxed{18}", r"The sum is \boxed{18}.", 1.0),
+    (r"\boxed{-2} and \boxed{1}", "1, -2", 1.0),
+    (r"\boxed{17 or 18}", "18", 0.0),
+    (r"\boxed{17} or \boxed{18}", "18", 0.0),
+    (r"\boxed{" + ", ".join(map(str, range(101))) + "}", "18", 0.0),
+    (r"\boxed{18} is what I first thought, but \boxed{19}", "18", 0.0),
+    (r"\boxed{18} \boxed{}", "18", 0.0),
+    (r"\boxed{}", "18", 0.0),
+    (r"\boxed{18", "18", 0.0),
+    ("18", "18", 0.0),
+    ("", "18", 0.0),
+    (r"\boxed{１８}", "18", 0.0),
+    (r"\boxed{NaN}", "18", 0.0),
+    (r"\boxed{inf}", "18", 0.0),
+    (r"\boxed{1e999}", "18", 0.0),
+    (r"\boxed{9**9**9}", "18", 0.0),
+    ("\\boxed{18\u200b}", "18", 0.0),
+    (r"\boxed{18" + "0" * 5000 + "}", "18", 0.0),
+    (r"\boxed{__import__('os')}", "18", 0.0),
+    (r"\boxed{\sin^2 x}", r"\cos^2 x", 0.0),
+]
+HARD = (r"\sin 2x", r"\boxed{2\sin x\cos x}")  # a gold and a right answer for Math-Verify to prove
+PAID = [amount for *_, amount in AMOUNTS]
+GOLDS = [gold for _, gold, _ in AMOUNTS]
+TEXTS = [text for text, *_ in AMOUNTS]
+
+
+def pay(text: str, gold: str | None, **parameters: float) -> float | None:
+    (amount,) = BoxedMath(**parameters)(prompts=["p"], completions=[text], answer=[gold])
+    return amount
+
+
+def outcomes(texts: list[str], golds: list[str], **parameters) -> list[str]:
+    logged = {}
+    BoxedMath(**parameters)(prompts=texts, completions=texts, answer=golds, log_extra=logged.__setitem__)
+    return logged["outcome/boxed_math"]
+
+
+@pytest.fixture
+def pool_of(monkeypatch):
+    """Puts a function of the name given in the place of Math-Verify; every question costs a call."""
+    pools = []
+
+    def replace(function: str, **parameters) -> None:
+        pools.append(WorkerPool(function, **{"timeout_s": 0.5, "workers": 2, **parameters}))
+        monkeypatch.setattr(rewards.boxed_math, "_pools", {0.5: pools[-1], 2.0: pools[-1]})
+
+    yield replace
+    for pool in pools:
+        pool.close()
+
+
+@pytest.mark.parametrize(("text", "gold", "amount"), AMOUNTS)
+def test_the_last_box_is_paid_by_its_value(text, gold, amount):
+    assert pay(text, gold) == amount
+
+
+def test_it_is_a_verifier_of_the_answer_column():
+    reward = load_reward("rewards.boxed_math:BoxedMath", correct=2.0)
+    assert (reward_name(reward), reward_kind(reward), full_reward(reward)) == ("boxed_math", "verifier", 2.0)
+    assert reward_columns(reward) == ["answer"]
+    assert reward(prompts=["p"], completions=[r"\boxed{18}"], answer=["18"]) == [2.0]
+
+
+@pytest.mark.parametrize(
+    ("text", "inside"),
+    [
+        (r"\boxed{1}", "1"),
+        (r"\boxed{1} \boxed{2}", "2"),
+        (r"\boxed{\frac{1}{2}}", r"\frac{1}{2}"),
+        (r"\boxed{\{1, 2\}}", r"\{1, 2\}"),
+        (r"\boxed{\left\{ x \right.}", r"\left\{ x \right."),
+        (r"\boxed{a\boxed{b}}", r"a\boxed{b}"),
+        (r"\boxed{1} \boxed{2", "1"),
+        (r"{ \boxed{1}", "1"),
+        (r"} \boxed{1}", "1"),
+        (r"\\boxed{1}", "1"),
+        (r"\boxed {1}", "1"),
+        (r"\boxed 5 apples", "5"),
+        (r"$\boxed 5$", "5"),
+        (r"\fbox{1}", "1"),
+        (r"\boxed{}", ""),
+        (r"\boxed{1", None),
+        (r"\boxed", None),
+        ("boxed{1}", None),
+        ("", None),
+    ],
+)
+def test_the_last_complete_box(text, inside):
+    assert last_boxed(text) == inside
+
+
+@pytest.mark.parametrize(
+    ("text", "answer"),
+    [
+        (r"\boxed{-2} \quad \text{and} \quad \boxed{1}", "-2 or 1"),
+        (r"\boxed{1}\boxed{2}", "1 or 2"),
+        (r"\boxed{1}, \boxed{1}", "1"),
+        (r"\boxed{1}. So \boxed{2}", "2"),
+        (r"\boxed{1} thus \boxed{2} or \boxed{3}", "2 or 3"),
+        (r"\boxed{1}" + " " * 80 + r"\boxed{2}", "2"),
+    ],
+)
+def test_boxes_side_by_side_are_one_answer(text, answer):
+    assert boxed_answer(text) == answer
+
+
+@pytest.mark.parametrize(
+    ("gold", "answer"),
+    [
+        ("18", "18"),
+        ("$18$", "18"),
+        (r"\boxed{18}", "18"),
+        (r"So $x = \boxed{18}$.", "18"),
+        ("$125$ miles", "125 miles"),
+        (r"\$18", r"\$18"),
+        (r"The final answer is $28 \%$. I hope it is correct.", r"$28 \%$".strip("$")),
+    ],
+)
+def test_a_gold_comes_in_several_forms(gold, answer):
+    assert gold_answer(gold) == answer
+
+
+@pytest.mark.parametrize("gold", ["", " ", "{", "$$", r"\boxed{}", "?", "x" * 5000, None])
+@pytest.mark.parametrize("text", [r"\boxed{18}", r"\boxed{}", ""])
+def test_an_unusable_gold_is_no_grade(gold, text):
+    assert pay(text, gold) is None
+    assert outcomes([text], [gold]) == ["unparsed"]
+
+
+def test_a_gold_that_nobody_can_read_is_graded_only_by_its_own_text():
+    gold = r"\begin{cases} x & x>0 \\ -x & x<0 \end{cases}"
+    assert outcomes([rf"\boxed{{{gold}}}", r"\boxed{|y|}"], [gold, gold]) == ["right", "unparsed"]
+
+
+def test_the_outcome_is_logged_for_every_row():
+    texts = [r"\boxed{18}", r"\boxed{19}", "", r"\boxed{18}"]
+    assert outcomes(texts, ["18", "18", "18", ""]) == ["right", "wrong", "wrong", "unparsed"]
+
+
+def test_an_exception_in_the_worker_is_no_grade(pool_of):
+    pool_of("time:sleep")  # called with two texts
+    assert outcomes([HARD[1]], [HARD[0]]) == ["error"]
+    assert pay(HARD[1], HARD[0]) is None
+
+
+def test_a_row_out_of_time_is_wrong_within_the_limit():
+    gold, late = r"\sin x", r"\int_0^1 \frac{\sin^7(t^5+x)}{\cosh(t^3+x^2)} e^{-t^4 x} dt"
+    started = time.monotonic()
+    reward = BoxedMath(timeout_s=0.5)
+    logged = {}
+    texts = [rf"\boxed{{{late}}}", r"\boxed{18}"]
+    assert reward(prompts=texts, completions=texts, answer=[gold, "18"], log_extra=logged.__setitem__) == [0.0, 1.0]
+    assert logged["outcome/boxed_math"] == ["timeout", "right"]
+    assert time.monotonic() - started < 30  # the start of a worker on a busy machine among it
+
+
+def test_a_dead_worker_is_no_grade(pool_of):
+    pool_of("os:_exit")
+    assert outcomes([HARD[1], r"\boxed{18}"], [HARD[0], "18"]) == ["error", "right"]
+    assert pay(HARD[1], HARD[0]) is None
+
+
+def test_equal_questions_are_asked_once(monkeypatch):
+    asked = []
+    monkeypatch.setattr(rewards.boxed_math, "_ask", lambda pairs, timeout_s: asked.extend(pairs) or [])
+    with pytest.raises(ValueError):
+        judge_pairs([HARD[0]] * 3, [r"2\sin x\cos x"] * 3)
+    assert asked == [(HARD[0], r"2\sin x\cos x")]
+
+
+@pytest.mark.parametrize(
+    ("gold", "answer"),
+    [
+        (r"\sin x", r"\sin x + 10^{-20}"),
+        (r"\sin x", r"\sin x + 10^{-60}"),
+        (r"e^{\pi\sqrt{163}}", "262537412640768744"),
+        (r"\ln 2", "0.69314"),
+        (r"\sqrt{x^2}", "x"),
+        ("5", "x+y=5"),
+        ("x^2+1=0", "x^2+2=0"),
+        (r"\frac{1}{3}\sin x", r"0.333333\sin x"),
+    ],
+)
+def test_what_math_verify_would_let_pass_is_wrong(gold, answer):
+    assert judge(gold, answer) is False
+
+
+@pytest.mark.parametrize(
+    ("gold", "answer"),
+    [
+        (r"\sin 2x", r"2\sin x\cos x"),
+        (r"\begin{pmatrix}4\\6\end{pmatrix}", r"\begin{pmatrix}1\\2\end{pmatrix}+\begin{pmatrix}3\\4\end{pmatrix}"),
+        (r"(3, \cos 2y)", r"(3, 1 - 2\sin^2 y)"),
+        (r"\sum_{k=1}^{10} k", "55"),
+    ],
+)
+def test_what_only_math_verify_can_prove_is_right(gold, answer):
+    assert judge(gold, answer) is True
+
+
+def test_no_text_reaches_an_evaluator(tmp_path):
+    target = tmp_path / "made"
+    for code in (f"open('{target}', 'w')", rf"\text{{open('{target}','w')}}", rf"\sin(open('{target}','w'))"):
+        assert judge(r"\sin x", code) is False
+        assert judge("18", code) is False
+    assert not target.exists()
+
+
+@pytest.mark.parametrize(
+    ("text", "answer"),
+    [
+        ("18", "18"),
+        (r"\frac{1}{2}", r"\frac{1}{2}"),
+        (r"So \boxed{18} it is", "18"),
+        (r"\boxed{18", ""),
+        (r"Answer \[ 9 \]", "9"),
+        ("Therefore the probability is 2/3.", "2/3"),
+        (r"So the pair $(x, y)$ that solves it is $(7, 6)$. I hope it is correct.", "$(7, 6)$"),
+        ("The cost increases by 100%.", "The cost increases by 100%."),
+        ("She therefore pays 7 dollars for 3 apples, hence 12 in all.", "12"),
+    ],
+)
+def test_the_answer_that_a_text_states(text, answer):
+    assert stated_answer(text) == answer
+
+
+def test_our_labels_are_met_without_a_false_positive():
+    rows = [json.loads(line) for line in LABELS.read_text().splitlines()]
+    found = judge_pairs([row["gold"] for row in rows], [stated_answer(row["prediction"]) for row in rows], 20.0)
+    mistakes = [row for row, outcome in zip(rows, found, strict=True) if (outcome == "right") != row["label"]]
+    assert len(rows) >= 400 and 0.4 < sum(row["label"] for row in rows) / len(rows) < 0.6
+    assert mistakes == []
+
+
+def run_benchmark(*arguments: str) -> subprocess.CompletedProcess:
+    command = [sys.executable, "benchmarks/checkers.py", *arguments]
+    return subprocess.run(command, cwd=LABELS.parents[2], capture_output=True, text=True, timeout=60)
+
+
+def test_the_benchmark_answers_help_without_heavy_imports():
+    started = time.monotonic()
+    assert "--pairs" in run_benchmark("--help").stdout
+    assert time.monotonic() - started < 10  # 0.2 s; importing trl alone takes longer on a busy machine
+    code = (
+        "import sys; sys.argv = ['checkers.py']; import benchmarks.checkers; print({'trl', 'sympy'} & set(sys.modules))"
+    )
+    assert subprocess.check_output([sys.executable, "-c", code], text=True, cwd=LABELS.parents[2]) == "set()\n"
+
+
+@pytest.mark.parametrize(
+    ("line", "problem"),
+    [
+        ("18", "this one is '18'"),
+        ("{", "no JSON"),
+        ('{"gold": "18", "label": true}', "has no prediction"),
+        ('{"gold": "18", "prediction": "18", "label": "yes"}', "'yes'"),
+        ('{"gold": null, "prediction": "18", "label": true}', "None"),
+    ],
+)
+def test_the_benchmark_names_the_line_that_it_cannot_read(tmp_path, line, problem):
+    file = tmp_path / "pairs.jsonl"
+    file.write_text('{"gold": "1", "prediction": "1", "label": true}\n' + line + "\n")
+    run = run_benchmark("--pairs", str(file))
+    assert run.returncode == 1 and f"{file}, line 2: " in run.stderr and problem in run.stderr
+    assert "gold (text), prediction (text) and label (true or false)" in run.stderr
+
+
+def test_plain_text_and_conversations_earn_the_same():
+    chats = [[{"role": "assistant", "content": text}] for text in TEXTS]
+    assert BoxedMath()(prompts=TEXTS, completions=TEXTS, answer=GOLDS) == PAID
+    assert BoxedMath()(prompts=chats, completions=chats, answer=GOLDS) == PAID
+
+
+def test_the_order_of_a_batch_does_not_matter():
+    order = random.Random(0).sample(range(len(TEXTS)), len(TEXTS))
+    completions, golds = [TEXTS[i] for i in order], [GOLDS[i] for i in order]
+    assert BoxedMath()(prompts=completions, completions=completions, answer=golds) == [PAID[i] for i in order]
+
+
+def test_fewer_golds_than_completions_is_an_error():
+    with pytest.raises(ValueError, match="argument 2"):
+        BoxedMath()(prompts=["p"] * 2, completions=["a", "b"], answer=["1"])
+
+
+def test_it_works_off_the_main_thread_and_in_an_event_loop():
+    async def call() -> list[float | None]:
+        return BoxedMath()(prompts=TEXTS, completions=TEXTS, answer=GOLDS)
+
+    with ThreadPoolExecutor(2) as pool:
+        assert [run.result() for run in [pool.submit(asyncio.run, call()) for _ in range(2)]] == [PAID, PAID]
+
+
+def _pay_in_child(queue) -> None:
+    queue.put(BoxedMath()(prompts=TEXTS, completions=TEXTS, answer=GOLDS))
+
+
+def test_it_works_in_a_forked_process():
+    assert BoxedMath()(prompts=TEXTS, completions=TEXTS, answer=GOLDS) == PAID
+    rewards.boxed_math.quick_judge.cache_clear()
+    queue = multiprocessing.get_context("fork").Queue()
+    child = multiprocessing.get_context("fork").Process(target=_pay_in_child, args=(queue,))
+    child.start()
+    assert queue.get(timeout=120) == PAID
+    child.join()
+
+
+def test_it_pickles_with_its_parameters():
+    reward = pickle.loads(pickle.dumps(load_reward("rewards.boxed_math:BoxedMath", correct=7.0, timeout_s=9.0)))
+    assert (reward.__name__, reward.correct, reward.timeout_s) == ("boxed_math", 7.0, 9.0)
+    assert reward(prompts=["p"], completions=[r"\boxed{18}"], answer=["18"]) == [7.0]
+
+
+def test_hostile_text_earns_nothing_in_50_ms(hostile, seconds):
+    for text in (hostile, rf"\boxed{{{hostile}}}", hostile + r"\boxed{" * 1000):
+        rewards.boxed_math.quick_judge.cache_clear()
+        assert pay(text, "18") == 0.0
+        assert seconds(lambda text=text: pay(text, "18")) < 0.05
+
+
+@pytest.mark.parametrize(
+    "text", [r"\boxed{1}" * (N // 9), r"\boxed{" * (N // 8) + "}" * (N // 8), r"\boxed " * (N // 7), "\\" * N, "$" * N]
+)
+def test_boxes_by_the_thousand_take_no_longer(text, seconds):
+    assert pay(text, "18") == 0.0
+    assert seconds(lambda: boxed_answer(text)) < 0.05
+
+
+def test_a_hostile_gold_is_no_grade_or_a_wrong_answer(hostile):
+    assert pay(r"\boxed{18}", hostile) in (None, 0.0)
+
+
+def test_importing_it_loads_neither_sympy_nor_torch():
+    code = "import sys, rewards.boxed_math; print({'sympy', 'torch', 'math_verify'} & set(sys.modules))"
+    assert subprocess.check_output([sys.executable, "-c", code], text=True, cwd=LABELS.parents[2]) == "set()\n"
+
+
+@settings(deadline=None, max_examples=50)
+@given(st.text(st.characters()))
+def test_any_text_earns_a_known_amount(text):
+    assert pay(text, "18") == (1.0 if boxed_answer(text) == "18" else 0.0)
+    assert outcomes([rf"\boxed{{{text}}}"], ["18"])[0] in ("right", "wrong", "timeout")
+
+
+@settings(deadline=None)
+@given(st.integers(-(10**9), 10**9), st.integers(-(10**9), 10**9))
+def test_only_the_right_integer_is_paid(answer, gold):
+    assert pay(rf"\boxed{{{answer}}}", str(gold)) == (1.0 if answer == gold else 0.0)

@@ -1,0 +1,281 @@
+"""Exact values of LaTeX and strict comparison of answers: what is decided without Math-Verify."""
+
+import random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rewards.latex_answers import compare, read_answer, tidy
+from rewards.latex_values import Malformed, Unreadable, parse, same_value
+
+
+def decide(gold: str, answer: str) -> bool | None:
+    """True, False, or None where a pair is left to others."""
+    same, pending = compare(read_answer(gold), read_answer(answer))
+    return None if same and pending else same
+
+
+def same(left: str, right: str) -> bool | None:
+    return same_value(parse(tidy(left)), parse(tidy(right)))
+
+
+@pytest.mark.parametrize(
+    ("left", "right"),
+    [
+        (r"\frac12", "0.5"),
+        (r"\dfrac{1}{2}", "2/4"),
+        (r"\frac1{72}", r"\frac{1}{72}"),
+        (r"\frac{7}3", r"2\frac{1}{3}"),
+        (r"-2\frac13", r"-\frac73"),
+        (r"\frac94\pi", r"\frac{9\pi}{4}"),
+        ("2^10", "1024"),
+        ("2^{3^2}", "512"),
+        ("-2^2", "-4"),
+        ("(-2)^2", "4"),
+        ("5!", "120"),
+        (r"\binom{6}{3}", "20"),
+        (r"\sqrt{12}", r"2\sqrt3"),
+        (r"\frac{1}{\sqrt2}", r"\frac{\sqrt{2}}{2}"),
+        (r"\frac{2}{\sqrt3-1}", r"1+\sqrt{3}"),
+        (r"\sqrt[3]{16}", r"2\sqrt[3]{2}"),
+        (r"8^{2/3}", "4"),
+        (r"\sqrt{-4}", "2i"),
+        ("(1+i)^2", "2i"),
+        (r"\log_2 8", "3"),
+        (r"\ln\frac{9}{2}", r"2\ln 3-\ln 2"),
+        ("(x+1)^3", "x^3+3x^2+3x+1"),
+        (r"\frac{x^2-1}{x-1}", "x+1"),
+        (r"\frac1x+\frac1y", r"\frac{x+y}{xy}"),
+        (r"2\sin x\cos y", r"2\cos y\sin x"),
+        (r"\sqrt{x+1}", r"\sqrt{1+x}"),
+        ("e^{x+x}", "e^{2x}"),
+        (r"\sin^2 x", r"1-\cos^2 x"),
+        (r"\sec^2 x", r"\tan^2 x+1"),
+        (r"\cos 60^\circ", "0.5"),
+        (r"\sin\frac{5\pi}{4}", r"-\frac{\sqrt2}{2}"),
+        (r"\tan\frac{2\pi}{3}", r"-\sqrt3"),
+        (r"\sum_{k=0}^{n} a_k b_{n-k}", r"\sum_{k=0}^{n} b_{n-k}a_k"),
+        (r"\frac{1}{2^{80}}", "2^{-80}"),
+    ],
+)
+def test_equal_values_are_proved_equal(left, right):
+    assert same(left, right) is True
+
+
+@pytest.mark.parametrize(
+    ("left", "right"),
+    [
+        (r"\frac12", "2"),
+        (r"\frac{1}{2^{99}}", r"\frac{1}{2^{98}}"),
+        (r"\frac{1}{2004!}", r"\frac{1}{2006!}"),
+        ("10^{-400}", "0"),
+        ("1+10^{-20}", "1"),
+        (r"\sqrt2+\sqrt3", r"\sqrt5"),
+        (r"\pi", "3.14159265358979"),
+        (r"\sqrt{x^2+1}", "x+1"),
+        (r"\sin x", r"\cos x"),
+        (r"\sin 30", "0.5"),
+        ("e^{2x}", "e^{x^2}"),
+        ("9^{9^{9}}", "18"),
+        (r"\sum_{k=0}^{n} a_k", r"\sum_{k=1}^{n} a_k"),
+        ("x", "X"),
+        ("x_1", "x_2"),
+        ("0.1234567", "0.1234568"),
+    ],
+)
+def test_different_values_are_proved_different(left, right):
+    assert same(left, right) is False
+
+
+@pytest.mark.parametrize(
+    ("left", "right"), [(r"\sin 2x", r"2\sin x\cos x"), (r"\cosh^2 x-\sinh^2 x", "1"), (r"e^{\ln x}", "x")]
+)
+def test_an_identity_of_functions_is_left_to_others(left, right):
+    assert same(left, right) is None
+
+
+def test_two_values_beyond_floating_point_are_left_to_others():
+    assert same("9^{9^{9^9}}", "8^{9^{9^9}}") is None
+    assert same("9^{9^{9^9}}", r"10^{10}") is False
+
+
+def test_a_near_miss_beyond_floating_point_is_never_called_equal():
+    assert same(r"\sin x", r"\sin x+10^{-20}") is None
+    assert same(r"e^{\pi\sqrt{163}}", "262537412640768744") is None
+
+
+@pytest.mark.parametrize("text", ["", "+", "2+", "(2", "2)", r"\frac{1}", "1..2", "x y'", r"\foo", "１８", "\x00"])
+def test_what_is_no_expression_is_unreadable(text):
+    with pytest.raises(Unreadable):
+        parse(text)
+
+
+@pytest.mark.parametrize("text", ["1 8", "x2", r"2\frac{7}{3}", "(1" + "+1" * 500 + ")", "(" * 60 + "1" + ")" * 60])
+def test_what_is_one_expression_to_nobody_is_malformed(text):
+    with pytest.raises(Malformed):
+        parse(text)
+
+
+EQUAL = [
+    ("1,234,567", "1234567"),
+    ("1{,}234", "1234"),
+    (r"1,\!234", "1 234"),
+    ("3.5", "3,5"),
+    (r"\$1,080.50", "1080.5"),
+    (r"25\text{ cm}^2", "25"),
+    (r"25\text{ cm}^2", "25 square centimeters"),
+    (r"2\text{ million}", "2000000"),
+    ("60^\\circ", "60 degrees"),
+    (r"35\%", "35"),
+    (r"35\%", "0.35"),
+    ("7/20", r"35\%"),
+    ("35", r"35\%"),
+    ("4 1/2", r"\frac92"),
+    (r"0.1\overline{6}", r"\frac16"),
+    (r"\frac13", "0.333333"),
+    (r"\pi", "3.141593"),
+    (r"\text{(B)}", "B"),
+    (r"\text{East}", r"\mathrm{east}"),
+    (r"\text{May 14, 2024}", "May 14, 2024"),
+    ("2516_8", "2516_{8}"),
+    ("3:45", "3 : 45"),
+    ("[2,5)", r"x \in \left[2, 5\right)"),
+    (r"(-\infty,1)\cup(2,3]", r"(2,3] \cup (-\infty,1)"),
+    (r"\{1,2\}", r"\{2,1\}"),
+    (r"\{1,2\}", "2, 1"),
+    (r"\pm 2", r"\{-2, 2\}"),
+    (r"1 \pm \sqrt2", r"1+\sqrt2, 1-\sqrt2"),
+    ("3, 4", r"3 \text{ and } 4"),
+    ("3 or 4", "4 or 3"),
+    ("(1,3)", "1,3"),
+    ("x=5", "5"),
+    ("5", "5 = x"),
+    ("1/3", r"x = \frac13 \approx 0.33"),
+    ("x=1, y=2", "y=2, x=1"),
+    ("2x+3y=6", "12-6y=4x"),
+    ("(2,7)", "x=2, y=7"),
+    ("xy=1", r"y=\frac1x"),
+    ("x > 3", "3 < x"),
+    (r"x \le -2", r"-x \ge 2"),
+    ("x > 3", r"(3,\infty)"),
+    (r"-2 \le x < 7", "[-2,7)"),
+    (r"\begin{pmatrix}1\\\frac12\end{pmatrix}", r"\begin{bmatrix} 1 \\ 0.5 \end{bmatrix}"),
+]
+DIFFERENT = [
+    ("12345", "12, 345"),
+    ("3400", "(3,400)"),
+    ("1.22", "1,2,2"),
+    (r"\$18.90", "18.9 cents"),
+    (r"25\text{ cm}", r"25\text{ m}"),
+    (r"25\text{ cm}", r"25\text{ cm}^2"),
+    ("5", "5m"),
+    ("72", "72 dozen"),
+    ("60^\\circ", r"\frac{\pi}{3}"),
+    ("0.35", "35"),
+    (r"0.5\%", "0.5"),
+    ("40/9", r"4\frac49\%"),
+    ("18", "17 or 18"),
+    ("18", "1 8"),
+    ("1", "11 6/6"),
+    ("71/6", "11\n5/6"),
+    (r"\frac13", "0.3333"),
+    ("0", "0.0000001"),
+    ("A", "a"),
+    ("AB", "BA"),
+    ("east", "seat"),
+    ("2516_8", "2516"),
+    ("1:2", "2:4"),
+    ("[2,5)", "(2,5)"),
+    ("(2,5)", "[2,5]"),
+    ("(1,2)", r"\{1,2\}"),
+    ("10, 4, -2", "4, 10, -2"),
+    ("(1,3)", "3,1"),
+    ("[1,2]", "1, 2"),
+    ("2, 7", "x=7, y=2"),
+    ("x=2, y=7", "7, 2"),
+    ("1, 2, 3", "1, 2, 3, ..."),
+    (r"\pm 2", "2"),
+    (r"\{5\}", "5"),
+    ("5", "[5]"),
+    ("x=5", "y=5"),
+    ("5", "x+y=5"),
+    ("2x+y=5", "5"),
+    ("x=2", "x^2=4"),
+    ("1=0", "2=0"),
+    ("x > 3", r"x \ge 3"),
+    ("-x > -3", "x > 3"),
+    ("[3,5]", r"3 \le x \le 5"),
+    (r"\begin{pmatrix}1&2\end{pmatrix}", r"\begin{pmatrix}1\\2\end{pmatrix}"),
+    (r"\emptyset", "0"),
+    ("5", r"\infty"),
+]
+
+
+@pytest.mark.parametrize(("gold", "answer"), EQUAL)
+def test_the_same_answer_in_another_form_is_the_same(gold, answer):
+    assert decide(gold, answer) is True
+
+
+@pytest.mark.parametrize(("gold", "answer"), DIFFERENT)
+def test_a_near_miss_is_another_answer(gold, answer):
+    assert decide(gold, answer) is False
+
+
+@pytest.mark.parametrize("text", ["", " ", "{", "}{", "?", "1{,}0", "18_", "__import__", ",", "=", "x =", "4 4/0"])
+def test_what_is_no_answer_equals_nothing_but_is_no_error(text):
+    assert decide(text, text) in (False, True)
+    assert decide("18", text) is not True
+
+
+def test_a_pending_pair_is_named_and_the_rest_is_decided():
+    gold, answer = read_answer(r"(3, \sin 2x)"), read_answer(r"(3, 2\sin x\cos x)")
+    assert compare(gold, answer) == (True, [(r"\sin 2x", r"2\sin x\cos x")])
+    assert compare(gold, read_answer(r"(4, 2\sin x\cos x)")) == (False, [])
+
+
+@pytest.mark.parametrize(
+    ("text", "tidied"),
+    [
+        (r"$\dfrac{1}{2}\,\mbox{cm}.$", r"\frac{1}{2} \text{cm}"),
+        (r"\[ x \leqslant 5 \]", r"x \le 5"),
+        ("$$5$$", "5"),
+        ("5, ...", "5, ..."),
+        (r"\left( 1, 2 \right)", "( 1, 2 )"),
+        ("−5 × 2", "-5 * 2"),
+        ("x**2", "x^2"),
+    ],
+)
+def test_one_spelling_stands_for_several(text, tidied):
+    assert tidy(text) == tidied
+
+
+@settings(deadline=None)
+@given(st.text(max_size=200), st.text(max_size=200))
+def test_any_two_texts_are_compared(gold, answer):
+    assert decide(gold, answer) in (True, False, None)
+
+
+@settings(deadline=None)
+@given(st.text(alphabet=r"\frac{}sqtpimxy^_0123456789+-*/=<>()[],.| !%$", max_size=60))
+def test_any_latex_like_text_is_compared(text):
+    assert decide("18", text) in (True, False, None)
+    assert decide(text, text) in (True, False)
+
+
+@settings(deadline=None)
+@given(st.integers(-999, 999), st.integers(1, 999), st.integers(1, 99))
+def test_a_fraction_equals_itself_in_every_form_and_not_its_neighbour(numerator, denominator, factor):
+    gold = rf"\frac{{{numerator}}}{{{denominator}}}"
+    assert decide(gold, f"{numerator * factor}/{denominator * factor}") is True
+    assert decide(gold, rf"\dfrac{{{-numerator}}}{{{-denominator}}}") is True
+    assert decide(gold, f"{numerator * factor + 1}/{denominator * factor}") is False
+
+
+def test_random_polynomials_equal_their_expansion_and_not_a_shifted_one():
+    rng = random.Random(0)
+    for _ in range(50):
+        a, b, c, d = (rng.randint(1, 9) for _ in range(4))
+        expanded = f"{a * c}x^2+{a * d + b * c}xy+{b * d}y^2"
+        assert decide(f"({a}x+{b}y)({c}x+{d}y)", expanded) is True
+        assert decide(f"({a}x+{b}y)({c}x+{d + 1}y)", expanded) is False

@@ -1,0 +1,188 @@
+"""The worker pool: results in order, a hard limit on time and memory from any thread, and no worker left behind."""
+
+import asyncio
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from rewards.worker_pool import Result, WorkerPool, worker_count
+
+ROOT = Path(__file__).parents[1]
+
+
+@pytest.fixture
+def make_pool():
+    """A pool of one of Python's own functions, closed at the end of the test."""
+    pools = []
+
+    def make(function: str, timeout_s: float = 5.0, **parameters) -> WorkerPool:
+        pools.append(WorkerPool(function, timeout_s, **parameters))
+        return pools[-1]
+
+    yield make
+    for pool in pools:
+        pool.close()
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+def wait_for_end(pid: int, seconds: float = 60.0) -> bool:
+    until = time.monotonic() + seconds
+    while is_alive(pid) and time.monotonic() < until:
+        time.sleep(0.05)
+    return not is_alive(pid)
+
+
+def test_results_come_in_the_order_of_the_calls(make_pool):
+    pool = make_pool("math:gcd", workers=2)
+    assert pool.run([(12, n) for n in range(1, 9)]) == [Result("done", n) for n in (1, 2, 3, 4, 1, 6, 1, 4)]
+
+
+def test_no_calls_start_no_worker(make_pool):
+    pool = make_pool("math:gcd")
+    assert pool.run([]) == [] and pool._workers == []
+
+
+def test_a_late_call_is_killed_at_the_limit_and_the_others_answered(make_pool):
+    pool = make_pool("time:sleep", timeout_s=0.5, workers=1)
+    pool.run([(0,)])
+    late, started = pool._workers[0].process.pid, time.monotonic()
+    results = pool.run([(0,), (60,), (0,)])
+    assert [result.status for result in results] == ["done", "timeout", "done"]
+    assert 0.4 < time.monotonic() - started < 15
+    assert not is_alive(late)
+
+
+def test_a_call_that_holds_the_interpreter_is_killed_at_the_limit(make_pool):
+    pool = make_pool("operator:pow", timeout_s=0.5, workers=1)
+    assert pool.run([(2, 10)]) == [Result("done", 1024)]
+    late, started = pool._workers[0].process.pid, time.monotonic()
+    assert pool.run([(7**4000, 999_999)])[0].status == "timeout"
+    assert time.monotonic() - started < 15 and not is_alive(late)
+
+
+def test_the_limit_does_not_count_the_start_of_a_worker(make_pool):
+    assert make_pool("time:sleep", timeout_s=0.05, workers=1).run([(0,)]) == [Result("done", None)]
+
+
+def test_a_call_that_takes_too_much_memory_is_a_timeout(make_pool):
+    pool = make_pool("ctypes:create_string_buffer", timeout_s=60.0, memory_bytes=256 << 20, workers=1)
+    assert pool.run([(1 << 30,)]) == [Result("timeout", None)]
+    assert make_pool("operator:mul", memory_bytes=256 << 20, workers=1).run([("a", 2)]) == [Result("done", "aa")]
+
+
+def test_a_worker_that_dies_is_an_error_and_is_replaced(make_pool):
+    pool = make_pool("os:_exit", workers=1)
+    assert [result.status for result in pool.run([(3,), (0,)])] == ["error", "error"]
+    pool = make_pool("os:getpid", workers=1)
+    (first,) = pool.run([()])
+    os.kill(first.value, signal.SIGKILL)
+    (second,) = pool.run([()])
+    (third,) = pool.run([()])
+    assert (second.status, third.status) == ("error", "done") and third.value != first.value
+
+
+def test_an_exception_is_an_error_that_says_what_happened(make_pool):
+    assert make_pool("math:sqrt", workers=1).run([(-1,)]) == [Result("error", "ValueError: math domain error")]
+
+
+def test_a_function_that_cannot_be_imported_is_an_error_for_every_call(make_pool, capfd):
+    pool = make_pool("no_such_module:function", workers=1)
+    assert [result.status for result in pool.run([(1,), (2,), (3,)])] == ["error"] * 3
+    assert "no_such_module" in capfd.readouterr().err
+
+
+def test_all_workers_are_kept_busy(make_pool):
+    pool = make_pool("time:sleep", workers=2)
+    pool.run([(0,), (0,)])
+    started = time.monotonic()
+    pool.run([(1,), (1,), (1,), (1,)])
+    assert time.monotonic() - started < 3.5
+
+
+def test_what_a_function_prints_is_no_answer(make_pool):
+    assert make_pool("builtins:print", workers=1).run([("[1]",), ("[2]",)]) == [Result("done", None)] * 2
+
+
+def test_the_limit_holds_off_the_main_thread_and_threads_may_share_a_pool(make_pool):
+    pool = make_pool("time:sleep", timeout_s=0.5, workers=2)
+    with ThreadPoolExecutor(3) as threads:
+        batches = list(threads.map(pool.run, [[(0,), (60,)]] * 3))
+    assert [[result.status for result in batch] for batch in batches] == [["done", "timeout"]] * 3
+
+
+def test_the_limit_holds_in_an_event_loop(make_pool):
+    pool = make_pool("time:sleep", timeout_s=0.5, workers=1)
+
+    async def call() -> list[Result]:
+        return pool.run([(60,), (0,)])
+
+    assert [result.status for result in asyncio.run(call())] == ["timeout", "done"]
+
+
+def _run_in_child(pool: WorkerPool, queue) -> None:
+    queue.put([pool.run([()])[0].value, os.getpid()])
+
+
+def test_a_forked_process_starts_its_own_workers_and_leaves_the_parents_alone(make_pool):
+    pool = make_pool("os:getppid", timeout_s=20.0, workers=1)
+    assert pool.run([()]) == [Result("done", os.getpid())]
+    queue = multiprocessing.get_context("fork").Queue()
+    child = multiprocessing.get_context("fork").Process(target=_run_in_child, args=(pool, queue))
+    child.start()
+    parent_of_worker, pid = queue.get(timeout=60)
+    child.join()
+    assert parent_of_worker == pid
+    assert pool.run([()]) == [Result("done", os.getpid())]
+
+
+_ORPHAN = """
+import os, signal, sys, threading
+from rewards.worker_pool import WorkerPool
+pool = WorkerPool(sys.argv[1], 1.0, workers=1)
+pool.run([eval(sys.argv[2])])
+print(pool._workers[0].process.pid, flush=True)
+if sys.argv[3] == "busy":
+    threading.Thread(target=pool.run, args=([eval(sys.argv[4])],), daemon=True).start()
+    import time; time.sleep(0.5)
+if sys.argv[3] != "exit":
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("time:sleep", "(0,)", "exit"),
+        ("time:sleep", "(0,)", "killed"),
+        ("time:sleep", "(0,)", "busy", "(60,)"),
+        ("operator:pow", "(2, 2)", "busy", "(7**4000, 999999)"),
+    ],
+    ids=["at exit", "killed while idle", "killed while busy", "killed while C code runs"],
+)
+def test_no_worker_outlives_the_process_that_started_it(arguments):
+    parent = subprocess.run(
+        [sys.executable, "-c", _ORPHAN, *arguments], cwd=ROOT, stdout=subprocess.PIPE, text=True, timeout=120
+    )
+    assert wait_for_end(int(parent.stdout))
+
+
+def test_the_worker_count_is_this_ranks_share_of_the_cores(monkeypatch):
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(6)), raising=False)
+    counts = []
+    for ranks in ("1", "2", "3", "6", "48", "many"):
+        monkeypatch.setenv("LOCAL_WORLD_SIZE", ranks)
+        counts.append(worker_count())
+    assert counts == [4, 3, 2, 1, 1, 4]
