@@ -1,5 +1,6 @@
 """Grade-school maths: the number in the answer tag against the gold number."""
 
+from rewards.final_answer import is_final_answer
 from rewards.parsing import completion_text, last_number, parse_number, tag_text
 from rewards.rows import LogExtra, score_rows
 
@@ -22,6 +23,16 @@ def score_gsm8k(text: str, gold: str, exact: float = 2.0, numeric: float = 1.5) 
     if answer == gold.strip():
         return exact
     return numeric if parse_number(answer) == gold_value else 0.0
+
+
+def score_lenient(text: str, gold: str, correct: float = 2.0) -> float | None:
+    """`correct` when the final answer of a free text has the value of `gold`, else 0.0; None when `gold` is no number.
+
+    Example: `score_lenient("So she pays **$18** a day.", "18") == 2.0`
+    """
+    if not isinstance(gold, str) or parse_number(gold) is None:
+        return None
+    return correct if is_final_answer(text, gold) else 0.0
 
 
 def score_harness(
@@ -57,14 +68,17 @@ def is_last_number(text: str, gold: str) -> bool:
 
 
 class Gsm8kCorrectness:
-    """Verifier for a numeric `answer` column: pays `exact` or `numeric` for the text of the answer tag."""
+    """Verifier for a numeric `answer` column: pays `exact` or `numeric` for the text of the answer tag.
+
+    With `lenient` no tag is asked for: `exact` for a completion whose final answer, however it is marked
+    (see `rewards.final_answer`), has the right value.
+    """
 
     __name__ = "gsm8k_correctness"
     kind = "verifier"
 
-    def __init__(self, exact: float = 2.0, numeric: float = 1.5):
-        self.exact = exact
-        self.numeric = numeric
+    def __init__(self, exact: float = 2.0, numeric: float = 1.5, lenient: bool = False):
+        self.exact, self.numeric, self.lenient = exact, numeric, lenient
         self.full = exact
 
     def __call__(
@@ -73,7 +87,10 @@ class Gsm8kCorrectness:
         return score_rows(self.__name__, self._score, completions, answer, log_extra=log_extra)
 
     def _score(self, completion: str | list[dict], gold: str) -> float | None:
-        return score_gsm8k(completion_text(completion), gold, self.exact, self.numeric)
+        text = completion_text(completion)
+        if self.lenient:
+            return score_lenient(text, gold, self.exact)
+        return score_gsm8k(text, gold, self.exact, self.numeric)
 
 
 class Gsm8kHarness:
