@@ -34,6 +34,16 @@ def full_reward(reward: Callable) -> float | None:
     return declared(reward, "full", None)
 
 
+def reward_allowances(reward: Callable) -> dict[str, tuple[float, str]]:
+    """What it may pay for tricks of the audit (recipes/common/tricks.py): name of a trick -> amount and reason."""
+    return declared(reward, "allowances", {})
+
+
+def farmable(reward: Callable) -> str | None:
+    """How to earn it without doing the task, for a reward whose design allows that; None for all others."""
+    return declared(reward, "farmable", None)
+
+
 def reward_tasks(reward: Callable) -> tuple[str, ...] | None:
     """The tasks whose rows it scores, or None for a reward that is not routed and sees every row."""
     return declared(reward, "tasks", None)
@@ -55,7 +65,9 @@ def reward_columns(reward: Callable) -> list[str]:
 
 
 def is_async(reward: Callable) -> bool:
-    """Whether TRL would await it: an `async def` function, or an object whose `__call__` is one."""
+    """Whether TRL would await it: an `async def` function, an object whose `__call__` is one, a partial of these."""
+    while isinstance(reward, functools.partial):
+        reward = reward.func
     return inspect.iscoroutinefunction(reward) or inspect.iscoroutinefunction(type(reward).__call__)
 
 

@@ -1,5 +1,6 @@
 """Scoring the rows of a batch one by one, so that a row that cannot be graded costs that row alone."""
 
+import math
 from collections.abc import Callable
 
 LogExtra = Callable[[str, list], None]
@@ -8,10 +9,10 @@ LogExtra = Callable[[str, list], None]
 def score_rows(
     name: str, scorer: Callable[..., float | None], *columns: list, log_extra: LogExtra | None = None
 ) -> list[float | None]:
-    """`scorer(*row)` of every row; a row on which it raises gets None.
+    """`scorer(*row)` of every row; a row on which it raises, or pays what is not finite, gets None.
 
     Logs the column `outcome/<name>`: `graded`; `unparsed` where the scorer says None (its gold is unusable);
-    `error: ...` where it raised. The trainer counts `unparsed/<name>` and `errors/<name>` from it.
+    `error: ...` where it failed. The trainer counts `unparsed/<name>` and `errors/<name>` from it.
 
     Example: `score_rows("inverse", lambda n: 1 / n, [2, 0]) == [0.5, None]`
     """
@@ -24,6 +25,8 @@ def score_rows(
 def _score(scorer: Callable[..., float | None], row: tuple) -> tuple[float | None, str]:
     try:
         amount = scorer(*row)
+        if amount is not None and not math.isfinite(amount):
+            raise ValueError(f"it paid {amount}")
     except Exception as error:  # our bug or a broken row, never the model's fault: it is counted, and not paid
         return None, f"error: {type(error).__name__}: {error}"
     return amount, "unparsed" if amount is None else "graded"

@@ -4,13 +4,13 @@ A failure of ours (an exception, a gold that cannot be read, a worker that died,
 time) is None and is remembered by row, for the trainer to count and to void. What the completion itself
 causes is judged wrong by the reward.
 
-Not covered: an async reward that blocks the event loop without ever awaiting.
+Not covered: an async reward that blocks the event loop without ever awaiting. A traceback shows the innermost
+100 frames of a hang: the name of a reward that hangs deeper than that is not among them.
 """
 
 import asyncio
 import faulthandler
 import logging
-import math
 import sys
 from collections.abc import Callable
 from contextlib import contextmanager
@@ -20,6 +20,7 @@ from rewards import reward_kind, reward_name
 from rewards.contract import is_async, scores_task
 
 GRADED, NOT_APPLICABLE, ERROR, UNPARSED, TIMEOUT = range(5)
+LARGEST = 3.4e38  # more would be infinite in TRL's float32; NaN is not below it either
 CODES = {"error": ERROR, "unparsed": UNPARSED, "timeout": TIMEOUT}
 
 logger = logging.getLogger(__name__)
@@ -38,6 +39,7 @@ class GuardedReward:
         self.__name__, self.__wrapped__ = reward_name(reward), reward
         self.outcomes: list[int] = []
         self.first_failure: str | None = None
+        self.columns: dict[str, None] = {}  # that it ever logged
 
     def __call__(self, **arguments: Any) -> list[float | None]:
         logged: dict[str, list] = {}
@@ -53,12 +55,16 @@ class GuardedReward:
         count = len(arguments["completions"])
         if len(amounts) != count:
             raise ValueError(f"it returned {len(amounts)} rewards for {count} completions")
-        if not all(amount is None or math.isfinite(amount) for amount in amounts):
+        if not all(amount is None or abs(amount) <= LARGEST for amount in amounts):
             raise ValueError(f"it returned a reward that is not finite: {amounts}")
+        short = [column for column, values in logged.items() if len(values) != count]
+        if short:
+            raise ValueError(f"it logged the columns {short} with another number of values than {count}")
         said = logged.get(f"outcome/{self.__name__}", [None] * count)
         tasks = arguments.get("task") or [None] * count
         self.outcomes = [self._code(*row) for row in zip(amounts, said, tasks, strict=True)]
         self._report_first(said, arguments)
+        self._pass_on(logged, arguments)
         return amounts
 
     def _code(self, amount: float | None, said: str | None, task: str | None) -> int:
@@ -71,11 +77,20 @@ class GuardedReward:
         return UNPARSED if reward_kind(self.reward) == "verifier" else NOT_APPLICABLE
 
     def _fail(self, error: Exception, arguments: dict) -> list[None]:
-        count = len(arguments["completions"])
-        tasks = arguments.get("task") or [None] * count
-        self.outcomes = [ERROR if scores_task(self.reward, task) else NOT_APPLICABLE for task in tasks]
+        count, tasks = len(arguments["completions"]), arguments.get("task")
+        mine = [scores_task(self.reward, task) for task in tasks] if tasks else [True] * count
+        self.outcomes = [ERROR if own else NOT_APPLICABLE for own in mine]
         self._report_first([f"error: {type(error).__name__}: {error}"] * count, arguments, error)
+        self._pass_on({}, arguments)
         return [None] * count
+
+    def _pass_on(self, logged: dict[str, list], arguments: dict) -> None:
+        """Log every column it ever logged: TRL would show the values of an older batch for one that is left out."""
+        self.columns |= dict.fromkeys(logged)
+        count = len(arguments["completions"])
+        if arguments.get("log_extra"):
+            for column in self.columns:
+                arguments["log_extra"](column, logged.get(column, [None] * count))
 
     def _report_first(self, said: list[str | None], arguments: dict, error: Exception | None = None) -> None:
         """The first failure is logged with its row; later ones are counted."""
@@ -96,27 +111,22 @@ class AsyncGuardedReward(GuardedReward):
 
     async def __call__(self, **arguments: Any) -> list[float | None]:
         logged: dict[str, list] = {}
-        task = asyncio.ensure_future(self.reward(**_listen(arguments, logged)))
-        done, _ = await asyncio.wait({task}, timeout=self.timeout_s)  # wait_for would wait for the cancellation
         try:
+            task = asyncio.ensure_future(self.reward(**_listen(arguments, logged)))
+            done, _ = await asyncio.wait({task}, timeout=self.timeout_s)  # wait_for would wait for the cancellation
             if not done:
                 task.cancel()
                 raise TimeoutError(f"no answer after {self.timeout_s:g} s")
+            if task.cancelled():  # its result would be CancelledError, which is no Exception
+                raise RuntimeError("it was cancelled")
             return self._note(task.result(), logged, arguments)
         except Exception as error:
             return self._fail(error, arguments)
 
 
 def _listen(arguments: dict[str, Any], logged: dict[str, list]) -> dict[str, Any]:
-    """The arguments, with `log_extra` overheard."""
-    log_extra = arguments.get("log_extra")
-
-    def overheard(column: str, values: list) -> None:
-        logged.setdefault(column, []).extend(values)
-        if log_extra is not None:
-            log_extra(column, values)
-
-    return {**arguments, "log_extra": overheard}
+    """The arguments, with what is logged held back: an async reward left behind must not log into a later batch."""
+    return {**arguments, "log_extra": lambda column, values: logged.setdefault(column, []).extend(values)}
 
 
 @contextmanager

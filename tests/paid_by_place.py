@@ -1,0 +1,92 @@
+"""Runs whose rewards pay by the place of a completion in the batch: every advantage can be worked out by hand."""
+
+import asyncio
+import math
+import statistics
+from collections.abc import Callable
+from pathlib import Path
+
+import pandas as pd
+import trl
+from datasets import Dataset
+
+from recipes.common.trainer import GRPOTrainer
+
+TINY = {
+    "use_cpu": True,
+    "bf16": False,
+    "report_to": "none",
+    "save_strategy": "no",
+    "logging_steps": 1,
+    "log_completions": True,
+    "disable_tqdm": True,
+    "shuffle_dataset": False,
+    "max_completion_length": 4,
+    "max_steps": 1,
+    "num_generations": 4,
+    "per_device_train_batch_size": 8,
+}
+
+
+def pays(name: str, amounts: list, kind: str = "verifier", outcomes: list[str] | None = None) -> Callable:
+    """A reward that pays the first completion of a call the first amount, and so on; then it starts again."""
+
+    def reward(prompts, completions, log_extra, **kwargs):
+        if outcomes is not None:
+            log_extra(f"outcome/{name}", [outcomes[i % len(outcomes)] for i in range(len(completions))])
+        return [amounts[i % len(amounts)] for i in range(len(completions))]
+
+    reward.__name__, reward.kind = name, kind
+    return reward
+
+
+def as_async(reward: Callable) -> Callable:
+    """The same as an `async def`."""
+
+    async def awaited(**arguments):
+        await asyncio.sleep(0.01)
+        return reward(**arguments)
+
+    awaited.__name__, awaited.kind = reward.__name__, reward.kind
+    return awaited
+
+
+def make_trainer(
+    model: Path, folder: Path, rewards: list[Callable], tasks: list[str], settings: dict, trainer=GRPOTrainer, **config
+) -> trl.GRPOTrainer:
+    """A trainer of the tiny model on one row a task; `settings` are the trainer's own, `config` is GRPOConfig's."""
+    rows = Dataset.from_list([{"prompt": f"Row {i}:", "task": task} for i, task in enumerate(tasks)])
+    args = trl.GRPOConfig(output_dir=str(folder), **{**TINY, **config})
+    return trainer(model=str(model), reward_funcs=rewards, args=args, train_dataset=rows, **settings)
+
+
+def generations(trainer: trl.GRPOTrainer) -> list[dict]:
+    """What was logged of each generation of a training."""
+    return [entry for entry in trainer.state.log_history if "reward" in entry]
+
+
+def completions(folder: Path, step: int = 1) -> dict[str, list]:
+    """The columns of TRL's table of completions, None where nothing was paid."""
+    table = pd.read_parquet(folder / "completions" / f"completions_{step:05d}.parquet")
+    return {name: [None if is_nan(value) else value for value in table[name]] for name in table.columns}
+
+
+def is_nan(value: object) -> bool:
+    return isinstance(value, float) and math.isnan(value)
+
+
+def advantages_of(rewards: list[float | None], group: int = 4, scale: str = "group") -> list[float]:
+    """GRPO's advantages by hand: 0 for a row without reward, of which its group knows nothing."""
+    advantages = []
+    for start in range(0, len(rewards), group):
+        members = rewards[start : start + group]
+        graded = [reward for reward in members if reward is not None]
+        mean = statistics.fmean(graded) if graded else 0.0
+        divisor = 1.0 if scale == "none" else 1e-4 + _std(rewards if scale == "batch" else members)
+        advantages += [0.0 if reward is None else (reward - mean) / divisor for reward in members]
+    return advantages
+
+
+def _std(rewards: list[float | None]) -> float:
+    graded = [reward for reward in rewards if reward is not None]
+    return statistics.stdev(graded) if len(graded) > 1 else 0.0

@@ -1,0 +1,223 @@
+"""Routing by task: a reward sees the rows of its tasks alone, and what it pays and logs comes back in their places."""
+
+import asyncio
+import functools
+import pickle
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from trl.trainer.utils import get_callable_name, is_async_callable
+
+from rewards import full_reward, load_rewards, reward_columns, reward_kind, reward_name, reward_tasks
+from rewards.contract import is_async, scores_task
+from rewards.routing import for_tasks, route
+
+BATCH = {
+    "prompts": ["p0", "p1", "p2", "p3"],
+    "completions": ["c0", "c1", "c2", "c3"],
+    "completion_ids": [[0], [1], [2], [3]],
+    "task": ["math", "code", "math", "words"],
+    "answer": ["10", None, "12", None],
+}
+OTHERS = {**BATCH, "task": ["code", "code", "words", "words"]}
+MINE = """
+from rewards import for_tasks
+
+@for_tasks("math", "words")
+def lengths(prompts, completions, amount=1.0, **kwargs):
+    return [amount * len(completion) for completion in completions]
+
+@for_tasks("code")
+async def later(prompts, completions, **kwargs):
+    return [1.0] * len(completions)
+
+def anywhere(prompts, completions, **kwargs):
+    return [1.0] * len(completions)
+"""
+
+
+class Recorder:
+    """Pays a row its number (its completion is `c<number>`) and remembers what it was called with."""
+
+    __name__, kind, full = "recorder", "verifier", 3.0
+
+    def __init__(self):
+        self.calls: list[dict[str, Any]] = []
+
+    def __call__(self, prompts, completions, answer, **kwargs):
+        self.calls.append({"prompts": prompts, "completions": completions, "answer": answer, **kwargs})
+        kwargs["log_extra"]("seen", list(completions))
+        return [float(text[1:]) for text in completions]
+
+
+class AsyncRecorder(Recorder):
+    async def __call__(self, prompts, completions, answer, **kwargs):
+        await asyncio.sleep(0)
+        return super().__call__(prompts, completions, answer, **kwargs)
+
+
+def call(reward: Callable, **arguments) -> list[float | None]:
+    """As TRL calls it."""
+    return asyncio.run(reward(**arguments)) if is_async_callable(reward) else reward(**arguments)
+
+
+@pytest.fixture(params=[Recorder, AsyncRecorder], ids=["sync", "async"])
+def recorder(request: pytest.FixtureRequest) -> Recorder:
+    return request.param()
+
+
+@pytest.fixture
+def mine(tmp_path: Path) -> str:
+    """The path of a file with rewards."""
+    (tmp_path / "mine.py").write_text(MINE)
+    return str(tmp_path / "mine.py")
+
+
+def test_rows_of_other_tasks_get_none(recorder):
+    assert call(route(recorder, ("math",)), **BATCH) == [0.0, None, 2.0, None]
+    assert call(route(recorder, ("words", "code")), **BATCH) == [None, 1.0, None, 3.0]
+
+
+def test_the_reward_sees_its_own_rows_alone(recorder):
+    call(route(recorder, ("math",)), **BATCH)
+    (seen,) = recorder.calls
+    del seen["log_extra"]
+    assert seen == {
+        "prompts": ["p0", "p2"],
+        "completions": ["c0", "c2"],
+        "completion_ids": [[0], [2]],
+        "task": ["math", "math"],
+        "answer": ["10", "12"],
+    }
+
+
+def test_the_reward_is_not_called_when_no_row_is_its_own(recorder):
+    assert call(route(recorder, ("math",)), **OTHERS) == [None] * 4
+    assert recorder.calls == []
+
+
+def test_what_trl_passes_once_a_call_reaches_the_reward_whole(recorder):
+    state, log_metric = object(), print
+    call(route(recorder, ("math",)), **BATCH, trainer_state=state, log_metric=log_metric)
+    (seen,) = recorder.calls
+    assert seen["trainer_state"] is state and seen["log_metric"] is log_metric
+
+
+def test_a_column_that_trl_leaves_out_is_left_out(recorder):
+    call(route(recorder, ("math",)), **{**BATCH, "completion_ids": None})
+    assert "completion_ids" not in recorder.calls[0]
+
+
+def test_logged_columns_have_none_in_the_rows_of_other_tasks(recorder):
+    logged = {}
+    call(route(recorder, ("math",)), **BATCH, log_extra=logged.__setitem__)
+    assert logged == {"seen": ["c0", None, "c2", None]}
+
+
+def test_a_column_logged_once_is_logged_as_none_in_a_batch_without_own_rows(recorder):
+    routed, first, later = route(recorder, ("math",)), {}, {}
+    call(routed, **OTHERS, log_extra=first.__setitem__)
+    call(routed, **BATCH, log_extra=None)  # where nothing can be logged, what it logs is remembered all the same
+    call(routed, **OTHERS, log_extra=later.__setitem__)
+    assert (first, later) == ({}, {"seen": [None] * 4})
+
+
+@pytest.mark.parametrize("returned", [[1.0], [1.0, 2.0, 3.0], []])
+def test_another_number_of_amounts_than_own_rows_is_an_error(returned):
+    with pytest.raises(ValueError, match="zip"):
+        route(lambda **_: returned, ("math",))(**BATCH)
+
+
+def test_a_logged_column_of_another_length_than_the_own_rows_is_an_error():
+    def careless(completions, log_extra, **kwargs):
+        log_extra("seen", ["one"])
+        return [0.0] * len(completions)
+
+    with pytest.raises(ValueError, match="zip"):
+        route(careless, ("math",))(**BATCH, log_extra=lambda column, values: None)
+
+
+def test_trl_takes_a_routed_reward_for_what_it_wraps(recorder):
+    routed = route(recorder, ("math",))
+    asked = isinstance(recorder, AsyncRecorder)
+    assert (is_async_callable(routed), is_async(routed), get_callable_name(routed)) == (asked, asked, "recorder")
+
+
+@pytest.mark.parametrize("wrap", [lambda reward: reward, functools.partial], ids=["object", "partial"])
+def test_an_async_reward_is_told_as_trl_tells_it(wrap):
+    assert is_async(wrap(AsyncRecorder())) is is_async_callable(wrap(AsyncRecorder())) is True
+    assert is_async(wrap(Recorder())) is is_async_callable(wrap(Recorder())) is False
+
+
+def test_what_the_reward_declares_is_seen_through_the_routing(recorder):
+    routed = route(recorder, ("math", "code"))
+    assert (reward_name(routed), reward_kind(routed), full_reward(routed)) == ("recorder", "verifier", 3.0)
+    assert (reward_columns(routed), reward_tasks(routed)) == (["answer"], ("math", "code"))
+    assert [scores_task(routed, task) for task in ("math", "words", None)] == [True, False, False]
+
+
+def test_a_routed_reward_pickles(recorder):
+    routed = pickle.loads(pickle.dumps(route(recorder, ("math",))))
+    assert call(routed, **BATCH) == [0.0, None, 2.0, None]
+    assert (reward_name(routed), reward_tasks(routed)) == ("recorder", ("math",))
+
+
+def test_tasks_of_a_run_route_its_rewards():
+    routed, open_to_all = load_rewards(["gsm8k_correctness", "xml_format"], tasks={"gsm8k_correctness": ["math"]})
+    assert (reward_tasks(routed), reward_tasks(open_to_all)) == (("math",), None)
+    paid = routed(prompts=["", ""], completions=["<answer>10</answer>"] * 2, task=["math", "code"], answer=["10"] * 2)
+    assert paid == [2.0, None]
+
+
+def test_one_task_may_be_given_without_a_list():
+    (routed,) = load_rewards(["xml_format"], tasks={"xml_format": "math"})
+    assert reward_tasks(routed) == ("math",)
+
+
+def test_the_decorator_routes_a_reward_of_a_file(mine):
+    rewards = load_rewards([f"{mine}:lengths", f"{mine}:later", f"{mine}:anywhere"])
+    assert [reward_tasks(reward) for reward in rewards] == [("math", "words"), ("code",), None]
+    assert [call(reward, **BATCH) for reward in rewards] == [[2.0, None, 2.0, 2.0], [None, 1.0, None, None], [1.0] * 4]
+
+
+def test_the_decorator_and_parameters_go_together(mine):
+    (routed,) = load_rewards([f"{mine}:lengths"], kwargs={"lengths": {"amount": 0.5}})
+    assert call(pickle.loads(pickle.dumps(routed)), **BATCH) == [1.0, None, 1.0, 1.0]
+
+
+@pytest.mark.parametrize("key", ["lengths", "{file}:lengths"])
+def test_the_tasks_of_a_run_override_the_decorator(mine, key):
+    (routed,) = load_rewards([f"{mine}:lengths"], tasks={key.format(file=mine): ["code"]})
+    assert reward_tasks(routed) == ("code",)
+    assert call(routed, **BATCH) == [None, 2.0, None, None]
+
+
+def test_the_decorator_returns_the_function_itself():
+    def reward(completions, **kwargs):
+        return [1.0] * len(completions)
+
+    assert for_tasks("math")(reward) is reward and reward_tasks(reward) == ("math",)
+
+
+def refusal(*specs: str, tasks: dict) -> str:
+    with pytest.raises(ValueError) as refused:
+        load_rewards(list(specs), tasks=tasks)
+    return str(refused.value)
+
+
+def test_tasks_of_a_reward_that_the_run_does_not_have_are_refused():
+    said = refusal("xml_format", tasks={"xml_formt": ["math"]})
+    assert said == "reward_tasks names 'xml_formt', which is not in reward_funcs (xml_format)."
+
+
+@pytest.mark.parametrize("tasks", [5, {}, [], ["math", 5], [None], {"math": 1}, True])
+def test_tasks_that_are_no_list_of_names_are_refused(tasks):
+    said = refusal("xml_format", tasks={"xml_format": tasks})
+    assert said == f"reward_tasks of 'xml_format' must be a list of task names, not {tasks!r}."
+
+
+def test_all_problems_with_tasks_are_told_at_once():
+    said = refusal("xml_format", "no_such_reward", tasks={"xml_format": 5, "other": ["math"]})
+    assert [line.split(" ")[0] for line in said.splitlines()] == ["reward_tasks", "unknown", "reward_tasks"]

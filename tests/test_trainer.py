@@ -1,0 +1,373 @@
+"""The trainer that works on the rewards of a batch: failures are counted and voided, shaping is gated."""
+
+import json
+import math
+import sys
+from collections import deque
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import torch
+import trl
+from launching import run
+from paid_by_place import advantages_of, as_async, completions, generations, make_trainer, pays
+from tiny_model import build_tiny_model
+
+from recipes.common.reward_guard import ERROR, GRADED, NOT_APPLICABLE, TIMEOUT, UNPARSED, guard
+from recipes.common.trainer import GRPOTrainer, RewardErrors
+from rewards.routing import route
+from rewards.rows import score_rows
+
+MATHS = ["math", "math"]
+RIGHT = [1.0, 0.0, 1.0, 0.0, 0.0, 1.0, 1.0, 1.0]
+FAILED = [1.0, 0.0, None, 0.0, 0.0, 1.0, 1.0, 1.0]
+BONUS = [0.1, 0.2, 5.0, 0.3, 0.0, 0.25, 0.5, 0.75]
+TOTAL = [1.1, 0.2, None, 0.3, 0.0, 1.25, 1.5, 1.75]  # FAILED + BONUS, the failed row left out
+
+
+@pytest.fixture(scope="module", autouse=True)
+def one_thread() -> Iterator[None]:
+    """On a model this small threads cost more than they give, and most on a busy machine."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build_tiny_model(tmp_path_factory.mktemp("tiny") / "model")
+
+
+@pytest.fixture
+def train(model: Path, tmp_path: Path) -> Callable[..., GRPOTrainer]:
+    """Train for a step or as many as asked for; the completions are in tmp_path."""
+
+    def trained(*rewards: Callable, tasks: list[str] = MATHS, settings: dict | None = None, **config) -> GRPOTrainer:
+        trainer = make_trainer(model, tmp_path, list(rewards), tasks, settings or {}, **config)
+        trainer.train()
+        return trainer
+
+    return trained
+
+
+def one_row_raises(prompts, completions, log_extra, **kwargs):
+    """FAILED, by a scorer that raises on the third row."""
+    amounts = dict(enumerate(RIGHT))
+    del amounts[2]
+    return score_rows("one_row_raises", amounts.__getitem__, list(range(8)), log_extra=log_extra)
+
+
+one_row_raises.kind = "verifier"
+
+
+# Rows that a reward failed on
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("scale", ["group", "none", "batch"])
+@pytest.mark.parametrize("verifier", [pays("right", FAILED), one_row_raises], ids=["returns None", "raises"])
+def test_a_failed_row_has_advantage_0_and_its_group_is_as_if_it_were_absent(train, tmp_path, verifier, scale):
+    train(verifier, pays("bonus", BONUS, "shaping"), scale_rewards=scale)
+    table = completions(tmp_path)
+    assert table["advantage"][2] == 0.0
+    assert table["advantage"] == pytest.approx(advantages_of(TOTAL, scale=scale), abs=1e-5)
+    assert (table[verifier.__name__], table["bonus"][2]) == (FAILED, None)
+
+
+@pytest.mark.slow
+def test_a_failed_row_is_as_if_absent_where_each_reward_is_normalised_alone(train, tmp_path):
+    train(
+        pays("right", FAILED),
+        pays("bonus", BONUS, "shaping"),
+        multi_objective_aggregation="normalize_then_sum",
+        reward_weights=[1.0, 0.5],
+    )
+    bonus = [None if right is None else amount for right, amount in zip(FAILED, BONUS, strict=True)]
+    parts = zip(advantages_of(FAILED), advantages_of(bonus), FAILED, strict=True)
+    total = [None if right is None else first + 0.5 * second for first, second, right in parts]
+    table = completions(tmp_path)
+    assert table["advantage"][2] == 0.0
+    assert table["advantage"] == pytest.approx(advantages_of(total, group=8), abs=1e-5)
+
+
+@pytest.mark.slow
+def test_a_failed_row_of_an_async_verifier_is_voided_alike(train, tmp_path):
+    trainer = train(as_async(pays("right", FAILED)), pays("bonus", BONUS, "shaping"))
+    assert completions(tmp_path)["advantage"] == pytest.approx(advantages_of(TOTAL), abs=1e-5)
+    assert generations(trainer)[0]["unparsed/right"] == 0.125
+
+
+@pytest.mark.slow
+def test_a_failed_row_of_a_shaping_reward_is_voided_too(train, tmp_path):
+    shaping = pays("bonus", [None if i == 2 else amount for i, amount in enumerate(BONUS)], "shaping")
+    train(pays("right", RIGHT), shaping)  # its None without a word means that it does not apply
+    assert completions(tmp_path)["advantage"][2] != 0.0
+    outcomes = ["error: dead worker" if i == 2 else "graded" for i in range(8)]
+    train(pays("right", RIGHT), pays("bonus", BONUS, "shaping", outcomes))
+    assert completions(tmp_path)["advantage"] == pytest.approx(advantages_of(TOTAL), abs=1e-5)
+
+
+@pytest.mark.slow
+def test_a_reward_that_raises_loses_its_call_and_not_the_run(train, tmp_path):
+    calls = []
+
+    def breaks(prompts, completions, log_extra, **kwargs):
+        calls.append(len(completions))
+        log_extra("outcome/breaks", ["graded"] * 8)
+        return 1 / 0 if len(calls) == 2 else RIGHT
+
+    trainer = train(breaks, pays("bonus", BONUS, "shaping"), max_steps=3)
+    assert [entry["errors/breaks"] for entry in generations(trainer)] == [0.0, 1.0, 0.0]
+    assert [entry["rewards/breaks/mean"] for entry in generations(trainer)] == [0.625, None, 0.625]
+    table = completions(tmp_path, step=2)
+    assert table["advantage"] == [0.0] * 8 and table["bonus"] == [None] * 8
+    assert table["outcome/breaks"] == [None] * 8, "the values of the first batch are shown"
+    assert completions(tmp_path, step=3)["outcome/breaks"] == ["graded"] * 8
+
+
+@pytest.mark.slow
+def test_without_failures_and_gates_it_trains_as_trl_does(model, tmp_path):
+    rewards = [pays("right", RIGHT), as_async(pays("bonus", BONUS, "shaping"))]
+    trained = []
+    for kind in (GRPOTrainer, trl.GRPOTrainer):
+        trainer = make_trainer(model, tmp_path / kind.__module__, rewards, MATHS, {}, kind, max_steps=2)
+        trainer.train()
+        trained.append((completions(tmp_path / kind.__module__, 2), trainer.model.state_dict()))
+    (ours, our_weights), (theirs, their_weights) = trained
+    assert ours == theirs
+    assert all(torch.equal(our_weights[name], their_weights[name]) for name in their_weights)
+
+
+# Rates
+
+
+@pytest.mark.slow
+def test_each_rate_is_the_share_of_the_rows_that_the_reward_was_to_score(train):
+    outcomes = ["graded", "timeout", "error: x", "unparsed", "graded", "graded", "timeout", "timeout"]
+    amounts = [1.0, 0.0, None, None, 1.0, 0.0, 0.0, 0.0]
+    words = route(pays("words", [1.0, None, 0.0, 1.0]), ("words",))
+    trainer = train(pays("right", amounts, outcomes=outcomes), words, pays("fine", RIGHT), tasks=["math", "words"])
+    (logged,) = generations(trainer)
+    rates = {name: logged[name] for name in logged if name.split("/")[0] in ("errors", "unparsed", "timeouts")}
+    assert rates == {
+        "errors/right": 0.125,
+        "unparsed/right": 0.125,
+        "timeouts/right": 0.375,
+        "errors/words": 0.0,
+        "unparsed/words": 0.25,  # of its four rows
+        "timeouts/words": 0.0,
+        "errors/fine": 0.0,
+        "unparsed/fine": 0.0,
+        "timeouts/fine": 0.0,
+    }
+
+
+@pytest.mark.slow
+def test_a_completion_that_ran_out_of_time_is_paid_as_wrong(train, tmp_path):
+    train(pays("right", RIGHT, outcomes=["timeout"] + ["graded"] * 7))
+    table = completions(tmp_path)
+    assert table["right"] == RIGHT
+    assert table["advantage"] == pytest.approx(advantages_of(RIGHT), abs=1e-5)
+
+
+@pytest.mark.slow
+def test_rates_are_logged_once_a_generation_when_it_is_used_twice(train):
+    trainer = train(pays("right", FAILED), num_iterations=2, max_steps=4)
+    steps = [entry["step"] for entry in generations(trainer)]
+    assert (steps, [entry["unparsed/right"] for entry in generations(trainer)]) == ([1, 3], [0.125] * 2)
+
+
+@pytest.mark.slow
+def test_tasks_mixed_in_one_batch_log_each_reward_over_its_own_rows(train, tmp_path):
+    right = route(pays("right", [1.0, 0.0, 0.0, 0.0]), ("math",))
+    spoken = route(as_async(pays("spoken", [2.0, 2.0, 0.0, 2.0])), ("words",))
+    trainer = train(right, spoken, tasks=["math", "words"])
+    (logged,) = generations(trainer)
+    assert (logged["rewards/right/mean"], logged["rewards/spoken/mean"], logged["reward"]) == (0.25, 1.5, 0.875)
+    assert (logged["unparsed/right"], logged["errors/spoken"]) == (0.0, 0.0)
+    table = completions(tmp_path)
+    assert table["right"] == [1.0, 0.0, 0.0, 0.0, None, None, None, None]
+    assert table["spoken"] == [None, None, None, None, 2.0, 2.0, 0.0, 2.0]
+    paid = [1.0, 0.0, 0.0, 0.0, 2.0, 2.0, 0.0, 2.0]
+    assert table["advantage"] == pytest.approx(advantages_of(paid), abs=1e-5)
+
+
+@pytest.mark.slow
+def test_an_evaluation_groups_and_counts_by_its_own_numbers(model, tmp_path):
+    rewards = [pays("right", [1.0, 1.0, None, 1.0]), pays("bonus", [0.0, 0.5, 0.0, 0.0], "shaping")]
+    config = {"num_generations_eval": 2, "per_device_eval_batch_size": 4}
+    trainer = make_trainer(model, tmp_path, rewards, MATHS, {}, **config)
+    logged = trainer.evaluate(trainer.train_dataset)
+    assert (logged["eval_unparsed/right"], logged["eval_frac_groups_shaping_only"]) == (0.25, 0.5)
+
+
+# Gates
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("gate", ["right", ["right"]])
+def test_a_gated_reward_is_paid_only_where_its_gate_judged_right(train, tmp_path, gate):
+    trainer = train(pays("right", FAILED), pays("bonus", BONUS, "shaping"), settings={"reward_gates": {"bonus": gate}})
+    table = completions(tmp_path)
+    assert table["bonus"] == pytest.approx([0.1, None, None, None, None, 0.25, 0.5, 0.75])
+    paid = [1.1, 0.0, None, 0.0, 0.0, 1.25, 1.5, 1.75]
+    assert table["advantage"] == pytest.approx(advantages_of(paid), abs=1e-5)
+    assert generations(trainer)[0]["rewards/bonus/mean"] == pytest.approx(0.4)
+
+
+@pytest.mark.slow
+def test_a_gate_that_runs_after_what_it_gates_counts(train, tmp_path):
+    gates = {"bonus": ["right", "spoken"]}
+    rewards = [pays("bonus", [0.5], "shaping"), as_async(pays("right", RIGHT)), pays("spoken", [0.0] * 7 + [1.0])]
+    train(*rewards, settings={"reward_gates": gates})
+    assert completions(tmp_path)["bonus"] == [0.5, None, 0.5, None, None, 0.5, 0.5, 0.5]
+
+
+@pytest.mark.slow
+def test_the_share_of_groups_that_shaping_alone_separates_is_logged(train):
+    right, bonus = [1.0, 1.0, 1.0, 1.0, 0.0, 1.0, 1.0, 1.0], pays("bonus", BONUS, "shaping")
+    assert generations(train(pays("right", right), bonus))[0]["frac_groups_shaping_only"] == 0.5
+    assert (
+        generations(train(pays("right", right), bonus, reward_weights=[1.0, 0.0]))[0]["frac_groups_shaping_only"] == 0.0
+    )
+    (wrong, gates) = pays("right", [0.0] * 8), {"reward_gates": {"bonus": "right"}}
+    assert generations(train(wrong, bonus))[0]["frac_groups_shaping_only"] == 1.0
+    assert generations(train(wrong, bonus, settings=gates))[0]["frac_groups_shaping_only"] == 0.0
+
+
+# Too many failures
+
+
+@pytest.mark.slow
+def test_the_run_stops_above_the_rate_and_not_below(train):
+    with pytest.raises(RewardErrors, match="'right' could not grade 1 of its last 8 rows"):
+        train(pays("right", FAILED), settings={"max_reward_error_rate": 0.0})
+    trainer = train(pays("right", RIGHT), settings={"max_reward_error_rate": 0.0})
+    assert trainer.state.global_step == 1
+    trainer = train(pays("right", [None]), settings={"max_reward_error_rate": 1.0}, max_steps=2)
+    assert [entry["unparsed/right"] for entry in generations(trainer)] == [1.0, 1.0]
+
+
+@pytest.mark.slow
+def test_the_message_names_the_first_failure_and_what_to_do(train):
+    with pytest.raises(RewardErrors) as stopped:
+        train(one_row_raises, settings={"max_reward_error_rate": 0.0})
+    assert "The first failure on this rank: error: KeyError: 2." in str(stopped.value)
+    assert "Mend the reward or the rows" in str(stopped.value)
+
+
+@pytest.fixture
+def count() -> Callable[..., dict[str, float]]:
+    """Count generations as a trainer does, each given as rows by outcome; returns what is logged of the last."""
+    logged, reward = {}, guard(pays("right", [1.0]), 60)
+    trainer = SimpleNamespace(max_reward_error_rate=0.05, _log_metric=logged.__setitem__)
+    trainer._recent_failures = {"right": deque()}
+
+    def counted(*generations: dict[int, int]) -> dict[str, float]:
+        for rows in generations:
+            outcomes = [code for code, number in rows.items() for _ in range(number)]
+            GRPOTrainer._count(trainer, reward, torch.tensor(outcomes))
+        return logged
+
+    return counted
+
+
+@pytest.mark.parametrize("failure", [ERROR, UNPARSED])
+def test_one_failure_above_the_share_of_a_thousand_rows_is_too_many(count, failure):
+    count({GRADED: 475, failure: 25}, {GRADED: 475, failure: 25})
+    with pytest.raises(RewardErrors, match="51 of its last 1000 rows"):
+        count({GRADED: 474, failure: 26})
+
+
+def test_before_a_thousand_rows_as_many_failures_are_too_many_as_of_a_thousand(count):
+    count({ERROR: 25}, {ERROR: 25})
+    with pytest.raises(RewardErrors, match="51 of its last 51 rows"):
+        count({UNPARSED: 1})
+
+
+def test_failures_before_the_last_thousand_rows_are_forgotten(count):
+    count({GRADED: 60, ERROR: 40}, *[{GRADED: 100}] * 9, {GRADED: 60, ERROR: 40})
+    with pytest.raises(RewardErrors, match="51 of its last 1000 rows"):
+        count(*[{GRADED: 100}] * 8, {GRADED: 89, ERROR: 11})
+
+
+def test_failures_among_the_last_thousand_rows_are_remembered(count):
+    count({GRADED: 60, ERROR: 40}, *[{GRADED: 100}] * 8)
+    with pytest.raises(RewardErrors, match="80 of its last 1000 rows"):
+        count({GRADED: 60, ERROR: 40})
+
+
+def test_generations_of_more_than_a_thousand_rows_are_judged_by_their_own_share(count):
+    count({GRADED: 3800, ERROR: 200}, {GRADED: 3800, ERROR: 200})
+    with pytest.raises(RewardErrors, match="201 of its last 4000 rows"):
+        count({GRADED: 3799, ERROR: 201})
+
+
+def test_neither_time_outs_nor_rows_of_other_tasks_are_failures(count):
+    logged = count(*[{TIMEOUT: 60, NOT_APPLICABLE: 300, GRADED: 30, ERROR: 10}] * 5)
+    assert logged == {"errors/right": 0.1, "unparsed/right": 0.0, "timeouts/right": 0.6}
+    with pytest.raises(RewardErrors, match="60 of its last 600 rows"):
+        count({TIMEOUT: 60, NOT_APPLICABLE: 300, GRADED: 30, ERROR: 10})
+
+
+def test_a_batch_without_rows_of_a_reward_logs_0(count):
+    assert count({NOT_APPLICABLE: 8}) == {"errors/right": 0.0, "unparsed/right": 0.0, "timeouts/right": 0.0}
+
+
+# Two processes
+
+
+@pytest.fixture(scope="module")
+def two_ranks(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of two_ranks.py, launched on two processes; it must fail."""
+    folder = tmp_path_factory.mktemp("two_ranks")
+    words = [sys.executable, "-m", "accelerate.commands.accelerate_cli", "launch"]
+    words += ["--config_file=accelerate_configs/cpu_2proc.yaml", "tests/two_ranks.py", str(model), str(folder)]
+    run(words, expect=1)
+    return folder
+
+
+@pytest.fixture
+def seen(two_ranks: Path) -> list[dict]:
+    """What each rank saw of the training that went through."""
+    return [json.loads((two_ranks / f"seen_{rank}.json").read_text()) for rank in (0, 1)]
+
+
+@pytest.mark.slow
+def test_a_row_that_fails_on_one_rank_is_voided_in_a_group_that_spans_both(seen):
+    paid = [1.1, 0.0, 1.3, 1.4, 0.0, 1.6, None, 1.1, 1.2, 0.0, 0.0, 1.5]
+    for rank in seen:
+        assert rank["world size"] == 2
+        assert rank["advantages"][6] == 0.0
+        assert rank["advantages"] == pytest.approx(advantages_of(paid), abs=1e-5)
+        bonus = [None if math.isnan(amount) else amount for amount in rank["bonus"]]
+        assert bonus == pytest.approx([0.1, None, 0.3, 0.4, None, 0.6, None, 0.1, 0.2, None, None, 0.5])
+
+
+@pytest.mark.slow
+def test_rates_are_of_the_rows_of_all_ranks_together(seen):
+    for rank in seen:
+        logged = {name: rank["logged"][name] for name in rank["logged"] if name.startswith(("errors", "unp", "time"))}
+        assert logged == {
+            "errors/right": 0.0,
+            "unparsed/right": 0.125,  # of six rows on rank 0 and two on rank 1
+            "timeouts/right": 0.0,
+            "errors/spoken": 0.0,
+            "unparsed/spoken": 0.0,
+            "timeouts/spoken": 0.25,
+            "errors/bonus": 0.0,
+            "unparsed/bonus": 0.0,
+            "timeouts/bonus": 0.0,
+        }
+        assert rank["logged"]["rewards/right/mean"] == pytest.approx(5 / 7)
+        assert rank["logged"]["rewards/spoken/mean"] == 0.5
+
+
+@pytest.mark.slow
+def test_all_ranks_stop_together(two_ranks):
+    said = [(two_ranks / f"raised_{rank}.txt").read_text() for rank in (0, 1)]
+    assert all("reward 'right' could not grade 1 of its last 8 rows" in text for text in said)
+    assert "on this rank: None" in said[0] and "on this rank: it returned None" in said[1]
