@@ -19,15 +19,16 @@ def word_share(text: str) -> float:
     return sum(_WORD.fullmatch(piece) is not None for piece in pieces) / len(pieces) if pieces else 0.0
 
 
-class WordShare:
-    """Shaping reward: 1.0 where at least `target` of a text are words, proportionally less below; 0.0 to 1.0."""
+class Prose:
+    """Format reward: `paid` for a text of which at least `min_words` is words (see `word_share`), else 0.0."""
 
-    __name__ = "word_share"
-    kind = "shaping"
-    farmable = "any words will do, in any order: it needs a KL term or another reward beside it"
+    __name__ = "prose"
+    kind = "format"
+    farmable = "any words will do, in any order: it needs a KL term beside it"
 
-    def __init__(self, target: float = 0.85):
-        self.target = target
+    def __init__(self, min_words: float = 0.75, paid: float = 1.0):
+        self.min_words, self.paid, self.full = min_words, paid, paid
 
     def __call__(self, prompts: list, completions: list, **kwargs) -> list[float]:
-        return [min(1.0, word_share(completion_text(completion)) / self.target) for completion in completions]
+        shares = [word_share(completion_text(completion)) for completion in completions]
+        return [self.paid if share >= self.min_words else 0.0 for share in shares]

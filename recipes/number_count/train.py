@@ -47,8 +47,8 @@ def to_row(item: dict, args: RecipeArguments) -> dict:
 
 
 def reference_completion(row: dict) -> str:
-    """There is no gold continuation; this one earns everything."""
-    return "He counted 1, then 2, 3, 4 and 5."
+    """There is no gold continuation; this one is prose and has its five numbers."""
+    return "On 1 May 1902 the 3 ships left the bay with 40 men and 5 boys, and nobody in the town ever saw them again."
 
 
 def metric(row: dict, completion: str) -> dict[str, bool]:

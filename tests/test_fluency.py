@@ -1,0 +1,73 @@
+"""Fluency figures: exact n-gram shares, and a perplexity that is the model's own likelihood."""
+
+import math
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from tiny_model import build_tiny_model
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from recipes.common.evaluation import prompt_text
+from recipes.common.fluency import distinct_n, perplexity
+from rewards import load_reward
+from rewards.fluency import word_share
+
+CHAT = [{"role": "user", "content": "hi"}]
+
+
+@pytest.fixture(scope="module")
+def tiny(tmp_path_factory):
+    folder = build_tiny_model(tmp_path_factory.mktemp("tiny") / "model")
+    return AutoModelForCausalLM.from_pretrained(folder).eval(), AutoTokenizer.from_pretrained(folder)
+
+
+def test_distinct_n_is_pooled_or_within_each_text():
+    assert distinct_n(["a b a", "a b"], 2) == 2 / 3
+    assert distinct_n(["a b a", "a b"], 2, within=True) == 1.0
+    assert distinct_n(["a a a a"], 1) == 0.25
+    assert distinct_n(["a"], 2) == 1.0
+
+
+def test_word_share_counts_what_stands_between_white_space():
+    assert word_share("Don't go, 2013-07-25: (well)") == 0.75
+    assert (word_share("1 2 3"), word_share(""), word_share("état naïve")) == (0.0, 0.0, 1.0)
+
+
+def test_prose_is_paid_from_its_share_of_words_on():
+    reward = load_reward("prose", min_words=0.5, paid=2.0)
+    assert reward(prompts=["p"] * 4, completions=["a b c 1", "a b 1 2", "a 1 2", ""]) == [2.0, 2.0, 0.0, 0.0]
+
+
+def test_word_share_takes_linear_time(hostile, seconds):
+    assert seconds(lambda: word_share(hostile)) < 0.05
+
+
+def test_perplexity_weighs_every_token_of_the_texts_alike(tiny):
+    model, tokenizer = tiny
+    pairs = [(CHAT, "ab"), ("plain", "c")]
+    losses = []
+    for prompt, text in pairs:
+        start = tokenizer(prompt_text(tokenizer, prompt))["input_ids"]
+        ids = start + tokenizer(text)["input_ids"]
+        log_p = torch.log_softmax(model(torch.tensor([ids])).logits[0].detach(), dim=-1)
+        losses += [-log_p[i - 1, ids[i]].item() for i in range(len(start), len(ids))]
+    assert len(losses) == 3
+    expected = math.exp(sum(losses) / 3)
+    prompts, texts = zip(*pairs, strict=True)
+    assert perplexity(model, tokenizer, list(prompts), list(texts)) == pytest.approx(expected, rel=1e-5)
+
+
+def test_an_empty_text_adds_nothing_to_perplexity(tiny):
+    with_empty = perplexity(*tiny, [CHAT, CHAT], ["ab", ""])
+    assert with_empty == perplexity(*tiny, [CHAT], ["ab"])
+    with pytest.raises(ValueError, match="no text has a token"):
+        perplexity(*tiny, [CHAT], [""])
+
+
+def test_a_folder_that_is_no_run_is_refused(tmp_path):
+    script = Path(__file__).parents[1] / "scripts" / "fluency.py"
+    done = subprocess.run([sys.executable, script, tmp_path], capture_output=True, text=True)
+    assert done.returncode == 2 and "has no run_config.json" in done.stderr
