@@ -219,8 +219,10 @@ def _box_value(content: str) -> Fraction | None:
 def _tag(text: str) -> Marker:
     end = text.rfind("</answer>")
     start = text.rfind("<answer>", 0, max(end, 0))
-    if end < 0 or start < 0 or not _DIGIT.search(text, start, end):
+    if end < 0 or start < 0:
         return _NONE
+    if not _DIGIT.search(text, start, end):  # a tag without a number offers none, whatever stands before it
+        return end, None
     content = text[start + len("<answer>") : end].strip()
     number = _number_at(content, 0)
     return end, _one(content, number) if number else _sentence_value(content[-400:])

@@ -2,7 +2,9 @@
 
 from trl.rewards import get_cosine_scaled_reward, get_repetition_penalty_reward, get_soft_overlong_punishment
 
+from rewards.boxed_math import boxed_answer, judge_pairs
 from rewards.parsing import completion_text
+from rewards.rows import LogExtra
 
 
 def score_length(tokens: int, target: int, tolerance: int = 0) -> float:
@@ -68,11 +70,10 @@ class RepetitionPenalty:
 
 
 class CosineScaled:
-    """TRL's cosine-scaled correctness: a right answer earns more when short, a wrong one loses less when long.
+    r"""TRL's cosine-scaled correctness: a right answer earns more when short, a wrong one loses less when long.
 
-    Math-Verify judges, in this process: for answers in LaTeX of which none is hostile. `boxed_math` with a
-    gated `length` is the guarded way. Range `min_value_wrong` to `max_value_correct`; None where the gold
-    cannot be parsed.
+    What is right is judged as by `boxed_math`, with its limits; TRL's own judge runs in the trainer's process without
+    any. Range `min_value_wrong` to `max_value_correct`; None where the gold is unusable. Logs `outcome/cosine_scaled`.
     """
 
     __name__ = "cosine_scaled"
@@ -85,14 +86,27 @@ class CosineScaled:
         max_value_wrong: float = -0.5,
         min_value_correct: float = 0.5,
         max_value_correct: float = 1.0,
+        timeout_s: float = 2.0,
     ):
-        self.full = min_value_correct  # the least that a right answer earns
+        self.full, self.timeout_s = min_value_correct, timeout_s  # the least that a right answer earns
         self.scaled = get_cosine_scaled_reward(
             max_len, min_value_wrong, max_value_wrong, min_value_correct, max_value_correct
         )
 
     def __call__(
-        self, prompts: list, completions: list, completion_ids: list[list[int]], answer: list[str], **kwargs
+        self,
+        prompts: list,
+        completions: list,
+        completion_ids: list[list[int]],
+        answer: list[str],
+        log_extra: LogExtra | None = None,
+        **kwargs,
     ) -> list[float | None]:
-        messages = [[{"role": "assistant", "content": completion_text(completion)}] for completion in completions]
-        return self.scaled(completions=messages, solution=answer, completion_ids=completion_ids)
+        outcomes = judge_pairs(answer, [boxed_answer(completion_text(c)) for c in completions], self.timeout_s)
+        if log_extra is not None:
+            log_extra("outcome/cosine_scaled", outcomes)
+        # TRL scales what it judges itself, so it is shown an answer of which it cannot but think the same.
+        shown = [[{"content": rf"\boxed{{{int(outcome == 'right')}}}"}] for outcome in outcomes]
+        amounts = self.scaled(completions=shown, solution=["1"] * len(shown), completion_ids=completion_ids)
+        failed = ("unparsed", "error")
+        return [None if said in failed else amount for said, amount in zip(outcomes, amounts, strict=True)]

@@ -30,6 +30,7 @@ class NumberCount:
 
     __name__ = "number_count"
     kind = "shaping"
+    farmable = "any whole numbers earn it, whatever they say"
 
     def __init__(self, per_number: float = 0.2, cap: float = 1.0, none: float = -0.2):
         self.per_number, self.cap, self.none = per_number, cap, none

@@ -27,6 +27,9 @@ RUNS_ANSWERS = frozenset(
 # Some verifiers make a Fraction of the answer: "1e999999999" would fill the memory.
 HUGE_EXPONENT = re.compile(r"[eE][+-]?[0-9]{4,}")
 
+# int() and float(), by which many verifiers read an answer, take the digits of any script.
+OTHER_DIGITS = re.compile(r"[^\D0-9]")
+
 
 @functools.cache
 def _verifier(source_dataset: str, parameters: str):
@@ -51,7 +54,7 @@ def score_reasoning_gym(answer: str | None, entry: str) -> float:
     """
     row = json.loads(entry)
     verifier = _verifier(row["dataset"], json.dumps(row["parameters"], sort_keys=True))
-    if answer is None or HUGE_EXPONENT.search(answer):
+    if answer is None or HUGE_EXPONENT.search(answer) or OTHER_DIGITS.search(answer):
         return 0.0
     try:
         return 1.0 if verifier.score_answer(answer, row) >= 1.0 else 0.0

@@ -46,6 +46,14 @@ def test_cosine_scaled_reads_the_answer_column_in_both_forms_of_a_completion():
         assert reward(prompts=["p"] * 2, completions=completions, **arguments) == [0.75, -0.75]
 
 
+def test_cosine_scaled_does_not_grade_by_an_unusable_gold():
+    logged = {}
+    reward = load_reward("cosine_scaled", max_len=100)
+    arguments = {"completion_ids": [[1]] * 2, "answer": ["", "2"], "log_extra": logged.__setitem__}
+    assert reward(prompts=["p"] * 2, completions=[r"\boxed{2}"] * 2, **arguments)[0] is None
+    assert logged == {"outcome/cosine_scaled": ["unparsed", "right"]}
+
+
 def test_cosine_scaled_pays_a_right_answer_at_least_its_full_amount():
     reward = load_reward("cosine_scaled", max_len=100, min_value_correct=0.3)
     paid = reward(prompts=["p"], completions=[r"\boxed{2}"], completion_ids=[[1] * 1000], answer=["2"])

@@ -257,7 +257,7 @@ def test_an_evaluation_row_in_the_training_rows_is_refused(check):
 def test_an_unknown_reward_is_refused(check):
     outcome = check(reward_funcs=["xml_formt"])
     assert outcome.status == 2
-    assert "unknown reward 'xml_formt'. Known rewards: gsm8k_correctness" in outcome.printed
+    assert "unknown reward 'xml_formt'. Known rewards: boxed_math, " in outcome.printed
 
 
 @pytest.mark.parametrize("weights", [[1.0], [1.0, 2.0, 3.0], 1.0])
@@ -539,12 +539,23 @@ def test_a_routed_reward_whose_column_the_task_lacks_is_refused(check):
     [
         ({"length": "gsm8k_correctness"}, "reward_gates names 'length', which is not in reward_funcs"),
         ({"xml_format": "gsm8k"}, "reward_gates names 'gsm8k', which is not in reward_funcs"),
-        ({"gsm8k_correctness": "xml_format"}, "a gate must be a verifier"),
-        ({"xml_format": ["gsm8k_correctness", "xml_format"]}, "a gate must be a verifier"),
+        ({"gsm8k_correctness": "xml_format"}, "a gate is a verifier or a format reward, what it gates another one"),
+        ({"xml_format": ["gsm8k_correctness", "xml_format"]}, "a gate is a verifier or a format reward"),
     ],
 )
 def test_a_gate_that_cannot_open_is_refused(check, gates, said):
     assert_refused(check(reward_gates=gates), said)
+
+
+def test_a_gate_that_does_not_score_the_gated_task_is_refused(check):
+    tasks, gates = {"gsm8k_correctness": ["sums"]}, {"xml_format": "gsm8k_correctness"}
+    outcome = check(train=mixed_rows(), reference=reference_of_either, reward_tasks=tasks, reward_gates=gates)
+    assert_refused(outcome, "reward_gates would never pay 'xml_format' for task 'prose'")
+
+
+@pytest.mark.parametrize("name, value", [("max_reward_error_rate", 1.5), ("reward_timeout_s", 0.0)])
+def test_a_limit_that_means_nothing_is_refused(check, name, value):
+    assert_refused(check(**{name: value}), f"{name} is {value:g}")
 
 
 def test_a_row_is_named_by_its_place_in_the_data_set(check):

@@ -19,6 +19,7 @@ from datasets import Dataset, IterableDataset
 from trl import GRPOConfig, ModelConfig
 
 from recipes.common.arguments import Arguments, RecipeArguments
+from recipes.common.audit import check_tricks
 from recipes.common.batch_checks import check_batch
 from recipes.common.cpu import use_all_cores
 from recipes.common.row_checks import Problem, check_gates, check_held_out, check_tasks, format_table, reward_table
@@ -55,11 +56,12 @@ def preflight(
     Raises:
         SystemExit: status 2 with every problem, or status 0 after `--dry_run`.
     """
-    rows = _judged_rows(train_rows)
+    rows = judged_rows(train_rows)
     whole = not isinstance(train_rows, IterableDataset)
     table = _check_rows(args, rows, eval_rows, rewards or [], reference_completion, whole)
     _check_model(args.model, args.problems)
     _check_example(args.recipe.example, args.problems)
+    _check_limits(args.recipe, args.problems)
     check_batch(args.training, _world_size(), train_rows, args.problems)
     _choose_device(args.training)
     model = args.attempt(lambda: ModelConfig(**args.model))
@@ -78,7 +80,7 @@ def preflight(
     return Run(args.recipe, training, model, table, _resolved(args))
 
 
-def _judged_rows(train_rows: Dataset | IterableDataset | None) -> list[dict]:
+def judged_rows(train_rows: Dataset | IterableDataset | None) -> list[dict]:
     """All rows, or the first 1 000 of a stream."""
     if train_rows is None:
         return []
@@ -100,7 +102,8 @@ def _check_rows(
     table = reward_table(rows, rewards, args.training.get("reward_weights"), reference, problems)
     if whole:  # what stands later in a stream is not known
         check_tasks(rows, rewards, problems)
-    check_gates(args.recipe.reward_gates or {}, rewards, problems)
+    check_gates(args.recipe.reward_gates or {}, rows, rewards, problems)
+    check_tricks(rows, rewards, reference, problems)
     args.problems += [problem.text for problem in problems]
     if eval_rows:
         held_out: list[Problem] = []
@@ -129,6 +132,13 @@ def _check_model(model: dict[str, Any], problems: list[str]) -> None:
 def _check_example(example: list[str], problems: list[str]) -> None:
     if len(example) not in (0, 2):
         problems.append(f"example has {len(example)} entries; give a question and its completion, or none.")
+
+
+def _check_limits(recipe: RecipeArguments, problems: list[str]) -> None:
+    if not 0.0 <= recipe.max_reward_error_rate <= 1.0:
+        problems.append(f"max_reward_error_rate is {recipe.max_reward_error_rate:g}; it is a share, from 0 to 1.")
+    if not recipe.reward_timeout_s > 0.0:
+        problems.append(f"reward_timeout_s is {recipe.reward_timeout_s:g}; it must be more than 0 seconds.")
 
 
 def _world_size() -> int:

@@ -55,21 +55,32 @@ def check_tasks(rows: list[dict], rewards: list[Callable], problems: list[Proble
             problems.append(Problem(name, f"{said}{', '.join(there)}. Mend reward_tasks or the rows."))
 
 
-def check_gates(gates: dict[str, list[str] | str], rewards: list[Callable], problems: list[Problem]) -> None:
-    """A gate is a verifier of the run, what it gates another reward that is none; every gated task has a gate."""
-    kinds = {reward_name(reward): reward_kind(reward) for reward in rewards}
+def check_gates(
+    gates: dict[str, list[str] | str], rows: list[dict], rewards: list[Callable], problems: list[Problem]
+) -> None:
+    """A gate judges (verifier or format) every task of what it gates, and that is another reward, and no verifier."""
+    named = {reward_name(reward): reward for reward in rewards}
+    kinds = {name: reward_kind(reward) for name, reward in named.items()}
     for gated, openers in gates.items():
         openers = [openers] if isinstance(openers, str) else openers
-        unknown = [name for name in (gated, *openers) if name not in kinds]
+        unknown = [name for name in (gated, *openers) if name not in named]
         if unknown:
-            said = (
-                f"reward_gates names {', '.join(map(repr, unknown))}, which is not in reward_funcs ({_names(rewards)})."
-            )
-        elif kinds[gated] == "verifier" or any(kinds[name] != "verifier" for name in openers):
-            said = f"reward_gates pays {gated!r} by {openers}: a gate must be a verifier, what it gates none."
+            said = f"names {', '.join(map(repr, unknown))}, which is not in reward_funcs ({_names(rewards)})."
+        elif (
+            kinds[gated] == "verifier" or gated in openers or not {kinds[o] for o in openers} <= {"verifier", "format"}
+        ):
+            said = f"pays {gated!r} by {openers}: a gate is a verifier or a format reward, what it gates another one."
         else:
-            continue
-        problems.append(Problem("reward_gates", said))
+            shut = _tasks_without_gate(rows, named[gated], [named[name] for name in openers])
+            if not shut:
+                continue
+            said = f"would never pay {gated!r} for task {', '.join(map(repr, shut))}: {openers} do not score it."
+        problems.append(Problem("reward_gates", f"reward_gates {said}"))
+
+
+def _tasks_without_gate(rows: list[dict], gated: Callable, openers: list[Callable]) -> list[str]:
+    tasks = sorted({row["task"] for row in rows if row.get("task") and scores_task(gated, row["task"])})
+    return [task for task in tasks if not any(scores_task(opener, task) for opener in openers)]
 
 
 def check_held_out(train_rows: list[dict], eval_rows: Dataset, problems: list[Problem]) -> None:

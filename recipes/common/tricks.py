@@ -1,0 +1,212 @@
+r"""Cheap tricks: completions that nobody should be paid for, made from a row and its reference answer.
+
+A trick needs no knowledge of the answer, or hedges between several, or disguises one. What says the gold
+plainly in the asked place is no trick, whatever stands around it: a trick about surroundings (a code
+fence, tags in the wrong order, tags left open) therefore holds a wrong answer.
+
+The asked place is where the gold stands in the row's reference completion, so that the battery fits
+`<answer>18</answer>`, `\boxed{18}` and `#### 18` alike. A row without a text `answer`, or whose reference
+does not show it, gets the tricks that need none.
+"""
+
+import re
+from collections.abc import Callable, Iterable
+from fractions import Fraction
+
+from rewards.parsing import parse_number
+
+Reference = Callable[[dict], str]
+
+ASKED = "answer: "  # starts the names of tricks in the asked shape: of these a format reward may pay every one
+OPEN, CLOSE = {"reasoning": "<reasoning>", "think": "<think>"}, {"reasoning": "</reasoning>", "think": "</think>"}
+NUMBERS = " ".join(map(str, range(101)))
+FULL_WIDTH = str.maketrans("0123456789-.", "０１２３４５６７８９－．")
+# Mathematical bold digits, Cyrillic letters.
+LOOK_ALIKE = str.maketrans("0123456789aceiopxyABEHKMOPTX", "𝟎𝟏𝟐𝟑𝟒𝟓𝟔𝟕𝟖𝟗асеіорхуАВЕНКМОРТХ")
+ZERO_WIDTH, RIGHT_TO_LEFT, LEFT_AGAIN = "\u200b", "\u202e", "\u202c"
+UNKNOWN = "..."  # for the answer of a row that has none
+# What preflight tries: cheap, and what a careless reward pays.
+SHORT = (
+    "prompt echoed",
+    "reasoning: tags only",
+    "think: tags only",
+    "every number listed",
+    "another answer behind the gold",
+    ASKED + "every number",
+    ASKED + "gold or another",
+    ASKED + "another or gold",
+    ASKED + "gold in the reasoning only",
+    ASKED + "none, gold in the reasoning",
+)
+
+
+def tricks(row: dict, reference_completion: Reference, others: Iterable[dict]) -> dict[str, str]:
+    """The battery for one row: name -> completion text, without what cannot be made of this row.
+
+    Args:
+        row: `prompt`, `task` and, for most tricks, a text `answer`.
+        reference_completion: row -> its own answer in the asked format.
+        others: rows of the same task, from which wrong answers are borrowed.
+
+    Example: with `reference_completion=lambda row: f"#### {row['answer']}"`,
+    `tricks({"prompt": "9+9", "answer": "18"}, ..., [])["answer: gold plus one"] == "#### 19"`
+    """
+    gold, reference = _gold(row), reference_completion(row)
+    borrowed = _with_other_answers(row, reference_completion, others)
+    wrong = [_gold(other) for other in borrowed if _gold(other)] or _wrong_answers(gold)
+    battery = unasked(row) | misshapen("reasoning", wrong[0]) | misshapen("think", wrong[0])
+    if borrowed:
+        battery[ASKED + "another row's"] = reference_completion(borrowed[0])
+    place = _place(gold, reference)
+    if place is not None:
+        battery |= in_place(gold, wrong, *place)
+    right = _right_by_chance(gold, place, battery["prompt echoed"])
+    return {name: text for name, text in battery.items() if name not in right and text != reference}
+
+
+def unasked(row: dict) -> dict[str, str]:
+    """Texts that do not look at what was asked."""
+    return {
+        "empty": "",
+        "whitespace": " \n\t\u00a0\u3000" * 20,
+        "prompt echoed": prompt_text(row["prompt"]),
+        "every number listed": NUMBERS,
+        "a megabyte of one letter": "a" * 1_000_000,
+        "braces 50 000 deep": "{" * 50_000 + "}" * 50_000,
+        "boxes 10 000 deep": r"\boxed{" * 10_000 + "}" * 10_000,
+    }
+
+
+def misshapen(kind: str, wrong: str) -> dict[str, str]:
+    """Tags of one vocabulary, `reasoning` or `think`: without content, too many, or out of place."""
+    start, end, answer = OPEN[kind], CLOSE[kind], f"<answer>{wrong}</answer>"
+    texts = {
+        "tags only": f"{start}{end}<answer></answer>",
+        "tags 50 times": f"{start}{end}<answer></answer>" * 50,
+        "nested tags": f"{start}{start}{end}{end}<answer>{answer}</answer>",
+        "unclosed tags": f"{start}r<answer>{wrong}",
+        "answer inside": f"{start}r{answer}{end}",
+        "answer before": f"{answer}{start}r{end}",
+        "look-alike tags": f"{start}r{end}{answer}".translate(LOOK_ALIKE),
+        "code fence around": f"```\n{start}r{end}{answer}\n```",
+    }
+    return {f"{kind}: {name}": text for name, text in texts.items()}
+
+
+def in_place(gold: str, wrong: list[str], before: str, after: str) -> dict[str, str]:
+    """What the asked place may hold besides the gold alone; each text is one that a strict reading refuses."""
+    answers = numeric_neighbours(gold) | disguises(gold) | hedges(gold, wrong)
+    answers |= {name: name for name in ("NaN", "inf", "1e999", "9**9**9") if name.lower() not in gold.lower()}
+    answers |= {"nothing": "", "every number": NUMBERS, "deep braces": "{" * 5_000 + "}" * 5_000}
+    texts = {ASKED + name: before + text + after for name, text in answers.items()}
+    reasoned = _in_reasoning(gold, before)
+    texts[ASKED + "gold in the reasoning only"] = reasoned + wrong[0] + after
+    # Without tags for the reasoning this would be free text whose only number is the gold: a fair answer to some.
+    if any(tag in before for tag in CLOSE.values()):
+        texts[ASKED + "none, gold in the reasoning"] = reasoned + after
+    # The last answer counts: one that is taken back is not given.
+    texts["another answer behind the gold"] = f"{before}{gold}{after}\n{before}{wrong[0]}{after}"
+    return texts
+
+
+def numeric_neighbours(gold: str) -> dict[str, str]:
+    """Numbers next to a numeric gold; of another gold that has a digit, the text with the last one changed."""
+    value = parse_number(gold)
+    if value is not None:
+        near = {"gold plus one": value + 1, "gold minus one": value - 1}
+        return {name: str(number) for name, number in (near | ({"gold negated": -value} if value else {})).items()}
+    digit = re.search(r"[0-9](?=[^0-9]*$)", gold)
+    if digit is None:
+        return {}
+    return {"last digit changed": gold[: digit.start()] + str((int(digit[0]) + 1) % 10) + gold[digit.end() :]}
+
+
+def disguises(gold: str) -> dict[str, str]:
+    """The gold in characters that are not its own: it reads alike on a screen, and is another text.
+
+    Left out: a mark beside a gold of one character, and a palindrome turned round, which are the gold itself.
+    """
+    texts = {
+        "full-width digits": gold.translate(FULL_WIDTH),
+        "look-alike characters": gold.translate(LOOK_ALIKE),
+        "zero-width character": gold[:1] + ZERO_WIDTH + gold[1:],
+        "right-to-left marks": RIGHT_TO_LEFT + gold[::-1] + LEFT_AGAIN,
+    }
+    return {name: text for name, text in texts.items() if gold not in text}
+
+
+def hedges(gold: str, wrong: list[str]) -> dict[str, str]:
+    """The gold beside wrong answers, first, last, and in the middle."""
+    return {
+        "gold or another": f"{gold} or {wrong[0]}",
+        "another or gold": f"{wrong[0]} or {gold}",
+        "gold among others": ", ".join([wrong[0], gold, wrong[-1]]),
+    }
+
+
+def prompt_text(prompt: str | list[dict]) -> str:
+    """What the model was shown, without the chat template."""
+    if isinstance(prompt, str):
+        return prompt
+    contents = [message.get("content") for message in prompt]
+    return "\n".join(content for content in contents if isinstance(content, str))  # others hold images
+
+
+def _gold(row: dict) -> str:
+    answer = row.get("answer")
+    return answer.strip() if isinstance(answer, str) else ""
+
+
+def _place(gold: str, reference: str) -> tuple[str, str] | None:
+    """What stands before and after the last place where the gold is a word of its own (no letter of a tag)."""
+    found = list(re.finditer(rf"(?<!\w){re.escape(gold)}(?!\w)", reference)) if gold else []
+    return (reference[: found[-1].start()], reference[found[-1].end() :]) if found else None
+
+
+def _in_reasoning(gold: str, before: str) -> str:
+    """`before` with the gold at the end of its reasoning; at its very start where there are no tags for it."""
+    for end in CLOSE.values():
+        head, tag, tail = before.rpartition(end)
+        if tag:
+            return f"{head}{gold}{tag}{tail}"
+    return f"{gold}\n{before}"
+
+
+def _with_other_answers(row: dict, reference_completion: Reference, others: Iterable[dict]) -> list[dict]:
+    """Two rows (if there are) with answers that are neither this row's nor each other's."""
+    found, seen = [], {_key(row, reference_completion)}
+    for other in others:
+        key = _key(other, reference_completion)
+        if key not in seen:
+            seen.add(key)
+            found.append(other)
+        if len(found) == 2:
+            break
+    return found
+
+
+def _key(row: dict, reference_completion: Reference) -> Fraction | str:
+    """What makes two answers the same: their number, else their text."""
+    gold = _gold(row)
+    number = parse_number(gold)
+    return (gold or reference_completion(row)) if number is None else number
+
+
+def _wrong_answers(gold: str) -> list[str]:
+    """For a task in which no other row has another answer."""
+    return [*numeric_neighbours(gold).values()][:2] or [UNKNOWN]
+
+
+def _right_by_chance(gold: str, place: tuple[str, str] | None, prompt: str) -> set[str]:
+    """Tricks that end in this row's right answer: the numbers up to 100, a worked example with the same answer.
+
+    Such an example shows by what stands right around the gold in the asked format; white space aside.
+    """
+    chance = {"every number listed"} if parse_number(gold) == 100 else set()
+    if place is not None and _squeezed(place[0][-8:] + gold + place[1][:8]) in _squeezed(prompt):
+        chance.add("prompt echoed")
+    return chance
+
+
+def _squeezed(text: str) -> str:
+    return "".join(text.split())

@@ -1,0 +1,104 @@
+"""What holds for every registered reward and any text: it answers, soon, and alike wherever and however it is asked."""
+
+import json
+import math
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from test_layout import REQUIRED
+
+from recipes.common.audit import stand_in_ids
+from recipes.common.scoring import score
+from rewards import load_reward, reward_columns
+from rewards.reasoning_gym_tasks import score_reasoning_gym
+from rewards.registry import REGISTRY
+
+SUM = {"dataset": "chain_sum", "parameters": {}, "question": "9 + 9 =", "answer": "18", "metadata": {}}
+COLUMNS = {"answer": "18", "entry": json.dumps(SUM), "task": "maths"}
+GOLDS = {"boxed_math": r"\sqrt{x^2+1}"}  # so that its workers are asked
+VALID = [
+    "<reasoning>9 + 9 = 18</reasoning>\n<answer>\n18\n</answer>",
+    "<think>9 + 9 = 18</think><answer>18</answer>",
+    r"So it is $\boxed{\frac{36}{2}}$.",
+    r"\boxed{\frac{x^2+1}{\sqrt{1+x^2}}}",
+    "9 + 9 = <<9+9=18>>18\n#### 18",
+    "The answer is **$1,018.50**.",
+]
+TAGS = ["<answer>", "</answer>", "<think>", "</reasoning>", "<", "<<", ">>"]
+LATEX = ["{", "}", "\\", r"\boxed{", r"\frac", r"\text{", "$", "^", "%"]
+NUMBERS = ["####", "**", "18", "0", ",", ".", "-", "/", "e9", "１", "²", "NaN", "inf", "9**9**9"]
+PIECES = [*TAGS, *LATEX, *NUMBERS, "\n", " ", "\x00", "\u200b", "\u202e", "\ud800"]
+WRAPPERS = ["{}", "<answer>{}</answer>", r"\boxed{{{}}}", "#### {}"]
+EXAMPLES = {"boxed_math": 15, "cosine_scaled": 5}  # what asks Math-Verify is asked less
+
+
+@st.composite
+def mutated(draw: st.DrawFn) -> str:
+    """A good completion with a few pieces inserted anywhere."""
+    text = draw(st.sampled_from(VALID))
+    for piece in draw(st.lists(st.sampled_from(PIECES), max_size=6)):
+        place = draw(st.integers(0, len(text)))
+        text = text[:place] + piece + text[place:]
+    return text
+
+
+ANY_TEXT = st.text(st.characters(), max_size=200) | mutated()  # characters() has lone surrogates, text() alone has not
+
+
+def loaded(name: str):
+    return load_reward(name, **REQUIRED.get(name, {}))
+
+
+def columns_of(reward) -> dict[str, str]:
+    """Values of a row for the columns a reward needs; a new column needs one in COLUMNS."""
+    values = COLUMNS | {"answer": GOLDS.get(reward.__name__, COLUMNS["answer"])}
+    return {column: values[column] for column in ("task", *reward_columns(reward))}
+
+
+def pay(reward, texts: list[str], prompt: str | list[dict]) -> tuple[list, list]:
+    """What a reward pays each text, and the outcomes that it logs."""
+    columns, logged = columns_of(reward), {}
+    ids = [stand_in_ids(text) for text in texts]
+    amounts = score(reward, [{"prompt": prompt, **columns} for _ in texts], texts, ids, logged.__setitem__)
+    return amounts, logged.get(f"outcome/{reward.__name__}", [])
+
+
+@pytest.mark.parametrize("name", REGISTRY)
+def test_any_text_is_answered_alike_in_any_form_order_and_thread(name):
+    reward, chat = loaded(name), [{"role": "user", "content": "9 + 9 ="}]
+
+    @settings(deadline=None, derandomize=True, max_examples=EXAMPLES.get(name, 200))
+    @given(st.lists(ANY_TEXT, min_size=1, max_size=4))
+    def holds(texts):
+        amounts, outcomes = pay(reward, texts, chat)
+        assert len(amounts) == len(texts)
+        assert all(amount is None or math.isfinite(amount) for amount in amounts)
+        assert not [outcome for outcome in outcomes if outcome.startswith("error")]
+        assert pay(reward, texts, "9 + 9 =")[0] == amounts
+        assert pay(reward, texts[::-1], chat)[0] == amounts[::-1]
+        assert pool.submit(pay, reward, texts, chat).result()[0] == amounts
+
+    with ThreadPoolExecutor(1) as pool:
+        holds()
+
+
+@pytest.mark.parametrize("name", REGISTRY)
+def test_hostile_text_is_answered_in_50_ms(name, hostile, seconds):
+    reward = loaded(name)
+    for wrapper in WRAPPERS:
+        texts = [wrapper.format(hostile)]
+        ids = [stand_in_ids(text) for text in texts]
+        columns = {column: [value] for column, value in columns_of(reward).items()}
+        arguments = {"prompts": ["9 + 9 ="], "completions": texts, "completion_ids": ids, **columns}
+        (amount,) = reward(**arguments)
+        assert amount is None or math.isfinite(amount)
+        assert seconds(lambda arguments=arguments: reward(**arguments)) < 0.05, wrapper
+
+
+@pytest.mark.parametrize("digits", ["１８", "١٨", "𝟏𝟖", "१८"])
+def test_digits_of_other_scripts_are_no_answer_to_reasoning_gym(digits):
+    assert float(digits) == 18.0
+    assert score_reasoning_gym(digits, COLUMNS["entry"]) == 0.0
+    assert score_reasoning_gym("18", COLUMNS["entry"]) == 1.0
