@@ -342,6 +342,16 @@ def test_shaping_that_pays_a_trick_more_than_the_answer_is_a_failure():
     assert "a megabyte of one letter" in failing_tricks(audit(ROWS, [counts_letters], tagged), "counts_letters")
 
 
+@reward()
+def has_tags(text, gold):
+    return float("<answer>" in text and "</answer>" in text)
+
+
+def test_shaping_that_pays_a_trick_as_much_as_the_answer_is_a_failure_too():
+    tricked = failing_tricks(audit(ROWS, [has_tags], tagged), "has_tags")
+    assert {"reasoning: tags only", "reasoning: tags 50 times", "answer: gold plus one"} <= set(tricked)
+
+
 def test_a_reward_that_is_farmable_by_design_is_named_and_not_judged(monkeypatch):
     monkeypatch.setattr(counts_letters, "farmable", "any letters earn it", raising=False)
     result = audit(ROWS, [counts_letters], tagged)

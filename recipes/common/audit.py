@@ -2,7 +2,7 @@
 
 - A verifier pays nothing, or less, for every trick.
 - A format reward may pay its full amount for any answer in the asked shape, and nothing for the other tricks.
-- Any other reward may pay what the reference answer of the same row earns, and may leave a trick unpunished.
+- Any other reward may leave a trick unpunished (0.0), and pays no more for it.
 - Beyond that a reward that is no verifier may pay its `allowances`; one that declares itself `farmable`
   is not judged, and is named.
 
@@ -249,13 +249,13 @@ def _limit(reward: Callable, trick: str, earned: float | None) -> float:
         return 0.0
     if kind == "format":
         return max(allowed, full_reward(reward) or earned or 0.0) if trick.startswith(ASKED) else allowed
-    return max(earned or 0.0, allowed)
+    return max(0.0, allowed)
 
 
 def _may(reward: Callable, limit: float) -> str:
     if reward_kind(reward) == "verifier":
         return "a verifier pays none of them"
-    return f"it may pay {limit:g} and declares no allowance for more"
+    return f"it may pay {limit:g}: for more it declares `allowances` with a reason, or how it is `farmable`"
 
 
 def _shown(payment: Payment) -> str:
