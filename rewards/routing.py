@@ -32,14 +32,12 @@ def route(reward: Callable, tasks: tuple[str, ...]) -> "RoutedReward":
 class RoutedReward:
     """Calls a reward with the rows of its tasks and puts what it pays and logs back in their places.
 
-    A column that it logs through `log_extra` is logged in every call from then on, with None for rows of
-    other tasks: TRL would show the values of an older batch for a column that is left out.
+    A column that it logs through `log_extra` has None in the rows of other tasks.
     """
 
     def __init__(self, reward: Callable, tasks: tuple[str, ...]):
         self.reward, self.tasks = reward, tuple(tasks)
         self.__name__, self.__wrapped__ = reward_name(reward), reward  # what it wraps declares the rest
-        self.logged: dict[str, None] = {}
 
     def __call__(self, **arguments: Any) -> list[float | None]:
         mine = self._mine(arguments)
@@ -52,10 +50,8 @@ class RoutedReward:
 
     def _scatter(self, amounts: list, mine: list[int], logged: dict[str, list], arguments: dict) -> list[float | None]:
         count = len(arguments["completions"])
-        self.logged |= dict.fromkeys(logged)
-        if arguments.get("log_extra"):
-            for column in self.logged:
-                arguments["log_extra"](column, _spread(logged.get(column, [None] * len(mine)), mine, count))
+        for column, values in logged.items() if arguments.get("log_extra") else ():
+            arguments["log_extra"](column, _spread(values, mine, count))
         return _spread(amounts, mine, count)
 
 

@@ -214,6 +214,15 @@ def test_a_call_that_fails_logs_none_in_the_columns_of_earlier_calls(form):
     assert logged == {"outcome/mine": [None] * 3}
 
 
+def test_a_batch_without_own_rows_logs_none_in_the_columns_of_earlier_calls(form):
+    logged = {}
+    guarded = guard(route(form(returning([1.0] * 2, ["graded"] * 2)), ("math",)), 60)
+    run(guarded, log_extra=logged.__setitem__)
+    assert logged == {"outcome/mine": ["graded", None, "graded"]}
+    run(guarded, task=["code"] * 3, log_extra=logged.__setitem__)
+    assert logged == {"outcome/mine": [None] * 3}
+
+
 def test_the_first_failure_is_logged_with_its_row_and_no_other(form, caplog):
     amounts = [1.0, None, None]
     guarded = guard(form(returning(amounts)), 60)
