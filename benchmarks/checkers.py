@@ -10,6 +10,9 @@ Every checker reads the file once before it is timed: imports and the start of w
 Ours judges a file of pairs in one call, as in training (the middle one of three is reported); its caches are emptied
 before every call. A row that a checker cannot grade counts as a disagreement, never as a false positive.
 
+The reward `boxed_math` wants a box. A prediction without one is put before TRL's judge in a box, and before ours as the
+answer that its last statement gives (`stated_answer`), since many such files hold whole sentences.
+
 The typical batch is what a step of GRPO sees: 64 prompts with 8 completions each, most of them plain numbers and
 short fractions, some of them the same; it is timed as one call, labels aside.
 """
@@ -116,6 +119,14 @@ def ask_accuracy_reward(row: Row) -> bool | None:
     return None if reward is None else reward == 1.0
 
 
+def ask_accuracy_reward_as_is(row: Row) -> bool | None:
+    """TRL's accuracy_reward on free text, which it reads as it is."""
+    from trl.rewards import accuracy_reward
+
+    (reward,) = accuracy_reward([[{"role": "assistant", "content": row.text}]], [_in_dollars(row.gold)])
+    return None if reward is None else reward == 1.0
+
+
 def is_final(row: Row) -> bool:
     """The lenient gsm8k_correctness."""
     from rewards.final_answer import is_final_answer
@@ -175,14 +186,14 @@ def boxed_batch(rows: list[Row], seconds: list[float]) -> Verdicts:
 PAIR_CHECKERS = {
     "boxed_math (ours)": boxed_batch,
     "Math-Verify": each(ask_math_verify),
-    "TRL accuracy_reward": each(ask_accuracy_reward),
+    "TRL accuracy_reward, boxed": each(ask_accuracy_reward),
 }
 COMPLETION_CHECKERS = {
     "gsm8k_correctness, lenient (ours)": each(is_final),
     "last number in the text": each(is_last),
     "lm-eval flexible-extract": each(is_flexible_extract),
     "Math-Verify": each(ask_math_verify),
-    "TRL accuracy_reward": each(ask_accuracy_reward),
+    "TRL accuracy_reward": each(ask_accuracy_reward_as_is),
 }
 
 

@@ -1,7 +1,7 @@
 r"""Mathematics: the answer in the last `\boxed{}` against the gold answer.
 
     from rewards import load_reward
-    reward = load_reward("rewards.boxed_math:BoxedMath")
+    reward = load_reward("boxed_math")
     reward(prompts=["..."], completions=[r"So it is \boxed{\frac{2}{4}}."], answer=["0.5"])    # [1.0]
 
 Most answers are decided by `rewards.latex_answers`, exactly and in microseconds. What is left, such as an
@@ -13,11 +13,11 @@ Read strictly, since a false positive is what training finds: brackets count, a 
 
 import logging
 import re
-from collections.abc import Callable
 from functools import lru_cache
 
 from rewards.latex_answers import Answer, Pending, compare, read_answer
 from rewards.parsing import completion_text
+from rewards.rows import LogExtra
 from rewards.worker_pool import Result, WorkerPool
 
 # A longer answer is no answer: it is wrong without being read.
@@ -28,8 +28,9 @@ MAX_STATEMENT_CHARS = 4000
 _BRACE = re.compile(
     r"(?P<open>\{)|(?P<close>\})|\\+(?:(?:boxed|fbox)\s*(?P<box>\{)|boxed\s+(?P<bare>[^\s${}\\]+)|(?P<escaped>[{}]))"
 )
-# What may stand between two boxes that are one answer: "\boxed{-2} and \boxed{1}".
-_BETWEEN = re.compile(r"(?:[\s$,;&]|\\[()]|\\(?:quad|qquad|,|;)|(?:\\text\{)?\s*(?:and|or)\s*\}?)*")
+# What may stand between two boxes that are one answer, "\boxed{-2} and \boxed{1}": each piece starts with another sign.
+_BETWEEN = re.compile(r"(?:[\s$,;&}]|\\(?:[(),;]|q?quad|text\{)|and|or)*")
+_JOINS = re.compile(r"[,;&]|and|or")
 _MAX_BETWEEN = 60
 
 
@@ -45,7 +46,7 @@ def last_boxed(text: str) -> str | None:
 
 
 def boxed_answer(text: str) -> str | None:
-    r"""The answer in the last box; boxes joined by nothing, a comma, "and" or "or" are one answer in any order.
+    r"""The answer in the last box; boxes joined by a comma, "and" or "or" are one answer in any order.
 
     Example: `boxed_answer(r"\boxed{-2} and \boxed{1}") == "-2 or 1"`; `boxed_answer("5") is None`
     """
@@ -54,11 +55,15 @@ def boxed_answer(text: str) -> str | None:
         return None
     parts = [boxes[-1]]
     for box in reversed(boxes[:-1]):
-        if parts[0][0] - box[3] > _MAX_BETWEEN or not _BETWEEN.fullmatch(text[box[3] : parts[0][0]]):
+        if not _are_joined(text[box[3] : parts[0][0]][: _MAX_BETWEEN + 1]):
             break
         parts.insert(0, box)
     contents = list(dict.fromkeys(text[start:end].strip() for _, start, end, _ in parts))
-    return " or ".join(contents) if len(contents) <= 20 else ""
+    return " or ".join(filter(None, contents)) if len(contents) <= 20 else ""
+
+
+def _are_joined(between: str) -> bool:
+    return len(between) <= _MAX_BETWEEN and bool(_BETWEEN.fullmatch(between)) and bool(_JOINS.search(between))
 
 
 def _boxes(text: str) -> list[tuple[int, int, int, int]]:
@@ -183,10 +188,18 @@ def judge_pairs(golds: list[str], answers: list[str | None], timeout_s: float = 
 
     Example: `judge_pairs(["1/2", "1/2"], ["0.5", None]) == ["right", "wrong"]`
     """
-    quick = [quick_judge(gold, answer or "") for gold, answer in zip(golds, answers, strict=True)]
+    quick = [_quick(gold, answer or "") for gold, answer in zip(golds, answers, strict=True)]
     asked = list(dict.fromkeys(pair for outcome, pending in quick for pair in pending))
     proved = dict(zip(asked, _ask(asked, timeout_s), strict=True))
     return [_outcome(outcome, [proved[pair] for pair in pending]) for outcome, pending in quick]
+
+
+def _quick(gold: str, answer: str) -> tuple[str, Pending]:
+    """`quick_judge`, which keeps no megabytes, and whose bugs cost a row and not the batch."""
+    try:
+        return quick_judge(gold, answer[: MAX_ANSWER_CHARS + 1])
+    except Exception:
+        return "error", []
 
 
 def judge(gold: str, answer: str, timeout_s: float = 2.0) -> bool | None:
@@ -199,6 +212,8 @@ def judge(gold: str, answer: str, timeout_s: float = 2.0) -> bool | None:
 
 
 def _outcome(quick: str, proofs: list[Result]) -> str:
+    if quick == "error":
+        return quick
     for status in ("error", "timeout"):
         if any(proof.status == status for proof in proofs):
             return status
@@ -238,7 +253,7 @@ class BoxedMath:
         prompts: list,
         completions: list,
         answer: list[str],
-        log_extra: Callable[[str, list], None] | None = None,
+        log_extra: LogExtra | None = None,
         **kwargs,
     ) -> list[float | None]:
         texts = [boxed_answer(completion_text(completion)) for completion in completions]

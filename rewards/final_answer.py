@@ -24,7 +24,7 @@ _NUMBER = re.compile(
     r"(?:(?P<whole>[0-9]{1,9})\s(?P<part>[0-9]{1,9}/[0-9]{1,9})"
     r"|(?:[0-9]{1,3}(?:,[0-9]{3})+|[0-9]+)(?:\.[0-9]+|:00|/[0-9]+)?|(?<!\.)\.[0-9]+)"
     r"(?![0-9]|[,:.][0-9]|[eE][-+]?[0-9]|[^\D0-9]|[\u00b2\u00b3\u00b9\u00bc-\u00be\u2070-\u209c\u2150-\u215f])"
-    r"(?P<ordinal>(?:st|nd|rd|th)\b)?(?P<scale>\s?(?:[kK]|[Hh]undred|[Tt]housand|[MmBb]illion|[Tt]rillion|[Dd]ozen)\b)?"
+    r"(?P<ordinal>(?:st|nd|rd|th)\b)?(?P<scale>\s?(?:[kK]|(?:[Hh]undred|[Tt]housand|[MmBb]illion|[Tt]rillion|[Dd]ozen)s?)\b)?"
 )
 _DIGIT = re.compile(r"[0-9]")
 MAX_CHARS = 20_000  # an answer stands at the end: of a longer text, only this much of its end is read
@@ -135,6 +135,7 @@ _CALCULATION = re.compile(r"[\s$*)}]{0,4}(?:[A-Za-z]+\s){0,2}\s?(?:[-+/^=]|[*x](
 _SEVERAL = re.compile(
     r"[ \t$*]{0,4}(?:[,;/|&]|or\b|and\b|to\b|through\b)?[ \t$£€]*[0-9]"
     r"|[ \t$*]{0,4}(?:[A-Za-z]+[ \t]+){0,2}(?:or|and)[ \t]+[$£€*]*[0-9]"
+    r"|[ \t$*(/]{0,4}(?:or|versus|vs\.?)[ \t]+(?:maybe|perhaps|possibly|even|else|is it)?[ \t]*[$£€*]*[0-9]"
 )
 _NUMBERING = re.compile(r"[0-9]{1,2}[.):]\s+[A-Za-z*]")
 
@@ -216,6 +217,9 @@ def _box_value(content: str) -> Fraction | None:
     return _value(numbers[0]) if len(numbers) == 1 and not _FUNCTION.search(content) else None
 
 
+_NUMBER_ON_NEXT_LINE = re.compile(r"\n[ \t]*[$£€]?[0-9]")
+
+
 def _tag(text: str) -> Marker:
     end = text.rfind("</answer>")
     start = text.rfind("<answer>", 0, max(end, 0))
@@ -225,6 +229,8 @@ def _tag(text: str) -> Marker:
         return end, None
     content = text[start + len("<answer>") : end].strip()
     number = _number_at(content, 0)
+    if number and _NUMBER_ON_NEXT_LINE.search(content, number.end()):
+        return end, None
     return end, _one(content, number) if number else _sentence_value(content[-400:])
 
 

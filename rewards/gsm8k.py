@@ -1,10 +1,13 @@
 """Grade-school maths: the number in the answer tag against the gold number."""
 
+import re
+
 from rewards.final_answer import is_final_answer
-from rewards.parsing import completion_text, last_number, parse_number, tag_text
+from rewards.parsing import completion_text, last_number, parse_number, tag_text, text_after_tag
 from rewards.rows import LogExtra, score_rows
 
-MARKER = "####"
+# What lm-evaluation-harness's strict filter finds.
+_MARKED = re.compile(r"#### (?=-?[0-9.,])")
 
 
 def score_gsm8k(text: str, gold: str, exact: float = 2.0, numeric: float = 1.5) -> float | None:
@@ -46,18 +49,17 @@ def score_harness(
 ) -> float | None:
     """`score_gsm8k` for runs judged by lm-evaluation-harness, whose strict filter looks for `#### 18`.
 
-    A right answer behind `####` in the answer tag earns `marker` more; each character of text behind the
-    last `</answer>` costs `per_character`, at most `max_penalty`, right or wrong.
+    A right answer behind `#### ` in the answer tag earns `marker` more; each character of text behind the
+    answer's `</answer>` costs `per_character`, at most `max_penalty`, right or wrong.
 
     Example: `score_harness("<answer>#### 18</answer>", "18") == 2.2`
     """
     answer = tag_text(text, "answer") or ""
-    earned = score_gsm8k(f"<answer>{answer.removeprefix(MARKER)}</answer>", gold, exact, numeric)
+    earned = score_gsm8k(f"<answer>{answer.removeprefix('####')}</answer>", gold, exact, numeric)
     if earned is None:
         return None
-    bonus = marker if earned > 0.0 and answer.startswith(MARKER) else 0.0
-    _, closed, after = text.rpartition("</answer>")
-    penalty = min(max_penalty, per_character * len(after.strip())) if closed else 0.0
+    bonus = marker if earned > 0.0 and _MARKED.match(answer) else 0.0
+    penalty = min(max_penalty, per_character * len(text_after_tag(text, "answer").strip()))
     return round(earned + bonus - penalty, 6)
 
 

@@ -5,7 +5,7 @@ import re
 from rewards.parsing import completion_text
 
 # "1,000" is one number, "1,2,3" are three, "3.14" and "route66" hold none; ASCII digits only.
-_WHOLE_NUMBER = re.compile(r"(?<![\w.])(?:[0-9]{1,3}(?:,[0-9]{3})+|[0-9]+)(?!\w|\.[0-9])")
+_WHOLE_NUMBER = re.compile(r"(?<![\w.])(?:[0-9]{1,3}(?:,[0-9]{3})+|[0-9]+(?!,[0-9]{3}(?![0-9])))(?!\w|\.[0-9])")
 
 
 def count_whole_numbers(text: str) -> int:

@@ -16,7 +16,9 @@ _NUMBER_IN_TEXT = re.compile(rf"(?:(?<![\w).])-)?(?:\$-?)?(?:{_DIGITS})(?:/[0-9]
 
 
 # Words after a number that change its value: "18 thousand" is not 18.
-_SCALE = re.compile(r"[0-9]\s*(?:k|hundred|thousand|million|billion|trillion|dozen)\b", re.IGNORECASE)
+_SCALE = re.compile(r"[0-9]\s*(?:k|(?:hundred|thousand|million|billion|trillion|dozen)s?)\b", re.IGNORECASE)
+# Words that no unit has: what follows them changes the number, or is another one.
+_NO_UNIT = re.compile(r"[0-9].*\b(?:and|or|not|minus|plus|times|to)\b", re.IGNORECASE)
 
 
 def completion_text(completion: str | list[dict]) -> str:
@@ -34,11 +36,26 @@ def tag_text(text: str, tag: str) -> str | None:
 
     Example: `tag_text("<answer>4</answer> <answer> 5 </answer>", "answer") == "5"`
     """
+    inside = _last_tag(text, tag)
+    return None if inside is None else text[slice(*inside)].strip()
+
+
+def text_after_tag(text: str, tag: str) -> str:
+    """What follows the tag that `tag_text` reads; nothing where there is none.
+
+    Example: `text_after_tag("<answer>4</answer> so </answer>", "answer") == " so </answer>"`
+    """
+    inside = _last_tag(text, tag)
+    return "" if inside is None else text[inside[1] + len(tag) + 3 :]
+
+
+def _last_tag(text: str, tag: str) -> tuple[int, int] | None:
+    """Start and end of what stands inside the last complete tag."""
     end = text.rfind(f"</{tag}>")
     start = text.rfind(f"<{tag}>", 0, max(end, 0))
     if end < 0 or start < 0:
         return None
-    return text[start + len(tag) + 2 : text.find(f"</{tag}>", start)].strip()
+    return start + len(tag) + 2, text.find(f"</{tag}>", start)
 
 
 def parse_number(text: str) -> Fraction | None:
@@ -56,6 +73,7 @@ def parse_number(text: str) -> Fraction | None:
     if (
         match is None
         or _SCALE.search(text)
+        or _NO_UNIT.match(text.lstrip("$-+ "))
         or (match["sign"] and match["sign2"])
         or match["denominator"] in ("0", "00")
     ):

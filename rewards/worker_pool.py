@@ -31,6 +31,7 @@ from typing import Any, NamedTuple
 MAX_WORKERS = 4
 START_S = 120.0  # for the imports of a worker, on a machine that is busy
 MEMORY_BYTES = 2 << 30
+BUDGET_S = 120.0  # for all calls of a batch: less than a trainer waits for a reward
 
 _pools: weakref.WeakSet["WorkerPool"] = weakref.WeakSet()
 
@@ -59,8 +60,12 @@ class WorkerPool:
         _pools.add(self)
 
     def run(self, calls: Sequence[tuple]) -> list[Result]:
-        """The result of each call, in order; several threads take turns."""
+        """The result of each call, in order; several threads take turns.
+
+        After `BUDGET_S` what no worker has taken up yet is an error: the calls before it took the time.
+        """
         with self._lock:
+            until = time.monotonic() + BUDGET_S
             results: list[Result] = [Result("error")] * len(calls)
             waiting = list(enumerate(calls))[::-1]
             self._failed_starts = 0
@@ -70,6 +75,8 @@ class WorkerPool:
                 if not self._workers:
                     break
                 self._collect(results)
+                if time.monotonic() > until:
+                    waiting.clear()
                 if waiting:
                     self._start_workers(min(self.size, len(waiting)))
             return results

@@ -35,13 +35,17 @@ def measure(folder: Path) -> list[dict]:
     for when in ("before", "after"):
         rows = read_rows(folder / "evaluation" / f"{when}.jsonl")
         prompts, texts = texts_of(rows)
-        paid = {reward: [row["rewards"][reward] for row in rows] for reward in rows[0]["rewards"]}
+        names = rows[0]["rewards"]
+        paid = {name: [row["rewards"][name] for row in rows if row["rewards"][name] is not None] for name in names}
         lines.append(
             {
                 "run": folder.name,
                 "": when,
                 "texts": len(texts),
-                **{f"{reward} (greedy)": round(sum(amounts) / len(amounts), 3) for reward, amounts in paid.items()},
+                **{
+                    f"{reward} (greedy)": round(sum(amounts) / max(1, len(amounts)), 3)
+                    for reward, amounts in paid.items()
+                },
                 "perplexity": round(perplexity(model, tokenizer, prompts, texts, config["chat_template_kwargs"]), 2),
                 "words %": round(100 * word_share(" ".join(texts)), 1),
                 "distinct-1": round(distinct_n(texts, 1), 3),

@@ -32,6 +32,8 @@ HOSTILE = {
     "opening tags": "<answer>" * (N // 8),
     "closing tags": "</answer>" * (N // 9),
     "tags inside out": "</answer>" * (N // 18) + "<answer>" * (N // 18),
+    "joined boxes": r"\boxed{1}" + "and   " * 9 + "x" + r"\boxed{2}",
+    "many joined boxes": (r"\boxed{1}" + " and or " * 6) * (N // 60),
     "many answers": "<answer>1</answer>" * (N // 18),
     "all tags": "<reasoning></reasoning><answer></answer>" * (N // 40),
 }

@@ -129,7 +129,7 @@ def test_the_last_complete_box(text, inside):
     ("text", "answer"),
     [
         (r"\boxed{-2} \quad \text{and} \quad \boxed{1}", "-2 or 1"),
-        (r"\boxed{1}\boxed{2}", "1 or 2"),
+        (r"\boxed{1}\boxed{2}", "2"),
         (r"\boxed{1}, \boxed{1}", "1"),
         (r"\boxed{1}. So \boxed{2}", "2"),
         (r"\boxed{1} thus \boxed{2} or \boxed{3}", "2 or 3"),

@@ -11,7 +11,9 @@ from rewards.gsm8k import score_harness
     [
         ("<answer>18</answer>", 2.0),
         ("<answer>#### 18</answer>", 2.2),
-        ("<answer>\n#### $18.00\n</answer>\n", 1.7),
+        ("<answer>\n#### 18.00\n</answer>\n", 1.7),
+        ("<answer>#### $18</answer>", 1.5),  # the strict filter would not find these two
+        ("<answer>####18</answer>", 2.0),
         ("<answer>#### 17</answer>", 0.0),
         ("#### 18", 0.0),  # the tag is asked for
         ("<answer>####</answer>", 0.0),
@@ -20,6 +22,7 @@ from rewards.gsm8k import score_harness
         ("<answer>18</answer> " + "x" * 10_000, 1.5),
         ("<answer>17</answer> " + "x" * 100, -0.1),
         ("no tag " + "x" * 100, 0.0),
+        ("<answer>18</answer>" + " blah" * 500 + "</answer>", 1.5),
     ],
 )
 def test_exact_amounts(text, amount):

@@ -59,7 +59,9 @@ def test_a_row_carries_what_its_task_needs(recipe):
         assert ("\\boxed{}" in row["prompt"][0]["content"]) == (row["task"] == "math")
 
 
-@pytest.mark.parametrize("sources", [None, {}, {"sum": {}}, {"sums": 1.0}])
+@pytest.mark.parametrize(
+    "sources", [None, {}, {"sum": {}}, {"sums": 1.0}, {"sums": {"wieght": 1}}, {"sums": {"weight": 0}}]
+)
 def test_sources_that_mean_nothing_are_refused(recipe, sources):
     with pytest.raises(ValueError, match="with names of sums, gsm8k, passages"):
         load(recipe, sources=sources)

@@ -16,6 +16,7 @@ from rewards.number_count import count_whole_numbers, score_number_count
         ("1,2,3", 3),
         ("1,0000", 2),  # no thousands: two numbers
         ("pi is 3.14", 0),
+        ("$1,234.56", 0),
         ("route66 and a4", 0),
         ("It was 1902.", 1),
         ("-5 and +6", 2),

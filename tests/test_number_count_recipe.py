@@ -41,16 +41,29 @@ def test_a_model_without_a_chat_template_gets_plain_text(recipe):
 
 
 def test_the_passages_that_come_with_it_have_no_digits_and_two_splits(recipe):
-    train, held_out = recipe.load_rows(recipe.RecipeArguments(num_eval_rows=100), seed=0)
+    train, held_out = recipe.load_rows(recipe.RecipeArguments(num_eval_rows=15), seed=0)
     prompts = [row["prompt"][-1]["content"] for rows in (train, held_out) for row in rows]
     assert (len(train), len(held_out), len(set(prompts))) == (33, 15, 48)
     assert not any(character.isdigit() for prompt in prompts for character in prompt)
 
 
 def test_another_seed_holds_out_the_same_passages(recipe):
-    held_out = [recipe.load_rows(recipe.RecipeArguments(num_eval_rows=100), seed)[1] for seed in (0, 1)]
+    held_out = [recipe.load_rows(recipe.RecipeArguments(num_eval_rows=15), seed)[1] for seed in (0, 1)]
     first, second = ([row["prompt"][-1]["content"] for row in rows] for rows in held_out)
     assert set(first) == set(second) and first != second
+
+
+def test_a_folder_of_passages_will_do(recipe, tmp_path):
+    args = recipe.RecipeArguments(dataset_path=str(tmp_path), num_eval_rows=15)
+    with pytest.raises(ValueError, match="dataset_path: there is no"):
+        recipe.load_rows(args, seed=0)
+    (tmp_path / "passages.jsonl").write_bytes(recipe.OWN_PASSAGES.read_bytes())
+    assert len(recipe.load_rows(args, seed=0)[0]) == 33
+
+
+def test_more_held_out_passages_than_there_are_are_refused(recipe):
+    with pytest.raises(ValueError, match="num_eval_rows is 16, but only 15 passages are held out"):
+        recipe.load_rows(recipe.RecipeArguments(num_eval_rows=16), seed=0)
 
 
 def test_a_stream_trains_on_what_follows_the_held_out_rows(recipe, passages):

@@ -547,6 +547,22 @@ def test_a_gate_that_cannot_open_is_refused(check, gates, said):
     assert_refused(check(reward_gates=gates), said)
 
 
+@pytest.mark.parametrize("gates", [{"xml_format": None}, {"xml_format": []}, {"xml_format": {"a": 1}}])
+def test_a_gate_without_names_is_refused(check, gates):
+    assert_refused(check(reward_gates=gates), "give the name of a reward, or a list of names")
+
+
+@pytest.mark.parametrize("name", ["reward_kwargs", "reward_tasks", "reward_gates"])
+def test_a_reward_setting_that_is_no_mapping_is_refused(check, name):
+    assert_refused(check(words=[f"--{name}", "xml_format"]), f"{name} must be a mapping by reward, not 'xml_format'")
+
+
+def test_gates_are_refused_where_each_reward_is_normalised_alone(check):
+    gates = {"xml_format": "gsm8k_correctness"}
+    outcome = check(reward_gates=gates, multi_objective_aggregation="normalize_then_sum")
+    assert_refused(outcome, "reward_gates do not go with multi_objective_aggregation: normalize_then_sum")
+
+
 def test_a_gate_that_does_not_score_the_gated_task_is_refused(check):
     tasks, gates = {"gsm8k_correctness": ["sums"]}, {"xml_format": "gsm8k_correctness"}
     outcome = check(train=mixed_rows(), reference=reference_of_either, reward_tasks=tasks, reward_gates=gates)

@@ -362,6 +362,25 @@ def test_a_reward_that_hangs_ends_the_process_and_is_named(hang, tmp_path):
     assert "reward slow_one" in done.stderr and "hangs.py" in done.stderr
 
 
+@pytest.mark.parametrize("hang", [HANGS["python"], HANGS["sleep"]], ids=["python", "sleep"])
+def test_an_async_reward_that_blocks_the_event_loop_ends_the_process_and_is_named(hang, tmp_path):
+    script = tmp_path / "blocks.py"
+    script.write_text(
+        "import asyncio, time\n"
+        "from recipes.common import reward_guard\n"
+        "reward_guard.GRACE_S = 0.5\n"
+        f"async def slow_one(prompts, completions, **kwargs):\n    {hang}\n"
+        "print(time.time(), flush=True)\n"
+        "asyncio.run(reward_guard.guard(slow_one, 0.5)(prompts=['p'], completions=['c']))\n"
+        "print('it went on')\n"
+    )
+    done = subprocess.run(
+        [sys.executable, script], cwd=ROOT, env={"PYTHONPATH": str(ROOT)}, capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 1 and 1.0 <= time.time() - float(done.stdout) < 6.0
+    assert done.stderr.startswith("async reward 'slow_one' blocks the event loop") and "blocks.py" in done.stderr
+
+
 def test_a_reward_within_its_limit_leaves_no_alarm_behind(tmp_path):
     script = tmp_path / "quick.py"
     script.write_text(

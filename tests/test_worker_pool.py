@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from rewards import worker_pool
 from rewards.worker_pool import Result, WorkerPool, worker_count
 
 ROOT = Path(__file__).parents[1]
@@ -186,3 +187,12 @@ def test_the_worker_count_is_this_ranks_share_of_the_cores(monkeypatch):
         monkeypatch.setenv("LOCAL_WORLD_SIZE", ranks)
         counts.append(worker_count())
     assert counts == [4, 3, 2, 1, 1, 4]
+
+
+def test_what_the_budget_of_a_batch_does_not_reach_is_an_error_and_not_a_wrong_answer(make_pool, monkeypatch):
+    pool = make_pool("time:sleep", workers=1)
+    pool.run([(0,)])
+    monkeypatch.setattr(worker_pool, "BUDGET_S", 1.0)
+    statuses = [result.status for result in pool.run([(0.7,)] * 5)]
+    assert statuses == ["done", "done", "error", "error", "error"]
+    assert [result.status for result in pool.run([(0,)] * 3)] == ["done"] * 3

@@ -19,7 +19,8 @@ import yaml
 from trl import GRPOConfig, ModelConfig, TrlParser
 
 # What belongs to the rewards that stand beside it.
-REWARD_SETTINGS = ("reward_weights", "reward_kwargs", "reward_tasks", "reward_gates")
+REWARD_MAPPINGS = ("reward_kwargs", "reward_tasks", "reward_gates")
+REWARD_SETTINGS = ("reward_weights", *REWARD_MAPPINGS)
 
 
 @dataclass
@@ -99,7 +100,11 @@ def parse_arguments(recipe_type: type[RecipeArguments], argv: list[str] | None =
     problems += [_unknown(word, known, "the command line") for word in _strays(rest)]
     values = vars(values)
     problems += _stale_reward_settings(config, _given(argv), values["reward_funcs"])
-    recipe = recipe_type(**_fields_of(recipe_type, values, problems))
+    fields = _fields_of(recipe_type, values, problems)
+    for name in (name for name in REWARD_MAPPINGS if not isinstance(fields[name], dict | None)):
+        problems.append(f"{name} must be a mapping by reward, not {fields[name]!r}; on the command line JSON.")
+        fields[name] = None
+    recipe = recipe_type(**fields)
     return Arguments(
         recipe, _fields_of(GRPOConfig, values, problems), _fields_of(ModelConfig, values, []), problems, config_path
     )

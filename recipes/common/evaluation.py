@@ -196,10 +196,9 @@ def compare(before: list[dict], after: list[dict]) -> dict[str, float]:
     """
     if [row["prompt"] for row in before] != [row["prompt"] for row in after]:
         raise ValueError("before and after were not evaluated on the same rows in the same order")
-    return {
-        name: mcnemar_p(*([row["metrics"][name] for row in rows if name in row["metrics"]] for rows in (before, after)))
-        for name in metric_names(before)
-    }
+    pairs = [(old["metrics"], new["metrics"]) for old, new in zip(before, after, strict=True)]
+    judged = {name: [(o[name], n[name]) for o, n in pairs if name in o and name in n] for name in metric_names(before)}
+    return {name: mcnemar_p([o for o, _ in both], [n for _, n in both]) for name, both in judged.items()}
 
 
 def comparison_table(before: dict[str, Any], after: dict[str, Any] | None, p: dict[str, float] | None) -> str:

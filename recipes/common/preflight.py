@@ -62,6 +62,7 @@ def preflight(
     _check_model(args.model, args.problems)
     _check_example(args.recipe.example, args.problems)
     _check_limits(args.recipe, args.problems)
+    _check_aggregation(args)
     check_batch(args.training, _world_size(), train_rows, args.problems)
     _choose_device(args.training)
     model = args.attempt(lambda: ModelConfig(**args.model))
@@ -139,6 +140,15 @@ def _check_limits(recipe: RecipeArguments, problems: list[str]) -> None:
         problems.append(f"max_reward_error_rate is {recipe.max_reward_error_rate:g}; it is a share, from 0 to 1.")
     if not recipe.reward_timeout_s > 0.0:
         problems.append(f"reward_timeout_s is {recipe.reward_timeout_s:g}; it must be more than 0 seconds.")
+
+
+def _check_aggregation(args: Arguments) -> None:
+    """What is normalised over the right answers alone would count a wrong one as their mean."""
+    if args.recipe.reward_gates and args.training["multi_objective_aggregation"] == "normalize_then_sum":
+        said = (
+            "reward_gates do not go with multi_objective_aggregation: normalize_then_sum: a wrong answer would get the"
+        )
+        args.problems.append(f"{said} mean of the gated reward. Use sum_then_normalize.")
 
 
 def _world_size() -> int:

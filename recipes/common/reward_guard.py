@@ -4,14 +4,16 @@ A failure of ours (an exception, a gold that cannot be read, a worker that died,
 time) is None and is remembered by row, for the trainer to count and to void. What the completion itself
 causes is judged wrong by the reward.
 
-Not covered: an async reward that blocks the event loop without ever awaiting. A traceback shows the innermost
-100 frames of a hang: the name of a reward that hangs deeper than that is not among them.
+Not covered: an async reward that blocks the event loop in C code that holds the interpreter. A traceback shows
+the innermost 100 frames of a hang: the name of a sync reward that hangs deeper than that is not among them.
 """
 
 import asyncio
 import faulthandler
 import logging
+import os
 import sys
+import threading
 from collections.abc import Callable
 from contextlib import contextmanager
 from typing import Any
@@ -21,6 +23,7 @@ from rewards.contract import is_async, scores_task
 
 GRADED, NOT_APPLICABLE, ERROR, UNPARSED, TIMEOUT = range(5)
 LARGEST = 3.4e38  # more would be infinite in TRL's float32; NaN is not below it either
+GRACE_S = 5.0  # beyond its limit, before an async reward that does not let go ends the process
 CODES = {"error": ERROR, "unparsed": UNPARSED, "timeout": TIMEOUT}
 
 logger = logging.getLogger(__name__)
@@ -111,6 +114,9 @@ class AsyncGuardedReward(GuardedReward):
 
     async def __call__(self, **arguments: Any) -> list[float | None]:
         logged: dict[str, list] = {}
+        blocked = threading.Timer(self.timeout_s + GRACE_S, _end_process, [self.__name__])
+        blocked.daemon = True
+        blocked.start()
         try:
             task = asyncio.ensure_future(self.reward(**_listen(arguments, logged)))
             done, _ = await asyncio.wait({task}, timeout=self.timeout_s)  # wait_for would wait for the cancellation
@@ -122,6 +128,15 @@ class AsyncGuardedReward(GuardedReward):
             return self._note(task.result(), logged, arguments)
         except Exception as error:
             return self._fail(error, arguments)
+        finally:
+            blocked.cancel()
+
+
+def _end_process(name: str) -> None:
+    """For an async reward that blocks the event loop, so that not even its limit is looked at."""
+    sys.__stderr__.write(f"async reward {name!r} blocks the event loop beyond its limit:\n")
+    faulthandler.dump_traceback(file=sys.__stderr__)
+    os._exit(1)
 
 
 def _listen(arguments: dict[str, Any], logged: dict[str, list]) -> dict[str, Any]:

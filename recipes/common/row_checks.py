@@ -63,8 +63,11 @@ def check_gates(
     kinds = {name: reward_kind(reward) for name, reward in named.items()}
     for gated, openers in gates.items():
         openers = [openers] if isinstance(openers, str) else openers
-        unknown = [name for name in (gated, *openers) if name not in named]
-        if unknown:
+        is_list = isinstance(openers, list) and openers
+        unknown = [name for name in (gated, *openers) if name not in named] if is_list else []
+        if not is_list:
+            said = f"pays {gated!r} by {openers!r}: give the name of a reward, or a list of names."
+        elif unknown:
             said = f"names {', '.join(map(repr, unknown))}, which is not in reward_funcs ({_names(rewards)})."
         elif (
             kinds[gated] == "verifier" or gated in openers or not {kinds[o] for o in openers} <= {"verifier", "format"}

@@ -58,10 +58,11 @@ def reference_completion(row: dict) -> str:
 
 
 def metric(row: dict, completion: str) -> dict[str, bool]:
-    """math: the right answer in the box; five numbers: enough for the full reward. Each of its own rows."""
+    """math: the right answer in the box, if it could be judged; five numbers: enough for the full reward."""
     if row["task"] == "number_count":
         return {"five numbers": score_number_count(completion) == 1.0}
-    return {"math": bool(judge(row["answer"], boxed_answer(completion) or ""))}
+    right = judge(row["answer"], boxed_answer(completion) or "")
+    return {} if right is None else {"math": right}
 
 
 def sums(path: None, seed: int) -> Iterable[tuple[str, str, bool]]:
@@ -90,6 +91,7 @@ def passages(path: str | None, seed: int) -> Iterable[tuple[str, None, bool]]:
         yield f"{INSTRUCTION}\n\n{' '.join(text.split()[:25])}", None, is_held_out(text, one_in=4)
 
 
+OPTIONS = {"weight", "path"}
 SOURCES = {"sums": sums, "gsm8k": gsm8k, "passages": passages}
 
 
@@ -117,8 +119,11 @@ def mix(parts: Sequence[Dataset], weights: list[float], count: int | None, seed:
 def load_rows(args: RecipeArguments, seed: int) -> tuple[Dataset, Dataset]:
     """Training and held-out rows of all sources, mixed by their weights."""
     sources = args.sources or {}
-    if not sources or not all(name in SOURCES and isinstance(of, dict) for name, of in sources.items()):
-        raise ValueError(f"sources is {sources!r}; give {{name: {{weight: 1.0}}}} with names of {', '.join(SOURCES)}.")
+    known = all(name in SOURCES and isinstance(of, dict) and of.keys() <= OPTIONS for name, of in sources.items())
+    if not sources or not known or not all(of.get("weight", 1.0) > 0 for of in sources.values()):
+        raise ValueError(
+            f"sources is {sources!r}; give {{name: {{weight: 1.0, path: FILE}}}} with names of {', '.join(SOURCES)}."
+        )
     weights = [float(of.get("weight", 1.0)) for of in sources.values()]
     splits = [load_source(name, of.get("path"), seed, args.example) for name, of in sources.items()]
     train, held_out = zip(*splits, strict=True)

@@ -33,7 +33,10 @@ OWN_PASSAGES = Path(__file__).with_name("passages.jsonl")
 
 @dataclass
 class RecipeArguments(arguments.RecipeArguments):
-    """`dataset_path` is a JSON Lines file with a `text` a line; `dataset_name` a Hub data set, which is streamed."""
+    """`dataset_path`: a JSON Lines file with a `text` a line, or a folder with passages.jsonl.
+
+    `dataset_name`: a Hub data set, which is streamed in its own order.
+    """
 
     num_prompt_words: int = field(default=25, metadata={"help": "So many first words of a passage are the prompt."})
     chat: bool = field(default=True, metadata={"help": "Chat messages; false for a model without a chat template."})
@@ -61,17 +64,30 @@ def load_streamed(args: RecipeArguments) -> tuple[IterableDataset, Dataset]:
     """The first rows of a Hub data set for evaluation, the rest, as a stream, for training."""
     items = load_dataset(args.dataset_name, split="train", streaming=True)
     rows = items.map(to_row, fn_kwargs={"args": args}, remove_columns=items.column_names)
-    return rows.skip(args.num_eval_rows), Dataset.from_list(list(rows.take(args.num_eval_rows)))
+    train = rows.skip(args.num_eval_rows)
+    train = train if args.num_train_rows is None else train.take(args.num_train_rows)
+    return train, Dataset.from_list(list(rows.take(args.num_eval_rows)))
+
+
+def load_passages(path: Path) -> Dataset:
+    """The passages of a file, or of the passages.jsonl in a folder."""
+    file = path / "passages.jsonl" if path.is_dir() else path
+    if not file.is_file():
+        raise ValueError(f"dataset_path: there is no {file}; give JSON Lines with a `text` a line.")
+    return Dataset.from_list([json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()])
 
 
 def load_rows(args: RecipeArguments, seed: int) -> tuple[Dataset | IterableDataset, Dataset]:
-    """Training and held-out rows, both shuffled by `seed`."""
+    """Training and held-out rows; passages are shuffled by `seed`, a stream is not."""
+    if args.dataset_name and args.dataset_path:
+        raise ValueError("dataset_name and dataset_path are both given: give one.")
     if args.dataset_name:
         return load_streamed(args)
-    lines = Path(args.dataset_path or OWN_PASSAGES).read_text(encoding="utf-8").splitlines()
     rows = {False: [], True: []}
-    for item in Dataset.from_list([json.loads(line) for line in lines]).shuffle(seed=seed):
+    for item in load_passages(Path(args.dataset_path or OWN_PASSAGES)).shuffle(seed=seed):
         rows[is_held_out(item["text"], one_in=4)].append(to_row(item, args))
+    if len(rows[True]) < args.num_eval_rows:
+        raise ValueError(f"num_eval_rows is {args.num_eval_rows}, but only {len(rows[True])} passages are held out.")
     return Dataset.from_list(rows[False][: args.num_train_rows]), Dataset.from_list(rows[True][: args.num_eval_rows])
 
 
