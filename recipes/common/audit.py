@@ -17,7 +17,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from recipes.common.row_checks import NumberedRow, Problem, format_table
+from recipes.common.row_checks import NumberedRow, Problem, format_table, rows_by_task
 from recipes.common.scoring import score
 from recipes.common.tricks import ASKED, SHORT, tricks
 from rewards import full_reward, reward_columns, reward_kind, reward_name
@@ -72,7 +72,7 @@ def audit(
         only: names of the tricks to try; all when None.
     """
     result = Audit()
-    by_task = _by_task(rows)
+    by_task = rows_by_task(rows, [])
     for task, numbered in by_task.items():
         judges = [reward for reward in rewards if scores_task(reward, task)]
         attempts = _attempts(numbered, per_task, reference, only) if judges else []
@@ -127,13 +127,6 @@ def report(result: Audit, rewards: list[Callable]) -> str:
 def _cell(paid: dict[str, float | None], trick: str) -> float | None:
     amount = paid.get(trick)
     return amount if amount is None else round(amount, 4)
-
-
-def _by_task(rows: list[dict]) -> dict[str, list[NumberedRow]]:
-    tasks: dict[str, list[NumberedRow]] = {}
-    for number, row in enumerate(rows):
-        tasks.setdefault(row["task"], []).append((number, row))
-    return dict(sorted(tasks.items()))
 
 
 def _attempts(

@@ -33,7 +33,7 @@ def reward_table(
         problems.append(Problem("reward_weights", said))
         weights = None
     table = []
-    for task, numbered in _by_task(rows, problems).items():
+    for task, numbered in rows_by_task(rows, problems).items():
         lines = [
             {"task": task, "weight": weight, **_line(numbered, rows, reward, reference, problems)}
             for reward, weight in zip(rewards, weights or [1.0] * len(rewards), strict=True)
@@ -43,6 +43,19 @@ def reward_table(
             problems.append(Problem(task, said))
         table += lines
     return table
+
+
+def rows_by_task(rows: list[dict], problems: list[Problem]) -> dict[str, list[NumberedRow]]:
+    """The rows of each task; one without a prompt or a task is a problem, said once for each lack."""
+    tasks: dict[str, list[NumberedRow]] = {}
+    for number, row in enumerate(rows):
+        missing = [name for name in ("prompt", "task") if not row.get(name)]
+        said = f"rows lack {', '.join(missing)}: every row has a prompt and a task (its columns: {sorted(row)})."
+        if missing and Problem("rows", said) not in problems:
+            problems.append(Problem("rows", said))
+        if not missing:
+            tasks.setdefault(row["task"], []).append((number, row))
+    return dict(sorted(tasks.items()))
 
 
 def check_tasks(rows: list[dict], rewards: list[Callable], problems: list[Problem]) -> None:
@@ -108,18 +121,6 @@ def format_table(table: list[dict[str, Any]]) -> str:
     cells = [names] + [["-" if row[name] is None else str(row[name]) for name in names] for row in table]
     widths = [max(len(line[i]) for line in cells) for i in range(len(names))]
     return "\n".join("  " + "  ".join(c.ljust(w) for c, w in zip(line, widths, strict=True)).rstrip() for line in cells)
-
-
-def _by_task(rows: list[dict], problems: list[Problem]) -> dict[str, list[NumberedRow]]:
-    tasks: dict[str, list[NumberedRow]] = {}
-    for number, row in enumerate(rows):
-        missing = [name for name in ("prompt", "task") if not row.get(name)]
-        said = f"rows lack {', '.join(missing)}: every row has a prompt and a task (its columns: {sorted(row)})."
-        if missing and Problem("rows", said) not in problems:
-            problems.append(Problem("rows", said))
-        if not missing:
-            tasks.setdefault(row["task"], []).append((number, row))
-    return dict(sorted(tasks.items()))
 
 
 def _line(

@@ -69,7 +69,7 @@ def unasked(row: dict) -> dict[str, str]:
     return {
         "empty": "",
         "whitespace": " \n\t\u00a0\u3000" * 20,
-        "prompt echoed": prompt_text(row["prompt"]),
+        "prompt echoed": shown_prompt(row["prompt"]),
         "every number listed": NUMBERS,
         "a megabyte of one letter": "a" * 1_000_000,
         "braces 50 000 deep": "{" * 50_000 + "}" * 50_000,
@@ -144,7 +144,7 @@ def hedges(gold: str, wrong: list[str]) -> dict[str, str]:
     }
 
 
-def prompt_text(prompt: str | list[dict]) -> str:
+def shown_prompt(prompt: str | list[dict]) -> str:
     """What the model was shown, without the chat template."""
     if isinstance(prompt, str):
         return prompt
