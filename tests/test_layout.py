@@ -62,8 +62,8 @@ def test_no_package_shadows_another():
     assert {"recipes", "rewards"} & importable_names() == set()
 
 
-def test_three_folders_are_packages_and_recipes_are_not():
-    for package in ("recipes", "recipes/common", "rewards"):
+def test_four_folders_are_packages_and_recipes_are_not():
+    for package in ("recipes", "recipes/common", "rewards", "rewards/sandbox"):
         assert (ROOT / package / "__init__.py").is_file()
     assert [relative(folder) for folder in RECIPES if (folder / "__init__.py").exists()] == []
 

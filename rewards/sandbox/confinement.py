@@ -1,0 +1,147 @@
+"""What is taken away from a child of the zygote before it runs a line that a model wrote. One function a promise.
+
+    prepared = prepare("landlock", ["/usr/lib/python3.11"])                             # once, in the zygote
+    confine(Limits(isolation="landlock", uid=60001, seconds=10, parent=1234), prepared)  # in each child
+
+In this order, since each step needs rights that a later one takes away: user, dumping and death with the parent (a
+change of user clears both), limits, Landlock, seccomp. Any step that fails raises: the child must then end, unused.
+
+What is not covered: bugs of the kernel, timing, the memory bus and caches, what `stat` and `sysinfo` tell. The memory
+limit is one of addresses and is per process, not a share of the machine's.
+"""
+
+import contextlib
+import ctypes
+import os
+import resource
+import signal
+import struct
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from rewards.sandbox import landlock, seccomp
+from rewards.sandbox.syscalls import machine
+
+PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_SET_NO_NEW_PRIVS = 1, 4, 38
+CAPSET = {"x86_64": 126, "aarch64": 91}
+MEMORY_BYTES = 1 << 30
+OPEN_FILES = 64
+THREADS = 64
+ISOLATIONS = ("landlock", "sealed", "unsafe")
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+class Limits(NamedTuple):
+    """`uid` is None to stay who we are; `tasks` is the limit on the threads of that user."""
+
+    isolation: str
+    uid: int | None
+    seconds: float
+    parent: int
+    tasks: int = THREADS
+    memory_bytes: int = MEMORY_BYTES
+
+
+class Prepared(NamedTuple):
+    """What is made once, before any child: the Landlock descriptor and the seccomp filter, where there is one."""
+
+    rules: int | None
+    filter: bytes
+
+
+def prepare(isolation: str, readable: Sequence[str]) -> Prepared:
+    """The parts of an isolation that its children share; `readable` are the paths that Landlock leaves open."""
+    if isolation == "unsafe":
+        return Prepared(None, b"")
+    files = isolation == "landlock"
+    rules = landlock.ruleset(readable) if files else None
+    return Prepared(rules, seccomp.assemble(seccomp.program(files)))
+
+
+def confine(limits: Limits, prepared: Prepared) -> None:
+    """Every promise, for good. The Landlock descriptor is closed."""
+    if limits.uid is not None:
+        drop_user(limits.uid)
+    if limits.isolation != "unsafe":
+        drop_capabilities()
+        forbid_dumping()
+    die_with(limits.parent)
+    limit_resources(limits.seconds, limits.memory_bytes, limits.tasks)
+    if limits.isolation == "unsafe":
+        return
+    forbid_new_privileges()
+    if prepared.rules is not None:
+        landlock.restrict(prepared.rules)
+        os.close(prepared.rules)
+    seccomp.install(prepared.filter)
+
+
+def drop_user(uid: int) -> None:
+    """Become a user that owns nothing, in no group, with no way back."""
+    os.setgroups([])
+    os.setresgid(uid, uid, uid)
+    os.setresuid(uid, uid, uid)
+    if os.getresuid() != (uid,) * 3 or os.getresgid() != (uid,) * 3:
+        raise OSError(f"still user {os.getresuid()}, group {os.getresgid()}")
+
+
+def drop_capabilities() -> None:
+    """No capability of root is left, even where the user could not be changed."""
+    header, none = struct.pack("Ii", 0x20080522, 0), bytes(24)
+    _check(_libc.syscall(CAPSET[machine()], header, none), "capset")
+
+
+def forbid_dumping() -> None:
+    """Others of the same user can neither trace this process nor read its memory; it leaves no core file."""
+    _prctl(PR_SET_DUMPABLE, 0)
+
+
+def forbid_new_privileges() -> None:
+    """Needed for Landlock and seccomp without root."""
+    _prctl(PR_SET_NO_NEW_PRIVS, 1)
+
+
+def die_with(parent: int) -> None:
+    """The kernel kills this process when its parent ends, whatever either is doing."""
+    _prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:  # it ended before we asked
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def limit_resources(seconds: float, memory_bytes: int, tasks: int) -> None:
+    """Hard limits on memory, processor time, files and threads; no core file, no locked memory, no file that grows."""
+    wanted = {
+        resource.RLIMIT_AS: memory_bytes,
+        resource.RLIMIT_CPU: int(seconds) + 2,
+        resource.RLIMIT_CORE: 0,
+        resource.RLIMIT_FSIZE: 0,
+        resource.RLIMIT_NOFILE: OPEN_FILES,
+        resource.RLIMIT_NPROC: tasks,
+        resource.RLIMIT_MEMLOCK: 0,
+        resource.RLIMIT_MSGQUEUE: 0,
+    }
+    for limit, value in wanted.items():
+        ceiling = resource.getrlimit(limit)[1]
+        value = value if ceiling == resource.RLIM_INFINITY else min(value, ceiling)
+        resource.setrlimit(limit, (value, value))
+
+
+def tasks_of_user() -> int:
+    """How many threads this user has now, of whatever process: the limit on threads counts them all."""
+    count = 0
+    for process in filter(str.isdigit, os.listdir("/proc")):
+        with contextlib.suppress(OSError):
+            if os.stat(f"/proc/{process}").st_uid == os.getuid():
+                count += len(os.listdir(f"/proc/{process}/task"))
+    return count
+
+
+def _prctl(option: int, value: int) -> None:
+    zero = ctypes.c_ulong(0)
+    _check(_libc.prctl(option, ctypes.c_ulong(value), zero, zero, zero), f"prctl {option}")
+
+
+def _check(answer: int, call: str) -> None:
+    if answer:
+        raise OSError(ctypes.get_errno(), f"{call}: {os.strerror(ctypes.get_errno())}")

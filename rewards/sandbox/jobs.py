@@ -1,0 +1,184 @@
+"""A program and its tests, run in a slot and judged: assert tests by the checker, stdin/stdout tests here.
+
+Promises: `pass` needs a line of the checker for every test (or the expected output, and exit code 0, of every case);
+whatever the program can cause is `fail` with a reason; only our own failure is `infra`.
+
+What is not covered: a program that knows the tests by heart.
+"""
+
+import contextlib
+import json
+import os
+import signal
+import socket
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from rewards.sandbox.names import Names, names_of
+from rewards.sandbox.slot import Child, Ran, Slot, ZygoteDied, sealed_file
+from rewards.sandbox.worker import CONFINED
+
+TIMEOUT_S = 10.0
+PROGRAM_BYTES = 1 << 20
+
+
+class Outcome(NamedTuple):
+    """What became of a program. `status` is pass, fail or infra (our failure: not a grade).
+
+    `reason` is empty for pass. `passed` says for each test whether it passed; `output` is what the program printed, at
+    most 1 MiB; `seconds` is the wall time.
+    """
+
+    status: str
+    reason: str
+    seconds: float
+    output: str
+    passed: tuple[bool, ...]
+
+
+class Asserts(NamedTuple):
+    """`tests` are Python texts, usually one assert each, run in order after `setup` in a process of their own."""
+
+    program: str
+    tests: Sequence[str]
+    setup: str = ""
+    entry_point: str | Sequence[str] | None = None
+    inplace: bool = False
+    objects: bool = False
+    timeout_s: float = TIMEOUT_S
+
+
+class Stdio(NamedTuple):
+    """`cases` are pairs (stdin, expected stdout); each is run in a process of its own, for at most `timeout_s`."""
+
+    program: str
+    cases: Sequence[tuple[str, str]]
+    timeout_s: float = TIMEOUT_S
+
+
+def run_job(slot: Slot, job: Asserts | Stdio) -> Outcome:
+    """Run in this slot; `ZygoteDied` where that is not the program's doing."""
+    tests = job.tests if isinstance(job, Asserts) else job.cases
+    if not tests:
+        raise ValueError("no tests: any program would pass")
+    program = job.program.encode("utf-8", "surrogatepass")
+    if len(program) > PROGRAM_BYTES:
+        return Outcome("fail", f"the program is longer than {PROGRAM_BYTES} bytes", 0.0, "", (False,) * len(tests))
+    if isinstance(job, Stdio):
+        return _run_cases(slot, job, program)
+    try:
+        names = names_of(job.tests, job.setup, job.entry_point)
+    except (SyntaxError, ValueError, RecursionError) as error:
+        return Outcome("infra", f"the tests are no Python: {error}", 0.0, "", (False,) * len(tests))
+    return _run_asserts(slot, job, program, names)
+
+
+# --------------------------------------------------------------------------- asserts
+
+
+def _run_asserts(slot: Slot, job: Asserts, program: bytes, names: Names) -> Outcome:
+    held = {"setup": job.setup, "tests": list(job.tests), "names": names.program, "modules": names.modules}
+    held |= {"inplace": job.inplace, "objects": job.objects}
+    output, printed = os.pipe2(os.O_CLOEXEC)
+    verdict, reported = os.pipe2(os.O_CLOEXEC)
+    null = os.open(os.devnull, os.O_RDWR)
+    here, there = (end.detach() for end in socket.socketpair())
+    source = sealed_file((b"O" if job.objects else b"-") + program)
+    children = [
+        Child("worker", (null, printed, printed, here, source)),
+        Child("checker", (null, null, null, there, sealed_file(json.dumps(held).encode()), reported)),
+    ]
+    with _closing(output, verdict):
+        ran = slot.run(children, (output, verdict), job.timeout_s)
+    return _judge_asserts(job, ran)
+
+
+def _judge_asserts(job: Asserts, ran: Ran) -> Outcome:
+    printed, reported = ran.written
+    lines = [json.loads(line) for line in reported.splitlines(keepends=True) if line.endswith(b"\n")]
+    if printed[:1] != CONFINED or lines[:1] != ["confined"]:
+        raise ZygoteDied("a child could not be confined")
+    verdicts = [line for line in lines[1:] if line[0] is not None][: len(job.tests)]
+    passed = tuple(line[0] is True for line in verdicts) + (False,) * (len(job.tests) - len(verdicts))
+    reason = next((text for passes, text in lines[1:] if passes is not True), "")
+    if not all(passed) and (not reason or reason.startswith("LinkError")):
+        reason = _ended(ran, job.timeout_s) or reason or "the tests did not end"
+    return _outcome(passed, reason, ran, printed[1:])
+
+
+def _ended(ran: Ran, timeout_s: float) -> str:
+    """Why a program ended early, as far as the outside can tell."""
+    if ran.overflow:
+        return "output: more than 1 MiB"
+    if ran.late:
+        return f"timeout: more than {timeout_s:g} s"
+    for code in ran.exits:
+        if code < 0:
+            return f"killed by {signal.Signals(-code).name}"
+    return f"exited with code {ran.exits[0]}" if ran.exits[0] else ""
+
+
+# --------------------------------------------------------------------------- stdin and stdout
+
+
+def _run_cases(slot: Slot, job: Stdio, program: bytes) -> Outcome:
+    """Case by case; after one that runs out of time, the others count as failed."""
+    passed, reason, output, seconds = [], "", b"", 0.0
+    for given, expected in job.cases:
+        ran = _run_case(slot, program, given, job.timeout_s)
+        seconds += ran.seconds
+        output = output or ran.written[0][1:]
+        why = _case_fault(ran, expected, job.timeout_s)
+        passed.append(not why)
+        reason = reason or why
+        if why.startswith("timeout"):
+            break
+    full = (*passed, *(False,) * (len(job.cases) - len(passed)))
+    return _outcome(full, reason, ran._replace(seconds=seconds), output)
+
+
+def _run_case(slot: Slot, program: bytes, given: str, timeout_s: float) -> Ran:
+    output, printed = os.pipe2(os.O_CLOEXEC)
+    errors, complained = os.pipe2(os.O_CLOEXEC)
+    null = os.open(os.devnull, os.O_RDWR)
+    stdin = sealed_file(given.encode("utf-8", "surrogatepass"))
+    child = Child("script", (stdin, printed, complained, null, sealed_file(b"-" + program)))
+    with _closing(output, errors):
+        ran = slot.run([child], (output, errors), timeout_s)
+    if ran.written[0][:1] != CONFINED:
+        raise ZygoteDied("a child could not be confined")
+    return ran
+
+
+def _case_fault(ran: Ran, expected: str, timeout_s: float) -> str:
+    """What is wrong with a case, in words; empty for nothing."""
+    if ran.overflow or ran.late or ran.exits[0] < 0:
+        return _ended(ran, timeout_s)
+    if ran.exits[0]:
+        complaint = ran.written[1].decode(errors="replace").strip().rpartition("\n")[2]
+        return f"exited with code {ran.exits[0]}: {complaint}"[:300]
+    printed = ran.written[0][1:].decode("utf-8", "replace")
+    return "" if lines_of(printed) == lines_of(expected) else "wrong output"
+
+
+def lines_of(text: str) -> list[str]:
+    """Lines without white space at their ends and without empty ones at the end: `lines_of("1 \\n\\n")` is `["1"]`."""
+    lines = [line.rstrip() for line in text.replace("\r\n", "\n").split("\n")]
+    while lines and not lines[-1]:
+        lines.pop()
+    return lines
+
+
+def _outcome(passed: tuple[bool, ...], reason: str, ran: Ran, output: bytes) -> Outcome:
+    status = "pass" if all(passed) else "fail"
+    text = output.decode("utf-8", "replace")
+    return Outcome(status, "" if status == "pass" else reason, round(ran.seconds, 4), text, passed)
+
+
+@contextlib.contextmanager
+def _closing(*pipes: int):
+    try:
+        yield
+    finally:
+        for pipe in pipes:
+            os.close(pipe)

@@ -1,0 +1,237 @@
+"""`Sandbox`: runs model-written programs against tests, isolated, on all cores that this rank may use.
+
+    with Sandbox() as sandbox:
+        sandbox.run_asserts("def double(x): return 2 * x", ["assert double(2) == 4"]).status     # 'pass'
+        sandbox.run_stdio("print(int(input()) * 2)", [("2", "4")]).status                        # 'pass'
+
+Promises: it starts no program before its self-test has passed: with Landlock, else sealed (no file system at all),
+else it refuses. `unsafe` is a choice, logged at each start and refused where the environment holds secrets. Batches
+keep all workers busy; every call works from any thread, event loop or forked process; nothing is left 0.5 s after.
+
+What is not covered: the confined programs share the processor with the trainer; see `confinement` for the rest.
+"""
+
+import asyncio
+import atexit
+import contextlib
+import importlib.util
+import logging
+import os
+import queue
+import re
+import threading
+import weakref
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from rewards.sandbox import confinement, landlock
+from rewards.sandbox.jobs import TIMEOUT_S, Asserts, Outcome, Stdio, run_job
+from rewards.sandbox.slot import Slot, ZygoteDied
+
+logger = logging.getLogger(__name__)
+SECRET = re.compile(r"TOKEN|SECRET|PASSW|API_?KEY|ACCESS_KEY|CREDENTIAL|PRIVATE", re.IGNORECASE)
+
+_sandboxes: weakref.WeakSet["Sandbox"] = weakref.WeakSet()
+_shared: list["Sandbox"] = []
+_shared_lock = threading.Lock()
+
+
+class SandboxError(RuntimeError):
+    """Programs cannot be isolated here: what was tried, and which probes came through."""
+
+
+def worker_count() -> int:
+    """How many programs this rank may run at a time: its share of the cores it may use, at least 1."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    ranks = os.environ.get("LOCAL_WORLD_SIZE", "1")
+    return max(1, cores // max(1, int(ranks) if ranks.isdigit() else 1))
+
+
+class Sandbox:
+    """A pool of zygotes, started by the first call or by `with`.
+
+    `isolation`: None for the best that works here, or landlock, sealed, unsafe. `packages`: names of installed packages
+    that programs may import beside the standard library. `runs` counts outcomes, `infra` those that are our failures.
+    """
+
+    def __init__(
+        self,
+        workers: int | None = None,
+        isolation: str | None = None,
+        packages: Sequence[str] = (),
+        memory_bytes: int = confinement.MEMORY_BYTES,
+    ):
+        if isolation not in (None, *confinement.ISOLATIONS):
+            raise ValueError(f"isolation is {isolation!r}; one of {', '.join(confinement.ISOLATIONS)}, or None")
+        self.workers = workers or worker_count()
+        self.wanted, self.memory_bytes = isolation, memory_bytes
+        self.packages = {name: _folder_of(name) for name in packages}
+        self.infra = self.runs = 0
+        self._forget()
+        _sandboxes.add(self)
+
+    # ------------------------------------------------------------------ programs
+
+    def run_asserts(self, program: str, tests: Sequence[str], **options: Any) -> Outcome:
+        """One program against tests; options as in `Asserts` (setup, entry_point, inplace, objects, timeout_s)."""
+        return self.run_batch([Asserts(program, tests, **options)])[0]
+
+    def run_stdio(self, program: str, cases: Sequence[tuple[str, str]], timeout_s: float = TIMEOUT_S) -> Outcome:
+        """One program, started afresh for each pair (stdin, expected stdout)."""
+        return self.run_batch([Stdio(program, cases, timeout_s)])[0]
+
+    def run_batch(self, jobs: Sequence[Asserts | Stdio]) -> list[Outcome]:
+        """The outcome of each job, in order, all workers at work."""
+        self.start()
+        if len(jobs) == 1:
+            return [self._run(jobs[0])]
+        return list(self._threads.map(self._run, jobs))
+
+    async def run_batch_async(self, jobs: Sequence[Asserts | Stdio]) -> list[Outcome]:
+        """The same beside other coroutines: none of the work is done in the event loop."""
+        loop = asyncio.get_running_loop()
+        await loop.run_in_executor(None, self.start)
+        return list(await asyncio.gather(*(loop.run_in_executor(self._threads, self._run, job) for job in jobs)))
+
+    def _run(self, job: Asserts | Stdio) -> Outcome:
+        """In a free slot; where our machinery fails, once more, then `infra`."""
+        slots = self._slots
+        slot = slots.get()
+        try:
+            for _ in range(2):
+                try:
+                    return self._counted(run_job(slot, job))
+                except ZygoteDied as error:
+                    why = str(error)
+                    logger.warning("sandbox: %s", why)
+            count = len(job.tests if isinstance(job, Asserts) else job.cases)
+            return self._counted(Outcome("infra", why, 0.0, "", (False,) * count))
+        finally:
+            slots.put(slot)
+
+    def _counted(self, outcome: Outcome) -> Outcome:
+        with self._counting:
+            self.runs += 1
+            self.infra += outcome.status == "infra"
+        return outcome
+
+    # ------------------------------------------------------------------ life
+
+    def start(self) -> str:
+        """Start, test the isolation, and return which is in force; `SandboxError` where none holds."""
+        with self._lock:
+            if self.isolation is None:
+                self.isolation = self._first_that_holds()
+                level = logging.WARNING if self.isolation == "unsafe" else logging.INFO
+                logger.log(level, "sandbox: %s", self.describe())
+            return self.isolation
+
+    def close(self) -> None:
+        """End every zygote, and with them all programs; the next call starts anew."""
+        for slot in self._all:
+            slot.close()
+        self._threads.shutdown(wait=False)
+        self._forget()
+
+    def describe(self) -> str:
+        """The isolation in force, in words."""
+        words = {
+            "landlock": f"Landlock (ABI {landlock.abi()}) and seccomp",
+            "sealed": "seccomp without any file system",
+            "unsafe": "NO ISOLATION, by choice: programs can do whatever this user can",
+            None: "not started",
+        }
+        user = self._all[0].state.get("user", "kept") if self._all else "kept"
+        return f"{words[self.isolation]}; user {user}; {self.workers} workers"
+
+    def __enter__(self) -> "Sandbox":
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _first_that_holds(self) -> str:
+        if self.wanted == "unsafe":
+            _refuse_beside_secrets()
+            self._make_slots("unsafe")
+            self._all[0].start()
+            return "unsafe"
+        tried = []
+        for isolation in [self.wanted] if self.wanted else ["landlock", "sealed"]:
+            if not (missed := self._misses(isolation)):
+                return isolation
+            tried.append(f"{isolation}: {'; '.join(missed)}")
+            logger.warning("sandbox: %s", tried[-1])
+        raise SandboxError(f"no isolation holds here, so no program is run. {' | '.join(tried)}")
+
+    def _misses(self, isolation: str) -> list[str]:
+        from rewards.sandbox.self_test import misses
+
+        if isolation == "landlock" and not landlock.abi():
+            return ["this kernel has no Landlock"]
+        self._make_slots(isolation)
+        return misses(lambda job: run_job(self._all[0], job))
+
+    def _make_slots(self, isolation: str) -> None:
+        for slot in self._all:
+            slot.close()
+        settings = {"isolation": isolation, "packages": self.packages, "memory_bytes": self.memory_bytes}
+        self._all = [Slot(settings) for _ in range(self.workers)]
+        self._slots: queue.LifoQueue[Slot] = queue.LifoQueue()
+        for slot in self._all[::-1]:
+            self._slots.put(slot)
+
+    def _forget(self) -> None:
+        """Start from nothing: at first, after closing, and in a forked process, whose parent keeps the zygotes."""
+        for slot in getattr(self, "_all", []):
+            slot.disown()
+        self.isolation: str | None = None
+        self._all: list[Slot] = []
+        self._lock, self._counting = threading.Lock(), threading.Lock()
+        self._threads = ThreadPoolExecutor(self.workers, thread_name_prefix="sandbox")
+
+
+def shared_sandbox(**options: Any) -> Sandbox:
+    """The sandbox that all rewards of this process use; made by the first call, started by its first program."""
+    with _shared_lock:
+        if not _shared:
+            _shared.append(Sandbox(**options))
+        return _shared[0]
+
+
+def _folder_of(package: str) -> str:
+    found = importlib.util.find_spec(package)
+    if found is None or not found.origin:
+        raise ValueError(f"package {package!r} is not installed: programs cannot import it")
+    origin = Path(found.origin)
+    return str(origin.parent if found.submodule_search_locations else origin)
+
+
+def _refuse_beside_secrets() -> None:
+    held = sorted(name for name, value in os.environ.items() if value and SECRET.search(name))
+    if held:
+        raise SandboxError(
+            f"isolation is 'unsafe', and the environment holds {', '.join(held)}: programs could read them. "
+            "Unset them, or let the sandbox isolate"
+        )
+
+
+def _close_all() -> None:
+    for sandbox in list(_sandboxes):
+        with contextlib.suppress(Exception):
+            sandbox.close()
+
+
+def _forget_all() -> None:
+    global _shared_lock
+    _shared_lock = threading.Lock()
+    for sandbox in list(_sandboxes):
+        sandbox._forget()
+
+
+atexit.register(_close_all)
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_all)

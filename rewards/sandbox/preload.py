@@ -1,0 +1,71 @@
+"""What the zygote has in memory before it forks, and what its children may read.
+
+Promises: the modules of `COMMON` are always there, the rest of the standard library is imported when it is asked for.
+In the sealed mode, which has no file system, those of `MORE` are there too, and what is not cannot be imported.
+
+What is not covered: an extension that links to a library of the system which nothing preloaded uses cannot be loaded.
+"""
+
+import contextlib
+import importlib
+import importlib.util
+import os
+import stat
+import sys
+from pathlib import Path
+
+from rewards.sandbox import library
+
+LIBRARY = [path for path in sys.path if os.path.isdir(path)]  # of an interpreter started with -I -S
+
+COMMON = """
+    __future__ abc array ast base64 binascii bisect builtins calendar cmath collections collections.abc contextlib
+    copy dataclasses datetime decimal enum fractions functools hashlib heapq inspect io itertools json math numbers
+    operator os random re secrets statistics string struct sys textwrap threading time traceback types typing
+    unicodedata warnings weakref zlib queue pprint keyword copyreg ctypes linecache _bz2 _lzma _sqlite3 tokenize
+    encodings.idna
+"""
+MORE = """
+    argparse asyncio bz2 cProfile concurrent.futures.thread concurrent.futures.process csv difflib doctest fileinput
+    fnmatch getpass glob graphlib gzip hmac html html.parser importlib.util ipaddress locale logging lzma
+    multiprocessing optparse pathlib pickle platform pstats sched select selectors shlex shutil signal socket
+    sqlite3 subprocess tempfile timeit token unittest unittest.mock urllib.parse uuid xml.etree.ElementTree zoneinfo
+"""
+
+
+def prepare(isolation: str, packages: dict[str, str]) -> None:
+    """Import what is preloaded (packages, name: folder, first) and see that children can import the rest."""
+    sys.path += [folder for folder in dict.fromkeys(package_folders(packages)) if folder not in sys.path]
+    for name in packages:
+        importlib.import_module(name)
+    for name in _present(COMMON if isolation != "sealed" else COMMON + MORE):
+        importlib.import_module(name)
+    if isolation == "landlock" and not readable_by_all(standard := os.path.dirname(os.__file__)):
+        library.read_from_here(standard)
+
+
+def _present(names: str) -> list[str]:
+    """Python is not everywhere built with all of its modules."""
+    return [name for name in names.split() if importlib.util.find_spec(name.partition(".")[0]) is not None]
+
+
+def package_folders(packages: dict[str, str]) -> list[str]:
+    return [os.path.dirname(folder) for folder in packages.values()]
+
+
+def readable_paths(packages: dict[str, str]) -> list[str]:
+    """The folders of the standard library, of the packages, and of libraries that wheels bring beside them."""
+    return [*LIBRARY, *packages.values(), *(f"{folder}.libs" for folder in packages.values())]
+
+
+def readable_by_all(path: str) -> bool:
+    """Whether any user may enter every folder on the way to a path and read there."""
+    place = Path(path).resolve()
+    way = [stat.S_IMODE(folder.stat().st_mode) & 0o001 for folder in (place, *place.parents)]
+    return all(way) and bool(place.stat().st_mode & 0o004)
+
+
+def offer_to_the_killer() -> None:
+    """Out of memory, the kernel ends a program under test rather than the trainer."""
+    with contextlib.suppress(OSError):
+        Path("/proc/self/oom_score_adj").write_text("1000")

@@ -1,0 +1,95 @@
+"""The worker: runs the model's program in a confined child, and answers the calls of the checker.
+
+Promises: nothing here knows a test, an expected value or the way to the verdict. The first byte of the output says
+that the confinement is in force; it is written before the program is read.
+
+What is not covered: the program can do what it likes to this process, including to the code below. It can so make
+itself fail, and answer calls with any value: which is all that a program does.
+"""
+
+import builtins
+import contextlib
+import gc
+import os
+import sys
+import threading
+import traceback
+from os import _exit  # before a program can put something in its place
+from types import ModuleType
+from typing import Any, TextIO
+
+from rewards.sandbox import link, remote
+
+LINK, JOB = 3, 4
+CONFINED = b"C"
+
+
+def serve_calls() -> None:
+    """For assert tests: run the program as a module, then do what the checker asks until it hangs up."""
+    source = _begin()
+    module = ModuleType("solution")
+    sys.modules["solution"] = module
+    peer = link.Peer(LINK, module.__dict__, shares=source[:1] == b"O")
+    try:
+        exec(compile(source[1:], "<program>", "exec"), module.__dict__)
+    except BaseException as error:
+        peer.send(["failed", *remote.described(error)])
+        _end(1)
+    peer.flush = _flush
+    with contextlib.suppress(remote.LinkError):
+        peer.send(["ready", None, None])
+        peer.serve()
+    _end(0)
+
+
+def run_script() -> None:
+    """For stdin/stdout tests: run the program as `python program.py` would, and end with its exit code."""
+    source = _begin()
+    module = ModuleType("__main__")
+    sys.modules["__main__"] = module
+    try:
+        exec(compile(source[1:], "<program>", "exec"), module.__dict__)
+        threading._shutdown()  # waits for its threads, as the interpreter does
+        code = 0
+    except SystemExit as stop:
+        code = _exit_code(stop.code)
+    except BaseException as error:
+        traceback.print_exception(type(error), error, error.__traceback__ and error.__traceback__.tb_next)
+        code = 1
+    _end(code)
+
+
+def _begin() -> bytes:
+    """Fresh standard streams, the word that we are confined, and the job: a letter (O: objects are shared), source."""
+    sys.stdin = sys.__stdin__ = _stream(0, "r", "surrogateescape")
+    sys.stdout = sys.__stdout__ = _stream(1, "w", "surrogateescape")
+    sys.stderr = sys.__stderr__ = _stream(2, "w", "backslashreplace")
+    builtins.exit = builtins.quit = sys.exit
+    sys.argv = ["program.py"]
+    sys.setrecursionlimit(sys.getrecursionlimit() + 50)  # the frames of this harness are not the program's
+    gc.enable()
+    os.write(1, CONFINED)
+    with open(JOB, "rb") as job:
+        return job.read()
+
+
+def _stream(number: int, mode: str, errors: str) -> TextIO:
+    return open(number, mode, encoding="utf-8", errors=errors, closefd=False)
+
+
+def _exit_code(code: Any) -> int:
+    if code is None or type(code) is int:
+        return (code or 0) & 0xFF
+    print(code, file=sys.stderr)
+    return 1
+
+
+def _flush() -> None:
+    with contextlib.suppress(BaseException):
+        sys.stdout.flush()
+        sys.stderr.flush()
+
+
+def _end(code: int) -> None:
+    _flush()
+    _exit(code)

@@ -1,0 +1,378 @@
+"""Confinement: each promise is attacked alone, by a harmless stand-in, in a forked child with that promise in force."""
+
+import ctypes
+import json
+import mmap
+import os
+import resource
+import signal
+import socket
+import stat
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from rewards.sandbox import confinement, landlock, seccomp, syscalls
+from rewards.sandbox.confinement import Limits, Prepared, confine, prepare
+
+pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="the sandbox is built for Linux")
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="changes user: needs root")
+needs_landlock = pytest.mark.skipif(not landlock.abi(), reason="this kernel has no Landlock")
+UID = 61234
+
+
+def in_child(work, *confinements):
+    """What `work` returns, or the name of the error it raises, in a forked child under the confinements."""
+    reading, writing = os.pipe()
+    child = os.fork()
+    if not child:
+        os.close(reading)
+        try:
+            for put in confinements:
+                put()
+            answer = work()
+        except BaseException as error:
+            answer = type(error).__name__
+        os.write(writing, json.dumps(answer).encode())
+        os._exit(0)
+    os.close(writing)
+    with os.fdopen(reading) as pipe:
+        text = pipe.read()
+    status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    return json.loads(text) if text else status
+
+
+def filtered(files=True):
+    return lambda: seccomp.install(seccomp.assemble(seccomp.program(files)))
+
+
+def landlocked(*readable):
+    def put():
+        confinement.forbid_new_privileges()
+        landlock.restrict(landlock.ruleset(readable))
+
+    return put
+
+
+def everything(isolation="landlock", uid=None, parent=None):
+    parent = parent or os.getpid()
+    return lambda: confine(Limits(isolation, uid, 5, parent), prepare(isolation, ["/usr/lib"]))
+
+
+def system_call(name, *arguments):
+    """The error number of a call made past Python."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    answer = libc.syscall(syscalls.number(name, syscalls.machine()), *map(ctypes.c_long, arguments))
+    return ctypes.get_errno() if answer < 0 else 0
+
+
+def raw_call(number, *arguments):
+    libc = ctypes.CDLL(None, use_errno=True)
+    answer = libc.syscall(ctypes.c_long(number), *map(ctypes.c_long, arguments))
+    return ctypes.get_errno() if answer < 0 else 0
+
+
+def fork_once():
+    child = os.fork()
+    if not child:
+        os._exit(0)
+    os.waitpid(child, 0)
+    return "forked"
+
+
+def ran_true():
+    os.execv("/bin/true", ["true"])
+
+
+def killed(pid):
+    os.kill(pid, 0)
+    return "reached"
+
+
+def thread_answer():
+    answers = []
+    thread = threading.Thread(target=lambda: answers.append("ran"))
+    thread.start()
+    thread.join()
+    return answers[0]
+
+
+# ------------------------------------------------------------------ seccomp
+
+
+@pytest.mark.parametrize(
+    "attack",
+    [
+        fork_once,
+        ran_true,
+        lambda: socket.socket().close() or "made",
+        lambda: socket.socket(socket.AF_UNIX).close() or "made",
+        lambda: socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM) and "made",
+        lambda: killed(os.getppid()),
+        lambda: killed(-1),
+        lambda: killed(0),
+        lambda: os.setsid() and "led",
+        lambda: os.memfd_create("x") and "made",
+        lambda: resource.prlimit(os.getppid(), resource.RLIMIT_CORE) and "read",
+        lambda: os.setpriority(os.PRIO_PROCESS, os.getppid(), 0) or "set",
+        lambda: os.sched_setaffinity(0, os.sched_getaffinity(0)) or "set",
+        lambda: os.chdir("/") or "moved",
+        lambda: os.chmod("/nonexistent", 0o600) or "changed",
+        lambda: os.utime("/nonexistent") or "changed",
+        lambda: os.readlink("/proc/self/exe"),
+        lambda: os.setuid(os.getuid()) or "set",
+        lambda: os.unlink("/nonexistent") or "removed",
+        lambda: os.mkdir("/nonexistent/x") or "made",
+    ],
+)
+def test_the_filter_refuses(attack):
+    assert in_child(attack, filtered()) == "PermissionError"
+
+
+NUMBERS = {
+    "x86_64": dict(ptrace=101, shmget=29, process_vm_readv=310, io_uring_setup=425, bpf=321, unshare=272, mount=165,
+                   setxattr=188, userfaultfd=323, perf_event_open=298, keyctl=250, pidfd_open=434, msgget=68,
+                   fork=57, vfork=58, execveat=322, inotify_init1=294, sendmsg=46, truncate=76, rename=82),
+    "aarch64": dict(ptrace=117, shmget=194, process_vm_readv=270, io_uring_setup=425, bpf=280, unshare=97, mount=40,
+                    setxattr=5, userfaultfd=282, perf_event_open=241, keyctl=219, pidfd_open=434, msgget=186,
+                    execveat=281, inotify_init1=26, sendmsg=211, truncate=45),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", list(NUMBERS.get(os.uname().machine, {})))
+def test_the_filter_refuses_the_call(name):
+    assert in_child(lambda: raw_call(NUMBERS[os.uname().machine][name], 0, 0, 0, 0, 0, 0), filtered()) == 1
+
+
+@pytest.mark.skipif(os.uname().machine != "x86_64", reason="x32 is of x86_64")
+def test_the_filter_refuses_the_x32_table():
+    assert in_child(lambda: raw_call(0x40000000 | 39), filtered()) == 1
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [os.O_WRONLY, os.O_RDWR, os.O_CREAT, os.O_TRUNC, os.O_APPEND, os.O_PATH, os.O_TMPFILE, os.O_RDWR | os.O_CREAT],
+)
+def test_the_filter_refuses_to_open_but_for_reading(flags, tmp_path):
+    path = tmp_path / "made"
+    assert in_child(lambda: os.open(path, flags), filtered()) == "PermissionError"
+    assert not path.exists()
+
+
+def test_the_filter_without_files_opens_nothing():
+    assert in_child(lambda: os.open("/etc/hostname", os.O_RDONLY), filtered(files=False)) == "PermissionError"
+    assert in_child(lambda: os.stat("/etc/hostname") and "seen", filtered(files=False)) == "PermissionError"
+
+
+def test_namespaces_by_clone_are_refused_and_clone3_is_unknown():
+    assert in_child(lambda: system_call("clone", 0x10000000 | signal.SIGCHLD, 0, 0, 0, 0), filtered()) == 1
+    assert in_child(lambda: system_call("clone3", 0, 0), filtered()) == 38
+
+
+@pytest.mark.parametrize(
+    ("work", "answer"),
+    [
+        (thread_answer, "ran"),
+        (lambda: time.sleep(0.001), None),
+        (lambda: len(os.urandom(8)), 8),
+        (lambda: killed(os.getpid()), "reached"),
+        (lambda: len(os.pipe()), 2),
+        (lambda: [pair.send(b"x") for pair in socket.socketpair()], [1, 1]),
+        (lambda: len(Path("/etc/hostname").read_text()) >= 0, True),
+        (lambda: resource.getrlimit(resource.RLIMIT_CORE) != (), True),
+        (lambda: len(bytearray(64 << 20)), 64 << 20),
+    ],
+)
+def test_the_filter_allows(work, answer):
+    assert in_child(work, filtered()) == answer
+
+
+# ------------------------------------------------------------------ Landlock
+
+
+@needs_landlock
+@pytest.mark.parametrize("path", ["/etc/passwd", "/proc/{parent}/environ", "/proc/self/mem", "/dev/null", "/"])
+def test_landlock_refuses_to_read(path):
+    path = path.format(parent=os.getpid())
+    assert in_child(lambda: os.open(path, os.O_RDONLY), landlocked()) == "PermissionError"
+
+
+@needs_landlock
+def test_landlock_refuses_to_create_to_write_and_to_list(tmp_path):
+    (tmp_path / "old").write_text("")
+    assert in_child(lambda: os.open(tmp_path / "new", os.O_CREAT), landlocked()) == "PermissionError"
+    assert in_child(lambda: os.open(tmp_path / "old", os.O_WRONLY), landlocked(str(tmp_path))) == "PermissionError"
+    assert in_child(lambda: os.unlink(tmp_path / "old"), landlocked(str(tmp_path))) == "PermissionError"
+    assert in_child(lambda: os.listdir(tmp_path), landlocked()) == "PermissionError"
+    assert [path.name for path in tmp_path.iterdir()] == ["old"]
+
+
+@needs_landlock
+def test_landlock_reads_what_is_allowed(tmp_path):
+    (tmp_path / "old").write_text("text")
+    assert in_child(lambda: (tmp_path / "old").read_text(), landlocked(str(tmp_path))) == "text"
+
+
+@pytest.mark.skipif(landlock.abi() < 6, reason="Landlock scopes signals from ABI 6")
+def test_landlock_keeps_signals_inside():
+    assert in_child(lambda: killed(os.getppid()), landlocked()) == "PermissionError"
+
+
+@pytest.mark.skipif(landlock.abi() < 4, reason="Landlock knows ports from ABI 4")
+def test_landlock_refuses_ports():
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        work = lambda: socket.create_connection(("127.0.0.1", port)).close()  # noqa: E731
+        assert in_child(work, landlocked()) == "PermissionError"
+
+
+# ------------------------------------------------------------------ user, dumping, limits
+
+
+@needs_root
+def test_the_user_is_dropped_with_no_way_back():
+    identity = lambda: [*os.getresuid(), *os.getresgid(), *os.getgroups()]  # noqa: E731
+    assert in_child(identity, lambda: confinement.drop_user(UID)) == [UID] * 6
+    assert in_child(lambda: os.setuid(0), lambda: confinement.drop_user(UID)) == "PermissionError"
+
+
+@needs_root
+def test_no_capability_is_left():
+    def capabilities():
+        lines = Path("/proc/self/status").read_text().splitlines()
+        return [int(line.split()[1], 16) for line in lines if line.startswith(("CapEff", "CapPrm"))]
+
+    assert in_child(capabilities) != [0, 0]
+    assert in_child(capabilities, confinement.drop_capabilities) == [0, 0]
+
+
+def test_a_child_that_cannot_be_dumped_cannot_be_traced():
+    libc = ctypes.CDLL(None)
+    assert in_child(lambda: libc.prctl(3, 0, 0, 0, 0), confinement.forbid_dumping) == 0
+    assert in_child(lambda: libc.prctl(3, 0, 0, 0, 0)) == 1
+
+
+def test_new_privileges_are_forbidden():
+    libc = ctypes.CDLL(None)
+    assert in_child(lambda: libc.prctl(39, 0, 0, 0, 0), confinement.forbid_new_privileges) == 1
+
+
+def test_the_kernel_kills_it_with_its_parent():
+    reading, writing = os.pipe()
+
+    def start_one_that_waits():
+        parent = os.getpid()
+        if not os.fork():
+            confinement.die_with(parent)
+            os.write(writing, b"ready")
+            time.sleep(60)
+            os._exit(0)
+        os.read(reading, 5)
+
+    started = time.monotonic()
+    in_child(start_one_that_waits)
+    os.close(writing)
+    assert os.read(reading, 1) == b""  # the end: nobody is left who could write
+    os.close(reading)
+    assert time.monotonic() - started < 5
+
+
+def test_one_whose_parent_is_gone_ends_at_once():
+    assert in_child(lambda: confinement.die_with(1)) == -signal.SIGKILL
+
+
+@pytest.mark.parametrize(
+    ("attack", "answer"),
+    [
+        (lambda: len(bytearray(2 << 30)), "MemoryError"),
+        (lambda: [os.dup(0) for _ in range(100)], "OSError"),
+        (lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (100, 100)), "ValueError"),
+        (lambda: resource.getrlimit(resource.RLIMIT_CORE), [0, 0]),
+        (lambda: resource.getrlimit(resource.RLIMIT_CPU), [3, 3]),
+        (lambda: resource.getrlimit(resource.RLIMIT_FSIZE), [0, 0]),
+        (lambda: resource.getrlimit(resource.RLIMIT_MEMLOCK), [0, 0]),
+    ],
+)
+def test_the_limits_hold(attack, answer):
+    def limit():
+        if os.geteuid() == 0:
+            confinement.drop_user(UID)
+        confinement.limit_resources(1, 1 << 30, 8)
+
+    assert in_child(attack, limit) == answer
+
+
+def test_a_file_cannot_grow(tmp_path):
+    file = os.open(tmp_path / "file", os.O_CREAT | os.O_WRONLY)
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    assert in_child(lambda: os.write(file, b"x"), lambda: confinement.limit_resources(1, 1 << 30, 8)) == "OSError"
+    os.close(file)
+
+
+def test_processor_time_ends_it():
+    def spin():
+        while True:
+            pass
+
+    started = time.monotonic()
+    assert in_child(spin, lambda: resource.setrlimit(resource.RLIMIT_CPU, (1, 1))) == -signal.SIGKILL
+    assert time.monotonic() - started < 20
+
+
+# ------------------------------------------------------------------ all together
+
+
+@pytest.mark.parametrize("isolation", [pytest.param("landlock", marks=needs_landlock), "sealed"])
+@pytest.mark.parametrize("uid", [pytest.param(UID, marks=needs_root), None])
+def test_all_together_can_still_compute_and_print(isolation, uid):
+    assert in_child(lambda: sum(range(10)), everything(isolation, uid)) == 45
+
+
+@needs_landlock
+def test_all_together_reads_the_library_alone():
+    assert in_child(lambda: len(os.listdir("/usr/lib")) > 0, everything()) is True
+    assert in_child(lambda: os.listdir("/etc"), everything()) == "PermissionError"
+
+
+def test_unsafe_limits_resources_alone():
+    assert in_child(lambda: resource.getrlimit(resource.RLIMIT_CPU), everything("unsafe")) == [7, 7]
+    assert in_child(fork_once, everything("unsafe", UID if os.geteuid() == 0 else None)) == "forked"
+
+
+def test_another_machine_is_an_error(monkeypatch):
+    monkeypatch.setattr(syscalls.platform, "machine", lambda: "riscv64")
+    with pytest.raises(OSError, match="no sandbox for Linux on riscv64"):
+        syscalls.machine()
+
+
+def test_aarch64_has_a_filter_of_its_own(monkeypatch):
+    monkeypatch.setattr(syscalls.platform, "machine", lambda: "aarch64")
+    lines = seccomp.program(files=True)
+    assert (seccomp.JEQ, 1, 0, 0xC00000B7) in lines and (seccomp.JGE, 0, 1, seccomp.X32) not in lines
+    assert all(jump < 256 for _, *jumps, _ in lines for jump in jumps)
+
+
+def test_a_kernel_without_landlock_is_an_error(monkeypatch):
+    monkeypatch.setattr(landlock, "abi", lambda: 0)
+    with pytest.raises(OSError, match="no Landlock"):
+        prepare("landlock", [])
+    assert prepare("sealed", []).rules is None and isinstance(prepare("sealed", []), Prepared)
+
+
+def test_no_folder_is_left_writable(tmp_path):
+    assert stat.S_ISDIR(tmp_path.stat().st_mode)
+    attack = lambda: os.open(tmp_path, os.O_TMPFILE | os.O_RDWR)  # noqa: E731
+    assert in_child(attack, everything("sealed")) == "PermissionError"
+
+
+@pytest.mark.skipif(os.uname().machine != "x86_64", reason="int 0x80 is of x86")
+def test_calls_by_the_32_bit_table_kill_the_process():
+    def get_pid_by_the_old_way():
+        code = mmap.mmap(-1, 4096, prot=mmap.PROT_READ | mmap.PROT_WRITE | mmap.PROT_EXEC)
+        code.write(b"\xb8\x14\x00\x00\x00\xcd\x80\xc3")  # mov eax, 20; int 0x80; ret
+        return ctypes.CFUNCTYPE(ctypes.c_int)(ctypes.addressof(ctypes.c_char.from_buffer(code)))()
+
+    assert in_child(get_pid_by_the_old_way, filtered()) in (-signal.SIGSYS, -signal.SIGSEGV)

@@ -1,0 +1,93 @@
+"""The link: whatever the other side sends is a value, an exception that a test can catch, or the end of the link."""
+
+import json
+import os
+import struct
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rewards.sandbox.codec import encode
+from rewards.sandbox.link import Peer
+from rewards.sandbox.remote import LinkError, Remote, RemoteError, described, received
+from rewards.sandbox.shared_objects import SharedObject, make_shared
+
+
+def framed(data: bytes) -> bytes:
+    return struct.pack("!I", len(data)) + data
+
+
+def answer_to(data: bytes, remote=None):
+    """What a call gives at this end when the other has already written `data` and closed."""
+    reading, writing = os.pipe()
+    os.write(writing, data)
+    os.close(writing)
+    peer = Peer(reading, {}, remote=remote)
+    peer.send = lambda message: None
+    try:
+        return peer.call("f", (1,), {})
+    finally:
+        os.close(reading)
+
+
+any_json = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from([*"todsf"]), inner, max_size=1),
+    max_leaves=8,
+)
+kinds = st.sampled_from(["value", "error", "end", "call", "next", "getattr", "isinstance", "ready", ""])
+messages = st.tuples(kinds, any_json, any_json).map(list)
+
+
+@settings(deadline=None, max_examples=200)
+@given(st.lists(messages | any_json, min_size=1, max_size=3), st.sampled_from([None, make_shared]))
+def test_any_messages_give_a_value_or_an_exception(sent, remote):
+    try:
+        answer_to(b"".join(framed(json.dumps(message).encode()) for message in sent), remote)
+    except Exception as error:
+        assert not isinstance(error, StopIteration)
+
+
+@settings(deadline=None)
+@given(st.binary(max_size=200))
+def test_any_bytes_are_the_end_of_the_link(data):
+    with pytest.raises(LinkError):
+        answer_to(b"\xff" + data)
+
+
+@pytest.mark.parametrize("name", ["StopIteration", "GeneratorExit", "SystemExit", "KeyboardInterrupt", "BaseException"])
+def test_an_exception_that_means_something_to_a_loop_arrives_as_an_error(name):
+    assert type(received([name], "x")) is RuntimeError
+
+
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [
+        (ValueError("x"), ValueError),
+        (KeyError("x"), KeyError),
+        (type("Own", (IndexError,), {})("x"), IndexError),
+        (UnicodeDecodeError("utf-8", b"", 0, 1, "x"), UnicodeError),
+        (json.JSONDecodeError("x", "", 0), ValueError),
+    ],
+)
+def test_an_exception_arrives_as_the_nearest_built_in(error, kind):
+    assert type(received(*described(error))) is kind
+
+
+@pytest.mark.parametrize("names", [None, [], ["no_such"], ["print"], [1], ["__import__"]])
+def test_a_name_that_is_no_exception_makes_a_plain_one(names):
+    assert type(received(names, None)) is RemoteError
+
+
+@pytest.mark.parametrize("kind", ["callable", "iterator", "object"])
+@pytest.mark.parametrize("remote", [None, make_shared])
+def test_what_stays_on_the_other_side_equals_no_plain_value(kind, remote):
+    value = answer_to(
+        framed(encode(["value", None, {"x": 1}]).replace("1", f'{{"o":["{kind}",0,true]}}').encode()), remote
+    )["x"]
+    assert isinstance(value, SharedObject if remote and kind != "iterator" else Remote)
+    with pytest.raises(TypeError):
+        assert value == 1
+    with pytest.raises(TypeError):
+        assert value != 1
