@@ -45,8 +45,10 @@ def last_boxed(text: str) -> str | None:
     return text[slice(*boxes[-1][1:3])].strip() if boxes else None
 
 
-def boxed_answer(text: str) -> str | None:
+def boxed_answer(text: str, adjacent: bool = False) -> str | None:
     r"""The answer in the last box; boxes joined by a comma, "and" or "or" are one answer in any order.
+
+    With `adjacent` boxes are also joined by nothing: nobody writes a gold twice.
 
     Example: `boxed_answer(r"\boxed{-2} and \boxed{1}") == "-2 or 1"`; `boxed_answer("5") is None`
     """
@@ -55,15 +57,16 @@ def boxed_answer(text: str) -> str | None:
         return None
     parts = [boxes[-1]]
     for box in reversed(boxes[:-1]):
-        if not _are_joined(text[box[3] : parts[0][0]][: _MAX_BETWEEN + 1]):
+        if not _are_joined(text[box[3] : parts[0][0]][: _MAX_BETWEEN + 1], adjacent):
             break
         parts.insert(0, box)
     contents = list(dict.fromkeys(text[start:end].strip() for _, start, end, _ in parts))
     return " or ".join(filter(None, contents)) if len(contents) <= 20 else ""
 
 
-def _are_joined(between: str) -> bool:
-    return len(between) <= _MAX_BETWEEN and bool(_BETWEEN.fullmatch(between)) and bool(_JOINS.search(between))
+def _are_joined(between: str, adjacent: bool) -> bool:
+    joins = adjacent or _JOINS.search(between) is not None
+    return joins and len(between) <= _MAX_BETWEEN and _BETWEEN.fullmatch(between) is not None
 
 
 def _boxes(text: str) -> list[tuple[int, int, int, int]]:
@@ -146,7 +149,7 @@ def gold_answer(gold: str) -> str:
 
     Example: `gold_answer(r"Hence $x = \boxed{3}$.") == "3"`; `gold_answer("$125$ miles") == "125 miles"`
     """
-    boxed = boxed_answer(gold)
+    boxed = boxed_answer(gold, adjacent=True)
     if boxed is None:
         boxed = stated_answer(gold) if _FINAL.search(gold) else gold
     return _without_dollars(boxed)

@@ -140,6 +140,14 @@ def test_boxes_side_by_side_are_one_answer(text, answer):
     assert boxed_answer(text) == answer
 
 
+def test_adjacent_boxes_are_one_answer_in_a_gold_alone():
+    assert gold_answer(r"$\boxed{1}\boxed{2}$") == "1 or 2"
+    assert judge_pairs([r"\boxed{1}\boxed{2}", "2"], ["2, 1", boxed_answer(r"\boxed{1} \boxed{2}")]) == [
+        "right",
+        "right",
+    ]
+
+
 @pytest.mark.parametrize(
     ("gold", "answer"),
     [
