@@ -43,11 +43,18 @@ def run(words: list[str], env: dict[str, str] | None = None, expect: int = 0) ->
 
 
 def start(words: list[str], log: Path) -> subprocess.Popen:
-    """Start in a process group of its own, with everything printed going to `log`."""
-    with log.open("w") as out:
-        return subprocess.Popen(
-            words, cwd=ROOT, env=_environment(None), stdout=out, stderr=out, text=True, start_new_session=True
-        )
+    """Start in a process group of its own, with everything printed going to `log`.
+
+    SIGINT does what it does by default, also where the tests themselves run in the background, which ignores it.
+    """
+    ours = signal.signal(signal.SIGINT, signal.SIG_DFL)
+    try:
+        with log.open("w") as out:
+            return subprocess.Popen(
+                words, cwd=ROOT, env=_environment(None), stdout=out, stderr=out, text=True, start_new_session=True
+            )
+    finally:
+        signal.signal(signal.SIGINT, ours)
 
 
 def wait_for(text: str, log: Path, process: subprocess.Popen | None = None, timeout_s: float = 180) -> None:
