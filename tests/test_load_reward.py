@@ -7,6 +7,7 @@ import pickle
 from pathlib import Path
 
 import pytest
+from test_layout import REQUIRED
 from trl.trainer.utils import get_callable_name, is_async_callable
 
 import rewards
@@ -122,7 +123,7 @@ def test_two_files_of_one_name_do_not_collide(tmp_path):
 
 
 def test_the_name_is_the_one_trl_logs(mine):
-    loaded = load_rewards([*REGISTRY, f"{mine}:brevity", f"{mine}:slow"])
+    loaded = load_rewards([*REGISTRY, f"{mine}:brevity", f"{mine}:slow"], REQUIRED)
     loaded.append(functools.partial(loaded[0], prompts=[]))
     assert [reward_name(reward) for reward in loaded] == [get_callable_name(reward) for reward in loaded]
 
@@ -157,7 +158,7 @@ def test_a_parameter_that_is_set_is_no_column(mine, monkeypatch):
 
 def test_every_registered_reward_pickles():
     for name in REGISTRY:
-        assert reward_name(pickle.loads(pickle.dumps(load_reward(name)))) == name
+        assert reward_name(pickle.loads(pickle.dumps(load_reward(name, **REQUIRED.get(name, {}))))) == name
 
 
 def test_a_reward_of_a_file_pickles_by_its_specification(mine):
