@@ -213,9 +213,11 @@ def test_the_number_of_workers_is_this_ranks_share_of_the_cores(monkeypatch):
     assert pool.worker_count() == 1
 
 
-def test_one_sandbox_is_shared_by_all_rewards(monkeypatch):
-    monkeypatch.setattr(pool, "_shared", [])
-    assert shared_sandbox(workers=1) is shared_sandbox()
+def test_one_sandbox_is_shared_by_all_who_have_the_same_wish_or_none(monkeypatch):
+    monkeypatch.setattr(pool, "_shared", {})
+    first = shared_sandbox(isolation="sealed")
+    assert first is shared_sandbox(isolation="sealed") is shared_sandbox()
+    assert shared_sandbox(isolation="landlock") is not first
 
 
 def test_a_zygote_is_ready_soon():

@@ -34,7 +34,7 @@ logger = logging.getLogger(__name__)
 SECRET = re.compile(r"TOKEN|SECRET|PASSW|API_?KEY|ACCESS_KEY|CREDENTIAL|PRIVATE", re.IGNORECASE)
 
 _sandboxes: weakref.WeakSet["Sandbox"] = weakref.WeakSet()
-_shared: list["Sandbox"] = []
+_shared: dict[tuple, "Sandbox"] = {}
 _shared_lock = threading.Lock()
 
 
@@ -194,12 +194,25 @@ class Sandbox:
         self._threads = ThreadPoolExecutor(self.workers, thread_name_prefix="sandbox")
 
 
-def shared_sandbox(**options: Any) -> Sandbox:
-    """The sandbox that all rewards of this process use; made by the first call, started by its first program."""
+def shared_sandbox(isolation: str | None = None, packages: Sequence[str] = ()) -> Sandbox:
+    """The sandbox that all rewards of this process with the same wish share; started by its first program.
+
+    `isolation` as in `Sandbox`, or e2b for a hosted machine (`rewards.sandbox.hosted`). Who has no wish gets the first
+    sandbox that there is: an evaluation runs programs where the reward of its run does.
+    """
+    wish = (isolation, tuple(packages))
     with _shared_lock:
-        if not _shared:
-            _shared.append(Sandbox(**options))
-        return _shared[0]
+        if wish == (None, ()) and _shared:
+            return next(iter(_shared.values()))
+        if wish not in _shared:
+            _shared[wish] = _hosted(packages) if isolation == "e2b" else Sandbox(isolation=isolation, packages=packages)
+        return _shared[wish]
+
+
+def _hosted(packages: Sequence[str]) -> Any:
+    from rewards.sandbox.hosted import E2BSandbox  # its client is an optional package
+
+    return E2BSandbox(packages=packages)
 
 
 def _folder_of(package: str) -> str:
