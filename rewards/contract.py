@@ -44,6 +44,21 @@ def farmable(reward: Callable) -> str | None:
     return declared(reward, "farmable", None)
 
 
+def reward_max_error_rate(reward: Callable) -> float:
+    """The share of its rows (0.0 to 1.0) that it may fail on before a run stops, where it says so; else 1.0."""
+    return declared(reward, "max_error_rate", 1.0)
+
+
+def prepare_reward(reward: Callable, completions: int, limit_s: float) -> str | None:
+    """Let a reward that needs it get ready for calls with `completions` rows of at most `limit_s` seconds.
+
+    A reward does so by a method `prepare(completions, limit_s)` that returns what a reader of the log should know, or
+    raises `ValueError` with what is missing. None for a reward without one.
+    """
+    prepare = declared(reward, "prepare", None)
+    return None if prepare is None else prepare(completions, limit_s)
+
+
 def reward_tasks(reward: Callable) -> tuple[str, ...] | None:
     """The tasks whose rows it scores, or None for a reward that is not routed and sees every row."""
     return declared(reward, "tasks", None)

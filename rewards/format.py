@@ -1,5 +1,6 @@
 """Format rewards: is the completion shaped as asked?"""
 
+from rewards.code_blocks import is_one_python_block
 from rewards.parsing import completion_text
 
 TAGS = ("<reasoning>", "</reasoning>", "<answer>", "</answer>")
@@ -98,6 +99,23 @@ class ThinkAnswerFormat:
             self.paid * is_think_answer(completion_text(completion), self.prefilled or _ends_in_think(prompt))
             for prompt, completion in zip(prompts, completions, strict=True)
         ]
+
+
+class CodeFormat:
+    """Reward `paid` for a completion with one fenced Python block, complete and not empty, else 0.0."""
+
+    __name__ = "code_format"
+    kind = "format"
+
+    def __init__(self, paid: float = 1.0):
+        self.paid = self.full = paid
+        programs = ("exits first", "exits at once", "exits when called", "equals everything", "patches the checks")
+        programs += ("prints that it passed", "comment only")
+        reason = "one block is there, as in a worked example of the prompt; what it holds it does not judge"
+        self.allowances = {name: (paid, reason) for name in ("prompt echoed", *(f"code: {name}" for name in programs))}
+
+    def __call__(self, prompts: list, completions: list, **kwargs) -> list[float]:
+        return [self.paid * is_one_python_block(completion_text(completion)) for completion in completions]
 
 
 def _ends_in_think(prompt: str | list[dict]) -> bool:

@@ -4,6 +4,7 @@ import math
 from collections.abc import Callable
 
 LogExtra = Callable[[str, list], None]
+LogMetric = Callable[[str, float], None]
 
 
 def score_rows(

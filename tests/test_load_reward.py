@@ -12,8 +12,10 @@ from trl.trainer.utils import get_callable_name, is_async_callable
 
 import rewards
 from rewards import full_reward, load_reward, load_rewards, reward_columns, reward_kind, reward_name
+from rewards.contract import prepare_reward, reward_max_error_rate
 from rewards.format import XmlFormat
 from rewards.registry import REGISTRY
+from rewards.routing import route
 
 MINE = '''
 """Rewards of one's own."""
@@ -151,6 +153,17 @@ def test_a_parameter_that_is_set_is_no_column(mine, monkeypatch):
         assert reward_columns(load_reward(spec)) == ["limit"]
         assert reward_columns(load_reward(spec, limit=3)) == []
         assert pay(load_reward(spec, limit=3), "abcd", "abc") == [0.0, 1.0]
+
+
+def test_what_a_reward_declares_of_its_failures_and_its_readiness_is_that_of_what_it_wraps():
+    def strict(completions, **kwargs):
+        return [0.0] * len(completions)
+
+    strict.max_error_rate, strict.prepare = 0.001, lambda completions, limit_s: f"{completions} in {limit_s:g} s"
+    for wrapped in (strict, functools.partial(strict, prompts=[]), route(strict, ("maths",))):
+        assert reward_max_error_rate(wrapped) == 0.001
+        assert prepare_reward(wrapped, 8, 2.5) == "8 in 2.5 s"
+    assert (reward_max_error_rate(XmlFormat()), prepare_reward(XmlFormat(), 8, 2.5)) == (1.0, None)
 
 
 # Processes and event loops

@@ -1,5 +1,7 @@
 """What holds for every registered reward and any text: it answers, soon, and alike wherever and however it is asked."""
 
+import asyncio
+import inspect
 import json
 import math
 from concurrent.futures import ThreadPoolExecutor
@@ -16,7 +18,7 @@ from rewards.reasoning_gym_tasks import score_reasoning_gym
 from rewards.registry import REGISTRY
 
 SUM = {"dataset": "chain_sum", "parameters": {}, "question": "9 + 9 =", "answer": "18", "metadata": {}}
-COLUMNS = {"answer": "18", "entry": json.dumps(SUM), "task": "maths"}
+COLUMNS = {"answer": "18", "entry": json.dumps(SUM), "task": "maths", "tests": ["assert f(9) == 18"]}
 GOLDS = {"boxed_math": r"\sqrt{x^2+1}"}  # so that its workers are asked
 VALID = [
     "<reasoning>9 + 9 = 18</reasoning>\n<answer>\n18\n</answer>",
@@ -25,13 +27,16 @@ VALID = [
     r"\boxed{\frac{x^2+1}{\sqrt{1+x^2}}}",
     "9 + 9 = <<9+9=18>>18\n#### 18",
     "The answer is **$1,018.50**.",
+    "So:\n```python\ndef f(x):\n    return 2 * x\n```",
 ]
 TAGS = ["<answer>", "</answer>", "<think>", "</reasoning>", "<", "<<", ">>"]
 LATEX = ["{", "}", "\\", r"\boxed{", r"\frac", r"\text{", "$", "^", "%"]
 NUMBERS = ["####", "**", "18", "0", ",", ".", "-", "/", "e9", "１", "²", "NaN", "inf", "9**9**9"]
-PIECES = [*TAGS, *LATEX, *NUMBERS, "\n", " ", "\x00", "\u200b", "\u202e", "\ud800"]
+FENCES = ["```python\n", "```", "~~~"]
+PIECES = [*TAGS, *LATEX, *NUMBERS, *FENCES, "\n", " ", "\x00", "\u200b", "\u202e", "\ud800"]
 WRAPPERS = ["{}", "<answer>{}</answer>", r"\boxed{{{}}}", "#### {}"]
-EXAMPLES = {"boxed_math": 15, "cosine_scaled": 5}  # what asks Math-Verify is asked less
+# What asks Math-Verify, or runs programs, is asked less.
+EXAMPLES = {"boxed_math": 15, "cosine_scaled": 5, "code_tests": 15, "code_tests_async": 5}
 
 
 @st.composite
@@ -51,7 +56,7 @@ def loaded(name: str):
     return load_reward(name, **REQUIRED.get(name, {}))
 
 
-def columns_of(reward) -> dict[str, str]:
+def columns_of(reward) -> dict[str, str | list[str]]:
     """Values of a row for the columns a reward needs; a new column needs one in COLUMNS."""
     values = COLUMNS | {"answer": GOLDS.get(reward.__name__, COLUMNS["answer"])}
     return {column: values[column] for column in ("task", *reward_columns(reward))}
@@ -63,6 +68,15 @@ def pay(reward, texts: list[str], prompt: str | list[dict]) -> tuple[list, list]
     ids = [stand_in_ids(text) for text in texts]
     amounts = score(reward, [{"prompt": prompt, **columns} for _ in texts], texts, ids, logged.__setitem__)
     return amounts, logged.get(f"outcome/{reward.__name__}", [])
+
+
+def awaited(amounts):
+    """What a call returns, be it of an async reward or not."""
+    return asyncio.run(_finish(amounts)) if inspect.isawaitable(amounts) else amounts
+
+
+async def _finish(amounts):
+    return await amounts
 
 
 @pytest.mark.parametrize("name", REGISTRY)
@@ -92,9 +106,9 @@ def test_hostile_text_is_answered_in_50_ms(name, hostile, seconds):
         ids = [stand_in_ids(text) for text in texts]
         columns = {column: [value] for column, value in columns_of(reward).items()}
         arguments = {"prompts": ["9 + 9 ="], "completions": texts, "completion_ids": ids, **columns}
-        (amount,) = reward(**arguments)
+        (amount,) = awaited(reward(**arguments))
         assert amount is None or math.isfinite(amount)
-        assert seconds(lambda arguments=arguments: reward(**arguments)) < 0.05, wrapper
+        assert seconds(lambda arguments=arguments: awaited(reward(**arguments))) < 0.05, wrapper
 
 
 @pytest.mark.parametrize("digits", ["１８", "١٨", "𝟏𝟖", "१८"])

@@ -1,0 +1,125 @@
+"""Programs in the text of a completion: fenced code blocks, read line by line in linear time.
+
+A fence is three or more backticks or tildes. Models also open one behind prose (`Here it is: ```python`) and close one
+at the end of a line of code or before a tag (```` ```</answer> ````); both count. A fence of tildes starts its line.
+A fence four or more columns to the right of the opening one and of the code is text of the block, as in a docstring.
+"""
+
+import os
+from typing import NamedTuple
+
+PYTHON = ("python", "py", "python3")
+
+
+class Block(NamedTuple):
+    """A fenced block: the first word behind its opening fence in lower case, its text, whether it is closed."""
+
+    language: str
+    code: str
+    complete: bool
+
+
+class _Fence(NamedTuple):
+    mark: str
+    indentation: str
+    language: str
+
+
+def code_blocks(text: str) -> list[Block]:
+    r"""Every fenced block of a text, in order; the last one may be cut off. Common indentation is removed.
+
+    Example: `code_blocks("Thus:\n```python\nx = 1\n```") == [Block("python", "x = 1\n", True)]`
+    """
+    blocks: list[Block] = []
+    fence, lines = None, []
+    for line in text.replace("\r\n", "\n").split("\n"):
+        if fence is None:
+            fence, lines = _opening(line), []
+            continue
+        code = _before_closing(line, fence, lines)
+        if code is None:
+            lines.append(line)
+            continue
+        blocks.append(_block(fence, [*lines, code] if code.strip() else lines, True))
+        fence = None
+    return blocks if fence is None else [*blocks, _block(fence, lines, False)]
+
+
+def extract_program(text: str, whole_text: bool = False) -> str | None:
+    r"""The last complete Python block, else the last block of any kind, else the text itself if `whole_text`.
+
+    Example: `extract_program("```python\nx = 1\n```\n```\n1\n```") == "x = 1\n"`; `extract_program("x = 1") is None`
+    """
+    blocks = code_blocks(text)
+    if not blocks:
+        return text if whole_text else None
+    python = [block for block in blocks if block.complete and block.language in PYTHON]
+    return (python or blocks)[-1].code
+
+
+def is_one_python_block(text: str) -> bool:
+    r"""Whether a text holds one fenced block, complete, marked as Python and not empty; prose may surround it.
+
+    Example: `is_one_python_block("So:\n```python\nx = 1\n```")`
+    """
+    blocks = code_blocks(text)
+    if len(blocks) != 1:
+        return False
+    return blocks[0].complete and blocks[0].language in PYTHON and bool(blocks[0].code.strip())
+
+
+def _opening(line: str) -> _Fence | None:
+    """The fence that a line opens; none where the fence is closed on the same line, as in ```` ```x = 1``` ````."""
+    bare = line.lstrip()
+    indentation = line[: len(line) - len(bare)]
+    if bare.startswith("~~~"):
+        info = bare.lstrip("~")
+        return _Fence(bare[: len(bare) - len(info)], indentation, _first_word(info))
+    head, mark, info = line.rpartition("```")
+    more = len(head) - len(head.rstrip("`"))
+    head = head.rstrip("`")
+    if not mark or "```" in head or "`" in info:
+        return None
+    if head.strip() and " " in info.rstrip():  # prose about fences, as in "put it in ``` and ..."
+        return None
+    return _Fence("`" * (3 + more), indentation, _first_word(info))
+
+
+def _before_closing(line: str, fence: _Fence, lines: list[str]) -> str | None:
+    """The code in front of the closing fence of a line, or None where the line closes nothing."""
+    bare, mark = line.strip(), fence.mark
+    if bare.startswith(mark):
+        rest = bare.lstrip(mark[0])
+        inside = _depth(line) >= 4 + max(_depth(start) for start in (fence.indentation, *lines[:1]))
+        return "" if not inside and (not rest or rest.lstrip().startswith("<")) else None
+    code = line.rstrip()[: -len(mark)]
+    if mark[0] == "`" and bare.endswith(mark) and mark not in code and not code.endswith("`"):
+        return code
+    return None
+
+
+def _depth(line: str) -> int:
+    """How many columns of white space a line starts with; 80 at most, so that no line takes long."""
+    start = line[:80].expandtabs(4)
+    return len(start) - len(start.lstrip())
+
+
+def _first_word(info: str) -> str:
+    words = info.split(maxsplit=1)
+    return words[0].lower() if words else ""
+
+
+def _block(fence: _Fence, lines: list[str], complete: bool) -> Block:
+    """Without the indentation of its fence, if the code starts with it, and without what its lines have in common.
+
+    Lines of white space alone say nothing of the indentation: they may be part of a text.
+    """
+    if next((line for line in lines if line.strip()), "").startswith(fence.indentation):
+        lines = [line.removeprefix(fence.indentation) for line in lines]
+    common = os.path.commonprefix([_indentation(line) for line in lines if line.strip()])  # noqa: RUF071 it is no path
+    code = "\n".join(line.removeprefix(common) for line in lines)
+    return Block(fence.language, code + "\n" if code else "", complete)
+
+
+def _indentation(line: str) -> str:
+    return line[: len(line) - len(line.lstrip(" \t"))]

@@ -1,0 +1,276 @@
+"""Programs rewarded by running their tests in the sandbox.
+
+A row brings `tests`: assert statements, or JSON texts {"stdin": ..., "stdout": ...}, one kind in a row. It also may
+bring `setup` (code of the data set that the tests stand on), `preamble` (code put before the program), `entry_point`,
+`inplace`, `objects` (see `rewards.sandbox`), and `hidden_tests`, which are run and logged and not paid.
+
+What is not covered: a program that computes nothing and answers by heart passes; that the tests are weak, the gap to
+the hidden ones shows.
+"""
+
+import json
+import re
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from rewards.code_blocks import extract_program
+from rewards.parsing import completion_text
+from rewards.rows import LogExtra, LogMetric
+from rewards.sandbox import Asserts, Outcome, Sandbox, SandboxError, Stdio, shared_sandbox
+
+Job = Asserts | Stdio
+OPTIONAL = ("setup", "preamble", "entry_point", "inplace", "objects", "hidden_tests")
+# What honest solutions of small tasks do without. It is counted and never scored.
+SUSPICIOUS = re.compile(
+    r"\b(?:_exit|sys\.exit|exit|quit|ctypes|gc|inspect|_getframe|__eq__|__class__|settrace|atexit)\b"
+)
+
+
+class Judged(NamedTuple):
+    """The outcome of a row, and how many of its tests are visible; without usable tests no outcome, but `why`."""
+
+    outcome: Outcome | None
+    visible: int
+    why: str = ""
+
+    def share(self) -> float | None:
+        """The share of the visible tests that passed; None where our machinery failed."""
+        if self.outcome is None or self.outcome.status == "infra":
+            return None
+        return sum(self.outcome.passed[: self.visible]) / self.visible
+
+    def hidden_share(self) -> float | None:
+        """The share of the hidden tests that passed; None where there are none."""
+        if self.share() is None or self.visible == len(self.outcome.passed):
+            return None
+        hidden = self.outcome.passed[self.visible :]
+        return sum(hidden) / len(hidden)
+
+    def label(self) -> str:
+        """How the row went, in the words of `rewards.rows`."""
+        if self.outcome is None:
+            return self.why
+        if self.outcome.status == "infra":
+            return f"error: {self.outcome.reason}"
+        return "timeout" if self.outcome.reason.startswith("timeout") else "graded"
+
+
+def parse_cases(tests: Sequence[str]) -> list[tuple[str, str]] | None:
+    """The pairs (stdin, stdout) of tests that are JSON texts; None where they are Python statements.
+
+    Raises:
+        ValueError: no tests, one text in place of a list, tests of both kinds, or a JSON object that is no such pair.
+
+    Example: `parse_cases(['{"stdin": "2", "stdout": "4"}']) == [("2", "4")]`; of `["assert f(2) == 4"]` None
+    """
+    if not tests:
+        raise ValueError("no tests: any program would pass")
+    if isinstance(tests, str):
+        raise ValueError(f"the tests of a row are a list of texts, not the text {tests[:100]!r}")
+    cases = [_case(test) for test in tests]
+    if None not in cases:
+        return cases
+    if any(cases):
+        raise ValueError("tests of two kinds in one row: give assert statements, or JSON objects with stdin and stdout")
+    return None
+
+
+def job_of(
+    program: str,
+    tests: Sequence[str],
+    setup: str | None = None,
+    entry_point: str | None = None,
+    inplace: bool | None = None,
+    objects: bool | None = None,
+    timeout_s: float = 10.0,
+) -> Job:
+    """What the sandbox is to run; `ValueError` as in `parse_cases`."""
+    cases = parse_cases(tests)
+    if cases is not None:
+        return Stdio(program, tuple(cases), timeout_s)
+    return Asserts(program, tuple(tests), setup or "", entry_point or None, bool(inplace), bool(objects), timeout_s)
+
+
+def program_of(code: str, preamble: str | None = None) -> str:
+    """The code as it is run: after the preamble of its row."""
+    return f"{preamble}\n\n{code}" if preamble else code
+
+
+class CodeTests:
+    """Verifier: pays `correct` times the share of a row's tests that the program passes, isolated by the sandbox.
+
+    The program is the last complete Python block of the completion, else its last block, else (with `whole_text`) the
+    completion itself; a completion without a program earns 0.0. What the program causes is judged wrong; None is a row
+    without usable tests, or a failure of the sandbox.
+
+    Args:
+        all_or_nothing: pay nothing unless every test passes. A share pays `return True` for half of a yes-or-no task.
+        timeout_s: wall limit in seconds for a program with assert statements, or for one stdin case.
+        isolation: None for the best that works here; landlock, sealed; e2b; or unsafe, which isolates nothing.
+        packages: installed packages that programs may import beside the standard library.
+
+    Logs the columns `outcome/code_tests` and `code_tests/reason`, and as metrics the visible and hidden share of the
+    rows that have hidden tests, their `gap`, and the share of `suspicious` programs.
+    """
+
+    __name__ = "code_tests"
+    kind = "verifier"
+    max_error_rate = 0.001  # of rows that the sandbox itself fails on, above which a run stops
+
+    def __init__(
+        self,
+        correct: float = 1.0,
+        all_or_nothing: bool = False,
+        timeout_s: float = 5.0,
+        whole_text: bool = False,
+        isolation: str | None = None,
+        packages: Sequence[str] = (),
+    ):
+        if not timeout_s > 0.0:
+            raise ValueError(f"timeout_s is {timeout_s}; it must be more than 0 seconds")
+        self.correct = self.full = correct
+        self.all_or_nothing, self.timeout_s, self.whole_text = all_or_nothing, timeout_s, whole_text
+        self.isolation, self.packages = isolation, tuple(packages)
+
+    def __call__(
+        self,
+        prompts: list,
+        completions: list,
+        tests: list[list[str]],
+        log_extra: LogExtra | None = None,
+        log_metric: LogMetric | None = None,
+        **columns: Any,
+    ) -> list[float | None]:
+        rows = _rows(tests, columns)
+        return self._pay(
+            self.judge([completion_text(c) for c in completions], rows), completions, log_extra, log_metric
+        )
+
+    def judge(self, texts: list[str], rows: list[dict[str, Any]]) -> list[Judged]:
+        """Run the program of each text against the tests of its row."""
+        jobs = [self._job(text, row) for text, row in zip(texts, rows, strict=True)]
+        return _verdicts(jobs, rows, self.sandbox().run_batch(_runnable(jobs)))
+
+    def sandbox(self) -> Sandbox:
+        """The sandbox of this process for these settings."""
+        return shared_sandbox(self.isolation, self.packages)
+
+    def prepare(self, completions: int, limit_s: float) -> str:
+        """Before a run: test the isolation, and say which is in force.
+
+        Raises:
+            ValueError: none holds here, or a call with programs that never end would outlast its limit.
+        """
+        try:
+            self.sandbox().start()
+        except SandboxError as error:
+            raise ValueError(str(error)) from error
+        longest = -(-completions // self.sandbox().workers) * self.timeout_s
+        if longest >= limit_s:
+            raise ValueError(
+                f"{completions} programs that never end take {self.sandbox().workers} workers {longest:g} s at "
+                f"timeout_s {self.timeout_s:g}, and reward_timeout_s is {limit_s:g}: lower the one or raise the other."
+            )
+        return self.sandbox().describe()
+
+    def _job(self, text: str, row: dict[str, Any]) -> Job | Judged:
+        """What to run, or the verdict where nothing is to be run."""
+        program, visible, hidden = (
+            extract_program(text, self.whole_text),
+            row["tests"] or (),
+            row.get("hidden_tests") or (),
+        )
+        named = {name: row.get(name) for name in ("setup", "entry_point", "inplace", "objects")}
+        try:
+            parse_cases(visible)
+            job = job_of(
+                program_of(program or "", row.get("preamble")), [*visible, *hidden], **named, timeout_s=self.timeout_s
+            )
+        except ValueError as error:
+            return Judged(None, 0, f"unparsed: {error}")
+        if program is None or not program.strip():  # a preamble alone is no answer
+            failed = (False,) * (len(visible) + len(hidden))
+            return Judged(Outcome("fail", "no program in the completion", 0.0, "", failed), len(visible))
+        return job
+
+    def _pay(
+        self, judged: list[Judged], completions: list, log_extra: LogExtra | None, log_metric: LogMetric | None
+    ) -> list[float | None]:
+        if log_extra is not None:
+            log_extra(f"outcome/{self.__name__}", [one.label() for one in judged])
+            log_extra(f"{self.__name__}/reason", [one.outcome.reason if one.outcome else one.why for one in judged])
+        if log_metric is not None:
+            programs = [extract_program(completion_text(c), self.whole_text) or "" for c in completions]
+            for name, value in _metrics(judged, programs).items():
+                log_metric(f"{self.__name__}/{name}", value)
+        return [self._amount(one.share()) for one in judged]
+
+    def _amount(self, share: float | None) -> float | None:
+        if share is None:
+            return None
+        return self.correct * (float(share == 1.0) if self.all_or_nothing else share)
+
+
+class AsyncCodeTests(CodeTests):
+    """`code_tests` as a coroutine: TRL runs it beside other async rewards, which is of use where those wait long."""
+
+    __name__ = "code_tests_async"
+
+    async def __call__(  # type: ignore[override]
+        self,
+        prompts: list,
+        completions: list,
+        tests: list[list[str]],
+        log_extra: LogExtra | None = None,
+        log_metric: LogMetric | None = None,
+        **columns: Any,
+    ) -> list[float | None]:
+        rows = _rows(tests, columns)
+        jobs = [self._job(completion_text(c), row) for c, row in zip(completions, rows, strict=True)]
+        judged = _verdicts(jobs, rows, await self.sandbox().run_batch_async(_runnable(jobs)))
+        return self._pay(judged, completions, log_extra, log_metric)
+
+
+def _case(test: str) -> tuple[str, str] | None:
+    """The pair of a JSON test, None for a statement; `ValueError` for a JSON object that is no such pair."""
+    if not isinstance(test, str):
+        raise ValueError(f"a test is a text, not {test!r:.100}")
+    try:
+        data = json.loads(test) if test.lstrip().startswith("{") else None
+    except (json.JSONDecodeError, RecursionError):
+        return None
+    if data is None:
+        return None
+    if not all(isinstance(data.get(name), str) for name in ("stdin", "stdout")):
+        raise ValueError(f"a JSON test has the texts stdin and stdout, not {test[:100]!r}")
+    return data["stdin"], data["stdout"]
+
+
+def _runnable(jobs: list[Job | Judged]) -> list[Job]:
+    return [job for job in jobs if not isinstance(job, Judged)]
+
+
+def _verdicts(jobs: list[Job | Judged], rows: list[dict], outcomes: list[Outcome]) -> list[Judged]:
+    """Every row's verdict, in order: those that were known, and the outcomes of those that were run."""
+    ran = iter(outcomes)
+    return [
+        job if isinstance(job, Judged) else Judged(next(ran), len(row["tests"]))
+        for job, row in zip(jobs, rows, strict=True)
+    ]
+
+
+def _rows(tests: list[list[str]], columns: dict[str, Any]) -> list[dict[str, Any]]:
+    """One mapping a row of the columns that matter here."""
+    given = {"tests": tests} | {name: columns[name] for name in OPTIONAL if columns.get(name) is not None}
+    return [dict(zip(given, values, strict=True)) for values in zip(*given.values(), strict=True)]
+
+
+def _metrics(judged: list[Judged], programs: list[str]) -> dict[str, float]:
+    """Means over the rows of this call; nothing of what no row has."""
+    both = [(one.share(), one.hidden_share()) for one in judged if one.hidden_share() is not None]
+    suspicious = [bool(SUSPICIOUS.search(program)) for program in programs]
+    metrics = {"suspicious": sum(suspicious) / len(suspicious)} if suspicious else {}
+    if both:
+        visible, hidden = (sum(shares) / len(both) for shares in zip(*both, strict=True))
+        metrics |= {"visible": visible, "hidden": hidden, "gap": visible - hidden}
+    return metrics

@@ -1,0 +1,232 @@
+"""Programs are found in the text of a completion however the model sets its fences, and no text takes long."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rewards.code_blocks import Block, code_blocks, extract_program, is_one_python_block
+
+ONE, TWO = "```python\nx = 1\n```\n", "```python\nx = 2\n```\n"
+# Texts of n characters.
+HOSTILE = {
+    "backticks": lambda n: "`" * n,
+    "tildes": lambda n: "~" * n,
+    "spaces before a fence": lambda n: " " * n + "```",
+    "spaces behind a fence": lambda n: "```" + " " * n + "x",
+    "spaces in a block": lambda n: "```python\n" + " " * n + "x\n```",
+    "spaces on the first line, many fences": lambda n: "```python\n" + " " * (n // 2) + "\n" + "     ```\n" * (n // 18),
+    "spaces alone in lines": lambda n: "```python\n" + " \n" * (n // 2) + "```",
+    "ever deeper lines": lambda n: "```python\n" + "".join(" " * i + "x\n" for i in range(int((2 * n) ** 0.5))),
+    "empty lines": lambda n: "\n" * n,
+    "an open block of short lines": lambda n: "```python\n" + "x\n" * (n // 2),
+    "an open block of longer fences": lambda n: "````\n" + "```x\n" * (n // 5),
+    "fences": lambda n: "```\n" * (n // 4),
+    "fences of tildes": lambda n: "~~~\n" * (n // 4),
+    "fences behind prose": lambda n: "a ```b\n" * (n // 7),
+    "fences in one line": lambda n: "```x```" * (n // 7),
+    "inline code": lambda n: "`x` " * (n // 4),
+    "carriage returns": lambda n: "\r\n" * (n // 2),
+    "one letter": lambda n: "a" * n,
+}
+
+
+def program(text: str) -> str:
+    """The program of a text that has exactly one block, complete and marked as Python."""
+    (block,) = code_blocks(text)
+    assert (block.language, block.complete) == ("python", True)
+    return block.code
+
+
+# Which block is the program
+
+
+@pytest.mark.parametrize(
+    "later", ["", "```\n5\n```", "```text\n5\n```", "```js\n5\n```\n```", "```python\nx = 4", "```"]
+)
+def test_the_last_complete_python_block_wins_over_whatever_follows(later):
+    assert extract_program(ONE + "or\n" + TWO + later) == "x = 2\n"
+
+
+@pytest.mark.parametrize("language", ["python", "Python", "PY", "py", "python3", "python title=a.py", " python"])
+def test_python_has_several_names(language):
+    assert extract_program(f"```{language}\nx = 1\n```\n```\n2\n```") == "x = 1\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "code"),
+    [
+        ("```\nx = 1\n```", "x = 1\n"),
+        ("```text\nout\n```\n```\nx = 1\n```", "x = 1\n"),
+        ("```js\nx\n```", "x\n"),
+        ("```python\nx = 1", "x = 1\n"),
+        ("```\nx = 1\n```\n```python\ny = 2", "y = 2\n"),
+    ],
+)
+def test_without_a_complete_python_block_it_is_the_last_of_any_kind(text, code):
+    assert extract_program(text) == code
+
+
+@pytest.mark.parametrize("text", ["", "x = 1", "print(`x`)", "Use `x = 1` here.", "It is ```x = 1``` then.", "~~ x ~~"])
+def test_a_text_without_a_block_is_a_program_only_by_choice(text):
+    assert extract_program(text) is None
+    assert extract_program(text, whole_text=True) == text
+
+
+def test_a_block_wins_over_the_whole_text():
+    assert extract_program("y = 2\n" + ONE, whole_text=True) == "x = 1\n"
+
+
+# Fences
+
+
+def test_a_block_of_tildes_is_a_block():
+    assert program("~~~python\nx = 1\n```\n~~~~") == "x = 1\n```\n"
+    assert program("~~~~ python\n~~~\n~~~~\nThus.") == "~~~\n"
+
+
+def test_a_longer_fence_holds_shorter_ones():
+    assert program("````python\nx = '''\n```\n'''\n````") == "x = '''\n```\n'''\n"
+    assert program("```python\nx = 1\n`````\nThus.") == "x = 1\n"
+
+
+@pytest.mark.parametrize("prose", ["Here it is: ", "Use `f` so: ", "**Answer:**", "- ", "1. so ", "<answer>"])
+def test_a_fence_may_open_behind_prose(prose):
+    assert program(f"{prose}```python\nx = 1\n```") == "x = 1\n"
+
+
+@pytest.mark.parametrize(
+    "prose", ["Put it in ``` fences:", "Put it between ``` and ``` so:", "Open it by ``` as asked."]
+)
+def test_prose_about_fences_opens_none(prose):
+    assert program(f"{prose}\n{ONE}") == "x = 1\n"
+
+
+@pytest.mark.parametrize(
+    "end", ["```", "```\n", "\n``` \n", "```\nThat is `f`.", "\n```</answer>", "\n``` </answer>\nThus."]
+)
+def test_a_fence_may_close_behind_code_or_before_a_tag(end):
+    assert program(f"```python\ndef f():\n    return 1{end}") == "def f():\n    return 1\n"
+
+
+def test_a_fence_of_tildes_does_not_close_behind_code():
+    assert code_blocks("~~~python\nx = ~~~\n") == [Block("python", "x = ~~~\n\n", False)]
+
+
+@pytest.mark.parametrize("line", ["    Thus ```f(1)```", "x = '```'", "s = 'a``` b'", "# ```python"])
+def test_backticks_within_a_line_of_code_close_nothing(line):
+    assert program(f"```python\nif x:\n{line}\n```") == f"if x:\n{line}\n"
+
+
+DOCUMENTED = '''def f(x):
+    """Twice `x`, as in ``f(1)``:
+
+    ```
+    f(1) == 2
+    ```
+    """
+    return 2 * x
+'''
+
+
+@pytest.mark.parametrize("indentation", ["", "  ", "    "])
+def test_a_docstring_with_fences_stays_whole(indentation):
+    text = "".join(indentation + line if line.strip() else line for line in DOCUMENTED.splitlines(keepends=True))
+    assert program(f"So:\n{indentation}```python\n{text}{indentation}```\nThus.") == DOCUMENTED
+
+
+def test_a_docstring_indented_by_tabs_stays_whole():
+    assert (
+        program('```python\ndef f():\n\t"""\n\t```\n\tx\n\t```\n\t"""\n```')
+        == 'def f():\n\t"""\n\t```\n\tx\n\t```\n\t"""\n'
+    )
+
+
+def test_carriage_returns_are_no_part_of_a_program():
+    assert program("So:\r\n```python\r\nx = 1\r\ny = 2\r\n```\r\n") == "x = 1\ny = 2\n"
+
+
+def test_a_block_that_is_cut_off_is_incomplete():
+    assert code_blocks(ONE + "```python\ny =") == [Block("python", "x = 1\n", True), Block("python", "y =\n", False)]
+    assert code_blocks("```") == [Block("", "", False)]
+
+
+def test_an_empty_block_has_no_code():
+    assert code_blocks("```python\n```") == code_blocks("```python\n\n```") == [Block("python", "", True)]
+
+
+# Indentation
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "- so:\n  ```python\n  if x:\n      y = 1\n  ```",
+        "1. so:\n\n    ```python\n    if x:\n        y = 1\n    ```",
+        "1. so:\n\t```python\n\tif x:\n\t    y = 1\n\t```",
+        "1. so: ```python\n    if x:\n        y = 1\n    ```",
+        "   ```python\nif x:\n    y = 1\n   ```",
+        "    ```python\nif x:\n    y = 1\n```",
+        "```python\n        if x:\n            y = 1\n```",
+        "```python\n    if x:\n        y = 1\n    ```",
+    ],
+)
+def test_common_indentation_is_removed_and_the_rest_kept(text):
+    assert program(text) == "if x:\n    y = 1\n"
+
+
+def test_text_at_the_margin_of_an_indented_block_does_not_keep_the_indentation():
+    assert program('  ```python\n  x = """\nat the margin\n  """\n  ```') == 'x = """\nat the margin\n"""\n'
+
+
+def test_lines_of_white_space_stay_as_they_are():
+    assert program("```python\nx = '''\n   \n\t\n'''\n```") == "x = '''\n   \n\t\n'''\n"
+
+
+# The asked format
+
+
+@pytest.mark.parametrize(
+    "text", [ONE, f"So:\n{ONE}Thus.", "~~~py\nx\n~~~", "Thus: ```python\nx = 1```", "- a\n\n  " + ONE]
+)
+def test_one_python_block_is_the_asked_format(text):
+    assert is_one_python_block(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "x = 1", ONE + TWO, ONE + "```", "```\nx = 1\n```", "```js\nx\n```", "```python\nx = 1", "```python\n \n```"],
+)
+def test_anything_else_is_not(text):
+    assert not is_one_python_block(text)
+
+
+# Any text
+
+FENCES = ["```", "```python\n", "````", "~~~", "`", "</answer>"]
+PIECES = [*FENCES, "\n", "\r\n", "\r", " ", "    ", "\t", "x = 1", "\x00", "\ud800"]
+LINE = st.text(st.characters(exclude_characters="`~\r\n"), max_size=20) | st.sampled_from(
+    ["", "    ", "\t`x``", "  # `"]
+)
+
+
+@given(st.text() | st.lists(st.sampled_from(PIECES)).map("".join))
+def test_any_text_has_a_program_or_none(text):
+    blocks = code_blocks(text)
+    assert all(block.complete for block in blocks[:-1])
+    assert (extract_program(text) is None) == (not blocks)
+    assert extract_program(text, whole_text=True) is not None
+    assert is_one_python_block(text) in (True, False)
+
+
+@given(st.lists(LINE), st.sampled_from(["```", "````", "~~~"]), st.sampled_from(["", "  ", "\t", "      "]))
+def test_the_code_of_a_block_comes_back_exactly(lines, mark, indentation):
+    lines = ["x = 1", *lines]
+    shown = "\n".join(indentation + line for line in lines)
+    text = f"So:\n\n{indentation}{mark}python\n{shown}\n{indentation}{mark}\nThus."
+    assert code_blocks(text) == [Block("python", "\n".join(lines) + "\n", True)]
+
+
+@pytest.mark.parametrize("make", HOSTILE.values(), ids=HOSTILE.keys())
+def test_a_hostile_megabyte_takes_no_two_seconds(make, seconds):
+    text = make(1_000_000)
+    assert seconds(lambda: extract_program(text)) < 2.0  # 0.01 to 0.4; what grows with the square takes minutes

@@ -1,0 +1,520 @@
+"""Programs are paid by the tests that they pass: nothing of ours is paid as theirs, and nothing of theirs is None."""
+
+import asyncio
+import json
+import os
+import pickle
+import signal
+import sys
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from datasets import Dataset
+
+from rewards import load_reward, load_rewards
+from rewards.code_tests import OPTIONAL, CodeTests, parse_cases
+from rewards.contract import prepare_reward, reward_columns, reward_max_error_rate
+from rewards.sandbox import Sandbox, SandboxError, ZygoteDied, pool
+
+pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="the sandbox is built for Linux")
+
+TESTS = ["assert f(2) == 4", "assert f(3) == 6"]
+DOUBLE = "def f(x): return 2 * x"
+CASES = [json.dumps({"stdin": str(n), "stdout": str(2 * n)}) for n in (2, 3)]
+
+
+def block(code: str) -> str:
+    return f"```python\n{code}\n```"
+
+
+class Paid:
+    """What a call paid, and what it logged."""
+
+    def __init__(self, amounts: list, columns: dict[str, list], metrics: dict[str, float]):
+        self.amounts, self.columns, self.metrics = amounts, columns, metrics
+        self.outcomes, self.reasons = columns.get("outcome/code_tests"), columns.get("code_tests/reason")
+
+
+def call(reward, codes: list[str], tests: list, **columns: list) -> Paid:
+    """Pay programs, each with the tests of its row."""
+    logged, metrics = {}, {}
+    completions = [[{"role": "assistant", "content": block(code)}] for code in codes]
+    log = {"log_extra": logged.__setitem__, "log_metric": metrics.__setitem__}
+    return Paid(
+        reward(prompts=["p"] * len(codes), completions=completions, tests=tests, **log, **columns), logged, metrics
+    )
+
+
+def pay(*codes: str, tests: object = TESTS, settings: dict | None = None, **columns: object) -> Paid:
+    """Pay programs that are all given the same row; `settings` are the reward's."""
+    same = {name: [value] * len(codes) for name, value in columns.items()}
+    return call(CodeTests(**(settings or {})), list(codes), [tests] * len(codes), **same)
+
+
+def text_pay(text: str, settings: dict | None = None, **columns: object) -> float | None:
+    """What a completion of any text is paid."""
+    columns = {name: [value] for name, value in ({"tests": TESTS} | columns).items()}
+    return CodeTests(**(settings or {}))(prompts=["p"], completions=[text], **columns)[0]
+
+
+# What is paid
+
+
+def test_it_is_called_as_its_issue_writes_it():
+    reward = load_reward("code_tests")
+    paid = reward(prompts=["Double it."], completions=[block(DOUBLE)], tests=[["assert f(2) == 4", "assert f(0) == 0"]])
+    assert paid == [1.0]
+
+
+def test_the_share_of_the_tests_is_paid_in_the_order_of_the_rows():
+    paid = pay("def f(x): return 4", DOUBLE, "def f(x): return 1", DOUBLE, "def f(x): return x + 3")
+    assert paid.amounts == [0.5, 1.0, 0.0, 1.0, 0.5]
+    assert paid.outcomes == ["graded"] * 5
+    assert paid.reasons == ["AssertionError", "", "AssertionError", "", "AssertionError"]
+
+
+def test_all_or_nothing_pays_no_share():
+    assert pay("def f(x): return 4", DOUBLE, settings={"all_or_nothing": True}).amounts == [0.0, 1.0]
+
+
+def test_correct_is_what_a_right_program_earns():
+    settings = {"correct": 3.0}
+    assert pay("def f(x): return 4", DOUBLE, settings=settings).amounts == [1.5, 3.0]
+    assert CodeTests(**settings).full == 3.0
+
+
+def test_each_row_has_its_own_tests_and_they_may_differ_in_number():
+    tests = [["assert f(2) == 4"], ["assert g() == 1", "assert g() == 2", "assert g() == 3", "assert g() == 1"], CASES]
+    codes = [DOUBLE, "def g(): return 1", "print(2 * int(input()))"]
+    assert call(CodeTests(), codes, tests).amounts == [1.0, 0.5, 1.0]
+
+
+def test_no_rows_are_paid_nothing():
+    assert call(CodeTests(), [], []).amounts == []
+
+
+def test_the_last_complete_python_block_is_run():
+    assert text_pay(block("def f(x): return 1") + "\nBetter:\n" + block(DOUBLE) + "\nIt prints:\n```\n4\n```") == 1.0
+    assert text_pay(block(DOUBLE) + "\n```python\ndef f(x): ret") == 1.0
+    assert text_pay("```\n" + DOUBLE) == 1.0
+
+
+def test_the_text_itself_is_a_program_only_by_choice():
+    assert text_pay(DOUBLE) == 0.0
+    assert text_pay(DOUBLE, {"whole_text": True}) == 1.0
+
+
+# Tests with standard input and output
+
+
+def test_cases_are_pairs_of_input_and_output():
+    paid = pay("print(2 * int(input()))", "print(4)", "print(2 * int(input()), 'or so')", tests=CASES)
+    assert paid.amounts == [1.0, 0.5, 0.0]
+    assert paid.reasons == ["", "wrong output", "wrong output"]
+
+
+def test_a_case_needs_exit_code_0():
+    assert pay("print(2 * int(input())); raise SystemExit(1)", tests=CASES).amounts == [0.0]
+
+
+def test_a_case_is_any_json_text_of_that_object():
+    text = ' {\n "stdout": "\\u00e9\\n", "stdin": "", "name": "accent"}'
+    assert parse_cases([text]) == [("", "é\n")]
+    assert pay("print('é')", tests=[text]).amounts == [1.0]
+
+
+@pytest.mark.parametrize("statement", ["{f(2)} == {4} or 1 / 0", "{'a': 1}['a'] == f(1) or 1 / 0", "{}.get(f(0))"])
+def test_a_statement_that_starts_with_a_brace_is_no_case(statement):
+    assert parse_cases([statement]) is None
+
+
+# Rows that cannot be graded
+
+
+@pytest.mark.parametrize(
+    ("tests", "why"),
+    [
+        (None, "no tests: any program would pass"),
+        ([], "no tests: any program would pass"),
+        ([TESTS[0], CASES[0]], "tests of two kinds in one row"),
+        ([CASES[0], TESTS[0]], "tests of two kinds in one row"),
+        ([TESTS[0], None], "a test is a text, not None"),
+        ([TESTS[0], 5], "a test is a text, not 5"),
+        (['{"stdin": "2"}'], 'a JSON test has the texts stdin and stdout, not \'{"stdin": "2"}\''),
+        (['{"stdin": 2, "stdout": "4"}'], "a JSON test has the texts stdin and stdout"),
+        (["{}"], "a JSON test has the texts stdin and stdout"),
+        (TESTS[0], "the tests of a row are a list of texts, not the text 'assert f(2) == 4'"),
+    ],
+)
+@pytest.mark.parametrize("code", [DOUBLE, "", "import os; os._exit(0)"], ids=["right", "none", "exits"])
+def test_tests_that_cannot_be_used_are_none_and_unparsed_whatever_the_program(tests, why, code):
+    paid = pay(code, tests=tests)
+    assert paid.amounts == [None]
+    assert paid.outcomes[0].startswith(f"unparsed: {why}")
+
+
+@pytest.mark.parametrize("hidden", [CASES, ["assert f(1) == 2", 5]])
+def test_hidden_tests_that_cannot_be_used_are_none_too(hidden):
+    paid = pay(DOUBLE, hidden_tests=hidden)
+    assert paid.amounts == [None] and paid.outcomes[0].startswith("unparsed: ")
+
+
+def test_tests_that_are_no_python_are_an_error_and_no_grade():
+    paid = pay(DOUBLE, tests=["assert f(2) =="])
+    assert paid.amounts == [None]
+    assert paid.outcomes[0].startswith("error: the tests are no Python: ")
+
+
+def test_a_row_that_cannot_be_graded_costs_that_row_alone():
+    paid = call(CodeTests(), [DOUBLE] * 4, [TESTS, [], TESTS, ["assert f("]])
+    assert paid.amounts == [1.0, None, 1.0, None]
+    assert [outcome.split(":")[0] for outcome in paid.outcomes] == ["graded", "unparsed", "graded", "error"]
+
+
+def test_a_failure_of_the_sandbox_is_none_and_an_error(monkeypatch):
+    def dies(*_):
+        raise ZygoteDied("planted")
+
+    with Sandbox(workers=1) as sandbox:
+        monkeypatch.setattr(CodeTests, "sandbox", lambda self: sandbox)
+        assert pay(DOUBLE).amounts == [1.0]
+        monkeypatch.setattr(pool, "run_job", dies)
+        paid = pay(DOUBLE, "no", hidden_tests=["assert f(1) == 2"])
+    assert paid.amounts == [None, None]
+    assert paid.outcomes == ["error: planted"] * 2
+    assert paid.metrics == {"code_tests/suspicious": 0.0}
+
+
+def test_a_killed_zygote_in_the_middle_costs_nothing(monkeypatch):
+    slow = "import time\ndef f(x):\n    time.sleep(0.1)\n    return 2 * x"
+    with Sandbox(workers=2) as sandbox:
+        monkeypatch.setattr(CodeTests, "sandbox", lambda self: sandbox)
+        killer = threading.Timer(0.3, lambda: [os.kill(slot.process.pid, signal.SIGKILL) for slot in sandbox._all])
+        killer.start()
+        paid = pay(*[slow, "def f(x): return 4"] * 5)
+        killer.join()
+    assert paid.amounts == [1.0, 0.5] * 5
+    assert sandbox.infra == 0
+
+
+# What the program causes is its own fault
+
+
+@pytest.mark.parametrize("text", ["", "I do not know.", DOUBLE, "```python\n```", "```python\n \n\n```", "```"])
+@pytest.mark.parametrize("preamble", [None, DOUBLE])
+def test_without_a_program_nothing_is_paid_not_even_for_a_preamble_that_passes(text, preamble):
+    assert text_pay(text, preamble=preamble) == 0.0
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "def f(x) return",
+        "1 / 0",
+        "def f(x): return 1 / 0",
+        "def f(x): raise SystemExit(0)",
+        "raise SystemExit(0)",
+        "import os\nos._exit(0)",
+        "import os\ndef f(x): os._exit(0)",
+        "def f(x): return f(x)",
+        "g = 1",
+        "import no_such_package",
+        "raise KeyboardInterrupt",
+        "\x00",
+        "\ud800",
+        "x = '" + "a" * 2_000_000 + "'",
+        "[" * 20_000,
+    ],
+    ids=lambda code: repr(code[:30]),
+)
+def test_a_program_that_fails_is_wrong_and_never_none(code):
+    paid = pay(code)
+    assert paid.amounts == [0.0] and paid.outcomes == ["graded"] and paid.reasons[0]
+
+
+def test_hostile_text_in_a_block_is_wrong_and_never_none(hostile):
+    assert pay(hostile, settings={"timeout_s": 1.0}).amounts == [0.0]
+
+
+@pytest.mark.parametrize("code", ["while True: pass", "import time\ntime.sleep(60)", "def f(x):\n    while True: pass"])
+def test_a_program_out_of_time_is_wrong_and_the_call_ends(code):
+    pay(DOUBLE)
+    started = time.monotonic()
+    paid = pay(code, settings={"timeout_s": 0.5})
+    assert time.monotonic() - started < 3.0
+    assert (paid.amounts, paid.outcomes, paid.reasons) == ([0.0], ["timeout"], ["timeout: more than 0.5 s"])
+
+
+def test_tests_passed_before_the_time_ran_out_are_paid():
+    code = "def f(x):\n    while x == 3: pass\n    return 2 * x"
+    paid = pay(code, settings={"timeout_s": 0.5})
+    assert (paid.amounts, paid.outcomes) == ([0.5], ["timeout"])
+    assert pay(code, settings={"timeout_s": 0.5, "all_or_nothing": True}).amounts == [0.0]
+
+
+# Hidden tests
+
+
+def test_hidden_tests_are_logged_and_not_paid():
+    by_heart = "def f(x): return {2: 4, 3: 6}.get(x)"
+    paid = pay(by_heart, hidden_tests=["assert f(4) == 8", "assert f(5) == 10"])
+    assert paid.amounts == [1.0]
+    logged = {"suspicious": 0.0, "visible": 1.0, "hidden": 0.0, "gap": 1.0}
+    assert paid.metrics == {f"code_tests/{name}": value for name, value in logged.items()}
+    assert paid.reasons == ["AssertionError"]
+
+
+def test_the_gap_is_of_the_rows_that_have_hidden_tests():
+    codes = [DOUBLE, "def f(x): return 4", "def f(x): return 1", "def f(x): return 1"]
+    hidden = [["assert f(5) == 10"], ["assert f(5) == 10", "assert f(2) == 4"], [], None]
+    paid = call(CodeTests(), codes, [TESTS] * 4, hidden_tests=hidden)
+    assert paid.amounts == [1.0, 0.5, 0.0, 0.0]
+    assert (paid.metrics["code_tests/visible"], paid.metrics["code_tests/hidden"]) == (0.75, 0.75)
+    assert paid.metrics["code_tests/gap"] == 0.0
+
+
+def test_without_hidden_tests_no_gap_is_logged():
+    assert set(pay(DOUBLE).metrics) == {"code_tests/suspicious"}
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "def f(x): return 2 * x if x < 4 else 1 / 0",
+        "import os\ndef f(x): return 2 * x if x < 4 else os._exit(0)",
+        "def f(x):\n    while x > 3: pass\n    return 2 * x",
+    ],
+    ids=["raises", "exits", "hangs"],
+)
+def test_what_happens_in_a_hidden_test_takes_nothing_away(code):
+    settings = {"timeout_s": 0.5, "all_or_nothing": True}
+    assert pay(code, hidden_tests=["assert f(4) == 8"], settings=settings).amounts == [1.0]
+
+
+def test_a_function_that_hidden_tests_alone_use_is_not_asked_of_a_program():
+    assert pay(DOUBLE, hidden_tests=["assert g(1) == 1"]).amounts == [1.0]
+
+
+def test_hidden_cases_work_alike():
+    paid = pay("print({'2': 4, '3': 6}.get(input()))", tests=CASES, hidden_tests=['{"stdin": "4", "stdout": "8"}'])
+    assert (paid.amounts, paid.metrics["code_tests/gap"]) == ([1.0], 1.0)
+
+
+def test_a_program_without_a_block_fails_its_hidden_tests_too():
+    paid = pay("", hidden_tests=["assert f(4) == 8"])
+    assert paid.metrics == {f"code_tests/{name}": 0.0 for name in ("suspicious", "visible", "hidden", "gap")}
+
+
+def test_suspicious_programs_are_counted_and_paid_alike():
+    codes = ["import sys\n" + DOUBLE + "\nsys._getframe()", "import ctypes\n" + DOUBLE, DOUBLE, "def existing(): pass"]
+    paid = pay(*codes)
+    assert paid.amounts == [1.0, 1.0, 1.0, 0.0]
+    assert paid.metrics == {"code_tests/suspicious": 0.5}
+
+
+def test_a_suspicious_text_that_is_a_program_by_choice_is_counted():
+    metrics = {}
+    reward = CodeTests(whole_text=True)
+    reward(prompts=["p"], completions=["import ctypes"], tests=[TESTS], log_metric=metrics.__setitem__)
+    assert metrics == {"code_tests/suspicious": 1.0}
+
+
+# Columns of a row
+
+
+def test_setup_is_the_ground_that_the_tests_stand_on():
+    paid = pay(DOUBLE, "assert TWO == 2\n" + DOUBLE, tests=["assert f(TWO) == 4"], setup="TWO = 2")
+    assert paid.amounts == [1.0, 0.0], "the program does not see it"
+
+
+def test_a_preamble_is_put_before_the_program():
+    assert pay(
+        "def f(x): return double(x)", preamble="from operator import add\ndef double(x): return add(x, x)"
+    ).amounts == [1.0]
+    assert pay(DOUBLE, preamble="def f(x): return 1").amounts == [1.0]
+
+
+@pytest.mark.parametrize("entry_point", ["sum", None, ""])
+def test_a_function_may_be_called_like_a_built_in(entry_point):
+    tests = ["assert sum(10, 15) == 6", "assert sum(2, 2) == 4"]
+    right, absent = "def sum(a, b): return 6 if a == 10 else 4", "def total(a, b): return 6"
+    assert pay(right, absent, tests=tests, entry_point=entry_point).amounts == [1.0, 0.0]
+
+
+def test_an_entry_point_tells_the_program_from_the_built_ins_that_tests_use():
+    tests = ["assert sum([7]) == max([1])", "assert sum([3, 4]) == max([])"]
+    assert pay("def max(xs): return 7", tests=tests, entry_point="max").amounts == [1.0]
+    assert pay("def max(xs): return 7", tests=tests).amounts == [0.0]
+
+
+@pytest.mark.parametrize(("inplace", "amount"), [(True, 1.0), (False, 0.0), (None, 0.0)])
+def test_a_changed_argument_is_seen_where_the_row_says_so(inplace, amount):
+    tests = ["x = [2, 1]\norder(x)\nassert x == [1, 2]"]
+    assert pay("def order(x): x.sort()", tests=tests, inplace=inplace).amounts == [amount]
+
+
+@pytest.mark.parametrize(("objects", "amount"), [(True, 1.0), (False, 0.0), (None, 0.0)])
+def test_objects_are_looked_into_where_the_row_says_so(objects, amount):
+    code = "class Box:\n    def __init__(self, x): self.x = x\n    def twice(self): return 2 * self.x"
+    assert pay(code, tests=["assert Box(2).twice() == 4"], objects=objects).amounts == [amount]
+
+
+def test_columns_may_be_absent_or_none_in_some_rows():
+    given = [
+        {"tests": TESTS, "hidden_tests": ["assert f(5) == 10"], "setup": "TWO = 2", "entry_point": "f"},
+        {"tests": TESTS, "preamble": "TWO = 2", "inplace": True, "objects": False},
+        {"tests": CASES},
+        {"tests": None},
+    ]
+    rows = Dataset.from_list([dict.fromkeys(OPTIONAL) | row for row in given])
+    codes = [DOUBLE, "def f(x): return TWO * x", "print(2 * int(input()))", DOUBLE]
+    columns = {name: list(rows[name]) for name in OPTIONAL}
+    assert [None in values for values in columns.values()] == [True] * len(OPTIONAL)
+    assert call(CodeTests(), codes, list(rows["tests"]), **columns).amounts == [1.0, 1.0, 1.0, None]
+    assert call(CodeTests(), codes[:1], [TESTS], setup=None).amounts == [1.0]
+    assert reward_columns(CodeTests()) == ["tests"]
+
+
+def test_rows_of_other_tasks_are_not_seen():
+    (reward,) = load_rewards(["code_tests"], None, {"code_tests": ["code"]})
+    codes, tests = [DOUBLE, "18", "def f(x): return 4"], [TESTS, None, TESTS]
+    paid = call(reward, codes, tests, task=["code", "math", "code"], hidden_tests=[[], None, ["assert f(5) == 4"]])
+    assert paid.amounts == [1.0, None, 0.5]
+    assert paid.outcomes == ["graded", None, "graded"]
+    assert paid.metrics["code_tests/gap"] == -0.5
+    assert call(reward, ["18"], [None], task=["math"]).amounts == [None]
+
+
+# Forms of calls
+
+
+def test_the_async_form_pays_and_logs_the_same():
+    codes = [DOUBLE, "def f(x): return 4", "", "while True: pass", DOUBLE]
+    tests = [TESTS, TESTS, TESTS, TESTS, []]
+    columns = {"hidden_tests": [["assert f(5) == 10"], None, [], None, None]}
+    settings = {"timeout_s": 0.5, "correct": 2.0}
+    plain = call(load_reward("code_tests", **settings), codes, tests, **columns)
+    other = call(load_reward("code_tests_async", **settings), codes, tests, **columns)
+    assert asyncio.run(other.amounts) == plain.amounts == [2.0, 1.0, 0.0, 0.0, None]
+    assert {name.replace("_async", ""): values for name, values in other.columns.items()} == plain.columns
+    assert {name.replace("_async", ""): value for name, value in other.metrics.items()} == plain.metrics
+
+
+def test_the_async_form_lets_other_coroutines_run():
+    reward, slow = load_reward("code_tests_async"), "import time\ntime.sleep(0.4)\n" + DOUBLE
+
+    async def both() -> tuple[list, int]:
+        ticks, judged = 0, asyncio.ensure_future(call(reward, [slow, slow], [TESTS] * 2).amounts)
+        while not judged.done():
+            await asyncio.sleep(0.01)
+            ticks += 1
+        return judged.result(), ticks
+
+    call(CodeTests(), [DOUBLE], [TESTS])  # the sandbox is there
+    amounts, ticks = asyncio.run(both())
+    assert amounts == [1.0, 1.0] and ticks > 10
+
+
+def test_it_works_off_the_main_thread_and_from_several():
+    with ThreadPoolExecutor(3) as threads:
+        calls = [threads.submit(pay, DOUBLE, "def f(x): return 4") for _ in range(6)]
+        assert [one.result().amounts for one in calls] == [[1.0, 0.5]] * 6
+
+
+@pytest.mark.parametrize("name", ["code_tests", "code_tests_async"])
+def test_a_pickled_reward_keeps_its_settings(name):
+    reward = pickle.loads(pickle.dumps(load_reward(name, correct=2.0, packages=["numpy"], all_or_nothing=True)))
+    assert (reward.__name__, reward.full, reward.packages, reward.all_or_nothing) == (name, 2.0, ("numpy",), True)
+
+
+def test_a_pickled_reward_pays():
+    pay(DOUBLE)
+    assert call(pickle.loads(pickle.dumps(CodeTests(correct=2.0))), [DOUBLE], [TESTS]).amounts == [2.0]
+
+
+def test_it_pays_without_anything_to_log_to():
+    assert CodeTests()(prompts=["p"], completions=[block(DOUBLE)], tests=[TESTS], hidden_tests=[["assert f(0)"]]) == [
+        1.0
+    ]
+
+
+# Settings and readiness
+
+
+@pytest.mark.parametrize("timeout_s", [0, -1.0, float("nan")])
+def test_a_limit_that_is_none_is_refused(timeout_s):
+    with pytest.raises(ValueError, match="it must be more than 0 seconds"):
+        load_reward("code_tests", timeout_s=timeout_s)
+
+
+def test_an_unknown_isolation_is_refused():
+    reward = load_reward("code_tests", isolation="docker")
+    for use in (lambda: reward.prepare(1, 300.0), lambda: call(reward, [DOUBLE], [TESTS])):
+        with pytest.raises(ValueError, match="isolation is 'docker'; one of landlock, sealed, unsafe, or None"):
+            use()
+
+
+def test_a_package_that_is_not_installed_is_refused():
+    with pytest.raises(ValueError, match="package 'no_such_package' is not installed"):
+        CodeTests(packages=["no_such_package"]).prepare(1, 300.0)
+
+
+def test_it_is_ready_when_its_isolation_is_in_force():
+    said = prepare_reward(load_reward("code_tests"), 8, 300.0)
+    assert said == CodeTests().sandbox().describe()
+    assert "seccomp" in said and said.endswith(" workers")
+
+
+def test_where_no_isolation_holds_it_says_so_before_a_run(monkeypatch):
+    class Broken:
+        def start(self) -> None:
+            raise SandboxError("no isolation holds here, so no program is run")
+
+    monkeypatch.setattr(CodeTests, "sandbox", lambda self: Broken())
+    with pytest.raises(ValueError, match="no isolation holds here"):
+        prepare_reward(CodeTests(), 8, 300.0)
+
+
+@pytest.fixture
+def two_workers(monkeypatch):
+    with Sandbox(workers=2) as sandbox:
+        monkeypatch.setattr(CodeTests, "sandbox", lambda self: sandbox)
+        yield sandbox
+
+
+@pytest.mark.parametrize(("completions", "limit_s"), [(8, 20.1), (7, 20.1), (9, 25.1)])
+def test_programs_that_never_end_may_take_almost_the_limit_of_a_call(two_workers, completions, limit_s):
+    assert CodeTests(timeout_s=5.0).prepare(completions, limit_s) == two_workers.describe()
+
+
+@pytest.mark.parametrize(("completions", "longest", "limit_s"), [(8, 20, 20), (7, 20, 20), (9, 25, 24.5)])
+def test_programs_that_never_end_and_outlast_the_limit_are_refused(two_workers, completions, longest, limit_s):
+    said = f"{completions} programs that never end take 2 workers {longest} s at timeout_s 5, and reward_timeout_s is "
+    with pytest.raises(ValueError, match=f"{said}{limit_s:g}: lower the one or raise the other"):
+        CodeTests(timeout_s=5.0).prepare(completions, limit_s)
+
+
+def test_it_declares_the_rate_of_failures_that_stops_a_run():
+    (routed,) = load_rewards(["code_tests"], None, {"code_tests": ["code"]})
+    assert reward_max_error_rate(routed) == reward_max_error_rate(load_reward("code_tests_async")) == 0.001
+    assert reward_max_error_rate(load_reward("code_format")) == 1.0
+
+
+# Format
+
+
+def test_code_format_pays_one_python_block():
+    texts = [
+        block(DOUBLE),
+        f"So:\n{block(DOUBLE)}\nThus.",
+        f"{block(DOUBLE)}\n{block(DOUBLE)}",
+        DOUBLE,
+        "```\nx\n```",
+        "```python\nx",
+        block(""),
+    ]
+    assert load_reward("code_format")(prompts=["p"] * 7, completions=texts) == [1.0, 1.0, 0.0, 0.0, 0.0, 0.0, 0.0]
+    chat = [[{"role": "assistant", "content": texts[0]}]]
+    assert load_reward("code_format", paid=0.5)(prompts=["p"], completions=chat) == [0.5]
