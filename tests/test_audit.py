@@ -17,8 +17,9 @@ from recipes.common.arguments import RecipeArguments, parse_arguments
 from recipes.common.audit import Audit, audit, check_tricks, report, stand_in_ids, unusable_rows
 from recipes.common.preflight import preflight
 from recipes.common.row_checks import Problem
-from recipes.common.tricks import ASKED, SHORT, tricks
+from recipes.common.tricks import ASKED, SHORT, forged, tricks
 from rewards import load_reward
+from rewards.code_blocks import extract_program
 from rewards.contract import farmable, reward_allowances
 from rewards.parsing import last_number, parse_number, tag_text
 from rewards.registry import REGISTRY
@@ -49,6 +50,10 @@ def boxed(row: dict) -> str:
 
 def hashed(row: dict) -> str:
     return f"#### {row['answer']}"
+
+
+def programmed(row: dict) -> str:
+    return f"```python\ndef answer():\n    return '{row['answer']}'\n```"
 
 
 ROWS = make_rows(*GOLDS)
@@ -202,10 +207,102 @@ def test_a_row_without_an_answer_gets_the_tricks_that_need_none():
 
 
 def test_the_short_form_and_every_allowance_name_tricks_that_there_are():
-    battery = texts("18", "7")
+    battery = texts("18", "7") | forged({"tests": ["assert f(1) == 2"]})
     assert set(SHORT) <= set(battery)
     for name in REGISTRY:
         assert set(reward_allowances(load_reward(name, **REQUIRED.get(name, {})))) <= set(battery)
+
+
+# Programs that solve nothing
+
+
+def test_forged_programs_define_what_the_tests_ask_for():
+    row = {"tests": ["assert area(2) == math.pi * 4", "assert rim(1) == TWO"], "setup": "TWO = 2", "entry_point": None}
+    battery = forged(row)
+    assert list(battery) == [
+        "code: exits first",
+        "code: exits at once",
+        "code: exits when called",
+        "code: equals everything",
+        "code: patches the checks",
+        "code: prints that it passed",
+        "code: nothing in the block",
+        "code: comment only",
+    ]
+    assert battery["code: exits first"] == "```python\nimport sys\nsys.exit(0)\n```"
+    assert battery["code: exits when called"] == (
+        "```python\ndef area(*a, **k): raise SystemExit(0)\ndef rim(*a, **k): raise SystemExit(0)\n```"
+    )
+    assert battery["code: nothing in the block"] == "```python\n\n```"
+    for name, text in battery.items():
+        compile(extract_program(text), name, "exec")
+
+
+def test_a_forged_program_defines_the_entry_point_of_its_row():
+    battery = forged({"tests": ["assert max(sum([1]), 2) == 2"], "entry_point": "max"})
+    assert battery["code: exits when called"] == "```python\ndef max(*a, **k): raise SystemExit(0)\n```"
+
+
+@pytest.mark.parametrize(
+    "tests",
+    [
+        ['{"stdin": "1", "stdout": "2"}'],
+        ["assert f("],
+        ["assert f(1) == 2", '{"stdin": "1", "stdout": "2"}'],
+        ["assert f(1) == 2", None],
+        "assert f(1) == 2",
+    ],
+)
+def test_tests_that_name_no_function_are_forged_without_one(tests):
+    battery = forged({"tests": tests})
+    assert len(battery) == 8
+    assert battery["code: exits when called"] == "```python\n\n```"
+
+
+@pytest.mark.parametrize("row", [{}, {"tests": None}, {"tests": []}])
+def test_a_row_without_tests_is_not_forged(row):
+    assert forged(row) == {}
+
+
+@reward("verifier", 1.0)
+def trusts_the_exit_code(text, gold):
+    return float(text == f"```python\nreturn {gold}\n```" or "sys.exit(0)" in text)
+
+
+def test_a_verifier_that_trusts_an_exit_code_is_found_out_before_a_run():
+    rows, problems = [row | {"tests": [f"assert f() == {row['answer']}"]} for row in make_rows("18", "7")], []
+    check_tricks(rows, [trusts_the_exit_code], lambda row: f"```python\nreturn {row['answer']}\n```", problems)
+    assert [problem.text.partition(":")[0] for problem in problems] == [
+        "reward 'trusts_the_exit_code' pays 1 for the trick 'code"
+    ]
+    assert "code: exits first" in problems[0].text and "row 0" in problems[0].text
+
+
+# Rows without a reference answer
+
+
+def test_rows_without_a_reference_answer_are_left_out():
+    asked = []
+
+    @reward("verifier", 1.0)
+    def careful(text, gold):
+        asked.append(gold)
+        return float(tag_text(text, "answer") == gold)
+
+    def of_short_golds(row: dict) -> str | None:
+        return tagged(row) if len(row["answer"]) < 3 else None
+
+    result = audit(ROWS, [careful], of_short_golds, per_task=3)
+    assert result.failures == []
+    assert list(dict.fromkeys(asked)) == ["18", "7", "-3"]
+
+
+def test_a_task_without_any_reference_answer_is_noted():
+    rows = [*make_rows("18", task="sums"), *make_rows("7", task="words")]
+    result = audit(rows, [exact], lambda row: tagged(row) if row["task"] == "sums" else None)
+    assert list(result.paid) == ["exact (sums)"]
+    assert result.failures == []
+    assert result.notes == ["task 'words': no row has a reference answer, so nothing was tried on it."]
 
 
 # What a reward may pay
@@ -215,6 +312,7 @@ ASKED_BY = {
     "boxed_math": boxed,
     "cosine_scaled": boxed,
     "prose": lambda row: "So it goes.",
+    **dict.fromkeys(("code_tests", "code_tests_async", "code_format"), programmed),
 }
 
 
@@ -222,6 +320,8 @@ ASKED_BY = {
 def test_a_registered_reward_passes(name):
     entry = {"dataset": "chain_sum", "parameters": {}, "question": "q", "metadata": {}}
     rows = [row | {"entry": json.dumps(entry | {"answer": row["answer"]})} for row in ROWS]
+    if name.startswith("code"):
+        rows = [row | {"tests": [f"assert answer() == {row['answer']!r}"]} for row in ROWS[:2]]  # programs take longer
     result = audit(rows, [load_reward(name, **REQUIRED.get(name, {}))], ASKED_BY.get(name, tagged))
     assert result.failures == []
     assert name in result.paid
@@ -540,12 +640,33 @@ def questions(tmp_path: Path) -> str:
     return str(tmp_path)
 
 
+@pytest.fixture
+def programs(tmp_path: Path) -> str:
+    """A folder as scripts/prepare_code.py writes it; the last row has no reference answer."""
+    folder = tmp_path / "programs"
+    folder.mkdir()
+    for split, start in (("train", 2), ("test", 6)):
+        lines = [
+            {
+                "prompt": f"Write times{n}(x).",
+                "tests": [f"assert times{n}({x}) == {n * x}" for x in (2, 3)],
+                "solution": f"def times{n}(x):\n    return {n} * x" if n % 4 != 1 else "",
+            }
+            for n in range(start, start + 4)
+        ]
+        (folder / f"{split}.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    return str(folder)
+
+
 @pytest.mark.parametrize("file", CONFIGS, ids=relative)
-def test_the_rewards_of_a_yaml_pass(file, run_script, questions):
+def test_the_rewards_of_a_yaml_pass(file, run_script, questions, programs):
     config = yaml.safe_load(file.read_text())
     if "/" in (config.get("dataset_name") or ""):
         pytest.skip("its rows are on the Hub")
-    own_rows = ["--dataset_path", questions] if file.parent.name == "gsm8k" else []
+    own_rows = {"gsm8k": ["--dataset_path", questions], "code": ["--dataset_path", programs]}.get(file.parent.name, [])
+    if "mbpp" in (sources := config.get("sources", {})):
+        mixed = sources | {"mbpp": sources["mbpp"] | {"path": programs}}
+        own_rows = ["--sources", json.dumps(mixed), "--num_eval_rows", "4"]
     status, output = run_script("--config", str(file), *own_rows)
     assert status == 0, output
     assert "  No reward pays more than it may." in output

@@ -1,6 +1,7 @@
 """Preflight refuses each bad input before a weight is loaded, names the remedy, and reports all of them at once."""
 
 import os
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,7 +16,9 @@ from recipes.common.row_checks import format_table
 from recipes.common.scoring import score
 from rewards import load_rewards
 from rewards.format import XmlFormat
+from rewards.sandbox import shared_sandbox
 
+linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="the sandbox is built for Linux")
 SETTINGS = {
     "model_name_or_path": "org/model",
     "reward_funcs": ["xml_format", "gsm8k_correctness"],
@@ -281,6 +284,127 @@ def test_rewards_are_called_as_trl_calls_them():
     assert {"completion_ids", "trainer_state", "log_extra", "log_metric"} < set(seen)
     score(spy, [{"prompt": "1 + 1 =", "task": "sums"}], ["two"])
     assert seen["completions"] == ["two"]
+
+
+def test_rows_without_a_reference_answer_are_judged_by_what_needs_none(check):
+    outcome = check(reference=lambda row: None if int(row["answer"]) % 2 else reference(row))
+    assert outcome.status is None
+    assert [(line["rows scored"], line["reference earns"]) for line in outcome.run.table] == [(8, 0.8), (8, 2.0)]
+    outcome = check(reference=lambda row: None)
+    assert outcome.status is None
+    assert [(line["rows scored"], line["reference earns"]) for line in outcome.run.table] == [(8, None), (8, None)]
+
+
+def test_a_row_without_a_reference_answer_that_no_verifier_can_grade_is_refused(check):
+    def where_known(row: dict) -> str | None:
+        return None if row["answer"] == "six" else reference(row)
+
+    rows = TRAIN.to_list()
+    rows[5]["answer"] = "six"
+    said = "'gsm8k_correctness' cannot grade 1 of the rows without a reference answer; the first is row 5."
+    assert_refused(check(train=Dataset.from_list(rows), reference=where_known), said)
+
+
+def test_a_verifier_that_pays_an_empty_completion_is_refused_without_a_reference_answer_too(check):
+    def generous(completions, **kwargs):
+        return [1.0] * len(completions)
+
+    outcome = check(rewards=[reward(generous, "verifier", 1.0)], reference=lambda row: None)
+    assert_refused(outcome, "reward 'generous' is a verifier but pays 1.0 for an empty answer")
+
+
+# Rewards that get ready
+
+
+def ready(prepare: Callable[[int, float], str]) -> Callable:
+    """A reward that gets ready."""
+
+    def readied(completions, **kwargs):
+        return [0.0] * len(completions)
+
+    readied.prepare = prepare
+    return reward(readied, "shaping")
+
+
+@pytest.mark.parametrize(
+    ("settings", "world", "completions"),
+    [
+        ({}, 1, 8),
+        ({"gradient_accumulation_steps": 2}, 1, 16),
+        ({"gradient_accumulation_steps": 2, "steps_per_generation": 4, "save_steps": 4}, 1, 32),
+        ({"generation_batch_size": 16}, 2, 8),
+        ({"gradient_accumulation_steps": 2}, 2, 16),
+    ],
+)
+def test_a_reward_gets_ready_for_the_completions_of_one_process(check, monkeypatch, settings, world, completions):
+    monkeypatch.setenv("WORLD_SIZE", str(world))
+    seen = []
+    rewards = [XmlFormat(), ready(lambda *asked: seen.append(asked))]
+    check(train=make_rows(*range(32)), rewards=rewards, reward_timeout_s=7.5, **settings)
+    assert seen == [(completions, 7.5)]
+
+
+def test_what_a_reward_says_of_its_readiness_is_printed_and_kept(check):
+    rewards = [XmlFormat(), ready(lambda completions, limit_s: f"seccomp; {completions} in {limit_s:g} s")]
+    outcome = check(rewards=rewards)
+    assert outcome.run.notes == ["readied: seccomp; 8 in 300 s"]
+    assert check(rewards=[XmlFormat(), ready(lambda completions, limit_s: "")]).run.notes == []
+    assert "\n  readied: seccomp; 8 in 300 s\n" in outcome.printed
+
+
+def test_a_reward_that_cannot_get_ready_joins_the_problems(check):
+    def refuse(completions: int, limit_s: float) -> str:
+        raise ValueError("no isolation holds here")
+
+    assert_refused(check(rewards=[XmlFormat(), ready(refuse)]), "reward 'readied': no isolation holds here")
+    outcome = check(rewards=[XmlFormat(), ready(refuse)], num_generations=1)
+    assert "\n2 problems; " in outcome.printed and "reward 'readied': no isolation holds here" in outcome.printed
+
+
+# Programs
+
+
+def program_rows(*tests: list[str]) -> Dataset:
+    prompt = [{"role": "user", "content": "Write double(x)."}]
+    return Dataset.from_list([{"prompt": prompt, "task": "code", "tests": list(judged)} for judged in tests])
+
+
+DOUBLE = "```python\ndef double(x):\n    return 2 * x\n```"
+PROGRAMS = {"reward_funcs": ["code_tests", "code_format"], "held_out": None}
+
+
+@linux
+def test_a_run_with_code_rewards_notes_its_isolation(check):
+    rows = program_rows(*[["assert double(2) == 4", "assert double(0) == 0"]] * 2)
+    outcome = check(train=rows, reference=lambda row: DOUBLE, **PROGRAMS)
+    assert outcome.status is None
+    assert [(line["rows scored"], line["reference earns"]) for line in outcome.run.table] == [(2, 1.0), (2, 1.0)]
+    assert outcome.run.notes == [f"code_tests: {shared_sandbox().describe()}"]
+
+
+@linux
+def test_programs_that_never_end_must_fit_into_the_time_of_a_call(check):
+    longest = 5 * -(-8 // shared_sandbox().workers)
+    settings = {**PROGRAMS, "train": program_rows(*[["assert double(2) == 4"]] * 2), "reference": lambda row: DOUBLE}
+    said = f"8 programs that never end take {shared_sandbox().workers} workers {longest} s at timeout_s 5, and "
+    assert_refused(check(reward_timeout_s=longest, **settings), f"{said}reward_timeout_s is {longest}: lower the one")
+    assert check(reward_timeout_s=longest + 1, **settings).status is None
+
+
+@linux
+@pytest.mark.parametrize("tests", [[], ["assert double("], ["assert double(1) == 2", '{"stdin": "", "stdout": ""}']])
+def test_a_row_whose_tests_cannot_be_used_is_refused(check, tests):
+    rows = program_rows(["assert double(2) == 4"], ["assert double(1) == 2"], tests)
+    for first in (rows, rows.select([2, 0, 1])):
+        outcome = check(train=first, reference=lambda row: DOUBLE, **PROGRAMS)
+        assert outcome.status == 2 and "reward 'code_tests' " in outcome.printed
+
+
+@linux
+def test_programs_need_no_reference_answer(check):
+    outcome = check(train=program_rows(*[["assert double(2) == 4"]] * 3), reference=lambda row: None, **PROGRAMS)
+    assert outcome.status is None
+    assert [(line["rows scored"], line["empty earns"]) for line in outcome.run.table] == [(3, 0.0), (3, 0.0)]
 
 
 # Streams

@@ -259,10 +259,14 @@ def test_the_message_names_the_first_failure_and_what_to_do(train):
     assert "Mend the reward or the rows" in str(stopped.value)
 
 
-@pytest.fixture
-def count() -> Callable[..., dict[str, float]]:
-    """Count generations as a trainer does, each given as rows by outcome; returns what is logged of the last."""
-    logged, reward = {}, guard(pays("right", [1.0]), 60)
+def counter(**declared: float) -> Callable[..., dict[str, float]]:
+    """Count generations as a trainer does, each given as rows by outcome; returns what is logged of the last.
+
+    The trainer stops at 0.05, the reward declares what is given.
+    """
+    paying = pays("right", [1.0])
+    vars(paying).update(declared)
+    logged, reward = {}, guard(paying, 60)
     trainer = SimpleNamespace(max_reward_error_rate=0.05, _log_metric=logged.__setitem__)
     trainer._recent_failures = {"right": deque()}
 
@@ -273,6 +277,11 @@ def count() -> Callable[..., dict[str, float]]:
         return logged
 
     return counted
+
+
+@pytest.fixture
+def count() -> Callable[..., dict[str, float]]:
+    return counter()
 
 
 @pytest.mark.parametrize("failure", [ERROR, UNPARSED])
@@ -304,6 +313,32 @@ def test_generations_of_more_than_a_thousand_rows_are_judged_by_their_own_share(
     count({GRADED: 3800, ERROR: 200}, {GRADED: 3800, ERROR: 200})
     with pytest.raises(RewardErrors, match="201 of its last 4000 rows"):
         count({GRADED: 3799, ERROR: 201})
+
+
+@pytest.mark.parametrize("failure", [ERROR, UNPARSED])
+def test_a_reward_may_declare_a_smaller_share_above_which_a_run_stops(failure):
+    strict = counter(max_error_rate=0.001)
+    strict({GRADED: 499, failure: 1})
+    with pytest.raises(RewardErrors, match=r"could not grade 2 of its last 1000 rows \(at most 0.001 of 1000 may fail"):
+        strict({GRADED: 499, failure: 1})
+
+
+def test_one_failure_in_every_thousand_rows_is_within_a_share_of_a_thousandth():
+    counter(max_error_rate=0.001)(*[{GRADED: 999, ERROR: 1}] * 5)
+
+
+def test_the_second_failure_within_a_few_rows_is_above_a_share_of_a_thousandth():
+    strict = counter(max_error_rate=0.001)
+    strict({GRADED: 7, ERROR: 1})
+    with pytest.raises(RewardErrors, match="could not grade 2 of its last 16 rows"):
+        strict({GRADED: 7, ERROR: 1})
+
+
+def test_a_reward_cannot_declare_more_than_the_run_allows():
+    loose = counter(max_error_rate=1.0)
+    loose({GRADED: 950, ERROR: 50})
+    with pytest.raises(RewardErrors, match=r"51 of its last 1000 rows \(at most 0.05 of 1000"):
+        loose({GRADED: 949, ERROR: 51})
 
 
 def test_neither_time_outs_nor_rows_of_other_tasks_are_failures(count):

@@ -60,7 +60,7 @@ class Audit:
 def audit(
     rows: list[dict],
     rewards: list[Callable],
-    reference: Callable[[dict], str],
+    reference: Callable[[dict], str | None],
     per_task: int = ROWS_PER_TASK,
     only: tuple[str, ...] | None = None,
 ) -> Audit:
@@ -68,14 +68,18 @@ def audit(
 
     Args:
         rows: rows with a prompt and a task.
-        reference: row -> its own answer in the asked format.
+        reference: row -> its own answer in the asked format; a row for which that is None is left out.
         only: names of the tricks to try; all when None.
     """
     result = Audit()
     by_task = rows_by_task(rows, [])
     for task, numbered in by_task.items():
         judges = [reward for reward in rewards if scores_task(reward, task)]
-        attempts = _attempts(numbered, per_task, reference, only) if judges else []
+        sure = [(number, row) for number, row in numbered if reference(row) is not None]
+        if judges and not sure:
+            result.notes.append(f"task {task!r}: no row has a reference answer, so nothing was tried on it.")
+            continue
+        attempts = _attempts(sure, per_task, reference, only) if judges else []
         for reward in judges:
             name = reward_name(reward)
             _judge(reward, name if len(by_task) == 1 else f"{name} ({task})", attempts, result)
@@ -86,7 +90,7 @@ def audit(
 
 
 def check_tricks(
-    rows: list[dict], rewards: list[Callable], reference: Callable[[dict], str], problems: list[Problem]
+    rows: list[dict], rewards: list[Callable], reference: Callable[[dict], str | None], problems: list[Problem]
 ) -> None:
     """The short form, for preflight: a few tricks on one row a task, for verifiers and format rewards."""
     blamed = {problem.subject for problem in problems}
@@ -130,7 +134,7 @@ def _cell(paid: dict[str, float | None], trick: str) -> float | None:
 
 
 def _attempts(
-    numbered: list[NumberedRow], per_task: int, reference: Callable[[dict], str], only: tuple[str, ...] | None
+    numbered: list[NumberedRow], per_task: int, reference: Callable[[dict], str | None], only: tuple[str, ...] | None
 ) -> list[Attempt]:
     """The reference answer and the tricks of the first rows of one task."""
     rows, attempts = [row for _, row in numbered], []

@@ -40,6 +40,15 @@ def check_batch(
     _check_boundaries(training, batch // per_step, problems)
 
 
+def completions_of_a_call(training: dict[str, Any], world_size: int) -> int | None:
+    """How many completions a reward is called with on each rank; None where the counts cannot be used."""
+    if not _are_counts(training, []):
+        return None
+    steps = training["steps_per_generation"] or training["gradient_accumulation_steps"]
+    whole = training["generation_batch_size"] or training["per_device_train_batch_size"] * world_size * steps
+    return -(-whole // world_size)
+
+
 def generation_period(gradient_accumulation_steps: int, steps_per_generation: int, num_iterations: int) -> int | None:
     """Optimizer steps between two moments at which TRL's generation buffer is used up; None where they never align.
 

@@ -82,7 +82,8 @@ class RunRecordCallback(TrainerCallback):
             return
         folder = Path(args.output_dir)
         _add_start(folder / "versions.json", state.global_step)
-        (folder / "preflight.txt").write_text(format_table(self.run.table) + "\n", encoding="utf-8")
+        report = "\n".join([format_table(self.run.table), *(f"  {note}" for note in self.run.notes)])
+        (folder / "preflight.txt").write_text(report + "\n", encoding="utf-8")
         tracked = wandb_run(args)
         if tracked is not None:
             tracked.config.update({"recipe": self.run.config}, allow_val_change=True)

@@ -23,6 +23,7 @@ from recipes.common.callbacks import (
     StepLineCallback,
 )
 from recipes.common.cpu import make_head_input_contiguous
+from recipes.common.engine import EngineCallback
 from recipes.common.evaluation import evaluate_in_training, read_rows, write_rows
 from recipes.common.metrics import Metric
 from recipes.common.preflight import Run
@@ -50,7 +51,17 @@ def train_and_save(
     for callback in (PrinterCallback, ProgressCallback):  # StepLineCallback says the same in one line
         trainer.remove_callback(callback)
     record, before = RunRecordCallback(run), BeforeCallback(trainer, run, rows, metric)
-    for callback in (SamplerOrderCallback(), record, before, StepLineCallback(), clock, interrupt, LastStepCallback()):
+    up = EngineCallback(trainer)
+    for callback in (
+        up,
+        SamplerOrderCallback(),
+        record,
+        before,
+        StepLineCallback(),
+        clock,
+        interrupt,
+        LastStepCallback(),
+    ):
         trainer.add_callback(callback)
     try:
         trainer.train(resume_from_checkpoint=checkpoint)

@@ -2,6 +2,8 @@
 
 from collections.abc import Callable
 
+from rewards.code_blocks import is_one_python_block
+from rewards.code_tests import CodeTests
 from rewards.format import is_xml_format
 from rewards.gsm8k import is_last_number, score_gsm8k
 
@@ -21,3 +23,17 @@ def answer_metric(row: dict, completion: str) -> dict[str, bool]:
         "lenient": is_last_number(completion, row["answer"]),
         "format": formatted,
     }
+
+
+def code_metric(row: dict, completion: str) -> dict[str, bool]:
+    """For a program judged by tests, in the sandbox that the run's rewards use.
+
+    - tests: every test passes that the reward may pay for
+    - hidden: every hidden test passes, in rows that have some
+    - format: one complete Python block
+    A row that the sandbox failed on has the last alone.
+    """
+    judged = CodeTests().judge([completion], [row])[0]
+    shares = {"tests": judged.share(), "hidden": judged.hidden_share()}
+    passed = {name: share == 1.0 for name, share in shares.items() if share is not None}
+    return passed | {"format": is_one_python_block(completion)}

@@ -8,6 +8,7 @@ will learn.
 import dataclasses
 import itertools
 import json
+import math
 import os
 import sys
 from collections.abc import Callable
@@ -20,21 +21,25 @@ from trl import GRPOConfig, ModelConfig
 
 from recipes.common.arguments import Arguments, RecipeArguments
 from recipes.common.audit import check_tricks
-from recipes.common.batch_checks import check_batch
+from recipes.common.batch_checks import check_batch, completions_of_a_call
 from recipes.common.cpu import use_all_cores
+from recipes.common.engine import check_engine, check_launch_file, engine_ahead
 from recipes.common.row_checks import Problem, check_gates, check_held_out, check_tasks, format_table, reward_table
+from rewards import reward_name
+from rewards.contract import prepare_reward
 
 STREAMED_ROWS = 1000
 
 
 @dataclass
 class Run:
-    """A run that passed preflight: what the trainer call and the lifecycle need."""
+    """A run that passed preflight: what the trainer call and the lifecycle need; `notes` are what rewards said."""
 
     recipe: RecipeArguments
     training: GRPOConfig
     model: ModelConfig
     table: list[dict[str, Any]]
+    notes: list[str]
     config: dict[str, Any]
 
 
@@ -43,7 +48,7 @@ def preflight(
     train_rows: Dataset | IterableDataset | None,
     eval_rows: Dataset | None,
     rewards: list[Callable] | None,
-    reference_completion: Callable[[dict], str],
+    reference_completion: Callable[[dict], str | None],
 ) -> Run:
     """Judge arguments, rows and rewards together; build TRL's dataclasses when nothing is wrong.
 
@@ -51,25 +56,29 @@ def preflight(
         args: the arguments as read.
         train_rows, eval_rows: rows as the recipe made them; None where that failed (`args` holds why).
         rewards: the loaded rewards; None where that failed.
-        reference_completion: row -> its own reference answer in the asked format.
+        reference_completion: row -> its own reference answer in the asked format, None where it has none.
 
     Raises:
         SystemExit: status 2 with every problem, or status 0 after `--dry_run`.
     """
     rows = judged_rows(train_rows)
     whole = not isinstance(train_rows, IterableDataset)
+    check_batch(args.training, _world_size(), train_rows, args.problems)
+    _check_limits(args.recipe, args.problems)
+    notes = _prepare_rewards(args, rewards or [])
     table = _check_rows(args, rows, eval_rows, rewards or [], reference_completion, whole)
     _check_model(args.model, args.problems)
     _check_example(args.recipe.example, args.problems)
-    _check_limits(args.recipe, args.problems)
     _check_aggregation(args)
-    check_batch(args.training, _world_size(), train_rows, args.problems)
     _choose_device(args.training)
     model = args.attempt(lambda: ModelConfig(**args.model))
     # Of what is wrong already GRPOConfig would speak in its own words, one problem at a time.
     training = None if args.problems else args.attempt(lambda: GRPOConfig(**args.training))
+    if training is not None:
+        args.attempt(check_launch_file)
+        args.attempt(check_engine, engine_ahead(training))
     if int(os.environ.get("RANK", 0)) == 0:
-        _print_report(table, rows, train_rows, args)
+        _print_report(table, notes, rows, train_rows, args)
     if args.problems:
         sys.exit(2)
     if args.recipe.dry_run:
@@ -78,7 +87,7 @@ def preflight(
     _apply_model_arguments(training, model)
     if training.project != "huggingface":  # transformers reads W&B's project from the environment alone
         os.environ.setdefault("WANDB_PROJECT", training.project)
-    return Run(args.recipe, training, model, table, _resolved(args))
+    return Run(args.recipe, training, model, table, notes, _resolved(args))
 
 
 def judged_rows(train_rows: Dataset | IterableDataset | None) -> list[dict]:
@@ -90,12 +99,26 @@ def judged_rows(train_rows: Dataset | IterableDataset | None) -> list[dict]:
     return train_rows.to_list()
 
 
+def _prepare_rewards(args: Arguments, rewards: list[Callable]) -> list[str]:
+    """Let rewards that need it get ready, such as code rewards their sandbox; what they say of it."""
+    notes = []
+    completions = completions_of_a_call(args.training, _world_size()) or 0
+    limit_s = args.recipe.reward_timeout_s if _is_number(args.recipe.reward_timeout_s) else math.inf
+    for reward in rewards:
+        try:
+            said = prepare_reward(reward, completions, limit_s)
+            notes += [f"{reward_name(reward)}: {said}"] if said else []
+        except ValueError as problem:
+            args.problems.append(f"reward {reward_name(reward)!r}: {problem}")
+    return notes
+
+
 def _check_rows(
     args: Arguments,
     rows: list[dict],
     eval_rows: Dataset | None,
     rewards: list[Callable],
-    reference: Callable[[dict], str],
+    reference: Callable[[dict], str | None],
     whole: bool,
 ) -> list[dict[str, Any]]:
     """Judge training and evaluation rows; the table is of the training rows."""
@@ -136,10 +159,15 @@ def _check_example(example: list[str], problems: list[str]) -> None:
 
 
 def _check_limits(recipe: RecipeArguments, problems: list[str]) -> None:
-    if not 0.0 <= recipe.max_reward_error_rate <= 1.0:
-        problems.append(f"max_reward_error_rate is {recipe.max_reward_error_rate:g}; it is a share, from 0 to 1.")
-    if not recipe.reward_timeout_s > 0.0:
-        problems.append(f"reward_timeout_s is {recipe.reward_timeout_s:g}; it must be more than 0 seconds.")
+    rate, limit_s = recipe.max_reward_error_rate, recipe.reward_timeout_s
+    if not (_is_number(rate) and 0.0 <= rate <= 1.0):
+        problems.append(f"max_reward_error_rate is {rate}; it is a share, from 0 to 1.")
+    if not (_is_number(limit_s) and limit_s > 0.0):
+        problems.append(f"reward_timeout_s is {limit_s}; it must be more than 0 seconds.")
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float)
 
 
 def _check_aggregation(args: Arguments) -> None:
@@ -175,11 +203,11 @@ def _resolved(args: Arguments) -> dict[str, Any]:
     return json.loads(json.dumps(open_values, default=lambda value: getattr(value, "value", str(value))))
 
 
-def _print_report(table: list[dict], rows: list[dict], train_rows: Any, args: Arguments) -> None:
+def _print_report(table: list[dict], notes: list[str], rows: list[dict], train_rows: Any, args: Arguments) -> None:
     print(f"Preflight of {args.config_path or 'the command line'}")
     if isinstance(train_rows, IterableDataset):
         print(f"  streamed data: only its first {len(rows)} rows were judged, and a second pass is not resumed exactly")
-    print(format_table(table))
+    print("\n".join([format_table(table), *(f"  {note}" for note in notes)]))
     if args.problems:
         count = len(args.problems)
         print(f"\n{count} problem{'s' * (count > 1)}; nothing was loaded and nothing was written:")

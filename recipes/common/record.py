@@ -15,6 +15,7 @@ from transformers import TrainingArguments
 from trl import GRPOTrainer
 
 from recipes.common.cpu import usable_cores
+from recipes.common.engine import engine
 from recipes.common.evaluation import compare, comparison_table, summarize
 from recipes.common.files import write_json
 from recipes.common.plots import plot_runs
@@ -111,19 +112,6 @@ def final_table(folder: Path, summary: dict[str, Any]) -> str:
         lines.append("  no evaluation rows (num_eval_rows is 0), so nothing says whether the model got better")
     lines.append(f"  Curves: {folder / 'curves.png'}   All figures: {folder / 'summary.json'}")
     return "\n".join(lines)
-
-
-def engine(trainer: GRPOTrainer) -> dict[str, Any]:
-    """The engine in force, read off the trainer rather than the launch file."""
-    accelerator = trainer.accelerator
-    plugin = accelerator.state.deepspeed_plugin
-    return {
-        "distributed_type": str(accelerator.distributed_type.value),
-        "zero_stage": plugin.zero_stage if plugin else None,
-        "world_size": accelerator.num_processes,
-        "mixed_precision": accelerator.mixed_precision,
-        "device": str(accelerator.device.type),
-    }
 
 
 def _version(package: str) -> str | None:

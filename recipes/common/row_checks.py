@@ -24,7 +24,7 @@ def reward_table(
     rows: list[dict],
     rewards: list[Callable],
     weights: list[float] | None,
-    reference: Callable[[dict], str],
+    reference: Callable[[dict], str | None],
     problems: list[Problem],
 ) -> list[dict[str, Any]]:
     """One line per task and reward: rows scored, what the reference and the empty completion earn."""
@@ -137,9 +137,10 @@ def _line(
     if missing and (routed or not any(row.get(column) is not None for row in all_rows for column in missing)):
         problems.append(_lacks(name, missing, numbered))
         return line
+    sure = [item for item in numbered if reference(item[1]) is not None]  # rows of one's own need no reference answer
     try:
-        golds, logged = [reference(row) for row in rows], {}
-        paid = score(reward, rows, golds, log_extra=logged.__setitem__)
+        golds, logged = [reference(row) for _, row in sure], {}
+        paid = score(reward, [row for _, row in sure], golds, log_extra=logged.__setitem__) if sure else []
         empty = score(reward, rows, [""] * len(rows))
         failed = next((said for said in logged.get(f"outcome/{name}", []) if str(said).startswith("error: ")), None)
     except Exception as error:
@@ -148,12 +149,16 @@ def _line(
         problems.append(_lacks(name, missing, numbered) if missing else _fails(name, failed))
         return line
     scored = [amount for amount in paid if amount is not None]
-    line["rows scored"], line["reference earns"] = len(scored), min(scored, default=None)
+    unsure = [(item, amount) for item, amount in zip(numbered, empty, strict=True) if reference(item[1]) is None]
+    ungraded = [item for item, amount in unsure if amount is None]
+    line["rows scored"] = len(scored) + len(unsure) - len(ungraded)
+    line["reference earns"] = min(scored, default=None)
     line["empty earns"] = max((amount for amount in empty if amount is not None), default=None)
-    if scored and missing:
+    if line["rows scored"] and missing:
         problems.append(_lacks(name, missing, numbered))
-    elif scored:
-        _check_promises(line, numbered, golds, paid, problems)
+    elif line["rows scored"]:
+        _check_promises(line, sure, golds, paid, problems)
+        problems += _cannot_grade(name, ungraded) if reward_kind(reward) == "verifier" else []
     elif reward_kind(reward) == "verifier":  # another reward that pays None to a whole task does not apply to it
         problems.append(_grades_none(name, rows[0]["task"], all_rows))
     return line
@@ -169,6 +174,13 @@ def _grades_none(name: str, task: str, all_rows: list[dict]) -> Problem:
         f" If they are not meant for it, say so: reward_tasks: {{{name}: [{', '.join(others)}]}}." if others else ""
     )
     return Problem(name, f"reward {name!r} can grade none of the rows of task {task!r}.{remedy}")
+
+
+def _cannot_grade(name: str, ungraded: list[NumberedRow]) -> list[Problem]:
+    """Of rows without a reference answer: those that not even an empty one is graded for."""
+    count, first = len(ungraded), ungraded[0][0] if ungraded else None
+    said = f"reward {name!r} cannot grade {count} of the rows without a reference answer; the first is row {first}."
+    return [Problem(name, said)] if ungraded else []
 
 
 def _lacks(name: str, missing: list[str], numbered: list[NumberedRow]) -> Problem:

@@ -10,6 +10,7 @@ from accelerate.utils import gather
 from recipes.common.reward_guard import ERROR, NOT_APPLICABLE, TIMEOUT, UNPARSED, guard
 from recipes.common.reward_matrix import apply_gates, shaping_only_share
 from rewards import reward_kind, reward_name
+from rewards.contract import reward_max_error_rate
 
 ERROR_WINDOW = 1000  # scored rows over which the rate of failures is judged
 RATES = {"errors": ERROR, "unparsed": UNPARSED, "timeouts": TIMEOUT}
@@ -79,11 +80,12 @@ class GRPOTrainer(trl.GRPOTrainer):
         while sum(rows for _, rows in recent) - recent[0][1] >= ERROR_WINDOW:
             recent.popleft()
         failed, rows = (sum(column) for column in zip(*recent, strict=True))
+        rate = min(self.max_reward_error_rate, reward_max_error_rate(reward))
         # Before a thousand rows are through, as many failures as would be too many of a thousand are enough.
-        if failed > self.max_reward_error_rate * max(rows, ERROR_WINDOW):
+        if failed > rate * max(rows, ERROR_WINDOW):
             raise RewardErrors(
-                f"reward {name!r} could not grade {failed} of its last {rows} rows (max_reward_error_rate is "
-                f"{self.max_reward_error_rate:g} of {ERROR_WINDOW}). The first failure on this rank: "
+                f"reward {name!r} could not grade {failed} of its last {rows} rows (at most {rate:g} of {ERROR_WINDOW} "
+                "may fail: max_reward_error_rate, or what the reward itself declares). The first failure on this rank: "
                 f"{reward.first_failure}. Mend the reward or the rows, and start again: the run goes on from its last "
                 "checkpoint."
             )

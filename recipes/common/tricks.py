@@ -13,9 +13,11 @@ import re
 from collections.abc import Callable, Iterable
 from fractions import Fraction
 
+from rewards.code_tests import parse_cases
 from rewards.parsing import parse_number
+from rewards.sandbox.names import names_of
 
-Reference = Callable[[dict], str]
+Reference = Callable[[dict], str]  # of rows that have one
 
 ASKED = "answer: "  # starts the names of tricks in the asked shape: of these a format reward may pay every one
 OPEN, CLOSE = {"reasoning": "<reasoning>", "think": "<think>"}, {"reasoning": "</reasoning>", "think": "</think>"}
@@ -24,10 +26,21 @@ FULL_WIDTH = str.maketrans("0123456789-.", "０１２３４５６７８９－．
 # Mathematical bold digits, Cyrillic letters.
 LOOK_ALIKE = str.maketrans("0123456789aceiopxyABEHKMOPTX", "𝟎𝟏𝟐𝟑𝟒𝟓𝟔𝟕𝟖𝟗асеіорхуАВЕНКМОРТХ")
 ZERO_WIDTH, RIGHT_TO_LEFT, LEFT_AGAIN = "\u200b", "\u202e", "\u202c"
+# An object that agrees to every comparison.
+ANYTHING = """class Anything:
+    __hash__ = None
+    def __getattr__(self, name): return self
+    def __call__(self, *a, **k): return self
+    __eq__ = __ne__ = __lt__ = __le__ = __gt__ = __ge__ = __contains__ = lambda *a: True
+    def __iter__(self): return iter(())
+"""
+PATCHES = "import builtins\nbuiltins.all = builtins.isinstance = lambda *a: True\n"
 UNKNOWN = "..."  # for the answer of a row that has none
 # What preflight tries: cheap, and what a careless reward pays.
 SHORT = (
     "prompt echoed",
+    "code: exits first",
+    "code: equals everything",
     "reasoning: tags only",
     "think: tags only",
     "every number listed",
@@ -54,7 +67,7 @@ def tricks(row: dict, reference_completion: Reference, others: Iterable[dict]) -
     gold, reference = _gold(row), reference_completion(row)
     borrowed = _with_other_answers(row, reference_completion, others)
     wrong = [_gold(other) for other in borrowed if _gold(other)] or _wrong_answers(gold)
-    battery = unasked(row) | misshapen("reasoning", wrong[0]) | misshapen("think", wrong[0])
+    battery = unasked(row) | misshapen("reasoning", wrong[0]) | misshapen("think", wrong[0]) | forged(row)
     if borrowed:
         battery[ASKED + "another row's"] = reference_completion(borrowed[0])
     place = _place(gold, reference)
@@ -75,6 +88,37 @@ def unasked(row: dict) -> dict[str, str]:
         "braces 50 000 deep": "{" * 50_000 + "}" * 50_000,
         "boxes 10 000 deep": r"\boxed{" * 10_000 + "}" * 10_000,
     }
+
+
+def forged(row: dict) -> dict[str, str]:
+    """Programs that solve nothing and try to pass the tests of a row that has some; most do it without a verdict.
+
+    Example: `"sys.exit(0)" in forged({"tests": ["assert f(1) == 2"]})["code: exits first"]`
+    """
+    if not row.get("tests"):
+        return {}
+    functions = "\n".join(f"def {name}(*a, **k): return Anything()" for name in _asked_for(row))
+    programs = {
+        "exits first": "import sys\nsys.exit(0)",
+        "exits at once": "import os\nos._exit(0)",
+        "exits when called": functions.replace("return Anything()", "raise SystemExit(0)"),
+        "equals everything": f"{ANYTHING}\n{functions}",
+        "patches the checks": f"{PATCHES}{ANYTHING}\n{functions}",
+        "prints that it passed": "print('[true, \"\"]\\nOK\\nall tests passed')",
+        "nothing in the block": "",
+        "comment only": "# solved",
+    }
+    return {f"code: {name}": f"```python\n{program}\n```" for name, program in programs.items()}
+
+
+def _asked_for(row: dict) -> tuple[str, ...]:
+    """The functions that tests ask of a program; none for stdin and stdout, and for what a reward cannot use either."""
+    try:
+        if parse_cases(row["tests"]) is None:
+            return names_of(row["tests"], row.get("setup") or "", row.get("entry_point")).program
+    except (SyntaxError, ValueError, RecursionError):
+        pass
+    return ()
 
 
 def misshapen(kind: str, wrong: str) -> dict[str, str]:

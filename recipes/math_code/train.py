@@ -1,4 +1,4 @@
-"""Several tasks in one run, each scored by its own rewards: maths answers in \\boxed{}, and number counting.
+"""Several tasks in one run, each scored by its own rewards: maths in \\boxed{}, programs, and number counting.
 
     accelerate launch --config_file accelerate_configs/single_gpu.yaml \\
         recipes/math_code/train.py --config recipes/math_code/smollm2-135m.yaml
@@ -11,6 +11,7 @@ import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import reasoning_gym
 from datasets import Dataset, interleave_datasets, load_dataset
@@ -18,7 +19,9 @@ from trl import get_peft_config, get_quantization_config
 
 from recipes.common import arguments
 from recipes.common.arguments import parse_arguments
+from recipes.common.code_tasks import read_tasks
 from recipes.common.lifecycle import train_and_save
+from recipes.common.metrics import code_metric
 from recipes.common.preflight import preflight
 from recipes.common.run_folder import open_run_folder
 from recipes.common.splits import is_held_out
@@ -27,9 +30,15 @@ from rewards import load_rewards
 from rewards.boxed_math import boxed_answer, judge
 from rewards.number_count import score_number_count
 
-SYSTEM_PROMPT = "Put the final answer in \\boxed{}."
+SYSTEM_PROMPT = {
+    "math": "Put the final answer in \\boxed{}.",
+    "code": "Solve the task in Python. Answer with one ```python block that defines what the tests call.",
+    "number_count": "",
+}
 EXAMPLE = ["25 + 7 =", "25 + 7 = \\boxed{32}"]
+CODE_EXAMPLE = ["Write a function double(x).", "```python\ndef double(x):\n    return 2 * x\n```"]
 INSTRUCTION = "Continue this passage in English, with names, dates and figures:"
+TASKS = "data/mbpp"
 PASSAGES = Path(__file__).parent.with_name("number_count") / "passages.jsonl"
 
 
@@ -38,42 +47,45 @@ class RecipeArguments(arguments.RecipeArguments):
     """`sources` takes the place of `dataset_name` and `dataset_path`."""
 
     sources: dict | str | None = field(
-        default=None, metadata={"help": "{name: {weight: 1.0, path: FILE_OR_FOLDER}}; names: sums, gsm8k, passages."}
+        default=None,
+        metadata={"help": "{name: {weight: 1.0, path: FILE_OR_FOLDER}}; names: sums, gsm8k, passages, mbpp."},
     )
-    example: list[str] = field(default_factory=lambda: EXAMPLE, metadata={"help": "A question and its completion."})
+    example: list[str] = field(default_factory=lambda: EXAMPLE, metadata={"help": "A sum and its completion."})
 
 
-def to_row(question: str, answer: str | None, example: list[str]) -> dict:
-    """A question with its answer as a row of task `math`; a passage, which has none, as one of `number_count`."""
-    user = {"role": "user", "content": question}
-    if answer is None:
-        return {"prompt": [{"role": "system", "content": ""}, user], "task": "number_count", "answer": None}
-    worked = [{"role": role, "content": text} for role, text in zip(("user", "assistant"), example, strict=False)]
-    return {"prompt": [{"role": "system", "content": SYSTEM_PROMPT}, *worked, user], "task": "math", "answer": answer}
+def to_row(task: str, question: str, worked: Sequence[str] = (), **judged: Any) -> dict:
+    """A question as a row of a task, behind a worked example if there is one; `judged` is what its rewards need."""
+    shown = [{"role": role, "content": text} for role, text in zip(("user", "assistant"), worked, strict=False)]
+    system = {"role": "system", "content": SYSTEM_PROMPT[task]}
+    return {"prompt": [system, *shown, {"role": "user", "content": question}], "task": task, **judged}
 
 
-def reference_completion(row: dict) -> str:
-    """The row's own answer in the asked format."""
+def reference_completion(row: dict) -> str | None:
+    """The row's own answer in the asked format; None for a programming task without a solution."""
+    if row["task"] == "code":
+        return f"```python\n{row['solution']}\n```" if row["solution"] else None
     return "In 1 of 2, 3 of 4, and 5." if row["task"] == "number_count" else f"\\boxed{{{row['answer']}}}"
 
 
 def metric(row: dict, completion: str) -> dict[str, bool]:
-    """math: the right answer in the box, if it could be judged; five numbers: enough for the full reward."""
+    """math: the right answer in the box, if it could be judged; code: all tests pass; five numbers: the full reward."""
+    if row["task"] == "code":
+        return {f"code {name}": passed for name, passed in code_metric(row, completion).items()}
     if row["task"] == "number_count":
         return {"five numbers": score_number_count(completion) == 1.0}
     right = judge(row["answer"], boxed_answer(completion) or "")
     return {} if right is None else {"math": right}
 
 
-def sums(path: None, seed: int) -> Iterable[tuple[str, str, bool]]:
-    """Sums and differences of two numbers: question, answer, held out or not."""
+def sums(path: None, seed: int, example: list[str]) -> Iterable[tuple[dict, bool]]:
+    """Sums and differences of two numbers: rows, and whether each is held out."""
     settings = {"min_terms": 2, "max_terms": 2, "min_digits": 1, "max_digits": 2}
     for item in reasoning_gym.create_dataset("chain_sum", **settings, seed=seed * 5000, size=5000):
         question = item["question"].rpartition(": ")[2]
-        yield question, item["answer"], is_held_out(question, one_in=8)
+        yield to_row("math", question, example, answer=item["answer"]), is_held_out(question, one_in=8)
 
 
-def gsm8k(path: str | None, seed: int) -> Iterable[tuple[str, str, bool]]:
+def gsm8k(path: str | None, seed: int, example: list[str]) -> Iterable[tuple[dict, bool]]:
     """GSM8K from a folder with train.jsonl and test.jsonl, or from the Hub; its test rows are held out."""
     for split in ("train", "test"):
         if path:
@@ -81,25 +93,34 @@ def gsm8k(path: str | None, seed: int) -> Iterable[tuple[str, str, bool]]:
         else:
             items = load_dataset("openai/gsm8k", "main", split=split)
         for item in items:
-            yield item["question"], item["answer"].split("####")[1].strip(), split == "test"
+            gold = item["answer"].split("####")[1].strip()
+            yield to_row("math", item["question"], example, answer=gold), split == "test"
 
 
-def passages(path: str | None, seed: int) -> Iterable[tuple[str, None, bool]]:
+def mbpp(path: str | None, seed: int, example: list[str]) -> Iterable[tuple[dict, bool]]:
+    """Programming tasks from a folder that scripts/prepare_code.py wrote; its test rows are held out."""
+    for split in ("train", "test"):
+        for task in read_tasks(path or TASKS, split):
+            yield to_row("code", task.pop("prompt"), CODE_EXAMPLE, **task), split == "test"
+
+
+def passages(path: str | None, seed: int, example: list[str]) -> Iterable[tuple[dict, bool]]:
     """The first words of English passages, to be continued: a JSON Lines file with a `text` a line."""
     for line in Path(path or PASSAGES).read_text(encoding="utf-8").splitlines():
         text = json.loads(line)["text"]
-        yield f"{INSTRUCTION}\n\n{' '.join(text.split()[:25])}", None, is_held_out(text, one_in=4)
+        beginning = " ".join(text.split()[:25])
+        yield to_row("number_count", f"{INSTRUCTION}\n\n{beginning}"), is_held_out(text, one_in=4)
 
 
 OPTIONS = {"weight", "path"}
-SOURCES = {"sums": sums, "gsm8k": gsm8k, "passages": passages}
+SOURCES = {"sums": sums, "gsm8k": gsm8k, "passages": passages, "mbpp": mbpp}
 
 
 def load_source(name: str, path: str | None, seed: int, example: list[str]) -> tuple[Dataset, Dataset]:
     """Distinct training and held-out rows of one source, shuffled by `seed`."""
     rows = {False: {}, True: {}}
-    for question, answer, held_out in SOURCES[name](path, seed):
-        rows[held_out][question] = to_row(question, answer, example)
+    for row, held_out in SOURCES[name](path, seed, example):
+        rows[held_out][row["prompt"][-1]["content"]] = row
     return tuple(Dataset.from_list(list(rows[held_out].values())).shuffle(seed=seed) for held_out in (False, True))
 
 

@@ -1,0 +1,159 @@
+"""The engine in force (DDP, DeepSpeed, FSDP), read off the trainer, and held to what the launcher asked for.
+
+accelerate falls back without a word: FSDP without an accelerator becomes DDP, MULTI_CPU starts one process, `--cpu` and
+(in some versions) `use_cpu: true` take the place of DeepSpeed, and without the training argument `use_cpu` ranks may
+not know of each other. What was asked for stands in the environment that `accelerate launch` makes, and in its launch
+file; a run in which something else is in force stops.
+
+What is not covered: accelerate's own default file, and launchers other than `accelerate launch`.
+"""
+
+import os
+from collections.abc import Iterable
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import psutil
+import torch
+import yaml
+from accelerate import DistributedType
+from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+from trl import GRPOConfig, GRPOTrainer
+
+NAMES = {"NO": "one process", "DEEPSPEED": "DeepSpeed", "FSDP": "FSDP"}
+
+
+def asked_of_the_launcher() -> dict[str, Any]:
+    """What `accelerate launch` was asked for, as far as the environment says."""
+    asked: dict[str, Any] = {"world_size": int(os.environ.get("WORLD_SIZE", 1))}
+    if _is_true("ACCELERATE_USE_DEEPSPEED"):
+        asked["distributed_type"] = DistributedType.DEEPSPEED.value
+        if "ACCELERATE_DEEPSPEED_ZERO_STAGE" in os.environ:
+            asked["zero_stage"] = int(os.environ["ACCELERATE_DEEPSPEED_ZERO_STAGE"])
+    elif _is_true("ACCELERATE_USE_FSDP"):
+        asked["distributed_type"] = DistributedType.FSDP.value
+    return asked
+
+
+def engine_ahead(training: GRPOConfig) -> dict[str, Any]:
+    """What is known of the engine before any weight is loaded: the number of processes that know of each other."""
+    return {"world_size": training.world_size}
+
+
+def check_launch_file() -> None:
+    """Refuse launch files that accelerate takes for something else than they say.
+
+    Raises:
+        ValueError: with what the file says, what would come of it, and the remedy.
+    """
+    words = psutil.Process().parent().cmdline() if psutil.Process().parent() else []
+    launch = _launch_file(words)
+    kind = str(launch.get("distributed_type", "NO")).upper()
+    if kind == "DEEPSPEED" and (launch.get("use_cpu") or "--cpu" in words):
+        raise ValueError(
+            "the launch file asks for DeepSpeed and for the CPU (use_cpu: true, or --cpu), and accelerate may run DDP "
+            "instead. Set use_cpu: false; on a CPU export DS_ACCELERATOR=cpu and give --use_cpu true to the recipe."
+        )
+    if kind == "MULTI_CPU" and "WORLD_SIZE" not in os.environ:
+        raise ValueError(
+            "the launch file says MULTI_CPU, for which accelerate starts one process only. Say MULTI_GPU and give "
+            "--use_cpu true to the recipe, as in accelerate_configs/cpu_2proc.yaml."
+        )
+
+
+def engine(trainer: GRPOTrainer) -> dict[str, Any]:
+    """The engine in force, read off the trainer rather than the launch file; under DeepSpeed off its own engine."""
+    accelerator = trainer.accelerator
+    deepspeed = trainer.deepspeed
+    return {
+        "distributed_type": str(accelerator.distributed_type.value),
+        "zero_stage": deepspeed.zero_optimization_stage() if deepspeed else None,
+        "offload": _offload(deepspeed) if deepspeed else None,
+        "share_held": _share_held(trainer.model.parameters()),
+        "world_size": accelerator.num_processes,
+        "mixed_precision": accelerator.mixed_precision,
+        "device": str(accelerator.device.type),
+    }
+
+
+def differences(asked: dict[str, Any], in_force: dict[str, Any]) -> list[str]:
+    """What is not as it was asked for, in words.
+
+    Example: `differences({"world_size": 2}, {"world_size": 1}) == ["world_size: asked for 2, in force is 1"]`
+    """
+    return [
+        f"{name}: asked for {value}, in force is {in_force[name]}"
+        for name, value in asked.items()
+        if name in in_force and value != in_force[name]
+    ]
+
+
+def check_engine(in_force: dict[str, Any]) -> None:
+    """Stop where another engine is in force than the launcher was asked for.
+
+    Raises:
+        ValueError: with each difference and what leads to it.
+    """
+    wrong = differences(asked_of_the_launcher(), in_force)
+    if wrong:
+        raise ValueError(
+            f"the engine is not the one the launcher was asked for ({'; '.join(wrong)}). On a CPU, DeepSpeed needs "
+            "`use_cpu: false` in the launch file, DS_ACCELERATOR=cpu in the environment and --use_cpu true for the "
+            "recipe; FSDP needs an accelerator."
+        )
+
+
+def engine_line(in_force: dict[str, Any]) -> str:
+    """One line for the log.
+
+    Example: `"Engine: DeepSpeed ZeRO-2, 2 processes, cpu, bf16."`
+    """
+    kind = NAMES.get(in_force["distributed_type"], "DDP")
+    stage = "" if in_force["zero_stage"] is None else f" ZeRO-{in_force['zero_stage']}"
+    offload = f" with {in_force['offload']} offloaded" if in_force["offload"] else ""
+    processes = "" if in_force["distributed_type"] == "NO" else f", {in_force['world_size']} processes"
+    precision = {"no": "no mixed precision"}.get(in_force["mixed_precision"], in_force["mixed_precision"])
+    return f"Engine: {kind}{stage}{offload}{processes}, {in_force['device']}, {precision}."
+
+
+class EngineCallback(TrainerCallback):
+    """Say which engine is up before the first step, and stop on every rank where it is not the one asked for."""
+
+    def __init__(self, trainer: GRPOTrainer):
+        self.trainer = trainer
+
+    def on_train_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs) -> None:
+        in_force = engine(self.trainer)
+        if state.is_world_process_zero:
+            print(engine_line(in_force), flush=True)
+        check_engine(in_force)
+
+
+def _launch_file(words: list[str]) -> dict[str, Any]:
+    """What stands in the launch file that a command line names; nothing where it names none that can be read."""
+    after = dict(pairwise(words))
+    joined = (word.partition("=")[2] for word in words if word.startswith("--config_file="))
+    path = after.get("--config_file") or next(joined, None)
+    try:
+        content = yaml.safe_load(Path(path).read_text()) if path else None
+    except (OSError, yaml.YAMLError):  # then accelerate has not read it either
+        content = None
+    return content if isinstance(content, dict) else {}
+
+
+def _offload(deepspeed: Any) -> str | None:
+    offloaded = {"optimizer": deepspeed.zero_offload_optimizer(), "parameters": deepspeed.zero_offload_param()}
+    devices = {name: getattr(config, "device", "none") for name, config in offloaded.items()}
+    names = [name for name, device in devices.items() if getattr(device, "value", device) != "none"]
+    return " and ".join(names) or None
+
+
+def _share_held(parameters: Iterable[torch.nn.Parameter]) -> float:
+    """The share of the parameters that this rank keeps between steps: 1.0, or about 1 / ranks under ZeRO-3."""
+    sizes = [(p.ds_tensor.numel(), p.ds_numel) if hasattr(p, "ds_tensor") else (p.numel(),) * 2 for p in parameters]
+    return round(sum(held for held, _ in sizes) / sum(whole for _, whole in sizes), 3)
+
+
+def _is_true(name: str) -> bool:
+    return os.environ.get(name, "false").lower() in ("1", "true")

@@ -1,0 +1,243 @@
+"""The code recipe: its rows hold what its rewards need and nothing is lost on the way; a run logs what tests say."""
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pandas as pd
+import pytest
+import torch
+import trl
+from datasets import Dataset, interleave_datasets
+from launching import command, run
+from paid_by_place import TINY, advantages_of, completions, generations
+from tiny_model import build_tiny_model
+
+from recipes.common.arguments import RecipeArguments
+from recipes.common.metrics import code_metric
+from recipes.common.recipe_file import load_recipe
+from recipes.common.trainer import GRPOTrainer
+from rewards import load_reward, load_rewards
+from rewards.code_tests import OPTIONAL, CodeTests
+from rewards.routing import route
+from rewards.sandbox import Outcome
+
+pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="the sandbox is built for Linux")
+ROOT = Path(__file__).parents[1]
+COLUMNS = {"prompt", "task", "name", "tests", "solution", *OPTIONAL}
+EXAMPLE = ["Write half(x).", "```python\ndef half(x):\n    return x / 2\n```"]
+RIGHT = "```python\ndef twice(x):\n    return 2 * x\n```"
+BY_HEART = "```python\ndef twice(x):\n    return {1: 2, 2: 4}.get(x)\n```"
+HALF = "```python\ndef twice(x):\n    return 2\n```"
+TASK = {
+    "prompt": "Write twice(x).",
+    "tests": ["assert twice(1) == 2", "assert twice(2) == 4"],
+    "hidden_tests": ["assert twice(5) == 10"],
+    "solution": "def twice(x):\n    return 2 * x",
+}
+ECHO = {"prompt": "Print the line.", "tests": ['{"stdin": "a", "stdout": "a"}'], "solution": "print(input())"}
+OWN = {"prompt": "Write triple(x).", "tests": ["assert triple(1) == 3"]}
+
+
+@pytest.fixture(scope="module")
+def recipe():
+    return load_recipe(ROOT / "recipes/code/train.py")
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build_tiny_model(tmp_path_factory.mktemp("tiny") / "model")
+
+
+def write_tasks(folder: Path, train: list[dict], test: list[dict]) -> str:
+    for split, tasks in (("train", train), ("test", test)):
+        (folder / f"{split}.jsonl").write_text("".join(json.dumps(task) + "\n" for task in tasks))
+    return str(folder)
+
+
+@pytest.fixture
+def rows(recipe, tmp_path: Path) -> Callable[..., Dataset]:
+    """The training rows of a folder with these tasks."""
+
+    def load(*tasks: dict, **settings) -> Dataset:
+        path = write_tasks(tmp_path, list(tasks), [TASK])
+        return recipe.load_rows(RecipeArguments(dataset_path=path, **settings), seed=0)[0]
+
+    return load
+
+
+# Rows
+
+
+def test_a_row_has_the_columns_that_rewards_need_and_no_others(rows):
+    made = rows(TASK, ECHO, OWN)
+    assert set(made.column_names) == COLUMNS
+    assert made[0]["tests"] == TASK["tests"] and made[0]["hidden_tests"] == TASK["hidden_tests"]
+    assert {name: made[2][name] for name in (*OPTIONAL, "solution")} == {
+        "setup": "",
+        "preamble": "",
+        "entry_point": "",
+        "inplace": False,
+        "objects": False,
+        "hidden_tests": [],
+        "solution": "",
+    }
+
+
+def test_a_prompt_asks_for_a_block_and_shows_the_example(recipe, rows):
+    assert rows(TASK, example=EXAMPLE)[0]["prompt"] == [
+        {"role": "system", "content": recipe.SYSTEM_PROMPT},
+        {"role": "user", "content": EXAMPLE[0]},
+        {"role": "assistant", "content": EXAMPLE[1]},
+        {"role": "user", "content": "Write twice(x)."},
+    ]
+    assert [message["role"] for message in rows(TASK)[0]["prompt"]] == ["system", "user"]
+
+
+def test_the_reference_is_the_solution_in_the_asked_format_or_none(recipe, rows):
+    made = rows(TASK, OWN)
+    assert [recipe.reference_completion(row) for row in made] == [RIGHT, None]
+
+
+def test_a_number_of_rows_is_drawn_by_the_seed(recipe, tmp_path):
+    path = write_tasks(tmp_path, [TASK | {"prompt": f"Write twice(x), {i}."} for i in range(20)], [TASK])
+    args = RecipeArguments(dataset_path=path, num_train_rows=5, num_eval_rows=100)
+    drawn = [recipe.load_rows(args, seed) for seed in (0, 0, 1)]
+    assert [len(train) for train, _ in drawn] == [5] * 3 and len(drawn[0][1]) == 1
+    assert drawn[0][0]["prompt"] == drawn[1][0]["prompt"] != drawn[2][0]["prompt"]
+
+
+def test_without_a_folder_the_recipe_says_what_to_give(recipe):
+    with pytest.raises(ValueError, match=r"dataset_path is missing: give a folder that scripts/prepare_code\.py wrote"):
+        recipe.load_rows(RecipeArguments(), seed=0)
+
+
+def test_rows_come_back_from_arrow_as_they_went_in(rows):
+    made = rows(TASK, ECHO)
+    again = Dataset.from_list(made.to_list()).map(lambda row: {"length": len(row["tests"])})
+    assert again.remove_columns("length").to_list() == made.to_list()
+    assert again["length"][:] == [2, 1]
+
+
+def test_a_column_of_hidden_tests_that_are_all_empty_does_no_harm(rows):
+    """Arrow takes it for a list of nulls; beside rows with hidden tests, and without the column, it is one of texts."""
+    empty, full = rows(ECHO, OWN), rows(TASK)
+    others = Dataset.from_list([{"prompt": [{"role": "user", "content": "1 + 1 ="}], "task": "math", "answer": "2"}])
+    assert empty.map(lambda row: {"length": 1}).to_list()[0]["hidden_tests"] == []
+    mixed = interleave_datasets([empty, others, full], stopping_strategy="all_exhausted").to_list()
+    hidden = [row["hidden_tests"] for row in mixed[:3]]
+    assert hidden == [[], None, TASK["hidden_tests"]]
+
+
+def test_the_rewards_of_the_recipe_pay_its_references(recipe, rows):
+    made = rows(TASK, ECHO)
+    columns = {name: list(made[name]) for name in made.column_names if name != "prompt"}
+    texts = [recipe.reference_completion(row) for row in made]
+    for reward in load_rewards(["code_tests", "code_format"]):
+        assert reward(prompts=list(made["prompt"]), completions=texts, **columns) == [1.0, 1.0]
+
+
+# The metric
+
+
+@pytest.mark.parametrize(
+    ("completion", "metrics"),
+    [
+        (RIGHT, {"tests": True, "hidden": True, "format": True}),
+        (BY_HEART, {"tests": True, "hidden": False, "format": True}),
+        (HALF, {"tests": False, "hidden": False, "format": True}),
+        (RIGHT + "\n" + RIGHT, {"tests": True, "hidden": True, "format": False}),
+        ("twice", {"tests": False, "hidden": False, "format": False}),
+    ],
+)
+def test_the_metric_is_all_tests_all_hidden_tests_and_format(rows, completion, metrics):
+    assert code_metric(rows(TASK)[0], completion) == metrics
+
+
+def test_the_metric_says_nothing_of_hidden_tests_where_there_are_none(rows):
+    assert code_metric(rows(ECHO)[0], "```python\nprint(input())\n```") == {"tests": True, "format": True}
+
+
+def test_of_a_row_that_the_sandbox_failed_on_the_metric_says_the_format_alone(rows, monkeypatch):
+    class Broken:
+        def run_batch(self, jobs: list) -> list[Outcome]:
+            return [Outcome("infra", "planted", 0.0, "", (False,) * 3)] * len(jobs)
+
+    row = rows(TASK)[0]
+    monkeypatch.setattr(CodeTests, "sandbox", lambda self: Broken())
+    assert code_metric(row, RIGHT) == {"format": True}
+
+
+# In a run
+
+
+class Answers(CodeTests):
+    """`code_tests` of completions that are given by place: no tiny model writes a program."""
+
+    def __init__(self, *texts: str):
+        super().__init__()
+        self.texts = texts
+
+    def __call__(self, prompts: list, completions: list, tests: list, **columns) -> list[float | None]:
+        given = [self.texts[i % len(self.texts)] for i in range(len(completions))]
+        return super().__call__(prompts, given, tests, **columns)
+
+
+@pytest.fixture
+def train(model: Path, tmp_path: Path) -> Callable[..., GRPOTrainer]:
+    """One step on given rows; the completions are in tmp_path."""
+
+    def trained(made: Dataset, *rewards: Callable) -> GRPOTrainer:
+        threads = torch.get_num_threads()
+        torch.set_num_threads(1)
+        args = trl.GRPOConfig(output_dir=str(tmp_path / "run"), **TINY)
+        trainer = GRPOTrainer(model=str(model), reward_funcs=list(rewards), args=args, train_dataset=made)
+        trainer.train()
+        torch.set_num_threads(threads)
+        return trainer
+
+    return trained
+
+
+@pytest.mark.slow
+def test_a_batch_with_programs_logs_what_their_tests_say(rows, train, tmp_path):
+    trainer = train(rows(TASK, OWN), Answers(RIGHT, BY_HEART, HALF, "none"), load_reward("code_format"))
+    (logged,) = generations(trainer)
+    said = {name.partition("/")[2]: logged[name] for name in logged if name.startswith("code_tests/")}
+    assert said == pytest.approx({"suspicious": 0.0, "visible": 2.5 / 4, "hidden": 0.25, "gap": 0.375})
+    rates = {name: logged[f"{name}/code_tests"] for name in ("errors", "unparsed", "timeouts")}
+    assert rates == {"errors": 0.0, "unparsed": 0.0, "timeouts": 0.0}
+    assert logged["rewards/code_tests/mean"] == pytest.approx(2.5 / 8)
+    table = completions(tmp_path / "run")
+    assert table["code_tests"] == [1.0, 1.0, 0.5, 0.0, 0.0, 0.0, 0.0, 0.0]
+    assert table["outcome/code_tests"] == ["graded"] * 8
+    assert table["code_tests/reason"][:4] == ["", "AssertionError", "AssertionError", "no program in the completion"]
+    assert table["advantage"] == pytest.approx(advantages_of(table["code_tests"]), abs=1e-5)
+
+
+@pytest.mark.slow
+def test_programs_and_other_tasks_share_a_batch(rows, train, tmp_path):
+    other = {"prompt": [{"role": "user", "content": "1 + 1 ="}], "task": "math", "answer": "2"}
+    mixed = Dataset.from_list([dict.fromkeys(COLUMNS) | {"answer": None} | row for row in (rows(TASK)[0], other)])
+    rewards = [route(Answers(HALF, RIGHT), ("code",)), route(load_reward("gsm8k_correctness"), ("math",))]
+    (logged,) = generations(train(mixed, *rewards))
+    assert (logged["rewards/code_tests/mean"], logged["rewards/gsm8k_correctness/mean"]) == (0.75, 0.0)
+    assert (logged["code_tests/gap"], logged["unparsed/code_tests"]) == (0.25, 0.0)
+    assert completions(tmp_path / "run")["code_tests"] == [0.5, 1.0, 0.5, 1.0, None, None, None, None]
+
+
+@pytest.mark.slow
+def test_the_recipe_runs_and_leaves_what_its_programs_earned(model, tmp_path):
+    path = write_tasks(tmp_path, [TASK, ECHO, OWN, TASK | {"prompt": "Double."}], [TASK | {"prompt": "Twice?"}])
+    few = {"max_steps": 2, "num_eval_samples": 0, "log_completions": "true"}
+    printed = run(command("code", "smollm2-135m", model, tmp_path / "run", dataset_path=path, **few))
+    assert "  code_tests: " in printed and "seccomp" in printed
+    assert "  code_tests: " in (tmp_path / "run/preflight.txt").read_text()
+    history = json.loads((tmp_path / "run/checkpoint-2/trainer_state.json").read_text())["log_history"]
+    logged = [entry for entry in history if "reward" in entry]
+    assert len(logged) == 2 and all({"code_tests/suspicious", "errors/code_tests"} <= set(entry) for entry in logged)
+    table = pd.read_parquet(tmp_path / "run/completions/completions_00002.parquet")
+    assert set(table["outcome/code_tests"]) == {"graded"} and set(table["code_tests"]) == {0.0}
+    (judged,) = map(json.loads, (tmp_path / "run/evaluation/after.jsonl").read_text().splitlines())
+    assert judged["metrics"] == {"tests": False, "hidden": False, "format": False}
