@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -24,11 +25,20 @@ TINY = {
 
 
 def command(
-    recipe: str, config: str, model: Path, output_dir: Path, launch: str = "accelerate_configs/cpu.yaml", **overrides
+    recipe: str,
+    config: str,
+    model: Path,
+    output_dir: Path,
+    launch: str = "accelerate_configs/cpu.yaml",
+    launcher: Sequence[str] = (),
+    **overrides,
 ) -> list[str]:
-    """`accelerate launch` of a recipe's YAML, made tiny; a list value becomes several words."""
+    """`accelerate launch` of a recipe's YAML, made tiny; a list value becomes several words.
+
+    `launcher`: more words for `accelerate launch`; what is no option there runs in front of the recipe.
+    """
     arguments = {**TINY, "model_name_or_path": model, "output_dir": output_dir, **overrides}
-    words = [f"--config_file={launch}", f"recipes/{recipe}/train.py"]
+    words = [f"--config_file={launch}", *launcher, f"recipes/{recipe}/train.py"]
     words += ["--config", f"recipes/{recipe}/{config}.yaml"]
     for name, value in arguments.items():
         words += [f"--{name}", *(map(str, value) if isinstance(value, list) else [str(value)])]
