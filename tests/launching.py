@@ -1,13 +1,16 @@
 """Start recipes as their users do, with `accelerate launch`, on a tiny model."""
 
+import contextlib
 import os
 import signal
 import subprocess
 import sys
 import time
+import uuid
 from collections.abc import Sequence
 from pathlib import Path
 
+MARK = "STARTED_BY_TEST"
 ROOT = Path(__file__).resolve().parents[1]
 DENSE_REWARD = "tests/dense_reward.py:letter_share"
 # What makes a shipped YAML tiny; everything else stays as shipped.
@@ -52,17 +55,21 @@ def run(words: list[str], env: dict[str, str] | None = None, expect: int = 0) ->
     return done.stdout + done.stderr
 
 
-def start(words: list[str], log: Path) -> subprocess.Popen:
+def start(words: list[str], log: Path, env: dict[str, str] | None = None) -> subprocess.Popen:
     """Start in a process group of its own, with everything printed going to `log`.
 
     SIGINT does what it does by default, also where the tests themselves run in the background, which ignores it.
     """
     ours = signal.signal(signal.SIGINT, signal.SIG_DFL)
+    mark = uuid.uuid4().hex
     try:
         with log.open("w") as out:
-            return subprocess.Popen(
-                words, cwd=ROOT, env=_environment(None), stdout=out, stderr=out, text=True, start_new_session=True
+            env = _environment({MARK: mark, **(env or {})})
+            process = subprocess.Popen(
+                words, cwd=ROOT, env=env, stdout=out, stderr=out, text=True, start_new_session=True
             )
+        process.mark = mark
+        return process
     finally:
         signal.signal(signal.SIGINT, ours)
 
@@ -78,9 +85,27 @@ def wait_for(text: str, log: Path, process: subprocess.Popen | None = None, time
         time.sleep(0.1)
 
 
+def started_by(process: subprocess.Popen) -> dict[int, dict[str, str]]:
+    """What still runs of all that a started command has started: process id -> environment.
+
+    torchrun gives each rank a session of its own, so it is a mark in their environment that tells.
+    """
+    found = {}
+    for folder in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):  # it has ended meanwhile
+            words = (folder / "environ").read_bytes().decode(errors="replace").split("\0")
+            env = dict(word.split("=", 1) for word in words if "=" in word)
+            is_zombie = (folder / "stat").read_text().rpartition(")")[2].split()[0] == "Z"
+            if env.get(MARK) == process.mark and not is_zombie:
+                found[int(folder.name)] = env
+    return found
+
+
 def kill_all(process: subprocess.Popen) -> None:
     """SIGKILL the launcher and everything it started."""
-    os.killpg(process.pid, signal.SIGKILL)
+    for pid in [process.pid, *started_by(process)]:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
     process.wait(timeout=30)
 
 

@@ -168,15 +168,18 @@ def test_a_run_that_goes_on_from_a_checkpoint_equals_the_one_that_was_not_interr
     whole, folder = trained(launch, kind), tmp_path / "run"
     shutil.copytree(whole, folder)
     forget_after_step_2(folder)
-    assert f"Going on from {folder / 'checkpoint-2'}" in run(words_for(launch, kind, model, folder), env=ON_CPU)
+    printed = run(words_for(launch, kind, model, folder), env=ON_CPU)
+    assert (
+        f"{folder / 'checkpoint-4'} was cut short" in printed and f"Going on from {folder / 'checkpoint-2'}" in printed
+    )
     assert_same_steps(folder, whole)
     assert_same_updates(folder, whole)
 
 
 def forget_after_step_2(folder: Path) -> None:
-    """As a run that was killed in its fourth step would have left it."""
-    shutil.rmtree(folder / "checkpoint-4")
-    for name in ("completions/completions_00003.parquet", "completions/completions_00004.parquet", "summary.json"):
+    """As a run that was killed while it wrote its second checkpoint would have left it."""
+    names = ("checkpoint-4/trainer_state.json", "completions/completions_00003.parquet")
+    for name in (*names, "completions/completions_00004.parquet", "summary.json"):
         (folder / name).unlink()
     for file in [*folder.glob("*model.safetensors"), folder / "evaluation/after.jsonl", folder / "trainer_state.json"]:
         file.unlink()

@@ -1,5 +1,6 @@
 """The life of a run: judge, train, judge again, save."""
 
+import shutil
 import sys
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,7 @@ from recipes.common.preflight import Run
 from recipes.common.record import finish, summary_of
 
 AFTER = "evaluation/after.jsonl"
+FULL_BYTES = 16 << 20  # less is not enough for the checkpoint of any model
 INTERRUPTED = 130  # the shell's status for a program that SIGINT ended
 
 
@@ -67,6 +69,9 @@ def train_and_save(
         trainer.train(resume_from_checkpoint=checkpoint)
     except NothingLeftToTrain:
         pass
+    except (OSError, RuntimeError):  # what fails for lack of room does not always say so
+        _explain_full_disk(folder)
+        raise
     finally:
         interrupt.restore_handlers()
     if interrupt.requested:
@@ -78,6 +83,15 @@ def train_and_save(
     summary = summary_of(trainer, run.config, read_rows(folder / BEFORE) if judged else None, judged, clock.minutes())
     finish(trainer, folder, summary)
     return summary
+
+
+def _explain_full_disk(folder: Path) -> None:
+    free = shutil.disk_usage(folder).free
+    if free < FULL_BYTES:
+        said = (
+            f"error: the disk of {folder} is full ({free / 2**20:.0f} MiB left). What was being written is cut short;"
+        )
+        print(f"{said} make room and run the same command again to go on from the checkpoint before.", file=sys.stderr)
 
 
 def _after(trainer: GRPOTrainer, run: Run, rows: list[dict], metric: Metric) -> list[dict] | None:

@@ -1,0 +1,113 @@
+"""What goes wrong in a run of several processes ends it soon, with a message, and costs what was not saved yet."""
+
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+from launching import ROOT, command, kill_all, run, start, started_by, wait_for
+from tiny_model import build_tiny_model
+
+pytestmark = pytest.mark.slow
+
+SLOWLY = {"reward_funcs": "tests/slow_rewards.py:takes_its_time", "num_eval_rows": 0, "num_train_rows": 8}
+SLOWLY |= {"per_device_train_batch_size": 4, "save_steps": 2, "max_steps": 12, "bf16": "false", "use_cpu": "true"}
+ON_CPU = {"DS_ACCELERATOR": "cpu", "PYTHONPATH": str(ROOT / "tests")}
+ENDS_WITHIN_S = 60
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build_tiny_model(tmp_path_factory.mktemp("tiny") / "model")
+
+
+def words_for(model: Path, folder: Path, launch: str = "zero2", **overrides) -> list[str]:
+    file = f"accelerate_configs/{launch}.yaml"
+    return command("arithmetic", "quickstart", model, folder, file, ["--num_processes=2"], **{**SLOWLY, **overrides})
+
+
+def seconds_to_end(process: subprocess.Popen) -> float:
+    """Until the launcher and everything it started is gone."""
+    began = time.monotonic()
+    try:
+        process.wait(timeout=ENDS_WITHIN_S)
+        while started_by(process) and time.monotonic() < began + ENDS_WITHIN_S:
+            time.sleep(0.1)
+        assert started_by(process) == {}, "processes were left behind"
+    finally:
+        if started_by(process):
+            kill_all(process)
+    return time.monotonic() - began
+
+
+def checkpoint_steps(folder: Path) -> list[int]:
+    return sorted(int(path.name.rpartition("-")[2]) for path in folder.glob("checkpoint-*"))
+
+
+@pytest.mark.parametrize("launch", ["ddp", "zero2"])
+def test_a_killed_rank_ends_the_job_and_is_named_and_the_run_goes_on(launch, model, tmp_path):
+    log, folder = tmp_path / "log", tmp_path / "run"
+    process = start(words_for(model, folder, launch), log, ON_CPU)
+    wait_for("step 5/12", log, process)
+    (rank_1,) = [pid for pid, env in started_by(process).items() if env.get("RANK") == "1"]
+    os.kill(rank_1, signal.SIGKILL)
+    assert seconds_to_end(process) < ENDS_WITHIN_S
+    assert process.returncode != 0
+    assert re.search(r"rank +: 1 .*\n +exitcode +: -9", log.read_text())
+    last = checkpoint_steps(folder)[-1]
+    assert last >= 4
+    printed = run(words_for(model, folder, launch), env=ON_CPU)
+    assert f"Going on from {folder}/checkpoint-{last}" in printed and f"step {last + 1}/12" in printed
+    assert json.loads((folder / "summary.json").read_text())["steps"] == 12
+
+
+def test_a_reward_that_hangs_on_one_rank_ends_the_job_and_is_named(model, tmp_path):
+    log = tmp_path / "log"
+    hangs = {"reward_funcs": "tests/slow_rewards.py:hangs_on_rank_1", "reward_timeout_s": 5}
+    process = start(words_for(model, tmp_path / "run", "ddp", **hangs), log, ON_CPU)
+    wait_for("step 2/12", log, process)
+    assert seconds_to_end(process) < ENDS_WITHIN_S
+    assert process.returncode != 0
+    assert "Timeout (0:00:05)" in log.read_text() and "reward hangs_on_rank_1" in log.read_text()
+    assert checkpoint_steps(tmp_path / "run") == [2]
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path):
+    """A file system of a given size in bytes: a function that makes it, once."""
+    place = tmp_path / "disk"
+    place.mkdir()
+
+    def mount(size: int) -> Path:
+        done = subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", place], capture_output=True)
+        if done.returncode:
+            pytest.skip(f"cannot mount a small file system: {done.stderr.decode().strip()}")
+        return place
+
+    yield mount
+    subprocess.run(["umount", place], capture_output=True)
+
+
+def test_a_full_disk_leaves_the_checkpoint_before_usable(model, tmp_path, small_disk):
+    few = {"max_steps": 6, "reward_funcs": "tests/dense_reward.py:letter_share"}
+    run(words_for(model, tmp_path / "measured", "ddp", **few), env=ON_CPU)
+    room = used(tmp_path / "measured" / "checkpoint-2") * 3 // 2 + used(tmp_path / "measured" / "completions")
+    disk = small_disk(room + 200_000)  # for one checkpoint and what stands beside it, and half of another
+    printed = run(words_for(model, disk / "run", "ddp", **few), env=ON_CPU, expect=1)
+    assert f"the disk of {disk / 'run'} is full" in printed
+    *_, before, cut_short = checkpoint_steps(disk / "run")
+    shutil.copytree(disk / "run", tmp_path / "run")  # where there is room; the output_dir may be said anew
+    printed = run(words_for(model, tmp_path / "run", "ddp", **few), env=ON_CPU)
+    assert f"{tmp_path / 'run'}/checkpoint-{cut_short} was cut short" in printed
+    assert f"Going on from {tmp_path / 'run'}/checkpoint-{before}" in printed
+    assert json.loads((tmp_path / "run" / "summary.json").read_text())["steps"] == 6
+
+
+def used(folder: Path) -> int:
+    """What a folder takes of a file system with pages of 4 KiB."""
+    return sum(-(-file.stat().st_size // 4096) * 4096 + 4096 for file in folder.rglob("*"))
