@@ -10,6 +10,7 @@ What is not covered: accelerate's own default file, and launchers other than `ac
 
 import os
 from collections.abc import Iterable
+from datetime import timedelta
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ import psutil
 import torch
 import yaml
 from accelerate import DistributedType
+from torch.distributed import distributed_c10d
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 from trl import GRPOConfig, GRPOTrainer
 
@@ -128,6 +130,14 @@ class EngineCallback(TrainerCallback):
         if state.is_world_process_zero:
             print(engine_line(in_force), flush=True)
         check_engine(in_force)
+        limit_waiting(args.ddp_timeout)
+
+
+def limit_waiting(seconds: float) -> None:
+    """Let `ddp_timeout` hold for every process group: those that DeepSpeed makes would wait half an hour for a node."""
+    if torch.distributed.is_initialized():
+        for group in list(distributed_c10d._world.pg_map):
+            distributed_c10d._set_pg_timeout(timedelta(seconds=seconds), group)
 
 
 def _launch_file(words: list[str]) -> dict[str, Any]:

@@ -1,0 +1,108 @@
+"""Two machines, as two network namespaces: DeepSpeed trains across them, and a cut link ends both sides.
+
+Skipped with the reason where namespaces cannot be made (that needs root and iproute2).
+"""
+
+import contextlib
+import json
+import os
+import shutil
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+from launching import ROOT, command, kill_all, start, started_by, wait_for
+from tiny_model import build_tiny_model
+
+pytestmark = pytest.mark.slow
+
+LINK = "node"  # the name of the network interface on both sides
+ENV = {"DS_ACCELERATOR": "cpu", "PYTHONPATH": str(ROOT / "tests"), "GLOO_SOCKET_IFNAME": LINK}
+SETTINGS = {"num_train_rows": 8, "num_eval_rows": 0, "max_steps": 3, "save_steps": 1, "bf16": "false"}
+SETTINGS |= {"per_device_train_batch_size": 4, "use_cpu": "true"}
+COLLECTIVE_TIMEOUT_S, ENDS_WITHIN_S = 15, 90
+
+
+def ip(*words: str) -> None:
+    subprocess.run(["ip", *words], check=True, capture_output=True)
+
+
+@pytest.fixture
+def nodes():
+    """The names of two namespaces whose machines see each other as 10.77.0.1 and 10.77.0.2."""
+    if os.geteuid() != 0 or shutil.which("ip") is None:
+        pytest.skip("needs root and iproute2 to make network namespaces")
+    names = [f"grpo-{os.getpid()}-{side}" for side in (1, 2)]
+    try:
+        ip("netns", "add", names[0])
+        ip("netns", "add", names[1])
+        ip("link", "add", LINK, "netns", names[0], "type", "veth", "peer", "name", LINK, "netns", names[1])
+        for side, name in enumerate(names, 1):
+            ip("-n", name, "address", "add", f"10.77.0.{side}/24", "dev", LINK)
+            ip("-n", name, "link", "set", LINK, "up")
+            ip("-n", name, "link", "set", "lo", "up")
+    except subprocess.CalledProcessError as error:
+        pytest.skip(f"cannot make network namespaces: {error.stderr.decode().strip()}")
+    else:
+        yield names
+    finally:
+        for name in names:
+            with contextlib.suppress(subprocess.CalledProcessError):
+                ip("netns", "delete", name)
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build_tiny_model(tmp_path_factory.mktemp("tiny") / "model")
+
+
+def start_on_both(nodes: list[str], model: Path, folder: Path, logs: list[Path], **overrides) -> list:
+    processes = []
+    for rank, (name, log) in enumerate(zip(nodes, logs, strict=True)):
+        launcher = ["--num_machines=2", f"--machine_rank={rank}", "--num_processes=2"]
+        launcher += ["--main_process_ip=10.77.0.1", "--main_process_port=29577"]
+        settings = {**SETTINGS, **overrides}
+        words = command(
+            "arithmetic", "quickstart", model, folder, "accelerate_configs/zero2.yaml", launcher, **settings
+        )
+        processes.append(start(["ip", "netns", "exec", name, *words], log, ENV))
+    return processes
+
+
+def wait_for_all(processes: list, timeout_s: float) -> None:
+    """Until all have ended and left nothing behind; what does not is killed, and fails."""
+    deadline = time.monotonic() + timeout_s
+    try:
+        while any(process.poll() is None or started_by(process) for process in processes):
+            assert time.monotonic() < deadline, "did not end"
+            time.sleep(0.2)
+    finally:
+        for process in processes:
+            if started_by(process):
+                kill_all(process)
+
+
+def test_deepspeed_trains_across_two_nodes(nodes, model, tmp_path):
+    logs = [tmp_path / "log_0", tmp_path / "log_1"]
+    processes = start_on_both(nodes, model, tmp_path / "run", logs, reward_funcs="tests/dense_reward.py:letter_share")
+    wait_for_all(processes, 240)
+    assert [process.returncode for process in processes] == [0, 0], logs[0].read_text()[-3000:]
+    summary = json.loads((tmp_path / "run" / "summary.json").read_text())
+    assert summary["steps"] == 3
+    assert (summary["engine"]["zero_stage"], summary["engine"]["world_size"]) == (2, 2)
+
+
+def test_a_cut_link_ends_both_sides_with_a_message(nodes, model, tmp_path):
+    logs = [tmp_path / "log_0", tmp_path / "log_1"]
+    long = {"max_steps": 500, "save_steps": 2, "ddp_timeout": COLLECTIVE_TIMEOUT_S}
+    reward = "tests/slow_rewards.py:takes_its_time"
+    processes = start_on_both(nodes, model, tmp_path / "run", logs, reward_funcs=reward, **long)
+    wait_for("step 3/500", logs[0], processes[0])
+    ip("-n", nodes[1], "link", "set", LINK, "down")
+    wait_for_all(processes, ENDS_WITHIN_S)
+    assert all(process.returncode != 0 for process in processes)
+    for log in logs:
+        said = log.read_text()
+        assert "Timed out waiting" in said or "Connection" in said or "timeout" in said.lower(), said[-3000:]
+    assert (tmp_path / "run" / "checkpoint-2" / "trainer_state.json").is_file()
