@@ -1,0 +1,67 @@
+"""The Slurm script against stand-ins for Slurm's commands: what each node launches, and when a job is requeued."""
+
+import os
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+SCRIPT = Path(__file__).parents[1] / "scripts/slurm/train.sbatch"
+STAND_INS = {
+    "scontrol": 'if [ "$1" = show ]; then printf "alpha\\nbeta\\n"; else echo "$@" >> "$SEEN/scontrol"; fi',
+    # Two nodes, one after the other: what `srun` starts side by side.
+    "srun": 'shift; for SLURM_NODEID in 0 1; do export SLURM_NODEID; "$@" || exit; done',
+    "accelerate": 'printf "%s\\n" "$@" > "$SEEN/node-$SLURM_NODEID"; eval "$THEN"',
+    "scancel": 'echo "$@" >> "$SEEN/scancel"; touch "$SEEN/stop"',
+}
+
+
+@pytest.fixture
+def slurm(tmp_path):
+    """Start the script with these words, on two nodes of four GPUs; `then` is what the launcher does."""
+    commands = tmp_path / "commands"
+    commands.mkdir()
+    for name, body in STAND_INS.items():
+        (commands / name).write_text(f"#!/bin/bash\n{body}\n")
+        (commands / name).chmod(0o755)
+
+    def start(*words: str, then: str = "true") -> subprocess.Popen:
+        job = {"SLURM_JOB_ID": "31", "SLURM_JOB_NODELIST": "x", "SLURM_NNODES": "2", "SLURM_GPUS_ON_NODE": "4"}
+        env = {"PATH": f"{commands}:{os.environ['PATH']}", "SEEN": str(tmp_path), "THEN": then, **job}
+        return subprocess.Popen(["bash", SCRIPT, *words], env=env, cwd=tmp_path, stderr=subprocess.PIPE, text=True)
+
+    return start
+
+
+def test_every_node_launches_the_recipe_with_its_rank_and_the_first_nodes_address(slurm, tmp_path):
+    assert slurm("zero2.yaml", "recipes/x/train.py", "--config", "my run.yaml").wait(timeout=20) == 0
+    for rank in (0, 1):
+        words = (tmp_path / f"node-{rank}").read_text().splitlines()
+        options = dict(zip(words[1:17:2], words[2:17:2], strict=True))
+        assert (words[0], options["--config_file"]) == ("launch", "zero2.yaml")
+        assert (options["--num_machines"], options["--num_processes"]) == ("2", "8")
+        assert (options["--machine_rank"], options["--main_process_ip"]) == (str(rank), "alpha")
+        assert words[-5:] == ["recipes/x/train.py", "--config", "my run.yaml", "--ddp_timeout", "600"]
+
+
+def test_a_signal_reaches_the_launchers_and_the_job_is_requeued_when_they_have_saved(slurm, tmp_path):
+    waits = 'while [ ! -e "$SEEN/stop" ]; do sleep 0.05; done; sleep 0.3; touch "$SEEN/saved"; exit 130'
+    job = slurm("zero2.yaml", "train.py", then=waits)
+    while not (tmp_path / "node-0").exists():
+        time.sleep(0.05)
+    job.send_signal(signal.SIGTERM)
+    assert job.wait(timeout=20) == 0
+    assert (tmp_path / "scancel").read_text() == "--signal=TERM 31\n"
+    assert (tmp_path / "saved").exists() and (tmp_path / "scontrol").read_text() == "requeue 31\n"
+
+
+def test_a_failure_is_no_reason_to_requeue(slurm, tmp_path):
+    assert slurm("zero2.yaml", "train.py", then="exit 3").wait(timeout=20) == 3
+    assert not (tmp_path / "scontrol").exists()
+
+
+def test_without_a_recipe_the_usage_is_shown(slurm):
+    job = slurm("zero2.yaml")
+    assert (job.wait(timeout=20), job.stderr.read().split(":")[0]) == (2, "usage")
