@@ -81,11 +81,6 @@ def test_a_row_that_cannot_be_used_is_refused_in_words(row, said):
         complete_row(row)
 
 
-def test_a_preamble_ends_in_a_line_of_its_own():
-    assert complete_row(DOUBLE | {"preamble": "import math"})["preamble"] == "import math\n"
-    assert complete_row(DOUBLE | {"preamble": "import math\n"})["preamble"] == "import math\n"
-
-
 def test_a_folder_is_read_by_split_and_a_file_as_it_is(tmp_path):
     written(written(tmp_path, DOUBLE), ECHO, name="test")
     assert [task["name"] for task in read_tasks(tmp_path, "train")] == ["train/1"]

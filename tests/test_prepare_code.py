@@ -12,6 +12,7 @@ import prepare_code
 import pytest
 
 from recipes.common.code_tasks import complete_row, read_tasks
+from rewards.code_tests import program_of
 from rewards.sandbox import Sandbox
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -106,7 +107,7 @@ def test_a_program_cannot_change_the_helper_that_a_humaneval_test_uses():
     cheat = "def root(x): return x\ndef square(x): return x\n"
     options = {"setup": task["setup"], "entry_point": task["entry_point"]}
     with Sandbox(workers=1) as sandbox:
-        programs = [task["preamble"] + code for code in (task["solution"], cheat)]
+        programs = [program_of(code, task["preamble"]) for code in (task["solution"], cheat)]
         statuses = [sandbox.run_asserts(program, task["tests"], **options).status for program in programs]
     assert statuses == ["pass", "fail"]
 

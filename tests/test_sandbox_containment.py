@@ -17,7 +17,7 @@ pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="th
 ROOT = Path(__file__).parents[1]
 SYSTEM_PYTHON = "/usr/bin/python3"
 needs_landlock = pytest.mark.skipif(not landlock.abi(), reason="this kernel has no Landlock")
-TIMEOUT_S = 2.0
+TIMEOUT_S = 1.0
 
 
 @pytest.fixture(scope="module", params=[pytest.param("landlock", marks=needs_landlock), "sealed"])
@@ -181,7 +181,7 @@ probes = sys.argv[2:]
 with Sandbox(workers=1, isolation=sys.argv[1], memory_bytes=256 << 20) as sandbox:
     print(sandbox.describe())
     for program in probes:
-        print(sandbox.run_asserts(program, ["assert f() == 'out'"], timeout_s=2.0)[:2])
+        print(sandbox.run_asserts(program, ["assert f() == 'out'"], timeout_s=1.0)[:2])
     print(sandbox.run_asserts("def f(): return 'out'", ["assert f() == 'out'"])[:2])
 """
 SHORT = ["a fork", "a signal to the parent", "many threads", "a trace", "a socket", "memory", "own memory"]
