@@ -8,6 +8,7 @@ import resource
 import signal
 import socket
 import stat
+import struct
 import sys
 import threading
 import time
@@ -15,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from rewards.sandbox import confinement, landlock, seccomp, syscalls
+from rewards.sandbox import confinement, landlock, libc, seccomp, syscalls
 from rewards.sandbox.confinement import Limits, Prepared, confine, prepare
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="the sandbox is built for Linux")
@@ -376,3 +377,48 @@ def test_calls_by_the_32_bit_table_kill_the_process():
         return ctypes.CFUNCTYPE(ctypes.c_int)(ctypes.addressof(ctypes.c_char.from_buffer(code)))()
 
     assert in_child(get_pid_by_the_old_way, filtered()) in (-signal.SIGSYS, -signal.SIGSEGV)
+
+
+def answer_of(instructions, number, arch, arguments=(0,) * 6):
+    """What a filter answers to a call, by running it as the kernel does."""
+    data = struct.pack("IIQ6Q", number, arch, 0, *arguments)
+    place = value = 0
+    while True:
+        code, yes, no, operand = instructions[place]
+        place += 1
+        if code == seccomp.LOAD:
+            value = struct.unpack_from("I", data, operand)[0]
+        elif code == seccomp.JUMP:
+            place += operand
+        elif code == seccomp.AND:
+            value &= operand
+        elif code == seccomp.RET:
+            return operand
+        else:
+            tests = {seccomp.JEQ: value == operand, seccomp.JGE: value >= operand, seccomp.JSET: value & operand}
+            place += yes if tests[code] else no
+
+
+@pytest.mark.parametrize("files", [True, False])
+@pytest.mark.parametrize("machine", list(syscalls.AUDIT_ARCH))
+def test_every_number_is_answered_as_its_table_says(machine, files, monkeypatch):
+    monkeypatch.setattr(syscalls.platform, "machine", lambda: machine)
+    lines, arch = seccomp.program(files), syscalls.AUDIT_ARCH[machine]
+    tables = [({**syscalls.ALWAYS, **(syscalls.READING if files else {})}, seccomp.ALLOW)]
+    tables += [(syscalls.ABSENT, seccomp.UNKNOWN)]
+    answers = {syscalls.number(name, machine): answer for table, answer in tables for name in table}
+    depends = {syscalls.number(name, machine) for name in syscalls.CONDITIONAL}
+    numbers = [number for number in range(1024) if number not in depends]
+    wanted = {number: answers.get(number, seccomp.REFUSE) for number in numbers}
+    assert {number: answer_of(lines, number, arch) for number in numbers} == wanted
+    assert answer_of(lines, 0, 0x40000003) == seccomp.KILL
+
+
+@needs_root
+def test_a_fork_that_the_kernel_refuses_is_an_error():
+    def fork_under_a_limit():
+        confinement.drop_user(UID)
+        confinement.limit_resources(1, 1 << 30, 1)
+        return libc.fork()
+
+    assert in_child(fork_under_a_limit) == "BlockingIOError"

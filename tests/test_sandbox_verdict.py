@@ -1,7 +1,9 @@
 """The verdict: wrong programs that try to be paid are not, and honest programs of every kind are."""
 
+import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
@@ -10,6 +12,7 @@ from rewards.sandbox.jobs import lines_of
 from rewards.sandbox.names import Names, names_of
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="the sandbox is built for Linux")
+ROOT = Path(__file__).parents[1]
 
 
 @pytest.fixture(scope="module")
@@ -417,6 +420,21 @@ def test_an_entry_point_names_them():
     assert names_of(["assert len(x) == 2"], entry_point="len") == Names(("len",), ())
 
 
+def test_no_two_programs_draw_the_same_numbers(sandbox):
+    program = "import random\nprint(random.random())\ndef f(): return 1"
+    first, second = (sandbox.run_asserts(program, ["assert f() == 1"]).output for _ in range(2))
+    assert first != second
+    tests = ["def fails(x): raise ValueError(x)\nfails(random.random() + f())"]
+    first, second = (sandbox.run_asserts(program, tests).reason for _ in range(2))
+    assert first.startswith("ValueError: 1.") and first != second
+
+
+def test_asserts_are_in_force_where_this_python_leaves_them_out():
+    work = "from rewards.sandbox.names import compiled; exec(compiled('assert 1 == 2', '<test>'))"
+    ran = subprocess.run([sys.executable, "-O", "-c", work], cwd=ROOT, capture_output=True, text=True)
+    assert ran.stderr.endswith("AssertionError\n")
+
+
 # ------------------------------------------------------------------ stdin and stdout
 
 CASES = [("1 2\n", "3\n"), ("5 5\n", "10\n")]
@@ -456,6 +474,16 @@ def test_a_script_is_judged_by_what_it_prints(name, sandbox):
     program, passed = SCRIPTS[name]
     outcome = sandbox.run_stdio(program, CASES)
     assert outcome.passed == passed and outcome.status == ("pass" if all(passed) else "fail")
+
+
+def test_the_streams_of_a_script_are_what_they_seem(sandbox):
+    program = """
+import os, sys
+print([stream.fileno() for stream in (sys.stdin, sys.stdout, sys.stderr)], sys.stdout.seekable(), sys.stdout.isatty())
+print([stream is original for stream, original in ((sys.stdin, sys.__stdin__), (sys.stdout, sys.__stdout__))])
+print(sys.stdin.buffer.read(), os.read(0, 1))"""
+    printed = "[0, 1, 2] False False\n[True, True]\nb'x' b''"
+    assert sandbox.run_stdio(program, [("x", printed)])[:2] == ("pass", "")
 
 
 def test_each_case_is_run_afresh(sandbox):

@@ -10,10 +10,12 @@ What is not covered: a weak test stays weak.
 import gc
 import importlib
 import json
+import marshal
 import os
+from types import CodeType
 from typing import Any
 
-from rewards.sandbox.link import Peer
+from rewards.sandbox.link import Peer, read_all
 from rewards.sandbox.remote import LinkError, RemoteCallable, received
 from rewards.sandbox.shared_objects import SharedObject, make_shared
 
@@ -49,13 +51,12 @@ def check() -> None:
     """Report that we are confined, then one line a test, `[passed, reason]`; `[null, reason]` where none can run."""
     _report("confined")
     gc.enable()
-    with open(JOB, "rb") as file:
-        job = json.load(file)
+    job = marshal.loads(read_all(JOB))
     peer = Peer(LINK, {}, remote=make_shared if job["objects"] else None)
     try:
         _await_program(peer)
         scope = _scope(peer, job)
-        exec(compile(job["setup"], "<setup>", "exec"), scope)
+        exec(job["setup"], scope)
     except BaseException as error:
         _report([None, _reason(error)])
         os._exit(0)
@@ -82,9 +83,9 @@ def _scope(peer: Peer, job: dict) -> dict[str, Any]:
     return {"__name__": "tests"} | modules | {name: kind(peer, name) for name in job["names"]}
 
 
-def _outcome(test: str, scope: dict[str, Any]) -> list:
+def _outcome(test: CodeType, scope: dict[str, Any]) -> list:
     try:
-        exec(compile(test, "<test>", "exec"), scope)
+        exec(test, scope)
     except BaseException as error:
         return [False, _reason(error)]
     return [True, ""]

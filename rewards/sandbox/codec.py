@@ -24,6 +24,7 @@ MAX_DEPTH = 150
 MAX_BYTES = 8 << 20
 SMALL = 1 << 53
 DIGITS = 40_000  # hexadecimal digits of an integer
+_to_json = json.JSONEncoder(separators=(",", ":")).encode  # made once, which `json.dumps` does in each call
 
 TYPES = {
     kind.__name__: kind
@@ -39,7 +40,7 @@ class CodecError(ValueError):
 def encode(value: Any, refer: Callable[[Any], list] | None = None, max_bytes: int = MAX_BYTES) -> str:
     """JSON text (ASCII) of a value; `refer` may turn what has no tag into a list of plain JSON."""
     try:
-        text = json.dumps(_tagged(value, refer, 0), separators=(",", ":"))
+        text = _to_json(_tagged(value, refer, 0))
     except (RecursionError, TypeError, ValueError) as error:
         raise CodecError(f"cannot be sent: {error}"[:200]) from None
     if len(text) > max_bytes:

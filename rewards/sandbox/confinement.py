@@ -11,7 +11,6 @@ limit is one of addresses and is per process, not a share of the machine's.
 """
 
 import contextlib
-import ctypes
 import os
 import resource
 import signal
@@ -20,16 +19,15 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from rewards.sandbox import landlock, seccomp
-from rewards.sandbox.syscalls import machine
+from rewards.sandbox.libc import capset, check, prctl
 
 PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_SET_NO_NEW_PRIVS = 1, 4, 38
-CAPSET = {"x86_64": 126, "aarch64": 91}
 MEMORY_BYTES = 1 << 30
 OPEN_FILES = 64
 THREADS = 64
 ISOLATIONS = ("landlock", "sealed", "unsafe")
 
-_libc = ctypes.CDLL(None, use_errno=True)
+_NO_CAPABILITIES = struct.pack("Ii", 0x20080522, 0), bytes(24)
 
 
 class Limits(NamedTuple):
@@ -47,13 +45,13 @@ class Prepared(NamedTuple):
     """What is made once, before any child: the Landlock descriptor and the seccomp filter, where there is one."""
 
     rules: int | None
-    filter: bytes
+    filter: seccomp.Filter | None
 
 
 def prepare(isolation: str, readable: Sequence[str]) -> Prepared:
     """The parts of an isolation that its children share; `readable` are the paths that Landlock leaves open."""
     if isolation == "unsafe":
-        return Prepared(None, b"")
+        return Prepared(None, None)
     files = isolation == "landlock"
     rules = landlock.ruleset(readable) if files else None
     return Prepared(rules, seccomp.assemble(seccomp.program(files)))
@@ -88,23 +86,22 @@ def drop_user(uid: int) -> None:
 
 def drop_capabilities() -> None:
     """No capability of root is left, even where the user could not be changed."""
-    header, none = struct.pack("Ii", 0x20080522, 0), bytes(24)
-    _check(_libc.syscall(CAPSET[machine()], header, none), "capset")
+    check(capset(*_NO_CAPABILITIES), "capset")
 
 
 def forbid_dumping() -> None:
     """Others of the same user can neither trace this process nor read its memory; it leaves no core file."""
-    _prctl(PR_SET_DUMPABLE, 0)
+    check(prctl(PR_SET_DUMPABLE, 0, 0, 0, 0), "no dumping")
 
 
 def forbid_new_privileges() -> None:
     """Needed for Landlock and seccomp without root."""
-    _prctl(PR_SET_NO_NEW_PRIVS, 1)
+    check(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "no new privileges")
 
 
 def die_with(parent: int) -> None:
     """The kernel kills this process when its parent ends, whatever either is doing."""
-    _prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    check(prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0), "death with the parent")
     if os.getppid() != parent:  # it ended before we asked
         os.kill(os.getpid(), signal.SIGKILL)
 
@@ -135,13 +132,3 @@ def tasks_of_user() -> int:
             if os.stat(f"/proc/{process}").st_uid == os.getuid():
                 count += len(os.listdir(f"/proc/{process}/task"))
     return count
-
-
-def _prctl(option: int, value: int) -> None:
-    zero = ctypes.c_ulong(0)
-    _check(_libc.prctl(option, ctypes.c_ulong(value), zero, zero, zero), f"prctl {option}")
-
-
-def _check(answer: int, call: str) -> None:
-    if answer:
-        raise OSError(ctypes.get_errno(), f"{call}: {os.strerror(ctypes.get_errno())}")

@@ -8,13 +8,14 @@ What is not covered: a program that knows the tests by heart.
 
 import contextlib
 import json
+import marshal
 import os
 import signal
 import socket
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from rewards.sandbox.names import Names, names_of
+from rewards.sandbox.names import compiled, names_of
 from rewards.sandbox.slot import Child, Ran, Slot, ZygoteDied, sealed_file
 from rewards.sandbox.worker import CONFINED
 
@@ -67,18 +68,24 @@ def run_job(slot: Slot, job: Asserts | Stdio) -> Outcome:
     if isinstance(job, Stdio):
         return _run_cases(slot, job, program)
     try:
-        names = names_of(job.tests, job.setup, job.entry_point)
+        held = _held(job)
     except (SyntaxError, ValueError, RecursionError) as error:
         return Outcome("infra", f"the tests are no Python: {error}", 0.0, "", (False,) * len(tests))
-    return _run_asserts(slot, job, program, names)
+    return _run_asserts(slot, job, program, held)
 
 
 # --------------------------------------------------------------------------- asserts
 
 
-def _run_asserts(slot: Slot, job: Asserts, program: bytes, names: Names) -> Outcome:
-    held = {"setup": job.setup, "tests": list(job.tests), "names": names.program, "modules": names.modules}
-    held |= {"inplace": job.inplace, "objects": job.objects}
+def _held(job: Asserts) -> bytes:
+    """What the checker holds."""
+    names = names_of(job.tests, job.setup, job.entry_point)
+    setup, *tests = [compiled(job.setup, "<setup>"), *(compiled(test, "<test>") for test in job.tests)]
+    held = {"setup": setup, "tests": tests, "names": names.program, "modules": names.modules}
+    return marshal.dumps(held | {"inplace": job.inplace, "objects": job.objects})
+
+
+def _run_asserts(slot: Slot, job: Asserts, program: bytes, held: bytes) -> Outcome:
     output, printed = os.pipe2(os.O_CLOEXEC)
     verdict, reported = os.pipe2(os.O_CLOEXEC)
     null = os.open(os.devnull, os.O_RDWR)
@@ -86,7 +93,7 @@ def _run_asserts(slot: Slot, job: Asserts, program: bytes, names: Names) -> Outc
     source = sealed_file((b"O" if job.objects else b"-") + program)
     children = [
         Child("worker", (null, printed, printed, here, source)),
-        Child("checker", (null, null, null, there, sealed_file(json.dumps(held).encode()), reported)),
+        Child("checker", (null, null, null, there, sealed_file(held), reported)),
     ]
     with _closing(output, verdict):
         ran = slot.run(children, (output, verdict), job.timeout_s)

@@ -14,17 +14,17 @@ import os
 import struct
 from collections.abc import Sequence
 
+from rewards.sandbox.libc import check, syscall
+
 CREATE_RULESET, ADD_RULE, RESTRICT_SELF = 444, 445, 446  # the same on x86_64 and aarch64
 READ_FILE, READ_DIR = 1 << 2, 1 << 3
 NET, SCOPES = 0b11, 0b11
 _FS_BITS = {1: 13, 2: 14, 3: 15, 4: 15, 5: 16}  # how many rights an ABI has; later ones as many as 5
 
-_libc = ctypes.CDLL(None, use_errno=True)
-
 
 def abi() -> int:
     """The version of Landlock that this kernel has, 0 for none."""
-    return max(0, _libc.syscall(CREATE_RULESET, None, ctypes.c_size_t(0), ctypes.c_uint(1)))
+    return max(0, syscall(CREATE_RULESET, None, ctypes.c_size_t(0), ctypes.c_uint(1)))
 
 
 def ruleset(readable: Sequence[str]) -> int:
@@ -58,7 +58,4 @@ def _allow(rules: int, path: str) -> None:
 
 
 def _call(number: int, *arguments: object) -> int:
-    answer = _libc.syscall(number, *arguments)
-    if answer < 0:
-        raise OSError(ctypes.get_errno(), f"Landlock call {number}: {os.strerror(ctypes.get_errno())}")
-    return answer
+    return check(syscall(number, *arguments), f"Landlock call {number}")

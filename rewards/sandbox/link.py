@@ -189,3 +189,12 @@ class Peer:
         if kind not in ("callable", "iterator", "object") or type(place) is not int:
             raise CodecError("no reference")
         return self.remote(self, kind, place, truth)
+
+
+def read_all(descriptor: int) -> bytes:
+    """What is left of a file, which is closed."""
+    data = bytearray()
+    while part := os.read(descriptor, 1 << 20):
+        data += part
+    os.close(descriptor)
+    return bytes(data)

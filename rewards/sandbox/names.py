@@ -1,7 +1,10 @@
-"""Which names in a task's tests are functions of the program, and which modules the tests use without importing them.
+"""What a task's tests need: which names are functions of the program, which modules are used without being imported.
 
     names_of(["assert area(2) == math.pi * 4"])         # Names(program=('area',), modules=('math',))
     names_of(["assert sum(10, 15) == 6"])               # Names(program=('sum',), modules=())
+
+Promises: tests are compiled here, once for all programs of a task, and never run; their asserts are in force whatever
+the flags of this Python.
 
 What is not covered: a function that is called like a built-in that the tests use too; the task then names it itself,
 as `entry_point`.
@@ -12,6 +15,7 @@ import builtins
 import functools
 import sys
 from collections.abc import Sequence
+from types import CodeType
 from typing import NamedTuple
 
 
@@ -35,6 +39,12 @@ def _names_of(tests: tuple[str, ...], setup: str, given: tuple[str, ...]) -> Nam
     modules = tuple(name for name in free if name in sys.stdlib_module_names and name not in called)
     unknown = tuple(name for name in free if not hasattr(builtins, name) and name not in modules)
     return Names(given or unknown or _called_in_all(trees[1:], bound), modules)
+
+
+@functools.lru_cache(maxsize=4096)
+def compiled(text: str, name: str) -> CodeType:
+    """Code of a setup or test, as the checker runs it; text that is not Python is a `SyntaxError` or `ValueError`."""
+    return compile(text, name, "exec", dont_inherit=True, optimize=0)
 
 
 def _loaded(trees: list[ast.Module]) -> list[str]:

@@ -59,18 +59,28 @@ def run_script() -> None:
     _end(code)
 
 
-def _begin() -> bytes:
-    """Fresh standard streams, the word that we are confined, and the job: a letter (O: objects are shared), source."""
+def open_streams() -> None:
+    """Once, in the zygote: the streams of its children, opened on what they will find there, a null file and pipes."""
+    kept, pipe = [os.dup(1), os.dup(2)], os.pipe()
+    os.dup2(pipe[1], 1)
+    os.dup2(pipe[1], 2)
     sys.stdin = sys.__stdin__ = _stream(0, "r", "surrogateescape")
     sys.stdout = sys.__stdout__ = _stream(1, "w", "surrogateescape")
     sys.stderr = sys.__stderr__ = _stream(2, "w", "backslashreplace")
+    for number, descriptor in zip((1, 2), kept, strict=True):
+        os.dup2(descriptor, number)
+    for descriptor in (*kept, *pipe):
+        os.close(descriptor)
+
+
+def _begin() -> bytes:
+    """The word that we are confined, and the job: a letter (O: objects are shared), source."""
     builtins.exit = builtins.quit = sys.exit
     sys.argv = ["program.py"]
     sys.setrecursionlimit(sys.getrecursionlimit() + 50)  # the frames of this harness are not the program's
     gc.enable()
     os.write(1, CONFINED)
-    with open(JOB, "rb") as job:
-        return job.read()
+    return link.read_all(JOB)
 
 
 def _stream(number: int, mode: str, errors: str) -> TextIO:
