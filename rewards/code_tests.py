@@ -105,7 +105,7 @@ class CodeTests:
 
     Args:
         all_or_nothing: pay nothing unless every test passes. A share pays `return True` for half of a yes-or-no task.
-        timeout_s: wall limit in seconds for a program with assert statements, or for one stdin case.
+        timeout_s: wall limit in seconds for a program, all its tests together.
         isolation: None for the best that works here; landlock, sealed; e2b; or unsafe, which isolates nothing.
         packages: installed packages that programs may import beside the standard library.
 

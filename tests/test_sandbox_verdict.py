@@ -505,3 +505,12 @@ def test_a_large_input_arrives_whole(sandbox):
 )
 def test_lines_are_compared_without_the_space_at_their_ends(text, lines):
     assert lines_of(text) == lines
+
+
+def test_the_limit_is_for_all_stdin_cases_together(sandbox):
+    program = "import time\nprint(input())\ntime.sleep(0.4)"
+    started = time.monotonic()
+    outcome = sandbox.run_stdio(program, [(str(i), str(i)) for i in range(10)], timeout_s=1.0)
+    assert time.monotonic() - started < 2.0
+    assert (outcome.status, outcome.reason) == ("fail", "timeout: more than 1 s")
+    assert outcome.passed == (True, True) + (False,) * 8

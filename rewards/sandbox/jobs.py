@@ -50,7 +50,7 @@ class Asserts(NamedTuple):
 
 
 class Stdio(NamedTuple):
-    """`cases` are pairs (stdin, expected stdout); each is run in a process of its own, for at most `timeout_s`."""
+    """`cases` are pairs (stdin, expected stdout), each run in a process of its own, all within `timeout_s`."""
 
     program: str
     cases: Sequence[tuple[str, str]]
@@ -129,10 +129,10 @@ def _ended(ran: Ran, timeout_s: float) -> str:
 
 
 def _run_cases(slot: Slot, job: Stdio, program: bytes) -> Outcome:
-    """Case by case; after one that runs out of time, the others count as failed."""
+    """Case by case; once the time of the program is used up, the others count as failed."""
     passed, reason, output, seconds = [], "", b"", 0.0
     for given, expected in job.cases:
-        ran = _run_case(slot, program, given, job.timeout_s)
+        ran = _run_case(slot, program, given, max(0.001, job.timeout_s - seconds))
         seconds += ran.seconds
         output = output or ran.written[0][1:]
         why = _case_fault(ran, expected, job.timeout_s)
