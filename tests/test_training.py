@@ -196,7 +196,8 @@ def test_ctrl_c_saves_a_checkpoint_and_says_how_to_go_on(
 
 def test_zero_3_gives_each_row_the_answer_of_one_process(model: Path, uninterrupted: Path, tmp_path: Path) -> None:
     arguments = {**RESUMED, "max_steps": 2, "per_device_train_batch_size": 4}
-    words = command("arithmetic", "quickstart", model, tmp_path / "run", launch="tests/zero3_cpu.yaml", **arguments)
+    launch = {"launch": "accelerate_configs/zero3.yaml", "launcher": ["--num_processes=2"]}
+    words = command("arithmetic", "quickstart", model, tmp_path / "run", **launch, use_cpu="true", **arguments)
     run(words, env={"DS_ACCELERATOR": "cpu"})
     engine = json.loads((tmp_path / "run" / "summary.json").read_text())["engine"]
     assert (engine["distributed_type"], engine["zero_stage"], engine["world_size"]) == ("DEEPSPEED", 3, 2)
