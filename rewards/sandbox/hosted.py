@@ -38,8 +38,8 @@ from pathlib import Path
 from typing import Any
 
 from rewards.sandbox.batch import pack
-from rewards.sandbox.jobs import PROGRAM_BYTES, TIMEOUT_S, Asserts, Outcome, Stdio
-from rewards.sandbox.pool import SandboxError
+from rewards.sandbox.face import Face, SandboxError
+from rewards.sandbox.jobs import PROGRAM_BYTES, Asserts, Outcome, Stdio
 
 logger = logging.getLogger(__name__)
 FOLDER = "/opt/grpo-recipes"  # on the hired machine
@@ -56,7 +56,7 @@ class ServiceFailed(Exception):
     """E2B gave no answer, twice."""
 
 
-class E2BSandbox:
+class E2BSandbox(Face):
     """What rewards use of `Sandbox`, on one machine at a time, hired by the first call or by `with`.
 
     `template` and `timeout_s` (the life of a machine) are E2B's own; the template needs `python3`, 3.10 or newer, and
@@ -79,14 +79,6 @@ class E2BSandbox:
         _sandboxes.add(self)
 
     # ------------------------------------------------------------------ programs
-
-    def run_asserts(self, program: str, tests: Sequence[str], **options: Any) -> Outcome:
-        """One program against tests; options as in `Asserts` (setup, entry_point, inplace, objects, timeout_s)."""
-        return self.run_batch([Asserts(program, tests, **options)])[0]
-
-    def run_stdio(self, program: str, cases: Sequence[tuple[str, str]], timeout_s: float = TIMEOUT_S) -> Outcome:
-        """One program, started afresh for each pair (stdin, expected stdout)."""
-        return self.run_batch([Stdio(program, cases, timeout_s)])[0]
 
     def run_batch(self, jobs: Sequence[Asserts | Stdio]) -> list[Outcome]:
         """The outcome of each job, in order; `infra` for those to which E2B gave no answer, twice."""
@@ -131,13 +123,6 @@ class E2BSandbox:
             return "E2B: not started"
         template = self.template or self._machine.default_template
         return f"E2B machine {self._machine.sandbox_id}, template {template}: {self._isolation}"
-
-    def __enter__(self) -> "E2BSandbox":
-        self.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def _forget(self) -> None:
         """Start from nothing: at first, and in a forked process, whose parent keeps the machine."""

@@ -27,7 +27,8 @@ from pathlib import Path
 from typing import Any
 
 from rewards.sandbox import confinement, landlock
-from rewards.sandbox.jobs import TIMEOUT_S, Asserts, Outcome, Stdio, run_job
+from rewards.sandbox.face import Face, SandboxError
+from rewards.sandbox.jobs import Asserts, Outcome, Stdio, run_job
 from rewards.sandbox.slot import Slot, ZygoteDied
 
 logger = logging.getLogger(__name__)
@@ -38,10 +39,6 @@ _shared: dict[tuple, "Sandbox"] = {}
 _shared_lock = threading.Lock()
 
 
-class SandboxError(RuntimeError):
-    """Programs cannot be isolated here: what was tried, and which probes came through."""
-
-
 def worker_count() -> int:
     """How many programs this rank may run at a time: its share of the cores it may use, at least 1."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
@@ -49,7 +46,7 @@ def worker_count() -> int:
     return max(1, cores // max(1, int(ranks) if ranks.isdigit() else 1))
 
 
-class Sandbox:
+class Sandbox(Face):
     """A pool of zygotes, started by the first call or by `with`.
 
     `isolation`: None for the best that works here, or landlock, sealed, unsafe. `packages`: names of installed packages
@@ -73,14 +70,6 @@ class Sandbox:
         _sandboxes.add(self)
 
     # ------------------------------------------------------------------ programs
-
-    def run_asserts(self, program: str, tests: Sequence[str], **options: Any) -> Outcome:
-        """One program against tests; options as in `Asserts` (setup, entry_point, inplace, objects, timeout_s)."""
-        return self.run_batch([Asserts(program, tests, **options)])[0]
-
-    def run_stdio(self, program: str, cases: Sequence[tuple[str, str]], timeout_s: float = TIMEOUT_S) -> Outcome:
-        """One program, started afresh for each pair (stdin, expected stdout)."""
-        return self.run_batch([Stdio(program, cases, timeout_s)])[0]
 
     def run_batch(self, jobs: Sequence[Asserts | Stdio]) -> list[Outcome]:
         """The outcome of each job, in order, all workers at work."""
@@ -145,13 +134,6 @@ class Sandbox:
         }
         user = self._all[0].state.get("user", "kept") if self._all else "kept"
         return f"{words[self.isolation]}; user {user}; {self.workers} workers"
-
-    def __enter__(self) -> "Sandbox":
-        self.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def _first_that_holds(self) -> str:
         if self.wanted == "unsafe":
