@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from rewards.sandbox.codec import encode
 from rewards.sandbox.link import Peer
-from rewards.sandbox.remote import LinkError, Remote, RemoteError, described, received
+from rewards.sandbox.remote import LinkError, ProgramEnded, Remote, RemoteError, described, received
 from rewards.sandbox.shared_objects import SharedObject, make_shared
 
 
@@ -45,6 +45,8 @@ messages = st.tuples(kinds, any_json, any_json).map(list)
 def test_any_messages_give_a_value_or_an_exception(sent, remote):
     try:
         answer_to(b"".join(framed(json.dumps(message).encode()) for message in sent), remote)
+    except (LinkError, ProgramEnded):  # no `Exception`, so that no test can take it for one of the program
+        pass
     except Exception as error:
         assert not isinstance(error, StopIteration)
 
@@ -56,9 +58,14 @@ def test_any_bytes_are_the_end_of_the_link(data):
         answer_to(b"\xff" + data)
 
 
-@pytest.mark.parametrize("name", ["StopIteration", "GeneratorExit", "SystemExit", "KeyboardInterrupt", "BaseException"])
+@pytest.mark.parametrize("name", ["StopIteration", "GeneratorExit", "BaseException"])
 def test_an_exception_that_means_something_to_a_loop_arrives_as_an_error(name):
     assert type(received([name], "x")) is RuntimeError
+
+
+@pytest.mark.parametrize("name", ["SystemExit", "KeyboardInterrupt"])
+def test_a_wish_to_end_is_no_exception_that_a_test_could_want(name):
+    assert type(received([name], "x")) is ProgramEnded and not issubclass(ProgramEnded, Exception)
 
 
 @pytest.mark.parametrize(

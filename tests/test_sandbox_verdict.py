@@ -292,7 +292,7 @@ def test_what_is_printed_comes_back(sandbox):
         ("def f(): return g()", "NameError: name 'g' is not defined"),
         ("x = 1", "NameError: name 'f' is not defined"),
         ("1 / 0", "ZeroDivisionError: division by zero"),
-        ("import sys; sys.exit(3)", "RuntimeError: the program raised SystemExit: 3"),
+        ("import sys; sys.exit(3)", "ProgramEnded: the program raised SystemExit: 3"),
         ("import os; os._exit(3)", "exited with code 3"),
         ("import os; os.abort()", "killed by SIGABRT"),
         ("while True: print('x' * 1000000, flush=True)", "output: more than 1 MiB"),

@@ -61,7 +61,7 @@ def check() -> None:
         _report([None, _reason(error)])
         os._exit(0)
     for test in job["tests"]:
-        _report(_outcome(test, scope))
+        _report(_outcome(test, scope, peer))
     os._exit(0)
 
 
@@ -83,12 +83,13 @@ def _scope(peer: Peer, job: dict) -> dict[str, Any]:
     return {"__name__": "tests"} | modules | {name: kind(peer, name) for name in job["names"]}
 
 
-def _outcome(test: CodeType, scope: dict[str, Any]) -> list:
+def _outcome(test: CodeType, scope: dict[str, Any], peer: Peer) -> list:
+    """A test passes if it ends without an error and the program is still there: to be gone is no answer."""
     try:
         exec(test, scope)
     except BaseException as error:
         return [False, _reason(error)]
-    return [True, ""]
+    return [False, _reason(LinkError("the program ended"))] if peer.ended else [True, ""]
 
 
 def _reason(error: BaseException) -> str:

@@ -6,8 +6,9 @@
 In this order, since each step needs rights that a later one takes away: user, dumping and death with the parent (a
 change of user clears both), limits, Landlock, seccomp. Any step that fails raises: the child must then end, unused.
 
-What is not covered: bugs of the kernel, timing, the memory bus and caches, what `stat` and `sysinfo` tell. The memory
-limit is one of addresses and is per process, not a share of the machine's.
+What is not covered: where root cannot change user (no capabilities, a user namespace), the limit on threads does not
+bind, and memory alone ends a bomb of threads; bugs of the kernel, timing, the memory bus and caches, what `stat` and
+`sysinfo` tell. The memory limit is one of addresses and is per process, not a share of the machine's.
 """
 
 import contextlib

@@ -20,6 +20,7 @@ from rewards.sandbox.slot import Child, Ran, Slot, ZygoteDied, sealed_file
 from rewards.sandbox.worker import CONFINED
 
 TIMEOUT_S = 10.0
+LONGEST_S = 86_400.0
 PROGRAM_BYTES = 1 << 20
 
 
@@ -60,8 +61,10 @@ class Stdio(NamedTuple):
 def run_job(slot: Slot, job: Asserts | Stdio) -> Outcome:
     """Run in this slot; `ZygoteDied` where that is not the program's doing."""
     tests = job.tests if isinstance(job, Asserts) else job.cases
-    if not tests:
-        raise ValueError("no tests: any program would pass")
+    if not tests or isinstance(tests, str):
+        raise ValueError(f"no tests, or one text in place of a list of them: {tests!r:.100}")
+    if not 0.0 < job.timeout_s <= LONGEST_S:
+        raise ValueError(f"timeout_s is {job.timeout_s}; it must be more than 0 and at most {LONGEST_S:g} seconds")
     program = job.program.encode("utf-8", "surrogatepass")
     if len(program) > PROGRAM_BYTES:
         return Outcome("fail", f"the program is longer than {PROGRAM_BYTES} bytes", 0.0, "", (False,) * len(tests))
@@ -103,7 +106,8 @@ def _run_asserts(slot: Slot, job: Asserts, program: bytes, held: bytes) -> Outco
 def _judge_asserts(job: Asserts, ran: Ran) -> Outcome:
     printed, reported = ran.written
     lines = [json.loads(line) for line in reported.splitlines(keepends=True) if line.endswith(b"\n")]
-    if printed[:1] != CONFINED or lines[:1] != ["confined"]:
+    # A flood of output ends the children, the checker perhaps before its first word.
+    if printed[:1] != CONFINED or (lines[:1] != ["confined"] and not ran.overflow):
         raise ZygoteDied("a child could not be confined")
     verdicts = [line for line in lines[1:] if line[0] is not None][: len(job.tests)]
     passed = tuple(line[0] is True for line in verdicts) + (False,) * (len(job.tests) - len(verdicts))
@@ -132,7 +136,7 @@ def _run_cases(slot: Slot, job: Stdio, program: bytes) -> Outcome:
     """Case by case; once the time of the program is used up, the others count as failed."""
     passed, reason, output, seconds = [], "", b"", 0.0
     for given, expected in job.cases:
-        ran = _run_case(slot, program, given, max(0.001, job.timeout_s - seconds))
+        ran = _run_case(slot, program, given, max(0.001, job.timeout_s - seconds), not passed)
         seconds += ran.seconds
         output = output or ran.written[0][1:]
         why = _case_fault(ran, expected, job.timeout_s)
@@ -144,7 +148,7 @@ def _run_cases(slot: Slot, job: Stdio, program: bytes) -> Outcome:
     return _outcome(full, reason, ran._replace(seconds=seconds), output)
 
 
-def _run_case(slot: Slot, program: bytes, given: str, timeout_s: float) -> Ran:
+def _run_case(slot: Slot, program: bytes, given: str, timeout_s: float, is_first: bool) -> Ran:
     output, printed = os.pipe2(os.O_CLOEXEC)
     errors, complained = os.pipe2(os.O_CLOEXEC)
     null = os.open(os.devnull, os.O_RDWR)
@@ -152,7 +156,8 @@ def _run_case(slot: Slot, program: bytes, given: str, timeout_s: float) -> Ran:
     child = Child("script", (stdin, printed, complained, null, sealed_file(b"-" + program)))
     with _closing(output, errors):
         ran = slot.run([child], (output, errors), timeout_s)
-    if ran.written[0][:1] != CONFINED:
+    # Late before it was confined: where cases before have used up the time, that is the program's doing.
+    if ran.written[0][:1] != CONFINED and (is_first or not ran.late):
         raise ZygoteDied("a child could not be confined")
     return ran
 

@@ -19,6 +19,7 @@ from rewards.sandbox.libc import check, syscall
 CREATE_RULESET, ADD_RULE, RESTRICT_SELF = 444, 445, 446  # the same on x86_64 and aarch64
 READ_FILE, READ_DIR = 1 << 2, 1 << 3
 NET, SCOPES = 0b11, 0b11
+PACKAGES = {"site-packages", "dist-packages"}  # what is installed may hold data sets with their answers
 _FS_BITS = {1: 13, 2: 14, 3: 15, 4: 15, 5: 16}  # how many rights an ABI has; later ones as many as 5
 
 
@@ -47,10 +48,15 @@ def restrict(rules: int) -> None:
 
 
 def _allow(rules: int, path: str) -> None:
+    """Let a path be read; of a library in which packages are installed all but those."""
     if not os.path.exists(path):
         return
-    place = os.open(path, os.O_PATH | os.O_CLOEXEC)
     rights = READ_FILE | READ_DIR if os.path.isdir(path) else READ_FILE
+    if rights & READ_DIR and not PACKAGES.isdisjoint(entries := os.listdir(path)):
+        for name in set(entries) - PACKAGES:
+            _allow(rules, os.path.join(path, name))
+        rights = READ_DIR
+    place = os.open(path, os.O_PATH | os.O_CLOEXEC)
     try:
         _call(ADD_RULE, ctypes.c_int(rules), ctypes.c_uint(1), struct.pack("=Qi", rights, place), ctypes.c_uint(0))
     finally:

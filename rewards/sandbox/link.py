@@ -17,7 +17,16 @@ from collections.abc import Callable
 from typing import Any
 
 from rewards.sandbox.codec import MAX_BYTES, CodecError, decode, encode
-from rewards.sandbox.remote import EndOfIterator, LinkError, Remote, described, make_remote, received, replace_contents
+from rewards.sandbox.remote import (
+    EndOfIterator,
+    LinkError,
+    ProgramEnded,
+    Remote,
+    described,
+    make_remote,
+    received,
+    replace_contents,
+)
 
 MAX_EXPORTS = 100_000
 MAX_NESTED = 50  # calls within calls
@@ -48,6 +57,7 @@ class Peer:
         self.stream, self.names, self.shares = stream, names, shares
         self.exports: list[Any] = []
         self.depth = 0
+        self.ended = False  # the other side is gone, whatever whoever asked makes of the error
         self.remote = remote or make_remote
         self.flush: Callable[[], None] = lambda: None
 
@@ -62,8 +72,12 @@ class Peer:
         return result
 
     def ask(self, kind: str, target: Any, content: Any) -> Any:
-        self.send([kind, target, content])
-        return self.serve(until_answer=True)
+        try:
+            self.send([kind, target, content])
+            return self.serve(until_answer=True)
+        except (LinkError, ProgramEnded):
+            self.ended = True
+            raise
 
     def serve(self, until_answer: bool = False) -> Any:
         """Answer the other side until it closes (or, in a call, until the answer of that call is there)."""

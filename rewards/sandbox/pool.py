@@ -120,8 +120,9 @@ class Sandbox(Face):
     def close(self) -> None:
         """End every zygote, and with them all programs; the next call starts anew."""
         for slot in self._all:
-            slot.close()
+            slot.retire()
         self._threads.shutdown(wait=False)
+        self._all = []  # what still runs in them closes them
         self._forget()
 
     def describe(self) -> str:
@@ -159,7 +160,7 @@ class Sandbox(Face):
 
     def _make_slots(self, isolation: str) -> None:
         for slot in self._all:
-            slot.close()
+            slot.retire()
         settings = {"isolation": isolation, "packages": self.packages, "memory_bytes": self.memory_bytes}
         self._all = [Slot(settings) for _ in range(self.workers)]
         self._slots: queue.LifoQueue[Slot] = queue.LifoQueue()

@@ -13,8 +13,12 @@ from typing import Any
 _UNFIT = (StopIteration, StopAsyncIteration, GeneratorExit)
 
 
-class LinkError(Exception):
-    """The other side is gone, or has sent what is no message."""
+class LinkError(BaseException):
+    """The other side is gone, or has sent what is no message: nothing that `except Exception` in a test may swallow."""
+
+
+class ProgramEnded(BaseException):
+    """The program wanted to end (SystemExit, KeyboardInterrupt): to a test that is no exception like others."""
 
 
 class RemoteError(Exception):
@@ -85,19 +89,24 @@ def replace_contents(mine: Any, theirs: Any) -> None:
 def described(error: BaseException) -> list:
     """Names of the built-in types of an exception, nearest first, and its message."""
     try:
-        message = str(error)[:1000]
+        quoted = (
+            isinstance(error, KeyError) and len(error.args) == 1
+        )  # it shows its argument's repr, and would do so twice
+        message = str(error.args[0] if quoted else error)[:1000]
     except BaseException:
         message = ""
     return [[kind.__name__ for kind in type(error).__mro__ if kind.__module__ == "builtins"], message]
 
 
-def received(names: Any, message: Any) -> Exception:
+def received(names: Any, message: Any) -> BaseException:
     """The exception to raise for one of the other side: of a built-in type that a test can name, else `RemoteError`."""
     text = message if type(message) is str else ""
     for name in names if type(names) is list else []:
         kind = getattr(builtins, name, None) if type(name) is str else None
         if not isinstance(kind, type) or not issubclass(kind, BaseException):
             continue
+        if issubclass(kind, (SystemExit, KeyboardInterrupt)):
+            return ProgramEnded(f"the program raised {name}: {text}")
         if not issubclass(kind, Exception) or issubclass(kind, _UNFIT):
             return RuntimeError(f"the program raised {name}: {text}")
         try:

@@ -56,9 +56,12 @@ class Slot:
         self.process: subprocess.Popen | None = None
         self.control: socket.socket | None = None
         self.state: dict[str, Any] = {}
+        self.running = self.retired = False
 
     def start(self) -> dict[str, Any]:
         """What the zygote says of itself, once it is ready."""
+        if self.retired:
+            raise ZygoteDied("the sandbox was closed")
         if self.process is not None and self.process.poll() is None:
             return self.state
         self.close()
@@ -75,6 +78,13 @@ class Slot:
 
     def run(self, children: Sequence[Child], pipes: Sequence[int], seconds: float) -> Ran:
         """Start the children, close their descriptors here, and read the pipes until all children are gone."""
+        self.running = True
+        try:
+            return self._run(children, pipes, seconds)
+        finally:
+            self.running = False
+
+    def _run(self, children: Sequence[Child], pipes: Sequence[int], seconds: float) -> Ran:
         try:
             self.start()
             started = time.monotonic()
@@ -98,6 +108,14 @@ class Slot:
             self.process.kill()
             self.process.wait()
         self.process = self.control = None
+
+    def retire(self) -> None:
+        """Close for good, from whatever thread: a call that runs finds its zygote dead, and ends."""
+        self.retired = True
+        if self.running and self.process is not None:
+            self.process.kill()
+        else:
+            self.close()
 
     def disown(self) -> None:
         """After a fork, in the child: this zygote is another process's."""

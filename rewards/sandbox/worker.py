@@ -7,6 +7,7 @@ What is not covered: the program can do what it likes to this process, including
 itself fail, and answer calls with any value: which is all that a program does.
 """
 
+import atexit
 import builtins
 import contextlib
 import gc
@@ -50,6 +51,7 @@ def run_script() -> None:
     try:
         exec(compile(source[1:], "<program>", "exec"), module.__dict__)
         threading._shutdown()  # waits for its threads, as the interpreter does
+        atexit._run_exitfuncs()
         code = 0
     except SystemExit as stop:
         code = _exit_code(stop.code)

@@ -46,7 +46,8 @@ class Zygote:
     """The settings of all children, and those that run now."""
 
     def __init__(self, settings: dict[str, Any]):
-        self.control = socket.socket(fileno=settings["control"])
+        self.control = socket.socket(fileno=os.dup(settings["control"]))  # a low number, which `arrange` closes
+        os.close(settings["control"])
         self.settings = settings
         self.parent, self.pid = os.getppid(), os.getpid()
         self.users = _users()
@@ -167,7 +168,8 @@ class Zygote:
             self.deadline = min(self.deadline, time.monotonic() + LINGER_S)
 
     def _kill(self) -> None:
-        for child in self.children:
+        # The checker, which comes last, dies first: it must not take the end of the worker for an answer.
+        for child in reversed(self.children):
             os.kill(child, signal.SIGKILL)
         for child in list(self.children):
             self.exits[self.children.pop(child)] = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
