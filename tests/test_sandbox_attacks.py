@@ -31,6 +31,7 @@ from rewards.sandbox.batch import pack
 from rewards.sandbox.slot import Ran
 
 pytestmark = [
+    pytest.mark.slow,
     pytest.mark.skipif(not sys.platform.startswith("linux"), reason="the sandbox is built for Linux"),
     pytest.mark.skipif(os.uname().machine != "x86_64", reason="the attacks use call numbers of x86_64"),
 ]
@@ -606,13 +607,11 @@ BOMBS = {
 }
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", BOMBS)
 def test_a_bomb_ends_in_time(name, trainer_of_two):
     attack(trainer_of_two, BOMBS[name][1])
 
 
-@pytest.mark.slow
 def test_attacks_are_contained_beside_a_heap_of_three_gigabytes():
     trainer = Trainer(Place(""), heap_bytes=3 << 30)
     try:
@@ -624,7 +623,6 @@ def test_attacks_are_contained_beside_a_heap_of_three_gigabytes():
         trainer.close()
 
 
-@pytest.mark.slow
 def test_honest_programs_beside_hostile_ones_all_pass():
     bombs = [BEGIN + BOMBS[name][1] for name in ("threads that compute in C", "memory that is held", "signals blocked")]
     bombs += ["while True: print('x' * 65536)", "import os\nos.abort()"]
@@ -1049,7 +1047,6 @@ def test_a_program_that_ends_has_raised_no_exception(end, sandbox):
     assert sandbox.run_asserts(f"import os, sys\ndef f(x): {end}", [ANY]).status == "fail"
 
 
-@pytest.mark.slow
 def test_a_program_that_hangs_has_raised_no_exception():
     job = Asserts("import time\ndef f(x): time.sleep(30)", [ANY], timeout_s=0.3)
     with Sandbox(workers=2) as sandbox:

@@ -19,6 +19,7 @@ from recipes.common.engine import engine
 from recipes.common.evaluation import compare, comparison_table, summarize
 from recipes.common.files import write_json
 from recipes.common.plots import plot_runs
+from recipes.common.report_page import write_report
 
 PACKAGES = ("torch", "trl", "transformers", "accelerate", "peft", "deepspeed", "datasets", "reasoning-gym", "wandb")
 
@@ -82,6 +83,7 @@ def finish(trainer: GRPOTrainer, folder: Path, summary: dict[str, Any]) -> None:
     if tracked is not None:
         tracked.summary.update({key: summary[key] for key in ("before", "after", "mcnemar_p", "minutes")})
     write_json(folder / "summary.json", summary)
+    write_report([folder], folder / "report.html")
     print("\n" + table, flush=True)
     if trainer.args.push_to_hub:
         push(trainer.hub_model_id, folder, trainer.args.hub_token, trainer.args.hub_revision)
@@ -110,7 +112,7 @@ def final_table(folder: Path, summary: dict[str, Any]) -> str:
         lines.append(f"  Every row: {folder / 'evaluation'}")
     else:
         lines.append("  no evaluation rows (num_eval_rows is 0), so nothing says whether the model got better")
-    lines.append(f"  Curves: {folder / 'curves.png'}   All figures: {folder / 'summary.json'}")
+    lines.append(f"  Look at it: {folder / 'report.html'}   All figures: {folder / 'summary.json'}")
     return "\n".join(lines)
 
 
