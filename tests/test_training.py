@@ -90,7 +90,15 @@ def test_each_reward_is_logged_under_its_name(uninterrupted: Path) -> None:
 
 def test_a_run_folder_is_enough_to_judge_and_repeat_the_run(uninterrupted: Path) -> None:
     files = {str(path.relative_to(uninterrupted)) for path in uninterrupted.rglob("*") if path.is_file()}
-    expected = {"run_config.json", "versions.json", "preflight.txt", "summary.json", "table.txt", "curves.png"}
+    expected = {
+        "run_config.json",
+        "versions.json",
+        "preflight.txt",
+        "summary.json",
+        "table.txt",
+        "curves.png",
+        "report.html",
+    }
     expected |= {"README.md", "trainer_state.json", "evaluation/before.jsonl", "evaluation/after.jsonl"}
     assert expected | {"completions/completions_00001.parquet", "model.safetensors"} <= files
 
