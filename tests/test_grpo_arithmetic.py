@@ -1,0 +1,412 @@
+"""What TRL's trainer computes is what the formulas of docs/grpo.md say, term by term, on a tiny model.
+
+TRL's head gives log-probabilities in float32 whatever the model is in. They are held to the model's logits at that
+precision; from there on TRL's own loss runs in float64 and is held to `reference_grpo.py` to 1e-9, with its gradient.
+
+Not covered: what `reference_grpo.py` does not cover; that groups may span processes is tested in test_trainer.py.
+"""
+
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import torch
+import trl
+import yaml
+from paid_by_place import make_trainer, pays
+from reference_grpo import group_advantages, grpo_loss, k3, surrogate
+from tiny_model import build_tiny_model
+
+from recipes.common.trainer import GRPOTrainer
+
+PAGE = Path(__file__).parent.parent / "docs" / "grpo.md"
+END, PAD = 1, 0
+EXACT = {"rel": 0, "abs": 1e-9}
+SINGLE = {"rel": 0, "abs": 1e-5}  # what passed through float32
+CLIPS = {"epsilon": 0.2, "epsilon_high": 0.28}
+
+# Four completions of up to five tokens. Ratios on both sides of each bound (0.8, 1.28), and between a bound and its
+# mirror image (0.75, 1.25), for either sign of the advantage; past the length of a completion they are junk.
+LENGTHS = [5, 4, 1, 3]
+ADVANTAGES = [1.2, -0.7, 0.4, -1.5]
+TOKEN_ADVANTAGES = [[1.2, 0.3, -0.5, 0.0, 2.0], [-0.7, 0.6, 0.1, -0.2, 9.0], [0.4] + [9.0] * 4, [-1.5] * 3 + [9.0] * 2]
+RATIOS = [[1.0, 1.25, 1.5, 0.75, 0.5], [1.25, 1.5, 0.75, 0.5, 7.0], [1.9, 7.0, 7.0, 7.0, 7.0], [0.9, 1.1, 0.75, 7, 7]]
+GAPS = [[0.0, 0.5, -0.5, 1.0, -1.0], [0.3, -0.2, 0.1, 0.7, 3.0], [-0.4, 3.0, 3.0, 3.0, 3.0], [0.2, 0.9, -0.8, 3, 3]]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def one_thread() -> Iterator[None]:
+    """On a model this small threads cost more than they give, and most on a busy machine."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build_tiny_model(tmp_path_factory.mktemp("tiny") / "model")
+
+
+@pytest.fixture
+def build(model: Path, tmp_path: Path) -> Callable[..., GRPOTrainer]:
+    """A trainer as it is inside `train()`, whose loss takes log-probabilities in float64 and keeps them in `logps`."""
+
+    def built(rewards: tuple[float, ...] = (0.0,), **config) -> GRPOTrainer:
+        config = {"max_completion_length": 8, "log_completions": False, **config}
+        trainer = make_trainer(model, tmp_path, [pays("reward", list(rewards))], ["a", "b"], {}, **config)
+        trainer.current_gradient_accumulation_steps = trainer.args.gradient_accumulation_steps
+        trainer.model.train()
+        use_float64(trainer)
+        return trainer
+
+    return built
+
+
+def use_float64(trainer: GRPOTrainer) -> None:
+    in_float32 = trainer._get_per_token_logps_and_entropies
+
+    def in_float64(*args, **kwargs):
+        logps, entropies, aux_loss = in_float32(*args, **kwargs)
+        trainer.logps = logps.double()
+        if logps.requires_grad:
+            trainer.logps.retain_grad()
+        return trainer.logps, entropies, aux_loss
+
+    trainer._get_per_token_logps_and_entropies = in_float64
+
+
+def make_batch(lengths: list[int] = LENGTHS, advantages: list = ADVANTAGES) -> dict[str, torch.Tensor]:
+    """What TRL's loss takes, without old and reference policy; one prompt is shorter than the others."""
+    mask = (torch.arange(max(lengths)) < torch.tensor(lengths)[:, None]).long()
+    prompts = torch.tensor([[PAD, 10, 11]] + [[12, 13, 14]] * (len(lengths) - 1))
+    return {
+        "prompt_ids": prompts,
+        "prompt_mask": (prompts != PAD).long(),
+        "completion_ids": 20 + torch.arange(mask.numel()).view(mask.shape),
+        "completion_mask": mask,
+        "advantages": torch.tensor(advantages, dtype=torch.float64),
+        "num_items_in_batch": mask.sum(),
+    }
+
+
+def with_policies(trainer: GRPOTrainer, inputs: dict) -> dict[str, torch.Tensor]:
+    """The old policy by RATIOS and the reference by GAPS from the policy as it is."""
+    new = policy_logps(trainer, inputs).detach()
+    old, ref = new - torch.tensor(RATIOS).double().log(), new + torch.tensor(GAPS).double()
+    return {**inputs, "old_per_token_logps": old, "ref_per_token_logps": ref}
+
+
+def policy_logps(trainer: GRPOTrainer, inputs: dict) -> torch.Tensor:
+    """Log-probabilities of the completions by the model's own logits, 0 where masked."""
+    ids = torch.cat([inputs["prompt_ids"], inputs["completion_ids"]], dim=1)
+    attention = torch.cat([inputs["prompt_mask"], inputs["completion_mask"]], dim=1)
+    tokens = inputs["completion_ids"]
+    logits = trainer.model(input_ids=ids, attention_mask=attention).logits[:, -tokens.shape[1] - 1 : -1].double()
+    every = torch.log_softmax(logits / trainer.temperature, dim=-1)
+    return every.gather(2, tokens[:, :, None]).squeeze(2) * inputs["completion_mask"]
+
+
+def by_formula(trainer: GRPOTrainer, inputs: dict, new: torch.Tensor, **changed) -> torch.Tensor:
+    """The loss by `reference_grpo.py` with the settings of the trainer, or others."""
+    args = trainer.args
+    names = ("loss_type", "max_completion_length", "beta", "use_bias_correction_kl", "importance_sampling_level")
+    settings = {name: getattr(args, name) for name in names}
+    settings |= {"epsilon": args.epsilon, "epsilon_high": args.epsilon_high or args.epsilon}
+    settings |= {"num_items_in_batch": inputs["num_items_in_batch"], **changed}
+    old, ref = inputs.get("old_per_token_logps", new.detach()), inputs.get("ref_per_token_logps", new.detach())
+    advantages = inputs["advantages"]
+    advantages = advantages if advantages.dim() == 2 else advantages[:, None].expand_as(new)
+    return grpo_loss(new, old, ref, advantages, inputs["completion_mask"], **settings)
+
+
+def by_trl(trainer: GRPOTrainer, inputs: dict) -> tuple[float, torch.Tensor]:
+    """TRL's loss, and its gradient with respect to the log-probabilities."""
+    loss = trainer.compute_loss(trainer.model, inputs)
+    loss.backward()
+    return loss.item(), trainer.logps.grad
+
+
+def assert_held(trainer: GRPOTrainer, inputs: dict, **changed) -> None:
+    """TRL's loss and gradient are those of the formula."""
+    loss, gradient = by_trl(trainer, inputs)
+    new = trainer.logps.detach().requires_grad_()
+    expected = by_formula(trainer, inputs, new, **changed)
+    assert loss == pytest.approx(expected.item(), **EXACT)
+    assert gradient.numpy() == pytest.approx(torch.autograd.grad(expected, new)[0].numpy(), **EXACT)
+
+
+def scored(trainer: GRPOTrainer) -> dict[str, torch.Tensor]:
+    """What TRL makes of one generation: tokens, masks, advantages, old and reference log-probabilities."""
+    return trainer._generate_and_score_completions(next(iter(trainer.get_train_dataloader())))
+
+
+def writes(trainer: GRPOTrainer, completions: list[list[int]]) -> None:
+    """Let the model write these tokens."""
+
+    def generate(input_ids, **kwargs):
+        return torch.cat([input_ids, torch.tensor(completions)], dim=1)
+
+    trainer.model.generate = generate
+
+
+# Advantages
+
+
+def test_the_worked_example_is_reproduced_with_the_sample_standard_deviation():
+    lengths = group_advantages([106.0, 77.0, 71.0, 44.0], epsilon=0.01)
+    assert [round(advantage, 4) for advantage in lengths] == [1.2379, 0.0982, -0.1375, -1.1986]
+    formats = group_advantages([1.0, 0.0, 1.0, 0.0], epsilon=0.01)
+    assert [round(advantage, 4) for advantage in formats] == [0.8513, -0.8513, 0.8513, -0.8513]
+
+
+def test_trls_advantages_are_the_formula_with_epsilon_1e_4(build):
+    first, second = [106.0, 77.0, 71.0, 44.0], [1.0, 0.0, 1.0, 0.0]
+    advantages = scored(build((*first, *second)))["advantages"].tolist()
+    assert advantages == pytest.approx(group_advantages(first) + group_advantages(second), rel=0, abs=1e-6)
+
+
+def test_a_group_of_equal_rewards_has_no_advantages(build):
+    assert scored(build((3.0,) * 4 + (1.0, 0.0, 1.0, 0.0)))["advantages"][:4].tolist() == [0.0] * 4
+
+
+def test_scale_rewards_none_leaves_the_distance_from_the_mean(build):
+    trainer = build((106.0, 77.0, 71.0, 44.0), scale_rewards="none")
+    assert scored(trainer)["advantages"].tolist() == [31.5, 2.5, -3.5, -30.5] * 2
+
+
+# The loss as a whole
+
+
+@pytest.mark.parametrize("beta, corrected", [(0.0, False), (0.1, False), (0.1, True)])
+@pytest.mark.parametrize(
+    "loss_type, level",
+    [*((name, "token") for name in ("grpo", "bnpo", "dr_grpo", "dapo", "cispo")), ("grpo", "sequence")],  # GSPO
+)
+def test_trls_loss_and_gradient_are_the_formulas(build, loss_type, level, beta, corrected):
+    clips = {"epsilon_high": 1.4} if loss_type == "cispo" else CLIPS  # cispo's is the cap itself
+    trainer = build(
+        loss_type=loss_type, beta=beta, use_bias_correction_kl=corrected, importance_sampling_level=level, **clips
+    )
+    assert_held(trainer, with_policies(trainer, make_batch()))
+
+
+@pytest.mark.parametrize("loss_type", ["grpo", "bnpo", "dr_grpo", "dapo", "cispo"])
+def test_each_token_may_have_an_advantage_of_its_own(build, loss_type):
+    trainer = build(loss_type=loss_type, beta=0.1, **CLIPS)
+    assert_held(trainer, with_policies(trainer, make_batch(advantages=TOKEN_ADVANTAGES)))
+
+
+def test_the_recipes_trainer_leaves_trls_loss_alone():
+    for name in ("compute_loss", "_compute_loss", "_get_per_token_logps_and_entropies"):
+        assert getattr(GRPOTrainer, name) is getattr(trl.GRPOTrainer, name)
+
+
+@pytest.mark.parametrize("temperature", [1.0, 0.7])
+def test_the_policy_is_the_models_at_the_temperature_that_was_sampled_at(build, temperature):
+    trainer, inputs = build(temperature=temperature), make_batch()
+    by_trl(trainer, inputs)
+    assert trainer.logps.detach().numpy() == pytest.approx(policy_logps(trainer, inputs).detach().numpy(), **SINGLE)
+
+
+# The clipped surrogate
+
+
+@pytest.mark.parametrize(
+    "ratio, advantage, value",
+    [(1.5, 1.0, 1.28), (1.25, 1.0, 1.25), (0.5, 1.0, 0.5), (1.5, -1.0, -1.5), (0.75, -1.0, -0.8), (0.9, -1.0, -0.9)],
+)
+def test_a_token_is_clipped_only_where_the_ratio_has_gone_the_way_of_the_advantage(build, ratio, advantage, value):
+    assert surrogate(torch.tensor(ratio).double(), torch.tensor(advantage), **CLIPS).item() == pytest.approx(value)
+    trainer = build(loss_type="grpo", **CLIPS)
+    inputs = make_batch([1], [advantage])
+    inputs["old_per_token_logps"] = policy_logps(trainer, inputs).detach() - torch.tensor(ratio).double().log()
+    loss, gradient = by_trl(trainer, inputs)
+    assert -loss == pytest.approx(value, **SINGLE)
+    assert (gradient.item() == 0.0) == (value in (1.28, -0.8)), "a clipped token has no gradient, any other has one"
+
+
+@pytest.mark.parametrize("loss_type", ["grpo", "cispo"])
+def test_epsilon_high_is_epsilon_unless_set(build, loss_type):
+    trainer = build(loss_type=loss_type, epsilon=0.3)
+    assert_held(trainer, with_policies(trainer, make_batch()), epsilon=0.3, epsilon_high=0.3)
+
+
+# KL
+
+
+def test_k3_is_0_at_equality_and_above_0_elsewhere():
+    gaps = torch.tensor([-3.0, -0.5, -1e-3, 0.0, 1e-3, 0.5, 3.0], dtype=torch.float64)
+    estimates = k3(torch.zeros(7, dtype=torch.float64), gaps)
+    assert estimates[3] == 0.0 and all(estimates[gaps != 0] > 0)
+    assert estimates[5].item() == pytest.approx(0.1487212707, **EXACT)  # e^0.5 - 1.5
+
+
+def test_the_kl_that_trl_logs_is_k3s_mean_over_real_tokens(build):
+    trainer = build(beta=0.1, use_bias_correction_kl=False)
+    by_trl(trainer, with_policies(trainer, make_batch()))
+    tokens = [k3(torch.tensor(0.0), torch.tensor(gap)) for row, n in zip(GAPS, LENGTHS, strict=True) for gap in row[:n]]
+    assert trainer._metrics["train"]["kl"] == pytest.approx([sum(tokens).item() / 13], **SINGLE)
+
+
+@pytest.mark.parametrize("corrected", [False, True])
+def test_at_equality_kl_adds_neither_loss_nor_gradient(build, corrected):
+    trainer, inputs = build(beta=0.1, use_bias_correction_kl=corrected), make_batch(advantages=[0.0] * 4)
+    inputs["ref_per_token_logps"] = trainer_logps(trainer, inputs)
+    loss, gradient = by_trl(trainer, inputs)
+    assert loss == 0.0 and gradient.abs().max() == 0.0
+    assert trainer._metrics["train"]["kl"] == [0.0]
+
+
+def test_on_policy_bias_correction_changes_the_gradient_and_not_the_loss(build):
+    losses, gradients = [], []
+    for corrected in (False, True):
+        trainer = build(beta=0.1, loss_type="dapo", use_bias_correction_kl=corrected)
+        inputs = make_batch([1], [0.0])
+        inputs["ref_per_token_logps"] = trainer_logps(trainer, inputs) + 0.5
+        loss, gradient = by_trl(trainer, inputs)
+        losses.append(loss)
+        gradients.append(gradient.item())
+    assert losses == pytest.approx([0.1 * 0.1487212707] * 2, **EXACT)
+    assert gradients == pytest.approx([0.1 * -0.6487212707, 0.1 * -0.5], **EXACT)  # 1 - e^0.5, and new - ref
+
+
+def trainer_logps(trainer: GRPOTrainer, inputs: dict) -> torch.Tensor:
+    """The policy's log-probabilities to the last bit as TRL has them."""
+    with torch.no_grad():
+        trainer.compute_loss(trainer.model, {**inputs, "ref_per_token_logps": torch.zeros(1)})
+    trainer._metrics["train"].clear()
+    return trainer.logps
+
+
+def test_beta_0_loads_no_reference_and_any_other_does(build):
+    without, anchored = build(beta=0.0), build(beta=0.02)
+    assert without.ref_model is None and "ref_per_token_logps" not in scored(without)
+    assert anchored.ref_model is not None and "ref_per_token_logps" in scored(anchored)
+
+
+# What the sum over the tokens is divided by
+
+
+@pytest.mark.parametrize(
+    "loss_type, loss",
+    [("grpo", (-1 + 1) / 2), ("bnpo", (-1 + 4) / 5), ("dapo", (-1 + 4) / 5), ("dr_grpo", (-1 + 4) / (2 * 8))],
+)
+def test_a_good_token_and_four_bad_ones_weigh_as_the_loss_type_says(build, loss_type, loss):
+    value, _ = by_trl(build(loss_type=loss_type), make_batch([1, 4], [1.0, -1.0]))
+    assert value == pytest.approx(loss, **EXACT)
+
+
+@pytest.mark.parametrize("loss_type", ["grpo", "dr_grpo", "dapo", "cispo"])
+def test_micro_batches_add_up_to_the_whole_batch(build, loss_type):
+    trainer, inputs = train_in_halves(build, loss_type)
+    losses = [trainer.training_step(trainer.model, [], None).item() for _ in range(2)]
+    expected = by_formula(trainer, inputs, policy_logps(trainer, inputs))
+    gradient = torch.autograd.grad(expected, trainer.model.lm_head.weight)[0]
+    assert sum(losses) == pytest.approx(expected.item(), **SINGLE)
+    assert trainer.model.lm_head.weight.grad.numpy() == pytest.approx(gradient.numpy(), **SINGLE)
+
+
+def test_bnpo_averages_over_the_tokens_of_each_micro_batch_apart(build):
+    trainer, _ = train_in_halves(build, "bnpo")
+    losses = [trainer.training_step(trainer.model, [], None).item() for _ in range(2)]
+    halves = [by_formula(trainer, half, policy_logps(trainer, half)).item() for half in trainer._buffered_inputs]
+    assert sum(losses) == pytest.approx(sum(halves) / 2, **SINGLE)
+
+
+def train_in_halves(build, loss_type: str) -> tuple[GRPOTrainer, dict]:
+    """A trainer that takes a batch of four completions in two micro-batches, and that batch."""
+    trainer = build(loss_type=loss_type, per_device_train_batch_size=2, gradient_accumulation_steps=2, beta=0.1)
+    inputs = with_policies(trainer, make_batch())
+    trainer._generate_and_score_completions = lambda rows: inputs
+    return trainer, inputs
+
+
+@pytest.mark.parametrize("loss_type", ["dapo", "cispo"])
+def test_the_tokens_of_a_generation_are_shared_evenly_among_its_updates(build, loss_type):
+    trainer = build(loss_type=loss_type, per_device_train_batch_size=4, steps_per_generation=2)
+    inputs = {**with_policies(trainer, make_batch()), "num_items_in_batch": torch.tensor(40)}
+    assert_held(trainer, inputs, num_items_in_batch=20)  # though these four completions have 13
+
+
+# Masks
+
+
+@pytest.mark.parametrize("loss_type", ["grpo", "bnpo", "dr_grpo", "dapo", "cispo"])
+def test_what_stands_under_the_padding_changes_nothing(build, loss_type):
+    trainer = build(loss_type=loss_type, beta=0.1)
+    inputs = with_policies(trainer, make_batch(advantages=TOKEN_ADVANTAGES))
+    other = {name: tensor.clone() for name, tensor in inputs.items()}
+    masked = inputs["completion_mask"] == 0
+    other["completion_ids"][masked] = END
+    for name in ("advantages", "old_per_token_logps", "ref_per_token_logps"):
+        other[name][masked] = -2.5
+    (loss, gradient), (other_loss, other_gradient) = by_trl(trainer, inputs), by_trl(trainer, other)
+    assert loss == other_loss and torch.equal(gradient, other_gradient)
+    assert gradient[masked].abs().max() == 0.0 and gradient[~masked].abs().min() > 0.0
+
+
+def test_the_first_eos_is_the_last_token_that_counts(build):
+    trainer = build()
+    writes(trainer, [[30, END, 31, END], [END, 30, 30, 30], [30, 31, 32, END], [30, 31, 32, 33]] * 2)
+    inputs = scored(trainer)
+    assert inputs["completion_mask"][:4].tolist() == [[1, 1, 0, 0], [1, 0, 0, 0], [1, 1, 1, 1], [1, 1, 1, 1]]
+    assert inputs["completion_ids"][0].tolist() == [30, END, PAD, PAD]
+    assert inputs["num_items_in_batch"] == 22
+
+
+def test_mask_truncated_completions_drops_every_token_of_one_that_did_not_end(build):
+    trainer = build(mask_truncated_completions=True)
+    writes(trainer, [[30, END, 31, 32], [30, 31, 32, 33], [30, 31, 32, END], [34, 35, 36, 37]] * 2)
+    inputs = scored(trainer)
+    assert inputs["completion_mask"][:4].tolist() == [[1, 1, 0, 0], [0, 0, 0, 0], [1, 1, 1, 1], [0, 0, 0, 0]]
+    assert inputs["num_items_in_batch"] == 12
+
+
+@pytest.mark.parametrize("loss_type, loss", [("grpo", -0.5), ("bnpo", -1.0), ("dapo", -1.0), ("dr_grpo", -3 / 16)])
+def test_a_masked_completion_still_counts_as_one_of_grpo_and_dr_grpo(build, loss_type, loss):
+    trainer, inputs = build(loss_type=loss_type), make_batch([3, 0], [1.0, 1.0])
+    value, gradient = by_trl(trainer, inputs)
+    assert value == pytest.approx(loss, **EXACT)
+    assert gradient[1].tolist() == [0.0, 0.0, 0.0]
+    assert by_formula(trainer, inputs, trainer.logps.detach()).item() == pytest.approx(loss, **EXACT)
+
+
+# Several updates from one generation
+
+
+def test_with_one_update_a_generation_the_ratio_is_1(build):
+    inputs = scored(build(num_iterations=1))
+    assert "old_per_token_logps" not in inputs
+
+
+def test_the_second_update_compares_with_the_policy_that_generated(build):
+    trainer = build(num_iterations=2, loss_type="grpo", per_device_train_batch_size=4, **CLIPS)
+    rows = next(iter(trainer.get_train_dataloader()))
+    first = trainer._prepare_inputs(rows)
+    first["advantages"] = torch.tensor(ADVANTAGES).double()
+    sampled_by = policy_logps(trainer, first).detach()
+    with torch.no_grad():
+        trainer.model.lm_head.weight.mul_(1.1)
+    trainer._step += 1
+    second = trainer._prepare_inputs(rows)
+    assert second is first, "the completions are used twice"
+    assert second["old_per_token_logps"].numpy() == pytest.approx(sampled_by.numpy(), **SINGLE)
+    assert_held(trainer, second)
+    assert (trainer.logps - sampled_by).abs().max() > 0.01
+
+
+# The page
+
+
+def test_the_page_states_trls_defaults():
+    rows = re.findall(r"^\| `(\w+)` \| `([^`]*)` \|", PAGE.read_text(), re.MULTILINE)
+    fields = trl.GRPOConfig.__dataclass_fields__
+    assert len(rows) == 14
+    assert {name: yaml.safe_load(value) for name, value in rows} == {name: fields[name].default for name, _ in rows}
+
+
+def test_each_test_that_the_page_names_exists():
+    named = re.findall(r"`(test_\w+)`", PAGE.read_text())
+    assert named and all(callable(globals().get(name)) for name in named)
