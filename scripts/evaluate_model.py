@@ -16,26 +16,14 @@ from pathlib import Path
 
 def judge(model_name: str, rows: list[dict], rewards: list, metric, args, title: str) -> list[dict]:
     """Load a model and judge it on `rows` as a run of the recipe would."""
-    import torch
-    from peft import AutoPeftModelForCausalLM
-    from transformers import AutoModelForCausalLM, AutoTokenizer
-
-    from recipes.common.cpu import make_head_input_contiguous
     from recipes.common.evaluation import decoding_of, evaluate
+    from recipes.common.loading import load_model, precision_of_a_run
 
-    is_adapter = Path(model_name, "adapter_config.json").is_file()
-    loader = AutoPeftModelForCausalLM if is_adapter else AutoModelForCausalLM
-    code = {"revision": args.model["model_revision"], "trust_remote_code": args.training["trust_remote_code"]}
-    wanted = {"dtype": args.model["dtype"] or "auto", "attn_implementation": args.model["attn_implementation"]}
-    device = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else torch.device("cpu")
-    model = loader.from_pretrained(model_name, **code, **wanted).eval().to(device)
-    make_head_input_contiguous(model)
-    # In a run accelerate wraps a fully trained model in bf16 autocast; PEFT's generate goes round that.
-    bf16 = args.training["bf16"] is not False and not args.training["fp16"] and not args.model["use_peft"]
-    with torch.autocast(device.type, torch.bfloat16, enabled=bf16):
+    model, tokenizer = load_model(model_name, args)
+    with precision_of_a_run(model.device, args):
         return evaluate(
             model,
-            AutoTokenizer.from_pretrained(model_name, **code),
+            tokenizer,
             rows,
             rewards,
             metric,
@@ -70,7 +58,10 @@ def main() -> None:
     if args.problems:
         raise SystemExit("error: " + "\n".join(args.problems))
     models = [options.model, options.against] if options.against else [options.model]
-    judged = [judge(name, rows.to_list(), rewards, recipe.metric, args, name) for name in models]
+    try:
+        judged = [judge(name, rows.to_list(), rewards, recipe.metric, args, name) for name in models]
+    except ValueError as problem:
+        raise SystemExit(f"error: {problem}") from problem
     if options.output:
         write_rows(options.output, judged[-1])
     first, second = judged[0], judged[1] if options.against else None

@@ -29,8 +29,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:  # imported where they are used, so that --help answers at once
-    from transformers import PreTrainedModel, PreTrainedTokenizerBase
-
     from recipes.common.arguments import Arguments
     from recipes.common.probing import Scored
 
@@ -154,15 +152,16 @@ def sample(args: Arguments, samples: Samples, group: int, at_once: int) -> Sampl
     from tqdm import tqdm
 
     from recipes.common.evaluation import decoding_of, generate, prompt_text
+    from recipes.common.loading import load_model, precision_of_a_run
 
-    model, tokenizer = load_model(args)
+    model, tokenizer = load_model(args.model["model_name_or_path"], args)
     template, decoding = args.training["chat_template_kwargs"], {**decoding_of(args.training), "do_sample": True}
     rows, prompts = samples.rows, max(1, at_once // group)
     torch.manual_seed(args.training["seed"])
     completions = []
     for start in tqdm(range(0, len(rows), prompts), desc="sampling", unit="batch"):
         numbers = [i for i in range(start, min(start + prompts, len(rows))) for _ in range(group)]
-        with torch.autocast(model.device.type, torch.bfloat16, enabled=in_bf16(args)):
+        with precision_of_a_run(model.device, args):
             drawn = generate(
                 model, tokenizer, [rows[i] for i in numbers], args.training["max_completion_length"], template, decoding
             )
@@ -181,39 +180,6 @@ def as_line(row: int, completion: Any) -> dict[str, Any]:
         "truncated": completion.truncated,
         "token_ids": ids,
     }
-
-
-def load_model(args: Arguments) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
-    """The model as a run starts from it: a fresh adapter changes nothing.
-
-    Raises:
-        ValueError: it cannot be loaded.
-    """
-    import torch
-    from peft import AutoPeftModelForCausalLM
-    from transformers import AutoModelForCausalLM, AutoTokenizer
-
-    from recipes.common.cpu import make_head_input_contiguous
-
-    name = args.model["model_name_or_path"]
-    on_cpu = args.training["use_cpu"] or not torch.accelerator.is_available()
-    device = torch.device("cpu") if on_cpu else torch.accelerator.current_accelerator()
-    code = {"revision": args.model["model_revision"], "trust_remote_code": args.training["trust_remote_code"]}
-    wanted = {"dtype": args.model["dtype"] or "auto", "attn_implementation": args.model["attn_implementation"]}
-    try:
-        is_adapter = Path(name, "adapter_config.json").is_file()
-        loader = AutoPeftModelForCausalLM if is_adapter else AutoModelForCausalLM
-        model = loader.from_pretrained(name, **code, **wanted).eval().to(device)
-        tokenizer = AutoTokenizer.from_pretrained(name, **code)
-    except (OSError, TypeError) as error:
-        raise ValueError(f"model_name_or_path {name!r} cannot be loaded: {error}") from error
-    make_head_input_contiguous(model)
-    return model, tokenizer
-
-
-def in_bf16(args: Arguments) -> bool:
-    """In a run accelerate wraps a fully trained model in bf16 autocast; PEFT's generate goes round that."""
-    return args.training["bf16"] is not False and not args.training["fp16"] and not args.model["use_peft"]
 
 
 def write_samples(folder: Path | None, samples: Samples) -> None:

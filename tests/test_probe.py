@@ -11,6 +11,7 @@ import torch
 from launching import DENSE_REWARD, TINY
 from tiny_model import build_tiny_model
 
+from recipes.common import loading
 from recipes.common.evaluation import read_rows
 from recipes.common.probing import Column, Scored, columns_of, figures, has_spread, notes, verdict
 from rewards import load_reward
@@ -228,7 +229,7 @@ def test_a_replay_scores_the_same_completions_without_a_model(status, tmp_path, 
     out = tmp_path / "probe"
     assert status("--prompts", 4, "--output", out) == 0
     before = (out / "figures.json").read_text()
-    monkeypatch.delattr(probe, "load_model")
+    monkeypatch.delattr(loading, "load_model")
     again = tmp_path / "again"
     assert status("--replay", out, "--output", again) == 0
     figures_of = [json.loads((folder / "figures.json").read_text()) for folder in (out, again)]
