@@ -1,9 +1,10 @@
-"""What several tests share: completions that no reward may trip over, and a stopwatch."""
+"""What several tests share: completions that no reward may trip over, a stopwatch, and one thread."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import pytest
+import torch
 
 N = 100_000
 HOSTILE = {
@@ -58,3 +59,12 @@ def seconds() -> Callable[[Callable], float]:
         return min(taken)
 
     return measure
+
+
+@pytest.fixture(scope="module")
+def one_thread() -> Iterator[None]:
+    """On a model this small threads cost more than they give, and most on a busy machine."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)

@@ -7,7 +7,7 @@ Not covered: what `reference_grpo.py` does not cover; that groups may span proce
 """
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -19,6 +19,8 @@ from reference_grpo import group_advantages, grpo_loss, k3, surrogate
 from tiny_model import build_tiny_model
 
 from recipes.common.trainer import GRPOTrainer
+
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 PAGE = Path(__file__).parent.parent / "docs" / "grpo.md"
 END, PAD = 1, 0
@@ -33,15 +35,6 @@ ADVANTAGES = [1.2, -0.7, 0.4, -1.5]
 TOKEN_ADVANTAGES = [[1.2, 0.3, -0.5, 0.0, 2.0], [-0.7, 0.6, 0.1, -0.2, 9.0], [0.4] + [9.0] * 4, [-1.5] * 3 + [9.0] * 2]
 RATIOS = [[1.0, 1.25, 1.5, 0.75, 0.5], [1.25, 1.5, 0.75, 0.5, 7.0], [1.9, 7.0, 7.0, 7.0, 7.0], [0.9, 1.1, 0.75, 7, 7]]
 GAPS = [[0.0, 0.5, -0.5, 1.0, -1.0], [0.3, -0.2, 0.1, 0.7, 3.0], [-0.4, 3.0, 3.0, 3.0, 3.0], [0.2, 0.9, -0.8, 3, 3]]
-
-
-@pytest.fixture(scope="module", autouse=True)
-def one_thread() -> Iterator[None]:
-    """On a model this small threads cost more than they give, and most on a busy machine."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
 
 
 @pytest.fixture(scope="module")

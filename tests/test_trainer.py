@@ -4,7 +4,7 @@ import json
 import math
 import sys
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -20,20 +20,13 @@ from recipes.common.trainer import GRPOTrainer, RewardErrors
 from rewards.routing import route
 from rewards.rows import score_rows
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 MATHS = ["math", "math"]
 RIGHT = [1.0, 0.0, 1.0, 0.0, 0.0, 1.0, 1.0, 1.0]
 FAILED = [1.0, 0.0, None, 0.0, 0.0, 1.0, 1.0, 1.0]
 BONUS = [0.1, 0.2, 5.0, 0.3, 0.0, 0.25, 0.5, 0.75]
 TOTAL = [1.1, 0.2, None, 0.3, 0.0, 1.25, 1.5, 1.75]  # FAILED + BONUS, the failed row left out
-
-
-@pytest.fixture(scope="module", autouse=True)
-def one_thread() -> Iterator[None]:
-    """On a model this small threads cost more than they give, and most on a busy machine."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
 
 
 @pytest.fixture(scope="module")
