@@ -1,5 +1,6 @@
-"""What several tests share: completions that no reward may trip over, a stopwatch, and one thread."""
+"""What several tests share: completions that no reward may trip over, a stopwatch, one thread, a clean environment."""
 
+import os
 import time
 from collections.abc import Callable, Iterator
 
@@ -68,3 +69,12 @@ def one_thread() -> Iterator[None]:
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(threads)
+
+
+@pytest.fixture(autouse=True)
+def same_environment() -> Iterator[None]:
+    """accelerate writes ranks into the environment of its process, and would take them up in the next test."""
+    before = dict(os.environ)
+    yield
+    os.environ.clear()
+    os.environ.update(before)
