@@ -1,10 +1,12 @@
 """Wilson intervals and the exact McNemar test against published values."""
 
+from itertools import pairwise
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recipes.common.intervals import mcnemar_p, wilson_interval
+from recipes.common.intervals import T_95, Z_95, mcnemar_p, paired_difference, t_interval, wilson_interval
 
 
 @pytest.mark.parametrize(
@@ -87,3 +89,31 @@ def test_mcnemar_p_of_thousands_of_rows_is_a_number():
 def test_mcnemar_p_needs_paired_rows():
     with pytest.raises(ValueError, match="zip"):
         mcnemar_p([True], [True, False])
+
+
+@pytest.mark.parametrize(
+    ("values", "low", "high"),
+    [  # by hand from t tables: half widths 12.706 / 2, 4.3027 / sqrt(3), 2.7764 * sqrt(2.5 / 5)
+        ([0.0, 1.0], 0.5 - 6.3531, 0.5 + 6.3531),
+        ([1.0, 2.0, 3.0], -0.4841, 4.4841),
+        ([1.0, 2.0, 3.0, 4.0, 5.0], 1.0368, 4.9632),
+    ],
+)
+def test_t_interval_matches_the_tables(values, low, high):
+    assert t_interval(values) == (pytest.approx(low, abs=1e-4), pytest.approx(high, abs=1e-4))
+
+
+def test_t_interval_of_one_value_is_none_and_bounds_cut():
+    assert t_interval([0.5]) is None
+    assert t_interval([0.0, 1.0], 0.0, 1.0) == (0.0, 1.0)
+
+
+def test_t_quantiles_fall_towards_the_normal_one():
+    assert len(T_95) == 28
+    assert all(a > b for a, b in pairwise((*T_95, Z_95)))
+
+
+def test_paired_difference_by_hand():
+    change, (low, high) = paired_difference([False] * 10, [True] * 9 + [False])
+    assert (change, round(low, 3), high) == (0.9, 0.704, 1.0)  # 0.9 +- 1.96 * 0.3162 / sqrt(10), cut at 1
+    assert paired_difference([True, False], [True, False]) == (0.0, (0.0, 0.0))

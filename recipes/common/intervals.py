@@ -1,8 +1,16 @@
-"""The statistics of before and after: a Wilson interval and the exact McNemar test."""
+"""The statistics of before and after: a Wilson interval, the exact McNemar test, a bootstrap interval."""
 
 import math
+from statistics import mean, stdev
+
+import numpy as np
 
 Z_95 = 1.959963984540054
+# The 0.975 quantile of Student's t for 1, 2, ... degrees of freedom; beyond them the normal one is 2 % too small.
+T_95 = (
+    *(12.7062, 4.3027, 3.1824, 2.7764, 2.5706, 2.4469, 2.3646, 2.3060, 2.2622, 2.2281, 2.2010, 2.1788, 2.1604, 2.1448),
+    *(2.1314, 2.1199, 2.1098, 2.1009, 2.0930, 2.0860, 2.0796, 2.0739, 2.0687, 2.0639, 2.0595, 2.0555, 2.0518, 2.0484),
+)
 
 
 def wilson_interval(successes: int, n: int, z: float = Z_95) -> tuple[float, float]:
@@ -28,3 +36,45 @@ def mcnemar_p(before: list[bool], after: list[bool]) -> float:
     changed, fewer = won + lost, min(won, lost)
     tail = sum(math.comb(changed, k) for k in range(fewer + 1))
     return min(1.0, 2 * tail / 2**changed)
+
+
+def t_interval(values: list[float], low: float = -math.inf, high: float = math.inf) -> tuple[float, float] | None:
+    """Student's 95 % interval of the mean of a few independent values (seeds), cut at what is possible; None for one.
+
+    Example: `t_interval([1.0, 2.0, 3.0]) == (-0.4841, 4.4841)` rounded to four digits.
+    """
+    if len(values) < 2:
+        return None
+    t = T_95[len(values) - 2] if len(values) - 2 < len(T_95) else Z_95
+    half = t * stdev(values) / math.sqrt(len(values))
+    return max(low, mean(values) - half), min(high, mean(values) + half)
+
+
+def paired_difference(before: list[bool], after: list[bool]) -> tuple[float, tuple[float, float]]:
+    """The change of a share over paired rows and its 95 % interval (Wald on the differences, as for paired means).
+
+    Example: nine of ten rows won: `paired_difference([False] * 10, [True] * 9 + [False])` is 0.9 (0.704 to 1.0)
+    """
+    differences = [float(a) - float(b) for b, a in zip(before, after, strict=True)]
+    half = Z_95 * stdev(differences) / math.sqrt(len(differences)) if len(differences) > 1 else math.inf
+    middle = mean(differences)
+    return middle, (max(-1.0, middle - half), min(1.0, middle + half))
+
+
+def bootstrap_interval(values: list[float], seed: int = 0, draws: int = 10_000) -> tuple[float, float]:
+    """The 95 % percentile bootstrap interval of the mean of `values`, one of each problem (Efron 1979).
+
+    Problems are resampled, and not the samples of each: these say nothing of other problems. The interval is too
+    narrow below some thirty problems, and a point where all are alike.
+
+    Raises:
+        ValueError: no values, or fewer than one draw.
+
+    Example: `bootstrap_interval([0.25, 0.25]) == (0.25, 0.25)`; of `[0.0, 1.0]` it is `(0.0, 1.0)`
+    """
+    if not len(values) or draws < 1:
+        raise ValueError(f"a bootstrap of {len(values)} values in {draws} draws: it needs at least one of both.")
+    given, random = np.asarray(values, dtype=float), np.random.default_rng(seed)
+    means = [given[random.integers(len(given), size=len(given))].mean() for _ in range(draws)]
+    low, high = np.percentile(means, [2.5, 97.5])
+    return float(low), float(high)

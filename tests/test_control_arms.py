@@ -1,0 +1,82 @@
+"""Control arms: the rewards of each arm, and what the table says of figures chosen by hand."""
+
+import pytest
+
+from recipes.common.control import compare_arms, control_table, rewards_of_arms, verdict
+
+
+def rows(outcomes):
+    return [{"prompt": f"q{i}", "metrics": {"strict": bool(outcome)}} for i, outcome in enumerate(outcomes)]
+
+
+def arm(won, n=100):
+    """All rows wrong before; the first `won` right after."""
+    return [(rows([0] * n), rows([1] * won + [0] * (n - won)))]
+
+
+def test_the_arms_of_the_quickstart():
+    assert rewards_of_arms({"reward_funcs": ["xml_format", "reasoning_gym"]}) == {
+        "as configured": [],
+        "random": ["--reward_funcs", "random"],
+        "constant": ["--reward_funcs", "constant"],
+        "format-only": ["--reward_funcs", "xml_format"],
+    }
+
+
+@pytest.mark.parametrize("names", [["gsm8k_correctness"], ["xml_format"]], ids=["no format", "nothing else"])
+def test_format_only_is_left_out_where_it_says_nothing_new(names):
+    assert list(rewards_of_arms({"reward_funcs": names})) == ["as configured", "random", "constant"]
+
+
+def test_settings_of_rewards_that_are_gone_are_replaced():
+    settings = {
+        "reward_funcs": ["gsm8k_correctness", "xml_format", "length"],
+        "reward_weights": [1.0, 0.5, 0.1],
+        "reward_kwargs": {"length": {"target": 50}},
+        "reward_gates": {"length": "gsm8k_correctness"},
+    }
+    arms = rewards_of_arms(settings)
+    emptied = ["--reward_kwargs", "{}", "--reward_gates", "{}"]
+    assert arms["format-only"] == ["--reward_funcs", "xml_format", "--reward_weights", "0.5", *emptied]
+    assert arms["random"] == ["--reward_funcs", "random", "--reward_weights", "1.0", *emptied]
+
+
+def test_what_the_run_has_beyond_an_arm_is_counted_on_the_same_rows():
+    compared = compare_arms({"as configured": arm(60), "random": arm(10)})
+    assert compared["as configured"]["strict"]["change"]["share"] == 0.6
+    assert compared["random"]["strict"]["change"]["share"] == 0.1
+    assert compared["random"]["strict"]["beyond"]["share"] == 0.5
+    assert compared["random"]["strict"]["beyond"]["p"] == pytest.approx(2 / 2**50)  # fifty rows won, none lost
+
+
+def test_arms_of_other_rows_are_refused():
+    other = [(rows([0] * 99), rows([1] * 99))]
+    with pytest.raises(ValueError, match="not evaluated on the same rows"):
+        compare_arms({"as configured": arm(60), "random": other})
+
+
+def strict_of(arms):
+    return {name: value["strict"] for name, value in compare_arms(arms).items()}
+
+
+def test_the_verdict_speaks_of_the_best_other_arm():
+    said = verdict(strict_of({"as configured": arm(60), "random": arm(10), "format-only": arm(30)}))
+    assert said.startswith("gain +60.0 pt (+50 to +70); above the best other arm (format-only) +30.0 pt")
+    assert said.endswith("is the doing of the rewards that arm lacks.")
+
+
+def test_a_gain_that_random_rewards_bring_too_is_nobodys_doing():
+    said = verdict(strict_of({"as configured": arm(60), "random": arm(59)}))
+    assert said.endswith("Nothing beyond what random brings is shown.")
+
+
+def test_a_run_without_a_gain_says_so():
+    assert "no gain of its own" in verdict(strict_of({"as configured": arm(0), "random": arm(0)}))
+
+
+def test_the_table_has_a_line_for_each_arm():
+    table = control_table([0, 1], compare_arms({"as configured": arm(60), "constant": arm(0)}))
+    assert table.splitlines()[0] == "strict, 100 held-out rows, seeds 0 1"
+    configured, constant = (" ".join(line.split()) for line in table.splitlines()[2:4])
+    assert configured == "as configured 0.0 % 60.0 % (50 to 69 %) +60.0 pt (+50 to +70) 1.7e-18"
+    assert constant == "constant 0.0 % 0.0 % (0 to 4 %) +0.0 pt (+0 to +0) 1 +60.0 pt (+50 to +70)"

@@ -1,0 +1,143 @@
+"""Several seeds taken together: figures by hand, and runs that really follow one another."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+from launching import ROOT, TINY
+from tiny_model import build_tiny_model
+
+from recipes.common.evaluation import write_rows
+from recipes.common.plots import plot_runs
+from recipes.common.repeats import over_seeds, read_evaluation, read_settings, seeds_table, train
+
+
+def rows(outcomes, metric="strict"):
+    return [{"prompt": f"q{i}", "metrics": {metric: outcome}} for i, outcome in enumerate(outcomes)]
+
+
+def test_seeds_are_averaged_and_pooled():
+    first = (rows([False, False]), rows([True, True]))
+    second = (rows([False, True]), rows([False, True]))
+    strict = over_seeds([first, second])["strict"]
+    assert strict["before"]["seeds"] == [0.0, 0.5]
+    assert strict["after"]["seeds"] == [1.0, 0.5]
+    assert strict["after"]["mean"] == 0.75
+    assert strict["after"]["n"] == 4
+    assert strict["after"]["interval"] == (0.0, 1.0)  # 0.75 +- 12.7 * 0.25, cut at what a share can be
+    assert [round(end, 4) for end in strict["after"]["pooled"]] == [0.3006, 0.9544]  # Wilson, 3 of 4
+    assert strict["p"] == 0.5  # two rows won, none lost
+
+
+def test_a_single_seed_has_no_interval_over_seeds():
+    strict = over_seeds([(rows([False]), rows([True]))])["strict"]
+    assert strict["after"]["interval"] is None
+    assert "Student" not in seeds_table([0], {"strict": strict})
+
+
+def test_rows_without_a_metric_are_left_out_of_it():
+    mixed = [*rows([True]), {"prompt": "other task", "metrics": {"format": True}}]
+    assert over_seeds([(mixed, mixed)])["strict"]["after"]["n"] == 1
+
+
+def test_the_table_names_each_seed_and_both_intervals():
+    evaluations = [(rows([False] * 10), rows([True] * n + [False] * (10 - n))) for n in (4, 6)]
+    table = seeds_table([0, 7], over_seeds(evaluations))
+    assert "seed 7         0.0 % ->  60.0 %   +60.0 pt" in table
+    assert "mean           0.0 % ->  50.0 %" in table
+    assert "over seeds (Student)      0 to 100 %" in table
+    assert "over 20 rows (Wilson)   30 to 70 %" in table
+
+
+def test_a_folder_without_both_evaluations_is_refused(tmp_path):
+    write_rows(tmp_path / "evaluation" / "before.jsonl", rows([True]))
+    with pytest.raises(SystemExit, match=r"after\.jsonl missing: is .* a finished run"):
+        read_evaluation(tmp_path)
+
+
+@pytest.mark.parametrize("text", ["- a list", "seed: 0", "a: [", ""])
+def test_a_yaml_that_is_no_run_is_refused(tmp_path, text):
+    (tmp_path / "train.py").touch()
+    (tmp_path / "run.yaml").write_text(text)
+    with pytest.raises(SystemExit, match=r"run\.yaml"):
+        read_settings(tmp_path / "run.yaml")
+
+
+def test_a_yaml_outside_a_recipe_is_refused(tmp_path):
+    (tmp_path / "run.yaml").write_text("output_dir: x")
+    with pytest.raises(SystemExit, match=r"no train\.py beside it"):
+        read_settings(tmp_path / "run.yaml")
+
+
+def stub_recipe(folder, body):
+    """A recipe that needs no model: it leaves what it was given and ends as `body` says."""
+    (folder / "train.py").write_text(f"import os, sys\n{body}\n")
+    config = folder / "run.yaml"
+    config.write_text("output_dir: runs/some\n")
+    return config
+
+
+@pytest.mark.slow
+def test_a_run_gets_its_folder_and_group_and_a_users_group_wins(tmp_path, monkeypatch, capfd):
+    config = stub_recipe(tmp_path, "print(sys.argv[1:], os.environ['WANDB_RUN_GROUP'])")
+    launch = ROOT / "accelerate_configs/cpu.yaml"
+    train(config, launch, tmp_path / "out", ["--seed", "3"])
+    told = ["--config", str(config), "--seed", "3", "--output_dir", str(tmp_path / "out")]
+    assert f"{told} some" in capfd.readouterr().out
+    monkeypatch.setenv("WANDB_RUN_GROUP", "mine")
+    train(config, launch, tmp_path / "out", [])
+    assert "mine" in capfd.readouterr().out
+
+
+@pytest.mark.slow
+def test_a_run_that_fails_stops_the_series_with_its_status(tmp_path, capfd):
+    config = stub_recipe(tmp_path, "sys.exit(2)")
+    with pytest.raises(SystemExit) as stop:
+        train(config, ROOT / "accelerate_configs/cpu.yaml", tmp_path / "out", [])
+    assert stop.value.code != 0
+    assert "The same command goes on from there" in capfd.readouterr().out
+
+
+def test_a_band_is_drawn_over_the_steps_that_all_runs_have(tmp_path):
+    for name, steps in (("a", 3), ("b", 2)):
+        log = [{"step": step, "reward": step * 0.5, "rewards/x/mean": 0.1} for step in range(1, steps + 1)]
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "trainer_state.json").write_text(json.dumps({"log_history": log}))
+    plot_runs([tmp_path / "a", tmp_path / "b"], tmp_path / "band.png", band=True)
+    assert (tmp_path / "band.png").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize("script", ["seeds", "control_arms"])
+def test_help_does_not_wait_for_torch(script):
+    words = [sys.executable, "-X", "importtime", f"scripts/{script}.py", "--help"]
+    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=True)
+    assert "usage:" in done.stdout
+    assert " torch\n" not in done.stderr
+
+
+@pytest.mark.slow
+def test_seeds_and_control_arms_share_their_runs_and_leave_their_tables(tmp_path):
+    tiny = build_tiny_model(tmp_path / "model")
+    words = ["--config", "recipes/arithmetic/quickstart.yaml", "--launch", "accelerate_configs/cpu.yaml"]
+    words += ["--output_dir", str(tmp_path / "q"), "--max_steps", "1", "--model_name_or_path", str(tiny)]
+    words += [word for name, value in TINY.items() for word in (f"--{name}", str(value))]
+
+    def run(script, *more):
+        command = [sys.executable, f"scripts/{script}.py", *words, *more]
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300)
+        assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
+        return done.stdout
+
+    assert "mean" in run("seeds", "--seeds", "0", "1")
+    said = run("control_arms", "--seeds", "0")
+    assert "is finished" in said  # the run as configured is the one of scripts/seeds.py
+    control = json.loads((tmp_path / "q-control.json").read_text())["arms"]
+    assert list(control) == ["as configured", "random", "constant", "format-only", "untrained"]
+    for arm in ("constant", "untrained"):  # neither can have changed a weight
+        assert control[arm]["strict"]["change"] == {"share": 0.0, "interval": [0.0, 0.0], "p": 1.0}
+    seeds = json.loads((tmp_path / "q-seeds.json").read_text())
+    assert seeds["seeds"] == [0, 1] and len(seeds["metrics"]["strict"]["after"]["seeds"]) == 2
+    assert (tmp_path / "q-seeds.png").is_file()
+    config = json.loads((tmp_path / "q-random-seed0" / "run_config.json").read_text())
+    assert config["reward_funcs"] == ["random"]
