@@ -108,7 +108,7 @@ def test_a_band_is_drawn_over_the_steps_that_all_runs_have(tmp_path):
     assert (tmp_path / "band.png").read_bytes().startswith(b"\x89PNG")
 
 
-@pytest.mark.parametrize("script", ["seeds", "control_arms"])
+@pytest.mark.parametrize("script", ["seeds", "control_arms", "compare", "ledger"])
 def test_help_does_not_wait_for_torch(script):
     words = [sys.executable, "-X", "importtime", f"scripts/{script}.py", "--help"]
     done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=True)

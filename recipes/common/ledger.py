@@ -1,0 +1,199 @@
+"""The ledger: results/*.json, one file a published result.
+
+An entry is of one of three sorts:
+
+- **runs** of a recipe: `config`, `command`, `commit`, `versions`, `hardware`, `seeds`, `n` (rows of each seed),
+  `minutes`, `steps`, `settings` and their `config_sha256`, and `metrics`: name -> `before`, `after` (each `value`,
+  `interval`, `seeds`), `p`, and what another run is expected to come to (`expected`)
+- a **table** of anything else that was measured: `columns` and `rows`, beside command, commit and hardware; where it
+  is of runs of a recipe, `configs`
+- **not run**: `config`, `command`, and `not_run`, the reason; it has no value
+"""
+
+import hashlib
+import json
+import math
+from pathlib import Path
+from statistics import mean, stdev
+from typing import Any
+
+from recipes.common.intervals import Z_95
+from recipes.common.repeats import over_seeds, read_evaluation, read_settings
+from recipes.common.run_folder import NOT_COMPARED
+
+Entry = dict[str, Any]
+ROOT = Path(__file__).resolve().parents[2]
+# Where things lie on a machine, and what every run of a set has of its own.
+NOT_SETTINGS = NOT_COMPARED | {"dataset_path", "run_name", "seed"}
+NEEDED = {
+    "runs": {
+        "commit",
+        "config_sha256",
+        "hardware",
+        "metrics",
+        "minutes",
+        "n",
+        "seeds",
+        "settings",
+        "steps",
+        "versions",
+    },
+    "table": {"columns", "rows", "commit", "hardware"},
+    "not_run": {"not_run"},
+}
+
+
+def read_entries(folder: Path) -> dict[str, Entry]:
+    """Every entry by its name, in the order of its `order`.
+
+    Raises:
+        ValueError: an entry is of no sort, lacks something, or has a value although it was not run.
+    """
+    entries = {path.stem: json.loads(path.read_text(encoding="utf-8")) for path in sorted(folder.glob("*.json"))}
+    for name, entry in entries.items():
+        check_entry(name, entry)
+    return dict(sorted(entries.items(), key=lambda item: item[1].get("order", 1000)))
+
+
+def check_entry(name: str, entry: Entry) -> None:
+    """Hold an entry to its sort.
+
+    Raises:
+        ValueError: see `read_entries`.
+    """
+    sort = sort_of(entry)
+    if sort is None:
+        raise ValueError(f"results/{name}.json must have one of: metrics (runs), columns (a table), not_run (why).")
+    missing = sorted(({"title", "command"} | NEEDED[sort]) - entry.keys())
+    if missing:
+        raise ValueError(f"results/{name}.json lacks {', '.join(missing)}.")
+    if sort == "not_run" and ("metrics" in entry or "rows" in entry):
+        raise ValueError(f"results/{name}.json says that it was not run, and has a value.")
+
+
+def sort_of(entry: Entry) -> str | None:
+    """runs, table, not_run, or None."""
+    signs = {"not_run": "not_run", "metrics": "runs", "columns": "table"}
+    return next((sort for sign, sort in signs.items() if sign in entry), None)
+
+
+def entry_of(runs: list[Path], config: Path, title: str, command: str) -> Entry:
+    """What the runs of one configuration with several seeds say, ready to be kept.
+
+    Raises:
+        ValueError: the runs differ in more than their seed, or in commit, or one is not finished.
+    """
+    summaries = [_read(run / "summary.json") for run in runs]
+    settings = [settings_of(summary["config"], config, summary["command"]) for summary in summaries]
+    different = [str(run) for run, its in zip(runs, settings, strict=True) if its != settings[0]]
+    if different:
+        raise ValueError(f"{', '.join(different)}: other settings than {runs[0]}; an entry is of one configuration.")
+    commits = sorted({_commit(summary) for summary in summaries})
+    evaluations = [read_evaluation(run) for run in runs]
+    return {
+        "title": title,
+        "config": _relative(config),
+        "command": command,
+        "commit": ", ".join(commits),
+        "config_sha256": digest(settings[0]),
+        "versions": summaries[0]["versions"],
+        "hardware": summaries[0]["hardware"],
+        "seeds": [summary["config"]["seed"] for summary in summaries],
+        "n": [len(after) for _, after in evaluations],
+        "steps": summaries[0]["steps"],
+        "minutes": [summary["minutes"] for summary in summaries],
+        "metrics": {name: _metric(value) for name, value in over_seeds(evaluations).items()},
+        "settings": settings[0],
+    }
+
+
+def settings_of(config: dict[str, Any], yaml_file: Path, command: list[str]) -> dict[str, Any]:
+    """Of a run's resolved configuration, what its YAML or command line set; a model by the last part of its name."""
+    named = set(read_settings(yaml_file)) | {word[2:].split("=")[0] for word in command if word.startswith("--")}
+    settings = {name: config[name] for name in sorted(named - NOT_SETTINGS) if name in config}
+    settings["model_name_or_path"] = Path(config["model_name_or_path"]).name
+    return settings
+
+
+def digest(settings: dict[str, Any]) -> str:
+    """The SHA-256 of settings, whatever their order.
+
+    Example: `digest({"a": 1, "b": 2}) == digest({"b": 2, "a": 1})`
+    """
+    return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()
+
+
+def _metric(value: dict[str, Any]) -> dict[str, Any]:
+    stages = {
+        stage: {
+            "value": _rounded(value[stage]["mean"]),
+            "interval": [_rounded(end) for end in value[stage]["pooled"]],
+            "interval_over_seeds": value[stage]["interval"] and [_rounded(end) for end in value[stage]["interval"]],
+            "seeds": [_rounded(share) for share in value[stage]["seeds"]],
+        }
+        for stage in ("before", "after")
+    }
+    after = value["after"]
+    return {**stages, "p": float(f"{value['p']:.2g}"), "expected": expected(after["seeds"], after["n"])}
+
+
+def expected(shares: list[float], n: int) -> list[float]:
+    """Where the share of one more run should fall, in 19 of 20 cases.
+
+    The mean of the seeds, give or take 1.96 s sqrt(1 + 1/k), where s is the larger of the spread between the k seeds
+    and what the drawing of rows alone (`n` of all seeds together) gives, with two successes and two failures added
+    (Agresti and Coull 1998), so that a share of 0 or 1 is not held to be certain.
+
+    Example: `expected([0.5, 0.5], 200) == [0.38, 0.62]`
+    """
+    middle, k = mean(shares), len(shares)
+    inner = (middle * n + 2) / (n + 4)
+    by_rows = math.sqrt(inner * (1 - inner) * k / n)
+    s = max(by_rows, stdev(shares) if k > 1 else 0.0)
+    half = Z_95 * s * math.sqrt(1 + 1 / k)
+    return [_rounded(max(0.0, middle - half)), _rounded(min(1.0, middle + half))]
+
+
+def agreement(run: Path, entry: Entry) -> list[dict[str, Any]]:
+    """Each metric of a finished run beside what the entry expects: `metric`, `value`, `expected`, `agrees`.
+
+    Raises:
+        ValueError: the entry has no value, or the run was not of its configuration: each setting that differs is named.
+    """
+    if sort_of(entry) != "runs":
+        raise ValueError(f"{entry['title']!r} holds nothing to compare with: {entry.get('not_run', 'it is a table')}.")
+    summary = _read(run / "summary.json")
+    settings = settings_of(summary["config"], ROOT / entry["config"], summary["command"])
+    wrong = {
+        name: (entry["settings"].get(name), settings.get(name))
+        for name in sorted(settings.keys() | entry["settings"].keys())
+        if settings.get(name) != entry["settings"].get(name)
+    }
+    if wrong:
+        said = "; ".join(f"{name}: the entry has {old!r}, the run {new!r}" for name, (old, new) in wrong.items())
+        raise ValueError(f"{run} is a run of another configuration ({said}). The entry's command: {entry['command']}")
+    compared = []
+    for metric, value in entry["metrics"].items():
+        share, (low, high) = summary["after"][metric]["share"], value["expected"]
+        compared.append({"metric": metric, "value": share, "expected": (low, high), "agrees": low <= share <= high})
+    return compared
+
+
+def _commit(summary: dict[str, Any]) -> str:
+    return (summary["commit"] or "unknown")[:7] + (
+        " with uncommitted changes" if summary["uncommitted_changes"] else ""
+    )
+
+
+def _relative(path: Path) -> str:
+    return str(path.resolve().relative_to(ROOT))
+
+
+def _rounded(value: float) -> float:
+    return round(value, 4)
+
+
+def _read(path: Path) -> dict[str, Any]:
+    if not path.is_file():
+        raise ValueError(f"{path} does not exist: give the output_dir of a finished run.")
+    return json.loads(path.read_text(encoding="utf-8"))
