@@ -156,6 +156,33 @@ def generate(
     return [_finish(tokenizer, tokens, eos) for tokens in completions]
 
 
+def sample(
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    rows: list[dict],
+    samples: int,
+    *,
+    max_new_tokens: int,
+    batch_size: int,
+    decoding: dict[str, Any],
+    seed: int = 0,
+    chat_template_kwargs: dict[str, Any] | None = None,
+    title: str = "sampling",
+) -> list[list[Completion]]:
+    """`samples` completions of each row, drawn as `decoding` says; not judged.
+
+    Those of a row stand side by side in a batch: few rows fill it too, and hardly any padding is needed.
+    """
+    repeated = [row for row in rows for _ in range(samples)]
+    drawn = []
+    torch.manual_seed(seed)
+    for start in tqdm(range(0, len(repeated), batch_size), desc=title, unit="batch"):
+        batch = repeated[start : start + batch_size]
+        how = {**decoding, "do_sample": True}
+        drawn += generate(model, tokenizer, batch, max_new_tokens, chat_template_kwargs, how)
+    return [drawn[start : start + samples] for start in range(0, len(drawn), samples)]
+
+
 def prompt_text(tokenizer: PreTrainedTokenizerBase, prompt: str | list[dict], kwargs: dict | None = None) -> str:
     """The text the model sees: a plain prompt as it is, a conversation through the chat template."""
     if isinstance(prompt, str):

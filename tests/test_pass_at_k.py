@@ -1,0 +1,335 @@
+"""pass@k: the estimator against enumeration, intervals over problems, the script from samples to figures and back."""
+
+import itertools
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pass_at_k as script
+import pytest
+from tiny_model import build_tiny_model
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from recipes.common.evaluation import read_rows, sample, write_rows
+from recipes.common.intervals import bootstrap_interval
+from recipes.common.metrics import code_metric, judge_all
+from recipes.common.pass_at_k import (
+    count_right,
+    difference,
+    difference_line,
+    estimate,
+    estimate_line,
+    pass_at_k,
+)
+from recipes.common.recipe_file import load_recipe
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+ROOT = Path(__file__).parents[1]
+QUICKSTART = ROOT / "recipes/arithmetic/quickstart.yaml"
+CODE = ROOT / "recipes/code/smollm2-135m.yaml"
+on_linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="the sandbox is built for Linux")
+
+
+# The estimator
+
+
+@pytest.mark.parametrize("n", range(1, 9))
+def test_the_estimate_is_the_share_of_all_subsets_that_hold_a_right_sample(n):
+    for c, k in itertools.product(range(n + 1), range(1, n + 1)):
+        subsets = list(itertools.combinations([True] * c + [False] * (n - c), k))
+        assert pass_at_k(n, c, k) == pytest.approx(sum(map(any, subsets)) / len(subsets), abs=1e-12)
+
+
+def test_the_estimate_rises_with_k_and_with_the_right_samples():
+    for n, c in ((10, 1), (10, 4), (200, 3)):
+        of_k = [pass_at_k(n, c, k) for k in range(1, n + 1)]
+        assert of_k == sorted(of_k) and of_k[0] == pytest.approx(c / n) and of_k[-1] == 1.0
+    of_c = [pass_at_k(10, c, 4) for c in range(11)]
+    assert of_c == sorted(of_c)
+
+
+def test_no_right_sample_is_exactly_zero_and_too_few_wrong_ones_exactly_one():
+    assert [pass_at_k(200, 0, k) for k in (1, 100, 200)] == [0.0] * 3
+    assert [pass_at_k(8, c, 4) for c in (5, 6, 8)] == [1.0] * 3
+    assert pass_at_k(8, 4, 4) == pytest.approx(69 / 70)
+
+
+def test_thousands_of_samples_overflow_nothing():
+    """C(10000, 5000) has 3 009 digits; of two right samples in 10 000 half are in a half."""
+    assert pass_at_k(10_000, 2, 5_000) == pytest.approx(1 - 0.5 * 4_999 / 9_999, abs=1e-12)
+
+
+@pytest.mark.parametrize(("n", "c", "k"), [(4, 1, 5), (4, 1, 0), (0, 0, 1), (4, 5, 1), (4, -1, 1)])
+def test_what_cannot_be_estimated_is_refused(n, c, k):
+    with pytest.raises(ValueError, match=f"pass@{k} of {n} samples" if k > n or k < 1 else f"{c} right samples of {n}"):
+        pass_at_k(n, c, k)
+
+
+# Intervals over problems
+
+
+def test_equal_values_give_a_point():
+    assert bootstrap_interval([0.25] * 12) == (0.25, 0.25)
+    assert bootstrap_interval([0.0, 1.0]) == (0.0, 1.0)
+
+
+def test_an_interval_is_repeatable_and_follows_its_seed():
+    values = list(np.random.default_rng(0).random(40))
+    assert bootstrap_interval(values, 1) == bootstrap_interval(values, 1) != bootstrap_interval(values, 2)
+
+
+def test_an_interval_is_that_of_the_normal_distribution_where_there_are_many_problems():
+    low, high = bootstrap_interval([0.0] * 200 + [1.0] * 200)
+    assert (low, high) == pytest.approx((0.5 - 1.96 * 0.025, 0.5 + 1.96 * 0.025), abs=0.004)
+
+
+def test_intervals_hold_the_truth_about_as_often_as_they_say():
+    """200 experiments of 40 problems with a true mean of 1/3: 95 % of them are 190, and these seeds give 188."""
+    random, held = np.random.default_rng(0), 0
+    for seed in range(200):
+        low, high = bootstrap_interval(list(random.beta(1, 2, 40)), seed, draws=400)
+        held += low <= 1 / 3 <= high
+    assert held == 188
+
+
+def test_no_values_have_no_interval():
+    with pytest.raises(ValueError, match="a bootstrap of 0 values"):
+        bootstrap_interval([])
+
+
+# Problems
+
+
+def test_a_sample_without_the_metric_makes_n_smaller():
+    assert count_right([{"tests": True}, {"tests": False, "format": True}, {"format": True}], "tests") == (2, 1)
+
+
+def test_a_problem_with_fewer_than_k_judged_samples_is_left_out_of_that_k():
+    counts = [(4, 4), (4, 0), (3, 1)]
+    assert estimate(counts, k=4)[::2] == (0.5, 2)
+    assert estimate(counts, k=1)[::2] == (pytest.approx((1 + 0 + 1 / 3) / 3), 3)
+    assert estimate(counts, k=5) == (None, None, 0)
+
+
+def test_a_difference_is_taken_problem_by_problem():
+    """Of problem 1: 0 -> 1/2 by 1 of 4 at k = 2; problem 2 is the same; problem 3 was judged too seldom before."""
+    before, after = [(4, 0), (4, 4), (1, 0)], [(4, 1), (4, 4), (4, 4)]
+    assert difference(before, after, k=2) == (0.25, bootstrap_interval([0.5, 0.0]), 2)
+    assert difference(after, before, k=2).mean == -0.25
+
+
+def test_a_paired_difference_is_narrower_than_the_spread_of_the_problems():
+    before = [(8, c) for c in (0, 7) * 20]
+    after = [(8, c + 1) for _, c in before]
+    assert difference(before, after, k=1).interval == (0.125, 0.125)
+    with pytest.raises(ValueError, match="zip"):
+        difference(before, after[1:], k=1)
+
+
+def test_lines_say_percent_points_and_what_is_not_known():
+    assert estimate_line(4, estimate([(4, 1)] * 3 + [(4, 0)], 4)) == "  pass@4      75.0 % (25-100)"
+    assert (
+        difference_line(1, difference([(1, 0)] * 4, [(1, 1), *[(1, 0)] * 3], 1)) == "  pass@1     +25.0 pt (+0 to +75)"
+    )
+    assert estimate_line(1, estimate([(4, 0)] * 9, 1)).startswith("  pass@1       0.0 % (the same in every problem")
+    assert estimate_line(8, estimate([(4, 0)], 8)) == "  pass@8     not known: no problem has 8 judged samples"
+
+
+# Judging many at once
+
+
+def test_verdicts_come_back_in_order():
+    def slow_first(row, completion):
+        time.sleep(0.05 * (row == 0))
+        return {"even": int(completion) % 2 == 0}
+
+    verdicts = judge_all(slow_first, list(range(6)), list("012345"))
+    assert verdicts == [{"even": even} for even in (True, False) * 3]
+
+
+@on_linux
+@pytest.mark.slow
+def test_programs_that_never_end_are_judged_side_by_side(monkeypatch):
+    """Four of them under the reward's limit of 5 s: 20 s one by one."""
+    monkeypatch.setattr("recipes.common.metrics.worker_count", lambda: 4)
+    monkeypatch.setattr("rewards.sandbox.pool.worker_count", lambda: 4)
+    monkeypatch.setattr("rewards.sandbox.pool._shared", {})
+    texts = ["```python\ndef f(x):\n    while True: pass\n```"] * 4 + ["```python\ndef f(x):\n    return x\n```"]
+    start = time.monotonic()
+    verdicts = judge_all(code_metric, [{"tests": ["assert f(1) == 1"]}] * 5, texts)
+    assert [verdict["tests"] for verdict in verdicts] == [False] * 4 + [True]
+    assert time.monotonic() - start < 18.0
+
+
+# Sampling
+
+
+def test_each_row_gets_its_own_samples_whatever_the_batches(tmp_path):
+    folder = build_tiny_model(tmp_path / "model")
+    model, tokenizer = AutoModelForCausalLM.from_pretrained(folder), AutoTokenizer.from_pretrained(folder)
+    seen = []
+
+    def count_tokens(*arguments, **keywords):
+        seen.append(len(keywords["input_ids"]))
+        return generated(*arguments, **keywords)
+
+    generated, model.generate = model.generate, count_tokens
+    rows = [{"prompt": f"{'ab' * i} ="} for i in range(3)]
+    how = {"max_new_tokens": 6, "batch_size": 4, "decoding": {"temperature": 1.0}}
+    drawn = sample(model, tokenizer, rows, 3, **how, seed=1)
+    assert [len(of_row) for of_row in drawn] == [3, 3, 3] and seen == [4, 4, 1]
+    assert len({completion.text for of_row in drawn for completion in of_row}) > 3
+    assert drawn == sample(model, tokenizer, rows, 3, **how, seed=1) != sample(model, tokenizer, rows, 3, **how, seed=2)
+    frozen = sample(model, tokenizer, rows, 2, **{**how, "decoding": {"temperature": 1e-6}})
+    assert all(one == other for one, other in frozen)
+
+
+# The script
+
+
+def problem(answer: str, completions: list[str], model: str = "A") -> dict:
+    """A problem of GSM8K as --output keeps it."""
+    row = {"prompt": "p" + answer, "task": "gsm8k", "answer": answer}
+    samples = [{"completion": text, "tokens": 5, "truncated": False} for text in completions]
+    how = {"decoding": {"temperature": 0.7, "min_p": None}, "seed": 0, "max_completion_length": 9}
+    return {"model": model, **how, "row": row, "samples": samples}
+
+
+def formatted(answer: str) -> str:
+    return f"<reasoning>r</reasoning><answer>{answer}</answer>"
+
+
+def replay(*words) -> None:
+    script.run(*script.parse(["--config", str(ROOT / "recipes/gsm8k/smollm2-135m.yaml"), "--replay", *map(str, words)]))
+
+
+def test_replay_judges_and_sums_up_what_was_kept(tmp_path, capsys):
+    file, again = tmp_path / "samples.jsonl", tmp_path / "again.jsonl"
+    problems = [problem("7", [formatted("7"), formatted("8"), "7", "8"]), problem("9", ["9"] * 4)]
+    write_rows(file, problems)
+    replay(file, "--k", 1, 2, "--output", again)
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[:2] == ["A: 2 problems x 4 samples, judged by 'strict'", "  temperature 0.7"]
+    assert lines[2:4] == ["  pass@1      12.5 % (0-25)", "  pass@2      25.0 % (0-50)"]
+    kept = read_rows(again)
+    assert [s["metrics"]["strict"] for s in kept[0]["samples"]] == [True, False, False, False]
+    replay(again, "--metric", "lenient", "--k", 1)
+    assert "  pass@1      75.0 % (50-100)" in capsys.readouterr().out
+
+
+def test_two_models_are_compared_on_the_same_problems(tmp_path, capsys):
+    old = [problem("7", ["no", "no"]), problem("9", [formatted("9"), "no"])]
+    new = [problem("7", [formatted("7"), "no"], "B"), problem("9", [formatted("9")] * 2, "B")]
+    write_rows(tmp_path / "both.jsonl", old + new)
+    replay(tmp_path / "both.jsonl", "--k", 1, 2)
+    out = capsys.readouterr().out
+    assert "B minus A, problem by problem\n  pass@1     +50.0 pt (the same in every problem" in out
+    assert "\n  pass@2     +50.0 pt (+0 to +100)\n" in out
+    write_rows(tmp_path / "both.jsonl", old + new[::-1])
+    with pytest.raises(ValueError, match="were not sampled on the same rows"):
+        replay(tmp_path / "both.jsonl")
+
+
+def test_samples_that_the_sandbox_failed_on_are_counted_and_left_out(capsys):
+    judged, failed = {"metrics": {"tests": True}, "truncated": False}, {"metrics": {"format": True}, "truncated": True}
+    how = {"model": "A", "decoding": {"temperature": 1.0}, "max_completion_length": 9, "row": {}}
+    problems = [{**how, "samples": [judged, judged]}, {**how, "samples": [judged, failed]}]
+    script.print_figures(problems, "tests", [1, 2], seed=0)
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[2].startswith("  pass@1     100.0 %") and lines[3].startswith("  pass@2     100.0 %")
+    assert lines[4:7] == [
+        "  cut off at 9 tokens: 1 of 4 samples",
+        "  not judged, through no fault of theirs, and left out: 1 of 4 samples",
+        "  pass@2 is without 1 problems that have fewer",
+    ]
+
+
+def test_the_metric_is_the_recipes_first_unless_the_rows_are_of_several_tasks():
+    def metric(row, completion):
+        return {"math": False} if row["task"] == "math" else {"tests": False, "format": False}
+
+    math, code = {"task": "math"}, {"task": "code"}
+    assert script.metric_name([code, code], metric, None) == ("tests", [True, True])
+    assert script.metric_name([code, math], metric, "format") == ("format", [True, False])
+    with pytest.raises(ValueError, match="several tasks; name one metric by --metric: math, tests, format"):
+        script.metric_name([math, code], metric, None)
+    with pytest.raises(ValueError, match="--metric strict is none of what judges these rows: math"):
+        script.metric_name([math], metric, "strict")
+    with pytest.raises(ValueError, match="nothing to evaluate"):
+        script.metric_name([], metric, None)
+
+
+@on_linux
+def test_a_folder_without_training_rows_will_do(tmp_path):
+    """HumanEval is for evaluation only: there is no train.jsonl."""
+    task = {"prompt": "Write twice(x).", "tests": ["assert twice(1) == 2"]}
+    (tmp_path / "test.jsonl").write_text(json.dumps(task) + "\n")
+    recipe = load_recipe(CODE)
+    arguments = recipe.RecipeArguments(dataset_path=str(tmp_path), num_eval_rows=9)
+    rows = script.held_out_rows(recipe, SimpleNamespace(recipe=arguments, training={"seed": 0}))
+    assert [row["tests"] for row in rows] == [task["tests"]]
+    assert script.metric_name(rows, recipe.metric, None) == ("tests", [True])
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--model", "m", "--samples", "8", "--k", "1", "16"], "--k 16 is more than the 8 samples of a problem"),
+        (["--model", "m", "--temperature", "0"], "--temperature 0.0 must be more than 0"),
+        (["--model", "m", "--samples", "0"], "must be at least 1"),
+        (["--model", "m", "--k", "0"], "must be at least 1"),
+        (["--model", "m", "--against", "m"], "the same model as --model: m"),
+        (["--replay", "f", "--samples", "8"], "--replay draws nothing"),
+        (["--replay", "f", "--model", "m"], "not allowed with"),
+        ([], "--model --replay is required"),
+    ],
+)
+def test_options_that_make_no_sense_are_refused_at_once(words, message, capsys):
+    with pytest.raises(SystemExit, match="2"):
+        script.parse(["--config", "c.yaml", *words])
+    assert message in capsys.readouterr().err
+
+
+def test_a_replay_refuses_a_k_beyond_its_samples_and_a_file_of_something_else(tmp_path):
+    write_rows(tmp_path / "two.jsonl", [problem("7", ["7", "8"])])
+    with pytest.raises(ValueError, match="--k 3 is more than the 2 samples of a problem"):
+        replay(tmp_path / "two.jsonl", "--k", 3)
+    (tmp_path / "other.jsonl").write_text('{"row": 1}\n')
+    with pytest.raises(ValueError, match="is not what --output of this script wrote"):
+        replay(tmp_path / "other.jsonl")
+    with pytest.raises(ValueError, match="cannot be read"):
+        replay(tmp_path / "absent.jsonl")
+
+
+def test_the_ks_unless_said_end_with_the_number_of_samples():
+    assert [script.default_ks(n) for n in (1, 4, 8, 16, 20)] == [[1], [1, 4], [1, 4, 8], [1, 4, 16], [1, 4, 16, 20]]
+
+
+def test_help_answers_within_two_seconds():
+    start = time.monotonic()
+    done = subprocess.run([sys.executable, ROOT / "scripts/pass_at_k.py", "--help"], capture_output=True, text=True)
+    assert done.returncode == 0 and "--replay" in done.stdout and time.monotonic() - start < 2.0
+
+
+@pytest.mark.slow
+def test_a_model_is_sampled_and_its_replay_gives_the_same_figures(tmp_path, capsys):
+    models = [str(build_tiny_model(tmp_path / f"model{seed}", seed)) for seed in (0, 1)]
+    file = tmp_path / "samples.jsonl"
+    recipe = ["--config", str(QUICKSTART), "--metric", "format", "--k", "1", "3"]
+    tiny = ["--num_eval_rows", "4", "--max_completion_length", "6", "--dtype", "float32", "--use_cpu"]
+    tiny += ["--num_train_rows", "8", "--temperature", "0.5"]
+    draw = ["--model", models[0], "--against", models[1], "--samples", "3", "--output", str(file)]
+    script.run(*script.parse([*draw, *recipe, *tiny]))
+    figures = capsys.readouterr().out
+    kept = read_rows(file)
+    assert [len(problem["samples"]) for problem in kept] == [3] * 8
+    assert [problem["model"] for problem in kept] == [models[0]] * 4 + [models[1]] * 4
+    assert {problem["decoding"]["temperature"] for problem in kept} == {0.5}
+    assert all(set(s) == {"completion", "tokens", "truncated", "metrics"} for p in kept for s in p["samples"])
+    assert f"{models[1]} minus {models[0]}" in figures and "4 problems x 3 samples, judged by 'format'" in figures
+    script.run(*script.parse(["--replay", str(file), *recipe]))
+    assert capsys.readouterr().out == figures
