@@ -19,7 +19,7 @@ from rewards.registry import REGISTRY
 
 ROOT = Path(__file__).parents[1]
 RECIPES = sorted(folder for folder in (ROOT / "recipes").iterdir() if (folder / "train.py").is_file())
-CONFIGS = sorted(file for folder in RECIPES for file in folder.rglob("*.yaml"))
+CONFIGS = sorted(file for folder in RECIPES for file in folder.glob("*.yaml"))
 # `python script.py` and `accelerate launch` put the folder of the script first on sys.path; pytest does so with tests/.
 LAUNCHED = [*(ROOT / "scripts").glob("*.py"), *(ROOT / "benchmarks").glob("*.py"), *(ROOT / "tests").glob("*.py")]
 LAUNCHED += [file for folder in RECIPES for file in folder.glob("*.py")]

@@ -1,6 +1,7 @@
 """Control arms of a run: what is left of a gain once rewards that know nothing have had theirs."""
 
 import json
+import math
 import subprocess
 import sys
 from pathlib import Path
@@ -8,7 +9,7 @@ from typing import Any
 
 from recipes.common.arguments import REWARD_MAPPINGS
 from recipes.common.evaluation import metric_names, read_rows
-from recipes.common.intervals import mcnemar_p, paired_difference, wilson_interval
+from recipes.common.intervals import Z_95, mcnemar_p, paired_difference, wilson_interval
 from recipes.common.repeats import Rows, percent, read_evaluation, span, train
 from rewards import load_rewards, reward_kind
 
@@ -109,7 +110,9 @@ def _share(judged: tuple[bool, ...]) -> dict[str, Any]:
 
 
 def _difference(old: tuple[bool, ...], new: tuple[bool, ...]) -> dict[str, Any]:
-    change, interval = paired_difference(list(old), list(new))
+    change, error = paired_difference(list(old), list(new))
+    half = math.inf if error is None else Z_95 * error
+    interval = (max(-1.0, change - half), min(1.0, change + half))
     return {"share": change, "interval": interval, "p": mcnemar_p(list(old), list(new))}
 
 

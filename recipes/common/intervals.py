@@ -50,15 +50,13 @@ def t_interval(values: list[float], low: float = -math.inf, high: float = math.i
     return max(low, mean(values) - half), min(high, mean(values) + half)
 
 
-def paired_difference(before: list[bool], after: list[bool]) -> tuple[float, tuple[float, float]]:
-    """The change of a share over paired rows and its 95 % interval (Wald on the differences, as for paired means).
+def paired_difference(before: list[float], after: list[float]) -> tuple[float, float | None]:
+    """Mean of `after - before` row by row, and its standard error; None for one row.
 
-    Example: nine of ten rows won: `paired_difference([False] * 10, [True] * 9 + [False])` is 0.9 (0.704 to 1.0)
+    Example: `paired_difference([0, 0, 1, 0], [1, 0, 1, 1]) == (0.5, 0.28867513459481287)`
     """
-    differences = [float(a) - float(b) for b, a in zip(before, after, strict=True)]
-    half = Z_95 * stdev(differences) / math.sqrt(len(differences)) if len(differences) > 1 else math.inf
-    middle = mean(differences)
-    return middle, (max(-1.0, middle - half), min(1.0, middle + half))
+    changes = [a - b for b, a in zip(before, after, strict=True)]
+    return mean(changes), stdev(changes) / math.sqrt(len(changes)) if len(changes) > 1 else None
 
 
 def bootstrap_interval(values: list[float], seed: int = 0, draws: int = 10_000) -> tuple[float, float]:
