@@ -45,7 +45,7 @@ def main() -> None:
     parser.add_argument("--output", type=Path, help="write one JSON object a row; with --against, of the second model")
     options, rest = parser.parse_known_args()
     from recipes.common.arguments import parse_arguments
-    from recipes.common.evaluation import compare, comparison_table, summarize, write_rows
+    from recipes.common.judged import compare, comparison_table, summarize, write_rows
     from recipes.common.recipe_file import load_recipe
     from rewards import load_rewards
 

@@ -23,8 +23,8 @@ def measure(folder: Path) -> list[dict]:
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
-    from recipes.common.evaluation import read_rows
     from recipes.common.fluency import distinct_n, perplexity
+    from recipes.common.judged import read_rows
     from rewards.fluency import word_share
 
     config = json.loads((folder / "run_config.json").read_text())

@@ -37,7 +37,7 @@ SAMPLES, TEMPERATURE = 16, 0.8
 def run(options: argparse.Namespace, overrides: list[str]) -> None:
     """Sample or read, judge, and print the figures; `ValueError` or `SandboxError` says what is wrong."""
     from recipes.common.arguments import parse_arguments
-    from recipes.common.evaluation import write_rows
+    from recipes.common.judged import write_rows
     from recipes.common.recipe_file import load_recipe
 
     recipe = load_recipe(options.config)
@@ -109,7 +109,7 @@ def metric_name(rows: list[dict], metric: Metric, wanted: str | None) -> tuple[s
 
 def sample_all(options: argparse.Namespace, rows: list[dict], args: Arguments) -> list[dict[str, Any]]:
     """The problems of each model; what was drawn is on disk before it is judged."""
-    from recipes.common.evaluation import write_rows
+    from recipes.common.judged import write_rows
 
     problems = []
     for name in filter(None, (options.model, options.against)):
@@ -153,7 +153,7 @@ def sample_model(name: str, rows: list[dict], samples: int, args: Arguments) -> 
 
 def read_problems(path: Path) -> list[dict[str, Any]]:
     """What `--output` wrote."""
-    from recipes.common.evaluation import read_rows
+    from recipes.common.judged import read_rows
 
     needed = {"model", "decoding", "max_completion_length", "row", "samples"}
     try:

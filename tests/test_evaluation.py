@@ -10,16 +10,8 @@ from accelerate import Accelerator
 from tiny_model import build_tiny_model
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from recipes.common.evaluation import (
-    compare,
-    comparison_table,
-    evaluate,
-    evaluate_in_training,
-    generate,
-    read_rows,
-    summarize,
-    write_rows,
-)
+from recipes.common.evaluation import evaluate, evaluate_in_training, generate
+from recipes.common.judged import compare, comparison_table, read_rows, summarize, write_rows
 from recipes.common.metrics import answer_metric
 from rewards import load_reward
 

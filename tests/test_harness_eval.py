@@ -19,7 +19,8 @@ from tiny_model import build_tiny_model
 from tokenizers import processors
 from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig
 
-from recipes.common.evaluation import generate, prompt_text, write_rows
+from recipes.common.evaluation import generate, prompt_text
+from recipes.common.judged import write_rows
 from recipes.common.recipe_file import load_recipe
 
 pytestmark = pytest.mark.usefixtures("one_thread")

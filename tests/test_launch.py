@@ -16,7 +16,7 @@ from safetensors.torch import load_file
 from tiny_model import build_tiny_model
 from transformers import AutoModelForCausalLM
 
-from recipes.common.evaluation import read_rows
+from recipes.common.judged import read_rows
 
 pytestmark = pytest.mark.slow
 

@@ -9,7 +9,7 @@ import pytest
 import yaml
 from launching import ROOT
 
-from recipes.common.evaluation import write_rows
+from recipes.common.judged import write_rows
 from recipes.common.ledger import agreement, check_entry, digest, entry_of, expected, read_entries, sort_of
 from recipes.common.ledger_pages import BEGIN, render_readme, render_results
 

@@ -8,7 +8,7 @@ from datasets import IterableDataset
 from launching import command, run
 from tiny_model import build_tiny_model
 
-from recipes.common.evaluation import read_rows
+from recipes.common.judged import read_rows
 from recipes.common.recipe_file import load_recipe
 
 ROOT = Path(__file__).parents[1]

@@ -14,8 +14,9 @@ import pytest
 from tiny_model import build_tiny_model
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from recipes.common.evaluation import read_rows, sample, write_rows
+from recipes.common.evaluation import sample
 from recipes.common.intervals import bootstrap_interval
+from recipes.common.judged import read_rows, write_rows
 from recipes.common.metrics import code_metric, judge_all
 from recipes.common.pass_at_k import (
     count_right,

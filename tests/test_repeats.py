@@ -8,7 +8,7 @@ import pytest
 from launching import ROOT, TINY
 from tiny_model import build_tiny_model
 
-from recipes.common.evaluation import write_rows
+from recipes.common.judged import write_rows
 from recipes.common.plots import plot_runs
 from recipes.common.repeats import over_seeds, read_evaluation, read_settings, seeds_table, train
 

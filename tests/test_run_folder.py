@@ -10,7 +10,8 @@ import pytest
 
 from recipes.common import record
 from recipes.common.record import push, without_tokens
-from recipes.common.run_folder import config_differences, last_whole_checkpoint, open_run_folder
+from recipes.common.run_config import config_differences
+from recipes.common.run_folder import last_whole_checkpoint, open_run_folder
 
 
 def make_run(folder: Path, config: dict | None = None, **recipe):
@@ -152,13 +153,38 @@ def test_a_checkpoint_from_elsewhere_needs_the_evaluation_of_its_untrained_model
     assert open_run_folder(run) == run.training.resume_from_checkpoint
 
 
-def test_a_run_with_a_moving_reference_is_not_resumed(tmp_path, capsys):
-    open_run_folder(make_run(tmp_path))
-    add_before(tmp_path)
+def with_moving_reference(folder: Path, **training):
+    run = make_run(folder, num_eval_rows=0)
+    vars(run.training).update(sync_ref_model=True, fsdp=None, deepspeed_plugin=None, **training)
+    return run
+
+
+def test_a_moving_reference_belongs_to_a_whole_checkpoint(tmp_path, capsys):
+    open_run_folder(with_moving_reference(tmp_path))
+    whole = add_checkpoint(tmp_path, 5)
+    Path(whole, "reference.safetensors").touch()
+    add_checkpoint(tmp_path, 10)
+    assert open_run_folder(with_moving_reference(tmp_path)) == whole
+    assert "checkpoint-10 was cut short" in capsys.readouterr().err
+
+
+def test_a_checkpoint_from_elsewhere_without_the_moving_reference_is_refused(tmp_path, capsys):
+    run = with_moving_reference(tmp_path / "run")
+    run.training.resume_from_checkpoint = add_checkpoint(tmp_path / "other", 5)
+    assert refusal(run) == 2 and "it holds no reference.safetensors" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("engine", ["zero3", "fsdp"])
+def test_a_moving_reference_in_parts_is_not_resumed(engine, tmp_path, capsys, monkeypatch):
+    run = with_moving_reference(tmp_path)
+    if engine == "fsdp":
+        monkeypatch.setenv("ACCELERATE_USE_FSDP", "true")
+    else:
+        run.training.deepspeed_plugin = SimpleNamespace(zero_stage=3)
+    open_run_folder(run)
     add_checkpoint(tmp_path, 5)
-    run = make_run(tmp_path)
-    run.training.sync_ref_model = True
-    assert refusal(run) == 2 and "synced reference" in capsys.readouterr().out
+    assert refusal(run) == 2
+    assert "under ZeRO-3 and FSDP no checkpoint holds the synced reference" in capsys.readouterr().out
 
 
 def test_tokens_are_left_out_of_the_recorded_command():

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from recipes.common.arguments import REWARD_MAPPINGS
-from recipes.common.evaluation import metric_names, read_rows
 from recipes.common.intervals import Z_95, mcnemar_p, paired_difference, wilson_interval
+from recipes.common.judged import metric_names, read_rows
 from recipes.common.repeats import Rows, percent, read_evaluation, span, train
 from rewards import load_rewards, reward_kind
 

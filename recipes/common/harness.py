@@ -12,10 +12,10 @@ from lm_eval.models.huggingface import HFLM
 from lm_eval.tasks import TaskManager
 
 from recipes.common.cpu import make_head_input_contiguous
-from recipes.common.evaluation import read_rows
 from recipes.common.intervals import mcnemar_p, paired_difference
+from recipes.common.judged import read_rows
 from recipes.common.recipe_file import load_recipe
-from recipes.common.run_folder import RECORD
+from recipes.common.run_config import RECORD
 
 RECIPE = Path(__file__).parents[1] / "gsm8k"
 TASK_FILES = RECIPE / "lm_eval"

@@ -19,7 +19,7 @@ from typing import Any
 
 from recipes.common.intervals import Z_95
 from recipes.common.repeats import over_seeds, read_evaluation, read_settings
-from recipes.common.run_folder import NOT_COMPARED
+from recipes.common.run_config import NOT_COMPARED
 
 Entry = dict[str, Any]
 ROOT = Path(__file__).resolve().parents[2]

@@ -37,8 +37,8 @@ def launch_problems(launch: Launch, on_cpu: bool) -> list[str]:
         )
     if launch.zero and launch.use_cpu:
         problems.append(
-            "use_cpu: true in a DeepSpeed launch file makes some versions of accelerate run DDP instead: set it to false "
-            "there; for the CPU export DS_ACCELERATOR=cpu and give --use_cpu true to the recipe."
+            "use_cpu: true in a DeepSpeed launch file makes some versions of accelerate run DDP instead: set it to "
+            "false there; for the CPU export DS_ACCELERATOR=cpu and give --use_cpu true to the recipe."
         )
     if launch.engine == "FSDP2" and on_cpu:
         problems.append(

@@ -9,8 +9,8 @@ from typing import Any
 
 import yaml
 
-from recipes.common.evaluation import metric_names, read_rows
 from recipes.common.intervals import mcnemar_p, t_interval, wilson_interval
+from recipes.common.judged import metric_names, read_rows
 
 Rows = list[dict[str, Any]]
 

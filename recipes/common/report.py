@@ -18,7 +18,7 @@ from typing import Any
 import pyarrow
 import pyarrow.parquet
 
-from recipes.common.evaluation import compare, metric_names, read_rows, summarize
+from recipes.common.judged import compare, metric_names, read_rows, summarize
 from recipes.common.plots import read_log
 from rewards.boxed_math import last_boxed
 from rewards.code_blocks import extract_program

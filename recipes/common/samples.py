@@ -3,7 +3,7 @@
 import textwrap
 from pathlib import Path
 
-from recipes.common.evaluation import read_rows
+from recipes.common.judged import read_rows
 from recipes.common.lifecycle import AFTER, BEFORE
 
 
