@@ -17,7 +17,7 @@ from functools import lru_cache
 
 from rewards.latex_answers import Answer, Pending, compare, read_answer
 from rewards.parsing import completion_text
-from rewards.rows import LogExtra
+from rewards.rows import LogExtra, log_answers
 from rewards.worker_pool import Result, WorkerPool
 
 # A longer answer is no answer: it is wrong without being read.
@@ -240,7 +240,8 @@ class BoxedMath:
     r"""Verifier for an `answer` column in LaTeX: pays `correct` for the same answer in the last `\boxed{}`.
 
     0.0 for a wrong answer, for none, and for one on which Math-Verify takes more than `timeout_s` seconds;
-    None where the gold is unusable or a worker died. Logs which as the column `outcome/boxed_math`.
+    None where the gold is unusable or a worker died. Logs which as the column `outcome/boxed_math`, beside it
+    `gold/boxed_math` and `parsed/boxed_math`.
     """
 
     __name__ = "boxed_math"
@@ -263,6 +264,7 @@ class BoxedMath:
         outcomes = judge_pairs(answer, texts, self.timeout_s)
         if log_extra is not None:
             log_extra("outcome/boxed_math", outcomes)
+        log_answers(self.__name__, answer, texts, log_extra)
         paid = {"right": self.correct, "wrong": 0.0, "timeout": 0.0}
         return [paid.get(outcome) for outcome in outcomes]
 

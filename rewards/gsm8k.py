@@ -2,9 +2,9 @@
 
 import re
 
-from rewards.final_answer import is_final_answer
+from rewards.final_answer import final_answer, is_final_answer
 from rewards.parsing import completion_text, last_number, parse_number, tag_text, text_after_tag
-from rewards.rows import LogExtra, score_rows
+from rewards.rows import LogExtra, log_answers, score_rows
 
 # What lm-evaluation-harness's strict filter finds.
 _MARKED = re.compile(r"#### (?=-?[0-9.,])")
@@ -69,11 +69,17 @@ def is_last_number(text: str, gold: str) -> bool:
     return number is not None and number == parse_number(gold)
 
 
+def _tagged(text: str) -> str | None:
+    return tag_text(text, "answer")
+
+
 class Gsm8kCorrectness:
     """Verifier for a numeric `answer` column: pays `exact` or `numeric` for the text of the answer tag.
 
     With `lenient` no tag is asked for: `exact` for a completion whose final answer, however it is marked
     (see `rewards.final_answer`), has the right value.
+
+    Logs the columns `outcome/`, `gold/` and `parsed/gsm8k_correctness`.
     """
 
     __name__ = "gsm8k_correctness"
@@ -86,6 +92,8 @@ class Gsm8kCorrectness:
     def __call__(
         self, prompts: list, completions: list, answer: list[str], log_extra: LogExtra | None = None, **kwargs
     ) -> list[float | None]:
+        read = final_answer if self.lenient else _tagged
+        log_answers(self.__name__, answer, [read(completion_text(c)) for c in completions], log_extra)
         return score_rows(self.__name__, self._score, completions, answer, log_extra=log_extra)
 
     def _score(self, completion: str | list[dict], gold: str) -> float | None:
@@ -115,6 +123,7 @@ class Gsm8kHarness:
     def __call__(
         self, prompts: list, completions: list, answer: list[str], log_extra: LogExtra | None = None, **kwargs
     ) -> list[float | None]:
+        log_answers(self.__name__, answer, [_tagged(completion_text(c)) for c in completions], log_extra)
         return score_rows(self.__name__, self._score, completions, answer, log_extra=log_extra)
 
     def _score(self, completion: str | list[dict], gold: str) -> float | None:

@@ -4,7 +4,7 @@ from trl.rewards import get_cosine_scaled_reward, get_repetition_penalty_reward,
 
 from rewards.boxed_math import boxed_answer, judge_pairs
 from rewards.parsing import completion_text
-from rewards.rows import LogExtra
+from rewards.rows import LogExtra, log_answers
 
 
 def score_length(tokens: int, target: int, tolerance: int = 0) -> float:
@@ -73,7 +73,8 @@ class CosineScaled:
     r"""TRL's cosine-scaled correctness: a right answer earns more when short, a wrong one loses less when long.
 
     What is right is judged as by `boxed_math`, with its limits; TRL's own judge runs in the trainer's process without
-    any. Range `min_value_wrong` to `max_value_correct`; None where the gold is unusable. Logs `outcome/cosine_scaled`.
+    any. Range `min_value_wrong` to `max_value_correct`; None where the gold is unusable. Logs `outcome/cosine_scaled`,
+    `gold/cosine_scaled` and `parsed/cosine_scaled`.
     """
 
     __name__ = "cosine_scaled"
@@ -102,9 +103,11 @@ class CosineScaled:
         log_extra: LogExtra | None = None,
         **kwargs,
     ) -> list[float | None]:
-        outcomes = judge_pairs(answer, [boxed_answer(completion_text(c)) for c in completions], self.timeout_s)
+        texts = [boxed_answer(completion_text(completion)) for completion in completions]
+        outcomes = judge_pairs(answer, texts, self.timeout_s)
         if log_extra is not None:
             log_extra("outcome/cosine_scaled", outcomes)
+        log_answers(self.__name__, answer, texts, log_extra)
         # TRL scales what it judges itself, so it is shown an answer of which it cannot but think the same.
         shown = [[{"content": rf"\boxed{{{int(outcome == 'right')}}}"}] for outcome in outcomes]
         amounts = self.scaled(completions=shown, solution=["1"] * len(shown), completion_ids=completion_ids)

@@ -1,5 +1,6 @@
 """Tasks of reasoning-gym, each scored by the verifier it ships with."""
 
+import contextlib
 import functools
 import json
 import re
@@ -7,7 +8,7 @@ import re
 import reasoning_gym
 
 from rewards.parsing import completion_text, tag_text
-from rewards.rows import LogExtra, score_rows
+from rewards.rows import LogExtra, log_answers, score_rows
 
 # Their verifiers hand the answer to `eval` or to sympy's parser: a completion could run code in the trainer.
 RUNS_ANSWERS = frozenset(
@@ -62,8 +63,18 @@ def score_reasoning_gym(answer: str | None, entry: str) -> float:
         return 0.0
 
 
+def _gold(entry: str) -> str | None:
+    """The answer of an entry; None where there is none to be read, which the scoring then says."""
+    with contextlib.suppress(ValueError, TypeError, AttributeError):
+        return json.loads(entry).get("answer")
+    return None
+
+
 class ReasoningGym:
-    """Verifier for rows with an `entry` column: pays `correct` when the task's own verifier accepts the answer tag."""
+    """Verifier for rows with an `entry` column: pays `correct` when the task's own verifier accepts the answer tag.
+
+    Logs the columns `outcome/`, `gold/` and `parsed/reasoning_gym`.
+    """
 
     __name__ = "reasoning_gym"
     kind = "verifier"
@@ -75,6 +86,8 @@ class ReasoningGym:
     def __call__(
         self, prompts: list, completions: list, entry: list[str], log_extra: LogExtra | None = None, **kwargs
     ) -> list[float | None]:
+        parsed = [tag_text(completion_text(completion), "answer") for completion in completions]
+        log_answers(self.__name__, [_gold(row) for row in entry], parsed, log_extra)
         return score_rows(self.__name__, self._score, completions, entry, log_extra=log_extra)
 
     def _score(self, completion: str | list[dict], entry: str) -> float:

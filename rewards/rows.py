@@ -23,6 +23,24 @@ def score_rows(
     return [amount for amount, _ in judged]
 
 
+def log_answers(name: str, golds: list, parsed: list, log_extra: LogExtra | None) -> None:
+    """Log the columns `gold/<name>` and `parsed/<name>`: what was wanted, and what was read in the completion, as text.
+
+    One column for each reward, since TRL would join what two rewards log under one name.
+
+    Example: `log_answers("mine", ["18"], [None], columns.__setitem__)` sets `gold/mine` to `["18"]` and `parsed/mine`
+    to `[None]`.
+    """
+    if log_extra is not None:
+        log_extra(f"gold/{name}", [_text(value) for value in golds])
+        log_extra(f"parsed/{name}", [_text(value) for value in parsed])
+
+
+def _text(value: object) -> str | None:
+    """Text, so that a column has one type: TRL writes it to a parquet file."""
+    return value if value is None else str(value)
+
+
 def _score(scorer: Callable[..., float | None], row: tuple) -> tuple[float | None, str]:
     try:
         amount = scorer(*row)

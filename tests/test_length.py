@@ -51,7 +51,7 @@ def test_cosine_scaled_does_not_grade_by_an_unusable_gold():
     reward = load_reward("cosine_scaled", max_len=100)
     arguments = {"completion_ids": [[1]] * 2, "answer": ["", "2"], "log_extra": logged.__setitem__}
     assert reward(prompts=["p"] * 2, completions=[r"\boxed{2}"] * 2, **arguments)[0] is None
-    assert logged == {"outcome/cosine_scaled": ["unparsed", "right"]}
+    assert logged["outcome/cosine_scaled"] == ["unparsed", "right"]
 
 
 def test_cosine_scaled_pays_a_right_answer_at_least_its_full_amount():

@@ -18,7 +18,7 @@ from tiny_model import build_tiny_model
 from transformers import AutoModelForCausalLM
 from wandb_log import read_run
 
-from recipes.common.evaluation import read_rows
+from recipes.common.judged import read_rows
 
 pytestmark = pytest.mark.slow
 
@@ -238,7 +238,7 @@ def test_wandb_offline_holds_rewards_completions_config_and_summary(gsm8k_lora: 
         assert {f"train/rewards/{name}/mean", f"train/rewards/{name}/std"} <= logged["history"]
     assert any(key.startswith("completions") for key in logged["history"])
     assert logged["config"]["recipe"]["reward_funcs"][1:] == ["xml_format", "gsm8k_correctness"]
-    assert logged["summary"]["after"]["n"] == 6 and logged["summary"]["minutes"] > 0
+    assert logged["summary"]["after/n"] == 6 and logged["summary"]["minutes"] > 0
 
 
 def test_the_standalone_script_judges_as_the_run_did(gsm8k_lora: Path, gsm8k_folder: Path, tmp_path: Path) -> None:

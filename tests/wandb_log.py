@@ -25,6 +25,8 @@ def read_records(path: Path) -> Iterator[Record]:
             continue
         _, length, kind = CHUNK_HEADER.unpack_from(data, position)
         position += CHUNK_HEADER.size
+        if position + length > len(data):  # cut short when the run was killed
+            return
         pending += data[position : position + length]
         position += length
         if kind in (WHOLE, LAST):
@@ -33,13 +35,28 @@ def read_records(path: Path) -> Iterator[Record]:
 
 
 def read_run(folder: Path) -> dict:
-    """Project, name, config, summary and history keys of the one offline run below `folder`."""
-    (path,) = folder.glob("wandb/offline-run-*/run-*.wandb")
-    run = {"config": {}, "summary": {}, "history": set(), "project": None, "name": None}
+    """What `read_runs` says of the one offline run below `folder`."""
+    (run,) = read_runs(folder)
+    return run
+
+
+def read_runs(folder: Path) -> list[dict]:
+    """Each offline run below `folder`, in the order of their starts.
+
+    Id, project, name, group, config and summary; `history`, the keys that were ever logged; `rows`, what was logged at
+    once; `artifacts`, each with its type and the files in it; `files`, the folder of the media that `rows` name.
+    """
+    paths = sorted(folder.glob("wandb/offline-run-*/run-*.wandb"), key=lambda path: path.parent.name)
+    return [_read(path) for path in paths]
+
+
+def _read(path: Path) -> dict:
+    run = {"config": {}, "summary": {}, "history": set(), "rows": [], "artifacts": {}, "files": path.parent / "files"}
     for record in read_records(path):
         kind = record.WhichOneof("record_type")
         if kind == "run":
             run["project"], run["name"] = record.run.project, record.run.display_name
+            run["id"], run["group"] = record.run.run_id, record.run.run_group
             run["config"].update(_items(record.run.config.update))
         elif kind == "config":
             run["config"].update(_items(record.config.update))
@@ -47,7 +64,32 @@ def read_run(folder: Path) -> dict:
             run["summary"].update(_items(record.summary.update))
         elif kind == "history":
             run["history"] |= set(_items(record.history.item))
+            run["rows"].append(_nested(record.history.item))
+        elif kind == "artifact":
+            run["artifacts"].setdefault(record.artifact.name, []).append(_artifact(record.artifact))
     return run
+
+
+def table_rows(run: dict, key: str) -> list[dict]:
+    """The rows of a table of a run, all its increments together, as column -> value."""
+    tables = [json.loads((run["files"] / row[key]["path"]).read_text()) for row in run["rows"] if key in row]
+    return [dict(zip(table["columns"], row, strict=True)) for table in tables for row in table["data"]]
+
+
+def _nested(items) -> dict:
+    """What was logged at once: media are dictionaries, whose entries are items of their own in the log."""
+    row: dict = {}
+    for item in items:
+        *path, last = item.nested_key or [item.key]
+        inner = row
+        for key in path:
+            inner = inner.setdefault(key, {})
+        inner[last] = json.loads(item.value_json)
+    return row
+
+
+def _artifact(artifact) -> dict:
+    return {"type": artifact.type, "files": [entry.path for entry in artifact.manifest.contents]}
 
 
 def _items(items) -> dict:

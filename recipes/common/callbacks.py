@@ -17,13 +17,15 @@ from transformers import TrainerCallback, TrainerControl, TrainerState, Training
 from trl import GRPOTrainer
 
 from recipes.common.batch_checks import generation_period
-from recipes.common.evaluation import comparison_table, evaluate_in_training, summarize, write_rows
+from recipes.common.evaluation import evaluate_in_training
 from recipes.common.files import write_json
+from recipes.common.judged import comparison_table, summarize, write_rows
 from recipes.common.metrics import Metric
 from recipes.common.plots import is_reward_mean
 from recipes.common.preflight import Run
-from recipes.common.record import versions, wandb_run
+from recipes.common.record import versions
 from recipes.common.row_checks import format_table
+from recipes.common.tracking import wandb_run
 
 BEFORE = "evaluation/before.jsonl"
 INTERRUPTED = b"\nInterrupted: a checkpoint is saved at the end of this generation. Ctrl-C again to quit at once.\n"

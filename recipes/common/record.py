@@ -9,17 +9,16 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import wandb
 from huggingface_hub import upload_folder
-from transformers import TrainingArguments
 from trl import GRPOTrainer
 
 from recipes.common.cpu import usable_cores
 from recipes.common.engine import engine
-from recipes.common.evaluation import compare, comparison_table, summarize
 from recipes.common.files import write_json
+from recipes.common.judged import compare, comparison_table, summarize
 from recipes.common.plots import plot_runs
 from recipes.common.report_page import write_report
+from recipes.common.tracking import track_report, track_summary
 
 PACKAGES = ("torch", "trl", "transformers", "accelerate", "peft", "deepspeed", "datasets", "reasoning-gym", "wandb")
 
@@ -50,11 +49,6 @@ def without_tokens(words: list[str]) -> list[str]:
     return public
 
 
-def wandb_run(args: TrainingArguments) -> Any:
-    """The W&B run of this process, or None where it is not reported to."""
-    return wandb.run if "wandb" in (args.report_to or []) else None
-
-
 def summary_of(
     trainer: GRPOTrainer, config: dict[str, Any], before: list | None, after: list | None, minutes: float
 ) -> dict[str, Any]:
@@ -72,18 +66,17 @@ def summary_of(
 
 
 def finish(trainer: GRPOTrainer, folder: Path, summary: dict[str, Any]) -> None:
-    """Curves, table, model card, W&B summary; summary.json last, since it marks the run as finished."""
+    """Curves, table, model card, trackers; of the files summary.json marks the run as finished, the page shows it."""
     plot_runs([folder], folder / "curves.png")
     table = final_table(folder, summary)
     (folder / "table.txt").write_text(table + "\n", encoding="utf-8")
     trainer.create_model_card(model_name=folder.name)
     with (folder / "README.md").open("a", encoding="utf-8") as card:
         card.write(f"\n## Before and after\n\n```\n{table}\n```\n")
-    tracked = wandb_run(trainer.args)
-    if tracked is not None:
-        tracked.summary.update({key: summary[key] for key in ("before", "after", "mcnemar_p", "minutes")})
+    track_summary(trainer, summary)
     write_json(folder / "summary.json", summary)
     write_report([folder], folder / "report.html")
+    track_report(trainer.args, folder / "report.html")
     print("\n" + table, flush=True)
     if trainer.args.push_to_hub:
         push(trainer.hub_model_id, folder, trainer.args.hub_token, trainer.args.hub_revision)
