@@ -60,17 +60,21 @@ def probe(options: argparse.Namespace, overrides: list[str]) -> int:
 
 
 def read(options: argparse.Namespace, overrides: list[str]) -> tuple[Arguments, list[Callable], Samples]:
-    """Arguments, rewards, and what is replayed, or rows that are still without completions."""
+    """Arguments, rewards (step rewards last), and what is replayed, or rows that are still without completions."""
     from recipes.common.arguments import parse_arguments
     from recipes.common.preflight import judged_rows
     from recipes.common.recipe_file import load_recipe
-    from rewards import load_rewards
+    from recipes.common.step_checks import check_step_rewards
+    from rewards import load_rewards, load_step_rewards
     from rewards.contract import scores_task
 
     recipe = load_recipe(options.config)
     args = parse_arguments(recipe.RecipeArguments, ["--config", str(options.config), *overrides])
     named = args.recipe.reward_funcs, args.recipe.reward_kwargs, args.recipe.reward_tasks
     rewards = args.attempt(load_rewards, *named) or []
+    step_named = args.recipe.step_reward_funcs, args.recipe.step_reward_kwargs, args.recipe.step_reward_tasks
+    step_rewards = args.attempt(load_step_rewards, *step_named)
+    every = [*rewards, *(step_rewards or [])]
     if options.replay:
         samples = args.attempt(read_samples, options.replay, args) or Samples([], [], {})
         rows = samples.rows
@@ -80,9 +84,10 @@ def read(options: argparse.Namespace, overrides: list[str]) -> tuple[Arguments, 
         samples = draw(rows, options.prompts, args.training["seed"])
     there = {row.get("task") for row in rows}
     # Of a few rows that are replayed none may be of a reward's task.
-    judging = [r for r in rewards if any(scores_task(r, task) for task in there)] if options.replay else rewards
+    judging = [r for r in every if any(scores_task(r, task) for task in there)] if options.replay else every
+    check_step_rewards(args, rewards, step_rewards)
     check(args, rows, rewards, judging, options.num_processes)
-    return args, rewards, samples
+    return args, every, samples
 
 
 def judge(
@@ -91,11 +96,21 @@ def judge(
     """Figures and verdict of what was scored, printed and kept; returns the exit status."""
     from recipes.common.probing import columns_of, figures
 
-    columns = columns_of(rewards, args.training["reward_weights"], args.recipe.reward_gates)
+    columns = columns_of(rewards, weights_of(args, rewards), args.recipe.reward_gates)
     group, masked = args.training["num_generations"], args.training["mask_truncated_completions"]
     groups_a_step = completions_of_a_step(args, options.num_processes) / group
     found = figures(paid, columns, groups_a_step, samples.settings["max_completion_length"], masked)
-    return conclude(options, samples, paid, {**found, "num_generations": group})
+    judged_by = {"columns": [c._asdict() for c in columns], "mask_truncated_completions": masked}
+    return conclude(options, samples, paid, {**found, "num_generations": group, **judged_by})
+
+
+def weights_of(args: Arguments, rewards: list[Callable]) -> list[float]:
+    """The weight of each reward, those of the step rewards last."""
+    from rewards import reward_kind
+
+    steps = sum(reward_kind(reward) == "step" for reward in rewards)
+    outcomes = args.training["reward_weights"] or [1.0] * (len(rewards) - steps)
+    return [*outcomes, *(args.recipe.step_reward_weights or [1.0] * steps)]
 
 
 def completions_of_a_step(args: Arguments, processes: int) -> int:
@@ -184,8 +199,8 @@ def as_line(row: int, completion: Any) -> dict[str, Any]:
 
 def write_samples(folder: Path | None, samples: Samples) -> None:
     """Before anything is scored: a reward that fails costs no sampling."""
-    from recipes.common.evaluation import write_rows
     from recipes.common.files import write_json
+    from recipes.common.judged import write_rows
 
     if folder:
         write_rows(folder / ROWS, samples.rows)
@@ -199,7 +214,7 @@ def read_samples(folder: Path, args: Arguments) -> Samples:
     Raises:
         ValueError: no such folder, or it was sampled with other settings than are now asked for.
     """
-    from recipes.common.evaluation import read_rows
+    from recipes.common.judged import read_rows
 
     missing = [name for name in (ROWS, COMPLETIONS, SAMPLING) if not (folder / name).is_file()]
     if missing:
@@ -215,13 +230,14 @@ def read_samples(folder: Path, args: Arguments) -> Samples:
 
 
 def score_all(args: Arguments, samples: Samples, rewards: list[Callable], at_once: int) -> list[Scored]:
-    """Every completion scored by every reward, `at_once` of them in a call."""
+    """Every completion scored by every reward, `at_once` of them in a call; of a step reward the sum is taken."""
     from tqdm import tqdm
 
     from recipes.common.probing import Scored
     from recipes.common.reward_guard import ERROR, UNPARSED, guard
     from recipes.common.scoring import score
-    from rewards import reward_name
+    from rewards import reward_kind, reward_name
+    from rewards.steps import total
 
     guarded = [guard(reward, args.recipe.reward_timeout_s) for reward in rewards]
     scored = []
@@ -230,6 +246,8 @@ def score_all(args: Arguments, samples: Samples, rewards: list[Callable], at_onc
         rows = [samples.rows[line["row"]] for line in batch]
         texts, ids = [line["text"] for line in batch], [line["token_ids"] for line in batch]
         paid = {reward_name(reward): score(reward, rows, texts, ids) for reward in guarded}
+        for name in [reward_name(reward) for reward in guarded if reward_kind(reward) == "step"]:
+            paid[name] = [total(steps) for steps in paid[name]]
         for i, (line, row) in enumerate(zip(batch, rows, strict=True)):
             failed = tuple(reward_name(r) for r in guarded if r.outcomes[i] in (ERROR, UNPARSED))
             amounts = {name: values[i] for name, values in paid.items()}
@@ -239,15 +257,16 @@ def score_all(args: Arguments, samples: Samples, rewards: list[Callable], at_onc
 
 def conclude(options: argparse.Namespace, samples: Samples, paid: list[Scored], found: dict[str, Any]) -> int:
     """Print and keep what was found; the exit status is 0 where it will learn, else 1."""
-    from recipes.common.evaluation import write_rows
     from recipes.common.files import write_json
+    from recipes.common.judged import write_rows
     from recipes.common.probing import verdict
     from recipes.common.record import versions
 
     learns, sentence = verdict(found)
     print(shown(options.config, samples, found) + "\n" + sentence, flush=True)
     if options.output:
-        lines = [{**line, "rewards": s.paid} for line, s in zip(samples.completions, paid, strict=True)]
+        kept = zip(samples.completions, paid, strict=True)
+        lines = [{**line, "rewards": s.paid, "failed": s.failed} for line, s in kept]
         write_rows(options.output / COMPLETIONS, lines)
         record = {"will_learn": learns, "verdict": sentence, **found, "sampling": samples.settings, **versions()}
         write_json(options.output / FIGURES, record)

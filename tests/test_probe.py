@@ -12,7 +12,7 @@ from launching import DENSE_REWARD, TINY
 from tiny_model import build_tiny_model
 
 from recipes.common import loading
-from recipes.common.evaluation import read_rows
+from recipes.common.judged import read_rows
 from recipes.common.probing import Column, Scored, columns_of, figures, has_spread, notes, verdict
 from rewards import load_reward
 

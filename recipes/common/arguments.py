@@ -18,19 +18,29 @@ from typing import Any
 import yaml
 from trl import GRPOConfig, ModelConfig, TrlParser
 
+from recipes.common.presets import ADDED, add_rewards, changes, read_presets
+
 # What belongs to the rewards that stand beside it.
 REWARD_MAPPINGS = ("reward_kwargs", "reward_tasks", "reward_gates")
 REWARD_SETTINGS = ("reward_weights", *REWARD_MAPPINGS)
+STEP_MAPPINGS = ("step_reward_kwargs", "step_reward_tasks")
+STEP_SETTINGS = ("step_reward_weights", *STEP_MAPPINGS)
 
 
 @dataclass
 class RecipeArguments:
     """What a recipe takes besides TRL's `GRPOConfig` and `ModelConfig`."""
 
+    preset: list[str] | None = field(
+        default=None, metadata={"help": "Settings of a paper, laid over the YAML: names of recipes/presets/."}
+    )
     dataset_name: str | None = field(default=None, metadata={"help": "Hub id, or the recipe's own data set name."})
     dataset_path: str | None = field(default=None, metadata={"help": "Folder with train.jsonl and test.jsonl."})
     example: list[str] = field(
         default_factory=list, metadata={"help": "A worked example shown before each question: question, completion."}
+    )
+    only_rows: str | None = field(
+        default=None, metadata={"help": "Train on the rows of this JSON Lines file, as filter_by_pass_rate.py keeps."}
     )
     num_train_rows: int | None = field(default=None, metadata={"help": "Use so many training rows; default all."})
     num_eval_rows: int = field(default=128, metadata={"help": "Held-out rows judged before and after; 0 for none."})
@@ -50,6 +60,14 @@ class RecipeArguments:
     reward_gates: dict | str | None = field(
         default=None, metadata={"help": "Pay a reward only where another judged right: {length: gsm8k_correctness}."}
     )
+    step_reward_funcs: list[str] | None = field(
+        default=None, metadata={"help": "Rewards of the kind step, beside reward_funcs; without a name none of them."}
+    )
+    step_reward_weights: list[float] | None = field(
+        default=None, metadata={"help": "One a step reward, applied after it is normalised; default 1.0 each."}
+    )
+    step_reward_kwargs: dict | str | None = field(default=None, metadata={"help": "As reward_kwargs."})
+    step_reward_tasks: dict | str | None = field(default=None, metadata={"help": "As reward_tasks."})
     max_reward_error_rate: float = field(
         default=0.05, metadata={"help": "Stop above this share of rows a reward could not grade, of its last 1 000."}
     )
@@ -61,13 +79,17 @@ class RecipeArguments:
 
 @dataclass
 class Arguments:
-    """The values of a run as read, before TRL's dataclasses are built, and what is wrong with them so far."""
+    """The values of a run as read, before TRL's dataclasses are built, and what is wrong with them so far.
+
+    `notes` are what preflight should say of them.
+    """
 
     recipe: RecipeArguments
     training: dict[str, Any]
     model: dict[str, Any]
     problems: list[str]
     config_path: str | None = None
+    notes: list[str] = field(default_factory=list)
 
     def attempt(self, function: Callable, *values: Any) -> Any:
         """`function(*values)`, or None where it fails: its message joins the problems reported by preflight."""
@@ -85,13 +107,16 @@ def parse_arguments(recipe_type: type[RecipeArguments], argv: list[str] | None =
     argv = list(sys.argv[1:] if argv is None else argv)
     parser = TrlParser([recipe_type, GRPOConfig, ModelConfig], allow_abbrev=False, exit_on_error=False)
     parser.add_argument("--config", metavar="FILE", help="YAML file with any of these values; the command line wins")
+    next(action for action in parser._actions if action.dest == "step_reward_funcs").nargs = "*"
     config_path = _take_option(argv, "--config")
     config, problems = _read_yaml(config_path)
     for name, value in (config.pop("env", None) or {}).items():
         os.environ.setdefault(name, str(value))
     known = {action.dest for action in parser._actions} - {"config", "help"}
     problems += [_unknown(name, known, config_path) for name in config if name not in known]
-    parser.set_defaults_with_config(**{name: value for name, value in config.items() if name in known})
+    preset, laid = _lay_presets(config, argv, problems)
+    defaults = {name: parser.get_default(name) for name in known}
+    parser.set_defaults_with_config(**{name: value for name, value in laid.items() if name in known})
     try:
         values, rest = parser.parse_known_args(argv)
     except (argparse.ArgumentError, ValueError) as error:  # a value of the wrong type: nothing can be read past it
@@ -99,15 +124,40 @@ def parse_arguments(recipe_type: type[RecipeArguments], argv: list[str] | None =
         raise SystemExit(2) from error
     problems += [_unknown(word, known, "the command line") for word in _strays(rest)]
     values = vars(values)
-    problems += _stale_reward_settings(config, _given(argv), values["reward_funcs"])
+    given = _given(argv)
+    problems += _stale_reward_settings(config, given, values["reward_funcs"])
+    if "step_reward_funcs" in given and not values["step_reward_funcs"]:  # what the YAML says of its own goes with them
+        values |= dict.fromkeys({"step_reward_funcs"} | (set(STEP_SETTINGS) - given))
+    else:
+        named = values["step_reward_funcs"] or []
+        problems += _stale_reward_settings(config, given, named, "step_reward_funcs", STEP_SETTINGS)
     fields = _fields_of(recipe_type, values, problems)
-    for name in (name for name in REWARD_MAPPINGS if not isinstance(fields[name], dict | None)):
+    training = _fields_of(GRPOConfig, values, problems)
+    for name in (name for name in (*REWARD_MAPPINGS, *STEP_MAPPINGS) if not isinstance(fields[name], dict | None)):
         problems.append(f"{name} must be a mapping by reward, not {fields[name]!r}; on the command line JSON.")
         fields[name] = None
-    recipe = recipe_type(**fields)
-    return Arguments(
-        recipe, _fields_of(GRPOConfig, values, problems), _fields_of(ModelConfig, values, []), problems, config_path
-    )
+    changed = changes(preset, {**defaults, **config}, values)
+    changed += add_rewards(preset.get(ADDED, []), fields, training)
+    notes = [f"preset {' '.join(fields['preset'])}: {', '.join(changed) or 'changes nothing'}"] if preset else []
+    model = _fields_of(ModelConfig, values, [])
+    return Arguments(recipe_type(**fields), training, model, problems, config_path, notes)
+
+
+def _lay_presets(config: dict[str, Any], argv: list[str], problems: list[str]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The presets of a run, and its YAML with them laid over it, or under it where the YAML itself names them."""
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
+    parser.add_argument("--preset", nargs="+")
+    try:
+        asked = parser.parse_known_args(argv)[0].preset
+    except argparse.ArgumentError:  # said by the parser of all arguments
+        asked = None
+    named = asked or config.get("preset") or []
+    try:
+        preset = read_presets([named] if isinstance(named, str) else named)
+    except ValueError as problem:
+        problems.append(str(problem))
+        return {}, config
+    return preset, {**config, **preset} if asked else {**preset, **config}
 
 
 def _fields_of(dataclass_type: type, values: dict[str, Any], problems: list[str]) -> dict[str, Any]:
@@ -145,16 +195,22 @@ def _read_yaml(path: str | None) -> tuple[dict[str, Any], list[str]]:
     return config, []
 
 
-def _stale_reward_settings(config: dict[str, Any], given: set[str], rewards: list[str]) -> list[str]:
+def _stale_reward_settings(
+    config: dict[str, Any],
+    given: set[str],
+    rewards: list[str],
+    argument: str = "reward_funcs",
+    settings: tuple[str, ...] = REWARD_SETTINGS,
+) -> list[str]:
     """Weights and parameters in the YAML belong to the YAML's rewards, not to others named on the command line."""
-    if "reward_funcs" not in given or config.get("reward_funcs") == rewards:
+    if argument not in given or config.get(argument) == rewards:
         return []
-    settings = [name for name in REWARD_SETTINGS if config.get(name) and name not in given]
-    settings = [name for name in settings if not _still_there(config[name], rewards)]
+    stale = [name for name in settings if config.get(name) and name not in given]
+    stale = [name for name in stale if not _still_there(config[name], rewards)]
     return [
-        f"--reward_funcs replaces {config.get('reward_funcs')} of the YAML, whose {name} ({config[name]}) belongs to "
+        f"--{argument} replaces {config.get(argument)} of the YAML, whose {name} ({config[name]}) belongs to "
         f"those rewards: give --{name} as well."
-        for name in settings
+        for name in stale
     ]
 
 

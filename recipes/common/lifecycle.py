@@ -25,10 +25,13 @@ from recipes.common.callbacks import (
 )
 from recipes.common.cpu import make_head_input_contiguous
 from recipes.common.engine import EngineCallback
-from recipes.common.evaluation import evaluate_in_training, read_rows, write_rows
+from recipes.common.evaluation import evaluate_in_training
+from recipes.common.judged import read_rows, write_rows
 from recipes.common.metrics import Metric
+from recipes.common.moving_reference import MovingReferenceCallback, reference_is_whole
 from recipes.common.preflight import Run
 from recipes.common.record import finish, summary_of
+from recipes.common.tracking import TrackingCallback, continue_wandb_run
 
 AFTER = "evaluation/after.jsonl"
 FULL_BYTES = 16 << 20  # less is not enough for the checkpoint of any model
@@ -46,6 +49,7 @@ def train_and_save(
     Raises:
         SystemExit: status 130 when the run was interrupted; a checkpoint is saved by then.
     """
+    _check_step_rewards(trainer, run)
     folder, rows = Path(run.training.output_dir), eval_rows.to_list() if eval_rows else []
     clock, interrupt = Clock(folder), InterruptCallback(trainer)
     make_head_input_contiguous(trainer.accelerator.unwrap_model(trainer.model))
@@ -58,6 +62,7 @@ def train_and_save(
         up,
         SamplerOrderCallback(),
         record,
+        TrackingCallback(folder, trainer.reward_func_names),
         before,
         StepLineCallback(),
         clock,
@@ -65,6 +70,9 @@ def train_and_save(
         LastStepCallback(),
     ):
         trainer.add_callback(callback)
+    if run.training.sync_ref_model and reference_is_whole(run.training):  # last, when it is known what is saved
+        trainer.add_callback(MovingReferenceCallback(trainer, checkpoint))
+    continue_wandb_run(folder, trainer.args, checkpoint)
     try:
         trainer.train(resume_from_checkpoint=checkpoint)
     except NothingLeftToTrain:
@@ -83,6 +91,14 @@ def train_and_save(
     summary = summary_of(trainer, run.config, read_rows(folder / BEFORE) if judged else None, judged, clock.minutes())
     finish(trainer, folder, summary)
     return summary
+
+
+def _check_step_rewards(trainer: GRPOTrainer, run: Run) -> None:
+    """A recipe that leaves them out of its trainer call would train without them."""
+    named, there = run.recipe.step_reward_funcs or [], getattr(trainer, "step_reward_funcs", [])
+    if len(named) != len(there):
+        said = f"the run asks for the step rewards {named}, and the trainer has {len(there)} of them: hand it"
+        raise ValueError(f"{said} step_reward_funcs=step_rewards, as recipes/gsm8k/train.py does.")
 
 
 def _explain_full_disk(folder: Path) -> None:

@@ -24,16 +24,19 @@ from recipes.common.audit import check_tricks
 from recipes.common.batch_checks import check_batch, completions_of_a_call
 from recipes.common.cpu import use_all_cores
 from recipes.common.engine import check_engine, check_launch_file, engine_ahead
+from recipes.common.loss_checks import check_moving_reference, loss_notes
 from recipes.common.row_checks import Problem, check_gates, check_held_out, check_tasks, format_table, reward_table
+from recipes.common.step_checks import check_step_rewards, step_notes
 from rewards import reward_name
 from rewards.contract import prepare_reward
+from rewards.steps import SumOfSteps
 
 STREAMED_ROWS = 1000
 
 
 @dataclass
 class Run:
-    """A run that passed preflight: what the trainer call and the lifecycle need; `notes` are what rewards said."""
+    """A run that passed preflight: what the trainer call and the lifecycle need; `notes` are for the reader."""
 
     recipe: RecipeArguments
     training: GRPOConfig
@@ -49,6 +52,7 @@ def preflight(
     eval_rows: Dataset | None,
     rewards: list[Callable] | None,
     reference_completion: Callable[[dict], str | None],
+    step_rewards: list[Callable] | None = None,
 ) -> Run:
     """Judge arguments, rows and rewards together; build TRL's dataclasses when nothing is wrong.
 
@@ -57,6 +61,7 @@ def preflight(
         train_rows, eval_rows: rows as the recipe made them; None where that failed (`args` holds why).
         rewards: the loaded rewards; None where that failed.
         reference_completion: row -> its own reference answer in the asked format, None where it has none.
+        step_rewards: the loaded step rewards; judged by the sum that they pay a completion.
 
     Raises:
         SystemExit: status 2 with every problem, or status 0 after `--dry_run`.
@@ -65,9 +70,12 @@ def preflight(
     whole = not isinstance(train_rows, IterableDataset)
     check_batch(args.training, _world_size(), train_rows, args.problems)
     _check_limits(args.recipe, args.problems)
-    notes = _prepare_rewards(args, rewards or [])
-    table = _check_rows(args, rows, eval_rows, rewards or [], reference_completion, whole)
+    check_step_rewards(args, rewards or [], step_rewards)
+    sums = [SumOfSteps(reward) for reward in step_rewards or []]
+    notes = [*args.notes, *_prepare_rewards(args, [*(rewards or []), *sums])]
+    table = _check_rows(args, rows, eval_rows, rewards or [], reference_completion, whole, sums)
     _check_model(args.model, args.problems)
+    check_moving_reference(args.training, args.model["use_peft"], args.problems)
     _check_example(args.recipe.example, args.problems)
     _check_aggregation(args)
     _choose_device(args.training)
@@ -75,8 +83,10 @@ def preflight(
     # Of what is wrong already GRPOConfig would speak in its own words, one problem at a time.
     training = None if args.problems else args.attempt(lambda: GRPOConfig(**args.training))
     if training is not None:
+        notes += step_notes(rows, step_rewards or [], reference_completion)
         args.attempt(check_launch_file)
         args.attempt(check_engine, engine_ahead(training))
+        notes += loss_notes(training)
     if int(os.environ.get("RANK", 0)) == 0:
         _print_report(table, notes, rows, train_rows, args)
     if args.problems:
@@ -120,14 +130,17 @@ def _check_rows(
     rewards: list[Callable],
     reference: Callable[[dict], str | None],
     whole: bool,
+    sums: list[Callable],
 ) -> list[dict[str, Any]]:
-    """Judge training and evaluation rows; the table is of the training rows."""
+    """Judge training and evaluation rows; the table is of the training rows. `sums` are the step rewards."""
     problems: list[Problem] = []
     table = reward_table(rows, rewards, args.training.get("reward_weights"), reference, problems)
+    step_weights = args.recipe.step_reward_weights or []  # whose number is checked by now
+    table += reward_table(rows, sums, step_weights if len(step_weights) == len(sums) else None, reference, problems)
     if whole:  # what stands later in a stream is not known
-        check_tasks(rows, rewards, problems)
+        check_tasks(rows, [*rewards, *sums], problems)
     check_gates(args.recipe.reward_gates or {}, rows, rewards, problems)
-    check_tricks(rows, rewards, reference, problems)
+    check_tricks(rows, [*rewards, *sums], reference, problems)
     args.problems += [problem.text for problem in problems]
     if eval_rows:
         held_out: list[Problem] = []

@@ -12,7 +12,8 @@ The rule. It will learn when
 
 *Not covered*: whether what it learns is the task (a format reward alone makes groups useful: see the reward that was
 never paid), how fast and whether for long, `multi_objective_aggregation: normalize_then_sum` (judged by the sum all
-the same), and a task of which no prompt was drawn.
+the same), a task of which no prompt was drawn, and where steps end: of a step reward the sum is taken, so that
+completions that differ in their steps and not in the sum count as alike.
 """
 
 import statistics
@@ -152,7 +153,7 @@ def _reward(column: Column, scored: list[Scored], paid: list[dict], places: list
         return None
     amounts = [p[column.name] for p in paid]
     known = [amount for amount in amounts if amount is not None]
-    hits = sum(_is_hit(amount, column.full) for amount in known)
+    hits = sum(is_hit(amount, column.full) for amount in known)
     return {
         "paid to": len(known),
         "hit_rate": hits / len(known) if known else None,
@@ -162,7 +163,8 @@ def _reward(column: Column, scored: list[Scored], paid: list[dict], places: list
     }
 
 
-def _is_hit(amount: float, full: float | None) -> bool:
+def is_hit(amount: float, full: float | None) -> bool:
+    """Whether a reward paid in full, or more than 0 where it declares no full amount."""
     return amount > 0.0 if full is None else amount >= full - TOLERANCE * abs(full)
 
 

@@ -13,23 +13,11 @@ from accelerate.utils import broadcast_object_list
 
 from recipes.common.callbacks import BEFORE
 from recipes.common.files import write_json
+from recipes.common.moving_reference import REFERENCE, reference_is_whole
 from recipes.common.preflight import Run
+from recipes.common.run_config import RECORD, config_differences
 
-RECORD = "run_config.json"
 LOCK = "run.lock"
-# What may be said anew at a later start without making it another run.
-NOT_COMPARED = {
-    "disable_tqdm",
-    "dry_run",
-    "fresh",
-    "merge_adapter",
-    "num_completions_to_print",
-    "output_dir",
-    "push_to_hub",
-    "report_to",
-    "resume_from_checkpoint",
-    "save_total_limit",
-}
 
 
 def open_run_folder(run: Run) -> str | None:
@@ -56,22 +44,25 @@ def open_run_folder(run: Run) -> str | None:
     return value
 
 
-def last_whole_checkpoint(folder: Path, world_size: int) -> str | None:
-    """The newest checkpoint that was written to its end; one cut short is passed over with a warning."""
+def last_whole_checkpoint(folder: Path, world_size: int, needs: tuple[str, ...] = ()) -> str | None:
+    """The newest checkpoint that was written to its end; one cut short is passed over with a warning.
+
+    `needs` are files that it must hold besides the trainer's own.
+    """
     found = sorted(folder.glob("checkpoint-*"), key=lambda path: int(path.name.rsplit("-", 1)[1]), reverse=True)
     for path in found:
-        if _is_whole(path, world_size):
+        if _is_whole(path, world_size, needs):
             return str(path)
         print(f"warning: {path} was cut short while it was written; passing over it.", file=sys.stderr)
     return None
 
 
-def _is_whole(path: Path, world_size: int) -> bool:
+def _is_whole(path: Path, world_size: int, needs: tuple[str, ...]) -> bool:
     """The trainer writes trainer_state.json last, and each rank its own random state before that."""
     states = ["rng_state.pth"] if world_size == 1 else [f"rng_state_{rank}.pth" for rank in range(world_size)]
     with contextlib.suppress(OSError, ValueError):
         json.loads((path / "trainer_state.json").read_text())
-        return all((path / name).is_file() for name in states)
+        return all((path / name).is_file() for name in (*states, *needs))
     return False
 
 
@@ -110,8 +101,10 @@ def _decide_on_run(run: Run, folder: Path) -> tuple[str, Any]:
         print(f"The run in {folder} is finished (--fresh starts it anew):")
         print((folder / "table.txt").read_text())
         return "stop", 0
-    checkpoint = last_whole_checkpoint(folder, run.training.world_size) or run.training.resume_from_checkpoint
-    refusal = _cannot_resume(run, folder) if checkpoint else None
+    needs = (REFERENCE,) if run.training.sync_ref_model and reference_is_whole(run.training) else ()
+    own = last_whole_checkpoint(folder, run.training.world_size, needs)
+    checkpoint = own or run.training.resume_from_checkpoint
+    refusal = _cannot_resume(run, folder, Path(checkpoint)) if checkpoint else None
     if refusal:
         print(f"error: cannot go on from {checkpoint}: {refusal}")
         return "stop", 2
@@ -119,9 +112,11 @@ def _decide_on_run(run: Run, folder: Path) -> tuple[str, Any]:
     return "go", checkpoint
 
 
-def _cannot_resume(run: Run, folder: Path) -> str | None:
-    if run.training.sync_ref_model:
-        return "TRL keeps the synced reference model in no checkpoint, so a resumed run would compare with another one."
+def _cannot_resume(run: Run, folder: Path, checkpoint: Path) -> str | None:
+    if run.training.sync_ref_model and not reference_is_whole(run.training):
+        return "under ZeRO-3 and FSDP no checkpoint holds the synced reference model. Use ZeRO-2 or DDP, or --fresh."
+    if run.training.sync_ref_model and not (checkpoint / REFERENCE).is_file():
+        return f"it holds no {REFERENCE}, so the reference would be another one. Set sync_ref_model: false, or --fresh."
     if run.recipe.num_eval_rows and not (folder / BEFORE).is_file():
         return f"{BEFORE} is missing, and the untrained model is gone. Copy it from that run, or --num_eval_rows 0."
     return None
@@ -155,12 +150,3 @@ def _take_lock(folder: Path) -> bool:
 
 def _contents(folder: Path) -> list[Path]:
     return [path for path in folder.iterdir() if path.name != LOCK]
-
-
-def config_differences(old: dict[str, Any], new: dict[str, Any]) -> dict[str, tuple[Any, Any]]:
-    """The settings that make it another run: name -> (was, is).
-
-    Example: `config_differences({"seed": 0}, {"seed": 1}) == {"seed": (0, 1)}`
-    """
-    names = sorted((old.keys() | new.keys()) - NOT_COMPARED)
-    return {name: (old.get(name), new.get(name)) for name in names if old.get(name) != new.get(name)}

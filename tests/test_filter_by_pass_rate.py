@@ -1,0 +1,218 @@
+"""Filtering by pass rate: exact counts, the rows between two bounds, and a run that trains on just those."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import filter_by_pass_rate
+import pandas as pd
+import probe
+import pytest
+from launching import DENSE_REWARD, TINY
+from test_layout import RECIPES, ROOT, recipe_of
+from tiny_model import build_tiny_model
+
+from recipes.common import preflight
+from recipes.common.arguments import RecipeArguments
+from recipes.common.judged import read_rows, write_rows
+from recipes.common.only_rows import only_rows_if_asked, read_only_rows
+from recipes.common.pass_rate import pass_rates, place_of
+from recipes.common.probing import Column, Scored
+from recipes.common.recipe_file import load_recipe
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+RIGHT = {"name": "right", "kind": "verifier", "full": 2.0, "weight": 1.0, "gates": []}
+QUICKSTART = "recipes/arithmetic/quickstart.yaml"
+HALVES = """
+def halves(prompts, completions, **kwargs):
+    # Every second completion of a question that starts with an odd number is right, all of the others.
+    return [float(i % 2 or int(prompt[-1]["content"].split()[0]) % 2 == 0) for i, prompt in enumerate(prompts)]
+halves.kind, halves.full = "verifier", 1.0
+"""
+SHAPE = {"name": "shape", "kind": "shaping", "full": None, "weight": 1.0, "gates": []}
+
+
+def write_probe(folder: Path, paid: list[tuple[str, list[float | None]]], columns: list[dict], groups_a_step=4) -> Path:
+    """What scripts/probe.py would have kept: task and amounts of each row; all shaping is 0.0."""
+    write_rows(folder / "rows.jsonl", [{"prompt": f"p{i}", "task": task} for i, (task, _) in enumerate(paid)])
+    line = {"text": "t", "tokens": 3, "truncated": False, "token_ids": [1, 2, 3]}
+    lines = [
+        {**line, "row": i, "rewards": {"right": amount, "shape": 0.0}, "failed": []}
+        for i, (_, amounts) in enumerate(paid)
+        for amount in amounts
+    ]
+    write_rows(folder / "completions.jsonl", lines)
+    found = {"groups_a_step": groups_a_step, "max_completion_length": 9, "mask_truncated_completions": False}
+    (folder / "figures.json").write_text(json.dumps({**found, "columns": columns}))
+    return folder
+
+
+@pytest.fixture
+def status(monkeypatch):
+    def run(*words) -> int:
+        monkeypatch.setattr(sys, "argv", ["filter_by_pass_rate.py", *map(str, words)])
+        try:
+            filter_by_pass_rate.main()
+        except SystemExit as ended:
+            return ended.code
+        return 0
+
+    return run
+
+
+def amounts(solved: int, of: int = 10) -> list[float]:
+    """1.5 is paid for half an answer: it is not solved."""
+    return [2.0] * solved + [1.5] * (of - solved)
+
+
+MIXED = [("math", amounts(n)) for n in (0, 0, 1, 3, 5, 8, 10)] + [("text", [None] * 10), ("math", [None] * 10)]
+
+
+def test_the_counts_are_exact_and_the_rows_in_the_band_are_kept(status, tmp_path, capsys):
+    probe = write_probe(tmp_path / "probe", MIXED, [RIGHT, SHAPE])
+    assert status("--probe", probe, "--low", 0.2, "--high", 0.5, "--out", tmp_path / "out") == 0
+    printed = capsys.readouterr().out
+    table = [line.split() for line in printed.splitlines()]
+    assert ["math", "8", "2", "1", "2", "1", "1", "1", "0"] in table
+    assert ["text", "1", "0", "0", "0", "0", "0", "0", "1"] in table
+    assert [row["prompt"] for row in read_rows(tmp_path / "out" / "rows.jsonl")] == ["p3", "p4", "p7"]
+    rates = read_rows(tmp_path / "out" / "pass_rates.jsonl")
+    assert [row["pass_rate"] for row in rates] == [0.0, 0.0, 0.1, 0.3, 0.5, 0.8, 1.0, None, None]
+    # Of nine groups four have spread, of the three that are kept two; a step takes four.
+    assert "Useful groups of the 4 in a step: 1.78 with all 9 rows, 2.67 with the 3 that are kept" in printed
+    record = json.loads((tmp_path / "out" / "filter.json").read_text())
+    assert (record["kept"], record["useful_a_step"]) == (3, {"before": 16 / 9, "after": 8 / 3})
+
+
+@pytest.mark.parametrize(
+    ("rate", "place"),
+    [(0.0, "never"), (0.05, "below"), (0.1, "in the band"), (0.9, "in the band"), (0.95, "above"), (1.0, "always")],
+)
+def test_the_bounds_belong_to_the_band(rate, place):
+    assert place_of(rate, True, 0.1, 0.9) == place
+
+
+def test_solved_is_what_every_verifier_that_scored_it_paid_in_full():
+    columns = [Column("a", "verifier", 1.0), Column("b", "verifier", None), Column("f", "format", 1.0)]
+    paid = [(1.0, 0.5), (1.0, 0.0), (0.5, 0.5), (None, 0.5), (1.0, None), (None, None)]
+    scored = [Scored(0, "math", 3, False, {"a": a, "b": b, "f": 0.0}) for a, b in paid]
+    assert pass_rates(scored, columns) == {0: 3 / 5}
+
+
+def test_a_completion_that_one_reward_could_not_grade_counts_for_nothing():
+    columns = [Column("a", "verifier", 1.0), Column("b", "verifier", 1.0)]
+    paid = [(1.0, 1.0, ()), (0.0, 1.0, ()), (1.0, None, ("b",))]
+    scored = [Scored(0, "math", 3, False, {"a": a, "b": b}, failed) for a, b, failed in paid]
+    assert pass_rates(scored, columns) == {0: 0.5}
+
+
+def test_nothing_left_is_an_error_and_leaves_nothing_behind(status, tmp_path, capsys):
+    probe = write_probe(tmp_path / "probe", [("math", amounts(0)), ("math", amounts(10))], [RIGHT, SHAPE])
+    assert status("--probe", probe, "--out", tmp_path / "out") == 2
+    said = capsys.readouterr().err
+    assert "no row is left between 0.1 and 0.9" in said and "Widen the band" in said
+    assert ["math", "2", "1", "0", "0", "0", "1", "0", "0"] in [line.split() for line in said.splitlines()]
+    assert not (tmp_path / "out").exists()
+
+
+def test_bad_input_says_what_is_wrong(status, tmp_path, capsys):
+    shaped = write_probe(tmp_path / "shaped", MIXED, [SHAPE])
+    old = write_probe(tmp_path / "old", MIXED, [RIGHT])
+    (old / "figures.json").write_text("{}")
+    (tmp_path / "kept").mkdir()
+    (tmp_path / "kept" / "note").write_text("mine")
+    out = ("--out", tmp_path / "out")
+    for words, said in (
+        (("--probe", tmp_path, *out), "has no rows.jsonl, completions.jsonl, figures.json"),
+        (("--probe", shaped, *out), "none of the rewards shape is a verifier"),
+        (("--probe", old, *out), "--replay"),
+        (("--probe", shaped, "--low", 0, *out), "they must be 0 < low <= high < 1"),
+        (("--probe", shaped, "--low", 0.6, "--high", 0.5, *out), "they must be 0 < low <= high < 1"),
+        (("--probe", shaped, "--out", tmp_path / "kept"), "exists: name another folder"),
+    ):
+        assert status(*words) == 2, words
+        assert said in capsys.readouterr().err
+
+
+def test_help_comes_without_the_slow_imports():
+    words = [sys.executable, "-X", "importtime", "scripts/filter_by_pass_rate.py", "--help"]
+    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0 and "--probe" in done.stdout
+    assert not {"torch", "datasets"} & {line.rpartition("|")[2].strip() for line in done.stderr.splitlines()}
+
+
+# The rows that are trained on
+
+
+def rows_file(folder: Path, *questions: str) -> Path:
+    write_rows(folder / "rows.jsonl", [{"prompt": q, "task": "t", "answer": None} for q in questions])
+    return folder / "rows.jsonl"
+
+
+@only_rows_if_asked
+def load_rows(args, seed):
+    return f"train {seed}", "held out"
+
+
+def test_the_named_rows_are_trained_on_in_their_order_and_the_held_out_ones_stay(tmp_path):
+    file = rows_file(tmp_path, "p3", "p1", "p2")
+    assert load_rows(RecipeArguments(), 7) == ("train 7", "held out")
+    train, held_out = load_rows(RecipeArguments(only_rows=str(file)), 7)
+    assert (train["prompt"], held_out) == (["p3", "p1", "p2"], "held out")
+    assert load_rows(RecipeArguments(only_rows=str(file), num_train_rows=2), 7)[0]["prompt"] == ["p3", "p1"]
+
+
+@pytest.mark.parametrize("folder", RECIPES, ids=lambda folder: folder.name)
+def test_every_recipe_trains_on_the_named_rows(folder):
+    assert recipe_of(folder).load_rows.__code__ is load_rows.__code__, "load_rows lacks @only_rows_if_asked"
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (None, "there is no file"),
+        ("", "holds no rows"),
+        ("{", "line 1 of"),
+        ('{"prompt": "p", "task": "t"}\n{"prompt": "p"}', "line 2 of"),
+    ],
+)
+def test_a_file_that_holds_no_rows_is_refused(tmp_path, text, said):
+    file = tmp_path / "rows.jsonl"
+    if text is not None:
+        file.write_text(text)
+    with pytest.raises(ValueError, match=said):
+        read_only_rows(file)
+
+
+@pytest.mark.slow
+def test_a_probe_is_filtered_and_the_recipe_trains_on_the_rows_that_are_kept(status, tmp_path, monkeypatch):
+    monkeypatch.chdir(ROOT)
+    monkeypatch.setattr(preflight, "use_all_cores", lambda training: None)
+    model = build_tiny_model(tmp_path / "model")
+    (tmp_path / "halves.py").write_text(HALVES)
+    tiny = {**TINY, "model_name_or_path": model, "bf16": "false", "num_train_rows": 40, "seed": 3}
+    tiny |= {"reward_funcs": f"{tmp_path}/halves.py:halves", "num_eval_rows": 0}
+    words = [word for name, value in tiny.items() for word in (f"--{name}", str(value))]
+    monkeypatch.setattr(
+        sys,
+        "argv",
+        ["probe.py", "--config", QUICKSTART, "--output", str(tmp_path / "probe"), "--prompts", "12", *words],
+    )
+    with pytest.raises(SystemExit):
+        probe.main()
+    assert status("--probe", tmp_path / "probe", "--out", tmp_path / "kept") == 0
+    kept = [row["prompt"][-1]["content"] for row in read_rows(tmp_path / "kept" / "rows.jsonl")]
+    probed = [row["prompt"][-1]["content"] for row in read_rows(tmp_path / "probe" / "rows.jsonl")]
+    assert (
+        kept == [question for question in probed if int(question.split()[0]) % 2] and 0 < len(kept) < len(probed) == 12
+    )
+    more = ["--only_rows", str(tmp_path / "kept" / "rows.jsonl"), "--output_dir", str(tmp_path / "run")]
+    more += ["--reward_funcs", DENSE_REWARD]  # preflight would not pass a verifier that pays for anything
+    more += ["--max_steps", str(-(-len(kept) // 2)), "--save_strategy", "no", "--seed", "4"]
+    monkeypatch.setattr(sys, "argv", ["train.py", "--config", QUICKSTART, *words, *more])
+    load_recipe(Path(QUICKSTART)).main()
+    tables = [pd.read_parquet(file) for file in (tmp_path / "run" / "completions").glob("*.parquet")]
+    seen = {prompt[-1]["content"] for table in tables for prompt in table["prompt"]}
+    assert seen == set(kept)

@@ -1,0 +1,256 @@
+"""Presets: each holds what it says, changes nothing else, goes with every recipe, and trains as it says."""
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+import yaml
+from datasets import Dataset
+from paid_by_place import TINY, pays
+from test_layout import CONFIGS, ROOT, recipe_of, relative
+from tiny_model import build_tiny_model
+from trl import GRPOConfig
+
+from recipes.common import preflight as checks
+from recipes.common.arguments import Arguments, RecipeArguments, parse_arguments
+from recipes.common.loss_checks import loss_notes
+from recipes.common.presets import FOLDER, preset_names, read_presets
+from recipes.common.trainer import GRPOTrainer
+from rewards import load_rewards, load_step_rewards
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+GRPO = {"loss_type": "grpo", "scale_rewards": "group", "beta": 0.04, "use_bias_correction_kl": False}
+HELD = {
+    "grpo": {**GRPO, "epsilon": 0.2, "epsilon_high": None},
+    "dr_grpo": {"loss_type": "dr_grpo", "scale_rewards": "none", "beta": 0.0},
+    "dapo": {"loss_type": "dapo", "scale_rewards": "group", "beta": 0.0, "epsilon": 0.2, "epsilon_high": 0.28},
+    "gspo": {"loss_type": "grpo", "scale_rewards": "group", "importance_sampling_level": "sequence", "beta": 0.0},
+    "cispo": {"loss_type": "cispo", "scale_rewards": "group", "beta": 0.0, "epsilon_high": 5.0},
+    "iterative_grpo": {**GRPO, "sync_ref_model": True, "ref_model_mixup_alpha": 1.0, "ref_model_sync_steps": 100},
+}
+HELD["gspo"] |= {"epsilon": 3e-4, "epsilon_high": 4e-4}
+HELD["gspo"] |= {"gradient_accumulation_steps": 1, "steps_per_generation": 4, "save_steps": 20}
+QUICKSTART = str(ROOT / "recipes/arithmetic/quickstart.yaml")
+# Where a preset and a YAML cannot both be had, and what preflight says of it.
+REFUSED = {
+    "iterative_grpo": (lambda args: args.model["use_peft"], "sync_ref_model is set with LoRA"),
+    "gspo": (lambda args: args.recipe.step_reward_funcs, "step_reward_funcs need importance_sampling_level: token"),
+}
+PAPERS = {"grpo": "2402.03300", "dr_grpo": "2503.20783", "dapo": "2503.14476", "gspo": "2507.18071"}
+PAPERS |= {"cispo": "2506.13585", "iterative_grpo": "2402.03300"}
+
+
+@pytest.fixture
+def parse(tmp_path: Path) -> Callable[..., Arguments]:
+    """Parse settings as a YAML file, and words of a command line."""
+
+    def parsed(settings: dict, *words: str) -> Arguments:
+        file = tmp_path / "run.yaml"
+        file.write_text(yaml.safe_dump(settings))
+        return parse_arguments(RecipeArguments, ["--config", str(file), *words])
+
+    return parsed
+
+
+def values_of(args: Arguments) -> dict:
+    return {**vars(args.recipe), **args.training, **args.model}
+
+
+# What they hold
+
+
+def test_the_presets_are_those_of_this_list():
+    assert preset_names() == sorted(HELD)
+
+
+@pytest.mark.parametrize("name", HELD)
+def test_a_preset_holds_exactly_what_it_says(name):
+    added = {"add_reward_funcs": ["soft_overlong"]} if name == "dapo" else {}
+    assert read_presets([name]) == HELD[name] | added
+
+
+@pytest.mark.parametrize("name", HELD)
+def test_a_preset_names_its_paper_and_how_to_ask_for_it(name):
+    header = re.match(r"(#.*\n)+", (FOLDER / f"{name}.yaml").read_text())[0]
+    assert f"arXiv {PAPERS[name]}" in header and f"--preset {name}\n" in header
+    assert "Changes:" in header and re.search(r"Not (the paper's|done)", header)
+
+
+@pytest.mark.parametrize("name", HELD)
+def test_a_preset_changes_exactly_its_keys(name):
+    plain, preset = (
+        parse_arguments(RecipeArguments, ["--config", QUICKSTART, *words]) for words in ([], ["--preset", name])
+    )
+    before, after = values_of(plain), values_of(preset)
+    changed = {key: value for key, value in after.items() if value != before[key] and key != "preset"}
+    own = {key: value for key, value in HELD[name].items() if before[key] != value}
+    if name == "dapo":
+        kwargs = {"soft_overlong": {"max_completion_len": 28, "soft_punish_cache": 5}}
+        own |= {"reward_funcs": ["xml_format", "reasoning_gym", "soft_overlong"], "reward_kwargs": kwargs}
+    assert changed == own
+    assert after["preset"] == [name]
+
+
+@pytest.mark.parametrize("name", HELD)
+@pytest.mark.parametrize("file", CONFIGS, ids=relative)
+def test_a_preset_goes_with_every_yaml(name, file, monkeypatch, capsys):
+    monkeypatch.chdir(ROOT)
+    for variable in ("WORLD_SIZE", "RANK", "LOCAL_RANK"):
+        monkeypatch.delenv(variable, raising=False)
+    args = parse_arguments(
+        recipe_of(file.parent).RecipeArguments, ["--config", str(file), "--preset", name, "--dry_run"]
+    )
+    args.model["model_name_or_path"] = "org/model"
+    monkeypatch.setattr(checks, "prepare_reward", lambda *args: None)  # no sandbox is started
+    recipe = args.recipe
+    rewards = args.attempt(load_rewards, recipe.reward_funcs, recipe.reward_kwargs)
+    step_rewards = args.attempt(load_step_rewards, recipe.step_reward_funcs, recipe.step_reward_kwargs)
+    with pytest.raises(SystemExit) as stop:
+        checks.preflight(args, None, None, rewards, lambda row: "", step_rewards)
+    refused = [REFUSED[name]] if name in REFUSED and REFUSED[name][0](args) else []
+    assert [said in problem for problem, (_, said) in zip(args.problems, refused, strict=True)] == [True] * len(refused)
+    assert stop.value.code == (2 if refused else 0) and f"preset {name}: " in capsys.readouterr().out
+
+
+# Precedence
+
+
+def test_a_preset_of_the_command_line_wins_over_the_yaml_and_a_flag_over_the_preset(parse):
+    args = parse({"beta": 0.3, "loss_type": "bnpo", "max_steps": 5}, "--preset", "dr_grpo", "--beta", "0.1")
+    assert [args.training[name] for name in ("beta", "loss_type", "max_steps")] == [0.1, "dr_grpo", 5]
+    assert args.notes == ["preset dr_grpo: loss_type bnpo -> dr_grpo, scale_rewards group -> none"]
+
+
+def test_a_preset_in_the_yaml_loses_to_the_other_keys_of_that_yaml(parse):
+    args = parse({"preset": "dapo", "epsilon_high": 0.5, "reward_funcs": ["xml_format"], "max_completion_length": 50})
+    assert (args.training["epsilon_high"], args.training["loss_type"]) == (0.5, "dapo")
+    assert args.recipe.preset == ["dapo"]
+    assert args.recipe.reward_funcs == ["xml_format", "soft_overlong"]
+
+
+def test_a_preset_of_the_command_line_takes_the_place_of_the_yamls(parse):
+    args = parse({"preset": ["dapo"], "beta": 0.3}, "--preset=cispo")
+    assert [args.training[name] for name in ("loss_type", "epsilon_high", "beta")] == ["cispo", 5.0, 0.0]
+    assert args.recipe.preset == ["cispo"] and args.recipe.reward_funcs == []
+
+
+def test_of_several_presets_the_later_wins(parse):
+    args = parse({}, "--preset", "dapo", "grpo", "--max_steps", "5")
+    assert [args.training[name] for name in ("loss_type", "epsilon_high", "beta")] == ["grpo", None, 0.04]
+    assert args.recipe.reward_funcs == ["soft_overlong"] and args.recipe.preset == ["dapo", "grpo"]
+
+
+@pytest.mark.parametrize(("settings", "words"), [({}, ["--preset", "dappo", "grpo"]), ({"preset": "dappo"}, [])])
+def test_an_unknown_preset_is_noted_with_those_there_are(parse, settings, words):
+    args = parse(settings, *words)
+    assert args.problems == ["unknown preset 'dappo'; there are cispo, dapo, dr_grpo, grpo, gspo, iterative_grpo."]
+
+
+def test_a_preset_without_a_name_is_an_error(parse, capsys):
+    with pytest.raises(SystemExit) as refused:
+        parse({}, "--preset", "--max_steps", "5")
+    assert refused.value.code == 2 and "preset" in capsys.readouterr().err
+
+
+def test_without_a_preset_nothing_is_said(parse):
+    args = parse({"beta": 0.3})
+    assert (args.recipe.preset, args.notes, args.problems) == (None, [], [])
+
+
+# The reward that is added
+
+
+def test_soft_overlong_is_added_with_the_runs_own_limit_and_a_weight(parse):
+    settings = {"reward_funcs": ["xml_format", "length"], "reward_weights": [0.5, 2.0], "max_completion_length": 20480}
+    args = parse({**settings, "reward_kwargs": {"length": {"target": 9}}}, "--preset", "dapo")
+    assert args.recipe.reward_funcs == ["xml_format", "length", "soft_overlong"]
+    assert args.training["reward_weights"] == [0.5, 2.0, 1.0]
+    added = {"max_completion_len": 20480, "soft_punish_cache": 4096}
+    assert args.recipe.reward_kwargs == {"length": {"target": 9}, "soft_overlong": added}
+    assert args.notes[0].endswith(f"reward_funcs + soft_overlong {added}") and args.problems == []
+    reward = load_rewards(args.recipe.reward_funcs, args.recipe.reward_kwargs)[2]
+    lengths = [20480 - 4096, 20480 - 2048, 20480]
+    assert reward(prompts=[], completions=[], completion_ids=[[0] * n for n in lengths]) == [0.0, -0.5, -1.0]
+
+
+def test_the_limit_of_the_command_line_counts(parse):
+    args = parse({"max_completion_length": 100}, "--preset", "dapo", "--max_completion_length", "50")
+    assert args.recipe.reward_kwargs == {"soft_overlong": {"max_completion_len": 50, "soft_punish_cache": 10}}
+
+
+def test_a_run_that_has_the_reward_keeps_its_own(parse):
+    settings = {"reward_funcs": ["soft_overlong"], "reward_weights": [0.5]}
+    kwargs = {"soft_overlong": {"max_completion_len": 9, "soft_punish_cache": 3}}
+    args = parse({**settings, "reward_kwargs": kwargs}, "--preset", "dapo", "dapo")
+    assert (args.recipe.reward_funcs, args.recipe.reward_kwargs) == (["soft_overlong"], kwargs)
+    assert args.training["reward_weights"] == [0.5]
+
+
+def test_a_weight_given_for_the_added_reward_stands(parse):
+    args = parse({"reward_funcs": ["xml_format"]}, "--preset", "dapo", "--reward_weights", "1.0", "0.3")
+    assert args.training["reward_weights"] == [1.0, 0.3]
+
+
+# Where the clip cannot act
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({}, []),
+        ({"epsilon_high": 0.28}, ["one update a generation: the ratio is 1"]),
+        ({"epsilon": 0.1, "gradient_accumulation_steps": 2}, ["one update a generation"]),
+        ({"importance_sampling_level": "sequence", "loss_type": "grpo"}, ["one update a generation"]),
+        ({"epsilon_high": 0.28, "num_iterations": 2}, []),
+        ({"epsilon_high": 0.28, "steps_per_generation": 2}, []),
+        ({"epsilon_high": 0.28, "gradient_accumulation_steps": 4, "steps_per_generation": 2}, ["one update"]),
+        ({"loss_type": "cispo", "num_iterations": 2}, ["on policy each token counts 0.2; set it to 5.0"]),
+    ],
+)
+def test_a_clip_that_cannot_act_is_named(tmp_path, settings, said):
+    notes = loss_notes(GRPOConfig(output_dir=str(tmp_path), use_cpu=True, bf16=False, **settings))
+    assert len(notes) == len(said) and all(text in note for text, note in zip(said, notes, strict=True))
+
+
+# They train
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build_tiny_model(tmp_path_factory.mktemp("tiny") / "model")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", HELD)
+def test_a_preset_is_in_force_in_the_trainer_and_trains(name, model, tmp_path):
+    words = ["--reward_funcs", "xml_format", "--preset", name, "--output_dir", str(tmp_path)]
+    args = parse_arguments(RecipeArguments, words)
+    assert args.problems == []
+    config = {**args.training, **TINY, "max_steps": 4, "learning_rate": 0.01, "log_completions": False}
+    rewards = [
+        pays("right", [1.0, 0.0, 0.5, 0.2, 0.9]),
+        *load_rewards(args.recipe.reward_funcs, args.recipe.reward_kwargs),
+    ]
+    rows = Dataset.from_list([{"prompt": f"Row {i}:", "task": "math"} for i in range(8)])
+    trainer = GRPOTrainer(model=str(model), reward_funcs=rewards, args=GRPOConfig(**config), train_dataset=rows)
+    before = [parameter.detach().clone() for parameter in trainer.model.parameters()]
+    trainer.train()
+    assert not any(torch.equal(old, new) for old, new in zip(before, trainer.model.parameters(), strict=True))
+    held = {"importance_sampling_level": "token", "use_bias_correction_kl": True, **HELD[name]}
+    for key in ("loss_type", "beta", "scale_rewards", "importance_sampling_level"):
+        assert getattr(trainer, key) == held[key], key
+    assert trainer.args.use_bias_correction_kl == held["use_bias_correction_kl"]  # what TRL's loss reads
+    low = held.get("epsilon", 0.2)
+    assert (trainer.epsilon_low, trainer.epsilon_high) == (low, held.get("epsilon_high") or low)
+    assert trainer.reward_func_names == ["right", "xml_format"] + ["soft_overlong"] * (name == "dapo")
+    assert (trainer.ref_model is None) == (held["beta"] == 0.0)
+    clipped = [
+        entry["clip_ratio/region_mean"] for entry in trainer.state.log_history if "clip_ratio/region_mean" in entry
+    ]
+    if name == "gspo":  # the one that takes several updates from a generation
+        assert clipped[0] == 0.0 and max(clipped[1:]) > 0.0
+    else:
+        assert set(clipped) <= {0.0}
