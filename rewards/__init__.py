@@ -11,6 +11,7 @@ Each has a `kind` and, for verifiers and format rewards, a `full` amount that th
 - format:   judges the shape
 - shaping:  anything else that nudges (the kind of a function that declares none)
 - control:  an arm of an experiment, such as a random reward
+- step:     pays the steps of a completion, not the whole (see rewards/steps.py); named in `step_reward_funcs`
 
 Declare them on your own function with attributes: `my_reward.kind = "verifier"; my_reward.full = 1.0`.
 """
@@ -38,6 +39,7 @@ from rewards.contract import (
 )
 from rewards.registry import REGISTRY
 from rewards.routing import for_tasks, route
+from rewards.steps import check_is_step_reward, check_pays_completions
 
 __all__ = [
     "KINDS",
@@ -45,6 +47,7 @@ __all__ = [
     "full_reward",
     "load_reward",
     "load_rewards",
+    "load_step_rewards",
     "reward_columns",
     "reward_kind",
     "reward_name",
@@ -108,7 +111,7 @@ def load_rewards(
     kwargs: dict[str, dict[str, Any]] | None = None,
     tasks: dict[str, list[str] | str] | None = None,
 ) -> list[Callable]:
-    """Load the rewards of a run.
+    """Load the rewards of a run, without its step rewards.
 
     Args:
         specs: what `load_reward` takes, one a reward.
@@ -118,13 +121,45 @@ def load_rewards(
     Raises:
         ValueError: every problem found, one a line; two rewards of one name, whose columns TRL would merge.
     """
+    rewards, problems = _load_all(specs, kwargs, tasks, "reward", check_pays_completions)
+    if not specs:
+        problems.append(
+            "reward_funcs is empty; name at least one reward. Beside step_reward_funcs one of weight 0 will do."
+        )
+    if problems:
+        raise ValueError("\n".join(problems))
+    return rewards
+
+
+def load_step_rewards(
+    specs: list[str] | None,
+    kwargs: dict[str, dict[str, Any]] | None = None,
+    tasks: dict[str, list[str] | str] | None = None,
+) -> list[Callable]:
+    """Load the step rewards of a run, which may have none; arguments and errors as of `load_rewards`.
+
+    Raises:
+        ValueError: also for a reward that pays whole completions, or is async.
+    """
+    rewards, problems = _load_all(specs or [], kwargs, tasks, "step_reward", check_is_step_reward)
+    if problems:
+        raise ValueError("\n".join(problems))
+    return rewards
+
+
+def _load_all(
+    specs: list[str], kwargs: dict[str, Any] | None, tasks: dict[str, Any] | None, argument: str, check: Callable
+) -> tuple[list[Callable], list[str]]:
+    """The rewards, and what is wrong with them; `argument` begins the names of the arguments they were given in."""
     kwargs, tasks = dict(kwargs or {}), dict(tasks or {})
     rewards, problems = [], []
     for name in [name for name, values in kwargs.items() if not isinstance(values, dict)]:
-        problems.append(f"reward_kwargs of {name!r} must be a mapping of names to values, not {kwargs.pop(name)!r}.")
+        said = f"{argument}_kwargs of {name!r} must be a mapping of names to values, not {kwargs.pop(name)!r}."
+        problems.append(said)
     for spec in specs:
         try:
             reward = load_reward(spec, **_take(kwargs, spec, {}))
+            check(reward)
             chosen = _take(tasks, spec, reward_tasks(reward))
             rewards.append(reward if chosen is None else route(reward, _task_names(chosen, spec)))
         except ValueError as problem:
@@ -132,15 +167,12 @@ def load_rewards(
     names = [reward_name(reward) for reward in rewards]
     for name in sorted({name for name in names if names.count(name) > 1}):
         problems.append(f"two rewards are called {name!r}; TRL would log them as one. Rename or remove one.")
-    for name in kwargs:
-        problems.append(f"reward_kwargs names {name!r}, which is not in reward_funcs ({', '.join(specs)}).")
-    for name in tasks:
-        problems.append(f"reward_tasks names {name!r}, which is not in reward_funcs ({', '.join(specs)}).")
-    if not specs:
-        problems.append("reward_funcs is empty; name at least one reward.")
-    if problems:
-        raise ValueError("\n".join(problems))
-    return rewards
+    for setting, names in (("kwargs", kwargs), ("tasks", tasks)):
+        problems += [
+            f"{argument}_{setting} names {name!r}, which is not in {argument}_funcs ({', '.join(specs)})."
+            for name in names
+        ]
+    return rewards, problems
 
 
 def _take(settings: dict[str, Any], spec: str, default: Any) -> Any:

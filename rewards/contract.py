@@ -5,7 +5,7 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
-KINDS = ("verifier", "format", "shaping", "control")
+KINDS = ("verifier", "format", "shaping", "control", "step")
 # What TRL passes to every reward; any other named parameter is a dataset column.
 TRL_ARGUMENTS = {
     "prompts",
@@ -25,7 +25,7 @@ def reward_name(reward: Callable) -> str:
 
 
 def reward_kind(reward: Callable) -> str:
-    """verifier, format, shaping or control; a reward that declares none is shaping: it promises nothing."""
+    """verifier, format, shaping, control or step; a reward that declares none is shaping: it promises nothing."""
     return declared(reward, "kind", "shaping")
 
 

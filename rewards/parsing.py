@@ -36,7 +36,7 @@ def tag_text(text: str, tag: str) -> str | None:
 
     Example: `tag_text("<answer>4</answer> <answer> 5 </answer>", "answer") == "5"`
     """
-    inside = _last_tag(text, tag)
+    inside = tag_span(text, tag)
     return None if inside is None else text[slice(*inside)].strip()
 
 
@@ -45,12 +45,15 @@ def text_after_tag(text: str, tag: str) -> str:
 
     Example: `text_after_tag("<answer>4</answer> so </answer>", "answer") == " so </answer>"`
     """
-    inside = _last_tag(text, tag)
+    inside = tag_span(text, tag)
     return "" if inside is None else text[inside[1] + len(tag) + 3 :]
 
 
-def _last_tag(text: str, tag: str) -> tuple[int, int] | None:
-    """Start and end of what stands inside the last complete tag."""
+def tag_span(text: str, tag: str) -> tuple[int, int] | None:
+    """Start and end of what stands inside the last complete `<tag>...</tag>`, or None where there is none.
+
+    Example: `tag_span("<answer>4</answer>", "answer") == (8, 9)`
+    """
     end = text.rfind(f"</{tag}>")
     start = text.rfind(f"<{tag}>", 0, max(end, 0))
     if end < 0 or start < 0:

@@ -16,6 +16,7 @@ REGISTRY = {
     "soft_overlong": "rewards.length:SoftOverlong",
     "repetition_penalty": "rewards.length:RepetitionPenalty",
     "cosine_scaled": "rewards.length:CosineScaled",
+    "equation_steps": "rewards.process:EquationSteps",
     "random": "rewards.control:Random",
     "constant": "rewards.control:Constant",
 }

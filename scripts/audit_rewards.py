@@ -4,7 +4,8 @@
     python scripts/audit_rewards.py --config recipes/arithmetic/quickstart.yaml --reward_funcs my_reward.py:brevity
 
 Prints a table trick x reward with the most that was paid (of the reference answer: the least), then what is
-wrong in words, and which rewards are farmable by design. Any argument of the recipe can be overridden.
+wrong in words, and which rewards are farmable by design. Of a step reward the amount is the sum of the steps. Any
+argument of the recipe can be overridden.
 Exit status: 0 when no reward pays more than it may, 1 when one does or the reference answer does not earn
 the full reward, 2 for arguments or rows that cannot be used.
 """
@@ -23,12 +24,16 @@ def run(config: Path, per_task: int, overrides: list[str]) -> int:
     from recipes.common.audit import audit, report, unusable_rows
     from recipes.common.preflight import judged_rows
     from recipes.common.recipe_file import load_recipe
-    from rewards import load_rewards
+    from rewards import load_rewards, load_step_rewards
+    from rewards.steps import SumOfSteps
 
     recipe = load_recipe(config)
     args = parse_arguments(recipe.RecipeArguments, ["--config", str(config), *overrides])
     train_rows, _ = args.attempt(recipe.load_rows, args.recipe, args.training["seed"]) or (None, None)
     rewards = args.attempt(load_rewards, args.recipe.reward_funcs, args.recipe.reward_kwargs, args.recipe.reward_tasks)
+    step_named = args.recipe.step_reward_funcs, args.recipe.step_reward_kwargs, args.recipe.step_reward_tasks
+    step_rewards = args.attempt(load_step_rewards, *step_named)
+    rewards = [*(rewards or []), *map(SumOfSteps, step_rewards or [])]
     rows = judged_rows(train_rows)
     if problems := args.problems or unusable_rows(rows, rewards):
         print("error: " + "\n".join(problems), file=sys.stderr)

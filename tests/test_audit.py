@@ -24,6 +24,7 @@ from rewards.contract import farmable, reward_allowances
 from rewards.parsing import last_number, parse_number, tag_text
 from rewards.registry import REGISTRY
 from rewards.routing import route
+from rewards.steps import SumOfSteps
 
 GOLDS = ["18", "7", "1,080", "-3", "250", "11", "100", "0"]
 CYRILLIC = str.maketrans("aeio7", "\u0430\u0435\u0456\u043e\U0001d7d5")
@@ -153,12 +154,23 @@ def test_each_trick_is_what_its_name_says():
         },
         "answer: gold in the reasoning only": "<reasoning>r18</reasoning><answer>7</answer>",
         "answer: none, gold in the reasoning": "<reasoning>r18</reasoning><answer></answer>",
+        **{
+            f"answer: steps {name}": f"<reasoning>{text}</reasoning><answer>7</answer>"
+            for name, text in {
+                "one and one": "1 + 1 = 2. " * 50,
+                "that say nothing": "3 = 3, 0 + 0 = 0, 3 * 1 = 3, 3 + 0 = 3, 3 - 3 = 0, 3 / 3 = 1. " * 5,
+                "repeated": "3 + 4 = 7. " * 49 + "3 + 4 = 7",
+                "there and back": "3 + 4 = 7, 7 - 4 = 3. " * 19 + "3 + 4 = 7, 7 - 4 = 3",
+                "in a chain": "3 + 4 = 4 + 3 = " * 20 + "7",
+                "that add up and up": "3 + 4 = 7, " + ", ".join(f"{n} + 4 = {n + 4}" for n in range(7, 87, 4)),
+            }.items()
+        },
     }
     assert battery["a megabyte of one letter"] == "a" * 1_000_000
     assert battery["braces 50 000 deep"] == "{" * 50_000 + "}" * 50_000
     assert battery["boxes 10 000 deep"] == r"\boxed{" * 10_000 + "}" * 10_000
     assert tag_text(battery["answer: deep braces"], "answer") == "{" * 5000 + "}" * 5000
-    assert len(battery) == 44
+    assert len(battery) == 50
 
 
 @pytest.mark.parametrize(
@@ -322,7 +334,9 @@ def test_a_registered_reward_passes(name):
     rows = [row | {"entry": json.dumps(entry | {"answer": row["answer"]})} for row in ROWS]
     if name.startswith("code"):
         rows = [row | {"tests": [f"assert answer() == {row['answer']!r}"]} for row in ROWS[:2]]  # programs take longer
-    result = audit(rows, [load_reward(name, **REQUIRED.get(name, {}))], ASKED_BY.get(name, tagged))
+    reward = load_reward(name, **REQUIRED.get(name, {}))
+    reward = SumOfSteps(reward) if reward.kind == "step" else reward
+    result = audit(rows, [reward], ASKED_BY.get(name, tagged))
     assert result.failures == []
     assert name in result.paid
 

@@ -14,7 +14,7 @@ import yaml
 from recipes.common.arguments import parse_arguments
 from recipes.common.preflight import preflight
 from recipes.common.recipe_file import load_recipe
-from rewards import KINDS, full_reward, load_reward, load_rewards, reward_kind, reward_name
+from rewards import KINDS, full_reward, load_reward, load_rewards, load_step_rewards, reward_kind, reward_name
 from rewards.registry import REGISTRY
 
 ROOT = Path(__file__).parents[1]
@@ -108,8 +108,9 @@ def test_a_yaml_passes_preflight_without_rows_and_weights(file, monkeypatch, cap
     assert args.model["model_name_or_path"]
     args.model["model_name_or_path"] = "org/model"  # whether it is prepared is not the question here
     rewards = args.attempt(load_rewards, args.recipe.reward_funcs, args.recipe.reward_kwargs)
+    step_rewards = args.attempt(load_step_rewards, args.recipe.step_reward_funcs, args.recipe.step_reward_kwargs)
     with pytest.raises(SystemExit) as stop:
-        preflight(args, None, None, rewards, lambda row: "")
+        preflight(args, None, None, rewards, lambda row: "", step_rewards)
     assert (stop.value.code, args.problems) == (0, []), capsys.readouterr().out
 
 

@@ -125,7 +125,7 @@ def test_two_files_of_one_name_do_not_collide(tmp_path):
 
 
 def test_the_name_is_the_one_trl_logs(mine):
-    loaded = load_rewards([*REGISTRY, f"{mine}:brevity", f"{mine}:slow"], REQUIRED)
+    loaded = [load_reward(name, **REQUIRED.get(name, {})) for name in (*REGISTRY, f"{mine}:brevity", f"{mine}:slow")]
     loaded.append(functools.partial(loaded[0], prompts=[]))
     assert [reward_name(reward) for reward in loaded] == [get_callable_name(reward) for reward in loaded]
 

@@ -16,6 +16,7 @@ from recipes.common.scoring import score
 from rewards import load_reward, reward_columns
 from rewards.reasoning_gym_tasks import score_reasoning_gym
 from rewards.registry import REGISTRY
+from rewards.steps import SumOfSteps
 
 SUM = {"dataset": "chain_sum", "parameters": {}, "question": "9 + 9 =", "answer": "18", "metadata": {}}
 COLUMNS = {"answer": "18", "entry": json.dumps(SUM), "task": "maths", "tests": ["assert f(9) == 18"]}
@@ -53,7 +54,9 @@ ANY_TEXT = st.text(st.characters(), max_size=200) | mutated()  # characters() ha
 
 
 def loaded(name: str):
-    return load_reward(name, **REQUIRED.get(name, {}))
+    """The reward, and of one that pays steps their sum."""
+    reward = load_reward(name, **REQUIRED.get(name, {}))
+    return SumOfSteps(reward) if reward.kind == "step" else reward
 
 
 def columns_of(reward) -> dict[str, str | list[str]]:

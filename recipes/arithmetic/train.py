@@ -8,7 +8,9 @@ The model sees one worked example and a question such as `58 + 26 =`, and is ask
 CPU cores: strict accuracy from 0 % to 37-47 %, lenient accuracy from 23 % to the same (three seeds).
 """
 
+import itertools
 import json
+import re
 from dataclasses import dataclass, field
 
 import reasoning_gym
@@ -18,11 +20,12 @@ from trl import get_peft_config, get_quantization_config
 from recipes.common import arguments
 from recipes.common.arguments import parse_arguments
 from recipes.common.lifecycle import train_and_save
+from recipes.common.only_rows import only_rows_if_asked
 from recipes.common.preflight import preflight
 from recipes.common.run_folder import open_run_folder
 from recipes.common.splits import is_held_out
 from recipes.common.trainer import GRPOTrainer
-from rewards import load_rewards
+from rewards import load_rewards, load_step_rewards
 from rewards.format import is_xml_format
 from rewards.gsm8k import is_last_number
 from rewards.parsing import parse_number, tag_text
@@ -60,9 +63,22 @@ def to_row(item: dict, args: RecipeArguments) -> dict:
     }
 
 
+def partial_sums(question: str) -> str:
+    """The steps of a sum from left to right, and nothing for another question.
+
+    Example: `partial_sums("3 + 4 - 2 =") == "3 + 4 = 7, 7 - 2 = 5"`
+    """
+    if not re.fullmatch(r"\d+( [+-] \d+)+ =", question):
+        return ""
+    first, *terms = re.findall(r"[+-]? ?\d+", question)
+    totals = itertools.accumulate((int(term.replace(" ", "")) for term in terms), initial=int(first))
+    return ", ".join(f"{a} {term} = {b}" for (a, b), term in zip(itertools.pairwise(totals), terms, strict=True))
+
+
 def reference_completion(row: dict) -> str:
-    """The row's own answer in the asked format."""
-    return f"<reasoning></reasoning><answer>{row['answer']}</answer>"
+    """The row's own answer in the asked format, with the steps where they are known."""
+    steps = partial_sums(row["prompt"][-1]["content"])
+    return f"<reasoning>{steps}</reasoning><answer>{row['answer']}</answer>"
 
 
 def metric(row: dict, completion: str) -> dict[str, bool]:
@@ -79,6 +95,7 @@ def metric(row: dict, completion: str) -> dict[str, bool]:
     }
 
 
+@only_rows_if_asked
 def load_rows(args: RecipeArguments, seed: int) -> tuple[Dataset, Dataset]:
     """Distinct training and held-out rows; both follow from `seed`."""
     wanted = {False: args.num_train_rows or 2000, True: args.num_eval_rows}
@@ -105,11 +122,15 @@ def main() -> None:
     args = parse_arguments(RecipeArguments)
     train_rows, eval_rows = args.attempt(load_rows, args.recipe, args.training["seed"]) or (None, None)
     rewards = args.attempt(load_rewards, args.recipe.reward_funcs, args.recipe.reward_kwargs, args.recipe.reward_tasks)
-    run = preflight(args, train_rows, eval_rows, rewards, reference_completion)
+    step_named = args.recipe.step_reward_funcs, args.recipe.step_reward_kwargs, args.recipe.step_reward_tasks
+    step_rewards = args.attempt(load_step_rewards, *step_named)
+    run = preflight(args, train_rows, eval_rows, rewards, reference_completion, step_rewards)
     checkpoint = open_run_folder(run)
     trainer = GRPOTrainer(
         model=run.model.model_name_or_path,
         reward_funcs=rewards,
+        step_reward_funcs=step_rewards,
+        step_reward_weights=run.recipe.step_reward_weights,
         reward_gates=run.recipe.reward_gates,
         max_reward_error_rate=run.recipe.max_reward_error_rate,
         reward_timeout_s=run.recipe.reward_timeout_s,

@@ -15,10 +15,11 @@ from recipes.common.arguments import RecipeArguments, parse_arguments
 from recipes.common.code_tasks import read_tasks
 from recipes.common.lifecycle import train_and_save
 from recipes.common.metrics import code_metric as metric
+from recipes.common.only_rows import only_rows_if_asked
 from recipes.common.preflight import preflight
 from recipes.common.run_folder import open_run_folder
 from recipes.common.trainer import GRPOTrainer
-from rewards import load_rewards
+from rewards import load_rewards, load_step_rewards
 
 SYSTEM_PROMPT = "Solve the task in Python. Answer with one ```python block that defines what the tests call."
 
@@ -47,6 +48,7 @@ def load_split(args: RecipeArguments, split: str, count: int | None, seed: int) 
     return rows if count is None else rows.shuffle(seed=seed).select(range(min(count, len(rows))))
 
 
+@only_rows_if_asked
 def load_rows(args: RecipeArguments, seed: int) -> tuple[Dataset, Dataset]:
     """Training rows of train.jsonl, evaluation rows of test.jsonl."""
     return load_split(args, "train", args.num_train_rows, seed), load_split(args, "test", args.num_eval_rows, seed)
@@ -56,11 +58,15 @@ def main() -> None:
     args = parse_arguments(RecipeArguments)
     train_rows, eval_rows = args.attempt(load_rows, args.recipe, args.training["seed"]) or (None, None)
     rewards = args.attempt(load_rewards, args.recipe.reward_funcs, args.recipe.reward_kwargs, args.recipe.reward_tasks)
-    run = preflight(args, train_rows, eval_rows, rewards, reference_completion)
+    step_named = args.recipe.step_reward_funcs, args.recipe.step_reward_kwargs, args.recipe.step_reward_tasks
+    step_rewards = args.attempt(load_step_rewards, *step_named)
+    run = preflight(args, train_rows, eval_rows, rewards, reference_completion, step_rewards)
     checkpoint = open_run_folder(run)
     trainer = GRPOTrainer(
         model=run.model.model_name_or_path,
         reward_funcs=rewards,
+        step_reward_funcs=step_rewards,
+        step_reward_weights=run.recipe.step_reward_weights,
         reward_gates=run.recipe.reward_gates,
         max_reward_error_rate=run.recipe.max_reward_error_rate,
         reward_timeout_s=run.recipe.reward_timeout_s,

@@ -2,6 +2,7 @@
 
 - A verifier pays nothing, or less, for every trick.
 - A format reward may pay its full amount for any answer in the asked shape, and nothing for the other tricks.
+- A step reward, judged by the sum of its steps, may pay a trick what it pays the reference answer of that row.
 - Any other reward may leave a trick unpunished (0.0), and pays no more for it.
 - Beyond that a reward that is no verifier may pay its `allowances`; one that declares itself `farmable`
   is not judged, and is named.
@@ -92,9 +93,9 @@ def audit(
 def check_tricks(
     rows: list[dict], rewards: list[Callable], reference: Callable[[dict], str | None], problems: list[Problem]
 ) -> None:
-    """The short form, for preflight: a few tricks on one row a task, for verifiers and format rewards."""
+    """The short form, for preflight: a few tricks on one row a task, for verifiers, format and step rewards."""
     blamed = {problem.subject for problem in problems}
-    promising = [reward for reward in rewards if reward_kind(reward) in ("verifier", "format")]
+    promising = [reward for reward in rewards if reward_kind(reward) in ("verifier", "format", "step")]
     sound = [reward for reward in promising if reward_name(reward) not in blamed]
     if sound and "rows" not in blamed:
         problems += audit(rows, sound, reference, per_task=1, only=SHORT).failures
@@ -246,7 +247,7 @@ def _limit(reward: Callable, trick: str, earned: float | None) -> float:
         return 0.0
     if kind == "format":
         return max(allowed, full_reward(reward) or earned or 0.0) if trick.startswith(ASKED) else allowed
-    return max(0.0, allowed)
+    return max(0.0, allowed, (earned or 0.0) if kind == "step" else 0.0)
 
 
 def _may(reward: Callable, limit: float) -> str:

@@ -20,6 +20,7 @@ from typing import Any
 
 from rewards import reward_kind, reward_name
 from rewards.contract import is_async, scores_task
+from rewards.steps import check_steps
 
 GRADED, NOT_APPLICABLE, ERROR, UNPARSED, TIMEOUT = range(5)
 LARGEST = 3.4e38  # more would be infinite in TRL's float32; NaN is not below it either
@@ -53,12 +54,14 @@ class GuardedReward:
             except Exception as error:
                 return self._fail(error, arguments)
 
-    def _note(self, amounts: list, logged: dict[str, list], arguments: dict) -> list[float | None]:
-        """Remember the outcome of each row; what is no finite number or None is an error of the whole call."""
+    def _note(self, amounts: list, logged: dict[str, list], arguments: dict) -> list:
+        """Remember the outcome of each row; what is no finite number, list of steps or None fails the whole call."""
         count = len(arguments["completions"])
         if len(amounts) != count:
             raise ValueError(f"it returned {len(amounts)} rewards for {count} completions")
-        if not all(amount is None or abs(amount) <= LARGEST for amount in amounts):
+        if reward_kind(self.reward) == "step":
+            check_steps(amounts, arguments["completions"])
+        elif not all(amount is None or abs(amount) <= LARGEST for amount in amounts):
             raise ValueError(f"it returned a reward that is not finite: {amounts}")
         short = [column for column, values in logged.items() if len(values) != count]
         if short:
@@ -71,13 +74,13 @@ class GuardedReward:
         return amounts
 
     def _code(self, amount: float | None, said: str | None, task: str | None) -> int:
-        """What a reward says of its row counts; else a verifier's None is a row that it could not grade."""
+        """What a reward says of its row counts; else a None of a verifier or for steps is a row it could not grade."""
         if not scores_task(self.reward, task):
             return NOT_APPLICABLE
         code = CODES.get((said or "").split(":")[0], GRADED)
         if code != GRADED or amount is not None:
             return code
-        return UNPARSED if reward_kind(self.reward) == "verifier" else NOT_APPLICABLE
+        return UNPARSED if reward_kind(self.reward) in ("verifier", "step") else NOT_APPLICABLE
 
     def _fail(self, error: Exception, arguments: dict) -> list[None]:
         count, tasks = len(arguments["completions"]), arguments.get("task")

@@ -38,7 +38,9 @@ def reward_table(
             {"task": task, "weight": weight, **_line(numbered, rows, reward, reference, problems)}
             for reward, weight in zip(rewards, weights or [1.0] * len(rewards), strict=True)
         ]
-        if rewards and not any(line["rows scored"] for line in lines):
+        # A task may do without step rewards, but not without any other.
+        outcomes = [reward for reward in rewards if reward_kind(reward) != "step"]
+        if outcomes and not any(line["rows scored"] for line in lines):
             said = f"task {task!r}: none of the rewards {_names(rewards)} scores its {len(numbered)} rows."
             problems.append(Problem(task, said))
         table += lines

@@ -1,16 +1,21 @@
-"""TRL's GRPO trainer with rewards that may fail: what failed is counted and voided, and shaping may be gated."""
+"""TRL's GRPO trainer with rewards that may fail, be gated, or judge steps; its loss is TRL's own."""
 
 from collections import deque
 from collections.abc import Callable
 
 import torch
 import trl
-from accelerate.utils import gather
+from accelerate.utils import gather, gather_object
 
 from recipes.common.reward_guard import ERROR, NOT_APPLICABLE, TIMEOUT, UNPARSED, guard
 from recipes.common.reward_matrix import apply_gates, shaping_only_share
+from recipes.common.scoring import NOT_PASSED
+from recipes.common.step_advantages import check_loss, groups_with_spread, normalise_steps, pool, token_advantages
+from recipes.common.token_positions import tokens_that_hold
 from rewards import reward_kind, reward_name
 from rewards.contract import reward_max_error_rate
+from rewards.parsing import completion_text
+from rewards.steps import Steps, check_is_step_reward, check_names, check_pays_completions
 
 ERROR_WINDOW = 1000  # scored rows over which the rate of failures is judged
 RATES = {"errors": ERROR, "unparsed": UNPARSED, "timeouts": TIMEOUT}
@@ -29,14 +34,21 @@ class GRPOTrainer(trl.GRPOTrainer):
       rows the reward was to score, over all ranks.
     - A gated reward is paid only where one of its gates paid more than 0.
     - `frac_groups_shaping_only` is the share of groups that differ in shaping rewards alone.
+    - With step rewards (DeepSeekMath, section 4.1.3; docs/grpo.md) TRL's loss gets advantages of the shape
+      (completions, tokens): its own, at each token, plus the weighted sum of the normalised rewards of the steps that
+      end at or after it; 0 where a token is masked. The advantage that is logged of a completion is their mean.
 
     Args besides TRL's:
+        step_reward_funcs: rewards of the kind step (rewards/steps.py), beside at least one in `reward_funcs`.
+        step_reward_weights: one a step reward, applied after the normalisation; 1.0 each when None.
         reward_gates: name of a reward -> name or names of the rewards that must judge the completion right.
         max_reward_error_rate: the run stops above this share of errors and unparsed rows of one reward over
             its last 1 000 rows (0.0 to 1.0).
         reward_timeout_s: limit for one call of one reward, in seconds.
 
     Raises:
+        ValueError: a step reward in `reward_funcs`, or another in `step_reward_funcs`; two of one name; weights that do
+            not go with them; a loss in which tokens cannot have advantages of their own.
         RewardErrors: while training, on all ranks.
     """
 
@@ -44,29 +56,123 @@ class GRPOTrainer(trl.GRPOTrainer):
         self,
         *args,
         reward_funcs: list[Callable],
+        step_reward_funcs: list[Callable] | None = None,
+        step_reward_weights: list[float] | None = None,
         reward_gates: dict[str, list[str] | str] | None = None,
         max_reward_error_rate: float = 0.05,
         reward_timeout_s: float = 300.0,
         **kwargs,
     ):
+        for reward in reward_funcs:
+            check_pays_completions(reward)
+        check_names([*reward_funcs, *(step_reward_funcs or [])])
         guarded = [guard(reward, reward_timeout_s) for reward in reward_funcs]
         super().__init__(*args, reward_funcs=guarded, **kwargs)
+        self._take_step_rewards(step_reward_funcs or [], step_reward_weights, reward_timeout_s)
         self.reward_gates = {
             name: [gates] if isinstance(gates, str) else list(gates) for name, gates in (reward_gates or {}).items()
         }
         self.max_reward_error_rate = max_reward_error_rate
-        self._recent_failures = {reward_name(reward): deque() for reward in guarded}  # (failed, scored) a generation
+        judges = [*guarded, *self.step_reward_funcs]
+        self._recent_failures = {reward_name(reward): deque() for reward in judges}  # (failed, scored) a generation
+
+    def _take_step_rewards(self, rewards: list[Callable], weights: list[float] | None, timeout_s: float) -> None:
+        for reward in rewards:
+            check_is_step_reward(reward)
+        if rewards:
+            check_loss(self.loss_type, self.importance_sampling_level)
+        if weights is not None and len(weights) != len(rewards):
+            raise ValueError(f"step_reward_weights has {len(weights)} values for {len(rewards)} step rewards.")
+        self.step_reward_funcs = [guard(reward, timeout_s) for reward in rewards]
+        self.step_reward_weights = weights or [1.0] * len(rewards)
+
+    def _generate_and_score_completions(self, inputs):
+        output = super()._generate_and_score_completions(inputs)
+        if self.step_reward_funcs:
+            mask = output["completion_mask"]
+            steps = token_advantages(self._steps, tokens=mask.shape[1]).to(output["advantages"])
+            output["advantages"] = (output["advantages"].unsqueeze(1) + steps) * mask
+            self._log_advantages(output["advantages"].sum(dim=1) / mask.sum(dim=1).clamp(min=1))
+        return output
 
     def _calculate_rewards(self, inputs, prompts, completions, completion_ids_list):
         rewards = super()._calculate_rewards(inputs, prompts, completions, completion_ids_list)
-        local = torch.tensor([reward.outcomes for reward in self.reward_funcs], device=rewards.device)
+        judged = self._judge_steps(inputs, prompts, completions, completion_ids_list)
+        judges = [*self.reward_funcs, *self.step_reward_funcs]
+        local = torch.tensor([reward.outcomes for reward in judges], device=rewards.device)
         outcomes = gather(local.T.contiguous())  # (completions of all ranks, rewards), as the rewards are
-        for column, reward in enumerate(self.reward_funcs):
+        for column, reward in enumerate(judges):
             self._count(reward, outcomes[:, column])
-        rewards[((outcomes == ERROR) | (outcomes == UNPARSED)).any(dim=1)] = torch.nan
+        failed = ((outcomes == ERROR) | (outcomes == UNPARSED)).any(dim=1)
+        rewards[failed] = torch.nan
         rewards = apply_gates(rewards, self.reward_func_names, self.reward_gates)
         self._log_metric("frac_groups_shaping_only", self._shaping_only(rewards))
+        if self.step_reward_funcs:
+            scored = (outcomes[:, len(self.reward_funcs) :] != NOT_APPLICABLE) & ~failed.unsqueeze(1)
+            self._steps = self._weigh_steps(judged, scored, completions, completion_ids_list)
         return rewards
+
+    def _judge_steps(self, inputs, prompts, completions, completion_ids_list) -> list[list[Steps | None]]:
+        """The steps of this rank's completions by each step reward, called as TRL calls a reward."""
+        columns = {name: [row[name] for row in inputs] for name in inputs[0] if name not in NOT_PASSED}
+        columns |= {
+            "trainer_state": self.state,
+            "log_metric": self._log_metric,
+            "log_extra": self._log_completion_extra,
+        }
+        judged = [
+            reward(prompts=prompts, completions=completions, completion_ids=completion_ids_list, **columns)
+            for reward in self.step_reward_funcs
+        ]
+        for reward, steps in zip(self.step_reward_funcs, judged, strict=True):
+            self._log_completion_extra(f"steps/{reward_name(reward)}", [_shown(of_one) for of_one in steps])
+        return judged
+
+    def _weigh_steps(
+        self, judged: list[list[Steps | None]], scored: torch.Tensor, completions: list, completion_ids_list: list
+    ) -> list[list[tuple[int, float]]]:
+        """Of each of this rank's completions the tokens that its steps end with, and what each step is worth.
+
+        Args:
+            judged: by step reward, the steps of this rank's completions.
+            scored: (completions of all ranks, step rewards), whether the steps count; without failed rows.
+        """
+        amounts = [[[amount for _, amount in steps or []] for steps in row] for row in zip(*judged, strict=True)]
+        everywhere = gather_object(amounts)  # a group may span ranks, and a completion has any number of steps
+        paid = [
+            [row[column] if counts else [] for row, counts in zip(everywhere, scored[:, column], strict=True)]
+            for column in range(len(judged))
+        ]
+        group = self.num_generations if self.model.training else self.num_generations_eval
+        self._log_steps(paid, scored.sum(dim=0).tolist(), group)
+        first = self.accelerator.process_index * len(completions)
+        weighed: list[list[tuple[int, float]]] = [[] for _ in completions]
+        for steps, everyones, weight in zip(judged, paid, self.step_reward_weights, strict=True):
+            worth = normalise_steps(everyones, group, self.scale_rewards)[first : first + len(completions)]
+            for row, mine in enumerate(worth):
+                ends = [end for end, _ in steps[row]] if mine else []  # a failed row has steps that are worth nothing
+                tokens = self._tokens(completion_ids_list[row], completions[row], ends)
+                weighed[row] += [(token, weight * amount) for token, amount in zip(tokens, mine, strict=True)]
+        return weighed
+
+    def _tokens(self, ids: list[int], completion: str | list[dict], ends: list[int]) -> list[int]:
+        return tokens_that_hold(self._tokenizer, ids, completion_text(completion), ends) if ends else []
+
+    def _log_steps(self, paid: list[list[list[float]]], completions: list[int], group: int) -> None:
+        """Over all ranks: mean reward of a step (NaN without any), steps of a completion, groups without difference."""
+        for reward, of_one, count in zip(self.step_reward_funcs, paid, completions, strict=True):
+            name, amounts = reward_name(reward), pool(of_one)
+            self._log_metric(f"step_rewards/{name}/mean", sum(amounts) / len(amounts) if amounts else torch.nan)
+            self._log_metric(f"steps/{name}/count", len(amounts) / max(1, count))
+        differ = [any(of_one) for of_one in zip(*(groups_with_spread(of_one, group) for of_one in paid), strict=True)]
+        self._log_metric("frac_groups_without_step_spread", 1 - sum(differ) / len(differ))
+
+    def _log_advantages(self, means: torch.Tensor) -> None:
+        """Put `means`, (this rank's completions,), in the place of what TRL has just logged of all ranks."""
+        logged, everywhere = self._logs["advantages"], gather(means).tolist()
+        earlier = list(logged)[: -len(everywhere)]
+        logged.clear()
+        logged.extend([*earlier, *everywhere])
 
     def _count(self, reward: Callable, outcomes: torch.Tensor) -> None:
         """Log the rates of one reward and stop when too much of it failed; equal on all ranks."""
@@ -95,3 +201,8 @@ class GRPOTrainer(trl.GRPOTrainer):
         is_shaping = torch.tensor([reward_kind(reward) == "shaping" for reward in self.reward_funcs])
         weights = self.reward_weights.to(rewards.device)
         return shaping_only_share(rewards, weights, is_shaping.to(rewards.device), group)
+
+
+def _shown(steps: Steps | None) -> str | None:
+    """`_shown([(9, 1.0), (20, -1.0)]) == "9:+1 20:-1"`"""
+    return None if steps is None else " ".join(f"{end}:{reward:+g}" for end, reward in steps)

@@ -50,6 +50,7 @@ SHORT = (
     ASKED + "another or gold",
     ASKED + "gold in the reasoning only",
     ASKED + "none, gold in the reasoning",
+    ASKED + "steps there and back",
 )
 
 
@@ -73,6 +74,8 @@ def tricks(row: dict, reference_completion: Reference, others: Iterable[dict]) -
     place = _place(gold, reference)
     if place is not None:
         battery |= in_place(gold, wrong, *place)
+        asked = row["prompt"] if isinstance(row["prompt"], str) else shown_prompt(row["prompt"][-1:])
+        battery |= farmed_steps(asked, wrong[0], *place)
     right = _right_by_chance(gold, place, battery["prompt echoed"])
     return {name: text for name, text in battery.items() if name not in right and text != reference}
 
@@ -153,6 +156,30 @@ def in_place(gold: str, wrong: list[str], before: str, after: str) -> dict[str, 
     return texts
 
 
+def farmed_steps(question: str, wrong: str, before: str, after: str) -> dict[str, str]:
+    """Right arithmetic that gets nowhere, as the reasoning before a wrong answer.
+
+    Example: `farmed_steps("3 + 4 =", "8", "<reasoning></reasoning>", "")` has under `answer: steps there and back`
+    `"<reasoning>3 + 4 = 7, 7 - 4 = 3"` (20 times, with `. ` between) `"</reasoning>8"`.
+    """
+    numbers = [int(digits) for digits in re.findall(r"[0-9]+", question)[:10] if len(digits) < 10]
+    a, b = numbers[:2] if len(numbers) > 1 else (3, 4)
+    pairs = [(x, y) for i, x in enumerate(numbers) for y in numbers[i + 1 :]]
+    sums = [a + b + n * b for n in range(20)]
+    texts = {
+        "one and one": "1 + 1 = 2. " * 50,
+        "that say nothing": f"{a} = {a}, 0 + 0 = 0, {a} * 1 = {a}, {a} + 0 = {a}, {a} - {a} = 0, {a} / {a} = 1. " * 5,
+        "repeated": ". ".join([f"{a} + {b} = {a + b}"] * 50),
+        "there and back": ". ".join([f"{a} + {b} = {a + b}, {a + b} - {b} = {a}"] * 20),
+        "in a chain": " = ".join([f"{a} + {b}", f"{b} + {a}"] * 20 + [str(a + b)]),
+        "that add up and up": ", ".join([f"{a} + {b} = {sums[0]}", *(f"{s} + {b} = {s + b}" for s in sums)]),
+        "of every pair": ". ".join(f"{x} + {y} = {x + y}, {x} - {y} = {x - y}, {x} * {y} = {x * y}" for x, y in pairs),
+    }
+    return {
+        f"{ASKED}steps {name}": _with_reasoning(text, before) + wrong + after for name, text in texts.items() if text
+    }
+
+
 def numeric_neighbours(gold: str) -> dict[str, str]:
     """Numbers next to a numeric gold; of another gold that has a digit, the text with the last one changed."""
     value = parse_number(gold)
@@ -214,6 +241,15 @@ def _in_reasoning(gold: str, before: str) -> str:
         if tag:
             return f"{head}{gold}{tag}{tail}"
     return f"{gold}\n{before}"
+
+
+def _with_reasoning(text: str, before: str) -> str:
+    """`before` with `text` as its reasoning; in front of it where there are no tags for one."""
+    for kind, end in CLOSE.items():
+        head, tag, tail = before.rpartition(end)
+        if tag and OPEN[kind] in head:
+            return head[: head.rfind(OPEN[kind])] + OPEN[kind] + text + tag + tail
+    return f"{text}\n{before}"
 
 
 def _with_other_answers(row: dict, reference_completion: Reference, others: Iterable[dict]) -> list[dict]:

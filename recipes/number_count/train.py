@@ -18,12 +18,13 @@ from trl import get_peft_config, get_quantization_config
 from recipes.common import arguments
 from recipes.common.arguments import parse_arguments
 from recipes.common.lifecycle import train_and_save
+from recipes.common.only_rows import only_rows_if_asked
 from recipes.common.preflight import preflight
 from recipes.common.run_folder import open_run_folder
 from recipes.common.samples import show_samples
 from recipes.common.splits import is_held_out
 from recipes.common.trainer import GRPOTrainer
-from rewards import load_rewards
+from rewards import load_rewards, load_step_rewards
 from rewards.number_count import count_whole_numbers, score_number_count
 
 SYSTEM_PROMPT = ""  # without it SmolLM2's chat template adds one of its own
@@ -77,6 +78,7 @@ def load_passages(path: Path) -> Dataset:
     return Dataset.from_list([json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()])
 
 
+@only_rows_if_asked
 def load_rows(args: RecipeArguments, seed: int) -> tuple[Dataset | IterableDataset, Dataset]:
     """Training and held-out rows; passages are shuffled by `seed`, a stream is not."""
     if args.dataset_name and args.dataset_path:
@@ -95,11 +97,15 @@ def main() -> None:
     args = parse_arguments(RecipeArguments)
     train_rows, eval_rows = args.attempt(load_rows, args.recipe, args.training["seed"]) or (None, None)
     rewards = args.attempt(load_rewards, args.recipe.reward_funcs, args.recipe.reward_kwargs, args.recipe.reward_tasks)
-    run = preflight(args, train_rows, eval_rows, rewards, reference_completion)
+    step_named = args.recipe.step_reward_funcs, args.recipe.step_reward_kwargs, args.recipe.step_reward_tasks
+    step_rewards = args.attempt(load_step_rewards, *step_named)
+    run = preflight(args, train_rows, eval_rows, rewards, reference_completion, step_rewards)
     checkpoint = open_run_folder(run)
     trainer = GRPOTrainer(
         model=run.model.model_name_or_path,
         reward_funcs=rewards,
+        step_reward_funcs=step_rewards,
+        step_reward_weights=run.recipe.step_reward_weights,
         reward_gates=run.recipe.reward_gates,
         max_reward_error_rate=run.recipe.max_reward_error_rate,
         reward_timeout_s=run.recipe.reward_timeout_s,

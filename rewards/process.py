@@ -1,0 +1,212 @@
+"""Step rewards: what a completion is paid for on the way to its answer, and where."""
+
+import ast
+import itertools
+import math
+import operator
+import re
+from collections import Counter
+from collections.abc import Iterator
+from fractions import Fraction
+from typing import NamedTuple
+
+from rewards.parsing import completion_text, tag_span
+from rewards.steps import Steps
+
+MAX_CHARS = 20_000  # of a completion or a question: what stands behind that is not read
+MAX_TOKENS = 40  # of one side of an equation
+OPERATIONS = {ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv}
+WORDS = {"half": 2, "twice": 2, "double": 2, "doubled": 2, "triple": 3, "tripled": 3, "thrice": 3, "dozen": 12}
+WORDS |= {"quarter": 4, "third": 3, "pair": 2, "pairs": 2, "couple": 2}
+WORDS |= {"one": 1, "two": 2, "three": 3, "four": 4, "five": 5, "six": 6, "seven": 7, "eight": 8, "nine": 9, "ten": 10}
+WORDS |= {"eleven": 11, "twelve": 12}
+
+_SIZED = r"(?:[0-9]{1,3}(?:,[0-9]{3})+|[0-9]{1,15})(?:\.[0-9]{1,15})?|(?<![\w.])\.[0-9]{1,15}"
+_SIGNS = {r"\times": "*", r"\cdot": "*", "×": "*", "x": "*", "X": "*", r"\div": "/", "÷": "/", "−": "-", "–": "-"}
+_TOKEN = re.compile(
+    rf"\$?(?P<number>{_SIZED})(?![\w%]|:[0-9])"  # with letters, a percent sign or more digits it is a word
+    r"|(?P<equals>=)"
+    r"|(?P<sign>[-+*/()×÷−–]|\\(?:times|cdot|div)\b|[xX](?=\s*[0-9(]))"
+    r"|(?P<word>[0-9]+:[0-9]+|\w+%?)"
+    r"|(?P<stop>[^\w\s]|\n)"
+)
+
+
+class Token(NamedTuple):
+    kind: str
+    text: str
+    start: int
+    end: int
+
+
+class Side(NamedTuple):
+    """One side of an equation: its value (NaN where it divides by 0), its numbers as written, and where it ends."""
+
+    value: Fraction | float
+    numbers: list[Fraction]
+    end: int
+
+
+def equations(text: str, start: int = 0, end: int | None = None) -> Iterator[tuple[Side, Side]]:
+    """The two sides of each equation in `text[start:end]` whose left side has an operation; those of a chain in pairs.
+
+    Example: of "2 + 3 = 5, 5 = 5, 1 + 1 = 3 - 1 = 2" these are 2 + 3 = 5, 1 + 1 = 3 - 1 and 3 - 1 = 2.
+    """
+    for chain in _chains(text, start, min(start + MAX_CHARS, len(text) if end is None else end)):
+        for tokens, others in itertools.pairwise(chain):
+            has_operation = sum(token.kind == "number" for token in tokens) > 1
+            left, right = (_side(tokens), _side(others)) if has_operation else (None, None)
+            if left is not None and right is not None:
+                yield left, right
+
+
+def _chains(text: str, start: int, end: int) -> Iterator[list[list[Token]]]:
+    """What stands between equal signs, as long as no word and no stop interrupts.
+
+    A word stays in front of what it may belong to: of "5 apples + 3 = 8" the side "apples + 3" cannot be judged, of
+    "in all 5 + 3 = 8" the side "5 + 3" can.
+    """
+    chain: list[list[Token]] = [[]]
+    for match in _TOKEN.finditer(text, start, end):
+        token, side = Token(match.lastgroup, match[0], match.start(), match.end()), chain[-1]
+        if token.kind in ("word", "stop"):
+            yield chain
+            chain = [[token] if token.kind == "word" else []]
+        elif token.kind == "equals":
+            chain.append([])
+        elif len(chain) == 1 and len(side) == 1 and _is_no_part(side[0], token):
+            chain = [[token]]
+        else:
+            side.append(token)
+    yield chain
+
+
+def _is_no_part(first: Token, token: Token) -> bool:
+    """Whether what stands first is no part of the expression that `token` begins: a word, or a dash for a bullet."""
+    opens = token.kind == "number" or token.text == "("
+    return opens if first.kind == "word" else first.text == "-" and token.start > first.end
+
+
+def _side(tokens: list[Token]) -> Side | None:
+    """An expression of numbers, + - * / and parentheses; None for anything else."""
+    tokens = _trimmed(tokens)
+    if not tokens or len(tokens) > MAX_TOKENS or tokens[0].kind == "word":
+        return None
+    numbers = [Fraction(token.text.lstrip("$").replace(",", "")) for token in tokens if token.kind == "number"]
+    places = itertools.count()  # numbers are named by their places: what is parsed is short, whatever they are
+    formula = " ".join(str(next(places)) if t.kind == "number" else _SIGNS.get(t.text, t.text) for t in tokens)
+    try:
+        return Side(_value(ast.parse(formula, mode="eval").body, numbers), numbers, tokens[-1].end)
+    except ZeroDivisionError:
+        return Side(math.nan, numbers, tokens[-1].end)
+    except (SyntaxError, ValueError):
+        return None
+
+
+def _trimmed(tokens: list[Token]) -> list[Token]:
+    """Without a parenthesis that is closed behind the equation, or was opened before it, and without a dash behind."""
+    signs = Counter(token.text for token in tokens if token.kind == "sign")
+    surplus, first, last = signs["("] - signs[")"], 0, len(tokens)
+    while surplus > 0 and first < last and tokens[first].text == "(":
+        first, surplus = first + 1, surplus - 1
+    while surplus < 0 and first < last and tokens[last - 1].text == ")":
+        last, surplus = last - 1, surplus + 1
+    if first < last and tokens[last - 1].text == "-":
+        last -= 1
+    return tokens[first:last]
+
+
+def _value(node: ast.expr, numbers: list[Fraction]) -> Fraction:
+    match node:
+        case ast.Constant(value=int(place)):
+            return numbers[place]
+        case ast.UnaryOp(op=ast.USub(), operand=inner):
+            return -_value(inner, numbers)
+        case ast.BinOp(left=left, op=sign, right=right) if type(sign) in OPERATIONS:
+            return OPERATIONS[type(sign)](_value(left, numbers), _value(right, numbers))
+    raise ValueError(f"{ast.dump(node)} is no arithmetic")
+
+
+def numbers_in(question: str) -> Counter[Fraction]:
+    """How often each number stands in a question, in digits or as a word of `WORDS`.
+
+    Example: `numbers_in("half of 8 and 8 more") == {2: 1, 8: 2}`
+    """
+    found: Counter[Fraction] = Counter()
+    for match in _TOKEN.finditer(question, 0, MAX_CHARS):
+        if match.lastgroup == "number":
+            found[Fraction(match["number"].replace(",", ""))] += 1
+        elif match.lastgroup == "word" and match[0].lower() in WORDS:
+            found[Fraction(WORDS[match[0].lower()])] += 1
+    return found
+
+
+class EquationSteps:
+    """Step reward for the arithmetic of a completion: `right` for a right equation, `wrong` for a wrong one.
+
+    Judged is each `a op b = c` in the last complete `<reasoning>` (in the whole text where there is none), exactly: a
+    rounded result is wrong. Of a chain `a + b = c + d = e` each equal sign is an equation, which ends with what stands
+    behind it. A side may have + - * / and parentheses; what cannot be read (units between the numbers, percentages, an
+    implied `2(3)`, a date) is no step, and `5 = 5` is none either.
+
+    A right equation is paid only for numbers that are there to be used: those of the question (the last message of the
+    prompt), each as often as it stands there times `uses`, and the result of each paid equation, once. To pay uses
+    them up, so that nothing is paid twice, and no completion earns more than `uses` x numbers of the question - 1,
+    which with `uses=1` is the count of steps in which each number is needed once. An equation that is right and not
+    paid is no step; one that follows from a wrong result is not paid. A wrong one is a step wherever its numbers are
+    from. After `max_steps` steps the rest is not looked at.
+
+    Not covered: whether an equation is of any use. 58 - 26 = 32 pays for "58 + 26 =" what 58 + 26 = 84 does, so it
+    stands beside a verifier. Numbers in the question that are no quantity raise what can be earned. A completion that
+    is cut off in the middle of a result is fined for it.
+
+    Example: with "3 + 4 - 2 =" as the question, `"3 + 4 = 7, 7 - 2 = 6"` has the steps `[(9, 1.0), (20, -1.0)]`.
+    """
+
+    __name__ = "equation_steps"
+    kind = "step"
+
+    def __init__(self, right: float = 1.0, wrong: float = -1.0, uses: int = 1, max_steps: int = 16):
+        if uses < 1 or max_steps < 1:
+            raise ValueError(f"equation_steps: uses is {uses}, max_steps {max_steps}; they must be at least 1.")
+        self.right, self.wrong, self.uses, self.max_steps = right, wrong, uses, max_steps
+        self.allowances = self._allowances()
+
+    def __call__(self, prompts: list, completions: list, **kwargs) -> list[Steps]:
+        return [
+            self.steps(_question(prompt), completion_text(completion))
+            for prompt, completion in zip(prompts, completions, strict=True)
+        ]
+
+    def _allowances(self) -> dict[str, tuple[float, str]]:
+        """What it may pay for tricks of the audit beyond what the reference completion earns, and why."""
+        most = self.right * self.max_steps
+        echoed = {"prompt echoed": (most, "a worked example may be of the numbers of the question")}
+        if self.uses == 1:
+            return echoed
+        reason = f"with uses={self.uses} the numbers of a question are enough for equations that get nowhere"
+        names = ("one and one", "that say nothing", "repeated", "there and back", "in a chain", "that add up and up")
+        return echoed | {f"answer: steps {name}": (most, reason) for name in (*names, "of every pair")}
+
+    def steps(self, question: str, text: str) -> Steps:
+        """The steps of one completion, in the order of the text."""
+        steps: Steps = []
+        there = Counter({number: count * self.uses for number, count in numbers_in(question).items()})
+        for left, right in equations(text, *(tag_span(text, "reasoning") or (0, len(text)))):
+            used = Counter(left.numbers)
+            if left.value != right.value:
+                steps.append((right.end, self.wrong))
+            elif used <= there:
+                there = there - used + Counter({abs(right.value): 1})
+                steps.append((right.end, self.right))
+            if len(steps) == self.max_steps:
+                break
+        return steps
+
+
+def _question(prompt: str | list[dict]) -> str:
+    """The last message of a prompt, or all of a plain text."""
+    if isinstance(prompt, str):
+        return prompt
+    content = prompt[-1]["content"] if prompt else ""
+    return content if isinstance(content, str) else ""

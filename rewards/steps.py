@@ -1,0 +1,110 @@
+"""What a step reward returns: for each completion its steps, each with the place where it ends and its reward.
+
+A step reward is called as any other, `reward(prompts, completions, <columns>, **kwargs)`, declares `kind = "step"`, and
+returns one list a completion: pairs of (end, reward). `end` is a position in the completion's text as in a slice: the
+step is whatever of `text[:end]` no earlier step has taken, so 1 is the first end there can be and `len(text)` the last.
+An empty list says that there are no steps; None, that they could not be judged, which voids the row.
+
+The audit holds the sum of the steps to that of the row's reference completion; what a trick may earn beyond that is
+declared as for any reward, in `allowances` or as `farmable`.
+
+    def agreed(prompts, completions, **kwargs):
+        return [[(m.end(), 1.0) for m in re.finditer("so", text)] for text in map(completion_text, completions)]
+
+    agreed.kind, agreed.farmable = "step", "it counts a word"
+"""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+from rewards.contract import is_async, reward_kind, reward_name
+from rewards.parsing import completion_text
+
+Steps = list[tuple[int, float]]
+
+
+def check_is_step_reward(reward: Callable) -> None:
+    """Refuse what cannot be a step reward.
+
+    Raises:
+        ValueError: a reward of another kind, or an `async def`.
+    """
+    name = reward_name(reward)
+    if reward_kind(reward) != "step":
+        raise ValueError(
+            f"{name!r} is no step reward (its kind is {reward_kind(reward)}): name it in reward_funcs. A reward that "
+            f"judges steps declares it ({name}.kind = 'step') and returns pairs (end, reward) for each completion."
+        )
+    if is_async(reward):
+        raise ValueError(f"{name!r} is async; a step reward is a plain function.")
+
+
+def check_pays_completions(reward: Callable) -> None:
+    """Refuse a step reward where an ordinary one is asked for.
+
+    Raises:
+        ValueError: a reward of the kind step.
+    """
+    if reward_kind(reward) == "step":
+        raise ValueError(f"{reward_name(reward)!r} pays steps (its kind is step): name it in step_reward_funcs.")
+
+
+def check_names(rewards: list[Callable]) -> None:
+    """Refuse two rewards of one name, outcome or step: what is counted of them is logged by name.
+
+    Raises:
+        ValueError: which name.
+    """
+    names = [reward_name(reward) for reward in rewards]
+    for name in sorted({name for name in names if names.count(name) > 1}):
+        raise ValueError(f"two rewards are called {name!r}: what is logged of them would be one. Rename one.")
+
+
+def check_steps(judged: list[Steps | None], completions: list) -> None:
+    """Refuse what is no list of steps inside its completion.
+
+    Raises:
+        ValueError: a completion with something else than pairs of an end in its text and a finite reward.
+
+    Example: `check_steps([[(3, 1.0)]], ["abc"])` passes; `check_steps([[(4, 1.0)]], ["abc"])` raises.
+    """
+    for steps, completion in zip(judged, completions, strict=True):
+        length = len(completion_text(completion))
+        if steps is not None and not (isinstance(steps, list) and all(_is_step(step, length) for step in steps)):
+            raise ValueError(
+                f"it returned the steps {steps} for a completion of {length} characters; a step is a pair (end, "
+                f"reward) with an end of 1 to {length} and a finite reward"
+            )
+
+
+def _is_step(step: Any, length: int) -> bool:
+    if not isinstance(step, tuple | list) or len(step) != 2:
+        return False
+    end, reward = step
+    return isinstance(end, int) and 1 <= end <= length and math.isfinite(reward)
+
+
+def total(steps: Steps | None) -> float | None:
+    """The sum of the rewards of the steps; None stays None.
+
+    Example: `total([(3, 1.0), (9, -1.0)]) == 0.0`
+    """
+    return None if steps is None else float(sum(reward for _, reward in steps))
+
+
+class SumOfSteps:
+    """A step reward as an ordinary one, that pays a completion the sum of its steps: what checks and audits look at.
+
+    Raises:
+        ValueError: when called, for what `check_steps` refuses.
+    """
+
+    def __init__(self, reward: Callable):
+        self.reward = self.__wrapped__ = reward  # what it wraps declares the rest
+        self.__name__ = reward_name(reward)
+
+    def __call__(self, completions: list, **arguments: Any) -> list[float | None]:
+        judged = self.reward(completions=completions, **arguments)
+        check_steps(judged, completions)
+        return [total(steps) for steps in judged]

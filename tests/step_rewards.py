@@ -1,0 +1,24 @@
+"""Step rewards for tests: by the place of a completion in the batch, or by its text."""
+
+from collections.abc import Callable
+
+from rewards.parsing import completion_text
+
+
+def judges(name: str, steps: list) -> Callable:
+    """A step reward that gives the first completion of a call the first steps, and so on; then it starts again."""
+
+    def reward(prompts, completions, **kwargs):
+        return [steps[i % len(steps)] for i in range(len(completions))]
+
+    reward.__name__, reward.kind = name, "step"
+    return reward
+
+
+def every_third(prompts, completions, **kwargs):
+    """A step ends with every third character, and is paid by that character."""
+    texts = [completion_text(completion) for completion in completions]
+    return [[(end, ord(text[end - 1]) % 7 - 3.0) for end in range(3, len(text) + 1, 3)] for text in texts]
+
+
+every_third.kind, every_third.farmable = "step", "any text"

@@ -1,0 +1,249 @@
+"""equation_steps: which equations it reads, what it pays for them, and that padding them out pays nothing."""
+
+import itertools
+from collections import Counter
+from fractions import Fraction
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from recipes.common.audit import audit
+from recipes.common.recipe_file import load_recipe
+from recipes.common.tricks import farmed_steps
+from rewards import load_reward, reward_kind
+from rewards.process import MAX_CHARS, EquationSteps, equations, numbers_in
+from rewards.steps import SumOfSteps, total
+
+
+def steps_of(text: str, question: str = "3 + 4 - 2 =", **parameters) -> list[tuple[str, float]]:
+    """The text up to each step's end, shortened to its last eight characters, with its reward."""
+    return [(text[max(0, end - 8) : end], reward) for end, reward in EquationSteps(**parameters).steps(question, text)]
+
+
+def read(text: str) -> list[bool]:
+    """Of each equation that is read, whether it is right."""
+    return [left.value == right.value for left, right in equations(text)]
+
+
+# What is read
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "3 + 4 = 7",
+        "3+4=7",
+        "so 3 + 4 = 7 pens.",
+        "(3 + 4 = 7)",
+        "- 3 + 4 = 7",
+        "$3 + $4 = $7.00",
+        "1,000 * 5 = 5,000",
+        "0.1 + 0.2 = 0.3",
+        "2 * (3 + 4) = 14",
+        "1 / 3 = 2 / 6",
+        "-2 + 5 = 3",
+        "2 - 5 = -3",
+        "5 × 4 = 20",
+        r"5 \times 4 = 20",
+        "20 ÷ 4 = 5",
+        "5 x 4 = 20",
+        "7 − 2 = 5",
+        "007 + 1 = 8",
+        ".5 * 4 = 2",
+        "6 / 2 = 3 - that is all",
+    ],
+)
+def test_a_right_equation_is_read_as_right(text):
+    assert read(text) == [True]
+    assert read(text.replace("=", "= 1 + ")) == [False]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "=",
+        "3 + 4",
+        "5 = 5",
+        "Day 1 = 7",
+        "total = 3 + 4",
+        "x + 4 = 7",
+        "5 apples + 3 = 8",
+        "3 boxes * 4 pens = 12",
+        "3 + 4 == 7",
+        "3 + 4 != 8",
+        "3 + 4 >= 5",
+        "2(3) + 1 = 7",
+        "8 x 1 1/2 = 12",
+        "2x + 3 = 7",
+        "50% * 2 = 1",
+        "3 + 4 = 7%",
+        "6:00 + 48 = 6:48",
+        "2 ** 3 = 8",
+        "7 // 2 = 3",
+        "3 + = 7",
+        "(3 + 4 = 7",
+        "3 + 4\n= 7",
+        "A1 + 2 = 3",
+        "１ + １ = ２",
+        "1" * 16 + " + 1 = 2",
+        "1 + " * 21 + "1 = 22",
+        "3 + 4 = seven",
+    ],
+)
+def test_what_cannot_be_read_is_no_equation(text):
+    assert read(text) == ([True] if text.startswith("(3") else [])
+
+
+def test_each_equal_sign_of_a_chain_is_an_equation_that_ends_behind_it():
+    text = "3 + 4 - 2 = 7 - 2 = 5 = 5"
+    assert [(left.end, right.end, right.value) for left, right in equations(text)] == [(9, 17, 5), (17, 21, 5)]
+    assert read("3 + 4 = 7 - 2 = 5") == [False, True]
+
+
+def test_a_division_by_0_equals_nothing():
+    assert read("5 / 0 = 5 / 0") == [False]
+    assert read("5 / (3 - 3) = 0") == [False]
+
+
+def test_a_rounded_result_is_wrong():
+    assert read("10 / 3 = 3.33") == [False]
+    assert read("10 / 4 = 2.5") == [True]
+
+
+def test_the_sides_carry_their_numbers():
+    ((left, right),) = equations("2 * (3 + 4.5) = 15")
+    assert (left.value, left.numbers, right.value) == (15, [2, 3, Fraction(9, 2)], 15)
+
+
+@settings(derandomize=True, deadline=None, max_examples=300)
+@given(st.text(st.sampled_from("0123456789+-*/()=.,$ x\n\\aé½×"), max_size=80))
+def test_an_equation_ends_in_its_text_behind_a_number(text):
+    for left, right in equations(text):
+        assert 0 < left.end < right.end <= len(text) and len(left.numbers) > 1
+        assert text[right.end - 1] in "0123456789)"
+
+
+@pytest.mark.parametrize("a, b", [*itertools.product([0, 1, 7, 12, 305], repeat=2)])
+def test_it_reckons_as_python_does(a, b):
+    values = {"+": a + b, "-": a - b, "*": a * b} | ({"/": Fraction(a, b)} if b else {})
+    for sign, value in values.items():
+        shown = str(value) if value == int(value) else f"{value.numerator} / {value.denominator}"
+        assert read(f"{a} {sign} {b} = {shown}") == [True]
+        assert read(f"{a} {sign} {b} = {shown} + 1") == [False]
+
+
+# What is paid
+
+
+def test_a_right_step_is_paid_and_a_wrong_one_is_fined_where_it_ends():
+    assert EquationSteps().steps("3 + 4 - 2 =", "3 + 4 = 7, 7 - 2 = 6") == [(9, 1.0), (20, -1.0)]
+    assert steps_of("3 + 4 = 7, 7 - 2 = 5", right=2.0) == [(" + 4 = 7", 2.0), (" - 2 = 5", 2.0)]
+    assert EquationSteps().steps("3 + 4 =", "no idea") == []
+
+
+def test_the_reasoning_is_judged_and_nothing_else():
+    text = "3 + 4 = 8 <reasoning>3 + 4 = 7</reasoning><answer>3 + 4 = 9</answer>"
+    assert EquationSteps().steps("3 + 4 =", text) == [(30, 1.0)]
+    assert text[:30].endswith("3 + 4 = 7")
+    assert len(EquationSteps().steps("3 + 4 =", text.replace("</reasoning>", ""))) == 3
+
+
+def test_numbers_that_are_not_there_earn_nothing_but_may_be_wrong():
+    assert steps_of("5 + 6 = 11, 1 + 1 = 2, 1 + 1 = 3") == [(" + 1 = 3", -1.0)]
+
+
+def test_a_number_is_used_as_often_as_it_is_there():
+    assert len(steps_of("3 + 4 = 7, 4 + 3 = 7, 3 + 2 = 5")) == 1
+    assert len(steps_of("3 + 3 = 6, 6 + 3 = 9", "3 + 3 + 3 =")) == 2
+    assert len(steps_of("3 * 4 = 12, 3 + 2 = 5", uses=2)) == 2
+
+
+def test_a_result_may_be_used_and_a_wrong_one_may_not():
+    assert [reward for _, reward in steps_of("3 + 4 = 7, 7 - 2 = 5")] == [1.0, 1.0]
+    assert [reward for _, reward in steps_of("3 + 4 = 8, 8 - 2 = 6")] == [-1.0]
+    assert [reward for _, reward in steps_of("3 + 4 = 8, no: 3 + 4 = 7, 7 - 2 = 5")] == [-1.0, 1.0, 1.0]
+    assert [reward for _, reward in steps_of("3 - 5 = -2, -2 + 4 = 2", "3 - 5 + 4 =")] == [1.0, 1.0]
+
+
+def test_steps_behind_the_limit_are_not_looked_at():
+    assert len(steps_of("1 + 1 = 3. " * 50)) == 16
+    assert len(steps_of("1 + 1 = 3. " * 50, max_steps=2)) == 2
+    assert EquationSteps().steps("3 + 4 =", " " * MAX_CHARS + "3 + 4 = 7") == []
+
+
+def test_the_numbers_of_a_question_are_those_of_its_last_message():
+    example = [{"role": "user", "content": "8 + 5 ="}, {"role": "assistant", "content": "13"}]
+    asked = [*example, {"role": "user", "content": "3 + 4 ="}]
+    reward = EquationSteps()
+    assert reward(prompts=[asked, asked, "3 and 4"], completions=["8 + 5 = 13", "3 + 4 = 7", "3 + 4 = 7"]) == [
+        [],
+        [(9, 1.0)],
+        [(9, 1.0)],
+    ]
+    assert numbers_in("Half of 1,000 eggs, two dozen at $5.50 and 5.50") == {
+        Fraction(2): 2,
+        Fraction(1000): 1,
+        Fraction(12): 1,
+        Fraction(11, 2): 2,
+    }
+
+
+@pytest.mark.parametrize("parameters", [{"uses": 0}, {"max_steps": 0}])
+def test_parameters_out_of_range_are_refused(parameters):
+    with pytest.raises(ValueError, match="they must be at least 1"):
+        load_reward("equation_steps", **parameters)
+
+
+# Farming
+
+
+@settings(derandomize=True, deadline=None, max_examples=300)
+@given(
+    st.lists(st.sampled_from(["3 + 4 = 7", "7 - 2 = 5", "3 * 4 = 12", "12 / 4 = 3", "2 + 2 = 4", "3 = 3"]), max_size=30)
+)
+def test_no_text_earns_more_than_the_numbers_of_the_question_less_one(equations_written):
+    assert total(EquationSteps(max_steps=1000).steps("3 + 4 - 2 =", ", ".join(equations_written))) <= 2.0
+
+
+def test_no_trick_of_the_audit_earns_more_than_the_honest_steps():
+    recipe = load_recipe(Path("recipes/arithmetic/process.yaml"))
+    args = recipe.RecipeArguments(num_train_rows=20, num_eval_rows=0, dataset_kwargs={"min_terms": 3, "max_terms": 3})
+    rows = recipe.load_rows(args, 0)[0].to_list()
+    result = audit(rows, [SumOfSteps(EquationSteps())], recipe.reference_completion, per_task=20)
+    assert result.failures == []
+    assert result.paid["equation_steps"]["reference answer"] == 2.0
+    assert result.paid["equation_steps"]["answer: steps of every pair"] > 0.0
+
+
+def test_the_audit_finds_a_step_reward_that_pays_every_right_equation():
+    class Careless(EquationSteps):
+        def steps(self, question, text):
+            return [(right.end, 1.0) for left, right in equations(text) if left.value == right.value]
+
+    row = {"prompt": "3 + 4 =", "task": "sums", "answer": "7"}
+    reference = "<reasoning>3 + 4 = 7</reasoning><answer>{}</answer>"
+    result = audit([row], [SumOfSteps(Careless())], lambda row: reference.format(row["answer"]))
+    found = {text.split("'")[3] for _, text in result.failures}
+    assert len(found & set(farmed_steps("3 + 4 =", "8", "", ""))) == 7
+
+
+def test_right_arithmetic_that_farms_is_right_arithmetic():
+    for name, text in farmed_steps("3 + 4 - 2 =", "8", "<reasoning></reasoning>", "").items():
+        judged = Counter(read(text))
+        assert judged[True] > 2 and judged[False] == 0, name
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["1=" * 50_000, "1+" * 50_000 + "=", "(" * 99_999 + "=", "1=2+" * 25_000, "1+1=2 " * 16_000, "1+1=" * 25_000],
+)
+def test_hostile_equations_are_read_in_half_a_second(text, seconds):
+    assert seconds(lambda: EquationSteps(max_steps=10**6).steps("1 1 2", text)) < 0.5
+
+
+def test_it_is_a_step_reward_that_needs_no_column():
+    reward = load_reward("equation_steps")
+    assert (reward.__name__, reward_kind(reward)) == ("equation_steps", "step")

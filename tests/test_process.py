@@ -1,0 +1,452 @@
+"""Process supervision: the advantage of a token is its completion's, and what the steps behind it are worth."""
+
+import json
+import statistics
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pandas as pd
+import pytest
+import torch
+from launching import command, run
+from paid_by_place import advantages_of, as_async, completions, generations, make_trainer, pays
+from step_rewards import judges
+from steps_on_two_ranks import advantages, writes
+from test_grpo_arithmetic import by_trl, make_batch, use_float64, with_policies
+from tiny_model import build_tiny_model
+from transformers import AutoTokenizer, PreTrainedTokenizerBase
+
+from recipes.common.step_advantages import LOSS_TYPES, normalise_steps, token_advantages
+from recipes.common.token_positions import tokens_that_hold
+from recipes.common.trainer import GRPOTrainer
+from rewards import load_rewards, load_step_rewards
+from rewards.routing import route
+from rewards.steps import check_steps
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+ROOT = Path(__file__).parents[1]
+TEXTS = ["aaaa", "bbb", "cccccc", "d", "ee", "ff", "gg", ""]
+PAID = [1.0, 0.0, 0.0, 1.0, 1.0, 1.0, 0.0, 0.0]
+STEPS = [[(2, 1.0), (4, -1.0)], [(3, 1.0)], [], [(1, -1.0)], [(2, 1.0)], [(1, 1.0)], [], []]
+# Of the first group four steps, 1 and -1 twice: their mean is 0, their sample deviation the root of 4/3.
+S = 1 / ((4 / 3) ** 0.5 + 1e-4)
+A = 0.5 / (3**-0.5 + 1e-4)  # of the rewards 1, 0, 0, 1
+# The tokens: aaaa and its end of sequence; bbb and its; cccccc, cut off; d and its. The second group's steps are all
+# paid alike.
+BY_HAND = [
+    [A + S - S, A + S - S, A - S, A - S, A, 0.0],
+    [-A + S, -A + S, -A + S, -A, 0.0, 0.0],
+    [-A] * 6,
+    [A - S, A, 0.0, 0.0, 0.0, 0.0],
+    [A, A, A, 0.0, 0.0, 0.0],
+    [A, A, A, 0.0, 0.0, 0.0],
+    [-A, -A, -A, 0.0, 0.0, 0.0],
+    [-A, 0.0, 0.0, 0.0, 0.0, 0.0],
+]
+MEANS = [(5 * A - 2 * S) / 5, (-4 * A + 3 * S) / 4, -A, (2 * A - S) / 2, A, A, -A, -A]
+SINGLE = {"rel": 0, "abs": 1e-5}
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build_tiny_model(tmp_path_factory.mktemp("tiny") / "model")
+
+
+@pytest.fixture
+def build(model: Path, tmp_path: Path) -> Callable[..., GRPOTrainer]:
+    """A trainer whose model writes TEXTS, with these step rewards and PAID as the outcome."""
+
+    def built(*steps: Callable, paid: list = PAID, texts: list = TEXTS, **settings) -> GRPOTrainer:
+        own = {name: settings.pop(name) for name in ("step_reward_weights", "tasks") if name in settings}
+        tasks, own = own.pop("tasks", ["a", "b"]), {"step_reward_funcs": list(steps), **own}
+        trainer = make_trainer(
+            model, tmp_path, [pays("right", paid)], tasks, own, **{"max_completion_length": 6, **settings}
+        )
+        writes(trainer, texts)
+        trainer.model.train()
+        return trainer
+
+    return built
+
+
+def scored(trainer: GRPOTrainer) -> dict[str, torch.Tensor]:
+    return trainer._generate_and_score_completions(next(iter(trainer.get_train_dataloader())))
+
+
+def tokens_of(trainer: GRPOTrainer) -> list[list[float]]:
+    return scored(trainer)["advantages"].tolist()
+
+
+def assert_equal(rows: list[list[float]], expected: list[list[float]]) -> None:
+    assert len(rows) == len(expected)
+    for row, wanted in zip(rows, expected, strict=True):
+        assert row == pytest.approx(wanted, **SINGLE)
+
+
+# The arithmetic
+
+
+def test_the_steps_of_a_group_are_normalised_together():
+    rewards = [[1.0, 0.0], [], [0.5], [0.0, 0.0, 3.0]]
+    pooled = [1.0, 0.0, 0.5, 0.0, 0.0, 3.0]
+    mean, std = statistics.fmean(pooled), statistics.stdev(pooled)
+    expected = [[(reward - mean) / (std + 1e-4) for reward in steps] for steps in rewards]
+    assert_equal(normalise_steps(rewards, 4), expected)
+    assert_equal(normalise_steps([*rewards, [5.0], [], [], []], 4)[:4], expected)
+
+
+@pytest.mark.parametrize("alike", [[[], []], [[1.0], []], [[0.3] * 7, [0.1 + 0.2]]])
+def test_steps_without_spread_are_worth_nothing(alike):
+    assert normalise_steps(alike, 2) == [[0.0] * len(steps) for steps in alike]
+
+
+def test_scale_rewards_means_for_steps_what_it_means_for_completions():
+    rewards = [[1.0, -1.0], [1.0, 0.0], [9.0], [0.0]]
+    assert normalise_steps(rewards, 2, "none") == [[0.75, -1.25], [0.75, -0.25], [4.5], [-4.5]]
+    divisor = statistics.stdev([1.0, -1.0, 1.0, 0.0, 9.0, 0.0]) + 1e-4
+    assert_equal(normalise_steps(rewards, 2, "batch"), [[0.75 / divisor, -1.25 / divisor]] + [
+        [amount / divisor for amount in steps] for steps in ([0.75, -0.25], [4.5], [-4.5])
+    ])  # fmt: skip
+
+
+def test_a_token_is_worth_the_steps_that_end_at_or_after_it():
+    assert token_advantages([[(1, 0.5), (2, -1.0)], [], [(3, 2.0), (3, 1.0)]], 4).tolist() == [
+        [-0.5, -0.5, -1.0, 0.0],
+        [0.0, 0.0, 0.0, 0.0],
+        [3.0, 3.0, 3.0, 3.0],
+    ]
+
+
+# From characters to tokens
+
+
+@pytest.fixture(scope="module", params=["bytes", "SmolLM2"])
+def tokenizer(request: pytest.FixtureRequest, model: Path) -> PreTrainedTokenizerBase:
+    folder = model if request.param == "bytes" else ROOT / "models/SmolLM2-135M-Instruct"
+    if not folder.is_dir():
+        pytest.skip("python scripts/prepare_model.py puts the model there")
+    return AutoTokenizer.from_pretrained(folder)
+
+
+def shortest_prefixes(tokenizer: PreTrainedTokenizerBase, ids: list[int], text: str) -> list[int]:
+    """The token that holds each character, by decoding every prefix."""
+    shown = [tokenizer.decode(ids[:count], skip_special_tokens=True) for count in range(len(ids) + 1)]
+    ends = range(1, len(text) + 1)
+    return [next(i for i, prefix in enumerate(shown) if prefix.startswith(text[:end])) - 1 for end in ends]
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["3 + 4 = 7, 7 - 2 = 5", "café, é", "三加四等于七。中文字", "a 💩 b 👩‍👩‍👧", "\ufffd and \ufffd", " \n\t x", "�💩"],
+)
+def test_each_character_is_found_in_the_token_that_completes_it(tokenizer, text):
+    ids = tokenizer(text)["input_ids"]
+    ids = [*ids[:2], tokenizer.eos_token_id, *ids[2:], tokenizer.eos_token_id]  # special tokens are not in the text
+    found = tokens_that_hold(tokenizer, ids, text, list(range(1, len(text) + 1)))
+    assert found == shortest_prefixes(tokenizer, ids, text)
+
+
+def test_an_emoji_of_four_tokens_is_held_by_the_fourth(model):
+    tokenizer = AutoTokenizer.from_pretrained(model)  # a token is a byte
+    assert tokens_that_hold(tokenizer, tokenizer("a💩b")["input_ids"], "a💩b", [1, 2, 3]) == [0, 4, 5]
+    assert tokens_that_hold(tokenizer, tokenizer("é中")["input_ids"], "é中", [2, 1]) == [4, 1]
+
+
+def test_bytes_that_are_no_text_are_found_too(tokenizer):
+    generator = torch.Generator().manual_seed(0)
+    for _ in range(20):
+        ids = torch.randint(len(tokenizer), (30,), generator=generator).tolist()
+        text = tokenizer.decode(ids, skip_special_tokens=True)
+        found = tokens_that_hold(tokenizer, ids, text, list(range(1, len(text) + 1)))
+        assert found == shortest_prefixes(tokenizer, ids, text)
+
+
+def test_4000_tokens_take_less_than_a_second(tokenizer, seconds):
+    ids = tokenizer("3 + 4 = 7, 中 💩. " * 1000)["input_ids"][:4000]
+    text = tokenizer.decode(ids)
+    assert seconds(lambda: tokens_that_hold(tokenizer, ids, text, list(range(1, len(text), 100)))) < 1.0
+
+
+def test_a_text_that_is_not_that_of_the_tokens_is_refused(tokenizer):
+    with pytest.raises(ValueError, match="not what its tokens decode to"):
+        tokens_that_hold(tokenizer, tokenizer("called a tool")["input_ids"], "a tool", [1])
+
+
+# In the trainer
+
+
+def test_the_advantages_of_a_group_are_those_worked_out_by_hand(build):
+    assert_equal(tokens_of(build(judges("step", STEPS))), BY_HAND)
+
+
+def test_padding_is_exactly_0(build):
+    output = scored(build(judges("step", STEPS)))
+    masked = output["completion_mask"] == 0
+    assert masked.sum() == 8 * 6 - sum(min(len(text) + 1, 6) for text in TEXTS)
+    assert output["advantages"][masked].abs().max() == 0.0
+    assert output["advantages"][~masked].abs().min() > 1e-5  # A and S differ by 1.5e-4
+
+
+def test_a_masked_completion_is_0_and_its_steps_still_shape_the_group(build):
+    cut = [*STEPS[:2], [(6, 1.0), (3, -1.0)], *STEPS[3:]]
+    rows = tokens_of(build(judges("step", cut), mask_truncated_completions=True))
+    s = 1 / (statistics.stdev([1.0, -1.0] * 3) + 1e-4)
+    assert rows[2] == [0.0] * 6
+    assert rows[0] == pytest.approx([A, A, A - s, A - s, A, 0.0], **SINGLE)
+
+
+def test_without_step_rewards_a_completion_has_one_advantage(build):
+    assert scored(build())["advantages"].shape == (8,)
+
+
+def test_what_is_logged_of_a_completion_is_the_mean_over_its_tokens(build):
+    trainer = build(judges("step", STEPS))
+    scored(trainer)
+    assert list(trainer._logs["advantages"]) == pytest.approx(MEANS, **SINGLE)
+    scored(trainer)
+    assert list(trainer._logs["advantages"]) == pytest.approx(MEANS, **SINGLE), "those of the batch before are kept"
+    assert len(trainer._logs["prompt"]) == len(trainer._logs["advantages"]) == 8
+
+
+def test_metrics_say_how_many_steps_there_are_and_what_they_are_paid(build):
+    trainer = build(judges("step", STEPS), judges("none", [[]]))
+    scored(trainer)
+    metrics = {name: values[-1] for name, values in trainer._metrics["train"].items()}
+    assert metrics["step_rewards/step/mean"] == pytest.approx(2 / 6)
+    assert (metrics["steps/step/count"], metrics["steps/none/count"]) == (0.75, 0.0)
+    assert metrics["step_rewards/none/mean"] != metrics["step_rewards/none/mean"], "there is no mean of no steps"
+    assert (metrics["frac_groups_without_step_spread"], metrics["errors/step"]) == (0.5, 0.0)
+    assert list(trainer._logs["extra"]["steps/step"])[:4] == ["2:+1 4:-1", "3:+1", "", "1:-1"]
+
+
+def test_each_step_reward_is_normalised_by_itself_and_then_weighted(build):
+    large = [[(end, 100 * reward + 7) for end, reward in steps] for steps in STEPS]
+    trainer = build(judges("one", STEPS), judges("large", large), step_reward_weights=[1.0, 0.5])
+    s = 100 / (statistics.stdev([107.0, -93.0, 107.0, -93.0]) + 1e-4)
+    rows = tokens_of(trainer)
+    assert rows[1] == pytest.approx([-A + S + 0.5 * s] * 3 + [-A, 0.0, 0.0], **SINGLE)
+    assert rows[3] == pytest.approx([A - S - 0.5 * s, A, 0.0, 0.0, 0.0, 0.0], **SINGLE)
+
+
+def test_an_outcome_of_weight_0_leaves_the_steps_alone(build):
+    rows = tokens_of(build(judges("step", STEPS), reward_weights=[0.0]))
+    assert rows[0] == pytest.approx([0.0, 0.0, -S, -S, 0.0, 0.0], **SINGLE)
+    assert rows[1] == pytest.approx([S, S, S, 0.0, 0.0, 0.0], **SINGLE)
+
+
+def test_a_row_whose_steps_cannot_be_judged_is_as_if_absent(build):
+    failed = [None, *STEPS[1:]]
+    trainer = build(judges("step", failed))
+    rows = tokens_of(trainer)
+    outcome = advantages_of([None, 0.0, 0.0, 1.0])
+    s = 1 / (2**0.5 + 1e-4)  # of the steps 1 and -1
+    assert rows[0] == [0.0] * 6
+    assert rows[1] == pytest.approx([outcome[1] + s] * 3 + [outcome[1], 0.0, 0.0], **SINGLE)
+    assert rows[3] == pytest.approx([outcome[3] - s, outcome[3], 0.0, 0.0, 0.0, 0.0], **SINGLE)
+    assert trainer._metrics["train"]["unparsed/step"] == [0.125]
+    assert trainer._metrics["train"]["rewards/right/mean"] == [pytest.approx(3 / 7)]
+
+
+def test_the_steps_of_a_row_that_another_reward_failed_on_do_not_count(build):
+    rows = tokens_of(build(judges("step", STEPS), paid=[None, *PAID[1:]]))
+    s = 1 / (2**0.5 + 1e-4)
+    assert rows[0] == [0.0] * 6
+    assert rows[3][0] == pytest.approx(advantages_of([None, 0.0, 0.0, 1.0])[3] - s, **SINGLE)
+
+
+@pytest.mark.slow
+def test_a_step_reward_that_raises_loses_its_call_and_not_the_run(build, tmp_path):
+    calls = []
+
+    def breaks(prompts, completions, **kwargs):
+        calls.append(kwargs["task"])
+        return 1 / 0 if len(calls) == 2 else STEPS
+
+    breaks.kind = "step"
+    trainer = build(breaks, max_steps=2)
+    trainer.train()
+    assert [entry["errors/breaks"] for entry in generations(trainer)] == [0.0, 1.0]
+    assert calls[0] == ["a"] * 4 + ["b"] * 4
+    assert completions(tmp_path)["advantage"] == pytest.approx(MEANS, **SINGLE)
+    assert completions(tmp_path, step=2)["advantage"] == [0.0] * 8
+    assert completions(tmp_path, step=2)["steps/breaks"] == [None] * 8
+
+
+@pytest.mark.parametrize("steps", [[(0, 1.0)], [(5, 1.0)], [(1, float("nan"))], [(1.0, 1.0)], [1.0], 3])
+def test_what_is_no_step_of_the_text_fails_the_call(build, steps):
+    trainer = build(judges("step", [[], steps]), texts=["aaaa"] * 8)
+    assert tokens_of(trainer) == [[0.0] * 5] * 8
+    assert trainer._metrics["train"]["errors/step"] == [1.0]
+    with pytest.raises(ValueError, match="a step is a pair"):
+        check_steps([steps], ["aaaa"])
+
+
+def test_rows_of_other_tasks_have_no_steps_and_are_not_failed(build):
+    trainer = build(route(judges("step", STEPS[:4]), ("a",)))
+    assert_equal(tokens_of(trainer), BY_HAND)
+    assert trainer._metrics["train"]["unparsed/step"] == [0.0]
+    assert trainer._metrics["train"]["steps/step/count"] == [1.0]  # of the four completions that it scores
+
+
+def test_advantages_travel_with_their_rows_through_every_update_of_a_generation(build):
+    texts = ["aaaa", "bbb", "cccccc", "d", "ee", "ffff", "g", "hhhhh"]
+    many = [[(len(text), float(i))] for i, text in enumerate(texts)]
+    trainer = build(
+        judges("step", many),
+        texts=texts,
+        per_device_train_batch_size=4,
+        steps_per_generation=2,
+        num_iterations=2,
+        max_steps=4,
+    )
+    rows = next(iter(trainer.get_train_dataloader()))
+    worth = [amount for steps in normalise_steps([[float(i)] for i in range(8)], 4) for amount in steps]
+    seen = []
+    for _ in range(4):
+        batch = trainer._prepare_inputs(rows)
+        for ids, advantages_here, mask in zip(
+            batch["completion_ids"], batch["advantages"], batch["completion_mask"], strict=True
+        ):
+            place = texts.index(trainer.processing_class.decode(ids, skip_special_tokens=True))
+            outcome = A if PAID[place] else -A
+            length = len(texts[place])
+            expected = [outcome + worth[place]] * length + [outcome] * (int(mask.sum()) - length)
+            assert advantages_here.tolist() == pytest.approx(expected + [0.0] * (6 - len(expected)), **SINGLE)
+            seen.append(place)
+        trainer._step += 1
+    assert sorted(seen) == sorted([*range(8)] * 2), "each completion is used in two updates"
+    assert seen[:8] == seen[8:] and seen[:8] != list(range(8)), "the generation was shuffled, once"
+
+
+@pytest.mark.slow
+def test_two_updates_a_generation_train_and_log_the_steps_once(build):
+    trainer = build(judges("step", STEPS), num_iterations=2, max_steps=4)
+    before = trainer.model.lm_head.weight.clone()
+    trainer.train()
+    assert [entry["step"] for entry in generations(trainer) if "steps/step/count" in entry] == [1, 3]
+    assert not torch.equal(before, trainer.model.lm_head.weight)
+
+
+@pytest.mark.slow
+def test_an_evaluation_groups_steps_by_its_own_numbers(model, tmp_path):
+    settings = {"step_reward_funcs": [judges("step", [[(1, 1.0)], [(1, -1.0)], [(1, 1.0)], [(1, 1.0)]])]}
+    config = {"num_generations_eval": 2, "per_device_eval_batch_size": 4}
+    trainer = make_trainer(model, tmp_path, [pays("right", [0.0])], ["a", "b"], settings, **config)
+    writes(trainer, ["ab"] * 4)
+    logged = trainer.evaluate(trainer.train_dataset)
+    assert (logged["eval_frac_groups_without_step_spread"], logged["eval_step_rewards/step/mean"]) == (0.5, 0.5)
+
+
+# The loss
+
+
+def gradient_of_others(trainer: GRPOTrainer) -> float:
+    """How much the gradient of a token changes with the advantage of another."""
+    trainer.current_gradient_accumulation_steps = 1
+    use_float64(trainer)
+    inputs = with_policies(trainer, make_batch(advantages=[[0.1] * 5] * 4))
+    other = {**inputs, "advantages": inputs["advantages"].clone()}
+    other["advantages"][:, 0] += 1.0
+    (_, gradient), (_, changed) = by_trl(trainer, inputs), by_trl(trainer, other)
+    assert (changed - gradient)[:, 0].abs().max() > 0.0
+    return (changed - gradient)[:, 1:].abs().max().item()
+
+
+@pytest.mark.parametrize("loss_type", LOSS_TYPES)
+def test_the_gradient_of_a_token_follows_its_own_advantage(build, loss_type):
+    assert gradient_of_others(build(loss_type=loss_type, max_completion_length=8)) == 0.0
+
+
+def test_with_ratios_of_sequences_it_follows_those_of_the_whole_completion(build):
+    """Why the level is refused together with step rewards."""
+    trainer = build(loss_type="grpo", importance_sampling_level="sequence", max_completion_length=8)
+    assert gradient_of_others(trainer) > 1e-3
+
+
+@pytest.mark.parametrize("name", [*("sapo", "luspo", "vespo"), "sequence"])
+def test_a_loss_without_advantages_of_tokens_is_refused(build, name):
+    setting = {"importance_sampling_level": name} if name == "sequence" else {"loss_type": name}
+    with pytest.raises(ValueError, match=rf"step_reward_funcs need .*given: {name}"):
+        build(judges("step", STEPS), **setting)
+
+
+# What is named where
+
+
+def test_a_step_reward_is_no_ordinary_one_and_the_other_way_round():
+    with pytest.raises(ValueError, match=r"'equation_steps' pays steps .*: name it in step_reward_funcs"):
+        load_rewards(["xml_format", "equation_steps"])
+    with pytest.raises(ValueError, match=r"'xml_format' is no step reward .*: name it in reward_funcs"):
+        load_step_rewards(["xml_format"])
+    with pytest.raises(ValueError, match="one of weight 0 will do"):
+        load_rewards([])
+    assert load_step_rewards(None) == []
+
+
+def test_step_rewards_are_loaded_with_parameters_and_tasks_of_their_own():
+    (reward,) = load_step_rewards(["equation_steps"], {"equation_steps": {"max_steps": 3}}, {"equation_steps": ["a"]})
+    assert (reward.tasks, reward.__wrapped__.max_steps) == (("a",), 3)
+    with pytest.raises(ValueError, match=r"step_reward_kwargs names 'x', which is not in step_reward_funcs \(equation"):
+        load_step_rewards(["equation_steps"], {"x": {}})
+    assert load_step_rewards(["tests/step_rewards.py:every_third"])[0].__name__ == "every_third"
+
+
+def test_the_trainer_refuses_what_it_cannot_use(model, tmp_path, build):
+    with pytest.raises(ValueError, match="'step' pays steps"):
+        make_trainer(model, tmp_path, [judges("step", STEPS)], ["a"], {})
+    with pytest.raises(ValueError, match="'plain' is no step reward"):
+        build(pays("plain", PAID))
+    with pytest.raises(ValueError, match="two rewards are called 'right'"):
+        build(judges("right", STEPS))
+    with pytest.raises(ValueError, match="step_reward_weights has 2 values for 1"):
+        build(judges("step", STEPS), step_reward_weights=[1.0, 2.0])
+    waits = as_async(judges("step", STEPS))
+    with pytest.raises(ValueError, match="'step' is async"):
+        build(waits)
+
+
+# Two processes, and the recipe itself
+
+
+@pytest.mark.slow
+def test_groups_over_two_processes_are_those_of_one(model, tmp_path):
+    words = [sys.executable, "-m", "accelerate.commands.accelerate_cli", "launch"]
+    words += ["--config_file=accelerate_configs/cpu_2proc.yaml", "tests/steps_on_two_ranks.py"]
+    run([*words, str(model), str(tmp_path)])
+    ranks = [json.loads((tmp_path / f"seen_{rank}.json").read_text()) for rank in (0, 1)]
+    alone = advantages(model, tmp_path / "alone", 0, 12)
+    rows = [row + [0.0] * (6 - len(row)) for rank in ranks for row in rank["advantages"]]
+    assert_equal(rows, alone["advantages"])
+    assert rows[6] == [0.0] * 6 and max(map(max, rows)) > 1.0
+    for rank in ranks:
+        assert rank["logged"] == pytest.approx(alone["logged"], **SINGLE)
+        assert rank["metrics"] == pytest.approx(alone["metrics"], rel=1e-6)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("launch", "processes", "zero_stage"), [("cpu", 1, None), ("zero2", 2, 2)])
+def test_the_recipe_trains_with_step_rewards_under(launch, processes, zero_stage, model, tmp_path):
+    short = {"num_train_rows": 8, "max_steps": 2, "bf16": "false", "use_cpu": "true", "num_eval_rows": 0}
+    steps = {"step_reward_funcs": "tests/step_rewards.py:every_third", "per_device_train_batch_size": 8 // processes}
+    words = command(
+        "arithmetic",
+        "process",
+        model,
+        tmp_path / "run",
+        f"accelerate_configs/{launch}.yaml",
+        [f"--num_processes={processes}"],
+        **short,
+        **steps,
+    )
+    printed = run(words, env={"DS_ACCELERATOR": "cpu"})
+    assert "every_third" in printed and "step " in printed
+    engine = json.loads((tmp_path / "run/summary.json").read_text())["engine"]
+    assert (engine["world_size"], engine["zero_stage"]) == (processes, zero_stage)
+    history = json.loads((tmp_path / "run/trainer_state.json").read_text())["log_history"]
+    (first, second) = [entry for entry in history if "steps/every_third/count" in entry]
+    assert first["steps/every_third/count"] > 1.0 and first["grad_norm"] > 0.0 and second["grad_norm"] > 0.0
+    table = pd.read_parquet(tmp_path / "run/completions/completions_00001.parquet")
+    assert len(table) == 8 and table["advantage"].abs().max() > 0.0
+    assert table["steps/every_third"].str.contains("3:").any()
