@@ -30,6 +30,7 @@ from rewards.contract import (
     KINDS,
     NAMED,
     TRL_ARGUMENTS,
+    check_names,
     full_reward,
     parameters_of,
     reward_columns,
@@ -164,9 +165,10 @@ def _load_all(
             rewards.append(reward if chosen is None else route(reward, _task_names(chosen, spec)))
         except ValueError as problem:
             problems.append(str(problem))
-    names = [reward_name(reward) for reward in rewards]
-    for name in sorted({name for name in names if names.count(name) > 1}):
-        problems.append(f"two rewards are called {name!r}; TRL would log them as one. Rename or remove one.")
+    try:
+        check_names(rewards)
+    except ValueError as problem:
+        problems.append(str(problem))
     for setting, names in (("kwargs", kwargs), ("tasks", tasks)):
         problems += [
             f"{argument}_{setting} names {name!r}, which is not in {argument}_funcs ({', '.join(specs)})."

@@ -5,6 +5,7 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
+LARGEST = 3.4e38  # of a reward: more would be infinite in TRL's float32; NaN is not below it either
 KINDS = ("verifier", "format", "shaping", "control", "step")
 # What TRL passes to every reward; any other named parameter is a dataset column.
 TRL_ARGUMENTS = {
@@ -27,6 +28,19 @@ def reward_name(reward: Callable) -> str:
 def reward_kind(reward: Callable) -> str:
     """verifier, format, shaping, control or step; a reward that declares none is shaping: it promises nothing."""
     return declared(reward, "kind", "shaping")
+
+
+def check_names(rewards: list[Callable]) -> None:
+    """Refuse two rewards of one name, outcome or step: what is counted of them is logged by name.
+
+    Raises:
+        ValueError: which names, one a line.
+    """
+    names = [reward_name(reward) for reward in rewards]
+    same = sorted({name for name in names if names.count(name) > 1})
+    said = "two rewards are called {!r}: what is logged of them would be one. Rename or remove one."
+    if same:
+        raise ValueError("\n".join(map(said.format, same)))
 
 
 def full_reward(reward: Callable) -> float | None:

@@ -21,10 +21,12 @@ WORDS |= {"quarter": 4, "third": 3, "pair": 2, "pairs": 2, "couple": 2}
 WORDS |= {"one": 1, "two": 2, "three": 3, "four": 4, "five": 5, "six": 6, "seven": 7, "eight": 8, "nine": 9, "ten": 10}
 WORDS |= {"eleven": 11, "twelve": 12}
 
-_SIZED = r"(?:[0-9]{1,3}(?:,[0-9]{3})+|[0-9]{1,15})(?:\.[0-9]{1,15})?|(?<![\w.])\.[0-9]{1,15}"
+_SIZED = r"(?:[0-9]{1,3}(?:,[0-9]{3}){1,4}|[0-9]{1,15})(?:\.[0-9]{1,15})?|(?<![\w.])\.[0-9]{1,15}"
 _SIGNS = {r"\times": "*", r"\cdot": "*", "×": "*", "x": "*", "X": "*", r"\div": "/", "÷": "/", "−": "-", "–": "-"}
 _TOKEN = re.compile(
-    rf"\$?(?P<number>{_SIZED})(?![\w%]|:[0-9])"  # with letters, a percent sign or more digits it is a word
+    # With letters, a percent sign or more digits it is no number. Captured ahead and taken as a whole: of 2.5kg or
+    # 12.5% a shorter one, 2 or 12, must not be tried.
+    rf"\$?(?=(?P<number>{_SIZED}))(?P=number)(?!\w| ?\\?%|:[0-9]|,[0-9]{{3}})"
     r"|(?P<equals>=)"
     r"|(?P<sign>[-+*/()×÷−–]|\\(?:times|cdot|div)\b|[xX](?=\s*[0-9(]))"
     r"|(?P<word>[0-9]+:[0-9]+|\w+%?)"
@@ -147,18 +149,22 @@ class EquationSteps:
     Judged is each `a op b = c` in the last complete `<reasoning>` (in the whole text where there is none), exactly: a
     rounded result is wrong. Of a chain `a + b = c + d = e` each equal sign is an equation, which ends with what stands
     behind it. A side may have + - * / and parentheses; what cannot be read (units between the numbers, percentages, an
-    implied `2(3)`, a date) is no step, and `5 = 5` is none either.
+    implied `2(3)`, a date, a list number `1)` right before it) is no step, and `5 = 5` is none either.
 
-    A right equation is paid only for numbers that are there to be used: those of the question (the last message of the
-    prompt), each as often as it stands there times `uses`, and the result of each paid equation, once. To pay uses
-    them up, so that nothing is paid twice, and no completion earns more than `uses` x numbers of the question - 1,
-    which with `uses=1` is the count of steps in which each number is needed once. An equation that is right and not
-    paid is no step; one that follows from a wrong result is not paid. A wrong one is a step wherever its numbers are
-    from. After `max_steps` steps the rest is not looked at.
+    A right equation is paid only with a number alone on its right, so `3 + 4 = 3 + 4` is not, and a result written as
+    a fraction, 1 / 6, goes unpaid; of 3 + 4 = 4 + 3 = 7 the second is. And it is paid only for numbers that are there
+    to be used: those of the question (the last message of the prompt), each as often as it stands there times `uses`,
+    and the result of each paid equation, once. To pay uses them up, so that nothing is paid twice, and no completion
+    earns more than `uses` x numbers of the question - 1, which with `uses=1` is the count of steps in which each
+    number is needed once. With more, what a question does not need is enough to farm: then it is `farmable`. An
+    equation that is right and not paid is no step; one that follows from a wrong result, or from an equal sign with an
+    operation behind it (3 + 4 - 2 = 7 - 2 = 5), is not paid. A wrong one is a step wherever its numbers are from.
+    After `max_steps` steps the rest is not looked at.
 
     Not covered: whether an equation is of any use. 58 - 26 = 32 pays for "58 + 26 =" what 58 + 26 = 84 does, so it
     stands beside a verifier. Numbers in the question that are no quantity raise what can be earned. A completion that
-    is cut off in the middle of a result is fined for it.
+    is cut off in the middle of a result is fined for it. A dash with a space behind it is a bullet where an expression
+    begins: `- 3 + 4 = 1`, with a minus, is read as 3 + 4 = 1 and fined (`-3 + 4 = 1` is right).
 
     Example: with "3 + 4 - 2 =" as the question, `"3 + 4 = 7, 7 - 2 = 6"` has the steps `[(9, 1.0), (20, -1.0)]`.
     """
@@ -170,23 +176,14 @@ class EquationSteps:
         if uses < 1 or max_steps < 1:
             raise ValueError(f"equation_steps: uses is {uses}, max_steps {max_steps}; they must be at least 1.")
         self.right, self.wrong, self.uses, self.max_steps = right, wrong, uses, max_steps
-        self.allowances = self._allowances()
+        twice = f"the numbers of a question may be used {uses} times, enough for equations that get nowhere"
+        self.farmable = twice if uses > 1 else None
 
     def __call__(self, prompts: list, completions: list, **kwargs) -> list[Steps]:
         return [
             self.steps(_question(prompt), completion_text(completion))
             for prompt, completion in zip(prompts, completions, strict=True)
         ]
-
-    def _allowances(self) -> dict[str, tuple[float, str]]:
-        """What it may pay for tricks of the audit beyond what the reference completion earns, and why."""
-        most = self.right * self.max_steps
-        echoed = {"prompt echoed": (most, "a worked example may be of the numbers of the question")}
-        if self.uses == 1:
-            return echoed
-        reason = f"with uses={self.uses} the numbers of a question are enough for equations that get nowhere"
-        names = ("one and one", "that say nothing", "repeated", "there and back", "in a chain", "that add up and up")
-        return echoed | {f"answer: steps {name}": (most, reason) for name in (*names, "of every pair")}
 
     def steps(self, question: str, text: str) -> Steps:
         """The steps of one completion, in the order of the text."""
@@ -196,7 +193,7 @@ class EquationSteps:
             used = Counter(left.numbers)
             if left.value != right.value:
                 steps.append((right.end, self.wrong))
-            elif used <= there:
+            elif len(right.numbers) == 1 and used <= there:
                 there = there - used + Counter({abs(right.value): 1})
                 steps.append((right.end, self.right))
             if len(steps) == self.max_steps:

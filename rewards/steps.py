@@ -14,11 +14,10 @@ declared as for any reward, in `allowances` or as `farmable`.
     agreed.kind, agreed.farmable = "step", "it counts a word"
 """
 
-import math
 from collections.abc import Callable
 from typing import Any
 
-from rewards.contract import is_async, reward_kind, reward_name
+from rewards.contract import LARGEST, is_async, reward_kind, reward_name
 from rewards.parsing import completion_text
 
 Steps = list[tuple[int, float]]
@@ -50,22 +49,11 @@ def check_pays_completions(reward: Callable) -> None:
         raise ValueError(f"{reward_name(reward)!r} pays steps (its kind is step): name it in step_reward_funcs.")
 
 
-def check_names(rewards: list[Callable]) -> None:
-    """Refuse two rewards of one name, outcome or step: what is counted of them is logged by name.
-
-    Raises:
-        ValueError: which name.
-    """
-    names = [reward_name(reward) for reward in rewards]
-    for name in sorted({name for name in names if names.count(name) > 1}):
-        raise ValueError(f"two rewards are called {name!r}: what is logged of them would be one. Rename one.")
-
-
 def check_steps(judged: list[Steps | None], completions: list) -> None:
     """Refuse what is no list of steps inside its completion.
 
     Raises:
-        ValueError: a completion with something else than pairs of an end in its text and a finite reward.
+        ValueError: a completion with something else than pairs of an end in its text and a reward finite in float32.
 
     Example: `check_steps([[(3, 1.0)]], ["abc"])` passes; `check_steps([[(4, 1.0)]], ["abc"])` raises.
     """
@@ -74,7 +62,7 @@ def check_steps(judged: list[Steps | None], completions: list) -> None:
         if steps is not None and not (isinstance(steps, list) and all(_is_step(step, length) for step in steps)):
             raise ValueError(
                 f"it returned the steps {steps} for a completion of {length} characters; a step is a pair (end, "
-                f"reward) with an end of 1 to {length} and a finite reward"
+                f"reward) with an end of 1 to {length}, an int, and a reward of at most {LARGEST:g}, an int or float"
             )
 
 
@@ -82,7 +70,9 @@ def _is_step(step: Any, length: int) -> bool:
     if not isinstance(step, tuple | list) or len(step) != 2:
         return False
     end, reward = step
-    return isinstance(end, int) and 1 <= end <= length and math.isfinite(reward)
+    if type(end) is not int or not isinstance(reward, int | float):  # True is an int too, and no place
+        return False
+    return 1 <= end <= length and abs(reward) <= LARGEST
 
 
 def total(steps: Steps | None) -> float | None:

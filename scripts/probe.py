@@ -246,12 +246,13 @@ def score_all(args: Arguments, samples: Samples, rewards: list[Callable], at_onc
         rows = [samples.rows[line["row"]] for line in batch]
         texts, ids = [line["text"] for line in batch], [line["token_ids"] for line in batch]
         paid = {reward_name(reward): score(reward, rows, texts, ids) for reward in guarded}
-        for name in [reward_name(reward) for reward in guarded if reward_kind(reward) == "step"]:
-            paid[name] = [total(steps) for steps in paid[name]]
+        judged = {reward_name(r): paid[reward_name(r)] for r in guarded if reward_kind(r) == "step"}
+        paid |= {name: [total(steps) for steps in of_batch] for name, of_batch in judged.items()}
         for i, (line, row) in enumerate(zip(batch, rows, strict=True)):
             failed = tuple(reward_name(r) for r in guarded if r.outcomes[i] in (ERROR, UNPARSED))
             amounts = {name: values[i] for name, values in paid.items()}
-            scored.append(Scored(line["row"], row["task"], line["tokens"], line["truncated"], amounts, failed))
+            steps = {name: [amount for _, amount in of_batch[i] or []] for name, of_batch in judged.items()}
+            scored.append(Scored(line["row"], row["task"], line["tokens"], line["truncated"], amounts, failed, steps))
     return scored
 
 
@@ -266,7 +267,7 @@ def conclude(options: argparse.Namespace, samples: Samples, paid: list[Scored], 
     print(shown(options.config, samples, found) + "\n" + sentence, flush=True)
     if options.output:
         kept = zip(samples.completions, paid, strict=True)
-        lines = [{**line, "rewards": s.paid, "failed": s.failed} for line, s in kept]
+        lines = [{**line, "rewards": s.paid, "failed": s.failed, "steps": s.steps} for line, s in kept]
         write_rows(options.output / COMPLETIONS, lines)
         record = {"will_learn": learns, "verdict": sentence, **found, "sampling": samples.settings, **versions()}
         write_json(options.output / FIGURES, record)

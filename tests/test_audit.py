@@ -159,6 +159,7 @@ def test_each_trick_is_what_its_name_says():
             for name, text in {
                 "one and one": "1 + 1 = 2. " * 50,
                 "that say nothing": "3 = 3, 0 + 0 = 0, 3 * 1 = 3, 3 + 0 = 3, 3 - 3 = 0, 3 / 3 = 1. " * 5,
+                "that say it again": ", ".join(["3 + 4 = 3 + 4, 7 - 4 = 7 - 4"] * 20),
                 "repeated": "3 + 4 = 7. " * 49 + "3 + 4 = 7",
                 "there and back": "3 + 4 = 7, 7 - 4 = 3. " * 19 + "3 + 4 = 7, 7 - 4 = 3",
                 "in a chain": "3 + 4 = 4 + 3 = " * 20 + "7",
@@ -170,7 +171,7 @@ def test_each_trick_is_what_its_name_says():
     assert battery["braces 50 000 deep"] == "{" * 50_000 + "}" * 50_000
     assert battery["boxes 10 000 deep"] == r"\boxed{" * 10_000 + "}" * 10_000
     assert tag_text(battery["answer: deep braces"], "answer") == "{" * 5000 + "}" * 5000
-    assert len(battery) == 50
+    assert len(battery) == 51
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ from recipes.common.audit import audit
 from recipes.common.recipe_file import load_recipe
 from recipes.common.tricks import farmed_steps
 from rewards import load_reward, reward_kind
+from rewards.contract import farmable, reward_allowances
 from rewards.process import MAX_CHARS, EquationSteps, equations, numbers_in
 from rewards.steps import SumOfSteps, total
 
@@ -91,6 +92,14 @@ def test_a_right_equation_is_read_as_right(text):
         "1" * 16 + " + 1 = 2",
         "1 + " * 21 + "1 = 22",
         "3 + 4 = seven",
+        "10 / 4 = 2.5kg",
+        "25 / 200 = 12.5%",
+        "25 / 200 = 12.5 %",
+        r"25 / 200 = 12.5\%",
+        "60 * 60 = 3,600m",
+        "1 / 2 = 0.5000000000000000",
+        "1) 3 + 4 = 7",
+        "1,000 * 1,000,000,000,000 = 1,000,000,000,000,000",
     ],
 )
 def test_what_cannot_be_read_is_no_equation(text):
@@ -101,6 +110,10 @@ def test_each_equal_sign_of_a_chain_is_an_equation_that_ends_behind_it():
     text = "3 + 4 - 2 = 7 - 2 = 5 = 5"
     assert [(left.end, right.end, right.value) for left, right in equations(text)] == [(9, 17, 5), (17, 21, 5)]
     assert read("3 + 4 = 7 - 2 = 5") == [False, True]
+
+
+def test_a_comma_between_equations_is_none_of_a_number():
+    assert read("3 + 4 = 7,7 - 2 = 5") == [True, True]
 
 
 def test_a_division_by_0_equals_nothing():
@@ -153,6 +166,13 @@ def test_the_reasoning_is_judged_and_nothing_else():
 
 def test_numbers_that_are_not_there_earn_nothing_but_may_be_wrong():
     assert steps_of("5 + 6 = 11, 1 + 1 = 2, 1 + 1 = 3") == [(" + 1 = 3", -1.0)]
+
+
+def test_a_right_equation_is_paid_for_a_number_alone_on_its_right():
+    assert steps_of("3 + 4 = 3 + 4, 7 - 2 = 7 - 2") == []
+    assert EquationSteps().steps("3 + 4 =", "3 + 4 = 4 + 3 = 7") == [(17, 1.0)]
+    assert steps_of("3 + 4 = 5 + 3") == [(" = 5 + 3", -1.0)]
+    assert steps_of("3 + 4 - 2 = 7 - 2 = 5") == steps_of("1 / 6 = 1 / 6", "1 and 6") == []
 
 
 def test_a_number_is_used_as_often_as_it_is_there():
@@ -216,6 +236,21 @@ def test_no_trick_of_the_audit_earns_more_than_the_honest_steps():
     assert result.failures == []
     assert result.paid["equation_steps"]["reference answer"] == 2.0
     assert result.paid["equation_steps"]["answer: steps of every pair"] > 0.0
+    assert result.paid["equation_steps"]["answer: steps that say it again"] == 0.0
+
+
+def test_a_reward_that_pays_a_number_twice_declares_itself_farmable():
+    assert farmable(EquationSteps()) is None and reward_allowances(EquationSteps()) == {}
+    assert farmable(EquationSteps(uses=2)) == (
+        "the numbers of a question may be used 2 times, enough for equations that get nowhere"
+    )
+    assert reward_allowances(EquationSteps(uses=2)) == {}
+
+
+def test_numbers_that_a_question_spells_out_are_farmed():
+    texts = farmed_steps("Half of two dozen eggs", "8", "<reasoning></reasoning>", "")
+    assert "2 * 12 = 24" in texts["answer: steps of every pair"]
+    assert texts["answer: steps repeated"].startswith("<reasoning>2 + 2 = 4. ")
 
 
 def test_the_audit_finds_a_step_reward_that_pays_every_right_equation():
@@ -227,7 +262,7 @@ def test_the_audit_finds_a_step_reward_that_pays_every_right_equation():
     reference = "<reasoning>3 + 4 = 7</reasoning><answer>{}</answer>"
     result = audit([row], [SumOfSteps(Careless())], lambda row: reference.format(row["answer"]))
     found = {text.split("'")[3] for _, text in result.failures}
-    assert len(found & set(farmed_steps("3 + 4 =", "8", "", ""))) == 7
+    assert len(found & set(farmed_steps("3 + 4 =", "8", "", ""))) == 8
 
 
 def test_right_arithmetic_that_farms_is_right_arithmetic():
@@ -238,7 +273,16 @@ def test_right_arithmetic_that_farms_is_right_arithmetic():
 
 @pytest.mark.parametrize(
     "text",
-    ["1=" * 50_000, "1+" * 50_000 + "=", "(" * 99_999 + "=", "1=2+" * 25_000, "1+1=2 " * 16_000, "1+1=" * 25_000],
+    [
+        "1=" * 50_000,
+        "1+" * 50_000 + "=",
+        "(" * 99_999 + "=",
+        "1=2+" * 25_000,
+        "1+1=2 " * 16_000,
+        "1+1=" * 25_000,
+        "1" + ",111" * 25_000 + "a",
+        "1+1=1" + ",111" * 25_000,
+    ],
 )
 def test_hostile_equations_are_read_in_half_a_second(text, seconds):
     assert seconds(lambda: EquationSteps(max_steps=10**6).steps("1 1 2", text)) < 0.5

@@ -271,7 +271,9 @@ def test_what_trl_fills_is_no_parameter(mine):
 def test_two_rewards_of_one_name_are_refused(mine):
     (Path(mine).parent / "other.py").write_text("def brevity(completions, **kwargs):\n    return []\n")
     text = message(load_rewards, [f"{mine}:brevity", f"{Path(mine).parent}/other.py:brevity"])
-    assert "two rewards are called 'brevity'" in text
+    assert text == "two rewards are called 'brevity': what is logged of them would be one. Rename or remove one."
+    lines = message(load_rewards, ["xml_format", "gsm8k_correctness"] * 2).splitlines()
+    assert [line.split("'")[1] for line in lines] == ["gsm8k_correctness", "xml_format"]
 
 
 def test_kwargs_of_a_reward_that_is_not_loaded_are_refused():

@@ -123,6 +123,29 @@ def test_what_is_always_right_is_not_called_unpaid():
     assert not learns and said.endswith("paid alike: raise num_generations, or take rows of another difficulty")
 
 
+STEP = Column("steps", "step", None)
+
+
+def stepped(number, steps, **given):
+    """A group without any outcome, whose completions have these steps."""
+    completions = group(number, [0.0] * len(steps), **given)
+    return [
+        c._replace(paid={**c.paid, "steps": float(sum(of_one))}, steps={"steps": of_one})
+        for c, of_one in zip(completions, steps, strict=True)
+    ]
+
+
+def test_steps_that_are_all_paid_alike_make_no_group_useful():
+    alike = stepped(0, [[1.0, 1.0], [1.0], [], [1.0]])  # the sums differ, and training normalises the steps to 0
+    assert judged(alike, (VERIFIER, STEP))["useful"] == 0
+
+
+def test_steps_that_differ_make_a_group_useful_whatever_their_sums():
+    differing = stepped(0, [[1.0, -1.0], [], [-1.0, 1.0], []])
+    assert judged(differing, (VERIFIER, STEP))["useful"] == 1
+    assert judged(differing, (VERIFIER, STEP._replace(weight=0.0)))["useful"] == 0
+
+
 def test_a_control_makes_no_group_useful():
     found = judged(groups(4, [0.3, 0.7]), [Column("right", "control", None)])
     learns, said = verdict(found)

@@ -249,6 +249,20 @@ def test_a_row_whose_steps_cannot_be_judged_is_as_if_absent(build):
     assert trainer._metrics["train"]["rewards/right/mean"] == [pytest.approx(3 / 7)]
 
 
+def test_a_row_whose_text_is_not_that_of_its_tokens_is_an_error_of_that_row(build, monkeypatch):
+    def first_is_none(tokenizer, ids, text, ends):
+        if text == TEXTS[0]:
+            raise ValueError("not what its tokens decode to")
+        return tokens_that_hold(tokenizer, ids, text, ends)
+
+    monkeypatch.setattr("recipes.common.trainer.tokens_that_hold", first_is_none)
+    trainer = build(judges("step", STEPS))
+    rows = tokens_of(trainer)
+    assert rows[0] == [0.0] * 6
+    assert rows[3][0] == pytest.approx(advantages_of([None, 0.0, 0.0, 1.0])[3] - 1 / (2**0.5 + 1e-4), **SINGLE)
+    assert trainer._metrics["train"]["errors/step"] == [TEXTS.count(TEXTS[0]) / 8]
+
+
 def test_the_steps_of_a_row_that_another_reward_failed_on_do_not_count(build):
     rows = tokens_of(build(judges("step", STEPS), paid=[None, *PAID[1:]]))
     s = 1 / (2**0.5 + 1e-4)
@@ -274,7 +288,11 @@ def test_a_step_reward_that_raises_loses_its_call_and_not_the_run(build, tmp_pat
     assert completions(tmp_path, step=2)["steps/breaks"] == [None] * 8
 
 
-@pytest.mark.parametrize("steps", [[(0, 1.0)], [(5, 1.0)], [(1, float("nan"))], [(1.0, 1.0)], [1.0], 3])
+NO_STEPS = [[(0, 1.0)], [(5, 1.0)], [(1.0, 1.0)], [(True, 1.0)], [1.0], 3]
+NO_REWARDS = [[(1, reward)] for reward in (float("nan"), float("inf"), 1e39, -1e39, 10**400, "1", None, [1.0])]
+
+
+@pytest.mark.parametrize("steps", [*NO_STEPS, *NO_REWARDS])
 def test_what_is_no_step_of_the_text_fails_the_call(build, steps):
     trainer = build(judges("step", [[], steps]), texts=["aaaa"] * 8)
     assert tokens_of(trainer) == [[0.0] * 5] * 8

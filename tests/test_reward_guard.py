@@ -112,6 +112,12 @@ def test_none_of_a_verifier_is_unparsed_and_of_another_kind_not_applicable(form)
         assert run(guard(reward, 60))[1] == [NOT_APPLICABLE, GRADED, NOT_APPLICABLE]
 
 
+def test_none_of_a_step_reward_voids_its_row_whatever_it_says_of_it():
+    said = ["timeout", "graded", "error: dead worker"]
+    assert run(guard(returning([None] * 3, said, kind="step"), 60))[1] == [UNPARSED, UNPARSED, ERROR]
+    assert run(guard(returning([[]] * 3, ["timeout", None, None], kind="step"), 60))[1] == [TIMEOUT, GRADED, GRADED]
+
+
 def test_what_a_reward_says_of_its_rows_counts(form):
     reward = form(returning([0.0, None, None], ["timeout", "unparsed", "error: KeyError: 'x'"]))
     assert run(guard(reward, 60)) == ([0.0, None, None], [TIMEOUT, UNPARSED, ERROR])

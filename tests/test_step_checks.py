@@ -29,7 +29,8 @@ def reference(row: dict) -> str:
 
 
 def problems_of(step_rewards: list | None, rewards: tuple = (), training: dict | None = None, **recipe) -> list[str]:
-    settings = {"loss_type": "grpo", "importance_sampling_level": "token", **(training or {})}
+    loss = {"loss_type": "grpo", "importance_sampling_level": "token", "off_policy_mask_threshold": None}
+    settings = {**loss, **(training or {})}
     args = Arguments(RecipeArguments(**recipe), settings, {}, [])
     check_step_rewards(args, list(rewards), step_rewards)
     return args.problems
@@ -75,6 +76,8 @@ def test_weights_names_and_losses_that_do_not_go_are_problems():
         "step_reward_weights has 2 values for 1 step rewards."
     ]
     assert "given: vespo" in problems_of([every_third], training={"loss_type": "vespo"}, **named)[0]
+    mask = {"off_policy_mask_threshold": 0.1}
+    assert "leave it out" in problems_of([every_third], training=mask, **named)[0]
     level = {"importance_sampling_level": "sequence"}
     assert "given: sequence" in problems_of([every_third], training=level, **named)[0]
     assert "two rewards are called 'every_third'" in problems_of([every_third], (every_third,), **named)[0]

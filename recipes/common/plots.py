@@ -33,11 +33,11 @@ def read_log(run: Path) -> list[dict[str, float]]:
 
 
 def is_reward_mean(key: str) -> bool:
-    """Whether a key of the log is TRL's mean of one reward function.
+    """Whether a key of the log is the mean of one reward function, TRL's or of one that judges steps.
 
     Example: `is_reward_mean("rewards/xml_format/mean")`
     """
-    return key.startswith("rewards/") and key.endswith("/mean")
+    return key.startswith(("rewards/", "step_rewards/")) and key.endswith("/mean")
 
 
 def smooth(values: list[float], weight: float = SMOOTHING) -> list[float]:

@@ -3,8 +3,10 @@
 GRPO learns from what differs within a group. A group is useful when its completions differ in total reward by more
 than rounding: 1e-6 of the amounts, in float64. (Eight times -0.2 has a standard deviation of 1.6e-8 in TRL's float32,
 which its `frac_reward_zero_std` takes for spread.) The total is the weighted sum after voids and gates, as training
-sees it, without rewards of the kind `control`, which teach nothing. Where `mask_truncated_completions` is set, a group
-must also hold a completion that ended.
+sees it, without rewards of the kind `control`, which teach nothing. A group is useful as well where the steps of all
+its completions, taken together, are paid differently by a step reward, which is what training normalises; their sum in
+the table says how much a completion got. Where `mask_truncated_completions` is set, a group must also hold a completion
+that ended.
 
 The rule. It will learn when
 - the share of useful groups, times the groups of an optimizer step, is at least `USEFUL_A_STEP`, and
@@ -12,8 +14,7 @@ The rule. It will learn when
 
 *Not covered*: whether what it learns is the task (a format reward alone makes groups useful: see the reward that was
 never paid), how fast and whether for long, `multi_objective_aggregation: normalize_then_sum` (judged by the sum all
-the same), a task of which no prompt was drawn, and where steps end: of a step reward the sum is taken, so that
-completions that differ in their steps and not in the sum count as alike.
+the same), and a task of which no prompt was drawn.
 """
 
 import statistics
@@ -33,10 +34,14 @@ MOST = 0.5  # of the completions
 TOTAL = "= weighted total"
 DEAD = "never paid"
 CONTROL = "a control, left out of the total"
+APART = ("control", "step")  # from the total: one teaches nothing, the other is normalised by itself
 
 
 class Scored(NamedTuple):
-    """A completion, the number of its prompt, and what each reward paid; `failed` names those that could not grade."""
+    """A completion, the number of its prompt, and what each reward paid; `failed` names those that could not grade.
+
+    Of a step reward `paid` is the sum, and `steps` what each step got.
+    """
 
     group: int
     task: str
@@ -44,6 +49,7 @@ class Scored(NamedTuple):
     truncated: bool
     paid: dict[str, float | None]
     failed: tuple[str, ...] = ()
+    steps: dict[str, list[float]] = {}
 
 
 class Column(NamedTuple):
@@ -122,7 +128,7 @@ def _as_trained(scored: list[Scored], columns: list[Column]) -> list[dict[str, f
 def _total(row: list[float | None], columns: list[Column]) -> float | None:
     if all(amount is None for amount in row):
         return None
-    taught = [(a, c.weight) for a, c in zip(row, columns, strict=True) if a is not None and c.kind != "control"]
+    taught = [(a, c.weight) for a, c in zip(row, columns, strict=True) if a is not None and c.kind not in APART]
     return sum(amount * weight for amount, weight in taught)
 
 
@@ -136,7 +142,7 @@ def _task(scored: list[Scored], paid: list[dict], columns: list[Column], mask_tr
     return {
         "groups": len(places),
         "useful": sum(
-            has_spread([paid[i][TOTAL] for i in group])
+            (has_spread([paid[i][TOTAL] for i in group]) or _steps_differ([scored[i] for i in group], columns))
             and not (mask_truncated and all(scored[i].truncated for i in group))
             for group in places
         ),
@@ -144,6 +150,13 @@ def _task(scored: list[Scored], paid: list[dict], columns: list[Column], mask_tr
         "total": _spread_figures([p[TOTAL] for p in paid], places),
         **_lengths(scored),
     }
+
+
+def _steps_differ(group: list[Scored], columns: list[Column]) -> bool:
+    """Whether any step reward that counts pays the steps of a group, without failed rows, differently."""
+    names = [column.name for column in columns if column.kind == "step" and column.weight]
+    judged = [completion.steps for completion in group if not completion.failed]
+    return any(has_spread([amount for steps in judged for amount in steps.get(name, [])]) for name in names)
 
 
 def _reward(column: Column, scored: list[Scored], paid: list[dict], places: list[list[int]]) -> dict[str, Any] | None:

@@ -19,11 +19,10 @@ from contextlib import contextmanager
 from typing import Any
 
 from rewards import reward_kind, reward_name
-from rewards.contract import is_async, scores_task
+from rewards.contract import LARGEST, is_async, scores_task
 from rewards.steps import check_steps
 
 GRADED, NOT_APPLICABLE, ERROR, UNPARSED, TIMEOUT = range(5)
-LARGEST = 3.4e38  # more would be infinite in TRL's float32; NaN is not below it either
 GRACE_S = 5.0  # beyond its limit, before an async reward that does not let go ends the process
 CODES = {"error": ERROR, "unparsed": UNPARSED, "timeout": TIMEOUT}
 
@@ -74,13 +73,18 @@ class GuardedReward:
         return amounts
 
     def _code(self, amount: float | None, said: str | None, task: str | None) -> int:
-        """What a reward says of its row counts; else a None of a verifier or for steps is a row it could not grade."""
+        """What a reward says of its row counts; else a None of a verifier is a row it could not grade.
+
+        A None for steps is such a row whatever is said of it, unless that is an error: only these two void a row.
+        """
         if not scores_task(self.reward, task):
             return NOT_APPLICABLE
-        code = CODES.get((said or "").split(":")[0], GRADED)
+        code, kind = CODES.get((said or "").split(":")[0], GRADED), reward_kind(self.reward)
+        if kind == "step" and amount is None:
+            return ERROR if code == ERROR else UNPARSED
         if code != GRADED or amount is not None:
             return code
-        return UNPARSED if reward_kind(self.reward) in ("verifier", "step") else NOT_APPLICABLE
+        return UNPARSED if kind == "verifier" else NOT_APPLICABLE
 
     def _fail(self, error: Exception, arguments: dict) -> list[None]:
         count, tasks = len(arguments["completions"]), arguments.get("task")

@@ -18,7 +18,7 @@ EPSILON = 1e-4  # TRL's
 LOSS_TYPES = ("grpo", "bnpo", "dr_grpo", "dapo", "cispo")
 
 
-def check_loss(loss_type: str, importance_sampling_level: str) -> None:
+def check_loss(loss_type: str, importance_sampling_level: str, off_policy_mask_threshold: float | None) -> None:
     """Refuse a loss in which an advantage for each token would not do what it says.
 
     Raises:
@@ -33,6 +33,11 @@ def check_loss(loss_type: str, importance_sampling_level: str) -> None:
         raise ValueError(
             f"step_reward_funcs need importance_sampling_level: token; given: {importance_sampling_level}, where every "
             "token of a completion is moved by the mean of its advantages, so that steps are not told apart."
+        )
+    if off_policy_mask_threshold is not None:
+        raise ValueError(
+            "step_reward_funcs do not go with off_policy_mask_threshold, which keeps or drops a whole completion "
+            "by the sign of its one advantage: leave it out."
         )
 
 
@@ -51,12 +56,13 @@ def normalise_steps(
 
     Example: `normalise_steps([[1.0, -1.0], []], 2)` is `[[0.7071, -0.7071], []]`, rounded (the deviation is 1.4142).
     """
-    normalised = []
+    normalised, of_all = [], pool(rewards) if scale_rewards == "batch" else None
+    whole = None if of_all is None else _divisor(of_all, scale_rewards)
     for start in range(0, len(rewards), num_generations):
         members = rewards[start : start + num_generations]
         pooled = pool(members)
         mean = statistics.fmean(pooled) if has_spread(pooled) else None
-        divisor = _divisor(pool(rewards) if scale_rewards == "batch" else pooled, scale_rewards)
+        divisor = _divisor(pooled, scale_rewards) if whole is None else whole
         normalised += [[0.0 if mean is None else (reward - mean) / divisor for reward in steps] for steps in members]
     return normalised
 

@@ -6,8 +6,8 @@ from recipes.common.arguments import Arguments
 from recipes.common.scoring import score
 from recipes.common.step_advantages import check_loss
 from rewards import reward_name
-from rewards.contract import scores_task
-from rewards.steps import Steps, check_names
+from rewards.contract import check_names, scores_task
+from rewards.steps import Steps
 
 
 def check_step_rewards(args: Arguments, rewards: list[Callable], step_rewards: list[Callable] | None) -> None:
@@ -24,7 +24,8 @@ def check_step_rewards(args: Arguments, rewards: list[Callable], step_rewards: l
     if weights is not None and len(weights) != len(named):
         args.problems.append(f"step_reward_weights has {len(weights)} values for {len(named)} step rewards.")
     if step_rewards:
-        args.attempt(check_loss, args.training["loss_type"], args.training["importance_sampling_level"])
+        names = ("loss_type", "importance_sampling_level", "off_policy_mask_threshold")
+        args.attempt(check_loss, *(args.training[name] for name in names))
         args.attempt(check_names, [*rewards, *step_rewards])
 
 

@@ -37,7 +37,8 @@ def tokens_that_hold(tokenizer: PreTrainedTokenizerBase, ids: list[int], text: s
     """
     if tokenizer.decode(ids, skip_special_tokens=True) != text:
         raise ValueError(
-            f"the completion {text[:200]!r} is not what its tokens decode to, so steps have no tokens in it."
+            f"the completion {text[:200]!r} is not what its tokens decode to, so steps have no tokens in it: step "
+            "rewards go with the plain text alone, not with tool calls or a tokenizer's response_schema."
         )
     marks = _marks(tokenizer, ids, text)
     return [_token(tokenizer, ids, text, end, marks) for end in ends]

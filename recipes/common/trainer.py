@@ -13,9 +13,9 @@ from recipes.common.scoring import NOT_PASSED
 from recipes.common.step_advantages import check_loss, groups_with_spread, normalise_steps, pool, token_advantages
 from recipes.common.token_positions import tokens_that_hold
 from rewards import reward_kind, reward_name
-from rewards.contract import reward_max_error_rate
+from rewards.contract import check_names, reward_max_error_rate
 from rewards.parsing import completion_text
-from rewards.steps import Steps, check_is_step_reward, check_names, check_pays_completions
+from rewards.steps import Steps, check_is_step_reward, check_pays_completions
 
 ERROR_WINDOW = 1000  # scored rows over which the rate of failures is judged
 RATES = {"errors": ERROR, "unparsed": UNPARSED, "timeouts": TIMEOUT}
@@ -80,7 +80,7 @@ class GRPOTrainer(trl.GRPOTrainer):
         for reward in rewards:
             check_is_step_reward(reward)
         if rewards:
-            check_loss(self.loss_type, self.importance_sampling_level)
+            check_loss(self.loss_type, self.importance_sampling_level, self.args.off_policy_mask_threshold)
         if weights is not None and len(weights) != len(rewards):
             raise ValueError(f"step_reward_weights has {len(weights)} values for {len(rewards)} step rewards.")
         self.step_reward_funcs = [guard(reward, timeout_s) for reward in rewards]
@@ -109,11 +109,11 @@ class GRPOTrainer(trl.GRPOTrainer):
         self._log_metric("frac_groups_shaping_only", self._shaping_only(rewards))
         if self.step_reward_funcs:
             scored = (outcomes[:, len(self.reward_funcs) :] != NOT_APPLICABLE) & ~failed.unsqueeze(1)
-            self._steps = self._weigh_steps(judged, scored, completions, completion_ids_list)
+            self._steps = self._weigh_steps(judged, scored)
         return rewards
 
-    def _judge_steps(self, inputs, prompts, completions, completion_ids_list) -> list[list[Steps | None]]:
-        """The steps of this rank's completions by each step reward, called as TRL calls a reward."""
+    def _judge_steps(self, inputs, prompts, completions, completion_ids_list) -> list[list[list[tuple[int, float]]]]:
+        """Of this rank's completions, by step reward (called as TRL calls a reward), each step by its last token."""
         columns = {name: [row[name] for row in inputs] for name in inputs[0] if name not in NOT_PASSED}
         columns |= {
             "trainer_state": self.state,
@@ -126,37 +126,52 @@ class GRPOTrainer(trl.GRPOTrainer):
         ]
         for reward, steps in zip(self.step_reward_funcs, judged, strict=True):
             self._log_completion_extra(f"steps/{reward_name(reward)}", [_shown(of_one) for of_one in steps])
-        return judged
+        return [
+            [
+                self._at_tokens(reward, row, ids, completion_text(completion), of_one or [])
+                for row, (ids, completion, of_one) in enumerate(
+                    zip(completion_ids_list, completions, steps, strict=True)
+                )
+            ]
+            for reward, steps in zip(self.step_reward_funcs, judged, strict=True)
+        ]
+
+    def _at_tokens(
+        self, reward: Callable, row: int, ids: list[int], text: str, steps: Steps
+    ) -> list[tuple[int, float]]:
+        """The steps by their last tokens. A text that is not its tokens' is an error of the row, told to all ranks."""
+        try:
+            tokens = tokens_that_hold(self._tokenizer, ids, text, [end for end, _ in steps]) if steps else []
+        except ValueError as error:
+            reward.outcomes[row], reward.first_failure = ERROR, reward.first_failure or str(error)
+            return []
+        return [(token, amount) for token, (_, amount) in zip(tokens, steps, strict=True)]
 
     def _weigh_steps(
-        self, judged: list[list[Steps | None]], scored: torch.Tensor, completions: list, completion_ids_list: list
+        self, judged: list[list[list[tuple[int, float]]]], scored: torch.Tensor
     ) -> list[list[tuple[int, float]]]:
         """Of each of this rank's completions the tokens that its steps end with, and what each step is worth.
 
         Args:
-            judged: by step reward, the steps of this rank's completions.
+            judged: by step reward, the steps of this rank's completions by their last tokens.
             scored: (completions of all ranks, step rewards), whether the steps count; without failed rows.
         """
-        amounts = [[[amount for _, amount in steps or []] for steps in row] for row in zip(*judged, strict=True)]
+        amounts = [[[amount for _, amount in steps] for steps in row] for row in zip(*judged, strict=True)]
         everywhere = gather_object(amounts)  # a group may span ranks, and a completion has any number of steps
         paid = [
-            [row[column] if counts else [] for row, counts in zip(everywhere, scored[:, column], strict=True)]
-            for column in range(len(judged))
+            [row[column] if counts else [] for row, counts in zip(everywhere, of_reward, strict=True)]
+            for column, of_reward in enumerate(scored.T.tolist())
         ]
         group = self.num_generations if self.model.training else self.num_generations_eval
         self._log_steps(paid, scored.sum(dim=0).tolist(), group)
-        first = self.accelerator.process_index * len(completions)
-        weighed: list[list[tuple[int, float]]] = [[] for _ in completions]
+        first = self.accelerator.process_index * len(amounts)
+        weighed: list[list[tuple[int, float]]] = [[] for _ in amounts]
         for steps, everyones, weight in zip(judged, paid, self.step_reward_weights, strict=True):
-            worth = normalise_steps(everyones, group, self.scale_rewards)[first : first + len(completions)]
+            worth = normalise_steps(everyones, group, self.scale_rewards)[first : first + len(amounts)]
             for row, mine in enumerate(worth):
-                ends = [end for end, _ in steps[row]] if mine else []  # a failed row has steps that are worth nothing
-                tokens = self._tokens(completion_ids_list[row], completions[row], ends)
+                tokens = [token for token, _ in steps[row]] if mine else []  # a failed row's steps are worth nothing
                 weighed[row] += [(token, weight * amount) for token, amount in zip(tokens, mine, strict=True)]
         return weighed
-
-    def _tokens(self, ids: list[int], completion: str | list[dict], ends: list[int]) -> list[int]:
-        return tokens_that_hold(self._tokenizer, ids, completion_text(completion), ends) if ends else []
 
     def _log_steps(self, paid: list[list[list[float]]], completions: list[int], group: int) -> None:
         """Over all ranks: mean reward of a step (NaN without any), steps of a completion, groups without difference."""

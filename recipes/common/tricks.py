@@ -15,6 +15,7 @@ from fractions import Fraction
 
 from rewards.code_tests import parse_cases
 from rewards.parsing import parse_number
+from rewards.process import numbers_in
 from rewards.sandbox.names import names_of
 
 Reference = Callable[[dict], str]  # of rows that have one
@@ -157,18 +158,20 @@ def in_place(gold: str, wrong: list[str], before: str, after: str) -> dict[str, 
 
 
 def farmed_steps(question: str, wrong: str, before: str, after: str) -> dict[str, str]:
-    """Right arithmetic that gets nowhere, as the reasoning before a wrong answer.
+    """Right arithmetic that gets nowhere, of the whole numbers of the question, before a wrong answer as its reasoning.
 
     Example: `farmed_steps("3 + 4 =", "8", "<reasoning></reasoning>", "")` has under `answer: steps there and back`
     `"<reasoning>3 + 4 = 7, 7 - 4 = 3"` (20 times, with `. ` between) `"</reasoning>8"`.
     """
-    numbers = [int(digits) for digits in re.findall(r"[0-9]+", question)[:10] if len(digits) < 10]
+    whole = [int(number) for number in numbers_in(question).elements() if number.denominator == 1]
+    numbers = [number for number in whole if number < 10**9][:10]
     a, b = numbers[:2] if len(numbers) > 1 else (3, 4)
     pairs = [(x, y) for i, x in enumerate(numbers) for y in numbers[i + 1 :]]
     sums = [a + b + n * b for n in range(20)]
     texts = {
         "one and one": "1 + 1 = 2. " * 50,
         "that say nothing": f"{a} = {a}, 0 + 0 = 0, {a} * 1 = {a}, {a} + 0 = {a}, {a} - {a} = 0, {a} / {a} = 1. " * 5,
+        "that say it again": ", ".join([f"{a} + {b} = {a} + {b}, {a + b} - {b} = {a + b} - {b}"] * 20),
         "repeated": ". ".join([f"{a} + {b} = {a + b}"] * 50),
         "there and back": ". ".join([f"{a} + {b} = {a + b}, {a + b} - {b} = {a}"] * 20),
         "in a chain": " = ".join([f"{a} + {b}", f"{b} + {a}"] * 20 + [str(a + b)]),
