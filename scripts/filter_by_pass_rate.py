@@ -12,7 +12,8 @@ The output folder holds rows.jsonl (what any recipe trains on by --only_rows, in
 row that was probed) and filter.json. Exit status 2 where nothing is left or something cannot be read.
 
 *Not covered*: the pass rate changes while the model learns; few completions say little of a row (of 8, one solved is
-2 to 47 % with 95 % confidence); the shares of several tasks are not kept.
+2 to 47 % with 95 % confidence); the shares of several tasks are not kept. The rows keep the prompts of the probe, its
+system prompt and worked example with them: train with the same settings, or the held-out rows are asked otherwise.
 """
 
 from __future__ import annotations
@@ -36,12 +37,12 @@ def filter_rows(probe: Path, low: float, high: float, out: Path) -> str:
         ValueError: no probe there, none of its rewards is a verifier, or no row is left.
     """
     from recipes.common.files import write_json
-    from recipes.common.judged import read_rows, write_rows
+    from recipes.common.judged import write_rows
     from recipes.common.pass_rate import KEPT, place_rows
     from recipes.common.probing import figures
 
-    found, columns, scored = read_probe(probe)
-    rows, placed = read_rows(probe / ROWS), place_rows(scored, columns, low, high)
+    found, columns, rows, scored = read_probe(probe)
+    placed = place_rows(scored, columns, low, high)
     kept = [row for row in sorted(placed) if placed[row]["place"] in KEPT]
     counts = count_places(placed)
     if not kept:
@@ -50,7 +51,8 @@ def filter_rows(probe: Path, low: float, high: float, out: Path) -> str:
             "Widen the band, probe more rows, or take easier ones."
         )
     sizes = found["groups_a_step"], found["max_completion_length"], found["mask_truncated_completions"]
-    after = figures([s for s in scored if s.group in set(kept)], columns, *sizes)
+    in_band = set(kept)
+    after = figures([s for s in scored if s.group in in_band], columns, *sizes)
     write_rows(out / ROWS, [rows[row] for row in kept])
     write_rows(out / "pass_rates.jsonl", [{"row": row, **placed[row]} for row in sorted(placed)])
     before = figures(scored, columns, *sizes)
@@ -60,8 +62,8 @@ def filter_rows(probe: Path, low: float, high: float, out: Path) -> str:
     return said(counts, len(kept), before, after, out)
 
 
-def read_probe(folder: Path) -> tuple[dict[str, Any], list[Column], list[Scored]]:
-    """Figures, rewards and scored completions of a probe.
+def read_probe(folder: Path) -> tuple[dict[str, Any], list[Column], list[dict[str, Any]], list[Scored]]:
+    """Figures, rewards, rows and scored completions of a probe.
 
     Raises:
         ValueError: files are missing, or the probe is of a version that did not keep what is needed.
@@ -80,15 +82,17 @@ def read_probe(folder: Path) -> tuple[dict[str, Any], list[Column], list[Scored]
     if not any(column.kind == "verifier" for column in columns):
         names = ", ".join(column.name for column in columns)
         raise ValueError(f"none of the rewards {names} is a verifier, so nothing says what is solved.")
-    tasks = [row["task"] for row in read_rows(folder / ROWS)]
-    return found, columns, [as_scored(line, tasks[line["row"]]) for line in read_rows(folder / COMPLETIONS)]
+    rows = read_rows(folder / ROWS)
+    scored = [as_scored(line, rows[line["row"]]["task"]) for line in read_rows(folder / COMPLETIONS)]
+    return found, columns, rows, scored
 
 
 def as_scored(line: dict[str, Any], task: str) -> Scored:
     """A line of completions.jsonl as the probe had it."""
     from recipes.common.probing import Scored
 
-    return Scored(line["row"], task, line["tokens"], line["truncated"], line["rewards"], tuple(line["failed"]))
+    paid, failed, steps = line["rewards"], tuple(line["failed"]), line.get("steps", {})
+    return Scored(line["row"], task, line["tokens"], line["truncated"], paid, failed, steps)
 
 
 def count_places(placed: dict[int, dict[str, Any]]) -> str:

@@ -66,6 +66,12 @@ def test_a_lone_weight_is_a_list_of_one(parse):
     assert parse({}, "--reward_weights", "2.0").training["reward_weights"] == [2.0]
 
 
+@pytest.mark.parametrize("value", [5, True, 0, {"dapo": 1}])
+def test_a_preset_that_is_no_name_is_noted(parse, value):
+    problems = parse({"preset": value}).problems
+    assert problems == [f"preset must be a name or a list of names, not {value!r}"]
+
+
 def test_several_rewards_are_read_from_the_command_line(parse):
     args = parse({"reward_funcs": ["xml_format"]}, "--reward_funcs", "gsm8k_correctness", "my.py:brevity")
     assert args.recipe.reward_funcs == ["gsm8k_correctness", "my.py:brevity"]

@@ -16,7 +16,7 @@ from tiny_model import build_tiny_model
 from recipes.common import preflight
 from recipes.common.arguments import RecipeArguments
 from recipes.common.judged import read_rows, write_rows
-from recipes.common.only_rows import only_rows_if_asked, read_only_rows
+from recipes.common.only_rows import check_only_rows, only_rows_if_asked, only_rows_notes, read_only_rows
 from recipes.common.pass_rate import pass_rates, place_of
 from recipes.common.probing import Column, Scored
 from recipes.common.recipe_file import load_recipe
@@ -162,6 +162,53 @@ def test_the_named_rows_are_trained_on_in_their_order_and_the_held_out_ones_stay
     train, held_out = load_rows(RecipeArguments(only_rows=str(file)), 7)
     assert (train["prompt"], held_out) == (["p3", "p1", "p2"], "held out")
     assert load_rows(RecipeArguments(only_rows=str(file), num_train_rows=2), 7)[0]["prompt"] == ["p3", "p1"]
+
+
+def test_a_column_that_only_a_later_row_has_is_kept(tmp_path):
+    write_rows(tmp_path / "rows.jsonl", [{"prompt": "a", "task": "t"}, {"prompt": "b", "task": "t", "answer": "7"}])
+    train, _ = load_rows(RecipeArguments(only_rows=str(tmp_path / "rows.jsonl")), 7)
+    assert train["answer"] == [None, "7"]
+
+
+def ask(question: str, *before: str) -> list[dict]:
+    return [{"role": "user", "content": text} for text in (*before, question)]
+
+
+@pytest.mark.parametrize(
+    ("prompts", "refused"),
+    [(["p3", "p1"], False), (["p1", "p3"], True), ([ask("p3")], True), ([], False)],
+)
+def test_a_recipe_that_trains_on_other_rows_than_those_named_is_refused(tmp_path, prompts, refused):
+    problems = []
+    check_only_rows(rows_file(tmp_path, "p3", "p1"), [{"prompt": prompt} for prompt in prompts], problems)
+    said = ["this recipe makes nothing of only_rows: put @only_rows_if_asked over its load_rows"]
+    assert problems == (said if refused else [])
+
+
+def test_the_rows_that_the_decorator_gives_are_the_named_ones_whatever_keys_their_messages_have(tmp_path):
+    messages = [{"role": "user", "content": "a", "name": "Ann"}, {"role": "user", "content": "b"}]
+    write_rows(tmp_path / "rows.jsonl", [{"prompt": messages, "task": "t"}])
+    train, _ = load_rows(RecipeArguments(only_rows=str(tmp_path / "rows.jsonl")), 7)
+    problems = []
+    check_only_rows(tmp_path / "rows.jsonl", train.to_list(), problems)
+    assert problems == []
+
+
+@pytest.mark.parametrize(
+    ("train", "held_out", "noted"),
+    [
+        (ask("1 + 1", "shown"), ask("2 + 2", "shown"), False),
+        (ask("1 + 1", "shown"), ask("2 + 2"), True),
+        (ask("1 + 1", "shown"), ask("2 + 2", "another"), True),
+        ("1 + 1", "2 + 2", False),
+    ],
+)
+def test_a_note_says_that_the_probe_asked_otherwise_than_the_held_out_rows(train, held_out, noted):
+    other = {"prompt": ask("f(x)", "a program"), "task": "code"}  # another task asks in its own way
+    rows = [other, {"prompt": held_out, "task": "math"}]
+    notes = only_rows_notes([{"prompt": train, "task": "math"}], rows)
+    assert [note.startswith("only_rows: ") for note in notes] == [True] * noted
+    assert only_rows_notes([{"prompt": train, "task": "math"}], [other]) == []
 
 
 @pytest.mark.parametrize("folder", RECIPES, ids=lambda folder: folder.name)

@@ -1,5 +1,6 @@
 """Preflight refuses each bad input before a weight is loaded, names the remedy, and reports all of them at once."""
 
+import json
 import os
 import sys
 from collections.abc import Callable
@@ -715,6 +716,28 @@ def test_every_row_is_tried_with_an_empty_answer(check):
         return [1.0 if answer[i] == "8" or c[0]["content"] else 0.0 for i, c in enumerate(completions)]
 
     assert_refused(check(rewards=[reward(pays_the_last, "verifier", 1.0)]), "pays 1.0 for an empty answer")
+
+
+# Rows that are named
+
+
+def test_named_rows_that_a_recipe_makes_nothing_of_are_refused(check, tmp_path_factory):
+    file = tmp_path_factory.mktemp("named") / "rows.jsonl"
+    for row in (6, 0):
+        file.write_text(json.dumps(TRAIN[row]) + "\n")
+        outcome = check(only_rows=str(file))
+        if row == 6:
+            assert_refused(outcome, "makes nothing of only_rows: put @only_rows_if_asked over its load_rows")
+    assert outcome.status is None and "only_rows: " not in outcome.printed
+
+
+def test_named_rows_that_are_asked_otherwise_than_the_held_out_ones_are_noted(check, tmp_path_factory):
+    file = tmp_path_factory.mktemp("named") / "rows.jsonl"
+    rows = TRAIN.to_list()
+    rows[0]["prompt"].insert(0, {"role": "system", "content": "Be brief."})
+    file.write_text(json.dumps(rows[0]) + "\n")
+    outcome = check(train=Dataset.from_list(rows), only_rows=str(file))
+    assert outcome.status is None and "  only_rows: the messages before the question are others" in outcome.printed
 
 
 # What could not be resumed

@@ -22,13 +22,14 @@ from rewards import load_rewards, load_step_rewards
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
-GRPO = {"loss_type": "grpo", "scale_rewards": "group", "beta": 0.04, "use_bias_correction_kl": False}
+TOKEN = {"importance_sampling_level": "token"}
+GRPO = {**TOKEN, "loss_type": "grpo", "scale_rewards": "group", "beta": 0.04, "use_bias_correction_kl": False}
 HELD = {
     "grpo": {**GRPO, "epsilon": 0.2, "epsilon_high": None},
-    "dr_grpo": {"loss_type": "dr_grpo", "scale_rewards": "none", "beta": 0.0},
-    "dapo": {"loss_type": "dapo", "scale_rewards": "group", "beta": 0.0, "epsilon": 0.2, "epsilon_high": 0.28},
+    "dr_grpo": {**TOKEN, "loss_type": "dr_grpo", "scale_rewards": "none", "beta": 0.0},
+    "dapo": {**TOKEN, "loss_type": "dapo", "scale_rewards": "group", "beta": 0.0, "epsilon": 0.2, "epsilon_high": 0.28},
     "gspo": {"loss_type": "grpo", "scale_rewards": "group", "importance_sampling_level": "sequence", "beta": 0.0},
-    "cispo": {"loss_type": "cispo", "scale_rewards": "group", "beta": 0.0, "epsilon_high": 5.0},
+    "cispo": {**TOKEN, "loss_type": "cispo", "scale_rewards": "group", "beta": 0.0, "epsilon_high": 5.0},
     "iterative_grpo": {**GRPO, "sync_ref_model": True, "ref_model_mixup_alpha": 1.0, "ref_model_sync_steps": 100},
 }
 HELD["gspo"] |= {"epsilon": 3e-4, "epsilon_high": 4e-4}
@@ -140,7 +141,15 @@ def test_a_preset_of_the_command_line_takes_the_place_of_the_yamls(parse):
 def test_of_several_presets_the_later_wins(parse):
     args = parse({}, "--preset", "dapo", "grpo", "--max_steps", "5")
     assert [args.training[name] for name in ("loss_type", "epsilon_high", "beta")] == ["grpo", None, 0.04]
-    assert args.recipe.reward_funcs == ["soft_overlong"] and args.recipe.preset == ["dapo", "grpo"]
+    assert args.recipe.preset == ["dapo", "grpo"]
+
+
+@pytest.mark.parametrize("name", sorted(HELD.keys() - {"gspo"}))
+def test_a_ratio_per_completion_does_not_outlive_a_preset_that_has_one_per_token(parse, name):
+    assert parse({}, "--preset", "gspo", name).training["importance_sampling_level"] == "token"
+    args = parse({"importance_sampling_level": "sequence"}, "--preset", name)
+    assert args.training["importance_sampling_level"] == "token"
+    assert "importance_sampling_level sequence -> token" in args.notes[0]
 
 
 @pytest.mark.parametrize(("settings", "words"), [({}, ["--preset", "dappo", "grpo"]), ({"preset": "dappo"}, [])])
@@ -176,8 +185,18 @@ def test_soft_overlong_is_added_with_the_runs_own_limit_and_a_weight(parse):
     assert reward(prompts=[], completions=[], completion_ids=[[0] * n for n in lengths]) == [0.0, -0.5, -1.0]
 
 
+@pytest.mark.parametrize("settings", [{}, {"reward_funcs": []}])
+def test_a_run_without_rewards_gets_none_and_is_told_so(parse, settings):
+    args = parse(settings, "--preset", "dapo")
+    assert not args.recipe.reward_funcs and args.recipe.reward_kwargs is None
+    assert "soft_overlong" not in args.notes[0]
+    with pytest.raises(ValueError, match="reward_funcs is empty"):
+        load_rewards(args.recipe.reward_funcs, args.recipe.reward_kwargs)
+
+
 def test_the_limit_of_the_command_line_counts(parse):
-    args = parse({"max_completion_length": 100}, "--preset", "dapo", "--max_completion_length", "50")
+    settings = {"reward_funcs": ["xml_format"], "max_completion_length": 100}
+    args = parse(settings, "--preset", "dapo", "--max_completion_length", "50")
     assert args.recipe.reward_kwargs == {"soft_overlong": {"max_completion_len": 50, "soft_punish_cache": 10}}
 
 
@@ -197,6 +216,9 @@ def test_a_weight_given_for_the_added_reward_stands(parse):
 # Where the clip cannot act
 
 
+CORRECTED = {"importance_sampling_level": "sequence", "loss_type": "grpo", "beta": 0.04}
+
+
 @pytest.mark.parametrize(
     ("settings", "said"),
     [
@@ -207,6 +229,12 @@ def test_a_weight_given_for_the_added_reward_stands(parse):
         ({"epsilon_high": 0.28, "num_iterations": 2}, []),
         ({"epsilon_high": 0.28, "steps_per_generation": 2}, []),
         ({"epsilon_high": 0.28, "gradient_accumulation_steps": 4, "steps_per_generation": 2}, ["one update"]),
+        (CORRECTED, []),  # the KL is multiplied by the ratio, whose gradient is spread over the completion
+        ({**CORRECTED, "epsilon": 0.1}, ["the ratio is 1, and epsilon and epsilon_high change nothing"]),
+        (
+            {**CORRECTED, "use_bias_correction_kl": False},
+            ["the ratio is 1, and epsilon, epsilon_high and importance_sampling_level change nothing"],
+        ),
         ({"loss_type": "cispo", "num_iterations": 2}, ["on policy each token counts 0.2; set it to 5.0"]),
     ],
 )

@@ -159,19 +159,31 @@ def with_moving_reference(folder: Path, **training):
     return run
 
 
-def test_a_moving_reference_belongs_to_a_whole_checkpoint(tmp_path, capsys):
+WITHOUT_REFERENCE = (
+    "it holds no reference.safetensors (ZeRO-3 and FSDP keep none), so the reference would be another one. "
+    "Start anew with --fresh, under ZeRO-2 or DDP to be able to resume."
+)
+
+
+def test_a_checkpoint_with_the_moving_reference_is_gone_on_with(tmp_path):
     open_run_folder(with_moving_reference(tmp_path))
-    whole = add_checkpoint(tmp_path, 5)
-    Path(whole, "reference.safetensors").touch()
-    add_checkpoint(tmp_path, 10)
-    assert open_run_folder(with_moving_reference(tmp_path)) == whole
-    assert "checkpoint-10 was cut short" in capsys.readouterr().err
+    Path(add_checkpoint(tmp_path, 5), "reference.safetensors").touch()
+    assert open_run_folder(with_moving_reference(tmp_path)) == str(tmp_path / "checkpoint-5")
+
+
+def test_a_whole_checkpoint_without_the_moving_reference_is_refused_and_not_passed_over(tmp_path, capsys):
+    """As ZeRO-3 leaves it behind, and ZeRO-2 finds it."""
+    open_run_folder(with_moving_reference(tmp_path))
+    add_checkpoint(tmp_path, 5)
+    assert refusal(with_moving_reference(tmp_path)) == 2
+    printed = capsys.readouterr()
+    assert WITHOUT_REFERENCE in printed.out and "cut short" not in printed.err
 
 
 def test_a_checkpoint_from_elsewhere_without_the_moving_reference_is_refused(tmp_path, capsys):
     run = with_moving_reference(tmp_path / "run")
     run.training.resume_from_checkpoint = add_checkpoint(tmp_path / "other", 5)
-    assert refusal(run) == 2 and "it holds no reference.safetensors" in capsys.readouterr().out
+    assert refusal(run) == 2 and WITHOUT_REFERENCE in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("engine", ["zero3", "fsdp"])
@@ -182,9 +194,11 @@ def test_a_moving_reference_in_parts_is_not_resumed(engine, tmp_path, capsys, mo
     else:
         run.training.deepspeed_plugin = SimpleNamespace(zero_stage=3)
     open_run_folder(run)
-    add_checkpoint(tmp_path, 5)
+    checkpoint = add_checkpoint(tmp_path, 5)
+    assert refusal(run) == 2 and WITHOUT_REFERENCE in capsys.readouterr().out
+    Path(checkpoint, "reference.safetensors").touch()  # written under ZeRO-2 or DDP
     assert refusal(run) == 2
-    assert "under ZeRO-3 and FSDP no checkpoint holds the synced reference" in capsys.readouterr().out
+    assert "ZeRO-3 and FSDP cannot put its reference.safetensors back" in capsys.readouterr().out
 
 
 def test_tokens_are_left_out_of_the_recorded_command():

@@ -151,9 +151,12 @@ def _lay_presets(config: dict[str, Any], argv: list[str], problems: list[str]) -
         asked = parser.parse_known_args(argv)[0].preset
     except argparse.ArgumentError:  # said by the parser of all arguments
         asked = None
-    named = asked or config.get("preset") or []
+    named = asked or config.get("preset")
+    if not isinstance(named, str | list | None):
+        problems.append(f"preset must be a name or a list of names, not {named!r}")
+        return {}, config
     try:
-        preset = read_presets([named] if isinstance(named, str) else named)
+        preset = read_presets([named] if isinstance(named, str) else named or [])
     except ValueError as problem:
         problems.append(str(problem))
         return {}, config

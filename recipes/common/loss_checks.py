@@ -6,8 +6,6 @@ from trl import GRPOConfig
 
 from recipes.common.moving_reference import reference_is_whole
 
-CLIP = "epsilon, epsilon_high and importance_sampling_level"
-
 
 def check_moving_reference(training: dict[str, Any], use_peft: bool, problems: list[str]) -> None:
     """Add to `problems` what `sync_ref_model` does not go with, before TRL says so with the weights loaded."""
@@ -51,10 +49,13 @@ def _clip_notes(training: GRPOConfig) -> list[str]:
             f"loss_type cispo takes epsilon_high as the cap itself: on policy each token counts {cap:g}; set it to "
             "5.0, say"
         )
-    is_set = training.epsilon != 0.2 or high is not None or training.importance_sampling_level != "token"
-    if is_set and not ratio_can_move(training):
+    # TRL multiplies the KL by the ratio, which is 1, but whose gradient the level spreads over the completion.
+    level_acts = training.beta != 0.0 and training.use_bias_correction_kl
+    idle = "epsilon and epsilon_high" if level_acts else "epsilon, epsilon_high and importance_sampling_level"
+    level_is_idle = training.importance_sampling_level != "token" and not level_acts
+    if (training.epsilon != 0.2 or high is not None or level_is_idle) and not ratio_can_move(training):
         notes.append(
-            f"one update a generation: the ratio is 1, and {CLIP} change nothing. For more updates set num_iterations "
+            f"one update a generation: the ratio is 1, and {idle} change nothing. For more updates set num_iterations "
             "to 2, or steps_per_generation above gradient_accumulation_steps"
         )
     return notes
@@ -64,8 +65,9 @@ def _reference_notes(training: GRPOConfig) -> list[str]:
     if not training.sync_ref_model:
         return []
     steps, last, notes = training.ref_model_sync_steps, training.max_steps, []
-    if 0 < last < steps:
-        notes.append(f"the reference never moves: ref_model_sync_steps is {steps}, and the run ends after {last}")
+    if 0 < last <= steps:  # what moves after the last update is compared with nothing
+        moves = f"ref_model_sync_steps is {steps}, and the run ends after {last}"
+        notes.append(f"the reference never moves before the end: {moves}")
     if not reference_is_whole(training):
         notes.append("ZeRO-3 and FSDP keep a moving reference in no checkpoint: this run cannot be resumed")
     return notes

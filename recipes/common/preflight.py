@@ -13,6 +13,7 @@ import os
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -25,6 +26,7 @@ from recipes.common.batch_checks import check_batch, completions_of_a_call
 from recipes.common.cpu import use_all_cores
 from recipes.common.engine import check_engine, check_launch_file, engine_ahead
 from recipes.common.loss_checks import check_moving_reference, loss_notes
+from recipes.common.only_rows import check_only_rows, only_rows_notes
 from recipes.common.row_checks import Problem, check_gates, check_held_out, check_tasks, format_table, reward_table
 from recipes.common.step_checks import check_step_rewards, step_notes
 from rewards import reward_name
@@ -72,6 +74,7 @@ def preflight(
     _check_limits(args.recipe, args.problems)
     check_step_rewards(args, rewards or [], step_rewards)
     sums = [SumOfSteps(reward) for reward in step_rewards or []]
+    _check_only_rows(args, rows, eval_rows)
     notes = [*args.notes, *_prepare_rewards(args, [*(rewards or []), *sums])]
     table = _check_rows(args, rows, eval_rows, rewards or [], reference_completion, whole, sums)
     _check_model(args.model, args.problems)
@@ -149,6 +152,13 @@ def _check_rows(
         check_held_out(rows, eval_rows, held_out)
         args.problems += [f"evaluation rows: {text}" for subject, text in held_out if subject not in blamed]
     return table
+
+
+def _check_only_rows(args: Arguments, rows: list[dict], eval_rows: Dataset | None) -> None:
+    """Whether the recipe trains on the rows that the run names, and asks them as it asks the held-out ones."""
+    if args.recipe.only_rows is not None:
+        args.attempt(check_only_rows, Path(args.recipe.only_rows), rows, args.problems)
+        args.notes += args.attempt(only_rows_notes, rows, eval_rows or []) or []
 
 
 def _choose_device(training: dict[str, Any]) -> None:

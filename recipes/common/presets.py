@@ -21,7 +21,7 @@ def preset_names() -> list[str]:
 def read_presets(names: list[str]) -> dict[str, Any]:
     """The keys of the presets, a later one over those before; rewards to be added are those of all.
 
-    Example: `read_presets(["dr_grpo"]) == {"loss_type": "dr_grpo", "scale_rewards": "none", "beta": 0.0}`
+    Example: `read_presets(["dr_grpo"])["scale_rewards"] == "none"`
 
     Raises:
         ValueError: a name that is none of `preset_names()`.
@@ -39,8 +39,10 @@ def add_rewards(names: list[str], recipe: dict[str, Any], training: dict[str, An
     """Append rewards that the run has not got, and say what was added, a line each.
 
     A weight of 1.0 is appended where the run gives one weight for each of its own rewards. Parameters that the run
-    gives in its reward_kwargs win over ours.
+    gives in its reward_kwargs win over ours. A run without rewards stays without: it is refused for that.
     """
+    if not recipe["reward_funcs"]:
+        return []
     said = []
     for name in (name for name in names if name not in recipe["reward_funcs"]):
         weights = training["reward_weights"]

@@ -44,25 +44,22 @@ def open_run_folder(run: Run) -> str | None:
     return value
 
 
-def last_whole_checkpoint(folder: Path, world_size: int, needs: tuple[str, ...] = ()) -> str | None:
-    """The newest checkpoint that was written to its end; one cut short is passed over with a warning.
-
-    `needs` are files that it must hold besides the trainer's own.
-    """
+def last_whole_checkpoint(folder: Path, world_size: int) -> str | None:
+    """The newest checkpoint that was written to its end; one cut short is passed over with a warning."""
     found = sorted(folder.glob("checkpoint-*"), key=lambda path: int(path.name.rsplit("-", 1)[1]), reverse=True)
     for path in found:
-        if _is_whole(path, world_size, needs):
+        if _is_whole(path, world_size):
             return str(path)
         print(f"warning: {path} was cut short while it was written; passing over it.", file=sys.stderr)
     return None
 
 
-def _is_whole(path: Path, world_size: int, needs: tuple[str, ...]) -> bool:
+def _is_whole(path: Path, world_size: int) -> bool:
     """The trainer writes trainer_state.json last, and each rank its own random state before that."""
     states = ["rng_state.pth"] if world_size == 1 else [f"rng_state_{rank}.pth" for rank in range(world_size)]
     with contextlib.suppress(OSError, ValueError):
         json.loads((path / "trainer_state.json").read_text())
-        return all((path / name).is_file() for name in (*states, *needs))
+        return all((path / name).is_file() for name in states)
     return False
 
 
@@ -101,9 +98,7 @@ def _decide_on_run(run: Run, folder: Path) -> tuple[str, Any]:
         print(f"The run in {folder} is finished (--fresh starts it anew):")
         print((folder / "table.txt").read_text())
         return "stop", 0
-    needs = (REFERENCE,) if run.training.sync_ref_model and reference_is_whole(run.training) else ()
-    own = last_whole_checkpoint(folder, run.training.world_size, needs)
-    checkpoint = own or run.training.resume_from_checkpoint
+    checkpoint = last_whole_checkpoint(folder, run.training.world_size) or run.training.resume_from_checkpoint
     refusal = _cannot_resume(run, folder, Path(checkpoint)) if checkpoint else None
     if refusal:
         print(f"error: cannot go on from {checkpoint}: {refusal}")
@@ -113,10 +108,13 @@ def _decide_on_run(run: Run, folder: Path) -> tuple[str, Any]:
 
 
 def _cannot_resume(run: Run, folder: Path, checkpoint: Path) -> str | None:
-    if run.training.sync_ref_model and not reference_is_whole(run.training):
-        return "under ZeRO-3 and FSDP no checkpoint holds the synced reference model. Use ZeRO-2 or DDP, or --fresh."
     if run.training.sync_ref_model and not (checkpoint / REFERENCE).is_file():
-        return f"it holds no {REFERENCE}, so the reference would be another one. Set sync_ref_model: false, or --fresh."
+        return (
+            f"it holds no {REFERENCE} (ZeRO-3 and FSDP keep none), so the reference would be another one. "
+            "Start anew with --fresh, under ZeRO-2 or DDP to be able to resume."
+        )
+    if run.training.sync_ref_model and not reference_is_whole(run.training):
+        return f"ZeRO-3 and FSDP cannot put its {REFERENCE} back. Go on under ZeRO-2 or DDP, as it was written."
     if run.recipe.num_eval_rows and not (folder / BEFORE).is_file():
         return f"{BEFORE} is missing, and the untrained model is gone. Copy it from that run, or --num_eval_rows 0."
     return None
