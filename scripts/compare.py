@@ -2,8 +2,9 @@
 
     python scripts/compare.py runs/quickstart --expect results/quickstart.json
 
-Each metric after training beside the range in which one more run is expected (19 of 20 do; how it is computed:
-recipes/common/ledger.py). Exit status 0: all agree; 1: one does not; 2: they cannot be compared.
+Each metric after training beside the range in which one more run is expected (19 of 20; how it is computed:
+recipes/common/ledger.py). That both saw the same data is not checked. Exit status
+0: all agree; 1: one does not; 2: they cannot be compared.
 """
 
 import argparse
@@ -27,6 +28,8 @@ def main() -> None:
     except (OSError, ValueError) as problem:
         print(f"error: {problem}", file=sys.stderr)
         raise SystemExit(2) from problem
+    if len(entry["seeds"]) == 1:
+        print("note: the entry is of one seed, so the ranges do not hold the spread between seeds")
     print(f"{args.run} beside {entry['title']} ({entry['commit']}, seeds {entry['seeds']}, {entry['hardware']})")
     for row in compared:
         low, high = row["expected"]

@@ -17,22 +17,35 @@ from pathlib import Path
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
+    )
     parser.add_argument("--config", required=True, type=Path, help="a YAML of a recipe")
     parser.add_argument("--seeds", nargs="+", type=int, default=[0])
     parser.add_argument("--launch", type=Path, default=Path("accelerate_configs/single_gpu.yaml"), help="launch file")
+    parser.add_argument("--num_processes", type=int, help="in place of the launch file's")
     parser.add_argument("--output_dir", type=Path, help="in place of the YAML's")
     options, rest = parser.parse_known_args()
-    if any(word in rest for word in ("--seed", "--reward_funcs")):
-        raise SystemExit("error: the seeds are named in --seeds, and the rewards of the arms follow from the YAML's.")
+    from recipes.common.control import TAKEN
+    from recipes.common.repeats import check_given
+
+    check_given(rest, TAKEN, "the arms follow from the YAML: put it there (seeds: --seeds; folder: --output_dir).")
+    try:
+        run_all(options, rest)
+    except ValueError as problem:
+        raise SystemExit(f"error: {problem}") from problem
+
+
+def run_all(options: argparse.Namespace, rest: list[str]) -> None:
+    """Train what is not trained yet, compare, and keep the table."""
     from recipes.common.control import compare_arms, control_table, rewards_of_arms, run_arm, untrained_again
     from recipes.common.files import write_json, write_whole
-    from recipes.common.repeats import read_settings
+    from recipes.common.repeats import launch_words, read_settings
 
-    settings = read_settings(options.config)
+    settings, launch = read_settings(options.config), launch_words(options.launch, options.num_processes)
     stem = options.output_dir or Path(settings["output_dir"])
     arms = {
-        name: [run_arm(options.config, options.launch, stem, name, words, seed, rest) for seed in options.seeds]
+        name: [run_arm(options.config, launch, stem, name, words, seed, rest) for seed in options.seeds]
         for name, words in rewards_of_arms(settings).items()
     }
     arms["untrained"] = [untrained_again(options.config, stem, seed, rest) for seed in options.seeds]

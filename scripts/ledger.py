@@ -1,6 +1,6 @@
 """Keep the ledger: put runs into results/, and generate RESULTS.md and the README's table from it.
 
-    python scripts/ledger.py record --config recipes/arithmetic/quickstart.yaml --runs runs/quickstart-seed* \\
+    python scripts/ledger.py record --config recipes/arithmetic/quickstart.yaml --runs runs/quickstart-seed[0-9] \\
         --title "arithmetic quickstart" --output results/quickstart.json
     python scripts/ledger.py render            # after any change to results/
 
@@ -34,9 +34,13 @@ def record_entry(args: argparse.Namespace) -> None:
     import json
 
     from recipes.common.files import write_json
-    from recipes.common.ledger import entry_of
+    from recipes.common.ledger import beside_the_yaml, entry_of
 
     entry = entry_of(args.runs, args.config, args.title, args.command or "")
+    more = beside_the_yaml(entry, args.config)
+    if more and not args.command:
+        said = ", ".join(f"{name} {value}" for name, value in more.items())
+        raise ValueError(f"the runs set {said} beside the YAML: give --command as a reader would repeat it.")
     seeds = ["--seeds", *map(str, entry["seeds"])]
     entry["command"] = args.command or shlex.join(["python", "scripts/seeds.py", "--config", str(args.config), *seeds])
     kept = json.loads(args.output.read_text(encoding="utf-8")) if args.output.is_file() else {}

@@ -13,21 +13,36 @@ from pathlib import Path
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
+    )
     parser.add_argument("--config", required=True, type=Path, help="a YAML of a recipe")
     parser.add_argument("--seeds", required=True, nargs="+", type=int)
     parser.add_argument("--launch", type=Path, default=Path("accelerate_configs/single_gpu.yaml"), help="launch file")
+    parser.add_argument("--num_processes", type=int, help="in place of the launch file's")
     parser.add_argument("--output_dir", type=Path, help="in place of the YAML's")
     options, rest = parser.parse_known_args()
-    if "--seed" in rest or len(set(options.seeds)) < len(options.seeds):
-        raise SystemExit("error: name each seed once, in --seeds.")
+    if len(set(options.seeds)) < len(options.seeds):
+        raise SystemExit(f"error: --seeds {options.seeds} names a seed twice.")
+    from recipes.common.repeats import check_given
+
+    check_given(rest, {"seed", "output_dir"}, "name the seeds in --seeds, and the folder in --output_dir.")
+    try:
+        run_all(options, rest)
+    except ValueError as problem:
+        raise SystemExit(f"error: {problem}") from problem
+
+
+def run_all(options: argparse.Namespace, rest: list[str]) -> None:
+    """Train what is not trained yet, and leave the figures of all seeds."""
     from recipes.common.files import write_json
     from recipes.common.plots import plot_runs
-    from recipes.common.repeats import over_seeds, read_evaluation, read_settings, seeds_table, train
+    from recipes.common.repeats import launch_words, over_seeds, read_evaluation, read_settings, seeds_table, train
 
+    launch = launch_words(options.launch, options.num_processes)
     stem = options.output_dir or Path(read_settings(options.config)["output_dir"])
     runs = [
-        train(options.config, options.launch, stem.with_name(f"{stem.name}-seed{seed}"), [*rest, "--seed", str(seed)])
+        train(options.config, launch, stem.with_name(f"{stem.name}-seed{seed}"), [*rest, "--seed", str(seed)])
         for seed in options.seeds
     ]
     metrics = over_seeds([read_evaluation(run) for run in runs])

@@ -41,6 +41,32 @@ def test_settings_of_rewards_that_are_gone_are_replaced():
     assert arms["random"] == ["--reward_funcs", "random", "--reward_weights", "1.0", *emptied]
 
 
+def test_step_rewards_go_with_the_others():
+    settings = {"reward_funcs": ["xml_format", "reasoning_gym"], "step_reward_funcs": ["equation_steps"]}
+    arms = rewards_of_arms(settings)
+    assert arms["constant"] == ["--reward_funcs", "constant", "--step_reward_funcs"]
+    assert arms["format-only"] == ["--reward_funcs", "xml_format", "--step_reward_funcs"]
+
+
+def test_format_only_is_left_out_where_a_task_would_have_no_reward():
+    settings = {
+        "reward_funcs": ["boxed_math", "code_tests", "code_format"],
+        "reward_tasks": {"boxed_math": ["math"], "code_tests": ["code"], "code_format": ["code"]},
+    }
+    assert list(rewards_of_arms(settings)) == ["as configured", "random", "constant"]
+
+
+def test_a_preset_that_adds_a_reward_to_each_arm_is_refused():
+    with pytest.raises(ValueError, match="adds soft_overlong to every arm"):
+        rewards_of_arms({"reward_funcs": ["xml_format", "reasoning_gym"], "preset": "dapo"})
+
+
+def test_an_arm_whose_start_was_judged_otherwise_is_told_of(capsys):
+    (before, after), other = arm(60)[0], rows([1] + [0] * 99)
+    compare_arms({"as configured": [(before, after)], "random": [(other, after)]})
+    assert "in arm random the untrained model was judged otherwise" in capsys.readouterr().out
+
+
 def test_what_the_run_has_beyond_an_arm_is_counted_on_the_same_rows():
     compared = compare_arms({"as configured": arm(60), "random": arm(10)})
     assert compared["as configured"]["strict"]["change"]["share"] == 0.6
@@ -61,13 +87,18 @@ def strict_of(arms):
 
 def test_the_verdict_speaks_of_the_best_other_arm():
     said = verdict(strict_of({"as configured": arm(60), "random": arm(10), "format-only": arm(30)}))
-    assert said.startswith("gain +60.0 pt (+50 to +70); above the best other arm (format-only) +30.0 pt")
-    assert said.endswith("is the doing of the rewards that arm lacks.")
+    assert said.startswith("gain +60.0 pt (+49 to +69); above the best other arm (format-only) +30.0 pt")
+    assert said.endswith("is the doing of the rewards that arm lacks, in the runs at hand.")
 
 
 def test_a_gain_that_random_rewards_bring_too_is_nobodys_doing():
     said = verdict(strict_of({"as configured": arm(60), "random": arm(59)}))
     assert said.endswith("Nothing beyond what random brings is shown.")
+
+
+def test_a_gain_that_its_own_p_does_not_show_is_none():
+    said = verdict(strict_of({"as configured": arm(4, n=32), "random": arm(0, n=32)}))  # McNemar 0.125
+    assert "no gain of its own" in said
 
 
 def test_a_run_without_a_gain_says_so():
@@ -78,5 +109,5 @@ def test_the_table_has_a_line_for_each_arm():
     table = control_table([0, 1], compare_arms({"as configured": arm(60), "constant": arm(0)}))
     assert table.splitlines()[0] == "strict, 100 held-out rows, seeds 0 1"
     configured, constant = (" ".join(line.split()) for line in table.splitlines()[2:4])
-    assert configured == "as configured 0.0 % 60.0 % (50 to 69 %) +60.0 pt (+50 to +70) 1.7e-18"
-    assert constant == "constant 0.0 % 0.0 % (0 to 4 %) +0.0 pt (+0 to +0) 1 +60.0 pt (+50 to +70)"
+    assert configured == "as configured 0.0 % 60.0 % (50 to 69 %) +60.0 pt (+49 to +69) 1.7e-18"
+    assert constant == "constant 0.0 % 0.0 % (0 to 4 %) +0.0 pt (-3 to +3) 1 +60.0 pt (+49 to +69)"

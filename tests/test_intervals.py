@@ -6,7 +6,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recipes.common.intervals import T_95, Z_95, mcnemar_p, paired_difference, t_interval, wilson_interval
+from recipes.common.intervals import (
+    T_95,
+    Z_95,
+    mcnemar_p,
+    paired_difference,
+    paired_interval,
+    t_interval,
+    wilson_interval,
+)
 
 
 @pytest.mark.parametrize(
@@ -111,6 +119,16 @@ def test_t_interval_of_one_value_is_none_and_bounds_cut():
 def test_t_quantiles_fall_towards_the_normal_one():
     assert len(T_95) == 28
     assert all(a > b for a, b in pairwise((*T_95, Z_95)))
+
+
+def test_paired_interval_by_hand():
+    # 4 won of 32: 5 and 1 of 34, 4 / 34 +- 1.96 * sqrt((6 / 34 - (4 / 34) ** 2) / 34)
+    low, high = paired_interval([False] * 32, [True] * 4 + [False] * 28)
+    assert (low, high) == (pytest.approx(0.1176 - 0.1356, abs=1e-4), pytest.approx(0.1176 + 0.1356, abs=1e-4))
+    assert (
+        paired_interval([False] * 8, [False] * 8)[1] > 0.2
+    )  # eight rows without a change prove little
+    assert paired_interval([], []) == (-1.0, 1.0)
 
 
 def test_paired_difference_by_hand():

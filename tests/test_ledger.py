@@ -9,6 +9,7 @@ import pytest
 import yaml
 from launching import ROOT
 
+from recipes.common.intervals import wilson_interval
 from recipes.common.judged import write_rows
 from recipes.common.ledger import agreement, check_entry, digest, entry_of, expected, read_entries, sort_of
 from recipes.common.ledger_pages import BEGIN, render_readme, render_results
@@ -45,14 +46,25 @@ def test_every_shipped_run_has_an_entry():
 @pytest.mark.parametrize("name", [name for name, entry in ENTRIES.items() if sort_of(entry) == "runs"])
 def test_an_entry_of_runs_has_three_seeds_or_says_why_not(name):
     entry = ENTRIES[name]
-    assert len(set(entry["seeds"])) >= 3 or entry["fewer_seeds"]
+    assert len(set(entry["seeds"])) >= 3 or entry.get("fewer_seeds"), "say why in fewer_seeds"
     assert entry["config_sha256"] == digest(entry["settings"])
     for key in ("minutes", "n"):
         assert len(entry[key]) == len(entry["seeds"])
 
 
+@pytest.mark.parametrize("name", [name for name, entry in ENTRIES.items() if sort_of(entry) == "runs"])
+def test_means_intervals_and_expectations_follow_from_the_seeds(name):
+    n = ENTRIES[name]["n"]
+    for metric in ENTRIES[name]["metrics"].values():
+        assert metric["expected"] == expected(metric["after"]["seeds"], sum(n))
+        for stage in (metric["before"], metric["after"]):
+            right = sum(round(share * rows) for share, rows in zip(stage["seeds"], n, strict=True))
+            assert stage["value"] == pytest.approx(sum(stage["seeds"]) / len(stage["seeds"]), abs=1e-4)
+            assert stage["interval"] == pytest.approx(wilson_interval(right, sum(n)), abs=1e-4)
+
+
 def summary(seed, strict, **settings):
-    config = {**yaml.safe_load(QUICKSTART.read_text()), "seed": seed, **settings}
+    config = {**yaml.safe_load(QUICKSTART.read_text()), "world_size": 1, "seed": seed, **settings}
     return {
         "after": {"strict": {"share": strict}},
         "minutes": 1.0 + seed,
@@ -96,11 +108,42 @@ def test_an_entry_is_of_one_configuration(tmp_path):
         entry_of(runs, QUICKSTART, "some runs", "command")
 
 
+def test_a_seed_counts_once(tmp_path):
+    runs = [run_folder(tmp_path / name, 0, 4) for name in ("a", "b")]
+    with pytest.raises(ValueError, match="each once, or one run counts twice"):
+        entry_of(runs, QUICKSTART, "some runs", "command")
+
+
+def test_a_command_must_say_what_the_yaml_does_not(tmp_path):
+    runs = [str(run_folder(tmp_path / f"seed{seed}", seed, 4, max_steps=7)) for seed in (0, 1)]
+    words = [
+        sys.executable,
+        "scripts/ledger.py",
+        "record",
+        "--config",
+        str(QUICKSTART),
+        "--title",
+        "t",
+        "--runs",
+        *runs,
+    ]
+    done = subprocess.run([*words, "--output", str(tmp_path / "e.json")], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 1 and "the runs set max_steps 7 beside the YAML: give --command" in done.stderr
+    whole = [*words, "--command", "with --max_steps 7", "--output", str(tmp_path / "e.json")]
+    subprocess.run(whole, cwd=ROOT, capture_output=True, check=True)
+    assert json.loads((tmp_path / "e.json").read_text())["command"] == "with --max_steps 7"
+
+
+def test_another_number_of_processes_is_another_configuration(entry, tmp_path):
+    with pytest.raises(ValueError, match="world_size: the entry has 1, the run 4"):
+        agreement(run_folder(tmp_path / "four", 0, 5, world_size=4), entry)
+
+
 def test_what_another_run_is_expected_to_come_to_by_hand():
     # no spread between seeds: the drawing of 100 rows a seed alone, s = 0.05, 1.96 * 0.05 * sqrt(1.5)
     assert expected([0.5, 0.5], 200) == [0.38, 0.62]
-    # spread 0.2: 1.96 * 0.2 * sqrt(4 / 3), where rows alone would give 0.05
-    assert expected([0.3, 0.5, 0.7], 300) == [0.0474, 0.9526]
+    # spread 0.05: 4.3027 * 0.05 * sqrt(4 / 3), where rows alone would give 1.96 * 0.05 * sqrt(4 / 3)
+    assert expected([0.45, 0.5, 0.55], 300) == [0.2516, 0.7484]
     assert expected([0.0, 0.0, 0.0], 300) == [0.0, 0.0183]  # s = sqrt(0.00658 * 0.99342 * 3 / 300)
 
 

@@ -1,6 +1,8 @@
 """Several seeds taken together: figures by hand, and runs that really follow one another."""
 
 import json
+import os
+import signal
 import subprocess
 import sys
 
@@ -10,7 +12,7 @@ from tiny_model import build_tiny_model
 
 from recipes.common.judged import write_rows
 from recipes.common.plots import plot_runs
-from recipes.common.repeats import over_seeds, read_evaluation, read_settings, seeds_table, train
+from recipes.common.repeats import launch_words, over_seeds, read_evaluation, read_settings, seeds_table, train
 
 
 def rows(outcomes, metric="strict"):
@@ -27,7 +29,8 @@ def test_seeds_are_averaged_and_pooled():
     assert strict["after"]["n"] == 4
     assert strict["after"]["interval"] == (0.0, 1.0)  # 0.75 +- 12.7 * 0.25, cut at what a share can be
     assert [round(end, 4) for end in strict["after"]["pooled"]] == [0.3006, 0.9544]  # Wilson, 3 of 4
-    assert strict["p"] == 0.5  # two rows won, none lost
+    assert strict["p"] == [0.5, 1.0]  # of each seed: two rows won; none changed
+    assert strict["after"]["prompts"] == 2  # q0 and q1 stand in both seeds
 
 
 def test_a_single_seed_has_no_interval_over_seeds():
@@ -41,18 +44,27 @@ def test_rows_without_a_metric_are_left_out_of_it():
     assert over_seeds([(mixed, mixed)])["strict"]["after"]["n"] == 1
 
 
+def test_a_metric_that_one_seed_lacks_is_of_the_others():
+    other = [{"prompt": "other task", "metrics": {"format": True}}]
+    found = over_seeds([(other, other), (rows([False]), rows([True]))])
+    assert list(found) == ["format", "strict"]
+    assert (found["strict"]["after"]["seeds"], found["strict"]["after"]["mean"]) == ([None, 1.0], 1.0)
+    assert found["strict"]["p"] == [None, 1.0]
+    assert "seed 0             - ->       -\n" in seeds_table([0, 1], found)
+
+
 def test_the_table_names_each_seed_and_both_intervals():
     evaluations = [(rows([False] * 10), rows([True] * n + [False] * (10 - n))) for n in (4, 6)]
     table = seeds_table([0, 7], over_seeds(evaluations))
-    assert "seed 7         0.0 % ->  60.0 %   +60.0 pt" in table
+    assert "seed 7         0.0 % ->  60.0 %   +60.0 pt   McNemar p 0.031" in table
     assert "mean           0.0 % ->  50.0 %" in table
     assert "over seeds (Student)      0 to 100 %" in table
-    assert "over 20 rows (Wilson)   30 to 70 %" in table
+    assert "over 20 rows (Wilson)   30 to 70 %, 10 of them different" in table
 
 
 def test_a_folder_without_both_evaluations_is_refused(tmp_path):
     write_rows(tmp_path / "evaluation" / "before.jsonl", rows([True]))
-    with pytest.raises(SystemExit, match=r"after\.jsonl missing: is .* a finished run"):
+    with pytest.raises(ValueError, match=r"after\.jsonl missing: is .* a finished run"):
         read_evaluation(tmp_path)
 
 
@@ -60,13 +72,13 @@ def test_a_folder_without_both_evaluations_is_refused(tmp_path):
 def test_a_yaml_that_is_no_run_is_refused(tmp_path, text):
     (tmp_path / "train.py").touch()
     (tmp_path / "run.yaml").write_text(text)
-    with pytest.raises(SystemExit, match=r"run\.yaml"):
+    with pytest.raises(ValueError, match=r"run\.yaml"):
         read_settings(tmp_path / "run.yaml")
 
 
 def test_a_yaml_outside_a_recipe_is_refused(tmp_path):
     (tmp_path / "run.yaml").write_text("output_dir: x")
-    with pytest.raises(SystemExit, match=r"no train\.py beside it"):
+    with pytest.raises(ValueError, match=r"no train\.py beside it"):
         read_settings(tmp_path / "run.yaml")
 
 
@@ -81,7 +93,7 @@ def stub_recipe(folder, body):
 @pytest.mark.slow
 def test_a_run_gets_its_folder_and_group_and_a_users_group_wins(tmp_path, monkeypatch, capfd):
     config = stub_recipe(tmp_path, "print(sys.argv[1:], os.environ['WANDB_RUN_GROUP'])")
-    launch = ROOT / "accelerate_configs/cpu.yaml"
+    launch = launch_words(ROOT / "accelerate_configs/cpu.yaml", None)
     train(config, launch, tmp_path / "out", ["--seed", "3"])
     told = ["--config", str(config), "--seed", "3", "--output_dir", str(tmp_path / "out")]
     assert f"{told} some" in capfd.readouterr().out
@@ -94,9 +106,9 @@ def test_a_run_gets_its_folder_and_group_and_a_users_group_wins(tmp_path, monkey
 def test_a_run_that_fails_stops_the_series_with_its_status(tmp_path, capfd):
     config = stub_recipe(tmp_path, "sys.exit(2)")
     with pytest.raises(SystemExit) as stop:
-        train(config, ROOT / "accelerate_configs/cpu.yaml", tmp_path / "out", [])
+        train(config, launch_words(ROOT / "accelerate_configs/cpu.yaml", None), tmp_path / "out", [])
     assert stop.value.code != 0
-    assert "The same command goes on from there" in capfd.readouterr().out
+    assert "the same command (without --fresh) goes on" in capfd.readouterr().err
 
 
 def test_a_band_is_drawn_over_the_steps_that_all_runs_have(tmp_path):
@@ -106,6 +118,53 @@ def test_a_band_is_drawn_over_the_steps_that_all_runs_have(tmp_path):
         (tmp_path / name / "trainer_state.json").write_text(json.dumps({"log_history": log}))
     plot_runs([tmp_path / "a", tmp_path / "b"], tmp_path / "band.png", band=True)
     assert (tmp_path / "band.png").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize(
+    ("script", "words"),
+    [
+        ("seeds", ["--seeds", "0", "--seed", "5"]),
+        ("seeds", ["--seeds", "0", "--output-dir", "x"]),
+        ("seeds", ["--seeds", "0", "0"]),
+        ("control_arms", ["--reward-funcs", "constant"]),
+        ("control_arms", ["--reward_weights=1"]),
+        ("control_arms", ["--step_reward_funcs", "equation_steps"]),
+        ("control_arms", ["--preset", "dapo"]),
+    ],
+)
+def test_what_a_script_sets_itself_cannot_be_given(script, words):
+    command = [sys.executable, f"scripts/{script}.py", "--config", "recipes/arithmetic/quickstart.yaml", *words]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "cannot be given" in done.stderr or "names a seed twice" in done.stderr
+
+
+def test_an_interrupt_is_left_to_the_run(tmp_path):
+    """Ctrl-C reaches the whole group: the script waits for the run, which saves and ends by itself."""
+    (tmp_path / "run.py").write_text(
+        "import pathlib, signal, sys, time\n"
+        "def save(*_):\n"
+        "    time.sleep(1)\n"
+        f"    pathlib.Path({str(tmp_path / 'saved')!r}).touch()\n"
+        "    sys.exit(130)\n"
+        "signal.signal(signal.SIGINT, save)\n"
+        "print('up', flush=True)\n"
+        "time.sleep(60)\n"
+    )
+    (tmp_path / "script.py").write_text(
+        "import subprocess, sys\n"
+        "from recipes.common.repeats import _wait\n"
+        f"with subprocess.Popen([sys.executable, {str(tmp_path / 'run.py')!r}]) as process:\n"
+        "    sys.exit(_wait(process))\n"
+    )
+    words = [sys.executable, str(tmp_path / "script.py")]
+    restore = signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job starts with it ignored
+    with subprocess.Popen(words, cwd=ROOT, stdout=subprocess.PIPE, start_new_session=True) as process:
+        signal.signal(signal.SIGINT, restore)
+        assert process.stdout.readline() == b"up\n"
+        os.killpg(process.pid, signal.SIGINT)
+        assert process.wait(30) == 130
+    assert (tmp_path / "saved").exists()
 
 
 @pytest.mark.parametrize("script", ["seeds", "control_arms", "compare", "ledger"])

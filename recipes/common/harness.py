@@ -39,20 +39,22 @@ def contenders(model: str, adapter: str | None = None, against: str | None = Non
 
     A run folder (or a checkpoint in it) names its base in run_config.json, a LoRA adapter in its own
     adapter_config.json. Base and adapter share the tokenizer that the run saved, so that both are asked alike.
+    `against` may be a run as well.
 
     Raises:
         ValueError: the folder holds no weights.
 
     Example: `contenders("BASE", adapter="A") == [Contender("BASE"), Contender("BASE", "A")]`
     """
+    named = contenders(against)[-1] if against else None
     if adapter is not None:
-        return [Contender(against or model), Contender(model, adapter)]
+        return [named or Contender(model), Contender(model, adapter)]
     folder = Path(model)
     if folder.is_dir() and not any((folder / name).is_file() for name in ("adapter_config.json", "config.json")):
         raise ValueError(f"{model} holds no weights (neither adapter_config.json nor config.json): a finished run?")
     base = _base(folder)
     after = base._replace(peft=model) if (folder / "adapter_config.json").is_file() else Contender(model)
-    before = Contender(against) if against else base
+    before = named or base
     return [after] if before is None else [before, after]
 
 

@@ -4,10 +4,13 @@ An entry is of one of three sorts:
 
 - **runs** of a recipe: `config`, `command`, `commit`, `versions`, `hardware`, `seeds`, `n` (rows of each seed),
   `minutes`, `steps`, `settings` and their `config_sha256`, and `metrics`: name -> `before`, `after` (each `value`,
-  `interval`, `seeds`), `p`, and what another run is expected to come to (`expected`)
+  `seeds`, `interval` over all rows, and `interval_over_seeds`), `p` of each seed, and what another run is expected to
+  come to (`expected`). Of fewer than three seeds `fewer_seeds` says why
 - a **table** of anything else that was measured: `columns` and `rows`, beside command, commit and hardware; where it
   is of runs of a recipe, `configs`
 - **not run**: `config`, `command`, and `not_run`, the reason; it has no value
+
+By hand, in any of them: `order` (where it stands), `note` (in the README's table), `remark` (above its table).
 """
 
 import hashlib
@@ -17,7 +20,7 @@ from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
 
-from recipes.common.intervals import Z_95
+from recipes.common.intervals import Z_95, t_quantile
 from recipes.common.repeats import over_seeds, read_evaluation, read_settings
 from recipes.common.run_config import NOT_COMPARED
 
@@ -81,38 +84,59 @@ def entry_of(runs: list[Path], config: Path, title: str, command: str) -> Entry:
     """What the runs of one configuration with several seeds say, ready to be kept.
 
     Raises:
-        ValueError: the runs differ in more than their seed, or in commit, or one is not finished.
+        ValueError: the runs differ in more than their seed, a seed is there twice, or one is not finished.
     """
     summaries = [_read(run / "summary.json") for run in runs]
-    settings = [settings_of(summary["config"], config, summary["command"]) for summary in summaries]
-    different = [str(run) for run, its in zip(runs, settings, strict=True) if its != settings[0]]
-    if different:
-        raise ValueError(f"{', '.join(different)}: other settings than {runs[0]}; an entry is of one configuration.")
-    commits = sorted({_commit(summary) for summary in summaries})
+    for name in ("settings", "commit", "hardware", "versions", "steps"):
+        values = [_of_run(summary, name, config) for summary in summaries]
+        other = [str(run) for run, value in zip(runs, values, strict=True) if value != values[0]]
+        if other:
+            raise ValueError(f"{', '.join(other)}: other {name} than {runs[0]}; an entry is of one configuration.")
+    seeds = [summary["config"]["seed"] for summary in summaries]
+    if len(set(seeds)) < len(seeds):
+        raise ValueError(f"the runs are of the seeds {seeds}: each once, or one run counts twice.")
     evaluations = [read_evaluation(run) for run in runs]
+    settings = _of_run(summaries[0], "settings", config)
     return {
         "title": title,
         "config": _relative(config),
         "command": command,
-        "commit": ", ".join(commits),
-        "config_sha256": digest(settings[0]),
+        "commit": _of_run(summaries[0], "commit", config),
+        "config_sha256": digest(settings),
         "versions": summaries[0]["versions"],
         "hardware": summaries[0]["hardware"],
-        "seeds": [summary["config"]["seed"] for summary in summaries],
+        "seeds": seeds,
         "n": [len(after) for _, after in evaluations],
         "steps": summaries[0]["steps"],
         "minutes": [summary["minutes"] for summary in summaries],
         "metrics": {name: _metric(value) for name, value in over_seeds(evaluations).items()},
-        "settings": settings[0],
+        "settings": settings,
     }
 
 
+def _of_run(summary: dict[str, Any], name: str, config: Path) -> Any:
+    if name == "settings":
+        return settings_of(summary["config"], config, summary["command"])
+    return _commit(summary) if name == "commit" else summary[name]
+
+
 def settings_of(config: dict[str, Any], yaml_file: Path, command: list[str]) -> dict[str, Any]:
-    """Of a run's resolved configuration, what its YAML or command line set; a model by the last part of its name."""
-    named = set(read_settings(yaml_file)) | {word[2:].split("=")[0] for word in command if word.startswith("--")}
+    """Of a run's resolved configuration, what its YAML or command line set, and the number of processes.
+
+    A model goes by the last part of its name. Where the rows came from is not among them.
+    """
+    given = {word[2:].split("=")[0].replace("-", "_") for word in command if word.startswith("--")}
+    named = {"world_size", *read_settings(yaml_file), *given}
     settings = {name: config[name] for name in sorted(named - NOT_SETTINGS) if name in config}
     settings["model_name_or_path"] = Path(config["model_name_or_path"]).name
     return settings
+
+
+def beside_the_yaml(entry: Entry, yaml_file: Path) -> dict[str, Any]:
+    """The settings of an entry that its YAML does not have: what a command to repeat it must say."""
+    shipped = {"world_size": 1, **read_settings(yaml_file)}
+    shipped["model_name_or_path"] = Path(shipped["model_name_or_path"]).name
+    return {name: value for name, value in entry["settings"].items() if shipped.get(name) != value}
 
 
 def digest(settings: dict[str, Any]) -> str:
@@ -133,24 +157,26 @@ def _metric(value: dict[str, Any]) -> dict[str, Any]:
         }
         for stage in ("before", "after")
     }
-    after = value["after"]
-    return {**stages, "p": float(f"{value['p']:.2g}"), "expected": expected(after["seeds"], after["n"])}
+    p = [None if of_seed is None else float(f"{of_seed:.2g}") for of_seed in value["p"]]
+    known = [share for share in value["after"]["seeds"] if share is not None]
+    return {**stages, "p": p, "expected": expected(known, value["after"]["n"])}
 
 
 def expected(shares: list[float], n: int) -> list[float]:
     """Where the share of one more run should fall, in 19 of 20 cases.
 
-    The mean of the seeds, give or take 1.96 s sqrt(1 + 1/k), where s is the larger of the spread between the k seeds
-    and what the drawing of rows alone (`n` of all seeds together) gives, with two successes and two failures added
-    (Agresti and Coull 1998), so that a share of 0 or 1 is not held to be certain.
+    The mean of the k seeds, give or take sqrt(1 + 1/k) times the larger of what the seeds give (Student's t times their
+    standard deviation) and what the drawing of the `n` rows of all seeds gives (1.96 standard errors of one run, with
+    two successes and two failures added, Agresti and Coull 1998, so that 0 and 1 are not held to be certain). Of a
+    single seed the spread between seeds is not known, and the range is too narrow by it.
 
     Example: `expected([0.5, 0.5], 200) == [0.38, 0.62]`
     """
     middle, k = mean(shares), len(shares)
     inner = (middle * n + 2) / (n + 4)
-    by_rows = math.sqrt(inner * (1 - inner) * k / n)
-    s = max(by_rows, stdev(shares) if k > 1 else 0.0)
-    half = Z_95 * s * math.sqrt(1 + 1 / k)
+    by_rows = Z_95 * math.sqrt(inner * (1 - inner) * k / n)
+    by_seeds = t_quantile(k) * stdev(shares) if k > 1 else 0.0
+    half = max(by_rows, by_seeds) * math.sqrt(1 + 1 / k)
     return [_rounded(max(0.0, middle - half)), _rounded(min(1.0, middle + half))]
 
 
@@ -174,6 +200,8 @@ def agreement(run: Path, entry: Entry) -> list[dict[str, Any]]:
         raise ValueError(f"{run} is a run of another configuration ({said}). The entry's command: {entry['command']}")
     compared = []
     for metric, value in entry["metrics"].items():
+        if metric not in (summary["after"] or {}):
+            raise ValueError(f"{run} has no {metric!r} after training: was it evaluated on rows of the same tasks?")
         share, (low, high) = summary["after"][metric]["share"], value["expected"]
         compared.append({"metric": metric, "value": share, "expected": (low, high), "agrees": low <= share <= high})
     return compared
@@ -189,8 +217,8 @@ def _relative(path: Path) -> str:
     return str(path.resolve().relative_to(ROOT))
 
 
-def _rounded(value: float) -> float:
-    return round(value, 4)
+def _rounded(value: float | None) -> float | None:
+    return None if value is None else round(value, 4)
 
 
 def _read(path: Path) -> dict[str, Any]:

@@ -33,18 +33,24 @@ def render_readme(readme: str, entries: dict[str, Entry]) -> str:
     """README.md with its table of runs made anew."""
     before, rest = readme.split(BEGIN)
     after = rest.split(END, 1)[1]
-    lines = ["| run | hardware | minutes a run | held out, before → after | | details |", "|---|---|---|---|---|---|"]
-    lines += [_readme_row(entry) for entry in entries.values() if sort_of(entry) == "runs"]
-    others = [f"[{entry['title']}]({entry['config']})" for entry in entries.values() if sort_of(entry) == "not_run"]
-    return f"{before}{BEGIN}\n" + "\n".join(lines) + f"\n\n**Not run here**: {'; '.join(others)}.\n{END}{after}"
+    rows = [_readme_row(entry) for entry in entries.values() if sort_of(entry) == "runs"]
+    head = ["run", "hardware", "minutes a run", "held out, before → after (95 %)", "second metric", "details"]
+    others = sum(sort_of(entry) == "not_run" for entry in entries.values())
+    text = [
+        *_table(head, rows),
+        "",
+        "In brackets 95 %: over seeds (Student) where there are several, over rows (Wilson) where there is one.",
+        f"**Not run here**: {others} configurations, most for want of a GPU: [RESULTS.md](RESULTS.md#not-run).",
+    ]
+    return f"{before}{BEGIN}\n" + "\n".join(text) + f"\n{END}{after}"
 
 
-def _readme_row(entry: Entry) -> str:
+def _readme_row(entry: Entry) -> list[str]:
     cells = [f"{name} {_change(value)}" for name, value in entry["metrics"].items() if name != "format"]
     cells = [*cells, ""][:2]
     title = f"{entry['title']}, {_count(entry['seeds'], 'seed')}"
     details = f"[recipe]({Path(entry['config']).parent}/README.md){entry.get('note', '')}"
-    return f"| {title} | {entry['hardware']} | {_range(entry['minutes'])} | {cells[0]} | {cells[1]} | {details} |"
+    return [title, entry["hardware"], _range(entry["minutes"]), *cells, details]
 
 
 def _not_run(entry: Entry) -> str:
@@ -64,25 +70,26 @@ def _provenance(entry: Entry) -> str:
 
 
 def _runs_table(entry: Entry) -> list[str]:
+    metrics = entry["metrics"].values()
     rows = []
     for number, seed in enumerate(entry["seeds"]):
-        shares = [
-            f"{percent(value['before']['seeds'][number])} → {percent(value['after']['seeds'][number])}"
-            for value in entry["metrics"].values()
-        ]
-        rows.append([str(seed), f"{entry['minutes'][number]:.1f}", str(entry["n"][number]), *shares])
-    if len(entry["seeds"]) > 1:
-        rows.append(["all", "", str(sum(entry["n"])), *(_change(value) for value in entry["metrics"].values())])
-    else:
-        rows[0][3:] = [_change(value) for value in entry["metrics"].values()]
-    rows.append(["McNemar p", "", "", *(f"{value['p']:.2g}" for value in entry["metrics"].values())])
-    spans = [" - ".join(percent(end) for end in value["expected"]) for value in entry["metrics"].values()]
+        cells = [_of_seed(metric, number) for metric in metrics]
+        rows.append([str(seed), f"{entry['minutes'][number]:.1f}", str(entry["n"][number]), *cells])
+    rows.append(["all, 95 %", "", str(sum(entry["n"])), *(_change(metric) for metric in metrics)])
+    spans = [" - ".join(percent(end) for end in metric["expected"]) for metric in metrics]
     rows.append(["one more run is expected in", "", "", *spans])
     return _table(["seed", "minutes", "rows", *entry["metrics"]], rows)
 
 
+def _of_seed(metric: dict[str, Any], number: int) -> str:
+    before, after = (percent(metric[stage]["seeds"][number]) for stage in ("before", "after"))
+    p = metric["p"][number]
+    return f"{before} → {after}" + ("" if p is None else f", p {p:.2g}")
+
+
 def _change(metric: dict[str, Any]) -> str:
-    low, high = metric["after"]["interval"]
+    """Means over the seeds; in brackets 95 % over seeds where there are several, else over rows."""
+    low, high = metric["after"]["interval_over_seeds"] or metric["after"]["interval"]
     after = percent(metric["after"]["value"])
     return f"{percent(metric['before']['value'])} → {after} ({100 * low:.0f}-{100 * high:.0f})"
 
