@@ -125,9 +125,7 @@ def test_paired_interval_by_hand():
     # 4 won of 32: 5 and 1 of 34, 4 / 34 +- 1.96 * sqrt((6 / 34 - (4 / 34) ** 2) / 34)
     low, high = paired_interval([False] * 32, [True] * 4 + [False] * 28)
     assert (low, high) == (pytest.approx(0.1176 - 0.1356, abs=1e-4), pytest.approx(0.1176 + 0.1356, abs=1e-4))
-    assert (
-        paired_interval([False] * 8, [False] * 8)[1] > 0.2
-    )  # eight rows without a change prove little
+    assert paired_interval([False] * 8, [False] * 8)[1] > 0.2  # eight rows without a change prove little
     assert paired_interval([], []) == (-1.0, 1.0)
 
 
