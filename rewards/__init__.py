@@ -122,7 +122,7 @@ def load_rewards(
     Raises:
         ValueError: every problem found, one a line; two rewards of one name, whose columns TRL would merge.
     """
-    rewards, problems = _load_all(specs, kwargs, tasks, "reward", check_pays_completions)
+    rewards, problems = _load_all(specs or [], kwargs, tasks, "reward", check_pays_completions)
     if not specs:
         problems.append(
             "reward_funcs is empty; name at least one reward. Beside step_reward_funcs one of weight 0 will do."

@@ -283,6 +283,7 @@ def test_kwargs_of_a_reward_that_is_not_loaded_are_refused():
 
 def test_no_reward_at_all_is_refused():
     assert "reward_funcs is empty" in message(load_rewards, [])
+    assert "reward_funcs is empty" in message(load_rewards, None)
 
 
 def test_all_problems_are_reported_at_once(mine):

@@ -236,6 +236,8 @@ CORRECTED = {"importance_sampling_level": "sequence", "loss_type": "grpo", "beta
             ["the ratio is 1, and epsilon, epsilon_high and importance_sampling_level change nothing"],
         ),
         ({"loss_type": "cispo", "num_iterations": 2}, ["on policy each token counts 0.2; set it to 5.0"]),
+        ({"loss_type": "cispo", "epsilon_high": 0.5}, ["on policy each token counts 0.5"]),
+        ({"loss_type": "cispo", "epsilon_high": 5.0}, ["one update a generation"]),
     ],
 )
 def test_a_clip_that_cannot_act_is_named(tmp_path, settings, said):

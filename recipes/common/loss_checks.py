@@ -42,23 +42,21 @@ def ratio_can_move(training: GRPOConfig) -> bool:
 
 
 def _clip_notes(training: GRPOConfig) -> list[str]:
-    notes, high = [], training.epsilon_high
+    high = training.epsilon_high
     cap = training.epsilon if high is None else high
     if training.loss_type == "cispo" and cap < 1.0:
-        notes.append(
-            f"loss_type cispo takes epsilon_high as the cap itself: on policy each token counts {cap:g}; set it to "
-            "5.0, say"
-        )
+        said = "loss_type cispo takes epsilon_high as the cap itself: on policy each token counts"
+        return [f"{said} {cap:g}; set it to 5.0, say"]
     # TRL multiplies the KL by the ratio, which is 1, but whose gradient the level spreads over the completion.
     level_acts = training.beta != 0.0 and training.use_bias_correction_kl
     idle = "epsilon and epsilon_high" if level_acts else "epsilon, epsilon_high and importance_sampling_level"
     level_is_idle = training.importance_sampling_level != "token" and not level_acts
     if (training.epsilon != 0.2 or high is not None or level_is_idle) and not ratio_can_move(training):
-        notes.append(
+        return [
             f"one update a generation: the ratio is 1, and {idle} change nothing. For more updates set num_iterations "
             "to 2, or steps_per_generation above gradient_accumulation_steps"
-        )
-    return notes
+        ]
+    return []
 
 
 def _reference_notes(training: GRPOConfig) -> list[str]:
