@@ -127,9 +127,9 @@ def test_a_band_is_drawn_over_the_steps_that_all_runs_have(tmp_path):
         ("seeds", ["--seeds", "0", "--output-dir", "x"]),
         ("seeds", ["--seeds", "0", "0"]),
         ("control_arms", ["--reward-funcs", "constant"]),
-        ("control_arms", ["--reward_weights=1"]),
-        ("control_arms", ["--step_reward_funcs", "equation_steps"]),
-        ("control_arms", ["--preset", "dapo"]),
+        pytest.param("control_arms", ["--reward_weights=1"], marks=pytest.mark.slow),
+        pytest.param("control_arms", ["--step_reward_funcs", "equation_steps"], marks=pytest.mark.slow),
+        pytest.param("control_arms", ["--preset", "dapo"], marks=pytest.mark.slow),
     ],
 )
 def test_what_a_script_sets_itself_cannot_be_given(script, words):
