@@ -19,6 +19,7 @@ import yaml
 from trl import GRPOConfig, ModelConfig, TrlParser
 
 from recipes.common.presets import ADDED, add_rewards, changes, read_presets
+from recipes.common.run_config import options_given
 
 # What belongs to the rewards that stand beside it.
 REWARD_MAPPINGS = ("reward_kwargs", "reward_tasks", "reward_gates")
@@ -124,7 +125,7 @@ def parse_arguments(recipe_type: type[RecipeArguments], argv: list[str] | None =
         raise SystemExit(2) from error
     problems += [_unknown(word, known, "the command line") for word in _strays(rest)]
     values = vars(values)
-    given = _given(argv)
+    given = options_given(argv)
     problems += _stale_reward_settings(config, given, values["reward_funcs"])
     if "step_reward_funcs" in given and not values["step_reward_funcs"]:  # what the YAML says of its own goes with them
         values |= dict.fromkeys({"step_reward_funcs"} | (set(STEP_SETTINGS) - given))
@@ -220,10 +221,6 @@ def _stale_reward_settings(
 def _still_there(setting: Any, rewards: list[str]) -> bool:
     """Whether a setting by reward names none but rewards of the run."""
     return isinstance(setting, dict) and set(setting) <= set(rewards)
-
-
-def _given(argv: list[str]) -> set[str]:
-    return {word[2:].split("=")[0].replace("-", "_") for word in argv if word.startswith("--")}
 
 
 def _strays(rest: list[str]) -> list[str]:

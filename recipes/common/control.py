@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from recipes.common.arguments import REWARD_MAPPINGS, REWARD_SETTINGS
+from recipes.common.arguments import REWARD_MAPPINGS, REWARD_SETTINGS, STEP_SETTINGS
 from recipes.common.intervals import mcnemar_p, paired_interval, wilson_interval
 from recipes.common.judged import metric_names, read_rows
 from recipes.common.presets import ADDED, read_presets
@@ -15,9 +15,8 @@ from recipes.common.repeats import Rows, percent, read_evaluation, span, train
 from rewards import load_rewards, reward_kind, reward_tasks
 
 CONFIGURED = "as configured"
-STEP_SETTINGS = ("step_reward_funcs", "step_reward_weights", "step_reward_kwargs", "step_reward_tasks")
 # What each arm sets for itself, so that it cannot be said for all of them.
-TAKEN = {"seed", "output_dir", "preset", "reward_funcs", *REWARD_SETTINGS, *STEP_SETTINGS}
+TAKEN = {"seed", "output_dir", "preset", "reward_funcs", "step_reward_funcs", *REWARD_SETTINGS, *STEP_SETTINGS}
 EVALUATE = Path(__file__).resolve().parents[2] / "scripts" / "evaluate_model.py"
 
 

@@ -22,7 +22,7 @@ from typing import Any
 
 from recipes.common.intervals import Z_95, t_quantile
 from recipes.common.repeats import over_seeds, read_evaluation, read_settings
-from recipes.common.run_config import NOT_COMPARED
+from recipes.common.run_config import NOT_COMPARED, options_given
 
 Entry = dict[str, Any]
 ROOT = Path(__file__).resolve().parents[2]
@@ -125,8 +125,7 @@ def settings_of(config: dict[str, Any], yaml_file: Path, command: list[str]) -> 
 
     A model goes by the last part of its name. Where the rows came from is not among them.
     """
-    given = {word[2:].split("=")[0].replace("-", "_") for word in command if word.startswith("--")}
-    named = {"world_size", *read_settings(yaml_file), *given}
+    named = {"world_size", *read_settings(yaml_file), *options_given(command)}
     settings = {name: config[name] for name in sorted(named - NOT_SETTINGS) if name in config}
     settings["model_name_or_path"] = Path(config["model_name_or_path"]).name
     return settings

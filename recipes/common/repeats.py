@@ -12,6 +12,7 @@ import yaml
 
 from recipes.common.intervals import t_interval, wilson_interval
 from recipes.common.judged import compare, metric_names, read_rows
+from recipes.common.run_config import options_given
 
 Rows = list[dict[str, Any]]
 
@@ -79,9 +80,9 @@ def check_given(words: list[str], taken: set[str], remedy: str) -> None:
     Raises:
         SystemExit: which, and what to do.
     """
-    given = {word[2:].split("=")[0].replace("-", "_") for word in words if word.startswith("--")}
-    if given & taken:
-        raise SystemExit(f"error: {', '.join(f'--{name}' for name in sorted(given & taken))} cannot be given: {remedy}")
+    wrong = sorted(options_given(words) & taken)
+    if wrong:
+        raise SystemExit(f"error: {', '.join(f'--{name}' for name in wrong)} cannot be given: {remedy}")
 
 
 def read_evaluation(folder: Path) -> tuple[Rows, Rows]:

@@ -18,6 +18,14 @@ NOT_COMPARED = {
 }
 
 
+def options_given(words: list[str]) -> set[str]:
+    """The names of the options on a command line, as fields are named.
+
+    Example: `options_given(["train.py", "--max-steps=3", "--seed", "1"]) == {"max_steps", "seed"}`
+    """
+    return {word[2:].split("=")[0].replace("-", "_") for word in words if word.startswith("--")}
+
+
 def config_differences(old: dict[str, Any], new: dict[str, Any]) -> dict[str, tuple[Any, Any]]:
     """The settings that make it another run: name -> (was, is).
 
