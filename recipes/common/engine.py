@@ -35,6 +35,8 @@ def asked_of_the_launcher() -> dict[str, Any]:
             asked["zero_stage"] = int(os.environ["ACCELERATE_DEEPSPEED_ZERO_STAGE"])
     elif _is_true("ACCELERATE_USE_FSDP"):
         asked["distributed_type"] = DistributedType.FSDP.value
+        if "FSDP_VERSION" in os.environ:
+            asked["fsdp_version"] = int(os.environ["FSDP_VERSION"])
     return asked
 
 
@@ -72,6 +74,7 @@ def engine(trainer: GRPOTrainer) -> dict[str, Any]:
         "distributed_type": str(accelerator.distributed_type.value),
         "zero_stage": deepspeed.zero_optimization_stage() if deepspeed else None,
         "offload": _offload(deepspeed) if deepspeed else None,
+        "fsdp_version": getattr(getattr(accelerator.state, "fsdp_plugin", None), "fsdp_version", None),
         "share_held": _share_held(trainer.model.parameters()),
         "world_size": accelerator.num_processes,
         "mixed_precision": accelerator.mixed_precision,
@@ -116,7 +119,8 @@ def engine_line(in_force: dict[str, Any]) -> str:
     offload = f" with {in_force['offload']} offloaded" if in_force["offload"] else ""
     processes = "" if in_force["distributed_type"] == "NO" else f", {in_force['world_size']} processes"
     precision = {"no": "no mixed precision"}.get(in_force["mixed_precision"], in_force["mixed_precision"])
-    return f"Engine: {kind}{stage}{offload}{processes}, {in_force['device']}, {precision}."
+    version = in_force.get("fsdp_version") or ""
+    return f"Engine: {kind}{version}{stage}{offload}{processes}, {in_force['device']}, {precision}."
 
 
 class EngineCallback(TrainerCallback):
