@@ -29,6 +29,7 @@ def make_trainer(arm: str, recipe, config: str, folder: str, steps: int):
 
     from recipes.common.arguments import parse_arguments
     from recipes.common.preflight import preflight
+    from recipes.common.run_folder import open_run_folder
     from recipes.common.trainer import GRPOTrainer
     from rewards import load_rewards
 
@@ -37,6 +38,8 @@ def make_trainer(arm: str, recipe, config: str, folder: str, steps: int):
     train_rows, eval_rows = recipe.load_rows(args.recipe, args.training["seed"])
     rewards = load_rewards(args.recipe.reward_funcs, args.recipe.reward_kwargs)
     run = preflight(args, train_rows, eval_rows, rewards, recipe.reference_completion)
+    if arm == "recipe":
+        open_run_folder(run)  # what the report at the end of a run reads
     trainer_type = trl.GRPOTrainer if arm == "bare" else GRPOTrainer
     trainer = trainer_type(
         model=run.model.model_name_or_path,
