@@ -224,9 +224,20 @@ def test_a_folder_that_is_no_kit_is_refused(tmp_path):
 
 
 @pytest.mark.slow
-def test_on_two_cpu_processes_zero_takes_the_steps_of_ddp(tmp_path):
+def test_two_launches_beside_each_other_of_two_cpu_processes_take_the_same_steps(tmp_path):
     model = build_tiny_model(tmp_path / "model")
-    words = ["--device", "cpu", "--model", str(model), "--output", str(tmp_path / "out"), "--only", "zero2_lora"]
+    words = [
+        "--device",
+        "cpu",
+        "--model",
+        str(model),
+        "--output",
+        str(tmp_path / "out"),
+        "--only",
+        "zero2_lora",
+        "--jobs",
+        "2",
+    ]
     done = subprocess.run([sys.executable, str(SCRIPT), *words], capture_output=True, text=True, timeout=500)
     assert done.returncode == 0, done.stdout + done.stderr
     rows = json.loads((tmp_path / "out" / "check.json").read_text())["checks"]

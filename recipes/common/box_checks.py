@@ -146,6 +146,8 @@ def facts(box: Box) -> dict[str, Any]:
 
 def _launch(box: Box, launch: str, name: str, processes: int, arguments: list[str]) -> list[str]:
     file = ["--config_file", f"accelerate_configs/{launch}.yaml", "--num_processes", str(processes)]
+    if launch != "single_gpu":
+        file += ["--main_process_port", "0"]  # one that is free: launches run beside each other
     recipe = ["recipes/arithmetic/train.py", "--config", CONFIG, "--model_name_or_path", box.model]
     recipe += ["--output_dir", str(box.folder / name), *(["--use_cpu", "true"] if box.device == "cpu" else [])]
     return [sys.executable, "-m", "accelerate.commands.launch", "--quiet", *file, *recipe, *arguments]
