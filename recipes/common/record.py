@@ -127,4 +127,4 @@ def _git(*words: str) -> str | None:
 def _hardware() -> str:
     if torch.cuda.is_available():
         return f"{torch.cuda.device_count()} x {torch.cuda.get_device_name(0)}"
-    return f"{usable_cores()} CPU cores"
+    return f"{usable_cores()} CPU core{'s' * (usable_cores() != 1)}"
