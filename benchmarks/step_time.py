@@ -298,7 +298,7 @@ def add_lengths(parser: argparse.ArgumentParser) -> None:
     """The options that say how long to measure."""
     parser.add_argument("--steps", type=int, default=8, help="steps without timers, and as many with; default 8")
     parser.add_argument("--drop", type=int, default=2, help="steps that warm up; default 2")
-    parser.add_argument("--profile_steps", type=int, default=2, help="steps under the profiler, on a GPU; default 2")
+    parser.add_argument("--profile_steps", type=int, default=1, help="steps under the profiler, on a GPU; default 1")
 
 
 def check_lengths(parser: argparse.ArgumentParser, options: argparse.Namespace) -> None:

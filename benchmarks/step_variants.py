@@ -211,6 +211,7 @@ def main() -> None:
     from recipes.common.repeats import check_given
 
     check_given(overrides, TAKEN, REMEDY)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # as an exception, so that nothing is left running
     rows = run_variants(options, overrides)
     print(f"\n{options.config}\n{variants_table(rows)}")
     raise SystemExit(int(any(row["failed"] for row in rows)))

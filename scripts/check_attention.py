@@ -13,6 +13,7 @@ import argparse
 import statistics
 import time
 from importlib.util import find_spec
+from typing import NamedTuple
 
 IMPLEMENTATIONS = ("eager", "sdpa", "flash_attention_2")
 LARGEST_RATIO = 2.0  # of an error to eager attention's
@@ -23,6 +24,14 @@ TEXTS = [
 ]
 
 
+class Passed(NamedTuple):
+    """A forward pass: logits in float32 (tokens that are no padding, vocabulary), what was in force, milliseconds."""
+
+    logits: "torch.Tensor"  # noqa: F821
+    in_force: str
+    milliseconds: float
+
+
 def run(model: str, device: str) -> int:
     """Print a line for each implementation; the exit status."""
     import torch
@@ -31,23 +40,23 @@ def run(model: str, device: str) -> int:
     tokenizer = AutoTokenizer.from_pretrained(model, padding_side="left")
     tokenizer.pad_token = tokenizer.pad_token or tokenizer.eos_token
     batch = tokenizer(TEXTS, return_tensors="pt", padding=True).to(device)
-    reference, *_ = logits(model, "eager", torch.float32, batch)
+    reference = forward(model, "eager", torch.float32, batch).logits
     wrong, of_eager = 0, None
     for name in IMPLEMENTATIONS:
         reason = not_run(name, device)
         if reason:
             print(f"{name} not run: {reason}")
             continue
-        found, in_force, milliseconds = logits(model, name, torch.bfloat16, batch)
-        error = ((found - reference).norm() / reference.norm()).item()
-        print(f"{in_force} error {100 * error:.2f} % in {milliseconds:.1f} ms")
+        found = forward(model, name, torch.bfloat16, batch)
+        error = ((found.logits - reference).norm() / reference.norm()).item()
+        print(f"{found.in_force} error {100 * error:.2f} % in {found.milliseconds:.1f} ms")
         of_eager = error if of_eager is None else of_eager
-        wrong += in_force != name or not error <= LARGEST_RATIO * of_eager  # NaN is wrong
+        wrong += found.in_force != name or not error <= LARGEST_RATIO * of_eager  # NaN is wrong
     return int(wrong > 0)
 
 
-def logits(model: str, implementation: str, dtype: "torch.dtype", batch: dict) -> tuple:  # noqa: F821
-    """Logits in float32 of the tokens that are no padding (tokens, vocabulary), what was in force, milliseconds."""
+def forward(model: str, implementation: str, dtype: "torch.dtype", batch: dict) -> Passed:  # noqa: F821
+    """One pass of a batch, the median of three for the time."""
     import torch
     from transformers import AutoModelForCausalLM
 
@@ -59,7 +68,7 @@ def logits(model: str, implementation: str, dtype: "torch.dtype", batch: dict) -
             started = time.perf_counter()
             out = loaded(**batch).logits[batch["attention_mask"].bool()].float().cpu()
             seconds.append(time.perf_counter() - started)
-    return out, loaded.config._attn_implementation, 1000 * statistics.median(seconds[1:])
+    return Passed(out, loaded.config._attn_implementation, 1000 * statistics.median(seconds[1:]))
 
 
 def not_run(implementation: str, device: str) -> str:

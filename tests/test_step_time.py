@@ -22,9 +22,13 @@ from benchmarks import gpu_time, step_recorder, step_time, step_variants
 from benchmarks.step_recorder import PARTS, Stopwatch
 from benchmarks.step_time import measure
 from recipes.common import preflight
+from recipes.common.arguments import parse_arguments
+from recipes.common.batch_checks import check_batch
+from recipes.common.recipe_file import load_recipe
 
 QUICKSTART = ROOT / "recipes/arithmetic/quickstart.yaml"
 SHIPPED = ROOT / "benchmarks/step_variants.yaml"
+GPU_RUN = ROOT / "recipes/gsm8k/smollm2-135m-gpu.yaml"
 OFF = ["busy_share", "kernels", "peak_allocated_bytes", "peak_reserved_bytes"]
 
 
@@ -470,7 +474,16 @@ def test_what_ran_too_long_leaves_nothing_running(tmp_path):
 def test_the_shipped_variants_are_arguments_of_the_recipe():
     variants = step_variants.read_variants(SHIPPED, None)
     assert next(iter(variants)) == "shipped" and variants["shipped"] == {}
-    step_variants.check_variants(ROOT / "recipes/gsm8k/smollm2-135m.yaml", [], variants, SHIPPED)
+    step_variants.check_variants(GPU_RUN, [], variants, SHIPPED)
+
+
+@pytest.mark.parametrize("name", step_variants.read_variants(SHIPPED, None))
+def test_the_batch_of_a_shipped_variant_divides(name):
+    values = step_variants.arguments_of(step_variants.read_variants(SHIPPED, None)[name])
+    words = step_time.recipe_words(GPU_RUN, step_time.to_words({**step_time.FIXED, **values}))
+    problems = []
+    check_batch(parse_arguments(load_recipe(GPU_RUN).RecipeArguments, words).training, 1, None, problems)
+    assert problems == []
 
 
 # Command line

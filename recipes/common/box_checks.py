@@ -62,8 +62,8 @@ class Box:
 class Check:
     """A command, and the function that says from its output what came out of it (or raises CheckFailed).
 
-    `not_run` is the reason where this box cannot run it; `alone` keeps others from running beside it; `compared_with`
-    is the name of the launch whose steps it has to take.
+    `not_run` is the reason where this box cannot run it; `alone` keeps others from running beside it, `limit_s` from
+    never getting their turn; `compared_with` is the name of the launch whose steps it has to take.
     """
 
     name: str
@@ -71,6 +71,7 @@ class Check:
     judge: Callable[[str], str] = str
     not_run: str = ""
     alone: bool = False
+    limit_s: float = math.inf
     compared_with: str = ""
 
 
@@ -78,10 +79,8 @@ def all_checks(box: Box) -> list[Check]:
     """Every check in the order of the table; a launch stands behind the one it is compared with."""
     engines = sorted(ENGINES, key=lambda name: name != box.reference)
     return [
-        Check("sandbox", _script("check_sandbox.py", "--programs", "50"), judge_sandbox, alone=True),
-        Check(
-            "attention", _script("check_attention.py", box.model, "--device", box.device), judge_attention, alone=True
-        ),
+        _script_check("sandbox", ["check_sandbox.py", "--programs", "50"], judge_sandbox),
+        _script_check("attention", ["check_attention.py", box.model, "--device", box.device], judge_attention),
         quickstart(box),
         *(engine_check(box, launch, kind) for launch in engines for kind in KINDS),
         *(precision_check(box, kind) for kind in KINDS),
@@ -131,7 +130,8 @@ def flash_check(box: Box) -> Check:
 def quickstart(box: Box) -> Check:
     """The quickstart as shipped, whole, with nothing beside it: its minutes are told."""
     words = _launch(box, "single_gpu", "quickstart", 1, [])
-    return Check("quickstart", words, lambda printed: judge_quickstart(box.folder / "quickstart"), alone=True)
+    judge = lambda printed: judge_quickstart(box.folder / "quickstart")  # noqa: E731
+    return Check("quickstart", words, judge, alone=True, limit_s=240 if box.device == "cuda" else math.inf)
 
 
 def facts(box: Box) -> dict[str, Any]:
@@ -157,8 +157,9 @@ def _one_batch() -> list[str]:
     return ["--per_device_train_batch_size", str(PROMPTS * GENERATIONS)]
 
 
-def _script(name: str, *arguments: str) -> list[str]:
-    return [sys.executable, str(ROOT / "scripts" / name), *arguments]
+def _script_check(name: str, words: list[str], judge: Callable[[str], str]) -> Check:
+    words = [sys.executable, str(ROOT / "scripts" / words[0]), *words[1:]]
+    return Check(name, words, judge, alone=True, limit_s=90)
 
 
 def judge_sandbox(printed: str) -> str:
