@@ -39,6 +39,7 @@ sys.path.insert(0, str(ROOT))
 MODEL = "models/SmolLM2-135M-Instruct"
 NOT_RUN, FAILED, OK = "not run", "FAILED", "ok"
 LATE = "the minutes were over"
+MARK = "STARTED_BY_GPU_CHECK"  # in the environment of what is started; its value is our process id
 LAST_LINES = 15  # of the log of what failed
 
 
@@ -60,7 +61,7 @@ def check_box(box: Box, checks: list[Check], deadline: float, jobs: int) -> int:
                 leave(box.folder, report)
         finally:  # Ctrl-C, a fault of ours, or simply the end
             stopped.set()
-            kill_children()
+            kill_started()
     print(f"Saved {box.folder / 'check.json'}; a log and a run folder each beside it.")
     late = any(row["result"] == NOT_RUN and row["said"].startswith(LATE) for row in rows)
     return int(late or any(row["result"] == FAILED for row in rows))
@@ -83,11 +84,12 @@ def run(check: Check, folder: Path, stopped: Event, deadline: float) -> tuple[in
     begun, log = time.monotonic(), folder / f"{check.name}.log"
     shutil.rmtree(folder / check.name, ignore_errors=True)  # of an earlier check, which it would go on with
     environment = {**os.environ, "PYTHONUNBUFFERED": "1", "PYTHONPATH": str(ROOT), "HF_HUB_OFFLINE": "1"}
+    environment[MARK] = str(os.getpid())
     with log.open("w") as out:
         process = subprocess.Popen(check.words, cwd=ROOT, env=environment, stdout=out, stderr=subprocess.STDOUT,
                                    start_new_session=True)  # fmt: skip
         if stopped.is_set():
-            kill_children()
+            kill_started()
         status = process.wait()
     return (
         None if stopped.is_set() else status,
@@ -96,13 +98,14 @@ def run(check: Check, folder: Path, stopped: Event, deadline: float) -> tuple[in
     )
 
 
-def kill_children() -> None:
-    """Kill everything that this process has started; torchrun's ranks too, which have sessions of their own."""
+def kill_started() -> None:
+    """Kill what this process has started for its checks; torchrun's ranks too, which may outlive their launcher."""
     import psutil
 
-    for child in psutil.Process().children(recursive=True):
-        with contextlib.suppress(psutil.NoSuchProcess):
-            child.kill()
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error):  # it has ended, or is not ours
+            if process.environ().get(MARK) == str(os.getpid()):
+                process.kill()
 
 
 def row_of(check: Check, running: Future, stopped: Event, deadline: float) -> Row:
@@ -113,7 +116,7 @@ def row_of(check: Check, running: Future, stopped: Event, deadline: float) -> Ro
     if hangs:
         if time.monotonic() >= deadline:
             stopped.set()
-        kill_children()
+        kill_started()
     status, seconds, printed = running.result()
     result, said = judged(check, status, seconds, printed)
     if hangs and not stopped.is_set():

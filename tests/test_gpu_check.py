@@ -204,6 +204,16 @@ def test_the_minutes_hold_and_what_still_runs_is_killed_with_its_children(tmp_pa
     assert not [p for p in psutil.process_iter(["cmdline"]) if "time.sleep(301)" in " ".join(p.info["cmdline"] or [])]
 
 
+def test_what_else_runs_here_is_left_alone(tmp_path):
+    other = subprocess.Popen(script("import time; time.sleep(304)"))
+    try:
+        check_box(box(tmp_path, "cpu"), [Check("good", script("print('fine')"))], time.monotonic() + 60, jobs=1)
+        assert other.poll() is None
+    finally:
+        other.kill()
+        other.wait()
+
+
 def test_what_has_to_be_alone_has_nothing_beside_it(tmp_path):
     marks = "import time; print(time.time(), flush=True); time.sleep(0.5); print(time.time())"
     checks = [Check(name, script(marks), alone=name != "c") for name in "abc"]
