@@ -42,7 +42,6 @@ LATE = "the minutes were over"
 MARK = "STARTED_BY_GPU_CHECK"  # in the environment of what is started; its value is our process id
 LAST_LINES = 15  # of the log of what failed
 
-
 Row = dict[str, Any]
 
 
@@ -91,11 +90,8 @@ def run(check: Check, folder: Path, stopped: Event, deadline: float) -> tuple[in
         if stopped.is_set():
             kill_started()
         status = process.wait()
-    return (
-        None if stopped.is_set() else status,
-        time.monotonic() - begun,
-        log.read_text(encoding="utf-8", errors="replace"),
-    )
+    seconds, printed = time.monotonic() - begun, log.read_text(encoding="utf-8", errors="replace")
+    return None if stopped.is_set() else status, seconds, printed
 
 
 def kill_started() -> None:

@@ -33,10 +33,10 @@ ENGINES = {  # launch file: what must be in force
 FULL = ["--use_peft", "false", "--learning_rate", "1e-5"]
 KINDS = {"full": FULL, "lora": []}
 FLOAT32 = ["--dtype", "float32", "--bf16", "false"]
-# Few and short steps; a reward that is never the same for a group, so that every step has a gradient.
-SHORT = ["--max_steps", "3", "--num_train_rows", "64", "--num_eval_rows", "0", "--save_strategy", "no"]
-SHORT += ["--reward_funcs", "random", "--num_generations", "4", "--max_completion_length", "24"]
 PROMPTS, GENERATIONS, STEPS = 4, 4, 3
+# Few and short steps; a reward that is never the same for a group, so that every step has a gradient.
+SHORT = ["--max_steps", str(STEPS), "--num_train_rows", "64", "--num_eval_rows", "0", "--save_strategy", "no"]
+SHORT += ["--reward_funcs", "random", "--num_generations", str(GENERATIONS), "--max_completion_length", "24"]
 NORM_TOLERANCE = 0.01
 
 
