@@ -1,6 +1,7 @@
 """The pool: every worker busy, hard limits, nothing left behind, and a verdict never lost to a failure of ours."""
 
 import asyncio
+import gc
 import logging
 import multiprocessing
 import os
@@ -100,9 +101,10 @@ def test_the_limit_holds_and_nothing_is_left(sandbox):
 
 def test_descriptors_do_not_pile_up(sandbox):
     sandbox.run_batch([RIGHT, WRONG])
+    gc.collect()  # files that other tests forgot may be closed at any time, and hide or feign a change
     before = len(os.listdir("/proc/self/fd"))
     sandbox.run_batch([RIGHT, HANGS, Stdio("print(1)", [("", "1")]), WRONG, Asserts("(", ["assert f()"])])
-    assert len(os.listdir("/proc/self/fd")) == before
+    assert len(os.listdir("/proc/self/fd")) <= before
 
 
 def test_a_zygote_killed_while_idle_is_replaced(sandbox):
