@@ -109,11 +109,8 @@ def engine_check(box: Box, launch: str, kind: str) -> Check:
 
 def precision_check(box: Box, kind: str) -> Check:
     """Three steps in bf16: autocast over float32 weights (full), bf16 weights (LoRA)."""
-    name = f"bf16_{kind}"
     dtype = ["--dtype", "float32" if kind == "full" else "bfloat16", "--bf16", "true"]
-    words = _launch(box, "single_gpu", name, 1, [*SHORT, *dtype, *KINDS[kind], *_one_batch()])
-    wanted = {"distributed_type": "NO", "device": box.device, "mixed_precision": "bf16"}
-    return Check(name, words, lambda printed: judge_launch(box.folder / name, wanted, None))
+    return _bf16_check(box, f"bf16_{kind}", [*dtype, *KINDS[kind]])
 
 
 def flash_check(box: Box) -> Check:
@@ -122,7 +119,12 @@ def flash_check(box: Box) -> Check:
     if box.device == "cpu" or find_spec("flash_attn") is None:
         missing = "needs a GPU" if box.device == "cpu" else "the package flash_attn is not installed"
         return Check(name, not_run=missing)
-    words = _launch(box, "single_gpu", name, 1, [*SHORT, *_one_batch(), "--attn_implementation", "flash_attention_2"])
+    return _bf16_check(box, name, ["--attn_implementation", "flash_attention_2"])
+
+
+def _bf16_check(box: Box, name: str, arguments: list[str]) -> Check:
+    batch = ["--per_device_train_batch_size", str(PROMPTS * GENERATIONS)]
+    words = _launch(box, "single_gpu", name, 1, [*SHORT, *arguments, *batch])
     wanted = {"distributed_type": "NO", "device": box.device, "mixed_precision": "bf16"}
     return Check(name, words, lambda printed: judge_launch(box.folder / name, wanted, None))
 
@@ -151,10 +153,6 @@ def _launch(box: Box, launch: str, name: str, processes: int, arguments: list[st
     recipe = ["recipes/arithmetic/train.py", "--config", CONFIG, "--model_name_or_path", box.model]
     recipe += ["--output_dir", str(box.folder / name), *(["--use_cpu", "true"] if box.device == "cpu" else [])]
     return [sys.executable, "-m", "accelerate.commands.launch", "--quiet", *file, *recipe, *arguments]
-
-
-def _one_batch() -> list[str]:
-    return ["--per_device_train_batch_size", str(PROMPTS * GENERATIONS)]
 
 
 def _script_check(name: str, words: list[str], judge: Callable[[str], str]) -> Check:
