@@ -30,5 +30,5 @@ install-tests: .venv/installed-tests
 
 # Apart, since the quickstart has no use for it.
 .venv/installed-tests: .venv/installed
-	$(BIN)/pip install --quiet --editable '.[dev,eval,kit]' $(PINS)
+	$(BIN)/pip install --quiet --editable '.[dev,eval]' $(PINS)
 	touch $@

