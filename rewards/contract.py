@@ -49,7 +49,7 @@ def full_reward(reward: Callable) -> float | None:
 
 
 def reward_allowances(reward: Callable) -> dict[str, tuple[float, str]]:
-    """What it may pay for tricks of the audit (recipes/common/tricks.py): name of a trick -> amount and reason."""
+    """What it may pay for tricks of the audit (rewards/audit/tricks.py): name of a trick -> amount and reason."""
     return declared(reward, "allowances", {})
 
 

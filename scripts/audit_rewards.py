@@ -20,11 +20,11 @@ HANGS_S = 300.0  # for all of it; the traceback then shows which reward was at w
 
 def run(config: Path, per_task: int, overrides: list[str]) -> int:
     """Load rows and rewards as the recipe does, print the audit, and return the exit status."""
-    from recipes.common.arguments import parse_arguments
-    from recipes.common.audit import audit, report, unusable_rows
-    from recipes.common.preflight import judged_rows
-    from recipes.common.recipe_file import load_recipe
+    from recipes.common.before.arguments import parse_arguments
+    from recipes.common.before.preflight import judged_rows
+    from recipes.common.before.recipe import load_recipe
     from rewards import load_rewards, load_step_rewards
+    from rewards.audit.audit import audit, report, unusable_rows
     from rewards.steps import SumOfSteps
 
     recipe = load_recipe(config)

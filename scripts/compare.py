@@ -3,7 +3,7 @@
     python scripts/compare.py runs/quickstart --expect results/quickstart.json
 
 Each metric after training beside the range in which one more run is expected (19 of 20; how it is computed:
-recipes/common/ledger.py). That both saw the same data is not checked. Exit status
+recipes/common/many_runs/ledger.py). That both saw the same data is not checked. Exit status
 0: all agree; 1: one does not; 2: they cannot be compared.
 """
 
@@ -18,8 +18,8 @@ def main() -> None:
     parser.add_argument("run", type=Path, help="the folder of a finished run")
     parser.add_argument("--expect", required=True, type=Path, help="an entry of the ledger")
     args = parser.parse_args()
-    from recipes.common.ledger import agreement, check_entry
-    from recipes.common.repeats import percent
+    from recipes.common.many_runs.ledger import agreement, check_entry
+    from recipes.common.many_runs.runs import percent
 
     try:
         entry = json.loads(args.expect.read_text(encoding="utf-8"))

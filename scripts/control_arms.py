@@ -26,8 +26,8 @@ def main() -> None:
     parser.add_argument("--num_processes", type=int, help="in place of the launch file's")
     parser.add_argument("--output_dir", type=Path, help="in place of the YAML's")
     options, rest = parser.parse_known_args()
-    from recipes.common.control import TAKEN
-    from recipes.common.repeats import check_given
+    from recipes.common.many_runs.control import TAKEN
+    from recipes.common.many_runs.runs import check_given
 
     check_given(rest, TAKEN, "the arms follow from the YAML: put it there (seeds: --seeds; folder: --output_dir).")
     try:
@@ -38,9 +38,9 @@ def main() -> None:
 
 def run_all(options: argparse.Namespace, rest: list[str]) -> None:
     """Train what is not trained yet, compare, and keep the table."""
-    from recipes.common.control import compare_arms, control_table, rewards_of_arms, run_arm, untrained_again
-    from recipes.common.files import write_json, write_whole
-    from recipes.common.repeats import launch_words, read_settings
+    from recipes.common.many_runs.control import compare_arms, control_table, rewards_of_arms, run_arm, untrained_again
+    from recipes.common.many_runs.runs import launch_words, read_settings
+    from recipes.common.tools.folder import write_json, write_whole
 
     settings, launch = read_settings(options.config), launch_words(options.launch, options.num_processes)
     stem = options.output_dir or Path(settings["output_dir"])

@@ -16,8 +16,8 @@ from pathlib import Path
 
 def judge(model_name: str, rows: list[dict], rewards: list, metric, args, title: str) -> list[dict]:
     """Load a model and judge it on `rows` as a run of the recipe would."""
-    from recipes.common.evaluation import decoding_of, evaluate
-    from recipes.common.loading import load_model, precision_of_a_run
+    from recipes.common.evaluation.evaluate import decoding_of, evaluate
+    from recipes.common.evaluation.load_model import load_model, precision_of_a_run
 
     model, tokenizer = load_model(model_name, args)
     with precision_of_a_run(model.device, args):
@@ -44,9 +44,9 @@ def main() -> None:
     parser.add_argument("--against", help="a second model, shown as `after`")
     parser.add_argument("--output", type=Path, help="write one JSON object a row; with --against, of the second model")
     options, rest = parser.parse_known_args()
-    from recipes.common.arguments import parse_arguments
-    from recipes.common.judged import compare, comparison_table, summarize, write_rows
-    from recipes.common.recipe_file import load_recipe
+    from recipes.common.before.arguments import parse_arguments
+    from recipes.common.before.recipe import load_recipe
+    from recipes.common.evaluation.scores import compare, comparison_table, summarize, write_rows
     from rewards import load_rewards
 
     recipe = load_recipe(options.config)

@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:  # imported where they are used, so that --help answers at once
-    from recipes.common.probing import Column, Scored
+    from recipes.common.forecast.learning import Column, Scored
 
 ROWS, COMPLETIONS, FIGURES = "rows.jsonl", "completions.jsonl", "figures.json"
 
@@ -36,10 +36,10 @@ def filter_rows(probe: Path, low: float, high: float, out: Path) -> str:
     Raises:
         ValueError: no probe there, none of its rewards is a verifier, or no row is left.
     """
-    from recipes.common.files import write_json
-    from recipes.common.judged import write_rows
-    from recipes.common.pass_rate import KEPT, place_rows
-    from recipes.common.probing import figures
+    from recipes.common.evaluation.scores import write_rows
+    from recipes.common.forecast.learning import figures
+    from recipes.common.forecast.pass_rate import KEPT, place_rows
+    from recipes.common.tools.folder import write_json
 
     found, columns, rows, scored = read_probe(probe)
     placed = place_rows(scored, columns, low, high)
@@ -68,8 +68,8 @@ def read_probe(folder: Path) -> tuple[dict[str, Any], list[Column], list[dict[st
     Raises:
         ValueError: files are missing, or the probe is of a version that did not keep what is needed.
     """
-    from recipes.common.judged import read_rows
-    from recipes.common.probing import Column
+    from recipes.common.evaluation.scores import read_rows
+    from recipes.common.forecast.learning import Column
 
     missing = [name for name in (ROWS, COMPLETIONS, FIGURES) if not (folder / name).is_file()]
     if missing:
@@ -89,7 +89,7 @@ def read_probe(folder: Path) -> tuple[dict[str, Any], list[Column], list[dict[st
 
 def as_scored(line: dict[str, Any], task: str) -> Scored:
     """A line of completions.jsonl as the probe had it."""
-    from recipes.common.probing import Scored
+    from recipes.common.forecast.learning import Scored
 
     paid, failed, steps = line["rewards"], tuple(line["failed"]), line.get("steps", {})
     return Scored(line["row"], task, line["tokens"], line["truncated"], paid, failed, steps)
@@ -97,8 +97,8 @@ def as_scored(line: dict[str, Any], task: str) -> Scored:
 
 def count_places(placed: dict[int, dict[str, Any]]) -> str:
     """A line for each task: how many of its rows stand where."""
-    from recipes.common.pass_rate import PLACES
-    from recipes.common.row_checks import format_table
+    from recipes.common.before.rows import format_table
+    from recipes.common.forecast.pass_rate import PLACES
 
     lines = []
     for task in sorted({row["task"] for row in placed.values()}):

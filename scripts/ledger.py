@@ -33,8 +33,8 @@ def record_entry(args: argparse.Namespace) -> None:
     """Write the entry; what the file has besides (order, note, remark) is kept."""
     import json
 
-    from recipes.common.files import write_json
-    from recipes.common.ledger import beside_the_yaml, entry_of
+    from recipes.common.many_runs.ledger import beside_the_yaml, entry_of
+    from recipes.common.tools.folder import write_json
 
     entry = entry_of(args.runs, args.config, args.title, args.command or "")
     more = beside_the_yaml(entry, args.config)
@@ -50,9 +50,9 @@ def record_entry(args: argparse.Namespace) -> None:
 
 
 def render() -> None:
-    from recipes.common.files import write_whole
-    from recipes.common.ledger import ROOT, read_entries
-    from recipes.common.ledger_pages import render_readme, render_results
+    from recipes.common.many_runs.ledger import ROOT, read_entries
+    from recipes.common.many_runs.ledger_pages import render_readme, render_results
+    from recipes.common.tools.folder import write_whole
 
     entries = read_entries(ROOT / "results")
     template = (ROOT / "results" / "RESULTS.md.in").read_text(encoding="utf-8")

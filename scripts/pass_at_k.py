@@ -28,17 +28,17 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:  # imported where they are used, so that --help answers at once
     from types import ModuleType
 
-    from recipes.common.arguments import Arguments
-    from recipes.common.metrics import Metric
+    from recipes.common.before.arguments import Arguments
+    from recipes.common.evaluation.metrics import Metric
 
 SAMPLES, TEMPERATURE = 16, 0.8
 
 
 def run(options: argparse.Namespace, overrides: list[str]) -> None:
     """Sample or read, judge, and print the figures; `ValueError` or `SandboxError` says what is wrong."""
-    from recipes.common.arguments import parse_arguments
-    from recipes.common.judged import write_rows
-    from recipes.common.recipe_file import load_recipe
+    from recipes.common.before.arguments import parse_arguments
+    from recipes.common.before.recipe import load_recipe
+    from recipes.common.evaluation.scores import write_rows
 
     recipe = load_recipe(options.config)
     args = parse_arguments(recipe.RecipeArguments, ["--config", str(options.config), *overrides])
@@ -109,7 +109,7 @@ def metric_name(rows: list[dict], metric: Metric, wanted: str | None) -> tuple[s
 
 def sample_all(options: argparse.Namespace, rows: list[dict], args: Arguments) -> list[dict[str, Any]]:
     """The problems of each model; what was drawn is on disk before it is judged."""
-    from recipes.common.judged import write_rows
+    from recipes.common.evaluation.scores import write_rows
 
     problems = []
     for name in filter(None, (options.model, options.against)):
@@ -121,8 +121,8 @@ def sample_all(options: argparse.Namespace, rows: list[dict], args: Arguments) -
 
 def sample_model(name: str, rows: list[dict], samples: int, args: Arguments) -> list[dict[str, Any]]:
     """Load a model and draw from it: one mapping a problem, as `--output` keeps it, still without verdicts."""
-    from recipes.common.evaluation import decoding_of, sample
-    from recipes.common.loading import load_model, precision_of_a_run
+    from recipes.common.evaluation.evaluate import decoding_of, sample
+    from recipes.common.evaluation.load_model import load_model, precision_of_a_run
 
     model, tokenizer = load_model(name, args)
     how = {"decoding": decoding_of(args.training), "seed": args.training["seed"]}
@@ -153,7 +153,7 @@ def sample_model(name: str, rows: list[dict], samples: int, args: Arguments) -> 
 
 def read_problems(path: Path) -> list[dict[str, Any]]:
     """What `--output` wrote."""
-    from recipes.common.judged import read_rows
+    from recipes.common.evaluation.scores import read_rows
 
     needed = {"model", "decoding", "max_completion_length", "row", "samples"}
     try:
@@ -168,7 +168,7 @@ def read_problems(path: Path) -> list[dict[str, Any]]:
 
 def judge(problems: list[dict[str, Any]], metric: Metric) -> None:
     """Give every sample its verdicts, under `metrics`."""
-    from recipes.common.metrics import judge_all
+    from recipes.common.evaluation.metrics import judge_all
 
     samples = [(problem["row"], sample) for problem in problems for sample in problem["samples"]]
     verdicts = judge_all(metric, [row for row, _ in samples], [sample["completion"] for _, sample in samples])
@@ -181,7 +181,7 @@ def judge(problems: list[dict[str, Any]], metric: Metric) -> None:
 
 def print_figures(problems: list[dict[str, Any]], metric: str, ks: list[int] | None, seed: int) -> None:
     """A paragraph for each model, and one for the difference where there are two."""
-    from recipes.common.pass_at_k import count_right, difference, difference_line
+    from recipes.common.evaluation.pass_at_k import count_right, difference, difference_line
 
     by_model: dict[str, list[dict]] = {}
     for problem in problems:
@@ -205,7 +205,7 @@ def print_figures(problems: list[dict[str, Any]], metric: str, ks: list[int] | N
 
 def model_lines(name: str, problems: list[dict], counts: list, metric: str, ks: list[int], seed: int) -> list[str]:
     """What was drawn and how, pass@k of each k, and what a reader must know to judge it."""
-    from recipes.common.pass_at_k import estimate, estimate_line
+    from recipes.common.evaluation.pass_at_k import estimate, estimate_line
 
     samples = [sample for problem in problems for sample in problem["samples"]]
     drawn = "-".join(str(n) for n in sorted({len(problem["samples"]) for problem in problems}))

@@ -18,9 +18,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:  # imported where they are used, so that --help answers at once
-    from recipes.common.arguments import Arguments
-    from recipes.common.plan_inputs import Launch, ModelSizes
-    from recipes.common.planning import Memory, RunSettings
+    from recipes.common.before.arguments import Arguments
+    from recipes.common.forecast.memory import Memory, RunSettings
+    from recipes.common.forecast.sizes import Launch, ModelSizes
 
 GIB = 2**30
 PROMPT_TOKENS = 256
@@ -30,7 +30,7 @@ def plan(options: argparse.Namespace, overrides: list[str]) -> int:
     """Read everything, print the plan of one run and return the exit status."""
     from trl import ModelConfig
 
-    from recipes.common.plan_inputs import read_launch, read_model
+    from recipes.common.forecast.sizes import read_launch, read_model
 
     args = read_arguments(options.config, overrides)
     launch = args.attempt(read_launch, options.launch, options.num_processes)
@@ -43,8 +43,8 @@ def plan(options: argparse.Namespace, overrides: list[str]) -> int:
 
 def read_arguments(config: Path, overrides: list[str]) -> Arguments:
     """The recipe's arguments as it would read them itself."""
-    from recipes.common.arguments import parse_arguments
-    from recipes.common.recipe_file import load_recipe
+    from recipes.common.before.arguments import parse_arguments
+    from recipes.common.before.recipe import load_recipe
 
     return parse_arguments(load_recipe(config).RecipeArguments, ["--config", str(config), *overrides])
 
@@ -53,8 +53,8 @@ def judge(
     options: argparse.Namespace, overrides: list[str], training: dict[str, Any], model: ModelSizes, launch: Launch
 ) -> int:
     """Print the plan of what was read and return the exit status."""
-    from recipes.common import plan_rules
-    from recipes.common.planning import plan_memory, settings_of
+    from recipes.common.forecast import rules as plan_rules
+    from recipes.common.forecast.memory import plan_memory, settings_of
 
     on_cpu = training["use_cpu"] or launch.use_cpu
     where = "the CPU" if on_cpu else "a GPU each"

@@ -16,7 +16,7 @@ def main() -> None:
     parser.add_argument("runs", nargs="+", type=Path, help="run folders (finished, or with a checkpoint)")
     parser.add_argument("--output", type=Path, help="default for one run: its curves.png")
     args = parser.parse_args()
-    from recipes.common.plots import plot_runs
+    from recipes.common.after.plots import plot_runs
 
     if len(args.runs) > 1 and args.output is None:
         raise SystemExit("error: several runs need --output FILE.png: each keeps the curves.png of its own.")

@@ -124,8 +124,8 @@ def _rows_of(file: Path, keys: list[str]) -> list[dict]:
 
 def load(options: argparse.Namespace) -> dict[str, list[dict]]:
     """The tasks of each split, complete, before any is judged."""
-    from recipes.common.code_tasks import complete_row, read_tasks
-    from recipes.common.splits import is_held_out
+    from recipes.common.before.splits import is_held_out
+    from rewards.code_tasks import complete_row, read_tasks
 
     if options.data == "jsonl":
         tasks = read_tasks(options.path, "train")
@@ -155,7 +155,7 @@ def hide_tests(tasks: list[dict], count: int) -> tuple[list[dict], list[dict]]:
 
 def prepare(options: argparse.Namespace) -> int:
     """Load, judge, write, and say what was done; the exit status."""
-    from recipes.common.code_tasks import drop_trivial, least_flags
+    from rewards.code_tasks import drop_trivial, least_flags
     from rewards.sandbox import Sandbox, SandboxError
 
     started = time.monotonic()
@@ -220,7 +220,7 @@ def _reason_in_short(reason: str) -> str:
 
 def write(out: Path, splits: dict[str, list[dict]], dropped: list[dict]) -> list[str]:
     """Write a file a split that has tasks, and dropped.jsonl; the paths."""
-    from recipes.common.files import write_whole
+    from recipes.common.tools.folder import write_whole
 
     files = {out / f"{split}.jsonl": tasks for split, tasks in splits.items() if tasks} | {out / FILES[2]: dropped}
     for file, rows in files.items():

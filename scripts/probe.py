@@ -8,8 +8,8 @@
 N training prompts, drawn by `seed`, x G completions by the recipe's model, chat template and decoding. Any argument
 of the recipe can be overridden. Prints mean, hit rate (the full reward, or more than 0 where a reward declares none)
 and spread of each reward by task, what was cut off, and how many groups of an optimizer step will teach something;
-the rule of the verdict stands in recipes/common/probing.py. --replay scores what an earlier probe sampled, with the
-rewards, weights and gates now asked for: no model and no data set is loaded.
+the rule of the verdict stands in recipes/common/forecast/learning.py. --replay scores what an earlier probe sampled,
+with the rewards, weights and gates now asked for: no model and no data set is loaded.
 
 The output folder holds rows.jsonl, completions.jsonl, sampling.json and figures.json. Exit status: 0 when it will
 learn, 1 when it will not, 2 when that cannot be judged. A reward that hangs ends the process as it ends a run.
@@ -29,8 +29,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:  # imported where they are used, so that --help answers at once
-    from recipes.common.arguments import Arguments
-    from recipes.common.probing import Scored
+    from recipes.common.before.arguments import Arguments
+    from recipes.common.forecast.learning import Scored
 
 ROWS, COMPLETIONS, SAMPLING, FIGURES = "rows.jsonl", "completions.jsonl", "sampling.json", "figures.json"
 PROMPTS = 32
@@ -46,7 +46,7 @@ class Samples(NamedTuple):
 
 def probe(options: argparse.Namespace, overrides: list[str]) -> int:
     """Read everything, sample or replay, print figures and verdict, and return the exit status."""
-    from recipes.common.batch_checks import completions_of_a_call
+    from recipes.common.before.batch import completions_of_a_call
 
     args, rewards, samples = read(options, overrides)
     if args.problems:
@@ -61,10 +61,10 @@ def probe(options: argparse.Namespace, overrides: list[str]) -> int:
 
 def read(options: argparse.Namespace, overrides: list[str]) -> tuple[Arguments, list[Callable], Samples]:
     """Arguments, rewards (step rewards last), and what is replayed, or rows that are still without completions."""
-    from recipes.common.arguments import parse_arguments
-    from recipes.common.preflight import judged_rows
-    from recipes.common.recipe_file import load_recipe
-    from recipes.common.step_checks import check_step_rewards
+    from recipes.common.before.arguments import parse_arguments
+    from recipes.common.before.preflight import judged_rows
+    from recipes.common.before.recipe import load_recipe
+    from recipes.common.before.step_checks import check_step_rewards
     from rewards import load_rewards, load_step_rewards
     from rewards.contract import scores_task
 
@@ -94,7 +94,7 @@ def judge(
     options: argparse.Namespace, args: Arguments, samples: Samples, paid: list[Scored], rewards: list[Callable]
 ) -> int:
     """Figures and verdict of what was scored, printed and kept; returns the exit status."""
-    from recipes.common.probing import columns_of, figures
+    from recipes.common.forecast.learning import columns_of, figures
 
     columns = columns_of(rewards, weights_of(args, rewards), args.recipe.reward_gates)
     group, masked = args.training["num_generations"], args.training["mask_truncated_completions"]
@@ -127,9 +127,9 @@ def draw(rows: list[dict], count: int, seed: int) -> Samples:
 
 def check(args: Arguments, rows: list[dict], rewards: list[Callable], judging: list[Callable], processes: int) -> None:
     """Note what keeps batch, rows and rewards from being judged, and let the rewards get ready."""
-    from recipes.common.audit import unusable_rows
-    from recipes.common.batch_checks import check_batch, completions_of_a_call
-    from recipes.common.row_checks import check_gates
+    from recipes.common.before.batch import check_batch, completions_of_a_call
+    from recipes.common.before.rows import check_gates
+    from rewards.audit.audit import unusable_rows
     from rewards.contract import prepare_reward
 
     weights, gates = args.training["reward_weights"], []
@@ -150,7 +150,7 @@ def check(args: Arguments, rows: list[dict], rewards: list[Callable], judging: l
 
 def sampling_settings(args: Arguments) -> dict[str, Any]:
     """What of the arguments the completions depend on, as plain data; the rows besides are kept as they were."""
-    from recipes.common.evaluation import decoding_of
+    from recipes.common.evaluation.evaluate import decoding_of
 
     model, training = args.model, args.training
     settings = {
@@ -166,8 +166,8 @@ def sample(args: Arguments, samples: Samples, group: int, at_once: int) -> Sampl
     import torch
     from tqdm import tqdm
 
-    from recipes.common.evaluation import decoding_of, generate, prompt_text
-    from recipes.common.loading import load_model, precision_of_a_run
+    from recipes.common.evaluation.evaluate import decoding_of, generate, prompt_text
+    from recipes.common.evaluation.load_model import load_model, precision_of_a_run
 
     model, tokenizer = load_model(args.model["model_name_or_path"], args)
     template, decoding = args.training["chat_template_kwargs"], {**decoding_of(args.training), "do_sample": True}
@@ -199,8 +199,8 @@ def as_line(row: int, completion: Any) -> dict[str, Any]:
 
 def write_samples(folder: Path | None, samples: Samples) -> None:
     """Before anything is scored: a reward that fails costs no sampling."""
-    from recipes.common.files import write_json
-    from recipes.common.judged import write_rows
+    from recipes.common.evaluation.scores import write_rows
+    from recipes.common.tools.folder import write_json
 
     if folder:
         write_rows(folder / ROWS, samples.rows)
@@ -214,7 +214,7 @@ def read_samples(folder: Path, args: Arguments) -> Samples:
     Raises:
         ValueError: no such folder, or it was sampled with other settings than are now asked for.
     """
-    from recipes.common.judged import read_rows
+    from recipes.common.evaluation.scores import read_rows
 
     missing = [name for name in (ROWS, COMPLETIONS, SAMPLING) if not (folder / name).is_file()]
     if missing:
@@ -233,10 +233,10 @@ def score_all(args: Arguments, samples: Samples, rewards: list[Callable], at_onc
     """Every completion scored by every reward, `at_once` of them in a call; of a step reward the sum is taken."""
     from tqdm import tqdm
 
-    from recipes.common.probing import Scored
-    from recipes.common.reward_guard import ERROR, UNPARSED, guard
-    from recipes.common.scoring import score
+    from recipes.common.during.guard import ERROR, UNPARSED, guard
+    from recipes.common.forecast.learning import Scored
     from rewards import reward_kind, reward_name
+    from rewards.audit.call import score
     from rewards.steps import total
 
     guarded = [guard(reward, args.recipe.reward_timeout_s) for reward in rewards]
@@ -258,10 +258,10 @@ def score_all(args: Arguments, samples: Samples, rewards: list[Callable], at_onc
 
 def conclude(options: argparse.Namespace, samples: Samples, paid: list[Scored], found: dict[str, Any]) -> int:
     """Print and keep what was found; the exit status is 0 where it will learn, else 1."""
-    from recipes.common.files import write_json
-    from recipes.common.judged import write_rows
-    from recipes.common.probing import verdict
-    from recipes.common.record import versions
+    from recipes.common.after.record import versions
+    from recipes.common.evaluation.scores import write_rows
+    from recipes.common.forecast.learning import verdict
+    from recipes.common.tools.folder import write_json
 
     learns, sentence = verdict(found)
     print(shown(options.config, samples, found) + "\n" + sentence, flush=True)
@@ -277,7 +277,7 @@ def conclude(options: argparse.Namespace, samples: Samples, paid: list[Scored], 
 
 def shown(config: Path, samples: Samples, found: dict[str, Any]) -> str:
     """Everything but the verdict as text."""
-    from recipes.common.probing import lengths, notes, table
+    from recipes.common.forecast.learning import lengths, notes, table
 
     settings, (low, high) = samples.settings, found["useful_a_step_interval"]
     said, group = notes(found), len(samples.completions) // len(samples.rows)

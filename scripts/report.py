@@ -17,7 +17,7 @@ def main() -> None:
     parser.add_argument("runs", nargs="+", type=Path, help="run folders, finished or not")
     parser.add_argument("--output", type=Path, help="one page for all runs; without it each gets its report.html")
     args = parser.parse_args()
-    from recipes.common.report_page import write_report
+    from recipes.common.after.report_page import write_report
 
     pages = {args.output: args.runs} if args.output else {run / "report.html": [run] for run in args.runs}
     for output, runs in pages.items():

@@ -24,7 +24,7 @@ def main() -> None:
     options, rest = parser.parse_known_args()
     if len(set(options.seeds)) < len(options.seeds):
         raise SystemExit(f"error: --seeds {options.seeds} names a seed twice.")
-    from recipes.common.repeats import check_given
+    from recipes.common.many_runs.runs import check_given
 
     check_given(rest, {"seed", "output_dir"}, "name the seeds in --seeds, and the folder in --output_dir.")
     try:
@@ -35,9 +35,16 @@ def main() -> None:
 
 def run_all(options: argparse.Namespace, rest: list[str]) -> None:
     """Train what is not trained yet, and leave the figures of all seeds."""
-    from recipes.common.files import write_json
-    from recipes.common.plots import plot_runs
-    from recipes.common.repeats import launch_words, over_seeds, read_evaluation, read_settings, seeds_table, train
+    from recipes.common.after.plots import plot_runs
+    from recipes.common.many_runs.runs import (
+        launch_words,
+        over_seeds,
+        read_evaluation,
+        read_settings,
+        seeds_table,
+        train,
+    )
+    from recipes.common.tools.folder import write_json
 
     launch = launch_words(options.launch, options.num_processes)
     stem = options.output_dir or Path(read_settings(options.config)["output_dir"])

@@ -3,8 +3,15 @@
 import os
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
+
+# Before torch loads: threads that spin while they wait make a busy machine many times slower.
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+# Processes that tests start import tests/support as well.
+os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(Path(__file__).parent), os.environ.get("PYTHONPATH")]))
+
 import torch
 
 N = 100_000

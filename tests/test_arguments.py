@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from recipes.common.arguments import Arguments, RecipeArguments, parse_arguments
+from recipes.common.before.arguments import Arguments, RecipeArguments, parse_arguments
 
 
 @pytest.fixture

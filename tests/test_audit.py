@@ -12,13 +12,13 @@ import yaml
 from datasets import Dataset
 from test_layout import CONFIGS, REQUIRED, relative
 
-from recipes.common import audit as audit_module
-from recipes.common.arguments import RecipeArguments, parse_arguments
-from recipes.common.audit import Audit, audit, check_tricks, report, stand_in_ids, unusable_rows
-from recipes.common.preflight import preflight
-from recipes.common.row_checks import Problem
-from recipes.common.tricks import ASKED, SHORT, forged, tricks
+from recipes.common.before.arguments import RecipeArguments, parse_arguments
+from recipes.common.before.preflight import preflight
+from recipes.common.before.rows import Problem
 from rewards import load_reward
+from rewards.audit import audit as audit_module
+from rewards.audit.audit import Audit, audit, check_tricks, report, stand_in_ids, unusable_rows
+from rewards.audit.tricks import ASKED, SHORT, forged, tricks
 from rewards.code_blocks import extract_program
 from rewards.contract import farmable, reward_allowances
 from rewards.parsing import last_number, parse_number, tag_text

@@ -20,7 +20,7 @@ from rewards import full_reward, load_reward, reward_columns, reward_kind, rewar
 from rewards.boxed_math import BoxedMath, boxed_answer, gold_answer, judge, judge_pairs, last_boxed, stated_answer
 from rewards.worker_pool import WorkerPool
 
-LABELS = Path(__file__).parents[1] / "benchmarks/labels/math_pairs.jsonl"
+LABELS = Path(__file__).parents[1] / "scripts/benchmarks/labels/math_pairs.jsonl"
 N = 100_000
 
 AMOUNTS = [  # completion, gold, amount
@@ -277,18 +277,16 @@ def test_our_labels_are_met_without_a_false_positive():
 
 
 def run_benchmark(*arguments: str) -> subprocess.CompletedProcess:
-    command = [sys.executable, "benchmarks/checkers.py", *arguments]
-    return subprocess.run(command, cwd=LABELS.parents[2], capture_output=True, text=True, timeout=60)
+    command = [sys.executable, "scripts/benchmarks/checkers.py", *arguments]
+    return subprocess.run(command, cwd=LABELS.parents[3], capture_output=True, text=True, timeout=60)
 
 
 def test_the_benchmark_answers_help_without_heavy_imports():
     started = time.monotonic()
     assert "--pairs" in run_benchmark("--help").stdout
     assert time.monotonic() - started < 10  # 0.2 s; importing trl alone takes longer on a busy machine
-    code = (
-        "import sys; sys.argv = ['checkers.py']; import benchmarks.checkers; print({'trl', 'sympy'} & set(sys.modules))"
-    )
-    assert subprocess.check_output([sys.executable, "-c", code], text=True, cwd=LABELS.parents[2]) == "set()\n"
+    code = "import sys, scripts.benchmarks.checkers; print({'trl', 'sympy'} & set(sys.modules))"
+    assert subprocess.check_output([sys.executable, "-c", code], text=True, cwd=LABELS.parents[3]) == "set()\n"
 
 
 @pytest.mark.parametrize(
@@ -375,7 +373,7 @@ def test_a_hostile_gold_is_no_grade_or_a_wrong_answer(hostile):
 
 def test_importing_it_loads_neither_sympy_nor_torch():
     code = "import sys, rewards.boxed_math; print({'sympy', 'torch', 'math_verify'} & set(sys.modules))"
-    assert subprocess.check_output([sys.executable, "-c", code], text=True, cwd=LABELS.parents[2]) == "set()\n"
+    assert subprocess.check_output([sys.executable, "-c", code], text=True, cwd=LABELS.parents[3]) == "set()\n"
 
 
 @settings(deadline=None, max_examples=50)

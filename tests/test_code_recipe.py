@@ -10,13 +10,13 @@ import pytest
 import torch
 import trl
 from datasets import Dataset, interleave_datasets
-from launching import command, run
-from paid_by_place import TINY, advantages_of, completions, generations
-from tiny_model import build_tiny_model
+from support.launching import command, run
+from support.paid_by_place import TINY, advantages_of, completions, generations
+from support.tiny_model import build_tiny_model
 
-from recipes.common.arguments import RecipeArguments
-from recipes.common.metrics import code_metric
-from recipes.common.recipe_file import load_recipe
+from recipes.common.before.arguments import RecipeArguments
+from recipes.common.before.recipe import load_recipe
+from recipes.common.evaluation.metrics import code_metric
 from recipes.common.trainer import GRPOTrainer
 from rewards import load_reward, load_rewards
 from rewards.code_tests import OPTIONAL, CodeTests

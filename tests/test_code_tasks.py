@@ -8,7 +8,7 @@ from pathlib import Path
 import prepare_code
 import pytest
 
-from recipes.common.code_tasks import complete_row, drop_trivial, least_flags, read_tasks, trivial_solutions
+from rewards.code_tasks import complete_row, drop_trivial, least_flags, read_tasks, trivial_solutions
 from rewards.sandbox import Outcome, Sandbox, SandboxError, Stdio
 
 MBPP = Path(os.environ.get("MBPP_PATH", Path(__file__).parents[2] / "shared" / "data" / "mbpp" / "mbpp.jsonl"))

@@ -2,7 +2,7 @@
 
 import pytest
 
-from recipes.common.control import compare_arms, control_table, rewards_of_arms, verdict
+from recipes.common.many_runs.control import compare_arms, control_table, rewards_of_arms, verdict
 
 
 def rows(outcomes):

@@ -2,10 +2,10 @@
 
 import pytest
 import torch
-from tiny_model import build_tiny_model
+from support.tiny_model import build_tiny_model
 from transformers import AutoModelForCausalLM
 
-from recipes.common.cpu import make_head_input_contiguous
+from recipes.common.tools.machine import make_head_input_contiguous
 
 
 @pytest.fixture(scope="module")

@@ -2,7 +2,7 @@
 
 import pytest
 
-from recipes.common.engine import asked_of_the_launcher, check_engine, differences, engine_line
+from recipes.common.during.engine import asked_of_the_launcher, check_engine, differences, engine_line
 
 IN_FORCE = {
     "distributed_type": "FSDP",

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from recipes.common.audit import audit
-from recipes.common.recipe_file import load_recipe
-from recipes.common.tricks import farmed_steps
+from recipes.common.before.recipe import load_recipe
 from rewards import load_reward, reward_kind
+from rewards.audit.audit import audit
+from rewards.audit.tricks import farmed_steps
 from rewards.contract import farmable, reward_allowances
 from rewards.process import MAX_CHARS, EquationSteps, equations, numbers_in
 from rewards.steps import SumOfSteps, total

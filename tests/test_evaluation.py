@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 import torch
 from accelerate import Accelerator
-from tiny_model import build_tiny_model
+from support.tiny_model import build_tiny_model
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from recipes.common.evaluation import evaluate, evaluate_in_training, generate
-from recipes.common.judged import compare, comparison_table, read_rows, summarize, write_rows
-from recipes.common.metrics import answer_metric
+from recipes.common.evaluation.evaluate import evaluate, evaluate_in_training, generate
+from recipes.common.evaluation.metrics import answer_metric
+from recipes.common.evaluation.scores import compare, comparison_table, read_rows, summarize, write_rows
 from rewards import load_reward
 
 ROWS = [

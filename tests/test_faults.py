@@ -10,12 +10,12 @@ import time
 from pathlib import Path
 
 import pytest
-from launching import ROOT, command, kill_all, run, start, started_by, wait_for
-from tiny_model import build_tiny_model
+from support.launching import ROOT, command, kill_all, run, start, started_by, wait_for
+from support.tiny_model import build_tiny_model
 
 pytestmark = pytest.mark.slow
 
-SLOWLY = {"reward_funcs": "tests/slow_rewards.py:takes_its_time", "num_eval_rows": 0, "num_train_rows": 8}
+SLOWLY = {"reward_funcs": "tests/support/slow_rewards.py:takes_its_time", "num_eval_rows": 0, "num_train_rows": 8}
 SLOWLY |= {"per_device_train_batch_size": 4, "save_steps": 2, "max_steps": 12, "bf16": "false", "use_cpu": "true"}
 ON_CPU = {"DS_ACCELERATOR": "cpu", "PYTHONPATH": str(ROOT / "tests")}
 ENDS_WITHIN_S = 60
@@ -68,7 +68,7 @@ def test_a_killed_rank_ends_the_job_and_is_named_and_the_run_goes_on(launch, mod
 
 def test_a_reward_that_hangs_on_one_rank_ends_the_job_and_is_named(model, tmp_path):
     log = tmp_path / "log"
-    hangs = {"reward_funcs": "tests/slow_rewards.py:hangs_on_rank_1", "reward_timeout_s": 5}
+    hangs = {"reward_funcs": "tests/support/slow_rewards.py:hangs_on_rank_1", "reward_timeout_s": 5}
     process = start(words_for(model, tmp_path / "run", "ddp", **hangs), log, ON_CPU)
     wait_for("step 2/12", log, process)
     assert seconds_to_end(process) < ENDS_WITHIN_S
@@ -94,7 +94,7 @@ def small_disk(tmp_path: Path):
 
 
 def test_a_full_disk_leaves_the_checkpoint_before_usable(model, tmp_path, small_disk):
-    few = {"max_steps": 6, "reward_funcs": "tests/dense_reward.py:letter_share"}
+    few = {"max_steps": 6, "reward_funcs": "tests/support/dense_reward.py:letter_share"}
     run(words_for(model, tmp_path / "measured", "ddp", **few), env=ON_CPU)
     room = used(tmp_path / "measured" / "checkpoint-2") * 3 // 2 + used(tmp_path / "measured" / "completions")
     disk = small_disk(room + 200_000)  # for one checkpoint and what stands beside it, and half of another

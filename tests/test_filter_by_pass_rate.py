@@ -9,17 +9,17 @@ import filter_by_pass_rate
 import pandas as pd
 import probe
 import pytest
-from launching import DENSE_REWARD, TINY
+from support.launching import DENSE_REWARD, TINY
+from support.tiny_model import build_tiny_model
 from test_layout import RECIPES, ROOT, recipe_of
-from tiny_model import build_tiny_model
 
-from recipes.common import preflight
-from recipes.common.arguments import RecipeArguments
-from recipes.common.judged import read_rows, write_rows
-from recipes.common.only_rows import check_only_rows, only_rows_if_asked, only_rows_notes, read_only_rows
-from recipes.common.pass_rate import pass_rates, place_of
-from recipes.common.probing import Column, Scored
-from recipes.common.recipe_file import load_recipe
+from recipes.common.before import preflight
+from recipes.common.before.arguments import RecipeArguments
+from recipes.common.before.only_rows import check_only_rows, only_rows_if_asked, only_rows_notes, read_only_rows
+from recipes.common.before.recipe import load_recipe
+from recipes.common.evaluation.scores import read_rows, write_rows
+from recipes.common.forecast.learning import Column, Scored
+from recipes.common.forecast.pass_rate import pass_rates, place_of
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 import torch
-from tiny_model import build_tiny_model
+from support.tiny_model import build_tiny_model
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from recipes.common.evaluation import prompt_text
-from recipes.common.fluency import distinct_n, perplexity
+from recipes.common.evaluation.evaluate import prompt_text
+from recipes.common.evaluation.fluency import distinct_n, perplexity
 from rewards import load_reward
 from rewards.fluency import word_share
 

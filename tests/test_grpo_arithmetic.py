@@ -14,9 +14,9 @@ import pytest
 import torch
 import trl
 import yaml
-from paid_by_place import make_trainer, pays
-from reference_grpo import group_advantages, grpo_loss, k3, surrogate
-from tiny_model import build_tiny_model
+from support.paid_by_place import make_trainer, pays
+from support.reference_grpo import group_advantages, grpo_loss, k3, surrogate
+from support.tiny_model import build_tiny_model
 
 from recipes.common.trainer import GRPOTrainer
 

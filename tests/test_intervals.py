@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recipes.common.intervals import (
+from recipes.common.tools.stats import (
     T_95,
     Z_95,
     mcnemar_p,

@@ -11,12 +11,12 @@ from pathlib import Path
 import pandas as pd
 import pytest
 import torch
-from launching import DENSE_REWARD, command, run
 from safetensors.torch import load_file
-from tiny_model import build_tiny_model
+from support.launching import DENSE_REWARD, command, run
+from support.tiny_model import build_tiny_model
 from transformers import AutoModelForCausalLM
 
-from recipes.common.judged import read_rows
+from recipes.common.evaluation.scores import read_rows
 
 pytestmark = pytest.mark.slow
 
@@ -131,7 +131,7 @@ def test_training_changes_the_parameters_by_more_than_engines_may_differ(kind, t
 
 
 def test_a_lost_gradient_of_one_rank_does_not_pass_as_the_same(trained, model, tmp_path):
-    run(words_for("ddp", "full", model, tmp_path / "run", "tests/lost_gradient.py"))
+    run(words_for("ddp", "full", model, tmp_path / "run", "tests/support/lost_gradient.py"))
     with pytest.raises(AssertionError):
         assert_same_updates(tmp_path / "run", trained("ddp", "full"))
 

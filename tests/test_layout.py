@@ -11,9 +11,9 @@ from types import ModuleType
 import pytest
 import yaml
 
-from recipes.common.arguments import parse_arguments
-from recipes.common.preflight import preflight
-from recipes.common.recipe_file import load_recipe
+from recipes.common.before.arguments import parse_arguments
+from recipes.common.before.preflight import preflight
+from recipes.common.before.recipe import load_recipe
 from rewards import KINDS, full_reward, load_reward, load_rewards, load_step_rewards, reward_kind, reward_name
 from rewards.registry import REGISTRY
 
@@ -21,7 +21,11 @@ ROOT = Path(__file__).parents[1]
 RECIPES = sorted(folder for folder in (ROOT / "recipes").iterdir() if (folder / "train.py").is_file())
 CONFIGS = sorted(file for folder in RECIPES for file in folder.glob("*.yaml"))
 # `python script.py` and `accelerate launch` put the folder of the script first on sys.path; pytest does so with tests/.
-LAUNCHED = [*(ROOT / "scripts").glob("*.py"), *(ROOT / "benchmarks").glob("*.py"), *(ROOT / "tests").glob("*.py")]
+LAUNCHED = [
+    *(ROOT / "scripts").glob("*.py"),
+    *(ROOT / "scripts/benchmarks").glob("*.py"),
+    *(ROOT / "tests").glob("*.py"),
+]
 LAUNCHED += [file for folder in RECIPES for file in folder.glob("*.py")]
 # Parameters for which no default could be right.
 REQUIRED = {
@@ -62,8 +66,8 @@ def test_no_package_shadows_another():
     assert {"recipes", "rewards"} & importable_names() == set()
 
 
-def test_four_folders_are_packages_and_recipes_are_not():
-    for package in ("recipes", "recipes/common", "rewards", "rewards/sandbox"):
+def test_rooms_are_packages_and_recipes_are_not():
+    for package in ("recipes", "recipes/common", "recipes/common/before", "rewards", "rewards/sandbox"):
         assert (ROOT / package / "__init__.py").is_file()
     assert [relative(folder) for folder in RECIPES if (folder / "__init__.py").exists()] == []
 

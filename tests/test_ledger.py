@@ -7,12 +7,12 @@ import sys
 
 import pytest
 import yaml
-from launching import ROOT
+from support.launching import ROOT
 
-from recipes.common.intervals import wilson_interval
-from recipes.common.judged import write_rows
-from recipes.common.ledger import agreement, check_entry, digest, entry_of, expected, read_entries, sort_of
-from recipes.common.ledger_pages import BEGIN, render_readme, render_results
+from recipes.common.evaluation.scores import write_rows
+from recipes.common.many_runs.ledger import agreement, check_entry, digest, entry_of, expected, read_entries, sort_of
+from recipes.common.many_runs.ledger_pages import BEGIN, render_readme, render_results
+from recipes.common.tools.stats import wilson_interval
 
 ENTRIES = read_entries(ROOT / "results")
 CONFIGS = sorted(file for file in (ROOT / "recipes").glob("*/*.yaml") if file.with_name("train.py").is_file())

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from launching import command, run
-from tiny_model import build_tiny_model
+from support.launching import command, run
+from support.tiny_model import build_tiny_model
 
-from recipes.common.recipe_file import load_recipe
+from recipes.common.before.recipe import load_recipe
 
 ROOT = Path(__file__).parents[1]
 

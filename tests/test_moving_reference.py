@@ -7,16 +7,16 @@ from pathlib import Path
 
 import pytest
 import torch
-from launching import DENSE_REWARD, ROOT, TINY, run
-from paid_by_place import make_trainer, pays
 from safetensors.torch import load_file
-from tiny_model import build_tiny_model
+from support.launching import DENSE_REWARD, ROOT, TINY, run
+from support.paid_by_place import make_trainer, pays
+from support.tiny_model import build_tiny_model
 from transformers import TrainerCallback
 
-from recipes.common import preflight
-from recipes.common.arguments import RecipeArguments, parse_arguments
-from recipes.common.moving_reference import REFERENCE, restore_reference, save_reference
-from recipes.common.recipe_file import load_recipe
+from recipes.common.before import preflight
+from recipes.common.before.arguments import RecipeArguments, parse_arguments
+from recipes.common.before.recipe import load_recipe
+from recipes.common.during.moving_reference import REFERENCE, restore_reference, save_reference
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -128,7 +128,7 @@ def test_by_epochs_a_checkpoint_holds_the_reference_too(model, tmp_path, monkeyp
 def test_two_processes_under_zero2_resume_to_the_same_policy_and_reference(model, tmp_path):
     settings = {**MOVING, "per_device_train_batch_size": 4, "ref_model_mixup_alpha": 0.6, "use_cpu": "true"}
     given = [word for name, value in settings.items() for word in (f"--{name}", str(value))]
-    script = ["tests/resumed_reference.py", str(tmp_path), "--model_name_or_path", str(model), *given]
+    script = ["tests/support/resumed_reference.py", str(tmp_path), "--model_name_or_path", str(model), *given]
     launcher = ["-m", "accelerate.commands.accelerate_cli", "launch", "--config_file=accelerate_configs/zero2.yaml"]
     run([sys.executable, *launcher, "--num_processes=2", *script], env={"DS_ACCELERATOR": "cpu"})
     whole, again = tmp_path / "whole", tmp_path / "again"

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 from datasets import IterableDataset
-from launching import command, run
-from tiny_model import build_tiny_model
+from support.launching import command, run
+from support.tiny_model import build_tiny_model
 
-from recipes.common.judged import read_rows
-from recipes.common.recipe_file import load_recipe
+from recipes.common.before.recipe import load_recipe
+from recipes.common.evaluation.scores import read_rows
 
 ROOT = Path(__file__).parents[1]
 WORDS = [f"word{chr(97 + i % 26)}{chr(97 + i // 26)}" for i in range(400)]

@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 import yaml
-from tiny_model import build_tiny_model
+from support.tiny_model import build_tiny_model
 
 ROOT = Path(__file__).resolve().parents[1]
+SCRIPT = "scripts/benchmarks/overhead.py"
 RECIPE = ROOT / "recipes" / "arithmetic"
 
 
@@ -31,7 +32,11 @@ def test_both_arms_train_and_the_share_of_our_own_code_is_left(tmp_path):
         str(tmp_path / "out.json"),
     ]
     done = subprocess.run(
-        [sys.executable, "benchmarks/overhead.py", *words], cwd=ROOT, capture_output=True, text=True, timeout=300
+        [sys.executable, SCRIPT, *words],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=300,
     )
     assert done.returncode == 0, done.stdout + done.stderr
     found = json.loads((tmp_path / "out.json").read_text())

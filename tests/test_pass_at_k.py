@@ -11,14 +11,13 @@ from types import SimpleNamespace
 import numpy as np
 import pass_at_k as script
 import pytest
-from tiny_model import build_tiny_model
+from support.tiny_model import build_tiny_model
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from recipes.common.evaluation import sample
-from recipes.common.intervals import bootstrap_interval
-from recipes.common.judged import read_rows, write_rows
-from recipes.common.metrics import code_metric, judge_all
-from recipes.common.pass_at_k import (
+from recipes.common.before.recipe import load_recipe
+from recipes.common.evaluation.evaluate import sample
+from recipes.common.evaluation.metrics import code_metric, judge_all
+from recipes.common.evaluation.pass_at_k import (
     count_right,
     difference,
     difference_line,
@@ -26,7 +25,8 @@ from recipes.common.pass_at_k import (
     estimate_line,
     pass_at_k,
 )
-from recipes.common.recipe_file import load_recipe
+from recipes.common.evaluation.scores import read_rows, write_rows
+from recipes.common.tools.stats import bootstrap_interval
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 ROOT = Path(__file__).parents[1]

@@ -12,12 +12,11 @@ import pytest
 import torch
 import yaml
 from peft import LoraConfig, get_peft_model
-from tiny_model import build_tiny_model
+from support.tiny_model import build_tiny_model
 from transformers import LlamaConfig, LlamaForCausalLM
 from trl import ModelConfig
 
-from recipes.common.plan_inputs import Launch, ModelSizes, read_launch, read_model
-from recipes.common.planning import (
+from recipes.common.forecast.memory import (
     RunSettings,
     activations,
     kv_cache,
@@ -25,6 +24,7 @@ from recipes.common.planning import (
     saved_per_layer,
     settings_of,
 )
+from recipes.common.forecast.sizes import Launch, ModelSizes, read_launch, read_model
 
 ROOT = Path(__file__).parents[1]
 YAMLS = sorted(file for file in (ROOT / "recipes").rglob("*.yaml") if (file.parent / "train.py").is_file())
@@ -533,7 +533,7 @@ def test_a_number_that_cannot_be_is_refused():
 MEASURE = """
 import sys, threading, time
 from pathlib import Path
-from recipes.common.recipe_file import load_recipe
+from recipes.common.before.recipe import load_recipe
 from recipes.common.trainer import GRPOTrainer
 
 def own():

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from recipes.common.plots import plot_runs, read_log, smooth
+from recipes.common.after.plots import plot_runs, read_log, smooth
 
 LOG = [
     {"step": 1, "reward": 0.5, "rewards/a/mean": 0.5, "completions/mean_length": 10.0, "kl": 0.01},

@@ -10,12 +10,12 @@ import pytest
 import yaml
 from datasets import Dataset
 
-from recipes.common.arguments import RecipeArguments, parse_arguments
-from recipes.common.batch_checks import generation_period
-from recipes.common.preflight import Run, preflight
-from recipes.common.row_checks import format_table
-from recipes.common.scoring import score
+from recipes.common.before.arguments import RecipeArguments, parse_arguments
+from recipes.common.before.batch import generation_period
+from recipes.common.before.preflight import Run, preflight
+from recipes.common.before.rows import format_table
 from rewards import load_rewards
+from rewards.audit.call import score
 from rewards.format import XmlFormat
 from rewards.sandbox import shared_sandbox
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import prepare_code
 import pytest
 
-from recipes.common.code_tasks import complete_row, read_tasks
+from rewards.code_tasks import complete_row, read_tasks
 from rewards.code_tests import program_of
 from rewards.sandbox import Sandbox
 

@@ -8,15 +8,15 @@ import pytest
 import torch
 import yaml
 from datasets import Dataset
-from paid_by_place import TINY, pays
+from support.paid_by_place import TINY, pays
+from support.tiny_model import build_tiny_model
 from test_layout import CONFIGS, ROOT, recipe_of, relative
-from tiny_model import build_tiny_model
 from trl import GRPOConfig
 
-from recipes.common import preflight as checks
-from recipes.common.arguments import Arguments, RecipeArguments, parse_arguments
-from recipes.common.loss_checks import loss_notes
-from recipes.common.presets import FOLDER, preset_names, read_presets
+from recipes.common.before import preflight as checks
+from recipes.common.before.arguments import Arguments, RecipeArguments, parse_arguments
+from recipes.common.before.loss import loss_notes
+from recipes.common.before.presets import FOLDER, preset_names, read_presets
 from recipes.common.trainer import GRPOTrainer
 from rewards import load_rewards, load_step_rewards
 

@@ -8,12 +8,12 @@ from pathlib import Path
 import probe
 import pytest
 import torch
-from launching import DENSE_REWARD, TINY
-from tiny_model import build_tiny_model
+from support.launching import DENSE_REWARD, TINY
+from support.tiny_model import build_tiny_model
 
-from recipes.common import loading
-from recipes.common.judged import read_rows
-from recipes.common.probing import Column, Scored, columns_of, figures, has_spread, notes, verdict
+from recipes.common.evaluation import load_model as loading
+from recipes.common.evaluation.scores import read_rows
+from recipes.common.forecast.learning import Column, Scored, columns_of, figures, has_spread, notes, verdict
 from rewards import load_reward
 
 ROOT = Path(__file__).parents[1]

@@ -9,16 +9,16 @@ from pathlib import Path
 import pandas as pd
 import pytest
 import torch
-from launching import command, run
-from paid_by_place import advantages_of, as_async, completions, generations, make_trainer, pays
-from step_rewards import judges
-from steps_on_two_ranks import advantages, writes
+from support.launching import command, run
+from support.paid_by_place import advantages_of, as_async, completions, generations, make_trainer, pays
+from support.step_rewards import judges
+from support.steps_on_two_ranks import advantages, writes
+from support.tiny_model import build_tiny_model
 from test_grpo_arithmetic import by_trl, make_batch, use_float64, with_policies
-from tiny_model import build_tiny_model
 from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
-from recipes.common.step_advantages import LOSS_TYPES, normalise_steps, token_advantages
-from recipes.common.token_positions import tokens_that_hold
+from recipes.common.during.steps import LOSS_TYPES, normalise_steps, token_advantages
+from recipes.common.during.token_positions import tokens_that_hold
 from recipes.common.trainer import GRPOTrainer
 from rewards import load_rewards, load_step_rewards
 from rewards.routing import route
@@ -408,7 +408,7 @@ def test_step_rewards_are_loaded_with_parameters_and_tasks_of_their_own():
     assert (reward.tasks, reward.__wrapped__.max_steps) == (("a",), 3)
     with pytest.raises(ValueError, match=r"step_reward_kwargs names 'x', which is not in step_reward_funcs \(equation"):
         load_step_rewards(["equation_steps"], {"x": {}})
-    assert load_step_rewards(["tests/step_rewards.py:every_third"])[0].__name__ == "every_third"
+    assert load_step_rewards(["tests/support/step_rewards.py:every_third"])[0].__name__ == "every_third"
 
 
 def test_the_trainer_refuses_what_it_cannot_use(model, tmp_path, build):
@@ -431,7 +431,7 @@ def test_the_trainer_refuses_what_it_cannot_use(model, tmp_path, build):
 @pytest.mark.slow
 def test_groups_over_two_processes_are_those_of_one(model, tmp_path):
     words = [sys.executable, "-m", "accelerate.commands.accelerate_cli", "launch"]
-    words += ["--config_file=accelerate_configs/cpu_2proc.yaml", "tests/steps_on_two_ranks.py"]
+    words += ["--config_file=accelerate_configs/cpu_2proc.yaml", "tests/support/steps_on_two_ranks.py"]
     run([*words, str(model), str(tmp_path)])
     ranks = [json.loads((tmp_path / f"seen_{rank}.json").read_text()) for rank in (0, 1)]
     alone = advantages(model, tmp_path / "alone", 0, 12)
@@ -447,7 +447,10 @@ def test_groups_over_two_processes_are_those_of_one(model, tmp_path):
 @pytest.mark.parametrize(("launch", "processes", "zero_stage"), [("cpu", 1, None), ("zero2", 2, 2)])
 def test_the_recipe_trains_with_step_rewards_under(launch, processes, zero_stage, model, tmp_path):
     short = {"num_train_rows": 8, "max_steps": 2, "bf16": "false", "use_cpu": "true", "num_eval_rows": 0}
-    steps = {"step_reward_funcs": "tests/step_rewards.py:every_third", "per_device_train_batch_size": 8 // processes}
+    steps = {
+        "step_reward_funcs": "tests/support/step_rewards.py:every_third",
+        "per_device_train_batch_size": 8 // processes,
+    }
     words = command(
         "arithmetic",
         "process",

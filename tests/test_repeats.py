@@ -7,12 +7,12 @@ import subprocess
 import sys
 
 import pytest
-from launching import ROOT, TINY
-from tiny_model import build_tiny_model
+from support.launching import ROOT, TINY
+from support.tiny_model import build_tiny_model
 
-from recipes.common.judged import write_rows
-from recipes.common.plots import plot_runs
-from recipes.common.repeats import launch_words, over_seeds, read_evaluation, read_settings, seeds_table, train
+from recipes.common.after.plots import plot_runs
+from recipes.common.evaluation.scores import write_rows
+from recipes.common.many_runs.runs import launch_words, over_seeds, read_evaluation, read_settings, seeds_table, train
 
 
 def rows(outcomes, metric="strict"):
@@ -153,7 +153,7 @@ def test_an_interrupt_is_left_to_the_run(tmp_path):
     )
     (tmp_path / "script.py").write_text(
         "import subprocess, sys\n"
-        "from recipes.common.repeats import _wait\n"
+        "from recipes.common.many_runs.runs import _wait\n"
         f"with subprocess.Popen([sys.executable, {str(tmp_path / 'run.py')!r}]) as process:\n"
         "    sys.exit(_wait(process))\n"
     )

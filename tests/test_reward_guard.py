@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from trl.trainer.utils import get_callable_name, is_async_callable
 
-from recipes.common.reward_guard import ERROR, GRADED, NOT_APPLICABLE, TIMEOUT, UNPARSED, guard
+from recipes.common.during.guard import ERROR, GRADED, NOT_APPLICABLE, TIMEOUT, UNPARSED, guard
 from rewards import full_reward, load_reward, reward_columns, reward_kind, reward_name, reward_tasks
 from rewards.routing import route
 from rewards.rows import score_rows
@@ -232,7 +232,7 @@ def test_a_batch_without_own_rows_logs_none_in_the_columns_of_earlier_calls(form
 def test_the_first_failure_is_logged_with_its_row_and_no_other(form, caplog):
     amounts = [1.0, None, None]
     guarded = guard(form(returning(amounts)), 60)
-    with caplog.at_level(logging.WARNING, logger="recipes.common.reward_guard"):
+    with caplog.at_level(logging.WARNING, logger="recipes.common.during.guard"):
         run(guarded)
         amounts[0] = None
         run(guarded)
@@ -351,7 +351,7 @@ def test_a_reward_that_hangs_ends_the_process_and_is_named(hang, tmp_path):
     script = tmp_path / "hangs.py"
     script.write_text(
         "import re, sys, time\n"
-        "from recipes.common.reward_guard import guard\n"
+        "from recipes.common.during.guard import guard\n"
         "from rewards.routing import route\n"
         f"def slow_one(prompts, completions, **kwargs):\n    {hang}\n"
         "guarded = guard(route(slow_one, ('math',)), 1.0)\n"
@@ -373,7 +373,7 @@ def test_an_async_reward_that_blocks_the_event_loop_ends_the_process_and_is_name
     script = tmp_path / "blocks.py"
     script.write_text(
         "import asyncio, time\n"
-        "from recipes.common import reward_guard\n"
+        "from recipes.common.during import guard as reward_guard\n"
         "reward_guard.GRACE_S = 0.5\n"
         f"async def slow_one(prompts, completions, **kwargs):\n    {hang}\n"
         "print(time.time(), flush=True)\n"
@@ -391,7 +391,7 @@ def test_a_reward_within_its_limit_leaves_no_alarm_behind(tmp_path):
     script = tmp_path / "quick.py"
     script.write_text(
         "import time\n"
-        "from recipes.common.reward_guard import guard\n"
+        "from recipes.common.during.guard import guard\n"
         "def fails(**kwargs): 1 / 0\n"
         "for reward in (lambda completions, **kwargs: [0.0] * len(completions), fails):\n"
         "    guard(reward, 0.5)(completions=['c'])\n"

@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from recipes.common.reward_matrix import apply_gates, shaping_only_share
+from recipes.common.during.matrix import apply_gates, shaping_only_share
 
 NAN = math.nan
 

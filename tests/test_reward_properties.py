@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_layout import REQUIRED
 
-from recipes.common.audit import stand_in_ids
-from recipes.common.scoring import score
 from rewards import load_reward, reward_columns
+from rewards.audit.audit import stand_in_ids
+from rewards.audit.call import score
 from rewards.reasoning_gym_tasks import score_reasoning_gym
 from rewards.registry import REGISTRY
 from rewards.steps import SumOfSteps

@@ -8,10 +8,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from recipes.common import record
-from recipes.common.record import push, without_tokens
-from recipes.common.run_config import config_differences
-from recipes.common.run_folder import last_whole_checkpoint, open_run_folder
+from recipes.common.after import record
+from recipes.common.after.record import push, without_tokens
+from recipes.common.before.resume import last_whole_checkpoint, open_run_folder
+from recipes.common.before.run_config import config_differences
 
 
 def make_run(folder: Path, config: dict | None = None, **recipe):

@@ -11,8 +11,8 @@ import sys
 from pathlib import Path
 
 import pytest
-
 from benchmarks.sandbox_speed import humaneval_job
+
 from rewards.sandbox import Sandbox
 
 BESIDE = Path(__file__).parents[2] / "shared" / "data" / "humaneval" / "HumanEval.jsonl.gz"

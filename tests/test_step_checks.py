@@ -4,15 +4,15 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from step_rewards import every_third, judges
+from support.step_rewards import every_third, judges
 from test_layout import RECIPES, recipe_of
 
-from recipes.common.arguments import Arguments, RecipeArguments, parse_arguments
-from recipes.common.audit import check_tricks
-from recipes.common.lifecycle import train_and_save
-from recipes.common.row_checks import reward_table
-from recipes.common.step_checks import check_step_rewards, shown_steps, step_notes
+from recipes.common.before.arguments import Arguments, RecipeArguments, parse_arguments
+from recipes.common.before.rows import reward_table
+from recipes.common.before.step_checks import check_step_rewards, shown_steps, step_notes
+from recipes.common.run import train_and_save
 from rewards import load_reward
+from rewards.audit.audit import check_tricks
 from rewards.process import EquationSteps
 from rewards.routing import route
 from rewards.steps import SumOfSteps

@@ -9,13 +9,13 @@ from types import SimpleNamespace
 import pandas as pd
 import pytest
 import wandb
-from launching import DENSE_REWARD, ROOT, command, run
-from tiny_model import build_tiny_model
+from support.launching import DENSE_REWARD, ROOT, command, run
+from support.tiny_model import build_tiny_model
+from support.wandb_log import read_runs, table_rows
 from transformers.integrations import TensorBoardCallback
-from wandb_log import read_runs, table_rows
 
-from recipes.common import tracking
-from recipes.common.tracking import RECORD, TrackingCallback, continue_wandb_run, flat_summary
+from recipes.common.during import tracking
+from recipes.common.during.tracking import RECORD, TrackingCallback, continue_wandb_run, flat_summary
 from rewards import load_reward
 
 SHARE = {"share": 0.25, "interval": [0.125, 0.5]}

@@ -11,11 +11,11 @@ from types import SimpleNamespace
 import pytest
 import torch
 import trl
-from launching import run
-from paid_by_place import advantages_of, as_async, completions, generations, make_trainer, pays
-from tiny_model import build_tiny_model
+from support.launching import run
+from support.paid_by_place import advantages_of, as_async, completions, generations, make_trainer, pays
+from support.tiny_model import build_tiny_model
 
-from recipes.common.reward_guard import ERROR, GRADED, NOT_APPLICABLE, TIMEOUT, UNPARSED, guard
+from recipes.common.during.guard import ERROR, GRADED, NOT_APPLICABLE, TIMEOUT, UNPARSED, guard
 from recipes.common.trainer import GRPOTrainer, RewardErrors
 from rewards.routing import route
 from rewards.rows import score_rows
@@ -353,7 +353,7 @@ def two_ranks(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of two_ranks.py, launched on two processes; it must fail."""
     folder = tmp_path_factory.mktemp("two_ranks")
     words = [sys.executable, "-m", "accelerate.commands.accelerate_cli", "launch"]
-    words += ["--config_file=accelerate_configs/cpu_2proc.yaml", "tests/two_ranks.py", str(model), str(folder)]
+    words += ["--config_file=accelerate_configs/cpu_2proc.yaml", "tests/support/two_ranks.py", str(model), str(folder)]
     run(words, expect=1)
     return folder
 

@@ -11,14 +11,14 @@ from pathlib import Path
 import pandas as pd
 import pytest
 import torch
-from launching import DENSE_REWARD, command, kill_all, run, start, wait_for
 from peft import PeftModel
 from safetensors.torch import load_file
-from tiny_model import build_tiny_model
+from support.launching import DENSE_REWARD, command, kill_all, run, start, wait_for
+from support.tiny_model import build_tiny_model
+from support.wandb_log import read_run
 from transformers import AutoModelForCausalLM
-from wandb_log import read_run
 
-from recipes.common.judged import read_rows
+from recipes.common.evaluation.scores import read_rows
 
 pytestmark = pytest.mark.slow
 

@@ -12,8 +12,8 @@ import time
 from pathlib import Path
 
 import pytest
-from launching import ROOT, command, kill_all, start, started_by, wait_for
-from tiny_model import build_tiny_model
+from support.launching import ROOT, command, kill_all, start, started_by, wait_for
+from support.tiny_model import build_tiny_model
 
 pytestmark = pytest.mark.slow
 
@@ -85,7 +85,9 @@ def wait_for_all(processes: list, timeout_s: float) -> None:
 
 def test_deepspeed_trains_across_two_nodes(nodes, model, tmp_path):
     logs = [tmp_path / "log_0", tmp_path / "log_1"]
-    processes = start_on_both(nodes, model, tmp_path / "run", logs, reward_funcs="tests/dense_reward.py:letter_share")
+    processes = start_on_both(
+        nodes, model, tmp_path / "run", logs, reward_funcs="tests/support/dense_reward.py:letter_share"
+    )
     wait_for_all(processes, 240)
     assert [process.returncode for process in processes] == [0, 0], logs[0].read_text()[-3000:]
     summary = json.loads((tmp_path / "run" / "summary.json").read_text())
@@ -96,7 +98,7 @@ def test_deepspeed_trains_across_two_nodes(nodes, model, tmp_path):
 def test_a_cut_link_ends_both_sides_with_a_message(nodes, model, tmp_path):
     logs = [tmp_path / "log_0", tmp_path / "log_1"]
     long = {"max_steps": 500, "save_steps": 2, "ddp_timeout": COLLECTIVE_TIMEOUT_S}
-    reward = "tests/slow_rewards.py:takes_its_time"
+    reward = "tests/support/slow_rewards.py:takes_its_time"
     processes = start_on_both(nodes, model, tmp_path / "run", logs, reward_funcs=reward, **long)
     wait_for("step 3/500", logs[0], processes[0])
     ip("-n", nodes[1], "link", "set", LINK, "down")

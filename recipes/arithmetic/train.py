@@ -17,13 +17,13 @@ import reasoning_gym
 from datasets import Dataset
 from trl import get_peft_config, get_quantization_config
 
-from recipes.common import arguments
-from recipes.common.arguments import parse_arguments
-from recipes.common.lifecycle import train_and_save
-from recipes.common.only_rows import only_rows_if_asked
-from recipes.common.preflight import preflight
-from recipes.common.run_folder import open_run_folder
-from recipes.common.splits import is_held_out
+from recipes.common.before import arguments
+from recipes.common.before.arguments import parse_arguments
+from recipes.common.before.only_rows import only_rows_if_asked
+from recipes.common.before.preflight import preflight
+from recipes.common.before.resume import open_run_folder
+from recipes.common.before.splits import is_held_out
+from recipes.common.run import train_and_save
 from recipes.common.trainer import GRPOTrainer
 from rewards import load_rewards, load_step_rewards
 from rewards.format import is_xml_format

@@ -7,12 +7,12 @@ import torch
 import trl
 from accelerate.utils import gather, gather_object
 
-from recipes.common.reward_guard import ERROR, NOT_APPLICABLE, TIMEOUT, UNPARSED, guard
-from recipes.common.reward_matrix import apply_gates, shaping_only_share
-from recipes.common.scoring import NOT_PASSED
-from recipes.common.step_advantages import check_loss, groups_with_spread, normalise_steps, pool, token_advantages
-from recipes.common.token_positions import tokens_that_hold
+from recipes.common.during.guard import ERROR, NOT_APPLICABLE, TIMEOUT, UNPARSED, guard
+from recipes.common.during.matrix import apply_gates, shaping_only_share
+from recipes.common.during.steps import check_loss, groups_with_spread, normalise_steps, pool, token_advantages
+from recipes.common.during.token_positions import tokens_that_hold
 from rewards import reward_kind, reward_name
+from rewards.audit.call import NOT_PASSED
 from rewards.contract import check_names, reward_max_error_rate
 from rewards.parsing import completion_text
 from rewards.steps import Steps, check_is_step_reward, check_pays_completions

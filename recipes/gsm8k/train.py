@@ -12,12 +12,12 @@ from pathlib import Path
 from datasets import Dataset, load_dataset
 from trl import get_peft_config, get_quantization_config
 
-from recipes.common.arguments import RecipeArguments, parse_arguments
-from recipes.common.lifecycle import train_and_save
-from recipes.common.metrics import answer_metric as metric
-from recipes.common.only_rows import only_rows_if_asked
-from recipes.common.preflight import preflight
-from recipes.common.run_folder import open_run_folder
+from recipes.common.before.arguments import RecipeArguments, parse_arguments
+from recipes.common.before.only_rows import only_rows_if_asked
+from recipes.common.before.preflight import preflight
+from recipes.common.before.resume import open_run_folder
+from recipes.common.evaluation.metrics import answer_metric as metric
+from recipes.common.run import train_and_save
 from recipes.common.trainer import GRPOTrainer
 from rewards import load_rewards, load_step_rewards
 

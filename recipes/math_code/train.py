@@ -17,18 +17,18 @@ import reasoning_gym
 from datasets import Dataset, interleave_datasets, load_dataset
 from trl import get_peft_config, get_quantization_config
 
-from recipes.common import arguments
-from recipes.common.arguments import parse_arguments
-from recipes.common.code_tasks import read_tasks
-from recipes.common.lifecycle import train_and_save
-from recipes.common.metrics import code_metric
-from recipes.common.only_rows import only_rows_if_asked
-from recipes.common.preflight import preflight
-from recipes.common.run_folder import open_run_folder
-from recipes.common.splits import is_held_out
+from recipes.common.before import arguments
+from recipes.common.before.arguments import parse_arguments
+from recipes.common.before.only_rows import only_rows_if_asked
+from recipes.common.before.preflight import preflight
+from recipes.common.before.resume import open_run_folder
+from recipes.common.before.splits import is_held_out
+from recipes.common.evaluation.metrics import code_metric
+from recipes.common.run import train_and_save
 from recipes.common.trainer import GRPOTrainer
 from rewards import load_rewards, load_step_rewards
 from rewards.boxed_math import boxed_answer, judge
+from rewards.code_tasks import read_tasks
 from rewards.number_count import score_number_count
 
 SYSTEM_PROMPT = {

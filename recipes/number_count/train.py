@@ -15,14 +15,14 @@ from pathlib import Path
 from datasets import Dataset, IterableDataset, load_dataset
 from trl import get_peft_config, get_quantization_config
 
-from recipes.common import arguments
-from recipes.common.arguments import parse_arguments
-from recipes.common.lifecycle import train_and_save
-from recipes.common.only_rows import only_rows_if_asked
-from recipes.common.preflight import preflight
-from recipes.common.run_folder import open_run_folder
-from recipes.common.samples import show_samples
-from recipes.common.splits import is_held_out
+from recipes.common.before import arguments
+from recipes.common.before.arguments import parse_arguments
+from recipes.common.before.only_rows import only_rows_if_asked
+from recipes.common.before.preflight import preflight
+from recipes.common.before.resume import open_run_folder
+from recipes.common.before.splits import is_held_out
+from recipes.common.evaluation.samples import show_samples
+from recipes.common.run import train_and_save
 from recipes.common.trainer import GRPOTrainer
 from rewards import load_rewards, load_step_rewards
 from rewards.number_count import count_whole_numbers, score_number_count

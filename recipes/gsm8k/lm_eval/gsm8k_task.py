@@ -7,7 +7,7 @@ from typing import Any
 from datasets import Dataset, DatasetDict, load_dataset
 from lm_eval.api.task import ConfigurableTask
 
-from recipes.common.recipe_file import load_recipe
+from recipes.common.before.recipe import load_recipe
 
 recipe = load_recipe(Path(__file__).parents[1] / "train.py")
 

@@ -1,0 +1,1 @@
+"""The files a run leaves: record, plots, report."""

@@ -1,0 +1,1 @@
+"""Around a training step: guarded rewards, step advantages, callbacks, engine, trackers."""

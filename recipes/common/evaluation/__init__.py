@@ -1,0 +1,1 @@
+"""The same held-out rows before, during and after training."""

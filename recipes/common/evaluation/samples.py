@@ -1,0 +1,29 @@
+"""Held-out completions side by side, to be read: a figure does not show what a model writes."""
+
+import textwrap
+from pathlib import Path
+
+from recipes.common.evaluation.scores import read_rows
+from recipes.common.run import AFTER, BEFORE
+
+
+def show_samples(folder: Path, count: int = 3) -> str:
+    """The last message of the first `count` held-out prompts, and what was written before and after training.
+
+    What was sampled at the training temperature, where the run did so (`num_eval_samples`); else the greedy text.
+    """
+    before, after = read_rows(folder / BEFORE), read_rows(folder / AFTER)
+    lines = []
+    for old, new in list(zip(before, after, strict=True))[:count]:
+        prompt = old["prompt"] if isinstance(old["prompt"], str) else old["prompt"][-1]["content"]
+        lines += ["", _entry("prompt", prompt), _entry("before", _text(old)), _entry("after", _text(new))]
+    return "\n".join(lines)
+
+
+def _text(row: dict) -> str:
+    return row.get("sampled_completions", [row["completion"]])[0]
+
+
+def _entry(label: str, text: str) -> str:
+    words = " ".join(text.split()) or "(nothing)"
+    return textwrap.fill(words, width=110, initial_indent=f"  {label:<8}", subsequent_indent=" " * 10)

@@ -1,0 +1,1 @@
+"""Before GPUs are paid for: will it learn, will it fit."""

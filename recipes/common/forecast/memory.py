@@ -1,0 +1,249 @@
+"""The memory of one process, part by part, from a model's sizes, a run's settings and a launch: arithmetic alone.
+
+The rules, for TRL 1.16 (N parameters, T of them trained, W processes; bytes):
+
+- Weights: as loaded (`dtype`); 2 under DeepSpeed with bf16 or fp16; 4 for what FSDP2 trains, and for an adapter.
+- Casts: fp32 weights under bf16 keep a 2-byte copy of each matrix through the backward pass.
+- Gradients: as the weights; DDP keeps its buckets, of the same size, all the time; DeepSpeed a bucket of 5e8 elements.
+- Optimizer: Adam, two moments of the weights' own bytes; DeepSpeed 12 (fp32 weights and moments).
+- Reference model: the weights once more, when `beta` is not 0 and no adapter can be switched off instead.
+- Shared out over W: ZeRO-1 the optimizer, ZeRO-2 the gradients too, ZeRO-3 and FSDP2 also the weights. Of these
+  ZeRO-3 gathers up to 1e9 parameters while it learns and all of them to generate; FSDP2 two layers and the head.
+- Activations: what a Llama-like decoder saves for the backward pass (`saved_per_layer`), for prompt and completion
+  of one micro batch; with gradient checkpointing the input of each layer and all of one layer.
+- Logits: TRL never holds all of them. It works in tiles of 4 096 tokens x 32 768 entries of the vocabulary, in the
+  compute type on a GPU, about 30 bytes an element on the CPU, and sums the head's gradient in fp32.
+- KV cache: the completions of one generation on this process; none under vLLM, which has its own share.
+
+The peak is the largest of generating, learning and the optimizer's step. Not covered: what CUDA, NCCL and kernels
+take for themselves, fragmentation (`USABLE` leaves room for these), mixtures of experts, images, optimizers other than
+Adam, what a reward model takes. For GPT-2, whose MLP has no gate, activations are planned a tenth too high.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+from recipes.common.before.batch import completions_of_a_call
+from recipes.common.forecast.sizes import Launch, ModelSizes
+
+USABLE = 0.9  # of a GPU's memory
+TILE_TOKENS, TILE_VOCABULARY = 4096, 32768  # of TRL's chunked log-probabilities
+CPU_TILE_BYTES = 30  # its backward pass in plain torch: seven fp32 tiles and a mask at once
+DEEPSPEED_BUCKET = 500_000_000  # reduce_bucket_size
+ZERO3_LIVE = 1_000_000_000  # stage3_max_live_parameters
+SAMPLING_COPIES = 3  # fp32 logits, their probabilities, and what sampling sorts
+
+
+@dataclass(frozen=True)
+class RunSettings:
+    """What memory depends on of a recipe's settings; rows are completions."""
+
+    micro_batch: int
+    rows_generated: int
+    prompt_tokens: int
+    completion_tokens: int
+    accumulates: bool = False
+    half_precision: bool = True
+    checkpointing: bool = True
+    reference: bool = False
+    vllm: bool = False
+    gathers_to_generate: bool = True
+    on_cpu: bool = False
+
+    @property
+    def tokens(self) -> int:
+        """Tokens of one sequence."""
+        return self.prompt_tokens + self.completion_tokens
+
+
+def settings_of(training: dict[str, Any], launch: Launch, prompt_tokens: int) -> RunSettings:
+    """The settings out of the trainer's arguments, of a batch that divides."""
+    new_name = training["activation_checkpointing"]  # of transformers 5; it wins where it is set
+    return RunSettings(
+        micro_batch=training["per_device_train_batch_size"],
+        rows_generated=completions_of_a_call(training, launch.processes),
+        prompt_tokens=prompt_tokens,
+        completion_tokens=training["max_completion_length"],
+        accumulates=training["gradient_accumulation_steps"] > 1,
+        half_precision=bool(training["fp16"] or training["bf16"] is not False),  # TRL: bf16 unless fp16 is set
+        checkpointing=bool(training["gradient_checkpointing"] if new_name is None else new_name),
+        reference=training["beta"] != 0.0,
+        vllm=training["use_vllm"],
+        gathers_to_generate=training["ds3_gather_for_generation"],
+        on_cpu=training["use_cpu"] or launch.use_cpu,
+    )
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Bytes of one process: of each part, and of the three moments that can be the peak."""
+
+    parts: dict[str, int]
+    moments: dict[str, int]
+
+    @property
+    def peak(self) -> int:
+        """The largest moment."""
+        return max(self.moments.values())
+
+
+def plan_memory(model: ModelSizes, run: RunSettings, launch: Launch) -> Memory:
+    """The memory of one process.
+
+    Example: full training of 1e9 fp32 parameters by one process: weights 4e9, gradients 4e9, optimizer 8e9.
+    """
+    parts = {
+        "weights": _weights(model, run, launch),
+        "casts": _casts(model, run, launch),
+        "reference model": _reference(model, run, launch),
+        "gradients": _gradients(model, run, launch),
+        "communication": _communication(model, run, launch),
+        "optimizer": _optimizer(model, run, launch),
+        "gathered to learn": _gathered(model, run, launch, generating=False),
+        "activations": activations(model, run, launch),
+        "logits": _logits(model, run),
+        "gathered to generate": _gathered(model, run, launch, generating=True),
+        "KV cache": kv_cache(model, run, launch),
+        "generation": _generation(model, run, launch),
+    }
+    return Memory(parts, _moments(parts, run))
+
+
+def _moments(parts: dict[str, int], run: RunSettings) -> dict[str, int]:
+    always = parts["weights"] + parts["reference model"] + parts["communication"] + parts["optimizer"]
+    working = parts["activations"] + parts["logits"]
+    # Without accumulation the gradients grow while the activations they come from are let go.
+    learning = parts["gradients"] + working if run.accumulates else max(parts["gradients"], working)
+    return {
+        "generating": always + parts["gathered to generate"] + parts["KV cache"] + parts["generation"],
+        "learning": always + parts["casts"] + parts["gathered to learn"] + learning,
+        "optimizer step": always + parts["gradients"],
+    }
+
+
+def compute_bytes(run: RunSettings) -> int:
+    """Bytes of an element where matrices are multiplied."""
+    return 2 if run.half_precision else 4
+
+
+def residual_bytes(model: ModelSizes, run: RunSettings, launch: Launch) -> int:
+    """Bytes of an element between layers: that of the embeddings, which autocast leaves alone."""
+    own_precision = run.half_precision and (launch.zero or launch.engine == "FSDP2")
+    return 2 if own_precision else model.weight_bytes
+
+
+def saved_per_layer(model: ModelSizes, run: RunSettings, launch: Launch) -> int:
+    """Bytes that one layer saves of one token for the backward pass (flash attention, gated MLP).
+
+    Full training: the input of both norms in fp32 and what they return, the input of each projection, query, key and
+    value for each head, attention's output and its row of the mask (padding makes every layer keep one), and four
+    tensors of the MLP. With a frozen base only what the gradient of the activations needs, and the input of each
+    LoRA matrix.
+    """
+    compute, residual = compute_bytes(run), residual_bytes(model, run, launch)
+    norms, attention = 2 * 4 * model.hidden, compute * (4 * model.query + run.tokens)
+    if model.lora:
+        return norms + attention + 3 * compute * model.intermediate + compute * model.lora_width
+    casts = 5 if residual != compute else 2  # autocast copies the input for q, k, v, gate and up each
+    inputs = 2 * residual * model.hidden + casts * compute * model.hidden
+    return norms + inputs + attention + 4 * compute * model.intermediate
+
+
+def activations(model: ModelSizes, run: RunSettings, launch: Launch) -> int:
+    """What a micro batch saves for the backward pass."""
+    tokens = run.micro_batch * run.tokens
+    layer = saved_per_layer(model, run, launch)
+    if not run.checkpointing:
+        return tokens * layer * model.layers
+    return tokens * (layer + residual_bytes(model, run, launch) * model.hidden * model.layers)
+
+
+def kv_cache(model: ModelSizes, run: RunSettings, launch: Launch) -> int:
+    """Keys and values of the completions of one generation; keys come out of the rotation in the residual's type."""
+    if run.vllm:
+        return 0
+    width = model.key * (compute_bytes(run) + residual_bytes(model, run, launch))
+    return run.rows_generated * run.tokens * model.layers * width
+
+
+def _trained_bytes(model: ModelSizes, run: RunSettings, launch: Launch) -> int:
+    if launch.zero:
+        return 2 if run.half_precision else model.weight_bytes
+    return 4 if model.lora or (launch.engine == "FSDP2" and run.half_precision) else model.weight_bytes
+
+
+def _frozen_bytes(model: ModelSizes, run: RunSettings, launch: Launch) -> int:
+    return 2 if launch.zero and run.half_precision else model.weight_bytes
+
+
+def _share(bytes_: int, launch: Launch, shared: bool) -> int:
+    return -(-bytes_ // launch.processes) if shared else bytes_
+
+
+def _weights(model: ModelSizes, run: RunSettings, launch: Launch) -> int:
+    if launch.offload_weights:
+        return 0
+    frozen = model.parameters if model.lora else 0
+    total = frozen * _frozen_bytes(model, run, launch) + model.trainable * _trained_bytes(model, run, launch)
+    return _share(total, launch, launch.shards_weights)
+
+
+def _casts(model: ModelSizes, run: RunSettings, launch: Launch) -> int:
+    autocast = run.half_precision and launch.engine in ("one process", "DDP")
+    return 2 * (model.parameters - model.embeddings) if autocast and model.weight_bytes == 4 else 0
+
+
+def _reference(model: ModelSizes, run: RunSettings, launch: Launch) -> int:
+    if not run.reference or model.lora or launch.offload_weights:
+        return 0
+    return _share(model.parameters * _frozen_bytes(model, run, launch), launch, launch.shards_weights)
+
+
+def _gradients(model: ModelSizes, run: RunSettings, launch: Launch) -> int:
+    if launch.offload_optimizer and launch.engine != "ZeRO-1":
+        return 0
+    shared = launch.engine in ("ZeRO-2", "ZeRO-3", "FSDP2")
+    return _share(model.trainable * _trained_bytes(model, run, launch), launch, shared)
+
+
+def _communication(model: ModelSizes, run: RunSettings, launch: Launch) -> int:
+    if launch.zero:
+        return DEEPSPEED_BUCKET * compute_bytes(run)
+    return model.trainable * _trained_bytes(model, run, launch) if launch.engine == "DDP" else 0
+
+
+def _optimizer(model: ModelSizes, run: RunSettings, launch: Launch) -> int:
+    if launch.offload_optimizer:
+        return 0
+    each = 12 if launch.zero else 2 * _trained_bytes(model, run, launch)
+    return _share(model.trainable * each, launch, launch.engine not in ("one process", "DDP"))
+
+
+def _gathered(model: ModelSizes, run: RunSettings, launch: Launch, generating: bool) -> int:
+    each = compute_bytes(run)
+    if launch.engine == "FSDP2":
+        return each * (2 * (model.parameters - model.embeddings) // model.layers + model.embeddings)
+    if launch.engine != "ZeRO-3":
+        return 0
+    whole = generating and run.gathers_to_generate
+    return each * (model.parameters if whole else min(model.parameters, ZERO3_LIVE))
+
+
+def _logits(model: ModelSizes, run: RunSettings) -> int:
+    """A tile, the fp32 gradient of the head's input and, where the head is trained, of the head."""
+    # On a GPU TRL scores the completions; elsewhere every position, so that shapes stay the same.
+    tokens = run.micro_batch * (run.tokens - 1 if run.on_cpu else run.completion_tokens)
+    tile = min(tokens, TILE_TOKENS) * min(model.vocabulary, TILE_VOCABULARY)
+    each = CPU_TILE_BYTES + compute_bytes(run) if run.on_cpu else compute_bytes(run)
+    head = 4 * model.vocabulary * model.hidden if model.head_is_trained else 0
+    return tile * each + 4 * tokens * model.hidden + head
+
+
+def _generation(model: ModelSizes, run: RunSettings, launch: Launch) -> int:
+    """Reading the prompts, layer by layer, and the logits of one token a row."""
+    if run.vllm:
+        return 0
+    layer = 8 * model.hidden + compute_bytes(run) * (2 * model.query + 3 * model.intermediate)
+    reading = run.rows_generated * run.prompt_tokens * layer
+    sampling = run.rows_generated * model.vocabulary * (compute_bytes(run) + 4 * SAMPLING_COPIES)
+    return max(reading, sampling)

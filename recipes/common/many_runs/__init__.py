@@ -1,0 +1,1 @@
+"""Several runs of a recipe taken together: seeds, arms, the ledger."""

@@ -1,0 +1,1 @@
+"""The ground every room stands on: the run folder, statistics, tables, the machine."""

@@ -1,0 +1,286 @@
+"""What each checker of answers gets right, and what a row costs, on labelled answers.
+
+    python scripts/benchmarks/checkers.py                                         # the label files of this repository
+    python scripts/benchmarks/checkers.py --pairs my_pairs.jsonl --completions my_completions.jsonl
+
+Label files are JSON lines. A pair has `gold`, `prediction` (an answer, or a text with its answer in a box) and
+`label` (true when the prediction is right); a completion has `gold_answer`, `completion` and `label`.
+
+Every checker reads the file once before it is timed: imports and the start of worker processes are not counted.
+Ours judges a file of pairs in one call, as in training (the middle one of three is reported); its caches are emptied
+before every call. A row that a checker cannot grade counts as a disagreement, never as a false positive.
+
+The reward `boxed_math` wants a box. A prediction without one is put before TRL's judge in a box, and before ours as the
+answer that its last statement gives (`stated_answer`), since many such files hold whole sentences.
+
+The typical batch is what a step of GRPO sees: 64 prompts with 8 completions each, most of them plain numbers and
+short fractions, some of them the same; it is timed as one call, labels aside.
+"""
+
+import argparse
+import functools
+import json
+import logging
+import random
+import re
+import statistics
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+LABELS = Path(__file__).parent / "labels"
+PAIRS = LABELS / "math_pairs.jsonl"
+COMPLETIONS = LABELS / "gsm8k_completions.jsonl"
+PROMPTS, GENERATIONS = 64, 8
+
+Verdicts = list[bool | None]
+
+
+class Row(NamedTuple):
+    """A labelled answer: None in a verdict on it means that the checker cannot grade it."""
+
+    gold: str
+    text: str
+    label: bool
+
+
+def read_rows(file: Path, gold_field: str, text_field: str) -> list[Row]:
+    """The rows of a label file.
+
+    Raises:
+        SystemExit: naming the file, the line and the fields that a line needs.
+    """
+    if not file.is_file():
+        raise SystemExit(f"{file}: no such file; it needs JSON lines with {gold_field}, {text_field} and label.")
+    lines = [(number, line) for number, line in enumerate(file.read_text().splitlines(), 1) if line.strip()]
+    if not lines:
+        raise SystemExit(f"{file}: no rows.")
+    return [_row(line, f"{file}, line {number}", gold_field, text_field) for number, line in lines]
+
+
+def _row(line: str, where: str, gold_field: str, text_field: str) -> Row:
+    needed = (
+        f"{where}: each line is a JSON object with {gold_field} (text), {text_field} (text) and label (true or false)"
+    )
+    try:
+        row = json.loads(line)
+    except ValueError as error:
+        raise SystemExit(f"{needed}; this one is no JSON: {error}.") from None
+    if not isinstance(row, dict):
+        raise SystemExit(f"{needed}; this one is {line[:60]!r}.")
+    missing = [name for name in (gold_field, text_field, "label") if name not in row]
+    if missing:
+        raise SystemExit(f"{needed}; this one has no {', '.join(missing)}.")
+    gold, text, label = row[gold_field], row[text_field], row["label"]
+    if isinstance(gold, (int, float)) and not isinstance(gold, bool):
+        gold = str(gold)
+    if not isinstance(gold, str) or not isinstance(text, str) or label not in (True, False):
+        raise SystemExit(f"{needed}; this one has {gold!r:.60}, {text!r:.60} and {label!r:.20}.")
+    return Row(gold, text, bool(label))
+
+
+# --------------------------------------------------------------------------- checkers
+
+
+def judge_boxed(rows: list[Row]) -> Verdicts:
+    """boxed_math as one batch: the box where there is one, else the answer that the text states."""
+    from rewards import boxed_math
+
+    boxed_math.quick_judge.cache_clear()
+    boxed_math._read_gold.cache_clear()
+    outcomes = boxed_math.judge_pairs([row.gold for row in rows], [boxed_math.stated_answer(row.text) for row in rows])
+    return [None if outcome in ("unparsed", "error") else outcome == "right" for outcome in outcomes]
+
+
+def ask_math_verify(row: Row) -> bool | None:
+    """Math-Verify alone, as its README calls it; bare mathematics is put in dollars, which it needs."""
+    from math_verify import parse, verify
+
+    gold = parse(_in_dollars(row.gold))
+    return verify(gold, parse(_in_dollars(row.text))) if gold else None
+
+
+def _in_dollars(text: str) -> str:
+    """Bare mathematics in dollars; a text that has delimiters or sentences of its own as it is."""
+    words = re.sub(r"\\[A-Za-z]+(?:\{[A-Za-z ]*\})?", "", text)
+    is_ready = (
+        any(sign in text for sign in ("$", r"\[", r"\(", r"\boxed")) or len(re.findall("[A-Za-z]{2,}", words)) > 2
+    )
+    return text if is_ready else f"${text}$"
+
+
+def ask_accuracy_reward(row: Row) -> bool | None:
+    """TRL's accuracy_reward, with a box around an answer that has none and dollars around a bare gold."""
+    from trl.rewards import accuracy_reward
+
+    text = row.text if r"\boxed" in row.text else rf"\boxed{{{row.text}}}"
+    (reward,) = accuracy_reward([[{"role": "assistant", "content": text}]], [_in_dollars(row.gold)])
+    return None if reward is None else reward == 1.0
+
+
+def ask_accuracy_reward_as_is(row: Row) -> bool | None:
+    """TRL's accuracy_reward on free text, which it reads as it is."""
+    from trl.rewards import accuracy_reward
+
+    (reward,) = accuracy_reward([[{"role": "assistant", "content": row.text}]], [_in_dollars(row.gold)])
+    return None if reward is None else reward == 1.0
+
+
+def is_final(row: Row) -> bool:
+    """The lenient gsm8k_correctness."""
+    from rewards.final_answer import is_final_answer
+
+    return is_final_answer(row.text, row.gold)
+
+
+def is_last(row: Row) -> bool:
+    """The last number anywhere in the text."""
+    from rewards.gsm8k import is_last_number
+
+    return is_last_number(row.text, row.gold)
+
+
+# lm-evaluation-harness, gsm8k: the filter flexible-extract takes the last match, then compares texts.
+_FLEXIBLE = re.compile(r"(-?[$0-9.,]{2,})|(-?[0-9]+)")
+_IGNORED = re.compile(r",|\$|\.$")
+
+
+def is_flexible_extract(row: Row) -> bool:
+    """lm-evaluation-harness's flexible-extract filter and its exact match for gsm8k."""
+    found = _FLEXIBLE.findall(row.text)
+    last = next((part for part in found[-1] if part), "") if found else "[invalid]"
+    return _IGNORED.sub("", last.strip()) == _IGNORED.sub("", row.gold.strip())
+
+
+def each(check: Callable[[Row], bool | None]) -> Callable[[list[Row], list[float]], Verdicts]:
+    """A checker of one row as a checker of many that notes the seconds of each."""
+
+    @functools.wraps(check)
+    def check_all(rows: list[Row], seconds: list[float]) -> Verdicts:
+        verdicts = []
+        for row in rows:
+            started = time.perf_counter()
+            verdicts.append(check(row))
+            seconds.append(time.perf_counter() - started)
+        return verdicts
+
+    return check_all
+
+
+def boxed_batch(rows: list[Row], seconds: list[float]) -> Verdicts:
+    """Each row alone, for the median; then all in one call, the middle one of three, for the mean."""
+    for row in rows:
+        started = time.perf_counter()
+        judge_boxed([row])
+        seconds.append(time.perf_counter() - started)
+    totals = []
+    for _ in range(3):
+        started = time.perf_counter()
+        verdicts = judge_boxed(rows)
+        totals.append(time.perf_counter() - started)
+    seconds.append(statistics.median(totals))  # taken off again by `measure`
+    return verdicts
+
+
+PAIR_CHECKERS = {
+    "boxed_math (ours)": boxed_batch,
+    "Math-Verify": each(ask_math_verify),
+    "TRL accuracy_reward, boxed": each(ask_accuracy_reward),
+}
+COMPLETION_CHECKERS = {
+    "gsm8k_correctness, lenient (ours)": each(is_final),
+    "last number in the text": each(is_last),
+    "lm-eval flexible-extract": each(is_flexible_extract),
+    "Math-Verify": each(ask_math_verify),
+    "TRL accuracy_reward": each(ask_accuracy_reward_as_is),
+}
+
+
+# --------------------------------------------------------------------------- the table
+
+
+def measure(check: Callable, rows: list[Row]) -> dict[str, float]:
+    """Agreement, mistakes and microseconds of one checker on the rows."""
+    check(rows, [])
+    seconds: list[float] = []
+    verdicts = check(rows, seconds)
+    total = seconds.pop() if len(seconds) > len(rows) else sum(seconds)
+    right = sum(verdict is row.label for verdict, row in zip(verdicts, rows, strict=True))
+    return {
+        "agreement": right / len(rows),
+        "false positives": sum(verdict is True and not row.label for verdict, row in zip(verdicts, rows, strict=True)),
+        "false negatives": sum(verdict is False and row.label for verdict, row in zip(verdicts, rows, strict=True)),
+        "not gradable": sum(verdict is None for verdict in verdicts),
+        "mean us": 1e6 * total / len(rows),
+        "median us": 1e6 * statistics.median(seconds),
+    }
+
+
+def print_table(title: str, checkers: dict[str, Callable], rows: list[Row]) -> None:
+    print(f"\n{title}: {len(rows)} rows, {sum(row.label for row in rows)} of them right")
+    names = ["agreement", "false positives", "false negatives", "not gradable", "mean us", "median us"]
+    print(f"{'checker':36}" + "".join(f"{name:>17}" for name in names))
+    for checker, check in checkers.items():
+        try:
+            found = measure(check, rows)
+        except ImportError as error:
+            print(f"{checker:36} not run: {error}")
+            continue
+        cells = [f"{found['agreement']:.4f}", *(f"{found[name]:.0f}" for name in names[1:4])]
+        print(f"{checker:36}" + "".join(f"{c:>17}" for c in [*cells, *(f"{found[name]:.1f}" for name in names[4:])]))
+
+
+def typical_batch(rows: list[Row], seed: int = 0) -> list[Row]:
+    """64 golds, 8 answers each: 5 of 8 golds plain numbers, 2 fractions, 1 any; half of the answers are the gold's."""
+    rng = random.Random(seed)
+    golds = [row.gold for row in rows]
+    plain = [gold for gold in golds if re.fullmatch(r"-?\d{1,6}", gold)] or golds
+    fractions = [gold for gold in golds if re.fullmatch(r"-?\\frac\{\d+\}\{\d+\}|-?\d+/\d+", gold)] or golds
+    batch = []
+    for place in range(PROMPTS):
+        gold = rng.choice(plain if place % 8 < 5 else fractions if place % 8 < 7 else golds)
+        answers = [row.text for row in rows if row.gold == gold]
+        others = [str(rng.randint(-20, 400)), rf"\frac{{{rng.randint(1, 30)}}}{{{rng.randint(2, 30)}}}", *answers]
+        for _ in range(GENERATIONS):
+            answer = gold if rng.random() < 0.5 else rng.choice(others)
+            text = answer if r"\boxed" in answer else rf"\boxed{{{answer}}}"
+            batch.append(Row(gold, f"Let us add up the parts of it, step by step. Then the answer is {text}.", True))
+    return batch
+
+
+def print_batch(rows: list[Row]) -> None:
+    batch = typical_batch(rows)
+    print(f"\nTypical batch: {PROMPTS} prompts x {GENERATIONS} completions in one call, boxed_math end to end")
+    times = []
+    for _ in range(4):
+        started = time.perf_counter()
+        judge_boxed(batch)
+        times.append(1e6 * (time.perf_counter() - started) / len(batch))
+    print(
+        f"mean {statistics.mean(times[1:]):.1f} us a row (best {min(times[1:]):.1f}, worst {max(times[1:]):.1f} of 3)"
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--pairs", type=Path, nargs="+", default=None, metavar="FILE", help=f"default: {PAIRS.name}")
+    parser.add_argument(
+        "--completions", type=Path, nargs="+", default=None, metavar="FILE", help=f"default: {COMPLETIONS.name}"
+    )
+    args = parser.parse_args()
+    if args.pairs is None and args.completions is None:
+        args.pairs, args.completions = [PAIRS], [COMPLETIONS]
+    pairs = {file: read_rows(file, "gold", "prediction") for file in args.pairs or []}
+    completions = {file: read_rows(file, "gold_answer", "completion") for file in args.completions or []}
+    logging.disable(logging.WARNING)  # Math-Verify warns of every row that it gives up on
+    for file, rows in pairs.items():
+        print_table(f"Pairs of {file}", PAIR_CHECKERS, rows)
+    if pairs:
+        print_batch([row for rows in pairs.values() for row in rows])
+    for file, rows in completions.items():
+        print_table(f"Completions of {file}", COMPLETION_CHECKERS, rows)
+
+
+if __name__ == "__main__":
+    main()

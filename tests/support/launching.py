@@ -1,0 +1,114 @@
+"""Start recipes as their users do, with `accelerate launch`, on a tiny model."""
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Sequence
+from pathlib import Path
+
+MARK = "STARTED_BY_TEST"
+ROOT = Path(__file__).resolve().parents[2]
+DENSE_REWARD = "tests/support/dense_reward.py:letter_share"
+# What makes a shipped YAML tiny; everything else stays as shipped.
+TINY = {
+    "dtype": "float32",
+    "use_peft": "false",
+    "num_eval_rows": 6,
+    "per_device_eval_batch_size": 2,
+    "num_generations": 4,
+    "per_device_train_batch_size": 8,
+    "max_completion_length": 12,
+    "save_steps": 2,
+    "save_total_limit": 20,
+}
+
+
+def command(
+    recipe: str,
+    config: str,
+    model: Path,
+    output_dir: Path,
+    launch: str = "accelerate_configs/cpu.yaml",
+    launcher: Sequence[str] = (),
+    **overrides,
+) -> list[str]:
+    """`accelerate launch` of a recipe's YAML, made tiny; a list value becomes several words.
+
+    `launcher`: more words for `accelerate launch`; what is no option there runs in front of the recipe.
+    """
+    arguments = {**TINY, "model_name_or_path": model, "output_dir": output_dir, **overrides}
+    words = [f"--config_file={launch}", *launcher, f"recipes/{recipe}/train.py"]
+    words += ["--config", f"recipes/{recipe}/{config}.yaml"]
+    for name, value in arguments.items():
+        words += [f"--{name}", *(map(str, value) if isinstance(value, list) else [str(value)])]
+    return [sys.executable, "-m", "accelerate.commands.accelerate_cli", "launch", *words]
+
+
+def run(words: list[str], env: dict[str, str] | None = None, expect: int = 0) -> str:
+    """Run to the end and return what was printed; the exit status must be as expected."""
+    done = subprocess.run(words, cwd=ROOT, env=_environment(env), capture_output=True, text=True, timeout=300)
+    assert (done.returncode == 0) == (expect == 0), done.stdout[-3000:] + done.stderr[-6000:]
+    return done.stdout + done.stderr
+
+
+def start(words: list[str], log: Path, env: dict[str, str] | None = None) -> subprocess.Popen:
+    """Start in a process group of its own, with everything printed going to `log`.
+
+    SIGINT does what it does by default, also where the tests themselves run in the background, which ignores it.
+    """
+    ours = signal.signal(signal.SIGINT, signal.SIG_DFL)
+    mark = uuid.uuid4().hex
+    try:
+        with log.open("w") as out:
+            env = _environment({MARK: mark, **(env or {})})
+            process = subprocess.Popen(
+                words, cwd=ROOT, env=env, stdout=out, stderr=out, text=True, start_new_session=True
+            )
+        process.mark = mark
+        return process
+    finally:
+        signal.signal(signal.SIGINT, ours)
+
+
+def wait_for(text: str, log: Path, process: subprocess.Popen | None = None, timeout_s: float = 180) -> None:
+    """Return once `text` was printed; fail at once where the `process` that should print it has ended."""
+    deadline = time.monotonic() + timeout_s
+    while text not in log.read_text():
+        assert process is None or process.poll() is None, (
+            f"ended before it printed {text!r}:\n{log.read_text()[-6000:]}"
+        )
+        assert time.monotonic() < deadline, f"did not print {text!r} in {timeout_s} s:\n{log.read_text()[-6000:]}"
+        time.sleep(0.1)
+
+
+def started_by(process: subprocess.Popen) -> dict[int, dict[str, str]]:
+    """What still runs of all that a started command has started: process id -> environment.
+
+    torchrun gives each rank a session of its own, so it is a mark in their environment that tells.
+    """
+    found = {}
+    for folder in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):  # it has ended meanwhile
+            words = (folder / "environ").read_bytes().decode(errors="replace").split("\0")
+            env = dict(word.split("=", 1) for word in words if "=" in word)
+            is_zombie = (folder / "stat").read_text().rpartition(")")[2].split()[0] == "Z"
+            if env.get(MARK) == process.mark and not is_zombie:
+                found[int(folder.name)] = env
+    return found
+
+
+def kill_all(process: subprocess.Popen) -> None:
+    """SIGKILL the launcher and everything it started."""
+    for pid in [process.pid, *started_by(process)]:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    process.wait(timeout=30)
+
+
+def _environment(extra: dict[str, str] | None) -> dict[str, str]:
+    quiet = {"HF_HUB_OFFLINE": "1", "HF_HUB_DISABLE_TELEMETRY": "1", "PYTHONUNBUFFERED": "1"}
+    return {**os.environ, **quiet, **(extra or {})}

@@ -1,0 +1,44 @@
+"""What one rank of two sees: `accelerate launch tests/support/two_ranks.py MODEL FOLDER`; it ends in RewardErrors.
+
+Three groups of four: the second spans the ranks, and a verifier fails on one of its rows on rank 1.
+"""
+
+import json
+import os
+import sys
+import time
+from pathlib import Path
+
+from support.paid_by_place import as_async, generations, make_trainer, pays
+
+from recipes.common.trainer import RewardErrors
+from rewards.routing import route
+
+RANK = int(os.environ["RANK"])
+TASKS = ["math", "math", "words"]
+# By place on this rank: rank 0 holds six rows of math; rank 1 the last two of math, then four of words.
+RIGHT = [[1.0, 0.0, 1.0, 1.0, 0.0, 1.0], [None, 1.0]][RANK]
+BONUS = [[0.1, 0.2, 0.3, 0.4, 0.5, 0.6], [5.0, 0.1, 0.2, 0.3, 0.4, 0.5]][RANK]
+
+
+def main(model: Path, folder: Path) -> None:
+    right = route(pays("right", RIGHT), ("math",))
+    spoken = as_async(pays("spoken", [1.0, 0.0, 0.0, 1.0], outcomes=["graded", "timeout", "graded", "graded"]))
+    rewards = [right, route(spoken, ("words",)), pays("bonus", BONUS, "shaping")]
+    settings = {"reward_gates": {"bonus": ["right", "spoken"]}}
+    trainer = make_trainer(model, folder, rewards, TASKS, settings, per_device_train_batch_size=6)
+    trainer.train()
+    seen = {"logged": generations(trainer)[0], "advantages": list(trainer._logs["advantages"])}
+    seen |= {"world size": trainer.accelerator.num_processes, "bonus": list(trainer._logs["rewards"]["bonus"])}
+    (folder / f"seen_{RANK}.json").write_text(json.dumps(seen))
+    stop = make_trainer(model, folder, rewards, TASKS, {"max_reward_error_rate": 0.0}, per_device_train_batch_size=6)
+    try:
+        stop.train()
+    except RewardErrors as error:
+        (folder / f"raised_{RANK}.txt").write_text(str(error))
+        time.sleep(2)  # the launcher kills the other rank when one has ended
+        raise
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), Path(sys.argv[2]))
