@@ -22,12 +22,12 @@ def run(config: Path, per_task: int, overrides: list[str]) -> int:
     """Load rows and rewards as the recipe does, print the audit, and return the exit status."""
     from recipes.common.before.arguments import parse_arguments
     from recipes.common.before.preflight import judged_rows
-    from recipes.common.before.recipe import load_recipe
+    from recipes.common.before.recipe import import_recipe
     from rewards import load_rewards, load_step_rewards
     from rewards.audit.audit import audit, report, unusable_rows
     from rewards.steps import SumOfSteps
 
-    recipe = load_recipe(config)
+    recipe = import_recipe(config)
     args = parse_arguments(recipe.RecipeArguments, ["--config", str(config), *overrides])
     train_rows, _ = args.attempt(recipe.load_rows, args.recipe, args.training["seed"]) or (None, None)
     rewards = args.attempt(load_rewards, args.recipe.reward_funcs, args.recipe.reward_kwargs, args.recipe.reward_tasks)

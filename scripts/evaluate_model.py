@@ -45,11 +45,11 @@ def main() -> None:
     parser.add_argument("--output", type=Path, help="write one JSON object a row; with --against, of the second model")
     options, rest = parser.parse_known_args()
     from recipes.common.before.arguments import parse_arguments
-    from recipes.common.before.recipe import load_recipe
+    from recipes.common.before.recipe import import_recipe
     from recipes.common.evaluation.scores import compare, comparison_table, summarize, write_rows
     from rewards import load_rewards
 
-    recipe = load_recipe(options.config)
+    recipe = import_recipe(options.config)
     args = parse_arguments(recipe.RecipeArguments, ["--config", str(options.config), *rest])
     _, rows = args.attempt(recipe.load_rows, args.recipe, args.training["seed"]) or (None, [])
     rewards = args.attempt(load_rewards, args.recipe.reward_funcs, args.recipe.reward_kwargs, args.recipe.reward_tasks)

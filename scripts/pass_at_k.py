@@ -37,10 +37,10 @@ SAMPLES, TEMPERATURE = 16, 0.8
 def run(options: argparse.Namespace, overrides: list[str]) -> None:
     """Sample or read, judge, and print the figures; `ValueError` or `SandboxError` says what is wrong."""
     from recipes.common.before.arguments import parse_arguments
-    from recipes.common.before.recipe import load_recipe
+    from recipes.common.before.recipe import import_recipe
     from recipes.common.evaluation.scores import write_rows
 
-    recipe = load_recipe(options.config)
+    recipe = import_recipe(options.config)
     args = parse_arguments(recipe.RecipeArguments, ["--config", str(options.config), *overrides])
     prepare_rewards(args)
     if options.replay:

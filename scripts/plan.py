@@ -44,9 +44,9 @@ def plan(options: argparse.Namespace, overrides: list[str]) -> int:
 def read_arguments(config: Path, overrides: list[str]) -> Arguments:
     """The recipe's arguments as it would read them itself."""
     from recipes.common.before.arguments import parse_arguments
-    from recipes.common.before.recipe import load_recipe
+    from recipes.common.before.recipe import import_recipe
 
-    return parse_arguments(load_recipe(config).RecipeArguments, ["--config", str(config), *overrides])
+    return parse_arguments(import_recipe(config).RecipeArguments, ["--config", str(config), *overrides])
 
 
 def judge(

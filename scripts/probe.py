@@ -63,12 +63,12 @@ def read(options: argparse.Namespace, overrides: list[str]) -> tuple[Arguments, 
     """Arguments, rewards (step rewards last), and what is replayed, or rows that are still without completions."""
     from recipes.common.before.arguments import parse_arguments
     from recipes.common.before.preflight import judged_rows
-    from recipes.common.before.recipe import load_recipe
+    from recipes.common.before.recipe import import_recipe
     from recipes.common.before.step_checks import check_step_rewards
     from rewards import load_rewards, load_step_rewards
     from rewards.contract import scores_task
 
-    recipe = load_recipe(options.config)
+    recipe = import_recipe(options.config)
     args = parse_arguments(recipe.RecipeArguments, ["--config", str(options.config), *overrides])
     named = args.recipe.reward_funcs, args.recipe.reward_kwargs, args.recipe.reward_tasks
     rewards = args.attempt(load_rewards, *named) or []

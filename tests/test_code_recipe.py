@@ -15,7 +15,7 @@ from support.paid_by_place import TINY, advantages_of, completions, generations
 from support.tiny_model import build_tiny_model
 
 from recipes.common.before.arguments import RecipeArguments
-from recipes.common.before.recipe import load_recipe
+from recipes.common.before.recipe import import_recipe
 from recipes.common.evaluation.metrics import code_metric
 from recipes.common.trainer import GRPOTrainer
 from rewards import load_reward, load_rewards
@@ -42,7 +42,7 @@ OWN = {"prompt": "Write triple(x).", "tests": ["assert triple(1) == 3"]}
 
 @pytest.fixture(scope="module")
 def recipe():
-    return load_recipe(ROOT / "recipes/code/train.py")
+    return import_recipe(ROOT / "recipes/code/train.py")
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from recipes.common.before.recipe import load_recipe
+from recipes.common.before.recipe import import_recipe
 from rewards import load_reward, reward_kind
 from rewards.audit.audit import audit
 from rewards.audit.tricks import farmed_steps
@@ -229,7 +229,7 @@ def test_no_text_earns_more_than_the_numbers_of_the_question_less_one(equations_
 
 
 def test_no_trick_of_the_audit_earns_more_than_the_honest_steps():
-    recipe = load_recipe(Path("recipes/arithmetic/process.yaml"))
+    recipe = import_recipe(Path("recipes/arithmetic/process.yaml"))
     args = recipe.RecipeArguments(num_train_rows=20, num_eval_rows=0, dataset_kwargs={"min_terms": 3, "max_terms": 3})
     rows = recipe.load_rows(args, 0)[0].to_list()
     result = audit(rows, [SumOfSteps(EquationSteps())], recipe.reference_completion, per_task=20)

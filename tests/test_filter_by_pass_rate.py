@@ -16,7 +16,7 @@ from test_layout import RECIPES, ROOT, recipe_of
 from recipes.common.before import preflight
 from recipes.common.before.arguments import RecipeArguments
 from recipes.common.before.only_rows import check_only_rows, only_rows_if_asked, only_rows_notes, read_only_rows
-from recipes.common.before.recipe import load_recipe
+from recipes.common.before.recipe import import_recipe
 from recipes.common.evaluation.scores import read_rows, write_rows
 from recipes.common.forecast.learning import Column, Scored
 from recipes.common.forecast.pass_rate import pass_rates, place_of
@@ -259,7 +259,7 @@ def test_a_probe_is_filtered_and_the_recipe_trains_on_the_rows_that_are_kept(sta
     more += ["--reward_funcs", DENSE_REWARD]  # preflight would not pass a verifier that pays for anything
     more += ["--max_steps", str(-(-len(kept) // 2)), "--save_strategy", "no", "--seed", "4"]
     monkeypatch.setattr(sys, "argv", ["train.py", "--config", QUICKSTART, *words, *more])
-    load_recipe(Path(QUICKSTART)).main()
+    import_recipe(Path(QUICKSTART)).main()
     tables = [pd.read_parquet(file) for file in (tmp_path / "run" / "completions").glob("*.parquet")]
     seen = {prompt[-1]["content"] for table in tables for prompt in table["prompt"]}
     assert seen == set(kept)

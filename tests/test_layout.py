@@ -13,7 +13,7 @@ import yaml
 
 from recipes.common.before.arguments import parse_arguments
 from recipes.common.before.preflight import preflight
-from recipes.common.before.recipe import load_recipe
+from recipes.common.before.recipe import import_recipe
 from rewards import KINDS, full_reward, load_reward, load_rewards, load_step_rewards, reward_kind, reward_name
 from rewards.registry import REGISTRY
 
@@ -48,7 +48,7 @@ def relative(file: Path) -> str:
 
 @functools.cache
 def recipe_of(folder: Path) -> ModuleType:
-    return load_recipe(folder / "train.py")
+    return import_recipe(folder / "train.py")
 
 
 def test_there_is_something_to_check():

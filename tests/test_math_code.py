@@ -9,14 +9,14 @@ import pytest
 from support.launching import command, run
 from support.tiny_model import build_tiny_model
 
-from recipes.common.before.recipe import load_recipe
+from recipes.common.before.recipe import import_recipe
 
 ROOT = Path(__file__).parents[1]
 
 
 @pytest.fixture(scope="module")
 def recipe():
-    return load_recipe(ROOT / "recipes/math_code/train.py")
+    return import_recipe(ROOT / "recipes/math_code/train.py")
 
 
 @pytest.fixture(scope="module")

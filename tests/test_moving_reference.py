@@ -15,7 +15,7 @@ from transformers import TrainerCallback
 
 from recipes.common.before import preflight
 from recipes.common.before.arguments import RecipeArguments, parse_arguments
-from recipes.common.before.recipe import load_recipe
+from recipes.common.before.recipe import import_recipe
 from recipes.common.during.moving_reference import REFERENCE, restore_reference, save_reference
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -38,7 +38,7 @@ def train_by_recipe(patch: pytest.MonkeyPatch, model: Path, folder: Path, **sett
     patch.chdir(ROOT)
     patch.setattr(preflight, "use_all_cores", lambda training: None)
     patch.setattr(sys, "argv", ["train.py", "--config", CONFIG, *words])
-    load_recipe(Path(CONFIG)).main()
+    import_recipe(Path(CONFIG)).main()
     return folder
 
 

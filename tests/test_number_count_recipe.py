@@ -8,7 +8,7 @@ from datasets import IterableDataset
 from support.launching import command, run
 from support.tiny_model import build_tiny_model
 
-from recipes.common.before.recipe import load_recipe
+from recipes.common.before.recipe import import_recipe
 from recipes.common.evaluation.scores import read_rows
 
 ROOT = Path(__file__).parents[1]
@@ -17,7 +17,7 @@ WORDS = [f"word{chr(97 + i % 26)}{chr(97 + i // 26)}" for i in range(400)]
 
 @pytest.fixture(scope="module")
 def recipe():
-    return load_recipe(ROOT / "recipes/number_count/train.py")
+    return import_recipe(ROOT / "recipes/number_count/train.py")
 
 
 @pytest.fixture

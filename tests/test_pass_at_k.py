@@ -14,7 +14,7 @@ import pytest
 from support.tiny_model import build_tiny_model
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from recipes.common.before.recipe import load_recipe
+from recipes.common.before.recipe import import_recipe
 from recipes.common.evaluation.evaluate import sample
 from recipes.common.evaluation.metrics import code_metric, judge_all
 from recipes.common.evaluation.pass_at_k import (
@@ -269,7 +269,7 @@ def test_a_folder_without_training_rows_will_do(tmp_path):
     """HumanEval is for evaluation only: there is no train.jsonl."""
     task = {"prompt": "Write twice(x).", "tests": ["assert twice(1) == 2"]}
     (tmp_path / "test.jsonl").write_text(json.dumps(task) + "\n")
-    recipe = load_recipe(CODE)
+    recipe = import_recipe(CODE)
     arguments = recipe.RecipeArguments(dataset_path=str(tmp_path), num_eval_rows=9)
     rows = script.held_out_rows(recipe, SimpleNamespace(recipe=arguments, training={"seed": 0}))
     assert [row["tests"] for row in rows] == [task["tests"]]

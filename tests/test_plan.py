@@ -533,7 +533,7 @@ def test_a_number_that_cannot_be_is_refused():
 MEASURE = """
 import sys, threading, time
 from pathlib import Path
-from recipes.common.before.recipe import load_recipe
+from recipes.common.before.recipe import import_recipe
 from recipes.common.trainer import GRPOTrainer
 
 def own():
@@ -557,7 +557,7 @@ seen = {"peak": 0, "prompt": 0}
 create, GRPOTrainer.__init__ = GRPOTrainer.__init__, build
 score, GRPOTrainer._generate_and_score_completions = GRPOTrainer._generate_and_score_completions, generate
 threading.Thread(target=watch, daemon=True).start()
-load_recipe(Path("recipes/arithmetic/quickstart.yaml")).main()
+import_recipe(Path("recipes/arithmetic/quickstart.yaml")).main()
 print("MEASURED", seen["prompt"], seen["peak"] - seen["before"])
 """
 

@@ -110,9 +110,9 @@ def main() -> None:
     parser.add_argument("--output", type=Path, help="also write the figures as JSON")
     args = parser.parse_args()
     from recipes.common.after.record import versions
-    from recipes.common.before.recipe import load_recipe
+    from recipes.common.before.recipe import import_recipe
 
-    recipe, spent = load_recipe(Path(args.config)), [0.0]
+    recipe, spent = import_recipe(Path(args.config)), [0.0]
     count_our_seconds(spent)
     seconds = {"recipe": [], "bare": []}
     ours = []

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from accelerate import PartialState
 
-from recipes.common.before.recipe import load_recipe
+from recipes.common.before.recipe import import_recipe
 
 CONFIG = Path("recipes/arithmetic/quickstart.yaml")
 
@@ -23,7 +23,7 @@ def main(folder: Path, words: list[str]) -> None:
                 (folder / name / file).unlink()
         PartialState().wait_for_everyone()
         sys.argv = ["train.py", "--config", str(CONFIG), *words, "--output_dir", str(folder / name)]
-        load_recipe(CONFIG).main()
+        import_recipe(CONFIG).main()
         PartialState().wait_for_everyone()
 
 

@@ -1,25 +1,72 @@
-"""Find the recipe that a YAML belongs to, for scripts that work on any recipe."""
+"""A recipe by its YAML: its module, arguments, rewards and rows, for scripts that work on any recipe."""
 
 import importlib.util
 import sys
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
 
+from datasets import Dataset, IterableDataset
 
-def load_recipe(config: Path) -> ModuleType:
-    """Import the train.py that stands beside a recipe's YAML.
+from recipes.common.before.arguments import Arguments, parse_arguments
+from rewards import load_rewards, load_step_rewards
+
+
+@dataclass
+class Recipe:
+    """A recipe with the arguments of one YAML; rows are None where they were not asked for."""
+
+    module: ModuleType
+    args: Arguments
+    rewards: list[Callable] = field(default_factory=list)
+    train_rows: Dataset | IterableDataset | None = None
+    eval_rows: Dataset | None = None
+
+
+def import_recipe(config: Path) -> ModuleType:
+    """Import the train.py next to a recipe's YAML.
 
     It offers `RecipeArguments`, `load_rows(args, seed) -> (train, eval)`, `reference_completion(row)` and
     `metric(row, completion)`.
 
     Raises:
-        SystemExit: no train.py beside `config`.
+        ValueError: no train.py next to `config`.
     """
     file = config.resolve().parent / "train.py"
     if not file.is_file():
-        raise SystemExit(f"error: {file} does not exist: --config names a YAML inside a recipe's folder.")
+        raise ValueError(f"{file} does not exist: --config names a YAML inside a recipe's folder.")
     spec = importlib.util.spec_from_file_location(f"recipe_{file.parent.name}", file)
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module  # dataclasses look their module up
     spec.loader.exec_module(module)
     return module
+
+
+def load_recipe(config: Path, overrides: list[str], rows: bool = True) -> Recipe:
+    """Load a recipe, its rewards (step rewards last) and, unless `rows` is False, its rows.
+
+    Args:
+        config: a YAML in a recipe's folder.
+        overrides: words of a command line that win over the YAML.
+
+    Raises:
+        ValueError: every problem with arguments, rewards and rows, one a line.
+    """
+    module = import_recipe(config)
+    args = parse_arguments(module.RecipeArguments, ["--config", str(config), *overrides])
+    recipe, problems = Recipe(module, args), list(args.problems)
+    named = args.recipe
+    try:
+        recipe.rewards = load_rewards(named.reward_funcs, named.reward_kwargs, named.reward_tasks)
+        recipe.rewards += load_step_rewards(named.step_reward_funcs, named.step_reward_kwargs, named.step_reward_tasks)
+    except ValueError as problem:
+        problems.append(str(problem))
+    try:
+        if rows:
+            recipe.train_rows, recipe.eval_rows = module.load_rows(named, args.training["seed"])
+    except ValueError as problem:
+        problems.append(str(problem))
+    if problems:
+        raise ValueError("\n".join(problems))
+    return recipe

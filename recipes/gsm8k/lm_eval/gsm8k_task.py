@@ -7,9 +7,9 @@ from typing import Any
 from datasets import Dataset, DatasetDict, load_dataset
 from lm_eval.api.task import ConfigurableTask
 
-from recipes.common.before.recipe import load_recipe
+from recipes.common.before.recipe import import_recipe
 
-recipe = load_recipe(Path(__file__).parents[1] / "train.py")
+recipe = import_recipe(Path(__file__).parents[1] / "train.py")
 
 
 def load_rows(data: str | None = None, **metadata: Any) -> dict[str, Dataset] | DatasetDict:
