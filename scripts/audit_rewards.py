@@ -21,7 +21,7 @@ HANGS_S = 300.0  # for all of it; the traceback then shows which reward was at w
 def run(config: Path, per_task: int, overrides: list[str]) -> int:
     """Load rows and rewards as the recipe does, print the audit, and return the exit status."""
     from recipes.common.before.arguments import parse_arguments
-    from recipes.common.before.preflight import judged_rows
+    from recipes.common.before.preflight import first_rows
     from recipes.common.before.recipe import import_recipe
     from rewards import load_rewards, load_step_rewards
     from rewards.audit.audit import audit, report, unusable_rows
@@ -34,7 +34,7 @@ def run(config: Path, per_task: int, overrides: list[str]) -> int:
     step_named = args.recipe.step_reward_funcs, args.recipe.step_reward_kwargs, args.recipe.step_reward_tasks
     step_rewards = args.attempt(load_step_rewards, *step_named)
     rewards = [*(rewards or []), *map(SumOfSteps, step_rewards or [])]
-    rows = judged_rows(train_rows)
+    rows = first_rows(train_rows)
     if problems := args.problems or unusable_rows(rows, rewards):
         print("error: " + "\n".join(problems), file=sys.stderr)
         return 2

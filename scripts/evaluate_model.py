@@ -16,7 +16,8 @@ from pathlib import Path
 
 def judge(model_name: str, rows: list[dict], rewards: list, metric, args, title: str) -> list[dict]:
     """Load a model and judge it on `rows` as a run of the recipe would."""
-    from recipes.common.evaluation.evaluate import decoding_of, evaluate
+    from recipes.common.evaluation.evaluate import evaluate
+    from recipes.common.evaluation.generate import decoding_of
     from recipes.common.evaluation.load_model import load_model, precision_of_a_run
 
     model, tokenizer = load_model(model_name, args)
@@ -46,7 +47,8 @@ def main() -> None:
     options, rest = parser.parse_known_args()
     from recipes.common.before.arguments import parse_arguments
     from recipes.common.before.recipe import import_recipe
-    from recipes.common.evaluation.scores import compare, comparison_table, summarize, write_rows
+    from recipes.common.evaluation.scores import compare, comparison_table, summarize
+    from recipes.common.tools.folder import write_rows
     from rewards import load_rewards
 
     recipe = import_recipe(options.config)

@@ -36,10 +36,9 @@ def filter_rows(probe: Path, low: float, high: float, out: Path) -> str:
     Raises:
         ValueError: no probe there, none of its rewards is a verifier, or no row is left.
     """
-    from recipes.common.evaluation.scores import write_rows
     from recipes.common.forecast.learning import figures
     from recipes.common.forecast.pass_rate import KEPT, place_rows
-    from recipes.common.tools.folder import write_json
+    from recipes.common.tools.folder import write_json, write_rows
 
     found, columns, rows, scored = read_probe(probe)
     placed = place_rows(scored, columns, low, high)
@@ -68,8 +67,8 @@ def read_probe(folder: Path) -> tuple[dict[str, Any], list[Column], list[dict[st
     Raises:
         ValueError: files are missing, or the probe is of a version that did not keep what is needed.
     """
-    from recipes.common.evaluation.scores import read_rows
     from recipes.common.forecast.learning import Column
+    from recipes.common.tools.folder import read_rows
 
     missing = [name for name in (ROWS, COMPLETIONS, FIGURES) if not (folder / name).is_file()]
     if missing:
@@ -97,8 +96,8 @@ def as_scored(line: dict[str, Any], task: str) -> Scored:
 
 def count_places(placed: dict[int, dict[str, Any]]) -> str:
     """A line for each task: how many of its rows stand where."""
-    from recipes.common.before.rows import format_table
     from recipes.common.forecast.pass_rate import PLACES
+    from recipes.common.tools.tables import format_table
 
     lines = []
     for task in sorted({row["task"] for row in placed.values()}):

@@ -24,7 +24,7 @@ def measure(folder: Path) -> list[dict]:
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     from recipes.common.evaluation.fluency import distinct_n, perplexity
-    from recipes.common.evaluation.scores import read_rows
+    from recipes.common.tools.folder import read_rows
     from rewards.fluency import word_share
 
     config = json.loads((folder / "run_config.json").read_text())
@@ -64,7 +64,7 @@ def main() -> None:
         for needed in ("run_config.json", "evaluation/before.jsonl", "evaluation/after.jsonl"):
             if not (folder / needed).is_file():
                 parser.error(f"{folder} has no {needed}: is it a finished run that evaluated?")
-    from recipes.common.before.rows import format_table
+    from recipes.common.tools.tables import format_table
 
     for folder in options.runs:
         print(format_table(measure(folder)), flush=True)

@@ -38,7 +38,7 @@ def run(options: argparse.Namespace, overrides: list[str]) -> None:
     """Sample or read, judge, and print the figures; `ValueError` or `SandboxError` says what is wrong."""
     from recipes.common.before.arguments import parse_arguments
     from recipes.common.before.recipe import import_recipe
-    from recipes.common.evaluation.scores import write_rows
+    from recipes.common.tools.folder import write_rows
 
     recipe = import_recipe(options.config)
     args = parse_arguments(recipe.RecipeArguments, ["--config", str(options.config), *overrides])
@@ -109,7 +109,7 @@ def metric_name(rows: list[dict], metric: Metric, wanted: str | None) -> tuple[s
 
 def sample_all(options: argparse.Namespace, rows: list[dict], args: Arguments) -> list[dict[str, Any]]:
     """The problems of each model; what was drawn is on disk before it is judged."""
-    from recipes.common.evaluation.scores import write_rows
+    from recipes.common.tools.folder import write_rows
 
     problems = []
     for name in filter(None, (options.model, options.against)):
@@ -121,7 +121,7 @@ def sample_all(options: argparse.Namespace, rows: list[dict], args: Arguments) -
 
 def sample_model(name: str, rows: list[dict], samples: int, args: Arguments) -> list[dict[str, Any]]:
     """Load a model and draw from it: one mapping a problem, as `--output` keeps it, still without verdicts."""
-    from recipes.common.evaluation.evaluate import decoding_of, sample
+    from recipes.common.evaluation.generate import decoding_of, sample
     from recipes.common.evaluation.load_model import load_model, precision_of_a_run
 
     model, tokenizer = load_model(name, args)
@@ -153,7 +153,7 @@ def sample_model(name: str, rows: list[dict], samples: int, args: Arguments) -> 
 
 def read_problems(path: Path) -> list[dict[str, Any]]:
     """What `--output` wrote."""
-    from recipes.common.evaluation.scores import read_rows
+    from recipes.common.tools.folder import read_rows
 
     needed = {"model", "decoding", "max_completion_length", "row", "samples"}
     try:

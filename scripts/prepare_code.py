@@ -124,7 +124,7 @@ def _rows_of(file: Path, keys: list[str]) -> list[dict]:
 
 def load(options: argparse.Namespace) -> dict[str, list[dict]]:
     """The tasks of each split, complete, before any is judged."""
-    from recipes.common.before.splits import is_held_out
+    from recipes.common.before.rows import is_held_out
     from rewards.code_tasks import complete_row, read_tasks
 
     if options.data == "jsonl":

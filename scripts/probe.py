@@ -61,10 +61,11 @@ def probe(options: argparse.Namespace, overrides: list[str]) -> int:
 
 def read(options: argparse.Namespace, overrides: list[str]) -> tuple[Arguments, list[Callable], Samples]:
     """Arguments, rewards (step rewards last), and what is replayed, or rows that are still without completions."""
-    from recipes.common.before.arguments import parse_arguments
-    from recipes.common.before.preflight import judged_rows
-    from recipes.common.before.recipe import import_recipe
     from recipes.common.before.step_checks import check_step_rewards
+
+    from recipes.common.before.arguments import parse_arguments
+    from recipes.common.before.preflight import first_rows
+    from recipes.common.before.recipe import import_recipe
     from rewards import load_rewards, load_step_rewards
     from rewards.contract import scores_task
 
@@ -80,7 +81,7 @@ def read(options: argparse.Namespace, overrides: list[str]) -> tuple[Arguments, 
         rows = samples.rows
     else:
         train_rows, _ = args.attempt(recipe.load_rows, args.recipe, args.training["seed"]) or (None, None)
-        rows = judged_rows(train_rows)
+        rows = first_rows(train_rows)
         samples = draw(rows, options.prompts, args.training["seed"])
     there = {row.get("task") for row in rows}
     # Of a few rows that are replayed none may be of a reward's task.
@@ -150,7 +151,7 @@ def check(args: Arguments, rows: list[dict], rewards: list[Callable], judging: l
 
 def sampling_settings(args: Arguments) -> dict[str, Any]:
     """What of the arguments the completions depend on, as plain data; the rows besides are kept as they were."""
-    from recipes.common.evaluation.evaluate import decoding_of
+    from recipes.common.evaluation.generate import decoding_of
 
     model, training = args.model, args.training
     settings = {
@@ -166,7 +167,7 @@ def sample(args: Arguments, samples: Samples, group: int, at_once: int) -> Sampl
     import torch
     from tqdm import tqdm
 
-    from recipes.common.evaluation.evaluate import decoding_of, generate, prompt_text
+    from recipes.common.evaluation.generate import decoding_of, generate, prompt_text
     from recipes.common.evaluation.load_model import load_model, precision_of_a_run
 
     model, tokenizer = load_model(args.model["model_name_or_path"], args)
@@ -199,8 +200,7 @@ def as_line(row: int, completion: Any) -> dict[str, Any]:
 
 def write_samples(folder: Path | None, samples: Samples) -> None:
     """Before anything is scored: a reward that fails costs no sampling."""
-    from recipes.common.evaluation.scores import write_rows
-    from recipes.common.tools.folder import write_json
+    from recipes.common.tools.folder import write_json, write_rows
 
     if folder:
         write_rows(folder / ROWS, samples.rows)
@@ -214,7 +214,7 @@ def read_samples(folder: Path, args: Arguments) -> Samples:
     Raises:
         ValueError: no such folder, or it was sampled with other settings than are now asked for.
     """
-    from recipes.common.evaluation.scores import read_rows
+    from recipes.common.tools.folder import read_rows
 
     missing = [name for name in (ROWS, COMPLETIONS, SAMPLING) if not (folder / name).is_file()]
     if missing:
@@ -258,10 +258,9 @@ def score_all(args: Arguments, samples: Samples, rewards: list[Callable], at_onc
 
 def conclude(options: argparse.Namespace, samples: Samples, paid: list[Scored], found: dict[str, Any]) -> int:
     """Print and keep what was found; the exit status is 0 where it will learn, else 1."""
-    from recipes.common.after.record import versions
-    from recipes.common.evaluation.scores import write_rows
     from recipes.common.forecast.learning import verdict
-    from recipes.common.tools.folder import write_json
+    from recipes.common.tools.folder import write_json, write_rows
+    from recipes.common.tools.machine import versions
 
     learns, sentence = verdict(found)
     print(shown(options.config, samples, found) + "\n" + sentence, flush=True)

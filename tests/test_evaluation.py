@@ -10,9 +10,11 @@ from accelerate import Accelerator
 from support.tiny_model import build_tiny_model
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from recipes.common.evaluation.evaluate import evaluate, evaluate_in_training, generate
+from recipes.common.evaluation.evaluate import evaluate, evaluate_in_training
+from recipes.common.evaluation.generate import generate
 from recipes.common.evaluation.metrics import answer_metric
-from recipes.common.evaluation.scores import compare, comparison_table, read_rows, summarize, write_rows
+from recipes.common.evaluation.scores import compare, comparison_table, summarize
+from recipes.common.tools.folder import read_rows, write_rows
 from rewards import load_reward
 
 ROWS = [

@@ -15,11 +15,11 @@ from test_layout import RECIPES, ROOT, recipe_of
 
 from recipes.common.before import preflight
 from recipes.common.before.arguments import RecipeArguments
-from recipes.common.before.only_rows import check_only_rows, only_rows_if_asked, only_rows_notes, read_only_rows
 from recipes.common.before.recipe import import_recipe
-from recipes.common.evaluation.scores import read_rows, write_rows
+from recipes.common.before.rows import check_only_rows, only_rows_if_asked, only_rows_notes, read_only_rows
 from recipes.common.forecast.learning import Column, Scored
 from recipes.common.forecast.pass_rate import pass_rates, place_of
+from recipes.common.tools.folder import read_rows, write_rows
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

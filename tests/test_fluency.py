@@ -10,8 +10,8 @@ import torch
 from support.tiny_model import build_tiny_model
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from recipes.common.evaluation.evaluate import prompt_text
 from recipes.common.evaluation.fluency import distinct_n, perplexity
+from recipes.common.evaluation.generate import prompt_text
 from rewards import load_reward
 from rewards.fluency import word_share
 

@@ -16,7 +16,7 @@ from support.launching import DENSE_REWARD, command, run
 from support.tiny_model import build_tiny_model
 from transformers import AutoModelForCausalLM
 
-from recipes.common.evaluation.scores import read_rows
+from recipes.common.tools.folder import read_rows
 
 pytestmark = pytest.mark.slow
 

@@ -9,9 +9,9 @@ import pytest
 import yaml
 from support.launching import ROOT
 
-from recipes.common.evaluation.scores import write_rows
 from recipes.common.many_runs.ledger import agreement, check_entry, digest, entry_of, expected, read_entries, sort_of
 from recipes.common.many_runs.ledger_pages import BEGIN, render_readme, render_results
+from recipes.common.tools.folder import write_rows
 from recipes.common.tools.stats import wilson_interval
 
 ENTRIES = read_entries(ROOT / "results")

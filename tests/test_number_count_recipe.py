@@ -9,7 +9,7 @@ from support.launching import command, run
 from support.tiny_model import build_tiny_model
 
 from recipes.common.before.recipe import import_recipe
-from recipes.common.evaluation.scores import read_rows
+from recipes.common.tools.folder import read_rows
 
 ROOT = Path(__file__).parents[1]
 WORDS = [f"word{chr(97 + i % 26)}{chr(97 + i // 26)}" for i in range(400)]

@@ -15,7 +15,7 @@ from support.tiny_model import build_tiny_model
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from recipes.common.before.recipe import import_recipe
-from recipes.common.evaluation.evaluate import sample
+from recipes.common.evaluation.generate import sample
 from recipes.common.evaluation.metrics import code_metric, judge_all
 from recipes.common.evaluation.pass_at_k import (
     count_right,
@@ -25,7 +25,7 @@ from recipes.common.evaluation.pass_at_k import (
     estimate_line,
     pass_at_k,
 )
-from recipes.common.evaluation.scores import read_rows, write_rows
+from recipes.common.tools.folder import read_rows, write_rows
 from recipes.common.tools.stats import bootstrap_interval
 
 pytestmark = pytest.mark.usefixtures("one_thread")

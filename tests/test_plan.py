@@ -16,14 +16,7 @@ from support.tiny_model import build_tiny_model
 from transformers import LlamaConfig, LlamaForCausalLM
 from trl import ModelConfig
 
-from recipes.common.forecast.memory import (
-    RunSettings,
-    activations,
-    kv_cache,
-    plan_memory,
-    saved_per_layer,
-    settings_of,
-)
+from recipes.common.forecast.memory import RunSettings, activations, kv_cache, plan_memory, saved_per_layer, settings_of
 from recipes.common.forecast.sizes import Launch, ModelSizes, read_launch, read_model
 
 ROOT = Path(__file__).parents[1]

@@ -4,7 +4,8 @@ import json
 
 import pytest
 
-from recipes.common.after.plots import plot_runs, read_log, smooth
+from recipes.common.after.plots import plot_runs, smooth
+from recipes.common.tools.folder import read_log
 
 LOG = [
     {"step": 1, "reward": 0.5, "rewards/a/mean": 0.5, "completions/mean_length": 10.0, "kl": 0.01},

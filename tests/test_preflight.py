@@ -4,6 +4,7 @@ import json
 import os
 import sys
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -11,9 +12,10 @@ import yaml
 from datasets import Dataset
 
 from recipes.common.before.arguments import RecipeArguments, parse_arguments
-from recipes.common.before.batch import generation_period
-from recipes.common.before.preflight import Run, preflight
-from recipes.common.before.rows import format_table
+from recipes.common.before.preflight import Preflight, preflight, report, resolved
+from recipes.common.during.interrupt import generation_period
+from recipes.common.run import _apply_model_arguments
+from recipes.common.tools.tables import format_table
 from rewards import load_rewards
 from rewards.audit.call import score
 from rewards.format import XmlFormat
@@ -49,37 +51,45 @@ def reference(row: dict) -> str:
 TRAIN, HELD_OUT = make_rows(*range(8)), make_rows(100, 101)
 
 
+@dataclass
 class Outcome:
-    """What a preflight did: its exit status (None when it passed), what it printed, the run it made."""
+    """The result of a preflight and its report; status 2 where it found problems."""
 
-    def __init__(self, status: int | None, printed: str, run: Run | None):
-        self.status, self.printed, self.run = status, printed, run
+    result: Preflight
+    printed: str
+    config: dict
+
+    @property
+    def status(self) -> int | None:
+        return 2 if self.result.problems else None
+
+    @property
+    def table(self) -> list[dict]:
+        return [line.cells() for line in self.result.lines]
 
 
 @pytest.fixture
-def check(tmp_path: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Outcome]:
+def check(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Outcome]:
     """Run preflight on good settings, rows and rewards, changed as a test asks."""
     for name in ("WORLD_SIZE", "RANK", "LOCAL_RANK", "ACCELERATE_USE_CPU"):
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("WANDB_PROJECT", "none")  # preflight may set it
     monkeypatch.chdir(tmp_path)
 
     def run(
         train=TRAIN, held_out=HELD_OUT, rewards=None, reference=reference, words=(), problems=(), **settings
     ) -> Outcome:
         Path("run.yaml").write_text(yaml.safe_dump({**SETTINGS, **settings}))
-        args = parse_arguments(RecipeArguments, ["--config", "run.yaml", *words])
-        args.problems += problems
+        args, found = parse_arguments(RecipeArguments, ["--config", "run.yaml", *words]), list(problems)
         if rewards is None:
-            rewards = args.attempt(
-                load_rewards, args.recipe.reward_funcs, args.recipe.reward_kwargs, args.recipe.reward_tasks
-            )
-        try:
-            made, status = preflight(args, train, held_out, rewards, reference), None
-        except SystemExit as stop:
-            made, status = None, stop.code
+            try:
+                named = args.recipe
+                rewards = load_rewards(named.reward_funcs, named.reward_kwargs, named.reward_tasks)
+            except ValueError as problem:
+                found.append(str(problem))
+        result = preflight(args, train, held_out, rewards, reference, found)
         assert sorted(os.listdir()) == ["run.yaml"], "preflight wrote something"
-        return Outcome(status, capsys.readouterr().out, made)
+        config = resolved(args.recipe, args.training, args.model, "sums")
+        return Outcome(result, report(result, args), config)
 
     return run
 
@@ -103,15 +113,15 @@ def reward(function: Callable, kind: str, full: float | None = None) -> Callable
 def test_good_input_becomes_a_run(check):
     outcome = check()
     assert outcome.status is None
-    assert outcome.run.training.num_generations == 4
-    assert outcome.run.training.steps_per_generation == 1
-    assert outcome.run.model.model_name_or_path == "org/model"
-    assert outcome.run.config["reward_funcs"] == ["xml_format", "gsm8k_correctness"]
-    assert outcome.run.config["world_size"] == 1
+    assert outcome.result.training.num_generations == 4
+    assert outcome.result.training.steps_per_generation == 1
+    assert outcome.result.model.model_name_or_path == "org/model"
+    assert outcome.config["reward_funcs"] == ["xml_format", "gsm8k_correctness"]
+    assert outcome.config["world_size"] == 1
 
 
 def test_the_table_says_what_each_reward_pays(check):
-    assert check().run.table == [
+    assert check().table == [
         {
             "task": "sums",
             "weight": 1.0,
@@ -135,20 +145,17 @@ def test_the_table_says_what_each_reward_pays(check):
     ]
 
 
-def test_a_dry_run_prints_the_table_and_stops(check):
-    outcome = check(words=["--dry_run"])
-    assert (outcome.status, outcome.run) == (0, None)
-    assert "Preflight of run.yaml" in outcome.printed
-    assert "  sums  1.0     gsm8k_correctness  verifier  8            2.0              2.0   0.0" in outcome.printed
-    assert "8 rows; an optimizer step learns from 8 completions (2 prompts x 4) on 1 CPU process." in outcome.printed
-
-
-def test_a_dry_run_of_bad_input_is_refused(check):
-    assert_refused(check(words=["--dry_run"], num_generations=1))
+def test_the_report_shows_the_table_and_the_batch(check):
+    printed = check().printed
+    assert "Preflight of run.yaml" in printed
+    assert "  sums  1.0     gsm8k_correctness  verifier  8            2.0              2.0   0.0" in printed
+    assert "8 rows; an optimizer step learns from 8 completions (2 prompts x 4) on 1 CPU process." in printed
 
 
 def test_dtype_reaches_the_model(check):
-    assert check(dtype="bfloat16", model_revision="abc").run.training.model_init_kwargs == {
+    result = check(dtype="bfloat16", model_revision="abc").result
+    _apply_model_arguments(result.training, result.model)
+    assert result.training.model_init_kwargs == {
         "dtype": "bfloat16",
         "revision": "abc",
     }
@@ -187,21 +194,21 @@ def test_rows_without_prompt_or_task_are_refused(check, column):
 def test_a_reference_that_does_not_earn_the_full_reward_is_refused(check):
     assert_refused(
         check(reference=lambda row: reference({"answer": row["answer"] + ".0" * (row["answer"] == "4")})),
-        "reward 'gsm8k_correctness' pays 1.5 instead of 2.0 for the reference answer of 1 of 8 rows of task 'sums'",
+        "reward 'gsm8k_correctness' scores 1.5 instead of 2.0 for the reference answer of 1 of 8 rows of task 'sums'",
         "the first is row 3: '<reasoning></reasoning><answer>4.0</answer>'",
     )
 
 
 def test_a_reference_out_of_format_is_refused(check):
     outcome = check(reference=lambda row: f"<answer>{row['answer']}</answer>")
-    assert_refused(outcome, "reward 'xml_format' pays 0.4 instead of 0.8 for the reference answer of 8 of 8 rows")
+    assert_refused(outcome, "reward 'xml_format' scores 0.4 instead of 0.8 for the reference answer of 8 of 8 rows")
 
 
 def test_a_gold_that_cannot_be_graded_is_refused(check):
     rows = TRAIN.to_list()
     rows[5]["answer"] = "six"
     outcome = check(train=Dataset.from_list(rows))
-    assert_refused(outcome, "'gsm8k_correctness' pays None instead of 2.0", "1 of 8 rows", "the first is row 5")
+    assert_refused(outcome, "'gsm8k_correctness' scores None instead of 2.0", "1 of 8 rows", "the first is row 5")
 
 
 @pytest.mark.parametrize("full", [1.0, None])
@@ -210,7 +217,7 @@ def test_a_verifier_that_pays_an_empty_completion_is_refused(check, full):
         return [1.0] * len(completions)
 
     outcome = check(rewards=[reward(generous, "verifier", full)])
-    assert_refused(outcome, "reward 'generous' is a verifier but pays 1.0 for an empty answer")
+    assert_refused(outcome, "reward 'generous' is a verifier but scores an empty completion 1.0")
 
 
 def test_a_shaping_reward_may_pay_what_it_likes(check):
@@ -224,7 +231,7 @@ def test_an_async_reward_is_judged_too(check):
     async def generous(completions, **kwargs):
         return [1.0] * len(completions)
 
-    assert_refused(check(rewards=[reward(generous, "verifier", 1.0)]), "pays 1.0 for an empty answer")
+    assert_refused(check(rewards=[reward(generous, "verifier", 1.0)]), "scores an empty completion 1.0")
 
 
 def test_a_task_that_no_reward_scores_is_refused(check):
@@ -290,10 +297,10 @@ def test_rewards_are_called_as_trl_calls_them():
 def test_rows_without_a_reference_answer_are_judged_by_what_needs_none(check):
     outcome = check(reference=lambda row: None if int(row["answer"]) % 2 else reference(row))
     assert outcome.status is None
-    assert [(line["rows scored"], line["reference earns"]) for line in outcome.run.table] == [(8, 0.8), (8, 2.0)]
+    assert [(line["rows scored"], line["reference earns"]) for line in outcome.table] == [(8, 0.8), (8, 2.0)]
     outcome = check(reference=lambda row: None)
     assert outcome.status is None
-    assert [(line["rows scored"], line["reference earns"]) for line in outcome.run.table] == [(8, None), (8, None)]
+    assert [(line["rows scored"], line["reference earns"]) for line in outcome.table] == [(8, None), (8, None)]
 
 
 def test_a_row_without_a_reference_answer_that_no_verifier_can_grade_is_refused(check):
@@ -311,7 +318,7 @@ def test_a_verifier_that_pays_an_empty_completion_is_refused_without_a_reference
         return [1.0] * len(completions)
 
     outcome = check(rewards=[reward(generous, "verifier", 1.0)], reference=lambda row: None)
-    assert_refused(outcome, "reward 'generous' is a verifier but pays 1.0 for an empty answer")
+    assert_refused(outcome, "reward 'generous' is a verifier but scores an empty completion 1.0")
 
 
 # Rewards that get ready
@@ -348,8 +355,8 @@ def test_a_reward_gets_ready_for_the_completions_of_one_process(check, monkeypat
 def test_what_a_reward_says_of_its_readiness_is_printed_and_kept(check):
     rewards = [XmlFormat(), ready(lambda completions, limit_s: f"seccomp; {completions} in {limit_s:g} s")]
     outcome = check(rewards=rewards)
-    assert outcome.run.notes == ["readied: seccomp; 8 in 300 s"]
-    assert check(rewards=[XmlFormat(), ready(lambda completions, limit_s: "")]).run.notes == []
+    assert outcome.result.notes == ["readied: seccomp; 8 in 300 s"]
+    assert check(rewards=[XmlFormat(), ready(lambda completions, limit_s: "")]).result.notes == []
     assert "\n  readied: seccomp; 8 in 300 s\n" in outcome.printed
 
 
@@ -367,7 +374,7 @@ def test_a_reward_that_cannot_get_ready_joins_the_problems(check):
 
 def program_rows(*tests: list[str]) -> Dataset:
     prompt = [{"role": "user", "content": "Write double(x)."}]
-    return Dataset.from_list([{"prompt": prompt, "task": "code", "tests": list(judged)} for judged in tests])
+    return Dataset.from_list([{"prompt": prompt, "task": "code", "tests": list(of_row)} for of_row in tests])
 
 
 DOUBLE = "```python\ndef double(x):\n    return 2 * x\n```"
@@ -379,8 +386,8 @@ def test_a_run_with_code_rewards_notes_its_isolation(check):
     rows = program_rows(*[["assert double(2) == 4", "assert double(0) == 0"]] * 2)
     outcome = check(train=rows, reference=lambda row: DOUBLE, **PROGRAMS)
     assert outcome.status is None
-    assert [(line["rows scored"], line["reference earns"]) for line in outcome.run.table] == [(2, 1.0), (2, 1.0)]
-    assert outcome.run.notes == [f"code_tests: {shared_sandbox().describe()}"]
+    assert [(line["rows scored"], line["reference earns"]) for line in outcome.table] == [(2, 1.0), (2, 1.0)]
+    assert outcome.result.notes == [f"code_tests: {shared_sandbox().describe()}"]
 
 
 @linux
@@ -405,7 +412,7 @@ def test_a_row_whose_tests_cannot_be_used_is_refused(check, tests):
 def test_programs_need_no_reference_answer(check):
     outcome = check(train=program_rows(*[["assert double(2) == 4"]] * 3), reference=lambda row: None, **PROGRAMS)
     assert outcome.status is None
-    assert [(line["rows scored"], line["empty earns"]) for line in outcome.run.table] == [(3, 0.0), (3, 0.0)]
+    assert [(line["rows scored"], line["empty earns"]) for line in outcome.table] == [(3, 0.0), (3, 0.0)]
 
 
 # Streams
@@ -413,23 +420,23 @@ def test_programs_need_no_reference_answer(check):
 
 def test_a_stream_is_judged_on_its_first_1000_rows_and_says_so(check):
     rows = make_rows(*range(200, 1300)).to_list()
-    rows[1000]["answer"] = "not judged"
+    rows[1000]["answer"] = "not checked"
     outcome = check(train=Dataset.from_list(rows).to_iterable_dataset(), max_steps=5)
     assert outcome.status is None
-    assert "streamed data: only its first 1000 rows were judged" in outcome.printed
-    assert outcome.run.table[1]["rows scored"] == 1000
+    assert "streamed data: only its first 1000 rows were checked" in outcome.printed
+    assert outcome.table[1]["rows scored"] == 1000
 
 
 def test_the_thousandth_row_of_a_stream_is_judged(check):
     rows = make_rows(*range(200, 1300)).to_list()
-    rows[999]["answer"] = "judged"
+    rows[999]["answer"] = "checked"
     outcome = check(train=Dataset.from_list(rows).to_iterable_dataset(), max_steps=5)
     assert_refused(outcome, "the first is row 999")
 
 
 def test_rows_that_are_no_stream_are_all_judged(check):
     rows = make_rows(*range(200, 1300)).to_list()
-    rows[1000]["answer"] = "judged"
+    rows[1000]["answer"] = "checked"
     outcome = check(train=Dataset.from_list(rows))
     assert_refused(outcome, "the first is row 1000")
     assert "streamed" not in outcome.printed
@@ -464,13 +471,6 @@ def test_a_batch_is_counted_over_all_processes(check, monkeypatch):
     assert_refused(
         outcome, "a generation batch of 6 completions", "x 2 processes", "per_device_train_batch_size to 2 or 4"
     )
-
-
-def test_other_ranks_refuse_in_silence(check, monkeypatch):
-    monkeypatch.setenv("WORLD_SIZE", "2")
-    monkeypatch.setenv("RANK", "1")
-    outcome = check(per_device_train_batch_size=3)
-    assert (outcome.status, outcome.printed) == (2, "")
 
 
 def test_a_generation_batch_that_the_processes_cannot_share_is_refused(check):
@@ -559,9 +559,9 @@ def test_generation_period_is_when_the_buffer_is_used_up(accumulation, steps, it
     ("name", "problem"),
     [
         (None, "model_name_or_path is missing"),
-        ("./nowhere", "model_name_or_path './nowhere' is no folder"),
-        ("/nowhere", "model_name_or_path '/nowhere' is no folder"),
-        ("models/SmolLM2", "is no folder. Run `python scripts/prepare_model.py` first."),
+        ("./nowhere", "model_name_or_path './nowhere' is not a folder"),
+        ("/nowhere", "model_name_or_path '/nowhere' is not a folder"),
+        ("models/SmolLM2", "is not a folder. Run `python scripts/prepare_model.py` first."),
     ],
 )
 def test_a_missing_model_is_refused(check, name, problem):
@@ -580,7 +580,7 @@ def test_rows_that_could_not_be_loaded_are_refused_with_the_reason(check):
     assert_refused(
         check(train=None, held_out=None, problems=["dataset_path 'x' has no train.jsonl."]),
         "dataset_path 'x' has no train.jsonl.",
-        "(no rows or rewards to judge)",
+        "(no rows or rewards to check)",
     )
 
 
@@ -601,7 +601,7 @@ def test_all_problems_are_reported_at_once(check):
     assert outcome.status == 2
     assert "\n8 problems; nothing was loaded and nothing was written:\n" in outcome.printed
     for part in (
-        "pays None instead of 2.0",
+        "scores None instead of 2.0",
         "1 of 1 evaluation rows",
         "model_name_or_path is missing",
         "unknown argument 'num_generation'",
@@ -638,7 +638,7 @@ def test_a_routed_verifier_does_not_apply_to_other_tasks(check):
     tasks = {"gsm8k_correctness": ["sums"]}
     outcome = check(train=mixed_rows(), reference=reference_of_either, reward_tasks=tasks)
     assert outcome.status is None
-    scored = {(line["task"], line["reward"]): line["rows scored"] for line in outcome.run.table}
+    scored = {(line["task"], line["reward"]): line["rows scored"] for line in outcome.table}
     assert scored[("prose", "gsm8k_correctness")] == 0 and scored[("sums", "gsm8k_correctness")] == 8
     assert scored[("prose", "xml_format")] == 1
 
@@ -664,7 +664,7 @@ def test_a_routed_reward_whose_column_the_task_lacks_is_refused(check):
     [
         ({"length": "gsm8k_correctness"}, "reward_gates names 'length', which is not in reward_funcs"),
         ({"xml_format": "gsm8k"}, "reward_gates names 'gsm8k', which is not in reward_funcs"),
-        ({"gsm8k_correctness": "xml_format"}, "a gate is a verifier or a format reward, what it gates another one"),
+        ({"gsm8k_correctness": "xml_format"}, "a gate is a verifier or a format reward"),
         ({"xml_format": ["gsm8k_correctness", "xml_format"]}, "a gate is a verifier or a format reward"),
     ],
 )
@@ -691,7 +691,7 @@ def test_gates_are_refused_where_each_reward_is_normalised_alone(check):
 def test_a_gate_that_does_not_score_the_gated_task_is_refused(check):
     tasks, gates = {"gsm8k_correctness": ["sums"]}, {"xml_format": "gsm8k_correctness"}
     outcome = check(train=mixed_rows(), reference=reference_of_either, reward_tasks=tasks, reward_gates=gates)
-    assert_refused(outcome, "reward_gates would never pay 'xml_format' for task 'prose'")
+    assert_refused(outcome, "reward_gates would never open 'xml_format' for task 'prose'")
 
 
 @pytest.mark.parametrize("name, value", [("max_reward_error_rate", 1.5), ("reward_timeout_s", 0.0)])
@@ -715,20 +715,10 @@ def test_every_row_is_tried_with_an_empty_answer(check):
     def pays_the_last(completions, answer, **kwargs):
         return [1.0 if answer[i] == "8" or c[0]["content"] else 0.0 for i, c in enumerate(completions)]
 
-    assert_refused(check(rewards=[reward(pays_the_last, "verifier", 1.0)]), "pays 1.0 for an empty answer")
+    assert_refused(check(rewards=[reward(pays_the_last, "verifier", 1.0)]), "scores an empty completion 1.0")
 
 
 # Rows that are named
-
-
-def test_named_rows_that_a_recipe_makes_nothing_of_are_refused(check, tmp_path_factory):
-    file = tmp_path_factory.mktemp("named") / "rows.jsonl"
-    for row in (6, 0):
-        file.write_text(json.dumps(TRAIN[row]) + "\n")
-        outcome = check(only_rows=str(file))
-        if row == 6:
-            assert_refused(outcome, "makes nothing of only_rows: put @only_rows_if_asked over its load_rows")
-    assert outcome.status is None and "only_rows: " not in outcome.printed
 
 
 def test_named_rows_that_are_asked_otherwise_than_the_held_out_ones_are_noted(check, tmp_path_factory):
@@ -737,7 +727,10 @@ def test_named_rows_that_are_asked_otherwise_than_the_held_out_ones_are_noted(ch
     rows[0]["prompt"].insert(0, {"role": "system", "content": "Be brief."})
     file.write_text(json.dumps(rows[0]) + "\n")
     outcome = check(train=Dataset.from_list(rows), only_rows=str(file))
-    assert outcome.status is None and "  only_rows: the messages before the question are others" in outcome.printed
+    assert (
+        outcome.status is None
+        and "  only_rows: the messages before the question are not those of the held-out rows" in outcome.printed
+    )
 
 
 # What could not be resumed
@@ -754,7 +747,7 @@ def test_a_stream_needs_max_steps(check):
 
 def test_secrets_are_not_part_of_the_recorded_configuration(check):
     outcome = check(hub_token="secret")
-    assert outcome.status is None and "secret" not in str(outcome.run.config)
+    assert outcome.status is None and "secret" not in str(outcome.config)
 
 
 def test_half_an_example_is_refused(check):

@@ -11,9 +11,10 @@ import torch
 from support.launching import DENSE_REWARD, TINY
 from support.tiny_model import build_tiny_model
 
+from recipes.common.during.matrix import has_spread
 from recipes.common.evaluation import load_model as loading
-from recipes.common.evaluation.scores import read_rows
-from recipes.common.forecast.learning import Column, Scored, columns_of, figures, has_spread, notes, verdict
+from recipes.common.forecast.learning import Column, Scored, columns_of, figures, notes, verdict
+from recipes.common.tools.folder import read_rows
 from rewards import load_reward
 
 ROOT = Path(__file__).parents[1]

@@ -17,8 +17,7 @@ from support.tiny_model import build_tiny_model
 from test_grpo_arithmetic import by_trl, make_batch, use_float64, with_policies
 from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
-from recipes.common.during.steps import LOSS_TYPES, normalise_steps, token_advantages
-from recipes.common.during.token_positions import tokens_that_hold
+from recipes.common.during.steps import LOSS_TYPES, normalise_steps, token_advantages, tokens_that_hold
 from recipes.common.trainer import GRPOTrainer
 from rewards import load_rewards, load_step_rewards
 from rewards.routing import route

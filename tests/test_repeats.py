@@ -11,8 +11,8 @@ from support.launching import ROOT, TINY
 from support.tiny_model import build_tiny_model
 
 from recipes.common.after.plots import plot_runs
-from recipes.common.evaluation.scores import write_rows
 from recipes.common.many_runs.runs import launch_words, over_seeds, read_evaluation, read_settings, seeds_table, train
+from recipes.common.tools.folder import write_rows
 
 
 def rows(outcomes, metric="strict"):

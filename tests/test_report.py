@@ -17,8 +17,9 @@ import pandas as pd
 import pytest
 
 from recipes.common.after import report
-from recipes.common.after.report import answer_parts, config_rows, evenly, messages, read_run, verifiers
+from recipes.common.after.report import answer_parts, config_rows, evenly, read_run, verifiers
 from recipes.common.after.report_page import write_report
+from recipes.common.tools.folder import messages
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 ATTACK = '</script><script>alert(1)</script><img src=x onerror="alert(2)"><!--<script>&lt;b&gt; {{data}} $1 \\u003c'

@@ -9,9 +9,9 @@ from types import SimpleNamespace
 import pytest
 
 from recipes.common.after import record
-from recipes.common.after.record import push, without_tokens
-from recipes.common.before.resume import last_whole_checkpoint, open_run_folder
-from recipes.common.before.run_config import config_differences
+from recipes.common.after.record import push
+from recipes.common.before.resume import config_differences, last_whole_checkpoint, open_run_folder
+from recipes.common.tools.machine import without_tokens
 
 
 def make_run(folder: Path, config: dict | None = None, **recipe):

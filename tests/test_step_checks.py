@@ -4,12 +4,13 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from recipes.common.before.step_checks import check_step_rewards
 from support.step_rewards import every_third, judges
 from test_layout import RECIPES, recipe_of
 
 from recipes.common.before.arguments import Arguments, RecipeArguments, parse_arguments
+from recipes.common.before.preflight import shown_steps, step_notes
 from recipes.common.before.rows import reward_table
-from recipes.common.before.step_checks import check_step_rewards, shown_steps, step_notes
 from recipes.common.run import train_and_save
 from rewards import load_reward
 from rewards.audit.audit import check_tricks

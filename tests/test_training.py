@@ -18,7 +18,7 @@ from support.tiny_model import build_tiny_model
 from support.wandb_log import read_run
 from transformers import AutoModelForCausalLM
 
-from recipes.common.evaluation.scores import read_rows
+from recipes.common.tools.folder import read_rows
 
 pytestmark = pytest.mark.slow
 

@@ -17,15 +17,10 @@ import reasoning_gym
 from datasets import Dataset
 from trl import get_peft_config, get_quantization_config
 
-from recipes.common.before import arguments
-from recipes.common.before.arguments import parse_arguments
-from recipes.common.before.only_rows import only_rows_if_asked
-from recipes.common.before.preflight import preflight
-from recipes.common.before.resume import open_run_folder
-from recipes.common.before.splits import is_held_out
-from recipes.common.run import train_and_save
+from recipes.common.before.rows import is_held_out
+from recipes.common.run import RecipeArguments as CommonArguments
+from recipes.common.run import start, train_and_save
 from recipes.common.trainer import GRPOTrainer
-from rewards import load_rewards, load_step_rewards
 from rewards.format import is_xml_format
 from rewards.gsm8k import is_last_number
 from rewards.parsing import parse_number, tag_text
@@ -38,7 +33,7 @@ PREAMBLE = "State the final answer to the following arithmetic problem: "  # of 
 
 
 @dataclass
-class RecipeArguments(arguments.RecipeArguments):
+class RecipeArguments(CommonArguments):
     """`dataset_name` is a reasoning-gym data set; `dataset_kwargs` are its parameters."""
 
     dataset_name: str = "chain_sum"
@@ -47,7 +42,7 @@ class RecipeArguments(arguments.RecipeArguments):
 
 
 def to_row(item: dict, args: RecipeArguments) -> dict:
-    """One reasoning-gym item as a row; `entry` is what its own verifier needs."""
+    """Make a reasoning-gym item a row; its own verifier needs `entry`."""
     question, completion = args.example
     entry = {"dataset": args.dataset_name, "parameters": args.dataset_kwargs or {}, **item}
     return {
@@ -84,7 +79,7 @@ def reference_completion(row: dict) -> str:
 def metric(row: dict, completion: str) -> dict[str, bool]:
     """strict: right answer in the asked format; lenient: right last number anywhere; format: as asked.
 
-    Where the gold answer is no number, lenient is the right answer in the tag, whatever stands around it.
+    Where the gold answer is not a number, lenient is the right answer in the tag, whatever is around it.
     """
     formatted = is_xml_format(completion)
     right = score_reasoning_gym(tag_text(completion, "answer"), row["entry"]) == 1.0
@@ -95,7 +90,6 @@ def metric(row: dict, completion: str) -> dict[str, bool]:
     }
 
 
-@only_rows_if_asked
 def load_rows(args: RecipeArguments, seed: int) -> tuple[Dataset, Dataset]:
     """Distinct training and held-out rows; both follow from `seed`."""
     wanted = {False: args.num_train_rows or 2000, True: args.num_eval_rows}
@@ -119,27 +113,16 @@ def load_rows(args: RecipeArguments, seed: int) -> tuple[Dataset, Dataset]:
 
 
 def main() -> None:
-    args = parse_arguments(RecipeArguments)
-    train_rows, eval_rows = args.attempt(load_rows, args.recipe, args.training["seed"]) or (None, None)
-    rewards = args.attempt(load_rewards, args.recipe.reward_funcs, args.recipe.reward_kwargs, args.recipe.reward_tasks)
-    step_named = args.recipe.step_reward_funcs, args.recipe.step_reward_kwargs, args.recipe.step_reward_tasks
-    step_rewards = args.attempt(load_step_rewards, *step_named)
-    run = preflight(args, train_rows, eval_rows, rewards, reference_completion, step_rewards)
-    checkpoint = open_run_folder(run)
+    run = start(RecipeArguments, load_rows, reference_completion)  # or exits, listing every problem
     trainer = GRPOTrainer(
         model=run.model.model_name_or_path,
-        reward_funcs=rewards,
-        step_reward_funcs=step_rewards,
-        step_reward_weights=run.recipe.step_reward_weights,
-        reward_gates=run.recipe.reward_gates,
-        max_reward_error_rate=run.recipe.max_reward_error_rate,
-        reward_timeout_s=run.recipe.reward_timeout_s,
+        reward_funcs=run.rewards,
         args=run.training,
-        train_dataset=train_rows,
+        train_dataset=run.train_rows,
         peft_config=get_peft_config(run.model),
         quantization_config=get_quantization_config(run.model),
     )
-    train_and_save(trainer, run, checkpoint, eval_rows, metric)
+    train_and_save(trainer, run, metric)  # evaluate, train, evaluate again, write the report
 
 
 if __name__ == "__main__":

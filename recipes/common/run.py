@@ -1,144 +1,179 @@
-"""The life of a run: judge, train, judge again, save."""
+"""The life of a run on one page: check, evaluate, train, evaluate again, save."""
 
+import os
 import shutil
 import sys
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from datasets import Dataset
-from peft import AutoPeftModelForCausalLM
-from transformers.integrations.deepspeed import unset_hf_deepspeed_config
+from datasets import Dataset, IterableDataset
 from transformers.trainer_callback import PrinterCallback, ProgressCallback
 from transformers.utils.logging import disable_progress_bar
-from trl import GRPOTrainer
+from trl import ModelConfig
 
-from recipes.common.after.record import finish, summary_of
-from recipes.common.before.preflight import Run
-from recipes.common.during.callbacks import (
-    BEFORE,
-    BeforeCallback,
-    Clock,
-    InterruptCallback,
-    LastStepCallback,
-    NothingLeftToTrain,
-    RunRecordCallback,
-    SamplerOrderCallback,
-    StepLineCallback,
-)
-from recipes.common.during.engine import EngineCallback
-from recipes.common.during.moving_reference import MovingReferenceCallback, reference_is_whole
-from recipes.common.during.tracking import TrackingCallback, continue_wandb_run
-from recipes.common.evaluation.evaluate import evaluate_in_training
+from recipes.common.before.arguments import RecipeArguments, parse_arguments
 from recipes.common.evaluation.metrics import Metric
-from recipes.common.evaluation.scores import read_rows, write_rows
-from recipes.common.tools.machine import make_head_input_contiguous
+from recipes.common.tools.folder import AFTER, BEFORE, read_rows, write_rows
+from recipes.common.tools.machine import make_head_input_contiguous, use_all_cores
+from recipes.common.trainer import GRPOConfig, GRPOTrainer
+from rewards import load_rewards
 
-AFTER = "evaluation/after.jsonl"
 FULL_BYTES = 16 << 20  # less is not enough for the checkpoint of any model
 INTERRUPTED = 130  # the shell's status for a program that SIGINT ended
 
 
-def train_and_save(
-    trainer: GRPOTrainer, run: Run, checkpoint: str | None, eval_rows: Dataset | None, metric: Metric
-) -> dict[str, Any] | None:
-    """Evaluate, train, evaluate again, and leave a folder that is enough to judge and repeat the run.
+@dataclass
+class Run:
+    """A run that passed preflight: the arguments of the trainer call, the held-out rows, and the record of the run."""
+
+    recipe: RecipeArguments
+    training: GRPOConfig
+    model: ModelConfig
+    rewards: list[Callable]
+    train_rows: Dataset | IterableDataset
+    eval_rows: Dataset | None
+    checkpoint: str | None  # to resume from
+    config: dict[str, Any]  # every setting, resolved
+    preflight: dict[str, Any]  # the table of rewards and notes
+
+
+def start(
+    recipe_type: type[RecipeArguments],
+    load_rows: Callable[[Any, int], tuple[Any, Any]],
+    reference_completion: Callable[[dict], str | None],
+) -> Run:
+    """Read the arguments, load rows and rewards, check all of them together, and open the run's folder.
+
+    Raises:
+        SystemExit: status 2 with every problem at once; 0 after `--dry_run` and for a run that is finished.
+    """
+    # Imported here, so that a script may import a recipe without all that a run needs.
+    from recipes.common.before.preflight import preflight, report, resolved
+    from recipes.common.before.resume import open_run_folder
+    from recipes.common.before.rows import use_only_rows
+
+    args = parse_arguments(recipe_type)
+    recipe, problems = args.recipe, []
+    rewards, train_rows, eval_rows = None, None, None
+    try:  # a ValueError is a message to the user; any other exception is a bug and keeps its traceback
+        rewards = load_rewards(recipe.reward_funcs, recipe.reward_kwargs, recipe.reward_tasks)
+    except ValueError as problem:
+        problems.append(str(problem))
+    try:
+        train_rows, eval_rows = load_rows(recipe, args.training["seed"])
+        train_rows = use_only_rows(train_rows, recipe.only_rows, recipe.num_train_rows)
+    except ValueError as problem:
+        problems.append(str(problem))
+    result = preflight(args, train_rows, eval_rows, rewards, reference_completion, problems)
+    if int(os.environ.get("RANK", 0)) == 0:
+        print(report(result, args), flush=True)
+    if result.problems or recipe.dry_run:
+        sys.exit(2 if result.problems else 0)
+    training, model = result.training, result.model
+    use_all_cores(training)
+    _apply_model_arguments(training, model)
+    if training.project != "huggingface":  # transformers reads W&B's project from the environment alone
+        os.environ.setdefault("WANDB_PROJECT", training.project)
+    config = resolved(recipe, args.training, args.model, Path(sys.argv[0]).resolve().parent.name)
+    checkpoint = open_run_folder(recipe, training, config)
+    return Run(recipe, training, model, rewards, train_rows, eval_rows, checkpoint, config, result.record())
+
+
+def train_and_save(trainer: GRPOTrainer, run: Run, metric: Metric) -> dict[str, Any] | None:
+    """Evaluate, train, evaluate again, and leave a folder that is enough to check and repeat the run.
 
     Returns:
-        What stands in summary.json; None on every rank but the main one.
+        The content of summary.json; None on every rank but the main one.
 
     Raises:
         SystemExit: status 130 when the run was interrupted; a checkpoint is saved by then.
     """
-    _check_step_rewards(trainer, run)
-    folder, rows = Path(run.training.output_dir), eval_rows.to_list() if eval_rows else []
-    clock, interrupt = Clock(folder), InterruptCallback(trainer)
+    from recipes.common.after.record import finish, summary_of
+    from recipes.common.during import callbacks
+    from recipes.common.during.engine import EngineCallback
+    from recipes.common.during.interrupt import InterruptCallback
+    from recipes.common.during.moving_reference import MovingReferenceCallback, reference_is_whole
+    from recipes.common.during.tracking import TrackingCallback, continue_wandb_run
+
+    folder = Path(run.training.output_dir)
+    clock, interrupt = callbacks.Clock(folder), InterruptCallback(trainer)
     make_head_input_contiguous(trainer.accelerator.unwrap_model(trainer.model))
     disable_progress_bar()  # transformers would draw one for each file of each checkpoint
-    for callback in (PrinterCallback, ProgressCallback):  # StepLineCallback says the same in one line
+    for callback in (PrinterCallback, ProgressCallback):  # StepLineCallback prints the same in one line
         trainer.remove_callback(callback)
-    record, before = RunRecordCallback(run), BeforeCallback(trainer, run, rows, metric)
-    up = EngineCallback(trainer)
-    for callback in (
-        up,
-        SamplerOrderCallback(),
-        record,
-        TrackingCallback(folder, trainer.reward_func_names),
-        before,
-        StepLineCallback(),
+    added = [
+        EngineCallback(trainer),
+        callbacks.SamplerOrderCallback(),
+        callbacks.RunRecordCallback(run.preflight),
+        TrackingCallback(folder, trainer.reward_func_names, run.config),
+        callbacks.BeforeCallback(trainer, lambda: _evaluate(trainer, run, metric, BEFORE)),
+        callbacks.StepLineCallback(),
         clock,
         interrupt,
-        LastStepCallback(),
-    ):
-        trainer.add_callback(callback)
+        callbacks.LastStepCallback(),
+    ]
     if run.training.sync_ref_model and reference_is_whole(run.training):  # last, when it is known what is saved
-        trainer.add_callback(MovingReferenceCallback(trainer, checkpoint))
-    continue_wandb_run(folder, trainer.args, checkpoint)
+        added.append(MovingReferenceCallback(trainer, run.checkpoint))
+    for callback in added:
+        trainer.add_callback(callback)
+    continue_wandb_run(folder, trainer.args, run.checkpoint)
     try:
-        trainer.train(resume_from_checkpoint=checkpoint)
-    except NothingLeftToTrain:
+        trainer.train(resume_from_checkpoint=run.checkpoint)
+    except callbacks.NothingLeftToTrain:
         pass
-    except (OSError, RuntimeError):  # what fails for lack of room does not always say so
+    except (OSError, RuntimeError):  # a failure for lack of room does not always name it
         _explain_full_disk(folder)
         raise
     finally:
         interrupt.restore_handlers()
     if interrupt.requested:
         _stop_here(trainer, folder)
-    judged = _after(trainer, run, rows, metric)
-    _save_model(trainer, run)
+    after = _evaluate(trainer, run, metric, AFTER)
+    trainer.save_model(_internal_call=True)  # without a push: that comes last, with the table in the model card
+    trainer.save_state()
     if not trainer.is_world_process_zero():
         return None
-    summary = summary_of(trainer, run.config, read_rows(folder / BEFORE) if judged else None, judged, clock.minutes())
+    before = read_rows(folder / BEFORE) if after else None
+    summary = summary_of(trainer, run.config, before, after, clock.minutes())
     finish(trainer, folder, summary)
     return summary
 
 
-def _check_step_rewards(trainer: GRPOTrainer, run: Run) -> None:
-    """A recipe that leaves them out of its trainer call would train without them."""
-    named, there = run.recipe.step_reward_funcs or [], getattr(trainer, "step_reward_funcs", [])
-    if len(named) != len(there):
-        said = f"the run asks for the step rewards {named}, and the trainer has {len(there)} of them: hand it"
-        raise ValueError(f"{said} step_reward_funcs=step_rewards, as recipes/gsm8k/train.py does.")
+def _evaluate(trainer: GRPOTrainer, run: Run, metric: Metric, file: str) -> list[dict] | None:
+    """Evaluate the held-out rows on all ranks and write them to a file of the run folder; None without such rows."""
+    from recipes.common.evaluation.evaluate import evaluate_in_training
+    from recipes.common.evaluation.scores import comparison_table, summarize
+
+    rows = run.eval_rows.to_list() if run.eval_rows else []
+    if not rows:
+        return None
+    evaluated = evaluate_in_training(trainer, rows, metric, run.recipe.num_eval_samples, Path(file).stem)
+    if trainer.is_world_process_zero():
+        write_rows(Path(run.training.output_dir, file), evaluated)
+        if file == BEFORE:
+            print(comparison_table(summarize(evaluated), None, None), flush=True)
+    return evaluated
+
+
+def _apply_model_arguments(training: GRPOConfig, model: ModelConfig) -> None:
+    """Hand the model's arguments to the trainer, as `trl/scripts/grpo.py` does."""
+    given = {"revision": model.model_revision, "attn_implementation": model.attn_implementation, "dtype": model.dtype}
+    given = {name: value for name, value in given.items() if value is not None}
+    training.model_init_kwargs = {**given, **(training.model_init_kwargs or {})}
 
 
 def _explain_full_disk(folder: Path) -> None:
     free = shutil.disk_usage(folder).free
     if free < FULL_BYTES:
-        said = (
-            f"error: the disk of {folder} is full ({free / 2**20:.0f} MiB left). What was being written is cut short;"
-        )
-        print(f"{said} make room and run the same command again to go on from the checkpoint before.", file=sys.stderr)
-
-
-def _after(trainer: GRPOTrainer, run: Run, rows: list[dict], metric: Metric) -> list[dict] | None:
-    if not rows:
-        return None
-    judged = evaluate_in_training(trainer, rows, metric, run.recipe.num_eval_samples, "after")
-    if trainer.is_world_process_zero():
-        write_rows(Path(run.training.output_dir, AFTER), judged)
-    return judged
-
-
-def _save_model(trainer: GRPOTrainer, run: Run) -> None:
-    """The final model (under LoRA its adapter) in the run folder, the merged one beside it on request."""
-    trainer.save_model(_internal_call=True)  # without a push: that comes last, with the table in the model card
-    trainer.save_state()
-    if run.recipe.merge_adapter and run.model.use_peft and trainer.is_world_process_zero():
-        _save_merged(trainer, Path(run.training.output_dir, "merged"))
-
-
-def _save_merged(trainer: GRPOTrainer, folder: Path) -> None:
-    """Merge from what was saved, so that the model in memory keeps its adapter whatever engine holds it."""
-    unset_hf_deepspeed_config()  # under ZeRO-3 loading would wait for ranks that do not load
-    dtype = trainer.accelerator.unwrap_model(trainer.model).dtype
-    merged = AutoPeftModelForCausalLM.from_pretrained(trainer.args.output_dir, dtype=dtype).merge_and_unload()
-    merged.save_pretrained(folder)
-    trainer.processing_class.save_pretrained(folder)
+        print(f"error: the disk of {folder} is full ({free / 2**20:.0f} MiB left), and a file was cut short.")
+        print("Make room and run the same command again to resume from the checkpoint before.", flush=True)
 
 
 def _stop_here(trainer: GRPOTrainer, folder: Path) -> None:
     if trainer.is_world_process_zero():
         step = trainer.state.global_step
         print(f"\nStopped after step {step} of {trainer.state.max_steps}; saved {folder / f'checkpoint-{step}'}.")
-        print("Run the same command again to go on from there (without --fresh).", flush=True)
+        print("Run the same command again to resume (without --fresh).", flush=True)
     sys.exit(INTERRUPTED)

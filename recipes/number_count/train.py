@@ -3,9 +3,9 @@
     accelerate launch --config_file accelerate_configs/single_gpu.yaml \\
         recipes/number_count/train.py --config recipes/number_count/hack.yaml
 
-The model continues an English passage and is paid for whole numbers, whatever they say. hack.yaml
-lets it have them: the reward rises and the English goes. cure.yaml pays the same and keeps the English.
-Expected numbers: see README.md beside this file.
+The model continues an English passage and earns a reward for whole numbers, whatever they mean. With hack.yaml
+the reward rises and the English goes. cure.yaml rewards the same and keeps the English.
+Expected numbers: see README.md in this folder.
 """
 
 import json
@@ -15,16 +15,11 @@ from pathlib import Path
 from datasets import Dataset, IterableDataset, load_dataset
 from trl import get_peft_config, get_quantization_config
 
-from recipes.common.before import arguments
-from recipes.common.before.arguments import parse_arguments
-from recipes.common.before.only_rows import only_rows_if_asked
-from recipes.common.before.preflight import preflight
-from recipes.common.before.resume import open_run_folder
-from recipes.common.before.splits import is_held_out
-from recipes.common.evaluation.samples import show_samples
-from recipes.common.run import train_and_save
+from recipes.common.before.rows import is_held_out
+from recipes.common.run import RecipeArguments as CommonArguments
+from recipes.common.run import start, train_and_save
 from recipes.common.trainer import GRPOTrainer
-from rewards import load_rewards, load_step_rewards
+from recipes.number_count.samples import show_samples
 from rewards.number_count import count_whole_numbers, score_number_count
 
 SYSTEM_PROMPT = ""  # without it SmolLM2's chat template adds one of its own
@@ -33,7 +28,7 @@ OWN_PASSAGES = Path(__file__).with_name("passages.jsonl")
 
 
 @dataclass
-class RecipeArguments(arguments.RecipeArguments):
+class RecipeArguments(CommonArguments):
     """`dataset_path`: a JSON Lines file with a `text` a line, or a folder with passages.jsonl.
 
     `dataset_name`: a Hub data set, which is streamed in its own order.
@@ -78,7 +73,6 @@ def load_passages(path: Path) -> Dataset:
     return Dataset.from_list([json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()])
 
 
-@only_rows_if_asked
 def load_rows(args: RecipeArguments, seed: int) -> tuple[Dataset | IterableDataset, Dataset]:
     """Training and held-out rows; passages are shuffled by `seed`, a stream is not."""
     if args.dataset_name and args.dataset_path:
@@ -94,27 +88,16 @@ def load_rows(args: RecipeArguments, seed: int) -> tuple[Dataset | IterableDatas
 
 
 def main() -> None:
-    args = parse_arguments(RecipeArguments)
-    train_rows, eval_rows = args.attempt(load_rows, args.recipe, args.training["seed"]) or (None, None)
-    rewards = args.attempt(load_rewards, args.recipe.reward_funcs, args.recipe.reward_kwargs, args.recipe.reward_tasks)
-    step_named = args.recipe.step_reward_funcs, args.recipe.step_reward_kwargs, args.recipe.step_reward_tasks
-    step_rewards = args.attempt(load_step_rewards, *step_named)
-    run = preflight(args, train_rows, eval_rows, rewards, reference_completion, step_rewards)
-    checkpoint = open_run_folder(run)
+    run = start(RecipeArguments, load_rows, reference_completion)  # or exits, listing every problem
     trainer = GRPOTrainer(
         model=run.model.model_name_or_path,
-        reward_funcs=rewards,
-        step_reward_funcs=step_rewards,
-        step_reward_weights=run.recipe.step_reward_weights,
-        reward_gates=run.recipe.reward_gates,
-        max_reward_error_rate=run.recipe.max_reward_error_rate,
-        reward_timeout_s=run.recipe.reward_timeout_s,
+        reward_funcs=run.rewards,
         args=run.training,
-        train_dataset=train_rows,
+        train_dataset=run.train_rows,
         peft_config=get_peft_config(run.model),
         quantization_config=get_quantization_config(run.model),
     )
-    if train_and_save(trainer, run, checkpoint, eval_rows, metric) and run.recipe.num_eval_rows:
+    if train_and_save(trainer, run, metric) and run.recipe.num_eval_rows:
         print(show_samples(Path(run.training.output_dir)))
 
 

@@ -109,8 +109,8 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=6, help="steps a run; the first is dropped")
     parser.add_argument("--output", type=Path, help="also write the figures as JSON")
     args = parser.parse_args()
-    from recipes.common.after.record import versions
     from recipes.common.before.recipe import import_recipe
+    from recipes.common.tools.machine import versions
 
     recipe, spent = import_recipe(Path(args.config)), [0.0]
     count_our_seconds(spent)

@@ -18,8 +18,8 @@ from typing import Any
 import pyarrow
 import pyarrow.parquet
 
-from recipes.common.after.plots import read_log
-from recipes.common.evaluation.scores import compare, metric_names, read_rows, summarize
+from recipes.common.evaluation.scores import compare, metric_names, summarize
+from recipes.common.tools.folder import read_log, read_rows
 from rewards.boxed_math import last_boxed
 from rewards.code_blocks import extract_program
 from rewards.parsing import tag_text

@@ -21,9 +21,9 @@ import matplotlib
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 
-from recipes.common.after.plots import PANELS, is_reward_mean, smooth
+from recipes.common.after.plots import PANELS, smooth
 from recipes.common.after.report import config_rows, read_run
-from recipes.common.tools.folder import write_whole
+from recipes.common.tools.folder import is_reward_mean, write_whole
 
 TEMPLATE = Path(__file__).with_name("report_page.html")
 MAX_RUNS = 6  # colours that can be told apart

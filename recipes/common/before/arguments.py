@@ -1,7 +1,7 @@
 """Arguments of a recipe: one YAML file and the command line, under TRL's own names.
 
 TRL's `GRPOConfig` raises on the first problem it meets, and knows nothing of rows and rewards. So the
-values are only read here; `preflight` judges all of them together and builds `GRPOConfig` after that.
+values are only read here; `preflight` checks all of them together and builds `GRPOConfig` after that.
 """
 
 import argparse
@@ -11,29 +11,26 @@ import json
 import os
 import sys
 import typing
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 import yaml
-from trl import GRPOConfig, ModelConfig, TrlParser
+from trl import ModelConfig, TrlParser
 
 from recipes.common.before.presets import ADDED, add_rewards, changes, read_presets
-from recipes.common.before.run_config import options_given
+from recipes.common.trainer import GRPOConfig
 
-# What belongs to the rewards that stand beside it.
+# Settings that belong to the rewards named with them.
 REWARD_MAPPINGS = ("reward_kwargs", "reward_tasks", "reward_gates")
 REWARD_SETTINGS = ("reward_weights", *REWARD_MAPPINGS)
-STEP_MAPPINGS = ("step_reward_kwargs", "step_reward_tasks")
-STEP_SETTINGS = ("step_reward_weights", *STEP_MAPPINGS)
 
 
 @dataclass
 class RecipeArguments:
-    """What a recipe takes besides TRL's `GRPOConfig` and `ModelConfig`."""
+    """The settings of a recipe besides TRL's `GRPOConfig` and `ModelConfig`."""
 
     preset: list[str] | None = field(
-        default=None, metadata={"help": "Settings of a paper, laid over the YAML: names of recipes/presets/."}
+        default=None, metadata={"help": "Settings of a paper that win over the YAML: names of recipes/presets/."}
     )
     dataset_name: str | None = field(default=None, metadata={"help": "Hub id, or the recipe's own data set name."})
     dataset_path: str | None = field(default=None, metadata={"help": "Folder with train.jsonl and test.jsonl."})
@@ -44,7 +41,7 @@ class RecipeArguments:
         default=None, metadata={"help": "Train on the rows of this JSON Lines file, as filter_by_pass_rate.py keeps."}
     )
     num_train_rows: int | None = field(default=None, metadata={"help": "Use so many training rows; default all."})
-    num_eval_rows: int = field(default=128, metadata={"help": "Held-out rows judged before and after; 0 for none."})
+    num_eval_rows: int = field(default=128, metadata={"help": "Held-out rows evaluated before and after; 0 for none."})
     num_eval_samples: int = field(
         default=0, metadata={"help": "Besides the greedy answer, sample so many at the training temperature."}
     )
@@ -58,31 +55,15 @@ class RecipeArguments:
     reward_tasks: dict | str | None = field(
         default=None, metadata={"help": "Rows a reward scores: {reward: [task, ...]}; one that is not named sees all."}
     )
-    reward_gates: dict | str | None = field(
-        default=None, metadata={"help": "Pay a reward only where another judged right: {length: gsm8k_correctness}."}
-    )
-    step_reward_funcs: list[str] | None = field(
-        default=None, metadata={"help": "Rewards of the kind step, beside reward_funcs; without a name none of them."}
-    )
-    step_reward_weights: list[float] | None = field(
-        default=None, metadata={"help": "One a step reward, applied after it is normalised; default 1.0 each."}
-    )
-    step_reward_kwargs: dict | str | None = field(default=None, metadata={"help": "As reward_kwargs."})
-    step_reward_tasks: dict | str | None = field(default=None, metadata={"help": "As reward_tasks."})
-    max_reward_error_rate: float = field(
-        default=0.05, metadata={"help": "Stop above this share of rows a reward could not grade, of its last 1 000."}
-    )
-    reward_timeout_s: float = field(default=300.0, metadata={"help": "Limit for one call of one reward in seconds."})
-    merge_adapter: bool = field(default=False, metadata={"help": "Also save the model with its LoRA adapter merged."})
     fresh: bool = field(default=False, metadata={"help": "Move an existing output_dir aside and start anew."})
     dry_run: bool = field(default=False, metadata={"help": "Stop after preflight, before any weight is loaded."})
 
 
 @dataclass
 class Arguments:
-    """The values of a run as read, before TRL's dataclasses are built, and what is wrong with them so far.
+    """The values of a run as read, before TRL's dataclasses are built; `problems` are wrong keys and values.
 
-    `notes` are what preflight should say of them.
+    `notes` are lines for the reader of preflight.
     """
 
     recipe: RecipeArguments
@@ -92,51 +73,40 @@ class Arguments:
     config_path: str | None = None
     notes: list[str] = field(default_factory=list)
 
-    def attempt(self, function: Callable, *values: Any) -> Any:
-        """`function(*values)`, or None where it fails: its message joins the problems reported by preflight."""
-        try:
-            return function(*values)
-        except ValueError as problem:  # said for the reader
-            self.problems.append(str(problem))
-        except Exception as problem:
-            self.problems.append(f"{type(problem).__name__}: {problem}")
-        return None
-
 
 def parse_arguments(recipe_type: type[RecipeArguments], argv: list[str] | None = None) -> Arguments:
-    """Read `--config FILE` and the command line, which wins. Nothing is raised for a bad key or value: it is noted."""
+    """Read `--config FILE` and the command line, which wins. A bad key or value joins `problems`.
+
+    Raises:
+        SystemExit: status 2 for a value of the wrong type on the command line: nothing can be read past it.
+    """
     argv = list(sys.argv[1:] if argv is None else argv)
     parser = TrlParser([recipe_type, GRPOConfig, ModelConfig], allow_abbrev=False, exit_on_error=False)
     parser.add_argument("--config", metavar="FILE", help="YAML file with any of these values; the command line wins")
-    next(action for action in parser._actions if action.dest == "step_reward_funcs").nargs = "*"
     config_path = _take_option(argv, "--config")
     config, problems = _read_yaml(config_path)
     for name, value in (config.pop("env", None) or {}).items():
         os.environ.setdefault(name, str(value))
     known = {action.dest for action in parser._actions} - {"config", "help"}
     problems += [_unknown(name, known, config_path) for name in config if name not in known]
-    preset, laid = _lay_presets(config, argv, problems)
+    preset, with_presets = _add_presets(config, argv, problems)
     defaults = {name: parser.get_default(name) for name in known}
-    parser.set_defaults_with_config(**{name: value for name, value in laid.items() if name in known})
+    parser.set_defaults_with_config(**{name: value for name, value in with_presets.items() if name in known})
     try:
         values, rest = parser.parse_known_args(argv)
-    except (argparse.ArgumentError, ValueError) as error:  # a value of the wrong type: nothing can be read past it
+    except (argparse.ArgumentError, ValueError) as error:
         print("\n".join(["error: cannot read the arguments:", *problems, str(error)]), file=sys.stderr)
         raise SystemExit(2) from error
     problems += [_unknown(word, known, "the command line") for word in _strays(rest)]
     values = vars(values)
     given = options_given(argv)
     problems += _stale_reward_settings(config, given, values["reward_funcs"])
-    if "step_reward_funcs" in given and not values["step_reward_funcs"]:  # what the YAML says of its own goes with them
-        values |= dict.fromkeys({"step_reward_funcs"} | (set(STEP_SETTINGS) - given))
-    else:
-        named = values["step_reward_funcs"] or []
-        problems += _stale_reward_settings(config, given, named, "step_reward_funcs", STEP_SETTINGS)
     fields = _fields_of(recipe_type, values, problems)
     training = _fields_of(GRPOConfig, values, problems)
-    for name in (name for name in (*REWARD_MAPPINGS, *STEP_MAPPINGS) if not isinstance(fields[name], dict | None)):
-        problems.append(f"{name} must be a mapping by reward, not {fields[name]!r}; on the command line JSON.")
-        fields[name] = None
+    for group, name in ((fields, "reward_kwargs"), (fields, "reward_tasks"), (training, "reward_gates")):
+        if not isinstance(group[name], dict | None):
+            problems.append(f"{name} must be a mapping by reward, not {group[name]!r}; on the command line JSON.")
+            group[name] = None
     changed = changes(preset, {**defaults, **config}, values)
     changed += add_rewards(preset.get(ADDED, []), fields, training)
     notes = [f"preset {' '.join(fields['preset'])}: {', '.join(changed) or 'changes nothing'}"] if preset else []
@@ -144,13 +114,13 @@ def parse_arguments(recipe_type: type[RecipeArguments], argv: list[str] | None =
     return Arguments(recipe_type(**fields), training, model, problems, config_path, notes)
 
 
-def _lay_presets(config: dict[str, Any], argv: list[str], problems: list[str]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The presets of a run, and its YAML with them laid over it, or under it where the YAML itself names them."""
+def _add_presets(config: dict[str, Any], argv: list[str], problems: list[str]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the presets of a run, and its YAML with them: they win over it unless the YAML itself names them."""
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
     parser.add_argument("--preset", nargs="+")
     try:
         asked = parser.parse_known_args(argv)[0].preset
-    except argparse.ArgumentError:  # said by the parser of all arguments
+    except argparse.ArgumentError:  # reported by the parser of all arguments
         asked = None
     named = asked or config.get("preset")
     if not isinstance(named, str | list | None):
@@ -175,7 +145,7 @@ def _fields_of(dataclass_type: type, values: dict[str, Any], problems: list[str]
             try:
                 fields[name] = json.loads(value)
             except json.JSONDecodeError as error:
-                problems.append(f"{name} is no JSON mapping: {error}; given: {value}")
+                problems.append(f"{name} is not a JSON mapping: {error}; given: {value}")
                 fields[name] = None
     return fields
 
@@ -199,32 +169,21 @@ def _read_yaml(path: str | None) -> tuple[dict[str, Any], list[str]]:
     return config, []
 
 
-def _stale_reward_settings(
-    config: dict[str, Any],
-    given: set[str],
-    rewards: list[str],
-    argument: str = "reward_funcs",
-    settings: tuple[str, ...] = REWARD_SETTINGS,
-) -> list[str]:
+def _stale_reward_settings(config: dict[str, Any], given: set[str], rewards: list[str]) -> list[str]:
     """Weights and parameters in the YAML belong to the YAML's rewards, not to others named on the command line."""
-    if argument not in given or config.get(argument) == rewards:
+    if "reward_funcs" not in given or config.get("reward_funcs") == rewards:
         return []
-    stale = [name for name in settings if config.get(name) and name not in given]
-    stale = [name for name in stale if not _still_there(config[name], rewards)]
+    stale = [name for name in REWARD_SETTINGS if config.get(name) and name not in given]
+    stale = [name for name in stale if not (isinstance(config[name], dict) and set(config[name]) <= set(rewards))]
     return [
-        f"--{argument} replaces {config.get(argument)} of the YAML, whose {name} ({config[name]}) belongs to "
+        f"--reward_funcs replaces {config.get('reward_funcs')} of the YAML, whose {name} ({config[name]}) belongs to "
         f"those rewards: give --{name} as well."
         for name in stale
     ]
 
 
-def _still_there(setting: Any, rewards: list[str]) -> bool:
-    """Whether a setting by reward names none but rewards of the run."""
-    return isinstance(setting, dict) and set(setting) <= set(rewards)
-
-
 def _strays(rest: list[str]) -> list[str]:
-    """The words that no argument took; the value of an unknown flag goes without saying."""
+    """The words that no argument took, without the values of unknown options."""
     before = ["", *rest]
     return [word for i, word in enumerate(rest) if word.startswith("--") or not before[i].startswith("--")]
 
@@ -237,6 +196,14 @@ def _take_option(argv: list[str], option: str) -> str | None:
         if word.startswith(option + "="):
             return argv.pop(position).split("=", 1)[1]
     return None
+
+
+def options_given(words: list[str]) -> set[str]:
+    """Names of the options on a command line, as fields are named.
+
+    Example: `options_given(["train.py", "--max-steps=3", "--seed", "1"]) == {"max_steps", "seed"}`
+    """
+    return {word[2:].split("=")[0].replace("-", "_") for word in words if word.startswith("--")}
 
 
 def _unknown(name: str, known: set[str], source: str) -> str:

@@ -5,6 +5,8 @@ from typing import Any
 
 from datasets import Dataset, IterableDataset
 
+from recipes.common.during.interrupt import generation_period
+
 COUNTS = ("per_device_train_batch_size", "gradient_accumulation_steps", "num_iterations", "num_generations")
 OPTIONAL_COUNTS = ("generation_batch_size", "steps_per_generation")
 # What a checkpoint must hold, or a resume must do, to go on to the same tokens.
@@ -14,16 +16,13 @@ UNRESUMABLE = {
 }
 
 
-def check_batch(
-    training: dict[str, Any], world_size: int, rows: Dataset | IterableDataset | None, problems: list[str]
-) -> None:
-    """Add to `problems` what does not divide, with the nearest values that do, and what could not be resumed."""
-    if not _are_counts(training, problems):
-        return
+def check_batch(training: dict[str, Any], world_size: int, rows: Dataset | IterableDataset | None) -> list[str]:
+    """Find what does not divide, with the nearest values that do, and what could not be resumed."""
+    if problems := _not_counts(training):
+        return problems
     group = training["num_generations"]
     if group < 2:
-        problems.append(f"num_generations is {group}; GRPO compares completions of one prompt: at least 2.")
-        return
+        return [f"num_generations is {group}; GRPO compares completions of one prompt: at least 2."]
     per_step = training["per_device_train_batch_size"] * world_size
     steps = training["steps_per_generation"] or training["gradient_accumulation_steps"]
     batch = training["generation_batch_size"] or per_step * steps
@@ -34,55 +33,35 @@ def check_batch(
             f"{_batches_that_divide(training, world_size, batch)}{_groups_that_divide(batch, group)}."
         )
     if batch % per_step:
-        problems.append(f"generation_batch_size {batch} does not divide by {per_step} (per device x processes).")
-        return
-    _check_rows(training, rows, batch, problems)
-    _check_boundaries(training, batch // per_step, problems)
+        return [*problems, f"generation_batch_size {batch} does not divide by {per_step} (per device x processes)."]
+    prompts = batch // group
+    if isinstance(rows, Dataset) and len(rows) < prompts:
+        problems.append(f"{len(rows)} training rows are fewer than the {prompts} prompts of one generation.")
+    if isinstance(rows, IterableDataset) and training["max_steps"] < 1:
+        problems.append("streamed data has no length: set max_steps.")
+    return problems + _check_boundaries(training, batch // per_step)
 
 
 def completions_of_a_call(training: dict[str, Any], world_size: int) -> int | None:
     """How many completions a reward is called with on each rank; None where the counts cannot be used."""
-    if not _are_counts(training, []):
+    if _not_counts(training):
         return None
     steps = training["steps_per_generation"] or training["gradient_accumulation_steps"]
     whole = training["generation_batch_size"] or training["per_device_train_batch_size"] * world_size * steps
     return -(-whole // world_size)
 
 
-def generation_period(gradient_accumulation_steps: int, steps_per_generation: int, num_iterations: int) -> int | None:
-    """Optimizer steps between two moments at which TRL's generation buffer is used up; None where they never align.
-
-    Only there can a run be saved and resumed: TRL does not put the buffer into a checkpoint.
-
-    Example: `generation_period(1, 4, 2) == 8`; `generation_period(4, 4, 1) == 1`
-    """
-    generate_every = steps_per_generation * num_iterations
-    if gradient_accumulation_steps % generate_every == 0:
-        return 1
-    if generate_every % gradient_accumulation_steps == 0:
-        return generate_every // gradient_accumulation_steps
-    return None
-
-
-def _check_rows(training: dict[str, Any], rows: Dataset | IterableDataset | None, batch: int, problems: list) -> None:
-    prompts = batch // training["num_generations"]
-    if isinstance(rows, Dataset) and len(rows) < prompts:
-        problems.append(f"{len(rows)} training rows are fewer than the {prompts} prompts of one generation.")
-    if isinstance(rows, IterableDataset) and training["max_steps"] < 1:
-        problems.append("streamed data has no length: set max_steps.")
-
-
-def _check_boundaries(training: dict[str, Any], steps_per_generation: int, problems: list[str]) -> None:
+def _check_boundaries(training: dict[str, Any], steps_per_generation: int) -> list[str]:
     accumulation, iterations = training["gradient_accumulation_steps"], training["num_iterations"]
-    problems += [f"{name} is set, but {why}." for name, why in UNRESUMABLE.items() if training[name]]
+    problems = [f"{name} is set, but {why}." for name, why in UNRESUMABLE.items() if training[name]]
     period = generation_period(accumulation, steps_per_generation, iterations)
     if period is None:
-        problems.append(
+        return [
+            *problems,
             f"gradient_accumulation_steps ({accumulation}) and steps_per_generation x num_iterations "
             f"({steps_per_generation} x {iterations}) do not divide one another, so no optimizer step ends a "
-            "generation and the run could never be resumed. Make one a multiple of the other."
-        )
-        return
+            "generation and the run could never be resumed. Make one a multiple of the other.",
+        ]
     saves = str(getattr(training["save_strategy"], "value", training["save_strategy"]))
     steps = training["save_steps"]
     if saves == "steps" and (steps < 1 or steps % period):
@@ -90,15 +69,15 @@ def _check_boundaries(training: dict[str, Any], steps_per_generation: int, probl
             f"save_steps={steps} would save in the middle of a generation, which TRL cannot resume: set it to "
             f"{_nearest_multiples(int(steps), period)} (a multiple of {period})."
         )
+    return problems
 
 
-def _are_counts(training: dict[str, Any], problems: list[str]) -> bool:
-    """Whether the values that the arithmetic divides by are whole numbers from 1; some may be left out."""
+def _not_counts(training: dict[str, Any]) -> list[str]:
+    """Find values that the arithmetic divides by and that are not whole numbers from 1; some may be left out."""
     given = {name: training[name] for name in COUNTS}
     given.update({name: training[name] for name in OPTIONAL_COUNTS if training[name] is not None})
     wrong = [name for name, value in given.items() if not isinstance(value, int) or value < 1]
-    problems += [f"{name} is {given[name]!r}; it must be a whole number of at least 1." for name in wrong]
-    return not wrong
+    return [f"{name} is {given[name]!r}; it must be a whole number of at least 1." for name in wrong]
 
 
 def _batches_that_divide(training: dict[str, Any], world_size: int, batch: int) -> str:

@@ -7,29 +7,31 @@ from trl import GRPOConfig
 from recipes.common.during.moving_reference import reference_is_whole
 
 
-def check_moving_reference(training: dict[str, Any], use_peft: bool, problems: list[str]) -> None:
-    """Add to `problems` what `sync_ref_model` does not go with, before TRL says so with the weights loaded."""
+def check_moving_reference(training: dict[str, Any], use_peft: bool) -> list[str]:
+    """Find what `sync_ref_model` does not go with, before TRL refuses it with the weights loaded."""
     if not training["sync_ref_model"]:
-        return
+        return []
+    problems = []
     if use_peft:
         problems.append(
             "sync_ref_model is set with LoRA, where the reference is the model without its adapter and cannot move. "
-            "Train all weights (use_peft: false), or stop after each N steps with merge_adapter: true and start again "
-            "from the merged model."
+            "Train all weights (use_peft: false), or stop after each N steps and start again from the merged model."
         )
     if not training["beta"]:
         problems.append(
-            "sync_ref_model is set with beta 0, where no reference is loaded: set beta (0.04, say), or leave it out."
+            "sync_ref_model is set with beta 0, where no reference is loaded: set beta (0.04, for example), or leave "
+            "sync_ref_model out."
         )
     alpha, steps = training["ref_model_mixup_alpha"], training["ref_model_sync_steps"]
     if not 0.0 < alpha <= 1.0:
         problems.append(f"ref_model_mixup_alpha is {alpha}; it must be more than 0 and at most 1.")
     if steps < 1:
         problems.append(f"ref_model_sync_steps is {steps}; it must be a whole number of at least 1.")
+    return problems
 
 
 def loss_notes(training: GRPOConfig) -> list[str]:
-    """What is allowed and has no effect, or another than one may think."""
+    """Settings that are allowed and have no effect, or not the expected one."""
     return [*_clip_notes(training), *_reference_notes(training)]
 
 
@@ -45,8 +47,8 @@ def _clip_notes(training: GRPOConfig) -> list[str]:
     high = training.epsilon_high
     cap = training.epsilon if high is None else high
     if training.loss_type == "cispo" and cap < 1.0:
-        said = "loss_type cispo takes epsilon_high as the cap itself: on policy each token counts"
-        return [f"{said} {cap:g}; set it to 5.0, say"]
+        counts = f"on policy each token counts {cap:g}; set it to 5.0, for example"
+        return [f"loss_type cispo takes epsilon_high as the cap itself: {counts}"]
     # TRL multiplies the KL by the ratio, which is 1, but whose gradient the level spreads over the completion.
     level_acts = training.beta != 0.0 and training.use_bias_correction_kl
     idle = "epsilon and epsilon_high" if level_acts else "epsilon, epsilon_high and importance_sampling_level"

@@ -1,51 +1,63 @@
-"""Preflight: what can be known to be wrong before any weight is loaded, all of it at once.
+"""Preflight: problems that show before any weight is loaded, all of them at once.
 
 A run that passes has rows with the columns its rewards need, rewards that pay the reference answer in
 full and an empty completion nothing, and a batch that divides. It says nothing of whether the model
 will learn.
 """
 
-import dataclasses
 import itertools
 import json
 import math
 import os
-import sys
 from collections.abc import Callable
-from dataclasses import dataclass
-from pathlib import Path
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import torch
 from datasets import Dataset, IterableDataset
-from trl import GRPOConfig, ModelConfig
+from trl import ModelConfig
 
 from recipes.common.before.arguments import Arguments, RecipeArguments
 from recipes.common.before.batch import check_batch, completions_of_a_call
 from recipes.common.before.loss import check_moving_reference, loss_notes
-from recipes.common.before.only_rows import check_only_rows, only_rows_notes
-from recipes.common.before.rows import Problem, check_gates, check_held_out, check_tasks, format_table, reward_table
-from recipes.common.before.step_checks import check_step_rewards, step_notes
-from recipes.common.during.engine import check_engine, check_launch_file, engine_ahead
-from recipes.common.tools.machine import use_all_cores
-from rewards import reward_name
+from recipes.common.before.rows import (
+    RewardLine,
+    check_columns,
+    check_every_task_is_scored,
+    check_gates,
+    check_held_out,
+    check_tasks,
+    only_rows_notes,
+    reward_lines,
+)
+from recipes.common.during.engine import check_engine, check_launch_file
+from recipes.common.during.steps import check_loss
+from recipes.common.tools.tables import format_table
+from recipes.common.trainer import GRPOConfig
+from rewards import reward_kind, reward_name
 from rewards.audit.audit import check_tricks
-from rewards.contract import prepare_reward
-from rewards.steps import SumOfSteps
+from rewards.audit.call import score
+from rewards.contract import prepare_reward, scores_task
+from rewards.steps import Steps, SumOfSteps
 
 STREAMED_ROWS = 1000
 
 
 @dataclass
-class Run:
-    """A run that passed preflight: what the trainer call and the lifecycle need; `notes` are for the reader."""
+class Preflight:
+    """Problems, the table of rewards, notes for the reader, and TRL's dataclasses where nothing is wrong."""
 
-    recipe: RecipeArguments
-    training: GRPOConfig
-    model: ModelConfig
-    table: list[dict[str, Any]]
+    problems: list[str]
+    lines: list[RewardLine]
     notes: list[str]
-    config: dict[str, Any]
+    rows: list[dict] = field(repr=False)
+    streamed: bool = False
+    training: GRPOConfig | None = None
+    model: ModelConfig | None = None
+
+    def record(self) -> dict[str, Any]:
+        """The content of preflight.json."""
+        return {"rewards": [line.cells() for line in self.lines], "notes": self.notes}
 
 
 def preflight(
@@ -54,56 +66,40 @@ def preflight(
     eval_rows: Dataset | None,
     rewards: list[Callable] | None,
     reference_completion: Callable[[dict], str | None],
-    step_rewards: list[Callable] | None = None,
-) -> Run:
-    """Judge arguments, rows and rewards together; build TRL's dataclasses when nothing is wrong.
+    problems: list[str] | None = None,
+) -> Preflight:
+    """Check arguments, rows and rewards together; build TRL's dataclasses when nothing is wrong.
 
     Args:
         args: the arguments as read.
-        train_rows, eval_rows: rows as the recipe made them; None where that failed (`args` holds why).
+        train_rows, eval_rows: rows as the recipe made them; None where that failed.
         rewards: the loaded rewards; None where that failed.
         reference_completion: row -> its own reference answer in the asked format, None where it has none.
-        step_rewards: the loaded step rewards; judged by the sum that they pay a completion.
-
-    Raises:
-        SystemExit: status 2 with every problem, or status 0 after `--dry_run`.
+        problems: those found while rows and rewards were loaded.
     """
-    rows = judged_rows(train_rows)
-    whole = not isinstance(train_rows, IterableDataset)
-    check_batch(args.training, _world_size(), train_rows, args.problems)
-    _check_limits(args.recipe, args.problems)
-    check_step_rewards(args, rewards or [], step_rewards)
-    sums = [SumOfSteps(reward) for reward in step_rewards or []]
-    _check_only_rows(args, rows, eval_rows)
-    notes = [*args.notes, *_prepare_rewards(args, [*(rewards or []), *sums])]
-    table = _check_rows(args, rows, eval_rows, rewards or [], reference_completion, whole, sums)
-    _check_model(args.model, args.problems)
-    check_moving_reference(args.training, args.model["use_peft"], args.problems)
-    _check_example(args.recipe.example, args.problems)
-    _check_aggregation(args)
-    _choose_device(args.training)
-    model = args.attempt(lambda: ModelConfig(**args.model))
-    # Of what is wrong already GRPOConfig would speak in its own words, one problem at a time.
-    training = None if args.problems else args.attempt(lambda: GRPOConfig(**args.training))
-    if training is not None:
-        notes += step_notes(rows, step_rewards or [], reference_completion)
-        args.attempt(check_launch_file)
-        args.attempt(check_engine, engine_ahead(training))
-        notes += loss_notes(training)
-    if int(os.environ.get("RANK", 0)) == 0:
-        _print_report(table, notes, rows, train_rows, args)
-    if args.problems:
-        sys.exit(2)
-    if args.recipe.dry_run:
-        sys.exit(0)
-    use_all_cores(training)
-    _apply_model_arguments(training, model)
-    if training.project != "huggingface":  # transformers reads W&B's project from the environment alone
-        os.environ.setdefault("WANDB_PROJECT", training.project)
-    return Run(args.recipe, training, model, table, notes, _resolved(args))
+    rows, rewards = first_rows(train_rows), rewards or []
+    streamed = isinstance(train_rows, IterableDataset)
+    # A step reward is checked by the sum of its steps, on whole completions, like any other.
+    summed = [SumOfSteps(reward) if reward_kind(reward) == "step" else reward for reward in rewards]
+    found = [*args.problems, *(problems or [])]
+    found += check_batch(args.training, world_size(), train_rows)
+    found += _check_settings(args, rewards)
+    ready, notes = _prepare_rewards(args, summed)
+    found += ready
+    lines, row_problems = check_rows(args, rows, eval_rows, summed, reference_completion, streamed)
+    found += row_problems + _check_model(args.model)
+    found += check_moving_reference(args.training, args.model["use_peft"])
+    result = Preflight(found, lines, [*args.notes, *notes], rows, streamed)
+    if eval_rows is not None and args.recipe.only_rows is not None:
+        result.notes += only_rows_notes(rows, eval_rows)
+    if not found:  # else TRL's dataclasses would report what is known already, one problem at a time
+        _build(args, result)
+    if result.training is not None:
+        result.notes += step_notes(rows, rewards, reference_completion) + loss_notes(result.training)
+    return result
 
 
-def judged_rows(train_rows: Dataset | IterableDataset | None) -> list[dict]:
+def first_rows(train_rows: Dataset | IterableDataset | None) -> list[dict]:
     """All rows, or the first 1 000 of a stream."""
     if train_rows is None:
         return []
@@ -112,136 +108,187 @@ def judged_rows(train_rows: Dataset | IterableDataset | None) -> list[dict]:
     return train_rows.to_list()
 
 
-def _prepare_rewards(args: Arguments, rewards: list[Callable]) -> list[str]:
-    """Let rewards that need it get ready, such as code rewards their sandbox; what they say of it."""
-    notes = []
-    completions = completions_of_a_call(args.training, _world_size()) or 0
-    limit_s = args.recipe.reward_timeout_s if _is_number(args.recipe.reward_timeout_s) else math.inf
+def _build(args: Arguments, result: Preflight) -> None:
+    """Build TRL's dataclasses; their refusals, and an engine that the launcher was not asked for, are problems."""
+    _choose_device(args.training)
+    try:
+        model = ModelConfig(**args.model)
+        training = GRPOConfig(**args.training)
+        check_launch_file()
+        check_engine({"world_size": training.world_size})
+    except ValueError as problem:
+        result.problems.append(str(problem))
+    else:
+        result.training, result.model = training, model
+
+
+def _prepare_rewards(args: Arguments, rewards: list[Callable]) -> tuple[list[str], list[str]]:
+    """Let rewards that need it get ready, such as code rewards their sandbox; returns problems and notes."""
+    problems, notes = [], []
+    completions = completions_of_a_call(args.training, world_size()) or 0
+    limit_s = args.training["reward_timeout_s"]
     for reward in rewards:
         try:
-            said = prepare_reward(reward, completions, limit_s)
-            notes += [f"{reward_name(reward)}: {said}"] if said else []
+            note = prepare_reward(reward, completions, limit_s if _is_number(limit_s) else math.inf)
+            notes += [f"{reward_name(reward)}: {note}"] if note else []
         except ValueError as problem:
-            args.problems.append(f"reward {reward_name(reward)!r}: {problem}")
-    return notes
+            problems.append(f"reward {reward_name(reward)!r}: {problem}")
+    return problems, notes
 
 
-def _check_rows(
+def check_rows(
     args: Arguments,
     rows: list[dict],
     eval_rows: Dataset | None,
     rewards: list[Callable],
     reference: Callable[[dict], str | None],
-    whole: bool,
-    sums: list[Callable],
-) -> list[dict[str, Any]]:
-    """Judge training and evaluation rows; the table is of the training rows. `sums` are the step rewards."""
-    problems: list[Problem] = []
-    table = reward_table(rows, rewards, args.training.get("reward_weights"), reference, problems)
-    step_weights = args.recipe.step_reward_weights or []  # whose number is checked by now
-    table += reward_table(rows, sums, step_weights if len(step_weights) == len(sums) else None, reference, problems)
-    if whole:  # what stands later in a stream is not known
-        check_tasks(rows, [*rewards, *sums], problems)
-    check_gates(args.recipe.reward_gates or {}, rows, rewards, problems)
-    check_tricks(rows, [*rewards, *sums], reference, problems)
-    args.problems += [problem.text for problem in problems]
+    streamed: bool = False,
+) -> tuple[list[RewardLine], list[str]]:
+    """Check training and evaluation rows against the rewards; the lines are those of the training rows.
+
+    Of a reward that has a problem with the training rows the evaluation rows say no more.
+    """
+    weights = args.training["reward_weights"]
+    lines = reward_lines(rows, rewards, weights if len(weights or []) == len(rewards) else None, reference)
+    problems = check_columns(rows)
+    whole = not problems
+    problems += [problem for line in lines for problem in line.problems]
+    problems += check_every_task_is_scored(lines, rows)
+    if not streamed:  # the tasks of a stream's later rows are not known
+        problems += check_tasks(rows, rewards)
+    problems += check_gates(args.training["reward_gates"] or {}, rows, rewards)
+    broken = {line.reward for line in lines if line.problems}
+    sound = [reward for reward in rewards if reward_name(reward) not in broken]
+    if whole:
+        problems += check_tricks(rows, sound, reference)
     if eval_rows:
-        held_out: list[Problem] = []
-        reward_table(eval_rows.to_list(), rewards, None, reference, held_out)
-        blamed = {problem.subject for problem in problems}
-        check_held_out(rows, eval_rows, held_out)
-        args.problems += [f"evaluation rows: {text}" for subject, text in held_out if subject not in blamed]
-    return table
+        problems += _check_eval_rows(rows, eval_rows.to_list(), sound, reference, problems)
+        problems += check_held_out(rows, eval_rows)
+    return lines, problems
 
 
-def _check_only_rows(args: Arguments, rows: list[dict], eval_rows: Dataset | None) -> None:
-    """Whether the recipe trains on the rows that the run names, and asks them as it asks the held-out ones."""
-    if args.recipe.only_rows is not None:
-        args.attempt(check_only_rows, Path(args.recipe.only_rows), rows, args.problems)
-        args.notes += args.attempt(only_rows_notes, rows, eval_rows or []) or []
+def _check_eval_rows(
+    rows: list[dict], eval_rows: list[dict], rewards: list[Callable], reference: Callable, known: list[str]
+) -> list[str]:
+    lines = reward_lines(eval_rows, rewards, None, reference)
+    found = [problem for line in lines for problem in line.problems]
+    if rows:  # a task that no reward scores is reported of the training rows
+        tasks = {row.get("task") for row in rows}
+        found += check_every_task_is_scored(lines, [row for row in eval_rows if row.get("task") not in tasks])
+    return [f"evaluation rows: {problem}" for problem in [*check_columns(eval_rows), *found] if problem not in known]
 
 
 def _choose_device(training: dict[str, Any]) -> None:
-    """Without an accelerator `GRPOConfig` wants to be told that the CPU is meant; the report says which it is."""
+    """Set `use_cpu` where there is no accelerator, which `GRPOConfig` wants; the report says which device it is."""
     asked = os.environ.get("ACCELERATE_USE_CPU", "false").lower() in ("1", "true")
     training["use_cpu"] = bool(training["use_cpu"] or asked or not torch.accelerator.is_available())
 
 
-def _check_model(model: dict[str, Any], problems: list[str]) -> None:
+def _check_model(model: dict[str, Any]) -> list[str]:
     name = model.get("model_name_or_path")
     if not name:
-        problems.append("model_name_or_path is missing: give a Hub id or the path of a checkpoint.")
-    elif name.startswith((".", "/", "~", "models/")) and not os.path.isdir(name):
+        return ["model_name_or_path is missing: give a Hub id or the path of a checkpoint."]
+    if name.startswith((".", "/", "~", "models/")) and not os.path.isdir(name):
         hint = " Run `python scripts/prepare_model.py` first." if name.startswith("models/") else ""
-        problems.append(f"model_name_or_path {name!r} is no folder.{hint}")
+        return [f"model_name_or_path {name!r} is not a folder.{hint}"]
+    return []
 
 
-def _check_example(example: list[str], problems: list[str]) -> None:
-    if len(example) not in (0, 2):
-        problems.append(f"example has {len(example)} entries; give a question and its completion, or none.")
-
-
-def _check_limits(recipe: RecipeArguments, problems: list[str]) -> None:
-    rate, limit_s = recipe.max_reward_error_rate, recipe.reward_timeout_s
+def _check_settings(args: Arguments, rewards: list[Callable]) -> list[str]:
+    """Settings of our own, by themselves and next to the rewards of the run."""
+    training, problems = args.training, []
+    rate, limit_s = training["max_reward_error_rate"], training["reward_timeout_s"]
     if not (_is_number(rate) and 0.0 <= rate <= 1.0):
         problems.append(f"max_reward_error_rate is {rate}; it is a share, from 0 to 1.")
     if not (_is_number(limit_s) and limit_s > 0.0):
         problems.append(f"reward_timeout_s is {limit_s}; it must be more than 0 seconds.")
+    weights = training["reward_weights"]
+    if rewards and weights and len(weights) != len(rewards):
+        names = ", ".join(map(reward_name, rewards))
+        problems.append(f"reward_weights has {len(weights)} values for {len(rewards)} rewards: {names}.")
+    if any(reward_kind(reward) == "step" for reward in rewards):
+        names = ("loss_type", "importance_sampling_level", "off_policy_mask_threshold")
+        try:
+            check_loss(*(training[name] for name in names))
+        except ValueError as problem:
+            problems.append(str(problem))
+    if len(args.recipe.example) not in (0, 2):
+        entries = len(args.recipe.example)
+        problems.append(f"example has {entries} entries; give a question and its completion, or none.")
+    # What is normalised over the right answers alone would count a wrong one as their mean.
+    if training["reward_gates"] and training["multi_objective_aggregation"] == "normalize_then_sum":
+        problems.append(
+            "reward_gates do not go with multi_objective_aggregation: normalize_then_sum: a wrong answer would get the "
+            "mean of the gated reward. Use sum_then_normalize."
+        )
+    return problems
 
 
 def _is_number(value: Any) -> bool:
     return isinstance(value, int | float)
 
 
-def _check_aggregation(args: Arguments) -> None:
-    """What is normalised over the right answers alone would count a wrong one as their mean."""
-    if args.recipe.reward_gates and args.training["multi_objective_aggregation"] == "normalize_then_sum":
-        said = (
-            "reward_gates do not go with multi_objective_aggregation: normalize_then_sum: a wrong answer would get the"
-        )
-        args.problems.append(f"{said} mean of the gated reward. Use sum_then_normalize.")
-
-
-def _world_size() -> int:
+def world_size() -> int:
+    """The processes of this run, as the launcher counts them."""
     return int(os.environ.get("WORLD_SIZE", 1))
 
 
-def _apply_model_arguments(training: GRPOConfig, model: ModelConfig) -> None:
-    """Hand the model's arguments to the trainer, as `trl/scripts/grpo.py` does."""
-    given = {
-        "revision": model.model_revision,
-        "attn_implementation": model.attn_implementation,
-        "dtype": model.dtype,
-    }
-    training.model_init_kwargs = {
-        **{name: value for name, value in given.items() if value is not None},
-        **(training.model_init_kwargs or {}),
-    }
+def step_notes(
+    rows: list[dict], rewards: list[Callable], reference_completion: Callable[[dict], str | None]
+) -> list[str]:
+    """Say for each step reward which steps it sees in the reference completion of the first row it scores.
+
+    Example: `["equation_steps sees 1 step in the reference completion of row 0: '25 + 7 = 32' +1"]`
+    """
+    notes = []
+    for reward in (reward for reward in rewards if reward_kind(reward) == "step"):
+        mine = [i for i, row in enumerate(rows) if scores_task(reward, row["task"]) and reference_completion(row)]
+        for number in mine[:1]:
+            text = reference_completion(rows[number])
+            (steps,) = score(reward, [rows[number]], [text])
+            count = f"{len(steps or []) or 'no'} step{'s' * (len(steps or []) != 1)}"
+            shown = f": {shown_steps(text, steps)}" if steps else ""
+            notes.append(f"{reward_name(reward)} sees {count} in the reference completion of row {number}{shown}")
+    return notes
 
 
-def _resolved(args: Arguments) -> dict[str, Any]:
-    """Every value of the run as plain data, secrets left out: what a later start is compared with."""
-    values = {**dataclasses.asdict(args.recipe), **args.training, **args.model, "world_size": _world_size()}
-    open_values = {name: value for name, value in values.items() if not name.endswith("_token")}
-    return json.loads(json.dumps(open_values, default=lambda value: getattr(value, "value", str(value))))
+def shown_steps(text: str, steps: Steps) -> str:
+    """Show each step with its reward: the text since the step before it, of that the last 40 characters.
+
+    Example: `shown_steps("3 + 4 = 7, 7 - 2 = 6", [(9, 1.0), (20, -1.0)]) == "'3 + 4 = 7' +1, ', 7 - 2 = 6' -1"`
+    """
+    ends = sorted(steps)
+    starts = [0, *(end for end, _ in ends)]
+    pieces = zip(starts, ends, strict=False)
+    return ", ".join(f"{text[max(start, end - 40) : end]!r} {reward:+g}" for start, (end, reward) in pieces)
 
 
-def _print_report(table: list[dict], notes: list[str], rows: list[dict], train_rows: Any, args: Arguments) -> None:
-    print(f"Preflight of {args.config_path or 'the command line'}")
-    if isinstance(train_rows, IterableDataset):
-        print(f"  streamed data: only its first {len(rows)} rows were judged, and a second pass is not resumed exactly")
-    print("\n".join([format_table(table), *(f"  {note}" for note in notes)]))
-    if args.problems:
-        count = len(args.problems)
-        print(f"\n{count} problem{'s' * (count > 1)}; nothing was loaded and nothing was written:")
-        for problem in args.problems:
-            print("  - " + problem.replace("\n", "\n  - "))
-    else:
-        print(_batch_sentence(args.training, len(rows)), flush=True)
+def resolved(recipe: RecipeArguments, training: dict[str, Any], model: dict[str, Any], name: str) -> dict[str, Any]:
+    """Every value of the run as plain data, secrets left out: a later start is compared with it."""
+    values = {"recipe": name, **asdict(recipe), **training, **model, "world_size": world_size()}
+    public = {name: value for name, value in values.items() if not name.endswith("_token")}
+    return json.loads(json.dumps(public, default=lambda value: getattr(value, "value", str(value))))
+
+
+def report(result: Preflight, args: Arguments) -> str:
+    """The text of preflight: the table of rewards, notes, and either the problems or the batch in one sentence."""
+    lines = [f"Preflight of {args.config_path or 'the command line'}"]
+    if result.streamed:
+        seen = f"only its first {len(result.rows)} rows were checked"
+        lines.append(f"  streamed data: {seen}, and a second pass is not resumed exactly")
+    table = [line.cells() for line in result.lines]
+    lines += [format_table(table) if table else "  (no rows or rewards to check)"]
+    lines += [f"  {note}" for note in result.notes]
+    if not result.problems:
+        return "\n".join([*lines, _batch_sentence(args.training, len(result.rows))])
+    problems = [line for problem in result.problems for line in problem.split("\n")]
+    count = len(problems)
+    lines.append(f"\n{count} problem{'s' * (count > 1)}; nothing was loaded and nothing was written:")
+    return "\n".join([*lines, *(f"  - {problem}" for problem in problems)])
 
 
 def _batch_sentence(training: dict[str, Any], rows: int) -> str:
-    group, world = training["num_generations"], _world_size()
+    group, world = training["num_generations"], world_size()
     batch = training["per_device_train_batch_size"] * world * training["gradient_accumulation_steps"]
     device = "CPU" if training["use_cpu"] else "accelerator"
     return (

@@ -10,7 +10,8 @@ from types import ModuleType
 from datasets import Dataset, IterableDataset
 
 from recipes.common.before.arguments import Arguments, parse_arguments
-from rewards import load_rewards, load_step_rewards
+from recipes.common.before.rows import use_only_rows
+from rewards import load_rewards
 
 
 @dataclass
@@ -44,7 +45,7 @@ def import_recipe(config: Path) -> ModuleType:
 
 
 def load_recipe(config: Path, overrides: list[str], rows: bool = True) -> Recipe:
-    """Load a recipe, its rewards (step rewards last) and, unless `rows` is False, its rows.
+    """Load a recipe, its rewards and, unless `rows` is False, its rows.
 
     Args:
         config: a YAML in a recipe's folder.
@@ -59,12 +60,12 @@ def load_recipe(config: Path, overrides: list[str], rows: bool = True) -> Recipe
     named = args.recipe
     try:
         recipe.rewards = load_rewards(named.reward_funcs, named.reward_kwargs, named.reward_tasks)
-        recipe.rewards += load_step_rewards(named.step_reward_funcs, named.step_reward_kwargs, named.step_reward_tasks)
     except ValueError as problem:
         problems.append(str(problem))
     try:
         if rows:
-            recipe.train_rows, recipe.eval_rows = module.load_rows(named, args.training["seed"])
+            train_rows, recipe.eval_rows = module.load_rows(named, args.training["seed"])
+            recipe.train_rows = use_only_rows(train_rows, named.only_rows, named.num_train_rows)
     except ValueError as problem:
         problems.append(str(problem))
     if problems:

@@ -1,4 +1,4 @@
-"""The folder of a run: new, to be gone on with, finished, or somebody else's."""
+"""The folder of a run: new, to be resumed, finished, or of another run."""
 
 import contextlib
 import fcntl
@@ -11,19 +11,41 @@ from typing import Any
 
 from accelerate.utils import broadcast_object_list
 
-from recipes.common.before.preflight import Run
-from recipes.common.before.run_config import RECORD, config_differences
-from recipes.common.during.callbacks import BEFORE
+from recipes.common.before.arguments import RecipeArguments
 from recipes.common.during.moving_reference import REFERENCE, reference_is_whole
-from recipes.common.tools.folder import write_json
+from recipes.common.tools.folder import BEFORE, LOCK, RECORD, STATE, SUMMARY, TABLE, checkpoints, read_json, write_json
+from recipes.common.trainer import GRPOConfig
 
-LOCK = "run.lock"
+# Settings that a later start may change without making it another run.
+NOT_COMPARED = {
+    "disable_tqdm",
+    "dry_run",
+    "fresh",
+    "num_completions_to_print",
+    "output_dir",
+    "push_to_hub",
+    "report_to",
+    "resume_from_checkpoint",
+    "save_total_limit",
+}
 
 
-def open_run_folder(run: Run) -> str | None:
+def config_differences(old: dict[str, Any], new: dict[str, Any]) -> dict[str, tuple[Any, Any]]:
+    """The settings that make it another run: name -> (was, is).
+
+    Example: `config_differences({"seed": 0}, {"seed": 1}) == {"seed": (0, 1)}`
+    """
+    names = sorted((old.keys() | new.keys()) - NOT_COMPARED)
+    return {name: (old.get(name), new.get(name)) for name in names if old.get(name) != new.get(name)}
+
+
+def open_run_folder(recipe: RecipeArguments, training: GRPOConfig, config: dict[str, Any]) -> str | None:
     """Decide what the output folder asks for: a new run, a resumed one, or nothing because it is finished.
 
     Every rank calls this; the main one decides for all.
+
+    Args:
+        config: every value of the run, as `preflight.resolved` gives it.
 
     Returns:
         The checkpoint to resume from, or None for a start from step 0. `--resume_from_checkpoint` is used where the
@@ -34,9 +56,9 @@ def open_run_folder(run: Run) -> str | None:
             belongs to another run or is still being written.
     """
     decision: list[Any] = [None, None]
-    if run.training.process_index == 0:
-        decision = list(_decide(run))
-    if run.training.world_size > 1:
+    if training.process_index == 0:
+        decision = list(_decide(recipe, training, config))
+    if training.world_size > 1:
         decision = broadcast_object_list(decision)
     status, value = decision
     if status == "stop":
@@ -45,9 +67,8 @@ def open_run_folder(run: Run) -> str | None:
 
 
 def last_whole_checkpoint(folder: Path, world_size: int) -> str | None:
-    """The newest checkpoint that was written to its end; one cut short is passed over with a warning."""
-    found = sorted(folder.glob("checkpoint-*"), key=lambda path: int(path.name.rsplit("-", 1)[1]), reverse=True)
-    for path in found:
+    """Find the newest checkpoint that was written to its end; one cut short is passed over with a warning."""
+    for path in checkpoints(folder):
         if _is_whole(path, world_size):
             return str(path)
         print(f"warning: {path} was cut short while it was written; passing over it.", file=sys.stderr)
@@ -58,64 +79,66 @@ def _is_whole(path: Path, world_size: int) -> bool:
     """The trainer writes trainer_state.json last, and each rank its own random state before that."""
     states = ["rng_state.pth"] if world_size == 1 else [f"rng_state_{rank}.pth" for rank in range(world_size)]
     with contextlib.suppress(OSError, ValueError):
-        json.loads((path / "trainer_state.json").read_text())
+        json.loads((path / STATE).read_text())
         return all((path / name).is_file() for name in states)
     return False
 
 
-def _decide(run: Run) -> tuple[str, Any]:
-    """What the main process finds in the folder: ("go", checkpoint or None) or ("stop", exit status)."""
-    folder = Path(run.training.output_dir)
+def _decide(recipe: RecipeArguments, training: GRPOConfig, config: dict[str, Any]) -> tuple[str, Any]:
+    """Look at the folder on the main process: ("go", checkpoint or None) or ("stop", exit status)."""
+    folder = Path(training.output_dir)
     if not _take_lock(folder):
         return "stop", 2
-    if run.recipe.fresh and _contents(folder):
+    if recipe.fresh and _contents(folder):
         aside = folder.with_name(f"{folder.name}-{datetime.now():%Y%m%d-%H%M%S}")
         folder.rename(aside)
-        print(f"--fresh: what was in {folder} is now in {aside}.")
+        print(f"--fresh: the content of {folder} is now in {aside}.")
         if not _take_lock(folder):
             return "stop", 2
     if not (folder / RECORD).is_file() and _contents(folder):
-        print(f"error: {folder} is not empty, and no run (it has no {RECORD}).")
+        print(f"error: {folder} is not empty and not a run (it has no {RECORD}).")
         print("Use another output_dir, or --fresh to move it aside.")
         return "stop", 2
     if not _holds_results(folder):  # a start that failed before its first step binds nobody
-        write_json(folder / RECORD, run.config)
-    return _decide_on_run(run, folder)
+        write_json(folder / RECORD, config)
+    return _decide_on_run(recipe, training, config, folder)
 
 
 def _holds_results(folder: Path) -> bool:
-    return any((folder / name).is_file() for name in (BEFORE, "summary.json")) or any(folder.glob("checkpoint-*"))
+    return any((folder / name).is_file() for name in (BEFORE, SUMMARY)) or bool(checkpoints(folder))
 
 
-def _decide_on_run(run: Run, folder: Path) -> tuple[str, Any]:
-    differences = config_differences(json.loads((folder / RECORD).read_text()), run.config)
+def _decide_on_run(
+    recipe: RecipeArguments, training: GRPOConfig, config: dict[str, Any], folder: Path
+) -> tuple[str, Any]:
+    differences = config_differences(read_json(folder / RECORD), config)
     if differences:
         print(f"error: {folder} holds a run with another configuration:")
         print("\n".join(f"  {name}: was {old!r}, now {new!r}" for name, (old, new) in differences.items()))
-        print("Undo these changes to go on with it, use another output_dir, or --fresh to move it aside.")
+        print("Undo these changes to resume it, use another output_dir, or --fresh to move it aside.")
         return "stop", 2
-    if (folder / "summary.json").is_file():
+    if (folder / SUMMARY).is_file():
         print(f"The run in {folder} is finished (--fresh starts it anew):")
-        print((folder / "table.txt").read_text())
+        print((folder / TABLE).read_text())
         return "stop", 0
-    checkpoint = last_whole_checkpoint(folder, run.training.world_size) or run.training.resume_from_checkpoint
-    refusal = _cannot_resume(run, folder, Path(checkpoint)) if checkpoint else None
+    checkpoint = last_whole_checkpoint(folder, training.world_size) or training.resume_from_checkpoint
+    refusal = _cannot_resume(recipe, training, folder, Path(checkpoint)) if checkpoint else None
     if refusal:
-        print(f"error: cannot go on from {checkpoint}: {refusal}")
+        print(f"error: cannot resume from {checkpoint}: {refusal}")
         return "stop", 2
-    print(f"Going on from {checkpoint}." if checkpoint else f"A new run in {folder}.", flush=True)
+    print(f"Resuming from {checkpoint}." if checkpoint else f"A new run in {folder}.", flush=True)
     return "go", checkpoint
 
 
-def _cannot_resume(run: Run, folder: Path, checkpoint: Path) -> str | None:
-    if run.training.sync_ref_model and not (checkpoint / REFERENCE).is_file():
+def _cannot_resume(recipe: RecipeArguments, training: GRPOConfig, folder: Path, checkpoint: Path) -> str | None:
+    if training.sync_ref_model and not (checkpoint / REFERENCE).is_file():
         return (
             f"it holds no {REFERENCE} (ZeRO-3 and FSDP keep none), so the reference would be another one. "
             "Start anew with --fresh, under ZeRO-2 or DDP to be able to resume."
         )
-    if run.training.sync_ref_model and not reference_is_whole(run.training):
-        return f"ZeRO-3 and FSDP cannot put its {REFERENCE} back. Go on under ZeRO-2 or DDP, as it was written."
-    if run.recipe.num_eval_rows and not (folder / BEFORE).is_file():
+    if training.sync_ref_model and not reference_is_whole(training):
+        return f"ZeRO-3 and FSDP cannot put its {REFERENCE} back. Resume under ZeRO-2 or DDP, as it was written."
+    if recipe.num_eval_rows and not (folder / BEFORE).is_file():
         return f"{BEFORE} is missing, and the untrained model is gone. Copy it from that run, or --num_eval_rows 0."
     return None
 

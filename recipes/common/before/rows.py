@@ -1,8 +1,14 @@
-"""Rows against rewards: the columns are there, the reference answer earns its due, an empty one nothing."""
+"""Rows against rewards: the columns are there, the reference answer earns its due, an empty completion nothing.
 
+Also the rows of a file that a run names in place of its recipe's own (`only_rows`).
+"""
+
+import hashlib
 import json
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
 
 from datasets import Dataset
 
@@ -13,87 +19,128 @@ from rewards.contract import scores_task
 NumberedRow = tuple[int, dict]  # a row and its place in the data set, for messages
 
 
-class Problem(NamedTuple):
-    """What is wrong, and of which reward or task: of one subject the training rows say enough."""
+@dataclass
+class RewardLine:
+    """One reward on the rows of one task: what the reference and the empty completion earn, and what is wrong."""
 
-    subject: str
-    text: str
+    task: str
+    weight: float
+    reward: str
+    kind: str
+    full: float | None
+    rows_scored: int = 0
+    reference_earns: float | None = None
+    empty_earns: float | None = None
+    problems: list[str] = field(default_factory=list)
+
+    def cells(self) -> dict[str, Any]:
+        """The line for people, and for preflight.json."""
+        return {
+            "task": self.task,
+            "weight": self.weight,
+            "reward": self.reward,
+            "kind": self.kind,
+            "rows scored": self.rows_scored,
+            "reference earns": self.reference_earns,
+            "full": self.full,
+            "empty earns": self.empty_earns,
+        }
 
 
-def reward_table(
+def is_held_out(text: str, one_in: int) -> bool:
+    """Tell whether a text is held out, about one in `one_in`, by its hash: no seed brings it into training."""
+    return hashlib.sha256(text.encode()).digest()[0] % one_in == 0
+
+
+def worked_example(example: list[str]) -> list[dict[str, str]]:
+    """The messages of a worked example, a question and its completion; none for an empty one."""
+    return [{"role": role, "content": text} for role, text in zip(("user", "assistant"), example, strict=False)]
+
+
+def draw(rows: Dataset, count: int | None, seed: int) -> Dataset:
+    """Draw `count` rows by `seed`; all of them, in their order, for None."""
+    return rows if count is None else rows.shuffle(seed=seed).select(range(min(count, len(rows))))
+
+
+def reward_lines(
     rows: list[dict],
     rewards: list[Callable],
     weights: list[float] | None,
     reference: Callable[[dict], str | None],
-    problems: list[Problem],
-) -> list[dict[str, Any]]:
-    """One line per task and reward: rows scored, what the reference and the empty completion earn."""
-    if weights and len(weights) != len(rewards):
-        said = f"reward_weights has {len(weights)} values for {len(rewards)} rewards: {_names(rewards)}."
-        problems.append(Problem("reward_weights", said))
-        weights = None
-    table = []
-    for task, numbered in rows_by_task(rows, problems).items():
-        lines = [
-            {"task": task, "weight": weight, **_line(numbered, rows, reward, reference, problems)}
-            for reward, weight in zip(rewards, weights or [1.0] * len(rewards), strict=True)
-        ]
-        # A task may do without step rewards, but not without any other.
-        outcomes = [reward for reward in rewards if reward_kind(reward) != "step"]
-        if outcomes and not any(line["rows scored"] for line in lines):
-            said = f"task {task!r}: none of the rewards {_names(rewards)} scores its {len(numbered)} rows."
-            problems.append(Problem(task, said))
-        table += lines
-    return table
+) -> list[RewardLine]:
+    """Score the rows of each task by each reward, one line each."""
+    return [
+        _line(numbered, rows, reward, weight, reference)
+        for numbered in _by_task(rows).values()
+        for reward, weight in zip(rewards, weights or [1.0] * len(rewards), strict=True)
+    ]
 
 
-def rows_by_task(rows: list[dict], problems: list[Problem]) -> dict[str, list[NumberedRow]]:
-    """The rows of each task; one without a prompt or a task is a problem, said once for each lack."""
+def _by_task(rows: list[dict]) -> dict[str, list[NumberedRow]]:
     tasks: dict[str, list[NumberedRow]] = {}
     for number, row in enumerate(rows):
-        missing = [name for name in ("prompt", "task") if not row.get(name)]
-        said = f"rows lack {', '.join(missing)}: every row has a prompt and a task (its columns: {sorted(row)})."
-        if missing and Problem("rows", said) not in problems:
-            problems.append(Problem("rows", said))
-        if not missing:
+        if row.get("prompt") and row.get("task"):
             tasks.setdefault(row["task"], []).append((number, row))
     return dict(sorted(tasks.items()))
 
 
-def check_tasks(rows: list[dict], rewards: list[Callable], problems: list[Problem]) -> None:
+def check_columns(rows: list[dict]) -> list[str]:
+    """Every row has a prompt and a task."""
+    problems = {}
+    for row in rows:
+        missing = [name for name in ("prompt", "task") if not row.get(name)]
+        if missing:
+            message = f"rows lack {', '.join(missing)}: every row has a prompt and a task (its columns: {sorted(row)})."
+            problems[message] = None
+    return list(problems)
+
+
+def check_every_task_is_scored(lines: list[RewardLine], rows: list[dict]) -> list[str]:
+    """A task may do without step rewards, but not without any other."""
+    problems = []
+    for task, numbered in _by_task(rows).items():
+        outcomes = [line for line in lines if line.task == task and line.kind != "step"]
+        if outcomes and not any(line.rows_scored for line in outcomes):
+            names = ", ".join(line.reward for line in outcomes)
+            problems.append(f"task {task!r}: none of the rewards {names} scores its {len(numbered)} rows.")
+    return problems
+
+
+def check_tasks(rows: list[dict], rewards: list[Callable]) -> list[str]:
     """A reward may only be meant for tasks that there are: a misspelt one would silently never be scored."""
-    there = sorted({row["task"] for row in rows if row.get("task")})
+    there, problems = sorted({row["task"] for row in rows if row.get("task")}), []
     for reward in rewards:
-        name, unknown = reward_name(reward), sorted(set(reward_tasks(reward) or ()) - set(there))
+        unknown = sorted(set(reward_tasks(reward) or ()) - set(there))
         if unknown and there:
-            said = f"reward {name!r} is for rows of task {', '.join(map(repr, unknown))}, but the rows have only: "
-            problems.append(Problem(name, f"{said}{', '.join(there)}. Mend reward_tasks or the rows."))
+            problems.append(
+                f"reward {reward_name(reward)!r} is for rows of task {', '.join(map(repr, unknown))}, but the rows "
+                f"have only: {', '.join(there)}. Correct reward_tasks or the rows."
+            )
+    return problems
 
 
-def check_gates(
-    gates: dict[str, list[str] | str], rows: list[dict], rewards: list[Callable], problems: list[Problem]
-) -> None:
-    """A gate judges (verifier or format) every task of what it gates, and that is another reward, and no verifier."""
+def check_gates(gates: dict[str, list[str] | str], rows: list[dict], rewards: list[Callable]) -> list[str]:
+    """A gate is a verifier or a format reward that scores every task of the reward it gates, which is no verifier."""
     named = {reward_name(reward): reward for reward in rewards}
-    kinds = {name: reward_kind(reward) for name, reward in named.items()}
+    kinds, problems = {name: reward_kind(reward) for name, reward in named.items()}, []
     for gated, openers in gates.items():
         openers = [openers] if isinstance(openers, str) else openers
-        is_list = isinstance(openers, list) and openers
-        unknown = [name for name in (gated, *openers) if name not in named] if is_list else []
-        if not is_list:
-            said = f"pays {gated!r} by {openers!r}: give the name of a reward, or a list of names."
-        elif unknown:
-            said = f"names {', '.join(map(repr, unknown))}, which is not in reward_funcs ({_names(rewards)})."
-        elif (
-            kinds[gated] == "verifier" or gated in openers or not {kinds[o] for o in openers} <= {"verifier", "format"}
-        ):
-            said = f"pays {gated!r} by {openers}: a gate is a verifier or a format reward, what it gates another one."
-        else:
-            shut = _tasks_without_gate(rows, named[gated], [named[name] for name in openers])
-            if not shut:
-                continue
-            said = f"would never pay {gated!r} for task {', '.join(map(repr, shut))}: {openers} do not score it."
-        problems.append(Problem("reward_gates", f"reward_gates {said}"))
+        if not (isinstance(openers, list) and openers):
+            problems.append(f"reward_gates gives {gated!r} {openers!r}: give the name of a reward, or a list of names.")
+        elif unknown := [name for name in (gated, *openers) if name not in named]:
+            names = f"{', '.join(map(repr, unknown))}, which is not in reward_funcs ({', '.join(named)})"
+            problems.append(f"reward_gates names {names}.")
+        elif {kinds[gated], *(kinds[o] for o in openers)} & {"step"}:
+            problems.append(f"reward_gates names a step reward in {gated!r}: {openers}: steps are not gated.")
+        elif kinds[gated] == "verifier" or gated in openers or {kinds[o] for o in openers} - {"verifier", "format"}:
+            problems.append(
+                f"reward_gates opens {gated!r} by {openers}: a gate is a verifier or a format reward, and what it "
+                "gates is another reward and not a verifier."
+            )
+        elif shut := _tasks_without_gate(rows, named[gated], [named[name] for name in openers]):
+            tasks = ", ".join(map(repr, shut))
+            problems.append(f"reward_gates would never open {gated!r} for task {tasks}: {openers} do not score it.")
+    return problems
 
 
 def _tasks_without_gate(rows: list[dict], gated: Callable, openers: list[Callable]) -> list[str]:
@@ -101,120 +148,160 @@ def _tasks_without_gate(rows: list[dict], gated: Callable, openers: list[Callabl
     return [task for task in tasks if not any(scores_task(opener, task) for opener in openers)]
 
 
-def check_held_out(train_rows: list[dict], eval_rows: Dataset, problems: list[Problem]) -> None:
-    """No evaluation row may be a training row: what is compared is the prompt."""
+def check_held_out(train_rows: list[dict], eval_rows: Dataset) -> list[str]:
+    """No evaluation row may be a training row: their prompts are compared."""
     trained = {json.dumps(row["prompt"]) for row in train_rows if row.get("prompt")}
     prompts = eval_rows["prompt"] if "prompt" in eval_rows.column_names else []
     leaked = [i for i, prompt in enumerate(prompts) if json.dumps(prompt) in trained]
-    if leaked:
-        said = (
-            f"{len(leaked)} of {len(eval_rows)} evaluation rows are also training rows (the first is row {leaked[0]}): "
-        )
-        problems.append(
-            Problem("", said + "accuracy on them would measure memory. Give the evaluation rows of its own.")
-        )
+    if not leaked:
+        return []
+    return [
+        f"evaluation rows: {len(leaked)} of {len(eval_rows)} evaluation rows are also training rows (the first is row "
+        f"{leaked[0]}): accuracy on them would measure memory. Give the evaluation rows of its own."
+    ]
 
 
-def format_table(table: list[dict[str, Any]]) -> str:
-    """Plain text columns, as wide as their widest cell."""
-    if not table:
-        return "  (no rows or rewards to judge)"
-    names = list(table[0])
-    cells = [names] + [["-" if row[name] is None else str(row[name]) for name in names] for row in table]
-    widths = [max(len(line[i]) for line in cells) for i in range(len(names))]
-    return "\n".join("  " + "  ".join(c.ljust(w) for c, w in zip(line, widths, strict=True)).rstrip() for line in cells)
+# --------------------------------------------------------------------------- one reward on the rows of one task
 
 
 def _line(
-    numbered: list[NumberedRow], all_rows: list[dict], reward: Callable, reference: Callable, problems: list[Problem]
-) -> dict[str, Any]:
-    """What one reward pays on the rows of one task; a promise of its kind that it breaks is a problem."""
+    numbered: list[NumberedRow], all_rows: list[dict], reward: Callable, weight: float, reference: Callable
+) -> RewardLine:
+    """Score the rows of one task; a promise of its kind that the reward breaks is a problem."""
     name, rows = reward_name(reward), [row for _, row in numbered]
-    line = {"reward": name, "kind": reward_kind(reward), "rows scored": 0, "reference earns": None}
-    line |= {"full": full_reward(reward), "empty earns": None}
-    if not scores_task(reward, rows[0]["task"]):
+    line = RewardLine(rows[0]["task"], weight, name, reward_kind(reward), full_reward(reward))
+    if not scores_task(reward, line.task):
         return line
-    missing = _missing_columns(numbered, reward)
+    missing = [column for column in reward_columns(reward) if any(row.get(column) is None for row in rows)]
     routed = reward_tasks(reward) is not None
     if missing and (routed or not any(row.get(column) is not None for row in all_rows for column in missing)):
-        problems.append(_lacks(name, missing, numbered))
+        line.problems.append(_lacks(name, missing, numbered))
         return line
-    sure = [item for item in numbered if reference(item[1]) is not None]  # rows of one's own need no reference answer
+    golds = [reference(row) for row in rows]  # a row of one's own needs no reference answer: None
+    sure = [i for i, gold in enumerate(golds) if gold is not None]
+    logged: dict[str, list] = {}
     try:
-        golds, logged = [reference(row) for _, row in sure], {}
-        paid = score(reward, [row for _, row in sure], golds, log_extra=logged.__setitem__) if sure else []
+        answers = ([rows[i] for i in sure], [golds[i] for i in sure])
+        scores = score(reward, *answers, log_extra=logged.__setitem__) if sure else []
         empty = score(reward, rows, [""] * len(rows))
-        failed = next((said for said in logged.get(f"outcome/{name}", []) if str(said).startswith("error: ")), None)
+        failures = [str(outcome) for outcome in logged.get(f"outcome/{name}", []) if str(outcome).startswith("error: ")]
     except Exception as error:
-        failed = f"error: {type(error).__name__}: {error}"
-    if failed:
-        problems.append(_lacks(name, missing, numbered) if missing else _fails(name, failed))
+        failures = [f"{type(error).__name__}: {error}"]
+    if failures:
+        failure = f"reward {name!r} fails on the reference answers: {failures[0].removeprefix('error: ')}"
+        line.problems.append(_lacks(name, missing, numbered) if missing else failure)
         return line
-    scored = [amount for amount in paid if amount is not None]
-    unsure = [(item, amount) for item, amount in zip(numbered, empty, strict=True) if reference(item[1]) is None]
-    ungraded = [item for item, amount in unsure if amount is None]
-    line["rows scored"] = len(scored) + len(unsure) - len(ungraded)
-    line["reference earns"] = min(scored, default=None)
-    line["empty earns"] = max((amount for amount in empty if amount is not None), default=None)
-    if line["rows scored"] and missing:
-        problems.append(_lacks(name, missing, numbered))
-    elif line["rows scored"]:
-        _check_promises(line, sure, golds, paid, problems)
-        problems += _cannot_grade(name, ungraded) if reward_kind(reward) == "verifier" else []
-    elif reward_kind(reward) == "verifier":  # another reward that pays None to a whole task does not apply to it
-        problems.append(_grades_none(name, rows[0]["task"], all_rows))
+    ungraded = [numbered[i] for i, amount in enumerate(empty) if golds[i] is None and amount is None]
+    known = [amount for amount in scores if amount is not None]
+    line.rows_scored = len(known) + len(rows) - len(sure) - len(ungraded)
+    line.reference_earns = min(known, default=None)
+    line.empty_earns = max((amount for amount in empty if amount is not None), default=None)
+    if line.rows_scored and missing:
+        line.problems.append(_lacks(name, missing, numbered))
+    elif line.rows_scored:
+        line.problems += _broken_promises(line, [(numbered[i], golds[i]) for i in sure], scores)
+        line.problems += _ungraded(name, ungraded) if line.kind == "verifier" else []
+    elif line.kind == "verifier":  # another reward that scores a whole task None does not apply to it
+        line.problems.append(_grades_none(name, line.task, all_rows))
     return line
 
 
-def _missing_columns(numbered: list[NumberedRow], reward: Callable) -> list[str]:
-    return [name for name in reward_columns(reward) if any(row.get(name) is None for _, row in numbered)]
-
-
-def _grades_none(name: str, task: str, all_rows: list[dict]) -> Problem:
-    others = sorted({row["task"] for row in all_rows if row.get("task")} - {task})
-    remedy = (
-        f" If they are not meant for it, say so: reward_tasks: {{{name}: [{', '.join(others)}]}}." if others else ""
-    )
-    return Problem(name, f"reward {name!r} can grade none of the rows of task {task!r}.{remedy}")
-
-
-def _cannot_grade(name: str, ungraded: list[NumberedRow]) -> list[Problem]:
-    """Of rows without a reference answer: those that not even an empty one is graded for."""
-    count, first = len(ungraded), ungraded[0][0] if ungraded else None
-    said = f"reward {name!r} cannot grade {count} of the rows without a reference answer; the first is row {first}."
-    return [Problem(name, said)] if ungraded else []
-
-
-def _lacks(name: str, missing: list[str], numbered: list[NumberedRow]) -> Problem:
+def _lacks(name: str, missing: list[str], numbered: list[NumberedRow]) -> str:
     number, row = next(item for item in numbered if item[1].get(missing[0]) is None)
     has = sorted(key for key, value in row.items() if value is not None)
-    said = f"reward {name!r} needs the column {', '.join(missing)}, which row {number} lacks (its columns: {has})."
-    return Problem(name, said)
+    return f"reward {name!r} needs the column {', '.join(missing)}, which row {number} lacks (its columns: {has})."
 
 
-def _fails(name: str, said: str) -> Problem:
-    return Problem(name, f"reward {name!r} fails on the reference answers: {said.removeprefix('error: ')}")
+def _grades_none(name: str, task: str, all_rows: list[dict]) -> str:
+    others = sorted({row["task"] for row in all_rows if row.get("task")} - {task})
+    remedy = f" If they are not meant for it, set reward_tasks: {{{name}: [{', '.join(others)}]}}." if others else ""
+    return f"reward {name!r} can grade none of the rows of task {task!r}.{remedy}"
 
 
-def _check_promises(
-    line: dict, numbered: list[NumberedRow], golds: list[str], paid: list[float | None], problems: list[Problem]
-) -> None:
-    name = line["reward"]
-    if line["kind"] == "verifier" and (line["empty earns"] or 0.0) > 0.0:
-        problems.append(
-            Problem(name, f"reward {name!r} is a verifier but pays {line['empty earns']} for an empty answer.")
-        )
-    if line["kind"] not in ("verifier", "format") or line["full"] is None:
-        return
-    short = [i for i, amount in enumerate(paid) if amount is None or amount < line["full"]]
+def _ungraded(name: str, ungraded: list[NumberedRow]) -> list[str]:
+    """Of rows without a reference answer: those where not even an empty completion is graded."""
+    if not ungraded:
+        return []
+    rows = f"{len(ungraded)} of the rows without a reference answer; the first is row {ungraded[0][0]}"
+    return [f"reward {name!r} cannot grade {rows}."]
+
+
+def _broken_promises(
+    line: RewardLine, answered: list[tuple[NumberedRow, str]], scores: list[float | None]
+) -> list[str]:
+    problems = []
+    if line.kind == "verifier" and (line.empty_earns or 0.0) > 0.0:
+        problems.append(f"reward {line.reward!r} is a verifier but scores an empty completion {line.empty_earns}.")
+    promises_full = line.kind in ("verifier", "format") and line.full is not None
+    short = [i for i, amount in enumerate(scores) if promises_full and (amount is None or amount < line.full)]
     if short:
-        (number, row), first = numbered[short[0]], short[0]
-        said = (
-            f"reward {name!r} pays {paid[first]} instead of {line['full']} for the reference answer of "
-            f"{len(short)} of {len(paid)} rows of task {row['task']!r}; the first is row {number}: {golds[first]!r}."
+        (number, _), gold = answered[short[0]]
+        problems.append(
+            f"reward {line.reward!r} scores {scores[short[0]]} instead of {line.full} for the reference answer of "
+            f"{len(short)} of {len(scores)} rows of task {line.task!r}; the first is row {number}: {gold!r}."
         )
-        problems.append(Problem(name, said))
+    return problems
 
 
-def _names(rewards: list[Callable]) -> str:
-    return ", ".join(reward_name(reward) for reward in rewards)
+# --------------------------------------------------------------------------- only_rows
+
+
+def use_only_rows(train_rows: Any, file: str | None, count: int | None) -> Any:
+    """Replace a recipe's training rows by the first `count` rows of a file, in their order; None keeps them.
+
+    The prompts are those of the file, whatever system prompt and worked example the run has. A column that some rows
+    lack is None there.
+
+    Raises:
+        ValueError: as `read_only_rows`.
+    """
+    if file is None:
+        return train_rows
+    rows = read_only_rows(Path(file))[:count]
+    names = dict.fromkeys(name for row in rows for name in row)  # from_list would take those of the first row
+    return Dataset.from_dict({name: [row.get(name) for row in rows] for name in names})
+
+
+def read_only_rows(file: Path) -> list[dict[str, Any]]:
+    """Read the rows of a JSON Lines file; each has at least a `prompt` and a `task`.
+
+    Raises:
+        ValueError: no such file, no rows in it, or a line that is not a row.
+    """
+    if not file.is_file():
+        raise ValueError(f"only_rows: there is no file {file}; scripts/filter_by_pass_rate.py writes one.")
+    rows, text = [], file.read_text(encoding="utf-8").rstrip("\n")
+    if not text:
+        raise ValueError(f"only_rows: {file} holds no rows.")
+    # str.splitlines would cut at U+2028 inside a string.
+    for number, line in enumerate(text.split("\n"), start=1):
+        try:
+            row = json.loads(line)
+        except json.JSONDecodeError as error:
+            raise ValueError(f"only_rows: line {number} of {file} is not JSON ({error}).") from error
+        if not isinstance(row, dict) or not {"prompt", "task"} <= row.keys():
+            raise ValueError(f"only_rows: line {number} of {file} is not a row: it needs a prompt and a task.")
+        rows.append(row)
+    return rows
+
+
+def only_rows_notes(rows: list[dict[str, Any]], eval_rows: Iterable[dict[str, Any]]) -> list[str]:
+    """Say where the first training row and the first held-out row of its task differ before the question.
+
+    The question is the last message; nothing is known of prompts that are one text.
+    """
+    first = rows[0] if rows else {}
+    held_out = next((row for row in eval_rows if row.get("task") == first.get("task")), first)
+    if _before_question(first) == _before_question(held_out):
+        return []
+    return [
+        "only_rows: the messages before the question are not those of the held-out rows: the file keeps the system "
+        "prompt and the worked example of its probe. Probe again with those of this run"
+    ]
+
+
+def _before_question(row: dict[str, Any]) -> list[Any]:
+    """The messages before the last, without the empty keys that a Dataset adds to messages that differ in theirs."""
+    prompt = row.get("prompt")
+    messages = prompt[:-1] if isinstance(prompt, list) else []
+    return [{name: value for name, value in message.items() if value is not None} for message in messages]

@@ -48,3 +48,13 @@ def _has_spread(amounts: torch.Tensor, graded: torch.Tensor, num_generations: in
     low = groups.masked_fill(~kept, torch.inf).min(dim=1).values
     scale = groups.abs().max(dim=1).values.clamp(min=1.0)
     return high - low > TOLERANCE * scale
+
+
+def has_spread(amounts: list[float | None]) -> bool:
+    """Tell whether amounts differ by more than rounding; None is left out.
+
+    Example: `has_spread([0.1 + 0.2, 0.3]) is False`; `has_spread([0.0, 1e-5]) is True`
+    """
+    known = [amount for amount in amounts if amount is not None]
+    # Below 1 it is absolute: a sum that cancels leaves 1e-17, and TRL divides by the deviation plus 1e-4.
+    return bool(known) and max(known) - min(known) > TOLERANCE * max(1.0, *map(abs, known))

@@ -1,11 +1,11 @@
-"""What W&B gets besides the curves: every step's completions in one table, histograms, before and after, the report.
+"""W&B besides the curves: every step's completions in one table, histograms, before and after, the report.
 
 transformers' `WandbCallback` starts the run (`report_to: wandb`) and logs the curves; TRL logs the table `completions`,
 each step over the last. This module adds to that run, on the main process alone, and goes on with it when a run is
 resumed. W&B's own variables are W&B's: `WANDB_RUN_GROUP` puts several seeds into one group, `WANDB_MODE=offline` needs
 no account.
 
-What fails here is said and does not end the run: everything that W&B is shown stands in the run folder as well.
+A failure here is a warning and does not end the run: everything that W&B shows stands in the run folder as well.
 """
 
 import json
@@ -23,11 +23,9 @@ from transformers import TrainerCallback, TrainerControl, TrainerState, Training
 from transformers.integrations import TensorBoardCallback
 from trl import GRPOTrainer
 
-from recipes.common.after.report import FIRST_COLUMNS, messages
-from recipes.common.tools.folder import write_json
+from recipes.common.tools.folder import COMPLETIONS, FIRST_COLUMNS, WANDB, messages, read_json, write_json
 
 KEY = "completions_all"
-RECORD = "wandb_run.json"
 MORE = "more"  # the last column of the table, for what a reward logs for the first time in a later generation
 MAX_INCREMENTS = 90  # W&B's page of a run shows the latest 100 of a table; each restart of a run may add one
 MAX_ROWS_A_STEP = 64
@@ -46,7 +44,7 @@ def continue_wandb_run(folder: Path, args: TrainingArguments, checkpoint: str | 
     each start in a folder of its own under the same id, and `wandb sync` joins them.
     """
     decided = "WANDB_RUN_ID" in os.environ or "WANDB_RESUME" in os.environ
-    record = _read_record(folder)
+    record = read_json(folder / WANDB)
     if "wandb" in (args.report_to or []) and checkpoint and record and not decided:
         os.environ.update(WANDB_RUN_ID=record["id"], WANDB_RESUME="allow")
 
@@ -69,8 +67,8 @@ class TrackingCallback(TrainerCallback):
     With `logging_steps` > 1 TRL keeps no completions of the generations between.
     """
 
-    def __init__(self, folder: Path, rewards: list[str]):
-        self.folder, self.rewards = folder, rewards
+    def __init__(self, folder: Path, rewards: list[str], config: dict[str, Any]):
+        self.folder, self.rewards, self.config = folder, rewards, config
         self.table: wandb.Table | None = None
         self.columns: list[str] = []
         self.until: int | None = None  # the last step that is logged; None before the first look
@@ -78,6 +76,9 @@ class TrackingCallback(TrainerCallback):
         self.failed = False
 
     def on_train_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs) -> None:
+        tracked = wandb_run(args)
+        if tracked is not None:
+            tracked.config.update({"recipe": self.config}, allow_val_change=True)
         self._log(args, state)
 
     def on_step_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs) -> None:
@@ -93,17 +94,17 @@ class TrackingCallback(TrainerCallback):
         if tracked is None or self.failed:
             return
         self.failed = True  # unless the end is reached
-        with said("logging completions to W&B failed, so this start logs no more of them"):
+        with failures_are_warnings("logging completions to W&B failed, so this start logs no more of them"):
             if self.until is None:
                 self._recall(tracked.id)
             self._log_generations(tracked, state, self._new_generations(state.global_step))
             self.until = max(self.until, state.global_step)
-            write_json(self.folder / RECORD, {"id": tracked.id, "until": self.until, "columns": self.columns})
+            write_json(self.folder / WANDB, {"id": tracked.id, "until": self.until, "columns": self.columns})
             self.failed = False
 
     def _recall(self, run_id: str) -> None:
         """Take up the table where an earlier start left it, if it was of the same W&B run."""
-        record = _read_record(self.folder)
+        record = read_json(self.folder / WANDB)
         if record is None or record["id"] != run_id:
             record = {"until": 0, "columns": []}
         self.columns, self.until = record["columns"], record["until"]
@@ -120,7 +121,7 @@ class TrackingCallback(TrainerCallback):
         return found
 
     def _read(self, step: int) -> list[dict[str, Any]]:
-        path = self.folder / "completions" / f"completions_{step:05d}.parquet"
+        path = self.folder / COMPLETIONS / f"completions_{step:05d}.parquet"
         return pyarrow.parquet.read_table(path).to_pylist() if path.is_file() else []
 
     def _log_generations(self, tracked: Any, state: TrainerState, generations: list[list[dict]]) -> None:
@@ -219,7 +220,7 @@ def _figures(value: dict[str, Any], path: str = "") -> Iterator[tuple[str, float
 def track_summary(trainer: GRPOTrainer, summary: dict[str, Any]) -> None:
     """Before and after in the summary of the W&B run, and as scalars of the last step in TensorBoard."""
     flat, tracked = flat_summary(summary), wandb_run(trainer.args)
-    with said("writing the summary to the trackers failed; it stands in summary.json"):
+    with failures_are_warnings("writing the summary to the trackers failed; it stands in summary.json"):
         if tracked is not None:
             tracked.summary.update(flat)
         for callback in trainer.callback_handler.callbacks:
@@ -233,22 +234,16 @@ def track_report(args: TrainingArguments, page: Path) -> None:
     tracked = wandb_run(args)
     if tracked is None:
         return
-    with said(f"logging the report to W&B failed; it stands in {page}"):
+    with failures_are_warnings(f"logging the report to W&B failed; it stands in {page}"):
         artifact = wandb.Artifact(f"report-{tracked.id}", type="report")
         artifact.add_file(str(page))
         tracked.log_artifact(artifact)
 
 
 @contextmanager
-def said(what: str) -> Iterator[None]:
-    """A failure of a tracker is said, and the run goes on: hours of training do not end for a page that shows them."""
+def failures_are_warnings(what: str) -> Iterator[None]:
+    """Print the failure of a tracker and go on: hours of training do not end for a page that shows them."""
     try:
         yield
     except Exception as error:
         print(f"warning: {what}: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
-
-
-def _read_record(folder: Path) -> dict[str, Any] | None:
-    """What is known of the W&B run of a folder: its `id`, the last step `until` which it is logged, the `columns`."""
-    path = folder / RECORD
-    return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else None

@@ -6,7 +6,7 @@ import math
 import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from recipes.common.evaluation.evaluate import prompt_text
+from recipes.common.evaluation.generate import prompt_text
 
 
 @torch.no_grad()

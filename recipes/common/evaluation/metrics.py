@@ -1,15 +1,12 @@
-"""What a held-out answer is judged by: metric(row, completion) -> name -> True or False."""
+"""Metrics of a held-out answer: metric(row, completion) -> name -> True or False."""
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 from tqdm import tqdm
 
-from rewards.code_blocks import is_one_python_block
-from rewards.code_tests import CodeTests
 from rewards.format import is_xml_format
 from rewards.gsm8k import is_last_number, score_gsm8k
-from rewards.sandbox.pool import worker_count
 
 Metric = Callable[[dict, str], dict[str, bool]]
 
@@ -37,18 +34,23 @@ def code_metric(row: dict, completion: str) -> dict[str, bool]:
     - format: one complete Python block
     A row that the sandbox failed on has the last alone.
     """
-    judged = CodeTests().judge([completion], [row])[0]
-    shares = {"tests": judged.share(), "hidden": judged.hidden_share()}
+    from rewards.code_blocks import is_one_python_block
+    from rewards.code_tests import CodeTests  # a maths recipe does not load the sandbox
+
+    result = CodeTests().judge([completion], [row])[0]
+    shares = {"tests": result.share(), "hidden": result.hidden_share()}
     passed = {name: share == 1.0 for name, share in shares.items() if share is not None}
     return passed | {"format": is_one_python_block(completion)}
 
 
 def judge_all(metric: Metric, rows: list[dict], completions: list[str]) -> list[dict[str, bool]]:
-    """`metric(row, completion)` of every pair, in order, as many at a time as the sandbox runs programs.
+    """Call `metric(row, completion)` for every pair, in order, as many at a time as the sandbox runs programs.
 
     A program that never ends then costs its time limit on one core, and not on all. So a metric is called from several
     threads, as a reward may be.
     """
+    from rewards.sandbox.pool import worker_count
+
     with ThreadPoolExecutor(worker_count()) as threads:
         pairs = threads.map(metric, rows, completions)
-        return list(tqdm(pairs, desc="judging", unit="sample", total=len(rows)))
+        return list(tqdm(pairs, desc="evaluating", unit="sample", total=len(rows)))

@@ -23,9 +23,9 @@ from typing import Any, NamedTuple
 
 import torch
 
-from recipes.common.before.rows import format_table
-from recipes.common.during.matrix import TOLERANCE, apply_gates
+from recipes.common.during.matrix import TOLERANCE, apply_gates, has_spread
 from recipes.common.tools.stats import wilson_interval
+from recipes.common.tools.tables import format_table
 from rewards import full_reward, reward_kind, reward_name
 
 USEFUL_A_STEP = 0.5  # below, most optimizer steps have nothing to learn from
@@ -70,16 +70,6 @@ def columns_of(rewards: list[Callable], weights: list[float] | None, gates: dict
         Column(reward_name(r), reward_kind(r), full_reward(r), weight, openers.get(reward_name(r), ()))
         for r, weight in weighted
     ]
-
-
-def has_spread(amounts: list[float | None]) -> bool:
-    """Whether amounts differ by more than rounding; None is left out.
-
-    Example: `has_spread([0.1 + 0.2, 0.3]) is False`; `has_spread([0.0, 1e-5]) is True`
-    """
-    known = [amount for amount in amounts if amount is not None]
-    # Below 1 it is absolute: a sum that cancels leaves 1e-17, and TRL divides by the deviation plus 1e-4.
-    return bool(known) and max(known) - min(known) > TOLERANCE * max(1.0, *map(abs, known))
 
 
 def figures(

@@ -9,8 +9,9 @@ from typing import Any
 
 from recipes.common.before.arguments import REWARD_MAPPINGS, REWARD_SETTINGS, STEP_SETTINGS
 from recipes.common.before.presets import ADDED, read_presets
-from recipes.common.evaluation.scores import metric_names, read_rows
+from recipes.common.evaluation.scores import metric_names
 from recipes.common.many_runs.runs import Rows, percent, read_evaluation, span, train
+from recipes.common.tools.folder import read_rows
 from recipes.common.tools.stats import mcnemar_p, paired_interval, wilson_interval
 from rewards import load_rewards, reward_kind, reward_tasks
 

@@ -20,7 +20,8 @@ from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
 
-from recipes.common.before.run_config import NOT_COMPARED, options_given
+from recipes.common.before.arguments import options_given
+from recipes.common.before.resume import NOT_COMPARED
 from recipes.common.many_runs.runs import over_seeds, read_evaluation, read_settings
 from recipes.common.tools.stats import Z_95, t_quantile
 

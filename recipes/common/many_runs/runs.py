@@ -10,8 +10,9 @@ from typing import Any
 
 import yaml
 
-from recipes.common.before.run_config import options_given
-from recipes.common.evaluation.scores import compare, metric_names, read_rows
+from recipes.common.before.arguments import options_given
+from recipes.common.evaluation.scores import compare, metric_names
+from recipes.common.tools.folder import read_rows
 from recipes.common.tools.stats import t_interval, wilson_interval
 
 Rows = list[dict[str, Any]]

@@ -1,12 +1,31 @@
-"""Files of a run that are whole or absent."""
+"""The run folder: the name of every file in it, and how each is read and written. Files are whole or absent."""
 
 import json
 from pathlib import Path
 from typing import Any
 
+RECORD = "run_config.json"  # every setting of the run, resolved, with the recipe's name
+PREFLIGHT = "preflight.json"  # the table of rewards and the notes of preflight
+VERSIONS = "versions.json"  # one entry for each start: versions, commit, hardware, command
+MINUTES = "minutes.json"  # wall time so far, over all starts
+BEFORE = "evaluation/before.jsonl"  # held-out rows with their completions, before training
+AFTER = "evaluation/after.jsonl"  # the same rows after training
+COMPLETIONS = "completions"  # TRL's parquet files, one for each logged step
+STATE = "trainer_state.json"  # the Trainer's log
+SUMMARY = "summary.json"  # written last of all: with it the run is finished
+TABLE = "table.txt"
+CURVES = "curves.png"
+REPORT = "report.html"
+WANDB = "wandb_run.json"
+LOCK = "run.lock"
+CARD = "README.md"
+
+# The first columns of a file of completions; then come the rewards, what they log besides, and the advantage.
+FIRST_COLUMNS = ("step", "prompt", "completion")
+
 
 def write_whole(path: Path, text: str) -> None:
-    """Written aside and renamed: a file that exists is whole."""
+    """Write a file under another name and rename it: a file that exists is whole."""
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_suffix(".partial")
     partial.write_text(text, encoding="utf-8")
@@ -14,5 +33,73 @@ def write_whole(path: Path, text: str) -> None:
 
 
 def write_json(path: Path, value: Any) -> None:
-    """`write_whole` of indented JSON."""
+    """Write indented JSON by `write_whole`."""
     write_whole(path, json.dumps(value, indent=2, ensure_ascii=False) + "\n")
+
+
+def read_json(path: Path, default: Any = None) -> Any:
+    """Read JSON; `default` where there is no such file."""
+    return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else default
+
+
+def write_rows(path: Path, rows: list[dict[str, Any]]) -> None:
+    """Write one JSON object a row by `write_whole`."""
+    write_whole(path, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
+
+
+def read_rows(path: Path) -> list[dict[str, Any]]:
+    """Read what `write_rows` wrote."""
+    with path.open(encoding="utf-8", newline="\n") as lines:  # str.splitlines would cut at U+2028 inside a string
+        return [json.loads(line) for line in lines]
+
+
+def read_evaluation(run: Path) -> tuple[list[dict], list[dict]]:
+    """Read the evaluated rows of a finished run, before and after.
+
+    Raises:
+        ValueError: the run has none.
+    """
+    missing = [str(run / name) for name in (BEFORE, AFTER) if not (run / name).is_file()]
+    if missing:
+        raise ValueError(f"{' and '.join(missing)} missing: is {run} a finished run with num_eval_rows > 0?")
+    return read_rows(run / BEFORE), read_rows(run / AFTER)
+
+
+def checkpoints(run: Path) -> list[Path]:
+    """The checkpoints of a run, the newest first."""
+    return sorted(run.glob("checkpoint-*"), key=lambda path: int(path.name.rsplit("-", 1)[1]), reverse=True)
+
+
+def read_log(run: Path) -> list[dict[str, float]]:
+    """Read the logged training steps of a run, from its final state or its newest checkpoint that has one.
+
+    Raises:
+        FileNotFoundError: the folder holds neither.
+    """
+    states = [run / STATE, *(path / STATE for path in checkpoints(run))]
+    state = next((path for path in states if path.is_file()), None)
+    if state is None:
+        raise FileNotFoundError(f"{run} holds no {STATE} and no checkpoint: is it a run folder?")
+    return [entry for entry in read_json(state)["log_history"] if "reward" in entry]
+
+
+def is_reward_mean(key: str) -> bool:
+    """Tell whether a key of the log is the mean of one reward function, TRL's or of one that scores steps.
+
+    Example: `is_reward_mean("rewards/xml_format/mean")`
+    """
+    return key.startswith(("rewards/", "step_rewards/")) and key.endswith("/mean")
+
+
+def messages(prompt: str | list[dict] | None) -> list[tuple[str, str]]:
+    """Role and text of each message of a prompt; a plain text has no role.
+
+    Example: `messages([{"role": "user", "content": "hi"}]) == [("user", "hi")]`; `messages("hi") == [("", "hi")]`
+    """
+    if not isinstance(prompt, list):
+        return [("", prompt or "")]
+    return [(message.get("role") or "", _text(message.get("content"))) for message in prompt]
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else "" if value is None else json.dumps(value, default=str)

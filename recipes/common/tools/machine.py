@@ -1,18 +1,29 @@
-"""What makes a run on the CPU as fast as the CPU: measured in RESULTS.md, and no change to what is computed."""
+"""The machine a run is on: its cores, versions and hardware, and two settings that make a CPU run faster.
 
+The settings are measured in RESULTS.md and change nothing that is computed.
+"""
+
+import contextlib
 import os
+import platform
+import subprocess
+import sys
+from importlib import metadata
+from pathlib import Path
+from typing import Any
 
 import torch
-from transformers import PreTrainedModel
-from trl import GRPOConfig
+from transformers import PreTrainedModel, TrainingArguments
+
+PACKAGES = ("torch", "trl", "transformers", "accelerate", "peft", "deepspeed", "datasets", "reasoning-gym", "wandb")
 
 
 def usable_cores() -> int:
-    """The cores that this process may run on."""
+    """Count the cores that this process may run on."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def use_all_cores(training: GRPOConfig) -> None:
+def use_all_cores(training: TrainingArguments) -> None:
     """Take the one thread that `accelerate launch` leaves to a process for what it is: a default.
 
     Another number, given as `--num_cpu_threads_per_process`, stands.
@@ -30,3 +41,50 @@ def make_head_input_contiguous(model: PreTrainedModel) -> None:
     """
     if model.device.type == "cpu":
         model.get_output_embeddings().register_forward_pre_hook(lambda module, inputs: (inputs[0].contiguous(),))
+
+
+def versions() -> dict[str, Any]:
+    """Python, packages, commit, hardware and command of this process; tokens on the command line are left out."""
+    changes = _git("status", "--porcelain")
+    return {
+        "versions": {"python": platform.python_version(), **{name: _version(name) for name in PACKAGES}},
+        "commit": _git("rev-parse", "HEAD"),
+        "uncommitted_changes": None if changes is None else bool(changes),
+        "hardware": _hardware(),
+        "command": without_tokens([sys.executable, *sys.argv]),
+    }
+
+
+def without_tokens(words: list[str]) -> list[str]:
+    """Blank the values of `--..._token` options in the words of a command.
+
+    Example: `without_tokens(["--hub_token", "s", "--seed=1"]) == ["--hub_token", "...", "--seed=1"]`
+    """
+    public = []
+    for i, word in enumerate(words):
+        option, equals, _ = word.partition("=")
+        is_token = option.replace("-", "_").endswith("_token")
+        after_token = i > 0 and words[i - 1].replace("-", "_").endswith("_token")
+        public.append("..." if after_token else option + equals + "..." if is_token and equals else word)
+    return public
+
+
+def _version(package: str) -> str | None:
+    with contextlib.suppress(metadata.PackageNotFoundError):
+        return metadata.version(package)
+    return None
+
+
+def _git(*words: str) -> str | None:
+    root = Path(__file__).resolve().parents[3]
+    try:
+        result = subprocess.run(["git", "-C", str(root), *words], capture_output=True, text=True, timeout=10)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return result.stdout.strip() if result.returncode == 0 else None
+
+
+def _hardware() -> str:
+    if torch.cuda.is_available():
+        return f"{torch.cuda.device_count()} x {torch.cuda.get_device_name(0)}"
+    return f"{usable_cores()} CPU core{'s' * (usable_cores() != 1)}"

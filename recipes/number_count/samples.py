@@ -1,16 +1,15 @@
-"""Held-out completions side by side, to be read: a figure does not show what a model writes."""
+"""Held-out completions side by side, to be read: a figure does not show the text of a model."""
 
 import textwrap
 from pathlib import Path
 
-from recipes.common.evaluation.scores import read_rows
-from recipes.common.run import AFTER, BEFORE
+from recipes.common.tools.folder import AFTER, BEFORE, read_rows
 
 
 def show_samples(folder: Path, count: int = 3) -> str:
-    """The last message of the first `count` held-out prompts, and what was written before and after training.
+    """The last message of the first `count` held-out prompts, and their completions before and after training.
 
-    What was sampled at the training temperature, where the run did so (`num_eval_samples`); else the greedy text.
+    Completions sampled at the training temperature, where the run has some (`num_eval_samples`); else the greedy ones.
     """
     before, after = read_rows(folder / BEFORE), read_rows(folder / AFTER)
     lines = []

@@ -1,0 +1,58 @@
+"""The data sets that the recipe mixes: each yields its items with their task, and whether an item is held out."""
+
+import json
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import reasoning_gym
+from datasets import load_dataset
+
+from recipes.common.before.rows import is_held_out
+from rewards.code_tasks import read_tasks
+
+INSTRUCTION = "Continue this passage in English, with names, dates and figures:"
+TASKS = "data/mbpp"
+PASSAGES = Path(__file__).parent.with_name("number_count") / "passages.jsonl"
+
+Item = dict[str, Any]  # `task`, `question`, and the columns that the rewards of the task need
+
+
+def sums(path: None, seed: int) -> Iterator[tuple[Item, bool]]:
+    """Sums and differences of two numbers."""
+    settings = {"min_terms": 2, "max_terms": 2, "min_digits": 1, "max_digits": 2}
+    for item in reasoning_gym.create_dataset("chain_sum", **settings, seed=seed * 5000, size=5000):
+        question = item["question"].rpartition(": ")[2]
+        yield {"task": "math", "question": question, "answer": item["answer"]}, is_held_out(question, one_in=8)
+
+
+def gsm8k(path: str | None, seed: int) -> Iterator[tuple[Item, bool]]:
+    """GSM8K from a folder with train.jsonl and test.jsonl, or from the Hub; its test rows are held out."""
+    for split in ("train", "test"):
+        items: Iterable[dict] = (
+            map(json.loads, Path(path, f"{split}.jsonl").read_text(encoding="utf-8").splitlines())
+            if path
+            else load_dataset("openai/gsm8k", "main", split=split)
+        )
+        for item in items:
+            gold = item["answer"].split("####")[1].strip()
+            yield {"task": "math", "question": item["question"], "answer": gold}, split == "test"
+
+
+def mbpp(path: str | None, seed: int) -> Iterator[tuple[Item, bool]]:
+    """Programming tasks from a folder that scripts/prepare_code.py wrote; its test rows are held out."""
+    for split in ("train", "test"):
+        for task in read_tasks(path or TASKS, split):
+            yield {"task": "code", "question": task.pop("prompt"), **task}, split == "test"
+
+
+def passages(path: str | None, seed: int) -> Iterator[tuple[Item, bool]]:
+    """The first words of English passages, to be continued: a JSON Lines file with a `text` a line."""
+    for line in Path(path or PASSAGES).read_text(encoding="utf-8").splitlines():
+        text = json.loads(line)["text"]
+        question = f"{INSTRUCTION}\n\n{' '.join(text.split()[:25])}"
+        yield {"task": "number_count", "question": question}, is_held_out(text, one_in=4)
+
+
+OPTIONS = {"weight", "path"}
+SOURCES = {"sums": sums, "gsm8k": gsm8k, "passages": passages, "mbpp": mbpp}

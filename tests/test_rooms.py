@@ -1,0 +1,147 @@
+"""The house: who may import whom, no circles, small files, thin scripts, and light imports."""
+
+import ast
+import functools
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+COMMON = "recipes.common"
+# Room -> the rooms it may import, of those in recipes/common; every room may import `rewards`, except tools.
+ALLOWED = {
+    "tools": set(),
+    "during": {"tools"},
+    "trainer": {"during"},
+    "evaluation": {"tools"},
+    "before": {"tools", "during", "trainer"},
+    "after": {"tools", "during", "evaluation"},
+    "run": {"tools", "before", "during", "evaluation", "after", "trainer"},
+    "forecast": {"tools", "before", "during", "evaluation"},
+    "many_runs": {"tools", "before", "evaluation"},
+}
+A_RECIPE = {"run", "trainer", "evaluation.metrics", "before.rows"}
+MAX_LINES = 350
+MAX_SCRIPT_LINES = 80
+MAX_MODULES = 35
+
+
+def name_of(file: Path) -> str:
+    parts = file.relative_to(ROOT).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+LIBRARY = {name_of(file): file for folder in ("recipes", "rewards") for file in (ROOT / folder).rglob("*.py")}
+SCRIPTS = sorted((ROOT / "scripts").glob("*.py"))
+
+
+@functools.cache
+def imports(file: Path) -> frozenset[str]:
+    """The modules of ours that a file imports, anywhere in it."""
+    found = set()
+    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            found |= {f"{node.module}.{alias.name}" for alias in node.names} | {node.module}
+    return frozenset(name for name in found if name in LIBRARY)
+
+
+def room(name: str) -> str | None:
+    """The room of a module in recipes/common: `recipes.common.tools.stats` is in `tools`."""
+    inside = name.removeprefix(COMMON + ".")
+    return None if inside == name or name == COMMON else inside.split(".")[0]
+
+
+def wrong(importer: str, imported: str) -> bool:
+    """Whether one module may not import the other."""
+    if importer.startswith("rewards"):
+        in_sandbox = importer.startswith("rewards.sandbox.") and not imported.startswith("rewards.sandbox")
+        return imported.startswith("recipes") or in_sandbox
+    here, there = room(importer), room(imported)
+    if here is None:  # a recipe
+        own = importer.rpartition(".")[0]
+        allowed = there is None or imported.removeprefix(COMMON + ".") in A_RECIPE or imported == f"{COMMON}.{there}"
+        return importer.endswith(".train") and not (allowed or imported.startswith(own))
+    if there is None:
+        return here == "tools" and imported.startswith("rewards")
+    return there != here and there not in ALLOWED[here]
+
+
+@pytest.mark.parametrize(
+    ("importer", "imported", "expected"),
+    [
+        ("recipes.common.tools.stats", "recipes.common.during.guard", True),
+        ("recipes.common.tools.stats", "rewards.parsing", True),
+        ("recipes.common.during.steps", "recipes.common.forecast.learning", True),
+        ("recipes.common.trainer", "recipes.common.during.guard", False),
+        ("recipes.common.after.report", "recipes.common.tools.folder", False),
+        ("recipes.gsm8k.train", "recipes.common.evaluation.metrics", False),
+        ("recipes.gsm8k.train", "recipes.common.during.guard", True),
+        ("recipes.math_code.train", "recipes.math_code.sources", False),
+        ("rewards.audit.audit", "recipes.common.tools.tables", True),
+        ("rewards.sandbox.pool", "rewards.parsing", True),
+    ],
+)
+def test_a_wrong_import_is_seen(importer, imported, expected):
+    assert wrong(importer, imported) is expected
+
+
+def test_no_room_imports_one_that_it_may_not():
+    bad = [f"{name} imports {other}" for name, file in LIBRARY.items() for other in imports(file) if wrong(name, other)]
+    assert sorted(bad) == []
+
+
+def test_no_circles():
+    graph = {name: {other for other in imports(file) if other != name} for name, file in LIBRARY.items()}
+    packages = {name for name in graph if LIBRARY[name].name == "__init__.py"}
+    graph = {name: others - packages for name, others in graph.items() if name not in packages}
+    while ends := {name for name in graph if not graph[name] or all(name not in others for others in graph.values())}:
+        graph = {name: others - ends for name, others in graph.items() if name not in ends}
+    assert graph == {}, "modules import one another in a circle"
+
+
+def test_the_library_never_names_scripts():
+    assert [name for name, file in LIBRARY.items() if any(n.startswith("scripts") for n in imported_names(file))] == []
+
+
+def imported_names(file: Path) -> set[str]:
+    nodes = list(ast.walk(ast.parse(file.read_text(encoding="utf-8"))))
+    plain = {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
+    return plain | {node.module for node in nodes if isinstance(node, ast.ImportFrom) and node.module}
+
+
+def lines_of(file: Path) -> int:
+    return len(file.read_text(encoding="utf-8").splitlines())
+
+
+def test_no_module_is_long():
+    files = [*LIBRARY.values(), *(ROOT / "scripts").rglob("*.py")]
+    assert [f"{name_of(file)}: {lines_of(file)}" for file in files if lines_of(file) > MAX_LINES] == []
+
+
+@pytest.mark.parametrize("file", SCRIPTS, ids=lambda file: file.stem)
+def test_a_script_is_thin(file):
+    assert lines_of(file) <= MAX_SCRIPT_LINES
+
+
+@pytest.mark.parametrize(("recipe", "lines"), [("gsm8k", 70), ("code", 70), ("*", 140)])
+def test_a_recipe_fits_on_a_page_or_two(recipe, lines):
+    files = list((ROOT / "recipes").glob(f"{recipe}/train.py"))
+    assert files and [str(file) for file in files if lines_of(file) > lines] == []
+
+
+def test_importing_a_recipe_is_light():
+    code = (
+        "import sys, runpy; sys.path.insert(0, '.'); runpy.run_path('recipes/gsm8k/train.py', run_name='recipe')\n"
+        "print('\\n'.join(name for name in sys.modules))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    loaded = set(done.stdout.split())
+    ours = sorted(name for name in loaded if name.split(".")[0] in ("recipes", "rewards"))
+    assert "recipes.common.trainer" in ours
+    assert len(ours) <= MAX_MODULES, ours
+    assert {"matplotlib", "rewards.sandbox"} & loaded == set()

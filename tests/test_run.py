@@ -1,0 +1,82 @@
+"""The start of a run: every problem at once, exit statuses, and tracebacks that stay."""
+
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+from datasets import Dataset
+from test_preflight import SETTINGS, make_rows, reference
+
+from recipes.common.run import RecipeArguments, start
+
+
+def rows_of(args: RecipeArguments, seed: int) -> tuple[Dataset, Dataset]:
+    return make_rows(*range(8)), make_rows(100, 101)
+
+
+@pytest.fixture
+def begin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Start a run with good settings, changed as a test asks."""
+    for name in ("WORLD_SIZE", "RANK", "LOCAL_RANK", "ACCELERATE_USE_CPU"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("WANDB_PROJECT", "none")  # a start may set it
+    monkeypatch.chdir(tmp_path)
+
+    def run(*words: str, load_rows=rows_of, **settings):
+        Path("run.yaml").write_text(yaml.safe_dump({**SETTINGS, "output_dir": "out", **settings}))
+        monkeypatch.setattr(sys, "argv", ["recipes/sums/train.py", "--config", "run.yaml", *words])
+        return start(RecipeArguments, load_rows, reference)
+
+    return run
+
+
+def test_a_good_start_opens_the_folder(begin):
+    run = begin()
+    assert (run.checkpoint, run.config["recipe"], run.config["world_size"]) == (None, "sums", 1)
+    assert [reward.__name__ for reward in run.rewards] == ["xml_format", "gsm8k_correctness"]
+    assert Path("out/run_config.json").is_file()
+
+
+@pytest.mark.parametrize(("settings", "status"), [({}, 0), ({"num_generations": 1}, 2)])
+def test_a_dry_run_stops_after_preflight_and_writes_nothing(begin, capsys, settings, status):
+    with pytest.raises(SystemExit) as stop:
+        begin("--dry_run", **settings)
+    assert (stop.value.code, Path("out").exists()) == (status, False)
+    assert "Preflight of run.yaml" in capsys.readouterr().out
+
+
+def test_problems_of_rewards_rows_and_settings_are_reported_at_once(begin, capsys):
+    def no_rows(args, seed):
+        raise ValueError("dataset_path 'x' has no train.jsonl.")
+
+    with pytest.raises(SystemExit) as stop:
+        begin("--zzz", load_rows=no_rows, reward_funcs=["xml_formt"], num_generations=1)
+    printed = capsys.readouterr().out
+    assert stop.value.code == 2 and "\n4 problems; nothing was loaded and nothing was written:\n" in printed
+    for part in ("unknown argument '--zzz'", "unknown reward 'xml_formt'", "no train.jsonl", "num_generations is 1"):
+        assert part in printed
+
+
+def test_an_exception_that_is_no_message_keeps_its_traceback(begin):
+    def with_a_bug(args, seed):
+        return {}["question"]
+
+    with pytest.raises(KeyError, match="question"):
+        begin(load_rows=with_a_bug)
+
+
+def test_other_ranks_refuse_in_silence(begin, capsys, monkeypatch):
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.setenv("RANK", "1")
+    with pytest.raises(SystemExit) as stop:
+        begin(per_device_train_batch_size=3)
+    assert (stop.value.code, capsys.readouterr().out) == (2, "")
+
+
+def test_rows_of_a_file_take_the_place_of_the_training_rows(begin):
+    rows = make_rows(*range(200, 210))
+    rows.to_json("rows.jsonl")
+    run = begin("--only_rows", "rows.jsonl", "--num_train_rows", "4")
+    assert run.train_rows["answer"] == ["201", "202", "203", "204"]
+    assert run.eval_rows["answer"] == ["101", "102"]
