@@ -1,0 +1,227 @@
+"""Rewards by name, file or module, with their parameters and tasks set."""
+
+import functools
+import importlib
+import importlib.util
+import inspect
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from rewards.contract import (
+    KINDS,
+    NAMED,
+    TRL_ARGUMENTS,
+    check_names,
+    parameters_of,
+    reward_kind,
+    reward_tasks,
+)
+from rewards.registry import REGISTRY
+from rewards.routing import route
+from rewards.steps import check_is_step_reward, check_pays_completions
+
+
+class FileReward:
+    """A reward function of a file that no import statement reaches; pickles by its specification, so spawn works."""
+
+    def __init__(self, spec: str, function: Callable, kwargs: dict[str, Any]):
+        self.spec, self.function, self.kwargs = spec, function, kwargs
+        self.__name__ = function.__name__
+        functools.update_wrapper(self, function)
+        self.__signature__ = inspect.signature(functools.partial(function, **kwargs))  # what is set is no column
+
+    def __call__(self, *args: Any, **kwargs: Any) -> list[float | None]:
+        return self.function(*args, **self.kwargs, **kwargs)
+
+    def __reduce__(self):
+        return _reload, (self.spec, self.kwargs)
+
+
+class AsyncFileReward(FileReward):
+    """The same for an `async def` reward: TRL looks at `__call__` to tell them apart."""
+
+    async def __call__(self, *args: Any, **kwargs: Any) -> list[float | None]:
+        return await self.function(*args, **self.kwargs, **kwargs)
+
+
+def load_reward(spec: str, **kwargs: Any) -> Callable:
+    """Load one reward and set its parameters.
+
+    Args:
+        spec: a registry name, `path/to/file.py:function`, or `package.module:function`.
+        kwargs: parameters of the reward.
+
+    Raises:
+        ValueError: nothing of that name, a file that fails to import, a parameter the reward does not
+            have, or a signature that TRL cannot call; the message says what is allowed.
+    """
+    location, _, name = REGISTRY.get(spec, spec).rpartition(":")
+    if not location:
+        raise ValueError(
+            f"unknown reward {spec!r}. Known rewards: {', '.join(sorted(REGISTRY))}. "
+            "Your own: path/to/file.py:function or package.module:function."
+        )
+    module = _import_file(location, spec) if location.endswith(".py") else _import_module(location, spec)
+    target = getattr(module, name, None)
+    if not callable(target):
+        raise ValueError(f"reward {spec!r}: {location} has no function or class {name!r}.")
+    reward = _with_parameters(target, spec, kwargs, from_file=location.endswith(".py"))
+    _check_signature(reward, spec)
+    if reward_kind(reward) not in KINDS:
+        raise ValueError(f"reward {spec!r} has kind {reward_kind(reward)!r}; allowed: {', '.join(KINDS)}.")
+    return reward
+
+
+def load_rewards(
+    specs: list[str],
+    kwargs: dict[str, dict[str, Any]] | None = None,
+    tasks: dict[str, list[str] | str] | None = None,
+) -> list[Callable]:
+    """Load the rewards of a run, without its step rewards.
+
+    Args:
+        specs: what `load_reward` takes, one a reward.
+        kwargs: parameters of each reward, by the specification as written or the reward's name.
+        tasks: the tasks of each reward, likewise; a reward without any sees every row.
+
+    Raises:
+        ValueError: every problem found, one a line; two rewards of one name, whose columns TRL would merge.
+    """
+    rewards, problems = _load_all(specs or [], kwargs, tasks, "reward", check_pays_completions)
+    if not specs:
+        problems.append(
+            "reward_funcs is empty; name at least one reward. Beside step_reward_funcs one of weight 0 will do."
+        )
+    if problems:
+        raise ValueError("\n".join(problems))
+    return rewards
+
+
+def load_step_rewards(
+    specs: list[str] | None,
+    kwargs: dict[str, dict[str, Any]] | None = None,
+    tasks: dict[str, list[str] | str] | None = None,
+) -> list[Callable]:
+    """Load the step rewards of a run, which may have none; arguments and errors as of `load_rewards`.
+
+    Raises:
+        ValueError: also for a reward that pays whole completions, or is async.
+    """
+    rewards, problems = _load_all(specs or [], kwargs, tasks, "step_reward", check_is_step_reward)
+    if problems:
+        raise ValueError("\n".join(problems))
+    return rewards
+
+
+def _load_all(
+    specs: list[str], kwargs: dict[str, Any] | None, tasks: dict[str, Any] | None, argument: str, check: Callable
+) -> tuple[list[Callable], list[str]]:
+    """The rewards, and what is wrong with them; `argument` begins the names of the arguments they were given in."""
+    kwargs, tasks = dict(kwargs or {}), dict(tasks or {})
+    rewards, problems = [], []
+    for name in [name for name, values in kwargs.items() if not isinstance(values, dict)]:
+        said = f"{argument}_kwargs of {name!r} must be a mapping of names to values, not {kwargs.pop(name)!r}."
+        problems.append(said)
+    for spec in specs:
+        try:
+            reward = load_reward(spec, **_take(kwargs, spec, {}))
+            check(reward)
+            chosen = _take(tasks, spec, reward_tasks(reward))
+            rewards.append(reward if chosen is None else route(reward, _task_names(chosen, spec)))
+        except ValueError as problem:
+            problems.append(str(problem))
+    try:
+        check_names(rewards)
+    except ValueError as problem:
+        problems.append(str(problem))
+    for setting, names in (("kwargs", kwargs), ("tasks", tasks)):
+        problems += [
+            f"{argument}_{setting} names {name!r}, which is not in {argument}_funcs ({', '.join(specs)})."
+            for name in names
+        ]
+    return rewards, problems
+
+
+def _take(settings: dict[str, Any], spec: str, default: Any) -> Any:
+    """Remove and return what is set for a reward, by its specification or by the name at its end."""
+    return settings.pop(spec if spec in settings else spec.rpartition(":")[2], default)
+
+
+def _task_names(tasks: Any, spec: str) -> tuple[str, ...]:
+    names = (tasks,) if isinstance(tasks, str) else tuple(tasks) if isinstance(tasks, list | tuple) else ()
+    if not names or not all(isinstance(name, str) for name in names):
+        raise ValueError(f"reward_tasks of {spec!r} must be a list of task names, not {tasks!r}.")
+    return names
+
+
+def _import_file(path: str, spec: str) -> ModuleType:
+    """Import a file under a name made from its path, so that two files called `my_reward.py` do not collide."""
+    file = Path(path).resolve()
+    if not file.is_file():
+        raise ValueError(f"reward {spec!r}: no file {file}.")
+    name = "reward_file_" + "_".join(file.with_suffix("").parts[1:])
+    module_spec = importlib.util.spec_from_file_location(name, file)
+    module = importlib.util.module_from_spec(module_spec)
+    sys.modules[name] = module  # dataclasses and friends look their module up while it runs
+    try:
+        module_spec.loader.exec_module(module)
+    except Exception as error:
+        del sys.modules[name]
+        raise ValueError(f"reward {spec!r}: {file} fails to import: {type(error).__name__}: {error}") from error
+    return module
+
+
+def _import_module(name: str, spec: str) -> ModuleType:
+    try:
+        return importlib.import_module(name)
+    except Exception as error:
+        raise ValueError(
+            f"reward {spec!r}: cannot import {name!r}: {type(error).__name__}: {error}. "
+            "A file is named with its ending: path/to/file.py:function."
+        ) from error
+
+
+def _with_parameters(target: Callable, spec: str, kwargs: dict[str, Any], from_file: bool) -> Callable:
+    """Instantiate a class with its parameters; bind them to a function."""
+    accepted = inspect.signature(target)
+    try:
+        accepted.bind_partial(**kwargs)
+        if inspect.isclass(target) and not from_file:
+            return target(**kwargs)
+    except TypeError as error:
+        raise ValueError(f"reward {spec!r}: {error}; its signature is {accepted}.") from error
+    if inspect.isclass(target):
+        raise ValueError(f"reward {spec!r} is a class; name a function, or a class by package.module:Class.")
+    _check_parameters(accepted, spec, kwargs)
+    if from_file:
+        wrapper = AsyncFileReward if inspect.iscoroutinefunction(target) else FileReward
+        return wrapper(spec, target, kwargs)
+    return functools.partial(target, **kwargs) if kwargs else target
+
+
+def _check_parameters(accepted: inspect.Signature, spec: str, kwargs: dict[str, Any]) -> None:
+    """The `**kwargs` that TRL needs would swallow a misspelt parameter, so its name is looked up."""
+    named = {p.name for p in accepted.parameters.values() if p.kind in NAMED} - TRL_ARGUMENTS
+    unknown = [name for name in kwargs if name not in named]
+    if unknown:
+        raise ValueError(f"reward {spec!r} has no parameter {', '.join(unknown)}; its signature is {accepted}.")
+
+
+def _check_signature(reward: Callable, spec: str) -> None:
+    """TRL calls every reward by keyword, with more than it needs."""
+    parameters = parameters_of(reward)
+    takes_rest = any(p.kind is p.VAR_KEYWORD for p in parameters)
+    names = {p.name for p in parameters if p.kind in NAMED}
+    positional_only = [p.name for p in parameters if p.kind is p.POSITIONAL_ONLY]
+    if not takes_rest or positional_only or not names & {"completions", "completion_ids"}:
+        raise ValueError(
+            f"reward {spec!r} has the signature {inspect.signature(reward)}; TRL needs "
+            "(prompts, completions, <dataset columns>, **kwargs), all by keyword."
+        )
+
+
+def _reload(spec: str, kwargs: dict[str, Any]) -> Callable:
+    return load_reward(spec, **kwargs)
