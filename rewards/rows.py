@@ -1,30 +1,31 @@
-"""Scoring the rows of a batch one by one, so that a row that cannot be graded costs that row alone."""
+"""Rows: scored one by one, so that a row that cannot be graded costs that row alone; and grouped by task."""
 
 import math
 from collections.abc import Callable
 
 LogExtra = Callable[[str, list], None]
 LogMetric = Callable[[str, float], None]
+NumberedRow = tuple[int, dict]  # a row and its place among all rows, for messages
 
 
 def score_rows(
     name: str, scorer: Callable[..., float | None], *columns: list, log_extra: LogExtra | None = None
 ) -> list[float | None]:
-    """`scorer(*row)` of every row; a row on which it raises, or pays what is not finite, gets None.
+    """`scorer(*row)` of every row; a row on which it raises, or returns what is not finite, gets None.
 
-    Logs the column `outcome/<name>`: `graded`; `unparsed` where the scorer says None (its gold is unusable);
+    Logs the column `outcome/<name>`: `graded`; `unparsed` where the scorer returns None (its gold is unusable);
     `error: ...` where it failed. The trainer counts `unparsed/<name>` and `errors/<name>` from it.
 
     Example: `score_rows("inverse", lambda n: 1 / n, [2, 0]) == [0.5, None]`
     """
-    judged = [_score(scorer, row) for row in zip(*columns, strict=True)]
+    scored = [_score(scorer, row) for row in zip(*columns, strict=True)]
     if log_extra is not None:
-        log_extra(f"outcome/{name}", [outcome for _, outcome in judged])
-    return [amount for amount, _ in judged]
+        log_extra(f"outcome/{name}", [outcome for _, outcome in scored])
+    return [score for score, _ in scored]
 
 
 def log_answers(name: str, golds: list, parsed: list, log_extra: LogExtra | None) -> None:
-    """Log the columns `gold/<name>` and `parsed/<name>`: what was wanted, and what was read in the completion, as text.
+    """Log the columns `gold/<name>` and `parsed/<name>`: the right answer, and the one read in the completion, as text.
 
     One column for each reward, since TRL would join what two rewards log under one name.
 
@@ -36,6 +37,17 @@ def log_answers(name: str, golds: list, parsed: list, log_extra: LogExtra | None
         log_extra(f"parsed/{name}", [_text(value) for value in parsed])
 
 
+def rows_by_task(rows: list[dict]) -> dict[str | None, list[NumberedRow]]:
+    """The rows of each task, tasks in alphabetical order; rows without a task are one task, None.
+
+    Example: `rows_by_task([{"task": "b"}, {}]) == {None: [(1, {})], "b": [(0, {"task": "b"})]}`
+    """
+    tasks: dict[str | None, list[NumberedRow]] = {}
+    for number, row in enumerate(rows):
+        tasks.setdefault(row.get("task") or None, []).append((number, row))
+    return dict(sorted(tasks.items(), key=lambda item: item[0] or ""))
+
+
 def _text(value: object) -> str | None:
     """Text, so that a column has one type: TRL writes it to a parquet file."""
     return value if value is None else str(value)
@@ -43,9 +55,9 @@ def _text(value: object) -> str | None:
 
 def _score(scorer: Callable[..., float | None], row: tuple) -> tuple[float | None, str]:
     try:
-        amount = scorer(*row)
-        if amount is not None and not math.isfinite(amount):
-            raise ValueError(f"it paid {amount}")
-    except Exception as error:  # our bug or a broken row, never the model's fault: it is counted, and not paid
+        score = scorer(*row)
+        if score is not None and not math.isfinite(score):
+            raise ValueError(f"it returned {score}")
+    except Exception as error:  # our bug or a broken row, never the model's fault: it is counted, and not scored
         return None, f"error: {type(error).__name__}: {error}"
-    return amount, "unparsed" if amount is None else "graded"
+    return score, "unparsed" if score is None else "graded"

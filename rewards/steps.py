@@ -49,15 +49,15 @@ def check_pays_completions(reward: Callable) -> None:
         raise ValueError(f"{reward_name(reward)!r} pays steps (its kind is step): name it in step_reward_funcs.")
 
 
-def check_steps(judged: list[Steps | None], completions: list) -> None:
-    """Refuse what is no list of steps inside its completion.
+def check_steps(found: list[Steps | None], completions: list) -> None:
+    """Refuse what is not a list of steps inside its completion.
 
     Raises:
         ValueError: a completion with something else than pairs of an end in its text and a reward finite in float32.
 
     Example: `check_steps([[(3, 1.0)]], ["abc"])` passes; `check_steps([[(4, 1.0)]], ["abc"])` raises.
     """
-    for steps, completion in zip(judged, completions, strict=True):
+    for steps, completion in zip(found, completions, strict=True):
         length = len(completion_text(completion))
         if steps is not None and not (isinstance(steps, list) and all(_is_step(step, length) for step in steps)):
             raise ValueError(
@@ -83,8 +83,14 @@ def total(steps: Steps | None) -> float | None:
     return None if steps is None else float(sum(reward for _, reward in steps))
 
 
+def sum_steps(reward: Callable) -> Callable:
+    """The reward itself; of a step reward, the sum of its steps."""
+    is_step = reward_kind(reward) == "step" and not isinstance(reward, SumOfSteps)
+    return SumOfSteps(reward) if is_step else reward
+
+
 class SumOfSteps:
-    """A step reward as an ordinary one, that pays a completion the sum of its steps: what checks and audits look at.
+    """A step reward as an ordinary one, that scores a completion with the sum of its steps, for checks and audits.
 
     Raises:
         ValueError: when called, for what `check_steps` refuses.
@@ -95,6 +101,6 @@ class SumOfSteps:
         self.__name__ = reward_name(reward)
 
     def __call__(self, completions: list, **arguments: Any) -> list[float | None]:
-        judged = self.reward(completions=completions, **arguments)
-        check_steps(judged, completions)
-        return [total(steps) for steps in judged]
+        found = self.reward(completions=completions, **arguments)
+        check_steps(found, completions)
+        return [total(steps) for steps in found]

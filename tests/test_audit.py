@@ -1,6 +1,7 @@
-"""The audit: each trick is what its name says, and a reward that pays one more than it may is named with it."""
+"""The audit: each trick is what its name says, and a reward that gives one more than it may is named with it."""
 
 import json
+import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -14,17 +15,18 @@ from test_layout import CONFIGS, REQUIRED, relative
 
 from recipes.common.before.arguments import RecipeArguments, parse_arguments
 from recipes.common.before.preflight import preflight
-from recipes.common.before.rows import Problem
 from rewards import load_reward
 from rewards.audit import audit as audit_module
-from rewards.audit.audit import Audit, audit, check_tricks, report, stand_in_ids, unusable_rows
-from rewards.audit.tricks import ASKED, SHORT, forged, tricks
+from rewards.audit.audit import Audit, audit, check_tricks, unusable_rows
+from rewards.audit.call import score, stand_in_ids
+from rewards.audit.code_tricks import forged
+from rewards.audit.report import report
+from rewards.audit.tricks import ASKED, SHORT, tricks
 from rewards.code_blocks import extract_program
 from rewards.contract import farmable, reward_allowances
 from rewards.parsing import last_number, parse_number, tag_text
 from rewards.registry import REGISTRY
 from rewards.routing import route
-from rewards.steps import SumOfSteps
 
 GOLDS = ["18", "7", "1,080", "-3", "250", "11", "100", "0"]
 CYRILLIC = str.maketrans("aeio7", "\u0430\u0435\u0456\u043e\U0001d7d5")
@@ -37,26 +39,14 @@ def make_rows(*golds: str, task: str = "maths") -> list[dict]:
     ]
 
 
-def tagged(row: dict) -> str:
-    return f"<reasoning>r</reasoning><answer>{row['answer']}</answer>"
+def shaped(form: str) -> Callable[[dict], str]:
+    """Reference completions of that form."""
+    return lambda row: form.replace("GOLD", row["answer"])
 
 
-def thought(row: dict) -> str:
-    return f"<think>t</think>\n<answer>{row['answer']}</answer>"
-
-
-def boxed(row: dict) -> str:
-    return rf"So it is $\boxed{{{row['answer']}}}$."
-
-
-def hashed(row: dict) -> str:
-    return f"#### {row['answer']}"
-
-
-def programmed(row: dict) -> str:
-    return f"```python\ndef answer():\n    return '{row['answer']}'\n```"
-
-
+tagged = shaped("<reasoning>r</reasoning><answer>GOLD</answer>")
+boxed = shaped(r"So it is $\boxed{GOLD}$.")
+programmed = shaped("```python\ndef answer():\n    return 'GOLD'\n```")
 ROWS = make_rows(*GOLDS)
 
 
@@ -64,15 +54,14 @@ def reward(kind: str | None = None, full: float | None = None, **attributes) -> 
     """Make a scorer of (text, gold) a reward."""
 
     def make(scorer: Callable[[str, str], float | None]) -> Callable:
-        def paying(completions, answer, **kwargs):
+        def scoring(completions, answer, **kwargs):
             return [scorer(c[0]["content"], gold) for c, gold in zip(completions, answer, strict=True)]
 
-        paying.__name__ = scorer.__name__
-        declared = {"kind": kind, "full": full, **attributes}
-        for name, value in declared.items():
+        scoring.__name__ = scorer.__name__
+        for name, value in {"kind": kind, "full": full, **attributes}.items():
             if value is not None:
-                setattr(paying, name, value)
-        return paying
+                setattr(scoring, name, value)
+        return scoring
 
     return make
 
@@ -92,20 +81,47 @@ def takes_last_number(text, gold):
     return float(last_number(text) == parse_number(gold))
 
 
-def texts(*golds: str, reference=tagged, gold_row: int = 0) -> dict[str, str]:
+@reward()
+def counts_letters(text, gold):
+    return min(1.0, len(text) / 100)
+
+
+def battery_of(*golds: str, reference: Callable = tagged) -> dict[str, str]:
     rows = make_rows(*golds)
-    return tricks(rows[gold_row], reference, rows)
+    return tricks(rows[0], reference, rows)
 
 
 def failing_tricks(result: Audit, name: str) -> set[str]:
-    return {text.split("'")[3] for subject, text in result.failures if subject == name and "for the trick" in text}
+    found = [text for text in result.failures if text.startswith(f"reward {name!r}") and "for the trick" in text]
+    return {text.split("'")[3] for text in found}
+
+
+def test_nothing_heavy_is_imported_and_no_row_of_maths_loads_the_sandbox():
+    code = """
+import sys
+from rewards import load_rewards
+from rewards.audit.audit import audit
+heavy = ["torch", "transformers", "trl", "rewards.sandbox", "rewards.code_tests", "rewards.process", "recipes"]
+print([name for name in heavy if name in sys.modules])
+audit([{"prompt": "9+9", "answer": "18"}], load_rewards(["gsm8k_correctness"]), lambda row: "#### 18")
+print([name for name in heavy if name in sys.modules])
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n['rewards.process']\n"
+
+
+def test_a_reward_reads_the_state_of_a_trainer_before_step_1():
+    def reads(completions, trainer_state, **kwargs):
+        return [trainer_state.global_step, trainer_state.max_steps, trainer_state.epoch, len(trainer_state.log_history)]
+
+    assert score(reads, make_rows(*"1234"), [""] * 4) == [0, 1, 0.0, 0]
 
 
 # The battery
 
 
 def test_each_trick_is_what_its_name_says():
-    battery = texts("18", "7", "5")
+    battery = battery_of("18", "7", "5")
     numbers = " ".join(str(n) for n in range(101))
     assert {name: battery[name] for name in battery if len(battery[name]) < 5000} == {
         "empty": "",
@@ -175,33 +191,38 @@ def test_each_trick_is_what_its_name_says():
 
 
 @pytest.mark.parametrize(
-    ("reference", "text"),
-    [(boxed, r"So it is $\boxed{19}$."), (hashed, "#### 19"), (thought, "<think>t</think>\n<answer>19</answer>")],
+    ("form", "golds", "trick", "text"),
+    [
+        (r"So it is $\boxed{GOLD}$.", ["18"], "answer: gold plus one", r"So it is $\boxed{19}$."),
+        ("#### GOLD", ["18"], "answer: gold plus one", "#### 19"),
+        ("<think>t</think>\nGOLD", ["18"], "answer: gold plus one", "<think>t</think>\n19"),
+        # the last place that is no letter of a tag
+        ("<reasoning>a?</reasoning><answer>GOLD</answer>", ["a", "b"], "answer: another or gold",
+         "<reasoning>a?</reasoning><answer>b or a</answer>"),
+        (r"$\boxed{GOLD}$", [r"\frac{1}{2}x"], "answer: last digit changed", r"$\boxed{\frac{1}{3}x}$"),
+    ],
+)  # fmt: skip
+def test_the_asked_place_is_that_of_the_reference(form, golds, trick, text):
+    assert battery_of(*golds, reference=shaped(form))[trick] == text
+
+
+@pytest.mark.parametrize(
+    ("golds", "trick", "is_there"),
+    [
+        (["7"], "answer: zero-width character", False),
+        (["11"], "answer: right-to-left marks", False),
+        (["0"], "answer: gold negated", False),
+        (["100"], "every number listed", False),
+        (["100"], "answer: every number", True),
+        (["18", "18.0"], "answer: another row's", False),
+    ],
 )
-def test_the_asked_place_is_that_of_the_reference(reference, text):
-    assert texts("18", reference=reference)["answer: gold plus one"] == text
-
-
-def test_the_asked_place_is_the_last_that_is_no_letter_of_a_tag():
-    battery = texts("a", "b", reference=lambda row: f"<reasoning>a?</reasoning><answer>{row['answer']}</answer>")
-    assert battery["answer: another or gold"] == "<reasoning>a?</reasoning><answer>b or a</answer>"
-
-
-def test_a_gold_that_is_no_number_has_its_last_digit_changed():
-    assert texts(r"\frac{1}{2}x", reference=boxed)["answer: last digit changed"] == r"So it is $\boxed{\frac{1}{3}x}$."
-
-
-def test_what_would_be_the_gold_itself_is_no_trick():
-    assert "answer: zero-width character" not in texts("7")
-    assert "answer: right-to-left marks" not in texts("11")
-    assert "answer: gold negated" not in texts("0")
-    assert "every number listed" not in texts("100")
-    assert "answer: every number" in texts("100")
+def test_what_would_be_the_gold_itself_is_not_a_trick(golds, trick, is_there):
+    assert (trick in battery_of(*golds)) is is_there
 
 
 def test_another_rows_answer_is_another_value():
-    assert tag_text(texts("18", "18.0", "18", "5")["answer: another row's"], "answer") == "5"
-    assert "answer: another row's" not in texts("18", "18.0")
+    assert tag_text(battery_of("18", "18.0", "18", "5")["answer: another row's"], "answer") == "5"
 
 
 def test_a_prompt_that_shows_the_right_answer_is_not_echoed():
@@ -220,7 +241,7 @@ def test_a_row_without_an_answer_gets_the_tricks_that_need_none():
 
 
 def test_the_short_form_and_every_allowance_name_tricks_that_there_are():
-    battery = texts("18", "7") | forged({"tests": ["assert f(1) == 2"]})
+    battery = battery_of("18", "7") | forged({"tests": ["assert f(1) == 2"]})
     assert set(SHORT) <= set(battery)
     for name in REGISTRY:
         assert set(reward_allowances(load_reward(name, **REQUIRED.get(name, {})))) <= set(battery)
@@ -229,7 +250,7 @@ def test_the_short_form_and_every_allowance_name_tricks_that_there_are():
 # Programs that solve nothing
 
 
-def test_forged_programs_define_what_the_tests_ask_for():
+def test_forged_programs_define_what_the_tests_call():
     row = {"tests": ["assert area(2) == math.pi * 4", "assert rim(1) == TWO"], "setup": "TWO = 2", "entry_point": None}
     battery = forged(row)
     assert list(battery) == [
@@ -249,11 +270,8 @@ def test_forged_programs_define_what_the_tests_ask_for():
     assert battery["code: nothing in the block"] == "```python\n\n```"
     for name, text in battery.items():
         compile(extract_program(text), name, "exec")
-
-
-def test_a_forged_program_defines_the_entry_point_of_its_row():
-    battery = forged({"tests": ["assert max(sum([1]), 2) == 2"], "entry_point": "max"})
-    assert battery["code: exits when called"] == "```python\ndef max(*a, **k): raise SystemExit(0)\n```"
+    entry = forged({"tests": ["assert max(sum([1]), 2) == 2"], "entry_point": "max"})
+    assert entry["code: exits when called"] == "```python\ndef max(*a, **k): raise SystemExit(0)\n```"
 
 
 @pytest.mark.parametrize(
@@ -272,9 +290,9 @@ def test_tests_that_name_no_function_are_forged_without_one(tests):
     assert battery["code: exits when called"] == "```python\n\n```"
 
 
-@pytest.mark.parametrize("row", [{}, {"tests": None}, {"tests": []}])
-def test_a_row_without_tests_is_not_forged(row):
-    assert forged(row) == {}
+@pytest.mark.parametrize("tests", [None, []])
+def test_a_row_without_tests_is_not_forged(tests):
+    assert not [name for name in tricks(ROWS[0] | {"tests": tests}, tagged, ROWS) if name.startswith("code")]
 
 
 @reward("verifier", 1.0)
@@ -282,46 +300,86 @@ def trusts_the_exit_code(text, gold):
     return float(text == f"```python\nreturn {gold}\n```" or "sys.exit(0)" in text)
 
 
-def test_a_verifier_that_trusts_an_exit_code_is_found_out_before_a_run():
-    rows, problems = [row | {"tests": [f"assert f() == {row['answer']}"]} for row in make_rows("18", "7")], []
-    check_tricks(rows, [trusts_the_exit_code], lambda row: f"```python\nreturn {row['answer']}\n```", problems)
-    assert [problem.text.partition(":")[0] for problem in problems] == [
-        "reward 'trusts_the_exit_code' pays 1 for the trick 'code"
-    ]
-    assert "code: exits first" in problems[0].text and "row 0" in problems[0].text
+def test_a_verifier_that_trusts_an_exit_code_is_found_before_a_run():
+    rows = [row | {"tests": [f"assert f() == {row['answer']}"]} for row in make_rows("18", "7")]
+    (problem,) = check_tricks(rows, [trusts_the_exit_code], shaped("```python\nreturn GOLD\n```"))
+    assert problem.startswith("reward 'trusts_the_exit_code' gives 1 for the trick 'code: exits first'")
+    assert "row 0" in problem
 
 
-# Rows without a reference answer
+# Rows
 
 
 def test_rows_without_a_reference_answer_are_left_out():
-    asked = []
+    seen = []
 
     @reward("verifier", 1.0)
     def careful(text, gold):
-        asked.append(gold)
+        seen.append(gold)
         return float(tag_text(text, "answer") == gold)
 
-    def of_short_golds(row: dict) -> str | None:
-        return tagged(row) if len(row["answer"]) < 3 else None
-
-    result = audit(ROWS, [careful], of_short_golds, per_task=3)
+    result = audit(ROWS, [careful], lambda row: tagged(row) if len(row["answer"]) < 3 else None, per_task=3)
     assert result.failures == []
-    assert list(dict.fromkeys(asked)) == ["18", "7", "-3"]
+    assert list(dict.fromkeys(seen)) == ["18", "7", "-3"]
 
 
 def test_a_task_without_any_reference_answer_is_noted():
     rows = [*make_rows("18", task="sums"), *make_rows("7", task="words")]
     result = audit(rows, [exact], lambda row: tagged(row) if row["task"] == "sums" else None)
-    assert list(result.paid) == ["exact (sums)"]
+    assert list(result.scores) == ["exact (sums)"]
     assert result.failures == []
     assert result.notes == ["task 'words': no row has a reference answer, so nothing was tried on it."]
 
 
-# What a reward may pay
+def test_rows_without_a_task_are_one_task():
+    rows = [{name: row[name] for name in ("prompt", "answer")} for row in ROWS]
+    assert audit(rows, [exact], tagged).scores == audit(ROWS, [exact], tagged).scores
+    assert "answer: gold or another" in failing_tricks(audit(rows, [uses_in], tagged), "uses_in")
+    mixed = audit([*rows[:2], *make_rows("5", "6", task="sums")], [exact], tagged)
+    assert list(mixed.scores) == ["exact (no task)", "exact (sums)"]
 
-ASKED_BY = {
-    "think_answer_format": thought,
+
+@reward("format", 1.0)
+def elsewhere(text, gold):
+    return None
+
+
+@pytest.mark.parametrize(
+    ("rewards", "reference"), [([elsewhere], tagged), ([exact], lambda row: None), ([], tagged)],
+    ids=["no reward applies", "no reference", "no reward"],
+)  # fmt: skip
+def test_nothing_scored_is_a_failure(rewards, reference):
+    result = audit(ROWS, rewards, reference)
+    nothing = "nothing was scored: none of the 8 rows has a reference answer and a reward that scores it."
+    assert (result.scores, result.failures) == ({}, [nothing])
+    assert check_tricks(ROWS, rewards, reference) == []  # for preflight, rows without references are no problem
+
+
+def test_a_reward_is_tried_on_rows_of_its_tasks_alone():
+    rows = [*make_rows("18", "7", task="maths"), *make_rows("5", "6", task="sums")]
+    result = audit(rows, [exact, route(uses_in, ("sums",)), elsewhere], tagged)
+    assert list(result.scores) == ["exact (maths)", "exact (sums)", "uses_in (sums)"]
+    assert {"row 2" in text for text in result.failures} == {True}
+
+
+@pytest.mark.parametrize(
+    ("rows", "rewards", "message"),
+    [
+        ([], [exact], "there are no rows."),
+        ([{"task": "maths"}], [], "row 0 lacks a prompt (its columns: ['task'])."),
+        ([{"prompt": "p", "task": "maths"}], [exact], "reward 'exact' needs the column answer; no row has it."),
+        (ROWS, [route(exact, ("sums",))], "reward 'exact' is for ('sums',); no row is of these tasks."),
+    ],
+)
+def test_rows_that_cannot_be_scored_are_named(rows, rewards, message):
+    assert unusable_rows(rows, rewards) == [message]
+    assert audit(rows, rewards, tagged) == Audit(failures=[message])
+
+
+# The scores a reward may give
+
+REFERENCES = {
+    "think_answer_format": shaped("<think>t</think>\n<answer>GOLD</answer>"),
     "boxed_math": boxed,
     "cosine_scaled": boxed,
     "prose": lambda row: "So it goes.",
@@ -330,21 +388,15 @@ ASKED_BY = {
 
 
 @pytest.mark.parametrize("name", REGISTRY)
-def test_a_registered_reward_passes(name):
+def test_a_registered_reward_passes_and_says_how_it_is_earned(name):
     entry = {"dataset": "chain_sum", "parameters": {}, "question": "q", "metadata": {}}
     rows = [row | {"entry": json.dumps(entry | {"answer": row["answer"]})} for row in ROWS]
     if name.startswith("code"):
         rows = [row | {"tests": [f"assert answer() == {row['answer']!r}"]} for row in ROWS[:2]]  # programs take longer
-    reward = load_reward(name, **REQUIRED.get(name, {}))
-    reward = SumOfSteps(reward) if reward.kind == "step" else reward
-    result = audit(rows, [reward], ASKED_BY.get(name, tagged))
-    assert result.failures == []
-    assert name in result.paid
-
-
-@pytest.mark.parametrize("name", REGISTRY)
-def test_a_registered_reward_that_promises_nothing_says_how_it_is_earned(name):
     loaded = load_reward(name, **REQUIRED.get(name, {}))
+    result = audit(rows, [loaded], REFERENCES.get(name, tagged))
+    assert result.failures == []
+    assert name in result.scores
     if loaded.kind in ("shaping", "control"):
         assert farmable(loaded) or reward_allowances(loaded)
     if loaded.kind == "verifier":
@@ -354,107 +406,26 @@ def test_a_registered_reward_that_promises_nothing_says_how_it_is_earned(name):
 def test_a_strict_verifier_passes():
     result = audit(ROWS, [exact], tagged)
     assert result.failures == []
-    assert set(result.paid["exact"].values()) == {0.0, 1.0}
-    assert result.paid["exact"]["reference answer"] == 1.0
+    assert set(result.scores["exact"].values()) == {0.0, 1.0}
+    assert result.scores["exact"]["reference answer"] == 1.0
 
 
-def test_tags_looked_for_with_in_are_found_out():
-    assert failing_tricks(audit(ROWS, [uses_in], tagged), "uses_in") >= {
-        "answer: gold or another",
-        "answer: gold among others",
-        "answer: every number",
-        "answer: gold in the reasoning only",
-        "answer: none, gold in the reasoning",
-        "another answer behind the gold",
-    }
+@reward("format", 0.5)
+def shape(text, gold):
+    return 0.5 * text.startswith("<reasoning>")
 
 
-def test_the_last_number_anywhere_is_found_out():
-    result = audit(ROWS, [takes_last_number], tagged)
-    assert result.paid["takes_last_number"]["answer: every number"] == 1.0  # by one row of eight: gold 100
-    assert failing_tricks(result, "takes_last_number") == {
-        "answer: another or gold",
-        "answer: none, gold in the reasoning",
-        "answer: every number",
-    }
-
-
-def test_a_failure_names_reward_trick_amount_row_and_completion():
-    result = audit(make_rows("5", "18"), [takes_last_number], hashed)
-    assert result.failures == [
-        Problem(
-            "takes_last_number",
-            "reward 'takes_last_number' pays 1 for the trick 'answer: another or gold'; a verifier pays none of them: "
-            "row 0, '#### 18 or 5'",
-        )
-    ]
-
-
-def test_a_reference_below_the_full_reward_is_a_failure():
-    result = audit(make_rows("18", "7"), [exact], lambda row: f"<answer>{row['answer']}.</answer>")
-    assert result.failures == [
-        Problem(
-            "exact",
-            "reward 'exact' pays 0 instead of 1 for the reference answer of 2 of 2 rows: row 0, '<answer>18.</answer>'",
-        )
-    ]
-
-
-def test_a_verifier_that_grades_nothing_is_a_failure():
-    @reward("verifier", 1.0)
-    def mute(text, gold):
-        return None
-
-    (failure,) = audit(ROWS, [mute], tagged).failures
-    assert "pays nothing instead of 1 for the reference answer of 8 of 8 rows" in failure.text
-
-
-def test_a_format_reward_may_pay_the_asked_shape_and_no_other():
-    @reward("format", 0.5)
-    def shape(text, gold):
-        return 0.5 * text.startswith("<reasoning>")
-
-    assert failing_tricks(audit(ROWS, [shape], tagged), "shape") == {
-        "reasoning: tags only",
-        "reasoning: tags 50 times",
-        "reasoning: nested tags",
-        "reasoning: unclosed tags",
-        "reasoning: answer inside",
-        "another answer behind the gold",
-    }
-
-
-@pytest.mark.parametrize(("allowed", "count"), [(0.5, 0), (0.4, 1)])
-def test_an_allowance_is_what_a_trick_may_be_paid(allowed, count):
-    @reward("format", 0.5, allowances={"reasoning: tags only": (allowed, "it is a start")})
-    def shape(text, gold):
-        return 0.5 * (text in ("<reasoning></reasoning><answer></answer>", tagged({"answer": gold})))
-
-    result = audit(ROWS, [shape], tagged)
-    assert len(result.failures) == count
-    assert result.notes == [f"shape may pay {allowed} for reasoning: tags only: it is a start."]
-
-
-def test_a_penalty_that_an_empty_text_escapes_is_noted_and_no_failure():
-    @reward()
-    def brevity(text, gold):
-        return -len(text) / 500
-
-    result = audit(make_rows("18", "7"), [brevity], tagged)
-    assert result.failures == []
-    assert result.notes == [
-        "brevity pays 0 for the trick 'empty', more than for the reference answer (-0.086): gate it by a verifier "
-        "(reward_gates)."
-    ]
-
-
-@reward()
-def counts_letters(text, gold):
-    return min(1.0, len(text) / 100)
-
-
-def test_shaping_that_pays_a_trick_more_than_the_answer_is_a_failure():
-    assert "a megabyte of one letter" in failing_tricks(audit(ROWS, [counts_letters], tagged), "counts_letters")
+@pytest.mark.parametrize(
+    ("careless", "found"),
+    [
+        (takes_last_number, ["answer: another or gold", "answer: none, gold in the reasoning", "answer: every number"]),
+        (shape, [*(f"reasoning: {name}" for name in ("tags only", "tags 50 times", "nested tags", "unclosed tags",
+                                                     "answer inside")), "another answer behind the gold"]),
+    ],
+    ids=["verifier", "format"],
+)  # fmt: skip
+def test_a_careless_reward_is_found_by_exactly_these_tricks(careless, found):
+    assert failing_tricks(audit(ROWS, [careless], tagged), careless.__name__) == set(found)
 
 
 @reward()
@@ -462,12 +433,75 @@ def has_tags(text, gold):
     return float("<answer>" in text and "</answer>" in text)
 
 
-def test_shaping_that_pays_a_trick_as_much_as_the_answer_is_a_failure_too():
-    tricked = failing_tricks(audit(ROWS, [has_tags], tagged), "has_tags")
-    assert {"reasoning: tags only", "reasoning: tags 50 times", "answer: gold plus one"} <= set(tricked)
+@pytest.mark.parametrize(
+    ("careless", "found"),
+    [
+        (uses_in, ["answer: gold or another", "answer: gold among others", "answer: every number",
+                   "answer: gold in the reasoning only", "answer: none, gold in the reasoning",
+                   "another answer behind the gold"]),
+        (counts_letters, ["a megabyte of one letter"]),  # more than for the answer
+        (has_tags, ["reasoning: tags only", "reasoning: tags 50 times", "answer: gold plus one"]),  # as much
+    ],
+    ids=lambda value: getattr(value, "__name__", ""),
+)  # fmt: skip
+def test_a_careless_reward_is_found_by_these_tricks_among_others(careless, found):
+    assert failing_tricks(audit(ROWS, [careless], tagged), careless.__name__) >= set(found)
 
 
-def test_a_reward_that_is_farmable_by_design_is_named_and_not_judged(monkeypatch):
+def test_the_highest_score_of_all_rows_is_shown():
+    scores = audit(ROWS, [takes_last_number], tagged).scores["takes_last_number"]
+    assert scores["answer: every number"] == 1.0  # by one row of eight: gold 100
+
+
+def test_a_failure_names_reward_trick_score_row_and_completion():
+    result = audit(make_rows("5", "18"), [takes_last_number], shaped("#### GOLD"))
+    assert result.failures == [
+        "reward 'takes_last_number' gives 1 for the trick 'answer: another or gold'; a verifier gives 0 or less: "
+        "row 0, '#### 18 or 5'"
+    ]
+
+
+@reward("verifier", 1.0)
+def mute(text, gold):
+    return None
+
+
+@pytest.mark.parametrize(
+    ("verifier", "form", "score"), [(exact, "<answer>GOLD.</answer>", "0"), (mute, "GOLD", "nothing")]
+)
+def test_a_reference_below_the_full_reward_is_a_failure(verifier, form, score):
+    (failure,) = audit(make_rows("18", "7"), [verifier], shaped(form)).failures
+    expected = (
+        f"gives {score} instead of 1 for the reference answer of 2 of 2 rows: row 0, {form.replace('GOLD', '18')!r}"
+    )
+    assert failure == f"reward {verifier.__name__!r} {expected}"
+
+
+@pytest.mark.parametrize(("allowed", "count"), [(0.5, 0), (0.4, 1)])
+def test_an_allowance_is_what_a_trick_may_get(allowed, count):
+    @reward("format", 0.5, allowances={"reasoning: tags only": (allowed, "it is a start")})
+    def lenient(text, gold):
+        return 0.5 * (text in ("<reasoning></reasoning><answer></answer>", tagged({"answer": gold})))
+
+    result = audit(ROWS, [lenient], tagged)
+    assert len(result.failures) == count
+    assert result.notes == [f"lenient may give {allowed} for reasoning: tags only: it is a start."]
+
+
+def test_a_penalty_that_an_empty_text_escapes_is_noted_and_not_a_failure():
+    @reward()
+    def brevity(text, gold):
+        return -len(text) / 500
+
+    result = audit(make_rows("18", "7"), [brevity], tagged)
+    assert result.failures == []
+    assert result.notes == [
+        "brevity gives 0 for the trick 'empty', more than for the reference answer (-0.086): gate it by a verifier "
+        "(reward_gates)."
+    ]
+
+
+def test_a_reward_that_is_farmable_by_design_is_named_and_held_to_no_limit(monkeypatch):
     monkeypatch.setattr(counts_letters, "farmable", "any letters earn it", raising=False)
     result = audit(ROWS, [counts_letters], tagged)
     assert result.failures == []
@@ -481,32 +515,29 @@ def test_a_verifier_cannot_declare_itself_farmable(monkeypatch):
     assert "answer: every number" in failing_tricks(audit(ROWS, [uses_in], tagged), "uses_in")
 
 
-def test_a_reward_is_judged_on_rows_of_its_tasks_alone():
-    rows = [*make_rows("18", "7", task="maths"), *make_rows("5", "6", task="sums")]
-    result = audit(rows, [exact, route(uses_in, ("sums",))], tagged)
-    assert list(result.paid) == ["exact (maths)", "exact (sums)", "uses_in (sums)"]
-    assert {"row 2" in text for name, text in result.failures} == {True}
-
-
-def test_a_reward_that_says_it_does_not_apply_is_left_out():
-    @reward("format", 1.0)
-    def elsewhere(text, gold):
-        return None
-
-    assert audit(ROWS, [elsewhere], tagged) == Audit()
+# Rewards that fail
 
 
 @pytest.mark.parametrize("kind", ["verifier", "shaping"])
-def test_a_reward_that_raises_is_named_with_the_trick(kind):
+def test_a_reward_that_raises_is_named_with_the_completion(kind):
     @reward(kind, 1.0)
     def brittle(text, gold):
-        return float(float(tag_text(text, "answer") or 0) == 0.5)
+        return float(text == tagged({"answer": gold})) if text != "" else float("one")
 
-    (failure,) = audit(make_rows("0.5"), [brittle], tagged, only=("answer: 9**9**9",)).failures
-    assert failure.text == (
-        "reward 'brittle' fails on 1 of 2 completions: ValueError: could not convert string to float: '9**9**9'. "
-        "The first: row 0, '<reasoning>r</reasoning><answer>9**9**9</answer>'"
-    )
+    (failure,) = audit(make_rows("0.5"), [brittle], tagged).failures
+    count = len(battery_of("0.5")) + 1
+    fault = "ValueError: could not convert string to float: 'one'. The first: row 0, ''"
+    assert failure == f"reward 'brittle' fails on 1 of {count} completions: {fault}"
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_a_score_that_is_not_finite_is_a_failure(value):
+    @reward()
+    def odd(text, gold):
+        return value if text == "" else 0.0
+
+    (failure,) = audit(ROWS, [odd], tagged).failures
+    assert f"it returned {value}. The first: row 0, ''" in failure
 
 
 def test_an_error_that_a_reward_reports_itself_is_a_failure():
@@ -514,18 +545,8 @@ def test_an_error_that_a_reward_reports_itself_is_a_failure():
         log_extra("outcome/reporting", ["error: KeyError: gold"] * len(completions))
         return [None] * len(completions)
 
-    (failure,) = audit(make_rows("18"), [reporting], tagged, only=("empty",)).failures
-    assert "fails on 2 of 2 completions: KeyError: gold. The first: row 0" in failure.text
-
-
-@pytest.mark.parametrize("amount", [float("nan"), float("inf")])
-def test_an_amount_that_is_no_finite_number_is_a_failure(amount):
-    @reward()
-    def odd(text, gold):
-        return amount if text == "" else 0.0
-
-    (failure,) = audit(ROWS, [odd], tagged).failures
-    assert f"it paid {amount}. The first: row 0, ''" in failure.text
+    (failure,) = audit(make_rows("18"), [reporting], tagged).failures
+    assert "completions: KeyError: gold. The first: row 0" in failure
 
 
 def test_a_slow_reward_is_a_failure(monkeypatch):
@@ -537,10 +558,10 @@ def test_a_slow_reward_is_a_failure(monkeypatch):
         return 0.0
 
     (failure,) = audit(ROWS[:1], [slow], tagged).failures
-    assert "too slow to train with" in failure.text
+    assert "too slow to train with" in failure
 
 
-def test_an_async_reward_is_judged_too():
+def test_an_async_reward_is_tried_too():
     async def generous(completions, **kwargs):
         return [1.0] * len(completions)
 
@@ -548,57 +569,32 @@ def test_an_async_reward_is_judged_too():
     assert "empty" in failing_tricks(audit(ROWS, [generous], tagged), "generous")
 
 
-def test_rewards_of_token_ids_are_shown_some():
+def test_rewards_that_count_tokens_get_some():
     assert stand_in_ids("one and one") == [0, 1, 2, 1, 0]
     assert stand_in_ids("") == []
     assert len(stand_in_ids("a" * 1_000_000)) == 250_000
-    paid = audit(ROWS, [load_reward("soft_overlong", max_completion_len=100, soft_punish_cache=20)], tagged).paid
-    assert paid["soft_overlong"]["empty"] == 0.0
-    assert paid["soft_overlong"]["a megabyte of one letter"] == -1.0
-
-
-def test_rows_that_cannot_be_judged_are_said():
-    bare = [{"prompt": "p", "task": "maths"}]
-    assert unusable_rows([], [exact]) == ["there are no training rows to judge."]
-    assert unusable_rows([{"prompt": "p"}], []) == ["row 0 lacks a prompt or a task (its columns: ['prompt'])."]
-    assert unusable_rows(bare, [exact]) == ["reward 'exact' needs the column answer; no row has it."]
-    assert "is for ('sums',); no row is of these tasks." in unusable_rows(bare, [route(exact, ("sums",))])[0]
-    assert unusable_rows(ROWS, [exact]) == []
+    scores = audit(ROWS, [load_reward("soft_overlong", max_completion_len=100, soft_punish_cache=20)], tagged).scores
+    assert scores["soft_overlong"]["empty"] == 0.0
+    assert scores["soft_overlong"]["a megabyte of one letter"] == -1.0
 
 
 # The short form, in preflight
 
 
-def short_form(rewards: list[Callable], *found: Problem) -> list[Problem]:
-    problems = list(found)
-    check_tricks(ROWS, rewards, tagged, problems)
-    return problems[len(found) :]
+def test_the_short_form_finds_careless_verifiers_and_leaves_shaping_out():
+    problems = check_tricks(ROWS, [exact, uses_in, takes_last_number, counts_letters], tagged)
+    assert {text.split("'")[1] for text in problems} == {"uses_in", "takes_last_number"}
+    assert all("row 0" in text for text in problems)
 
 
-def test_the_short_form_finds_the_planted_verifiers():
-    for planted in (uses_in, takes_last_number):
-        problems = short_form([exact, planted])
-        assert {problem.subject for problem in problems} == {planted.__name__}
-        assert "row 0" in problems[0].text
-
-
-def test_the_short_form_lets_shaping_be():
-    assert short_form([counts_letters]) == []
-
-
-def test_the_short_form_does_not_repeat_what_is_known():
-    assert short_form([uses_in], Problem("uses_in", "it is broken")) == []
-    assert short_form([uses_in], Problem("rows", "they lack a task")) == []
-
-
-def test_the_short_form_takes_no_second():
+def test_the_short_form_takes_less_than_a_second():
     start = time.perf_counter()
-    check_tricks(ROWS * 1000, [load_reward("xml_format"), load_reward("gsm8k_correctness")], tagged, [])
+    check_tricks(ROWS * 1000, [load_reward("xml_format"), load_reward("gsm8k_correctness")], tagged)
     assert time.perf_counter() - start < 1.0
 
 
 @pytest.mark.parametrize("streamed", [False, True])
-def test_preflight_refuses_a_verifier_that_pays_a_trick(streamed, capsys, monkeypatch):
+def test_preflight_refuses_a_verifier_that_rewards_a_trick(streamed, capsys, monkeypatch):
     for name in ("WORLD_SIZE", "RANK", "LOCAL_RANK"):
         monkeypatch.delenv(name, raising=False)
     words = ["--model_name_or_path", "org/model", "--num_generations", "4", "--max_steps", "5", "--save_steps", "10"]
@@ -607,13 +603,13 @@ def test_preflight_refuses_a_verifier_that_pays_a_trick(streamed, capsys, monkey
     with pytest.raises(SystemExit) as stop:
         preflight(args, rows.to_iterable_dataset() if streamed else rows, None, [takes_last_number], tagged)
     assert stop.value.code == 2
-    said = "reward 'takes_last_number' pays 1 for the trick 'answer: another or gold'; a verifier pays none of them"
-    assert said in capsys.readouterr().out
+    message = "reward 'takes_last_number' gives 1 for the trick 'answer: another or gold'; a verifier gives 0 or less"
+    assert message in capsys.readouterr().out
 
 
 # The script
 
-PLANTED = """
+MINE = """
 def uses_in(completions, answer, **kwargs):
     return [float("<answer>" in c[0]["content"] and gold in c[0]["content"])
             for c, gold in zip(completions, answer)]
@@ -622,7 +618,11 @@ uses_in.kind, uses_in.full = "verifier", 1.0
 
 def brevity(completions, **kwargs):
     return [-len(completion[0]["content"]) / 500 for completion in completions]
+
+def elsewhere(completions, **kwargs):
+    return [None] * len(completions)
 """
+QUICKSTART = "recipes/arithmetic/quickstart.yaml"
 
 
 @pytest.fixture
@@ -633,17 +633,16 @@ def run_script(monkeypatch, capsys) -> Callable:
         monkeypatch.setattr(sys, "argv", ["audit_rewards.py", *words])
         with pytest.raises(SystemExit) as stop:
             audit_rewards.main()
-        said = capsys.readouterr()
-        return stop.value.code, said.out + said.err
+        output = capsys.readouterr()
+        return stop.value.code, output.out + output.err
 
     return run
 
 
 @pytest.fixture
-def planted(tmp_path: Path) -> str:
-    file = tmp_path / "planted.py"
-    file.write_text(PLANTED)
-    return str(file)
+def mine(tmp_path: Path) -> str:
+    (tmp_path / "mine.py").write_text(MINE)
+    return str(tmp_path / "mine.py")
 
 
 @pytest.fixture
@@ -684,34 +683,33 @@ def test_the_rewards_of_a_yaml_pass(file, run_script, questions, programs):
         own_rows = ["--sources", json.dumps(mixed), "--num_eval_rows", "4"]
     status, output = run_script("--config", str(file), *own_rows)
     assert status == 0, output
-    assert "  No reward pays more than it may." in output
+    assert "  No reward gives more than it may." in output
 
 
-def test_a_planted_verifier_is_named(run_script, planted):
-    quickstart = "recipes/arithmetic/quickstart.yaml"
-    status, output = run_script("--config", quickstart, "--rows", "2", "--reward_funcs", f"{planted}:uses_in")
+def test_a_careless_verifier_is_named(run_script, mine):
+    status, output = run_script("--config", QUICKSTART, "--rows", "2", "--reward_funcs", f"{mine}:uses_in")
     assert status == 1
     assert "\n  answer: every number " in output
-    assert "reward 'uses_in' pays 1 for the trick 'answer: gold or another'; a verifier pays none" in output
+    assert "reward 'uses_in' gives 1 for the trick 'answer: gold or another'; a verifier gives 0 or less" in output
 
 
-def test_the_brevity_of_the_readme_passes(run_script, planted):
-    quickstart = "recipes/arithmetic/quickstart.yaml"
-    status, output = run_script("--config", quickstart, "--reward_funcs", "reasoning_gym", f"{planted}:brevity")
+def test_the_brevity_of_the_readme_passes(run_script, mine):
+    status, output = run_script("--config", QUICKSTART, "--reward_funcs", "reasoning_gym", f"{mine}:brevity")
     assert status == 0
-    assert "  Note: brevity pays 0 for the trick 'empty', more than for the reference answer" in output
+    assert "  Note: brevity gives 0 for the trick 'empty', more than for the reference answer" in output
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         (["--reward_funcs", "xml_formt"], "error: unknown reward 'xml_formt'"),
         (["--no_such_key", "1"], "unknown argument '--no_such_key'"),
         (["--rows", "0"], "--rows is 0; at least 1"),
         (["--reward_tasks", '{"reasoning_gym": ["sums"]}'], "reward 'reasoning_gym' is for ('sums',); no row is"),
+        (["--reward_funcs", "MINE:elsewhere"], "  - nothing was scored: none of the"),
     ],
 )
-def test_what_cannot_be_used_is_refused(run_script, words, said):
-    status, output = run_script("--config", "recipes/arithmetic/quickstart.yaml", *words)
+def test_what_cannot_be_used_or_scored_is_refused(run_script, mine, words, message):
+    status, output = run_script("--config", QUICKSTART, *(word.replace("MINE", mine) for word in words))
     assert status == 2
-    assert said in output
+    assert message in output

@@ -15,7 +15,7 @@ from rewards.audit.audit import audit
 from rewards.audit.tricks import farmed_steps
 from rewards.contract import farmable, reward_allowances
 from rewards.process import MAX_CHARS, EquationSteps, equations, numbers_in
-from rewards.steps import SumOfSteps, total
+from rewards.steps import total
 
 
 def steps_of(text: str, question: str = "3 + 4 - 2 =", **parameters) -> list[tuple[str, float]]:
@@ -232,11 +232,11 @@ def test_no_trick_of_the_audit_earns_more_than_the_honest_steps():
     recipe = import_recipe(Path("recipes/arithmetic/process.yaml"))
     args = recipe.RecipeArguments(num_train_rows=20, num_eval_rows=0, dataset_kwargs={"min_terms": 3, "max_terms": 3})
     rows = recipe.load_rows(args, 0)[0].to_list()
-    result = audit(rows, [SumOfSteps(EquationSteps())], recipe.reference_completion, per_task=20)
+    result = audit(rows, [EquationSteps()], recipe.reference_completion, per_task=20)
     assert result.failures == []
-    assert result.paid["equation_steps"]["reference answer"] == 2.0
-    assert result.paid["equation_steps"]["answer: steps of every pair"] > 0.0
-    assert result.paid["equation_steps"]["answer: steps that say it again"] == 0.0
+    assert result.scores["equation_steps"]["reference answer"] == 2.0
+    assert result.scores["equation_steps"]["answer: steps of every pair"] > 0.0
+    assert result.scores["equation_steps"]["answer: steps that say it again"] == 0.0
 
 
 def test_a_reward_that_pays_a_number_twice_declares_itself_farmable():
@@ -260,8 +260,8 @@ def test_the_audit_finds_a_step_reward_that_pays_every_right_equation():
 
     row = {"prompt": "3 + 4 =", "task": "sums", "answer": "7"}
     reference = "<reasoning>3 + 4 = 7</reasoning><answer>{}</answer>"
-    result = audit([row], [SumOfSteps(Careless())], lambda row: reference.format(row["answer"]))
-    found = {text.split("'")[3] for _, text in result.failures}
+    result = audit([row], [Careless()], lambda row: reference.format(row["answer"]))
+    found = {text.split("'")[3] for text in result.failures}
     assert len(found & set(farmed_steps("3 + 4 =", "8", "", ""))) == 8
 
 

@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from test_layout import REQUIRED
 
 from rewards import load_reward, reward_columns
-from rewards.audit.audit import stand_in_ids
-from rewards.audit.call import score
+from rewards.audit.call import score, stand_in_ids
 from rewards.reasoning_gym_tasks import score_reasoning_gym
 from rewards.registry import REGISTRY
 from rewards.steps import SumOfSteps

@@ -34,8 +34,8 @@ def test_none_of_a_scorer_is_unparsed_and_zero_is_graded():
 @pytest.mark.parametrize(
     ("number", "said"),
     [
-        (8, "error: ValueError: it paid nan"),
-        (9, "error: ValueError: it paid inf"),
+        (8, "error: ValueError: it returned nan"),
+        (9, "error: ValueError: it returned inf"),
         (10, "error: TypeError: must be real number, not str"),
     ],
 )

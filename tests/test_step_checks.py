@@ -114,14 +114,11 @@ def test_tricks_are_played_on_step_rewards_too():
         return [[(len(text) + 1, 1.0)] for text in completions]
 
     any_text.kind = raises.kind = "step"
-    problems = []
-    check_tricks(ROWS[:1], [SumOfSteps(EquationSteps())], reference, problems)
-    assert problems == []
-    check_tricks(ROWS[:1], [SumOfSteps(raises)], reference, problems)
-    assert "'raises' fails on" in problems[0].text and "a step is a pair" in problems[0].text
-    honest = lambda row: ""  # noqa: E731
-    check_tricks(ROWS[:1], [SumOfSteps(any_text)], honest, problems)
-    assert any("'any_text' pays 1 for the trick" in problem.text for problem in problems)
+    assert check_tricks(ROWS[:1], [EquationSteps()], reference) == []
+    (problem,) = check_tricks(ROWS[:1], [raises], reference)
+    assert "'raises' fails on" in problem and "a step is a pair" in problem
+    problems = check_tricks(ROWS[:1], [any_text], lambda row: "")
+    assert any("'any_text' gives 1 for the trick" in problem for problem in problems)
 
 
 # In the recipes

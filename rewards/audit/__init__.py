@@ -1,1 +1,1 @@
-"""Audit of rewards: cheap tricks on a run's own rows, and what each reward pays for them."""
+"""Audit of rewards: cheap tricks on a run's own rows, and the score that each reward gives them."""

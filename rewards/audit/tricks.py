@@ -1,43 +1,31 @@
-r"""Cheap tricks: completions that nobody should be paid for, made from a row and its reference answer.
+r"""Cheap tricks: completions that deserve no reward, made from a row and its reference answer.
 
-A trick needs no knowledge of the answer, or hedges between several, or disguises one. What says the gold
-plainly in the asked place is no trick, whatever stands around it: a trick about surroundings (a code
-fence, tags in the wrong order, tags left open) therefore holds a wrong answer.
+A trick needs no knowledge of the answer, or hedges between several, or disguises one. A text that states the gold
+plainly in the asked place is not a trick, whatever stands around it: a trick about surroundings (a code fence, tags in
+the wrong order, tags left open) therefore holds a wrong answer.
 
 The asked place is where the gold stands in the row's reference completion, so that the battery fits
-`<answer>18</answer>`, `\boxed{18}` and `#### 18` alike. A row without a text `answer`, or whose reference
-does not show it, gets the tricks that need none.
+`<answer>18</answer>`, `\boxed{18}` and `#### 18` alike. A row without a text `answer`, or whose reference does not show
+it, gets the tricks that need none.
 """
 
 import re
 from collections.abc import Callable, Iterable
 from fractions import Fraction
 
-from rewards.code_tests import parse_cases
 from rewards.parsing import parse_number
-from rewards.process import numbers_in
-from rewards.sandbox.names import names_of
 
 Reference = Callable[[dict], str]  # of rows that have one
 
-ASKED = "answer: "  # starts the names of tricks in the asked shape: of these a format reward may pay every one
+ASKED = "answer: "  # starts the names of tricks in the asked shape: a format reward may reward each of these
 OPEN, CLOSE = {"reasoning": "<reasoning>", "think": "<think>"}, {"reasoning": "</reasoning>", "think": "</think>"}
 NUMBERS = " ".join(map(str, range(101)))
 FULL_WIDTH = str.maketrans("0123456789-.", "０１２３４５６７８９－．")
 # Mathematical bold digits, Cyrillic letters.
 LOOK_ALIKE = str.maketrans("0123456789aceiopxyABEHKMOPTX", "𝟎𝟏𝟐𝟑𝟒𝟓𝟔𝟕𝟖𝟗асеіорхуАВЕНКМОРТХ")
 ZERO_WIDTH, RIGHT_TO_LEFT, LEFT_AGAIN = "\u200b", "\u202e", "\u202c"
-# An object that agrees to every comparison.
-ANYTHING = """class Anything:
-    __hash__ = None
-    def __getattr__(self, name): return self
-    def __call__(self, *a, **k): return self
-    __eq__ = __ne__ = __lt__ = __le__ = __gt__ = __ge__ = __contains__ = lambda *a: True
-    def __iter__(self): return iter(())
-"""
-PATCHES = "import builtins\nbuiltins.all = builtins.isinstance = lambda *a: True\n"
 UNKNOWN = "..."  # for the answer of a row that has none
-# What preflight tries: cheap, and what a careless reward pays.
+# The short form for preflight: cheap, and what a careless reward falls for.
 SHORT = (
     "prompt echoed",
     "code: exits first",
@@ -56,10 +44,10 @@ SHORT = (
 
 
 def tricks(row: dict, reference_completion: Reference, others: Iterable[dict]) -> dict[str, str]:
-    """The battery for one row: name -> completion text, without what cannot be made of this row.
+    """Make the battery for one row: name -> completion text, without what cannot be made of this row.
 
     Args:
-        row: `prompt`, `task` and, for most tricks, a text `answer`.
+        row: `prompt` and, for most tricks, a text `answer`; `tests` for those of programs.
         reference_completion: row -> its own answer in the asked format.
         others: rows of the same task, from which wrong answers are borrowed.
 
@@ -69,20 +57,24 @@ def tricks(row: dict, reference_completion: Reference, others: Iterable[dict]) -
     gold, reference = _gold(row), reference_completion(row)
     borrowed = _with_other_answers(row, reference_completion, others)
     wrong = [_gold(other) for other in borrowed if _gold(other)] or _wrong_answers(gold)
-    battery = unasked(row) | misshapen("reasoning", wrong[0]) | misshapen("think", wrong[0]) | forged(row)
+    battery = unasked(row) | misshapen("reasoning", wrong[0]) | misshapen("think", wrong[0])
+    if row.get("tests"):
+        from rewards.audit.code_tricks import forged  # the sandbox is loaded for programs only
+
+        battery |= forged(row)
     if borrowed:
         battery[ASKED + "another row's"] = reference_completion(borrowed[0])
     place = _place(gold, reference)
     if place is not None:
         battery |= in_place(gold, wrong, *place)
-        asked = row["prompt"] if isinstance(row["prompt"], str) else shown_prompt(row["prompt"][-1:])
-        battery |= farmed_steps(asked, wrong[0], *place)
+        question = row["prompt"] if isinstance(row["prompt"], str) else shown_prompt(row["prompt"][-1:])
+        battery |= farmed_steps(question, wrong[0], *place)
     right = _right_by_chance(gold, place, battery["prompt echoed"])
     return {name: text for name, text in battery.items() if name not in right and text != reference}
 
 
 def unasked(row: dict) -> dict[str, str]:
-    """Texts that do not look at what was asked."""
+    """Texts that ignore the question."""
     return {
         "empty": "",
         "whitespace": " \n\t\u00a0\u3000" * 20,
@@ -92,37 +84,6 @@ def unasked(row: dict) -> dict[str, str]:
         "braces 50 000 deep": "{" * 50_000 + "}" * 50_000,
         "boxes 10 000 deep": r"\boxed{" * 10_000 + "}" * 10_000,
     }
-
-
-def forged(row: dict) -> dict[str, str]:
-    """Programs that solve nothing and try to pass the tests of a row that has some; most do it without a verdict.
-
-    Example: `"sys.exit(0)" in forged({"tests": ["assert f(1) == 2"]})["code: exits first"]`
-    """
-    if not row.get("tests"):
-        return {}
-    functions = "\n".join(f"def {name}(*a, **k): return Anything()" for name in _asked_for(row))
-    programs = {
-        "exits first": "import sys\nsys.exit(0)",
-        "exits at once": "import os\nos._exit(0)",
-        "exits when called": functions.replace("return Anything()", "raise SystemExit(0)"),
-        "equals everything": f"{ANYTHING}\n{functions}",
-        "patches the checks": f"{PATCHES}{ANYTHING}\n{functions}",
-        "prints that it passed": "print('[true, \"\"]\\nOK\\nall tests passed')",
-        "nothing in the block": "",
-        "comment only": "# solved",
-    }
-    return {f"code: {name}": f"```python\n{program}\n```" for name, program in programs.items()}
-
-
-def _asked_for(row: dict) -> tuple[str, ...]:
-    """The functions that tests ask of a program; none for stdin and stdout, and for what a reward cannot use either."""
-    try:
-        if parse_cases(row["tests"]) is None:
-            return names_of(row["tests"], row.get("setup") or "", row.get("entry_point")).program
-    except (SyntaxError, ValueError, RecursionError):
-        pass
-    return ()
 
 
 def misshapen(kind: str, wrong: str) -> dict[str, str]:
@@ -142,7 +103,7 @@ def misshapen(kind: str, wrong: str) -> dict[str, str]:
 
 
 def in_place(gold: str, wrong: list[str], before: str, after: str) -> dict[str, str]:
-    """What the asked place may hold besides the gold alone; each text is one that a strict reading refuses."""
+    """Answers other than the gold alone in the asked place; a strict reading refuses each."""
     answers = numeric_neighbours(gold) | disguises(gold) | hedges(gold, wrong)
     answers |= {name: name for name in ("NaN", "inf", "1e999", "9**9**9") if name.lower() not in gold.lower()}
     answers |= {"nothing": "", "every number": NUMBERS, "deep braces": "{" * 5_000 + "}" * 5_000}
@@ -158,11 +119,13 @@ def in_place(gold: str, wrong: list[str], before: str, after: str) -> dict[str, 
 
 
 def farmed_steps(question: str, wrong: str, before: str, after: str) -> dict[str, str]:
-    """Right arithmetic that gets nowhere, of the whole numbers of the question, before a wrong answer as its reasoning.
+    """Right arithmetic that gets nowhere, of the whole numbers of the question, as the reasoning for a wrong answer.
 
     Example: `farmed_steps("3 + 4 =", "8", "<reasoning></reasoning>", "")` has under `answer: steps there and back`
     `"<reasoning>3 + 4 = 7, 7 - 4 = 3"` (20 times, with `. ` between) `"</reasoning>8"`.
     """
+    from rewards.process import numbers_in  # here, so that importing a reward does not load it
+
     whole = [int(number) for number in numbers_in(question).elements() if number.denominator == 1]
     numbers = [number for number in whole if number < 10**9][:10]
     a, b = numbers[:2] if len(numbers) > 1 else (3, 4)
@@ -184,7 +147,7 @@ def farmed_steps(question: str, wrong: str, before: str, after: str) -> dict[str
 
 
 def numeric_neighbours(gold: str) -> dict[str, str]:
-    """Numbers next to a numeric gold; of another gold that has a digit, the text with the last one changed."""
+    """Numbers next to a numeric gold; for another gold with a digit, the text with the last one changed."""
     value = parse_number(gold)
     if value is not None:
         near = {"gold plus one": value + 1, "gold minus one": value - 1}
@@ -196,9 +159,9 @@ def numeric_neighbours(gold: str) -> dict[str, str]:
 
 
 def disguises(gold: str) -> dict[str, str]:
-    """The gold in characters that are not its own: it reads alike on a screen, and is another text.
+    """The gold in other characters than its own: it looks alike on a screen, and is another text.
 
-    Left out: a mark beside a gold of one character, and a palindrome turned round, which are the gold itself.
+    Left out: a mark next to a gold of one character, and a palindrome turned round, which are the gold itself.
     """
     texts = {
         "full-width digits": gold.translate(FULL_WIDTH),
@@ -210,7 +173,7 @@ def disguises(gold: str) -> dict[str, str]:
 
 
 def hedges(gold: str, wrong: list[str]) -> dict[str, str]:
-    """The gold beside wrong answers, first, last, and in the middle."""
+    """The gold next to wrong answers: first, last, and in the middle."""
     return {
         "gold or another": f"{gold} or {wrong[0]}",
         "another or gold": f"{wrong[0]} or {gold}",
@@ -219,7 +182,7 @@ def hedges(gold: str, wrong: list[str]) -> dict[str, str]:
 
 
 def shown_prompt(prompt: str | list[dict]) -> str:
-    """What the model was shown, without the chat template."""
+    """The text that the model was shown, without the chat template."""
     if isinstance(prompt, str):
         return prompt
     contents = [message.get("content") for message in prompt]
@@ -232,7 +195,7 @@ def _gold(row: dict) -> str:
 
 
 def _place(gold: str, reference: str) -> tuple[str, str] | None:
-    """What stands before and after the last place where the gold is a word of its own (no letter of a tag)."""
+    """The text before and after the last place where the gold is a word of its own (no letter of a tag)."""
     found = list(re.finditer(rf"(?<!\w){re.escape(gold)}(?!\w)", reference)) if gold else []
     return (reference[: found[-1].start()], reference[found[-1].end() :]) if found else None
 
@@ -269,7 +232,7 @@ def _with_other_answers(row: dict, reference_completion: Reference, others: Iter
 
 
 def _key(row: dict, reference_completion: Reference) -> Fraction | str:
-    """What makes two answers the same: their number, else their text."""
+    """The same for equal answers: their number, else their text."""
     gold = _gold(row)
     number = parse_number(gold)
     return (gold or reference_completion(row)) if number is None else number
@@ -283,7 +246,7 @@ def _wrong_answers(gold: str) -> list[str]:
 def _right_by_chance(gold: str, place: tuple[str, str] | None, prompt: str) -> set[str]:
     """Tricks that end in this row's right answer: the numbers up to 100, a worked example with the same answer.
 
-    Such an example shows by what stands right around the gold in the asked format; white space aside.
+    Such an example is found by the text right around the gold in the asked format, without white space.
     """
     chance = {"every number listed"} if parse_number(gold) == 100 else set()
     if place is not None and _squeezed(place[0][-8:] + gold + place[1][:8]) in _squeezed(prompt):

@@ -38,7 +38,7 @@ from rewards import reward_kind, reward_name
 from rewards.audit.audit import check_tricks
 from rewards.audit.call import score
 from rewards.contract import prepare_reward, scores_task
-from rewards.steps import Steps, SumOfSteps
+from rewards.steps import Steps, sum_steps
 
 STREAMED_ROWS = 1000
 
@@ -80,7 +80,7 @@ def preflight(
     rows, rewards = first_rows(train_rows), rewards or []
     streamed = isinstance(train_rows, IterableDataset)
     # A step reward is checked by the sum of its steps, on whole completions, like any other.
-    summed = [SumOfSteps(reward) if reward_kind(reward) == "step" else reward for reward in rewards]
+    summed = [sum_steps(reward) for reward in rewards]
     found = [*args.problems, *(problems or [])]
     found += check_batch(args.training, world_size(), train_rows)
     found += _check_settings(args, rewards)

@@ -15,8 +15,7 @@ from datasets import Dataset
 from rewards import full_reward, reward_columns, reward_kind, reward_name, reward_tasks
 from rewards.audit.call import score
 from rewards.contract import scores_task
-
-NumberedRow = tuple[int, dict]  # a row and its place in the data set, for messages
+from rewards.rows import NumberedRow, rows_by_task
 
 
 @dataclass
@@ -68,20 +67,14 @@ def reward_lines(
     weights: list[float] | None,
     reference: Callable[[dict], str | None],
 ) -> list[RewardLine]:
-    """Score the rows of each task by each reward, one line each."""
+    """Score the rows of each task by each reward, one line each; rows without prompt or task are left out."""
+    if check_columns(rows):
+        return []
     return [
         _line(numbered, rows, reward, weight, reference)
-        for numbered in _by_task(rows).values()
+        for numbered in rows_by_task(rows).values()
         for reward, weight in zip(rewards, weights or [1.0] * len(rewards), strict=True)
     ]
-
-
-def _by_task(rows: list[dict]) -> dict[str, list[NumberedRow]]:
-    tasks: dict[str, list[NumberedRow]] = {}
-    for number, row in enumerate(rows):
-        if row.get("prompt") and row.get("task"):
-            tasks.setdefault(row["task"], []).append((number, row))
-    return dict(sorted(tasks.items()))
 
 
 def check_columns(rows: list[dict]) -> list[str]:
@@ -98,7 +91,7 @@ def check_columns(rows: list[dict]) -> list[str]:
 def check_every_task_is_scored(lines: list[RewardLine], rows: list[dict]) -> list[str]:
     """A task may do without step rewards, but not without any other."""
     problems = []
-    for task, numbered in _by_task(rows).items():
+    for task, numbered in rows_by_task(rows).items():
         outcomes = [line for line in lines if line.task == task and line.kind != "step"]
         if outcomes and not any(line.rows_scored for line in outcomes):
             names = ", ".join(line.reward for line in outcomes)
