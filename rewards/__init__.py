@@ -7,17 +7,17 @@
 A reward is named by its registry name, by `path/to/file.py:function` or by `package.module:function`.
 Each has a `kind` and, for verifiers and format rewards, a `full` amount that the right answer earns:
 
-- verifier: judges the answer; pays nothing to an empty completion
-- format:   judges the shape
+- verifier: scores the answer; an empty completion earns nothing
+- format:   scores the shape
 - shaping:  anything else that nudges (the kind of a function that declares none)
 - control:  an arm of an experiment, such as a random reward
-- step:     pays the steps of a completion, not the whole (see rewards/steps.py); named in `step_reward_funcs`
+- step:     scores the steps of a completion, not the whole (see rewards/steps.py)
 
 Declare them on your own function with attributes: `my_reward.kind = "verifier"; my_reward.full = 1.0`.
 """
 
 from rewards.contract import KINDS, full_reward, reward_columns, reward_kind, reward_name, reward_tasks
-from rewards.loading import load_reward, load_rewards, load_step_rewards
+from rewards.loading import load_reward, load_rewards
 from rewards.routing import for_tasks
 
 __all__ = [
@@ -26,7 +26,6 @@ __all__ = [
     "full_reward",
     "load_reward",
     "load_rewards",
-    "load_step_rewards",
     "reward_columns",
     "reward_kind",
     "reward_name",

@@ -15,13 +15,14 @@ from rewards.contract import (
     NAMED,
     TRL_ARGUMENTS,
     check_names,
+    is_async,
     parameters_of,
     reward_kind,
+    reward_name,
     reward_tasks,
 )
 from rewards.registry import REGISTRY
 from rewards.routing import route
-from rewards.steps import check_is_step_reward, check_pays_completions
 
 
 class FileReward:
@@ -80,7 +81,7 @@ def load_rewards(
     kwargs: dict[str, dict[str, Any]] | None = None,
     tasks: dict[str, list[str] | str] | None = None,
 ) -> list[Callable]:
-    """Load the rewards of a run, without its step rewards.
+    """Load the rewards of a run, step rewards among them, in the order they are named.
 
     Args:
         specs: what `load_reward` takes, one a reward.
@@ -88,47 +89,16 @@ def load_rewards(
         tasks: the tasks of each reward, likewise; a reward without any sees every row.
 
     Raises:
-        ValueError: every problem found, one a line; two rewards of one name, whose columns TRL would merge.
+        ValueError: every problem found, one a line; also two rewards of one name, whose columns TRL would merge, an
+            async step reward, and only step rewards.
     """
-    rewards, problems = _load_all(specs or [], kwargs, tasks, "reward", check_pays_completions)
-    if not specs:
-        problems.append(
-            "reward_funcs is empty; name at least one reward. Beside step_reward_funcs one of weight 0 will do."
-        )
-    if problems:
-        raise ValueError("\n".join(problems))
-    return rewards
-
-
-def load_step_rewards(
-    specs: list[str] | None,
-    kwargs: dict[str, dict[str, Any]] | None = None,
-    tasks: dict[str, list[str] | str] | None = None,
-) -> list[Callable]:
-    """Load the step rewards of a run, which may have none; arguments and errors as of `load_rewards`.
-
-    Raises:
-        ValueError: also for a reward that pays whole completions, or is async.
-    """
-    rewards, problems = _load_all(specs or [], kwargs, tasks, "step_reward", check_is_step_reward)
-    if problems:
-        raise ValueError("\n".join(problems))
-    return rewards
-
-
-def _load_all(
-    specs: list[str], kwargs: dict[str, Any] | None, tasks: dict[str, Any] | None, argument: str, check: Callable
-) -> tuple[list[Callable], list[str]]:
-    """The rewards, and what is wrong with them; `argument` begins the names of the arguments they were given in."""
-    kwargs, tasks = dict(kwargs or {}), dict(tasks or {})
+    specs, kwargs, tasks = specs or [], dict(kwargs or {}), dict(tasks or {})
     rewards, problems = [], []
     for name in [name for name, values in kwargs.items() if not isinstance(values, dict)]:
-        said = f"{argument}_kwargs of {name!r} must be a mapping of names to values, not {kwargs.pop(name)!r}."
-        problems.append(said)
+        problems.append(f"reward_kwargs of {name!r} must be a mapping of names to values, not {kwargs.pop(name)!r}.")
     for spec in specs:
         try:
             reward = load_reward(spec, **_take(kwargs, spec, {}))
-            check(reward)
             chosen = _take(tasks, spec, reward_tasks(reward))
             rewards.append(reward if chosen is None else route(reward, _task_names(chosen, spec)))
         except ValueError as problem:
@@ -139,10 +109,19 @@ def _load_all(
         problems.append(str(problem))
     for setting, names in (("kwargs", kwargs), ("tasks", tasks)):
         problems += [
-            f"{argument}_{setting} names {name!r}, which is not in {argument}_funcs ({', '.join(specs)})."
-            for name in names
+            f"reward_{setting} names {name!r}, which is not in reward_funcs ({', '.join(specs)})." for name in names
         ]
-    return rewards, problems
+    steps = [reward for reward in rewards if reward_kind(reward) == "step"]
+    problems += [f"{reward_name(r)!r} is async; a step reward is a plain function." for r in steps if is_async(r)]
+    if not specs:
+        problems.append("reward_funcs is empty; name at least one reward.")
+    elif len(steps) == len(specs):
+        problems.append(
+            "reward_funcs names only step rewards; name one that scores whole completions too, of weight 0 if need be."
+        )
+    if problems:
+        raise ValueError("\n".join(problems))
+    return rewards
 
 
 def _take(settings: dict[str, Any], spec: str, default: Any) -> Any:

@@ -1,9 +1,9 @@
-"""What a step reward returns: for each completion its steps, each with the place where it ends and its reward.
+"""The result of a step reward: for each completion its steps, each with the place where it ends and its reward.
 
 A step reward is called as any other, `reward(prompts, completions, <columns>, **kwargs)`, declares `kind = "step"`, and
 returns one list a completion: pairs of (end, reward). `end` is a position in the completion's text as in a slice: the
 step is whatever of `text[:end]` no earlier step has taken, so 1 is the first end there can be and `len(text)` the last.
-An empty list says that there are no steps; None, that they could not be judged, which voids the row.
+An empty list means that there are no steps; None, that they could not be scored, which voids the row.
 
 The audit holds the sum of the steps to that of the row's reference completion; what a trick may earn beyond that is
 declared as for any reward, in `allowances` or as `farmable`.
@@ -17,36 +17,10 @@ declared as for any reward, in `allowances` or as `farmable`.
 from collections.abc import Callable
 from typing import Any
 
-from rewards.contract import LARGEST, is_async, reward_kind, reward_name
+from rewards.contract import LARGEST, reward_kind, reward_name
 from rewards.parsing import completion_text
 
 Steps = list[tuple[int, float]]
-
-
-def check_is_step_reward(reward: Callable) -> None:
-    """Refuse what cannot be a step reward.
-
-    Raises:
-        ValueError: a reward of another kind, or an `async def`.
-    """
-    name = reward_name(reward)
-    if reward_kind(reward) != "step":
-        raise ValueError(
-            f"{name!r} is no step reward (its kind is {reward_kind(reward)}): name it in reward_funcs. A reward that "
-            f"judges steps declares it ({name}.kind = 'step') and returns pairs (end, reward) for each completion."
-        )
-    if is_async(reward):
-        raise ValueError(f"{name!r} is async; a step reward is a plain function.")
-
-
-def check_pays_completions(reward: Callable) -> None:
-    """Refuse a step reward where an ordinary one is asked for.
-
-    Raises:
-        ValueError: a reward of the kind step.
-    """
-    if reward_kind(reward) == "step":
-        raise ValueError(f"{reward_name(reward)!r} pays steps (its kind is step): name it in step_reward_funcs.")
 
 
 def check_steps(found: list[Steps | None], completions: list) -> None:

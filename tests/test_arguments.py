@@ -93,7 +93,7 @@ def test_broken_json_is_noted(parse):
     args = parse({}, "--reward_kwargs", "{'xml_format': 1}")
     assert args.recipe.reward_kwargs is None
     assert len(args.problems) == 1
-    assert args.problems[0].startswith("reward_kwargs is no JSON mapping")
+    assert args.problems[0].startswith("reward_kwargs is not a JSON mapping")
 
 
 def test_an_unknown_key_of_the_yaml_is_noted_with_a_hint(parse, tmp_path):
@@ -176,13 +176,6 @@ def test_environment_of_the_yaml_does_not_override_the_shell(parse, monkeypatch)
     args = parse({"env": {"GRPO_TEST_SET": "yaml", "GRPO_TEST_UNSET": 1}})
     assert (os.environ["GRPO_TEST_SET"], os.environ.pop("GRPO_TEST_UNSET")) == ("shell", "1")
     assert args.problems == []
-
-
-def test_an_attempt_that_fails_is_noted_and_gives_nothing(parse):
-    args = parse({})
-    assert args.attempt(int, "5") == 5
-    assert args.attempt(int, "five") is None
-    assert args.problems == ["invalid literal for int() with base 10: 'five'"]
 
 
 def test_help_names_the_config_file(capsys):

@@ -22,6 +22,8 @@ ROWS = [
     for i in range(7)
 ]
 
+MODULE = "recipes.common.evaluation.evaluate"
+
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory):
@@ -47,7 +49,7 @@ def test_every_row_is_judged_once_and_in_order(model):
 
 def test_two_ranks_together_answer_as_one_process_does(model, monkeypatch):
     parts = []
-    monkeypatch.setattr("recipes.common.evaluation.gather_object", lambda judged: parts.append(judged) or judged)
+    monkeypatch.setattr(f"{MODULE}.gather_object", lambda rows: parts.append(rows) or rows)
     for rank in (0, 1):
         with pytest.raises(KeyError):  # one rank alone does not hold all rows
             judge(model, rank=rank, world_size=2, samples=1)
@@ -58,8 +60,8 @@ def test_two_ranks_together_answer_as_one_process_does(model, monkeypatch):
 def test_ranks_generate_equally_often(model, monkeypatch):
     """Under ZeRO-3 a rank that has one batch less would leave the others waiting."""
     calls = []
-    monkeypatch.setattr("recipes.common.evaluation.gather_object", lambda judged: judged)
-    monkeypatch.setattr("recipes.common.evaluation.generate", lambda *a, **k: calls.append(1) or generate(*a, **k))
+    monkeypatch.setattr(f"{MODULE}.gather_object", lambda rows: rows)
+    monkeypatch.setattr(f"{MODULE}.generate", lambda *a, **k: calls.append(1) or generate(*a, **k))
     counts = []
     for rank in range(3):
         calls.clear()

@@ -62,7 +62,7 @@ def test_a_killed_rank_ends_the_job_and_is_named_and_the_run_goes_on(launch, mod
     last = checkpoint_steps(folder)[-1]
     assert last >= 4
     printed = run(words_for(model, folder, launch), env=ON_CPU)
-    assert f"Going on from {folder}/checkpoint-{last}" in printed and f"step {last + 1}/12" in printed
+    assert f"Resuming from {folder}/checkpoint-{last}" in printed and f"step {last + 1}/12" in printed
     assert json.loads((folder / "summary.json").read_text())["steps"] == 12
 
 
@@ -104,7 +104,7 @@ def test_a_full_disk_leaves_the_checkpoint_before_usable(model, tmp_path, small_
     shutil.copytree(disk / "run", tmp_path / "run")  # where there is room; the output_dir may be said anew
     printed = run(words_for(model, tmp_path / "run", "ddp", **few), env=ON_CPU)
     assert f"{tmp_path / 'run'}/checkpoint-{cut_short} was cut short" in printed
-    assert f"Going on from {tmp_path / 'run'}/checkpoint-{before}" in printed
+    assert f"Resuming from {tmp_path / 'run'}/checkpoint-{before}" in printed
     assert json.loads((tmp_path / "run" / "summary.json").read_text())["steps"] == 6
 
 

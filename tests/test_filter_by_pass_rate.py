@@ -13,7 +13,7 @@ from support.launching import DENSE_REWARD, TINY
 from support.tiny_model import build_tiny_model
 from test_layout import RECIPES, ROOT, recipe_of
 
-from recipes.common.before import preflight
+from recipes.common import run as run_module
 from recipes.common.before.arguments import RecipeArguments
 from recipes.common.before.recipe import import_recipe
 from recipes.common.before.rows import check_only_rows, only_rows_if_asked, only_rows_notes, read_only_rows
@@ -236,7 +236,7 @@ def test_a_file_that_holds_no_rows_is_refused(tmp_path, text, said):
 @pytest.mark.slow
 def test_a_probe_is_filtered_and_the_recipe_trains_on_the_rows_that_are_kept(status, tmp_path, monkeypatch):
     monkeypatch.chdir(ROOT)
-    monkeypatch.setattr(preflight, "use_all_cores", lambda training: None)
+    monkeypatch.setattr(run_module, "use_all_cores", lambda training: None)
     model = build_tiny_model(tmp_path / "model")
     (tmp_path / "halves.py").write_text(HALVES)
     tiny = {**TINY, "model_name_or_path": model, "bf16": "false", "num_train_rows": 40, "seed": 3}

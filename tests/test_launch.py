@@ -170,7 +170,7 @@ def test_a_run_that_goes_on_from_a_checkpoint_equals_the_one_that_was_not_interr
     forget_after_step_2(folder)
     printed = run(words_for(launch, kind, model, folder), env=ON_CPU)
     assert (
-        f"{folder / 'checkpoint-4'} was cut short" in printed and f"Going on from {folder / 'checkpoint-2'}" in printed
+        f"{folder / 'checkpoint-4'} was cut short" in printed and f"Resuming from {folder / 'checkpoint-2'}" in printed
     )
     assert_same_steps(folder, whole)
     assert_same_updates(folder, whole)

@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 import torch
 from support.launching import command, run
-from support.paid_by_place import advantages_of, as_async, completions, generations, make_trainer, pays
+from support.paid_by_place import advantages_of, completions, generations, make_trainer, pays
 from support.step_rewards import judges
 from support.steps_on_two_ranks import advantages, writes
 from support.tiny_model import build_tiny_model
@@ -19,7 +19,7 @@ from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
 from recipes.common.during.steps import LOSS_TYPES, normalise_steps, token_advantages, tokens_that_hold
 from recipes.common.trainer import GRPOTrainer
-from rewards import load_rewards, load_step_rewards
+from rewards import load_rewards
 from rewards.routing import route
 from rewards.steps import check_steps
 
@@ -58,11 +58,8 @@ def build(model: Path, tmp_path: Path) -> Callable[..., GRPOTrainer]:
     """A trainer whose model writes TEXTS, with these step rewards and PAID as the outcome."""
 
     def built(*steps: Callable, paid: list = PAID, texts: list = TEXTS, **settings) -> GRPOTrainer:
-        own = {name: settings.pop(name) for name in ("step_reward_weights", "tasks") if name in settings}
-        tasks, own = own.pop("tasks", ["a", "b"]), {"step_reward_funcs": list(steps), **own}
-        trainer = make_trainer(
-            model, tmp_path, [pays("right", paid)], tasks, own, **{"max_completion_length": 6, **settings}
-        )
+        tasks, rewards = settings.pop("tasks", ["a", "b"]), [pays("right", paid), *steps]
+        trainer = make_trainer(model, tmp_path, rewards, tasks, {"max_completion_length": 6, **settings})
         writes(trainer, texts)
         trainer.model.train()
         return trainer
@@ -222,7 +219,7 @@ def test_metrics_say_how_many_steps_there_are_and_what_they_are_paid(build):
 
 def test_each_step_reward_is_normalised_by_itself_and_then_weighted(build):
     large = [[(end, 100 * reward + 7) for end, reward in steps] for steps in STEPS]
-    trainer = build(judges("one", STEPS), judges("large", large), step_reward_weights=[1.0, 0.5])
+    trainer = build(judges("one", STEPS), judges("large", large), reward_weights=[1.0, 1.0, 0.5])
     s = 100 / (statistics.stdev([107.0, -93.0, 107.0, -93.0]) + 1e-4)
     rows = tokens_of(trainer)
     assert rows[1] == pytest.approx([-A + S + 0.5 * s] * 3 + [-A, 0.0, 0.0], **SINGLE)
@@ -230,7 +227,7 @@ def test_each_step_reward_is_normalised_by_itself_and_then_weighted(build):
 
 
 def test_an_outcome_of_weight_0_leaves_the_steps_alone(build):
-    rows = tokens_of(build(judges("step", STEPS), reward_weights=[0.0]))
+    rows = tokens_of(build(judges("step", STEPS), reward_weights=[0.0, 1.0]))
     assert rows[0] == pytest.approx([0.0, 0.0, -S, -S, 0.0, 0.0], **SINGLE)
     assert rows[1] == pytest.approx([S, S, S, 0.0, 0.0, 0.0], **SINGLE)
 
@@ -254,7 +251,7 @@ def test_a_row_whose_text_is_not_that_of_its_tokens_is_an_error_of_that_row(buil
             raise ValueError("not what its tokens decode to")
         return tokens_that_hold(tokenizer, ids, text, ends)
 
-    monkeypatch.setattr("recipes.common.trainer.tokens_that_hold", first_is_none)
+    monkeypatch.setattr("recipes.common.during.steps.tokens_that_hold", first_is_none)
     trainer = build(judges("step", STEPS))
     rows = tokens_of(trainer)
     assert rows[0] == [0.0] * 6
@@ -348,9 +345,9 @@ def test_two_updates_a_generation_train_and_log_the_steps_once(build):
 
 @pytest.mark.slow
 def test_an_evaluation_groups_steps_by_its_own_numbers(model, tmp_path):
-    settings = {"step_reward_funcs": [judges("step", [[(1, 1.0)], [(1, -1.0)], [(1, 1.0)], [(1, 1.0)]])]}
+    steps = judges("step", [[(1, 1.0)], [(1, -1.0)], [(1, 1.0)], [(1, 1.0)]])
     config = {"num_generations_eval": 2, "per_device_eval_batch_size": 4}
-    trainer = make_trainer(model, tmp_path, [pays("right", [0.0])], ["a", "b"], settings, **config)
+    trainer = make_trainer(model, tmp_path, [pays("right", [0.0]), steps], ["a", "b"], config)
     writes(trainer, ["ab"] * 4)
     logged = trainer.evaluate(trainer.train_dataset)
     assert (logged["eval_frac_groups_without_step_spread"], logged["eval_step_rewards/step/mean"]) == (0.5, 0.5)
@@ -385,43 +382,30 @@ def test_with_ratios_of_sequences_it_follows_those_of_the_whole_completion(build
 @pytest.mark.parametrize("name", [*("sapo", "luspo", "vespo"), "sequence"])
 def test_a_loss_without_advantages_of_tokens_is_refused(build, name):
     setting = {"importance_sampling_level": name} if name == "sequence" else {"loss_type": name}
-    with pytest.raises(ValueError, match=rf"step_reward_funcs need .*given: {name}"):
+    with pytest.raises(ValueError, match=rf"step rewards need .*given: {name}"):
         build(judges("step", STEPS), **setting)
 
 
-# What is named where
+# Names and refusals
 
 
-def test_a_step_reward_is_no_ordinary_one_and_the_other_way_round():
-    with pytest.raises(ValueError, match=r"'equation_steps' pays steps .*: name it in step_reward_funcs"):
-        load_rewards(["xml_format", "equation_steps"])
-    with pytest.raises(ValueError, match=r"'xml_format' is no step reward .*: name it in reward_funcs"):
-        load_step_rewards(["xml_format"])
-    with pytest.raises(ValueError, match="one of weight 0 will do"):
-        load_rewards([])
-    assert load_step_rewards(None) == []
+def test_step_rewards_load_like_any_other_with_one_reward_of_whole_completions():
+    kwargs, tasks = {"equation_steps": {"max_steps": 3}}, {"equation_steps": ["a"]}
+    form, steps = load_rewards(["xml_format", "equation_steps"], kwargs, tasks)
+    assert (form.__name__, steps.tasks, steps.__wrapped__.max_steps) == ("xml_format", ("a",), 3)
+    own = "tests/support/step_rewards.py:every_third"
+    assert [reward.__name__ for reward in load_rewards([own, "xml_format"])] == ["every_third", "xml_format"]
+    with pytest.raises(ValueError, match="names only step rewards"):
+        load_rewards(["equation_steps"])
 
 
-def test_step_rewards_are_loaded_with_parameters_and_tasks_of_their_own():
-    (reward,) = load_step_rewards(["equation_steps"], {"equation_steps": {"max_steps": 3}}, {"equation_steps": ["a"]})
-    assert (reward.tasks, reward.__wrapped__.max_steps) == (("a",), 3)
-    with pytest.raises(ValueError, match=r"step_reward_kwargs names 'x', which is not in step_reward_funcs \(equation"):
-        load_step_rewards(["equation_steps"], {"x": {}})
-    assert load_step_rewards(["tests/support/step_rewards.py:every_third"])[0].__name__ == "every_third"
-
-
-def test_the_trainer_refuses_what_it_cannot_use(model, tmp_path, build):
-    with pytest.raises(ValueError, match="'step' pays steps"):
+def test_the_trainer_refuses_rewards_it_cannot_use(model, tmp_path, build):
+    with pytest.raises(ValueError, match="needs a reward that is not of the kind step"):
         make_trainer(model, tmp_path, [judges("step", STEPS)], ["a"], {})
-    with pytest.raises(ValueError, match="'plain' is no step reward"):
-        build(pays("plain", PAID))
     with pytest.raises(ValueError, match="two rewards are called 'right'"):
         build(judges("right", STEPS))
-    with pytest.raises(ValueError, match="step_reward_weights has 2 values for 1"):
-        build(judges("step", STEPS), step_reward_weights=[1.0, 2.0])
-    waits = as_async(judges("step", STEPS))
-    with pytest.raises(ValueError, match="'step' is async"):
-        build(waits)
+    with pytest.raises(ValueError, match="reward_weights has 3 values for 2"):
+        build(judges("step", STEPS), reward_weights=[1.0, 1.0, 2.0])
 
 
 # Two processes, and the recipe itself
@@ -446,10 +430,8 @@ def test_groups_over_two_processes_are_those_of_one(model, tmp_path):
 @pytest.mark.parametrize(("launch", "processes", "zero_stage"), [("cpu", 1, None), ("zero2", 2, 2)])
 def test_the_recipe_trains_with_step_rewards_under(launch, processes, zero_stage, model, tmp_path):
     short = {"num_train_rows": 8, "max_steps": 2, "bf16": "false", "use_cpu": "true", "num_eval_rows": 0}
-    steps = {
-        "step_reward_funcs": "tests/support/step_rewards.py:every_third",
-        "per_device_train_batch_size": 8 // processes,
-    }
+    rewards = ["xml_format", "reasoning_gym", "tests/support/step_rewards.py:every_third"]
+    steps = {"reward_funcs": rewards, "per_device_train_batch_size": 8 // processes}
     words = command(
         "arithmetic",
         "process",

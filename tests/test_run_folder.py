@@ -22,6 +22,10 @@ def make_run(folder: Path, config: dict | None = None, **recipe):
     return SimpleNamespace(training=training, recipe=recipe, config=config or {"seed": 0})
 
 
+def open_folder(run) -> str | None:
+    return open_run_folder(run.recipe, run.training, run.config)
+
+
 def add_checkpoint(folder: Path, step: int, world_size: int = 1) -> str:
     path = folder / f"checkpoint-{step}"
     path.mkdir(parents=True)
@@ -38,22 +42,22 @@ def add_before(folder: Path) -> None:
 
 def refusal(run) -> int:
     with pytest.raises(SystemExit) as stop:
-        open_run_folder(run)
+        open_folder(run)
     return stop.value.code
 
 
 def test_a_new_folder_starts_at_step_0_and_records_the_configuration(tmp_path):
-    assert open_run_folder(make_run(tmp_path / "run")) is None
+    assert open_folder(make_run(tmp_path / "run")) is None
     assert json.loads((tmp_path / "run" / "run_config.json").read_text()) == {"seed": 0}
 
 
 def test_a_run_goes_on_from_its_newest_whole_checkpoint(tmp_path):
-    open_run_folder(make_run(tmp_path))
+    open_folder(make_run(tmp_path))
     add_before(tmp_path)
     add_checkpoint(tmp_path, 9)
     newest = add_checkpoint(tmp_path, 10)
     (tmp_path / "checkpoint-11").mkdir()
-    assert open_run_folder(make_run(tmp_path)) == newest
+    assert open_folder(make_run(tmp_path)) == newest
 
 
 def test_a_checkpoint_cut_short_is_passed_over_with_a_warning(tmp_path, capsys):
@@ -71,7 +75,7 @@ def test_a_checkpoint_needs_the_random_state_of_every_rank(tmp_path):
 
 
 def test_another_configuration_is_refused_and_its_differences_are_listed(tmp_path, capsys):
-    open_run_folder(make_run(tmp_path))
+    open_folder(make_run(tmp_path))
     add_before(tmp_path)
     assert refusal(make_run(tmp_path, {"seed": 1, "beta": 0.1})) == 2
     printed = capsys.readouterr().out
@@ -79,23 +83,23 @@ def test_another_configuration_is_refused_and_its_differences_are_listed(tmp_pat
 
 
 def test_a_start_that_left_nothing_behind_may_be_repeated_with_another_configuration(tmp_path):
-    open_run_folder(make_run(tmp_path))
-    assert open_run_folder(make_run(tmp_path, {"seed": 1})) is None
+    open_folder(make_run(tmp_path))
+    assert open_folder(make_run(tmp_path, {"seed": 1})) is None
     assert json.loads((tmp_path / "run_config.json").read_text()) == {"seed": 1}
 
 
 def test_another_number_of_processes_is_another_configuration(tmp_path, capsys, monkeypatch):
-    open_run_folder(make_run(tmp_path, {"world_size": 1}, num_eval_rows=0))
+    open_folder(make_run(tmp_path, {"world_size": 1}, num_eval_rows=0))
     add_checkpoint(tmp_path, 5)
     run = make_run(tmp_path, {"world_size": 2}, num_eval_rows=0)
     run.training.world_size = 2
-    monkeypatch.setattr("recipes.common.run_folder.broadcast_object_list", lambda decision: decision)
+    monkeypatch.setattr("recipes.common.before.resume.broadcast_object_list", lambda decision: decision)
     assert refusal(run) == 2
     assert "world_size: was 1, now 2" in capsys.readouterr().out
 
 
 def test_a_finished_run_without_evaluation_keeps_its_record(tmp_path):
-    open_run_folder(make_run(tmp_path, num_eval_rows=0))
+    open_folder(make_run(tmp_path, num_eval_rows=0))
     (tmp_path / "summary.json").write_text("{}")
     assert refusal(make_run(tmp_path, {"seed": 1}, num_eval_rows=0)) == 2
     assert json.loads((tmp_path / "run_config.json").read_text()) == {"seed": 0}
@@ -106,7 +110,7 @@ def test_what_may_be_said_anew_is_no_difference():
 
 
 def test_a_finished_run_prints_its_table_and_stops_well(tmp_path, capsys):
-    open_run_folder(make_run(tmp_path))
+    open_folder(make_run(tmp_path))
     add_before(tmp_path)
     (tmp_path / "summary.json").write_text("{}")
     (tmp_path / "table.txt").write_text("the table")
@@ -123,7 +127,7 @@ def test_a_folder_that_holds_something_else_is_refused_and_left_alone(tmp_path):
 def test_fresh_keeps_what_was_there(tmp_path):
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "old.txt").write_text("kept")
-    assert open_run_folder(make_run(tmp_path / "run", fresh=True)) is None
+    assert open_folder(make_run(tmp_path / "run", fresh=True)) is None
     (aside,) = [path for path in tmp_path.iterdir() if path.name != "run"]
     assert (aside / "old.txt").read_text() == "kept"
     assert [p.name for p in sorted((tmp_path / "run").iterdir())] == ["run.lock", "run_config.json"]
@@ -150,7 +154,7 @@ def test_a_checkpoint_from_elsewhere_needs_the_evaluation_of_its_untrained_model
     assert refusal(run) == 2
     assert "before.jsonl is missing" in capsys.readouterr().out
     run.recipe.num_eval_rows = 0
-    assert open_run_folder(run) == run.training.resume_from_checkpoint
+    assert open_folder(run) == run.training.resume_from_checkpoint
 
 
 def with_moving_reference(folder: Path, **training):
@@ -166,14 +170,14 @@ WITHOUT_REFERENCE = (
 
 
 def test_a_checkpoint_with_the_moving_reference_is_gone_on_with(tmp_path):
-    open_run_folder(with_moving_reference(tmp_path))
+    open_folder(with_moving_reference(tmp_path))
     Path(add_checkpoint(tmp_path, 5), "reference.safetensors").touch()
-    assert open_run_folder(with_moving_reference(tmp_path)) == str(tmp_path / "checkpoint-5")
+    assert open_folder(with_moving_reference(tmp_path)) == str(tmp_path / "checkpoint-5")
 
 
 def test_a_whole_checkpoint_without_the_moving_reference_is_refused_and_not_passed_over(tmp_path, capsys):
     """As ZeRO-3 leaves it behind, and ZeRO-2 finds it."""
-    open_run_folder(with_moving_reference(tmp_path))
+    open_folder(with_moving_reference(tmp_path))
     add_checkpoint(tmp_path, 5)
     assert refusal(with_moving_reference(tmp_path)) == 2
     printed = capsys.readouterr()
@@ -193,7 +197,7 @@ def test_a_moving_reference_in_parts_is_not_resumed(engine, tmp_path, capsys, mo
         monkeypatch.setenv("ACCELERATE_USE_FSDP", "true")
     else:
         run.training.deepspeed_plugin = SimpleNamespace(zero_stage=3)
-    open_run_folder(run)
+    open_folder(run)
     checkpoint = add_checkpoint(tmp_path, 5)
     assert refusal(run) == 2 and WITHOUT_REFERENCE in capsys.readouterr().out
     Path(checkpoint, "reference.safetensors").touch()  # written under ZeRO-2 or DDP

@@ -15,7 +15,8 @@ from support.wandb_log import read_runs, table_rows
 from transformers.integrations import TensorBoardCallback
 
 from recipes.common.during import tracking
-from recipes.common.during.tracking import RECORD, TrackingCallback, continue_wandb_run, flat_summary
+from recipes.common.during.tracking import TrackingCallback, continue_wandb_run, flat_summary
+from recipes.common.tools.folder import WANDB
 from rewards import load_reward
 
 SHARE = {"share": 0.25, "interval": [0.125, 0.5]}
@@ -51,6 +52,7 @@ class Tracked:
 
     def __init__(self, run_id: str = "first"):
         self.id, self.logged, self.increments, self.seen = run_id, [], [], {}
+        self.config = SimpleNamespace(update=lambda values, allow_val_change: None)
 
     def log(self, row: dict) -> None:
         self.logged.append(row)
@@ -92,7 +94,7 @@ def callback_at(folder: Path, step: int, max_steps: int = 4, callback: TrackingC
     """A callback that has seen the training begin at `step`, or `callback` at the begin of the step after it."""
     args, state = SimpleNamespace(report_to=["wandb"]), SimpleNamespace(global_step=step, max_steps=max_steps)
     if callback is None:
-        callback = TrackingCallback(folder, ["right"])
+        callback = TrackingCallback(folder, ["right"], {})
         callback.on_train_begin(args, state, None)
     else:
         callback.on_step_begin(args, state, None)
@@ -140,7 +142,7 @@ def test_a_resumed_run_logs_what_was_missed_and_nothing_twice(tracked, tmp_path)
     expected = [(1, "a"), (2, "b"), (3, "c"), (5, "d"), (6, "6"), (7, "7")]
     assert [(row["step"], row["completion"]) for row in tracked.rows()] == expected
     assert len({tuple(row) for row in tracked.rows()}) == 1, "the columns of an incremental table stay"
-    assert json.loads((tmp_path / RECORD).read_text())["until"] == 7
+    assert json.loads((tmp_path / WANDB).read_text())["until"] == 7
 
 
 def test_another_wandb_run_of_the_same_folder_gets_all_that_was_generated(tracked, tmp_path, monkeypatch):
@@ -149,7 +151,7 @@ def test_another_wandb_run_of_the_same_folder_gets_all_that_was_generated(tracke
     monkeypatch.setattr(wandb, "run", Tracked("second"))
     callback_at(tmp_path, 1)
     assert [row["completion"] for row in wandb.run.rows()] == ["a"]
-    assert json.loads((tmp_path / RECORD).read_text())["id"] == "second"
+    assert json.loads((tmp_path / WANDB).read_text())["id"] == "second"
 
 
 def test_rows_and_increments_of_a_long_run_stay_within_what_wandb_shows(tracked, tmp_path):
@@ -170,7 +172,7 @@ def test_a_generation_of_a_short_run_keeps_its_first_64_rows_and_all_in_the_hist
 
 def test_histograms_leave_out_what_a_reward_did_not_score(tracked, tmp_path):
     generate(tmp_path, 3, ["a", "bb", "bb"], tidy=[None, 1.0, float("nan")], silent=[None, None, None])
-    callback = TrackingCallback(tmp_path, ["right", "tidy", "silent"])
+    callback = TrackingCallback(tmp_path, ["right", "tidy", "silent"], {})
     callback.on_train_begin(SimpleNamespace(report_to=["wandb"]), SimpleNamespace(global_step=3, max_steps=3), None)
     logged = tracked.logged[0]
     right, tidy = (logged[f"rewards/{name}/histogram"] for name in ("right", "tidy"))
@@ -191,14 +193,14 @@ def test_a_failure_of_wandb_is_said_once_and_the_run_goes_on(tracked, tmp_path, 
     callback_at(tmp_path, 2, callback=callback_at(tmp_path, 1))
     said = capsys.readouterr().err
     assert said.count("warning: logging completions to W&B failed") == 1 and "Error: no room" in said
-    assert not (tmp_path / RECORD).exists(), "the next start logs them"
+    assert not (tmp_path / WANDB).exists(), "the next start logs them"
 
 
 def test_nothing_is_logged_or_written_without_wandb(tmp_path):
     generate(tmp_path, 1, ["a"])
-    callback = TrackingCallback(tmp_path, ["right"])
+    callback = TrackingCallback(tmp_path, ["right"], {})
     callback.on_train_begin(SimpleNamespace(report_to=[]), SimpleNamespace(global_step=1, max_steps=2), None)
-    assert not (tmp_path / RECORD).exists()
+    assert not (tmp_path / WANDB).exists()
 
 
 @pytest.mark.parametrize(
@@ -221,7 +223,7 @@ def test_only_a_resumed_run_goes_on_with_its_wandb_run_unless_the_user_decides(
     assert (os.environ.get("WANDB_RUN_ID"), os.environ.get("WANDB_RESUME")) == tuple(
         mine.get(name) for name in ("WANDB_RUN_ID", "WANDB_RESUME")
     )
-    (tmp_path / RECORD).write_text('{"id": "first", "until": 2, "columns": []}')
+    (tmp_path / WANDB).write_text('{"id": "first", "until": 2, "columns": []}')
     continue_wandb_run(tmp_path, SimpleNamespace(report_to=report_to), checkpoint)
     assert (os.environ.get("WANDB_RUN_ID"), os.environ.get("WANDB_RESUME")) == expected
 
@@ -336,14 +338,14 @@ def resumed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     words[words.index("--config") + 1] = str(base / "both.yaml")  # a list of trackers can be said in a YAML alone
     env = {"WANDB_MODE": "offline", "WANDB_DIR": str(base), "WANDB_RUN_GROUP": "seeds"}
     assert "Stopped after step 4 of 6" in run(words, env=env, expect=1)
-    assert f"Going on from {base / 'run' / 'checkpoint-4'}" in run(words, env=env)
+    assert f"Resuming from {base / 'run' / 'checkpoint-4'}" in run(words, env=env)
     return base
 
 
 @pytest.mark.slow
 def test_a_resumed_run_goes_on_with_its_wandb_run_in_its_group(resumed: Path) -> None:
     runs = read_runs(resumed)
-    known = json.loads((resumed / "run" / RECORD).read_text())["id"]
+    known = json.loads((resumed / "run" / WANDB).read_text())["id"]
     assert [(one["id"], one["group"], one["name"]) for one in runs] == [(known, "seeds", "the-run")] * 2
 
 

@@ -236,7 +236,7 @@ def test_the_share_of_groups_that_shaping_alone_separates_is_logged(train):
 
 @pytest.mark.slow
 def test_the_run_stops_above_the_rate_and_not_below(train):
-    with pytest.raises(RewardErrors, match="'right' could not grade 1 of its last 8 rows"):
+    with pytest.raises(RewardErrors, match="'right' could not score 1 of its last 8 rows"):
         train(pays("right", FAILED), settings={"max_reward_error_rate": 0.0})
     trainer = train(pays("right", RIGHT), settings={"max_reward_error_rate": 0.0})
     assert trainer.state.global_step == 1
@@ -260,7 +260,7 @@ def counter(**declared: float) -> Callable[..., dict[str, float]]:
     paying = pays("right", [1.0])
     vars(paying).update(declared)
     logged, reward = {}, guard(paying, 60)
-    trainer = SimpleNamespace(max_reward_error_rate=0.05, _log_metric=logged.__setitem__)
+    trainer = SimpleNamespace(args=SimpleNamespace(max_reward_error_rate=0.05), _log_metric=logged.__setitem__)
     trainer._recent_failures = {"right": deque()}
 
     def counted(*generations: dict[int, int]) -> dict[str, float]:
@@ -312,7 +312,7 @@ def test_generations_of_more_than_a_thousand_rows_are_judged_by_their_own_share(
 def test_a_reward_may_declare_a_smaller_share_above_which_a_run_stops(failure):
     strict = counter(max_error_rate=0.001)
     strict({GRADED: 499, failure: 1})
-    with pytest.raises(RewardErrors, match=r"could not grade 2 of its last 1000 rows \(at most 0.001 of 1000 may fail"):
+    with pytest.raises(RewardErrors, match=r"could not score 2 of its last 1000 rows \(at most 0.001 of 1000 may fail"):
         strict({GRADED: 499, failure: 1})
 
 
@@ -323,7 +323,7 @@ def test_one_failure_in_every_thousand_rows_is_within_a_share_of_a_thousandth():
 def test_the_second_failure_within_a_few_rows_is_above_a_share_of_a_thousandth():
     strict = counter(max_error_rate=0.001)
     strict({GRADED: 7, ERROR: 1})
-    with pytest.raises(RewardErrors, match="could not grade 2 of its last 16 rows"):
+    with pytest.raises(RewardErrors, match="could not score 2 of its last 16 rows"):
         strict({GRADED: 7, ERROR: 1})
 
 
@@ -397,5 +397,5 @@ def test_rates_are_of_the_rows_of_all_ranks_together(seen):
 @pytest.mark.slow
 def test_all_ranks_stop_together(two_ranks):
     said = [(two_ranks / f"raised_{rank}.txt").read_text() for rank in (0, 1)]
-    assert all("reward 'right' could not grade 1 of its last 8 rows" in text for text in said)
+    assert all("reward 'right' could not score 1 of its last 8 rows" in text for text in said)
     assert "on this rank: None" in said[0] and "on this rank: it returned None" in said[1]

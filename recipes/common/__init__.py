@@ -1,4 +1,4 @@
-"""What every recipe shares and no reader comes to see."""
+"""The parts that every recipe shares, one room for each question."""
 
 import warnings
 

@@ -10,7 +10,7 @@ import pandas as pd
 import trl
 from datasets import Dataset
 
-from recipes.common.trainer import GRPOTrainer
+from recipes.common.trainer import GRPOConfig, GRPOTrainer
 
 TINY = {
     "use_cpu": True,
@@ -54,10 +54,10 @@ def as_async(reward: Callable) -> Callable:
 def make_trainer(
     model: Path, folder: Path, rewards: list[Callable], tasks: list[str], settings: dict, trainer=GRPOTrainer, **config
 ) -> trl.GRPOTrainer:
-    """A trainer of the tiny model on one row a task; `settings` are the trainer's own, `config` is GRPOConfig's."""
+    """A trainer of the tiny model on one row a task; `settings` and `config` are fields of our GRPOConfig."""
     rows = Dataset.from_list([{"prompt": f"Row {i}:", "task": task} for i, task in enumerate(tasks)])
-    args = trl.GRPOConfig(output_dir=str(folder), **{**TINY, **config})
-    return trainer(model=str(model), reward_funcs=rewards, args=args, train_dataset=rows, **settings)
+    args = GRPOConfig(output_dir=str(folder), **{**TINY, **config, **settings})
+    return trainer(model=str(model), reward_funcs=rewards, args=args, train_dataset=rows)
 
 
 def generations(trainer: trl.GRPOTrainer) -> list[dict]:

@@ -32,9 +32,9 @@ def writes(trainer, texts: list[str]) -> None:
 def advantages(model: Path, folder: Path, first: int, last: int) -> dict:
     """Token advantages and logs of the process that holds the completions from `first` to `last`."""
     here = slice(first, last)
-    rewards = {"step_reward_funcs": [judges("third", STEPS[here])]}
+    rewards = [pays("right", PAID[here]), judges("third", STEPS[here])]
     batch = {"per_device_train_batch_size": last - first, "max_completion_length": 6}
-    trainer = make_trainer(model, folder, [pays("right", PAID[here])], ["a", "b", "c"], rewards, **batch)
+    trainer = make_trainer(model, folder, rewards, ["a", "b", "c"], {}, **batch)
     writes(trainer, WRITTEN[here])
     output = trainer._generate_and_score_completions(next(iter(trainer.get_train_dataloader())))
     metrics = {name: values[-1] for name, values in trainer._metrics["train"].items() if "step" in name}

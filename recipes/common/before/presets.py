@@ -1,4 +1,4 @@
-"""Presets: a paper's settings as a fragment of YAML in recipes/presets/, to be laid over any run.
+"""Presets: a paper's settings as a fragment of YAML in recipes/presets/, added to any run.
 
 Precedence, from weak to strong: TRL's default, the run's YAML, `--preset`, the rest of the command line. A `preset:`
 that stands in a run's YAML is part of that YAML: its other keys win over it. Of several presets the later wins.
@@ -10,7 +10,7 @@ from typing import Any
 import yaml
 
 FOLDER = Path(__file__).resolve().parents[2] / "presets"
-ADDED = "add_reward_funcs"  # the one key of a preset that is no argument of a run
+ADDED = "add_reward_funcs"  # the one key of a preset that is not an argument of a run
 
 
 def preset_names() -> list[str]:
@@ -43,7 +43,7 @@ def add_rewards(names: list[str], recipe: dict[str, Any], training: dict[str, An
     """
     if not recipe["reward_funcs"]:
         return []
-    said = []
+    lines = []
     for name in (name for name in names if name not in recipe["reward_funcs"]):
         weights = training["reward_weights"]
         if weights is not None and len(weights) == len(recipe["reward_funcs"]):
@@ -52,12 +52,12 @@ def add_rewards(names: list[str], recipe: dict[str, Any], training: dict[str, An
         kwargs = {**_parameters(name, training["max_completion_length"]), **given.get(name, {})}
         recipe["reward_funcs"] = [*recipe["reward_funcs"], name]
         recipe["reward_kwargs"] = {**given, name: kwargs} if kwargs else recipe["reward_kwargs"]
-        said.append(f"reward_funcs + {name} {kwargs}")
-    return said
+        lines.append(f"reward_funcs + {name} {kwargs}")
+    return lines
 
 
 def _parameters(name: str, max_completion_length: Any) -> dict[str, int]:
-    """What a reward needs to know of the run; DAPO's cache is a fifth of its limit (4,096 of 20,480)."""
+    """Parameters of a reward that follow from the run; DAPO's cache is a fifth of its limit (4,096 of 20,480)."""
     if name != "soft_overlong" or not isinstance(max_completion_length, int):  # a bad length is reported elsewhere
         return {}
     return {"max_completion_len": max_completion_length, "soft_punish_cache": max_completion_length // 5}

@@ -113,7 +113,7 @@ def check_tasks(rows: list[dict], rewards: list[Callable]) -> list[str]:
 
 
 def check_gates(gates: dict[str, list[str] | str], rows: list[dict], rewards: list[Callable]) -> list[str]:
-    """A gate is a verifier or a format reward that scores every task of the reward it gates, which is no verifier."""
+    """A gate is a verifier or a format reward that scores every task of the reward it gates, which is not a verifier."""
     named = {reward_name(reward): reward for reward in rewards}
     kinds, problems = {name: reward_kind(reward) for name, reward in named.items()}, []
     for gated, openers in gates.items():

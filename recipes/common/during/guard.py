@@ -1,8 +1,8 @@
-"""What surrounds a reward in a run: its failures are told from its grades, and it cannot hang the job.
+"""Guards around a reward in a run: its failures are kept apart from its scores, and it cannot hang the job.
 
 A failure of ours (an exception, a gold that cannot be read, a worker that died, an async reward out of
 time) is None and is remembered by row, for the trainer to count and to void. What the completion itself
-causes is judged wrong by the reward.
+causes is scored as wrong by the reward.
 
 Not covered: an async reward that blocks the event loop in C code that holds the interpreter. A traceback shows
 the innermost 100 frames of a hang: the name of a sync reward that hangs deeper than that is not among them.
@@ -54,7 +54,7 @@ class GuardedReward:
                 return self._fail(error, arguments)
 
     def _note(self, amounts: list, logged: dict[str, list], arguments: dict) -> list:
-        """Remember the outcome of each row; what is no finite number, list of steps or None fails the whole call."""
+        """Remember the outcome of each row; anything but a finite number, a list of steps or None fails the whole call."""
         count = len(arguments["completions"])
         if len(amounts) != count:
             raise ValueError(f"it returned {len(amounts)} rewards for {count} completions")
@@ -65,21 +65,21 @@ class GuardedReward:
         short = [column for column, values in logged.items() if len(values) != count]
         if short:
             raise ValueError(f"it logged the columns {short} with another number of values than {count}")
-        said = logged.get(f"outcome/{self.__name__}", [None] * count)
+        logged_outcomes = logged.get(f"outcome/{self.__name__}", [None] * count)
         tasks = arguments.get("task") or [None] * count
-        self.outcomes = [self._code(*row) for row in zip(amounts, said, tasks, strict=True)]
-        self._report_first(said, arguments)
+        self.outcomes = [self._code(*row) for row in zip(amounts, logged_outcomes, tasks, strict=True)]
+        self._report_first(logged_outcomes, arguments)
         self._pass_on(logged, arguments)
         return amounts
 
-    def _code(self, amount: float | None, said: str | None, task: str | None) -> int:
-        """What a reward says of its row counts; else a None of a verifier is a row it could not grade.
+    def _code(self, amount: float | None, outcome: str | None, task: str | None) -> int:
+        """The outcome that a reward logs for its row counts; else a None of a verifier is a row it could not grade.
 
-        A None for steps is such a row whatever is said of it, unless that is an error: only these two void a row.
+        A None for steps is such a row whatever is logged, unless that is an error: only these two void a row.
         """
         if not scores_task(self.reward, task):
             return NOT_APPLICABLE
-        code, kind = CODES.get((said or "").split(":")[0], GRADED), reward_kind(self.reward)
+        code, kind = CODES.get((outcome or "").split(":")[0], GRADED), reward_kind(self.reward)
         if kind == "step" and amount is None:
             return ERROR if code == ERROR else UNPARSED
         if code != GRADED or amount is not None:
@@ -102,12 +102,12 @@ class GuardedReward:
             for column in self.columns:
                 arguments["log_extra"](column, logged.get(column, [None] * count))
 
-    def _report_first(self, said: list[str | None], arguments: dict, error: Exception | None = None) -> None:
+    def _report_first(self, outcomes: list[str | None], arguments: dict, error: Exception | None = None) -> None:
         """The first failure is logged with its row; later ones are counted."""
         row = next((i for i, code in enumerate(self.outcomes) if code in (ERROR, UNPARSED)), None)
         if row is None or self.first_failure is not None:
             return
-        self.first_failure = said[row] or "it returned None"
+        self.first_failure = outcomes[row] or "it returned None"
         shown = {name: values[row] for name, values in arguments.items() if isinstance(values, list) and values}
         logger.warning(
             f"reward {self.__name__!r} could not grade a row ({self.first_failure}). Such rows are counted in "
@@ -130,7 +130,7 @@ class AsyncGuardedReward(GuardedReward):
             if not done:
                 task.cancel()
                 raise TimeoutError(f"no answer after {self.timeout_s:g} s")
-            if task.cancelled():  # its result would be CancelledError, which is no Exception
+            if task.cancelled():  # its result would be CancelledError, which is not an Exception
                 raise RuntimeError("it was cancelled")
             return self._note(task.result(), logged, arguments)
         except Exception as error:
@@ -147,7 +147,7 @@ def _end_process(name: str) -> None:
 
 
 def _listen(arguments: dict[str, Any], logged: dict[str, list]) -> dict[str, Any]:
-    """The arguments, with what is logged held back: an async reward left behind must not log into a later batch."""
+    """The arguments, with logged columns held back: an async reward left behind must not log into a later batch."""
     return {**arguments, "log_extra": lambda column, values: logged.setdefault(column, []).extend(values)}
 
 

@@ -1,4 +1,4 @@
-"""Arithmetic on the rewards of a batch: one row a completion, one column a reward, NaN where it paid none."""
+"""Arithmetic on the rewards of a batch: one row a completion, one column a reward, NaN where it gives none."""
 
 import torch
 
@@ -6,7 +6,7 @@ TOLERANCE = 1e-6  # relative to the amounts: eight times -0.2 has a standard dev
 
 
 def apply_gates(rewards: torch.Tensor, names: list[str], gates: dict[str, list[str]]) -> torch.Tensor:
-    """A copy in which a gated reward is paid (not NaN) only where one of its gates paid more than 0.
+    """Copy the rewards; a gated reward is kept (not NaN) only where one of its gates is above 0.
 
     Args:
         rewards: (completions, rewards).
@@ -15,17 +15,17 @@ def apply_gates(rewards: torch.Tensor, names: list[str], gates: dict[str, list[s
     Example: with `gates={"length": ["correct"]}`, rows `[0.0, 1.0]` and `[2.0, 1.0]` of (correct, length)
     become `[0.0, nan]` and `[2.0, 1.0]`.
     """
-    paid = rewards.clone()
+    kept = rewards.clone()
     for gated, openers in gates.items():
         opened = (rewards[:, [names.index(name) for name in openers]] > 0).any(dim=1)  # NaN opens nothing
-        paid[~opened, names.index(gated)] = torch.nan
-    return paid
+        kept[~opened, names.index(gated)] = torch.nan
+    return kept
 
 
 def shaping_only_share(
     rewards: torch.Tensor, weights: torch.Tensor, is_shaping: torch.Tensor, num_generations: int
 ) -> float:
-    """The share of groups whose completions differ in total reward, but not in what is paid besides shaping.
+    """The share of groups whose completions differ in total reward, but not in the rewards besides shaping.
 
     Args:
         rewards: (completions, rewards); a row of NaN is left out of its group.

@@ -36,7 +36,7 @@ def check_loss(loss_type: str, importance_sampling_level: str, off_policy_mask_t
     """Refuse a loss in which an advantage for each token would not do what it says.
 
     Raises:
-        ValueError: what is set, why it does not go, what does.
+        ValueError: the setting, why it does not work, and which does.
     """
     if loss_type not in LOSS_TYPES:
         raise ValueError(
@@ -46,7 +46,7 @@ def check_loss(loss_type: str, importance_sampling_level: str, off_policy_mask_t
     if importance_sampling_level != "token":
         raise ValueError(
             f"step rewards need importance_sampling_level: token; given: {importance_sampling_level}, where every "
-            "token of a completion is moved by the mean of its advantages, so that steps are not told apart."
+            "token of a completion is moved by the mean of its advantages, so that steps are not distinguished."
         )
     if off_policy_mask_threshold is not None:
         raise ValueError(
@@ -66,7 +66,7 @@ def normalise_steps(
         scale_rewards: TRL's: `group`, `batch` (the deviation is that of all steps), or `none` (no division).
 
     Returns:
-        The same shape; 0.0 for the steps of a group in which they are all paid alike.
+        The same shape; 0.0 for the steps of a group in which all have the same reward.
 
     Example: `normalise_steps([[1.0, -1.0], []], 2)` is `[[0.7071, -0.7071], []]`, rounded (the deviation is 1.4142).
     """
@@ -91,7 +91,7 @@ def _divisor(pooled: list[float], scale_rewards: str) -> float:
 
 
 def groups_with_spread(rewards: list[list[float]], num_generations: int) -> list[bool]:
-    """Of each group, whether its steps are paid differently.
+    """Tell for each group whether its steps have different rewards.
 
     Example: `groups_with_spread([[1.0], [-1.0], [1.0], []], 2) == [True, False]`
     """
@@ -184,7 +184,7 @@ def _marks(tokenizer: PreTrainedTokenizerBase, ids: list[int], text: str) -> lis
     for i, token in enumerate(ids if backend is not None else []):
         try:
             piece = stream.step(backend, token)
-        except Exception:  # it refuses bytes that are no text: those the search below finds
+        except Exception:  # it refuses bytes that are not text: the search below finds those
             break
         if piece and not text.startswith(piece, marks[-1].characters):
             break

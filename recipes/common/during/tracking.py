@@ -184,7 +184,7 @@ def _is_number(value: Any) -> bool:
 
 
 def _content(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """What tells one generation from another; a column that nothing was logged to may be there or not."""
+    """The content that distinguishes a generation; a column that nothing was logged to may be there or not."""
     return [{name: value for name, value in row.items() if name != "step" and value is not None} for row in rows]
 
 

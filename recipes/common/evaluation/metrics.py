@@ -27,7 +27,7 @@ def answer_metric(row: dict, completion: str) -> dict[str, bool]:
 
 
 def code_metric(row: dict, completion: str) -> dict[str, bool]:
-    """For a program judged by tests, in the sandbox that the run's rewards use.
+    """For a program with tests, run in the sandbox that the run's rewards use.
 
     - tests: every test passes that the reward may pay for
     - hidden: every hidden test passes, in rows that have some
