@@ -12,6 +12,7 @@ import yaml
 from datasets import Dataset
 
 from recipes.common.before.arguments import RecipeArguments, parse_arguments
+from recipes.common.before.overlap import near_duplicates
 from recipes.common.before.preflight import Preflight, preflight, report, resolved
 from recipes.common.during.interrupt import generation_period
 from recipes.common.run import _apply_model_arguments
@@ -263,6 +264,62 @@ def test_an_evaluation_row_in_the_training_rows_is_refused(check):
     assert_refused(
         check(held_out=make_rows(100, 3)), "1 of 2 evaluation rows are also training rows (the first is row 1)"
     )
+
+
+def with_example(number: int, text: str) -> Dataset:
+    """A held-out row that asks `text` after another worked example."""
+    shown = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": f"{number} + 0 ="}]
+    shown += [{"role": "assistant", "content": str(number)}, {"role": "user", "content": text}]
+    return Dataset.from_list([{"prompt": shown, "task": "sums", "answer": "4"}])
+
+
+@pytest.mark.parametrize("text", ["3 + 1 =", " 3  + 1\n="])
+def test_a_training_question_is_found_whatever_prompt_stands_before_it(check, text):
+    assert_refused(check(held_out=with_example(9, text)), "1 of 1 evaluation rows are also training rows")
+
+
+def test_near_duplicates_are_noted_with_the_pair(check):
+    story = "Tom buys {} boxes of four pens and gives two pens to Ann and one to Bob. How many pens are left?"
+    train, held_out = TRAIN.to_list(), HELD_OUT.to_list()
+    train[2]["prompt"][0]["content"], held_out[1]["prompt"][0]["content"] = story.format(3), story.format(5)
+    outcome = check(train=Dataset.from_list(train), held_out=Dataset.from_list(held_out))
+    (note,) = outcome.result.notes
+    assert note.startswith("1 of 2 evaluation questions share half of their 8-word runs")
+    assert "row 1: 'tom buys 5 boxes" in note and "training row 2: 'tom buys 3 boxes" in note
+    assert check().result.notes == []
+
+
+def test_an_instruction_that_all_questions_share_makes_no_near_duplicates():
+    asked = "Continue this passage in English with names dates and figures please and stop there:"
+    rows = [{"prompt": f"{asked} {n} {n} {n}"} for n in range(20)]
+    assert near_duplicates(rows[:10], rows[10:]) == []
+
+
+def test_a_reward_that_scores_no_row_is_refused(check):
+    def silent(completions, **kwargs):
+        return [None] * len(completions)
+
+    outcome = check(rewards=[XmlFormat(), reward(silent, "shaping")])
+    assert_refused(outcome, "reward 'silent' scores none of the rows")
+
+
+@pytest.mark.parametrize(
+    ("settings", "problem"),
+    [
+        ({"load_in_4bit": True}, "load_in_4bit: true needs the package bitsandbytes"),
+        ({"use_vllm": True}, "use_vllm: true needs the package vllm"),
+        ({"report_to": ["none", "trackio"]}, "report_to: trackio needs the package trackio"),
+    ],
+)
+def test_a_package_that_a_setting_needs_is_named_before_training(check, settings, problem):
+    assert_refused(check(**settings), problem)
+
+
+def test_scores_are_rounded_for_people(check):
+    def tenth(completions, **kwargs):
+        return [0.1 + 0.2 for _ in completions]
+
+    assert check(rewards=[XmlFormat(), reward(tenth, "shaping")]).table[1]["reference earns"] == 0.3
 
 
 def test_an_unknown_reward_is_refused(check):

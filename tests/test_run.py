@@ -1,5 +1,8 @@
 """The start of a run: every problem at once, exit statuses, and tracebacks that stay."""
 
+import re
+import shutil
+import subprocess
 import sys
 from pathlib import Path
 
@@ -8,6 +11,7 @@ import yaml
 from datasets import Dataset
 from test_preflight import SETTINGS, make_rows, reference
 
+from recipes.common.before.recipe import load_recipe
 from recipes.common.run import RecipeArguments, start
 
 
@@ -80,3 +84,27 @@ def test_rows_of_a_file_take_the_place_of_the_training_rows(begin):
     run = begin("--only_rows", "rows.jsonl", "--num_train_rows", "4")
     assert run.train_rows["answer"] == ["201", "202", "203", "204"]
     assert run.eval_rows["answer"] == ["101", "102"]
+
+
+GSM8K = Path(__file__).parents[1] / "recipes" / "gsm8k"
+
+
+def test_rows_follow_the_prompt_of_the_recipe_as_it_stands(tmp_path):
+    """`datasets` caches by the function's name: rows of an earlier prompt would come back."""
+    folder = tmp_path / "recipe"
+    shutil.copytree(GSM8K, folder)
+    for split in ("train", "test"):
+        (tmp_path / f"{split}.jsonl").write_text('{"question": "1 + 1?", "answer": "2 #### 2"}\n')
+    for prompt in ("First.", "Second."):
+        code = re.sub(
+            r'SYSTEM_PROMPT = """.*?"""', f'SYSTEM_PROMPT = "{prompt}"', (GSM8K / "train.py").read_text(), flags=re.S
+        )
+        (folder / "train.py").write_text(code)
+        recipe = load_recipe(folder / "smollm2-135m.yaml", ["--dataset_path", str(tmp_path)])
+        assert recipe.train_rows[0]["prompt"][0]["content"] == recipe.eval_rows[0]["prompt"][0]["content"] == prompt
+
+
+def test_help_begins_with_the_options_of_the_recipe():
+    words = [sys.executable, str(GSM8K / "train.py"), "--help"]
+    lines = subprocess.run(words, capture_output=True, text=True, timeout=120, check=True).stdout.splitlines()
+    assert lines[:3] == ["usage: train.py --config FILE [--option VALUE ...]", "", "the recipe:"]

@@ -17,7 +17,7 @@ import reasoning_gym
 from datasets import Dataset
 from trl import get_peft_config, get_quantization_config
 
-from recipes.common.before.rows import is_held_out
+from recipes.common.before.rows import is_held_out, worked_example
 from recipes.common.run import RecipeArguments as CommonArguments
 from recipes.common.run import start, train_and_save
 from recipes.common.trainer import GRPOTrainer
@@ -43,13 +43,11 @@ class RecipeArguments(CommonArguments):
 
 def to_row(item: dict, args: RecipeArguments) -> dict:
     """Make a reasoning-gym item a row; its own verifier needs `entry`."""
-    question, completion = args.example
     entry = {"dataset": args.dataset_name, "parameters": args.dataset_kwargs or {}, **item}
     return {
         "prompt": [
             {"role": "system", "content": SYSTEM_PROMPT},
-            {"role": "user", "content": question},
-            {"role": "assistant", "content": completion},
+            *worked_example(args.example),
             {"role": "user", "content": item["question"].removeprefix(PREAMBLE)},
         ],
         "task": args.dataset_name,

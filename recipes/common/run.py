@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import signal
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -54,6 +55,7 @@ def start(
     from recipes.common.before.resume import open_run_folder
     from recipes.common.before.rows import use_only_rows
 
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a launcher that waits for its runs may ignore Ctrl-C
     args = parse_arguments(recipe_type)
     recipe, problems = args.recipe, []
     rewards, train_rows, eval_rows = None, None, None

@@ -30,6 +30,8 @@ RATES = {"errors": ERROR, "unparsed": UNPARSED, "timeouts": TIMEOUT}
 class GRPOConfig(trl.GRPOConfig):
     """TRL's `GRPOConfig` with the settings of our trainer."""
 
+    _argument_group_name = "training: TRL's GRPOConfig, and the settings of our trainer"
+
     reward_gates: dict | str | None = field(
         default=None, metadata={"help": "Pay a reward only where another scores above 0: {length: gsm8k_correctness}."}
     )

@@ -44,8 +44,7 @@ def load_split(args: RecipeArguments, split: str, count: int | None, seed: int) 
         raise ValueError(f"dataset_path {args.dataset_path!r} has no {file.name}.")
     local = {"path": "json", "data_files": str(file), "split": "train"}
     items = load_dataset(**local) if file else load_dataset(args.dataset_name or "openai/gsm8k", "main", split=split)
-    rows = items.map(to_row, fn_kwargs={"example": args.example}, remove_columns=items.column_names)
-    return draw(rows, count, seed)
+    return Dataset.from_list([to_row(item, args.example) for item in draw(items, count, seed)])  # no cache of old rows
 
 
 def load_rows(args: RecipeArguments, seed: int) -> tuple[Dataset, Dataset]:

@@ -66,7 +66,8 @@ def push(repo_id: str, folder: Path, token: str | None, revision: str | None) ->
 
 def final_table(folder: Path, summary: dict[str, Any]) -> str:
     """The screen a run ends with."""
-    lines = [f"{folder}: {summary['steps']} steps in {summary['minutes']:.1f} minutes on {summary['hardware']}"]
+    plural = "s" * (summary["steps"] != 1)
+    lines = [f"{folder}: {summary['steps']} step{plural} in {summary['minutes']:.1f} minutes on {summary['hardware']}"]
     if summary["after"]:
         lines.append(comparison_table(summary["before"], summary["after"], summary["mcnemar_p"]))
         lines.append(f"  Every row: {folder / 'evaluation'}")

@@ -29,6 +29,8 @@ REWARD_SETTINGS = ("reward_weights", *REWARD_MAPPINGS)
 class RecipeArguments:
     """The settings of a recipe besides TRL's `GRPOConfig` and `ModelConfig`."""
 
+    _argument_group_name = "the recipe"
+
     preset: list[str] | None = field(
         default=None, metadata={"help": "Settings of a paper that win over the YAML: names of recipes/presets/."}
     )
@@ -81,7 +83,13 @@ def parse_arguments(recipe_type: type[RecipeArguments], argv: list[str] | None =
         SystemExit: status 2 for a value of the wrong type on the command line: nothing can be read past it.
     """
     argv = list(sys.argv[1:] if argv is None else argv)
-    parser = TrlParser([recipe_type, GRPOConfig, ModelConfig], allow_abbrev=False, exit_on_error=False)
+    parser = TrlParser(
+        [recipe_type, GRPOConfig, ModelConfig],
+        usage="%(prog)s --config FILE [--option VALUE ...]",  # else two hundred lines of options
+        allow_abbrev=False,
+        exit_on_error=False,
+    )
+    parser._action_groups.append(parser._action_groups.pop(1))  # TRL's ModelConfig after the groups of ours
     parser.add_argument("--config", metavar="FILE", help="YAML file with any of these values; the command line wins")
     config_path = _take_option(argv, "--config")
     config, problems = _read_yaml(config_path)

@@ -20,12 +20,14 @@ from trl import ModelConfig
 from recipes.common.before.arguments import Arguments, RecipeArguments
 from recipes.common.before.batch import check_batch, completions_of_a_call
 from recipes.common.before.loss import check_moving_reference, loss_notes
+from recipes.common.before.overlap import check_held_out, overlap_notes
+from recipes.common.before.packages import check_packages
 from recipes.common.before.rows import (
     RewardLine,
     check_columns,
+    check_every_reward_scores,
     check_every_task_is_scored,
     check_gates,
-    check_held_out,
     check_tasks,
     only_rows_notes,
     reward_lines,
@@ -87,11 +89,12 @@ def preflight(
     ready, notes = _prepare_rewards(args, summed)
     found += ready
     lines, row_problems = check_rows(args, rows, eval_rows, summed, reference_completion, streamed)
-    found += row_problems + _check_model(args.model)
+    found += row_problems + _check_model(args.model) + check_packages(args.training, args.model)
     found += check_moving_reference(args.training, args.model["use_peft"])
     result = Preflight(found, lines, [*args.notes, *notes], rows, streamed)
-    if eval_rows is not None and args.recipe.only_rows is not None:
-        result.notes += only_rows_notes(rows, eval_rows)
+    if eval_rows is not None:
+        result.notes += overlap_notes(rows, eval_rows.to_list())
+        result.notes += only_rows_notes(rows, eval_rows) if args.recipe.only_rows else []
     if not found:  # else TRL's dataclasses would report what is known already, one problem at a time
         _build(args, result)
     if result.training is not None:
@@ -155,7 +158,7 @@ def check_rows(
     problems += [problem for line in lines for problem in line.problems]
     problems += check_every_task_is_scored(lines, rows)
     if not streamed:  # the tasks of a stream's later rows are not known
-        problems += check_tasks(rows, rewards)
+        problems += check_tasks(rows, rewards) + check_every_reward_scores(lines, rewards)
     problems += check_gates(args.training["reward_gates"] or {}, rows, rewards)
     broken = {line.reward for line in lines if line.problems}
     sound = [reward for reward in rewards if reward_name(reward) not in broken]
@@ -163,7 +166,7 @@ def check_rows(
         problems += check_tricks(rows, sound, reference)
     if eval_rows:
         problems += _check_eval_rows(rows, eval_rows.to_list(), sound, reference, problems)
-        problems += check_held_out(rows, eval_rows)
+        problems += check_held_out(rows, eval_rows.to_list())
     return lines, problems
 
 

@@ -40,10 +40,14 @@ class RewardLine:
             "reward": self.reward,
             "kind": self.kind,
             "rows scored": self.rows_scored,
-            "reference earns": self.reference_earns,
+            "reference earns": _rounded(self.reference_earns),
             "full": self.full,
-            "empty earns": self.empty_earns,
+            "empty earns": _rounded(self.empty_earns),
         }
+
+
+def _rounded(score: float | None) -> float | None:
+    return None if score is None else round(score, 6)
 
 
 def is_held_out(text: str, one_in: int) -> bool:
@@ -99,6 +103,17 @@ def check_every_task_is_scored(lines: list[RewardLine], rows: list[dict]) -> lis
     return problems
 
 
+def check_every_reward_scores(lines: list[RewardLine], rewards: list[Callable]) -> list[str]:
+    """A reward for tasks that there are scores some of their rows, or it does nothing."""
+    problems = []
+    for reward in rewards:
+        mine = [line for line in lines if line.reward == reward_name(reward) and scores_task(reward, line.task)]
+        if mine and not any(line.rows_scored or line.problems for line in mine):
+            remedy = "remove it, or correct reward_tasks or the rows"
+            problems.append(f"reward {reward_name(reward)!r} scores none of the rows: {remedy}.")
+    return problems
+
+
 def check_tasks(rows: list[dict], rewards: list[Callable]) -> list[str]:
     """A reward may only be meant for tasks that there are: a misspelt one would silently never be scored."""
     there, problems = sorted({row["task"] for row in rows if row.get("task")}), []
@@ -113,7 +128,7 @@ def check_tasks(rows: list[dict], rewards: list[Callable]) -> list[str]:
 
 
 def check_gates(gates: dict[str, list[str] | str], rows: list[dict], rewards: list[Callable]) -> list[str]:
-    """A gate is a verifier or a format reward that scores every task of the reward it gates, which is not a verifier."""
+    """A gate is a verifier or a format reward that scores every task of the reward it gates, not itself a verifier."""
     named = {reward_name(reward): reward for reward in rewards}
     kinds, problems = {name: reward_kind(reward) for name, reward in named.items()}, []
     for gated, openers in gates.items():
@@ -139,19 +154,6 @@ def check_gates(gates: dict[str, list[str] | str], rows: list[dict], rewards: li
 def _tasks_without_gate(rows: list[dict], gated: Callable, openers: list[Callable]) -> list[str]:
     tasks = sorted({row["task"] for row in rows if row.get("task") and scores_task(gated, row["task"])})
     return [task for task in tasks if not any(scores_task(opener, task) for opener in openers)]
-
-
-def check_held_out(train_rows: list[dict], eval_rows: Dataset) -> list[str]:
-    """No evaluation row may be a training row: their prompts are compared."""
-    trained = {json.dumps(row["prompt"]) for row in train_rows if row.get("prompt")}
-    prompts = eval_rows["prompt"] if "prompt" in eval_rows.column_names else []
-    leaked = [i for i, prompt in enumerate(prompts) if json.dumps(prompt) in trained]
-    if not leaked:
-        return []
-    return [
-        f"evaluation rows: {len(leaked)} of {len(eval_rows)} evaluation rows are also training rows (the first is row "
-        f"{leaked[0]}): accuracy on them would measure memory. Give the evaluation rows of its own."
-    ]
 
 
 # --------------------------------------------------------------------------- one reward on the rows of one task

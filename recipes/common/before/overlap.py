@@ -1,0 +1,66 @@
+"""Held-out questions that training sees: the same question, whatever its prompt, and near duplicates."""
+
+import re
+from collections import Counter
+from collections.abc import Iterable
+from typing import Any
+
+GRAM = 8  # words
+SHARE = 0.5  # of a question's 8-grams that one training question must share to be a near duplicate
+COMMON = 5  # training questions: an 8-gram of more is an instruction that many questions share
+
+
+def question_of(prompt: str | list[dict[str, Any]]) -> str:
+    """The last user message of a prompt, or the whole text, in lower case and with single spaces.
+
+    Example: `question_of([{"role": "user", "content": "How  many\\nPens?"}]) == "how many pens?"`
+    """
+    if not isinstance(prompt, str):
+        asked = [message["content"] for message in prompt if message.get("role") == "user"]
+        prompt = str((asked or [prompt[-1]["content"]])[-1])
+    return re.sub(r"\s+", " ", prompt).strip().lower()
+
+
+def check_held_out(train_rows: list[dict], eval_rows: list[dict]) -> list[str]:
+    """No evaluation question may be a training question, whatever system prompt and example stand before it."""
+    trained = {question_of(row["prompt"]) for row in train_rows if row.get("prompt")}
+    leaked = [i for i, row in enumerate(eval_rows) if row.get("prompt") and question_of(row["prompt"]) in trained]
+    if not leaked:
+        return []
+    return [
+        f"evaluation rows: {len(leaked)} of {len(eval_rows)} evaluation rows are also training rows (the first is row "
+        f"{leaked[0]}): accuracy on them would measure memory. Give the evaluation rows of its own."
+    ]
+
+
+def near_duplicates(train_rows: list[dict], eval_rows: list[dict]) -> list[tuple[int, int]]:
+    """Pairs (evaluation row, training row) whose questions share at least half of the first one's 8-grams of words."""
+    holders: dict[tuple[str, ...], list[int]] = {}
+    for number, row in enumerate(train_rows):
+        for gram in set(_grams(row)):
+            holders.setdefault(gram, []).append(number)
+    found = []
+    for number, row in enumerate(eval_rows):
+        grams = set(_grams(row))
+        shared = Counter(train for gram in grams for train in holders.get(gram, ()) if len(holders[gram]) <= COMMON)
+        if shared and shared.most_common(1)[0][1] >= SHARE * len(grams):
+            found.append((number, shared.most_common(1)[0][0]))
+    return found
+
+
+def overlap_notes(train_rows: list[dict], eval_rows: list[dict]) -> list[str]:
+    """Report near duplicates with the first pair; nothing without any."""
+    pairs = near_duplicates(train_rows, eval_rows)
+    if not pairs:
+        return []
+    number, train = pairs[0]
+    held_out, trained = (question_of(rows[i]["prompt"])[:120] for rows, i in ((eval_rows, number), (train_rows, train)))
+    return [
+        f"{len(pairs)} of {len(eval_rows)} evaluation questions share half of their 8-word runs with a training "
+        f"question; the first is row {number}: {held_out!r}, like training row {train}: {trained!r}"
+    ]
+
+
+def _grams(row: dict) -> Iterable[tuple[str, ...]]:
+    words = question_of(row["prompt"]).split() if row.get("prompt") else []
+    return zip(*(words[i:] for i in range(GRAM)), strict=False)
