@@ -19,8 +19,9 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:  # imported where they are used, so that --help answers at once
     from recipes.common.before.arguments import Arguments
+    from recipes.common.before.launch import Launch
     from recipes.common.forecast.memory import Memory, RunSettings
-    from recipes.common.forecast.sizes import Launch, ModelSizes
+    from recipes.common.forecast.sizes import ModelSizes
 
 GIB = 2**30
 PROMPT_TOKENS = 256
@@ -30,7 +31,8 @@ def plan(options: argparse.Namespace, overrides: list[str]) -> int:
     """Read everything, print the plan of one run and return the exit status."""
     from trl import ModelConfig
 
-    from recipes.common.forecast.sizes import read_launch, read_model
+    from recipes.common.before.launch import read_launch
+    from recipes.common.forecast.sizes import read_model
 
     args = read_arguments(options.config, overrides)
     launch = args.attempt(read_launch, options.launch, options.num_processes)

@@ -16,8 +16,9 @@ from support.tiny_model import build_tiny_model
 from transformers import LlamaConfig, LlamaForCausalLM
 from trl import ModelConfig
 
+from recipes.common.before.launch import Launch, read_launch
 from recipes.common.forecast.memory import RunSettings, activations, kv_cache, plan_memory, saved_per_layer, settings_of
-from recipes.common.forecast.sizes import Launch, ModelSizes, read_launch, read_model
+from recipes.common.forecast.sizes import ModelSizes, read_model
 
 ROOT = Path(__file__).parents[1]
 YAMLS = sorted(file for file in (ROOT / "recipes").rglob("*.yaml") if (file.parent / "train.py").is_file())
@@ -402,7 +403,7 @@ def test_a_sound_plan_has_no_problem_and_no_warning(planned):
             {},
             "distributed_type MULTI_CPU starts one process, silently, and not 2",
         ),
-        ({}, {**ZERO3, "use_cpu": True}, {}, "use_cpu: true in a DeepSpeed launch file makes some versions"),
+        ({}, {**ZERO3, "use_cpu": True}, {}, "the launch file asks for DeepSpeed and for the CPU"),
         ({"use_cpu": True}, "fsdp2", {}, "FSDP needs an accelerator"),
         (
             {},
@@ -479,7 +480,7 @@ def test_a_plan_that_will_be_regretted_is_warned_of(planned, settings, launch, v
         ({**LORA, "load_in_4bit": True}, "ddp", "quantised weights are not planned here"),
         ({"attn_implementation": "eager"}, "ddp", "eager attention is not planned here"),
         ({}, "none", "cannot read --launch"),
-        ({}, {"num_processes": 2}, "is no launch file of accelerate: it has no distributed_type"),
+        ({}, {"num_processes": 2}, "is not a launch file of accelerate: it has no distributed_type"),
         ({}, {"distributed_type": "FSDP", "num_processes": 2}, "asks for FSDP version 1; set fsdp_version: 2"),
         ({}, {**ZERO3, "deepspeed_config": {"zero_stage": 4}}, "zero_stage is 4"),
     ],

@@ -19,6 +19,7 @@ from trl import ModelConfig
 
 from recipes.common.before.arguments import Arguments, RecipeArguments
 from recipes.common.before.batch import check_batch, completions_of_a_call
+from recipes.common.before.launch import check_launch_file
 from recipes.common.before.loss import check_moving_reference, loss_notes
 from recipes.common.before.overlap import check_held_out, overlap_notes
 from recipes.common.before.packages import check_packages
@@ -32,7 +33,7 @@ from recipes.common.before.rows import (
     only_rows_notes,
     reward_lines,
 )
-from recipes.common.during.engine import check_engine, check_launch_file
+from recipes.common.during.engine import check_engine
 from recipes.common.during.steps import check_loss
 from recipes.common.tools.tables import format_table
 from recipes.common.trainer import GRPOConfig
@@ -90,7 +91,7 @@ def preflight(
     found += ready
     lines, row_problems = check_rows(args, rows, eval_rows, summed, reference_completion, streamed)
     found += row_problems + _check_model(args.model) + check_packages(args.training, args.model)
-    found += check_moving_reference(args.training, args.model["use_peft"])
+    found += check_moving_reference(args.training, args.model["use_peft"]) + check_launch_file()
     result = Preflight(found, lines, [*args.notes, *notes], rows, streamed)
     if eval_rows is not None:
         result.notes += overlap_notes(rows, eval_rows.to_list())
@@ -117,7 +118,6 @@ def _build(args: Arguments, result: Preflight) -> None:
     try:
         model = ModelConfig(**args.model)
         training = GRPOConfig(**args.training)
-        check_launch_file()
         check_engine({"world_size": training.world_size})
     except ValueError as problem:
         result.problems.append(str(problem))

@@ -11,13 +11,9 @@ What is not covered: accelerate's own default file, and launchers other than `ac
 import os
 from collections.abc import Iterable
 from datetime import timedelta
-from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
-import psutil
 import torch
-import yaml
 from accelerate import DistributedType
 from torch.distributed import distributed_c10d
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
@@ -43,27 +39,6 @@ def asked_of_the_launcher() -> dict[str, Any]:
 def engine_ahead(training: GRPOConfig) -> dict[str, Any]:
     """What is known of the engine before any weight is loaded: the number of processes that know of each other."""
     return {"world_size": training.world_size}
-
-
-def check_launch_file() -> None:
-    """Refuse launch files that accelerate takes for something else than they say.
-
-    Raises:
-        ValueError: with what the file says, what would come of it, and the remedy.
-    """
-    words = psutil.Process().parent().cmdline() if psutil.Process().parent() else []
-    launch = _launch_file(words)
-    kind = str(launch.get("distributed_type", "NO")).upper()
-    if kind == "DEEPSPEED" and (launch.get("use_cpu") or "--cpu" in words):
-        raise ValueError(
-            "the launch file asks for DeepSpeed and for the CPU (use_cpu: true, or --cpu), and accelerate may run DDP "
-            "instead. Set use_cpu: false; on a CPU export DS_ACCELERATOR=cpu and give --use_cpu true to the recipe."
-        )
-    if kind == "MULTI_CPU" and "WORLD_SIZE" not in os.environ:
-        raise ValueError(
-            "the launch file says MULTI_CPU, for which accelerate starts one process only. Say MULTI_GPU and give "
-            "--use_cpu true to the recipe, as in accelerate_configs/cpu_2proc.yaml."
-        )
 
 
 def engine(trainer: GRPOTrainer) -> dict[str, Any]:
@@ -142,18 +117,6 @@ def limit_waiting(seconds: float) -> None:
     if torch.distributed.is_initialized():
         for group in list(distributed_c10d._world.pg_map):
             distributed_c10d._set_pg_timeout(timedelta(seconds=seconds), group)
-
-
-def _launch_file(words: list[str]) -> dict[str, Any]:
-    """What stands in the launch file that a command line names; nothing where it names none that can be read."""
-    after = dict(pairwise(words))
-    joined = (word.partition("=")[2] for word in words if word.startswith("--config_file="))
-    path = after.get("--config_file") or next(joined, None)
-    try:
-        content = yaml.safe_load(Path(path).read_text()) if path else None
-    except (OSError, yaml.YAMLError):  # then accelerate has not read it either
-        content = None
-    return content if isinstance(content, dict) else {}
 
 
 def _offload(deepspeed: Any) -> str | None:

@@ -24,7 +24,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from recipes.common.before.batch import completions_of_a_call
-from recipes.common.forecast.sizes import Launch, ModelSizes
+from recipes.common.before.launch import Launch
+from recipes.common.forecast.sizes import ModelSizes
 
 USABLE = 0.9  # of a GPU's memory
 TILE_TOKENS, TILE_VOCABULARY = 4096, 32768  # of TRL's chunked log-probabilities

@@ -7,8 +7,9 @@ whether the model will learn.
 from typing import Any
 
 from recipes.common.before.batch import check_batch
+from recipes.common.before.launch import DEEPSPEED_ON_CPU, Launch
 from recipes.common.forecast.memory import USABLE, Memory, RunSettings
-from recipes.common.forecast.sizes import Launch, ModelSizes
+from recipes.common.forecast.sizes import ModelSizes
 
 GIB = 2**30
 # Full training in GRPO is done at 1e-6 to 1e-5, and LoRA wants ten times the rate of full training.
@@ -36,10 +37,7 @@ def launch_problems(launch: Launch, on_cpu: bool) -> list[str]:
             "use accelerate_configs/ddp.yaml (on the CPU cpu_2proc.yaml), or --num_processes 1."
         )
     if launch.zero and launch.use_cpu:
-        problems.append(
-            "use_cpu: true in a DeepSpeed launch file makes some versions of accelerate run DDP instead: set it to "
-            "false there; for the CPU export DS_ACCELERATOR=cpu and give --use_cpu true to the recipe."
-        )
+        problems.append(DEEPSPEED_ON_CPU)
     if launch.engine == "FSDP2" and on_cpu:
         problems.append(
             "FSDP needs an accelerator: on the CPU the processes would run DDP, or unconnected. Use "

@@ -8,17 +8,12 @@ attention. Not covered: the experts of a mixture beyond their number of paramete
 
 import os
 from dataclasses import dataclass
-from pathlib import Path
 
 import torch
-import yaml
 from peft import get_peft_model
 from peft.tuners.lora import LoraLayer
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedConfig, PreTrainedModel
 from trl import ModelConfig, get_peft_config
-
-DISTRIBUTED = {"NO": "one process", "MULTI_CPU": "one process", "MULTI_GPU": "DDP", "FSDP": "FSDP2"}
-DEFAULT_ZERO_STAGE = 2  # accelerate's, for a file that names none
 
 
 @dataclass(frozen=True)
@@ -39,75 +34,6 @@ class ModelSizes:
     vocabulary: int
     positions: int | None
     weight_bytes: int
-
-
-@dataclass(frozen=True)
-class Launch:
-    """What a launch file starts: engine ("one process", "DDP", "ZeRO-1" to "ZeRO-3", "FSDP2") and processes."""
-
-    engine: str
-    processes: int
-    distributed_type: str
-    use_cpu: bool = False
-    offload_optimizer: bool = False
-    offload_weights: bool = False
-
-    @property
-    def zero(self) -> bool:
-        """Whether DeepSpeed runs it."""
-        return self.engine.startswith("ZeRO")
-
-    @property
-    def shards_weights(self) -> bool:
-        """Whether each process holds a part of the weights only."""
-        return self.engine in ("ZeRO-3", "FSDP2")
-
-
-def read_launch(path: Path, num_processes: int | None = None) -> Launch:
-    """Read an accelerate launch file; `num_processes` wins over the file, as on the command line.
-
-    Example: `read_launch(Path("accelerate_configs/zero3.yaml"), 4)` is
-    `Launch("ZeRO-3", 4, "DEEPSPEED")`
-
-    Raises:
-        ValueError: the file cannot be read, or asks for what is not planned here.
-    """
-    try:
-        values = yaml.safe_load(path.read_text())
-    except (OSError, yaml.YAMLError) as error:
-        raise ValueError(f"cannot read --launch {path}: {error}") from error
-    if not isinstance(values, dict) or "distributed_type" not in values:
-        raise ValueError(f"{path} is no launch file of accelerate: it has no distributed_type.")
-    kind = str(values["distributed_type"]).upper() if values["distributed_type"] else "NO"  # YAML reads NO as False
-    processes = num_processes or values.get("num_processes", 1)
-    if not isinstance(processes, int) or processes < 1:
-        raise ValueError(f"num_processes is {processes!r} in {path}; give --num_processes.")
-    deepspeed = values.get("deepspeed_config") or {}
-    return Launch(
-        engine=_engine(kind, deepspeed, values.get("fsdp_config") or {}, path),
-        processes=processes,
-        distributed_type=kind,
-        use_cpu=bool(values.get("use_cpu")),
-        offload_optimizer=deepspeed.get("offload_optimizer_device", "none") != "none",
-        offload_weights=deepspeed.get("offload_param_device", "none") != "none",
-    )
-
-
-def _engine(kind: str, deepspeed: dict, fsdp: dict, path: Path) -> str:
-    if kind == "DEEPSPEED":
-        if "deepspeed_config_file" in deepspeed:
-            raise ValueError(f"{path} points to a deepspeed_config_file; write its zero_stage into {path} to plan it.")
-        stage = deepspeed.get("zero_stage", DEFAULT_ZERO_STAGE)
-        if stage not in (1, 2, 3):
-            raise ValueError(f"zero_stage is {stage!r} in {path}; it must be 1, 2 or 3.")
-        return f"ZeRO-{stage}"
-    if kind == "FSDP" and fsdp.get("fsdp_version", 1) != 2:
-        raise ValueError(f"{path} asks for FSDP version 1; set fsdp_version: 2 in its fsdp_config.")
-    if kind not in DISTRIBUTED:
-        raise ValueError(
-            f"distributed_type {kind} of {path} is not planned here; known are {[*DISTRIBUTED]}, DEEPSPEED."
-        )
-    return DISTRIBUTED[kind]
 
 
 def read_model(model: ModelConfig) -> ModelSizes:
