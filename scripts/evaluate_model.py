@@ -6,36 +6,12 @@
 
 `--model` is a Hub id, a checkpoint, or a run folder (under LoRA its adapter is loaded on its base). The
 rows, rewards, metric and lengths are the recipe's; any argument of the recipe can be overridden.
-`--output FILE` keeps the judgement of every row. `--against` evaluates a second model and compares them
+`--output FILE` keeps what was found of every row. `--against` evaluates a second model and compares them
 row by row.
 """
 
 import argparse
 from pathlib import Path
-
-
-def judge(model_name: str, rows: list[dict], rewards: list, metric, args, title: str) -> list[dict]:
-    """Load a model and judge it on `rows` as a run of the recipe would."""
-    from recipes.common.evaluation.evaluate import evaluate
-    from recipes.common.evaluation.generate import decoding_of
-    from recipes.common.evaluation.load_model import load_model, precision_of_a_run
-
-    model, tokenizer = load_model(model_name, args)
-    with precision_of_a_run(model.device, args):
-        return evaluate(
-            model,
-            tokenizer,
-            rows,
-            rewards,
-            metric,
-            max_new_tokens=args.training["max_completion_length"],
-            batch_size=args.training["per_device_eval_batch_size"],
-            samples=args.recipe.num_eval_samples,
-            decoding=decoding_of(args.training),
-            seed=args.training["seed"],
-            chat_template_kwargs=args.training["chat_template_kwargs"],
-            title=title,
-        )
 
 
 def main() -> None:
@@ -44,31 +20,24 @@ def main() -> None:
     parser.add_argument("--config", required=True, type=Path, help="a YAML of a recipe")
     parser.add_argument("--against", help="a second model, shown as `after`")
     parser.add_argument("--output", type=Path, help="write one JSON object a row; with --against, of the second model")
-    options, rest = parser.parse_known_args()
-    from recipes.common.before.arguments import parse_arguments
-    from recipes.common.before.recipe import import_recipe
+    options, overrides = parser.parse_known_args()
+    from recipes.common.before.recipe import load_recipe
+    from recipes.common.evaluation.evaluate_model import evaluate_model, held_out_rows
     from recipes.common.evaluation.scores import compare, comparison_table, summarize
     from recipes.common.tools.folder import write_rows
-    from rewards import load_rewards
 
-    recipe = import_recipe(options.config)
-    args = parse_arguments(recipe.RecipeArguments, ["--config", str(options.config), *rest])
-    _, rows = args.attempt(recipe.load_rows, args.recipe, args.training["seed"]) or (None, [])
-    rewards = args.attempt(load_rewards, args.recipe.reward_funcs, args.recipe.reward_kwargs, args.recipe.reward_tasks)
-    if not rows and not args.problems:
-        args.problems.append("num_eval_rows is 0; there is nothing to evaluate.")
-    if args.problems:
-        raise SystemExit("error: " + "\n".join(args.problems))
-    models = [options.model, options.against] if options.against else [options.model]
+    names = filter(None, (options.model, options.against))
     try:
-        judged = [judge(name, rows.to_list(), rewards, recipe.metric, args, name) for name in models]
+        recipe = load_recipe(options.config, overrides, rows=False)
+        rows = held_out_rows(recipe.module, recipe.args)
+        evaluated = [evaluate_model(name, rows, recipe.rewards, recipe.module.metric, recipe.args) for name in names]
     except ValueError as problem:
         raise SystemExit(f"error: {problem}") from problem
     if options.output:
-        write_rows(options.output, judged[-1])
-    first, second = judged[0], judged[1] if options.against else None
-    p = compare(first, second) if second else None
-    print(comparison_table(summarize(first), summarize(second) if second else None, p))
+        write_rows(options.output, evaluated[-1])
+    p = compare(*evaluated) if options.against else None
+    before, after = (summarize(of_model) for of_model in evaluated) if p else (summarize(evaluated[0]), None)
+    print(comparison_table(before, after, p))
 
 
 if __name__ == "__main__":

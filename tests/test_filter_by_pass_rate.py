@@ -1,7 +1,6 @@
 """Filtering by pass rate: exact counts, the rows between two bounds, and a run that trains on just those."""
 
 import json
-import subprocess
 import sys
 from pathlib import Path
 
@@ -11,18 +10,16 @@ import probe
 import pytest
 from support.launching import DENSE_REWARD, TINY
 from support.tiny_model import build_tiny_model
-from test_layout import RECIPES, ROOT, recipe_of
 
-from recipes.common import run as run_module
-from recipes.common.before.arguments import RecipeArguments
+from recipes.common import run as life
 from recipes.common.before.recipe import import_recipe
-from recipes.common.before.rows import check_only_rows, only_rows_if_asked, only_rows_notes, read_only_rows
+from recipes.common.before.rows import only_rows_notes, use_only_rows
 from recipes.common.forecast.learning import Column, Scored
 from recipes.common.forecast.pass_rate import pass_rates, place_of
 from recipes.common.tools.folder import read_rows, write_rows
 
 pytestmark = pytest.mark.usefixtures("one_thread")
-
+ROOT = Path(__file__).parents[1]
 RIGHT = {"name": "right", "kind": "verifier", "full": 2.0, "weight": 1.0, "gates": []}
 QUICKSTART = "recipes/arithmetic/quickstart.yaml"
 HALVES = """
@@ -34,17 +31,13 @@ halves.kind, halves.full = "verifier", 1.0
 SHAPE = {"name": "shape", "kind": "shaping", "full": None, "weight": 1.0, "gates": []}
 
 
-def write_probe(folder: Path, paid: list[tuple[str, list[float | None]]], columns: list[dict], groups_a_step=4) -> Path:
+def write_probe(folder: Path, given: list[tuple[str, list[float | None]]], columns: list[dict]) -> Path:
     """What scripts/probe.py would have kept: task and amounts of each row; all shaping is 0.0."""
-    write_rows(folder / "rows.jsonl", [{"prompt": f"p{i}", "task": task} for i, (task, _) in enumerate(paid)])
+    write_rows(folder / "rows.jsonl", [{"prompt": f"p{i}", "task": task} for i, (task, _) in enumerate(given)])
     line = {"text": "t", "tokens": 3, "truncated": False, "token_ids": [1, 2, 3]}
-    lines = [
-        {**line, "row": i, "rewards": {"right": amount, "shape": 0.0}, "failed": []}
-        for i, (_, amounts) in enumerate(paid)
-        for amount in amounts
-    ]
-    write_rows(folder / "completions.jsonl", lines)
-    found = {"groups_a_step": groups_a_step, "max_completion_length": 9, "mask_truncated_completions": False}
+    scores = [(i, {"right": amount, "shape": 0.0}) for i, (_, amounts) in enumerate(given) for amount in amounts]
+    write_rows(folder / "completions.jsonl", [{**line, "row": i, "rewards": of, "failed": []} for i, of in scores])
+    found = {"groups_a_step": 4, "max_completion_length": 9, "mask_truncated_completions": False}
     (folder / "figures.json").write_text(json.dumps({**found, "columns": columns}))
     return folder
 
@@ -63,7 +56,7 @@ def status(monkeypatch):
 
 
 def amounts(solved: int, of: int = 10) -> list[float]:
-    """1.5 is paid for half an answer: it is not solved."""
+    """1.5 is the score of half an answer: it is not solved."""
     return [2.0] * solved + [1.5] * (of - solved)
 
 
@@ -94,26 +87,20 @@ def test_the_bounds_belong_to_the_band(rate, place):
     assert place_of(rate, True, 0.1, 0.9) == place
 
 
-def test_solved_is_what_every_verifier_that_scored_it_paid_in_full():
+def test_solved_is_what_every_verifier_that_scored_it_scored_in_full():
     columns = [Column("a", "verifier", 1.0), Column("b", "verifier", None), Column("f", "format", 1.0)]
-    paid = [(1.0, 0.5), (1.0, 0.0), (0.5, 0.5), (None, 0.5), (1.0, None), (None, None)]
-    scored = [Scored(0, "math", 3, False, {"a": a, "b": b, "f": 0.0}) for a, b in paid]
-    assert pass_rates(scored, columns) == {0: 3 / 5}
-
-
-def test_a_completion_that_one_reward_could_not_grade_counts_for_nothing():
-    columns = [Column("a", "verifier", 1.0), Column("b", "verifier", 1.0)]
-    paid = [(1.0, 1.0, ()), (0.0, 1.0, ()), (1.0, None, ("b",))]
-    scored = [Scored(0, "math", 3, False, {"a": a, "b": b}, failed) for a, b, failed in paid]
-    assert pass_rates(scored, columns) == {0: 0.5}
+    given = [(1.0, 0.5), (1.0, 0.0), (0.5, 0.5), (None, 0.5), (1.0, None), (None, None)]
+    scored = [Scored(0, "math", 3, False, {"a": a, "b": b, "f": 0.0}) for a, b in given]
+    failed = Scored(0, "math", 3, False, {"a": 1.0, "b": None, "f": 0.0}, ("b",))  # counts for nothing
+    assert pass_rates([*scored, failed], columns) == {0: 3 / 5}
 
 
 def test_nothing_left_is_an_error_and_leaves_nothing_behind(status, tmp_path, capsys):
     probe = write_probe(tmp_path / "probe", [("math", amounts(0)), ("math", amounts(10))], [RIGHT, SHAPE])
     assert status("--probe", probe, "--out", tmp_path / "out") == 2
-    said = capsys.readouterr().err
-    assert "no row is left between 0.1 and 0.9" in said and "Widen the band" in said
-    assert ["math", "2", "1", "0", "0", "0", "1", "0", "0"] in [line.split() for line in said.splitlines()]
+    message = capsys.readouterr().err
+    assert "no row is left between 0.1 and 0.9" in message and "Widen the band" in message
+    assert ["math", "2", "1", "0", "0", "0", "1", "0", "0"] in [line.split() for line in message.splitlines()]
     assert not (tmp_path / "out").exists()
 
 
@@ -124,7 +111,7 @@ def test_bad_input_says_what_is_wrong(status, tmp_path, capsys):
     (tmp_path / "kept").mkdir()
     (tmp_path / "kept" / "note").write_text("mine")
     out = ("--out", tmp_path / "out")
-    for words, said in (
+    for words, message in (
         (("--probe", tmp_path, *out), "has no rows.jsonl, completions.jsonl, figures.json"),
         (("--probe", shaped, *out), "none of the rewards shape is a verifier"),
         (("--probe", old, *out), "--replay"),
@@ -133,65 +120,16 @@ def test_bad_input_says_what_is_wrong(status, tmp_path, capsys):
         (("--probe", shaped, "--out", tmp_path / "kept"), "exists: name another folder"),
     ):
         assert status(*words) == 2, words
-        assert said in capsys.readouterr().err
+        assert message in capsys.readouterr().err
 
 
-def test_help_comes_without_the_slow_imports():
-    words = [sys.executable, "-X", "importtime", "scripts/filter_by_pass_rate.py", "--help"]
-    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True)
-    assert done.returncode == 0 and "--probe" in done.stdout
-    assert not {"torch", "datasets"} & {line.rpartition("|")[2].strip() for line in done.stderr.splitlines()}
-
-
-# The rows that are trained on
-
-
-def rows_file(folder: Path, *questions: str) -> Path:
-    write_rows(folder / "rows.jsonl", [{"prompt": q, "task": "t", "answer": None} for q in questions])
-    return folder / "rows.jsonl"
-
-
-@only_rows_if_asked
-def load_rows(args, seed):
-    return f"train {seed}", "held out"
-
-
-def test_the_named_rows_are_trained_on_in_their_order_and_the_held_out_ones_stay(tmp_path):
-    file = rows_file(tmp_path, "p3", "p1", "p2")
-    assert load_rows(RecipeArguments(), 7) == ("train 7", "held out")
-    train, held_out = load_rows(RecipeArguments(only_rows=str(file)), 7)
-    assert (train["prompt"], held_out) == (["p3", "p1", "p2"], "held out")
-    assert load_rows(RecipeArguments(only_rows=str(file), num_train_rows=2), 7)[0]["prompt"] == ["p3", "p1"]
-
-
-def test_a_column_that_only_a_later_row_has_is_kept(tmp_path):
+def test_a_column_that_only_a_later_named_row_has_is_kept(tmp_path):
     write_rows(tmp_path / "rows.jsonl", [{"prompt": "a", "task": "t"}, {"prompt": "b", "task": "t", "answer": "7"}])
-    train, _ = load_rows(RecipeArguments(only_rows=str(tmp_path / "rows.jsonl")), 7)
-    assert train["answer"] == [None, "7"]
+    assert use_only_rows("train", str(tmp_path / "rows.jsonl"), None)["answer"][:] == [None, "7"]
 
 
 def ask(question: str, *before: str) -> list[dict]:
     return [{"role": "user", "content": text} for text in (*before, question)]
-
-
-@pytest.mark.parametrize(
-    ("prompts", "refused"),
-    [(["p3", "p1"], False), (["p1", "p3"], True), ([ask("p3")], True), ([], False)],
-)
-def test_a_recipe_that_trains_on_other_rows_than_those_named_is_refused(tmp_path, prompts, refused):
-    problems = []
-    check_only_rows(rows_file(tmp_path, "p3", "p1"), [{"prompt": prompt} for prompt in prompts], problems)
-    said = ["this recipe makes nothing of only_rows: put @only_rows_if_asked over its load_rows"]
-    assert problems == (said if refused else [])
-
-
-def test_the_rows_that_the_decorator_gives_are_the_named_ones_whatever_keys_their_messages_have(tmp_path):
-    messages = [{"role": "user", "content": "a", "name": "Ann"}, {"role": "user", "content": "b"}]
-    write_rows(tmp_path / "rows.jsonl", [{"prompt": messages, "task": "t"}])
-    train, _ = load_rows(RecipeArguments(only_rows=str(tmp_path / "rows.jsonl")), 7)
-    problems = []
-    check_only_rows(tmp_path / "rows.jsonl", train.to_list(), problems)
-    assert problems == []
 
 
 @pytest.mark.parametrize(
@@ -203,21 +141,15 @@ def test_the_rows_that_the_decorator_gives_are_the_named_ones_whatever_keys_thei
         ("1 + 1", "2 + 2", False),
     ],
 )
-def test_a_note_says_that_the_probe_asked_otherwise_than_the_held_out_rows(train, held_out, noted):
-    other = {"prompt": ask("f(x)", "a program"), "task": "code"}  # another task asks in its own way
-    rows = [other, {"prompt": held_out, "task": "math"}]
-    notes = only_rows_notes([{"prompt": train, "task": "math"}], rows)
+def test_a_note_names_a_probe_with_other_prompts_than_the_held_out_rows(train, held_out, noted):
+    other = {"prompt": ask("f(x)", "a program"), "task": "code"}  # another task has prompts of its own
+    notes = only_rows_notes([{"prompt": train, "task": "math"}], [other, {"prompt": held_out, "task": "math"}])
     assert [note.startswith("only_rows: ") for note in notes] == [True] * noted
     assert only_rows_notes([{"prompt": train, "task": "math"}], [other]) == []
 
 
-@pytest.mark.parametrize("folder", RECIPES, ids=lambda folder: folder.name)
-def test_every_recipe_trains_on_the_named_rows(folder):
-    assert recipe_of(folder).load_rows.__code__ is load_rows.__code__, "load_rows lacks @only_rows_if_asked"
-
-
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         (None, "there is no file"),
         ("", "holds no rows"),
@@ -225,28 +157,25 @@ def test_every_recipe_trains_on_the_named_rows(folder):
         ('{"prompt": "p", "task": "t"}\n{"prompt": "p"}', "line 2 of"),
     ],
 )
-def test_a_file_that_holds_no_rows_is_refused(tmp_path, text, said):
+def test_a_file_that_holds_no_rows_is_refused(tmp_path, text, message):
     file = tmp_path / "rows.jsonl"
     if text is not None:
         file.write_text(text)
-    with pytest.raises(ValueError, match=said):
-        read_only_rows(file)
+    with pytest.raises(ValueError, match=message):
+        use_only_rows(None, str(file), None)
 
 
 @pytest.mark.slow
 def test_a_probe_is_filtered_and_the_recipe_trains_on_the_rows_that_are_kept(status, tmp_path, monkeypatch):
     monkeypatch.chdir(ROOT)
-    monkeypatch.setattr(run_module, "use_all_cores", lambda training: None)
+    monkeypatch.setattr(life, "use_all_cores", lambda training: None)
     model = build_tiny_model(tmp_path / "model")
     (tmp_path / "halves.py").write_text(HALVES)
     tiny = {**TINY, "model_name_or_path": model, "bf16": "false", "num_train_rows": 40, "seed": 3}
     tiny |= {"reward_funcs": f"{tmp_path}/halves.py:halves", "num_eval_rows": 0}
     words = [word for name, value in tiny.items() for word in (f"--{name}", str(value))]
-    monkeypatch.setattr(
-        sys,
-        "argv",
-        ["probe.py", "--config", QUICKSTART, "--output", str(tmp_path / "probe"), "--prompts", "12", *words],
-    )
+    fixed = ["--config", QUICKSTART, "--output", str(tmp_path / "probe"), "--prompts", "12"]
+    monkeypatch.setattr(sys, "argv", ["probe.py", *fixed, *words])
     with pytest.raises(SystemExit):
         probe.main()
     assert status("--probe", tmp_path / "probe", "--out", tmp_path / "kept") == 0
@@ -256,7 +185,7 @@ def test_a_probe_is_filtered_and_the_recipe_trains_on_the_rows_that_are_kept(sta
         kept == [question for question in probed if int(question.split()[0]) % 2] and 0 < len(kept) < len(probed) == 12
     )
     more = ["--only_rows", str(tmp_path / "kept" / "rows.jsonl"), "--output_dir", str(tmp_path / "run")]
-    more += ["--reward_funcs", DENSE_REWARD]  # preflight would not pass a verifier that pays for anything
+    more += ["--reward_funcs", DENSE_REWARD]  # preflight refuses a verifier that rewards anything
     more += ["--max_steps", str(-(-len(kept) // 2)), "--save_strategy", "no", "--seed", "4"]
     monkeypatch.setattr(sys, "argv", ["train.py", "--config", QUICKSTART, *words, *more])
     import_recipe(Path(QUICKSTART)).main()

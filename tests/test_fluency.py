@@ -1,10 +1,9 @@
 """Fluency figures: exact n-gram shares, and a perplexity that is the model's own likelihood."""
 
 import math
-import subprocess
 import sys
-from pathlib import Path
 
+import fluency as script
 import pytest
 import torch
 from support.tiny_model import build_tiny_model
@@ -31,12 +30,12 @@ def test_distinct_n_is_pooled_or_within_each_text():
     assert distinct_n(["a"], 2) == 1.0
 
 
-def test_word_share_counts_what_stands_between_white_space():
+def test_word_share_counts_what_is_between_white_space():
     assert word_share("Don't go, 2013-07-25: (well)") == 0.75
     assert (word_share("1 2 3"), word_share(""), word_share("état naïve")) == (0.0, 0.0, 1.0)
 
 
-def test_prose_is_paid_from_its_share_of_words_on():
+def test_prose_scores_from_its_share_of_words_on():
     reward = load_reward("prose", min_words=0.5, paid=2.0)
     assert reward(prompts=["p"] * 4, completions=["a b c 1", "a b 1 2", "a 1 2", ""]) == [2.0, 2.0, 0.0, 0.0]
 
@@ -67,7 +66,8 @@ def test_an_empty_text_adds_nothing_to_perplexity(tiny):
         perplexity(*tiny, [CHAT], [""])
 
 
-def test_a_folder_that_is_no_run_is_refused(tmp_path):
-    script = Path(__file__).parents[1] / "scripts" / "fluency.py"
-    done = subprocess.run([sys.executable, script, tmp_path], capture_output=True, text=True)
-    assert done.returncode == 2 and "has no run_config.json" in done.stderr
+def test_a_folder_that_is_not_a_run_is_refused(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["fluency.py", str(tmp_path)])
+    with pytest.raises(SystemExit, match="2"):
+        script.main()
+    assert "missing: is" in capsys.readouterr().err

@@ -2,7 +2,6 @@
 
 import itertools
 import json
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -15,27 +14,17 @@ from support.tiny_model import build_tiny_model
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from recipes.common.before.recipe import import_recipe
+from recipes.common.evaluation import pass_at_k as library
+from recipes.common.evaluation.evaluate_model import held_out_rows
 from recipes.common.evaluation.generate import sample
 from recipes.common.evaluation.metrics import code_metric, judge_all
-from recipes.common.evaluation.pass_at_k import (
-    count_right,
-    difference,
-    difference_line,
-    estimate,
-    estimate_line,
-    pass_at_k,
-)
+from recipes.common.evaluation.pass_at_k import count_right, differences, estimates, line_of, pass_at_k
 from recipes.common.tools.folder import read_rows, write_rows
 from recipes.common.tools.stats import bootstrap_interval
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 ROOT = Path(__file__).parents[1]
-QUICKSTART = ROOT / "recipes/arithmetic/quickstart.yaml"
-CODE = ROOT / "recipes/code/smollm2-135m.yaml"
 on_linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="the sandbox is built for Linux")
-
-
-# The estimator
 
 
 @pytest.mark.parametrize("n", range(1, 9))
@@ -45,22 +34,13 @@ def test_the_estimate_is_the_share_of_all_subsets_that_hold_a_right_sample(n):
         assert pass_at_k(n, c, k) == pytest.approx(sum(map(any, subsets)) / len(subsets), abs=1e-12)
 
 
-def test_the_estimate_rises_with_k_and_with_the_right_samples():
+def test_the_estimate_rises_is_exact_at_its_ends_and_overflows_nothing():
     for n, c in ((10, 1), (10, 4), (200, 3)):
         of_k = [pass_at_k(n, c, k) for k in range(1, n + 1)]
         assert of_k == sorted(of_k) and of_k[0] == pytest.approx(c / n) and of_k[-1] == 1.0
-    of_c = [pass_at_k(10, c, 4) for c in range(11)]
-    assert of_c == sorted(of_c)
-
-
-def test_no_right_sample_is_exactly_zero_and_too_few_wrong_ones_exactly_one():
     assert [pass_at_k(200, 0, k) for k in (1, 100, 200)] == [0.0] * 3
     assert [pass_at_k(8, c, 4) for c in (5, 6, 8)] == [1.0] * 3
-    assert pass_at_k(8, 4, 4) == pytest.approx(69 / 70)
-
-
-def test_thousands_of_samples_overflow_nothing():
-    """C(10000, 5000) has 3 009 digits; of two right samples in 10 000 half are in a half."""
+    # C(10000, 5000) has 3 009 digits; of two right samples in 10 000 half are in a half.
     assert pass_at_k(10_000, 2, 5_000) == pytest.approx(1 - 0.5 * 4_999 / 9_999, abs=1e-12)
 
 
@@ -70,22 +50,10 @@ def test_what_cannot_be_estimated_is_refused(n, c, k):
         pass_at_k(n, c, k)
 
 
-# Intervals over problems
-
-
-def test_equal_values_give_a_point():
-    assert bootstrap_interval([0.25] * 12) == (0.25, 0.25)
-    assert bootstrap_interval([0.0, 1.0]) == (0.0, 1.0)
-
-
-def test_an_interval_is_repeatable_and_follows_its_seed():
+def test_equal_values_give_a_point_and_an_interval_follows_its_seed():
+    assert (bootstrap_interval([0.25] * 12), bootstrap_interval([0.0, 1.0])) == ((0.25, 0.25), (0.0, 1.0))
     values = list(np.random.default_rng(0).random(40))
     assert bootstrap_interval(values, 1) == bootstrap_interval(values, 1) != bootstrap_interval(values, 2)
-
-
-def test_an_interval_is_that_of_the_normal_distribution_where_there_are_many_problems():
-    low, high = bootstrap_interval([0.0] * 200 + [1.0] * 200)
-    assert (low, high) == pytest.approx((0.5 - 1.96 * 0.025, 0.5 + 1.96 * 0.025), abs=0.004)
 
 
 def test_intervals_hold_the_truth_about_as_often_as_they_say():
@@ -97,76 +65,65 @@ def test_intervals_hold_the_truth_about_as_often_as_they_say():
     assert held == 188
 
 
-def test_no_values_have_no_interval():
+def test_an_interval_needs_values_and_of_many_is_that_of_the_normal_distribution():
+    normal = pytest.approx((0.5 - 1.96 * 0.025, 0.5 + 1.96 * 0.025), abs=0.004)
+    assert bootstrap_interval([0.0] * 200 + [1.0] * 200) == normal
     with pytest.raises(ValueError, match="a bootstrap of 0 values"):
         bootstrap_interval([])
 
 
-# Problems
-
-
-def test_a_sample_without_the_metric_makes_n_smaller():
+def test_a_sample_without_the_metric_makes_n_smaller_and_too_few_leave_the_problem_out():
     assert count_right([{"tests": True}, {"tests": False, "format": True}, {"format": True}], "tests") == (2, 1)
-
-
-def test_a_problem_with_fewer_than_k_judged_samples_is_left_out_of_that_k():
     counts = [(4, 4), (4, 0), (3, 1)]
-    assert estimate(counts, k=4)[::2] == (0.5, 2)
-    assert estimate(counts, k=1)[::2] == (pytest.approx((1 + 0 + 1 / 3) / 3), 3)
-    assert estimate(counts, k=5) == (None, None, 0)
+    assert (estimates(counts, k=4), estimates(counts, k=5)) == ([1.0, 0.0], [])
+    assert estimates(counts, k=1) == [1.0, 0.0, pytest.approx(1 / 3)]
 
 
 def test_a_difference_is_taken_problem_by_problem():
-    """Of problem 1: 0 -> 1/2 by 1 of 4 at k = 2; problem 2 is the same; problem 3 was judged too seldom before."""
+    """Of problem 1: 0 -> 1/2 by 1 of 4 at k = 2; problem 2 is the same; problem 3 had too few samples before."""
     before, after = [(4, 0), (4, 4), (1, 0)], [(4, 1), (4, 4), (4, 4)]
-    assert difference(before, after, k=2) == (0.25, bootstrap_interval([0.5, 0.0]), 2)
-    assert difference(after, before, k=2).mean == -0.25
-
-
-def test_a_paired_difference_is_narrower_than_the_spread_of_the_problems():
-    before = [(8, c) for c in (0, 7) * 20]
-    after = [(8, c + 1) for _, c in before]
-    assert difference(before, after, k=1).interval == (0.125, 0.125)
+    assert (differences(before, after, k=2), differences(after, before, k=2)) == ([0.5, 0.0], [-0.5, 0.0])
     with pytest.raises(ValueError, match="zip"):
-        difference(before, after[1:], k=1)
+        differences(before, after[1:], k=1)
 
 
-def test_lines_say_percent_points_and_what_is_not_known():
-    assert estimate_line(4, estimate([(4, 1)] * 3 + [(4, 0)], 4)) == "  pass@4      75.0 % (25-100)"
-    assert (
-        difference_line(1, difference([(1, 0)] * 4, [(1, 1), *[(1, 0)] * 3], 1)) == "  pass@1     +25.0 pt (+0 to +75)"
-    )
-    assert estimate_line(1, estimate([(4, 0)] * 9, 1)).startswith("  pass@1       0.0 % (the same in every problem")
-    assert estimate_line(8, estimate([(4, 0)], 8)) == "  pass@8     not known: no problem has 8 judged samples"
+PAIRED = [(8, 0), (8, 7)], [(8, 1), (8, 8)]  # the difference is narrower than the spread of the problems
 
 
-# Judging many at once
+@pytest.mark.parametrize(
+    ("k", "values", "signed", "line"),
+    [
+        (4, estimates([(4, 1)] * 3 + [(4, 0)], 4), False, "  pass@4      75.0 % (25-100)"),
+        (1, estimates([(4, 0)] * 9, 1), False, f"  pass@1       0.0 % {library.NO_SPREAD}"),
+        (8, estimates([(4, 0)], 8), False, "  pass@8     not known: no problem has 8 evaluated samples"),
+        (1, differences([(1, 0)] * 4, [(1, 1), *[(1, 0)] * 3], 1), True, "  pass@1     +25.0 pt (+0 to +75)"),
+        (1, differences(*PAIRED, 1), True, f"  pass@1     +12.5 pt {library.NO_SPREAD}"),
+    ],
+)
+def test_lines_give_percent_points_and_what_is_not_known(k, values, signed, line):
+    assert line_of(k, values, signed=signed) == line
 
 
-def test_verdicts_come_back_in_order():
+def test_outcomes_come_back_in_order():
     def slow_first(row, completion):
         time.sleep(0.05 * (row == 0))
         return {"even": int(completion) % 2 == 0}
 
-    verdicts = judge_all(slow_first, list(range(6)), list("012345"))
-    assert verdicts == [{"even": even} for even in (True, False) * 3]
+    outcomes = judge_all(slow_first, list(range(6)), list("012345"))
+    assert outcomes == [{"even": even} for even in (True, False) * 3]
 
 
 @on_linux
 @pytest.mark.slow
-def test_programs_that_never_end_are_judged_side_by_side(monkeypatch):
+def test_programs_that_never_end_are_evaluated_at_the_same_time(monkeypatch):
     """Four of them under the reward's limit of 5 s: 20 s one by one."""
-    monkeypatch.setattr("recipes.common.metrics.worker_count", lambda: 4)
     monkeypatch.setattr("rewards.sandbox.pool.worker_count", lambda: 4)
     monkeypatch.setattr("rewards.sandbox.pool._shared", {})
     texts = ["```python\ndef f(x):\n    while True: pass\n```"] * 4 + ["```python\ndef f(x):\n    return x\n```"]
     start = time.monotonic()
-    verdicts = judge_all(code_metric, [{"tests": ["assert f(1) == 1"]}] * 5, texts)
-    assert [verdict["tests"] for verdict in verdicts] == [False] * 4 + [True]
+    outcomes = judge_all(code_metric, [{"tests": ["assert f(1) == 1"]}] * 5, texts)
+    assert [outcome["tests"] for outcome in outcomes] == [False] * 4 + [True]
     assert time.monotonic() - start < 18.0
-
-
-# Sampling
 
 
 def test_each_row_gets_its_own_samples_whatever_the_batches(tmp_path):
@@ -189,9 +146,6 @@ def test_each_row_gets_its_own_samples_whatever_the_batches(tmp_path):
     assert all(one == other for one, other in frozen)
 
 
-# The script
-
-
 def problem(answer: str, completions: list[str], model: str = "A") -> dict:
     """A problem of GSM8K as --output keeps it."""
     row = {"prompt": "p" + answer, "task": "gsm8k", "answer": answer}
@@ -204,21 +158,21 @@ def formatted(answer: str) -> str:
     return f"<reasoning>r</reasoning><answer>{answer}</answer>"
 
 
-def replay(*words) -> None:
-    script.run(*script.parse(["--config", str(ROOT / "recipes/gsm8k/smollm2-135m.yaml"), "--replay", *map(str, words)]))
+def run(*words, config="recipes/gsm8k/smollm2-135m.yaml") -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "argv", ["pass_at_k.py", "--config", str(ROOT / config), *map(str, words)])
+        script.main()
 
 
-def test_replay_judges_and_sums_up_what_was_kept(tmp_path, capsys):
+def test_replay_evaluates_what_was_kept(tmp_path, capsys):
     file, again = tmp_path / "samples.jsonl", tmp_path / "again.jsonl"
-    problems = [problem("7", [formatted("7"), formatted("8"), "7", "8"]), problem("9", ["9"] * 4)]
-    write_rows(file, problems)
-    replay(file, "--k", 1, 2, "--output", again)
+    write_rows(file, [problem("7", [formatted("7"), formatted("8"), "7", "8"]), problem("9", ["9"] * 4)])
+    run("--replay", file, "--k", 1, 2, "--output", again)
     lines = capsys.readouterr().out.splitlines()
-    assert lines[:2] == ["A: 2 problems x 4 samples, judged by 'strict'", "  temperature 0.7"]
+    assert lines[:2] == ["A: 2 problems x 4 samples, evaluated by 'strict'", "  temperature 0.7"]
     assert lines[2:4] == ["  pass@1      12.5 % (0-25)", "  pass@2      25.0 % (0-50)"]
-    kept = read_rows(again)
-    assert [s["metrics"]["strict"] for s in kept[0]["samples"]] == [True, False, False, False]
-    replay(again, "--metric", "lenient", "--k", 1)
+    assert [s["metrics"]["strict"] for s in read_rows(again)[0]["samples"]] == [True, False, False, False]
+    run("--replay", again, "--metric", "lenient", "--k", 1)
     assert "  pass@1      75.0 % (50-100)" in capsys.readouterr().out
 
 
@@ -226,25 +180,25 @@ def test_two_models_are_compared_on_the_same_problems(tmp_path, capsys):
     old = [problem("7", ["no", "no"]), problem("9", [formatted("9"), "no"])]
     new = [problem("7", [formatted("7"), "no"], "B"), problem("9", [formatted("9")] * 2, "B")]
     write_rows(tmp_path / "both.jsonl", old + new)
-    replay(tmp_path / "both.jsonl", "--k", 1, 2)
+    run("--replay", tmp_path / "both.jsonl", "--k", 1, 2)
     out = capsys.readouterr().out
     assert "B minus A, problem by problem\n  pass@1     +50.0 pt (the same in every problem" in out
     assert "\n  pass@2     +50.0 pt (+0 to +100)\n" in out
     write_rows(tmp_path / "both.jsonl", old + new[::-1])
-    with pytest.raises(ValueError, match="were not sampled on the same rows"):
-        replay(tmp_path / "both.jsonl")
+    with pytest.raises(SystemExit, match="were not sampled on the same rows"):
+        run("--replay", tmp_path / "both.jsonl")
 
 
 def test_samples_that_the_sandbox_failed_on_are_counted_and_left_out(capsys):
-    judged, failed = {"metrics": {"tests": True}, "truncated": False}, {"metrics": {"format": True}, "truncated": True}
+    passed, failed = {"metrics": {"tests": True}, "truncated": False}, {"metrics": {"format": True}, "truncated": True}
     how = {"model": "A", "decoding": {"temperature": 1.0}, "max_completion_length": 9, "row": {}}
-    problems = [{**how, "samples": [judged, judged]}, {**how, "samples": [judged, failed]}]
-    script.print_figures(problems, "tests", [1, 2], seed=0)
+    problems = [{**how, "samples": [passed, passed]}, {**how, "samples": [passed, failed]}]
+    library.print_figures(problems, "tests", [1, 2], seed=0)
     lines = capsys.readouterr().out.splitlines()
     assert lines[2].startswith("  pass@1     100.0 %") and lines[3].startswith("  pass@2     100.0 %")
     assert lines[4:7] == [
         "  cut off at 9 tokens: 1 of 4 samples",
-        "  not judged, through no fault of theirs, and left out: 1 of 4 samples",
+        "  not evaluated, through no fault of theirs, and left out: 1 of 4 samples",
         "  pass@2 is without 1 problems that have fewer",
     ]
 
@@ -254,14 +208,15 @@ def test_the_metric_is_the_recipes_first_unless_the_rows_are_of_several_tasks():
         return {"math": False} if row["task"] == "math" else {"tests": False, "format": False}
 
     math, code = {"task": "math"}, {"task": "code"}
-    assert script.metric_name([code, code], metric, None) == ("tests", [True, True])
-    assert script.metric_name([code, math], metric, "format") == ("format", [True, False])
-    with pytest.raises(ValueError, match="several tasks; name one metric by --metric: math, tests, format"):
-        script.metric_name([math, code], metric, None)
-    with pytest.raises(ValueError, match="--metric strict is none of what judges these rows: math"):
-        script.metric_name([math], metric, "strict")
-    with pytest.raises(ValueError, match="nothing to evaluate"):
-        script.metric_name([], metric, None)
+    assert library.choose_metric([code, code], metric, None) == ("tests", [True, True])
+    assert library.choose_metric([code, math], metric, "format") == ("format", [True, False])
+    for rows, wanted, message in (
+        ([math, code], None, "several tasks; name one metric by --metric: math, tests, format"),
+        ([math], "strict", "--metric strict is none of the metrics of these rows: math"),
+        ([], None, "nothing to evaluate"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            library.choose_metric(rows, metric, wanted)
 
 
 @on_linux
@@ -269,11 +224,11 @@ def test_a_folder_without_training_rows_will_do(tmp_path):
     """HumanEval is for evaluation only: there is no train.jsonl."""
     task = {"prompt": "Write twice(x).", "tests": ["assert twice(1) == 2"]}
     (tmp_path / "test.jsonl").write_text(json.dumps(task) + "\n")
-    recipe = import_recipe(CODE)
+    recipe = import_recipe(ROOT / "recipes/code/smollm2-135m.yaml")
     arguments = recipe.RecipeArguments(dataset_path=str(tmp_path), num_eval_rows=9)
-    rows = script.held_out_rows(recipe, SimpleNamespace(recipe=arguments, training={"seed": 0}))
+    rows = held_out_rows(recipe, SimpleNamespace(recipe=arguments, training={"seed": 0}))
     assert [row["tests"] for row in rows] == [task["tests"]]
-    assert script.metric_name(rows, recipe.metric, None) == ("tests", [True])
+    assert library.choose_metric(rows, recipe.metric, None) == ("tests", [True])
 
 
 @pytest.mark.parametrize(
@@ -291,46 +246,38 @@ def test_a_folder_without_training_rows_will_do(tmp_path):
 )
 def test_options_that_make_no_sense_are_refused_at_once(words, message, capsys):
     with pytest.raises(SystemExit, match="2"):
-        script.parse(["--config", "c.yaml", *words])
+        run(*words)
     assert message in capsys.readouterr().err
 
 
 def test_a_replay_refuses_a_k_beyond_its_samples_and_a_file_of_something_else(tmp_path):
     write_rows(tmp_path / "two.jsonl", [problem("7", ["7", "8"])])
-    with pytest.raises(ValueError, match="--k 3 is more than the 2 samples of a problem"):
-        replay(tmp_path / "two.jsonl", "--k", 3)
     (tmp_path / "other.jsonl").write_text('{"row": 1}\n')
-    with pytest.raises(ValueError, match="is not what --output of this script wrote"):
-        replay(tmp_path / "other.jsonl")
-    with pytest.raises(ValueError, match="cannot be read"):
-        replay(tmp_path / "absent.jsonl")
+    for name, message in (
+        ("two", "--k 3 is more than the 2 samples of a problem"),
+        ("other", "is not what --output of this script wrote"),
+        ("absent", "cannot be read"),
+    ):
+        with pytest.raises(SystemExit, match=message):
+            run("--replay", tmp_path / f"{name}.jsonl", "--k", 3)
 
 
-def test_the_ks_unless_said_end_with_the_number_of_samples():
-    assert [script.default_ks(n) for n in (1, 4, 8, 16, 20)] == [[1], [1, 4], [1, 4, 8], [1, 4, 16], [1, 4, 16, 20]]
-
-
-def test_help_answers_within_two_seconds():
-    start = time.monotonic()
-    done = subprocess.run([sys.executable, ROOT / "scripts/pass_at_k.py", "--help"], capture_output=True, text=True)
-    assert done.returncode == 0 and "--replay" in done.stdout and time.monotonic() - start < 2.0
+def test_the_ks_by_default_end_with_the_number_of_samples():
+    assert [library.default_ks(n) for n in (1, 4, 8, 16, 20)] == [[1], [1, 4], [1, 4, 8], [1, 4, 16], [1, 4, 16, 20]]
 
 
 @pytest.mark.slow
 def test_a_model_is_sampled_and_its_replay_gives_the_same_figures(tmp_path, capsys):
     models = [str(build_tiny_model(tmp_path / f"model{seed}", seed)) for seed in (0, 1)]
-    file = tmp_path / "samples.jsonl"
-    recipe = ["--config", str(QUICKSTART), "--metric", "format", "--k", "1", "3"]
-    tiny = ["--num_eval_rows", "4", "--max_completion_length", "6", "--dtype", "float32", "--use_cpu"]
-    tiny += ["--num_train_rows", "8", "--temperature", "0.5"]
-    draw = ["--model", models[0], "--against", models[1], "--samples", "3", "--output", str(file)]
-    script.run(*script.parse([*draw, *recipe, *tiny]))
-    figures = capsys.readouterr().out
-    kept = read_rows(file)
+    file, quickstart = tmp_path / "samples.jsonl", "recipes/arithmetic/quickstart.yaml"
+    tiny = ["--num_eval_rows", 4, "--max_completion_length", 6, "--dtype", "float32", "--use_cpu"]
+    tiny += ["--num_train_rows", 8, "--temperature", 0.5, "--metric", "format", "--k", 1, 3]
+    run("--model", models[0], "--against", models[1], "--samples", 3, "--output", file, *tiny, config=quickstart)
+    figures, kept = capsys.readouterr().out, read_rows(file)
     assert [len(problem["samples"]) for problem in kept] == [3] * 8
     assert [problem["model"] for problem in kept] == [models[0]] * 4 + [models[1]] * 4
     assert {problem["decoding"]["temperature"] for problem in kept} == {0.5}
     assert all(set(s) == {"completion", "tokens", "truncated", "metrics"} for p in kept for s in p["samples"])
-    assert f"{models[1]} minus {models[0]}" in figures and "4 problems x 3 samples, judged by 'format'" in figures
-    script.run(*script.parse(["--replay", str(file), *recipe]))
+    assert f"{models[1]} minus {models[0]}" in figures and "4 problems x 3 samples, evaluated by 'format'" in figures
+    run("--replay", file, "--metric", "format", "--k", 1, 3, config=quickstart)
     assert capsys.readouterr().out == figures

@@ -1,13 +1,13 @@
 """The planner: parameters and bytes counted exactly, activations as torch saves them, and each broken plan named."""
 
-import argparse
 import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
-import plan
+import plan as script
 import pytest
 import torch
 import yaml
@@ -17,65 +17,34 @@ from transformers import LlamaConfig, LlamaForCausalLM
 from trl import ModelConfig
 
 from recipes.common.before.launch import Launch, read_launch
+from recipes.common.before.recipe import load_recipe
+from recipes.common.forecast import rules
 from recipes.common.forecast.memory import RunSettings, activations, kv_cache, plan_memory, saved_per_layer, settings_of
+from recipes.common.forecast.plan import plan_sizes
 from recipes.common.forecast.sizes import ModelSizes, read_model
 
 ROOT = Path(__file__).parents[1]
 YAMLS = sorted(file for file in (ROOT / "recipes").rglob("*.yaml") if (file.parent / "train.py").is_file())
 LAUNCH_FILES = sorted((ROOT / "accelerate_configs").glob("*.yaml"))
 GIB = 2**30
-# The config.json of the models in the shipped YAMLs, as published; their weights are not here.
-QWEN = {
-    "model_type": "qwen2",
-    "hidden_size": 1536,
-    "intermediate_size": 8960,
-    "num_hidden_layers": 28,
-    "num_attention_heads": 12,
-    "num_key_value_heads": 2,
-    "vocab_size": 151936,
-    "max_position_embeddings": 32768,
-    "tie_word_embeddings": True,
-}
-SMOLLM2 = {
-    "model_type": "llama",
-    "hidden_size": 576,
-    "intermediate_size": 1536,
-    "num_hidden_layers": 30,
-    "num_attention_heads": 9,
-    "num_key_value_heads": 3,
-    "vocab_size": 49152,
-    "max_position_embeddings": 8192,
-    "tie_word_embeddings": True,
-}
+
+
+def published(kind: str, hidden: int, intermediate: int, layers: int, heads: int, keys: int, words: int, length: int):
+    """The config.json of a model in the shipped YAMLs; its weights are not here."""
+    widths = {"hidden_size": hidden, "intermediate_size": intermediate, "num_hidden_layers": layers}
+    heads = {"num_attention_heads": heads, "num_key_value_heads": keys, "tie_word_embeddings": True}
+    return {"model_type": kind, **widths, **heads, "vocab_size": words, "max_position_embeddings": length}
+
+
+QWEN = published("qwen2", 1536, 8960, 28, 12, 2, 151936, 32768)
+SMOLLM2 = published("llama", 576, 1536, 30, 9, 3, 49152, 8192)
 GPT2 = {"model_type": "gpt2"}
-CONFIGS = {
-    "Qwen/Qwen2.5-1.5B-Instruct": QWEN,
-    "Qwen/Qwen2.5-Coder-1.5B-Instruct": QWEN,
-    "models/SmolLM2-135M-Instruct": SMOLLM2,
-    "openai-community/gpt2": GPT2,
-}
-BILLION = ModelSizes(
-    parameters=10**9,
-    embeddings=10**8,
-    trainable=10**9,
-    head_is_trained=True,
-    lora=False,
-    lora_width=0,
-    layers=30,
-    hidden=2000,
-    intermediate=5000,
-    query=2000,
-    key=500,
-    vocabulary=50_000,
-    positions=4096,
-    weight_bytes=4,
-)
+CONFIGS = dict.fromkeys(["Qwen/Qwen2.5-1.5B-Instruct", "Qwen/Qwen2.5-Coder-1.5B-Instruct"], QWEN)
+CONFIGS |= {"models/SmolLM2-135M-Instruct": SMOLLM2, "openai-community/gpt2": GPT2}
+# Parameters, of them embeddings, trained; head trained, LoRA, its width; layers, widths; vocabulary, positions, bytes.
+BILLION = ModelSizes(10**9, 10**8, 10**9, True, False, 0, 30, 2000, 5000, 2000, 500, 50_000, 4096, 4)
 RUN = RunSettings(micro_batch=8, rows_generated=16, prompt_tokens=100, completion_tokens=200)
 ONE = Launch("one process", 1, "NO")
-
-
-def changed(base, **values):
-    return type(base)(**{**vars(base), **values})
 
 
 def config_folder(folder: Path, config: dict) -> Path:
@@ -86,11 +55,7 @@ def config_folder(folder: Path, config: dict) -> Path:
 
 @pytest.mark.parametrize(
     ("config", "parameters", "embeddings"),
-    [
-        (QWEN, 1_543_714_304, 151936 * 1536),
-        (SMOLLM2, 134_515_008, 49152 * 576),
-        (GPT2, 124_439_808, 50257 * 768),
-    ],
+    [(QWEN, 1_543_714_304, 151936 * 1536), (SMOLLM2, 134_515_008, 49152 * 576), (GPT2, 124_439_808, 50257 * 768)],
     ids=["qwen2.5-1.5b", "smollm2-135m", "gpt2"],
 )
 def test_parameters_are_those_of_the_published_model(tmp_path, config, parameters, embeddings):
@@ -98,17 +63,11 @@ def test_parameters_are_those_of_the_published_model(tmp_path, config, parameter
     assert (model.parameters, model.embeddings, model.trainable) == (parameters, embeddings, parameters)
 
 
-def test_an_adapter_is_counted_and_the_base_is_not_trained(tmp_path):
-    folder = str(config_folder(tmp_path, SMOLLM2))
-    model = read_model(
-        ModelConfig(model_name_or_path=folder, use_peft=True, lora_r=16, lora_target_modules=["q_proj", "down_proj"])
-    )
+def test_an_adapter_is_counted_the_base_is_not_trained_and_widths_are_those_of_the_config(tmp_path):
+    lora = {"use_peft": True, "lora_r": 16, "lora_target_modules": ["q_proj", "down_proj"], "dtype": "bfloat16"}
+    model = read_model(ModelConfig(model_name_or_path=str(config_folder(tmp_path, SMOLLM2)), **lora))
     assert model.trainable == 30 * 16 * ((576 + 576) + (1536 + 576))
     assert (model.parameters, model.lora_width, model.head_is_trained) == (134_515_008, 576 + 1536, False)
-
-
-def test_widths_are_those_of_the_config(tmp_path):
-    model = read_model(ModelConfig(model_name_or_path=str(config_folder(tmp_path, SMOLLM2)), dtype="bfloat16"))
     assert (model.layers, model.hidden, model.intermediate, model.query, model.key) == (30, 576, 1536, 576, 192)
     assert (model.vocabulary, model.positions, model.weight_bytes) == (49152, 8192, 2)
 
@@ -119,68 +78,46 @@ def test_without_a_dtype_the_weights_are_those_of_the_config(tmp_path):
     assert read_model(ModelConfig(model_name_or_path=folder)).weight_bytes == 4  # TRL's default is float32
 
 
-@pytest.mark.parametrize(
-    ("name", "engine", "processes"),
-    [
-        ("cpu", "one process", 1),
-        ("cpu_2proc", "DDP", 2),
-        ("single_gpu", "one process", 1),
-        ("ddp", "DDP", 8),
-        ("zero1", "ZeRO-1", 8),
-        ("zero2", "ZeRO-2", 8),
-        ("zero3", "ZeRO-3", 8),
-        ("zero3_offload", "ZeRO-3", 8),
-        ("fsdp2", "FSDP2", 8),
-    ],
-)
-def test_each_launch_file_starts_its_engine(name, engine, processes):
-    launch = read_launch(ROOT / f"accelerate_configs/{name}.yaml")
-    assert (launch.engine, launch.processes) == (engine, processes)
-    assert (launch.offload_optimizer, launch.offload_weights) == ((True, True) if "offload" in name else (False, False))
-
-
 def test_there_is_a_launch_file_for_each_engine_and_accelerate_reads_it():
     from accelerate.commands.config.config_args import load_config_from_file
 
-    assert len(LAUNCH_FILES) == 9
+    launches = {file.stem: read_launch(file) for file in LAUNCH_FILES}
+    zero = {"zero1": ("ZeRO-1", 8), "zero2": ("ZeRO-2", 8), "zero3": ("ZeRO-3", 8), "zero3_offload": ("ZeRO-3", 8)}
+    small = {"cpu": ("one process", 1), "cpu_2proc": ("DDP", 2), "single_gpu": ("one process", 1)}
+    started = {name: (launch.engine, launch.processes) for name, launch in launches.items()}
+    assert started == {**small, **zero, "ddp": ("DDP", 8), "fsdp2": ("FSDP2", 8)}
+    offloads = {name: (launch.offload_optimizer, launch.offload_weights) for name, launch in launches.items()}
+    assert offloads == {name: (name == "zero3_offload",) * 2 for name in launches}
+    assert read_launch(ROOT / "accelerate_configs/zero3.yaml", 4).processes == 4  # the command line wins
     for file in LAUNCH_FILES:
         assert load_config_from_file(str(file)).mixed_precision == "no"
         header = "".join(line for line in file.read_text().splitlines() if line.startswith("#"))
         assert "Memory" in header and "Override: " in header
 
 
-def test_processes_of_the_command_line_win_over_the_file():
-    assert read_launch(ROOT / "accelerate_configs/zero3.yaml", 4) == Launch("ZeRO-3", 4, "DEEPSPEED")
-
-
 @pytest.mark.parametrize(
-    ("engine", "weights", "casts", "reference", "gradients", "communication", "optimizer"),
+    ("engine", "expected"),  # weights, casts, reference model, gradients, communication, optimizer
     [
-        ("one process", 4e9, 1.8e9, 4e9, 4e9, 0, 8e9),
-        ("DDP", 4e9, 1.8e9, 4e9, 4e9, 4e9, 8e9),
-        ("ZeRO-1", 2e9, 0, 2e9, 2e9, 1e9, 3e9),
-        ("ZeRO-2", 2e9, 0, 2e9, 0.5e9, 1e9, 3e9),
-        ("ZeRO-3", 0.5e9, 0, 0.5e9, 0.5e9, 1e9, 3e9),
-        ("FSDP2", 1e9, 0, 1e9, 1e9, 0, 2e9),
+        ("one process", (4e9, 1.8e9, 4e9, 4e9, 0, 8e9)),
+        ("DDP", (4e9, 1.8e9, 4e9, 4e9, 4e9, 8e9)),
+        ("ZeRO-1", (2e9, 0, 2e9, 2e9, 1e9, 3e9)),
+        ("ZeRO-2", (2e9, 0, 2e9, 0.5e9, 1e9, 3e9)),
+        ("ZeRO-3", (0.5e9, 0, 0.5e9, 0.5e9, 1e9, 3e9)),
+        ("FSDP2", (1e9, 0, 1e9, 1e9, 0, 2e9)),
     ],
 )
-def test_full_training_is_shared_out_as_the_engine_does(
-    engine, weights, casts, reference, gradients, communication, optimizer
-):
-    parts = plan_memory(BILLION, changed(RUN, reference=True), Launch(engine, 4, "")).parts
+def test_full_training_is_shared_out_as_the_engine_does(engine, expected):
+    parts = plan_memory(BILLION, replace(RUN, reference=True), Launch(engine, 4, "")).parts
     names = ("weights", "casts", "reference model", "gradients", "communication", "optimizer")
-    assert tuple(parts[name] for name in names) == (weights, casts, reference, gradients, communication, optimizer)
+    assert tuple(parts[name] for name in names) == expected
 
 
 def test_lora_trains_little_in_fp32_and_needs_no_reference_model():
-    lora = changed(BILLION, lora=True, trainable=10**6, head_is_trained=False, weight_bytes=2)
-    parts = plan_memory(lora, changed(RUN, reference=True), ONE).parts
+    lora = replace(BILLION, lora=True, trainable=10**6, head_is_trained=False, weight_bytes=2)
+    parts = plan_memory(lora, replace(RUN, reference=True), ONE).parts
     assert (parts["weights"], parts["gradients"], parts["optimizer"]) == (2e9 + 4e6, 4e6, 8e6)
     assert (parts["reference model"], parts["casts"]) == (0, 0)
-
-
-def test_without_beta_there_is_no_reference_model():
-    assert plan_memory(BILLION, RUN, ONE).parts["reference model"] == 0
+    assert plan_memory(BILLION, RUN, ONE).parts["reference model"] == 0  # without beta
 
 
 def test_offload_leaves_neither_weights_nor_optimizer_on_the_gpu():
@@ -190,39 +127,38 @@ def test_offload_leaves_neither_weights_nor_optimizer_on_the_gpu():
 
 
 def test_zero3_gathers_all_to_generate_and_a_billion_to_learn():
-    model, launch = changed(BILLION, parameters=3 * 10**9), Launch("ZeRO-3", 4, "DEEPSPEED")
+    model, launch = replace(BILLION, parameters=3 * 10**9), Launch("ZeRO-3", 4, "DEEPSPEED")
     parts = plan_memory(model, RUN, launch).parts
     assert (parts["gathered to generate"], parts["gathered to learn"]) == (6e9, 2e9)
-    parts = plan_memory(model, changed(RUN, gathers_to_generate=False), launch).parts
+    parts = plan_memory(model, replace(RUN, gathers_to_generate=False), launch).parts
     assert parts["gathered to generate"] == 2e9
 
 
 def test_the_cache_holds_keys_in_the_weights_type_and_values_in_bf16():
     assert kv_cache(BILLION, RUN, ONE) == 16 * 300 * 30 * 500 * (4 + 2)
     assert kv_cache(BILLION, RUN, Launch("ZeRO-2", 4, "DEEPSPEED")) == 16 * 300 * 30 * 500 * (2 + 2)
-    assert kv_cache(BILLION, changed(RUN, vllm=True), ONE) == 0
+    assert kv_cache(BILLION, replace(RUN, vllm=True), ONE) == 0
 
 
-def test_logits_are_one_tile_and_the_gradient_of_the_head():
-    logits = plan_memory(BILLION, RUN, ONE).parts["logits"]
-    assert logits == 1600 * 32768 * 2 + 4 * 1600 * 2000 + 4 * 50_000 * 2000
-    many = plan_memory(BILLION, changed(RUN, micro_batch=800), ONE).parts["logits"]
-    assert many == 4096 * 32768 * 2 + 4 * 160_000 * 2000 + 4 * 50_000 * 2000
+@pytest.mark.parametrize(("micro_batch", "tile", "tokens"), [(8, 1600, 1600), (800, 4096, 160_000)])
+def test_logits_are_one_tile_and_the_gradient_of_the_head(micro_batch, tile, tokens):
+    logits = plan_memory(BILLION, replace(RUN, micro_batch=micro_batch), ONE).parts["logits"]
+    assert logits == tile * 32768 * 2 + 4 * tokens * 2000 + 4 * 50_000 * 2000
 
 
 def test_gradients_count_on_top_of_activations_only_where_they_accumulate():
-    # Without accumulation they grow while the activations are let go.
-    parts, moments = vars(plan_memory(BILLION, RUN, ONE)).values()
+    # Without accumulation they grow while the activations are freed.
+    parts, moments = plan_memory(BILLION, RUN, ONE)
     assert moments["learning"] == 4e9 + 8e9 + 1.8e9 + max(4e9, parts["activations"] + parts["logits"])
-    parts, moments = vars(plan_memory(BILLION, changed(RUN, accumulates=True), ONE)).values()
+    parts, moments = plan_memory(BILLION, replace(RUN, accumulates=True), ONE)
     assert moments["learning"] == 4e9 + 8e9 + 1.8e9 + 4e9 + parts["activations"] + parts["logits"]
 
 
 def test_checkpointing_keeps_the_input_of_each_layer_and_all_of_one():
-    run = changed(RUN, checkpointing=True)
+    run = replace(RUN, checkpointing=True)
     layer = saved_per_layer(BILLION, run, ONE)
     assert activations(BILLION, run, ONE) == 8 * 300 * (layer + 30 * 2000 * 4)
-    assert activations(BILLION, changed(run, checkpointing=False), ONE) == 8 * 300 * layer * 30
+    assert activations(BILLION, replace(run, checkpointing=False), ONE) == 8 * 300 * layer * 30
 
 
 @pytest.mark.parametrize(
@@ -235,25 +171,19 @@ def test_checkpointing_keeps_the_input_of_each_layer_and_all_of_one():
     ],
 )
 def test_the_newer_name_of_checkpointing_wins(words, checkpointing):
-    args = plan.read_arguments(ROOT / "recipes/gsm8k/qwen2.5-1.5b-full.yaml", words)
+    args = load_recipe(ROOT / "recipes/gsm8k/qwen2.5-1.5b-full.yaml", words, rows=False).args
     assert settings_of(args.training, ONE, 200).checkpointing is checkpointing
 
 
 PROJECTIONS = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
 SEQUENCES, TOKENS = 2, 128
-SMALL = {
-    "vocab_size": 97,
-    "hidden_size": 256,
-    "intermediate_size": 640,
-    "num_attention_heads": 8,
-    "num_key_value_heads": 4,
-    "max_position_embeddings": 512,
-}
+SMALL = {key: value for key, value in published("llama", 256, 640, 0, 8, 4, 97, 512).items() if value}
 
 
 def saved_bytes(layers: int, dtype: torch.dtype, targets: list[str] | None, autocast: bool) -> int:
     """What torch keeps for the backward pass of a small Llama, but for its parameters."""
-    model = LlamaForCausalLM(LlamaConfig(**SMALL, num_hidden_layers=layers, attn_implementation="sdpa")).to(dtype)
+    config = LlamaConfig(**{**SMALL, "num_hidden_layers": layers}, attn_implementation="sdpa")
+    model = LlamaForCausalLM(config).to(dtype)
     if targets:
         model = get_peft_model(model, LoraConfig(r=4, target_modules=targets, lora_dropout=0.0)).get_base_model()
     own, kept = {p.untyped_storage().data_ptr() for p in model.parameters()}, {}
@@ -264,10 +194,8 @@ def saved_bytes(layers: int, dtype: torch.dtype, targets: list[str] | None, auto
         kept[tensor.untyped_storage().data_ptr()] = tensor
         return tensor
 
-    with (
-        torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor),
-        torch.autocast("cpu", torch.bfloat16, enabled=autocast),
-    ):
+    saved = torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor)
+    with saved, torch.autocast("cpu", torch.bfloat16, enabled=autocast):
         model.model(input_ids=ids, attention_mask=mask, use_cache=False)
     return sum(tensor.untyped_storage().nbytes() for pointer, tensor in kept.items() if pointer not in own)
 
@@ -287,19 +215,10 @@ def saved_bytes(layers: int, dtype: torch.dtype, targets: list[str] | None, auto
 def test_a_layer_saves_what_the_rule_says(dtype, targets, autocast, engine):
     hidden, intermediate = SMALL["hidden_size"], SMALL["intermediate_size"]
     matrices = 3 * hidden**2 + 3 * hidden * intermediate  # query, output; key and value are half as wide; the MLP
-    model = changed(
-        BILLION,
-        parameters=matrices,
-        embeddings=0,
-        layers=1,
-        hidden=hidden,
-        intermediate=intermediate,
-        query=hidden,
-        key=hidden // 2,
-        weight_bytes=dtype.itemsize,
-        lora=bool(targets),
-        lora_width=sum(intermediate if name == "down_proj" else hidden for name in targets or []),
-    )
+    sizes = {"parameters": matrices, "embeddings": 0, "layers": 1, "weight_bytes": dtype.itemsize}
+    widths = {"hidden": hidden, "intermediate": intermediate, "query": hidden, "key": hidden // 2}
+    lora_width = sum(intermediate if name == "down_proj" else hidden for name in targets or [])
+    model = replace(BILLION, **sizes, **widths, lora=bool(targets), lora_width=lora_width)
     half = autocast or dtype == torch.bfloat16
     run = RunSettings(SEQUENCES, SEQUENCES, 28, TOKENS - 28, half_precision=half, checkpointing=False)
     parts = plan_memory(model, run, Launch(engine, 1, "")).parts
@@ -314,50 +233,35 @@ def folders(tmp_path_factory) -> dict[str, str]:
     return {name: str(config_folder(root / str(i), config)) for i, (name, config) in enumerate(CONFIGS.items())}
 
 
-def options_of(config: Path, launch: Path, **values) -> argparse.Namespace:
-    defaults = {"num_processes": None, "gpu_memory_gib": None, "prompt_tokens": 200}
-    return argparse.Namespace(config=config, launch=launch, **{**defaults, **values})
-
-
 @pytest.mark.parametrize("file", YAMLS, ids=lambda file: f"{file.parent.name}-{file.stem}")
 def test_a_shipped_yaml_is_planned_with_every_launch_file(file, folders, capsys):
-    args = plan.read_arguments(file, [])
+    args = load_recipe(file, [], rows=False).args
     model = read_model(ModelConfig(**{**args.model, "model_name_or_path": folders[args.model["model_name_or_path"]]}))
-    assert args.problems == []
-    for launch_file in LAUNCH_FILES:
-        launch = read_launch(launch_file)
-        status = plan.judge(options_of(file, launch_file), [], args.training, model, launch)
-        printed = capsys.readouterr().out
-        assert status == 0, printed
-        assert launch.engine in printed and f"world size {launch.processes}" in printed
-        assert f"accelerate launch --config_file {launch_file} {file.parent / 'train.py'}" in printed
+    for launch in map(read_launch, LAUNCH_FILES):
+        problems, _ = plan_sizes(args.training, model, launch, None, 200)
+        assert problems + rules.check_launch(launch, args.training["use_cpu"] or launch.use_cpu) == []
+        assert "  <- the peak" in capsys.readouterr().out
 
 
 @pytest.fixture
-def planned(tmp_path, folders, capsys):
-    """Plan a recipe with settings of a test and a launch file, or the values of one; status and what was printed."""
+def planned(tmp_path, folders, capsys, monkeypatch):
+    """Plan a recipe with settings of a test and a launch file with options, or its values; status and output."""
 
-    def plan_it(settings: dict, launch: str | dict = "single_gpu", **values) -> tuple[int, str]:
+    def plan_it(settings: dict, launch: str | dict = "single_gpu") -> tuple[int, str]:
         folder = tmp_path / "recipe"
         folder.mkdir()
         (folder / "train.py").write_text((ROOT / "recipes/gsm8k/train.py").read_text())
-        good = {
-            "model_name_or_path": folders["Qwen/Qwen2.5-1.5B-Instruct"],
-            "dataset_path": "nowhere",
-            "reward_funcs": ["gsm8k_correctness"],
-            "per_device_train_batch_size": 8,
-            "save_steps": 10,
-            "max_steps": 100,
-        }
-        (folder / "run.yaml").write_text(yaml.safe_dump({**good, **settings}))
-        file = ROOT / f"accelerate_configs/{launch}.yaml"
-        if isinstance(launch, dict):
-            file = tmp_path / "launch.yaml"
-            file.write_text(yaml.safe_dump(launch))
-        overrides = values.pop("overrides", [])
-        status = plan.plan(options_of(folder / "run.yaml", file, **values), overrides)
+        good = {"model_name_or_path": folders["Qwen/Qwen2.5-1.5B-Instruct"], "dataset_path": "nowhere"}
+        good |= {"reward_funcs": ["gsm8k_correctness"], "per_device_train_batch_size": 8}
+        (folder / "run.yaml").write_text(yaml.safe_dump({**good, "save_steps": 10, "max_steps": 100, **settings}))
+        (tmp_path / "launch.yaml").write_text(yaml.safe_dump(launch))
+        name, *options = launch.split() if isinstance(launch, str) else [tmp_path / "launch"]
+        file = ROOT / "accelerate_configs" / f"{name}.yaml"
+        monkeypatch.setattr(sys, "argv", ["plan.py", f"--config={folder}/run.yaml", f"--launch={file}", *options])
+        with pytest.raises(SystemExit) as ended:
+            script.main()
         printed = capsys.readouterr()
-        return status, printed.out + printed.err
+        return ended.value.code, printed.out + printed.err
 
     return plan_it
 
@@ -367,6 +271,11 @@ ZERO3 = {"distributed_type": "DEEPSPEED", "num_processes": 2, "deepspeed_config"
 COLOCATED = {"use_vllm": True, "vllm_gpu_memory_utilization": 0.9}
 
 
+MULTI_CPU = {"distributed_type": "MULTI_CPU", "num_processes": 2, "use_cpu": True}
+OFFLOAD = {**ZERO3, "deepspeed_config": {"zero_stage": 2, "offload_param_device": "cpu"}}
+LONG = {**LORA, "per_device_train_batch_size": 64, "gradient_checkpointing": False}
+
+
 def test_a_sound_plan_has_no_problem_and_no_warning(planned):
     status, printed = planned(LORA)
     assert status == 0
@@ -374,153 +283,63 @@ def test_a_sound_plan_has_no_problem_and_no_warning(planned):
 
 
 @pytest.mark.parametrize(
-    ("settings", "launch", "values", "named"),
-    [
-        (
-            {"num_generations": 3},
-            "ddp",
-            {"num_processes": 2},
-            "16 completions (per_device_train_batch_size x 2 processes x steps per generation) does not divide by "
-            "num_generations=3: set per_device_train_batch_size to 6 or 9, or num_generations to 2 or 4",
-        ),
-        ({"num_generations": 1}, "ddp", {}, "num_generations is 1; GRPO compares completions of one prompt"),
-        (
-            {"steps_per_generation": 4, "save_steps": 10},
-            "ddp",
-            {},
-            "save_steps=10 would save in the middle of a generation, which TRL cannot resume: set it to 8 or 12",
-        ),
-        (
-            {"max_completion_length": 0},
-            "ddp",
-            {},
-            "max_completion_length is 0; it must be a whole number of at least 1",
-        ),
-        ({}, "single_gpu", {"num_processes": 8}, "distributed_type NO starts one process, silently, and not 8"),
-        (
-            {},
-            {"distributed_type": "MULTI_CPU", "num_processes": 2, "use_cpu": True},
-            {},
-            "distributed_type MULTI_CPU starts one process, silently, and not 2",
-        ),
-        ({}, {**ZERO3, "use_cpu": True}, {}, "the launch file asks for DeepSpeed and for the CPU"),
-        ({"use_cpu": True}, "fsdp2", {}, "FSDP needs an accelerator"),
-        (
-            {},
-            {**ZERO3, "deepspeed_config": {"zero_stage": 2, "offload_param_device": "cpu"}},
-            {},
-            "offload_param_device goes with zero_stage 3 only, not ZeRO-2",
-        ),
-        (
-            {},
-            "single_gpu",
-            {"gpu_memory_gib": 24.0},
-            "do not fit 90% of 24 GiB: the largest part is optimizer; shard more",
-        ),
-        (
-            {**LORA, "per_device_train_batch_size": 64, "gradient_checkpointing": False},
-            "single_gpu",
-            {"gpu_memory_gib": 40.0},
-            "the largest part is activations; lower per_device_train_batch_size",
-        ),
-        (COLOCATED, "single_gpu", {"gpu_memory_gib": 80.0}, "vllm_gpu_memory_utilization 0.9 and"),
-        ({"max_completion_length": 40_000}, "ddp", {}, "leaves no room for a prompt: the model has 32768 positions"),
-        ({**COLOCATED, "vllm_tensor_parallel_size": 3}, "ddp", {}, "vllm_tensor_parallel_size 3 does not divide 8"),
-        (
-            {**COLOCATED, "ds3_gather_for_generation": False},
-            "zero3",
-            {},
-            "vLLM needs ds3_gather_for_generation: true under ZeRO-3",
-        ),
+    ("status", "settings", "launch", "named"),
+    [  # status 1: it cannot work; 0: it can, and will be regretted; 2: it cannot be read
+        (1, {"num_generations": 3}, "ddp --num_processes=2", "size to 6 or 9, or num_generations to 2 or 4"),
+        (1, {"num_generations": 1}, "ddp", "num_generations is 1; GRPO compares completions of one prompt"),
+        (1, {"steps_per_generation": 4}, "ddp", "save_steps=10 would save in the middle of a generation"),
+        (1, {"max_completion_length": 0}, "ddp", "max_completion_length is 0; it must be a whole number of at least 1"),
+        (1, {}, "single_gpu --num_processes=8", "distributed_type NO starts one process, silently, and not 8"),
+        (1, {}, MULTI_CPU, "distributed_type MULTI_CPU starts one process, silently, and not 2"),
+        (1, {}, {**ZERO3, "use_cpu": True}, "the launch file asks for DeepSpeed and for the CPU"),
+        (1, {"use_cpu": True}, "fsdp2", "FSDP needs an accelerator"),
+        (1, {}, OFFLOAD, "offload_param_device goes with zero_stage 3 only, not ZeRO-2"),
+        (1, {}, "single_gpu --gpu_memory_gib=24", "90% of 24 GiB: the largest part is optimizer; shard more"),
+        (1, LONG, "single_gpu --gpu_memory_gib=40", "is activations; lower per_device_train_batch_size"),
+        (1, COLOCATED, "single_gpu --gpu_memory_gib=80", "vllm_gpu_memory_utilization 0.9 and"),
+        (1, {"max_completion_length": 40_000}, "ddp", "no room for a prompt: the model has 32768 positions"),
+        (1, {**COLOCATED, "vllm_tensor_parallel_size": 3}, "ddp", "vllm_tensor_parallel_size 3 does not divide 8"),
+        (1, {**COLOCATED, "ds3_gather_for_generation": False}, "zero3", "vLLM needs ds3_gather_for_generation: true"),
+        (0, LORA, "zero3", "ZeRO-3 with LoRA gathers weights that never change"),
+        (0, {"beta": 0.04}, "zero3", "beta with ZeRO-3 keeps a second sharded model"),
+        (0, {**LORA, "learning_rate": 5e-6}, "ddp", "learning_rate 5e-06 is one of full training (1e-6 to 1e-5)"),
+        (0, {**LORA, "dtype": "float32"}, "ddp", "frozen weights in fp32 take twice the memory"),
+        (0, {"dtype": "bfloat16"}, "ddp", "updates of 1e-06 are rounded away. Set dtype: float32"),
+        (0, {"max_completion_length": 32_000}, "ddp --prompt_tokens=1000", "max_completion_length to at most 31768"),
+        (0, {"per_device_train_batch_size": 1}, "ddp", "8 processes share a generation of 1 prompt: each makes part"),
+        (0, {"save_steps": 500}, "ddp", "no checkpoint before the end (save_strategy steps, save_steps 500"),
+        (0, {"optim": "adafactor"}, "ddp", "the memory of the optimizer is counted as Adam's"),
+        (2, {"num_generation": 8}, "ddp", "did you mean 'num_generations'?"),
+        (2, {"model_name_or_path": "models/none"}, "ddp", "no config.json. Run `python scripts/prepare_model.py`"),
+        (2, {"model_name_or_path": "nobody/nothing"}, "ddp", "Put that one file into a folder"),
+        (2, {**LORA, "lora_target_modules": ["no_such"]}, "ddp", "no_such"),
+        (2, {**LORA, "load_in_4bit": True}, "ddp", "quantised weights are not planned here"),
+        (2, {"attn_implementation": "eager"}, "ddp", "eager attention is not planned here"),
+        (2, {}, "none", "cannot read --launch"),
+        (2, {}, {"num_processes": 2}, "is not a launch file of accelerate: it has no distributed_type"),
+        (2, {}, {"distributed_type": "FSDP"}, "asks for FSDP version 1; set fsdp_version: 2"),
+        (2, {}, {**ZERO3, "deepspeed_config": {"zero_stage": 4}}, "zero_stage is 4"),
+        (2, {}, "ddp --prompt_tokens=0", "--prompt_tokens is 0; it must be more than 0"),
     ],
 )
-def test_a_plan_that_cannot_work_names_its_problem(planned, settings, launch, values, named):
-    status, printed = planned(settings, launch, **values)
-    assert status == 1
-    assert named in printed and "It cannot work as it is." in printed
-
-
-@pytest.mark.parametrize(
-    ("settings", "launch", "values", "named"),
-    [
-        (LORA, "zero3", {}, "ZeRO-3 with LoRA gathers weights that never change"),
-        ({"beta": 0.04}, "zero3", {}, "beta with ZeRO-3 keeps a second sharded model"),
-        ({**LORA, "learning_rate": 5e-6}, "ddp", {}, "learning_rate 5e-06 is one of full training (1e-6 to 1e-5)"),
-        ({**LORA, "dtype": "float32"}, "ddp", {}, "frozen weights in fp32 take twice the memory"),
-        ({"dtype": "bfloat16"}, "ddp", {}, "updates of 1e-06 are rounded away. Set dtype: float32"),
-        (
-            {"max_completion_length": 32_000},
-            "ddp",
-            {"prompt_tokens": 1000},
-            "32768 positions: what stands beyond is noise. Set max_completion_length to at most 31768",
-        ),
-        (
-            {"per_device_train_batch_size": 1},
-            "ddp",
-            {},
-            "8 processes share a generation of 1 prompt: each makes part of one group",
-        ),
-        ({"save_steps": 500}, "ddp", {}, "no checkpoint before the end (save_strategy steps, save_steps 500"),
-        ({"optim": "adafactor"}, "ddp", {}, "the memory of the optimizer is counted as Adam's"),
-    ],
-)
-def test_a_plan_that_will_be_regretted_is_warned_of(planned, settings, launch, values, named):
-    status, printed = planned(settings, launch, **values)
-    assert status == 0
-    assert named in printed
-
-
-@pytest.mark.parametrize(
-    ("settings", "launch", "named"),
-    [
-        ({"num_generation": 8}, "ddp", "did you mean 'num_generations'?"),
-        ({"model_name_or_path": "models/none"}, "ddp", "holds no config.json. Run `python scripts/prepare_model.py`"),
-        ({"model_name_or_path": "nobody/nothing"}, "ddp", "Put that one file into a folder"),
-        ({**LORA, "lora_target_modules": ["no_such"]}, "ddp", "no_such"),
-        ({**LORA, "load_in_4bit": True}, "ddp", "quantised weights are not planned here"),
-        ({"attn_implementation": "eager"}, "ddp", "eager attention is not planned here"),
-        ({}, "none", "cannot read --launch"),
-        ({}, {"num_processes": 2}, "is not a launch file of accelerate: it has no distributed_type"),
-        ({}, {"distributed_type": "FSDP", "num_processes": 2}, "asks for FSDP version 1; set fsdp_version: 2"),
-        ({}, {**ZERO3, "deepspeed_config": {"zero_stage": 4}}, "zero_stage is 4"),
-    ],
-)
-def test_what_cannot_be_read_is_refused_with_status_2(planned, monkeypatch, settings, launch, named):
+def test_a_plan_names_what_is_wrong(planned, monkeypatch, status, settings, launch, named):
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
-    status, printed = planned(settings, launch)
-    assert status == 2
-    assert named in printed
+    ended, printed = planned(settings, launch)
+    assert ended == status and named in printed
+    assert ("It cannot work as it is." in printed, "  Launch\n" in printed) == (status == 1, status == 0)
 
 
 def test_the_launch_command_carries_what_was_planned(planned):
-    _, printed = planned(LORA, "zero2", num_processes=4, overrides=["--use_cpu", "true", "--run_name", "a b"])
+    _, printed = planned(LORA, "zero2 --num_processes=4 --use_cpu true --run_name a*b")
     assert "    DS_ACCELERATOR=cpu accelerate launch --config_file" in printed
-    assert printed.rstrip().endswith("run.yaml --use_cpu true --run_name 'a b'")
+    assert printed.rstrip().endswith("run.yaml --use_cpu true --run_name 'a*b'")
     assert "zero2.yaml --num_processes 4 " in printed
 
 
 def test_prompts_and_completions_of_a_step_are_counted(planned):
-    _, printed = planned({**LORA, "gradient_accumulation_steps": 4}, "ddp", num_processes=4)
+    _, printed = planned({**LORA, "gradient_accumulation_steps": 4}, "ddp --num_processes=4")
     assert "A generation makes 128 completions (16 prompts x 8), 32 on each process." in printed
     assert "learns from 128 completions (16 prompts x 8): 4 processes x 4 micro batches of 8." in printed
-
-
-def test_help_imports_nothing_that_is_slow():
-    done = subprocess.run(
-        [sys.executable, "-X", "importtime", "scripts/plan.py", "--help"], cwd=ROOT, capture_output=True, text=True
-    )
-    assert done.returncode == 0 and "--gpu_memory_gib" in done.stdout
-    assert [line for line in done.stderr.splitlines() if line.endswith((" torch", " yaml", " recipes"))] == []
-
-
-def test_a_number_that_cannot_be_is_refused():
-    done = subprocess.run(
-        [sys.executable, "scripts/plan.py", "--config=a", "--launch=b", "--prompt_tokens=0"],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 2 and "--prompt_tokens is 0; it must be more than 0" in done.stderr
 
 
 # Memory of the process itself: the kernel takes file pages, such as libraries, away as it likes.
@@ -558,8 +377,8 @@ print("MEASURED", seen["prompt"], seen["peak"] - seen["before"])
 
 @pytest.mark.slow
 @pytest.mark.skipif(not os.path.exists("/proc/self/status"), reason="peak memory is read from /proc")
-@pytest.mark.parametrize(("hidden", "intermediate", "layers"), [(512, 1536, 12), (768, 2304, 14)], ids=["54M", "134M"])
-def test_the_planned_peak_is_within_a_quarter_of_the_measured(tmp_path, hidden, intermediate, layers):
+def test_the_planned_peak_is_within_a_quarter_of_the_measured(tmp_path):
+    hidden, intermediate, layers = 512, 1536, 12  # 54 million parameters
     folder = build_tiny_model(tmp_path / "model")
     sizes = {"hidden_size": hidden, "intermediate_size": intermediate, "num_hidden_layers": layers}
     heads = {"num_attention_heads": hidden // 64, "num_key_value_heads": hidden // 128, "vocab_size": 32768}
@@ -569,17 +388,11 @@ def test_the_planned_peak_is_within_a_quarter_of_the_measured(tmp_path, hidden, 
     words += ["--output_dir", str(tmp_path / "run"), "--use_cpu", "true", "--dtype", "float32", "--use_peft", "false"]
     words += ["--max_steps", "2", "--num_eval_rows", "0", "--num_train_rows", "100", "--save_strategy", "no"]
     words += ["--num_generations", "4", "--per_device_train_batch_size", "4", "--max_completion_length", "8"]
-    done = subprocess.run(
-        [sys.executable, "-c", MEASURE, *words],
-        cwd=ROOT,
-        env={**os.environ, "HF_HUB_OFFLINE": "1"},
-        capture_output=True,
-        text=True,
-        timeout=900,
-    )
+    how = {"cwd": ROOT, "env": {**os.environ, "HF_HUB_OFFLINE": "1"}, "timeout": 900}
+    done = subprocess.run([sys.executable, "-c", MEASURE, *words], capture_output=True, text=True, **how)
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
     prompt, measured = (int(word) for word in done.stdout.split("MEASURED")[1].split()[:2])
-    args = plan.read_arguments(ROOT / "recipes/arithmetic/quickstart.yaml", words[2:])
+    args = load_recipe(ROOT / "recipes/arithmetic/quickstart.yaml", words[2:], rows=False).args
     launch = read_launch(ROOT / "accelerate_configs/cpu.yaml")
     planned = plan_memory(read_model(ModelConfig(**args.model)), settings_of(args.training, launch, prompt), launch)
     print(f"\nplanned {planned.peak / GIB:.2f} GiB, measured {measured / GIB:.2f} GiB, prompts of {prompt} tokens")

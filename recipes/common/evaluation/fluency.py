@@ -2,11 +2,16 @@
 
 import itertools
 import math
+from pathlib import Path
+from statistics import fmean as mean
+from typing import Any
 
 import torch
-from transformers import PreTrainedModel, PreTrainedTokenizerBase
+from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
 from recipes.common.evaluation.generate import prompt_text
+from recipes.common.tools.folder import RECORD, read_evaluation, read_json
+from rewards.fluency import word_share
 
 
 @torch.no_grad()
@@ -19,7 +24,7 @@ def perplexity(
 ) -> float:
     """exp of the mean negative log-likelihood of a token of `texts` after their prompts, all tokens weighted alike.
 
-    Low for what the model would say itself, endless repetition included: read it beside `distinct_n`.
+    Low for what the model itself would write, endless repetition included: read it together with `distinct_n`.
 
     Raises:
         ValueError: no text has a token.
@@ -49,11 +54,34 @@ def distinct_n(texts: list[str], n: int, within: bool = False) -> float:
 
     Example: `distinct_n(["a b a", "a b"], 2) == 2 / 3`; `distinct_n(["a b a", "a b"], 2, within=True) == 1.0`
     """
-    grams = [_ngrams(text.split(), n) for text in texts]
+    words = [text.split() for text in texts]
+    grams = [list(zip(*(text[i:] for i in range(n)), strict=False)) for text in words]
     total = sum(len(g) for g in grams)
     different = sum(len(set(g)) for g in grams) if within else len(set(itertools.chain(*grams)))
     return different / total if total else 1.0
 
 
-def _ngrams(words: list[str], n: int) -> list[tuple[str, ...]]:
-    return list(zip(*(words[i:] for i in range(n)), strict=False))
+def fluency_table(folder: Path) -> list[dict[str, Any]]:
+    """A line of figures each for before and after a run, from its sampled held-out completions or else greedy ones.
+
+    Raises:
+        ValueError: not a finished run that evaluated.
+    """
+    evaluated, config = read_evaluation(folder), read_json(folder / RECORD)
+    name, revision = config["model_name_or_path"], {"revision": config["model_revision"]}
+    model = AutoModelForCausalLM.from_pretrained(name, dtype=torch.float32, **revision).eval()
+    tokenizer, template = AutoTokenizer.from_pretrained(name, **revision), config["chat_template_kwargs"]
+    lines = []
+    for when, rows in zip(("before", "after"), evaluated, strict=True):
+        pairs = [(row["prompt"], text) for row in rows for text in row.get("sampled_completions", [row["completion"]])]
+        means = {}
+        for name in rows[0]["rewards"]:
+            scores = [row["rewards"][name] for row in rows if row["rewards"][name] is not None]
+            means[f"{name} (greedy)"] = round(mean(scores or [0.0]), 3)
+        prompts, texts = ([pair[i] for pair in pairs] for i in (0, 1))
+        likely = round(perplexity(model, tokenizer, prompts, texts, template), 2)
+        shown = {"run": folder.name, "": when, "texts": len(texts), **means, "perplexity": likely}
+        distinct = {f"distinct-{n}": round(distinct_n(texts, n), 3) for n in (1, 2)}
+        distinct["distinct-2 within"] = round(distinct_n(texts, 2, within=True), 3)
+        lines.append({**shown, "words %": round(100 * word_share(" ".join(texts)), 1), **distinct})
+    return lines

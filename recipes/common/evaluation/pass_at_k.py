@@ -1,19 +1,19 @@
 """pass@k: how likely one of k samples solves a problem, from n samples of each, with intervals over problems."""
 
 import math
-from typing import NamedTuple
+from argparse import Namespace
+from pathlib import Path
+from typing import Any
 
+from recipes.common.evaluation.evaluate_model import sample_model
+from recipes.common.evaluation.generate import decoding_of
+from recipes.common.evaluation.metrics import Metric, judge_all
+from recipes.common.tools.folder import read_rows, write_rows
 from recipes.common.tools.stats import bootstrap_interval
 
-Count = tuple[int, int]  # of one problem: samples that were judged, and those of them that are right
-
-
-class Figure(NamedTuple):
-    """A mean over problems between 0 and 1 (a difference: -1 and 1), its 95 % interval, and over how many problems."""
-
-    mean: float | None  # None over no problem
-    interval: tuple[float, float] | None
-    problems: int
+Count = tuple[int, int]  # of one problem: samples that were evaluated, and those of them that are right
+Problem = dict[str, Any]  # a line of the output: model, decoding, seed, max_completion_length, row, samples
+NO_SPREAD = "(the same in every problem, so a bootstrap gives no interval)"
 
 
 def pass_at_k(n: int, c: int, k: int) -> float:
@@ -36,62 +36,149 @@ def pass_at_k(n: int, c: int, k: int) -> float:
     return 1.0 - math.prod(1.0 - k / i for i in range(n - c + 1, n + 1))
 
 
-def count_right(verdicts: list[dict[str, bool]], metric: str) -> Count:
-    """How many samples of a problem have this metric, and how many of them are right by it.
-
-    A sample without the metric was not judged: our machinery failed, which is neither right nor wrong.
+def count_right(outcomes: list[dict[str, bool]], metric: str) -> Count:
+    """How many samples of a problem have this metric (else our machinery failed), and how many are right by it.
 
     Example: `count_right([{"tests": True}, {"tests": False}, {}], "tests") == (2, 1)`
     """
-    judged = [verdict[metric] for verdict in verdicts if metric in verdict]
-    return len(judged), sum(judged)
+    known = [outcome[metric] for outcome in outcomes if metric in outcome]
+    return len(known), sum(known)
 
 
-def estimate(counts: list[Count], k: int, seed: int = 0) -> Figure:
-    """Mean pass@k over the problems with at least `k` judged samples, its interval by bootstrap over them.
+def estimates(counts: list[Count], k: int) -> list[float]:
+    """pass@k of each problem that has `k` evaluated samples.
 
-    Example: `estimate([(4, 4), (4, 0), (3, 1)], k=4)` has mean 0.5, of 2 problems.
+    Example: `estimates([(4, 4), (4, 0), (3, 1)], k=4) == [1.0, 0.0]`
     """
-    return _figure([pass_at_k(n, c, k) for n, c in counts if n >= k], seed)
+    return [pass_at_k(n, c, k) for n, c in counts if n >= k]
 
 
-def difference(first: list[Count], second: list[Count], k: int, seed: int = 0) -> Figure:
-    """Mean of second minus first, problem by problem, where both have `k` judged samples; problems are resampled.
+def differences(first: list[Count], second: list[Count], k: int) -> list[float]:
+    """Second minus first, problem by problem, where both have `k` evaluated samples.
+
+    Example: `differences([(4, 0), (4, 4)], [(4, 1), (4, 4)], k=2) == [0.5, 0.0]`
+    """
+    pairs = zip(first, second, strict=True)
+    return [pass_at_k(*b, k) - pass_at_k(*a, k) for a, b in pairs if min(a[0], b[0]) >= k]
+
+
+def line_of(k: int, values: list[float], seed: int = 0, signed: bool = False) -> str:
+    """The mean of one value a problem with its 95 % interval, or of differences (`signed`).
+
+    Examples: `  pass@4      50.0 % (25-75)`, `  pass@4     +25.0 pt (+0 to +75)`
+    """
+    if not values:
+        return f"  pass@{k:<5} not known: no problem has {k} evaluated samples"
+    mean, (low, high) = 100 * sum(values) / len(values), (100 * bound for bound in bootstrap_interval(values, seed))
+    within = f"({low:+.0f} to {high:+.0f})" if signed else f"({low:.0f}-{high:.0f})"
+    shown = f"{mean:>+6.1f} pt" if signed else f"{mean:>6.1f} %"
+    return f"  pass@{k:<5}{shown} {within if low < high else NO_SPREAD}"
+
+
+def choose_metric(rows: list[dict], metric: Metric, wanted: str | None) -> tuple[str, list[bool]]:
+    """The metric to count by (`wanted`, or the first of every row), and which rows have it; ValueError for none."""
+    if not rows:
+        raise ValueError("num_eval_rows is 0; there is nothing to evaluate.")
+    names = [list(metric(row, "")) for row in rows]  # of no answer, which needs no program to be run
+    first, known = {of_row[0] for of_row in names if of_row}, list(dict.fromkeys(n for of_row in names for n in of_row))
+    if wanted is None and len(first) != 1:
+        raise ValueError(f"these rows are of several tasks; name one metric by --metric: {', '.join(known)}.")
+    if wanted is not None and wanted not in known:
+        raise ValueError(f"--metric {wanted} is none of the metrics of these rows: {', '.join(known)}.")
+    name = wanted or first.pop()
+    return name, [name in of_row for of_row in names]
+
+
+def sample_problems(name: str, rows: list[dict], samples: int, args: Any) -> list[Problem]:
+    """Draw `samples` completions of each row from a model as the recipe's arguments say; not yet evaluated."""
+    drawn, _ = sample_model(name, rows, samples, args.training["per_device_eval_batch_size"], args)
+    how = {"model": name, "decoding": decoding_of(args.training)}
+    how |= {key: args.training[key] for key in ("seed", "max_completion_length")}
+    lines = [[{"completion": c.text, "tokens": len(c.token_ids), "truncated": c.truncated} for c in d] for d in drawn]
+    return [{**how, "row": row, "samples": of_row} for row, of_row in zip(rows, lines, strict=True)]
+
+
+def read_problems(path: Path) -> list[Problem]:
+    """Read what `--output` wrote; ValueError where that is not what the file holds."""
+    needed = {"model", "decoding", "max_completion_length", "row", "samples"}
+    try:
+        problems = read_rows(path)
+        whole = bool(problems) and all(needed <= problem.keys() and problem["samples"] for problem in problems)
+    except (OSError, ValueError, AttributeError, TypeError) as error:
+        raise ValueError(f"--replay {path} cannot be read: {error}. Give a file that --output wrote.") from error
+    if not whole:
+        raise ValueError(f"--replay {path} is not what --output of this script wrote.")
+    return problems
+
+
+def report_pass_at_k(options: Namespace, args: Any, metric: Metric, rows: list[dict]) -> None:
+    """Sample models on a recipe's rows, or read what was sampled, evaluate it by its `metric` and print pass@k.
+
+    Args:
+        options: those of scripts/pass_at_k.py.
+        args, metric, rows: of the recipe.
 
     Raises:
-        ValueError: not as many problems in one as in the other.
-
-    Example: `difference([(4, 0), (4, 4)], [(4, 1), (4, 4)], k=2).mean == 0.25`
+        ValueError: what cannot be read, counted or compared.
     """
-    pairs = [(a, b) for a, b in zip(first, second, strict=True) if min(a[0], b[0]) >= k]
-    return _figure([pass_at_k(*b, k) - pass_at_k(*a, k) for a, b in pairs], seed)
+    problems, output = read_problems(options.replay) if options.replay else [], options.output
+    rows = [problem["row"] for problem in problems] if options.replay else rows
+    name, has_it = choose_metric(rows, metric, options.metric)
+    if not all(has_it):
+        print(f"{has_it.count(False)} of {len(rows)} problems do not have the metric {name!r}, and are left out")
+    problems = [problem for problem, kept in zip(problems, has_it, strict=False) if kept]
+    rows = [row for row, kept in zip(rows, has_it, strict=True) if kept]
+    for model in filter(None, (options.model, options.against)):
+        problems += sample_problems(model, rows, options.samples, args)
+        if output:
+            write_rows(output, problems)
+    drawn = [(problem["row"], one) for problem in problems for one in problem["samples"]]
+    outcomes = judge_all(metric, [row for row, _ in drawn], [one["completion"] for _, one in drawn])
+    for (_, one), outcome in zip(drawn, outcomes, strict=True):
+        one["metrics"] = outcome
+    if output:
+        write_rows(output, problems)
+    print_figures(problems, name, options.k, args.training["seed"])
 
 
-def estimate_line(k: int, figure: Figure) -> str:
-    """One line for people. Example: `  pass@4      50.0 % (25-75)`"""
-    if figure.mean is None:
-        return _unknown(k)
-    low, high = (100 * bound for bound in figure.interval)
-    return f"  pass@{k:<5}{100 * figure.mean:>6.1f} % " + (f"({low:.0f}-{high:.0f})" if low < high else NO_SPREAD)
+def print_figures(problems: list[Problem], metric: str, ks: list[int] | None, seed: int) -> None:
+    """A paragraph for each model, and one for the difference where there are two."""
+    by_model: dict[str, list[Problem]] = {}
+    for problem in problems:
+        by_model.setdefault(problem["model"], []).append(problem)
+    n = min(len(problem["samples"]) for problem in problems)
+    ks, counts = ks or default_ks(n), {}
+    if max(ks) > n:
+        raise ValueError(f"--k {max(ks)} is more than the {n} samples of a problem: raise --samples, or lower --k.")
+    for name, of_model in by_model.items():
+        counts[name] = [count_right([drawn["metrics"] for drawn in problem["samples"]], metric) for problem in of_model]
+        print("\n".join(_model_lines(name, of_model, counts[name], metric, ks, seed)))
+    if len(by_model) == 2:
+        (old, before), (new, after) = by_model.items()
+        if [problem["row"] for problem in before] != [problem["row"] for problem in after]:
+            raise ValueError(f"{old} and {new} were not sampled on the same rows: there is no difference to pair.")
+        print(f"{new} minus {old}, problem by problem")
+        print("\n".join(line_of(k, differences(counts[old], counts[new], k), seed, signed=True) for k in ks))
+    print(f"95 % intervals: bootstrap over the problems, seed {seed}")
 
 
-def difference_line(k: int, figure: Figure) -> str:
-    """One line for people. Example: `  pass@4     +25.0 pt (+0 to +75)`"""
-    if figure.mean is None:
-        return _unknown(k)
-    low, high = (100 * bound for bound in figure.interval)
-    within = f"({low:+.0f} to {high:+.0f})" if low < high else NO_SPREAD
-    return f"  pass@{k:<5}{100 * figure.mean:>+6.1f} pt {within}"
+def _model_lines(
+    name: str, problems: list[Problem], counts: list[Count], metric: str, ks: list[int], seed: int
+) -> list[str]:
+    samples = [drawn for problem in problems for drawn in problem["samples"]]
+    numbers = "-".join(str(n) for n in sorted({len(problem["samples"]) for problem in problems}))
+    how = ", ".join(f"{key} {value}" for key, value in problems[0]["decoding"].items() if value is not None)
+    lines = [f"{name}: {len(problems)} problems x {numbers} samples, evaluated by {metric!r}", f"  {how}"]
+    lines += [line_of(k, estimates(counts, k), seed) for k in ks]
+    cut = sum(drawn["truncated"] for drawn in samples)
+    lines.append(f"  cut off at {problems[0]['max_completion_length']} tokens: {cut} of {len(samples)} samples")
+    if lost := len(samples) - sum(n for n, _ in counts):
+        lines.append(f"  not evaluated, through no fault of theirs, and left out: {lost} of {len(samples)} samples")
+        fewer = {k: sum(n < k for n, _ in counts) for k in ks}
+        lines += [f"  pass@{k} is without {count} problems that have fewer" for k, count in fewer.items() if count]
+    return lines
 
 
-NO_SPREAD = "(the same in every problem, so a bootstrap gives no interval)"
-
-
-def _unknown(k: int) -> str:
-    return f"  pass@{k:<5} not known: no problem has {k} judged samples"
-
-
-def _figure(values: list[float], seed: int) -> Figure:
-    if not values:
-        return Figure(None, None, 0)
-    return Figure(sum(values) / len(values), bootstrap_interval(values, seed), len(values))
+def default_ks(samples: int) -> list[int]:
+    """1, 4, 16, 64, ... below the number of samples, and that. Example: `default_ks(8) == [1, 4, 8]`"""
+    return [*(4**i for i in range(samples.bit_length()) if 4**i < samples), samples]

@@ -1,1 +1,1 @@
-"""Before GPUs are paid for: will it learn, will it fit."""
+"""Before GPUs are rented: will it learn, will it fit."""

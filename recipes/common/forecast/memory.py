@@ -9,10 +9,9 @@ The rules, for TRL 1.16 (N parameters, T of them trained, W processes; bytes):
 - Reference model: the weights once more, when `beta` is not 0 and no adapter can be switched off instead.
 - Shared out over W: ZeRO-1 the optimizer, ZeRO-2 the gradients too, ZeRO-3 and FSDP2 also the weights. Of these
   ZeRO-3 gathers up to 1e9 parameters while it learns and all of them to generate; FSDP2 two layers and the head.
-- Activations: what a Llama-like decoder saves for the backward pass (`saved_per_layer`), for prompt and completion
-  of one micro batch; with gradient checkpointing the input of each layer and all of one layer.
-- Logits: TRL never holds all of them. It works in tiles of 4 096 tokens x 32 768 entries of the vocabulary, in the
-  compute type on a GPU, about 30 bytes an element on the CPU, and sums the head's gradient in fp32.
+- Activations: `saved_per_layer`, for a micro batch; with gradient checkpointing one layer and the input of each.
+- Logits: TRL works in tiles of 4 096 tokens x 32 768 entries of the vocabulary, in the compute type on a GPU, about 30
+  bytes an element on the CPU, and sums the head's gradient in fp32.
 - KV cache: the completions of one generation on this process; none under vLLM, which has its own share.
 
 The peak is the largest of generating, learning and the optimizer's step. Not covered: what CUDA, NCCL and kernels
@@ -21,7 +20,7 @@ Adam, what a reward model takes. For GPT-2, whose MLP has no gate, activations a
 """
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from recipes.common.before.batch import completions_of_a_call
 from recipes.common.before.launch import Launch
@@ -75,8 +74,7 @@ def settings_of(training: dict[str, Any], launch: Launch, prompt_tokens: int) ->
     )
 
 
-@dataclass(frozen=True)
-class Memory:
+class Memory(NamedTuple):
     """Bytes of one process: of each part, and of the three moments that can be the peak."""
 
     parts: dict[str, int]
@@ -84,41 +82,65 @@ class Memory:
 
     @property
     def peak(self) -> int:
-        """The largest moment."""
         return max(self.moments.values())
 
 
 def plan_memory(model: ModelSizes, run: RunSettings, launch: Launch) -> Memory:
-    """The memory of one process.
-
-    Example: full training of 1e9 fp32 parameters by one process: weights 4e9, gradients 4e9, optimizer 8e9.
-    """
-    parts = {
-        "weights": _weights(model, run, launch),
-        "casts": _casts(model, run, launch),
-        "reference model": _reference(model, run, launch),
-        "gradients": _gradients(model, run, launch),
-        "communication": _communication(model, run, launch),
-        "optimizer": _optimizer(model, run, launch),
-        "gathered to learn": _gathered(model, run, launch, generating=False),
-        "activations": activations(model, run, launch),
-        "logits": _logits(model, run),
-        "gathered to generate": _gathered(model, run, launch, generating=True),
-        "KV cache": kv_cache(model, run, launch),
-        "generation": _generation(model, run, launch),
-    }
-    return Memory(parts, _moments(parts, run))
-
-
-def _moments(parts: dict[str, int], run: RunSettings) -> dict[str, int]:
+    """The memory of one process; of 1e9 fp32 parameters trained alone weights and gradients 4e9, optimizer 8e9."""
+    parts = {**_held(model, run, launch), **_worked_with(model, run, launch)}
     always = parts["weights"] + parts["reference model"] + parts["communication"] + parts["optimizer"]
     working = parts["activations"] + parts["logits"]
-    # Without accumulation the gradients grow while the activations they come from are let go.
+    # Without accumulation the gradients grow while the activations they come from are freed.
     learning = parts["gradients"] + working if run.accumulates else max(parts["gradients"], working)
-    return {
+    moments = {
         "generating": always + parts["gathered to generate"] + parts["KV cache"] + parts["generation"],
         "learning": always + parts["casts"] + parts["gathered to learn"] + learning,
         "optimizer step": always + parts["gradients"],
+    }
+    return Memory(parts, moments)
+
+
+def _held(model: ModelSizes, run: RunSettings, launch: Launch) -> dict[str, int]:
+    """What a process keeps from step to step, and the gradients."""
+
+    def share(size: int, shared: bool) -> int:
+        return -(-size // launch.processes) if shared else size
+
+    zero, engine, offload = launch.zero, launch.engine, launch.offload_weights
+    frozen = model.parameters * (2 if zero and run.half_precision else model.weight_bytes)
+    each = 4 if model.lora or (engine == "FSDP2" and run.half_precision) else model.weight_bytes
+    if zero:
+        each = 2 if run.half_precision else model.weight_bytes
+    trained, adam = model.trainable * each, model.trainable * (12 if zero else 2 * each)
+    kept = share(trained, engine in ("ZeRO-2", "ZeRO-3", "FSDP2"))
+    alone = engine in ("one process", "DDP")  # these autocast
+    autocast = alone and run.half_precision and model.weight_bytes == 4
+    reference = 0 if model.lora or not run.reference else frozen
+    weights = trained + (frozen if model.lora else 0)
+    bucket = DEEPSPEED_BUCKET * compute_bytes(run)
+    return {
+        "weights": 0 if offload else share(weights, launch.shards_weights),
+        "casts": 2 * (model.parameters - model.embeddings) if autocast else 0,
+        "reference model": 0 if offload else share(reference, launch.shards_weights),
+        "gradients": 0 if launch.offload_optimizer and engine != "ZeRO-1" else kept,
+        "communication": bucket if zero else trained if engine == "DDP" else 0,
+        "optimizer": 0 if launch.offload_optimizer else share(adam, not alone),
+    }
+
+
+def _worked_with(model: ModelSizes, run: RunSettings, launch: Launch) -> dict[str, int]:
+    """What comes and goes within a step."""
+    whole, part = model.parameters, min(model.parameters, ZERO3_LIVE)
+    if launch.engine == "FSDP2":
+        whole = part = 2 * (model.parameters - model.embeddings) // model.layers + model.embeddings
+    each = compute_bytes(run) if launch.shards_weights else 0
+    return {
+        "gathered to learn": each * part,
+        "activations": activations(model, run, launch),
+        "logits": _logits(model, run),
+        "gathered to generate": each * (whole if run.gathers_to_generate else part),
+        "KV cache": kv_cache(model, run, launch),
+        "generation": _generation(model, run),
     }
 
 
@@ -128,7 +150,7 @@ def compute_bytes(run: RunSettings) -> int:
 
 
 def residual_bytes(model: ModelSizes, run: RunSettings, launch: Launch) -> int:
-    """Bytes of an element between layers: that of the embeddings, which autocast leaves alone."""
+    """Bytes of an element between layers: that of the embeddings, which autocast does not change."""
     own_precision = run.half_precision and (launch.zero or launch.engine == "FSDP2")
     return 2 if own_precision else model.weight_bytes
 
@@ -137,9 +159,8 @@ def saved_per_layer(model: ModelSizes, run: RunSettings, launch: Launch) -> int:
     """Bytes that one layer saves of one token for the backward pass (flash attention, gated MLP).
 
     Full training: the input of both norms in fp32 and what they return, the input of each projection, query, key and
-    value for each head, attention's output and its row of the mask (padding makes every layer keep one), and four
-    tensors of the MLP. With a frozen base only what the gradient of the activations needs, and the input of each
-    LoRA matrix.
+    value for each head, attention's output and its row of the mask, and four tensors of the MLP. With a frozen base
+    only what the gradient of the activations needs, and the input of each LoRA matrix.
     """
     compute, residual = compute_bytes(run), residual_bytes(model, run, launch)
     norms, attention = 2 * 4 * model.hidden, compute * (4 * model.query + run.tokens)
@@ -152,82 +173,15 @@ def saved_per_layer(model: ModelSizes, run: RunSettings, launch: Launch) -> int:
 
 def activations(model: ModelSizes, run: RunSettings, launch: Launch) -> int:
     """What a micro batch saves for the backward pass."""
-    tokens = run.micro_batch * run.tokens
-    layer = saved_per_layer(model, run, launch)
-    if not run.checkpointing:
-        return tokens * layer * model.layers
-    return tokens * (layer + residual_bytes(model, run, launch) * model.hidden * model.layers)
+    layer, boundary = saved_per_layer(model, run, launch), residual_bytes(model, run, launch) * model.hidden
+    of_token = layer + boundary * model.layers if run.checkpointing else layer * model.layers
+    return run.micro_batch * run.tokens * of_token
 
 
 def kv_cache(model: ModelSizes, run: RunSettings, launch: Launch) -> int:
     """Keys and values of the completions of one generation; keys come out of the rotation in the residual's type."""
-    if run.vllm:
-        return 0
     width = model.key * (compute_bytes(run) + residual_bytes(model, run, launch))
-    return run.rows_generated * run.tokens * model.layers * width
-
-
-def _trained_bytes(model: ModelSizes, run: RunSettings, launch: Launch) -> int:
-    if launch.zero:
-        return 2 if run.half_precision else model.weight_bytes
-    return 4 if model.lora or (launch.engine == "FSDP2" and run.half_precision) else model.weight_bytes
-
-
-def _frozen_bytes(model: ModelSizes, run: RunSettings, launch: Launch) -> int:
-    return 2 if launch.zero and run.half_precision else model.weight_bytes
-
-
-def _share(bytes_: int, launch: Launch, shared: bool) -> int:
-    return -(-bytes_ // launch.processes) if shared else bytes_
-
-
-def _weights(model: ModelSizes, run: RunSettings, launch: Launch) -> int:
-    if launch.offload_weights:
-        return 0
-    frozen = model.parameters if model.lora else 0
-    total = frozen * _frozen_bytes(model, run, launch) + model.trainable * _trained_bytes(model, run, launch)
-    return _share(total, launch, launch.shards_weights)
-
-
-def _casts(model: ModelSizes, run: RunSettings, launch: Launch) -> int:
-    autocast = run.half_precision and launch.engine in ("one process", "DDP")
-    return 2 * (model.parameters - model.embeddings) if autocast and model.weight_bytes == 4 else 0
-
-
-def _reference(model: ModelSizes, run: RunSettings, launch: Launch) -> int:
-    if not run.reference or model.lora or launch.offload_weights:
-        return 0
-    return _share(model.parameters * _frozen_bytes(model, run, launch), launch, launch.shards_weights)
-
-
-def _gradients(model: ModelSizes, run: RunSettings, launch: Launch) -> int:
-    if launch.offload_optimizer and launch.engine != "ZeRO-1":
-        return 0
-    shared = launch.engine in ("ZeRO-2", "ZeRO-3", "FSDP2")
-    return _share(model.trainable * _trained_bytes(model, run, launch), launch, shared)
-
-
-def _communication(model: ModelSizes, run: RunSettings, launch: Launch) -> int:
-    if launch.zero:
-        return DEEPSPEED_BUCKET * compute_bytes(run)
-    return model.trainable * _trained_bytes(model, run, launch) if launch.engine == "DDP" else 0
-
-
-def _optimizer(model: ModelSizes, run: RunSettings, launch: Launch) -> int:
-    if launch.offload_optimizer:
-        return 0
-    each = 12 if launch.zero else 2 * _trained_bytes(model, run, launch)
-    return _share(model.trainable * each, launch, launch.engine not in ("one process", "DDP"))
-
-
-def _gathered(model: ModelSizes, run: RunSettings, launch: Launch, generating: bool) -> int:
-    each = compute_bytes(run)
-    if launch.engine == "FSDP2":
-        return each * (2 * (model.parameters - model.embeddings) // model.layers + model.embeddings)
-    if launch.engine != "ZeRO-3":
-        return 0
-    whole = generating and run.gathers_to_generate
-    return each * (model.parameters if whole else min(model.parameters, ZERO3_LIVE))
+    return 0 if run.vllm else run.rows_generated * run.tokens * model.layers * width
 
 
 def _logits(model: ModelSizes, run: RunSettings) -> int:
@@ -235,16 +189,13 @@ def _logits(model: ModelSizes, run: RunSettings) -> int:
     # On a GPU TRL scores the completions; elsewhere every position, so that shapes stay the same.
     tokens = run.micro_batch * (run.tokens - 1 if run.on_cpu else run.completion_tokens)
     tile = min(tokens, TILE_TOKENS) * min(model.vocabulary, TILE_VOCABULARY)
-    each = CPU_TILE_BYTES + compute_bytes(run) if run.on_cpu else compute_bytes(run)
+    each = compute_bytes(run) + (CPU_TILE_BYTES if run.on_cpu else 0)
     head = 4 * model.vocabulary * model.hidden if model.head_is_trained else 0
     return tile * each + 4 * tokens * model.hidden + head
 
 
-def _generation(model: ModelSizes, run: RunSettings, launch: Launch) -> int:
+def _generation(model: ModelSizes, run: RunSettings) -> int:
     """Reading the prompts, layer by layer, and the logits of one token a row."""
-    if run.vllm:
-        return 0
     layer = 8 * model.hidden + compute_bytes(run) * (2 * model.query + 3 * model.intermediate)
-    reading = run.rows_generated * run.prompt_tokens * layer
-    sampling = run.rows_generated * model.vocabulary * (compute_bytes(run) + 4 * SAMPLING_COPIES)
-    return max(reading, sampling)
+    sampling = model.vocabulary * (compute_bytes(run) + 4 * SAMPLING_COPIES)
+    return 0 if run.vllm else run.rows_generated * max(run.prompt_tokens * layer, sampling)

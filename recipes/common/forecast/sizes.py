@@ -1,9 +1,8 @@
-"""What a plan is made from besides the recipe's own values: the model's config.json and the launch file.
+"""The sizes of a model, from its config.json: what a plan is made from besides arguments and launch file.
 
 The model is built on the meta device: its parameters are counted exactly, LoRA's too, and no weight is read.
 
-Refused: a `deepspeed_config_file` beside the launch file, FSDP version 1, Megatron, TPUs, quantised weights and eager
-attention. Not covered: the experts of a mixture beyond their number of parameters.
+Refused: quantised weights and eager attention. Not covered: the experts of a mixture beyond their number of parameters.
 """
 
 import os
@@ -12,7 +11,7 @@ from dataclasses import dataclass
 import torch
 from peft import get_peft_model
 from peft.tuners.lora import LoraLayer
-from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedConfig, PreTrainedModel
+from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedConfig
 from trl import ModelConfig, get_peft_config
 
 
@@ -42,18 +41,6 @@ def read_model(model: ModelConfig) -> ModelSizes:
     Raises:
         ValueError: no config.json, an adapter that does not go with the model, or what is not planned here.
     """
-    _check_planned(model)
-    config = _read_config(model)
-    with torch.device("meta"):
-        built = AutoModelForCausalLM.from_config(config)
-        parameters = sum(p.numel() for p in built.parameters())
-        embeddings = sum(p.numel() for p in built.parameters() if p.shape[0] == config.get_text_config().vocab_size)
-        if model.use_peft:
-            built = get_peft_model(built, get_peft_config(model))
-    return _sizes(config, built, parameters, embeddings, model)
-
-
-def _check_planned(model: ModelConfig) -> None:
     if model.load_in_4bit or model.load_in_8bit:
         raise ValueError(
             "quantised weights are not planned here; without load_in_4bit and load_in_8bit the plan is high."
@@ -62,18 +49,20 @@ def _check_planned(model: ModelConfig) -> None:
         raise ValueError(
             "eager attention is not planned here: it keeps every pair of positions. Leave it out for sdpa."
         )
-
-
-def _sizes(
-    config: PreTrainedConfig, built: PreTrainedModel, parameters: int, embeddings: int, model: ModelConfig
-) -> ModelSizes:
+    config = _read_config(model)
     text = config.get_text_config()
+    with torch.device("meta"):
+        built = AutoModelForCausalLM.from_config(config)
+        sizes = {p: p.numel() for p in built.parameters()}
+        if model.use_peft:
+            built = get_peft_model(built, get_peft_config(model))
     heads, hidden = text.num_attention_heads, text.hidden_size
     head_width = getattr(text, "head_dim", None) or hidden // heads
+    dtype = getattr(config, "dtype", None) if model.dtype in (None, "auto") else getattr(torch, model.dtype)
     targets = [module for module in built.modules() if isinstance(module, LoraLayer)]
     return ModelSizes(
-        parameters=parameters,
-        embeddings=embeddings,
+        parameters=sum(sizes.values()),
+        embeddings=sum(size for p, size in sizes.items() if p.shape[0] == text.vocab_size),
         trainable=sum(p.numel() for p in built.parameters() if p.requires_grad),
         head_is_trained=built.get_output_embeddings().weight.requires_grad,
         lora=model.use_peft,
@@ -85,13 +74,8 @@ def _sizes(
         key=(getattr(text, "num_key_value_heads", None) or heads) * head_width,
         vocabulary=text.vocab_size,
         positions=getattr(text, "max_position_embeddings", None),
-        weight_bytes=_bytes_of(model.dtype, config),
+        weight_bytes=(dtype or torch.float32).itemsize,
     )
-
-
-def _bytes_of(dtype: str | None, config: PreTrainedConfig) -> int:
-    chosen = getattr(config, "dtype", None) if dtype in (None, "auto") else getattr(torch, dtype)
-    return (chosen or torch.float32).itemsize
 
 
 def _read_config(model: ModelConfig) -> PreTrainedConfig:
@@ -104,11 +88,8 @@ def _read_config(model: ModelConfig) -> PreTrainedConfig:
     try:
         return AutoConfig.from_pretrained(name, revision=model.model_revision)
     except (OSError, ValueError) as error:
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
         raise ValueError(
-            f"cannot read the config.json of {name!r}, neither as a folder nor from the Hub ({_first_line(error)}) "
-            "Put that one file into a folder and give --model_name_or_path FOLDER; weights are not needed."
+            f"cannot read the config.json of {name!r}, neither as a folder nor from the Hub ({reason}) Put that one "
+            "file into a folder and give --model_name_or_path FOLDER; weights are not needed."
         ) from error
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).strip() or type(error).__name__).splitlines()[0]
