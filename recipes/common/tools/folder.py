@@ -86,7 +86,8 @@ def read_log(run: Path) -> list[dict[str, float]]:
 def is_reward_mean(key: str) -> bool:
     """Tell whether a key of the log is the mean of one reward function, TRL's or of one that scores steps.
 
-    Example: `is_reward_mean("rewards/xml_format/mean")`
+    >>> is_reward_mean("rewards/xml_format/mean"), is_reward_mean("rewards/xml_format/std")
+    (True, False)
     """
     return key.startswith(("rewards/", "step_rewards/")) and key.endswith("/mean")
 
@@ -94,7 +95,8 @@ def is_reward_mean(key: str) -> bool:
 def messages(prompt: str | list[dict] | None) -> list[tuple[str, str]]:
     """Role and text of each message of a prompt; a plain text has no role.
 
-    Example: `messages([{"role": "user", "content": "hi"}]) == [("user", "hi")]`; `messages("hi") == [("", "hi")]`
+    >>> messages([{"role": "user", "content": "hi"}]), messages("hi")
+    ([('user', 'hi')], [('', 'hi')])
     """
     if not isinstance(prompt, list):
         return [("", prompt or "")]

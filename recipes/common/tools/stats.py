@@ -1,4 +1,4 @@
-"""The statistics of before and after: a Wilson interval, the exact McNemar test, a bootstrap interval."""
+"""Statistics of before and after. scipy loads in the functions that need it: it takes seconds, a run starts without."""
 
 import math
 from statistics import mean, stdev
@@ -6,47 +6,46 @@ from statistics import mean, stdev
 import numpy as np
 
 Z_95 = 1.959963984540054
-# The 0.975 quantile of Student's t for 1, 2, ... degrees of freedom; beyond them the normal one is 2 % too small.
-T_95 = (
-    *(12.7062, 4.3027, 3.1824, 2.7764, 2.5706, 2.4469, 2.3646, 2.3060, 2.2622, 2.2281, 2.2010, 2.1788, 2.1604, 2.1448),
-    *(2.1314, 2.1199, 2.1098, 2.1009, 2.0930, 2.0860, 2.0796, 2.0739, 2.0687, 2.0639, 2.0595, 2.0555, 2.0518, 2.0484),
-)
 
 
-def wilson_interval(successes: int, n: int, z: float = Z_95) -> tuple[float, float]:
-    """The Wilson score interval of a proportion (Wilson 1927); `(0.0, 1.0)` when `n` is 0.
+def wilson_interval(successes: int, n: int) -> tuple[float, float]:
+    """The 95 % Wilson score interval of a share; everything between 0 and 1 when `n` is 0.
 
-    Example: `wilson_interval(5, 10) == (0.2366, 0.7634)` rounded to four digits.
+    >>> [round(end, 4) for end in wilson_interval(5, 10)]
+    [0.2366, 0.7634]
     """
+    from scipy.stats import binomtest
+
     if n == 0:
         return 0.0, 1.0
-    share, spread = successes / n, z * z / n
-    centre = (share + spread / 2) / (1 + spread)
-    half = z / (1 + spread) * math.sqrt(share * (1 - share) / n + spread / (4 * n))
-    return max(0.0, centre - half), min(1.0, centre + half)
+    low, high = binomtest(successes, n).proportion_ci(method="wilson")
+    return float(low), float(high)
 
 
 def mcnemar_p(before: list[bool], after: list[bool]) -> float:
     """The exact two-sided McNemar test of paired outcomes (binomial on the rows that changed); 1.0 when none did.
 
-    Example: nine rows won and one lost: `mcnemar_p([False] * 9 + [True], [True] * 9 + [False]) == 0.021484375`
+    >>> mcnemar_p([False] * 9 + [True], [True] * 9 + [False])  # nine rows won and one lost
+    0.021484375
     """
-    won = sum(not b and a for b, a in zip(before, after, strict=True))
-    lost = sum(b and not a for b, a in zip(before, after, strict=True))
-    changed, fewer = won + lost, min(won, lost)
-    tail = sum(math.comb(changed, k) for k in range(fewer + 1))
-    return min(1.0, 2 * tail / 2**changed)
+    from scipy.stats import binomtest
+
+    won, lost = _won_and_lost(before, after)
+    return float(binomtest(won, won + lost).pvalue) if won + lost else 1.0
 
 
 def t_quantile(values: int) -> float:
     """The 0.975 quantile of Student's t for the mean of so many values, two or more."""
-    return T_95[values - 2] if values - 2 < len(T_95) else Z_95
+    from scipy.stats import t
+
+    return float(t.ppf(0.975, values - 1))
 
 
 def t_interval(values: list[float], low: float = -math.inf, high: float = math.inf) -> tuple[float, float] | None:
     """Student's 95 % interval of the mean of a few independent values (seeds), cut at what is possible; None for one.
 
-    Example: `t_interval([1.0, 2.0, 3.0]) == (-0.4841, 4.4841)` rounded to four digits.
+    >>> [round(end, 4) for end in t_interval([1.0, 2.0, 3.0])]
+    [-0.4841, 4.4841]
     """
     if len(values) < 2:
         return None
@@ -54,37 +53,35 @@ def t_interval(values: list[float], low: float = -math.inf, high: float = math.i
     return max(low, mean(values) - half), min(high, mean(values) + half)
 
 
-def paired_interval(before: list[bool], after: list[bool], z: float = Z_95) -> tuple[float, float]:
-    """The interval of the change of a share over paired rows (Bonett and Price 2012: Laplace's, one row more each way).
+def paired_interval(before: list[bool], after: list[bool]) -> tuple[float, float]:
+    """The 95 % interval of the change of a share over paired rows; everything possible without any row.
 
-    Example: 4 of 32 rows won and none lost: `paired_interval([False] * 32, [True] * 4 + [False] * 28) == (-0.01, 0.24)`
-    rounded; without any rows it is `(-1.0, 1.0)`.
+    Bonett and Price 2012: Laplace's, one row more each way.
+
+    >>> [round(end, 3) for end in paired_interval([False] * 32, [True] * 4 + [False] * 28)]  # four rows won, none lost
+    [-0.018, 0.253]
     """
-    won = (1 + sum(not b and a for b, a in zip(before, after, strict=True))) / (len(before) + 2)
-    lost = (1 + sum(b and not a for b, a in zip(before, after, strict=True))) / (len(before) + 2)
-    half = z * math.sqrt((won + lost - (won - lost) ** 2) / (len(before) + 2))
+    won, lost = ((1 + changed) / (len(before) + 2) for changed in _won_and_lost(before, after))
+    half = Z_95 * math.sqrt((won + lost - (won - lost) ** 2) / (len(before) + 2))
     return max(-1.0, won - lost - half), min(1.0, won - lost + half)
 
 
-def paired_difference(before: list[float], after: list[float]) -> tuple[float, float | None]:
-    """Mean of `after - before` row by row, and its standard error; None for one row.
-
-    Example: `paired_difference([0, 0, 1, 0], [1, 0, 1, 1]) == (0.5, 0.28867513459481287)`
-    """
-    changes = [a - b for b, a in zip(before, after, strict=True)]
-    return mean(changes), stdev(changes) / math.sqrt(len(changes)) if len(changes) > 1 else None
+def _won_and_lost(before: list[bool], after: list[bool]) -> tuple[int, int]:
+    pairs = list(zip(before, after, strict=True))
+    return sum(a and not b for b, a in pairs), sum(b and not a for b, a in pairs)
 
 
 def bootstrap_interval(values: list[float], seed: int = 0, draws: int = 10_000) -> tuple[float, float]:
     """The 95 % percentile bootstrap interval of the mean of `values`, one of each problem (Efron 1979).
 
-    Problems are resampled, and not the samples of each: these say nothing of other problems. The interval is too
-    narrow below some thirty problems, and a point where all are alike.
+    Problems are resampled, not the samples of each, which tell nothing of other problems. The interval is too narrow
+    below some thirty problems, and a point where all are alike. scipy's bootstrap refuses a single value.
 
     Raises:
         ValueError: no values, or fewer than one draw.
 
-    Example: `bootstrap_interval([0.25, 0.25]) == (0.25, 0.25)`; of `[0.0, 1.0]` it is `(0.0, 1.0)`
+    >>> bootstrap_interval([0.25, 0.25]), bootstrap_interval([0.0, 1.0])
+    ((0.25, 0.25), (0.0, 1.0))
     """
     if not len(values) or draws < 1:
         raise ValueError(f"a bootstrap of {len(values)} values in {draws} draws: it needs at least one of both.")
@@ -92,3 +89,18 @@ def bootstrap_interval(values: list[float], seed: int = 0, draws: int = 10_000) 
     means = [given[random.integers(len(given), size=len(given))].mean() for _ in range(draws)]
     low, high = np.percentile(means, [2.5, 97.5])
     return float(low), float(high)
+
+
+def moving_average(values: list[float]) -> list[float]:
+    """The mean of each value with as many before as after it, a twelfth of all but at most 25 on each side.
+
+    Centred, so that a rise is drawn where it happens; an average of the values so far would lag. At both ends it is the
+    line that fits the window best.
+
+    >>> [round(value, 6) for value in moving_average([1.0, 2.0, 6.0, 6.0, 9.0])]
+    [0.5, 3.0, 4.666667, 7.0, 8.5]
+    """
+    from scipy.signal import savgol_filter
+
+    side = min(25, max(1, len(values) // 12))
+    return savgol_filter(values, 2 * side + 1, polyorder=1).tolist() if len(values) > 2 * side else list(values)

@@ -4,7 +4,13 @@ from typing import Any
 
 
 def format_table(table: list[dict[str, Any]]) -> str:
-    """Plain text columns, as wide as their widest cell; None is a dash."""
+    """Plain text columns, as wide as their widest cell; None is a dash.
+
+    >>> print(format_table([{"task": "math", "full": 1.0}, {"task": "code", "full": None}]))
+      task  full
+      math  1.0
+      code  -
+    """
     names = list(table[0]) if table else []
     cells = [names] + [["-" if row[name] is None else str(row[name]) for name in names] for row in table]
     widths = [max(len(line[i]) for line in cells) for i in range(len(names))]
@@ -12,15 +18,28 @@ def format_table(table: list[dict[str, Any]]) -> str:
 
 
 def percent(share: float | None, digits: int = 1) -> str:
-    """Example: `percent(0.421) == "42.1 %"`; without a value a dash."""
+    """A share for people; without a value a dash.
+
+    >>> percent(0.421), percent(None)
+    ('42.1 %', '-')
+    """
     return "-" if share is None else f"{100 * share:.{digits}f} %"
 
 
-def span(interval: tuple[float, float]) -> str:
-    """Example: `span((0.377, 0.465)) == "38 to 46 %"`"""
-    return f"{100 * interval[0]:.0f} to {100 * interval[1]:.0f} %"
+def share_and_span(share: float, interval: tuple[float, float]) -> str:
+    """A share with its interval in brackets.
+
+    >>> share_and_span(0.421, (0.377, 0.465))
+    '42.1 % (38-46)'
+    """
+    return f"{percent(share)} ({100 * interval[0]:.0f}-{100 * interval[1]:.0f})"
 
 
-def points(change: float, interval: tuple[float, float]) -> str:
-    """Example: `points(0.194, (0.12, 0.27)) == "+19.4 pt (+12 to +27)"`"""
-    return f"{100 * change:+.1f} pt ({100 * interval[0]:+.0f} to {100 * interval[1]:+.0f})"
+def points(change: float, interval: tuple[float, float] | None = None) -> str:
+    """A change of a share in percentage points, with its interval if there is one.
+
+    >>> points(0.194, (0.12, 0.27)), points(-0.05)
+    ('+19.4 pt (+12 to +27)', '-5.0 pt')
+    """
+    within = f" ({100 * interval[0]:+.0f} to {100 * interval[1]:+.0f})" if interval else ""
+    return f"{100 * change:+.1f} pt{within}"
