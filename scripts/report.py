@@ -3,9 +3,10 @@
     python scripts/report.py runs/quickstart                                    # runs/quickstart/report.html
     python scripts/report.py runs/seed0 runs/seed1                              # a report.html in each
     python scripts/report.py runs/seed0 runs/seed1 --output seeds.html          # one page
+    python scripts/report.py runs/seed0 runs/seed1 --curves seeds.png           # the curves alone, as a picture
 
 Before and after with intervals, curves, every completion that was logged (filter, search, sort), the
-held-out rows that flipped, settings and versions. A run that is still going on can be looked at too.
+held-out rows that flipped, settings and versions. It can also show a run that is still going on.
 """
 
 import argparse
@@ -16,13 +17,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("runs", nargs="+", type=Path, help="run folders, finished or not")
     parser.add_argument("--output", type=Path, help="one page for all runs; without it each gets its report.html")
+    parser.add_argument("--curves", type=Path, help="a picture of the curves of all runs, in place of a page")
     args = parser.parse_args()
+    from recipes.common.after.plots import plot_runs
     from recipes.common.after.report_page import write_report
 
     pages = {args.output: args.runs} if args.output else {run / "report.html": [run] for run in args.runs}
-    for output, runs in pages.items():
+    write = plot_runs if args.curves else write_report
+    for output, runs in ({args.curves: args.runs} if args.curves else pages).items():
         try:
-            write_report(runs, output)
+            write(runs, output)
         except (FileNotFoundError, ValueError) as error:
             raise SystemExit(f"error: {error}") from error
         print(f"Saved {output}")

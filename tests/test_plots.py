@@ -4,14 +4,16 @@ import json
 
 import pytest
 
-from recipes.common.after.plots import plot_runs, smooth
+from recipes.common.after.plots import curve, panels, plot_runs
 from recipes.common.tools.folder import read_log
+from recipes.common.tools.stats import moving_average
 
 LOG = [
     {"step": 1, "reward": 0.5, "rewards/a/mean": 0.5, "completions/mean_length": 10.0, "kl": 0.01},
     {"step": 2, "loss": 0.1},  # a step that reuses a generation logs no reward
-    {"step": 3, "reward": 0.7, "rewards/a/mean": None, "completions/mean_length": 12.0, "kl": 0.02},
+    {"step": 3, "reward": 0.7, "rewards/a/mean": None, "completions/mean_length": float("nan"), "kl": 0.02},
 ]
+OTHER = [{"step": 1, "reward": 0.1, "step_rewards/b/mean": 0.1}]
 
 
 def make_run(folder, log=LOG):
@@ -20,31 +22,31 @@ def make_run(folder, log=LOG):
     return folder
 
 
-def test_smooth_is_a_weighted_mean_of_the_values_so_far():
-    assert smooth([1.0, 3.0], weight=0.5) == [1.0, pytest.approx(7 / 3)]
-    assert smooth([2.0, 2.0, 2.0]) == pytest.approx([2.0, 2.0, 2.0])
+def test_a_moving_average_does_not_lag():
+    line = [float(step) for step in range(36)]
+    assert moving_average(line) == pytest.approx(line, abs=1e-9)  # an average of the values so far ends four behind
+    assert moving_average([*[0.0] * 35, 7.0])[-1] < 4.0  # the last value alone does not carry it
+    assert moving_average([0.0, 3.0, 0.0])[1] == pytest.approx(1.0)
+    assert (moving_average([]), moving_average([2.0])) == ([], [2.0])
 
 
-def test_read_log_keeps_the_steps_that_have_rewards(tmp_path):
+def test_the_log_is_read_from_the_final_state_or_the_newest_checkpoint(tmp_path):
     assert [entry["step"] for entry in read_log(make_run(tmp_path / "run"))] == [1, 3]
-
-
-def test_a_run_that_is_not_finished_is_read_from_its_checkpoint(tmp_path):
-    make_run(tmp_path / "run" / "checkpoint-3")
-    assert len(read_log(tmp_path / "run")) == 2
-
-
-def test_a_folder_that_is_no_run_is_refused(tmp_path):
+    make_run(tmp_path / "other" / "checkpoint-3")
+    assert len(read_log(tmp_path / "other")) == 2
     with pytest.raises(FileNotFoundError, match="is it a run folder"):
         read_log(tmp_path)
 
 
-def test_several_runs_with_other_rewards_become_one_picture(tmp_path):
-    other = [{"step": 1, "reward": 0.1, "rewards/b/mean": 0.1}]
-    plot_runs([make_run(tmp_path / "x"), make_run(tmp_path / "y", other)], tmp_path / "both.png")
-    assert (tmp_path / "both.png").read_bytes().startswith(b"\x89PNG")
+def test_a_panel_is_drawn_of_each_key_that_any_run_logged():
+    keys = [key for _, key in panels([LOG, OTHER])]
+    assert keys == ["reward", "rewards/a/mean", "step_rewards/b/mean", "completions/mean_length", "kl"]
+    assert curve(LOG, "reward") == {1: 0.5, 3: 0.7}
+    assert curve(LOG, "completions/mean_length") == {1: 10.0}  # NaN is not drawn
 
 
-def test_a_run_without_logged_steps_still_draws(tmp_path):
-    plot_runs([make_run(tmp_path / "x", [])], tmp_path / "none.png")
-    assert (tmp_path / "none.png").stat().st_size > 0
+@pytest.mark.parametrize("band", [False, True])
+@pytest.mark.parametrize("logs", [[LOG, OTHER], [LOG, LOG], [[]]], ids=["other rewards", "the same", "no step"])
+def test_several_runs_become_one_picture(tmp_path, logs, band):
+    plot_runs([make_run(tmp_path / str(i), log) for i, log in enumerate(logs)], tmp_path / "runs.png", band)
+    assert (tmp_path / "runs.png").read_bytes().startswith(b"\x89PNG")

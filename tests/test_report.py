@@ -1,34 +1,31 @@
-"""The report page: what it says of a run, and that a real browser shows, filters and sorts it without an error."""
+"""The report page: what it shows of a run, and that a real browser shows, filters and sorts it without an error."""
 
-import base64
-import contextlib
-import itertools
+import html
 import json
-import os
 import re
 import shutil
 import subprocess
-import time
-from collections.abc import Iterator
+import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pandas as pd
 import pytest
 
 from recipes.common.after import report
-from recipes.common.after.report import answer_parts, config_rows, evenly, read_run, verifiers
-from recipes.common.after.report_page import write_report
+from recipes.common.after.report import answer_parts, config_rows, evenly, read_run
+from recipes.common.after.report_page import ticks, write_report
 from recipes.common.tools.folder import messages
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 ATTACK = '</script><script>alert(1)</script><img src=x onerror="alert(2)"><!--<script>&lt;b&gt; {{data}} $1 \\u003c'
-PREFLIGHT = """\
-  task       weight  reward      kind      rows scored  reference earns  full  empty earns
-  chain_sum  1.0     right_sum   verifier  8            2.0              2.0   0.0
-  chain_sum  0.5     tidy        format    8            1.0              1.0   0.0
-  right_sum: a note of the reward
-"""
+PREFLIGHT = {
+    "rewards": [
+        {"task": "chain_sum", "reward": "right_sum", "kind": "verifier", "full": 2.0},
+        {"task": "chain_sum", "reward": "tidy", "kind": "format", "full": 1.0},
+    ],
+    "notes": ["right_sum: a note of the reward"],
+}
 LOG = [
     {"step": step, "reward": step / 10, "rewards/right_sum/mean": step / 20, "rewards/tidy/mean": 0.5}
     | {"completions/mean_length": 10.0 + step, "completions/clipped_ratio": 0.1, "kl": 0.01, "entropy": 1.5}
@@ -45,20 +42,17 @@ def user(text: str) -> list[dict]:
 
 def generation(step: int, count: int = 4, text: str = "So {i} <answer>{i}</answer> of step {step}") -> pd.DataFrame:
     """Completion i earns i % 3 of right_sum (full: 2) and 0.5 of tidy."""
-    said = [text.replace("{i}", str(i)).replace("{step}", str(step)) for i in range(count)]
+    texts = [text.replace("{i}", str(i)).replace("{step}", str(step)) for i in range(count)]
     columns = {"step": [step] * count, "prompt": [user(f"What is {step}?")] * count}
-    columns |= {"completion": [[{"role": "assistant", "content": each}] for each in said]}
+    columns |= {"completion": [[{"role": "assistant", "content": each}] for each in texts]}
     columns |= {"right_sum": [float(i % 3) for i in range(count)], "tidy": [0.5] * count}
     return pd.DataFrame(columns | {"right_sum/reason": ["why"] * count, "advantage": [i - 1.5 for i in range(count)]})
 
 
-def judged(row: int, strict: bool, text: str) -> dict[str, Any]:
-    paid = {"right_sum": 2.0 * strict, "tidy": None}
-    return {"row": row, "prompt": user(f"Held out {row}"), "answer": "4", "completion": text, "tokens": 5} | {
-        "truncated": False,
-        "metrics": {"strict": strict, "format": True},
-        "rewards": paid,
-    }
+def evaluated(row: int, strict: bool, text: str) -> dict[str, Any]:
+    rewards = {"right_sum": 2.0 * strict, "tidy": None}
+    figures = {"truncated": False, "metrics": {"strict": strict, "format": True}, "rewards": rewards}
+    return {"row": row, "prompt": user(f"Held out {row}"), "answer": "4", "completion": text, "tokens": 5, **figures}
 
 
 def make_run(folder: Path, generations: list[pd.DataFrame] | None = None, after: bool = True, **config) -> Path:
@@ -68,20 +62,25 @@ def make_run(folder: Path, generations: list[pd.DataFrame] | None = None, after:
     settings = {"reward_funcs": ["right_sum", "tidy"], "reward_weights": [1.0, 0.5], "seed": 0, **config}
     (folder / "run_config.json").write_text(json.dumps(settings))
     (folder / "versions.json").write_text(json.dumps(STARTS))
-    (folder / "preflight.txt").write_text(PREFLIGHT)
+    (folder / "preflight.json").write_text(json.dumps(PREFLIGHT))
     (folder / "trainer_state.json").write_text(json.dumps({"log_history": LOG}))
     for table in generations if generations is not None else [generation(step) for step in (1, 2, 3)]:
         table.to_parquet(folder / "completions" / f"completions_{table['step'][0]:05d}.parquet")
     for name, right in (("before", [0, 1, 1, 0]), ("after", [1, 0, 1, 0]))[: 1 + after]:
-        rows = [judged(i, bool(strict), f"{name} {i}") for i, strict in enumerate(right)]
+        rows = [evaluated(i, bool(strict), f"{name} {i}") for i, strict in enumerate(right)]
         (folder / "evaluation" / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     if after:
         (folder / "summary.json").write_text(json.dumps({"steps": 6, "minutes": 1.5, "engine": {"world_size": 1}}))
     return folder
 
 
-def data_of(page: Path) -> list[dict]:
-    return json.loads(re.search(r'id="data">(.*?)</script>', page.read_text(), re.DOTALL)[1])
+def write_page(folder: Path, *runs: Path) -> str:
+    write_report(list(runs) or [make_run(folder / "run")], folder / "page.html")
+    return (folder / "page.html").read_text()
+
+
+def data_of(text: str) -> list[dict]:
+    return json.loads(re.search(r'id="data">(.*?)</script>', text, re.DOTALL)[1])
 
 
 @pytest.mark.parametrize(
@@ -112,40 +111,37 @@ def test_a_plain_prompt_is_a_message_without_a_role():
     assert messages([{"role": "assistant", "content": None}]) == [("assistant", "")]
 
 
-def test_verifiers_are_read_from_the_preflight_table(tmp_path):
-    (tmp_path / "preflight.txt").write_text(PREFLIGHT)
-    assert verifiers(tmp_path / "preflight.txt") == {"right_sum": 2.0}
-    assert verifiers(tmp_path / "absent.txt") == {}
-
-
 def test_settings_that_differ_are_those_of_any_run():
     configs = [{"a": 1, "b": 2}, {"a": 1, "b": 3}, {"a": 1, "c": 4}]
     assert config_rows(configs, differing=True) == [("b", [2, 3, None]), ("c", [None, None, 4])]
 
 
-def test_completions_carry_rewards_total_and_verdict(tmp_path):
-    run = read_run(make_run(tmp_path / "run", [generation(1, 3)]))
-    assert [(row["rewards"], row["total"], row["right"]) for row in run["completions"]] == [
+def test_completions_carry_rewards_total_and_whether_the_score_is_full(tmp_path):
+    table = generation(1, 4)
+    table.loc[3, ["right_sum", "tidy"]] = float("nan")  # no reward scored it
+    run = read_run(make_run(tmp_path / "run", [table]))
+    assert [(row["rewards"], row["total"], row["full"]) for row in run["completions"]] == [
         ([0.0, 0.5], 0.25, False),
         ([1.0, 0.5], 1.25, False),
         ([2.0, 0.5], 2.25, True),
+        ([None, None], None, None),
     ]
     assert (run["rewards"], run["extras"]) == (["right_sum", "tidy"], ["right_sum/reason"])
+    (tmp_path / "run" / "preflight.json").unlink()  # of no reward it is known to be a verifier
+    assert {row["full"] for row in read_run(tmp_path / "run")["completions"]} == {None}
 
 
-def test_what_no_reward_judged_has_no_total_and_no_verdict(tmp_path):
-    table = generation(1, 2)
-    table.loc[0, ["right_sum", "tidy"]] = float("nan")
-    first, second = read_run(make_run(tmp_path / "run", [table]))["completions"]
-    assert (first["rewards"], first["total"], first["right"]) == ([None, None], None, None)
-    assert (second["total"], second["right"]) == (1.25, False)
-
-
-def test_right_is_what_every_verifier_paid_in_full(tmp_path):
-    folder = make_run(tmp_path / "run", [generation(1, 3).assign(tidy=[1.0, 1.0, 0.5])])
-    table = PREFLIGHT.replace("format  ", "verifier").replace("2.0              2.0 ", "1.0              1.0 ")
-    (folder / "preflight.txt").write_text(table)
-    assert [row["right"] for row in read_run(folder)["completions"]] == [False, True, False]
+def test_a_full_score_is_that_of_every_verifier_and_step_rewards_have_no_column(tmp_path):
+    rewards = ["each_step", "right_sum", "tidy"]
+    table = generation(1, 3).assign(tidy=[1.0, 1.0, 0.5])
+    folder = make_run(tmp_path / "run", [table], reward_funcs=rewards, reward_weights=[9.0, 1.0, 0.5])
+    lines = [{"reward": "each_step", "kind": "step", "full": None}, *PREFLIGHT["rewards"]]
+    both = {"rewards": [{**line, "kind": line["kind"].replace("format", "verifier"), "full": 1.0} for line in lines]}
+    (folder / "preflight.json").write_text(json.dumps(both))
+    run = read_run(folder)
+    assert run["rewards"] == ["right_sum", "tidy"]
+    assert [row["full"] for row in run["completions"]] == [False, True, False]
+    assert [row["total"] for row in run["completions"]] == [0.5, 1.5, 2.25]
 
 
 def test_a_generation_that_was_logged_again_is_shown_once(tmp_path):
@@ -160,6 +156,7 @@ def test_of_too_many_completions_whole_generations_are_kept_first_and_last(tmp_p
     run = read_run(make_run(tmp_path / "run", [generation(step) for step in range(1, 8)]))
     assert [row["step"] for row in run["completions"][::4]] == [1, 4, 7]
     assert (len(run["completions"]), run["logged"]) == (12, 28)
+    assert evenly(list(range(100)), 4) == [0, 33, 66, 99] and evenly([1, 2], 5) == [1, 2]
 
 
 def test_a_column_that_a_reward_logs_later_is_kept(tmp_path):
@@ -168,173 +165,98 @@ def test_a_column_that_a_reward_logs_later_is_kept(tmp_path):
     assert [row["extras"] for row in run["completions"][::4]] == [["why", None], ["why", "x"]]
 
 
-def test_a_file_of_completions_that_is_cut_short_is_named(tmp_path):
-    folder = make_run(tmp_path / "run")
-    (folder / "completions" / "completions_00004.parquet").write_bytes(b"PAR1")
-    with pytest.raises(ValueError, match=r"completions_00004\.parquet is cut short"):
-        read_run(folder)
+def test_flipped_rows_are_those_of_which_a_metric_changed(tmp_path):
+    first, second = read_run(make_run(tmp_path / "run"))["flipped"]
+    assert (first["row"], first["metrics"]["strict"]) == (0, (False, True))
+    assert (second["row"], second["metrics"]["strict"]) == (1, (True, False))
+    assert (first["before"]["parts"], first["after"]["parts"]) == (["before 0"], ["after 0"])
 
 
-def test_evenly_keeps_both_ends():
-    assert evenly(list(range(100)), 4) == [0, 33, 66, 99]
-    assert evenly([1, 2], 5) == [1, 2]
+def test_before_and_after_stand_with_interval_and_p_and_a_run_that_goes_on_has_a_page(tmp_path):
+    row = '<th scope="row">strict</th><td>50.0 % (15-85)</td><td>50.0 % (15-85)</td><td>+0.0 pt</td><td>1</td>'
+    assert row in write_page(tmp_path).replace("\n(", " (")
+    going_on = make_run(tmp_path / "going on", after=False)
+    (going_on / "trainer_state.json").unlink()
+    text = write_page(tmp_path, going_on)
+    assert "This run is not finished." in text and "No step was logged yet." in text and "50.0 %\n(15-85)" in text
 
 
-def test_flipped_rows_are_those_whose_verdict_changed(tmp_path):
-    run = read_run(make_run(tmp_path / "run"))
-    assert [(row["row"], row["metrics"]["strict"]) for row in run["flipped"]] == [
-        (0, (False, True)),
-        (1, (True, False)),
-    ]
-    assert run["flipped"][0]["before"]["parts"] == ["before 0"] and run["flipped"][0]["after"]["parts"] == ["after 0"]
+def test_the_page_stores_each_message_once_and_names_the_setting_that_logs_completions(tmp_path):
+    texts = [text for _, text in data_of(write_page(tmp_path))[0]["messages"]]
+    assert texts == ["Be brief.", "What is 1?", "What is 2?", "What is 3?", "Held out 0", "Held out 1"]
+    assert "log_completions: true" in data_of(write_page(tmp_path, make_run(tmp_path / "none", [])))[0]["note"]
 
 
-def test_before_and_after_stand_with_interval_and_p(tmp_path):
-    write_report([make_run(tmp_path / "run")], tmp_path / "page.html")
-    row = '<th scope="row">strict</th><td>50.0 % (15–85)</td><td>50.0 % (15–85)</td><td>+0.0 pt</td><td>1</td>'
-    assert row in (tmp_path / "page.html").read_text().replace("\u00a0", " ").replace("\n(", " (")
-
-
-def test_a_run_that_goes_on_has_a_page(tmp_path):
-    folder = make_run(tmp_path / "run", after=False)
-    (folder / "trainer_state.json").unlink()
-    write_report([folder], tmp_path / "page.html")
-    text = (tmp_path / "page.html").read_text().replace("\u00a0", " ").replace("\n(", " (")
-    assert "This run is not finished." in text and "No step was logged yet." in text and "50.0 % (15–85)" in text
-
-
-def test_a_run_without_completions_says_how_to_log_them(tmp_path):
-    write_report([make_run(tmp_path / "run", [])], tmp_path / "page.html")
-    assert "log_completions: true" in data_of(tmp_path / "page.html")[0]["note"]
-
-
-def test_a_message_that_repeats_is_stored_once(tmp_path):
-    write_report([make_run(tmp_path / "run")], tmp_path / "page.html")
-    said = [text for _, text in data_of(tmp_path / "page.html")[0]["messages"]]
-    assert said == ["Be brief.", "What is 1?", "What is 2?", "What is 3?", "Held out 0", "Held out 1"]
-
-
-def test_several_runs_share_curves_and_show_the_settings_that_differ(tmp_path):
-    runs = [make_run(tmp_path / name, seed=seed) for name, seed in (("a", 0), ("b", 1))]
-    write_report(runs, tmp_path / "page.html")
-    text = (tmp_path / "page.html").read_text()
+def test_several_runs_share_curves_in_their_own_colours_and_show_the_settings_that_differ(tmp_path):
+    text = write_page(tmp_path, *(make_run(tmp_path / name, seed=seed) for name, seed in (("a", 0), ("b", 1))))
     differing = text[text.index("Settings that differ") : text.index("Held-out rows that flipped")]
     assert re.findall(r'<th scope="row">(.*?)</tr>', differing) == ["seed</th><td>0</td><td>1</td>"]
-    assert "stroke: var(--run1)" in text and '<li class="run1">b</li>' in text
+    results, curves = text.split('<section id="results">')[1].split('<section id="training">')
+    assert re.findall(r'<h3 class="(run\d)">', results) == ["run0", "run1"]
+    assert set(re.findall(r'class="mean (run\d)"', curves)) == {"run0", "run1"}
+    assert '<li class="run1">b</li>' in curves
+    same = [make_run(tmp_path / name / "run") for name in ("x", "y")]
+    assert [run["name"] for run in data_of(write_page(tmp_path, *same))] == [str(run) for run in same]
 
 
-def test_runs_of_one_name_are_told_apart_by_their_folders(tmp_path):
-    runs = [make_run(tmp_path / name / "run") for name in ("x", "y")]
-    write_report(runs, tmp_path / "page.html")
-    assert [run["name"] for run in data_of(tmp_path / "page.html")] == [str(run) for run in runs]
+def test_curves_begin_at_the_first_step_and_are_told_to_a_screen_reader(tmp_path):
+    figures = re.findall(r"<svg.*?</svg>", write_page(tmp_path))
+    assert len(figures) == 7 and all('role="img"><title>' in figure for figure in figures)
+    titles = [re.search(r"<title>(.*?)</title>", figure)[1] for figure in figures]
+    assert "reward (weighted sum). run: 0.1 at step 1, 0.6 at step 6" in titles
+    labels = re.findall(r'text-anchor="middle">([^<]*)<', figures[0])
+    assert labels == ["2", "4", "6", "optimizer step"]  # no step 0
+    assert ticks(1, 36, whole=True) == [10, 20, 30] and ticks(1, 1, whole=True) == [1]
+    assert ticks(-0.02, 0.9) == [0.0, 0.5] and ticks(0.011, 0.019) == [0.012, 0.014, 0.016, 0.018]
 
 
-def test_the_page_fetches_nothing(tmp_path):
-    write_report([make_run(tmp_path / "run")], tmp_path / "page.html")
-    text = re.sub(r'xmlns(:\w+)?="[^"]*"', "", (tmp_path / "page.html").read_text())
+def test_the_page_fetches_nothing_and_needs_no_matplotlib(tmp_path):
+    text = write_page(tmp_path)
     assert "http" not in text.replace("http-equiv", "") and " src=" not in text and "<link" not in text
+    code = "import sys, recipes.common.after.report_page as r; assert 'matplotlib' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], check=True)
 
 
-def test_a_folder_that_is_no_run_is_refused(tmp_path):
+def test_a_folder_of_no_run_a_cut_file_and_too_many_runs_are_refused(tmp_path):
     with pytest.raises(FileNotFoundError, match=r"holds no run_config\.json: give the output_dir"):
-        write_report([tmp_path], tmp_path / "page.html")
+        write_page(tmp_path, tmp_path)
     with pytest.raises(ValueError, match="at most 6"):
-        write_report([tmp_path] * 7, tmp_path / "page.html")
+        write_page(tmp_path, *[tmp_path] * 7)
+    (make_run(tmp_path / "run") / "completions" / "completions_00004.parquet").write_bytes(b"PAR1")
+    with pytest.raises(ValueError, match=r"completions_00004\.parquet is cut short"):
+        read_run(tmp_path / "run")
 
 
-class Browser:
-    """A page in headless Chromium, spoken to over its debugging pipe; `errors` collects what its console reports."""
-
-    def __init__(self, folder: Path):
-        to_browser, commands = os.pipe()
-        events, from_browser = os.pipe()
-        words = [CHROMIUM, "--headless", "--no-sandbox", "--disable-gpu", "--remote-debugging-pipe"]
-        words += [f"--user-data-dir={folder}", "--no-first-run", "about:blank"]
-        # The shell moves our ends to the descriptors 3 and 4 that Chromium reads and writes.
-        script = f'exec "$@" 3<&{to_browser} 4>&{from_browser}'
-        with (folder / "log").open("w") as log:
-            self.process = subprocess.Popen(
-                ["bash", "-c", script, "bash", *words], pass_fds=(to_browser, from_browser), stdout=log, stderr=log
-            )
-        os.close(to_browser)
-        os.close(from_browser)
-        self.commands, self.events = os.fdopen(commands, "wb", 0), os.fdopen(events, "rb")
-        self.numbers, self.received, self.errors, self.session = itertools.count(1), [], [], None
-        target = next(t for t in self.ask("Target.getTargets")["targetInfos"] if t["type"] == "page")
-        attached = self.ask("Target.attachToTarget", targetId=target["targetId"], flatten=True)
-        self.session = attached["sessionId"]
-        for domain in ("Page", "Runtime", "Log"):
-            self.ask(f"{domain}.enable")
-
-    def ask(self, method: str, **parameters) -> dict:
-        number = next(self.numbers)
-        session = {"sessionId": self.session} if self.session else {}
-        message = {"id": number, "method": method, "params": parameters, **session}
-        self.commands.write(json.dumps(message).encode() + b"\0")
-        while (answer := self._receive()).get("id") != number:
-            pass
-        assert "error" not in answer, answer
-        return answer["result"]
-
-    def _receive(self) -> dict:
-        raw = bytearray()
-        while (byte := self.events.read(1)) != b"\0":
-            assert byte, "Chromium has ended"
-            raw += byte
-        message = json.loads(raw)
-        event, details = message.get("method"), message.get("params", {})
-        said = details.get("entry", {}).get("level") or details.get("type")
-        if event in ("Runtime.exceptionThrown", "Page.javascriptDialogOpening") or (
-            event in ("Log.entryAdded", "Runtime.consoleAPICalled") and said in ("error", "warning")
-        ):
-            self.errors.append(message)
-        self.received.append(event)
-        return message
-
-    def open(self, page: Path, fragment: str = "") -> float:
-        """Seconds until the page and its script have run and it is laid out."""
-        self._go("about:blank")  # from the same file another fragment would load nothing
-        start = time.monotonic()
-        self._go(page.as_uri() + fragment)
-        self.run("document.body.offsetHeight")
-        return time.monotonic() - start
-
-    def _go(self, url: str) -> None:
-        self.received.clear()
-        self.ask("Page.navigate", url=url)
-        while "Page.loadEventFired" not in self.received:
-            self._receive()
-
-    def run(self, expression: str) -> Any:
-        answer = self.ask("Runtime.evaluate", expression=expression, returnByValue=True)
-        assert "exceptionDetails" not in answer, answer
-        return answer["result"].get("value")
-
-    def screenshot(self, path: Path, width: int, height: int, dark: bool = False) -> None:
-        theme = [{"name": "prefers-color-scheme", "value": "dark" if dark else "light"}]
-        self.ask("Emulation.setEmulatedMedia", features=theme)
-        self.ask(
-            "Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=width < 600
-        )
-        path.write_bytes(base64.b64decode(self.ask("Page.captureScreenshot")["data"]))
-
-    def close(self) -> None:
-        self.commands.close()  # Chromium ends when its pipe does
-        try:
-            self.process.wait(20)
-        finally:
-            with contextlib.suppress(ProcessLookupError):
-                self.process.kill()
-        self.events.close()
+class Shown(NamedTuple):
+    result: Any  # of the script
+    console: list[str]  # what the browser reported
+    dom: str
 
 
-@pytest.fixture(scope="module")
-def browser(tmp_path_factory) -> Iterator[Browser]:
+def show(page: Path, script: str = "", fragment: str = "", width: int = 1280, changed: str | None = None) -> Shown:
+    """Open a page in headless Chromium. A script runs in a copy without the policy that stops it."""
     if CHROMIUM is None:
         pytest.skip("no Chromium here (Debian: apt-get install chromium)")
-    opened = Browser(tmp_path_factory.mktemp("chromium"))
-    yield opened
-    opened.close()
+    text = page.read_text() if changed is None else changed
+    if script:
+        text = re.sub(r'<meta http-equiv="Content-Security-Policy"[^>]*>', "", text)
+        put = f"document.documentElement.dataset.result = JSON.stringify((() => {{{script}}})());"
+        text = text.replace("</body>", f"<script>{put}</script></body>")
+    copy = page.with_name("shown.html")
+    copy.write_text(text)
+    words = [
+        CHROMIUM,
+        "--headless",
+        "--no-sandbox",
+        "--disable-gpu",
+        "--enable-logging=stderr",
+        f"--window-size={width},844",
+    ]
+    words += [f"--user-data-dir={page.parent / 'chromium'}", "--no-first-run", "--dump-dom", copy.as_uri() + fragment]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=120, check=True)
+    found = re.search(r'data-result="([^"]*)"', done.stdout)
+    console = [line for line in done.stderr.splitlines() if "CONSOLE" in line]
+    return Shown(json.loads(html.unescape(found[1])) if found else None, console, done.stdout)
 
 
 @pytest.fixture(scope="module")
@@ -344,116 +266,90 @@ def small_page(tmp_path_factory) -> Path:
     return folder / "page.html"
 
 
-CARDS = "[...document.querySelectorAll('#browsed article')]"
-FACTS = f"{CARDS}.map(card => card.querySelector('.facts').innerText.replace(/\\s+/g, ' '))"
 COUNT = "Number(document.getElementById('browsed').dataset.count)"
+FACTS = "[...document.querySelectorAll('#browsed .facts')].map(each => each.innerText.replace(/\\s+/g, ' '))"
+# What an expression gives at each of these addresses.
+AT = "const at = (hash, get) => (history.replaceState(null, '', '#' + hash), show(), get());"
 
 
 @pytest.mark.slow
-def test_the_page_opens_without_a_console_error(browser, small_page):
-    browser.errors.clear()
-    browser.open(small_page)
-    assert browser.run(COUNT) == 12
-    assert browser.run("document.querySelectorAll('#curves svg').length") == 7
-    assert browser.errors == []
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("fragment", "count"),
-    [
-        ("step=2", 4),
-        ("step=2-3", 8),
-        ("min=1", 6),
-        ("reward=reward:right_sum&min=2", 3),
-        ("reward=reward:right_sum&max=0", 6),
-        ("judged=right", 3),
-        ("judged=wrong", 9),
-        ("judged=none", 0),
-        ("text=OF STEP 3", 4),
-        ("text=what is 1", 4),
-        ("text=be brief&step=1", 4),
-        ("run=1", 4),
-    ],
-)
-def test_the_address_filters(browser, small_page, fragment, count):
-    browser.open(small_page, f"#{fragment}")
-    assert browser.run(COUNT) == count
-
-
-@pytest.mark.slow
-def test_the_address_sorts(browser, small_page):
-    browser.open(small_page, "#step=3&sort=-reward")
-    rewards = [float(re.search(r"reward ([\d.]+)", facts)[1]) for facts in browser.run(FACTS)]
-    assert rewards == [2.25, 1.25, 0.25, 0.25]
-    browser.open(small_page, "#step=3&sort=advantage")
-    assert [facts.rpartition(" ")[2] for facts in browser.run(FACTS)] == ["−1.5", "−0.5", "0.5", "1.5"]
-
-
-@pytest.mark.slow
-def test_a_control_changes_the_address_and_the_list(browser, small_page):
-    browser.open(small_page, "#sort=-reward&page=3")
-    set_right = (
-        "const c = document.querySelector('[name=judged]'); c.value = 'right'; c.dispatchEvent(new Event('input'))"
+def test_the_address_filters_and_sorts_without_a_console_error(small_page):
+    expected = {
+        "step=2": 4,
+        "step=2-3": 8,
+        "min=1": 6,
+        "reward=reward:right_sum&min=2": 3,
+        "reward=reward:right_sum&max=0": 6,
+        "verifier=full": 3,
+        "verifier=below": 9,
+        "verifier=none": 0,
+        "text=OF STEP 3": 4,
+        "text=what is 1": 4,
+        "text=be brief&step=1": 4,
+        "run=1": 4,
+        "": 12,
+    }
+    counts = f"{json.dumps(list(expected))}.map(hash => at(hash, () => {COUNT}))"
+    facts = f"['step=3&sort=-reward', 'step=3&sort=advantage'].map(hash => at(hash, () => {FACTS}))"
+    shown = show(small_page, f"{AT} return [{counts}, {facts}]")
+    assert dict(zip(expected, shown.result[0], strict=True)) == expected
+    by_reward, by_advantage = shown.result[1]
+    assert [float(re.search(r"reward ([\d.]+)", each)[1]) for each in by_reward] == [2.25, 1.25, 0.25, 0.25]
+    assert [each.rpartition(" ")[2] for each in by_advantage] == ["−1.5", "−0.5", "0.5", "1.5"]
+    assert shown.console == [] and show(small_page).console == []
+    choose = (
+        "const c = document.querySelector('[name=verifier]'); c.value = 'full'; c.dispatchEvent(new Event('input'))"
     )
-    browser.run(f"{{{set_right}}}")
-    assert (browser.run("location.hash"), browser.run(COUNT)) == ("#sort=-reward&judged=right", 3)
+    shown = show(small_page, f"{choose}; return [location.hash, {COUNT}]", "#sort=-reward&page=3")
+    assert shown.result == ["#sort=-reward&verifier=full", 3]  # opened at an address, which a control changes
 
 
 @pytest.mark.slow
-def test_flipped_rows_are_filtered_by_direction_and_metric(browser, small_page):
-    flips = "document.querySelector('#flipped').innerText.match(/row \\d+/g)"
-    for fragment, rows in (("", ["row 0", "row 1"]), ("#flip=won", ["row 0"]), ("#flip=lost", ["row 1"])):
-        browser.open(small_page, fragment)
-        assert browser.run(flips) == rows
-    browser.open(small_page, "#metric=format")
-    assert browser.run(flips) is None
+def test_flipped_rows_show_every_metric_and_call_no_answer_wrong(small_page):
+    rows = "document.querySelector('#flipped').innerText.match(/row \\d+/g)"
+    sides = "[...document.querySelectorAll('#flipped .sides .facts')].map(each => each.innerText.replace(/\\s+/g, ' '))"
+    at = f"['', 'flip=won', 'flip=lost', 'metric=format'].map(hash => at(hash, () => {rows}))"
+    shown = show(small_page, f"{AT} return [{at}, at('flip=won', () => {sides}), document.body.innerText]")
+    assert shown.result[0] == [["row 0", "row 1"], ["row 0"], ["row 1"], None]
+    before, after = shown.result[1]  # a right answer in another format fails the strict metric alone
+    assert before.startswith("before ✗ strict ✓ format") and after.startswith("after ✓ strict ✓ format")
+    assert "wrong" not in shown.result[2].lower()
 
 
 @pytest.mark.slow
-def test_hostile_text_stays_text(browser, tmp_path):
+def test_hostile_text_stays_text_and_the_policy_stops_a_script(tmp_path):
     table = generation(1, 4, ATTACK).assign(**{"right_sum/reason": ATTACK})
     table["prompt"] = [user(ATTACK)] * 4
     folder = make_run(tmp_path / "run", [table], note=ATTACK)
-    rows = [json.dumps({**judged(0, strict, ATTACK), "prompt": user(ATTACK)}) for strict in (False, True)]
-    for name, row in zip(("before", "after"), rows, strict=True):
-        (folder / "evaluation" / f"{name}.jsonl").write_text(row + "\n")
-    write_report([folder], tmp_path / "page.html")
-    browser.errors.clear()
-    browser.open(tmp_path / "page.html")
-    assert browser.run("document.querySelector('#browsed pre:not(details pre)').textContent") == ATTACK
-    assert browser.run("document.querySelector('#flipped summary').textContent") == ATTACK
-    assert browser.run("document.scripts.length") == 2 and browser.run("document.images.length") == 0
-    assert ATTACK in browser.run("document.querySelector('#versions').textContent")
-    assert browser.errors == []
+    for name, strict in (("before", False), ("after", True)):
+        row = {**evaluated(0, strict, ATTACK), "prompt": user(ATTACK)}
+        (folder / "evaluation" / f"{name}.jsonl").write_text(json.dumps(row) + "\n")
+    text = write_page(tmp_path, folder)
+    places = ["#browsed pre:not(details pre)", "#flipped summary", "#versions"]
+    texts = f"{json.dumps(places)}.map(place => document.querySelector(place).textContent)"
+    shown = show(tmp_path / "page.html", f"return [{texts}, document.images.length]")
+    assert shown.result[0][:2] == [ATTACK] * 2 and ATTACK in shown.result[0][2] and shown.result[1] == 0
+    assert show(tmp_path / "page.html").console == []
+    injected = text.replace("<body>", "<body><script>document.body.dataset.ran = 1</script>", 1)
+    shown = show(tmp_path / "page.html", changed=injected)
+    assert "data-ran" not in shown.dom and "Content Security Policy" in shown.console[0]
 
 
 @pytest.mark.slow
-def test_the_policy_stops_a_script_that_was_put_into_the_page(browser, small_page, tmp_path):
-    text = small_page.read_text().replace("<body>", "<body><script>window.ran = 1</script>", 1)
-    (tmp_path / "page.html").write_text(text)
-    browser.open(tmp_path / "page.html")
-    assert browser.run("window.ran === undefined")
-    browser.errors.clear()
-
-
-@pytest.mark.slow
-def test_five_thousand_completions_load_in_three_seconds(browser, tmp_path):
-    words = (
-        "So {i} and {step}, therefore " + "a line of reasoning that goes on for a while, " * 12 + "<answer>{i}</answer>"
+def test_five_thousand_completions_load_in_three_seconds(tmp_path):
+    words = "So {i} and {step}, " + "a line of reasoning that goes on for a while, " * 13 + "<answer>{i}</answer>"
+    write_page(tmp_path, make_run(tmp_path / "run", [generation(step, 50, words) for step in range(1, 101)]))
+    search = "const t = performance.now(); change({text: 'of a while'}); const taken = performance.now() - t;"
+    cards = "document.querySelectorAll('#browsed article').length"
+    shown = show(
+        tmp_path / "page.html",
+        f"const loaded = performance.now(), n = {COUNT}; {search} return [loaded, n, taken, {cards}]",
     )
-    tables = [generation(step, 50, words) for step in range(1, 101)]
-    write_report([make_run(tmp_path / "run", tables)], tmp_path / "page.html")
-    assert browser.open(tmp_path / "page.html") < 3.0
-    assert browser.run(COUNT) == 5000
-    taken = browser.run("const t = performance.now(); change({text: 'of a while'}); performance.now() - t")
-    assert taken < 1000
-    assert browser.run("document.querySelectorAll('#browsed article').length") <= 25
+    loaded, count, taken, cards = shown.result
+    assert loaded < 3000 and count == 5000 and taken < 1000 and cards <= 25
 
 
 @pytest.mark.slow
-def test_a_phone_never_scrolls_sideways(browser, small_page, tmp_path):
-    browser.open(small_page)
-    browser.screenshot(tmp_path / "phone.png", 390, 844)
-    assert browser.run("document.documentElement.scrollWidth") <= 390
-    browser.ask("Emulation.clearDeviceMetricsOverride")
+def test_a_phone_never_scrolls_sideways(small_page):
+    inner, scroll = show(small_page, "return [innerWidth, document.documentElement.scrollWidth]", width=390).result
+    assert scroll <= inner <= 500

@@ -3,56 +3,35 @@
 Promised: what a model or a data set wrote stays text. It reaches the page as JSON without a `<`, or escaped, is shown
 through `textContent`, and the page's own content security policy lets no other script run and nothing be fetched.
 
-Not covered: more than `MAX_RUNS` runs on one page, and browsers without CSS variables. Curves are drawn by matplotlib
-as SVG that takes its colours from the page.
+Not covered: more than `MAX_RUNS` runs on one page, and browsers without CSS variables.
 """
 
 import base64
 import hashlib
 import html
-import io
 import json
 import math
 import re
 from pathlib import Path
 from typing import Any
 
-import matplotlib
-from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator, PercentFormatter
-
-from recipes.common.after.plots import PANELS, smooth
+from recipes.common.after.plots import curve, panels
 from recipes.common.after.report import config_rows, read_run
-from recipes.common.tools.folder import is_reward_mean, write_whole
+from recipes.common.tools.folder import write_whole
+from recipes.common.tools.stats import moving_average
+from recipes.common.tools.tables import percent, points, share_and_span
 
 TEMPLATE = Path(__file__).with_name("report_page.html")
 MAX_RUNS = 6  # colours that can be told apart
 
-# matplotlib knows no CSS: these stand for the page's colours and are replaced in the SVG.
-INK, GRID = "#010203", "#040506"
-SERIES = [f"#0a0b0{i}" for i in range(MAX_RUNS)]
-STYLE = {
-    "axes.edgecolor": GRID,
-    "axes.labelcolor": INK,
-    "axes.spines.right": False,
-    "axes.spines.top": False,
-    "font.family": "sans-serif",
-    "font.size": 9,
-    "grid.color": GRID,
-    "svg.fonttype": "none",
-    "text.parse_math": False,
-    "xtick.color": GRID,
-    "xtick.labelcolor": INK,
-    "ytick.color": GRID,
-    "ytick.labelcolor": INK,
-}
+LEFT, RIGHT, TOP, BOTTOM = 48, 412, 8, 188  # of the area of a curve, in the units of its SVG
 
 
 def write_report(folders: list[Path], output: Path) -> None:
     """Write the report of these run folders, whole or not at all.
 
     Raises:
-        FileNotFoundError: one of them is no run folder.
+        FileNotFoundError: one of them is not a run folder.
         ValueError: there are more than `MAX_RUNS`.
     """
     if len(folders) > MAX_RUNS:
@@ -66,17 +45,25 @@ def write_report(folders: list[Path], output: Path) -> None:
 
 def page(runs: list[dict[str, Any]]) -> str:
     """The page of runs as `read_run` returns them."""
-    names = [run["name"] for run in runs]
+    names, configs = [run["name"] for run in runs], [run["config"] for run in runs]
+    legend = [f'<li class="run{number}">{html.escape(name)}</li>' for number, name in enumerate(names)]
+    logs = [run["log"] for run in runs]
+    curves = [_panel(title, names, [curve(log, key) for log in logs]) for title, key in panels(logs)]
+    data = json.dumps([_browsable(run) for run in runs], ensure_ascii=False, separators=(",", ":"), allow_nan=False)
     parts = {
         "title": html.escape(" · ".join(names)),
-        "legend": _legend(names) if len(runs) > 1 else "",
-        "results": "".join(_result(run) for run in runs),
-        "curves": _curves(runs),
-        "differences": _differences(runs),
+        "legend": f'<ul class="legend">{"".join(legend)}</ul>' if len(runs) > 1 else "",
+        "results": "".join(_result(run, number) for number, run in enumerate(runs)),
+        "curves": "".join(curves) or "<p>No step was logged yet.</p>",
+        "differences": "",
         "environment": _environment(runs),
-        "settings": _table(["setting", *names], _cells(config_rows([run["config"] for run in runs]))),
-        "data": _json_in_html(_browsable(runs)),
+        "settings": _table(["setting", *names], _cells(config_rows(configs))),
+        "data": data.replace("<", "\\u003c"),  # no HTML parser finds markup in it
     }
+    if len(runs) > 1:
+        rows = _cells(config_rows(configs, differing=True))
+        table = _table(["setting", *names], rows) if rows else "<p>All settings are the same.</p>"
+        parts["differences"] = f"<section><h2>Settings that differ</h2>{table}</section>"
     template = TEMPLATE.read_text(encoding="utf-8")
     script = re.search(r"<script>(.*?)</script>", template, re.DOTALL)[1]
     parts["script_hash"] = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
@@ -84,190 +71,118 @@ def page(runs: list[dict[str, Any]]) -> str:
     return re.sub(r"\{\{(\w+)\}\}", lambda place: parts[place[1]], template)
 
 
-def _json_in_html(value: Any) -> str:
-    """JSON that no HTML parser finds markup in."""
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")
-
-
-def _browsable(runs: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """What the script of the page reads; prompts repeat, so each message stands there once."""
-    return [_with_shared_messages(run) for run in runs]
-
-
-def _with_shared_messages(run: dict[str, Any]) -> dict[str, Any]:
+def _browsable(run: dict[str, Any]) -> dict[str, Any]:
+    """The run for the page's script; prompts repeat, so each message stands there once."""
     numbers: dict[tuple[str, str], int] = {}
 
     def shared(rows: list[dict]) -> list[dict]:
         return [{**row, "prompt": [numbers.setdefault(m, len(numbers)) for m in row["prompt"]]} for row in rows]
 
+    shown, logged = len(run["completions"]), run["logged"]
+    note = f"{shown} of {logged} completions: whole generations at even distances."
+    if shown == logged:
+        note = f"All {shown} completions that were logged."
+    if not logged:
+        note = "No completions: this run logged none (log_completions: true does)."
     kept = {name: run[name] for name in ("name", "rewards", "extras")}
-    kept |= {"completions": shared(run["completions"]), "flipped": shared(run["flipped"]), "note": _note(run)}
+    kept |= {"completions": shared(run["completions"]), "flipped": shared(run["flipped"]), "note": note}
     return {**kept, "messages": list(numbers)}
 
 
-def _note(run: dict[str, Any]) -> str:
-    shown, logged = len(run["completions"]), run["logged"]
-    if not logged:
-        return "No completions: this run logged none (log_completions: true does)."
-    if shown < logged:
-        return f"{shown} of {logged} completions: whole generations at even distances."
-    return f"All {shown} completions that were logged."
+def _result(run: dict[str, Any], number: int) -> str:
+    """Held-out results of one run."""
+    outcome, before, after = run["outcome"], run["before"], run["after"]
+    ended = "This run is not finished."
+    if outcome["steps"] is not None:
+        ended = f"{outcome['steps']} steps in {outcome['minutes']:.1f} minutes"
+    heading = f'<h3 class="run{number}">{html.escape(run["name"])}</h3><p>{ended}</p>'
+    if before is None:
+        return heading + "<p>No held-out rows were evaluated: nothing shows whether the model got better.</p>"
+    labels = [f"{before['n']} held-out rows, greedy", "before", *(["after", "change", "p"] if after else [])]
+    shares = [name for name, value in before.items() if isinstance(value, dict) and "share" in value]
+    rows = []
+    for name in shares:
+        stages = [summary[name] for summary in (before, after) if summary and name in summary]
+        # A phone breaks the line before the bracket.
+        cells = [share_and_span(stage["share"], stage["interval"]).replace(" (", "\n(") for stage in stages]
+        if len(stages) == 2:
+            cells += [points(stages[1]["share"] - stages[0]["share"]), f"{run['mcnemar_p'][name]:.2g}"]
+        rows.append([name, *cells])
+    later = _means(after) if after else {}
+    for label, (show, old) in _means(before).items():
+        values = [old, *([later.get(label, (show, None))[1]] if after else [])]
+        cells = ["-" if value is None else show(value) for value in values]
+        if len(values) == 2 and None not in values:
+            change = values[1] - values[0]
+            cells.append(points(change) if show is percent else ("+" if change >= 0 else "") + show(change))
+        rows.append([label, *cells])
+    return heading + _table(labels, rows) + '<p class="quiet">In brackets 95 % (Wilson); p: exact McNemar</p>'
 
 
-def _result(run: dict[str, Any]) -> str:
-    heading = f"<h3>{html.escape(run['name'])}</h3>" + _outcome(run["outcome"])
-    if run["before"] is None:
-        return heading + "<p>No held-out rows were evaluated: nothing says whether the model got better.</p>"
-    before, after = run["before"], run["after"]
-    labels = [f"{before['n']} held-out rows, greedy", "before"]
-    labels += ["after", "change", "p"] if after else []
-    rows = [_share_row(name, before, after, run["mcnemar_p"]) for name in _shares(before)]
-    rows += [_mean_row(*row, after is not None) for row in _means(before, after or {})]
-    return heading + _interval_figure(before, after) + _table(labels, rows)
+def _means(summary: dict[str, Any]) -> dict[str, tuple[Any, float | None]]:
+    """What has no interval: label -> how to show it, and its value."""
+    means = {"truncated": (percent, summary["truncated"])}
+    means["mean length (tokens)"] = ("{:.1f}".format, summary["mean_length"])
+    means |= {f"{name}, mean": ("{:.3f}".format, value) for name, value in summary["rewards"].items()}
+    return means | {f"{name}, sampled": (percent, value) for name, value in summary.get("sampled", {}).items()}
 
 
-def _outcome(outcome: dict[str, Any]) -> str:
-    if outcome["steps"] is None:
-        return "<p>This run is not finished.</p>"
-    return f"<p>{outcome['steps']} steps in {outcome['minutes']:.1f} minutes</p>"
-
-
-def _shares(summary: dict[str, Any]) -> list[str]:
-    return [name for name, value in summary.items() if isinstance(value, dict) and "share" in value]
-
-
-def _share_row(name: str, before: dict, after: dict | None, p: dict[str, float] | None) -> list[str]:
-    cells = [name, _share(before[name])]
-    if after is None or name not in after:
-        return cells
-    change = 100 * (after[name]["share"] - before[name]["share"])
-    return [*cells, _share(after[name]), f"{change:+.1f}\u00a0pt", f"{p[name]:.2g}"]
-
-
-def _share(value: dict[str, Any]) -> str:
-    low, high = value["interval"]
-    return f"{_percent(value['share'])}\n({100 * low:.0f}–{100 * high:.0f})"
-
-
-def _percent(share: float) -> str:
-    return f"{100 * share:.1f}\u00a0%"
-
-
-def _means(before: dict[str, Any], after: dict[str, Any]) -> list[tuple[str, str, float | None, float | None]]:
-    """Label, format, and the value before and after of what has no interval."""
-    rows = [("truncated", "%", before["truncated"], after.get("truncated"))]
-    rows += [("mean length (tokens)", ".1f", before["mean_length"], after.get("mean_length"))]
-    for group, label, form in (("rewards", "{}, mean", ".3f"), ("sampled", "{}, sampled", "%")):
-        values, later = before.get(group, {}), after.get(group, {})
-        rows += [(label.format(name), form, value, later.get(name)) for name, value in values.items()]
-    return rows
-
-
-def _mean_row(label: str, form: str, before: float | None, after: float | None, finished: bool) -> list[str]:
-    cells = [_value(value, form) for value in (before, after)[: 1 + finished]]
-    if before is None or after is None:
-        return [label, *cells]
-    change = after - before
-    return [label, *cells, f"{100 * change:+.1f}\u00a0pt" if form == "%" else f"{change:+{form}}"]
-
-
-def _value(value: float | None, form: str) -> str:
-    return "–" if value is None else _percent(value) if form == "%" else format(value, form)
-
-
-def _interval_figure(before: dict[str, Any], after: dict[str, Any] | None) -> str:
-    """Each share with its 95 % interval: before as a ring, after as a disc."""
-    names = _shares(before)
-    if not names:
+def _panel(title: str, names: list[str], curves: list[dict[int, float]]) -> str:
+    """One key of the log as an SVG that takes its colours from the page: raw faint, moving average bold."""
+    steps = [step for c in curves for step in c]
+    if not steps:
         return ""
-    with matplotlib.rc_context(STYLE):
-        figure = Figure(figsize=(4.4, 0.5 + 0.42 * len(names)), layout="constrained")
-        axis = figure.subplots()
-        for offset, summary, face in ((-0.14, before, "none"), (0.14, after, SERIES[0])):
-            for place, name in enumerate(names if summary else []):
-                value = summary.get(name)
-                if value:
-                    axis.plot(value["interval"], [place + offset] * 2, color=SERIES[0], linewidth=2)
-                    axis.plot(value["share"], place + offset, "o", color=SERIES[0], markerfacecolor=face, markersize=7)
-        axis.set_yticks(range(len(names)), names)
-        axis.set(xlim=(-0.02, 1.02), ylim=(len(names) - 0.5, -0.5))
-        axis.xaxis.set_major_formatter(PercentFormatter(1.0))
-        axis.grid(axis="x", alpha=0.6)
-        caption = (
-            "95 % Wilson intervals: ring before, disc after; p: exact McNemar" if after else "95 % Wilson intervals"
-        )
-        return _figure(caption, _svg(figure))
+    averages = [moving_average(list(c.values())) for c in curves]
+    values = [value for c in curves for value in c.values()] + [value for line in averages for value in line]
+    first, last, low, high = min(steps), max(steps), min(values), max(values)
+    if low == high:
+        low, high = low - 0.5, high + 0.5
+
+    def x(step: float) -> float:
+        return LEFT + (step - first + 0.5) / (last - first + 1) * (RIGHT - LEFT)
+
+    def y(value: float) -> float:
+        return BOTTOM - (value - low) / (high - low) * (BOTTOM - TOP)
+
+    whole = ticks(first, last, whole=True)
+    parts = [_grid(f"M{x(t):.1f} {TOP}V{BOTTOM}", x(t), BOTTOM + 14, "middle", f"{t:g}") for t in whole]
+    parts += [_grid(f"M{LEFT} {y(t):.1f}H{RIGHT}", LEFT - 5, y(t) + 4, "end", f"{t:g}") for t in ticks(low, high)]
+    parts.append(f'<text x="{(LEFT + RIGHT) / 2}" y="{BOTTOM + 30}" text-anchor="middle">optimizer step</text>')
+    spoken = []
+    for number, (name, c, average) in enumerate(zip(names, curves, averages, strict=True)):
+        for kind, line in (("raw", c.values()), ("mean", average)):
+            drawn = [f"{x(step):.1f} {y(value):.1f}" for step, value in zip(c, line, strict=True)]
+            path = "L".join([*drawn, *drawn[-1:]])  # the last twice: a single point becomes a dot
+            parts.append(f'<path class="{kind} run{number}" d="M{path}"/>' if drawn else "")
+        if c:
+            spoken.append(f"{name}: {average[0]:.3g} at step {min(c)}, {average[-1]:.3g} at step {max(c)}")
+    name = html.escape(f"{title}. {'; '.join(spoken)}")  # for those who do not see the curve
+    svg = f'<svg viewBox="0 0 420 {BOTTOM + 36}" role="img"><title>{name}</title>{"".join(parts)}</svg>'
+    return f"<figure><figcaption>{html.escape(title)}</figcaption>{svg}</figure>"
 
 
-def _curves(runs: list[dict[str, Any]]) -> str:
-    """Total reward, each reward, length, cut off, KL, entropy: what any of the runs logged."""
-    logs = [run["log"] for run in runs]
-    logged = {key for log in logs for entry in log for key in entry}
-    panels = [("reward (weighted sum)", "reward")]
-    panels += [(f"reward {key.split('/')[1]} (mean)", key) for key in sorted(filter(is_reward_mean, logged))]
-    found = [_panel(title, key, logs) for title, key in [*panels, *PANELS] if key in logged]
-    return "".join(found) or "<p>No step was logged yet.</p>"
+def ticks(low: float, high: float, whole: bool = False) -> list[float]:
+    """A few round numbers between two. Example: `ticks(1, 36, whole=True) == [10, 20, 30]`"""
+    wanted = max(1.0, (high - low) / 4) if whole else (high - low) / 4
+    size = 10.0 ** math.floor(math.log10(wanted))
+    step = next(size * factor for factor in (1, 2, 5, 10) if size * factor >= wanted)
+    return [round(i * step, 10) for i in range(math.ceil(low / step), math.floor(high / step) + 1)]
 
 
-def _panel(title: str, key: str, logs: list[list[dict[str, Any]]]) -> str:
-    with matplotlib.rc_context(STYLE):
-        figure = Figure(figsize=(4.2, 2.3), layout="constrained")
-        axis = figure.subplots()
-        for log, color in zip(logs, SERIES, strict=False):
-            points = [(entry["step"], float(entry[key])) for entry in log if entry.get(key) is not None]
-            points = [point for point in points if math.isfinite(point[1])]
-            steps, values = [step for step, _ in points], [value for _, value in points]
-            axis.plot(steps, values, color=color, alpha=0.35, linewidth=1)
-            axis.plot(steps, smooth(values), color=color, linewidth=2, marker="o" if len(points) == 1 else None)
-        axis.set_xlabel("optimizer step")
-        axis.xaxis.set_major_locator(MaxNLocator(integer=True))
-        axis.grid(alpha=0.6)
-        return _figure(title, _svg(figure))
-
-
-def _svg(figure: Figure) -> str:
-    """The figure as SVG for the inside of a page: its colours are the page's, its ids nobody else's."""
-    buffer = io.StringIO()
-    figure.savefig(buffer, format="svg", transparent=True, metadata={"Date": None})
-    svg = re.sub(r'<g id="[^"]*"', "<g", buffer.getvalue()[buffer.getvalue().index("<svg") :])
-    svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
-    svg = re.sub(r'(<svg[^>]*?) width="[^"]*"| height="[\d.]+pt"', r"\1", svg)
-    svg = svg.replace(INK, "currentColor").replace(GRID, "var(--line)")
-    for number, color in enumerate(SERIES):
-        svg = svg.replace(color, f"var(--run{number})")
-    return svg
-
-
-def _figure(caption: str, svg: str) -> str:
-    return f"<figure><figcaption>{html.escape(caption)}</figcaption>{svg}</figure>"
-
-
-def _legend(names: list[str]) -> str:
-    items = [f'<li class="run{number}">{html.escape(name)}</li>' for number, name in enumerate(names)]
-    return f'<ul class="legend">{"".join(items)}</ul>'
-
-
-def _differences(runs: list[dict[str, Any]]) -> str:
-    if len(runs) == 1:
-        return ""
-    rows = _cells(config_rows([run["config"] for run in runs], differing=True))
-    names = [run["name"] for run in runs]
-    table = _table(["setting", *names], rows) if rows else "<p>All settings are the same.</p>"
-    return f"<section><h2>Settings that differ</h2>{table}</section>"
+def _grid(path: str, x: float, y: float, anchor: str, label: str) -> str:
+    return f'<path class="grid" d="{path}"/><text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}">{label}</text>'
 
 
 def _environment(runs: list[dict[str, Any]]) -> str:
     """One column for each start: halves of a run may come from different versions."""
-    starts = [(run, start) for run in runs for start in run["starts"]]
-    heads = [f"{run['name']}, from step {start['from_step']}" for run, start in starts]
-    facts = [_facts(run, start) for run, start in starts]
+    heads, facts = [], []
+    for run in runs:
+        for start in run["starts"]:
+            heads.append(f"{run['name']}, from step {start['from_step']}")
+            machine = {name: start.get(name) for name in ("hardware", "commit", "uncommitted_changes")}
+            engine = run["outcome"]["engine"] or {}
+            facts.append({**machine, **start["versions"], **engine, "command": " ".join(start["command"])})
     return _table(["", *heads], _cells(config_rows(facts))) if facts else "<p>Not recorded.</p>"
-
-
-def _facts(run: dict[str, Any], start: dict[str, Any]) -> dict[str, Any]:
-    kept = {name: start.get(name) for name in ("hardware", "commit", "uncommitted_changes")}
-    engine = run["outcome"]["engine"] or {}
-    return {**kept, **start["versions"], **engine, "command": " ".join(start["command"])}
 
 
 def _cells(rows: list[tuple[str, list[Any]]]) -> list[list[str]]:
