@@ -1,41 +1,43 @@
-"""The ledger: the pages are what results/ says, and a re-run is held to what it expects."""
+"""The ledger: the pages follow from results/, and a run is compared with the change that an entry expects."""
 
 import json
 import re
 import subprocess
 import sys
+from statistics import mean
 
 import pytest
 import yaml
 from support.launching import ROOT
 
-from recipes.common.many_runs.ledger import agreement, check_entry, digest, entry_of, expected, read_entries, sort_of
+from recipes.common.many_runs.ledger import (
+    Compared,
+    code_between,
+    compare_run,
+    expected_change,
+    read_entries,
+    read_entry,
+    record_entry,
+    sort_of,
+)
 from recipes.common.many_runs.ledger_pages import BEGIN, render_readme, render_results
 from recipes.common.tools.folder import write_rows
 from recipes.common.tools.stats import wilson_interval
 
 ENTRIES = read_entries(ROOT / "results")
+RUNS = [name for name, entry in ENTRIES.items() if sort_of(entry) == "runs"]
 CONFIGS = sorted(file for file in (ROOT / "recipes").glob("*/*.yaml") if file.with_name("train.py").is_file())
 QUICKSTART = ROOT / "recipes/arithmetic/quickstart.yaml"
 
 
-def test_results_md_is_what_the_ledger_says():
-    template = (ROOT / "results/RESULTS.md.in").read_text()
+def test_the_pages_are_what_the_ledger_renders():
+    template, readme = (ROOT / "results/RESULTS.md.in").read_text(), (ROOT / "README.md").read_text()
     assert (ROOT / "RESULTS.md").read_text() == render_results(template, ENTRIES), "run scripts/ledger.py render"
-
-
-def test_the_table_of_the_readme_is_what_the_ledger_says():
-    readme = (ROOT / "README.md").read_text()
     assert readme == render_readme(readme, ENTRIES), "run scripts/ledger.py render"
-
-
-def test_a_figure_of_the_readme_changed_by_hand_is_made_anew():
-    readme = (ROOT / "README.md").read_text()
     start = readme.index(BEGIN)
     figure = re.search(r"\d+\.\d %", readme[start:])[0]
-    changed = readme[:start] + readme[start:].replace(figure, "99.9 %", 1)
-    assert readme != changed
-    assert render_readme(changed, ENTRIES) == readme
+    by_hand = readme[:start] + readme[start:].replace(figure, "99.9 %", 1)
+    assert readme != by_hand and render_readme(by_hand, ENTRIES) == readme
 
 
 def test_every_shipped_run_has_an_entry():
@@ -43,30 +45,28 @@ def test_every_shipped_run_has_an_entry():
     assert [str(file.relative_to(ROOT)) for file in CONFIGS if str(file.relative_to(ROOT)) not in entered] == []
 
 
-@pytest.mark.parametrize("name", [name for name, entry in ENTRIES.items() if sort_of(entry) == "runs"])
-def test_an_entry_of_runs_has_three_seeds_or_says_why_not(name):
+@pytest.mark.parametrize("name", RUNS)
+def test_an_entry_of_runs_has_three_seeds_or_a_reason_and_figures_that_follow_from_its_seeds(name):
     entry = ENTRIES[name]
-    assert len(set(entry["seeds"])) >= 3 or entry.get("fewer_seeds"), "say why in fewer_seeds"
-    assert entry["config_sha256"] == digest(entry["settings"])
-    for key in ("minutes", "n"):
-        assert len(entry[key]) == len(entry["seeds"])
-
-
-@pytest.mark.parametrize("name", [name for name, entry in ENTRIES.items() if sort_of(entry) == "runs"])
-def test_means_intervals_and_expectations_follow_from_the_seeds(name):
-    n = ENTRIES[name]["n"]
-    for metric in ENTRIES[name]["metrics"].values():
-        assert metric["expected"] == expected(metric["after"]["seeds"], sum(n))
-        for stage in (metric["before"], metric["after"]):
+    assert len(set(entry["seeds"])) >= 3 or entry.get("fewer_seeds"), "give the reason in fewer_seeds"
+    assert len(entry["minutes"]) == len(entry["n"]) == len(entry["seeds"])
+    n = entry["n"]
+    for metric in entry["metrics"].values():
+        before, after = metric["before"], metric["after"]
+        assert metric["expected_change"] == expected_change(before["seeds"], after["seeds"], sum(n))
+        for stage in (before, after):
             right = sum(round(share * rows) for share, rows in zip(stage["seeds"], n, strict=True))
-            assert stage["value"] == pytest.approx(sum(stage["seeds"]) / len(stage["seeds"]), abs=1e-4)
+            assert stage["value"] == pytest.approx(mean(stage["seeds"]), abs=1e-4)
             assert stage["interval"] == pytest.approx(wilson_interval(right, sum(n)), abs=1e-4)
 
 
-def summary(seed, strict, **settings):
-    config = {**yaml.safe_load(QUICKSTART.read_text()), "world_size": 1, "seed": seed, **settings}
-    return {
-        "after": {"strict": {"share": strict}},
+def run_folder(folder, seed, right, before=0, of=10, **settings):
+    for stage, count in (("before", before), ("after", right)):
+        rows = [{"prompt": f"q{i}", "metrics": {"strict": i < count}} for i in range(of)]
+        write_rows(folder / "evaluation" / f"{stage}.jsonl", rows)
+    summary = {
+        "before": {"strict": {"share": before / of}},
+        "after": {"strict": {"share": right / of}},
         "minutes": 1.0 + seed,
         "steps": 36,
         "commit": "0123456789",
@@ -74,22 +74,17 @@ def summary(seed, strict, **settings):
         "hardware": "2 CPU cores",
         "versions": {"trl": "1.16.0"},
         "command": ["python", "train.py", "--seed", str(seed)],
-        "config": config,
+        "config": {**yaml.safe_load(QUICKSTART.read_text()), "world_size": 1, "seed": seed, **settings},
     }
-
-
-def run_folder(folder, seed, right, of=10, **settings):
-    for stage, count in (("before", 0), ("after", right)):
-        judged = [{"prompt": f"q{i}", "metrics": {"strict": i < count}} for i in range(of)]
-        write_rows(folder / "evaluation" / f"{stage}.jsonl", judged)
-    (folder / "summary.json").write_text(json.dumps(summary(seed, right / of, **settings)))
+    (folder / "summary.json").write_text(json.dumps(summary))
     return folder
 
 
 @pytest.fixture
 def entry(tmp_path):
     runs = [run_folder(tmp_path / f"seed{seed}", seed, right) for seed, right in enumerate((4, 5, 6))]
-    return entry_of(runs, QUICKSTART, "some runs", "python scripts/seeds.py")
+    record_entry(runs, QUICKSTART, "some runs", None, tmp_path / "entry.json")
+    return read_entry(tmp_path / "entry.json")
 
 
 def test_an_entry_holds_what_its_runs_left(entry):
@@ -102,91 +97,119 @@ def test_an_entry_holds_what_its_runs_left(entry):
     assert "seed" not in entry["settings"] and entry["settings"]["max_steps"] == 36
 
 
-def test_an_entry_is_of_one_configuration(tmp_path):
-    runs = [run_folder(tmp_path / "a", 0, 4), run_folder(tmp_path / "b", 1, 4, max_steps=7)]
-    with pytest.raises(ValueError, match="other settings than"):
-        entry_of(runs, QUICKSTART, "some runs", "command")
+@pytest.mark.parametrize(
+    ("second", "message"),
+    [({"seed": 1, "max_steps": 7}, "other settings than"), ({"seed": 0}, "each once, or one run counts twice")],
+)
+def test_an_entry_is_of_one_configuration_and_each_seed_once(tmp_path, second, message):
+    runs = [run_folder(tmp_path / "a", 0, 4), run_folder(tmp_path / "b", right=4, **second)]
+    with pytest.raises(ValueError, match=message):
+        record_entry(runs, QUICKSTART, "some runs", "command", tmp_path / "e.json")
 
 
-def test_a_seed_counts_once(tmp_path):
-    runs = [run_folder(tmp_path / name, 0, 4) for name in ("a", "b")]
-    with pytest.raises(ValueError, match="each once, or one run counts twice"):
-        entry_of(runs, QUICKSTART, "some runs", "command")
-
-
-def test_a_command_must_say_what_the_yaml_does_not(tmp_path):
-    runs = [str(run_folder(tmp_path / f"seed{seed}", seed, 4, max_steps=7)) for seed in (0, 1)]
-    words = [
-        sys.executable,
-        "scripts/ledger.py",
-        "record",
-        "--config",
-        str(QUICKSTART),
-        "--title",
-        "t",
-        "--runs",
-        *runs,
-    ]
-    done = subprocess.run([*words, "--output", str(tmp_path / "e.json")], cwd=ROOT, capture_output=True, text=True)
-    assert done.returncode == 1 and "the runs set max_steps 7 beside the YAML: give --command" in done.stderr
-    whole = [*words, "--command", "with --max_steps 7", "--output", str(tmp_path / "e.json")]
-    subprocess.run(whole, cwd=ROOT, capture_output=True, check=True)
-    assert json.loads((tmp_path / "e.json").read_text())["command"] == "with --max_steps 7"
-
-
-def test_another_number_of_processes_is_another_configuration(entry, tmp_path):
-    with pytest.raises(ValueError, match="world_size: the entry has 1, the run 4"):
-        agreement(run_folder(tmp_path / "four", 0, 5, world_size=4), entry)
-
-
-def test_what_another_run_is_expected_to_come_to_by_hand():
-    # no spread between seeds: the drawing of 100 rows a seed alone, s = 0.05, 1.96 * 0.05 * sqrt(1.5)
-    assert expected([0.5, 0.5], 200) == [0.38, 0.62]
-    # spread 0.05: 4.3027 * 0.05 * sqrt(4 / 3), where rows alone would give 1.96 * 0.05 * sqrt(4 / 3)
-    assert expected([0.45, 0.5, 0.55], 300) == [0.2516, 0.7484]
-    assert expected([0.0, 0.0, 0.0], 300) == [0.0, 0.0183]  # s = sqrt(0.00658 * 0.99342 * 3 / 300)
-
-
-@pytest.mark.parametrize(("right", "agrees"), [(5, True), (10, False), (0, False)])
-def test_a_rerun_agrees_where_it_falls_into_the_range(entry, tmp_path, right, agrees):
-    (compared,) = agreement(run_folder(tmp_path / "again", 9, right), entry)
-    assert compared["agrees"] is agrees
-
-
-def test_a_run_of_another_configuration_is_not_compared(entry, tmp_path):
-    run = run_folder(tmp_path / "other", 0, 5, max_steps=7)
-    with pytest.raises(ValueError, match="max_steps: the entry has 36, the run 7"):
-        agreement(run, entry)
-
-
-def test_the_place_of_a_model_is_no_setting(entry, tmp_path):
-    moved = run_folder(tmp_path / "moved", 0, 5, model_name_or_path="/elsewhere/SmolLM2-135M-Instruct")
-    assert agreement(moved, entry)[0]["agrees"]
-
-
-def test_compare_says_it_by_its_status(entry, tmp_path):
-    (tmp_path / "entry.json").write_text(json.dumps(entry))
-
-    def status(run):
-        words = [sys.executable, "scripts/compare.py", str(run), "--expect", str(tmp_path / "entry.json")]
-        return subprocess.run(words, cwd=ROOT, capture_output=True, text=True).returncode
-
-    assert status(run_folder(tmp_path / "good", 5, 5)) == 0
-    assert status(run_folder(tmp_path / "bad", 5, 10)) == 1
-    assert status(tmp_path / "none") == 2
+def test_a_command_must_name_what_the_yaml_does_not_and_words_by_hand_stay(tmp_path):
+    runs = [run_folder(tmp_path / f"seed{seed}", seed, 4, max_steps=7) for seed in (0, 1)]
+    output = tmp_path / "e.json"
+    with pytest.raises(ValueError, match="the runs set max_steps 7 over the YAML: give --command"):
+        record_entry(runs, QUICKSTART, "t", None, output)
+    output.write_text('{"order": 3, "not_run": "no GPU"}')
+    record_entry(runs, QUICKSTART, "t", "with --max_steps 7", output)
+    entry = read_entry(output)
+    assert (entry["command"], entry["order"], sort_of(entry)) == ("with --max_steps 7", 3, "runs")
 
 
 @pytest.mark.parametrize(
-    ("broken", "said"),
+    ("before", "after", "n", "low", "high"),
+    [
+        # no spread between seeds: rows alone: 1.96 * sqrt((0.0098 * 0.9902 + 0.25) / 100) * sqrt(3 / 2)
+        ([0.0, 0.0], [0.5, 0.5], 200, 0.3777, 0.6223),
+        # spread 0.05: 4.3027 * 0.05 * sqrt(4 / 3); that the untrained model varies as much alone does not widen it
+        ([0.0, 0.0, 0.0], [0.45, 0.5, 0.55], 300, 0.2516, 0.7484),
+        ([0.1, 0.15, 0.2], [0.45, 0.5, 0.55], 300, 0.2104, 0.4896),
+        ([0.1, None], [0.4, 0.9], 100, 0.1377, 0.4623),  # a seed without the metric is left out
+        ([0.0], [1.0], 4, 0.1513, 1.0),
+    ],
+)
+def test_the_change_expected_of_another_run_by_hand(before, after, n, low, high):
+    assert expected_change(before, after, n) == [pytest.approx(low, abs=1e-4), pytest.approx(high, abs=1e-4)]
+
+
+def test_a_run_is_compared_by_its_change(entry, tmp_path):
+    good, bad = run_folder(tmp_path / "good", 8, 9, before=4), run_folder(tmp_path / "bad", 9, 4, before=4)
+    (same,), (other,) = compare_run(good, entry), compare_run(bad, entry)
+    assert same == ("strict", 0.5, 0.0032, 0.9968) and same.agrees  # 4.3027 * 0.1 * sqrt(4 / 3)
+    assert not other.agrees  # its share after training is that of a run of the entry
+
+
+@pytest.mark.parametrize(
+    ("change", "low", "line"),
+    [
+        (0.5, 0.4, "  +50.0 pt   expected +40.0 to +61.0 pt, a band of 21 points   as expected"),
+        (0.1, 0.4, "  +10.0 pt   expected +40.0 to +61.0 pt, a band of 21 points   NOT as expected"),
+        (0.5, -0.05, "a band of 66 points   as expected (a run without any change would agree too)"),
+    ],
+)
+def test_a_comparison_gives_the_width_of_the_band(change, low, line):
+    assert Compared("strict", change, low, 0.61).line().endswith(line)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"max_steps": 7}, "max_steps: the entry has 36, the run 7"),
+        ({"world_size": 4}, "world_size: the entry has 1, the run 4"),
+        ({"model_name_or_path": "/elsewhere/SmolLM2-135M-Instruct"}, None),  # where a model lies is not a setting
+    ],
+)
+def test_a_run_of_another_configuration_is_not_compared(entry, tmp_path, settings, message):
+    run = run_folder(tmp_path / "other", 0, 5, **settings)
+    if message is None:
+        assert compare_run(run, entry)[0].agrees
+        return
+    with pytest.raises(ValueError, match=message):
+        compare_run(run, entry)
+
+
+def test_the_commits_between_an_entry_and_a_run_are_counted(entry, tmp_path):
+    def git(*words):
+        name = ["-c", "user.name=n", "-c", "user.email=e"]
+        return subprocess.run(["git", *name, *words], cwd=tmp_path, check=True, capture_output=True, text=True).stdout
+
+    git("init")
+    commits = []
+    for file in ("rewards/a.py", "README.md", "recipes/b.py", "rewards/c.py"):
+        (tmp_path / file).parent.mkdir(exist_ok=True)
+        (tmp_path / file).touch()
+        git("add", "."), git("commit", "-m", "change")
+        commits.append(git("rev-parse", "HEAD").strip())
+    run = tmp_path / "run"
+    run.mkdir()
+    (run / "summary.json").write_text(json.dumps({"commit": commits[-1]}))
+    of_first = {**entry, "commit": f"{commits[0][:7]} with uncommitted changes"}
+    assert code_between(run, of_first, tmp_path).startswith("2 commits that changed recipes/ or rewards/ lie between")
+    assert "is not known" in code_between(run, {**entry, "commit": "unknown"}, tmp_path)
+
+
+def test_compare_answers_by_its_status_and_names_both_commits(entry, tmp_path):
+    runs = [run_folder(tmp_path / "good", 5, 5), run_folder(tmp_path / "bad", 5, 4, before=4), tmp_path / "none"]
+    words = [sys.executable, "scripts/compare.py", "--expect", str(tmp_path / "entry.json")]
+    done = [subprocess.run([*words, str(run)], cwd=ROOT, capture_output=True, text=True) for run in runs]
+    assert [each.returncode for each in done] == [0, 1, 2]
+    assert "0123456...0123456789" in done[0].stdout
+
+
+@pytest.mark.parametrize(
+    ("broken", "message"),
     [
         ({"title": "t", "command": "c"}, "must have one of"),
         ({"title": "t", "command": "c", "columns": [], "rows": []}, "lacks commit, hardware"),
         ({"title": "t", "command": "c", "not_run": "no GPU", "metrics": {}}, "and has a value"),
     ],
 )
-def test_an_entry_that_is_none_is_refused(broken, said):
-    with pytest.raises(ValueError, match=said):
-        check_entry("x", broken)
+def test_an_entry_of_no_sort_is_refused(tmp_path, broken, message):
+    (tmp_path / "x.json").write_text(json.dumps(broken))
+    with pytest.raises(ValueError, match=message):
+        read_entries(tmp_path)
 
 
 def test_an_entry_that_no_page_names_is_refused(entry):

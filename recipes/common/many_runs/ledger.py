@@ -2,77 +2,86 @@
 
 An entry is of one of three sorts:
 
-- **runs** of a recipe: `config`, `command`, `commit`, `versions`, `hardware`, `seeds`, `n` (rows of each seed),
-  `minutes`, `steps`, `settings` and their `config_sha256`, and `metrics`: name -> `before`, `after` (each `value`,
-  `seeds`, `interval` over all rows, and `interval_over_seeds`), `p` of each seed, and what another run is expected to
-  come to (`expected`). Of fewer than three seeds `fewer_seeds` says why
-- a **table** of anything else that was measured: `columns` and `rows`, beside command, commit and hardware; where it
+- **runs** of a recipe: `config`, `command`, the `commit` they were made at, `versions`, `hardware`, `seeds`, `n` (rows
+  of each seed), `minutes`, `steps`, `settings`, and `metrics`: name -> `before` and `after` (each `value`, `seeds`,
+  `interval` over all rows, and `interval_over_seeds`), `p` of each seed, and the change that one more run is expected
+  to show (`expected_change`). With fewer than three seeds `fewer_seeds` gives the reason
+- a **table** of anything else that was measured: `columns` and `rows`, with command, commit and hardware; where it
   is of runs of a recipe, `configs`
 - **not run**: `config`, `command`, and `not_run`, the reason; it has no value
 
-By hand, in any of them: `order` (where it stands), `note` (in the README's table), `remark` (above its table).
+By hand, in any of them: `order` (its place), `note` (in the README's table), `remark` (above its table).
 """
 
-import hashlib
-import json
 import math
+import shlex
+import subprocess
 from pathlib import Path
 from statistics import mean, stdev
-from typing import Any
+from typing import Any, NamedTuple
 
 from recipes.common.before.arguments import options_given
 from recipes.common.before.resume import NOT_COMPARED
-from recipes.common.many_runs.runs import over_seeds, read_evaluation, read_settings
+from recipes.common.many_runs.runs import over_seeds, read_settings
+from recipes.common.tools.folder import SUMMARY, read_evaluation, read_json, write_json
 from recipes.common.tools.stats import Z_95, t_quantile
+from recipes.common.tools.tables import points
 
 Entry = dict[str, Any]
 ROOT = Path(__file__).resolve().parents[3]
 # Where things lie on a machine, and what every run of a set has of its own.
 NOT_SETTINGS = NOT_COMPARED | {"dataset_path", "run_name", "seed"}
 NEEDED = {
-    "runs": {
-        "commit",
-        "config_sha256",
-        "hardware",
-        "metrics",
-        "minutes",
-        "n",
-        "seeds",
-        "settings",
-        "steps",
-        "versions",
-    },
-    "table": {"columns", "rows", "commit", "hardware"},
-    "not_run": {"not_run"},
+    "runs": "title command commit hardware metrics minutes n seeds settings steps versions",
+    "table": "title command columns rows commit hardware",
+    "not_run": "title command",
 }
 
 
-def read_entries(folder: Path) -> dict[str, Entry]:
-    """Every entry by its name, in the order of its `order`.
+class Compared(NamedTuple):
+    """A metric's change in one run, and the range in which the ledger expects it."""
 
-    Raises:
-        ValueError: an entry is of no sort, lacks something, or has a value although it was not run.
-    """
-    entries = {path.stem: json.loads(path.read_text(encoding="utf-8")) for path in sorted(folder.glob("*.json"))}
-    for name, entry in entries.items():
-        check_entry(name, entry)
+    metric: str
+    change: float
+    low: float
+    high: float
+
+    @property
+    def agrees(self) -> bool:
+        return self.low <= self.change <= self.high
+
+    def line(self) -> str:
+        """A line for people, with the width of the band: a wide one excludes little."""
+        text = (
+            f"{self.metric:<10}{points(self.change):>9}   expected {100 * self.low:+.1f} to {100 * self.high:+.1f} pt"
+        )
+        text += f", a band of {100 * (self.high - self.low):.0f} points"
+        text += "   as expected" if self.agrees else "   NOT as expected"
+        return text + " (a run without any change would agree too)" * (self.low <= 0.0 <= self.high)
+
+
+def read_entries(folder: Path) -> dict[str, Entry]:
+    """Read every entry by its name, in the order of its `order`; errors as of `read_entry`."""
+    entries = {path.stem: read_entry(path) for path in sorted(folder.glob("*.json"))}
     return dict(sorted(entries.items(), key=lambda item: item[1].get("order", 1000)))
 
 
-def check_entry(name: str, entry: Entry) -> None:
-    """Hold an entry to its sort.
+def read_entry(path: Path) -> Entry:
+    """Read one entry.
 
     Raises:
-        ValueError: see `read_entries`.
+        ValueError: there is none, it is of no sort, lacks something, or has a value although it was not run.
     """
+    entry = read_json(path, {})
     sort = sort_of(entry)
     if sort is None:
-        raise ValueError(f"results/{name}.json must have one of: metrics (runs), columns (a table), not_run (why).")
-    missing = sorted(({"title", "command"} | NEEDED[sort]) - entry.keys())
+        raise ValueError(f"{path} must have one of: metrics (runs), columns (a table), not_run (why).")
+    missing = sorted(set(NEEDED[sort].split()) - entry.keys())
     if missing:
-        raise ValueError(f"results/{name}.json lacks {', '.join(missing)}.")
+        raise ValueError(f"{path} lacks {', '.join(missing)}.")
     if sort == "not_run" and ("metrics" in entry or "rows" in entry):
-        raise ValueError(f"results/{name}.json says that it was not run, and has a value.")
+        raise ValueError(f"{path} says that it was not run, and has a value.")
+    return entry
 
 
 def sort_of(entry: Entry) -> str | None:
@@ -81,147 +90,124 @@ def sort_of(entry: Entry) -> str | None:
     return next((sort for sign, sort in signs.items() if sign in entry), None)
 
 
-def entry_of(runs: list[Path], config: Path, title: str, command: str) -> Entry:
-    """What the runs of one configuration with several seeds say, ready to be kept.
+def record_entry(runs: list[Path], config: Path, title: str, command: str | None, output: Path) -> None:
+    """Write the entry of finished runs of one configuration; what the file has besides (order, note, remark) is kept.
 
     Raises:
-        ValueError: the runs differ in more than their seed, a seed is there twice, or one is not finished.
+        ValueError: a run is not finished, they differ in more than their seed, a seed is there twice, or they have
+            settings that neither the YAML nor `command` names.
     """
-    summaries = [_read(run / "summary.json") for run in runs]
+    summaries = [_summary(run, config) for run in runs]
+    first = summaries[0]
     for name in ("settings", "commit", "hardware", "versions", "steps"):
-        values = [_of_run(summary, name, config) for summary in summaries]
-        other = [str(run) for run, value in zip(runs, values, strict=True) if value != values[0]]
+        other = [str(run) for run, summary in zip(runs, summaries, strict=True) if summary[name] != first[name]]
         if other:
             raise ValueError(f"{', '.join(other)}: other {name} than {runs[0]}; an entry is of one configuration.")
     seeds = [summary["config"]["seed"] for summary in summaries]
     if len(set(seeds)) < len(seeds):
         raise ValueError(f"the runs are of the seeds {seeds}: each once, or one run counts twice.")
+    shipped = {"world_size": 1, **read_settings(config)}
+    shipped["model_name_or_path"] = Path(shipped["model_name_or_path"]).name
+    more = [f"{name} {value}" for name, value in first["settings"].items() if shipped.get(name) != value]
+    if more and not command:
+        raise ValueError(f"the runs set {', '.join(more)} over the YAML: give --command as a reader would repeat it.")
+    words = ["python", "scripts/seeds.py", "--config", str(config), "--seeds", *map(str, seeds)]
     evaluations = [read_evaluation(run) for run in runs]
-    settings = _of_run(summaries[0], "settings", config)
-    return {
+    kept = {name: value for name, value in read_json(output, {}).items() if name != "not_run"}
+    entry = {
         "title": title,
-        "config": _relative(config),
-        "command": command,
-        "commit": _of_run(summaries[0], "commit", config),
-        "config_sha256": digest(settings),
-        "versions": summaries[0]["versions"],
-        "hardware": summaries[0]["hardware"],
+        "config": str(config.resolve().relative_to(ROOT)),
+        "command": command or shlex.join(words),
+        **{name: first[name] for name in ("commit", "versions", "hardware")},
         "seeds": seeds,
         "n": [len(after) for _, after in evaluations],
-        "steps": summaries[0]["steps"],
+        "steps": first["steps"],
         "minutes": [summary["minutes"] for summary in summaries],
         "metrics": {name: _metric(value) for name, value in over_seeds(evaluations).items()},
-        "settings": settings,
+        "settings": first["settings"],
     }
+    write_json(output, {**kept, **entry})
 
 
-def _of_run(summary: dict[str, Any], name: str, config: Path) -> Any:
-    if name == "settings":
-        return settings_of(summary["config"], config, summary["command"])
-    return _commit(summary) if name == "commit" else summary[name]
+def _summary(run: Path, yaml_file: Path) -> dict[str, Any]:
+    """A run's summary with the commit in short and, as `settings`, what its YAML or command line set.
 
-
-def settings_of(config: dict[str, Any], yaml_file: Path, command: list[str]) -> dict[str, Any]:
-    """Of a run's resolved configuration, what its YAML or command line set, and the number of processes.
-
-    A model goes by the last part of its name. Where the rows came from is not among them.
+    A model goes by the last part of its name. Where the rows came from is not among the settings.
     """
-    named = {"world_size", *read_settings(yaml_file), *options_given(command)}
+    summary = read_json(run / SUMMARY)
+    if summary is None:
+        raise ValueError(f"{run / SUMMARY} does not exist: give the output_dir of a finished run.")
+    config = summary["config"]
+    named = {"world_size", *read_settings(yaml_file), *options_given(summary["command"])}
     settings = {name: config[name] for name in sorted(named - NOT_SETTINGS) if name in config}
     settings["model_name_or_path"] = Path(config["model_name_or_path"]).name
-    return settings
-
-
-def beside_the_yaml(entry: Entry, yaml_file: Path) -> dict[str, Any]:
-    """The settings of an entry that its YAML does not have: what a command to repeat it must say."""
-    shipped = {"world_size": 1, **read_settings(yaml_file)}
-    shipped["model_name_or_path"] = Path(shipped["model_name_or_path"]).name
-    return {name: value for name, value in entry["settings"].items() if shipped.get(name) != value}
-
-
-def digest(settings: dict[str, Any]) -> str:
-    """The SHA-256 of settings, whatever their order.
-
-    Example: `digest({"a": 1, "b": 2}) == digest({"b": 2, "a": 1})`
-    """
-    return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()
+    changed = " with uncommitted changes" if summary["uncommitted_changes"] else ""
+    return {**summary, "commit": (summary["commit"] or "unknown")[:7] + changed, "settings": settings}
 
 
 def _metric(value: dict[str, Any]) -> dict[str, Any]:
     stages = {
         stage: {
-            "value": _rounded(value[stage]["mean"]),
-            "interval": [_rounded(end) for end in value[stage]["pooled"]],
-            "interval_over_seeds": value[stage]["interval"] and [_rounded(end) for end in value[stage]["interval"]],
-            "seeds": [_rounded(share) for share in value[stage]["seeds"]],
+            "value": round(value[stage]["mean"], 4),
+            "interval": _rounded(value[stage]["pooled"]),
+            "interval_over_seeds": value[stage]["interval"] and _rounded(value[stage]["interval"]),
+            "seeds": _rounded(value[stage]["seeds"]),
         }
         for stage in ("before", "after")
     }
     p = [None if of_seed is None else float(f"{of_seed:.2g}") for of_seed in value["p"]]
-    known = [share for share in value["after"]["seeds"] if share is not None]
-    return {**stages, "p": p, "expected": expected(known, value["after"]["n"])}
+    expected = expected_change(stages["before"]["seeds"], stages["after"]["seeds"], value["after"]["n"])
+    return {**stages, "p": p, "expected_change": expected}
 
 
-def expected(shares: list[float], n: int) -> list[float]:
-    """Where the share of one more run should fall, in 19 of 20 cases.
+def expected_change(before: list[float | None], after: list[float | None], n: int) -> list[float]:
+    """Where the change of the share in one more run should fall, in 19 of 20 cases.
 
-    The mean of the k seeds, give or take sqrt(1 + 1/k) times the larger of what the seeds give (Student's t times their
-    standard deviation) and what the drawing of the `n` rows of all seeds gives (1.96 standard errors of one run, with
-    two successes and two failures added, Agresti and Coull 1998, so that 0 and 1 are not held to be certain). Of a
-    single seed the spread between seeds is not known, and the range is too narrow by it.
-
-    Example: `expected([0.5, 0.5], 200) == [0.38, 0.62]`
+    The mean change of the k seeds, give or take sqrt(1 + 1/k) times the larger of two spreads. That of the seeds:
+    Student's t times the standard deviation of their changes. That of drawing the `n` rows of all seeds: 1.96 standard
+    errors of one run's change, its two shares taken as independent, which is cautious, and each with two successes and
+    two failures added (Agresti and Coull 1998), so that 0 and 1 are not certain. A single seed has only the second.
     """
-    middle, k = mean(shares), len(shares)
-    inner = (middle * n + 2) / (n + 4)
-    by_rows = Z_95 * math.sqrt(inner * (1 - inner) * k / n)
-    by_seeds = t_quantile(k) * stdev(shares) if k > 1 else 0.0
+    pairs = [(old, new) for old, new in zip(before, after, strict=True) if None not in (old, new)]
+    changes, k = [new - old for old, new in pairs], len(pairs)
+    shares = [(mean(column) * n + 2) / (n + 4) for column in zip(*pairs, strict=True)]
+    by_rows = Z_95 * math.sqrt(sum(share * (1 - share) for share in shares) * k / n)
+    by_seeds = t_quantile(k) * stdev(changes) if k > 1 else 0.0
     half = max(by_rows, by_seeds) * math.sqrt(1 + 1 / k)
-    return [_rounded(max(0.0, middle - half)), _rounded(min(1.0, middle + half))]
+    return _rounded([max(-1.0, mean(changes) - half), min(1.0, mean(changes) + half)])
 
 
-def agreement(run: Path, entry: Entry) -> list[dict[str, Any]]:
-    """Each metric of a finished run beside what the entry expects: `metric`, `value`, `expected`, `agrees`.
+def _rounded(values: list[float | None]) -> list[float | None]:
+    return [None if value is None else round(value, 4) for value in values]
+
+
+def compare_run(run: Path, entry: Entry) -> list[Compared]:
+    """Compare each metric's change in a finished run with what the entry expects.
 
     Raises:
         ValueError: the entry has no value, or the run was not of its configuration: each setting that differs is named.
     """
     if sort_of(entry) != "runs":
         raise ValueError(f"{entry['title']!r} holds nothing to compare with: {entry.get('not_run', 'it is a table')}.")
-    summary = _read(run / "summary.json")
-    settings = settings_of(summary["config"], ROOT / entry["config"], summary["command"])
-    wrong = {
-        name: (entry["settings"].get(name), settings.get(name))
-        for name in sorted(settings.keys() | entry["settings"].keys())
-        if settings.get(name) != entry["settings"].get(name)
-    }
-    if wrong:
-        said = "; ".join(f"{name}: the entry has {old!r}, the run {new!r}" for name, (old, new) in wrong.items())
-        raise ValueError(f"{run} is a run of another configuration ({said}). The entry's command: {entry['command']}")
-    compared = []
-    for metric, value in entry["metrics"].items():
-        if metric not in (summary["after"] or {}):
-            raise ValueError(f"{run} has no {metric!r} after training: was it evaluated on rows of the same tasks?")
-        share, (low, high) = summary["after"][metric]["share"], value["expected"]
-        compared.append({"metric": metric, "value": share, "expected": (low, high), "agrees": low <= share <= high})
-    return compared
+    summary = _summary(run, ROOT / entry["config"])
+    ours, theirs = summary["settings"], entry["settings"]
+    names = sorted(name for name in ours.keys() | theirs.keys() if ours.get(name) != theirs.get(name))
+    if names:
+        wrong = [f"{name}: the entry has {theirs.get(name)!r}, the run {ours.get(name)!r}" for name in names]
+        text = f"{run} is a run of another configuration ({'; '.join(wrong)})."
+        raise ValueError(f"{text} The entry's command: {entry['command']}")
+    missing = [metric for metric in entry["metrics"] if metric not in (summary["after"] or {})]
+    if missing:
+        raise ValueError(f"{run} has no {missing[0]!r} after training: was it evaluated on rows of the same tasks?")
+    changes = {name: summary["after"][name]["share"] - summary["before"][name]["share"] for name in entry["metrics"]}
+    return [Compared(name, changes[name], *value["expected_change"]) for name, value in entry["metrics"].items()]
 
 
-def _commit(summary: dict[str, Any]) -> str:
-    return (summary["commit"] or "unknown")[:7] + (
-        " with uncommitted changes" if summary["uncommitted_changes"] else ""
-    )
-
-
-def _relative(path: Path) -> str:
-    return str(path.resolve().relative_to(ROOT))
-
-
-def _rounded(value: float | None) -> float | None:
-    return None if value is None else round(value, 4)
-
-
-def _read(path: Path) -> dict[str, Any]:
-    if not path.is_file():
-        raise ValueError(f"{path} does not exist: give the output_dir of a finished run.")
-    return json.loads(path.read_text(encoding="utf-8"))
+def code_between(run: Path, entry: Entry, root: Path = ROOT) -> str:
+    """A sentence on how many commits changed recipes/ or rewards/ between the entry and the run."""
+    between = f"{entry['commit'].split()[0]}...{read_json(run / SUMMARY)['commit'] or 'unknown'}"
+    words = ["git", "-C", str(root), "rev-list", "--count", between, "--", "recipes", "rewards"]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=30)
+    if done.returncode:
+        return f"How many commits lie between is not known: git has not both of {between}."
+    return f"{done.stdout.strip()} commits that changed recipes/ or rewards/ lie between ({between})."

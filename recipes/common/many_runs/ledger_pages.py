@@ -1,36 +1,45 @@
 """The pages of the ledger: RESULTS.md, and the table of runs in README.md.
 
-RESULTS.md is results/RESULTS.md.in with each line `{{name}}` replaced by what results/name.json says.
+RESULTS.md is results/RESULTS.md.in with each line `{{name}}` replaced by the table of results/name.json.
 """
 
 import re
 from pathlib import Path
 from typing import Any
 
-from recipes.common.many_runs.ledger import Entry, sort_of
-from recipes.common.many_runs.runs import percent
+from recipes.common.many_runs.ledger import ROOT, Entry, read_entries, sort_of
+from recipes.common.tools.folder import write_whole
+from recipes.common.tools.tables import percent, share_and_span
 
 BEGIN, END = "<!-- generated from results/ by scripts/ledger.py: begin -->", "<!-- end -->"
 
 
+def render_pages() -> None:
+    """Write RESULTS.md and the table in README.md; errors as of `read_entries` and `render_results`."""
+    entries, readme = read_entries(ROOT / "results"), ROOT / "README.md"
+    template = (ROOT / "results" / "RESULTS.md.in").read_text(encoding="utf-8")
+    write_whole(ROOT / "RESULTS.md", render_results(template, entries))
+    write_whole(readme, render_readme(readme.read_text(encoding="utf-8"), entries))
+
+
 def render_results(template: str, entries: dict[str, Entry]) -> str:
-    """RESULTS.md. What was not run has no place of its own: it is listed at `{{not_run}}`.
+    """Render RESULTS.md. What was not run has no place of its own: it is listed at `{{not_run}}`.
 
     Raises:
-        ValueError: the template names an entry that is not there, or one with a value is named nowhere.
+        ValueError: the template names an entry that is not there, or does not name one that has a value.
     """
     named = re.findall(r"^\{\{(\S+)\}\}$", template, re.MULTILINE)
     blocks = {name: _block(entry) for name, entry in entries.items() if sort_of(entry) != "not_run"}
-    blocks["not_run"] = "\n".join(_not_run(entry) for entry in entries.values() if sort_of(entry) == "not_run")
-    stray = sorted(set(named) ^ blocks.keys())
+    not_run = [entry for entry in entries.values() if sort_of(entry) == "not_run"]
+    blocks["not_run"] = "\n".join(f"- **{e['title']}**: {e['not_run']}. `{e['command']}`" for e in not_run)
+    stray = ", ".join(sorted(set(named) ^ blocks.keys()))
     if stray:
-        said = "results/*.json and the lines {{name}} of results/RESULTS.md.in differ"
-        raise ValueError(f"{said}: {', '.join(stray)}.")
+        raise ValueError(f"results/*.json and the lines {{{{name}}}} of results/RESULTS.md.in differ: {stray}.")
     return re.sub(r"^\{\{(\S+)\}\}$", lambda match: blocks[match[1]], template, flags=re.MULTILINE)
 
 
 def render_readme(readme: str, entries: dict[str, Entry]) -> str:
-    """README.md with its table of runs made anew."""
+    """Render README.md with its table of runs made anew."""
     before, rest = readme.split(BEGIN)
     after = rest.split(END, 1)[1]
     rows = [_readme_row(entry) for entry in entries.values() if sort_of(entry) == "runs"]
@@ -47,26 +56,20 @@ def render_readme(readme: str, entries: dict[str, Entry]) -> str:
 
 def _readme_row(entry: Entry) -> list[str]:
     cells = [f"{name} {_change(value)}" for name, value in entry["metrics"].items() if name != "format"]
-    cells = [*cells, ""][:2]
-    title = f"{entry['title']}, {_count(entry['seeds'], 'seed')}"
+    seeds = len(entry["seeds"])
+    title = f"{entry['title']}, {seeds} seed{'s' * (seeds != 1)}"
+    minutes = dict.fromkeys(f"{value:.1f}" for value in (min(entry["minutes"]), max(entry["minutes"])))
     details = f"[recipe]({Path(entry['config']).parent}/README.md){entry.get('note', '')}"
-    return [title, entry["hardware"], _range(entry["minutes"]), *cells, details]
-
-
-def _not_run(entry: Entry) -> str:
-    return f"- **{entry['title']}**: {entry['not_run']}. `{entry['command']}`"
+    return [title, entry["hardware"], "-".join(minutes), *[*cells, ""][:2], details]
 
 
 def _block(entry: Entry) -> str:
-    lines = _table(entry["columns"], entry["rows"]) if sort_of(entry) == "table" else _runs_table(entry)
-    return "\n".join([_provenance(entry), "", *lines])
-
-
-def _provenance(entry: Entry) -> str:
+    """Command, commit, hardware and seeds of an entry, and its table."""
     parts = [f"`{entry['command']}`", f"commit {entry['commit']}", entry["hardware"]]
     if "seeds" in entry:
         parts.append(f"seed{'s' * (len(entry['seeds']) > 1)} {', '.join(map(str, entry['seeds']))}")
-    return f"{'; '.join(parts)}. {entry.get('remark', '')}".rstrip()
+    lines = _table(entry["columns"], entry["rows"]) if sort_of(entry) == "table" else _runs_table(entry)
+    return "\n".join([f"{'; '.join(parts)}. {entry.get('remark', '')}".rstrip(), "", *lines])
 
 
 def _runs_table(entry: Entry) -> list[str]:
@@ -76,8 +79,8 @@ def _runs_table(entry: Entry) -> list[str]:
         cells = [_of_seed(metric, number) for metric in metrics]
         rows.append([str(seed), f"{entry['minutes'][number]:.1f}", str(entry["n"][number]), *cells])
     rows.append(["all, 95 %", "", str(sum(entry["n"])), *(_change(metric) for metric in metrics)])
-    spans = [" - ".join(percent(end) for end in metric["expected"]) for metric in metrics]
-    rows.append(["one more run is expected in", "", "", *spans])
+    spans = ["{:+.1f} to {:+.1f} pt".format(*(100 * end for end in metric["expected_change"])) for metric in metrics]
+    rows.append(["expected change of one more run", "", "", *spans])
     return _table(["seed", "minutes", "rows", *entry["metrics"]], rows)
 
 
@@ -89,20 +92,10 @@ def _of_seed(metric: dict[str, Any], number: int) -> str:
 
 def _change(metric: dict[str, Any]) -> str:
     """Means over the seeds; in brackets 95 % over seeds where there are several, else over rows."""
-    low, high = metric["after"]["interval_over_seeds"] or metric["after"]["interval"]
-    after = percent(metric["after"]["value"])
-    return f"{percent(metric['before']['value'])} → {after} ({100 * low:.0f}-{100 * high:.0f})"
+    after = metric["after"]
+    interval = after["interval_over_seeds"] or after["interval"]
+    return f"{percent(metric['before']['value'])} → {share_and_span(after['value'], interval)}"
 
 
 def _table(columns: list[str], rows: list[list[str]]) -> list[str]:
-    lines = [columns, ["---"] * len(columns), *rows]
-    return ["| " + " | ".join(cells) + " |" for cells in lines]
-
-
-def _range(values: list[float]) -> str:
-    low, high = f"{min(values):.1f}", f"{max(values):.1f}"
-    return low if low == high else f"{low}-{high}"
-
-
-def _count(values: list, noun: str) -> str:
-    return f"{len(values)} {noun}{'s' * (len(values) != 1)}"
+    return ["| " + " | ".join(cells) + " |" for cells in [columns, ["---"] * len(columns), *rows]]

@@ -1,4 +1,4 @@
-"""Several runs of one recipe that differ in a seed or a reward: started one after the other, and taken together."""
+"""Several runs of one recipe that differ in their seed: started one after the other, and taken together."""
 
 import json
 import os
@@ -12,20 +12,53 @@ import yaml
 
 from recipes.common.before.arguments import options_given
 from recipes.common.evaluation.scores import compare, metric_names
-from recipes.common.tools.folder import read_rows
+from recipes.common.tools.folder import read_evaluation, write_json
 from recipes.common.tools.stats import t_interval, wilson_interval
+from recipes.common.tools.tables import percent, points, share_and_span
 
 Rows = list[dict[str, Any]]
 
 
-def read_settings(config: Path) -> dict[str, Any]:
-    """What a run's YAML sets.
+def run_seeds(
+    config: Path, seeds: list[int], launch: list[str], output_dir: Path | None, arguments: list[str]
+) -> list[Path]:
+    """Train what is not trained yet, print and write the figures of all seeds, and return the run folders.
 
     Raises:
-        ValueError: it cannot be read, is no mapping, or has no train.py beside it.
+        ValueError: an option that is set here, a seed that is named twice, or a YAML that is not a run's.
+    """
+    check_given(seeds, arguments, {"seed", "output_dir"}, "name the seeds in --seeds, and the folder in --output_dir.")
+    stem = output_dir or Path(read_settings(config)["output_dir"])
+    folders = [stem.with_name(f"{stem.name}-seed{seed}") for seed in seeds]
+    for seed, folder in zip(seeds, folders, strict=True):
+        train(config, launch, folder, [*arguments, "--seed", str(seed)])
+    metrics = over_seeds([read_evaluation(folder) for folder in folders])
+    output = stem.with_name(f"{stem.name}-seeds.json")
+    write_json(output, {"seeds": seeds, "metrics": metrics})
+    print(f"\n{config}, {len(seeds)} seeds\n{seeds_table(seeds, metrics)}\nSaved {output}")
+    return folders
+
+
+def check_given(seeds: list[int], words: list[str], taken: set[str], remedy: str) -> None:
+    """Refuse a seed that is named twice, and options for the recipe that a script sets itself.
+
+    Raises:
+        ValueError: which, and what to do.
+    """
+    if len(set(seeds)) < len(seeds):
+        raise ValueError(f"--seeds {' '.join(map(str, seeds))} names a seed twice.")
+    if wrong := sorted(options_given(words) & taken):
+        raise ValueError(f"{', '.join(f'--{name}' for name in wrong)} cannot be given: {remedy}")
+
+
+def read_settings(config: Path) -> dict[str, Any]:
+    """Read a run's YAML.
+
+    Raises:
+        ValueError: it cannot be read, is not a mapping, or has no train.py next to it.
     """
     if not config.with_name("train.py").is_file():
-        raise ValueError(f"{config} has no train.py beside it: --config names a YAML inside a recipe's folder.")
+        raise ValueError(f"{config} has no train.py next to it: --config names a YAML inside a recipe's folder.")
     try:
         settings = yaml.safe_load(config.read_text(encoding="utf-8"))
     except (OSError, yaml.YAMLError) as error:
@@ -35,11 +68,16 @@ def read_settings(config: Path) -> dict[str, Any]:
     return settings
 
 
+def launch_words(launch_file: Path, num_processes: int | None) -> list[str]:
+    """Options of `accelerate launch`."""
+    processes = [] if num_processes is None else ["--num_processes", str(num_processes)]
+    return ["--config_file", str(launch_file), *processes]
+
+
 def train(config: Path, launch: list[str], folder: Path, arguments: list[str]) -> Path:
     """`accelerate launch` the recipe of `config` with `arguments` into `folder`; a finished run is not run again.
 
-    `launch` are the words for the launcher. Runs that are logged to W&B are grouped by the YAML's output_dir, unless
-    WANDB_RUN_GROUP says otherwise.
+    Runs that are logged to W&B are grouped by the YAML's output_dir, unless WANDB_RUN_GROUP names another group.
 
     Raises:
         SystemExit: the run ended with another status than 0.
@@ -51,19 +89,10 @@ def train(config: Path, launch: list[str], folder: Path, arguments: list[str]) -
     with subprocess.Popen(words, env=environment) as process:
         status = _wait(process)
     if status:
-        print(f"error: the run in {folder} ended with status {status}; what it said stands above.", file=sys.stderr)
+        print(f"error: the run in {folder} ended with status {status}; its messages stand above.", file=sys.stderr)
         print("If it was interrupted, the same command (without --fresh) goes on.", file=sys.stderr)
         raise SystemExit(status if status > 0 else 1)
     return folder
-
-
-def launch_words(launch_file: Path, num_processes: int | None) -> list[str]:
-    """What `accelerate launch` is told.
-
-    Example: `launch_words(Path("ddp.yaml"), 2) == ["--config_file", "ddp.yaml", "--num_processes", "2"]`
-    """
-    words = ["--config_file", str(launch_file)]
-    return words if num_processes is None else [*words, "--num_processes", str(num_processes)]
 
 
 def _wait(process: subprocess.Popen) -> int:
@@ -73,35 +102,6 @@ def _wait(process: subprocess.Popen) -> int:
             return process.wait()
         except KeyboardInterrupt:
             continue
-
-
-def check_given(words: list[str], taken: set[str], remedy: str) -> None:
-    """Refuse options for the recipe that a script sets itself.
-
-    Raises:
-        SystemExit: which, and what to do.
-    """
-    wrong = sorted(options_given(words) & taken)
-    if wrong:
-        raise SystemExit(f"error: {', '.join(f'--{name}' for name in wrong)} cannot be given: {remedy}")
-
-
-def read_evaluation(folder: Path) -> tuple[Rows, Rows]:
-    """The judged rows of a finished run, before and after.
-
-    Raises:
-        ValueError: the run has none.
-    """
-    files = [folder / "evaluation" / f"{stage}.jsonl" for stage in ("before", "after")]
-    missing = [str(file) for file in files if not file.is_file()]
-    if missing:
-        raise ValueError(f"{' and '.join(missing)} missing: is {folder} a finished run with num_eval_rows > 0?")
-    return read_rows(files[0]), read_rows(files[1])
-
-
-def outcomes(rows: Rows, metric: str) -> list[bool]:
-    """What a metric says of each row that has it."""
-    return [row["metrics"][metric] for row in rows if metric in row["metrics"]]
 
 
 def over_seeds(evaluations: list[tuple[Rows, Rows]]) -> dict[str, dict[str, Any]]:
@@ -114,26 +114,26 @@ def over_seeds(evaluations: list[tuple[Rows, Rows]]) -> dict[str, dict[str, Any]
         the exact McNemar `p` of each seed: rows recur between seeds, so that a test over all would be too sure.
     """
     names = dict.fromkeys(name for before, _ in evaluations for name in metric_names(before))
-    return {name: _of_metric(evaluations, name) for name in names}
+    p = [compare(*evaluation) for evaluation in evaluations]
+    befores, afters = zip(*evaluations, strict=True)
+    return {
+        name: {"before": _stage(befores, name), "after": _stage(afters, name), "p": [of.get(name) for of in p]}
+        for name in names
+    }
 
 
-def _of_metric(evaluations: list[tuple[Rows, Rows]], name: str) -> dict[str, Any]:
-    before, after = ([evaluation[stage] for evaluation in evaluations] for stage in (0, 1))
-    p = [compare(*evaluation).get(name) for evaluation in evaluations]
-    return {"before": _over_seeds(before, name), "after": _over_seeds(after, name), "p": p}
-
-
-def _over_seeds(evaluations: list[Rows], metric: str) -> dict[str, Any]:
-    judged = [outcomes(rows, metric) for rows in evaluations]
-    shares = [sum(of_seed) / len(of_seed) if of_seed else None for of_seed in judged]
-    known, everywhere = [share for share in shares if share is not None], [value for of in judged for value in of]
+def _stage(evaluations: tuple[Rows, ...], metric: str) -> dict[str, Any]:
+    with_metric = [[row for row in rows if metric in row["metrics"]] for rows in evaluations]
+    right = [sum(row["metrics"][metric] for row in rows) for rows in with_metric]
+    shares = [count / len(rows) if rows else None for count, rows in zip(right, with_metric, strict=True)]
+    known, n = [share for share in shares if share is not None], sum(map(len, with_metric))
     return {
         "seeds": shares,
         "mean": sum(known) / len(known),
         "interval": t_interval(known, 0.0, 1.0),
-        "pooled": wilson_interval(sum(everywhere), len(everywhere)),
-        "n": len(everywhere),
-        "prompts": len({json.dumps(row["prompt"]) for rows in evaluations for row in rows if metric in row["metrics"]}),
+        "pooled": wilson_interval(sum(right), n),
+        "n": n,
+        "prompts": len({json.dumps(row["prompt"]) for rows in with_metric for row in rows}),
     }
 
 
@@ -144,21 +144,11 @@ def seeds_table(seeds: list[int], metrics: dict[str, dict[str, Any]]) -> str:
         before, after = value["before"], value["after"]
         lines.append(f"{name}:")
         for seed, old, new, p in zip(seeds, before["seeds"], after["seeds"], value["p"], strict=True):
-            change = "" if p is None else f"   {100 * (new - old):+.1f} pt   McNemar p {p:.2g}"
+            change = "" if p is None else f"   {points(new - old)}   McNemar p {p:.2g}"
             lines.append(f"  seed {seed:<6} {percent(old):>8} -> {percent(new):>7}{change}")
-        lines.append(f"  mean        {percent(before['mean']):>8} -> {percent(after['mean']):>7}")
-        if after["interval"]:
-            lines.append(f"    after, 95 % over seeds (Student)      {span(after['interval'])}")
-        recur = f", {after['prompts']} of them different" if after["prompts"] < after["n"] else ""
-        lines.append(f"    after, 95 % over {after['n']} rows (Wilson)   {span(after['pooled'])}{recur}")
+        rows = f"{after['n']} rows of {after['prompts']} prompts (Wilson)"
+        for over, interval in (("seeds (Student)", after["interval"]), (rows, after["pooled"])):
+            if interval:
+                mean = f"{percent(before['mean']):>8} -> {share_and_span(after['mean'], interval):>14}"
+                lines.append(f"  mean        {mean}   95 % over {over}")
     return "\n".join(lines)
-
-
-def percent(value: float | None) -> str:
-    """Example: `percent(0.421) == "42.1 %"`; what has no value is a dash."""
-    return "-" if value is None else f"{100 * value:.1f} %"
-
-
-def span(interval: tuple[float, float]) -> str:
-    """Example: `span((0.377, 0.465)) == "38 to 46 %"`"""
-    return f"{100 * interval[0]:.0f} to {100 * interval[1]:.0f} %"

@@ -1,4 +1,4 @@
-"""Several seeds taken together: figures by hand, and runs that really follow one another."""
+"""Several seeds and arms: figures by hand, and runs that really follow one another."""
 
 import json
 import os
@@ -10,9 +10,11 @@ import pytest
 from support.launching import ROOT, TINY
 from support.tiny_model import build_tiny_model
 
-from recipes.common.after.plots import plot_runs
-from recipes.common.many_runs.runs import launch_words, over_seeds, read_evaluation, read_settings, seeds_table, train
-from recipes.common.tools.folder import write_rows
+from recipes.common.many_runs.control import run_arms
+from recipes.common.many_runs.runs import launch_words, over_seeds, read_settings, run_seeds, seeds_table, train
+from recipes.common.tools.folder import read_evaluation, write_rows
+
+QUICKSTART = ROOT / "recipes/arithmetic/quickstart.yaml"
 
 
 def rows(outcomes, metric="strict"):
@@ -39,17 +41,13 @@ def test_a_single_seed_has_no_interval_over_seeds():
     assert "Student" not in seeds_table([0], {"strict": strict})
 
 
-def test_rows_without_a_metric_are_left_out_of_it():
-    mixed = [*rows([True]), {"prompt": "other task", "metrics": {"format": True}}]
-    assert over_seeds([(mixed, mixed)])["strict"]["after"]["n"] == 1
-
-
-def test_a_metric_that_one_seed_lacks_is_of_the_others():
+def test_a_metric_is_of_the_rows_and_seeds_that_have_it():
     other = [{"prompt": "other task", "metrics": {"format": True}}]
-    found = over_seeds([(other, other), (rows([False]), rows([True]))])
+    found = over_seeds([(other, other), ([*rows([False]), *other], [*rows([True]), *other])])
     assert list(found) == ["format", "strict"]
-    assert (found["strict"]["after"]["seeds"], found["strict"]["after"]["mean"]) == ([None, 1.0], 1.0)
-    assert found["strict"]["p"] == [None, 1.0]
+    strict = found["strict"]
+    assert (strict["after"]["seeds"], strict["after"]["mean"], strict["after"]["n"]) == ([None, 1.0], 1.0, 1)
+    assert strict["p"] == [None, 1.0]
     assert "seed 0             - ->       -\n" in seeds_table([0, 1], found)
 
 
@@ -57,9 +55,8 @@ def test_the_table_names_each_seed_and_both_intervals():
     evaluations = [(rows([False] * 10), rows([True] * n + [False] * (10 - n))) for n in (4, 6)]
     table = seeds_table([0, 7], over_seeds(evaluations))
     assert "seed 7         0.0 % ->  60.0 %   +60.0 pt   McNemar p 0.031" in table
-    assert "mean           0.0 % ->  50.0 %" in table
-    assert "over seeds (Student)      0 to 100 %" in table
-    assert "over 20 rows (Wilson)   30 to 70 %, 10 of them different" in table
+    assert "mean           0.0 % -> 50.0 % (0-100)   95 % over seeds (Student)" in table
+    assert "mean           0.0 % -> 50.0 % (30-70)   95 % over 20 rows of 10 prompts (Wilson)" in table
 
 
 def test_a_folder_without_both_evaluations_is_refused(tmp_path):
@@ -68,75 +65,48 @@ def test_a_folder_without_both_evaluations_is_refused(tmp_path):
         read_evaluation(tmp_path)
 
 
-@pytest.mark.parametrize("text", ["- a list", "seed: 0", "a: [", ""])
-def test_a_yaml_that_is_no_run_is_refused(tmp_path, text):
-    (tmp_path / "train.py").touch()
+@pytest.mark.parametrize("text", ["- a list", "seed: 0", "a: [", "", "output_dir: outside a recipe"])
+def test_a_yaml_that_is_not_a_runs_is_refused(tmp_path, text):
+    if "outside" not in text:
+        (tmp_path / "train.py").touch()
     (tmp_path / "run.yaml").write_text(text)
-    with pytest.raises(ValueError, match=r"run\.yaml"):
+    with pytest.raises(ValueError, match=r"run\.yaml.* no train\.py next to it" if "outside" in text else r"run\.yaml"):
         read_settings(tmp_path / "run.yaml")
 
 
-def test_a_yaml_outside_a_recipe_is_refused(tmp_path):
-    (tmp_path / "run.yaml").write_text("output_dir: x")
-    with pytest.raises(ValueError, match=r"no train\.py beside it"):
-        read_settings(tmp_path / "run.yaml")
-
-
-def stub_recipe(folder, body):
-    """A recipe that needs no model: it leaves what it was given and ends as `body` says."""
-    (folder / "train.py").write_text(f"import os, sys\n{body}\n")
-    config = folder / "run.yaml"
+@pytest.mark.slow
+def test_a_run_gets_its_folder_and_group_and_its_failure_stops_the_series(tmp_path, monkeypatch, capfd):
+    """The recipe here needs no model: it prints what it was given, and fails where it is asked to."""
+    (tmp_path / "train.py").write_text(
+        "import os, sys\nprint(sys.argv[1:], os.environ['WANDB_RUN_GROUP'])\nsys.exit(2 * ('--fail' in sys.argv))\n"
+    )
+    config, launch = tmp_path / "run.yaml", launch_words(ROOT / "accelerate_configs/cpu.yaml", None)
     config.write_text("output_dir: runs/some\n")
-    return config
-
-
-@pytest.mark.slow
-def test_a_run_gets_its_folder_and_group_and_a_users_group_wins(tmp_path, monkeypatch, capfd):
-    config = stub_recipe(tmp_path, "print(sys.argv[1:], os.environ['WANDB_RUN_GROUP'])")
-    launch = launch_words(ROOT / "accelerate_configs/cpu.yaml", None)
     train(config, launch, tmp_path / "out", ["--seed", "3"])
-    told = ["--config", str(config), "--seed", "3", "--output_dir", str(tmp_path / "out")]
-    assert f"{told} some" in capfd.readouterr().out
-    monkeypatch.setenv("WANDB_RUN_GROUP", "mine")
-    train(config, launch, tmp_path / "out", [])
-    assert "mine" in capfd.readouterr().out
-
-
-@pytest.mark.slow
-def test_a_run_that_fails_stops_the_series_with_its_status(tmp_path, capfd):
-    config = stub_recipe(tmp_path, "sys.exit(2)")
+    words = ["--config", str(config), "--seed", "3", "--output_dir", str(tmp_path / "out")]
+    assert f"{words} some" in capfd.readouterr().out
+    monkeypatch.setenv("WANDB_RUN_GROUP", "mine")  # a user's own group wins
     with pytest.raises(SystemExit) as stop:
-        train(config, launch_words(ROOT / "accelerate_configs/cpu.yaml", None), tmp_path / "out", [])
-    assert stop.value.code != 0
-    assert "the same command (without --fresh) goes on" in capfd.readouterr().err
-
-
-def test_a_band_is_drawn_over_the_steps_that_all_runs_have(tmp_path):
-    for name, steps in (("a", 3), ("b", 2)):
-        log = [{"step": step, "reward": step * 0.5, "rewards/x/mean": 0.1} for step in range(1, steps + 1)]
-        (tmp_path / name).mkdir()
-        (tmp_path / name / "trainer_state.json").write_text(json.dumps({"log_history": log}))
-    plot_runs([tmp_path / "a", tmp_path / "b"], tmp_path / "band.png", band=True)
-    assert (tmp_path / "band.png").read_bytes().startswith(b"\x89PNG")
+        train(config, launch, tmp_path / "out", ["--fail"])
+    printed = capfd.readouterr()
+    assert stop.value.code != 0 and "] mine" in printed.out
+    assert "the same command (without --fresh) goes on" in printed.err
 
 
 @pytest.mark.parametrize(
-    ("script", "words"),
+    ("function", "seeds", "words"),
     [
-        ("seeds", ["--seeds", "0", "--seed", "5"]),
-        ("seeds", ["--seeds", "0", "--output-dir", "x"]),
-        ("seeds", ["--seeds", "0", "0"]),
-        ("control_arms", ["--reward-funcs", "constant"]),
-        pytest.param("control_arms", ["--reward_weights=1"], marks=pytest.mark.slow),
-        pytest.param("control_arms", ["--step_reward_funcs", "equation_steps"], marks=pytest.mark.slow),
-        pytest.param("control_arms", ["--preset", "dapo"], marks=pytest.mark.slow),
+        (run_seeds, [0], ["--seed", "5"]),
+        (run_seeds, [0], ["--output-dir", "x"]),
+        (run_seeds, [0, 0], []),
+        (run_arms, [0], ["--reward-funcs", "constant"]),
+        (run_arms, [0], ["--reward_weights=1"]),
+        (run_arms, [0], ["--preset", "dapo"]),
     ],
 )
-def test_what_a_script_sets_itself_cannot_be_given(script, words):
-    command = [sys.executable, f"scripts/{script}.py", "--config", "recipes/arithmetic/quickstart.yaml", *words]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
-    assert (done.returncode, done.stdout) == (1, "")
-    assert "cannot be given" in done.stderr or "names a seed twice" in done.stderr
+def test_what_a_script_sets_itself_cannot_be_given(function, seeds, words):
+    with pytest.raises(ValueError, match=r"cannot be given: |names a seed twice"):
+        function(QUICKSTART, seeds, [], None, words)
 
 
 def test_an_interrupt_is_left_to_the_run(tmp_path):
@@ -167,12 +137,12 @@ def test_an_interrupt_is_left_to_the_run(tmp_path):
     assert (tmp_path / "saved").exists()
 
 
-@pytest.mark.parametrize("script", ["seeds", "control_arms", "compare", "ledger"])
+@pytest.mark.parametrize("script", ["seeds", "control_arms", "compare", "ledger", "report"])
 def test_help_does_not_wait_for_torch(script):
     words = [sys.executable, "-X", "importtime", f"scripts/{script}.py", "--help"]
     done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=True)
     assert "usage:" in done.stdout
-    assert " torch\n" not in done.stderr
+    assert not any(f" {module}\n" in done.stderr for module in ("torch", "scipy", "matplotlib"))
 
 
 @pytest.mark.slow
@@ -189,8 +159,7 @@ def test_seeds_and_control_arms_share_their_runs_and_leave_their_tables(tmp_path
         return done.stdout
 
     assert "mean" in run("seeds", "--seeds", "0", "1")
-    said = run("control_arms", "--seeds", "0")
-    assert "is finished" in said  # the run as configured is the one of scripts/seeds.py
+    assert "is finished" in run("control_arms", "--seeds", "0")  # the run as configured is the one of scripts/seeds.py
     control = json.loads((tmp_path / "q-control.json").read_text())["arms"]
     assert list(control) == ["as configured", "random", "constant", "format-only", "untrained"]
     for arm in ("constant", "untrained"):  # neither can have changed a weight
