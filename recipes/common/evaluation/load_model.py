@@ -2,17 +2,21 @@
 
 from contextlib import AbstractContextManager
 from pathlib import Path
+from typing import Any
 
 import torch
 from peft import AutoPeftModelForCausalLM
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
-from recipes.common.before.arguments import Arguments
 from recipes.common.tools.machine import make_head_input_contiguous
 
 
-def load_model(name: str, args: Arguments) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
-    """A Hub id, checkpoint, run folder or adapter, on the accelerator if there is one and `use_cpu` does not say no.
+def load_model(name: str, args: Any) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
+    """Load a Hub id, checkpoint, run folder or adapter, on the accelerator if there is one and `use_cpu` is not set.
+
+    Args:
+        name: the model.
+        args: the arguments of a recipe (`before.arguments.Arguments`).
 
     Raises:
         ValueError: it cannot be loaded.
@@ -32,7 +36,7 @@ def load_model(name: str, args: Arguments) -> tuple[PreTrainedModel, PreTrainedT
     return model, tokenizer
 
 
-def precision_of_a_run(device: torch.device, args: Arguments) -> AbstractContextManager:
+def precision_of_a_run(device: torch.device, args: Any) -> AbstractContextManager:
     """In a run accelerate wraps a fully trained model in bf16 autocast; PEFT's generate goes round that."""
     bf16 = args.training["bf16"] is not False and not args.training["fp16"] and not args.model["use_peft"]
     return torch.autocast(device.type, torch.bfloat16, enabled=bf16)
