@@ -1,17 +1,14 @@
 """Tasks for code rewards: what a file may hold, the least flags a reference needs, and the trivial solutions."""
 
 import json
-import os
 import sys
-from pathlib import Path
 
-import prepare_code
 import pytest
 
-from rewards.code_tasks import complete_row, drop_trivial, least_flags, read_tasks, trivial_solutions
+from rewards.code_prepare import drop_trivial, least_flags, trivial_solutions
+from rewards.code_tasks import complete_row, read_tasks
 from rewards.sandbox import Outcome, Sandbox, SandboxError, Stdio
 
-MBPP = Path(os.environ.get("MBPP_PATH", Path(__file__).parents[2] / "shared" / "data" / "mbpp" / "mbpp.jsonl"))
 isolated = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="the sandbox is built for Linux")
 
 DOUBLE = {"prompt": "Write double(x).", "tests": ["assert double(2) == 4", "assert double(3) == 6"]}
@@ -41,22 +38,14 @@ def written(folder, *rows, name="train"):
 
 
 def test_a_row_gets_every_key_in_order():
-    assert list(complete_row(DOUBLE, "mine/1").items()) == [
-        ("name", "mine/1"),
-        ("prompt", "Write double(x)."),
-        ("tests", ["assert double(2) == 4", "assert double(3) == 6"]),
-        ("hidden_tests", []),
-        ("setup", ""),
-        ("preamble", ""),
-        ("entry_point", ""),
-        ("inplace", False),
-        ("objects", False),
-        ("solution", ""),
-    ]
+    texts = [(key, "") for key in ("setup", "preamble", "entry_point")]
+    flags = [("inplace", False), ("objects", False), ("solution", "")]
+    given = [("name", "mine/1"), ("prompt", "Write double(x)."), ("tests", DOUBLE["tests"]), ("hidden_tests", [])]
+    assert list(complete_row(DOUBLE, "mine/1").items()) == [*given, *texts, *flags]
 
 
 @pytest.mark.parametrize(
-    ("row", "said"),
+    ("row", "message"),
     [
         (["assert f(1)"], "a task is a JSON object"),
         ({"prompt": "p"}, "tests missing"),
@@ -69,15 +58,15 @@ def test_a_row_gets_every_key_in_order():
         (DOUBLE | {"prompt": " "}, "prompt must not be empty"),
         (DOUBLE | {"tests": ["assert double(2) == 4", "\n"]}, "none of them blank"),
         (DOUBLE | {"tests": [["2", "4"]]}, "lists of strings"),
-        (DOUBLE | {"tests": ["assert double(2) = 4"]}, "tests or setup are no Python"),
-        (DOUBLE | {"setup": "import"}, "tests or setup are no Python"),
+        (DOUBLE | {"tests": ["assert double(2) = 4"]}, "tests or setup are not valid Python"),
+        (DOUBLE | {"setup": "import"}, "tests or setup are not valid Python"),
         (DOUBLE | {"hidden_tests": ECHO["tests"]}, "two kinds"),
         (ECHO | {"tests": ['{"stdin": "2"}']}, "stdout"),
         (ECHO | {"setup": "import math", "objects": True}, "setup, objects must not be set"),
     ],
 )
-def test_a_row_that_cannot_be_used_is_refused_in_words(row, said):
-    with pytest.raises(ValueError, match=said):
+def test_a_row_that_cannot_be_used_is_refused_in_words(row, message):
+    with pytest.raises(ValueError, match=message):
         complete_row(row)
 
 
@@ -101,7 +90,7 @@ def test_every_bad_line_is_reported_by_number(tmp_path):
 
 def test_two_tasks_of_one_name_are_refused(tmp_path):
     written(tmp_path, DOUBLE | {"name": "twice"}, ECHO | {"name": "twice"})
-    with pytest.raises(ValueError, match="line 2: a second task is called 'twice'"):
+    with pytest.raises(ValueError, match="line 2: a second task has the name 'twice'"):
         read_tasks(tmp_path, "train")
 
 
@@ -147,18 +136,14 @@ def test_a_task_gets_the_least_flags_its_reference_needs(run):
 @isolated
 def test_a_task_whose_reference_passes_under_no_flags_is_dropped_with_the_reason(run):
     stdio = BY_STDIO | {"solution": "print(input())"}
-    kept, dropped = least_flags([WRONG, STRICT, stdio], run)
+    hidden = STRICT | {"name": "hidden", "hidden_tests": ["assert double(2) == 5"]}
+    kept, dropped = least_flags([WRONG, STRICT, hidden, stdio], run)
     assert kept == [STRICT]
     assert dropped == [
         {"task": "wrong", "reason": "the reference fails: AssertionError"},
+        {"task": "hidden", "reason": "the reference fails: AssertionError"},
         {"task": "stdio", "reason": "the reference fails: wrong output"},
     ]
-
-
-@isolated
-def test_a_reference_must_pass_the_hidden_tests(run):
-    hidden = STRICT | {"hidden_tests": ["assert double(2) == 5"]}
-    assert least_flags([hidden], run)[0] == []
 
 
 @isolated
@@ -215,7 +200,7 @@ def test_all_tasks_are_tried_strictly_in_one_batch_and_then_those_that_failed():
 
 @pytest.mark.parametrize("step", [least_flags, drop_trivial])
 def test_a_failure_of_the_sandbox_stops_and_names_the_task(step):
-    with pytest.raises(SandboxError, match="on objects, which is no fault of the task: zygote died"):
+    with pytest.raises(SandboxError, match="on objects, not the task: zygote died"):
         step([OBJECTS], Recorder("infra", "zygote died"))
 
 
@@ -246,7 +231,8 @@ def test_a_failure_of_the_sandbox_stops_and_names_the_task(step):
 )
 def test_a_task_that_a_trivial_solution_passes_is_dropped_by_its_name(run, kind, tests):
     strong = named("strong", DOUBLE["tests"])
-    kept, dropped = drop_trivial([named("weak", tests), strong], run)
+    hidden = [] if tests[0].startswith("{") else ["assert f(2) == 'hidden tests do not save it'"]
+    kept, dropped = drop_trivial([named("weak", tests, hidden_tests=hidden), strong], run)
     assert (kept, dropped) == ([strong], [{"task": "weak", "reason": f"a trivial solution passes: {kind}"}])
 
 
@@ -255,12 +241,6 @@ def test_one_test_that_only_a_real_solution_passes_is_enough(run):
     task = named("mixed", ["assert f(1) == True", "assert f(2) == False"])
     stdio = named("stdio", ['{"stdin": "1", "stdout": "1"}', '{"stdin": "2", "stdout": "4"}'])
     assert drop_trivial([task, stdio], run) == ([task, stdio], [])
-
-
-@isolated
-def test_hidden_tests_do_not_save_a_task_that_a_trivial_solution_passes(run):
-    task = named("weak", ["assert f(1) == True"], hidden_tests=["assert f(2) == False"])
-    assert drop_trivial([task], run)[0] == []
 
 
 @isolated
@@ -280,42 +260,3 @@ def test_a_trivial_solution_defines_every_name_that_the_tests_call():
     scope = {}
     exec(program, scope)
     assert (scope["f"](1), scope["g"]()) == (True, True)
-
-
-# --------------------------------------------------------------------------- the real thing
-
-WEAK = {
-    899: "return True",
-    404: "return the argument",
-    698: "return the argument",
-    847: "return the argument",
-    **dict.fromkeys((37, 203, 339, 667, 674, 816), "return what the first test expects"),
-}
-
-
-@pytest.fixture(scope="module")
-def mbpp():
-    if not MBPP.is_file():
-        pytest.skip(f"no MBPP at {MBPP}: set MBPP_PATH")
-    return [complete_row(prepare_code.mbpp_task(row, 1, 0)) for row in prepare_code.read_mbpp(MBPP, sanitized=False)]
-
-
-@isolated
-@pytest.mark.slow
-def test_mbpp_needs_objects_for_two_tasks_and_its_references_pass(mbpp, run):
-    kept, dropped = least_flags(mbpp, run, timeout_s=120.0)  # 123 takes seconds
-    assert dropped == []
-    assert {name: of for name, of in flags(kept).items() if any(of)} == dict.fromkeys(
-        ["mbpp/367", "mbpp/927"], (False, True)
-    )
-
-
-@isolated
-@pytest.mark.slow
-def test_mbpp_has_ten_tasks_that_a_trivial_solution_passes(mbpp, run):
-    some = [task for number, task in enumerate(mbpp, 1) if number in WEAK or number % 10 == 0]
-    kept, dropped = drop_trivial(some, run)
-    assert {entry["task"]: entry["reason"] for entry in dropped} == {
-        f"mbpp/{number}": f"a trivial solution passes: {kind}" for number, kind in WEAK.items()
-    }
-    assert len(kept) == len(some) - 10

@@ -5,12 +5,12 @@ import json
 import os
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import prepare_code
 import pytest
 
+from rewards import code_prepare
 from rewards.code_tasks import complete_row, read_tasks
 from rewards.code_tests import program_of
 from rewards.sandbox import Sandbox
@@ -58,7 +58,7 @@ def prepared(*words):
 
 
 def test_a_row_of_mbpp_shows_one_test_and_keeps_its_challenges_hidden():
-    assert prepare_code.mbpp_task(FULL, show_tests=1, hide=0) == {
+    assert code_prepare.mbpp_task(FULL, show_tests=1, hide=0) == {
         "name": "mbpp/601",
         "prompt": "Write a function to double a number.\nYour code should pass this test:\nassert double(2) == 4",
         "tests": FULL["test_list"],
@@ -68,24 +68,23 @@ def test_a_row_of_mbpp_shows_one_test_and_keeps_its_challenges_hidden():
     }
 
 
-def test_the_prompt_of_mbpp_shows_as_many_tests_as_asked_and_none_that_will_be_hidden():
-    shown = [prepare_code.mbpp_task(FULL, show, hide)["prompt"] for show, hide in [(2, 0), (3, 1), (3, 2)]]
-    two = "Your code should pass these tests:\nassert double(2) == 4\nassert double(3) == 6"
-    assert [text.partition("\n")[2] for text in shown] == [
-        two,
-        two,
-        "Your code should pass this test:\nassert double(2) == 4",
+@pytest.mark.parametrize(("show", "hide", "shown"), [(2, 0, 2), (3, 1, 2), (3, 2, 1)])
+def test_the_prompt_of_mbpp_shows_as_many_tests_as_asked_and_none_that_will_be_hidden(show, hide, shown):
+    text = code_prepare.mbpp_task(FULL, show, hide)["prompt"].splitlines()[1:]
+    assert text == [
+        f"Your code should pass {'these tests' if shown == 2 else 'this test'}:",
+        *FULL["test_list"][:shown],
     ]
 
 
 def test_a_row_of_sanitized_mbpp_has_its_imports_as_setup_and_shows_them():
-    task = prepare_code.mbpp_task(SANITIZED, show_tests=1, hide=0)
+    task = code_prepare.mbpp_task(SANITIZED, show_tests=1, hide=0)
     assert (task["name"], task["setup"], task["hidden_tests"]) == ("mbpp/11", "import math", [])
     assert task["prompt"].endswith("this test:\nimport math\nassert area(2) == math.pi * 4")
 
 
 def test_a_row_of_humaneval_is_split_at_its_stub():
-    assert prepare_code.humaneval_task(HUMANEVAL) == {
+    assert code_prepare.humaneval_task(HUMANEVAL) == {
         "name": "humaneval/7",
         "prompt": f"Complete this Python function:\n\n{HUMANEVAL['prompt'].strip()}",
         "tests": [HUMANEVAL["test"].strip() + "\n\ncheck(root)"],
@@ -94,16 +93,13 @@ def test_a_row_of_humaneval_is_split_at_its_stub():
         "entry_point": "root",
         "solution": 'def root(x):\n    """ Its root. """\n    return math.sqrt(x)\n',
     }
-
-
-def test_a_helper_of_a_humaneval_prompt_that_its_test_does_not_use_is_no_setup():
-    row = HUMANEVAL | {"test": "def check(candidate):\n    assert candidate(9) == 3\n"}
-    assert prepare_code.humaneval_task(row)["setup"] == ""
+    without_helper = HUMANEVAL | {"test": "def check(candidate):\n    assert candidate(9) == 3\n"}
+    assert code_prepare.humaneval_task(without_helper)["setup"] == ""
 
 
 @isolated
 def test_a_program_cannot_change_the_helper_that_a_humaneval_test_uses():
-    task = complete_row(prepare_code.humaneval_task(HUMANEVAL))
+    task = complete_row(code_prepare.humaneval_task(HUMANEVAL))
     cheat = "def root(x): return x\ndef square(x): return x\n"
     options = {"setup": task["setup"], "entry_point": task["entry_point"]}
     with Sandbox(workers=1) as sandbox:
@@ -114,17 +110,17 @@ def test_a_program_cannot_change_the_helper_that_a_humaneval_test_uses():
 
 def test_hiding_moves_the_last_tests_before_those_that_are_hidden_already():
     task = complete_row(OWN | {"name": "a", "tests": ["assert f(1)", "assert f(2)"], "hidden_tests": ["assert f(3)"]})
-    kept, dropped = prepare_code.hide_tests([task], 1)
+    kept, dropped = code_prepare.hide_tests([task], 1)
     assert [(t["tests"], t["hidden_tests"]) for t in kept] == [(["assert f(1)"], ["assert f(2)", "assert f(3)"])]
     assert dropped == []
-    assert prepare_code.hide_tests([task], 2) == ([], [{"task": "a", "reason": "too few tests to hide 2"}])
-    assert prepare_code.hide_tests([task], 0) == ([task], [])
+    assert code_prepare.hide_tests([task], 2) == ([], [{"task": "a", "reason": "too few tests to hide 2"}])
+    assert code_prepare.hide_tests([task], 0) == ([task], [])
 
 
 def test_mbpp_keeps_its_official_splits(tmp_path):
     ids = [1, 10, 11, 510, 511, 600, 601, 974]
     (tmp_path / "mbpp.jsonl").write_text(lines(*(FULL | {"task_id": number} for number in ids)))
-    splits = prepare_code.load(prepare_code.parse(["mbpp", "--path", str(tmp_path), "--out", "unused"]))
+    splits = code_prepare.load_tasks("mbpp", tmp_path)
     assert {split: [task["name"] for task in tasks] for split, tasks in splits.items()} == {
         "train": ["mbpp/601", "mbpp/974"],
         "test": ["mbpp/11", "mbpp/510"],
@@ -132,10 +128,9 @@ def test_mbpp_keeps_its_official_splits(tmp_path):
 
 
 @pytest.mark.skipif(not MBPP.is_file(), reason=f"no MBPP at {MBPP}: set MBPP_PATH")
-@pytest.mark.parametrize(("words", "counts"), [([], (374, 500)), (["--sanitized"], (120, 257))])
-def test_the_real_mbpp_makes_rows_that_can_be_used(words, counts):
-    options = prepare_code.parse(["mbpp", "--path", str(MBPP.parent), "--out", "unused", *words])
-    splits = prepare_code.load(options)
+@pytest.mark.parametrize(("sanitized", "counts"), [(False, (374, 500)), (True, (120, 257))])
+def test_the_real_mbpp_makes_rows_that_can_be_used(sanitized, counts):
+    splits = code_prepare.load_tasks("mbpp", MBPP.parent, sanitized=sanitized)
     assert (len(splits["train"]), len(splits["test"])) == counts
 
 
@@ -143,7 +138,7 @@ def test_the_real_mbpp_makes_rows_that_can_be_used(words, counts):
 
 
 @isolated
-def test_own_rows_are_judged_split_and_written(tmp_path):
+def test_own_rows_are_checked_split_and_written(tmp_path):
     wrong = OWN | {"solution": "def double(x): return x"}
     weak = {"prompt": "Is it so?", "tests": ["assert f(1) == True"], "solution": "def f(x): return x == 1"}
     (tmp_path / "mine.jsonl").write_text(lines(OWN_RIGHT, wrong, weak, OWN | {"name": "open"}))
@@ -155,16 +150,16 @@ def test_own_rows_are_judged_split_and_written(tmp_path):
         {"task": "mine/2", "reason": "the reference fails: AssertionError"},
         {"task": "mine/3", "reason": "a trivial solution passes: return True"},
     ]
-    for said in (
+    for message in (
         "4 tasks read\n",
         "isolation in force: ",
         "kept: 2 for training, 0 for evaluation\n",
         "rules the tests run under: 2 strict, 0 inplace, 0 objects, 0 both\n",
-        "without a reference, so judged by the trivial solutions only: 1\n",
+        "without a reference, checked with the trivial solutions only: 1\n",
         "dropped: 2\n     1  the reference fails\n     1  a trivial solution passes: return True\n",
         f"wrote {tmp_path}/out/train.jsonl, {tmp_path}/out/dropped.jsonl in ",
     ):
-        assert said in done.stdout
+        assert message in done.stdout
 
 
 @isolated
@@ -216,30 +211,34 @@ def test_an_existing_result_is_not_written_over(tmp_path):
     assert (tmp_path / "train.jsonl").read_text() == lines(OWN)
 
 
-def test_a_folder_without_the_data_is_refused_by_name(tmp_path):
-    assert f"no file {tmp_path}/mbpp.jsonl" in refused(tmp_path, "mbpp", "--path", tmp_path)
-    assert f"no file {tmp_path}/sanitized-mbpp.json" in refused(tmp_path, "mbpp", "--sanitized", "--path", tmp_path)
-
-
-def test_data_of_another_shape_is_refused_by_row_and_key(tmp_path):
-    (tmp_path / "mbpp.jsonl").write_text(lines(FULL, OWN))
-    (tmp_path / "cut.jsonl.gz").write_bytes(gzip.compress(lines(HUMANEVAL).encode())[:-20])
-    assert "mbpp.jsonl, row 2 has no task_id, code, test_list" in refused(tmp_path, "mbpp", "--path", tmp_path)
-    assert "cut.jsonl.gz is neither" in refused(tmp_path, "humaneval", "--path", tmp_path / "cut.jsonl.gz")
-
-
-def test_an_own_row_that_cannot_be_used_is_refused_by_line(tmp_path):
-    (tmp_path / "mine.jsonl").write_text(lines(OWN, {"prompt": "p", "tests": ['{"stdin": "1"}']}))
-    assert "mine.jsonl, line 2: a JSON test has" in refused(tmp_path, "jsonl", "--path", tmp_path / "mine.jsonl")
-
-
-def test_a_task_that_is_there_twice_is_refused(tmp_path):
-    (tmp_path / "mbpp.jsonl").write_text(lines(FULL, FULL))
-    assert "mbpp/601 are there more than once" in refused(tmp_path, "mbpp", "--path", tmp_path)
+@pytest.mark.parametrize(
+    ("words", "name"), [(["mbpp"], "mbpp.jsonl"), (["mbpp", "--sanitized"], "sanitized-mbpp.json")]
+)
+def test_a_folder_without_the_data_is_refused_by_name(tmp_path, words, name):
+    assert f"{tmp_path}/{name} cannot be read" in refused(tmp_path, *words, "--path", tmp_path)
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "name", "content", "message"),
+    [
+        ("mbpp", "mbpp.jsonl", lines(FULL, OWN).encode(), "mbpp.jsonl, row 2 has no task_id, code, test_list"),
+        ("mbpp", "mbpp.jsonl", lines(FULL, FULL).encode(), "once; more than once: mbpp/601"),
+        ("humaneval", "cut.jsonl.gz", gzip.compress(lines(HUMANEVAL).encode())[:-20], "cut.jsonl.gz cannot be read"),
+        (
+            "jsonl",
+            "mine.jsonl",
+            lines(OWN, {"prompt": "p", "tests": ['{"stdin": "1"}']}).encode(),
+            "mine.jsonl, line 2: a JSON test has",
+        ),
+    ],
+)
+def test_data_that_cannot_be_used_is_refused_by_row_and_key(tmp_path, words, name, content, message):
+    (tmp_path / name).write_bytes(content)
+    assert message in refused(tmp_path, words, "--path", tmp_path / name)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
     [
         (["mbpp", "--show_tests", "0"], "--show_tests is 0; at least 1"),
         (["mbpp", "--hide", "-1"], "--hide is -1; at least 0"),
@@ -248,13 +247,7 @@ def test_a_task_that_is_there_twice_is_refused(tmp_path):
         (["humaneval", "--hide", "1"], "unrecognized arguments"),
     ],
 )
-def test_options_out_of_range_are_refused(words, said, capsys):
+def test_options_out_of_range_are_refused(words, message, capsys):
     with pytest.raises(SystemExit) as stop:
         prepare_code.parse([*words, "--out", "unused"])
-    assert stop.value.code == 2 and said in capsys.readouterr().err
-
-
-def test_help_is_there_within_two_seconds():
-    started = time.monotonic()
-    assert "dropped.jsonl" in prepared("--help").stdout
-    assert time.monotonic() - started < 2.0
+    assert stop.value.code == 2 and message in capsys.readouterr().err
