@@ -1,0 +1,61 @@
+"""Compare two models row by row in what lm-evaluation-harness logged of them (`--log_samples --output_path FOLDER`).
+
+    python scripts/compare_lm_eval.py lm_eval/before lm_eval/after
+
+Prints both shares of each metric, the difference with its 95 % interval over the rows, and the exact McNemar p. Both
+folders must hold the same tasks with the same rows; values other than 0 and 1 are left out.
+"""
+
+import argparse
+import json
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+
+def read_samples(folder: Path) -> dict[tuple[str, str, str], dict[tuple[int, str], bool]]:
+    """(task, filter, metric) -> (number, hash) of the row -> right or wrong."""
+    found, files = {}, sorted(folder.rglob("samples_*.jsonl"))
+    tasks = [file.stem.removeprefix("samples_").rpartition("_")[0] for file in files]
+    if not tasks or len(set(tasks)) < len(tasks):
+        raise ValueError(f"{folder} must hold one samples_TASK_DATE.jsonl for each task; it holds {len(files)} files.")
+    for task, file in zip(tasks, files, strict=True):
+        for sample in map(json.loads, file.read_text(encoding="utf-8").splitlines()):
+            for metric in (name for name in sample["metrics"] if sample[name] in (0, 1)):
+                rows = found.setdefault((task, sample["filter"], metric), {})
+                rows[sample["doc_id"], sample["doc_hash"]] = sample[metric] == 1
+    return found
+
+
+def compare(before: Path, after: Path) -> str:
+    """The table; `ValueError` where the rows differ."""
+    from recipes.common.tools.stats import mcnemar_p, paired_interval
+    from recipes.common.tools.tables import format_table, percent, points
+
+    old, new, table = read_samples(before), read_samples(after), []
+    for name in sorted(old.keys() | new.keys()):
+        rows, others = old.get(name, {}), new.get(name, {})
+        if rows.keys() != others.keys():
+            sizes = f"{len(rows)} rows in {before}, {len(others)} in {after}"
+            raise ValueError(f"{' '.join(name)}: not the same rows ({sizes}). Evaluate both with the same options.")
+        pairs = list(rows.values()), [others[row] for row in rows]
+        first, second = (sum(values) / len(rows) for values in pairs)
+        cells = {"task": name[0], "filter": name[1], "metric": name[2], "rows": len(rows), "before": percent(first)}
+        change = points(second - first, paired_interval(*pairs))
+        table.append(cells | {"after": percent(second), "difference": change, "McNemar p": f"{mcnemar_p(*pairs):.2g}"})
+    return format_table(table)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("before", type=Path, help="folder with samples_TASK_DATE.jsonl, at any depth")
+    parser.add_argument("after", type=Path)
+    try:
+        print(compare(**vars(parser.parse_args())))
+    except ValueError as problem:
+        raise SystemExit(f"error: {problem}") from None
+
+
+if __name__ == "__main__":
+    main()
