@@ -1,9 +1,8 @@
 PYTHON ?= python3
 BIN := .venv/bin
-# The pinned set needs Python 3.11; an older one gets the newest that the ranges of pyproject.toml allow.
-PINS := $(shell $(PYTHON) -c 'import sys; print("-c constraints.txt" * (sys.version_info >= (3, 11)))')
+PINS := -c constraints.txt
 
-.PHONY: quickstart test test-fast lint install install-tests
+.PHONY: quickstart test test-fast test-gpu lint install install-tests
 
 quickstart: install ## prepare the model, train, and print what changed; ARGS=--fresh starts anew
 	$(BIN)/python scripts/prepare_model.py
@@ -14,6 +13,9 @@ test: install-tests ## the whole suite
 
 test-fast: install-tests ## what answers within three minutes
 	$(BIN)/python -m pytest -m "not slow"
+
+test-gpu: install-tests ## every engine on the accelerators that are there; skipped with the reason where there are none
+	$(BIN)/python -m pytest -m gpu -rs tests/test_launch.py
 
 lint: install
 	$(BIN)/ruff check . && $(BIN)/ruff format --check .

@@ -1,18 +1,20 @@
 """Every engine that a CPU can run, really launched with two processes: the one asked for is in force, and all agree.
 
 The same rows, seed and model give the same tokens, rewards, gradient norms and parameters whatever the engine. The loss
-is not compared: with equal lengths it is 0 on policy. What is the least agreement was fixed before the first run.
+is not compared: with equal lengths it is 0 on policy. The tolerances were fixed before the first run.
+
+An engine is launched once for all its runs (tests/support/in_turn.py). `make test-gpu` runs what needs accelerators.
 """
 
 import json
-import shutil
 from pathlib import Path
 
 import pandas as pd
 import pytest
 import torch
+from peft import AutoPeftModelForCausalLM
 from safetensors.torch import load_file
-from support.launching import DENSE_REWARD, command, run
+from support.launching import DENSE_REWARD, command, in_turn, run
 from support.tiny_model import build_tiny_model
 from transformers import AutoModelForCausalLM
 
@@ -28,14 +30,25 @@ ENGINES = {  # launch file: type, ZeRO stage, offload, share of the parameters o
     "zero3": ("DEEPSPEED", 3, None, 0.5),
     "zero3_offload": ("DEEPSPEED", 3, "optimizer and parameters", 0.5),
 }
-KINDS = {"full": {"beta": 0.04}, "lora": {"use_peft": "true", "beta": 0.04, "merge_adapter": "true"}}
+KINDS = {"full": {"beta": 0.04}, "lora": {"use_peft": "true", "beta": 0.04}}
 # Two prompts a step, one on each rank. float32, and an Adam whose steps follow the gradient down to its noise.
 TRAINING = {"num_train_rows": 8, "max_steps": 4, "save_steps": 2, "per_device_train_batch_size": 4, "bf16": "false"}
 TRAINING |= {"learning_rate": 0.01, "adam_epsilon": 0.001, "use_cpu": "true"}
 TRAINING["reward_funcs"] = [DENSE_REWARD, "xml_format", "reasoning_gym"]
+RESUMED = {"ddp": ["full"], "zero2": ["full"], "zero3": ["full", "lora"]}  # ZeRO-2 shards an adapter as it does weights
+ON_ACCELERATORS = {
+    "single_gpu": ("NO", None),
+    "ddp": ("MULTI_GPU", None),
+    "zero2": ("DEEPSPEED", 2),
+    "zero3": ("DEEPSPEED", 3),
+    "fsdp2": ("FSDP", None),
+}
 COLUMNS = ("prompt", "token_ids", "letter_share", "xml_format", "reasoning_gym", "advantage")
 NORM_TOLERANCE, PARAMETER_TOLERANCE, LOGIT_TOLERANCE = 1e-3, 1e-4, 1e-3
+BF16_ROUNDING = 2**-7  # the most that saving weights below 2 in bf16 changes
 ON_CPU = {"DS_ACCELERATOR": "cpu"}
+ACCELERATOR = torch.accelerator.is_available()
+without_accelerator = pytest.mark.skipif(ACCELERATOR, reason="there is an accelerator")
 
 
 @pytest.fixture(scope="session")
@@ -43,26 +56,46 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return build_tiny_model(tmp_path_factory.mktemp("tiny") / "model")
 
 
-def words_for(launch: str | Path, kind: str, model: Path, folder: Path, *script: str) -> list[str]:
+def words_for(launch: str | Path, kind: str, model: Path, folder: Path, *script: str, **settings) -> list[str]:
     file = CONFIGS / f"{launch}.yaml" if isinstance(launch, str) else launch
-    launcher = ["--num_processes=2", *script]
-    return command("arithmetic", "quickstart", model, folder, str(file), launcher, **TRAINING, **KINDS[kind])
+    settings = {**TRAINING, **KINDS[kind], **settings}
+    return command("arithmetic", "quickstart", model, folder, str(file), ["--num_processes=2", *script], **settings)
 
 
 @pytest.fixture(scope="session")
-def trained(model: Path, tmp_path_factory: pytest.TempPathFactory):
-    """Run an engine once: (launch file, kind) -> run folder."""
-    folders: dict[tuple[str, str], Path] = {}
+def launched(model: Path, tmp_path_factory: pytest.TempPathFactory):
+    """Launch an engine once: launch file -> the folder that holds the folder of each run."""
+    folders: dict[str, Path] = {}
 
-    def train(launch: str, kind: str) -> Path:
-        if (launch, kind) not in folders:
-            folder = tmp_path_factory.mktemp("launched") / f"{launch}-{kind}"
-            printed = run(words_for(launch, kind, model, folder), env=ON_CPU)
-            (folder / "printed.txt").write_text(printed)
-            folders[launch, kind] = folder
-        return folders[launch, kind]
+    def launch(name: str) -> Path:
+        if name not in folders:
+            folder = tmp_path_factory.mktemp(name)
+            runs = [words_for(name, kind, model, folder / kind) for kind in KINDS]
+            for kind in RESUMED.get(name, []):
+                resumed = folder / f"{kind}-resumed"
+                runs.append(["tests/support/cut_short.py", str(folder / kind), str(resumed)])
+                runs.append(words_for(name, kind, model, resumed))
+            if name == "ddp":
+                lost = ("tests/support/lost_gradient.py",)
+                runs.append(words_for(name, "full", model, folder / "lost", *lost, use_cpu=str(ACCELERATOR).lower()))
+            run(in_turn(*runs), env=ON_CPU, timeout_s=600)
+            folders[name] = folder
+        return folders[name]
 
-    return train
+    return launch
+
+
+@pytest.fixture
+def trained(launched):
+    return lambda launch, kind: launched(launch) / kind
+
+
+def printed_by(folder: Path) -> str:
+    return Path(f"{folder}.txt").read_text()
+
+
+def engine_of(folder: Path) -> dict:
+    return json.loads((folder / "summary.json").read_text())["engine"]
 
 
 def steps_of(folder: Path) -> list[pd.DataFrame]:
@@ -103,13 +136,11 @@ def assert_same_updates(one: Path, other: Path) -> None:
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("launch", ENGINES)
 def test_the_engine_that_was_asked_for_is_in_force(launch, kind, trained):
-    engine = json.loads((trained(launch, kind) / "summary.json").read_text())["engine"]
+    engine = engine_of(trained(launch, kind))
     names = ("distributed_type", "zero_stage", "offload", "share_held")
     assert tuple(engine[name] for name in names) == pytest.approx(ENGINES[launch], abs=0.05)
     assert engine["world_size"] == 2
-    line = next(
-        line for line in (trained(launch, kind) / "printed.txt").read_text().splitlines() if line.startswith("Engine: ")
-    )
+    line = next(line for line in printed_by(trained(launch, kind)).splitlines() if line.startswith("Engine: "))
     assert line.startswith("Engine: DDP" if launch == "ddp" else f"Engine: DeepSpeed ZeRO-{ENGINES[launch][1]}")
     assert "2 processes, cpu" in line
 
@@ -130,13 +161,17 @@ def test_training_changes_the_parameters_by_more_than_engines_may_differ(kind, t
         assert max((before[name] - after[name]).abs().max().item() for name in before) > 10 * PARAMETER_TOLERANCE
 
 
-def test_a_lost_gradient_of_one_rank_does_not_pass_as_the_same(trained, model, tmp_path):
-    run(words_for("ddp", "full", model, tmp_path / "run", "tests/support/lost_gradient.py"))
+def test_a_lost_gradient_of_one_rank_does_not_pass_as_the_same(trained):
     with pytest.raises(AssertionError):
-        assert_same_updates(tmp_path / "run", trained("ddp", "full"))
+        assert_same_updates(trained("ddp", "lost"), trained("ddp", "full"))
 
 
-# Judges and saves
+@without_accelerator
+def test_without_an_accelerator_the_recipe_asks_for_the_cpu_itself(trained):
+    assert "Engine: DDP, 2 processes, cpu" in printed_by(trained("ddp", "lost"))  # it was given --use_cpu false
+
+
+# Evaluates and saves
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -151,77 +186,80 @@ def test_before_and_after_every_row_gets_the_answer_it_gets_under_ddp(launch, ki
 @pytest.mark.parametrize("launch", ENGINES)
 def test_what_was_saved_loads_and_answers_as_under_ddp(launch, kind, trained):
     ids = torch.tensor([[5, 6, 7, 8]])
-    folders = [trained(name, kind) / ("merged" if kind == "lora" else "") for name in (launch, "ddp")]
+    load = (AutoPeftModelForCausalLM if kind == "lora" else AutoModelForCausalLM).from_pretrained
     with torch.no_grad():
-        mine, theirs = (AutoModelForCausalLM.from_pretrained(folder)(ids).logits for folder in folders)
+        mine, theirs = (load(trained(name, kind))(ids).logits for name in (launch, "ddp"))
     assert torch.allclose(mine, theirs, atol=LOGIT_TOLERANCE)
 
 
-# Goes on
+# Resumes
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("launch", ["ddp", "zero2", "zero3"])
-def test_a_run_that_goes_on_from_a_checkpoint_equals_the_one_that_was_not_interrupted(
-    launch, kind, trained, model, tmp_path
-):
-    whole, folder = trained(launch, kind), tmp_path / "run"
-    shutil.copytree(whole, folder)
-    forget_after_step_2(folder)
-    printed = run(words_for(launch, kind, model, folder), env=ON_CPU)
-    assert (
-        f"{folder / 'checkpoint-4'} was cut short" in printed and f"Resuming from {folder / 'checkpoint-2'}" in printed
-    )
-    assert_same_steps(folder, whole)
-    assert_same_updates(folder, whole)
-
-
-def forget_after_step_2(folder: Path) -> None:
-    """As a run that was killed while it wrote its second checkpoint would have left it."""
-    names = ("checkpoint-4/trainer_state.json", "completions/completions_00003.parquet")
-    for name in (*names, "completions/completions_00004.parquet", "summary.json"):
-        (folder / name).unlink()
-    for file in [*folder.glob("*model.safetensors"), folder / "evaluation/after.jsonl", folder / "trainer_state.json"]:
-        file.unlink()
+@pytest.mark.parametrize(("launch", "kind"), [(launch, kind) for launch in RESUMED for kind in RESUMED[launch]])
+def test_a_run_resumed_from_a_checkpoint_equals_the_one_that_was_not_interrupted(launch, kind, trained):
+    whole, resumed = trained(launch, kind), trained(launch, f"{kind}-resumed")
+    printed = printed_by(resumed)
+    assert f"{resumed / 'checkpoint-4'} was cut short" in printed
+    assert f"Resuming from {resumed / 'checkpoint-2'}" in printed
+    assert_same_steps(resumed, whole)
+    assert_same_updates(resumed, whole)
 
 
 # Refuses
 
 
-def test_use_cpu_in_a_deepspeed_launch_file_is_refused(model, tmp_path):
-    text = (CONFIGS / "zero2.yaml").read_text()
-    assert "\nuse_cpu: false" in text
-    (tmp_path / "planted.yaml").write_text(text.replace("\nuse_cpu: false", "\nuse_cpu: true"))
+@pytest.mark.parametrize(
+    ("launch", "line", "planted", "messages"),
+    [
+        (
+            "zero2",
+            "use_cpu: false",
+            "use_cpu: true",
+            ("the launch file asks for DeepSpeed and for the CPU", "Set use_cpu: false"),
+        ),
+        (
+            "cpu_2proc",
+            "distributed_type: MULTI_GPU",
+            "distributed_type: MULTI_CPU",
+            ("the launch file says MULTI_CPU, for which accelerate starts one process only",),
+        ),
+    ],
+)
+def test_a_launch_file_that_accelerate_takes_for_something_else_is_refused(
+    launch, line, planted, messages, model, tmp_path
+):
+    text = (CONFIGS / f"{launch}.yaml").read_text()
+    assert text.count(f"\n{line}\n") == 1
+    (tmp_path / "planted.yaml").write_text(text.replace(f"\n{line}\n", f"\n{planted}\n"))
     printed = run(words_for(tmp_path / "planted.yaml", "full", model, tmp_path / "run"), env=ON_CPU, expect=1)
-    assert "the launch file asks for DeepSpeed and for the CPU" in printed and "Set use_cpu: false" in printed
+    assert [message for message in messages if message not in printed] == []
     assert "step 1/" not in printed
 
 
-def test_one_process_for_multi_cpu_is_refused(model, tmp_path):
-    text = (CONFIGS / "cpu_2proc.yaml").read_text()
-    (tmp_path / "planted.yaml").write_text(text.replace("MULTI_GPU\n", "MULTI_CPU\n"))
-    printed = run(words_for(tmp_path / "planted.yaml", "full", model, tmp_path / "run"), expect=1)
-    assert "the launch file says MULTI_CPU, for which accelerate starts one process only" in printed
-
-
-def test_without_an_accelerator_the_recipe_asks_for_the_cpu_itself(model, tmp_path):
-    if torch.accelerator.is_available():
-        pytest.skip("there is an accelerator")
-    words = words_for("ddp", "full", model, tmp_path / "run")
-    words[words.index("--use_cpu") + 1] = "false"
-    assert "Engine: DDP, 2 processes, cpu" in run(words)
-
-
-@pytest.mark.skipif(not torch.accelerator.is_available(), reason="without an accelerator FSDP silently becomes DDP")
-def test_fsdp2_is_in_force_on_an_accelerator(model, tmp_path):
-    settings = {**TRAINING, "use_cpu": "false", "per_device_train_batch_size": 8}
-    launch = str(CONFIGS / "fsdp2.yaml")
-    run(command("arithmetic", "quickstart", model, tmp_path / "run", launch, ["--num_processes=1"], **settings))
-    assert json.loads((tmp_path / "run" / "summary.json").read_text())["engine"]["distributed_type"] == "FSDP"
-
-
+@without_accelerator
 def test_fsdp_on_a_cpu_is_refused(model, tmp_path):
-    if torch.accelerator.is_available():
-        pytest.skip("there is an accelerator")
     printed = run(words_for("fsdp2", "full", model, tmp_path / "run"), expect=1)
     assert "the engine is not the one the launcher was asked for" in printed
+
+
+# On accelerators
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not ACCELERATOR, reason="no accelerator here")
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("launch", ON_ACCELERATORS)
+def test_every_engine_trains_in_bf16_on_the_accelerators_that_are_there(launch, kind, model, tmp_path):
+    devices = 1 if launch == "single_gpu" else torch.accelerator.device_count()
+    if launch == "ddp" and devices == 1:
+        pytest.skip("one accelerator: DDP needs two")
+    folder, settings = tmp_path / "run", {**TRAINING, **KINDS[kind], "use_cpu": "false", "bf16": "true"}
+    file = str(CONFIGS / f"{launch}.yaml")
+    run(command("arithmetic", "quickstart", model, folder, file, [f"--num_processes={devices}"], **settings))
+    engine = engine_of(folder)
+    assert (engine["distributed_type"], engine["zero_stage"]) == ON_ACCELERATORS[launch]
+    assert (engine["world_size"], engine["mixed_precision"]) == (devices, "bf16") and engine["device"] != "cpu"
+    assert min(gradient_norms(folder)) > 0.0
+    before, after = parameters(model) if kind == "full" else {}, parameters(folder)
+    changes = [after[name].float() - before.get(name, 0.0) for name in after if "lora_A" not in name]
+    assert max(change.abs().max().item() for change in changes) > BF16_ROUNDING

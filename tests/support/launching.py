@@ -48,9 +48,23 @@ def command(
     return [sys.executable, "-m", "accelerate.commands.accelerate_cli", "launch", *words]
 
 
-def run(words: list[str], env: dict[str, str] | None = None, expect: int = 0) -> str:
+def in_turn(*commands: list[str]) -> list[str]:
+    """One launch for commands of the same launch file; what each prints goes to `<output_dir>.txt`.
+
+    A command that does not start with the launcher runs as it is: a script and its words.
+    """
+    at = next(i for i, word in enumerate(commands[0]) if word.endswith(".py"))
+    launch, words = commands[0][:at], []
+    for command in commands:
+        script = command[at:] if command[:at] == launch else command
+        folder = script[script.index("--output_dir") + 1] if "--output_dir" in script else script[-1]
+        words += ["--then", f"{folder}.txt", *script]
+    return [*launch, "tests/support/in_turn.py", *words[1:]]
+
+
+def run(words: list[str], env: dict[str, str] | None = None, expect: int = 0, timeout_s: float = 300) -> str:
     """Run to the end and return what was printed; the exit status must be as expected."""
-    done = subprocess.run(words, cwd=ROOT, env=_environment(env), capture_output=True, text=True, timeout=300)
+    done = subprocess.run(words, cwd=ROOT, env=_environment(env), capture_output=True, text=True, timeout=timeout_s)
     assert (done.returncode == 0) == (expect == 0), done.stdout[-3000:] + done.stderr[-6000:]
     return done.stdout + done.stderr
 
