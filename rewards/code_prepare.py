@@ -91,11 +91,7 @@ def summary(splits: dict[str, list[Task]], dropped: Dropped) -> str:
 
 def load_tasks(data: str, path: Path | None, *, hide: int = 0, sanitized: bool = False, show_tests: int = 1,
                held_out: Callable[[str], bool] = lambda prompt: False) -> dict[str, list[Task]]:  # fmt: skip
-    """The complete tasks of each split of `mbpp`, `humaneval` or `jsonl` (your own rows, held out by their prompt).
-
-    Raises:
-        ValueError: the data cannot be read, or a row of it cannot be used.
-    """
+    """The complete tasks of each split of `mbpp`, `humaneval` or `jsonl` (your own rows, held out by their prompt)."""
     if data == "jsonl":
         tasks = read_tasks(path, "train")
         return {split: [t for t in tasks if held_out(t["prompt"]) == (split == "test")] for split in ("train", "test")}
@@ -158,10 +154,8 @@ def humaneval_task(row: dict) -> Task:
 def hide_tests(tasks: Sequence[Task], count: int) -> tuple[list[Task], Dropped]:
     """Hide the last `count` visible tests of each task; drop a task that would have no visible test left."""
     few = [{"task": t["name"], "reason": f"too few tests to hide {count}"} for t in tasks if len(t["tests"]) <= count]
-    cut = [(task, len(task["tests"]) - count) for task in tasks]
-    return [
-        t | {"tests": t["tests"][:at], "hidden_tests": t["tests"][at:] + t["hidden_tests"]} for t, at in cut if at > 0
-    ], few
+    cut = [(t, len(t["tests"]) - count, t["tests"], t["hidden_tests"]) for t in tasks if len(t["tests"]) > count]
+    return [task | {"tests": tests[:at], "hidden_tests": tests[at:] + hidden} for task, at, tests, hidden in cut], few
 
 
 def _rows_of(file: Path | None, keys: Sequence[str], *hub: str) -> list[dict]:
@@ -176,10 +170,8 @@ def _rows_of(file: Path | None, keys: Sequence[str], *hub: str) -> list[dict]:
             lines = [line for line in text.split("\n") if line.strip()]
             rows = json.loads(text) if file.suffix == ".json" else list(map(json.loads, lines))
     except (ValueError, OSError, EOFError, zlib.error) as error:
-        raise ValueError(
-            f"{file or f'{hub[0]} on the Hub'} cannot be read: {error}. Give as --path what you have on disk: a JSON "
-            "list (.json) or JSON Lines (any other name); --help says what it must hold."
-        ) from error
+        remedy = "Give as --path a JSON list (.json) or JSON Lines (any other name); --help says what it must hold."
+        raise ValueError(f"{file or f'{hub[0]} on the Hub'} cannot be read: {error}. {remedy}") from error
     for number, row in enumerate(rows, 1):
         if missing := [key for key in keys if not isinstance(row, dict) or key not in row]:
             raise ValueError(f"{file}, row {number} has no {', '.join(missing)}; --help says what the file must be.")
@@ -202,8 +194,7 @@ def run_codes(tasks: Sequence[Task], codes: Sequence[str], tests: Sequence[list[
 def least_flags(tasks: Sequence[Task], run: Run, timeout_s: float = TIMEOUT_S) -> tuple[list[Task], Dropped]:
     """Keep the tasks whose reference passes all tests, each with the least flags that it needs for it.
 
-    A flag that a task has set stays set. A task without reference is kept as it is. All tasks run under the strictest
-    rules first, in one batch, then those that failed under the next.
+    A flag that a task has set stays set. A task without reference is kept as it is.
     """
     kept, failed = {task["name"]: task for task in tasks if not task["solution"]}, {}
     for inplace, objects in FLAGS.values():

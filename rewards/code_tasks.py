@@ -1,8 +1,5 @@
 """Rows of programming tasks: how a file holds them, with every key filled in and checked.
 
-    tasks = read_tasks("data/mbpp", "train")
-    task = complete_row({"prompt": "Write double(x).", "tests": ["assert double(2) == 4"]}, "mine/1")
-
 `rewards.code_prepare` says which tasks a run should train on.
 """
 
@@ -24,7 +21,7 @@ SHOWN_PROBLEMS = 10
 
 
 def read_tasks(path: str | Path, split: str) -> list[Task]:
-    """Read the tasks of `<path>/<split>.jsonl`, or of `path` itself where it is a file.
+    """Read the tasks of `<path>/<split>.jsonl`, or of `path` itself where it is a file; every key is there.
 
     Raises:
         ValueError: there is no such file or no task in it, or a line cannot be used (each with its number).
@@ -83,11 +80,7 @@ def complete_row(row: Any, name: str = "") -> Task:
 
 
 def called_names(task: Task, tests: Sequence[str]) -> tuple[str, ...]:
-    """The functions of the program that the tests call.
-
-    Raises:
-        ValueError: the tests or the setup are not valid Python.
-    """
+    """The functions of the program that the tests call; `ValueError` where tests or setup are not valid Python."""
     try:
         return names_of(tests, task["setup"], task["entry_point"] or None).program
     except (SyntaxError, ValueError, RecursionError) as error:

@@ -21,7 +21,7 @@ def read_samples(folder: Path) -> dict[tuple[str, str, str], dict[tuple[int, str
     if not tasks or len(set(tasks)) < len(tasks):
         raise ValueError(f"{folder} must hold one samples_TASK_DATE.jsonl for each task; it holds {len(files)} files.")
     for task, file in zip(tasks, files, strict=True):
-        for sample in map(json.loads, file.read_text(encoding="utf-8").splitlines()):
+        for sample in map(json.loads, file.open(encoding="utf-8")):
             for metric in (name for name in sample["metrics"] if sample[name] in (0, 1)):
                 rows = found.setdefault((task, sample["filter"], metric), {})
                 rows[sample["doc_id"], sample["doc_hash"]] = sample[metric] == 1
@@ -37,8 +37,8 @@ def compare(before: Path, after: Path) -> str:
     for name in sorted(old.keys() | new.keys()):
         rows, others = old.get(name, {}), new.get(name, {})
         if rows.keys() != others.keys():
-            sizes = f"{len(rows)} rows in {before}, {len(others)} in {after}"
-            raise ValueError(f"{' '.join(name)}: not the same rows ({sizes}). Evaluate both with the same options.")
+            sizes = f"{len(rows)} rows in {before}, {len(others)} in {after}. Evaluate both with the same options."
+            raise ValueError(f"{' '.join(name)}: not the same rows: {sizes}")
         pairs = list(rows.values()), [others[row] for row in rows]
         first, second = (sum(values) / len(rows) for values in pairs)
         cells = {"task": name[0], "filter": name[1], "metric": name[2], "rows": len(rows), "before": percent(first)}

@@ -12,9 +12,7 @@ its official splits: task ids 601-974 train, 11-510 test; the others are left ou
 `tests`: assert statements, or JSON texts {"stdin": ..., "stdout": ...}; `solution` is its reference.
 
 Exit status: 0 when tasks were kept, 1 when none was or no isolation works here, 2 for input that cannot be used.
-
-Not covered: whether a prompt says what its tests want, and whether tests are strong. Where evaluation tasks are
-dropped, a score is over fewer tasks than published scores are.
+Where evaluation tasks are dropped, a score is over fewer tasks than published scores are.
 """
 
 import argparse

@@ -167,7 +167,7 @@ def test_rows_are_paired_by_what_they_are_and_the_test_is_exact(tmp_path):
 def test_samples_of_other_rows_or_tasks_are_refused(tmp_path, options):
     before = write_samples(tmp_path / "before", [(0, 1.0), (1, 0.0)])
     after = write_samples(tmp_path / "after", [(0, 1.0), (1, 0.0)], **options)
-    with pytest.raises(ValueError, match=r"not the same rows \(2 rows in .*before, [02] in .*after\)"):
+    with pytest.raises(ValueError, match=r"not the same rows: 2 rows in .*before, [02] in .*after"):
         compare_lm_eval.compare(before, after)
 
 

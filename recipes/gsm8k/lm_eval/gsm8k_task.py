@@ -12,13 +12,7 @@ recipe = import_recipe(Path(__file__).parents[1] / "train.py")
 
 
 def load_rows(data: str | None = None, **metadata: Any) -> dict[str, Dataset] | DatasetDict:
-    """The test split of openai/gsm8k from the Hub, or from test.jsonl in the folder `data`.
-
-    lm-eval calls this with the task's metadata, to which `--metadata '{"data": "FOLDER"}'` adds.
-
-    Raises:
-        ValueError: no such file, or the Hub cannot be reached.
-    """
+    """The test split of openai/gsm8k from the Hub, or from test.jsonl in the folder `data` of the task's metadata."""
     try:
         if data is None:
             return load_dataset("openai/gsm8k", "main")
@@ -32,7 +26,7 @@ def load_rows(data: str | None = None, **metadata: Any) -> dict[str, Dataset] | 
 class RecipePrompt(ConfigurableTask):
     """A task whose request is the recipe's prompt through the model's chat template: exactly what training shows.
 
-    The worked example is `example` of the metadata (question, completion), none by default.
+    The worked example is `example` of the metadata (question, completion); none by default.
     """
 
     def __init__(self, config: dict[str, Any]):
