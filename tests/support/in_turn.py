@@ -37,11 +37,12 @@ def run_script(number: int, log: str, words: list[str]) -> None:
 
 def main() -> None:
     sys.path.insert(0, os.getcwd())
+    import matplotlib.pyplot  # noqa: F401
     import peft  # noqa: F401
     import reasoning_gym  # noqa: F401
 
-    import recipes.common.run
-    import recipes.common.trainer  # noqa: F401
+    import recipes.common.before.preflight
+    import recipes.common.run  # noqa: F401
 
     if os.environ.get("ACCELERATE_USE_DEEPSPEED") == "true":
         import deepspeed  # noqa: F401
