@@ -106,7 +106,7 @@ class CodeTests:
     Args:
         all_or_nothing: pay nothing unless every test passes. A share pays `return True` for half of a yes-or-no task.
         timeout_s: wall limit in seconds for a program, all its tests together.
-        isolation: None for the best that works here; landlock, sealed; e2b; or unsafe, which isolates nothing.
+        isolation: None for the best that works here; landlock, sealed; or unsafe, which isolates nothing.
         packages: installed packages that programs may import beside the standard library.
 
     Logs the columns `outcome/code_tests` and `code_tests/reason`, and as metrics the visible and hidden share of the
@@ -209,26 +209,6 @@ class CodeTests:
         if share is None:
             return None
         return self.correct * (float(share == 1.0) if self.all_or_nothing else share)
-
-
-class AsyncCodeTests(CodeTests):
-    """`code_tests` as a coroutine: TRL runs it beside other async rewards, which is of use where those wait long."""
-
-    __name__ = "code_tests_async"
-
-    async def __call__(  # type: ignore[override]
-        self,
-        prompts: list,
-        completions: list,
-        tests: list[list[str]],
-        log_extra: LogExtra | None = None,
-        log_metric: LogMetric | None = None,
-        **columns: Any,
-    ) -> list[float | None]:
-        rows = _rows(tests, columns)
-        jobs = [self._job(completion_text(c), row) for c, row in zip(completions, rows, strict=True)]
-        judged = _verdicts(jobs, rows, await self.sandbox().run_batch_async(_runnable(jobs)))
-        return self._pay(judged, completions, log_extra, log_metric)
 
 
 def _case(test: str) -> tuple[str, str] | None:

@@ -8,7 +8,6 @@ REGISTRY = {
     "boxed_math": "rewards.boxed_math:BoxedMath",
     "reasoning_gym": "rewards.reasoning_gym_tasks:ReasoningGym",
     "code_tests": "rewards.code_tests:CodeTests",
-    "code_tests_async": "rewards.code_tests:AsyncCodeTests",
     "code_format": "rewards.format:CodeFormat",
     "number_count": "rewards.number_count:NumberCount",
     "prose": "rewards.fluency:Prose",

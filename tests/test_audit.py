@@ -383,7 +383,7 @@ REFERENCES = {
     "boxed_math": boxed,
     "cosine_scaled": boxed,
     "prose": lambda row: "So it goes.",
-    **dict.fromkeys(("code_tests", "code_tests_async", "code_format"), programmed),
+    **dict.fromkeys(("code_tests", "code_format"), programmed),
 }
 
 

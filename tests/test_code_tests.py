@@ -1,6 +1,5 @@
 """Programs are paid by the tests that they pass: nothing of ours is paid as theirs, and nothing of theirs is None."""
 
-import asyncio
 import json
 import os
 import pickle
@@ -390,43 +389,16 @@ def test_rows_of_other_tasks_are_not_seen():
 # Forms of calls
 
 
-def test_the_async_form_pays_and_logs_the_same():
-    codes = [DOUBLE, "def f(x): return 4", "", "while True: pass", DOUBLE]
-    tests = [TESTS, TESTS, TESTS, TESTS, []]
-    columns = {"hidden_tests": [["assert f(5) == 10"], None, [], None, None]}
-    settings = {"timeout_s": 0.5, "correct": 2.0}
-    plain = call(load_reward("code_tests", **settings), codes, tests, **columns)
-    other = call(load_reward("code_tests_async", **settings), codes, tests, **columns)
-    assert asyncio.run(other.amounts) == plain.amounts == [2.0, 1.0, 0.0, 0.0, None]
-    assert {name.replace("_async", ""): values for name, values in other.columns.items()} == plain.columns
-    assert {name.replace("_async", ""): value for name, value in other.metrics.items()} == plain.metrics
-
-
-def test_the_async_form_lets_other_coroutines_run():
-    reward, slow = load_reward("code_tests_async"), "import time\ntime.sleep(0.4)\n" + DOUBLE
-
-    async def both() -> tuple[list, int]:
-        ticks, judged = 0, asyncio.ensure_future(call(reward, [slow, slow], [TESTS] * 2).amounts)
-        while not judged.done():
-            await asyncio.sleep(0.01)
-            ticks += 1
-        return judged.result(), ticks
-
-    call(CodeTests(), [DOUBLE], [TESTS])  # the sandbox is there
-    amounts, ticks = asyncio.run(both())
-    assert amounts == [1.0, 1.0] and ticks > 10
-
-
 def test_it_works_off_the_main_thread_and_from_several():
     with ThreadPoolExecutor(3) as threads:
         calls = [threads.submit(pay, DOUBLE, "def f(x): return 4") for _ in range(6)]
         assert [one.result().amounts for one in calls] == [[1.0, 0.5]] * 6
 
 
-@pytest.mark.parametrize("name", ["code_tests", "code_tests_async"])
-def test_a_pickled_reward_keeps_its_settings(name):
-    reward = pickle.loads(pickle.dumps(load_reward(name, correct=2.0, packages=["numpy"], all_or_nothing=True)))
-    assert (reward.__name__, reward.full, reward.packages, reward.all_or_nothing) == (name, 2.0, ("numpy",), True)
+def test_a_pickled_reward_keeps_its_settings():
+    reward = pickle.loads(pickle.dumps(load_reward("code_tests", correct=2.0, packages=["numpy"], all_or_nothing=True)))
+    settings = (reward.__name__, reward.full, reward.packages, reward.all_or_nothing)
+    assert settings == ("code_tests", 2.0, ("numpy",), True)
 
 
 def test_a_pickled_reward_pays():
@@ -498,7 +470,7 @@ def test_programs_that_never_end_and_outlast_the_limit_are_refused(two_workers, 
 
 def test_it_declares_the_rate_of_failures_that_stops_a_run():
     (routed,) = load_rewards(["code_tests"], None, {"code_tests": ["code"]})
-    assert reward_max_error_rate(routed) == reward_max_error_rate(load_reward("code_tests_async")) == 0.001
+    assert reward_max_error_rate(routed) == reward_max_error_rate(load_reward("code_tests")) == 0.001
     assert reward_max_error_rate(load_reward("code_format")) == 1.0
 
 

@@ -27,7 +27,6 @@ from typing import NamedTuple
 import pytest
 
 from rewards.sandbox import Asserts, Sandbox, SandboxError, Stdio, ZygoteDied, jobs, landlock
-from rewards.sandbox.batch import pack
 from rewards.sandbox.slot import Ran
 
 pytestmark = [
@@ -121,15 +120,15 @@ sys.dont_write_bytecode = True
 for name, folder in (("rewards", sys.argv[1] + "/rewards"), ("rewards.sandbox", sys.argv[1] + "/rewards/sandbox")):
     sys.modules[name] = ModuleType(name)
     sys.modules[name].__path__ = [folder]
-from rewards.sandbox.batch import unpack
-from rewards.sandbox.pool import Sandbox
+from rewards.sandbox.pool import Asserts, Sandbox, Stdio
 isolation, heap_bytes = json.loads(sys.argv[2])
 heap = bytearray(b"x") * heap_bytes
 with Sandbox(workers=1, isolation=isolation) as sandbox:
     before = dict(os.environ), os.getcwd(), os.umask(0o022)
     print(json.dumps(sandbox.describe()), flush=True)
     for line in sys.stdin:
-        outcome = sandbox.run_batch([unpack(*json.loads(line))])[0]
+        kind, fields = json.loads(line)
+        outcome = sandbox.run_batch([{"Asserts": Asserts, "Stdio": Stdio}[kind](**fields)])[0]
         assert before == (dict(os.environ), os.getcwd(), os.umask(0o022))
         print(json.dumps(outcome._asdict()), flush=True)
 """
@@ -173,7 +172,7 @@ class Trainer:
 
     def run(self, job: Asserts | Stdio) -> tuple[str, str, float, str, list[bool]]:
         """The fields of its outcome."""
-        self.process.stdin.write(json.dumps(pack(job)) + "\n")
+        self.process.stdin.write(json.dumps([type(job).__name__, job._asdict()]) + "\n")
         self.process.stdin.flush()
         return tuple(json.loads(self.process.stdout.readline()).values())
 

@@ -1,6 +1,5 @@
 """The pool: every worker busy, hard limits, nothing left behind, and a verdict never lost to a failure of ours."""
 
-import asyncio
 import gc
 import logging
 import multiprocessing
@@ -65,25 +64,6 @@ def test_a_batch_keeps_all_workers_busy(sandbox):
     started = time.monotonic()
     assert statuses(sandbox.run_batch([SLOW] * 6)) == ["pass"] * 6
     assert time.monotonic() - started < 1.1
-
-
-def test_it_runs_beside_other_coroutines(sandbox):
-    async def both():
-        ticks = 0
-
-        async def tick():
-            nonlocal ticks
-            while True:
-                await asyncio.sleep(0.01)
-                ticks += 1
-
-        ticking = asyncio.create_task(tick())
-        outcomes = await sandbox.run_batch_async([SLOW, WRONG, SLOW])
-        ticking.cancel()
-        return statuses(outcomes), ticks
-
-    outcomes, ticks = asyncio.run(both())
-    assert outcomes == ["pass", "fail", "pass"] and ticks > 5
 
 
 def test_it_runs_from_several_threads(sandbox):

@@ -11,9 +11,8 @@ zygote forks a `worker`, which runs the program, and a `checker`, which holds th
 What is not covered: each file says so for its part.
 """
 
-from rewards.sandbox.face import SandboxError
 from rewards.sandbox.jobs import Asserts, Outcome, Stdio
-from rewards.sandbox.pool import Sandbox, shared_sandbox
+from rewards.sandbox.pool import Sandbox, SandboxError, shared_sandbox
 from rewards.sandbox.slot import ZygoteDied
 
 __all__ = ["Asserts", "Outcome", "Sandbox", "SandboxError", "Stdio", "ZygoteDied", "shared_sandbox"]

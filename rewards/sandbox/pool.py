@@ -6,12 +6,11 @@
 
 Promises: it starts no program before its self-test has passed: with Landlock, else sealed (no file system at all),
 else it refuses. `unsafe` is a choice, logged at each start and refused where the environment holds secrets. Batches
-keep all workers busy; every call works from any thread, event loop or forked process; nothing is left 0.5 s after.
+keep all workers busy; every call works from any thread or forked process; nothing is left 0.5 s after.
 
 What is not covered: the confined programs share the processor with the trainer; see `confinement` for the rest.
 """
 
-import asyncio
 import atexit
 import contextlib
 import importlib.util
@@ -27,8 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from rewards.sandbox import confinement, landlock
-from rewards.sandbox.face import Face, SandboxError
-from rewards.sandbox.jobs import Asserts, Outcome, Stdio, run_job
+from rewards.sandbox.jobs import TIMEOUT_S, Asserts, Outcome, Stdio, run_job
 from rewards.sandbox.slot import Slot, ZygoteDied
 
 logger = logging.getLogger(__name__)
@@ -46,7 +44,11 @@ def worker_count() -> int:
     return max(1, cores // max(1, int(ranks) if ranks.isdigit() else 1))
 
 
-class Sandbox(Face):
+class SandboxError(RuntimeError):
+    """Programs cannot be isolated here: what was tried, and which probes came through."""
+
+
+class Sandbox:
     """A pool of zygotes, started by the first call or by `with`.
 
     `isolation`: None for the best that works here, or landlock, sealed, unsafe. `packages`: names of installed packages
@@ -78,11 +80,13 @@ class Sandbox(Face):
             return [self._run(jobs[0])]
         return list(self._threads.map(self._run, jobs))
 
-    async def run_batch_async(self, jobs: Sequence[Asserts | Stdio]) -> list[Outcome]:
-        """The same beside other coroutines: none of the work is done in the event loop."""
-        loop = asyncio.get_running_loop()
-        await loop.run_in_executor(None, self.start)
-        return list(await asyncio.gather(*(loop.run_in_executor(self._threads, self._run, job) for job in jobs)))
+    def run_asserts(self, program: str, tests: Sequence[str], **options: Any) -> Outcome:
+        """One program against tests; options as in `Asserts` (setup, entry_point, inplace, objects, timeout_s)."""
+        return self.run_batch([Asserts(program, tests, **options)])[0]
+
+    def run_stdio(self, program: str, cases: Sequence[tuple[str, str]], timeout_s: float = TIMEOUT_S) -> Outcome:
+        """One program, started afresh for each pair (stdin, expected stdout)."""
+        return self.run_batch([Stdio(program, cases, timeout_s)])[0]
 
     def _run(self, job: Asserts | Stdio) -> Outcome:
         """In a free slot; where our machinery fails, once more, then `infra`."""
@@ -124,6 +128,13 @@ class Sandbox(Face):
         self._threads.shutdown(wait=False)
         self._all = []  # what still runs in them closes them
         self._forget()
+
+    def __enter__(self) -> "Sandbox":
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
     def describe(self) -> str:
         """The isolation in force, in words."""
@@ -180,22 +191,16 @@ class Sandbox(Face):
 def shared_sandbox(isolation: str | None = None, packages: Sequence[str] = ()) -> Sandbox:
     """The sandbox that all rewards of this process with the same wish share; started by its first program.
 
-    `isolation` as in `Sandbox`, or e2b for a hosted machine (`rewards.sandbox.hosted`). Who has no wish gets the first
-    sandbox that there is: an evaluation runs programs where the reward of its run does.
+    `isolation` as in `Sandbox`. Who has no wish gets the first sandbox that there is: an evaluation runs programs where
+    the reward of its run does.
     """
     wish = (isolation, tuple(packages))
     with _shared_lock:
         if wish == (None, ()) and _shared:
             return next(iter(_shared.values()))
         if wish not in _shared:
-            _shared[wish] = _hosted(packages) if isolation == "e2b" else Sandbox(isolation=isolation, packages=packages)
+            _shared[wish] = Sandbox(isolation=isolation, packages=packages)
         return _shared[wish]
-
-
-def _hosted(packages: Sequence[str]) -> Any:
-    from rewards.sandbox.hosted import E2BSandbox  # its client is an optional package
-
-    return E2BSandbox(packages=packages)
 
 
 def _folder_of(package: str) -> str:
