@@ -163,7 +163,7 @@ def test_hidden_tests_that_cannot_be_used_are_none_too(hidden):
 def test_tests_that_are_no_python_are_an_error_and_no_grade():
     paid = pay(DOUBLE, tests=["assert f(2) =="])
     assert paid.amounts == [None]
-    assert paid.outcomes[0].startswith("error: the tests are no Python: ")
+    assert paid.outcomes[0].startswith("error: the tests are not Python: ")
 
 
 def test_a_row_that_cannot_be_graded_costs_that_row_alone():

@@ -122,6 +122,16 @@ def test_a_zygote_that_dies_twice_is_infra_and_no_grade():
         assert (sandbox.infra, sandbox.runs) == (1, 1)
 
 
+def test_an_error_of_ours_costs_the_row_that_it_happened_in(sandbox, monkeypatch):
+    def fails_once(slot, job, run=pool.run_job):
+        return run(slot, job) if job is RIGHT else [][0]
+
+    monkeypatch.setattr(pool, "run_job", fails_once)
+    outcomes = sandbox.run_batch([RIGHT, WRONG, RIGHT])
+    assert statuses(outcomes) == ["pass", "infra", "pass"]
+    assert outcomes[1].reason == "IndexError: list index out of range" and outcomes[1].passed == (False,)
+
+
 def test_a_stopped_zygote_is_given_up(monkeypatch):
     monkeypatch.setattr("rewards.sandbox.slot.OVERDUE_S", 0.5)
     with Sandbox(workers=1) as sandbox:

@@ -295,6 +295,8 @@ def test_what_is_printed_comes_back(sandbox):
         ("import sys; sys.exit(3)", "ProgramEnded: the program raised SystemExit: 3"),
         ("import os; os._exit(3)", "exited with code 3"),
         ("import os; os.abort()", "killed by SIGABRT"),
+        *((f"import os; os.kill(os.getpid(), {n})", f"killed by signal {n}") for n in (32, 33, 40, 63)),
+        ("raise ValueError('\\ud800 \\x1b[2J\\r\\n\\u202e\\x00é')", r"ValueError: \ud800 \x1b[2J\r\n\u202e\x00é"),
         ("while True: print('x' * 1000000, flush=True)", "output: more than 1 MiB"),
         ("while True: pass", "timeout: more than 1 s"),
         ("import nothing_like_it", "ModuleNotFoundError"),
@@ -350,7 +352,7 @@ def test_an_object_that_the_tests_may_use_equals_no_plain_value(test, sandbox):
 
 def test_tests_that_are_no_python_are_not_the_programs_fault(sandbox):
     outcome = sandbox.run_asserts("def f(): return 1", ["assert f( == 1"])
-    assert outcome.status == "infra" and outcome.reason.startswith("the tests are no Python")
+    assert outcome.status == "infra" and outcome.reason.startswith("the tests are not Python")
 
 
 def test_the_setup_belongs_to_the_tests(sandbox):

@@ -22,6 +22,7 @@ from rewards.sandbox.worker import CONFINED
 TIMEOUT_S = 10.0
 LONGEST_S = 86_400.0
 PROGRAM_BYTES = 1 << 20
+SIGNALS = {number.value: number.name for number in signal.Signals}  # the real-time ones have no name
 
 
 class Outcome(NamedTuple):
@@ -58,13 +59,24 @@ class Stdio(NamedTuple):
     timeout_s: float = TIMEOUT_S
 
 
-def run_job(slot: Slot, job: Asserts | Stdio) -> Outcome:
-    """Run in this slot; `ZygoteDied` where that is not the program's doing."""
+def tests_of(job: Asserts | Stdio) -> Sequence:
+    """The tests of a job, of either kind; `ValueError` where there are none, or no time for them."""
     tests = job.tests if isinstance(job, Asserts) else job.cases
     if not tests or isinstance(tests, str):
         raise ValueError(f"no tests, or one text in place of a list of them: {tests!r:.100}")
     if not 0.0 < job.timeout_s <= LONGEST_S:
         raise ValueError(f"timeout_s is {job.timeout_s}; it must be more than 0 and at most {LONGEST_S:g} seconds")
+    return tests
+
+
+def failure_of_ours(job: Asserts | Stdio, why: str) -> Outcome:
+    """The outcome of a job that could not be run."""
+    return Outcome("infra", printable(why), 0.0, "", (False,) * len(tests_of(job)))
+
+
+def run_job(slot: Slot, job: Asserts | Stdio) -> Outcome:
+    """Run in this slot; `ZygoteDied` where that is not the program's doing."""
+    tests = tests_of(job)
     program = job.program.encode("utf-8", "surrogatepass")
     if len(program) > PROGRAM_BYTES:
         return Outcome("fail", f"the program is longer than {PROGRAM_BYTES} bytes", 0.0, "", (False,) * len(tests))
@@ -73,7 +85,7 @@ def run_job(slot: Slot, job: Asserts | Stdio) -> Outcome:
     try:
         held = _held(job)
     except (SyntaxError, ValueError, RecursionError) as error:
-        return Outcome("infra", f"the tests are no Python: {error}", 0.0, "", (False,) * len(tests))
+        return failure_of_ours(job, f"the tests are not Python: {error}")
     return _run_asserts(slot, job, program, held)
 
 
@@ -125,7 +137,7 @@ def _ended(ran: Ran, timeout_s: float) -> str:
         return f"timeout: more than {timeout_s:g} s"
     for code in ran.exits:
         if code < 0:
-            return f"killed by {signal.Signals(-code).name}"
+            return f"killed by {SIGNALS.get(-code, f'signal {-code}')}"
     return f"exited with code {ran.exits[0]}" if ran.exits[0] else ""
 
 
@@ -184,7 +196,12 @@ def lines_of(text: str) -> list[str]:
 def _outcome(passed: tuple[bool, ...], reason: str, ran: Ran, output: bytes) -> Outcome:
     status = "pass" if all(passed) else "fail"
     text = output.decode("utf-8", "replace")
-    return Outcome(status, "" if status == "pass" else reason, round(ran.seconds, 4), text, passed)
+    return Outcome(status, "" if status == "pass" else printable(reason), round(ran.seconds, 4), text, passed)
+
+
+def printable(text: str) -> str:
+    r"""The text with everything escaped that a log or terminal may not show: `printable("\n")` is `"\\n"`."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 @contextlib.contextmanager

@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from rewards.sandbox import confinement, landlock
-from rewards.sandbox.jobs import TIMEOUT_S, Asserts, Outcome, Stdio, run_job
+from rewards.sandbox.jobs import TIMEOUT_S, Asserts, Outcome, Stdio, failure_of_ours, run_job, tests_of
 from rewards.sandbox.slot import Slot, ZygoteDied
 
 logger = logging.getLogger(__name__)
@@ -75,6 +75,8 @@ class Sandbox:
 
     def run_batch(self, jobs: Sequence[Asserts | Stdio]) -> list[Outcome]:
         """The outcome of each job, in order, all workers at work."""
+        for job in jobs:
+            tests_of(job)
         self.start()
         if len(jobs) == 1:
             return [self._run(jobs[0])]
@@ -89,7 +91,7 @@ class Sandbox:
         return self.run_batch([Stdio(program, cases, timeout_s)])[0]
 
     def _run(self, job: Asserts | Stdio) -> Outcome:
-        """In a free slot; where our machinery fails, once more, then `infra`."""
+        """In a free slot; where our machinery fails, once more, then `infra`: the outcome of this job alone."""
         slots = self._slots
         slot = slots.get()
         try:
@@ -99,10 +101,12 @@ class Sandbox:
                 except ZygoteDied as error:
                     why = str(error)
                     logger.warning("sandbox: %s", why)
-            count = len(job.tests if isinstance(job, Asserts) else job.cases)
-            return self._counted(Outcome("infra", why, 0.0, "", (False,) * count))
+        except Exception as error:
+            why = f"{type(error).__name__}: {error}"
+            logger.exception("sandbox: an error of its own")
         finally:
             slots.put(slot)
+        return self._counted(failure_of_ours(job, why))
 
     def _counted(self, outcome: Outcome) -> Outcome:
         with self._counting:
