@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from rewards.sandbox import Sandbox
+from rewards.sandbox.checker import NEVER_CALLED
 from rewards.sandbox.jobs import lines_of
 from rewards.sandbox.names import Names, names_of
 
@@ -305,6 +306,29 @@ def test_what_is_printed_comes_back(sandbox):
 )
 def test_the_reason_says_what_happened(program, reason, sandbox):
     assert sandbox.run_asserts(program, ["assert f() == 1"], timeout_s=1.0).reason.startswith(reason)
+
+
+VACUOUS = ["pass", "", "def test_f():\n    assert f(1) == 2", "if __name__ == '__main__':\n    assert f(1) == 2",
+           "assert callable(f)", "class T:\n    def test(self): assert f(1) == 2"]  # fmt: skip
+
+
+@pytest.mark.parametrize("test", VACUOUS)
+def test_a_test_that_never_calls_the_program_is_not_passed(test, sandbox):
+    outcome = sandbox.run_asserts("def f(x): return 2 * x", ["assert f(1) == 2", test], entry_point="f")
+    assert outcome == ("fail", NEVER_CALLED, outcome.seconds, "", (True, False))
+
+
+def test_a_test_counts_the_calls_of_its_own_iterators_objects_and_callbacks(sandbox):
+    program = "def f(n): yield from range(n)\nclass Box:\n    def __init__(self): self.n = 3"
+    tests = ["xs = f(3)\nassert next(xs) == 0", "assert list(xs) == [1, 2]", "box = Box()", "assert box.n == 3"]
+    assert sandbox.run_asserts(program, tests, objects=True).passed == (True,) * 4
+
+
+@pytest.mark.parametrize("test", ["assert (f(1) == 3, 'wrong')", "def g():\n    assert (f(1), 'x')\ng()"])
+def test_an_assert_of_a_tuple_is_an_error_of_the_tests(test, sandbox):
+    outcome = sandbox.run_asserts("def f(x): return 2 * x", [test])
+    assert outcome.status == "infra" and "line" in outcome.reason
+    assert "an assert of a tuple is always true" in outcome.reason
 
 
 def test_an_argument_is_changed_only_where_the_task_says_so(sandbox):

@@ -4,7 +4,7 @@ Promises: a name in a test is what the task's own setup defines, else a built-in
 else (and where the task names it) a function of the program, which is called over the link. So nothing that the program
 patches, overrides or returns changes what a test means; and no line of a test exists in the program's process.
 
-What is not covered: a weak test stays weak.
+What is not covered: a test that calls the program and then compares nothing passes; a weak test stays weak.
 """
 
 import gc
@@ -21,6 +21,7 @@ from rewards.sandbox.shared_objects import SharedObject, make_shared
 
 LINK, JOB, VERDICT = 3, 4, 5
 REASON_LENGTH = 300
+NEVER_CALLED = "this test never called the program, so it shows nothing"
 
 
 class InplaceCallable(RemoteCallable):
@@ -84,12 +85,15 @@ def _scope(peer: Peer, job: dict) -> dict[str, Any]:
 
 
 def _outcome(test: CodeType, scope: dict[str, Any], peer: Peer) -> list:
-    """A test passes if it ends without an error and the program is still there: to be gone is no answer."""
+    """A test passes if it has called the program, ends without an error and the program is still there."""
+    before = peer.asked
     try:
         exec(test, scope)
     except BaseException as error:
         return [False, _reason(error)]
-    return [False, _reason(LinkError("the program ended"))] if peer.ended else [True, ""]
+    if peer.ended:
+        return [False, _reason(LinkError("the program ended"))]
+    return [True, ""] if peer.asked > before else [False, NEVER_CALLED]
 
 
 def _reason(error: BaseException) -> str:

@@ -57,6 +57,7 @@ class Peer:
         self.stream, self.names, self.shares = stream, names, shares
         self.exports: list[Any] = []
         self.depth = 0
+        self.asked = 0
         self.ended = False  # the other side is gone, whatever whoever asked makes of the error
         self.remote = remote or make_remote
         self.flush: Callable[[], None] = lambda: None
@@ -72,6 +73,7 @@ class Peer:
         return result
 
     def ask(self, kind: str, target: Any, content: Any) -> Any:
+        self.asked += 1
         try:
             self.send([kind, target, content])
             return self.serve(until_answer=True)

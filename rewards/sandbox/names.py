@@ -44,6 +44,9 @@ def _names_of(tests: tuple[str, ...], setup: str, given: tuple[str, ...]) -> Nam
 @functools.lru_cache(maxsize=4096)
 def compiled(text: str, name: str) -> CodeType:
     """Code of a setup or test, as the checker runs it; text that is not Python is a `SyntaxError` or `ValueError`."""
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Assert) and isinstance(node.test, ast.Tuple) and node.test.elts:
+            raise ValueError(f"an assert of a tuple is always true (line {node.lineno})")
     return compile(text, name, "exec", dont_inherit=True, optimize=0)
 
 
