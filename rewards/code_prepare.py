@@ -24,6 +24,7 @@ from pathlib import Path
 from rewards.code_tasks import Task, called_names, complete_row, read_tasks
 from rewards.code_tests import job_of, parse_cases, program_of
 from rewards.sandbox import Asserts, Outcome, Sandbox, SandboxError, Stdio
+from rewards.sandbox.checker import NEVER_CALLED
 
 Run = Callable[[Sequence[Asserts | Stdio]], list[Outcome]]
 Dropped = list[dict[str, str]]  # the task's name and the reason
@@ -214,21 +215,28 @@ def least_flags(tasks: Sequence[Task], run: Run, timeout_s: float = TIMEOUT_S) -
 
 
 def drop_trivial(tasks: Sequence[Task], run: Run, timeout_s: float = TIMEOUT_S) -> tuple[list[Task], Dropped]:
-    """Keep the tasks none of whose trivial solutions passes all visible tests."""
+    """Keep the tasks whose visible tests all call the program, and which no trivial solution passes."""
     solutions = {task["name"]: trivial_solutions(task) for task in tasks}
     left, dropped = list(tasks), []
     for kind in dict.fromkeys(kind for of_task in solutions.values() for kind in of_task):
         tried = [task for task in left if kind in solutions[task["name"]]]
         codes = [solutions[task["name"]][kind] for task in tried]
         outcomes = run_codes(tried, codes, [task["tests"] for task in tried], run, timeout_s)
-        passed = [task["name"] for task, outcome in zip(tried, outcomes, strict=True) if outcome.status == "pass"]
-        dropped += [{"task": name, "reason": f"a trivial solution passes: {kind}"} for name in passed]
-        left = [task for task in left if task["name"] not in passed]
+        reasons = {}
+        for task, outcome in zip(tried, outcomes, strict=True):
+            if outcome.status == "pass":
+                reasons[task["name"]] = f"a trivial solution passes: {kind}"
+            elif kind == NOTHING and outcome.reason == NEVER_CALLED:
+                reasons[task["name"]] = outcome.reason
+        dropped += [{"task": name, "reason": reason} for name, reason in reasons.items()]
+        left = [task for task in left if task["name"] not in reasons]
     return left, dropped
 
 
 PRINTED = ("", "0", "1", "-1", "YES", "NO", "Yes", "No", "True", "False")
-BODIES = {f"return {value}": f"return {value}" for value in ("None", "True", "0", "''", "[]")} | {
+RETURNED = ("None", "True", "0", "''", "[]", "float('inf')", "float('nan')")
+NOTHING = "define nothing"
+BODIES = {f"return {value}": f"return {value}" for value in RETURNED} | {
     "return the argument": "return given[0]",
     "clear the argument and return it": "given[0].clear(); return given[0]",
 }
@@ -254,7 +262,7 @@ def trivial_solutions(task: Task) -> dict[str, str]:
         bodies["return what the first test expects"] = f"return {value}"
     names = called_names(task, task["tests"])
     programs = {kind: "\n".join(FUNCTION.format(name, body) for name in names) for kind, body in bodies.items()}
-    return {"define nothing": ""} | programs
+    return {NOTHING: ""} | programs
 
 
 def _expected(test: str) -> str:

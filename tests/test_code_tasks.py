@@ -211,7 +211,6 @@ def test_a_failure_of_the_sandbox_stops_and_names_the_task(step):
 @pytest.mark.parametrize(
     ("kind", "tests"),
     [
-        ("define nothing", ["assert True"]),
         ("return None", ["assert not f(1)"]),
         ("return True", ["assert f(1)", "assert f(2) == True"]),
         ("return 0", ["assert f(1) == 0", "assert f(2) == False"]),
@@ -241,6 +240,26 @@ def test_one_test_that_only_a_real_solution_passes_is_enough(run):
     task = named("mixed", ["assert f(1) == True", "assert f(2) == False"])
     stdio = named("stdio", ['{"stdin": "1", "stdout": "1"}', '{"stdin": "2", "stdout": "4"}'])
     assert drop_trivial([task, stdio], run) == ([task, stdio], [])
+
+
+@isolated
+@pytest.mark.parametrize("solution", ["", DOUBLES["solution"]], ids=["without a reference", "with one"])
+@pytest.mark.parametrize("test", ["pass", "def test_f():\n    assert double(2) == 4"])
+def test_a_task_with_a_test_that_never_calls_the_program_is_dropped(run, test, solution):
+    task = named("idle", [*DOUBLE["tests"], test], solution=solution, entry_point="double")
+    kept, dropped = least_flags([task], run)
+    dropped += drop_trivial(kept, run)[1]
+    assert len(dropped) == 1 and dropped[0]["reason"].endswith(
+        "this test never called the program, so it shows nothing"
+    )
+
+
+@isolated
+@pytest.mark.parametrize("value", ["inf", "nan"])
+def test_a_task_that_infinity_or_nan_passes_is_dropped(run, value):
+    test = {"inf": "assert f(1) > 10", "nan": "assert not f(1) > 10 and not f(1) <= 10"}[value]
+    dropped = drop_trivial([named("limits", [test])], run)[1]
+    assert dropped == [{"task": "limits", "reason": f"a trivial solution passes: return float('{value}')"}]
 
 
 @isolated

@@ -15,6 +15,7 @@ import socket
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from rewards.sandbox.checker import NEVER_CALLED
 from rewards.sandbox.names import compiled, names_of
 from rewards.sandbox.slot import Child, Ran, Slot, ZygoteDied, sealed_file
 from rewards.sandbox.worker import CONFINED
@@ -123,7 +124,8 @@ def _judge_asserts(job: Asserts, ran: Ran) -> Outcome:
         raise ZygoteDied("a child could not be confined")
     verdicts = [line for line in lines[1:] if line[0] is not None][: len(job.tests)]
     passed = tuple(line[0] is True for line in verdicts) + (False,) * (len(job.tests) - len(verdicts))
-    reason = next((text for passes, text in lines[1:] if passes is not True), "")
+    reasons = [text for passes, text in lines[1:] if passes is not True]
+    reason = NEVER_CALLED if NEVER_CALLED in reasons else (*reasons, "")[0]
     if not all(passed) and (not reason or reason.startswith("LinkError")):
         reason = _ended(ran, job.timeout_s) or reason or "the tests did not end"
     return _outcome(passed, reason, ran, printed[1:])
