@@ -320,6 +320,12 @@ ATTACKS = {  # name: (why, program)
         "a file that everybody may read, one of the same user, both also from the current folder upwards",
         "for path in (HIDDEN, OPEN, *('../' * n + OPEN[1:] for n in range(1, 12))): try_to(lambda: open(path).read())",
     ),
+    "its own output": (
+        "opened again, to take away what the harness has written there",
+        "for number in range(16):\n    try: os.read(os.open(f'/proc/self/fd/{number}', os.O_NONBLOCK), 1 << 16)\n"
+        "    except OSError: pass",
+    ),
+    "a confirmation of its own": ("by number", "for number in range(3, 64): try_to(os.write, number, b'C' * 9)"),
     "every process's environment": (
         "the secret is in the trainer's",
         "for pid in ('self', *range(1, 3000), TRAINER): try_to(lambda: open(f'/proc/{pid}/environ').read(1))",
@@ -1014,22 +1020,19 @@ def test_forks_of_a_busy_trainer_can_use_their_own(sandbox):
 # ------------------------------------------------------------------ holes that were found, and one that is left
 
 
-def killed_early(*, overflow=False, late=False, printed=b"C"):
-    return Ran(exits=[-9, -9], written=[printed, b""], overflow=overflow, late=late, seconds=1.0)
+def killed_early(*, overflow=False, late=False):
+    return Ran(-9, [b"", b""], [], overflow, late, confined=not late, seconds=1.0)
 
 
 def test_a_flood_that_is_faster_than_the_checker_is_a_failure_of_the_program():
-    assert jobs._judge_asserts(RIGHT, killed_early(overflow=True))[:2] == ("fail", "output: more than 1 MiB")
+    assert jobs._asserts_outcome(RIGHT, killed_early(overflow=True))[:2] == ("fail", "output: more than 1 MiB")
 
 
 class LateSlot:
     """Uses up the time in the first case, and kills the second before it is confined."""
 
-    def run(self, children, pipes, seconds):
-        for descriptor in {number for child in children for number in child.descriptors}:
-            os.close(descriptor)
-        first = seconds > 0.5
-        return Ran([0], [b"C4\n", b""], False, False, 0.9995) if first else killed_early(late=True, printed=b"")
+    def run(self, role, ends, descriptors, seconds):
+        return Ran(0, [b"4\n", b""], [], False, False, True, 0.9995) if seconds > 0.5 else killed_early(late=True)
 
 
 def test_a_case_that_gets_no_time_is_a_failure_of_the_program():

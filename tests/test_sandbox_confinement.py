@@ -292,7 +292,7 @@ def test_one_whose_parent_is_gone_ends_at_once():
         (lambda: [os.dup(0) for _ in range(100)], "OSError"),
         (lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (100, 100)), "ValueError"),
         (lambda: resource.getrlimit(resource.RLIMIT_CORE), [0, 0]),
-        (lambda: resource.getrlimit(resource.RLIMIT_CPU), [3, 3]),
+        (lambda: resource.getrlimit(resource.RLIMIT_CPU), [1, 1]),
         (lambda: resource.getrlimit(resource.RLIMIT_FSIZE), [0, 0]),
         (lambda: resource.getrlimit(resource.RLIMIT_MEMLOCK), [0, 0]),
     ],
@@ -339,7 +339,7 @@ def test_all_together_reads_the_library_alone():
 
 
 def test_unsafe_limits_resources_alone():
-    assert in_child(lambda: resource.getrlimit(resource.RLIMIT_CPU), everything("unsafe")) == [7, 7]
+    assert in_child(lambda: resource.getrlimit(resource.RLIMIT_CPU), everything("unsafe")) == [5, 5]
     assert in_child(fork_once, everything("unsafe", UID if os.geteuid() == 0 else None)) == "forked"
 
 

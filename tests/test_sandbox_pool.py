@@ -4,6 +4,7 @@ import gc
 import logging
 import multiprocessing
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -15,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from rewards.sandbox import Asserts, Sandbox, SandboxError, Stdio, landlock, pool, shared_sandbox
+from rewards.sandbox.clock import Clock
 from rewards.sandbox.self_test import REFUSED, probe
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="the sandbox is built for Linux")
@@ -91,6 +93,83 @@ def test_a_zygote_killed_while_idle_is_replaced(sandbox):
     for pid in zygotes(sandbox):
         os.kill(pid, signal.SIGKILL)
     assert statuses(sandbox.run_batch([RIGHT, WRONG, RIGHT])) == ["pass", "fail", "pass"]
+
+
+def test_a_call_without_descriptors_left_leaks_none_and_is_our_failure(sandbox):
+    sandbox.run_batch([RIGHT])
+    gc.collect()
+    before, (soft, hard) = len(os.listdir("/proc/self/fd")), resource.getrlimit(resource.RLIMIT_NOFILE)
+    for more in range(1, 14):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (before + more, hard))
+        try:
+            outcomes = sandbox.run_batch([RIGHT]), sandbox.run_batch([Stdio("print(1)", [("", "1")])])
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        assert {outcome.status for (outcome,) in outcomes} <= {"pass", "infra"}
+        assert len(os.listdir("/proc/self/fd")) <= before
+    assert outcomes[0][0].status == "pass" and statuses(sandbox.run_batch([RIGHT, WRONG])) == ["pass", "fail"]
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP, signal.SIGTERM])
+@pytest.mark.parametrize("place", [0, 1], ids=["checker", "worker"])
+def test_a_child_that_somebody_else_ends_or_stops_costs_no_verdict(place, number, sandbox):
+    if (place, number) == (1, signal.SIGTERM):
+        pytest.skip("a program may end itself in this way")
+    job, before = SLOW._replace(tests=["assert f(0.4) == 1"], timeout_s=1.5), sandbox.infra
+
+    def harm():
+        children = [descendants(pid) for pid in zygotes(sandbox)]
+        os.kill(next(child for child in children if child)[place], number)
+
+    killer = threading.Timer(0.2, harm)
+    killer.start()
+    assert statuses(sandbox.run_batch([job])) == ["pass"]
+    killer.join()
+    assert sandbox.infra == before
+
+
+def test_a_program_can_neither_kill_nor_stop_itself_but_end_by_other_signals(sandbox):
+    program = "import os, signal\ndef f(n):\n    os.kill(os.getpid(), n)\n    return n"
+    refused = ["assert f(9) == 9", "import signal\nassert f(int(signal.SIGSTOP)) == 19"]
+    assert sandbox.run_asserts(program, refused).reason == "PermissionError: [Errno 1] Operation not permitted"
+    assert sandbox.run_asserts(program, ["assert f(15) == 15"]).reason == "killed by SIGTERM"
+
+
+def test_time_in_which_the_whole_job_is_stopped_is_not_the_programs(sandbox):
+    def stop():
+        pids = [pid for zygote in zygotes(sandbox) for pid in (zygote, *descendants(zygote))]
+        for number in (signal.SIGSTOP, signal.SIGCONT):
+            for pid in pids:
+                os.kill(pid, number)
+            time.sleep(3.0 if number == signal.SIGSTOP else 0)
+
+    stopper = threading.Timer(0.2, stop)
+    stopper.start()
+    outcome = sandbox.run_batch([SLOW._replace(tests=["assert f(0.6) == 1"], timeout_s=2.0)])[0]
+    stopper.join()
+    assert outcome[:2] == ("pass", "")
+
+
+def test_a_clock_counts_a_stop_as_a_second_at_most(monkeypatch):
+    now = iter([10.0, 10.25, 10.5, 70.0, 70.5])
+    monkeypatch.setattr("rewards.sandbox.clock.time.monotonic", lambda: next(now))
+    clock = Clock()
+    assert [clock.seconds() for _ in range(4)] == [0.25, 0.5, 1.5, 2.0]
+
+
+def test_a_trainer_that_ignores_or_blocks_the_death_of_children_can_start():
+    for line in ("signal.signal(signal.SIGCHLD, signal.SIG_IGN)", "signal.pthread_sigmask(0, {signal.SIGCHLD})"):
+        work = f"import signal\n{line}\nfrom rewards.sandbox import Sandbox\n"
+        work += "with Sandbox(workers=1) as made: print(made.run_asserts('def f(): return 1', ['assert f() == 1'])[:2])"
+        ran = subprocess.run([sys.executable, "-c", work], cwd=ROOT, capture_output=True, text=True, timeout=60)
+        assert ran.stdout == "('pass', '')\n", ran.stderr
+
+
+def test_a_checker_serves_a_group_and_is_gone_after_it():
+    with Sandbox(workers=1) as sandbox:
+        assert statuses(sandbox.run_batch([WRONG, RIGHT] * 40)) == ["fail", "pass"] * 40
+        slot = sandbox._all[0]
+        assert slot.served == 16 and slot.checker is None and descendants(slot.process.pid) == []
 
 
 def test_a_zygote_killed_in_mid_batch_costs_no_verdict(sandbox):

@@ -4,7 +4,14 @@ Promises: a name in a test is what the task's own setup defines, else a built-in
 else (and where the task names it) a function of the program, which is called over the link. So nothing that the program
 patches, overrides or returns changes what a test means; and no line of a test exists in the program's process.
 
-What is not covered: a test that calls the program and then compares nothing passes; a weak test stays weak.
+One checker serves up to 64 programs, one after the other. All that it takes from a program are messages, of which the
+codec makes new built-in values. The link, the names and the values of a program are gone before the next one comes, and
+a checker with threads or much more memory than at first is replaced. A program that took the checker over could pass
+itself and the programs after it in the group, and read their tests; it could reach nothing else, for the checker has no
+more rights than a program. It would need an error in the C code of Python's json, int, float or Decimal.
+
+What is not covered: such an error in Python's own C code; tests that change a module change it for the tests of the
+programs that come after theirs; a test that calls the program and then compares nothing passes; a weak test stays weak.
 """
 
 import gc
@@ -12,6 +19,10 @@ import importlib
 import json
 import marshal
 import os
+import random
+import resource
+import socket
+import threading
 from types import CodeType
 from typing import Any
 
@@ -19,7 +30,8 @@ from rewards.sandbox.link import Peer, read_all
 from rewards.sandbox.remote import LinkError, RemoteCallable, received
 from rewards.sandbox.shared_objects import SharedObject, make_shared
 
-LINK, JOB, VERDICT = 3, 4, 5
+ORDERS = 3
+GROWTH_KB = 100_000  # a checker that has needed so much more memory serves no other program
 REASON_LENGTH = 300
 NEVER_CALLED = "this test never called the program, so it shows nothing"
 
@@ -49,21 +61,40 @@ KINDS = {  # (objects, inplace): what stands for a function of the program
 
 
 def check() -> None:
-    """Report that we are confined, then one line a test, `[passed, reason]`; `[null, reason]` where none can run."""
-    _report("confined")
+    """Serve one program after the other, each with the end of a link and its tests, until there is no more."""
+    orders = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET, 0, fileno=ORDERS)
     gc.enable()
-    job = marshal.loads(read_all(JOB))
-    peer = Peer(LINK, {}, remote=make_shared if job["objects"] else None)
+    at_first = _memory_kb()
+    while True:
+        data, descriptors, _, _ = socket.recv_fds(orders, 16, 2)
+        if not data:
+            os._exit(0)
+        link, tests = descriptors
+        random.seed()
+        try:
+            _check_program(link, marshal.loads(read_all(tests)))
+        finally:
+            os.close(link)
+        gc.collect()
+        _report("spent" if _memory_kb() > at_first + GROWTH_KB or threading.active_count() > 1 else "done")
+
+
+def _check_program(link: int, job: dict) -> None:
+    """Report one line a test, `[passed, reason]`; `[null, reason]` where none can run."""
+    peer = Peer(link, {}, remote=make_shared if job["objects"] else None)
     try:
         _await_program(peer)
         scope = _scope(peer, job)
         exec(job["setup"], scope)
     except BaseException as error:
         _report([None, _reason(error)])
-        os._exit(0)
+        return
     for test in job["tests"]:
         _report(_outcome(test, scope, peer))
-    os._exit(0)
+
+
+def _memory_kb() -> int:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
 
 def _await_program(peer: Peer) -> None:
@@ -105,4 +136,4 @@ def _reason(error: BaseException) -> str:
 
 
 def _report(line: Any) -> None:
-    os.write(VERDICT, json.dumps(line).encode() + b"\n")
+    os.write(ORDERS, json.dumps(line).encode())

@@ -12,6 +12,7 @@ bind, and memory alone ends a bomb of threads; bugs of the kernel, timing, the m
 """
 
 import contextlib
+import math
 import os
 import resource
 import signal
@@ -25,6 +26,7 @@ from rewards.sandbox.libc import capset, check, prctl
 PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_SET_NO_NEW_PRIVS = 1, 4, 38
 MEMORY_BYTES = 1 << 30
 OPEN_FILES = 64
+UNCONFINED_EXIT = 96  # of a child for which this failed
 THREADS = 64
 ISOLATIONS = ("landlock", "sealed", "unsafe")
 
@@ -32,7 +34,7 @@ _NO_CAPABILITIES = struct.pack("Ii", 0x20080522, 0), bytes(24)
 
 
 class Limits(NamedTuple):
-    """`uid` is None to stay who we are; `tasks` is the limit on the threads of that user."""
+    """`uid` is None to stay who we are; `seconds` are of processor time; `tasks` is the limit on the user's threads."""
 
     isolation: str
     uid: int | None
@@ -43,19 +45,21 @@ class Limits(NamedTuple):
 
 
 class Prepared(NamedTuple):
-    """What is made once, before any child: the Landlock descriptor and the seccomp filter, where there is one."""
+    """What is made once, before any child: the Landlock descriptor and the seccomp filters, where there are any."""
 
     rules: int | None
     filter: seccomp.Filter | None
+    checker_filter: seccomp.Filter | None
 
 
 def prepare(isolation: str, readable: Sequence[str]) -> Prepared:
     """The parts of an isolation that its children share; `readable` are the paths that Landlock leaves open."""
     if isolation == "unsafe":
-        return Prepared(None, None)
+        return Prepared(None, None, None)
     files = isolation == "landlock"
     rules = landlock.ruleset(readable) if files else None
-    return Prepared(rules, seccomp.assemble(seccomp.program(files)))
+    filters = (seccomp.assemble(seccomp.program(files, receives)) for receives in (False, True))
+    return Prepared(rules, *filters)
 
 
 def confine(limits: Limits, prepared: Prepared) -> None:
@@ -111,7 +115,7 @@ def limit_resources(seconds: float, memory_bytes: int, tasks: int) -> None:
     """Hard limits on memory, processor time, files and threads; no core file, no locked memory, no file that grows."""
     wanted = {
         resource.RLIMIT_AS: memory_bytes,
-        resource.RLIMIT_CPU: int(seconds) + 2,
+        resource.RLIMIT_CPU: math.ceil(seconds),
         resource.RLIMIT_CORE: 0,
         resource.RLIMIT_FSIZE: 0,
         resource.RLIMIT_NOFILE: OPEN_FILES,

@@ -6,19 +6,14 @@ whatever the program can cause is `fail` with a reason; only our own failure is 
 What is not covered: a program that knows the tests by heart.
 """
 
-import contextlib
-import json
 import marshal
-import os
 import signal
-import socket
 from collections.abc import Sequence
 from typing import NamedTuple
 
 from rewards.sandbox.checker import NEVER_CALLED
 from rewards.sandbox.names import compiled, names_of
-from rewards.sandbox.slot import Child, Ran, Slot, ZygoteDied, sealed_file
-from rewards.sandbox.worker import CONFINED
+from rewards.sandbox.slot import Ends, Ran, Slot, ZygoteDied
 
 TIMEOUT_S = 10.0
 LONGEST_S = 86_400.0
@@ -102,33 +97,24 @@ def _held(job: Asserts) -> bytes:
 
 
 def _run_asserts(slot: Slot, job: Asserts, program: bytes, held: bytes) -> Outcome:
-    output, printed = os.pipe2(os.O_CLOEXEC)
-    verdict, reported = os.pipe2(os.O_CLOEXEC)
-    null = os.open(os.devnull, os.O_RDWR)
-    here, there = (end.detach() for end in socket.socketpair())
-    source = sealed_file((b"O" if job.objects else b"-") + program)
-    children = [
-        Child("worker", (null, printed, printed, here, source)),
-        Child("checker", (null, null, null, there, sealed_file(held), reported)),
-    ]
-    with _closing(output, verdict):
-        ran = slot.run(children, (output, verdict), job.timeout_s)
-    return _judge_asserts(job, ran)
+    with Ends() as ends:
+        printed, source = ends.pipe(), ends.file((b"O" if job.objects else b"-") + program)
+        here, there = ends.pair()
+        ran = slot.run("worker", ends, (printed, here, source), job.timeout_s, (there, ends.file(held)))
+    if not ran.confined:
+        raise ZygoteDied("a program could not be confined")
+    return _asserts_outcome(job, ran)
 
 
-def _judge_asserts(job: Asserts, ran: Ran) -> Outcome:
-    printed, reported = ran.written
-    lines = [json.loads(line) for line in reported.splitlines(keepends=True) if line.endswith(b"\n")]
-    # A flood of output ends the children, the checker perhaps before its first word.
-    if printed[:1] != CONFINED or (lines[:1] != ["confined"] and not ran.overflow):
-        raise ZygoteDied("a child could not be confined")
-    verdicts = [line for line in lines[1:] if line[0] is not None][: len(job.tests)]
-    passed = tuple(line[0] is True for line in verdicts) + (False,) * (len(job.tests) - len(verdicts))
-    reasons = [text for passes, text in lines[1:] if passes is not True]
+def _asserts_outcome(job: Asserts, ran: Ran) -> Outcome:
+    lines = [line for line in ran.verdicts if type(line) is list]
+    verdicts = [passes for passes, _ in lines if passes is not None]
+    passed = tuple(passes is True for passes in verdicts) + (False,) * (len(job.tests) - len(verdicts))
+    reasons = [text for passes, text in lines if passes is not True]
     reason = NEVER_CALLED if NEVER_CALLED in reasons else (*reasons, "")[0]
     if not all(passed) and (not reason or reason.startswith("LinkError")):
         reason = _ended(ran, job.timeout_s) or reason or "the tests did not end"
-    return _outcome(passed, reason, ran, printed[1:])
+    return _outcome(passed, reason, ran, ran.written[0])
 
 
 def _ended(ran: Ran, timeout_s: float) -> str:
@@ -137,10 +123,9 @@ def _ended(ran: Ran, timeout_s: float) -> str:
         return "output: more than 1 MiB"
     if ran.late:
         return f"timeout: more than {timeout_s:g} s"
-    for code in ran.exits:
-        if code < 0:
-            return f"killed by {SIGNALS.get(-code, f'signal {-code}')}"
-    return f"exited with code {ran.exits[0]}" if ran.exits[0] else ""
+    if ran.exit < 0:
+        return f"killed by {SIGNALS.get(-ran.exit, f'signal {-ran.exit}')}"
+    return f"exited with code {ran.exit}" if ran.exit else ""
 
 
 # --------------------------------------------------------------------------- stdin and stdout
@@ -152,7 +137,7 @@ def _run_cases(slot: Slot, job: Stdio, program: bytes) -> Outcome:
     for given, expected in job.cases:
         ran = _run_case(slot, program, given, max(0.001, job.timeout_s - seconds), not passed)
         seconds += ran.seconds
-        output = output or ran.written[0][1:]
+        output = output or ran.written[0]
         why = _case_fault(ran, expected, job.timeout_s)
         passed.append(not why)
         reason = reason or why
@@ -163,27 +148,24 @@ def _run_cases(slot: Slot, job: Stdio, program: bytes) -> Outcome:
 
 
 def _run_case(slot: Slot, program: bytes, given: str, timeout_s: float, is_first: bool) -> Ran:
-    output, printed = os.pipe2(os.O_CLOEXEC)
-    errors, complained = os.pipe2(os.O_CLOEXEC)
-    null = os.open(os.devnull, os.O_RDWR)
-    stdin = sealed_file(given.encode("utf-8", "surrogatepass"))
-    child = Child("script", (stdin, printed, complained, null, sealed_file(b"-" + program)))
-    with _closing(output, errors):
-        ran = slot.run([child], (output, errors), timeout_s)
+    with Ends() as ends:
+        stdin = ends.file(given.encode("utf-8", "surrogatepass"))
+        descriptors = (stdin, ends.pipe(), ends.pipe(), ends.file(b"-" + program))
+        ran = slot.run("script", ends, descriptors, timeout_s)
     # Late before it was confined: where cases before have used up the time, that is the program's doing.
-    if ran.written[0][:1] != CONFINED and (is_first or not ran.late):
-        raise ZygoteDied("a child could not be confined")
+    if not ran.confined and (is_first or not ran.late):
+        raise ZygoteDied("a program could not be confined")
     return ran
 
 
 def _case_fault(ran: Ran, expected: str, timeout_s: float) -> str:
     """What is wrong with a case, in words; empty for nothing."""
-    if ran.overflow or ran.late or ran.exits[0] < 0:
+    if ran.overflow or ran.late or ran.exit < 0:
         return _ended(ran, timeout_s)
-    if ran.exits[0]:
+    if ran.exit:
         complaint = ran.written[1].decode(errors="replace").strip().rpartition("\n")[2]
-        return f"exited with code {ran.exits[0]}: {complaint}"[:300]
-    printed = ran.written[0][1:].decode("utf-8", "replace")
+        return f"exited with code {ran.exit}: {complaint}"[:300]
+    printed = ran.written[0].decode("utf-8", "replace")
     return "" if lines_of(printed) == lines_of(expected) else "wrong output"
 
 
@@ -204,12 +186,3 @@ def _outcome(passed: tuple[bool, ...], reason: str, ran: Ran, output: bytes) -> 
 def printable(text: str) -> str:
     r"""The text with everything escaped that a log or terminal may not show: `printable("\n")` is `"\\n"`."""
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
-
-
-@contextlib.contextmanager
-def _closing(*pipes: int):
-    try:
-        yield
-    finally:
-        for pipe in pipes:
-            os.close(pipe)

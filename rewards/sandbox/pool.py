@@ -78,9 +78,16 @@ class Sandbox:
         for job in jobs:
             tests_of(job)
         self.start()
-        if len(jobs) == 1:
-            return [self._run(jobs[0])]
-        return list(self._threads.map(self._run, jobs))
+        counting, calls, slots = self._counting, self._calls, self._all
+        with counting:
+            calls.append(jobs)
+        try:
+            return [self._run(jobs[0])] if len(jobs) == 1 else list(self._threads.map(self._run, jobs))
+        finally:
+            with counting:
+                calls.pop()
+                if not calls:
+                    _end_checkers(slots)
 
     def run_asserts(self, program: str, tests: Sequence[str], **options: Any) -> Outcome:
         """One program against tests; options as in `Asserts` (setup, entry_point, inplace, objects, timeout_s)."""
@@ -98,7 +105,7 @@ class Sandbox:
             for _ in range(2):
                 try:
                     return self._counted(run_job(slot, job))
-                except ZygoteDied as error:
+                except (ZygoteDied, OSError) as error:
                     why = str(error)
                     logger.warning("sandbox: %s", why)
         except Exception as error:
@@ -171,7 +178,10 @@ class Sandbox:
         if isolation == "landlock" and not landlock.abi():
             return ["this kernel has no Landlock"]
         self._make_slots(isolation)
-        return misses(lambda job: run_job(self._all[0], job))
+        try:
+            return misses(lambda job: run_job(self._all[0], job))
+        finally:
+            _end_checkers(self._all)
 
     def _make_slots(self, isolation: str) -> None:
         for slot in self._all:
@@ -188,6 +198,7 @@ class Sandbox:
             slot.disown()
         self.isolation: str | None = None
         self._all: list[Slot] = []
+        self._calls: list[Sequence] = []  # those that run now
         self._lock, self._counting = threading.Lock(), threading.Lock()
         self._threads = ThreadPoolExecutor(self.workers, thread_name_prefix="sandbox")
 
@@ -222,6 +233,13 @@ def _refuse_beside_secrets() -> None:
             f"isolation is 'unsafe', and the environment holds {', '.join(held)}: programs could read them. "
             "Unset them, or let the sandbox isolate"
         )
+
+
+def _end_checkers(slots: Sequence[Slot]) -> None:
+    """Once no call runs: a checker stays for the programs of calls that overlap, and no longer."""
+    for slot in slots:
+        with contextlib.suppress(ZygoteDied):
+            slot.end_checker()
 
 
 def _close_all() -> None:

@@ -15,11 +15,12 @@ What is not covered: pointers cannot be looked into, so which file is opened is 
 import ctypes
 import errno
 import os
+import signal
 import struct
 from typing import NamedTuple
 
 from rewards.sandbox.libc import check, prctl
-from rewards.sandbox.syscalls import ABSENT, ALWAYS, AUDIT_ARCH, READING, machine, number
+from rewards.sandbox.syscalls import ABSENT, ALWAYS, AUDIT_ARCH, READING, RECEIVING, machine, number
 
 LOAD, JUMP, JEQ, JGE, JSET, AND, RET = 0x20, 0x05, 0x15, 0x35, 0x45, 0x54, 0x06
 ALLOW, KILL = 0x7FFF0000, 0x80000000
@@ -46,13 +47,17 @@ class Filter(NamedTuple):
     own: list[int]
 
 
-def program(files: bool) -> list[Instruction]:
-    """The instructions, with reading of files or without any file system; `OWN` stands for the process's own id."""
+def program(files: bool, receives: bool = False) -> list[Instruction]:
+    """The instructions, with reading of files or without any file system; `OWN` stands for the process's own id.
+
+    `receives`: for the checker, which is handed descriptors.
+    """
     on = machine()
     head = [(LOAD, 0, 0, ARCH), (JEQ, 1, 0, AUDIT_ARCH[on]), (RET, 0, 0, KILL), (LOAD, 0, 0, NUMBER)]
     if on == "x86_64":
         head += [(JGE, 0, 1, X32), (RET, 0, 0, REFUSE)]
     answers = {name: [(RET, 0, 0, ALLOW)] for name in {**ALWAYS, **(READING if files else {})}}
+    answers |= {name: [(RET, 0, 0, ALLOW)] for name in (RECEIVING if receives else {})}
     answers |= _conditions(files) | {name: [(RET, 0, 0, UNKNOWN)] for name in ABSENT}
     by_number = {number(name, on): lines for name, lines in answers.items() if number(name, on) is not None}
     return [*head, *_search(_ranges(by_number))]
@@ -98,11 +103,10 @@ def _search(ranges: list[tuple[int, list[Instruction]]]) -> list[Instruction]:
 
 
 def _conditions(files: bool) -> dict[str, list[Instruction]]:
-    own = _one_of(0, (OWN,))
     checks = {
         "clone": [(LOAD, 0, 0, _low(0)), (AND, 0, 0, 0xFFFFFFFF ^ 0x400000), *_equal(THREAD_FLAGS)],
-        "kill": own,
-        "tgkill": own,
+        "kill": _own_signal(1),
+        "tgkill": _own_signal(2),
         "prlimit64": _one_of(0, (0, OWN)),
         "fcntl": _one_of(1, FCNTL),
         "ioctl": _one_of(1, IOCTL),
@@ -133,6 +137,14 @@ def _equal(value: int) -> list[Instruction]:
 def _one_of(argument: int, values: tuple[int, ...]) -> list[Instruction]:
     tests = [(JEQ, len(values) - place, 0, value) for place, value in enumerate(values)]
     return [(LOAD, 0, 0, _low(argument)), *tests, (RET, 0, 0, REFUSE), (RET, 0, 0, ALLOW)]
+
+
+def _own_signal(argument: int) -> list[Instruction]:
+    """To the process itself, but neither SIGKILL nor SIGSTOP: a death by these is somebody else's doing."""
+    return [
+        *((LOAD, 0, 0, _low(0)), (JEQ, 1, 0, OWN), (RET, 0, 0, REFUSE), (LOAD, 0, 0, _low(argument))),
+        *((JEQ, 1, 0, signal.SIGKILL), (JEQ, 0, 1, signal.SIGSTOP), (RET, 0, 0, REFUSE), (RET, 0, 0, ALLOW)),
+    ]
 
 
 def _without(argument: int, bits: int) -> list[Instruction]:

@@ -1,7 +1,9 @@
 """One zygote seen from the trainer: starts it, hands it descriptors, collects what its children write.
 
-Promises: a request returns when every child is dead and reaped, at the latest shortly after its wall limit; what a
-child writes is read up to a cap, beyond which the children are killed. A zygote that dies or hangs is `ZygoteDied`.
+Promises: a request returns when its program is dead and reaped and its tests are done, at the latest shortly after its
+wall limit; what a program writes is read up to a cap, beyond which it is killed. A checker serves `CHECKER_PROGRAMS` at
+most, fewer where it does not end its tests, and none after `end_checker`. `ZygoteDied` is a failure of ours: a zygote
+that died or hangs, a child that was not confined, or that somebody else has killed or stopped.
 
 What is not covered: several threads must not share a slot at one time; the pool sees to that.
 """
@@ -11,41 +13,85 @@ import fcntl
 import json
 import os
 import select
+import signal
 import socket
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from rewards.sandbox.clock import Clock
+from rewards.sandbox.confinement import UNCONFINED_EXIT
+
 START_S = 60.0
 OVERDUE_S = 5.0  # after the wall limit, before the zygote itself is given up
+LINGER_S = 0.1  # a program may take so long to end after its tests
+GRACE_S = 0.5  # tests may take so long to end after the wall limit
+POLL_S = 0.5
+CHECKER_PROGRAMS = 64
 OUTPUT_BYTES = 1 << 20
+PACKET = 1 << 16
 ADD_SEALS, SEALS = 1033, 0b1111  # F_ADD_SEALS; no more seals, no shrinking, growing, writing
-PIPE = 1 << 16
+FOREIGN_DEATH = "somebody else has killed or stopped a process of the sandbox"
+FOREIGN = {signal.SIGKILL, signal.SIGSTOP, signal.SIGTERM, signal.SIGINT, signal.SIGHUP}
 
 
 class ZygoteDied(Exception):
     """Our machinery, not the program, has failed."""
 
 
-class Child(NamedTuple):
-    """What a child does (worker, script, checker) and its descriptors, in the order of their numbers."""
-
-    role: str
-    descriptors: Sequence[int]
-
-
 class Ran(NamedTuple):
-    """`exits`: codes, negative for a signal; `written`: what came out of each pipe; `late`: killed at the limit."""
+    """What became of a program.
 
-    exits: list[int]
+    `exit`: its code, negative for a signal; `written`: what came out of each pipe; `verdicts`: the words of its
+    checker; `late`: killed at the limit; `confined`: False where it did not get so far.
+    """
+
+    exit: int
     written: list[bytes]
+    verdicts: list
     overflow: bool
     late: bool
+    confined: bool
     seconds: float
+
+
+class Ends:
+    """The descriptors of one run, closed whatever happens: those for other processes once they are sent."""
+
+    def __init__(self) -> None:
+        self.pipes: list[int] = []  # to be read here
+        self.sent: list[int] = []
+
+    def pipe(self) -> int:
+        """The end to write to."""
+        reading, writing = os.pipe2(os.O_CLOEXEC)
+        self.pipes.append(reading)
+        self.sent.append(writing)
+        return writing
+
+    def pair(self) -> tuple[int, int]:
+        one, other = socket.socketpair()
+        self.sent += [one.detach(), other.detach()]
+        return self.sent[-2], self.sent[-1]
+
+    def file(self, data: bytes) -> int:
+        self.sent.append(sealed_file(data))
+        return self.sent[-1]
+
+    def close_sent(self) -> None:
+        while self.sent:
+            os.close(self.sent.pop())
+
+    def __enter__(self) -> "Ends":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close_sent()
+        while self.pipes:
+            os.close(self.pipes.pop())
 
 
 class Slot:
@@ -55,8 +101,12 @@ class Slot:
         self.settings = settings
         self.process: subprocess.Popen | None = None
         self.control: socket.socket | None = None
+        self.checker: socket.socket | None = None
+        self.served = 0
         self.state: dict[str, Any] = {}
         self.running = self.retired = False
+
+    # ------------------------------------------------------------------ life
 
     def start(self) -> dict[str, Any]:
         """What the zygote says of itself, once it is ready."""
@@ -76,38 +126,14 @@ class Slot:
         self.state = self._receive(START_S)
         return self.state
 
-    def run(self, children: Sequence[Child], pipes: Sequence[int], seconds: float) -> Ran:
-        """Start the children, close their descriptors here, and read the pipes until all children are gone."""
-        self.running = True
-        try:
-            return self._run(children, pipes, seconds)
-        finally:
-            self.running = False
-
-    def _run(self, children: Sequence[Child], pipes: Sequence[int], seconds: float) -> Ran:
-        try:
-            self.start()
-            started = time.monotonic()
-            self._request(children, seconds)
-        finally:
-            for descriptor in {number for child in children for number in child.descriptors}:
-                os.close(descriptor)
-        reader = _Reader(pipes)
-        message = self._watch(reader, started + seconds + OVERDUE_S)
-        if "exits" not in message:
-            raise ZygoteDied(f"no process for a program: {message.get('failed')}")
-        reader.finish()
-        written = [bytes(part[:OUTPUT_BYTES]) for part in reader.written]
-        return Ran(message["exits"], written, reader.overflow, message["late"], time.monotonic() - started)
-
     def close(self) -> None:
         """End the zygote and with it its children."""
-        if self.control is not None:
-            self.control.close()
+        for end in filter(None, (self.control, self.checker)):
+            end.close()
         if self.process is not None:
             self.process.kill()
             self.process.wait()
-        self.process = self.control = None
+        self.process = self.control = self.checker = None
 
     def retire(self) -> None:
         """Close for good, from whatever thread: a call that runs finds its zygote dead, and ends."""
@@ -119,43 +145,142 @@ class Slot:
 
     def disown(self) -> None:
         """After a fork, in the child: this zygote is another process's."""
-        if self.control is not None:
-            self.control.close()
+        for end in filter(None, (self.control, self.checker)):
+            end.close()
         if self.process is not None:
             self.process.returncode = 0  # not our child: nothing to wait for
-        self.process = self.control = None
+        self.process = self.control = self.checker = None
 
-    def _request(self, children: Sequence[Child], seconds: float) -> None:
-        numbers = list(dict.fromkeys(number for child in children for number in child.descriptors))
-        listed = [
-            {"role": child.role, "descriptors": [numbers.index(number) for number in child.descriptors]}
-            for child in children
-        ]
-        request = json.dumps({"children": listed, "seconds": seconds}).encode()
+    def end_checker(self) -> int:
+        """End the checker, where there is one; the code or minus the signal with which it had ended before, else 0."""
+        if self.checker is None:
+            return 0
+        self.running = True
+        self.checker.close()
+        self.checker = None
         try:
-            socket.send_fds(self.control, [request], numbers)
-        except OSError as error:
-            raise self._died(str(error)) from None
+            self._tell(b"retire")
+            return self._receive(OVERDUE_S)["checker"]
+        finally:
+            self.running = False
 
-    def _watch(self, reader: "_Reader", until: float) -> dict[str, Any]:
-        """Read until the zygote answers; beyond the cap, have the children killed."""
-        poll, asked = select.poll(), False
-        poll.register(self.control, select.POLLIN)
-        for pipe in reader.pipes:
+    # ------------------------------------------------------------------ a program
+
+    def run(
+        self, role: str, ends: Ends, descriptors: Sequence[int], seconds: float, tests: Sequence[int] | None = None
+    ) -> Ran:
+        """Start a program (role worker or script) on its descriptors; `tests` are those that its checker is handed."""
+        self.running = True
+        try:
+            self.start()
+            clock = Clock()
+            self._request(role, descriptors, seconds, tests)
+            ends.close_sent()
+            return self._watch(_Reader(ends.pipes), clock, seconds, tests is not None)
+        finally:
+            self.running = False
+
+    def _request(self, role: str, descriptors: Sequence[int], seconds: float, tests: Sequence[int] | None) -> None:
+        """Tell the zygote and the checker; where there is none yet, the zygote makes one first."""
+        is_new = tests is not None and not self._hand(tests)
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET) if is_new else (None, None)
+        request = json.dumps({"role": role, "seconds": seconds, "checker": is_new}).encode()
+        try:
+            self._tell(request, [*descriptors, *([theirs.fileno()] if theirs else [])])
+        except BaseException:
+            if ours:
+                ours.close()
+            raise
+        finally:
+            if theirs:
+                theirs.close()
+        if ours:
+            self.checker, self.served = ours, 0
+            if not self._hand(tests):
+                raise self._died("its checker ended")
+
+    def _hand(self, tests: Sequence[int]) -> bool:
+        """Send the checker what it needs for a program; False where there is none that could serve another."""
+        if self.checker is None:
+            return False
+        try:
+            socket.send_fds(self.checker, [b"tests"], tests)
+        except OSError:  # it has died since
+            self.end_checker()
+            return False
+        self.served += 1
+        return True
+
+    def _watch(self, reader: "_Reader", clock: Clock, seconds: float, has_tests: bool) -> Ran:
+        """Read until the program has ended and its tests are done."""
+        poll, verdicts, ended = select.poll(), [], None
+        done, killed = not has_tests, False
+        for pipe in (self.control, *reader.pipes, *([self.checker] if has_tests else [])):
             poll.register(pipe, select.POLLIN)
-        while True:
-            if (left := until - time.monotonic()) <= 0:
-                raise self._died("it does not answer")
-            ready = {number for number, _ in poll.poll(1000 * left + 1)}
+        until = seconds + OVERDUE_S
+        while ended is None or not done:
+            if (left := until - clock.seconds()) <= 0:
+                if ended is not None:
+                    break  # the tests do not end
+                if killed or not done:
+                    raise self._died("it does not answer")
+                killed, until = self._kill(), until + OVERDUE_S
+            ready = {number for number, _ in poll.poll(1000 * max(0.0, min(left, POLL_S)) + 1)}
             for pipe in ready.intersection(reader.pipes):
                 if not reader.read(pipe):
                     poll.unregister(pipe)
-            if reader.overflow and not asked:
-                asked = True
-                with contextlib.suppress(OSError):
-                    self.control.send(b"kill")
-            if self.control.fileno() in ready:
-                return self._receive(1.0)
+            if reader.overflow and not killed:
+                killed = self._kill()
+            if has_tests and not done and self.checker.fileno() in ready:
+                verdicts.append(self._verdict())
+                if done := verdicts[-1] in ("done", "spent", None):
+                    poll.unregister(self.checker)
+                    until = until if killed else clock.seconds() + LINGER_S
+            if ended is None and self.control.fileno() in ready:
+                ended = self._receive(1.0)
+                if "exit" not in ended:
+                    raise self._died(f"no process for a program: {ended.get('failed')}")
+                poll.unregister(self.control)
+                until = max(seconds, clock.seconds()) + GRACE_S
+        if has_tests:
+            self._replace_checker(verdicts[-1:] == ["done"])
+        if ended["foreign"]:
+            raise ZygoteDied(FOREIGN_DEATH)
+        reader.finish()
+        late = ended["late"] or not done
+        return Ran(
+            ended["exit"], [bytes(part[:OUTPUT_BYTES]) for part in reader.written], verdicts, reader.overflow, late,
+            ended["confined"], clock.seconds(),
+        )  # fmt: skip
+
+    def _verdict(self) -> Any:
+        """A word of the checker; None at its end."""
+        try:
+            data = self.checker.recv(PACKET)
+        except OSError:
+            data = b""
+        return json.loads(data) if data else None
+
+    def _replace_checker(self, is_fit: bool) -> None:
+        """End a checker that may not serve another program; an error where its end is not the program's doing."""
+        code = 0 if is_fit and self.served < CHECKER_PROGRAMS else self.end_checker()
+        if -code in FOREIGN:
+            raise ZygoteDied(FOREIGN_DEATH)
+        if code == UNCONFINED_EXIT:
+            raise ZygoteDied("the checker could not be confined")
+
+    # ------------------------------------------------------------------ messages
+
+    def _kill(self) -> bool:
+        """Have the program killed; True, which says that it was asked for."""
+        self._tell(b"kill")
+        return True
+
+    def _tell(self, message: bytes, descriptors: Sequence[int] = ()) -> None:
+        try:
+            socket.send_fds(self.control, [message], descriptors)
+        except OSError as error:
+            raise self._died(str(error)) from None
 
     def _receive(self, seconds: float) -> dict[str, Any]:
         self.control.settimeout(seconds)
@@ -164,7 +289,7 @@ class Slot:
         except OSError as error:
             raise self._died(str(error)) from None
         if not data:
-            raise self._died("it ended")
+            raise self._died("it ended, see its words on standard error, if any")
         self.control.settimeout(None)
         return json.loads(data)
 
@@ -186,7 +311,7 @@ class _Reader:
     def read(self, pipe: int) -> bool:
         """Take what is there; False at the end of the pipe."""
         try:
-            data = os.read(pipe, PIPE)
+            data = os.read(pipe, PACKET)
         except BlockingIOError:
             return True
         part = self.written[self.pipes[pipe]]

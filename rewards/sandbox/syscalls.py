@@ -100,6 +100,8 @@ READING: dict[str, tuple[int | None, int | None]] = {
     "faccessat2": (439, 439),
     "getdents64": (217, 61),
 }
+# For the checker alone, which takes no program.
+RECEIVING: dict[str, tuple[int | None, int | None]] = {"recvmsg": (47, 212)}
 CONDITIONAL: dict[str, tuple[int | None, int | None]] = {
     "open": (2, None),
     "openat": (257, 56),
@@ -130,7 +132,7 @@ def machine() -> str:
 
 def number(name: str, on: str) -> int | None:
     """The number of a call on a machine, None where there is none."""
-    for table in (ALWAYS, READING, CONDITIONAL, ABSENT):
+    for table in (ALWAYS, READING, RECEIVING, CONDITIONAL, ABSENT):
         if name in table:
             return table[name][list(AUDIT_ARCH).index(on)]
     raise KeyError(name)

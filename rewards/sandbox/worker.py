@@ -1,7 +1,6 @@
 """The worker: runs the model's program in a confined child, and answers the calls of the checker.
 
-Promises: nothing here knows a test, an expected value or the way to the verdict. The first byte of the output says
-that the confinement is in force; it is written before the program is read.
+Promises: nothing here knows a test, an expected value or the way to the verdict.
 
 What is not covered: the program can do what it likes to this process, including to the code below. It can so make
 itself fail, and answer calls with any value: which is all that a program does.
@@ -22,7 +21,6 @@ from typing import Any, TextIO
 from rewards.sandbox import link, remote
 
 LINK, JOB = 3, 4
-CONFINED = b"C"
 
 
 def serve_calls() -> None:
@@ -76,12 +74,11 @@ def open_streams() -> None:
 
 
 def _begin() -> bytes:
-    """The word that we are confined, and the job: a letter (O: objects are shared), source."""
+    """The job: a letter (O: objects are shared), source."""
     builtins.exit = builtins.quit = sys.exit
     sys.argv = ["program.py"]
     sys.setrecursionlimit(sys.getrecursionlimit() + 50)  # the frames of this harness are not the program's
     gc.enable()
-    os.write(1, CONFINED)
     return link.read_all(JOB)
 
 

@@ -7,8 +7,10 @@ empty environment and the modules that solutions use; tests and programs pass by
 What a child costs beyond that is the pages that it writes and so copies: whatever is the same for all children (their
 streams, the filter, functions of libc) is made here, once.
 
-Promises: one request at a time. Every child is killed at the wall limit, whatever it does, and reaped; all are killed
-when the zygote dies (they asked the kernel for that) and the zygote ends when the process that started it is gone.
+Promises: one program at a time, which is killed at the wall limit, whatever it does, and reaped. A checker is there for
+several programs, until it is to retire. All children are killed when the zygote dies (they asked the kernel for that),
+and the zygote ends when the process that started it is gone. A program that somebody else has killed or stopped is told
+from one that ended itself (which can neither kill nor stop itself, see `seccomp`), as far as memory did not run out.
 
 What is not covered: a child that the kernel cannot kill (stuck in the kernel itself).
 """
@@ -22,7 +24,6 @@ import select
 import signal
 import socket
 import sys
-import time
 from os import _exit  # before a program can put something in its place
 from types import ModuleType
 from typing import Any
@@ -34,16 +35,21 @@ for _name, _folder in (("rewards", os.path.dirname(HERE)), ("rewards.sandbox", H
         sys.modules[_name].__path__ = [_folder]
 
 from rewards.sandbox import checker, confinement, libc, preload, worker  # noqa: E402
+from rewards.sandbox.clock import Clock  # noqa: E402
 
 ROLES = {"worker": worker.serve_calls, "script": worker.run_script, "checker": checker.check}
+LAYOUT = {  # which of the descriptors that came with it a child finds as 0, 1, 2, ...; None is the null device
+    "worker": (None, 0, 0, 1, 2),
+    "script": (0, 1, 2, None, 3),
+    "checker": (None, None, None, 0),
+}
+CHECKER_PROGRAMS = 64  # that one checker serves at the most
 FIRST_USER, USERS = 60_000, 2_500
-LINGER_S = 0.1  # a worker may take so long to end after its checker has
 PARENT_CHECK_S = 0.2
-UNCONFINED_EXIT = 96
 
 
 class Zygote:
-    """The settings of all children, and those that run now."""
+    """The settings of all children, the program that runs now, and the checker that is there for several."""
 
     def __init__(self, settings: dict[str, Any]):
         self.control = socket.socket(fileno=os.dup(settings["control"]))  # a low number, which `arrange` closes
@@ -53,17 +59,18 @@ class Zygote:
         self.users = _users()
         self.tasks = confinement.THREADS if self.users else confinement.THREADS + confinement.tasks_of_user()
         self.prepared = confinement.prepare(settings["isolation"], preload.readable_paths(settings["packages"]))
+        self.null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
+        self.confirmed, self.confirm = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         self.woken, wake = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         signal.signal(signal.SIGCHLD, lambda *_: None)
         signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
         self.poll = select.poll()
         for watched in (self.control.fileno(), self.woken):
             self.poll.register(watched, select.POLLIN)
-        self.children: dict[int, int] = {}  # pid: its place in the request
-        self.roles: list[str] = []
-        self.exits: list[int] = []
-        self.deadline = self.limit = 0.0
-        self.late = False
+        self.child: int | None = None
+        self.checker: int | None = None
+        self.seconds, self.clock = 0.0, Clock()
+        self.deaths = _out_of_memory_deaths()
 
     def run(self) -> None:
         """Answer requests until the other end is closed."""
@@ -73,121 +80,160 @@ class Zygote:
             if self.woken in ready:
                 os.read(self.woken, 4096)
             if self.control.fileno() in ready and not self._take():
-                return self._kill()
+                return self._kill_all()
             if not ready and os.getppid() != self.parent:
-                return self._kill()
-            if self.children:
+                return self._kill_all()
+            if self.child:
                 self._tend()
 
     # ------------------------------------------------------------------ requests
 
     def _take(self) -> bool:
-        """Read a request and start its children; False at the end."""
+        """Read a message and do what it asks; False at the end."""
         try:
             data, descriptors, _, _ = socket.recv_fds(self.control, 4096, 16)
         except ConnectionError:
             return False
-        if not data:
-            return False
         if data == b"kill":
-            if self.children:
-                self._kill()
-                self._send({"exits": self.exits, "late": False})
-        else:
+            if self.child:
+                self._end_child({"killed": True})
+        elif data == b"retire":
+            self._send({"checker": self._retire()})
+        elif data:
             self._start(json.loads(data), descriptors)
-        return True
+        return bool(data)
 
     def _start(self, request: dict, descriptors: list[int]) -> None:
-        self.roles = [child["role"] for child in request["children"]]
-        self.exits = [0] * len(self.roles)
-        self.deadline = self.limit = time.monotonic() + request["seconds"]
-        self.late = False
+        """Start a program, and first a new checker where the last descriptor is for one."""
+        self.seconds, self.clock = request["seconds"], Clock()
+        own = descriptors[:-1] if request["checker"] else descriptors
         try:
-            for place, child in enumerate(request["children"]):
-                own = [descriptors[number] for number in child["descriptors"]]
-                self.children[self._fork(place, child["role"], own, request["seconds"])] = place
+            if request["checker"]:
+                self._retire()
+                self.checker = self._fork("checker", descriptors[-1:])
+            self.child = self._fork(request["role"], own)
         except OSError as error:
-            self._kill()
             self._send({"failed": str(error)})
         for descriptor in descriptors:
             os.close(descriptor)
 
-    def _fork(self, place: int, role: str, descriptors: list[int], seconds: float) -> int:
+    def _fork(self, role: str, descriptors: list[int]) -> int:
         child = libc.fork()
         if child:
             return child
-        code = UNCONFINED_EXIT
+        code = confinement.UNCONFINED_EXIT
         try:
             random.seed()  # as `os.fork` would, so that no two programs draw the same numbers
-            self._become(place, descriptors, seconds)
+            self._become(role, [self.null if place is None else descriptors[place] for place in LAYOUT[role]])
             code = 1
             ROLES[role]()
         finally:
             _exit(code)
 
-    def _become(self, place: int, descriptors: list[int], seconds: float) -> None:
-        """In the child: only its own descriptors, numbered from 0, then confined."""
+    def _become(self, role: str, descriptors: list[int]) -> None:
+        """In the child: only its own descriptors, numbered from 0, then confined, which it confirms.
+
+        The descriptor for that is closed before a program is read, which so can neither write to it nor take from it.
+        """
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         self.control.detach()
+        is_checker = role == "checker"
         limits = confinement.Limits(
             self.settings["isolation"],
-            self.users[min(place, 1)] if self.users else None,
-            seconds,
+            self.users[is_checker] if self.users else None,
+            (self.seconds + 2) * (os.cpu_count() or 1) * (CHECKER_PROGRAMS if is_checker else 1),
             self.pid,
             self.tasks,
             self.settings["memory_bytes"],
         )
-        kept = arrange(descriptors, self.prepared.rules)
-        confinement.confine(limits, self.prepared._replace(rules=kept))
+        wanted = [*descriptors, self.confirm, *([] if self.prepared.rules is None else [self.prepared.rules])]
+        arrange(wanted)
+        rules = None if self.prepared.rules is None else len(wanted) - 1
+        chosen = self.prepared.checker_filter if is_checker else self.prepared.filter
+        confinement.confine(limits, self.prepared._replace(rules=rules, filter=chosen))
+        if not is_checker:
+            os.write(len(descriptors), b"C")
+        os.close(len(descriptors))
 
     # ------------------------------------------------------------------ children
 
     def _patience(self) -> float:
         """Milliseconds until something is due."""
-        if not self.children:
-            return 1000 * PARENT_CHECK_S
-        return 1000 * max(0.0, min(self.deadline - time.monotonic(), PARENT_CHECK_S)) + 1
+        left = self.seconds - self.clock.seconds() if self.child else PARENT_CHECK_S
+        return 1000 * max(0.0, min(left, PARENT_CHECK_S)) + 1
 
     def _tend(self) -> None:
-        """Reap who has ended, kill who is late, and say when nobody is left."""
-        for child in list(self.children):
-            pid, status = os.waitpid(child, os.WNOHANG)
-            if pid:
-                self._reaped(child, status)
-        if self.children and time.monotonic() >= self.deadline:
-            self.late = self.deadline == self.limit
-            self._kill()
-        if not self.children:
-            self._send({"exits": self.exits, "late": self.late})
+        """Say so when the program has ended, and end it when it is late."""
+        pid, status = os.waitpid(self.child, os.WNOHANG)
+        if pid:
+            self._say_ended(status, {})
+        elif self.clock.seconds() >= self.seconds:
+            self._end_child({"late": True})
 
-    def _reaped(self, child: int, status: int) -> None:
-        place = self.children.pop(child)
-        self.exits[place] = os.waitstatus_to_exitcode(status)
-        if self.roles[place] == "checker":
-            self.deadline = min(self.deadline, time.monotonic() + LINGER_S)
+    def _end_child(self, why: dict[str, bool]) -> None:
+        pid, status = os.waitpid(self.child, os.WNOHANG | os.WUNTRACED)
+        stopped = bool(pid) and os.WIFSTOPPED(status)
+        if pid and not stopped:  # by itself, in this moment
+            return self._say_ended(status, {})
+        os.kill(self.child, signal.SIGKILL)
+        self._say_ended(os.waitpid(self.child, 0)[1], {**why, "foreign": stopped})
 
-    def _kill(self) -> None:
-        # The checker, which comes last, dies first: it must not take the end of the worker for an answer.
-        for child in reversed(self.children):
+    def _say_ended(self, status: int, why: dict[str, bool]) -> None:
+        self.child = None
+        code = os.waitstatus_to_exitcode(status)
+        killed = code == -signal.SIGKILL and not why and not self._memory_ran_out()
+        self._send({"exit": code, "confined": self._is_confirmed(), "late": False, "foreign": killed, **why})
+
+    def _is_confirmed(self) -> bool:
+        try:
+            return os.read(self.confirmed, 2) == b"C"
+        except BlockingIOError:
+            return False
+
+    def _retire(self) -> int:
+        """End the checker; 0, or the code or minus the signal with which it had ended or stopped before."""
+        if self.checker is None:
+            return 0
+        checker, self.checker = self.checker, None
+        pid, status = os.waitpid(checker, os.WNOHANG | os.WUNTRACED)
+        if not pid or os.WIFSTOPPED(status):
+            os.kill(checker, signal.SIGKILL)
+            os.waitpid(checker, 0)
+            return -os.WSTOPSIG(status) if pid else 0
+        code = os.waitstatus_to_exitcode(status)
+        return 0 if code == -signal.SIGKILL and self._memory_ran_out() else code
+
+    def _kill_all(self) -> None:
+        for child in filter(None, (self.child, self.checker)):
             os.kill(child, signal.SIGKILL)
-        for child in list(self.children):
-            self.exits[self.children.pop(child)] = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+            os.waitpid(child, 0)
+
+    def _memory_ran_out(self) -> bool:
+        """Whether the kernel has killed somebody for memory since this was last asked: that a program can cause."""
+        before, self.deaths = self.deaths, _out_of_memory_deaths()
+        return self.deaths > before
 
     def _send(self, message: dict) -> None:
         with contextlib.suppress(OSError):  # the end of requests says the same
             self.control.send(json.dumps(message).encode())
 
 
-def arrange(descriptors: list[int], rules: int | None) -> int | None:
-    """Number the descriptors 0, 1, 2, ... and the rules after them; close every other. The new number of the rules."""
-    wanted = descriptors if rules is None else [*descriptors, rules]
+def _out_of_memory_deaths() -> int:
+    with contextlib.suppress(OSError), open("/proc/vmstat", "rb") as counts:
+        for line in counts:
+            if line.startswith(b"oom_kill "):
+                return int(line.split()[1])
+    return 0
+
+
+def arrange(wanted: list[int]) -> None:
+    """Number these descriptors 0, 1, 2, ... and close every other."""
     high = [os.dup(descriptor) for descriptor in wanted]
     moved = [_above(len(wanted), descriptor) for descriptor in high]
     for place, descriptor in enumerate(moved):
         os.dup2(descriptor, place)
     os.closerange(len(wanted), 4096)
-    return None if rules is None else len(wanted) - 1
 
 
 def _above(least: int, descriptor: int) -> int:
@@ -212,6 +258,8 @@ def _users() -> tuple[int, int] | None:
 
 
 def main() -> None:
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # the trainer may ignore or block it, which `exec` hands on
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
     settings = json.loads(sys.argv[1])
     sys.argv = [""]
     os.environ.clear()  # of what Python itself has put there
