@@ -291,6 +291,13 @@ def test_one_sandbox_is_shared_by_all_who_have_the_same_wish_or_none(monkeypatch
     assert shared_sandbox(isolation="landlock") is not first
 
 
+def test_who_does_not_ask_for_unsafe_never_gets_it(monkeypatch):
+    monkeypatch.setattr(pool, "_shared", {})
+    unsafe = shared_sandbox(isolation="unsafe", packages=["numpy"])
+    assert shared_sandbox() is not unsafe and shared_sandbox().wanted is None
+    assert shared_sandbox(isolation="unsafe", packages=["numpy"]) is unsafe
+
+
 def test_a_zygote_is_ready_soon():
     started = time.monotonic()
     with Sandbox(workers=1) as sandbox:

@@ -206,13 +206,13 @@ class Sandbox:
 def shared_sandbox(isolation: str | None = None, packages: Sequence[str] = ()) -> Sandbox:
     """The sandbox that all rewards of this process with the same wish share; started by its first program.
 
-    `isolation` as in `Sandbox`. Who has no wish gets the first sandbox that there is: an evaluation runs programs where
-    the reward of its run does.
+    `isolation` as in `Sandbox`. Who has no wish gets the first that isolates: an evaluation runs programs where the
+    reward of its run does. `unsafe` is for those who ask for it.
     """
     wish = (isolation, tuple(packages))
     with _shared_lock:
-        if wish == (None, ()) and _shared:
-            return next(iter(_shared.values()))
+        if wish == (None, ()) and (isolated := [made for made in _shared.values() if made.wanted != "unsafe"]):
+            return isolated[0]
         if wish not in _shared:
             _shared[wish] = Sandbox(isolation=isolation, packages=packages)
         return _shared[wish]
