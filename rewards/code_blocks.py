@@ -6,6 +6,8 @@ A fence four or more columns to the right of the opening one and of the code is 
 """
 
 import os
+import re
+from collections.abc import Sequence
 from typing import NamedTuple
 
 PYTHON = ("python", "py", "python3")
@@ -45,16 +47,23 @@ def code_blocks(text: str) -> list[Block]:
     return blocks if fence is None else [*blocks, _block(fence, lines, False)]
 
 
-def extract_program(text: str, whole_text: bool = False) -> str | None:
+def extract_program(text: str, whole_text: bool = False, names: Sequence[str] = ()) -> str | None:
     r"""The last complete Python block, else the last block of any kind, else the text itself if `whole_text`.
+
+    Blocks that define more of `names` (what the tests call) come before others: answers often end in an example of use.
 
     Example: `extract_program("```python\nx = 1\n```\n```\n1\n```") == "x = 1\n"`; `extract_program("x = 1") is None`
     """
     blocks = code_blocks(text)
     if not blocks:
         return text if whole_text else None
-    python = [block for block in blocks if block.complete and block.language in PYTHON]
-    return (python or blocks)[-1].code
+    defines = r"^(?:(?:async +)?def +|class +){0}\b|^{0} *(?::.*)?=(?!=)"
+    definitions = [re.compile(defines.format(re.escape(name)), re.MULTILINE) for name in names]
+    ranks = [
+        (sum(bool(found.search(block.code)) for found in definitions), block.complete and block.language in PYTHON)
+        for block in blocks
+    ]
+    return blocks[len(blocks) - 1 - ranks[::-1].index(max(ranks))].code
 
 
 def is_one_python_block(text: str) -> bool:

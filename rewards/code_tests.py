@@ -1,8 +1,8 @@
-"""Programs rewarded by running their tests in the sandbox.
+"""Programs scored by running their tests in the sandbox.
 
 A row brings `tests`: assert statements, or JSON texts {"stdin": ..., "stdout": ...}, one kind in a row. It also may
 bring `setup` (code of the data set that the tests stand on), `preamble` (code put before the program), `entry_point`,
-`inplace`, `objects` (see `rewards.sandbox`), and `hidden_tests`, which are run and logged and not paid.
+`inplace`, `objects` (see `rewards.sandbox`), and `hidden_tests`, which are run and logged and do not count.
 
 What is not covered: a program that computes nothing and answers by heart passes; that the tests are weak, the gap to
 the hidden ones shows.
@@ -17,6 +17,7 @@ from rewards.code_blocks import extract_program
 from rewards.parsing import completion_text
 from rewards.rows import LogExtra, LogMetric
 from rewards.sandbox import Asserts, Outcome, Sandbox, SandboxError, Stdio, shared_sandbox
+from rewards.sandbox.names import names_of
 
 Job = Asserts | Stdio
 OPTIONAL = ("setup", "preamble", "entry_point", "inplace", "objects", "hidden_tests")
@@ -26,12 +27,13 @@ SUSPICIOUS = re.compile(
 )
 
 
-class Judged(NamedTuple):
+class Result(NamedTuple):
     """The outcome of a row, and how many of its tests are visible; without usable tests no outcome, but `why`."""
 
     outcome: Outcome | None
     visible: int
     why: str = ""
+    program: str = ""
 
     def share(self) -> float | None:
         """The share of the visible tests that passed; None where our machinery failed."""
@@ -97,14 +99,14 @@ def program_of(code: str, preamble: str | None = None) -> str:
 
 
 class CodeTests:
-    """Verifier: pays `correct` times the share of a row's tests that the program passes, isolated by the sandbox.
+    """Verifier: scores `correct` times the share of a row's tests that the program passes, isolated by the sandbox.
 
-    The program is the last complete Python block of the completion, else its last block, else (with `whole_text`) the
-    completion itself; a completion without a program earns 0.0. What the program causes is judged wrong; None is a row
-    without usable tests, or a failure of the sandbox.
+    The program is the last complete Python block that defines what the tests call, else the last complete Python block,
+    else the last block, else (with `whole_text`) the completion itself; a completion without a program scores 0.0. What
+    the program causes counts as wrong; None is a row without usable tests, or a failure of the sandbox.
 
     Args:
-        all_or_nothing: pay nothing unless every test passes. A share pays `return True` for half of a yes-or-no task.
+        all_or_nothing: 0.0 unless every test passes. A share gives `return True` half of a yes-or-no task.
         timeout_s: wall limit in seconds for a program, all its tests together.
         isolation: None for the best that works here; landlock, sealed; or unsafe, which isolates nothing.
         packages: installed packages that programs may import beside the standard library.
@@ -141,15 +143,28 @@ class CodeTests:
         log_metric: LogMetric | None = None,
         **columns: Any,
     ) -> list[float | None]:
-        rows = _rows(tests, columns)
-        return self._pay(
-            self.judge([completion_text(c) for c in completions], rows), completions, log_extra, log_metric
-        )
+        results = self.run([completion_text(c) for c in completions], _rows(tests, columns))
+        if log_extra is not None:
+            log_extra(f"outcome/{self.__name__}", [result.label() for result in results])
+            log_extra(
+                f"{self.__name__}/reason",
+                [result.outcome.reason if result.outcome else result.why for result in results],
+            )
+        if log_metric is not None:
+            for name, value in _metrics(results).items():
+                log_metric(f"{self.__name__}/{name}", value)
+        return [self._score(result.share()) for result in results]
 
-    def judge(self, texts: list[str], rows: list[dict[str, Any]]) -> list[Judged]:
+    def run(self, texts: list[str], rows: list[dict[str, Any]]) -> list[Result]:
         """Run the program of each text against the tests of its row."""
-        jobs = [self._job(text, row) for text, row in zip(texts, rows, strict=True)]
-        return _verdicts(jobs, rows, self.sandbox().run_batch(_runnable(jobs)))
+        programs = [self._program(text, row) for text, row in zip(texts, rows, strict=True)]
+        jobs = [self._job(program, row) for program, row in zip(programs, rows, strict=True)]
+        outcomes = iter(self.sandbox().run_batch([job for job in jobs if not isinstance(job, Result)]))
+        results = [
+            job if isinstance(job, Result) else Result(next(outcomes), len(row["tests"]))
+            for job, row in zip(jobs, rows, strict=True)
+        ]
+        return [result._replace(program=program) for result, program in zip(results, programs, strict=True)]
 
     def sandbox(self) -> Sandbox:
         """The sandbox of this process for these settings."""
@@ -173,39 +188,30 @@ class CodeTests:
             )
         return self.sandbox().describe()
 
-    def _job(self, text: str, row: dict[str, Any]) -> Job | Judged:
-        """What to run, or the verdict where nothing is to be run."""
-        program, visible, hidden = (
-            extract_program(text, self.whole_text),
-            row["tests"] or (),
-            row.get("hidden_tests") or (),
-        )
+    def _program(self, text: str, row: dict[str, Any]) -> str:
+        """The program of a text; empty where it has none."""
+        try:
+            names = names_of(row["tests"] or (), row.get("setup") or "", row.get("entry_point") or None).program
+        except (SyntaxError, ValueError, TypeError, RecursionError):  # tests that cannot be used, see `_job`
+            names = ()
+        return extract_program(text, self.whole_text, names) or ""
+
+    def _job(self, program: str, row: dict[str, Any]) -> Job | Result:
+        """What to run, or the result where nothing is to be run."""
+        visible, hidden = row["tests"] or (), row.get("hidden_tests") or ()
         named = {name: row.get(name) for name in ("setup", "entry_point", "inplace", "objects")}
+        code = program_of(program, row.get("preamble"))
         try:
             parse_cases(visible)
-            job = job_of(
-                program_of(program or "", row.get("preamble")), [*visible, *hidden], **named, timeout_s=self.timeout_s
-            )
+            job = job_of(code, [*visible, *hidden], **named, timeout_s=self.timeout_s)
         except ValueError as error:
-            return Judged(None, 0, f"unparsed: {error}")
-        if program is None or not program.strip():  # a preamble alone is no answer
+            return Result(None, 0, f"unparsed: {error}")
+        if not program.strip():  # a preamble alone is no answer
             failed = (False,) * (len(visible) + len(hidden))
-            return Judged(Outcome("fail", "no program in the completion", 0.0, "", failed), len(visible))
+            return Result(Outcome("fail", "no program in the completion", 0.0, "", failed), len(visible))
         return job
 
-    def _pay(
-        self, judged: list[Judged], completions: list, log_extra: LogExtra | None, log_metric: LogMetric | None
-    ) -> list[float | None]:
-        if log_extra is not None:
-            log_extra(f"outcome/{self.__name__}", [one.label() for one in judged])
-            log_extra(f"{self.__name__}/reason", [one.outcome.reason if one.outcome else one.why for one in judged])
-        if log_metric is not None:
-            programs = [extract_program(completion_text(c), self.whole_text) or "" for c in completions]
-            for name, value in _metrics(judged, programs).items():
-                log_metric(f"{self.__name__}/{name}", value)
-        return [self._amount(one.share()) for one in judged]
-
-    def _amount(self, share: float | None) -> float | None:
+    def _score(self, share: float | None) -> float | None:
         if share is None:
             return None
         return self.correct * (float(share == 1.0) if self.all_or_nothing else share)
@@ -226,29 +232,16 @@ def _case(test: str) -> tuple[str, str] | None:
     return data["stdin"], data["stdout"]
 
 
-def _runnable(jobs: list[Job | Judged]) -> list[Job]:
-    return [job for job in jobs if not isinstance(job, Judged)]
-
-
-def _verdicts(jobs: list[Job | Judged], rows: list[dict], outcomes: list[Outcome]) -> list[Judged]:
-    """Every row's verdict, in order: those that were known, and the outcomes of those that were run."""
-    ran = iter(outcomes)
-    return [
-        job if isinstance(job, Judged) else Judged(next(ran), len(row["tests"]))
-        for job, row in zip(jobs, rows, strict=True)
-    ]
-
-
 def _rows(tests: list[list[str]], columns: dict[str, Any]) -> list[dict[str, Any]]:
     """One mapping a row of the columns that matter here."""
     given = {"tests": tests} | {name: columns[name] for name in OPTIONAL if columns.get(name) is not None}
     return [dict(zip(given, values, strict=True)) for values in zip(*given.values(), strict=True)]
 
 
-def _metrics(judged: list[Judged], programs: list[str]) -> dict[str, float]:
+def _metrics(results: list[Result]) -> dict[str, float]:
     """Means over the rows of this call; nothing of what no row has."""
-    both = [(one.share(), one.hidden_share()) for one in judged if one.hidden_share() is not None]
-    suspicious = [bool(SUSPICIOUS.search(program)) for program in programs]
+    both = [(result.share(), result.hidden_share()) for result in results if result.hidden_share() is not None]
+    suspicious = [bool(SUSPICIOUS.search(result.program)) for result in results]
     metrics = {"suspicious": sum(suspicious) / len(suspicious)} if suspicious else {}
     if both:
         visible, hidden = (sum(shares) / len(both) for shares in zip(*both, strict=True))

@@ -76,6 +76,38 @@ def test_a_block_wins_over_the_whole_text():
     assert extract_program("y = 2\n" + ONE, whole_text=True) == "x = 1\n"
 
 
+F, G = "```python\ndef f(x): return 1\n```\n", "```python\ng = f\n```\n"
+USED = "from answer import f\nprint(f(1))\n"
+USE = f"Example usage:\n```python\n{USED}```\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "names", "code"),
+    [
+        (F + USE, ("f",), "def f(x): return 1\n"),
+        (F + USE, (), USED),
+        (F + USE, ("h",), USED),
+        (F + F.replace("1", "2") + USE, ("f",), "def f(x): return 2\n"),
+        (F + F.replace("1", "2 +") + USE, ("f",), "def f(x): return 2 +\n"),
+        (F + USE.replace("python", ""), ("f",), "def f(x): return 1\n"),
+        (F.replace("python", "") + USE, ("f",), "def f(x): return 1\n"),
+        (F + G + F.replace("f(x)", "h(x)"), ("f", "g"), "g = f\n"),
+        (F.replace("\n```", "\ng = f\n```") + G, ("f", "g"), "def f(x): return 1\ng = f\n"),
+        (F.replace("def f", "async def f") + USE, ("f",), "async def f(x): return 1\n"),
+        (F.replace("def f(x): return 1", "class f(int): pass") + USE, ("f",), "class f(int): pass\n"),
+        (F.replace("def f(x): return 1", "f: object = abs") + USE, ("f",), "f: object = abs\n"),
+        (
+            F + "```python\nassert f == 1\nif f: f2 = 1\nf.x = 2\n  def f(): pass\n```",
+            ("f",),
+            "def f(x): return 1\n",
+        ),
+        (F + "```python\ndef f(x): ret", ("f",), "def f(x): return 1\n"),
+    ],
+)
+def test_the_last_block_that_defines_what_the_tests_call_is_the_program(text, names, code):
+    assert extract_program(text, names=names) == code
+
+
 # Fences
 
 
@@ -229,4 +261,5 @@ def test_the_code_of_a_block_comes_back_exactly(lines, mark, indentation):
 @pytest.mark.parametrize("make", HOSTILE.values(), ids=HOSTILE.keys())
 def test_a_hostile_megabyte_takes_no_two_seconds(make, seconds):
     text = make(1_000_000)
-    assert seconds(lambda: extract_program(text)) < 2.0  # 0.01 to 0.4; what grows with the square takes minutes
+    taken = seconds(lambda: extract_program(text, names=("x", "f")))
+    assert taken < 2.0  # 0.01 to 0.4; what grows with the square takes minutes

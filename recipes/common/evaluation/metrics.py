@@ -27,7 +27,7 @@ def answer_metric(row: dict, completion: str) -> dict[str, bool]:
 
 
 def code_metric(row: dict, completion: str) -> dict[str, bool]:
-    """For a program with tests, run in the sandbox that the run's rewards use.
+    """For a program with tests, run in the sandbox of the run's rewards (but never without isolation).
 
     - tests: every test passes that the reward may pay for
     - hidden: every hidden test passes, in rows that have some
@@ -37,7 +37,7 @@ def code_metric(row: dict, completion: str) -> dict[str, bool]:
     from rewards.code_blocks import is_one_python_block
     from rewards.code_tests import CodeTests  # a maths recipe does not load the sandbox
 
-    result = CodeTests().judge([completion], [row])[0]
+    result = CodeTests().run([completion], [row])[0]
     shares = {"tests": result.share(), "hidden": result.hidden_share()}
     passed = {name: share == 1.0 for name, share in shares.items() if share is not None}
     return passed | {"format": is_one_python_block(completion)}
