@@ -136,16 +136,38 @@ def test_the_filter_refuses(attack):
 NUMBERS = {
     "x86_64": dict(ptrace=101, shmget=29, process_vm_readv=310, io_uring_setup=425, bpf=321, unshare=272, mount=165,
                    setxattr=188, userfaultfd=323, perf_event_open=298, keyctl=250, pidfd_open=434, msgget=68,
-                   fork=57, vfork=58, execveat=322, inotify_init1=294, sendmsg=46, truncate=76, rename=82),
+                   fork=57, vfork=58, execveat=322, inotify_init1=294, sendmsg=46, truncate=76, rename=82,
+                   recvmsg=47, arch_prctl=158, get_robust_list=274),
     "aarch64": dict(ptrace=117, shmget=194, process_vm_readv=270, io_uring_setup=425, bpf=280, unshare=97, mount=40,
                     setxattr=5, userfaultfd=282, perf_event_open=241, keyctl=219, pidfd_open=434, msgget=186,
-                    execveat=281, inotify_init1=26, sendmsg=211, truncate=45),
+                    execveat=281, inotify_init1=26, sendmsg=211, truncate=45, recvmsg=212,
+                    get_robust_list=100),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("name", list(NUMBERS.get(os.uname().machine, {})))
 def test_the_filter_refuses_the_call(name):
     assert in_child(lambda: raw_call(NUMBERS[os.uname().machine][name], 0, 0, 0, 0, 0, 0), filtered()) == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments"),
+    [
+        *(("futex", (0, operation)) for operation in (0, 1, 6, 9, 11, 13, 0x86, 0x87, 0x8B, 0x8D)),
+        *(("madvise", (0, 0, advice)) for advice in (3, 9, 12, 20, 21, 22, 23, 100, 101)),
+        ("sendto", (0, 0, 0, 1, 0, 0)),
+        ("recvfrom", (0, 0, 0, 1, 0, 0)),
+        ("mmap", (0, 4 << 20, 3, 0x20022, -1, 0)),
+        ("kill", ("own", 9)),
+        ("kill", ("own", 19)),
+        ("tgkill", ("own", "own", 9)),
+    ],
+)
+def test_the_filter_refuses_these_arguments(name, arguments):
+    def work():
+        return system_call(name, *(os.getpid() if value == "own" else value for value in arguments))
+
+    assert in_child(work, filtered()) == 1
 
 
 @pytest.mark.skipif(os.uname().machine != "x86_64", reason="x32 is of x86_64")

@@ -187,7 +187,8 @@ class Sandbox:
         for slot in self._all:
             slot.retire()
         settings = {"isolation": isolation, "packages": self.packages, "memory_bytes": self.memory_bytes}
-        self._all = [Slot(settings) for _ in range(self.workers)]
+        settings |= {"workers": self.workers}
+        self._all = [Slot(settings | {"is_first": place == 0}) for place in range(self.workers)]
         self._slots: queue.LifoQueue[Slot] = queue.LifoQueue()
         for slot in self._all[::-1]:
             self._slots.put(slot)

@@ -3,7 +3,8 @@
 Promises: the modules of `COMMON` are always there, the rest of the standard library is imported when it is asked for.
 In the sealed mode, which has no file system, those of `MORE` are there too, and what is not cannot be imported.
 
-What is not covered: an extension that links to a library of the system which nothing preloaded uses cannot be loaded.
+What is not covered: access times of files under `strictatime`, or after a day. An extension that links to a library of
+the system which nothing preloaded uses cannot be loaded.
 """
 
 import contextlib
@@ -12,10 +13,13 @@ import importlib.util
 import os
 import stat
 import sys
+import time
+from collections.abc import Sequence
 from pathlib import Path
 
-from rewards.sandbox import library
+from rewards.sandbox import landlock, library
 
+DAY_S = 86_400.0
 LIBRARY = [path for path in sys.path if os.path.isdir(path)]  # of an interpreter started with -I -S
 
 COMMON = """
@@ -56,6 +60,26 @@ def package_folders(packages: dict[str, str]) -> list[str]:
 def readable_paths(packages: dict[str, str]) -> list[str]:
     """The folders of the standard library, of the packages, and of libraries that wheels bring beside them."""
     return [*LIBRARY, *packages.values(), *(f"{folder}.libs" for folder in packages.values())]
+
+
+def settle_access_times(paths: Sequence[str]) -> None:
+    """Read whatever a program may read, so that no first reading by one changes a time that others can see.
+
+    Under `relatime` a file's access time changes at the first reading after it was written, or a day later.
+    """
+    for folder in paths:
+        with contextlib.suppress(OSError):
+            if os.statvfs(folder).f_flag & (os.ST_RDONLY | os.ST_NOATIME):
+                continue
+        for place, folders, files in os.walk(folder):
+            folders[:] = set(folders) - landlock.PACKAGES
+            for file in files:
+                with contextlib.suppress(OSError):
+                    path = os.path.join(place, file)
+                    seen = os.stat(path)
+                    if seen.st_atime <= max(seen.st_mtime, seen.st_ctime, time.time() - DAY_S):
+                        with open(path, "rb") as once:
+                            once.read(1)
 
 
 def readable_by_all(path: str) -> bool:

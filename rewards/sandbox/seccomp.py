@@ -17,6 +17,7 @@ import errno
 import os
 import signal
 import struct
+import sys
 from typing import NamedTuple
 
 from rewards.sandbox.libc import check, prctl
@@ -33,6 +34,12 @@ THREAD_FLAGS = 0x3D0F00  # what libc passes to make a thread (musl adds 0x400000
 FCNTL = (0, 1, 2, 3, 4, 1030)  # F_DUPFD F_GETFD F_SETFD F_GETFL F_SETFL F_DUPFD_CLOEXEC
 IOCTL = (0x5401, 0x5413, 0x541B, 0x5421, 0x5450, 0x5451)  # TCGETS TIOCGWINSZ FIONREAD FIONBIO FIONCLEX FIOCLEX
 PRCTL = (15, 16)  # the name of a thread
+MADVISE = (4, 8, 14, 15)  # what allocators ask for: DONTNEED FREE HUGEPAGE NOHUGEPAGE
+MSG_OOB = 1
+MAP_STACK, STACK_BYTES = 0x20000, 8 << 20
+# WAIT WAKE REQUEUE CMP_REQUEUE WAKE_OP WAIT_BITSET WAKE_BITSET, within the process: a shared one reaches other programs
+FUTEX = tuple(operation | 0x80 | clock for operation in (0, 1, 3, 4, 5, 9, 10) for clock in (0, 0x100))
+JOINING = (0, 9, 0x109) if sys.version_info >= (3, 13) else ()  # there, `pthread_join` waits for the kernel in this way
 OWN = 0x7FABCDEF  # beyond any process id and no other operand; the child puts its own id there
 NO_NEW_PRIVS, SET_SECCOMP, FILTER = 38, 22, 2
 
@@ -111,11 +118,20 @@ def _conditions(files: bool) -> dict[str, list[Instruction]]:
         "fcntl": _one_of(1, FCNTL),
         "ioctl": _one_of(1, IOCTL),
         "prctl": _one_of(0, PRCTL),
+        "futex": _one_of(1, FUTEX + JOINING),
+        "madvise": _one_of(2, MADVISE),
+        "recvfrom": _without(3, MSG_OOB),
+        "mmap": [  # no stack of a thread is small, so that memory limits their number
+            *((LOAD, 0, 0, _low(3)), (JSET, 1, 0, MAP_STACK), (RET, 0, 0, ALLOW)),
+            *((LOAD, 0, 0, _low(1) + 4), (JEQ, 1, 0, 0), (RET, 0, 0, ALLOW)),
+            *((LOAD, 0, 0, _low(1)), (JGE, 1, 0, STACK_BYTES), (RET, 0, 0, REFUSE), (RET, 0, 0, ALLOW)),
+        ],
         "socketpair": [  # a pair within the process, for event loops: AF_UNIX, SOCK_STREAM
             *((LOAD, 0, 0, _low(0)), (JEQ, 1, 0, 1), (RET, 0, 0, REFUSE)),
             *((LOAD, 0, 0, _low(1)), (AND, 0, 0, 0xF), *_equal(1)),
         ],
-        "sendto": [  # without an address
+        "sendto": [  # without an address, and nothing out of band
+            *((LOAD, 0, 0, _low(3)), (JSET, 0, 1, MSG_OOB), (RET, 0, 0, REFUSE)),
             *((LOAD, 0, 0, _low(4)), (JEQ, 1, 0, 0), (RET, 0, 0, REFUSE)),
             *((LOAD, 0, 0, _low(4) + 4), *_equal(0)),
         ],

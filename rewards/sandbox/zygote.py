@@ -18,12 +18,15 @@ What is not covered: a child that the kernel cannot kill (stuck in the kernel it
 import contextlib
 import gc
 import json
+import math
 import os
 import random
 import select
 import signal
 import socket
 import sys
+import threading
+import time
 from os import _exit  # before a program can put something in its place
 from types import ModuleType
 from typing import Any
@@ -34,7 +37,7 @@ for _name, _folder in (("rewards", os.path.dirname(HERE)), ("rewards.sandbox", H
         sys.modules[_name] = ModuleType(_name)
         sys.modules[_name].__path__ = [_folder]
 
-from rewards.sandbox import checker, confinement, libc, preload, worker  # noqa: E402
+from rewards.sandbox import checker, confinement, libc, preload, seccomp, worker  # noqa: E402
 from rewards.sandbox.clock import Clock  # noqa: E402
 
 ROLES = {"worker": worker.serve_calls, "script": worker.run_script, "checker": checker.check}
@@ -57,7 +60,7 @@ class Zygote:
         self.settings = settings
         self.parent, self.pid = os.getppid(), os.getpid()
         self.users = _users()
-        self.tasks = confinement.THREADS if self.users else confinement.THREADS + confinement.tasks_of_user()
+        self.counted, self.counted_at = 0, -math.inf
         self.prepared = confinement.prepare(settings["isolation"], preload.readable_paths(settings["packages"]))
         self.null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
         self.confirmed, self.confirm = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
@@ -144,7 +147,7 @@ class Zygote:
             self.users[is_checker] if self.users else None,
             (self.seconds + 2) * (os.cpu_count() or 1) * (CHECKER_PROGRAMS if is_checker else 1),
             self.pid,
-            self.tasks,
+            self._tasks(),
             self.settings["memory_bytes"],
         )
         wanted = [*descriptors, self.confirm, *([] if self.prepared.rules is None else [self.prepared.rules])]
@@ -155,6 +158,17 @@ class Zygote:
         if not is_checker:
             os.write(len(descriptors), b"C")
         os.close(len(descriptors))
+
+    def _tasks(self) -> int:
+        """The limit on the threads of the user of a child: his own, or what we have now and room for every slot's.
+
+        A program gets as many threads as its memory holds stacks (see `seccomp`), so none can use up the room of all.
+        """
+        if self.users:
+            return confinement.THREADS
+        if time.monotonic() > self.counted_at + confinement.COUNTED_S:
+            self.counted, self.counted_at = confinement.tasks_of_user(), time.monotonic()
+        return self.counted + self.settings["workers"] * (self.settings["memory_bytes"] // seccomp.STACK_BYTES)
 
     # ------------------------------------------------------------------ children
 
@@ -265,7 +279,10 @@ def main() -> None:
     os.environ.clear()  # of what Python itself has put there
     os.umask(0o777)
     preload.offer_to_the_killer()
+    threading.stack_size(seccomp.STACK_BYTES)  # whatever limit on stacks was handed on
     preload.prepare(settings["isolation"], settings["packages"])
+    if settings["isolation"] == "landlock" and settings["is_first"]:
+        preload.settle_access_times(preload.readable_paths(settings["packages"]))
     worker.open_streams()
     zygote = Zygote(settings)
     gc.collect()
