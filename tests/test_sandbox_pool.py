@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from rewards.sandbox import Asserts, Sandbox, SandboxError, Stdio, landlock, pool, shared_sandbox
+from rewards.sandbox import Asserts, Sandbox, SandboxError, Stdio, cgroups, landlock, pool, shared_sandbox
 from rewards.sandbox.clock import Clock
 from rewards.sandbox.self_test import REFUSED, probe
 
@@ -282,6 +282,40 @@ def test_the_number_of_workers_is_this_ranks_share_of_the_cores(monkeypatch):
     assert pool.worker_count() == 2
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "16")
     assert pool.worker_count() == 1
+
+
+@pytest.mark.parametrize(
+    ("group", "files", "cores", "left"),
+    [
+        ("0::/", {"cpu.max": "150000 100000\n", "pids.max": "100\n", "pids.current": "30\n"}, 1.5, 70),
+        ("0::/a/b", {"a/b/cpu.max": "max 100000", "a/cpu.max": "400000 100000", "cpu.max": "max 100000"}, 4.0, None),
+        ("0::/a", {"a/pids.max": "max", "a/pids.current": "3", "pids.max": "9", "pids.current": "4"}, None, 5),
+        (
+            "5:cpu,cpuacct:/d\n4:pids:/d\n0::/",
+            {"cpu,cpuacct/d/cpu.cfs_quota_us": "50000", "cpu,cpuacct/d/cpu.cfs_period_us": "100000",
+             "pids/d/pids.max": "20", "pids/d/pids.current": "19"},
+            0.5, 1,
+        ),
+        ("5:cpu,cpuacct:/\n", {"cpu,cpuacct/cpu.cfs_quota_us": "-1", "cpu,cpuacct/cpu.cfs_period_us": "1"}, None, None),
+        ("", {}, None, None),
+    ],
+)  # fmt: skip
+def test_the_limits_of_a_container_are_read(group, files, cores, left, tmp_path, monkeypatch):
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    (tmp_path / "own").write_text(group)
+    monkeypatch.setattr(cgroups, "ROOT", tmp_path)
+    monkeypatch.setattr(cgroups, "OWN", tmp_path / "own")
+    assert (cgroups.core_limit(), cgroups.tasks_left()) == (cores, left)
+
+
+def test_a_container_with_few_tasks_or_cores_is_taken_into_account(monkeypatch, caplog):
+    monkeypatch.setattr(cgroups, "tasks_left", lambda: 60)
+    monkeypatch.setattr(cgroups, "core_limit", lambda: 0.5)
+    assert pool.worker_count() == 1
+    with Sandbox(workers=1):
+        assert "60 more processes and threads" in caplog.text and "need up to 66" in caplog.text
 
 
 def test_one_sandbox_is_shared_by_all_who_have_the_same_wish_or_none(monkeypatch):

@@ -15,6 +15,7 @@ import atexit
 import contextlib
 import importlib.util
 import logging
+import math
 import os
 import queue
 import re
@@ -25,7 +26,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from rewards.sandbox import confinement, landlock
+from rewards.sandbox import cgroups, confinement, landlock
 from rewards.sandbox.jobs import TIMEOUT_S, Asserts, Outcome, Stdio, failure_of_ours, run_job, tests_of
 from rewards.sandbox.slot import Slot, ZygoteDied
 
@@ -38,8 +39,12 @@ _shared_lock = threading.Lock()
 
 
 def worker_count() -> int:
-    """How many programs this rank may run at a time: its share of the cores it may use, at least 1."""
+    """How many programs this rank may run at a time: its share of the cores it may use, at least 1.
+
+    A quota of the container (`docker run --cpus`) counts as well.
+    """
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    cores = min(cores, math.ceil(cgroups.core_limit() or cores))
     ranks = os.environ.get("LOCAL_WORLD_SIZE", "1")
     return max(1, cores // max(1, int(ranks) if ranks.isdigit() else 1))
 
@@ -130,6 +135,7 @@ class Sandbox:
                 self.isolation = self._first_that_holds()
                 level = logging.WARNING if self.isolation == "unsafe" else logging.INFO
                 logger.log(level, "sandbox: %s", self.describe())
+                _warn_of_few_tasks(self.workers)
             return self.isolation
 
     def close(self) -> None:
@@ -234,6 +240,15 @@ def _refuse_beside_secrets() -> None:
             f"isolation is 'unsafe', and the environment holds {', '.join(held)}: programs could read them. "
             "Unset them, or let the sandbox isolate"
         )
+
+
+def _warn_of_few_tasks(workers: int) -> None:
+    needed, left = workers * (confinement.THREADS + 2), cgroups.tasks_left()
+    if left is not None and left < needed:
+        logger.warning(
+            "sandbox: this container lets %d more processes and threads start (pids.max), and %d programs with threads "
+            "need up to %d: honest ones may fail. Raise the limit (docker run --pids-limit).", left, workers, needed,
+        )  # fmt: skip
 
 
 def _end_checkers(slots: Sequence[Slot]) -> None:
