@@ -28,6 +28,7 @@ import pytest
 
 from rewards.sandbox import Asserts, Sandbox, SandboxError, Stdio, ZygoteDied, jobs, landlock, preload
 from rewards.sandbox.slot import Ran
+from support.sandbox import SYSTEM_PYTHON, folder_for_everyone
 
 pytestmark = [
     pytest.mark.slow,
@@ -35,7 +36,6 @@ pytestmark = [
     pytest.mark.skipif(os.uname().machine != "x86_64", reason="the attacks use call numbers of x86_64"),
 ]
 ROOT = Path(__file__).parents[1]
-SYSTEM_PYTHON = "/usr/bin/python3"
 USER = 64_321
 TIMEOUT_S = 1.5
 LATE_S = 1.0
@@ -113,15 +113,10 @@ def enter(place: Place) -> None:
         os.setresuid(USER, USER, USER)
 
 
-PACKAGE = """
-import json, os, sys
-from types import ModuleType
-sys.dont_write_bytecode = True
-for name, folder in (("rewards", sys.argv[1] + "/rewards"), ("rewards.sandbox", sys.argv[1] + "/rewards/sandbox")):
-    sys.modules[name] = ModuleType(name)
-    sys.modules[name].__path__ = [folder]
-"""
 TRAINER = """
+import json, os, sys
+sys.dont_write_bytecode = True
+sys.path.insert(0, sys.argv[1])
 from rewards.sandbox.pool import Asserts, Sandbox, Stdio
 isolation, heap_bytes = json.loads(sys.argv[2])
 heap = bytearray(b"x") * heap_bytes
@@ -144,7 +139,7 @@ class Trainer:
         self.folder = Path(tempfile.mkdtemp(prefix="attacks-"))  # not pytest's, which other users cannot enter
         self.listeners = [socket.create_server(("127.0.0.1", 0)), socket.socket(socket.AF_UNIX), socket.socket(1)]
         self._lay_out(place)
-        command = [SYSTEM_PYTHON if place.user else sys.executable, "-c", PACKAGE + TRAINER, str(ROOT)]
+        command = [SYSTEM_PYTHON if place.user else sys.executable, "-c", TRAINER, str(folder_for_everyone())]
         self.process = subprocess.Popen(
             [*command, json.dumps([place.isolation, heap_bytes])], cwd="/", env={"SECRET_TOKEN": self.secret},
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, preexec_fn=lambda: enter(place),
@@ -645,7 +640,8 @@ def test_honest_programs_beside_hostile_ones_all_pass():
 
 
 CROWDED = """
-import threading, time
+import sys, threading, time
+sys.path.insert(0, sys.argv[1])
 from rewards.sandbox.pool import Asserts, Sandbox
 bomb = "import threading, time\\nwhile True: threading.Thread(target=time.sleep, args=(9,)).start()"
 pool = "from concurrent.futures import ThreadPoolExecutor\\nimport time\\ndef f():\\n"
@@ -661,7 +657,7 @@ with Sandbox(workers=2) as sandbox:
 def test_threads_of_others_take_none_away_from_an_ordinary_users_programs():
     if os.geteuid() != 0 or not os.access(SYSTEM_PYTHON, os.X_OK):
         pytest.skip(f"runs {SYSTEM_PYTHON} as another user: needs root")
-    command = [SYSTEM_PYTHON, "-c", PACKAGE + CROWDED, str(ROOT)]
+    command = [SYSTEM_PYTHON, "-c", CROWDED, str(folder_for_everyone())]
     place = PLACES["ordinary user"]
     ran = subprocess.run(command, cwd="/", env={}, preexec_fn=lambda: enter(place), capture_output=True, text=True)
     assert "user kept" in ran.stdout and ran.stdout.endswith(f"{['fail', *['pass'] * 20]}\n"), ran.stdout + ran.stderr

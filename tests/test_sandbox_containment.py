@@ -12,10 +12,9 @@ from pathlib import Path
 import pytest
 
 from rewards.sandbox import Sandbox, landlock
+from support.sandbox import SYSTEM_PYTHON, folder_for_everyone
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="the sandbox is built for Linux")
-ROOT = Path(__file__).parents[1]
-SYSTEM_PYTHON = "/usr/bin/python3"
 needs_landlock = pytest.mark.skipif(not landlock.abi(), reason="this kernel has no Landlock")
 TIMEOUT_S = 1.0
 
@@ -193,7 +192,7 @@ SHORT = ["a fork", "a signal to the parent", "many threads", "a trace", "a socke
 def test_contained_for_an_ordinary_user(isolation):
     command = [SYSTEM_PYTHON, "-B", "-c", PLAIN_USER, isolation, *(HOSTILE[name] for name in SHORT)]
     ran = subprocess.run(
-        command, cwd=ROOT, env={}, user=64_123, group=64_123, extra_groups=[],
+        command, cwd=folder_for_everyone(), env={}, user=64_123, group=64_123, extra_groups=[],
         capture_output=True, text=True, timeout=60,
     )  # fmt: skip
     words, *outcomes, last = ran.stdout.splitlines() or [ran.stderr]
