@@ -25,10 +25,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+from support.sandbox import SYSTEM_PYTHON, folder_for_everyone
 
 from rewards.sandbox import Asserts, Sandbox, SandboxError, Stdio, ZygoteDied, jobs, landlock, preload
 from rewards.sandbox.slot import Ran
-from support.sandbox import SYSTEM_PYTHON, folder_for_everyone
 
 pytestmark = [
     pytest.mark.slow,

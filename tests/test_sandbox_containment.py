@@ -10,9 +10,9 @@ import time
 from pathlib import Path
 
 import pytest
+from support.sandbox import SYSTEM_PYTHON, folder_for_everyone
 
 from rewards.sandbox import Sandbox, landlock
-from support.sandbox import SYSTEM_PYTHON, folder_for_everyone
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="the sandbox is built for Linux")
 needs_landlock = pytest.mark.skipif(not landlock.abi(), reason="this kernel has no Landlock")
