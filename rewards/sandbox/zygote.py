@@ -73,6 +73,7 @@ class Zygote:
         self.child: int | None = None
         self.checker: int | None = None
         self.seconds, self.clock = 0.0, Clock()
+        self.cores = os.cpu_count() or 1
         self.deaths = _out_of_memory_deaths()
 
     def run(self) -> None:
@@ -139,13 +140,12 @@ class Zygote:
         The descriptor for that is closed before a program is read, which so can neither write to it nor take from it.
         """
         signal.set_wakeup_fd(-1)
-        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         self.control.detach()
         is_checker = role == "checker"
         limits = confinement.Limits(
             self.settings["isolation"],
             self.users[is_checker] if self.users else None,
-            (self.seconds + 2) * (os.cpu_count() or 1) * (CHECKER_PROGRAMS if is_checker else 1),
+            (self.seconds + 2) * self.cores * (CHECKER_PROGRAMS if is_checker else 1),
             self.pid,
             self._tasks(),
             self.settings["memory_bytes"],
@@ -247,7 +247,7 @@ def arrange(wanted: list[int]) -> None:
     moved = [_above(len(wanted), descriptor) for descriptor in high]
     for place, descriptor in enumerate(moved):
         os.dup2(descriptor, place)
-    os.closerange(len(wanted), 4096)
+    libc.close_from(len(wanted))
 
 
 def _above(least: int, descriptor: int) -> int:
