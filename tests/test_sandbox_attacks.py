@@ -322,6 +322,10 @@ ATTACKS = {  # name: (why, program)
         "for number in range(16):\n    try: os.read(os.open(f'/proc/self/fd/{number}', os.O_NONBLOCK), 1 << 16)\n"
         "    except OSError: pass",
     ),
+    "a limit that kills": (
+        "by the kernel, as if somebody else had done it",
+        "import resource\nfor limit in ((0, 0), (0, -1), (1, 1)): try_to(resource.setrlimit, 0, limit)",
+    ),
     "a confirmation of its own": ("by number", "for number in range(4, 64): try_to(os.write, number, b'C' * 9)"),
     "every process's environment": (
         "the secret is in the trainer's",

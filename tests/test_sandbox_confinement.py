@@ -158,6 +158,8 @@ def test_the_filter_refuses_the_call(name):
         ("sendto", (0, 0, 0, 1, 0, 0)),
         ("recvfrom", (0, 0, 0, 1, 0, 0)),
         ("mmap", (0, 4 << 20, 3, 0x20022, -1, 0)),
+        ("prlimit64", (0, 0, 4096, 0)),
+        ("prlimit64", ("own", 0, 1 << 40, 0)),
         ("kill", ("own", 9)),
         ("kill", ("own", 19)),
         ("tgkill", ("own", "own", 9)),

@@ -15,6 +15,7 @@ What is not covered: pointers cannot be looked into, so which file is opened is 
 import ctypes
 import errno
 import os
+import resource
 import signal
 import struct
 import sys
@@ -114,7 +115,11 @@ def _conditions(files: bool) -> dict[str, list[Instruction]]:
         "clone": [(LOAD, 0, 0, _low(0)), (AND, 0, 0, 0xFFFFFFFF ^ 0x400000), *_equal(THREAD_FLAGS)],
         "kill": _own_signal(1),
         "tgkill": _own_signal(2),
-        "prlimit64": _one_of(0, (0, OWN)),
+        "prlimit64": [  # of itself; but no new limit on processor time, by which the kernel would kill it
+            *((LOAD, 0, 0, _low(0)), (JEQ, 2, 0, 0), (JEQ, 1, 0, OWN), (RET, 0, 0, REFUSE)),
+            *((LOAD, 0, 0, _low(1)), (JEQ, 1, 0, resource.RLIMIT_CPU), (RET, 0, 0, ALLOW)),
+            *((LOAD, 0, 0, _low(2)), (JEQ, 1, 0, 0), (RET, 0, 0, REFUSE), (LOAD, 0, 0, _low(2) + 4), *_equal(0)),
+        ],
         "fcntl": _one_of(1, FCNTL),
         "ioctl": _one_of(1, IOCTL),
         "prctl": _one_of(0, PRCTL),
