@@ -124,10 +124,10 @@ with Sandbox(workers=1, isolation=isolation) as sandbox:
     before = dict(os.environ), os.getcwd(), os.umask(0o022)
     print(json.dumps(sandbox.describe()), flush=True)
     for line in sys.stdin:
-        kind, fields = json.loads(line)
-        outcome = sandbox.run_batch([{"Asserts": Asserts, "Stdio": Stdio}[kind](**fields)])[0]
+        jobs = [{"Asserts": Asserts, "Stdio": Stdio}[kind](**fields) for kind, fields in json.loads(line)]
+        outcomes = sandbox.run_batch(jobs)
         assert before == (dict(os.environ), os.getcwd(), os.umask(0o022))
-        print(json.dumps(outcome._asdict()), flush=True)
+        print(json.dumps(outcomes), flush=True)
 """
 
 
@@ -167,11 +167,11 @@ class Trainer:
             listener.listen()
             listener.setblocking(False)
 
-    def run(self, job: Asserts | Stdio) -> tuple[str, str, float, str, list[bool]]:
-        """The fields of its outcome."""
-        self.process.stdin.write(json.dumps([type(job).__name__, job._asdict()]) + "\n")
+    def run(self, *jobs: Asserts | Stdio) -> list[tuple[str, str, float, str, list[bool]]]:
+        """The fields of the outcomes of a batch."""
+        self.process.stdin.write(json.dumps([[type(job).__name__, job._asdict()] for job in jobs]) + "\n")
         self.process.stdin.flush()
-        return tuple(json.loads(self.process.stdout.readline()).values())
+        return json.loads(self.process.stdout.readline())
 
     def things(self) -> str:
         """Lines of Python that tell a program where to find everything."""
@@ -550,13 +550,13 @@ def attack(trainer, program, timeout_s=TIMEOUT_S):
     """Run it, check that nothing came of it, and give the reason."""
     job = Asserts(trainer.things() + BEGIN + program, ["assert f(1) == 2"], timeout_s=timeout_s)
     started = time.monotonic()
-    status, reason, _, output, _ = trainer.run(job)
+    (status, reason, _, output, _), right = trainer.run(job, RIGHT)  # with the same checker
     assert time.monotonic() - started < timeout_s + LATE_S
     assert (status, trainer.harm()) == ("fail", []), reason
     assert (
         not [line for line in output.splitlines() if line.startswith("GOT")] and trainer.secret not in output + reason
     )
-    assert trainer.run(RIGHT)[0] == "pass"
+    assert (right[0], trainer.run(RIGHT)[0][0]) == ("pass", "pass")
     return reason
 
 
@@ -822,14 +822,22 @@ CHEATS = {  # name: (why, program)
 
 @pytest.mark.parametrize("inplace", [False, True], ids=["", "inplace"])
 @pytest.mark.parametrize("name", CHEATS)
-def test_no_form_of_a_test_pays_a_cheat(name, inplace, sandbox):
+def test_no_form_of_a_test_passes_a_cheat(name, inplace, sandbox):
+    """One checker has them all, and the right program behind each; the whole list, one checker each, is next."""
     started = time.monotonic()
-    outcomes = [sandbox.run_asserts(CHEATS[name][1], [form], inplace=inplace, timeout_s=TIMEOUT_S) for form in FORMS]
-    assert [outcome.status for outcome in outcomes] == ["fail"] * len(FORMS)
+    cheats = [Asserts(CHEATS[name][1], [form], inplace=inplace, timeout_s=TIMEOUT_S) for form in FORMS]
+    outcomes = sandbox.run_batch([job for cheat in cheats for job in (cheat, RIGHT)])
+    assert [outcome.status for outcome in outcomes] == ["fail", "pass"] * len(FORMS)
     assert time.monotonic() - started < len(FORMS) * (TIMEOUT_S + LATE_S)
 
 
-def test_every_form_of_a_test_pays_the_right_program(sandbox):
+@pytest.mark.parametrize("name", CHEATS)
+def test_no_cheat_passes_a_checker_of_its_own(name, sandbox):
+    for form in FORMS[:2]:
+        assert sandbox.run_asserts(CHEATS[name][1], [form], timeout_s=TIMEOUT_S).status == "fail"
+
+
+def test_every_form_of_a_test_passes_the_right_program(sandbox):
     assert sandbox.run_asserts("def add(a, b): return a + b", FORMS).passed == (True,) * len(FORMS)
 
 
@@ -933,7 +941,7 @@ TRICKS = {  # name: (why, program, test, the rest of the job)
 
 
 @pytest.mark.parametrize("name", TRICKS)
-def test_a_trick_is_not_paid(name, sandbox):
+def test_a_trick_does_not_pass(name, sandbox):
     _, program, test, options = TRICKS[name]
     started = time.monotonic()
     outcome = sandbox.run_asserts(program, [test], timeout_s=TIMEOUT_S, **options)
@@ -975,7 +983,7 @@ SCRIPTS = {  # name: (why, program); the right one doubles a number
 
 
 @pytest.mark.parametrize("name", SCRIPTS)
-def test_a_script_that_cheats_is_not_paid(name, sandbox):
+def test_a_script_that_cheats_does_not_pass(name, sandbox):
     started = time.monotonic()
     outcome = sandbox.run_stdio(SCRIPTS[name][1], [("2", "4"), ("5", "10")], timeout_s=TIMEOUT_S)
     assert outcome.status == "fail" and not any(outcome.passed), outcome
@@ -1033,7 +1041,7 @@ CONTROLS = {
 
 @pytest.mark.parametrize("name", CONTROLS)
 def test_an_honest_program_passes_in_every_place(name, trainer):
-    assert trainer.run(CONTROLS[name])[:2] == ("pass", "")
+    assert trainer.run(CONTROLS[name])[0][:2] == ["pass", ""]
 
 
 # ------------------------------------------------------------------ the life of a trainer

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from rewards.sandbox import Sandbox
+from rewards.sandbox import Asserts, Sandbox
 from rewards.sandbox.checker import NEVER_CALLED
 from rewards.sandbox.jobs import lines_of
 from rewards.sandbox.names import Names, names_of
@@ -206,10 +206,11 @@ globals()['__builtins__'] = {}""",
 
 
 @pytest.mark.parametrize("name", CHEATS)
-def test_a_cheat_is_not_paid(name, sandbox):
-    outcome = sandbox.run_asserts(CHEATS[name], TESTS, timeout_s=3.0)
-    assert outcome.status == "fail" and outcome.reason
-    assert not any(outcome.passed)
+def test_a_cheat_does_not_pass_alone_or_in_a_group_nor_harm_who_comes_after_it(name, sandbox):
+    cheat = Asserts(CHEATS[name], TESTS, timeout_s=2.0)
+    outcomes = [*sandbox.run_batch([cheat, Asserts(HONEST["plain"][0], TESTS)]), *sandbox.run_batch([cheat])]
+    assert [any(outcome.passed) for outcome in outcomes] == [False, True, False]
+    assert [outcome.status for outcome in outcomes] == ["fail", "pass", "fail"] and outcomes[0].reason
 
 
 HONEST = {
@@ -268,7 +269,7 @@ def test_an_honest_program_passes(name, sandbox):
     assert outcome[:2] == ("pass", "") and outcome.passed == (True,) * len(tests)
 
 
-def test_each_test_is_judged_and_the_first_reason_given(sandbox):
+def test_each_test_counts_and_the_first_reason_is_given(sandbox):
     tests = ["assert f(1) == 1", "assert f(2) == 3, 'two'", "assert f(0) == 0", "assert f('a') == 'b'"]
     outcome = sandbox.run_asserts("def f(x): return x", tests)
     assert outcome.passed == (True, False, True, False)
@@ -496,7 +497,7 @@ SCRIPTS = {
 
 
 @pytest.mark.parametrize("name", SCRIPTS)
-def test_a_script_is_judged_by_what_it_prints(name, sandbox):
+def test_a_script_is_scored_by_what_it_prints(name, sandbox):
     program, passed = SCRIPTS[name]
     outcome = sandbox.run_stdio(program, CASES)
     assert outcome.passed == passed and outcome.status == ("pass" if all(passed) else "fail")
