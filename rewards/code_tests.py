@@ -109,7 +109,7 @@ class CodeTests:
         all_or_nothing: 0.0 unless every test passes. A share gives `return True` half of a yes-or-no task.
         timeout_s: wall limit in seconds for a program, all its tests together.
         isolation: None for the best that works here; landlock, sealed; or unsafe, which isolates nothing.
-        packages: installed packages that programs may import beside the standard library.
+        packages: installed packages that programs may import next to the standard library.
 
     Logs the columns `outcome/code_tests` and `code_tests/reason`, and as metrics the visible and hidden share of the
     rows that have hidden tests, their `gap`, and the share of `suspicious` programs.

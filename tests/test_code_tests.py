@@ -1,4 +1,4 @@
-"""Programs are paid by the tests that they pass: nothing of ours is paid as theirs, and nothing of theirs is None."""
+"""Programs are scored by the tests that they pass: nothing of ours counts as theirs, and nothing of theirs is None."""
 
 import json
 import os
@@ -28,100 +28,102 @@ def block(code: str) -> str:
     return f"```python\n{code}\n```"
 
 
-class Paid:
-    """What a call paid, and what it logged."""
+class Scored:
+    """What a call scored, and what it logged."""
 
-    def __init__(self, amounts: list, columns: dict[str, list], metrics: dict[str, float]):
-        self.amounts, self.columns, self.metrics = amounts, columns, metrics
+    def __init__(self, scores: list, columns: dict[str, list], metrics: dict[str, float]):
+        self.scores, self.columns, self.metrics = scores, columns, metrics
         self.outcomes, self.reasons = columns.get("outcome/code_tests"), columns.get("code_tests/reason")
 
 
-def call(reward, codes: list[str], tests: list, **columns: list) -> Paid:
-    """Pay programs, each with the tests of its row."""
+def call(reward, codes: list[str], tests: list, **columns: list) -> Scored:
+    """Score programs, each with the tests of its row."""
     logged, metrics = {}, {}
     completions = [[{"role": "assistant", "content": block(code)}] for code in codes]
     log = {"log_extra": logged.__setitem__, "log_metric": metrics.__setitem__}
-    return Paid(
+    return Scored(
         reward(prompts=["p"] * len(codes), completions=completions, tests=tests, **log, **columns), logged, metrics
     )
 
 
-def pay(*codes: str, tests: object = TESTS, settings: dict | None = None, **columns: object) -> Paid:
-    """Pay programs that are all given the same row; `settings` are the reward's."""
+def score(*codes: str, tests: object = TESTS, settings: dict | None = None, **columns: object) -> Scored:
+    """Score programs that are all given the same row; `settings` are the reward's."""
     same = {name: [value] * len(codes) for name, value in columns.items()}
     return call(CodeTests(**(settings or {})), list(codes), [tests] * len(codes), **same)
 
 
-def text_pay(text: str, settings: dict | None = None, **columns: object) -> float | None:
-    """What a completion of any text is paid."""
+def text_score(text: str, settings: dict | None = None, **columns: object) -> float | None:
+    """What a completion of any text is scored."""
     columns = {name: [value] for name, value in ({"tests": TESTS} | columns).items()}
     return CodeTests(**(settings or {}))(prompts=["p"], completions=[text], **columns)[0]
 
 
-# What is paid
+# What is scored
 
 
 def test_it_is_called_as_its_issue_writes_it():
     reward = load_reward("code_tests")
-    paid = reward(prompts=["Double it."], completions=[block(DOUBLE)], tests=[["assert f(2) == 4", "assert f(0) == 0"]])
-    assert paid == [1.0]
+    scored = reward(
+        prompts=["Double it."], completions=[block(DOUBLE)], tests=[["assert f(2) == 4", "assert f(0) == 0"]]
+    )
+    assert scored == [1.0]
 
 
-def test_the_share_of_the_tests_is_paid_in_the_order_of_the_rows():
-    paid = pay("def f(x): return 4", DOUBLE, "def f(x): return 1", DOUBLE, "def f(x): return x + 3")
-    assert paid.amounts == [0.5, 1.0, 0.0, 1.0, 0.5]
-    assert paid.outcomes == ["graded"] * 5
-    assert paid.reasons == ["AssertionError", "", "AssertionError", "", "AssertionError"]
+def test_the_share_of_the_tests_is_scored_in_the_order_of_the_rows():
+    scored = score("def f(x): return 4", DOUBLE, "def f(x): return 1", DOUBLE, "def f(x): return x + 3")
+    assert scored.scores == [0.5, 1.0, 0.0, 1.0, 0.5]
+    assert scored.outcomes == ["graded"] * 5
+    assert scored.reasons == ["AssertionError", "", "AssertionError", "", "AssertionError"]
 
 
-def test_all_or_nothing_pays_no_share():
-    assert pay("def f(x): return 4", DOUBLE, settings={"all_or_nothing": True}).amounts == [0.0, 1.0]
+def test_all_or_nothing_scores_no_share():
+    assert score("def f(x): return 4", DOUBLE, settings={"all_or_nothing": True}).scores == [0.0, 1.0]
 
 
 def test_correct_is_what_a_right_program_earns():
     settings = {"correct": 3.0}
-    assert pay("def f(x): return 4", DOUBLE, settings=settings).amounts == [1.5, 3.0]
+    assert score("def f(x): return 4", DOUBLE, settings=settings).scores == [1.5, 3.0]
     assert CodeTests(**settings).full == 3.0
 
 
 def test_each_row_has_its_own_tests_and_they_may_differ_in_number():
     tests = [["assert f(2) == 4"], ["assert g() == 1", "assert g() == 2", "assert g() == 3", "assert g() == 1"], CASES]
     codes = [DOUBLE, "def g(): return 1", "print(2 * int(input()))"]
-    assert call(CodeTests(), codes, tests).amounts == [1.0, 0.5, 1.0]
+    assert call(CodeTests(), codes, tests).scores == [1.0, 0.5, 1.0]
 
 
-def test_no_rows_are_paid_nothing():
-    assert call(CodeTests(), [], []).amounts == []
+def test_no_rows_are_scored_nothing():
+    assert call(CodeTests(), [], []).scores == []
 
 
 def test_the_last_complete_python_block_is_run():
-    assert text_pay(block("def f(x): return 1") + "\nBetter:\n" + block(DOUBLE) + "\nIt prints:\n```\n4\n```") == 1.0
-    assert text_pay(block(DOUBLE) + "\n```python\ndef f(x): ret") == 1.0
-    assert text_pay("```\n" + DOUBLE) == 1.0
+    assert text_score(block("def f(x): return 1") + "\nBetter:\n" + block(DOUBLE) + "\nIt prints:\n```\n4\n```") == 1.0
+    assert text_score(block(DOUBLE) + "\n```python\ndef f(x): ret") == 1.0
+    assert text_score("```\n" + DOUBLE) == 1.0
 
 
 def test_the_text_itself_is_a_program_only_by_choice():
-    assert text_pay(DOUBLE) == 0.0
-    assert text_pay(DOUBLE, {"whole_text": True}) == 1.0
+    assert text_score(DOUBLE) == 0.0
+    assert text_score(DOUBLE, {"whole_text": True}) == 1.0
 
 
 # Tests with standard input and output
 
 
 def test_cases_are_pairs_of_input_and_output():
-    paid = pay("print(2 * int(input()))", "print(4)", "print(2 * int(input()), 'or so')", tests=CASES)
-    assert paid.amounts == [1.0, 0.5, 0.0]
-    assert paid.reasons == ["", "wrong output", "wrong output"]
+    scored = score("print(2 * int(input()))", "print(4)", "print(2 * int(input()), 'or so')", tests=CASES)
+    assert scored.scores == [1.0, 0.5, 0.0]
+    assert scored.reasons == ["", "wrong output", "wrong output"]
 
 
 def test_a_case_needs_exit_code_0():
-    assert pay("print(2 * int(input())); raise SystemExit(1)", tests=CASES).amounts == [0.0]
+    assert score("print(2 * int(input())); raise SystemExit(1)", tests=CASES).scores == [0.0]
 
 
 def test_a_case_is_any_json_text_of_that_object():
     text = ' {\n "stdout": "\\u00e9\\n", "stdin": "", "name": "accent"}'
     assert parse_cases([text]) == [("", "é\n")]
-    assert pay("print('é')", tests=[text]).amounts == [1.0]
+    assert score("print('é')", tests=[text]).scores == [1.0]
 
 
 @pytest.mark.parametrize("statement", ["{f(2)} == {4} or 1 / 0", "{'a': 1}['a'] == f(1) or 1 / 0", "{}.get(f(0))"])
@@ -149,27 +151,27 @@ def test_a_statement_that_starts_with_a_brace_is_no_case(statement):
 )
 @pytest.mark.parametrize("code", [DOUBLE, "", "import os; os._exit(0)"], ids=["right", "none", "exits"])
 def test_tests_that_cannot_be_used_are_none_and_unparsed_whatever_the_program(tests, why, code):
-    paid = pay(code, tests=tests)
-    assert paid.amounts == [None]
-    assert paid.outcomes[0].startswith(f"unparsed: {why}")
+    scored = score(code, tests=tests)
+    assert scored.scores == [None]
+    assert scored.outcomes[0].startswith(f"unparsed: {why}")
 
 
 @pytest.mark.parametrize("hidden", [CASES, ["assert f(1) == 2", 5]])
 def test_hidden_tests_that_cannot_be_used_are_none_too(hidden):
-    paid = pay(DOUBLE, hidden_tests=hidden)
-    assert paid.amounts == [None] and paid.outcomes[0].startswith("unparsed: ")
+    scored = score(DOUBLE, hidden_tests=hidden)
+    assert scored.scores == [None] and scored.outcomes[0].startswith("unparsed: ")
 
 
 def test_tests_that_are_no_python_are_an_error_and_no_grade():
-    paid = pay(DOUBLE, tests=["assert f(2) =="])
-    assert paid.amounts == [None]
-    assert paid.outcomes[0].startswith("error: the tests are not Python: ")
+    scored = score(DOUBLE, tests=["assert f(2) =="])
+    assert scored.scores == [None]
+    assert scored.outcomes[0].startswith("error: the tests are not Python: ")
 
 
 def test_a_row_that_cannot_be_graded_costs_that_row_alone():
-    paid = call(CodeTests(), [DOUBLE] * 4, [TESTS, [], TESTS, ["assert f("]])
-    assert paid.amounts == [1.0, None, 1.0, None]
-    assert [outcome.split(":")[0] for outcome in paid.outcomes] == ["graded", "unparsed", "graded", "error"]
+    scored = call(CodeTests(), [DOUBLE] * 4, [TESTS, [], TESTS, ["assert f("]])
+    assert scored.scores == [1.0, None, 1.0, None]
+    assert [outcome.split(":")[0] for outcome in scored.outcomes] == ["graded", "unparsed", "graded", "error"]
 
 
 def test_a_failure_of_the_sandbox_is_none_and_an_error(monkeypatch):
@@ -178,12 +180,12 @@ def test_a_failure_of_the_sandbox_is_none_and_an_error(monkeypatch):
 
     with Sandbox(workers=1) as sandbox:
         monkeypatch.setattr(CodeTests, "sandbox", lambda self: sandbox)
-        assert pay(DOUBLE).amounts == [1.0]
+        assert score(DOUBLE).scores == [1.0]
         monkeypatch.setattr(pool, "run_job", dies)
-        paid = pay(DOUBLE, "no", hidden_tests=["assert f(1) == 2"])
-    assert paid.amounts == [None, None]
-    assert paid.outcomes == ["error: planted"] * 2
-    assert paid.metrics == {"code_tests/suspicious": 0.0}
+        scored = score(DOUBLE, "no", hidden_tests=["assert f(1) == 2"])
+    assert scored.scores == [None, None]
+    assert scored.outcomes == ["error: planted"] * 2
+    assert scored.metrics == {"code_tests/suspicious": 0.0}
 
 
 def test_a_killed_zygote_in_the_middle_costs_nothing(monkeypatch):
@@ -192,9 +194,9 @@ def test_a_killed_zygote_in_the_middle_costs_nothing(monkeypatch):
         monkeypatch.setattr(CodeTests, "sandbox", lambda self: sandbox)
         killer = threading.Timer(0.3, lambda: [os.kill(slot.process.pid, signal.SIGKILL) for slot in sandbox._all])
         killer.start()
-        paid = pay(*[slow, "def f(x): return 4"] * 5)
+        scored = score(*[slow, "def f(x): return 4"] * 5)
         killer.join()
-    assert paid.amounts == [1.0, 0.5] * 5
+    assert scored.scores == [1.0, 0.5] * 5
     assert sandbox.infra == 0
 
 
@@ -203,8 +205,8 @@ def test_a_killed_zygote_in_the_middle_costs_nothing(monkeypatch):
 
 @pytest.mark.parametrize("text", ["", "I do not know.", DOUBLE, "```python\n```", "```python\n \n\n```", "```"])
 @pytest.mark.parametrize("preamble", [None, DOUBLE])
-def test_without_a_program_nothing_is_paid_not_even_for_a_preamble_that_passes(text, preamble):
-    assert text_pay(text, preamble=preamble) == 0.0
+def test_without_a_program_nothing_is_scored_not_even_for_a_preamble_that_passes(text, preamble):
+    assert text_score(text, preamble=preamble) == 0.0
 
 
 @pytest.mark.parametrize(
@@ -229,53 +231,53 @@ def test_without_a_program_nothing_is_paid_not_even_for_a_preamble_that_passes(t
     ids=lambda code: repr(code[:30]),
 )
 def test_a_program_that_fails_is_wrong_and_never_none(code):
-    paid = pay(code)
-    assert paid.amounts == [0.0] and paid.outcomes == ["graded"] and paid.reasons[0]
+    scored = score(code)
+    assert scored.scores == [0.0] and scored.outcomes == ["graded"] and scored.reasons[0]
 
 
 def test_hostile_text_in_a_block_is_wrong_and_never_none(hostile):
-    assert pay(hostile, settings={"timeout_s": 1.0}).amounts == [0.0]
+    assert score(hostile, settings={"timeout_s": 1.0}).scores == [0.0]
 
 
 @pytest.mark.parametrize("code", ["while True: pass", "import time\ntime.sleep(60)", "def f(x):\n    while True: pass"])
 def test_a_program_out_of_time_is_wrong_and_the_call_ends(code):
-    pay(DOUBLE)
+    score(DOUBLE)
     started = time.monotonic()
-    paid = pay(code, settings={"timeout_s": 0.5})
+    scored = score(code, settings={"timeout_s": 0.5})
     assert time.monotonic() - started < 3.0
-    assert (paid.amounts, paid.outcomes, paid.reasons) == ([0.0], ["timeout"], ["timeout: more than 0.5 s"])
+    assert (scored.scores, scored.outcomes, scored.reasons) == ([0.0], ["timeout"], ["timeout: more than 0.5 s"])
 
 
-def test_tests_passed_before_the_time_ran_out_are_paid():
+def test_tests_passed_before_the_time_ran_out_are_scored():
     code = "def f(x):\n    while x == 3: pass\n    return 2 * x"
-    paid = pay(code, settings={"timeout_s": 0.5})
-    assert (paid.amounts, paid.outcomes) == ([0.5], ["timeout"])
-    assert pay(code, settings={"timeout_s": 0.5, "all_or_nothing": True}).amounts == [0.0]
+    scored = score(code, settings={"timeout_s": 0.5})
+    assert (scored.scores, scored.outcomes) == ([0.5], ["timeout"])
+    assert score(code, settings={"timeout_s": 0.5, "all_or_nothing": True}).scores == [0.0]
 
 
 # Hidden tests
 
 
-def test_hidden_tests_are_logged_and_not_paid():
+def test_hidden_tests_are_logged_and_not_scored():
     by_heart = "def f(x): return {2: 4, 3: 6}.get(x)"
-    paid = pay(by_heart, hidden_tests=["assert f(4) == 8", "assert f(5) == 10"])
-    assert paid.amounts == [1.0]
+    scored = score(by_heart, hidden_tests=["assert f(4) == 8", "assert f(5) == 10"])
+    assert scored.scores == [1.0]
     logged = {"suspicious": 0.0, "visible": 1.0, "hidden": 0.0, "gap": 1.0}
-    assert paid.metrics == {f"code_tests/{name}": value for name, value in logged.items()}
-    assert paid.reasons == ["AssertionError"]
+    assert scored.metrics == {f"code_tests/{name}": value for name, value in logged.items()}
+    assert scored.reasons == ["AssertionError"]
 
 
 def test_the_gap_is_of_the_rows_that_have_hidden_tests():
     codes = [DOUBLE, "def f(x): return 4", "def f(x): return 1", "def f(x): return 1"]
     hidden = [["assert f(5) == 10"], ["assert f(5) == 10", "assert f(2) == 4"], [], None]
-    paid = call(CodeTests(), codes, [TESTS] * 4, hidden_tests=hidden)
-    assert paid.amounts == [1.0, 0.5, 0.0, 0.0]
-    assert (paid.metrics["code_tests/visible"], paid.metrics["code_tests/hidden"]) == (0.75, 0.75)
-    assert paid.metrics["code_tests/gap"] == 0.0
+    scored = call(CodeTests(), codes, [TESTS] * 4, hidden_tests=hidden)
+    assert scored.scores == [1.0, 0.5, 0.0, 0.0]
+    assert (scored.metrics["code_tests/visible"], scored.metrics["code_tests/hidden"]) == (0.75, 0.75)
+    assert scored.metrics["code_tests/gap"] == 0.0
 
 
 def test_without_hidden_tests_no_gap_is_logged():
-    assert set(pay(DOUBLE).metrics) == {"code_tests/suspicious"}
+    assert set(score(DOUBLE).metrics) == {"code_tests/suspicious"}
 
 
 @pytest.mark.parametrize(
@@ -289,28 +291,28 @@ def test_without_hidden_tests_no_gap_is_logged():
 )
 def test_what_happens_in_a_hidden_test_takes_nothing_away(code):
     settings = {"timeout_s": 0.5, "all_or_nothing": True}
-    assert pay(code, hidden_tests=["assert f(4) == 8"], settings=settings).amounts == [1.0]
+    assert score(code, hidden_tests=["assert f(4) == 8"], settings=settings).scores == [1.0]
 
 
 def test_a_function_that_hidden_tests_alone_use_is_not_asked_of_a_program():
-    assert pay(DOUBLE, hidden_tests=["assert g(1) == 1"]).amounts == [1.0]
+    assert score(DOUBLE, hidden_tests=["assert g(1) == 1"]).scores == [1.0]
 
 
 def test_hidden_cases_work_alike():
-    paid = pay("print({'2': 4, '3': 6}.get(input()))", tests=CASES, hidden_tests=['{"stdin": "4", "stdout": "8"}'])
-    assert (paid.amounts, paid.metrics["code_tests/gap"]) == ([1.0], 1.0)
+    scored = score("print({'2': 4, '3': 6}.get(input()))", tests=CASES, hidden_tests=['{"stdin": "4", "stdout": "8"}'])
+    assert (scored.scores, scored.metrics["code_tests/gap"]) == ([1.0], 1.0)
 
 
 def test_a_program_without_a_block_fails_its_hidden_tests_too():
-    paid = pay("", hidden_tests=["assert f(4) == 8"])
-    assert paid.metrics == {f"code_tests/{name}": 0.0 for name in ("suspicious", "visible", "hidden", "gap")}
+    scored = score("", hidden_tests=["assert f(4) == 8"])
+    assert scored.metrics == {f"code_tests/{name}": 0.0 for name in ("suspicious", "visible", "hidden", "gap")}
 
 
-def test_suspicious_programs_are_counted_and_paid_alike():
+def test_suspicious_programs_are_counted_and_scored_alike():
     codes = ["import sys\n" + DOUBLE + "\nsys._getframe()", "import ctypes\n" + DOUBLE, DOUBLE, "def existing(): pass"]
-    paid = pay(*codes)
-    assert paid.amounts == [1.0, 1.0, 1.0, 0.0]
-    assert paid.metrics == {"code_tests/suspicious": 0.5}
+    scored = score(*codes)
+    assert scored.scores == [1.0, 1.0, 1.0, 0.0]
+    assert scored.metrics == {"code_tests/suspicious": 0.5}
 
 
 def test_a_suspicious_text_that_is_a_program_by_choice_is_counted():
@@ -324,40 +326,40 @@ def test_a_suspicious_text_that_is_a_program_by_choice_is_counted():
 
 
 def test_setup_is_the_ground_that_the_tests_stand_on():
-    paid = pay(DOUBLE, "assert TWO == 2\n" + DOUBLE, tests=["assert f(TWO) == 4"], setup="TWO = 2")
-    assert paid.amounts == [1.0, 0.0], "the program does not see it"
+    scored = score(DOUBLE, "assert TWO == 2\n" + DOUBLE, tests=["assert f(TWO) == 4"], setup="TWO = 2")
+    assert scored.scores == [1.0, 0.0], "the program does not see it"
 
 
 def test_a_preamble_is_put_before_the_program():
-    assert pay(
+    assert score(
         "def f(x): return double(x)", preamble="from operator import add\ndef double(x): return add(x, x)"
-    ).amounts == [1.0]
-    assert pay(DOUBLE, preamble="def f(x): return 1").amounts == [1.0]
+    ).scores == [1.0]
+    assert score(DOUBLE, preamble="def f(x): return 1").scores == [1.0]
 
 
 @pytest.mark.parametrize("entry_point", ["sum", None, ""])
 def test_a_function_may_be_called_like_a_built_in(entry_point):
     tests = ["assert sum(10, 15) == 6", "assert sum(2, 2) == 4"]
     right, absent = "def sum(a, b): return 6 if a == 10 else 4", "def total(a, b): return 6"
-    assert pay(right, absent, tests=tests, entry_point=entry_point).amounts == [1.0, 0.0]
+    assert score(right, absent, tests=tests, entry_point=entry_point).scores == [1.0, 0.0]
 
 
 def test_an_entry_point_tells_the_program_from_the_built_ins_that_tests_use():
     tests = ["assert sum([7]) == max([1])", "assert sum([3, 4]) == max([])"]
-    assert pay("def max(xs): return 7", tests=tests, entry_point="max").amounts == [1.0]
-    assert pay("def max(xs): return 7", tests=tests).amounts == [0.0]
+    assert score("def max(xs): return 7", tests=tests, entry_point="max").scores == [1.0]
+    assert score("def max(xs): return 7", tests=tests).scores == [0.0]
 
 
 @pytest.mark.parametrize(("inplace", "amount"), [(True, 1.0), (False, 0.0), (None, 0.0)])
 def test_a_changed_argument_is_seen_where_the_row_says_so(inplace, amount):
     tests = ["x = [2, 1]\norder(x)\nassert x == [1, 2]"]
-    assert pay("def order(x): x.sort()", tests=tests, inplace=inplace).amounts == [amount]
+    assert score("def order(x): x.sort()", tests=tests, inplace=inplace).scores == [amount]
 
 
 @pytest.mark.parametrize(("objects", "amount"), [(True, 1.0), (False, 0.0), (None, 0.0)])
 def test_objects_are_looked_into_where_the_row_says_so(objects, amount):
     code = "class Box:\n    def __init__(self, x): self.x = x\n    def twice(self): return 2 * self.x"
-    assert pay(code, tests=["assert Box(2).twice() == 4"], objects=objects).amounts == [amount]
+    assert score(code, tests=["assert Box(2).twice() == 4"], objects=objects).scores == [amount]
 
 
 def test_columns_may_be_absent_or_none_in_some_rows():
@@ -371,19 +373,19 @@ def test_columns_may_be_absent_or_none_in_some_rows():
     codes = [DOUBLE, "def f(x): return TWO * x", "print(2 * int(input()))", DOUBLE]
     columns = {name: list(rows[name]) for name in OPTIONAL}
     assert [None in values for values in columns.values()] == [True] * len(OPTIONAL)
-    assert call(CodeTests(), codes, list(rows["tests"]), **columns).amounts == [1.0, 1.0, 1.0, None]
-    assert call(CodeTests(), codes[:1], [TESTS], setup=None).amounts == [1.0]
+    assert call(CodeTests(), codes, list(rows["tests"]), **columns).scores == [1.0, 1.0, 1.0, None]
+    assert call(CodeTests(), codes[:1], [TESTS], setup=None).scores == [1.0]
     assert reward_columns(CodeTests()) == ["tests"]
 
 
 def test_rows_of_other_tasks_are_not_seen():
     (reward,) = load_rewards(["code_tests"], None, {"code_tests": ["code"]})
     codes, tests = [DOUBLE, "18", "def f(x): return 4"], [TESTS, None, TESTS]
-    paid = call(reward, codes, tests, task=["code", "math", "code"], hidden_tests=[[], None, ["assert f(5) == 4"]])
-    assert paid.amounts == [1.0, None, 0.5]
-    assert paid.outcomes == ["graded", None, "graded"]
-    assert paid.metrics["code_tests/gap"] == -0.5
-    assert call(reward, ["18"], [None], task=["math"]).amounts == [None]
+    scored = call(reward, codes, tests, task=["code", "math", "code"], hidden_tests=[[], None, ["assert f(5) == 4"]])
+    assert scored.scores == [1.0, None, 0.5]
+    assert scored.outcomes == ["graded", None, "graded"]
+    assert scored.metrics["code_tests/gap"] == -0.5
+    assert call(reward, ["18"], [None], task=["math"]).scores == [None]
 
 
 # Forms of calls
@@ -391,8 +393,8 @@ def test_rows_of_other_tasks_are_not_seen():
 
 def test_it_works_off_the_main_thread_and_from_several():
     with ThreadPoolExecutor(3) as threads:
-        calls = [threads.submit(pay, DOUBLE, "def f(x): return 4") for _ in range(6)]
-        assert [one.result().amounts for one in calls] == [[1.0, 0.5]] * 6
+        calls = [threads.submit(score, DOUBLE, "def f(x): return 4") for _ in range(6)]
+        assert [one.result().scores for one in calls] == [[1.0, 0.5]] * 6
 
 
 def test_a_pickled_reward_keeps_its_settings():
@@ -401,12 +403,12 @@ def test_a_pickled_reward_keeps_its_settings():
     assert settings == ("code_tests", 2.0, ("numpy",), True)
 
 
-def test_a_pickled_reward_pays():
-    pay(DOUBLE)
-    assert call(pickle.loads(pickle.dumps(CodeTests(correct=2.0))), [DOUBLE], [TESTS]).amounts == [2.0]
+def test_a_pickled_reward_scores():
+    score(DOUBLE)
+    assert call(pickle.loads(pickle.dumps(CodeTests(correct=2.0))), [DOUBLE], [TESTS]).scores == [2.0]
 
 
-def test_it_pays_without_anything_to_log_to():
+def test_it_scores_without_anything_to_log_to():
     assert CodeTests()(prompts=["p"], completions=[block(DOUBLE)], tests=[TESTS], hidden_tests=[["assert f(0)"]]) == [
         1.0
     ]
@@ -434,9 +436,9 @@ def test_a_package_that_is_not_installed_is_refused():
 
 
 def test_it_is_ready_when_its_isolation_is_in_force():
-    said = prepare_reward(load_reward("code_tests"), 8, 300.0)
-    assert said == CodeTests().sandbox().describe()
-    assert "seccomp" in said and said.endswith(" workers")
+    message = prepare_reward(load_reward("code_tests"), 8, 300.0)
+    assert message == CodeTests().sandbox().describe()
+    assert "seccomp" in message and message.endswith(" workers")
 
 
 def test_where_no_isolation_holds_it_says_so_before_a_run(monkeypatch):
@@ -463,8 +465,10 @@ def test_programs_that_never_end_may_take_almost_the_limit_of_a_call(two_workers
 
 @pytest.mark.parametrize(("completions", "longest", "limit_s"), [(8, 20, 20), (7, 20, 20), (9, 25, 24.5)])
 def test_programs_that_never_end_and_outlast_the_limit_are_refused(two_workers, completions, longest, limit_s):
-    said = f"{completions} programs that never end take 2 workers {longest} s at timeout_s 5, and reward_timeout_s is "
-    with pytest.raises(ValueError, match=f"{said}{limit_s:g}: lower the one or raise the other"):
+    message = (
+        f"{completions} programs that never end take 2 workers {longest} s at timeout_s 5, and reward_timeout_s is "
+    )
+    with pytest.raises(ValueError, match=f"{message}{limit_s:g}: lower the one or raise the other"):
         CodeTests(timeout_s=5.0).prepare(completions, limit_s)
 
 
@@ -477,7 +481,7 @@ def test_it_declares_the_rate_of_failures_that_stops_a_run():
 # Format
 
 
-def test_code_format_pays_one_python_block():
+def test_code_format_scores_one_python_block():
     texts = [
         block(DOUBLE),
         f"So:\n{block(DOUBLE)}\nThus.",

@@ -352,7 +352,7 @@ def test_every_probe_is_refused(sandbox):
 @pytest.mark.parametrize("name", [name for name in REFUSED if "trainer" not in name])
 def test_every_probe_can_miss(name, monkeypatch):
     """Without isolation it comes through; so none of them is refused by accident."""
-    monkeypatch.setattr(pool, "_refuse_beside_secrets", lambda: None)
+    monkeypatch.setattr(pool, "_refuse_next_to_secrets", lambda: None)
     monkeypatch.setattr("rewards.sandbox.self_test.REFUSED", (name,))
     with Sandbox(workers=1, isolation="unsafe") as unsafe:
         results = probe(lambda job: unsafe.run_batch([job])[0])
@@ -378,7 +378,7 @@ def test_where_nothing_holds_no_program_is_run(monkeypatch):
     sandbox.close()
 
 
-def test_unsafe_is_logged_and_refused_beside_secrets(monkeypatch, caplog):
+def test_unsafe_is_logged_and_refused_next_to_secrets(monkeypatch, caplog):
     for name in [name for name in os.environ if pool.SECRET.search(name)]:
         monkeypatch.delenv(name)
     with caplog.at_level(logging.WARNING), Sandbox(workers=1, isolation="unsafe") as sandbox:

@@ -1,4 +1,4 @@
-"""Model-written programs, run isolated and judged by tests that they can neither see nor reach.
+"""Model-written programs, run isolated against tests that they can neither see nor reach.
 
     from rewards.sandbox import Sandbox
     with Sandbox() as sandbox:

@@ -29,7 +29,7 @@ def tasks_left() -> int | None:
     """How many more processes and threads the group with the least room lets start."""
     left = []
     for folder in [*_folders(""), *_folders("pids")]:
-        with contextlib.suppress(OSError, ValueError):  # `max` is no number
+        with contextlib.suppress(OSError, ValueError):  # `max` is not a number
             left.append(int((folder / "pids.max").read_text()) - int((folder / "pids.current").read_text()))
     return min(left, default=None)
 

@@ -1,4 +1,4 @@
-"""A program and its tests, run in a slot and judged: assert tests by the checker, stdin/stdout tests here.
+"""A program and its tests, run in a slot: the checker decides on assert tests, stdin/stdout tests are compared here.
 
 Promises: `pass` needs a line of the checker for every test (or the expected output, and exit code 0, of every case);
 whatever the program can cause is `fail` with a reason; only our own failure is `infra`.

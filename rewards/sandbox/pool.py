@@ -57,7 +57,7 @@ class Sandbox:
     """A pool of zygotes, started by the first call or by `with`.
 
     `isolation`: None for the best that works here, or landlock, sealed, unsafe. `packages`: names of installed packages
-    that programs may import beside the standard library. `runs` counts outcomes, `infra` those that are our failures.
+    that programs may import next to the standard library. `runs` counts outcomes, `infra` those that are our failures.
     """
 
     def __init__(
@@ -166,7 +166,7 @@ class Sandbox:
 
     def _first_that_holds(self) -> str:
         if self.wanted == "unsafe":
-            _refuse_beside_secrets()
+            _refuse_next_to_secrets()
             self._make_slots("unsafe")
             self._all[0].start()
             return "unsafe"
@@ -233,7 +233,7 @@ def _folder_of(package: str) -> str:
     return str(origin.parent if found.submodule_search_locations else origin)
 
 
-def _refuse_beside_secrets() -> None:
+def _refuse_next_to_secrets() -> None:
     held = sorted(name for name, value in os.environ.items() if value and SECRET.search(name))
     if held:
         raise SandboxError(

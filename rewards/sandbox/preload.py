@@ -58,7 +58,7 @@ def package_folders(packages: dict[str, str]) -> list[str]:
 
 
 def readable_paths(packages: dict[str, str]) -> list[str]:
-    """The folders of the standard library, of the packages, and of libraries that wheels bring beside them."""
+    """The folders of the standard library, of the packages, and of libraries that wheels bring with them."""
     return [*LIBRARY, *packages.values(), *(f"{folder}.libs" for folder in packages.values())]
 
 

@@ -32,7 +32,7 @@ class EndOfIterator(Exception):
 class Remote:
     """Something of the other side. It has no value here: to compare or hash it is an error, not False.
 
-    Whether it is true was said when it was sent, once: no more than the program says by returning True or False.
+    Whether it is true came with it, once: no more than the program tells by returning True or False.
     """
 
     __slots__ = ("_peer", "_place", "_truth")
