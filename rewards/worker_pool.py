@@ -1,6 +1,6 @@
 """Worker processes with a hard limit on the time and the memory of every call.
 
-    pool = WorkerPool("rewards.boxed_math:ask_math_verify", timeout_s=2.0)
+    pool = WorkerPool("rewards.latex.prove:ask_math_verify", timeout_s=2.0)
     pool.run([("x", "x"), ("x", "y")])          # [Result("done", True), Result("done", False)]
 
 A limit inside the process would be `signal.alarm`, which raises in the main thread only and not while C code runs.
@@ -9,6 +9,9 @@ was called. Workers are started when they are first needed, as fresh interpreter
 of torch's threads), and end with the process that started them.
 
 What is not covered: a worker is no sandbox. It may do what its function does.
+
+Not pebble (tried 5.2.3): its pool raises after a fork, its workers outlive a killed parent while C code runs, and
+multiprocessing's `spawn` would import the script that trains, with torch, in each of them.
 """
 
 import atexit

@@ -17,7 +17,9 @@ from hypothesis import strategies as st
 
 import rewards.boxed_math
 from rewards import full_reward, load_reward, reward_columns, reward_kind, reward_name
-from rewards.boxed_math import BoxedMath, boxed_answer, gold_answer, judge, judge_pairs, last_boxed, stated_answer
+from rewards.boxed_math import BoxedMath, compare_pairs, is_equivalent
+from rewards.boxes import boxed_answer, last_boxed
+from rewards.latex.stated import gold_answer, stated_answer
 from rewards.worker_pool import WorkerPool
 
 LABELS = Path(__file__).parents[1] / "scripts/benchmarks/labels/math_pairs.jsonl"
@@ -142,7 +144,7 @@ def test_boxes_side_by_side_are_one_answer(text, answer):
 
 def test_adjacent_boxes_are_one_answer_in_a_gold_alone():
     assert gold_answer(r"$\boxed{1}\boxed{2}$") == "1 or 2"
-    assert judge_pairs([r"\boxed{1}\boxed{2}", "2"], ["2, 1", boxed_answer(r"\boxed{1} \boxed{2}")]) == [
+    assert compare_pairs([r"\boxed{1}\boxed{2}", "2"], ["2, 1", boxed_answer(r"\boxed{1} \boxed{2}")]) == [
         "right",
         "right",
     ]
@@ -208,7 +210,7 @@ def test_equal_questions_are_asked_once(monkeypatch):
     asked = []
     monkeypatch.setattr(rewards.boxed_math, "_ask", lambda pairs, timeout_s: asked.extend(pairs) or [])
     with pytest.raises(ValueError):
-        judge_pairs([HARD[0]] * 3, [r"2\sin x\cos x"] * 3)
+        compare_pairs([HARD[0]] * 3, [r"2\sin x\cos x"] * 3)
     assert asked == [(HARD[0], r"2\sin x\cos x")]
 
 
@@ -226,7 +228,7 @@ def test_equal_questions_are_asked_once(monkeypatch):
     ],
 )
 def test_what_math_verify_would_let_pass_is_wrong(gold, answer):
-    assert judge(gold, answer) is False
+    assert is_equivalent(gold, answer) is False
 
 
 @pytest.mark.parametrize(
@@ -239,14 +241,14 @@ def test_what_math_verify_would_let_pass_is_wrong(gold, answer):
     ],
 )
 def test_what_only_math_verify_can_prove_is_right(gold, answer):
-    assert judge(gold, answer) is True
+    assert is_equivalent(gold, answer) is True
 
 
 def test_no_text_reaches_an_evaluator(tmp_path):
     target = tmp_path / "made"
     for code in (f"open('{target}', 'w')", rf"\text{{open('{target}','w')}}", rf"\sin(open('{target}','w'))"):
-        assert judge(r"\sin x", code) is False
-        assert judge("18", code) is False
+        assert is_equivalent(r"\sin x", code) is False
+        assert is_equivalent("18", code) is False
     assert not target.exists()
 
 
@@ -270,7 +272,7 @@ def test_the_answer_that_a_text_states(text, answer):
 
 def test_our_labels_are_met_without_a_false_positive():
     rows = [json.loads(line) for line in LABELS.read_text().splitlines()]
-    found = judge_pairs([row["gold"] for row in rows], [stated_answer(row["prediction"]) for row in rows], 20.0)
+    found = compare_pairs([row["gold"] for row in rows], [stated_answer(row["prediction"]) for row in rows], 20.0)
     mistakes = [row for row, outcome in zip(rows, found, strict=True) if (outcome == "right") != row["label"]]
     assert len(rows) >= 400 and 0.4 < sum(row["label"] for row in rows) / len(rows) < 0.6
     assert mistakes == []
@@ -338,7 +340,7 @@ def _pay_in_child(queue) -> None:
 
 def test_it_works_in_a_forked_process():
     assert BoxedMath()(prompts=TEXTS, completions=TEXTS, answer=GOLDS) == PAID
-    rewards.boxed_math.quick_judge.cache_clear()
+    rewards.boxed_math.compare_quickly.cache_clear()
     queue = multiprocessing.get_context("fork").Queue()
     child = multiprocessing.get_context("fork").Process(target=_pay_in_child, args=(queue,))
     child.start()
@@ -354,7 +356,7 @@ def test_it_pickles_with_its_parameters():
 
 def test_hostile_text_earns_nothing_in_50_ms(hostile, seconds):
     for text in (hostile, rf"\boxed{{{hostile}}}", hostile + r"\boxed{" * 1000):
-        rewards.boxed_math.quick_judge.cache_clear()
+        rewards.boxed_math.compare_quickly.cache_clear()
         assert pay(text, "18") == 0.0
         assert seconds(lambda text=text: pay(text, "18")) < 0.05
 

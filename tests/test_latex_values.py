@@ -6,8 +6,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rewards.latex_answers import compare, read_answer, tidy
-from rewards.latex_values import Malformed, Unreadable, parse, same_value
+from rewards.latex.compare import compare
+from rewards.latex.exact import same_value
+from rewards.latex.parse import Malformed, Unreadable, parse
+from rewards.latex.read import read_answer
+from rewards.latex.tidy import tidy
 
 
 def decide(gold: str, answer: str) -> bool | None:

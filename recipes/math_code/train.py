@@ -19,7 +19,8 @@ from recipes.common.run import RecipeArguments as CommonArguments
 from recipes.common.run import start, train_and_save
 from recipes.common.trainer import GRPOTrainer
 from recipes.math_code.sources import OPTIONS, SOURCES
-from rewards.boxed_math import boxed_answer, judge
+from rewards.boxed_math import is_equivalent
+from rewards.boxes import boxed_answer
 from rewards.number_count import score_number_count
 
 SYSTEM_PROMPT = {
@@ -64,7 +65,7 @@ def metric(row: dict, completion: str) -> dict[str, bool]:
         return {f"code {name}": passed for name, passed in code_metric(row, completion).items()}
     if row["task"] == "number_count":
         return {"five numbers": score_number_count(completion) == 1.0}
-    right = judge(row["answer"], boxed_answer(completion) or "")
+    right = is_equivalent(row["answer"], boxed_answer(completion) or "")
     return {} if right is None else {"math": right}
 
 

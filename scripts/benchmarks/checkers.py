@@ -7,10 +7,10 @@ Label files are JSON lines. A pair has `gold`, `prediction` (an answer, or a tex
 `label` (true when the prediction is right); a completion has `gold_answer`, `completion` and `label`.
 
 Every checker reads the file once before it is timed: imports and the start of worker processes are not counted.
-Ours judges a file of pairs in one call, as in training (the middle one of three is reported); its caches are emptied
+Ours compares a file of pairs in one call, as in training (the middle one of three is reported); its caches are emptied
 before every call. A row that a checker cannot grade counts as a disagreement, never as a false positive.
 
-The reward `boxed_math` wants a box. A prediction without one is put before TRL's judge in a box, and before ours as the
+The reward `boxed_math` wants a box. A prediction without one is put in a box for TRL's checker, and for ours is the
 answer that its last statement gives (`stated_answer`), since many such files hold whole sentences.
 
 The typical batch is what a step of GRPO sees: 64 prompts with 8 completions each, most of them plain numbers and
@@ -83,13 +83,14 @@ def _row(line: str, where: str, gold_field: str, text_field: str) -> Row:
 # --------------------------------------------------------------------------- checkers
 
 
-def judge_boxed(rows: list[Row]) -> Verdicts:
+def compare_boxed(rows: list[Row]) -> Verdicts:
     """boxed_math as one batch: the box where there is one, else the answer that the text states."""
     from rewards import boxed_math
+    from rewards.latex.stated import stated_answer
 
-    boxed_math.quick_judge.cache_clear()
+    boxed_math.compare_quickly.cache_clear()
     boxed_math._read_gold.cache_clear()
-    outcomes = boxed_math.judge_pairs([row.gold for row in rows], [boxed_math.stated_answer(row.text) for row in rows])
+    outcomes = boxed_math.compare_pairs([row.gold for row in rows], [stated_answer(row.text) for row in rows])
     return [None if outcome in ("unparsed", "error") else outcome == "right" for outcome in outcomes]
 
 
@@ -172,12 +173,12 @@ def boxed_batch(rows: list[Row], seconds: list[float]) -> Verdicts:
     """Each row alone, for the median; then all in one call, the middle one of three, for the mean."""
     for row in rows:
         started = time.perf_counter()
-        judge_boxed([row])
+        compare_boxed([row])
         seconds.append(time.perf_counter() - started)
     totals = []
     for _ in range(3):
         started = time.perf_counter()
-        verdicts = judge_boxed(rows)
+        verdicts = compare_boxed(rows)
         totals.append(time.perf_counter() - started)
     seconds.append(statistics.median(totals))  # taken off again by `measure`
     return verdicts
@@ -255,7 +256,7 @@ def print_batch(rows: list[Row]) -> None:
     times = []
     for _ in range(4):
         started = time.perf_counter()
-        judge_boxed(batch)
+        compare_boxed(batch)
         times.append(1e6 * (time.perf_counter() - started) / len(batch))
     print(
         f"mean {statistics.mean(times[1:]):.1f} us a row (best {min(times[1:]):.1f}, worst {max(times[1:]):.1f} of 3)"

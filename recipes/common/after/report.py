@@ -21,7 +21,7 @@ import pyarrow.parquet
 from recipes.common.evaluation.scores import compare, metric_names, summarize
 from recipes.common.tools import folder as files
 from recipes.common.tools.folder import FIRST_COLUMNS, checkpoints, messages, read_json, read_log, read_rows
-from rewards.boxed_math import last_boxed
+from rewards.boxes import last_boxed
 from rewards.code_blocks import extract_program
 from rewards.parsing import tag_text
 

@@ -1,0 +1,1 @@
+"""Reading and comparing LaTeX answers."""

@@ -1,0 +1,211 @@
+r"""Whether two answers are the same, strictly.
+
+    from rewards.latex.compare import compare
+    from rewards.latex.read import read_answer
+    compare(read_answer(r"\frac{1}{2}, 3"), read_answer("0.5, 3"))     # (True, [])
+
+Expressions are compared by `rewards.latex.exact`; a pair that it cannot decide is handed back as pending, to be asked
+of Math-Verify (`rewards.latex.prove`).
+"""
+
+import re
+from fractions import Fraction
+
+from rewards.latex.approximate import constant
+from rewards.latex.exact import Exact, Polynomial, exact, letters, same_value
+from rewards.latex.parse import Unreadable, rational
+from rewards.latex.read import Answer
+
+# A decimal counts as the rounded form of an exact value from here on: 0.333333 is 1/3, 0.3333 is not.
+ROUNDED_PLACES = 6
+Pending = list[tuple[str, str]]
+_DECIMAL_COMMA = re.compile(r"([-+]?\d+),(\d{1,2}|(?<=0,)\d+)")
+
+
+def compare(gold: Answer, answer: Answer) -> tuple[bool, Pending]:
+    """Whether `answer` is `gold`, provided that each of the pending pairs (gold, answer) turns out to be equal.
+
+    Strict where others are not: brackets and the order of a bare list count, a set is not a tuple, two units
+    must agree, one value is not a list of one, an equation is not its right side.
+    """
+    pending: Pending = []
+    return _same(gold, answer, pending), pending
+
+
+def _same(gold: Answer, answer: Answer, pending: Pending) -> bool:
+    if "bad" in (gold.kind, answer.kind):
+        return False
+    if answer.kind == gold.kind == "named" and gold.label == answer.label:
+        return _same(gold.items[0], answer.items[0], pending)
+    if {gold.kind, answer.kind} <= {"named", "equation"}:
+        return _same_equation(gold, answer, pending)
+    if gold.kind == "named" or answer.kind == "named":
+        bare = [side.items[0] if side.kind == "named" else side for side in (gold, answer)]
+        return _same(*bare, pending)
+    if gold.kind == "relation":
+        return _same_relation(gold, answer, pending)
+    if "text" in (gold.kind, answer.kind):
+        return gold.kind == answer.kind and gold.source == answer.source
+    if gold.kind == answer.kind == "quantity":
+        return _same_quantity(gold, answer, pending)
+    if gold.items or answer.items:
+        return _same_items(gold, answer, pending)
+    return _ask(gold, answer, pending)
+
+
+def _ask(gold: Answer, answer: Answer, pending: Pending) -> bool:
+    if gold.source != answer.source:
+        pending.append((gold.source, answer.source))
+    return True
+
+
+_COMPARABLE = {("list", "group"), ("group", "list"), ("set", "list"), ("list", "set")}
+
+
+def _same_items(gold: Answer, answer: Answer, pending: Pending) -> bool:
+    if "opaque" in (gold.kind, answer.kind):
+        return {gold.kind, answer.kind} <= {"opaque", "matrix"} and _ask(gold, answer, pending)
+    kinds = (gold.kind, answer.kind)
+    if (gold.kind != answer.kind and kinds not in _COMPARABLE) or len(gold.items) != len(answer.items):
+        return kinds in (("list", "quantity"), ("quantity", "list")) and _same_decimal_comma(gold, answer)
+    if gold.kind == answer.kind == "group" and gold.label != answer.label:
+        return False
+    if "group" in kinds and {gold.label, answer.label} - {"", "()", "names"}:
+        return gold.label == answer.label and _in_order(gold, answer, pending)
+    any_order = "any" in (gold.label, answer.label) or "set" in kinds or gold.label == answer.label == "names"
+    return _in_any_order(gold, answer, pending) if any_order else _in_order(gold, answer, pending)
+
+
+def _in_order(gold: Answer, answer: Answer, pending: Pending) -> bool:
+    return all(_same(g, a, pending) for g, a in zip(gold.items, answer.items, strict=True))
+
+
+def _in_any_order(gold: Answer, answer: Answer, pending: Pending) -> bool:
+    """Each item of gold takes the first item left that is surely the same, else the first that may be."""
+    left = list(answer.items)
+    for item in gold.items:
+        found = []
+        for candidate in left:
+            asked: Pending = []
+            if _same(item, candidate, asked):
+                found.append((len(asked), asked, candidate))
+        if not found:
+            return False
+        _, asked, taken = min(found, key=lambda entry: entry[0])
+        pending += asked
+        left.remove(taken)
+    return True
+
+
+def _same_decimal_comma(gold: Answer, answer: Answer) -> bool:
+    """`2,75` and `2.75`, where one of the two is written with a point."""
+    comma, point = (gold, answer) if gold.kind == "list" else (answer, gold)
+    match = _DECIMAL_COMMA.fullmatch(comma.source)
+    return (
+        match is not None and bool(point.places) and same_value(rational(f"{match[1]}.{match[2]}"), point.tree) is True
+    )
+
+
+def _same_quantity(gold: Answer, answer: Answer, pending: Pending) -> bool:
+    if "%" in (gold.unit, answer.unit) and gold.unit != answer.unit:
+        return "" in (gold.unit, answer.unit) and _same_percent(gold, answer, pending)
+    if gold.unit != answer.unit and gold.unit and answer.unit:
+        return False
+    same = same_value(gold.tree, answer.tree)
+    if same is None:
+        return _ask(gold, answer, pending)
+    return same or _is_rounded(gold, answer) or _is_rounded(answer, gold)
+
+
+def _same_percent(gold: Answer, answer: Answer, pending: Pending) -> bool:
+    """One side has a percent sign: 35% is 0.35, and it is 35 where the sign was left out (not a 0.35 or a 40/9)."""
+    percent, plain = (gold, answer) if gold.unit == "%" else (answer, gold)
+    if same_value(("/", percent.tree, rational(100)), plain.tree):
+        return True
+    plain_number = re.fullmatch(r"[-+]?\s*\d+(?:\.\d+)?", plain.source)
+    value = constant(percent.tree)
+    return (
+        plain_number is not None
+        and value is not None
+        and abs(value) >= 1
+        and same_value(gold.tree, answer.tree) is True
+    )
+
+
+def _is_rounded(decimal: Answer, other: Answer) -> bool:
+    """`decimal` is the other, which is no decimal itself, to at least six places and five digits."""
+    if decimal.places is None or decimal.places < ROUNDED_PLACES or other.places is not None:
+        return False
+    value, true = constant(decimal.tree), constant(other.tree)
+    if not value or not true or other.tree[0] == "number" or value.imag or abs(value) < 1e-3:
+        return False
+    return abs(value - true) <= 0.5000001 * 10 ** -min(decimal.places, 12) * max(1, abs(true))
+
+
+def _residual(answer: Answer) -> Exact | None:
+    """Left side less right side of an equation or of two sides, where both have an exact value."""
+    sides = answer.items[::-1] if answer.kind == "named" else answer.items
+    if len(sides) != 2 or any(side.kind != "quantity" for side in sides):
+        return None
+    try:
+        return exact(("+", sides[0].tree, ("*", rational(-1), sides[1].tree)))
+    except (Unreadable, OverflowError):
+        return None
+
+
+def _same_equation(gold: Answer, answer: Answer, pending: Pending) -> bool:
+    """The same zeros: one residual is a multiple of the other."""
+    left, right = _residual(gold), _residual(answer)
+    if left is None or right is None:
+        return gold.kind == answer.kind == "equation" and _ask(gold, answer, pending)
+    return bool(letters(left)) and _ratio(left[0], right[0]) is not None
+
+
+def _ratio(left: Polynomial, right: Polynomial) -> Fraction | None:
+    """The constant that `left` is of `right`, None where there is none."""
+    if left.keys() != right.keys() or not left:
+        return None
+    ratios = {left[term] / right[term] for term in left}
+    return ratios.pop() if len(ratios) == 1 else None
+
+
+_AT_LEAST = {"<": "()", r"\le": "[]"}
+
+
+def _same_relation(gold: Answer, answer: Answer, pending: Pending) -> bool:
+    if answer.kind in ("group", "union"):
+        return _same_interval(gold, answer, pending)
+    if answer.kind != "relation" or len(gold.items) != len(answer.items):
+        return answer.kind == "opaque" and _ask(gold, answer, pending)
+    if gold.label != answer.label:
+        return False
+    asked: Pending = []
+    if _in_order(gold, answer, asked):
+        pending += asked
+        return True
+    residuals = [_residual(side) for side in (gold, answer)]
+    if len(gold.items) > 2:
+        return False
+    if None in residuals:
+        return all(item.kind in ("quantity", "opaque") for item in answer.items) and _ask(gold, answer, pending)
+    ratio = _ratio(residuals[0][0], residuals[1][0]) if residuals[0][1] == residuals[1][1] else None
+    return ratio is not None and (ratio > 0 or gold.label == r"\ne")
+
+
+def _same_interval(gold: Answer, answer: Answer, pending: Pending) -> bool:
+    """The gold is `a < x < b` or `x < b`, the answer an interval."""
+    ends, signs = list(gold.items), gold.label.split()
+    if len(ends) == 2:
+        has_letter = [end.kind == "quantity" and constant(end.tree) is None for end in ends]
+        infinite = Answer("text", r"\infty" if has_letter[0] else r"-\infty")
+        ends, signs = (
+            ([*ends, infinite], [*signs, "<"]) if has_letter[0] is False else ([infinite, *ends], ["<", *signs])
+        )
+        if has_letter[0]:
+            ends, signs = [Answer("text", r"-\infty"), ends[1], ends[2]], signs
+        else:
+            ends[-1] = Answer("text", r"\infty")
+    if len(ends) != 3 or answer.kind != "group" or any(sign not in _AT_LEAST for sign in signs):
+        return False
+    brackets = _AT_LEAST[signs[0]][0] + _AT_LEAST[signs[1]][1]
+    return _same(Answer("group", gold.source, (ends[0], ends[2]), label=brackets), answer, pending)

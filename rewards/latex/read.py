@@ -1,0 +1,288 @@
+r"""Reading an answer in LaTeX or plain: numbers with units, intervals, sets, lists, equations, matrices, words.
+
+from rewards.latex.read import read_answer
+read_answer(r"(3, \frac12)").kind          # "group"
+"""
+
+import re
+from fractions import Fraction
+from typing import NamedTuple
+
+from rewards.latex.approximate import constant
+from rewards.latex.exact import same_value
+from rewards.latex.parse import Malformed, Tree, Unreadable, parse, rational
+from rewards.latex.tidy import tidy
+from rewards.latex.units import split_unit
+
+
+class Answer(NamedTuple):
+    """An answer as read.
+
+    kind: quantity, group (brackets kept), set, list, union, named (`x = 5`), equation, relation, matrix,
+        text, opaque (mathematics that is not understood here) or bad (nothing that can be an answer).
+    source: the tidy text.
+    """
+
+    kind: str
+    source: str
+    items: tuple["Answer", ...] = ()
+    tree: Tree | None = None  # of a quantity
+    unit: str = ""  # of a quantity
+    places: int | None = None  # decimal places of a quantity that is one decimal number
+    label: str = ""  # brackets of a group, name of a named value, signs of a relation, or of a list:
+
+
+_LIST_WORDS = re.compile(r"\\text\{\s*(?:,?\s*(and|or))\s*,?\s*\}|(?<![A-Za-z\\])(and|or)(?![A-Za-z])")
+_BRACKETS = {"(": ")", "[": "]", "]": "[", "{": "}"}
+_NAME = re.compile(
+    r"(?:(?:\\(?:angle|triangle|overline|text|vec|mathbb|mathcal)\s*)?\{?(?:\\[A-Za-z]+|[A-Za-z][A-Za-z ]*)\}?"
+    r"(?:_(?:\w|\{\w+\}))?(?:\(\s*-?\w+(?:\s*,\s*-?\w+)*\s*\))?|\(\s*[A-Za-z](?:\s*,\s*[A-Za-z])*\s*\)|[A-Z]{2,4}\^2)\s*"
+)
+_MEMBER = re.compile(r"([A-Za-z])\s*\\in(?![A-Za-z])\s*(.+)", re.DOTALL)
+_RELATION = re.compile(r"\\le |\\ge |\\ne |<|>|=")
+_MATRIX = re.compile(
+    r"\(?\s*(?:\[\s*|\(\s*)?\\begin\{([pbB]?matrix|array)\}(?:\{[lcr|]*\})?(.*?)\\end\{\1\}\s*[\])]?\s*\)?", re.DOTALL
+)
+_PLAIN = re.compile(r"-?[0-9]+(?:\.[0-9]+)?")
+_LITERAL = re.compile(r"\d+\s*:\s*\d+.*|[0-9A-F]+_\{?\d+\}?|[A-Z][a-z]{2,8}\.? \d{1,2}, \d{4}", re.DOTALL)
+_DECIMAL = re.compile(r"[-+]?\s*\d*\.(\d+)")
+_THOUSANDS = re.compile(r"(?<![\d.,])[1-9]\d{0,2}(?:(?:,\d{3})+|(?: \d{3})+)(?![\d,])")
+_REPEATING = re.compile(r"([0-9]{1,9})\.([0-9]{0,9})\\overline\{([0-9]{1,9})\}")
+_UPRIGHT = re.compile(r"(?:\\text\{[^{}]*[A-Za-z][^{}]*\}\s*)+")
+_UPRIGHT_LETTER = re.compile(r"\\text\{\s*\(?([A-Za-z])\)?\s*\}")
+_NAME_LETTERS = re.compile(r"[A-Za-z][A-Za-z0-9 ,.'\-]*")
+_PLAIN_MIXED = re.compile(r"([-+]?)\s*(\d+) (\d+)/(\d+)")
+
+
+def read_answer(text: str) -> Answer:
+    r"""Read one answer, in LaTeX or plain.
+
+    Example: `read_answer(r"(3, \frac12)").kind == "group"`; `read_answer("5 cm").unit == "cm"`
+    """
+    if len(text) < 20 and _PLAIN.fullmatch(text):
+        places = len(text.partition(".")[2]) or None
+        return Answer("quantity", text, (), rational(text), "", places)
+    return _read(tidy(re.sub(r"(?<=\d)[ \t]*\r?\n\s*(?=\d)", ", ", text)), 0)  # a new line separates two numbers
+
+
+def _read(text: str, depth: int) -> Answer:
+    text = text.strip()
+    if not text or depth > 8 or not _balanced(text):
+        return Answer("bad", text)
+    for reader in (_read_matrix, _read_literal, _read_relation, _read_list, _read_union, _read_group, _read_pair):
+        answer = reader(text, depth)
+        if answer is not None:
+            return answer
+    return _read_quantity(text)
+
+
+def _balanced(text: str) -> bool:
+    """Braces pair up; brackets need not, in intervals."""
+    depth = 0
+    for brace in re.findall(r"\\.|[{}]", text):
+        depth += (brace == "{") - (brace == "}")
+        if depth < 0:
+            return False
+    return depth == 0
+
+
+def _split(text: str, separator: re.Pattern[str]) -> list[str]:
+    """The parts of a text between separators that stand in no bracket; the separators too, in between."""
+    parts, depth, start = [], 0, 0
+    for match in re.finditer(rf"(?P<open>\\?\{{|[(\[])|(?P<close>\\?\}}|[)\]])|(?P<split>{separator.pattern})", text):
+        if match["open"] or match["close"]:
+            depth = depth + 1 if match["open"] else max(0, depth - 1)
+        elif depth == 0:
+            parts += [text[start : match.start()], match["split"].strip()]
+            start = match.end()
+    return [*parts, text[start:]]
+
+
+def _read_matrix(text: str, depth: int) -> Answer | None:
+    if r"\begin" not in text:
+        return None
+    match = _MATRIX.fullmatch(text)
+    if match is None or r"\begin" in match[2]:
+        return Answer("opaque", text)
+    rows = [row.split("&") for row in re.split(r"\\\\", match[2]) if row.strip()]
+    items = tuple(Answer("list", "", tuple(_read(cell, depth + 1) for cell in row)) for row in rows)
+    return Answer("matrix", text, items)
+
+
+def _read_literal(text: str, depth: int) -> Answer | None:
+    """Times, ratios, dates and numbers in another base are compared as they stand."""
+    return _text(text) if _LITERAL.fullmatch(text) else None
+
+
+def _text(text: str) -> Answer:
+    words = re.sub(r"\\text|[{}()]", "", text)
+    return Answer("text", re.sub(r"\s*([:,])\s*|\s+", r"\1 ", words).strip(" .,").casefold())
+
+
+def _read_relation(text: str, depth: int) -> Answer | None:
+    """`x = 5` is a named value, `2x + y = 5` an equation, `x < 5` a relation; what follows an \\approx is dropped."""
+    member = _MEMBER.fullmatch(text)
+    if member:
+        return Answer("named", text, (_read(member[2], depth + 1),), label=member[1])
+    equals, _, about = text.partition(r"\approx")
+    if about:
+        text = equals if "=" in equals else f"{equals}={about}"
+    parts = _split(text, _RELATION)
+    if len(parts) == 1:
+        return None
+    sides, signs = parts[::2], parts[1::2]
+    if not sides[-1].strip() or any(_several(side) for side in sides[:-1]):
+        return None if sides[-1].strip() else Answer("bad", text)
+    if set(signs) == {"="}:
+        return _read_equation(text, sides, depth)
+    return _read_inequality(text, sides, signs, depth)
+
+
+def _several(text: str) -> bool:
+    return len(_split(text, re.compile(f",|;|{_LIST_WORDS.pattern}"))) > 1
+
+
+def _read_equation(text: str, sides: list[str], depth: int) -> Answer | None:
+    first, last = sides[0].strip(), sides[-1].strip()
+    if len(sides) > 2 and _NAME.fullmatch(sides[-2].strip()):
+        first = sides[-2].strip()
+    if not first:
+        return _read(last, depth + 1)
+    if _NAME.fullmatch(last) and not _NAME.fullmatch(first):
+        first, last = last, first  # 5 = x
+    if _NAME.fullmatch(first):
+        return Answer("named", text, (_read(last, depth + 1), _read(first, depth + 1)), label=_bare(first))
+    items = tuple(_read(side, depth + 1) for side in sides)
+    if all(item.kind == "quantity" and constant(item.tree) is not None for item in items):  # 3 + 4 = 7
+        same = all(same_value(item.tree, items[-1].tree) for item in items)
+        return items[-1] if same else Answer("bad", text)
+    return Answer("equation" if len(items) == 2 else "opaque", text, items)
+
+
+def _bare(name: str) -> str:
+    return re.sub(r"\\text|[\s{}]", "", name)
+
+
+def _read_inequality(text: str, sides: list[str], signs: list[str], depth: int) -> Answer | None:
+    if any(_several(side) for side in sides):
+        return None
+    if all(sign in (">", r"\ge") for sign in signs):
+        sides, signs = sides[::-1], [{">": "<", r"\ge": r"\le"}[sign] for sign in signs[::-1]]
+    items = tuple(_read(side, depth + 1) for side in sides)
+    return Answer("relation", text, items, label=" ".join(signs))
+
+
+def _read_list(text: str, depth: int) -> Answer | None:
+    text = _without_separators(text)
+    parts = _split(text, re.compile(rf",|;|{_LIST_WORDS.pattern}"))
+    if len(parts) == 1:
+        return None
+    items = [part for part in parts[::2] if part.strip()]  # "1, 2, and 3"
+    if len(items) == 1 or len(items) < len(parts[::2]) - any(_LIST_WORDS.fullmatch(word) for word in parts[1::2]):
+        return Answer("bad", text)
+    read = [_read(item, depth + 1) for item in items]
+    if read[0].kind == "named" and all(item.kind != "named" for item in read[1:]):  # n = 1, 2, 3
+        values = (read[0].items[0], *read[1:])
+        return Answer("named", text, (_spliced(text, values, ""),), label=read[0].label)
+    names = [item.label for item in read if item.kind == "named"]
+    named = "names" if len(set(names)) == len(read) else ""
+    in_any_order = any("or" in re.sub(r"\\text", "", word) for word in parts[1::2])
+    return _spliced(text, read, "any" if in_any_order else named)
+
+
+def _without_separators(text: str) -> str:
+    """`1,234` and `1 234` as 1234, except inside brackets, where a comma separates."""
+    return text if re.search(r"[(\[]|\\\{", text) else _THOUSANDS.sub(lambda m: re.sub("[ ,]", "", m[0]), text)
+
+
+def _spliced(text: str, items: list[Answer] | tuple[Answer, ...], order: str, kind: str = "list") -> Answer:
+    """A list in which `1 \\pm 2` has become its two values, in no order any more."""
+    flat = []
+    for item in items:
+        flat += item.items if item.label == "pm" else [item]
+    return Answer(kind, text, tuple(flat), label=order if len(flat) == len(items) else "any")
+
+
+def _read_union(text: str, depth: int) -> Answer | None:
+    parts = _split(text, re.compile(r"\\cup(?![A-Za-z])"))
+    if len(parts) == 1:
+        return None
+    return Answer("union", text, tuple(_read(part, depth + 1) for part in parts[::2]), label="any")
+
+
+def _read_group(text: str, depth: int) -> Answer | None:
+    r"""`(a, b]` and `\{a, b\}`: brackets around the whole that hold at least one comma, or braces of a set."""
+    is_set = text.startswith(r"\{") and text.endswith(r"\}")
+    start, end = (2, -2) if is_set else (1, -1)
+    if not is_set and not (text[0] in "([{" and text[-1] in ")]}" and len(text) > 2):
+        return None
+    inside = text[start:end]
+    if not _encloses(inside):
+        return None
+    parts = _split(inside, re.compile(",|;"))
+    if not is_set and text[0] != "[" and (len(parts) == 1 or text[0] == "{"):  # (x + 1): an expression
+        return _read(inside, depth + 1) if text[0] == "{" or _LIST_WORDS.search(inside) is None else None
+    read = [_read(part, depth + 1) for part in parts[::2]]
+    if is_set:
+        return _spliced(text, read, "any", "set")
+    return Answer("group", text, tuple(read), label=text[0] + text[-1])
+
+
+def _encloses(inside: str) -> bool:
+    """Whether the bracket before `inside` is closed by the one after it, not earlier."""
+    depth = 0
+    for match in re.finditer(r"\\?[{}]|[()\[\]]", inside):
+        depth += 1 if match[0][-1] in "{([" else -1
+        if depth < 0:
+            return False
+    return True
+
+
+def _read_pair(text: str, depth: int) -> Answer | None:
+    r"""`a \pm b` is two values."""
+    if text.count(r"\pm") != 1:
+        return None if r"\pm" not in text else Answer("opaque", text)
+    values = tuple(_read(text.replace(r"\pm", sign), depth + 1) for sign in "+-")
+    return Answer("set", text, values, label="pm")
+
+
+def _read_quantity(text: str) -> Answer:
+    if text in (r"\emptyset", r"\infty", r"+\infty", r"-\infty"):
+        return Answer("text", text.lstrip("+"))
+    value, unit, scale = split_unit(_without_separators(text))
+    if _is_words(value):
+        return _text(text)
+    try:
+        tree = parse(_with_mixed(value))
+    except Malformed:
+        return Answer("bad", text)
+    except Unreadable:
+        if re.search(r"\\text\{|\.\.\.|[^ -~]", text):
+            return _text(text)
+        torn = text.count("(") != text.count(")") or text.count("[") != text.count("]")
+        return Answer("bad" if torn or re.search(r"\{\s*,?\s*\}|\?|__", text) else "opaque", value)
+    decimal = _DECIMAL.fullmatch(value)
+    if scale != 1:
+        tree = ("*", tree, ("number", Fraction(scale)))
+    return Answer("quantity", value, (), tree, unit, len(decimal[1]) if decimal else None)
+
+
+def _is_words(text: str) -> bool:
+    """Letters of a name rather than a product: any in upright type, three together, or two capitals."""
+    if text.startswith(r"\text"):
+        return bool(_UPRIGHT.fullmatch(text)) and not _UPRIGHT_LETTER.fullmatch(text)
+    return bool(_NAME_LETTERS.fullmatch(text) and re.search(r"[A-Za-z]{3}|[A-Z]{2}", text))
+
+
+def _with_mixed(text: str) -> str:
+    text = _UPRIGHT_LETTER.sub(r"\1", text)
+    text = _REPEATING.sub(_repeating, text)
+    match = _PLAIN_MIXED.fullmatch(text)
+    return rf"{match[1]}{match[2]}\frac{{{match[3]}}}{{{match[4]}}}" if match else text
+
+
+def _repeating(match: re.Match[str]) -> str:
+    """`0.1\\overline{6}` as a fraction: (16 - 1) / 90."""
+    start, period = match[1] + match[2], match[3]
+    nines = "9" * len(period) + "0" * len(match[2])
+    return rf"\frac{{{int(start + period) - int(start)}}}{{{nines}}}"

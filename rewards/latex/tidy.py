@@ -1,0 +1,65 @@
+"""One spelling for what LaTeX spells in several ways."""
+
+import re
+
+_UNICODE = str.maketrans(
+    {
+        "−": "-", "–": "-", "×": r"\times ", "·": r"\cdot ", "÷": r"\div ", "π": r"\pi ", "∞": r"\infty ",
+        "°": r"^\circ ", "≤": r"\le ", "≥": r"\ge ", "≠": r"\ne ", "±": r"\pm ", "∪": r"\cup ", "∈": r"\in ",
+        "≈": r"\approx ", "∅": r"\emptyset ", "²": "^2 ", "³": "^3 ", "½": r"\frac{1}{2}", "√": r"\sqrt ",
+        "\u00a0": " ", "\u2009": " ", "\u202f": " ",
+    }
+)  # fmt: skip
+_SAME = [  # different ways to write the same thing, in this order
+    (r"(?<=\d)\s*m²", r" \\text{m}^2"),
+    (r"\\\\(?=(?:[dtc]?frac|sqrt|pi|left|right|boxed|text|mbox|infty|cup|circ|cdot|times|le|ge|in|pm)\b)", r"\\"),
+    (r"\\(?:left|right|[bB]igg?[lr]?|displaystyle|textstyle|limits|nolimits)(?![A-Za-z])\s?", ""),
+    (r"\\(?:[dtc]frac)(?![A-Za-z])", r"\\frac"),
+    (r"\\(?:text(?:bf|it|rm|normal|up)?|mbox|math(?:rm|bf|it|sf)|operatorname)\*?\s*\{", r"\\text{"),
+    (r"(?<=\d)(?:\s*\{\s*,\s*\}\s*|\s?,\s?\\!\s*|\\[,!;:]\s?)(?=\d{3}(?!\d))", ""),
+    (r"(?<!\\)\\(?:[,;:!> ]|quad(?![A-Za-z])|qquad(?![A-Za-z]))|~", " "),
+    (r"\\(?:cdot|times|ast)(?![A-Za-z])|\*\*?", lambda match: "^" if match[0] == "**" else "*"),
+    (r"\\div(?![A-Za-z])", "/"),
+    (r"\\(?:lbrace)(?![A-Za-z])", r"\\{"),
+    (r"\\(?:rbrace)(?![A-Za-z])", r"\\}"),
+    (r"\\leq?(?:slant)?(?![A-Za-z])|<=", r"\\le "),
+    (r"\\geq?(?:slant)?(?![A-Za-z])|>=", r"\\ge "),
+    (r"\\neq?(?![A-Za-z])|!=|\\not\s*=", r"\\ne "),
+    (r"\\lt(?![A-Za-z])", "<"),
+    (r"\\gt(?![A-Za-z])", ">"),
+    (r"\\(?:varnothing|empty)(?![A-Za-z])|\\\{\s*\\\}", r"\\emptyset"),
+    (r"\^\s*(?:\{\s*\\circ\s*\}|\\circ(?![A-Za-z]))|\\degree(?![A-Za-z])", r"\\degree "),
+    (r"\\%", "%"),
+    (r"\\(?:l?dots|cdots|dotsc)(?![A-Za-z])", "..."),
+    (r"\\(?:lvert|rvert|vert)(?![A-Za-z])", "|"),
+    (r"\\(?:colon)(?![A-Za-z])", ":"),
+    (r"\s+", " "),
+]  # fmt: skip
+_SAME = [(re.compile(pattern), replacement) for pattern, replacement in _SAME]
+_DELIMITERS = [("$$", "$$"), ("$", "$"), (r"\(", r"\)"), (r"\[", r"\]")]
+
+
+def tidy(text: str) -> str:
+    r"""One spelling for what LaTeX spells in several ways; the delimiters of mathematics and a full stop are dropped.
+
+    Example: `tidy(r"$\dfrac{1}{2}\,\mbox{cm}.$") == r"\frac{1}{2} \text{cm}"`
+    """
+    text = _without_delimiters(text)
+    if "²" in text and r"\begin" not in text:
+        text = _SAME[0][0].sub(_SAME[0][1], text)
+    text = text.translate(_UNICODE)
+    for pattern, replacement in _SAME[2 if r"\begin" in text else 1 :]:  # in a matrix, \\ ends a row
+        text = pattern.sub(replacement, text)
+    return _without_delimiters(text)
+
+
+def _without_delimiters(text: str) -> str:
+    text = text.strip()
+    for start, end in _DELIMITERS:
+        inside = text.rstrip(".,;: ")
+        if len(inside) >= len(start + end) and inside.startswith(start) and inside.endswith(end):
+            inside = inside[len(start) : len(inside) - len(end)].strip()
+            if start not in inside and not inside.endswith("\\"):
+                text = inside
+    ends = re.search(r"(?<![.\\])[.,;:]\s*$", text)  # an ellipsis is no full stop
+    return text[: ends.start()].strip() if ends else text
