@@ -13,8 +13,6 @@ REGISTRY = {
     "prose": "rewards.fluency:Prose",
     "length": "rewards.length:Length",
     "soft_overlong": "rewards.length:SoftOverlong",
-    "repetition_penalty": "rewards.length:RepetitionPenalty",
-    "cosine_scaled": "rewards.length:CosineScaled",
     "equation_steps": "rewards.process:EquationSteps",
     "random": "rewards.control:Random",
     "constant": "rewards.control:Constant",

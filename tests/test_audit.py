@@ -381,7 +381,6 @@ def test_rows_that_cannot_be_scored_are_named(rows, rewards, message):
 REFERENCES = {
     "think_answer_format": shaped("<think>t</think>\n<answer>GOLD</answer>"),
     "boxed_math": boxed,
-    "cosine_scaled": boxed,
     "prose": lambda row: "So it goes.",
     **dict.fromkeys(("code_tests", "code_format"), programmed),
 }

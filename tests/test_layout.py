@@ -31,7 +31,6 @@ LAUNCHED += [file for folder in RECIPES for file in folder.glob("*.py")]
 REQUIRED = {
     "length": {"target": 50},
     "soft_overlong": {"max_completion_len": 100, "soft_punish_cache": 20},
-    "cosine_scaled": {"max_len": 100},
 }
 OPTIONAL = {"evaluate", "vllm", "lm_eval", "deepspeed", "bitsandbytes", "flash_attn", "kernels", "liger_kernel"}
 

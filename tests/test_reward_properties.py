@@ -36,7 +36,7 @@ FENCES = ["```python\n", "```", "~~~"]
 PIECES = [*TAGS, *LATEX, *NUMBERS, *FENCES, "\n", " ", "\x00", "\u200b", "\u202e", "\ud800"]
 WRAPPERS = ["{}", "<answer>{}</answer>", r"\boxed{{{}}}", "#### {}"]
 # What asks Math-Verify, or runs programs, is asked less.
-EXAMPLES = {"boxed_math": 15, "cosine_scaled": 5, "code_tests": 15}
+EXAMPLES = {"boxed_math": 15, "code_tests": 15}
 
 
 @st.composite

@@ -277,7 +277,6 @@ ENTRY = json.dumps({"dataset": "chain_sum", "parameters": {}, "question": "2 + 2
         ("gsm8k_correctness", {"lenient": True}, {"answer": ["4"]}, "So it is 4.0 in all.", "4"),
         ("gsm8k_harness", {}, {"answer": ["4"]}, "<answer>#### 4</answer>", "#### 4"),
         ("boxed_math", {}, {"answer": ["4"]}, r"\boxed{2^2}", "2^2"),
-        ("cosine_scaled", {"max_len": 9}, {"answer": ["4"], "completion_ids": [[1]] * 2}, r"\boxed{5}", "5"),
         ("reasoning_gym", {}, {"entry": [ENTRY]}, "<answer>4</answer>", "4"),
     ],
 )
