@@ -66,7 +66,7 @@ def test_no_package_shadows_another():
 
 
 def test_rooms_are_packages_and_recipes_are_not():
-    for package in ("recipes", "recipes/common", "recipes/common/before", "rewards", "rewards/latex", "rewards/sandbox"):
+    for package in ("recipes", "recipes/common", "recipes/common/before", "rewards/latex", "rewards/sandbox"):
         assert (ROOT / package / "__init__.py").is_file()
     assert [relative(folder) for folder in RECIPES if (folder / "__init__.py").exists()] == []
 

@@ -1,0 +1,166 @@
+"""The number that sentences come to, where no marker says which is the answer.
+
+One number as written is `NUMBER`; a sentence concludes with the right side of its last equation, its bold number, or
+its last number that is not a detail such as "in 3 days" or "at $2 each".
+"""
+
+import re
+from fractions import Fraction
+
+from rewards.parsing import parse_number
+from rewards.plain_text import DIGIT
+
+# One number as written: not part of a word, of a time like 5:30 (5:00 is 5), of "17,18" or of "1e9".
+NUMBER = re.compile(
+    r"(?:(?<![\w).])-)?(?:\$\s?-?)?(?<!\w)(?<![0-9][.,:])"
+    r"(?:(?P<whole>[0-9]{1,9})\s(?P<part>[0-9]{1,9}/[0-9]{1,9})"
+    r"|(?:[0-9]{1,3}(?:,[0-9]{3})+|[0-9]+)(?:\.[0-9]+|:00|/[0-9]+)?|(?<!\.)\.[0-9]+)"
+    r"(?![0-9]|[,:.][0-9]|[eE][-+]?[0-9]|[^\D0-9]|[\u00b2\u00b3\u00b9\u00bc-\u00be\u2070-\u209c\u2150-\u215f])"
+    r"(?P<ordinal>(?:st|nd|rd|th)\b)?(?P<scale>\s?(?:[kK]|(?:[Hh]undred|[Tt]housand|[MmBb]illion|[Tt]rillion|[Dd]ozen)s?)\b)?"
+)
+
+
+def value_of(number: re.Match) -> Fraction | None:
+    if number["scale"]:
+        return None
+    if number["whole"] is None:
+        return parse_number(number[0].replace(":00", ""))
+    part = parse_number(number["part"])
+    return None if part is None else int(number["whole"]) + part
+
+
+# --- One number where a marker stands
+_LEAD = re.compile(
+    r"(?:[\s*_:=£€\"'`(\[~{]|\\boxed|\$(?![0-9.-])|[%<](?=[$0-9]))*"
+    r"(?:(?:about|approximately|exactly|only|just|that|[a-zA-Z]\s?=)\s?)?[£€*]*"
+)
+CALCULATION = re.compile(r"[\s$*)}]{0,4}(?:[A-Za-z]+\s){0,2}\s?(?:[-+/^=]|[*x](?=[\s$(]*[0-9]))\s*[-$£€(0-9]")
+
+
+def number_at(text: str, position: int) -> re.Match | None:
+    """The number that a marker ending at `position` points to, with nothing but signs between."""
+    return NUMBER.match(text, _LEAD.match(text, position).end())
+
+
+def result_of(calculation: str) -> Fraction | None:
+    """The right side of the last equation; the left one where only that is worked out ("18 = 9 * 2", "18 = x")."""
+    left, _, right = calculation.rpartition("=")
+    number = number_at(right, 0)
+    if number and not CALCULATION.match(right, number.end()):
+        return value_of(number)
+    left = left[-80:].rstrip(" $*") if right.strip() else ""
+    numbers = list(NUMBER.finditer(left))
+    return _alone(left, numbers, len(numbers) - 1) if numbers and numbers[-1].end() == len(left) else None
+
+
+# --- Where nothing is marked
+_SENTENCES = re.compile(r"(?<=[.!?])[*_)]{0,3}\s+")
+_LABEL = re.compile(r"\s*(?:[-*•]\s+|#+\s+)?(?:\**(?:Step|Part)\s[0-9]{1,2}[:.]?|\**[0-9]{1,2}[.)](?=\s))?")
+_ASIDE = re.compile(
+    r"\s*[(*_]{0,4}(?:Note|N\.B\.|Remember|This is (?:because|since)|For example|Here's why"
+    r"|The (?:question|problem) (?:says|asks)|If (?=[^=]{0,300}\bwould\b)[^=]{0,200}\bhad\b)\b"
+    r"|\s*(?:Since|Because)\b[^,=]*(?:,[^0-9=]*)?\Z"
+)
+_CONCLUDES = re.compile(
+    r"\s*\**(?:So|Therefore|Thus|Hence|In (?:total|all|conclusion)|Overall|Finally|Altogether)\b|.*\*\*"
+)
+_PARENTHESES = re.compile(r"\([^()]*\)")
+_BOLD = re.compile(r"(?<![0-9)])\*\*([^*\n]+)\*\*(?![0-9(])")
+_CLAUSE = re.compile(
+    r"[,;:]\s*(?:which|meaning|making|giving|leaving|that is)\b"
+    r"|\s(?:so|therefore|thus|hence|which (?:means|makes|gives|is))\b"
+    r"|[,;]\s*(?:and\s+)?(?:he|she|it|they|we|there|then)\b"
+)
+# Before a number, with at most three words between: a detail and not the result.
+_DETAIL = re.compile(
+    r"\b(?:in|for|over|after|within|during|per|every|at|with|from|by|than|on|until|before|between|since|when|because"
+    r"|each [a-z]+ing|out of|of (?:the|her|his|their|its|those|these|all)"
+    r"|(?<!has )(?<!have )(?<!had )(?<!needs )(?<!need )to (?!(?:be|find|get|make|give|equal)\b)[a-z]+)"
+    r"(?:\s+(?!(?:is|are|was|were|makes|has|have)\b)[a-zA-Z']+){0,3}\s*[$£€]*\Z"
+)
+_LATER = re.compile(r"\s*(?:minutes|hours|days|weeks|months|years)\s(?:from now|later|ago)\b")
+_JOINED = re.compile(r"[\s,;$]{0,6}(?:or|and|to|-)?[\s$]{0,6}")
+_COORDINATE = re.compile(r"\s*(?:[a-zA-Z]+\s+)?(?:,|and|or|to|-)\s+[$£€]?")
+
+
+def conclusion(text: str) -> Fraction | None:
+    """The value of the last sentence that concludes; a recap of numbers known before a conclusion is none."""
+    *before, last = ("", *_last_sentences(text))
+    value = sentence_value(last)
+    if value is None or "=" in last or _CONCLUDES.match(last) or _CLAUSE.search(last):
+        return value
+    for i in range(max(len(before) - 2, 0), len(before)):
+        if _CONCLUDES.match(before[i]) and _is_known(value, before[:i]):
+            return sentence_value(before[i])
+    return value
+
+
+def _last_sentences(text: str, count: int = 6) -> list[str]:
+    """The last sentences with a number that is no label of their line, questions and asides left out."""
+    found: list[str] = []
+    for line in reversed(text.split("\n")):
+        if DIGIT.search(line):
+            line = line.rstrip()[_LABEL.match(line).end() :]
+            found = [part for part in _SENTENCES.split(line) if _concludes(part)] + found
+        if len(found) >= count:
+            break
+    return found[-count:]
+
+
+def _concludes(part: str) -> bool:
+    if DIGIT.search(part) is None or _ASIDE.match(part):
+        return False
+    return "=" in part or not part.rstrip(" *_)").endswith("?")
+
+
+def _is_known(value: Fraction, sentences: list[str]) -> bool:
+    """Whether the sentences name the value; by how it is written, because making Fractions takes most of the time."""
+    written = str(abs(value))
+    return any(number[0].lstrip("$- ").replace(",", "") == written for number in NUMBER.finditer("\n".join(sentences)))
+
+
+def sentence_value(sentence: str) -> Fraction | None:
+    """The result that one sentence states, or None: no number, several side by side, or a sum not worked out."""
+    outside = _PARENTHESES.sub(" ", sentence) if "(" in sentence else sentence
+    sentence = outside if DIGIT.search(outside) else sentence
+    bold = [part for part in _BOLD.findall(sentence) if DIGIT.search(part)] if "**" in sentence else []
+    sentence = bold[-1] if bold else sentence
+    left, equals, right = sentence.rpartition("=")
+    claim = right.partition(" because ")[0]
+    right = claim if DIGIT.search(claim) else right
+    *_, clause = (None, *_CLAUSE.finditer(right))
+    if clause and NUMBER.search(right, clause.end()):
+        return _statement(right[clause.end() :])
+    return result_of(left + equals + right) if equals else _statement(right)
+
+
+def _statement(sentence: str) -> Fraction | None:
+    """The last number of a sentence without an equation that is no detail; the last one where all are."""
+    numbers = list(NUMBER.finditer(sentence))
+    if not numbers:
+        return None
+    for i in range(len(numbers) - 1, -1, -1):
+        if not _is_detail(sentence, numbers, i):
+            return _alone(sentence, numbers, i)
+    return _alone(sentence, numbers, len(numbers) - 1)
+
+
+def _is_detail(sentence: str, numbers: list[re.Match], i: int) -> bool:
+    """Whether a preposition leads to it, or to the first of the numbers it is listed with."""
+    if numbers[i]["ordinal"] or _LATER.match(sentence, numbers[i].end()):
+        return True
+    for j in range(i, max(i - 3, -1), -1):
+        start = numbers[j - 1].end() if j else 0
+        before = sentence[max(start, numbers[j].start() - 60) : numbers[j].start()]
+        if not (j and _COORDINATE.fullmatch(before)):
+            return _DETAIL.search(before) is not None
+    return False
+
+
+def _alone(sentence: str, numbers: list[re.Match], i: int) -> Fraction | None:
+    """The value of a number that stands alone: not in a list ("17 or 18") nor in a sum that is not worked out."""
+    operator = [CALCULATION.match(sentence, number.end()) for number in numbers[max(i - 2, 0) : i + 1]]
+    if operator[-1] or (i and operator[-2]):
+        return None
+    listed = i and _JOINED.fullmatch(sentence, numbers[i - 1].end(), numbers[i].start())
+    return None if listed and not any(operator) else value_of(numbers[i])
