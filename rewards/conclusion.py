@@ -7,16 +7,16 @@ its last number that is not a detail such as "in 3 days" or "at $2 each".
 import re
 from fractions import Fraction
 
-from rewards.parsing import parse_number
+from rewards.parsing import SCALE, WHOLE, parse_number
 from rewards.plain_text import DIGIT
 
 # One number as written: not part of a word, of a time like 5:30 (5:00 is 5), of "17,18" or of "1e9".
 NUMBER = re.compile(
     r"(?:(?<![\w).])-)?(?:\$\s?-?)?(?<!\w)(?<![0-9][.,:])"
     r"(?:(?P<whole>[0-9]{1,9})\s(?P<part>[0-9]{1,9}/[0-9]{1,9})"
-    r"|(?:[0-9]{1,3}(?:,[0-9]{3})+|[0-9]+)(?:\.[0-9]+|:00|/[0-9]+)?|(?<!\.)\.[0-9]+)"
+    rf"|{WHOLE}(?:\.[0-9]+|:00|/[0-9]+)?|(?<!\.)\.[0-9]+)"
     r"(?![0-9]|[,:.][0-9]|[eE][-+]?[0-9]|[^\D0-9]|[\u00b2\u00b3\u00b9\u00bc-\u00be\u2070-\u209c\u2150-\u215f])"
-    r"(?P<ordinal>(?:st|nd|rd|th)\b)?(?P<scale>\s?(?:[kK]|(?:[Hh]undred|[Tt]housand|[MmBb]illion|[Tt]rillion|[Dd]ozen)s?)\b)?"
+    rf"(?P<ordinal>(?:st|nd|rd|th)\b)?(?P<scale>\s?{SCALE})?"
 )
 
 
@@ -27,6 +27,54 @@ def value_of(number: re.Match) -> Fraction | None:
         return parse_number(number[0].replace(":00", ""))
     part = parse_number(number["part"])
     return None if part is None else int(number["whole"]) + part
+
+
+# --- A number that is named only to say that it is not the answer
+
+_DENIES = re.compile(
+    r"(?:(?<![A-Za-z])(?:not|never|neither|nor|nobody|no one|hardly|doubt|refuse|impossible|opposite of"
+    r"|by no means|in no way|under no circumstances|cannot|[a-z]{2,7}n['’]t|anything but|far from"
+    r"|no longer|(?:rather|less|more|greater|fewer|smaller|larger|other) than|different from|instead of|except(?: for)?"
+    r"|unlike|at (?:least|most)|up to|wrong|incorrect|false)(?![A-Za-z])"
+    r"|(?:(?<![A-Za-z])[A-Za-z]|[0-9])\s?[<>]|≠|!=|\\(?:n?[gl]?eq?|[gl]t)\b)"
+    r"(?:[\s:*$({\"'~=]|(?:an?|the|my|our|this|it|that|to|is|was|be|as|have|has|had|equals?|think|believe|say|final|correct|right"
+    r"|answer|result|value|number|total|exactly|actually|really|necessarily|simply|would|will|could|should|must)"
+    r"(?![A-Za-z]))*\Z",
+    re.IGNORECASE,
+)
+_DENIED = re.compile(
+    r"[ \t*$)}\]\"'%]{0,6}(?:[a-z]+\s){0,2}?[ \t,;]{0,3}(?:(?:which|that|this|it|but|and)\s){0,3}(?:[a-z]{2,7}n['’]t\b"
+    r"|cannot\b|(?:is|was|are|seems|looks|would be|will be|must be|has to be|turned out to be)\s(?:[a-z]+\s){0,2}?"
+    r"(?:not?|never|wrong|incorrect|false|impossible|mistaken|invalid)\b)"
+    r"|[\s.*$)}\]]{0,8}(?:that|this|it|which)(?: is|'s| was) (?:[a-z]+ ){0,2}(?:wrong|incorrect|false)\b"
+    r"|[^.!?\n0-9]{0,60}\bbut (?:it|that|this)(?: is|'s| was) (?:wrong|incorrect|false|not)\b"
+    r"|\W{0,3}\?\s*(?:no|nope|wrong|never)\b|\W{0,3}(?:just kidding|not!)",
+    re.IGNORECASE,
+)
+# A text with none of these denies nothing: most are told so without a pattern.
+_HINTS = [
+    "not", "n't", "n’t", "no ", "no,", "no.", "never", "neither", "nobody", "nor ", "doubt", " but ", "refuse",
+    "hardly", "far from", " than ", "different from", "instead", "except", "unlike", "at least", "at most", "up to ", "possib",
+    "wrong", "incorrect", "false", "mistaken", "invalid", "kidding", "opposite", "by no ", "in no ", "under no ",
+    "<", ">", "≠", "!=", "\\n", "\\l", "\\g",
+]  # fmt: skip
+
+
+def is_denied(text: str, start: int, value: Fraction) -> bool:
+    """Whether the last mention of `value` in the text around and behind `start` says that it is not the answer.
+
+    Example: `is_denied("Wrong answer: 42", 6, Fraction(42))`; `not is_denied("It is 18, not 42.", 0, Fraction(18))`
+    """
+    text = text[max(start - 80, 0) : start + 1000]
+    small = text.lower()
+    if not any(hint in small for hint in _HINTS):
+        return False
+    *_, last = (None, *(number for number in NUMBER.finditer(text) if value_of(number) == value))
+    return last is not None and (_is_ruled_out(text, last.start()) or _DENIED.match(text, last.end()) is not None)
+
+
+def _is_ruled_out(text: str, start: int) -> bool:
+    return _DENIES.search(text[max(start - 70, 0) : start]) is not None
 
 
 # --- One number where a marker stands
@@ -146,8 +194,8 @@ def _statement(sentence: str) -> Fraction | None:
 
 
 def _is_detail(sentence: str, numbers: list[re.Match], i: int) -> bool:
-    """Whether a preposition leads to it, or to the first of the numbers it is listed with."""
-    if numbers[i]["ordinal"] or _LATER.match(sentence, numbers[i].end()):
+    """Whether a preposition leads to it, or to the first of the numbers it is listed with; or it is denied."""
+    if numbers[i]["ordinal"] or _LATER.match(sentence, numbers[i].end()) or _is_ruled_out(sentence, numbers[i].start()):
         return True
     for j in range(i, max(i - 3, -1), -1):
         start = numbers[j - 1].end() if j else 0

@@ -16,8 +16,17 @@ The patterns bound what they repeat, or repeat what cannot match two ways: each 
 import re
 from fractions import Fraction
 
-from rewards.conclusion import CALCULATION, NUMBER, conclusion, number_at, result_of, sentence_value, value_of
-from rewards.parsing import parse_number
+from rewards.conclusion import (
+    CALCULATION,
+    NUMBER,
+    conclusion,
+    is_denied,
+    number_at,
+    result_of,
+    sentence_value,
+    value_of,
+)
+from rewards.parsing import after_thinking, parse_number
 from rewards.plain_text import DIGIT, TAKES_BACK, first_problem, plain, without_code
 
 MAX_CHARS = 20_000  # an answer stands at the end: of a longer text, only this much of its end is read
@@ -69,6 +78,7 @@ def _boxed(text: str) -> Marker:
         token = match[0]
         if token == "}" and stack:
             start = stack.pop()
+            start = start if start < 0 else max(start, match.start() - _MAX_BOX_CHARS)
             if start >= 0 and DIGIT.search(text, start, match.start()):
                 found = (match.start(), _box_value(text[start : match.start()]))
         elif token[0] == "\\" and token[-1] == "{" and len(token) > 2:
@@ -80,11 +90,12 @@ def _boxed(text: str) -> Marker:
     return found
 
 
-_FUNCTION = re.compile(r"\^|\\(?:sqrt|pi|pm|log|ln|sin|cos|tan|infty|[lg]eq?|neq|binom|sum)\b")
+_MAX_BOX_CHARS = 200  # what is read of a box, its end
+_FUNCTION = re.compile(r"[\^!]|\\(?:sqrt|pi|pm|log|ln|sin|cos|tan|infty|[lg]eq?|neq|binom|sum)\b")
 
 
 def _box_value(content: str) -> Fraction | None:
-    content = content[-200:].rpartition("=")[2]
+    content = content.rpartition("=")[2]
     numbers = list(NUMBER.finditer(content))
     return value_of(numbers[0]) if len(numbers) == 1 and not _FUNCTION.search(content) else None
 
@@ -176,23 +187,28 @@ _CONFIRMS = re.compile(
 )
 
 
-def final_answer(text: str) -> Fraction | None:
+def final_answer(text: str, thoughts: bool = False) -> Fraction | None:
     r"""The number that `text` offers as its final answer, as an exact value; None where it offers no single number.
+
+    Args:
+        thoughts: whether an answer counts that stands in `<think>` alone.
 
     Example: `final_answer("2 * 9 = 18 dollars. #### 18\n\nQuestion: 3 + 4?") == 18`;
     `final_answer("The answer is 17 or 18.") is None`
     """
     text = first_problem(text)[-MAX_CHARS:]
-    after = text.rpartition("</think>")[2]
-    text = plain(after if DIGIT.search(after) else text)
+    answer = after_thinking(text)
+    text = plain(answer if DIGIT.search(answer) or not thoughts else text)
     text = without_code(text) if "```" in text else text
     position, value = max(
         (find(text) for find in (_hashes, _boxed, _tag, _answer, _is_the_answer, _line_a)), key=lambda m: m[0]
     )
     if position < 0:
-        return conclusion(_final_passage(_before_check(text)))
-    taken_back = _taken_back(text, position)
-    return value if taken_back is None else taken_back
+        position, value = len(text) - 900, conclusion(_final_passage(_before_check(text)))
+    else:
+        taken_back = _taken_back(text, position)
+        value = value if taken_back is None else taken_back
+    return None if value is None or is_denied(text, max(position, 0), value) else value
 
 
 def _taken_back(text: str, position: int) -> Fraction | None:
@@ -225,10 +241,10 @@ def _final_passage(text: str) -> str:
     return passage[0] if passage else text
 
 
-def is_final_answer(text: str, gold: str) -> bool:
+def is_final_answer(text: str, gold: str, thoughts: bool = False) -> bool:
     """True when the final answer of `text` has the value of `gold`; False when either is no number.
 
     Example: `is_final_answer("So she has $1,080 left.", "1080") is True`
     """
-    value = final_answer(text)
+    value = final_answer(text, thoughts)
     return value is not None and value == parse_number(gold)

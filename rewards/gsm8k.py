@@ -1,26 +1,31 @@
 """Grade-school maths: the number in the answer tag against the gold number."""
 
 import re
+from fractions import Fraction
 
-from rewards.final_answer import final_answer, is_final_answer
-from rewards.parsing import completion_text, last_number, parse_number, tag_text, text_after_tag
+from rewards.final_answer import final_answer
+from rewards.parsing import after_thinking, completion_text, last_number, parse_number, tag_text, text_after_tag
 from rewards.rows import LogExtra, log_answers, score_rows
 
 # What lm-evaluation-harness's strict filter finds.
 _MARKED = re.compile(r"#### (?=-?[0-9.,])")
 
 
-def score_gsm8k(text: str, gold: str, exact: float = 2.0, numeric: float = 1.5) -> float | None:
+def score_gsm8k(text: str, gold: str, exact: float = 2.0, numeric: float = 1.5, thoughts: bool = False) -> float | None:
     """`exact` when the text of the last answer tag equals `gold`, `numeric` when only their values are equal, else 0.0.
 
-    None when `gold` is no number: the row cannot be graded, whatever the completion says.
+    None when `gold` is not a number: the row cannot be graded, whatever the completion says. An answer inside `<think>`
+    counts with `thoughts` alone.
 
     Example: `score_gsm8k("<answer>$18.00</answer>", "18") == 1.5`
     """
+    return _score_answer(_tagged(text, thoughts), gold, exact, numeric)
+
+
+def _score_answer(answer: str | None, gold: str, exact: float, numeric: float) -> float | None:
     gold_value = parse_number(gold) if isinstance(gold, str) else None
     if gold_value is None:
         return None
-    answer = tag_text(text, "answer")
     if answer is None:
         return 0.0
     if answer == gold.strip():
@@ -28,14 +33,8 @@ def score_gsm8k(text: str, gold: str, exact: float = 2.0, numeric: float = 1.5) 
     return numeric if parse_number(answer) == gold_value else 0.0
 
 
-def score_lenient(text: str, gold: str, correct: float = 2.0) -> float | None:
-    """`correct` when the final answer of a free text has the value of `gold`, else 0.0; None when `gold` is no number.
-
-    Example: `score_lenient("So she pays **$18** a day.", "18") == 2.0`
-    """
-    if not isinstance(gold, str) or parse_number(gold) is None:
-        return None
-    return correct if is_final_answer(text, gold) else 0.0
+def _tagged(text: str, thoughts: bool) -> str | None:
+    return tag_text(text if thoughts else after_thinking(text), "answer")
 
 
 def score_harness(
@@ -47,7 +46,7 @@ def score_harness(
     per_character: float = 0.001,
     max_penalty: float = 0.5,
 ) -> float | None:
-    """`score_gsm8k` for runs judged by lm-evaluation-harness, whose strict filter looks for `#### 18`.
+    """`score_gsm8k` for runs evaluated by lm-evaluation-harness, whose strict filter looks for `#### 18`.
 
     A right answer behind `#### ` in the answer tag earns `marker` more; each character of text behind the
     answer's `</answer>` costs `per_character`, at most `max_penalty`, right or wrong.
@@ -55,7 +54,7 @@ def score_harness(
     Example: `score_harness("<answer>#### 18</answer>", "18") == 2.2`
     """
     answer = tag_text(text, "answer") or ""
-    earned = score_gsm8k(f"<answer>{answer.removeprefix('####')}</answer>", gold, exact, numeric)
+    earned = _score_answer(answer.removeprefix("####").strip(), gold, exact, numeric)
     if earned is None:
         return None
     bonus = marker if earned > 0.0 and _MARKED.match(answer) else 0.0
@@ -69,15 +68,14 @@ def is_last_number(text: str, gold: str) -> bool:
     return number is not None and number == parse_number(gold)
 
 
-def _tagged(text: str) -> str | None:
-    return tag_text(text, "answer")
-
-
 class Gsm8kCorrectness:
     """Verifier for a numeric `answer` column: pays `exact` or `numeric` for the text of the answer tag.
 
     With `lenient` no tag is asked for: `exact` for a completion whose final answer, however it is marked
     (see `rewards.final_answer`), has the right value.
+
+    An answer that stands in `<think>` alone earns nothing: chat templates drop the thoughts, so a reader never sees it,
+    and a run that paid it would teach the model to stop there. `thoughts` pays it, for a model that never closes them.
 
     Logs the columns `outcome/`, `gold/` and `parsed/gsm8k_correctness`.
     """
@@ -85,22 +83,23 @@ class Gsm8kCorrectness:
     __name__ = "gsm8k_correctness"
     kind = "verifier"
 
-    def __init__(self, exact: float = 2.0, numeric: float = 1.5, lenient: bool = False):
-        self.exact, self.numeric, self.lenient = exact, numeric, lenient
+    def __init__(self, exact: float = 2.0, numeric: float = 1.5, lenient: bool = False, thoughts: bool = False):
+        self.exact, self.numeric, self.lenient, self.thoughts = exact, numeric, lenient, thoughts
         self.full = exact
 
     def __call__(
         self, prompts: list, completions: list, answer: list[str], log_extra: LogExtra | None = None, **kwargs
     ) -> list[float | None]:
         read = final_answer if self.lenient else _tagged
-        log_answers(self.__name__, answer, [read(completion_text(c)) for c in completions], log_extra)
-        return score_rows(self.__name__, self._score, completions, answer, log_extra=log_extra)
+        parsed = [read(completion_text(completion), self.thoughts) for completion in completions]
+        log_answers(self.__name__, answer, parsed, log_extra)
+        return score_rows(self.__name__, self._score, parsed, answer, log_extra=log_extra)
 
-    def _score(self, completion: str | list[dict], gold: str) -> float | None:
-        text = completion_text(completion)
-        if self.lenient:
-            return score_lenient(text, gold, self.exact)
-        return score_gsm8k(text, gold, self.exact, self.numeric)
+    def _score(self, parsed: str | Fraction | None, gold: str) -> float | None:
+        if not self.lenient:
+            return _score_answer(parsed, gold, self.exact, self.numeric)
+        gold_value = parse_number(gold) if isinstance(gold, str) else None
+        return None if gold_value is None else self.exact * (parsed == gold_value)
 
 
 class Gsm8kHarness:
@@ -123,8 +122,8 @@ class Gsm8kHarness:
     def __call__(
         self, prompts: list, completions: list, answer: list[str], log_extra: LogExtra | None = None, **kwargs
     ) -> list[float | None]:
-        log_answers(self.__name__, answer, [_tagged(completion_text(c)) for c in completions], log_extra)
+        log_answers(self.__name__, answer, [_tagged(completion_text(c), False) for c in completions], log_extra)
         return score_rows(self.__name__, self._score, completions, answer, log_extra=log_extra)
 
     def _score(self, completion: str | list[dict], gold: str) -> float | None:
-        return score_harness(completion_text(completion), gold, *self.amounts)
+        return score_harness(after_thinking(completion_text(completion)), gold, *self.amounts)

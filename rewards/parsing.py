@@ -6,29 +6,49 @@ from fractions import Fraction
 # A longer text is no number anybody meant, and int() of thousands of digits is slow or raises.
 MAX_NUMBER_CHARS = 64
 
-_DIGITS = r"(?:[0-9]{1,3}(?:,[0-9]{3})+(?![0-9])|[0-9]+)(?:\.[0-9]+)?|\.[0-9]+"
+# How numbers are written, for all modules. Only ASCII digits are digits.
+WHOLE = r"(?:[0-9]{1,3}(?:,[0-9]{3})+(?![0-9])|[0-9]+)"
+_DIGITS = rf"{WHOLE}(?:\.[0-9]+)?|\.[0-9]+"
+# Words and letters right behind a number that change its value: "18 thousand", "18 lakh", "18M" are not 18. A fourth
+# or a fifth may count grades or coins ("18 third graders", "18 quarters"), so of those only the plural is here.
+SCALE = (
+    r"(?:[kKMB]|bn|mn|tn|mln|(?i:hundred|thousand|(?:[mbt]|quadr|quint|sext)[a-z]{0,4}illion|lakh|lac|crore|dozen|myriad"
+    r"|grand|squared|cubed|factorial|hal(?:f|ves)|(?:hundred|thousand|[a-z]{1,6}illion)ths?"
+    r"|(?:third|(?:four|fif|six|seven|eigh|nin|ten|eleven|twelf|[a-z]{3,6}teen|[a-z]{3,6}tie)th)s)s?)(?![A-Za-z0-9])"
+)
 _NUMBER = re.compile(
     rf"(?P<sign>[-+]?)\s*\$?\s*(?P<sign2>-?)(?P<value>{_DIGITS})"
     r"(?:\s*/\s*(?P<denominator>[0-9]+))?"
     r"\.?(?:\s*(?:%|[A-Za-z][A-Za-z %'/.-]*))?"  # a unit: "18 eggs", "18.", "5%", "3 dollars/hour"
 )
 _NUMBER_IN_TEXT = re.compile(rf"(?:(?<![\w).])-)?(?:\$-?)?(?:{_DIGITS})(?:/[0-9]+)?")
-
-
-# Words after a number that change its value: "18 thousand" is not 18.
-_SCALE = re.compile(r"[0-9]\s*(?:k|(?:hundred|thousand|million|billion|trillion|dozen)s?)\b", re.IGNORECASE)
-# Words that no unit has: what follows them changes the number, or is another one.
-_NO_UNIT = re.compile(r"[0-9].*\b(?:and|or|not|minus|plus|times|to)\b", re.IGNORECASE)
+# A scale, a variable or a constant is no unit, and no unit has these words: they change the number or take it back.
+_NO_UNIT = re.compile(
+    rf"[0-9]\s*(?:{SCALE}|(?i:[einxyz]|pi)\b)"
+    r"|[0-9].*\b(?i:(?:and|or|not|minus|plus|times|to|over|wrong|incorrect|false|never)\b|[a-z]+n't)"
+)
 
 
 def completion_text(completion: str | list[dict]) -> str:
     """The text of a completion in either of TRL's forms: a plain string, or a list of chat messages.
 
-    Example: `completion_text([{"role": "assistant", "content": "hi"}]) == "hi"`
+    Only what the assistant says is an answer: a tool may say anything.
+
+    Example: `completion_text([{"role": "tool", "content": "5"}, {"role": "assistant", "content": "hi"}]) == "hi"`
     """
     if isinstance(completion, str):
         return completion
-    return "".join(message.get("content") or "" for message in completion)
+    return "".join(message.get("content") or "" for message in completion if message.get("role") in ("assistant", None))
+
+
+def after_thinking(text: str) -> str:
+    """The text without its thoughts in `<think>`: what follows the last `</think>`, or precedes a `<think>` left open.
+
+    Example: `after_thinking("<think>17?</think>It is 18.") == "It is 18."`; `after_thinking("<think>It is 18.") == ""`
+    """
+    if "think>" not in text:
+        return text
+    return text.rpartition("</think>")[2].partition("<think>")[0]
 
 
 def tag_text(text: str, tag: str) -> str | None:
@@ -72,11 +92,11 @@ def parse_number(text: str) -> Fraction | None:
     text = text.strip()
     if len(text) > MAX_NUMBER_CHARS:
         return None
+    text = text.replace("\u2212", "-")
     match = _NUMBER.fullmatch(text)
     if (
         match is None
-        or _SCALE.search(text)
-        or _NO_UNIT.match(text.lstrip("$-+ "))
+        or _NO_UNIT.search(text)
         or (match["sign"] and match["sign2"])
         or match["denominator"] in ("0", "00")
     ):

@@ -25,7 +25,7 @@ def first_problem(text: str) -> str:
     end = special.start() if special else len(text)
     for match in _NEXT_PROBLEM.finditer(text, digit.end(), end):
         before = text[max(match.start() - 8, 0) : match.start()].rstrip(" \t*#[")
-        if before.endswith(_SENTENCE_ENDS):
+        if before.endswith("\n" if match[0][-1] == "\n" else _SENTENCE_ENDS):  # "P and Q" may end a line of the working
             return text[: match.start()]
     return text[:end]
 
@@ -55,7 +55,7 @@ def without_code(text: str) -> str:
 _CALCULATOR = re.compile(r"<<[^<>]*>>(?=[$\s]?[-.0-9])")
 _CALCULATOR_ALONE = re.compile(r"<<[^<>=]*=([^<>=]*)>>")
 _THOUSANDS = re.compile(r"(?<=[0-9])(?:\{,\}|,?\\[,!;])(?=[0-9]{3})")
-_FRACTION = re.compile(r"\\[dt]?frac\s?\{([^{}]*)\}\s?\{([^{}]*)\}")
+_FRACTION = re.compile(r"\\[dtc]?frac\s?(?:\{([^{}]*)\}|([0-9]))\s?(?:\{([^{}]*)\}|([0-9]))")
 _TEXT = re.compile(r"\\(?:text|textbf|textit|mathrm|mathbf|mbox|boldsymbol)\s?\{([^{}]*)\}")
 _POWER_OF_UNIT = re.compile(r"(?<=[a-z])\s?\^\{?[23]\}?|\^\{?\\circ\}?")
 _LATEX = (
@@ -65,7 +65,15 @@ _LATEX = (
     *((sign, " ") for sign in (*(f"\\{sign}" for sign in "[](),;! "), "\\quad")),
     ("\\div", "/"),
 )
-_TYPOGRAPHY = str.maketrans({"−": "-", "×": "*", "÷": "/", "≈": "=", "\u00a0": " ", "\u202f": " "})
+_TYPOGRAPHY = str.maketrans(
+    {**dict.fromkeys("−\u2010\u2011﹣－", "-"), "×": "*", "÷": "/", "≈": "=", "\u00a0": " ", "\u202f": " "}
+)
+_DASH = re.compile(r"–(?=\$?[0-9.])")
+# A sign apart from its number, where no operator can stand: "is minus 5", "= - 5". A line that begins so is a bullet.
+_SIGN = re.compile(
+    r"((?:\b(?:is|are|be|was|equals|of|answer)|[=:#({*>~])[ \t$*({]{0,4})(?:-|[Mm]inus|[Nn]egative)"
+    r"[ \t]{1,2}(?=\$?\.?[0-9])"
+)
 
 
 def plain(text: str) -> str:
@@ -73,19 +81,26 @@ def plain(text: str) -> str:
     if "<<" in text:
         text = _CALCULATOR_ALONE.sub(r"\1", _CALCULATOR.sub("", text))
     if not text.isascii():
-        text = text.translate(_TYPOGRAPHY)
-    return _without_latex(text) if "\\" in text else text
+        text = _DASH.sub("-", text.translate(_TYPOGRAPHY))
+    text = _without_latex(text) if "\\" in text else text
+    return _SIGN.sub(r"\1-", text) if "- " in text or "inus" in text or "egative" in text else text
 
 
 def _without_latex(text: str) -> str:
     if "," in text:
         text = _THOUSANDS.sub(",", text)
-    text = _TEXT.sub(r"\1", _FRACTION.sub(r" \1/\2", text))
+    text = _TEXT.sub(r"\1", _FRACTION.sub(_slashed, text))
     if "^" in text:
         text = _POWER_OF_UNIT.sub("", text)
     for sign, plain in _LATEX:
         text = text.replace(sign, plain)
     return text
+
+
+def _slashed(fraction: re.Match) -> str:
+    r"""`\frac{1}{2}` as 1/2, apart from a whole number before it and not apart from a sign."""
+    after_sign = fraction.string[max(fraction.start() - 1, 0)] == "-"
+    return f"{'' if after_sign else ' '}{fraction[1] or fraction[2]}/{fraction[3] or fraction[4]}"
 
 
 TAKES_BACK = re.compile(

@@ -173,6 +173,11 @@ def test_another_problem_is_not_read(text, more):
     assert final_answer(text + more) == 18
 
 
+@pytest.mark.parametrize("line", ["We add P and Q\n", "The first is 10. Input\n", "There are 14 in group Q\n"])
+def test_a_line_that_ends_like_a_heading_opens_no_other_problem(line):
+    assert final_answer(f"P = 10\n{line}10 + 8 = 18") == 18
+
+
 def test_a_question_restated_at_the_start_is_no_other_problem():
     assert final_answer("Let us see.\nQuestion: Tom has 3 hats and buys 4.\nAnswer: 3 + 4 = 7 hats") == 7
 
@@ -219,6 +224,86 @@ def test_steps_in_fourth_level_headings_are_no_marker():
 
 def test_a_heading_that_opens_the_working_is_no_marker():
     assert final_answer("Answer: 20 eggs were bought by her.\nShe keeps 20 - 2 = 18.") == 18
+
+
+SIGNS = [
+    "is - 5",
+    "is minus 5",
+    "is \u22125",
+    "is \u20135",
+    "is \uff0d5",
+    "is negative 5",
+    r"is \boxed{-\frac{10}{2}}",
+    "is -$5",
+]
+
+
+@pytest.mark.parametrize("words", SIGNS)
+def test_a_sign_is_read_however_it_is_written(words):
+    assert final_answer(f"The answer {words}.") == -5
+
+
+@pytest.mark.parametrize("line", ["Steps:\n- 5 eggs\n- 13 eggs\nIn all 18.", "20 - 2 = 18", "Take 20 minus 2 = 18"])
+def test_a_bullet_and_an_operator_are_no_sign(line):
+    assert final_answer(line) == 18
+
+
+DENIALS = [
+    "The answer is definitely not {}.",
+    "#### not {}",
+    "Wrong answer: {}",
+    "The answer isn't {}.",
+    "{} is wrong.",
+    "{} is not the answer.",
+    "The answer is anything but {}.",
+    "I doubt the answer is {}.",
+    "The answer is {}, which is wrong.",
+    "The answer is {}? No.",
+    "The answer is at least {}.",
+    r"\boxed{{\text{{not }}{}}}",
+    r"\boxed{{{} \text{{ is wrong}}}}",
+    r"\boxed{{\neq {}}}",
+    "<answer>not {}</answer>",
+]
+
+
+@pytest.mark.parametrize("words", DENIALS)
+def test_a_number_that_is_denied_is_no_answer(words):
+    assert final_answer(words.format(42)) is None
+    assert final_answer("6 * 7 = 42. " + words.format(42)) is None
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "It is not 42. The answer is 18.",
+        "The answer is 18, not 42.",
+        "#### 18\nIt is not 42.",
+        "She keeps 18 eggs, not 42.",
+        "He did not sell 18 apples, so the answer is 18.",
+        "Since 18 is not divisible by 4, the answer is 18.",
+        "Don't forget the 2 broken eggs: 20 - 2 = 18",
+    ],
+)
+def test_a_denial_takes_away_its_own_number_alone(text):
+    assert final_answer(text) == 18
+
+
+@pytest.mark.parametrize("word", ["squared", "factorial", "hundredths", "tenths", "lakh", "crore", "million", "M", "k"])
+def test_a_scale_behind_a_number_makes_it_another(word):
+    assert final_answer(f"The answer is 18 {word}.") is None
+    assert final_answer(f"#### 18 {word}") is None
+
+
+@pytest.mark.parametrize("unit", ["months", "third graders", "quarters", "square feet", "m", "x 2 = 36, no: 18"])
+def test_a_unit_that_looks_like_a_scale_is_none(unit):
+    assert final_answer(f"The answer is 18 {unit}".replace("18 x 2 = 36, no: ", "")) == 18
+
+
+def test_an_answer_in_the_thoughts_alone_counts_only_where_asked():
+    for text in ("<think>It is 18.</think>", "<think>The answer is 18.", "<think>It is 18.</think>I do not know."):
+        assert (final_answer(text), final_answer(text, thoughts=True)) == (None, 18)
+    assert final_answer("<think>It is 17.</think>It is 18.", thoughts=True) == 18
 
 
 def test_listing_every_number_pays_at_most_the_last_of_them():

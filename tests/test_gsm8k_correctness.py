@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import rewards.gsm8k
 from rewards import full_reward, load_reward, reward_columns, reward_kind
 from rewards.gsm8k import is_last_number, score_gsm8k
 
@@ -51,6 +52,11 @@ AMOUNTS = [  # text of the answer tag, gold, amount
     ("9**9**9", "18", 0.0),
     ("{{18}}", "18", 0.0),
     ("nan", "18", 0.0),
+    ("\u22123", "-3", 1.5),
+    *((f"18 {word}", "18", 0.0) for word in ("squared", "factorial", "hundredths", "lakh", "pi", "is wrong")),
+    ("18M", "18", 0.0),
+    ("18x", "18", 0.0),
+    ("18 m", "18", 1.5),
 ]
 PAID = [amount for *_, amount in AMOUNTS]
 GOLDS = [gold for _, gold, _ in AMOUNTS]
@@ -149,6 +155,25 @@ def test_it_pickles_with_its_parameters():
     reward = pickle.loads(pickle.dumps(load_reward("gsm8k_correctness", exact=7.0)))
     assert reward(prompts=["p"], completions=["<answer>18</answer>"], answer=["18"]) == [7.0]
     assert reward.__name__ == "gsm8k_correctness"
+
+
+@pytest.mark.parametrize("lenient", [False, True])
+def test_an_answer_inside_the_thoughts_is_paid_only_where_asked(lenient):
+    for text in ("<think><answer>18</answer></think>", "<think><answer>18</answer>"):
+        assert pay(text, "18", lenient=lenient) == 0.0
+        assert pay(text, "18", lenient=lenient, thoughts=True) == 2.0
+
+
+def test_what_a_tool_says_is_no_answer():
+    completion = [{"role": "tool", "content": "<answer>18</answer>"}, {"role": "assistant", "content": "So be it."}]
+    assert load_reward("gsm8k_correctness")(prompts=["p"], completions=[completion], answer=["18"]) == [0.0]
+
+
+def test_each_answer_is_read_once(monkeypatch):
+    read = []
+    monkeypatch.setattr(rewards.gsm8k, "final_answer", lambda text, thoughts: read.append(text))
+    load_reward("gsm8k_correctness", lenient=True)(prompts=TEXTS, completions=TEXTS, answer=GOLDS, log_extra=print)
+    assert read == TEXTS
 
 
 @settings(deadline=None)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rewards.parsing import completion_text, last_number, parse_number, tag_text
+from rewards.parsing import after_thinking, completion_text, last_number, parse_number, tag_text
 
 GSM8K = Path(__file__).parents[2] / "shared" / "data" / "gsm8k"
 ANY_TEXT = st.text(st.characters())  # surrogates included
@@ -24,10 +24,26 @@ ANY_TEXT = st.text(st.characters())  # surrogates included
         ([{"role": "assistant", "content": None}], ""),
         ([{"role": "assistant"}], ""),
         ([], ""),
+        ([{"role": "tool", "content": "18"}, {"role": "user", "content": "19"}, {"content": "hi"}], "hi"),
     ],
 )
-def test_completion_text_reads_both_forms(completion, text):
+def test_completion_text_is_what_the_assistant_says_in_both_forms(completion, text):
     assert completion_text(completion) == text
+
+
+@pytest.mark.parametrize(
+    ("text", "rest"),
+    [
+        ("18", "18"),
+        ("<think>17</think>18", "18"),
+        ("17</think>18", "18"),
+        ("<think>18", ""),
+        ("<think>17</think>18<think>19", "18"),
+        ("18<think>17</think>", ""),
+    ],
+)
+def test_thoughts_are_no_answer(text, rest):
+    assert after_thinking(text) == rest
 
 
 @pytest.mark.parametrize(
