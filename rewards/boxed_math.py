@@ -16,13 +16,15 @@ from functools import lru_cache
 from rewards.boxes import boxed_answer
 from rewards.latex.compare import Pending, compare
 from rewards.latex.read import Answer, read_answer
-from rewards.latex.stated import gold_answer, without_dollars
+from rewards.latex.stated import gold_answer, is_number_in_words, sentence_answer, without_dollars
 from rewards.parsing import completion_text
 from rewards.rows import LogExtra, log_answers
 from rewards.worker_pool import Result, WorkerPool
 
 # A longer answer is no answer: it is wrong without being read.
 MAX_ANSWER_CHARS = 2000
+# A gold of more words is a sentence, which nobody repeats word by word.
+MAX_GOLD_WORDS = 6
 
 
 def is_equivalent(gold: str, answer: str, timeout_s: float = 2.0) -> bool | None:
@@ -60,22 +62,40 @@ def compare_quickly(gold: str, answer: str) -> tuple[str, Pending]:
     """An outcome, right, wrong or unparsed, that holds if every pending pair (gold, answer) is equal."""
     wanted = _read_gold(gold)
     if wanted.kind == "bad":
-        return "unparsed", []
+        return ("right" if wanted.source and gold.strip() == answer.strip() else "unparsed"), []
     if gold.strip() == answer.strip():
         return "right", []
     if len(answer) > MAX_ANSWER_CHARS:
         return "wrong", []
     try:
-        same, pending = compare(wanted, read_answer(without_dollars(answer)))
-    except RecursionError:
+        same, pending = compare(wanted, _read_in_box(answer, wanted))
+    except (RecursionError, OverflowError, MemoryError):  # the answer's own doing: it is too large to hold
         return "wrong", []
     return ("right", pending) if same else ("wrong", [])
 
 
+def _read_in_box(text: str, wanted: Answer) -> Answer:
+    """The answer, or what the sentence states that stands in its place."""
+    answer = read_answer(without_dollars(text))
+    if answer.kind not in ("text", "opaque", "bad") or answer == wanted:
+        return answer
+    stated = sentence_answer(text)
+    return answer if stated is None else read_answer(stated)
+
+
 @lru_cache(maxsize=4096)
 def _read_gold(gold: str) -> Answer:
-    answer = gold_answer(gold) if isinstance(gold, str) else ""
-    return read_answer(answer) if len(answer) <= MAX_ANSWER_CHARS else Answer("bad", "")
+    """The gold answer; bad where no answer could equal it, as a sentence, or a number in words."""
+    text = gold_answer(gold) if isinstance(gold, str) else ""
+    if len(text) > MAX_ANSWER_CHARS:
+        return Answer("bad", "")
+    answer = read_answer(text)
+    stated = sentence_answer(text) if answer.kind in ("bad", "opaque") or "answer" in answer.source else None
+    answer = answer if stated is None else read_answer(stated)
+    is_prose = answer.kind == "text" and (
+        len(answer.source.split()) > MAX_GOLD_WORDS or is_number_in_words(answer.source)
+    )
+    return Answer("bad", answer.source) if is_prose else answer
 
 
 def _outcome(quick: str, proofs: list[Result]) -> str:

@@ -9,6 +9,7 @@ _BRACE = re.compile(
 _BETWEEN = re.compile(r"(?:[\s$,;&}]|\\(?:[(),;]|q?quad|text\{)|and|or)*")
 _JOINS = re.compile(r"[,;&]|and|or")
 _MAX_BETWEEN = 60
+_INNER = re.compile(r"\\+(?:boxed|fbox)\s*\{")  # a box inside a box is read where it stands
 
 
 def last_boxed(text: str) -> str | None:
@@ -37,7 +38,7 @@ def boxed_answer(text: str, adjacent: bool = False) -> str | None:
         if not _are_joined(text[box[3] : parts[0][0]][: _MAX_BETWEEN + 1], adjacent):
             break
         parts.insert(0, box)
-    contents = list(dict.fromkeys(text[start:end].strip() for _, start, end, _ in parts))
+    contents = list(dict.fromkeys(_INNER.sub("{", text[start:end]).strip() for _, start, end, _ in parts))
     return " or ".join(filter(None, contents)) if len(contents) <= 20 else ""
 
 

@@ -54,9 +54,9 @@ _DENIED = re.compile(
 # A text with none of these denies nothing: most are told so without a pattern.
 _HINTS = [
     "not", "n't", "n’t", "no ", "no,", "no.", "never", "neither", "nobody", "nor ", "doubt", " but ", "refuse",
-    "hardly", "far from", " than ", "different from", "instead", "except", "unlike", "at least", "at most", "up to ", "possib",
-    "wrong", "incorrect", "false", "mistaken", "invalid", "kidding", "opposite", "by no ", "in no ", "under no ",
-    "<", ">", "≠", "!=", "\\n", "\\l", "\\g",
+    "hardly", "far from", " than ", "different from", "instead", "except", "unlike", "at least", "at most", "up to ",
+    "possib", "wrong", "incorrect", "false", "mistaken", "invalid", "kidding", "opposite", "by no ", "in no ",
+    "under no ", "<", ">", "≠", "!=", "\\n", "\\l", "\\g",
 ]  # fmt: skip
 
 

@@ -166,6 +166,35 @@ def test_a_gold_comes_in_several_forms(gold, answer):
     assert gold_answer(gold) == answer
 
 
+@pytest.mark.parametrize(
+    ("box", "gold", "amount"),
+    [
+        (r"\boxed{\text{The answer is } \boxed{18}}", "18", 1.0),
+        (r"\boxed{The answer is 18}", "18", 1.0),
+        (r"\boxed{\text{She earns 18 dollars.}}", "18", 1.0),
+        (r"\boxed{\text{The probability is }\frac{1}{2}}", "0.5", 1.0),
+        (r"\boxed{Answer: 18}", "18", 1.0),
+        (r"\boxed{\text{The answer is not } 18}", "18", 0.0),
+        (r"\boxed{\text{17 or } \boxed{18}}", "18", 0.0),
+        (r"\boxed{18 \text{ is wrong}}", "18", 0.0),
+        (r"\boxed{\text{at least }18}", "18", 0.0),
+        (r"\boxed{\text{isn't }18}", "18", 0.0),
+    ],
+)
+def test_a_sentence_in_a_box_is_read_unless_it_hedges(box, gold, amount):
+    assert pay(box, gold) == amount
+
+
+@pytest.mark.parametrize("gold", ["forty two", r"\text{twenty-one}", "No such number can be found by anybody here"])
+def test_a_gold_in_prose_is_graded_by_its_own_text_alone(gold):
+    texts = [r"\boxed{42}", rf"\boxed{{{gold}}}"]
+    assert outcomes(texts, [gold, gold]) == ["unparsed", "right"]
+
+
+def test_a_gold_sentence_is_read():
+    assert is_equivalent("the answer is 10000", "10^4") is True
+
+
 @pytest.mark.parametrize("gold", ["", " ", "{", "$$", r"\boxed{}", "?", "x" * 5000, None])
 @pytest.mark.parametrize("text", [r"\boxed{18}", r"\boxed{}", ""])
 def test_an_unusable_gold_is_no_grade(gold, text):

@@ -18,6 +18,7 @@ from rewards.latex.read import Answer
 
 # A decimal counts as the rounded form of an exact value from here on: 0.333333 is 1/3, 0.3333 is not.
 ROUNDED_PLACES = 6
+FLOAT_DIGITS = 14  # that floating point gets right
 Pending = list[tuple[str, str]]
 _DECIMAL_COMMA = re.compile(r"([-+]?\d+),(\d{1,2}|(?<=0,)\d+)")
 
@@ -37,11 +38,15 @@ def _same(gold: Answer, answer: Answer, pending: Pending) -> bool:
         return False
     if answer.kind == gold.kind == "named" and gold.label == answer.label:
         return _same(gold.items[0], answer.items[0], pending)
+    if gold.kind == "named" and answer.kind == "equation" and _is_constant(gold.items[0]):  # x = 2, and 3x + 1 = 7
+        return False
     if {gold.kind, answer.kind} <= {"named", "equation"}:
         return _same_equation(gold, answer, pending)
     if gold.kind == "named" or answer.kind == "named":
         bare = [side.items[0] if side.kind == "named" else side for side in (gold, answer)]
         return _same(*bare, pending)
+    if (gold.kind in ("group", "union")) != (answer.kind in ("group", "union")):
+        gold, answer = _as_set(gold) or gold, _as_set(answer) or answer
     if gold.kind == "relation":
         return _same_relation(gold, answer, pending)
     if "text" in (gold.kind, answer.kind):
@@ -65,6 +70,10 @@ _COMPARABLE = {("list", "group"), ("group", "list"), ("set", "list"), ("list", "
 def _same_items(gold: Answer, answer: Answer, pending: Pending) -> bool:
     if "opaque" in (gold.kind, answer.kind):
         return {gold.kind, answer.kind} <= {"opaque", "matrix"} and _ask(gold, answer, pending)
+    if (gold.label == "names") != (
+        answer.label == "names"
+    ):  # (1, 2) may be x = 1, y = 2 in any order, not y = 1, x = 2
+        gold, answer = _by_name(gold), _by_name(answer)
     kinds = (gold.kind, answer.kind)
     if (gold.kind != answer.kind and kinds not in _COMPARABLE) or len(gold.items) != len(answer.items):
         return kinds in (("list", "quantity"), ("quantity", "list")) and _same_decimal_comma(gold, answer)
@@ -74,6 +83,12 @@ def _same_items(gold: Answer, answer: Answer, pending: Pending) -> bool:
         return gold.label == answer.label and _in_order(gold, answer, pending)
     any_order = "any" in (gold.label, answer.label) or "set" in kinds or gold.label == answer.label == "names"
     return _in_any_order(gold, answer, pending) if any_order else _in_order(gold, answer, pending)
+
+
+def _by_name(answer: Answer) -> Answer:
+    if answer.label != "names":
+        return answer
+    return answer._replace(items=tuple(sorted(answer.items, key=lambda item: item.label)), label="")
 
 
 def _in_order(gold: Answer, answer: Answer, pending: Pending) -> bool:
@@ -111,6 +126,8 @@ def _same_quantity(gold: Answer, answer: Answer, pending: Pending) -> bool:
         return "" in (gold.unit, answer.unit) and _same_percent(gold, answer, pending)
     if gold.unit != answer.unit and gold.unit and answer.unit:
         return False
+    if gold.tree in _CHOICES and answer.tree == ("letter", gold.tree[1].lower()):
+        return True
     same = same_value(gold.tree, answer.tree)
     if same is None:
         return _ask(gold, answer, pending)
@@ -133,13 +150,20 @@ def _same_percent(gold: Answer, answer: Answer, pending: Pending) -> bool:
 
 
 def _is_rounded(decimal: Answer, other: Answer) -> bool:
-    """`decimal` is the other, which is no decimal itself, to at least six places and five digits."""
+    """`decimal` is the other, which is not a decimal itself, rounded to its last of at least six places.
+
+    What looks exact, 3628801.000000, and what has less than five digits is not taken for rounded.
+    """
     if decimal.places is None or decimal.places < ROUNDED_PLACES or other.places is not None:
         return False
+    written = decimal.source.rpartition(".")[2]
     value, true = constant(decimal.tree), constant(other.tree)
     if not value or not true or other.tree[0] == "number" or value.imag or abs(value) < 1e-3:
         return False
-    return abs(value - true) <= 0.5000001 * 10 ** -min(decimal.places, 12) * max(1, abs(true))
+    places = min(decimal.places, FLOAT_DIGITS - len(str(int(abs(value)))))
+    if len(written.rstrip("0")) < ROUNDED_PLACES - 2 or places < ROUNDED_PLACES:
+        return False
+    return abs(value - true) <= 0.500001 * 10**-places
 
 
 def _residual(answer: Answer) -> Exact | None:
@@ -169,12 +193,18 @@ def _ratio(left: Polynomial, right: Polynomial) -> Fraction | None:
     return ratios.pop() if len(ratios) == 1 else None
 
 
-_AT_LEAST = {"<": "()", r"\le": "[]"}
+_CHOICES = [("letter", letter) for letter in "ABCDEF"]
+
+
+def _is_constant(answer: Answer) -> bool:
+    return answer.kind == "quantity" and constant(answer.tree) is not None
+
+
+def _is_unknown(answer: Answer) -> bool:
+    return answer.kind == "quantity" and answer.tree[0] == "letter" and answer.tree[1] not in ("pi", "e", "i")
 
 
 def _same_relation(gold: Answer, answer: Answer, pending: Pending) -> bool:
-    if answer.kind in ("group", "union"):
-        return _same_interval(gold, answer, pending)
     if answer.kind != "relation" or len(gold.items) != len(answer.items):
         return answer.kind == "opaque" and _ask(gold, answer, pending)
     if gold.label != answer.label:
@@ -183,29 +213,43 @@ def _same_relation(gold: Answer, answer: Answer, pending: Pending) -> bool:
     if _in_order(gold, answer, asked):
         pending += asked
         return True
-    residuals = [_residual(side) for side in (gold, answer)]
-    if len(gold.items) > 2:
+    if len(gold.items) > 2 or (_is_solved(gold) and not _is_solved(answer)):
         return False
+    residuals = [_residual(side) for side in (gold, answer)]
     if None in residuals:
         return all(item.kind in ("quantity", "opaque") for item in answer.items) and _ask(gold, answer, pending)
     ratio = _ratio(residuals[0][0], residuals[1][0]) if residuals[0][1] == residuals[1][1] else None
     return ratio is not None and (ratio > 0 or gold.label == r"\ne")
 
 
-def _same_interval(gold: Answer, answer: Answer, pending: Pending) -> bool:
-    """The gold is `a < x < b` or `x < b`, the answer an interval."""
-    ends, signs = list(gold.items), gold.label.split()
+def _is_solved(relation: Answer) -> bool:
+    """`x < 5`, and `-x > -5` too; not `2x < 10`."""
+    sides = [side._replace(tree=side.tree[2]) if _is_minus(side) else side for side in relation.items]
+    return any(map(_is_unknown, sides)) and any(map(_is_constant, sides))
+
+
+def _is_minus(side: Answer) -> bool:
+    return side.kind == "quantity" and side.tree[:2] == ("*", rational(-1))
+
+
+_ENDS = {"<": "()", r"\le": "[]"}
+_INFINITE = (Answer("text", r"-\infty"), Answer("text", r"\infty"))
+
+
+def _as_set(answer: Answer) -> Answer | None:
+    """`a < x < b` or `x < b` as an interval, several of them joined by "or" as a union; None for anything else."""
+    if answer.kind == "list" and answer.label == "any":
+        parts = [_as_set(item) for item in answer.items]
+        return None if None in parts else Answer("union", answer.source, tuple(parts), label="any")
+    signs = answer.label.split()
+    if answer.kind != "relation" or any(sign not in _ENDS for sign in signs):
+        return None
+    ends = list(answer.items)
     if len(ends) == 2:
-        has_letter = [end.kind == "quantity" and constant(end.tree) is None for end in ends]
-        infinite = Answer("text", r"\infty" if has_letter[0] else r"-\infty")
         ends, signs = (
-            ([*ends, infinite], [*signs, "<"]) if has_letter[0] is False else ([infinite, *ends], ["<", *signs])
+            ([_INFINITE[0], *ends], ["<", *signs]) if _is_unknown(ends[0]) else ([*ends, _INFINITE[1]], [*signs, "<"])
         )
-        if has_letter[0]:
-            ends, signs = [Answer("text", r"-\infty"), ends[1], ends[2]], signs
-        else:
-            ends[-1] = Answer("text", r"\infty")
-    if len(ends) != 3 or answer.kind != "group" or any(sign not in _AT_LEAST for sign in signs):
-        return False
-    brackets = _AT_LEAST[signs[0]][0] + _AT_LEAST[signs[1]][1]
-    return _same(Answer("group", gold.source, (ends[0], ends[2]), label=brackets), answer, pending)
+    if len(ends) != 3 or not _is_unknown(ends[1]):
+        return None
+    brackets = _ENDS[signs[0]][0] + _ENDS[signs[1]][1]
+    return Answer("group", answer.source, (ends[0], ends[2]), label=brackets)

@@ -11,6 +11,7 @@ decides, and of what looks equal this module says that it cannot tell.
 Nothing is evaluated as code; a number has at most `MAX_BITS` bits and a polynomial `MAX_TERMS` terms.
 """
 
+import itertools
 import math
 from fractions import Fraction
 
@@ -20,6 +21,7 @@ from rewards.latex.parse import Malformed, Tree, Unreadable
 MAX_BITS = 40_000
 MAX_TERMS = 200
 MAX_FACTORIAL = 3000
+MAX_NAME_BITS = 10_000
 # A polynomial: {(radicand, ((letter, exponent), ...)): coefficient}; an exact value: (numerator, denominator).
 Polynomial = dict[tuple[int, tuple], Fraction]
 Exact = tuple[Polynomial, Polynomial]
@@ -275,6 +277,9 @@ def _named(operation: str, values: list[Exact]) -> Exact:
     """A letter for what has no exact form: equal names are equal values, different names say nothing."""
     if operation == "abs" and _rational(values[0]) is not None:
         return _constant(abs(_rational(values[0])))
+    for polynomial in itertools.chain.from_iterable(values):
+        if sum(c.numerator.bit_length() + c.denominator.bit_length() for c in polynomial.values()) > MAX_NAME_BITS:
+            raise Unreadable("too long a name")  # and Python prints no integer of more than 4300 digits
     name = f"?{operation}:{[[sorted(side.items()) for side in value] for value in values]}"
     if len(name) > 4000:
         raise Unreadable("too long a name")

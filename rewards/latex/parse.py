@@ -102,8 +102,8 @@ class _Parser:
         return self.next not in ("+", "-", "*", "/", ")", "}", "]", "|", "^", "_", "!", r"\}", r"\|", "'", None)
 
     def adjacent(self, left: Tree) -> Tree:
-        r"""`2x` is a product, `2\frac{1}{3}` a mixed number, and two numbers side by side are nothing."""
-        if self.next[0].isdigit() or self.next[0] == ".":
+        r"""`2x` and `2^6 3^5` are products, `2\frac{1}{3}` a mixed number, two numbers side by side are nothing."""
+        if (self.next[0].isdigit() or self.next[0] == ".") and not _ends_in_power(left):
             raise Malformed("a number after a factor")
         is_fraction = self.next == r"\frac"
         right = self.power()
@@ -266,6 +266,12 @@ class _Parser:
         while self.starts_factor() and self.next[1:] not in (*FUNCTIONS, "log") and self.next != "(":
             tree = self.adjacent(tree)
         return tree
+
+
+def _ends_in_power(tree: Tree) -> bool:
+    """Whether the last factor is a power of a number: a number behind it cannot belong to it."""
+    last = tree[2] if tree[0] == "*" else tree
+    return last[0] == "^" and last[1][0] == "number"
 
 
 def rational(text: str | int) -> Tree:

@@ -38,6 +38,13 @@ _NAME = re.compile(
     r"(?:(?:\\(?:angle|triangle|overline|text|vec|mathbb|mathcal)\s*)?\{?(?:\\[A-Za-z]+|[A-Za-z][A-Za-z ]*)\}?"
     r"(?:_(?:\w|\{\w+\}))?(?:\(\s*-?\w+(?:\s*,\s*-?\w+)*\s*\))?|\(\s*[A-Za-z](?:\s*,\s*[A-Za-z])*\s*\)|[A-Z]{2,4}\^2)\s*"
 )
+_LABEL = re.compile(  # what has a value without being an unknown: |AB|, P(A|B), A : B, dy/dx, a limit, a sum, 17 mod 5
+    r"\|\s*[A-Z]{1,4}\s*\||(?:[A-Zfghpq]|\\text\{\w+\})\s*[(\[][^()\[\]=+]*[)\]]|[A-Za-z]+(?:\s*:\s*[A-Za-z]+)+"
+    r"|\\frac\s*\{d[^{}]*\}\s*\{d[^{}]*\}|\\(?:lim|int|sum|prod|max|min|gcd|det|dim|deg)(?![A-Za-z]).*|.*\\bmod(?![A-Za-z]).*",
+    re.DOTALL,
+)
+_COORDINATES = re.compile(r"\(\s*[A-Za-z](?:\s*,\s*[A-Za-z])+\s*\)")
+_PLUS_MINUS = re.compile(r"\\pm(?![A-Za-z])")
 _MEMBER = re.compile(r"([A-Za-z])\s*\\in(?![A-Za-z])\s*(.+)", re.DOTALL)
 _RELATION = re.compile(r"\\le |\\ge |\\ne |<|>|=")
 _MATRIX = re.compile(
@@ -50,6 +57,7 @@ _THOUSANDS = re.compile(r"(?<![\d.,])[1-9]\d{0,2}(?:(?:,\d{3})+|(?: \d{3})+)(?![
 _REPEATING = re.compile(r"([0-9]{1,9})\.([0-9]{0,9})\\overline\{([0-9]{1,9})\}")
 _UPRIGHT = re.compile(r"(?:\\text\{[^{}]*[A-Za-z][^{}]*\}\s*)+")
 _UPRIGHT_LETTER = re.compile(r"\\text\{\s*\(?([A-Za-z])\)?\s*\}")
+_WORD = re.compile(r"[A-Za-z]{3}|[A-Z]{2}|^[A-Z][a-z]$|^no$")
 _NAME_LETTERS = re.compile(r"[A-Za-z][A-Za-z0-9 ,.'\-]*")
 _PLAIN_MIXED = re.compile(r"([-+]?)\s*(\d+) (\d+)/(\d+)")
 
@@ -124,12 +132,14 @@ def _read_relation(text: str, depth: int) -> Answer | None:
     member = _MEMBER.fullmatch(text)
     if member:
         return Answer("named", text, (_read(member[2], depth + 1),), label=member[1])
-    equals, _, about = text.partition(r"\approx")
-    if about:
-        text = equals if "=" in equals else f"{equals}={about}"
+    exact, _, about = text.partition(r"\approx")
+    if about:  # of "1/3 = 0.333..." what is exact counts, of "x = 0.333..." what there is
+        value = _read(exact, depth + 1) if exact.strip() else None
+        is_named = value is None or (_is_name(exact) and (value.kind != "quantity" or constant(value.tree) is None))
+        text = f"{exact}={about}" if is_named else exact
     parts = _split(text, _RELATION)
     if len(parts) == 1:
-        return None
+        return _read(text, depth + 1) if about else None
     sides, signs = parts[::2], parts[1::2]
     if not sides[-1].strip() or any(_several(side) for side in sides[:-1]):
         return None if sides[-1].strip() else Answer("bad", text)
@@ -144,19 +154,32 @@ def _several(text: str) -> bool:
 
 def _read_equation(text: str, sides: list[str], depth: int) -> Answer | None:
     first, last = sides[0].strip(), sides[-1].strip()
-    if len(sides) > 2 and _NAME.fullmatch(sides[-2].strip()):
+    if len(sides) > 2 and _is_name(sides[-2]):
         first = sides[-2].strip()
     if not first:
         return _read(last, depth + 1)
-    if _NAME.fullmatch(last) and not _NAME.fullmatch(first):
-        first, last = last, first  # 5 = x
-    if _NAME.fullmatch(first):
-        return Answer("named", text, (_read(last, depth + 1), _read(first, depth + 1)), label=_bare(first))
+    if _is_name(last) and not _is_name(first):
+        first, last, sides = last, first, sides[::-1]  # 5 = x
     items = tuple(_read(side, depth + 1) for side in sides)
-    if all(item.kind == "quantity" and constant(item.tree) is not None for item in items):  # 3 + 4 = 7
-        same = all(same_value(item.tree, items[-1].tree) for item in items)
-        return items[-1] if same else Answer("bad", text)
+    value = items[-1]
+    constants = [item for item in items if item.kind == "quantity" and constant(item.tree) is not None]
+    if value in constants and any(same_value(item.tree, value.tree) is False for item in constants):  # 3 + 4 = 8
+        return Answer("bad", text)
+    if _COORDINATES.fullmatch(first) and value.kind == "group" and len(value.items) == first.count(",") + 1:
+        pairs = zip(re.findall("[A-Za-z]", first), value.items, strict=True)  # (x, y) = (1, 2) is x = 1, y = 2
+        return Answer(
+            "list", text, tuple(Answer("named", text, (item,), label=name) for name, item in pairs), label="names"
+        )
+    if _is_name(first):
+        return Answer("named", text, (value, _read(first, depth + 1)), label=_bare(first))
+    if len(constants) == len(items):  # 3 + 4 = 7
+        return value
     return Answer("equation" if len(items) == 2 else "opaque", text, items)
+
+
+def _is_name(text: str) -> bool:
+    text = text.strip()
+    return bool(_NAME.fullmatch(text) or _LABEL.fullmatch(text))
 
 
 def _bare(name: str) -> str:
@@ -240,9 +263,10 @@ def _encloses(inside: str) -> bool:
 
 def _read_pair(text: str, depth: int) -> Answer | None:
     r"""`a \pm b` is two values."""
-    if text.count(r"\pm") != 1:
-        return None if r"\pm" not in text else Answer("opaque", text)
-    values = tuple(_read(text.replace(r"\pm", sign), depth + 1) for sign in "+-")
+    count = len(_PLUS_MINUS.findall(text)) if r"\pm" in text else 0
+    if count != 1:
+        return Answer("opaque", text) if count else None
+    values = tuple(_read(_PLUS_MINUS.sub(sign, text), depth + 1) for sign in "+-")
     return Answer("set", text, values, label="pm")
 
 
@@ -271,7 +295,7 @@ def _is_words(text: str) -> bool:
     """Letters of a name rather than a product: any in upright type, three together, or two capitals."""
     if text.startswith(r"\text"):
         return bool(_UPRIGHT.fullmatch(text)) and not _UPRIGHT_LETTER.fullmatch(text)
-    return bool(_NAME_LETTERS.fullmatch(text) and re.search(r"[A-Za-z]{3}|[A-Z]{2}", text))
+    return bool(_NAME_LETTERS.fullmatch(text) and _WORD.search(text))
 
 
 def _with_mixed(text: str) -> str:

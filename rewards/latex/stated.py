@@ -4,9 +4,11 @@ import re
 
 from rewards.boxes import boxed_answer
 from rewards.latex.read import Answer, read_answer
+from rewards.parsing import SCALE
 
 # Where `stated_answer` looks: the end of a longer text.
 MAX_STATEMENT_CHARS = 4000
+MAX_SENTENCE_CHARS = 300
 _SPAN = re.compile(
     r"\$\$(?P<a>.+?)\$\$|\\\[(?P<b>.+?)\\\]|\\\((?P<c>[^\n]+?)\\\)|(?<![\\$])\$(?P<d>[^$\n]+)(?<!\\)\$", re.DOTALL
 )
@@ -63,6 +65,37 @@ def _is_read(answer: Answer) -> bool:
     return answer.kind not in ("bad", "opaque") and all(_is_read(item) for item in answer.items)
 
 
+_TEXT = re.compile(r"\\(?:text|textbf|textit|textrm|mbox|mathrm|mathbf)\s*\{([^{}]*)\}")
+_STATES_VALUE = re.compile(r"(?:\b(?:is|are|be|equals|costs?|makes?|gives?)\b|:)")
+# Words that take back, bound or multiply what they stand by: then nobody knows what the sentence states.
+_HEDGES = re.compile(
+    r"(?i:\b(?:not?|never|neither|nor|or|and|between|less|more|fewer|greater|least|most|about|approximately|around|nearly|almost"
+    r"|wrong|incorrect|false|but|except|other|either|unlike|maybe|perhaps|possibly|might|could|doubt|cannot|if|to|by|mod)\b"
+    rf"|n['’]t\b)|[0-9]\s*{SCALE}|"
+    r"\?|\\n?[lg]?eq?\b|[<>≠]"
+)
+
+
+def sentence_answer(text: str) -> str | None:
+    r"""What a sentence in a box or a gold states: what follows its verb, else its only number; None where it hedges.
+
+    Example: `sentence_answer(r"\text{The answer is } 18") == "18"`; `sentence_answer("It is not 18") is None`
+    """
+    words = _TEXT.sub(r" \1 ", without_dollars(text)).strip(" .")
+    if (
+        len(words) > MAX_SENTENCE_CHARS
+        or len(re.findall(r"(?<![A-Za-z\\])[A-Za-z]{2,}", words)) < 1
+        or _HEDGES.search(words)
+    ):
+        return None
+    *_, verb = (None, *_STATES_VALUE.finditer(words))
+    rest = words[verb.end() :].strip() if verb else ""
+    if rest:
+        return rest
+    numbers = _LAST_NUMBER.findall(words) if words[0].isalpha() and not re.search(r"[\\^]", words) else []
+    return numbers[0].strip() if len(numbers) == 1 else None
+
+
 def gold_answer(gold: str) -> str:
     r"""The answer in a gold that is bare LaTeX, in dollars, in a box, or a solution that ends in one.
 
@@ -72,6 +105,17 @@ def gold_answer(gold: str) -> str:
     if boxed is None:
         boxed = stated_answer(gold) if _FINAL.search(gold) else gold
     return without_dollars(boxed)
+
+
+_NUMBER_WORDS = re.compile(
+    r"(?:(?:zero|one|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|(?:thir|four|fif|six|seven|eigh|nine)teen"
+    r"|(?:twen|thir|for|fif|six|seven|eigh|nine)ty|hundred|thousand|[mb]illion|and)[\s-]*)+"
+)
+
+
+def is_number_in_words(text: str) -> bool:
+    """Whether a text is a number such as "forty two": no answer in digits equals it here."""
+    return _NUMBER_WORDS.fullmatch(text.strip().casefold()) is not None
 
 
 def without_dollars(text: str) -> str:

@@ -7,19 +7,32 @@ _UNICODE = str.maketrans(
         "−": "-", "–": "-", "×": r"\times ", "·": r"\cdot ", "÷": r"\div ", "π": r"\pi ", "∞": r"\infty ",
         "°": r"^\circ ", "≤": r"\le ", "≥": r"\ge ", "≠": r"\ne ", "±": r"\pm ", "∪": r"\cup ", "∈": r"\in ",
         "≈": r"\approx ", "∅": r"\emptyset ", "²": "^2 ", "³": "^3 ", "½": r"\frac{1}{2}", "√": r"\sqrt ",
-        "\u00a0": " ", "\u2009": " ", "\u202f": " ",
+        "\uff0d": "-", "\u2010": "-", "\u2011": "-", "\u00a0": " ", "\u2009": " ", "\u202f": " ",
     }
 )  # fmt: skip
+# A function as a program writes it, sqrt(3) or pi, and not inside words.
+_CALL = (
+    r"\\text\{[^{}]*\}|(?<![A-Za-z\\])(?:(?:a(?:rc)?)?(?:sin|cos|tan)h?|cot|sec|csc|ln|exp)(?=\s*\()"
+    r"|(?<![A-Za-z\\])(?:sqrt(?=\s*[({\d])|pi(?![A-Za-z]))"
+)
 _SAME = [  # different ways to write the same thing, in this order
     (r"(?<=\d)\s*m²", r" \\text{m}^2"),
     (r"\\\\(?=(?:[dtc]?frac|sqrt|pi|left|right|boxed|text|mbox|infty|cup|circ|cdot|times|le|ge|in|pm)\b)", r"\\"),
     (r"\\(?:left|right|[bB]igg?[lr]?|displaystyle|textstyle|limits|nolimits)(?![A-Za-z])\s?", ""),
     (r"\\(?:[dtc]frac)(?![A-Za-z])", r"\\frac"),
     (r"\\(?:text(?:bf|it|rm|normal|up)?|mbox|math(?:rm|bf|it|sf)|operatorname)\*?\s*\{", r"\\text{"),
+    (r"\\text\{\s*([-+]?[\d.,/]*\d)\s*\}", r"\1"),
+    (r"\\text\{\s*([-+]?[\d.,/]*\d)\s+([A-Za-z][A-Za-z ]*)\}", r"\1 \\text{\2}"),
+    (r"\\text\{\s*([A-F](?:\s*,\s*[A-F])+)\s*\}", r"\1"),
+    (_CALL, lambda match: match[0] if match[0][0] == "\\" else f"\\{match[0]} "),
+    (r"(?<![A-Za-z\d.])(\d+(?:\.\d+)?|\.\d+)[eE]([-+]?\d{1,4})(?![\w.])", r"\1*10^{\2}"),
     (r"(?<=\d)(?:\s*\{\s*,\s*\}\s*|\s?,\s?\\!\s*|\\[,!;:]\s?)(?=\d{3}(?!\d))", ""),
     (r"(?<!\\)\\(?:[,;:!> ]|quad(?![A-Za-z])|qquad(?![A-Za-z]))|~", " "),
     (r"\\(?:cdot|times|ast)(?![A-Za-z])|\*\*?", lambda match: "^" if match[0] == "**" else "*"),
     (r"\\div(?![A-Za-z])", "/"),
+    (r"\\equiv(?![A-Za-z])", "="),
+    (r"\\langle(?![A-Za-z])", "("),
+    (r"\\rangle(?![A-Za-z])", ")"),
     (r"\\(?:lbrace)(?![A-Za-z])", r"\\{"),
     (r"\\(?:rbrace)(?![A-Za-z])", r"\\}"),
     (r"\\leq?(?:slant)?(?![A-Za-z])|<=", r"\\le "),

@@ -2,6 +2,8 @@
 
 import re
 
+from rewards.parsing import SCALE
+
 _UNITS = {
     "centimeter": "cm", "centimetre": "cm", "meter": "m", "metre": "m", "kilometer": "km", "millimeter": "mm",
     "inch": "in", "inche": "in", "foot": "ft", "feet": "ft", "yard": "yd", "mile": "mi", "dollar": "$", "usd": "$",
@@ -9,6 +11,8 @@ _UNITS = {
     "percentage": "%", "unit": "", "gram": "g", "kilogram": "kg", "pound": "lb", "lb": "lb", "liter": "l",
     "mph": "mi/h", "km/hr": "km/h", "cent": "cent", "¢": "cent",
 }  # fmt: skip
+_NAMES = {*_UNITS, *_UNITS.values()} - {""}
+_SIZES = {"square": "2", "sq": "2", "cubic": "3"}
 _SCALES = {"hundred": 100, "thousand": 10**3, "million": 10**6, "billion": 10**9, "trillion": 10**12, "dozen": 12}
 # After a number these are no unit: they change the value, or add another.
 _NO_UNITS = {
@@ -18,12 +22,22 @@ _NO_UNITS = {
     "k", "by", "such", "that", "is", "are", "the", "with", "from", "through", "base", "below", "above", "each",
 }  # fmt: skip
 _WORDS = r"[A-Za-z¢][A-Za-z.]*(?:[ /][A-Za-z]+\.?)*"
-_UNIT = re.compile(
-    rf"(?P<value>.*?[\d)}}.])\s*(?:\\text\{{\s*(?P<upright>{_WORDS})\s*\}}|(?P<plain>{_WORDS})|(?P<sign>%|\\degree))"
-    r"\s*(?:\^\s*\{?\s*(?P<power>\d)\s*\}?)?\s*",
+_POWER = r"\s*(?:\^\s*\{?\s*(?P<power>\d)\s*\}?)?\s*"
+_UPRIGHT = re.compile(rf"(?P<value>.*?[\w)}}.])\s*\\text\{{\s*(?P<words>{_WORDS})\s*\}}{_POWER}", re.DOTALL)
+_PLAIN = re.compile(rf"(?P<value>.*?(?:[\d)}}.]|\\pi(?= )))(?P<gap>\s*)(?P<words>{_WORDS}){_POWER}", re.DOTALL)
+_SIGN = re.compile(
+    r"(?P<value>.*?[\d)}.])\s*(?:(?P<percent>%)|\\degree\s*(?:\\text\{\s*[CF]\s*\}|[CF])?)\s*", re.DOTALL
+)
+_MODULUS = re.compile(
+    r"(?P<value>.*\S)\s*(?:\\pmod\s*\{?\s*(\w+)\s*\}?|\\text\{\s*\(\s*mod\s*(\w+)\s*\)\s*\}"
+    r"|\(\s*(?:\\[bp]?mod|\\text\{\s*mod\s*\}|mod)\s*\{?\s*(\w+)\s*\}?\s*\))",
     re.DOTALL,
 )
-_CURRENCY = re.compile(r"(?P<minus>-?)\s*(?:\\\$|[$€£¥])\s*(?P<before>.+)|(?P<after>.+?)\s*(?:\\\$|[$€£¥])", re.DOTALL)
+_CURRENCY = re.compile(
+    r"(?P<minus>-?)\s*(?:\\\$|[$€£¥]|\\text\{\s*USD?\s*\}|USD )\s*(?P<before>.+)|(?P<after>.+?)\s*(?:\\\$|[$€£¥])",
+    re.DOTALL,
+)
+_CHANGES = re.compile(SCALE)
 
 
 def split_unit(text: str) -> tuple[str, str, int]:
@@ -32,28 +46,34 @@ def split_unit(text: str) -> tuple[str, str, int]:
     if currency:
         value, unit, scale = split_unit((currency["minus"] or "") + (currency["before"] or currency["after"]))
         return value, unit or "$", scale
-    match = _UNIT.fullmatch(text)
-    if match is None:
-        return text, "", 1
-    if match["sign"] == r"\degree" and re.search(r"\\[a-z]{3}", match["value"].replace(r"\frac", "")):
-        return text, "", 1  # cos 60°
-    if match["sign"]:
-        return match["value"], {"%": "%"}.get(match["sign"], "deg"), 1
-    words = (match["upright"] or match["plain"]).casefold().replace(".", "").split()
-    if _NO_UNITS & set(words) or (not match["upright"] and not _is_unit(words, text[len(match["value"]) :][:1] == " ")):
+    modulus = _MODULUS.fullmatch(text) if "mod" in text else None
+    if modulus:
+        return modulus["value"], f"mod {modulus[2] or modulus[3] or modulus[4]}", 1
+    sign = _SIGN.fullmatch(text)
+    if sign:
+        is_angle = not sign["percent"] and re.search(r"\\[a-z]{3}", sign["value"].replace(r"\frac", ""))  # cos 60°
+        return (text, "", 1) if is_angle else (sign["value"], sign["percent"] or "deg", 1)
+    match = _UPRIGHT.fullmatch(text) or _PLAIN.fullmatch(text)
+    words = match["words"].casefold().replace(".", "").split() if match else []
+    if not match or _NO_UNITS & set(words) or not _is_unit(match, words):
         return text, "", 1
     scale = _SCALES.get(words[0].removesuffix("s"), 1)
     return match["value"].rstrip(), _unit_name(words[1:] if scale != 1 else words, match["power"]), scale
 
 
-def _is_unit(words: list[str], apart: bool) -> bool:
-    """`5 cm`, `5cm` and `5 eggs` have units; `5 m`, `3ba` and `3 ba` have letters."""
-    known = words[0] in _UNITS or words[0].removesuffix("s") in {*_UNITS, *_UNITS.values()} - {"m", "s", "h", "l", ""}
-    return known or (apart and len(words[0]) > 2)
+def _is_unit(match: re.Match[str], words: list[str]) -> bool:
+    """`5 cm`, `5cm`, `5 eggs`, `10weeks` have units; `5 m`, `3ba` and `3 ba` have letters; `5 tenths` is neither."""
+    word, value = words[0].removesuffix("s"), match["value"]
+    if _CHANGES.fullmatch(words[0]) and word not in _SCALES:
+        return False
+    known = words[0] in _UNITS or word in _NAMES or word in _SIZES
+    if match.re is _UPRIGHT:
+        return known or not value[-1].isalpha() or value.endswith(r"\pi")
+    return (known and word not in ("m", "s", "h", "l")) or len(words[0]) > (2 if match["gap"] else 3)
 
 
 def _unit_name(words: list[str], power: str | None) -> str:
-    for word, number in (("square", "2"), ("sq", "2"), ("cubic", "3")):
+    for word, number in _SIZES.items():
         if word in words:
             words, power = [other for other in words if other != word], number
     names = [_UNITS.get(word, _UNITS.get(word.removesuffix("s"), word.removesuffix("s"))) for word in words]
