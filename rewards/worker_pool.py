@@ -3,10 +3,11 @@
     pool = WorkerPool("rewards.latex.prove:ask_math_verify", timeout_s=2.0)
     pool.run([("x", "x"), ("x", "y")])          # [Result("done", True), Result("done", False)]
 
-A limit inside the process would be `signal.alarm`, which raises in the main thread only and not while C code runs.
-Here a call that is late loses its process, by SIGKILL, from whatever thread, event loop or forked process `run`
-was called. Workers are started when they are first needed, as fresh interpreters (a fork would inherit the locks
-of torch's threads), and end with the process that started them.
+A limit inside the caller's process would be `signal.alarm`, which raises in the main thread only and not while C code
+runs. Here the worker stops a late call by its own alarm, and one that does not stop loses its process, by SIGKILL, from
+whatever thread, event loop or forked process `run` was called. Workers are started when they are first needed, as fresh
+interpreters (a fork would inherit the locks of torch's threads), and end with their pool and the process that started
+them.
 
 What is not covered: a worker is no sandbox. It may do what its function does.
 
@@ -22,6 +23,7 @@ import math
 import os
 import resource
 import selectors
+import signal
 import subprocess
 import sys
 import threading
@@ -33,6 +35,8 @@ from typing import Any, NamedTuple
 
 MAX_WORKERS = 4
 START_S = 120.0  # for the imports of a worker, on a machine that is busy
+GRACE_S = 0.5  # a call that has not stopped so long after its limit loses its process
+LEAST_S = 0.1  # for a call, however many there are
 MEMORY_BYTES = 2 << 30
 BUDGET_S = 120.0  # for all calls of a batch: less than a trainer waits for a reward
 
@@ -65,20 +69,25 @@ class WorkerPool:
     def run(self, calls: Sequence[tuple]) -> list[Result]:
         """The result of each call, in order; several threads take turns.
 
-        After `BUDGET_S` what no worker has taken up yet is an error: the calls before it took the time.
+        Where many calls are slow, each gets its share of `BUDGET_S` instead of `timeout_s`, so that none is left out.
         """
         with self._lock:
             until = time.monotonic() + BUDGET_S
             results: list[Result] = [Result("error")] * len(calls)
             waiting = list(enumerate(calls))[::-1]
             self._failed_starts = 0
+            self._workers = [worker for worker in self._workers if worker.process.poll() is None]
             self._start_workers(min(self.size, len(calls)))
             while waiting or any(worker.call is not None for worker in self._workers):
-                self._hand_out(waiting)
+                self._hand_out(waiting, until)
                 if not self._workers:
                     break
                 self._collect(results)
-                if time.monotonic() > until:
+                if (
+                    time.monotonic() > until
+                ):  # their share went to calls that were killed, and workers that were started
+                    for place, _ in waiting:
+                        results[place] = Result("timeout")
                     waiting.clear()
                 if waiting:
                     self._start_workers(min(self.size, len(waiting)))
@@ -90,14 +99,18 @@ class WorkerPool:
             worker.kill()
         self._workers = []
 
+    def __del__(self):
+        self.close()
+
     def _start_workers(self, wanted: int) -> None:
         while len(self._workers) < wanted and self._failed_starts < 2 * self.size:
-            self._workers.append(_Worker(self.function, self.timeout_s, self.memory_bytes))
+            self._workers.append(_Worker(self.function, self.memory_bytes))
 
-    def _hand_out(self, waiting: list[tuple[int, tuple]]) -> None:
+    def _hand_out(self, waiting: list[tuple[int, tuple]], until: float) -> None:
         for worker in self._workers:
             if waiting and worker.ready and worker.call is None:
-                worker.send(*waiting.pop(), self.timeout_s)
+                share = self.size * (until - time.monotonic()) / len(waiting)
+                worker.send(*waiting.pop(), min(self.timeout_s, max(LEAST_S, share)))
 
     def _collect(self, results: list[Result]) -> None:
         """Wait until a worker has answered, died or run out of time, and take note."""
@@ -111,15 +124,15 @@ class WorkerPool:
             if worker in answered:
                 self._take(worker, worker.receive(), results)
             elif time.monotonic() >= worker.deadline:
-                self._take(worker, Result("timeout" if worker.ready else "error"), results)
+                self._take(worker, Result("timeout" if worker.ready else "error"), results, killed=True)
 
-    def _take(self, worker: "_Worker", result: Result | None, results: list[Result]) -> None:
+    def _take(self, worker: "_Worker", result: Result | None, results: list[Result], killed: bool = False) -> None:
         if result is None:  # part of a line, or the news that the worker is ready
             return
         if worker.call is not None:
             results[worker.call] = result
         worker.call = None
-        if result.status != "done":
+        if result.status == "error" or killed:
             self._failed_starts += not worker.ready
             worker.kill()
             self._workers.remove(worker)
@@ -135,8 +148,8 @@ class WorkerPool:
 class _Worker:
     """One process, its two pipes and the call that it is busy with."""
 
-    def __init__(self, function: str, timeout_s: float, memory_bytes: int):
-        command = [sys.executable, "-m", "rewards.worker_pool", function, str(timeout_s), str(memory_bytes)]
+    def __init__(self, function: str, memory_bytes: int):
+        command = [sys.executable, "-m", "rewards.worker_pool", function, str(memory_bytes)]
         environment = {**os.environ, "OMP_NUM_THREADS": "1"}
         root = Path(__file__).resolve().parents[1]
         self.process = subprocess.Popen(
@@ -145,10 +158,10 @@ class _Worker:
         self.ready, self.call, self.buffer = False, None, b""
         self.deadline = time.monotonic() + START_S
 
-    def send(self, call: int, arguments: tuple, timeout_s: float) -> None:
-        self.call, self.deadline = call, time.monotonic() + timeout_s
+    def send(self, call: int, arguments: tuple, limit_s: float) -> None:
+        self.call, self.deadline = call, time.monotonic() + limit_s + GRACE_S
         with contextlib.suppress(BrokenPipeError):  # it has died: the end of its output says so
-            self.process.stdin.write(json.dumps(arguments).encode() + b"\n")
+            self.process.stdin.write(json.dumps([limit_s, *arguments]).encode() + b"\n")
 
     def receive(self) -> Result | None:
         data = os.read(self.process.stdout.fileno(), 1 << 16)
@@ -194,7 +207,11 @@ if hasattr(os, "register_at_fork"):
 # --------------------------------------------------------------------------- in the worker
 
 
-def serve(function: str, timeout_s: float, memory_bytes: int) -> None:
+class _Late(BaseException):
+    """Not an Exception, which the function may catch."""
+
+
+def serve(function: str, memory_bytes: int) -> None:
     """Answer calls from stdin until it ends. What the function prints does not mix with the answers."""
     output = os.fdopen(os.dup(1), "wb", buffering=0)
     os.dup2(2, 1)
@@ -206,23 +223,36 @@ def serve(function: str, timeout_s: float, memory_bytes: int) -> None:
     calls = _Inbox()
     output.write(b"ready\n")
     for line in calls:
-        _limit_cpu(timeout_s)
-        output.write(json.dumps(_answer(call, json.loads(line))).encode() + b"\n")
+        limit_s, *arguments = json.loads(line)
+        _limit_cpu(limit_s)
+        output.write(json.dumps(_answer(call, arguments, limit_s)).encode() + b"\n")
 
 
-def _answer(call: Any, arguments: list) -> Result:
+def _answer(call: Any, arguments: list, limit_s: float) -> Result:
+    is_running = True
+
+    def stop(*_: Any) -> None:
+        if is_running:
+            raise _Late
+
+    signal.signal(signal.SIGALRM, stop)
     try:
-        return Result("done", call(*arguments))
-    except MemoryError:
+        signal.setitimer(signal.ITIMER_REAL, limit_s, GRACE_S / 5)  # again and again, should the function catch it
+        try:
+            return Result("done", call(*arguments))
+        finally:
+            is_running = False
+            signal.setitimer(signal.ITIMER_REAL, 0.0)
+    except (MemoryError, _Late):
         return Result("timeout")
     except Exception as error:
         return Result("error", f"{type(error).__name__}: {error}"[:500])
 
 
-def _limit_cpu(timeout_s: float) -> None:
+def _limit_cpu(limit_s: float) -> None:
     """The kernel ends a call that nobody is left to kill: no Python code runs while C code holds the lock."""
     usage = resource.getrusage(resource.RUSAGE_SELF)
-    seconds = math.ceil(usage.ru_utime + usage.ru_stime + timeout_s) + 2
+    seconds = math.ceil(usage.ru_utime + usage.ru_stime + limit_s) + 2
     resource.setrlimit(resource.RLIMIT_CPU, (seconds, resource.getrlimit(resource.RLIMIT_CPU)[1]))
 
 
@@ -247,4 +277,4 @@ class _Inbox:
 
 
 if __name__ == "__main__":
-    serve(sys.argv[1], float(sys.argv[2]), int(sys.argv[3]))
+    serve(sys.argv[1], int(sys.argv[2]))
