@@ -11,13 +11,15 @@ Read strictly, since a false positive is what training finds: brackets count, a 
 `\{ \}`, `a \pm b` and "a or b" have none), units that are named must agree, 0.333333 is 1/3 but 0.33 is not.
 """
 
+import re
 from functools import lru_cache
 
 from rewards.boxes import boxed_answer
 from rewards.latex.compare import Pending, compare
 from rewards.latex.read import Answer, read_answer
 from rewards.latex.stated import gold_answer, is_number_in_words, sentence_answer, without_dollars
-from rewards.parsing import completion_text
+from rewards.latex.tidy import tidy
+from rewards.parsing import after_thinking, completion_text
 from rewards.rows import LogExtra, log_answers
 from rewards.worker_pool import Result, WorkerPool
 
@@ -126,14 +128,25 @@ class BoxedMath:
     0.0 for a wrong answer, for none, and for one on which Math-Verify takes more than `timeout_s` seconds;
     None where the gold is unusable or a worker died. Logs which as the column `outcome/boxed_math`, next to it
     `gold/boxed_math` and `parsed/boxed_math`.
+
+    With `prompt_expressions: refuse` an answer that stands in the question earns nothing unless it is the gold as text:
+    of "What is $3 + 4$?" the box of `3 + 4` is equal to 7 and no answer. Off by default, because the prompt may hold
+    the choices, or the form that is asked for.
+
+    A box that stands in `<think>` alone earns nothing: chat templates drop the thoughts, so a reader never sees it, and
+    a run that paid it would teach the model to stop there. `thoughts` pays it, for a model that never closes them.
     """
 
     __name__ = "boxed_math"
     kind = "verifier"
 
-    def __init__(self, correct: float = 1.0, timeout_s: float = 2.0):
-        self.correct = correct
-        self.timeout_s = timeout_s
+    def __init__(
+        self, correct: float = 1.0, timeout_s: float = 2.0, prompt_expressions: str = "pay", thoughts: bool = False
+    ):
+        if prompt_expressions not in ("pay", "refuse"):
+            raise ValueError(f"boxed_math: prompt_expressions is {prompt_expressions!r}; it must be 'pay' or 'refuse'.")
+        self.correct, self.timeout_s, self.thoughts = correct, timeout_s, thoughts
+        self.refuses = prompt_expressions == "refuse"
         self.full = correct
 
     def __call__(
@@ -144,10 +157,36 @@ class BoxedMath:
         log_extra: LogExtra | None = None,
         **kwargs,
     ) -> list[float | None]:
-        texts = [boxed_answer(completion_text(completion)) for completion in completions]
+        texts = [self._answer(completion_text(completion)) for completion in completions]
         outcomes = compare_pairs(answer, texts, self.timeout_s)
+        if self.refuses:
+            rows = zip(prompts, texts, answer, outcomes, strict=True)
+            outcomes = ["wrong" if o == "right" and stands_in_prompt(p, t, a) else o for p, t, a, o in rows]
         if log_extra is not None:
             log_extra("outcome/boxed_math", outcomes)
         log_answers(self.__name__, answer, texts, log_extra)
         amounts = {"right": self.correct, "wrong": 0.0, "timeout": 0.0}
         return [amounts.get(outcome) for outcome in outcomes]
+
+    def _answer(self, text: str) -> str | None:
+        return boxed_answer(text if self.thoughts else after_thinking(text))
+
+
+def stands_in_prompt(prompt: str | list[dict], answer: str, gold: str) -> bool:
+    """Whether a right answer only repeats the question: it stands in its last message, and is not the gold as text.
+
+    Example: `stands_in_prompt("What is $3 + 4$?", "3+4", "7")`; `not stands_in_prompt("Is it 3 or 4?", "4", "4")`
+    """
+    wanted = _read_gold(gold)
+    sources = {wanted.source, *(item.source for item in wanted.items)}
+    given = answer.rpartition("=")[2]
+    if _squeezed(given) in {_squeezed(text) for text in (gold_answer(gold), *sources)}:
+        return False
+    question = prompt if isinstance(prompt, str) else str(prompt[-1].get("content")) if prompt else ""
+    return re.search(rf"(?:(?<![\w.])|(?!\w)){re.escape(_squeezed(given))}(?!\w|\.\d)", _squeezed(question)) is not None
+
+
+@lru_cache(maxsize=1024)
+def _squeezed(text: str) -> str:
+    """One spelling without braces and dollars, with white space between words alone."""
+    return re.sub(r"\s*([^\w\s])\s*", r"\1", re.sub(r"[{}$]", lambda m: " " if m[0] == "$" else "", tidy(text))).strip()

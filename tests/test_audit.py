@@ -242,7 +242,7 @@ def test_a_row_without_an_answer_gets_the_tricks_that_need_none():
 
 def test_the_short_form_and_every_allowance_name_tricks_that_there_are():
     battery = battery_of("18", "7") | forged({"tests": ["assert f(1) == 2"]})
-    assert set(SHORT) <= set(battery)
+    assert set(SHORT) <= set(battery) | {"answer: the question's own expression"}  # of a question that has one
     for name in REGISTRY:
         assert set(reward_allowances(load_reward(name, **REQUIRED.get(name, {})))) <= set(battery)
 
@@ -329,6 +329,13 @@ def test_a_task_without_any_reference_answer_is_noted():
     assert list(result.scores) == ["exact (sums)"]
     assert result.failures == []
     assert result.notes == ["task 'words': no row has a reference answer, so nothing was tried on it."]
+
+
+def test_a_question_in_its_answers_place_is_found_out():
+    rows = [{"prompt": f"What is ${a} + 4$?", "task": "t", "answer": str(a + 4)} for a in (3, 5)]
+    refusing = load_reward("boxed_math", prompt_expressions="refuse")
+    assert "the question's own expression" in audit(rows, [load_reward("boxed_math")], boxed).failures[0]
+    assert audit(rows, [refusing], boxed).failures == []
 
 
 def test_rows_without_a_task_are_one_task():

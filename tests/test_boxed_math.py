@@ -185,6 +185,47 @@ def test_a_sentence_in_a_box_is_read_unless_it_hedges(box, gold, amount):
     assert pay(box, gold) == amount
 
 
+@pytest.mark.parametrize(
+    ("question", "box", "gold", "amount"),
+    [
+        ("What is $3 + 4$?", "3+4", "7", 0.0),
+        ("25 + 7 =", "25 + 7", "32", 0.0),
+        (r"Compute $\dfrac{1}{2} \cdot 6$.", r"\frac12 \cdot 6", "3", 0.0),
+        (r"Compute $\dfrac{1}{2} \cdot 6$.", r"\frac{1}{2}\times 6", "3", 0.0),
+        ("Write $0.5$ as a fraction.", "0.5", r"\frac{1}{2}", 0.0),
+        ("25 + 7 =", "x = 25 + 7", "32", 0.0),
+        ("25 + 7 =", "25 + 7 = 32", "32", 1.0),
+        ("25 + 7 =", "7 + 25", "32", 1.0),
+        ("Is it 18 or 19?", "18", "18", 1.0),
+        ("Is it 18 or 19 eggs?", "18", r"18\text{ eggs}", 1.0),
+        ("Write 32.5 in words, or 132", "32", "32.0", 1.0),
+    ],
+)
+def test_an_expression_of_the_prompt_is_refused_where_asked(question, box, gold, amount):
+    prompts = [[{"role": "system", "content": box}, {"role": "user", "content": question}], question]
+    arguments = {"prompts": prompts, "completions": [rf"\boxed{{{box}}}"] * 2, "answer": [gold] * 2}
+    assert BoxedMath(prompt_expressions="refuse")(**arguments) == [amount] * 2
+    assert BoxedMath()(**arguments) == [1.0] * 2
+
+
+def test_another_word_for_prompt_expressions_is_an_error():
+    with pytest.raises(ValueError, match="must be 'pay' or 'refuse'"):
+        BoxedMath(prompt_expressions="no")
+
+
+def test_a_box_in_the_thoughts_alone_is_paid_only_where_asked():
+    for text in (r"<think>\boxed{18}</think>So.", r"<think>\boxed{18}"):
+        assert (pay(text, "18"), pay(text, "18", thoughts=True)) == (0.0, 1.0)
+    assert pay(r"<think>\boxed{17}</think>\boxed{18}", "18") == 1.0
+
+
+@pytest.mark.parametrize(
+    "box", [r"\sinh{2356!}", "|2000!+x|", r"\sqrt{3000!+x}", "(2000!+x)^{60}", "10^{9999}", r"\frac10"]
+)
+def test_what_is_too_large_to_hold_is_wrong_and_not_our_failure(box):
+    assert outcomes([rf"\boxed{{{box}}}"], ["18"]) == ["wrong"]
+
+
 @pytest.mark.parametrize("gold", ["forty two", r"\text{twenty-one}", "No such number can be found by anybody here"])
 def test_a_gold_in_prose_is_graded_by_its_own_text_alone(gold):
     texts = [r"\boxed{42}", rf"\boxed{{{gold}}}"]

@@ -22,6 +22,7 @@ from recipes.math_code.sources import OPTIONS, SOURCES
 from rewards.boxed_math import is_equivalent
 from rewards.boxes import boxed_answer
 from rewards.number_count import score_number_count
+from rewards.parsing import after_thinking
 
 SYSTEM_PROMPT = {
     "math": "Put the final answer in \\boxed{}.",
@@ -65,7 +66,7 @@ def metric(row: dict, completion: str) -> dict[str, bool]:
         return {f"code {name}": passed for name, passed in code_metric(row, completion).items()}
     if row["task"] == "number_count":
         return {"five numbers": score_number_count(completion) == 1.0}
-    right = is_equivalent(row["answer"], boxed_answer(completion) or "")
+    right = is_equivalent(row["answer"], boxed_answer(after_thinking(completion)) or "")
     return {} if right is None else {"math": right}
 
 

@@ -40,6 +40,11 @@ SHORT = (
     ASKED + "gold in the reasoning only",
     ASKED + "none, gold in the reasoning",
     ASKED + "steps there and back",
+    ASKED + "the question's own expression",
+)
+# Mathematics in a question: between delimiters, or a sum in plain digits.
+_EXPRESSION = re.compile(
+    r"\$([^$]+)\$|\\\((.+?)\\\)|\\\[(.+?)\\\]|((?:\d[\d.]*[ ()]{0,3}[-+*/][ (]{0,3})+\d[\d.]*\)*)", re.DOTALL
 )
 
 
@@ -69,6 +74,7 @@ def tricks(row: dict, reference_completion: Reference, others: Iterable[dict]) -
         battery |= in_place(gold, wrong, *place)
         question = row["prompt"] if isinstance(row["prompt"], str) else shown_prompt(row["prompt"][-1:])
         battery |= farmed_steps(question, wrong[0], *place)
+        battery |= asked_again(question, gold, *place)
     right = _right_by_chance(gold, place, battery["prompt echoed"])
     return {name: text for name, text in battery.items() if name not in right and text != reference}
 
@@ -116,6 +122,17 @@ def in_place(gold: str, wrong: list[str], before: str, after: str) -> dict[str, 
     # The last answer counts: one that is taken back is not given.
     texts["another answer behind the gold"] = f"{before}{gold}{after}\n{before}{wrong[0]}{after}"
     return texts
+
+
+def asked_again(question: str, gold: str, before: str, after: str) -> dict[str, str]:
+    """The last mathematics of the question as its answer: equal to the gold, perhaps, and no work done.
+
+    Example: `asked_again("What is $3 + 4$?", "7", "<answer>", "</answer>")` has `"<answer>3 + 4</answer>"` alone.
+    """
+    *_, last = (None, *_EXPRESSION.finditer(question[-4000:]))
+    if last is None or _squeezed(last[last.lastindex]) == _squeezed(gold):
+        return {}
+    return {ASKED + "the question's own expression": before + last[last.lastindex].strip() + after}
 
 
 def farmed_steps(question: str, wrong: str, before: str, after: str) -> dict[str, str]:
