@@ -1,4 +1,4 @@
-"""Step rewards: what a completion is paid for on the way to its answer, and where."""
+"""Step rewards: what a completion earns on the way to its answer, and where."""
 
 import ast
 import itertools
@@ -13,8 +13,27 @@ from typing import NamedTuple
 from rewards.parsing import completion_text, tag_span
 from rewards.steps import Steps
 
-MAX_CHARS = 20_000  # of a completion or a question: what stands behind that is not read
+MAX_CHARS = 10_000  # of a completion or a question: what stands behind that is not read
 MAX_TOKENS = 40  # of one side of an equation
+MAX_EQUATIONS = 200  # of a text: what stands behind them is not read
+# They calculate with the number next to them: of "10% of 200 + 5" or "3^2 + 4" no end can be taken alone.
+BINDING = {
+    "of",
+    "times",
+    "plus",
+    "minus",
+    "over",
+    "per",
+    "percent",
+    "squared",
+    "cubed",
+    "power",
+    "root",
+    "mod",
+    "^",
+    "√",
+}
+BINDING |= {"hundred", "thousand", "million", "billion", "dozen", "twice", "double", "triple", "divided", "multiplied"}
 OPERATIONS = {ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv}
 WORDS = {"half": 2, "twice": 2, "double": 2, "doubled": 2, "triple": 3, "tripled": 3, "thrice": 3, "dozen": 12}
 WORDS |= {"quarter": 4, "third": 3, "pair": 2, "pairs": 2, "couple": 2}
@@ -52,49 +71,66 @@ class Side(NamedTuple):
 def equations(text: str, start: int = 0, end: int | None = None) -> Iterator[tuple[Side, Side]]:
     """The two sides of each equation in `text[start:end]` whose left side has an operation; those of a chain in pairs.
 
+    At most `MAX_EQUATIONS` of them.
+
     Example: of "2 + 3 = 5, 5 = 5, 1 + 1 = 3 - 1 = 2" these are 2 + 3 = 5, 1 + 1 = 3 - 1 and 3 - 1 = 2.
     """
+    found = 0
     for chain in _chains(text, start, min(start + MAX_CHARS, len(text) if end is None else end)):
         for tokens, others in itertools.pairwise(chain):
-            has_operation = sum(token.kind == "number" for token in tokens) > 1
-            left, right = (_side(tokens), _side(others)) if has_operation else (None, None)
+            if sum(token.kind == "number" for token in tokens) < 2:
+                continue
+            found += 1
+            left, right = _side(tokens), _side(others)
             if left is not None and right is not None:
                 yield left, right
+            if found == MAX_EQUATIONS:
+                return
 
 
 def _chains(text: str, start: int, end: int) -> Iterator[list[list[Token]]]:
     """What stands between equal signs, as long as no word and no stop interrupts.
 
-    A word stays in front of what it may belong to: of "5 apples + 3 = 8" the side "apples + 3" cannot be judged, of
-    "in all 5 + 3 = 8" the side "5 + 3" can.
+    A word stays in front of what it may belong to: of "5 apples + 3 = 8" the side "apples + 3" cannot be read, of
+    "in all 5 + 3 = 8" the side "5 + 3" can. A line without an equal sign is not looked at.
     """
-    chain: list[list[Token]] = [[]]
-    for match in _TOKEN.finditer(text, start, end):
-        token, side = Token(match.lastgroup, match[0], match.start(), match.end()), chain[-1]
-        if token.kind in ("word", "stop"):
-            yield chain
-            chain = [[token] if token.kind == "word" else []]
-        elif token.kind == "equals":
-            chain.append([])
-        elif len(chain) == 1 and len(side) == 1 and _is_no_part(side[0], token):
-            chain = [[token]]
-        else:
-            side.append(token)
-    yield chain
+    while start < end:
+        newline = text.find("\n", start, end)
+        line, start = start, end if newline < 0 else newline + 1
+        if text.find("=", line, start) < 0:
+            continue
+        chain: list[list[Token]] = [[]]
+        for match in _TOKEN.finditer(text, line, start):
+            token, side = Token(match.lastgroup, match[0], match.start(), match.end()), chain[-1]
+            if token.kind == "word" or token.text in BINDING:
+                yield chain[:-1] if token.text in BINDING else chain  # a number right before it belongs to it
+                chain = [[token]]
+            elif token.kind == "stop":
+                yield chain
+                chain = [[]]
+            elif token.kind == "equals":
+                chain.append([])
+            elif len(chain) == 1 and len(side) == 1 and _is_no_part(side[0], token):
+                chain = [[token]]
+            else:
+                side.append(token)
+        yield chain
 
 
 def _is_no_part(first: Token, token: Token) -> bool:
     """Whether what stands first is no part of the expression that `token` begins: a word, or a dash for a bullet."""
-    opens = token.kind == "number" or token.text == "("
+    opens = (token.kind == "number" or token.text == "(") and first.text not in BINDING
     return opens if first.kind == "word" else first.text == "-" and token.start > first.end
 
 
 def _side(tokens: list[Token]) -> Side | None:
     """An expression of numbers, + - * / and parentheses; None for anything else."""
     tokens = _trimmed(tokens)
-    if not tokens or len(tokens) > MAX_TOKENS or tokens[0].kind == "word":
+    if not tokens or len(tokens) > MAX_TOKENS or tokens[0].kind in ("word", "stop"):
         return None
     numbers = [Fraction(token.text.lstrip("$").replace(",", "")) for token in tokens if token.kind == "number"]
+    if len(tokens) == len(numbers) == 1:
+        return Side(numbers[0], numbers, tokens[0].end)
     places = itertools.count()  # numbers are named by their places: what is parsed is short, whatever they are
     formula = " ".join(str(next(places)) if t.kind == "number" else _SIGNS.get(t.text, t.text) for t in tokens)
     try:
@@ -146,7 +182,7 @@ def numbers_in(question: str) -> Counter[Fraction]:
 class EquationSteps:
     """Step reward for the arithmetic of a completion: `right` for a right equation, `wrong` for a wrong one.
 
-    Judged is each `a op b = c` in the last complete `<reasoning>` (in the whole text where there is none), exactly: a
+    Scored is each `a op b = c` in the last complete `<reasoning>` (in the whole text where there is none), exactly: a
     rounded result is wrong. Of a chain `a + b = c + d = e` each equal sign is an equation, which ends with what stands
     behind it. A side may have + - * / and parentheses; what cannot be read (units between the numbers, percentages, an
     implied `2(3)`, a date, a list number `1)` right before it) is no step, and `5 = 5` is none either.

@@ -291,3 +291,31 @@ def test_hostile_equations_are_read_in_half_a_second(text, seconds):
 def test_it_is_a_step_reward_that_needs_no_column():
     reward = load_reward("equation_steps")
     assert (reward.__name__, reward_kind(reward)) == ("equation_steps", "step")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "3^2 + 4 = 13",
+        "2 + 3^2 = 11",
+        "4 + 5 = 3^2",
+        "4 + 5 = 3 squared",
+        "10% of 200 + 5 = 25",
+        "half of 8 + 3 = 7",
+        "twice 4 + 3 = 11",
+        "5 + 7 = 1 dozen",
+        "1 + 5 = 2 times 3",
+        "3 percent of 100 + 1 = 4",
+        "√16 + 3 = 7",
+    ],
+)
+def test_a_right_equation_of_more_than_the_four_operations_is_not_fined(text):
+    assert read(text) == []
+
+
+@pytest.mark.parametrize(
+    "part", ["1+1=2 ", "1=", "1+1=", "x = ", "((", "1 + ", "a 1 + 1 = 3, ", "=\n", "9" * 50 + "+1=2 "]
+)
+def test_a_text_of_20_000_characters_takes_less_than_50_ms(part, seconds):
+    text = part * (20_000 // len(part))
+    assert seconds(lambda: EquationSteps(uses=9, max_steps=10**6).steps("1 + 1", text)) < 0.05
