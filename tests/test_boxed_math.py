@@ -23,6 +23,7 @@ from rewards.latex.stated import gold_answer, stated_answer
 from rewards.worker_pool import WorkerPool
 
 LABELS = Path(__file__).parents[1] / "scripts/benchmarks/labels/math_pairs.jsonl"
+OTHERS = Path(__file__).parents[2] / "shared/data/math_pairs/pairs.jsonl"  # not part of the project
 N = 100_000
 
 AMOUNTS = [  # completion, gold, amount
@@ -346,6 +347,15 @@ def test_our_labels_are_met_without_a_false_positive():
     mistakes = [row for row, outcome in zip(rows, found, strict=True) if (outcome == "right") != row["label"]]
     assert len(rows) >= 400 and 0.4 < sum(row["label"] for row in rows) / len(rows) < 0.6
     assert mistakes == []
+
+
+@pytest.mark.skipif(not OTHERS.is_file(), reason=f"no pairs of other projects at {OTHERS}")
+def test_the_labels_of_other_projects_are_met_where_nobody_contests_them():
+    rows = [row for row in map(json.loads, OTHERS.read_text().splitlines()) if not row.get("contested")]
+    found = compare_pairs([row["gold"] for row in rows], [stated_answer(row["prediction"]) for row in rows], 20.0)
+    assert [row for row, outcome in zip(rows, found, strict=True) if outcome == "right" and not row["label"]] == []
+    right = sum((outcome == "right") == row["label"] for row, outcome in zip(rows, found, strict=True))
+    assert right / len(rows) >= 0.985
 
 
 def run_benchmark(*arguments: str) -> subprocess.CompletedProcess:
