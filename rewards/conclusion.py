@@ -66,15 +66,20 @@ def is_denied(text: str, start: int, value: Fraction) -> bool:
     Example: `is_denied("Wrong answer: 42", 6, Fraction(42))`; `not is_denied("It is 18, not 42.", 0, Fraction(18))`
     """
     text = text[max(start - 80, 0) : start + 1000]
-    small = text.lower()
-    if not any(hint in small for hint in _HINTS):
+    if not _may_deny(text):
         return False
     *_, last = (None, *(number for number in NUMBER.finditer(text) if value_of(number) == value))
     return last is not None and (_is_ruled_out(text, last.start()) or _DENIED.match(text, last.end()) is not None)
 
 
 def _is_ruled_out(text: str, start: int) -> bool:
-    return _DENIES.search(text[max(start - 70, 0) : start]) is not None
+    before = text[max(start - 70, 0) : start]
+    return _may_deny(before) and _DENIES.search(before) is not None
+
+
+def _may_deny(text: str) -> bool:
+    small = text.lower()
+    return any(hint in small for hint in _HINTS)
 
 
 # --- One number where a marker stands
