@@ -92,7 +92,7 @@ def test_a_worker_that_died_between_two_batches_costs_no_call(make_pool):
     pool = make_pool("os:getpid", workers=1)
     (first,) = pool.run([()])
     os.kill(first.value, signal.SIGKILL)
-    assert wait_for_end(first.value)
+    pool._workers[0].process.wait(60)
     (second,) = pool.run([()])
     assert second.status == "done" and second.value != first.value
 
