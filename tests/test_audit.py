@@ -120,74 +120,52 @@ def test_a_reward_reads_the_state_of_a_trainer_before_step_1():
 # The battery
 
 
+# fmt: off
+ANSWERS = {
+    "another row's": "7", "gold plus one": "19", "gold minus one": "17", "gold negated": "-18",
+    "full-width digits": "１８", "look-alike characters": "𝟏𝟖", "zero-width character": "1\u200b8",
+    "right-to-left marks": "\u202e81\u202c", "gold or another": "18 or 7", "another or gold": "7 or 18",
+    "gold among others": "7, 18, 5", "NaN": "NaN", "inf": "inf", "1e999": "1e999", "9**9**9": "9**9**9",
+    "nothing": "", "every number": " ".join(map(str, range(101))), "deep braces": "{" * 5000 + "}" * 5000,
+}
+STEPS = {
+    "one and one": "1 + 1 = 2. " * 50,
+    "that say nothing": "3 = 3, 0 + 0 = 0, 3 * 1 = 3, 3 + 0 = 3, 3 - 3 = 0, 3 / 3 = 1. " * 5,
+    "that say it again": ", ".join(["3 + 4 = 3 + 4, 7 - 4 = 7 - 4"] * 20),
+    "repeated": "3 + 4 = 7. " * 49 + "3 + 4 = 7",
+    "there and back": "3 + 4 = 7, 7 - 4 = 3. " * 19 + "3 + 4 = 7, 7 - 4 = 3",
+    "in a chain": "3 + 4 = 4 + 3 = " * 20 + "7",
+    "that add up and up": "3 + 4 = 7, " + ", ".join(f"{n} + 4 = {n + 4}" for n in range(7, 87, 4)),
+}
+MISSHAPEN = {
+    "tags only": "<r></r><answer></answer>", "tags 50 times": "<r></r><answer></answer>" * 50,
+    "nested tags": "<r><r></r></r><answer><answer>7</answer></answer>", "unclosed tags": "<r>r<answer>7",
+    "answer inside": "<r>r<answer>7</answer></r>", "answer before": "<answer>7</answer><r>r</r>",
+    "code fence around": "```\n<r>r</r><answer>7</answer>\n```",
+}
+UNASKED = {
+    "empty": "", "whitespace": " \n\t\u00a0\u3000" * 20, "prompt echoed": "Question 0?",
+    "every number listed": ANSWERS["every number"], "a megabyte of one letter": "a" * 1_000_000,
+    "braces 50 000 deep": "{" * 50_000 + "}" * 50_000, "boxes 10 000 deep": r"\boxed{" * 10_000 + "}" * 10_000,
+}
+# fmt: on
+
+
 def test_each_trick_is_what_its_name_says():
-    battery = battery_of("18", "7", "5")
-    numbers = " ".join(str(n) for n in range(101))
-    assert {name: battery[name] for name in battery if len(battery[name]) < 5000} == {
-        "empty": "",
-        "whitespace": " \n\t\u00a0\u3000" * 20,
-        "prompt echoed": "Question 0?",
-        "every number listed": numbers,
-        "reasoning: tags only": "<reasoning></reasoning><answer></answer>",
-        "reasoning: tags 50 times": "<reasoning></reasoning><answer></answer>" * 50,
-        "reasoning: nested tags": "<reasoning><reasoning></reasoning></reasoning><answer><answer>7</answer></answer>",
-        "reasoning: unclosed tags": "<reasoning>r<answer>7",
-        "reasoning: answer inside": "<reasoning>r<answer>7</answer></reasoning>",
-        "reasoning: answer before": "<answer>7</answer><reasoning>r</reasoning>",
-        "reasoning: look-alike tags": "<reasoning>r</reasoning><answer>7</answer>".translate(CYRILLIC),
-        "reasoning: code fence around": "```\n<reasoning>r</reasoning><answer>7</answer>\n```",
-        "think: tags only": "<think></think><answer></answer>",
-        "think: tags 50 times": "<think></think><answer></answer>" * 50,
-        "think: nested tags": "<think><think></think></think><answer><answer>7</answer></answer>",
-        "think: unclosed tags": "<think>r<answer>7",
-        "think: answer inside": "<think>r<answer>7</answer></think>",
-        "think: answer before": "<answer>7</answer><think>r</think>",
-        "think: look-alike tags": "<think>r</think><answer>7</answer>".translate(CYRILLIC),
-        "think: code fence around": "```\n<think>r</think><answer>7</answer>\n```",
-        "another answer behind the gold": "<reasoning>r</reasoning><answer>18</answer>\n"
-        "<reasoning>r</reasoning><answer>7</answer>",
-        **{
-            f"answer: {name}": f"<reasoning>r</reasoning><answer>{text}</answer>"
-            for name, text in {
-                "another row's": "7",
-                "gold plus one": "19",
-                "gold minus one": "17",
-                "gold negated": "-18",
-                "full-width digits": "１８",
-                "look-alike characters": "𝟏𝟖",
-                "zero-width character": "1\u200b8",
-                "right-to-left marks": "\u202e81\u202c",
-                "gold or another": "18 or 7",
-                "another or gold": "7 or 18",
-                "gold among others": "7, 18, 5",
-                "NaN": "NaN",
-                "inf": "inf",
-                "1e999": "1e999",
-                "9**9**9": "9**9**9",
-                "nothing": "",
-                "every number": numbers,
-            }.items()
-        },
+    expected = UNASKED | {
+        "another answer behind the gold": tagged({"answer": "18"}) + "\n" + tagged({"answer": "7"}),
         "answer: gold in the reasoning only": "<reasoning>r18</reasoning><answer>7</answer>",
         "answer: none, gold in the reasoning": "<reasoning>r18</reasoning><answer></answer>",
-        **{
-            f"answer: steps {name}": f"<reasoning>{text}</reasoning><answer>7</answer>"
-            for name, text in {
-                "one and one": "1 + 1 = 2. " * 50,
-                "that say nothing": "3 = 3, 0 + 0 = 0, 3 * 1 = 3, 3 + 0 = 3, 3 - 3 = 0, 3 / 3 = 1. " * 5,
-                "that say it again": ", ".join(["3 + 4 = 3 + 4, 7 - 4 = 7 - 4"] * 20),
-                "repeated": "3 + 4 = 7. " * 49 + "3 + 4 = 7",
-                "there and back": "3 + 4 = 7, 7 - 4 = 3. " * 19 + "3 + 4 = 7, 7 - 4 = 3",
-                "in a chain": "3 + 4 = 4 + 3 = " * 20 + "7",
-                "that add up and up": "3 + 4 = 7, " + ", ".join(f"{n} + 4 = {n + 4}" for n in range(7, 87, 4)),
-            }.items()
-        },
     }
-    assert battery["a megabyte of one letter"] == "a" * 1_000_000
-    assert battery["braces 50 000 deep"] == "{" * 50_000 + "}" * 50_000
-    assert battery["boxes 10 000 deep"] == r"\boxed{" * 10_000 + "}" * 10_000
-    assert tag_text(battery["answer: deep braces"], "answer") == "{" * 5000 + "}" * 5000
-    assert len(battery) == 51
+    expected |= {f"answer: {name}": tagged({"answer": text}) for name, text in ANSWERS.items()}
+    for name, text in STEPS.items():
+        expected[f"answer: steps {name}"] = f"<reasoning>{text}</reasoning><answer>7</answer>"
+    for kind in ("reasoning", "think"):
+        for name, text in MISSHAPEN.items():
+            expected[f"{kind}: {name}"] = text.replace("<r>", f"<{kind}>").replace("</r>", f"</{kind}>")
+        look_alike = f"<{kind}>r</{kind}><answer>7</answer>".translate(CYRILLIC)
+        expected[f"{kind}: look-alike tags"] = look_alike
+    assert battery_of("18", "7", "5") == expected
 
 
 @pytest.mark.parametrize(
@@ -253,16 +231,9 @@ def test_the_short_form_and_every_allowance_name_tricks_that_there_are():
 def test_forged_programs_define_what_the_tests_call():
     row = {"tests": ["assert area(2) == math.pi * 4", "assert rim(1) == TWO"], "setup": "TWO = 2", "entry_point": None}
     battery = forged(row)
-    assert list(battery) == [
-        "code: exits first",
-        "code: exits at once",
-        "code: exits when called",
-        "code: equals everything",
-        "code: patches the checks",
-        "code: prints that it passed",
-        "code: nothing in the block",
-        "code: comment only",
-    ]
+    names = "exits first, exits at once, exits when called, equals everything, patches the checks, "
+    names += "prints that it passed, nothing in the block, comment only"
+    assert list(battery) == [f"code: {name}" for name in names.split(", ")]
     assert battery["code: exits first"] == "```python\nimport sys\nsys.exit(0)\n```"
     assert battery["code: exits when called"] == (
         "```python\ndef area(*a, **k): raise SystemExit(0)\ndef rim(*a, **k): raise SystemExit(0)\n```"
@@ -274,16 +245,10 @@ def test_forged_programs_define_what_the_tests_call():
     assert entry["code: exits when called"] == "```python\ndef max(*a, **k): raise SystemExit(0)\n```"
 
 
-@pytest.mark.parametrize(
-    "tests",
-    [
-        ['{"stdin": "1", "stdout": "2"}'],
-        ["assert f("],
-        ["assert f(1) == 2", '{"stdin": "1", "stdout": "2"}'],
-        ["assert f(1) == 2", None],
-        "assert f(1) == 2",
-    ],
-)
+STDIN = '{"stdin": "1", "stdout": "2"}'
+
+
+@pytest.mark.parametrize("tests", [[STDIN], ["assert f("], ["assert f(1) == 2", STDIN], ["f(1)", None], "assert f(1)"])
 def test_tests_that_name_no_function_are_forged_without_one(tests):
     battery = forged({"tests": tests})
     assert len(battery) == 8
@@ -524,26 +489,29 @@ def test_a_verifier_cannot_declare_itself_farmable(monkeypatch):
 # Rewards that fail
 
 
+def returns(value) -> Callable:
+    """A scorer that returns or calls `value` for the empty text, and is right elsewhere."""
+
+    def mostly_right(text, gold):
+        right = float(text == tagged({"answer": gold}))
+        return right if text else value() if callable(value) else value
+
+    return mostly_right
+
+
 @pytest.mark.parametrize("kind", ["verifier", "shaping"])
-def test_a_reward_that_raises_is_named_with_the_completion(kind):
-    @reward(kind, 1.0)
-    def brittle(text, gold):
-        return float(text == tagged({"answer": gold})) if text != "" else float("one")
-
-    (failure,) = audit(make_rows("0.5"), [brittle], tagged).failures
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        (lambda: float("one"), "ValueError: could not convert string to float: 'one'"),
+        (float("nan"), "it returned nan"),
+        (float("inf"), "it returned inf"),
+    ],
+)
+def test_a_score_that_fails_is_named_with_its_completion(kind, value, message):
+    (failure,) = audit(make_rows("0.5"), [reward(kind, 1.0, farmable="by no trick")(returns(value))], tagged).failures
     count = len(battery_of("0.5")) + 1
-    fault = "ValueError: could not convert string to float: 'one'. The first: row 0, ''"
-    assert failure == f"reward 'brittle' fails on 1 of {count} completions: {fault}"
-
-
-@pytest.mark.parametrize("value", [float("nan"), float("inf")])
-def test_a_score_that_is_not_finite_is_a_failure(value):
-    @reward()
-    def odd(text, gold):
-        return value if text == "" else 0.0
-
-    (failure,) = audit(ROWS, [odd], tagged).failures
-    assert f"it returned {value}. The first: row 0, ''" in failure
+    assert failure == f"reward 'mostly_right' fails on 1 of {count} completions: {message}. The first: row 0, ''"
 
 
 def test_an_error_that_a_reward_reports_itself_is_a_failure():
@@ -557,12 +525,7 @@ def test_an_error_that_a_reward_reports_itself_is_a_failure():
 
 def test_a_slow_reward_is_a_failure(monkeypatch):
     monkeypatch.setattr(audit_module, "SECONDS", 0.05)
-
-    @reward()
-    def slow(text, gold):
-        time.sleep(0.1 * (text == ""))
-        return 0.0
-
+    slow = reward("verifier", 1.0)(returns(lambda: time.sleep(0.1) or 0.0))
     (failure,) = audit(ROWS[:1], [slow], tagged).failures
     assert "too slow to train with" in failure
 
@@ -652,40 +615,37 @@ def mine(tmp_path: Path) -> str:
 
 
 @pytest.fixture
-def questions(tmp_path: Path) -> str:
-    """A folder of GSM8K's form."""
-    lines = [json.dumps({"question": f"{n} and {n}?", "answer": f"It is {2 * n}.\n#### {2 * n}"}) for n in range(3, 40)]
-    for split in ("train", "test"):
-        (tmp_path / f"{split}.jsonl").write_text("\n".join(lines))
-    return str(tmp_path)
-
-
-@pytest.fixture
-def programs(tmp_path: Path) -> str:
-    """A folder as scripts/prepare_code.py writes it; the last row has no reference answer."""
-    folder = tmp_path / "programs"
-    folder.mkdir()
-    for split, start in (("train", 2), ("test", 6)):
-        lines = [
-            {
-                "prompt": f"Write times{n}(x).",
-                "tests": [f"assert times{n}({x}) == {n * x}" for x in (2, 3)],
-                "solution": f"def times{n}(x):\n    return {n} * x" if n % 4 != 1 else "",
-            }
-            for n in range(start, start + 4)
-        ]
-        (folder / f"{split}.jsonl").write_text("\n".join(map(json.dumps, lines)))
-    return str(folder)
+def data(tmp_path: Path) -> Path:
+    """Rows of GSM8K's form, and in `programs` as scripts/prepare_code.py writes them; one has no reference answer."""
+    (tmp_path / "programs").mkdir()
+    questions = [{"question": f"{n} and {n}?", "answer": f"It is {2 * n}.\n#### {2 * n}"} for n in range(3, 40)]
+    programs = [
+        {
+            "prompt": f"Write times{n}(x).",
+            "tests": [f"assert times{n}({x}) == {n * x}" for x in (2, 3)],
+            "solution": f"def times{n}(x):\n    return {n} * x" if n % 4 != 1 else "",
+        }
+        for n in range(2, 10)
+    ]
+    for folder, split, rows in (
+        ("", "train", questions),
+        ("", "test", questions),
+        ("programs", "train", programs[:4]),
+        ("programs", "test", programs[4:]),
+    ):
+        (tmp_path / folder / f"{split}.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    return tmp_path
 
 
 @pytest.mark.parametrize("file", CONFIGS, ids=relative)
-def test_the_rewards_of_a_yaml_pass(file, run_script, questions, programs):
+def test_the_rewards_of_a_yaml_pass(file, run_script, data):
     config = yaml.safe_load(file.read_text())
     if "/" in (config.get("dataset_name") or ""):
         pytest.skip("its rows are on the Hub")
-    own_rows = {"gsm8k": ["--dataset_path", questions], "code": ["--dataset_path", programs]}.get(file.parent.name, [])
+    folders = {"gsm8k": data, "code": data / "programs"}
+    own_rows = ["--dataset_path", str(folders[file.parent.name])] if file.parent.name in folders else []
     if "mbpp" in (sources := config.get("sources", {})):
-        mixed = sources | {"mbpp": sources["mbpp"] | {"path": programs}}
+        mixed = sources | {"mbpp": sources["mbpp"] | {"path": str(data / "programs")}}
         own_rows = ["--sources", json.dumps(mixed), "--num_eval_rows", "4"]
     status, output = run_script("--config", str(file), *own_rows)
     assert status == 0, output
