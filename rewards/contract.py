@@ -1,4 +1,4 @@
-"""What a reward says about itself: its name, kind, full amount, tasks and the columns it needs."""
+"""A reward's declarations: its name, kind, full amount, tasks and the columns it needs."""
 
 import functools
 import inspect
@@ -38,18 +38,18 @@ def check_names(rewards: list[Callable]) -> None:
     """
     names = [reward_name(reward) for reward in rewards]
     same = sorted({name for name in names if names.count(name) > 1})
-    said = "two rewards are called {!r}: what is logged of them would be one. Rename or remove one."
     if same:
-        raise ValueError("\n".join(map(said.format, same)))
+        message = "two rewards are called {!r}: what is logged of them would be one. Rename or remove one."
+        raise ValueError("\n".join(map(message.format, same)))
 
 
 def full_reward(reward: Callable) -> float | None:
-    """What the right answer in the asked format earns, or None where the reward does not say."""
+    """The score of the right answer in the asked format, or None where the reward declares none."""
     return declared(reward, "full", None)
 
 
 def reward_allowances(reward: Callable) -> dict[str, tuple[float, str]]:
-    """What it may pay for tricks of the audit (rewards/audit/tricks.py): name of a trick -> amount and reason."""
+    """The most it may give to tricks of the audit (rewards/audit/tricks.py): name of a trick -> amount and reason."""
     return declared(reward, "allowances", {})
 
 
@@ -59,15 +59,15 @@ def farmable(reward: Callable) -> str | None:
 
 
 def reward_max_error_rate(reward: Callable) -> float:
-    """The share of its rows (0.0 to 1.0) that it may fail on before a run stops, where it says so; else 1.0."""
+    """The share of its rows (0.0 to 1.0) that it may fail on before a run stops, if it declares one; else 1.0."""
     return declared(reward, "max_error_rate", 1.0)
 
 
 def prepare_reward(reward: Callable, completions: int, limit_s: float) -> str | None:
     """Let a reward that needs it get ready for calls with `completions` rows of at most `limit_s` seconds.
 
-    A reward does so by a method `prepare(completions, limit_s)` that returns what a reader of the log should know, or
-    raises `ValueError` with what is missing. None for a reward without one.
+    A reward does so in a method `prepare(completions, limit_s)` that returns a line for the log, or raises `ValueError`
+    with what is missing. None for a reward without one.
     """
     prepare = declared(reward, "prepare", None)
     return None if prepare is None else prepare(completions, limit_s)
@@ -106,7 +106,7 @@ def parameters_of(reward: Callable) -> list[inspect.Parameter]:
 
 
 def declared(reward: Callable, attribute: str, default: Any) -> Any:
-    """What the reward, or what it wraps (a partial's function, `__wrapped__`), declares in an attribute."""
+    """An attribute of the reward, or of what it wraps (a partial's function, `__wrapped__`)."""
     while not hasattr(reward, attribute):
         if isinstance(reward, functools.partial):
             reward = reward.func

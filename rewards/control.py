@@ -6,7 +6,7 @@ from rewards.parsing import completion_text
 
 
 def score_random(text: str, step: int, seed: int) -> float:
-    """A number from 0.0 to 1.0 that follows from the three and from nothing else, so that a resumed run repeats it."""
+    """A number from 0.0 to 1.0 that depends on these three alone, so that a resumed run repeats it."""
     digest = hashlib.sha256(f"{seed}/{step}/{text}".encode(errors="surrogatepass")).digest()
     return int.from_bytes(digest[:6], "big") / (2**48 - 1)
 
@@ -16,7 +16,7 @@ class Random:
 
     __name__ = "random"
     kind = "control"
-    farmable = "a control arm, that pays any text"
+    farmable = "a control arm: it rewards any text"
 
     def __init__(self, seed: int = 0):
         self.seed = seed
@@ -27,11 +27,11 @@ class Random:
 
 
 class Constant:
-    """The same amount for every completion: no advantage, so nothing is learnt but what KL and clipping do."""
+    """The same score for every completion: no advantage, so nothing is learnt except what KL and clipping do."""
 
     __name__ = "constant"
     kind = "control"
-    farmable = "a control arm, that pays any text"
+    farmable = "a control arm: it rewards any text"
 
     def __init__(self, value: float = 1.0):
         self.value = value

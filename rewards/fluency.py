@@ -1,4 +1,4 @@
-"""Does it read like prose? What stands between white space is a word, or it is not."""
+"""Prose: the share of words among the pieces between white space."""
 
 import re
 
@@ -8,7 +8,7 @@ _WORD = re.compile(r"[^\w\s]*[^\W\d_]+(?:['’-][^\W\d_]+)*[^\w\s]*")
 
 
 def word_share(text: str) -> float:
-    """The share of what stands between white space that is a word: letters, with punctuation around or inside.
+    """The share of the pieces between white space that are words: letters, with punctuation around or inside.
 
     Returns:
         0.0 to 1.0; 0.0 for a text without any.
@@ -20,15 +20,15 @@ def word_share(text: str) -> float:
 
 
 class Prose:
-    """Format reward: `paid` for a text of which at least `min_words` is words (see `word_share`), else 0.0."""
+    """Format reward: `full` for a text of which at least `min_words` is words (see `word_share`), else 0.0."""
 
     __name__ = "prose"
     kind = "format"
-    farmable = "any words will do, in any order: it needs a KL term beside it"
+    farmable = "any words will do, in any order: it needs a KL term next to it"
 
-    def __init__(self, min_words: float = 0.75, paid: float = 1.0):
-        self.min_words, self.paid, self.full = min_words, paid, paid
+    def __init__(self, min_words: float = 0.75, full: float = 1.0):
+        self.min_words, self.full = min_words, full
 
     def __call__(self, prompts: list, completions: list, **kwargs) -> list[float]:
         shares = [word_share(completion_text(completion)) for completion in completions]
-        return [self.paid if share >= self.min_words else 0.0 for share in shares]
+        return [self.full if share >= self.min_words else 0.0 for share in shares]

@@ -1,4 +1,4 @@
-"""Whole numbers in a completion, counted: a toy that any model learns to farm, which is what it is for."""
+"""Whole numbers in a completion, counted: a toy that any model learns to farm; that is its purpose."""
 
 import re
 
@@ -9,7 +9,7 @@ _WHOLE_NUMBER = re.compile(r"(?<![\w.])(?:[0-9]{1,3}(?:,[0-9]{3})+|[0-9]+(?!,[0-
 
 
 def count_whole_numbers(text: str) -> int:
-    """How many whole numbers stand in a text as words of their own.
+    """Count the whole numbers that stand in a text as words of their own.
 
     Example: `count_whole_numbers("In 1902, 3 of 4,000 ships; pi is 3.14.") == 3`
     """

@@ -34,7 +34,7 @@ OTHER_DIGITS = re.compile(r"[^\D0-9]")
 
 @functools.cache
 def _verifier(source_dataset: str, parameters: str):
-    """The reasoning-gym data set whose `score_answer` judges; `parameters` is JSON text.
+    """The reasoning-gym data set whose `score_answer` verifies answers; `parameters` is JSON text.
 
     Raises:
         ValueError: its verifier would run the model's answer as code.
@@ -48,10 +48,9 @@ def _verifier(source_dataset: str, parameters: str):
 
 
 def score_reasoning_gym(answer: str | None, entry: str) -> float:
-    """What the task's own verifier pays for an answer, clipped to 0.0-1.0.
+    """1.0 if the task's own verifier accepts the answer, else 0.0, also where it would give partial credit.
 
     `entry` is JSON text: `{"dataset": name, "parameters": {...}, "question": ..., "answer": ..., "metadata": {...}}`.
-    Partial credit that some verifiers give for a wrong answer is not paid: less than 1.0 is 0.0.
     """
     row = json.loads(entry)
     verifier = _verifier(row["dataset"], json.dumps(row["parameters"], sort_keys=True))
@@ -59,19 +58,21 @@ def score_reasoning_gym(answer: str | None, entry: str) -> float:
         return 0.0
     try:
         return 1.0 if verifier.score_answer(answer, row) >= 1.0 else 0.0
-    except Exception:  # a hundred verifiers, written by others: text that one of them trips over is no right answer
+    except (
+        Exception
+    ):  # a hundred verifiers, written by others: a text that one of them trips over is not a right answer
         return 0.0
 
 
 def _gold(entry: str) -> str | None:
-    """The answer of an entry; None where there is none to be read, which the scoring then says."""
+    """The answer of an entry; None where there is none to be read, which is then an error of the scoring."""
     with contextlib.suppress(ValueError, TypeError, AttributeError):
         return json.loads(entry).get("answer")
     return None
 
 
 class ReasoningGym:
-    """Verifier for rows with an `entry` column: pays `correct` when the task's own verifier accepts the answer tag.
+    """Verifier for rows with an `entry` column: gives `correct` when the task's own verifier accepts the answer tag.
 
     Logs the columns `outcome/`, `gold/` and `parsed/reasoning_gym`.
     """

@@ -30,7 +30,7 @@ def route(reward: Callable, tasks: tuple[str, ...]) -> "RoutedReward":
 
 
 class RoutedReward:
-    """Calls a reward with the rows of its tasks and puts what it pays and logs back in their places.
+    """Calls a reward with the rows of its tasks and puts its scores and what it logs back in their places.
 
     A column that it logs through `log_extra` has None in the rows of other tasks.
     """
@@ -42,17 +42,17 @@ class RoutedReward:
     def __call__(self, **arguments: Any) -> list[float | None]:
         mine = self._mine(arguments)
         logged: dict[str, list] = {}
-        amounts = self.reward(**_pick(arguments, mine, logged)) if mine else []
-        return self._scatter(amounts, mine, logged, arguments)
+        scores = self.reward(**_pick(arguments, mine, logged)) if mine else []
+        return self._scatter(scores, mine, logged, arguments)
 
     def _mine(self, arguments: dict[str, Any]) -> list[int]:
         return [i for i, task in enumerate(arguments["task"]) if task in self.tasks]
 
-    def _scatter(self, amounts: list, mine: list[int], logged: dict[str, list], arguments: dict) -> list[float | None]:
+    def _scatter(self, scores: list, mine: list[int], logged: dict[str, list], arguments: dict) -> list[float | None]:
         count = len(arguments["completions"])
         for column, values in logged.items() if arguments.get("log_extra") else ():
             arguments["log_extra"](column, _spread(values, mine, count))
-        return _spread(amounts, mine, count)
+        return _spread(scores, mine, count)
 
 
 class AsyncRoutedReward(RoutedReward):
@@ -61,8 +61,8 @@ class AsyncRoutedReward(RoutedReward):
     async def __call__(self, **arguments: Any) -> list[float | None]:
         mine = self._mine(arguments)
         logged: dict[str, list] = {}
-        amounts = await self.reward(**_pick(arguments, mine, logged)) if mine else []
-        return self._scatter(amounts, mine, logged, arguments)
+        scores = await self.reward(**_pick(arguments, mine, logged)) if mine else []
+        return self._scatter(scores, mine, logged, arguments)
 
 
 def _pick(arguments: dict[str, Any], mine: list[int], logged: dict[str, list]) -> dict[str, Any]:

@@ -36,7 +36,7 @@ def test_word_share_counts_what_is_between_white_space():
 
 
 def test_prose_scores_from_its_share_of_words_on():
-    reward = load_reward("prose", min_words=0.5, paid=2.0)
+    reward = load_reward("prose", min_words=0.5, full=2.0)
     assert reward(prompts=["p"] * 4, completions=["a b c 1", "a b 1 2", "a 1 2", ""]) == [2.0, 2.0, 0.0, 0.0]
 
 
