@@ -1,9 +1,10 @@
-"""Loading rewards by name, file or module: what is accepted, and that every mistake is refused with its remedy."""
+"""Rewards by name, file or module: each form loads, and every mistake is refused with its remedy."""
 
 import asyncio
 import functools
 import multiprocessing
 import pickle
+import sys
 from pathlib import Path
 
 import pytest
@@ -17,9 +18,7 @@ from rewards.format import XmlFormat
 from rewards.registry import REGISTRY
 from rewards.routing import route
 
-MINE = '''
-"""Rewards of one's own."""
-
+MINE = """
 def brevity(prompts, completions, limit=10, **kwargs):
     return [1.0 if len(c) <= limit else 0.0 for c in completions]
 
@@ -46,57 +45,49 @@ def no_kwargs(prompts, completions): return []
 def no_completions(prompts, **kwargs): return []
 def by_position(prompts, completions, /, **kwargs): return []
 not_callable = 5
-'''
+"""
 FULL = "<reasoning>r</reasoning><answer>18</answer>"
 
 
 @pytest.fixture
-def mine(tmp_path: Path) -> str:
-    """The path of a file with rewards."""
-    file = tmp_path / "my_rewards.py"
-    file.write_text(MINE)
-    return str(file)
+def mine(tmp_path: Path, monkeypatch) -> str:
+    """The path of a file with rewards, that is also the module `my_rewards`."""
+    (tmp_path / "my_rewards.py").write_text(MINE)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "my_rewards", raising=False)
+    return str(tmp_path / "my_rewards.py")
 
 
-def pay(reward, *texts: str, **columns) -> list:
+def score(reward, *texts: str, **columns) -> list:
     return reward(prompts=[""] * len(texts), completions=list(texts), **columns)
 
 
 def message(call, *args, **kwargs) -> str:
-    """What a refused call says."""
+    """The message of a refused call."""
     with pytest.raises(ValueError) as refused:
         call(*args, **kwargs)
     return str(refused.value)
 
 
-# What is accepted
+# Forms that load
 
 
-def test_a_registry_name_loads():
-    assert pay(load_reward("gsm8k_correctness"), FULL, answer=["18"]) == [2.0]
-
-
-def test_a_function_of_a_file_loads(mine):
-    assert pay(load_reward(f"{mine}:brevity"), "short", "a long completion") == [1.0, 0.0]
-
-
-def test_a_file_is_found_from_the_working_directory(mine, monkeypatch):
+@pytest.mark.parametrize(
+    ("spec", "kwargs", "text", "expected"),
+    [
+        ("gsm8k_correctness", {}, FULL, 2.0),
+        ("gsm8k_correctness", {"exact": 5.0}, FULL, 5.0),
+        ("{mine}:brevity", {}, "short", 1.0),
+        ("{mine}:brevity", {}, "a long completion", 0.0),
+        ("{mine}:brevity", {"limit": 3}, "short", 0.0),
+        ("my_rewards.py:brevity", {}, "short", 1.0),  # from the working directory
+        ("my_rewards:brevity", {"limit": 3}, "short", 0.0),
+        ("rewards.format:XmlFormat", {"per_tag": 0.1}, FULL, 0.4),
+    ],
+)
+def test_a_reward_loads_with_its_parameters(mine, monkeypatch, spec, kwargs, text, expected):
     monkeypatch.chdir(Path(mine).parent)
-    assert pay(load_reward("my_rewards.py:brevity"), "short") == [1.0]
-
-
-def test_a_class_of_a_module_loads():
-    assert pay(load_reward("rewards.format:XmlFormat", per_tag=0.1), FULL) == [0.4]
-
-
-def test_a_function_of_a_module_loads(mine, monkeypatch):
-    monkeypatch.syspath_prepend(Path(mine).parent)
-    assert pay(load_reward("my_rewards:brevity", limit=3), "short") == [0.0]
-
-
-def test_parameters_are_set(mine):
-    assert pay(load_reward("gsm8k_correctness", exact=5.0), FULL, answer=["18"]) == [5.0]
-    assert pay(load_reward(f"{mine}:brevity", limit=3), "short", "abc") == [0.0, 1.0]
+    assert score(load_reward(spec.format(mine=mine), **kwargs), text, answer=["18"]) == [expected]
 
 
 def test_several_rewards_load_in_their_order(mine):
@@ -107,21 +98,19 @@ def test_several_rewards_load_in_their_order(mine):
 def test_kwargs_reach_a_reward_by_specification_and_by_name(mine):
     by_spec = load_rewards(["xml_format", f"{mine}:brevity"], {f"{mine}:brevity": {"limit": 3}})
     by_name = load_rewards(["xml_format", f"{mine}:brevity"], {"brevity": {"limit": 3}, "xml_format": {"per_tag": 1.0}})
-    assert [pay(reward, "short") for reward in by_spec] == [[0.0], [0.0]]
-    assert [pay(reward, FULL[:11]) for reward in by_name] == [[1.0], [0.0]]
+    assert [score(reward, "short") for reward in by_spec] == [[0.0], [0.0]]
+    assert [score(reward, FULL[:11]) for reward in by_name] == [[1.0], [0.0]]
 
 
 def test_two_files_of_one_name_do_not_collide(tmp_path):
-    for folder, amount in (("a", 1.0), ("b", 2.0)):
+    for folder in ("a", "b"):
         (tmp_path / folder).mkdir()
-        (tmp_path / folder / "mine.py").write_text(
-            f"def pays_{folder}(completions, **kwargs):\n    return [{amount}]\n"
-        )
-    a, b = load_rewards([f"{tmp_path}/a/mine.py:pays_a", f"{tmp_path}/b/mine.py:pays_b"])
-    assert (pay(a, ""), pay(b, "")) == ([1.0], [2.0])
+        (tmp_path / folder / "mine.py").write_text(f"def in_{folder}(completions, **kwargs): return ['{folder}']")
+    loaded = load_rewards([f"{tmp_path}/a/mine.py:in_a", f"{tmp_path}/b/mine.py:in_b"])
+    assert [score(reward, "") for reward in loaded] == [["a"], ["b"]]
 
 
-# What a reward says of itself
+# Declarations
 
 
 def test_the_name_is_the_one_trl_logs(mine):
@@ -130,32 +119,24 @@ def test_the_name_is_the_one_trl_logs(mine):
     assert [reward_name(reward) for reward in loaded] == [get_callable_name(reward) for reward in loaded]
 
 
-def test_a_kind_is_declared_or_shaping(mine):
-    assert reward_kind(load_reward(f"{mine}:right")) == "verifier"
-    assert reward_kind(load_reward(f"{mine}:brevity")) == "shaping"
+def test_kind_and_full_amount_are_declared_or_shaping_and_unknown(mine):
+    right, brevity = load_rewards([f"{mine}:right", f"{mine}:brevity"])
+    assert (reward_kind(right), full_reward(right)) == ("verifier", 1.0)
+    assert (reward_kind(brevity), full_reward(brevity)) == ("shaping", None)
     assert reward_kind(functools.partial(XmlFormat(), prompts=[])) == "format"
 
 
-def test_the_full_amount_is_declared_or_unknown(mine):
-    assert full_reward(load_reward(f"{mine}:right")) == 1.0
-    assert full_reward(load_reward(f"{mine}:brevity")) is None
-
-
-def test_columns_are_the_named_parameters_that_trl_does_not_fill(mine):
+def test_columns_are_the_named_parameters_that_neither_trl_nor_the_run_sets(mine):
     assert reward_columns(load_reward("xml_format")) == []
     assert reward_columns(load_reward("gsm8k_correctness")) == ["answer"]
     assert reward_columns(load_reward(f"{mine}:right")) == ["answer", "task"]
-
-
-def test_a_parameter_that_is_set_is_no_column(mine, monkeypatch):
-    monkeypatch.syspath_prepend(Path(mine).parent)
     for spec in (f"{mine}:at_most", "my_rewards:at_most"):
         assert reward_columns(load_reward(spec)) == ["limit"]
         assert reward_columns(load_reward(spec, limit=3)) == []
-        assert pay(load_reward(spec, limit=3), "abcd", "abc") == [0.0, 1.0]
+        assert score(load_reward(spec, limit=3), "abcd", "abc") == [0.0, 1.0]
 
 
-def test_what_a_reward_declares_of_its_failures_and_its_readiness_is_that_of_what_it_wraps():
+def test_error_rate_and_preparation_are_those_of_the_wrapped_reward():
     def strict(completions, **kwargs):
         return [0.0] * len(completions)
 
@@ -174,41 +155,51 @@ def test_every_registered_reward_pickles():
         assert reward_name(pickle.loads(pickle.dumps(load_reward(name, **REQUIRED.get(name, {}))))) == name
 
 
-def test_a_reward_of_a_file_pickles_by_its_specification(mine):
-    reward = pickle.loads(pickle.dumps(load_reward(f"{mine}:brevity", limit=3)))
-    assert (reward_name(reward), pay(reward, "abcd", "abc")) == ("brevity", [0.0, 1.0])
-
-
-def test_a_reward_of_a_file_works_in_a_spawned_process(mine):
+def test_a_reward_of_a_file_pickles_and_works_in_a_spawned_process(mine):
     reward = load_reward(f"{mine}:brevity", limit=3)
+    copy = pickle.loads(pickle.dumps(reward))
+    assert (reward_name(copy), score(copy, "abcd", "abc")) == ("brevity", [0.0, 1.0])
     with multiprocessing.get_context("spawn").Pool(1) as pool:
-        paid = pool.apply_async(reward, (), {"prompts": ["", ""], "completions": ["abcd", "abc"]}).get(timeout=60)
-    assert paid == [0.0, 1.0]
+        scores = pool.apply_async(reward, (), {"prompts": ["", ""], "completions": ["abcd", "abc"]}).get(timeout=60)
+    assert scores == [0.0, 1.0]
 
 
 def test_an_async_reward_of_a_file_is_seen_as_one_by_trl(mine):
     slow = load_reward(f"{mine}:slow", amount=3.0)
     assert is_async_callable(slow)
     assert not is_async_callable(load_reward(f"{mine}:brevity"))
-    assert asyncio.run(pay(slow, "a", "b")) == [3.0, 3.0]
+    assert asyncio.run(score(slow, "a", "b")) == [3.0, 3.0]
     assert is_async_callable(pickle.loads(pickle.dumps(slow)))
 
 
-# What is refused
+# Mistakes
+
+TRL_NEEDS = "TRL needs (prompts, completions, <dataset columns>, **kwargs)"
 
 
-def test_an_unknown_name_lists_the_known_ones():
-    text = message(load_reward, "gsm8k_corectness")
-    assert "unknown reward 'gsm8k_corectness'" in text
-    assert all(name in text for name in REGISTRY)
-
-
-def test_a_file_without_a_function_is_refused(mine):
-    assert "path/to/file.py:function" in message(load_reward, mine)
-
-
-def test_a_missing_file_is_named():
-    assert f"no file {Path('nowhere.py').resolve()}" in message(load_reward, "nowhere.py:brevity")
+@pytest.mark.parametrize(
+    ("spec", "kwargs", "parts"),
+    [
+        ("gsm8k_corectness", {}, ["unknown reward 'gsm8k_corectness'", *REGISTRY]),
+        ("{mine}", {}, ["path/to/file.py:function"]),
+        ("nowhere.py:brevity", {}, [f"no file {Path('nowhere.py').resolve()}"]),
+        ("no_such_package:f", {}, ["cannot import 'no_such_package'"]),
+        ("{mine}:gone", {}, ["has no function or class 'gone'"]),
+        ("{mine}:not_callable", {}, ["has no function or class 'not_callable'"]),
+        ("{mine}:no_kwargs", {}, [TRL_NEEDS]),
+        ("{mine}:no_completions", {}, [TRL_NEEDS]),
+        ("{mine}:by_position", {}, [TRL_NEEDS]),
+        ("{mine}:Counter", {}, ["is a class"]),
+        ("{mine}:odd", {}, ["has kind 'oddity'; allowed: verifier, format, shaping, control"]),
+        ("gsm8k_correctness", {"exakt": 2.0}, ["exakt", "exact: float = 2.0"]),
+        ("{mine}:brevity", {"limt": 3}, ["has no parameter limt", "limit=10"]),
+        ("my_rewards:brevity", {"limt": 3}, ["has no parameter limt", "limit=10"]),
+        ("{mine}:brevity", {"completions": []}, ["has no parameter completions"]),  # TRL sets it
+    ],
+)
+def test_a_reward_that_cannot_be_loaded_is_refused_with_its_remedy(mine, spec, kwargs, parts):
+    text = message(load_reward, spec.format(mine=mine), **kwargs)
+    assert [part for part in parts if part not in text] == []
 
 
 @pytest.mark.parametrize(
@@ -224,48 +215,6 @@ def test_a_file_that_fails_to_import_says_why(tmp_path, source, error):
     text = message(load_reward, f"{tmp_path}/broken.py:f")
     assert "broken.py fails to import" in text
     assert error in text
-
-
-def test_a_missing_module_is_named():
-    assert "cannot import 'no_such_package'" in message(load_reward, "no_such_package:f")
-
-
-def test_a_missing_function_is_named(mine):
-    assert "has no function or class 'gone'" in message(load_reward, f"{mine}:gone")
-
-
-def test_what_cannot_be_called_is_refused(mine):
-    assert "has no function or class 'not_callable'" in message(load_reward, f"{mine}:not_callable")
-
-
-@pytest.mark.parametrize("name", ["no_kwargs", "no_completions", "by_position"])
-def test_a_signature_that_trl_cannot_call_is_refused(mine, name):
-    assert "TRL needs (prompts, completions, <dataset columns>, **kwargs)" in message(load_reward, f"{mine}:{name}")
-
-
-def test_a_class_of_a_file_is_refused(mine):
-    assert "is a class" in message(load_reward, f"{mine}:Counter")
-
-
-def test_an_unknown_kind_is_refused(mine):
-    assert "has kind 'oddity'; allowed: verifier, format, shaping, control" in message(load_reward, f"{mine}:odd")
-
-
-def test_an_unknown_parameter_of_a_class_is_refused():
-    text = message(load_reward, "gsm8k_correctness", exakt=2.0)
-    assert "exakt" in text
-    assert "exact: float = 2.0" in text
-
-
-def test_an_unknown_parameter_of_a_function_is_refused(mine, monkeypatch):
-    monkeypatch.syspath_prepend(Path(mine).parent)
-    for spec in (f"{mine}:brevity", "my_rewards:brevity"):
-        assert "has no parameter limt" in message(load_reward, spec, limt=3)
-        assert "limit=10" in message(load_reward, spec, limt=3)
-
-
-def test_what_trl_fills_is_no_parameter(mine):
-    assert "has no parameter completions" in message(load_reward, f"{mine}:brevity", completions=[])
 
 
 def test_two_rewards_of_one_name_are_refused(mine):

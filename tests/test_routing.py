@@ -1,4 +1,4 @@
-"""Routing by task: a reward sees the rows of its tasks alone, and what it pays and logs comes back in their places."""
+"""Routing by task: a reward sees the rows of its tasks alone; its scores and what it logs return to their places."""
 
 import asyncio
 import functools
@@ -39,7 +39,7 @@ def anywhere(prompts, completions, **kwargs):
 
 
 class Recorder:
-    """Pays a row its number (its completion is `c<number>`) and remembers what it was called with."""
+    """Scores a row with its number (its completion is `c<number>`) and remembers its calls."""
 
     __name__, kind, full = "recorder", "verifier", 3.0
 
@@ -75,14 +75,10 @@ def mine(tmp_path: Path) -> str:
     return str(tmp_path / "mine.py")
 
 
-def test_rows_of_other_tasks_get_none(recorder):
-    assert call(route(recorder, ("math",)), **BATCH) == [0.0, None, 2.0, None]
+def test_the_reward_sees_its_own_rows_alone_and_the_others_get_none(recorder):
     assert call(route(recorder, ("words", "code")), **BATCH) == [None, 1.0, None, 3.0]
-
-
-def test_the_reward_sees_its_own_rows_alone(recorder):
-    call(route(recorder, ("math",)), **BATCH)
-    (seen,) = recorder.calls
+    assert call(route(recorder, ("math",)), **BATCH) == [0.0, None, 2.0, None]
+    seen = recorder.calls[-1]
     del seen["log_extra"]
     assert seen == {
         "prompts": ["p0", "p2"],
@@ -98,27 +94,19 @@ def test_the_reward_is_not_called_when_no_row_is_its_own(recorder):
     assert recorder.calls == []
 
 
-def test_what_trl_passes_once_a_call_reaches_the_reward_whole(recorder):
+def test_what_trl_passes_once_a_call_reaches_the_reward_whole_and_what_it_leaves_out_does_not(recorder):
     state, log_metric = object(), print
-    call(route(recorder, ("math",)), **BATCH, trainer_state=state, log_metric=log_metric)
+    call(route(recorder, ("math",)), **{**BATCH, "completion_ids": None}, trainer_state=state, log_metric=log_metric)
     (seen,) = recorder.calls
     assert seen["trainer_state"] is state and seen["log_metric"] is log_metric
-
-
-def test_a_column_that_trl_leaves_out_is_left_out(recorder):
-    call(route(recorder, ("math",)), **{**BATCH, "completion_ids": None})
-    assert "completion_ids" not in recorder.calls[0]
+    assert "completion_ids" not in seen
 
 
 def test_logged_columns_have_none_in_the_rows_of_other_tasks(recorder):
     logged = {}
     call(route(recorder, ("math",)), **BATCH, log_extra=logged.__setitem__)
     assert logged == {"seen": ["c0", None, "c2", None]}
-
-
-def test_nothing_is_logged_where_nothing_can_be(recorder):
-    call(route(recorder, ("math",)), **BATCH, log_extra=None)
-    assert len(recorder.calls) == 1
+    assert call(route(recorder, ("math",)), **BATCH, log_extra=None) == [0.0, None, 2.0, None]
 
 
 @pytest.mark.parametrize("returned", [[1.0], [1.0, 2.0, 3.0], []])
@@ -136,16 +124,11 @@ def test_a_logged_column_of_another_length_than_the_own_rows_is_an_error():
         route(careless, ("math",))(**BATCH, log_extra=lambda column, values: None)
 
 
-def test_trl_takes_a_routed_reward_for_what_it_wraps(recorder):
-    routed = route(recorder, ("math",))
-    asked = isinstance(recorder, AsyncRecorder)
-    assert (is_async_callable(routed), is_async(routed), get_callable_name(routed)) == (asked, asked, "recorder")
-
-
 @pytest.mark.parametrize("wrap", [lambda reward: reward, functools.partial], ids=["object", "partial"])
-def test_an_async_reward_is_told_as_trl_tells_it(wrap):
-    assert is_async(wrap(AsyncRecorder())) is is_async_callable(wrap(AsyncRecorder())) is True
-    assert is_async(wrap(Recorder())) is is_async_callable(wrap(Recorder())) is False
+def test_an_async_reward_is_recognised_as_trl_does(recorder, wrap):
+    routed, is_one = route(wrap(recorder), ("math",)), isinstance(recorder, AsyncRecorder)
+    assert (is_async(wrap(recorder)), is_async_callable(wrap(recorder))) == (is_one, is_one)
+    assert (is_async(routed), is_async_callable(routed), get_callable_name(routed)) == (is_one, is_one, "recorder")
 
 
 def test_what_the_reward_declares_is_seen_through_the_routing(recorder):
@@ -164,13 +147,10 @@ def test_a_routed_reward_pickles(recorder):
 def test_tasks_of_a_run_route_its_rewards():
     routed, open_to_all = load_rewards(["gsm8k_correctness", "xml_format"], tasks={"gsm8k_correctness": ["math"]})
     assert (reward_tasks(routed), reward_tasks(open_to_all)) == (("math",), None)
-    paid = routed(prompts=["", ""], completions=["<answer>10</answer>"] * 2, task=["math", "code"], answer=["10"] * 2)
-    assert paid == [2.0, None]
-
-
-def test_one_task_may_be_given_without_a_list():
-    (routed,) = load_rewards(["xml_format"], tasks={"xml_format": "math"})
-    assert reward_tasks(routed) == ("math",)
+    texts = ["<answer>10</answer>"] * 2
+    assert routed(prompts=["", ""], completions=texts, task=["math", "code"], answer=["10"] * 2) == [2.0, None]
+    (one_name,) = load_rewards(["xml_format"], tasks={"xml_format": "math"})
+    assert reward_tasks(one_name) == ("math",)
 
 
 def test_the_decorator_routes_a_reward_of_a_file(mine):
@@ -198,23 +178,16 @@ def test_the_decorator_returns_the_function_itself():
     assert for_tasks("math")(reward) is reward and reward_tasks(reward) == ("math",)
 
 
-def refusal(*specs: str, tasks: dict) -> str:
-    with pytest.raises(ValueError) as refused:
-        load_rewards(list(specs), tasks=tasks)
-    return str(refused.value)
-
-
-def test_tasks_of_a_reward_that_the_run_does_not_have_are_refused():
-    said = refusal("xml_format", tasks={"xml_formt": ["math"]})
-    assert said == "reward_tasks names 'xml_formt', which is not in reward_funcs (xml_format)."
-
-
 @pytest.mark.parametrize("tasks", [5, {}, [], ["math", 5], [None], {"math": 1}, True])
-def test_tasks_that_are_no_list_of_names_are_refused(tasks):
-    said = refusal("xml_format", tasks={"xml_format": tasks})
-    assert said == f"reward_tasks of 'xml_format' must be a list of task names, not {tasks!r}."
+def test_tasks_that_are_not_a_list_of_names_are_refused(tasks):
+    with pytest.raises(ValueError) as refused:
+        load_rewards(["xml_format"], tasks={"xml_format": tasks})
+    assert str(refused.value) == f"reward_tasks of 'xml_format' must be a list of task names, not {tasks!r}."
 
 
-def test_all_problems_with_tasks_are_told_at_once():
-    said = refusal("xml_format", "no_such_reward", tasks={"xml_format": 5, "other": ["math"]})
-    assert [line.split(" ")[0] for line in said.splitlines()] == ["reward_tasks", "unknown", "reward_tasks"]
+def test_all_problems_with_tasks_are_reported_at_once():
+    with pytest.raises(ValueError) as refused:
+        load_rewards(["xml_format", "no_such_reward"], tasks={"xml_format": 5, "xml_formt": ["math"]})
+    first, second, third = str(refused.value).splitlines()
+    assert first.startswith("reward_tasks of") and second.startswith("unknown reward")
+    assert third == "reward_tasks names 'xml_formt', which is not in reward_funcs (xml_format, no_such_reward)."
