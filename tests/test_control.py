@@ -28,5 +28,5 @@ def test_random_works_without_a_trainer():
     assert load_reward("random")(prompts=["p"], completions=["\ud800"]) == draw(["\ud800"])
 
 
-def test_constant_pays_its_value():
+def test_constant_gives_its_value():
     assert load_reward("constant", value=0.3)(prompts=["p"] * 2, completions=["a", ""]) == [0.3, 0.3]

@@ -1,11 +1,9 @@
-"""reasoning_gym: the task's own verifier judges the answer tag, all or nothing."""
+"""reasoning_gym: the task's own verifier scores the answer tag, all or nothing."""
 
 import json
 import pickle
-import random
 import re
 import sys
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -28,7 +26,7 @@ SUMS = make_entries("chain_sum", PARAMETERS, 8)
 ENTRY, GOLD = json.dumps(SUMS[0]), SUMS[0]["answer"]
 
 
-def pay(text: str, entry: str = ENTRY, **parameters: float) -> float | None:
+def score(text: str, entry: str = ENTRY, **parameters: float) -> float | None:
     (amount,) = load_reward("reasoning_gym", **parameters)(prompts=["p"], completions=[text], entry=[entry])
     return amount
 
@@ -49,33 +47,31 @@ def pay(text: str, entry: str = ENTRY, **parameters: float) -> float | None:
         ("", 0.0),
     ],
 )
-def test_the_right_answer_in_its_tag_pays(text, amount):
-    assert pay(text) == amount
+def test_the_right_answer_in_its_tag_earns(text, amount):
+    assert score(text) == amount
 
 
-def test_partial_credit_of_a_verifier_is_not_paid():
+def test_partial_credit_of_a_verifier_is_not_given():
     wrong = f"{GOLD} or 1"
     assert 0.0 < reasoning_gym.create_dataset("chain_sum", size=1).score_answer(wrong, SUMS[0]) < 1.0
-    assert pay(f"<answer>{wrong}</answer>") == 0.0
+    assert score(f"<answer>{wrong}</answer>") == 0.0
 
 
-def test_the_amount_is_a_parameter():
-    assert pay(f"<answer>{GOLD}</answer>", correct=0.5) == 0.5
-    assert full_reward(load_reward("reasoning_gym", correct=0.5)) == 0.5
-
-
-def test_it_is_a_verifier_that_needs_the_entry_column():
+def test_it_is_a_verifier_that_needs_the_entry_column_and_pickles_with_its_amount():
     reward = load_reward("reasoning_gym")
     assert (reward_kind(reward), full_reward(reward), reward_columns(reward)) == ("verifier", 2.0, ["entry"])
+    copy = pickle.loads(pickle.dumps(load_reward("reasoning_gym", correct=7.0)))
+    assert (copy.__name__, full_reward(copy)) == ("reasoning_gym", 7.0)
+    assert copy(prompts=["p"], completions=[f"<answer>{GOLD}</answer>"], entry=[ENTRY]) == [7.0]
 
 
 @pytest.mark.parametrize("dataset", ["chain_sum", "basic_arithmetic", "gcd", "spell_backward", "leg_counting"])
-def test_the_own_answer_of_other_tasks_pays_in_full(dataset):
+def test_the_own_answer_of_other_tasks_earns_the_full_amount(dataset):
     for entry in make_entries(dataset, {}, 3):
-        assert pay(f"<answer>{entry['answer']}</answer>", json.dumps(entry)) == 2.0
+        assert score(f"<answer>{entry['answer']}</answer>", json.dumps(entry)) == 2.0
 
 
-def test_each_row_of_a_mixed_batch_is_judged_by_its_own_task():
+def test_each_row_of_a_mixed_batch_is_scored_by_its_own_task():
     entries = SUMS[:2] + make_entries("spell_backward", {}, 2)
     texts = [f"<answer>{entry['answer']}</answer>" for entry in entries]
     reward = load_reward("reasoning_gym")
@@ -84,51 +80,17 @@ def test_each_row_of_a_mixed_batch_is_judged_by_its_own_task():
     assert reward(prompts=texts, completions=texts[::-1], entry=rows) == [0.0] * 4
 
 
-def test_a_verifier_that_raises_pays_nothing(monkeypatch):
+def test_a_verifier_that_raises_gives_nothing(monkeypatch):
     class Raises:
         def score_answer(self, answer: str, entry: dict) -> float:
             raise RecursionError("too deep")
 
     monkeypatch.setattr(reasoning_gym_tasks, "_verifier", lambda dataset, parameters: Raises())
-    assert pay(f"<answer>{GOLD}</answer>") == 0.0
+    assert score(f"<answer>{GOLD}</answer>") == 0.0
 
 
-def test_plain_text_and_conversations_earn_the_same():
-    reward = load_reward("reasoning_gym")
-    texts = [f"<answer>{GOLD}</answer>", "<answer>1</answer>", ""]
-    chats = [[{"role": "assistant", "content": text}] for text in texts]
-    assert reward(prompts=texts, completions=texts, entry=[ENTRY] * 3) == [2.0, 0.0, 0.0]
-    assert reward(prompts=chats, completions=chats, entry=[ENTRY] * 3) == [2.0, 0.0, 0.0]
-
-
-def test_the_order_of_a_batch_does_not_matter():
-    cases = [(f"<answer>{SUMS[0]['answer']}</answer>", entry) for entry in SUMS]
-    paid = [pay(text, json.dumps(entry)) for text, entry in cases]
-    assert 0.0 in paid and 2.0 in paid
-    order = random.Random(0).sample(range(len(cases)), len(cases))
-    texts, entries = [cases[i][0] for i in order], [json.dumps(cases[i][1]) for i in order]
-    assert load_reward("reasoning_gym")(prompts=texts, completions=texts, entry=entries) == [paid[i] for i in order]
-
-
-def test_hostile_text_earns_nothing_in_50_ms(hostile, seconds):
-    for text in (hostile, f"<answer>{hostile}</answer>"):
-        assert pay(text) == 0.0
-        assert seconds(lambda text=text: pay(text)) < 0.05
-
-
-def test_a_million_letters_earn_nothing():
-    assert pay(f"<answer>{'a' * 1_000_000}</answer>") == 0.0
-
-
-def test_it_works_off_the_main_thread():
-    with ThreadPoolExecutor(1) as pool:
-        assert pool.submit(pay, f"<answer>{GOLD}</answer>").result() == 2.0
-
-
-def test_it_pickles_with_its_parameters():
-    reward = pickle.loads(pickle.dumps(load_reward("reasoning_gym", correct=7.0)))
-    assert reward(prompts=["p"], completions=[f"<answer>{GOLD}</answer>"], entry=[ENTRY]) == [7.0]
-    assert reward.__name__ == "reasoning_gym"
+def test_hostile_text_earns_nothing(hostile):
+    assert [score(hostile), score(f"<answer>{hostile}</answer>")] == [0.0, 0.0]
 
 
 @settings(deadline=None)

@@ -1,4 +1,4 @@
-"""What holds for every registered reward and any text: it answers, soon, and alike wherever and however it is asked."""
+"""Properties of every registered reward on any text: it scores it, soon, and alike in any form, order and thread."""
 
 import asyncio
 import inspect
@@ -15,7 +15,7 @@ from rewards import load_reward, reward_columns
 from rewards.audit.call import score, stand_in_ids
 from rewards.reasoning_gym_tasks import score_reasoning_gym
 from rewards.registry import REGISTRY
-from rewards.steps import SumOfSteps
+from rewards.steps import sum_steps
 
 SUM = {"dataset": "chain_sum", "parameters": {}, "question": "9 + 9 =", "answer": "18", "metadata": {}}
 COLUMNS = {"answer": "18", "entry": json.dumps(SUM), "task": "maths", "tests": ["assert f(9) == 18"]}
@@ -53,9 +53,8 @@ ANY_TEXT = st.text(st.characters(), max_size=200) | mutated()  # characters() ha
 
 
 def loaded(name: str):
-    """The reward, and of one that pays steps their sum."""
-    reward = load_reward(name, **REQUIRED.get(name, {}))
-    return SumOfSteps(reward) if reward.kind == "step" else reward
+    """The reward; of a step reward, the sum."""
+    return sum_steps(load_reward(name, **REQUIRED.get(name, {})))
 
 
 def columns_of(reward) -> dict[str, str | list[str]]:
@@ -64,44 +63,44 @@ def columns_of(reward) -> dict[str, str | list[str]]:
     return {column: values[column] for column in ("task", *reward_columns(reward))}
 
 
-def pay(reward, texts: list[str], prompt: str | list[dict]) -> tuple[list, list]:
-    """What a reward pays each text, and the outcomes that it logs."""
+def scores_of(reward, texts: list[str], prompt: str | list[dict]) -> tuple[list, list]:
+    """The scores of a reward, and the outcomes that it logs."""
     columns, logged = columns_of(reward), {}
     ids = [stand_in_ids(text) for text in texts]
-    amounts = score(reward, [{"prompt": prompt, **columns} for _ in texts], texts, ids, logged.__setitem__)
-    return amounts, logged.get(f"outcome/{reward.__name__}", [])
+    scores = score(reward, [{"prompt": prompt, **columns} for _ in texts], texts, ids, logged.__setitem__)
+    return scores, logged.get(f"outcome/{reward.__name__}", [])
 
 
-def awaited(amounts):
-    """What a call returns, be it of an async reward or not."""
-    return asyncio.run(_finish(amounts)) if inspect.isawaitable(amounts) else amounts
+def awaited(scores):
+    """The scores of a call of any reward, async or not."""
 
+    async def finish():
+        return await scores
 
-async def _finish(amounts):
-    return await amounts
+    return asyncio.run(finish()) if inspect.isawaitable(scores) else scores
 
 
 @pytest.mark.parametrize("name", REGISTRY)
-def test_any_text_is_answered_alike_in_any_form_order_and_thread(name):
+def test_any_text_is_scored_alike_in_any_form_order_and_thread(name):
     reward, chat = loaded(name), [{"role": "user", "content": "9 + 9 ="}]
 
     @settings(deadline=None, derandomize=True, max_examples=EXAMPLES.get(name, 200))
     @given(st.lists(ANY_TEXT, min_size=1, max_size=4))
     def holds(texts):
-        amounts, outcomes = pay(reward, texts, chat)
-        assert len(amounts) == len(texts)
-        assert all(amount is None or math.isfinite(amount) for amount in amounts)
+        scores, outcomes = scores_of(reward, texts, chat)
+        assert len(scores) == len(texts)
+        assert all(amount is None or math.isfinite(amount) for amount in scores)
         assert not [outcome for outcome in outcomes if outcome.startswith("error")]
-        assert pay(reward, texts, "9 + 9 =")[0] == amounts
-        assert pay(reward, texts[::-1], chat)[0] == amounts[::-1]
-        assert pool.submit(pay, reward, texts, chat).result()[0] == amounts
+        assert scores_of(reward, texts, "9 + 9 =")[0] == scores
+        assert scores_of(reward, texts[::-1], chat)[0] == scores[::-1]
+        assert pool.submit(scores_of, reward, texts, chat).result()[0] == scores
 
     with ThreadPoolExecutor(1) as pool:
         holds()
 
 
 @pytest.mark.parametrize("name", REGISTRY)
-def test_hostile_text_is_answered_in_50_ms(name, hostile, seconds):
+def test_hostile_text_is_scored_in_50_ms(name, hostile, seconds):
     reward = loaded(name)
     for wrapper in WRAPPERS:
         texts = [wrapper.format(hostile)]
@@ -114,7 +113,7 @@ def test_hostile_text_is_answered_in_50_ms(name, hostile, seconds):
 
 
 @pytest.mark.parametrize("digits", ["１８", "١٨", "𝟏𝟖", "१८"])
-def test_digits_of_other_scripts_are_no_answer_to_reasoning_gym(digits):
+def test_digits_of_other_scripts_are_not_an_answer_to_reasoning_gym(digits):
     assert float(digits) == 18.0
     assert score_reasoning_gym(digits, COLUMNS["entry"]) == 0.0
     assert score_reasoning_gym("18", COLUMNS["entry"]) == 1.0
