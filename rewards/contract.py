@@ -30,17 +30,11 @@ def reward_kind(reward: Callable) -> str:
     return declared(reward, "kind", "shaping")
 
 
-def check_names(rewards: list[Callable]) -> None:
-    """Refuse two rewards of one name, outcome or step: what is counted of them is logged by name.
-
-    Raises:
-        ValueError: which names, one a line.
-    """
+def check_names(rewards: list[Callable]) -> list[str]:
+    """Name the rewards that share a name, outcome or step: what is counted of them is logged by name."""
     names = [reward_name(reward) for reward in rewards]
-    same = sorted({name for name in names if names.count(name) > 1})
-    if same:
-        message = "two rewards are called {!r}: what is logged of them would be one. Rename or remove one."
-        raise ValueError("\n".join(map(message.format, same)))
+    message = "two rewards are called {!r}: what is logged of them would be one. Rename or remove one."
+    return [message.format(name) for name in sorted({name for name in names if names.count(name) > 1})]
 
 
 def full_reward(reward: Callable) -> float | None:

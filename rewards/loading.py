@@ -18,7 +18,6 @@ from rewards.contract import (
     is_async,
     parameters_of,
     reward_kind,
-    reward_name,
     reward_tasks,
 )
 from rewards.registry import REGISTRY
@@ -32,13 +31,13 @@ class FileReward:
         self.spec, self.function, self.kwargs = spec, function, kwargs
         self.__name__ = function.__name__
         functools.update_wrapper(self, function)
-        self.__signature__ = inspect.signature(functools.partial(function, **kwargs))  # what is set is no column
+        self.__signature__ = inspect.signature(functools.partial(function, **kwargs))  # a set parameter is not a column
 
     def __call__(self, *args: Any, **kwargs: Any) -> list[float | None]:
         return self.function(*args, **self.kwargs, **kwargs)
 
     def __reduce__(self):
-        return _reload, (self.spec, self.kwargs)
+        return functools.partial(load_reward, self.spec, **self.kwargs), ()
 
 
 class AsyncFileReward(FileReward):
@@ -56,8 +55,8 @@ def load_reward(spec: str, **kwargs: Any) -> Callable:
         kwargs: parameters of the reward.
 
     Raises:
-        ValueError: nothing of that name, a file that fails to import, a parameter the reward does not
-            have, or a signature that TRL cannot call; the message says what is allowed.
+        ValueError: nothing of that name, a file that fails to import, a parameter the reward does not have, a signature
+            that TRL cannot call, an unknown kind, an async step reward; the message says what is allowed.
     """
     location, _, name = REGISTRY.get(spec, spec).rpartition(":")
     if not location:
@@ -73,15 +72,17 @@ def load_reward(spec: str, **kwargs: Any) -> Callable:
     _check_signature(reward, spec)
     if reward_kind(reward) not in KINDS:
         raise ValueError(f"reward {spec!r} has kind {reward_kind(reward)!r}; allowed: {', '.join(KINDS)}.")
+    if reward_kind(reward) == "step" and is_async(reward):
+        raise ValueError(f"reward {spec!r} is async; a step reward is a plain function.")
     return reward
 
 
 def load_rewards(
-    specs: list[str],
+    specs: list[str] | None,
     kwargs: dict[str, dict[str, Any]] | None = None,
     tasks: dict[str, list[str] | str] | None = None,
 ) -> list[Callable]:
-    """Load the rewards of a run, step rewards among them, in the order they are named.
+    """Load the rewards of a run in the order named; at least one is not a step reward.
 
     Args:
         specs: what `load_reward` takes, one a reward.
@@ -89,13 +90,13 @@ def load_rewards(
         tasks: the tasks of each reward, likewise; a reward without any sees every row.
 
     Raises:
-        ValueError: every problem found, one a line; also two rewards of one name, whose columns TRL would merge, an
-            async step reward, and only step rewards.
+        ValueError: every problem found, one a line; two rewards of one name, whose columns TRL would merge.
     """
     specs, kwargs, tasks = specs or [], dict(kwargs or {}), dict(tasks or {})
     rewards, problems = [], []
     for name in [name for name, values in kwargs.items() if not isinstance(values, dict)]:
-        problems.append(f"reward_kwargs of {name!r} must be a mapping of names to values, not {kwargs.pop(name)!r}.")
+        values = kwargs.pop(name)
+        problems.append(f"reward_kwargs of {name!r} must be a mapping of names to values, not {values!r}.")
     for spec in specs:
         try:
             reward = load_reward(spec, **_take(kwargs, spec, {}))
@@ -103,22 +104,13 @@ def load_rewards(
             rewards.append(reward if chosen is None else route(reward, _task_names(chosen, spec)))
         except ValueError as problem:
             problems.append(str(problem))
-    try:
-        check_names(rewards)
-    except ValueError as problem:
-        problems.append(str(problem))
+    problems += check_names(rewards)
     for setting, names in (("kwargs", kwargs), ("tasks", tasks)):
-        problems += [
-            f"reward_{setting} names {name!r}, which is not in reward_funcs ({', '.join(specs)})." for name in names
-        ]
-    steps = [reward for reward in rewards if reward_kind(reward) == "step"]
-    problems += [f"{reward_name(r)!r} is async; a step reward is a plain function." for r in steps if is_async(r)]
-    if not specs:
-        problems.append("reward_funcs is empty; name at least one reward.")
-    elif len(steps) == len(specs):
-        problems.append(
-            "reward_funcs names only step rewards; name one that scores whole completions too, of weight 0 if need be."
-        )
+        missing = f"which is not in reward_funcs ({', '.join(specs)})."
+        problems += [f"reward_{setting} names {name!r}, {missing}" for name in names]
+    if len(rewards) == len(specs) and all(reward_kind(reward) == "step" for reward in rewards):
+        named = f"names only step rewards ({', '.join(specs)})" if specs else "is empty"
+        problems.append(f"reward_funcs {named}; name at least one reward of whole completions, if only of weight 0.")
     if problems:
         raise ValueError("\n".join(problems))
     return rewards
@@ -200,7 +192,3 @@ def _check_signature(reward: Callable, spec: str) -> None:
             f"reward {spec!r} has the signature {inspect.signature(reward)}; TRL needs "
             "(prompts, completions, <dataset columns>, **kwargs), all by keyword."
         )
-
-
-def _reload(spec: str, kwargs: dict[str, Any]) -> Callable:
-    return load_reward(spec, **kwargs)

@@ -1,9 +1,9 @@
-"""The result of a step reward: for each completion its steps, each with the place where it ends and its reward.
+"""Step rewards: for each completion its steps, each with the place where it ends and its reward.
 
-A step reward is called as any other, `reward(prompts, completions, <columns>, **kwargs)`, declares `kind = "step"`, and
-returns one list a completion: pairs of (end, reward). `end` is a position in the completion's text as in a slice: the
-step is whatever of `text[:end]` no earlier step has taken, so 1 is the first end there can be and `len(text)` the last.
-An empty list means that there are no steps; None, that they could not be scored, which voids the row.
+A step reward is named and called as any other, `reward(prompts, completions, <columns>, **kwargs)`, declares
+`kind = "step"`, and returns one list a completion: pairs of (end, reward). `end` is a position in the completion's text
+as in a slice: the step is the part of `text[:end]` that no earlier step has taken, so the first possible end is 1, the
+last `len(text)`. An empty list means that there are no steps; None, that they could not be scored, which voids the row.
 
 The audit holds the sum of the steps to that of the row's reference completion; what a trick may earn beyond that is
 declared as for any reward, in `allowances` or as `farmable`.

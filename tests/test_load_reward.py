@@ -34,8 +34,11 @@ async def slow(prompts, completions, amount=1.0, **kwargs):
 def odd(completions, **kwargs):
     return [None] * len(completions)
 
+async def slow_steps(completions, **kwargs):
+    return [[]] * len(completions)
+
 right.kind, right.full = "verifier", 1.0
-odd.kind = "oddity"
+odd.kind, slow_steps.kind = "oddity", "step"
 
 class Counter:
     def __call__(self, prompts, completions, **kwargs):
@@ -90,9 +93,16 @@ def test_a_reward_loads_with_its_parameters(mine, monkeypatch, spec, kwargs, tex
     assert score(load_reward(spec.format(mine=mine), **kwargs), text, answer=["18"]) == [expected]
 
 
-def test_several_rewards_load_in_their_order(mine):
-    loaded = load_rewards(["xml_format", f"{mine}:brevity", "gsm8k_correctness"])
-    assert [reward_name(reward) for reward in loaded] == ["xml_format", "brevity", "gsm8k_correctness"]
+def test_rewards_of_every_kind_load_in_the_order_named(mine):
+    specs = ["xml_format", "equation_steps", f"{mine}:brevity", "gsm8k_correctness"]
+    loaded = load_rewards(specs, {"equation_steps": {"max_steps": 3}}, {"equation_steps": ["sums"]})
+    assert [reward_name(reward) for reward in loaded] == [
+        "xml_format",
+        "equation_steps",
+        "brevity",
+        "gsm8k_correctness",
+    ]
+    assert (reward_kind(loaded[1]), loaded[1].tasks, loaded[1].__wrapped__.max_steps) == ("step", ("sums",), 3)
 
 
 def test_kwargs_reach_a_reward_by_specification_and_by_name(mine):
@@ -191,6 +201,7 @@ TRL_NEEDS = "TRL needs (prompts, completions, <dataset columns>, **kwargs)"
         ("{mine}:by_position", {}, [TRL_NEEDS]),
         ("{mine}:Counter", {}, ["is a class"]),
         ("{mine}:odd", {}, ["has kind 'oddity'; allowed: verifier, format, shaping, control"]),
+        ("{mine}:slow_steps", {}, ["is async; a step reward is a plain function"]),
         ("gsm8k_correctness", {"exakt": 2.0}, ["exakt", "exact: float = 2.0"]),
         ("{mine}:brevity", {"limt": 3}, ["has no parameter limt", "limit=10"]),
         ("my_rewards:brevity", {"limt": 3}, ["has no parameter limt", "limit=10"]),
@@ -230,9 +241,17 @@ def test_kwargs_of_a_reward_that_is_not_loaded_are_refused():
     assert "reward_kwargs names 'gsm8k_correctness', which is not in reward_funcs (xml_format)" in text
 
 
-def test_no_reward_at_all_is_refused():
-    assert "reward_funcs is empty" in message(load_rewards, [])
-    assert "reward_funcs is empty" in message(load_rewards, None)
+@pytest.mark.parametrize(
+    ("specs", "named"),
+    [
+        ([], "is empty"),
+        (None, "is empty"),
+        (["equation_steps"], "names only step rewards (equation_steps)"),
+    ],
+)
+def test_a_run_needs_a_reward_of_whole_completions(specs, named):
+    remedy = "name at least one reward of whole completions, if only of weight 0."
+    assert message(load_rewards, specs) == f"reward_funcs {named}; {remedy}"
 
 
 def test_all_problems_are_reported_at_once(mine):

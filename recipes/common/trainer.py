@@ -71,7 +71,8 @@ class GRPOTrainer(trl.GRPOTrainer):
     """
 
     def __init__(self, model, reward_funcs: list[Callable], args: GRPOConfig, **kwargs):
-        check_names(reward_funcs)
+        if problems := check_names(reward_funcs):
+            raise ValueError("\n".join(problems))
         weights = [1.0] * len(reward_funcs) if args.reward_weights is None else args.reward_weights
         if len(weights) != len(reward_funcs):
             raise ValueError(f"reward_weights has {len(weights)} values for {len(reward_funcs)} rewards.")
