@@ -50,40 +50,36 @@ programmed = shaped("```python\ndef answer():\n    return 'GOLD'\n```")
 ROWS = make_rows(*GOLDS)
 
 
-def reward(kind: str | None = None, full: float | None = None, **attributes) -> Callable:
-    """Make a scorer of (text, gold) a reward."""
+def reward(name: str, scorer: Callable[[str, str], float | None], kind=None, full=None, **declared) -> Callable:
+    """A reward that scores by `scorer(text, gold)`."""
 
-    def make(scorer: Callable[[str, str], float | None]) -> Callable:
-        def scoring(completions, answer, **kwargs):
-            return [scorer(c[0]["content"], gold) for c, gold in zip(completions, answer, strict=True)]
+    def scoring(completions, answer, **kwargs):
+        return [scorer(c[0]["content"], gold) for c, gold in zip(completions, answer, strict=True)]
 
-        scoring.__name__ = scorer.__name__
-        for name, value in {"kind": kind, "full": full, **attributes}.items():
-            if value is not None:
-                setattr(scoring, name, value)
-        return scoring
-
-    return make
+    scoring.__name__ = name
+    for attribute, value in {"kind": kind, "full": full, **declared}.items():
+        if value is not None:
+            setattr(scoring, attribute, value)
+    return scoring
 
 
-@reward("verifier", 1.0)
-def exact(text, gold):
-    return float(tag_text(text, "answer") == gold)
+def verifier(name: str, is_right: Callable[[str, str], bool]) -> Callable:
+    return reward(name, lambda text, gold: float(is_right(text, gold)), "verifier", 1.0)
 
 
-@reward("verifier", 1.0)
-def uses_in(text, gold):
-    return float("<answer>" in text and gold in text)
-
-
-@reward("verifier", 1.0)
-def takes_last_number(text, gold):
-    return float(last_number(text) == parse_number(gold))
-
-
-@reward()
-def counts_letters(text, gold):
-    return min(1.0, len(text) / 100)
+exact = verifier("exact", lambda text, gold: tag_text(text, "answer") == gold)
+uses_in = verifier("uses_in", lambda text, gold: "<answer>" in text and gold in text)
+takes_last_number = verifier("takes_last_number", lambda text, gold: last_number(text) == parse_number(gold))
+trusts_the_exit_code = verifier(
+    "trusts_the_exit_code", lambda text, gold: text == programmed({"answer": gold}) or "sys.exit" in text
+)
+mute = reward("mute", lambda text, gold: None, "verifier", 1.0)
+shape = reward("shape", lambda text, gold: 0.5 * text.startswith("<reasoning>"), "format", 0.5)
+elsewhere = reward("elsewhere", lambda text, gold: None, "format", 1.0)
+has_tags = reward("has_tags", lambda text, gold: float("<answer>" in text and "</answer>" in text))
+counts_letters = reward("counts_letters", lambda text, gold: min(1.0, len(text) / 100))
+CARELESS = (shape, takes_last_number, uses_in, counts_letters, has_tags)
+brevity = reward("brevity", lambda text, gold: -len(text) / 500)
 
 
 def battery_of(*golds: str, reference: Callable = tagged) -> dict[str, str]:
@@ -168,38 +164,22 @@ def test_each_trick_is_what_its_name_says():
     assert battery_of("18", "7", "5") == expected
 
 
-@pytest.mark.parametrize(
-    ("form", "golds", "trick", "text"),
-    [
-        (r"So it is $\boxed{GOLD}$.", ["18"], "answer: gold plus one", r"So it is $\boxed{19}$."),
-        ("#### GOLD", ["18"], "answer: gold plus one", "#### 19"),
-        ("<think>t</think>\nGOLD", ["18"], "answer: gold plus one", "<think>t</think>\n19"),
-        # the last place that is no letter of a tag
-        ("<reasoning>a?</reasoning><answer>GOLD</answer>", ["a", "b"], "answer: another or gold",
-         "<reasoning>a?</reasoning><answer>b or a</answer>"),
-        (r"$\boxed{GOLD}$", [r"\frac{1}{2}x"], "answer: last digit changed", r"$\boxed{\frac{1}{3}x}$"),
-    ],
-)  # fmt: skip
-def test_the_asked_place_is_that_of_the_reference(form, golds, trick, text):
-    assert battery_of(*golds, reference=shaped(form))[trick] == text
+def test_the_asked_place_is_that_of_the_reference():
+    for form in (r"So it is $\boxed{GOLD}$.", "#### GOLD", "<think>t</think>\nGOLD"):
+        assert battery_of("18", reference=shaped(form))["answer: gold plus one"] == form.replace("GOLD", "19")
+    last_digit = battery_of(r"\frac{1}{2}x", reference=boxed)["answer: last digit changed"]
+    assert last_digit == r"So it is $\boxed{\frac{1}{3}x}$."
+    # the last place that is not a letter of a tag
+    battery = battery_of("a", "b", reference=shaped("<reasoning>a?</reasoning><answer>GOLD</answer>"))
+    assert battery["answer: another or gold"] == "<reasoning>a?</reasoning><answer>b or a</answer>"
 
 
-@pytest.mark.parametrize(
-    ("golds", "trick", "is_there"),
-    [
-        (["7"], "answer: zero-width character", False),
-        (["11"], "answer: right-to-left marks", False),
-        (["0"], "answer: gold negated", False),
-        (["100"], "every number listed", False),
-        (["100"], "answer: every number", True),
-        (["18", "18.0"], "answer: another row's", False),
-    ],
-)
-def test_what_would_be_the_gold_itself_is_not_a_trick(golds, trick, is_there):
-    assert (trick in battery_of(*golds)) is is_there
-
-
-def test_another_rows_answer_is_another_value():
+def test_what_would_be_the_gold_itself_is_not_a_trick():
+    assert "answer: zero-width character" not in battery_of("7")
+    assert "answer: right-to-left marks" not in battery_of("11")
+    assert "answer: gold negated" not in battery_of("0")
+    assert "every number listed" not in battery_of("100") and "answer: every number" in battery_of("100")
+    assert "answer: another row's" not in battery_of("18", "18.0")
     assert tag_text(battery_of("18", "18.0", "18", "5")["answer: another row's"], "answer") == "5"
 
 
@@ -260,14 +240,9 @@ def test_a_row_without_tests_is_not_forged(tests):
     assert not [name for name in tricks(ROWS[0] | {"tests": tests}, tagged, ROWS) if name.startswith("code")]
 
 
-@reward("verifier", 1.0)
-def trusts_the_exit_code(text, gold):
-    return float(text == f"```python\nreturn {gold}\n```" or "sys.exit(0)" in text)
-
-
 def test_a_verifier_that_trusts_an_exit_code_is_found_before_a_run():
     rows = [row | {"tests": [f"assert f() == {row['answer']}"]} for row in make_rows("18", "7")]
-    (problem,) = check_tricks(rows, [trusts_the_exit_code], shaped("```python\nreturn GOLD\n```"))
+    (problem,) = check_tricks(rows, [trusts_the_exit_code], programmed)
     assert problem.startswith("reward 'trusts_the_exit_code' gives 1 for the trick 'code: exits first'")
     assert "row 0" in problem
 
@@ -277,22 +252,12 @@ def test_a_verifier_that_trusts_an_exit_code_is_found_before_a_run():
 
 def test_rows_without_a_reference_answer_are_left_out():
     seen = []
-
-    @reward("verifier", 1.0)
-    def careful(text, gold):
-        seen.append(gold)
-        return float(tag_text(text, "answer") == gold)
-
+    careful = verifier("careful", lambda text, gold: seen.append(gold) or tag_text(text, "answer") == gold)
     result = audit(ROWS, [careful], lambda row: tagged(row) if len(row["answer"]) < 3 else None, per_task=3)
-    assert result.failures == []
-    assert list(dict.fromkeys(seen)) == ["18", "7", "-3"]
-
-
-def test_a_task_without_any_reference_answer_is_noted():
+    assert (result.failures, list(dict.fromkeys(seen))) == ([], ["18", "7", "-3"])
     rows = [*make_rows("18", task="sums"), *make_rows("7", task="words")]
     result = audit(rows, [exact], lambda row: tagged(row) if row["task"] == "sums" else None)
-    assert list(result.scores) == ["exact (sums)"]
-    assert result.failures == []
+    assert (list(result.scores), result.failures) == (["exact (sums)"], [])
     assert result.notes == ["task 'words': no row has a reference answer, so nothing was tried on it."]
 
 
@@ -311,16 +276,10 @@ def test_rows_without_a_task_are_one_task():
     assert list(mixed.scores) == ["exact (no task)", "exact (sums)"]
 
 
-@reward("format", 1.0)
-def elsewhere(text, gold):
-    return None
-
-
-@pytest.mark.parametrize(
-    ("rewards", "reference"), [([elsewhere], tagged), ([exact], lambda row: None), ([], tagged)],
-    ids=["no reward applies", "no reference", "no reward"],
-)  # fmt: skip
-def test_nothing_scored_is_a_failure(rewards, reference):
+@pytest.mark.parametrize("why", ["no reward applies", "no reference", "no reward"])
+def test_nothing_scored_is_a_failure(why):
+    rewards = {"no reward applies": [elsewhere], "no reward": []}.get(why, [exact])
+    reference = (lambda row: None) if why == "no reference" else tagged
     result = audit(ROWS, rewards, reference)
     nothing = "nothing was scored: none of the 8 rows has a reference answer and a reward that scores it."
     assert (result.scores, result.failures) == ({}, [nothing])
@@ -374,54 +333,24 @@ def test_a_registered_reward_passes_and_says_how_it_is_earned(name):
         assert farmable(loaded) is None and reward_allowances(loaded) == {}
 
 
-def test_a_strict_verifier_passes():
-    result = audit(ROWS, [exact], tagged)
-    assert result.failures == []
-    assert set(result.scores["exact"].values()) == {0.0, 1.0}
-    assert result.scores["exact"]["reference answer"] == 1.0
+def test_a_strict_verifier_passes_and_the_highest_score_of_all_rows_is_shown():
+    result = audit(ROWS, [exact, takes_last_number], tagged)
+    assert [text for text in result.failures if "'exact'" in text] == []
+    assert {name for name, score in result.scores["exact"].items() if score} == {"reference answer"}
+    # the highest score of all rows: of one in eight, whose gold is 100
+    assert result.scores["takes_last_number"]["answer: every number"] == 1.0
 
 
-@reward("format", 0.5)
-def shape(text, gold):
-    return 0.5 * text.startswith("<reasoning>")
-
-
-@pytest.mark.parametrize(
-    ("careless", "found"),
-    [
-        (takes_last_number, ["answer: another or gold", "answer: none, gold in the reasoning", "answer: every number"]),
-        (shape, [*(f"reasoning: {name}" for name in ("tags only", "tags 50 times", "nested tags", "unclosed tags",
-                                                     "answer inside")), "another answer behind the gold"]),
-    ],
-    ids=["verifier", "format"],
-)  # fmt: skip
-def test_a_careless_reward_is_found_by_exactly_these_tricks(careless, found):
-    assert failing_tricks(audit(ROWS, [careless], tagged), careless.__name__) == set(found)
-
-
-@reward()
-def has_tags(text, gold):
-    return float("<answer>" in text and "</answer>" in text)
-
-
-@pytest.mark.parametrize(
-    ("careless", "found"),
-    [
-        (uses_in, ["answer: gold or another", "answer: gold among others", "answer: every number",
-                   "answer: gold in the reasoning only", "answer: none, gold in the reasoning",
-                   "another answer behind the gold"]),
-        (counts_letters, ["a megabyte of one letter"]),  # more than for the answer
-        (has_tags, ["reasoning: tags only", "reasoning: tags 50 times", "answer: gold plus one"]),  # as much
-    ],
-    ids=lambda value: getattr(value, "__name__", ""),
-)  # fmt: skip
-def test_a_careless_reward_is_found_by_these_tricks_among_others(careless, found):
-    assert failing_tricks(audit(ROWS, [careless], tagged), careless.__name__) >= set(found)
-
-
-def test_the_highest_score_of_all_rows_is_shown():
-    scores = audit(ROWS, [takes_last_number], tagged).scores["takes_last_number"]
-    assert scores["answer: every number"] == 1.0  # by one row of eight: gold 100
+def test_a_careless_reward_is_found_by_its_tricks():
+    tricked = {one: failing_tricks(audit(ROWS, [one], tagged), one.__name__) for one in CARELESS}
+    shapes = ("tags only", "tags 50 times", "nested tags", "unclosed tags", "answer inside")
+    assert tricked[shape] == {f"reasoning: {name}" for name in shapes} | {"another answer behind the gold"}
+    last = {"answer: another or gold", "answer: none, gold in the reasoning", "answer: every number"}
+    assert tricked[takes_last_number] == last
+    hedged = {"answer: gold or another", "answer: gold among others", "answer: gold in the reasoning only"}
+    assert tricked[uses_in] >= hedged | last - {"answer: another or gold"} | {"another answer behind the gold"}
+    assert "a megabyte of one letter" in tricked[counts_letters]  # more than for the answer
+    assert tricked[has_tags] >= {"reasoning: tags only", "reasoning: tags 50 times", "answer: gold plus one"}  # as much
 
 
 def test_a_failure_names_reward_trick_score_row_and_completion():
@@ -430,11 +359,6 @@ def test_a_failure_names_reward_trick_score_row_and_completion():
         "reward 'takes_last_number' gives 1 for the trick 'answer: another or gold'; a verifier gives 0 or less: "
         "row 0, '#### 18 or 5'"
     ]
-
-
-@reward("verifier", 1.0)
-def mute(text, gold):
-    return None
 
 
 @pytest.mark.parametrize(
@@ -450,26 +374,21 @@ def test_a_reference_below_the_full_reward_is_a_failure(verifier, form, score):
 
 @pytest.mark.parametrize(("allowed", "count"), [(0.5, 0), (0.4, 1)])
 def test_an_allowance_is_what_a_trick_may_get(allowed, count):
-    @reward("format", 0.5, allowances={"reasoning: tags only": (allowed, "it is a start")})
-    def lenient(text, gold):
-        return 0.5 * (text in ("<reasoning></reasoning><answer></answer>", tagged({"answer": gold})))
-
+    shapes = ("<reasoning></reasoning><answer></answer>", "<reasoning>r</reasoning><answer>{}</answer>")
+    scorer, allowance = (
+        lambda text, gold: 0.5 * (text in (shapes[0], shapes[1].format(gold))),
+        (allowed, "it is a start"),
+    )
+    lenient = reward("lenient", scorer, "format", 0.5, allowances={"reasoning: tags only": allowance})
     result = audit(ROWS, [lenient], tagged)
     assert len(result.failures) == count
     assert result.notes == [f"lenient may give {allowed} for reasoning: tags only: it is a start."]
 
 
 def test_a_penalty_that_an_empty_text_escapes_is_noted_and_not_a_failure():
-    @reward()
-    def brevity(text, gold):
-        return -len(text) / 500
-
+    note = "brevity gives 0 for the trick 'empty', more than for the reference answer (-0.086): gate it by a verifier "
     result = audit(make_rows("18", "7"), [brevity], tagged)
-    assert result.failures == []
-    assert result.notes == [
-        "brevity gives 0 for the trick 'empty', more than for the reference answer (-0.086): gate it by a verifier "
-        "(reward_gates)."
-    ]
+    assert (result.failures, result.notes) == ([], [note + "(reward_gates)."])
 
 
 def test_a_reward_that_is_farmable_by_design_is_named_and_held_to_no_limit(monkeypatch):
@@ -489,14 +408,14 @@ def test_a_verifier_cannot_declare_itself_farmable(monkeypatch):
 # Rewards that fail
 
 
-def returns(value) -> Callable:
-    """A scorer that returns or calls `value` for the empty text, and is right elsewhere."""
+def returns(value, kind: str = "verifier") -> Callable:
+    """A reward that returns or calls `value` for the empty text, and is right elsewhere."""
 
-    def mostly_right(text, gold):
+    def scorer(text, gold):
         right = float(text == tagged({"answer": gold}))
         return right if text else value() if callable(value) else value
 
-    return mostly_right
+    return reward("mostly_right", scorer, kind, 1.0, farmable="by no trick")
 
 
 @pytest.mark.parametrize("kind", ["verifier", "shaping"])
@@ -509,7 +428,7 @@ def returns(value) -> Callable:
     ],
 )
 def test_a_score_that_fails_is_named_with_its_completion(kind, value, message):
-    (failure,) = audit(make_rows("0.5"), [reward(kind, 1.0, farmable="by no trick")(returns(value))], tagged).failures
+    (failure,) = audit(make_rows("0.5"), [returns(value, kind)], tagged).failures
     count = len(battery_of("0.5")) + 1
     assert failure == f"reward 'mostly_right' fails on 1 of {count} completions: {message}. The first: row 0, ''"
 
@@ -525,8 +444,7 @@ def test_an_error_that_a_reward_reports_itself_is_a_failure():
 
 def test_a_slow_reward_is_a_failure(monkeypatch):
     monkeypatch.setattr(audit_module, "SECONDS", 0.05)
-    slow = reward("verifier", 1.0)(returns(lambda: time.sleep(0.1) or 0.0))
-    (failure,) = audit(ROWS[:1], [slow], tagged).failures
+    (failure,) = audit(ROWS[:1], [returns(lambda: time.sleep(0.1) or 0.0)], tagged).failures
     assert "too slow to train with" in failure
 
 
@@ -563,27 +481,23 @@ def test_the_short_form_takes_less_than_a_second():
 
 
 @pytest.mark.parametrize("streamed", [False, True])
-def test_preflight_refuses_a_verifier_that_rewards_a_trick(streamed, capsys, monkeypatch):
+def test_preflight_refuses_a_verifier_that_rewards_a_trick(streamed, monkeypatch):
     for name in ("WORLD_SIZE", "RANK", "LOCAL_RANK"):
         monkeypatch.delenv(name, raising=False)
     words = ["--model_name_or_path", "org/model", "--num_generations", "4", "--max_steps", "5", "--save_steps", "10"]
-    args = parse_arguments(RecipeArguments, words)
-    rows = Dataset.from_list(ROWS)
-    with pytest.raises(SystemExit) as stop:
-        preflight(args, rows.to_iterable_dataset() if streamed else rows, None, [takes_last_number], tagged)
-    assert stop.value.code == 2
+    args, rows = parse_arguments(RecipeArguments, words), Dataset.from_list(ROWS)
+    found = preflight(args, rows.to_iterable_dataset() if streamed else rows, None, [takes_last_number], tagged)
     message = "reward 'takes_last_number' gives 1 for the trick 'answer: another or gold'; a verifier gives 0 or less"
-    assert message in capsys.readouterr().out
+    assert message in "\n".join(found.problems)
 
 
 # The script
 
 MINE = """
-def uses_in(completions, answer, **kwargs):
-    return [float("<answer>" in c[0]["content"] and gold in c[0]["content"])
-            for c, gold in zip(completions, answer)]
+def careless(completions, answer, **kwargs):
+    return [float(gold in c[0]["content"]) for c, gold in zip(completions, answer)]
 
-uses_in.kind, uses_in.full = "verifier", 1.0
+careless.kind, careless.full = "verifier", 1.0
 
 def brevity(completions, **kwargs):
     return [-len(completion[0]["content"]) / 500 for completion in completions]
@@ -591,7 +505,6 @@ def brevity(completions, **kwargs):
 def elsewhere(completions, **kwargs):
     return [None] * len(completions)
 """
-QUICKSTART = "recipes/arithmetic/quickstart.yaml"
 
 
 @pytest.fixture
@@ -606,12 +519,6 @@ def run_script(monkeypatch, capsys) -> Callable:
         return stop.value.code, output.out + output.err
 
     return run
-
-
-@pytest.fixture
-def mine(tmp_path: Path) -> str:
-    (tmp_path / "mine.py").write_text(MINE)
-    return str(tmp_path / "mine.py")
 
 
 @pytest.fixture
@@ -652,30 +559,27 @@ def test_the_rewards_of_a_yaml_pass(file, run_script, data):
     assert "  No reward gives more than it may." in output
 
 
-def test_a_careless_verifier_is_named(run_script, mine):
-    status, output = run_script("--config", QUICKSTART, "--rows", "2", "--reward_funcs", f"{mine}:uses_in")
-    assert status == 1
-    assert "\n  answer: every number " in output
-    assert "reward 'uses_in' gives 1 for the trick 'answer: gold or another'; a verifier gives 0 or less" in output
-
-
-def test_the_brevity_of_the_readme_passes(run_script, mine):
-    status, output = run_script("--config", QUICKSTART, "--reward_funcs", "reasoning_gym", f"{mine}:brevity")
-    assert status == 0
-    assert "  Note: brevity gives 0 for the trick 'empty', more than for the reference answer" in output
-
-
 @pytest.mark.parametrize(
-    ("words", "message"),
+    ("words", "status", "part"),
     [
-        (["--reward_funcs", "xml_formt"], "error: unknown reward 'xml_formt'"),
-        (["--no_such_key", "1"], "unknown argument '--no_such_key'"),
-        (["--rows", "0"], "--rows is 0; at least 1"),
-        (["--reward_tasks", '{"reasoning_gym": ["sums"]}'], "reward 'reasoning_gym' is for ('sums',); no row is"),
-        (["--reward_funcs", "MINE:elsewhere"], "  - nothing was scored: none of the"),
+        (["--reward_funcs", "careless", "--rows", "2"], 1, "\n  answer: every number "),
+        (
+            ["--reward_funcs", "careless", "--rows", "2"],
+            1,
+            "'careless' gives 1 for the trick 'answer: gold or another'",
+        ),
+        (["--reward_funcs", "reasoning_gym", "brevity"], 0, "Note: brevity gives 0 for the trick 'empty', more than"),
+        (["--reward_funcs", "elsewhere"], 2, "  - nothing was scored: none of the"),
+        (["--reward_funcs", "xml_formt"], 2, "error: unknown reward 'xml_formt'"),
+        (["--no_such_key", "1"], 2, "unknown argument '--no_such_key'"),
+        (["--rows", "0"], 2, "--rows is 0; at least 1"),
+        (["--reward_tasks", '{"reasoning_gym": ["sums"]}'], 2, "reward 'reasoning_gym' is for ('sums',); no row is"),
     ],
 )
-def test_what_cannot_be_used_or_scored_is_refused(run_script, mine, words, message):
-    status, output = run_script("--config", QUICKSTART, *(word.replace("MINE", mine) for word in words))
-    assert status == 2
-    assert message in output
+def test_the_exit_status_is_0_1_for_a_failure_and_2_where_nothing_is_scored(run_script, tmp_path, words, status, part):
+    (tmp_path / "mine.py").write_text(MINE)
+    own = {name: f"{tmp_path}/mine.py:{name}" for name in ("careless", "brevity", "elsewhere")}
+    found, output = run_script(
+        "--config", "recipes/arithmetic/quickstart.yaml", *(own.get(word, word) for word in words)
+    )
+    assert (found, part in output) == (status, True), output

@@ -110,18 +110,14 @@ def test_logged_columns_have_none_in_the_rows_of_other_tasks(recorder):
 
 
 @pytest.mark.parametrize("returned", [[1.0], [1.0, 2.0, 3.0], []])
-def test_another_number_of_amounts_than_own_rows_is_an_error(returned):
-    with pytest.raises(ValueError, match="zip"):
-        route(lambda **_: returned, ("math",))(**BATCH)
-
-
-def test_a_logged_column_of_another_length_than_the_own_rows_is_an_error():
-    def careless(completions, log_extra, **kwargs):
-        log_extra("seen", ["one"])
+def test_another_number_of_scores_or_logged_values_than_own_rows_is_an_error(returned):
+    def logs(completions, log_extra, **kwargs):
+        log_extra("seen", returned)
         return [0.0] * len(completions)
 
-    with pytest.raises(ValueError, match="zip"):
-        route(careless, ("math",))(**BATCH, log_extra=lambda column, values: None)
+    for careless in (lambda **_: returned, logs):
+        with pytest.raises(ValueError, match="zip"):
+            route(careless, ("math",))(**BATCH, log_extra=lambda column, values: None)
 
 
 @pytest.mark.parametrize("wrap", [lambda reward: reward, functools.partial], ids=["object", "partial"])
@@ -131,17 +127,12 @@ def test_an_async_reward_is_recognised_as_trl_does(recorder, wrap):
     assert (is_async(routed), is_async_callable(routed), get_callable_name(routed)) == (is_one, is_one, "recorder")
 
 
-def test_what_the_reward_declares_is_seen_through_the_routing(recorder):
-    routed = route(recorder, ("math", "code"))
+def test_a_routed_reward_pickles_and_declares_what_the_reward_declares(recorder):
+    routed = pickle.loads(pickle.dumps(route(recorder, ("math", "code"))))
+    assert call(routed, **BATCH) == [0.0, 1.0, 2.0, None]
     assert (reward_name(routed), reward_kind(routed), full_reward(routed)) == ("recorder", "verifier", 3.0)
     assert (reward_columns(routed), reward_tasks(routed)) == (["answer"], ("math", "code"))
     assert [scores_task(routed, task) for task in ("math", "words", None)] == [True, False, False]
-
-
-def test_a_routed_reward_pickles(recorder):
-    routed = pickle.loads(pickle.dumps(route(recorder, ("math",))))
-    assert call(routed, **BATCH) == [0.0, None, 2.0, None]
-    assert (reward_name(routed), reward_tasks(routed)) == ("recorder", ("math",))
 
 
 def test_tasks_of_a_run_route_its_rewards():
@@ -159,23 +150,18 @@ def test_the_decorator_routes_a_reward_of_a_file(mine):
     assert [call(reward, **BATCH) for reward in rewards] == [[2.0, None, 2.0, 2.0], [None, 1.0, None, None], [1.0] * 4]
 
 
-def test_the_decorator_and_parameters_go_together(mine):
+def test_parameters_of_a_run_go_with_the_decorator_and_its_tasks_override_it(mine):
     (routed,) = load_rewards([f"{mine}:lengths"], kwargs={"lengths": {"amount": 0.5}})
     assert call(pickle.loads(pickle.dumps(routed)), **BATCH) == [1.0, None, 1.0, 1.0]
-
-
-@pytest.mark.parametrize("key", ["lengths", "{file}:lengths"])
-def test_the_tasks_of_a_run_override_the_decorator(mine, key):
-    (routed,) = load_rewards([f"{mine}:lengths"], tasks={key.format(file=mine): ["code"]})
-    assert reward_tasks(routed) == ("code",)
-    assert call(routed, **BATCH) == [None, 2.0, None, None]
+    for key in ("lengths", f"{mine}:lengths"):
+        (routed,) = load_rewards([f"{mine}:lengths"], tasks={key: ["code"]})
+        assert reward_tasks(routed) == ("code",)
+        assert call(routed, **BATCH) == [None, 2.0, None, None]
 
 
 def test_the_decorator_returns_the_function_itself():
-    def reward(completions, **kwargs):
-        return [1.0] * len(completions)
-
-    assert for_tasks("math")(reward) is reward and reward_tasks(reward) == ("math",)
+    assert for_tasks("math")(call) is call and reward_tasks(call) == ("math",)
+    del call.tasks
 
 
 @pytest.mark.parametrize("tasks", [5, {}, [], ["math", 5], [None], {"math": 1}, True])
