@@ -58,6 +58,22 @@ def load_reward(spec: str, **kwargs: Any) -> Callable:
         ValueError: nothing of that name, a file that fails to import, a parameter the reward does not have, a signature
             that TRL cannot call, an unknown kind, an async step reward; the message says what is allowed.
     """
+    target = load_function(spec)
+    reward = _with_parameters(target, spec, kwargs, from_file=".py:" in REGISTRY.get(spec, spec))
+    _check_signature(reward, spec)
+    if reward_kind(reward) not in KINDS:
+        raise ValueError(f"reward {spec!r} has kind {reward_kind(reward)!r}; allowed: {', '.join(KINDS)}.")
+    if reward_kind(reward) == "step" and is_async(reward):
+        raise ValueError(f"reward {spec!r} is async; a step reward is a plain function.")
+    return reward
+
+
+def load_function(spec: str) -> Callable:
+    """Import the function or class that a specification names, whatever its signature.
+
+    Raises:
+        ValueError: nothing of that name, or a file or module that fails to import.
+    """
     location, _, name = REGISTRY.get(spec, spec).rpartition(":")
     if not location:
         raise ValueError(
@@ -68,13 +84,7 @@ def load_reward(spec: str, **kwargs: Any) -> Callable:
     target = getattr(module, name, None)
     if not callable(target):
         raise ValueError(f"reward {spec!r}: {location} has no function or class {name!r}.")
-    reward = _with_parameters(target, spec, kwargs, from_file=location.endswith(".py"))
-    _check_signature(reward, spec)
-    if reward_kind(reward) not in KINDS:
-        raise ValueError(f"reward {spec!r} has kind {reward_kind(reward)!r}; allowed: {', '.join(KINDS)}.")
-    if reward_kind(reward) == "step" and is_async(reward):
-        raise ValueError(f"reward {spec!r} is async; a step reward is a plain function.")
-    return reward
+    return target
 
 
 def load_rewards(

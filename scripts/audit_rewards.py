@@ -1,53 +1,78 @@
-"""Audit the rewards of a run: which score does each give to cheap tricks, on the run's own rows? No model is loaded.
+"""Audit rewards: which score does each give to cheap tricks? The rewards of a recipe on its own rows, or any function.
 
     python scripts/audit_rewards.py --config recipes/gsm8k/smollm2-135m.yaml --dataset_path FOLDER
     python scripts/audit_rewards.py --config recipes/arithmetic/quickstart.yaml --reward_funcs my_reward.py:brevity
+    python scripts/audit_rewards.py --reward my_pkg.rewards:correct --rows rows.jsonl --reference "#### {answer}"
 
 Prints a table trick x reward with the highest score (for the reference answer: the lowest), then the failures in words,
-and which rewards are farmable by design. A step reward scores the sum of its steps. Any argument of the recipe can be
-overridden.
-Exit status: 0 when no reward gives more than it may, 1 when one does or the reference answer does not earn the full
-reward, 2 for arguments or rows that cannot be used, and when nothing could be scored.
+and which rewards are farmable by design. A step reward scores the sum of its steps. No model is loaded. With --config
+any argument of the recipe can be overridden. With --reward the function is called as TRL, verl (compute_score) or
+verifiers (a rubric function) does, by the names of its parameters, in worker processes with a limit on its time.
+Exit status: 0 when no reward gives more than it may, 1 when one does, fails, or does not reward the reference answer,
+2 for arguments or rows that cannot be used, and when nothing could be scored.
 """
 
 import argparse
 import faulthandler
+import os
 import sys
 from pathlib import Path
 
-HANGS_S = 300.0  # for all of it; the traceback then shows which reward was at work
+HANGS_S = 600.0  # for all of it; the traceback then shows which reward was at work
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--config", required=True, type=Path, help="a YAML of a recipe")
-    parser.add_argument("--rows", type=int, default=8, help="rows of each task; default 8")
+    source = parser.add_mutually_exclusive_group(required=True)
+    source.add_argument("--config", type=Path, help="a YAML of a recipe")
+    source.add_argument("--reward", metavar="SPEC", help="package.module:function or path/to/file.py:function")
+    parser.add_argument("--per_task", type=int, default=8, help="rows of each task; default 8")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write scores, failures and notes")
+    parser.add_argument("--junit", type=Path, metavar="FILE", help="write one test case a reward, in JUnit's XML")
+    only = parser.add_argument_group("with --reward")
+    only.add_argument("--rows", type=Path, metavar="FILE", help="JSON Lines: a prompt and what the reward needs")
+    only.add_argument("--reference", default="{answer}", help="a right completion, with columns of the row in braces")
+    only.add_argument("--style", choices=["trl", "verl", "verifiers"], help="where the parameters leave it open")
+    only.add_argument("--kind", choices=["verifier", "format", "shaping"], default="verifier", help="if not declared")
+    only.add_argument("--seconds", type=float, default=5.0, help="limit for one completion; default 5")
     options, overrides = parser.parse_known_args()
-    if options.rows < 1:
-        parser.error(f"--rows is {options.rows}; at least 1")
+    if options.per_task < 1:
+        parser.error(f"--per_task is {options.per_task}; at least 1")
+    if options.reward and (overrides or not options.rows):
+        parser.error(f"unknown arguments {overrides}" if overrides else "--reward needs --rows FILE")
     faulthandler.dump_traceback_later(HANGS_S, exit=True, file=sys.__stderr__)
     try:
-        raise SystemExit(run(options.config, options.rows, overrides))
+        raise SystemExit(run(options, overrides))
+    except ValueError as problem:
+        print(f"error: {problem}", file=sys.stderr)
+        raise SystemExit(2) from None
     finally:
         faulthandler.cancel_dump_traceback_later()
 
 
-def run(config: Path, per_task: int, overrides: list[str]) -> int:
-    """Load rows and rewards as the recipe does, print the audit, and return the exit status."""
+def run(options: argparse.Namespace, overrides: list[str]) -> int:
+    """Audit what is named, print and write the report, and return the exit status."""
+    from rewards.audit.any_reward import audit_by_name
+    from rewards.audit.report import publish
+
+    if options.reward:
+        sys.path.insert(0, os.getcwd())  # of a script this is the script's folder
+        names = ("reference", "style", "kind", "seconds", "per_task")
+        found = audit_by_name(options.reward, options.rows, **{name: getattr(options, name) for name in names})
+    else:
+        found = audit_recipe(options.config, options.per_task, overrides)
+    print(f"Audit of {options.reward or options.config}: the highest score (for the reference answer: the lowest)")
+    return publish(*found, options.json, options.junit)
+
+
+def audit_recipe(config: Path, per_task: int, overrides: list[str]) -> tuple:
     from recipes.common.before.preflight import first_rows
     from recipes.common.before.recipe import load_recipe
     from rewards.audit.audit import audit
-    from rewards.audit.report import report
 
-    try:
-        recipe = load_recipe(config, overrides)
-    except ValueError as problem:
-        print(f"error: {problem}", file=sys.stderr)
-        return 2
-    result = audit(first_rows(recipe.train_rows), recipe.rewards, recipe.module.reference_completion, per_task)
-    print(f"Audit of {config}: the highest score (for the reference answer: the lowest), {per_task} rows a task")
-    print(report(result, recipe.rewards))
-    return 2 if not result.scores else 1 if result.failures else 0
+    recipe = load_recipe(config, overrides)
+    rows = first_rows(recipe.train_rows)
+    return audit(rows, recipe.rewards, recipe.module.reference_completion, per_task), recipe.rewards
 
 
 if __name__ == "__main__":

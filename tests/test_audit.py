@@ -562,9 +562,9 @@ def test_the_rewards_of_a_yaml_pass(file, run_script, data):
 @pytest.mark.parametrize(
     ("words", "status", "part"),
     [
-        (["--reward_funcs", "careless", "--rows", "2"], 1, "\n  answer: every number "),
+        (["--reward_funcs", "careless", "--per_task", "2"], 1, "\n  answer: every number "),
         (
-            ["--reward_funcs", "careless", "--rows", "2"],
+            ["--reward_funcs", "careless", "--per_task", "2"],
             1,
             "'careless' gives 1 for the trick 'answer: gold or another'",
         ),
@@ -572,7 +572,7 @@ def test_the_rewards_of_a_yaml_pass(file, run_script, data):
         (["--reward_funcs", "elsewhere"], 2, "  - nothing was scored: none of the"),
         (["--reward_funcs", "xml_formt"], 2, "error: unknown reward 'xml_formt'"),
         (["--no_such_key", "1"], 2, "unknown argument '--no_such_key'"),
-        (["--rows", "0"], 2, "--rows is 0; at least 1"),
+        (["--per_task", "0"], 2, "--per_task is 0; at least 1"),
         (["--reward_tasks", '{"reasoning_gym": ["sums"]}'], 2, "reward 'reasoning_gym' is for ('sums',); no row is"),
     ],
 )

@@ -1,1 +1,9 @@
-"""Audit of rewards: cheap tricks on a run's own rows, and the score that each reward gives them."""
+"""Audit of rewards: cheap tricks on a run's own rows, and the score that each reward gives them.
+
+from rewards.audit import check_reward
+check_reward(my_reward, rows, "<answer>{answer}</answer>")     # raises AssertionError with what it found
+"""
+
+from rewards.audit.report import check_reward
+
+__all__ = ["check_reward"]

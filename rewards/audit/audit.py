@@ -10,7 +10,9 @@
 There is no tokenizer here: rewards that count tokens get one token for every four characters of a word or its rest.
 """
 
+import functools
 import math
+import re
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -34,6 +36,7 @@ from rewards.steps import sum_steps
 ROWS_PER_TASK = 8
 SECONDS = 5.0  # for one reward on all attempts of up to `ROWS_PER_TASK` rows; in proportion for more
 REFERENCE = "reference answer"
+TINY = 1e-9
 SHOWN = 160  # characters of a completion in a message
 
 Reference = Callable[[dict], str | None]
@@ -69,14 +72,19 @@ class Audit:
     notes: list[str] = field(default_factory=list)
 
 
-def audit(rows: list[dict], rewards: list[Callable], reference: Reference, per_task: int = ROWS_PER_TASK) -> Audit:
+def audit(
+    rows: list[dict], rewards: list[Callable], reference: Reference | str, per_task: int = ROWS_PER_TASK
+) -> Audit:
     """Try every trick on every reward, on the first `per_task` rows of each of its tasks.
 
     Args:
         rows: rows with a prompt; those without a `task` are one task.
         rewards: rewards as `load_rewards` returns them.
-        reference: row -> its own answer in the asked format; a row for which that is None is left out.
+        reference: row -> its own answer in the asked format; a row for which that is None is left out. Or a template
+            such as `<answer>{answer}</answer>`, with columns of the row.
     """
+    if isinstance(reference, str):
+        reference = functools.partial(fill, reference)
     problems = unusable_rows(rows, rewards)
     result = Audit(failures=problems) if problems else _try_tricks(rows, rewards, reference, per_task, None)
     if not result.scores and not problems:
@@ -85,6 +93,14 @@ def audit(rows: list[dict], rewards: list[Callable], reference: Reference, per_t
         )
         result.failures.append(nothing)
     return result
+
+
+def fill(template: str, row: dict) -> str:
+    r"""The template with columns of the row in place of their names in braces.
+
+    Example: `fill(r"\boxed{{answer}}", {"answer": "18"}) == r"\boxed{18}"`
+    """
+    return re.sub(r"\{(\w+)\}", lambda found: str(row.get(found[1], found[0])), template)
 
 
 def check_tricks(rows: list[dict], rewards: list[Callable], reference: Reference) -> list[str]:
@@ -194,14 +210,15 @@ def _failed(scored: list[Scored]) -> list[str]:
 
 
 def _short(reward: Callable, scored: list[Scored]) -> list[str]:
-    """The reference answer must earn the full reward."""
+    """The reference answer must earn the full reward; more than 0 where that is not declared."""
     full = full_reward(reward)
-    if reward_kind(reward) not in ("verifier", "format") or full is None:
+    if reward_kind(reward) not in ("verifier", "format"):
         return []
     references = [one for one in scored if one.attempt.trick == REFERENCE and not one.failure]
-    short = [one for one in references if one.score is None or one.score < full]
+    short = [one for one in references if one.score is None or one.score < (full or TINY)]
+    due = "more than 0" if full is None else f"{full:g}"
     return [
-        f"gives {'nothing' if one.score is None else f'{one.score:g}'} instead of {full:g} for the {REFERENCE} of "
+        f"gives {'nothing' if one.score is None else f'{one.score:g}'} instead of {due} for the {REFERENCE} of "
         f"{len(short)} of {len(references)} rows: {_shown(one)}"
         for one in short[:1]
     ]
@@ -212,7 +229,7 @@ def _above_limit(reward: Callable, trick: str, group: list[Scored], earned: dict
     if farmable(reward) and reward_kind(reward) != "verifier":
         return []
     limits = {number: _limit(reward, trick, amount) for number, amount in earned.items()}
-    above = [one for one in group if one.score is not None and one.score > limits[one.attempt.number] + 1e-9]
+    above = [one for one in group if one.score is not None and one.score > limits[one.attempt.number] + TINY]
     if not above:
         return []
     worst = max(above, key=lambda one: one.score - limits[one.attempt.number])
@@ -249,7 +266,7 @@ def _notes(reward: Callable, column: str, scored: list[Scored], earned: dict[int
             used.setdefault(allowance, {})[one.attempt.trick] = None
     if used or reward_kind(reward) == "format":
         return [f"{column} may give {most:g} for {', '.join(names)}: {why}." for (most, why), names in used.items()]
-    better = [one for one in given if one.score > (earned[one.attempt.number] or 0.0) + 1e-9]
+    better = [one for one in given if one.score > (earned[one.attempt.number] or 0.0) + TINY]
     return [
         f"{column} gives {one.score:g} for the trick {one.attempt.trick!r}, more than for the {REFERENCE} "
         f"({earned[one.attempt.number]:g}): gate it by a verifier (reward_gates)."
