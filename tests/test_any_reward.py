@@ -158,9 +158,9 @@ def test_a_naive_reward_is_found_in_each_style(run, name):
     ("name", "message"),
     [
         ("raises", "ValueError: could not convert string to float: "),
-        ("dies", "fails on 1 of 51 completions: its process died. The first: row 0, ''"),
-        ("hangs", "fails on 1 of 51 completions: it takes more than 1 s or too much memory. The first: row 0, ''"),
-        ("not_a_number", "fails on 1 of 51 completions: it returned nan. The first: row 0, ''"),
+        ("dies", "fails on 1 of 56 completions: its process died. The first: row 0, ''"),
+        ("hangs", "fails on 1 of 56 completions: it takes more than 1 s or too much memory. The first: row 0, ''"),
+        ("not_a_number", "fails on 1 of 56 completions: it returned nan. The first: row 0, ''"),
         ("always_wrong", "gives 0 instead of more than 0 for the reference answer of 1 of 1 rows: row 0, '<answer>18"),
     ],
 )

@@ -121,7 +121,9 @@ ANSWERS = {
     "another row's": "7", "gold plus one": "19", "gold minus one": "17", "gold negated": "-18",
     "full-width digits": "１８", "look-alike characters": "𝟏𝟖", "zero-width character": "1\u200b8",
     "right-to-left marks": "\u202e81\u202c", "gold or another": "18 or 7", "another or gold": "7 or 18",
-    "gold among others": "7, 18, 5", "NaN": "NaN", "inf": "inf", "1e999": "1e999", "9**9**9": "9**9**9",
+    "gold among others": "7, 18, 5", "gold denied": "definitely not 18", "gold times 1000": "18 thousand",
+    "gold plus one, padded": "19.000000", "Arabic digits": "١٨", "NaN": "NaN", "inf": "inf", "1e999": "1e999",
+    "9**9**9": "9**9**9",
     "nothing": "", "every number": " ".join(map(str, range(101))), "deep braces": "{" * 5000 + "}" * 5000,
 }
 STEPS = {
@@ -140,7 +142,8 @@ MISSHAPEN = {
     "code fence around": "```\n<r>r</r><answer>7</answer>\n```",
 }
 UNASKED = {
-    "empty": "", "whitespace": " \n\t\u00a0\u3000" * 20, "prompt echoed": "Question 0?",
+    "empty": "", "refusal": "I'm sorry, but I can't help with that.",
+    "whitespace": " \n\t\u00a0\u3000" * 20, "prompt echoed": "Question 0?",
     "every number listed": ANSWERS["every number"], "a megabyte of one letter": "a" * 1_000_000,
     "braces 50 000 deep": "{" * 50_000 + "}" * 50_000, "boxes 10 000 deep": r"\boxed{" * 10_000 + "}" * 10_000,
 }
@@ -194,7 +197,7 @@ def test_a_row_without_an_answer_gets_the_tricks_that_need_none():
     rows = [{"prompt": "Go on:", "task": "text"}] * 2
     battery = tricks(rows[0], lambda row: "1 2 3", rows)
     assert battery["prompt echoed"] == "Go on:"
-    assert len(battery) == 7 + 16
+    assert len(battery) == 8 + 16
     assert not [name for name in battery if name.startswith(ASKED)]
 
 
@@ -346,7 +349,7 @@ def test_a_careless_reward_is_found_by_its_tricks():
     shapes = ("tags only", "tags 50 times", "nested tags", "unclosed tags", "answer inside")
     assert tricked[shape] == {f"reasoning: {name}" for name in shapes} | {"another answer behind the gold"}
     last = {"answer: another or gold", "answer: none, gold in the reasoning", "answer: every number"}
-    assert tricked[takes_last_number] == last
+    assert tricked[takes_last_number] == last | {"answer: gold denied", "answer: gold times 1000"}
     hedged = {"answer: gold or another", "answer: gold among others", "answer: gold in the reasoning only"}
     assert tricked[uses_in] >= hedged | last - {"answer: another or gold"} | {"another answer behind the gold"}
     assert "a megabyte of one letter" in tricked[counts_letters]  # more than for the answer
@@ -355,10 +358,10 @@ def test_a_careless_reward_is_found_by_its_tricks():
 
 def test_a_failure_names_reward_trick_score_row_and_completion():
     result = audit(make_rows("5", "18"), [takes_last_number], shaped("#### GOLD"))
-    assert result.failures == [
+    assert (
         "reward 'takes_last_number' gives 1 for the trick 'answer: another or gold'; a verifier gives 0 or less: "
         "row 0, '#### 18 or 5'"
-    ]
+    ) in result.failures
 
 
 @pytest.mark.parametrize(
@@ -431,6 +434,32 @@ def test_a_score_that_fails_is_named_with_its_completion(kind, value, message):
     (failure,) = audit(make_rows("0.5"), [returns(value, kind)], tagged).failures
     count = len(battery_of("0.5")) + 1
     assert failure == f"reward 'mostly_right' fails on 1 of {count} completions: {message}. The first: row 0, ''"
+
+
+def test_the_same_completion_gets_the_same_score_in_any_order_and_batch():
+    calls = []
+    by_call = reward("by_call", lambda text, gold: calls.append(text) or float(len(calls) > 60), farmable="by waiting")
+    (failure,) = audit(make_rows("18"), [by_call], tagged).failures
+    assert failure.startswith("reward 'by_call' gives 0 and then 1 for the same completion, in another order and batch")
+
+    def by_batch(completions, **kwargs):
+        return [1.0 / len(completions)] * len(completions)
+
+    by_batch.farmable = "by a small batch"
+    (failure,) = audit(make_rows("18"), [by_batch], tagged).failures
+    reference = "row 0, '<reasoning>r</reasoning><answer>18</answer>'"
+    assert failure.endswith(f" and then 1 for the same completion, in another order and batch: {reference}")
+
+
+@pytest.mark.parametrize("name", ["prompts", "completions", "answer"])
+def test_a_reward_that_changes_its_arguments_is_a_failure(name):
+    def careless(**arguments):
+        arguments[name].reverse() if name == "answer" else arguments[name][0][0].update(content="")
+        return [0.0] * len(arguments["completions"])
+
+    (failure,) = audit(make_rows("18", "7"), [careless], tagged).failures
+    assert f"completions: ValueError: it changes its argument {name}" in failure
+    assert ("(only in a batch)" in failure) is (name == "answer")  # a list of one is its own reverse
 
 
 def test_an_error_that_a_reward_reports_itself_is_a_failure():

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from rewards.audit.audit import ROWS_PER_TASK, Audit, audit
-from rewards.audit.call import score
+from rewards.audit.call import score, unchanged
 from rewards.contract import declared, parameters_of, reward_name
 from rewards.loading import load_function, load_reward
 from rewards.parsing import completion_text
@@ -85,7 +85,7 @@ def style_of(function: Callable) -> str:
 def score_completion(function: Callable, style: str, row: dict, text: str) -> float | None:
     """Score one completion as a trainer of that style does."""
     if style == "trl":
-        (value,) = score(function, [row], [text])
+        (value,) = score(unchanged(function), [row], [text])
     else:
         completion = text if isinstance(row["prompt"], str) else [{"role": "assistant", "content": text}]
         given = {"data_source": "", "extra_info": None, "info": {}, "task": "default", **row}

@@ -18,7 +18,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from rewards.audit.call import score, stand_in_ids
+from rewards.audit.call import score, stand_in_ids, unchanged
 from rewards.audit.tricks import ASKED, SHORT, tricks
 from rewards.contract import (
     farmable,
@@ -169,7 +169,7 @@ def _audit_reward(reward: Callable, column: str, attempts: list[Attempt], result
         return  # it does not apply to this task
     too_slow = seconds > SECONDS * max(1.0, len(earned) / ROWS_PER_TASK)
     messages = [f"takes {seconds:.1f} s for {len(attempts)} completions: too slow to train with."] if too_slow else []
-    messages += _failed(scored) + _short(reward, scored)
+    messages += _failed(scored) + _short(reward, scored) + _unsteady(reward, scored)
     highest = result.scores[column] = {}
     for name in dict.fromkeys(one.attempt.trick for one in scored):
         group = [one for one in scored if one.attempt.trick == name]
@@ -186,11 +186,14 @@ def _score(reward: Callable, attempts: list[Attempt]) -> list[Scored]:
     logged: dict[str, list] = {}
     rows, texts = [attempt.row for attempt in attempts], [attempt.text for attempt in attempts]
     try:
-        scores = score(reward, rows, texts, [attempt.token_ids for attempt in attempts], logged.__setitem__)
+        scores = score(unchanged(reward), rows, texts, [attempt.token_ids for attempt in attempts], logged.__setitem__)
     except Exception as error:
-        if len(attempts) > 1:
-            return [_score(reward, [attempt])[0] for attempt in attempts]
-        return [Scored(attempts[0], None, f"{type(error).__name__}: {error}")]
+        failure = f"{type(error).__name__}: {error}"
+        if len(attempts) == 1:
+            return [Scored(attempts[0], None, failure)]
+        alone = [_score(reward, [attempt])[0] for attempt in attempts]
+        in_batch = [Scored(attempt, None, f"{failure} (only in a batch)") for attempt in attempts]
+        return alone if any(one.failure for one in alone) else in_batch
     outcomes = logged.get(f"outcome/{reward_name(reward)}") or [None] * len(attempts)
     return [_scored(*values) for values in zip(attempts, scores, outcomes, strict=True)]
 
@@ -207,6 +210,18 @@ def _failed(scored: list[Scored]) -> list[str]:
     failed = [one for one in scored if one.failure]
     count = f"fails on {len(failed)} of {len(scored)} completions"
     return [f"{count}: {one.failure}. The first: {_shown(one)}" for one in failed[:1]]
+
+
+def _unsteady(reward: Callable, scored: list[Scored]) -> list[str]:
+    """The completions of one row again, in another order and batch, and the first of them alone: the same scores."""
+    first = [one for one in scored if one.attempt.number == scored[0].attempt.number]
+    again = _score(reward, [one.attempt for one in first][::-1])[::-1] + _score(reward, [first[0].attempt])
+    pairs = [(a, b) for a, b in zip([*first, first[0]], again, strict=True) if None not in (a.score, b.score)]
+    different = [(a, b) for a, b in pairs if abs(a.score - b.score) > TINY]
+    return [
+        f"gives {a.score:g} and then {b.score:g} for the same completion, in another order and batch: {_shown(a)}"
+        for a, b in different[-1:]
+    ]
 
 
 def _short(reward: Callable, scored: list[Scored]) -> list[str]:

@@ -1,6 +1,8 @@
 """Call a reward outside a trainer, exactly as TRL does inside."""
 
 import asyncio
+import copy
+import functools
 import inspect
 import re
 from collections.abc import Callable
@@ -62,6 +64,21 @@ def score(
     if len(scores) != len(rows):
         raise ValueError(f"it returned {len(scores)} rewards for {len(rows)} completions")
     return scores
+
+
+def unchanged(reward: Callable) -> Callable:
+    """The reward, with an error where it changes its arguments: TRL hands the same lists to the next reward."""
+
+    @functools.wraps(reward, assigned=(), updated=())
+    def watched(**arguments: Any) -> Any:
+        before = {name: copy.deepcopy(value) for name, value in arguments.items() if isinstance(value, list)}
+        scores = reward(**arguments)
+        changed = [name for name, value in before.items() if arguments[name] != value]
+        if changed:
+            raise ValueError(f"it changes its argument {', '.join(changed)}")
+        return scores
+
+    return watched
 
 
 def stand_in_ids(text: str) -> list[int]:

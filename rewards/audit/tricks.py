@@ -22,6 +22,7 @@ OPEN, CLOSE = {"reasoning": "<reasoning>", "think": "<think>"}, {"reasoning": "<
 NUMBERS = " ".join(map(str, range(101)))
 FULL_WIDTH = str.maketrans("0123456789-.", "０１２３４５６７８９－．")
 # Mathematical bold digits, Cyrillic letters.
+ARABIC = str.maketrans("0123456789", "٠١٢٣٤٥٦٧٨٩")
 LOOK_ALIKE = str.maketrans("0123456789aceiopxyABEHKMOPTX", "𝟎𝟏𝟐𝟑𝟒𝟓𝟔𝟕𝟖𝟗асеіорхуАВЕНКМОРТХ")
 ZERO_WIDTH, RIGHT_TO_LEFT, LEFT_AGAIN = "\u200b", "\u202e", "\u202c"
 UNKNOWN = "..."  # for the answer of a row that has none
@@ -83,6 +84,7 @@ def unasked(row: dict) -> dict[str, str]:
     """Texts that ignore the question."""
     return {
         "empty": "",
+        "refusal": "I'm sorry, but I can't help with that.",
         "whitespace": " \n\t\u00a0\u3000" * 20,
         "prompt echoed": shown_prompt(row["prompt"]),
         "every number listed": NUMBERS,
@@ -167,8 +169,10 @@ def numeric_neighbours(gold: str) -> dict[str, str]:
     """Numbers next to a numeric gold; for another gold with a digit, the text with the last one changed."""
     value = parse_number(gold)
     if value is not None:
-        near = {"gold plus one": value + 1, "gold minus one": value - 1}
-        return {name: str(number) for name, number in (near | ({"gold negated": -value} if value else {})).items()}
+        texts = {"gold plus one": str(value + 1), "gold minus one": str(value - 1)}
+        if value.denominator == 1:  # a tolerance relative to its size may take it for the gold
+            texts["gold plus one, padded"] = f"{value + 1}.000000"
+        return texts | ({"gold negated": str(-value), "gold times 1000": f"{gold} thousand"} if value else {})
     digit = re.search(r"[0-9](?=[^0-9]*$)", gold)
     if digit is None:
         return {}
@@ -182,6 +186,7 @@ def disguises(gold: str) -> dict[str, str]:
     """
     texts = {
         "full-width digits": gold.translate(FULL_WIDTH),
+        "Arabic digits": gold.translate(ARABIC),
         "look-alike characters": gold.translate(LOOK_ALIKE),
         "zero-width character": gold[:1] + ZERO_WIDTH + gold[1:],
         "right-to-left marks": RIGHT_TO_LEFT + gold[::-1] + LEFT_AGAIN,
@@ -190,8 +195,9 @@ def disguises(gold: str) -> dict[str, str]:
 
 
 def hedges(gold: str, wrong: list[str]) -> dict[str, str]:
-    """The gold next to wrong answers: first, last, and in the middle."""
+    """The gold next to wrong answers: first, last, and in the middle; and denied."""
     return {
+        "gold denied": f"definitely not {gold}",
         "gold or another": f"{gold} or {wrong[0]}",
         "another or gold": f"{wrong[0]} or {gold}",
         "gold among others": ", ".join([wrong[0], gold, wrong[-1]]),
