@@ -4,6 +4,15 @@ from rewards.audit import check_reward
 check_reward(my_reward, rows, "<answer>{answer}</answer>")     # raises AssertionError with what it found
 """
 
-from rewards.audit.report import check_reward
+from typing import Any
 
 __all__ = ["check_reward"]
+
+
+def __getattr__(name: str) -> Any:
+    """Import `check_reward` when it is asked for: a recipe needs the room for `call` alone."""
+    if name != "check_reward":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from rewards.audit.report import check_reward
+
+    return check_reward
