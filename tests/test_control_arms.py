@@ -24,19 +24,17 @@ def test_the_arms_of_the_quickstart():
 
 
 @pytest.mark.parametrize(
-    "settings",
+    ("names", "tasks"),
     [
-        {"reward_funcs": ["gsm8k_correctness"]},
-        {"reward_funcs": ["xml_format"]},
-        {
-            "reward_funcs": ["boxed_math", "code_tests", "code_format"],
-            "reward_tasks": {"boxed_math": ["math"], "code_tests": ["code"], "code_format": ["code"]},
-        },
+        (["gsm8k_correctness"], None),
+        (["xml_format"], None),
+        (["boxed_math", "code_format"], {"boxed_math": ["math"], "code_format": ["code"]}),
     ],
     ids=["no format", "nothing else", "a task without a format reward"],
 )
-def test_format_only_is_left_out_where_it_would_show_nothing(settings):
-    assert list(rewards_of_arms(settings)) == ["as configured", "random", "constant"]
+def test_format_only_is_left_out_where_it_would_show_nothing(names, tasks):
+    arms = rewards_of_arms({"reward_funcs": names, "reward_tasks": tasks})
+    assert list(arms) == ["as configured", "random", "constant"]
 
 
 def test_settings_of_rewards_that_are_gone_are_replaced():
@@ -59,10 +57,9 @@ def test_a_preset_that_adds_a_reward_to_each_arm_is_refused():
 
 def test_what_the_run_has_beyond_an_arm_is_counted_on_the_same_rows(capsys):
     compared = compare_arms({"as configured": arm(60), "random": arm(10)})
-    assert compared["as configured"]["strict"]["change"]["share"] == 0.6
-    assert compared["random"]["strict"]["change"]["share"] == 0.1
-    assert compared["random"]["strict"]["beyond"]["share"] == 0.5
-    assert compared["random"]["strict"]["beyond"]["p"] == pytest.approx(2 / 2**50)  # fifty rows won, none lost
+    assert [of_arm["strict"]["change"]["share"] for of_arm in compared.values()] == [0.6, 0.1]
+    beyond = compared["random"]["strict"]["beyond"]
+    assert (beyond["share"], beyond["p"]) == (0.5, pytest.approx(2 / 2**50))  # fifty rows won, none lost
     (before, after), other = arm(60)[0], rows([1] + [0] * 99)
     compare_arms({"as configured": [(before, after)], "random": [(other, after)]})
     warning = capsys.readouterr().out  # of an arm that did not start alike
@@ -70,9 +67,8 @@ def test_what_the_run_has_beyond_an_arm_is_counted_on_the_same_rows(capsys):
 
 
 def test_arms_of_other_rows_are_refused():
-    other = [(rows([0] * 99), rows([1] * 99))]
     with pytest.raises(ValueError, match="not evaluated on the same rows"):
-        compare_arms({"as configured": arm(60), "random": other})
+        compare_arms({"as configured": arm(60), "random": arm(60, n=99)})
 
 
 @pytest.mark.parametrize(

@@ -1,15 +1,21 @@
 """Several seeds and arms: figures by hand, and runs that really follow one another."""
 
+import contextlib
 import json
 import os
 import signal
 import subprocess
 import sys
 
+import control_arms
 import pytest
+import seeds
 from support.launching import ROOT, TINY
 from support.tiny_model import build_tiny_model
 
+from recipes.common import run as life
+from recipes.common.before.recipe import import_recipe
+from recipes.common.many_runs import control, runs
 from recipes.common.many_runs.control import run_arms
 from recipes.common.many_runs.runs import launch_words, over_seeds, read_settings, run_seeds, seeds_table, train
 from recipes.common.tools.folder import read_evaluation, write_rows
@@ -25,38 +31,36 @@ def test_seeds_are_averaged_and_pooled():
     first = (rows([False, False]), rows([True, True]))
     second = (rows([False, True]), rows([False, True]))
     strict = over_seeds([first, second])["strict"]
-    assert strict["before"]["seeds"] == [0.0, 0.5]
-    assert strict["after"]["seeds"] == [1.0, 0.5]
-    assert strict["after"]["mean"] == 0.75
-    assert strict["after"]["n"] == 4
-    assert strict["after"]["interval"] == (0.0, 1.0)  # 0.75 +- 12.7 * 0.25, cut at what a share can be
-    assert [round(end, 4) for end in strict["after"]["pooled"]] == [0.3006, 0.9544]  # Wilson, 3 of 4
-    assert strict["p"] == [0.5, 1.0]  # of each seed: two rows won; none changed
-    assert strict["after"]["prompts"] == 2  # q0 and q1 stand in both seeds
+    assert (strict["before"]["seeds"], strict["p"]) == ([0.0, 0.5], [0.5, 1.0])  # two rows won; none changed
+    assert strict["after"] == {
+        **{"seeds": [1.0, 0.5], "mean": 0.75, "n": 4, "prompts": 2},  # q0 and q1 stand in both seeds
+        "interval": (0.0, 1.0),  # 0.75 +- 12.7 * 0.25, cut at what a share can be
+        "pooled": pytest.approx((0.3006, 0.9544), abs=1e-4),  # Wilson, 3 of 4
+    }
 
 
 def test_a_single_seed_has_no_interval_over_seeds():
     strict = over_seeds([(rows([False]), rows([True]))])["strict"]
-    assert strict["after"]["interval"] is None
-    assert "Student" not in seeds_table([0], {"strict": strict})
+    assert strict["after"]["interval"] is None and "Student" not in seeds_table([0], {"strict": strict})
 
 
 def test_a_metric_is_of_the_rows_and_seeds_that_have_it():
     other = [{"prompt": "other task", "metrics": {"format": True}}]
     found = over_seeds([(other, other), ([*rows([False]), *other], [*rows([True]), *other])])
     assert list(found) == ["format", "strict"]
-    strict = found["strict"]
-    assert (strict["after"]["seeds"], strict["after"]["mean"], strict["after"]["n"]) == ([None, 1.0], 1.0, 1)
-    assert strict["p"] == [None, 1.0]
+    after = found["strict"]["after"]
+    assert (after["seeds"], after["mean"], after["n"], found["strict"]["p"]) == ([None, 1.0], 1.0, 1, [None, 1.0])
     assert "seed 0             - ->       -\n" in seeds_table([0, 1], found)
 
 
 def test_the_table_names_each_seed_and_both_intervals():
     evaluations = [(rows([False] * 10), rows([True] * n + [False] * (10 - n))) for n in (4, 6)]
-    table = seeds_table([0, 7], over_seeds(evaluations))
-    assert "seed 7         0.0 % ->  60.0 %   +60.0 pt   McNemar p 0.031" in table
-    assert "mean           0.0 % -> 50.0 % (0-100)   95 % over seeds (Student)" in table
-    assert "mean           0.0 % -> 50.0 % (30-70)   95 % over 20 rows of 10 prompts (Wilson)" in table
+    lines = seeds_table([0, 7], over_seeds(evaluations)).splitlines()
+    assert [" ".join(line.split()) for line in lines[2:]] == [
+        "seed 7 0.0 % -> 60.0 % +60.0 pt McNemar p 0.031",
+        "mean 0.0 % -> 50.0 % (0-100) 95 % over seeds (Student)",
+        "mean 0.0 % -> 50.0 % (30-70) 95 % over 20 rows of 10 prompts (Wilson)",
+    ]
 
 
 def test_a_folder_without_both_evaluations_is_refused(tmp_path):
@@ -112,24 +116,17 @@ def test_what_a_script_sets_itself_cannot_be_given(function, seeds, words):
 def test_an_interrupt_is_left_to_the_run(tmp_path):
     """Ctrl-C reaches the whole group: the script waits for the run, which saves and ends by itself."""
     (tmp_path / "run.py").write_text(
-        "import pathlib, signal, sys, time\n"
-        "def save(*_):\n"
-        "    time.sleep(1)\n"
-        f"    pathlib.Path({str(tmp_path / 'saved')!r}).touch()\n"
-        "    sys.exit(130)\n"
-        "signal.signal(signal.SIGINT, save)\n"
-        "print('up', flush=True)\n"
-        "time.sleep(60)\n"
+        "import pathlib, sys, time\n"
+        "try:\n    print('up', flush=True); time.sleep(60)\n"
+        "except KeyboardInterrupt:\n    time.sleep(1); pathlib.Path('saved').touch(); sys.exit(130)\n"
     )
     (tmp_path / "script.py").write_text(
-        "import subprocess, sys\n"
-        "from recipes.common.many_runs.runs import _wait\n"
-        f"with subprocess.Popen([sys.executable, {str(tmp_path / 'run.py')!r}]) as process:\n"
-        "    sys.exit(_wait(process))\n"
+        "import subprocess, sys\nfrom recipes.common.many_runs.runs import _wait\n"
+        "with subprocess.Popen([sys.executable, 'run.py']) as process:\n    sys.exit(_wait(process))\n"
     )
-    words = [sys.executable, str(tmp_path / "script.py")]
+    words, env = [sys.executable, "script.py"], {**os.environ, "PYTHONPATH": str(ROOT)}
     restore = signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job starts with it ignored
-    with subprocess.Popen(words, cwd=ROOT, stdout=subprocess.PIPE, start_new_session=True) as process:
+    with subprocess.Popen(words, cwd=tmp_path, env=env, stdout=subprocess.PIPE, start_new_session=True) as process:
         signal.signal(signal.SIGINT, restore)
         assert process.stdout.readline() == b"up\n"
         os.killpg(process.pid, signal.SIGINT)
@@ -137,37 +134,38 @@ def test_an_interrupt_is_left_to_the_run(tmp_path):
     assert (tmp_path / "saved").exists()
 
 
-@pytest.mark.parametrize("script", ["seeds", "control_arms", "compare", "ledger", "report"])
-def test_help_does_not_wait_for_torch(script):
-    words = [sys.executable, "-X", "importtime", f"scripts/{script}.py", "--help"]
-    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=True)
-    assert "usage:" in done.stdout
-    assert not any(f" {module}\n" in done.stderr for module in ("torch", "scipy", "matplotlib"))
-
-
 @pytest.mark.slow
-def test_seeds_and_control_arms_share_their_runs_and_leave_their_tables(tmp_path):
-    tiny = build_tiny_model(tmp_path / "model")
-    words = ["--config", "recipes/arithmetic/quickstart.yaml", "--launch", "accelerate_configs/cpu.yaml"]
-    words += ["--output_dir", str(tmp_path / "q"), "--max_steps", "1", "--model_name_or_path", str(tiny)]
-    words += [word for name, value in TINY.items() for word in (f"--{name}", str(value))]
+def test_seeds_and_control_arms_share_their_runs_and_leave_their_tables(tmp_path, monkeypatch, capsys):
+    """In this process: the test above launches."""
+
+    def train_here(config, launch, folder, arguments):
+        with monkeypatch.context() as patch, contextlib.suppress(SystemExit):  # a finished run ends so
+            patch.setattr(sys, "argv", ["train.py", "--config", str(config), "--output_dir", str(folder), *arguments])
+            import_recipe(config).main()
 
     def run(script, *more):
-        command = [sys.executable, f"scripts/{script}.py", *words, *more]
-        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300)
-        assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
-        return done.stdout
+        monkeypatch.setattr(sys, "argv", [script.__name__, *words, *more])
+        script.main()
+        return capsys.readouterr().out
 
-    assert "mean" in run("seeds", "--seeds", "0", "1")
-    assert "is finished" in run("control_arms", "--seeds", "0")  # the run as configured is the one of scripts/seeds.py
-    control = json.loads((tmp_path / "q-control.json").read_text())["arms"]
-    assert list(control) == ["as configured", "random", "constant", "format-only", "untrained"]
+    monkeypatch.chdir(ROOT)
+    monkeypatch.setattr(life, "use_all_cores", lambda training: None)
+    for module in (runs, control):
+        monkeypatch.setattr(module, "train", train_here)
+    words = ["--config", "recipes/arithmetic/quickstart.yaml", "--launch", "accelerate_configs/cpu.yaml"]
+    words += ["--output_dir", str(tmp_path / "q"), "--max_steps", "1", "--bf16", "false"]
+    words += ["--model_name_or_path", str(build_tiny_model(tmp_path / "model"))]
+    words += [word for name, value in TINY.items() for word in (f"--{name}", str(value))]
+    assert "mean" in run(seeds, "--seeds", "0", "1")
+    assert "is finished" in run(control_arms, "--seeds", "0")  # the run as configured is the one of scripts/seeds.py
+    arms = json.loads((tmp_path / "q-control.json").read_text())["arms"]
+    assert list(arms) == ["as configured", "random", "constant", "format-only", "untrained"]
     for arm in ("constant", "untrained"):  # neither can have changed a weight
-        assert (control[arm]["strict"]["change"]["share"], control[arm]["strict"]["change"]["p"]) == (0.0, 1.0)
+        assert (arms[arm]["strict"]["change"]["share"], arms[arm]["strict"]["change"]["p"]) == (0.0, 1.0)
     texts = [[row["completion"] for row in rows] for rows in read_evaluation(tmp_path / "q-constant-seed0")]
     assert texts[0] == texts[1]
-    seeds = json.loads((tmp_path / "q-seeds.json").read_text())
-    assert seeds["seeds"] == [0, 1] and len(seeds["metrics"]["strict"]["after"]["seeds"]) == 2
+    found = json.loads((tmp_path / "q-seeds.json").read_text())
+    assert found["seeds"] == [0, 1] and len(found["metrics"]["strict"]["after"]["seeds"]) == 2
     assert (tmp_path / "q-seeds.png").is_file()
     config = json.loads((tmp_path / "q-random-seed0" / "run_config.json").read_text())
     assert config["reward_funcs"] == ["random"]
