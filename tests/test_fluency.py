@@ -24,10 +24,8 @@ def tiny(tmp_path_factory):
 
 
 def test_distinct_n_is_pooled_or_within_each_text():
-    assert distinct_n(["a b a", "a b"], 2) == 2 / 3
-    assert distinct_n(["a b a", "a b"], 2, within=True) == 1.0
-    assert distinct_n(["a a a a"], 1) == 0.25
-    assert distinct_n(["a"], 2) == 1.0
+    assert (distinct_n(["a b a", "a b"], 2), distinct_n(["a b a", "a b"], 2, within=True)) == (2 / 3, 1.0)
+    assert (distinct_n(["a a a a"], 1), distinct_n(["a"], 2)) == (0.25, 1.0)
 
 
 def test_word_share_counts_what_is_between_white_space():
@@ -46,22 +44,18 @@ def test_word_share_takes_linear_time(hostile, seconds):
 
 def test_perplexity_weighs_every_token_of_the_texts_alike(tiny):
     model, tokenizer = tiny
-    pairs = [(CHAT, "ab"), ("plain", "c")]
-    losses = []
-    for prompt, text in pairs:
+    losses, prompts, texts = [], [CHAT, "plain"], ["ab", "c"]
+    for prompt, text in zip(prompts, texts, strict=True):
         start = tokenizer(prompt_text(tokenizer, prompt))["input_ids"]
         ids = start + tokenizer(text)["input_ids"]
         log_p = torch.log_softmax(model(torch.tensor([ids])).logits[0].detach(), dim=-1)
         losses += [-log_p[i - 1, ids[i]].item() for i in range(len(start), len(ids))]
     assert len(losses) == 3
-    expected = math.exp(sum(losses) / 3)
-    prompts, texts = zip(*pairs, strict=True)
-    assert perplexity(model, tokenizer, list(prompts), list(texts)) == pytest.approx(expected, rel=1e-5)
+    assert perplexity(model, tokenizer, prompts, texts) == pytest.approx(math.exp(sum(losses) / 3), rel=1e-5)
 
 
 def test_an_empty_text_adds_nothing_to_perplexity(tiny):
-    with_empty = perplexity(*tiny, [CHAT, CHAT], ["ab", ""])
-    assert with_empty == perplexity(*tiny, [CHAT], ["ab"])
+    assert perplexity(*tiny, [CHAT, CHAT], ["ab", ""]) == perplexity(*tiny, [CHAT], ["ab"])
     with pytest.raises(ValueError, match="no text has a token"):
         perplexity(*tiny, [CHAT], [""])
 

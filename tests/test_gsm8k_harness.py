@@ -1,4 +1,4 @@
-"""gsm8k_harness pays `####` only with a right answer behind it, and talking on costs."""
+"""gsm8k_harness rewards `####` only with a right answer behind it, and talking on costs."""
 
 import pytest
 
@@ -29,12 +29,12 @@ def test_exact_amounts(text, amount):
     assert score_harness(text, "18") == amount
 
 
-def test_a_gold_that_is_no_number_cannot_be_graded():
+def test_a_gold_that_is_not_a_number_cannot_be_graded():
     reward = load_reward("gsm8k_harness")
     assert reward(prompts=["p"], completions=["<answer>18</answer>"], answer=["eighteen"]) == [None]
 
 
-def test_parameters_set_what_is_paid():
+def test_parameters_set_the_scores():
     reward = load_reward("gsm8k_harness", exact=1.0, marker=0.5, per_character=0.1, max_penalty=0.3)
     texts = ["<answer>#### 18</answer>", "<answer>18</answer>ab", "<answer>18</answer>" + "abcdef"]
     assert reward(prompts=["p"] * 3, completions=texts, answer=["18"] * 3) == [1.5, 0.8, 0.7]

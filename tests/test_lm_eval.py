@@ -62,18 +62,11 @@ def requests(task, tokenizer, **options):
     return [instance.args[0] for instance in task.instances]
 
 
-# Tasks
-
-
 @pytest.mark.parametrize("example", [EXAMPLE, []], ids=["worked example", "none"])
 def test_a_request_is_the_text_that_training_shows(load, data, tokenizer, example):
     recipe = import_recipe(FOLDER.parent / "train.py")
-    shown = [
-        tokenizer.apply_chat_template(
-            recipe.to_row(item, example)["prompt"], tokenize=False, add_generation_prompt=True
-        )
-        for item in ITEMS
-    ]
+    prompts = [recipe.to_row(item, example)["prompt"] for item in ITEMS]
+    shown = tokenizer.apply_chat_template(prompts, tokenize=False, add_generation_prompt=True)
     assert requests(load(data=data, example=example)["gsm8k_recipe"], tokenizer) == shown
     assert ("1 + 1?" in shown[0]) == bool(example) and recipe.SYSTEM_PROMPT in shown[0]
 
@@ -84,12 +77,9 @@ def test_the_recipe_task_refuses_to_ask_something_else(tasks, tokenizer, options
         requests(tasks["gsm8k_recipe"], tokenizer, **options)
 
 
-def test_a_template_that_leaves_the_system_prompt_out_is_refused(tasks):
+def test_a_template_without_the_system_prompt_and_a_folder_without_test_rows_are_refused(load, tasks, tmp_path):
     with pytest.raises(ValueError, match="leaves the system prompt out"):
         tasks["gsm8k_recipe"].fewshot_context(ITEMS[0], 0, None, True, True, lambda messages: messages[-1]["content"])
-
-
-def test_a_folder_without_test_rows_is_refused_with_what_to_do(load, tmp_path):
     with pytest.raises(ValueError, match=r"test\.jsonl in the folder .* cannot be loaded"):
         load(data=str(tmp_path))
 
@@ -140,9 +130,6 @@ def test_what_was_found_is_compared_with_the_gold_number(tasks, item, found, rig
         assert task.process_results(ITEMS[item], [found]) == {"exact_match": right}
 
 
-# Samples
-
-
 def write_samples(folder, values, task="gsm8k_recipe", date="2026-11-21T23-51-25.170752", changed=None):
     """What lm-eval 0.4.13 logs, as far as it is read here."""
     file = folder / "__models__m" / f"samples_{task}_{date}.jsonl"
@@ -163,17 +150,14 @@ def test_rows_are_paired_by_what_they_are_and_the_test_is_exact(tmp_path):
     ]
 
 
-@pytest.mark.parametrize("options", [{"changed": {"doc_hash": "x"}}, {"task": "gsm8k_zeroshot"}])
-def test_samples_of_other_rows_or_tasks_are_refused(tmp_path, options):
+def test_samples_that_cannot_be_paired_are_refused(tmp_path):
     before = write_samples(tmp_path / "before", [(0, 1.0), (1, 0.0)])
-    after = write_samples(tmp_path / "after", [(0, 1.0), (1, 0.0)], **options)
-    with pytest.raises(ValueError, match=r"not the same rows: 2 rows in .*before, [02] in .*after"):
-        compare_lm_eval.compare(before, after)
-
-
-def test_a_folder_with_no_samples_or_with_two_of_a_task_is_refused(tmp_path):
-    write_samples(write_samples(tmp_path / "two", [(0, 1.0)]), [(0, 1.0)], date="2026-11-22T00-00-00.000000")
-    for name in ("two", "none"):
+    for name, options in (("row", {"changed": {"doc_hash": "x"}}), ("task", {"task": "gsm8k_zeroshot"})):
+        after = write_samples(tmp_path / f"other {name}", [(0, 1.0), (1, 0.0)], **options)
+        with pytest.raises(ValueError, match=rf"not the same rows: 2 rows in .*before, [02] in .*other {name}"):
+            compare_lm_eval.compare(before, after)
+    write_samples(before, [(0, 1.0)], date="2026-11-22T00-00-00.000000")
+    for name in ("before", "none"):
         with pytest.raises(ValueError, match=f"{name} must hold one samples_TASK_DATE.jsonl for each task"):
             compare_lm_eval.read_samples(tmp_path / name)
 

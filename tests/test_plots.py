@@ -6,7 +6,6 @@ import pytest
 
 from recipes.common.after.plots import curve, panels, plot_runs
 from recipes.common.tools.folder import read_log
-from recipes.common.tools.stats import moving_average
 
 LOG = [
     {"step": 1, "reward": 0.5, "rewards/a/mean": 0.5, "completions/mean_length": 10.0, "kl": 0.01},
@@ -20,14 +19,6 @@ def make_run(folder, log=LOG):
     folder.mkdir(parents=True)
     (folder / "trainer_state.json").write_text(json.dumps({"log_history": log}))
     return folder
-
-
-def test_a_moving_average_does_not_lag():
-    line = [float(step) for step in range(36)]
-    assert moving_average(line) == pytest.approx(line, abs=1e-9)  # an average of the values so far ends four behind
-    assert moving_average([*[0.0] * 35, 7.0])[-1] < 4.0  # the last value alone does not carry it
-    assert moving_average([0.0, 3.0, 0.0])[1] == pytest.approx(1.0)
-    assert (moving_average([]), moving_average([2.0])) == ([], [2.0])
 
 
 def test_the_log_is_read_from_the_final_state_or_the_newest_checkpoint(tmp_path):

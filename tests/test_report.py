@@ -107,8 +107,8 @@ def test_marking_loses_no_character_and_is_fast_on_hostile_text(hostile, seconds
 
 def test_a_plain_prompt_is_a_message_without_a_role():
     assert messages("2 + 2 =") == [("", "2 + 2 =")]
-    assert messages([{"role": "user", "content": [{"type": "text"}]}]) == [("user", '[{"type": "text"}]')]
-    assert messages([{"role": "assistant", "content": None}]) == [("assistant", "")]
+    odd = [{"role": "user", "content": [{"type": "text"}]}, {"role": "assistant", "content": None}]
+    assert messages(odd) == [("user", '[{"type": "text"}]'), ("assistant", "")]
 
 
 def test_settings_that_differ_are_those_of_any_run():
@@ -132,23 +132,22 @@ def test_completions_carry_rewards_total_and_whether_the_score_is_full(tmp_path)
 
 
 def test_a_full_score_is_that_of_every_verifier_and_step_rewards_have_no_column(tmp_path):
-    rewards = ["each_step", "right_sum", "tidy"]
-    table = generation(1, 3).assign(tidy=[1.0, 1.0, 0.5])
+    table, rewards = generation(1, 3).assign(tidy=[1.0, 1.0, 0.5]), ["each_step", "right_sum", "tidy"]
     folder = make_run(tmp_path / "run", [table], reward_funcs=rewards, reward_weights=[9.0, 1.0, 0.5])
-    lines = [{"reward": "each_step", "kind": "step", "full": None}, *PREFLIGHT["rewards"]]
-    both = {"rewards": [{**line, "kind": line["kind"].replace("format", "verifier"), "full": 1.0} for line in lines]}
-    (folder / "preflight.json").write_text(json.dumps(both))
+    kinds = zip(rewards, ("step", "verifier", "verifier"), strict=True)
+    lines = [{"reward": name, "kind": kind, "full": 1.0} for name, kind in kinds]
+    (folder / "preflight.json").write_text(json.dumps({"rewards": lines}))
     run = read_run(folder)
     assert run["rewards"] == ["right_sum", "tidy"]
-    assert [row["full"] for row in run["completions"]] == [False, True, False]
-    assert [row["total"] for row in run["completions"]] == [0.5, 1.5, 2.25]
+    assert [(row["full"], row["total"]) for row in run["completions"]] == [(False, 0.5), (True, 1.5), (False, 2.25)]
 
 
-def test_a_generation_that_was_logged_again_is_shown_once(tmp_path):
-    again = [generation(1).assign(step=step) for step in (1, 2)] + [generation(3)]
+def test_a_generation_that_was_logged_again_is_shown_once_and_a_column_that_comes_later_is_kept(tmp_path):
+    again = [generation(1).assign(step=step) for step in (1, 2)] + [generation(3).assign(late="x")]
     run = read_run(make_run(tmp_path / "run", again))
-    assert [row["step"] for row in run["completions"]] == [1] * 4 + [3] * 4
-    assert run["logged"] == 8
+    assert ([row["step"] for row in run["completions"]], run["logged"]) == ([1] * 4 + [3] * 4, 8)
+    assert run["extras"] == ["right_sum/reason", "late"]
+    assert [row["extras"] for row in run["completions"][::4]] == [["why", None], ["why", "x"]]
 
 
 def test_of_too_many_completions_whole_generations_are_kept_first_and_last(tmp_path, monkeypatch):
@@ -159,32 +158,28 @@ def test_of_too_many_completions_whole_generations_are_kept_first_and_last(tmp_p
     assert evenly(list(range(100)), 4) == [0, 33, 66, 99] and evenly([1, 2], 5) == [1, 2]
 
 
-def test_a_column_that_a_reward_logs_later_is_kept(tmp_path):
-    run = read_run(make_run(tmp_path / "run", [generation(1), generation(2).assign(late="x")]))
-    assert run["extras"] == ["right_sum/reason", "late"]
-    assert [row["extras"] for row in run["completions"][::4]] == [["why", None], ["why", "x"]]
-
-
 def test_flipped_rows_are_those_of_which_a_metric_changed(tmp_path):
     first, second = read_run(make_run(tmp_path / "run"))["flipped"]
-    assert (first["row"], first["metrics"]["strict"]) == (0, (False, True))
-    assert (second["row"], second["metrics"]["strict"]) == (1, (True, False))
+    assert [(row["row"], row["metrics"]["strict"]) for row in (first, second)] == [
+        (0, (False, True)),
+        (1, (True, False)),
+    ]
     assert (first["before"]["parts"], first["after"]["parts"]) == (["before 0"], ["after 0"])
 
 
 def test_before_and_after_stand_with_interval_and_p_and_a_run_that_goes_on_has_a_page(tmp_path):
     row = '<th scope="row">strict</th><td>50.0 % (15-85)</td><td>50.0 % (15-85)</td><td>+0.0 pt</td><td>1</td>'
     assert row in write_page(tmp_path).replace("\n(", " (")
-    going_on = make_run(tmp_path / "going on", after=False)
+    going_on = make_run(tmp_path / "going on", [], after=False)
     (going_on / "trainer_state.json").unlink()
     text = write_page(tmp_path, going_on)
     assert "This run is not finished." in text and "No step was logged yet." in text and "50.0 %\n(15-85)" in text
+    assert "log_completions: true" in data_of(text)[0]["note"]
 
 
-def test_the_page_stores_each_message_once_and_names_the_setting_that_logs_completions(tmp_path):
+def test_the_page_stores_each_message_once(tmp_path):
     texts = [text for _, text in data_of(write_page(tmp_path))[0]["messages"]]
     assert texts == ["Be brief.", "What is 1?", "What is 2?", "What is 3?", "Held out 0", "Held out 1"]
-    assert "log_completions: true" in data_of(write_page(tmp_path, make_run(tmp_path / "none", [])))[0]["note"]
 
 
 def test_several_runs_share_curves_in_their_own_colours_and_show_the_settings_that_differ(tmp_path):
@@ -228,8 +223,10 @@ def test_a_folder_of_no_run_a_cut_file_and_too_many_runs_are_refused(tmp_path):
 
 
 class Shown(NamedTuple):
-    result: Any  # of the script
-    console: list[str]  # what the browser reported
+    """The result of the script, what the browser reported, and the page in the end."""
+
+    result: Any
+    console: list[str]
     dom: str
 
 
@@ -244,16 +241,9 @@ def show(page: Path, script: str = "", fragment: str = "", width: int = 1280, ch
         text = text.replace("</body>", f"<script>{put}</script></body>")
     copy = page.with_name("shown.html")
     copy.write_text(text)
-    words = [
-        CHROMIUM,
-        "--headless",
-        "--no-sandbox",
-        "--disable-gpu",
-        "--enable-logging=stderr",
-        f"--window-size={width},844",
-    ]
-    words += [f"--user-data-dir={page.parent / 'chromium'}", "--no-first-run", "--dump-dom", copy.as_uri() + fragment]
-    done = subprocess.run(words, capture_output=True, text=True, timeout=120, check=True)
+    words = ["--headless", "--no-sandbox", "--disable-gpu", "--enable-logging=stderr", "--no-first-run", "--dump-dom"]
+    words += [f"--window-size={width},844", f"--user-data-dir={page.parent / 'chromium'}", copy.as_uri() + fragment]
+    done = subprocess.run([CHROMIUM, *words], capture_output=True, text=True, timeout=120, check=True)
     found = re.search(r'data-result="([^"]*)"', done.stdout)
     console = [line for line in done.stderr.splitlines() if "CONSOLE" in line]
     return Shown(json.loads(html.unescape(found[1])) if found else None, console, done.stdout)
@@ -274,21 +264,10 @@ AT = "const at = (hash, get) => (history.replaceState(null, '', '#' + hash), sho
 
 @pytest.mark.slow
 def test_the_address_filters_and_sorts_without_a_console_error(small_page):
-    expected = {
-        "step=2": 4,
-        "step=2-3": 8,
-        "min=1": 6,
-        "reward=reward:right_sum&min=2": 3,
-        "reward=reward:right_sum&max=0": 6,
-        "verifier=full": 3,
-        "verifier=below": 9,
-        "verifier=none": 0,
-        "text=OF STEP 3": 4,
-        "text=what is 1": 4,
-        "text=be brief&step=1": 4,
-        "run=1": 4,
-        "": 12,
-    }
+    expected = {"step=2": 4, "step=2-3": 8, "min=1": 6, "run=1": 4, "": 12}
+    expected |= {"reward=reward:right_sum&min=2": 3, "reward=reward:right_sum&max=0": 6}
+    expected |= {"verifier=full": 3, "verifier=below": 9, "verifier=none": 0}
+    expected |= {"text=OF STEP 3": 4, "text=what is 1": 4, "text=be brief&step=1": 4}
     counts = f"{json.dumps(list(expected))}.map(hash => at(hash, () => {COUNT}))"
     facts = f"['step=3&sort=-reward', 'step=3&sort=advantage'].map(hash => at(hash, () => {FACTS}))"
     shown = show(small_page, f"{AT} return [{counts}, {facts}]")
@@ -297,10 +276,9 @@ def test_the_address_filters_and_sorts_without_a_console_error(small_page):
     assert [float(re.search(r"reward ([\d.]+)", each)[1]) for each in by_reward] == [2.25, 1.25, 0.25, 0.25]
     assert [each.rpartition(" ")[2] for each in by_advantage] == ["−1.5", "−0.5", "0.5", "1.5"]
     assert shown.console == [] and show(small_page).console == []
-    choose = (
-        "const c = document.querySelector('[name=verifier]'); c.value = 'full'; c.dispatchEvent(new Event('input'))"
-    )
-    shown = show(small_page, f"{choose}; return [location.hash, {COUNT}]", "#sort=-reward&page=3")
+    choose = "const c = document.querySelector('[name=verifier]'); c.value = 'full'; "
+    choose += f"c.dispatchEvent(new Event('input')); return [location.hash, {COUNT}]"
+    shown = show(small_page, choose, "#sort=-reward&page=3")
     assert shown.result == ["#sort=-reward&verifier=full", 3]  # opened at an address, which a control changes
 
 
@@ -341,11 +319,8 @@ def test_five_thousand_completions_load_in_three_seconds(tmp_path):
     write_page(tmp_path, make_run(tmp_path / "run", [generation(step, 50, words) for step in range(1, 101)]))
     search = "const t = performance.now(); change({text: 'of a while'}); const taken = performance.now() - t;"
     cards = "document.querySelectorAll('#browsed article').length"
-    shown = show(
-        tmp_path / "page.html",
-        f"const loaded = performance.now(), n = {COUNT}; {search} return [loaded, n, taken, {cards}]",
-    )
-    loaded, count, taken, cards = shown.result
+    script = f"const loaded = performance.now(), n = {COUNT}; {search} return [loaded, n, taken, {cards}]"
+    loaded, count, taken, cards = show(tmp_path / "page.html", script).result
     assert loaded < 3000 and count == 5000 and taken < 1000 and cards <= 25
 
 
