@@ -19,7 +19,7 @@ from trl import ModelConfig
 from recipes.common.before.launch import Launch, read_launch
 from recipes.common.before.recipe import load_recipe
 from recipes.common.forecast import rules
-from recipes.common.forecast.memory import RunSettings, activations, kv_cache, plan_memory, saved_per_layer, settings_of
+from recipes.common.forecast.memory import RunSettings, activations, plan_memory, saved_per_layer, settings_of
 from recipes.common.forecast.plan import plan_sizes
 from recipes.common.forecast.sizes import ModelSizes, read_model
 
@@ -58,9 +58,14 @@ def config_folder(folder: Path, config: dict) -> Path:
     [(QWEN, 1_543_714_304, 151936 * 1536), (SMOLLM2, 134_515_008, 49152 * 576), (GPT2, 124_439_808, 50257 * 768)],
     ids=["qwen2.5-1.5b", "smollm2-135m", "gpt2"],
 )
-def test_parameters_are_those_of_the_published_model(tmp_path, config, parameters, embeddings):
-    model = read_model(ModelConfig(model_name_or_path=str(config_folder(tmp_path, config))))
+def test_parameters_are_those_of_the_published_model_and_without_a_dtype_its_weights(
+    tmp_path, config, parameters, embeddings
+):
+    folder = str(config_folder(tmp_path, {**config, "dtype": "bfloat16"}))
+    model = read_model(ModelConfig(model_name_or_path=folder, dtype="auto"))
     assert (model.parameters, model.embeddings, model.trainable) == (parameters, embeddings, parameters)
+    assert model.weight_bytes == 2
+    assert read_model(ModelConfig(model_name_or_path=folder)).weight_bytes == 4  # TRL's default is float32
 
 
 def test_an_adapter_is_counted_the_base_is_not_trained_and_widths_are_those_of_the_config(tmp_path):
@@ -70,12 +75,6 @@ def test_an_adapter_is_counted_the_base_is_not_trained_and_widths_are_those_of_t
     assert (model.parameters, model.lora_width, model.head_is_trained) == (134_515_008, 576 + 1536, False)
     assert (model.layers, model.hidden, model.intermediate, model.query, model.key) == (30, 576, 1536, 576, 192)
     assert (model.vocabulary, model.positions, model.weight_bytes) == (49152, 8192, 2)
-
-
-def test_without_a_dtype_the_weights_are_those_of_the_config(tmp_path):
-    folder = str(config_folder(tmp_path, {**GPT2, "dtype": "bfloat16"}))
-    assert read_model(ModelConfig(model_name_or_path=folder, dtype="auto")).weight_bytes == 2
-    assert read_model(ModelConfig(model_name_or_path=folder)).weight_bytes == 4  # TRL's default is float32
 
 
 def test_there_is_a_launch_file_for_each_engine_and_accelerate_reads_it():
@@ -112,53 +111,50 @@ def test_full_training_is_shared_out_as_the_engine_does(engine, expected):
     assert tuple(parts[name] for name in names) == expected
 
 
-def test_lora_trains_little_in_fp32_and_needs_no_reference_model():
-    lora = replace(BILLION, lora=True, trainable=10**6, head_is_trained=False, weight_bytes=2)
-    parts = plan_memory(lora, replace(RUN, reference=True), ONE).parts
-    assert (parts["weights"], parts["gradients"], parts["optimizer"]) == (2e9 + 4e6, 4e6, 8e6)
-    assert (parts["reference model"], parts["casts"]) == (0, 0)
-    assert plan_memory(BILLION, RUN, ONE).parts["reference model"] == 0  # without beta
+LORA_SIZES = {"lora": True, "trainable": 10**6, "head_is_trained": False, "weight_bytes": 2}
+ZERO2, ZERO3 = (Launch(f"ZeRO-{stage}", 4, "DEEPSPEED") for stage in (2, 3))
+OFFLOADED = replace(ZERO3, offload_optimizer=True, offload_weights=True)
+LORA_PARTS = {"weights": 2e9 + 4e6, "gradients": 4e6, "optimizer": 8e6, "reference model": 0, "casts": 0}
+CACHED = 16 * 300 * 30 * 500  # keys and values each: rows, tokens, layers, width
 
 
-def test_offload_leaves_neither_weights_nor_optimizer_on_the_gpu():
-    launch = Launch("ZeRO-3", 4, "DEEPSPEED", offload_optimizer=True, offload_weights=True)
-    parts = plan_memory(BILLION, RUN, launch).parts
-    assert (parts["weights"], parts["gradients"], parts["optimizer"]) == (0, 0, 0)
-
-
-def test_zero3_gathers_all_to_generate_and_a_billion_to_learn():
-    model, launch = replace(BILLION, parameters=3 * 10**9), Launch("ZeRO-3", 4, "DEEPSPEED")
-    parts = plan_memory(model, RUN, launch).parts
-    assert (parts["gathered to generate"], parts["gathered to learn"]) == (6e9, 2e9)
-    parts = plan_memory(model, replace(RUN, gathers_to_generate=False), launch).parts
-    assert parts["gathered to generate"] == 2e9
-
-
-def test_the_cache_holds_keys_in_the_weights_type_and_values_in_bf16():
-    assert kv_cache(BILLION, RUN, ONE) == 16 * 300 * 30 * 500 * (4 + 2)
-    assert kv_cache(BILLION, RUN, Launch("ZeRO-2", 4, "DEEPSPEED")) == 16 * 300 * 30 * 500 * (2 + 2)
-    assert kv_cache(BILLION, replace(RUN, vllm=True), ONE) == 0
-
-
-@pytest.mark.parametrize(("micro_batch", "tile", "tokens"), [(8, 1600, 1600), (800, 4096, 160_000)])
-def test_logits_are_one_tile_and_the_gradient_of_the_head(micro_batch, tile, tokens):
-    logits = plan_memory(BILLION, replace(RUN, micro_batch=micro_batch), ONE).parts["logits"]
-    assert logits == tile * 32768 * 2 + 4 * tokens * 2000 + 4 * 50_000 * 2000
+@pytest.mark.parametrize(
+    ("model", "run", "launch", "expected"),
+    [
+        (LORA_SIZES, {"reference": True}, ONE, LORA_PARTS),
+        ({}, {}, ONE, {"reference model": 0, "KV cache": CACHED * (4 + 2)}),
+        ({}, {}, ZERO2, {"KV cache": CACHED * (2 + 2)}),
+        ({}, {"vllm": True}, ONE, {"KV cache": 0}),
+        ({}, {}, OFFLOADED, {"weights": 0, "gradients": 0, "optimizer": 0}),
+        ({"parameters": 3 * 10**9}, {}, ZERO3, {"gathered to generate": 6e9, "gathered to learn": 2e9}),
+        ({"parameters": 3 * 10**9}, {"gathers_to_generate": False}, ZERO3, {"gathered to generate": 2e9}),
+        ({}, {}, ONE, {"logits": 1600 * 32768 * 2 + 4 * 1600 * 2000 + 4 * 50_000 * 2000}),
+        ({}, {"micro_batch": 800}, ONE, {"logits": 4096 * 32768 * 2 + 4 * 160_000 * 2000 + 4 * 50_000 * 2000}),
+    ],
+    ids=[
+        *("LoRA trains little in fp32 and needs no reference model", "keys in the weights type, values in bf16"),
+        *("keys and values in bf16", "vLLM has its own cache", "offload leaves neither weights nor optimizer"),
+        *("ZeRO-3 gathers all to generate and a billion to learn", "ZeRO-3 need not gather all"),
+        *("logits and the gradient of the head", "logits of one tile"),
+    ],
+)
+def test_a_part_by_hand(model, run, launch, expected):
+    parts = plan_memory(replace(BILLION, **model), replace(RUN, **run), launch).parts
+    assert {name: parts[name] for name in expected} == expected
 
 
 def test_gradients_count_on_top_of_activations_only_where_they_accumulate():
     # Without accumulation they grow while the activations are freed.
-    parts, moments = plan_memory(BILLION, RUN, ONE)
-    assert moments["learning"] == 4e9 + 8e9 + 1.8e9 + max(4e9, parts["activations"] + parts["logits"])
-    parts, moments = plan_memory(BILLION, replace(RUN, accumulates=True), ONE)
-    assert moments["learning"] == 4e9 + 8e9 + 1.8e9 + 4e9 + parts["activations"] + parts["logits"]
+    for accumulates in (False, True):
+        parts, moments = plan_memory(BILLION, replace(RUN, accumulates=accumulates), ONE)
+        both = 4e9, parts["activations"] + parts["logits"]
+        assert moments["learning"] == 4e9 + 8e9 + 1.8e9 + (sum(both) if accumulates else max(both))
 
 
 def test_checkpointing_keeps_the_input_of_each_layer_and_all_of_one():
-    run = replace(RUN, checkpointing=True)
-    layer = saved_per_layer(BILLION, run, ONE)
-    assert activations(BILLION, run, ONE) == 8 * 300 * (layer + 30 * 2000 * 4)
-    assert activations(BILLION, replace(run, checkpointing=False), ONE) == 8 * 300 * layer * 30
+    layer = saved_per_layer(BILLION, RUN, ONE)
+    assert activations(BILLION, RUN, ONE) == 8 * 300 * (layer + 30 * 2000 * 4)
+    assert activations(BILLION, replace(RUN, checkpointing=False), ONE) == 8 * 300 * layer * 30
 
 
 @pytest.mark.parametrize(
@@ -267,19 +263,11 @@ def planned(tmp_path, folders, capsys, monkeypatch):
 
 
 LORA = {"use_peft": True, "dtype": "bfloat16", "learning_rate": 1e-5}
-ZERO3 = {"distributed_type": "DEEPSPEED", "num_processes": 2, "deepspeed_config": {"zero_stage": 3}}
+DEEPSPEED = {"distributed_type": "DEEPSPEED", "num_processes": 2, "deepspeed_config": {"zero_stage": 3}}
 COLOCATED = {"use_vllm": True, "vllm_gpu_memory_utilization": 0.9}
-
-
 MULTI_CPU = {"distributed_type": "MULTI_CPU", "num_processes": 2, "use_cpu": True}
-OFFLOAD = {**ZERO3, "deepspeed_config": {"zero_stage": 2, "offload_param_device": "cpu"}}
+OFFLOAD = {**DEEPSPEED, "deepspeed_config": {"zero_stage": 2, "offload_param_device": "cpu"}}
 LONG = {**LORA, "per_device_train_batch_size": 64, "gradient_checkpointing": False}
-
-
-def test_a_sound_plan_has_no_problem_and_no_warning(planned):
-    status, printed = planned(LORA)
-    assert status == 0
-    assert "Problems" not in printed and "Warnings" not in printed
 
 
 @pytest.mark.parametrize(
@@ -291,7 +279,7 @@ def test_a_sound_plan_has_no_problem_and_no_warning(planned):
         (1, {"max_completion_length": 0}, "ddp", "max_completion_length is 0; it must be a whole number of at least 1"),
         (1, {}, "single_gpu --num_processes=8", "distributed_type NO starts one process, silently, and not 8"),
         (1, {}, MULTI_CPU, "distributed_type MULTI_CPU starts one process, silently, and not 2"),
-        (1, {}, {**ZERO3, "use_cpu": True}, "the launch file asks for DeepSpeed and for the CPU"),
+        (1, {}, {**DEEPSPEED, "use_cpu": True}, "the launch file asks for DeepSpeed and for the CPU"),
         (1, {"use_cpu": True}, "fsdp2", "FSDP needs an accelerator"),
         (1, {}, OFFLOAD, "offload_param_device goes with zero_stage 3 only, not ZeRO-2"),
         (1, {}, "single_gpu --gpu_memory_gib=24", "90% of 24 GiB: the largest part is optimizer; shard more"),
@@ -300,6 +288,7 @@ def test_a_sound_plan_has_no_problem_and_no_warning(planned):
         (1, {"max_completion_length": 40_000}, "ddp", "no room for a prompt: the model has 32768 positions"),
         (1, {**COLOCATED, "vllm_tensor_parallel_size": 3}, "ddp", "vllm_tensor_parallel_size 3 does not divide 8"),
         (1, {**COLOCATED, "ds3_gather_for_generation": False}, "zero3", "vLLM needs ds3_gather_for_generation: true"),
+        (0, LORA, "single_gpu", ""),  # sound
         (0, LORA, "zero3", "ZeRO-3 with LoRA gathers weights that never change"),
         (0, {"beta": 0.04}, "zero3", "beta with ZeRO-3 keeps a second sharded model"),
         (0, {**LORA, "learning_rate": 5e-6}, "ddp", "learning_rate 5e-06 is one of full training (1e-6 to 1e-5)"),
@@ -318,7 +307,7 @@ def test_a_sound_plan_has_no_problem_and_no_warning(planned):
         (2, {}, "none", "cannot read --launch"),
         (2, {}, {"num_processes": 2}, "is not a launch file of accelerate: it has no distributed_type"),
         (2, {}, {"distributed_type": "FSDP"}, "asks for FSDP version 1; set fsdp_version: 2"),
-        (2, {}, {**ZERO3, "deepspeed_config": {"zero_stage": 4}}, "zero_stage is 4"),
+        (2, {}, {**DEEPSPEED, "deepspeed_config": {"zero_stage": 4}}, "zero_stage is 4"),
         (2, {}, "ddp --prompt_tokens=0", "--prompt_tokens is 0; it must be more than 0"),
     ],
 )
@@ -326,20 +315,18 @@ def test_a_plan_names_what_is_wrong(planned, monkeypatch, status, settings, laun
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     ended, printed = planned(settings, launch)
     assert ended == status and named in printed
+    assert named or ("Problems" not in printed and "Warnings" not in printed)
     assert ("It cannot work as it is." in printed, "  Launch\n" in printed) == (status == 1, status == 0)
 
 
-def test_the_launch_command_carries_what_was_planned(planned):
-    _, printed = planned(LORA, "zero2 --num_processes=4 --use_cpu true --run_name a*b")
-    assert "    DS_ACCELERATOR=cpu accelerate launch --config_file" in printed
-    assert printed.rstrip().endswith("run.yaml --use_cpu true --run_name 'a*b'")
-    assert "zero2.yaml --num_processes 4 " in printed
-
-
-def test_prompts_and_completions_of_a_step_are_counted(planned):
-    _, printed = planned({**LORA, "gradient_accumulation_steps": 4}, "ddp --num_processes=4")
+def test_the_plan_counts_a_step_and_its_launch_command_carries_what_was_planned(planned):
+    words = "zero2 --num_processes=4 --use_cpu true --run_name a*b"
+    _, printed = planned({**LORA, "gradient_accumulation_steps": 4}, words)
     assert "A generation makes 128 completions (16 prompts x 8), 32 on each process." in printed
     assert "learns from 128 completions (16 prompts x 8): 4 processes x 4 micro batches of 8." in printed
+    assert "    DS_ACCELERATOR=cpu accelerate launch --config_file" in printed
+    assert "zero2.yaml --num_processes 4 " in printed
+    assert printed.rstrip().endswith("run.yaml --use_cpu true --run_name 'a*b'")
 
 
 # Memory of the process itself: the kernel takes file pages, such as libraries, away as it likes.

@@ -1,7 +1,6 @@
 """The probe: figures that hold exactly, a verdict for the right reason, and completions that can be scored again."""
 
 import json
-import subprocess
 import sys
 from pathlib import Path
 
@@ -20,7 +19,6 @@ from rewards import load_reward
 pytestmark = pytest.mark.usefixtures("one_thread")
 ROOT = Path(__file__).parents[1]
 RIGHT = Column("right", "verifier", 1.0)
-STEP = Column("steps", "step", None)
 DEAD = "never more than 0: right (show a worked example, take easier rows, reward parts of an answer)"
 REWARDS = """
 def never(completions, **kwargs):
@@ -48,7 +46,6 @@ def found(scored, columns=(RIGHT,), groups_a_step=4, **options):
 
 
 def right(scored, column=RIGHT):
-    """The figures of the only reward."""
     return found(scored, [column]).tasks["math"].rewards["right"]
 
 
@@ -114,14 +111,8 @@ def test_a_verdict_has_its_reason(scored, options, learns, sentence):
 
 def test_a_task_of_few_groups_is_not_condemned_but_noted():
     few = found(groups(8, [0.0, 1.0]) + groups(3, [0.0, 0.0], first=8, task="code"))
-    assert verdict(few)[0]
-    assert "task code: only 3 groups were seen, too few for a verdict: raise --prompts" in notes(few)
-
-
-def stepped(steps):
-    """A group without any right outcome, whose completions have these steps."""
-    completions = zip(group(0, [0.0] * len(steps)), steps, strict=True)
-    return [c._replace(scores={**c.scores, "steps": float(sum(of))}, steps={"steps": of}) for c, of in completions]
+    note = "task code: only 3 groups were seen, too few for a verdict: raise --prompts"
+    assert verdict(few)[0] and note in notes(few)
 
 
 @pytest.mark.parametrize(
@@ -133,35 +124,25 @@ def stepped(steps):
     ],
 )
 def test_steps_that_differ_make_a_group_useful_whatever_their_sums(steps, weight, useful):
-    assert found(stepped(steps), (RIGHT, STEP._replace(weight=weight))).useful == useful
+    scored = [Scored(0, "math", 9, False, {"right": 0.0, "steps": float(sum(s))}, steps={"steps": s}) for s in steps]
+    assert found(scored, (RIGHT, Column("steps", "step", None, weight))).useful == useful
 
 
-def test_what_is_masked_or_a_control_makes_no_group_useful():
-    cut = groups(4, [0.0, 1.0], truncated=True)
-    assert (found(cut).useful, found(cut, mask_truncated=True).useful) == (4, 0)
-    assert found(groups(4, [0.3, 0.7]), [Column("right", "control", None)]).useful == 0
-
-
-def test_a_gate_that_never_opens_leaves_nothing_of_what_it_gates():
-    scored = [Scored(0, "math", 5, False, {"right": 0.0, "length": amount}) for amount in (0.1, 0.9)]
-    length = Column("length", "shaping", None)
-    gated = found(scored, [RIGHT, length._replace(gates=("right",))])
-    assert (found(scored, [RIGHT, length]).useful, gated.useful) == (1, 0)
-    assert gated.tasks["math"].rewards["length"].state == "nothing was scored"
-
-
-def test_weights_count_in_the_total():
-    scored = [Scored(0, "math", 5, False, {"right": a, "other": -a}) for a in (0.0, 1.0)]
+def test_weights_and_gates_count_in_the_total():
+    scored = [Scored(0, "math", 5, False, {"right": -amount, "other": amount}) for amount in (0.1, 0.9)]
     other = Column("other", "shaping", None)
-    assert found(scored, [RIGHT, other]).useful == 0
-    assert found(scored, [RIGHT, other._replace(weight=0.5)]).useful == 1
+    for column, useful in ((other, 0), (other._replace(weight=0.5), 1), (other._replace(gates=("right",)), 1)):
+        figures_of = found(scored, [RIGHT, column])
+        assert figures_of.useful == useful
+    assert figures_of.tasks["math"].rewards["other"].state == "nothing was scored"  # its gate never opens
 
 
 def test_a_row_that_one_reward_could_not_grade_is_void_and_one_of_another_task_has_no_line():
     scored = group(0, [1.0], failed=("right",)) + group(0, [0.0, 0.0])
     assert (found(scored).useful, right(scored).scored, right(scored).failed) == (0, 2, 1 / 3)
-    scored = [Scored(0, "math", 5, False, {"right": 1.0, "code": None})]
-    assert list(found(scored, [RIGHT, Column("code", "verifier", 1.0)]).tasks["math"].rewards) == ["right"]
+    (other,) = group(0, [None], name="code")
+    code, alone = Column("code", "verifier", 1.0), other._replace(scores={"right": 1.0, "code": None})
+    assert list(found([alone], [RIGHT, code]).tasks["math"].rewards) == ["right"]
 
 
 def test_lengths_are_of_those_that_ended():
@@ -272,12 +253,3 @@ def test_bad_arguments_end_with_status_2_and_say_what_is_wrong(status, tmp_path,
         assert status("--output", out, *words) == 2, words
         assert message in capsys.readouterr().err
     assert not out.exists()
-
-
-@pytest.mark.parametrize("name", ["probe", "filter_by_pass_rate", "plan", "pass_at_k", "evaluate_model", "fluency"])
-def test_help_comes_without_the_slow_imports(name):
-    words = [sys.executable, "-X", "importtime", f"scripts/{name}.py", "--help"]
-    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True)
-    assert done.returncode == 0 and "usage:" in done.stdout
-    loaded = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines()}
-    assert not {"torch", "transformers", "trl", "datasets", "yaml", "recipes"} & loaded
