@@ -27,9 +27,7 @@ LIMIT_S = 120.0  # of MBPP's references 123 takes seconds
 NEED_OBJECTS = ["mbpp/367", "mbpp/927"]  # trees of the program's own Node class
 WEAK = {
     899: "return True",
-    404: "return the argument",
-    698: "return the argument",
-    847: "return the argument",
+    **dict.fromkeys((404, 698, 847), "return the argument"),
     **dict.fromkeys((37, 203, 339, 667, 674, 816), "return what the first test expects"),
 }
 # The helpers that prompts of HumanEval define and checks call.
@@ -61,9 +59,6 @@ def statuses(sandbox, tasks, codes, tests=None):
     return [outcome.status for outcome in run_codes(tasks, codes, tests, sandbox.run_batch, LIMIT_S)]
 
 
-# MBPP
-
-
 def test_mbpp_needs_objects_for_two_tasks_and_its_references_pass(mbpp, sandbox):
     kept, dropped = least_flags(mbpp, sandbox.run_batch, LIMIT_S)
     assert (len(kept), dropped) == (len(mbpp), [])
@@ -90,17 +85,11 @@ def test_a_changed_expected_value_fails(mbpp, sandbox):
     assert set(statuses(sandbox, tasks, [task["solution"] for task in tasks], tests)) == {"fail"}
 
 
-# HumanEval
-
-
-def test_every_reference_of_humaneval_passes_under_strict_rules(humaneval, sandbox):
+def test_every_reference_of_humaneval_passes_under_strict_rules_and_no_trivial_solution(humaneval, sandbox):
     assert statuses(sandbox, humaneval, [task["solution"] for task in humaneval]) == ["pass"] * 164
-
-
-@pytest.mark.parametrize("body", ["pass", "return True", "raise SystemExit"])
-def test_no_trivial_solution_passes_humaneval(body, humaneval, sandbox):
-    codes = [f"def {task['entry_point']}(*given): {body}" for task in humaneval]
-    assert statuses(sandbox, humaneval, codes) == ["fail"] * 164
+    for body in ("pass", "return True", "raise SystemExit"):
+        codes = [f"def {task['entry_point']}(*given): {body}" for task in humaneval]
+        assert statuses(sandbox, humaneval, codes) == ["fail"] * 164
 
 
 def test_the_helpers_of_a_humaneval_check_are_the_data_sets(humaneval, sandbox):

@@ -3,7 +3,6 @@
 import gzip
 import json
 import os
-import subprocess
 import sys
 from pathlib import Path
 
@@ -11,7 +10,7 @@ import prepare_code
 import pytest
 
 from rewards import code_prepare
-from rewards.code_tasks import complete_row, read_tasks
+from rewards.code_tasks import KEYS, complete_row, read_tasks
 from rewards.code_tests import program_of
 from rewards.sandbox import Sandbox
 
@@ -49,9 +48,17 @@ def lines(*rows):
     return "".join(json.dumps(row) + "\n" for row in rows)
 
 
-def prepared(*words):
-    words = [sys.executable, str(ROOT / "scripts" / "prepare_code.py"), *map(str, words)]
-    return subprocess.run(words, capture_output=True, text=True, timeout=300)
+@pytest.fixture
+def prepared(monkeypatch, capsys, tmp_path):
+    """Run the script: exit status, what was printed, and the error."""
+
+    def run(*words, out="out"):
+        monkeypatch.setattr(sys, "argv", ["prepare_code.py", *map(str, words), "--out", str(tmp_path / out)])
+        with pytest.raises(SystemExit) as ended:
+            prepare_code.main()
+        return ended.value.code, *capsys.readouterr()
+
+    return run
 
 
 # --------------------------------------------------------------------------- rows
@@ -70,11 +77,9 @@ def test_a_row_of_mbpp_shows_one_test_and_keeps_its_challenges_hidden():
 
 @pytest.mark.parametrize(("show", "hide", "shown"), [(2, 0, 2), (3, 1, 2), (3, 2, 1)])
 def test_the_prompt_of_mbpp_shows_as_many_tests_as_asked_and_none_that_will_be_hidden(show, hide, shown):
-    text = code_prepare.mbpp_task(FULL, show, hide)["prompt"].splitlines()[1:]
-    assert text == [
-        f"Your code should pass {'these tests' if shown == 2 else 'this test'}:",
-        *FULL["test_list"][:shown],
-    ]
+    words = f"Your code should pass {'these tests' if shown == 2 else 'this test'}:"
+    text = code_prepare.mbpp_task(FULL, show, hide)["prompt"].splitlines()
+    assert text[1:] == [words, *FULL["test_list"][:shown]]
 
 
 def test_a_row_of_sanitized_mbpp_has_its_imports_as_setup_and_shows_them():
@@ -110,21 +115,17 @@ def test_a_program_cannot_change_the_helper_that_a_humaneval_test_uses():
 
 def test_hiding_moves_the_last_tests_before_those_that_are_hidden_already():
     task = complete_row(OWN | {"name": "a", "tests": ["assert f(1)", "assert f(2)"], "hidden_tests": ["assert f(3)"]})
-    kept, dropped = code_prepare.hide_tests([task], 1)
-    assert [(t["tests"], t["hidden_tests"]) for t in kept] == [(["assert f(1)"], ["assert f(2)", "assert f(3)"])]
-    assert dropped == []
+    hidden = task | {"tests": ["assert f(1)"], "hidden_tests": ["assert f(2)", "assert f(3)"]}
+    assert code_prepare.hide_tests([task], 1) == ([hidden], [])
     assert code_prepare.hide_tests([task], 2) == ([], [{"task": "a", "reason": "too few tests to hide 2"}])
-    assert code_prepare.hide_tests([task], 0) == ([task], [])
 
 
 def test_mbpp_keeps_its_official_splits(tmp_path):
     ids = [1, 10, 11, 510, 511, 600, 601, 974]
     (tmp_path / "mbpp.jsonl").write_text(lines(*(FULL | {"task_id": number} for number in ids)))
     splits = code_prepare.load_tasks("mbpp", tmp_path)
-    assert {split: [task["name"] for task in tasks] for split, tasks in splits.items()} == {
-        "train": ["mbpp/601", "mbpp/974"],
-        "test": ["mbpp/11", "mbpp/510"],
-    }
+    assert [task["name"] for task in splits["train"]] == ["mbpp/601", "mbpp/974"]
+    assert [task["name"] for task in splits["test"]] == ["mbpp/11", "mbpp/510"]
 
 
 @pytest.mark.skipif(not MBPP.is_file(), reason=f"no MBPP at {MBPP}: set MBPP_PATH")
@@ -138,18 +139,18 @@ def test_the_real_mbpp_makes_rows_that_can_be_used(sanitized, counts):
 
 
 @isolated
-def test_own_rows_are_checked_split_and_written(tmp_path):
+def test_own_rows_are_checked_split_and_written(prepared, tmp_path):
     wrong = OWN | {"solution": "def double(x): return x"}
     weak = {"prompt": "Is it so?", "tests": ["assert f(1) == True"], "solution": "def f(x): return x == 1"}
     (tmp_path / "mine.jsonl").write_text(lines(OWN_RIGHT, wrong, weak, OWN | {"name": "open"}))
-    done = prepared("jsonl", "--path", tmp_path / "mine.jsonl", "--out", tmp_path / "out")
-    assert done.returncode == 0, done.stderr
+    status, printed, error = prepared("jsonl", "--path", tmp_path / "mine.jsonl")
+    assert status == 0, error
     assert [row["name"] for row in read_tasks(tmp_path / "out", "train")] == ["mine/1", "open"]
     assert sorted(file.name for file in (tmp_path / "out").iterdir()) == ["dropped.jsonl", "train.jsonl"]
-    assert [json.loads(line) for line in (tmp_path / "out" / "dropped.jsonl").read_text().splitlines()] == [
+    assert (tmp_path / "out" / "dropped.jsonl").read_text() == lines(
         {"task": "mine/2", "reason": "the reference fails: AssertionError"},
         {"task": "mine/3", "reason": "a trivial solution passes: return True"},
-    ]
+    )
     for message in (
         "4 tasks read\n",
         "isolation in force: ",
@@ -159,15 +160,17 @@ def test_own_rows_are_checked_split_and_written(tmp_path):
         "dropped: 2\n     1  the reference fails\n     1  a trivial solution passes: return True\n",
         f"wrote {tmp_path}/out/train.jsonl, {tmp_path}/out/dropped.jsonl in ",
     ):
-        assert message in done.stdout
+        assert message in printed
+    (tmp_path / "mine.jsonl").write_text(lines(wrong))
+    assert prepared("jsonl", "--path", tmp_path / "mine.jsonl", out="none")[0] == 1  # no task is kept
+    assert [file.name for file in (tmp_path / "none").iterdir()] == ["dropped.jsonl"]
 
 
 @isolated
-def test_held_out_rows_go_to_test_by_their_prompt(tmp_path):
+def test_held_out_rows_go_to_test_by_their_prompt(prepared, tmp_path):
     rows = [OWN_RIGHT | {"prompt": f"Write double(x), please, {number}."} for number in range(12)]
     (tmp_path / "mine.jsonl").write_text(lines(*rows))
-    done = prepared("jsonl", "--path", tmp_path / "mine.jsonl", "--held_out", 3, "--hide", 1, "--out", tmp_path / "out")
-    assert done.returncode == 0, done.stderr
+    assert prepared("jsonl", "--path", tmp_path / "mine.jsonl", "--held_out", 3, "--hide", 1)[0] == 0
     train, test = (read_tasks(tmp_path / "out", split) for split in ("train", "test"))
     assert len(train) + len(test) == 12 and len(test) == 5
     assert {task["prompt"] for task in train} & {task["prompt"] for task in test} == set()
@@ -175,66 +178,37 @@ def test_held_out_rows_go_to_test_by_their_prompt(tmp_path):
 
 
 @isolated
-def test_humaneval_is_for_evaluation_only(tmp_path):
-    with gzip.open(tmp_path / "HumanEval.jsonl.gz", "wt") as file:
-        file.write(lines(HUMANEVAL))
-    done = prepared("humaneval", "--path", tmp_path / "HumanEval.jsonl.gz", "--out", tmp_path / "out")
-    assert done.returncode == 0, done.stderr
-    assert "kept: 0 for training, 1 for evaluation\n" in done.stdout
+def test_humaneval_is_for_evaluation_only(prepared, tmp_path):
+    (tmp_path / "HumanEval.jsonl.gz").write_bytes(gzip.compress(lines(HUMANEVAL).encode()))
+    status, printed, _ = prepared("humaneval", "--path", tmp_path / "HumanEval.jsonl.gz")
+    assert status == 0 and "kept: 0 for training, 1 for evaluation\n" in printed
     assert not (tmp_path / "out" / "train.jsonl").exists()
-    assert list(read_tasks(tmp_path / "out", "test")[0]) == [
-        *("name", "prompt", "tests", "hidden_tests", "setup", "preamble", "entry_point"),
-        *("inplace", "objects", "solution"),
-    ]
-
-
-@isolated
-def test_where_no_task_is_kept_the_exit_status_is_1(tmp_path):
-    (tmp_path / "mine.jsonl").write_text(lines(OWN | {"solution": "def double(x): return x"}))
-    done = prepared("jsonl", "--path", tmp_path / "mine.jsonl", "--out", tmp_path / "out")
-    assert done.returncode == 1
-    assert [file.name for file in (tmp_path / "out").iterdir()] == ["dropped.jsonl"]
-
-
-def refused(tmp_path, *words):
-    """The error of input that cannot be used, when nothing may be written."""
-    done = prepared(*words, "--out", tmp_path / "out")
-    assert done.returncode == 2 and not (tmp_path / "out").exists(), done.stdout
-    return done.stderr
-
-
-def test_an_existing_result_is_not_written_over(tmp_path):
-    (tmp_path / "train.jsonl").write_text(lines(OWN))
-    done = prepared("jsonl", "--path", tmp_path / "train.jsonl", "--out", tmp_path)
-    assert done.returncode == 2
-    assert f"{tmp_path} already holds train.jsonl. Remove them or give another --out." in done.stderr
-    assert (tmp_path / "train.jsonl").read_text() == lines(OWN)
-
-
-@pytest.mark.parametrize(
-    ("words", "name"), [(["mbpp"], "mbpp.jsonl"), (["mbpp", "--sanitized"], "sanitized-mbpp.json")]
-)
-def test_a_folder_without_the_data_is_refused_by_name(tmp_path, words, name):
-    assert f"{tmp_path}/{name} cannot be read" in refused(tmp_path, *words, "--path", tmp_path)
+    assert list(read_tasks(tmp_path / "out", "test")[0]) == list(KEYS)
 
 
 @pytest.mark.parametrize(
     ("words", "name", "content", "message"),
     [
-        ("mbpp", "mbpp.jsonl", lines(FULL, OWN).encode(), "mbpp.jsonl, row 2 has no task_id, code, test_list"),
-        ("mbpp", "mbpp.jsonl", lines(FULL, FULL).encode(), "once; more than once: mbpp/601"),
-        ("humaneval", "cut.jsonl.gz", gzip.compress(lines(HUMANEVAL).encode())[:-20], "cut.jsonl.gz cannot be read"),
-        (
-            "jsonl",
-            "mine.jsonl",
-            lines(OWN, {"prompt": "p", "tests": ['{"stdin": "1"}']}).encode(),
-            "mine.jsonl, line 2: a JSON test has",
-        ),
+        (["mbpp"], "", b"", "/mbpp.jsonl cannot be read"),
+        (["mbpp", "--sanitized"], "", b"", "/sanitized-mbpp.json cannot be read"),
+        (["mbpp"], "mbpp.jsonl", lines(FULL, OWN).encode(), "mbpp.jsonl, row 2 has no task_id, code, test_list"),
+        (["mbpp"], "mbpp.jsonl", lines(FULL, FULL).encode(), "once; more than once: mbpp/601"),
+        (["humaneval"], "cut.jsonl.gz", gzip.compress(lines(HUMANEVAL).encode())[:-20], "cut.jsonl.gz cannot be read"),
+        (["jsonl"], "mine.jsonl", lines(OWN, OWN | {"tests": ['{"stdin": "1"}']}).encode(), "line 2: a JSON test has"),
     ],
 )
-def test_data_that_cannot_be_used_is_refused_by_row_and_key(tmp_path, words, name, content, message):
-    (tmp_path / name).write_bytes(content)
-    assert message in refused(tmp_path, words, "--path", tmp_path / name)
+def test_data_that_cannot_be_used_is_refused_by_file_row_and_key(prepared, tmp_path, words, name, content, message):
+    if name:
+        (tmp_path / name).write_bytes(content)
+    status, _, error = prepared(*words, "--path", tmp_path / name)
+    assert status == 2 and message in error and not (tmp_path / "out").exists()
+
+
+def test_an_existing_result_is_not_written_over(prepared, tmp_path):
+    (tmp_path / "train.jsonl").write_text(lines(OWN))
+    status, _, error = prepared("jsonl", "--path", tmp_path / "train.jsonl", out=".")
+    assert status == 2 and f"{tmp_path} already holds train.jsonl. Remove them or give another --out." in error
+    assert (tmp_path / "train.jsonl").read_text() == lines(OWN)
 
 
 @pytest.mark.parametrize(
@@ -247,7 +221,6 @@ def test_data_that_cannot_be_used_is_refused_by_row_and_key(tmp_path, words, nam
         (["humaneval", "--hide", "1"], "unrecognized arguments"),
     ],
 )
-def test_options_out_of_range_are_refused(words, message, capsys):
-    with pytest.raises(SystemExit) as stop:
-        prepare_code.parse([*words, "--out", "unused"])
-    assert stop.value.code == 2 and message in capsys.readouterr().err
+def test_options_out_of_range_are_refused(prepared, words, message):
+    status, _, error = prepared(*words)
+    assert status == 2 and message in error
