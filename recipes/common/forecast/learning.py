@@ -101,23 +101,20 @@ class Figures:
 
 
 def columns_of(rewards: list[Callable], weights: list[float] | None, gates: dict[str, Any] | None) -> list[Column]:
-    """What the figures need to know of the rewards of a run."""
+    """The columns of the rewards of a run."""
     openers = {name: (of,) if isinstance(of, str) else tuple(of) for name, of in (gates or {}).items()}
-    weighted = zip(rewards, weights or [1.0] * len(rewards), strict=True)
-    return [
-        Column(reward_name(r), reward_kind(r), full_reward(r), weight, openers.get(reward_name(r), ()))
-        for r, weight in weighted
-    ]
+    columns = [Column(reward_name(r), reward_kind(r), full_reward(r)) for r in rewards]
+    weighted = zip(columns, weights or [1.0] * len(rewards), strict=True)
+    return [column._replace(weight=weight, gates=openers.get(column.name, ())) for column, weight in weighted]
 
 
 def figures(
     scored: list[Scored], columns: list[Column], groups_a_step: float, limit: int, mask_truncated: bool = False
 ) -> Figures:
     """All figures of a probe; an optimizer step learns from `groups_a_step`, of completions of `limit` tokens."""
-    by_task: dict[str, list[Scored]] = {}
-    for completion in _as_trained(scored, columns):
-        by_task.setdefault(completion.task, []).append(completion)
-    tasks = {task: _task(by_task[task], columns, mask_truncated) for task in sorted(by_task)}
+    trained = _as_trained(scored, columns)
+    of_task = {task: [s for s in trained if s.task == task] for task in sorted({s.task for s in trained})}
+    tasks = {task: _task(of, columns, mask_truncated) for task, of in of_task.items()}
     groups, useful = (sum(getattr(task, name) for task in tasks.values()) for name in ("groups", "useful"))
     interval = [groups_a_step * share for share in wilson_interval(useful, groups)]
     a_step = groups_a_step * useful / groups
@@ -200,21 +197,21 @@ def verdict(found: Figures) -> tuple[bool, str]:
 
     Example: `(False, "will not learn: every group of task code has zero spread; 94 % truncated at 64 tokens: ...")`
     """
+
+    def why(name: str) -> str:
+        task, text = found.tasks[name], f"every group of task {name} has zero spread"
+        if task.total.zero_spread not in (None, 1.0):
+            text = f"no group of task {name} has both spread and a completion that ended (mask_truncated_completions)"
+        return f"{text}; {_remedy(task, found.max_completion_length)}"
+
     barren = [name for name, task in found.tasks.items() if task.groups >= ENOUGH_GROUPS and not task.useful]
     expected = f"{found.useful_a_step:.2g} useful groups are expected in an optimizer step of {found.groups_a_step:g}"
     if barren:
-        return False, "will not learn: " + "; ".join(_why_barren(name, found) for name in barren)
+        return False, "will not learn: " + "; ".join(map(why, barren))
     if found.useful_a_step < USEFUL_A_STEP:
         remedies = dict.fromkeys(_remedy(task, found.max_completion_length) for task in found.tasks.values())
         return False, f"will not learn: only {expected} (at least {USEFUL_A_STEP:g}); {'; '.join(remedies)}"
     return True, f"will learn: {expected}"
-
-
-def _why_barren(name: str, found: Figures) -> str:
-    why, task = f"every group of task {name} has zero spread", found.tasks[name]
-    if task.total.zero_spread not in (None, 1.0):
-        why = f"no group of task {name} has both spread and a completion that ended (mask_truncated_completions)"
-    return f"{why}; {_remedy(task, found.max_completion_length)}"
 
 
 def _remedy(task: TaskFigures, limit: int) -> str:
@@ -257,21 +254,12 @@ def notes(found: Figures) -> list[str]:
 
 def table(found: Figures) -> str:
     """A line for each task and reward and the total of each task, and one for the lengths of each task."""
-    lines = [
-        {
-            "task": name,
-            "reward": reward,
-            "mean": None if line.mean is None else f"{line.mean:.3f}",
-            "hits": percent(line.hit_rate),
-            "spread": None if line.spread is None else f"{line.spread:.3f}",
-            "groups without": percent(line.zero_spread),
-            "": line.state or "",
-        }
-        for name, task in found.tasks.items()
-        for reward, line in [*task.rewards.items(), (TOTAL, task.total)]
-    ]
-    lengths = []
+    lines, lengths = [], []
     for name, task in found.tasks.items():
+        for reward, line in [*task.rewards.items(), (TOTAL, task.total)]:
+            mean, spread = (None if value is None else f"{value:.3f}" for value in (line.mean, line.spread))
+            cells = {"task": name, "reward": reward, "mean": mean, "hits": percent(line.hit_rate), "spread": spread}
+            lines.append({**cells, "groups without": percent(line.zero_spread), "": line.state or ""})
         ended = f"{percent(task.truncated, 0)} truncated at {found.max_completion_length} tokens"
         if task.median_tokens is not None:
             ended += f"; of the others the median is {task.median_tokens:g} tokens, 95 % have <= {task.p95_tokens}"

@@ -36,7 +36,7 @@ SAMPLING_COPIES = 3  # fp32 logits, their probabilities, and what sampling sorts
 
 @dataclass(frozen=True)
 class RunSettings:
-    """What memory depends on of a recipe's settings; rows are completions."""
+    """The settings of a recipe that memory depends on; rows are completions."""
 
     micro_batch: int
     rows_generated: int
@@ -52,7 +52,6 @@ class RunSettings:
 
     @property
     def tokens(self) -> int:
-        """Tokens of one sequence."""
         return self.prompt_tokens + self.completion_tokens
 
 
@@ -101,7 +100,7 @@ def plan_memory(model: ModelSizes, run: RunSettings, launch: Launch) -> Memory:
 
 
 def _held(model: ModelSizes, run: RunSettings, launch: Launch) -> dict[str, int]:
-    """What a process keeps from step to step, and the gradients."""
+    """The parts that a process keeps from step to step, and the gradients."""
 
     def share(size: int, shared: bool) -> int:
         return -(-size // launch.processes) if shared else size
@@ -129,18 +128,29 @@ def _held(model: ModelSizes, run: RunSettings, launch: Launch) -> dict[str, int]
 
 
 def _worked_with(model: ModelSizes, run: RunSettings, launch: Launch) -> dict[str, int]:
-    """What comes and goes within a step."""
+    """The parts that come and go within a step."""
     whole, part = model.parameters, min(model.parameters, ZERO3_LIVE)
     if launch.engine == "FSDP2":
         whole = part = 2 * (model.parameters - model.embeddings) // model.layers + model.embeddings
     each = compute_bytes(run) if launch.shards_weights else 0
+    compute = compute_bytes(run)
+    # On a GPU TRL scores the completions; elsewhere every position, so that shapes stay the same.
+    scored = run.micro_batch * (run.tokens - 1 if run.on_cpu else run.completion_tokens)
+    tile = min(scored, TILE_TOKENS) * min(model.vocabulary, TILE_VOCABULARY)
+    head = 4 * model.vocabulary * model.hidden if model.head_is_trained else 0
+    rows = 0 if run.vllm else run.rows_generated
+    # Keys come out of the rotation in the residual's type.
+    cached = model.layers * model.key * (compute + residual_bytes(model, run, launch))
+    prompt = run.prompt_tokens * (8 * model.hidden + compute * (2 * model.query + 3 * model.intermediate))
     return {
         "gathered to learn": each * part,
         "activations": activations(model, run, launch),
-        "logits": _logits(model, run),
+        # A tile, the fp32 gradient of the head's input and, where the head is trained, of the head.
+        "logits": tile * (compute + CPU_TILE_BYTES * run.on_cpu) + 4 * scored * model.hidden + head,
         "gathered to generate": each * (whole if run.gathers_to_generate else part),
-        "KV cache": kv_cache(model, run, launch),
-        "generation": _generation(model, run),
+        "KV cache": rows * run.tokens * cached,
+        # The prompts are read layer by layer; then come the logits of one token a row.
+        "generation": rows * max(prompt, model.vocabulary * (compute + 4 * SAMPLING_COPIES)),
     }
 
 
@@ -172,30 +182,7 @@ def saved_per_layer(model: ModelSizes, run: RunSettings, launch: Launch) -> int:
 
 
 def activations(model: ModelSizes, run: RunSettings, launch: Launch) -> int:
-    """What a micro batch saves for the backward pass."""
+    """Bytes that a micro batch saves for the backward pass."""
     layer, boundary = saved_per_layer(model, run, launch), residual_bytes(model, run, launch) * model.hidden
     of_token = layer + boundary * model.layers if run.checkpointing else layer * model.layers
     return run.micro_batch * run.tokens * of_token
-
-
-def kv_cache(model: ModelSizes, run: RunSettings, launch: Launch) -> int:
-    """Keys and values of the completions of one generation; keys come out of the rotation in the residual's type."""
-    width = model.key * (compute_bytes(run) + residual_bytes(model, run, launch))
-    return 0 if run.vllm else run.rows_generated * run.tokens * model.layers * width
-
-
-def _logits(model: ModelSizes, run: RunSettings) -> int:
-    """A tile, the fp32 gradient of the head's input and, where the head is trained, of the head."""
-    # On a GPU TRL scores the completions; elsewhere every position, so that shapes stay the same.
-    tokens = run.micro_batch * (run.tokens - 1 if run.on_cpu else run.completion_tokens)
-    tile = min(tokens, TILE_TOKENS) * min(model.vocabulary, TILE_VOCABULARY)
-    each = compute_bytes(run) + (CPU_TILE_BYTES if run.on_cpu else 0)
-    head = 4 * model.vocabulary * model.hidden if model.head_is_trained else 0
-    return tile * each + 4 * tokens * model.hidden + head
-
-
-def _generation(model: ModelSizes, run: RunSettings) -> int:
-    """Reading the prompts, layer by layer, and the logits of one token a row."""
-    layer = 8 * model.hidden + compute_bytes(run) * (2 * model.query + 3 * model.intermediate)
-    sampling = model.vocabulary * (compute_bytes(run) + 4 * SAMPLING_COPIES)
-    return 0 if run.vllm else run.rows_generated * max(run.prompt_tokens * layer, sampling)

@@ -61,8 +61,7 @@ def place_rows(scored: list[Scored], columns: list[Column], low: float, high: fl
 def read_probe(folder: Path) -> tuple[dict[str, Any], list[Column], list[dict[str, Any]], list[Scored]]:
     """Read the figures, rewards, rows and scored completions of a probe.
 
-    Raises:
-        ValueError: files are missing, or the probe is of a version that did not keep what is needed.
+    `ValueError`: files are missing, or the probe is of a version that did not keep what is needed.
     """
     missing = [name for name in (ROWS, COMPLETIONS, FIGURES) if not (folder / name).is_file()]
     if missing:
@@ -85,23 +84,21 @@ def read_probe(folder: Path) -> tuple[dict[str, Any], list[Column], list[dict[st
 def filter_rows(probe: Path, low: float, high: float, out: Path) -> str:
     """Write the rows with a pass rate between `low` and `high`, and return the report.
 
-    Raises:
-        ValueError: no probe there, none of its rewards is a verifier, or no row is left.
+    `ValueError`: no probe there, none of its rewards is a verifier, or no row is left.
     """
     found, columns, rows, scored = read_probe(probe)
     places = place_rows(scored, columns, low, high)
     kept = [row for row in sorted(places) if places[row].place in KEPT]
-    tasks, lines = {place.task: [] for place in sorted(places.values(), key=lambda place: place.task)}, []
-    for place in places.values():
-        tasks[place.task].append(place.place)
-    lines = [{"task": t, "rows": len(of), **{name: of.count(name) for name in PLACES}} for t, of in tasks.items()]
+    tasks = sorted({place.task for place in places.values()})
+    of_task = {task: [place.place for place in places.values() if place.task == task] for task in tasks}
+    lines = [{"task": t, "rows": len(of), **{name: of.count(name) for name in PLACES}} for t, of in of_task.items()]
     counts = format_table(lines)
     if not kept:
         remedy = "Widen the band, probe more rows, or take easier ones."
         raise ValueError(f"no row is left between {low:g} and {high:g}:\n{counts}\n{remedy}")
     sizes = [found[name] for name in ("groups_a_step", "max_completion_length", "mask_truncated_completions")]
-    in_band = set(kept)
-    before, after = (figures(s, columns, *sizes) for s in (scored, [s for s in scored if s.group in in_band]))
+    left = [one for one in scored if places[one.group].place in KEPT]
+    before, after = (figures(some, columns, *sizes) for some in (scored, left))
     write_rows(out / ROWS, [rows[row] for row in kept])
     write_rows(out / "pass_rates.jsonl", [{"row": row, **places[row]._asdict()} for row in sorted(places)])
     useful = {"before": before.useful_a_step, "after": after.useful_a_step}

@@ -16,8 +16,7 @@ from recipes.common.forecast.sizes import ModelSizes, read_model
 def plan(options: Namespace, overrides: list[str]) -> bool:
     """Print the plan of a recipe's run by the options of scripts/plan.py, and return whether it can work.
 
-    Raises:
-        ValueError: arguments, launch file or model cannot be read.
+    `ValueError`: arguments, launch file or model cannot be read.
     """
     args = load_recipe(options.config, overrides, rows=False).args
     launch, model = read_launch(options.launch, options.num_processes), read_model(ModelConfig(**args.model))
@@ -29,8 +28,8 @@ def plan(options: Namespace, overrides: list[str]) -> bool:
     for title, texts in (("Problems", problems), ("Warnings", warnings)):
         if texts:
             print("\n".join([f"  {title}", *(f"    - {text}" for text in texts)]))
-    processes = [] if options.num_processes is None else ["--num_processes", str(options.num_processes)]
-    words = ["accelerate", "launch", "--config_file", str(options.launch), *processes]
+    words = ["accelerate", "launch", "--config_file", str(options.launch)]
+    words += [] if options.num_processes is None else ["--num_processes", str(options.num_processes)]
     words += [str(options.config.parent / "train.py"), "--config", str(options.config), *overrides]
     command = ("DS_ACCELERATOR=cpu " if launch.zero and on_cpu else "") + shlex.join(words)
     print("  It cannot work as it is." if problems else f"  Launch\n    {command}")
@@ -46,25 +45,20 @@ def plan_sizes(
         return problems, []
     run = settings_of(training, launch, prompt_tokens)
     memory = plan_memory(model, run, launch)
-    print(f"{batch_report(training, run, launch)}\n{memory_report(memory, model, run)}")
+    group, accumulation = training["num_generations"], training["gradient_accumulation_steps"]
+    generated, learned = (rows * launch.processes for rows in (run.rows_generated, run.micro_batch * accumulation))
+    print(
+        f"  A generation makes {generated} completions ({generated // group} prompts x {group}), "
+        f"{run.rows_generated} on each process.\n"
+        f"  An optimizer step learns from {learned} completions ({learned / group:g} prompts x {group}): "
+        f"{launch.processes} processes x {accumulation} micro batches of {run.micro_batch}.\n"
+        + memory_report(memory, model, run)
+    )
     if rules.shares_gpu(training):
         share = training["vllm_gpu_memory_utilization"]
         print(f"    vLLM takes {share:.0%} of each GPU besides; --gpu_memory_gib says whether both fit")
     problems = rules.check_model(training, model, launch) + rules.check_fit(training, memory, gib)
     return problems, rules.warnings(training, model, run, launch)
-
-
-def batch_report(training: dict[str, Any], run: RunSettings, launch: Launch) -> str:
-    """Prompts and completions of a generation and of an optimizer step."""
-    group, accumulation = training["num_generations"], training["gradient_accumulation_steps"]
-    generated = run.rows_generated * launch.processes
-    learned = run.micro_batch * launch.processes * accumulation
-    return (
-        f"  A generation makes {generated} completions ({generated // group} prompts x {group}), "
-        f"{run.rows_generated} on each process.\n"
-        f"  An optimizer step learns from {learned} completions ({learned / group:g} prompts x {group}): "
-        f"{launch.processes} processes x {accumulation} micro batches of {run.micro_batch}."
-    )
 
 
 def memory_report(memory: Memory, model: ModelSizes, run: RunSettings) -> str:

@@ -46,8 +46,7 @@ def probe(options: Namespace, overrides: list[str]) -> bool:
         options: those of scripts/probe.py.
         overrides: words of a command line that win over the recipe's YAML.
 
-    Raises:
-        ValueError: every problem with arguments, rows and rewards, one a line.
+    `ValueError`: every problem with arguments, rows and rewards, one a line.
     """
     recipe = load_recipe(options.config, overrides, rows=options.replay is None)
     args, processes, output = recipe.args, options.num_processes, options.output
@@ -131,8 +130,7 @@ def sample(args: Arguments, samples: Samples, group: int, at_once: int) -> Sampl
 def read_samples(folder: Path, args: Arguments) -> Samples:
     """Read what an earlier probe sampled.
 
-    Raises:
-        ValueError: no such folder, or it was sampled with other settings than are now asked for.
+    `ValueError`: no such folder, or it was sampled with other settings than are now asked for.
     """
     missing = [name for name in (ROWS, COMPLETIONS, SAMPLING) if not (folder / name).is_file()]
     if missing:
@@ -147,24 +145,20 @@ def read_samples(folder: Path, args: Arguments) -> Samples:
 
 def score_all(args: Arguments, samples: Samples, rewards: list[Callable], at_once: int) -> list[Scored]:
     """Every completion scored by every reward, `at_once` of them in a call."""
-    guarded, scored = [guard(reward, args.training["reward_timeout_s"]) for reward in rewards], []
-    for start in tqdm(range(0, len(samples.completions), at_once), desc="scoring", unit="call"):
-        scored += _score_batch(guarded, samples.rows, samples.completions[start : start + at_once])
-    return scored
-
-
-def _score_batch(rewards: list[Callable], all_rows: list[dict], batch: list[dict[str, Any]]) -> list[Scored]:
-    rows = [all_rows[line["row"]] for line in batch]
-    texts, ids = [line["text"] for line in batch], [line["token_ids"] for line in batch]
-    scores = {reward_name(reward): score(reward, rows, texts, ids) for reward in rewards}
-    steps = {reward_name(reward): scores[reward_name(reward)] for reward in rewards if reward_kind(reward) == "step"}
-    scores |= {name: [total(of_one) for of_one in of_batch] for name, of_batch in steps.items()}
+    guarded = {reward_name(reward): guard(reward, args.training["reward_timeout_s"]) for reward in rewards}
     scored = []
-    for i, (line, row) in enumerate(zip(batch, rows, strict=True)):
-        failed = tuple(reward_name(reward) for reward in rewards if reward.outcomes[i] in (ERROR, UNPARSED))
-        own_steps = {name: [amount for _, amount in of_batch[i] or []] for name, of_batch in steps.items()}
-        own = {name: amounts[i] for name, amounts in scores.items()}
-        scored.append(Scored(line["row"], row["task"], line["tokens"], line["truncated"], own, failed, own_steps))
+    for start in tqdm(range(0, len(samples.completions), at_once), desc="scoring", unit="call"):
+        batch = samples.completions[start : start + at_once]
+        rows = [samples.rows[line["row"]] for line in batch]
+        texts, ids = ([line[key] for line in batch] for key in ("text", "token_ids"))
+        scores = {name: score(reward, rows, texts, ids) for name, reward in guarded.items()}
+        steps = {name: scores[name] for name, reward in guarded.items() if reward_kind(reward) == "step"}
+        scores |= {name: list(map(total, of_batch)) for name, of_batch in steps.items()}
+        for i, (line, row) in enumerate(zip(batch, rows, strict=True)):
+            failed = tuple(name for name, reward in guarded.items() if reward.outcomes[i] in (ERROR, UNPARSED))
+            own_steps = {name: [amount for _, amount in of_batch[i] or []] for name, of_batch in steps.items()}
+            own = {name: amounts[i] for name, amounts in scores.items()}
+            scored.append(Scored(line["row"], row["task"], line["tokens"], line["truncated"], own, failed, own_steps))
     return scored
 
 

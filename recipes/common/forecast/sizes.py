@@ -38,17 +38,14 @@ class ModelSizes:
 def read_model(model: ModelConfig) -> ModelSizes:
     """Count a model from its config.json, in a folder or on the Hub, with the LoRA adapter that `model` asks for.
 
-    Raises:
-        ValueError: no config.json, an adapter that does not go with the model, or what is not planned here.
+    `ValueError`: no config.json, an adapter that does not go with the model, or what is not planned here.
     """
     if model.load_in_4bit or model.load_in_8bit:
-        raise ValueError(
-            "quantised weights are not planned here; without load_in_4bit and load_in_8bit the plan is high."
-        )
+        without = "without load_in_4bit and load_in_8bit the plan is high."
+        raise ValueError(f"quantised weights are not planned here; {without}")
     if model.attn_implementation == "eager":
-        raise ValueError(
-            "eager attention is not planned here: it keeps every pair of positions. Leave it out for sdpa."
-        )
+        reason = "it keeps every pair of positions. Leave it out for sdpa."
+        raise ValueError(f"eager attention is not planned here: {reason}")
     config = _read_config(model)
     text = config.get_text_config()
     with torch.device("meta"):
