@@ -1,7 +1,6 @@
 """Control arms of a run: how much of a gain is left beyond what rewards that know nothing bring."""
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -24,8 +23,7 @@ Evaluations = list[tuple[Rows, Rows]]  # before and after, of each seed
 def run_arms(config: Path, seeds: list[int], launch: list[str], output_dir: Path | None, arguments: list[str]) -> None:
     """Train each arm that is not trained yet, compare them, print and write the table.
 
-    Raises:
-        ValueError: an option that the arms set, a YAML that is not a run's, or arms that cannot be compared.
+    `ValueError`: an option that the arms set, a YAML that is not a run's, or arms that cannot be compared.
     """
     check_given(seeds, arguments, TAKEN, "the arms follow from the YAML; seeds: --seeds, folder: --output_dir.")
     settings, arms = read_settings(config), {}
@@ -51,8 +49,7 @@ def rewards_of_arms(settings: dict[str, Any]) -> dict[str, list[str]]:
 
     `format-only` is left out where the run has no format reward, nothing else, or a task that no format reward scores.
 
-    Raises:
-        ValueError: a preset of the run adds a reward to every arm.
+    `ValueError`: a preset of the run adds a reward to every arm.
     """
     preset = settings.get("preset") or []
     if added := read_presets([preset] if isinstance(preset, str) else preset).get(ADDED):
@@ -64,15 +61,11 @@ def rewards_of_arms(settings: dict[str, Any]) -> dict[str, list[str]]:
     loaded = load_rewards(names, settings.get("reward_kwargs"), settings.get("reward_tasks"))
     formats = {name: reward for name, reward in zip(names, loaded, strict=True) if reward_kind(reward) == "format"}
     arms = {CONFIGURED: [], "random": _only(settings, ["random"]), "constant": _only(settings, ["constant"])}
-    if 0 < len(formats) < len(names) and _tasks(list(formats.values())) in (None, _tasks(loaded)):
+    covered, scored = ([reward_tasks(reward) for reward in rewards] for rewards in (formats.values(), loaded))
+    all_tasks = None in covered or (None not in scored and set().union(*covered) == set().union(*scored))
+    if 0 < len(formats) < len(names) and all_tasks:
         arms["format-only"] = _only(settings, list(formats))
     return arms
-
-
-def _tasks(rewards: list[Callable]) -> set[str] | None:
-    """The tasks that the rewards score together; None for all."""
-    tasks = [reward_tasks(reward) for reward in rewards]
-    return None if None in tasks else set().union(*tasks)
 
 
 def _only(settings: dict[str, Any], kept: list[str]) -> list[str]:
@@ -95,8 +88,7 @@ def compare_arms(arms: dict[str, Evaluations]) -> dict[str, dict[str, Any]]:
         arm -> metric -> `n`, `before` and `after` (share, Wilson interval), `change` (share, paired interval, McNemar
         p), and `beyond`: how much the run as configured is above this arm after training, on the same rows (the same).
 
-    Raises:
-        ValueError: the arms were not evaluated on the same rows.
+    `ValueError`: the arms were not evaluated on the same rows.
     """
     start, aim = _pool(arms[CONFIGURED])
     compared = {}
@@ -114,24 +106,21 @@ def compare_arms(arms: dict[str, Evaluations]) -> dict[str, dict[str, Any]]:
 
 
 def _pool(evaluations: Evaluations) -> tuple[Rows, Rows]:
-    befores, afters = zip(*evaluations, strict=True)
-    return [row for rows in befores for row in rows], [row for rows in afters for row in rows]
+    before, after = ([row for rows in stage for row in rows] for stage in zip(*evaluations, strict=True))
+    return before, after
 
 
 def _compare(before: Rows, after: Rows, aim: Rows, metric: str) -> dict[str, Any]:
     triples = [[row["metrics"].get(metric) for row in rows] for rows in (before, after, aim)]
     old, new, best = zip(*(values for values in zip(*triples, strict=True) if None not in values), strict=True)
-    stages = {"before": _share(old), "after": _share(new)}
-    return {"n": len(old), **stages, "change": _difference(old, new), "beyond": _difference(new, best)}
-
-
-def _share(values: tuple[bool, ...]) -> dict[str, Any]:
-    return {"share": sum(values) / len(values), "interval": wilson_interval(sum(values), len(values))}
+    n, stages = len(old), {"before": sum(old), "after": sum(new)}
+    shares = {name: {"share": right / n, "interval": wilson_interval(right, n)} for name, right in stages.items()}
+    return {"n": n, **shares, "change": _difference(old, new), "beyond": _difference(new, best)}
 
 
 def _difference(old: tuple[bool, ...], new: tuple[bool, ...]) -> dict[str, Any]:
-    change = (sum(new) - sum(old)) / len(old)
-    return {"share": change, "interval": paired_interval(old, new), "p": mcnemar_p(old, new)}
+    share = (sum(new) - sum(old)) / len(old)
+    return {"share": share, "interval": paired_interval(old, new), "p": mcnemar_p(old, new)}
 
 
 def control_table(seeds: list[int], compared: dict[str, dict[str, Any]]) -> str:

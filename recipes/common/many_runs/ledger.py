@@ -52,12 +52,10 @@ class Compared(NamedTuple):
 
     def line(self) -> str:
         """A line for people, with the width of the band: a wide one excludes little."""
-        text = (
-            f"{self.metric:<10}{points(self.change):>9}   expected {100 * self.low:+.1f} to {100 * self.high:+.1f} pt"
-        )
-        text += f", a band of {100 * (self.high - self.low):.0f} points"
-        text += "   as expected" if self.agrees else "   NOT as expected"
-        return text + " (a run without any change would agree too)" * (self.low <= 0.0 <= self.high)
+        low, high, wrong = 100 * self.low, 100 * self.high, "" if self.agrees else "NOT "
+        band = f"expected {low:+.1f} to {high:+.1f} pt, a band of {high - low:.0f} points   {wrong}as expected"
+        without = " (a run without any change would agree too)" * (low <= 0.0 <= high)
+        return f"{self.metric:<10}{points(self.change):>9}   {band}{without}"
 
 
 def read_entries(folder: Path) -> dict[str, Entry]:
@@ -69,8 +67,7 @@ def read_entries(folder: Path) -> dict[str, Entry]:
 def read_entry(path: Path) -> Entry:
     """Read one entry.
 
-    Raises:
-        ValueError: there is none, it is of no sort, lacks something, or has a value although it was not run.
+    `ValueError`: there is none, it is of no sort, lacks something, or has a value although it was not run.
     """
     entry = read_json(path, {})
     sort = sort_of(entry)
@@ -146,15 +143,11 @@ def _summary(run: Path, yaml_file: Path) -> dict[str, Any]:
 
 
 def _metric(value: dict[str, Any]) -> dict[str, Any]:
-    stages = {
-        stage: {
-            "value": round(value[stage]["mean"], 4),
-            "interval": _rounded(value[stage]["pooled"]),
-            "interval_over_seeds": value[stage]["interval"] and _rounded(value[stage]["interval"]),
-            "seeds": _rounded(value[stage]["seeds"]),
-        }
-        for stage in ("before", "after")
-    }
+    stages = {}
+    for stage, of in (("before", value["before"]), ("after", value["after"])):
+        stages[stage] = {"value": round(of["mean"], 4), "interval": _rounded(of["pooled"])}
+        stages[stage]["interval_over_seeds"] = of["interval"] and _rounded(of["interval"])
+        stages[stage]["seeds"] = _rounded(of["seeds"])
     p = [None if of_seed is None else float(f"{of_seed:.2g}") for of_seed in value["p"]]
     expected = expected_change(stages["before"]["seeds"], stages["after"]["seeds"], value["after"]["n"])
     return {**stages, "p": p, "expected_change": expected}
@@ -184,8 +177,7 @@ def _rounded(values: list[float | None]) -> list[float | None]:
 def compare_run(run: Path, entry: Entry) -> list[Compared]:
     """Compare each metric's change in a finished run with what the entry expects.
 
-    Raises:
-        ValueError: the entry has no value, or the run was not of its configuration: each setting that differs is named.
+    `ValueError`: the entry has no value, or the run was not of its configuration: each setting that differs is named.
     """
     if sort_of(entry) != "runs":
         raise ValueError(f"{entry['title']!r} holds nothing to compare with: {entry.get('not_run', 'it is a table')}.")

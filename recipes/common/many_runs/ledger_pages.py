@@ -25,8 +25,7 @@ def render_pages() -> None:
 def render_results(template: str, entries: dict[str, Entry]) -> str:
     """Render RESULTS.md. What was not run has no place of its own: it is listed at `{{not_run}}`.
 
-    Raises:
-        ValueError: the template names an entry that is not there, or does not name one that has a value.
+    `ValueError`: the template names an entry that is not there, or does not name one that has a value.
     """
     named = re.findall(r"^\{\{(\S+)\}\}$", template, re.MULTILINE)
     blocks = {name: _block(entry) for name, entry in entries.items() if sort_of(entry) != "not_run"}
@@ -76,18 +75,16 @@ def _runs_table(entry: Entry) -> list[str]:
     metrics = entry["metrics"].values()
     rows = []
     for number, seed in enumerate(entry["seeds"]):
-        cells = [_of_seed(metric, number) for metric in metrics]
+        cells = []
+        for metric in metrics:
+            before, after = (percent(metric[stage]["seeds"][number]) for stage in ("before", "after"))
+            p = metric["p"][number]
+            cells.append(f"{before} → {after}" + ("" if p is None else f", p {p:.2g}"))
         rows.append([str(seed), f"{entry['minutes'][number]:.1f}", str(entry["n"][number]), *cells])
     rows.append(["all, 95 %", "", str(sum(entry["n"])), *(_change(metric) for metric in metrics)])
     spans = ["{:+.1f} to {:+.1f} pt".format(*(100 * end for end in metric["expected_change"])) for metric in metrics]
     rows.append(["expected change of one more run", "", "", *spans])
     return _table(["seed", "minutes", "rows", *entry["metrics"]], rows)
-
-
-def _of_seed(metric: dict[str, Any], number: int) -> str:
-    before, after = (percent(metric[stage]["seeds"][number]) for stage in ("before", "after"))
-    p = metric["p"][number]
-    return f"{before} → {after}" + ("" if p is None else f", p {p:.2g}")
 
 
 def _change(metric: dict[str, Any]) -> str:

@@ -24,8 +24,7 @@ def run_seeds(
 ) -> list[Path]:
     """Train what is not trained yet, print and write the figures of all seeds, and return the run folders.
 
-    Raises:
-        ValueError: an option that is set here, a seed that is named twice, or a YAML that is not a run's.
+    `ValueError`: an option that is set here, a seed that is named twice, or a YAML that is not a run's.
     """
     check_given(seeds, arguments, {"seed", "output_dir"}, "name the seeds in --seeds, and the folder in --output_dir.")
     stem = output_dir or Path(read_settings(config)["output_dir"])
@@ -40,11 +39,7 @@ def run_seeds(
 
 
 def check_given(seeds: list[int], words: list[str], taken: set[str], remedy: str) -> None:
-    """Refuse a seed that is named twice, and options for the recipe that a script sets itself.
-
-    Raises:
-        ValueError: which, and what to do.
-    """
+    """Refuse a seed that is named twice, and options for the recipe that a script sets itself, by a ValueError."""
     if len(set(seeds)) < len(seeds):
         raise ValueError(f"--seeds {' '.join(map(str, seeds))} names a seed twice.")
     if wrong := sorted(options_given(words) & taken):
@@ -54,8 +49,7 @@ def check_given(seeds: list[int], words: list[str], taken: set[str], remedy: str
 def read_settings(config: Path) -> dict[str, Any]:
     """Read a run's YAML.
 
-    Raises:
-        ValueError: it cannot be read, is not a mapping, or has no train.py next to it.
+    `ValueError`: it cannot be read, is not a mapping, or has no train.py next to it.
     """
     if not config.with_name("train.py").is_file():
         raise ValueError(f"{config} has no train.py next to it: --config names a YAML inside a recipe's folder.")
@@ -115,11 +109,8 @@ def over_seeds(evaluations: list[tuple[Rows, Rows]]) -> dict[str, dict[str, Any]
     """
     names = dict.fromkeys(name for before, _ in evaluations for name in metric_names(before))
     p = [compare(*evaluation) for evaluation in evaluations]
-    befores, afters = zip(*evaluations, strict=True)
-    return {
-        name: {"before": _stage(befores, name), "after": _stage(afters, name), "p": [of.get(name) for of in p]}
-        for name in names
-    }
+    stages = list(zip(("before", "after"), zip(*evaluations, strict=True), strict=True))
+    return {name: {s: _stage(of, name) for s, of in stages} | {"p": [of.get(name) for of in p]} for name in names}
 
 
 def _stage(evaluations: tuple[Rows, ...], metric: str) -> dict[str, Any]:
