@@ -57,8 +57,9 @@ def plot_runs(runs: list[Path], output: Path, band: bool = False) -> None:
         axis.grid(alpha=0.25)
     for axis in axes[len(drawn) :]:
         axis.axis("off")
-    lines = f"mean of {len(runs)} runs in a band from the least to the largest, each a moving average"
-    words = lines if band else "faint: each logged step    bold: moving average"
+    words = "faint: each logged step    bold: moving average"
+    if band:
+        words = f"mean of {len(runs)} runs in a band from the least to the largest, each a moving average"
     figure.suptitle(words, fontsize=9, color="gray")
     if len(runs) > 1 and not band:
         figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=3)

@@ -98,13 +98,11 @@ def flipped(before: list[dict], after: list[dict]) -> list[dict[str, Any]]:
         metrics = {name: (old["metrics"][name], new["metrics"][name]) for name in names}
         if any(was != now for was, now in metrics.values()):
             row = {"row": old["row"], "answer": old.get("answer"), "prompt": messages(old["prompt"])}
-            found.append({**row, "metrics": metrics, "before": _side(old), "after": _side(new)})
+            for stage, of in (("before", old), ("after", new)):
+                rewards = {name: _number(value) for name, value in of["rewards"].items()}
+                row[stage] = {"parts": answer_parts(of["completion"]), "rewards": rewards, "truncated": of["truncated"]}
+            found.append({**row, "metrics": metrics})
     return found
-
-
-def _side(row: dict[str, Any]) -> dict[str, Any]:
-    rewards = {name: _number(value) for name, value in row["rewards"].items()}
-    return {"parts": answer_parts(row["completion"]), "rewards": rewards, "truncated": row["truncated"]}
 
 
 def _read_completions(folder: Path, config: dict[str, Any]) -> dict[str, Any]:
@@ -145,11 +143,9 @@ def _generations(paths: list[Path]) -> tuple[list[pyarrow.Table], int]:
     """The tables to show, and how many completions were generated in all."""
     kept, previous, count, size = [], None, 0, 0
     for path in paths:
-        table = _read_table(path)
-        content = table.drop_columns(["step"])
+        content = _read_table(path).drop_columns(["step"])
         if previous is None or not content.equals(previous):
-            kept.append(path)
-            count, size = count + table.num_rows, size + table.nbytes
+            kept, count, size = [*kept, path], count + content.num_rows, size + content.nbytes
         previous = content
     share = min(1.0, MAX_COMPLETIONS / max(1, count), MAX_BYTES / max(1, size))
     return [_read_table(path) for path in evenly(kept, max(2, int(share * len(kept))))], count
@@ -165,9 +161,8 @@ def _read_table(path: Path) -> pyarrow.Table:
 
 def evenly(items: list, count: int) -> list:
     """At most `count` (two or more) of the items at even distances, first and last included."""
-    if len(items) <= count:
-        return items
-    return [items[round(i * (len(items) - 1) / (count - 1))] for i in range(count)]
+    places = [round(i * (len(items) - 1) / (count - 1)) for i in range(count)]
+    return [items[place] for place in places] if len(items) > count else items
 
 
 def _number(value: Any) -> float | None:

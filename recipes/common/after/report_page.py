@@ -47,12 +47,12 @@ def page(runs: list[dict[str, Any]]) -> str:
     """The page of runs as `read_run` returns them."""
     names, configs = [run["name"] for run in runs], [run["config"] for run in runs]
     legend = [f'<li class="run{number}">{html.escape(name)}</li>' for number, name in enumerate(names)]
-    logs = [run["log"] for run in runs]
+    logs, several = [run["log"] for run in runs], len(runs) > 1
     curves = [_panel(title, names, [curve(log, key) for log in logs]) for title, key in panels(logs)]
     data = json.dumps([_browsable(run) for run in runs], ensure_ascii=False, separators=(",", ":"), allow_nan=False)
     parts = {
         "title": html.escape(" · ".join(names)),
-        "legend": f'<ul class="legend">{"".join(legend)}</ul>' if len(runs) > 1 else "",
+        "legend": f'<ul class="legend">{"".join(legend)}</ul>' if several else "",
         "results": "".join(_result(run, number) for number, run in enumerate(runs)),
         "curves": "".join(curves) or "<p>No step was logged yet.</p>",
         "differences": "",
@@ -60,7 +60,7 @@ def page(runs: list[dict[str, Any]]) -> str:
         "settings": _table(["setting", *names], _cells(config_rows(configs))),
         "data": data.replace("<", "\\u003c"),  # no HTML parser finds markup in it
     }
-    if len(runs) > 1:
+    if several:
         rows = _cells(config_rows(configs, differing=True))
         table = _table(["setting", *names], rows) if rows else "<p>All settings are the same.</p>"
         parts["differences"] = f"<section><h2>Settings that differ</h2>{table}</section>"
@@ -79,11 +79,10 @@ def _browsable(run: dict[str, Any]) -> dict[str, Any]:
         return [{**row, "prompt": [numbers.setdefault(m, len(numbers)) for m in row["prompt"]]} for row in rows]
 
     shown, logged = len(run["completions"]), run["logged"]
-    note = f"{shown} of {logged} completions: whole generations at even distances."
-    if shown == logged:
-        note = f"All {shown} completions that were logged."
-    if not logged:
-        note = "No completions: this run logged none (log_completions: true does)."
+    note = "No completions: this run logged none (log_completions: true does)."
+    if logged:
+        some = f"{shown} of {logged} completions: whole generations at even distances."
+        note = some if shown < logged else f"All {shown} completions that were logged."
     kept = {name: run[name] for name in ("name", "rewards", "extras")}
     kept |= {"completions": shared(run["completions"]), "flipped": shared(run["flipped"]), "note": note}
     return {**kept, "messages": list(numbers)}
@@ -192,11 +191,9 @@ def _cells(rows: list[tuple[str, list[Any]]]) -> list[list[str]]:
 def _table(head: list[str], rows: list[list[str]]) -> str:
     """Every cell is escaped here, once; the first of each row is its heading."""
     heads = "".join(f'<th scope="col">{html.escape(cell)}</th>' for cell in head)
-    lines = [
-        f'<tr><th scope="row">{html.escape(row[0])}</th>'
-        + "".join(f"<td>{html.escape(cell)}</td>" for cell in [*row[1:], *[""] * (len(head) - len(row))])
-        + "</tr>"
-        for row in rows
-    ]
+    lines = []
+    for name, *cells in rows:
+        tds = "".join(f"<td>{html.escape(cell)}</td>" for cell in [*cells, *[""] * (len(head) - len(cells) - 1)])
+        lines.append(f'<tr><th scope="row">{html.escape(name)}</th>{tds}</tr>')
     table = f"<table><thead><tr>{heads}</tr></thead><tbody>{''.join(lines)}</tbody></table>"
     return f'<div class="scroll">{table}</div>'
