@@ -26,8 +26,7 @@ def perplexity(
 
     Low for what the model itself would write, endless repetition included: read it together with `distinct_n`.
 
-    Raises:
-        ValueError: no text has a token.
+    `ValueError`: no text has a token.
     """
     total, count = 0.0, 0
     for prompt, text in zip(prompts, texts, strict=True):
@@ -35,11 +34,9 @@ def perplexity(
         start = tokenizer(before, add_special_tokens=isinstance(prompt, str))["input_ids"]
         added = tokenizer(text, add_special_tokens=False)["input_ids"]
         ids = torch.tensor([start + added], device=model.device)
-        # The last token predicts nothing, the token before the first of the text predicts it.
-        logits = model(ids, logits_to_keep=len(added) + 1).logits[0, :-1].float() if added else None
-        if logits is not None:
-            targets = ids[0, len(start) :]
-            total += torch.nn.functional.cross_entropy(logits, targets, reduction="sum").item()
+        if added:  # the last token predicts nothing, the token before the first of the text predicts it
+            logits = model(ids, logits_to_keep=len(added) + 1).logits[0, :-1].float()
+            total += torch.nn.functional.cross_entropy(logits, ids[0, len(start) :], reduction="sum").item()
             count += len(added)
     if not count:
         raise ValueError("no text has a token, so there is no perplexity")
@@ -64,8 +61,7 @@ def distinct_n(texts: list[str], n: int, within: bool = False) -> float:
 def fluency_table(folder: Path) -> list[dict[str, Any]]:
     """A line of figures each for before and after a run, from its sampled held-out completions or else greedy ones.
 
-    Raises:
-        ValueError: not a finished run that evaluated.
+    `ValueError`: not a finished run that evaluated.
     """
     evaluated, config = read_evaluation(folder), read_json(folder / RECORD)
     name, revision = config["model_name_or_path"], {"revision": config["model_revision"]}
@@ -73,12 +69,13 @@ def fluency_table(folder: Path) -> list[dict[str, Any]]:
     tokenizer, template = AutoTokenizer.from_pretrained(name, **revision), config["chat_template_kwargs"]
     lines = []
     for when, rows in zip(("before", "after"), evaluated, strict=True):
-        pairs = [(row["prompt"], text) for row in rows for text in row.get("sampled_completions", [row["completion"]])]
+        sampled = [row.get("sampled_completions", [row["completion"]]) for row in rows]
+        texts = [text for of_row in sampled for text in of_row]
+        prompts = [row["prompt"] for row, of_row in zip(rows, sampled, strict=True) for _ in of_row]
         means = {}
         for name in rows[0]["rewards"]:
             scores = [row["rewards"][name] for row in rows if row["rewards"][name] is not None]
             means[f"{name} (greedy)"] = round(mean(scores or [0.0]), 3)
-        prompts, texts = ([pair[i] for pair in pairs] for i in (0, 1))
         likely = round(perplexity(model, tokenizer, prompts, texts, template), 2)
         shown = {"run": folder.name, "": when, "texts": len(texts), **means, "perplexity": likely}
         distinct = {f"distinct-{n}": round(distinct_n(texts, n), 3) for n in (1, 2)}

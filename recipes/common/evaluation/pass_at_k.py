@@ -22,8 +22,7 @@ def pass_at_k(n: int, c: int, k: int) -> float:
     Follows Chen et al. 2021 (arXiv 2107.03374), section 2.1: the quotient as a product, which stays small where the
     binomials do not. `1 - (1 - c / n) ** k` would be too low.
 
-    Raises:
-        ValueError: not 1 <= k <= n, or not 0 <= c <= n.
+    `ValueError`: not 1 <= k <= n, or not 0 <= c <= n.
 
     Example: `pass_at_k(4, 1, 2) == 0.5`: half of the pairs of four samples hold the one that is right.
     """
@@ -92,8 +91,8 @@ def choose_metric(rows: list[dict], metric: Metric, wanted: str | None) -> tuple
 def sample_problems(name: str, rows: list[dict], samples: int, args: Any) -> list[Problem]:
     """Draw `samples` completions of each row from a model as the recipe's arguments say; not yet evaluated."""
     drawn, _ = sample_model(name, rows, samples, args.training["per_device_eval_batch_size"], args)
-    how = {"model": name, "decoding": decoding_of(args.training)}
-    how |= {key: args.training[key] for key in ("seed", "max_completion_length")}
+    how = {key: args.training[key] for key in ("seed", "max_completion_length")}
+    how |= {"model": name, "decoding": decoding_of(args.training)}
     lines = [[{"completion": c.text, "tokens": len(c.token_ids), "truncated": c.truncated} for c in d] for d in drawn]
     return [{**how, "row": row, "samples": of_row} for row, of_row in zip(rows, lines, strict=True)]
 
@@ -114,12 +113,7 @@ def read_problems(path: Path) -> list[Problem]:
 def report_pass_at_k(options: Namespace, args: Any, metric: Metric, rows: list[dict]) -> None:
     """Sample models on a recipe's rows, or read what was sampled, evaluate it by its `metric` and print pass@k.
 
-    Args:
-        options: those of scripts/pass_at_k.py.
-        args, metric, rows: of the recipe.
-
-    Raises:
-        ValueError: what cannot be read, counted or compared.
+    `options` are those of scripts/pass_at_k.py; `ValueError` for what cannot be read, counted or compared.
     """
     problems, output = read_problems(options.replay) if options.replay else [], options.output
     rows = [problem["row"] for problem in problems] if options.replay else rows
@@ -143,9 +137,8 @@ def report_pass_at_k(options: Namespace, args: Any, metric: Metric, rows: list[d
 
 def print_figures(problems: list[Problem], metric: str, ks: list[int] | None, seed: int) -> None:
     """A paragraph for each model, and one for the difference where there are two."""
-    by_model: dict[str, list[Problem]] = {}
-    for problem in problems:
-        by_model.setdefault(problem["model"], []).append(problem)
+    models = dict.fromkeys(problem["model"] for problem in problems)
+    by_model = {model: [problem for problem in problems if problem["model"] == model] for model in models}
     n = min(len(problem["samples"]) for problem in problems)
     ks, counts = ks or default_ks(n), {}
     if max(ks) > n:

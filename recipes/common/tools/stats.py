@@ -77,8 +77,7 @@ def bootstrap_interval(values: list[float], seed: int = 0, draws: int = 10_000) 
     Problems are resampled, not the samples of each, which tell nothing of other problems. The interval is too narrow
     below some thirty problems, and a point where all are alike. scipy's bootstrap refuses a single value.
 
-    Raises:
-        ValueError: no values, or fewer than one draw.
+    `ValueError`: no values, or fewer than one draw.
 
     >>> bootstrap_interval([0.25, 0.25]), bootstrap_interval([0.0, 1.0])
     ((0.25, 0.25), (0.0, 1.0))

