@@ -209,9 +209,9 @@ def least_flags(tasks: Sequence[Task], run: Run, timeout_s: float = TIMEOUT_S) -
             if outcome.status == "pass":
                 kept[task["name"]] = task
             failed[task["name"]] = outcome.reason
+    dropped = {name: f"the reference fails: {reason}" for name, reason in failed.items() if name not in kept}
     names = [task["name"] for task in tasks]
-    dropped = [{"task": name, "reason": f"the reference fails: {failed[name]}"} for name in names if name not in kept]
-    return [kept[name] for name in names if name in kept], dropped
+    return [kept[n] for n in names if n in kept], [{"task": n, "reason": dropped[n]} for n in names if n in dropped]
 
 
 def drop_trivial(tasks: Sequence[Task], run: Run, timeout_s: float = TIMEOUT_S) -> tuple[list[Task], Dropped]:
@@ -254,10 +254,11 @@ def trivial_solutions(task: Task) -> dict[str, str]:
         if len(cases) > 1:
             printed["print what the first test expects"] = f"print({cases[0][1]!r})"
         return printed | {"print the input": "import sys\nprint(sys.stdin.read())"}
-    words = ["ValueError", *re.findall(r"[A-Z]\w+", "\n".join(task["tests"]))]
-    kinds = {word: getattr(builtins, word, None) for word in words}  # the built-in exceptions that the tests mention
-    errors = [word for word, kind in kinds.items() if isinstance(kind, type) and issubclass(kind, Exception)]
-    bodies = BODIES | {f"raise {error}": f"raise {error}" for error in errors}
+    bodies = dict(BODIES)
+    for word in ("ValueError", *re.findall(r"[A-Z]\w+", "\n".join(task["tests"]))):
+        kind = getattr(builtins, word, None)  # of the built-in exceptions those that the tests mention
+        if isinstance(kind, type) and issubclass(kind, Exception):
+            bodies[f"raise {word}"] = f"raise {word}"
     if len(task["tests"]) > 1 and (value := _expected(task["tests"][0])):
         bodies["return what the first test expects"] = f"return {value}"
     names = called_names(task, task["tests"])

@@ -23,8 +23,7 @@ SHOWN_PROBLEMS = 10
 def read_tasks(path: str | Path, split: str) -> list[Task]:
     """Read the tasks of `<path>/<split>.jsonl`, or of `path` itself where it is a file; every key is there.
 
-    Raises:
-        ValueError: there is no such file or no task in it, or a line cannot be used (each with its number).
+    `ValueError`: there is no such file or no task in it, or a line cannot be used (each with its number).
     """
     file = Path(path, f"{split}.jsonl") if Path(path).is_dir() else Path(path)
     if not file.is_file():
@@ -52,8 +51,7 @@ def read_tasks(path: str | Path, split: str) -> list[Task]:
 def complete_row(row: Any, name: str = "") -> Task:
     """Fill in the missing keys, in order, and check all; `name` is for a row that has none.
 
-    Raises:
-        ValueError: a key is missing, unknown or of the wrong type, or the tests cannot be used.
+    `ValueError`: a key is missing, unknown or of the wrong type, or the tests cannot be used.
 
     Example: `complete_row({"prompt": "p", "tests": ["assert f(1) == 2"]}, "mine/1")["name"] == "mine/1"`
     """
