@@ -8,10 +8,7 @@ folders must hold the same tasks with the same rows; values other than 0 and 1 a
 
 import argparse
 import json
-import sys
 from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 
 def read_samples(folder: Path) -> dict[tuple[str, str, str], dict[tuple[int, str], bool]]:

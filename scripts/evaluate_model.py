@@ -35,9 +35,8 @@ def main() -> None:
         raise SystemExit(f"error: {problem}") from problem
     if options.output:
         write_rows(options.output, evaluated[-1])
-    p = compare(*evaluated) if options.against else None
-    before, after = (summarize(of_model) for of_model in evaluated) if p else (summarize(evaluated[0]), None)
-    print(comparison_table(before, after, p))
+    before, after = [*map(summarize, evaluated), None][:2]
+    print(comparison_table(before, after, compare(*evaluated) if options.against else None))
 
 
 if __name__ == "__main__":

@@ -21,8 +21,7 @@ import sys
 from pathlib import Path
 
 
-def read_options() -> argparse.Namespace:
-    """The options, checked before anything slow is imported."""
+def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
     )
@@ -35,11 +34,6 @@ def read_options() -> argparse.Namespace:
         parser.error(f"--low {options.low:g} --high {options.high:g}: they must be 0 < low <= high < 1")
     if options.out.exists() and not (options.out.is_dir() and not any(options.out.iterdir())):
         parser.error(f"--out {options.out} exists: name another folder, or remove it")
-    return options
-
-
-def main() -> None:
-    options = read_options()
     from recipes.common.forecast.pass_rate import filter_rows
 
     try:

@@ -48,9 +48,8 @@ def parse(words: list[str] | None = None) -> tuple[argparse.Namespace, list[str]
     if options.samples < 1 or (options.k and min(options.k) < 1):
         parser.error(f"--samples {options.samples} and --k {options.k or ''} must be at least 1")
     if not 0.0 < options.temperature < math.inf:
-        parser.error(
-            f"--temperature {options.temperature} must be more than 0: for greedy answers there is evaluate_model.py"
-        )
+        greedy = "for greedy answers there is evaluate_model.py"
+        parser.error(f"--temperature {options.temperature} must be more than 0: {greedy}")
     if options.model and options.model == options.against:
         parser.error(f"--against names the same model as --model: {options.model}")
     if not options.replay and max(options.k or [1]) > options.samples:

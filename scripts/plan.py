@@ -13,8 +13,6 @@ import argparse
 import sys
 from pathlib import Path
 
-PROMPT_TOKENS = 256
-
 
 def main() -> None:
     parser = argparse.ArgumentParser(
@@ -24,9 +22,7 @@ def main() -> None:
     parser.add_argument("--launch", required=True, type=Path, help="a launch file of accelerate")
     parser.add_argument("--num_processes", type=int, help="all processes together; default that of the launch file")
     parser.add_argument("--gpu_memory_gib", type=float, help="memory of a GPU: does it fit?")
-    parser.add_argument(
-        "--prompt_tokens", type=int, default=PROMPT_TOKENS, help=f"of the longest prompt; default {PROMPT_TOKENS}"
-    )
+    parser.add_argument("--prompt_tokens", type=int, default=256, help="of the longest prompt; default 256")
     options, overrides = parser.parse_known_args()
     for name in ("num_processes", "gpu_memory_gib", "prompt_tokens"):
         value = getattr(options, name)

@@ -16,10 +16,7 @@ Where evaluation tasks are dropped, a score is over fewer tasks than published s
 """
 
 import argparse
-import sys
 from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 
 def parse(words: list[str] | None = None) -> dict:

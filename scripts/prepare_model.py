@@ -6,10 +6,7 @@ A finished folder is left alone. The weights went through 4-bit quantisation: cl
 """
 
 import argparse
-import sys
 from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 
 def main() -> None:

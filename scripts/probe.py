@@ -43,10 +43,10 @@ def read_options() -> tuple[argparse.Namespace, list[str]]:
     if options.replay and (options.prompts or options.completions):
         parser.error("--prompts and --completions are those of the folder that --replay names: leave them out")
     options.prompts = options.prompts or PROMPTS
-    options.output = options.output or (None if options.replay else Path("runs", f"probe-{options.config.stem}"))
-    output = options.output
+    output = options.output or (None if options.replay else Path("runs", f"probe-{options.config.stem}"))
     if output and output.exists() and not (output.is_dir() and not any(output.iterdir())):
         parser.error(f"--output {output} exists: name another folder, or remove it")
+    options.output = output
     return options, overrides
 
 

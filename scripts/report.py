@@ -22,14 +22,13 @@ def main() -> None:
     from recipes.common.after.plots import plot_runs
     from recipes.common.after.report_page import write_report
 
-    pages = {args.output: args.runs} if args.output else {run / "report.html": [run] for run in args.runs}
-    write = plot_runs if args.curves else write_report
-    for output, runs in ({args.curves: args.runs} if args.curves else pages).items():
-        try:
+    one, write = args.curves or args.output, plot_runs if args.curves else write_report
+    try:
+        for output, runs in [(one, args.runs)] if one else [(run / "report.html", [run]) for run in args.runs]:
             write(runs, output)
-        except (FileNotFoundError, ValueError) as error:
-            raise SystemExit(f"error: {error}") from error
-        print(f"Saved {output}")
+            print(f"Saved {output}")
+    except (FileNotFoundError, ValueError) as error:
+        raise SystemExit(f"error: {error}") from error
 
 
 if __name__ == "__main__":

@@ -105,10 +105,7 @@ def train(config: Path, overrides: list[str], bare: bool) -> list[dict[str, floa
     with tempfile.TemporaryDirectory() as folder:
         recipe, run, trainer = build(config, overrides, Path(folder), bare)
         steps = watch_steps(trainer, spent, on_begin=(lambda: None) if bare else time_ours)
-        if bare:
-            trainer.train()
-        else:
-            train_and_save(trainer, run, recipe.metric)
+        trainer.train() if bare else train_and_save(trainer, run, recipe.metric)
     return steps
 
 

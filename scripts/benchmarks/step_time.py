@@ -54,22 +54,13 @@ def main() -> None:
 
     steps = split_steps(options.config, [*overrides, "--max_steps", str(options.steps)])
     whole = sum(step["step"] for step in steps)
-    parts = {
-        part: {
-            "median seconds": statistics.median(step[part] for step in steps),
-            "share": sum(step[part] for step in steps) / whole,
-        }
-        for part in (*PARTS, "step")
-    }
-    print(f"{len(steps)} steps of {options.config}")
-    print(
-        format_table(
-            [
-                {"part": part, "median seconds": f"{of['median seconds']:.3f}", "share": percent(of["share"])}
-                for part, of in parts.items()
-            ]
-        )
-    )
+    parts, table = {}, []
+    for part in (*PARTS, "step"):
+        seconds = [step[part] for step in steps]
+        median, share = statistics.median(seconds), sum(seconds) / whole
+        parts[part] = {"median seconds": median, "share": share}
+        table.append({"part": part, "median seconds": f"{median:.3f}", "share": percent(share)})
+    print(f"{len(steps)} steps of {options.config}\n{format_table(table)}")
     if options.output:
         options.output.write_text(json.dumps({"steps": len(steps), "parts": parts, **versions()}, indent=2) + "\n")
 
