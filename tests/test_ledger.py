@@ -197,12 +197,9 @@ def test_compare_answers_by_its_status_and_names_both_commits(entry, tmp_path):
         ({"title": "t", "command": "c", "not_run": "no GPU", "metrics": {}}, "and has a value"),
     ],
 )
-def test_an_entry_of_no_sort_is_refused(tmp_path, broken, message):
+def test_an_entry_of_no_sort_or_that_no_page_names_is_refused(entry, tmp_path, broken, message):
     (tmp_path / "x.json").write_text(json.dumps(broken))
     with pytest.raises(ValueError, match=message):
-        read_entries(tmp_path)
-
-
-def test_an_entry_that_no_page_names_is_refused(entry):
+        read_entry(tmp_path / "x.json")
     with pytest.raises(ValueError, match=r"differ: b"):
-        render_results("{{a}}\n", {"a": entry, "b": entry})
+        render_results("{{a}}\n{{not_run}}\n", {"a": entry, "b": entry})

@@ -17,7 +17,7 @@ from recipes.common.evaluation import pass_at_k as library
 from recipes.common.evaluation.evaluate_model import held_out_rows
 from recipes.common.evaluation.generate import sample
 from recipes.common.evaluation.metrics import code_metric, judge_all
-from recipes.common.evaluation.pass_at_k import count_right, differences, estimates, line_of, pass_at_k
+from recipes.common.evaluation.pass_at_k import count_right, line_of, pass_at_k, values_of
 from recipes.common.tools.folder import read_rows, write_rows
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -48,44 +48,36 @@ def test_what_cannot_be_estimated_is_refused(n, c, k):
 def test_a_sample_without_the_metric_makes_n_smaller_and_too_few_leave_the_problem_out():
     assert count_right([{"tests": True}, {"tests": False, "format": True}, {"format": True}], "tests") == (2, 1)
     counts = [(4, 4), (4, 0), (3, 1)]
-    assert (estimates(counts, k=4), estimates(counts, k=5)) == ([1.0, 0.0], [])
-    assert estimates(counts, k=1) == [1.0, 0.0, pytest.approx(1 / 3)]
+    assert (values_of(counts, k=4), values_of(counts, k=5)) == ([1.0, 0.0], [])
+    assert values_of(counts, k=1) == [1.0, 0.0, pytest.approx(1 / 3)]
 
 
 def test_a_difference_is_taken_problem_by_problem():
     """Of problem 1: 0 -> 1/2 by 1 of 4 at k = 2; problem 2 is the same; problem 3 had too few samples before."""
     before, after = [(4, 0), (4, 4), (1, 0)], [(4, 1), (4, 4), (4, 4)]
-    assert (differences(before, after, k=2), differences(after, before, k=2)) == ([0.5, 0.0], [-0.5, 0.0])
+    assert (values_of(after, 2, minus=before), values_of(before, 2, minus=after)) == ([0.5, 0.0], [-0.5, 0.0])
 
 
-PAIRED = [(8, 0), (8, 7)], [(8, 1), (8, 8)]  # the difference is narrower than the spread of the problems
+PAIRED = [(8, 1), (8, 8)], 1, [(8, 0), (8, 7)]  # the difference is narrower than the spread of the problems
 
 
 @pytest.mark.parametrize(
     ("k", "values", "signed", "line"),
     [
-        (4, estimates([(4, 1)] * 3 + [(4, 0)], 4), False, "  pass@4      75.0 % (25-100)"),
-        (1, estimates([(4, 0)] * 9, 1), False, f"  pass@1       0.0 % {library.NO_SPREAD}"),
-        (8, estimates([(4, 0)], 8), False, "  pass@8     not known: no problem has 8 evaluated samples"),
-        (1, differences([(1, 0)] * 4, [(1, 1), *[(1, 0)] * 3], 1), True, "  pass@1     +25.0 pt (+0 to +75)"),
-        (1, differences(*PAIRED, 1), True, f"  pass@1     +12.5 pt {library.NO_SPREAD}"),
+        (4, values_of([(4, 1)] * 3 + [(4, 0)], 4), False, "  pass@4      75.0 % (25-100)"),
+        (1, values_of([(4, 0)] * 9, 1), False, f"  pass@1       0.0 % {library.NO_SPREAD}"),
+        (8, values_of([(4, 0)], 8), False, "  pass@8     not known: no problem has 8 evaluated samples"),
+        (1, values_of([(1, 1), *[(1, 0)] * 3], 1, [(1, 0)] * 4), True, "  pass@1     +25.0 pt (+0 to +75)"),
+        (1, values_of(*PAIRED), True, f"  pass@1     +12.5 pt {library.NO_SPREAD}"),
     ],
 )
 def test_lines_give_percent_points_and_what_is_not_known(k, values, signed, line):
     assert line_of(k, values, signed=signed) == line
 
 
-def test_outcomes_come_back_in_order():
-    def slow_first(row, completion):
-        time.sleep(0.05 * (row == 0))
-        return {"even": int(completion) % 2 == 0}
-
-    assert judge_all(slow_first, list(range(6)), list("012345")) == [{"even": even} for even in (True, False) * 3]
-
-
 @on_linux
 @pytest.mark.slow
-def test_programs_that_never_end_are_evaluated_at_the_same_time(monkeypatch):
+def test_programs_that_never_end_are_evaluated_at_the_same_time_and_in_order(monkeypatch):
     """Four of them under the reward's limit of 5 s: 20 s one by one."""
     monkeypatch.setattr("rewards.sandbox.pool.worker_count", lambda: 4)
     monkeypatch.setattr("rewards.sandbox.pool._shared", {})

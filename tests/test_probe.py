@@ -220,17 +220,14 @@ def test_a_replay_scores_the_same_completions_without_a_model(status, probed, tm
     assert "sampled with max_completion_length 12, not 13; decoding" in message and "sample anew" in message
 
 
-def test_groups_of_another_size_are_noted(status, tmp_path, capsys):
-    assert status("--prompts", 2, "--completions", 3, "--output", tmp_path / "probe") in (0, 1)
-    assert "groups of 3 were sampled, and num_generations is 4" in capsys.readouterr().out
-
-
-def test_few_prompts_of_a_mixture_are_no_mistake_of_its_rewards(status, tmp_path, capsys):
+def test_few_prompts_of_a_mixture_are_no_mistake_of_its_rewards_and_other_groups_are_noted(status, tmp_path, capsys):
     out = tmp_path / "probe"
     mixed = ("--config", "recipes/math_code/smollm2-135m.yaml")
     tasks = ("--reward_funcs", "boxed_math", "number_count", "--seed", 1)
-    assert status(*mixed, *tasks, "--prompts", 1, "--output", out) == 1
-    assert "no prompt of it was drawn: raise --prompts" in capsys.readouterr().out
+    assert status(*mixed, *tasks, "--prompts", 1, "--completions", 3, "--output", out) == 1
+    printed = capsys.readouterr().out
+    assert "no prompt of it was drawn: raise --prompts" in printed
+    assert "groups of 3 were sampled, and num_generations is 4" in printed
     assert status(*mixed, *tasks, "--replay", out) == 1
 
 

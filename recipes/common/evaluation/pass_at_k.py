@@ -44,21 +44,13 @@ def count_right(outcomes: list[dict[str, bool]], metric: str) -> Count:
     return len(known), sum(known)
 
 
-def estimates(counts: list[Count], k: int) -> list[float]:
-    """pass@k of each problem that has `k` evaluated samples.
+def values_of(counts: list[Count], k: int, minus: list[Count] | None = None) -> list[float]:
+    """pass@k of each problem that has `k` evaluated samples; less that of `minus`, where both have them.
 
-    Example: `estimates([(4, 4), (4, 0), (3, 1)], k=4) == [1.0, 0.0]`
+    Example: `values_of([(4, 1), (3, 0)], 4) == [1.0]`; `values_of([(4, 1)], 2, minus=[(4, 0)]) == [0.5]`
     """
-    return [pass_at_k(n, c, k) for n, c in counts if n >= k]
-
-
-def differences(first: list[Count], second: list[Count], k: int) -> list[float]:
-    """Second minus first, problem by problem, where both have `k` evaluated samples.
-
-    Example: `differences([(4, 0), (4, 4)], [(4, 1), (4, 4)], k=2) == [0.5, 0.0]`
-    """
-    pairs = zip(first, second, strict=True)
-    return [pass_at_k(*b, k) - pass_at_k(*a, k) for a, b in pairs if min(a[0], b[0]) >= k]
+    pairs = zip(counts, minus or [None] * len(counts), strict=True)
+    return [pass_at_k(*a, k) - (pass_at_k(*b, k) if b else 0.0) for a, b in pairs if min(a[0], (b or a)[0]) >= k]
 
 
 def line_of(k: int, values: list[float], seed: int = 0, signed: bool = False) -> str:
@@ -151,7 +143,7 @@ def print_figures(problems: list[Problem], metric: str, ks: list[int] | None, se
         if [problem["row"] for problem in before] != [problem["row"] for problem in after]:
             raise ValueError(f"{old} and {new} were not sampled on the same rows: there is no difference to pair.")
         print(f"{new} minus {old}, problem by problem")
-        print("\n".join(line_of(k, differences(counts[old], counts[new], k), seed, signed=True) for k in ks))
+        print("\n".join(line_of(k, values_of(counts[new], k, counts[old]), seed, signed=True) for k in ks))
     print(f"95 % intervals: bootstrap over the problems, seed {seed}")
 
 
@@ -162,7 +154,7 @@ def _model_lines(
     numbers = "-".join(str(n) for n in sorted({len(problem["samples"]) for problem in problems}))
     how = ", ".join(f"{key} {value}" for key, value in problems[0]["decoding"].items() if value is not None)
     lines = [f"{name}: {len(problems)} problems x {numbers} samples, evaluated by {metric!r}", f"  {how}"]
-    lines += [line_of(k, estimates(counts, k), seed) for k in ks]
+    lines += [line_of(k, values_of(counts, k), seed) for k in ks]
     cut = sum(drawn["truncated"] for drawn in samples)
     lines.append(f"  cut off at {problems[0]['max_completion_length']} tokens: {cut} of {len(samples)} samples")
     if lost := len(samples) - sum(n for n, _ in counts):
