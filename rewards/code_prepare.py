@@ -244,10 +244,7 @@ FUNCTION = "def {}(*arguments, **keywords):\n    given = [*arguments, *keywords.
 
 
 def trivial_solutions(task: Task) -> dict[str, str]:
-    """Programs that solve nothing, by what they do; among them the first test's own answer, if there are more tests.
-
-    Example: `trivial_solutions(stdio_task)["print 'NO'"] == "print('NO')"`
-    """
+    """Programs that solve nothing, by what they do; among them the first test's own answer, if there are more tests."""
     cases = parse_cases(task["tests"])
     if cases is not None:
         printed = {f"print {text!r}": f"print({text!r})" for text in PRINTED}

@@ -21,10 +21,7 @@ SHOWN_PROBLEMS = 10
 
 
 def read_tasks(path: str | Path, split: str) -> list[Task]:
-    """Read the tasks of `<path>/<split>.jsonl`, or of `path` itself where it is a file; every key is there.
-
-    `ValueError`: there is no such file or no task in it, or a line cannot be used (each with its number).
-    """
+    """Read the tasks of `<path>/<split>.jsonl`, or of `path` itself; `ValueError` with the number of each bad line."""
     file = Path(path, f"{split}.jsonl") if Path(path).is_dir() else Path(path)
     if not file.is_file():
         raise ValueError(f"no file {file}. Give a folder that scripts/prepare_code.py wrote, or a JSON Lines file.")
@@ -49,12 +46,7 @@ def read_tasks(path: str | Path, split: str) -> list[Task]:
 
 
 def complete_row(row: Any, name: str = "") -> Task:
-    """Fill in the missing keys, in order, and check all; `name` is for a row that has none.
-
-    `ValueError`: a key is missing, unknown or of the wrong type, or the tests cannot be used.
-
-    Example: `complete_row({"prompt": "p", "tests": ["assert f(1) == 2"]}, "mine/1")["name"] == "mine/1"`
-    """
+    """Fill in the missing keys, in order, and check all; `name` is for a row that has none."""
     if not isinstance(row, dict):
         raise ValueError(f"a task is a JSON object, not {row!r}"[:200])
     if missing := [key for key in ("prompt", "tests") if key not in row]:

@@ -6,6 +6,7 @@ import subprocess
 import sys
 from statistics import mean
 
+import compare
 import pytest
 import yaml
 from support.launching import ROOT
@@ -180,13 +181,14 @@ def test_the_commits_between_an_entry_and_a_run_are_counted(entry, tmp_path):
     assert "is not known" in code_between(run, {**entry, "commit": "unknown"}, tmp_path)
 
 
-def test_compare_answers_by_its_status_and_names_both_commits(entry, tmp_path):
+def test_compare_answers_by_its_status_and_names_both_commits(entry, tmp_path, monkeypatch, capsys):
     runs = [run_folder(tmp_path / "good", 5, 5), run_folder(tmp_path / "bad", 5, 4, before=4), tmp_path / "none"]
     for run, status in zip(runs, (0, 1, 2), strict=True):
-        words = [sys.executable, "scripts/compare.py", "--expect", str(tmp_path / "entry.json"), str(run)]
-        done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True)
-        assert done.returncode == status
-        assert "0123456...0123456789" in done.stdout or status == 2
+        monkeypatch.setattr(sys, "argv", ["compare.py", "--expect", str(tmp_path / "entry.json"), str(run)])
+        with pytest.raises(SystemExit) as ended:
+            compare.main()
+        assert ended.value.code == status
+        assert "0123456...0123456789" in capsys.readouterr().out or status == 2
 
 
 @pytest.mark.parametrize(

@@ -25,10 +25,7 @@ def panels(logs: list[Log]) -> list[tuple[str, str]]:
 
 
 def curve(log: Log, key: str) -> dict[int, float]:
-    """The value at each step that logged one.
-
-    Example: `curve([{"step": 1, "kl": 0.5}, {"step": 2, "kl": None}], "kl") == {1: 0.5}`
-    """
+    """Step -> value, where one was logged that is a number."""
     values = {entry["step"]: float(entry[key]) for entry in log if entry.get(key) is not None}
     return {step: value for step, value in values.items() if math.isfinite(value)}
 

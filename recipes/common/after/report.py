@@ -32,9 +32,7 @@ MAX_BYTES = 30_000_000
 def read_run(folder: Path) -> dict[str, Any]:
     """Read everything that a report shows of one run; what the run has not come to yet is None or empty.
 
-    Raises:
-        FileNotFoundError: no run wrote the folder.
-        ValueError: a file of completions is not whole.
+    `FileNotFoundError` where no run wrote the folder, `ValueError` where a file of completions is not whole.
     """
     config = read_json(folder / files.RECORD)
     if config is None:

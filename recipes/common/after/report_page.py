@@ -28,12 +28,7 @@ LEFT, RIGHT, TOP, BOTTOM = 48, 412, 8, 188  # of the area of a curve, in the uni
 
 
 def write_report(folders: list[Path], output: Path) -> None:
-    """Write the report of these run folders, whole or not at all.
-
-    Raises:
-        FileNotFoundError: one of them is not a run folder.
-        ValueError: there are more than `MAX_RUNS`.
-    """
+    """Write the report of these run folders, whole or not at all; errors as of `read_run`, and for too many runs."""
     if len(folders) > MAX_RUNS:
         raise ValueError(f"{len(folders)} runs do not fit on one page: give at most {MAX_RUNS}.")
     runs = [read_run(folder) for folder in folders]

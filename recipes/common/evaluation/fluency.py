@@ -25,8 +25,6 @@ def perplexity(
     """exp of the mean negative log-likelihood of a token of `texts` after their prompts, all tokens weighted alike.
 
     Low for what the model itself would write, endless repetition included: read it together with `distinct_n`.
-
-    `ValueError`: no text has a token.
     """
     total, count = 0.0, 0
     for prompt, text in zip(prompts, texts, strict=True):
@@ -44,13 +42,7 @@ def perplexity(
 
 
 def distinct_n(texts: list[str], n: int, within: bool = False) -> float:
-    """The share of word n-grams that differ, over all texts (Li et al. 2016), or `within` each text alone.
-
-    Returns:
-        0.0 to 1.0; 1.0 where no text has n words.
-
-    Example: `distinct_n(["a b a", "a b"], 2) == 2 / 3`; `distinct_n(["a b a", "a b"], 2, within=True) == 1.0`
-    """
+    """The share of word n-grams that differ, over all texts (Li et al. 2016) or `within` each; 1.0 of none."""
     words = [text.split() for text in texts]
     grams = [list(zip(*(text[i:] for i in range(n)), strict=False)) for text in words]
     total = sum(len(g) for g in grams)
@@ -59,10 +51,7 @@ def distinct_n(texts: list[str], n: int, within: bool = False) -> float:
 
 
 def fluency_table(folder: Path) -> list[dict[str, Any]]:
-    """A line of figures each for before and after a run, from its sampled held-out completions or else greedy ones.
-
-    `ValueError`: not a finished run that evaluated.
-    """
+    """A line of figures each for before and after a run, of the sampled held-out completions or the greedy ones."""
     evaluated, config = read_evaluation(folder), read_json(folder / RECORD)
     name, revision = config["model_name_or_path"], {"revision": config["model_revision"]}
     model = AutoModelForCausalLM.from_pretrained(name, dtype=torch.float32, **revision).eval()

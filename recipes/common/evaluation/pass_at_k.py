@@ -20,11 +20,7 @@ def pass_at_k(n: int, c: int, k: int) -> float:
     """The unbiased estimate of pass@k from `n` samples of which `c` are right: 1 - C(n - c, k) / C(n, k).
 
     Follows Chen et al. 2021 (arXiv 2107.03374), section 2.1: the quotient as a product, which stays small where the
-    binomials do not. `1 - (1 - c / n) ** k` would be too low.
-
-    `ValueError`: not 1 <= k <= n, or not 0 <= c <= n.
-
-    Example: `pass_at_k(4, 1, 2) == 0.5`: half of the pairs of four samples hold the one that is right.
+    binomials do not. `1 - (1 - c / n) ** k` would be too low. Example: `pass_at_k(4, 1, 2) == 0.5`
     """
     if not 1 <= k <= n:
         raise ValueError(f"pass@{k} of {n} samples: k must lie between 1 and {n}. Draw more samples, or lower k.")
@@ -36,10 +32,7 @@ def pass_at_k(n: int, c: int, k: int) -> float:
 
 
 def count_right(outcomes: list[dict[str, bool]], metric: str) -> Count:
-    """How many samples of a problem have this metric (else our machinery failed), and how many are right by it.
-
-    Example: `count_right([{"tests": True}, {"tests": False}, {}], "tests") == (2, 1)`
-    """
+    """Samples that have this metric (else our machinery failed), and those of them that are right by it."""
     known = [outcome[metric] for outcome in outcomes if metric in outcome]
     return len(known), sum(known)
 
@@ -103,10 +96,7 @@ def read_problems(path: Path) -> list[Problem]:
 
 
 def report_pass_at_k(options: Namespace, args: Any, metric: Metric, rows: list[dict]) -> None:
-    """Sample models on a recipe's rows, or read what was sampled, evaluate it by its `metric` and print pass@k.
-
-    `options` are those of scripts/pass_at_k.py; `ValueError` for what cannot be read, counted or compared.
-    """
+    """Sample models by the options of scripts/pass_at_k.py, or read what was sampled, evaluate it and print pass@k."""
     problems, output = read_problems(options.replay) if options.replay else [], options.output
     rows = [problem["row"] for problem in problems] if options.replay else rows
     name, has_it = choose_metric(rows, metric, options.metric)

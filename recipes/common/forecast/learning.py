@@ -193,10 +193,7 @@ def _state(known: list[float], kind: str) -> str | None:
 
 
 def verdict(found: Figures) -> tuple[bool, str]:
-    """Whether it will learn, and one sentence that says why.
-
-    Example: `(False, "will not learn: every group of task code has zero spread; 94 % truncated at 64 tokens: ...")`
-    """
+    """Whether it will learn, and one sentence that says why."""
 
     def why(name: str) -> str:
         task, text = found.tasks[name], f"every group of task {name} has zero spread"

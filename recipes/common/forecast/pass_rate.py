@@ -27,10 +27,7 @@ class Place(NamedTuple):
 
 
 def pass_rates(scored: list[Scored], columns: list[Column]) -> dict[int, float | None]:
-    """Row -> share of its completions that are solved; None where none of them could be scored.
-
-    Example: four completions of row 0 of which one is solved, and one could not be graded: `{0: 1 / 3}`
-    """
+    """Row -> share of its completions that are solved; None where none of them could be scored."""
     solved: dict[int, list[bool]] = {}
     for one in scored:
         known = solved.setdefault(one.group, [])
@@ -59,10 +56,7 @@ def place_rows(scored: list[Scored], columns: list[Column], low: float, high: fl
 
 
 def read_probe(folder: Path) -> tuple[dict[str, Any], list[Column], list[dict[str, Any]], list[Scored]]:
-    """Read the figures, rewards, rows and scored completions of a probe.
-
-    `ValueError`: files are missing, or the probe is of a version that did not keep what is needed.
-    """
+    """Read figures, rewards, rows and scored completions of a probe; `ValueError` where one of them is missing."""
     missing = [name for name in (ROWS, COMPLETIONS, FIGURES) if not (folder / name).is_file()]
     if missing:
         raise ValueError(f"--probe {folder} has no {', '.join(missing)}: give the output folder of scripts/probe.py.")
@@ -82,10 +76,7 @@ def read_probe(folder: Path) -> tuple[dict[str, Any], list[Column], list[dict[st
 
 
 def filter_rows(probe: Path, low: float, high: float, out: Path) -> str:
-    """Write the rows with a pass rate between `low` and `high`, and return the report.
-
-    `ValueError`: no probe there, none of its rewards is a verifier, or no row is left.
-    """
+    """Write the rows with a pass rate in the band, and return the report; `ValueError` where none is left."""
     found, columns, rows, scored = read_probe(probe)
     places = place_rows(scored, columns, low, high)
     kept = [row for row in sorted(places) if places[row].place in KEPT]

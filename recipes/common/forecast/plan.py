@@ -14,10 +14,7 @@ from recipes.common.forecast.sizes import ModelSizes, read_model
 
 
 def plan(options: Namespace, overrides: list[str]) -> bool:
-    """Print the plan of a recipe's run by the options of scripts/plan.py, and return whether it can work.
-
-    `ValueError`: arguments, launch file or model cannot be read.
-    """
+    """Print the plan of a run by the options of scripts/plan.py, and return whether it can work."""
     args = load_recipe(options.config, overrides, rows=False).args
     launch, model = read_launch(options.launch, options.num_processes), read_model(ModelConfig(**args.model))
     on_cpu = args.training["use_cpu"] or launch.use_cpu

@@ -40,13 +40,9 @@ class Samples(NamedTuple):
 
 
 def probe(options: Namespace, overrides: list[str]) -> bool:
-    """Sample a recipe's model, or read what was sampled, print and keep figures and verdict, and return the verdict.
+    """Sample a recipe's model, or read what was sampled, print and keep the figures, and return whether it will learn.
 
-    Args:
-        options: those of scripts/probe.py.
-        overrides: words of a command line that win over the recipe's YAML.
-
-    `ValueError`: every problem with arguments, rows and rewards, one a line.
+    `options` are those of scripts/probe.py, `overrides` win over the YAML; `ValueError` with every problem, one a line.
     """
     recipe = load_recipe(options.config, overrides, rows=options.replay is None)
     args, processes, output = recipe.args, options.num_processes, options.output
@@ -128,10 +124,7 @@ def sample(args: Arguments, samples: Samples, group: int, at_once: int) -> Sampl
 
 
 def read_samples(folder: Path, args: Arguments) -> Samples:
-    """Read what an earlier probe sampled.
-
-    `ValueError`: no such folder, or it was sampled with other settings than are now asked for.
-    """
+    """Read what an earlier probe sampled; `ValueError` where that had other settings than are now asked for."""
     missing = [name for name in (ROWS, COMPLETIONS, SAMPLING) if not (folder / name).is_file()]
     if missing:
         raise ValueError(f"--replay {folder} has no {', '.join(missing)}: give the output folder of an earlier probe.")

@@ -21,10 +21,7 @@ Evaluations = list[tuple[Rows, Rows]]  # before and after, of each seed
 
 
 def run_arms(config: Path, seeds: list[int], launch: list[str], output_dir: Path | None, arguments: list[str]) -> None:
-    """Train each arm that is not trained yet, compare them, print and write the table.
-
-    `ValueError`: an option that the arms set, a YAML that is not a run's, or arms that cannot be compared.
-    """
+    """Train each arm that is not trained yet, compare, print, write the table; `ValueError` where that cannot be."""
     check_given(seeds, arguments, TAKEN, "the arms follow from the YAML; seeds: --seeds, folder: --output_dir.")
     settings, arms = read_settings(config), {}
     stem = output_dir or Path(settings["output_dir"])
@@ -48,7 +45,6 @@ def rewards_of_arms(settings: dict[str, Any]) -> dict[str, list[str]]:
     """The arms of a run that are trained: name -> the options that replace its rewards on the command line.
 
     `format-only` is left out where the run has no format reward, nothing else, or a task that no format reward scores.
-
     `ValueError`: a preset of the run adds a reward to every arm.
     """
     preset = settings.get("preset") or []
@@ -82,13 +78,10 @@ def _only(settings: dict[str, Any], kept: list[str]) -> list[str]:
 
 
 def compare_arms(arms: dict[str, Evaluations]) -> dict[str, dict[str, Any]]:
-    """Compare each arm and metric over the rows of all seeds.
+    """Compare each arm and metric over the rows of all seeds; `ValueError` where these differ.
 
-    Returns:
-        arm -> metric -> `n`, `before` and `after` (share, Wilson interval), `change` (share, paired interval, McNemar
-        p), and `beyond`: how much the run as configured is above this arm after training, on the same rows (the same).
-
-    `ValueError`: the arms were not evaluated on the same rows.
+    Arm -> metric -> `n`, `before` and `after` (share, Wilson interval), `change` (share, paired interval, McNemar
+    p), and `beyond`: how much the run as configured is above this arm after training, on the same rows (the same).
     """
     start, aim = _pool(arms[CONFIGURED])
     compared = {}

@@ -65,10 +65,7 @@ def read_entries(folder: Path) -> dict[str, Entry]:
 
 
 def read_entry(path: Path) -> Entry:
-    """Read one entry.
-
-    `ValueError`: there is none, it is of no sort, lacks something, or has a value although it was not run.
-    """
+    """Read one entry; `ValueError` where it is of no sort, lacks something, or was not run and has a value."""
     entry = read_json(path, {})
     sort = sort_of(entry)
     if sort is None:
@@ -88,11 +85,10 @@ def sort_of(entry: Entry) -> str | None:
 
 
 def record_entry(runs: list[Path], config: Path, title: str, command: str | None, output: Path) -> None:
-    """Write the entry of finished runs of one configuration; what the file has besides (order, note, remark) is kept.
+    """Write the entry of finished runs; what the file has besides (order, note, remark) is kept.
 
-    Raises:
-        ValueError: a run is not finished, they differ in more than their seed, a seed is there twice, or they have
-            settings that neither the YAML nor `command` names.
+    `ValueError`: a run is not finished, they differ in more than their seed, a seed is there twice, or they have
+    settings that neither the YAML nor `command` names.
     """
     summaries = [_summary(run, config) for run in runs]
     first = summaries[0]
@@ -175,10 +171,7 @@ def _rounded(values: list[float | None]) -> list[float | None]:
 
 
 def compare_run(run: Path, entry: Entry) -> list[Compared]:
-    """Compare each metric's change in a finished run with what the entry expects.
-
-    `ValueError`: the entry has no value, or the run was not of its configuration: each setting that differs is named.
-    """
+    """Compare each metric's change with what the entry expects; `ValueError` names each setting that differs."""
     if sort_of(entry) != "runs":
         raise ValueError(f"{entry['title']!r} holds nothing to compare with: {entry.get('not_run', 'it is a table')}.")
     summary = _summary(run, ROOT / entry["config"])

@@ -23,10 +23,7 @@ def render_pages() -> None:
 
 
 def render_results(template: str, entries: dict[str, Entry]) -> str:
-    """Render RESULTS.md. What was not run has no place of its own: it is listed at `{{not_run}}`.
-
-    `ValueError`: the template names an entry that is not there, or does not name one that has a value.
-    """
+    """Render RESULTS.md, all that was not run at `{{not_run}}`; `ValueError` where names and entries differ."""
     named = re.findall(r"^\{\{(\S+)\}\}$", template, re.MULTILINE)
     blocks = {name: _block(entry) for name, entry in entries.items() if sort_of(entry) != "not_run"}
     not_run = [entry for entry in entries.values() if sort_of(entry) == "not_run"]

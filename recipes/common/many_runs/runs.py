@@ -22,10 +22,7 @@ Rows = list[dict[str, Any]]
 def run_seeds(
     config: Path, seeds: list[int], launch: list[str], output_dir: Path | None, arguments: list[str]
 ) -> list[Path]:
-    """Train what is not trained yet, print and write the figures of all seeds, and return the run folders.
-
-    `ValueError`: an option that is set here, a seed that is named twice, or a YAML that is not a run's.
-    """
+    """Train what is not trained yet, print and write the figures of all seeds, and return the run folders."""
     check_given(seeds, arguments, {"seed", "output_dir"}, "name the seeds in --seeds, and the folder in --output_dir.")
     stem = output_dir or Path(read_settings(config)["output_dir"])
     folders = [stem.with_name(f"{stem.name}-seed{seed}") for seed in seeds]
@@ -47,10 +44,7 @@ def check_given(seeds: list[int], words: list[str], taken: set[str], remedy: str
 
 
 def read_settings(config: Path) -> dict[str, Any]:
-    """Read a run's YAML.
-
-    `ValueError`: it cannot be read, is not a mapping, or has no train.py next to it.
-    """
+    """Read a run's YAML; `ValueError` where it is not a mapping next to a train.py."""
     if not config.with_name("train.py").is_file():
         raise ValueError(f"{config} has no train.py next to it: --config names a YAML inside a recipe's folder.")
     try:
@@ -69,12 +63,9 @@ def launch_words(launch_file: Path, num_processes: int | None) -> list[str]:
 
 
 def train(config: Path, launch: list[str], folder: Path, arguments: list[str]) -> Path:
-    """`accelerate launch` the recipe of `config` with `arguments` into `folder`; a finished run is not run again.
+    """`accelerate launch` the recipe of `config` into `folder`; a finished run is not run again; exits where a run fails.
 
     Runs that are logged to W&B are grouped by the YAML's output_dir, unless WANDB_RUN_GROUP names another group.
-
-    Raises:
-        SystemExit: the run ended with another status than 0.
     """
     recipe = [str(config.with_name("train.py")), "--config", str(config), *arguments, "--output_dir", str(folder)]
     words = [sys.executable, "-m", "accelerate.commands.launch", *launch, *recipe]
@@ -99,13 +90,11 @@ def _wait(process: subprocess.Popen) -> int:
 
 
 def over_seeds(evaluations: list[tuple[Rows, Rows]]) -> dict[str, dict[str, Any]]:
-    """Each metric over several seeds.
+    """Each metric over several seeds: metric -> `before`, `after` and the exact McNemar `p` of each seed.
 
-    Returns:
-        metric -> `before` and `after`, each with the share of every seed (`seeds`, None where no row has the metric),
-        their `mean`, its 95 % Student `interval` over seeds (None for a single one), and of all rows taken together
-        the Wilson interval (`pooled`), their number `n`, and how many different `prompts` there are among them; and
-        the exact McNemar `p` of each seed: rows recur between seeds, so that a test over all would be too sure.
+    A stage has the share of every seed (`seeds`, None where no row has the metric), their `mean`, its 95 % Student
+    `interval` over seeds (None for a single one), and of all rows taken together the Wilson interval (`pooled`), their
+    number `n`, and how many different `prompts` there are. Rows recur between seeds: a test over all would be too sure.
     """
     names = dict.fromkeys(name for before, _ in evaluations for name in metric_names(before))
     p = [compare(*evaluation) for evaluation in evaluations]

