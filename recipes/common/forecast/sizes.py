@@ -36,7 +36,7 @@ class ModelSizes:
 
 
 def read_model(model: ModelConfig) -> ModelSizes:
-    """Count a model from its config.json, with the LoRA adapter that `model` asks for; `ValueError` where that fails."""
+    """Count a model from its config.json, with the LoRA adapter that `model` asks for; `ValueError` if that fails."""
     if model.load_in_4bit or model.load_in_8bit:
         without = "without load_in_4bit and load_in_8bit the plan is high."
         raise ValueError(f"quantised weights are not planned here; {without}")

@@ -63,7 +63,7 @@ def launch_words(launch_file: Path, num_processes: int | None) -> list[str]:
 
 
 def train(config: Path, launch: list[str], folder: Path, arguments: list[str]) -> Path:
-    """`accelerate launch` the recipe of `config` into `folder`; a finished run is not run again; exits where a run fails.
+    """`accelerate launch` the recipe of `config` into `folder`; not a finished run again; exits where it fails.
 
     Runs that are logged to W&B are grouped by the YAML's output_dir, unless WANDB_RUN_GROUP names another group.
     """
