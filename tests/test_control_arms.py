@@ -55,7 +55,7 @@ def test_a_preset_that_adds_a_reward_to_each_arm_is_refused():
         rewards_of_arms({"reward_funcs": ["xml_format", "reasoning_gym"], "preset": "dapo"})
 
 
-def test_what_the_run_has_beyond_an_arm_is_counted_on_the_same_rows(capsys):
+def test_what_the_run_has_beyond_an_arm_is_counted_on_the_same_rows_and_on_no_others(capsys):
     compared = compare_arms({"as configured": arm(60), "random": arm(10)})
     assert [of_arm["strict"]["change"]["share"] for of_arm in compared.values()] == [0.6, 0.1]
     beyond = compared["random"]["strict"]["beyond"]
@@ -64,9 +64,6 @@ def test_what_the_run_has_beyond_an_arm_is_counted_on_the_same_rows(capsys):
     compare_arms({"as configured": [(before, after)], "random": [(other, after)]})
     warning = capsys.readouterr().out  # of an arm that did not start alike
     assert "in arm random the untrained model has other metrics" in warning and "\n1 of 100 rows" in warning
-
-
-def test_arms_of_other_rows_are_refused():
     with pytest.raises(ValueError, match="not evaluated on the same rows"):
         compare_arms({"as configured": arm(60), "random": arm(60, n=99)})
 

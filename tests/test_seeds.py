@@ -63,19 +63,18 @@ def test_the_table_names_each_seed_and_both_intervals():
     ]
 
 
-def test_a_folder_without_both_evaluations_is_refused(tmp_path):
+def test_a_yaml_or_a_folder_that_is_not_a_runs_is_refused(tmp_path):
+    (tmp_path / "run.yaml").write_text("output_dir: outside a recipe")
+    with pytest.raises(ValueError, match=r"run\.yaml.* no train\.py next to it"):
+        read_settings(tmp_path / "run.yaml")
+    (tmp_path / "train.py").touch()
+    for text in ("- a list", "seed: 0", "a: [", ""):
+        (tmp_path / "run.yaml").write_text(text)
+        with pytest.raises(ValueError, match=r"run\.yaml"):
+            read_settings(tmp_path / "run.yaml")
     write_rows(tmp_path / "evaluation" / "before.jsonl", rows([True]))
     with pytest.raises(ValueError, match=r"after\.jsonl missing: is .* a finished run"):
         read_evaluation(tmp_path)
-
-
-@pytest.mark.parametrize("text", ["- a list", "seed: 0", "a: [", "", "output_dir: outside a recipe"])
-def test_a_yaml_that_is_not_a_runs_is_refused(tmp_path, text):
-    if "outside" not in text:
-        (tmp_path / "train.py").touch()
-    (tmp_path / "run.yaml").write_text(text)
-    with pytest.raises(ValueError, match=r"run\.yaml.* no train\.py next to it" if "outside" in text else r"run\.yaml"):
-        read_settings(tmp_path / "run.yaml")
 
 
 @pytest.mark.slow
@@ -116,7 +115,7 @@ def test_what_a_script_sets_itself_cannot_be_given(function, seeds, words):
 def test_an_interrupt_is_left_to_the_run(tmp_path):
     """Ctrl-C reaches the whole group: the script waits for the run, which saves and ends by itself."""
     (tmp_path / "run.py").write_text(
-        "import pathlib, sys, time\n"
+        "import pathlib, sys, time\ntime.sleep(1)\n"  # until the script waits
         "try:\n    print('up', flush=True); time.sleep(60)\n"
         "except KeyboardInterrupt:\n    time.sleep(1); pathlib.Path('saved').touch(); sys.exit(130)\n"
     )

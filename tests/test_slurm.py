@@ -57,11 +57,8 @@ def test_a_signal_reaches_the_launchers_and_the_job_is_requeued_when_they_have_s
     assert (tmp_path / "saved").exists() and (tmp_path / "scontrol").read_text() == "requeue 31\n"
 
 
-def test_a_failure_is_no_reason_to_requeue(slurm, tmp_path):
+def test_a_failure_is_no_reason_to_requeue_and_without_a_recipe_the_usage_is_shown(slurm, tmp_path):
     assert slurm("zero2.yaml", "train.py", then="exit 3").wait(timeout=20) == 3
     assert not (tmp_path / "scontrol").exists()
-
-
-def test_without_a_recipe_the_usage_is_shown(slurm):
     job = slurm("zero2.yaml")
     assert (job.wait(timeout=20), job.stderr.read().split(":")[0]) == (2, "usage")
