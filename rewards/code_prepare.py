@@ -76,7 +76,7 @@ def prepare(data: str, out: Path, path: Path | None = None, *, hide: int = 0, ti
 
 
 def summary(splits: dict[str, list[Task]], dropped: Dropped) -> str:
-    """What was kept under which rules, and what was dropped and why."""
+    """Lines for people: the tasks kept, under which rules, and the tasks dropped, with the reason."""
     tasks = [task for of in splits.values() for task in of]
     flags = Counter((task["inplace"], task["objects"]) for task in tasks)
     # References fail in too many ways to list them: dropped.jsonl has each.

@@ -4,7 +4,7 @@
 
 Next to the run as configured, the same rows, steps and seeds with
     random       a random number for every completion: what updates without any aim do
-    constant     the same amount for every completion: no advantage, so what the code does besides learning
+    constant     the same amount for every completion: no advantage, so what the code does apart from learning
     format-only  the run's format rewards alone: what the form of the answer brings, right or not
     untrained    no training at all, the untrained model evaluated a second time: what evaluation itself varies by
 Each arm keeps its folders, the YAML's output_dir followed by -random-seed0 and so on (the run as configured shares

@@ -33,7 +33,7 @@ SHAPE = {"name": "shape", "kind": "shaping", "full": None, "weight": 1.0, "gates
 
 
 def write_probe(folder: Path, given: list[tuple[str, list[float | None]]], columns: list[dict]) -> Path:
-    """What scripts/probe.py would have kept: task and amounts of each row; all shaping is 0.0."""
+    """Write the folder of a probe: task and amounts of each row; all shaping is 0.0."""
     write_rows(folder / "rows.jsonl", [{"prompt": f"p{i}", "task": task} for i, (task, _) in enumerate(given)])
     line = {"text": "t", "tokens": 3, "truncated": False, "token_ids": [1, 2, 3]}
     scores = [(i, {"right": amount, "shape": 0.0}) for i, (_, amounts) in enumerate(given) for amount in amounts]

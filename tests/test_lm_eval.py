@@ -131,7 +131,7 @@ def test_what_was_found_is_compared_with_the_gold_number(tasks, item, found, rig
 
 
 def write_samples(folder, values, task="gsm8k_recipe", date="2026-11-21T23-51-25.170752", changed=None):
-    """What lm-eval 0.4.13 logs, as far as it is read here."""
+    """Write what lm-eval 0.4.13 logs, as far as it is read here."""
     file = folder / "__models__m" / f"samples_{task}_{date}.jsonl"
     file.parent.mkdir(parents=True, exist_ok=True)
     keys = {"filter": "strict-match", "metrics": ["exact_match"]}

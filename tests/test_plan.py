@@ -177,7 +177,7 @@ SMALL = {key: value for key, value in published("llama", 256, 640, 0, 8, 4, 97, 
 
 
 def saved_bytes(layers: int, dtype: torch.dtype, targets: list[str] | None, autocast: bool) -> int:
-    """What torch keeps for the backward pass of a small Llama, but for its parameters."""
+    """Bytes that torch keeps for the backward pass of a small Llama, but for its parameters."""
     config = LlamaConfig(**{**SMALL, "num_hidden_layers": layers}, attn_implementation="sdpa")
     model = LlamaForCausalLM(config).to(dtype)
     if targets:

@@ -109,7 +109,7 @@ def test_a_verdict_has_its_reason(scored, options, learns, sentence):
     assert verdict_of is learns and sentence in text
 
 
-def test_a_task_of_few_groups_is_not_condemned_but_noted():
+def test_a_task_of_few_groups_is_noted_and_changes_no_verdict():
     few = found(groups(8, [0.0, 1.0]) + groups(3, [0.0, 0.0], first=8, task="code"))
     note = "task code: only 3 groups were seen, too few for a verdict: raise --prompts"
     assert verdict(few)[0] and note in notes(few)

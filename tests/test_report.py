@@ -95,7 +95,7 @@ def data_of(text: str) -> list[dict]:
         ("<answer></answer>", ["<answer></answer>"]),
     ],
 )
-def test_the_answer_is_marked_where_it_can_be_told(text, parts):
+def test_the_answer_is_marked_where_it_is_found(text, parts):
     parts = parts or ["<answer>3</answer> or <answer>", "4", "</answer> so </answer>"]
     assert answer_parts(text) == parts
 
@@ -194,7 +194,7 @@ def test_several_runs_share_curves_in_their_own_colours_and_show_the_settings_th
     assert [run["name"] for run in data_of(write_page(tmp_path, *same))] == [str(run) for run in same]
 
 
-def test_curves_begin_at_the_first_step_and_are_told_to_a_screen_reader(tmp_path):
+def test_curves_begin_at_the_first_step_and_have_words_for_a_screen_reader(tmp_path):
     figures = re.findall(r"<svg.*?</svg>", write_page(tmp_path))
     assert len(figures) == 7 and all('role="img"><title>' in figure for figure in figures)
     titles = [re.search(r"<title>(.*?)</title>", figure)[1] for figure in figures]

@@ -1,4 +1,4 @@
-"""What our own code costs: its share of a training step, and the step next to a bare `GRPOTrainer`'s.
+"""Measure the cost of our own code: its share of a training step, and the step next to a bare `GRPOTrainer`'s.
 
     python scripts/benchmarks/overhead.py                        # quickstart, 4 pairs of 6 steps, 10 minutes on 2 cores
     python scripts/benchmarks/overhead.py --pairs 1 --steps 2

@@ -1,4 +1,4 @@
-"""What a report shows of a run, read from its folder into plain data; no code of the run is loaded or executed.
+"""The data of a report, read from the folder of a run; no code of the run is loaded or executed.
 
 Promised: a generation that TRL logged again (it is logged at each optimizer step that uses it) is kept once; of a run
 with more completions than `MAX_COMPLETIONS` or `MAX_BYTES`, whole generations are kept at even distances, the first and

@@ -22,7 +22,7 @@ from recipes.common.tools.stats import moving_average
 from recipes.common.tools.tables import percent, points, share_and_span
 
 TEMPLATE = Path(__file__).with_name("report_page.html")
-MAX_RUNS = 6  # colours that can be told apart
+MAX_RUNS = 6  # colours that differ enough
 
 LEFT, RIGHT, TOP, BOTTOM = 48, 412, 8, 188  # of the area of a curve, in the units of its SVG
 
@@ -114,7 +114,7 @@ def _result(run: dict[str, Any], number: int) -> str:
 
 
 def _means(summary: dict[str, Any]) -> dict[str, tuple[Any, float | None]]:
-    """What has no interval: label -> how to show it, and its value."""
+    """Figures without an interval: label -> how to show it, and its value."""
     means = {"truncated": (percent, summary["truncated"])}
     means["mean length (tokens)"] = ("{:.1f}".format, summary["mean_length"])
     means |= {f"{name}, mean": ("{:.3f}".format, value) for name, value in summary["rewards"].items()}

@@ -27,7 +27,7 @@ from recipes.common.tools.tables import format_table, percent
 from rewards import full_reward, reward_kind, reward_name
 
 USEFUL_A_STEP = 0.5  # below, most optimizer steps have nothing to learn from
-ENOUGH_GROUPS = 4  # fewer do not condemn a task
+ENOUGH_GROUPS = 4  # with fewer a task is not found to be without a useful one
 MOST = 0.5  # of the completions
 TOTAL = "= weighted total"
 DEAD = "never more than 0"
@@ -183,7 +183,7 @@ def is_hit(amount: float, full: float | None) -> bool:
 
 
 def _state(known: list[float], kind: str) -> str | None:
-    """Dead is what never exceeds 0: a verifier or format reward, or one that is constant besides."""
+    """Dead is what never exceeds 0: a verifier or format reward, or one that is constant as well."""
     if kind == "control" or not known:
         return CONTROL if kind == "control" else "nothing was scored"
     constant = not has_spread(known)
@@ -212,7 +212,7 @@ def verdict(found: Figures) -> tuple[bool, str]:
 
 
 def _remedy(task: TaskFigures, limit: int) -> str:
-    """What to change, by all that was seen: not gradable, cut off, never above 0, no reward at all, or all alike."""
+    """The changes to make, by all that was seen: not gradable, cut off, never above 0, no reward at all, or all alike."""
     causes = []
     broken = [name for name, line in task.rewards.items() if line.failed > MOST]
     dead = [name for name, line in task.rewards.items() if line.state == DEAD]
@@ -234,7 +234,7 @@ def _too_short(task: TaskFigures, limit: int) -> str:
 
 
 def notes(found: Figures) -> list[str]:
-    """What the owner of a run should know besides the verdict."""
+    """Notes for the owner of a run, next to the verdict."""
     texts = []
     for name, task in found.tasks.items():
         texts += [f"task {name}: {_too_short(task, found.max_completion_length)}"] * (task.truncated > MOST)

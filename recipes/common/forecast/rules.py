@@ -1,4 +1,4 @@
-"""What is known to go wrong before GPUs are rented: problems, which stop a run, and warnings; each with its remedy.
+"""Checks before GPUs are rented: problems, which stop a run, and warnings; each with its remedy.
 
 Not covered: whether `max_completion_length` is enough for the task, and what rows and rewards hold (preflight), and
 whether the model will learn.
@@ -12,7 +12,7 @@ from recipes.common.forecast.memory import USABLE, Memory, RunSettings
 from recipes.common.forecast.sizes import ModelSizes
 
 GIB = 2**30
-# Full training in GRPO is done at 1e-6 to 1e-5, and LoRA wants ten times the rate of full training.
+# Full training in GRPO is done at 1e-6 to 1e-5, and LoRA needs ten times the rate of full training.
 LORA_LEARNING_RATE = 1e-5
 # Steps of so small a rate are lost in bf16 weights, which keep eight bits.
 BF16_LEARNING_RATE = 1e-4
@@ -72,7 +72,7 @@ def check_model(training: dict[str, Any], model: ModelSizes, launch: Launch) -> 
 
 
 def check_fit(training: dict[str, Any], memory: Memory, gib: float | None) -> list[str]:
-    """Check that a GPU of `gib` GiB holds the peak, and vLLM's share besides."""
+    """Check that a GPU of `gib` GiB holds the peak, and vLLM's share next to it."""
     if gib is None:
         return []
     share = training["vllm_gpu_memory_utilization"] if shares_gpu(training) else 0.0
@@ -100,7 +100,7 @@ def shares_gpu(training: dict[str, Any]) -> bool:
 
 
 def warnings(training: dict[str, Any], model: ModelSizes, run: RunSettings, launch: Launch) -> list[str]:
-    """What a run can do and will regret."""
+    """Warnings about settings that work and cost time or memory."""
     rate, lora, bits, zero3 = training["learning_rate"], model.lora, 8 * model.weight_bytes, launch.engine == "ZeRO-3"
     saves, optimizer = (str(getattr(training[n], "value", training[n])) for n in ("save_strategy", "optim"))
     prompts = run.rows_generated * launch.processes // max(1, training["num_generations"])

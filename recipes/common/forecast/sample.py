@@ -101,7 +101,7 @@ def check(recipe: Recipe, rows: list[dict], processes: int, is_part: bool) -> No
 
 
 def sampling_settings(args: Arguments) -> dict[str, Any]:
-    """The arguments that the completions depend on, as plain data; the rows besides are kept as they were."""
+    """The arguments that the completions depend on, as plain data; the rows are kept as they were."""
     settings = {
         **{name: args.model[name] for name in ("model_name_or_path", "model_revision", "dtype")},
         **{name: args.training[name] for name in ("max_completion_length", "chat_template_kwargs", "seed")},

@@ -1,4 +1,4 @@
-"""The sizes of a model, from its config.json: what a plan is made from besides arguments and launch file.
+"""The sizes of a model, from its config.json: a plan follows from these, the arguments and the launch file.
 
 The model is built on the meta device: its parameters are counted exactly, LoRA's too, and no weight is read.
 

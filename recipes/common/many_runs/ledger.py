@@ -85,7 +85,7 @@ def sort_of(entry: Entry) -> str | None:
 
 
 def record_entry(runs: list[Path], config: Path, title: str, command: str | None, output: Path) -> None:
-    """Write the entry of finished runs; what the file has besides (order, note, remark) is kept.
+    """Write the entry of finished runs; its other keys (order, note, remark) are kept.
 
     `ValueError`: a run is not finished, they differ in more than their seed, a seed is there twice, or they have
     settings that neither the YAML nor `command` names.

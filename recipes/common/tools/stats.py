@@ -74,7 +74,7 @@ def _won_and_lost(before: list[bool], after: list[bool]) -> tuple[int, int]:
 def bootstrap_interval(values: list[float], seed: int = 0, draws: int = 10_000) -> tuple[float, float]:
     """The 95 % percentile bootstrap interval of the mean of `values`, one of each problem (Efron 1979).
 
-    Problems are resampled, not the samples of each, which tell nothing of other problems. The interval is too narrow
+    Problems are resampled, not the samples of each, which show nothing of other problems. The interval is too narrow
     below some thirty problems, and a point where all are alike. scipy's bootstrap refuses a single value.
 
     `ValueError`: no values, or fewer than one draw.
