@@ -212,7 +212,7 @@ def verdict(found: Figures) -> tuple[bool, str]:
 
 
 def _remedy(task: TaskFigures, limit: int) -> str:
-    """The changes to make, by all that was seen: not gradable, cut off, never above 0, no reward at all, or all alike."""
+    """The changes to make, by what was seen: not gradable, cut off, never above 0, no reward at all, or all alike."""
     causes = []
     broken = [name for name, line in task.rewards.items() if line.failed > MOST]
     dead = [name for name, line in task.rewards.items() if line.state == DEAD]
