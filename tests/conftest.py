@@ -1,4 +1,4 @@
-"""What several tests share: completions that no reward may trip over, a stopwatch, one thread, a clean environment."""
+"""Shared by tests: completions that no reward may trip over, a tiny model, a stopwatch, one thread, an environment."""
 
 import os
 import time
@@ -13,6 +13,7 @@ os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(Path(__file__).parent), os.environ.get("PYTHONPATH")]))
 
 import torch
+import yaml
 
 N = 100_000
 HOSTILE = {
@@ -48,6 +49,14 @@ HOSTILE = {
 }
 
 
+@pytest.fixture(scope="session")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a tiny random model."""
+    from support.tiny_model import build_tiny_model  # transformers is not for tests that need no model
+
+    return build_tiny_model(tmp_path_factory.mktemp("tiny") / "model")
+
+
 @pytest.fixture(params=HOSTILE.values(), ids=HOSTILE.keys())
 def hostile(request: pytest.FixtureRequest) -> str:
     """A completion of up to 100 000 characters."""
@@ -80,8 +89,23 @@ def one_thread() -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def same_environment() -> Iterator[None]:
-    """accelerate writes ranks into the environment of its process, and would take them up in the next test."""
+    """accelerate writes ranks into the environment of its process: no test sees those of another."""
     before = dict(os.environ)
+    for name in ("WORLD_SIZE", "RANK", "LOCAL_RANK", "ACCELERATE_USE_CPU"):
+        os.environ.pop(name, None)
     yield
     os.environ.clear()
     os.environ.update(before)
+
+
+@pytest.fixture
+def parse(tmp_path: Path) -> Callable:
+    """Parse settings as a YAML file, and words of a command line."""
+    from recipes.common.before.arguments import RecipeArguments, parse_arguments
+
+    def parsed(settings: dict | str, *words: str):
+        file = tmp_path / "run.yaml"
+        file.write_text(settings if isinstance(settings, str) else yaml.safe_dump(settings))
+        return parse_arguments(RecipeArguments, ["--config", str(file), *words])
+
+    return parsed

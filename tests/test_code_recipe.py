@@ -1,4 +1,4 @@
-"""The code recipe: its rows hold what its rewards need and nothing is lost on the way; a run logs what tests say."""
+"""The code recipe: its rows hold what its rewards need, nothing is lost on the way, and a run logs its tests."""
 
 import json
 import sys
@@ -12,7 +12,6 @@ import trl
 from datasets import Dataset, interleave_datasets
 from support.launching import command, run
 from support.paid_by_place import TINY, advantages_of, completions, generations
-from support.tiny_model import build_tiny_model
 
 from recipes.common.before.arguments import RecipeArguments
 from recipes.common.before.recipe import import_recipe
@@ -45,11 +44,6 @@ def recipe():
     return import_recipe(ROOT / "recipes/code/train.py")
 
 
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return build_tiny_model(tmp_path_factory.mktemp("tiny") / "model")
-
-
 def write_tasks(folder: Path, train: list[dict], test: list[dict]) -> str:
     for split, tasks in (("train", train), ("test", test)):
         (folder / f"{split}.jsonl").write_text("".join(json.dumps(task) + "\n" for task in tasks))
@@ -74,15 +68,8 @@ def test_a_row_has_the_columns_that_rewards_need_and_no_others(rows):
     made = rows(TASK, ECHO, OWN)
     assert set(made.column_names) == COLUMNS
     assert made[0]["tests"] == TASK["tests"] and made[0]["hidden_tests"] == TASK["hidden_tests"]
-    assert {name: made[2][name] for name in (*OPTIONAL, "solution")} == {
-        "setup": "",
-        "preamble": "",
-        "entry_point": "",
-        "inplace": False,
-        "objects": False,
-        "hidden_tests": [],
-        "solution": "",
-    }
+    empty = {"setup": "", "preamble": "", "entry_point": "", "inplace": False, "objects": False, "hidden_tests": []}
+    assert {name: made[2][name] for name in (*OPTIONAL, "solution")} == {**empty, "solution": ""}
 
 
 def test_a_prompt_asks_for_a_block_and_shows_the_example(recipe, rows):
@@ -130,7 +117,7 @@ def test_a_column_of_hidden_tests_that_are_all_empty_does_no_harm(rows):
     assert hidden == [[], None, TASK["hidden_tests"]]
 
 
-def test_the_rewards_of_the_recipe_pay_its_references(recipe, rows):
+def test_the_rewards_of_the_recipe_give_its_references_full_reward(recipe, rows):
     made = rows(TASK, ECHO)
     columns = {name: list(made[name]) for name in made.column_names if name != "prompt"}
     texts = [recipe.reference_completion(row) for row in made]
@@ -155,11 +142,11 @@ def test_the_metric_is_all_tests_all_hidden_tests_and_format(rows, completion, m
     assert code_metric(rows(TASK)[0], completion) == metrics
 
 
-def test_the_metric_says_nothing_of_hidden_tests_where_there_are_none(rows):
+def test_the_metric_leaves_hidden_tests_out_where_there_are_none(rows):
     assert code_metric(rows(ECHO)[0], "```python\nprint(input())\n```") == {"tests": True, "format": True}
 
 
-def test_of_a_row_that_the_sandbox_failed_on_the_metric_says_the_format_alone(rows, monkeypatch):
+def test_the_metric_of_a_row_that_the_sandbox_failed_on_is_the_format_alone(rows, monkeypatch):
     class Broken:
         def run_batch(self, jobs: list) -> list[Outcome]:
             return [Outcome("infra", "planted", 0.0, "", (False,) * 3)] * len(jobs)
@@ -201,11 +188,11 @@ def train(model: Path, tmp_path: Path) -> Callable[..., GRPOTrainer]:
 
 
 @pytest.mark.slow
-def test_a_batch_with_programs_logs_what_their_tests_say(rows, train, tmp_path):
+def test_a_batch_with_programs_logs_the_outcomes_of_their_tests(rows, train, tmp_path):
     trainer = train(rows(TASK, OWN), Answers(RIGHT, BY_HEART, HALF, "none"), load_reward("code_format"))
     (logged,) = generations(trainer)
-    said = {name.partition("/")[2]: logged[name] for name in logged if name.startswith("code_tests/")}
-    assert said == pytest.approx({"suspicious": 0.0, "visible": 2.5 / 4, "hidden": 0.25, "gap": 0.375})
+    metrics = {name.partition("/")[2]: logged[name] for name in logged if name.startswith("code_tests/")}
+    assert metrics == pytest.approx({"suspicious": 0.0, "visible": 2.5 / 4, "hidden": 0.25, "gap": 0.375})
     rates = {name: logged[f"{name}/code_tests"] for name in ("errors", "unparsed", "timeouts")}
     assert rates == {"errors": 0.0, "unparsed": 0.0, "timeouts": 0.0}
     assert logged["rewards/code_tests/mean"] == pytest.approx(2.5 / 8)
@@ -233,11 +220,11 @@ def test_the_recipe_runs_and_leaves_what_its_programs_earned(model, tmp_path):
     few = {"max_steps": 2, "num_eval_samples": 0, "log_completions": "true"}
     printed = run(command("code", "smollm2-135m", model, tmp_path / "run", dataset_path=path, **few))
     assert "  code_tests: " in printed and "seccomp" in printed
-    assert "  code_tests: " in (tmp_path / "run/preflight.txt").read_text()
+    assert "  code_tests: " in (tmp_path / "run/preflight.json").read_text()
     history = json.loads((tmp_path / "run/checkpoint-2/trainer_state.json").read_text())["log_history"]
     logged = [entry for entry in history if "reward" in entry]
     assert len(logged) == 2 and all({"code_tests/suspicious", "errors/code_tests"} <= set(entry) for entry in logged)
     table = pd.read_parquet(tmp_path / "run/completions/completions_00002.parquet")
     assert set(table["outcome/code_tests"]) == {"graded"} and set(table["code_tests"]) == {0.0}
-    (judged,) = map(json.loads, (tmp_path / "run/evaluation/after.jsonl").read_text().splitlines())
-    assert judged["metrics"] == {"tests": False, "hidden": False, "format": False}
+    (row,) = map(json.loads, (tmp_path / "run/evaluation/after.jsonl").read_text().splitlines())
+    assert row["metrics"] == {"tests": False, "hidden": False, "format": False}

@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 from support.launching import ROOT, command, kill_all, run, start, started_by, wait_for
-from support.tiny_model import build_tiny_model
 
 pytestmark = pytest.mark.slow
 
@@ -19,11 +18,6 @@ SLOWLY = {"reward_funcs": "tests/support/slow_rewards.py:takes_its_time", "num_e
 SLOWLY |= {"per_device_train_batch_size": 4, "save_steps": 2, "max_steps": 12, "bf16": "false", "use_cpu": "true"}
 ON_CPU = {"DS_ACCELERATOR": "cpu", "PYTHONPATH": str(ROOT / "tests")}
 ENDS_WITHIN_S = 60
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return build_tiny_model(tmp_path_factory.mktemp("tiny") / "model")
 
 
 def words_for(model: Path, folder: Path, launch: str = "zero2", **overrides) -> list[str]:

@@ -16,7 +16,6 @@ import trl
 import yaml
 from support.paid_by_place import make_trainer, pays
 from support.reference_grpo import group_advantages, grpo_loss, k3, surrogate
-from support.tiny_model import build_tiny_model
 
 from recipes.common.trainer import GRPOTrainer
 
@@ -35,11 +34,6 @@ ADVANTAGES = [1.2, -0.7, 0.4, -1.5]
 TOKEN_ADVANTAGES = [[1.2, 0.3, -0.5, 0.0, 2.0], [-0.7, 0.6, 0.1, -0.2, 9.0], [0.4] + [9.0] * 4, [-1.5] * 3 + [9.0] * 2]
 RATIOS = [[1.0, 1.25, 1.5, 0.75, 0.5], [1.25, 1.5, 0.75, 0.5, 7.0], [1.9, 7.0, 7.0, 7.0, 7.0], [0.9, 1.1, 0.75, 7, 7]]
 GAPS = [[0.0, 0.5, -0.5, 1.0, -1.0], [0.3, -0.2, 0.1, 0.7, 3.0], [-0.4, 3.0, 3.0, 3.0, 3.0], [0.2, 0.9, -0.8, 3, 3]]
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return build_tiny_model(tmp_path_factory.mktemp("tiny") / "model")
 
 
 @pytest.fixture

@@ -13,7 +13,6 @@ from pathlib import Path
 
 import pytest
 from support.launching import ROOT, command, kill_all, start, started_by, wait_for
-from support.tiny_model import build_tiny_model
 
 pytestmark = pytest.mark.slow
 
@@ -50,11 +49,6 @@ def nodes():
         for name in names:
             with contextlib.suppress(subprocess.CalledProcessError):
                 ip("netns", "delete", name)
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return build_tiny_model(tmp_path_factory.mktemp("tiny") / "model")
 
 
 def start_on_both(nodes: list[str], model: Path, folder: Path, logs: list[Path], **overrides) -> list:

@@ -26,8 +26,9 @@ def meet_at_own_port(number: int) -> None:
 
 
 def run_script(number: int, log: str, words: list[str]) -> None:
-    meet_at_own_port(number)
-    if os.environ["RANK"] == "0":
+    if "MASTER_ADDR" in os.environ:
+        meet_at_own_port(number)
+    if os.environ.get("RANK", "0") == "0":
         out = os.open(log, os.O_WRONLY | os.O_CREAT)
         os.dup2(out, 1)
         os.dup2(out, 2)
