@@ -1,39 +1,22 @@
-"""What the launcher was asked for, read off the environment that it makes, and how the engine in force is named."""
+"""The engine that the launcher was asked for, read off its environment, and the name of the one in force."""
 
 import pytest
 
 from recipes.common.during.engine import asked_of_the_launcher, check_engine, differences, engine_line
 
-IN_FORCE = {
-    "distributed_type": "FSDP",
-    "zero_stage": None,
-    "offload": None,
-    "fsdp_version": 2,
-    "world_size": 4,
-    "device": "cuda",
-    "mixed_precision": "bf16",
-}
+IN_FORCE = {"distributed_type": "FSDP", "zero_stage": None, "offload": None, "fsdp_version": 2, "world_size": 4}
+IN_FORCE |= {"device": "cuda", "mixed_precision": "bf16"}
 
 
-@pytest.fixture
-def fsdp2(monkeypatch):
+def test_the_run_stops_under_another_engine_than_fsdp_with_its_version(monkeypatch):
     for name, value in {"ACCELERATE_USE_FSDP": "true", "FSDP_VERSION": "2", "WORLD_SIZE": "4"}.items():
         monkeypatch.setenv(name, value)
-
-
-def test_fsdp_is_asked_for_with_its_version(fsdp2):
-    assert asked_of_the_launcher() == {"world_size": 4, "distributed_type": "FSDP", "fsdp_version": 2}
+    asked = asked_of_the_launcher()
+    assert asked == {"world_size": 4, "distributed_type": "FSDP", "fsdp_version": 2}
     check_engine(IN_FORCE)
-
-
-def test_another_version_of_fsdp_than_was_asked_for_stops_the_run(fsdp2):
-    wrong = {**IN_FORCE, "fsdp_version": 1}
-    assert differences(asked_of_the_launcher(), wrong) == ["fsdp_version: asked for 2, in force is 1"]
+    assert differences(asked, {**IN_FORCE, "fsdp_version": 1}) == ["fsdp_version: asked for 2, in force is 1"]
     with pytest.raises(ValueError, match="fsdp_version: asked for 2, in force is 1"):
-        check_engine(wrong)
-
-
-def test_ddp_in_place_of_fsdp_stops_the_run(fsdp2):
+        check_engine({**IN_FORCE, "fsdp_version": 1})
     with pytest.raises(ValueError, match="distributed_type: asked for FSDP, in force is MULTI_CPU"):
         check_engine({**IN_FORCE, "distributed_type": "MULTI_CPU", "fsdp_version": None})
 

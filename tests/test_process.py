@@ -1,4 +1,4 @@
-"""Process supervision: the advantage of a token is its completion's, and what the steps behind it are worth."""
+"""Process supervision: the advantage of a token is its completion's and those of the steps that end behind it."""
 
 import json
 import statistics
@@ -13,7 +13,6 @@ from support.launching import command, run
 from support.paid_by_place import advantages_of, completions, generations, make_trainer, pays
 from support.step_rewards import judges
 from support.steps_on_two_ranks import advantages, writes
-from support.tiny_model import build_tiny_model
 from test_grpo_arithmetic import by_trl, make_batch, use_float64, with_policies
 from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
@@ -33,7 +32,7 @@ STEPS = [[(2, 1.0), (4, -1.0)], [(3, 1.0)], [], [(1, -1.0)], [(2, 1.0)], [(1, 1.
 S = 1 / ((4 / 3) ** 0.5 + 1e-4)
 A = 0.5 / (3**-0.5 + 1e-4)  # of the rewards 1, 0, 0, 1
 # The tokens: aaaa and its end of sequence; bbb and its; cccccc, cut off; d and its. The second group's steps are all
-# paid alike.
+# alike.
 BY_HAND = [
     [A + S - S, A + S - S, A - S, A - S, A, 0.0],
     [-A + S, -A + S, -A + S, -A, 0.0, 0.0],
@@ -46,11 +45,6 @@ BY_HAND = [
 ]
 MEANS = [(5 * A - 2 * S) / 5, (-4 * A + 3 * S) / 4, -A, (2 * A - S) / 2, A, A, -A, -A]
 SINGLE = {"rel": 0, "abs": 1e-5}
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return build_tiny_model(tmp_path_factory.mktemp("tiny") / "model")
 
 
 @pytest.fixture
@@ -102,9 +96,8 @@ def test_scale_rewards_means_for_steps_what_it_means_for_completions():
     rewards = [[1.0, -1.0], [1.0, 0.0], [9.0], [0.0]]
     assert normalise_steps(rewards, 2, "none") == [[0.75, -1.25], [0.75, -0.25], [4.5], [-4.5]]
     divisor = statistics.stdev([1.0, -1.0, 1.0, 0.0, 9.0, 0.0]) + 1e-4
-    assert_equal(normalise_steps(rewards, 2, "batch"), [[0.75 / divisor, -1.25 / divisor]] + [
-        [amount / divisor for amount in steps] for steps in ([0.75, -0.25], [4.5], [-4.5])
-    ])  # fmt: skip
+    expected = [[amount / divisor for amount in steps] for steps in ([0.75, -1.25], [0.75, -0.25], [4.5], [-4.5])]
+    assert_equal(normalise_steps(rewards, 2, "batch"), expected)
 
 
 def test_a_token_is_worth_the_steps_that_end_at_or_after_it():
@@ -150,7 +143,7 @@ def test_an_emoji_of_four_tokens_is_held_by_the_fourth(model):
     assert tokens_that_hold(tokenizer, tokenizer("é中")["input_ids"], "é中", [2, 1]) == [4, 1]
 
 
-def test_bytes_that_are_no_text_are_found_too(tokenizer):
+def test_bytes_that_are_not_text_are_found_too(tokenizer):
     generator = torch.Generator().manual_seed(0)
     for _ in range(20):
         ids = torch.randint(len(tokenizer), (30,), generator=generator).tolist()
@@ -174,11 +167,8 @@ def test_a_text_that_is_not_that_of_the_tokens_is_refused(tokenizer):
 
 
 def test_the_advantages_of_a_group_are_those_worked_out_by_hand(build):
-    assert_equal(tokens_of(build(judges("step", STEPS))), BY_HAND)
-
-
-def test_padding_is_exactly_0(build):
     output = scored(build(judges("step", STEPS)))
+    assert_equal(output["advantages"].tolist(), BY_HAND)
     masked = output["completion_mask"] == 0
     assert masked.sum() == 8 * 6 - sum(min(len(text) + 1, 6) for text in TEXTS)
     assert output["advantages"][masked].abs().max() == 0.0
@@ -206,7 +196,7 @@ def test_what_is_logged_of_a_completion_is_the_mean_over_its_tokens(build):
     assert len(trainer._logs["prompt"]) == len(trainer._logs["advantages"]) == 8
 
 
-def test_metrics_say_how_many_steps_there_are_and_what_they_are_paid(build):
+def test_metrics_count_the_steps_and_average_their_rewards(build):
     trainer = build(judges("step", STEPS), judges("none", [[]]))
     scored(trainer)
     metrics = {name: values[-1] for name, values in trainer._metrics["train"].items()}
@@ -232,38 +222,24 @@ def test_an_outcome_of_weight_0_leaves_the_steps_alone(build):
     assert rows[1] == pytest.approx([S, S, S, 0.0, 0.0, 0.0], **SINGLE)
 
 
-def test_a_row_whose_steps_cannot_be_judged_is_as_if_absent(build):
-    failed = [None, *STEPS[1:]]
-    trainer = build(judges("step", failed))
-    rows = tokens_of(trainer)
-    outcome = advantages_of([None, 0.0, 0.0, 1.0])
-    s = 1 / (2**0.5 + 1e-4)  # of the steps 1 and -1
-    assert rows[0] == [0.0] * 6
-    assert rows[1] == pytest.approx([outcome[1] + s] * 3 + [outcome[1], 0.0, 0.0], **SINGLE)
-    assert rows[3] == pytest.approx([outcome[3] - s, outcome[3], 0.0, 0.0, 0.0, 0.0], **SINGLE)
-    assert trainer._metrics["train"]["unparsed/step"] == [0.125]
-    assert trainer._metrics["train"]["rewards/right/mean"] == [pytest.approx(3 / 7)]
-
-
-def test_a_row_whose_text_is_not_that_of_its_tokens_is_an_error_of_that_row(build, monkeypatch):
+@pytest.mark.parametrize("case", ["None of the step reward", "not the text of its tokens", "None of another reward"])
+def test_a_row_whose_steps_or_outcome_failed_is_as_if_absent(build, monkeypatch, case):
     def first_is_none(tokenizer, ids, text, ends):
         if text == TEXTS[0]:
             raise ValueError("not what its tokens decode to")
         return tokens_that_hold(tokenizer, ids, text, ends)
 
-    monkeypatch.setattr("recipes.common.during.steps.tokens_that_hold", first_is_none)
-    trainer = build(judges("step", STEPS))
-    rows = tokens_of(trainer)
+    if case == "not the text of its tokens":
+        monkeypatch.setattr("recipes.common.during.steps.tokens_that_hold", first_is_none)
+    steps = [None, *STEPS[1:]] if case == "None of the step reward" else STEPS
+    trainer = build(judges("step", steps), paid=[None, *PAID[1:]] if case == "None of another reward" else PAID)
+    rows, outcome, s = tokens_of(trainer), advantages_of([None, 0.0, 0.0, 1.0]), 1 / (2**0.5 + 1e-4)
     assert rows[0] == [0.0] * 6
-    assert rows[3][0] == pytest.approx(advantages_of([None, 0.0, 0.0, 1.0])[3] - 1 / (2**0.5 + 1e-4), **SINGLE)
-    assert trainer._metrics["train"]["errors/step"] == [TEXTS.count(TEXTS[0]) / 8]
-
-
-def test_the_steps_of_a_row_that_another_reward_failed_on_do_not_count(build):
-    rows = tokens_of(build(judges("step", STEPS), paid=[None, *PAID[1:]]))
-    s = 1 / (2**0.5 + 1e-4)
-    assert rows[0] == [0.0] * 6
-    assert rows[3][0] == pytest.approx(advantages_of([None, 0.0, 0.0, 1.0])[3] - s, **SINGLE)
+    assert rows[1] == pytest.approx([outcome[1] + s] * 3 + [outcome[1], 0.0, 0.0], **SINGLE)
+    assert rows[3] == pytest.approx([outcome[3] - s, outcome[3], 0.0, 0.0, 0.0, 0.0], **SINGLE)
+    rate = {"None of the step reward": "unparsed/step", "None of another reward": "unparsed/right"}
+    assert trainer._metrics["train"][rate.get(case, "errors/step")] == [0.125]
+    assert trainer._metrics["train"]["rewards/right/mean"] == [pytest.approx(3 / 7)]
 
 
 @pytest.mark.slow
@@ -289,7 +265,7 @@ NO_REWARDS = [[(1, reward)] for reward in (float("nan"), float("inf"), 1e39, -1e
 
 
 @pytest.mark.parametrize("steps", [*NO_STEPS, *NO_REWARDS])
-def test_what_is_no_step_of_the_text_fails_the_call(build, steps):
+def test_what_is_not_a_step_of_the_text_fails_the_call(build, steps):
     trainer = build(judges("step", [[], steps]), texts=["aaaa"] * 8)
     assert tokens_of(trainer) == [[0.0] * 5] * 8
     assert trainer._metrics["train"]["errors/step"] == [1.0]
@@ -307,22 +283,15 @@ def test_rows_of_other_tasks_have_no_steps_and_are_not_failed(build):
 def test_advantages_travel_with_their_rows_through_every_update_of_a_generation(build):
     texts = ["aaaa", "bbb", "cccccc", "d", "ee", "ffff", "g", "hhhhh"]
     many = [[(len(text), float(i))] for i, text in enumerate(texts)]
-    trainer = build(
-        judges("step", many),
-        texts=texts,
-        per_device_train_batch_size=4,
-        steps_per_generation=2,
-        num_iterations=2,
-        max_steps=4,
-    )
+    sizes = {"per_device_train_batch_size": 4, "steps_per_generation": 2, "num_iterations": 2, "max_steps": 4}
+    trainer = build(judges("step", many), texts=texts, **sizes)
     rows = next(iter(trainer.get_train_dataloader()))
     worth = [amount for steps in normalise_steps([[float(i)] for i in range(8)], 4) for amount in steps]
     seen = []
     for _ in range(4):
         batch = trainer._prepare_inputs(rows)
-        for ids, advantages_here, mask in zip(
-            batch["completion_ids"], batch["advantages"], batch["completion_mask"], strict=True
-        ):
+        columns = (batch[name] for name in ("completion_ids", "advantages", "completion_mask"))
+        for ids, advantages_here, mask in zip(*columns, strict=True):
             place = texts.index(trainer.processing_class.decode(ids, skip_special_tokens=True))
             outcome = A if PAID[place] else -A
             length = len(texts[place])
@@ -374,7 +343,7 @@ def test_the_gradient_of_a_token_follows_its_own_advantage(build, loss_type):
 
 
 def test_with_ratios_of_sequences_it_follows_those_of_the_whole_completion(build):
-    """Why the level is refused together with step rewards."""
+    """Why this level is refused together with step rewards."""
     trainer = build(loss_type="grpo", importance_sampling_level="sequence", max_completion_length=8)
     assert gradient_of_others(trainer) > 1e-3
 
@@ -427,25 +396,16 @@ def test_groups_over_two_processes_are_those_of_one(model, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("launch", "processes", "zero_stage"), [("cpu", 1, None), ("zero2", 2, 2)])
-def test_the_recipe_trains_with_step_rewards_under(launch, processes, zero_stage, model, tmp_path):
+def test_the_recipe_trains_with_step_rewards_under_zero2(model, tmp_path):
     short = {"num_train_rows": 8, "max_steps": 2, "bf16": "false", "use_cpu": "true", "num_eval_rows": 0}
     rewards = ["xml_format", "reasoning_gym", "tests/support/step_rewards.py:every_third"]
-    steps = {"reward_funcs": rewards, "per_device_train_batch_size": 8 // processes}
-    words = command(
-        "arithmetic",
-        "process",
-        model,
-        tmp_path / "run",
-        f"accelerate_configs/{launch}.yaml",
-        [f"--num_processes={processes}"],
-        **short,
-        **steps,
-    )
+    short |= {"reward_funcs": rewards, "per_device_train_batch_size": 4}
+    launch = {"launch": "accelerate_configs/zero2.yaml", "launcher": ["--num_processes=2"]}
+    words = command("arithmetic", "process", model, tmp_path / "run", **launch, **short)
     printed = run(words, env={"DS_ACCELERATOR": "cpu"})
     assert "every_third" in printed and "step " in printed
     engine = json.loads((tmp_path / "run/summary.json").read_text())["engine"]
-    assert (engine["world_size"], engine["zero_stage"]) == (processes, zero_stage)
+    assert (engine["world_size"], engine["zero_stage"]) == (2, 2)
     history = json.loads((tmp_path / "run/trainer_state.json").read_text())["log_history"]
     (first, second) = [entry for entry in history if "steps/every_third/count" in entry]
     assert first["steps/every_third/count"] > 1.0 and first["grad_norm"] > 0.0 and second["grad_norm"] > 0.0

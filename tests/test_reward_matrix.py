@@ -1,4 +1,4 @@
-"""Gates and the share of groups that shaping alone separates: exact values, NaN where nothing was paid."""
+"""Gates and the share of groups that shaping alone separates: exact values, NaN without a score."""
 
 import math
 
@@ -10,52 +10,43 @@ from recipes.common.during.matrix import apply_gates, shaping_only_share
 NAN = math.nan
 
 
-def gated(rows: list[list[float]], names: list[str], gates: dict[str, list[str]]) -> list[list[float]]:
-    return [
-        [None if math.isnan(x) else x for x in row] for row in apply_gates(torch.tensor(rows), names, gates).tolist()
-    ]
-
-
 def share(rows: list[list[float]], kinds: str, weights: list[float] | None = None, group: int = 2) -> float:
     """`kinds` has a letter for each reward, s for shaping."""
     is_shaping = torch.tensor([kind == "s" for kind in kinds])
     return shaping_only_share(torch.tensor(rows), torch.tensor(weights or [1.0] * len(kinds)), is_shaping, group)
 
 
-def test_a_gated_reward_is_paid_only_where_its_gate_paid_more_than_0():
-    rows = [[2.0, 1.0], [0.0, 1.0], [-1.0, 1.0], [0.5, -0.25]]
-    assert gated(rows, ["right", "short"], {"short": ["right"]}) == [
-        [2.0, 1.0],
-        [0.0, None],
-        [-1.0, None],
-        [0.5, -0.25],
-    ]
+SHORT = {"short": ["right"]}
+GATES = {
+    "a gated reward counts only where its gate scored above 0": (
+        [[2.0, 1.0], [0.0, 1.0], [-1.0, 1.0], [0.5, -0.25]],
+        [[2.0, 1.0], [0.0, None], [-1.0, None], [0.5, -0.25]],
+        ["right", "short"],
+        SHORT,
+    ),
+    "a gate without a score opens nothing": ([[NAN, 1.0]], [[None, None]], ["right", "short"], SHORT),
+    "one of several gates is enough": (
+        [[1.0, NAN, 0.5], [NAN, 1.0, 0.5], [0.0, NAN, 0.5], [0.0, 0.0, 0.5]],
+        [[1.0, None, 0.5], [None, 1.0, 0.5], [0.0, None, None], [0.0, 0.0, None]],
+        ["maths", "code", "short"],
+        {"short": ["maths", "code"]},
+    ),
+    "each gated reward has gates of its own": (
+        [[1.0, 0.5, 0.0, 0.25], [0.0, 0.5, 1.0, 0.25]],
+        [[1.0, 0.5, 0.0, None], [0.0, None, 1.0, 0.25]],
+        ["maths", "short", "code", "terse"],
+        {"short": ["maths"], "terse": ["code"]},
+    ),
+    "without gates nothing changes": ([[0.0, 1.0], [NAN, 1.0]], [[0.0, 1.0], [None, 1.0]], ["right", "short"], {}),
+}
 
 
-def test_a_gate_that_paid_nothing_opens_nothing():
-    assert gated([[NAN, 1.0]], ["right", "short"], {"short": ["right"]}) == [[None, None]]
-
-
-def test_one_of_several_gates_is_enough():
-    rows = [[1.0, NAN, 0.5], [NAN, 1.0, 0.5], [0.0, NAN, 0.5], [0.0, 0.0, 0.5]]
-    paid = gated(rows, ["maths", "code", "short"], {"short": ["maths", "code"]})
-    assert [row[2] for row in paid] == [0.5, 0.5, None, None]
-
-
-def test_each_gated_reward_has_gates_of_its_own():
-    rows = [[1.0, 0.5, 0.0, 0.25], [0.0, 0.5, 1.0, 0.25]]
-    paid = gated(rows, ["maths", "short", "code", "terse"], {"short": ["maths"], "terse": ["code"]})
-    assert paid == [[1.0, 0.5, 0.0, None], [0.0, None, 1.0, 0.25]]
-
-
-def test_without_gates_nothing_changes():
-    assert gated([[0.0, 1.0], [NAN, 1.0]], ["right", "short"], {}) == [[0.0, 1.0], [None, 1.0]]
-
-
-def test_the_rewards_given_are_not_modified():
-    rewards = torch.tensor([[0.0, 1.0]])
-    apply_gates(rewards, ["right", "short"], {"short": ["right"]})
-    assert rewards.tolist() == [[0.0, 1.0]]
+@pytest.mark.parametrize(("rows", "expected", "names", "gates"), GATES.values(), ids=GATES)
+def test_gates(rows, expected, names, gates):
+    given = torch.tensor(rows)
+    kept = apply_gates(given, names, gates).tolist()
+    assert [[None if math.isnan(x) else x for x in row] for row in kept] == expected
+    torch.testing.assert_close(given, torch.tensor(rows), equal_nan=True)  # what was given is not modified
 
 
 @pytest.mark.parametrize(
@@ -66,7 +57,7 @@ def test_the_rewards_given_are_not_modified():
         ([[0.0, 0.0], [2.0, 0.5]], 0.0),  # both do
         ([[2.0, 0.5], [2.0, 0.5]], 0.0),  # nothing does
         ([[0.5, 0.0], [0.0, 0.5]], 0.0),  # they differ, but not in total
-        ([[2.0, NAN], [2.0, 0.5]], 1.0),  # what is not paid counts as 0
+        ([[2.0, NAN], [2.0, 0.5]], 1.0),  # without a score it counts as 0
         ([[2.0, NAN], [2.0, 0.0]], 0.0),
         ([[NAN, 0.0], [NAN, 0.5]], 1.0),
         ([[NAN, NAN], [2.0, 0.5]], 0.0),  # one row is left
