@@ -1,24 +1,10 @@
 """Arguments of a run: YAML, command line, and what is noted instead of raised."""
 
 import os
-from pathlib import Path
 
 import pytest
-import yaml
 
-from recipes.common.before.arguments import Arguments, RecipeArguments, parse_arguments
-
-
-@pytest.fixture
-def parse(tmp_path: Path):
-    """Parse settings as a YAML file, and words of a command line."""
-
-    def parse_settings(settings: dict | str, *words: str) -> Arguments:
-        file = tmp_path / "run.yaml"
-        file.write_text(settings if isinstance(settings, str) else yaml.safe_dump(settings))
-        return parse_arguments(RecipeArguments, ["--config", str(file), *words])
-
-    return parse_settings
+from recipes.common.before.arguments import RecipeArguments, parse_arguments
 
 
 def test_the_command_line_wins_over_the_yaml_and_the_yaml_over_the_default(parse):
@@ -34,66 +20,51 @@ def test_each_name_lands_where_it_belongs(parse):
     assert args.model["lora_r"] == 8
 
 
-def test_the_path_of_the_yaml_is_kept(parse, tmp_path):
-    assert parse({}).config_path == str(tmp_path / "run.yaml")
+def test_the_path_of_the_yaml_is_kept_and_may_follow_an_equals_sign(tmp_path):
+    (tmp_path / "run.yaml").write_text("max_steps: 5")
+    for words in (["--config", f"{tmp_path}/run.yaml"], [f"--config={tmp_path}/run.yaml"]):
+        args = parse_arguments(RecipeArguments, ["--beta", "0.5", *words])
+        assert (args.training["max_steps"], args.training["beta"]) == (5, 0.5)
+        assert args.config_path == f"{tmp_path}/run.yaml"
     assert parse_arguments(RecipeArguments, []).config_path is None
 
 
-def test_the_yaml_can_be_given_with_an_equals_sign(tmp_path):
-    (tmp_path / "run.yaml").write_text("max_steps: 5")
-    args = parse_arguments(RecipeArguments, ["--beta", "0.5", f"--config={tmp_path}/run.yaml"])
-    assert (args.training["max_steps"], args.training["beta"]) == (5, 0.5)
-
-
-def test_a_number_that_yaml_takes_for_text_is_a_number(parse):
-    assert parse("learning_rate: 5e-6").training["learning_rate"] == 5e-6
-    assert parse("learning_rate: 5.0e-6").training["learning_rate"] == 5e-6
-    assert parse({}, "--learning_rate", "5e-6").training["learning_rate"] == 5e-6
-
-
-def test_a_flag_is_read_with_and_without_a_value(parse):
-    assert parse({}, "--dry_run").recipe.dry_run is True
-    assert parse({"dry_run": True}, "--dry_run", "false").recipe.dry_run is False
-
-
-def test_a_lone_reward_is_a_list_of_one(parse):
-    assert parse("reward_funcs: xml_format").recipe.reward_funcs == ["xml_format"]
-    assert parse({}, "--reward_funcs", "xml_format").recipe.reward_funcs == ["xml_format"]
-
-
-def test_a_lone_weight_is_a_list_of_one(parse):
-    assert parse("reward_weights: 2.0").training["reward_weights"] == [2.0]
-    assert parse({}, "--reward_weights", "2.0").training["reward_weights"] == [2.0]
+@pytest.mark.parametrize(
+    ("settings", "words", "group", "expected"),
+    [
+        ("learning_rate: 5e-6", [], "training", {"learning_rate": 5e-6}),  # text to YAML
+        ("learning_rate: 5.0e-6", [], "training", {"learning_rate": 5e-6}),
+        ({}, ["--learning_rate", "5e-6"], "training", {"learning_rate": 5e-6}),
+        ({}, ["--dry_run"], "recipe", {"dry_run": True}),
+        ({"dry_run": True}, ["--dry_run", "false"], "recipe", {"dry_run": False}),
+        ("reward_funcs: xml_format", [], "recipe", {"reward_funcs": ["xml_format"]}),
+        ({}, ["--reward_funcs", "xml_format"], "recipe", {"reward_funcs": ["xml_format"]}),
+        ({"reward_funcs": ["a"]}, ["--reward_funcs", "b", "my.py:c"], "recipe", {"reward_funcs": ["b", "my.py:c"]}),
+        ("reward_weights: 2.0", [], "training", {"reward_weights": [2.0]}),
+        ({}, ["--reward_weights", "2.0"], "training", {"reward_weights": [2.0]}),
+        ({"reward_kwargs": {"a": {"b": 0.5}}}, [], "recipe", {"reward_kwargs": {"a": {"b": 0.5}}}),
+        ({}, ["--reward_kwargs", '{"a": {"b": 0.5}}'], "recipe", {"reward_kwargs": {"a": {"b": 0.5}}}),
+        ({}, ["--chat_template_kwargs", '{"c": false}'], "training", {"chat_template_kwargs": {"c": False}}),
+    ],
+)
+def test_a_value_is_read_as_its_type_from_yaml_and_command_line(parse, settings, words, group, expected):
+    args = parse(settings, *words)
+    values = vars(args.recipe) if group == "recipe" else args.training
+    ((name, value),) = expected.items()
+    assert (values[name], type(values[name]), args.problems) == (value, type(value), [])
 
 
 @pytest.mark.parametrize("value", [5, True, 0, {"dapo": 1}])
-def test_a_preset_that_is_no_name_is_noted(parse, value):
+def test_a_preset_that_is_not_a_name_is_noted(parse, value):
     problems = parse({"preset": value}).problems
     assert problems == [f"preset must be a name or a list of names, not {value!r}"]
-
-
-def test_several_rewards_are_read_from_the_command_line(parse):
-    args = parse({"reward_funcs": ["xml_format"]}, "--reward_funcs", "gsm8k_correctness", "my.py:brevity")
-    assert args.recipe.reward_funcs == ["gsm8k_correctness", "my.py:brevity"]
-    assert args.problems == []
-
-
-def test_a_mapping_is_read_from_yaml_and_from_json_on_the_command_line(parse):
-    wanted = {"xml_format": {"per_tag": 0.5}}
-    assert parse({"reward_kwargs": wanted}).recipe.reward_kwargs == wanted
-    assert parse({}, "--reward_kwargs", '{"xml_format": {"per_tag": 0.5}}').recipe.reward_kwargs == wanted
-
-
-def test_a_mapping_of_trl_is_read_from_json_too(parse):
-    args = parse({}, "--chat_template_kwargs", '{"enable_thinking": false}')
-    assert args.training["chat_template_kwargs"] == {"enable_thinking": False}
 
 
 def test_broken_json_is_noted(parse):
     args = parse({}, "--reward_kwargs", "{'xml_format': 1}")
     assert args.recipe.reward_kwargs is None
-    assert len(args.problems) == 1
-    assert args.problems[0].startswith("reward_kwargs is not a JSON mapping")
+    (problem,) = args.problems
+    assert problem.startswith("reward_kwargs is not a JSON mapping")
 
 
 def test_an_unknown_key_of_the_yaml_is_noted_with_a_hint(parse, tmp_path):
@@ -105,9 +76,10 @@ def test_an_unknown_key_of_the_yaml_is_noted_with_a_hint(parse, tmp_path):
     assert args.training["max_steps"] == 5
 
 
-def test_an_unknown_flag_is_noted_with_a_hint(parse):
-    args = parse({}, "--num_generation", "8", "--zzz=1", "--max_steps", "5")
+def test_an_unknown_flag_is_noted_with_a_hint_and_an_abbreviated_one_not_guessed(parse):
+    args = parse({}, "--max_step", "7", "--num_generation", "8", "--zzz=1", "--max_steps", "5")
     assert args.problems == [
+        "unknown argument '--max_step' in the command line; did you mean 'max_steps'?",
         "unknown argument '--num_generation' in the command line; did you mean 'num_generations'?",
         "unknown argument '--zzz=1' in the command line",
     ]
@@ -118,12 +90,6 @@ def test_an_unknown_flag_is_noted_with_a_hint(parse):
 def test_a_word_that_no_argument_takes_is_noted(parse, words):
     (noted,) = parse({}, *words).problems
     assert noted.startswith(f"unknown argument {words[-1]!r} in the command line")
-
-
-def test_an_abbreviated_flag_is_not_guessed(parse):
-    args = parse({}, "--max_step", "5")
-    assert args.training["max_steps"] == -1
-    assert args.problems == ["unknown argument '--max_step' in the command line; did you mean 'max_steps'?"]
 
 
 @pytest.mark.parametrize("setting", [{"reward_weights": [1.0, 2.0]}, {"reward_kwargs": {"xml_format": {"per_tag": 1}}}])
@@ -140,23 +106,16 @@ def test_rewards_of_the_command_line_with_settings_of_their_own_are_fine(parse):
     args = parse({**settings, "reward_kwargs": {"xml_format": {"per_tag": 1}}}, *words)
     assert args.problems == []
     assert (args.training["reward_weights"], args.recipe.reward_kwargs) == ([1.0], {"brevity": {}})
-
-
-def test_weights_of_the_command_line_alone_are_fine(parse):
-    args = parse({"reward_funcs": ["xml_format"], "reward_weights": [1.0]}, "--reward_weights", "2.0")
-    assert (args.problems, args.training["reward_weights"]) == ([], [2.0])
+    assert parse(settings, "--reward_weights", "1.0").problems == [], "weights alone are fine"
 
 
 @pytest.mark.parametrize(
     ("text", "problem"),
     [("a: [", "cannot read --config"), ("- a\n- b", "must hold a YAML mapping"), ("", "must hold a YAML mapping")],
 )
-def test_a_yaml_that_is_no_mapping_is_noted(parse, text, problem):
+def test_a_yaml_that_is_not_a_mapping_is_noted(parse, text, problem):
     (noted,) = parse(text).problems
     assert problem in noted
-
-
-def test_a_missing_yaml_is_noted():
     (noted,) = parse_arguments(RecipeArguments, ["--config", "nowhere.yaml"]).problems
     assert "cannot read --config nowhere.yaml" in noted
 

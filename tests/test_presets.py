@@ -1,23 +1,18 @@
 """Presets: each holds what it says, changes nothing else, goes with every recipe, and trains as it says."""
 
 import re
-from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 import torch
-import yaml
 from datasets import Dataset
 from support.paid_by_place import TINY, pays
-from support.tiny_model import build_tiny_model
 from test_layout import CONFIGS, ROOT, recipe_of, relative
-from trl import GRPOConfig
 
 from recipes.common.before import preflight as checks
 from recipes.common.before.arguments import Arguments, RecipeArguments, parse_arguments
 from recipes.common.before.loss import loss_notes
 from recipes.common.before.presets import FOLDER, preset_names, read_presets
-from recipes.common.trainer import GRPOTrainer
+from recipes.common.trainer import GRPOConfig, GRPOTrainer
 from rewards import load_rewards
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -35,25 +30,13 @@ HELD = {
 HELD["gspo"] |= {"epsilon": 3e-4, "epsilon_high": 4e-4}
 HELD["gspo"] |= {"gradient_accumulation_steps": 1, "steps_per_generation": 4, "save_steps": 20}
 QUICKSTART = str(ROOT / "recipes/arithmetic/quickstart.yaml")
-# Where a preset and a YAML cannot both be had, and what preflight says of it.
+# Where a preset and a YAML cannot both be had, and the message of preflight.
 REFUSED = {
     "iterative_grpo": (lambda args: args.model["use_peft"], "sync_ref_model is set with LoRA"),
     "gspo": (lambda args: "equation_steps" in args.recipe.reward_funcs, "need importance_sampling_level: token"),
 }
 PAPERS = {"grpo": "2402.03300", "dr_grpo": "2503.20783", "dapo": "2503.14476", "gspo": "2507.18071"}
 PAPERS |= {"cispo": "2506.13585", "iterative_grpo": "2402.03300"}
-
-
-@pytest.fixture
-def parse(tmp_path: Path) -> Callable[..., Arguments]:
-    """Parse settings as a YAML file, and words of a command line."""
-
-    def parsed(settings: dict, *words: str) -> Arguments:
-        file = tmp_path / "run.yaml"
-        file.write_text(yaml.safe_dump(settings))
-        return parse_arguments(RecipeArguments, ["--config", str(file), *words])
-
-    return parsed
 
 
 def values_of(args: Arguments) -> dict:
@@ -82,10 +65,8 @@ def test_a_preset_names_its_paper_and_how_to_ask_for_it(name):
 
 @pytest.mark.parametrize("name", HELD)
 def test_a_preset_changes_exactly_its_keys(name):
-    plain, preset = (
-        parse_arguments(RecipeArguments, ["--config", QUICKSTART, *words]) for words in ([], ["--preset", name])
-    )
-    before, after = values_of(plain), values_of(preset)
+    asked = ([], ["--preset", name])
+    before, after = (values_of(parse_arguments(RecipeArguments, ["--config", QUICKSTART, *words])) for words in asked)
     changed = {key: value for key, value in after.items() if value != before[key] and key != "preset"}
     own = {key: value for key, value in HELD[name].items() if before[key] != value}
     if name == "dapo":
@@ -99,20 +80,16 @@ def test_a_preset_changes_exactly_its_keys(name):
 @pytest.mark.parametrize("file", CONFIGS, ids=relative)
 def test_a_preset_goes_with_every_yaml(name, file, monkeypatch):
     monkeypatch.chdir(ROOT)
-    for variable in ("WORLD_SIZE", "RANK", "LOCAL_RANK"):
-        monkeypatch.delenv(variable, raising=False)
-    args = parse_arguments(
-        recipe_of(file.parent).RecipeArguments, ["--config", str(file), "--preset", name, "--dry_run"]
-    )
+    words = ["--config", str(file), "--preset", name, "--dry_run"]
+    args = parse_arguments(recipe_of(file.parent).RecipeArguments, words)
     args.model["model_name_or_path"] = "org/model"
     monkeypatch.setattr(checks, "prepare_reward", lambda *args: None)  # no sandbox is started
+    monkeypatch.setattr(checks, "check_packages", lambda *args: [])  # what is installed here is not the question
     recipe = args.recipe
     rewards = load_rewards(recipe.reward_funcs, recipe.reward_kwargs)
     result = checks.preflight(args, None, None, rewards, lambda row: "")
     refused = [REFUSED[name]] if name in REFUSED and REFUSED[name][0](args) else []
-    assert [part in problem for problem, (_, part) in zip(result.problems, refused, strict=True)] == [True] * len(
-        refused
-    )
+    assert all(part in problem for problem, (_, part) in zip(result.problems, refused, strict=True))
     assert f"preset {name}: " in checks.report(result, args)
 
 
@@ -127,21 +104,22 @@ def test_a_preset_of_the_command_line_wins_over_the_yaml_and_a_flag_over_the_pre
 
 def test_a_preset_in_the_yaml_loses_to_the_other_keys_of_that_yaml(parse):
     args = parse({"preset": "dapo", "epsilon_high": 0.5, "reward_funcs": ["xml_format"], "max_completion_length": 50})
-    assert (args.training["epsilon_high"], args.training["loss_type"]) == (0.5, "dapo")
-    assert args.recipe.preset == ["dapo"]
+    assert (args.training["epsilon_high"], args.training["loss_type"], args.recipe.preset) == (0.5, "dapo", ["dapo"])
     assert args.recipe.reward_funcs == ["xml_format", "soft_overlong"]
 
 
-def test_a_preset_of_the_command_line_takes_the_place_of_the_yamls(parse):
-    args = parse({"preset": ["dapo"], "beta": 0.3}, "--preset=cispo")
-    assert [args.training[name] for name in ("loss_type", "epsilon_high", "beta")] == ["cispo", 5.0, 0.0]
-    assert args.recipe.preset == ["cispo"] and args.recipe.reward_funcs == []
-
-
-def test_of_several_presets_the_later_wins(parse):
-    args = parse({}, "--preset", "dapo", "grpo", "--max_steps", "5")
-    assert [args.training[name] for name in ("loss_type", "epsilon_high", "beta")] == ["grpo", None, 0.04]
-    assert args.recipe.preset == ["dapo", "grpo"]
+@pytest.mark.parametrize(
+    ("settings", "words", "presets", "values"),
+    [
+        ({"preset": ["dapo"], "beta": 0.3}, ["--preset=cispo"], ["cispo"], ["cispo", 5.0, 0.0]),
+        ({}, ["--preset", "dapo", "grpo", "--max_steps", "5"], ["dapo", "grpo"], ["grpo", None, 0.04]),
+    ],
+    ids=["the command line's in place of the YAML's", "of several the later"],
+)
+def test_one_preset_wins_over_another(parse, settings, words, presets, values):
+    args = parse(settings, *words)
+    assert [args.training[name] for name in ("loss_type", "epsilon_high", "beta")] == values
+    assert args.recipe.preset == presets and args.recipe.reward_funcs == []
 
 
 @pytest.mark.parametrize("name", sorted(HELD.keys() - {"gspo"}))
@@ -164,7 +142,7 @@ def test_a_preset_without_a_name_is_an_error(parse, capsys):
     assert refused.value.code == 2 and "preset" in capsys.readouterr().err
 
 
-def test_without_a_preset_nothing_is_said(parse):
+def test_without_a_preset_nothing_is_noted(parse):
     args = parse({"beta": 0.3})
     assert (args.recipe.preset, args.notes, args.problems) == (None, [], [])
 
@@ -186,7 +164,7 @@ def test_soft_overlong_is_added_with_the_runs_own_limit_and_a_weight(parse):
 
 
 @pytest.mark.parametrize("settings", [{}, {"reward_funcs": []}])
-def test_a_run_without_rewards_gets_none_and_is_told_so(parse, settings):
+def test_a_run_without_rewards_gets_none_and_is_refused(parse, settings):
     args = parse(settings, "--preset", "dapo")
     assert not args.recipe.reward_funcs and args.recipe.reward_kwargs is None
     assert "soft_overlong" not in args.notes[0]
@@ -194,23 +172,28 @@ def test_a_run_without_rewards_gets_none_and_is_told_so(parse, settings):
         load_rewards(args.recipe.reward_funcs, args.recipe.reward_kwargs)
 
 
-def test_the_limit_of_the_command_line_counts(parse):
-    settings = {"reward_funcs": ["xml_format"], "max_completion_length": 100}
-    args = parse(settings, "--preset", "dapo", "--max_completion_length", "50")
-    assert args.recipe.reward_kwargs == {"soft_overlong": {"max_completion_len": 50, "soft_punish_cache": 10}}
+KWARGS = {"soft_overlong": {"max_completion_len": 9, "soft_punish_cache": 3}}
+ADDED = {"soft_overlong": {"max_completion_len": 50, "soft_punish_cache": 10}}
 
 
-def test_a_run_that_has_the_reward_keeps_its_own(parse):
-    settings = {"reward_funcs": ["soft_overlong"], "reward_weights": [0.5]}
-    kwargs = {"soft_overlong": {"max_completion_len": 9, "soft_punish_cache": 3}}
-    args = parse({**settings, "reward_kwargs": kwargs}, "--preset", "dapo", "dapo")
-    assert (args.recipe.reward_funcs, args.recipe.reward_kwargs) == (["soft_overlong"], kwargs)
-    assert args.training["reward_weights"] == [0.5]
-
-
-def test_a_weight_given_for_the_added_reward_stands(parse):
-    args = parse({"reward_funcs": ["xml_format"]}, "--preset", "dapo", "--reward_weights", "1.0", "0.3")
-    assert args.training["reward_weights"] == [1.0, 0.3]
+@pytest.mark.parametrize(
+    ("settings", "words", "kwargs", "weights"),
+    [
+        (
+            {"reward_funcs": ["xml_format"], "max_completion_length": 100},
+            ["--max_completion_length", "50"],
+            ADDED,
+            None,
+        ),
+        ({"reward_funcs": ["soft_overlong"], "reward_weights": [0.5], "reward_kwargs": KWARGS}, [], KWARGS, [0.5]),
+        ({"max_completion_length": 50, "reward_funcs": ["a"]}, ["--reward_weights", "1", "0.3"], ADDED, [1.0, 0.3]),
+    ],
+    ids=["the limit of the command line", "a reward of one's own", "a weight of one's own"],
+)
+def test_what_is_given_for_the_added_reward_stands(parse, settings, words, kwargs, weights):
+    args = parse(settings, "--preset", "dapo", "dapo", *words)
+    assert args.recipe.reward_funcs.count("soft_overlong") == 1
+    assert (args.recipe.reward_kwargs, args.training["reward_weights"]) == (kwargs, weights)
 
 
 # Where the clip cannot act
@@ -220,7 +203,7 @@ CORRECTED = {"importance_sampling_level": "sequence", "loss_type": "grpo", "beta
 
 
 @pytest.mark.parametrize(
-    ("settings", "said"),
+    ("settings", "expected"),
     [
         ({}, []),
         ({"epsilon_high": 0.28}, ["one update a generation: the ratio is 1"]),
@@ -240,17 +223,12 @@ CORRECTED = {"importance_sampling_level": "sequence", "loss_type": "grpo", "beta
         ({"loss_type": "cispo", "epsilon_high": 5.0}, ["one update a generation"]),
     ],
 )
-def test_a_clip_that_cannot_act_is_named(tmp_path, settings, said):
+def test_a_clip_that_cannot_act_is_named(tmp_path, settings, expected):
     notes = loss_notes(GRPOConfig(output_dir=str(tmp_path), use_cpu=True, bf16=False, **settings))
-    assert len(notes) == len(said) and all(text in note for text, note in zip(said, notes, strict=True))
+    assert len(notes) == len(expected) and all(text in note for text, note in zip(expected, notes, strict=True))
 
 
 # They train
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return build_tiny_model(tmp_path_factory.mktemp("tiny") / "model")
 
 
 @pytest.mark.slow
@@ -260,10 +238,8 @@ def test_a_preset_is_in_force_in_the_trainer_and_trains(name, model, tmp_path):
     args = parse_arguments(RecipeArguments, words)
     assert args.problems == []
     config = {**args.training, **TINY, "max_steps": 4, "learning_rate": 0.01, "log_completions": False}
-    rewards = [
-        pays("right", [1.0, 0.0, 0.5, 0.2, 0.9]),
-        *load_rewards(args.recipe.reward_funcs, args.recipe.reward_kwargs),
-    ]
+    rewards = load_rewards(args.recipe.reward_funcs, args.recipe.reward_kwargs)
+    rewards = [pays("right", [1.0, 0.0, 0.5, 0.2, 0.9]), *rewards]
     rows = Dataset.from_list([{"prompt": f"Row {i}:", "task": "math"} for i in range(8)])
     trainer = GRPOTrainer(model=str(model), reward_funcs=rewards, args=GRPOConfig(**config), train_dataset=rows)
     before = [parameter.detach().clone() for parameter in trainer.model.parameters()]
@@ -277,9 +253,8 @@ def test_a_preset_is_in_force_in_the_trainer_and_trains(name, model, tmp_path):
     assert (trainer.epsilon_low, trainer.epsilon_high) == (low, held.get("epsilon_high") or low)
     assert trainer.reward_func_names == ["right", "xml_format"] + ["soft_overlong"] * (name == "dapo")
     assert (trainer.ref_model is None) == (held["beta"] == 0.0)
-    clipped = [
-        entry["clip_ratio/region_mean"] for entry in trainer.state.log_history if "clip_ratio/region_mean" in entry
-    ]
+    key = "clip_ratio/region_mean"
+    clipped = [entry[key] for entry in trainer.state.log_history if key in entry]
     if name == "gspo":  # the one that takes several updates from a generation
         assert clipped[0] == 0.0 and max(clipped[1:]) > 0.0
     else:

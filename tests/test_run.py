@@ -22,8 +22,6 @@ def rows_of(args: RecipeArguments, seed: int) -> tuple[Dataset, Dataset]:
 @pytest.fixture
 def begin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """Start a run with good settings, changed as a test asks."""
-    for name in ("WORLD_SIZE", "RANK", "LOCAL_RANK", "ACCELERATE_USE_CPU"):
-        monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("WANDB_PROJECT", "none")  # a start may set it
     monkeypatch.chdir(tmp_path)
 
@@ -40,6 +38,16 @@ def test_a_good_start_opens_the_folder(begin):
     assert (run.checkpoint, run.config["recipe"], run.config["world_size"]) == (None, "sums", 1)
     assert [reward.__name__ for reward in run.rewards] == ["xml_format", "gsm8k_correctness"]
     assert Path("out/run_config.json").is_file()
+
+
+def test_a_start_in_the_folder_of_a_finished_run_shows_its_table_or_what_has_changed(begin, capsys):
+    begin()
+    Path("out/summary.json").write_text("{}")
+    Path("out/table.txt").write_text("the table")
+    for settings, status, text in (({}, 0, "the table"), ({"temperature": 0.5}, 2, "temperature: was 1.0, now 0.5")):
+        with pytest.raises(SystemExit) as stop:
+            begin(**settings)
+        assert stop.value.code == status and text in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(("settings", "status"), [({}, 0), ({"num_generations": 1}, 2)])
@@ -62,7 +70,7 @@ def test_problems_of_rewards_rows_and_settings_are_reported_at_once(begin, capsy
         assert part in printed
 
 
-def test_an_exception_that_is_no_message_keeps_its_traceback(begin):
+def test_an_exception_that_is_not_a_message_keeps_its_traceback(begin):
     def with_a_bug(args, seed):
         return {}["question"]
 
@@ -96,9 +104,8 @@ def test_rows_follow_the_prompt_of_the_recipe_as_it_stands(tmp_path):
     for split in ("train", "test"):
         (tmp_path / f"{split}.jsonl").write_text('{"question": "1 + 1?", "answer": "2 #### 2"}\n')
     for prompt in ("First.", "Second."):
-        code = re.sub(
-            r'SYSTEM_PROMPT = """.*?"""', f'SYSTEM_PROMPT = "{prompt}"', (GSM8K / "train.py").read_text(), flags=re.S
-        )
+        pattern, text = r'SYSTEM_PROMPT = """.*?"""', (GSM8K / "train.py").read_text()
+        code = re.sub(pattern, f'SYSTEM_PROMPT = "{prompt}"', text, flags=re.S)
         (folder / "train.py").write_text(code)
         recipe = load_recipe(folder / "smollm2-135m.yaml", ["--dataset_path", str(tmp_path)])
         assert recipe.train_rows[0]["prompt"][0]["content"] == recipe.eval_rows[0]["prompt"][0]["content"] == prompt
