@@ -1,4 +1,4 @@
-"""Before and after: the same rows, the same decoding, judged row by row, whatever the number of processes."""
+"""Before and after: the same rows, the same decoding, row by row, whatever the number of processes."""
 
 import random
 from types import SimpleNamespace
@@ -15,6 +15,7 @@ from recipes.common.evaluation.generate import generate
 from recipes.common.evaluation.metrics import answer_metric
 from recipes.common.evaluation.scores import compare, comparison_table, summarize
 from recipes.common.tools.folder import read_rows, write_rows
+from recipes.common.tools.machine import make_head_input_contiguous
 from rewards import load_reward
 
 ROWS = [
@@ -31,20 +32,20 @@ def model(tmp_path_factory):
     return AutoModelForCausalLM.from_pretrained(folder), AutoTokenizer.from_pretrained(folder)
 
 
-def judge(model, rank=0, world_size=1, **options):
+def evaluated(model, rank=0, world_size=1, **options):
     rewards = [load_reward("xml_format"), load_reward("gsm8k_correctness")]
     options = {"max_new_tokens": 8, "batch_size": 2, "decoding": {"temperature": 1.0}, **options}
     return evaluate(*model, ROWS, rewards, answer_metric, rank=rank, world_size=world_size, **options)
 
 
-def judged_row(strict, lenient, prompt="p", tokens=10, truncated=False, paid=0.0):
+def evaluated_row(strict, lenient, prompt="p", tokens=10, truncated=False, reward=0.0):
     metrics = {"strict": strict, "lenient": lenient, "format": strict}
-    return {"prompt": prompt, "metrics": metrics, "tokens": tokens, "truncated": truncated, "rewards": {"r": paid}}
+    return {"prompt": prompt, "metrics": metrics, "tokens": tokens, "truncated": truncated, "rewards": {"r": reward}}
 
 
-def test_every_row_is_judged_once_and_in_order(model):
-    assert [row["row"] for row in judge(model)] == list(range(7))
-    assert [row["prompt"] for row in judge(model)] == [row["prompt"] for row in ROWS]
+def test_every_row_is_evaluated_once_and_in_order(model):
+    expected = [(i, row["prompt"]) for i, row in enumerate(ROWS)]
+    assert [(row["row"], row["prompt"]) for row in evaluated(model)] == expected
 
 
 def test_two_ranks_together_answer_as_one_process_does(model, monkeypatch):
@@ -52,9 +53,9 @@ def test_two_ranks_together_answer_as_one_process_does(model, monkeypatch):
     monkeypatch.setattr(f"{MODULE}.gather_object", lambda rows: parts.append(rows) or rows)
     for rank in (0, 1):
         with pytest.raises(KeyError):  # one rank alone does not hold all rows
-            judge(model, rank=rank, world_size=2, samples=1)
+            evaluated(model, rank=rank, world_size=2, samples=1)
     merged = {row["row"]: row for part in parts for row in part}
-    assert [merged[i] for i in range(7)] == judge(model, samples=1)
+    assert [merged[i] for i in range(7)] == evaluated(model, samples=1)
 
 
 def test_ranks_generate_equally_often(model, monkeypatch):
@@ -66,15 +67,17 @@ def test_ranks_generate_equally_often(model, monkeypatch):
     for rank in range(3):
         calls.clear()
         with pytest.raises(KeyError):
-            judge(model, rank=rank, world_size=3)
+            evaluated(model, rank=rank, world_size=3)
         counts.append(len(calls))
     assert counts == [2, 2, 2]
 
 
-def test_sampling_is_repeatable_and_leaves_the_greedy_answers_alone(model):
-    once, again = judge(model, samples=2, seed=1), judge(model, samples=2, seed=1)
+def test_sampling_is_repeatable_and_leaves_the_greedy_answers_and_the_model_alone(model):
+    before = {name: tensor.clone() for name, tensor in model[0].state_dict().items()}
+    once, again = evaluated(model, samples=2, seed=1), evaluated(model, samples=2, seed=1)
     assert once == again and len(once[0]["samples"]) == 2
-    assert [row["completion"] for row in once] == [row["completion"] for row in judge(model)]
+    assert [row["completion"] for row in once] == [row["completion"] for row in evaluated(model)]
+    assert all(torch.equal(tensor, before[name]) for name, tensor in model[0].state_dict().items())
 
 
 def test_training_draws_the_same_numbers_after_an_evaluation_as_without_one(model):
@@ -85,13 +88,8 @@ def test_training_draws_the_same_numbers_after_an_evaluation_as_without_one(mode
     args = dict.fromkeys(("gradient_checkpointing_kwargs", "generation_kwargs", "chat_template_kwargs", "min_p"))
     args |= {"max_completion_length": 4, "per_device_eval_batch_size": 4, "ds3_gather_for_generation": True, "seed": 0}
     args |= {"temperature": 1.0, "top_p": 1.0, "top_k": 0, "repetition_penalty": 1.0}
-    trainer = SimpleNamespace(
-        args=SimpleNamespace(**args),
-        model_wrapped=network,
-        accelerator=Accelerator(cpu=True),
-        processing_class=tokenizer,
-        reward_funcs=[unsteady],
-    )
+    parts = {"model_wrapped": network, "processing_class": tokenizer, "reward_funcs": [unsteady]}
+    trainer = SimpleNamespace(args=SimpleNamespace(**args), accelerator=Accelerator(cpu=True), **parts)
     draws = []
     for evaluated in (False, True):
         random.seed(1), np.random.seed(1), torch.manual_seed(1)
@@ -134,43 +132,33 @@ def test_answer_metric_tells_format_from_skill():
 
 
 def test_summarize_counts_shares_means_and_intervals():
-    summary = summarize([judged_row(True, True, paid=2.0), judged_row(False, True, tokens=20, truncated=True)])
+    summary = summarize([evaluated_row(True, True, reward=2.0), evaluated_row(False, True, tokens=20, truncated=True)])
     assert summary["n"] == 2 and summary["strict"]["share"] == 0.5 and summary["lenient"]["share"] == 1.0
     assert (summary["truncated"], summary["mean_length"], summary["rewards"]) == (0.5, 15.0, {"r": 1.0})
     low, high = summary["strict"]["interval"]
     assert (round(low, 4), round(high, 4)) == (0.0945, 0.9055)
 
 
-def test_compare_tests_the_paired_rows():
-    before = [judged_row(False, True, prompt=i) for i in range(10)]
-    after = [judged_row(i < 9, True, prompt=i) for i in range(10)]
+def test_compare_tests_the_paired_rows_and_refuses_others():
+    before = [evaluated_row(False, True, prompt=i) for i in range(10)]
+    after = [evaluated_row(i < 9, True, prompt=i) for i in range(10)]
     assert compare(before, after) == {"strict": 0.00390625, "lenient": 1.0, "format": 0.00390625}
-
-
-def test_compare_refuses_other_rows():
     with pytest.raises(ValueError, match="same rows"):
-        compare([judged_row(True, True, prompt="a")], [judged_row(True, True, prompt="b")])
+        compare([evaluated_row(True, True, prompt="a")], [evaluated_row(True, True, prompt="b")])
 
 
 def test_the_table_shows_the_change_in_points():
-    before = [judged_row(False, True, prompt=i) for i in range(4)]
-    after = [judged_row(i < 1, True, prompt=i) for i in range(4)]
+    before = [evaluated_row(False, True, prompt=i) for i in range(4)]
+    after = [evaluated_row(i < 1, True, prompt=i) for i in range(4)]
     table = comparison_table(summarize(before), summarize(after), compare(before, after))
     assert "0.0 % (0-49)" in table and "25.0 % (5-70)" in table and "+25.0 pt" in table
 
 
 def test_rows_are_read_back_as_written_and_nothing_half_written_stays(tmp_path):
-    rows = [judged_row(True, False, prompt="«é»\u2028\x85\n")]
+    rows = [evaluated_row(True, False, prompt="«é»\u2028\x85\n")]
     write_rows(tmp_path / "e" / "before.jsonl", rows)
     assert read_rows(tmp_path / "e" / "before.jsonl") == rows
     assert [path.name for path in (tmp_path / "e").iterdir()] == ["before.jsonl"]
-
-
-def test_the_model_is_not_changed_by_an_evaluation(model):
-    network, _ = model
-    before = {name: tensor.clone() for name, tensor in network.state_dict().items()}
-    judge(model, samples=1)
-    assert all(torch.equal(tensor, before[name]) for name, tensor in network.state_dict().items())
 
 
 def test_a_models_own_repetition_penalty_does_not_reach_the_evaluation(model):
@@ -185,7 +173,7 @@ def test_a_models_own_repetition_penalty_does_not_reach_the_evaluation(model):
         network.generation_config.repetition_penalty = None
 
 
-def test_rewards_see_the_token_ids_they_judge(model):
+def test_rewards_see_the_token_ids_that_they_score(model):
     seen = []
 
     def length(completion_ids, **kwargs):
@@ -193,5 +181,19 @@ def test_rewards_see_the_token_ids_they_judge(model):
         return [float(len(ids)) for ids in completion_ids]
 
     network, tokenizer = model
-    judged = evaluate(network, tokenizer, ROWS, [length], answer_metric, max_new_tokens=8, batch_size=4)
-    assert [row["rewards"]["length"] for row in judged] == [float(row["tokens"]) for row in judged] and len(seen) == 7
+    rows = evaluate(network, tokenizer, ROWS, [length], answer_metric, max_new_tokens=8, batch_size=4)
+    assert [row["rewards"]["length"] for row in rows] == [float(row["tokens"]) for row in rows] and len(seen) == 7
+
+
+def test_on_a_cpu_the_head_sees_a_contiguous_last_position_and_answers_as_before(model):
+    seen, (network, _) = [], model
+    ids = torch.arange(5, 25).view(4, 5)
+    options = dict(input_ids=ids, attention_mask=torch.ones_like(ids), max_new_tokens=6, do_sample=False)
+    before = network.generate(**options)
+    network.lm_head.register_forward_hook(lambda module, inputs, output: seen.append(inputs[0].is_contiguous()))
+    network.generate(**options)
+    assert not all(seen), "the prompt's last position is contiguous by itself: the hook is not needed any more"
+    seen.clear()
+    make_head_input_contiguous(network)
+    after = network.generate(**options)
+    assert all(seen) and torch.equal(before, after)

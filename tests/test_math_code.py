@@ -1,4 +1,4 @@
-"""Several tasks in one run: mixed by weight, held apart from what is held out, each scored by its own rewards alone."""
+"""Several tasks in one run: mixed by weight, apart from the held-out rows, each scored by its own rewards alone."""
 
 import json
 import math
@@ -7,7 +7,6 @@ from pathlib import Path
 import pandas as pd
 import pytest
 from support.launching import command, run
-from support.tiny_model import build_tiny_model
 
 from recipes.common.before.recipe import import_recipe
 
@@ -47,7 +46,7 @@ def test_no_row_is_in_both_splits(recipe, gsm8k_folder):
     assert len(train) > 50 and len(held_out) == 16 and not train & held_out
 
 
-def test_more_rows_than_there_are_are_not_made_up(recipe):
+def test_more_rows_than_there_are_are_refused(recipe):
     with pytest.raises(ValueError, match="and 1000 were asked for"):
         load(recipe, sources={"passages": {}}, num_eval_rows=1000)
 
@@ -76,24 +75,21 @@ def test_each_task_has_its_own_metric(recipe):
 
 
 @pytest.fixture(scope="module")
-def mixed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def mixed(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Three steps of the shipped YAML on a tiny model."""
-    base = tmp_path_factory.mktemp("mixed")
-    model = build_tiny_model(base / "model")
+    folder = tmp_path_factory.mktemp("mixed") / "run"
     rewards = {"reward_funcs": ["boxed_math", "number_count", "random"], "max_steps": 3}
     # 4 prompts a step: enough for both tasks in most of them.
-    run(command("math_code", "smollm2-135m", model, base / "run", per_device_train_batch_size=16, **rewards))
-    return base / "run"
+    run(command("math_code", "smollm2-135m", model, folder, per_device_train_batch_size=16, **rewards))
+    return folder
 
 
 @pytest.mark.slow
-def test_each_reward_is_logged_over_its_own_rows_alone(mixed):
-    log = [
-        entry for entry in json.loads((mixed / "trainer_state.json").read_text())["log_history"] if "reward" in entry
-    ]
+def test_each_reward_is_logged_over_its_own_rows_alone_and_its_failures_in_every_step(mixed):
+    history = json.loads((mixed / "trainer_state.json").read_text())["log_history"]
+    log, seen = [entry for entry in history if "reward" in entry], set()
     tables = [pd.read_parquet(file) for file in sorted((mixed / "completions").glob("*.parquet"))]
     assert len(log) == len(tables) == 3
-    seen = set()
     for entry, table in zip(log, tables, strict=True):
         is_math = table["prompt"].map(lambda prompt: "boxed" in prompt[0]["content"])
         seen |= set(is_math)
@@ -102,27 +98,11 @@ def test_each_reward_is_logged_over_its_own_rows_alone(mixed):
         for name in ("boxed_math", "number_count", "random"):
             mean, logged = table[name].mean(), entry[f"rewards/{name}/mean"]
             assert (math.isnan(mean) and logged is None) or logged == pytest.approx(mean, abs=1e-6)
-    assert seen == {True, False}
-
-
-@pytest.mark.slow
-def test_each_rewards_failures_are_counted_in_every_step(mixed):
-    for entry in json.loads((mixed / "trainer_state.json").read_text())["log_history"]:
-        for name in ("boxed_math", "number_count", "random") if "reward" in entry else ():
             assert [entry[f"{rate}/{name}"] for rate in ("errors", "unparsed", "timeouts")] == [0.0, 0.0, 0.0]
+    assert seen == {True, False}
 
 
 @pytest.mark.slow
 def test_the_final_table_has_a_line_for_each_task(mixed):
     table = (mixed / "table.txt").read_text()
     assert "\n  math " in table and "\n  five numbers " in table
-
-
-@pytest.mark.slow
-def test_a_misspelt_task_is_refused_before_the_model_loads(tmp_path):
-    tasks = {"boxed_math": ["maths"], "number_count": ["number_count"]}
-    words = command("math_code", "smollm2-135m", "org/no-such-model", tmp_path / "run", reward_tasks=json.dumps(tasks))
-    printed = run(words, expect=2)
-    assert "reward 'boxed_math' is for rows of task 'maths', but the rows have only: math, number_count" in printed
-    assert "task 'math': none of the rewards boxed_math, number_count scores its" in printed
-    assert "nothing was loaded and nothing was written" in printed and not (tmp_path / "run").exists()

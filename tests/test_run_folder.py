@@ -49,6 +49,8 @@ def refusal(run) -> int:
 def test_a_new_folder_starts_at_step_0_and_records_the_configuration(tmp_path):
     assert open_folder(make_run(tmp_path / "run")) is None
     assert json.loads((tmp_path / "run" / "run_config.json").read_text()) == {"seed": 0}
+    assert open_folder(make_run(tmp_path / "run", {"seed": 1})) is None, "a start that left nothing may be repeated"
+    assert json.loads((tmp_path / "run" / "run_config.json").read_text()) == {"seed": 1}
 
 
 def test_a_run_goes_on_from_its_newest_whole_checkpoint(tmp_path):
@@ -82,12 +84,6 @@ def test_another_configuration_is_refused_and_its_differences_are_listed(tmp_pat
     assert "seed: was 0, now 1" in printed and "beta: was None, now 0.1" in printed
 
 
-def test_a_start_that_left_nothing_behind_may_be_repeated_with_another_configuration(tmp_path):
-    open_folder(make_run(tmp_path))
-    assert open_folder(make_run(tmp_path, {"seed": 1})) is None
-    assert json.loads((tmp_path / "run_config.json").read_text()) == {"seed": 1}
-
-
 def test_another_number_of_processes_is_another_configuration(tmp_path, capsys, monkeypatch):
     open_folder(make_run(tmp_path, {"world_size": 1}, num_eval_rows=0))
     add_checkpoint(tmp_path, 5)
@@ -105,7 +101,7 @@ def test_a_finished_run_without_evaluation_keeps_its_record(tmp_path):
     assert json.loads((tmp_path / "run_config.json").read_text()) == {"seed": 0}
 
 
-def test_what_may_be_said_anew_is_no_difference():
+def test_fresh_is_not_a_difference():
     assert config_differences({"seed": 0, "fresh": False}, {"seed": 0, "fresh": True}) == {}
 
 
@@ -157,9 +153,9 @@ def test_a_checkpoint_from_elsewhere_needs_the_evaluation_of_its_untrained_model
     assert open_folder(run) == run.training.resume_from_checkpoint
 
 
-def with_moving_reference(folder: Path, **training):
+def with_moving_reference(folder: Path, elsewhere: str | None = None):
     run = make_run(folder, num_eval_rows=0)
-    vars(run.training).update(sync_ref_model=True, fsdp=None, deepspeed_plugin=None, **training)
+    vars(run.training).update(sync_ref_model=True, fsdp=None, deepspeed_plugin=None, resume_from_checkpoint=elsewhere)
     return run
 
 
@@ -175,19 +171,14 @@ def test_a_checkpoint_with_the_moving_reference_is_gone_on_with(tmp_path):
     assert open_folder(with_moving_reference(tmp_path)) == str(tmp_path / "checkpoint-5")
 
 
-def test_a_whole_checkpoint_without_the_moving_reference_is_refused_and_not_passed_over(tmp_path, capsys):
+@pytest.mark.parametrize("elsewhere", [False, True])
+def test_a_whole_checkpoint_without_the_moving_reference_is_refused_and_not_passed_over(elsewhere, tmp_path, capsys):
     """As ZeRO-3 leaves it behind, and ZeRO-2 finds it."""
-    open_folder(with_moving_reference(tmp_path))
-    add_checkpoint(tmp_path, 5)
-    assert refusal(with_moving_reference(tmp_path)) == 2
+    open_folder(with_moving_reference(tmp_path / "run"))
+    checkpoint = add_checkpoint(tmp_path / ("other" if elsewhere else "run"), 5)
+    assert refusal(with_moving_reference(tmp_path / "run", checkpoint if elsewhere else None)) == 2
     printed = capsys.readouterr()
     assert WITHOUT_REFERENCE in printed.out and "cut short" not in printed.err
-
-
-def test_a_checkpoint_from_elsewhere_without_the_moving_reference_is_refused(tmp_path, capsys):
-    run = with_moving_reference(tmp_path / "run")
-    run.training.resume_from_checkpoint = add_checkpoint(tmp_path / "other", 5)
-    assert refusal(run) == 2 and WITHOUT_REFERENCE in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("engine", ["zero3", "fsdp"])
@@ -210,19 +201,18 @@ def test_tokens_are_left_out_of_the_recorded_command():
     assert without_tokens(words) == ["train.py", "--hub_token", "...", "--hub-token=...", "--seed=1"]
 
 
-def test_a_finished_run_is_pushed_without_its_checkpoints(tmp_path, monkeypatch):
+def test_a_finished_run_is_pushed_without_its_checkpoints_or_says_how_to_repeat_it(tmp_path, monkeypatch, capsys):
     calls = []
-    monkeypatch.setattr(record, "upload_folder", lambda **options: calls.append(options))
+
+    def upload(**options):
+        calls.append(options)
+        if len(calls) == 2:
+            raise ConnectionError("no network")
+
+    monkeypatch.setattr(record, "upload_folder", upload)
     push("me/model", tmp_path, "t", None)
     assert calls[0]["repo_id"] == "me/model" and calls[0]["folder_path"] == tmp_path
     assert "checkpoint-*" in calls[0]["ignore_patterns"]
-
-
-def test_a_failed_push_says_how_to_repeat_it(tmp_path, monkeypatch, capsys):
-    def fail(**options):
-        raise ConnectionError("no network")
-
-    monkeypatch.setattr(record, "upload_folder", fail)
     with pytest.raises(SystemExit) as stop:
         push("me/model", tmp_path, None, None)
     assert stop.value.code == 1 and f"hf upload me/model {tmp_path}" in capsys.readouterr().out

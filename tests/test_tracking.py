@@ -1,4 +1,4 @@
-"""What W&B and TensorBoard are shown of a run: each completion once, histograms, before and after; resumed, one run."""
+"""W&B and TensorBoard show of a run each completion once, histograms, before and after; a resumed run is one run."""
 
 import importlib.util
 import json
@@ -10,7 +10,6 @@ import pandas as pd
 import pytest
 import wandb
 from support.launching import DENSE_REWARD, ROOT, command, run
-from support.tiny_model import build_tiny_model
 from support.wandb_log import read_runs, table_rows
 from transformers.integrations import TensorBoardCallback
 
@@ -19,32 +18,19 @@ from recipes.common.during.tracking import TrackingCallback, continue_wandb_run,
 from recipes.common.tools.folder import WANDB
 from rewards import load_reward
 
-SHARE = {"share": 0.25, "interval": [0.125, 0.5]}
-SUMMARY = {
-    "before": {"n": 8, "strict": SHARE, "truncated": 0.5, "rewards": {"right": None, "tidy": 0.75}},
-    "after": {"n": 8, "strict": {"share": 0.75, "interval": [0.5, 0.875]}, "truncated": 0.0, "rewards": {"tidy": 1.0}},
-    "mcnemar_p": {"strict": 0.125},
-    "minutes": 2.5,
-    "steps": 6,
-}
-FLAT = {
-    "before/n": 8,
-    "before/strict": 0.25,
-    "before/strict_low": 0.125,
-    "before/strict_high": 0.5,
-    "before/truncated": 0.5,
-    "before/rewards/tidy": 0.75,
-    "after/n": 8,
-    "after/strict": 0.75,
-    "after/strict_low": 0.5,
-    "after/strict_high": 0.875,
-    "after/truncated": 0.0,
-    "after/rewards/tidy": 1.0,
-    "change/strict": 0.5,
-    "p/strict": 0.125,
-    "minutes": 2.5,
-    "steps": 6,
-}
+
+def rates(share: float, low: float, high: float) -> dict:
+    return {"share": share, "interval": [low, high]}
+
+
+BEFORE = {"n": 8, "strict": rates(0.25, 0.125, 0.5), "truncated": 0.5, "rewards": {"right": None, "tidy": 0.75}}
+AFTER = {"n": 8, "strict": rates(0.75, 0.5, 0.875), "truncated": 0.0, "rewards": {"tidy": 1.0}}
+SUMMARY = {"before": BEFORE, "after": AFTER, "mcnemar_p": {"strict": 0.125}, "minutes": 2.5, "steps": 6}
+FLAT = {"change/strict": 0.5, "p/strict": 0.125, "minutes": 2.5, "steps": 6}
+FLAT |= {"before/n": 8, "before/strict": 0.25, "before/strict_low": 0.125, "before/strict_high": 0.5}
+FLAT |= {"before/truncated": 0.5, "before/rewards/tidy": 0.75}
+FLAT |= {"after/n": 8, "after/strict": 0.75, "after/strict_low": 0.5, "after/strict_high": 0.875}
+FLAT |= {"after/truncated": 0.0, "after/rewards/tidy": 1.0}
 
 
 class Tracked:
@@ -77,11 +63,11 @@ def generate(folder: Path, step: int, texts: list[str], **columns: list) -> None
     """The file of a step as TRL writes it."""
     file = folder / "completions" / f"completions_{step:05d}.parquet"
     file.parent.mkdir(exist_ok=True)
-    told = [{"role": "user", "content": "old"}, {"role": "assistant", "content": "9"}]
+    example = [{"role": "user", "content": "old"}, {"role": "assistant", "content": "9"}]
     count = len(texts)
     rows = {
         "step": [step] * count,
-        "prompt": [[*told, {"role": "user", "content": f"q{i}"}] for i in range(count)],
+        "prompt": [[*example, {"role": "user", "content": f"q{i}"}] for i in range(count)],
         "completion": [[{"role": "assistant", "content": text}] for text in texts],
         "right": [float(len(text)) for text in texts],
         **columns,
@@ -90,11 +76,11 @@ def generate(folder: Path, step: int, texts: list[str], **columns: list) -> None
     pd.DataFrame(rows).to_parquet(file)
 
 
-def callback_at(folder: Path, step: int, max_steps: int = 4, callback: TrackingCallback | None = None):
+def callback_at(folder: Path, step: int, max_steps: int = 4, callback=None, trackers=("wandb",), rewards=("right",)):
     """A callback that has seen the training begin at `step`, or `callback` at the begin of the step after it."""
-    args, state = SimpleNamespace(report_to=["wandb"]), SimpleNamespace(global_step=step, max_steps=max_steps)
+    args, state = SimpleNamespace(report_to=trackers), SimpleNamespace(global_step=step, max_steps=max_steps)
     if callback is None:
-        callback = TrackingCallback(folder, ["right"], {})
+        callback = TrackingCallback(folder, list(rewards), {})
         callback.on_train_begin(args, state, None)
     else:
         callback.on_step_begin(args, state, None)
@@ -172,8 +158,7 @@ def test_a_generation_of_a_short_run_keeps_its_first_64_rows_and_all_in_the_hist
 
 def test_histograms_leave_out_what_a_reward_did_not_score(tracked, tmp_path):
     generate(tmp_path, 3, ["a", "bb", "bb"], tidy=[None, 1.0, float("nan")], silent=[None, None, None])
-    callback = TrackingCallback(tmp_path, ["right", "tidy", "silent"], {})
-    callback.on_train_begin(SimpleNamespace(report_to=["wandb"]), SimpleNamespace(global_step=3, max_steps=3), None)
+    callback_at(tmp_path, 3, rewards=["right", "tidy", "silent"])
     logged = tracked.logged[0]
     right, tidy = (logged[f"rewards/{name}/histogram"] for name in ("right", "tidy"))
     assert (right.histogram[0], right.histogram[-1], right.bins[0], right.bins[-1]) == (1, 2, 1.0, 2.0)
@@ -183,7 +168,7 @@ def test_histograms_leave_out_what_a_reward_did_not_score(tracked, tmp_path):
     assert sum(tracking.histograms(rows, ["right"])["rewards/right/histogram"].histogram) == 1
 
 
-def test_a_failure_of_wandb_is_said_once_and_the_run_goes_on(tracked, tmp_path, monkeypatch, capsys):
+def test_a_failure_of_wandb_is_reported_once_and_the_run_goes_on(tracked, tmp_path, monkeypatch, capsys):
     def broken(row: dict) -> None:
         raise wandb.Error("no room")
 
@@ -191,48 +176,43 @@ def test_a_failure_of_wandb_is_said_once_and_the_run_goes_on(tracked, tmp_path, 
     generate(tmp_path, 1, ["a"])
     generate(tmp_path, 2, ["b"])
     callback_at(tmp_path, 2, callback=callback_at(tmp_path, 1))
-    said = capsys.readouterr().err
-    assert said.count("warning: logging completions to W&B failed") == 1 and "Error: no room" in said
+    printed = capsys.readouterr().err
+    assert printed.count("warning: logging completions to W&B failed") == 1 and "Error: no room" in printed
     assert not (tmp_path / WANDB).exists(), "the next start logs them"
 
 
 def test_nothing_is_logged_or_written_without_wandb(tmp_path):
     generate(tmp_path, 1, ["a"])
-    callback = TrackingCallback(tmp_path, ["right"], {})
-    callback.on_train_begin(SimpleNamespace(report_to=[]), SimpleNamespace(global_step=1, max_steps=2), None)
+    callback_at(tmp_path, 1, trackers=())
     assert not (tmp_path / WANDB).exists()
 
 
 @pytest.mark.parametrize(
-    ("checkpoint", "mine", "report_to", "expected"),
+    ("checkpoint", "mine", "tracker", "expected"),
     [
-        ("checkpoint-2", {}, ["wandb"], ("first", "allow")),
-        (None, {}, ["wandb"], (None, None)),
-        ("checkpoint-2", {}, ["tensorboard"], (None, None)),
-        ("checkpoint-2", {"WANDB_RUN_ID": "mine"}, ["wandb"], ("mine", None)),
-        ("checkpoint-2", {"WANDB_RESUME": "never"}, ["wandb"], (None, "never")),
+        ("checkpoint-2", {}, "wandb", ("first", "allow")),
+        (None, {}, "wandb", (None, None)),
+        ("checkpoint-2", {}, "tensorboard", (None, None)),
+        ("checkpoint-2", {"WANDB_RUN_ID": "mine"}, "wandb", ("mine", None)),
+        ("checkpoint-2", {"WANDB_RESUME": "never"}, "wandb", (None, "never")),
     ],
 )
 def test_only_a_resumed_run_goes_on_with_its_wandb_run_unless_the_user_decides(
-    checkpoint, mine, report_to, expected, tmp_path, monkeypatch
+    checkpoint, mine, tracker, expected, tmp_path
 ):
-    for name in ("WANDB_RUN_ID", "WANDB_RESUME"):
-        monkeypatch.delenv(name, raising=False)
+    names, args = ("WANDB_RUN_ID", "WANDB_RESUME"), SimpleNamespace(report_to=[tracker])
+    for name in names:
+        os.environ.pop(name, None)
     os.environ.update(mine)
-    continue_wandb_run(tmp_path, SimpleNamespace(report_to=report_to), checkpoint)  # a folder without a record
-    assert (os.environ.get("WANDB_RUN_ID"), os.environ.get("WANDB_RESUME")) == tuple(
-        mine.get(name) for name in ("WANDB_RUN_ID", "WANDB_RESUME")
-    )
+    continue_wandb_run(tmp_path, args, checkpoint)  # a folder without a record
+    assert [os.environ.get(name) for name in names] == [mine.get(name) for name in names]
     (tmp_path / WANDB).write_text('{"id": "first", "until": 2, "columns": []}')
-    continue_wandb_run(tmp_path, SimpleNamespace(report_to=report_to), checkpoint)
-    assert (os.environ.get("WANDB_RUN_ID"), os.environ.get("WANDB_RESUME")) == expected
+    continue_wandb_run(tmp_path, args, checkpoint)
+    assert tuple(os.environ.get(name) for name in names) == expected
 
 
-def test_before_and_after_are_single_figures():
+def test_before_and_after_are_single_figures_and_absent_without_evaluation_rows():
     assert flat_summary(SUMMARY) == FLAT
-
-
-def test_a_run_without_evaluation_rows_has_minutes_and_steps_alone():
     nothing = {"before": None, "after": None, "mcnemar_p": None}
     assert flat_summary({**SUMMARY, **nothing}) == {"minutes": 2.5, "steps": 6}
 
@@ -258,13 +238,13 @@ def _scalars(folder: Path) -> dict[str, list[tuple[int, float]]]:
     return {tag: [(event.step, event.value) for event in events.Scalars(tag)] for tag in events.Tags()["scalars"]}
 
 
-def test_a_tracker_that_fails_at_the_end_is_said_and_does_not_fail_the_run(tracked, tmp_path, capsys):
+def test_a_tracker_that_fails_at_the_end_is_reported_and_does_not_fail_the_run(tracked, tmp_path, capsys):
     trainer = SimpleNamespace(args=SimpleNamespace(report_to=["wandb"]))
     tracking.track_summary(trainer, SUMMARY)
     tracking.track_report(trainer.args, tmp_path / "report.html")
-    said = capsys.readouterr().err
-    assert "it stands in summary.json: AttributeError" in said
-    assert f"it stands in {tmp_path / 'report.html'}: ValueError" in said
+    printed = capsys.readouterr().err
+    assert "it stands in summary.json: AttributeError" in printed
+    assert f"it stands in {tmp_path / 'report.html'}: ValueError" in printed
 
 
 ENTRY = json.dumps({"dataset": "chain_sum", "parameters": {}, "question": "2 + 2 =", "answer": "4", "metadata": {}})
@@ -280,22 +260,20 @@ ENTRY = json.dumps({"dataset": "chain_sum", "parameters": {}, "question": "2 + 2
         ("reasoning_gym", {}, {"entry": [ENTRY]}, "<answer>4</answer>", "4"),
     ],
 )
-def test_verifiers_log_what_was_wanted_and_what_they_read(name, parameters, column, text, parsed):
+def test_verifiers_log_the_gold_and_the_answer_they_read(name, parameters, column, text, parsed):
     logged = {}
-    columns = {key: values if len(values) == 2 else values * 2 for key, values in column.items()}
-    load_reward(name, **parameters)(
-        prompts=["p"] * 2, completions=[text, "no answer"], **columns, log_extra=logged.__setitem__
-    )
+    columns = {"prompts": ["p"], **column}
+    columns = {key: values * 2 for key, values in columns.items()} | {"completions": [text, "no answer"]}
+    load_reward(name, **parameters)(**columns, log_extra=logged.__setitem__)
     assert (logged[f"gold/{name}"], logged[f"parsed/{name}"]) == (["4", "4"], [parsed, None])
 
 
 def test_an_entry_that_cannot_be_read_costs_its_row_alone():
     logged = {}
     texts = ["<answer>4</answer>"] * 3
-    paid = load_reward("reasoning_gym")(
-        prompts=texts, completions=texts, entry=["no JSON", ENTRY, "[]"], log_extra=logged.__setitem__
-    )
-    assert paid == [None, 2.0, None] and logged["gold/reasoning_gym"] == [None, "4", None]
+    columns = {"prompts": texts, "completions": texts, "entry": ["no JSON", ENTRY, "[]"]}
+    scores = load_reward("reasoning_gym")(**columns, log_extra=logged.__setitem__)
+    assert scores == [None, 2.0, None] and logged["gold/reasoning_gym"] == [None, "4", None]
 
 
 # --------------------------------------------------------------------------- a run, interrupted and resumed
@@ -315,7 +293,7 @@ def stops_once(prompts, completions, trainer_state, log_extra, **kwargs):
 
 
 @pytest.fixture(scope="module")
-def resumed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def resumed(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run of 6 steps, 2 a generation, interrupted after step 4 and resumed; logged to W&B offline and TensorBoard."""
     base = tmp_path_factory.mktemp("tracking")
     (base / "my_reward.py").write_text(STOPS_ONCE.format(mark=str(base / "stopped")))
@@ -323,18 +301,10 @@ def resumed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     shipped = (ROOT / "recipes/arithmetic/quickstart.yaml").read_text()
     assert "report_to: none" in shipped
     (base / "both.yaml").write_text(shipped.replace("report_to: none", f"report_to: {trackers}"))
-    words = command(
-        "arithmetic",
-        "quickstart",
-        build_tiny_model(base / "model"),
-        base / "run",
-        num_train_rows=8,
-        num_iterations=2,
-        max_steps=6,
-        reward_funcs=[DENSE_REWARD, "reasoning_gym", f"{base}/my_reward.py:stops_once"],
-        run_name="the-run",
-    )
-    words[words.index("--config") + 1] = str(base / "both.yaml")  # a list of trackers can be said in a YAML alone
+    settings = {"num_train_rows": 8, "num_iterations": 2, "max_steps": 6, "run_name": "the-run"}
+    settings["reward_funcs"] = [DENSE_REWARD, "reasoning_gym", f"{base}/my_reward.py:stops_once"]
+    words = command("arithmetic", "quickstart", model, base / "run", **settings)
+    words[words.index("--config") + 1] = str(base / "both.yaml")  # only a YAML can list trackers
     env = {"WANDB_MODE": "offline", "WANDB_DIR": str(base), "WANDB_RUN_GROUP": "seeds"}
     assert "Stopped after step 4 of 6" in run(words, env=env, expect=1)
     assert f"Resuming from {base / 'run' / 'checkpoint-4'}" in run(words, env=env)
@@ -343,9 +313,9 @@ def resumed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.slow
 def test_a_resumed_run_goes_on_with_its_wandb_run_in_its_group(resumed: Path) -> None:
-    runs = read_runs(resumed)
     known = json.loads((resumed / "run" / WANDB).read_text())["id"]
-    assert [(one["id"], one["group"], one["name"]) for one in runs] == [(known, "seeds", "the-run")] * 2
+    starts = [(one["id"], one["group"], one["name"]) for one in read_runs(resumed)]
+    assert starts == [(known, "seeds", "the-run")] * 2
 
 
 @pytest.mark.slow
