@@ -63,10 +63,7 @@ class RecipeArguments:
 
 @dataclass
 class Arguments:
-    """The values of a run as read, before TRL's dataclasses are built; `problems` are wrong keys and values.
-
-    `notes` are lines for the reader of preflight.
-    """
+    """The values of a run as read, wrong keys and values (`problems`), and lines for the reader of preflight."""
 
     recipe: RecipeArguments
     training: dict[str, Any]
@@ -79,8 +76,7 @@ class Arguments:
 def parse_arguments(recipe_type: type[RecipeArguments], argv: list[str] | None = None) -> Arguments:
     """Read `--config FILE` and the command line, which wins. A bad key or value joins `problems`.
 
-    Raises:
-        SystemExit: status 2 for a value of the wrong type on the command line: nothing can be read past it.
+    A value of the wrong type on the command line ends the program with status 2: nothing can be read past it.
     """
     argv = list(sys.argv[1:] if argv is None else argv)
     parser = TrlParser(
@@ -207,10 +203,7 @@ def _take_option(argv: list[str], option: str) -> str | None:
 
 
 def options_given(words: list[str]) -> set[str]:
-    """Names of the options on a command line, as fields are named.
-
-    Example: `options_given(["train.py", "--max-steps=3", "--seed", "1"]) == {"max_steps", "seed"}`
-    """
+    """Names of the options on a command line, as fields: `options_given(["--max-steps=3"]) == {"max_steps"}`."""
     return {word[2:].split("=")[0].replace("-", "_") for word in words if word.startswith("--")}
 
 

@@ -45,10 +45,8 @@ class Launch:
 def read_launch(path: Path, num_processes: int | None = None) -> Launch:
     """Read an accelerate launch file; `num_processes` wins over the file, as on the command line.
 
-    Example: `read_launch(Path("accelerate_configs/zero3.yaml"), 4)` is `Launch("ZeRO-3", 4, "DEEPSPEED")`
-
-    Raises:
-        ValueError: the file cannot be read, or asks for an engine that is not known here.
+    Example: `read_launch(Path("accelerate_configs/zero3.yaml"), 4)` is `Launch("ZeRO-3", 4, "DEEPSPEED")`. Raises
+    ValueError for a file that cannot be read, or that asks for an engine that is not known here.
     """
     try:
         values = yaml.safe_load(path.read_text())

@@ -36,10 +36,7 @@ def loss_notes(training: GRPOConfig) -> list[str]:
 
 
 def ratio_can_move(training: GRPOConfig) -> bool:
-    """Whether a generation feeds several optimizer steps, by TRL's own rule; else the ratio is 1 in all of them.
-
-    Example: `ratio_can_move(GRPOConfig(num_iterations=2))`; by default it cannot.
-    """
+    """Whether a generation feeds several optimizer steps, by TRL's own rule; else the ratio is 1 in all of them."""
     return training.gradient_accumulation_steps % (training.steps_per_generation * training.num_iterations) != 0
 
 

@@ -50,8 +50,7 @@ def near_duplicates(train_rows: list[dict], eval_rows: list[dict]) -> list[tuple
 
 def overlap_notes(train_rows: list[dict], eval_rows: list[dict]) -> list[str]:
     """Report near duplicates with the first pair; nothing without any."""
-    pairs = near_duplicates(train_rows, eval_rows)
-    if not pairs:
+    if not (pairs := near_duplicates(train_rows, eval_rows)):
         return []
     number, train = pairs[0]
     held_out, trained = (question_of(rows[i]["prompt"])[:120] for rows, i in ((eval_rows, number), (train_rows, train)))

@@ -73,12 +73,8 @@ def preflight(
 ) -> Preflight:
     """Check arguments, rows and rewards together; build TRL's dataclasses when nothing is wrong.
 
-    Args:
-        args: the arguments as read.
-        train_rows, eval_rows: rows as the recipe made them; None where that failed.
-        rewards: the loaded rewards; None where that failed.
-        reference_completion: row -> its own reference answer in the asked format, None where it has none.
-        problems: those found while rows and rewards were loaded.
+    Rows and rewards that could not be loaded are None, and `problems` says why. `reference_completion` gives a row's
+    own reference answer in the asked format, or None.
     """
     rows, rewards = first_rows(train_rows), rewards or []
     streamed = isinstance(train_rows, IterableDataset)
@@ -105,16 +101,16 @@ def preflight(
 
 def first_rows(train_rows: Dataset | IterableDataset | None) -> list[dict]:
     """All rows, or the first 1 000 of a stream."""
-    if train_rows is None:
-        return []
     if isinstance(train_rows, IterableDataset):
         return list(itertools.islice(train_rows, STREAMED_ROWS))
-    return train_rows.to_list()
+    return train_rows.to_list() if train_rows is not None else []
 
 
 def _build(args: Arguments, result: Preflight) -> None:
     """Build TRL's dataclasses; their refusals, and an engine that the launcher was not asked for, are problems."""
-    _choose_device(args.training)
+    asked = os.environ.get("ACCELERATE_USE_CPU", "false").lower() in ("1", "true")
+    # Without an accelerator `GRPOConfig` wants use_cpu; the report says which device it is.
+    args.training["use_cpu"] = bool(args.training["use_cpu"] or asked or not torch.accelerator.is_available())
     try:
         model = ModelConfig(**args.model)
         training = GRPOConfig(**args.training)
@@ -147,10 +143,7 @@ def check_rows(
     reference: Callable[[dict], str | None],
     streamed: bool = False,
 ) -> tuple[list[RewardLine], list[str]]:
-    """Check training and evaluation rows against the rewards; the lines are those of the training rows.
-
-    Of a reward that has a problem with the training rows the evaluation rows say no more.
-    """
+    """Check training rows (whose lines are returned) and evaluation rows, these by rewards without a problem so far."""
     weights = args.training["reward_weights"]
     lines = reward_lines(rows, rewards, weights if len(weights or []) == len(rewards) else None, reference)
     problems = check_columns(rows)
@@ -179,12 +172,6 @@ def _check_eval_rows(
         tasks = {row.get("task") for row in rows}
         found += check_every_task_is_scored(lines, [row for row in eval_rows if row.get("task") not in tasks])
     return [f"evaluation rows: {problem}" for problem in [*check_columns(eval_rows), *found] if problem not in known]
-
-
-def _choose_device(training: dict[str, Any]) -> None:
-    """Set `use_cpu` where there is no accelerator, which `GRPOConfig` wants; the report says which device it is."""
-    asked = os.environ.get("ACCELERATE_USE_CPU", "false").lower() in ("1", "true")
-    training["use_cpu"] = bool(training["use_cpu"] or asked or not torch.accelerator.is_available())
 
 
 def _check_model(model: dict[str, Any]) -> list[str]:
@@ -239,10 +226,7 @@ def world_size() -> int:
 def step_notes(
     rows: list[dict], rewards: list[Callable], reference_completion: Callable[[dict], str | None]
 ) -> list[str]:
-    """Say for each step reward which steps it sees in the reference completion of the first row it scores.
-
-    Example: `["equation_steps sees 1 step in the reference completion of row 0: '25 + 7 = 32' +1"]`
-    """
+    """Say for each step reward which steps it sees in the reference completion of the first row it scores."""
     notes = []
     for reward in (reward for reward in rewards if reward_kind(reward) == "step"):
         mine = [i for i, row in enumerate(rows) if scores_task(reward, row["task"]) and reference_completion(row)]
@@ -261,8 +245,7 @@ def shown_steps(text: str, steps: Steps) -> str:
     Example: `shown_steps("3 + 4 = 7, 7 - 2 = 6", [(9, 1.0), (20, -1.0)]) == "'3 + 4 = 7' +1, ', 7 - 2 = 6' -1"`
     """
     ends = sorted(steps)
-    starts = [0, *(end for end, _ in ends)]
-    pieces = zip(starts, ends, strict=False)
+    pieces = zip([0, *(end for end, _ in ends)], ends, strict=False)
     return ", ".join(f"{text[max(start, end - 40) : end]!r} {reward:+g}" for start, (end, reward) in pieces)
 
 

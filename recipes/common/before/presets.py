@@ -21,10 +21,7 @@ def preset_names() -> list[str]:
 def read_presets(names: list[str]) -> dict[str, Any]:
     """The keys of the presets, a later one over those before; rewards to be added are those of all.
 
-    Example: `read_presets(["dr_grpo"])["scale_rewards"] == "none"`
-
-    Raises:
-        ValueError: a name that is none of `preset_names()`.
+    Raises ValueError for an unknown name. Example: `read_presets(["dr_grpo"])["scale_rewards"] == "none"`
     """
     unknown = [name for name in names if name not in preset_names()]
     if unknown:
@@ -64,10 +61,7 @@ def _parameters(name: str, max_completion_length: Any) -> dict[str, int]:
 
 
 def changes(preset: dict[str, Any], before: dict[str, Any], after: dict[str, Any]) -> list[str]:
-    """Which settings of the preset are in force and were others without it.
-
-    Example: `changes({"beta": 0.0}, {"beta": 0.04}, {"beta": 0.0}) == ["beta 0.04 -> 0.0"]`
-    """
+    """Settings of the preset that are in force and were others without it: `["beta 0.04 -> 0.0"]`."""
     return [
         f"{name} {before[name]} -> {after[name]}"
         for name, value in preset.items()

@@ -26,13 +26,10 @@ class Recipe:
 
 
 def import_recipe(config: Path) -> ModuleType:
-    """Import the train.py next to a recipe's YAML.
+    """Import the train.py next to a recipe's YAML; ValueError without one.
 
     It offers `RecipeArguments`, `load_rows(args, seed) -> (train, eval)`, `reference_completion(row)` and
     `metric(row, completion)`.
-
-    Raises:
-        ValueError: no train.py next to `config`.
     """
     file = config.resolve().parent / "train.py"
     if not file.is_file():
@@ -45,14 +42,9 @@ def import_recipe(config: Path) -> ModuleType:
 
 
 def load_recipe(config: Path, overrides: list[str], rows: bool = True) -> Recipe:
-    """Load a recipe, its rewards and, unless `rows` is False, its rows.
+    """Load a recipe by its YAML, with its rewards and, unless `rows` is False, its rows.
 
-    Args:
-        config: a YAML in a recipe's folder.
-        overrides: words of a command line that win over the YAML.
-
-    Raises:
-        ValueError: every problem with arguments, rewards and rows, one a line.
+    `overrides` are words of a command line that win over the YAML. Raises ValueError with every problem, one a line.
     """
     module = import_recipe(config)
     args = parse_arguments(module.RecipeArguments, ["--config", str(config), *overrides])

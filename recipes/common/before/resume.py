@@ -17,24 +17,12 @@ from recipes.common.tools.folder import BEFORE, LOCK, RECORD, STATE, SUMMARY, TA
 from recipes.common.trainer import GRPOConfig
 
 # Settings that a later start may change without making it another run.
-NOT_COMPARED = {
-    "disable_tqdm",
-    "dry_run",
-    "fresh",
-    "num_completions_to_print",
-    "output_dir",
-    "push_to_hub",
-    "report_to",
-    "resume_from_checkpoint",
-    "save_total_limit",
-}
+NOT_COMPARED = {"disable_tqdm", "dry_run", "fresh", "num_completions_to_print", "output_dir", "push_to_hub"}
+NOT_COMPARED |= {"report_to", "resume_from_checkpoint", "save_total_limit"}
 
 
 def config_differences(old: dict[str, Any], new: dict[str, Any]) -> dict[str, tuple[Any, Any]]:
-    """The settings that make it another run: name -> (was, is).
-
-    Example: `config_differences({"seed": 0}, {"seed": 1}) == {"seed": (0, 1)}`
-    """
+    """The settings that make it another run: `config_differences({"seed": 0}, {"seed": 1}) == {"seed": (0, 1)}`."""
     names = sorted((old.keys() | new.keys()) - NOT_COMPARED)
     return {name: (old.get(name), new.get(name)) for name in names if old.get(name) != new.get(name)}
 
@@ -42,10 +30,7 @@ def config_differences(old: dict[str, Any], new: dict[str, Any]) -> dict[str, tu
 def open_run_folder(recipe: RecipeArguments, training: GRPOConfig, config: dict[str, Any]) -> str | None:
     """Decide what the output folder asks for: a new run, a resumed one, or nothing because it is finished.
 
-    Every rank calls this; the main one decides for all.
-
-    Args:
-        config: every value of the run, as `preflight.resolved` gives it.
+    Every rank calls this; the main one decides for all. `config` is every value of the run (`preflight.resolved`).
 
     Returns:
         The checkpoint to resume from, or None for a start from step 0. `--resume_from_checkpoint` is used where the
@@ -99,13 +84,10 @@ def _decide(recipe: RecipeArguments, training: GRPOConfig, config: dict[str, Any
         print(f"error: {folder} is not empty and not a run (it has no {RECORD}).")
         print("Use another output_dir, or --fresh to move it aside.")
         return "stop", 2
-    if not _holds_results(folder):  # a start that failed before its first step binds nobody
+    # A start that failed before its first step binds nobody.
+    if not any((folder / name).is_file() for name in (BEFORE, SUMMARY)) and not checkpoints(folder):
         write_json(folder / RECORD, config)
     return _decide_on_run(recipe, training, config, folder)
-
-
-def _holds_results(folder: Path) -> bool:
-    return any((folder / name).is_file() for name in (BEFORE, SUMMARY)) or bool(checkpoints(folder))
 
 
 def _decide_on_run(

@@ -34,20 +34,19 @@ class RewardLine:
 
     def cells(self) -> dict[str, Any]:
         """The line for people, and for preflight.json."""
+        reference, empty = (
+            None if score is None else round(score, 6) for score in (self.reference_earns, self.empty_earns)
+        )
         return {
             "task": self.task,
             "weight": self.weight,
             "reward": self.reward,
             "kind": self.kind,
             "rows scored": self.rows_scored,
-            "reference earns": _rounded(self.reference_earns),
+            "reference earns": reference,
             "full": self.full,
-            "empty earns": _rounded(self.empty_earns),
+            "empty earns": empty,
         }
-
-
-def _rounded(score: float | None) -> float | None:
-    return None if score is None else round(score, 6)
 
 
 def is_held_out(text: str, one_in: int) -> bool:
@@ -195,7 +194,9 @@ def _line(
         line.problems.append(_lacks(name, missing, numbered))
     elif line.rows_scored:
         line.problems += _broken_promises(line, [(numbered[i], golds[i]) for i in sure], scores)
-        line.problems += _ungraded(name, ungraded) if line.kind == "verifier" else []
+        if ungraded and line.kind == "verifier":  # not even an empty completion is graded
+            which = f"{len(ungraded)} of the rows without a reference answer; the first is row {ungraded[0][0]}"
+            line.problems.append(f"reward {name!r} cannot grade {which}.")
     elif line.kind == "verifier":  # another reward that scores a whole task None does not apply to it
         line.problems.append(_grades_none(name, line.task, all_rows))
     return line
@@ -211,14 +212,6 @@ def _grades_none(name: str, task: str, all_rows: list[dict]) -> str:
     others = sorted({row["task"] for row in all_rows if row.get("task")} - {task})
     remedy = f" If they are not meant for it, set reward_tasks: {{{name}: [{', '.join(others)}]}}." if others else ""
     return f"reward {name!r} can grade none of the rows of task {task!r}.{remedy}"
-
-
-def _ungraded(name: str, ungraded: list[NumberedRow]) -> list[str]:
-    """Of rows without a reference answer: those where not even an empty completion is graded."""
-    if not ungraded:
-        return []
-    rows = f"{len(ungraded)} of the rows without a reference answer; the first is row {ungraded[0][0]}"
-    return [f"reward {name!r} cannot grade {rows}."]
 
 
 def _broken_promises(
@@ -244,11 +237,7 @@ def _broken_promises(
 def use_only_rows(train_rows: Any, file: str | None, count: int | None) -> Any:
     """Replace a recipe's training rows by the first `count` rows of a file, in their order; None keeps them.
 
-    The prompts are those of the file, whatever system prompt and worked example the run has. A column that some rows
-    lack is None there.
-
-    Raises:
-        ValueError: as `read_only_rows`.
+    The prompts are those of the file, whatever system prompt and worked example the run has.
     """
     if file is None:
         return train_rows
@@ -258,11 +247,7 @@ def use_only_rows(train_rows: Any, file: str | None, count: int | None) -> Any:
 
 
 def read_only_rows(file: Path) -> list[dict[str, Any]]:
-    """Read the rows of a JSON Lines file; each has at least a `prompt` and a `task`.
-
-    Raises:
-        ValueError: no such file, no rows in it, or a line that is not a row.
-    """
+    """Read the rows of a JSON Lines file; ValueError without it, without rows, or for one without prompt or task."""
     if not file.is_file():
         raise ValueError(f"only_rows: there is no file {file}; scripts/filter_by_pass_rate.py writes one.")
     rows, text = [], file.read_text(encoding="utf-8").rstrip("\n")
@@ -281,10 +266,7 @@ def read_only_rows(file: Path) -> list[dict[str, Any]]:
 
 
 def only_rows_notes(rows: list[dict[str, Any]], eval_rows: Iterable[dict[str, Any]]) -> list[str]:
-    """Say where the first training row and the first held-out row of its task differ before the question.
-
-    The question is the last message; nothing is known of prompts that are one text.
-    """
+    """Say where the first training row and the first held-out row of its task differ before the last message."""
     first = rows[0] if rows else {}
     held_out = next((row for row in eval_rows if row.get("task") == first.get("task")), first)
     if _before_question(first) == _before_question(held_out):
