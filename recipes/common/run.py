@@ -86,11 +86,8 @@ def start(
 def train_and_save(trainer: GRPOTrainer, run: Run, metric: Metric) -> dict[str, Any] | None:
     """Evaluate, train, evaluate again, and leave a folder that is enough to check and repeat the run.
 
-    Returns:
-        The content of summary.json; None on every rank but the main one.
-
-    Raises:
-        SystemExit: status 130 when the run was interrupted; a checkpoint is saved by then.
+    Returns the content of summary.json, None on every rank but the main one. An interrupted run saves a checkpoint and
+    ends with status 130.
     """
     from recipes.common.after.record import finish, summary_of
     from recipes.common.during import callbacks

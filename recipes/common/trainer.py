@@ -58,16 +58,9 @@ class GRPOTrainer(trl.GRPOTrainer):
       (completions, tokens): its own, at each token, plus the weighted sum of the normalised rewards of the steps that
       end at or after it; 0 where a token is masked. The advantage that is logged of a completion is their mean.
 
-    Args:
-        model, **kwargs: as of `trl.GRPOTrainer`.
-        reward_funcs: rewards, at least one of which is not of the kind step. `args.reward_weights` has one weight
-            for each; that of a step reward is applied after its normalisation.
-        args: the settings above and TRL's.
-
-    Raises:
-        ValueError: only step rewards; two rewards of one name; weights that do not go with them; a loss in which
-            tokens cannot have advantages of their own.
-        RewardErrors: while training, on all ranks.
+    `reward_funcs` needs one reward that is not of the kind step. `args.reward_weights` has one weight for each; that of
+    a step reward is applied after its normalisation. Raises ValueError for rewards, weights or a loss that do not go
+    together, and `RewardErrors` while training, on all ranks.
     """
 
     def __init__(self, model, reward_funcs: list[Callable], args: GRPOConfig, **kwargs):
@@ -118,7 +111,10 @@ class GRPOTrainer(trl.GRPOTrainer):
         failed = ((outcomes == ERROR) | (outcomes == UNPARSED)).any(dim=1)
         rewards[failed] = torch.nan
         rewards = apply_gates(rewards, self.reward_func_names, self.reward_gates)
-        self._log_metric("frac_groups_shaping_only", self._shaping_only(rewards))
+        is_shaping = torch.tensor([reward_kind(reward) == "shaping" for reward in self.reward_funcs])
+        weights, is_shaping = self.reward_weights.to(rewards.device), is_shaping.to(rewards.device)
+        share = shaping_only_share(rewards, weights, is_shaping, self._group_size())
+        self._log_metric("frac_groups_shaping_only", share)
         if self.step_reward_funcs:
             counts = (outcomes[:, len(self.reward_funcs) :] != NOT_APPLICABLE) & ~failed.unsqueeze(1)
             self._steps = self._weigh_steps(steps, counts)
@@ -132,9 +128,8 @@ class GRPOTrainer(trl.GRPOTrainer):
     ) -> list[list[tuple[int, float]]]:
         """Turn this rank's steps into pairs (last token, weighted normalised reward), for each of its completions.
 
-        Args:
-            steps: for each step reward the steps of this rank's completions, each by its last token.
-            counts: (completions of all ranks, step rewards), whether the steps of a completion count.
+        `steps` has for each step reward the steps of this rank's completions, each by its last token; `counts`, of all
+        ranks' completions and of shape (completions, step rewards), tells whether the steps of a completion count.
         """
         amounts = [[[amount for _, amount in of_row] for of_row in row] for row in zip(*steps, strict=True)]
         everywhere = gather_object(amounts)  # a group may span ranks, and a completion has any number of steps
@@ -190,8 +185,3 @@ class GRPOTrainer(trl.GRPOTrainer):
                 f"{reward.first_failure}. Correct the reward or the rows and start again: the run goes on from its "
                 "last checkpoint."
             )
-
-    def _shaping_only(self, rewards: torch.Tensor) -> float:
-        is_shaping = torch.tensor([reward_kind(reward) == "shaping" for reward in self.reward_funcs])
-        weights = self.reward_weights.to(rewards.device)
-        return shaping_only_share(rewards, weights, is_shaping.to(rewards.device), self._group_size())

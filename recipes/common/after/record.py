@@ -50,10 +50,9 @@ def finish(trainer: GRPOTrainer, folder: Path, summary: dict[str, Any]) -> None:
 
 
 def push(repo_id: str, folder: Path, token: str | None, revision: str | None) -> None:
-    """Upload the run folder without its checkpoints. `Trainer.push_to_hub` would write a model card without the table.
+    """Upload the run folder without its checkpoints; status 1, with the command to repeat it, when that fails.
 
-    Raises:
-        SystemExit: status 1 when it fails; the run is whole on disk, and the message says how to upload it.
+    `Trainer.push_to_hub` would write a model card without the table.
     """
     ignored = ["checkpoint-*", "*.partial", LOCK]
     try:

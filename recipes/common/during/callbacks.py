@@ -8,7 +8,6 @@ from typing import Any
 
 import torch
 from accelerate.utils import broadcast_object_list
-from torch.utils.data import DataLoader, Sampler
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 from trl import GRPOTrainer
 
@@ -17,7 +16,7 @@ from recipes.common.tools.machine import versions
 
 
 class NothingLeftToTrain(Exception):
-    """The checkpoint is of the last step; raised once the engine holds it, since the loop would train one step more."""
+    """The checkpoint, which the engine holds by now, is of the last step: the loop would train one step more."""
 
 
 class LastStepCallback(TrainerCallback):
@@ -37,21 +36,16 @@ class SamplerOrderCallback(TrainerCallback):
 
     def on_train_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs) -> None:
         loader = kwargs["train_dataloader"]
-        sampler = _innermost_sampler(loader)
+        batches = loader.batch_sampler
+        while hasattr(batches, "batch_sampler"):  # accelerate's shards, one for each process
+            batches = batches.batch_sampler
+        sampler = getattr(batches, "sampler", None)
         generator = getattr(sampler, "generator", None)
         if generator is None:  # not shuffled, or a stream
             return
         steps_per_epoch = max(1, math.ceil(len(loader) / args.gradient_accumulation_steps))
         for _ in range(state.global_step // steps_per_epoch):
             torch.randperm(sampler.num_samples, generator=generator)
-
-
-def _innermost_sampler(loader: DataLoader) -> Sampler | None:
-    """The sampler of rows below the shards that accelerate lays over it, one for each process."""
-    batches = loader.batch_sampler
-    while hasattr(batches, "batch_sampler"):
-        batches = batches.batch_sampler
-    return getattr(batches, "sampler", None)
 
 
 class RunRecordCallback(TrainerCallback):
@@ -76,7 +70,10 @@ class BeforeCallback(TrainerCallback):
         self.trainer, self.evaluate = trainer, evaluate
 
     def on_train_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs) -> None:
-        if not _on_main(self.trainer, Path(args.output_dir, BEFORE).is_file):
+        done = [Path(args.output_dir, BEFORE).is_file()]
+        if self.trainer.accelerator.num_processes > 1:  # the main process decides: file systems may not agree
+            done = broadcast_object_list(done)
+        if not done[0]:
             self.evaluate()
 
 
@@ -111,14 +108,6 @@ class Clock(TrainerCallback):
     def on_save(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs) -> None:
         if state.is_world_process_zero:
             write_json(self.path, {"minutes": self.minutes()})
-
-
-def _on_main(trainer: GRPOTrainer, question: Callable[[], bool]) -> bool:
-    """The main process's answer, on all ranks: their file systems may not agree."""
-    answer = [question() if trainer.is_world_process_zero() else None]
-    if trainer.accelerator.num_processes > 1:
-        answer = broadcast_object_list(answer)
-    return bool(answer[0])
 
 
 def _number(value: Any, digits: int = 2) -> str:

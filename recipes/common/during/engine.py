@@ -17,13 +17,13 @@ import torch
 from accelerate import DistributedType
 from torch.distributed import distributed_c10d
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
-from trl import GRPOConfig, GRPOTrainer
+from trl import GRPOTrainer
 
 NAMES = {"NO": "one process", "DEEPSPEED": "DeepSpeed", "FSDP": "FSDP"}
 
 
 def asked_of_the_launcher() -> dict[str, Any]:
-    """What `accelerate launch` was asked for, as far as the environment says."""
+    """The engine that `accelerate launch` was asked for, as far as the environment tells."""
     asked: dict[str, Any] = {"world_size": int(os.environ.get("WORLD_SIZE", 1))}
     if _is_true("ACCELERATE_USE_DEEPSPEED"):
         asked["distributed_type"] = DistributedType.DEEPSPEED.value
@@ -34,11 +34,6 @@ def asked_of_the_launcher() -> dict[str, Any]:
         if "FSDP_VERSION" in os.environ:
             asked["fsdp_version"] = int(os.environ["FSDP_VERSION"])
     return asked
-
-
-def engine_ahead(training: GRPOConfig) -> dict[str, Any]:
-    """What is known of the engine before any weight is loaded: the number of processes that know of each other."""
-    return {"world_size": training.world_size}
 
 
 def engine(trainer: GRPOTrainer) -> dict[str, Any]:
@@ -58,10 +53,7 @@ def engine(trainer: GRPOTrainer) -> dict[str, Any]:
 
 
 def differences(asked: dict[str, Any], in_force: dict[str, Any]) -> list[str]:
-    """What is not as it was asked for, in words.
-
-    Example: `differences({"world_size": 2}, {"world_size": 1}) == ["world_size: asked for 2, in force is 1"]`
-    """
+    """Name each difference: `differences({"n": 2}, {"n": 1}) == ["n: asked for 2, in force is 1"]`."""
     return [
         f"{name}: asked for {value}, in force is {in_force[name]}"
         for name, value in asked.items()
@@ -70,11 +62,7 @@ def differences(asked: dict[str, Any], in_force: dict[str, Any]) -> list[str]:
 
 
 def check_engine(in_force: dict[str, Any]) -> None:
-    """Stop where another engine is in force than the launcher was asked for.
-
-    Raises:
-        ValueError: with each difference and what leads to it.
-    """
+    """Raise ValueError with each difference between the engine in force and the one that the launcher was asked for."""
     wrong = differences(asked_of_the_launcher(), in_force)
     if wrong:
         raise ValueError(
@@ -85,10 +73,7 @@ def check_engine(in_force: dict[str, Any]) -> None:
 
 
 def engine_line(in_force: dict[str, Any]) -> str:
-    """One line for the log.
-
-    Example: `"Engine: DeepSpeed ZeRO-2, 2 processes, cpu, bf16."`
-    """
+    """One line for the log: `"Engine: DeepSpeed ZeRO-2, 2 processes, cpu, bf16."`"""
     kind = NAMES.get(in_force["distributed_type"], "DDP")
     stage = "" if in_force["zero_stage"] is None else f" ZeRO-{in_force['zero_stage']}"
     offload = f" with {in_force['offload']} offloaded" if in_force["offload"] else ""

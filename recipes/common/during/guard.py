@@ -54,7 +54,7 @@ class GuardedReward:
                 return self._fail(error, arguments)
 
     def _note(self, amounts: list, logged: dict[str, list], arguments: dict) -> list:
-        """Remember each row's outcome; anything but a finite number, a list of steps or None fails the whole call."""
+        """Note each row's outcome; anything but a finite number, a list of steps or None fails the whole call."""
         count = len(arguments["completions"])
         if len(amounts) != count:
             raise ValueError(f"it returned {len(amounts)} rewards for {count} completions")

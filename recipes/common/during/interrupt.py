@@ -21,9 +21,7 @@ WAITS_30_S = (
 def generation_period(gradient_accumulation_steps: int, steps_per_generation: int, num_iterations: int) -> int | None:
     """Optimizer steps between two moments at which TRL's generation buffer is used up; None where they never align.
 
-    Only there can a run be saved and resumed: TRL does not put the buffer into a checkpoint.
-
-    Example: `generation_period(1, 4, 2) == 8`; `generation_period(4, 4, 1) == 1`
+    Only there can a run be resumed, as no checkpoint has the buffer. Example: `generation_period(1, 4, 2) == 8`
     """
     generate_every = steps_per_generation * num_iterations
     if gradient_accumulation_steps % generate_every == 0:
@@ -69,7 +67,8 @@ class InterruptCallback(TrainerCallback):
         if self.signalled_at is None:
             self.signalled_at = now
             # os.write: a print may be interrupted by the very signal that is handled here.
-            os.write(2, INTERRUPTED + (WAITS_30_S if _launcher_kills_soon() else b""))
+            kills_soon = "TORCHELASTIC_RUN_ID" in os.environ and "TORCH_ELASTIC_SHUTDOWN_TIMEOUT" not in os.environ
+            os.write(2, INTERRUPTED + (WAITS_30_S if kills_soon else b""))
 
     def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs) -> None:
         period = generation_period(args.gradient_accumulation_steps, args.steps_per_generation, args.num_iterations)
@@ -80,7 +79,3 @@ class InterruptCallback(TrainerCallback):
             self.requested = True
             control.should_save = True
             control.should_training_stop = True
-
-
-def _launcher_kills_soon() -> bool:
-    return "TORCHELASTIC_RUN_ID" in os.environ and "TORCH_ELASTIC_SHUTDOWN_TIMEOUT" not in os.environ

@@ -6,11 +6,7 @@ TOLERANCE = 1e-6  # relative to the amounts: eight times -0.2 has a standard dev
 
 
 def apply_gates(rewards: torch.Tensor, names: list[str], gates: dict[str, list[str]]) -> torch.Tensor:
-    """Copy the rewards; a gated reward is kept (not NaN) only where one of its gates is above 0.
-
-    Args:
-        rewards: (completions, rewards).
-        gates: name of a gated reward -> names of its gates.
+    """Copy the rewards, (completions, rewards); one that `gates` names is kept only where one of its gates is above 0.
 
     Example: with `gates={"length": ["correct"]}`, rows `[0.0, 1.0]` and `[2.0, 1.0]` of (correct, length)
     become `[0.0, nan]` and `[2.0, 1.0]`.
@@ -27,12 +23,7 @@ def shaping_only_share(
 ) -> float:
     """The share of groups whose completions differ in total reward, but not in the rewards besides shaping.
 
-    Args:
-        rewards: (completions, rewards); a row of NaN is left out of its group.
-        weights, is_shaping: (rewards,).
-
-    Returns:
-        0.0 to 1.0.
+    `rewards` is (completions, rewards), and a row of NaN is left out of its group; the others are (rewards,).
     """
     graded = ~torch.isnan(rewards).all(dim=1)
     weighted = (rewards * weights).nan_to_num(0.0)

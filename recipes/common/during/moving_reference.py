@@ -26,13 +26,9 @@ def reference_is_whole(training: GRPOConfig) -> bool:
 
 
 class MovingReferenceCallback(TrainerCallback):
-    """Save the reference where a checkpoint is about to be saved, after TRL has moved it; restore it on resume.
+    """Save the reference with each checkpoint, after TRL has moved it; restore it from `checkpoint`, None at step 0.
 
     Add it after every callback that may ask for a checkpoint.
-
-    Args:
-        trainer: its `ref_model` is the one that moves.
-        checkpoint: the folder that the run resumes from, None for a start from step 0.
     """
 
     def __init__(self, trainer: GRPOTrainer, checkpoint: str | None):
@@ -61,11 +57,7 @@ def save_reference(model: torch.nn.Module, folder: Path) -> None:
 
 
 def restore_reference(model: torch.nn.Module, folder: Path) -> None:
-    """Put the reference of a checkpoint back into the model, bit for bit.
-
-    Raises:
-        ValueError: it is that of another model.
-    """
+    """Restore the reference of a checkpoint bit for bit; ValueError where it is that of another model."""
     saved, parameters = load_file(folder / REFERENCE), dict(model.named_parameters())
     if {name: p.shape for name, p in saved.items()} != {name: p.shape for name, p in parameters.items()}:
         raise ValueError(f"{folder / REFERENCE} holds the parameters of another model.")

@@ -1,7 +1,7 @@
 r"""Process supervision (DeepSeekMath, section 4.1.3): from the rewards of steps to an advantage for each token.
 
-The rewards of all steps in a group are normalised together, and a token is worth the sum of the normalised rewards of
-the steps that end at or after it: what a token is followed by, it helped to bring about.
+The rewards of all steps in a group are normalised together. The advantage of a token is the sum of those of the steps
+that end at or after it.
 
 Several step rewards are normalised each by itself, and then weighted: a weight before it would be divided out again,
 and two rewards of different scale would have a spread between them where neither has one.
@@ -33,11 +33,7 @@ LOSS_TYPES = ("grpo", "bnpo", "dr_grpo", "dapo", "cispo")
 
 
 def check_loss(loss_type: str, importance_sampling_level: str, off_policy_mask_threshold: float | None) -> None:
-    """Refuse a loss in which an advantage for each token would not do what it says.
-
-    Raises:
-        ValueError: the setting, why it does not work, and which does.
-    """
+    """Raise ValueError, with what to set, for a loss in which an advantage for each token would not act as such."""
     if loss_type not in LOSS_TYPES:
         raise ValueError(
             f"step rewards need an advantage for each token, tested with loss_type {', '.join(LOSS_TYPES)}; "
@@ -58,17 +54,15 @@ def check_loss(loss_type: str, importance_sampling_level: str, off_policy_mask_t
 def normalise_steps(
     rewards: list[list[float]], num_generations: int, scale_rewards: str = "group"
 ) -> list[list[float]]:
-    """How far each step is from the mean of all steps of its group, in their sample standard deviations.
+    """Subtract from each step the mean of all steps of its group, and divide by their sample standard deviation.
 
     Args:
-        rewards: the rewards of the steps of each completion; the completions of a group stand together.
+        rewards: the rewards of the steps of each completion; the completions of a group follow one another.
         num_generations: completions in a group.
         scale_rewards: TRL's: `group`, `batch` (the deviation is that of all steps), or `none` (no division).
 
-    Returns:
-        The same shape; 0.0 for the steps of a group in which all have the same reward.
-
-    Example: `normalise_steps([[1.0, -1.0], []], 2)` is `[[0.7071, -0.7071], []]`, rounded (the deviation is 1.4142).
+    Example: `normalise_steps([[1.0, -1.0], []], 2)` is `[[0.7071, -0.7071], []]`, rounded (the deviation is 1.4142);
+    0.0 where all steps of a group have the same reward.
     """
     normalised, of_all = [], pool(rewards) if scale_rewards == "batch" else None
     whole = None if of_all is None else _divisor(of_all, scale_rewards)
@@ -91,23 +85,15 @@ def _divisor(pooled: list[float], scale_rewards: str) -> float:
 
 
 def groups_with_spread(rewards: list[list[float]], num_generations: int) -> list[bool]:
-    """Tell for each group whether its steps have different rewards.
-
-    Example: `groups_with_spread([[1.0], [-1.0], [1.0], []], 2) == [True, False]`
-    """
+    """Tell for each group whether its steps differ: `groups_with_spread([[1], [-1], [1], []], 2) == [True, False]`."""
     starts = range(0, len(rewards), num_generations)
     return [has_spread(pool(rewards[start : start + num_generations])) for start in starts]
 
 
 def token_advantages(steps: list[list[tuple[int, float]]], tokens: int) -> torch.Tensor:
-    """For each token of each completion the sum over the steps that end at or after it.
+    """For each token of each completion, (completions, `tokens`), the sum over the steps that end at or after it.
 
-    Args:
-        steps: of each completion the pairs (index of the token that a step ends with, its normalised reward).
-        tokens: length of the padded completions.
-
-    Returns:
-        (completions, tokens), float64; 0.0 behind the last step.
+    `steps` holds for each completion pairs (index of the token that a step ends with, its normalised reward).
 
     Example: `token_advantages([[(1, 0.5), (2, -1.0)]], 4)` is `[[-0.5, -0.5, -1.0, 0.0]]`.
     """
@@ -126,9 +112,8 @@ def steps_at_tokens(reward: Callable, tokenizer: PreTrainedTokenizerBase, **colu
     found: list[list[TokenStep]] = []
     scored = reward(**columns)
     columns["log_extra"](f"steps/{reward_name(reward)}", [steps_text(steps) for steps in scored])
-    for row, (ids, completion, steps) in enumerate(
-        zip(columns["completion_ids"], columns["completions"], scored, strict=True)
-    ):
+    rows = zip(columns["completion_ids"], columns["completions"], scored, strict=True)
+    for row, (ids, completion, steps) in enumerate(rows):
         try:
             ends = [end for end, _ in steps or []]
             tokens = tokens_that_hold(tokenizer, ids, completion_text(completion), ends) if ends else []

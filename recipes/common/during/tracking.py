@@ -37,11 +37,11 @@ def wandb_run(args: TrainingArguments) -> Any:
 
 
 def continue_wandb_run(folder: Path, args: TrainingArguments, checkpoint: str | None) -> None:
-    """Have `wandb.init` go on with the W&B run of this folder where training goes on from a checkpoint.
+    """Have `wandb.init` go on with the W&B run of this folder where training resumes from a checkpoint.
 
-    To be called before the training starts. It says so by `WANDB_RUN_ID` and `WANDB_RESUME=allow`, unless one of them
-    is set already: then the user has decided. A start from step 0 (`--fresh`, too) is a new W&B run. Offline, W&B keeps
-    each start in a folder of its own under the same id, and `wandb sync` joins them.
+    Called before the training starts. It sets `WANDB_RUN_ID` and `WANDB_RESUME=allow`, unless the user has set one of
+    them. A start from step 0 (`--fresh`, too) is a new W&B run. Offline, W&B keeps each start in a folder of its own
+    under the same id, and `wandb sync` joins them.
     """
     decided = "WANDB_RUN_ID" in os.environ or "WANDB_RESUME" in os.environ
     record = read_json(folder / WANDB)
@@ -55,14 +55,12 @@ class TrackingCallback(TrainerCallback):
     Read from the parquet files of TRL (`log_completions: true`), where the completions of all ranks are gathered.
 
     - `completions_all` is an incremental `wandb.Table`: step, prompt (its last message), completion, each reward,
-      advantage, and what the rewards log besides (`outcome/`, `gold/`, `parsed/`). Its columns are those of the first
-      generations; what a reward logs later is JSON text in the last column, `more`. A generation that several steps
-      use is logged once, a step that was logged before an interruption is not logged again, and one that was not is.
-    - At most `MAX_ROWS_A_STEP` rows of a generation are kept, its first, and fewer in a run of so many steps that the
-      table would pass W&B's 200 000 rows. W&B's page of a run shows 100 increments of a table, so a run of more than
-      `MAX_INCREMENTS` steps logs every second, third, ... step what came since. All rows stand in the artifact.
-    - `rewards/<name>/histogram` and `advantages/histogram` are over all completions of a generation. A reward that
-      scored none of them has no histogram there.
+      advantage, and what the rewards log besides (`outcome/`, `gold/`, `parsed/`). What a reward logs later than in the
+      first generations is JSON text in the last column, `more`. Each generation is logged once, by the first step that
+      uses it, whatever the interruptions.
+    - At most `MAX_ROWS_A_STEP` rows of a generation are kept, its first; fewer in a run that would pass W&B's 200 000
+      rows. A run of more than `MAX_INCREMENTS` steps logs at every second, third, ... step.
+    - `rewards/<name>/histogram` and `advantages/histogram` are over all completions of a generation, where scored.
 
     With `logging_steps` > 1 TRL keeps no completions of the generations between.
     """
@@ -141,22 +139,14 @@ class TrackingCallback(TrainerCallback):
 
 
 def table_columns(generations: list[list[dict[str, Any]]], rewards: list[str]) -> list[str]:
-    """The columns of `completions_all`, from the rows of the first generations.
-
-    Example: `table_columns([[{"step": 1, "prompt": "", "completion": "", "r": 1.0, "gold/r": "4", "advantage": 0.0}]],
-    ["r"]) == ["step", "prompt", "completion", "r", "advantage", "gold/r", "more"]`
-    """
+    """The columns of `completions_all`, from the rows of the first generations."""
     fixed = [*FIRST_COLUMNS, *rewards, "advantage"]
     found = dict.fromkeys(name for rows in generations for name in rows[0])
     return [*fixed, *(name for name in found if name not in (*fixed, MORE)), MORE]
 
 
 def table_row(row: dict[str, Any], columns: list[str]) -> list[Any]:
-    """One completion as a row of the table: numbers and text as they are, what else a reward logs as JSON text.
-
-    Example: `table_row({"step": 1, "prompt": "1 + 1", "completion": "2", "ids": [5]}, ["step", "prompt", "completion",
-    "more"]) == [1, "1 + 1", "2", '{"ids": [5]}']`
-    """
+    """One completion as a row of the table: numbers and text as they are, what else a reward logs as JSON text."""
     more = {name: value for name, value in row.items() if name not in columns[:-1] and value is not None}
     texts = {
         "prompt": messages(row["prompt"])[-1][1],
@@ -193,9 +183,6 @@ def flat_summary(summary: dict[str, Any]) -> dict[str, float]:
 
     Of each metric `before/strict` and `after/strict` (0.0 to 1.0), the ends of their intervals (`before/strict_low`,
     `before/strict_high`), `change/strict` and `p/strict`; what else summary.json holds of the two by its path.
-
-    Example: `flat_summary({"before": None, "after": None, "mcnemar_p": None, "minutes": 2.0, "steps": 5}) ==
-    {"minutes": 2.0, "steps": 5}`
     """
     sides = {side: dict(_figures(summary[side] or {})) for side in ("before", "after")}
     flat = {f"{side}/{name}": value for side, figures in sides.items() for name, value in figures.items()}
@@ -218,7 +205,7 @@ def _figures(value: dict[str, Any], path: str = "") -> Iterator[tuple[str, float
 
 
 def track_summary(trainer: GRPOTrainer, summary: dict[str, Any]) -> None:
-    """Before and after in the summary of the W&B run, and as scalars of the last step in TensorBoard."""
+    """Write before and after to the summary of the W&B run, and as scalars of the last step in TensorBoard."""
     flat, tracked = flat_summary(summary), wandb_run(trainer.args)
     with failures_are_warnings("writing the summary to the trackers failed; it stands in summary.json"):
         if tracked is not None:

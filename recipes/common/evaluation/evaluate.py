@@ -22,9 +22,8 @@ from rewards.audit.call import score
 def evaluate_in_training(trainer: GRPOTrainer, rows: list[dict], metric: Metric, samples: int, title: str) -> list:
     """Evaluate `rows` with the model that `trainer` is training, inside its distributed job, on every rank.
 
-    Batches are cut before they are dealt to the ranks, so each row sees the same neighbours and the
-    same padding, and gets the same answer, whatever the number of processes. The random state is as
-    before afterwards.
+    Batches are cut before the ranks share them, so that a row has the same neighbours, padding and answer whatever the
+    number of processes. The random state is as before afterwards.
     """
     args = trainer.args
     with (
@@ -77,10 +76,8 @@ def evaluate(
 ) -> list[dict[str, Any]]:
     """Complete every row greedily and `samples` times at random; evaluate by `metric`, score by every reward.
 
-    Returns:
-        One mapping a row, in the order of `rows`, on every rank: `row`, `prompt`, `answer`, `completion`,
-        `tokens`, `truncated`, `metrics`, `rewards`, and, when asked for, `samples` (a list of metrics) and
-        `sampled_completions` (their texts).
+    Returns one mapping a row, in the order of `rows`, on every rank: `row`, `prompt`, `answer`, `completion`, `tokens`,
+    `truncated`, `metrics`, `rewards`, and, where asked for, `samples` (a list of metrics) and `sampled_completions`.
     """
     batches = [list(range(start, min(start + batch_size, len(rows)))) for start in range(0, len(rows), batch_size)]
     # Under ZeRO-3 every rank must generate equally often; a surplus batch is dropped after the gathering.

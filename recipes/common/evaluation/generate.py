@@ -12,13 +12,10 @@ SAMPLING = ("temperature", "top_p", "top_k", "min_p")  # how to draw; without me
 def decoding_of(training: dict[str, Any]) -> dict[str, Any]:
     """The training's own decoding, as `GRPOTrainer` passes it to `generate`.
 
-    Every setting is given, because the model's generation_config fills in the others: some chat
-    models bring a repetition penalty of their own, which training does not use.
+    Every setting is given, because the model's generation_config fills in the others: a repetition penalty, say.
     """
-    return {
-        **{name: training[name] for name in (*SAMPLING, "repetition_penalty")},
-        **(training["generation_kwargs"] or {}),
-    }
+    settings = {name: training[name] for name in (*SAMPLING, "repetition_penalty")}
+    return {**settings, **(training["generation_kwargs"] or {})}
 
 
 class Completion(NamedTuple):
@@ -68,10 +65,7 @@ def sample(
     chat_template_kwargs: dict[str, Any] | None = None,
     title: str = "sampling",
 ) -> list[list[Completion]]:
-    """Draw `samples` completions of each row by `decoding`.
-
-    Those of a row stand next to each other in a batch: few rows fill it too, and hardly any padding is needed.
-    """
+    """Draw `samples` completions of each row by `decoding`; those of a row follow one another, for little padding."""
     repeated = [row for row in rows for _ in range(samples)]
     drawn = []
     torch.manual_seed(seed)

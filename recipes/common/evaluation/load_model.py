@@ -14,12 +14,7 @@ from recipes.common.tools.machine import make_head_input_contiguous
 def load_model(name: str, args: Any) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
     """Load a Hub id, checkpoint, run folder or adapter, on the accelerator if there is one and `use_cpu` is not set.
 
-    Args:
-        name: the model.
-        args: the arguments of a recipe (`before.arguments.Arguments`).
-
-    Raises:
-        ValueError: it cannot be loaded.
+    `args` are those of a recipe (`before.arguments.Arguments`). Raises ValueError for what cannot be loaded.
     """
     on_cpu = args.training["use_cpu"] or not torch.accelerator.is_available()
     device = torch.device("cpu") if on_cpu else torch.accelerator.current_accelerator()

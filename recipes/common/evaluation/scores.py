@@ -33,11 +33,7 @@ def metric_names(rows: list[dict[str, Any]]) -> list[str]:
 
 
 def compare(before: list[dict], after: list[dict]) -> dict[str, float]:
-    """The exact McNemar p of each metric over the paired rows.
-
-    Raises:
-        ValueError: the two evaluations are not of the same rows.
-    """
+    """The exact McNemar p of each metric over the paired rows; ValueError where the rows are not the same."""
     if [row["prompt"] for row in before] != [row["prompt"] for row in after]:
         raise ValueError("before and after were not evaluated on the same rows in the same order")
     pairs = [(old["metrics"], new["metrics"]) for old, new in zip(before, after, strict=True)]

@@ -54,11 +54,7 @@ def read_rows(path: Path) -> list[dict[str, Any]]:
 
 
 def read_evaluation(run: Path) -> tuple[list[dict], list[dict]]:
-    """Read the evaluated rows of a finished run, before and after.
-
-    Raises:
-        ValueError: the run has none.
-    """
+    """Read the evaluated rows of a finished run, before and after; ValueError where it has none."""
     missing = [str(run / name) for name in (BEFORE, AFTER) if not (run / name).is_file()]
     if missing:
         raise ValueError(f"{' and '.join(missing)} missing: is {run} a finished run with num_eval_rows > 0?")
@@ -71,11 +67,7 @@ def checkpoints(run: Path) -> list[Path]:
 
 
 def read_log(run: Path) -> list[dict[str, float]]:
-    """Read the logged training steps of a run, from its final state or its newest checkpoint that has one.
-
-    Raises:
-        FileNotFoundError: the folder holds neither.
-    """
+    """Read the logged training steps of a run, from its final state or its newest checkpoint that has one."""
     states = [run / STATE, *(path / STATE for path in checkpoints(run))]
     state = next((path for path in states if path.is_file()), None)
     if state is None:

@@ -24,20 +24,16 @@ def usable_cores() -> int:
 
 
 def use_all_cores(training: TrainingArguments) -> None:
-    """Take the one thread that `accelerate launch` leaves to a process for what it is: a default.
-
-    Another number, given as `--num_cpu_threads_per_process`, stands.
-    """
+    """Use all cores where a process has the one thread of `accelerate launch`'s default; another number stands."""
     if training.use_cpu and torch.get_num_threads() == 1:
         torch.set_num_threads(max(1, usable_cores() // int(os.environ.get("LOCAL_WORLD_SIZE", 1))))
 
 
 def make_head_input_contiguous(model: PreTrainedModel) -> None:
-    """Let the LM head multiply once a batch when a prompt has been read.
+    """Let the LM head of a model on a CPU multiply once a batch when a prompt has been read.
 
-    `generate` gives the head a strided slice, the last position of each prompt. For a strided input torch
-    multiplies sequence by sequence with a copy of the weights for each: 56 MB times the batch for a
-    vocabulary of 49 152. Nothing happens on other devices.
+    `generate` gives the head a strided slice, the last position of each prompt, for which torch multiplies sequence by
+    sequence with a copy of the weights for each: 56 MB times the batch for a vocabulary of 49 152.
     """
     if model.device.type == "cpu":
         model.get_output_embeddings().register_forward_pre_hook(lambda module, inputs: (inputs[0].contiguous(),))
@@ -45,21 +41,21 @@ def make_head_input_contiguous(model: PreTrainedModel) -> None:
 
 def versions() -> dict[str, Any]:
     """Python, packages, commit, hardware and command of this process; tokens on the command line are left out."""
-    changes = _git("status", "--porcelain")
+    changes, cores = _git("status", "--porcelain"), usable_cores()
+    hardware = f"{cores} CPU core{'s' * (cores != 1)}"
+    if torch.cuda.is_available():
+        hardware = f"{torch.cuda.device_count()} x {torch.cuda.get_device_name(0)}"
     return {
         "versions": {"python": platform.python_version(), **{name: _version(name) for name in PACKAGES}},
         "commit": _git("rev-parse", "HEAD"),
         "uncommitted_changes": None if changes is None else bool(changes),
-        "hardware": _hardware(),
+        "hardware": hardware,
         "command": without_tokens([sys.executable, *sys.argv]),
     }
 
 
 def without_tokens(words: list[str]) -> list[str]:
-    """Blank the values of `--..._token` options in the words of a command.
-
-    Example: `without_tokens(["--hub_token", "s", "--seed=1"]) == ["--hub_token", "...", "--seed=1"]`
-    """
+    """Blank the values of `--..._token` options: `without_tokens(["--hub_token", "s"]) == ["--hub_token", "..."]`."""
     public = []
     for i, word in enumerate(words):
         option, equals, _ = word.partition("=")
@@ -82,9 +78,3 @@ def _git(*words: str) -> str | None:
     except (OSError, subprocess.TimeoutExpired):
         return None
     return result.stdout.strip() if result.returncode == 0 else None
-
-
-def _hardware() -> str:
-    if torch.cuda.is_available():
-        return f"{torch.cuda.device_count()} x {torch.cuda.get_device_name(0)}"
-    return f"{usable_cores()} CPU core{'s' * (usable_cores() != 1)}"
