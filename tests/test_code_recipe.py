@@ -7,8 +7,6 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-import torch
-import trl
 from datasets import Dataset, interleave_datasets
 from support.launching import command, run
 from support.paid_by_place import TINY, advantages_of, completions, generations
@@ -16,13 +14,16 @@ from support.paid_by_place import TINY, advantages_of, completions, generations
 from recipes.common.before.arguments import RecipeArguments
 from recipes.common.before.recipe import import_recipe
 from recipes.common.evaluation.metrics import code_metric
-from recipes.common.trainer import GRPOTrainer
+from recipes.common.trainer import GRPOConfig, GRPOTrainer
 from rewards import load_reward, load_rewards
 from rewards.code_tests import OPTIONAL, CodeTests
 from rewards.routing import route
 from rewards.sandbox import Outcome
 
-pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="the sandbox is built for Linux")
+pytestmark = [
+    pytest.mark.skipif(not sys.platform.startswith("linux"), reason="the sandbox is built for Linux"),
+    pytest.mark.usefixtures("one_thread"),
+]
 ROOT = Path(__file__).parents[1]
 COLUMNS = {"prompt", "task", "name", "tests", "solution", *OPTIONAL}
 EXAMPLE = ["Write half(x).", "```python\ndef half(x):\n    return x / 2\n```"]
@@ -82,9 +83,14 @@ def test_a_prompt_asks_for_a_block_and_shows_the_example(recipe, rows):
     assert [message["role"] for message in rows(TASK)[0]["prompt"]] == ["system", "user"]
 
 
-def test_the_reference_is_the_solution_in_the_asked_format_or_none(recipe, rows):
-    made = rows(TASK, OWN)
-    assert [recipe.reference_completion(row) for row in made] == [RIGHT, None]
+def test_the_reference_is_the_solution_in_the_asked_format_or_none_and_earns_the_full_rewards(recipe, rows):
+    made = rows(TASK, ECHO, OWN)
+    texts = [recipe.reference_completion(row) for row in made]
+    assert (texts[0], texts[2]) == (RIGHT, None)
+    columns = {name: list(made[name])[:2] for name in made.column_names}
+    prompts = columns.pop("prompt")
+    for reward in load_rewards(["code_tests", "code_format"]):
+        assert reward(prompts=prompts, completions=texts[:2], **columns) == [1.0, 1.0]
 
 
 def test_a_number_of_rows_is_drawn_by_the_seed(recipe, tmp_path):
@@ -115,14 +121,6 @@ def test_a_column_of_hidden_tests_that_are_all_empty_does_no_harm(rows):
     mixed = interleave_datasets([empty, others, full], stopping_strategy="all_exhausted").to_list()
     hidden = [row["hidden_tests"] for row in mixed[:3]]
     assert hidden == [[], None, TASK["hidden_tests"]]
-
-
-def test_the_rewards_of_the_recipe_give_its_references_full_reward(recipe, rows):
-    made = rows(TASK, ECHO)
-    columns = {name: list(made[name]) for name in made.column_names if name != "prompt"}
-    texts = [recipe.reference_completion(row) for row in made]
-    for reward in load_rewards(["code_tests", "code_format"]):
-        assert reward(prompts=list(made["prompt"]), completions=texts, **columns) == [1.0, 1.0]
 
 
 # The metric
@@ -176,12 +174,9 @@ def train(model: Path, tmp_path: Path) -> Callable[..., GRPOTrainer]:
     """One step on given rows; the completions are in tmp_path."""
 
     def trained(made: Dataset, *rewards: Callable) -> GRPOTrainer:
-        threads = torch.get_num_threads()
-        torch.set_num_threads(1)
-        args = trl.GRPOConfig(output_dir=str(tmp_path / "run"), **TINY)
+        args = GRPOConfig(output_dir=str(tmp_path / "run"), **TINY)
         trainer = GRPOTrainer(model=str(model), reward_funcs=list(rewards), args=args, train_dataset=made)
         trainer.train()
-        torch.set_num_threads(threads)
         return trainer
 
     return trained
@@ -220,7 +215,7 @@ def test_the_recipe_runs_and_leaves_what_its_programs_earned(model, tmp_path):
     few = {"max_steps": 2, "num_eval_samples": 0, "log_completions": "true"}
     printed = run(command("code", "smollm2-135m", model, tmp_path / "run", dataset_path=path, **few))
     assert "  code_tests: " in printed and "seccomp" in printed
-    assert "  code_tests: " in (tmp_path / "run/preflight.json").read_text()
+    assert "code_tests: " in (tmp_path / "run/preflight.json").read_text()
     history = json.loads((tmp_path / "run/checkpoint-2/trainer_state.json").read_text())["log_history"]
     logged = [entry for entry in history if "reward" in entry]
     assert len(logged) == 2 and all({"code_tests/suspicious", "errors/code_tests"} <= set(entry) for entry in logged)

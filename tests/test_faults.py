@@ -6,11 +6,10 @@ import re
 import shutil
 import signal
 import subprocess
-import time
 from pathlib import Path
 
 import pytest
-from support.launching import ROOT, command, kill_all, run, start, started_by, wait_for
+from support.launching import DENSE_REWARD, ROOT, command, run, start, started_by, wait_for, wait_for_end
 
 pytestmark = pytest.mark.slow
 
@@ -25,20 +24,6 @@ def words_for(model: Path, folder: Path, launch: str = "zero2", **overrides) -> 
     return command("arithmetic", "quickstart", model, folder, file, ["--num_processes=2"], **{**SLOWLY, **overrides})
 
 
-def seconds_to_end(process: subprocess.Popen) -> float:
-    """Until the launcher and everything it started is gone."""
-    began = time.monotonic()
-    try:
-        process.wait(timeout=ENDS_WITHIN_S)
-        while started_by(process) and time.monotonic() < began + ENDS_WITHIN_S:
-            time.sleep(0.1)
-        assert started_by(process) == {}, "processes were left behind"
-    finally:
-        if started_by(process):
-            kill_all(process)
-    return time.monotonic() - began
-
-
 def checkpoint_steps(folder: Path) -> list[int]:
     return sorted(int(path.name.rpartition("-")[2]) for path in folder.glob("checkpoint-*"))
 
@@ -50,7 +35,7 @@ def test_a_killed_rank_ends_the_job_and_is_named_and_the_run_goes_on(launch, mod
     wait_for("step 5/12", log, process)
     (rank_1,) = [pid for pid, env in started_by(process).items() if env.get("RANK") == "1"]
     os.kill(rank_1, signal.SIGKILL)
-    assert seconds_to_end(process) < ENDS_WITHIN_S
+    wait_for_end(process, timeout_s=ENDS_WITHIN_S)
     assert process.returncode != 0
     assert re.search(r"rank +: 1 .*\n +exitcode +: -9", log.read_text())
     last = checkpoint_steps(folder)[-1]
@@ -65,7 +50,7 @@ def test_a_reward_that_hangs_on_one_rank_ends_the_job_and_is_named(model, tmp_pa
     hangs = {"reward_funcs": "tests/support/slow_rewards.py:hangs_on_rank_1", "reward_timeout_s": 5}
     process = start(words_for(model, tmp_path / "run", "ddp", **hangs), log, ON_CPU)
     wait_for("step 2/12", log, process)
-    assert seconds_to_end(process) < ENDS_WITHIN_S
+    wait_for_end(process, timeout_s=ENDS_WITHIN_S)
     assert process.returncode != 0
     assert "Timeout (0:00:05)" in log.read_text() and "reward hangs_on_rank_1" in log.read_text()
     assert checkpoint_steps(tmp_path / "run") == [2]
@@ -88,7 +73,7 @@ def small_disk(tmp_path: Path):
 
 
 def test_a_full_disk_leaves_the_checkpoint_before_usable(model, tmp_path, small_disk):
-    few = {"max_steps": 6, "reward_funcs": "tests/support/dense_reward.py:letter_share"}
+    few = {"max_steps": 6, "reward_funcs": DENSE_REWARD}
     run(words_for(model, tmp_path / "measured", "ddp", **few), env=ON_CPU)
     room = used(tmp_path / "measured" / "checkpoint-2") * 3 // 2 + used(tmp_path / "measured" / "completions")
     disk = small_disk(room + 200_000)  # for one checkpoint and what stands beside it, and half of another

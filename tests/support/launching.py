@@ -100,9 +100,9 @@ def wait_for(text: str, log: Path, process: subprocess.Popen | None = None, time
 
 
 def started_by(process: subprocess.Popen) -> dict[int, dict[str, str]]:
-    """What still runs of all that a started command has started: process id -> environment.
+    """The processes that still run of all that a command has started: process id -> environment.
 
-    torchrun gives each rank a session of its own, so it is a mark in their environment that tells.
+    torchrun gives each rank a session of its own, so a mark in the environment tells.
     """
     found = {}
     for folder in Path("/proc").glob("[0-9]*"):
@@ -113,6 +113,19 @@ def started_by(process: subprocess.Popen) -> dict[int, dict[str, str]]:
             if env.get(MARK) == process.mark and not is_zombie:
                 found[int(folder.name)] = env
     return found
+
+
+def wait_for_end(*processes: subprocess.Popen, timeout_s: float) -> None:
+    """Until all have ended and left nothing behind; what does not is killed, and fails."""
+    deadline = time.monotonic() + timeout_s
+    try:
+        while any(process.poll() is None or started_by(process) for process in processes):
+            assert time.monotonic() < deadline, f"did not end in {timeout_s} s"
+            time.sleep(0.2)
+    finally:
+        for process in processes:
+            if started_by(process):
+                kill_all(process)
 
 
 def kill_all(process: subprocess.Popen) -> None:
