@@ -13,10 +13,6 @@ import json
 import re
 from dataclasses import dataclass, field
 
-import reasoning_gym
-from datasets import Dataset
-from trl import get_peft_config, get_quantization_config
-
 from recipes.common.before.rows import is_held_out, worked_example
 from recipes.common.run import RecipeArguments as CommonArguments
 from recipes.common.run import start, train_and_save
@@ -25,6 +21,10 @@ from rewards.format import is_xml_format
 from rewards.gsm8k import is_last_number
 from rewards.parsing import parse_number, tag_text
 from rewards.reasoning_gym_tasks import score_reasoning_gym
+
+import reasoning_gym
+from datasets import Dataset
+from trl import get_peft_config, get_quantization_config
 
 # Empty on purpose: without it SmolLM2's chat template adds one of its own, a quarter of every prompt.
 SYSTEM_PROMPT = ""

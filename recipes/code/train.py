@@ -8,14 +8,14 @@
 latter. Expected numbers: see README.md in this folder.
 """
 
-from datasets import Dataset
-from trl import get_peft_config, get_quantization_config
-
 from recipes.common.before.rows import draw, worked_example
 from recipes.common.evaluation.metrics import code_metric as metric
 from recipes.common.run import RecipeArguments, start, train_and_save
 from recipes.common.trainer import GRPOTrainer
 from rewards.code_tasks import read_tasks
+
+from datasets import Dataset
+from trl import get_peft_config, get_quantization_config
 
 SYSTEM_PROMPT = "Solve the task in Python. Answer with one ```python block that defines what the tests call."
 

@@ -8,13 +8,13 @@ Rows: openai/gsm8k on the Hub, or `--dataset_path FOLDER` with train.jsonl and t
 
 from pathlib import Path
 
-from datasets import Dataset, load_dataset
-from trl import get_peft_config, get_quantization_config
-
 from recipes.common.before.rows import draw, worked_example
 from recipes.common.evaluation.metrics import answer_metric as metric
 from recipes.common.run import RecipeArguments, start, train_and_save
 from recipes.common.trainer import GRPOTrainer
+
+from datasets import Dataset, load_dataset
+from trl import get_peft_config, get_quantization_config
 
 SYSTEM_PROMPT = """Respond in the following format:
 <reasoning>

@@ -10,9 +10,6 @@ scores which task. Expected numbers: see README.md in this folder.
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from datasets import Dataset, interleave_datasets
-from trl import get_peft_config, get_quantization_config
-
 from recipes.common.before.rows import worked_example
 from recipes.common.evaluation.metrics import code_metric
 from recipes.common.run import RecipeArguments as CommonArguments
@@ -23,6 +20,9 @@ from rewards.boxed_math import is_equivalent
 from rewards.boxes import boxed_answer
 from rewards.number_count import score_number_count
 from rewards.parsing import after_thinking
+
+from datasets import Dataset, interleave_datasets
+from trl import get_peft_config, get_quantization_config
 
 SYSTEM_PROMPT = {
     "math": "Put the final answer in \\boxed{}.",

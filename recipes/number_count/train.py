@@ -12,15 +12,15 @@ import json
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from datasets import Dataset, IterableDataset, load_dataset
-from trl import get_peft_config, get_quantization_config
-
 from recipes.common.before.rows import is_held_out
 from recipes.common.run import RecipeArguments as CommonArguments
 from recipes.common.run import start, train_and_save
 from recipes.common.trainer import GRPOTrainer
 from recipes.number_count.samples import show_samples
 from rewards.number_count import count_whole_numbers, score_number_count
+
+from datasets import Dataset, IterableDataset, load_dataset
+from trl import get_peft_config, get_quantization_config
 
 SYSTEM_PROMPT = ""  # without it SmolLM2's chat template adds one of its own
 INSTRUCTION = "Continue this passage in English, with names, dates and figures:"
