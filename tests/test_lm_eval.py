@@ -173,4 +173,4 @@ def test_what_lm_eval_writes_is_what_the_comparison_reads(load, data, tmp_path):
         subprocess.run([sys.executable, "-m", "lm_eval", *words], check=True, env=env, cwd=ROOT, timeout=300)
     lines = compare_lm_eval.compare(tmp_path / "before", tmp_path / "after").splitlines()[1:]
     found = ["strict-match", *["exact_match", "3", "0.0", "%", "0.0", "%", "+0.0", "pt"]]
-    assert [line.split()[1:9] for line in lines] == [["flexible-extract", *found[1:]], found]
+    assert [line.split()[1:10] for line in lines] == [["flexible-extract", *found[1:]], found]
