@@ -17,8 +17,8 @@ from recipes.common.before.rows import is_held_out, worked_example
 from recipes.common.run import RecipeArguments as CommonArguments
 from recipes.common.run import start, train_and_save
 from recipes.common.trainer import GRPOTrainer
+from rewards.final_answer import is_final_answer
 from rewards.format import is_xml_format
-from rewards.gsm8k import is_last_number
 from rewards.parsing import parse_number, tag_text
 from rewards.reasoning_gym_tasks import score_reasoning_gym
 
@@ -75,7 +75,7 @@ def reference_completion(row: dict) -> str:
 
 
 def metric(row: dict, completion: str) -> dict[str, bool]:
-    """strict: right answer in the asked format; lenient: right last number anywhere; format: as asked.
+    """strict: right answer in the asked format; lenient: right final answer, format ignored; format: as asked.
 
     Where the gold answer is not a number, lenient is the right answer in the tag, whatever is around it.
     """
@@ -83,7 +83,7 @@ def metric(row: dict, completion: str) -> dict[str, bool]:
     right = score_reasoning_gym(tag_text(completion, "answer"), row["entry"]) == 1.0
     return {
         "strict": formatted and right,
-        "lenient": right if parse_number(row["answer"]) is None else is_last_number(completion, row["answer"]),
+        "lenient": right if parse_number(row["answer"]) is None else is_final_answer(completion, row["answer"]),
         "format": formatted,
     }
 

@@ -4,7 +4,7 @@ from typing import Any
 
 from recipes.common.tools.stats import mcnemar_p, wilson_interval
 
-MEANING = {"strict": " (format + answer)", "lenient": " (last number)", "format": " (as asked)"}
+MEANING = {"strict": " (format + answer)", "lenient": " (final answer)", "format": " (as asked)"}
 
 
 def summarize(rows: list[dict[str, Any]]) -> dict[str, Any]:
