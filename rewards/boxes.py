@@ -19,7 +19,7 @@ def last_boxed(text: str) -> str | None:
 
     Example: `last_boxed(r"\boxed{1} then \boxed{\frac{1}{2}}") == r"\frac{1}{2}"`
     """
-    boxes = _boxes(text)
+    boxes = find_boxes(text)
     return text[slice(*boxes[-1][1:3])].strip() if boxes else None
 
 
@@ -30,7 +30,7 @@ def boxed_answer(text: str, adjacent: bool = False) -> str | None:
 
     Example: `boxed_answer(r"\boxed{-2} and \boxed{1}") == "-2 or 1"`; `boxed_answer("5") is None`
     """
-    boxes = _boxes(text)
+    boxes = find_boxes(text)
     if not boxes:
         return None
     parts = [boxes[-1]]
@@ -47,7 +47,7 @@ def _are_joined(between: str, adjacent: bool) -> bool:
     return joins and len(between) <= _MAX_BETWEEN and _BETWEEN.fullmatch(between) is not None
 
 
-def _boxes(text: str) -> list[tuple[int, int, int, int]]:
+def find_boxes(text: str) -> list[tuple[int, int, int, int]]:
     """Start, start and end of the content, and end of each complete box that is in no other complete box."""
     found: list[tuple[int, int, int, int]] = []
     opened: list[tuple[int, int] | None] = []

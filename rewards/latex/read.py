@@ -51,7 +51,11 @@ _MATRIX = re.compile(
     r"\(?\s*(?:\[\s*|\(\s*)?\\begin\{([pbB]?matrix|array)\}(?:\{[lcr|]*\})?(.*?)\\end\{\1\}\s*[\])]?\s*\)?", re.DOTALL
 )
 _PLAIN = re.compile(r"-?[0-9]+(?:\.[0-9]+)?")
-_LITERAL = re.compile(r"\d+\s*:\s*\d+.*|[0-9A-F]+_\{?\d+\}?|[A-Z][a-z]{2,8}\.? \d{1,2}, \d{4}", re.DOTALL)
+_LITERAL = re.compile(
+    r"\d+\s*:\s*\d+.*|\d+\s*\^?\{?(?:\\text\{\s*)?(?:st|nd|rd|th)\s*\}*|[0-9A-F]+_\{?\d+\}?"
+    r"|[A-Z][a-z]{2,8}\.? \d{1,2}, \d{4}",
+    re.DOTALL,
+)
 _DECIMAL = re.compile(r"[-+]?\s*\d*\.(\d+)")
 _THOUSANDS = re.compile(r"(?<![\d.,])[1-9]\d{0,2}(?:(?:,\d{3})+|(?: \d{3})+)(?![\d,])")
 _REPEATING = re.compile(r"([0-9]{1,9})\.([0-9]{0,9})\\overline\{([0-9]{1,9})\}")
@@ -118,12 +122,12 @@ def _read_matrix(text: str, depth: int) -> Answer | None:
 
 
 def _read_literal(text: str, depth: int) -> Answer | None:
-    """Times, ratios, dates and numbers in another base are compared as they stand."""
+    """Times, ratios, dates, ordinals and numbers in another base are compared as they stand."""
     return _text(text) if _LITERAL.fullmatch(text) else None
 
 
 def _text(text: str) -> Answer:
-    words = re.sub(r"\\text|[{}()]", "", text)
+    words = re.sub(r"\\text|[{}()^]", "", text)
     return Answer("text", re.sub(r"\s*([:,])\s*|\s+", r"\1 ", words).strip(" .,").casefold())
 
 

@@ -19,6 +19,7 @@ _NO_UNITS = {
     "and", "or", "to", "of", "times", "plus", "minus", "over", "squared", "cubed", "factorial", "mod", "modulo",
     "root", "pi", "sqrt", "choose", "less", "more", "than", "at", "least", "most", "about", "approximately", "not",
     "point", "half", "halves", "thirds", "third", "quarters", "quarter", "e", "i", "sin", "cos", "tan", "log", "ln",
+    "st", "nd", "rd", "th", "maybe", "perhaps", "possibly", "probably", "roughly", "around", "nearly", "almost", "so",
     "k", "by", "such", "that", "is", "are", "the", "with", "from", "through", "base", "below", "above", "each",
 }  # fmt: skip
 _WORDS = r"[A-Za-z¢][A-Za-z.]*(?:[ /][A-Za-z]+\.?)*"
