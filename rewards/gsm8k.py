@@ -2,6 +2,7 @@
 
 import re
 from fractions import Fraction
+from functools import partial
 
 from rewards.final_answer import final_answer
 from rewards.parsing import after_thinking, completion_text, last_number, parse_number, tag_text, text_after_tag
@@ -14,8 +15,7 @@ _MARKED = re.compile(r"#### (?=-?[0-9.,])")
 def score_gsm8k(text: str, gold: str, exact: float = 2.0, numeric: float = 1.5, thoughts: bool = False) -> float | None:
     """`exact` when the text of the last answer tag equals `gold`, `numeric` when only their values are equal, else 0.0.
 
-    None when `gold` is not a number: the row cannot be graded, whatever the completion says. An answer inside `<think>`
-    counts with `thoughts` alone.
+    None when `gold` is not a number. An answer inside `<think>` counts only with `thoughts`.
 
     Example: `score_gsm8k("<answer>$18.00</answer>", "18") == 1.5`
     """
@@ -69,13 +69,13 @@ def is_last_number(text: str, gold: str) -> bool:
 
 
 class Gsm8kCorrectness:
-    """Verifier for a numeric `answer` column: pays `exact` or `numeric` for the text of the answer tag.
+    """Verifier for a numeric `answer` column: `exact` or `numeric` for the text of the answer tag.
 
-    With `lenient` no tag is asked for: `exact` for a completion whose final answer, however it is marked
+    With `lenient` it needs no tag: `exact` for a completion whose final answer, however it is marked
     (see `rewards.final_answer`), has the right value.
 
-    An answer that stands in `<think>` alone earns nothing: chat templates drop the thoughts, so a reader never sees it,
-    and a run that paid it would teach the model to stop there. `thoughts` pays it, for a model that never closes them.
+    An answer inside `<think>` alone earns nothing: chat templates drop the thoughts, so a reader never sees it, and the
+    model would learn to stop there. `thoughts` accepts it, for a model that never closes them.
 
     Logs the columns `outcome/`, `gold/` and `parsed/gsm8k_correctness`.
     """
@@ -103,27 +103,20 @@ class Gsm8kCorrectness:
 
 
 class Gsm8kHarness:
-    """Verifier like `gsm8k_correctness`, that pays `####` and punishes chatter after the answer (`score_harness`)."""
+    """Verifier like `gsm8k_correctness` that rewards `####` and fines text after the answer (see `score_harness`)."""
 
     __name__ = "gsm8k_harness"
     kind = "verifier"
 
-    def __init__(
-        self,
-        exact: float = 2.0,
-        numeric: float = 1.5,
-        marker: float = 0.2,
-        per_character: float = 0.001,
-        max_penalty: float = 0.5,
-    ):
-        self.amounts = (exact, numeric, marker, per_character, max_penalty)
+    def __init__(self, exact: float = 2.0, **amounts: float):
+        self.amounts = {"exact": exact, **amounts}
         self.full = exact
+        score_harness("", "0", **self.amounts)  # refuses a name that it does not know
 
     def __call__(
         self, prompts: list, completions: list, answer: list[str], log_extra: LogExtra | None = None, **kwargs
     ) -> list[float | None]:
-        log_answers(self.__name__, answer, [_tagged(completion_text(c), False) for c in completions], log_extra)
-        return score_rows(self.__name__, self._score, completions, answer, log_extra=log_extra)
-
-    def _score(self, completion: str | list[dict], gold: str) -> float | None:
-        return score_harness(after_thinking(completion_text(completion)), gold, *self.amounts)
+        texts = [after_thinking(completion_text(completion)) for completion in completions]
+        log_answers(self.__name__, answer, [tag_text(text, "answer") for text in texts], log_extra)
+        score = partial(score_harness, **self.amounts)
+        return score_rows(self.__name__, score, texts, answer, log_extra=log_extra)

@@ -9,6 +9,8 @@ MAX_NUMBER_CHARS = 64
 # How numbers are written, for all modules. Only ASCII digits are digits.
 WHOLE = r"(?:[0-9]{1,3}(?:,[0-9]{3})+(?![0-9])|[0-9]+)"
 _DIGITS = rf"{WHOLE}(?:\.[0-9]+)?|\.[0-9]+"
+# The same where a text of any length is searched: bounded, so that a long row of digits is read once.
+SIZED = r"(?:[0-9]{1,3}(?:,[0-9]{3}){1,4}|[0-9]{1,15})(?:\.[0-9]{1,15})?|(?<![\w.])\.[0-9]{1,15}"
 # Words and letters right behind a number that change its value: "18 thousand", "18 lakh", "18M" are not 18. A fourth
 # or a fifth may count grades or coins ("18 third graders", "18 quarters"), so of those only the plural is here.
 SCALE = (

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from fractions import Fraction
 from typing import NamedTuple
 
-from rewards.parsing import completion_text, tag_span
+from rewards.parsing import SIZED, completion_text, tag_span
 from rewards.steps import Steps
 
 MAX_CHARS = 10_000  # of a completion or a question: what stands behind that is not read
@@ -18,34 +18,19 @@ MAX_TOKENS = 40  # of one side of an equation
 MAX_EQUATIONS = 200  # of a text: what stands behind them is not read
 # They calculate with the number next to them: of "10% of 200 + 5" or "3^2 + 4" no end can be taken alone.
 BINDING = {
-    "of",
-    "times",
-    "plus",
-    "minus",
-    "over",
-    "per",
-    "percent",
-    "squared",
-    "cubed",
-    "power",
-    "root",
-    "mod",
-    "^",
-    "√",
-}
-BINDING |= {"hundred", "thousand", "million", "billion", "dozen", "twice", "double", "triple", "divided", "multiplied"}
+    "of", "times", "plus", "minus", "over", "per", "percent", "squared", "cubed", "power", "root", "mod", "^", "√",
+    "hundred", "thousand", "million", "billion", "dozen", "twice", "double", "triple", "divided", "multiplied",
+}  # fmt: skip
+WORDS = {
+    "one": 1, "two": 2, "three": 3, "four": 4, "five": 5, "six": 6, "seven": 7, "eight": 8, "nine": 9, "ten": 10,
+    "eleven": 11, "twelve": 12, "half": 2, "twice": 2, "double": 2, "doubled": 2, "triple": 3, "tripled": 3,
+    "thrice": 3, "dozen": 12, "quarter": 4, "third": 3, "pair": 2, "pairs": 2, "couple": 2,
+}  # fmt: skip
 OPERATIONS = {ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv}
-WORDS = {"half": 2, "twice": 2, "double": 2, "doubled": 2, "triple": 3, "tripled": 3, "thrice": 3, "dozen": 12}
-WORDS |= {"quarter": 4, "third": 3, "pair": 2, "pairs": 2, "couple": 2}
-WORDS |= {"one": 1, "two": 2, "three": 3, "four": 4, "five": 5, "six": 6, "seven": 7, "eight": 8, "nine": 9, "ten": 10}
-WORDS |= {"eleven": 11, "twelve": 12}
-
-_SIZED = r"(?:[0-9]{1,3}(?:,[0-9]{3}){1,4}|[0-9]{1,15})(?:\.[0-9]{1,15})?|(?<![\w.])\.[0-9]{1,15}"
 _SIGNS = {r"\times": "*", r"\cdot": "*", "×": "*", "x": "*", "X": "*", r"\div": "/", "÷": "/", "−": "-", "–": "-"}
 _TOKEN = re.compile(
-    # With letters, a percent sign or more digits it is no number. Captured ahead and taken as a whole: of 2.5kg or
-    # 12.5% a shorter one, 2 or 12, must not be tried.
-    rf"\$?(?=(?P<number>{_SIZED}))(?P=number)(?!\w| ?\\?%|:[0-9]|,[0-9]{{3}})"
+    # With letters, a percent sign or more digits it is not a number; of 2.5kg or 12.5% a shorter one is not tried.
+    rf"\$?(?>(?P<number>{SIZED}))(?!\w| ?\\?%|:[0-9]|,[0-9]{{3}})"
     r"|(?P<equals>=)"
     r"|(?P<sign>[-+*/()×÷−–]|\\(?:times|cdot|div)\b|[xX](?=\s*[0-9(]))"
     r"|(?P<word>[0-9]+:[0-9]+|\w+%?)"
@@ -71,21 +56,15 @@ class Side(NamedTuple):
 def equations(text: str, start: int = 0, end: int | None = None) -> Iterator[tuple[Side, Side]]:
     """The two sides of each equation in `text[start:end]` whose left side has an operation; those of a chain in pairs.
 
-    At most `MAX_EQUATIONS` of them.
-
     Example: of "2 + 3 = 5, 5 = 5, 1 + 1 = 3 - 1 = 2" these are 2 + 3 = 5, 1 + 1 = 3 - 1 and 3 - 1 = 2.
     """
-    found = 0
-    for chain in _chains(text, start, min(start + MAX_CHARS, len(text) if end is None else end)):
-        for tokens, others in itertools.pairwise(chain):
-            if sum(token.kind == "number" for token in tokens) < 2:
-                continue
-            found += 1
-            left, right = _side(tokens), _side(others)
-            if left is not None and right is not None:
-                yield left, right
-            if found == MAX_EQUATIONS:
-                return
+    chains = _chains(text, start, min(start + MAX_CHARS, len(text) if end is None else end))
+    pairs = itertools.chain.from_iterable(map(itertools.pairwise, chains))
+    candidates = (pair for pair in pairs if sum(token.kind == "number" for token in pair[0]) > 1)
+    for tokens, others in itertools.islice(candidates, MAX_EQUATIONS):
+        left, right = _side(tokens), _side(others)
+        if left is not None and right is not None:
+            yield left, right
 
 
 def _chains(text: str, start: int, end: int) -> Iterator[list[list[Token]]]:
@@ -182,25 +161,19 @@ def numbers_in(question: str) -> Counter[Fraction]:
 class EquationSteps:
     """Step reward for the arithmetic of a completion: `right` for a right equation, `wrong` for a wrong one.
 
-    Scored is each `a op b = c` in the last complete `<reasoning>` (in the whole text where there is none), exactly: a
-    rounded result is wrong. Of a chain `a + b = c + d = e` each equal sign is an equation, which ends with what stands
-    behind it. A side may have + - * / and parentheses; what cannot be read (units between the numbers, percentages, an
-    implied `2(3)`, a date, a list number `1)` right before it) is no step, and `5 = 5` is none either.
+    It scores each `a op b = c` in the last complete `<reasoning>` (in the whole text where there is none), exactly: a
+    rounded result is wrong. Each equal sign of a chain is an equation. What cannot be read (units between the numbers,
+    percentages, an implied `2(3)`, a date) and `5 = 5` are not steps. After `max_steps` steps it stops.
 
-    A right equation is paid only with a number alone on its right, so `3 + 4 = 3 + 4` is not, and a result written as
-    a fraction, 1 / 6, goes unpaid; of 3 + 4 = 4 + 3 = 7 the second is. And it is paid only for numbers that are there
-    to be used: those of the question (the last message of the prompt), each as often as it stands there times `uses`,
-    and the result of each paid equation, once. To pay uses them up, so that nothing is paid twice, and no completion
-    earns more than `uses` x numbers of the question - 1, which with `uses=1` is the count of steps in which each
-    number is needed once. With more, what a question does not need is enough to farm: then it is `farmable`. An
-    equation that is right and not paid is no step; one that follows from a wrong result, or from an equal sign with an
-    operation behind it (3 + 4 - 2 = 7 - 2 = 5), is not paid. A wrong one is a step wherever its numbers are from.
-    After `max_steps` steps the rest is not looked at.
+    A right equation earns only with a number alone on its right (`3 + 4 = 3 + 4` does not), and only for numbers that
+    are there to be used: those of the question (the last message of the prompt), each as often as it stands there times
+    `uses`, and the result of each equation that earned, once. An equation that earns uses them up, so a completion
+    earns at most `uses` x numbers of the question - 1: with `uses=1`, the steps in which each number is needed once.
+    With more it is `farmable`. A right equation that does not earn is not a step; a wrong one always is.
 
-    Not covered: whether an equation is of any use. 58 - 26 = 32 pays for "58 + 26 =" what 58 + 26 = 84 does, so it
-    stands beside a verifier. Numbers in the question that are no quantity raise what can be earned. A completion that
-    is cut off in the middle of a result is fined for it. A dash with a space behind it is a bullet where an expression
-    begins: `- 3 + 4 = 1`, with a minus, is read as 3 + 4 = 1 and fined (`-3 + 4 = 1` is right).
+    Not covered: whether an equation is of any use. 58 - 26 = 32 earns for "58 + 26 =" what 58 + 26 = 84 does, so use it
+    next to a verifier. A completion that is cut off inside a result is fined. A dash with a space behind it opens a
+    bullet: `- 3 + 4 = 1` is read as 3 + 4 = 1 and fined.
 
     Example: with "3 + 4 - 2 =" as the question, `"3 + 4 = 7, 7 - 2 = 6"` has the steps `[(9, 1.0), (20, -1.0)]`.
     """
@@ -212,14 +185,12 @@ class EquationSteps:
         if uses < 1 or max_steps < 1:
             raise ValueError(f"equation_steps: uses is {uses}, max_steps {max_steps}; they must be at least 1.")
         self.right, self.wrong, self.uses, self.max_steps = right, wrong, uses, max_steps
-        twice = f"the numbers of a question may be used {uses} times, enough for equations that get nowhere"
-        self.farmable = twice if uses > 1 else None
+        often = f"the numbers of a question may be used {uses} times, enough for equations that get nowhere"
+        self.farmable = often if uses > 1 else None
 
     def __call__(self, prompts: list, completions: list, **kwargs) -> list[Steps]:
-        return [
-            self.steps(_question(prompt), completion_text(completion))
-            for prompt, completion in zip(prompts, completions, strict=True)
-        ]
+        rows = zip(prompts, completions, strict=True)
+        return [self.steps(_question(prompt), completion_text(completion)) for prompt, completion in rows]
 
     def steps(self, question: str, text: str) -> Steps:
         """The steps of one completion, in the order of the text."""

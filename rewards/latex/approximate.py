@@ -2,51 +2,41 @@
 
 import cmath
 import math
+import operator
 import zlib
 from collections.abc import Callable
 
 from rewards.latex.parse import FUNCTIONS, Tree
 
-
-def approximate(tree: Tree, point: Callable[[str], complex]) -> complex:
-    """The value in floating point, with `point` giving one to every letter.
-
-    Raises:
-        ArithmeticError, ValueError: it has none.
-    """
-    operation, *parts = tree
-    if operation == "number":
-        return float(parts[0])
-    if operation == "letter":
-        return point(parts[0])
-    values = [approximate(part, point) for part in parts]
-    if operation in ("+", "*"):
-        return values[0] + values[1] if operation == "+" else values[0] * values[1]
-    if operation == "/":
-        return values[0] / values[1]
-    if operation == "^":
-        return values[0] ** values[1]
-    if operation == "root":
-        return _real_root(values[1], values[0])
-    if operation in ("sum", "prod"):
-        raise ValueError("a series")
-    if operation == "!":
-        return math.gamma(values[0].real + 1)
-    if operation == "binom":
-        return math.comb(round(values[0].real), round(values[1].real))
-    return FUNCTIONS[operation](values[0])
+_CONSTANTS = {"pi": math.pi, "e": math.e, "i": 1j}
+_NO_VALUE = (ArithmeticError, ValueError, TypeError, KeyError)
 
 
-def _real_root(value: complex, degree: complex) -> complex:
+def _real_root(degree: complex, value: complex) -> complex:
     odd = degree.imag == 0 and degree.real % 2 == 1
     if odd and complex(value).imag == 0 and value.real < 0:
         return -((-value.real) ** (1 / degree.real))
     return complex(value) ** (1 / degree)
 
 
+_OPERATIONS = FUNCTIONS | {
+    "+": operator.add, "*": operator.mul, "/": operator.truediv, "^": operator.pow, "root": _real_root,
+    "!": lambda n: math.gamma(n.real + 1), "binom": lambda n, k: math.comb(round(n.real), round(k.real)),
+}  # fmt: skip
+
+
+def _value(tree: Tree, letter: Callable[[str], complex]) -> complex:
+    """The value with `letter` giving one to every letter; it raises one of `_NO_VALUE` where there is none."""
+    operation, *parts = tree
+    if operation == "number":
+        return float(parts[0])
+    if operation == "letter":
+        return letter(parts[0])
+    return _OPERATIONS[operation](*(_value(part, letter) for part in parts))  # a series is no operation here
+
+
 def _point(seed: int) -> Callable[[str], complex]:
-    known = {"pi": math.pi, "e": math.e, "i": 1j}
-    return lambda name: known[name] if name in known else 0.3 + zlib.crc32(f"{seed}{name}".encode()) % 10_007 / 9000
+    return lambda name: _CONSTANTS.get(name) or 0.3 + zlib.crc32(f"{seed}{name}".encode()) % 10_007 / 9000
 
 
 def clearly_different(left: Tree, right: Tree) -> bool:
@@ -64,10 +54,10 @@ def clearly_different(left: Tree, right: Tree) -> bool:
 
 def _finite(tree: Tree, point: Callable[[str], complex]) -> complex | None:
     try:
-        value = complex(approximate(tree, point))
+        value = complex(_value(tree, point))
     except OverflowError:
         return complex(math.inf)
-    except (ArithmeticError, ValueError, TypeError):
+    except _NO_VALUE:
         return None
     if cmath.isnan(value):
         return None
@@ -77,7 +67,7 @@ def _finite(tree: Tree, point: Callable[[str], complex]) -> complex | None:
 def constant(tree: Tree) -> complex | None:
     """The value of a tree without letters in floating point; None where it has letters or no finite value."""
     try:
-        value = complex(approximate(tree, {"pi": math.pi, "e": math.e, "i": 1j}.__getitem__))
-    except (ArithmeticError, ValueError, TypeError, KeyError):
+        value = complex(_value(tree, _CONSTANTS.__getitem__))
+    except _NO_VALUE:
         return None
     return value if cmath.isfinite(value) else None

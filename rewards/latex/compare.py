@@ -20,6 +20,7 @@ from rewards.latex.read import Answer
 ROUNDED_PLACES = 6
 FLOAT_DIGITS = 14  # that floating point gets right
 Pending = list[tuple[str, str]]
+_CHOICES = [("letter", letter) for letter in "ABCDEF"]
 _DECIMAL_COMMA = re.compile(r"([-+]?\d+),(\d{1,2}|(?<=0,)\d+)")
 
 
@@ -50,7 +51,7 @@ def _same(gold: Answer, answer: Answer, pending: Pending) -> bool:
     if gold.kind == "relation":
         return _same_relation(gold, answer, pending)
     if "text" in (gold.kind, answer.kind):
-        return gold.kind == answer.kind and gold.source == answer.source
+        return (gold.kind, gold.source) == (answer.kind, answer.source)
     if gold.kind == answer.kind == "quantity":
         return _same_quantity(gold, answer, pending)
     if gold.items or answer.items:
@@ -70,9 +71,7 @@ _COMPARABLE = {("list", "group"), ("group", "list"), ("set", "list"), ("list", "
 def _same_items(gold: Answer, answer: Answer, pending: Pending) -> bool:
     if "opaque" in (gold.kind, answer.kind):
         return {gold.kind, answer.kind} <= {"opaque", "matrix"} and _ask(gold, answer, pending)
-    if (gold.label == "names") != (
-        answer.label == "names"
-    ):  # (1, 2) may be x = 1, y = 2 in any order, not y = 1, x = 2
+    if [gold.label, answer.label].count("names") == 1:  # (1, 2) may be y = 2, x = 1, not y = 1, x = 2
         gold, answer = _by_name(gold), _by_name(answer)
     kinds = (gold.kind, answer.kind)
     if (gold.kind != answer.kind and kinds not in _COMPARABLE) or len(gold.items) != len(answer.items):
@@ -99,14 +98,10 @@ def _in_any_order(gold: Answer, answer: Answer, pending: Pending) -> bool:
     """Each item of gold takes the first item left that is surely the same, else the first that may be."""
     left = list(answer.items)
     for item in gold.items:
-        found = []
-        for candidate in left:
-            asked: Pending = []
-            if _same(item, candidate, asked):
-                found.append((len(asked), asked, candidate))
+        found = [(asked, other) for other in left for asked in [[]] if _same(item, other, asked)]
         if not found:
             return False
-        _, asked, taken = min(found, key=lambda entry: entry[0])
+        asked, taken = min(found, key=lambda entry: len(entry[0]))
         pending += asked
         left.remove(taken)
     return True
@@ -116,9 +111,7 @@ def _same_decimal_comma(gold: Answer, answer: Answer) -> bool:
     """`2,75` and `2.75`, where one of the two is written with a point."""
     comma, point = (gold, answer) if gold.kind == "list" else (answer, gold)
     match = _DECIMAL_COMMA.fullmatch(comma.source)
-    return (
-        match is not None and bool(point.places) and same_value(rational(f"{match[1]}.{match[2]}"), point.tree) is True
-    )
+    return bool(match and point.places and same_value(rational(f"{match[1]}.{match[2]}"), point.tree))
 
 
 def _same_quantity(gold: Answer, answer: Answer, pending: Pending) -> bool:
@@ -139,14 +132,8 @@ def _same_percent(gold: Answer, answer: Answer, pending: Pending) -> bool:
     percent, plain = (gold, answer) if gold.unit == "%" else (answer, gold)
     if same_value(("/", percent.tree, rational(100)), plain.tree):
         return True
-    plain_number = re.fullmatch(r"[-+]?\s*\d+(?:\.\d+)?", plain.source)
-    value = constant(percent.tree)
-    return (
-        plain_number is not None
-        and value is not None
-        and abs(value) >= 1
-        and same_value(gold.tree, answer.tree) is True
-    )
+    is_number = re.fullmatch(r"[-+]?\s*\d+(?:\.\d+)?", plain.source) is not None
+    return is_number and abs(constant(percent.tree) or 0) >= 1 and same_value(gold.tree, answer.tree) is True
 
 
 def _is_rounded(decimal: Answer, other: Answer) -> bool:
@@ -193,9 +180,6 @@ def _ratio(left: Polynomial, right: Polynomial) -> Fraction | None:
     return ratios.pop() if len(ratios) == 1 else None
 
 
-_CHOICES = [("letter", letter) for letter in "ABCDEF"]
-
-
 def _is_constant(answer: Answer) -> bool:
     return answer.kind == "quantity" and constant(answer.tree) is not None
 
@@ -224,12 +208,9 @@ def _same_relation(gold: Answer, answer: Answer, pending: Pending) -> bool:
 
 def _is_solved(relation: Answer) -> bool:
     """`x < 5`, and `-x > -5` too; not `2x < 10`."""
-    sides = [side._replace(tree=side.tree[2]) if _is_minus(side) else side for side in relation.items]
+    minus = ("*", rational(-1))
+    sides = [side._replace(tree=side.tree[2]) if (side.tree or ())[:2] == minus else side for side in relation.items]
     return any(map(_is_unknown, sides)) and any(map(_is_constant, sides))
-
-
-def _is_minus(side: Answer) -> bool:
-    return side.kind == "quantity" and side.tree[:2] == ("*", rational(-1))
 
 
 _ENDS = {"<": "()", r"\le": "[]"}

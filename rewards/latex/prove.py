@@ -7,20 +7,22 @@ import re
 def ask_math_verify(gold: str, answer: str) -> bool | None:
     """Whether Math-Verify proves two expressions equal, and none of its known slips explains that.
 
-    None when it cannot read the gold. Runs in a worker: there is no time limit in here.
+    None when it cannot read the gold.
     """
     wanted, given = _sympy(gold), _sympy(answer)
     if wanted is None or given is None:
         return None if wanted is None else False
-    return _proves(wanted, given) and _agree(wanted, given)
+    from math_verify import verify
+
+    try:
+        return bool(verify(wanted, given, timeout_seconds=None)) and _agree(wanted, given)
+    except Exception:  # sympy's
+        return False
 
 
 def _warm_up() -> None:
     logging.getLogger("math_verify").setLevel(logging.ERROR)  # it warns that there is no time limit: there is one
     ask_math_verify(r"\sin^2 x + \cos^2 x", "1")
-
-
-ask_math_verify.warm_up = _warm_up
 
 
 ask_math_verify.warm_up = _warm_up
@@ -35,7 +37,8 @@ def _sympy(text: str) -> object | None:
     from latex2sympy2_extended import NormalizationConfig, latex2sympy, normalize_latex
     from math_verify.grader import should_treat_as_complex
 
-    text = re.sub(r"(\d*)\.(\d+)", _as_fraction, text)  # floats would be compared to six places
+    # Floats would be compared to six places.
+    text = re.sub(r"(\d*)\.(\d+)", lambda m: rf"\frac{{{m[1]}{m[2]}}}{{1{'0' * len(m[2])}}}", text)
     text = text.replace(r"\degree", r"^{\circ}").replace("*", r"\cdot ").replace("$", "")
     config = NormalizationConfig(basic_latex=True, malformed_operators=True, nits=True, boxed="none")
     is_real = not should_treat_as_complex(text)
@@ -45,19 +48,6 @@ def _sympy(text: str) -> object | None:
         )
     except Exception:  # a grammar and a converter of others: what it trips over is unread
         return None
-
-
-def _as_fraction(match: re.Match[str]) -> str:
-    return rf"\frac{{{match[1]}{match[2]}}}{{1{'0' * len(match[2])}}}"
-
-
-def _proves(gold: object, answer: object) -> bool:
-    from math_verify import verify
-
-    try:
-        return bool(verify(gold, answer, timeout_seconds=None))
-    except Exception:
-        return False
 
 
 def _agree(gold: object, answer: object) -> bool:
