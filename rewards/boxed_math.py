@@ -94,10 +94,8 @@ def _read_gold(gold: str) -> Answer:
     answer = read_answer(text)
     stated = sentence_answer(text) if answer.kind in ("bad", "opaque") or "answer" in answer.source else None
     answer = answer if stated is None else read_answer(stated)
-    is_prose = answer.kind == "text" and (
-        len(answer.source.split()) > MAX_GOLD_WORDS or is_number_in_words(answer.source)
-    )
-    return Answer("bad", answer.source) if is_prose else answer
+    is_long = len(answer.source.split()) > MAX_GOLD_WORDS or is_number_in_words(answer.source)
+    return Answer("bad", answer.source) if answer.kind == "text" and is_long else answer
 
 
 def _outcome(quick: str, proofs: list[Result]) -> str:
@@ -123,18 +121,15 @@ def _ask(pairs: list[tuple[str, str]], timeout_s: float) -> list[Result]:
 
 
 class BoxedMath:
-    r"""Verifier for an `answer` column in LaTeX: pays `correct` for the same answer in the last `\boxed{}`.
+    r"""Verifier for an `answer` column in LaTeX: `correct` for the same answer in the last `\boxed{}`.
 
     0.0 for a wrong answer, for none, and for one on which Math-Verify takes more than `timeout_s` seconds;
-    None where the gold is unusable or a worker died. Logs which as the column `outcome/boxed_math`, next to it
-    `gold/boxed_math` and `parsed/boxed_math`.
+    None where the gold is unusable or a worker died. Logs the columns `outcome/`, `gold/` and `parsed/boxed_math`.
 
     With `prompt_expressions: refuse` an answer that stands in the question earns nothing unless it is the gold as text:
-    of "What is $3 + 4$?" the box of `3 + 4` is equal to 7 and no answer. Off by default, because the prompt may hold
-    the choices, or the form that is asked for.
+    to "What is $3 + 4$?" the box of `3 + 4` is no answer. Off by default, because the prompt may hold the choices.
 
-    A box that stands in `<think>` alone earns nothing: chat templates drop the thoughts, so a reader never sees it, and
-    a run that paid it would teach the model to stop there. `thoughts` pays it, for a model that never closes them.
+    A box inside `<think>` alone earns nothing (see `rewards.gsm8k`), except with `thoughts`.
     """
 
     __name__ = "boxed_math"
@@ -150,14 +145,10 @@ class BoxedMath:
         self.full = correct
 
     def __call__(
-        self,
-        prompts: list,
-        completions: list,
-        answer: list[str],
-        log_extra: LogExtra | None = None,
-        **kwargs,
+        self, prompts: list, completions: list, answer: list[str], log_extra: LogExtra | None = None, **kwargs
     ) -> list[float | None]:
-        texts = [self._answer(completion_text(completion)) for completion in completions]
+        texts = [completion_text(completion) for completion in completions]
+        texts = [boxed_answer(text if self.thoughts else after_thinking(text)) for text in texts]
         outcomes = compare_pairs(answer, texts, self.timeout_s)
         if self.refuses:
             rows = zip(prompts, texts, answer, outcomes, strict=True)
@@ -167,9 +158,6 @@ class BoxedMath:
         log_answers(self.__name__, answer, texts, log_extra)
         amounts = {"right": self.correct, "wrong": 0.0, "timeout": 0.0}
         return [amounts.get(outcome) for outcome in outcomes]
-
-    def _answer(self, text: str) -> str | None:
-        return boxed_answer(text if self.thoughts else after_thinking(text))
 
 
 def stands_in_prompt(prompt: str | list[dict], answer: str, gold: str) -> bool:

@@ -15,8 +15,6 @@ _INNER = re.compile(r"\\+(?:boxed|fbox)\s*\{")  # a box inside a box is read whe
 def last_boxed(text: str) -> str | None:
     r"""The content of the last complete `\boxed{}` (or `\fbox{}`, or `\boxed 5`), or None where there is none.
 
-    Linear in the length of the text, whatever its braces.
-
     Example: `last_boxed(r"\boxed{1} then \boxed{\frac{1}{2}}") == r"\frac{1}{2}"`
     """
     boxes = find_boxes(text)
@@ -48,7 +46,7 @@ def _are_joined(between: str, adjacent: bool) -> bool:
 
 
 def find_boxes(text: str) -> list[tuple[int, int, int, int]]:
-    """Start, start and end of the content, and end of each complete box that is in no other complete box."""
+    """Start, start and end of the content, and end of each complete box that is inside no other complete box."""
     found: list[tuple[int, int, int, int]] = []
     opened: list[tuple[int, int] | None] = []
     for match in _BRACE.finditer(text) if "box" in text else ():

@@ -21,6 +21,7 @@ import importlib
 import json
 import math
 import os
+import queue
 import resource
 import selectors
 import signal
@@ -77,20 +78,15 @@ class WorkerPool:
             waiting = list(enumerate(calls))[::-1]
             self._failed_starts = 0
             self._workers = [worker for worker in self._workers if worker.process.poll() is None]
-            self._start_workers(min(self.size, len(calls)))
             while waiting or any(worker.call is not None for worker in self._workers):
                 self._hand_out(waiting, until)
                 if not self._workers:
                     break
                 self._collect(results)
-                if (
-                    time.monotonic() > until
-                ):  # their share went to calls that were killed, and workers that were started
+                if time.monotonic() > until:  # their share went to calls that were killed, and to new workers
                     for place, _ in waiting:
                         results[place] = Result("timeout")
                     waiting.clear()
-                if waiting:
-                    self._start_workers(min(self.size, len(waiting)))
             return results
 
     def close(self) -> None:
@@ -102,11 +98,9 @@ class WorkerPool:
     def __del__(self):
         self.close()
 
-    def _start_workers(self, wanted: int) -> None:
-        while len(self._workers) < wanted and self._failed_starts < 2 * self.size:
-            self._workers.append(_Worker(self.function, self.memory_bytes))
-
     def _hand_out(self, waiting: list[tuple[int, tuple]], until: float) -> None:
+        while len(self._workers) < min(self.size, len(waiting)) and self._failed_starts < 2 * self.size:
+            self._workers.append(_Worker(self.function, self.memory_bytes))
         for worker in self._workers:
             if waiting and worker.ready and worker.call is None:
                 share = self.size * (until - time.monotonic()) / len(waiting)
@@ -121,21 +115,18 @@ class WorkerPool:
             until = min(worker.deadline for worker in pending)
             answered = {key.data for key, _ in selector.select(max(0.0, until - time.monotonic()))}
         for worker in pending:
-            if worker in answered:
-                self._take(worker, worker.receive(), results)
-            elif time.monotonic() >= worker.deadline:
-                self._take(worker, Result("timeout" if worker.ready else "error"), results, killed=True)
-
-    def _take(self, worker: "_Worker", result: Result | None, results: list[Result], killed: bool = False) -> None:
-        if result is None:  # part of a line, or the news that the worker is ready
-            return
-        if worker.call is not None:
-            results[worker.call] = result
-        worker.call = None
-        if result.status == "error" or killed:
-            self._failed_starts += not worker.ready
-            worker.kill()
-            self._workers.remove(worker)
+            is_late = worker not in answered and time.monotonic() >= worker.deadline
+            result = worker.receive() if worker in answered else None
+            result = Result("timeout" if worker.ready else "error") if is_late else result
+            if result is None:  # nothing yet, part of a line, or the news that the worker is ready
+                continue
+            if worker.call is not None:
+                results[worker.call] = result
+            worker.call = None
+            if result.status == "error" or is_late:
+                self._failed_starts += not worker.ready
+                worker.kill()
+                self._workers.remove(worker)
 
     def _forget(self) -> None:
         """Let go of workers that another process talks to: after a fork, this one starts its own."""
@@ -189,19 +180,9 @@ class _Worker:
         self.process.returncode = self.process.returncode or 0  # not our child: nothing to wait for
 
 
-def _close_all() -> None:
-    for pool in list(_pools):
-        pool.close()
-
-
-def _forget_all() -> None:
-    for pool in list(_pools):
-        pool._forget()
-
-
-atexit.register(_close_all)
+atexit.register(lambda: [pool.close() for pool in list(_pools)])
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forget_all)
+    os.register_at_fork(after_in_child=lambda: [pool._forget() for pool in list(_pools)])
 
 
 # --------------------------------------------------------------------------- in the worker
@@ -220,10 +201,11 @@ def serve(function: str, memory_bytes: int) -> None:
     getattr(call, "warm_up", lambda: None)()
     resource.setrlimit(resource.RLIMIT_AS, (memory_bytes, memory_bytes))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    calls = _Inbox()
+    lines: queue.SimpleQueue[bytes] = queue.SimpleQueue()
+    threading.Thread(target=_read, args=(lines,), daemon=True).start()
     output.write(b"ready\n")
-    for line in calls:
-        limit_s, *arguments = json.loads(line)
+    while True:
+        limit_s, *arguments = json.loads(lines.get())
         _limit_cpu(limit_s)
         output.write(json.dumps(_answer(call, arguments, limit_s)).encode() + b"\n")
 
@@ -256,24 +238,11 @@ def _limit_cpu(limit_s: float) -> None:
     resource.setrlimit(resource.RLIMIT_CPU, (seconds, resource.getrlimit(resource.RLIMIT_CPU)[1]))
 
 
-class _Inbox:
-    """The lines of stdin, read by a thread so that its end also ends a worker that is busy."""
-
-    def __init__(self):
-        self.lines: list[bytes] = []
-        self.arrived = threading.Semaphore(0)
-        threading.Thread(target=self._read, daemon=True).start()
-
-    def _read(self) -> None:
-        for line in sys.stdin.buffer:
-            self.lines.append(line)
-            self.arrived.release()
-        os._exit(0)
-
-    def __iter__(self):
-        while True:
-            self.arrived.acquire()
-            yield self.lines.pop(0)
+def _read(lines: queue.SimpleQueue) -> None:
+    """Pass on the lines of stdin, in a thread of its own, so that their end also ends a worker that is busy."""
+    for line in sys.stdin.buffer:
+        lines.put(line)
+    os._exit(0)
 
 
 if __name__ == "__main__":

@@ -4,7 +4,6 @@ import asyncio
 import json
 import multiprocessing
 import pickle
-import random
 import subprocess
 import sys
 import time
@@ -103,27 +102,14 @@ def test_it_is_a_verifier_of_the_answer_column():
 @pytest.mark.parametrize(
     ("text", "inside"),
     [
-        (r"\boxed{1}", "1"),
-        (r"\boxed{1} \boxed{2}", "2"),
-        (r"\boxed{\frac{1}{2}}", r"\frac{1}{2}"),
-        (r"\boxed{\{1, 2\}}", r"\{1, 2\}"),
-        (r"\boxed{\left\{ x \right.}", r"\left\{ x \right."),
-        (r"\boxed{a\boxed{b}}", r"a\boxed{b}"),
-        (r"\boxed{1} \boxed{2", "1"),
-        (r"{ \boxed{1}", "1"),
-        (r"} \boxed{1}", "1"),
-        (r"\\boxed{1}", "1"),
-        (r"\boxed {1}", "1"),
-        (r"\boxed 5 apples", "5"),
-        (r"$\boxed 5$", "5"),
-        (r"\fbox{1}", "1"),
-        (r"\boxed{}", ""),
-        (r"\boxed{1", None),
-        (r"\boxed", None),
-        ("boxed{1}", None),
-        ("", None),
+        (r"\boxed{1}", "1"), (r"\boxed{1} \boxed{2}", "2"), (r"\boxed{\frac{1}{2}}", r"\frac{1}{2}"),
+        (r"\boxed{\{1, 2\}}", r"\{1, 2\}"), (r"\boxed{\left\{ x \right.}", r"\left\{ x \right."),
+        (r"\boxed{a\boxed{b}}", r"a\boxed{b}"), (r"\boxed{1} \boxed{2", "1"), (r"{ \boxed{1}", "1"),
+        (r"} \boxed{1}", "1"), (r"\\boxed{1}", "1"), (r"\boxed {1}", "1"), (r"\boxed 5 apples", "5"),
+        (r"$\boxed 5$", "5"), (r"\fbox{1}", "1"), (r"\boxed{}", ""), (r"\boxed{1", None), (r"\boxed", None),
+        ("boxed{1}", None), ("", None),
     ],
-)
+)  # fmt: skip
 def test_the_last_complete_box(text, inside):
     assert last_boxed(text) == inside
 
@@ -131,14 +117,11 @@ def test_the_last_complete_box(text, inside):
 @pytest.mark.parametrize(
     ("text", "answer"),
     [
-        (r"\boxed{-2} \quad \text{and} \quad \boxed{1}", "-2 or 1"),
-        (r"\boxed{1}\boxed{2}", "2"),
-        (r"\boxed{1}, \boxed{1}", "1"),
-        (r"\boxed{1}. So \boxed{2}", "2"),
-        (r"\boxed{1} thus \boxed{2} or \boxed{3}", "2 or 3"),
-        (r"\boxed{1}" + " " * 80 + r"\boxed{2}", "2"),
+        (r"\boxed{-2} \quad \text{and} \quad \boxed{1}", "-2 or 1"), (r"\boxed{1}\boxed{2}", "2"),
+        (r"\boxed{1}, \boxed{1}", "1"), (r"\boxed{1}. So \boxed{2}", "2"),
+        (r"\boxed{1} thus \boxed{2} or \boxed{3}", "2 or 3"), (r"\boxed{1}" + " " * 80 + r"\boxed{2}", "2"),
     ],
-)
+)  # fmt: skip
 def test_boxes_side_by_side_are_one_answer(text, answer):
     assert boxed_answer(text) == answer
 
@@ -154,15 +137,11 @@ def test_adjacent_boxes_are_one_answer_in_a_gold_alone():
 @pytest.mark.parametrize(
     ("gold", "answer"),
     [
-        ("18", "18"),
-        ("$18$", "18"),
-        (r"\boxed{18}", "18"),
-        (r"So $x = \boxed{18}$.", "18"),
-        ("$125$ miles", "125 miles"),
-        (r"\$18", r"\$18"),
+        ("18", "18"), ("$18$", "18"), (r"\boxed{18}", "18"), (r"So $x = \boxed{18}$.", "18"),
+        ("$125$ miles", "125 miles"), (r"\$18", r"\$18"),
         (r"The final answer is $28 \%$. I hope it is correct.", r"$28 \%$".strip("$")),
     ],
-)
+)  # fmt: skip
 def test_a_gold_comes_in_several_forms(gold, answer):
     assert gold_answer(gold) == answer
 
@@ -170,18 +149,14 @@ def test_a_gold_comes_in_several_forms(gold, answer):
 @pytest.mark.parametrize(
     ("box", "gold", "amount"),
     [
-        (r"\boxed{\text{The answer is } \boxed{18}}", "18", 1.0),
-        (r"\boxed{The answer is 18}", "18", 1.0),
+        (r"\boxed{\text{The answer is } \boxed{18}}", "18", 1.0), (r"\boxed{The answer is 18}", "18", 1.0),
         (r"\boxed{\text{She earns 18 dollars.}}", "18", 1.0),
-        (r"\boxed{\text{The probability is }\frac{1}{2}}", "0.5", 1.0),
-        (r"\boxed{Answer: 18}", "18", 1.0),
-        (r"\boxed{\text{The answer is not } 18}", "18", 0.0),
-        (r"\boxed{\text{17 or } \boxed{18}}", "18", 0.0),
-        (r"\boxed{18 \text{ is wrong}}", "18", 0.0),
-        (r"\boxed{\text{at least }18}", "18", 0.0),
+        (r"\boxed{\text{The probability is }\frac{1}{2}}", "0.5", 1.0), (r"\boxed{Answer: 18}", "18", 1.0),
+        (r"\boxed{\text{The answer is not } 18}", "18", 0.0), (r"\boxed{\text{17 or } \boxed{18}}", "18", 0.0),
+        (r"\boxed{18 \text{ is wrong}}", "18", 0.0), (r"\boxed{\text{at least }18}", "18", 0.0),
         (r"\boxed{\text{isn't }18}", "18", 0.0),
     ],
-)
+)  # fmt: skip
 def test_a_sentence_in_a_box_is_read_unless_it_hedges(box, gold, amount):
     assert pay(box, gold) == amount
 
@@ -189,19 +164,14 @@ def test_a_sentence_in_a_box_is_read_unless_it_hedges(box, gold, amount):
 @pytest.mark.parametrize(
     ("question", "box", "gold", "amount"),
     [
-        ("What is $3 + 4$?", "3+4", "7", 0.0),
-        ("25 + 7 =", "25 + 7", "32", 0.0),
+        ("What is $3 + 4$?", "3+4", "7", 0.0), ("25 + 7 =", "25 + 7", "32", 0.0),
         (r"Compute $\dfrac{1}{2} \cdot 6$.", r"\frac12 \cdot 6", "3", 0.0),
         (r"Compute $\dfrac{1}{2} \cdot 6$.", r"\frac{1}{2}\times 6", "3", 0.0),
-        ("Write $0.5$ as a fraction.", "0.5", r"\frac{1}{2}", 0.0),
-        ("25 + 7 =", "x = 25 + 7", "32", 0.0),
-        ("25 + 7 =", "25 + 7 = 32", "32", 1.0),
-        ("25 + 7 =", "7 + 25", "32", 1.0),
-        ("Is it 18 or 19?", "18", "18", 1.0),
-        ("Is it 18 or 19 eggs?", "18", r"18\text{ eggs}", 1.0),
-        ("Write 32.5 in words, or 132", "32", "32.0", 1.0),
+        ("Write $0.5$ as a fraction.", "0.5", r"\frac{1}{2}", 0.0), ("25 + 7 =", "x = 25 + 7", "32", 0.0),
+        ("25 + 7 =", "25 + 7 = 32", "32", 1.0), ("25 + 7 =", "7 + 25", "32", 1.0), ("Is it 18 or 19?", "18", "18", 1.0),
+        ("Is it 18 or 19 eggs?", "18", r"18\text{ eggs}", 1.0), ("Write 32.5 in words, or 132", "32", "32.0", 1.0),
     ],
-)
+)  # fmt: skip
 def test_an_expression_of_the_prompt_is_refused_where_asked(question, box, gold, amount):
     prompts = [[{"role": "system", "content": box}, {"role": "user", "content": question}], question]
     arguments = {"prompts": prompts, "completions": [rf"\boxed{{{box}}}"] * 2, "answer": [gold] * 2}
@@ -288,16 +258,11 @@ def test_equal_questions_are_asked_once(monkeypatch):
 @pytest.mark.parametrize(
     ("gold", "answer"),
     [
-        (r"\sin x", r"\sin x + 10^{-20}"),
-        (r"\sin x", r"\sin x + 10^{-60}"),
-        (r"e^{\pi\sqrt{163}}", "262537412640768744"),
-        (r"\ln 2", "0.69314"),
-        (r"\sqrt{x^2}", "x"),
-        ("5", "x+y=5"),
-        ("x^2+1=0", "x^2+2=0"),
-        (r"\frac{1}{3}\sin x", r"0.333333\sin x"),
+        (r"\sin x", r"\sin x + 10^{-20}"), (r"\sin x", r"\sin x + 10^{-60}"),
+        (r"e^{\pi\sqrt{163}}", "262537412640768744"), (r"\ln 2", "0.69314"), (r"\sqrt{x^2}", "x"), ("5", "x+y=5"),
+        ("x^2+1=0", "x^2+2=0"), (r"\frac{1}{3}\sin x", r"0.333333\sin x"),
     ],
-)
+)  # fmt: skip
 def test_what_math_verify_would_let_pass_is_wrong(gold, answer):
     assert is_equivalent(gold, answer) is False
 
@@ -326,17 +291,13 @@ def test_no_text_reaches_an_evaluator(tmp_path):
 @pytest.mark.parametrize(
     ("text", "answer"),
     [
-        ("18", "18"),
-        (r"\frac{1}{2}", r"\frac{1}{2}"),
-        (r"So \boxed{18} it is", "18"),
-        (r"\boxed{18", ""),
-        (r"Answer \[ 9 \]", "9"),
-        ("Therefore the probability is 2/3.", "2/3"),
+        ("18", "18"), (r"\frac{1}{2}", r"\frac{1}{2}"), (r"So \boxed{18} it is", "18"), (r"\boxed{18", ""),
+        (r"Answer \[ 9 \]", "9"), ("Therefore the probability is 2/3.", "2/3"),
         (r"So the pair $(x, y)$ that solves it is $(7, 6)$. I hope it is correct.", "$(7, 6)$"),
         ("The cost increases by 100%.", "The cost increases by 100%."),
         ("She therefore pays 7 dollars for 3 apples, hence 12 in all.", "12"),
     ],
-)
+)  # fmt: skip
 def test_the_answer_that_a_text_states(text, answer):
     assert stated_answer(text) == answer
 
@@ -374,31 +335,17 @@ def test_the_benchmark_answers_help_without_heavy_imports():
 @pytest.mark.parametrize(
     ("line", "problem"),
     [
-        ("18", "this one is '18'"),
-        ("{", "no JSON"),
-        ('{"gold": "18", "label": true}', "has no prediction"),
+        ("18", "this one is '18'"), ("{", "no JSON"), ('{"gold": "18", "label": true}', "has no prediction"),
         ('{"gold": "18", "prediction": "18", "label": "yes"}', "'yes'"),
         ('{"gold": null, "prediction": "18", "label": true}', "None"),
     ],
-)
+)  # fmt: skip
 def test_the_benchmark_names_the_line_that_it_cannot_read(tmp_path, line, problem):
     file = tmp_path / "pairs.jsonl"
     file.write_text('{"gold": "1", "prediction": "1", "label": true}\n' + line + "\n")
     run = run_benchmark("--pairs", str(file))
     assert run.returncode == 1 and f"{file}, line 2: " in run.stderr and problem in run.stderr
     assert "gold (text), prediction (text) and label (true or false)" in run.stderr
-
-
-def test_plain_text_and_conversations_earn_the_same():
-    chats = [[{"role": "assistant", "content": text}] for text in TEXTS]
-    assert BoxedMath()(prompts=TEXTS, completions=TEXTS, answer=GOLDS) == PAID
-    assert BoxedMath()(prompts=chats, completions=chats, answer=GOLDS) == PAID
-
-
-def test_the_order_of_a_batch_does_not_matter():
-    order = random.Random(0).sample(range(len(TEXTS)), len(TEXTS))
-    completions, golds = [TEXTS[i] for i in order], [GOLDS[i] for i in order]
-    assert BoxedMath()(prompts=completions, completions=completions, answer=golds) == [PAID[i] for i in order]
 
 
 def test_fewer_golds_than_completions_is_an_error():

@@ -1,8 +1,6 @@
 """final_answer: the one number a free-form completion offers as its result, and is_final_answer against a gold."""
 
 import json
-import random
-from concurrent.futures import ThreadPoolExecutor
 from fractions import Fraction
 from pathlib import Path
 
@@ -16,142 +14,54 @@ LABELS = Path(__file__).parents[1] / "scripts" / "benchmarks" / "labels" / "gsm8
 ROWS = [json.loads(line) for line in LABELS.read_text(encoding="utf-8").splitlines()]
 
 MARKED = [
-    "#### 18",
-    "####18",
-    "#### $18",
-    "#### 18 eggs",
-    "#### <18>",
-    "#### 17\n#### 18",
-    "9 * 2 = <<9*2=18>>18\n#### 18",
-    "#### 9 * 2 = 18",
-    r"\boxed{18}",
-    r"\boxed{17} and then \boxed{18}",
-    r"\boxed{\text{18 eggs}}",
-    r"\boxed{18\text{ eggs}}",
-    r"\boxed{18 \text{ m}^2}",
-    r"\boxed{\$18}",
-    r"\boxed{x = 18}",
-    r"\boxed{{18}}",
-    r"\boxed{\frac{36}{2}}",
-    r"\boxed{18} and then \boxed{19",
-    r"\boxed 18",
-    "<answer>18</answer>",
-    "<answer>\n$18.00\n</answer>",
-    "<answer>She keeps 18 eggs.</answer>",
-    r"<answer>\boxed{18}</answer>",
-    "The answer is 18.",
-    "The answer is $18.",
-    "The answer is $18$.",
-    r"The answer is \(18\).",
-    "the answer is **18**",
-    "The answer is 9 * 2 = 18.",
-    "The answer is 18, because 20 - 2 = 18 and 3 is not used.",
-    "So the final answer is: 18 eggs",
-    "The correct answer should be 18",
-    "The answer to the question of 16 eggs is 18.",
-    "18 eggs is the answer. Her sister keeps 7.",
-    "Answer: 18",
-    "Answer: x = 18",
-    "ANSWER: 18",
-    "**Answer:** 18",
-    "**Final Answer**\n\n18",
-    "9 * 2 = 18\nA: 18",
-]
+    "#### 18", "####18", "#### $18", "#### 18 eggs", "#### <18>", "#### 17\n#### 18", "9 * 2 = <<9*2=18>>18\n#### 18",
+    "#### 9 * 2 = 18", r"\boxed{18}", r"\boxed{17} and then \boxed{18}", r"\boxed{\text{18 eggs}}",
+    r"\boxed{18\text{ eggs}}", r"\boxed{18 \text{ m}^2}", r"\boxed{\$18}", r"\boxed{x = 18}", r"\boxed{{18}}",
+    r"\boxed{\frac{36}{2}}", r"\boxed{18} and then \boxed{19", r"\boxed 18", "<answer>18</answer>",
+    "<answer>\n$18.00\n</answer>", "<answer>She keeps 18 eggs.</answer>", r"<answer>\boxed{18}</answer>",
+    "The answer is 18.", "The answer is $18.", "The answer is $18$.", r"The answer is \(18\).", "the answer is **18**",
+    "The answer is 9 * 2 = 18.", "The answer is 18, because 20 - 2 = 18 and 3 is not used.",
+    "So the final answer is: 18 eggs", "The correct answer should be 18",
+    "The answer to the question of 16 eggs is 18.", "18 eggs is the answer. Her sister keeps 7.", "Answer: 18",
+    "Answer: x = 18", "ANSWER: 18", "**Answer:** 18", "**Final Answer**\n\n18", "9 * 2 = 18\nA: 18",
+]  # fmt: skip
 UNMARKED = [
-    "18",
-    "**18**",
-    "She had 20 eggs and keeps **18**, not 16.",
-    "**She keeps 18 eggs in 3 boxes.**",
-    "2 * 9 = 18 eggs left over for the 3 days.",
-    "She keeps 18 eggs in 3 days.",
-    "In 3 days she keeps 18 eggs.",
-    "She makes $18 by selling 9 eggs at $2 each.",
-    "She keeps 18 eggs (6 a day for 3 days, 6 x 3 = 18, 2 broken).",
-    "It takes 18 boxes to pack 200 eggs and 30 jars.",
-    "She keeps 18 eggs, her sister comes 3rd.",
-    "1. 10 + 8 = 18\n2. Done.",
-    "Step 1: 10 + 8 = 18\nStep 2: nothing more.",
-    "She keeps 18 eggs.\n\nWould you like to try it with 24 eggs?",
-    "She keeps 18 eggs. Note that 2 of them are small.",
-    "She keeps 18 eggs.\n\nLet's verify: 18 + 2 = 20.",
-    "She keeps 18 because 18 < 20.",
-    "2x = 36, x = 18",
-    "They lay 3 * 3 = 9 pairs, so she keeps 18 eggs in 3 boxes.",
-    "36/2 = x or 18 = x",
-    "She makes 18 = 9 * <<1*2=2>>2 a day.",
-    r"\[ 9 \times 2 = 18 \text{ eggs} \]",
-    "She comes home at 18:00.",
+    "18", "**18**", "She had 20 eggs and keeps **18**, not 16.", "**She keeps 18 eggs in 3 boxes.**",
+    "2 * 9 = 18 eggs left over for the 3 days.", "She keeps 18 eggs in 3 days.", "In 3 days she keeps 18 eggs.",
+    "She makes $18 by selling 9 eggs at $2 each.", "She keeps 18 eggs (6 a day for 3 days, 6 x 3 = 18, 2 broken).",
+    "It takes 18 boxes to pack 200 eggs and 30 jars.", "She keeps 18 eggs, her sister comes 3rd.",
+    "1. 10 + 8 = 18\n2. Done.", "Step 1: 10 + 8 = 18\nStep 2: nothing more.",
+    "She keeps 18 eggs.\n\nWould you like to try it with 24 eggs?", "She keeps 18 eggs. Note that 2 of them are small.",
+    "She keeps 18 eggs.\n\nLet's verify: 18 + 2 = 20.", "She keeps 18 because 18 < 20.", "2x = 36, x = 18",
+    "They lay 3 * 3 = 9 pairs, so she keeps 18 eggs in 3 boxes.", "36/2 = x or 18 = x",
+    "She makes 18 = 9 * <<1*2=2>>2 a day.", r"\[ 9 \times 2 = 18 \text{ eggs} \]", "She comes home at 18:00.",
     "```python\nprint(9 * 2)\n```\n```output\n18\n```",
     "```python\nprint(9 * 2)\n```\n```output\n18.0\n```\nThere are 18 eggs in 3 boxes.",
-    "There are 18.\n```python\nprint(9 * 3)\n```",
-    "<think>The answer is 17.</think>It is 18.",
-]
+    "There are 18.\n```python\nprint(9 * 3)\n```", "<think>The answer is 17.</think>It is 18.",
+]  # fmt: skip
 RUN_ON = [
-    "\n\nQuestion: What is 3 + 4?\nAnswer: 7",
-    "\n\nQ: Tom has 3 hats and buys 4.\nA: The answer is 7.",
-    "\nHuman: What is 3 + 4? Assistant: \\boxed{7}",
-    " User: And 3 + 4? Assistant: The answer is 7.",
-    "\n\n### Instruction:\nAdd 3 and 4.\n\n### Response:\n#### 7",
-    "<|im_end|>\n<|im_start|>assistant\n#### 7",
-    "</s> 7",
-    "\n\n**Problem 2:** 3 + 4\n#### 7",
+    "\n\nQuestion: What is 3 + 4?\nAnswer: 7", "\n\nQ: Tom has 3 hats and buys 4.\nA: The answer is 7.",
+    "\nHuman: What is 3 + 4? Assistant: \\boxed{7}", " User: And 3 + 4? Assistant: The answer is 7.",
+    "\n\n### Instruction:\nAdd 3 and 4.\n\n### Response:\n#### 7", "<|im_end|>\n<|im_start|>assistant\n#### 7",
+    "</s> 7", "\n\n**Problem 2:** 3 + 4\n#### 7",
     "\n\nTom has 3 hats and buys 4. How many has he?\nHe has 3 + 4 = 7. The answer is 7.",
-]
+]  # fmt: skip
 NONE = [
-    "",
-    "no number",
-    "#### 17 18 19",
-    "#### 18 or 19",
-    "#### 18, 19",
-    "#### 17-18",
-    "The answer is 17 or 18.",
-    "The answer is between 17 and 18.",
-    "The answer is 17 boys and 18 girls.",
-    r"\boxed{17, 18}",
-    r"\boxed{17,18}",
-    r"\boxed{17 \text{ or } 18}",
-    r"\boxed{\sqrt{18}}",
-    "<answer>17, 18</answer>",
-    "She keeps 17 or 18.",
-    " ".join(str(i) for i in range(101)),
-    ", ".join(str(i) for i in range(101)),
-    "The answer is 9 * 2",
-    "She keeps 9 * 2",
-    "9 * 2 =",
-    "9**9**9",
-    "The answer is 18 thousand.",
-    "The answer is 18k",
-    "It takes 1 1/2 dozen.",
-    "1e999",
-    "#### 1/0",
-    "１８",
-    "#### １８",
-    "１8",
-    "١٨",
-    "18½",
-    "How many are 18?",
-    "```python\nprint(18)\n```",
-]
+    "", "no number", "#### 17 18 19", "#### 18 or 19", "#### 18, 19", "#### 17-18", "The answer is 17 or 18.",
+    "The answer is between 17 and 18.", "The answer is 17 boys and 18 girls.", r"\boxed{17, 18}", r"\boxed{17,18}",
+    r"\boxed{17 \text{ or } 18}", r"\boxed{\sqrt{18}}", "<answer>17, 18</answer>", "She keeps 17 or 18.",
+    " ".join(str(i) for i in range(101)), ", ".join(str(i) for i in range(101)), "The answer is 9 * 2",
+    "She keeps 9 * 2", "9 * 2 =", "9**9**9", "The answer is 18 thousand.", "The answer is 18k", "It takes 1 1/2 dozen.",
+    "1e999", "#### 1/0", "１８", "#### １８", "１8", "١٨", "18½", "How many are 18?", "```python\nprint(18)\n```",
+]  # fmt: skip
 VALUES = [
-    (r"\boxed{1{,}080}", 1080),
-    (r"\boxed{1,\!080}", 1080),
-    (r"\boxed{\$1,080}", 1080),
-    ("The answer is $1,080.50.", Fraction(2161, 2)),
-    ("It costs £1,080 in 2 rates.", 1080),
-    ("It costs 1080€.", 1080),
-    ("#### -3", -3),
-    ("10 - 13 = -3", -3),
-    ("10 - 13 = \u22123", -3),
-    ("She makes -$3", -3),
-    ("20 - 3", None),
-    ("50% of them", 50),
-    (r"\boxed{50\%}", 50),
-    (r"\boxed{\frac{1}{2}}", Fraction(1, 2)),
-    (r"\boxed{3\frac{1}{2}}", Fraction(7, 2)),
-    ("It takes 1 1/2 cups.", Fraction(3, 2)),
-    ("She has .5 left.", Fraction(1, 2)),
-    ("#### 18.00", 18),
-]
+    (r"\boxed{1{,}080}", 1080), (r"\boxed{1,\!080}", 1080), (r"\boxed{\$1,080}", 1080),
+    ("The answer is $1,080.50.", Fraction(2161, 2)), ("It costs £1,080 in 2 rates.", 1080), ("It costs 1080€.", 1080),
+    ("#### -3", -3), ("10 - 13 = -3", -3), ("10 - 13 = \u22123", -3), ("She makes -$3", -3), ("20 - 3", None),
+    ("50% of them", 50), (r"\boxed{50\%}", 50), (r"\boxed{\frac{1}{2}}", Fraction(1, 2)),
+    (r"\boxed{3\frac{1}{2}}", Fraction(7, 2)), ("It takes 1 1/2 cups.", Fraction(3, 2)),
+    ("She has .5 left.", Fraction(1, 2)), ("#### 18.00", 18),
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("text", MARKED)
@@ -240,22 +150,12 @@ def test_a_bullet_and_an_operator_are_no_sign(line):
 
 
 DENIALS = [
-    "The answer is definitely not {}.",
-    "#### not {}",
-    "Wrong answer: {}",
-    "The answer isn't {}.",
-    "{} is wrong.",
-    "{} is not the answer.",
-    "The answer is anything but {}.",
-    "I doubt the answer is {}.",
-    "The answer is {}, which is wrong.",
-    "The answer is {}? No.",
-    "The answer is at least {}.",
-    r"\boxed{{\text{{not }}{}}}",
-    r"\boxed{{{} \text{{ is wrong}}}}",
-    r"\boxed{{\neq {}}}",
-    "<answer>not {}</answer>",
-]
+    "The answer is definitely not {}.", "#### not {}", "Wrong answer: {}", "The answer isn't {}.", "{} is wrong.",
+    "{} is not the answer.", "The answer is anything but {}.", "I doubt the answer is {}.",
+    "The answer is {}, which is wrong.", "The answer is {}? No.", "The answer is at least {}.",
+    r"\boxed{{\text{{not }}{}}}", r"\boxed{{{} \text{{ is wrong}}}}", r"\boxed{{\neq {}}}", "<answer>not {}</answer>",
+    r"\boxed{{{}\text{{ or so}}}}", "It is {}, I guess.", "The answer is {} or more.", "Perhaps {}.", "#### {} roughly",
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("words", DENIALS)
@@ -267,15 +167,11 @@ def test_a_number_that_is_denied_is_no_answer(words):
 @pytest.mark.parametrize(
     "text",
     [
-        "It is not 42. The answer is 18.",
-        "The answer is 18, not 42.",
-        "#### 18\nIt is not 42.",
-        "She keeps 18 eggs, not 42.",
-        "He did not sell 18 apples, so the answer is 18.",
-        "Since 18 is not divisible by 4, the answer is 18.",
-        "Don't forget the 2 broken eggs: 20 - 2 = 18",
+        "It is not 42. The answer is 18.", "The answer is 18, not 42.", "#### 18\nIt is not 42.",
+        "She keeps 18 eggs, not 42.", "He did not sell 18 apples, so the answer is 18.",
+        "Since 18 is not divisible by 4, the answer is 18.", "Don't forget the 2 broken eggs: 20 - 2 = 18",
     ],
-)
+)  # fmt: skip
 def test_a_denial_takes_away_its_own_number_alone(text):
     assert final_answer(text) == 18
 
@@ -306,17 +202,11 @@ def test_listing_every_number_pays_at_most_the_last_of_them():
 @pytest.mark.parametrize(
     ("text", "gold", "right"),
     [
-        ("#### 1,080", "1080", True),
-        ("#### 1080", "1,080", True),
-        ("#### 1080.0", "1080", True),
-        ("#### 0.5", "1/2", True),
-        ("#### 1081", "1080", False),
-        ("#### -1080", "1080", False),
-        ("no number", "1080", False),
-        ("no number", "none", False),
-        ("#### 1080", "none", False),
+        ("#### 1,080", "1080", True), ("#### 1080", "1,080", True), ("#### 1080.0", "1080", True),
+        ("#### 0.5", "1/2", True), ("#### 1081", "1080", False), ("#### -1080", "1080", False),
+        ("no number", "1080", False), ("no number", "none", False), ("#### 1080", "none", False),
     ],
-)
+)  # fmt: skip
 def test_the_value_is_compared_with_the_gold(text, gold, right):
     assert is_final_answer(text, gold) is right
 
@@ -394,11 +284,3 @@ PIECES += [
 @given(st.lists(st.sampled_from(PIECES)).map("".join))
 def test_any_mixture_of_markers_is_one_number_or_none(text):
     assert isinstance(final_answer(text), Fraction | None)
-
-
-def test_it_gives_the_same_off_the_main_thread_and_in_any_order():
-    texts = [row["completion"] for row in ROWS]
-    order = random.Random(0).sample(range(len(texts)), len(texts))
-    with ThreadPoolExecutor(2) as pool:
-        shuffled = list(pool.map(final_answer, [texts[i] for i in order]))
-    assert shuffled == [final_answer(texts[i]) for i in order]

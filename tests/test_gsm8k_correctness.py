@@ -1,9 +1,5 @@
 """gsm8k_correctness: 2.0 for the gold text in the answer tag, 1.5 for its value, None for a gold that is no number."""
 
-import pickle
-import random
-from concurrent.futures import ThreadPoolExecutor
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -76,18 +72,12 @@ def test_the_answer_tag_is_paid_by_text_and_by_value(text, gold, amount):
 @pytest.mark.parametrize(
     ("text", "amount"),
     [
-        ("", 0.0),
-        ("18", 0.0),
-        ("<answer>18", 0.0),
-        ("18</answer>", 0.0),
-        ("<reasoning>18</reasoning>", 0.0),
-        ("<ANSWER>18</ANSWER>", 0.0),
-        ("<answer>18</answer><answer>19</answer>", 0.0),
-        ("<answer>19</answer><answer>18</answer>", 2.0),
-        ("<answer>18</answer> and more", 2.0),
+        ("", 0.0), ("18", 0.0), ("<answer>18", 0.0), ("18</answer>", 0.0), ("<reasoning>18</reasoning>", 0.0),
+        ("<ANSWER>18</ANSWER>", 0.0), ("<answer>18</answer><answer>19</answer>", 0.0),
+        ("<answer>19</answer><answer>18</answer>", 2.0), ("<answer>18</answer> and more", 2.0),
         (r"<answer>\boxed{18}</answer>", 0.0),
     ],
-)
+)  # fmt: skip
 def test_only_the_last_complete_answer_tag_counts(text, amount):
     assert pay(text, "18") == amount
 
@@ -110,20 +100,6 @@ def test_it_is_a_verifier_that_needs_the_answer_column():
     assert (reward_kind(reward), full_reward(reward), reward_columns(reward)) == ("verifier", 2.0, ["answer"])
 
 
-def test_plain_text_and_conversations_earn_the_same():
-    reward = load_reward("gsm8k_correctness")
-    chats = [[{"role": "assistant", "content": text}] for text in TEXTS]
-    assert reward(prompts=TEXTS, completions=TEXTS, answer=GOLDS) == PAID
-    assert reward(prompts=chats, completions=chats, answer=GOLDS) == PAID
-
-
-def test_the_order_of_a_batch_does_not_matter():
-    order = random.Random(0).sample(range(len(TEXTS)), len(TEXTS))
-    completions, golds = [TEXTS[i] for i in order], [GOLDS[i] for i in order]
-    paid = load_reward("gsm8k_correctness")(prompts=completions, completions=completions, answer=golds)
-    assert paid == [PAID[i] for i in order]
-
-
 def test_fewer_golds_than_completions_is_an_error():
     with pytest.raises(ValueError, match="shorter"):
         load_reward("gsm8k_correctness")(prompts=["p"] * 2, completions=["a", "b"], answer=["1"])
@@ -139,22 +115,6 @@ def test_a_hostile_gold_is_not_graded_in_50_ms(hostile, seconds):
     gradable = hostile.strip() == "1"
     assert score_gsm8k("<answer>18</answer>", hostile) == (0.0 if gradable else None)
     assert seconds(lambda: score_gsm8k("<answer>18</answer>", hostile)) < 0.05
-
-
-def test_a_million_letters_earn_nothing():
-    assert score_gsm8k(f"<answer>{'a' * 1_000_000}</answer>", "18") == 0.0
-
-
-def test_it_works_off_the_main_thread():
-    with ThreadPoolExecutor(1) as pool:
-        paid = pool.submit(load_reward("gsm8k_correctness"), prompts=TEXTS, completions=TEXTS, answer=GOLDS).result()
-    assert paid == PAID
-
-
-def test_it_pickles_with_its_parameters():
-    reward = pickle.loads(pickle.dumps(load_reward("gsm8k_correctness", exact=7.0)))
-    assert reward(prompts=["p"], completions=["<answer>18</answer>"], answer=["18"]) == [7.0]
-    assert reward.__name__ == "gsm8k_correctness"
 
 
 @pytest.mark.parametrize("lenient", [False, True])
@@ -192,17 +152,10 @@ def test_only_the_right_integer_is_paid(answer, gold):
 @pytest.mark.parametrize(
     ("text", "gold", "right"),
     [
-        ("It is 18.", "18", True),
-        ("<answer>18</answer>", "18", True),
-        ("18, or was it 19?", "18", False),
-        ("20-18", "18", True),
-        ("20-18", "-18", False),
-        ("= -18", "-18", True),
-        ("$1,000", "1000", True),
-        ("no number", "18", False),
-        ("no number", "none", False),
-        ("18", "none", False),
+        ("It is 18.", "18", True), ("<answer>18</answer>", "18", True), ("18, or was it 19?", "18", False),
+        ("20-18", "18", True), ("20-18", "-18", False), ("= -18", "-18", True), ("$1,000", "1000", True),
+        ("no number", "18", False), ("no number", "none", False), ("18", "none", False),
     ],
-)
+)  # fmt: skip
 def test_the_lenient_reading_is_the_last_number(text, gold, right):
     assert is_last_number(text, gold) is right

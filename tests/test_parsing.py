@@ -34,14 +34,10 @@ def test_completion_text_is_what_the_assistant_says_in_both_forms(completion, te
 @pytest.mark.parametrize(
     ("text", "rest"),
     [
-        ("18", "18"),
-        ("<think>17</think>18", "18"),
-        ("17</think>18", "18"),
-        ("<think>18", ""),
-        ("<think>17</think>18<think>19", "18"),
-        ("18<think>17</think>", ""),
+        ("18", "18"), ("<think>17</think>18", "18"), ("17</think>18", "18"), ("<think>18", ""),
+        ("<think>17</think>18<think>19", "18"), ("18<think>17</think>", ""),
     ],
-)
+)  # fmt: skip
 def test_thoughts_are_no_answer(text, rest):
     assert after_thinking(text) == rest
 
@@ -49,21 +45,13 @@ def test_thoughts_are_no_answer(text, rest):
 @pytest.mark.parametrize(
     ("text", "inside"),
     [
-        ("<answer>4</answer>", "4"),
-        ("<answer>\n 4 \n</answer>", "4"),
-        ("<answer></answer>", ""),
-        ("<answer>4</answer> <answer>5</answer>", "5"),
-        ("<answer>4</answer> <answer>5", "4"),
-        ("<answer>4</answer></answer>", "4"),
-        ("<answer>4 <answer>5</answer>", "5"),
-        ("<answer>4", None),
-        ("4</answer>", None),
-        ("</answer>4<answer>", None),
-        ("<ANSWER>4</ANSWER>", None),
-        ("< answer>4</answer>", None),
+        ("<answer>4</answer>", "4"), ("<answer>\n 4 \n</answer>", "4"), ("<answer></answer>", ""),
+        ("<answer>4</answer> <answer>5</answer>", "5"), ("<answer>4</answer> <answer>5", "4"),
+        ("<answer>4</answer></answer>", "4"), ("<answer>4 <answer>5</answer>", "5"), ("<answer>4", None),
+        ("4</answer>", None), ("</answer>4<answer>", None), ("<ANSWER>4</ANSWER>", None), ("< answer>4</answer>", None),
         ("", None),
     ],
-)
+)  # fmt: skip
 def test_tag_text_is_the_last_complete_tag(text, inside):
     assert tag_text(text, "answer") == inside
 
@@ -71,32 +59,13 @@ def test_tag_text_is_the_last_complete_tag(text, inside):
 @pytest.mark.parametrize(
     ("text", "value"),
     [
-        ("18", 18),
-        (" 18\n", 18),
-        ("1,000", 1000),
-        ("1,234,567.5", Fraction(2469135, 2)),
-        ("$18", 18),
-        ("$ 18", 18),
-        ("-$18", -18),
-        ("$-18", -18),
-        ("18.0", 18),
-        ("18.", 18),
-        ("18 eggs", 18),
-        ("18 eggs.", 18),
-        ("3 dollars/hour", 3),
-        ("50%", 50),
-        ("-3", -3),
-        ("- 3", -3),
-        ("+3", 3),
-        ("0", 0),
-        ("007", 7),
-        (".5", Fraction(1, 2)),
-        ("1/2", Fraction(1, 2)),
-        ("-1/2", Fraction(-1, 2)),
-        ("2 / 4", Fraction(1, 2)),
+        ("18", 18), (" 18\n", 18), ("1,000", 1000), ("1,234,567.5", Fraction(2469135, 2)), ("$18", 18), ("$ 18", 18),
+        ("-$18", -18), ("$-18", -18), ("18.0", 18), ("18.", 18), ("18 eggs", 18), ("18 eggs.", 18),
+        ("3 dollars/hour", 3), ("50%", 50), ("-3", -3), ("- 3", -3), ("+3", 3), ("0", 0), ("007", 7),
+        (".5", Fraction(1, 2)), ("1/2", Fraction(1, 2)), ("-1/2", Fraction(-1, 2)), ("2 / 4", Fraction(1, 2)),
         ("0.1", Fraction(1, 10)),
     ],
-)
+)  # fmt: skip
 def test_parse_number_is_exact(text, value):
     assert parse_number(text) == value
 
@@ -104,36 +73,11 @@ def test_parse_number_is_exact(text, value):
 @pytest.mark.parametrize(
     "text",
     [
-        "",
-        "eggs",
-        "eggs 18",
-        "18 and 3",
-        "17 + 1",
-        "17+1",
-        "18 = 18",
-        "--3",
-        "-$-3",
-        "1,00",
-        "1,0000",
-        "1 000",
-        "1/0",
-        "1/000",
-        "1/-2",
-        "1e999",
-        "1e3",
-        "9**9**9",
-        "inf",
-        "nan",
-        "0x12",
-        "１８",
-        "١٨",
-        "½",
-        "18\u200b",
-        "{18}",
-        "**18**",
-        "1" * 65,
+        "", "eggs", "eggs 18", "18 and 3", "17 + 1", "17+1", "18 = 18", "--3", "-$-3", "1,00", "1,0000", "1 000", "1/0",
+        "1/000", "1/-2", "1e999", "1e3", "9**9**9", "inf", "nan", "0x12", "１８", "١٨", "½", "18\u200b", "{18}",
+        "**18**", "1" * 65,
     ],
-)
+)  # fmt: skip
 def test_parse_number_refuses_what_is_not_one_number(text):
     assert parse_number(text) is None
 
@@ -145,26 +89,12 @@ def test_parse_number_reads_up_to_64_characters():
 @pytest.mark.parametrize(
     ("text", "value"),
     [
-        ("3 + 4 = 7", 7),
-        ("so <answer>-7</answer>", -7),
-        ("7 - 9 = -2", -2),
-        ("x=-2", -2),
-        ("9-7", 7),
-        ("(9)-7", 7),
-        ("9 - 7", 7),
-        ("it costs $18.", 18),
-        ("a loss of -$18", -18),
-        ("a loss of $-18", -18),
-        ("1,080 in all", 1080),
-        ("7 is 7.5", Fraction(15, 2)),
-        ("1/2", Fraction(1, 2)),
-        ("2 eggs, 3 hens", 3),
-        ("１８ then 4 then １８", 4),
-        ("none", None),
-        ("", None),
-        ("1" * 65, None),
+        ("3 + 4 = 7", 7), ("so <answer>-7</answer>", -7), ("7 - 9 = -2", -2), ("x=-2", -2), ("9-7", 7), ("(9)-7", 7),
+        ("9 - 7", 7), ("it costs $18.", 18), ("a loss of -$18", -18), ("a loss of $-18", -18), ("1,080 in all", 1080),
+        ("7 is 7.5", Fraction(15, 2)), ("1/2", Fraction(1, 2)), ("2 eggs, 3 hens", 3), ("１８ then 4 then １８", 4),
+        ("none", None), ("", None), ("1" * 65, None),
     ],
-)
+)  # fmt: skip
 def test_last_number_reads_the_last_of_a_text(text, value):
     assert last_number(text) == value
 

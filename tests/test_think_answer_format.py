@@ -21,21 +21,14 @@ def test_the_asked_format_is_paid(text):
 @pytest.mark.parametrize(
     "text",
     [
-        "",
-        "<think>a</think>",
-        "<think>a</think><answer>b</answer> bye",
-        "hello <think>a</think><answer>b</answer>",
-        "<think>a</think> so <answer>b</answer>",
-        "<answer>b</answer><think>a</think>",
-        "<think>a<answer>b</answer></think>",
-        "<think>a</think><answer>b</answer><answer>c</answer>",
-        "<think>a</think><answer>b</answer>" * 50,
-        "<think>a</think>\n<answer>b</answer>\njunk\n<think>",
-        "<think><think>a</think><answer>b</answer>",
-        "<Think>a</Think><Answer>b</Answer>",
+        "", "<think>a</think>", "<think>a</think><answer>b</answer> bye", "hello <think>a</think><answer>b</answer>",
+        "<think>a</think> so <answer>b</answer>", "<answer>b</answer><think>a</think>",
+        "<think>a<answer>b</answer></think>", "<think>a</think><answer>b</answer><answer>c</answer>",
+        "<think>a</think><answer>b</answer>" * 50, "<think>a</think>\n<answer>b</answer>\njunk\n<think>",
+        "<think><think>a</think><answer>b</answer>", "<Think>a</Think><Answer>b</Answer>",
         "a</think><answer>b</answer>",
     ],
-)
+)  # fmt: skip
 def test_anything_else_is_not(text):
     assert not is_think_answer(text)
 

@@ -1,9 +1,5 @@
 """xml_format: 0.2 for each of four tags that stands once, in its place."""
 
-import pickle
-import random
-from concurrent.futures import ThreadPoolExecutor
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -51,11 +47,6 @@ def test_each_tag_in_its_place_pays(text, amount):
     assert load_reward("xml_format")(prompts=["p"], completions=[text]) == [amount]
 
 
-def test_conversations_earn_what_plain_text_earns():
-    chats = [[{"role": "assistant", "content": text}] for text, _ in AMOUNTS]
-    assert load_reward("xml_format")(prompts=chats, completions=chats) == [amount for _, amount in AMOUNTS]
-
-
 @pytest.mark.parametrize(("per_tag", "full"), [(0.2, 0.8), (0.1, 0.4), (0.25, 1.0), (1.0, 4.0)])
 def test_the_amount_is_a_parameter(per_tag, full):
     reward = load_reward("xml_format", per_tag=per_tag)
@@ -67,29 +58,8 @@ def test_it_is_a_format_reward_that_needs_no_column():
     assert (reward_kind(reward), full_reward(reward), reward_columns(reward)) == ("format", 0.8, [])
 
 
-def test_the_order_of_a_batch_does_not_matter():
-    shuffled = random.Random(0).sample(AMOUNTS, len(AMOUNTS))
-    paid = load_reward("xml_format")(prompts=["p"] * len(shuffled), completions=[text for text, _ in shuffled])
-    assert paid == [amount for _, amount in shuffled]
-
-
 def test_hostile_text_is_judged_in_50_ms(hostile, seconds):
     assert seconds(lambda: (score_xml_format(hostile), is_xml_format(hostile))) < 0.05
-
-
-def test_a_million_letters_earn_nothing():
-    assert score_xml_format("a" * 1_000_000) == 0.0
-
-
-def test_it_works_off_the_main_thread():
-    with ThreadPoolExecutor(1) as pool:
-        assert pool.submit(load_reward("xml_format"), prompts=["p"], completions=[FULL]).result() == [0.8]
-
-
-def test_it_pickles_with_its_parameters():
-    reward = pickle.loads(pickle.dumps(load_reward("xml_format", per_tag=0.5)))
-    assert reward(prompts=["p"], completions=[FULL]) == [2.0]
-    assert reward.__name__ == "xml_format"
 
 
 @settings(deadline=None)
@@ -104,18 +74,11 @@ def test_any_text_earns_a_number_of_tags(text):
 @pytest.mark.parametrize(
     ("text", "formatted"),
     [
-        (FULL, True),
-        (f"\n{FULL}\n", True),
-        ("<reasoning>r</reasoning>\n\n<answer>7</answer>", True),
-        (f"Sure! {FULL}", False),
-        (f"{FULL} Hope it helps.", False),
-        (f"{FULL}\nHope it helps.", False),
-        ("<reasoning>r</reasoning> so <answer>7</answer>", False),
-        ("<reasoning><answer></reasoning></answer>", False),
-        ("<reasoning>r<answer>7</answer></reasoning>", False),
-        (FULL * 2, False),
-        ("", False),
+        (FULL, True), (f"\n{FULL}\n", True), ("<reasoning>r</reasoning>\n\n<answer>7</answer>", True),
+        (f"Sure! {FULL}", False), (f"{FULL} Hope it helps.", False), (f"{FULL}\nHope it helps.", False),
+        ("<reasoning>r</reasoning> so <answer>7</answer>", False), ("<reasoning><answer></reasoning></answer>", False),
+        ("<reasoning>r<answer>7</answer></reasoning>", False), (FULL * 2, False), ("", False),
     ],
-)
+)  # fmt: skip
 def test_the_asked_format_is_the_whole_completion(text, formatted):
     assert is_xml_format(text) is formatted

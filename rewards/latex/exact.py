@@ -42,14 +42,8 @@ def exact(tree: Tree) -> Exact:
     if operation == "letter":
         return {(1, ((parts[0], 1),)): Fraction(1)}, _ONE
     values = [exact(part) for part in parts]
-    if operation == "+":
-        return _add(*values)
-    if operation == "*":
-        return _quotient(_times(values[0][0], values[1][0]), _times(values[0][1], values[1][1]))
-    if operation == "/":
-        return _divide(*values)
-    if operation == "^":
-        return _power(*values)
+    if operation in _BINARY:
+        return _BINARY[operation](*values)
     if operation == "root":
         return _root(values[1], values[0])
     if operation in ("!", "binom"):
@@ -110,6 +104,10 @@ def _add(left: Exact, right: Exact) -> Exact:
     return _quotient(_plus(_times(left[0], right[1]), _times(right[0], left[1])), _times(left[1], right[1]))
 
 
+def _multiply(left: Exact, right: Exact) -> Exact:
+    return _quotient(_times(left[0], right[0]), _times(left[1], right[1]))
+
+
 def _divide(left: Exact, right: Exact) -> Exact:
     if not right[0]:
         raise Malformed("division by zero")
@@ -144,17 +142,10 @@ def _power(base: Exact, exponent: Exact) -> Exact:
         return _constant(_rational_power(number, power.numerator))
     if times > (64 if len(base[0]) * len(base[1]) > 1 else 10_000):
         raise Unreadable("too high a power")
-    return _repeated(_divide((_ONE, _ONE), base) if power < 0 else base, times)
-
-
-def _repeated(value: Exact, times: int) -> Exact:
-    result: Exact = (_ONE, _ONE)
-    while times:
-        if times & 1:
-            result = _quotient(_times(result[0], value[0]), _times(result[1], value[1]))
-        times >>= 1
-        if times:
-            value = (_times(value[0], value[0]), _times(value[1], value[1]))
+    value, result = _divide((_ONE, _ONE), base) if power < 0 else base, (_ONE, _ONE)
+    for bit in f"{times:b}":
+        result = _multiply(result, result)
+        result = _multiply(result, value) if bit == "1" else result
     return result
 
 
@@ -212,9 +203,8 @@ def _count(operation: str, values: list[Exact]) -> Exact:
     """n! and binomials of small whole numbers."""
     numbers = [_rational(value) for value in values]
     if any(n is None or n.denominator != 1 or not 0 <= n <= MAX_FACTORIAL for n in numbers):
-        raise Unreadable("too large, or no whole number")
-    counted = math.factorial(int(numbers[0])) if operation == "!" else math.comb(*map(int, numbers))
-    return _constant(counted)
+        raise Unreadable("too large, or not a whole number")
+    return _constant((math.factorial if operation == "!" else math.comb)(*map(int, numbers)))
 
 
 def _logarithm(value: Exact) -> Exact:
@@ -264,12 +254,10 @@ def _without_cosines(polynomial: Polynomial) -> Polynomial:
     for (root, names), coefficient in polynomial.items():
         for name, exponent in names:
             if name.startswith("?cos:") and exponent >= 2:
-                rest = {
-                    (root, tuple((n, e - 2 if n == name else e) for n, e in names if (n, e) != (name, 2))): coefficient
-                }
+                fewer = tuple((n, e - 2 if n == name else e) for n, e in names if (n, e) != (name, 2))
                 square = {(1, ()): Fraction(1), (1, (("?sin:" + name[5:], 2),)): Fraction(-1)}
                 others = {term: c for term, c in polynomial.items() if term != (root, names)}
-                return _without_cosines(_plus(others, _times(rest, square)))
+                return _without_cosines(_plus(others, _times({(root, fewer): coefficient}, square)))
     return polynomial
 
 
@@ -284,6 +272,9 @@ def _named(operation: str, values: list[Exact]) -> Exact:
     if len(name) > 4000:
         raise Unreadable("too long a name")
     return {(1, ((name, 1),)): Fraction(1)}, _ONE
+
+
+_BINARY = {"+": _add, "*": _multiply, "/": _divide, "^": _power}
 
 
 def letters(value: Exact) -> set[str]:

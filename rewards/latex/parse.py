@@ -134,28 +134,22 @@ class _Parser:
 
     def exponent(self) -> Tree:
         """In `2^10` everybody means the whole number, whatever LaTeX prints; `2^3^2` is 2^9."""
-        tree = self.signed_atom()
+        minus = self.next == "-" and self.take()
+        tree = ("*", rational(-1), self.atom()) if minus else self.atom()
         if self.next == "^":
             self.take()
             tree = ("^", tree, self.exponent())
         return tree
 
-    def signed_atom(self) -> Tree:
-        if self.next == "-":
-            self.take()
-            return ("*", rational(-1), self.atom())
-        return self.atom()
-
     def atom(self) -> Tree:
         self.depth += 1  # everything that nests comes by here
         if self.depth > MAX_DEPTH:
             raise Malformed("nested too deeply")
-        tree = self.bare_atom()
+        tree = self.atom_of(self.take())
         self.depth -= 1
         return tree
 
-    def bare_atom(self) -> Tree:
-        token = self.take()
+    def atom_of(self, token: str) -> Tree:
         if token[0].isdigit() or token[0] == ".":
             return rational(token)
         if token in ("(", "{", "[", "|"):
@@ -191,9 +185,16 @@ class _Parser:
         if name in ("binom", "dbinom", "tbinom"):
             return ("binom", *self.two_arguments())
         if name == "sqrt":
-            return self.root()
-        if name == "text":
-            return self.upright()
+            degree = rational(2)
+            if self.next == "[":
+                self.take()
+                degree = self.sum()
+                self.take("]")
+            return ("root", degree, self.argument())
+        if name == "text":  # a letter in upright type
+            word = self.word()
+            if len(word) == 1 and word.isalpha():
+                return ("letter", word)
         if name == "log" or name in FUNCTIONS:
             return self.function(name)
         if name in ("sum", "prod"):
@@ -203,12 +204,6 @@ class _Parser:
         if name in _GREEK:
             return self.letter(name)
         raise Unreadable(name)
-
-    def upright(self) -> Tree:
-        word = self.word()
-        if len(word) != 1 or not word.isalpha():
-            raise Unreadable(word)
-        return ("letter", word)
 
     def two_arguments(self) -> tuple[Tree, Tree]:
         r"""`{1}{2}`, `12`, `1{2}`, `{1}2`; what three digits after `\frac` mean nobody knows."""
@@ -221,14 +216,6 @@ class _Parser:
         if self.next and self.next[0].isdigit() and len(self.next) > 1:
             raise Unreadable("digits without braces")
         return self.atom()
-
-    def root(self) -> Tree:
-        degree = rational(2)
-        if self.next == "[":
-            self.take()
-            degree = self.sum()
-            self.take("]")
-        return ("root", degree, self.argument())
 
     def series(self, name: str) -> Tree:
         """Its limits are kept as they are written: two series are the same, or it is for others to say."""
