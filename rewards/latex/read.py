@@ -1,8 +1,4 @@
-r"""Reading an answer in LaTeX or plain: numbers with units, intervals, sets, lists, equations, matrices, words.
-
-from rewards.latex.read import read_answer
-read_answer(r"(3, \frac12)").kind          # "group"
-"""
+"""Reading an answer in LaTeX or plain: numbers with units, intervals, sets, lists, equations, matrices, words."""
 
 import re
 from fractions import Fraction
@@ -44,6 +40,7 @@ _LABEL = re.compile(  # what has a value without being an unknown: |AB|, P(A|B),
     re.DOTALL,
 )
 _COORDINATES = re.compile(r"\(\s*[A-Za-z](?:\s*,\s*[A-Za-z])+\s*\)")
+_CUP = re.compile(r"\\cup(?![A-Za-z])")
 _PLUS_MINUS = re.compile(r"\\pm(?![A-Za-z])")
 _MEMBER = re.compile(r"([A-Za-z])\s*\\in(?![A-Za-z])\s*(.+)", re.DOTALL)
 _RELATION = re.compile(r"\\le |\\ge |\\ne |<|>|=")
@@ -51,6 +48,7 @@ _MATRIX = re.compile(
     r"\(?\s*(?:\[\s*|\(\s*)?\\begin\{([pbB]?matrix|array)\}(?:\{[lcr|]*\})?(.*?)\\end\{\1\}\s*[\])]?\s*\)?", re.DOTALL
 )
 _PLAIN = re.compile(r"-?[0-9]+(?:\.[0-9]+)?")
+# Times, ratios, dates, ordinals and numbers in another base are compared as they stand.
 _LITERAL = re.compile(
     r"\d+\s*:\s*\d+.*|\d+\s*\^?\{?(?:\\text\{\s*)?(?:st|nd|rd|th)\s*\}*|[0-9A-F]+_\{?\d+\}?"
     r"|[A-Z][a-z]{2,8}\.? \d{1,2}, \d{4}",
@@ -81,7 +79,9 @@ def _read(text: str, depth: int) -> Answer:
     text = text.strip()
     if not text or depth > 8 or not _balanced(text):
         return Answer("bad", text)
-    for reader in (_read_matrix, _read_literal, _read_relation, _read_list, _read_union, _read_group, _read_pair):
+    if _LITERAL.fullmatch(text):
+        return _text(text)
+    for reader in (_read_matrix, _read_relation, _read_list, _read_union, _read_group, _read_pair):
         answer = reader(text, depth)
         if answer is not None:
             return answer
@@ -119,11 +119,6 @@ def _read_matrix(text: str, depth: int) -> Answer | None:
     rows = [row.split("&") for row in re.split(r"\\\\", match[2]) if row.strip()]
     items = tuple(Answer("list", "", tuple(_read(cell, depth + 1) for cell in row)) for row in rows)
     return Answer("matrix", text, items)
-
-
-def _read_literal(text: str, depth: int) -> Answer | None:
-    """Times, ratios, dates, ordinals and numbers in another base are compared as they stand."""
-    return _text(text) if _LITERAL.fullmatch(text) else None
 
 
 def _text(text: str) -> Answer:
@@ -171,9 +166,8 @@ def _read_equation(text: str, sides: list[str], depth: int) -> Answer | None:
         return Answer("bad", text)
     if _COORDINATES.fullmatch(first) and value.kind == "group" and len(value.items) == first.count(",") + 1:
         pairs = zip(re.findall("[A-Za-z]", first), value.items, strict=True)  # (x, y) = (1, 2) is x = 1, y = 2
-        return Answer(
-            "list", text, tuple(Answer("named", text, (item,), label=name) for name, item in pairs), label="names"
-        )
+        named = tuple(Answer("named", text, (item,), label=name) for name, item in pairs)
+        return Answer("list", text, named, label="names")
     if _is_name(first):
         return Answer("named", text, (value, _read(first, depth + 1)), label=_bare(first))
     if len(constants) == len(items):  # 3 + 4 = 7
@@ -231,10 +225,8 @@ def _spliced(text: str, items: list[Answer] | tuple[Answer, ...], order: str, ki
 
 
 def _read_union(text: str, depth: int) -> Answer | None:
-    parts = _split(text, re.compile(r"\\cup(?![A-Za-z])"))
-    if len(parts) == 1:
-        return None
-    return Answer("union", text, tuple(_read(part, depth + 1) for part in parts[::2]), label="any")
+    parts = _split(text, _CUP) if r"\cup" in text else []
+    return Answer("union", text, tuple(_read(part, depth + 1) for part in parts[::2]), label="any") if parts else None
 
 
 def _read_group(text: str, depth: int) -> Answer | None:
@@ -303,8 +295,7 @@ def _is_words(text: str) -> bool:
 
 
 def _with_mixed(text: str) -> str:
-    text = _UPRIGHT_LETTER.sub(r"\1", text)
-    text = _REPEATING.sub(_repeating, text)
+    text = _REPEATING.sub(_repeating, _UPRIGHT_LETTER.sub(r"\1", text))
     match = _PLAIN_MIXED.fullmatch(text)
     return rf"{match[1]}{match[2]}\frac{{{match[3]}}}{{{match[4]}}}" if match else text
 

@@ -16,7 +16,6 @@ _PROSE = re.compile(
     r"(?<![A-Za-z\\])(?:answer|is|are|it's|therefore|thus|hence|so|we|remain|solution)(?![A-Za-z])", re.I
 )
 _STATES = re.compile(r"\b(?:answer\s*:|is|are|equals|it's|be)(?![A-Za-z])\s*:?|:\s", re.I)
-_LABELLED = re.compile(r"[A-Za-z]{3,} ?:")
 _FINAL = re.compile(r"the final answer is(?=:? *\$)", re.I)
 _SENTENCE_END = re.compile(r"(?<=[.!?])\s+(?=[A-Z<])|\n\s*\n")
 _LAST_NUMBER = re.compile(
@@ -27,7 +26,7 @@ _LAST_NUMBER = re.compile(
 def stated_answer(text: str) -> str:
     """The answer that a text comes to: its last box, else what its last sentence with a number states, else itself.
 
-    For judging texts that were not asked for a box, in evaluations and benchmarks; the reward wants the box.
+    For texts that were not asked for a box, in evaluations and benchmarks; the reward wants the box.
 
     Example: `stated_answer("The final answer is $(0, 1)$. I hope it is correct.") == "(0, 1)"`
     """
@@ -38,7 +37,7 @@ def stated_answer(text: str) -> str:
     text = text.partition("<|im_start|>")[0].replace("I hope it is correct", "").strip()
     spans = list(_SPAN.finditer(text))
     outside = _SPAN.sub(" ", text)
-    if not _PROSE.search(outside) and not (spans and ":" in outside) and not _LABELLED.match(text):
+    if not _PROSE.search(outside) and not re.match("[A-Za-z]{3,} ?:", text):
         return text
     if not spans and (text.count("$") > 1 or r"\(" in text):
         return ""  # mathematics that never ends
@@ -82,11 +81,8 @@ def sentence_answer(text: str) -> str | None:
     Example: `sentence_answer(r"\text{The answer is } 18") == "18"`; `sentence_answer("It is not 18") is None`
     """
     words = _TEXT.sub(r" \1 ", without_dollars(text)).strip(" .")
-    if (
-        len(words) > MAX_SENTENCE_CHARS
-        or len(re.findall(r"(?<![A-Za-z\\])[A-Za-z]{2,}", words)) < 1
-        or _HEDGES.search(words)
-    ):
+    has_words = re.search(r"(?<![A-Za-z\\])[A-Za-z]{2,}", words) is not None
+    if len(words) > MAX_SENTENCE_CHARS or not has_words or _HEDGES.search(words):
         return None
     *_, verb = (None, *_STATES_VALUE.finditer(words))
     rest = words[verb.end() :].strip() if verb else ""

@@ -15,6 +15,10 @@ _CALL = (
     r"\\text\{[^{}]*\}|(?<![A-Za-z\\])(?:(?:a(?:rc)?)?(?:sin|cos|tan)h?|cot|sec|csc|ln|exp)(?=\s*\()"
     r"|(?<![A-Za-z\\])(?:sqrt(?=\s*[({\d])|pi(?![A-Za-z]))"
 )
+_SIGNS = {
+    r"\div": "/", r"\equiv": "=", r"\langle": "(", r"\rangle": ")", r"\lbrace": r"\{", r"\rbrace": r"\}",
+    r"\lt": "<", r"\gt": ">", r"\colon": ":", r"\vert": "|", r"\lvert": "|", r"\rvert": "|",
+}  # fmt: skip
 _SAME = [  # different ways to write the same thing, in this order
     (r"(?<=\d)\s*m²", r" \\text{m}^2"),
     (r"\\\\(?=(?:[dtc]?frac|sqrt|pi|left|right|boxed|text|mbox|infty|cup|circ|cdot|times|le|ge|in|pm)\b)", r"\\"),
@@ -29,23 +33,14 @@ _SAME = [  # different ways to write the same thing, in this order
     (r"(?<=\d)(?:\s*\{\s*,\s*\}\s*|\s?,\s?\\!\s*|\\[,!;:]\s?)(?=\d{3}(?!\d))", ""),
     (r"(?<!\\)\\(?:[,;:!> ]|quad(?![A-Za-z])|qquad(?![A-Za-z]))|~", " "),
     (r"\\(?:cdot|times|ast)(?![A-Za-z])|\*\*?", lambda match: "^" if match[0] == "**" else "*"),
-    (r"\\div(?![A-Za-z])", "/"),
-    (r"\\equiv(?![A-Za-z])", "="),
-    (r"\\langle(?![A-Za-z])", "("),
-    (r"\\rangle(?![A-Za-z])", ")"),
-    (r"\\(?:lbrace)(?![A-Za-z])", r"\\{"),
-    (r"\\(?:rbrace)(?![A-Za-z])", r"\\}"),
+    (r"\\(?:div|equiv|[lr]angle|[lr]brace|[lg]t|colon|[lr]?vert)(?![A-Za-z])", lambda match: _SIGNS[match[0]]),
     (r"\\leq?(?:slant)?(?![A-Za-z])|<=", r"\\le "),
     (r"\\geq?(?:slant)?(?![A-Za-z])|>=", r"\\ge "),
     (r"\\neq?(?![A-Za-z])|!=|\\not\s*=", r"\\ne "),
-    (r"\\lt(?![A-Za-z])", "<"),
-    (r"\\gt(?![A-Za-z])", ">"),
     (r"\\(?:varnothing|empty)(?![A-Za-z])|\\\{\s*\\\}", r"\\emptyset"),
     (r"\^\s*(?:\{\s*\\circ\s*\}|\\circ(?![A-Za-z]))|\\degree(?![A-Za-z])", r"\\degree "),
     (r"\\%", "%"),
     (r"\\(?:l?dots|cdots|dotsc)(?![A-Za-z])", "..."),
-    (r"\\(?:lvert|rvert|vert)(?![A-Za-z])", "|"),
-    (r"\\(?:colon)(?![A-Za-z])", ":"),
     (r"\s+", " "),
 ]  # fmt: skip
 _SAME = [(re.compile(pattern), replacement) for pattern, replacement in _SAME]

@@ -25,6 +25,7 @@ import random
 import re
 import statistics
 import time
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
@@ -46,11 +47,7 @@ class Row(NamedTuple):
 
 
 def read_rows(file: Path, gold_field: str, text_field: str) -> list[Row]:
-    """The rows of a label file.
-
-    Raises:
-        SystemExit: naming the file, the line and the fields that a line needs.
-    """
+    """The rows of a label file, or an exit that names the file, the line and the fields that a line needs."""
     if not file.is_file():
         raise SystemExit(f"{file}: no such file; it needs JSON lines with {gold_field}, {text_field} and label.")
     lines = [(number, line) for number, line in enumerate(file.read_text().splitlines(), 1) if line.strip()]
@@ -60,23 +57,21 @@ def read_rows(file: Path, gold_field: str, text_field: str) -> list[Row]:
 
 
 def _row(line: str, where: str, gold_field: str, text_field: str) -> Row:
-    needed = (
+    needs = (
         f"{where}: each line is a JSON object with {gold_field} (text), {text_field} (text) and label (true or false)"
     )
     try:
         row = json.loads(line)
     except ValueError as error:
-        raise SystemExit(f"{needed}; this one is no JSON: {error}.") from None
+        raise SystemExit(f"{needs}; this one is no JSON: {error}.") from None
     if not isinstance(row, dict):
-        raise SystemExit(f"{needed}; this one is {line[:60]!r}.")
-    missing = [name for name in (gold_field, text_field, "label") if name not in row]
-    if missing:
-        raise SystemExit(f"{needed}; this one has no {', '.join(missing)}.")
+        raise SystemExit(f"{needs}; this one is {line[:60]!r}.")
+    if missing := [name for name in (gold_field, text_field, "label") if name not in row]:
+        raise SystemExit(f"{needs}; this one has no {', '.join(missing)}.")
     gold, text, label = row[gold_field], row[text_field], row["label"]
-    if isinstance(gold, (int, float)) and not isinstance(gold, bool):
-        gold = str(gold)
+    gold = str(gold) if type(gold) in (int, float) else gold
     if not isinstance(gold, str) or not isinstance(text, str) or label not in (True, False):
-        raise SystemExit(f"{needed}; this one has {gold!r:.60}, {text!r:.60} and {label!r:.20}.")
+        raise SystemExit(f"{needs}; this one has {gold!r:.60}, {text!r:.60} and {label!r:.20}.")
     return Row(gold, text, bool(label))
 
 
@@ -111,20 +106,12 @@ def _in_dollars(text: str) -> str:
     return text if is_ready else f"${text}$"
 
 
-def ask_accuracy_reward(row: Row) -> bool | None:
-    """TRL's accuracy_reward, with a box around an answer that has none and dollars around a bare gold."""
+def ask_accuracy_reward(row: Row, box: bool = False) -> bool | None:
+    """TRL's accuracy_reward with dollars around a bare gold; with `box` also a box around an answer that has none."""
     from trl.rewards import accuracy_reward
 
-    text = row.text if r"\boxed" in row.text else rf"\boxed{{{row.text}}}"
+    text = rf"\boxed{{{row.text}}}" if box and r"\boxed" not in row.text else row.text
     (reward,) = accuracy_reward([[{"role": "assistant", "content": text}]], [_in_dollars(row.gold)])
-    return None if reward is None else reward == 1.0
-
-
-def ask_accuracy_reward_as_is(row: Row) -> bool | None:
-    """TRL's accuracy_reward on free text, which it reads as it is."""
-    from trl.rewards import accuracy_reward
-
-    (reward,) = accuracy_reward([[{"role": "assistant", "content": row.text}]], [_in_dollars(row.gold)])
     return None if reward is None else reward == 1.0
 
 
@@ -157,7 +144,6 @@ def is_flexible_extract(row: Row) -> bool:
 def each(check: Callable[[Row], bool | None]) -> Callable[[list[Row], list[float]], Verdicts]:
     """A checker of one row as a checker of many that notes the seconds of each."""
 
-    @functools.wraps(check)
     def check_all(rows: list[Row], seconds: list[float]) -> Verdicts:
         verdicts = []
         for row in rows:
@@ -187,14 +173,14 @@ def boxed_batch(rows: list[Row], seconds: list[float]) -> Verdicts:
 PAIR_CHECKERS = {
     "boxed_math (ours)": boxed_batch,
     "Math-Verify": each(ask_math_verify),
-    "TRL accuracy_reward, boxed": each(ask_accuracy_reward),
+    "TRL accuracy_reward, boxed": each(functools.partial(ask_accuracy_reward, box=True)),
 }
 COMPLETION_CHECKERS = {
     "gsm8k_correctness, lenient (ours)": each(is_final),
     "last number in the text": each(is_last),
     "lm-eval flexible-extract": each(is_flexible_extract),
     "Math-Verify": each(ask_math_verify),
-    "TRL accuracy_reward": each(ask_accuracy_reward_as_is),
+    "TRL accuracy_reward": each(ask_accuracy_reward),
 }
 
 
@@ -207,12 +193,12 @@ def measure(check: Callable, rows: list[Row]) -> dict[str, float]:
     seconds: list[float] = []
     verdicts = check(rows, seconds)
     total = seconds.pop() if len(seconds) > len(rows) else sum(seconds)
-    right = sum(verdict is row.label for verdict, row in zip(verdicts, rows, strict=True))
+    count = Counter((verdict, row.label) for verdict, row in zip(verdicts, rows, strict=True))
     return {
-        "agreement": right / len(rows),
-        "false positives": sum(verdict is True and not row.label for verdict, row in zip(verdicts, rows, strict=True)),
-        "false negatives": sum(verdict is False and row.label for verdict, row in zip(verdicts, rows, strict=True)),
-        "not gradable": sum(verdict is None for verdict in verdicts),
+        "agreement": (count[True, True] + count[False, False]) / len(rows),
+        "false positives": count[True, False],
+        "false negatives": count[False, True],
+        "not gradable": count[None, True] + count[None, False],
         "mean us": 1e6 * total / len(rows),
         "median us": 1e6 * statistics.median(seconds),
     }
