@@ -293,9 +293,8 @@ def test_no_text_reaches_an_evaluator(tmp_path):
     [
         ("18", "18"), (r"\frac{1}{2}", r"\frac{1}{2}"), (r"So \boxed{18} it is", "18"), (r"\boxed{18", ""),
         (r"Answer \[ 9 \]", "9"), ("Therefore the probability is 2/3.", "2/3"),
-        (r"So the pair $(x, y)$ that solves it is $(7, 6)$. I hope it is correct.", "$(7, 6)$"),
+        (r"So the pair $(x, y)$ that solves it is $(7, 6)$. I hope it is correct.", "(7, 6)"),
         ("The cost increases by 100%.", "The cost increases by 100%."),
-        ("She therefore pays 7 dollars for 3 apples, hence 12 in all.", "12"),
     ],
 )  # fmt: skip
 def test_the_answer_that_a_text_states(text, answer):

@@ -3,21 +3,13 @@ r"""The answer that a free text comes to, and the one in a gold: for texts that 
 import re
 
 from rewards.boxes import boxed_answer
-from rewards.latex.read import Answer, read_answer
 from rewards.parsing import SCALE
 
-# Where `stated_answer` looks: the end of a longer text.
-MAX_STATEMENT_CHARS = 4000
+MAX_STATEMENT_CHARS = 4000  # where `stated_answer` looks: the end of a longer text
 MAX_SENTENCE_CHARS = 300
-_SPAN = re.compile(
-    r"\$\$(?P<a>.+?)\$\$|\\\[(?P<b>.+?)\\\]|\\\((?P<c>[^\n]+?)\\\)|(?<![\\$])\$(?P<d>[^$\n]+)(?<!\\)\$", re.DOTALL
-)
-_PROSE = re.compile(
-    r"(?<![A-Za-z\\])(?:answer|is|are|it's|therefore|thus|hence|so|we|remain|solution)(?![A-Za-z])", re.I
-)
-_STATES = re.compile(r"\b(?:answer\s*:|is|are|equals|it's|be)(?![A-Za-z])\s*:?|:\s", re.I)
+_PROSE = re.compile(r"(?<![A-Za-z\\])(?:answer|is|are|therefore|thus|hence|so|we)(?![A-Za-z])", re.I)
 _FINAL = re.compile(r"the final answer is(?=:? *\$)", re.I)
-_SENTENCE_END = re.compile(r"(?<=[.!?])\s+(?=[A-Z<])|\n\s*\n")
+_SENTENCE_END = re.compile(r"(?<=[.!?])\s+(?=[A-Z<])|\n\s*\n|\n(?=Answer:)")
 _LAST_NUMBER = re.compile(
     r"(?<![\w.,])[-+]?[$€£]?(?:\d+ \d+/\d+|\d[\d,]*(?:\.\d+)?(?:/\d+)?|\.\d+)\s*(?:%|percent)?(?!\d)", re.ASCII
 )
@@ -33,35 +25,12 @@ def stated_answer(text: str) -> str:
     final = _FINAL.search(text, text.rfind("boxed"))  # a box before it was a step
     if "boxed" in text and final is None:
         return boxed_answer(text) or ""
-    text = text[final.start() if final else 0 :][-MAX_STATEMENT_CHARS:]
-    text = text.partition("<|im_start|>")[0].replace("I hope it is correct", "").strip()
-    spans = list(_SPAN.finditer(text))
-    outside = _SPAN.sub(" ", text)
-    if not _PROSE.search(outside) and not re.match("[A-Za-z]{3,} ?:", text):
+    if final is None and not _PROSE.search(text):
         return text
-    if not spans and (text.count("$") > 1 or r"\(" in text):
-        return ""  # mathematics that never ends
+    text = text[final.start() if final else 0 :][-MAX_STATEMENT_CHARS:].partition("<|im_start|>")[0]
     sentences = [part for part in _SENTENCE_END.split(text) if re.search(r"\d|[$\\]", part)]
-    return _stated(sentences[-1]) if sentences else text
-
-
-def _stated(sentence: str) -> str:
-    """What follows the last "is" if that is short, else the last mathematics, else the last number."""
-    *_, last = [0, *(match.end() for match in _STATES.finditer(sentence))]
-    rest = sentence[last:].strip(" .*\n")
-    if last and len(rest) <= 40 and re.search(r"\d|[$\\]", rest) and _is_read(read_answer(without_dollars(rest))):
-        return rest
-    spans = list(_SPAN.finditer(sentence))
-    numbers = _LAST_NUMBER.findall(_SPAN.sub(" ", sentence))
-    if spans and not (numbers and spans[-1].end() < sentence.rfind(numbers[-1])):
-        return spans[-1][spans[-1].lastgroup].strip()
-    return numbers[-1].strip() if numbers else rest
-
-
-def _is_read(answer: Answer) -> bool:
-    if answer.kind == "text" and re.search("[0-9]", answer.source):  # "3 hours ago" holds a number, "May 14" is one
-        return len(answer.source.split()) < 3
-    return answer.kind not in ("bad", "opaque") and all(_is_read(item) for item in answer.items)
+    stated = sentence_answer(re.sub(r"\\[\[\]()]", " ", sentences[-1])) if sentences else None
+    return text if stated is None else stated
 
 
 _TEXT = re.compile(r"\\(?:text|textbf|textit|textrm|mbox|mathrm|mathbf)\s*\{([^{}]*)\}")

