@@ -4,8 +4,8 @@ r"""Mathematics: the answer in the last `\boxed{}` against the gold answer.
     reward = load_reward("boxed_math")
     reward(prompts=["..."], completions=[r"So it is \boxed{\frac{2}{4}}."], answer=["0.5"])    # [1.0]
 
-Most answers are decided by `rewards.latex`, exactly and in microseconds. What is left, such as an
-identity of sines, is asked of Math-Verify, in worker processes with a hard time limit.
+Most answers are decided by `rewards.latex`, exactly and in microseconds. Math-Verify decides the rest, such as an
+identity of sines, in worker processes with a hard time limit.
 
 Read strictly, since a false positive is what training finds: brackets count, a bare list keeps its order (a set in
 `\{ \}`, `a \pm b` and "a or b" have none), units that are named must agree, 0.333333 is 1/3 but 0.33 is not.
@@ -52,8 +52,7 @@ def compare_pairs(golds: list[str], answers: list[str | None], timeout_s: float 
 
 
 def _quick(gold: str, answer: str) -> tuple[str, Pending]:
-    """`compare_quickly`, which keeps no megabytes, and whose bugs cost a row and not the batch."""
-    try:
+    try:  # a bug costs a row and not the batch
         return compare_quickly(gold, answer[: MAX_ANSWER_CHARS + 1])
     except Exception:
         return "error", []

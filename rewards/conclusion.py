@@ -77,7 +77,7 @@ def is_denied(text: str, start: int, value: Fraction) -> bool:
 
 def _is_ruled_out(text: str, start: int) -> bool:
     before = text[max(start - 70, 0) : start]
-    return _HINT.search(before.lower()) is not None and _DENIES.search(before) is not None
+    return bool(_HINT.search(before.lower()) and _DENIES.search(before))
 
 
 # --- One number where a marker stands

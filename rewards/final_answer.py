@@ -117,6 +117,8 @@ def _is_the_answer(text: str) -> Marker:
     """ "18 eggs is the answer"."""
     found = _NONE
     for match in _THE_ANSWER.finditer(text):
+        if not re.search(" [ia]s ", text[max(match.start() - 24, 0) : match.start()]):
+            continue
         for number in NUMBER.finditer(text, max(match.start() - 60, 0), match.start()):
             if _IS_THE.fullmatch(text, number.end(), match.start()):
                 found = (match.start(), value_of(number))

@@ -25,16 +25,15 @@ def score_xml_format(text: str, per_tag: float = 0.2) -> float:
 
 
 def is_xml_format(text: str) -> bool:
-    """True when the whole completion is the asked format: the four tags once each, in order, nothing outside them.
+    """Whether the whole completion is the asked format: the four tags once each, in order, nothing outside them.
 
-    Stricter than a full `score_xml_format`, which pays tags and not their surroundings: this is what
-    evaluation counts as the asked format.
+    Evaluation counts this; `score_xml_format` scores tags and not their surroundings.
     """
     return _is_all_tagged(text, TAGS)
 
 
 def is_think_answer(text: str, prefilled: bool = False) -> bool:
-    """True when the whole text is `<think>...</think>`, then `<answer>...</answer>`, each tag once.
+    """Whether the whole text is `<think>...</think>`, then `<answer>...</answer>`, each tag once.
 
     With `prefilled` the prompt ends in `<think>`, so the text starts inside it.
 
@@ -68,9 +67,9 @@ class XmlFormat:
         return [score_xml_format(completion_text(completion), self.per_tag) for completion in completions]
 
     def _allowances(self) -> dict[str, tuple[float, str]]:
-        """What it may pay for tricks of the audit, and why: it pays tags, so that a start is worth something."""
-        whole = (self.full, "the four tags are there; what they hold and what surrounds them it does not judge")
-        some = (round(2 * self.per_tag, 6), "each tag in its place is paid for itself")
+        """The tricks of the audit that may earn, and why: each tag earns, so that a start is worth something."""
+        whole = (self.full, "the four tags are there; it does not read what they hold and what surrounds them")
+        some = (round(2 * self.per_tag, 6), "each tag in its place earns for itself")
         places = ("answer inside", "answer before", "unclosed tags")
         partly = [f"{kind}: {place}" for kind in ("reasoning", "think") for place in places]
         partly += ["think: tags only", "think: code fence around"]  # <answer> is a tag of both formats
@@ -91,7 +90,7 @@ class ThinkAnswerFormat:
 
     def __init__(self, paid: float = 1.0, prefilled: bool = False):
         self.paid = self.full = paid
-        self.allowances = {"think: tags only": (paid, "the shape is as asked; what the tags hold it does not judge")}
+        self.allowances = {"think: tags only": (paid, "the shape is as asked; it does not read what the tags hold")}
         self.prefilled = prefilled
 
     def __call__(self, prompts: list, completions: list, **kwargs) -> list[float]:
@@ -111,7 +110,7 @@ class CodeFormat:
         self.paid = self.full = paid
         programs = ("exits first", "exits at once", "exits when called", "equals everything", "patches the checks")
         programs += ("prints that it passed", "comment only")
-        reason = "one block is there, as in a worked example of the prompt; what it holds it does not judge"
+        reason = "one block is there, as in a worked example of the prompt; it does not read what it holds"
         self.allowances = {name: (paid, reason) for name in ("prompt echoed", *(f"code: {name}" for name in programs))}
 
     def __call__(self, prompts: list, completions: list, **kwargs) -> list[float]:

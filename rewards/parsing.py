@@ -94,6 +94,8 @@ def parse_number(text: str) -> Fraction | None:
     text = text.strip()
     if len(text) > MAX_NUMBER_CHARS:
         return None
+    if text.isascii() and text.isdigit():  # most numbers
+        return Fraction(int(text))
     text = text.replace("\u2212", "-")
     match = _NUMBER.fullmatch(text)
     if (

@@ -95,8 +95,7 @@ class WorkerPool:
             worker.kill()
         self._workers = []
 
-    def __del__(self):
-        self.close()
+    __del__ = close
 
     def _hand_out(self, waiting: list[tuple[int, tuple]], until: float) -> None:
         while len(self._workers) < min(self.size, len(waiting)) and self._failed_starts < 2 * self.size:

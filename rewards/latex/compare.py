@@ -1,11 +1,6 @@
-r"""Whether two answers are the same, strictly.
+r"""Whether two answers are the same, strictly: `compare(read_answer(r"\frac{1}{2}, 3"), read_answer("0.5, 3"))`.
 
-    from rewards.latex.compare import compare
-    from rewards.latex.read import read_answer
-    compare(read_answer(r"\frac{1}{2}, 3"), read_answer("0.5, 3"))     # (True, [])
-
-Expressions are compared by `rewards.latex.exact`; a pair that it cannot decide is handed back as pending, to be asked
-of Math-Verify (`rewards.latex.prove`).
+`rewards.latex.exact` compares expressions; a pair that it cannot decide is pending, for `rewards.latex.prove`.
 """
 
 import re
@@ -91,7 +86,7 @@ def _by_name(answer: Answer) -> Answer:
 
 
 def _in_order(gold: Answer, answer: Answer, pending: Pending) -> bool:
-    return all(_same(g, a, pending) for g, a in zip(gold.items, answer.items, strict=True))
+    return all(_same(*pair, pending) for pair in zip(gold.items, answer.items, strict=True))
 
 
 def _in_any_order(gold: Answer, answer: Answer, pending: Pending) -> bool:

@@ -1,7 +1,4 @@
-r"""The exact value of a LaTeX expression, without sympy: what decides most answers in microseconds.
-
-    from rewards.latex.exact import same_value
-    same_value(parse(r"\frac{x^2-1}{x-1}"), parse("x+1"))     # True
+r"""The exact value of a LaTeX expression, without sympy: `same_value(parse(r"\frac{x^2-1}{x-1}"), parse("x+1"))`.
 
 An expression is held as a quotient of polynomials over the rationals, with square roots of integers, logarithms of
 primes, pi, e, i and the letters as its variables, so that two of them are equal exactly when their cross products are.
@@ -29,9 +26,7 @@ _ONE: Polynomial = {(1, ()): Fraction(1)}
 
 
 def exact(tree: Tree) -> Exact:
-    """The value of a tree as a quotient of polynomials.
-
-    Roots and functions that have no rational form become letters of their own, named by what they are of.
+    """The value of a tree; roots and functions without a rational form become letters, named by what they are of.
 
     Raises:
         Unreadable: too large to hold, a division by zero, or a power that cannot be named.
