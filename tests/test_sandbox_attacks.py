@@ -680,6 +680,57 @@ def test_no_reading_by_a_program_changes_the_time_of_a_file(sandbox):
     assert [os.stat(path).st_atime_ns for path in paths] == before
 
 
+def test_no_program_finds_what_another_has_left_on_its_null_descriptors():
+    leaves = """
+import fcntl, os
+mine = os.O_APPEND | os.O_NONBLOCK
+def leave(n):
+    kept = fcntl.fcntl(n, fcntl.F_GETFL)
+    fcntl.fcntl(n, fcntl.F_SETFL, kept | mine)
+    return kept & mine
+"""
+    job = Asserts(leaves + "flags = leave(0)\ndef f(): return flags", ["assert f() == 0"])
+    with Sandbox(workers=1) as one:
+        assert [outcome.status for outcome in one.run_batch([job, job])] == ["pass", "pass"]
+        assert one.run_stdio(leaves + "print(leave(3))", [("", "0"), ("", "0")]).status == "pass"
+
+
+BARE = """
+import ctypes, os, sys
+sys.path.insert(0, sys.argv[1])
+from rewards.sandbox.pool import Asserts, Sandbox
+if not os.fork(): os._exit(ctypes.CDLL(None).unshare(0x10000000) != 0)
+allowed = os.wait()[1] == 0
+bomb = '''
+import ctypes, mmap, time
+libc, page = ctypes.CDLL(None), mmap.mmap(-1, 4096, prot=7)
+page.write(bytes.fromhex("b8220000000f05ebf7"))  # pause, for ever
+code = ctypes.addressof(ctypes.c_char.from_buffer(page))
+rest = [ctypes.c_void_p(code + 2048)] * 3
+for _ in range(2000):
+    if libc.clone(ctypes.c_void_p(code), ctypes.c_void_p(code + 4000), 0x3D0F00, None, *rest) < 0: break
+time.sleep(9)
+'''
+pool = "from concurrent.futures import ThreadPoolExecutor\\nimport time\\ndef f():\\n    time.sleep(0.5)\\n"
+pool += "    with ThreadPoolExecutor(8) as pool: return len(list(pool.map(time.sleep, [0.05] * 8)))"
+with Sandbox(workers=2) as sandbox:
+    outcomes = sandbox.run_batch([Asserts(pool, ["assert f() == 8"]), Asserts(bomb, ["assert f()"], timeout_s=2.0)])
+    print(allowed, sandbox.describe(), [outcome.status for outcome in outcomes])
+"""
+
+
+@pytest.mark.skipif(os.uname().machine != "x86_64", reason="its bomb is machine code")
+def test_threads_made_past_libc_take_none_away_from_others_where_there_are_user_namespaces():
+    if os.geteuid() != 0 or not os.access(SYSTEM_PYTHON, os.X_OK):
+        pytest.skip(f"runs {SYSTEM_PYTHON} as another user: needs root")
+    command = [SYSTEM_PYTHON, "-c", BARE, str(folder_for_everyone())]
+    place = PLACES["ordinary user"]
+    ran = subprocess.run(command, cwd="/", env={}, preexec_fn=lambda: enter(place), capture_output=True, text=True)
+    if ran.stdout.startswith("False"):
+        pytest.skip("an ordinary user has no user namespaces here")
+    assert "user kept" in ran.stdout and ran.stdout.endswith("['pass', 'fail']\n"), ran.stdout + ran.stderr
+
+
 # ------------------------------------------------------------------ cheats
 
 FORMS = [  # of one wish, as tests of data sets put it

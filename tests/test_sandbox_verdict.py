@@ -480,6 +480,7 @@ SCRIPTS = {
     "quit": ("print(sum(map(int, input().split())))\nexit()", (True, True)),
     "trailing space": ("print(sum(map(int, input().split())), end='  \\n\\n')", (True, True)),
     "one right": ("print(3)", (True, False)),
+    "exit with a truth": ("import sys\nsys.exit(print(sum(map(int, input().split()))) is not None)", (True, True)),
     "exit code": ("import sys\nprint(sum(map(int, input().split())))\nsys.exit(1)", (False, False)),
     "exit message": ("import sys\nprint(sum(map(int, input().split())))\nsys.exit('no')", (False, False)),
     "an error after": ("print(sum(map(int, input().split())))\n1 / 0", (False, False)),

@@ -7,7 +7,8 @@ In this order, since each step needs rights that a later one takes away: user, d
 change of user clears both), limits, Landlock, seccomp. Any step that fails raises: the child must then end, unused.
 
 What is not covered: where root cannot change user (no capabilities, a user namespace), the limit on threads does not
-bind, and memory alone ends a bomb of threads; bugs of the kernel, timing, the memory bus and caches, what `stat` and
+bind, and memory alone ends a bomb of threads; where an ordinary user has no user namespaces (in most containers), a
+program that makes threads past libc can use up the room of those that run beside it; bugs of the kernel, timing, the memory bus and caches, what `stat` and
 `sysinfo` tell. The memory limit is one of addresses and is per process, not a share of the machine's.
 """
 
@@ -21,13 +22,14 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from rewards.sandbox import landlock, seccomp
-from rewards.sandbox.libc import capset, check, prctl
+from rewards.sandbox.libc import capset, check, prctl, unshare
 
 PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_SET_NO_NEW_PRIVS = 1, 4, 38
 MEMORY_BYTES = 1 << 30
 OPEN_FILES = 64
 UNCONFINED_EXIT = 96  # of a child for which this failed
 THREADS = 64
+CLONE_NEWUSER = 0x10000000
 COUNTED_S = 0.5  # how long a count of a user's threads is good
 ISOLATIONS = ("landlock", "sealed", "unsafe")
 
@@ -98,6 +100,26 @@ def drop_capabilities() -> None:
 def forbid_dumping() -> None:
     """Others of the same user can neither trace this process nor read its memory; it leaves no core file."""
     check(prctl(PR_SET_DUMPABLE, 0, 0, 0, 0), "no dumping")
+
+
+def count_threads_apart() -> bool:
+    """From now on, the limit on the threads of our children counts theirs and ours, and no others of this user.
+
+    False where it cannot: the container refuses user namespaces, or the kernel (before 5.14) counts across them.
+    """
+    child = os.fork()
+    if not child:
+        apart = False
+        try:
+            check(unshare(CLONE_NEWUSER), "a user namespace")
+            resource.setrlimit(resource.RLIMIT_NPROC, (3, 3))  # of which who started us would be one
+            grandchild = os.fork()
+            if not grandchild:
+                os._exit(0)
+            apart = os.waitpid(grandchild, 0)[1] == 0
+        finally:
+            os._exit(not apart)
+    return os.waitpid(child, 0)[1] == 0 and unshare(CLONE_NEWUSER) == 0
 
 
 def forbid_new_privileges() -> None:

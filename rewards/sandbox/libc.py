@@ -25,6 +25,7 @@ def _function(name: str, *arguments: Any) -> Any:
 prctl = _function("prctl", ctypes.c_int, *[ctypes.c_ulong] * 4)
 capset = _function("capset", ctypes.c_char_p, ctypes.c_char_p)
 syscall = _function("syscall")
+unshare = _function("unshare", ctypes.c_int)
 _fork = ctypes.PyDLL(None, use_errno=True).fork  # keeps Python's lock, which the child then holds as well
 
 

@@ -87,7 +87,7 @@ def _stream(number: int, mode: str, errors: str) -> TextIO:
 
 
 def _exit_code(code: Any) -> int:
-    if code is None or type(code) is int:
+    if code is None or isinstance(code, int):  # a truth is a number to `sys.exit`
         return (code or 0) & 0xFF
     print(code, file=sys.stderr)
     return 1

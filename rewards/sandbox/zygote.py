@@ -60,9 +60,10 @@ class Zygote:
         self.settings = settings
         self.parent, self.pid = os.getppid(), os.getpid()
         self.users = _users()
+        isolates = settings["isolation"] != "unsafe"
+        self.apart = isolates and os.geteuid() != 0 and confinement.count_threads_apart()
         self.counted, self.counted_at = 0, -math.inf
         self.prepared = confinement.prepare(settings["isolation"], preload.readable_paths(settings["packages"]))
-        self.null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
         self.confirmed, self.confirm = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         self.woken, wake = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         signal.signal(signal.SIGCHLD, lambda *_: None)
@@ -128,7 +129,8 @@ class Zygote:
         code = confinement.UNCONFINED_EXIT
         try:
             random.seed()  # as `os.fork` would, so that no two programs draw the same numbers
-            self._become(role, [self.null if place is None else descriptors[place] for place in LAYOUT[role]])
+            null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)  # its own: flags set on one that is shared would stay
+            self._become(role, [null if place is None else descriptors[place] for place in LAYOUT[role]])
             code = 1
             ROLES[role]()
         finally:
@@ -164,7 +166,7 @@ class Zygote:
 
         A program gets as many threads as its memory holds stacks (see `seccomp`), so none can use up the room of all.
         """
-        if self.users:
+        if self.users or self.apart:
             return confinement.THREADS
         if time.monotonic() > self.counted_at + confinement.COUNTED_S:
             self.counted, self.counted_at = confinement.tasks_of_user(), time.monotonic()
