@@ -8,8 +8,9 @@ change of user clears both), limits, Landlock, seccomp. Any step that fails rais
 
 What is not covered: where root cannot change user (no capabilities, a user namespace), the limit on threads does not
 bind, and memory alone ends a bomb of threads; where an ordinary user has no user namespaces (in most containers), a
-program that makes threads past libc can use up the room of those that run beside it; bugs of the kernel, timing, the memory bus and caches, what `stat` and
-`sysinfo` tell. The memory limit is one of addresses and is per process, not a share of the machine's.
+program that makes threads past libc can use up the room of those that run beside it; bugs of the kernel, timing, the
+memory bus and caches, what `stat` and `sysinfo` tell. The memory limit is one of addresses and is per process, not a
+share of the machine's.
 """
 
 import contextlib
