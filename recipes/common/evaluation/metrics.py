@@ -5,8 +5,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 from tqdm import tqdm
 
-from rewards.format import is_xml_format
 from rewards.final_answer import is_final_answer
+from rewards.format import is_xml_format
 from rewards.gsm8k import score_gsm8k
 
 Metric = Callable[[dict, str], dict[str, bool]]
