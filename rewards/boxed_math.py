@@ -30,7 +30,7 @@ MAX_GOLD_WORDS = 6
 
 
 def is_equivalent(gold: str, answer: str, timeout_s: float = 2.0) -> bool | None:
-    r"""Whether `answer` is the same answer as `gold`, None where that cannot be told through no fault of the answer.
+    r"""Tell whether `answer` is the same answer as `gold`, None where that is unknown through no fault of the answer.
 
     Example: `is_equivalent(r"\frac{1}{2}", "0.5") is True`; `is_equivalent("", "5") is None`
     """

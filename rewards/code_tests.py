@@ -86,7 +86,7 @@ def job_of(
     objects: bool | None = None,
     timeout_s: float = 10.0,
 ) -> Job:
-    """What the sandbox is to run; `ValueError` as in `parse_cases`."""
+    """The job for the sandbox; `ValueError` as in `parse_cases`."""
     cases = parse_cases(tests)
     if cases is not None:
         return Stdio(program, tuple(cases), timeout_s)
@@ -197,7 +197,7 @@ class CodeTests:
         return extract_program(text, self.whole_text, names) or ""
 
     def _job(self, program: str, row: dict[str, Any]) -> Job | Result:
-        """What to run, or the result where nothing is to be run."""
+        """The job, or the result where nothing is to be run."""
         visible, hidden = row["tests"] or (), row.get("hidden_tests") or ()
         named = {name: row.get(name) for name in ("setup", "entry_point", "inplace", "objects")}
         code = program_of(program, row.get("preamble"))

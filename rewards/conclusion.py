@@ -55,7 +55,7 @@ _DENIED = re.compile(
     r"|at (?:least|most))\b",
     re.IGNORECASE,
 )
-# A text with none of these denies nothing: most are told so without a pattern.
+# A text with none of these denies nothing: most are recognised without a pattern.
 _HINT = re.compile(
     r"n[o'’]|never|neither|doubt|but |refuse|hardly|far from| than |different|instead|except|unlike|at (?:lea|mo)st"
     r"|up to |possib|wrong|incorrect|false|mistaken|invalid|kidding|opposite|by no | or |perhaps|maybe|probab| i "

@@ -79,7 +79,7 @@ class XmlFormat:
 
 
 class ThinkAnswerFormat:
-    """Reward `paid` for a completion that is `<think>...</think><answer>...</answer>` from end to end, else 0.0.
+    """Reward `full` for a completion that is `<think>...</think><answer>...</answer>` from end to end, else 0.0.
 
     Set `prefilled` where the chat template writes the opening `<think>` itself; of a plain-text prompt that
     ends in it the reward knows by itself.
@@ -88,33 +88,33 @@ class ThinkAnswerFormat:
     __name__ = "think_answer_format"
     kind = "format"
 
-    def __init__(self, paid: float = 1.0, prefilled: bool = False):
-        self.paid = self.full = paid
-        self.allowances = {"think: tags only": (paid, "the shape is as asked; it does not read what the tags hold")}
+    def __init__(self, full: float = 1.0, prefilled: bool = False):
+        self.full = full
+        self.allowances = {"think: tags only": (full, "the shape is as asked; it does not read what the tags hold")}
         self.prefilled = prefilled
 
     def __call__(self, prompts: list, completions: list, **kwargs) -> list[float]:
         return [
-            self.paid * is_think_answer(completion_text(completion), self.prefilled or _ends_in_think(prompt))
+            self.full * is_think_answer(completion_text(completion), self.prefilled or _ends_in_think(prompt))
             for prompt, completion in zip(prompts, completions, strict=True)
         ]
 
 
 class CodeFormat:
-    """Reward `paid` for a completion with one fenced Python block, complete and not empty, else 0.0."""
+    """Reward `full` for a completion with one fenced Python block, complete and not empty, else 0.0."""
 
     __name__ = "code_format"
     kind = "format"
 
-    def __init__(self, paid: float = 1.0):
-        self.paid = self.full = paid
+    def __init__(self, full: float = 1.0):
+        self.full = full
         programs = ("exits first", "exits at once", "exits when called", "equals everything", "patches the checks")
         programs += ("prints that it passed", "comment only")
         reason = "one block is there, as in a worked example of the prompt; it does not read what it holds"
-        self.allowances = {name: (paid, reason) for name in ("prompt echoed", *(f"code: {name}" for name in programs))}
+        self.allowances = {name: (full, reason) for name in ("prompt echoed", *(f"code: {name}" for name in programs))}
 
     def __call__(self, prompts: list, completions: list, **kwargs) -> list[float]:
-        return [self.paid * is_one_python_block(completion_text(completion)) for completion in completions]
+        return [self.full * is_one_python_block(completion_text(completion)) for completion in completions]
 
 
 def _ends_in_think(prompt: str | list[dict]) -> bool:

@@ -63,7 +63,7 @@ def tag_text(text: str, tag: str) -> str | None:
 
 
 def text_after_tag(text: str, tag: str) -> str:
-    """What follows the tag that `tag_text` reads; nothing where there is none.
+    """Text after the tag that `tag_text` reads; nothing where there is none.
 
     Example: `text_after_tag("<answer>4</answer> so </answer>", "answer") == " so </answer>"`
     """

@@ -1,4 +1,4 @@
-"""What is read of a completion in words: its answer to the first problem, in plain characters, without programs."""
+"""The part of a completion that is read: its answer to the first problem, in plain characters, without programs."""
 
 import re
 

@@ -68,7 +68,7 @@ def equations(text: str, start: int = 0, end: int | None = None) -> Iterator[tup
 
 
 def _chains(text: str, start: int, end: int) -> Iterator[list[list[Token]]]:
-    """What stands between equal signs, as long as no word and no stop interrupts.
+    """Text between equal signs, as long as no word and no stop interrupts.
 
     A word stays in front of what it may belong to: of "5 apples + 3 = 8" the side "apples + 3" cannot be read, of
     "in all 5 + 3 = 8" the side "5 + 3" can. A line without an equal sign is not looked at.

@@ -493,4 +493,4 @@ def test_code_format_scores_one_python_block():
     ]
     assert load_reward("code_format")(prompts=["p"] * 7, completions=texts) == [1.0, 1.0, 0.0, 0.0, 0.0, 0.0, 0.0]
     chat = [[{"role": "assistant", "content": texts[0]}]]
-    assert load_reward("code_format", paid=0.5)(prompts=["p"], completions=chat) == [0.5]
+    assert load_reward("code_format", full=0.5)(prompts=["p"], completions=chat) == [0.5]

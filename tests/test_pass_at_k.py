@@ -16,7 +16,7 @@ from recipes.common.before.recipe import import_recipe
 from recipes.common.evaluation import pass_at_k as library
 from recipes.common.evaluation.evaluate_model import held_out_rows
 from recipes.common.evaluation.generate import sample
-from recipes.common.evaluation.metrics import code_metric, judge_all
+from recipes.common.evaluation.metrics import code_metric, evaluate_all
 from recipes.common.evaluation.pass_at_k import count_right, line_of, pass_at_k, values_of
 from recipes.common.tools.folder import read_rows, write_rows
 
@@ -84,7 +84,7 @@ def test_programs_that_never_end_are_evaluated_at_the_same_time_and_in_order(mon
     monkeypatch.setattr("rewards.sandbox.pool._shared", {})
     texts = ["```python\ndef f(x):\n    while True: pass\n```"] * 4 + ["```python\ndef f(x):\n    return x\n```"]
     start = time.monotonic()
-    outcomes = judge_all(code_metric, [{"tests": ["assert f(1) == 1"]}] * 5, texts)
+    outcomes = evaluate_all(code_metric, [{"tests": ["assert f(1) == 1"]}] * 5, texts)
     assert [outcome["tests"] for outcome in outcomes] == [False] * 4 + [True]
     assert time.monotonic() - start < 18.0
 

@@ -39,7 +39,7 @@ def test_a_prefilled_think_is_part_of_the_completion():
 
 
 def test_a_plain_prompt_that_ends_in_think_is_prefilled():
-    reward = load_reward("think_answer_format", paid=0.5)
+    reward = load_reward("think_answer_format", full=0.5)
     text = "a</think><answer>b</answer>"
     assert reward(prompts=["Question <think>\n", "Question"], completions=[text, text]) == [0.5, 0.0]
 

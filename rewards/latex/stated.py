@@ -45,7 +45,7 @@ _HEDGES = re.compile(
 
 
 def sentence_answer(text: str) -> str | None:
-    r"""What a sentence in a box or a gold states: what follows its verb, else its only number; None where it hedges.
+    r"""The answer that a sentence states: the text after its verb, else its only number; None where it hedges.
 
     Example: `sentence_answer(r"\text{The answer is } 18") == "18"`; `sentence_answer("It is not 18") is None`
     """

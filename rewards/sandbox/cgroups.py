@@ -1,4 +1,4 @@
-"""What a container allows beyond what the processor mask says: its share of the cores, and its number of tasks.
+"""Limits of a container beyond the processor mask: its share of the cores, and its number of tasks.
 
     core_limit()      # 1.5 under `docker run --cpus 1.5`, None without a limit
     tasks_left()      # 99 under `docker run --pids-limit 100` with one process

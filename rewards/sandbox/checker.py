@@ -109,7 +109,7 @@ def _await_program(peer: Peer) -> None:
 
 
 def _scope(peer: Peer, job: dict) -> dict[str, Any]:
-    """What the names in the tests stand for, before the setup adds its own."""
+    """The values of the names in the tests, before the setup adds its own."""
     kind = KINDS[job["objects"], job["inplace"]]
     modules = {name: importlib.import_module(name) for name in job["modules"]}
     return {"__name__": "tests"} | modules | {name: kind(peer, name) for name in job["names"]}

@@ -1,4 +1,4 @@
-"""What is taken away from a child of the zygote before it runs a line that a model wrote. One function a promise.
+"""Rights taken away from a child of the zygote before it runs a line that a model wrote. One function a promise.
 
     prepared = prepare("landlock", ["/usr/lib/python3.11"])                             # once, in the zygote
     confine(Limits(isolation="landlock", uid=60001, seconds=10, parent=1234), prepared)  # in each child
@@ -8,7 +8,7 @@ change of user clears both), limits, Landlock, seccomp. Any step that fails rais
 
 What is not covered: where root cannot change user (no capabilities, a user namespace), the limit on threads does not
 bind, and memory alone ends a bomb of threads; where an ordinary user has no user namespaces (in most containers), a
-program that makes threads past libc can use up the room of those that run beside it; bugs of the kernel, timing, the
+program that makes threads past libc can use up the room of those that run next to it; bugs of the kernel, timing, the
 memory bus and caches, what `stat` and `sysinfo` tell. The memory limit is one of addresses and is per process, not a
 share of the machine's.
 """
@@ -49,7 +49,7 @@ class Limits(NamedTuple):
 
 
 class Prepared(NamedTuple):
-    """What is made once, before any child: the Landlock descriptor and the seccomp filters, where there are any."""
+    """Parts made once, before any child: the Landlock descriptor and the seccomp filters, where there are any."""
 
     rules: int | None
     filter: seccomp.Filter | None

@@ -22,7 +22,7 @@ SIGNALS = {number.value: number.name for number in signal.Signals}  # the real-t
 
 
 class Outcome(NamedTuple):
-    """What became of a program. `status` is pass, fail or infra (our failure: not a grade).
+    """The outcome of a program. `status` is pass, fail or infra (our failure: not a grade).
 
     `reason` is empty for pass. `passed` says for each test whether it passed; `output` is what the program printed, at
     most 1 MiB; `seconds` is the wall time.
@@ -89,7 +89,7 @@ def run_job(slot: Slot, job: Asserts | Stdio) -> Outcome:
 
 
 def _held(job: Asserts) -> bytes:
-    """What the checker holds."""
+    """The request for the checker."""
     names = names_of(job.tests, job.setup, job.entry_point)
     setup, *tests = [compiled(job.setup, "<setup>"), *(compiled(test, "<test>") for test in job.tests)]
     held = {"setup": setup, "tests": tests, "names": names.program, "modules": names.modules}
@@ -159,7 +159,7 @@ def _run_case(slot: Slot, program: bytes, given: str, timeout_s: float, is_first
 
 
 def _case_fault(ran: Ran, expected: str, timeout_s: float) -> str:
-    """What is wrong with a case, in words; empty for nothing."""
+    """Name what is wrong with a case; empty for nothing."""
     if ran.overflow or ran.late or ran.exit < 0:
         return _ended(ran, timeout_s)
     if ran.exit:

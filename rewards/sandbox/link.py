@@ -208,7 +208,7 @@ class Peer:
 
 
 def read_all(descriptor: int) -> bytes:
-    """What is left of a file, which is closed."""
+    """Read the rest of a file and close it."""
     data = bytearray()
     while part := os.read(descriptor, 1 << 20):
         data += part

@@ -1,4 +1,4 @@
-"""What a task's tests need: which names are functions of the program, which modules are used without being imported.
+"""Names that the tests of a task need: functions of the program, and modules that are used without an import.
 
     names_of(["assert area(2) == math.pi * 4"])         # Names(program=('area',), modules=('math',))
     names_of(["assert sum(10, 15) == 6"])               # Names(program=('sum',), modules=())

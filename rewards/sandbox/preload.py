@@ -1,4 +1,4 @@
-"""What the zygote has in memory before it forks, and what its children may read.
+"""Modules that the zygote has in memory before it forks, and files that its children may read.
 
 Promises: the modules of `COMMON` are always there, the rest of the standard library is imported when it is asked for.
 In the sealed mode, which has no file system, those of `MORE` are there too, and what is not cannot be imported.

@@ -1,4 +1,4 @@
-"""What stands in one process for things of the other: callables, iterators, opaque objects, and exceptions.
+"""Stand-ins in one process for things of the other: callables, iterators, opaque objects, and exceptions.
 
 Promises: nothing here has a value of its own. Comparing or hashing it is an error and no answer, so an object that
 equals everything in the program equals nothing in a test.

@@ -62,7 +62,7 @@ REFUSED = (
 
 
 def probe(run: Callable[[Asserts], Outcome]) -> dict[str, str]:
-    """What became of each probe: `ok`, or what is wrong."""
+    """The result of each probe: `ok`, or the failure."""
     tests = {name: f"assert (was := {name}({_argument(name)})) == 'refused', was" for name in REFUSED}
     together = run(Asserts(PROBES, list(tests.values()), timeout_s=TIMEOUT_S)).passed
     results = {

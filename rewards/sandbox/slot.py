@@ -43,7 +43,7 @@ class ZygoteDied(Exception):
 
 
 class Ran(NamedTuple):
-    """What became of a program.
+    """The outcome of a program.
 
     `exit`: its code, negative for a signal; `written`: what came out of each pipe; `verdicts`: the words of its
     checker; `late`: killed at the limit; `confined`: False where it did not get so far.
@@ -109,7 +109,7 @@ class Slot:
     # ------------------------------------------------------------------ life
 
     def start(self) -> dict[str, Any]:
-        """What the zygote says of itself, once it is ready."""
+        """The zygote's report of itself, once it is ready."""
         if self.retired:
             raise ZygoteDied("the sandbox was closed")
         if self.process is not None and self.process.poll() is None:

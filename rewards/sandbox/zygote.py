@@ -9,8 +9,8 @@ streams, the filter, functions of libc) is made here, once.
 
 Promises: one program at a time, which is killed at the wall limit, whatever it does, and reaped. A checker is there for
 several programs, until it is to retire. All children are killed when the zygote dies (they asked the kernel for that),
-and the zygote ends when the process that started it is gone. A program that somebody else has killed or stopped is told
-from one that ended itself (which can neither kill nor stop itself, see `seccomp`), as far as memory did not run out.
+and the zygote ends when the process that started it is gone. A program that somebody else has killed or stopped is kept
+apart from one that ended itself (it can neither kill nor stop itself, see `seccomp`), unless memory ran out.
 
 What is not covered: a child that the kernel cannot kill (stuck in the kernel itself).
 """

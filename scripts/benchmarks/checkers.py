@@ -1,4 +1,4 @@
-"""What each checker of answers gets right, and what a row costs, on labelled answers.
+"""Agreement of each checker with labelled answers, and the cost of a row.
 
     python scripts/benchmarks/checkers.py                                         # the label files of this repository
     python scripts/benchmarks/checkers.py --pairs my_pairs.jsonl --completions my_completions.jsonl

