@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from recipes.common.after import record
-from recipes.common.after.record import push
+from recipes.common.after.record import complete_card, push
 from recipes.common.before.resume import config_differences, last_whole_checkpoint, open_run_folder
 from recipes.common.tools.machine import without_tokens
 
@@ -216,3 +216,14 @@ def test_a_finished_run_is_pushed_without_its_checkpoints_or_says_how_to_repeat_
     with pytest.raises(SystemExit) as stop:
         push("me/model", tmp_path, None, None)
     assert stop.value.code == 1 and f"hf upload me/model {tmp_path}" in capsys.readouterr().out
+
+
+def test_the_model_card_names_a_base_model_of_a_local_folder_and_the_data(tmp_path):
+    (tmp_path / "Base").mkdir()
+    (tmp_path / "Base" / "README.md").write_text("Made from a 4-bit file.\n")
+    config = {"model_name_or_path": str(tmp_path / "Base"), "output_dir": "runs/x", "recipe": "sums"}
+    card = 'licence: license\nfine-tuned from [None](https://huggingface.co/None).\npipeline(model="None")\n'
+    done = complete_card(card, {**config, "dataset_name": "chain_sum"}, "the table")
+    assert "None" not in done and "licence: license" not in done and 'model="runs/x"' in done
+    assert "## Base model\n\nMade from a 4-bit file.\n" in done and "`sums`: {'dataset_name': 'chain_sum'}" in done
+    assert done.endswith("## Before and after\n\n```\nthe table\n```\n")

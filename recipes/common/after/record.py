@@ -38,8 +38,8 @@ def finish(trainer: GRPOTrainer, folder: Path, summary: dict[str, Any]) -> None:
     table = final_table(folder, summary)
     (folder / TABLE).write_text(table + "\n", encoding="utf-8")
     trainer.create_model_card(model_name=folder.name)
-    with (folder / CARD).open("a", encoding="utf-8") as card:
-        card.write(f"\n## Before and after\n\n```\n{table}\n```\n")
+    card = (folder / CARD).read_text(encoding="utf-8")
+    (folder / CARD).write_text(complete_card(card, summary["config"], table), encoding="utf-8")
     track_summary(trainer, summary)
     write_json(folder / SUMMARY, summary)
     write_report([folder], folder / REPORT)
@@ -47,6 +47,23 @@ def finish(trainer: GRPOTrainer, folder: Path, summary: dict[str, Any]) -> None:
     print("\n" + table, flush=True)
     if trainer.args.push_to_hub:
         push(trainer.hub_model_id, folder, trainer.args.hub_token, trainer.args.hub_revision)
+
+
+def complete_card(card: str, config: dict[str, Any], table: str) -> str:
+    """Add base model, data and the table to TRL's model card, which calls a base model in a local folder None.
+
+    A README.md in the base model's folder describes it; `scripts/prepare_model.py` writes one.
+    """
+    base = Path(config["model_name_or_path"])
+    card = card.replace("licence: license\n", "")  # a placeholder of TRL
+    card = card.replace("[None](https://huggingface.co/None)", f"{base.name} (see *Base model*)")
+    card = card.replace('model="None"', f'model="{config["output_dir"]}"')
+    origin = base / "README.md"
+    about = origin.read_text(encoding="utf-8").strip() if base.is_dir() and origin.is_file() else f"`{base}`"
+    data = {name: config[name] for name in ("dataset_name", "dataset_path", "sources") if config.get(name)}
+    rows = f"Rows of the recipe `{config['recipe']}`{f': {data}' if data else ''}. Licences: README of the repository."
+    sections = {"Base model": about, "Data": rows, "Before and after": f"```\n{table}\n```"}
+    return card + "".join(f"\n## {title}\n\n{text}\n" for title, text in sections.items())
 
 
 def push(repo_id: str, folder: Path, token: str | None, revision: str | None) -> None:
