@@ -97,7 +97,12 @@ TOO_SHORT = "100 % truncated at 64 tokens: raise max_completion_length to >= 128
         ),
         (groups(4, [0.0, 0.0]), {}, False, f"will not learn: every group of task math has zero spread; {DEAD}"),
         (groups(4, [1.0, 1.0]), {}, False, "score alike: raise num_generations, or take rows of another difficulty"),
-        (A_FEW, {"groups_a_step": 2}, True, "will learn: 0.5 useful groups are expected in an optimizer step of 2"),
+        (
+            A_FEW,
+            {"groups_a_step": 2},
+            True,
+            "will learn the task: 0.5 useful groups are expected in an optimizer step of 2",
+        ),
         (A_FEW, {"groups_a_step": 1}, False, "only 0.25 useful groups are expected in an optimizer step of 1 (at"),
         (groups(4, [0.3, 0.7]), CONTROLS, False, "only controls score, which teach nothing: name another reward"),
         (groups(4, [0.0, 1.0], truncated=True), MASKED, False, "both spread and a completion that ended"),
@@ -107,6 +112,28 @@ TOO_SHORT = "100 % truncated at 64 tokens: raise max_completion_length to >= 128
 def test_a_verdict_has_its_reason(scored, options, learns, sentence):
     verdict_of, text = verdict(found(scored, **options))
     assert verdict_of is learns and sentence in text
+
+
+@pytest.mark.parametrize(
+    ("verifier", "start"),
+    [
+        (0.0, "will learn the format only: no group of task math differs in a verifier's score"),
+        (1.0, "will learn the ta"),
+    ],
+)
+def test_where_only_the_format_differs_within_groups_only_the_format_is_learnt(verifier, start):
+    scored = [
+        Scored(number, "math", 9, False, {"right": verifier * (i % 2), "tidy": float(i % 2)})
+        for number in range(8)
+        for i in range(4)
+    ]
+    learns, sentence = verdict(found(scored, (RIGHT, Column("tidy", "format", 1.0))))
+    assert (learns, sentence[: len(start)]) == (verifier == 1.0, start)
+
+
+def test_a_run_without_a_verifier_learns_what_its_rewards_shape():
+    learns, sentence = verdict(found(groups(4, [0.0, 1.0]), (Column("right", "shaping", None),)))
+    assert learns and sentence.startswith("will learn: ")
 
 
 def test_a_task_of_few_groups_is_noted_and_changes_no_verdict():

@@ -8,9 +8,10 @@ scores the steps of all its completions, taken together, differently. Where `mas
 must also hold a completion that ended.
 
 It will learn when the share of useful groups, times the groups of an optimizer step, is at least `USEFUL_A_STEP`, and
-no task of which at least `ENOUGH_GROUPS` groups were seen is without a useful one.
+no task of which at least `ENOUGH_GROUPS` groups were seen is without a useful one. It will learn the format only where
+a task has verifiers and no group of it differs in the score of any: then the other rewards alone teach.
 
-*Not covered*: whether what it learns is the task, how fast and whether for long, `multi_objective_aggregation:
+*Not covered*: how fast and whether for long, `multi_objective_aggregation:
 normalize_then_sum` (the sum decides all the same), and a task of which no prompt was drawn.
 """
 
@@ -71,6 +72,7 @@ class RewardFigures:
     hit_rate: float | None
     failed: float
     state: str | None
+    kind: str | None = None
 
 
 @dataclass
@@ -168,13 +170,13 @@ def _reward(name: str, groups: list[list[Scored]], column: Column | None = None)
     failed = sum(name in s.failed for s in scored) / len(scored)
     amounts = [[s.scores[name] for s in group if s.scores.get(name) is not None] for group in groups]
     known, graded = [amount for group in amounts for amount in group], [group for group in amounts if group]
-    state = _state(known, column.kind) if column else None
+    state, kind = (_state(known, column.kind), column.kind) if column else (None, None)
     if not known:
-        return RewardFigures(0, None, None, None, None, failed, state)
+        return RewardFigures(0, None, None, None, None, failed, state, kind)
     hits = sum(is_hit(amount, column.full) for amount in known) / len(known) if column else None
     spread = statistics.fmean(statistics.stdev(group) if has_spread(group) else 0.0 for group in graded)
     zero_spread = sum(not has_spread(group) for group in graded) / len(graded)
-    return RewardFigures(len(known), statistics.fmean(known), spread, zero_spread, hits, failed, state)
+    return RewardFigures(len(known), statistics.fmean(known), spread, zero_spread, hits, failed, state, kind)
 
 
 def is_hit(amount: float, full: float | None) -> bool:
@@ -193,7 +195,7 @@ def _state(known: list[float], kind: str) -> str | None:
 
 
 def verdict(found: Figures) -> tuple[bool, str]:
-    """Whether it will learn, and one sentence that says why."""
+    """Tell whether it will learn its task, and why, in one sentence: the task, the format only, or nothing."""
 
     def why(name: str) -> str:
         task, text = found.tasks[name], f"every group of task {name} has zero spread"
@@ -208,7 +210,22 @@ def verdict(found: Figures) -> tuple[bool, str]:
     if found.useful_a_step < USEFUL_A_STEP:
         remedies = dict.fromkeys(_remedy(task, found.max_completion_length) for task in found.tasks.values())
         return False, f"will not learn: only {expected} (at least {USEFUL_A_STEP:g}); {'; '.join(remedies)}"
-    return True, f"will learn: {expected}"
+    unverified = {
+        name: task for name, task in found.tasks.items() if task.groups >= ENOUGH_GROUPS and _only_format(task)
+    }
+    if unverified:
+        remedies = dict.fromkeys(_remedy(task, found.max_completion_length) for task in unverified.values())
+        tasks = ", ".join(unverified)
+        reason = f"no group of task {tasks} differs in a verifier's score; {'; '.join(remedies)}"
+        return False, f"will learn the format only: {reason}"
+    verified = any(line.kind == "verifier" for task in found.tasks.values() for line in task.rewards.values())
+    return True, f"will learn{' the task' if verified else ''}: {expected}"
+
+
+def _only_format(task: TaskFigures) -> bool:
+    """Whether the task has verifiers, and none of them makes a difference within a group."""
+    spreads = [line.zero_spread for line in task.rewards.values() if line.kind == "verifier" and line.scored]
+    return bool(spreads) and all(zero_spread == 1.0 for zero_spread in spreads)
 
 
 def _remedy(task: TaskFigures, limit: int) -> str:

