@@ -19,7 +19,6 @@ from recipes.common.evaluation.metrics import Metric
 from recipes.common.tools.folder import AFTER, BEFORE, read_rows, write_rows
 from recipes.common.tools.machine import make_head_input_contiguous, use_all_cores
 from recipes.common.trainer import GRPOConfig, GRPOTrainer
-from rewards import load_rewards
 
 FULL_BYTES = 16 << 20  # less is not enough for the checkpoint of any model
 INTERRUPTED = 130  # the shell's status for a program that SIGINT ended
@@ -52,22 +51,13 @@ def start(
     """
     # Imported here, so that a script may import a recipe without all that a run needs.
     from recipes.common.before.preflight import preflight, report, resolved
+    from recipes.common.before.recipe import load_parts
     from recipes.common.before.resume import open_run_folder
-    from recipes.common.before.rows import use_only_rows
 
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a launcher that waits for its runs may ignore Ctrl-C
     args = parse_arguments(recipe_type)
-    recipe, problems = args.recipe, []
-    rewards, train_rows, eval_rows = None, None, None
-    try:  # a ValueError is a message to the user; any other exception is a bug and keeps its traceback
-        rewards = load_rewards(recipe.reward_funcs, recipe.reward_kwargs, recipe.reward_tasks)
-    except ValueError as problem:
-        problems.append(str(problem))
-    try:
-        train_rows, eval_rows = load_rows(recipe, args.training["seed"])
-        train_rows = use_only_rows(train_rows, recipe.only_rows, recipe.num_train_rows)
-    except ValueError as problem:
-        problems.append(str(problem))
+    recipe = args.recipe
+    (rewards, train_rows, eval_rows), problems = load_parts(args, load_rows)
     result = preflight(args, train_rows, eval_rows, rewards, reference_completion, problems)
     if int(os.environ.get("RANK", 0)) == 0:
         print(report(result, args), flush=True)

@@ -77,6 +77,7 @@ def preflight(
     own reference answer in the asked format, or None.
     """
     rows, rewards = first_rows(train_rows), rewards or []
+    held_out = eval_rows.to_list() if eval_rows else []
     streamed = isinstance(train_rows, IterableDataset)
     # A step reward is checked by the sum of its steps, on whole completions, like any other.
     summed = [sum_steps(reward) for reward in rewards]
@@ -85,13 +86,12 @@ def preflight(
     found += _check_settings(args, rewards)
     ready, notes = _prepare_rewards(args, summed)
     found += ready
-    lines, row_problems = check_rows(args, rows, eval_rows, summed, reference_completion, streamed)
+    lines, row_problems = check_rows(args, rows, held_out, summed, reference_completion, streamed)
     found += row_problems + _check_model(args.model) + check_packages(args.training, args.model)
     found += check_moving_reference(args.training, args.model["use_peft"]) + check_launch_file()
     result = Preflight(found, lines, [*args.notes, *notes], rows, streamed)
-    if eval_rows is not None:
-        result.notes += overlap_notes(rows, eval_rows.to_list())
-        result.notes += only_rows_notes(rows, eval_rows) if args.recipe.only_rows else []
+    result.notes += overlap_notes(rows, held_out)
+    result.notes += only_rows_notes(rows, held_out) if args.recipe.only_rows else []
     if not found:  # else TRL's dataclasses would report what is known already, one problem at a time
         _build(args, result)
     if result.training is not None:
@@ -138,7 +138,7 @@ def _prepare_rewards(args: Arguments, rewards: list[Callable]) -> tuple[list[str
 def check_rows(
     args: Arguments,
     rows: list[dict],
-    eval_rows: Dataset | None,
+    eval_rows: list[dict],
     rewards: list[Callable],
     reference: Callable[[dict], str | None],
     streamed: bool = False,
@@ -158,8 +158,8 @@ def check_rows(
     if whole:
         problems += check_tricks(rows, sound, reference)
     if eval_rows:
-        problems += _check_eval_rows(rows, eval_rows.to_list(), sound, reference, problems)
-        problems += check_held_out(rows, eval_rows.to_list())
+        problems += _check_eval_rows(rows, eval_rows, sound, reference, problems)
+        problems += check_held_out(rows, eval_rows)
     return lines, problems
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 from datasets import Dataset, IterableDataset
 
@@ -48,18 +49,27 @@ def load_recipe(config: Path, overrides: list[str], rows: bool = True) -> Recipe
     """
     module = import_recipe(config)
     args = parse_arguments(module.RecipeArguments, ["--config", str(config), *overrides])
-    recipe, problems = Recipe(module, args), list(args.problems)
-    named = args.recipe
-    try:
-        recipe.rewards = load_rewards(named.reward_funcs, named.reward_kwargs, named.reward_tasks)
-    except ValueError as problem:
-        problems.append(str(problem))
-    try:
-        if rows:
-            train_rows, recipe.eval_rows = module.load_rows(named, args.training["seed"])
-            recipe.train_rows = use_only_rows(train_rows, named.only_rows, named.num_train_rows)
-    except ValueError as problem:
-        problems.append(str(problem))
-    if problems:
+    loaded, problems = load_parts(args, module.load_rows if rows else None)
+    if problems := [*args.problems, *problems]:
         raise ValueError("\n".join(problems))
-    return recipe
+    return Recipe(module, args, *loaded)
+
+
+def load_parts(args: Arguments, load_rows: Callable[[Any, int], tuple[Any, Any]] | None) -> tuple[tuple, list[str]]:
+    """Load rewards, training and held-out rows, None for each that fails or is not asked for; return the problems too.
+
+    A ValueError is a message to the user; any other exception is a bug and keeps its traceback.
+    """
+    recipe, problems = args.recipe, []
+    rewards, train_rows, eval_rows = None, None, None
+    try:
+        rewards = load_rewards(recipe.reward_funcs, recipe.reward_kwargs, recipe.reward_tasks)
+    except ValueError as problem:
+        problems.append(str(problem))
+    try:
+        if load_rows:
+            train_rows, eval_rows = load_rows(recipe, args.training["seed"])
+            train_rows = use_only_rows(train_rows, recipe.only_rows, recipe.num_train_rows)
+    except ValueError as problem:
+        problems.append(str(problem))
+    return (rewards, train_rows, eval_rows), problems
