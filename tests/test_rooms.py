@@ -21,6 +21,7 @@ ALLOWED = {
     "run": {"tools", "before", "during", "evaluation", "after", "trainer"},
     "forecast": {"tools", "before", "during", "evaluation"},
     "many_runs": {"tools", "before", "evaluation"},
+    "warm_start": {"tools", "before", "evaluation"},
 }
 A_RECIPE = {"run", "trainer", "evaluation.metrics", "before.rows"}
 MAX_LINES = 350

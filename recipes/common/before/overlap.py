@@ -1,9 +1,13 @@
-"""Held-out questions that training sees: the same question, whatever its prompt, and near duplicates."""
+"""Questions seen twice: held-out ones that training sees, near duplicates, and those of a warm start."""
 
+import hashlib
 import re
 from collections import Counter
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
+
+from recipes.common.tools.folder import WARM_START, read_json
 
 GRAM = 8  # words
 SHARE = 0.5  # of a question's 8-grams that one training question must share to be a near duplicate
@@ -21,6 +25,16 @@ def question_of(prompt: str | list[dict[str, Any]]) -> str:
     return re.sub(r"\s+", " ", prompt).strip().lower()
 
 
+def question_digest(prompt: str | list[dict[str, Any]]) -> str:
+    """A short digest of `question_of(prompt)`."""
+    return hashlib.sha256(question_of(prompt).encode()).hexdigest()[:16]
+
+
+def warm_start_questions(model: str | None) -> set[str]:
+    """The digests of the questions that a local model's warm start used; none where it had no warm start."""
+    return set(read_json(Path(model or "", WARM_START), {}).get("questions", []))
+
+
 def check_held_out(train_rows: list[dict], eval_rows: list[dict]) -> list[str]:
     """No evaluation question may be a training question, whatever system prompt and example stand before it."""
     trained = {question_of(row["prompt"]) for row in train_rows if row.get("prompt")}
@@ -30,6 +44,18 @@ def check_held_out(train_rows: list[dict], eval_rows: list[dict]) -> list[str]:
     return [
         f"evaluation rows: {len(leaked)} of {len(eval_rows)} evaluation rows are also training rows (the first is row "
         f"{leaked[0]}): accuracy on them would measure memory. Give the evaluation rows of its own."
+    ]
+
+
+def check_warm_start(eval_rows: list[dict], model: str | None) -> list[str]:
+    """No evaluation question may be one that the model's warm start trained on."""
+    used = warm_start_questions(model)
+    seen = [i for i, row in enumerate(eval_rows) if row.get("prompt") and question_digest(row["prompt"]) in used]
+    if not seen:
+        return []
+    return [
+        f"evaluation rows: the warm start of {model} trained on {len(seen)} of {len(eval_rows)} evaluation questions "
+        f"(the first is row {seen[0]}). Evaluate other rows, or warm-start with this run's rows and seed."
     ]
 
 

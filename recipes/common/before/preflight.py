@@ -21,7 +21,7 @@ from recipes.common.before.arguments import Arguments, RecipeArguments
 from recipes.common.before.batch import check_batch, completions_of_a_call
 from recipes.common.before.launch import check_launch_file
 from recipes.common.before.loss import check_moving_reference, loss_notes
-from recipes.common.before.overlap import check_held_out, overlap_notes
+from recipes.common.before.overlap import check_held_out, check_warm_start, overlap_notes
 from recipes.common.before.packages import check_packages
 from recipes.common.before.rows import (
     RewardLine,
@@ -160,6 +160,7 @@ def check_rows(
     if eval_rows:
         problems += _check_eval_rows(rows, eval_rows, sound, reference, problems)
         problems += check_held_out(rows, eval_rows)
+        problems += check_warm_start(eval_rows, args.model["model_name_or_path"])
     return lines, problems
 
 

@@ -11,6 +11,7 @@ from typing import Any
 from datasets import Dataset, IterableDataset
 
 from recipes.common.before.arguments import Arguments, parse_arguments
+from recipes.common.before.overlap import question_digest, warm_start_questions
 from recipes.common.before.rows import use_only_rows
 from rewards import load_rewards
 
@@ -70,6 +71,9 @@ def load_parts(args: Arguments, load_rows: Callable[[Any, int], tuple[Any, Any]]
         if load_rows:
             train_rows, eval_rows = load_rows(recipe, args.training["seed"])
             train_rows = use_only_rows(train_rows, recipe.only_rows, recipe.num_train_rows)
+            if used := warm_start_questions(args.model["model_name_or_path"]):
+                train_rows = train_rows.filter(lambda row: question_digest(row["prompt"]) not in used)
+                args.notes.append(f"the {len(used)} questions of the model's warm start are left out of training")
     except ValueError as problem:
         problems.append(str(problem))
     return (rewards, train_rows, eval_rows), problems

@@ -19,6 +19,7 @@ REPORT = "report.html"
 WANDB = "wandb_run.json"
 LOCK = "run.lock"
 CARD = "README.md"
+WARM_START = "warm_start.json"  # of a warm-started checkpoint: its settings, and the digests of its questions
 
 # The first columns of a file of completions; then come the rewards, what they log besides, and the advantage.
 FIRST_COLUMNS = ("step", "prompt", "completion")

@@ -1,0 +1,109 @@
+"""A warm start: supervised training on reference completions, so that GRPO finds right answers to reinforce.
+
+DeepSeekMath (section 4.2) starts GRPO from an instruction-tuned model, DeepSeek-R1 (section 2.3.1) from cold-start data.
+"""
+
+import time
+from pathlib import Path
+from typing import Any
+
+from datasets import Dataset
+from trl import ModelConfig, SFTConfig, SFTTrainer, get_peft_config
+
+from recipes.common.before.overlap import question_digest
+from recipes.common.before.recipe import Recipe, load_recipe
+from recipes.common.evaluation.evaluate_model import evaluate_model
+from recipes.common.evaluation.load_model import load_model
+from recipes.common.evaluation.scores import compare, comparison_table, summarize
+from recipes.common.tools.folder import AFTER, BEFORE, TABLE, WARM_START, write_json, write_rows, write_whole
+from recipes.common.tools.machine import versions
+
+LEARNING_RATE = {True: 5e-4, False: 2e-5}  # with LoRA, and of all weights
+
+
+def warm_start(
+    config: Path, overrides: list[str], rows: int, steps: int, learning_rate: float | None, output_dir: Path | None
+) -> None:
+    """Train on `rows` reference completions of a recipe for `steps` batches, evaluate before and after, print both.
+
+    `output_dir` (default: the recipe's, with `-warm-start`) becomes an ordinary checkpoint, LoRA merged, with the list
+    of its questions: a run that starts from it leaves them out. ValueError with every problem, one a line.
+    """
+    recipe = load_recipe(config, overrides)
+    args, held_out = recipe.args, recipe.eval_rows.to_list() if recipe.eval_rows else []
+    folder = output_dir or Path(f"{args.training['output_dir']}-warm-start")
+    if folder.exists():
+        raise ValueError(f"{folder} exists. Remove it, or give another --output_dir.")
+    examples, used = reference_rows(recipe, rows)
+    started = time.monotonic()
+    before = _evaluate(recipe, args.model["model_name_or_path"], held_out)
+    trainer = _train(recipe, examples, steps, learning_rate or LEARNING_RATE[args.model["use_peft"]], folder)
+    model = trainer.model.merge_and_unload() if args.model["use_peft"] else trainer.model
+    model.save_pretrained(folder)
+    trainer.processing_class.save_pretrained(folder)
+    after = _evaluate(recipe, str(folder), held_out)
+    minutes = (time.monotonic() - started) / 60
+    record = {
+        "config": str(config),
+        "overrides": overrides,
+        "model": args.model["model_name_or_path"],
+        "rows": len(used),
+        "steps": steps,
+        "minutes": minutes,
+        "versions": versions(),
+        "questions": [question_digest(row["prompt"]) for row in used],
+    }
+    table = f"{folder}: {steps} supervised steps on {len(used)} reference completions, {minutes:.1f} minutes"
+    if held_out:
+        write_rows(folder / BEFORE, before)
+        write_rows(folder / AFTER, after)
+        table += "\n" + comparison_table(summarize(before), summarize(after), compare(before, after))
+    write_whole(folder / TABLE, table + "\n")
+    write_json(folder / WARM_START, record)
+    print(f"\n{table}\nTrain from it: --model_name_or_path {folder}")
+
+
+def reference_rows(recipe: Recipe, count: int) -> tuple[list[dict], list[dict]]:
+    """Draw `count` training rows with a reference completion; return TRL's prompt-completion examples, and the rows."""
+    examples, used = [], []
+    for row in recipe.train_rows.shuffle(seed=recipe.args.training["seed"]):
+        if len(used) == count:
+            break
+        if (text := recipe.module.reference_completion(row)) is not None:
+            chat = isinstance(row["prompt"], list)
+            completion = [{"role": "assistant", "content": text}] if chat else text
+            examples.append({"prompt": row["prompt"], "completion": completion})
+            used.append(row)
+    if len(used) < count:
+        raise ValueError(f"the recipe has {len(used)} training rows with a reference completion; --rows is {count}.")
+    return examples, used
+
+
+def _train(recipe: Recipe, examples: list[dict], steps: int, learning_rate: float, folder: Path) -> SFTTrainer:
+    args = recipe.args
+    kept = ("seed", "use_cpu", "bf16", "gradient_checkpointing", "chat_template_kwargs")
+    model, tokenizer = load_model(args.model["model_name_or_path"], args)
+    trainer = SFTTrainer(
+        model=model,
+        args=SFTConfig(
+            output_dir=str(folder),
+            max_steps=steps,
+            per_device_train_batch_size=16,
+            learning_rate=learning_rate,
+            completion_only_loss=True,
+            max_length=None,  # nothing is cut
+            logging_steps=4,
+            save_strategy="no",
+            report_to="none",
+            **{name: args.training[name] for name in kept if args.training.get(name) is not None},
+        ),
+        train_dataset=Dataset.from_list(examples),
+        processing_class=tokenizer,
+        peft_config=get_peft_config(ModelConfig(**args.model)),
+    )
+    trainer.train()
+    return trainer
+
+
+def _evaluate(recipe: Recipe, model: str, rows: list[dict]) -> list[dict[str, Any]]:
+    return evaluate_model(model, rows, recipe.rewards, recipe.module.metric, recipe.args) if rows else []
