@@ -1,0 +1,112 @@
+"""Word problems that a laptop can learn: one or two calculations, and GSM8K's own short questions as transfer.
+
+    python scripts/warm_start.py --config recipes/word_problems/smollm2-135m.yaml
+    accelerate launch --config_file accelerate_configs/single_gpu.yaml recipes/word_problems/train.py \\
+        --config recipes/word_problems/smollm2-135m.yaml --model_name_or_path runs/word-problems-warm-start
+
+Held-out rows: half from the templates of training with other numbers, half from templates that training never sees,
+and, with `--dataset_path FOLDER_OF_GSM8K`, up to `num_gsm8k_rows` test questions of GSM8K with at most two
+calculations. Expected numbers: README.md.
+"""
+
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from recipes.common.before.rows import draw, is_held_out, worked_example
+from recipes.common.evaluation.metrics import answer_metric
+from recipes.common.run import RecipeArguments as CommonArguments
+from recipes.common.run import start, train_and_save
+from recipes.common.trainer import GRPOTrainer
+from recipes.word_problems.templates import NEW, TRAINED, word_problems
+
+from datasets import Dataset
+from trl import get_peft_config, get_quantization_config
+
+SYSTEM_PROMPT = """Respond in the following format:
+<reasoning>
+your step by step reasoning
+</reasoning>
+<answer>
+the final number
+</answer>"""
+
+
+@dataclass
+class RecipeArguments(CommonArguments):
+    """`dataset_path` is a folder with GSM8K's test.jsonl, for the rows of transfer; nothing of it is trained on."""
+
+    num_gsm8k_rows: int = field(default=100, metadata={"help": "GSM8K test questions with at most two calculations."})
+
+
+def to_row(item: dict, example: list[str], source: str) -> dict:
+    """Make an item in GSM8K's columns a row; `source` says which metrics it counts for."""
+    system, question = {"role": "system", "content": SYSTEM_PROMPT}, {"role": "user", "content": item["question"]}
+    steps, answer = item["answer"].split("####")
+    prompt = [system, *worked_example(example), question]
+    return {"prompt": prompt, "task": "gsm8k", "answer": answer.strip(), "steps": steps.strip(), "source": source}
+
+
+def reference_completion(row: dict) -> str:
+    """The row's own steps and answer in the asked format."""
+    return f"<reasoning>\n{row['steps']}\n</reasoning>\n<answer>\n{row['answer']}\n</answer>"
+
+
+def metric(row: dict, completion: str) -> dict[str, bool]:
+    """`answer_metric` of generated problems; new templates also apart, and GSM8K's questions only apart."""
+    scores = answer_metric(row, completion)
+    lenient = scores["lenient"]
+    if row["source"] == "gsm8k":
+        return {"gsm8k lenient": lenient}
+    return {**scores, "new lenient": lenient} if row["source"] == "new" else scores
+
+
+def distinct(templates: list[tuple[str, ...]], seed: int, count: int, held_out: bool) -> list[dict]:
+    """`count` problems with different questions, on one side of the split."""
+    problems: dict[str, dict] = {}
+    for item in word_problems(templates, seed):
+        if len(problems) == count:
+            break
+        if is_held_out(item["question"], one_in=8) == held_out:
+            problems[item["question"]] = item
+    return list(problems.values())
+
+
+def gsm8k_rows(args: RecipeArguments, seed: int) -> list[dict]:
+    """GSM8K's test questions with at most two calculations, which its answers mark as `<<3*4=12>>`."""
+    if args.dataset_path is None:
+        return []
+    file = Path(args.dataset_path, "test.jsonl")
+    if not file.is_file():
+        raise ValueError(f"dataset_path {args.dataset_path!r} has no test.jsonl.")
+    items = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
+    short = Dataset.from_list([item for item in items if item["answer"].count("<<") <= 2])
+    return [to_row(item, args.example, "gsm8k") for item in draw(short, args.num_gsm8k_rows, seed)]
+
+
+def load_rows(args: RecipeArguments, seed: int) -> tuple[Dataset, Dataset]:
+    """Training rows; held-out rows: half old templates, half new ones, then GSM8K's."""
+    new = args.num_eval_rows // 2
+    train = distinct(TRAINED, seed, args.num_train_rows or 2000, held_out=False)
+    sources = {"trained": distinct(TRAINED, seed, args.num_eval_rows - new, held_out=True)}
+    sources["new"] = distinct(NEW, seed, new, held_out=True)
+    held_out = [to_row(item, args.example, source) for source, items in sources.items() for item in items]
+    rows = [to_row(item, args.example, "trained") for item in train]
+    return Dataset.from_list(rows), Dataset.from_list(held_out + gsm8k_rows(args, seed))
+
+
+def main() -> None:
+    run = start(RecipeArguments, load_rows, reference_completion)  # or exits, listing every problem
+    trainer = GRPOTrainer(
+        model=run.model.model_name_or_path,
+        reward_funcs=run.rewards,
+        args=run.training,
+        train_dataset=run.train_rows,
+        peft_config=get_peft_config(run.model),
+        quantization_config=get_quantization_config(run.model),
+    )
+    train_and_save(trainer, run, metric)  # evaluate, train, evaluate again, write the report
+
+
+if __name__ == "__main__":
+    main()
