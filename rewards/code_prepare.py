@@ -21,6 +21,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from rewards.code_one_liners import one_liner_tasks
 from rewards.code_tasks import Task, called_names, complete_row, read_tasks
 from rewards.code_tests import job_of, parse_cases, program_of
 from rewards.sandbox import Asserts, Outcome, Sandbox, SandboxError, Stdio
@@ -91,11 +92,15 @@ def summary(splits: dict[str, list[Task]], dropped: Dropped) -> str:
 
 
 def load_tasks(data: str, path: Path | None, *, hide: int = 0, sanitized: bool = False, show_tests: int = 1,
-               held_out: Callable[[str], bool] = lambda prompt: False) -> dict[str, list[Task]]:  # fmt: skip
-    """The complete tasks of each split of `mbpp`, `humaneval` or `jsonl` (your own rows, held out by their prompt)."""
+               held_out: Callable[[str], bool] = lambda prompt: False,
+               train: int = 0, test: int = 0, seed: int = 0) -> dict[str, list[Task]]:  # fmt: skip
+    """The complete tasks of each split of `mbpp`, `humaneval`, `one_liners` or `jsonl` (held out by their prompt)."""
     if data == "jsonl":
         tasks = read_tasks(path, "train")
         return {split: [t for t in tasks if held_out(t["prompt"]) == (split == "test")] for split in ("train", "test")}
+    if data == "one_liners":
+        drawn = one_liner_tasks(train, test, seed, held_out)
+        return {split: [complete_row(task) for task in tasks] for split, tasks in drawn.items()}
     if data == "humaneval":
         keys = ("task_id", "prompt", "entry_point", "canonical_solution", "test")
         rows = _rows_of(path, keys, "openai/openai_humaneval")

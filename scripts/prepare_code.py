@@ -4,6 +4,7 @@
     python scripts/prepare_code.py mbpp --path FOLDER --out data/mbpp          # FOLDER/mbpp.jsonl
     python scripts/prepare_code.py mbpp --sanitized --path FOLDER --out DIR    # FOLDER/sanitized-mbpp.json
     python scripts/prepare_code.py humaneval --path HumanEval.jsonl.gz --out data/humaneval
+    python scripts/prepare_code.py one_liners --out data/one_liners            # generated, for small models
     python scripts/prepare_code.py jsonl --path mine.jsonl --held_out 8 --out data/mine
 
 Writes train.jsonl and test.jsonl (HumanEval is for evaluation only), and dropped.jsonl: tasks whose reference does not
@@ -29,18 +30,23 @@ def parse(words: list[str] | None = None) -> dict:
     common.add_argument("--packages", nargs="*", default=[], help="installed packages that programs may import")
     hiding = argparse.ArgumentParser(add_help=False)
     hiding.add_argument("--hide", type=int, default=0, help="hide this many of each task's last tests; default 0")
-    data = parser.add_subparsers(dest="data", required=True, metavar="mbpp|humaneval|jsonl")
+    data = parser.add_subparsers(dest="data", required=True, metavar="mbpp|humaneval|one_liners|jsonl")
     mbpp = data.add_parser("mbpp", parents=[common, hiding], help="training and evaluation")
     mbpp.add_argument("--path", type=Path, help="folder with mbpp.jsonl, sanitized-mbpp.json; default: from the Hub")
     mbpp.add_argument("--sanitized", action="store_true", help="the 427 tasks that were checked by hand")
     mbpp.add_argument("--show_tests", type=int, default=1, help="tests that the prompt shows; default 1")
     humaneval = data.add_parser("humaneval", parents=[common], help="evaluation only")
     humaneval.add_argument("--path", type=Path, help="HumanEval.jsonl or HumanEval.jsonl.gz; default: from the Hub")
+    small = data.add_parser("one_liners", parents=[common], help="generated one-line functions")
+    small.add_argument("--train", type=int, default=600, help="tasks for training; default 600")
+    small.add_argument("--test", type=int, default=128, help="for evaluation, half of templates not trained on; 128")
+    small.add_argument("--seed", type=int, default=0)
+    small.set_defaults(held_out=8)
     own = data.add_parser("jsonl", parents=[common, hiding], help="your own rows")
     own.add_argument("--path", type=Path, required=True, help="a JSON Lines file with prompt and tests a line")
     own.add_argument("--held_out", type=int, default=0, help="hold out about one task in N; default 0: none")
     options = vars(parser.parse_args(words))
-    for name, least in {"hide": 0, "show_tests": 1, "held_out": 0}.items():
+    for name, least in {"hide": 0, "show_tests": 1, "held_out": 0, "train": 1, "test": 2}.items():
         if options.get(name, least) < least:
             parser.error(f"--{name} is {options[name]}; at least {least}")
     if options.get("held_out") == 1 or not options["timeout_s"] > 0:

@@ -9,7 +9,7 @@ latter. Expected numbers: see README.md in this folder.
 """
 
 from recipes.common.before.rows import draw, worked_example
-from recipes.common.evaluation.metrics import code_metric as metric
+from recipes.common.evaluation.metrics import code_metric
 from recipes.common.run import RecipeArguments, start, train_and_save
 from recipes.common.trainer import GRPOTrainer
 from rewards.code_tasks import read_tasks
@@ -33,6 +33,12 @@ def to_row(task: dict, example: list[str]) -> dict:
 def reference_completion(row: dict) -> str | None:
     """The row's own solution in the asked format; None for a row that has none."""
     return f"```python\n{row['solution']}\n```" if row["solution"] else None
+
+
+def metric(row: dict, completion: str) -> dict[str, bool]:
+    """`code_metric`; of generated tasks the new templates, which training never sees, also apart."""
+    scores = code_metric(row, completion)
+    return scores | ({"new tests": scores["tests"]} if row["name"].startswith("new/") and "tests" in scores else {})
 
 
 def load_split(args: RecipeArguments, split: str, count: int | None, seed: int) -> Dataset:

@@ -1,0 +1,95 @@
+"""Generated programming tasks: functions of one line, from templates, for a model too small for MBPP.
+
+A template is what the function returns, in words, and as an expression of its argument: `x` a whole number, `s` a
+word, `xs` a list of whole numbers; `{n}` is a number of the task.
+"""
+
+import random
+import re
+from collections.abc import Callable
+
+TRAINED = [
+    ("{n} more than x", "x + {n}"),
+    ("x minus {n}", "x - {n}"),
+    ("{n} times x", "x * {n}"),
+    ("the remainder of x divided by {n}", "x % {n}"),
+    ("the square of x, plus {n}", "x * x + {n}"),
+    ("True if x is larger than {n}, else False", "x > {n}"),
+    ("True if x is divisible by {n}, else False", "x % {n} == 0"),
+    ("the larger one of x and {n}", "max(x, {n})"),
+    ("the distance between x and {n}", "abs(x - {n})"),
+    ("the sum of the list xs, plus {n}", "sum(xs) + {n}"),
+    ("a list of the numbers of xs, each plus {n}", "[x + {n} for x in xs]"),
+    ("a list of the numbers of xs that are larger than {n}", "[x for x in xs if x > {n}]"),
+    ("how many numbers of xs are smaller than {n}", "sum(x < {n} for x in xs)"),
+    ("True if {n} is in the list xs, else False", "{n} in xs"),
+    ("the list xs with {n} appended", "xs + [{n}]"),
+    ("the largest number of xs, times {n}", "max(xs) * {n}"),
+    ("the string s repeated {n} times", "s * {n}"),
+    ("the number of characters of s, plus {n}", "len(s) + {n}"),
+    ("the first {n} characters of s", "s[:{n}]"),
+    ("True if s has more than {n} characters, else False", "len(s) > {n}"),
+]
+NEW = [
+    ("the smaller one of x and {n}", "min(x, {n})"),
+    ("the smallest number of xs, minus {n}", "min(xs) - {n}"),
+    ("a list of the numbers of xs, each times {n}", "[x * {n} for x in xs]"),
+    ("the string s without its first {n} characters", "s[{n}:]"),
+    ("True if x is smaller than {n}, else False", "x < {n}"),
+]
+FUNCTIONS = ("answer", "compute", "convert", "f", "get", "process", "result", "solve", "transform", "work")
+WORDS = (
+    "apple",
+    "banana",
+    "cloud",
+    "delta",
+    "engine",
+    "forest",
+    "garden",
+    "hat",
+    "island",
+    "jungle",
+    "kite",
+    "lemonade",
+)
+TESTS = 6  # of a task; the prompt shows the first
+
+
+def one_liner_tasks(train: int, test: int, seed: int, held_out: Callable[[str], bool]) -> dict[str, list[dict]]:
+    """Distinct tasks: `train` of the trained templates; `test`, half of them of the trained and half of the new ones.
+
+    `held_out` picks the expressions of the trained templates that are in `test` alone. A name begins with its source.
+    """
+    rng = random.Random(seed)
+    new = _distinct("new", NEW, test // 2, rng, lambda expression: True)
+    old = _distinct("trained", TRAINED, test - len(new), rng, held_out)
+    return {"train": _distinct("trained", TRAINED, train, rng, lambda e: not held_out(e)), "test": old + new}
+
+
+def _distinct(source: str, templates: list, count: int, rng: random.Random, kept: Callable[[str], bool]) -> list[dict]:
+    tasks: dict[str, dict] = {}
+    while len(tasks) < count:
+        (words, expression), number, function = rng.choice(templates), rng.randint(2, 9), rng.choice(FUNCTIONS)
+        words, expression = words.format(n=number), expression.format(n=number)
+        if kept(expression):
+            name = f"{source}/{function}: {expression}"
+            tasks.setdefault(name, {"name": name, **_task(function, words, expression, rng)})
+    return list(tasks.values())
+
+
+def _task(function: str, words: str, expression: str, rng: random.Random) -> dict:
+    argument = next(a for a in ("xs", "s", "x") if re.search(rf"\b{a}\b", expression))
+    reference = eval(f"lambda {argument}: {expression}")  # of the tables above, never of a model's text
+    tests = [f"assert {function}({x!r}) == {reference(x)!r}" for x in (_input(argument, rng) for _ in range(TESTS))]
+    text = f"Write a function {function}({argument}) that returns {words}."
+    return {
+        "prompt": f"{text}\nYour code should pass this test:\n{tests[0]}",
+        "tests": tests,
+        "solution": f"def {function}({argument}):\n    return {expression}",
+    }
+
+
+def _input(argument: str, rng: random.Random) -> int | str | list[int]:
+    if argument == "s":
+        return rng.choice(WORDS)
+    return rng.randint(-9, 30) if argument == "x" else [rng.randint(0, 12) for _ in range(rng.randint(3, 6))]
