@@ -1,6 +1,6 @@
 """A warm start: supervised training on reference completions, so that GRPO finds right answers to reinforce.
 
-DeepSeekMath (section 4.2) starts GRPO from an instruction-tuned model, DeepSeek-R1 (section 2.3.1) from cold-start data.
+DeepSeekMath (section 4.2) starts GRPO from an instruction-tuned model, DeepSeek-R1 (2.3.1) from cold-start data.
 """
 
 import time
