@@ -1,19 +1,19 @@
-"""Gates and the share of groups that shaping alone separates: exact values, NaN without a score."""
+"""Gates, and the shares of groups that teach nothing and that a verifier separates: exact values."""
 
 import math
 
 import pytest
 import torch
 
-from recipes.common.during.matrix import apply_gates, shaping_only_share
+from recipes.common.during.matrix import apply_gates, group_spread
 
 NAN = math.nan
 
 
-def share(rows: list[list[float]], kinds: str, weights: list[float] | None = None, group: int = 2) -> float:
-    """`kinds` has a letter for each reward, s for shaping."""
-    is_shaping = torch.tensor([kind == "s" for kind in kinds])
-    return shaping_only_share(torch.tensor(rows), torch.tensor(weights or [1.0] * len(kinds)), is_shaping, group)
+def shares(rows: list[list[float]], kinds: str, weights: list[float] | None = None, group: int = 2) -> tuple:
+    """Groups without spread, groups with spread of a verifier; `kinds` has a letter for each reward, v for verifier."""
+    is_verifier = torch.tensor([kind == "v" for kind in kinds])
+    return group_spread(torch.tensor(rows), torch.tensor(weights or [1.0] * len(kinds)), is_verifier, group)
 
 
 SHORT = {"short": ["right"]}
@@ -52,54 +52,45 @@ def test_gates(rows, expected, names, gates):
 @pytest.mark.parametrize(
     ("rows", "expected"),
     [
-        ([[0.0, 0.0], [0.0, 0.5]], 1.0),  # shaping alone tells them apart
-        ([[0.0, 0.5], [2.0, 0.5]], 0.0),  # the verifier does
-        ([[0.0, 0.0], [2.0, 0.5]], 0.0),  # both do
-        ([[2.0, 0.5], [2.0, 0.5]], 0.0),  # nothing does
-        ([[0.5, 0.0], [0.0, 0.5]], 0.0),  # they differ, but not in total
-        ([[2.0, NAN], [2.0, 0.5]], 1.0),  # without a score it counts as 0
-        ([[2.0, NAN], [2.0, 0.0]], 0.0),
-        ([[NAN, 0.0], [NAN, 0.5]], 1.0),
-        ([[NAN, NAN], [2.0, 0.5]], 0.0),  # one row is left
-        ([[NAN, NAN], [NAN, NAN]], 0.0),
-        ([[0.0, 0.0], [0.0, 0.5], [2.0, 0.5], [2.0, 0.5], [0.0, 0.0], [1.0, 0.0], [0.0, 1.0], [0.0, 2.0]], 0.5),
+        ([[0.0, 0.0], [0.0, 0.5]], (0.0, 0.0)),  # shaping alone tells them apart
+        ([[0.0, 0.5], [2.0, 0.5]], (0.0, 1.0)),  # the verifier does
+        ([[0.0, 0.0], [2.0, 0.5]], (0.0, 1.0)),  # both do
+        ([[2.0, 0.5], [2.0, 0.5]], (1.0, 0.0)),  # nothing does
+        ([[0.5, 0.0], [0.0, 0.5]], (1.0, 1.0)),  # they differ, but not in total
+        ([[2.0, NAN], [2.0, 0.5]], (0.0, 0.0)),  # without a score it counts as 0
+        ([[2.0, NAN], [2.0, 0.0]], (1.0, 0.0)),
+        ([[NAN, NAN], [2.0, 0.5]], (1.0, 0.0)),  # one row is left
+        ([[NAN, NAN], [NAN, NAN]], (1.0, 0.0)),
+        (
+            [[0.0, 0.0], [0.0, 0.5], [2.0, 0.5], [2.0, 0.5], [0.0, 0.0], [1.0, 0.0], [0.0, 1.0], [0.0, 2.0]],
+            (0.25, 0.25),
+        ),
     ],
 )
-def test_the_share_is_of_groups_that_differ_in_shaping_alone(rows, expected):
-    assert share(rows, "vs") == expected
+def test_groups_without_spread_and_groups_with_spread_of_a_verifier(rows, expected):
+    assert shares(rows, "vs") == pytest.approx(expected)
 
 
 def test_a_row_without_any_reward_is_left_out_of_its_group():
     ungraded, graded = [NAN, NAN], [-1.0, -0.5]
-    assert share([ungraded, graded, graded, graded], "vs", group=4) == 0.0  # as 0 it would differ from the others
-    assert share([ungraded, graded, graded, [-1.0, 0.0]], "vs", group=4) == 1.0
-    assert share([ungraded, graded, [0.0, 0.0], graded], "vs", group=4) == 0.0
+    assert shares([ungraded, graded, graded, graded], "vs", group=4) == (1.0, 0.0)  # as 0 it would differ
+    assert shares([ungraded, graded, graded, [-1.0, 0.0]], "vs", group=4) == (0.0, 0.0)
 
 
-SAME_SUM = torch.tensor([[100.1, 0.1, 0.7], [0.1, 0.7, 100.1]])
-
-
-def test_rounding_is_no_difference():
-    assert torch.full((8,), -0.2).std() > 0 and SAME_SUM[0].sum() != SAME_SUM[1].sum(), "the cases need rounding"
-    assert share([[0.0, -0.2]] * 8, "vs", group=8) == 0.0
-    assert share(SAME_SUM.tolist(), "sss") == 0.0
-    assert share([[1000.0, 0.0], [1000.0, 0.01]], "vs") == 1.0
-
-
-def test_rewards_besides_shaping_that_differ_by_rounding_do_not_hide_the_shaping():
-    assert share([[*SAME_SUM[0].tolist(), 0.0], [*SAME_SUM[1].tolist(), 1.0]], "vvvs") == 1.0
+def test_rounding_is_not_spread():
+    same_sum = torch.tensor([[100.1, 0.1, 0.7], [0.1, 0.7, 100.1]])
+    assert torch.full((8,), -0.2).std() > 0 and same_sum[0].sum() != same_sum[1].sum(), "the cases need rounding"
+    assert shares([[0.0, -0.2]] * 8, "vs", group=8) == (1.0, 0.0)
+    assert shares(same_sum.tolist(), "vvv") == (1.0, 0.0)
+    assert shares([[1000.0, 0.0], [1000.0, 0.01]], "vs") == (0.0, 0.0)
 
 
 def test_weights_count():
     rows = [[0.0, 0.0], [2.0, 0.5]]
-    assert share(rows, "vs", weights=[0.0, 1.0]) == 1.0  # the verifier is only watched
-    assert share([[0.0, 0.0], [0.0, 0.5]], "vs", weights=[1.0, 0.0]) == 0.0
-    assert share([[0.0, 1.0], [1.0, 0.0]], "vs", weights=[1.0, 1.0]) == 0.0  # they cancel
-    assert share([[0.0, 1.0, 0.0], [0.0, 0.0, 1.0]], "vss", weights=[1.0, 0.5, 0.5]) == 0.0
-    assert share([[0.0, 1.0, 0.0], [0.0, 0.0, 1.0]], "vss", weights=[1.0, 0.5, 0.25]) == 1.0
+    assert shares(rows, "vs", weights=[0.0, 1.0]) == (0.0, 0.0)  # the verifier is only watched
+    assert shares([[0.0, 0.0], [0.0, 0.5]], "vs", weights=[1.0, 0.0]) == (1.0, 0.0)
 
 
-def test_only_shaping_is_shaping():
-    assert share([[0.0], [1.0]], "s") == 1.0
-    for kind in "vfc":
-        assert share([[0.0], [1.0]], kind) == 0.0
+def test_only_a_verifier_is_one():
+    for kind, expected in {"v": (0.0, 1.0), "s": (0.0, 0.0), "f": (0.0, 0.0), "c": (0.0, 0.0)}.items():
+        assert shares([[0.0], [1.0]], kind) == expected

@@ -181,7 +181,7 @@ def test_an_evaluation_groups_and_counts_by_its_own_numbers(model, tmp_path):
     config = {"num_generations_eval": 2, "per_device_eval_batch_size": 4}
     trainer = make_trainer(model, tmp_path, rewards, MATHS, {}, **config)
     logged = trainer.evaluate(trainer.train_dataset)
-    assert (logged["eval_unparsed/right"], logged["eval_frac_groups_shaping_only"]) == (0.25, 0.5)
+    assert (logged["eval_unparsed/right"], logged["eval_groups/without_spread"]) == (0.25, 0.5)
 
 
 # Gates
@@ -207,12 +207,14 @@ def test_a_gate_that_runs_after_what_it_gates_counts(train, tmp_path):
 
 
 @pytest.mark.slow
-def test_the_share_of_groups_that_shaping_alone_separates_is_logged(train):
+def test_the_shares_of_groups_without_spread_and_with_spread_of_a_verifier_are_logged(train):
     right, bonus = [1.0, 1.0, 1.0, 1.0, 0.0, 1.0, 1.0, 1.0], pays("bonus", BONUS, "shaping")
     (wrong, gates) = pays("right", [0.0] * 8), {"reward_gates": {"bonus": "right"}}
     trained = [train(pays("right", right), bonus), train(pays("right", right), bonus, reward_weights=[1.0, 0.0])]
     trained += [train(wrong, bonus), train(wrong, bonus, settings=gates)]
-    assert [generations(trainer)[0]["frac_groups_shaping_only"] for trainer in trained] == [0.5, 0.0, 1.0, 0.0]
+    logged = [generations(trainer)[0] for trainer in trained]
+    shares = [(of["groups/without_spread"], of["groups/verifier_spread"]) for of in logged]
+    assert shares == [(0.0, 0.5), (0.5, 0.5), (0.0, 0.0), (1.0, 0.0)]
 
 
 # Too many failures

@@ -10,7 +10,7 @@ import trl
 from accelerate.utils import gather, gather_object
 
 from recipes.common.during.guard import ERROR, NOT_APPLICABLE, TIMEOUT, UNPARSED, guard
-from recipes.common.during.matrix import apply_gates, shaping_only_share
+from recipes.common.during.matrix import apply_gates, group_spread
 from recipes.common.during.steps import (
     check_loss,
     groups_with_spread,
@@ -53,7 +53,8 @@ class GRPOTrainer(trl.GRPOTrainer):
     - Each generation logs `errors/<reward>`, `unparsed/<reward>` and `timeouts/<reward>`: the share of the
       rows the reward applies to, over all ranks.
     - A gated reward is kept only where one of its gates scored more than 0.
-    - `frac_groups_shaping_only` is the share of groups that differ in shaping rewards alone.
+    - `groups/without_spread` is the share of groups that teach nothing, `groups/verifier_spread` of those in which a
+      verifier tells completions apart.
     - With step rewards (DeepSeekMath, section 4.1.3; docs/grpo.md) TRL's loss gets advantages of the shape
       (completions, tokens): its own, at each token, plus the weighted sum of the normalised rewards of the steps that
       end at or after it; 0 where a token is masked. The advantage that is logged of a completion is their mean.
@@ -111,10 +112,12 @@ class GRPOTrainer(trl.GRPOTrainer):
         failed = ((outcomes == ERROR) | (outcomes == UNPARSED)).any(dim=1)
         rewards[failed] = torch.nan
         rewards = apply_gates(rewards, self.reward_func_names, self.reward_gates)
-        is_shaping = torch.tensor([reward_kind(reward) == "shaping" for reward in self.reward_funcs])
-        weights, is_shaping = self.reward_weights.to(rewards.device), is_shaping.to(rewards.device)
-        share = shaping_only_share(rewards, weights, is_shaping, self._group_size())
-        self._log_metric("frac_groups_shaping_only", share)
+        is_verifier = torch.tensor([reward_kind(reward) == "verifier" for reward in self.reward_funcs])
+        weights, is_verifier = self.reward_weights.to(rewards.device), is_verifier.to(rewards.device)
+        shares = group_spread(rewards, weights, is_verifier, self._group_size())
+        self._log_metric("groups/without_spread", shares[0])
+        if is_verifier.any():
+            self._log_metric("groups/verifier_spread", shares[1])
         if self.step_reward_funcs:
             counts = (outcomes[:, len(self.reward_funcs) :] != NOT_APPLICABLE) & ~failed.unsqueeze(1)
             self._steps = self._weigh_steps(steps, counts)

@@ -10,6 +10,8 @@ from recipes.common.tools.stats import moving_average
 Log = list[dict[str, float]]
 TOTAL = ("reward (weighted sum)", "reward")  # title, key of the log
 PANELS = (
+    ("groups without spread, which teach nothing (share)", "groups/without_spread"),
+    ("groups with spread of a verifier (share)", "groups/verifier_spread"),
     ("completion length (tokens)", "completions/mean_length"),
     ("cut off at max_completion_length (share)", "completions/clipped_ratio"),
     ("KL to the reference model (nats a token)", "kl"),

@@ -2,6 +2,7 @@
 
 import math
 import time
+from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,9 @@ from trl import GRPOTrainer
 
 from recipes.common.tools.folder import BEFORE, MINUTES, PREFLIGHT, VERSIONS, is_reward_mean, read_json, write_json
 from recipes.common.tools.machine import versions
+from recipes.common.tools.tables import percent
+
+IDLE_STEPS = 10  # logged steps over which the share of groups without spread is averaged
 
 
 class NothingLeftToTrain(Exception):
@@ -78,7 +82,11 @@ class BeforeCallback(TrainerCallback):
 
 
 class StepLineCallback(TrainerCallback):
-    """One readable line a logged step."""
+    """One readable line a logged step, and a warning, once, where most groups teach nothing."""
+
+    def __init__(self):
+        self.idle: deque[float] = deque(maxlen=IDLE_STEPS)
+        self.warned = False
 
     def on_log(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, logs: dict | None = None, **kwargs
@@ -88,10 +96,23 @@ class StepLineCallback(TrainerCallback):
         rewards = [f"{name.split('/')[1]} {_number(value)}" for name, value in logs.items() if is_reward_mean(name)]
         parts = [f"step {state.global_step}/{state.max_steps}", f"reward {_number(logs['reward'])}", *rewards]
         parts += [f"length {_number(logs.get('completions/mean_length'), 0)}"]
-        parts += [f"cut off {100 * float(logs.get('completions/clipped_ratio') or 0):.0f} %"]
+        parts += [f"truncated {percent(float(logs.get('completions/clipped_ratio') or 0), 0)}"]
+        without, verified = logs.get("groups/without_spread", 0.0), logs.get("groups/verifier_spread")
+        by_verifier = "" if verified is None else f" (by the verifier {percent(verified, 0)})"
+        parts += [f"groups that teach {percent(1 - without, 0)}{by_verifier}"]
         parts += [f"kl {_number(logs['kl'], 4)}"] if "kl" in logs else []
         parts += [f"{_number(logs.get('step_time'), 1)} s"]
         print("  ".join(parts), flush=True)
+        self.idle.append(without)
+        if not self.warned and len(self.idle) == IDLE_STEPS and sum(self.idle) > IDLE_STEPS / 2:
+            self.warned = True
+            print(
+                f"warning: over the last {IDLE_STEPS} logged steps {percent(sum(self.idle) / IDLE_STEPS, 0)} of the "
+                "groups taught nothing: all completions of a group earned the same. Raise num_generations or "
+                "temperature, take rows of another difficulty (scripts/filter_by_pass_rate.py), or warm-start the "
+                "model (scripts/warm_start.py).",
+                flush=True,
+            )
 
 
 class Clock(TrainerCallback):

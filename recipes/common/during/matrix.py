@@ -18,18 +18,19 @@ def apply_gates(rewards: torch.Tensor, names: list[str], gates: dict[str, list[s
     return kept
 
 
-def shaping_only_share(
-    rewards: torch.Tensor, weights: torch.Tensor, is_shaping: torch.Tensor, num_generations: int
-) -> float:
-    """The share of groups whose completions differ in total reward, but not in the rewards besides shaping.
+def group_spread(
+    rewards: torch.Tensor, weights: torch.Tensor, is_verifier: torch.Tensor, num_generations: int
+) -> tuple[float, float]:
+    """The share of groups without spread in the total reward, and of those with spread in what the verifiers give.
 
-    `rewards` is (completions, rewards), and a row of NaN is left out of its group; the others are (rewards,).
+    `rewards` is (completions, rewards), and a row of NaN is left out of its group; the others are (rewards,). The first
+    share teaches nothing. TRL's `frac_reward_zero_std` misses many of it: it takes rounding for spread.
     """
     graded = ~torch.isnan(rewards).all(dim=1)
     weighted = (rewards * weights).nan_to_num(0.0)
-    total, others = weighted.sum(dim=1), weighted[:, ~is_shaping].sum(dim=1)
-    separated = _has_spread(total, graded, num_generations)
-    return (separated & ~_has_spread(others, graded, num_generations)).float().mean().item()
+    total, verified = weighted.sum(dim=1), weighted[:, is_verifier].sum(dim=1)
+    spread = [_has_spread(amounts, graded, num_generations).float().mean().item() for amounts in (total, verified)]
+    return 1.0 - spread[0], spread[1]
 
 
 def _has_spread(amounts: torch.Tensor, graded: torch.Tensor, num_generations: int) -> torch.Tensor:

@@ -1,0 +1,82 @@
+"""A warm start: what it trains on, what it leaves, and the questions that later runs leave out."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from recipes.common.before.overlap import check_warm_start, question_digest
+from recipes.common.before.recipe import load_recipe
+from recipes.common.tools.folder import WARM_START, write_json
+
+ROOT = Path(__file__).parents[1]
+CONFIG = ROOT / "recipes/word_problems/smollm2-135m.yaml"
+SIZES = ["--num_train_rows", "12", "--num_eval_rows", "4"]
+
+
+def warm_model(folder: Path, questions: list[str]) -> str:
+    """A folder that says which questions its warm start used."""
+    write_json(folder / WARM_START, {"questions": [question_digest(text) for text in questions]})
+    return str(folder)
+
+
+def test_a_run_does_not_train_on_the_questions_of_its_warm_start(tmp_path):
+    rows = load_recipe(CONFIG, SIZES).train_rows.to_list()
+    questions = [row["prompt"][-1]["content"] for row in rows]
+    model = warm_model(tmp_path, [questions[0].upper(), questions[5] + " "])  # neither case nor spaces hide them
+    recipe = load_recipe(CONFIG, [*SIZES, "--model_name_or_path", model])
+    assert [row["prompt"][-1]["content"] for row in recipe.train_rows] == questions[1:5] + questions[6:]
+    assert recipe.args.notes == ["the 2 questions of the model's warm start are left out of training"]
+
+
+def test_a_run_that_evaluates_on_the_questions_of_its_warm_start_is_refused(tmp_path):
+    rows = [{"prompt": [{"role": "user", "content": text}]} for text in ("one", "two", "three")]
+    (message,) = check_warm_start(rows, warm_model(tmp_path, ["Two", "four"]))
+    assert "trained on 1 of 3 evaluation questions (the first is row 1)" in message
+    assert check_warm_start(rows, warm_model(tmp_path, ["four"])) == check_warm_start(rows, "org/model") == []
+
+
+def test_the_reference_rows_are_those_of_the_seed_and_as_many_as_asked():
+    from recipes.common.warm_start import reference_rows
+
+    recipe = load_recipe(CONFIG, SIZES)
+    examples, used = reference_rows(recipe, 5)
+    assert reference_rows(recipe, 5)[1] == used and len(examples) == len(used) == 5
+    assert examples[0]["prompt"] == used[0]["prompt"]
+    assert examples[0]["completion"][0]["content"] == recipe.module.reference_completion(used[0])
+    other = load_recipe(CONFIG, [*SIZES, "--seed", "1"])
+    assert reference_rows(other, 5)[1] != used
+    with pytest.raises(ValueError, match="12 training rows with a reference completion; --rows is 13"):
+        reference_rows(recipe, 13)
+
+
+@pytest.mark.slow
+def test_a_warm_start_leaves_a_checkpoint_that_writes_the_references_more_likely(model, tmp_path):
+    folder = tmp_path / "warm"
+    words = ["--config", CONFIG, *SIZES, "--model_name_or_path", model, "--max_completion_length", "8"]
+    words += ["--rows", "8", "--steps", "2", "--output_dir", folder, "--use_cpu", "true"]
+    command = [sys.executable, ROOT / "scripts/warm_start.py", *words]
+    done = subprocess.run(list(map(str, command)), cwd=tmp_path, capture_output=True, text=True, timeout=600)
+    assert done.returncode == 0, done.stderr
+    assert f"Train from it: --model_name_or_path {folder}" in done.stdout
+    record = json.loads((folder / WARM_START).read_text())
+    assert (len(record["questions"]), record["steps"], record["model"]) == (8, 2, str(model))
+    losses = [reference_loss(name) for name in (model, folder)]
+    assert losses[1] < losses[0]
+    again = subprocess.run(list(map(str, command)), cwd=tmp_path, capture_output=True, text=True, timeout=600)
+    assert again.returncode == 1 and f"{folder} exists" in again.stderr
+
+
+def reference_loss(name: Path) -> float:
+    """The mean loss of a model on a reference completion, of a checkpoint that loads without an adapter."""
+    import torch
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    recipe = load_recipe(CONFIG, SIZES)
+    tokenizer, model = AutoTokenizer.from_pretrained(name), AutoModelForCausalLM.from_pretrained(name)
+    text = recipe.module.reference_completion(recipe.train_rows[0])
+    tokens = torch.tensor([tokenizer(text)["input_ids"]])
+    with torch.no_grad():
+        return model(tokens, labels=tokens).loss.item()
