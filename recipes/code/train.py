@@ -4,8 +4,7 @@
     accelerate launch --config_file accelerate_configs/single_gpu.yaml \\
         recipes/code/train.py --config recipes/code/qwen2.5-coder-1.5b-lora.yaml
 
-`dataset_path` is a folder that scripts/prepare_code.py wrote: train.jsonl and test.jsonl. Evaluation is on the
-latter. Expected numbers: see README.md in this folder.
+`dataset_path` is a folder that scripts/prepare_code.py wrote; evaluation is on its test.jsonl. Numbers: README.md.
 """
 
 from recipes.common.before.rows import draw, worked_example
