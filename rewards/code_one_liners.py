@@ -38,7 +38,8 @@ NEW = [
     ("True if x is smaller than {n}, else False", "x < {n}"),
 ]
 FUNCTIONS = ("answer", "compute", "convert", "f", "get", "process", "result", "solve", "transform", "work")
-WORDS = ["apple", "banana", "cloud", "delta", "engine", "forest", "garden", "hat", "island", "jungle", "kite", "lemon"]
+WORDS = ["apple", "banana", "cloud", "delta", "engine", "forest"]
+WORDS += ["garden", "hat", "island", "jungle", "kite", "lemonade"]
 TESTS = 6  # of a task; the prompt shows the first
 
 
