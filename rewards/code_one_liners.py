@@ -56,12 +56,16 @@ def one_liner_tasks(train: int, test: int, seed: int, held_out: Callable[[str], 
 
 def _distinct(source: str, templates: list, count: int, rng: random.Random, kept: Callable[[str], bool]) -> list[dict]:
     tasks: dict[str, dict] = {}
-    while len(tasks) < count:
+    for _ in range(200 * count):
+        if len(tasks) == count:
+            break
         (words, expression), number, function = rng.choice(templates), rng.randint(2, 9), rng.choice(FUNCTIONS)
         words, expression = words.format(n=number), expression.format(n=number)
         if kept(expression):
             name = f"{source}/{function}: {expression}"
             tasks.setdefault(name, {"name": name, **_task(function, words, expression, rng)})
+    if len(tasks) < count:
+        raise ValueError(f"the {source} templates give only {len(tasks)} of {count} distinct tasks: ask for fewer.")
     return list(tasks.values())
 
 
