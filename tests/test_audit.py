@@ -11,7 +11,7 @@ import audit_rewards
 import pytest
 import yaml
 from datasets import Dataset
-from test_layout import CONFIGS, REQUIRED, relative
+from test_layout import CONFIGS, REQUIRED, ROOT, relative
 
 from recipes.common.before.arguments import RecipeArguments, parse_arguments
 from recipes.common.before.preflight import preflight
@@ -48,6 +48,7 @@ tagged = shaped("<reasoning>r</reasoning><answer>GOLD</answer>")
 boxed = shaped(r"So it is $\boxed{GOLD}$.")
 programmed = shaped("```python\ndef answer():\n    return 'GOLD'\n```")
 ROWS = make_rows(*GOLDS)
+REFUSED = ROOT / "recipes/arithmetic/hack.yaml"  # by the audit, which is its point
 
 
 def reward(name: str, scorer: Callable[[str, str], float | None], kind=None, full=None, **declared) -> Callable:
@@ -573,7 +574,7 @@ def data(tmp_path: Path) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize("file", CONFIGS, ids=relative)
+@pytest.mark.parametrize("file", [file for file in CONFIGS if file != REFUSED], ids=relative)
 def test_the_rewards_of_a_yaml_pass(file, run_script, data):
     config = yaml.safe_load(file.read_text())
     if "/" in (config.get("dataset_name") or ""):
@@ -612,3 +613,11 @@ def test_the_exit_status_is_0_1_for_a_failure_and_2_where_nothing_is_scored(run_
         "--config", "recipes/arithmetic/quickstart.yaml", *(own.get(word, word) for word in words)
     )
     assert (found, part in output) == (status, True), output
+
+
+@pytest.mark.parametrize("name", ["tag_count", "gold_in_text"])
+def test_the_naive_rewards_of_the_hack_are_refused(name, run_script):
+    naive = f"recipes/arithmetic/naive_rewards.py:{name}"
+    status, output = run_script("--config", str(REFUSED), "--reward_funcs", "reasoning_gym", naive)
+    assert status == 1
+    assert f"'{name}' gives" in output and "'reasoning_gym' gives" not in output
