@@ -3,6 +3,7 @@
 DeepSeekMath (section 4.2) starts GRPO from an instruction-tuned model, DeepSeek-R1 (2.3.1) from cold-start data.
 """
 
+import shutil
 import time
 from pathlib import Path
 from typing import Any
@@ -34,14 +35,16 @@ def warm_start(
     folder = output_dir or Path(f"{args.training['output_dir']}-warm-start")
     if folder.exists():
         raise ValueError(f"{folder} exists. Remove it, or give another --output_dir.")
+    partial = folder.with_name(folder.name + ".partial")  # renamed at the end: a folder that exists is whole
+    shutil.rmtree(partial, ignore_errors=True)
     examples, used = reference_rows(recipe, rows)
     started = time.monotonic()
     before = _evaluate(recipe, args.model["model_name_or_path"], held_out)
-    trainer = _train(recipe, examples, steps, learning_rate or LEARNING_RATE[args.model["use_peft"]], folder)
+    trainer = _train(recipe, examples, steps, learning_rate or LEARNING_RATE[args.model["use_peft"]], partial)
     model = trainer.model.merge_and_unload() if args.model["use_peft"] else trainer.model
-    model.save_pretrained(folder)
-    trainer.processing_class.save_pretrained(folder)
-    after = _evaluate(recipe, str(folder), held_out)
+    model.save_pretrained(partial)
+    trainer.processing_class.save_pretrained(partial)
+    after = _evaluate(recipe, str(partial), held_out)
     minutes = (time.monotonic() - started) / 60
     record = {
         "config": str(config),
@@ -55,11 +58,12 @@ def warm_start(
     }
     table = f"{folder}: {steps} supervised steps on {len(used)} reference completions, {minutes:.1f} minutes"
     if held_out:
-        write_rows(folder / BEFORE, before)
-        write_rows(folder / AFTER, after)
+        write_rows(partial / BEFORE, before)
+        write_rows(partial / AFTER, after)
         table += "\n" + comparison_table(summarize(before), summarize(after), compare(before, after))
-    write_whole(folder / TABLE, table + "\n")
-    write_json(folder / WARM_START, record)
+    write_whole(partial / TABLE, table + "\n")
+    write_json(partial / WARM_START, record)
+    partial.rename(folder)
     print(f"\n{table}\nTrain from it: --model_name_or_path {folder}")
 
 
