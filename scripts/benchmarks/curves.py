@@ -9,6 +9,7 @@ step 0, so split over right and wrong rows that the true gain is exactly as give
 
 import argparse
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -128,24 +129,28 @@ def verdict_table() -> tuple[list[str], list[list[str]]]:
     return ["run", "truth", f"right, of {A_CASE}", "called learning", "other answers"], lines
 
 
-def write_table(name: str, title: str, order: int, script: Path, columns: list[str], rows: list[list[str]]) -> None:
-    """Print a table, and write its entry of the ledger."""
+def write_tables(script: Path, tables: dict[str, tuple[str, int, Callable]]) -> None:
+    """Print tables, each given as name -> title, order and what returns it, and write their entries of the ledger."""
     from recipes.common.tools.folder import read_json, write_json
     from recipes.common.tools.machine import versions
     from recipes.common.tools.tables import format_table
 
-    machine, file = versions(), ROOT / "results" / f"{name}.json"
+    machine = versions()  # before anything is written, which would be an uncommitted change
     changed = " with uncommitted changes" if machine["uncommitted_changes"] else ""
-    entry = {"title": title, "order": order, "command": f"python {script.resolve().relative_to(ROOT)}"}
-    entry |= {"commit": (machine["commit"] or "unknown")[:7] + changed, "hardware": machine["hardware"]}
-    write_json(file, {**read_json(file, {}), **entry, "columns": columns, "rows": rows})
-    print(f"{title}\n{format_table([dict(zip(columns, row, strict=True)) for row in rows])}")
+    entry = {"command": f"python {script.resolve().relative_to(ROOT)}", "hardware": machine["hardware"]}
+    entry["commit"] = (machine["commit"] or "unknown")[:7] + changed
+    for name, (title, order, make) in tables.items():
+        columns, rows = make()
+        file = ROOT / "results" / f"{name}.json"
+        new = {"title": title, "order": order, **entry, "columns": columns, "rows": rows}
+        write_json(file, {**read_json(file, {}), **new})
+        print(f"{title}\n{format_table([dict(zip(columns, row, strict=True)) for row in rows])}")
 
 
 def main() -> None:
     argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
-    write_table("verdict_cases", "the verdict on simulated curves", 118, Path(__file__), *verdict_table())
-    write_table("stopping", "stopping rules on simulated curves", 117, Path(__file__), *stopping_table())
+    tables = {"verdict_cases": ("the verdict on simulated curves", 118, verdict_table)}
+    write_tables(Path(__file__), tables | {"stopping": ("stopping rules on simulated curves", 117, stopping_table)})
 
 
 if __name__ == "__main__":

@@ -62,10 +62,10 @@ def seeds_table() -> tuple[list[str], list[list[str]]]:
 
 def main() -> None:
     argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
-    from curves import write_table
+    from curves import write_tables
 
-    write_table("power", "the change that held-out rows show", 116, Path(__file__), *rows_table())
-    write_table("power_seeds", "how many seeds a difference wants", 53, Path(__file__), *seeds_table())
+    tables = {"power": ("the change that held-out rows show", 116, rows_table)}
+    write_tables(Path(__file__), tables | {"power_seeds": ("how many seeds a difference wants", 53, seeds_table)})
 
 
 if __name__ == "__main__":
