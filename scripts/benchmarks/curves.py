@@ -17,7 +17,7 @@ import numpy as np
 
 ROOT = Path(__file__).parents[2]
 LOOKS = 50
-CURVES = 2_000
+CURVES = 1_000
 OTHERS = {"each": "a test at each", "product": "a product of evidence", "end": "one test at the end"}
 A_CASE = 200  # curves of a case of the verdict
 REDRAWN = {"change once": 0.0, "stick": 0.1, "are coins": 1.0}

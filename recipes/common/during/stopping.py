@@ -106,10 +106,9 @@ def evidence_against_gain(of_evaluations: list[tuple[int, int, int]], gain: floa
     >>> evidence_against_gain([(0, 20, 20)], 0.0).round()  # twenty rows lost, at the first evaluation
     array([9078.])
     """
-    weighted = []
+    weighted, stakes = [], STAKES / (1 - gain)
+    of_won, of_lost, of_others = (np.log1p(stakes * (gain - d)) for d in (1, -1, 0))
     for k, (won, lost, n) in enumerate(of_evaluations, start=1):
-        stakes = STAKES / (1 - gain)
-        logs = won * np.log1p(stakes * (gain - 1)) + lost * np.log1p(stakes * (gain + 1))
-        logs += (n - won - lost) * np.log1p(stakes * gain)
+        logs = won * of_won + lost * of_lost + (n - won - lost) * of_others
         weighted.append(EARLY / ((k + EARLY - 1) * (k + EARLY)) * np.exp(np.minimum(logs, 700.0)).mean())
     return np.cumsum(weighted)
