@@ -4,8 +4,9 @@
         --num_processes 4 --gpu_memory_gib 80 --prompt_tokens 200
 
 Prints prompts and completions of a step, the memory of each process by part (from the model's config.json alone),
-warnings with their remedies, and the launch command. Any argument of the recipe can be overridden; no rows are
-read. Exit status: 0 when it can work, 1 when it cannot (it does not divide, does not fit, or would run something
+warnings with their remedies, the smallest change that the held-out rows show (and by `--effect 0.05 --power 0.8` how
+many rows show 5 points), and the launch command. Any argument of the recipe can be overridden; no rows are read. Exit
+status: 0 when it can work, 1 when it cannot (it does not divide, does not fit, or would run something
 else), 2 for arguments that cannot be used.
 """
 
@@ -23,7 +24,13 @@ def main() -> None:
     parser.add_argument("--num_processes", type=int, help="all processes together; default that of the launch file")
     parser.add_argument("--gpu_memory_gib", type=float, help="memory of a GPU: does it fit?")
     parser.add_argument("--prompt_tokens", type=int, default=256, help="of the longest prompt; default 256")
+    parser.add_argument("--effect", type=float, help="how many held-out rows show this change? 0.05: 5 points")
+    parser.add_argument("--power", type=float, default=0.8, help="with what chance they are to show it; default 0.8")
     options, overrides = parser.parse_known_args()
+    for name in ("effect", "power"):
+        value = getattr(options, name)
+        if value is not None and not 0 < value < 1:
+            parser.error(f"--{name} is {value}; it must be between 0 and 1")
     for name in ("num_processes", "gpu_memory_gib", "prompt_tokens"):
         value = getattr(options, name)
         if value is not None and value <= 0:

@@ -93,4 +93,5 @@ def test_the_table_has_a_line_for_each_arm():
     assert table.splitlines()[0] == "strict, 100 held-out rows, seeds 0 1"
     configured, constant = (" ".join(line.split()) for line in table.splitlines()[2:4])
     assert configured == "as configured 0.0 % 60.0 % (50-69) +60.0 pt (+49 to +69) 1.7e-18"
+    assert "  100 held-out rows show a change of 22.2 points or more (80 % power, as 60 % of them changed as" in table
     assert constant == "constant 0.0 % 0.0 % (0-4) +0.0 pt (-3 to +3) 1 +60.0 pt (+49 to +69)"

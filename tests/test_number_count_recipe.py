@@ -37,6 +37,15 @@ def test_a_prompt_is_the_instruction_and_the_first_words_in_a_chat_or_plain(reci
     assert {row["task"] for row in rows} == {"number_count"}
 
 
+def test_a_list_of_numbers_has_all_of_the_reward_and_is_not_prose(recipe):
+    assert recipe.metric({}, "1882, 1920, 1930, 1980, 2000") == {
+        "any number": True,
+        "five numbers": True,
+        "prose": False,
+    }
+    assert recipe.metric({}, "They saw it go up.") == {"any number": False, "five numbers": False, "prose": True}
+
+
 def test_the_passages_that_come_with_it_have_no_digits_and_two_splits_whatever_the_seed(recipe):
     splits = [recipe.load_rows(recipe.RecipeArguments(num_eval_rows=15), seed) for seed in (0, 1)]
     (train, first), (_, second) = ([[row["prompt"][-1]["content"] for row in rows] for rows in pair] for pair in splits)

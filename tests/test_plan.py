@@ -307,6 +307,7 @@ LONG = {**LORA, "per_device_train_batch_size": 64, "gradient_checkpointing": Fal
         (2, {}, {"distributed_type": "FSDP"}, "asks for FSDP version 1; set fsdp_version: 2"),
         (2, {}, {**DEEPSPEED, "deepspeed_config": {"zero_stage": 4}}, "zero_stage is 4"),
         (2, {}, "ddp --prompt_tokens=0", "--prompt_tokens is 0; it must be more than 0"),
+        (2, {}, "ddp --effect=5", "--effect is 5.0; it must be between 0 and 1"),
     ],
 )
 def test_a_plan_names_what_is_wrong(planned, monkeypatch, status, settings, launch, named):
@@ -315,6 +316,12 @@ def test_a_plan_names_what_is_wrong(planned, monkeypatch, status, settings, laun
     assert ended == status and named in printed
     assert named or ("Problems" not in printed and "Warnings" not in printed)
     assert ("It cannot work as it is." in printed, "  Launch\n" in printed) == (status == 1, status == 0)
+
+
+def test_the_plan_tells_which_change_the_rows_show_and_how_many_rows_show_a_change(planned):
+    _, printed = planned({**LORA, "num_eval_rows": 160}, "ddp --effect=0.05 --power=0.9")
+    assert "  160 held-out rows show a change of 13.0 points or more (90 % power, if a quarter of " in printed
+    assert "    a change of 5 points takes 1078 held-out rows (--num_eval_rows)\n" in printed
 
 
 def test_the_plan_counts_a_step_and_its_launch_command_carries_what_was_planned(planned):

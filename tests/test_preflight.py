@@ -49,6 +49,7 @@ def reference(row: dict) -> str:
 
 
 TRAIN, HELD_OUT = make_rows(*range(8)), make_rows(100, 101)
+TWO_ROWS = "2 held-out rows show no change, however large (80 % power, if a quarter of the rows change)"
 MANY = make_rows(*range(200, 1300))
 # A row of another task behind those of TRAIN, and the reference answers of both.
 OTHER = {"prompt": [{"role": "user", "content": "Write."}], "task": "prose", "style": "short"}
@@ -129,7 +130,7 @@ def assert_refused(outcome: Outcome, *parts: str) -> None:
 
 def test_good_input_becomes_a_run(check):
     outcome = check()
-    assert outcome.status is None and outcome.result.notes == []
+    assert outcome.status is None and outcome.result.notes == [TWO_ROWS]
     assert outcome.result.training.num_generations == 4
     assert outcome.result.training.steps_per_generation == 1
     assert outcome.result.model.model_name_or_path == "org/model"
@@ -468,12 +469,20 @@ def test_a_routed_verifier_does_not_apply_to_other_tasks(check):
 # Notes
 
 
+def test_the_change_that_the_held_out_rows_show_is_noted(check):
+    held_out = make_rows(*range(100, 260))
+    assert (
+        check(held_out=held_out).result.notes[-1].startswith("160 held-out rows show a change of 11.4 points or more")
+    )
+    assert check(held_out=None).result.notes == []
+
+
 def test_near_duplicates_are_noted_with_the_pair(check):
     story = "Tom buys {} boxes of four pens and gives two pens to Ann and one to Bob. How many pens are left?"
     train, held_out = TRAIN.to_list(), HELD_OUT.to_list()
     train[2]["prompt"][0]["content"], held_out[1]["prompt"][0]["content"] = story.format(3), story.format(5)
-    (note,) = check(train=Dataset.from_list(train), held_out=Dataset.from_list(held_out)).result.notes
-    assert note.startswith("1 of 2 evaluation questions share half of their 8-word runs")
+    note, last = check(train=Dataset.from_list(train), held_out=Dataset.from_list(held_out)).result.notes
+    assert last == TWO_ROWS and note.startswith("1 of 2 evaluation questions share half of their 8-word runs")
     assert "row 1: 'tom buys 5 boxes" in note and "training row 2: 'tom buys 3 boxes" in note
 
 
@@ -535,8 +544,8 @@ def test_a_reward_gets_ready_for_the_completions_of_one_process(check, monkeypat
 
 def test_the_note_of_a_reward_that_is_ready_is_printed_and_kept(check):
     outcome = check(rewards=ready(lambda completions, limit_s: f"seccomp; {completions} in {limit_s:g} s"))
-    assert outcome.result.notes == ["readied: seccomp; 8 in 300 s"]
-    assert check(rewards=ready(lambda completions, limit_s: "")).result.notes == []
+    assert outcome.result.notes == ["readied: seccomp; 8 in 300 s", TWO_ROWS]
+    assert check(rewards=ready(lambda completions, limit_s: "")).result.notes == [TWO_ROWS]
     assert "\n  readied: seccomp; 8 in 300 s\n" in outcome.printed
 
 

@@ -12,7 +12,7 @@ from support.tiny_model import build_tiny_model
 
 from recipes.common.during.matrix import has_spread
 from recipes.common.forecast import sample
-from recipes.common.forecast.learning import Column, Scored, columns_of, figures, notes, verdict
+from recipes.common.forecast.learning import Column, Scored, columns_of, disagreement, figures, notes, verdict
 from recipes.common.tools.folder import read_rows
 from rewards import load_reward
 
@@ -78,6 +78,12 @@ def test_hit_rate_mean_spread_and_share_without_spread_are_exact():
 )
 def test_dead_and_constant_rewards_differ(kind, amounts, state):
     assert right(group(0, amounts), Column("right", kind, None)).state == state
+
+
+def test_how_often_two_samples_of_a_prompt_differ_in_being_right():
+    scored = group(0, [0.0, 1.0]) + group(1, [1.0] * 2) + group(2, [0.0, 0.0, 0.5, 1.0])  # of all pairs 1, 0 and 3 of 6
+    assert disagreement(scored, [RIGHT]) == pytest.approx(0.5)
+    assert disagreement(scored, [Column("right", "shaping", None)]) is None  # no verifier tells what is right
 
 
 CONTROLS, MASKED = {"columns": [Column("right", "control", None)]}, {"mask_truncated": True}

@@ -17,6 +17,7 @@ from recipes.common.run import RecipeArguments as CommonArguments
 from recipes.common.run import start, train_and_save
 from recipes.common.trainer import GRPOTrainer
 from recipes.number_count.samples import show_samples
+from rewards.fluency import word_share
 from rewards.number_count import count_whole_numbers, score_number_count
 
 from datasets import Dataset, IterableDataset, load_dataset
@@ -51,9 +52,12 @@ def reference_completion(row: dict) -> str:
 
 
 def metric(row: dict, completion: str) -> dict[str, bool]:
-    """any number: at least one; five numbers: enough for the full reward."""
-    count = count_whole_numbers(completion)
-    return {"any number": count > 0, "five numbers": score_number_count(completion) == 1.0}
+    """any number: at least one; five numbers: enough for the full reward; prose: three quarters of it are words.
+
+    The reward does not see prose: it tells whether the English is still there.
+    """
+    count, prose = count_whole_numbers(completion), word_share(completion) >= 0.75
+    return {"any number": count > 0, "five numbers": score_number_count(completion) == 1.0, "prose": prose}
 
 
 def load_streamed(args: RecipeArguments) -> tuple[IterableDataset, Dataset]:

@@ -8,9 +8,11 @@ from trl import GRPOTrainer
 
 from recipes.common.during.engine import engine
 from recipes.common.during.tracking import track_report, track_summary
-from recipes.common.evaluation.scores import compare, comparison_table, summarize
+from recipes.common.evaluation.scores import compare, comparison_table, independent_metric, rows_changed, summarize
 from recipes.common.tools.folder import CARD, CURVES, LOCK, REPORT, SUMMARY, TABLE, write_json
 from recipes.common.tools.machine import versions
+from recipes.common.tools.power import power_line
+from recipes.common.tools.tables import percent
 
 
 def summary_of(
@@ -21,6 +23,7 @@ def summary_of(
         "before": summarize(before) if before else None,
         "after": summarize(after) if after else None,
         "mcnemar_p": compare(before, after) if after else None,
+        "changed": rows_changed(before, after) if after else None,
         "minutes": round(minutes, 2),
         "steps": trainer.state.global_step,
         "engine": engine(trainer),
@@ -86,6 +89,9 @@ def final_table(folder: Path, summary: dict[str, Any]) -> str:
     lines = [f"{folder}: {summary['steps']} step{plural} in {summary['minutes']:.1f} minutes on {summary['hardware']}"]
     if summary["after"]:
         lines.append(comparison_table(summary["before"], summary["after"], summary["mcnemar_p"]))
+        name = independent_metric(summary["changed"])
+        n, changed = summary["changed"][name].values()
+        lines.append(f"  {power_line(n, changed, f'as {percent(changed, 0)} of them changed in {name}')}")
         lines.append(f"  Every row: {folder / 'evaluation'}")
     else:
         lines.append("  no evaluation rows (num_eval_rows is 0), so nothing says whether the model got better")

@@ -35,6 +35,7 @@ from recipes.common.before.rows import (
 )
 from recipes.common.during.engine import check_engine
 from recipes.common.during.steps import check_loss
+from recipes.common.tools.power import expected_to_change, power_line
 from recipes.common.tools.tables import format_table
 from recipes.common.trainer import GRPOConfig
 from rewards import reward_kind, reward_name
@@ -92,6 +93,9 @@ def preflight(
     result = Preflight(found, lines, [*args.notes, *notes], rows, streamed)
     result.notes += overlap_notes(rows, held_out)
     result.notes += only_rows_notes(rows, held_out) if args.recipe.only_rows else []
+    if held_out:
+        expected = expected_to_change(args.config_path, args.model["model_name_or_path"])
+        result.notes.append(power_line(len(held_out), *expected))
     if not found:  # else TRL's dataclasses would report what is known already, one problem at a time
         _build(args, result)
     if result.training is not None:

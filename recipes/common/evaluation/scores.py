@@ -1,9 +1,12 @@
 """Evaluated rows summed up, compared and shown. A row is a mapping that `evaluate.evaluate` returns."""
 
+from collections.abc import Iterable
 from typing import Any
 
 from recipes.common.tools.stats import mcnemar_p, wilson_interval
 
+# The first of these that a recipe has is the measure that its rewards do not see, or see the least.
+INDEPENDENT = ("lenient", "tests", "prose")
 MEANING = {"strict": " (format + answer)", "lenient": " (final answer)", "format": " (as asked)"}
 
 
@@ -32,15 +35,34 @@ def metric_names(rows: list[dict[str, Any]]) -> list[str]:
     return list(dict.fromkeys(name for row in rows for name in row["metrics"]))
 
 
+def independent_metric(names: Iterable[str]) -> str:
+    """The metric by which a run is told to have learnt: lenient, else tests, else prose, else the first.
+
+    >>> independent_metric(["strict", "lenient", "format"]), independent_metric(["right"])
+    ('lenient', 'right')
+    """
+    names = list(names)
+    return next((name for name in INDEPENDENT if name in names), names[0])
+
+
 def compare(before: list[dict], after: list[dict]) -> dict[str, float]:
     """The exact McNemar p of each metric over the paired rows; ValueError where the rows are not the same."""
     if [row["prompt"] for row in before] != [row["prompt"] for row in after]:
         raise ValueError("before and after were not evaluated on the same rows in the same order")
-    pairs = [(old["metrics"], new["metrics"]) for old, new in zip(before, after, strict=True)]
-    pairs_of = {
-        name: [(o[name], n[name]) for o, n in pairs if name in o and name in n] for name in metric_names(before)
-    }
+    pairs_of = _pairs(before, after)
     return {name: mcnemar_p([o for o, _ in both], [n for _, n in both]) for name, both in pairs_of.items()}
+
+
+def rows_changed(before: list[dict], after: list[dict]) -> dict[str, dict[str, Any]]:
+    """Of each metric `n`, its paired rows, and the `share` of them that have another outcome afterwards."""
+    pairs_of = _pairs(before, after)
+    return {name: {"n": len(both), "share": _mean([o != n for o, n in both])} for name, both in pairs_of.items()}
+
+
+def _pairs(before: list[dict], after: list[dict]) -> dict[str, list[tuple[bool, bool]]]:
+    """The outcomes before and after of the rows that have a metric at both times, by metric."""
+    pairs = [(old["metrics"], new["metrics"]) for old, new in zip(before, after, strict=True)]
+    return {name: [(o[name], n[name]) for o, n in pairs if name in o and name in n] for name in metric_names(before)}
 
 
 def comparison_table(before: dict[str, Any], after: dict[str, Any] | None, p: dict[str, float] | None) -> str:

@@ -123,6 +123,22 @@ def figures(
     return Figures(groups, len(scored), limit, tasks, useful, groups_a_step, a_step, interval)
 
 
+def disagreement(scored: list[Scored], columns: list[Column]) -> float | None:
+    """How often two completions of a prompt differ in being right, by its verifiers; None without any.
+
+    So many held-out rows may change by chance alone, and more by training: the base of the power of an evaluation.
+    """
+    full = {column.name: column.full for column in columns if column.kind == "verifier"}
+    groups: dict[int, list[bool]] = {}
+    for s in scored:
+        amounts = {name: s.scores[name] for name in full if s.scores[name] is not None}
+        if amounts and not s.failed:
+            right = all(a > 0 if full[name] is None else a >= full[name] for name, a in amounts.items())
+            groups.setdefault(s.group, []).append(right)
+    pairs = [(sum(g), len(g)) for g in groups.values() if len(g) > 1]
+    return statistics.fmean(2 * c * (n - c) / (n * (n - 1)) for c, n in pairs) if pairs else None
+
+
 def _as_trained(scored: list[Scored], columns: list[Column]) -> list[Scored]:
     """The completions with their scores after voids and gates, and the total; without rewards that do not apply."""
     names = [column.name for column in columns]

@@ -11,6 +11,7 @@ from recipes.common.before.recipe import load_recipe
 from recipes.common.forecast import rules
 from recipes.common.forecast.memory import Memory, RunSettings, plan_memory, settings_of
 from recipes.common.forecast.sizes import ModelSizes, read_model
+from recipes.common.tools.power import expected_to_change, power_line, rows_needed
 
 
 def plan(options: Namespace, overrides: list[str]) -> bool:
@@ -25,6 +26,12 @@ def plan(options: Namespace, overrides: list[str]) -> bool:
     for title, texts in (("Problems", problems), ("Warnings", warnings)):
         if texts:
             print("\n".join([f"  {title}", *(f"    - {text}" for text in texts)]))
+    expected = expected_to_change(str(options.config), args.model["model_name_or_path"])
+    rows = args.recipe.num_eval_rows
+    print(f"  {power_line(rows, *expected, options.power) if rows else 'No held-out rows: nothing will show a gain'}")
+    if options.effect:
+        needed = f"{rows_needed(options.effect, expected[0], options.power)} held-out rows"
+        print(f"    a change of {100 * options.effect:g} points takes {needed} (--num_eval_rows)")
     words = ["accelerate", "launch", "--config_file", str(options.launch)]
     words += [] if options.num_processes is None else ["--num_processes", str(options.num_processes)]
     words += [str(options.config.parent / "train.py"), "--config", str(options.config), *overrides]

@@ -18,17 +18,27 @@ from recipes.common.before.rows import check_gates
 from recipes.common.during.guard import ERROR, UNPARSED, guard
 from recipes.common.evaluation.evaluate_model import sample_model
 from recipes.common.evaluation.generate import decoding_of
-from recipes.common.forecast.learning import Figures, Scored, columns_of, figures, notes, table, verdict
+from recipes.common.forecast.learning import (
+    Figures,
+    Scored,
+    columns_of,
+    disagreement,
+    figures,
+    notes,
+    table,
+    verdict,
+)
 from recipes.common.forecast.rules import check_sizes
 from recipes.common.tools.folder import read_json, read_rows, write_json, write_rows
 from recipes.common.tools.machine import versions
+from recipes.common.tools.power import PROBE_FIGURES
 from rewards import reward_kind, reward_name
 from rewards.audit.audit import unusable_rows
 from rewards.audit.call import score
 from rewards.contract import prepare_reward, scores_task
 from rewards.steps import total
 
-ROWS, COMPLETIONS, SAMPLING, FIGURES = "rows.jsonl", "completions.jsonl", "sampling.json", "figures.json"
+ROWS, COMPLETIONS, SAMPLING, FIGURES = "rows.jsonl", "completions.jsonl", "sampling.json", PROBE_FIGURES
 
 
 class Samples(NamedTuple):
@@ -72,6 +82,7 @@ def probe(options: Namespace, overrides: list[str]) -> bool:
         write_rows(output / COMPLETIONS, kept)
         record = {"will_learn": learns, "verdict": sentence, **asdict(found), "mask_truncated_completions": masked}
         record |= {"num_generations": group, "columns": [column._asdict() for column in columns]}
+        record["changed"] = disagreement(scored, columns)  # preflight and the planner read it
         write_json(output / FIGURES, {**record, "sampling": samples.settings, **versions()})
         print(f"Kept in {output}; --replay {output} scores it again.")
     return learns

@@ -1,6 +1,7 @@
 """Control arms of a run: how much of a gain is left beyond what rewards that know nothing bring."""
 
 import json
+import operator
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +9,7 @@ from recipes.common.before.presets import ADDED, read_presets
 from recipes.common.evaluation.scores import metric_names
 from recipes.common.many_runs.runs import Rows, check_given, read_settings, train
 from recipes.common.tools.folder import read_evaluation, write_json, write_whole
+from recipes.common.tools.power import power_line
 from recipes.common.tools.stats import mcnemar_p, paired_interval, wilson_interval
 from recipes.common.tools.tables import percent, points, share_and_span
 from rewards import load_rewards, reward_kind, reward_tasks
@@ -80,8 +82,9 @@ def _only(settings: dict[str, Any], kept: list[str]) -> list[str]:
 def compare_arms(arms: dict[str, Evaluations]) -> dict[str, dict[str, Any]]:
     """Compare each arm and metric over the rows of all seeds; `ValueError` where these differ.
 
-    Arm -> metric -> `n`, `before` and `after` (share, Wilson interval), `change` (share, paired interval, McNemar
-    p), and `beyond`: how much the run as configured is above this arm after training, on the same rows (the same).
+    Arm -> metric -> `n`, `before` and `after` (share, Wilson interval), `change` (share, paired interval, McNemar p,
+    share of the rows that changed), and `beyond`: how much the run as configured is above this arm after training, on
+    the same rows (the same).
     """
     start, aim = _pool(arms[CONFIGURED])
     compared = {}
@@ -113,7 +116,8 @@ def _compare(before: Rows, after: Rows, aim: Rows, metric: str) -> dict[str, Any
 
 def _difference(old: tuple[bool, ...], new: tuple[bool, ...]) -> dict[str, Any]:
     share = (sum(new) - sum(old)) / len(old)
-    return {"share": share, "interval": paired_interval(old, new), "p": mcnemar_p(old, new)}
+    changed = sum(map(operator.ne, old, new)) / len(old)
+    return {"share": share, "interval": paired_interval(old, new), "p": mcnemar_p(old, new), "changed": changed}
 
 
 def control_table(seeds: list[int], compared: dict[str, dict[str, Any]]) -> str:
@@ -128,7 +132,9 @@ def control_table(seeds: list[int], compared: dict[str, dict[str, Any]]) -> str:
             before, after = percent(arm["before"]["share"]), share_and_span(*arm["after"].values())
             cells = f"{before:>8}{after:>20}{_points(arm['change']):>26}{arm['change']['p']:>12.2g}"
             lines.append(f"  {name:<14}{cells}" + (f"{_points(arm['beyond']):>34}" if name != CONFIGURED else ""))
-        lines.append(f"  {verdict(arms)}\n")
+        changed = configured["change"]["changed"]
+        condition = f"as {percent(changed, 0)} of them changed as configured"
+        lines += [f"  {verdict(arms)}", f"  {power_line(configured['n'], changed, condition)}\n"]
     runs = f"{len(seeds)} training run{'s' * (len(seeds) > 1)} an arm"
     return "\n".join([*lines, f"Intervals are over rows, of {runs}: other seeds may move each arm by some points."])
 

@@ -1,0 +1,116 @@
+"""The verdict on a run in one sentence: did the reward and a measure that it does not see rise together?"""
+
+import math
+from dataclasses import dataclass
+from statistics import mean
+from typing import Any
+
+from recipes.common.evaluation.scores import independent_metric
+from recipes.common.tools.stats import mcnemar_p, paired_interval
+from recipes.common.tools.tables import percent, points
+
+LEVEL = 0.05
+REWARD_LEVEL = 0.01
+FEWEST_STEPS = 6
+
+TOGETHER, DIVERGED, REWARD_ALONE = "rose together", "diverged", "reward alone"
+FELL, METRIC_ALONE, NOTHING, UNKNOWN = "accuracy fell", "accuracy alone", "nothing moved", "not known"
+OPENINGS = {
+    TOGETHER: "Reward and {metric} rose together",
+    DIVERGED: "The reward rose and {metric} fell",
+    REWARD_ALONE: "The reward rose, and no rise of {metric} is shown",
+    FELL: "{metric} fell after step {step}",
+    METRIC_ALONE: "{metric} rose and the reward did not, so that this reward does not explain it",
+    NOTHING: "Nothing moved: no change of reward or {metric} is shown",
+}
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """One of the names above, and the sentence with the figures that it rests on."""
+
+    name: str
+    sentence: str
+
+
+def verdict(log: list[dict[str, Any]], validation: list[dict[str, Any]]) -> Verdict:
+    """Decide by the logged training steps and the evaluations of the validation rows, the first of them at step 0.
+
+    The independent metric is that of `independent_metric`. Three questions, each with its own rate of false alarms:
+
+    - *Did the reward rise?* The means of the first and of the last quarter of the logged steps, by Welch's t test at
+      1 %; a step's reward is noisy, but the noise of one step says nothing of the next.
+    - *Did the metric change?* The last evaluation against step 0, on the same rows, by the exact McNemar test at 5 %:
+      of 40 runs that changed nothing one has a rise, one a fall.
+    - *Did it fall from a better one in between?* The last evaluation against the best between, by the same test at 5 %
+      divided by the number of evaluations between (Bonferroni): the best was chosen by looking at all.
+
+    rose together: the reward and the metric, without a fall in between. diverged: the reward rose and the metric fell
+    below step 0. accuracy fell: below step 0 or the best in between, otherwise. reward alone, accuracy alone, nothing
+    moved: as they say. A change that the rows are too few to show counts as none, and the sentence gives its interval.
+    """
+    rewards = [entry["reward"] for entry in log if math.isfinite(entry["reward"])]
+    if len(validation) < 2 or len(rewards) < FEWEST_STEPS:
+        return Verdict(UNKNOWN, _too_little(len(rewards), len(validation)))
+    metric = independent_metric(validation[0]["metrics"])
+    first, *between, last = validation
+    change, p = _change(first, last, metric)
+    rose, fell = (p < LEVEL and sign * change > 0 for sign in (1, -1))
+    best = max(between, key=lambda evaluation: _share(evaluation, metric), default=first)
+    drop, p_drop = _change(best, last, metric)
+    dropped = drop < 0 and p_drop < LEVEL / max(1, len(between))
+    top = best if dropped and _share(best, metric) > _share(first, metric) else first
+    start, end, reward_rose = _ends(rewards)
+    if fell:
+        name = DIVERGED if reward_rose else FELL
+    elif dropped:
+        name = FELL
+    else:
+        name = {(True, True): TOGETHER, (True, False): REWARD_ALONE, (False, True): METRIC_ALONE}.get(
+            (reward_rose, rose), NOTHING
+        )
+    opening = OPENINGS[name].format(metric=f"held-out {metric}", step=top["step"])
+    figures = [f"reward {start:.2f} to {end:.2f}", _figures(metric, metric, first, last)]
+    figures += [_figures(f"since step {top['step']}", metric, top, last)] * (top is not first)
+    return Verdict(name, f"{opening[0].upper()}{opening[1:]}: {'; '.join(figures)}.")
+
+
+def _too_little(steps: int, evaluations: int) -> str:
+    if evaluations < 2:
+        return "Whether the model got better is not known: no rows were evaluated before and after."
+    return f"Whether the reward rose is not known: {steps} steps were logged, {FEWEST_STEPS} are needed."
+
+
+def _ends(rewards: list[float]) -> tuple[float, float, bool]:
+    """The means of the first and the last quarter of the steps, and whether the second is shown to be higher."""
+    from scipy.stats import ttest_ind
+
+    count = max(FEWEST_STEPS // 2, len(rewards) // 4)
+    first, last = rewards[:count], rewards[-count:]
+    if len({*first}) == len({*last}) == 1:  # without any noise there is no test
+        return first[0], last[0], last[0] > first[0]
+    p = ttest_ind(last, first, equal_var=False).pvalue
+    return mean(first), mean(last), mean(last) > mean(first) and p < REWARD_LEVEL
+
+
+def _pairs(old: dict[str, Any], new: dict[str, Any], metric: str) -> tuple[list[bool], list[bool]]:
+    """The outcomes of the rows that both evaluations have."""
+    both = zip(old["metrics"][metric], new["metrics"][metric], strict=True)
+    known = [pair for pair in both if None not in pair]
+    return [was for was, _ in known], [now for _, now in known]
+
+
+def _change(old: dict[str, Any], new: dict[str, Any], metric: str) -> tuple[float, float]:
+    was, now = _pairs(old, new, metric)
+    return sum(now) - sum(was), mcnemar_p(was, now)
+
+
+def _share(evaluation: dict[str, Any], metric: str) -> float:
+    known = [outcome for outcome in evaluation["metrics"][metric] if outcome is not None]
+    return mean(known) if known else 0.0
+
+
+def _figures(label: str, metric: str, old: dict[str, Any], new: dict[str, Any]) -> str:
+    was, now = _pairs(old, new, metric)
+    change = points((sum(now) - sum(was)) / len(was), paired_interval(was, now))
+    return f"{label} {percent(mean(was))} to {percent(mean(now))}, {change}, on {len(was)} rows"

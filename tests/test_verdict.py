@@ -1,0 +1,102 @@
+"""The verdict on curves whose truth is known."""
+
+import doctest
+from pathlib import Path
+
+import pytest
+
+from recipes.common.after.verdict import OPENINGS, verdict
+from recipes.common.evaluation import scores
+
+BENCHMARKS = Path(__file__).parents[1] / "scripts/benchmarks"
+FLAT = [1.0, 1.2, 0.9, 1.1, 1.0, 0.8, 1.2, 1.0, 0.9, 1.1, 1.0, 1.2]
+RISING = [value + 0.2 * step for step, value in enumerate(FLAT)]
+
+
+def log(rewards):
+    return [{"step": step, "reward": reward} for step, reward in enumerate(rewards, 1)]
+
+
+def evaluations(*rows_right, n=100, metric="lenient"):
+    """Evaluations at steps 0, 10, 20, ...: so many of the first rows are right in `metric`; strict sees nothing."""
+    metrics = [{"strict": [False] * n, metric: [row < right for row in range(n)]} for right in rows_right]
+    return [{"step": 10 * k, "metrics": of} for k, of in enumerate(metrics)]
+
+
+def test_the_examples_of_the_docstrings_are_right():
+    assert doctest.testmod(scores) == (0, 1)
+
+
+@pytest.mark.parametrize(
+    ("rewards", "rows_right", "name", "opening"),
+    [
+        (RISING, (20, 30, 45), "rose together", "Reward and held-out lenient rose together: reward 1.23 to 3.10; "),
+        (RISING, (60, 50, 20), "diverged", "The reward rose and held-out lenient fell: "),
+        (RISING, (60, 61), "reward alone", "The reward rose, and no rise of held-out lenient is shown: "),
+        (RISING, (20, 50, 25), "accuracy fell", "Held-out lenient fell after step 10: "),
+        (RISING, (20, 70, 45), "accuracy fell", "Held-out lenient fell after step 10: "),
+        (FLAT, (60, 50, 20), "accuracy fell", "Held-out lenient fell after step 0: "),
+        (FLAT, (20, 30, 45), "accuracy alone", "Held-out lenient rose and the reward did not, "),
+        (FLAT, (20, 21, 19), "nothing moved", "Nothing moved: no change of reward or held-out lenient is shown: "),
+        ([-r for r in RISING], (20, 30, 45), "accuracy alone", "Held-out lenient rose and the reward did not, "),
+        ([1.0] * 6, (20, 21), "nothing moved", "Nothing moved: "),
+        ([1.0] * 3 + [2.0] * 3, (20, 60), "rose together", "Reward and held-out lenient rose together: "),
+    ],
+)
+def test_the_verdict_follows_from_what_moved(rewards, rows_right, name, opening):
+    found = verdict(log(rewards), evaluations(*rows_right))
+    assert found.name == name
+    assert found.sentence.startswith(opening)
+
+
+def test_the_sentence_holds_the_figures_with_their_interval_and_rows():
+    sentence = verdict(log(RISING), evaluations(20, 70, 45)).sentence
+    assert sentence == (
+        "Held-out lenient fell after step 10: reward 1.23 to 3.10; lenient 20.0 % to 45.0 %, +25.0 pt (+16 to +33), on "
+        "100 rows; since step 10 70.0 % to 45.0 %, -25.0 pt (-33 to -16), on 100 rows."
+    )
+
+
+def test_the_best_of_many_evaluations_is_held_to_more():
+    dip = (50, 57, 50)  # seven rows lost since the best: p = 0.016
+    assert verdict(log(RISING), evaluations(*dip)).name == "accuracy fell"
+    assert verdict(log(RISING), evaluations(50, *[57] * 5, 50)).name == "reward alone"  # 0.05 / 5 = 0.01
+
+
+def test_rows_without_the_metric_do_not_count():
+    curve = evaluations(20, 45)
+    curve[1]["metrics"]["lenient"][:20] = [None] * 20
+    assert "lenient 0.0 % to 31.2 %" in verdict(log(RISING), curve).sentence
+
+
+@pytest.mark.parametrize("metric", ["tests", "prose", "right"])
+def test_without_lenient_it_is_tests_then_prose_then_the_first(metric):
+    curve = [{"step": e["step"], "metrics": {metric: e["metrics"][metric]}} for e in evaluations(9, 40, metric=metric)]
+    curve = [{**e, "metrics": {**e["metrics"], "format": [True] * 100}} for e in curve]
+    assert f"held-out {metric} rose" in verdict(log(RISING), curve).sentence
+
+
+@pytest.mark.parametrize(
+    ("rewards", "rows_right", "message"),
+    [
+        (RISING, (20,), "no rows were evaluated before and after"),
+        (RISING, (), "no rows were evaluated before and after"),
+        (RISING[:5], (20, 30), "5 steps were logged, 6 are needed"),
+        ([float("nan")] * 20, (20, 30), "0 steps were logged"),
+    ],
+)
+def test_too_little_to_tell_is_said(rewards, rows_right, message):
+    found = verdict(log(rewards), evaluations(*rows_right))
+    assert found.name == "not known" and message in found.sentence
+
+
+def test_of_simulated_runs_most_get_their_verdict_and_none_with_a_random_reward_is_called_learning(monkeypatch):
+    monkeypatch.syspath_prepend(BENCHMARKS)
+    import curves
+
+    monkeypatch.setattr(curves, "A_CASE", 20)
+    _, lines = curves.verdict_table()
+    assert {truth for _, truth, *_ in lines} == {*OPENINGS}
+    for run, _, right, learning, _ in lines:
+        assert int(right) >= 16 or run == "learns: 8 points, too few to show", run
+        assert learning == "0" or "random" not in run
