@@ -16,7 +16,7 @@ quickstart: install ## prepare the model, train, and print the table; ARGS=--fre
 	@if [ -z "$(ARGS)" ] && [ $(FINISHED) -nt $(QUICKSTART) ]; then \
 		cat runs/quickstart/table.txt; echo "  Finished before: make quickstart ARGS=--fresh starts anew."; \
 	else $(BIN)/python scripts/prepare_model.py && \
-		{ [ -d $(WARM) ] || $(BIN)/python scripts/warm_start.py --config $(QUICKSTART) --steps 16; } && trap '' INT && \
+		{ [ -d $(WARM) ] || $(BIN)/python scripts/warm_start.py --config $(QUICKSTART) --rows 512 --steps 40; } && trap '' INT && \
 		$(BIN)/accelerate launch --quiet --config_file accelerate_configs/single_gpu.yaml recipes/arithmetic/train.py \
 			--config $(QUICKSTART) --model_name_or_path $(WARM) $(ARGS); \
 	fi
