@@ -7,7 +7,7 @@ its last number that is not a detail such as "in 3 days" or "at $2 each".
 import re
 from fractions import Fraction
 
-from rewards.parsing import SCALE, WHOLE, parse_number
+from rewards.parsing import DENIALS, FILLERS, SCALE, UNTRUE, WHOLE, parse_number
 from rewards.plain_text import DIGIT
 
 # One number as written: not part of a word, of a time like 5:30 (5:00 is 5), of "17,18" or of "1e9".
@@ -32,27 +32,23 @@ def value_of(number: re.Match) -> Fraction | None:
 # --- A number that is named only to say that it is not the answer
 
 _DENIES = re.compile(
-    r"(?:(?<![A-Za-z])(?:not|never|neither|nor|nobody|no one|hardly|doubt|refuse|impossible|opposite of"
-    r"|maybe|perhaps|possibly|by no means|in no way|under no circumstances|cannot|[a-z]{2,7}n['’]t|anything but"
-    r"|far from|no longer|(?:rather|less|more|greater|fewer|smaller|larger|other) than|different from|instead of"
-    r"|except(?: for)?|unlike|at (?:least|most)|up to|wrong|incorrect|false)(?![A-Za-z])"
-    r"|(?:(?<![A-Za-z])[A-Za-z]|[0-9])\s?[<>]|≠|!=|\\(?:n?[gl]?eq?|[gl]t)\b)"
-    r"(?:[\s:*$({\"'~=]|(?:an?|the|my|our|this|it|that|to|is|was|be|as|have|has|had|equals?|think|believe|say|final|correct|right"
-    r"|answer|result|value|number|total|exactly|actually|really|necessarily|simply|would|will|could|should|must)"
-    r"(?![A-Za-z]))*\Z",
+    rf"(?:(?<![A-Za-z])(?:{DENIALS}|maybe|perhaps|possibly|(?:rather|less|more|greater|fewer|smaller|larger|other) than"
+    r"|different from|instead of|except(?: for)?|unlike|at (?:least|most)|up to)(?![A-Za-z])"
+    rf"|(?:(?<![A-Za-z])[A-Za-z]|[0-9])\s?[<>]|≠|!=|\\(?:n?[gl]?eq?|[gl]t)\b){FILLERS}",
     re.IGNORECASE,
 )
 _DENIED = re.compile(
-    r"[ \t*$)}\]\"'%]{0,6}(?:[a-z]+\s){0,2}?[ \t,;]{0,3}(?:(?:which|that|this|it|but|and)\s){0,3}(?:[a-z]{2,7}n['’]t\b"
+    r"(?:</answer>)?(?:[ \t*$)}\]\"'%]{0,6}(?:[a-z]+\s){0,2}?[ \t,;]{0,3}"
+    r"(?:(?:which|that|this|it|but|and)\s){0,3}(?:[a-z]{2,7}n['’]t\b"
     r"|cannot\b|(?:is|was|are|seems|looks|would be|will be|must be|has to be|turned out to be)\s(?:[a-z]+\s){0,2}?"
     r"(?:not?|never|wrong|incorrect|false|impossible|mistaken|invalid)\b)"
-    r"|[\s.*$)}\]]{0,8}(?:that|this|it|which)(?: is|'s| was) (?:[a-z]+ ){0,2}(?:wrong|incorrect|false)\b"
+    rf"|[\s.*$)}}\]]{{0,8}}(?:that|this|it|which)(?: is|'s| was) (?:[a-z]+ ){{0,2}}{UNTRUE}\b"
     r"|[^.!?\n0-9]{0,60}\bbut (?:it|that|this)(?: is|'s| was) (?:wrong|incorrect|false|not)\b"
     r"|\W{0,3}\?\s*(?:no|nope|wrong|never)\b|\W{0,3}(?:just kidding|not!)"
     # Doubt: no answer is "18 or so", "18, I guess" or "18 or more".
     r"|[ \t*$)}\]\"'%,(]{0,6}(?:[a-z]+\s){0,2}?[,(]?\s?(?:or (?:so|thereabouts|more|less|fewer|maybe|perhaps)"
     r"|give or take|perhaps|maybe|probably|possibly|i (?:guess|think|suppose|believe)|roughly|approximately"
-    r"|at (?:least|most))\b",
+    r"|at (?:least|most))\b)",
     re.IGNORECASE,
 )
 # A text with none of these denies nothing: most are recognised without a pattern.
