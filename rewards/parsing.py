@@ -43,7 +43,8 @@ FILLERS = (
 UNTRUE = r"(?:wrong|incorrect|false|not (?:correct|right|true|(?:the|my|our) (?:[a-z]+ )?answer))"
 _DENIES = re.compile(rf"(?:(?<![A-Za-z])(?:{DENIALS})(?![A-Za-z])|≠|!=|\\neq?(?![a-z])){FILLERS}", re.IGNORECASE)
 _DENIED = re.compile(
-    rf"[ \t*$)}}\]\"'.,]{{0,6}}(?:(?:which|that|this|it|but)\s){{0,2}}(?:is|was)\s(?:[a-z]+\s)?{UNTRUE}\b",
+    r"\W{0,3}\?\s*(?:no|nope|wrong|never)\b"
+    rf"|[ \t*$)}}\]\"'.,]{{0,6}}(?:(?:which|that|this|it|but)\s){{0,2}}(?:is|was)\s(?:[a-z]+\s)?{UNTRUE}\b",
     re.IGNORECASE,
 )
 
