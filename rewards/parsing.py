@@ -133,8 +133,9 @@ def parse_number(text: str) -> Fraction | None:
     text = text.strip()
     if len(text) > MAX_NUMBER_CHARS:
         return None
-    if text.isascii() and text.isdigit():  # most numbers
-        return Fraction(int(text))
+    bare = text[1:] if text[:1] == "$" else text
+    if bare.isascii() and bare.isdigit():  # most numbers
+        return Fraction(int(bare))
     text = text.replace("\u2212", "-")
     match = _NUMBER.fullmatch(text)
     if (
