@@ -8,7 +8,8 @@ Most answers are decided by `rewards.latex`, exactly and in microseconds. Math-V
 identity of sines, in worker processes with a hard time limit.
 
 Read strictly, since a false positive is what training finds: brackets count, a bare list keeps its order (a set in
-`\{ \}`, `a \pm b` and "a or b" have none), units that are named must agree, 0.333333 is 1/3 but 0.33 is not.
+`\{ \}`, `a \pm b` and "a or b" have none), units that are named must agree or convert, 0.333333 is 1/3 but 0.33
+is not.
 """
 
 import re

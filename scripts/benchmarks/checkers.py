@@ -31,7 +31,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 LABELS = Path(__file__).parent / "labels"
-# The later pairs were written after the checkers, in three batches, each before the verdicts on it were seen.
+# The later pairs were written after the checkers, in four batches, each before the verdicts on it were seen.
 PAIRS = [LABELS / "math_pairs.jsonl", LABELS / "math_pairs_later.jsonl"]
 COMPLETIONS = LABELS / "gsm8k_completions.jsonl"
 PROMPTS, GENERATIONS = 64, 8
