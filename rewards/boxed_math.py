@@ -8,7 +8,8 @@ Most answers are decided by `rewards.latex`, exactly and in microseconds. Math-V
 identity of sines, in worker processes with a hard time limit.
 
 Read strictly, since a false positive is what training finds: brackets count, a bare list keeps its order (a set in
-`\{ \}`, `a \pm b` and "a or b" have none), units that are named must agree, 0.333333 is 1/3 but 0.33 is not.
+`\{ \}`, `a \pm b` and "a or b" have none), units that are named must agree or convert, 0.333333 is 1/3 but 0.33
+is not.
 """
 
 import re
@@ -27,6 +28,7 @@ from rewards.worker_pool import Result, WorkerPool
 MAX_ANSWER_CHARS = 2000
 # A gold of more words is a sentence, which nobody repeats word by word.
 MAX_GOLD_WORDS = 6
+_CHOICE = re.compile(r"\s*\\(?:text|mathrm|mathbf)[a-z]*\{\s*\(?([A-F])\)\s*\}[\s~\\:,]*(\S.*)", re.DOTALL)
 
 
 def is_equivalent(gold: str, answer: str, timeout_s: float = 2.0) -> bool | None:
@@ -77,6 +79,9 @@ def compare_quickly(gold: str, answer: str) -> tuple[str, Pending]:
 
 def _read_in_box(text: str, wanted: Answer) -> Answer:
     """The answer, or what the sentence states that stands in its place."""
+    choice = _CHOICE.fullmatch(text)
+    if choice:  # "(C) 14" answers both what C is and what 14 is
+        text = choice[1] if wanted.tree == ("letter", choice[1]) else choice[2]
     answer = read_answer(without_dollars(text))
     if answer.kind not in ("text", "opaque", "bad") or answer == wanted:
         return answer

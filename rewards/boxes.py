@@ -2,6 +2,8 @@ r"""The answer that a text puts in `\boxed{}`. Linear in the length of the text,
 
 import re
 
+from rewards.parsing import is_denied_around
+
 _BRACE = re.compile(
     r"(?P<open>\{)|(?P<close>\})|\\+(?:(?:boxed|fbox)\s*(?P<box>\{)|boxed\s+(?P<bare>[^\s${}\\]+)|(?P<escaped>[{}]))"
 )
@@ -24,12 +26,14 @@ def last_boxed(text: str) -> str | None:
 def boxed_answer(text: str, adjacent: bool = False) -> str | None:
     r"""The answer in the last box; boxes joined by a comma, "and" or "or" are one answer in any order.
 
+    None where there is no box, or the words around it deny it.
+
     With `adjacent` boxes are also joined by nothing: nobody writes a gold twice.
 
     Example: `boxed_answer(r"\boxed{-2} and \boxed{1}") == "-2 or 1"`; `boxed_answer("5") is None`
     """
     boxes = find_boxes(text)
-    if not boxes:
+    if not boxes or is_denied_around(text, boxes[-1][0], boxes[-1][3]):
         return None
     parts = [boxes[-1]]
     for box in reversed(boxes[:-1]):

@@ -20,6 +20,10 @@ class Block(NamedTuple):
     code: str
     complete: bool
 
+    def is_head(self) -> bool:
+        """Whether it only quotes how a function starts, as explanations behind a program do."""
+        return self.code.rstrip().endswith((":", "..."))
+
 
 class _Fence(NamedTuple):
     mark: str
@@ -60,7 +64,10 @@ def extract_program(text: str, whole_text: bool = False, names: Sequence[str] = 
     defines = r"^(?:(?:async +)?def +|class +){0}\b|^{0} *(?::.*)?=(?!=)"
     definitions = [re.compile(defines.format(re.escape(name)), re.MULTILINE) for name in names]
     ranks = [
-        (sum(bool(found.search(block.code)) for found in definitions), block.complete and block.language in PYTHON)
+        (
+            sum(bool(found.search(block.code)) for found in definitions if not block.is_head()),
+            block.complete and block.language in PYTHON,
+        )
         for block in blocks
     ]
     return blocks[len(blocks) - 1 - ranks[::-1].index(max(ranks))].code

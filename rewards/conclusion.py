@@ -7,7 +7,7 @@ its last number that is not a detail such as "in 3 days" or "at $2 each".
 import re
 from fractions import Fraction
 
-from rewards.parsing import SCALE, WHOLE, parse_number
+from rewards.parsing import DENIALS, FILLERS, SCALE, UNTRUE, WHOLE, parse_number
 from rewards.plain_text import DIGIT
 
 # One number as written: not part of a word, of a time like 5:30 (5:00 is 5), of "17,18" or of "1e9".
@@ -32,35 +32,40 @@ def value_of(number: re.Match) -> Fraction | None:
 # --- A number that is named only to say that it is not the answer
 
 _DENIES = re.compile(
-    r"(?:(?<![A-Za-z])(?:not|never|neither|nor|nobody|no one|hardly|doubt|refuse|impossible|opposite of"
-    r"|maybe|perhaps|possibly|by no means|in no way|under no circumstances|cannot|[a-z]{2,7}n['’]t|anything but"
-    r"|far from|no longer|(?:rather|less|more|greater|fewer|smaller|larger|other) than|different from|instead of"
-    r"|except(?: for)?|unlike|at (?:least|most)|up to|wrong|incorrect|false)(?![A-Za-z])"
-    r"|(?:(?<![A-Za-z])[A-Za-z]|[0-9])\s?[<>]|≠|!=|\\(?:n?[gl]?eq?|[gl]t)\b)"
-    r"(?:[\s:*$({\"'~=]|(?:an?|the|my|our|this|it|that|to|is|was|be|as|have|has|had|equals?|think|believe|say|final|correct|right"
-    r"|answer|result|value|number|total|exactly|actually|really|necessarily|simply|would|will|could|should|must)"
-    r"(?![A-Za-z]))*\Z",
+    rf"(?:(?<![A-Za-z])(?:{DENIALS}|maybe|perhaps|possibly|(?:rather|less|more|greater|fewer|smaller|larger|other) than"
+    r"|different from|instead of|except(?: for)?|unlike|at (?:least|most)|up to)(?![A-Za-z])"
+    rf"|(?:(?<![A-Za-z])[A-Za-z]|[0-9])\s?[<>]|≠|!=|\\(?:n?[gl]?eq?|[gl]t)\b){FILLERS}",
     re.IGNORECASE,
 )
 _DENIED = re.compile(
-    r"[ \t*$)}\]\"'%]{0,6}(?:[a-z]+\s){0,2}?[ \t,;]{0,3}(?:(?:which|that|this|it|but|and)\s){0,3}(?:[a-z]{2,7}n['’]t\b"
+    r"(?:</answer>)?(?:[ \t*$)}\]\"'%]{0,6}(?:[a-z]+\s){0,2}?[ \t,;]{0,3}"
+    r"(?:(?:which|that|this|it|but|and)\s){0,3}(?:[a-z]{2,7}n['’]t\b"
     r"|cannot\b|(?:is|was|are|seems|looks|would be|will be|must be|has to be|turned out to be)\s(?:[a-z]+\s){0,2}?"
     r"(?:not?|never|wrong|incorrect|false|impossible|mistaken|invalid)\b)"
-    r"|[\s.*$)}\]]{0,8}(?:that|this|it|which)(?: is|'s| was) (?:[a-z]+ ){0,2}(?:wrong|incorrect|false)\b"
+    rf"|[\s.*$)}}\]]{{0,8}}(?:that|this|it|which)(?: is|'s| was) (?:[a-z]+ ){{0,2}}{UNTRUE}\b"
     r"|[^.!?\n0-9]{0,60}\bbut (?:it|that|this)(?: is|'s| was) (?:wrong|incorrect|false|not)\b"
     r"|\W{0,3}\?\s*(?:no|nope|wrong|never)\b|\W{0,3}(?:just kidding|not!)"
     # Doubt: no answer is "18 or so", "18, I guess" or "18 or more".
     r"|[ \t*$)}\]\"'%,(]{0,6}(?:[a-z]+\s){0,2}?[,(]?\s?(?:or (?:so|thereabouts|more|less|fewer|maybe|perhaps)"
     r"|give or take|perhaps|maybe|probably|possibly|i (?:guess|think|suppose|believe)|roughly|approximately"
-    r"|at (?:least|most))\b",
+    r"|at (?:least|most))\b)",
     re.IGNORECASE,
 )
 # A text with none of these denies nothing: most are recognised without a pattern.
-_HINT = re.compile(
-    r"n[o'’]|never|neither|doubt|but |refuse|hardly|far from| than |different|instead|except|unlike|at (?:lea|mo)st"
-    r"|up to |possib|wrong|incorrect|false|mistaken|invalid|kidding|opposite|by no | or |perhaps|maybe|probab| i "
-    r"|roughly|approx|[<>≠]|!=|\\[nlg]"
-)
+_HINTS = (
+    "not", "n't", "n’t", "nor", "nobody", "no one", "no longer", "by no", "in no", "under no", "?", "never", "neither",
+    "doubt", "but ", "refuse", "hardly", "far from", " than", "different", "instead", "except", "unlike", "at least",
+    "at most", "up to", "possib", "wrong", "incorrect", "false", "mistaken", "invalid", "kidding", "opposite", " or ",
+    "perhaps", "maybe", "probab", " i ", "give or", "roughly", "approx", "<", ">", "≠", "!=", "\\n", "\\l", "\\g",
+)  # fmt: skip
+
+
+def _may_deny(text: str) -> bool:
+    text = text.lower()
+    for hint in _HINTS:  # noqa: SIM110 `any` takes half as long again
+        if hint in text:
+            return True
+    return False
 
 
 def is_denied(text: str, start: int, value: Fraction) -> bool:
@@ -69,15 +74,15 @@ def is_denied(text: str, start: int, value: Fraction) -> bool:
     Example: `is_denied("Wrong answer: 42", 6, Fraction(42))`; `not is_denied("It is 18, not 42.", 0, Fraction(18))`
     """
     text = text[max(start - 80, 0) : start + 1000]
-    if not _HINT.search(text.lower()):
+    if not _may_deny(text):
         return False
-    *_, last = (None, *(number for number in NUMBER.finditer(text) if value_of(number) == value))
+    numbers = reversed([*NUMBER.finditer(text)])
+    last = next((number for number in numbers if value_of(number) == value), None)
     return last is not None and (_is_ruled_out(text, last.start()) or _DENIED.match(text, last.end()) is not None)
 
 
 def _is_ruled_out(text: str, start: int) -> bool:
-    before = text[max(start - 70, 0) : start]
-    return bool(_HINT.search(before.lower()) and _DENIES.search(before))
+    return _DENIES.search(text[max(start - 70, 0) : start]) is not None
 
 
 # --- One number where a marker stands
@@ -166,15 +171,16 @@ def _statement(sentence: str) -> Fraction | None:
     numbers = list(NUMBER.finditer(sentence))
     if not numbers:
         return None
+    denies = _may_deny(sentence)
     for i in range(len(numbers) - 1, -1, -1):
-        if not _is_detail(sentence, numbers, i):
+        if not _is_detail(sentence, numbers, i, denies):
             return _alone(sentence, numbers, i)
     return _alone(sentence, numbers, len(numbers) - 1)
 
 
-def _is_detail(sentence: str, numbers: list[re.Match], i: int) -> bool:
+def _is_detail(sentence: str, numbers: list[re.Match], i: int, denies: bool) -> bool:
     """Whether a preposition leads to it, or to the first of the numbers it is listed with; or it is denied."""
-    if numbers[i]["ordinal"] or _is_ruled_out(sentence, numbers[i].start()):
+    if numbers[i]["ordinal"] or (denies and _is_ruled_out(sentence, numbers[i].start())):
         return True
     for j in range(i, max(i - 3, -1), -1):
         start = numbers[j - 1].end() if j else 0

@@ -28,7 +28,7 @@ from rewards.conclusion import (
     value_of,
 )
 from rewards.parsing import after_thinking, parse_number, tag_span
-from rewards.plain_text import DIGIT, TAKES_BACK, first_problem, plain, without_code
+from rewards.plain_text import DIGIT, first_problem, plain, takes_back, without_code
 
 MAX_CHARS = 20_000  # an answer stands at the end: of a longer text, only this much of its end is read
 _SEVERAL = re.compile(
@@ -50,11 +50,12 @@ def _one(text: str, number: re.Match) -> Fraction | None:
 # --- The markers: each finder gives (position, value) of the last one, value None where it holds no single number
 Marker = tuple[int, Fraction | None]
 _NONE: Marker = (-1, None)
-_MARKER = re.compile(
-    r"(?P<hashes>####(?!#))|(?:^|\n)\**(?P<line>A:)"
-    r"|(?:nswer|NSWER)(?:\*\*)?(?:\s(?:to|for)\b[^.:\n=]{0,120}?)?(?:[ \t]+(?:here|then|should|would|will|must))?"
-    r"[ \t]*(?P<how>is\b|be\b|equals\b|comes (?:out )?to\b|=|:|\*\*|\n|-|→)"
+_ANSWERS = (
+    r"(?:\*\*)?(?:\s(?:to|for)\b[^.:\n=]{0,120}?)?(?:[ \t]+(?:here|then|should|would|will|must))?"
+    r"[ \t]*(is\b|be\b|equals\b|comes (?:out )?to\b|=|:|\*\*|\n|-|→)"
 )
+# Each way to match starts with a letter of its own: the rest of a text is then passed over quickly.
+_MARKER = re.compile(rf"####(?!#)|A:(?<![^\n*]A:)|nswer{_ANSWERS}|NSWER{_ANSWERS}")
 # An intermediate answer, or what the answer would be if things were different.
 _SUPPOSED = re.compile(
     r"\b(?:(?:intermediate|first|second|third|other|previous) answer|(?:if|had)\b[^.!?\n]*nswer would)[^.!?\n]*\n?\Z",
@@ -75,13 +76,15 @@ def _marked(text: str) -> Marker:
 
 def _counts(text: str, cue: re.Match, number: re.Match) -> bool:
     """A heading "Answer:" may open the working instead: then no number stands before it and more than one behind."""
-    if cue["how"] is None:
-        return not _NUMBERING.match(text, number.start()) if cue["hashes"] else bool(_ALONE.match(text, number.end()))
+    how = cue[1] or cue[2]
+    if how is None:
+        is_hashes = cue[0] == "####"
+        return not _NUMBERING.match(text, number.start()) if is_hashes else bool(_ALONE.match(text, number.end()))
     if _SUPPOSED.search(text, max(cue.start() - 80, 0), cue.end()):
         return False
     if "\n" in text[cue.end() - 1 : number.start()] and _NUMBERING.match(text, number.start()):
         return False
-    if cue["how"][0] not in ":*\n-=→" or _ALONE.match(text, number.end()):
+    if how[0] not in ":*\n-=→" or _ALONE.match(text, number.end()):
         return True
     return DIGIT.search(text, 0, cue.start()) is not None
 
@@ -160,7 +163,7 @@ def final_answer(text: str, thoughts: bool = False) -> Fraction | None:
 
 def _taken_back(text: str, position: int) -> Fraction | None:
     """The value a text arrives at when it takes back what it marked at `position`; None when it does not."""
-    match = TAKES_BACK.search(text, position)
+    match = takes_back(text, position)
     if match is None or _CONFIRMS.search(text, match.end()):
         return None
     return conclusion(text[match.end() :])
@@ -170,7 +173,7 @@ def _before_check(text: str) -> str:
     """The text before it checks or explains its result, unless the check finds a mistake."""
     digit = DIGIT.search(text) if any(word in text for word in ("heck", "erif", "Explanation")) else None
     match = _CHECKS.search(text, digit.end()) if digit else None
-    if match is None or TAKES_BACK.search(text, match.end()):
+    if match is None or takes_back(text, match.end()):
         return text
     return text[: match.start() + 1]
 

@@ -5,7 +5,7 @@ from fractions import Fraction
 from functools import partial
 
 from rewards.final_answer import final_answer
-from rewards.parsing import after_thinking, completion_text, last_number, parse_number, tag_text, text_after_tag
+from rewards.parsing import after_thinking, completion_text, last_number, parse_number, tagged_answer, text_after_tag
 from rewards.rows import LogExtra, log_answers, score_rows
 
 # What lm-evaluation-harness's strict filter finds.
@@ -34,7 +34,7 @@ def _score_answer(answer: str | None, gold: str, exact: float, numeric: float) -
 
 
 def _tagged(text: str, thoughts: bool) -> str | None:
-    return tag_text(text if thoughts else after_thinking(text), "answer")
+    return tagged_answer(text if thoughts else after_thinking(text))
 
 
 def score_harness(
@@ -53,7 +53,7 @@ def score_harness(
 
     Example: `score_harness("<answer>#### 18</answer>", "18") == 2.2`
     """
-    answer = tag_text(text, "answer") or ""
+    answer = tagged_answer(text) or ""
     earned = _score_answer(answer.removeprefix("####").strip(), gold, exact, numeric)
     if earned is None:
         return None
@@ -117,6 +117,6 @@ class Gsm8kHarness:
         self, prompts: list, completions: list, answer: list[str], log_extra: LogExtra | None = None, **kwargs
     ) -> list[float | None]:
         texts = [after_thinking(completion_text(completion)) for completion in completions]
-        log_answers(self.__name__, answer, [tag_text(text, "answer") for text in texts], log_extra)
+        log_answers(self.__name__, answer, [tagged_answer(text) for text in texts], log_extra)
         score = partial(score_harness, **self.amounts)
         return score_rows(self.__name__, score, texts, answer, log_extra=log_extra)

@@ -30,6 +30,24 @@ _NO_UNIT = re.compile(
     r"|[0-9].*\b(?i:(?:and|or|not|minus|plus|times|to|over|wrong|incorrect|false|never)\b|[a-z]+n't)"
 )
 
+# Words that deny what stands right behind them, and what may stand between.
+DENIALS = (
+    r"not|never|neither|nor|nobody|no one|hardly|doubt|refuse|impossible|opposite of|by no means|in no way"
+    r"|under no circumstances|cannot|[a-z]{2,7}n['’]t|anything but|far from|no longer|wrong|incorrect|false"
+)
+FILLERS = (
+    r"(?:[\s:*$({\"'~=]|<answer>|\\boxed|(?:an?|the|my|our|this|it|that|to|is|was|be|as|have|has|had|equals?|think|believe|say|final|correct|right"
+    r"|answer|result|value|number|total|exactly|actually|really|necessarily|simply|would|will|could|should|must)"
+    r"(?![A-Za-z]))*\Z"
+)
+UNTRUE = r"(?:wrong|incorrect|false|not (?:correct|right|true|(?:the|my|our) (?:[a-z]+ )?answer))"
+_DENIES = re.compile(rf"(?:(?<![A-Za-z])(?:{DENIALS})(?![A-Za-z])|≠|!=|\\neq?(?![a-z])){FILLERS}", re.IGNORECASE)
+_DENIED = re.compile(
+    r"\W{0,3}\?\s*(?:no|nope|wrong|never)\b"
+    rf"|[ \t*$)}}\]\"'.,]{{0,6}}(?:(?:which|that|this|it|but)\s){{0,2}}(?:is|was)\s(?:[a-z]+\s)?{UNTRUE}\b",
+    re.IGNORECASE,
+)
+
 
 def completion_text(completion: str | list[dict]) -> str:
     """The text of a completion in either of TRL's forms: a plain string, or a list of chat messages.
@@ -71,6 +89,26 @@ def text_after_tag(text: str, tag: str) -> str:
     return "" if inside is None else text[inside[1] + len(tag) + 3 :]
 
 
+def tagged_answer(text: str) -> str | None:
+    """The text inside the last complete `<answer>` tag, or None where there is none or the words around it deny it.
+
+    Example: `tagged_answer("So <answer> 5 </answer>") == "5"`; `tagged_answer("Not <answer>5</answer>") is None`
+    """
+    inside = tag_span(text, "answer")
+    if inside is None or is_denied_around(text, inside[0] - len("<answer>"), inside[1] + len("</answer>")):
+        return None
+    return text[slice(*inside)].strip()
+
+
+def is_denied_around(text: str, start: int, end: int) -> bool:
+    """Whether the words right before `start` or right behind `end` say that what stands between is not the answer.
+
+    Example: `is_denied_around("It is not 5", 10, 11)`; `is_denied_around("5 is wrong", 0, 1)`
+    """
+    before = text[max(start - 70, 0) : start]
+    return _DENIES.search(before) is not None or _DENIED.match(text, end) is not None
+
+
 def tag_span(text: str, tag: str) -> tuple[int, int] | None:
     """Start and end of what stands inside the last complete `<tag>...</tag>`, or None where there is none.
 
@@ -87,15 +125,17 @@ def parse_number(text: str) -> Fraction | None:
     """The exact value of a text that is one number and nothing else but a currency sign or a unit.
 
     Understands `18`, `1,000`, `$18`, `-3`, `18.0`, `1/2`, `50%` (as 50) and `18 eggs`; ASCII digits
-    only. Anything else, two numbers or an expression among them, is None.
+    only. Anything else, two numbers or an expression among them, is None. A percent sign is a unit like any other:
+    GSM8K writes the 82 of its 8 792 golds that are percentages as plain numbers.
 
     Example: `parse_number("$1,080.50 dollars") == Fraction(2161, 2)`; `parse_number("1e999") is None`
     """
     text = text.strip()
     if len(text) > MAX_NUMBER_CHARS:
         return None
-    if text.isascii() and text.isdigit():  # most numbers
-        return Fraction(int(text))
+    bare = text[1:] if text[:1] == "$" else text
+    if bare.isascii() and bare.isdigit():  # most numbers
+        return Fraction(int(bare))
     text = text.replace("\u2212", "-")
     match = _NUMBER.fullmatch(text)
     if (

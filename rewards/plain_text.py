@@ -34,7 +34,7 @@ def _before_unlabelled_problem(text: str) -> str:
     """The text up to a new paragraph that, behind a marked answer, asks for another number."""
     marked = _MARKED.search(text)
     for match in _PARAGRAPH_ASKS.finditer(text, marked.end()) if marked else ():
-        if DIGIT.search(match[0]) and _ASKS_FOR.search(match[0]) and not TAKES_BACK.search(match[0]):
+        if DIGIT.search(match[0]) and _ASKS_FOR.search(match[0]) and not takes_back(match[0], 0):
             return text[: match.start()]
     return text
 
@@ -103,8 +103,14 @@ def _slashed(fraction: re.Match) -> str:
     return f"{'' if after_sign else ' '}{fraction[1] or fraction[2]}/{fraction[3] or fraction[4]}"
 
 
-TAKES_BACK = re.compile(
+_TAKES_BACK = re.compile(
     r"\b(?:[Ww]ait|[Aa]ctually|[Oo]ops|[Ss]orry|[Hh]old on|[Oo]n second thought|(?:made|was|is) a mistake|[Cc]orrection"
     r"|(?:is|was|'s) (?:wrong|incorrect|not (?:right|correct))|[Ll]et me (?:re|try again|correct)"
     r"|I (?:forgot|missed|misread))"
 )
+_HINTS = ("ait", "ctually", "ops", "orry", "econd", "mistake", "orrect", "wrong", "not", "et me", "I ", "old on")
+
+
+def takes_back(text: str, start: int) -> re.Match | None:
+    """The first words behind `start` that take back what was said; found without the pattern where there are none."""
+    return _TAKES_BACK.search(text, start) if any(hint in text for hint in _HINTS) else None

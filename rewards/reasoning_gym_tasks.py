@@ -7,7 +7,7 @@ import re
 
 import reasoning_gym
 
-from rewards.parsing import completion_text, tag_text
+from rewards.parsing import completion_text, tagged_answer
 from rewards.rows import LogExtra, log_answers, score_rows
 
 # Their verifiers hand the answer to `eval` or to sympy's parser: a completion could run code in the trainer.
@@ -87,9 +87,9 @@ class ReasoningGym:
     def __call__(
         self, prompts: list, completions: list, entry: list[str], log_extra: LogExtra | None = None, **kwargs
     ) -> list[float | None]:
-        parsed = [tag_text(completion_text(completion), "answer") for completion in completions]
+        parsed = [tagged_answer(completion_text(completion)) for completion in completions]
         log_answers(self.__name__, [_gold(row) for row in entry], parsed, log_extra)
         return score_rows(self.__name__, self._score, completions, entry, log_extra=log_extra)
 
     def _score(self, completion: str | list[dict], entry: str) -> float:
-        return self.correct * score_reasoning_gym(tag_text(completion_text(completion), "answer"), entry)
+        return self.correct * score_reasoning_gym(tagged_answer(completion_text(completion)), entry)

@@ -197,7 +197,9 @@ def test_what_is_too_large_to_hold_is_wrong_and_not_our_failure(box):
     assert outcomes([rf"\boxed{{{box}}}"], ["18"]) == ["wrong"]
 
 
-@pytest.mark.parametrize("gold", ["forty two", r"\text{twenty-one}", "No such number can be found by anybody here"])
+@pytest.mark.parametrize(
+    "gold", ["forty two", r"\text{a hundred and one}", "No such number can be found by anybody here"]
+)
 def test_a_gold_in_prose_is_graded_by_its_own_text_alone(gold):
     texts = [r"\boxed{42}", rf"\boxed{{{gold}}}"]
     assert outcomes(texts, [gold, gold]) == ["unparsed", "right"]
@@ -301,12 +303,14 @@ def test_the_answer_that_a_text_states(text, answer):
     assert stated_answer(text) == answer
 
 
-def test_our_labels_are_met_without_a_false_positive():
-    rows = [json.loads(line) for line in LABELS.read_text().splitlines()]
+@pytest.mark.parametrize(("file", "most_refused"), [(LABELS, 0.0), (LABELS.with_stem("math_pairs_later"), 0.025)])
+def test_our_labels_are_met_without_a_false_positive(file, most_refused):
+    rows = [json.loads(line) for line in file.read_text().splitlines()]
     found = compare_pairs([row["gold"] for row in rows], [stated_answer(row["prediction"]) for row in rows], 20.0)
     mistakes = [row for row, outcome in zip(rows, found, strict=True) if (outcome == "right") != row["label"]]
-    assert len(rows) >= 400 and 0.4 < sum(row["label"] for row in rows) / len(rows) < 0.6
-    assert mistakes == []
+    assert len(rows) >= 400 and 0.4 < sum(row["label"] for row in rows) / len(rows) < 0.65
+    assert [row for row in mistakes if not row["label"]] == []
+    assert len(mistakes) <= most_refused * len(rows)
 
 
 @pytest.mark.skipif(not OTHERS.is_file(), reason=f"no pairs of other projects at {OTHERS}")

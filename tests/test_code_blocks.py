@@ -102,6 +102,7 @@ USE = f"Example usage:\n```python\n{USED}```\n"
             "def f(x): return 1\n",
         ),
         (F + "```python\ndef f(x): ret", ("f",), "def f(x): return 1\n"),
+        (F + "Its head:\n```python\ndef f(x):\n```\n", ("f",), "def f(x): return 1\n"),
     ],
 )
 def test_the_last_block_that_defines_what_the_tests_call_is_the_program(text, names, code):

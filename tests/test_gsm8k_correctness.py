@@ -53,6 +53,9 @@ AMOUNTS = [  # text of the answer tag, gold, amount
     ("18M", "18", 0.0),
     ("18x", "18", 0.0),
     ("18 m", "18", 1.5),
+    ("18%", "18", 1.5),  # GSM8K writes a percentage as a plain number
+    ("18%", "0.18", 0.0),
+    ("0.18", "18", 0.0),
 ]
 PAID = [amount for *_, amount in AMOUNTS]
 GOLDS = [gold for _, gold, _ in AMOUNTS]
@@ -67,6 +70,32 @@ def pay(text: str, gold: str | None, **parameters: float) -> float | None:
 @pytest.mark.parametrize(("text", "gold", "amount"), AMOUNTS)
 def test_the_answer_tag_is_paid_by_text_and_by_value(text, gold, amount):
     assert pay(f"<reasoning>r</reasoning><answer>{text}</answer>", gold) == amount
+
+
+READERS = [  # reward, options, answer
+    ("gsm8k_correctness", {}, "<answer>18</answer>"), ("gsm8k_correctness", {"lenient": True}, "<answer>18</answer>"),
+    ("gsm8k_correctness", {"lenient": True}, r"\boxed{18}"), ("gsm8k_harness", {}, "<answer>#### 18</answer>"),
+    ("boxed_math", {}, r"\boxed{18}"), ("boxed_math", {}, r"$\boxed{18}$"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("reward", "options", "answer"), READERS)
+@pytest.mark.parametrize(
+    "words",
+    ["Wrong answer: {}", "It is not {}.", "The answer isn't\n{}", "{} is wrong.", "{}. That is not the answer."],
+)
+def test_an_answer_that_the_words_around_it_deny_earns_nothing(words, reward, options, answer):
+    (amount,) = load_reward(reward, **options)(prompts=["p"], completions=[words.format(answer)], answer=["18"])
+    assert amount <= 0.0
+
+
+@pytest.mark.parametrize(("reward", "options", "answer"), READERS)
+@pytest.mark.parametrize(
+    "words", ["It is not 17. {}", "Not 17 but {}", "17 is wrong.\n{}", "{} is the answer.", "{}. It was not easy."]
+)
+def test_a_denial_of_another_answer_takes_nothing_away(words, reward, options, answer):
+    (amount,) = load_reward(reward, **options)(prompts=["p"], completions=[words.format(answer)], answer=["18"])
+    assert amount > 0.5
 
 
 @pytest.mark.parametrize(

@@ -37,6 +37,8 @@ def same(left: str, right: str) -> bool | None:
         (r"\sin^2 x", r"1-\cos^2 x"), (r"\sec^2 x", r"\tan^2 x+1"), (r"\cos 60^\circ", "0.5"),
         (r"\sin\frac{5\pi}{4}", r"-\frac{\sqrt2}{2}"), (r"\tan\frac{2\pi}{3}", r"-\sqrt3"),
         (r"\sum_{k=0}^{n} a_k b_{n-k}", r"\sum_{k=0}^{n} b_{n-k}a_k"), (r"\frac{1}{2^{80}}", "2^{-80}"),
+        (r"e^{i\pi/3}", r"\frac{1+i\sqrt3}{2}"), ("{}_7C_3", "35"), (r"\binom{n+1}{2}", r"\frac{n(n+1)}{2}"),
+        (r"23 \bmod 20", "3"), (r"\mathbf{\frac12}", "0.5"), (r"\color{blue}7", "7"), (r"\text{eighty-four}", "84"),
     ],
 )  # fmt: skip
 def test_equal_values_are_proved_equal(left, right):
@@ -99,6 +101,13 @@ EQUAL = [
     ("xy=1", r"y=\frac1x"), (r"-2 \le x < 7", "[-2,7)"), ("[3,5]", r"3 \le x \le 5"), ("(1,2)", "y=2, x=1"),
     ("No", r"\text{no}"), ("3", r"x \equiv 3 \pmod{7}"), (r"\ln 2", r"\ln(2) \approx 0.693"),
     (r"\sqrt2", "1.4142135623730951"), ("2:3", "A:B = 2:3"), ("1", "|AB| = 1"), ("0.5", r"P(A|B) = \frac12"),
+    (r"\$12.50", r"\$12.50 \text{ per ticket}"), (r"\$12.50", r"1250\text{ cents}"),
+    (r"12 \text{ cm}", r"0.12\text{ m}"),
+    (r"\frac23", "2:3"), (r"2:30\text{ p.m.}", r"2:30\text{ PM}"), (r"\frac{9}{19}", r"9\text{ out of }19"),
+    ("6x", "f'(x) = 6x"), (r"(2,6]", r"\{x \mid 2 < x \le 6\}"),
+    (r"\mathbb{R}\setminus\{0\}", r"(-\infty,0)\cup(0,\infty)"),
+    (r"\text{hyperbola}", r"\text{a hyperbola}"), (r"3\text{ km/h}", r"3\ \frac{\text{km}}{\text{h}}"),
+    (r"\begin{pmatrix}2\\7\end{pmatrix}", "(2,7)"), ("11", "a+b = 4+7 = 11"), ("-3", r"\text{negative }3"),
     ("-1", r"e^{i\pi} = -1"), (r"\begin{pmatrix}1\\\frac12\end{pmatrix}", r"\begin{bmatrix} 1 \\ 0.5 \end{bmatrix}"),
 ]  # fmt: skip
 DIFFERENT = [
@@ -113,6 +122,9 @@ DIFFERENT = [
     ("(1,2)", "(y,x) = (1,2)"), ("18", "17 = 18"),
     *(("18", f"18 {word}") for word in ("squared", "factorial", "hundredths", "tenths", "lakh", "crore", "million")),
     ("18", r"18\text{ hundredths}"), (r"3 \pmod 7", r"3 \pmod 5"), ("1.414", r"\sqrt2 \approx 1.414"),
+    ("3", r"23 \bmod 19"), (r"\$12.50", r"125\text{ cents}"), (r"12 \text{ cm}", "12 mm"), (r"\frac23", "3:2"),
+    (r"\mathbb{R}", r"(-\infty,0)\cup(0,\infty)"),
+    (r"\begin{pmatrix}2\\7\end{pmatrix}", "(7,2)"), ("4", "2+2 = x = 5"),
     ("6", r"\text{Area} = \frac12 \cdot 3 \cdot 5 = 6"), ("12", "2x = 12"), ("12", "x + y = 12"), ("5", r"\infty"),
 ]  # fmt: skip
 

@@ -172,6 +172,13 @@ def test_a_checker_serves_a_group_and_is_gone_after_it():
         assert slot.served == 16 and slot.checker is None and descendants(slot.process.pid) == []
 
 
+def test_a_program_with_a_longer_limit_gets_another_checker_and_one_with_a_shorter_limit_does_not():
+    with Sandbox(workers=1) as sandbox:
+        limits = [5.0, 5.0, 5.0, 50.0, 1.0]
+        assert statuses(sandbox.run_batch([RIGHT._replace(timeout_s=limit) for limit in limits])) == ["pass"] * 5
+        assert sandbox._all[0].served == 2
+
+
 def test_a_zygote_killed_in_mid_batch_costs_no_verdict(sandbox):
     before = sandbox.infra
     killer = threading.Timer(0.3, lambda: [os.kill(pid, signal.SIGKILL) for pid in zygotes(sandbox)])

@@ -19,7 +19,7 @@ from recipes.common.run import start, train_and_save
 from recipes.common.trainer import GRPOTrainer
 from rewards.final_answer import is_final_answer
 from rewards.format import is_xml_format
-from rewards.parsing import parse_number, tag_text
+from rewards.parsing import parse_number, tagged_answer
 from rewards.reasoning_gym_tasks import score_reasoning_gym
 
 import reasoning_gym
@@ -80,7 +80,7 @@ def metric(row: dict, completion: str) -> dict[str, bool]:
     Where the gold answer is not a number, lenient is the right answer in the tag, whatever is around it.
     """
     formatted = is_xml_format(completion)
-    right = score_reasoning_gym(tag_text(completion, "answer"), row["entry"]) == 1.0
+    right = score_reasoning_gym(tagged_answer(completion), row["entry"]) == 1.0
     return {
         "strict": formatted and right,
         "lenient": right if parse_number(row["answer"]) is None else is_final_answer(completion, row["answer"]),

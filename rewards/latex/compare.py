@@ -9,7 +9,8 @@ from fractions import Fraction
 from rewards.latex.approximate import constant
 from rewards.latex.exact import Exact, Polynomial, exact, letters, same_value
 from rewards.latex.parse import Unreadable, rational
-from rewards.latex.read import Answer
+from rewards.latex.read import INFINITY, MINUS_INFINITY, Answer
+from rewards.latex.units import conversion
 
 # A decimal counts as the rounded form of an exact value from here on: 0.333333 is 1/3, 0.3333 is not.
 ROUNDED_PLACES = 6
@@ -46,7 +47,7 @@ def _same(gold: Answer, answer: Answer, pending: Pending) -> bool:
     if gold.kind == "relation":
         return _same_relation(gold, answer, pending)
     if "text" in (gold.kind, answer.kind):
-        return (gold.kind, gold.source) == (answer.kind, answer.source)
+        return _same_text(gold, answer)
     if gold.kind == answer.kind == "quantity":
         return _same_quantity(gold, answer, pending)
     if gold.items or answer.items:
@@ -60,10 +61,22 @@ def _ask(gold: Answer, answer: Answer, pending: Pending) -> bool:
     return True
 
 
+def _same_text(gold: Answer, answer: Answer) -> bool:
+    """The same words, or 2:3 for a fraction."""
+    if gold.kind == answer.kind:
+        return gold.source == answer.source
+    text, value = (gold, answer) if gold.kind == "text" else (answer, gold)
+    ratio = re.fullmatch(r"(\d+): (\d+)", text.source)
+    is_fraction = value.kind == "quantity" and value.tree[0] == "/"
+    return bool(ratio and is_fraction and same_value(("/", rational(ratio[1]), rational(ratio[2])), value.tree))
+
+
 _COMPARABLE = {("list", "group"), ("group", "list"), ("set", "list"), ("list", "set")}
 
 
 def _same_items(gold: Answer, answer: Answer, pending: Pending) -> bool:
+    if {gold.kind, answer.kind} == {"matrix", "group"}:
+        gold, answer = _as_tuple(gold), _as_tuple(answer)
     if "opaque" in (gold.kind, answer.kind):
         return {gold.kind, answer.kind} <= {"opaque", "matrix"} and _ask(gold, answer, pending)
     if [gold.label, answer.label].count("names") == 1:  # (1, 2) may be y = 2, x = 1, not y = 1, x = 2
@@ -77,6 +90,13 @@ def _same_items(gold: Answer, answer: Answer, pending: Pending) -> bool:
         return gold.label == answer.label and _in_order(gold, answer, pending)
     any_order = "any" in (gold.label, answer.label) or "set" in kinds or gold.label == answer.label == "names"
     return _in_any_order(gold, answer, pending) if any_order else _in_order(gold, answer, pending)
+
+
+def _as_tuple(answer: Answer) -> Answer:
+    """A column of numbers as the tuple of them."""
+    if answer.kind != "matrix" or any(len(row.items) != 1 for row in answer.items):
+        return answer
+    return Answer("group", answer.source, tuple(row.items[0] for row in answer.items), label="()")
 
 
 def _by_name(answer: Answer) -> Answer:
@@ -113,7 +133,8 @@ def _same_quantity(gold: Answer, answer: Answer, pending: Pending) -> bool:
     if "%" in (gold.unit, answer.unit) and gold.unit != answer.unit:
         return "" in (gold.unit, answer.unit) and _same_percent(gold, answer, pending)
     if gold.unit != answer.unit and gold.unit and answer.unit:
-        return False
+        factor = conversion(answer.unit, gold.unit)
+        return factor is not None and same_value(gold.tree, ("*", rational(factor), answer.tree)) is True
     if gold.tree in _CHOICES and answer.tree == ("letter", gold.tree[1].lower()):
         return True
     same = same_value(gold.tree, answer.tree)
@@ -209,7 +230,6 @@ def _is_solved(relation: Answer) -> bool:
 
 
 _ENDS = {"<": "()", r"\le": "[]"}
-_INFINITE = (Answer("text", r"-\infty"), Answer("text", r"\infty"))
 
 
 def _as_set(answer: Answer) -> Answer | None:
@@ -223,7 +243,7 @@ def _as_set(answer: Answer) -> Answer | None:
     ends = list(answer.items)
     if len(ends) == 2:
         ends, signs = (
-            ([_INFINITE[0], *ends], ["<", *signs]) if _is_unknown(ends[0]) else ([*ends, _INFINITE[1]], [*signs, "<"])
+            ([MINUS_INFINITY, *ends], ["<", *signs]) if _is_unknown(ends[0]) else ([*ends, INFINITY], [*signs, "<"])
         )
     if len(ends) != 3 or not _is_unknown(ends[1]):
         return None

@@ -8,8 +8,10 @@ decides, and of what looks equal this module says that it cannot tell.
 Nothing is evaluated as code; a number has at most `MAX_BITS` bits and a polynomial `MAX_TERMS` terms.
 """
 
+import functools
 import itertools
 import math
+import operator
 from fractions import Fraction
 
 from rewards.latex.approximate import clearly_different
@@ -23,6 +25,8 @@ MAX_NAME_BITS = 10_000
 Polynomial = dict[tuple[int, tuple], Fraction]
 Exact = tuple[Polynomial, Polynomial]
 _ONE: Polynomial = {(1, ()): Fraction(1)}
+_E: Exact = ({(1, (("e", 1),)): Fraction(1)}, _ONE)
+_I_PI = (1, (("i", 1), ("pi", 1)))
 
 
 def exact(tree: Tree) -> Exact:
@@ -41,7 +45,7 @@ def exact(tree: Tree) -> Exact:
         return _BINARY[operation](*values)
     if operation == "root":
         return _root(values[1], values[0])
-    if operation in ("!", "binom"):
+    if operation in ("!", "binom", "mod"):
         return _count(operation, values)
     if operation == "ln":
         return _logarithm(values[0])
@@ -128,6 +132,9 @@ def _rational(value: Exact) -> Fraction | None:
 
 def _power(base: Exact, exponent: Exact) -> Exact:
     number, power = _rational(base), _rational(exponent)
+    if base == _E and set(exponent[0]) == {_I_PI} and exponent[1] == _ONE:  # e^{i pi / 3}
+        angle = {(1, (("pi", 1),)): exponent[0][_I_PI]}, _ONE
+        return _add(_wave("cos", angle), _multiply(({(1, (("i", 1),)): Fraction(1)}, _ONE), _wave("sin", angle)))
     if power is None or power.denominator > 24:
         return _named("^", [base, exponent])
     if power.denominator != 1:
@@ -195,17 +202,20 @@ def _take_powers(number: int, n: int) -> tuple[int, int]:
 
 
 def _count(operation: str, values: list[Exact]) -> Exact:
-    """n! and binomials of small whole numbers."""
+    """n!, binomials and remainders of small whole numbers; n over 2 is also a polynomial."""
     numbers = [_rational(value) for value in values]
+    if operation == "binom" and numbers[0] is None and numbers[1] in (1, 2, 3):
+        steps = [_divide(_add(values[0], _constant(-i)), _constant(i + 1)) for i in range(int(numbers[1]))]
+        return functools.reduce(_multiply, steps)
     if any(n is None or n.denominator != 1 or not 0 <= n <= MAX_FACTORIAL for n in numbers):
         raise Unreadable("too large, or not a whole number")
-    return _constant((math.factorial if operation == "!" else math.comb)(*map(int, numbers)))
+    return _constant({"!": math.factorial, "binom": math.comb, "mod": operator.mod}[operation](*map(int, numbers)))
 
 
 def _logarithm(value: Exact) -> Exact:
     """The logarithm of a fraction is a sum of logarithms of primes, each a letter."""
     number = _rational(value)
-    if value == ({(1, (("e", 1),)): Fraction(1)}, _ONE):
+    if value == _E:
         return _ONE, _ONE
     if number is None or number <= 0 or max(number.numerator, number.denominator) > 10**6:
         return _named("ln", [value])

@@ -30,6 +30,7 @@ _GREEK = {
     "mu", "nu", "xi", "rho", "sigma", "tau", "phi", "varphi", "chi", "psi", "omega", "Gamma", "Delta", "Theta",
     "Lambda", "Xi", "Sigma", "Phi", "Psi", "Omega", "ell",
 }  # fmt: skip
+_NO_FACTOR = {*"+-*/)}]|^_!'", r"\}", r"\|", r"\bmod", None}
 Tree = tuple  # ("number", Fraction), ("letter", name), or (operation, tree, ...)
 
 
@@ -90,6 +91,9 @@ class _Parser:
             elif self.next == "/":
                 self.take()
                 tree, divided = ("/", tree, self.signed()), True
+            elif self.next == r"\bmod":
+                self.take()
+                tree, divided = ("mod", tree, self.signed()), False
             elif self.starts_factor():
                 if divided:  # 1/2x: a half of x, or one over 2x?
                     raise Malformed("two numbers") if self.next[0].isdigit() else Unreadable("ambiguous quotient")
@@ -99,7 +103,7 @@ class _Parser:
         return tree
 
     def starts_factor(self) -> bool:
-        return self.next not in ("+", "-", "*", "/", ")", "}", "]", "|", "^", "_", "!", r"\}", r"\|", "'", None)
+        return self.next not in _NO_FACTOR
 
     def adjacent(self, left: Tree) -> Tree:
         r"""`2x` and `2^6 3^5` are products, `2\frac{1}{3}` a mixed number, two numbers side by side are nothing."""

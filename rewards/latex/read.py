@@ -1,5 +1,6 @@
 """Reading an answer in LaTeX or plain: numbers with units, intervals, sets, lists, equations, matrices, words."""
 
+import itertools
 import re
 from fractions import Fraction
 from typing import NamedTuple
@@ -28,19 +29,21 @@ class Answer(NamedTuple):
     label: str = ""  # brackets of a group, name of a named value, signs of a relation, or of a list:
 
 
+INFINITY, MINUS_INFINITY = Answer("text", r"\infty"), Answer("text", r"-\infty")
 _LIST_WORDS = re.compile(r"\\text\{\s*(?:,?\s*(and|or))\s*,?\s*\}|(?<![A-Za-z\\])(and|or)(?![A-Za-z])")
-_BRACKETS = {"(": ")", "[": "]", "]": "[", "{": "}"}
 _NAME = re.compile(
     r"(?:(?:\\(?:angle|triangle|overline|text|vec|mathbb|mathcal)\s*)?\{?(?:\\[A-Za-z]+|[A-Za-z][A-Za-z ]*)\}?"
-    r"(?:_(?:\w|\{\w+\}))?(?:\(\s*-?\w+(?:\s*,\s*-?\w+)*\s*\))?|\(\s*[A-Za-z](?:\s*,\s*[A-Za-z])*\s*\)|[A-Z]{2,4}\^2)\s*"
+    r"'*(?:_(?:\w|\{\w+\}))?(?:\(\s*-?\w+(?:\s*,\s*-?\w+)*\s*\))?|\(\s*[A-Za-z](?:\s*,\s*[A-Za-z])*\s*\)|[A-Z]{2,4}\^2)\s*"
 )
 _LABEL = re.compile(  # what has a value without being an unknown: |AB|, P(A|B), A : B, dy/dx, a limit, a sum, 17 mod 5
-    r"\|\s*[A-Z]{1,4}\s*\||(?:[A-Zfghpq]|\\text\{\w+\})\s*[(\[][^()\[\]=+]*[)\]]|[A-Za-z]+(?:\s*:\s*[A-Za-z]+)+"
+    r"\|\s*[A-Z]{1,4}\s*\||(?:[A-Zfghpq]'*|\\text\{\w+\})\s*[(\[][^()\[\]=+]*[)\]]|[A-Za-z]+(?:\s*:\s*[A-Za-z]+)+"
     r"|\\frac\s*\{d[^{}]*\}\s*\{d[^{}]*\}|\\(?:lim|int|sum|prod|max|min|gcd|det|dim|deg)(?![A-Za-z]).*|.*\\bmod(?![A-Za-z]).*",
     re.DOTALL,
 )
 _COORDINATES = re.compile(r"\(\s*[A-Za-z](?:\s*,\s*[A-Za-z])+\s*\)")
 _CUP = re.compile(r"\\cup(?![A-Za-z])")
+_REALS = re.compile(r"\\mathbb\s*\{?R\}?(?:\s*(?:\\setminus|\\backslash|-)\s*\\\{(.*)\\\})?", re.DOTALL)
+_SUCH_THAT = re.compile(r"\s*[A-Za-z]\s*(?:\\in\s*\\mathbb\s*\{?R\}?\s*)?(?:\\mid|\||:)(?![A-Za-z])(.+)", re.DOTALL)
 _PLUS_MINUS = re.compile(r"\\pm(?![A-Za-z])")
 _MEMBER = re.compile(r"([A-Za-z])\s*\\in(?![A-Za-z])\s*(.+)", re.DOTALL)
 _RELATION = re.compile(r"\\le |\\ge |\\ne |<|>|=")
@@ -123,7 +126,9 @@ def _read_matrix(text: str, depth: int) -> Answer | None:
 
 def _text(text: str) -> Answer:
     words = re.sub(r"\\text|[{}()^]", "", text)
-    return Answer("text", re.sub(r"\s*([:,])\s*|\s+", r"\1 ", words).strip(" .,").casefold())
+    words = re.sub(r"^\s*(?:an?|the)\s", "", words, flags=re.IGNORECASE)
+    words = re.sub(r"\s*([:,])\s*|\s+", r"\1 ", words).strip(" .,").casefold()
+    return Answer("text", re.sub(r"\b([ap])\. ?m\b", r"\1m", words))
 
 
 def _read_relation(text: str, depth: int) -> Answer | None:
@@ -170,7 +175,7 @@ def _read_equation(text: str, sides: list[str], depth: int) -> Answer | None:
         return Answer("list", text, named, label="names")
     if _is_name(first):
         return Answer("named", text, (value, _read(first, depth + 1)), label=_bare(first))
-    if len(constants) == len(items):  # 3 + 4 = 7
+    if len(constants) >= max(2, len(items) - 1) and value in constants:  # 3 + 4 = 7, a + b = 3 + 4 = 7
         return value
     return Answer("equation" if len(items) == 2 else "opaque", text, items)
 
@@ -225,8 +230,20 @@ def _spliced(text: str, items: list[Answer] | tuple[Answer, ...], order: str, ki
 
 
 def _read_union(text: str, depth: int) -> Answer | None:
+    reals = _REALS.fullmatch(text)
+    if reals:
+        return _read_reals(text, _read(rf"\{{{reals[1]}\}}", depth + 1).items if reals[1] else ())
     parts = _split(text, _CUP) if r"\cup" in text else []
     return Answer("union", text, tuple(_read(part, depth + 1) for part in parts[::2]), label="any") if parts else None
+
+
+def _read_reals(text: str, without: tuple[Answer, ...]) -> Answer:
+    """All numbers, without some, as intervals."""
+    if any(item.kind != "quantity" or constant(item.tree) is None for item in without):
+        return Answer("opaque", text)
+    ends = [MINUS_INFINITY, *sorted(without, key=lambda item: constant(item.tree).real), INFINITY]
+    parts = tuple(Answer("group", text, pair, label="()") for pair in itertools.pairwise(ends))
+    return parts[0] if len(parts) == 1 else Answer("union", text, parts, label="any")
 
 
 def _read_group(text: str, depth: int) -> Answer | None:
@@ -242,6 +259,8 @@ def _read_group(text: str, depth: int) -> Answer | None:
     if not is_set and text[0] != "[" and (len(parts) == 1 or text[0] == "{"):  # (x + 1): an expression
         return _read(inside, depth + 1) if text[0] == "{" or _LIST_WORDS.search(inside) is None else None
     read = [_read(part, depth + 1) for part in parts[::2]]
+    if is_set and len(read) == 1 and (condition := _SUCH_THAT.fullmatch(inside)):
+        return _read(condition[1], depth + 1)
     if is_set:
         return _spliced(text, read, "any", "set")
     return Answer("group", text, tuple(read), label=text[0] + text[-1])

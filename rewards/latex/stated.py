@@ -23,7 +23,7 @@ def stated_answer(text: str) -> str:
     Example: `stated_answer("The final answer is $(0, 1)$. I hope it is correct.") == "(0, 1)"`
     """
     final = _FINAL.search(text, text.rfind("boxed"))  # a box before it was a step
-    if "boxed" in text and final is None:
+    if ("boxed" in text or "fbox" in text) and final is None:
         return boxed_answer(text) or ""
     if final is None and not _PROSE.search(text):
         return text

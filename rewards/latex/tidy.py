@@ -19,13 +19,24 @@ _SIGNS = {
     r"\div": "/", r"\equiv": "=", r"\langle": "(", r"\rangle": ")", r"\lbrace": r"\{", r"\rbrace": r"\}",
     r"\lt": "<", r"\gt": ">", r"\colon": ":", r"\vert": "|", r"\lvert": "|", r"\rvert": "|",
 }  # fmt: skip
+_ONES = ["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve"]
+_ONES += [f"{name}teen" for name in ("thir", "four", "fif", "six", "seven", "eigh", "nine")]
+_TENS = [f"{name}ty" for name in ("twen", "thir", "for", "fif", "six", "seven", "eigh", "nine")]
+_NUMBER_WORDS = {f"{ten}-{one}": 20 + 10 * i + j for i, ten in enumerate(_TENS) for j, one in enumerate(_ONES[:10])}
+_NUMBER_WORDS |= {word: i for i, word in enumerate(_ONES)} | {word: 20 + 10 * i for i, word in enumerate(_TENS)}
 _SAME = [  # different ways to write the same thing, in this order
     (r"(?<=\d)\s*m²", r" \\text{m}^2"),
     (r"\\\\(?=(?:[dtc]?frac|sqrt|pi|left|right|boxed|text|mbox|infty|cup|circ|cdot|times|le|ge|in|pm)\b)", r"\\"),
     (r"\\(?:left|right|[bB]igg?[lr]?|displaystyle|textstyle|limits|nolimits)(?![A-Za-z])\s?", ""),
     (r"\\(?:[dtc]frac)(?![A-Za-z])", r"\\frac"),
     (r"\\(?:text(?:bf|it|rm|normal|up)?|mbox|math(?:rm|bf|it|sf)|operatorname)\*?\s*\{", r"\\text{"),
+    (r"\\text(?=\{[^{}A-Za-z]*(?:\\[A-Za-z]|\^))|\\(?:text)?color\s*\{[^{}]*\}|\\underline(?=\s*\{)", ""),
+    (rf"\\text\{{\s*({'|'.join(_NUMBER_WORDS)})\s*\}}", lambda match: str(_NUMBER_WORDS[match[1]])),
+    (r"\\frac\s*\{\s*\\text\{([^{}]*)\}\s*\}\s*\{\s*\\text\{([^{}]*)\}\s*\}", r"\\text{\1/\2}"),
+    (r"(?<=\d)\s*(?:\\text\{\s*out of\s*\}|out of)\s*(?=\d)", "/"),
     (r"\\text\{\s*([-+]?[\d.,/]*\d)\s*\}", r"\1"),
+    (r"\\text\{\s*(?:negative|minus)\s*\}|(?<![A-Za-z\\])(?:[Nn]egative|[Mm]inus)\s(?=[\d.\\])", "-"),
+    (r"(?:\{\s*\}|(?<![\w}]))_\{?(\d+)\}?\s*C_\{?(\d+)\}?", r"\\binom{\1}{\2}"),
     (r"\\text\{\s*([-+]?[\d.,/]*\d)\s+([A-Za-z][A-Za-z ]*)\}", r"\1 \\text{\2}"),
     (r"\\text\{\s*([A-F](?:\s*,\s*[A-F])+)\s*\}", r"\1"),
     (_CALL, lambda match: match[0] if match[0][0] == "\\" else f"\\{match[0]} "),

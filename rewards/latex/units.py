@@ -1,6 +1,7 @@
 """The unit behind a number, under one name for all its spellings."""
 
 import re
+from fractions import Fraction
 
 from rewards.parsing import SCALE
 
@@ -11,6 +12,14 @@ _UNITS = {
     "percentage": "%", "unit": "", "gram": "g", "kilogram": "kg", "pound": "lb", "lb": "lb", "liter": "l",
     "mph": "mi/h", "km/hr": "km/h", "cent": "cent", "¢": "cent",
 }  # fmt: skip
+# How many of the first unit of its line each is.
+_MEASURES = (
+    {"m": 1, "mm": Fraction(1, 1000), "cm": Fraction(1, 100), "km": 1000},
+    {"ft": 1, "in": Fraction(1, 12), "yd": 3, "mi": 5280},
+    {"s": 1, "min": 60, "h": 3600},
+    {"$": 1, "cent": Fraction(1, 100)},
+    {"g": 1, "kg": 1000},
+)
 _NAMES = {*_UNITS, *_UNITS.values()} - {""}
 _SIZES = {"square": "2", "sq": "2", "cubic": "3"}
 _SCALES = {"hundred": 100, "thousand": 10**3, "million": 10**6, "billion": 10**9, "trillion": 10**12, "dozen": 12}
@@ -45,8 +54,8 @@ def split_unit(text: str) -> tuple[str, str, int]:
     """The value, its unit, and the scale that a word such as million gives it."""
     currency = _CURRENCY.fullmatch(text)
     if currency:
-        value, unit, scale = split_unit((currency["minus"] or "") + (currency["before"] or currency["after"]))
-        return value, unit or "$", scale
+        value, _, scale = split_unit((currency["minus"] or "") + (currency["before"] or currency["after"]))
+        return value, "$", scale
     modulus = _MODULUS.fullmatch(text) if "mod" in text else None
     if modulus:
         return modulus["value"], f"mod {modulus[2] or modulus[3] or modulus[4]}", 1
@@ -60,6 +69,14 @@ def split_unit(text: str) -> tuple[str, str, int]:
         return text, "", 1
     scale = _SCALES.get(words[0].removesuffix("s"), 1)
     return match["value"].rstrip(), _unit_name(words[1:] if scale != 1 else words, match["power"]), scale
+
+
+def conversion(unit: str, other: str) -> Fraction | None:
+    """How many of `other` one `unit` is; None where they measure different things."""
+    for measures in _MEASURES:
+        if unit in measures and other in measures:
+            return Fraction(measures[unit]) / measures[other]
+    return None
 
 
 def _is_unit(match: re.Match[str], words: list[str]) -> bool:

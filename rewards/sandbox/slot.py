@@ -102,7 +102,7 @@ class Slot:
         self.process: subprocess.Popen | None = None
         self.control: socket.socket | None = None
         self.checker: socket.socket | None = None
-        self.served = 0
+        self.served, self.longest = 0, 0.0
         self.state: dict[str, Any] = {}
         self.running = self.retired = False
 
@@ -182,7 +182,7 @@ class Slot:
 
     def _request(self, role: str, descriptors: Sequence[int], seconds: float, tests: Sequence[int] | None) -> None:
         """Tell the zygote and the checker; where there is none yet, the zygote makes one first."""
-        is_new = tests is not None and not self._hand(tests)
+        is_new = tests is not None and not self._hand(tests, seconds)
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET) if is_new else (None, None)
         request = json.dumps({"role": role, "seconds": seconds, "checker": is_new}).encode()
         try:
@@ -195,13 +195,17 @@ class Slot:
             if theirs:
                 theirs.close()
         if ours:
-            self.checker, self.served = ours, 0
-            if not self._hand(tests):
+            self.checker, self.served, self.longest = ours, 0, seconds
+            if not self._hand(tests, seconds):
                 raise self._died("its checker ended")
 
-    def _hand(self, tests: Sequence[int]) -> bool:
-        """Send the checker what it needs for a program; False where there is none that could serve another."""
-        if self.checker is None:
+    def _hand(self, tests: Sequence[int], seconds: float) -> bool:
+        """Send the checker what it needs for a program; False where there is none that could serve it.
+
+        A checker's own limit on CPU time follows from that of its first program: none serves one with a longer limit.
+        """
+        if self.checker is None or seconds > self.longest:
+            self.end_checker()
             return False
         try:
             socket.send_fds(self.checker, [b"tests"], tests)

@@ -31,7 +31,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 LABELS = Path(__file__).parent / "labels"
-PAIRS = LABELS / "math_pairs.jsonl"
+# The later pairs were written after the checkers, in four batches, each before the verdicts on it were seen.
+PAIRS = [LABELS / "math_pairs.jsonl", LABELS / "math_pairs_later.jsonl"]
 COMPLETIONS = LABELS / "gsm8k_completions.jsonl"
 PROMPTS, GENERATIONS = 64, 8
 
@@ -251,13 +252,15 @@ def print_batch(rows: list[Row]) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--pairs", type=Path, nargs="+", default=None, metavar="FILE", help=f"default: {PAIRS.name}")
+    parser.add_argument(
+        "--pairs", type=Path, nargs="+", default=None, metavar="FILE", help="default: both of this repository"
+    )
     parser.add_argument(
         "--completions", type=Path, nargs="+", default=None, metavar="FILE", help=f"default: {COMPLETIONS.name}"
     )
     args = parser.parse_args()
     if args.pairs is None and args.completions is None:
-        args.pairs, args.completions = [PAIRS], [COMPLETIONS]
+        args.pairs, args.completions = PAIRS, [COMPLETIONS]
     pairs = {file: read_rows(file, "gold", "prediction") for file in args.pairs or []}
     completions = {file: read_rows(file, "gold_answer", "completion") for file in args.completions or []}
     logging.disable(logging.WARNING)  # Math-Verify warns of every row that it gives up on
