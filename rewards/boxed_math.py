@@ -29,6 +29,7 @@ MAX_ANSWER_CHARS = 2000
 # A gold of more words is a sentence, which nobody repeats word by word.
 MAX_GOLD_WORDS = 6
 _CHOICE = re.compile(r"\s*\\(?:text|mathrm|mathbf)[a-z]*\{\s*\(?([A-F])\)\s*\}[\s~\\:,]*(\S.*)", re.DOTALL)
+_TAKEN_BACK = re.compile(r"\b(?:wrong|incorrect)\b", re.IGNORECASE)
 
 
 def is_equivalent(gold: str, answer: str, timeout_s: float = 2.0) -> bool | None:
@@ -82,6 +83,8 @@ def _read_in_box(text: str, wanted: Answer) -> Answer:
     choice = _CHOICE.fullmatch(text)
     if choice:  # "(C) 14" answers both what C is and what 14 is
         text = choice[1] if wanted.tree == ("letter", choice[1]) else choice[2]
+    if wanted.kind != "text" and _TAKEN_BACK.search(text):  # its letters would be factors, which 0 makes equal to 0
+        return Answer("bad", "")
     answer = read_answer(without_dollars(text))
     if answer.kind not in ("text", "opaque", "bad") or answer == wanted:
         return answer

@@ -73,8 +73,13 @@ class XmlFormat:
         places = ("answer inside", "answer before", "unclosed tags")
         partly = [f"{kind}: {place}" for kind in ("reasoning", "think") for place in places]
         partly += ["think: tags only", "think: code fence around"]  # <answer> is a tag of both formats
-        return dict.fromkeys(("prompt echoed", "reasoning: tags only", "reasoning: code fence around"), whole) | (
-            dict.fromkeys(partly, some)
+        most = (round(3 * self.per_tag, 6), "a tag that is repeated earns nothing, the others do")
+        wholly = ("prompt echoed", "reasoning: tags only", "reasoning: code fence around")
+        wholly += ("shape: text behind it", "shape: nothing in its tags")
+        return (
+            dict.fromkeys(wholly, whole)
+            | dict.fromkeys([*partly, "shape: back to front"], some)
+            | {"shape: closed twice": most}
         )
 
 
@@ -90,7 +95,8 @@ class ThinkAnswerFormat:
 
     def __init__(self, full: float = 1.0, prefilled: bool = False):
         self.full = full
-        self.allowances = {"think: tags only": (full, "the shape is as asked; it does not read what the tags hold")}
+        reason = "the shape is as asked; it does not read what the tags hold"
+        self.allowances = dict.fromkeys(("think: tags only", "shape: nothing in its tags"), (full, reason))
         self.prefilled = prefilled
 
     def __call__(self, prompts: list, completions: list, **kwargs) -> list[float]:
@@ -108,10 +114,8 @@ class CodeFormat:
 
     def __init__(self, full: float = 1.0):
         self.full = full
-        programs = ("exits first", "exits at once", "exits when called", "equals everything", "patches the checks")
-        programs += ("prints that it passed", "comment only")
         reason = "one block is there, as in a worked example of the prompt; it does not read what it holds"
-        self.allowances = {name: (full, reason) for name in ("prompt echoed", *(f"code: {name}" for name in programs))}
+        self.allowances = {"prompt echoed": (full, reason)}
 
     def __call__(self, prompts: list, completions: list, **kwargs) -> list[float]:
         return [self.full * is_one_python_block(completion_text(completion)) for completion in completions]

@@ -3,11 +3,12 @@
     python scripts/audit_rewards.py --config recipes/gsm8k/smollm2-135m.yaml --dataset_path FOLDER
     python scripts/audit_rewards.py --config recipes/arithmetic/quickstart.yaml --reward_funcs my_reward.py:brevity
     python scripts/audit_rewards.py --reward my_pkg.rewards:correct --rows rows.jsonl --reference "#### {answer}"
+    python scripts/audit_rewards.py --reward my_reward.py:correct --labels pairs.jsonl --completion "#### {prediction}"
 
 Prints a table trick x reward with the highest score (for the reference answer: the lowest), then the failures in words,
-and which rewards are farmable by design. A step reward scores the sum of its steps. No model is loaded. With --config
-any argument of the recipe can be overridden. With --reward the function is called as TRL, verl (compute_score) or
-verifiers (a rubric function) does, by the names of its parameters, in worker processes with a limit on its time.
+and which rewards are farmable by design. No model is loaded. With --config any argument of the recipe can be given too.
+With --reward the function is called as TRL, verl (compute_score) or verifiers (a rubric function) does, by the names of
+its parameters, in worker processes with a limit on its time. --labels: accuracy on labelled pairs, and every mistake.
 Exit status: 0 when no reward gives more than it may, 1 when one does, fails, or does not reward the reference answer,
 2 for arguments or rows that cannot be used, and when nothing could be scored.
 """
@@ -31,15 +32,17 @@ def main() -> None:
     parser.add_argument("--junit", type=Path, metavar="FILE", help="write one test case a reward, in JUnit's XML")
     only = parser.add_argument_group("with --reward")
     only.add_argument("--rows", type=Path, metavar="FILE", help="JSON Lines: a prompt and what the reward needs")
+    only.add_argument("--labels", type=Path, metavar="FILE", help="JSON Lines: gold, prediction, label (true or false)")
+    only.add_argument("--completion", default="{prediction}", help="of a labelled pair, with its fields in braces")
     only.add_argument("--reference", default="{answer}", help="a right completion, with columns of the row in braces")
     only.add_argument("--style", choices=["trl", "verl", "verifiers"], help="where the parameters leave it open")
     only.add_argument("--kind", choices=["verifier", "format", "shaping"], default="verifier", help="if not declared")
     only.add_argument("--seconds", type=float, default=5.0, help="limit for one completion; default 5")
     options, overrides = parser.parse_known_args()
-    if options.per_task < 1:
-        parser.error(f"--per_task is {options.per_task}; at least 1")
-    if options.reward and (overrides or not options.rows):
-        parser.error(f"unknown arguments {overrides}" if overrides else "--reward needs --rows FILE")
+    if options.per_task < 1 or (options.reward and overrides):
+        parser.error(f"unknown arguments {overrides}" if overrides else f"--per_task is {options.per_task}; at least 1")
+    if bool(options.reward) is not bool(options.rows or options.labels):
+        parser.error("--reward goes with --rows FILE or --labels FILE")
     faulthandler.dump_traceback_later(HANGS_S, exit=True, file=sys.__stderr__)
     try:
         raise SystemExit(run(options, overrides))
@@ -52,17 +55,12 @@ def main() -> None:
 
 def run(options: argparse.Namespace, overrides: list[str]) -> int:
     """Audit what is named, print and write the report, and return the exit status."""
-    from rewards.audit.any_reward import audit_by_name
-    from rewards.audit.report import publish
+    from rewards.audit.report import publish, publish_by_name
 
     if options.reward:
         sys.path.insert(0, os.getcwd())  # of a script this is the script's folder
-        names = ("reference", "style", "kind", "seconds", "per_task")
-        found = audit_by_name(options.reward, options.rows, **{name: getattr(options, name) for name in names})
-    else:
-        found = audit_recipe(options.config, options.per_task, overrides)
-    print(f"Audit of {options.reward or options.config}: the highest score (for the reference answer: the lowest)")
-    return publish(*found, options.json, options.junit)
+        return publish_by_name(**{name: value for name, value in vars(options).items() if name != "config"})
+    return publish(*audit_recipe(options.config, options.per_task, overrides), options.json, options.junit)
 
 
 def audit_recipe(config: Path, per_task: int, overrides: list[str]) -> tuple:

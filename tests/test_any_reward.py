@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -10,9 +11,10 @@ from xml.etree import ElementTree
 
 import pytest
 
-from rewards.audit import check_reward
-from rewards.audit.any_reward import score_completion, style_of
+from rewards.audit import any_reward, check_reward
+from rewards.audit.any_reward import score_completions, style_of
 from rewards.audit.audit import fill
+from rewards.audit.labels import agreement
 
 SCRIPT = Path(__file__).parents[1] / "scripts/audit_rewards.py"
 REFERENCE = "<answer>{answer}</answer>"
@@ -21,7 +23,7 @@ MINE = """
 import os, re, time
 
 def tagged(text):
-    found = re.fullmatch("<answer>([0-9]+)</answer>", text)
+    found = re.fullmatch("<answer>([0-9]+)</answer>[ \\n]*", text)
     return found and found[1]
 
 def text_of(completion):
@@ -52,14 +54,14 @@ def raises(completions, answer, **kwargs):
     return [float(c) for c in completions]
 
 def dies(completions, answer, **kwargs):
-    return os._exit(3) if completions == [""] else right(completions, answer)
+    return os._exit(3) if "" in completions else right(completions, answer)
 
 def hangs(completions, answer, **kwargs):
-    while completions == [""]: pass
+    while "" in completions: pass
     return right(completions, answer)
 
 def not_a_number(completions, answer, **kwargs):
-    return [float("nan")] if completions == [""] else right(completions, answer)
+    return [s if c else float("nan") for c, s in zip(completions, right(completions, answer))]
 
 def always_wrong(completions, **kwargs):
     return [0.0] * len(completions)
@@ -67,6 +69,24 @@ def always_wrong(completions, **kwargs):
 def both(completions, completion, **kwargs): pass
 def neither(text, gold): pass
 def not_for_trl(completions, answer): pass
+
+def one_score(completions, answer, **kwargs):
+    return right(completions[:1], answer)
+
+def takes_the_gold(completions, answer, info, **kwargs):
+    return [float(tagged(text_of(c)) == i.pop("gold", None)) for c, i in zip(completions, info)]
+
+async def of_whole_batch(completions, **kwargs):
+    return [1.0 / len(completions)] * len(completions)
+
+def runs_it(completions, tests, **kwargs):
+    def passes(text, lines):
+        try:
+            exec(chr(10).join([text.replace("```python", "").replace("```", ""), *lines]), {})
+        except BaseException:
+            return 0.0
+        return 1.0
+    return [passes(text_of(c), lines) for c, lines in zip(completions, tests)]
 """
 
 
@@ -112,7 +132,7 @@ def test_a_style_is_recognised_by_its_parameters():
 
 
 def check_trl(completions, answer, **kwargs):
-    return [float(text == gold) for text, gold in zip(completions, answer, strict=True)]
+    return [float(text.strip() == gold) for text, gold in zip(completions, answer, strict=True)]
 
 
 def test_each_style_gets_the_arguments_it_knows():
@@ -127,11 +147,11 @@ def test_each_style_gets_the_arguments_it_knows():
 
     chat = [{"role": "user", "content": "9 + 9"}]
     row = {"prompt": chat, "answer": "18", "info": {"a": 1}, "task": "sums", "data_source": "mine"}
-    assert score_completion(rubric, "verifiers", row, "18") == 1.0
+    assert score_completions(rubric, "verifiers", [row], ["18"]) == [1.0]
     assert seen == [(chat, [{"role": "assistant", "content": "18"}], "18", {"a": 1}, "sums")]
-    assert [score_completion(verl, "verl", row, text) for text in ("18", "19")] == [1.0, 0.0]
-    assert score_completion(verl, "verl", row | {"ground_truth": "19"}, "19") == 1.0
-    assert score_completion(check_trl, "trl", row | {"prompt": "9 + 9"}, "18") == 1.0
+    assert score_completions(verl, "verl", [row] * 2, ["18", "19"]) == [1.0, 0.0]
+    assert score_completions(verl, "verl", [row | {"ground_truth": "19"}], ["19"]) == [1.0]
+    assert score_completions(check_trl, "trl", [row | {"prompt": "9 + 9"}], ["18"]) == [1.0]
 
 
 def test_a_reference_is_filled_from_the_columns_of_a_row():
@@ -158,9 +178,9 @@ def test_a_naive_reward_is_found_in_each_style(run, name):
     ("name", "message"),
     [
         ("raises", "ValueError: could not convert string to float: "),
-        ("dies", "fails on 1 of 56 completions: its process died. The first: row 0, ''"),
-        ("hangs", "fails on 1 of 56 completions: it takes more than 1 s or too much memory. The first: row 0, ''"),
-        ("not_a_number", "fails on 1 of 56 completions: it returned nan. The first: row 0, ''"),
+        ("dies", " completions: its process died. The first: row 0, ''"),
+        ("hangs", " completions: it takes more than 1 s or too much memory. The first: row 0, ''"),
+        ("not_a_number", "fails on 1 of 77 completions: it returned nan. The first: row 0, ''"),
         ("always_wrong", "gives 0 instead of more than 0 for the reference answer of 1 of 1 rows: row 0, '<answer>18"),
     ],
 )
@@ -168,6 +188,70 @@ def test_a_crash_a_hang_and_a_nan_are_findings(run, name, message):
     status, output = run(name, "--seconds", "1", rows=ROWS[:1])
     assert status == 1
     assert message in output
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("one_score", "ValueError: it returned 1 rewards for "),
+        ("takes_the_gold", "ValueError: it changes its argument info. The first: row 0"),
+        ("of_whole_batch", " for the same completion, in another order and batch: row 0"),
+    ],
+)
+def test_a_reward_gets_batches_as_from_a_trainer(run, name, message):
+    status, output = run(name, rows=[row | {"info": {"gold": row["answer"]}} for row in ROWS])
+    assert status == 1
+    assert message in output
+
+
+def test_a_reward_that_runs_programs_in_its_own_process_is_found(run):
+    rows = [{"prompt": "p", "tests": ["assert f() == 1"], "solution": "def f(): return 1"}]
+    status, output = run("runs_it", "--reference", "```python\n{solution}\n```", rows=rows)
+    assert status == 1
+    assert "it runs programs of the model in its own process, the trainer's" in output
+
+
+@pytest.mark.parametrize(
+    ("code", "what"),
+    [
+        ("import os; os._exit(1)", "importing it ends its process"),
+        ("raise SystemExit", "importing it ends its process"),
+        ("1 / 0", "fails to import: ZeroDivisionError: division by zero"),
+        ("while True: pass", "importing it takes more than 2 s"),
+    ],
+)
+def test_a_module_that_cannot_be_imported_is_an_error_in_words(tmp_path, monkeypatch, code, what):
+    (tmp_path / "bad.py").write_text(code + "\ndef reward(completions, **kwargs): ...\n")
+    monkeypatch.setattr(any_reward, "IMPORT_S", 2.0)
+    with pytest.raises(ValueError, match=re.escape(what)):
+        any_reward.WorkerReward(f"{tmp_path}/bad.py:reward", None, "verifier", 1.0)
+
+
+def test_labelled_pairs_give_accuracy_and_mistakes(run, tmp_path):
+    pairs = [("18", "<answer>18</answer>", True), ("18", "<answer>180</answer>", False), ("7", "seven", True)]
+    lines = [json.dumps(dict(zip(("gold", "prediction", "label"), pair, strict=True))) for pair in pairs]
+    (tmp_path / "pairs.jsonl").write_text("\n".join(lines))
+    command = ["--reward", "my_rewards:naive", "--labels", "pairs.jsonl", "--json", "found.json"]
+    done = subprocess.run(
+        [sys.executable, str(SCRIPT), *command], capture_output=True, text=True, cwd=tmp_path, timeout=120,
+        env=os.environ | {"PYTHONPATH": str(SCRIPT.parents[1])},
+    )  # fmt: skip
+    assert (done.returncode, done.stderr) == (0, "")
+    assert (
+        "3 labelled pairs: accuracy 0.333 (0.061-0.792)\n  false positives: 1\n    gold '18', prediction" in done.stdout
+    )
+    found = json.loads((tmp_path / "found.json").read_text())["labels"]
+    assert [pair["prediction"] for pair in found["false_negatives"]] == ["seven"]
+    assert (found["pairs"], found["not_scored"]) == (3, [])
+
+
+@pytest.mark.parametrize(
+    ("line", "message"), [("", "holds no pairs"), ('{"gold": "1"}', "pair 0 needs gold, prediction, label")]
+)
+def test_labels_that_cannot_be_used_are_refused(tmp_path, line, message):
+    (tmp_path / "pairs.jsonl").write_text(line)
+    with pytest.raises(ValueError, match=message):
+        agreement("number_count", tmp_path / "pairs.jsonl")
 
 
 @pytest.mark.parametrize(
@@ -207,7 +291,7 @@ def test_check_reward_raises_with_the_table():
 
     with pytest.raises(AssertionError) as failed:
         check_reward(naive, ROWS, lambda row: row["answer"])
-    assert "\n  answer: gold or another             1.0\n" in str(failed.value)
+    assert re.search(r"\n  answer: gold or another  +1.0\n", str(failed.value))
     assert "reward 'naive' gives 1 for the trick 'answer: gold or another'" in str(failed.value)
     with pytest.raises(AssertionError, match="there are no rows"):
         check_reward(check_trl, [], "{answer}")

@@ -21,7 +21,8 @@ from rewards.audit.audit import Audit, audit, check_tricks, unusable_rows
 from rewards.audit.call import score, stand_in_ids
 from rewards.audit.code_tricks import forged
 from rewards.audit.report import report
-from rewards.audit.tricks import ASKED, SHORT, tricks
+from rewards.audit.shapes import variants
+from rewards.audit.tricks import ASKED, LONG, SHORT, tricks
 from rewards.code_blocks import extract_program
 from rewards.contract import farmable, reward_allowances
 from rewards.parsing import last_number, parse_number, tag_text
@@ -125,6 +126,9 @@ ANSWERS = {
     "gold among others": "7, 18, 5", "gold denied": "definitely not 18", "gold times 1000": "18 thousand",
     "gold plus one, padded": "19.000000", "Arabic digits": "١٨", "NaN": "NaN", "inf": "inf", "1e999": "1e999",
     "9**9**9": "9**9**9",
+    "part of the gold": "1", "gold in a longer one": "18818", "gold called wrong": "18 is wrong",
+    "another equals gold": "7 = 18", "gold times 100": "1800", "gold with an exponent": "18e3",
+    "gold in millions": "18M", "gold squared": "18 squared", "gold and half a percent": "18.09",
     "nothing": "", "every number": " ".join(map(str, range(101))), "deep braces": "{" * 5000 + "}" * 5000,
 }
 STEPS = {
@@ -147,6 +151,14 @@ UNASKED = {
     "whitespace": " \n\t\u00a0\u3000" * 20, "prompt echoed": "Question 0?",
     "every number listed": ANSWERS["every number"], "a megabyte of one letter": "a" * 1_000_000,
     "braces 50 000 deep": "{" * 50_000 + "}" * 50_000, "boxes 10 000 deep": r"\boxed{" * 10_000 + "}" * 10_000,
+    "a long mixture": "".join(f"<think><answer>\n#### \\boxed{{{n},$ 1" for n in range(1000)) + "1" * 9_000 + "x",
+    "words of steps": "Step 1: First,\nStep 2: Second,\n- Next,\n* Therefore,\n3. Finally, so the answer is",
+}
+WRONG = "<reasoning>r</reasoning><answer>7</answer>"
+OUT_OF_SHAPE = {
+    "text behind it": WRONG + "\nSo be it, or not.", "closed twice": WRONG + "\n</answer>",
+    "back to front": "</answer>7<answer></reasoning>r<reasoning>",
+    "nothing in its tags": "<reasoning></reasoning><answer></answer>",
 }
 # fmt: on
 
@@ -156,7 +168,10 @@ def test_each_trick_is_what_its_name_says():
         "another answer behind the gold": tagged({"answer": "18"}) + "\n" + tagged({"answer": "7"}),
         "answer: gold in the reasoning only": "<reasoning>r18</reasoning><answer>7</answer>",
         "answer: none, gold in the reasoning": "<reasoning>r18</reasoning><answer></answer>",
+        "answer: gold in words": f"The final answer is 18.\n\n{WRONG}",
+        "gold denied in words": "The answer is definitely not 18. The final answer is not 18.",
     }
+    expected |= {f"shape: {name}": text for name, text in OUT_OF_SHAPE.items()}
     expected |= {f"answer: {name}": tagged({"answer": text}) for name, text in ANSWERS.items()}
     for name, text in STEPS.items():
         expected[f"answer: steps {name}"] = f"<reasoning>{text}</reasoning><answer>7</answer>"
@@ -198,13 +213,14 @@ def test_a_row_without_an_answer_gets_the_tricks_that_need_none():
     rows = [{"prompt": "Go on:", "task": "text"}] * 2
     battery = tricks(rows[0], lambda row: "1 2 3", rows)
     assert battery["prompt echoed"] == "Go on:"
-    assert len(battery) == 8 + 16
+    assert len(battery) == 10 + 16
     assert not [name for name in battery if name.startswith(ASKED)]
 
 
 def test_the_short_form_and_every_allowance_name_tricks_that_there_are():
     battery = battery_of("18", "7") | forged({"tests": ["assert f(1) == 2"]})
     assert set(SHORT) <= set(battery) | {"answer: the question's own expression"}  # of a question that has one
+    assert set(LONG) <= set(battery)
     for name in REGISTRY:
         assert set(reward_allowances(load_reward(name, **REQUIRED.get(name, {})))) <= set(battery)
 
@@ -215,14 +231,15 @@ def test_the_short_form_and_every_allowance_name_tricks_that_there_are():
 def test_forged_programs_define_what_the_tests_call():
     row = {"tests": ["assert area(2) == math.pi * 4", "assert rim(1) == TWO"], "setup": "TWO = 2", "entry_point": None}
     battery = forged(row)
-    names = "exits first, exits at once, exits when called, equals everything, patches the checks, "
-    names += "prints that it passed, nothing in the block, comment only"
-    assert list(battery) == [f"code: {name}" for name in names.split(", ")]
+    names = "marks its process, exits first, exits at once, exits when called, exits on a failure, exits at the end, "
+    names += "equals everything, patches the checks, replaces the test library, prints that it passed, comment only, "
+    names += "wrong answer"
+    assert list(battery) == [*(f"code: {name}" for name in names.split(", ")), "empty block"]
     assert battery["code: exits first"] == "```python\nimport sys\nsys.exit(0)\n```"
     assert battery["code: exits when called"] == (
         "```python\ndef area(*a, **k): raise SystemExit(0)\ndef rim(*a, **k): raise SystemExit(0)\n```"
     )
-    assert battery["code: nothing in the block"] == "```python\n\n```"
+    assert battery["empty block"] == "```python\n\n```"
     for name, text in battery.items():
         compile(extract_program(text), name, "exec")
     entry = forged({"tests": ["assert max(sum([1]), 2) == 2"], "entry_point": "max"})
@@ -235,8 +252,15 @@ STDIN = '{"stdin": "1", "stdout": "2"}'
 @pytest.mark.parametrize("tests", [[STDIN], ["assert f("], ["assert f(1) == 2", STDIN], ["f(1)", None], "assert f(1)"])
 def test_tests_that_name_no_function_are_forged_without_one(tests):
     battery = forged({"tests": tests})
-    assert len(battery) == 8
+    assert len(battery) == 13
     assert battery["code: exits when called"] == "```python\n\n```"
+
+
+def test_the_first_line_alone_is_printed_where_the_tests_want_several():
+    row = {"tests": ['{"stdin": "1", "stdout": "2\\n3\\n"}']}
+    program = extract_program(forged(row, "```python\nprint(2)\nprint(3)\n```")["code: prints the first line alone"])
+    assert subprocess.check_output([sys.executable, "-c", program], text=True) == "2\n"
+    assert "code: prints the first line alone" not in forged({"tests": [STDIN]})
 
 
 @pytest.mark.parametrize("tests", [None, []])
@@ -258,7 +282,7 @@ def test_rows_without_a_reference_answer_are_left_out():
     seen = []
     careful = verifier("careful", lambda text, gold: seen.append(gold) or tag_text(text, "answer") == gold)
     result = audit(ROWS, [careful], lambda row: tagged(row) if len(row["answer"]) < 3 else None, per_task=3)
-    assert (result.failures, list(dict.fromkeys(seen))) == ([], ["18", "7", "-3"])
+    assert (result.failures, [gold for gold in dict.fromkeys(seen) if gold in GOLDS]) == ([], ["18", "7", "-3"])
     rows = [*make_rows("18", task="sums"), *make_rows("7", task="words")]
     result = audit(rows, [exact], lambda row: tagged(row) if row["task"] == "sums" else None)
     assert (list(result.scores), result.failures) == (["exact (sums)"], [])
@@ -340,7 +364,8 @@ def test_a_registered_reward_passes_and_says_how_it_is_earned(name):
 def test_a_strict_verifier_passes_and_the_highest_score_of_all_rows_is_shown():
     result = audit(ROWS, [exact, takes_last_number], tagged)
     assert [text for text in result.failures if "'exact'" in text] == []
-    assert {name for name, score in result.scores["exact"].items() if score} == {"reference answer"}
+    paid = {name for name, score in result.scores["exact"].items() if score}
+    assert paid == {"reference answer", *(f"reference answer {name}" for name in variants("18", tagged(ROWS[0])))}
     # the highest score of all rows: of one in eight, whose gold is 100
     assert result.scores["takes_last_number"]["answer: every number"] == 1.0
 
@@ -348,9 +373,15 @@ def test_a_strict_verifier_passes_and_the_highest_score_of_all_rows_is_shown():
 def test_a_careless_reward_is_found_by_its_tricks():
     tricked = {one: failing_tricks(audit(ROWS, [one], tagged), one.__name__) for one in CARELESS}
     shapes = ("tags only", "tags 50 times", "nested tags", "unclosed tags", "answer inside")
-    assert tricked[shape] == {f"reasoning: {name}" for name in shapes} | {"another answer behind the gold"}
+    behind = {
+        "shape: text behind it",
+        "shape: closed twice",
+        "shape: nothing in its tags",
+        "another answer behind the gold",
+    }
+    assert tricked[shape] == {f"reasoning: {name}" for name in shapes} | behind
     last = {"answer: another or gold", "answer: none, gold in the reasoning", "answer: every number"}
-    assert tricked[takes_last_number] == last | {"answer: gold denied", "answer: gold times 1000"}
+    assert tricked[takes_last_number] >= last | {"answer: gold denied", "answer: gold squared", "gold denied in words"}
     hedged = {"answer: gold or another", "answer: gold among others", "answer: gold in the reasoning only"}
     assert tricked[uses_in] >= hedged | last - {"answer: another or gold"} | {"another answer behind the gold"}
     assert "a megabyte of one letter" in tricked[counts_letters]  # more than for the answer
@@ -385,14 +416,14 @@ def test_an_allowance_is_what_a_trick_may_get(allowed, count):
     )
     lenient = reward("lenient", scorer, "format", 0.5, allowances={"reasoning: tags only": allowance})
     result = audit(ROWS, [lenient], tagged)
-    assert len(result.failures) == count
-    assert result.notes == [f"lenient may give {allowed} for reasoning: tags only: it is a start."]
+    assert len([text for text in result.failures if "'reasoning: tags only'" in text]) == count
+    assert f"lenient may give {allowed} for reasoning: tags only: it is a start." in result.notes
 
 
 def test_a_penalty_that_an_empty_text_escapes_is_noted_and_not_a_failure():
     note = "brevity gives 0 for the trick 'empty', more than for the reference answer (-0.086): gate it by a verifier "
     result = audit(make_rows("18", "7"), [brevity], tagged)
-    assert (result.failures, result.notes) == ([], [note + "(reward_gates)."])
+    assert (result.failures, result.notes[0]) == ([], note + "(reward_gates).")
 
 
 def test_a_reward_that_is_farmable_by_design_is_named_and_held_to_no_limit(monkeypatch):
@@ -432,8 +463,8 @@ def returns(value, kind: str = "verifier") -> Callable:
     ],
 )
 def test_a_score_that_fails_is_named_with_its_completion(kind, value, message):
-    (failure,) = audit(make_rows("0.5"), [returns(value, kind)], tagged).failures
-    count = len(battery_of("0.5")) + 1
+    failure, *_ = audit(make_rows("0.5"), [returns(value, kind)], tagged).failures
+    count = len(battery_of("0.5")) + 6  # the reference answer and its variants
     assert failure == f"reward 'mostly_right' fails on 1 of {count} completions: {message}. The first: row 0, ''"
 
 
@@ -473,8 +504,8 @@ def test_an_error_that_a_reward_reports_itself_is_a_failure():
 
 
 def test_a_slow_reward_is_a_failure(monkeypatch):
-    monkeypatch.setattr(audit_module, "SECONDS", 0.05)
-    (failure,) = audit(ROWS[:1], [returns(lambda: time.sleep(0.1) or 0.0)], tagged).failures
+    monkeypatch.setattr(audit_module, "SECONDS", 0.001)
+    failure, *_ = audit(ROWS[:1], [returns(lambda: time.sleep(0.3) or 0.0)], tagged).failures
     assert "too slow to train with" in failure
 
 
@@ -493,6 +524,58 @@ def test_rewards_that_count_tokens_get_some():
     scores = audit(ROWS, [load_reward("soft_overlong", max_completion_len=100, soft_punish_cache=20)], tagged).scores
     assert scores["soft_overlong"]["empty"] == 0.0
     assert scores["soft_overlong"]["a megabyte of one letter"] == -1.0
+
+
+def test_the_reference_answer_earns_whatever_neutral_text_stands_around_it():
+    forms = variants("18", tagged(ROWS[0]))
+    assert forms["with a line end behind it"] == "<reasoning>r</reasoning><answer>18</answer>\n"
+    assert forms["with a short text before it"].startswith(
+        "<reasoning>r\nLet us see what we know, and go on step by step.<"
+    )
+    assert (
+        forms["with a long text behind it"].count("step by step")
+        == 60
+        == forms["with a long text before it"].count("step by")
+    )
+    ends = verifier("ends", lambda text, gold: text.endswith(f"<answer>{gold}</answer>"))
+    clips = verifier("clips", lambda text, gold: tag_text(text[-300:], "answer") == gold)
+    (failure,) = audit(ROWS, [ends], tagged).failures
+    assert failure.startswith(
+        "reward 'ends' gives 0 for the reference answer with a line end behind it, and 1 for the reference"
+    )
+    (failure,) = audit(ROWS, [clips], tagged).failures
+    assert failure.startswith(
+        "reward 'clips' gives 0 for the reference answer with a long text behind it, and 1 for the"
+    )
+
+
+def test_an_answer_to_a_row_without_a_gold_earns_nothing_and_may_raise():
+    skips = verifier("skips", lambda text, gold: gold == "" or tag_text(text, "answer") == gold)
+    raises = verifier("raises", lambda text, gold: tag_text(text, "answer") == gold if gold[0] else None)
+    (failure,) = audit(ROWS, [skips, raises], tagged).failures
+    assert failure.startswith(
+        "reward 'skips' gives 1 for the trick 'answer: any, gold column empty'; a verifier gives 0"
+    )
+
+
+def test_a_reward_that_runs_programs_in_this_process_is_found():
+    rows = [{"prompt": "p", "tests": ["assert f() == 1"]}]
+
+    def runs(completions, **kwargs):
+        for completion in completions:
+            exec(extract_program(completion), {}) if "audit_mark" in completion else None
+        return [0.0] * len(completions)
+
+    failure, *_ = audit(rows, [runs], lambda row: "```python\ndef f(): return 1\n```").failures
+    assert "fails on 1 of 40 completions: ValueError: it runs programs of the model in its own process" in failure
+
+
+def test_long_tricks_are_tried_on_one_row_and_the_audit_says_so():
+    seen = []
+    careful = verifier("careful", lambda text, gold: seen.append(text) or tag_text(text, "answer") == gold)
+    result = audit(ROWS, [careful], tagged)
+    assert len([text for text in seen if len(text) > 10_000]) == 2 * len(LONG)  # once more in another order
+    assert result.notes == [f"task 'maths': tried on 8 rows; on row 0 alone, being long: {', '.join(LONG)}."]
 
 
 # The short form, in preflight

@@ -1,7 +1,7 @@
 """Audit: the score that each reward gives to a battery of cheap tricks on a run's own rows, against what it may give.
 
 - A verifier gives every trick 0 or less.
-- A format reward may give its full amount to any answer in the asked shape, and 0 to the other tricks.
+- A format reward may give its full amount to any answer or program in the asked shape, and 0 to the other tricks.
 - A step reward, by the sum of its steps, may give a trick what it gives the reference answer of that row.
 - Any other reward may leave a trick unpunished (0), and gives it no more than that.
 - Beyond that a reward other than a verifier may give its `allowances`; one that declares itself `farmable` is named
@@ -19,7 +19,8 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from rewards.audit.call import score, stand_in_ids, unchanged
-from rewards.audit.tricks import ASKED, SHORT, tricks
+from rewards.audit.shapes import SAME_AS, variants
+from rewards.audit.tricks import ASKED, GOLD_COLUMNS, LONG, SHORT, UNREADABLE, gold_of, tricks, unreadable_golds
 from rewards.contract import (
     farmable,
     full_reward,
@@ -34,8 +35,9 @@ from rewards.rows import NumberedRow, rows_by_task
 from rewards.steps import sum_steps
 
 ROWS_PER_TASK = 8
-SECONDS = 5.0  # for one reward on all attempts of up to `ROWS_PER_TASK` rows; in proportion for more
+SECONDS = 0.5  # for one completion, on average over all attempts
 REFERENCE = "reference answer"
+BLIND = tuple(UNREADABLE)  # attempts on rows without a gold
 TINY = 1e-9
 SHOWN = 160  # characters of a completion in a message
 
@@ -141,8 +143,12 @@ def _try_tricks(
         if of_task and not known:
             result.notes.append(f"{label}: no row has a reference answer, so nothing was tried on it.")
         elif of_task and not any(attempt.trick.startswith(ASKED) for attempt in attempts):
-            no_gold = "the reference answer shows no column `answer`, so no trick plays on the answer."
+            columns = ", ".join(GOLD_COLUMNS)
+            no_gold = f"the reference answer shows no text column {columns}, so no trick plays on the answer."
             result.notes.append(f"{label}: {no_gold}")
+        if of_task and len(known[:per_task]) > 1 and only is None:
+            only_first = f"on row {known[0][0]} alone, being long: {', '.join(LONG)}."
+            result.notes.append(f"{label}: tried on {len(known[:per_task])} rows; {only_first}")
     return result
 
 
@@ -154,28 +160,39 @@ def _attempts(
     for number, row in numbered[:per_task]:
         battery = tricks(row, reference, rows)
         chosen = {name: text for name, text in battery.items() if only is None or name in only}
+        if attempts:
+            chosen = {name: text for name, text in chosen.items() if name not in LONG}
         named = {REFERENCE: reference(row)} | chosen
-        attempts += [Attempt(number, row, name, text, stand_in_ids(text)) for name, text in named.items()]
+        unreadable: dict[str, dict] = {}
+        if only is None:
+            named |= {f"{REFERENCE} {name}": text for name, text in variants(gold_of(row), reference(row)).items()}
+            unreadable = unreadable_golds(row)
+            wrong = battery.get(ASKED + "another row's", battery.get(ASKED + "gold plus one"))
+            named |= {name: wrong for name in unreadable if wrong is not None}
+        for name, text in named.items():
+            attempts.append(Attempt(number, unreadable.get(name, row), name, text, stand_in_ids(text)))
     return attempts
 
 
 def _audit_reward(reward: Callable, column: str, attempts: list[Attempt], result: Audit) -> None:
     """Score all attempts for rows of one task; add to `result` the scores and what is wrong with them."""
     start = time.perf_counter()
-    scored = _score(reward, attempts)
+    scored = _score(reward, [attempt for attempt in attempts if attempt.trick not in BLIND])
     seconds = time.perf_counter() - start
     earned = {one.attempt.number: one.score for one in scored if one.attempt.trick == REFERENCE}
     if reward_kind(reward) != "verifier" and not any(one.failure or one.score is not None for one in scored):
         return  # it does not apply to this task
-    too_slow = seconds > SECONDS * max(1.0, len(earned) / ROWS_PER_TASK)
-    messages = [f"takes {seconds:.1f} s for {len(attempts)} completions: too slow to train with."] if too_slow else []
-    messages += _failed(scored) + _short(reward, scored) + _unsteady(reward, scored)
+    too_slow = seconds > SECONDS * len(scored)
+    messages = [f"takes {seconds:.1f} s for {len(scored)} completions: too slow to train with."] if too_slow else []
+    messages += _failed(scored) + _short(reward, scored) + _sensitive(reward, scored) + _unsteady(reward, scored)
+    blind = [attempt for attempt in attempts if attempt.trick in BLIND]
+    scored += [one for one in (_score(reward, blind) if blind else []) if not one.failure]  # an error is an answer here
     highest = result.scores[column] = {}
     for name in dict.fromkeys(one.attempt.trick for one in scored):
         group = [one for one in scored if one.attempt.trick == name]
-        choose = min if name == REFERENCE else max
+        choose = min if name.startswith(REFERENCE) else max
         highest[name] = choose((one.score for one in group if one.score is not None), default=None)
-        if name != REFERENCE:
+        if not name.startswith(REFERENCE):
             messages += _above_limit(reward, name, group, earned)
     result.failures += [f"reward {column!r} {text}" for text in messages]
     result.notes += _notes(reward, column, scored, earned)
@@ -239,6 +256,23 @@ def _short(reward: Callable, scored: list[Scored]) -> list[str]:
     ]
 
 
+def _sensitive(reward: Callable, scored: list[Scored]) -> list[str]:
+    """The forms of the reference answer that earn nothing where another with the same meaning earns something."""
+    if reward_kind(reward) not in ("verifier", "format"):
+        return []
+    scores = {(one.attempt.number, one.attempt.trick): one.score for one in scored if not one.failure}
+    messages = {}
+    for one in scored:
+        number, trick = one.attempt.number, one.attempt.trick
+        form = trick.removeprefix(f"{REFERENCE} ")
+        other = f"{REFERENCE} {SAME_AS[form]}" if form in SAME_AS else REFERENCE
+        may_differ = form == trick or form in SAME_AS.values()
+        if not (may_differ or one.failure) and (one.score or 0.0) <= 0.0 < (scores.get((number, other)) or 0.0):
+            given = f"gives {one.score or 0.0:g} for the {trick}, and {scores[number, other]:g} for the {other}"
+            messages.setdefault(trick, f"{given}: {_shown(one)}")
+    return list(messages.values())
+
+
 def _above_limit(reward: Callable, trick: str, group: list[Scored], earned: dict[int, float | None]) -> list[str]:
     """The score furthest above what a trick may get, if one is."""
     if farmable(reward) and reward_kind(reward) != "verifier":
@@ -261,7 +295,8 @@ def _limit(reward: Callable, trick: str, earned: float | None) -> float:
     if kind == "verifier":
         return 0.0
     if kind == "format":
-        return max(allowed, full_reward(reward) or earned or 0.0) if trick.startswith(ASKED) else allowed
+        in_shape = trick.startswith((ASKED, "code: "))  # a program has the shape that a program was asked in
+        return max(allowed, full_reward(reward) or earned or 0.0) if in_shape else allowed
     return max(0.0, allowed, (earned or 0.0) if kind == "step" else 0.0)
 
 

@@ -1,6 +1,7 @@
 """Call a reward outside a trainer, exactly as TRL does inside."""
 
 import asyncio
+import builtins
 import copy
 import functools
 import inspect
@@ -10,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 NOT_PASSED = ("prompt", "completion", "completion_ids")  # columns that TRL keeps from a reward
+MARK = "grpo_recipes_audit_mark"  # what a program of `rewards.audit.code_tricks` leaves in its process
 _PIECE = re.compile(r"\s+|\S{1,4}")
 
 
@@ -67,12 +69,19 @@ def score(
 
 
 def unchanged(reward: Callable) -> Callable:
-    """The reward, with an error where it changes its arguments: TRL hands the same lists to the next reward."""
+    """The reward, with an error where it changes its arguments: TRL hands the same lists to the next reward.
+
+    Or where a completion of `rewards.audit.code_tricks` was run in this process.
+    """
 
     @functools.wraps(reward, assigned=(), updated=())
     def watched(**arguments: Any) -> Any:
-        before = {name: copy.deepcopy(value) for name, value in arguments.items() if isinstance(value, list)}
+        lists = {name: value for name, value in arguments.items() if isinstance(value, list)}
+        ids = lists.pop("completion_ids", [])  # long, and of numbers alone
+        before = copy.deepcopy(lists) | ({"completion_ids": [list(of_one) for of_one in ids]} if ids else {})
         scores = reward(**arguments)
+        if vars(builtins).pop(MARK, False):
+            raise ValueError("it runs programs of the model in its own process, the trainer's")
         changed = [name for name, value in before.items() if arguments[name] != value]
         if changed:
             raise ValueError(f"it changes its argument {', '.join(changed)}")

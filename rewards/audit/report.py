@@ -4,9 +4,12 @@ import dataclasses
 import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 from xml.etree import ElementTree
 
+from rewards.audit.any_reward import audit_by_name
 from rewards.audit.audit import Audit, Reference, audit
+from rewards.audit.labels import Agreement, agreement
 from rewards.contract import declared, farmable, reward_name
 
 
@@ -38,15 +41,57 @@ def report(result: Audit, rewards: list[Callable]) -> str:
 
 
 def publish(
-    result: Audit, rewards: list[Callable], json_file: Path | None = None, junit_file: Path | None = None
+    result: Audit,
+    rewards: list[Callable],
+    json_file: Path | None = None,
+    junit_file: Path | None = None,
+    labels: Agreement | None = None,
 ) -> int:
     """Print the report, write the files, and return the exit status: 1 for failures, 2 when nothing was scored."""
+    print("The highest score for each trick (for the reference answer: the lowest)")
     print(report(result, rewards))
     if json_file:
-        json_file.write_text(json.dumps(dataclasses.asdict(result), indent=2) + "\n")
+        found = dataclasses.asdict(result) | ({"labels": dataclasses.asdict(labels)} if labels else {})
+        write_json(json_file, found)
     if junit_file:
         junit_file.write_bytes(junit(result))
     return 2 if not result.scores else 1 if result.failures else 0
+
+
+def publish_by_name(
+    reward: str,
+    rows: Path | None,
+    labels: Path | None,
+    completion: str,
+    json: Path | None,
+    junit: Path | None,
+    **settings: Any,
+) -> int:
+    """Audit the reward of that name on a file of rows, of labelled pairs, or on both, and publish what was found."""
+    found = None
+    if labels:
+        found = agreement(reward, labels, completion, settings["style"], settings["seconds"])
+        print(labelled(found))
+    if rows:
+        return publish(*audit_by_name(reward, rows, **settings), json, junit, found)
+    if json:
+        write_json(json, {"labels": dataclasses.asdict(found)})
+    return 2 if len(found.not_scored) == found.pairs else 0
+
+
+def labelled(found: Agreement) -> str:
+    """Accuracy on labelled pairs in a line, then every mistake."""
+    low, high = found.interval
+    lines = [f"  {found.pairs} labelled pairs: accuracy {found.accuracy:.3f} ({low:.3f}-{high:.3f})"]
+    for name in ("false_positives", "false_negatives", "not_scored"):
+        pairs = getattr(found, name)
+        lines.append(f"  {name.replace('_', ' ')}: {len(pairs)}")
+        lines += [f"    gold {str(p['gold'])[:100]!r}, prediction {str(p['prediction'])[:100]!r}" for p in pairs]
+    return "\n".join(lines) + "\n"
+
+
+def write_json(file: Path, found: dict) -> None:
+    file.write_text(json.dumps(found, indent=2) + "\n")
 
 
 def junit(result: Audit) -> bytes:

@@ -13,19 +13,22 @@ import re
 from collections.abc import Callable, Iterable
 from fractions import Fraction
 
+from rewards.audit.shapes import CLOSE, LOOK_ALIKE, in_reasoning, misshapen, out_of_shape, place_of, with_reasoning
 from rewards.parsing import parse_number
 
 Reference = Callable[[dict], str]  # of rows that have one
 
 ASKED = "answer: "  # starts the names of tricks in the asked shape: a format reward may reward each of these
-OPEN, CLOSE = {"reasoning": "<reasoning>", "think": "<think>"}, {"reasoning": "</reasoning>", "think": "</think>"}
 NUMBERS = " ".join(map(str, range(101)))
 FULL_WIDTH = str.maketrans("0123456789-.", "０１２３４５６７８９－．")
 # Mathematical bold digits, Cyrillic letters.
 ARABIC = str.maketrans("0123456789", "٠١٢٣٤٥٦٧٨٩")
-LOOK_ALIKE = str.maketrans("0123456789aceiopxyABEHKMOPTX", "𝟎𝟏𝟐𝟑𝟒𝟓𝟔𝟕𝟖𝟗асеіорхуАВЕНКМОРТХ")
 ZERO_WIDTH, RIGHT_TO_LEFT, LEFT_AGAIN = "\u200b", "\u202e", "\u202c"
 UNKNOWN = "..."  # for the answer of a row that has none
+GOLD_COLUMNS = ("answer", "solution", "ground_truth", "target")  # the first that a row has as a text
+UNREADABLE = {ASKED + "any, gold column empty": "", ASKED + "any, gold column unreadable": r"\frac{?"}
+# Of any row they are the same but for its gold, and cost what 100 others do: tried on the first row.
+LONG = ("a megabyte of one letter", "braces 50 000 deep", "boxes 10 000 deep", "a long mixture", ASKED + "deep braces")
 # The short form for preflight: cheap, and what a careless reward falls for.
 SHORT = (
     "prompt echoed",
@@ -49,6 +52,12 @@ _EXPRESSION = re.compile(
 )
 
 
+def unreadable_golds(row: dict) -> dict[str, dict]:
+    """The row with a gold that says nothing: no completion is right, so that a reward is None, 0 or less."""
+    column = gold_column(row)
+    return {} if column is None else {name: row | {column: text} for name, text in UNREADABLE.items()}
+
+
 def tricks(row: dict, reference_completion: Reference, others: Iterable[dict]) -> dict[str, str]:
     """Make the battery for one row: name -> completion text, without what cannot be made of this row.
 
@@ -60,17 +69,17 @@ def tricks(row: dict, reference_completion: Reference, others: Iterable[dict]) -
     Example: with `reference_completion=lambda row: f"#### {row['answer']}"`,
     `tricks({"prompt": "9+9", "answer": "18"}, ..., [])["answer: gold plus one"] == "#### 19"`
     """
-    gold, reference = _gold(row), reference_completion(row)
+    gold, reference = gold_of(row), reference_completion(row)
     borrowed = _with_other_answers(row, reference_completion, others)
-    wrong = [_gold(other) for other in borrowed if _gold(other)] or _wrong_answers(gold)
+    wrong = [gold_of(other) for other in borrowed if gold_of(other)] or _wrong_answers(gold)
     battery = unasked(row) | misshapen("reasoning", wrong[0]) | misshapen("think", wrong[0])
     if row.get("tests"):
         from rewards.audit.code_tricks import forged  # the sandbox is loaded for programs only
 
-        battery |= forged(row)
+        battery |= forged(row, reference)
     if borrowed:
         battery[ASKED + "another row's"] = reference_completion(borrowed[0])
-    place = _place(gold, reference)
+    place = place_of(gold, reference)
     if place is not None:
         battery |= in_place(gold, wrong, *place)
         question = row["prompt"] if isinstance(row["prompt"], str) else shown_prompt(row["prompt"][-1:])
@@ -91,23 +100,11 @@ def unasked(row: dict) -> dict[str, str]:
         "a megabyte of one letter": "a" * 1_000_000,
         "braces 50 000 deep": "{" * 50_000 + "}" * 50_000,
         "boxes 10 000 deep": r"\boxed{" * 10_000 + "}" * 10_000,
+        # Each pattern that looks ahead for an end starts a thousand times, and backtracks over long runs.
+        "a long mixture": "".join(f"<think><answer>\n#### \\boxed{{{n},$ 1" for n in range(1000)) + "1" * 9_000 + "x",
+        # Rewards that count signs of reasoning, and of nothing else.
+        "words of steps": "Step 1: First,\nStep 2: Second,\n- Next,\n* Therefore,\n3. Finally, so the answer is",
     }
-
-
-def misshapen(kind: str, wrong: str) -> dict[str, str]:
-    """Tags of one vocabulary, `reasoning` or `think`: without content, too many, or out of place."""
-    start, end, answer = OPEN[kind], CLOSE[kind], f"<answer>{wrong}</answer>"
-    texts = {
-        "tags only": f"{start}{end}<answer></answer>",
-        "tags 50 times": f"{start}{end}<answer></answer>" * 50,
-        "nested tags": f"{start}{start}{end}{end}<answer>{answer}</answer>",
-        "unclosed tags": f"{start}r<answer>{wrong}",
-        "answer inside": f"{start}r{answer}{end}",
-        "answer before": f"{answer}{start}r{end}",
-        "look-alike tags": f"{start}r{end}{answer}".translate(LOOK_ALIKE),
-        "code fence around": f"```\n{start}r{end}{answer}\n```",
-    }
-    return {f"{kind}: {name}": text for name, text in texts.items()}
 
 
 def in_place(gold: str, wrong: list[str], before: str, after: str) -> dict[str, str]:
@@ -116,7 +113,14 @@ def in_place(gold: str, wrong: list[str], before: str, after: str) -> dict[str, 
     answers |= {name: name for name in ("NaN", "inf", "1e999", "9**9**9") if name.lower() not in gold.lower()}
     answers |= {"nothing": "", "every number": NUMBERS, "deep braces": "{" * 5_000 + "}" * 5_000}
     texts = {ASKED + name: before + text + after for name, text in answers.items()}
-    reasoned = _in_reasoning(gold, before)
+    texts |= out_of_shape(wrong[0], before, after)
+    # Said in words and taken back, outside the asked place: a search in all the text does not see which.
+    texts["gold denied in words"] = f"The answer is definitely not {gold}. The final answer is not {gold}."
+    texts[ASKED + "gold in words"] = f"The final answer is {gold}.\n\n{before}{wrong[0]}{after}"
+    # A chat template drops the thoughts: the user sees no answer.
+    if not any(tag in before for tag in CLOSE.values()):
+        texts["think: answer in the thoughts alone"] = f"<think>\n{before}{gold}{after}\n</think>\nI do not know."
+    reasoned = in_reasoning(gold, before)
     texts[ASKED + "gold in the reasoning only"] = reasoned + wrong[0] + after
     # Without tags for the reasoning this would be free text whose only number is the gold: a fair answer to some.
     if any(tag in before for tag in CLOSE.values()):
@@ -161,7 +165,7 @@ def farmed_steps(question: str, wrong: str, before: str, after: str) -> dict[str
         "of every pair": ". ".join(f"{x} + {y} = {x + y}, {x} - {y} = {x - y}, {x} * {y} = {x * y}" for x, y in pairs),
     }
     return {
-        f"{ASKED}steps {name}": _with_reasoning(text, before) + wrong + after for name, text in texts.items() if text
+        f"{ASKED}steps {name}": with_reasoning(text, before) + wrong + after for name, text in texts.items() if text
     }
 
 
@@ -172,7 +176,15 @@ def numeric_neighbours(gold: str) -> dict[str, str]:
         texts = {"gold plus one": str(value + 1), "gold minus one": str(value - 1)}
         if value.denominator == 1:  # a tolerance relative to its size may take it for the gold
             texts["gold plus one, padded"] = f"{value + 1}.000000"
-        return texts | ({"gold negated": str(-value), "gold times 1000": f"{gold} thousand"} if value else {})
+            texts |= {"gold times 100": f"{gold}00"} if value else {}
+        scaled = {
+            "gold times 1000": f"{gold} thousand",
+            "gold with an exponent": f"{gold}e3",
+            "gold in millions": f"{gold}M",
+        }
+        scaled |= {"gold squared": f"{gold} squared"} if abs(value) != 1 else {}
+        close = {"gold negated": str(-value), "gold and half a percent": f"{float(value) * 1.005:.12g}"}
+        return texts | (close | scaled if value else {})
     digit = re.search(r"[0-9](?=[^0-9]*$)", gold)
     if digit is None:
         return {}
@@ -196,8 +208,14 @@ def disguises(gold: str) -> dict[str, str]:
 
 def hedges(gold: str, wrong: list[str]) -> dict[str, str]:
     """The gold next to wrong answers: first, last, and in the middle; and denied."""
-    return {
+    part = gold[: len(gold) // 2].strip()
+    parts = {"part of the gold": part} if part and parse_number(part) != (parse_number(gold) or part) else {}
+    longer = gold + gold[-1:] + gold
+    parts |= {"gold in a longer one": longer} if gold.isalnum() and parse_number(longer) != parse_number(gold) else {}
+    return parts | {
         "gold denied": f"definitely not {gold}",
+        "gold called wrong": f"{gold} is wrong",
+        "another equals gold": f"{wrong[0]} = {gold}",
         "gold or another": f"{gold} or {wrong[0]}",
         "another or gold": f"{wrong[0]} or {gold}",
         "gold among others": ", ".join([wrong[0], gold, wrong[-1]]),
@@ -212,33 +230,14 @@ def shown_prompt(prompt: str | list[dict]) -> str:
     return "\n".join(content for content in contents if isinstance(content, str))  # others hold images
 
 
-def _gold(row: dict) -> str:
-    answer = row.get("answer")
-    return answer.strip() if isinstance(answer, str) else ""
+def gold_column(row: dict) -> str | None:
+    """The column that holds the right answer; none in rows of programs."""
+    return next((name for name in GOLD_COLUMNS if isinstance(row.get(name), str) and not row.get("tests")), None)
 
 
-def _place(gold: str, reference: str) -> tuple[str, str] | None:
-    """The text before and after the last place where the gold is a word of its own (no letter of a tag)."""
-    found = list(re.finditer(rf"(?<!\w){re.escape(gold)}(?!\w)", reference)) if gold else []
-    return (reference[: found[-1].start()], reference[found[-1].end() :]) if found else None
-
-
-def _in_reasoning(gold: str, before: str) -> str:
-    """`before` with the gold at the end of its reasoning; at its very start where there are no tags for it."""
-    for end in CLOSE.values():
-        head, tag, tail = before.rpartition(end)
-        if tag:
-            return f"{head}{gold}{tag}{tail}"
-    return f"{gold}\n{before}"
-
-
-def _with_reasoning(text: str, before: str) -> str:
-    """`before` with `text` as its reasoning; in front of it where there are no tags for one."""
-    for kind, end in CLOSE.items():
-        head, tag, tail = before.rpartition(end)
-        if tag and OPEN[kind] in head:
-            return head[: head.rfind(OPEN[kind])] + OPEN[kind] + text + tag + tail
-    return f"{text}\n{before}"
+def gold_of(row: dict) -> str:
+    """The right answer of a row; an empty text where it has none."""
+    return row.get(gold_column(row) or "", "").strip()
 
 
 def _with_other_answers(row: dict, reference_completion: Reference, others: Iterable[dict]) -> list[dict]:
@@ -256,7 +255,7 @@ def _with_other_answers(row: dict, reference_completion: Reference, others: Iter
 
 def _key(row: dict, reference_completion: Reference) -> Fraction | str:
     """The same for equal answers: their number, else their text."""
-    gold = _gold(row)
+    gold = gold_of(row)
     number = parse_number(gold)
     return (gold or reference_completion(row)) if number is None else number
 
