@@ -35,6 +35,7 @@ LABELS = Path(__file__).parent / "labels"
 PAIRS = [LABELS / "math_pairs.jsonl", LABELS / "math_pairs_later.jsonl"]
 COMPLETIONS = LABELS / "gsm8k_completions.jsonl"
 PROMPTS, GENERATIONS = 64, 8
+HANGS_S = 2.0  # a row that takes longer is counted
 
 Verdicts = list[bool | None]
 
@@ -130,6 +131,34 @@ def is_last(row: Row) -> bool:
     return is_last_number(row.text, row.gold)
 
 
+def score_of_reasoning_gym(row: Row) -> bool:
+    """reasoning-gym's scorer of most data sets: right only with the full score, for the gold's own text."""
+    from reasoning_gym.dataset import ProceduralDataset
+
+    from rewards.latex.stated import stated_answer
+
+    scored = ProceduralDataset.score_answer(None, stated_answer(row.text), {"answer": row.gold})
+    return scored == 1.0
+
+
+def is_hendrycks_equal(row: Row) -> bool:
+    """lm-evaluation-harness's hendrycks_math: texts without their layout, of the last box or what the text states."""
+    from lm_eval.tasks.hendrycks_math.utils import is_equiv
+
+    from rewards.latex.stated import stated_answer
+
+    return bool(is_equiv(stated_answer(row.text), row.gold))
+
+
+_STRICT = re.compile(r"#### (\-?[0-9\.\,]+)")
+
+
+def is_strict_match(row: Row) -> bool:
+    """lm-evaluation-harness's strict-match filter for gsm8k: the first number behind ####."""
+    found = _STRICT.search(row.text)
+    return found is not None and _IGNORED.sub("", found[1].strip()) == _IGNORED.sub("", row.gold.strip())
+
+
 # lm-evaluation-harness, gsm8k: the filter flexible-extract takes the last match, then compares texts.
 _FLEXIBLE = re.compile(r"(-?[$0-9.,]{2,})|(-?[0-9]+)")
 _IGNORED = re.compile(r",|\$|\.$")
@@ -174,12 +203,16 @@ def boxed_batch(rows: list[Row], seconds: list[float]) -> Verdicts:
 PAIR_CHECKERS = {
     "boxed_math (ours)": boxed_batch,
     "Math-Verify": each(ask_math_verify),
+    "reasoning-gym score_answer": each(score_of_reasoning_gym),
+    "lm-eval hendrycks_math": each(is_hendrycks_equal),
     "TRL accuracy_reward, boxed": each(functools.partial(ask_accuracy_reward, box=True)),
 }
 COMPLETION_CHECKERS = {
     "gsm8k_correctness, lenient (ours)": each(is_final),
     "last number in the text": each(is_last),
     "lm-eval flexible-extract": each(is_flexible_extract),
+    "lm-eval strict-match": each(is_strict_match),
+    "reasoning-gym score_answer": each(score_of_reasoning_gym),
     "Math-Verify": each(ask_math_verify),
     "TRL accuracy_reward": each(ask_accuracy_reward),
 }
@@ -189,34 +222,39 @@ COMPLETION_CHECKERS = {
 
 
 def measure(check: Callable, rows: list[Row]) -> dict[str, float]:
-    """Agreement, mistakes and microseconds of one checker on the rows."""
+    """Agreement with its Wilson interval, mistakes, slow rows and microseconds of one checker on the rows."""
+    from rewards.audit.labels import wilson
+
     check(rows, [])
     seconds: list[float] = []
     verdicts = check(rows, seconds)
     total = seconds.pop() if len(seconds) > len(rows) else sum(seconds)
     count = Counter((verdict, row.label) for verdict, row in zip(verdicts, rows, strict=True))
     return {
-        "agreement": (count[True, True] + count[False, False]) / len(rows),
+        "agreement": (right := count[True, True] + count[False, False]) / len(rows),
+        "interval": wilson(right, len(rows)),
         "false positives": count[True, False],
         "false negatives": count[False, True],
         "not gradable": count[None, True] + count[None, False],
         "mean us": 1e6 * total / len(rows),
         "median us": 1e6 * statistics.median(seconds),
+        "over 2 s": sum(one > HANGS_S for one in seconds),
     }
 
 
 def print_table(title: str, checkers: dict[str, Callable], rows: list[Row]) -> None:
     print(f"\n{title}: {len(rows)} rows, {sum(row.label for row in rows)} of them right")
-    names = ["agreement", "false positives", "false negatives", "not gradable", "mean us", "median us"]
-    print(f"{'checker':36}" + "".join(f"{name:>17}" for name in names))
+    names = ["agreement", "false positives", "false negatives", "not gradable", "over 2 s", "mean us", "median us"]
+    print(f"{'checker':36}" + "".join(f"{name:>21}" for name in names))
     for checker, check in checkers.items():
         try:
             found = measure(check, rows)
         except ImportError as error:
             print(f"{checker:36} not run: {error}")
             continue
-        cells = [f"{found['agreement']:.4f}", *(f"{found[name]:.0f}" for name in names[1:4])]
-        print(f"{checker:36}" + "".join(f"{c:>17}" for c in [*cells, *(f"{found[name]:.1f}" for name in names[4:])]))
+        low, high = found["interval"]
+        cells = [f"{found['agreement']:.3f} ({low:.3f}-{high:.3f})", *(f"{found[name]:.0f}" for name in names[1:5])]
+        print(f"{checker:36}" + "".join(f"{c:>21}" for c in [*cells, *(f"{found[name]:.1f}" for name in names[5:])]))
 
 
 def typical_batch(rows: list[Row], seed: int = 0) -> list[Row]:
