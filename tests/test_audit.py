@@ -22,7 +22,8 @@ from rewards.audit.call import score, stand_in_ids
 from rewards.audit.code_tricks import forged
 from rewards.audit.report import report
 from rewards.audit.shapes import variants
-from rewards.audit.tricks import ASKED, LONG, SHORT, tricks
+from rewards.audit.tricks import ASKED, LONG, SHORT, UNREADABLE, tricks
+from rewards.audit.why import why
 from rewards.code_blocks import extract_program
 from rewards.contract import farmable, reward_allowances
 from rewards.parsing import last_number, parse_number, tag_text
@@ -464,7 +465,7 @@ def returns(value, kind: str = "verifier") -> Callable:
 )
 def test_a_score_that_fails_is_named_with_its_completion(kind, value, message):
     failure, *_ = audit(make_rows("0.5"), [returns(value, kind)], tagged).failures
-    count = len(battery_of("0.5")) + 6  # the reference answer and its variants
+    count = len(battery_of("0.5")) + 7  # the reference answer and its variants
     assert failure == f"reward 'mostly_right' fails on 1 of {count} completions: {message}. The first: row 0, ''"
 
 
@@ -576,6 +577,15 @@ def test_long_tricks_are_tried_on_one_row_and_the_audit_says_so():
     result = audit(ROWS, [careful], tagged)
     assert len([text for text in seen if len(text) > 10_000]) == 2 * len(LONG)  # once more in another order
     assert result.notes == [f"task 'maths': tried on 8 rows; on row 0 alone, being long: {', '.join(LONG)}."]
+
+
+def test_every_trick_says_why_it_matters():
+    battery = battery_of("18", "7", reference=lambda row: f"#### {row['answer']}") | forged(
+        {"tests": ["assert f(1) == 2"]}
+    )
+    assert [name for name in [*battery_of("18", "7"), *battery, *UNREADABLE] if not why(name)] == []
+    text = report(audit(ROWS[:2], [uses_in], tagged), [uses_in])
+    assert text.count("\n  - one of several answers is enough: hedging doubles the chance") == 1
 
 
 # The short form, in preflight

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from xml.etree import ElementTree
 from rewards.audit.any_reward import audit_by_name
 from rewards.audit.audit import Audit, Reference, audit
 from rewards.audit.labels import Agreement, agreement
+from rewards.audit.why import why
 from rewards.contract import declared, farmable, reward_name
 
 
@@ -37,7 +39,10 @@ def report(result: Audit, rewards: list[Callable]) -> str:
     lines += [f"  Farmable by design: {how}" for how in farmed or ["none of these rewards."]]
     count = len(result.failures)
     lines.append(f"\n{count} failure{'s' * (count > 1)}:" if count else "  No reward gives more than it may.")
-    return "\n".join(lines + [f"  - {text}" for text in result.failures])
+    lines += [f"  - {text}" for text in result.failures]
+    named = re.findall(r"for the trick (?:'(.+?)'|\"(.+?)\"); ", "\n".join(result.failures))
+    reasons = dict.fromkeys(filter(None, (why(single or double) for single, double in named)))
+    return "\n".join(lines + ["\nWhy it matters:"] * bool(reasons) + [f"  - {reason}" for reason in reasons])
 
 
 def publish(

@@ -55,6 +55,8 @@ def variants(gold: str, reference: str) -> dict[str, str]:
     texts = {size: "\n".join(["Let us see what we know, and go on step by step."] * n) for size, n in words.items()}
     found = {"with a line end behind it": reference + "\n"}
     found |= {f"with a {size} text behind it": f"{reference}\n\n{text}" for size, text in texts.items()}
+    if any(tag in place[0] for tag in CLOSE.values()):
+        found["with another line of reasoning"] = with_more_reasoning(texts["short"], place[0]) + gold + place[1]
     for size, text in texts.items():
         found[f"with a {size} text before it"] = with_more_reasoning(text, place[0]) + gold + place[1]
     return found
