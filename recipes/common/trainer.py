@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import torch
+import transformers
 import trl
 from accelerate.utils import gather, gather_object
 
@@ -84,7 +85,22 @@ class GRPOTrainer(trl.GRPOTrainer):
         super().__init__(model, outcomes, args=args, **kwargs)
         gates = args.reward_gates or {}
         self.reward_gates = {name: [of] if isinstance(of, str) else list(of) for name, of in gates.items()}
+        self.validate: Callable[[], dict[str, float]] | None = None  # run.py sets it for a run with validation rows
         self._recent_failures = {reward_name(reward): deque() for reward in guarded}  # (failed, scored) a generation
+
+    def evaluate(self, *args, **kwargs) -> dict[str, float]:
+        """Evaluate in mid-training as before and after it; as TRL does where `validate` is None.
+
+        The shares are logged as they are named, `validation/<metric>`. transformers looks for `metric_for_best_model`
+        with `eval_` in front, in the mapping that is returned.
+        """
+        if self.validate is None:
+            return super().evaluate(*args, **kwargs)
+        shares = self.validate()
+        transformers.Trainer.log(self, dict(shares))  # TRL's would write the completions of this step once more
+        metrics = {f"eval_{name}": share for name, share in shares.items()}
+        self.control = self.callback_handler.on_evaluate(self.args, self.state, self.control, metrics)
+        return metrics
 
     def _generate_and_score_completions(self, inputs):
         output = super()._generate_and_score_completions(inputs)

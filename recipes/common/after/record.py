@@ -24,12 +24,23 @@ def summary_of(
         "after": summarize(after) if after else None,
         "mcnemar_p": compare(before, after) if after else None,
         "changed": rows_changed(before, after) if after else None,
+        "best_checkpoint": best_checkpoint(trainer),
         "minutes": round(minutes, 2),
         "steps": trainer.state.global_step,
         "engine": engine(trainer),
         **versions(),
         "config": config,
     }
+
+
+def best_checkpoint(trainer: GRPOTrainer) -> dict[str, Any] | None:
+    """The checkpoint that `load_best_model_at_end` put in place of the last step, and the metric that chose it."""
+    chosen = trainer.state.best_model_checkpoint if trainer.args.load_best_model_at_end else None
+    if chosen is None:
+        return None
+    step, metric = int(chosen.rpartition("-")[2]), trainer.args.metric_for_best_model
+    values = [entry[metric] for entry in trainer.state.log_history if entry["step"] == step and metric in entry]
+    return {"step": step, "metric": metric, "value": values[-1], "rows": len(trainer.eval_dataset)}
 
 
 def finish(trainer: GRPOTrainer, folder: Path, summary: dict[str, Any]) -> None:
@@ -83,10 +94,18 @@ def push(repo_id: str, folder: Path, token: str | None, revision: str | None) ->
         raise SystemExit(1) from error
 
 
+def best_sentence(best: dict[str, Any]) -> str:
+    """Say which checkpoint was chosen and on what; the final figures are of other rows."""
+    value = f"{best['value']:.3g} over {best['rows']} validation rows"
+    return f"The model is that of step {best['step']}, the best by {best['metric']}: {value}."
+
+
 def final_table(folder: Path, summary: dict[str, Any]) -> str:
     """The screen a run ends with."""
     plural = "s" * (summary["steps"] != 1)
     lines = [f"{folder}: {summary['steps']} step{plural} in {summary['minutes']:.1f} minutes on {summary['hardware']}"]
+    if best := summary["best_checkpoint"]:
+        lines.append(f"  {best_sentence(best)}")
     if summary["after"]:
         lines.append(comparison_table(summary["before"], summary["after"], summary["mcnemar_p"]))
         name = independent_metric(summary["changed"])
