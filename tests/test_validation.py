@@ -16,6 +16,7 @@ from recipes.common.before.overlap import question_of
 from recipes.common.before.preflight import preflight
 from recipes.common.before.recipe import import_recipe, load_recipe
 from recipes.common.before.validation import load_split
+from recipes.common.during.phases import Phases
 from recipes.common.evaluation.validation import add_line
 from recipes.common.tools.folder import read_json, read_validation
 from rewards import load_rewards
@@ -131,6 +132,16 @@ def test_preflight_says_what_is_evaluated_and_checks_the_rows(parse):
 # The curve
 
 
+def test_a_phase_does_not_count_the_phases_inside_it(monkeypatch):
+    phase, now = Phases(), iter([0.0, 1.0, 4.0, 6.0, 10.0, 11.0])
+    monkeypatch.setattr("time.perf_counter", lambda: next(now))
+    with phase("outer"), phase("inner"):
+        pass  # from second 1 to 4 of 0 to 6
+    with phase("inner"):
+        pass
+    assert phase.seconds == {"outer": 3.0, "inner": 4.0}
+
+
 def test_an_evaluation_of_a_step_replaces_what_an_earlier_start_left_of_it_and_after_it(tmp_path):
     for step in (0, 4, 8, 12, 8):
         add_line(tmp_path, {"step": step, "metrics": {}})
@@ -199,6 +210,13 @@ def test_training_does_not_notice_that_it_is_watched(curve, without):
     mine, theirs = (load_file(run / "model.safetensors") for run in (curve, without))
     assert all(torch.equal(mine[name], theirs[name]) for name in theirs)
     assert log_of(curve, "reward") == log_of(without, "reward")
+
+
+@pytest.mark.slow
+def test_the_time_of_a_run_is_known_by_phase(curve):
+    summary = read_json(curve / "summary.json")
+    assert summary["seconds"].keys() == {"before and after", "validation", "generating", "scoring", "updating"}
+    assert 0.0 < sum(summary["seconds"].values()) <= 60 * summary["minutes"] + 1
 
 
 def right_at_the_second_evaluation(folder: list[Path]):

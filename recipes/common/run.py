@@ -90,7 +90,7 @@ def train_and_save(trainer: GRPOTrainer, run: Run, metric: Metric) -> dict[str, 
     from recipes.common.evaluation.validation import validate
 
     folder = Path(run.training.output_dir)
-    clock, interrupt = callbacks.Clock(folder), InterruptCallback(trainer)
+    clock, interrupt = callbacks.Clock(folder, trainer.phase), InterruptCallback(trainer)
     make_head_input_contiguous(trainer.accelerator.unwrap_model(trainer.model))
     if run.validation_rows:
         trainer.validate = lambda: validate(trainer, run.validation_rows.to_list(), metric)
@@ -132,7 +132,7 @@ def train_and_save(trainer: GRPOTrainer, run: Run, metric: Metric) -> dict[str, 
     if not trainer.is_world_process_zero():
         return None
     before = read_rows(folder / BEFORE) if after else None
-    summary = summary_of(trainer, run.config, before, after, clock.minutes())
+    summary = summary_of(trainer, run.config, before, after, clock)
     finish(trainer, folder, summary)
     return summary
 
@@ -145,7 +145,8 @@ def _evaluate(trainer: GRPOTrainer, run: Run, metric: Metric, file: str) -> list
     rows = run.eval_rows.to_list() if run.eval_rows else []
     if not rows:
         return None
-    evaluated = evaluate_in_training(trainer, rows, metric, run.recipe.num_eval_samples, Path(file).stem)
+    with trainer.phase("before and after"):
+        evaluated = evaluate_in_training(trainer, rows, metric, run.recipe.num_eval_samples, Path(file).stem)
     if trainer.is_world_process_zero():
         write_rows(Path(run.training.output_dir, file), evaluated)
         if file == BEFORE:

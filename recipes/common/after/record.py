@@ -6,6 +6,7 @@ from typing import Any
 from huggingface_hub import upload_folder
 from trl import GRPOTrainer
 
+from recipes.common.during.callbacks import Clock
 from recipes.common.during.engine import engine
 from recipes.common.during.tracking import track_report, track_summary
 from recipes.common.evaluation.scores import compare, comparison_table, independent_metric, rows_changed, summarize
@@ -16,7 +17,7 @@ from recipes.common.tools.tables import percent
 
 
 def summary_of(
-    trainer: GRPOTrainer, config: dict[str, Any], before: list | None, after: list | None, minutes: float
+    trainer: GRPOTrainer, config: dict[str, Any], before: list | None, after: list | None, clock: Clock
 ) -> dict[str, Any]:
     """Build summary.json; `before`, `after` and `mcnemar_p` are None for a run without evaluation rows."""
     return {
@@ -25,7 +26,8 @@ def summary_of(
         "mcnemar_p": compare(before, after) if after else None,
         "changed": rows_changed(before, after) if after else None,
         "best_checkpoint": best_checkpoint(trainer),
-        "minutes": round(minutes, 2),
+        "minutes": round(clock.minutes(), 2),
+        "seconds": {phase: round(seconds, 1) for phase, seconds in clock.seconds().items()},
         "steps": trainer.state.global_step,
         "engine": engine(trainer),
         **versions(),

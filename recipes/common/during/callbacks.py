@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,7 @@ from accelerate.utils import broadcast_object_list
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 from trl import GRPOTrainer
 
+from recipes.common.during.phases import Phases
 from recipes.common.tools.folder import (
     BEFORE,
     MINUTES,
@@ -148,19 +149,23 @@ class StepLineCallback(TrainerCallback):
 
 
 class Clock(TrainerCallback):
-    """Wall time of a run, evaluations included, added up over its interruptions."""
+    """Wall time of a run, evaluations included, and the seconds of its phases, added up over its interruptions."""
 
-    def __init__(self, folder: Path):
-        self.path = folder / MINUTES
+    def __init__(self, folder: Path, phases: Phases):
+        self.path, self.phases = folder / MINUTES, phases
         self.started = time.monotonic()
-        self.before = read_json(self.path, default={"minutes": 0.0})["minutes"]
+        before = read_json(self.path, default={"minutes": 0.0})
+        self.before, self.seconds_before = before["minutes"], Counter(before.get("seconds"))
 
     def minutes(self) -> float:
         return self.before + (time.monotonic() - self.started) / 60
 
+    def seconds(self) -> dict[str, float]:
+        return dict(self.seconds_before + self.phases.seconds)
+
     def on_save(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs) -> None:
         if state.is_world_process_zero:
-            write_json(self.path, {"minutes": self.minutes()})
+            write_json(self.path, {"minutes": self.minutes(), "seconds": self.seconds()})
 
 
 def _validation_line(step: str, logs: dict[str, float]) -> str:
