@@ -1,15 +1,20 @@
 """The record of a run: the summary that marks it as finished, its table, curves, model card and page."""
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from huggingface_hub import upload_folder
 from trl import GRPOTrainer
 
+from recipes.common.after.report import best_sentence
+from recipes.common.after.verdict import verdict_of_run
 from recipes.common.during.callbacks import Clock
 from recipes.common.during.engine import engine
+from recipes.common.during.stopping import reason_to_stop
 from recipes.common.during.tracking import track_report, track_summary
 from recipes.common.evaluation.scores import compare, comparison_table, independent_metric, rows_changed, summarize
+from recipes.common.tools import folder as files
 from recipes.common.tools.folder import CARD, CURVES, LOCK, REPORT, SUMMARY, TABLE, write_json
 from recipes.common.tools.machine import versions
 from recipes.common.tools.power import power_line
@@ -20,12 +25,18 @@ def summary_of(
     trainer: GRPOTrainer, config: dict[str, Any], before: list | None, after: list | None, clock: Clock
 ) -> dict[str, Any]:
     """Build summary.json; `before`, `after` and `mcnemar_p` are None for a run without evaluation rows."""
+    folder = Path(trainer.args.output_dir)
+    validation, stop_when = files.read_validation(folder), config["stop_when"]
+    verdict = verdict_of_run(files.read_log(folder), validation, before or [], after or [])
+    early = stop_when and trainer.state.global_step < trainer.state.max_steps
     return {
+        "verdict": asdict(verdict),
         "before": summarize(before) if before else None,
         "after": summarize(after) if after else None,
         "mcnemar_p": compare(before, after) if after else None,
         "changed": rows_changed(before, after) if after else None,
         "best_checkpoint": best_checkpoint(trainer),
+        "stopped": reason_to_stop(stop_when, validation) if early else None,
         "minutes": round(clock.minutes(), 2),
         "seconds": {phase: round(seconds, 1) for phase, seconds in clock.seconds().items()},
         "steps": trainer.state.global_step,
@@ -96,16 +107,13 @@ def push(repo_id: str, folder: Path, token: str | None, revision: str | None) ->
         raise SystemExit(1) from error
 
 
-def best_sentence(best: dict[str, Any]) -> str:
-    """Say which checkpoint was chosen and on what; the final figures are of other rows."""
-    value = f"{best['value']:.3g} over {best['rows']} validation rows"
-    return f"The model is that of step {best['step']}, the best by {best['metric']}: {value}."
-
-
 def final_table(folder: Path, summary: dict[str, Any]) -> str:
     """The screen a run ends with."""
     plural = "s" * (summary["steps"] != 1)
     lines = [f"{folder}: {summary['steps']} step{plural} in {summary['minutes']:.1f} minutes on {summary['hardware']}"]
+    lines.append(f"  {summary['verdict']['sentence']}")
+    if summary["stopped"]:
+        lines.append(f"  Stopped early: {summary['stopped']}.")
     if best := summary["best_checkpoint"]:
         lines.append(f"  {best_sentence(best)}")
     if summary["after"]:

@@ -7,7 +7,7 @@ from trl import GRPOTrainer
 
 from recipes.common.evaluation.evaluate import evaluate_in_training
 from recipes.common.evaluation.metrics import Metric
-from recipes.common.evaluation.scores import metric_names, summarize
+from recipes.common.evaluation.scores import metric_names, outcomes, summarize
 from recipes.common.tools.folder import VALIDATION, read_validation, write_rows
 
 
@@ -26,8 +26,8 @@ def validate(trainer: GRPOTrainer, rows: list[dict], metric: Metric) -> dict[str
 def validation_line(step: int, rows: list[dict[str, Any]]) -> dict[str, Any]:
     """Sum up the evaluated rows of a step as `read_validation` returns them."""
     summary = summarize(rows)
-    outcomes = {name: [row["metrics"].get(name) for row in rows] for name in metric_names(rows)}
-    return {"step": step, "metrics": outcomes, **{key: summary[key] for key in ("truncated", "mean_length", "rewards")}}
+    figures = {key: summary[key] for key in ("truncated", "mean_length", "rewards")}
+    return {"step": step, "metrics": outcomes(rows), **figures}
 
 
 def add_line(run: Path, line: dict[str, Any]) -> None:
