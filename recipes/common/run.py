@@ -107,6 +107,7 @@ def train_and_save(trainer: GRPOTrainer, run: Run, metric: Metric) -> dict[str, 
         callbacks.StepLineCallback(),
         clock,
         interrupt,
+        *([callbacks.StopCallback(trainer, run.recipe.stop_when)] if run.recipe.stop_when else []),
         callbacks.LastStepCallback(),
     ]
     if run.training.sync_ref_model and reference_is_whole(run.training):  # last, when it is known what is saved

@@ -10,9 +10,9 @@ from datasets import Dataset, IterableDataset
 from recipes.common.before.arguments import Arguments
 from recipes.common.before.overlap import question_digest, warm_start_questions
 from recipes.common.before.rows import use_only_rows
+from recipes.common.during.stopping import PREFIX, check_stop_when
 
 Rows = Dataset | IterableDataset
-PREFIX = "validation/"
 
 
 def validates(training: dict[str, Any]) -> bool:
@@ -31,7 +31,7 @@ def load_split(
     from both.
     """
     recipe, seed = args.recipe, args.training["seed"]
-    count = recipe.num_validation_rows if validates(args.training) else 0
+    count = recipe.num_validation_rows if validates(args.training) and _is_count(recipe.num_validation_rows) else 0
     wanted = recipe.num_train_rows
     train, held_out = load_rows(replace(recipe, num_train_rows=wanted + count) if wanted and count else recipe, seed)
     validation = None
@@ -46,7 +46,7 @@ def load_split(
 def check_validation(args: Arguments) -> list[str]:
     """Settings that need a curve, or a checkpoint at each of its points."""
     training, count, problems = args.training, args.recipe.num_validation_rows, []
-    if validates(training) and not (isinstance(count, int) and count > 0):
+    if validates(training) and not _is_count(count):
         problems.append(f"num_validation_rows is {count!r}; eval_strategy needs at least 1, or set it to 'no'.")
     saves, metric = _name(training["save_strategy"]), training["metric_for_best_model"]
     chooses = training["load_best_model_at_end"] or saves == "best"
@@ -61,7 +61,7 @@ def check_validation(args: Arguments) -> list[str]:
             f"load_best_model_at_end: with save_steps {steps:g} and eval_steps {evaluations:g} the best step may have "
             f"no checkpoint. Set save_steps to {evaluations:g}, or save_strategy to best."
         )
-    return problems
+    return problems + check_stop_when(args.recipe.stop_when, validates(training))
 
 
 def validation_notes(args: Arguments, rows: list[dict]) -> list[str]:
@@ -71,6 +71,10 @@ def validation_notes(args: Arguments, rows: list[dict]) -> list[str]:
     every = args.training["eval_steps"] or args.training["logging_steps"]
     often = f"every {every:g} steps" if _name(args.training["eval_strategy"]) == "steps" else "after each epoch"
     return [f"validation: {len(rows)} rows of the training side, evaluated {often} and never trained on"]
+
+
+def _is_count(value: Any) -> bool:
+    return isinstance(value, int) and value > 0
 
 
 def _name(strategy: Any) -> str:

@@ -13,6 +13,7 @@ from transformers import TrainerCallback, TrainerControl, TrainerState, Training
 from trl import GRPOTrainer
 
 from recipes.common.during.phases import Phases
+from recipes.common.during.stopping import reason_to_stop
 from recipes.common.tools.folder import (
     BEFORE,
     MINUTES,
@@ -107,6 +108,30 @@ class ValidationCallback(TrainerCallback):
         if wanted and f"eval_{wanted}" not in metrics:  # transformers would find out at the first checkpoint
             names = ", ".join(name.removeprefix("eval_") for name in metrics)
             raise ValueError(f"metric_for_best_model is {wanted!r}; the validation rows have {names}.")
+
+
+class StopCallback(TrainerCallback):
+    """Stop by `stop_when` after an evaluation, on all ranks together; a run that has stopped does not go on later."""
+
+    def __init__(self, trainer: GRPOTrainer, stop_when: dict[str, Any]):
+        self.trainer, self.stop_when = trainer, stop_when
+
+    def on_train_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs) -> None:
+        if self._reason(args, state):
+            raise NothingLeftToTrain
+
+    def on_evaluate(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs) -> None:
+        if reason := self._reason(args, state):
+            control.should_training_stop = True
+            if state.is_world_process_zero:
+                print(f"Stopping after step {state.global_step} of {state.max_steps}: {reason}.", flush=True)
+
+    def _reason(self, args: TrainingArguments, state: TrainerState) -> str | None:
+        lines = [line for line in read_validation(Path(args.output_dir)) if line["step"] <= state.global_step]
+        reason = [reason_to_stop(self.stop_when, lines) if state.is_world_process_zero else None]
+        if self.trainer.accelerator.num_processes > 1:
+            reason = broadcast_object_list(reason)
+        return reason[0]
 
 
 class StepLineCallback(TrainerCallback):
