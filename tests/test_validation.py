@@ -110,7 +110,6 @@ def test_the_quickstart_trains_on_the_same_rows_with_and_without_a_curve(seed):
             {"save_strategy": "best", "metric_for_best_model": "validation/a", "eval_steps": 3, "num_iterations": 2},
             "eval_steps=3 would save in the middle of a generation, which TRL cannot resume: set it to 2 or 4",
         ),
-        ({"num_validation_rows": "many"}, "num_validation_rows is 'many'; eval_strategy needs at least 1"),
         ({"stop_when": {"metric": "strict"}}, "stop_when is {'metric': 'strict'}; give {metric: validation/strict"),
         (
             {"load_best_model_at_end": True, "metric_for_best_model": "validation/strict", "save_steps": 4},

@@ -31,7 +31,7 @@ def load_split(
     from both.
     """
     recipe, seed = args.recipe, args.training["seed"]
-    count = recipe.num_validation_rows if validates(args.training) and _is_count(recipe.num_validation_rows) else 0
+    count = max(0, recipe.num_validation_rows) if validates(args.training) else 0
     wanted = recipe.num_train_rows
     train, held_out = load_rows(replace(recipe, num_train_rows=wanted + count) if wanted and count else recipe, seed)
     validation = None
@@ -46,8 +46,8 @@ def load_split(
 def check_validation(args: Arguments) -> list[str]:
     """Settings that need a curve, or a checkpoint at each of its points."""
     training, count, problems = args.training, args.recipe.num_validation_rows, []
-    if validates(training) and not _is_count(count):
-        problems.append(f"num_validation_rows is {count!r}; eval_strategy needs at least 1, or set it to 'no'.")
+    if validates(training) and count < 1:
+        problems.append(f"num_validation_rows is {count}; eval_strategy needs at least 1, or set it to 'no'.")
     saves, metric = _name(training["save_strategy"]), training["metric_for_best_model"]
     chooses = training["load_best_model_at_end"] or saves == "best"
     if chooses and not str(metric).startswith(PREFIX):
@@ -71,10 +71,6 @@ def validation_notes(args: Arguments, rows: list[dict]) -> list[str]:
     every = args.training["eval_steps"] or args.training["logging_steps"]
     often = f"every {every:g} steps" if _name(args.training["eval_strategy"]) == "steps" else "after each epoch"
     return [f"validation: {len(rows)} rows of the training side, evaluated {often} and never trained on"]
-
-
-def _is_count(value: Any) -> bool:
-    return isinstance(value, int) and value > 0
 
 
 def _name(strategy: Any) -> str:
