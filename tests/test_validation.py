@@ -1,6 +1,7 @@
 """The curve of a run: on which rows it is drawn, that training does not notice it, and that it chooses a checkpoint."""
 
 import json
+import shutil
 import sys
 from pathlib import Path
 
@@ -19,7 +20,7 @@ from recipes.common.before.recipe import import_recipe, load_recipe
 from recipes.common.before.validation import load_split
 from recipes.common.during.phases import Phases
 from recipes.common.evaluation.validation import add_line
-from recipes.common.tools.folder import read_json, read_validation
+from recipes.common.tools.folder import VALIDATION, read_json, read_validation, write_rows
 from rewards import load_rewards
 
 QUICKSTART = ROOT / "recipes/arithmetic/quickstart.yaml"
@@ -205,6 +206,21 @@ def test_the_untrained_model_every_second_step_and_the_last_are_evaluated_row_by
     assert {line["step"]: line["mean_length"] for line in lines} == log_of(curve, "validation/mean_length")
     shares = {line["step"]: sum(line["metrics"]["lenient"]) / 5 for line in lines}
     assert shares == log_of(curve, "validation/lenient")
+
+
+@pytest.mark.slow
+def test_a_run_killed_between_two_evaluations_and_resumed_draws_the_same_curve(curve, train, tmp_path):
+    """Killed after the evaluation of step 4 and before its checkpoint: that of step 2 is the last."""
+    folder = shutil.copytree(curve, tmp_path / "run")
+    for name in ("summary.json", "trainer_state.json", "model.safetensors", "evaluation/after.jsonl"):
+        (folder / name).unlink()
+    for step in (4, 5):
+        shutil.rmtree(folder / f"checkpoint-{step}")
+    first, second, third, _ = read_validation(folder)
+    write_rows(folder / VALIDATION, [first, second, {**third, "truncated": -1.0}])
+    train.again(import_recipe(QUICKSTART), folder, **CURVE)
+    assert read_validation(folder) == read_validation(curve)
+    assert log_of(folder, "validation/mean_length") == log_of(curve, "validation/mean_length")
 
 
 @pytest.mark.slow
