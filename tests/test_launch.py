@@ -18,11 +18,15 @@ from support.launching import DENSE_REWARD, command, in_turn, run
 from support.tiny_model import build_tiny_model
 from transformers import AutoModelForCausalLM
 
-from recipes.common.tools.folder import read_rows
+from recipes.common.before.recipe import load_recipe
+from recipes.common.evaluation.evaluate_model import evaluate_model
+from recipes.common.evaluation.validation import validation_line
+from recipes.common.tools.folder import read_rows, read_validation
 
 pytestmark = pytest.mark.slow
 
 CONFIGS = Path(__file__).parents[1] / "accelerate_configs"
+QUICKSTART = Path(__file__).parents[1] / "recipes/arithmetic/quickstart.yaml"
 ENGINES = {  # launch file: type, ZeRO stage, offload, share of the parameters on each rank
     "ddp": ("MULTI_CPU", None, None, 1.0),
     "zero1": ("DEEPSPEED", 1, None, 1.0),
@@ -34,8 +38,11 @@ KINDS = {"full": {"beta": 0.04}, "lora": {"use_peft": "true", "beta": 0.04}}
 # Two prompts a step, one on each rank. float32, and an Adam whose steps follow the gradient down to its noise.
 TRAINING = {"num_train_rows": 8, "max_steps": 4, "save_steps": 2, "per_device_train_batch_size": 4, "bf16": "false"}
 TRAINING |= {"learning_rate": 0.01, "adam_epsilon": 0.001, "use_cpu": "true"}
+TRAINING |= {"eval_strategy": "steps", "eval_steps": 2, "num_validation_rows": 6}
 TRAINING["reward_funcs"] = [DENSE_REWARD, "xml_format", "reasoning_gym"]
 RESUMED = {"ddp": ["full"], "zero2": ["full"], "zero3": ["full", "lora"]}  # ZeRO-2 shards an adapter as it does weights
+# The tiny model never has the format: of equal checkpoints the first is the best.
+BEST = {"load_best_model_at_end": "true", "metric_for_best_model": "validation/format"}
 ON_ACCELERATORS = {
     "single_gpu": ("NO", None),
     "ddp": ("MULTI_GPU", None),
@@ -71,6 +78,8 @@ def launched(model: Path, tmp_path_factory: pytest.TempPathFactory):
         if name not in folders:
             folder = tmp_path_factory.mktemp(name)
             runs = [words_for(name, kind, model, folder / kind) for kind in KINDS]
+            if name == "zero3":
+                runs.append(words_for(name, "full", model, folder / "best", **BEST))
             for kind in RESUMED.get(name, []):
                 resumed = folder / f"{kind}-resumed"
                 runs.append(["tests/support/cut_short.py", str(folder / kind), str(resumed)])
@@ -154,6 +163,32 @@ def test_every_engine_takes_the_steps_of_ddp_and_gives_its_answers_before_and_af
 
 
 @pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("launch", ENGINES)
+def test_every_engine_draws_the_curve_of_ddp(launch, kind, trained):
+    curve = read_validation(trained(launch, kind))
+    assert [line["step"] for line in curve] == [0, 2, 4] and len({str(line["rewards"]) for line in curve}) == 3
+    assert curve == read_validation(trained("ddp", kind))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_two_processes_under_zero_3_evaluate_the_validation_rows_as_one_process_does(kind, trained, model):
+    folder = trained("zero3", kind)
+    words = words_for("zero3", kind, model, folder)
+    recipe = load_recipe(QUICKSTART, words[words.index("--config") + 2 :])
+    rows, metric = recipe.validation_rows.to_list(), recipe.module.metric
+    evaluated = evaluate_model(str(folder), rows, recipe.rewards, metric, recipe.args)
+    assert read_validation(folder)[-1] == validation_line(4, evaluated)
+
+
+def test_the_best_checkpoint_is_loaded_under_zero_3(trained):
+    best, last = trained("zero3", "best"), trained("zero3", "full")
+    assert json.loads((best / "summary.json").read_text())["best_checkpoint"]["step"] == 2
+    mine, theirs = parameters(best), parameters(last / "checkpoint-2")
+    assert all(torch.equal(mine[name], theirs[name]) for name in mine)
+    assert not all(torch.equal(mine[name], parameters(last)[name]) for name in mine)
+
+
+@pytest.mark.parametrize("kind", KINDS)
 def test_training_changes_the_parameters_by_more_than_engines_may_differ(kind, trained, model):
     assert len({len(set(map(str, step["letter_share"]))) for step in steps_of(trained("ddp", kind))} - {1}) > 0
     assert min(gradient_norms(trained("ddp", kind))) > 0.0
@@ -187,6 +222,7 @@ def test_a_run_resumed_from_a_checkpoint_equals_the_one_that_was_not_interrupted
     assert f"Resuming from {resumed / 'checkpoint-2'}" in printed
     assert_same_steps(resumed, whole)
     assert_same_updates(resumed, whole)
+    assert read_validation(resumed) == read_validation(whole)
 
 
 @pytest.mark.parametrize(

@@ -111,6 +111,7 @@ def test_an_entry_holds_what_its_runs_left(entry):
     assert after["interval"] == [0.3315, 0.6685]  # Wilson, 15 of 30
     assert after["interval_over_seeds"] == [0.2516, 0.7484]  # 0.5 +- 4.3027 * 0.1 / sqrt(3)
     assert "seed" not in entry["settings"] and entry["settings"]["max_steps"] == 36
+    assert "eval_steps" not in entry["settings"]  # a curve changes nothing of what is published
 
 
 @pytest.mark.parametrize(

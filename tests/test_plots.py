@@ -4,8 +4,10 @@ import json
 
 import pytest
 
-from recipes.common.after.plots import curve, panels, plot_runs
+from recipes.common.after.plots import curve, panels, plot_runs, shares, validation_metrics
+from recipes.common.evaluation.validation import add_line
 from recipes.common.tools.folder import read_log
+from recipes.common.tools.stats import wilson_interval
 
 LOG = [
     {"step": 1, "reward": 0.5, "rewards/a/mean": 0.5, "completions/mean_length": 10.0, "kl": 0.01},
@@ -36,8 +38,20 @@ def test_a_panel_is_drawn_of_each_key_that_any_run_logged():
     assert curve(LOG, "completions/mean_length") == {1: 10.0}  # NaN is not drawn
 
 
+def test_a_validation_metric_is_a_share_of_the_rows_that_have_it_with_its_interval():
+    lines = [
+        {"step": 0, "metrics": {"a": [True, None, False]}},
+        {"step": 4, "metrics": {"a": [None, None, None], "b": []}},
+    ]
+    assert shares(lines, "a") == {0: (0.5, *wilson_interval(1, 2))} and shares(lines, "b") == {}
+    assert validation_metrics([lines[:1], lines]) == ["a", "b"]
+
+
 @pytest.mark.parametrize("band", [False, True])
 @pytest.mark.parametrize("logs", [[LOG, OTHER], [LOG, LOG], [[]]], ids=["other rewards", "the same", "no step"])
 def test_several_runs_become_one_picture(tmp_path, logs, band):
-    plot_runs([make_run(tmp_path / str(i), log) for i, log in enumerate(logs)], tmp_path / "runs.png", band)
+    runs = [make_run(tmp_path / str(i), log) for i, log in enumerate(logs)]
+    for step in (0, 2):  # of one run alone
+        add_line(runs[0], {"step": step, "metrics": {"strict": [True, False], "format": [None, None]}})
+    plot_runs(runs, tmp_path / "runs.png", band)
     assert (tmp_path / "runs.png").read_bytes().startswith(b"\x89PNG")

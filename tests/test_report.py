@@ -11,10 +11,13 @@ from typing import Any, NamedTuple
 
 import pandas as pd
 import pytest
+from support.browser import open_at
 
 from recipes.common.after import report
-from recipes.common.after.report import answer_parts, config_rows, evenly, read_run
-from recipes.common.after.report_page import ticks, write_report
+from recipes.common.after.report import answer_parts, config_rows, evenly, held_out, read_run
+from recipes.common.after.report_curves import shares_panel, ticks
+from recipes.common.after.report_page import write_report
+from recipes.common.evaluation.validation import add_line
 from recipes.common.tools.folder import messages
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
@@ -72,6 +75,13 @@ def make_run(folder: Path, generations: list[pd.DataFrame] | None = None, after:
     if after:
         (folder / "summary.json").write_text(json.dumps({"steps": 6, "minutes": 1.5, "engine": {"world_size": 1}}))
     return folder
+
+
+def add_curve(folder: Path) -> None:
+    """Four validation rows at steps 0, 3 and 6: none right, one, two."""
+    for step in (0, 3, 6):
+        right = [i < step / 3 for i in range(4)]
+        add_line(folder, {"step": step, "metrics": {"strict": right, "lenient": right}, "truncated": 0.0})
 
 
 def write_page(folder: Path, *runs: Path) -> str:
@@ -158,13 +168,26 @@ def test_of_too_many_completions_whole_generations_are_kept_first_and_last(tmp_p
     assert evenly(list(range(100)), 4) == [0, 33, 66, 99] and evenly([1, 2], 5) == [1, 2]
 
 
-def test_flipped_rows_are_those_of_which_a_metric_changed(tmp_path):
-    first, second = read_run(make_run(tmp_path / "run"))["flipped"]
-    assert [(row["row"], row["metrics"]["strict"]) for row in (first, second)] == [
+def test_held_out_rows_stand_side_by_side_those_that_changed_first(tmp_path):
+    run = read_run(make_run(tmp_path / "run"))
+    assert [(row["row"], row["metrics"]["strict"]) for row in run["held_out"]] == [
         (0, (False, True)),
         (1, (True, False)),
+        (2, (True, True)),
+        (3, (False, False)),
     ]
+    assert run["counts"]["strict"] == {"won": 1, "lost": 1, "kept": 1, "missed": 1}
+    assert run["counts"]["format"] == {"won": 0, "lost": 0, "kept": 4, "missed": 0}
+    first = run["held_out"][0]
     assert (first["before"]["parts"], first["after"]["parts"]) == (["before 0"], ["after 0"])
+
+
+def test_of_many_rows_that_did_not_change_some_are_left_out_and_all_are_counted(monkeypatch):
+    monkeypatch.setattr(report, "MAX_UNCHANGED", 2)
+    right = [evaluated(i, True, "4") for i in range(5)]
+    shown = held_out(right, [evaluated(i, i != 3, "4") for i in range(5)])
+    assert [row["row"] for row in shown["held_out"]] == [3, 0, 4]
+    assert shown["counts"]["strict"] == {"won": 0, "lost": 1, "kept": 4, "missed": 0}
 
 
 def test_before_and_after_stand_with_interval_and_p_and_a_run_that_goes_on_has_a_page(tmp_path):
@@ -179,12 +202,12 @@ def test_before_and_after_stand_with_interval_and_p_and_a_run_that_goes_on_has_a
 
 def test_the_page_stores_each_message_once(tmp_path):
     texts = [text for _, text in data_of(write_page(tmp_path))[0]["messages"]]
-    assert texts == ["Be brief.", "What is 1?", "What is 2?", "What is 3?", "Held out 0", "Held out 1"]
+    assert texts == ["Be brief.", "What is 1?", "What is 2?", "What is 3?", *(f"Held out {i}" for i in range(4))]
 
 
 def test_several_runs_share_curves_in_their_own_colours_and_show_the_settings_that_differ(tmp_path):
     text = write_page(tmp_path, *(make_run(tmp_path / name, seed=seed) for name, seed in (("a", 0), ("b", 1))))
-    differing = text[text.index("Settings that differ") : text.index("Held-out rows that flipped")]
+    differing = text[text.index("Settings that differ") : text.index('<section id="completions">')]
     assert re.findall(r'<th scope="row">(.*?)</tr>', differing) == ["seed</th><td>0</td><td>1</td>"]
     results, curves = text.split('<section id="results">')[1].split('<section id="training">')
     assert re.findall(r'<h3 class="(run\d)">', results) == ["run0", "run1"]
@@ -203,6 +226,39 @@ def test_curves_begin_at_the_first_step_and_have_words_for_a_screen_reader(tmp_p
     assert labels == ["2", "4", "6", "optimizer step"]  # no step 0
     assert ticks(1, 36, whole=True) == [10, 20, 30] and ticks(1, 1, whole=True) == [1]
     assert ticks(-0.02, 0.9) == [0.0, 0.5] and ticks(0.011, 0.019) == [0.012, 0.014, 0.016, 0.018]
+
+
+def test_the_page_opens_with_the_verdict_the_result_and_the_reward_over_the_independent_metric(tmp_path):
+    folder = make_run(tmp_path / "run")
+    add_curve(folder)
+    text = write_page(tmp_path, folder)
+    opening = text[text.index("<h1>") : text.index('<section id="rows">')]
+    places = [opening.index(part) for part in ('<p class="verdict">', '<th scope="row">strict</th>', "<figure>")]
+    assert places == sorted(places)
+    assert "Held-out lenient" in opening or "held-out lenient" in opening
+    (title,) = re.findall(r"<title>(.*?)</title>", opening)
+    assert title.startswith("lenient: share of the validation rows with its 95 % band")
+    assert title.endswith("run: share 0.0 % at step 0, 50.0 % at step 6; run: reward 0.1 at step 1, 0.6 at step 6")
+    assert len(re.findall(r'class="band run0"', text)) == 2 and "strict: share of the validation rows" in text
+
+
+def test_the_chosen_checkpoint_and_the_time_of_each_phase_are_on_the_page(tmp_path):
+    folder = make_run(tmp_path / "run")
+    best = {"step": 3, "metric": "validation/strict", "value": 0.25, "rows": 4}
+    summary = {"steps": 6, "minutes": 2.0, "seconds": {"generating": 60.0, "updating": 30.0}, "best_checkpoint": best}
+    (folder / "summary.json").write_text(json.dumps(summary))
+    text = write_page(tmp_path, folder)
+    assert "The model is that of step 3, the best by validation/strict: 0.25 over 4 validation rows." in text
+    for phase, cell in (("generating", "1.0 (50 %)"), ("updating", "0.5 (25 %)"), ("everything else", "0.5 (25 %)")):
+        assert f'<th scope="row">{phase}</th><td>{cell}</td>' in text
+
+
+def test_a_metric_that_never_changes_and_a_run_without_a_curve_have_their_place_in_the_picture():
+    flat = {0: (0.0, 0.0, 0.0), 6: (0.0, 0.0, 0.0)}
+    assert 'class="dots run0"' in shares_panel("strict", ["a"], [flat], [{1: 0.5, 6: 0.5}])
+    both = shares_panel("strict", ["a", "b"], [flat, {}], [{1: 0.5}, {1: 0.25}])
+    assert 'class="band run1"' not in both and 'class="behind run1"' in both
+    assert shares_panel("strict", ["a"], [{}], [{1: 0.5}]) == ""
 
 
 def test_the_page_fetches_nothing_and_needs_no_matplotlib(tmp_path):
@@ -283,15 +339,20 @@ def test_the_address_filters_and_sorts_without_a_console_error(small_page):
 
 
 @pytest.mark.slow
-def test_flipped_rows_show_every_metric_and_call_no_answer_wrong(small_page):
-    rows = "document.querySelector('#flipped').innerText.match(/row \\d+/g)"
-    sides = "[...document.querySelectorAll('#flipped .sides .facts')].map(each => each.innerText.replace(/\\s+/g, ' '))"
-    at = f"['', 'flip=won', 'flip=lost', 'metric=format'].map(hash => at(hash, () => {rows}))"
-    shown = show(small_page, f"{AT} return [{at}, at('flip=won', () => {sides}), document.body.innerText]")
-    assert shown.result[0] == [["row 0", "row 1"], ["row 0"], ["row 1"], None]
+def test_held_out_rows_show_every_metric_and_call_no_answer_wrong(small_page):
+    rows = "document.querySelector('#compared').innerText.match(/row \\d+/g)"
+    sides = (
+        "[...document.querySelectorAll('#compared .sides .facts')].map(each => each.innerText.replace(/\\s+/g, ' '))"
+    )
+    at = f"['', 'way=won', 'way=lost', 'way=missed', 'metric=format&way=won'].map(hash => at(hash, () => {rows}))"
+    ways = "[...document.querySelector('[name=way]').options].map(each => each.text)"
+    more = f"at('way=won', () => {sides}), at('', () => {ways}), document.body.innerText"
+    shown = show(small_page, f"{AT} return [{at}, {more}]")
+    assert shown.result[0] == [["row 0", "row 1", "row 2", "row 3"], ["row 0"], ["row 1"], ["row 3"], None]
     before, after = shown.result[1]  # a right answer in another format fails the strict metric alone
     assert before.startswith("before ✗ strict ✓ format") and after.startswith("after ✓ strict ✓ format")
-    assert "wrong" not in shown.result[2].lower()
+    assert shown.result[2][:2] == ["all", "won: ✗, then ✓ (1)"]
+    assert "wrong" not in shown.result[3].lower()
 
 
 @pytest.mark.slow
@@ -303,7 +364,7 @@ def test_hostile_text_stays_text_and_the_policy_stops_a_script(tmp_path):
         row = {**evaluated(0, strict, ATTACK), "prompt": user(ATTACK)}
         (folder / "evaluation" / f"{name}.jsonl").write_text(json.dumps(row) + "\n")
     text = write_page(tmp_path, folder)
-    places = ["#browsed pre:not(details pre)", "#flipped summary", "#versions"]
+    places = ["#browsed pre:not(details pre)", "#compared summary", "#versions"]
     texts = f"{json.dumps(places)}.map(place => document.querySelector(place).textContent)"
     shown = show(tmp_path / "page.html", f"return [{texts}, document.images.length]")
     assert shown.result[0][:2] == [ATTACK] * 2 and ATTACK in shown.result[0][2] and shown.result[1] == 0
@@ -324,7 +385,25 @@ def test_five_thousand_completions_load_in_three_seconds(tmp_path):
     assert loaded < 3000 and count == 5000 and taken < 1000 and cards <= 25
 
 
+@pytest.fixture(scope="module")
+def pictures(tmp_path_factory):
+    """The page of a run with a curve, opened on a phone and a screen, light and dark: what it measures, its picture."""
+    folder = tmp_path_factory.mktemp("pictures")
+    make_run(folder / "run", note="a-word-too-long-for-a-phone" * 9)
+    add_curve(folder / "run")
+    write_report([folder / "run"], folder / "page.html")
+    if CHROMIUM is None:
+        pytest.skip("no Chromium here (Debian: apt-get install chromium)")
+    views = [(width, theme) for width in (400, 1280) for theme in ("light", "dark")]
+    ask = "[innerWidth, document.documentElement.scrollWidth, getComputedStyle(document.body).backgroundColor]"
+    return dict(zip(views, open_at(CHROMIUM, folder, (folder / "page.html").as_uri(), views, ask), strict=True))
+
+
 @pytest.mark.slow
-def test_a_phone_never_scrolls_sideways(small_page):
-    inner, scroll = show(small_page, "return [innerWidth, document.documentElement.scrollWidth]", width=390).result
-    assert scroll <= inner <= 500
+@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("width", [400, 1280])
+def test_the_page_never_scrolls_sideways_and_follows_the_theme(pictures, width, theme):
+    (inner, scroll, background), picture = pictures[width, theme]
+    assert inner == scroll == width
+    assert background == {"light": "rgb(251, 251, 250)", "dark": "rgb(22, 24, 28)"}[theme]
+    assert picture.startswith(b"\x89PNG") and int.from_bytes(picture[16:20]) == width

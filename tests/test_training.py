@@ -17,12 +17,13 @@ from support.launching import DENSE_REWARD, command, in_turn, kill_all, run, sta
 from support.wandb_log import read_run
 from transformers import AutoModelForCausalLM
 
-from recipes.common.tools.folder import read_rows
+from recipes.common.tools.folder import read_rows, read_validation
 
 pytestmark = pytest.mark.slow
 
 # 8 rows, 2 prompts a generation, 2 updates each: an epoch is 8 steps, so steps 9-14 are in the second.
 RESUMED = {"num_train_rows": 8, "num_iterations": 2, "max_steps": 14}
+RESUMED |= {"eval_strategy": "steps", "eval_steps": 4, "num_validation_rows": 4}
 RESUMED["reward_funcs"] = [DENSE_REWARD, "xml_format", "reasoning_gym"]
 GSM8K_ROWS = [{"question": f"What is {i} plus {i}?", "answer": f"It is {2 * i}.\n#### {2 * i}"} for i in range(20)]
 
@@ -44,6 +45,7 @@ def runs(model: Path, gsm8k_folder: Path, tmp_path_factory: pytest.TempPathFacto
     base = tmp_path_factory.mktemp("runs")
     settings = {"dataset_path": gsm8k_folder, "use_peft": "true", "max_steps": 2, "learning_rate": 0.01}
     settings |= {"reward_funcs": [DENSE_REWARD, "xml_format", "gsm8k_correctness"], "num_eval_samples": 2}
+    settings |= {"eval_strategy": "epoch", "num_validation_rows": 2}
     settings |= {"report_to": "wandb", "project": "the-project", "run_name": "the-run"}
     whole = command("arithmetic", "quickstart", model, base / "uninterrupted", **RESUMED)
     lora = command("gsm8k", "smollm2-135m", model, base / "lora", **settings)
@@ -109,6 +111,8 @@ def test_killed_in_mid_run_and_resumed_in_the_second_epoch_equals_the_uninterrup
             assert list(map(list_or_value, resumed)) == list(map(list_or_value, whole)), (step, column)
     assert_same_parameters(uninterrupted, tmp_path / "run")
     assert (tmp_path / "run" / "evaluation" / "before.jsonl").stat().st_mtime_ns == before
+    curve = read_validation(tmp_path / "run")
+    assert curve == read_validation(uninterrupted) and [line["step"] for line in curve] == [0, 4, 8, 12, 14]
 
 
 def assert_same_parameters(one: Path, other: Path) -> None:
@@ -191,6 +195,7 @@ def test_wandb_offline_holds_rewards_completions_config_and_summary(gsm8k_lora: 
     assert (logged["project"], logged["name"]) == ("the-project", "the-run")
     for name in ("letter_share", "xml_format", "gsm8k_correctness"):
         assert {f"train/rewards/{name}/mean", f"train/rewards/{name}/std"} <= logged["history"]
+    assert "train/validation/strict" in logged["history"]
     assert any(key.startswith("completions") for key in logged["history"])
     assert logged["config"]["recipe"]["reward_funcs"][1:] == ["xml_format", "gsm8k_correctness"]
     assert logged["summary"]["after/n"] == 6 and logged["summary"]["minutes"] > 0

@@ -93,9 +93,8 @@ def load_rows(args: RecipeArguments, seed: int) -> tuple[Dataset, Dataset]:
     wanted = {False: args.num_train_rows or 2000, True: args.num_eval_rows}
     rows, seen = {False: [], True: []}, set()
     size = 100 * sum(wanted.values())  # enough draws to say that a small task has no more distinct questions
-    for item in reasoning_gym.create_dataset(
-        args.dataset_name, **(args.dataset_kwargs or {}), seed=seed * size, size=size
-    ):
+    first = seed * 100 * (2000 + args.num_eval_rows)  # whatever the number of training rows
+    for item in reasoning_gym.create_dataset(args.dataset_name, **(args.dataset_kwargs or {}), seed=first, size=size):
         held_out = is_held_out(item["question"], one_in=8)
         if item["question"] not in seen and len(rows[held_out]) < wanted[held_out]:
             seen.add(item["question"])
@@ -117,6 +116,7 @@ def main() -> None:
         reward_funcs=run.rewards,
         args=run.training,
         train_dataset=run.train_rows,
+        eval_dataset=run.validation_rows,
         peft_config=get_peft_config(run.model),
         quantization_config=get_quantization_config(run.model),
     )

@@ -22,11 +22,8 @@ SYSTEM_PROMPT = "Solve the task in Python. Answer with one ```python block that 
 def to_row(task: dict, example: list[str]) -> dict:
     """Make a prepared task a row; its tests go along for the rewards."""
     system, question = {"role": "system", "content": SYSTEM_PROMPT}, {"role": "user", "content": task["prompt"]}
-    return {
-        "prompt": [system, *worked_example(example), question],
-        "task": "code",
-        **{name: value for name, value in task.items() if name != "prompt"},
-    }
+    columns = {name: value for name, value in task.items() if name != "prompt"}
+    return {"prompt": [system, *worked_example(example), question], "task": "code", **columns}
 
 
 def reference_completion(row: dict) -> str | None:
@@ -60,6 +57,7 @@ def main() -> None:
         reward_funcs=run.rewards,
         args=run.training,
         train_dataset=run.train_rows,
+        eval_dataset=run.validation_rows,
         peft_config=get_peft_config(run.model),
         quantization_config=get_quantization_config(run.model),
     )

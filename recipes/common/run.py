@@ -26,14 +26,15 @@ INTERRUPTED = 130  # the shell's status for a program that SIGINT ended
 
 @dataclass
 class Run:
-    """A run that passed preflight: the arguments of the trainer call, the held-out rows, and the record of the run."""
+    """A run that passed preflight: the arguments of the trainer call, rows to evaluate, and the record of the run."""
 
     recipe: RecipeArguments
     training: GRPOConfig
     model: ModelConfig
     rewards: list[Callable]
     train_rows: Dataset | IterableDataset
-    eval_rows: Dataset | None
+    eval_rows: Dataset | None  # held out: evaluated before and after
+    validation_rows: Dataset | None  # of the training side: evaluated during training, if eval_strategy says so
     checkpoint: str | None  # to resume from
     config: dict[str, Any]  # every setting, resolved
     preflight: dict[str, Any]  # the table of rewards and notes
@@ -57,8 +58,8 @@ def start(
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a launcher that waits for its runs may ignore Ctrl-C
     args = parse_arguments(recipe_type)
     recipe = args.recipe
-    (rewards, train_rows, eval_rows), problems = load_parts(args, load_rows)
-    result = preflight(args, train_rows, eval_rows, rewards, reference_completion, problems)
+    (rewards, train_rows, eval_rows, validation_rows), problems = load_parts(args, load_rows)
+    result = preflight(args, train_rows, eval_rows, rewards, reference_completion, problems, validation_rows)
     if int(os.environ.get("RANK", 0)) == 0:
         print(report(result, args), flush=True)
     if result.problems or recipe.dry_run:
@@ -70,7 +71,8 @@ def start(
         os.environ.setdefault("WANDB_PROJECT", training.project)
     config = resolved(recipe, args.training, args.model, Path(sys.argv[0]).resolve().parent.name)
     checkpoint = open_run_folder(recipe, training, config)
-    return Run(recipe, training, model, rewards, train_rows, eval_rows, checkpoint, config, result.record())
+    rows = (train_rows, eval_rows, validation_rows)
+    return Run(recipe, training, model, rewards, *rows, checkpoint, config, result.record())
 
 
 def train_and_save(trainer: GRPOTrainer, run: Run, metric: Metric) -> dict[str, Any] | None:
@@ -85,10 +87,13 @@ def train_and_save(trainer: GRPOTrainer, run: Run, metric: Metric) -> dict[str, 
     from recipes.common.during.interrupt import InterruptCallback
     from recipes.common.during.moving_reference import MovingReferenceCallback, reference_is_whole
     from recipes.common.during.tracking import TrackingCallback, continue_wandb_run
+    from recipes.common.evaluation.validation import validate
 
     folder = Path(run.training.output_dir)
-    clock, interrupt = callbacks.Clock(folder), InterruptCallback(trainer)
+    clock, interrupt = callbacks.Clock(folder, trainer.phase), InterruptCallback(trainer)
     make_head_input_contiguous(trainer.accelerator.unwrap_model(trainer.model))
+    if run.validation_rows:
+        trainer.validate = lambda: validate(trainer, run.validation_rows.to_list(), metric)
     disable_progress_bar()  # transformers would draw one for each file of each checkpoint
     for callback in (PrinterCallback, ProgressCallback):  # StepLineCallback prints the same in one line
         trainer.remove_callback(callback)
@@ -98,9 +103,11 @@ def train_and_save(trainer: GRPOTrainer, run: Run, metric: Metric) -> dict[str, 
         callbacks.RunRecordCallback(run.preflight),
         TrackingCallback(folder, trainer.reward_func_names, run.config),
         callbacks.BeforeCallback(trainer, lambda: _evaluate(trainer, run, metric, BEFORE)),
+        *([callbacks.ValidationCallback(trainer)] if run.validation_rows else []),
         callbacks.StepLineCallback(),
         clock,
         interrupt,
+        *([callbacks.StopCallback(trainer, run.recipe.stop_when)] if run.recipe.stop_when else []),
         callbacks.LastStepCallback(),
     ]
     if run.training.sync_ref_model and reference_is_whole(run.training):  # last, when it is known what is saved
@@ -110,8 +117,9 @@ def train_and_save(trainer: GRPOTrainer, run: Run, metric: Metric) -> dict[str, 
     continue_wandb_run(folder, trainer.args, run.checkpoint)
     try:
         trainer.train(resume_from_checkpoint=run.checkpoint)
-    except callbacks.NothingLeftToTrain:
-        pass
+    except callbacks.NothingLeftToTrain:  # transformers chooses after the loop, which was not entered
+        if run.training.load_best_model_at_end and trainer.state.best_model_checkpoint is not None:
+            trainer._load_best_model()
     except (OSError, RuntimeError):  # a failure for lack of room does not always name it
         _explain_full_disk(folder)
         raise
@@ -125,7 +133,7 @@ def train_and_save(trainer: GRPOTrainer, run: Run, metric: Metric) -> dict[str, 
     if not trainer.is_world_process_zero():
         return None
     before = read_rows(folder / BEFORE) if after else None
-    summary = summary_of(trainer, run.config, before, after, clock.minutes())
+    summary = summary_of(trainer, run.config, before, after, clock)
     finish(trainer, folder, summary)
     return summary
 
@@ -138,7 +146,8 @@ def _evaluate(trainer: GRPOTrainer, run: Run, metric: Metric, file: str) -> list
     rows = run.eval_rows.to_list() if run.eval_rows else []
     if not rows:
         return None
-    evaluated = evaluate_in_training(trainer, rows, metric, run.recipe.num_eval_samples, Path(file).stem)
+    with trainer.phase("before and after"):
+        evaluated = evaluate_in_training(trainer, rows, metric, run.recipe.num_eval_samples, Path(file).stem)
     if trainer.is_world_process_zero():
         write_rows(Path(run.training.output_dir, file), evaluated)
         if file == BEFORE:

@@ -6,11 +6,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import torch
+import transformers
 import trl
 from accelerate.utils import gather, gather_object
 
 from recipes.common.during.guard import ERROR, NOT_APPLICABLE, TIMEOUT, UNPARSED, guard
 from recipes.common.during.matrix import apply_gates, group_spread
+from recipes.common.during.phases import Phases
 from recipes.common.during.steps import (
     check_loss,
     groups_with_spread,
@@ -84,7 +86,32 @@ class GRPOTrainer(trl.GRPOTrainer):
         super().__init__(model, outcomes, args=args, **kwargs)
         gates = args.reward_gates or {}
         self.reward_gates = {name: [of] if isinstance(of, str) else list(of) for name, of in gates.items()}
+        self.phase = Phases()
+        self.validate: Callable[[], dict[str, float]] | None = None  # run.py sets it for a run with validation rows
         self._recent_failures = {reward_name(reward): deque() for reward in guarded}  # (failed, scored) a generation
+
+    def evaluate(self, *args, **kwargs) -> dict[str, float]:
+        """Evaluate in mid-training as before and after it; as TRL does where `validate` is None.
+
+        The shares are logged as they are named, `validation/<metric>`. transformers looks for `metric_for_best_model`
+        with `eval_` in front, in the mapping that is returned.
+        """
+        if self.validate is None:
+            return super().evaluate(*args, **kwargs)
+        with self.phase("validation"):
+            shares = self.validate()
+        transformers.Trainer.log(self, dict(shares))  # TRL's would write the completions of this step once more
+        metrics = {f"eval_{name}": share for name, share in shares.items()}
+        self.control = self.callback_handler.on_evaluate(self.args, self.state, self.control, metrics)
+        return metrics
+
+    def training_step(self, *args, **kwargs):
+        with self.phase("updating"):
+            return super().training_step(*args, **kwargs)
+
+    def _generate(self, *args, **kwargs):
+        with self.phase("generating"):
+            return super()._generate(*args, **kwargs)
 
     def _generate_and_score_completions(self, inputs):
         output = super()._generate_and_score_completions(inputs)
@@ -96,6 +123,10 @@ class GRPOTrainer(trl.GRPOTrainer):
         return output
 
     def _calculate_rewards(self, inputs, prompts, completions, completion_ids_list):
+        with self.phase("scoring"):
+            return self._score(inputs, prompts, completions, completion_ids_list)
+
+    def _score(self, inputs, prompts, completions, completion_ids_list):
         rewards = super()._calculate_rewards(inputs, prompts, completions, completion_ids_list)
         columns = {name: [row[name] for row in inputs] for name in inputs[0] if name not in ("prompt", "completion")}
         columns |= {"trainer_state": self.state, "log_metric": self._log_metric}

@@ -112,6 +112,7 @@ def main() -> None:
         reward_funcs=run.rewards,
         args=run.training,
         train_dataset=run.train_rows,
+        eval_dataset=run.validation_rows,
         peft_config=get_peft_config(run.model),
         quantization_config=get_quantization_config(run.model),
     )

@@ -34,6 +34,7 @@ def build(config: Path, overrides: list[str], folder: Path, bare: bool = False):
 
     recipe, argv = import_recipe(config), sys.argv
     words = ["--config", str(config), "--output_dir", str(folder / "run"), "--num_eval_rows", "0"]
+    words += ["--eval_strategy", "no"]
     sys.argv = [str(config.parent / "train.py"), *words, "--save_strategy", "no", "--num_train_rows", "500", *overrides]
     try:
         run = start(recipe.RecipeArguments, recipe.load_rows, recipe.reference_completion)

@@ -24,6 +24,7 @@ TINY = {
     "max_completion_length": 12,
     "save_steps": 2,
     "save_total_limit": 20,
+    "eval_strategy": "no",
 }
 
 

@@ -4,10 +4,11 @@ import math
 from pathlib import Path
 from typing import Any
 
-from recipes.common.tools.folder import is_reward_mean, read_log
-from recipes.common.tools.stats import moving_average
+from recipes.common.tools.folder import is_reward_mean, read_log, read_validation
+from recipes.common.tools.stats import moving_average, wilson_interval
 
 Log = list[dict[str, float]]
+Shares = dict[int, tuple[float, float, float]]  # step -> share of the validation rows, and its 95 % interval
 TOTAL = ("reward (weighted sum)", "reward")  # title, key of the log
 PANELS = (
     ("groups without spread, which teach nothing (share)", "groups/without_spread"),
@@ -32,22 +33,47 @@ def curve(log: Log, key: str) -> dict[int, float]:
     return {step: value for step, value in values.items() if math.isfinite(value)}
 
 
-def plot_runs(runs: list[Path], output: Path, band: bool = False) -> None:
-    """Draw total reward, each reward function, length, truncation, KL and entropy: raw faint, moving average bold.
+def shares(validation: list[dict[str, Any]], metric: str) -> Shares:
+    """One metric of the validation rows at each evaluation, with its 95 % interval (Wilson), over rows that have it."""
+    found = {}
+    for line in validation:
+        known = [outcome for outcome in line["metrics"].get(metric, ()) if outcome is not None]
+        if known:
+            found[line["step"]] = (sum(known) / len(known), *wilson_interval(sum(known), len(known)))
+    return found
 
-    With `band` the runs become one line: their mean, in a band from the least to the largest of them.
+
+def validation_metrics(validations: list[list[dict[str, Any]]]) -> list[str]:
+    """The metrics that any of the runs evaluated its validation rows by."""
+    return list(dict.fromkeys(name for validation in validations for line in validation for name in line["metrics"]))
+
+
+def plot_runs(runs: list[Path], output: Path, band: bool = False) -> None:
+    """Draw total reward, validation metrics over it, each reward function, length, truncation, KL and entropy.
+
+    What was logged is faint, its moving average bold; a validation metric has its 95 % band, and the reward dashed
+    behind it. With `band` the runs become one line: their mean, in a band from the least to the largest of them.
     """
     from matplotlib.figure import Figure
     from matplotlib.ticker import MaxNLocator
 
-    logs = [read_log(run) for run in runs]
-    drawn = panels(logs)
+    logs, validations = [read_log(run) for run in runs], [read_validation(run) for run in runs]
+    drawn = [(title, [curve(log, key) for log in logs], None) for title, key in panels(logs)]
+    names = validation_metrics(validations)
+    for name in reversed(names):  # after the total reward
+        spans = [shares(validation, name) for validation in validations]
+        points = [{step: share for step, (share, *_) in each.items()} for each in spans]
+        drawn.insert(1, (f"validation: {name} (share)", points, spans))
     rows = max(1, -(-len(drawn) // 2))
     figure = Figure(figsize=(11, 2.9 * rows), layout="constrained")
     axes = figure.subplots(rows, 2, squeeze=False).flat
-    for axis, (title, key) in zip(axes, drawn, strict=False):
-        curves = [curve(log, key) for log in logs]
-        _draw_band(axis, curves) if band else _draw_lines(axis, curves, runs)
+    for axis, (title, curves, spans) in zip(axes, drawn, strict=False):
+        if band:
+            _draw_band(axis, curves)
+        elif spans:
+            _draw_shares(axis, spans, rewards=drawn[0][1])
+        else:
+            _draw_lines(axis, curves, runs)
         steps = [step for points in curves for step in points] or [1]
         axis.set_xlim(min(steps) - 0.5, max(steps) + 0.5)  # nothing happens at a step 0
         axis.set_title(title, fontsize=10)
@@ -56,13 +82,24 @@ def plot_runs(runs: list[Path], output: Path, band: bool = False) -> None:
         axis.grid(alpha=0.25)
     for axis in axes[len(drawn) :]:
         axis.axis("off")
-    words = "faint: each logged step    bold: moving average"
+    words = "faint: each logged step    bold: moving average" + "    dashed: the reward" * bool(names)
     if band:
         words = f"mean of {len(runs)} runs in a band from the least to the largest, each a moving average"
     figure.suptitle(words, fontsize=9, color="gray")
     if len(runs) > 1 and not band:
         figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=3)
     figure.savefig(output, dpi=120)
+
+
+def _draw_shares(axis: Any, curves: list[Shares], rewards: list[dict[int, float]]) -> None:
+    """Shares in their bands, over the reward of the same steps on a scale of its own."""
+    behind = axis.twinx()
+    behind.set_ylabel("reward", fontsize=8, color="gray")
+    for number, (points, reward) in enumerate(zip(curves, rewards, strict=True)):
+        share, low, high = zip(*points.values(), strict=True) if points else ((), (), ())
+        axis.fill_between(list(points), low, high, color=f"C{number}", alpha=0.2, linewidth=0)
+        axis.plot(list(points), share, color=f"C{number}", linewidth=2, marker="o", markersize=4)
+        behind.plot(list(reward), moving_average(list(reward.values())), color=f"C{number}", linestyle="--", alpha=0.5)
 
 
 def _draw_lines(axis: Any, curves: list[dict[int, float]], runs: list[Path]) -> None:

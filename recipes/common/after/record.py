@@ -1,14 +1,20 @@
 """The record of a run: the summary that marks it as finished, its table, curves, model card and page."""
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from huggingface_hub import upload_folder
 from trl import GRPOTrainer
 
+from recipes.common.after.report import best_sentence
+from recipes.common.after.verdict import verdict_of_run
+from recipes.common.during.callbacks import Clock
 from recipes.common.during.engine import engine
+from recipes.common.during.stopping import reason_to_stop
 from recipes.common.during.tracking import track_report, track_summary
 from recipes.common.evaluation.scores import compare, comparison_table, independent_metric, rows_changed, summarize
+from recipes.common.tools import folder as files
 from recipes.common.tools.folder import CARD, CURVES, LOCK, REPORT, SUMMARY, TABLE, write_json
 from recipes.common.tools.machine import versions
 from recipes.common.tools.power import power_line
@@ -16,20 +22,38 @@ from recipes.common.tools.tables import percent
 
 
 def summary_of(
-    trainer: GRPOTrainer, config: dict[str, Any], before: list | None, after: list | None, minutes: float
+    trainer: GRPOTrainer, config: dict[str, Any], before: list | None, after: list | None, clock: Clock
 ) -> dict[str, Any]:
     """Build summary.json; `before`, `after` and `mcnemar_p` are None for a run without evaluation rows."""
+    folder = Path(trainer.args.output_dir)
+    validation, stop_when = files.read_validation(folder), config["stop_when"]
+    verdict = verdict_of_run(files.read_log(folder), validation, before or [], after or [])
+    early = stop_when and trainer.state.global_step < trainer.state.max_steps
     return {
+        "verdict": asdict(verdict),
         "before": summarize(before) if before else None,
         "after": summarize(after) if after else None,
         "mcnemar_p": compare(before, after) if after else None,
         "changed": rows_changed(before, after) if after else None,
-        "minutes": round(minutes, 2),
+        "best_checkpoint": best_checkpoint(trainer),
+        "stopped": reason_to_stop(stop_when, validation) if early else None,
+        "minutes": round(clock.minutes(), 2),
+        "seconds": {phase: round(seconds, 1) for phase, seconds in clock.seconds().items()},
         "steps": trainer.state.global_step,
         "engine": engine(trainer),
         **versions(),
         "config": config,
     }
+
+
+def best_checkpoint(trainer: GRPOTrainer) -> dict[str, Any] | None:
+    """The checkpoint that `load_best_model_at_end` put in place of the last step, and the metric that chose it."""
+    chosen = trainer.state.best_model_checkpoint if trainer.args.load_best_model_at_end else None
+    if chosen is None:
+        return None
+    step, metric = int(chosen.rpartition("-")[2]), trainer.args.metric_for_best_model
+    values = [entry[metric] for entry in trainer.state.log_history if entry["step"] == step and metric in entry]
+    return {"step": step, "metric": metric, "value": values[-1], "rows": len(trainer.eval_dataset)}
 
 
 def finish(trainer: GRPOTrainer, folder: Path, summary: dict[str, Any]) -> None:
@@ -87,6 +111,11 @@ def final_table(folder: Path, summary: dict[str, Any]) -> str:
     """The screen a run ends with."""
     plural = "s" * (summary["steps"] != 1)
     lines = [f"{folder}: {summary['steps']} step{plural} in {summary['minutes']:.1f} minutes on {summary['hardware']}"]
+    lines.append(f"  {summary['verdict']['sentence']}")
+    if summary["stopped"]:
+        lines.append(f"  Stopped early: {summary['stopped']}.")
+    if best := summary["best_checkpoint"]:
+        lines.append(f"  {best_sentence(best)}")
     if summary["after"]:
         lines.append(comparison_table(summary["before"], summary["after"], summary["mcnemar_p"]))
         name = independent_metric(summary["changed"])

@@ -12,21 +12,33 @@ score it. The marked answer is where answers usually stand; the reward of the ru
 import json
 import math
 import re
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pyarrow
 import pyarrow.parquet
 
+from recipes.common.after.verdict import verdict_of_run
 from recipes.common.evaluation.scores import compare, metric_names, summarize
 from recipes.common.tools import folder as files
-from recipes.common.tools.folder import FIRST_COLUMNS, checkpoints, messages, read_json, read_log, read_rows
+from recipes.common.tools.folder import (
+    FIRST_COLUMNS,
+    checkpoints,
+    messages,
+    read_json,
+    read_log,
+    read_rows,
+    read_validation,
+)
 from rewards.boxes import last_boxed
 from rewards.code_blocks import extract_program
 from rewards.parsing import tag_text
 
 MAX_COMPLETIONS = 5_000
+MAX_UNCHANGED = 200  # held-out rows
 MAX_BYTES = 30_000_000
+OUTCOME = ("steps", "minutes", "seconds", "engine", "stopped", "best_checkpoint")
 
 
 def read_run(folder: Path) -> dict[str, Any]:
@@ -41,18 +53,28 @@ def read_run(folder: Path) -> dict[str, Any]:
     paths = [folder / files.BEFORE, folder / files.AFTER]
     before, after = (read_rows(path) if path.is_file() else [] for path in paths)
     both = before and after
+    started = (folder / files.STATE).is_file() or checkpoints(folder)
+    log, validation = read_log(folder) if started else [], read_validation(folder)
     return {
         "name": folder.resolve().name,
         "config": config,
         "starts": read_json(folder / files.VERSIONS, []),
-        "outcome": {name: summary.get(name) for name in ("steps", "minutes", "engine")},
-        "log": read_log(folder) if (folder / files.STATE).is_file() or checkpoints(folder) else [],
+        "outcome": {name: summary.get(name) for name in OUTCOME},
+        "log": log,
+        "validation": validation,
+        "verdict": verdict_of_run(log, validation, before, after).sentence if both or len(validation) > 1 else None,
         "before": summarize(before) if before else None,
         "after": summarize(after) if after else None,
         "mcnemar_p": compare(before, after) if both else None,
-        "flipped": flipped(before, after) if both else [],
+        **(held_out(before, after) if both else {"held_out": [], "counts": {}}),
         **_read_completions(folder, config),
     }
+
+
+def best_sentence(best: dict[str, Any]) -> str:
+    """Say which checkpoint was chosen and on what; the final figures are of other rows."""
+    value = f"{best['value']:.3g} over {best['rows']} validation rows"
+    return f"The model is that of step {best['step']}, the best by {best['metric']}: {value}."
 
 
 def config_rows(configs: list[dict[str, Any]], differing: bool = False) -> list[tuple[str, list[Any]]]:
@@ -88,19 +110,26 @@ def answer_parts(text: str) -> list[str]:
     return [text]
 
 
-def flipped(before: list[dict], after: list[dict]) -> list[dict[str, Any]]:
-    """The rows of which any metric changed by training, with both texts; `metrics` maps to (was, is)."""
-    found = []
+def held_out(before: list[dict], after: list[dict]) -> dict[str, Any]:
+    """The held-out rows with both texts, those first of which a metric changed, and a metric's outcomes counted.
+
+    `counts` maps a metric to how many rows it has for each pair (was, is); of the rows that no metric changed at most
+    `MAX_UNCHANGED` are kept, at even distances. `metrics` of a row maps to (was, is).
+    """
+    changed, unchanged, counts = [], [], {}
     for old, new in zip(before, after, strict=True):
         names = [name for name in metric_names([old]) if name in new["metrics"]]
         metrics = {name: (old["metrics"][name], new["metrics"][name]) for name in names}
-        if any(was != now for was, now in metrics.values()):
-            row = {"row": old["row"], "answer": old.get("answer"), "prompt": messages(old["prompt"])}
-            for stage, of in (("before", old), ("after", new)):
-                rewards = {name: _number(value) for name, value in of["rewards"].items()}
-                row[stage] = {"parts": answer_parts(of["completion"]), "rewards": rewards, "truncated": of["truncated"]}
-            found.append({**row, "metrics": metrics})
-    return found
+        for name, pair in metrics.items():
+            counts.setdefault(name, Counter())[pair] += 1
+        row = {"row": old["row"], "answer": old.get("answer"), "prompt": messages(old["prompt"])}
+        for stage, of in (("before", old), ("after", new)):
+            rewards = {name: _number(value) for name, value in of["rewards"].items()}
+            row[stage] = {"parts": answer_parts(of["completion"]), "rewards": rewards, "truncated": of["truncated"]}
+        (changed if any(was != now for was, now in metrics.values()) else unchanged).append({**row, "metrics": metrics})
+    ways = {"won": (False, True), "lost": (True, False), "kept": (True, True), "missed": (False, False)}
+    counted = {name: {way: pairs[pair] for way, pair in ways.items()} for name, pairs in counts.items()}
+    return {"held_out": [*changed, *evenly(unchanged, MAX_UNCHANGED)], "counts": counted}
 
 
 def _read_completions(folder: Path, config: dict[str, Any]) -> dict[str, Any]:

@@ -10,21 +10,19 @@ import base64
 import hashlib
 import html
 import json
-import math
 import re
 from pathlib import Path
 from typing import Any
 
-from recipes.common.after.plots import curve, panels
-from recipes.common.after.report import config_rows, read_run
+from recipes.common.after.plots import TOTAL, curve, panels, shares, validation_metrics
+from recipes.common.after.report import best_sentence, config_rows, read_run
+from recipes.common.after.report_curves import panel, shares_panel
+from recipes.common.evaluation.scores import independent_metric
 from recipes.common.tools.folder import write_whole
-from recipes.common.tools.stats import moving_average
 from recipes.common.tools.tables import percent, points, share_and_span
 
 TEMPLATE = Path(__file__).with_name("report_page.html")
 MAX_RUNS = 6  # colours that differ enough
-
-LEFT, RIGHT, TOP, BOTTOM = 48, 412, 8, 188  # of the area of a curve, in the units of its SVG
 
 
 def write_report(folders: list[Path], output: Path) -> None:
@@ -43,13 +41,16 @@ def page(runs: list[dict[str, Any]]) -> str:
     names, configs = [run["name"] for run in runs], [run["config"] for run in runs]
     legend = [f'<li class="run{number}">{html.escape(name)}</li>' for number, name in enumerate(names)]
     logs, several = [run["log"] for run in runs], len(runs) > 1
-    curves = [_panel(title, names, [curve(log, key) for log in logs]) for title, key in panels(logs)]
+    curves = [panel(title, names, [curve(log, key) for log in logs]) for title, key in panels(logs)]
+    validated = _validated(runs)
     data = json.dumps([_browsable(run) for run in runs], ensure_ascii=False, separators=(",", ":"), allow_nan=False)
     parts = {
         "title": html.escape(" · ".join(names)),
         "legend": f'<ul class="legend">{"".join(legend)}</ul>' if several else "",
-        "results": "".join(_result(run, number) for number, run in enumerate(runs)),
-        "curves": "".join(curves) or "<p>No step was logged yet.</p>",
+        "results": "".join((_name(run, number) if several else "") + _result(run) for number, run in enumerate(runs)),
+        "picture": next(iter(validated.values()), ""),
+        "curves": "".join([*list(validated.values())[1:], *curves]) or "<p>No step was logged yet.</p>",
+        "time": _time(runs),
         "differences": "",
         "environment": _environment(runs),
         "settings": _table(["setting", *names], _cells(config_rows(configs))),
@@ -78,24 +79,64 @@ def _browsable(run: dict[str, Any]) -> dict[str, Any]:
     if logged:
         some = f"{shown} of {logged} completions: whole generations at even distances."
         note = some if shown < logged else f"All {shown} completions that were logged."
-    kept = {name: run[name] for name in ("name", "rewards", "extras")}
-    kept |= {"completions": shared(run["completions"]), "flipped": shared(run["flipped"]), "note": note}
+    kept = {name: run[name] for name in ("name", "rewards", "extras", "counts")}
+    kept |= {"completions": shared(run["completions"]), "held_out": shared(run["held_out"]), "note": note}
     return {**kept, "messages": list(numbers)}
 
 
-def _result(run: dict[str, Any], number: int) -> str:
+def _validated(runs: list[dict[str, Any]]) -> dict[str, str]:
+    """A picture of each validation metric over the reward, that of the verdict first."""
+    names, rewards = [run["name"] for run in runs], [curve(run["log"], TOTAL[1]) for run in runs]
+    found = validation_metrics([run["validation"] for run in runs])
+    first = independent_metric(found) if found else None
+    spans = {
+        metric: [shares(run["validation"], metric) for run in runs]
+        for metric in sorted(found, key=lambda name: name != first)
+    }
+    title = "{}: share of the validation rows with its 95 % band; dashed: reward (right scale)".format
+    return {metric: shares_panel(title(metric), names, of_each, rewards) for metric, of_each in spans.items()}
+
+
+def _time(runs: list[dict[str, Any]]) -> str:
+    """Minutes of each phase in every finished run, and what is left: loading, saving, waiting."""
+    timed = [run for run in runs if run["outcome"]["seconds"] is not None]
+    if not timed:
+        return "<p>Not recorded.</p>"
+    phases, rows = dict.fromkeys(phase for run in timed for phase in run["outcome"]["seconds"]), []
+    for phase in phases:
+        rows.append([phase, *(_minutes(run["outcome"]["seconds"].get(phase, 0.0), run) for run in timed)])
+    rest = [60 * run["outcome"]["minutes"] - sum(run["outcome"]["seconds"].values()) for run in timed]
+    rows.append(["everything else", *(_minutes(seconds, run) for seconds, run in zip(rest, timed, strict=True))])
+    return _table(["minutes", *(run["name"] for run in timed)], rows)
+
+
+def _minutes(seconds: float, run: dict[str, Any]) -> str:
+    minutes = max(0.0, seconds / 60)
+    return f"{minutes:.1f} ({percent(minutes / max(run['outcome']['minutes'], 1e-9), 0)})"
+
+
+def _name(run: dict[str, Any], number: int) -> str:
+    return f'<h3 class="run{number}">{html.escape(run["name"])}</h3>'
+
+
+def _result(run: dict[str, Any]) -> str:
     """Held-out results of one run."""
     outcome, before, after = run["outcome"], run["before"], run["after"]
     ended = "This run is not finished."
     if outcome["steps"] is not None:
         ended = f"{outcome['steps']} steps in {outcome['minutes']:.1f} minutes"
-    heading = f'<h3 class="run{number}">{html.escape(run["name"])}</h3><p>{ended}</p>'
+    if outcome["stopped"]:
+        ended += f"; stopped early: {outcome['stopped']}"
+    if best := outcome["best_checkpoint"]:
+        ended += f". {best_sentence(best)}"
+    heading = f"<p>{html.escape(ended)}</p>"
+    if run["verdict"]:
+        heading = f'<p class="verdict">{html.escape(run["verdict"])}</p>{heading}'
     if before is None:
         return heading + "<p>No held-out rows were evaluated: nothing shows whether the model got better.</p>"
     labels = [f"{before['n']} held-out rows, greedy", "before", *(["after", "change", "p"] if after else [])]
-    shares = [name for name, value in before.items() if isinstance(value, dict) and "share" in value]
     rows = []
-    for name in shares:
+    for name in [name for name, value in before.items() if isinstance(value, dict) and "share" in value]:
         stages = [summary[name] for summary in (before, after) if summary and name in summary]
         # A phone breaks the line before the bracket.
         cells = [share_and_span(stage["share"], stage["interval"]).replace(" (", "\n(") for stage in stages]
@@ -119,52 +160,6 @@ def _means(summary: dict[str, Any]) -> dict[str, tuple[Any, float | None]]:
     means["mean length (tokens)"] = ("{:.1f}".format, summary["mean_length"])
     means |= {f"{name}, mean": ("{:.3f}".format, value) for name, value in summary["rewards"].items()}
     return means | {f"{name}, sampled": (percent, value) for name, value in summary.get("sampled", {}).items()}
-
-
-def _panel(title: str, names: list[str], curves: list[dict[int, float]]) -> str:
-    """One key of the log as an SVG that takes its colours from the page: raw faint, moving average bold."""
-    steps = [step for c in curves for step in c]
-    if not steps:
-        return ""
-    averages = [moving_average(list(c.values())) for c in curves]
-    values = [value for c in curves for value in c.values()] + [value for line in averages for value in line]
-    first, last, low, high = min(steps), max(steps), min(values), max(values)
-    if low == high:
-        low, high = low - 0.5, high + 0.5
-
-    def x(step: float) -> float:
-        return LEFT + (step - first + 0.5) / (last - first + 1) * (RIGHT - LEFT)
-
-    def y(value: float) -> float:
-        return BOTTOM - (value - low) / (high - low) * (BOTTOM - TOP)
-
-    whole = ticks(first, last, whole=True)
-    parts = [_grid(f"M{x(t):.1f} {TOP}V{BOTTOM}", x(t), BOTTOM + 14, "middle", f"{t:g}") for t in whole]
-    parts += [_grid(f"M{LEFT} {y(t):.1f}H{RIGHT}", LEFT - 5, y(t) + 4, "end", f"{t:g}") for t in ticks(low, high)]
-    parts.append(f'<text x="{(LEFT + RIGHT) / 2}" y="{BOTTOM + 30}" text-anchor="middle">optimizer step</text>')
-    spoken = []
-    for number, (name, c, average) in enumerate(zip(names, curves, averages, strict=True)):
-        for kind, line in (("raw", c.values()), ("mean", average)):
-            drawn = [f"{x(step):.1f} {y(value):.1f}" for step, value in zip(c, line, strict=True)]
-            path = "L".join([*drawn, *drawn[-1:]])  # the last twice: a single point becomes a dot
-            parts.append(f'<path class="{kind} run{number}" d="M{path}"/>' if drawn else "")
-        if c:
-            spoken.append(f"{name}: {average[0]:.3g} at step {min(c)}, {average[-1]:.3g} at step {max(c)}")
-    name = html.escape(f"{title}. {'; '.join(spoken)}")  # for those who do not see the curve
-    svg = f'<svg viewBox="0 0 420 {BOTTOM + 36}" role="img"><title>{name}</title>{"".join(parts)}</svg>'
-    return f"<figure><figcaption>{html.escape(title)}</figcaption>{svg}</figure>"
-
-
-def ticks(low: float, high: float, whole: bool = False) -> list[float]:
-    """A few round numbers between two. Example: `ticks(1, 36, whole=True) == [10, 20, 30]`"""
-    wanted = max(1.0, (high - low) / 4) if whole else (high - low) / 4
-    size = 10.0 ** math.floor(math.log10(wanted))
-    step = next(size * factor for factor in (1, 2, 5, 10) if size * factor >= wanted)
-    return [round(i * step, 10) for i in range(math.ceil(low / step), math.floor(high / step) + 1)]
-
-
-def _grid(path: str, x: float, y: float, anchor: str, label: str) -> str:
-    return f'<path class="grid" d="{path}"/><text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}">{label}</text>'
 
 
 def _environment(runs: list[dict[str, Any]]) -> str:

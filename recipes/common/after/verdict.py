@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from statistics import mean
 from typing import Any
 
-from recipes.common.evaluation.scores import independent_metric
+from recipes.common.evaluation.scores import independent_metric, outcomes
 from recipes.common.tools.stats import mcnemar_p, paired_interval
 from recipes.common.tools.tables import percent, points
 
@@ -73,6 +73,16 @@ def verdict(log: list[dict[str, Any]], validation: list[dict[str, Any]]) -> Verd
     figures = [f"reward {start:.2f} to {end:.2f}", _figures(metric, metric, first, last)]
     figures += [_figures(f"since step {top['step']}", metric, top, last)] * (top is not first)
     return Verdict(name, f"{opening[0].upper()}{opening[1:]}: {'; '.join(figures)}.")
+
+
+def verdict_of_run(
+    log: list[dict[str, Any]], validation: list[dict[str, Any]], before: list[dict], after: list[dict]
+) -> Verdict:
+    """The verdict on a run by its validation rows; where it has no curve, by the held-out rows before and after."""
+    if len(validation) > 1 or not after:
+        return verdict(log, validation)
+    ends = {0: before, max((entry["step"] for entry in log), default=0): after}
+    return verdict(log, [{"step": step, "metrics": outcomes(rows)} for step, rows in ends.items()])
 
 
 def _too_little(steps: int, evaluations: int) -> str:

@@ -47,6 +47,13 @@ class RecipeArguments:
     num_eval_samples: int = field(
         default=0, metadata={"help": "Besides the greedy answer, sample so many at the training temperature."}
     )
+    num_validation_rows: int = field(
+        default=64, metadata={"help": "With eval_strategy: rows evaluated during training, and never trained on."}
+    )
+    stop_when: dict | str | None = field(
+        default=None,
+        metadata={"help": "Stop by the validation rows: {metric: validation/strict, patience: 5, min_gain: 0.05}."},
+    )
     reward_funcs: list[str] = field(
         default_factory=list,
         metadata={"help": "Registry names, path/to/file.py:function or package.module:function."},

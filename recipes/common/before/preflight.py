@@ -33,6 +33,7 @@ from recipes.common.before.rows import (
     only_rows_notes,
     reward_lines,
 )
+from recipes.common.before.validation import check_validation, validates, validation_notes
 from recipes.common.during.engine import check_engine
 from recipes.common.during.steps import check_loss
 from recipes.common.tools.power import expected_to_change, power_line
@@ -71,6 +72,7 @@ def preflight(
     rewards: list[Callable] | None,
     reference_completion: Callable[[dict], str | None],
     problems: list[str] | None = None,
+    validation_rows: Dataset | None = None,
 ) -> Preflight:
     """Check arguments, rows and rewards together; build TRL's dataclasses when nothing is wrong.
 
@@ -79,19 +81,21 @@ def preflight(
     """
     rows, rewards = first_rows(train_rows), rewards or []
     held_out = eval_rows.to_list() if eval_rows else []
+    validation = validation_rows.to_list() if validation_rows else []
     streamed = isinstance(train_rows, IterableDataset)
     # A step reward is checked by the sum of its steps, on whole completions, like any other.
     summed = [sum_steps(reward) for reward in rewards]
     found = [*args.problems, *(problems or [])]
     found += check_batch(args.training, world_size(), train_rows)
-    found += _check_settings(args, rewards)
+    found += _check_settings(args, rewards) + check_validation(args)
     ready, notes = _prepare_rewards(args, summed)
     found += ready
-    lines, row_problems = check_rows(args, rows, held_out, summed, reference_completion, streamed)
+    lines, row_problems = check_rows(args, rows + validation, held_out, summed, reference_completion, streamed)
     found += row_problems + _check_model(args.model) + check_packages(args.training, args.model)
     found += check_moving_reference(args.training, args.model["use_peft"]) + check_launch_file()
     result = Preflight(found, lines, [*args.notes, *notes], rows, streamed)
-    result.notes += overlap_notes(rows, held_out)
+    result.notes += overlap_notes(rows + validation, held_out)
+    result.notes += validation_notes(args, validation)
     result.notes += only_rows_notes(rows, held_out) if args.recipe.only_rows else []
     if held_out:
         expected = expected_to_change(args.config_path, args.model["model_name_or_path"])
@@ -115,6 +119,8 @@ def _build(args: Arguments, result: Preflight) -> None:
     asked = os.environ.get("ACCELERATE_USE_CPU", "false").lower() in ("1", "true")
     # Without an accelerator `GRPOConfig` wants use_cpu; the report says which device it is.
     args.training["use_cpu"] = bool(args.training["use_cpu"] or asked or not torch.accelerator.is_available())
+    if validates(args.training):  # TRL would ask for whole groups in an evaluation batch; ours has one completion a row
+        args.training["num_generations_eval"] = args.training["num_generations_eval"] or 1
     try:
         model = ModelConfig(**args.model)
         training = GRPOConfig(**args.training)

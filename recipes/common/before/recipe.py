@@ -11,8 +11,7 @@ from typing import Any
 from datasets import Dataset, IterableDataset
 
 from recipes.common.before.arguments import Arguments, parse_arguments
-from recipes.common.before.overlap import question_digest, warm_start_questions
-from recipes.common.before.rows import use_only_rows
+from recipes.common.before.validation import load_split
 from rewards import load_rewards
 
 
@@ -25,6 +24,7 @@ class Recipe:
     rewards: list[Callable] = field(default_factory=list)
     train_rows: Dataset | IterableDataset | None = None
     eval_rows: Dataset | None = None
+    validation_rows: Dataset | None = None
 
 
 def import_recipe(config: Path) -> ModuleType:
@@ -57,23 +57,19 @@ def load_recipe(config: Path, overrides: list[str], rows: bool = True) -> Recipe
 
 
 def load_parts(args: Arguments, load_rows: Callable[[Any, int], tuple[Any, Any]] | None) -> tuple[tuple, list[str]]:
-    """Load rewards, training and held-out rows, None for each that fails or is not asked for; return the problems too.
+    """Load rewards, training, held-out and validation rows, None for what fails or is not asked for, and list problems.
 
     A ValueError is a message to the user; any other exception is a bug and keeps its traceback.
     """
     recipe, problems = args.recipe, []
-    rewards, train_rows, eval_rows = None, None, None
+    rewards, rows = None, (None, None, None)
     try:
         rewards = load_rewards(recipe.reward_funcs, recipe.reward_kwargs, recipe.reward_tasks)
     except ValueError as problem:
         problems.append(str(problem))
     try:
         if load_rows:
-            train_rows, eval_rows = load_rows(recipe, args.training["seed"])
-            train_rows = use_only_rows(train_rows, recipe.only_rows, recipe.num_train_rows)
-            if used := warm_start_questions(args.model["model_name_or_path"]):
-                train_rows = train_rows.filter(lambda row: question_digest(row["prompt"]) not in used)
-                args.notes.append(f"the {len(used)} questions of the model's warm start are left out of training")
+            rows = load_split(args, load_rows)
     except ValueError as problem:
         problems.append(str(problem))
-    return (rewards, train_rows, eval_rows), problems
+    return (rewards, *rows), problems

@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,18 @@ from accelerate.utils import broadcast_object_list
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 from trl import GRPOTrainer
 
-from recipes.common.tools.folder import BEFORE, MINUTES, PREFLIGHT, VERSIONS, is_reward_mean, read_json, write_json
+from recipes.common.during.phases import Phases
+from recipes.common.during.stopping import reason_to_stop
+from recipes.common.tools.folder import (
+    BEFORE,
+    MINUTES,
+    PREFLIGHT,
+    VERSIONS,
+    is_reward_mean,
+    read_json,
+    read_validation,
+    write_json,
+)
 from recipes.common.tools.machine import versions
 from recipes.common.tools.tables import percent
 
@@ -81,8 +92,50 @@ class BeforeCallback(TrainerCallback):
             self.evaluate()
 
 
+class ValidationCallback(TrainerCallback):
+    """Evaluate the validation rows before the first step; a resumed run has done it already."""
+
+    def __init__(self, trainer: GRPOTrainer):
+        self.trainer = trainer
+
+    def on_train_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs) -> None:
+        done = [any(line["step"] <= state.global_step for line in read_validation(Path(args.output_dir)))]
+        if self.trainer.accelerator.num_processes > 1:
+            done = broadcast_object_list(done)
+        if done[0]:
+            return
+        metrics, wanted = self.trainer.evaluate(), args.metric_for_best_model
+        if wanted and f"eval_{wanted}" not in metrics:  # transformers would find out at the first checkpoint
+            names = ", ".join(name.removeprefix("eval_") for name in metrics)
+            raise ValueError(f"metric_for_best_model is {wanted!r}; the validation rows have {names}.")
+
+
+class StopCallback(TrainerCallback):
+    """Stop by `stop_when` after an evaluation, on all ranks together; a run that has stopped does not go on later."""
+
+    def __init__(self, trainer: GRPOTrainer, stop_when: dict[str, Any]):
+        self.trainer, self.stop_when = trainer, stop_when
+
+    def on_train_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs) -> None:
+        if self._reason(args, state):
+            raise NothingLeftToTrain
+
+    def on_evaluate(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs) -> None:
+        if reason := self._reason(args, state):
+            control.should_training_stop = True
+            if state.is_world_process_zero:
+                print(f"Stopping after step {state.global_step} of {state.max_steps}: {reason}.", flush=True)
+
+    def _reason(self, args: TrainingArguments, state: TrainerState) -> str | None:
+        lines = [line for line in read_validation(Path(args.output_dir)) if line["step"] <= state.global_step]
+        reason = [reason_to_stop(self.stop_when, lines) if state.is_world_process_zero else None]
+        if self.trainer.accelerator.num_processes > 1:
+            reason = broadcast_object_list(reason)
+        return reason[0]
+
+
 class StepLineCallback(TrainerCallback):
-    """One readable line a logged step, and a warning, once, where most groups teach nothing."""
+    """One readable line a logged step and an evaluation, and a warning, once, where most groups teach nothing."""
 
     def __init__(self):
         self.idle: deque[float] = deque(maxlen=IDLE_STEPS)
@@ -91,7 +144,12 @@ class StepLineCallback(TrainerCallback):
     def on_log(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, logs: dict | None = None, **kwargs
     ) -> None:
-        if not state.is_world_process_zero or not logs or "reward" not in logs:
+        if not state.is_world_process_zero or not logs:
+            return
+        shares = {name: value for name, value in logs.items() if name.startswith("validation/")}
+        if shares:
+            print(_validation_line(f"step {state.global_step}/{state.max_steps}", shares), flush=True)
+        if "reward" not in logs:
             return
         rewards = [f"{name.split('/')[1]} {_number(value)}" for name, value in logs.items() if is_reward_mean(name)]
         parts = [f"step {state.global_step}/{state.max_steps}", f"reward {_number(logs['reward'])}", *rewards]
@@ -116,19 +174,30 @@ class StepLineCallback(TrainerCallback):
 
 
 class Clock(TrainerCallback):
-    """Wall time of a run, evaluations included, added up over its interruptions."""
+    """Wall time of a run, evaluations included, and the seconds of its phases, added up over its interruptions."""
 
-    def __init__(self, folder: Path):
-        self.path = folder / MINUTES
+    def __init__(self, folder: Path, phases: Phases):
+        self.path, self.phases = folder / MINUTES, phases
         self.started = time.monotonic()
-        self.before = read_json(self.path, default={"minutes": 0.0})["minutes"]
+        before = read_json(self.path, default={"minutes": 0.0})
+        self.before, self.seconds_before = before["minutes"], Counter(before.get("seconds"))
 
     def minutes(self) -> float:
         return self.before + (time.monotonic() - self.started) / 60
 
+    def seconds(self) -> dict[str, float]:
+        return dict(self.seconds_before + self.phases.seconds)
+
     def on_save(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs) -> None:
         if state.is_world_process_zero:
-            write_json(self.path, {"minutes": self.minutes()})
+            write_json(self.path, {"minutes": self.minutes(), "seconds": self.seconds()})
+
+
+def _validation_line(step: str, logs: dict[str, float]) -> str:
+    values = {name.partition("/")[2]: value for name, value in logs.items()}
+    length = values.pop("mean_length")
+    shares = [f"{name} {100 * value:.1f} %" for name, value in values.items()]
+    return f"{step}  validation: " + "  ".join([*shares, f"length {_number(length, 0)}"])
 
 
 def _number(value: Any, digits: int = 2) -> str:

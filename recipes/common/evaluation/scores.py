@@ -35,6 +35,11 @@ def metric_names(rows: list[dict[str, Any]]) -> list[str]:
     return list(dict.fromkeys(name for row in rows for name in row["metrics"]))
 
 
+def outcomes(rows: list[dict[str, Any]]) -> dict[str, list[bool | None]]:
+    """The outcome of each row by each metric; None where a row does not have the metric."""
+    return {name: [row["metrics"].get(name) for row in rows] for name in metric_names(rows)}
+
+
 def independent_metric(names: Iterable[str]) -> str:
     """The metric by which a run is told to have learnt: lenient, else tests, else prose, else the first.
 

@@ -31,6 +31,7 @@ Entry = dict[str, Any]
 ROOT = Path(__file__).resolve().parents[3]
 # Where things lie on a machine, and what every run of a set has of its own.
 NOT_SETTINGS = NOT_COMPARED | {"dataset_path", "run_name", "seed"}
+WATCHING = {"eval_strategy", "eval_steps", "num_validation_rows"}  # with num_train_rows they change nothing of a run
 NEEDED = {
     "runs": "title command commit hardware metrics minutes n seeds settings steps versions",
     "table": "title command columns rows commit hardware",
@@ -132,7 +133,8 @@ def _summary(run: Path, yaml_file: Path) -> dict[str, Any]:
         raise ValueError(f"{run / SUMMARY} does not exist: give the output_dir of a finished run.")
     config = summary["config"]
     named = {"world_size", *read_settings(yaml_file), *options_given(summary["command"])}
-    settings = {name: config[name] for name in sorted(named - NOT_SETTINGS) if name in config}
+    left_out = NOT_SETTINGS | (WATCHING if config.get("num_train_rows") else set())
+    settings = {name: config[name] for name in sorted(named - left_out) if name in config}
     settings["model_name_or_path"] = Path(config["model_name_or_path"]).name
     changed = " with uncommitted changes" if summary["uncommitted_changes"] else ""
     return {**summary, "commit": (summary["commit"] or "unknown")[:7] + changed, "settings": settings}

@@ -10,6 +10,7 @@ VERSIONS = "versions.json"  # one entry for each start: versions, commit, hardwa
 MINUTES = "minutes.json"  # wall time so far, over all starts
 BEFORE = "evaluation/before.jsonl"  # held-out rows with their completions, before training
 AFTER = "evaluation/after.jsonl"  # the same rows after training
+VALIDATION = "evaluation/validation.jsonl"  # one line for each evaluation of the validation rows, by its step
 COMPLETIONS = "completions"  # TRL's parquet files, one for each logged step
 STATE = "trainer_state.json"  # the Trainer's log
 SUMMARY = "summary.json"  # written last of all: with it the run is finished
@@ -60,6 +61,15 @@ def read_evaluation(run: Path) -> tuple[list[dict], list[dict]]:
     if missing:
         raise ValueError(f"{' and '.join(missing)} missing: is {run} a finished run with num_eval_rows > 0?")
     return read_rows(run / BEFORE), read_rows(run / AFTER)
+
+
+def read_validation(run: Path) -> list[dict[str, Any]]:
+    """Read the evaluations of the validation rows, the untrained model's first; none where the run made none.
+
+    Each has `step`, `metrics` (name -> True, False or None for each row), `truncated` (a share), `mean_length` and
+    `rewards` (name -> mean or None).
+    """
+    return read_rows(run / VALIDATION) if (run / VALIDATION).is_file() else []
 
 
 def checkpoints(run: Path) -> list[Path]:

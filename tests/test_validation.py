@@ -1,0 +1,316 @@
+"""The curve of a run: on which rows it is drawn, that training does not notice it, and that it chooses a checkpoint."""
+
+import json
+import shutil
+import sys
+from pathlib import Path
+
+import pandas as pd
+import pytest
+import torch
+from datasets import Dataset, IterableDataset
+from safetensors.torch import load_file
+from support.launching import DENSE_REWARD, ROOT, TINY
+from test_preflight import SETTINGS, make_rows, reference
+from transformers import EarlyStoppingCallback
+
+from recipes.common.before.overlap import question_of
+from recipes.common.before.preflight import preflight
+from recipes.common.before.recipe import import_recipe, load_recipe
+from recipes.common.before.validation import load_split
+from recipes.common.during.phases import Phases
+from recipes.common.evaluation.validation import add_line
+from recipes.common.tools.folder import VALIDATION, read_json, read_validation, write_rows
+from rewards import load_rewards
+
+QUICKSTART = ROOT / "recipes/arithmetic/quickstart.yaml"
+CURVE = {"eval_strategy": "steps", "eval_steps": 2, "save_steps": 2, "num_validation_rows": 5}
+STEPS = {"max_steps": 5, "num_train_rows": 8, "use_cpu": "true", "learning_rate": 0.01}
+STEPS["reward_funcs"] = [DENSE_REWARD, "xml_format", "reasoning_gym"]
+
+
+def questions(rows) -> list[str]:
+    return [question_of(row["prompt"]) for row in rows]
+
+
+# Rows
+
+
+def split(parse, rows=None, held_out=None, seed=0, **settings):
+    """Load the rows of a recipe that has twenty, of which `num_train_rows` are drawn from the front."""
+    args = parse({**SETTINGS, **CURVE, "seed": seed, **settings})
+    rows = make_rows(*range(20)) if rows is None else rows
+
+    def load_rows(recipe, seed):
+        return (rows.take(recipe.num_train_rows) if recipe.num_train_rows else rows), held_out
+
+    return load_split(args, load_rows)
+
+
+def test_with_a_number_of_training_rows_the_rows_after_them_are_for_validation(parse):
+    train, _, validation = split(parse, num_train_rows=8)
+    assert questions(train) == questions(make_rows(*range(8)))
+    assert questions(validation) == questions(make_rows(*range(8, 13)))
+
+
+def test_of_all_rows_those_for_validation_are_drawn_by_the_seed_and_removed(parse):
+    train, _, validation = split(parse)
+    assert sorted(questions(train) + questions(validation)) == sorted(questions(make_rows(*range(20))))
+    assert len(validation) == 5 and questions(validation) != questions(make_rows(*range(15, 20)))
+    assert questions(split(parse, seed=1)[2]) != questions(validation) == questions(split(parse)[2])
+
+
+def test_a_question_of_the_validation_rows_is_not_trained_on_wherever_the_rows_come_from(parse, tmp_path):
+    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in make_rows(7, 8, 9, 30, 8)))
+    train, _, validation = split(parse, only_rows=str(tmp_path / "rows.jsonl"), num_train_rows=8)
+    assert questions(validation) == questions(make_rows(*range(8, 13)))
+    assert questions(train) == questions(make_rows(7, 30))
+    twice = Dataset.from_list([*make_rows(*range(13)), *make_rows(10)])
+    assert questions(split(parse, twice, num_train_rows=9)[0]) == questions(make_rows(*range(9)))[:9]
+
+
+def test_of_a_stream_the_first_rows_are_for_validation(parse):
+    train, _, validation = split(parse, IterableDataset.from_generator(lambda: iter(make_rows(*range(9)))))
+    assert questions(validation) == questions(make_rows(*range(5)))
+    assert questions(train) == questions(make_rows(*range(5, 9)))
+
+
+def test_without_evaluations_during_training_all_rows_are_trained_on(parse):
+    train, _, validation = split(parse, eval_strategy="no", num_train_rows=8)
+    assert (len(train), validation) == (8, None)
+
+
+def test_more_validation_rows_than_there_are_training_rows_are_refused(parse):
+    with pytest.raises(ValueError, match="num_validation_rows is 20, but there are only 20 training rows"):
+        split(parse, num_validation_rows=20)
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_the_quickstart_trains_on_the_same_rows_with_and_without_a_curve(seed):
+    words = ["--seed", str(seed), "--num_train_rows", "50", "--num_eval_rows", "20", "--num_validation_rows", "10"]
+    without, with_curve = (
+        load_recipe(QUICKSTART, [*words, "--eval_strategy", strategy, "--eval_steps", "2"])
+        for strategy in ("no", "steps")
+    )
+    assert without.train_rows.to_list() == with_curve.train_rows.to_list()
+    assert without.eval_rows.to_list() == with_curve.eval_rows.to_list()
+    everything = [*with_curve.train_rows, *with_curve.eval_rows, *with_curve.validation_rows]
+    assert len(set(questions(everything))) == 80
+
+
+# Settings
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"num_validation_rows": 0}, "num_validation_rows is 0; eval_strategy needs at least 1"),
+        ({"load_best_model_at_end": True}, "metric_for_best_model is None; a checkpoint is chosen by a metric"),
+        ({"save_strategy": "best", "metric_for_best_model": "loss"}, "metric_for_best_model is 'loss'"),
+        (
+            {"save_strategy": "best", "metric_for_best_model": "validation/a", "eval_steps": 3, "num_iterations": 2},
+            "eval_steps=3 would save in the middle of a generation, which TRL cannot resume: set it to 2 or 4",
+        ),
+        ({"stop_when": {"metric": "strict"}}, "stop_when is {'metric': 'strict'}; give {metric: validation/strict"),
+        (
+            {"load_best_model_at_end": True, "metric_for_best_model": "validation/strict", "save_steps": 4},
+            "with save_steps 4 and eval_steps 2 the best step may have no checkpoint. Set save_steps to 2",
+        ),
+    ],
+)
+def test_settings_by_which_no_checkpoint_could_be_chosen_are_refused(parse, settings, message):
+    args = parse({**SETTINGS, **CURVE, **settings})
+    rewards = load_rewards(args.recipe.reward_funcs)
+    found = preflight(args, make_rows(*range(8)), make_rows(100), rewards, reference, [], make_rows(50)).problems
+    assert len(found) == 1 and message in found[0]
+
+
+def test_preflight_says_what_is_evaluated_and_checks_the_rows(parse):
+    args = parse({**SETTINGS, **CURVE})
+    rewards = load_rewards(args.recipe.reward_funcs)
+    every = (args, make_rows(*range(8)), make_rows(100), rewards, reference, [])
+    result = preflight(*every, make_rows(50, 51))
+    assert result.problems == [] and result.training.num_generations_eval == 1
+    assert "validation: 2 rows of the training side, evaluated every 2 steps and never trained on" in result.notes
+    (problem,) = preflight(*every, make_rows(50, 100)).problems
+    assert "1 of 1 evaluation rows are also training rows" in problem
+
+
+# The curve
+
+
+def test_a_phase_does_not_count_the_phases_inside_it(monkeypatch):
+    phase, now = Phases(), iter([0.0, 1.0, 4.0, 6.0, 10.0, 11.0])
+    monkeypatch.setattr("time.perf_counter", lambda: next(now))
+    with phase("outer"), phase("inner"):
+        pass  # from second 1 to 4 of 0 to 6
+    with phase("inner"):
+        pass
+    assert phase.seconds == {"outer": 3.0, "inner": 4.0}
+
+
+def test_an_evaluation_of_a_step_replaces_what_an_earlier_start_left_of_it_and_after_it(tmp_path):
+    for step in (0, 4, 8, 12, 8):
+        add_line(tmp_path, {"step": step, "metrics": {}})
+    assert [line["step"] for line in read_validation(tmp_path)] == [0, 4, 8]
+    assert read_validation(tmp_path / "none") == []
+
+
+@pytest.fixture(scope="module")
+def train(model, tmp_path_factory, one_thread):
+    """Train the tiny quickstart in this process: settings -> the run's folder, and what it printed."""
+
+    def trained(name: str, metric=None, **settings) -> Path:
+        folder = tmp_path_factory.mktemp("runs") / name
+        recipe = import_recipe(QUICKSTART)
+        recipe.metric = metric or recipe.metric
+        return go(recipe, folder, **settings)
+
+    def go(recipe, folder, **settings):
+        given = {**TINY, **STEPS, "model_name_or_path": model, "output_dir": folder, **settings}
+        words = ["--config", str(QUICKSTART)]
+        for key, value in given.items():
+            words += [f"--{key}", *(map(str, value) if isinstance(value, list) else [str(value)])]
+        argv, sys.argv = sys.argv, [str(QUICKSTART.with_name("train.py")), *words]
+        try:
+            recipe.main()
+        finally:
+            sys.argv = argv
+        return folder
+
+    trained.again = go
+    return trained
+
+
+@pytest.fixture(scope="module")
+def without(train):
+    return train("without")
+
+
+@pytest.fixture(scope="module")
+def curve(train):
+    return train("curve", **CURVE)
+
+
+def log_of(folder: Path, key: str) -> dict[int, float]:
+    history = read_json(folder / "trainer_state.json")["log_history"]
+    return {entry["step"]: entry[key] for entry in history if key in entry}
+
+
+@pytest.mark.slow
+def test_the_untrained_model_every_second_step_and_the_last_are_evaluated_row_by_row(curve):
+    lines = read_validation(curve)
+    assert [line["step"] for line in lines] == [0, 2, 4, 5]
+    assert {name: len(rows) for name, rows in lines[0]["metrics"].items()} == {"strict": 5, "lenient": 5, "format": 5}
+    assert [line["rewards"]["letter_share"] for line in lines] != [lines[0]["rewards"]["letter_share"]] * 4
+    assert {line["step"]: line["mean_length"] for line in lines} == log_of(curve, "validation/mean_length")
+    shares = {line["step"]: sum(line["metrics"]["lenient"]) / 5 for line in lines}
+    assert shares == log_of(curve, "validation/lenient")
+
+
+@pytest.mark.slow
+def test_a_run_killed_between_two_evaluations_and_resumed_draws_the_same_curve(curve, train, tmp_path):
+    """Killed after the evaluation of step 4 and before its checkpoint: that of step 2 is the last."""
+    folder = shutil.copytree(curve, tmp_path / "run")
+    for name in ("summary.json", "trainer_state.json", "model.safetensors", "evaluation/after.jsonl"):
+        (folder / name).unlink()
+    for step in (4, 5):
+        shutil.rmtree(folder / f"checkpoint-{step}")
+    first, second, third, _ = read_validation(folder)
+    write_rows(folder / VALIDATION, [first, second, {**third, "truncated": -1.0}])
+    train.again(import_recipe(QUICKSTART), folder, **CURVE)
+    assert read_validation(folder) == read_validation(curve)
+    assert log_of(folder, "validation/mean_length") == log_of(curve, "validation/mean_length")
+
+
+@pytest.mark.slow
+def test_training_does_not_notice_that_it_is_watched(curve, without):
+    files = sorted(path.name for path in (without / "completions").glob("*.parquet"))
+    assert len(files) == 5 and files == sorted(path.name for path in (curve / "completions").glob("*.parquet"))
+    for file in files:
+        pd.testing.assert_frame_equal(*(pd.read_parquet(run / "completions" / file) for run in (curve, without)))
+    mine, theirs = (load_file(run / "model.safetensors") for run in (curve, without))
+    assert all(torch.equal(mine[name], theirs[name]) for name in theirs)
+    assert log_of(curve, "reward") == log_of(without, "reward")
+
+
+@pytest.mark.slow
+def test_the_time_of_a_run_is_known_by_phase(curve):
+    summary = read_json(curve / "summary.json")
+    assert summary["seconds"].keys() == {"before and after", "validation", "generating", "scoring", "updating"}
+    assert 0.0 < sum(summary["seconds"].values()) <= 60 * summary["minutes"] + 1
+
+
+def right_at_the_second_evaluation(folder: list[Path]):
+    """A metric that the model passes at the second evaluation of the curve alone."""
+    return lambda row, completion: {"planted": len(read_validation(folder[0])) == 1}
+
+
+@pytest.fixture(scope="module")
+def chosen(train, tmp_path_factory):
+    """A run of which the best checkpoint is that of step 2."""
+    place = [tmp_path_factory.mktemp("best") / "run"]
+    recipe = import_recipe(QUICKSTART)
+    recipe.metric = right_at_the_second_evaluation(place)
+    best = {"load_best_model_at_end": "true", "metric_for_best_model": "validation/planted"}
+    return train.again(recipe, place[0], **CURVE, **best), recipe, best
+
+
+@pytest.mark.slow
+def test_the_best_checkpoint_is_chosen_by_the_metric_and_named(chosen, without):
+    folder, _, _ = chosen
+    weights = load_file(folder / "model.safetensors")
+    best, last = (load_file(run / "model.safetensors") for run in (folder / "checkpoint-2", without))
+    assert all(torch.equal(weights[name], best[name]) for name in weights)
+    assert not all(torch.equal(weights[name], last[name]) for name in weights)
+    expected = {"step": 2, "metric": "validation/planted", "value": 1.0, "rows": 5}
+    assert read_json(folder / "summary.json")["best_checkpoint"] == expected
+    line = "The model is that of step 2, the best by validation/planted: 1 over 5 validation rows."
+    assert line in (folder / "table.txt").read_text()
+
+
+@pytest.mark.slow
+def test_a_run_killed_after_its_last_step_chooses_the_best_checkpoint_all_the_same(chosen, train):
+    folder, recipe, best = chosen
+    after = (folder / "evaluation/after.jsonl").read_bytes()
+    weights = (folder / "model.safetensors").read_bytes()
+    for name in ("summary.json", "evaluation/after.jsonl", "model.safetensors"):
+        (folder / name).unlink()
+    train.again(recipe, folder, **CURVE, **best)
+    assert (folder / "model.safetensors").read_bytes() == weights
+    assert (folder / "evaluation/after.jsonl").read_bytes() == after
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("own", [True, False], ids=["stop_when", "EarlyStoppingCallback"])
+def test_a_run_stops_when_an_evaluation_is_no_better_and_a_later_start_does_not_go_on(own, train, tmp_path, capsys):
+    recipe, train_and_save = import_recipe(QUICKSTART), import_recipe(QUICKSTART).train_and_save
+    recipe.metric = right_at_the_second_evaluation([tmp_path / "run"])
+    if own:
+        settings = {"stop_when": '{"metric": "validation/planted", "patience": 1}'}
+    else:
+        settings = {"load_best_model_at_end": "true", "metric_for_best_model": "validation/planted"}
+
+        def with_callback(trainer, run, metric):
+            trainer.add_callback(EarlyStoppingCallback(early_stopping_patience=1))
+            return train_and_save(trainer, run, metric)
+
+        recipe.train_and_save = with_callback
+    train.again(recipe, tmp_path / "run", **CURVE, **settings)
+    summary = read_json(tmp_path / "run" / "summary.json")
+    assert summary["steps"] == 4
+    if own:
+        reason = "validation/planted has not been better than at step 2 for 1 evaluations"
+        assert summary["stopped"] == reason and f"  Stopped early: {reason}.\n" in capsys.readouterr().out
+        (tmp_path / "run" / "summary.json").unlink()
+        train.again(recipe, tmp_path / "run", **CURVE, **settings)
+        assert read_json(tmp_path / "run" / "summary.json")["steps"] == 4
+        assert [line["step"] for line in read_validation(tmp_path / "run")] == [0, 2, 4]
+
+
+@pytest.mark.slow
+def test_a_metric_that_the_recipe_lacks_is_refused_before_the_first_step(train, capsys):
+    best = {"load_best_model_at_end": "true", "metric_for_best_model": "validation/strct"}
+    with pytest.raises(ValueError, match=r"is 'validation/strct'; the validation rows have validation/strict, valid"):
+        train("wrong", **CURVE, **best)
+    assert "step 0/5  validation: strict" in capsys.readouterr().out
