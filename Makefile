@@ -8,17 +8,15 @@ PINS := -c constraints.txt
 export OMP_WAIT_POLICY ?= passive
 
 QUICKSTART := recipes/arithmetic/quickstart.yaml
-WARM := runs/quickstart-warm-start
 FINISHED := runs/quickstart/summary.json
 
 # Ctrl-C reaches the run alone, which saves a checkpoint; the launcher waits for it. A finished run only shows its table.
 quickstart: install ## prepare the model, train, and print the table; ARGS=--fresh starts anew
 	@if [ -z "$(ARGS)" ] && [ $(FINISHED) -nt $(QUICKSTART) ]; then \
 		cat runs/quickstart/table.txt; echo "  Finished before: make quickstart ARGS=--fresh starts anew."; \
-	else $(BIN)/python scripts/prepare_model.py && \
-		{ [ -d $(WARM) ] || $(BIN)/python scripts/warm_start.py --config $(QUICKSTART) --rows 512 --steps 40; } && trap '' INT && \
-		$(BIN)/accelerate launch --quiet --config_file accelerate_configs/single_gpu.yaml recipes/arithmetic/train.py \
-			--config $(QUICKSTART) --model_name_or_path $(WARM) $(ARGS); \
+	else trap '' INT; $(BIN)/python scripts/prepare_model.py && \
+		$(BIN)/accelerate launch --quiet --config_file accelerate_configs/single_gpu.yaml \
+			recipes/arithmetic/train.py --config $(QUICKSTART) $(ARGS); \
 	fi
 
 # Two files at a time: what they share is made once a file.
