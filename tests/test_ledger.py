@@ -23,7 +23,7 @@ from recipes.common.many_runs.ledger import (
 )
 from recipes.common.many_runs.ledger_pages import BEGIN, render_readme, render_results
 from recipes.common.tools.folder import write_rows
-from recipes.common.tools.stats import wilson_interval
+from recipes.common.tools.stats import t_interval, wilson_interval
 
 ENTRIES = read_entries(ROOT / "results")
 RUNS = [name for name, entry in ENTRIES.items() if sort_of(entry) == "runs"]
@@ -71,9 +71,14 @@ def test_an_entry_of_runs_has_three_seeds_or_a_reason_and_figures_that_follow_fr
         before, after = metric["before"], metric["after"]
         assert metric["expected_change"] == expected_change(before["seeds"], after["seeds"], sum(n))
         for stage in (before, after):
-            right = sum(round(share * rows) for share, rows in zip(stage["seeds"], n, strict=True))
-            assert stage["value"] == pytest.approx(mean(stage["seeds"]), abs=1e-4)
-            assert stage["interval"] == pytest.approx(wilson_interval(right, sum(n)), abs=1e-4)
+            shares = stage["seeds"]
+            assert stage["value"] == pytest.approx(mean(shares), abs=1e-4)
+            over = t_interval(shares, 0.0, 1.0) or wilson_interval(round(shares[0] * n[0]), n[0])
+            assert stage["interval"] == pytest.approx(over, abs=1e-4)
+        changes = [new - old for old, new in zip(before["seeds"], after["seeds"], strict=True)]
+        assert metric["change"]["seeds"] == pytest.approx(changes, abs=2e-4)
+        if len(changes) > 1:  # of one seed it needs the rows
+            assert metric["change"]["interval"] == pytest.approx(t_interval(changes, -1.0, 1.0), abs=2e-4)
 
 
 def run_folder(folder, seed, right, before=0, of=10, **settings):
@@ -108,8 +113,9 @@ def test_an_entry_holds_what_its_runs_left(entry):
     assert (entry["commit"], entry["config"]) == ("0123456", "recipes/arithmetic/quickstart.yaml")
     after = entry["metrics"]["strict"]["after"]
     assert after["seeds"] == [0.4, 0.5, 0.6] and after["value"] == 0.5
-    assert after["interval"] == [0.3315, 0.6685]  # Wilson, 15 of 30
-    assert after["interval_over_seeds"] == [0.2516, 0.7484]  # 0.5 +- 4.3027 * 0.1 / sqrt(3)
+    assert after["interval"] == [0.2516, 0.7484]  # 0.5 +- 4.3027 * 0.1 / sqrt(3)
+    change = entry["metrics"]["strict"]["change"]
+    assert change == {"value": 0.5, "interval": [0.2516, 0.7484], "seeds": [0.4, 0.5, 0.6]}
     assert "seed" not in entry["settings"] and entry["settings"]["max_steps"] == 36
     assert "eval_steps" not in entry["settings"]  # a curve changes nothing of what is published
 

@@ -20,6 +20,7 @@ from recipes.common.many_runs.control import run_arms
 from recipes.common.many_runs.runs import launch_words, over_seeds, read_settings, run_seeds, seeds_table, train
 from recipes.common.tools.folder import read_evaluation, write_rows
 
+from recipes.common.tools.stats import paired_interval, wilson_interval
 QUICKSTART = ROOT / "recipes/arithmetic/quickstart.yaml"
 
 
@@ -27,39 +28,40 @@ def rows(outcomes, metric="strict"):
     return [{"prompt": f"q{i}", "metrics": {metric: outcome}} for i, outcome in enumerate(outcomes)]
 
 
-def test_seeds_are_averaged_and_pooled():
+def test_seeds_are_averaged_and_the_change_has_an_interval_of_its_own():
     first = (rows([False, False]), rows([True, True]))
     second = (rows([False, True]), rows([False, True]))
     strict = over_seeds([first, second])["strict"]
-    assert (strict["before"]["seeds"], strict["p"]) == ([0.0, 0.5], [0.5, 1.0])  # two rows won; none changed
-    assert strict["after"] == {
-        **{"seeds": [1.0, 0.5], "mean": 0.75, "n": 4, "prompts": 2},  # q0 and q1 stand in both seeds
-        "interval": (0.0, 1.0),  # 0.75 +- 12.7 * 0.25, cut at what a share can be
-        "pooled": pytest.approx((0.3006, 0.9544), abs=1e-4),  # Wilson, 3 of 4
-    }
+    assert strict["before"]["seeds"] == [0.0, 0.5]
+    # 0.75 +- 12.7 * 0.25, cut at what a share can be
+    assert strict["after"] == {"seeds": [1.0, 0.5], "mean": 0.75, "interval": (0.0, 1.0)}
+    p = [0.5, 1.0]  # two rows won; none changed
+    assert strict["change"] == {"seeds": [1.0, 0.0], "mean": 0.5, "interval": (-1.0, 1.0), "p": p}
 
 
-def test_a_single_seed_has_no_interval_over_seeds():
-    strict = over_seeds([(rows([False]), rows([True]))])["strict"]
-    assert strict["after"]["interval"] is None and "Student" not in seeds_table([0], {"strict": strict})
+def test_a_single_seed_has_intervals_over_its_rows():
+    strict = over_seeds([(rows([False] * 9), rows([True] * 9))])["strict"]
+    assert strict["after"]["interval"] == wilson_interval(9, 9)
+    assert strict["change"]["interval"] == paired_interval([False] * 9, [True] * 9)
+    assert seeds_table([0], {"strict": strict}).endswith("95 % over rows, of one seed")
 
 
 def test_a_metric_is_of_the_rows_and_seeds_that_have_it():
     other = [{"prompt": "other task", "metrics": {"format": True}}]
     found = over_seeds([(other, other), ([*rows([False]), *other], [*rows([True]), *other])])
     assert list(found) == ["format", "strict"]
-    after = found["strict"]["after"]
-    assert (after["seeds"], after["mean"], after["n"], found["strict"]["p"]) == ([None, 1.0], 1.0, 1, [None, 1.0])
+    strict = found["strict"]
+    assert (strict["n"], strict["change"]["p"]) == ([0, 1], [None, 1.0])
+    assert (strict["after"]["seeds"], strict["after"]["mean"]) == ([None, 1.0], 1.0)
     assert "seed 0             - ->       -\n" in seeds_table([0, 1], found)
 
 
-def test_the_table_names_each_seed_and_both_intervals():
+def test_the_table_names_each_seed_and_takes_no_rows_of_different_seeds_together():
     evaluations = [(rows([False] * 10), rows([True] * n + [False] * (10 - n))) for n in (4, 6)]
     lines = seeds_table([0, 7], over_seeds(evaluations)).splitlines()
     assert [" ".join(line.split()) for line in lines[2:]] == [
         "seed 7 0.0 % -> 60.0 % +60.0 pt McNemar p 0.031",
-        "mean 0.0 % -> 50.0 % (0-100) 95 % over seeds (Student)",
-        "mean 0.0 % -> 50.0 % (30-70) 95 % over 20 rows of 10 prompts (Wilson)",
+        "mean 0.0 % -> 50.0 % (0-100) +50.0 pt (-77 to +100) 95 % over seeds (Student)",
     ]
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from recipes.common.many_runs.ledger import ROOT, Entry, read_entries, sort_of
 from recipes.common.tools.folder import write_whole
-from recipes.common.tools.tables import percent, share_and_span
+from recipes.common.tools.tables import percent, points, share_and_span
 
 BEGIN, END = "<!-- generated from results/ by scripts/ledger.py: begin -->", "<!-- end -->"
 
@@ -39,12 +39,19 @@ def render_readme(readme: str, entries: dict[str, Entry]) -> str:
     before, rest = readme.split(BEGIN)
     after = rest.split(END, 1)[1]
     rows = [_readme_row(entry) for entry in entries.values() if sort_of(entry) == "runs"]
-    head = ["run", "hardware", "minutes a run", "held out, before → after (95 %)", "second metric", "details"]
+    head = [
+        "run",
+        "hardware",
+        "minutes a run",
+        "held out: before → after, change (95 %)",
+        "second metric",
+        "details",
+    ]
     others = sum(sort_of(entry) == "not_run" for entry in entries.values())
     text = [
         *_table(head, rows),
         "",
-        "In brackets 95 %: over seeds (Student) where there are several, over rows (Wilson) where there is one.",
+        "95 %: over seeds (Student) where there are several, over rows where there is one.",
         f"**Not run here**: {others} configurations, most for want of a GPU: [RESULTS.md](RESULTS.md#not-run).",
     ]
     return f"{before}{BEGIN}\n" + "\n".join(text) + f"\n{END}{after}"
@@ -78,17 +85,22 @@ def _runs_table(entry: Entry) -> list[str]:
             p = metric["p"][number]
             cells.append(f"{before} → {after}" + ("" if p is None else f", p {p:.2g}"))
         rows.append([str(seed), f"{entry['minutes'][number]:.1f}", str(entry["n"][number]), *cells])
-    rows.append(["all, 95 %", "", str(sum(entry["n"])), *(_change(metric) for metric in metrics)])
+    rows.append(["mean, change (95 %)", "", str(sum(entry["n"])), *(_change(metric) for metric in metrics)])
     spans = ["{:+.1f} to {:+.1f} pt".format(*(100 * end for end in metric["expected_change"])) for metric in metrics]
     rows.append(["expected change of one more run", "", "", *spans])
     return _table(["seed", "minutes", "rows", *entry["metrics"]], rows)
 
 
 def _change(metric: dict[str, Any]) -> str:
-    """Means over the seeds; in brackets 95 % over seeds where there are several, else over rows."""
-    after = metric["after"]
-    interval = after["interval_over_seeds"] or after["interval"]
-    return f"{percent(metric['before']['value'])} → {share_and_span(after['value'], interval)}"
+    """Means over the seeds; 95 % of the change, over seeds where there are several, else over rows.
+
+    Of a single run whose rows were not kept only the share after training has an interval, over rows.
+    """
+    after, change = metric["after"], metric["change"]
+    if change["interval"] is None:
+        return f"{percent(metric['before']['value'])} → {share_and_span(after['value'], after['interval'])}"
+    shares = " → ".join(percent(metric[stage]["value"]) for stage in ("before", "after"))
+    return f"{shares}, {points(change['value'], change['interval'])}"
 
 
 def _table(columns: list[str], rows: list[list[str]]) -> list[str]:
