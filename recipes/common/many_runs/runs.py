@@ -121,7 +121,7 @@ def share_over_seeds(outcomes: list[list[bool]]) -> dict[str, Any]:
 
 
 def change_over_seeds(before: list[list[bool]], after: list[list[bool]]) -> dict[str, Any]:
-    """The same for a change on paired rows, and McNemar's exact `p` of each seed.
+    """The same for a change on paired rows; of each seed McNemar's exact `p`, and the share of rows that `changed`.
 
     The interval is Student's over the changes of the seeds, and the paired one over rows where only one seed has rows.
     """
@@ -129,7 +129,8 @@ def change_over_seeds(before: list[list[bool]], after: list[list[bool]]) -> dict
     changes, known, there = _of_seeds(pairs, lambda rows: sum(new - old for old, new in rows) / len(rows))
     interval = t_interval(known, -1.0, 1.0) or paired_interval(*zip(*there[0], strict=True))
     p = [mcnemar_p(*zip(*rows, strict=True)) if rows else None for rows in pairs]
-    return {"seeds": changes, "mean": sum(known) / len(known), "interval": interval, "p": p}
+    changed = [sum(old != new for old, new in rows) / len(rows) if rows else None for rows in pairs]
+    return {"seeds": changes, "mean": sum(known) / len(known), "interval": interval, "p": p, "changed": changed}
 
 
 def _of_seeds(outcomes: list[list], value: Callable[[list], float]) -> tuple[list[float | None], list[float], list]:
