@@ -30,7 +30,7 @@ SIZES = {
     "per_device_eval_batch_size": 48,
     "save_steps": 1000,
 }
-WARM_START = {"rows": 128, "steps": 8}
+WARM_START = {"rows": 256, "steps": 16}
 SUM = {"min_terms": 2, "max_terms": 2, "min_digits": 1, "max_digits": 2}
 # name -> reasoning-gym's data set, its parameters, a worked example (None: the recipe's), tokens
 TASKS = {
@@ -157,6 +157,7 @@ def measure(task: str, warm: bool, options: argparse.Namespace, overrides: list[
         "useful_a_step": probe["useful_a_step"],
         "hit_rate": verifier["hit_rate"],
         "verifier_spread": None if verifier["zero_spread"] is None else 1.0 - verifier["zero_spread"],
+        "n": len(before[0]),
         "before": sum(before[0]) / len(before[0]),
         "after": sum(after[0]) / len(after[0]),
         "change": change["mean"],
@@ -205,7 +206,7 @@ def publish(lines: list[dict[str, Any]], options: argparse.Namespace, overrides:
         "command": " ".join(words),
         **{key: ", ".join(dict.fromkeys(line[key] for line in lines)) for key in ("commit", "hardware")},
         "seeds": [options.seed],
-        "remark": sentences(found, options.max_steps),
+        "remark": sentences(found, options.max_steps, lines[0]["n"]),
         "columns": list(rows[0]),
         "rows": [list(row.values()) for row in rows],
         "figures": lines,
@@ -232,7 +233,7 @@ def compared(lines: list[dict[str, Any]]) -> dict[str, Any]:
     return {"spearman": correlations, "outcomes": table}
 
 
-def sentences(found: dict[str, Any], steps: int) -> str:
+def sentences(found: dict[str, Any], steps: int, n: int) -> str:
     """The correlations and the two-by-two table in words."""
     names = {"useful_a_step": "useful groups a step", "verifier_spread": "the share of groups with verifier spread"}
     ranks = [
@@ -243,7 +244,7 @@ def sentences(found: dict[str, Any], steps: int) -> str:
     task, *others = found["outcomes"].values()
     rest = {key: sum(of[key] for of in others) for key in task}
     return (
-        f"Lenient accuracy, {steps} steps of 16 completions, 48 held-out rows. Spearman with the gain: "
+        f"Lenient accuracy, {steps} steps of 16 completions, {n} held-out rows. Spearman with the gain: "
         f"{'; '.join(ranks) or 'not defined'}. *Will learn the task*: {task['gain shown']} with a gain shown, "
         f"{task['no gain shown']} without; other verdicts: {rest['gain shown']} with, {rest['no gain shown']} without."
     )
