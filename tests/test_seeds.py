@@ -162,7 +162,7 @@ def test_seeds_and_control_arms_share_their_runs_and_leave_their_tables(tmp_path
     words += ["--model_name_or_path", str(build_tiny_model(tmp_path / "model"))]
     words += [word for name, value in TINY.items() for word in (f"--{name}", str(value))]
     assert "mean" in run(seeds, "--seeds", "0", "1")
-    names = ["random", "constant", "format-only", "sft", "sft+grpo", "best-prompt"]
+    names = ["constant", "sft", "sft+grpo", "best-prompt"]
     output = run(control_arms, "--seeds", "0", "--sft_steps", "1", "--sft_rows", "4", "--arms", *names)
     assert "is finished" in output  # the run as configured is the one of scripts/seeds.py
     found = json.loads((tmp_path / "q-control.json").read_text())
@@ -178,5 +178,5 @@ def test_seeds_and_control_arms_share_their_runs_and_leave_their_tables(tmp_path
     found = json.loads((tmp_path / "q-seeds.json").read_text())
     assert found["seeds"] == [0, 1] and len(found["metrics"]["strict"]["after"]["seeds"]) == 2
     assert (tmp_path / "q-seeds.png").is_file()
-    config = json.loads((tmp_path / "q-random-seed0" / "run_config.json").read_text())
-    assert config["reward_funcs"] == ["random"]
+    config = json.loads((tmp_path / "q-constant-seed0" / "run_config.json").read_text())
+    assert config["reward_funcs"] == ["constant"]
