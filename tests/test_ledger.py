@@ -21,7 +21,7 @@ from recipes.common.many_runs.ledger import (
     record_entry,
     sort_of,
 )
-from recipes.common.many_runs.ledger_pages import BEGIN, render_readme, render_results
+from recipes.common.many_runs.ledger_pages import BEGIN, END, readmes, render_readme, render_results
 from recipes.common.tools.folder import write_rows
 from recipes.common.tools.stats import t_interval, wilson_interval
 
@@ -33,10 +33,22 @@ QUICKSTART = ROOT / "recipes/arithmetic/quickstart.yaml"
 def test_the_pages_are_what_the_ledger_renders():
     template, readme = (ROOT / "results/RESULTS.md.in").read_text(), (ROOT / "README.md").read_text()
     assert (ROOT / "RESULTS.md").read_text() == render_results(template, ENTRIES), "run scripts/ledger.py render"
-    assert readme == render_readme(readme, ENTRIES), "run scripts/ledger.py render"
+    for page in readmes():
+        assert page.read_text() == render_readme(page.read_text(), ENTRIES), f"{page}: run scripts/ledger.py render"
     before, table = readme.split(BEGIN)
     by_hand = before + BEGIN + re.sub(r"\d+\.\d %", "99.9 %", table, count=1)
     assert readme != by_hand and render_readme(by_hand, ENTRIES) == readme
+
+
+def test_a_readme_shows_the_entry_that_its_comment_names(entry):
+    page = f"before\n{BEGIN.replace('results/', 'results/some.json')}\nold\n{END}\nafter\n"
+    lines = render_readme(page, {"some": entry}).splitlines()
+    assert (lines[0], lines[-1], page.splitlines()[1] in lines, "old" in lines) == ("before", "after", True, False)
+    assert "| strict | 0.0 % | 50.0 % (25-75) | +50.0 pt (+25 to +75) |" in lines
+    assert any(line.startswith("3 seeds of 10 held-out rows, 36 steps and 1.0-3.0 minutes;") for line in lines)
+    assert "SmolLM2-135M: weights from 4-bit quantisation, close to the published ones." in lines
+    with pytest.raises(ValueError, match=r"results/some\.json, which does not exist"):
+        render_readme(page, {})
 
 
 def shipped_runs(root):
