@@ -23,7 +23,7 @@ from recipes.common.tools.folder import read_evaluation, write_rows
 from recipes.common.tools.stats import paired_interval, wilson_interval
 
 QUICKSTART = ROOT / "recipes/arithmetic/quickstart.yaml"
-arms = functools.partial(run_arms, chosen=[], sft=(1, 1))
+arms = functools.partial(run_arms, chosen=[], sft=(1, 1), warm_steps=1)
 
 
 def rows(outcomes, metric="strict"):
@@ -163,7 +163,9 @@ def test_seeds_and_control_arms_share_their_runs_and_leave_their_tables(tmp_path
     words += [word for name, value in TINY.items() for word in (f"--{name}", str(value))]
     assert "mean" in run(seeds, "--seeds", "0", "1")
     names = ["constant", "sft", "sft+grpo", "best-prompt"]
-    output = run(control_arms, "--seeds", "0", "--sft_steps", "1", "--sft_rows", "4", "--arms", *names)
+    output = run(
+        control_arms, "--seeds", "0", "--sft_steps", "1", "--sft_rows", "4", "--warm_steps", "1", "--arms", *names
+    )
     assert "is finished" in output  # the run as configured is the one of scripts/seeds.py
     found = json.loads((tmp_path / "q-control.json").read_text())
     arms = found["arms"]

@@ -31,7 +31,7 @@ from recipes.common.tools.tables import percent, points, share_and_span
 from rewards import load_rewards, reward_kind, reward_tasks
 
 CONFIGURED, UNTRAINED, SFT, SFT_GRPO, BEST_PROMPT = "as configured", "untrained", "sft", "sft+grpo", "best-prompt"
-WARM_START_OF_GRPO = (256, 32)  # rows and steps: the defaults of scripts/warm_start.py
+WARM_START_ROWS = 256  # of sft+grpo, as of scripts/warm_start.py
 MAPPINGS = ("reward_kwargs", "reward_tasks", "reward_gates")
 # Each arm sets these for itself, so that they cannot be given for all of them.
 TAKEN = {"seed", "output_dir", "preset", "reward_funcs", "reward_weights", *MAPPINGS}
@@ -47,10 +47,11 @@ def run_arms(
     arguments: list[str],
     chosen: list[str],
     sft: tuple[int, int],
+    warm_steps: int,
 ) -> None:
     """Run each chosen arm that is not there yet, compare, print, write the table; `ValueError` where that cannot be.
 
-    `sft`: rows and steps of the arm of that name.
+    `sft`: rows and steps of the arm of that name; `warm_steps`: those before the GRPO of sft+grpo.
     """
     check_given(seeds, arguments, TAKEN, "the arms follow from the YAML; seeds: --seeds, folder: --output_dir.")
     settings, arms, minutes = read_settings(config), {}, {}
@@ -67,7 +68,7 @@ def run_arms(
         if name == SFT:
             return [supervise(config, words, *sft, folder("-sft"))]
         if name == SFT_GRPO:
-            warm = supervise(config, words, *WARM_START_OF_GRPO, folder("-warm-start"))
+            warm = supervise(config, words, WARM_START_ROWS, warm_steps, folder("-warm-start"))
             return [warm, train(config, launch, folder("-sft-grpo"), [*words, "--model_name_or_path", str(warm)])]
         if name == BEST_PROMPT:
             return [best_prompt(config, words, folder("-best-prompt"))]
