@@ -27,7 +27,7 @@ from recipes.common.tools.stats import t_interval, wilson_interval
 
 ENTRIES = read_entries(ROOT / "results")
 RUNS = [name for name, entry in ENTRIES.items() if sort_of(entry) == "runs"]
-QUICKSTART = ROOT / "recipes/arithmetic/quickstart.yaml"
+CONFIG = ROOT / "recipes/arithmetic/grpo-alone.yaml"
 
 
 def test_the_pages_are_what_the_ledger_renders():
@@ -107,7 +107,7 @@ def run_folder(folder, seed, right, before=0, of=10, **settings):
         "hardware": "2 CPU cores",
         "versions": {"trl": "1.16.0"},
         "command": ["python", "train.py", "--seed", str(seed)],
-        "config": {**yaml.safe_load(QUICKSTART.read_text()), "world_size": 1, "seed": seed, **settings},
+        "config": {**yaml.safe_load(CONFIG.read_text()), "world_size": 1, "seed": seed, **settings},
     }
     (folder / "summary.json").write_text(json.dumps(summary))
     return folder
@@ -116,13 +116,13 @@ def run_folder(folder, seed, right, before=0, of=10, **settings):
 @pytest.fixture
 def entry(tmp_path):
     runs = [run_folder(tmp_path / f"seed{seed}", seed, right) for seed, right in enumerate((4, 5, 6))]
-    record_entry(runs, QUICKSTART, "some runs", None, tmp_path / "entry.json")
+    record_entry(runs, CONFIG, "some runs", None, tmp_path / "entry.json")
     return read_entry(tmp_path / "entry.json")
 
 
 def test_an_entry_holds_what_its_runs_left(entry):
     assert (entry["seeds"], entry["n"], entry["minutes"]) == ([0, 1, 2], [10, 10, 10], [1.0, 2.0, 3.0])
-    assert (entry["commit"], entry["config"]) == ("0123456", "recipes/arithmetic/quickstart.yaml")
+    assert (entry["commit"], entry["config"]) == ("0123456", "recipes/arithmetic/grpo-alone.yaml")
     after = entry["metrics"]["strict"]["after"]
     assert after["seeds"] == [0.4, 0.5, 0.6] and after["value"] == 0.5
     assert after["interval"] == [0.2516, 0.7484]  # 0.5 +- 4.3027 * 0.1 / sqrt(3)
@@ -139,15 +139,15 @@ def test_an_entry_holds_what_its_runs_left(entry):
 def test_an_entry_is_of_one_configuration_and_each_seed_once(tmp_path, second, message):
     runs = [run_folder(tmp_path / "a", 0, 4), run_folder(tmp_path / "b", right=4, **second)]
     with pytest.raises(ValueError, match=message):
-        record_entry(runs, QUICKSTART, "some runs", "command", tmp_path / "e.json")
+        record_entry(runs, CONFIG, "some runs", "command", tmp_path / "e.json")
 
 
 def test_a_command_must_name_what_the_yaml_does_not_and_words_by_hand_stay(tmp_path):
     runs, output = [run_folder(tmp_path / "seed0", 0, 4, max_steps=7)], tmp_path / "e.json"
     with pytest.raises(ValueError, match="the runs set max_steps 7 over the YAML: give --command"):
-        record_entry(runs, QUICKSTART, "t", None, output)
+        record_entry(runs, CONFIG, "t", None, output)
     output.write_text('{"order": 3, "not_run": "no GPU"}')
-    record_entry(runs, QUICKSTART, "t", "with --max_steps 7", output)
+    record_entry(runs, CONFIG, "t", "with --max_steps 7", output)
     entry = read_entry(output)
     assert (entry["command"], entry["order"], sort_of(entry)) == ("with --max_steps 7", 3, "runs")
 
