@@ -63,9 +63,7 @@ def _all_runs(entries: dict[str, Entry]) -> list[str]:
     head = ["run", "hardware", "minutes a run", "held out: before → after, change (95 %)", "second metric", "details"]
     others = sum(sort_of(entry) == "not_run" for entry in entries.values())
     notes = ["95 %: over seeds (Student), or over the rows of a single one.", *_origin(*runs)]
-    notes.append(
-        f"**Not run here**: {others} configurations, most for want of a GPU: [RESULTS.md](RESULTS.md#not-run)."
-    )
+    notes.append(f"**Not run here**: {others} configurations: [RESULTS.md](RESULTS.md#not-run).")
     return [*_table(head, list(map(_readme_row, runs))), "", *notes]
 
 
