@@ -1,10 +1,11 @@
-"""Keep the ledger: put runs into results/, and generate RESULTS.md and the README's table from it.
+"""Keep the ledger: put runs into results/, and generate RESULTS.md and the tables of the READMEs from it.
 
     python scripts/ledger.py record --config recipes/arithmetic/quickstart.yaml --runs runs/quickstart-seed[0-9] \\
         --title "arithmetic quickstart" --output results/quickstart.json
     python scripts/ledger.py render            # after any change to results/
 
 Nothing in RESULTS.md is edited by hand: its words stand in results/RESULTS.md.in, its figures in results/*.json.
+In a README a table stands where a comment `generated from results/NAME.json by scripts/ledger.py` opens it.
 """
 
 import argparse
@@ -20,7 +21,7 @@ def main() -> None:
     record.add_argument("--title", required=True)
     record.add_argument("--command", help="as a reader would repeat it; without it, scripts/seeds.py with these seeds")
     record.add_argument("--output", required=True, type=Path, help="results/NAME.json; words added to it by hand stay")
-    commands.add_parser("render", help="RESULTS.md and the table in README.md")
+    commands.add_parser("render", help="RESULTS.md and the tables in the READMEs")
     args = parser.parse_args()
     from recipes.common.many_runs.ledger import record_entry
     from recipes.common.many_runs.ledger_pages import render_pages
@@ -28,7 +29,7 @@ def main() -> None:
     try:
         if args.what == "render":
             render_pages()
-            print("Generated RESULTS.md and the table in README.md.")
+            print("Generated RESULTS.md and the tables in the READMEs.")
         else:
             record_entry(args.runs, args.config, args.title, args.command, args.output)
             print(f"Saved {args.output}; name it in results/RESULTS.md.in and run `python scripts/ledger.py render`.")

@@ -11,7 +11,8 @@ each reward by task, what was cut off, and how many groups of an optimizer step 
 verdict is in recipes/common/forecast/learning.py. --replay scores an earlier probe with the rewards now asked for.
 
 The output folder holds rows.jsonl, completions.jsonl, sampling.json and figures.json. Exit status: 0 when it will
-learn, 1 when it will not, 2 for an error. A reward that hangs ends the process as it ends a run.
+learn (the task, where there is a verifier), 1 when it will learn the format only or nothing, 2 for an error. A reward
+that hangs ends the process as it ends a run.
 
 *Not covered*: vLLM (transformers generates), quantized loading, rows beyond the first 1 000 of a stream.
 """

@@ -1,8 +1,16 @@
 """Control arms: the rewards of each arm, and the table of figures chosen by hand."""
 
-import pytest
+from pathlib import Path
 
-from recipes.common.many_runs.control import compare_arms, control_table, rewards_of_arms, verdict
+import pytest
+from support.launching import ROOT
+
+from recipes.common.before.recipe import load_recipe
+from recipes.common.many_runs.best_prompt import INSTRUCTION, prompted
+from recipes.common.many_runs.control import compare_arms, control_table, rewards_of_arms, supervise, verdict
+from recipes.common.tools.folder import WARM_START, write_json
+
+QUICKSTART = ROOT / "recipes/arithmetic/quickstart.yaml"
 
 
 def rows(outcomes):
@@ -57,15 +65,27 @@ def test_a_preset_that_adds_a_reward_to_each_arm_is_refused():
 
 def test_what_the_run_has_beyond_an_arm_is_counted_on_the_same_rows_and_on_no_others(capsys):
     compared = compare_arms({"as configured": arm(60), "random": arm(10)})
-    assert [of_arm["strict"]["change"]["share"] for of_arm in compared.values()] == [0.6, 0.1]
+    assert [of_arm["strict"]["change"]["mean"] for of_arm in compared.values()] == [0.6, 0.1]
     beyond = compared["random"]["strict"]["beyond"]
-    assert (beyond["share"], beyond["p"]) == (0.5, pytest.approx(2 / 2**50))  # fifty rows won, none lost
+    assert (beyond["mean"], beyond["p"]) == (0.5, [pytest.approx(2 / 2**50)])  # fifty rows won, none lost
     (before, after), other = arm(60)[0], rows([1] + [0] * 99)
     compare_arms({"as configured": [(before, after)], "random": [(other, after)]})
     warning = capsys.readouterr().out  # of an arm that did not start alike
     assert "in arm random the untrained model has other metrics" in warning and "\n1 of 100 rows" in warning
     with pytest.raises(ValueError, match="not evaluated on the same rows"):
         compare_arms({"as configured": arm(60), "random": arm(60, n=99)})
+
+
+def test_over_seeds_a_difference_between_arms_is_paired_by_seed():
+    """Both arms differ much between seeds, and always by 9 to 11 points from each other."""
+    arms = {"as configured": [*arm(20), *arm(40), *arm(60)], "sft": [*arm(11), *arm(30), *arm(49)]}
+    strict = compare_arms(arms)["sft"]["strict"]
+    assert strict["beyond"]["seeds"] == [pytest.approx(share) for share in (0.09, 0.1, 0.11)]
+    assert strict["beyond"]["interval"] == pytest.approx(
+        (0.1 - 0.02484, 0.1 + 0.02484), abs=1e-4
+    )  # 4.3027 * 0.01 / 3 ** 0.5
+    assert strict["after"]["mean"] == pytest.approx(0.3)
+    assert strict["after"]["interval"] == (0.0, pytest.approx(0.3 + 4.3027 * 0.19 / 3**0.5, abs=1e-4))
 
 
 @pytest.mark.parametrize(
@@ -75,7 +95,7 @@ def test_what_the_run_has_beyond_an_arm_is_counted_on_the_same_rows_and_on_no_ot
             {"as configured": 60, "random": 10, "format-only": 30},
             100,
             "gain +60.0 pt (+49 to +69); above the best other arm (format-only) +30.0 pt",
-            "The rewards that arm lacks brought what is above it, in the runs at hand.",
+            "What is above it came from what that arm lacks, in the runs at hand.",
         ),
         ({"as configured": 60, "random": 59}, 100, "gain +60.0 pt", "Nothing beyond what random brings is shown."),
         ({"as configured": 4, "random": 0}, 32, "gain +12.5 pt", "no gain of its own here."),  # McNemar 0.125
@@ -88,10 +108,45 @@ def test_the_verdict_is_of_the_best_other_arm_and_of_what_is_shown(won, n, start
     assert text.startswith(start) and text.endswith(end)
 
 
-def test_the_table_has_a_line_for_each_arm():
-    table = control_table([0, 1], compare_arms({"as configured": arm(60), "constant": arm(0)}))
-    assert table.splitlines()[0] == "strict, 100 held-out rows, seeds 0 1"
-    configured, constant = (" ".join(line.split()) for line in table.splitlines()[2:4])
-    assert configured == "as configured 0.0 % 60.0 % (50-69) +60.0 pt (+49 to +69) 1.7e-18"
-    assert "  100 held-out rows show a change of 22.2 points or more (80 % power, as 60 % of them changed as" in table
-    assert constant == "constant 0.0 % 0.0 % (0-4) +0.0 pt (-3 to +3) 1 +60.0 pt (+49 to +69)"
+def test_over_seeds_a_gain_is_shown_by_its_interval_however_sure_each_seed_is():
+    arms = {"as configured": [*arm(90), *arm(10), *arm(10)], "constant": arm(0) * 3}
+    text = verdict({name: metrics["strict"] for name, metrics in compare_arms(arms).items()})
+    assert text.startswith("gain +36.7 pt (-78 to +100)") and text.endswith("no gain of its own here.")
+
+
+def test_the_table_has_a_line_for_each_arm_and_no_p_over_seeds():
+    arms = {"as configured": arm(60), "constant": arm(0)}
+    lines = control_table([0], compare_arms(arms), {"as configured": [8.0]}).splitlines()
+    assert lines[0] == "strict, 100 held-out rows, seeds 0"
+    configured, constant = (" ".join(line.split()) for line in lines[2:4])
+    assert configured == "as configured 8.0 0.0 % 60.0 % (50-69) +60.0 pt (+49 to +69) 1.7e-18"
+    assert constant == "constant - 0.0 % 0.0 % (0-4) +0.0 pt (-3 to +3) 1 +60.0 pt (+49 to +69)"
+    power = (
+        "  100 held-out rows show a change of 22.2 points or more (80 % power, as 60 % of them changed as configured)"
+    )
+    assert any(line.startswith(power) for line in lines)
+    several = {name: of * 2 for name, of in arms.items()}
+    table = control_table([0, 1], compare_arms(several), {"as configured": [8.0, 9.0]})
+    assert "McNemar" not in table and "power" not in table and table.endswith("is taken at each seed.")
+    assert " ".join(table.splitlines()[2].split()) == "as configured 8.5 0.0 % 60.0 % (60-60) +60.0 pt (+60 to +60)"
+
+
+def test_a_warm_start_of_other_settings_is_not_taken_for_the_one_asked_for(tmp_path):
+    write_json(tmp_path / WARM_START, {"overrides": ["--seed", "0"], "rows": 256, "steps": 32})
+    assert supervise(Path("run.yaml"), ["--seed", "0"], 256, 32, tmp_path) == tmp_path
+    with pytest.raises(ValueError, match="a warm start with steps 32, not 64: remove it"):
+        supervise(Path("run.yaml"), ["--seed", "0"], 256, 64, tmp_path)
+
+
+def test_a_prompt_is_the_rows_with_other_examples_and_an_instruction():
+    recipe = load_recipe(QUICKSTART, ["--num_train_rows", "4", "--num_eval_rows", "1"])
+    first, second, row = recipe.train_rows.to_list()[:3]
+    assert prompted(recipe, row, [first, second], None, False) == row
+    messages = prompted(recipe, row, [first, second], 1, True)["prompt"]
+    assert [message["role"] for message in messages] == ["system", "user", "assistant", "user"]
+    assert [message["content"] for message in messages] == [
+        INSTRUCTION,
+        first["prompt"][-1]["content"],
+        recipe.module.reference_completion(first),
+        row["prompt"][-1]["content"],
+    ]

@@ -21,22 +21,34 @@ from recipes.common.many_runs.ledger import (
     record_entry,
     sort_of,
 )
-from recipes.common.many_runs.ledger_pages import BEGIN, render_readme, render_results
+from recipes.common.many_runs.ledger_pages import BEGIN, END, readmes, render_readme, render_results
 from recipes.common.tools.folder import write_rows
-from recipes.common.tools.stats import wilson_interval
+from recipes.common.tools.stats import t_interval, wilson_interval
 
 ENTRIES = read_entries(ROOT / "results")
 RUNS = [name for name, entry in ENTRIES.items() if sort_of(entry) == "runs"]
-QUICKSTART = ROOT / "recipes/arithmetic/quickstart.yaml"
+CONFIG = ROOT / "recipes/arithmetic/grpo-alone.yaml"
 
 
 def test_the_pages_are_what_the_ledger_renders():
     template, readme = (ROOT / "results/RESULTS.md.in").read_text(), (ROOT / "README.md").read_text()
     assert (ROOT / "RESULTS.md").read_text() == render_results(template, ENTRIES), "run scripts/ledger.py render"
-    assert readme == render_readme(readme, ENTRIES), "run scripts/ledger.py render"
+    for page in readmes():
+        assert page.read_text() == render_readme(page.read_text(), ENTRIES), f"{page}: run scripts/ledger.py render"
     before, table = readme.split(BEGIN)
     by_hand = before + BEGIN + re.sub(r"\d+\.\d %", "99.9 %", table, count=1)
     assert readme != by_hand and render_readme(by_hand, ENTRIES) == readme
+
+
+def test_a_readme_shows_the_entry_that_its_comment_names(entry):
+    page = f"before\n{BEGIN.replace('results/', 'results/some.json')}\nold\n{END}\nafter\n"
+    lines = render_readme(page, {"some": entry}).splitlines()
+    assert (lines[0], lines[-1], page.splitlines()[1] in lines, "old" in lines) == ("before", "after", True, False)
+    assert "| strict | 0.0 % | 50.0 % (25-75) | +50.0 pt (+25 to +75) |" in lines
+    assert any(line.startswith("3 seeds of 10 held-out rows, 36 steps and 1.0-3.0 minutes;") for line in lines)
+    assert "SmolLM2-135M: weights from 4-bit quantisation, close to the published ones." in lines
+    with pytest.raises(ValueError, match=r"results/some\.json, which does not exist"):
+        render_readme(page, {})
 
 
 def shipped_runs(root):
@@ -71,9 +83,14 @@ def test_an_entry_of_runs_has_three_seeds_or_a_reason_and_figures_that_follow_fr
         before, after = metric["before"], metric["after"]
         assert metric["expected_change"] == expected_change(before["seeds"], after["seeds"], sum(n))
         for stage in (before, after):
-            right = sum(round(share * rows) for share, rows in zip(stage["seeds"], n, strict=True))
-            assert stage["value"] == pytest.approx(mean(stage["seeds"]), abs=1e-4)
-            assert stage["interval"] == pytest.approx(wilson_interval(right, sum(n)), abs=1e-4)
+            shares = stage["seeds"]
+            assert stage["value"] == pytest.approx(mean(shares), abs=1e-4)
+            over = t_interval(shares, 0.0, 1.0) or wilson_interval(round(shares[0] * n[0]), n[0])
+            assert stage["interval"] == pytest.approx(over, abs=1e-4)
+        changes = [new - old for old, new in zip(before["seeds"], after["seeds"], strict=True)]
+        assert metric["change"]["seeds"] == pytest.approx(changes, abs=2e-4)
+        if len(changes) > 1:  # of one seed it needs the rows
+            assert metric["change"]["interval"] == pytest.approx(t_interval(changes, -1.0, 1.0), abs=2e-4)
 
 
 def run_folder(folder, seed, right, before=0, of=10, **settings):
@@ -90,7 +107,7 @@ def run_folder(folder, seed, right, before=0, of=10, **settings):
         "hardware": "2 CPU cores",
         "versions": {"trl": "1.16.0"},
         "command": ["python", "train.py", "--seed", str(seed)],
-        "config": {**yaml.safe_load(QUICKSTART.read_text()), "world_size": 1, "seed": seed, **settings},
+        "config": {**yaml.safe_load(CONFIG.read_text()), "world_size": 1, "seed": seed, **settings},
     }
     (folder / "summary.json").write_text(json.dumps(summary))
     return folder
@@ -99,17 +116,18 @@ def run_folder(folder, seed, right, before=0, of=10, **settings):
 @pytest.fixture
 def entry(tmp_path):
     runs = [run_folder(tmp_path / f"seed{seed}", seed, right) for seed, right in enumerate((4, 5, 6))]
-    record_entry(runs, QUICKSTART, "some runs", None, tmp_path / "entry.json")
+    record_entry(runs, CONFIG, "some runs", None, tmp_path / "entry.json")
     return read_entry(tmp_path / "entry.json")
 
 
 def test_an_entry_holds_what_its_runs_left(entry):
     assert (entry["seeds"], entry["n"], entry["minutes"]) == ([0, 1, 2], [10, 10, 10], [1.0, 2.0, 3.0])
-    assert (entry["commit"], entry["config"]) == ("0123456", "recipes/arithmetic/quickstart.yaml")
+    assert (entry["commit"], entry["config"]) == ("0123456", "recipes/arithmetic/grpo-alone.yaml")
     after = entry["metrics"]["strict"]["after"]
     assert after["seeds"] == [0.4, 0.5, 0.6] and after["value"] == 0.5
-    assert after["interval"] == [0.3315, 0.6685]  # Wilson, 15 of 30
-    assert after["interval_over_seeds"] == [0.2516, 0.7484]  # 0.5 +- 4.3027 * 0.1 / sqrt(3)
+    assert after["interval"] == [0.2516, 0.7484]  # 0.5 +- 4.3027 * 0.1 / sqrt(3)
+    change = entry["metrics"]["strict"]["change"]
+    assert change == {"value": 0.5, "interval": [0.2516, 0.7484], "seeds": [0.4, 0.5, 0.6]}
     assert "seed" not in entry["settings"] and entry["settings"]["max_steps"] == 36
     assert "eval_steps" not in entry["settings"]  # a curve changes nothing of what is published
 
@@ -121,15 +139,15 @@ def test_an_entry_holds_what_its_runs_left(entry):
 def test_an_entry_is_of_one_configuration_and_each_seed_once(tmp_path, second, message):
     runs = [run_folder(tmp_path / "a", 0, 4), run_folder(tmp_path / "b", right=4, **second)]
     with pytest.raises(ValueError, match=message):
-        record_entry(runs, QUICKSTART, "some runs", "command", tmp_path / "e.json")
+        record_entry(runs, CONFIG, "some runs", "command", tmp_path / "e.json")
 
 
 def test_a_command_must_name_what_the_yaml_does_not_and_words_by_hand_stay(tmp_path):
     runs, output = [run_folder(tmp_path / "seed0", 0, 4, max_steps=7)], tmp_path / "e.json"
     with pytest.raises(ValueError, match="the runs set max_steps 7 over the YAML: give --command"):
-        record_entry(runs, QUICKSTART, "t", None, output)
+        record_entry(runs, CONFIG, "t", None, output)
     output.write_text('{"order": 3, "not_run": "no GPU"}')
-    record_entry(runs, QUICKSTART, "t", "with --max_steps 7", output)
+    record_entry(runs, CONFIG, "t", "with --max_steps 7", output)
     entry = read_entry(output)
     assert (entry["command"], entry["order"], sort_of(entry)) == ("with --max_steps 7", 3, "runs")
 

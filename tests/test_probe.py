@@ -247,6 +247,9 @@ def test_a_replay_scores_the_same_completions_without_a_model(status, probed, tm
         assert status("--replay", probed, reward=f"{tmp_path}/own.py:{name}") == 1
         printed = capsys.readouterr().out
         assert "will not learn: every group of task chain_sum has zero spread" in printed and why in printed
+    rewards = ("--reward_funcs", DENSE_REWARD, "reasoning_gym")
+    assert status("--replay", probed, *rewards) == 1
+    assert "\nwill learn the format only: " in capsys.readouterr().out
     assert (probed / "figures.json").read_text() == before
     assert status("--replay", probed, "--temperature", 0.5, "--max_completion_length", 13) == 2
     message = capsys.readouterr().err

@@ -20,7 +20,7 @@ ALLOWED = {
     "after": {"tools", "during", "evaluation"},
     "run": {"tools", "before", "during", "evaluation", "after", "trainer"},
     "forecast": {"tools", "before", "during", "evaluation"},
-    "many_runs": {"tools", "before", "evaluation"},
+    "many_runs": {"tools", "before", "evaluation", "warm_start"},
     "warm_start": {"tools", "before", "evaluation"},
 }
 A_RECIPE = {"run", "trainer", "evaluation.metrics", "before.rows"}

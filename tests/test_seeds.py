@@ -1,6 +1,7 @@
 """Several seeds and arms: figures by hand, and runs that really follow one another."""
 
 import contextlib
+import functools
 import json
 import os
 import signal
@@ -15,51 +16,54 @@ from support.tiny_model import build_tiny_model
 
 from recipes.common import run as life
 from recipes.common.before.recipe import import_recipe
-from recipes.common.many_runs import control, runs
+from recipes.common.many_runs import best_prompt, control, runs
 from recipes.common.many_runs.control import run_arms
 from recipes.common.many_runs.runs import launch_words, over_seeds, read_settings, run_seeds, seeds_table, train
 from recipes.common.tools.folder import read_evaluation, write_rows
+from recipes.common.tools.stats import paired_interval, wilson_interval
 
 QUICKSTART = ROOT / "recipes/arithmetic/quickstart.yaml"
+arms = functools.partial(run_arms, chosen=[], sft=(1, 1), warm_steps=1)
 
 
 def rows(outcomes, metric="strict"):
     return [{"prompt": f"q{i}", "metrics": {metric: outcome}} for i, outcome in enumerate(outcomes)]
 
 
-def test_seeds_are_averaged_and_pooled():
+def test_seeds_are_averaged_and_the_change_has_an_interval_of_its_own():
     first = (rows([False, False]), rows([True, True]))
     second = (rows([False, True]), rows([False, True]))
     strict = over_seeds([first, second])["strict"]
-    assert (strict["before"]["seeds"], strict["p"]) == ([0.0, 0.5], [0.5, 1.0])  # two rows won; none changed
-    assert strict["after"] == {
-        **{"seeds": [1.0, 0.5], "mean": 0.75, "n": 4, "prompts": 2},  # q0 and q1 stand in both seeds
-        "interval": (0.0, 1.0),  # 0.75 +- 12.7 * 0.25, cut at what a share can be
-        "pooled": pytest.approx((0.3006, 0.9544), abs=1e-4),  # Wilson, 3 of 4
-    }
+    assert strict["before"]["seeds"] == [0.0, 0.5]
+    # 0.75 +- 12.7 * 0.25, cut at what a share can be
+    assert strict["after"] == {"seeds": [1.0, 0.5], "mean": 0.75, "interval": (0.0, 1.0)}
+    each = {"seeds": [1.0, 0.0], "p": [0.5, 1.0], "changed": [1.0, 0.0]}  # two rows won; none changed
+    assert strict["change"] == {**each, "mean": 0.5, "interval": (-1.0, 1.0)}
 
 
-def test_a_single_seed_has_no_interval_over_seeds():
-    strict = over_seeds([(rows([False]), rows([True]))])["strict"]
-    assert strict["after"]["interval"] is None and "Student" not in seeds_table([0], {"strict": strict})
+def test_a_single_seed_has_intervals_over_its_rows():
+    strict = over_seeds([(rows([False] * 9), rows([True] * 9))])["strict"]
+    assert strict["after"]["interval"] == wilson_interval(9, 9)
+    assert strict["change"]["interval"] == paired_interval([False] * 9, [True] * 9)
+    assert seeds_table([0], {"strict": strict}).endswith("95 % over rows, of one seed")
 
 
 def test_a_metric_is_of_the_rows_and_seeds_that_have_it():
     other = [{"prompt": "other task", "metrics": {"format": True}}]
     found = over_seeds([(other, other), ([*rows([False]), *other], [*rows([True]), *other])])
     assert list(found) == ["format", "strict"]
-    after = found["strict"]["after"]
-    assert (after["seeds"], after["mean"], after["n"], found["strict"]["p"]) == ([None, 1.0], 1.0, 1, [None, 1.0])
+    strict = found["strict"]
+    assert (strict["n"], strict["change"]["p"]) == ([0, 1], [None, 1.0])
+    assert (strict["after"]["seeds"], strict["after"]["mean"]) == ([None, 1.0], 1.0)
     assert "seed 0             - ->       -\n" in seeds_table([0, 1], found)
 
 
-def test_the_table_names_each_seed_and_both_intervals():
+def test_the_table_names_each_seed_and_takes_no_rows_of_different_seeds_together():
     evaluations = [(rows([False] * 10), rows([True] * n + [False] * (10 - n))) for n in (4, 6)]
     lines = seeds_table([0, 7], over_seeds(evaluations)).splitlines()
     assert [" ".join(line.split()) for line in lines[2:]] == [
         "seed 7 0.0 % -> 60.0 % +60.0 pt McNemar p 0.031",
-        "mean 0.0 % -> 50.0 % (0-100) 95 % over seeds (Student)",
-        "mean 0.0 % -> 50.0 % (30-70) 95 % over 20 rows of 10 prompts (Wilson)",
+        "mean 0.0 % -> 50.0 % (0-100) +50.0 pt (-77 to +100) 95 % over seeds (Student)",
     ]
 
 
@@ -102,9 +106,9 @@ def test_a_run_gets_its_folder_and_group_and_its_failure_stops_the_series(tmp_pa
         (run_seeds, [0], ["--seed", "5"]),
         (run_seeds, [0], ["--output-dir", "x"]),
         (run_seeds, [0, 0], []),
-        (run_arms, [0], ["--reward-funcs", "constant"]),
-        (run_arms, [0], ["--reward_weights=1"]),
-        (run_arms, [0], ["--preset", "dapo"]),
+        (arms, [0], ["--reward-funcs", "constant"]),
+        (arms, [0], ["--reward_weights=1"]),
+        (arms, [0], ["--preset", "dapo"]),
     ],
 )
 def test_what_a_script_sets_itself_cannot_be_given(function, seeds, words):
@@ -141,6 +145,7 @@ def test_seeds_and_control_arms_share_their_runs_and_leave_their_tables(tmp_path
         with monkeypatch.context() as patch, contextlib.suppress(SystemExit):  # a finished run ends so
             patch.setattr(sys, "argv", ["train.py", "--config", str(config), "--output_dir", str(folder), *arguments])
             import_recipe(config).main()
+        return folder
 
     def run(script, *more):
         monkeypatch.setattr(sys, "argv", [script.__name__, *words, *more])
@@ -149,6 +154,7 @@ def test_seeds_and_control_arms_share_their_runs_and_leave_their_tables(tmp_path
 
     monkeypatch.chdir(ROOT)
     monkeypatch.setattr(life, "use_all_cores", lambda training: None)
+    monkeypatch.setattr(best_prompt, "VALIDATION_ROWS", 2)
     for module in (runs, control):
         monkeypatch.setattr(module, "train", train_here)
     words = ["--config", "recipes/arithmetic/quickstart.yaml", "--launch", "accelerate_configs/cpu.yaml"]
@@ -156,15 +162,23 @@ def test_seeds_and_control_arms_share_their_runs_and_leave_their_tables(tmp_path
     words += ["--model_name_or_path", str(build_tiny_model(tmp_path / "model"))]
     words += [word for name, value in TINY.items() for word in (f"--{name}", str(value))]
     assert "mean" in run(seeds, "--seeds", "0", "1")
-    assert "is finished" in run(control_arms, "--seeds", "0")  # the run as configured is the one of scripts/seeds.py
-    arms = json.loads((tmp_path / "q-control.json").read_text())["arms"]
-    assert list(arms) == ["as configured", "random", "constant", "format-only", "untrained"]
+    names = ["constant", "sft", "sft+grpo", "best-prompt"]
+    output = run(
+        control_arms, "--seeds", "0", "--sft_steps", "1", "--sft_rows", "4", "--warm_steps", "1", "--arms", *names
+    )
+    assert "is finished" in output  # the run as configured is the one of scripts/seeds.py
+    found = json.loads((tmp_path / "q-control.json").read_text())
+    arms = found["arms"]
+    assert list(arms) == ["as configured", *names, "untrained"] and list(found["minutes"]) == list(arms)[:-1]
     for arm in ("constant", "untrained"):  # neither can have changed a weight
-        assert (arms[arm]["strict"]["change"]["share"], arms[arm]["strict"]["change"]["p"]) == (0.0, 1.0)
+        assert (arms[arm]["strict"]["change"]["mean"], arms[arm]["strict"]["change"]["p"]) == (0.0, [1.0])
+    config = json.loads((tmp_path / "q-sft-grpo-seed0" / "run_config.json").read_text())
+    assert config["model_name_or_path"] == str(tmp_path / "q-warm-start-seed0")
+    assert len(json.loads((tmp_path / "q-best-prompt-seed0" / "prompts.json").read_text())["tried"]) == 10
     texts = [[row["completion"] for row in rows] for rows in read_evaluation(tmp_path / "q-constant-seed0")]
     assert texts[0] == texts[1]
     found = json.loads((tmp_path / "q-seeds.json").read_text())
     assert found["seeds"] == [0, 1] and len(found["metrics"]["strict"]["after"]["seeds"]) == 2
     assert (tmp_path / "q-seeds.png").is_file()
-    config = json.loads((tmp_path / "q-random-seed0" / "run_config.json").read_text())
-    assert config["reward_funcs"] == ["random"]
+    config = json.loads((tmp_path / "q-constant-seed0" / "run_config.json").read_text())
+    assert config["reward_funcs"] == ["constant"]

@@ -77,15 +77,15 @@ def reference_completion(row: dict) -> str:
 def metric(row: dict, completion: str) -> dict[str, bool]:
     """strict: right answer in the asked format; lenient: right final answer, format ignored; format: as asked.
 
-    Where the gold answer is not a number, lenient is the right answer in the tag, whatever is around it.
+    Where the gold answer is not a number, lenient is the right answer in the tag, whatever is around it. Of sums of two
+    terms the lenient metric stands apart for additions and subtractions too: the model learns one of them much sooner.
     """
     formatted = is_xml_format(completion)
     right = score_reasoning_gym(tagged_answer(completion), row["entry"]) == 1.0
-    return {
-        "strict": formatted and right,
-        "lenient": right if parse_number(row["answer"]) is None else is_final_answer(completion, row["answer"]),
-        "format": formatted,
-    }
+    lenient = right if parse_number(row["answer"]) is None else is_final_answer(completion, row["answer"])
+    sign = re.fullmatch(r"\d+ ([+-]) \d+ =", row["prompt"][-1]["content"])
+    apart = {f"lenient {sign[1]}": lenient} if sign else {}
+    return {"strict": formatted and right, "lenient": lenient, "format": formatted, **apart}
 
 
 def load_rows(args: RecipeArguments, seed: int) -> tuple[Dataset, Dataset]:

@@ -3,9 +3,9 @@
 An entry is of one of three sorts:
 
 - **runs** of a recipe: `config`, `command`, the `commit` they were made at, `versions`, `hardware`, `seeds`, `n` (rows
-  of each seed), `minutes`, `steps`, `settings`, and `metrics`: name -> `before` and `after` (each `value`, `seeds`,
-  `interval` over all rows, and `interval_over_seeds`), `p` of each seed, and the change that one more run is expected
-  to show (`expected_change`). With fewer than three seeds `fewer_seeds` gives the reason
+  of each seed), `minutes`, `steps`, `settings`, and `metrics`: name -> `before`, `after` and `change` (each `value`,
+  `interval` over seeds, or over rows for a single one, and `seeds`), `p` of each seed, and the change that one more run
+  is expected to show (`expected_change`). With fewer than three seeds `fewer_seeds` gives the reason
 - a **table** of anything else that was measured: `columns` and `rows`, with command, commit and hardware; where it
   is of runs of a recipe, `configs`
 - **not run**: `config`, `command`, and `not_run`, the reason; it has no value
@@ -142,12 +142,12 @@ def _summary(run: Path, yaml_file: Path) -> dict[str, Any]:
 
 def _metric(value: dict[str, Any]) -> dict[str, Any]:
     stages = {}
-    for stage, of in (("before", value["before"]), ("after", value["after"])):
-        stages[stage] = {"value": round(of["mean"], 4), "interval": _rounded(of["pooled"])}
-        stages[stage]["interval_over_seeds"] = of["interval"] and _rounded(of["interval"])
-        stages[stage]["seeds"] = _rounded(of["seeds"])
-    p = [None if of_seed is None else float(f"{of_seed:.2g}") for of_seed in value["p"]]
-    expected = expected_change(stages["before"]["seeds"], stages["after"]["seeds"], value["after"]["n"])
+    for stage in ("before", "after", "change"):
+        of = value[stage]
+        rounded = {name: _rounded(of[name]) for name in ("interval", "seeds")}
+        stages[stage] = {"value": round(of["mean"], 4), **rounded}
+    p = [None if of_seed is None else float(f"{of_seed:.2g}") for of_seed in value["change"]["p"]]
+    expected = expected_change(stages["before"]["seeds"], stages["after"]["seeds"], sum(value["n"]))
     return {**stages, "p": p, "expected_change": expected}
 
 

@@ -1,19 +1,19 @@
 """Several runs of one recipe that differ in their seed: started one after the other, and taken together."""
 
-import json
 import os
 import shlex
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import yaml
 
 from recipes.common.before.arguments import options_given
-from recipes.common.evaluation.scores import compare, metric_names
+from recipes.common.evaluation.scores import metric_names
 from recipes.common.tools.folder import read_evaluation, write_json
-from recipes.common.tools.stats import t_interval, wilson_interval
+from recipes.common.tools.stats import mcnemar_p, paired_interval, t_interval, wilson_interval
 from recipes.common.tools.tables import percent, points, share_and_span
 
 Rows = list[dict[str, Any]]
@@ -90,45 +90,66 @@ def _wait(process: subprocess.Popen) -> int:
 
 
 def over_seeds(evaluations: list[tuple[Rows, Rows]]) -> dict[str, dict[str, Any]]:
-    """Each metric over several seeds: metric -> `before`, `after` and the exact McNemar `p` of each seed.
+    """Each metric over several seeds: metric -> `n` of each seed, `before`, `after` and `change`, with their means.
 
-    A stage has the share of every seed (`seeds`, None where no row has the metric), their `mean`, its 95 % Student
-    `interval` over seeds (None for a single one), and of all rows taken together the Wilson interval (`pooled`), their
-    number `n`, and how many different `prompts` there are. Rows recur between seeds: a test over all would be too sure.
+    The stages are as of `share_over_seeds`, the change as of `change_over_seeds`; the rows of different seeds are
+    never taken together, because questions recur between seeds.
     """
     names = dict.fromkeys(name for before, _ in evaluations for name in metric_names(before))
-    p = [compare(*evaluation) for evaluation in evaluations]
-    stages = list(zip(("before", "after"), zip(*evaluations, strict=True), strict=True))
-    return {name: {s: _stage(of, name) for s, of in stages} | {"p": [of.get(name) for of in p]} for name in names}
+    for before, after in evaluations:
+        if [row["prompt"] for row in before] != [row["prompt"] for row in after]:
+            raise ValueError("before and after were not evaluated on the same rows in the same order")
+    found = {}
+    for name in names:
+        old, new = (
+            [[row["metrics"][name] for row in rows if name in row["metrics"]] for rows in stage]
+            for stage in zip(*evaluations, strict=True)
+        )
+        shares = {"n": [len(rows) for rows in new], "before": share_over_seeds(old), "after": share_over_seeds(new)}
+        found[name] = {**shares, "change": change_over_seeds(old, new)}
+    return found
 
 
-def _stage(evaluations: tuple[Rows, ...], metric: str) -> dict[str, Any]:
-    with_metric = [[row for row in rows if metric in row["metrics"]] for rows in evaluations]
-    right = [sum(row["metrics"][metric] for row in rows) for rows in with_metric]
-    shares = [count / len(rows) if rows else None for count, rows in zip(right, with_metric, strict=True)]
-    known, n = [share for share in shares if share is not None], sum(map(len, with_metric))
-    return {
-        "seeds": shares,
-        "mean": sum(known) / len(known),
-        "interval": t_interval(known, 0.0, 1.0),
-        "pooled": wilson_interval(sum(right), n),
-        "n": n,
-        "prompts": len({json.dumps(row["prompt"]) for rows in with_metric for row in rows}),
-    }
+def share_over_seeds(outcomes: list[list[bool]]) -> dict[str, Any]:
+    """`seeds`: the share of right rows of each, None without rows; their `mean`; its 95 % `interval`.
+
+    The interval is Student's over seeds, and Wilson's over rows where only one seed has rows.
+    """
+    shares, known, there = _of_seeds(outcomes, lambda rows: sum(rows) / len(rows))
+    interval = t_interval(known, 0.0, 1.0) or wilson_interval(sum(there[0]), len(there[0]))
+    return {"seeds": shares, "mean": sum(known) / len(known), "interval": interval}
+
+
+def change_over_seeds(before: list[list[bool]], after: list[list[bool]]) -> dict[str, Any]:
+    """The same for a change on paired rows; of each seed McNemar's exact `p`, and the share of rows that `changed`.
+
+    The interval is Student's over the changes of the seeds, and the paired one over rows where only one seed has rows.
+    """
+    pairs = [list(zip(*rows, strict=True)) for rows in zip(before, after, strict=True)]
+    changes, known, there = _of_seeds(pairs, lambda rows: sum(new - old for old, new in rows) / len(rows))
+    interval = t_interval(known, -1.0, 1.0) or paired_interval(*zip(*there[0], strict=True))
+    p = [mcnemar_p(*zip(*rows, strict=True)) if rows else None for rows in pairs]
+    changed = [sum(old != new for old, new in rows) / len(rows) if rows else None for rows in pairs]
+    return {"seeds": changes, "mean": sum(known) / len(known), "interval": interval, "p": p, "changed": changed}
+
+
+def _of_seeds(outcomes: list[list], value: Callable[[list], float]) -> tuple[list[float | None], list[float], list]:
+    """The value of each seed, None without rows; those that are known; and the rows that are there."""
+    there = [rows for rows in outcomes if rows]
+    return [value(rows) if rows else None for rows in outcomes], [value(rows) for rows in there], there
 
 
 def seeds_table(seeds: list[int], metrics: dict[str, dict[str, Any]]) -> str:
-    """One line a seed and metric, then the means with both intervals."""
+    """One line a seed and metric, then the means with the intervals of share and change over seeds."""
     lines = []
     for name, value in metrics.items():
-        before, after = value["before"], value["after"]
+        before, after, change = value["before"], value["after"], value["change"]
         lines.append(f"{name}:")
-        for seed, old, new, p in zip(seeds, before["seeds"], after["seeds"], value["p"], strict=True):
-            change = "" if p is None else f"   {points(new - old)}   McNemar p {p:.2g}"
-            lines.append(f"  seed {seed:<6} {percent(old):>8} -> {percent(new):>7}{change}")
-        rows = f"{after['n']} rows of {after['prompts']} prompts (Wilson)"
-        for over, interval in (("seeds (Student)", after["interval"]), (rows, after["pooled"])):
-            if interval:
-                mean = f"{percent(before['mean']):>8} -> {share_and_span(after['mean'], interval):>14}"
-                lines.append(f"  mean        {mean}   95 % over {over}")
+        stages = zip(seeds, before["seeds"], after["seeds"], change["seeds"], change["p"], strict=True)
+        for seed, old, new, gain, p in stages:
+            gained = "" if p is None else f"   {points(gain)}   McNemar p {p:.2g}"
+            lines.append(f"  seed {seed:<6} {percent(old):>8} -> {percent(new):>7}{gained}")
+        mean = f"{percent(before['mean']):>8} -> {share_and_span(after['mean'], after['interval']):>14}"
+        over = "seeds (Student)" if sum(p is not None for p in change["p"]) > 1 else "rows, of one seed"
+        lines.append(f"  mean        {mean}   {points(change['mean'], change['interval'])}   95 % over {over}")
     return "\n".join(lines)

@@ -21,6 +21,7 @@ WANDB = "wandb_run.json"
 LOCK = "run.lock"
 CARD = "README.md"
 WARM_START = "warm_start.json"  # of a warm-started checkpoint: its settings, and the digests of its questions
+PROMPTS = "prompts.json"  # of the control arm best-prompt: what each prompt was worth on validation rows
 
 # The first columns of a file of completions; then come the rewards, what they log besides, and the advantage.
 FIRST_COLUMNS = ("step", "prompt", "completion")
