@@ -1,7 +1,7 @@
 """Train the same run with rewards that know nothing, and without GRPO: how much of a gain comes from its rewards?
 
-    python scripts/control_arms.py --config recipes/arithmetic/grpo-alone.yaml --seeds 0 1 2 --sft_steps 80
-    python scripts/control_arms.py --config recipes/arithmetic/grpo-alone.yaml --arms constant best-prompt
+    python scripts/control_arms.py --config recipes/arithmetic/quickstart.yaml --seeds 0 1 2 --sft_steps 80
+    python scripts/control_arms.py --config recipes/arithmetic/quickstart.yaml --arms constant best-prompt
 
 Next to the run as configured, with the same rows and seeds:
     random       a random number for every completion: what updates without any aim do

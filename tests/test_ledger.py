@@ -27,7 +27,7 @@ from recipes.common.tools.stats import t_interval, wilson_interval
 
 ENTRIES = read_entries(ROOT / "results")
 RUNS = [name for name, entry in ENTRIES.items() if sort_of(entry) == "runs"]
-CONFIG = ROOT / "recipes/arithmetic/grpo-alone.yaml"
+CONFIG = ROOT / "recipes/arithmetic/quickstart.yaml"
 
 
 def test_the_pages_are_what_the_ledger_renders():
@@ -122,7 +122,7 @@ def entry(tmp_path):
 
 def test_an_entry_holds_what_its_runs_left(entry):
     assert (entry["seeds"], entry["n"], entry["minutes"]) == ([0, 1, 2], [10, 10, 10], [1.0, 2.0, 3.0])
-    assert (entry["commit"], entry["config"]) == ("0123456", "recipes/arithmetic/grpo-alone.yaml")
+    assert (entry["commit"], entry["config"]) == ("0123456", "recipes/arithmetic/quickstart.yaml")
     after = entry["metrics"]["strict"]["after"]
     assert after["seeds"] == [0.4, 0.5, 0.6] and after["value"] == 0.5
     assert after["interval"] == [0.2516, 0.7484]  # 0.5 +- 4.3027 * 0.1 / sqrt(3)

@@ -3,7 +3,7 @@
     python scripts/benchmarks/probe_calibration.py --json results/probe_calibration.json
     python scripts/benchmarks/probe_calibration.py --only sums products --max_steps 20
 
-Each configuration is recipes/arithmetic/grpo-alone.yaml with another task of reasoning-gym, some of them warm-started
+Each configuration is recipes/arithmetic/quickstart.yaml with another task of reasoning-gym, some of them warm-started
 first. It is probed (scripts/probe.py), then trained for --max_steps; the gain is that of lenient accuracy on held-out
 rows. What is done already, in --folder, is not done again, and the result is written after each configuration.
 
@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
-CONFIG = Path("recipes/arithmetic/grpo-alone.yaml")
+CONFIG = Path("recipes/arithmetic/quickstart.yaml")
 LAUNCH = ["--config_file", "accelerate_configs/single_gpu.yaml"]
 SIZES = {
     "dtype": "float32",
