@@ -148,7 +148,7 @@ def _metric(value: dict[str, Any]) -> dict[str, Any]:
         stages[stage] = {"value": round(of["mean"], 4), **rounded}
     p = [None if of_seed is None else float(f"{of_seed:.2g}") for of_seed in value["change"]["p"]]
     expected = expected_change(stages["before"]["seeds"], stages["after"]["seeds"], sum(value["n"]))
-    return {**stages, "p": p, "expected_change": expected}
+    return {"n": sum(value["n"]), **stages, "p": p, "expected_change": expected}
 
 
 def expected_change(before: list[float | None], after: list[float | None], n: int) -> list[float]:
