@@ -65,6 +65,7 @@ class RecipeArguments:
         default=None, metadata={"help": "Rows a reward scores: {reward: [task, ...]}; one that is not named sees all."}
     )
     fresh: bool = field(default=False, metadata={"help": "Move an existing output_dir aside and start anew."})
+    extend: bool = field(default=False, metadata={"help": "Resume a run, finished or not, with a larger max_steps."})
     dry_run: bool = field(default=False, metadata={"help": "Stop after preflight, before any weight is loaded."})
 
 
