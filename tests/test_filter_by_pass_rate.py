@@ -133,8 +133,8 @@ def test_a_note_names_a_probe_with_other_prompts_than_the_held_out_rows(train, h
     [
         (None, "there is no file"),
         ("", "holds no rows"),
-        ("{", "line 1 of"),
-        ('{"prompt": "p", "task": "t"}\n{"prompt": "p"}', "line 2 of"),
+        ("{", "rows.jsonl, line 1: "),
+        ('{"prompt": "p", "task": "t"}\n{"prompt": "p"}', "rows.jsonl, line 2: task missing"),
     ],
 )
 def test_a_file_that_holds_no_rows_is_refused_and_a_column_of_a_later_row_is_kept(tmp_path, text, message):
