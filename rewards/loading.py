@@ -149,7 +149,7 @@ def _import_file(path: str, spec: str) -> ModuleType:
     sys.modules[name] = module  # dataclasses and friends look their module up while it runs
     try:
         module_spec.loader.exec_module(module)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         del sys.modules[name]
         raise ValueError(f"reward {spec!r}: {file} fails to import: {type(error).__name__}: {error}") from error
     return module
@@ -158,7 +158,7 @@ def _import_file(path: str, spec: str) -> ModuleType:
 def _import_module(name: str, spec: str) -> ModuleType:
     try:
         return importlib.import_module(name)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise ValueError(
             f"reward {spec!r}: cannot import {name!r}: {type(error).__name__}: {error}. "
             "A file is named with its ending: path/to/file.py:function."

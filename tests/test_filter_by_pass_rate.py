@@ -13,8 +13,8 @@ from support.launching import DENSE_REWARD, TINY
 from support.tiny_model import build_tiny_model
 
 from recipes.common import run as life
+from recipes.common.before.only_rows import only_rows_notes, use_only_rows
 from recipes.common.before.recipe import import_recipe
-from recipes.common.before.rows import only_rows_notes, use_only_rows
 from recipes.common.forecast.learning import Column, Scored
 from recipes.common.forecast.pass_rate import pass_rates
 from recipes.common.tools.folder import read_rows, write_rows
@@ -133,8 +133,8 @@ def test_a_note_names_a_probe_with_other_prompts_than_the_held_out_rows(train, h
     [
         (None, "there is no file"),
         ("", "holds no rows"),
-        ("{", "line 1 of"),
-        ('{"prompt": "p", "task": "t"}\n{"prompt": "p"}', "line 2 of"),
+        ("{", "rows.jsonl, line 1: "),
+        ('{"prompt": "p", "task": "t"}\n{"prompt": "p"}', "rows.jsonl, line 2: task missing"),
     ],
 )
 def test_a_file_that_holds_no_rows_is_refused_and_a_column_of_a_later_row_is_kept(tmp_path, text, message):

@@ -352,7 +352,10 @@ WRONG = [
         for w in ([1.0], [1.0, 2.0, 3.0])
     ),
     *(
-        ({"words": [f"--{name}", "xml_format"]}, f"{name} must be a mapping by reward, not 'xml_format'")
+        (
+            {"words": [f"--{name}", "xml_format"]},
+            f"{name} {'is' if 'kwargs' in name else 'must be a mapping by reward, not'} 'xml_format'",
+        )
         for name in ("reward_kwargs", "reward_tasks", "reward_gates")
     ),
     *(
@@ -380,7 +383,7 @@ WRONG = [
     *(
         ({name: value}, f"{name} is {value}; it must be a whole number of at least 1.")
         for name, value in (
-            *(("num_generations", 0), ("num_generations", [4]), (BATCH, 0), ("gradient_accumulation_steps", -1)),
+            *(("num_generations", 0), (BATCH, 0), ("gradient_accumulation_steps", -1)),
             *(("num_iterations", 0), ("steps_per_generation", 0), ("generation_batch_size", 0)),
         )
     ),

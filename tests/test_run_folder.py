@@ -7,31 +7,44 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+import torch
+from safetensors.torch import save_file
+from transformers import SchedulerType
+from transformers.trainer_utils import rotate_checkpoints
 
 from recipes.common.after import record
 from recipes.common.after.record import complete_card, push
+from recipes.common.before.identity import changes, identity_of
 from recipes.common.before.resume import config_differences, last_whole_checkpoint, open_run_folder
+from recipes.common.during.engine import asked_engine
 from recipes.common.tools.machine import without_tokens
+from rewards import load_reward
+
+IDENTITY = {"engine": "one process", "training rows": "1", "held-out rows": "2", "rewards": {"mine": "3"}, "model": "4"}
+IDENTITY |= {"versions": {"torch": "2.8"}, "number of held-out rows": 1}
 
 
 def make_run(folder: Path, config: dict | None = None, **recipe):
     training = SimpleNamespace(
         output_dir=str(folder), process_index=0, world_size=1, resume_from_checkpoint=None, sync_ref_model=False
     )
-    recipe = SimpleNamespace(**{"fresh": False, "num_eval_rows": 4, **recipe})
-    return SimpleNamespace(training=training, recipe=recipe, config=config or {"seed": 0})
+    training.lr_scheduler_type = SchedulerType.LINEAR
+    recipe = SimpleNamespace(**{"fresh": False, "extend": False, "num_eval_rows": 4, **recipe})
+    return SimpleNamespace(training=training, recipe=recipe, config=config or {"seed": 0}, identity=dict(IDENTITY))
 
 
 def open_folder(run) -> str | None:
-    return open_run_folder(run.recipe, run.training, run.config)
+    return open_run_folder(run.recipe, run.training, run.config, run.identity)
 
 
 def add_checkpoint(folder: Path, step: int, world_size: int = 1) -> str:
     path = folder / f"checkpoint-{step}"
     path.mkdir(parents=True)
-    for name in ["rng_state.pth"] if world_size == 1 else [f"rng_state_{rank}.pth" for rank in range(world_size)]:
-        (path / name).touch()
-    (path / "trainer_state.json").write_text("{}")
+    ranks = ["rng_state.pth"] if world_size == 1 else [f"rng_state_{rank}.pth" for rank in range(world_size)]
+    for name in [*ranks, "optimizer.pt", "scheduler.pt"]:
+        torch.save({"state": step}, path / name)
+    save_file({"weight": torch.ones(3)}, path / "model.safetensors")
+    (path / "trainer_state.json").write_text(json.dumps({"global_step": step}))
     return str(path)
 
 
@@ -69,6 +82,50 @@ def test_a_checkpoint_cut_short_is_passed_over_with_a_warning(tmp_path, capsys):
     assert "checkpoint-10 was cut short" in capsys.readouterr().err
 
 
+DAMAGE = {
+    "rng_state.pth is missing": lambda path: (path / "rng_state.pth").unlink(),
+    "optimizer.pt is missing": lambda path: (path / "optimizer.pt").unlink(),
+    "scheduler.pt is missing": lambda path: (path / "scheduler.pt").unlink(),
+    "optimizer.pt is cut short or damaged": lambda path: cut_short(path / "optimizer.pt"),
+    "rng_state.pth is cut short or damaged": lambda path: (path / "rng_state.pth").write_bytes(b""),
+    "model.safetensors has": lambda path: cut_short(path / "model.safetensors"),
+    "there are no weights": lambda path: (path / "model.safetensors").unlink(),
+    "model.safetensors.index.json is damaged": lambda path: (path / "model.safetensors.index.json").write_text("{"),
+    "part-2.safetensors is missing": lambda path: (path / "model.safetensors.index.json").write_text(
+        '{"weight_map": {"a": "model.safetensors", "b": "part-2.safetensors"}}'
+    ),
+    "trainer_state.json is missing": lambda path: (path / "trainer_state.json").unlink(),
+    "trainer_state.json is damaged": lambda path: (path / "trainer_state.json").write_text("[1"),
+    "trainer_state.json is of step 7": lambda path: (path / "trainer_state.json").write_text('{"global_step": 7}'),
+}
+
+
+def cut_short(file: Path) -> None:
+    file.write_bytes(file.read_bytes()[:-4])
+
+
+@pytest.mark.parametrize("reason", DAMAGE)
+def test_a_damaged_newest_checkpoint_gives_way_to_the_one_before_with_the_reason(reason, tmp_path, capsys):
+    before, newest = add_checkpoint(tmp_path, 9), add_checkpoint(tmp_path, 10)
+    DAMAGE[reason](Path(newest))
+    assert last_whole_checkpoint(tmp_path, world_size=1) == before
+    assert f"{newest} was cut short or damaged: {reason}" in capsys.readouterr().err
+
+
+def test_zero_needs_the_optimizer_state_of_every_process(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("ACCELERATE_USE_DEEPSPEED", "true")
+    monkeypatch.setenv("ACCELERATE_DEEPSPEED_ZERO_STAGE", "2")
+    path = Path(add_checkpoint(tmp_path, 10, world_size=2))
+    (path / "optimizer.pt").unlink()
+    (path / "latest").write_text("global_step10")
+    (path / "global_step10").mkdir()
+    torch.save({}, path / "global_step10" / "zero_pp_rank_0_mp_rank_00_optim_states.pt")
+    assert last_whole_checkpoint(tmp_path, world_size=2) is None
+    assert "holds the optimizer states of 1 of 2 processes" in capsys.readouterr().err
+    torch.save({}, path / "global_step10" / "zero_pp_rank_1_mp_rank_00_optim_states.pt")
+    assert last_whole_checkpoint(tmp_path, world_size=2) == str(path)
+
+
 def test_a_checkpoint_needs_the_random_state_of_every_rank(tmp_path):
     add_checkpoint(tmp_path, 2, world_size=1)
     assert last_whole_checkpoint(tmp_path, world_size=2) is None
@@ -79,6 +136,7 @@ def test_a_checkpoint_needs_the_random_state_of_every_rank(tmp_path):
 def test_another_configuration_is_refused_and_its_differences_are_listed(tmp_path, capsys):
     open_folder(make_run(tmp_path))
     add_before(tmp_path)
+    add_checkpoint(tmp_path, 5)
     assert refusal(make_run(tmp_path, {"seed": 1, "beta": 0.1})) == 2
     printed = capsys.readouterr().out
     assert "seed: was 0, now 1" in printed and "beta: was None, now 0.1" in printed
@@ -92,6 +150,125 @@ def test_another_number_of_processes_is_another_configuration(tmp_path, capsys, 
     monkeypatch.setattr("recipes.common.before.resume.broadcast_object_list", lambda decision: decision)
     assert refusal(run) == 2
     assert "world_size: was 1, now 2" in capsys.readouterr().out
+
+
+CHANGED = {
+    "engine was one process, now ZeRO-2: start it with the launch file of before": {"engine": "ZeRO-2"},
+    "training rows changed: restore the data of before": {"training rows": "x"},
+    "held-out rows changed: restore the data of before": {"held-out rows": "x"},
+    "the code of reward 'mine' changed: restore the file of the reward": {"rewards": {"mine": "x"}},
+    "model changed: restore the model that the run started from": {"model": "x"},
+}
+
+
+@pytest.mark.parametrize("message", CHANGED)
+def test_a_resume_with_something_else_is_refused_with_what_and_what_to_do(message, tmp_path, capsys):
+    open_folder(make_run(tmp_path, num_eval_rows=0))
+    add_checkpoint(tmp_path, 5)
+    run = make_run(tmp_path, num_eval_rows=0)
+    run.identity |= CHANGED[message]
+    assert refusal(run) == 2
+    assert message in capsys.readouterr().out
+    assert open_folder(make_run(tmp_path, num_eval_rows=0)) == str(tmp_path / "checkpoint-5"), "as it was"
+
+
+def test_what_is_not_known_and_other_versions_are_gone_on_with(tmp_path, capsys):
+    open_folder(make_run(tmp_path, num_eval_rows=0))
+    add_checkpoint(tmp_path, 5)
+    run = make_run(tmp_path, num_eval_rows=0)
+    run.identity |= {"model": None, "rewards": {"mine": None}, "versions": {"torch": "2.9"}}
+    assert open_folder(run) == str(tmp_path / "checkpoint-5")
+    assert "other versions than at the start (torch 2.8 -> 2.9)" in capsys.readouterr().out
+
+
+def test_a_start_that_saved_no_checkpoint_does_not_block_its_correction(tmp_path, capsys):
+    open_folder(make_run(tmp_path / "run", {"loss_type": "gpro"}))
+    add_before(tmp_path / "run")
+    assert open_folder(make_run(tmp_path / "run", {"loss_type": "grpo"})) is None
+    assert not (tmp_path / "run" / "evaluation").exists()
+    assert "saved no checkpoint: it is now in" in capsys.readouterr().out
+
+
+def test_extend_raises_max_steps_of_a_finished_run_and_nothing_else(tmp_path, capsys):
+    open_folder(make_run(tmp_path, {"max_steps": 5}, num_eval_rows=0))
+    last = add_checkpoint(tmp_path, 5)
+    for name in ("summary.json", "table.txt", "report.html"):
+        (tmp_path / name).write_text("{}")
+    assert refusal(make_run(tmp_path, {"max_steps": 9}, num_eval_rows=0)) == 2
+    assert "To train on for more steps, give --extend." in capsys.readouterr().out
+    assert refusal(make_run(tmp_path, {"max_steps": 3}, num_eval_rows=0, extend=True)) == 2
+    assert "it was 5, now 3" in capsys.readouterr().out
+    assert refusal(make_run(tmp_path, {"max_steps": 9, "seed": 1}, num_eval_rows=0, extend=True)) == 2
+    assert open_folder(make_run(tmp_path, {"max_steps": 9}, num_eval_rows=0, extend=True)) == last
+    assert "follows the schedule 'linear' over 9 steps" in capsys.readouterr().out
+    assert open_folder(make_run(tmp_path, {"max_steps": 9}, num_eval_rows=0)) == last, "from now on that is the run"
+
+
+@pytest.mark.parametrize("name", ["run_config.json", "identity.json", "evaluation/before.jsonl"])
+@pytest.mark.parametrize("content", [b"", b'{"a": ', b"[1]", b"\xff\xfe{}", b"{}\n{}\n"])
+def test_a_damaged_record_is_refused_by_name(name, content, tmp_path, capsys):
+    open_folder(make_run(tmp_path))
+    add_before(tmp_path)
+    add_checkpoint(tmp_path, 5)
+    (tmp_path / name).write_bytes(content)
+    assert refusal(make_run(tmp_path)) == 2
+    assert f"{tmp_path / name} is damaged" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("name", ["versions.json", "minutes.json", "wandb_run.json", "summary.json"])
+def test_a_damaged_file_that_is_written_again_is_moved_aside_by_name(name, tmp_path, capsys):
+    open_folder(make_run(tmp_path))
+    add_before(tmp_path)
+    last = add_checkpoint(tmp_path, 5)
+    (tmp_path / name).write_text("{}" if name == "minutes.json" else '{"minutes": 1')
+    assert open_folder(make_run(tmp_path)) == last
+    assert f"{tmp_path / name} was damaged" in capsys.readouterr().out
+    assert (tmp_path / f"{name}.damaged").is_file() and not (tmp_path / name).exists()
+
+
+def test_old_checkpoints_are_deleted_by_their_step_whatever_a_copy_did_to_their_times(tmp_path):
+    open_folder(make_run(tmp_path, num_eval_rows=0))
+    paths = [add_checkpoint(tmp_path, step) for step in (8, 10, 9)]  # as a copy may write them
+    open_folder(make_run(tmp_path, num_eval_rows=0))
+    rotate_checkpoints(str(tmp_path), save_total_limit=2, use_mtime=True)  # as the trainer does it
+    assert [Path(path).is_dir() for path in paths] == [False, True, True]
+
+
+def test_the_identity_follows_rows_rewards_and_the_model(tmp_path):
+    (tmp_path / "config.json").write_text("{}")
+    save_file({"weight": torch.zeros(3)}, tmp_path / "model.safetensors")
+    file = tmp_path / "mine.py"
+
+    def identity(code: str, rows: list[dict]) -> dict:
+        file.write_text(code)
+        return identity_of([load_reward(f"{file}:mine")], rows, [], str(tmp_path), None)
+
+    code = "def mine(completions, **kwargs):\n    return [0.0] * len(completions)\n"
+    first = identity(code, [{"prompt": "a"}])
+    assert changes(first, identity("# a comment\n" + code, [{"prompt": "a"}])) == []
+    assert [line.split(":")[0] for line in changes(first, identity(code.replace("0.0", "1.0"), [{"prompt": "b"}]))] == [
+        "training rows changed",
+        "the code of reward 'mine' changed",
+    ]
+    save_file({"weight": torch.ones(3)}, tmp_path / "model.safetensors")
+    (change,) = changes(first, identity(code, [{"prompt": "a"}]))
+    assert change.startswith("model changed")
+    assert identity_of([], [], [], "nobody/nothing", None)["model"] is None
+
+
+@pytest.mark.parametrize(
+    ("environment", "name"),
+    [
+        ({}, "one process"),
+        ({"WORLD_SIZE": "2"}, "DDP"),
+        ({"ACCELERATE_USE_DEEPSPEED": "true", "ACCELERATE_DEEPSPEED_ZERO_STAGE": "3"}, "ZeRO-3"),
+        ({"ACCELERATE_USE_FSDP": "true", "FSDP_VERSION": "2"}, "FSDP2"),
+    ],
+)
+def test_the_engine_is_named_as_the_launcher_was_asked(environment, name, monkeypatch):
+    for key, value in environment.items():
+        monkeypatch.setenv(key, value)
+    assert asked_engine() == name
 
 
 def test_a_finished_run_without_evaluation_keeps_its_record(tmp_path):
@@ -110,6 +287,11 @@ def test_a_finished_run_prints_its_table_and_stops_well(tmp_path, capsys):
     add_before(tmp_path)
     (tmp_path / "summary.json").write_text("{}")
     (tmp_path / "table.txt").write_text("the table")
+    assert refusal(make_run(tmp_path)) == 2
+    assert f"scripts/report.py {tmp_path}" in capsys.readouterr().out
+    last = add_checkpoint(tmp_path, 5)
+    assert open_folder(make_run(tmp_path)) == last, "finished means that the report is there"
+    (tmp_path / "report.html").touch()
     assert refusal(make_run(tmp_path)) == 0
     assert "the table" in capsys.readouterr().out
 
@@ -126,7 +308,7 @@ def test_fresh_keeps_what_was_there(tmp_path):
     assert open_folder(make_run(tmp_path / "run", fresh=True)) is None
     (aside,) = [path for path in tmp_path.iterdir() if path.name != "run"]
     assert (aside / "old.txt").read_text() == "kept"
-    assert [p.name for p in sorted((tmp_path / "run").iterdir())] == ["run.lock", "run_config.json"]
+    assert [p.name for p in sorted((tmp_path / "run").iterdir())] == ["identity.json", "run.lock", "run_config.json"]
 
 
 def test_a_folder_that_another_process_writes_is_refused(tmp_path, capsys):

@@ -36,6 +36,7 @@ PREAMBLE = "State the final answer to the following arithmetic problem: "  # of 
 class RecipeArguments(CommonArguments):
     """`dataset_name` is a reasoning-gym data set; `dataset_kwargs` are its parameters."""
 
+    unused = ("dataset_path",)
     dataset_name: str = "chain_sum"
     dataset_kwargs: dict | str | None = field(default=None, metadata={"help": "e.g. {min_terms: 2, max_terms: 2}"})
     example: list[str] = field(default_factory=lambda: EXAMPLE, metadata={"help": "A question and its completion."})

@@ -51,6 +51,7 @@ def start(
         SystemExit: status 2 with every problem at once; 0 after `--dry_run` and for a run that is finished.
     """
     # Imported here, so that a script may import a recipe without all that a run needs.
+    from recipes.common.before.identity import identity_of
     from recipes.common.before.preflight import preflight, report, resolved
     from recipes.common.before.recipe import load_parts
     from recipes.common.before.resume import open_run_folder
@@ -70,7 +71,9 @@ def start(
     if training.project != "huggingface":  # transformers reads W&B's project from the environment alone
         os.environ.setdefault("WANDB_PROJECT", training.project)
     config = resolved(recipe, args.training, args.model, Path(sys.argv[0]).resolve().parent.name)
-    checkpoint = open_run_folder(recipe, training, config)
+    held_out = eval_rows.to_list() if eval_rows else []
+    identity = identity_of(rewards, result.rows, held_out, model.model_name_or_path, model.model_revision)
+    checkpoint = open_run_folder(recipe, training, config, identity)
     rows = (train_rows, eval_rows, validation_rows)
     return Run(recipe, training, model, rewards, *rows, checkpoint, config, result.record())
 

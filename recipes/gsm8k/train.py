@@ -8,7 +8,7 @@ Rows: openai/gsm8k on the Hub, or `--dataset_path FOLDER` with train.jsonl and t
 
 from pathlib import Path
 
-from recipes.common.before.rows import draw, worked_example
+from recipes.common.before.rows import draw, read_gsm8k, worked_example
 from recipes.common.evaluation.metrics import answer_metric as metric
 from recipes.common.run import RecipeArguments, start, train_and_save
 from recipes.common.trainer import GRPOTrainer
@@ -39,11 +39,11 @@ def reference_completion(row: dict) -> str:
 
 def load_split(args: RecipeArguments, split: str, count: int | None, seed: int) -> Dataset:
     """Load a split and draw `count` of its rows (all when None)."""
+    if args.dataset_name and args.dataset_path:
+        raise ValueError("dataset_name and dataset_path are both given: give one.")
     file = Path(args.dataset_path, f"{split}.jsonl") if args.dataset_path else None
-    if file and not file.is_file():
-        raise ValueError(f"dataset_path {args.dataset_path!r} has no {file.name}.")
-    local = {"path": "json", "data_files": str(file), "split": "train"}
-    items = load_dataset(**local) if file else load_dataset(args.dataset_name or "openai/gsm8k", "main", split=split)
+    hub = args.dataset_name or "openai/gsm8k"
+    items = Dataset.from_list(read_gsm8k(file)) if file else load_dataset(hub, "main", split=split)
     return Dataset.from_list([to_row(item, args.example) for item in draw(items, count, seed)])  # no cache of old rows
 
 

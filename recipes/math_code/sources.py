@@ -1,6 +1,5 @@
 """The data sets that the recipe mixes: each yields its items with their task, and whether an item is held out."""
 
-import json
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -8,7 +7,7 @@ from typing import Any
 import reasoning_gym
 from datasets import load_dataset
 
-from recipes.common.before.rows import is_held_out
+from recipes.common.before.rows import is_held_out, read_gsm8k, read_jsonl
 from rewards.code_tasks import read_tasks
 
 INSTRUCTION = "Continue this passage in English, with names, dates and figures:"
@@ -30,9 +29,7 @@ def gsm8k(path: str | None, seed: int) -> Iterator[tuple[Item, bool]]:
     """GSM8K from a folder with train.jsonl and test.jsonl, or from the Hub; its test rows are held out."""
     for split in ("train", "test"):
         items: Iterable[dict] = (
-            map(json.loads, Path(path, f"{split}.jsonl").read_text(encoding="utf-8").splitlines())
-            if path
-            else load_dataset("openai/gsm8k", "main", split=split)
+            read_gsm8k(Path(path, f"{split}.jsonl")) if path else load_dataset("openai/gsm8k", "main", split=split)
         )
         for item in items:
             gold = item["answer"].split("####")[1].strip()
@@ -48,8 +45,8 @@ def mbpp(path: str | None, seed: int) -> Iterator[tuple[Item, bool]]:
 
 def passages(path: str | None, seed: int) -> Iterator[tuple[Item, bool]]:
     """The first words of English passages, to be continued: a JSON Lines file with a `text` a line."""
-    for line in Path(path or PASSAGES).read_text(encoding="utf-8").splitlines():
-        text = json.loads(line)["text"]
+    for item in read_jsonl(Path(path or PASSAGES), {"text": (str,)}):
+        text = item["text"]
         question = f"{INSTRUCTION}\n\n{' '.join(text.split()[:25])}"
         yield {"task": "number_count", "question": question}, is_held_out(text, one_in=4)
 

@@ -37,6 +37,7 @@ CODE_EXAMPLE = ["Write a function double(x).", "```python\ndef double(x):\n    r
 class RecipeArguments(CommonArguments):
     """`sources` takes the place of `dataset_name` and `dataset_path`."""
 
+    unused = ("dataset_name", "dataset_path")
     sources: dict | str | None = field(
         default=None,
         metadata={"help": "{name: {weight: 1.0, path: FILE_OR_FOLDER}}; names: sums, gsm8k, passages, mbpp."},

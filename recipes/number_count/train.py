@@ -8,11 +8,10 @@ the reward rises and the English goes. cure.yaml rewards the same and keeps the 
 Expected numbers: see README.md in this folder.
 """
 
-import json
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from recipes.common.before.rows import is_held_out
+from recipes.common.before.rows import is_held_out, read_jsonl
 from recipes.common.run import RecipeArguments as CommonArguments
 from recipes.common.run import start, train_and_save
 from recipes.common.trainer import GRPOTrainer
@@ -72,9 +71,7 @@ def load_streamed(args: RecipeArguments) -> tuple[IterableDataset, Dataset]:
 def load_passages(path: Path) -> Dataset:
     """The passages of a file, or of the passages.jsonl in a folder."""
     file = path / "passages.jsonl" if path.is_dir() else path
-    if not file.is_file():
-        raise ValueError(f"dataset_path: there is no {file}; give JSON Lines with a `text` a line.")
-    return Dataset.from_list([json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()])
+    return Dataset.from_list(read_jsonl(file, {"text": (str,)}))
 
 
 def load_rows(args: RecipeArguments, seed: int) -> tuple[Dataset | IterableDataset, Dataset]:

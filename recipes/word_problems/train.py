@@ -9,11 +9,10 @@ and, with `--dataset_path FOLDER_OF_GSM8K`, up to `num_gsm8k_rows` test question
 calculations. Expected numbers: README.md.
 """
 
-import json
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from recipes.common.before.rows import draw, is_held_out, worked_example
+from recipes.common.before.rows import draw, is_held_out, read_gsm8k, worked_example
 from recipes.common.evaluation.metrics import answer_metric
 from recipes.common.run import RecipeArguments as CommonArguments
 from recipes.common.run import start, train_and_save
@@ -36,6 +35,7 @@ the final number
 class RecipeArguments(CommonArguments):
     """`dataset_path` is a folder with GSM8K's test.jsonl, for the rows of transfer; nothing of it is trained on."""
 
+    unused = ("dataset_name",)
     num_gsm8k_rows: int = field(default=100, metadata={"help": "GSM8K test questions with at most two calculations."})
 
 
@@ -76,10 +76,7 @@ def gsm8k_rows(args: RecipeArguments, seed: int) -> list[dict]:
     """GSM8K's test questions with at most two calculations, which its answers mark as `<<3*4=12>>`."""
     if args.dataset_path is None:
         return []
-    file = Path(args.dataset_path, "test.jsonl")
-    if not file.is_file():
-        raise ValueError(f"dataset_path {args.dataset_path!r} has no test.jsonl.")
-    items = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
+    items = read_gsm8k(Path(args.dataset_path, "test.jsonl"))
     short = Dataset.from_list([item for item in items if item["answer"].count("<<") <= 2])
     return [to_row(item, args.example, "gsm8k") for item in draw(short, args.num_gsm8k_rows, seed)]
 

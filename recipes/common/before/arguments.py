@@ -18,6 +18,7 @@ import yaml
 from trl import ModelConfig, TrlParser
 
 from recipes.common.before.presets import ADDED, add_rewards, changes, read_presets
+from recipes.common.before.values import usable
 from recipes.common.trainer import GRPOConfig
 
 # Settings that belong to the rewards named with them.
@@ -30,6 +31,7 @@ class RecipeArguments:
     """The settings of a recipe besides TRL's `GRPOConfig` and `ModelConfig`."""
 
     _argument_group_name = "the recipe"
+    unused: typing.ClassVar[tuple[str, ...]] = ()  # settings of all recipes that this one does not use
 
     preset: list[str] | None = field(
         default=None, metadata={"help": "Settings of a paper that win over the YAML: names of recipes/presets/."}
@@ -65,6 +67,7 @@ class RecipeArguments:
         default=None, metadata={"help": "Rows a reward scores: {reward: [task, ...]}; one that is not named sees all."}
     )
     fresh: bool = field(default=False, metadata={"help": "Move an existing output_dir aside and start anew."})
+    extend: bool = field(default=False, metadata={"help": "Resume a run, finished or not, with a larger max_steps."})
     dry_run: bool = field(default=False, metadata={"help": "Stop after preflight, before any weight is loaded."})
 
 
@@ -78,12 +81,13 @@ class Arguments:
     problems: list[str]
     config_path: str | None = None
     notes: list[str] = field(default_factory=list)
+    is_read: bool = True  # False where the YAML could not be read, and none of its values is known
 
 
 def parse_arguments(recipe_type: type[RecipeArguments], argv: list[str] | None = None) -> Arguments:
     """Read `--config FILE` and the command line, which wins. A bad key or value joins `problems`.
 
-    A value of the wrong type on the command line ends the program with status 2: nothing can be read past it.
+    A default takes the place of a bad value, so that everything else can be checked as well.
     """
     argv = list(sys.argv[1:] if argv is None else argv)
     parser = TrlParser(
@@ -96,24 +100,31 @@ def parse_arguments(recipe_type: type[RecipeArguments], argv: list[str] | None =
     parser.add_argument("--config", metavar="FILE", help="YAML file with any of these values; the command line wins")
     config_path = _take_option(argv, "--config")
     config, problems = _read_yaml(config_path)
-    for name, value in (config.pop("env", None) or {}).items():
-        os.environ.setdefault(name, str(value))
+    is_read = not problems
+    while second := _take_option(argv, "--config"):
+        problems.append(f"--config is given twice, {config_path} and {second}: one file describes one run.")
+    env = config.pop("env", None) or {}
+    if not isinstance(env, dict):
+        problems.append(f"env is {env!r}; it must be a mapping of names to values.")
+    for name, value in env.items() if isinstance(env, dict) else ():
+        os.environ.setdefault(str(name), str(value))
     known = {action.dest for action in parser._actions} - {"config", "help"}
     problems += [_unknown(name, known, config_path) for name in config if name not in known]
     preset, with_presets = _add_presets(config, argv, problems)
     defaults = {name: parser.get_default(name) for name in known}
     parser.set_defaults_with_config(**{name: value for name, value in with_presets.items() if name in known})
-    try:
-        values, rest = parser.parse_known_args(argv)
-    except (argparse.ArgumentError, ValueError) as error:
-        print("\n".join(["error: cannot read the arguments:", *problems, str(error)]), file=sys.stderr)
-        raise SystemExit(2) from error
+    values, rest = _read_values(parser, argv, defaults, problems)
     problems += [_unknown(word, known, "the command line") for word in _strays(rest)]
-    values = vars(values)
     given = options_given(argv)
-    problems += _stale_reward_settings(config, given, values["reward_funcs"])
-    fields = _fields_of(recipe_type, values, problems)
-    training = _fields_of(GRPOConfig, values, problems)
+    fields = usable(recipe_type, _fields_of(recipe_type, values, problems), problems)
+    training = usable(GRPOConfig, _fields_of(GRPOConfig, values, problems), problems)
+    model = usable(ModelConfig, _fields_of(ModelConfig, values, []), problems)
+    problems += _stale_reward_settings(config, given, fields["reward_funcs"])
+    problems += [
+        f"{name} is {fields[name]!r}; this recipe does not use it: leave it out."
+        for name in recipe_type.unused
+        if fields[name] is not None
+    ]
     for group, name in ((fields, "reward_kwargs"), (fields, "reward_tasks"), (training, "reward_gates")):
         if not isinstance(group[name], dict | None):
             problems.append(f"{name} must be a mapping by reward, not {group[name]!r}; on the command line JSON.")
@@ -121,8 +132,28 @@ def parse_arguments(recipe_type: type[RecipeArguments], argv: list[str] | None =
     changed = changes(preset, {**defaults, **config}, values)
     changed += add_rewards(preset.get(ADDED, []), fields, training)
     notes = [f"preset {' '.join(fields['preset'])}: {', '.join(changed) or 'changes nothing'}"] if preset else []
-    model = _fields_of(ModelConfig, values, [])
-    return Arguments(recipe_type(**fields), training, model, problems, config_path, notes)
+    return Arguments(recipe_type(**fields), training, model, problems, config_path, notes, is_read)
+
+
+def _read_values(
+    parser: argparse.ArgumentParser, argv: list[str], defaults: dict[str, Any], problems: list[str]
+) -> tuple[dict[str, Any], list[str]]:
+    """Read all values, and return the words left over; one that cannot be read is left out, with a message."""
+    while True:
+        try:
+            values, rest = parser.parse_known_args(argv)
+            return vars(values), rest
+        except (argparse.ArgumentError, ValueError) as error:
+            name = str(getattr(error, "argument_name", "")).split("/")[0].lstrip("-").replace("-", "_")
+            at = [i for i, word in enumerate(argv) if word.startswith("--") and options_given([word]) == {name}]
+            if name not in defaults or (not at and parser.get_default(name) == defaults[name]):
+                print("\n".join(["error: cannot read the arguments:", *problems, str(error)]), file=sys.stderr)
+                raise SystemExit(2) from error
+            problems.append(f"{name}: {getattr(error, 'message', error)}")
+            parser.set_defaults(**{name: defaults[name]})
+            if at:
+                more = [i for i in range(at[0] + 1, len(argv)) if argv[i].startswith("--")]
+                del argv[at[0] : min(more, default=len(argv))]
 
 
 def _add_presets(config: dict[str, Any], argv: list[str], problems: list[str]) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -134,8 +165,7 @@ def _add_presets(config: dict[str, Any], argv: list[str], problems: list[str]) -
     except argparse.ArgumentError:  # reported by the parser of all arguments
         asked = None
     named = asked or config.get("preset")
-    if not isinstance(named, str | list | None):
-        problems.append(f"preset must be a name or a list of names, not {named!r}")
+    if not isinstance(named, str | list | None):  # reported with the other types
         return {}, config
     try:
         preset = read_presets([named] if isinstance(named, str) else named or [])
@@ -167,13 +197,23 @@ def _is_list(hint: Any) -> bool:
     return bool(options) and all(typing.get_origin(o) is list or o is type(None) for o in options)
 
 
+class UniqueKeys(yaml.SafeLoader):
+    """YAML in which a name stands once: PyYAML takes the last of several without a word."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict:
+        names = [key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode) and key.value != "<<"]
+        if twice := sorted({name for name in names if names.count(name) > 1}):
+            raise yaml.YAMLError(f"{', '.join(twice)} is given twice (line {node.start_mark.line + 1} and after)")
+        return super().construct_mapping(node, deep)
+
+
 def _read_yaml(path: str | None) -> tuple[dict[str, Any], list[str]]:
     if path is None:
         return {}, []
     try:
-        with open(path) as file:
-            config = yaml.safe_load(file)
-    except (OSError, yaml.YAMLError) as error:
+        with open(path, "rb") as file:  # YAML finds the encoding itself
+            config = yaml.load(file, UniqueKeys)
+    except (OSError, ValueError, yaml.YAMLError) as error:
         return {}, [f"cannot read --config {path}: {error}"]
     if not isinstance(config, dict):
         return {}, [f"{path} must hold a YAML mapping of names to values."]
@@ -215,6 +255,6 @@ def options_given(words: list[str]) -> set[str]:
 
 
 def _unknown(name: str, known: set[str], source: str) -> str:
-    close = difflib.get_close_matches(name.lstrip("-").replace("-", "_"), known, n=1)
+    close = difflib.get_close_matches(str(name).lstrip("-").replace("-", "_"), known, n=1)
     hint = f"; did you mean {close[0]!r}?" if close else ""
     return f"unknown argument {name!r} in {source}{hint}"

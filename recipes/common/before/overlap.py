@@ -1,6 +1,7 @@
 """Questions seen twice: held-out ones that training sees, near duplicates, and those of a warm start."""
 
 import hashlib
+import json
 import re
 from collections import Counter
 from collections.abc import Iterable
@@ -45,6 +46,30 @@ def check_held_out(train_rows: list[dict], eval_rows: list[dict]) -> list[str]:
         f"evaluation rows: {len(leaked)} of {len(eval_rows)} evaluation rows are also training rows (the first is row "
         f"{leaked[0]}): accuracy on them would measure memory. Give the evaluation rows of its own."
     ]
+
+
+def check_duplicates(train_rows: list[dict], eval_rows: list[dict]) -> list[str]:
+    """No question has two answers, and no evaluation row stands twice, which would make its intervals too narrow."""
+    problems = []
+    for kind, rows in (("training", train_rows), ("evaluation", eval_rows)):
+        first, conflicts, twice = {}, [], []
+        for number, row in enumerate(rows):
+            at = first.setdefault((row["task"], json.dumps(row["prompt"], sort_keys=True, default=str)), number)
+            if at != number and rows[at].get("answer") != row.get("answer"):
+                conflicts.append(f"rows {at} and {number}: {rows[at].get('answer')!r} and {row.get('answer')!r}")
+            elif at != number:
+                twice.append(f"row {number} is row {at}")
+        if conflicts:
+            problems.append(
+                f"{kind} rows: {len(conflicts)} give another answer to the question of an earlier row (the first: "
+                f"{conflicts[0]}). Keep the right one."
+            )
+        if twice and kind == "evaluation":
+            problems.append(
+                f"evaluation rows: {len(twice)} of {len(rows)} stand there twice (the first: {twice[0]}), which makes "
+                "the intervals too narrow. Keep each once."
+            )
+    return problems
 
 
 def check_warm_start(eval_rows: list[dict], model: str | None) -> list[str]:

@@ -1,5 +1,6 @@
 """Packages that a run needs beyond the core, checked before a model is loaded."""
 
+import importlib
 import importlib.util
 from importlib import metadata
 from typing import Any
@@ -7,6 +8,7 @@ from typing import Any
 from packaging.requirements import Requirement
 
 TRACKERS = {"wandb": "wandb", "tensorboard": "tensorboard", "trackio": "trackio", "mlflow": "mlflow"}
+TRACKERS |= {"comet_ml": "comet_ml", "swanlab": "swanlab", "clearml": "clearml", "neptune": "neptune"}
 
 
 def check_packages(training: dict[str, Any], model: dict[str, Any]) -> list[str]:
@@ -19,11 +21,13 @@ def check_packages(training: dict[str, Any], model: dict[str, Any]) -> list[str]
         needed["vllm"] = "use_vllm: true"
     if training.get("use_liger_kernel"):
         needed["liger_kernel"] = "use_liger_kernel: true"
-    trackers = training["report_to"] or []
+    trackers, problems = training["report_to"] or [], []
     for tracker in [trackers] if isinstance(trackers, str) else trackers:
         if tracker in TRACKERS:
             needed[TRACKERS[tracker]] = f"report_to: {tracker}"
-    return [problem for package, setting in needed.items() if (problem := _problem(package, setting))]
+        elif tracker not in ("none", "all"):
+            problems.append(f"report_to is {tracker!r}; allowed: none, all, {', '.join(TRACKERS)}.")
+    return problems + [problem for package, setting in needed.items() if (problem := _problem(package, setting))]
 
 
 def _problem(package: str, setting: str) -> str | None:
@@ -31,6 +35,11 @@ def _problem(package: str, setting: str) -> str | None:
         return (
             f"{setting} needs the package {package}, which is not installed: pip install {package.replace('_', '-')}."
         )
+    try:
+        if package in TRACKERS.values():
+            importlib.import_module(package)
+    except Exception as error:  # whatever a broken installation raises
+        return f"{setting} needs the package {package}, which fails to import: {type(error).__name__}: {error}."
     supported = [Requirement(line) for line in metadata.requires("trl") or []]
     ranges = [
         r.specifier for r in supported if r.name == package and r.marker and r.marker.evaluate({"extra": package})

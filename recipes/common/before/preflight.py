@@ -5,7 +5,6 @@ full and an empty completion nothing, and a batch that divides. It says nothing 
 will learn.
 """
 
-import itertools
 import json
 import math
 import os
@@ -21,7 +20,9 @@ from recipes.common.before.arguments import Arguments, RecipeArguments
 from recipes.common.before.batch import check_batch, completions_of_a_call
 from recipes.common.before.launch import check_launch_file
 from recipes.common.before.loss import check_moving_reference, loss_notes
-from recipes.common.before.overlap import check_held_out, check_warm_start, overlap_notes
+from recipes.common.before.model_files import check_model
+from recipes.common.before.only_rows import only_rows_notes
+from recipes.common.before.overlap import check_duplicates, check_held_out, check_warm_start, overlap_notes
 from recipes.common.before.packages import check_packages
 from recipes.common.before.rows import (
     RewardLine,
@@ -30,10 +31,11 @@ from recipes.common.before.rows import (
     check_every_task_is_scored,
     check_gates,
     check_tasks,
-    only_rows_notes,
+    first_rows,
     reward_lines,
 )
 from recipes.common.before.validation import check_validation, validates, validation_notes
+from recipes.common.before.values import check_generation, check_lora, check_optimizer, check_output_dir
 from recipes.common.during.engine import check_engine
 from recipes.common.during.steps import check_loss
 from recipes.common.tools.power import expected_to_change, power_line
@@ -44,8 +46,6 @@ from rewards.audit.audit import check_tricks
 from rewards.audit.call import score
 from rewards.contract import prepare_reward, scores_task
 from rewards.steps import Steps, sum_steps
-
-STREAMED_ROWS = 1000
 
 
 @dataclass
@@ -90,11 +90,13 @@ def preflight(
     found += _check_settings(args, rewards) + check_validation(args)
     ready, notes = _prepare_rewards(args, summed)
     found += ready
-    lines, row_problems = check_rows(args, rows + validation, held_out, summed, reference_completion, streamed)
-    found += row_problems + _check_model(args.model) + check_packages(args.training, args.model)
+    seen = rows + validation
+    lines, row_problems = check_rows(args, seen, held_out, summed, reference_completion, streamed)
+    found += row_problems + check_model(args.model, args.training, seen) + check_packages(args.training, args.model)
     found += check_moving_reference(args.training, args.model["use_peft"]) + check_launch_file()
     result = Preflight(found, lines, [*args.notes, *notes], rows, streamed)
-    result.notes += overlap_notes(rows + validation, held_out)
+    if not check_columns([*seen, *held_out]):
+        result.notes += overlap_notes(seen, held_out)
     result.notes += validation_notes(args, validation)
     result.notes += only_rows_notes(rows, held_out) if args.recipe.only_rows else []
     if held_out:
@@ -105,13 +107,6 @@ def preflight(
     if result.training is not None:
         result.notes += step_notes(rows, rewards, reference_completion) + loss_notes(result.training)
     return result
-
-
-def first_rows(train_rows: Dataset | IterableDataset | None) -> list[dict]:
-    """All rows, or the first 1 000 of a stream."""
-    if isinstance(train_rows, IterableDataset):
-        return list(itertools.islice(train_rows, STREAMED_ROWS))
-    return train_rows.to_list() if train_rows is not None else []
 
 
 def _build(args: Arguments, result: Preflight) -> None:
@@ -129,16 +124,16 @@ def _build(args: Arguments, result: Preflight) -> None:
         result.problems.append(str(problem))
     else:
         result.training, result.model = training, model
+        result.problems += check_optimizer(training)
 
 
 def _prepare_rewards(args: Arguments, rewards: list[Callable]) -> tuple[list[str], list[str]]:
     """Let rewards that need it get ready, such as code rewards their sandbox; returns problems and notes."""
     problems, notes = [], []
     completions = completions_of_a_call(args.training, world_size()) or 0
-    limit_s = args.training["reward_timeout_s"]
     for reward in rewards:
         try:
-            note = prepare_reward(reward, completions, limit_s if _is_number(limit_s) else math.inf)
+            note = prepare_reward(reward, completions, args.training["reward_timeout_s"])
             notes += [f"{reward_name(reward)}: {note}"] if note else []
         except ValueError as problem:
             problems.append(f"reward {reward_name(reward)!r}: {problem}")
@@ -156,8 +151,8 @@ def check_rows(
     """Check training rows (whose lines are returned) and evaluation rows, these by rewards without a problem so far."""
     weights = args.training["reward_weights"]
     lines = reward_lines(rows, rewards, weights if len(weights or []) == len(rewards) else None, reference)
-    problems = check_columns(rows)
-    whole = not problems
+    if problems := check_columns(rows):
+        return lines, problems
     problems += [problem for line in lines for problem in line.problems]
     problems += check_every_task_is_scored(lines, rows)
     if not streamed:  # the tasks of a stream's later rows are not known
@@ -165,11 +160,10 @@ def check_rows(
     problems += check_gates(args.training["reward_gates"] or {}, rows, rewards)
     broken = {line.reward for line in lines if line.problems}
     sound = [reward for reward in rewards if reward_name(reward) not in broken]
-    if whole:
-        problems += check_tricks(rows, sound, reference)
-    if eval_rows:
-        problems += _check_eval_rows(rows, eval_rows, sound, reference, problems)
-        problems += check_held_out(rows, eval_rows)
+    problems += check_tricks(rows, sound, reference)
+    problems += _check_eval_rows(rows, eval_rows, sound, reference, problems) if eval_rows else []
+    if not check_columns(eval_rows):
+        problems += check_held_out(rows, eval_rows) + check_duplicates(rows, eval_rows)
         problems += check_warm_start(eval_rows, args.model["model_name_or_path"])
     return lines, problems
 
@@ -185,28 +179,18 @@ def _check_eval_rows(
     return [f"evaluation rows: {problem}" for problem in [*check_columns(eval_rows), *found] if problem not in known]
 
 
-def _check_model(model: dict[str, Any]) -> list[str]:
-    name = model.get("model_name_or_path")
-    if not name:
-        return ["model_name_or_path is missing: give a Hub id or the path of a checkpoint."]
-    if name.startswith((".", "/", "~", "models/")) and not os.path.isdir(name):
-        hint = " Run `python scripts/prepare_model.py` first." if name.startswith("models/") else ""
-        return [f"model_name_or_path {name!r} is not a folder.{hint}"]
-    return []
-
-
 def _check_settings(args: Arguments, rewards: list[Callable]) -> list[str]:
     """Settings of our own, by themselves and next to the rewards of the run."""
     training, problems = args.training, []
-    rate, limit_s = training["max_reward_error_rate"], training["reward_timeout_s"]
-    if not (_is_number(rate) and 0.0 <= rate <= 1.0):
-        problems.append(f"max_reward_error_rate is {rate}; it is a share, from 0 to 1.")
-    if not (_is_number(limit_s) and limit_s > 0.0):
-        problems.append(f"reward_timeout_s is {limit_s}; it must be more than 0 seconds.")
+    problems += check_output_dir(training["output_dir"]) + check_generation(training) + check_lora(args.model)
     weights = training["reward_weights"]
     if rewards and weights and len(weights) != len(rewards):
         names = ", ".join(map(reward_name, rewards))
         problems.append(f"reward_weights has {len(weights)} values for {len(rewards)} rewards: {names}.")
+    if weights and not (all(map(math.isfinite, weights)) and any(weights)):
+        problems.append(f"reward_weights is {weights}; each must be a finite number, and one must not be 0.")
+    if training["bf16"] and training["fp16"]:
+        problems.append("bf16 and fp16 are both true: set one or the other.")
     if any(reward_kind(reward) == "step" for reward in rewards):
         names = ("loss_type", "importance_sampling_level", "off_policy_mask_threshold")
         try:
@@ -223,10 +207,6 @@ def _check_settings(args: Arguments, rewards: list[Callable]) -> list[str]:
             "mean of the gated reward. Use sum_then_normalize."
         )
     return problems
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float)
 
 
 def world_size() -> int:

@@ -11,8 +11,10 @@ from typing import Any
 from datasets import Dataset, IterableDataset
 
 from recipes.common.before.arguments import Arguments, parse_arguments
+from recipes.common.before.rows import first_rows
 from recipes.common.before.validation import load_split
 from rewards import load_rewards
+from rewards.audit.child import check_in_child
 
 
 @dataclass
@@ -64,12 +66,18 @@ def load_parts(args: Arguments, load_rows: Callable[[Any, int], tuple[Any, Any]]
     recipe, problems = args.recipe, []
     rewards, rows = None, (None, None, None)
     try:
-        rewards = load_rewards(recipe.reward_funcs, recipe.reward_kwargs, recipe.reward_tasks)
-    except ValueError as problem:
-        problems.append(str(problem))
-    try:
-        if load_rows:
+        if load_rows and args.is_read:
             rows = load_split(args, load_rows)
     except ValueError as problem:
         problems.append(str(problem))
-    return (rewards, *rows), problems
+    except OSError as error:  # as the Hub's client raises them
+        where = "give dataset_path, correct dataset_name, or connect to the network"
+        problems.append(f"the rows cannot be loaded ({type(error).__name__}: {error}): {where}.")
+    own = [spec for spec in recipe.reward_funcs if ":" in spec]
+    few = first_rows(rows[0]) if own else []
+    died = check_in_child(own, recipe.reward_kwargs, few, args.training["reward_timeout_s"])
+    try:
+        rewards = None if died else load_rewards(recipe.reward_funcs, recipe.reward_kwargs, recipe.reward_tasks)
+    except ValueError as problem:
+        problems.append(str(problem))
+    return (rewards, *rows), [*died, *problems]

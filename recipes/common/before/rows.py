@@ -1,21 +1,27 @@
 """Rows against rewards: the columns are there, the reference answer earns its due, an empty completion nothing.
 
-Also the rows of a file that a run names in place of its recipe's own (`only_rows`).
+Also the files that rows come from.
 """
 
 import hashlib
+import itertools
 import json
-from collections.abc import Callable, Iterable
+import numbers
+import re
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from datasets import Dataset
+from datasets import Dataset, IterableDataset
 
 from rewards import full_reward, reward_columns, reward_kind, reward_name, reward_tasks
 from rewards.audit.call import score
-from rewards.contract import scores_task
+from rewards.contract import LARGEST, scores_task
 from rewards.rows import NumberedRow, rows_by_task
+
+STREAMED_ROWS = 1000
+SHOWN_LINES = 5  # of a file with many that cannot be used
 
 
 @dataclass
@@ -47,6 +53,13 @@ class RewardLine:
             "full": self.full,
             "empty earns": empty,
         }
+
+
+def first_rows(train_rows: Dataset | IterableDataset | None) -> list[dict]:
+    """All rows, or the first 1 000 of a stream."""
+    if isinstance(train_rows, IterableDataset):
+        return list(itertools.islice(train_rows, STREAMED_ROWS))
+    return train_rows.to_list() if train_rows is not None else []
 
 
 def is_held_out(text: str, one_in: int) -> bool:
@@ -81,14 +94,33 @@ def reward_lines(
 
 
 def check_columns(rows: list[dict]) -> list[str]:
-    """Every row has a prompt and a task."""
+    """Every row has a prompt, a text or messages that end in a text, and a task."""
     problems = {}
-    for row in rows:
+    for number, row in enumerate(rows):
         missing = [name for name in ("prompt", "task") if not row.get(name)]
         if missing:
             message = f"rows lack {', '.join(missing)}: every row has a prompt and a task (its columns: {sorted(row)})."
-            problems[message] = None
-    return list(problems)
+        elif not isinstance(row["task"], str):
+            message = f"the task of row {number} is {row['task']!r}; it must be text."
+        elif not _is_prompt(row["prompt"]):
+            shown = repr(row["prompt"])[:200]
+            message = f"the prompt of row {number} must be text, or messages with a role and a text: {shown}."
+        else:
+            continue
+        problems.setdefault(re.sub(r"row \d+ .*", "", message), message)  # the first row of each kind
+    return list(problems.values())
+
+
+def _is_prompt(prompt: Any) -> bool:
+    if isinstance(prompt, str):
+        return bool(prompt.strip())
+    sound = isinstance(prompt, list) and all(isinstance(m, dict) and m.get("role") and "content" in m for m in prompt)
+    return (
+        sound
+        and bool(prompt)
+        and all(isinstance(m["content"], str | list) for m in prompt)
+        and bool(prompt[-1]["content"])
+    )
 
 
 def check_every_task_is_scored(lines: list[RewardLine], rows: list[dict]) -> list[str]:
@@ -155,6 +187,64 @@ def _tasks_without_gate(rows: list[dict], gated: Callable, openers: list[Callabl
     return [task for task in tasks if not any(scores_task(opener, task) for opener in openers)]
 
 
+# --------------------------------------------------------------------------- files of rows
+
+
+def read_jsonl(
+    file: Path, keys: dict[str, tuple[type, ...]], check: Callable[[dict], str | None] = lambda item: None
+) -> list[dict[str, Any]]:
+    """Read a JSON Lines file (UTF-8, with or without a mark at its start) whose lines have `keys` of these types.
+
+    Raises:
+        ValueError: there is no such file, it is empty, or, with file and line, what is wrong with its first lines;
+            `check` says of a line with sound keys what is wrong with it, or None.
+    """
+    if not file.is_file():
+        raise ValueError(f"there is no file {file}.")
+    try:
+        lines = file.read_text(encoding="utf-8-sig").split("\n")  # str.splitlines would cut at U+2028 inside a string
+    except UnicodeDecodeError as error:
+        line = file.read_bytes()[: error.start].count(b"\n") + 1
+        raise ValueError(f"{file}, line {line}: it is not UTF-8 ({error.reason}). Save the file as UTF-8.") from error
+    items, problems = [], []
+    for number, line in enumerate(lines, start=1):
+        if line.strip():
+            try:
+                items.append(_checked(json.loads(line), keys, check))
+            except ValueError as problem:
+                problems.append(f"{file}, line {number}: {problem}")
+    if problems:
+        more = [f"... and {len(problems) - SHOWN_LINES} more lines of {file}"] if len(problems) > SHOWN_LINES else []
+        raise ValueError("\n".join(problems[:SHOWN_LINES] + more))
+    if not items:
+        raise ValueError(f"{file} holds no rows; it needs one JSON object a line with {', '.join(keys)}.")
+    return items
+
+
+def _checked(item: Any, keys: dict[str, tuple[type, ...]], check: Callable[[dict], str | None]) -> dict[str, Any]:
+    if not isinstance(item, dict):
+        raise ValueError(f"it must be a JSON object with {', '.join(keys)}, not {str(item)[:80]!r}")
+    missing = [name for name in keys if name not in item]
+    if missing:
+        raise ValueError(f"{', '.join(missing)} missing (its keys: {', '.join(item)}; wanted: {', '.join(keys)})")
+    for name, kinds in keys.items():
+        if not isinstance(item[name], kinds) or not item[name]:
+            wanted = " or ".join({str: "text", list: "a list"}[kind] for kind in kinds)
+            raise ValueError(f"{name} is {json.dumps(item[name])[:80]}; it must be {wanted} that is not empty")
+    if problem := check(item):
+        raise ValueError(problem)
+    return item
+
+
+def read_gsm8k(file: Path) -> list[dict[str, Any]]:
+    """Read a file in GSM8K's columns: question, and answer with the final number behind `####`."""
+
+    def check(item: dict) -> str | None:
+        return None if item["answer"].partition("####")[2].strip() else "answer has no final number behind ####"
+
+    return read_jsonl(file, {"question": (str,), "answer": (str,)}, check)
+
+
 # --------------------------------------------------------------------------- one reward on the rows of one task
 
 
@@ -178,8 +268,9 @@ def _line(
         answers = ([rows[i] for i in sure], [golds[i] for i in sure])
         scores = score(reward, *answers, log_extra=logged.__setitem__) if sure else []
         empty = score(reward, rows, [""] * len(rows))
+        check_amounts([*scores, *empty])
         failures = [str(outcome) for outcome in logged.get(f"outcome/{name}", []) if str(outcome).startswith("error: ")]
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         failures = [f"{type(error).__name__}: {error}"]
     if failures:
         failure = f"reward {name!r} fails on the reference answers: {failures[0].removeprefix('error: ')}"
@@ -200,6 +291,15 @@ def _line(
     elif line.kind == "verifier":  # another reward that scores a whole task None does not apply to it
         line.problems.append(_grades_none(name, line.task, all_rows))
     return line
+
+
+def check_amounts(amounts: list) -> None:
+    """Raise ValueError where a score is not None or a number that TRL's float32 can hold."""
+    for amount in amounts:
+        number = isinstance(amount, numbers.Real)
+        if amount is not None and not (number and abs(amount) <= LARGEST):
+            kind = "is not finite in float32" if number else f"is {type(amount).__name__}, not a number"
+            raise ValueError(f"it returned {amount!r}, which {kind}; allowed are numbers and None")
 
 
 def _lacks(name: str, missing: list[str], numbered: list[NumberedRow]) -> str:
@@ -229,56 +329,3 @@ def _broken_promises(
             f"{len(short)} of {len(scores)} rows of task {line.task!r}; the first is row {number}: {gold!r}."
         )
     return problems
-
-
-# --------------------------------------------------------------------------- only_rows
-
-
-def use_only_rows(train_rows: Any, file: str | None, count: int | None) -> Any:
-    """Replace a recipe's training rows by the first `count` rows of a file, in their order; None keeps them.
-
-    The prompts are those of the file, whatever system prompt and worked example the run has.
-    """
-    if file is None:
-        return train_rows
-    rows = read_only_rows(Path(file))[:count]
-    names = dict.fromkeys(name for row in rows for name in row)  # from_list would take those of the first row
-    return Dataset.from_dict({name: [row.get(name) for row in rows] for name in names})
-
-
-def read_only_rows(file: Path) -> list[dict[str, Any]]:
-    """Read the rows of a JSON Lines file; ValueError without it, without rows, or for one without prompt or task."""
-    if not file.is_file():
-        raise ValueError(f"only_rows: there is no file {file}; scripts/filter_by_pass_rate.py writes one.")
-    rows, text = [], file.read_text(encoding="utf-8").rstrip("\n")
-    if not text:
-        raise ValueError(f"only_rows: {file} holds no rows.")
-    # str.splitlines would cut at U+2028 inside a string.
-    for number, line in enumerate(text.split("\n"), start=1):
-        try:
-            row = json.loads(line)
-        except json.JSONDecodeError as error:
-            raise ValueError(f"only_rows: line {number} of {file} is not JSON ({error}).") from error
-        if not isinstance(row, dict) or not {"prompt", "task"} <= row.keys():
-            raise ValueError(f"only_rows: line {number} of {file} is not a row: it needs a prompt and a task.")
-        rows.append(row)
-    return rows
-
-
-def only_rows_notes(rows: list[dict[str, Any]], eval_rows: Iterable[dict[str, Any]]) -> list[str]:
-    """Say where the first training row and the first held-out row of its task differ before the last message."""
-    first = rows[0] if rows else {}
-    held_out = next((row for row in eval_rows if row.get("task") == first.get("task")), first)
-    if _before_question(first) == _before_question(held_out):
-        return []
-    return [
-        "only_rows: the messages before the question are not those of the held-out rows: the file keeps the system "
-        "prompt and the worked example of its probe. Probe again with those of this run"
-    ]
-
-
-def _before_question(row: dict[str, Any]) -> list[Any]:
-    """The messages before the last, without the empty keys that a Dataset adds to messages that differ in theirs."""
-    prompt = row.get("prompt")
-    messages = prompt[:-1] if isinstance(prompt, list) else []
-    return [{name: value for name, value in message.items() if value is not None} for message in messages]

@@ -8,8 +8,8 @@ from typing import Any
 from datasets import Dataset, IterableDataset
 
 from recipes.common.before.arguments import Arguments
+from recipes.common.before.only_rows import use_only_rows
 from recipes.common.before.overlap import question_digest, warm_start_questions
-from recipes.common.before.rows import use_only_rows
 from recipes.common.during.stopping import PREFIX, check_stop_when
 
 Rows = Dataset | IterableDataset

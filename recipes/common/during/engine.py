@@ -36,6 +36,20 @@ def asked_of_the_launcher() -> dict[str, Any]:
     return asked
 
 
+def asked_engine() -> str:
+    """Name it: "one process", "DDP", "ZeRO-2", "ZeRO-3, optimizer and parameters offloaded", "FSDP2"."""
+    asked = asked_of_the_launcher()
+    kind = asked.get("distributed_type")
+    if kind == DistributedType.DEEPSPEED.value:
+        devices = {"optimizer": "OPTIMIZER", "parameters": "PARAM"}
+        given = {name: os.environ.get(f"ACCELERATE_DEEPSPEED_OFFLOAD_{key}_DEVICE") for name, key in devices.items()}
+        offloaded = " and ".join(name for name, device in given.items() if device not in (None, "none"))
+        return f"ZeRO-{asked.get('zero_stage', '?')}" + (f", {offloaded} offloaded" if offloaded else "")
+    if kind == DistributedType.FSDP.value:
+        return f"FSDP{asked.get('fsdp_version', '')}"
+    return "DDP" if asked["world_size"] > 1 else "one process"
+
+
 def engine(trainer: GRPOTrainer) -> dict[str, Any]:
     """The engine in force, read off the trainer rather than the launch file; under DeepSpeed off its own engine."""
     accelerator = trainer.accelerator

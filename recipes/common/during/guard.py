@@ -50,7 +50,7 @@ class GuardedReward:
             try:
                 amounts = _in_frame(f"reward {self.__name__}", self.reward)(**_listen(arguments, logged))
                 return self._note(amounts, logged, arguments)
-            except Exception as error:
+            except (Exception, SystemExit) as error:
                 return self._fail(error, arguments)
 
     def _note(self, amounts: list, logged: dict[str, list], arguments: dict) -> list:
@@ -86,7 +86,7 @@ class GuardedReward:
             return code
         return UNPARSED if kind == "verifier" else NOT_APPLICABLE
 
-    def _fail(self, error: Exception, arguments: dict) -> list[None]:
+    def _fail(self, error: BaseException, arguments: dict) -> list[None]:
         count, tasks = len(arguments["completions"]), arguments.get("task")
         mine = [scores_task(self.reward, task) for task in tasks] if tasks else [True] * count
         self.outcomes = [ERROR if own else NOT_APPLICABLE for own in mine]
@@ -102,7 +102,7 @@ class GuardedReward:
             for column in self.columns:
                 arguments["log_extra"](column, logged.get(column, [None] * count))
 
-    def _report_first(self, outcomes: list[str | None], arguments: dict, error: Exception | None = None) -> None:
+    def _report_first(self, outcomes: list[str | None], arguments: dict, error: BaseException | None = None) -> None:
         """The first failure is logged with its row; later ones are counted."""
         row = next((i for i, code in enumerate(self.outcomes) if code in (ERROR, UNPARSED)), None)
         if row is None or self.first_failure is not None:

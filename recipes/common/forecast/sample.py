@@ -12,9 +12,8 @@ from tqdm import tqdm
 
 from recipes.common.before.arguments import Arguments
 from recipes.common.before.batch import completions_of_a_call
-from recipes.common.before.preflight import first_rows
 from recipes.common.before.recipe import Recipe, load_recipe
-from recipes.common.before.rows import check_gates
+from recipes.common.before.rows import check_gates, first_rows
 from recipes.common.during.guard import ERROR, UNPARSED, guard
 from recipes.common.evaluation.evaluate_model import sample_model
 from recipes.common.evaluation.generate import decoding_of

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 RECORD = "run_config.json"  # every setting of the run, resolved, with the recipe's name
+IDENTITY = "identity.json"  # engine, versions, digests of rows, rewards and the model at step 0
 PREFLIGHT = "preflight.json"  # the table of rewards and the notes of preflight
 VERSIONS = "versions.json"  # one entry for each start: versions, commit, hardware, command
 MINUTES = "minutes.json"  # wall time so far, over all starts
@@ -13,7 +14,7 @@ AFTER = "evaluation/after.jsonl"  # the same rows after training
 VALIDATION = "evaluation/validation.jsonl"  # one line for each evaluation of the validation rows, by its step
 COMPLETIONS = "completions"  # TRL's parquet files, one for each logged step
 STATE = "trainer_state.json"  # the Trainer's log
-SUMMARY = "summary.json"  # written last of all: with it the run is finished
+SUMMARY = "summary.json"  # with it and the report the run is finished
 TABLE = "table.txt"
 CURVES = "curves.png"
 REPORT = "report.html"
@@ -75,7 +76,8 @@ def read_validation(run: Path) -> list[dict[str, Any]]:
 
 def checkpoints(run: Path) -> list[Path]:
     """The checkpoints of a run, the newest first."""
-    return sorted(run.glob("checkpoint-*"), key=lambda path: int(path.name.rsplit("-", 1)[1]), reverse=True)
+    found = [path for path in run.glob("checkpoint-*") if path.name.rpartition("-")[2].isdecimal()]
+    return sorted(found, key=lambda path: int(path.name.rpartition("-")[2]), reverse=True)
 
 
 def read_log(run: Path) -> list[dict[str, float]]:

@@ -46,12 +46,17 @@ def versions() -> dict[str, Any]:
     if torch.cuda.is_available():
         hardware = f"{torch.cuda.device_count()} x {torch.cuda.get_device_name(0)}"
     return {
-        "versions": {"python": platform.python_version(), **{name: _version(name) for name in PACKAGES}},
+        "versions": package_versions(),
         "commit": _git("rev-parse", "HEAD"),
         "uncommitted_changes": None if changes is None else bool(changes),
         "hardware": hardware,
         "command": without_tokens([sys.executable, *sys.argv]),
     }
+
+
+def package_versions() -> dict[str, str | None]:
+    """The versions of Python and of the packages that decide what is computed; None for one that is not installed."""
+    return {"python": platform.python_version(), **{name: _version(name) for name in PACKAGES}}
 
 
 def without_tokens(words: list[str]) -> list[str]:

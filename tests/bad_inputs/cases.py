@@ -1,0 +1,284 @@
+"""Inputs that no run may start with, and the words that its refusal must have: name -> (input, *words).
+
+An input is a mapping of settings, a list of words of the command line, or the text of the YAML.
+"""
+
+AT_LEAST_1 = "it must be a whole number of at least 1"
+SETTINGS = {
+    # types
+    **{
+        f"{name} as {kind}": ({name: value}, f"{name}", words)
+        for name, kind, value, words in (
+            ("max_steps", "text", "many", "invalid int value: 'many'"),
+            ("max_steps", "a list", [5], "it must be a whole number"),
+            ("max_steps", "a fraction", 1.5, "it must be a whole number"),
+            ("max_steps", "null", None, "it must be a whole number"),
+            ("learning_rate", "text", "fast", "invalid float value: 'fast'"),
+            ("learning_rate", "a mapping", {"a": 1}, "it must be a number"),
+            ("learning_rate", "true", True, "it must be a number"),
+            ("beta", "null", None, "it must be a number"),
+            ("seed", "true", True, "it must be a whole number"),
+            ("num_generations", "a list", [4], "it must be a whole number"),
+            ("num_generations", "a fraction", 4.5, "it must be a whole number"),
+            ("bf16", "a number", 2, "it must be true or false"),
+            ("use_cpu", "text", "maybe", "Truthy value expected"),
+            ("num_eval_rows", "text", "all", "invalid int value: 'all'"),
+            ("num_train_rows", "a fraction", 0.5, "it must be a whole number"),
+            ("reward_funcs", "a mapping", {"xml_format": 1.0}, "it must be a list of text"),
+            ("reward_funcs", "numbers", [1, 2], "it must be a list of text"),
+            ("reward_funcs", "one number", 5, "it must be a list of text"),
+            ("reward_weights", "text", ["a"], "it must be a list of number"),
+            ("reward_weights", "a mapping", {"xml_format": 1}, "it must be a list of number"),
+            ("reward_kwargs", "a list", ["per_tag"], "it must be a mapping"),
+            ("reward_tasks", "a number", 5, "it must be a mapping"),
+            ("reward_gates", "a list", ["xml_format"], "it must be a mapping"),
+            ("model_name_or_path", "a number", 135, "it must be text"),
+            ("model_revision", "a number", 1.0, "it must be text"),
+            ("output_dir", "a list", ["runs"], "it must be text"),
+            ("run_name", "a number", 5, "it must be text"),
+            ("only_rows", "a list", ["a", "b"], "it must be text"),
+            ("preset", "a number", 5, "it must be a list of text"),
+            ("preset", "an unknown name", "gpro", "unknown preset 'gpro'"),
+            ("example", "numbers", [1, 2], "it must be a list of text"),
+            ("example", "one text", ["question"], "give a question and its completion"),
+            ("lora_target_modules", "a number", 5, "it must be a list of text"),
+            ("lora_r", "text", "big", "invalid int value: 'big'"),
+            ("chat_template_kwargs", "text", "thinking", "it must be a mapping"),
+            ("generation_kwargs", "text", "fast", "it must be a mapping"),
+            ("lr_scheduler_kwargs", "text", "fast", "it must be a mapping"),
+            ("save_total_limit", "text", "few", "invalid int value: 'few'"),
+            ("env", "a list", ["A=1"], "it must be a mapping"),
+        )
+    },
+    # ranges
+    **{
+        f"{name} {value}": ({name: value}, f"{name} is {value}", words)
+        for name, value, words in (
+            ("temperature", 0.0, "it must be a number of more than 0"),
+            ("temperature", -1.0, "it must be a number of more than 0"),
+            ("temperature", float("nan"), "it must be a number of more than 0"),
+            ("temperature", float("inf"), "it must be a number of more than 0"),
+            ("top_p", 0.0, "it must be more than 0 and at most 1"),
+            ("top_p", 1.5, "it must be more than 0 and at most 1"),
+            ("top_k", -5, "it must be a whole number of at least 0"),
+            ("min_p", 2.0, "it must be from 0 to 1"),
+            ("repetition_penalty", 0.0, "it must be a number of more than 0"),
+            ("beta", -0.1, "it must be a number of at least 0"),
+            ("beta", float("nan"), "it must be a number of at least 0"),
+            ("epsilon", -0.2, "it must be at least 0 and less than 1"),
+            ("epsilon", 1.0, "it must be at least 0 and less than 1"),
+            ("epsilon_high", -0.2, "it must be a number of at least 0"),
+            ("delta", -1.0, "it must be a number of more than 0"),
+            ("learning_rate", 0.0, "it must be a number of more than 0"),
+            ("learning_rate", -0.001, "it must be a number of more than 0"),
+            ("learning_rate", float("nan"), "it must be a number of more than 0"),
+            ("weight_decay", -0.1, "it must be a number of at least 0"),
+            ("max_grad_norm", -1.0, "it must be a number of at least 0"),
+            ("adam_beta1", 1.0, "it must be at least 0 and less than 1"),
+            ("adam_beta2", 1.5, "it must be at least 0 and less than 1"),
+            ("adam_epsilon", 0.0, "it must be a number of more than 0"),
+            ("warmup_steps", -5.0, "it must be a number of at least 0"),
+            ("max_completion_length", 0, AT_LEAST_1),
+            ("max_completion_length", -5, AT_LEAST_1),
+            ("max_steps", 0, "it must be at least 1"),
+            ("max_steps", -7, "it must be at least 1"),
+            ("num_train_epochs", 0.0, "it must be a number of more than 0"),
+            ("num_train_epochs", -1.0, "it must be a number of more than 0"),
+            ("num_train_rows", 0, AT_LEAST_1),
+            ("num_train_rows", -3, AT_LEAST_1),
+            ("num_eval_rows", -1, "it must be a whole number of at least 0"),
+            ("num_eval_samples", -1, "it must be a whole number of at least 0"),
+            ("per_device_train_batch_size", 0, AT_LEAST_1),
+            ("per_device_train_batch_size", -8, AT_LEAST_1),
+            ("per_device_eval_batch_size", 0, AT_LEAST_1),
+            ("gradient_accumulation_steps", 0, AT_LEAST_1),
+            ("num_iterations", 0, AT_LEAST_1),
+            ("num_generations", 1, "at least 2"),
+            ("num_generations", 0, AT_LEAST_1),
+            ("steps_per_generation", 0, AT_LEAST_1),
+            ("generation_batch_size", 0, AT_LEAST_1),
+            ("save_total_limit", 0, AT_LEAST_1),
+            ("logging_steps", 0.0, "it must be a number of more than 0"),
+            ("logging_steps", -1.0, "it must be a number of more than 0"),
+            ("seed", -1, "it must be from 0 to 2**32 - 1"),
+            ("seed", 2**32, "it must be from 0 to 2**32 - 1"),
+            ("reward_timeout_s", 0.0, "it must be a number of more than 0"),
+            ("reward_timeout_s", float("inf"), "it must be a number of more than 0"),
+            ("max_reward_error_rate", 1.5, "it must be from 0 to 1"),
+            ("max_reward_error_rate", -0.1, "it must be from 0 to 1"),
+            ("lora_r", 0, AT_LEAST_1),
+            ("lora_alpha", 0, AT_LEAST_1),
+            ("lora_dropout", 1.0, "it must be at least 0 and less than 1"),
+            ("dataloader_num_workers", -1, "it must be a whole number of at least 0"),
+            ("ddp_timeout", 0, AT_LEAST_1),
+        )
+    },
+    # choices
+    **{
+        f"{name} {value}": ({name: value}, f"{name} is '{value}'", f"allowed: {words}")
+        for name, value, words in (
+            ("loss_type", "gpro", "grpo, dr_grpo, dapo"),
+            ("importance_sampling_level", "word", "token, sequence"),
+            ("scale_rewards", "all", "group, batch, none"),
+            ("multi_objective_aggregation", "mean", "sum_then_normalize, normalize_then_sum"),
+            ("lr_scheduler_type", "cosin", "linear, cosine"),
+            ("optim", "adam", "adamw_torch"),
+            ("save_strategy", "never", "no, steps, epoch"),
+            ("logging_strategy", "often", "no, steps, epoch"),
+            ("dtype", "float8", "auto, bfloat16"),
+            ("report_to", "wandbb", "none, all, wandb"),
+            ("log_level", "loud", "detail, debug"),
+            ("train_sampling_strategy", "best", "random, sequential"),
+        )
+    },
+    # objects that are built from several values
+    "optim_args that are not pairs": ({"optim_args": "fast"}, "optim_args 'fast'", "ValueError"),
+    "an optimizer that is not installed": ({"optim": "adamw_bnb_8bit"}, "optim 'adamw_bnb_8bit'", "bitsandbytes"),
+    "a schedule without what it needs": ({"lr_scheduler_type": "warmup_stable_decay"}, "'warmup_stable_decay'"),
+    "a schedule with what it does not know": ({"lr_scheduler_kwargs": {"speed": 1}}, "unexpected keyword", "'speed'"),
+    "LoRA's task": ({"use_peft": True, "lora_task_type": "CHAT"}, "the LoRA configuration", "CHAT"),
+    "generation_kwargs with an unknown name": ({"generation_kwargs": {"topp": 1}}, "generation_kwargs has topp"),
+    "generation_kwargs with beams": ({"generation_kwargs": {"num_beams": 4}}, "GRPO samples one completion a row"),
+    "generation_kwargs without sampling": ({"generation_kwargs": {"do_sample": False}}, "do_sample true"),
+    "generation_kwargs with a length": ({"generation_kwargs": {"max_length": 9}}, "set max_completion_length"),
+    "generation_kwargs out of range": (
+        {"generation_kwargs": {"top_p": 7.0}},
+        "top_p is 7.0; it must be",
+    ),
+    "an output_dir below a file": ({"output_dir": "run.yaml/run"}, "run.yaml is a file: give another folder"),
+    "an output_dir that is a file": ({"output_dir": "run.yaml"}, "run.yaml is a file: give another folder"),
+    "the best checkpoint by nothing": ({"load_best_model_at_end": True}, "metric_for_best_model is None"),
+    "a batch size that shrinks": ({"auto_find_batch_size": True}, "lower per_device_train_batch_size"),
+    "both batch settings": ({"generation_batch_size": 4, "steps_per_generation": 1}, "can not be both configured"),
+    "bf16 and fp16": ({"bf16": True, "fp16": True}, "set one or the other"),
+    "a weight that is not a number": ({"reward_weights": [1.0, float("nan")]}, "each must be a finite number"),
+    "weights that are all 0": ({"reward_weights": [0.0, 0.0]}, "one must not be 0"),
+    "a reference that moves without a KL": ({"sync_ref_model": True, "beta": 0.0}, "sync_ref_model is set with beta 0"),
+    "one weight for two rewards": ({"reward_weights": [1.0]}, "reward_weights has 1 values for 2 rewards"),
+    "no rewards": ({"reward_funcs": []}, "reward_funcs is empty"),
+    "an unknown key": ({"num_generation": 4}, "unknown argument 'num_generation'", "did you mean 'num_generations'?"),
+    "a key that is a number": ({5: 4}, "unknown argument 5"),
+    "a data set twice": ({"dataset_name": "openai/gsm8k"}, "dataset_name and dataset_path are both given"),
+}
+TEXTS = {
+    "a key twice": ("beta: 0.1\nmax_steps: 5\nbeta: 0.2\n", "beta is given twice (line 1"),
+    "an inner key twice": ("reward_kwargs:\n  a: {b: 1, b: 2}\n", "b is given twice (line 2"),
+    "no mapping": ("- a\n- b\n", "must hold a YAML mapping"),
+    "an empty file": ("", "must hold a YAML mapping"),
+    "broken YAML": ("a: [", "cannot read --config"),
+    "a tab": ("a:\n\t- b\n", "cannot read --config", "'\\t'"),
+    "no UTF-8": (b"a: \xff\xfe\xfa\n", "cannot read --config"),
+    "Python's own tags": ("a: !!python/object/apply:os.getcwd []\n", "cannot read --config"),
+}
+WORDS = {
+    "a second --config": (["--config", "other.yaml"], "--config is given twice", "other.yaml"),
+    "two values that cannot be read": (
+        ["--max_steps", "many", "--beta", "x"],
+        "max_steps: invalid int value: 'many'",
+        "beta: invalid float value: 'x'",
+    ),
+    "an option without its value": (["--max_steps"], "max_steps: expected one argument"),
+    "an unknown option": (["--max_step", "5"], "did you mean 'max_steps'?"),
+    "a stray word": (["run.yaml"], "unknown argument 'run.yaml' in the command line"),
+    "broken JSON": (["--reward_kwargs", "{'a': 1}"], "reward_kwargs is not a JSON mapping"),
+    "text for a mapping": (["--reward_gates", "xml_format"], "reward_gates must be a mapping by reward"),
+}
+
+ROW = '{"question": "1 + 2 =", "answer": "so #### 3"}\n'
+WANTED = "wanted: question, answer"
+# The content of train.jsonl, bytes or text.
+TRAIN_FILES = {
+    "no file": (None, "there is no file", "train.jsonl"),
+    "an empty file": ("", "train.jsonl holds no rows", "question, answer"),
+    "blank lines": ("\n \n", "train.jsonl holds no rows"),
+    "a line cut short": (ROW + '{"question": "2 +', "train.jsonl, line 2:", "Unterminated string"),
+    "a list": ("[1, 2]\n", "train.jsonl, line 1:", "must be a JSON object with question, answer"),
+    "a number": ("5\n", "train.jsonl, line 1:", "must be a JSON object with question, answer"),
+    "CSV": ("question,answer\n1+1,2\n", "train.jsonl, line 1:", "Expecting value"),
+    "wrong columns": ('{"prompt": "a", "gold": "b"}\n', "line 1: question, answer missing", "prompt, gold", WANTED),
+    "one column missing": (ROW + '{"question": "2 + 2 ="}\n', "line 2: answer missing", "keys: question;", WANTED),
+    "a null": (ROW + '{"question": null, "answer": "#### 3"}\n', "line 2: question is null; it must be text"),
+    "a number for text": ('{"question": "1+1", "answer": 2}\n', "line 1: answer is 2; it must be text"),
+    "an empty text": ('{"question": "", "answer": "#### 2"}\n', 'line 1: question is ""; it must be text'),
+    "no gold": ('{"question": "1+1", "answer": "2"}\n', "line 1: answer has no final number behind ####"),
+    "an empty gold": ('{"question": "1+1", "answer": "#### "}\n', "line 1: answer has no final number behind ####"),
+    "many bad lines": ("x\n" * 9, "train.jsonl, line 5:", "... and 4 more lines"),
+    "Latin-1": ('{"question": "caf\xe9", "answer": "#### 3"}\n'.encode("latin-1"), "line 1: it is not UTF-8"),
+    "UTF-16": (ROW.encode("utf-16"), "line 1: it is not UTF-8", "Save the file as UTF-8"),
+    "a gold that is a word": ('{"question": "1+1", "answer": "#### two"}\n' * 4, "can grade none of the rows"),
+    "two golds": (
+        "".join(f'{{"question": "{q}", "answer": "#### {gold}"}}\n' for gold, q in enumerate("abac", start=1)),
+        "training rows: 1 give another answer to the question of an earlier row",
+        "rows 0 and 2: '1' and '3'",
+    ),
+    "fewer rows than prompts": (ROW, "1 training rows are fewer than the 2 prompts"),
+}
+TEST_FILES = {
+    "no held-out file": (None, "there is no file", "test.jsonl"),
+    "a held-out question twice": (
+        '{"question": "90 + 2 =", "answer": "#### 92"}\n' * 2,
+        "evaluation rows: 1 of 2 stand there twice (the first: row 1 is row 0)",
+    ),
+    "a held-out question with two golds": (
+        '{"question": "90 + 2 =", "answer": "#### 92"}\n{"question": "90 + 2 =", "answer": "#### 93"}\n',
+        "evaluation rows: 1 give another answer",
+    ),
+    "a training question, written otherwise": (
+        '{"question": " 0 +  1 = ", "answer": "#### 1"}\n',
+        "1 of 1 evaluation rows are also training rows",
+    ),
+}
+
+SIGNATURE = "def mine(completions, **kwargs):\n    "
+# The code of a reward, and settings that go with it.
+REWARDS = {
+    **{
+        f"a reward that returns {name}": (SIGNATURE + f"return {code}", "reward 'mine' fails", words)
+        for name, code, words in (
+            ("NaN", "[float('nan')] * len(completions)", "nan, which is not finite"),
+            ("infinity", "[float('inf')] * len(completions)", "inf, which is not finite"),
+            ("more than float32 holds", "[1e39] * len(completions)", "1e+39, which is not finite in float32"),
+            ("text", "['1.0'] * len(completions)", "'1.0', which is str, not a number"),
+            ("lists", "[[1.0]] * len(completions)", "[1.0], which is list, not a number"),
+            ("mappings", "[{'score': 1.0}] * len(completions)", "which is dict, not a number"),
+            ("one score too few", "[0.0] * (len(completions) - 1)", "rewards for"),
+            ("one score for all", "[1.0]", "it returned 1 rewards for"),
+            ("no list", "1.0", "TypeError"),
+            ("nothing", "None", "TypeError"),
+        )
+    },
+    "a reward that scores no row": (SIGNATURE + "return [None] * len(completions)", "'mine' scores none of the rows"),
+    "a reward that raises": (SIGNATURE + "raise KeyError('gold')", "reward 'mine' fails", "KeyError: 'gold'"),
+    "a reward that calls sys.exit": (SIGNATURE + "raise SystemExit(3)", "ends the process", "when it is called"),
+    "a reward that calls os._exit": (
+        "import os\n" + SIGNATURE + "os._exit(0)",
+        "ends the process (status 0) when it is called",
+    ),
+    "a reward that crashes the interpreter": (
+        "import os\n" + SIGNATURE + "os.abort()",
+        "ends the process (status -6) when it is called",
+    ),
+    "a reward that hangs": (
+        "import time\n" + SIGNATURE + "time.sleep(60)",
+        "does not return within reward_timeout_s (5 s) when it is called",
+    ),
+    "a file that calls sys.exit": ("import sys\nsys.exit()", "fails to import: SystemExit"),
+    "a file that calls os._exit": ("import os\nos._exit(1)", "ends the process (status 1) when it is imported"),
+    "a file that hangs": (
+        "import time\ntime.sleep(60)",
+        "does not return within reward_timeout_s (5 s) when it is imported",
+    ),
+    "a file with a syntax error": ("def mine(completions, **kwargs:\n", "fails to import: SyntaxError"),
+    "a file that imports what is not there": ("import nowhere", "fails to import: ModuleNotFoundError"),
+    "a file without the function": ("def other(completions, **kwargs): ...", "has no function or class 'mine'"),
+    "a reward without **kwargs": ("def mine(completions):\n    return [0.0]", "TRL needs"),
+    "a column that no row has": (
+        "def mine(completions, gold, **kwargs):\n    return [0.0] * len(completions)",
+        "reward 'mine' needs the column gold",
+    ),
+    "an unknown kind": (SIGNATURE + "return []\n\n\nmine.kind = 'verifyer'", "has kind 'verifyer'; allowed: verifier"),
+    "a verifier that pays for nothing": (
+        SIGNATURE + "return [1.0] * len(completions)\n\n\nmine.kind = 'verifier'",
+        "scores an empty completion 1.0",
+    ),
+}

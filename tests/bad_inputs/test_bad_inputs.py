@@ -1,0 +1,218 @@
+"""Each bad input is refused in words before a model loads, and leaves nothing behind."""
+
+import json
+import os
+import shutil
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+
+import pytest
+import yaml
+from bad_inputs import cases
+from safetensors.torch import load_file, save_file
+
+from recipes.common.before.arguments import parse_arguments
+from recipes.common.before.preflight import preflight
+from recipes.common.before.recipe import import_recipe, load_parts
+
+ROOT = Path(__file__).parents[2]
+SETTINGS = {
+    "dataset_path": "data",
+    "reward_funcs": ["xml_format", "gsm8k_correctness"],
+    "num_generations": 2,
+    "per_device_train_batch_size": 4,
+    "max_steps": 4,
+    "max_completion_length": 256,
+    "output_dir": "run",
+    "use_cpu": True,
+    "bf16": False,
+    "report_to": "none",
+}
+LINE = '{{"question": "{0} + 1 =", "answer": "so #### {1}"}}\n'
+gsm8k = cache(lambda: import_recipe(ROOT / "recipes/gsm8k/gsm8k.yaml"))
+
+
+@pytest.fixture
+def refusal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, model: Path) -> Callable[..., list[str]]:
+    """The problems of a run that is sound but for what a test changes."""
+    monkeypatch.chdir(tmp_path)
+    Path("data").mkdir()
+    files = {"train": "".join(LINE.format(n, n + 1) for n in range(4)), "test": LINE.format(90, 91)}
+
+    def problems(
+        settings=None, words=(), text=None, reward=None, train=files["train"], test=files["test"]
+    ) -> list[str]:
+        whole = {"model_name_or_path": str(model), **SETTINGS, **(settings or {})}
+        if reward is not None:
+            Path("data", "mine.py").write_text(reward)
+            whole |= {
+                "reward_funcs": ["gsm8k_correctness", "data/mine.py:mine"],
+                "reward_timeout_s": 5.0 if "sleep" in reward else 60.0,
+            }
+        content = yaml.safe_dump(whole) if text is None else text
+        Path("run.yaml").write_bytes(content if isinstance(content, bytes) else content.encode())
+        for name, lines in (("train", train), ("test", test)):
+            if lines is not None:
+                Path("data", f"{name}.jsonl").write_bytes(lines if isinstance(lines, bytes) else lines.encode())
+        recipe = gsm8k()
+        args = parse_arguments(recipe.RecipeArguments, ["--config", "run.yaml", *words])
+        (rewards, train_rows, held_out, validation), found = load_parts(args, recipe.load_rows)
+        result = preflight(args, train_rows, held_out, rewards, recipe.reference_completion, found, validation)
+        assert sorted(os.listdir()) == ["data", "run.yaml"], "a refused run leaves nothing"
+        return result.problems
+
+    return problems
+
+
+def assert_refused(problems: list[str], words: tuple[str, ...]) -> None:
+    """One of the problems has all the words."""
+    for word in words:
+        assert any(word in problem for problem in problems), problems
+
+
+def test_the_run_without_a_change_is_sound(refusal):
+    assert refusal() == []
+    assert refusal(train=("\ufeff" + LINE.format(1, 2) + LINE.format(2, 3)), test=LINE.format(7, 8)) == [], "a BOM"
+
+
+@pytest.mark.parametrize("case", cases.SETTINGS)
+def test_settings(case, refusal):
+    settings, *words = cases.SETTINGS[case]
+    assert_refused(refusal(settings), words)
+
+
+@pytest.mark.parametrize("case", cases.TEXTS)
+def test_yaml(case, refusal):
+    text, *words = cases.TEXTS[case]
+    assert_refused(refusal(text=text), words)
+
+
+@pytest.mark.parametrize("case", cases.WORDS)
+def test_command_lines(case, refusal):
+    line, *words = cases.WORDS[case]
+    assert_refused(refusal(words=line), words)
+
+
+@pytest.mark.parametrize("case", cases.TRAIN_FILES)
+def test_training_files(case, refusal):
+    content, *words = cases.TRAIN_FILES[case]
+    assert_refused(refusal(train=content), words)
+
+
+@pytest.mark.parametrize("case", cases.TEST_FILES)
+def test_held_out_files(case, refusal):
+    content, *words = cases.TEST_FILES[case]
+    assert_refused(refusal(test=content), words)
+
+
+@pytest.mark.parametrize("case", cases.REWARDS)
+def test_rewards(case, refusal):
+    code, *words = cases.REWARDS[case]
+    assert_refused(refusal(reward=code), words)
+
+
+def without(name: str) -> Callable[[Path], None]:
+    return lambda folder: (folder / name).unlink()
+
+
+def with_text(name: str, text: str) -> Callable[[Path], None]:
+    return lambda folder: (folder / name).write_text(text)
+
+
+def with_values(name: str, **values) -> Callable[[Path], None]:
+    """Set values of a JSON file; None takes one out."""
+
+    def change(folder: Path) -> None:
+        content = {**json.loads((folder / name).read_text()), **values}
+        (folder / name).write_text(json.dumps({key: value for key, value in content.items() if value is not None}))
+
+    return change
+
+
+def cut_short(folder: Path) -> None:
+    weights = folder / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-100])
+
+
+def without_a_layer(folder: Path) -> None:
+    tensors = load_file(folder / "model.safetensors")
+    kept = {name: tensor for name, tensor in tensors.items() if ".layers.1." not in name}
+    save_file(kept, folder / "model.safetensors", metadata={"format": "pt"})
+
+
+def as_an_adapter(folder: Path) -> None:
+    (folder / "config.json").rename(folder / "adapter_config.json")
+
+
+NO_SYSTEM = "{% if messages[0]['role'] == 'system' %}{{ raise_exception('no system role') }}{% endif %}"
+MODELS = {
+    "no config": (without("config.json"), "it has no config.json"),
+    "an adapter": (as_an_adapter, "it is a LoRA adapter; merge it"),
+    "a damaged config": (with_text("config.json", '{"model_type": "llama"'), "its config.json is damaged"),
+    "a config of nothing": (with_text("config.json", "{}"), "its config.json has no model_type"),
+    "an unknown architecture": (with_values("config.json", model_type="lama"), "config or tokenizer cannot be read"),
+    "no tokenizer": (without("tokenizer.json"), "it has no tokenizer"),
+    "a damaged tokenizer": (with_text("tokenizer.json", "{"), "its config or tokenizer cannot be read"),
+    "no weights": (without("model.safetensors"), "there are no weights"),
+    "weights cut short": (cut_short, "model.safetensors has", "bytes of"),
+    "empty weights": (with_text("model.safetensors", ""), "model.safetensors has no whole header"),
+    "a Git LFS pointer": (with_text("model.safetensors", "version https://git-lfs"), "has no whole header"),
+    "a part that is missing": (
+        with_text("model.safetensors.index.json", '{"weight_map": {"a": "model-00002.safetensors"}}'),
+        "model-00002.safetensors is missing",
+    ),
+    "a damaged index": (with_text("model.safetensors.index.json", "[]"), "model.safetensors.index.json is damaged"),
+    "a layer that is missing": (without_a_layer, "its weights lack 1 of 2 layers (the first: 1)"),
+    "no chat template": (without("chat_template.jinja"), "its tokenizer has no chat template"),
+    "a template without a system role": (
+        with_text("chat_template.jinja", NO_SYSTEM),
+        "its chat template does not take the messages of the rows",
+        "no system role",
+    ),
+    "a broken template": (with_text("chat_template.jinja", "{% for %}"), "does not take the messages of the rows"),
+    "a context that is too small": (
+        with_values("config.json", max_position_embeddings=300),
+        "its context has 300 tokens",
+        "max_completion_length is 256",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", MODELS)
+def test_models(case, refusal, model, tmp_path_factory):
+    change, *words = MODELS[case]
+    folder = tmp_path_factory.mktemp("model") / "model"
+    shutil.copytree(model, folder)
+    change(folder)
+    assert_refused(refusal({"model_name_or_path": str(folder)}), words)
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("./model", ["'./model' is not a folder"]),
+        ("/nowhere", ["'/nowhere' is not a folder"]),
+        ("data/modle", ["'data/modle' is not a folder"]),
+        ("runs/2026/model", ["'runs/2026/model' is not a folder"]),
+        ("org/model", ["the Hub is offline (HF_HUB_OFFLINE=1): correct the path, or unset"]),
+        (None, ["model_name_or_path is missing"]),
+    ],
+)
+def test_names_of_models(name, words, refusal, monkeypatch):
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    assert_refused(refusal({"model_name_or_path": name}), words)
+
+
+def test_rows_of_the_hub_without_a_network(refusal, monkeypatch):
+    def fails(*args, **kwargs):
+        raise ConnectionError("Couldn't reach 'openai/gsm8k' on the Hub")
+
+    monkeypatch.setattr(gsm8k(), "load_dataset", fails)
+    assert_refused(refusal({"dataset_path": None}), ["the rows cannot be loaded (ConnectionError", "give dataset_path"])
+
+
+@pytest.mark.parametrize(("recipe", "name"), [("arithmetic", "dataset_path"), ("math_code", "dataset_name")])
+def test_settings_that_a_recipe_does_not_use(recipe, name, parse):
+    args = parse_arguments(import_recipe(ROOT / f"recipes/{recipe}/train.py").RecipeArguments, [f"--{name}", "x"])
+    assert args.problems == [f"{name} is 'x'; this recipe does not use it: leave it out."]
