@@ -274,7 +274,7 @@ LONG = {**LORA, "per_device_train_batch_size": 64, "gradient_checkpointing": Fal
     ("status", "settings", "launch", "named"),
     [  # status 1: it cannot work; 0: it can, and will be regretted; 2: it cannot be read
         (1, {"num_generations": 3}, "ddp --num_processes=2", "size to 6 or 9, or num_generations to 2 or 4"),
-        (1, {"max_completion_length": 0}, "ddp", "max_completion_length is 0; it must be a whole number of at least 1"),
+        (2, {"max_completion_length": 0}, "ddp", "max_completion_length is 0; it must be a whole number of at least 1"),
         (1, {}, "single_gpu --num_processes=8", "distributed_type NO starts one process, silently, and not 8"),
         (1, {}, MULTI_CPU, "distributed_type MULTI_CPU starts one process, silently, and not 2"),
         (1, {}, {**DEEPSPEED, "use_cpu": True}, "the launch file asks for DeepSpeed and for the CPU"),

@@ -44,6 +44,7 @@ def test_a_start_in_the_folder_of_a_finished_run_shows_its_table_or_what_has_cha
     begin()
     Path("out/summary.json").write_text("{}")
     Path("out/table.txt").write_text("the table")
+    Path("out/report.html").write_text("the report")
     for settings, status, text in (({}, 0, "the table"), ({"temperature": 0.5}, 2, "temperature: was 1.0, now 0.5")):
         with pytest.raises(SystemExit) as stop:
             begin(**settings)

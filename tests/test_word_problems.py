@@ -65,5 +65,5 @@ def test_only_the_short_questions_of_gsm8k_are_evaluated_and_apart(tmp_path):
     recipe = load_recipe(CONFIG, ["--num_train_rows", "4", "--num_eval_rows", "2", "--dataset_path", str(tmp_path)])
     (row,) = [row for row in recipe.eval_rows if row["source"] == "gsm8k"]
     assert (row["answer"], recipe.module.metric(row, "It is 12.")) == ("12", {"gsm8k lenient": True})
-    with pytest.raises(ValueError, match="has no test"):
+    with pytest.raises(ValueError, match="there is no file"):
         load_recipe(CONFIG, ["--dataset_path", str(tmp_path / "nothing")])

@@ -18,7 +18,6 @@ import yaml
 from trl import ModelConfig, TrlParser
 
 from recipes.common.before.presets import ADDED, add_rewards, changes, read_presets
-from recipes.common.before.values import usable
 from recipes.common.trainer import GRPOConfig
 
 # Settings that belong to the rewards named with them.
@@ -116,6 +115,8 @@ def parse_arguments(recipe_type: type[RecipeArguments], argv: list[str] | None =
     values, rest = _read_values(parser, argv, defaults, problems)
     problems += [_unknown(word, known, "the command line") for word in _strays(rest)]
     given = options_given(argv)
+    from recipes.common.before.values import usable  # importing a recipe stays light
+
     fields = usable(recipe_type, _fields_of(recipe_type, values, problems), problems)
     training = usable(GRPOConfig, _fields_of(GRPOConfig, values, problems), problems)
     model = usable(ModelConfig, _fields_of(ModelConfig, values, []), problems)

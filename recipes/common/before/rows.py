@@ -200,7 +200,7 @@ def read_jsonl(
             `check` says of a line with sound keys what is wrong with it, or None.
     """
     if not file.is_file():
-        raise ValueError(f"there is no file {file}.")
+        raise ValueError(f"dataset_path: there is no file {file}.")
     try:
         lines = file.read_text(encoding="utf-8-sig").split("\n")  # str.splitlines would cut at U+2028 inside a string
     except UnicodeDecodeError as error:
