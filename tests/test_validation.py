@@ -201,7 +201,8 @@ def log_of(folder: Path, key: str) -> dict[int, float]:
 def test_the_untrained_model_every_second_step_and_the_last_are_evaluated_row_by_row(curve):
     lines = read_validation(curve)
     assert [line["step"] for line in lines] == [0, 2, 4, 5]
-    assert {name: len(rows) for name, rows in lines[0]["metrics"].items()} == {"strict": 5, "lenient": 5, "format": 5}
+    assert {len(rows) for rows in lines[0]["metrics"].values()} == {5}
+    assert {"strict", "lenient", "format"} <= lines[0]["metrics"].keys()
     assert [line["rewards"]["letter_share"] for line in lines] != [lines[0]["rewards"]["letter_share"]] * 4
     assert {line["step"]: line["mean_length"] for line in lines} == log_of(curve, "validation/mean_length")
     shares = {line["step"]: sum(line["metrics"]["lenient"]) / 5 for line in lines}
