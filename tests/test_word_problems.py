@@ -67,3 +67,8 @@ def test_only_the_short_questions_of_gsm8k_are_evaluated_and_apart(tmp_path):
     assert (row["answer"], recipe.module.metric(row, "It is 12.")) == ("12", {"gsm8k lenient": True})
     with pytest.raises(ValueError, match="there is no file"):
         load_recipe(CONFIG, ["--dataset_path", str(tmp_path / "nothing")])
+
+
+def test_more_problems_than_a_template_gives_are_refused(recipe):
+    with pytest.raises(ValueError, match="distinct problems: ask for fewer rows"):
+        recipe.module.distinct([("What is {a} plus {b}?", "a + b")], 0, 400, held_out=False)

@@ -9,6 +9,7 @@ and, with `--dataset_path FOLDER_OF_GSM8K`, up to `num_gsm8k_rows` test question
 calculations. Expected numbers: README.md.
 """
 
+import itertools
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -64,11 +65,13 @@ def metric(row: dict, completion: str) -> dict[str, bool]:
 def distinct(templates: list[tuple[str, ...]], seed: int, count: int, held_out: bool) -> list[dict]:
     """`count` problems with different questions, on one side of the split."""
     problems: dict[str, dict] = {}
-    for item in word_problems(templates, seed):
+    for item in itertools.islice(word_problems(templates, seed), 200 * count):  # the draws never end by themselves
         if len(problems) == count:
             break
         if is_held_out(item["question"], one_in=8) == held_out:
             problems[item["question"]] = item
+    if len(problems) < count:
+        raise ValueError(f"the templates give only {len(problems)} of {count} distinct problems: ask for fewer rows.")
     return list(problems.values())
 
 
