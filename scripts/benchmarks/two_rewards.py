@@ -1,0 +1,62 @@
+"""Draw the README's picture: what two rewards promised in training, and what validation rows found.
+
+    python scripts/benchmarks/two_rewards.py --left "naive reward" runs/hack-seed0 runs/hack-seed1 \\
+        --right "sound reward" runs/quickstart-seed0 runs/quickstart-seed1 --output docs/two_rewards.png
+
+Each side: the reward of each step and the lenient accuracy of the validation rows, the mean of its runs in a band from
+the least to the largest. Both sides share their axes.
+"""
+
+import argparse
+from pathlib import Path
+
+REWARD, ACCURACY = "#d1495b", "#1b6ca8"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--left", nargs="+", required=True, metavar=("TITLE", "RUN"))
+    parser.add_argument("--right", nargs="+", required=True, metavar=("TITLE", "RUN"))
+    parser.add_argument("--output", type=Path, required=True)
+    options = parser.parse_args()
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(10, 3.6), layout="constrained")
+    left, right = figure.subplots(1, 2, sharey=True)
+    twins = [axis.twinx() for axis in (left, right)]
+    twins[0].sharey(twins[1])
+    for axis, twin, (title, *runs) in zip((left, right), twins, (options.left, options.right), strict=True):
+        draw(axis, twin, title, [Path(run) for run in runs])
+    left.set_ylabel("right answers, held out (%)", color=ACCURACY)
+    twins[1].set_ylabel("reward in training", color=REWARD)
+    twins[0].tick_params(labelright=False)
+    figure.savefig(options.output, dpi=110)
+
+
+def draw(axis, twin, title: str, runs: list[Path]) -> None:
+    """One side: the reward of `runs` on `twin`, dashed, and their lenient accuracy on `axis`."""
+    from recipes.common.after.plots import curve, shares
+    from recipes.common.tools.folder import read_log, read_validation
+    from recipes.common.tools.stats import moving_average
+
+    rewards = [curve(read_log(run), "reward") for run in runs]
+    rewards = [dict(zip(each, moving_average(list(each.values())), strict=True)) for each in rewards]
+    accuracy = [shares(read_validation(run), "lenient") for run in runs]
+    accuracy = [{step: 100 * share for step, (share, *_) in each.items()} for each in accuracy]
+    for target, curves, style in (
+        (twin, rewards, {"color": REWARD, "linestyle": "--"}),
+        (axis, accuracy, {"color": ACCURACY, "marker": "o"}),
+    ):
+        steps = sorted(set.intersection(*map(set, curves)))
+        values = [[each[step] for each in curves] for step in steps]
+        target.fill_between(steps, [*map(min, values)], [*map(max, values)], color=style["color"], alpha=0.15, lw=0)
+        target.plot(steps, [sum(each) / len(each) for each in values], linewidth=2.5, **style)
+    axis.set_title(title, fontsize=11)
+    axis.set_xlabel("training step")
+    axis.set_ylim(0, None)
+    axis.grid(alpha=0.25)
+    axis.spines["top"].set_visible(False)
+
+
+if __name__ == "__main__":
+    main()
