@@ -3,14 +3,14 @@
     python scripts/benchmarks/two_rewards.py --left "naive reward" runs/hack-seed0 runs/hack-seed1 \\
         --right "sound reward" runs/quickstart-seed0 runs/quickstart-seed1 --output docs/two_rewards.png
 
-Each side: the reward of each step and the lenient accuracy of the validation rows, the mean of its runs in a band from
-the least to the largest. Both sides share their axes.
+Each side: the reward of each step, and the strict and lenient accuracy of the validation rows; the mean of its runs in
+a band from the least to the largest. Both sides share their axes.
 """
 
 import argparse
 from pathlib import Path
 
-REWARD, ACCURACY = "#d1495b", "#1b6ca8"
+REWARD, ACCURACY, LENIENT = "#c0392b", "#1b4f8a", "#5fa8d3"
 
 
 def main() -> None:
@@ -27,35 +27,43 @@ def main() -> None:
     twins[0].sharey(twins[1])
     for axis, twin, (title, *runs) in zip((left, right), twins, (options.left, options.right), strict=True):
         draw(axis, twin, title, [Path(run) for run in runs])
-    left.set_ylabel("right answers, held out (%)", color=ACCURACY)
+    left.set_ylim(0), twins[0].set_ylim(0)
+    left.set_ylabel("right answers, rows not trained on (%)", color=ACCURACY)
+    figure.legend(
+        handles=[*twins[0].lines, *left.lines],
+        labels=["reward", "strict (asked form)", "lenient"],
+        loc="outside lower center",
+        ncols=3,
+    )
     twins[1].set_ylabel("reward in training", color=REWARD)
     twins[0].tick_params(labelright=False)
     figure.savefig(options.output, dpi=110)
 
 
 def draw(axis, twin, title: str, runs: list[Path]) -> None:
-    """One side: the reward of `runs` on `twin`, dashed, and their lenient accuracy on `axis`."""
+    """One side: the reward of `runs` on `twin`, dashed, and their accuracies on `axis`."""
     from recipes.common.after.plots import curve, shares
     from recipes.common.tools.folder import read_log, read_validation
     from recipes.common.tools.stats import moving_average
 
     rewards = [curve(read_log(run), "reward") for run in runs]
     rewards = [dict(zip(each, moving_average(list(each.values())), strict=True)) for each in rewards]
-    accuracy = [shares(read_validation(run), "lenient") for run in runs]
-    accuracy = [{step: 100 * share for step, (share, *_) in each.items()} for each in accuracy]
-    for target, curves, style in (
-        (twin, rewards, {"color": REWARD, "linestyle": "--"}),
-        (axis, accuracy, {"color": ACCURACY, "marker": "o"}),
-    ):
-        steps = sorted(set.intersection(*map(set, curves)))
-        values = [[each[step] for each in curves] for step in steps]
-        target.fill_between(steps, [*map(min, values)], [*map(max, values)], color=style["color"], alpha=0.15, lw=0)
-        target.plot(steps, [sum(each) / len(each) for each in values], linewidth=2.5, **style)
+    band(twin, rewards, color=REWARD, linestyle="--")
+    for metric, color in (("strict", ACCURACY), ("lenient", LENIENT)):
+        found = [shares(read_validation(run), metric) for run in runs]
+        percent = [{step: 100 * share for step, (share, *_) in each.items()} for each in found]
+        band(axis, percent, color=color, marker="o")
     axis.set_title(title, fontsize=11)
     axis.set_xlabel("training step")
-    axis.set_ylim(0, None)
     axis.grid(alpha=0.25)
     axis.spines["top"].set_visible(False)
+
+
+def band(axis, curves: list[dict[int, float]], color: str, **style) -> None:
+    steps = sorted(set.intersection(*map(set, curves)))
+    values = [[each[step] for each in curves] for step in steps]
+    axis.fill_between(steps, [*map(min, values)], [*map(max, values)], color=color, alpha=0.15, linewidth=0)
+    axis.plot(steps, [sum(each) / len(each) for each in values], color=color, linewidth=2.5, **style)
 
 
 if __name__ == "__main__":
