@@ -26,7 +26,10 @@ SIZES = {
     "bf16": "false",
     "num_train_rows": 600,
     "num_eval_rows": 48,
-    "per_device_train_batch_size": 16,  # two prompts, eight completions each
+    "num_validation_rows": 0,
+    "eval_strategy": "no",
+    "per_device_train_batch_size": 8,
+    "gradient_accumulation_steps": 2,  # two prompts a step, eight completions each
     "per_device_eval_batch_size": 48,
     "save_steps": 1000,
 }
