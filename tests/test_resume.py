@@ -30,7 +30,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     build_tiny_model(place / "model")
     (place / "mine.py").write_text(CODE)
     prompts = [[{"role": "user", "content": f"{n} + 1 ="}] for n in range(100, 108)]
-    write_rows(place / "rows.jsonl", [{"prompt": prompt, "task": "sums"} for prompt in prompts])
+    write_rows(place / "rows.jsonl", [{"prompt": prompt, "task": "sums", "answer": "?"} for prompt in prompts])
     with pytest.MonkeyPatch.context() as patch:
         train(place / "whole", patch)
     return place
@@ -76,9 +76,14 @@ def cut_short(name: str) -> Callable[[Path], None]:
     return lambda checkpoint: (checkpoint / name).write_bytes((checkpoint / name).read_bytes()[:-10])
 
 
-NEEDED = ("model.safetensors", "optimizer.pt", "scheduler.pt", "rng_state.pth", "trainer_state.json")
+NEEDED = ("optimizer.pt", "scheduler.pt", "rng_state.pth", "trainer_state.json")
 DAMAGE = {f"{name} is missing": without(name) for name in NEEDED}
-DAMAGE |= {f"{name} {words}": cut_short(name) for name, words in zip(NEEDED, ("has", *["is "] * 4), strict=True)}
+DAMAGE |= {f"{name} is cut short or damaged": cut_short(name) for name in NEEDED[:3]}
+DAMAGE |= {
+    "there are no weights": without("model.safetensors"),
+    "model.safetensors has": cut_short("model.safetensors"),
+}
+DAMAGE |= {"trainer_state.json is damaged": cut_short("trainer_state.json")}
 
 
 @pytest.mark.parametrize("reason", DAMAGE)
@@ -142,6 +147,21 @@ def assert_refused(run: Path, monkeypatch, capsys, message: str) -> None:
     printed = capsys.readouterr().out
     assert stop.value.code == 2 and message in printed and "Loading the model" not in printed
     assert files() == before
+
+
+def test_ctrl_c_in_an_evaluation_ends_in_one_line_and_the_evaluation_is_made_again(run, place, monkeypatch, capsys):
+    def interrupted(*arguments):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr("recipes.common.evaluation.evaluate.evaluate_in_training", interrupted)
+        train(run, monkeypatch)
+    sys.excepthook(KeyboardInterrupt, KeyboardInterrupt(), None)
+    assert capsys.readouterr().out.endswith(
+        "\nInterrupted. Run the same command again to go on from the last checkpoint (without --fresh).\n"
+    )
+    train(run, monkeypatch)
+    assert read_rows(run / "evaluation" / "after.jsonl") == read_rows(place / "whole" / "evaluation" / "after.jsonl")
 
 
 def test_extend_trains_on_with_the_schedule_of_a_longer_run(run, place, monkeypatch, capsys):

@@ -59,6 +59,7 @@ def start(
     args = parse_arguments(recipe_type)
     recipe = args.recipe
     explain_endings(Path(args.training["output_dir"] or "trainer_output"))
+    announce("Checking settings, rows and rewards ...")
     (rewards, train_rows, eval_rows, validation_rows), problems = load_parts(args, load_rows)
     result = preflight(args, train_rows, eval_rows, rewards, reference_completion, problems, validation_rows)
     if result.problems:

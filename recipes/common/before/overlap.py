@@ -58,7 +58,8 @@ def check_duplicates(train_rows: list[dict], eval_rows: list[dict]) -> list[str]
     for kind, rows in (("training", train_rows), ("evaluation", eval_rows)):
         first, conflicts, twice = {}, [], []
         for number, row in enumerate(rows):
-            at = first.setdefault((row["task"], json.dumps(row["prompt"], sort_keys=True, default=str)), number)
+            asked = [row["task"], row["prompt"], row.get("tests")]  # two tasks of MBPP differ by their tests alone
+            at = first.setdefault(json.dumps(asked, sort_keys=True, default=str), number)
             if at != number and rows[at].get("answer") != row.get("answer"):
                 conflicts.append(f"rows {at} and {number}: {rows[at].get('answer')!r} and {row.get('answer')!r}")
             elif at != number:

@@ -272,6 +272,7 @@ def _batch_sentence(training: dict[str, Any], rows: int) -> str:
     batch = training["per_device_train_batch_size"] * world * training["gradient_accumulation_steps"]
     device = "CPU" if training["use_cpu"] else "accelerator"
     return (
-        f"  {rows} rows; an optimizer step learns from {batch} completions ({batch / group:g} prompts x {group}) on "
+        f"  {rows} rows; an optimizer step learns from {batch} completions "
+        f"({batch / group:g} prompt{'s' * (batch != group)} x {group}) on "
         f"{world} {device} process{'es' * (world > 1)}.\n  Everything checked is as it should be.\n"
     )

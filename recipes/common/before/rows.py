@@ -296,7 +296,7 @@ def _line(
 
 def _score(reward: Callable, rows: list[dict], texts: list[str], logged: dict[str, list]) -> list[float | None]:
     scores = []
-    for start in bar(range(0, len(rows), PART), f"preflight, {reward_name(reward)}", f"x {PART} rows"):
+    for start in bar(range(0, len(rows), PART), f"preflight, {reward_name(reward)}", "batch"):
         part = slice(start, start + PART)
         scores += score(
             reward, rows[part], texts[part], log_extra=lambda name, got: logged.setdefault(name, []).extend(got)
