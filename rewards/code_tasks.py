@@ -26,7 +26,7 @@ def read_tasks(path: str | Path, split: str) -> list[Task]:
     if not file.is_file():
         raise ValueError(f"no file {file}. Give a folder that scripts/prepare_code.py wrote, or a JSON Lines file.")
     try:
-        lines = file.read_text(encoding="utf-8").split("\n")
+        lines = file.read_text(encoding="utf-8-sig").split("\n")
     except UnicodeDecodeError as error:
         raise ValueError(f"{file} is not UTF-8: {error}") from None
     tasks, problems = {}, []

@@ -12,6 +12,7 @@ from support.launching import command, run
 from support.paid_by_place import TINY, advantages_of, completions, generations
 
 from recipes.common.before.arguments import RecipeArguments
+from recipes.common.before.overlap import check_duplicates
 from recipes.common.before.recipe import import_recipe
 from recipes.common.evaluation.metrics import code_metric
 from recipes.common.trainer import GRPOConfig, GRPOTrainer
@@ -43,6 +44,14 @@ OWN = {"prompt": "Write triple(x).", "tests": ["assert triple(1) == 3"]}
 @pytest.fixture(scope="module")
 def recipe():
     return import_recipe(ROOT / "recipes/code/train.py")
+
+
+def test_tasks_with_the_same_text_and_other_tests_are_two_rows():
+    """As MBPP's 76 and 347."""
+    rows = [{"prompt": "Count squares.", "task": "code", "tests": [test]} for test in ("assert f(1)", "assert f(2)")]
+    assert check_duplicates([], rows) == []
+    (problem,) = check_duplicates([], [*rows, rows[1]])
+    assert "evaluation rows: 1 of 3 stand there twice (the first: row 2 is row 1)" in problem
 
 
 def write_tasks(folder: Path, train: list[dict], test: list[dict]) -> str:

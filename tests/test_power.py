@@ -85,7 +85,7 @@ def test_the_table_at_the_end_counts_the_rows_that_changed():
     assert (n, changed) == (160, 0.25)
     outcome = {"before": summarize(before), "after": summarize(after), "mcnemar_p": compare(before, after)}
     run = {"steps": 3, "minutes": 1.0, "hardware": "a CPU", "changed": rows_changed(before, after)}
-    run |= {"verdict": {"sentence": "Nothing moved."}, "stopped": None, "best_checkpoint": None}
+    run |= {"verdict": {"sentence": "Nothing moved."}, "stopped": None, "best_checkpoint": None, "voided": None}
     line = (
         "\n  160 held-out rows show a change of 11.4 points or more (80 % power, as 25 % of them changed in lenient)\n"
     )

@@ -79,12 +79,16 @@ def test_an_exception_that_is_not_a_message_keeps_its_traceback(begin):
         begin(load_rows=with_a_bug)
 
 
-def test_other_ranks_refuse_in_silence(begin, capsys, monkeypatch):
+def test_other_ranks_wait_in_silence_until_the_main_one_has_refused(begin, capsys, monkeypatch):
+    def ended_by_the_launcher(seconds):
+        raise SystemExit(-15)
+
     monkeypatch.setenv("WORLD_SIZE", "2")
     monkeypatch.setenv("RANK", "1")
+    monkeypatch.setattr("recipes.common.tools.screen.time.sleep", ended_by_the_launcher)
     with pytest.raises(SystemExit) as stop:
         begin(per_device_train_batch_size=3)
-    assert (stop.value.code, capsys.readouterr().out) == (2, "")
+    assert (stop.value.code, capsys.readouterr().out) == (-15, "")
 
 
 def test_rows_of_a_file_take_the_place_of_the_training_rows(begin):

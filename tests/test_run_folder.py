@@ -1,6 +1,7 @@
 """The run folder: what a new start finds in it, and what it decides."""
 
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -9,6 +10,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 from safetensors.torch import save_file
+from torch.distributed.checkpoint import FileSystemWriter, save
 from transformers import SchedulerType
 from transformers.trainer_utils import rotate_checkpoints
 
@@ -16,6 +18,7 @@ from recipes.common.after import record
 from recipes.common.after.record import complete_card, push
 from recipes.common.before.identity import changes, identity_of
 from recipes.common.before.resume import config_differences, last_whole_checkpoint, open_run_folder
+from recipes.common.before.whole import checkpoint_problem
 from recipes.common.during.engine import asked_engine
 from recipes.common.tools.machine import without_tokens
 from rewards import load_reward
@@ -119,11 +122,51 @@ def test_zero_needs_the_optimizer_state_of_every_process(tmp_path, monkeypatch, 
     (path / "optimizer.pt").unlink()
     (path / "latest").write_text("global_step10")
     (path / "global_step10").mkdir()
+    torch.save({}, path / "global_step10" / "mp_rank_00_model_states.pt")
     torch.save({}, path / "global_step10" / "zero_pp_rank_0_mp_rank_00_optim_states.pt")
     assert last_whole_checkpoint(tmp_path, world_size=2) is None
-    assert "holds the optimizer states of 1 of 2 processes" in capsys.readouterr().err
+    assert "holds the optim states of 1 of 2 processes" in capsys.readouterr().err
     torch.save({}, path / "global_step10" / "zero_pp_rank_1_mp_rank_00_optim_states.pt")
     assert last_whole_checkpoint(tmp_path, world_size=2) == str(path)
+    monkeypatch.setenv("ACCELERATE_DEEPSPEED_ZERO_STAGE", "3")
+    assert last_whole_checkpoint(tmp_path, world_size=2) is None
+    assert "holds the model states of 1 of 2 processes" in capsys.readouterr().err
+
+
+def as_fsdp(path: Path, in_parts: bool) -> None:
+    """Replace weights and optimizer of a checkpoint by what accelerate writes under FSDP."""
+    for name in ("model.safetensors", "optimizer.pt"):
+        (path / name).unlink()
+    for name in ("pytorch_model_fsdp", "optimizer"):
+        if in_parts:
+            save({"state": torch.ones(100)}, storage_writer=FileSystemWriter(path / f"{name}_0"), no_dist=True)
+        else:
+            torch.save({"state": torch.ones(100)}, path / f"{name}.bin")
+
+
+FSDP_DAMAGE = {
+    "optimizer.bin is missing": (False, lambda path: (path / "optimizer.bin").unlink()),
+    "pytorch_model_fsdp.bin is cut short": (False, lambda path: cut_short(path / "pytorch_model_fsdp.bin")),
+    "optimizer.bin is missing ": (True, lambda path: shutil.rmtree(path / "optimizer_0")),
+    "optimizer_0/__0_0.distcp is missing": (True, lambda path: (path / "optimizer_0" / "__0_0.distcp").unlink()),
+    "pytorch_model_fsdp_0/__0_0.distcp is missing or cut short": (
+        True,
+        lambda path: cut_short(path / "pytorch_model_fsdp_0" / "__0_0.distcp"),
+    ),
+    "optimizer_0/.metadata is missing or damaged": (True, lambda path: cut_short(path / "optimizer_0" / ".metadata")),
+    "scheduler.pt is missing": (True, lambda path: (path / "scheduler.pt").unlink()),
+}
+
+
+@pytest.mark.filterwarnings("ignore:torch.distributed is disabled")  # by `no_dist`
+@pytest.mark.parametrize("reason", FSDP_DAMAGE)
+def test_the_states_of_fsdp_are_whole_or_named(reason, tmp_path):
+    in_parts, damage = FSDP_DAMAGE[reason]
+    path = Path(add_checkpoint(tmp_path, 10, world_size=2))
+    as_fsdp(path, in_parts)
+    assert checkpoint_problem(path, 2, "FSDP2") is None
+    damage(path)
+    assert checkpoint_problem(path, 2, "FSDP2").startswith(reason.strip())
 
 
 def test_a_checkpoint_needs_the_random_state_of_every_rank(tmp_path):
@@ -372,6 +415,8 @@ def test_a_moving_reference_in_parts_is_not_resumed(engine, tmp_path, capsys, mo
         run.training.deepspeed_plugin = SimpleNamespace(zero_stage=3)
     open_folder(run)
     checkpoint = add_checkpoint(tmp_path, 5)
+    if engine == "fsdp":
+        as_fsdp(Path(checkpoint), in_parts=False)
     assert refusal(run) == 2 and WITHOUT_REFERENCE in capsys.readouterr().out
     Path(checkpoint, "reference.safetensors").touch()  # written under ZeRO-2 or DDP
     assert refusal(run) == 2

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from recipes.common.before.overlap import check_warm_start, question_digest
+from recipes.common.before.overlap import check_held_out, question_digest
 from recipes.common.before.recipe import load_recipe
 from recipes.common.tools.folder import WARM_START, write_json
 
@@ -33,9 +33,9 @@ def test_a_run_does_not_train_on_the_questions_of_its_warm_start(tmp_path):
 
 def test_a_run_that_evaluates_on_the_questions_of_its_warm_start_is_refused(tmp_path):
     rows = [{"prompt": [{"role": "user", "content": text}]} for text in ("one", "two", "three")]
-    (message,) = check_warm_start(rows, warm_model(tmp_path, ["Two", "four"]))
-    assert "trained on 1 of 3 evaluation questions (the first is row 1)" in message
-    assert check_warm_start(rows, warm_model(tmp_path, ["four"])) == check_warm_start(rows, "org/model") == []
+    (message,) = check_held_out([], rows, warm_model(tmp_path, ["Two", "four"]))
+    assert "1 of 3 evaluation rows were in the warm start of" in message and "the first is row 1" in message
+    assert check_held_out([], rows, warm_model(tmp_path, ["four"])) == check_held_out([], rows, "org/model") == []
 
 
 def test_the_reference_rows_are_those_of_the_seed_and_as_many_as_asked():

@@ -1,7 +1,6 @@
 """The life of a run on one page: check, evaluate, train, evaluate again, save."""
 
 import os
-import shutil
 import signal
 import sys
 from collections.abc import Callable
@@ -20,7 +19,6 @@ from recipes.common.tools.folder import AFTER, BEFORE, read_rows, write_rows
 from recipes.common.tools.machine import make_head_input_contiguous, use_all_cores
 from recipes.common.trainer import GRPOConfig, GRPOTrainer
 
-FULL_BYTES = 16 << 20  # less is not enough for the checkpoint of any model
 INTERRUPTED = 130  # the shell's status for a program that SIGINT ended
 
 
@@ -55,16 +53,20 @@ def start(
     from recipes.common.before.preflight import preflight, report, resolved
     from recipes.common.before.recipe import load_parts
     from recipes.common.before.resume import open_run_folder
+    from recipes.common.tools.screen import announce, explain_endings, refuse
 
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a launcher that waits for its runs may ignore Ctrl-C
     args = parse_arguments(recipe_type)
     recipe = args.recipe
+    explain_endings(Path(args.training["output_dir"] or "trainer_output"))
+    announce("Checking settings, rows and rewards ...")
     (rewards, train_rows, eval_rows, validation_rows), problems = load_parts(args, load_rows)
     result = preflight(args, train_rows, eval_rows, rewards, reference_completion, problems, validation_rows)
-    if int(os.environ.get("RANK", 0)) == 0:
-        print(report(result, args), flush=True)
-    if result.problems or recipe.dry_run:
-        sys.exit(2 if result.problems else 0)
+    if result.problems:
+        refuse(report(result, args))
+    announce(report(result, args))
+    if recipe.dry_run:
+        sys.exit(0)
     training, model = result.training, result.model
     use_all_cores(training)
     _apply_model_arguments(training, model)
@@ -75,6 +77,7 @@ def start(
     identity = identity_of(rewards, result.rows, held_out, model.model_name_or_path, model.model_revision)
     checkpoint = open_run_folder(recipe, training, config, identity)
     rows = (train_rows, eval_rows, validation_rows)
+    announce("Loading the model ...")
     return Run(recipe, training, model, rewards, *rows, checkpoint, config, result.record())
 
 
@@ -123,9 +126,6 @@ def train_and_save(trainer: GRPOTrainer, run: Run, metric: Metric) -> dict[str, 
     except callbacks.NothingLeftToTrain:  # transformers chooses after the loop, which was not entered
         if run.training.load_best_model_at_end and trainer.state.best_model_checkpoint is not None:
             trainer._load_best_model()
-    except (OSError, RuntimeError):  # a failure for lack of room does not always name it
-        _explain_full_disk(folder)
-        raise
     finally:
         interrupt.restore_handlers()
     if interrupt.requested:
@@ -163,13 +163,6 @@ def _apply_model_arguments(training: GRPOConfig, model: ModelConfig) -> None:
     given = {"revision": model.model_revision, "attn_implementation": model.attn_implementation, "dtype": model.dtype}
     given = {name: value for name, value in given.items() if value is not None}
     training.model_init_kwargs = {**given, **(training.model_init_kwargs or {})}
-
-
-def _explain_full_disk(folder: Path) -> None:
-    free = shutil.disk_usage(folder).free
-    if free < FULL_BYTES:
-        print(f"error: the disk of {folder} is full ({free / 2**20:.0f} MiB left), and a file was cut short.")
-        print("Make room and run the same command again to resume from the checkpoint before.", flush=True)
 
 
 def _stop_here(trainer: GRPOTrainer, folder: Path) -> None:

@@ -53,7 +53,7 @@ class GRPOTrainer(trl.GRPOTrainer):
     - A row that a reward failed on (see `during/guard.py`) gets None from every reward: its advantage is 0
       and its group is normalised without it.
     - Each generation logs `errors/<reward>`, `unparsed/<reward>` and `timeouts/<reward>`: the share of the
-      rows the reward applies to, over all ranks.
+      rows the reward applies to, over all ranks; and `completions/voided`, the share that any reward failed on.
     - A gated reward is kept only where one of its gates scored more than 0.
     - `groups/without_spread` is the share of groups that teach nothing, `groups/verifier_spread` of those in which a
       verifier tells completions apart.
@@ -142,6 +142,7 @@ class GRPOTrainer(trl.GRPOTrainer):
             self._count(reward, outcomes[:, column])
         failed = ((outcomes == ERROR) | (outcomes == UNPARSED)).any(dim=1)
         rewards[failed] = torch.nan
+        self._log_metric("completions/voided", failed.float().mean().item())
         rewards = apply_gates(rewards, self.reward_func_names, self.reward_gates)
         is_verifier = torch.tensor([reward_kind(reward) == "verifier" for reward in self.reward_funcs])
         weights, is_verifier = self.reward_weights.to(rewards.device), is_verifier.to(rewards.device)

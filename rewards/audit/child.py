@@ -24,10 +24,10 @@ FORMS = (
 def check_in_child(specs: Iterable[str], kwargs: dict[str, Any] | None, rows: list[dict], limit_s: float) -> list[str]:
     """Name the rewards that end their process, or take more than `limit_s` to be imported or called.
 
-    Each is called on the first rows with an empty completion, tricks, and the row's own `answer` in several formats.
+    Each is called on the rows (`ROWS` are enough) with an empty completion, tricks, and `answer` in several formats.
     """
     problems = []
-    few = json.dumps(rows[:ROWS], default=str)
+    few = json.dumps(rows, default=str)
     for spec in specs:
         words = [sys.executable, "-c", "from rewards.audit.child import main; main()", spec, json.dumps(kwargs or {})]
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(word for word in sys.path if word)}

@@ -7,7 +7,7 @@ from typing import Any
 from huggingface_hub import upload_folder
 from trl import GRPOTrainer
 
-from recipes.common.after.report import best_sentence
+from recipes.common.after.report import best_sentence, voided_sentence
 from recipes.common.after.verdict import verdict_of_run
 from recipes.common.during.callbacks import Clock
 from recipes.common.during.engine import engine
@@ -36,6 +36,7 @@ def summary_of(
         "mcnemar_p": compare(before, after) if after else None,
         "changed": rows_changed(before, after) if after else None,
         "best_checkpoint": best_checkpoint(trainer),
+        "voided": voided_sentence(files.read_log(folder), config),
         "stopped": reason_to_stop(stop_when, validation) if early else None,
         "minutes": round(clock.minutes(), 2),
         "seconds": {phase: round(seconds, 1) for phase, seconds in clock.seconds().items()},
@@ -112,6 +113,8 @@ def final_table(folder: Path, summary: dict[str, Any]) -> str:
     plural = "s" * (summary["steps"] != 1)
     lines = [f"{folder}: {summary['steps']} step{plural} in {summary['minutes']:.1f} minutes on {summary['hardware']}"]
     lines.append(f"  {summary['verdict']['sentence']}")
+    if summary["voided"]:
+        lines.append(f"  {summary['voided']}")
     if summary["stopped"]:
         lines.append(f"  Stopped early: {summary['stopped']}.")
     if best := summary["best_checkpoint"]:

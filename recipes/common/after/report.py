@@ -38,6 +38,7 @@ from rewards.parsing import tag_text
 MAX_COMPLETIONS = 5_000
 MAX_UNCHANGED = 200  # held-out rows
 MAX_BYTES = 30_000_000
+FAILURES = ("errors/", "unparsed/")
 OUTCOME = ("steps", "minutes", "seconds", "engine", "stopped", "best_checkpoint")
 
 
@@ -61,6 +62,7 @@ def read_run(folder: Path) -> dict[str, Any]:
         "starts": read_json(folder / files.VERSIONS, []),
         "outcome": {name: summary.get(name) for name in OUTCOME},
         "log": log,
+        "voided": voided_sentence(log, config),
         "validation": validation,
         "verdict": verdict_of_run(log, validation, before, after).sentence if both or len(validation) > 1 else None,
         "before": summarize(before) if before else None,
@@ -75,6 +77,19 @@ def best_sentence(best: dict[str, Any]) -> str:
     """Say which checkpoint was chosen and on what; the final figures are of other rows."""
     value = f"{best['value']:.3g} over {best['rows']} validation rows"
     return f"The model is that of step {best['step']}, the best by {best['metric']}: {value}."
+
+
+def voided_sentence(log: list[dict[str, Any]], config: dict[str, Any]) -> str | None:
+    """Count the completions that taught nothing because a reward could not score them; None without any."""
+    shares = [entry["completions/voided"] for entry in log if "completions/voided" in entry]
+    if not any(shares):
+        return None
+    batch = config["per_device_train_batch_size"] * config["world_size"] * config["gradient_accumulation_steps"]
+    completions = max(entry["step"] for entry in log) * batch // config["num_iterations"]
+    failures = {key for entry in log for key, value in entry.items() if key.startswith(FAILURES) and value}
+    names = ", ".join(sorted({key.partition("/")[2] for key in failures}))
+    voided = round(sum(shares) / len(shares) * completions)
+    return f"{voided} of {completions} completions were voided and taught nothing: {names} could not score them."
 
 
 def config_rows(configs: list[dict[str, Any]], differing: bool = False) -> list[tuple[str, list[Any]]]:

@@ -129,6 +129,8 @@ def _result(run: dict[str, Any]) -> str:
         ended += f"; stopped early: {outcome['stopped']}"
     if best := outcome["best_checkpoint"]:
         ended += f". {best_sentence(best)}"
+    if run["voided"]:
+        ended += f". {run['voided']}"
     heading = f"<p>{html.escape(ended)}</p>"
     if run["verdict"]:
         heading = f'<p class="verdict">{html.escape(run["verdict"])}</p>{heading}'

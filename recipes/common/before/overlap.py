@@ -36,16 +36,20 @@ def warm_start_questions(model: str | None) -> set[str]:
     return set(read_json(Path(model or "", WARM_START), {}).get("questions", []))
 
 
-def check_held_out(train_rows: list[dict], eval_rows: list[dict]) -> list[str]:
-    """No evaluation question may be a training question, whatever system prompt and example stand before it."""
-    trained = {question_of(row["prompt"]) for row in train_rows if row.get("prompt")}
-    leaked = [i for i, row in enumerate(eval_rows) if row.get("prompt") and question_of(row["prompt"]) in trained]
-    if not leaked:
-        return []
-    return [
-        f"evaluation rows: {len(leaked)} of {len(eval_rows)} evaluation rows are also training rows (the first is row "
-        f"{leaked[0]}): accuracy on them would measure memory. Give the evaluation rows of its own."
-    ]
+def check_held_out(train_rows: list[dict], eval_rows: list[dict], model: str | None) -> list[str]:
+    """No evaluation question may be one of training or of the model's warm start, whatever stands before it."""
+    warm = f"were in the warm start of {model}", "Evaluate other rows, or warm-start with this run's rows and seed."
+    trained = "are also training rows", "Accuracy on them would measure memory: give evaluation rows of their own."
+    questions = [question_digest(row["prompt"]) for row in eval_rows]
+    problems = []
+    for seen, (where, remedy) in (
+        ({question_digest(row["prompt"]) for row in train_rows}, trained),
+        (warm_start_questions(model), warm),
+    ):
+        if leaked := [i for i, question in enumerate(questions) if question in seen]:
+            count = f"{len(leaked)} of {len(eval_rows)} evaluation rows {where} (the first is row {leaked[0]})"
+            problems.append(f"evaluation rows: {count}. {remedy}")
+    return problems
 
 
 def check_duplicates(train_rows: list[dict], eval_rows: list[dict]) -> list[str]:
@@ -54,7 +58,8 @@ def check_duplicates(train_rows: list[dict], eval_rows: list[dict]) -> list[str]
     for kind, rows in (("training", train_rows), ("evaluation", eval_rows)):
         first, conflicts, twice = {}, [], []
         for number, row in enumerate(rows):
-            at = first.setdefault((row["task"], json.dumps(row["prompt"], sort_keys=True, default=str)), number)
+            asked = [row["task"], row["prompt"], row.get("tests")]  # two tasks of MBPP differ by their tests alone
+            at = first.setdefault(json.dumps(asked, sort_keys=True, default=str), number)
             if at != number and rows[at].get("answer") != row.get("answer"):
                 conflicts.append(f"rows {at} and {number}: {rows[at].get('answer')!r} and {row.get('answer')!r}")
             elif at != number:
@@ -70,18 +75,6 @@ def check_duplicates(train_rows: list[dict], eval_rows: list[dict]) -> list[str]
                 "the intervals too narrow. Keep each once."
             )
     return problems
-
-
-def check_warm_start(eval_rows: list[dict], model: str | None) -> list[str]:
-    """No evaluation question may be one that the model's warm start trained on."""
-    used = warm_start_questions(model)
-    seen = [i for i, row in enumerate(eval_rows) if row.get("prompt") and question_digest(row["prompt"]) in used]
-    if not seen:
-        return []
-    return [
-        f"evaluation rows: the warm start of {model} trained on {len(seen)} of {len(eval_rows)} evaluation questions "
-        f"(the first is row {seen[0]}). Evaluate other rows, or warm-start with this run's rows and seed."
-    ]
 
 
 def near_duplicates(train_rows: list[dict], eval_rows: list[dict]) -> list[tuple[int, int]]:

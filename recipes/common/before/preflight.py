@@ -22,7 +22,7 @@ from recipes.common.before.launch import check_launch_file
 from recipes.common.before.loss import check_moving_reference, loss_notes
 from recipes.common.before.model_files import check_model
 from recipes.common.before.only_rows import only_rows_notes
-from recipes.common.before.overlap import check_duplicates, check_held_out, check_warm_start, overlap_notes
+from recipes.common.before.overlap import check_duplicates, check_held_out, overlap_notes
 from recipes.common.before.packages import check_packages
 from recipes.common.before.rows import (
     RewardLine,
@@ -36,9 +36,10 @@ from recipes.common.before.rows import (
 )
 from recipes.common.before.validation import check_validation, validates, validation_notes
 from recipes.common.before.values import check_generation, check_lora, check_optimizer, check_output_dir
-from recipes.common.during.engine import check_engine
+from recipes.common.during.engine import asked_engine, check_engine
 from recipes.common.during.steps import check_loss
 from recipes.common.tools.power import expected_to_change, power_line
+from recipes.common.tools.screen import announce
 from recipes.common.tools.tables import format_table
 from recipes.common.trainer import GRPOConfig
 from rewards import reward_kind, reward_name
@@ -116,6 +117,8 @@ def _build(args: Arguments, result: Preflight) -> None:
     args.training["use_cpu"] = bool(args.training["use_cpu"] or asked or not torch.accelerator.is_available())
     if validates(args.training):  # TRL would ask for whole groups in an evaluation batch; ours has one completion a row
         args.training["num_generations_eval"] = args.training["num_generations_eval"] or 1
+    if asked_engine().startswith("ZeRO"):
+        announce("Starting DeepSpeed, which compiles parts of itself at its first use: that may take minutes ...")
     try:
         model = ModelConfig(**args.model)
         training = GRPOConfig(**args.training)
@@ -163,8 +166,8 @@ def check_rows(
     problems += check_tricks(rows, sound, reference)
     problems += _check_eval_rows(rows, eval_rows, sound, reference, problems) if eval_rows else []
     if not check_columns(eval_rows):
-        problems += check_held_out(rows, eval_rows) + check_duplicates(rows, eval_rows)
-        problems += check_warm_start(eval_rows, args.model["model_name_or_path"])
+        problems += check_held_out(rows, eval_rows, args.model["model_name_or_path"])
+        problems += check_duplicates(rows, eval_rows)
     return lines, problems
 
 
@@ -269,6 +272,7 @@ def _batch_sentence(training: dict[str, Any], rows: int) -> str:
     batch = training["per_device_train_batch_size"] * world * training["gradient_accumulation_steps"]
     device = "CPU" if training["use_cpu"] else "accelerator"
     return (
-        f"  {rows} rows; an optimizer step learns from {batch} completions ({batch / group:g} prompts x {group}) on "
+        f"  {rows} rows; an optimizer step learns from {batch} completions "
+        f"({batch / group:g} prompt{'s' * (batch != group)} x {group}) on "
         f"{world} {device} process{'es' * (world > 1)}.\n  Everything checked is as it should be.\n"
     )

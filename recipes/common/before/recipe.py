@@ -1,6 +1,7 @@
 """A recipe by its YAML: its module, arguments, rewards and rows, for scripts that work on any recipe."""
 
 import importlib.util
+import itertools
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -11,10 +12,9 @@ from typing import Any
 from datasets import Dataset, IterableDataset
 
 from recipes.common.before.arguments import Arguments, parse_arguments
-from recipes.common.before.rows import first_rows
 from recipes.common.before.validation import load_split
 from rewards import load_rewards
-from rewards.audit.child import check_in_child
+from rewards.audit.child import ROWS, check_in_child
 
 
 @dataclass
@@ -74,7 +74,7 @@ def load_parts(args: Arguments, load_rows: Callable[[Any, int], tuple[Any, Any]]
         where = "give dataset_path, correct dataset_name, or connect to the network"
         problems.append(f"the rows cannot be loaded ({type(error).__name__}: {error}): {where}.")
     own = [spec for spec in recipe.reward_funcs if ":" in spec]
-    few = first_rows(rows[0]) if own else []
+    few = list(itertools.islice(rows[0] or (), ROWS))
     died = check_in_child(own, recipe.reward_kwargs, few, args.training["reward_timeout_s"])
     try:
         rewards = None if died else load_rewards(recipe.reward_funcs, recipe.reward_kwargs, recipe.reward_tasks)

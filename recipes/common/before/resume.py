@@ -32,11 +32,16 @@ from recipes.common.tools.folder import (
     read_rows,
     write_json,
 )
+from recipes.common.tools.screen import refuse
 from recipes.common.trainer import GRPOConfig
 
 # Settings that a later start may change without making it another run.
 NOT_COMPARED = {"disable_tqdm", "dry_run", "fresh", "num_completions_to_print", "output_dir", "push_to_hub"}
 NOT_COMPARED |= {"extend", "report_to", "resume_from_checkpoint", "save_total_limit"}
+
+
+class Refusal(Exception):
+    """Why the main process refuses the folder; every process ends with it."""
 
 
 def config_differences(old: dict[str, Any], new: dict[str, Any]) -> dict[str, tuple[Any, Any]]:
@@ -65,13 +70,17 @@ def open_run_folder(
     if training.process_index == 0:
         try:
             decision = ["go", _decide(recipe, training, config, identity)]
-        except SystemExit as stop:
-            decision = ["stop", stop.code]
+        except Refusal as refusal:
+            decision = ["refuse", str(refusal)]
+        except SystemExit:
+            decision = ["finished", None]
     if training.world_size > 1:
         decision = broadcast_object_list(decision)
     status, value = decision
-    if status == "stop":
-        sys.exit(value)
+    if status == "refuse":
+        refuse(value)
+    if status == "finished":
+        sys.exit(0)
     return value
 
 
@@ -190,8 +199,7 @@ def _extend(folder: Path, training: GRPOConfig, was: int, now: int) -> None:
 
 
 def _refuse(message: str, *more: str) -> None:
-    print("\n".join([f"error: {message}", *more]), flush=True)
-    sys.exit(2)
+    raise Refusal("\n".join([f"error: {message}", *more]))
 
 
 def _move_aside(folder: Path) -> Path:

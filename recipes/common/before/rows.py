@@ -15,12 +15,14 @@ from typing import Any
 
 from datasets import Dataset, IterableDataset
 
+from recipes.common.tools.screen import bar
 from rewards import full_reward, reward_columns, reward_kind, reward_name, reward_tasks
 from rewards.audit.call import score
 from rewards.contract import LARGEST, scores_task
 from rewards.rows import NumberedRow, rows_by_task
 
 STREAMED_ROWS = 1000
+PART = 200  # rows of one call
 SHOWN_LINES = 5  # of a file with many that cannot be used
 
 
@@ -265,9 +267,8 @@ def _line(
     sure = [i for i, gold in enumerate(golds) if gold is not None]
     logged: dict[str, list] = {}
     try:
-        answers = ([rows[i] for i in sure], [golds[i] for i in sure])
-        scores = score(reward, *answers, log_extra=logged.__setitem__) if sure else []
-        empty = score(reward, rows, [""] * len(rows))
+        scores = _score(reward, [rows[i] for i in sure], [golds[i] for i in sure], logged)
+        empty = _score(reward, rows, [""] * len(rows), {})
         check_amounts([*scores, *empty])
         failures = [str(outcome) for outcome in logged.get(f"outcome/{name}", []) if str(outcome).startswith("error: ")]
     except (Exception, SystemExit) as error:
@@ -291,6 +292,16 @@ def _line(
     elif line.kind == "verifier":  # another reward that scores a whole task None does not apply to it
         line.problems.append(_grades_none(name, line.task, all_rows))
     return line
+
+
+def _score(reward: Callable, rows: list[dict], texts: list[str], logged: dict[str, list]) -> list[float | None]:
+    scores = []
+    for start in bar(range(0, len(rows), PART), f"preflight, {reward_name(reward)}", "batch"):
+        part = slice(start, start + PART)
+        scores += score(
+            reward, rows[part], texts[part], log_extra=lambda name, got: logged.setdefault(name, []).extend(got)
+        )
+    return scores
 
 
 def check_amounts(amounts: list) -> None:

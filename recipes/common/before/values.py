@@ -30,32 +30,44 @@ WORDS = {
     list: "a list",
     dict: "a mapping",
 }
-# What is allowed -> the test, and the names. A name that may be left out (None) is not tested where it is.
-RANGES: dict[str, tuple[Callable[[Any], bool], str]] = {
+# What is allowed -> the test, and the fields. A value that may be left out (None) is not tested where it is.
+RANGES: dict[str, tuple[Callable[[Any], bool], tuple[str, ...]]] = {
     "a whole number of at least 1": (
         lambda v: v >= 1,
-        "max_completion_length per_device_eval_batch_size num_train_rows save_total_limit lora_r "
-        "lora_alpha ddp_timeout torch_empty_cache_steps",
+        (
+            *("max_completion_length", "per_device_eval_batch_size", "num_train_rows", "save_total_limit"),
+            *("lora_r", "lora_alpha", "ddp_timeout", "torch_empty_cache_steps"),
+        ),
     ),
     "a whole number of at least 0": (
         lambda v: v >= 0,
-        "num_eval_rows num_validation_rows num_eval_samples num_gsm8k_rows num_completions_to_print top_k "
-        "dataloader_num_workers",
+        (
+            *("num_eval_rows", "num_validation_rows", "num_eval_samples", "num_gsm8k_rows"),
+            *("num_completions_to_print", "top_k", "dataloader_num_workers"),
+        ),
     ),
-    "from 0 to 2**32 - 1": (lambda v: 0 <= v < 2**32, "seed data_seed"),
-    "at least 1, or -1 for num_train_epochs": (lambda v: v >= 1 or v == -1, "max_steps"),
+    "from 0 to 2**32 - 1": (lambda v: 0 <= v < 2**32, ("seed", "data_seed")),
+    "at least 1, or -1 for num_train_epochs": (lambda v: v >= 1 or v == -1, ("max_steps",)),
     "a number of more than 0": (
         lambda v: 0 < v < math.inf,
-        "temperature repetition_penalty learning_rate num_train_epochs adam_epsilon delta reward_timeout_s "
-        "logging_steps sapo_temperature_neg sapo_temperature_pos",
+        (
+            *("temperature", "repetition_penalty", "learning_rate", "num_train_epochs", "adam_epsilon", "delta"),
+            *("reward_timeout_s", "logging_steps", "sapo_temperature_neg", "sapo_temperature_pos"),
+        ),
     ),
     "a number of at least 0": (
         lambda v: 0 <= v < math.inf,
-        "beta weight_decay max_grad_norm warmup_steps epsilon_high entropy_coef off_policy_mask_threshold",
+        (
+            *("beta", "weight_decay", "max_grad_norm", "warmup_steps", "epsilon_high", "entropy_coef"),
+            "off_policy_mask_threshold",
+        ),
     ),
-    "more than 0 and at most 1": (lambda v: 0 < v <= 1, "top_p top_entropy_quantile vllm_gpu_memory_utilization"),
-    "from 0 to 1": (lambda v: 0 <= v <= 1, "min_p max_reward_error_rate label_smoothing_factor"),
-    "at least 0 and less than 1": (lambda v: 0 <= v < 1, "epsilon adam_beta1 adam_beta2 lora_dropout"),
+    "more than 0 and at most 1": (
+        lambda v: 0 < v <= 1,
+        ("top_p", "top_entropy_quantile", "vllm_gpu_memory_utilization"),
+    ),
+    "from 0 to 1": (lambda v: 0 <= v <= 1, ("min_p", "max_reward_error_rate", "label_smoothing_factor")),
+    "at least 0 and less than 1": (lambda v: 0 <= v < 1, ("epsilon", "adam_beta1", "adam_beta2", "lora_dropout")),
 }
 CHOICES: dict[str, tuple[str, ...]] = {
     "loss_type": ("grpo", "dr_grpo", "dapo", "bnpo", "cispo", "sapo", "luspo", "vespo"),
@@ -129,7 +141,7 @@ def _value_problem(name: str, value: Any, choices: Any = None) -> str | None:
     if name.endswith("_kwargs") and isinstance(value, str):
         return "it must be a mapping; on the command line JSON"
     if isinstance(value, int | float) and not isinstance(value, bool):
-        wrong = [allowed for allowed, (test, names) in RANGES.items() if name in names.split() and not test(value)]
+        wrong = [allowed for allowed, (test, names) in RANGES.items() if name in names and not test(value)]
         return f"it must be {wrong[0]}" if wrong else None
     return None
 

@@ -8,9 +8,12 @@ import zipfile
 from pathlib import Path
 from typing import Any
 
+from torch.distributed.checkpoint import FileSystemReader
+
 from recipes.common.tools.folder import STATE
 
 WEIGHTS = ("model.safetensors", "adapter_model.safetensors", "pytorch_model.bin", "adapter_model.bin")
+FSDP_STATES = ("pytorch_model_fsdp", "optimizer")  # accelerate's names
 INDEXES = ("model.safetensors.index.json", "pytorch_model.bin.index.json")
 
 
@@ -58,18 +61,35 @@ def checkpoint_problem(path: Path, world_size: int, engine: str) -> str | None:
     if engine.startswith("ZeRO"):
         tag = path / "latest"
         folder = path / (tag.read_text().strip() if tag.is_file() else "latest")
-        parts = sorted(folder.glob("*optim_states.pt"))
-        if len(parts) < world_size:
-            return f"{folder.name} holds the optimizer states of {len(parts)} of {world_size} processes"
-        states += [str(part.relative_to(path)) for part in parts]
+        for kind, needed in (("optim", world_size), ("model", world_size if engine.startswith("ZeRO-3") else 1)):
+            parts = sorted(folder.glob(f"*{kind}_states.pt"))
+            if len(parts) < needed:
+                return f"{folder.name} holds the {kind} states of {len(parts)} of {needed} processes"
+            states += [str(part.relative_to(path)) for part in parts]
     elif engine.startswith("FSDP"):
-        if not any(path.glob("optimizer*")):
-            return "it has no optimizer state"
+        for name in FSDP_STATES:  # in parts, or whole
+            if not (path / f"{name}_0").is_dir():
+                states.append(f"{name}.bin")
+            elif problem := _parts_problem(path / f"{name}_0"):
+                return problem
         states.append("scheduler.pt")
     else:
         states += ["optimizer.pt", "scheduler.pt"]
     wrong = next((problem for name in states if (problem := _file_problem(path / name))), None)
     return wrong or weights_problem(path, required=not engine.startswith(("ZeRO", "FSDP")))
+
+
+def _parts_problem(folder: Path) -> str | None:
+    """Hold the parts of a sharded state to their index, as `torch.distributed.checkpoint` writes both."""
+    try:
+        parts = FileSystemReader(folder).read_metadata().storage_data.values()
+    except Exception:  # whatever a damaged pickle makes of it
+        return f"{folder.name}/.metadata is missing or damaged"
+    for part in parts:
+        file = folder / part.relative_path
+        if not file.is_file() or file.stat().st_size < part.offset + part.length:
+            return f"{folder.name}/{file.name} is missing or cut short"
+    return None
 
 
 def _file_problem(path: Path) -> str | None:

@@ -25,6 +25,7 @@ from recipes.common.tools.folder import (
     write_json,
 )
 from recipes.common.tools.machine import versions
+from recipes.common.tools.screen import announce
 from recipes.common.tools.tables import percent
 
 IDLE_STEPS = 10  # logged steps over which the share of groups without spread is averaged
@@ -140,6 +141,12 @@ class StepLineCallback(TrainerCallback):
     def __init__(self):
         self.idle: deque[float] = deque(maxlen=IDLE_STEPS)
         self.warned = False
+        self.start = (0, 0.0)  # step and time
+
+    def on_train_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs) -> None:
+        self.start = (state.global_step, time.monotonic())
+        if state.global_step < state.max_steps:
+            announce(f"Training from step {state.global_step + 1} to {state.max_steps} ...")
 
     def on_log(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, logs: dict | None = None, **kwargs
@@ -158,8 +165,11 @@ class StepLineCallback(TrainerCallback):
         without, verified = logs.get("groups/without_spread", 0.0), logs.get("groups/verifier_spread")
         by_verifier = "" if verified is None else f" (by the verifier {percent(verified, 0)})"
         parts += [f"groups that teach {percent(1 - without, 0)}{by_verifier}"]
+        voided, without_steps = logs.get("completions/voided"), logs.get("frac_groups_without_step_spread", 1.0)
+        parts += [f"voided {percent(voided, 0)}"] if voided else []
+        parts += ["the rewards taught nothing"] if without == without_steps == 1.0 else []
         parts += [f"kl {_number(logs['kl'], 4)}"] if "kl" in logs else []
-        parts += [f"{_number(logs.get('step_time'), 1)} s"]
+        parts += [f"{_number(logs.get('step_time'), 1)} s{self._left(state)}"]
         print("  ".join(parts), flush=True)
         self.idle.append(without)
         if not self.warned and len(self.idle) == IDLE_STEPS and sum(self.idle) > IDLE_STEPS / 2:
@@ -171,6 +181,21 @@ class StepLineCallback(TrainerCallback):
                 "model (scripts/warm_start.py).",
                 flush=True,
             )
+
+    def _left(self, state: TrainerState) -> str:
+        """The time to the last step at the pace so far, evaluations included: `", 7 min left"`."""
+        step, started = self.start
+        seconds = (
+            (time.monotonic() - started) / max(1, state.global_step - step) * (state.max_steps - state.global_step)
+        )
+        left = (
+            f"{seconds:.0f} s"
+            if seconds < 90
+            else f"{seconds / 60:.0f} min"
+            if seconds < 5400
+            else f"{seconds / 3600:.1f} h"
+        )
+        return f", {left} left" if state.global_step < state.max_steps else ""
 
 
 class Clock(TrainerCallback):

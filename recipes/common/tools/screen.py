@@ -1,0 +1,85 @@
+"""The screen of a run: what it waits for, and how it ends, in our words as its last lines.
+
+torchrun shows the file that it names in TORCHELASTIC_ERROR_FILE as the root cause, at the end of its own report.
+"""
+
+import contextlib
+import errno
+import json
+import os
+import shutil
+import sys
+import time
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import NoReturn
+
+from tqdm import tqdm
+
+DELAY_S = 3  # a bar that is gone sooner tells nothing
+FULL_BYTES = 16 << 20  # less is not enough for the checkpoint of any model
+FULL_WORDS = ("no space left", "disk is full", "quota exceeded")  # safetensors and others have no errno
+OTHERS_WAIT_S = 30  # a launcher ends all processes when one ends: the main one is to be heard first
+
+
+def is_main() -> bool:
+    """Tell whether this is the process that speaks for all."""
+    return int(os.environ.get("RANK", 0)) == 0
+
+
+def announce(message: str) -> None:
+    """Print on the main process what is waited for."""
+    if is_main():
+        print(message, flush=True)
+
+
+def bar(items: Sequence, title: str, unit: str) -> Iterable:
+    """Go through the items; after some seconds the main process shows how far it is, and how long it will take."""
+    return tqdm(items, desc=title, unit=unit, delay=DELAY_S, mininterval=1, leave=False, disable=not is_main())
+
+
+def refuse(message: str) -> NoReturn:
+    """End with status 2 and this message, which the main process prints for all."""
+    if not is_main():
+        time.sleep(OTHERS_WAIT_S)
+    _end_with(message)
+    sys.exit(2)
+
+
+def explain_endings(folder: Path) -> None:
+    """Let Ctrl-C end the process in one line, and a full disk, in whatever form it is raised, in what to do."""
+
+    def explain(kind: type[BaseException], error: BaseException, trace: object) -> None:
+        message = f"{kind.__name__}: {error}"
+        if kind is KeyboardInterrupt:
+            message = "\nInterrupted. Run the same command again to go on from the last checkpoint (without --fresh)."
+            return _end_with(message) if is_main() else None
+        sys.__excepthook__(kind, error, trace)
+        if is_full_disk(error, folder):
+            message = f"error: the disk of {folder} is full, and a file was cut short.\n"
+            message += "Make room and run the same command again to resume from the checkpoint before."
+            return _end_with(message)
+        return _record(message)
+
+    sys.excepthook = explain
+
+
+def is_full_disk(error: BaseException | None, folder: Path) -> bool:
+    """Tell whether an exception is for lack of room, by what it says or what it came from says, else by the disk."""
+    while error is not None:
+        words = str(error).lower()
+        if getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT) or any(text in words for text in FULL_WORDS):
+            return True
+        error = error.__cause__ or error.__context__
+    return folder.is_dir() and shutil.disk_usage(folder).free < FULL_BYTES
+
+
+def _end_with(message: str) -> None:
+    print(message, flush=True)
+    _record(message)
+
+
+def _record(message: str) -> None:
+    if file := os.environ.get("TORCHELASTIC_ERROR_FILE"):
+        with contextlib.suppress(OSError):  # its disk may be the full one
+            Path(file).write_text(json.dumps({"message": message, "timestamp": int(time.time())}))

@@ -1,0 +1,137 @@
+"""What a user sees: the lines of steps, and how a process ends on the screen."""
+
+import errno
+import json
+import sys
+import time
+from types import SimpleNamespace
+
+import pytest
+
+from recipes.common.after.report import voided_sentence
+from recipes.common.during.callbacks import StepLineCallback
+from recipes.common.tools import screen
+from recipes.common.tools.screen import announce, explain_endings, refuse
+
+STEP = {"reward": 0.5, "rewards/right/mean": 0.25, "completions/mean_length": 20.0, "completions/clipped_ratio": 0.5}
+STEP |= {"groups/without_spread": 0.75, "groups/verifier_spread": 0.25, "step_time": 2.0}
+
+
+def step_line(capsys, step: int = 4, **logs) -> str:
+    """The line of a step, 6 seconds after the start at step 1, of a run of 10 steps."""
+    callback, state = StepLineCallback(), SimpleNamespace(global_step=1, max_steps=10, is_world_process_zero=True)
+    callback.on_train_begin(None, state, None)
+    callback.start = (1, time.monotonic() - 6.0)
+    state.global_step = step
+    capsys.readouterr()
+    callback.on_log(None, state, None, {**STEP, **logs})
+    return capsys.readouterr().out
+
+
+def test_a_step_is_one_line_with_the_time_that_is_left(capsys):
+    line = (
+        "step 4/10  reward 0.50  right 0.25  length 20  truncated 50 %  groups that teach 25 % (by the verifier 25 %)"
+    )
+    assert step_line(capsys) == f"{line}  2.0 s, 12 s left\n"
+    assert step_line(capsys, step=10).endswith("2.0 s\n")
+
+
+@pytest.mark.parametrize(
+    ("logs", "shown"),
+    [
+        ({"completions/voided": 0.125}, "  voided 12 %  2.0 s"),
+        ({"completions/voided": 0.0}, "25 %)  2.0 s"),
+        ({"groups/without_spread": 1.0}, "  the rewards taught nothing  2.0 s"),
+        ({"groups/without_spread": 1.0, "frac_groups_without_step_spread": 0.5}, "25 %)  2.0 s"),
+        ({"groups/without_spread": 1.0, "frac_groups_without_step_spread": 1.0}, "  the rewards taught nothing  2.0 s"),
+    ],
+)
+def test_a_step_names_voided_completions_and_rewards_that_taught_nothing(logs, shown, capsys):
+    assert shown in step_line(capsys, **logs)
+
+
+def test_voided_completions_are_counted_over_the_run():
+    config = {"per_device_train_batch_size": 4, "world_size": 2, "gradient_accumulation_steps": 2, "num_iterations": 2}
+    log = [
+        {"step": 1, "completions/voided": 0.25, "errors/right": 0.25, "unparsed/right": 0.0, "errors/fine": 0.0},
+        {"step": 2},  # uses the completions of step 1 once more
+        {"step": 3, "completions/voided": 0.125, "unparsed/steps": 0.5},
+        {"step": 4},
+    ]
+    sentence = "6 of 32 completions were voided and taught nothing: right, steps could not score them."
+    assert voided_sentence(log, config) == sentence
+    assert voided_sentence([{"step": 1, "completions/voided": 0.0}], config) is None
+    assert voided_sentence([{"step": 1}], {}) is None, "a log of before"
+
+
+def test_a_refusal_is_printed_and_handed_to_the_launcher(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("TORCHELASTIC_ERROR_FILE", str(tmp_path / "error.json"))
+    with pytest.raises(SystemExit) as stop:
+        refuse("1 problem:\n  - it")
+    assert (stop.value.code, capsys.readouterr().out) == (2, "1 problem:\n  - it\n")
+    assert json.loads((tmp_path / "error.json").read_text())["message"] == "1 problem:\n  - it"
+
+
+def test_the_main_process_is_heard_before_the_others_end(monkeypatch, capsys):
+    monkeypatch.setenv("RANK", "2")
+    waited = []
+    monkeypatch.setattr(screen.time, "sleep", waited.append)
+    with pytest.raises(SystemExit):
+        refuse("what this process alone may know")
+    assert waited == [screen.OTHERS_WAIT_S] and "alone" in capsys.readouterr().out
+    announce("Loading ...")
+    assert capsys.readouterr().out == ""
+
+
+@pytest.fixture
+def end(monkeypatch, tmp_path, capsys):
+    """What a process prints that ends by an exception: its last lines, and all of it."""
+    monkeypatch.setattr(sys, "excepthook", sys.excepthook)
+    explain_endings(tmp_path)
+
+    def printed(error: BaseException) -> tuple[str, str]:
+        sys.excepthook(type(error), error, None)
+        out, err = capsys.readouterr()
+        return out, err
+
+    return printed
+
+
+def test_ctrl_c_outside_the_steps_ends_in_one_line(end, monkeypatch):
+    line = "\nInterrupted. Run the same command again to go on from the last checkpoint (without --fresh).\n"
+    assert end(KeyboardInterrupt()) == (line, "")
+    monkeypatch.setenv("RANK", "1")
+    assert end(KeyboardInterrupt()) == ("", "")
+
+
+def from_a_full_disk() -> RuntimeError:
+    error = RuntimeError("writing failed")
+    error.__cause__ = OSError(errno.EDQUOT, "Quota")
+    return error
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        OSError(errno.ENOSPC, "x"),
+        RuntimeError("IoError(Os { code: 28, kind: StorageFull, message: 'No space left on device' })"),
+        from_a_full_disk(),
+    ],
+)
+def test_a_full_disk_ends_in_what_to_do_in_whatever_form_it_is_raised(error, end, tmp_path):
+    out, err = end(error)
+    assert type(error).__name__ in err and out.startswith(f"error: the disk of {tmp_path} is full")
+
+
+def test_a_failed_write_of_torch_is_known_by_the_room_that_is_left(end, tmp_path, monkeypatch):
+    error = RuntimeError("PytorchStreamWriter failed writing file data/0: file write failed")
+    assert end(error)[0] == ""
+    monkeypatch.setattr(screen.shutil, "disk_usage", lambda folder: SimpleNamespace(free=1 << 20))
+    assert "is full" in end(error)[0]
+
+
+def test_another_exception_keeps_its_traceback_and_is_handed_to_the_launcher(end, tmp_path, monkeypatch):
+    monkeypatch.setenv("TORCHELASTIC_ERROR_FILE", str(tmp_path / "error.json"))
+    out, err = end(KeyError("gold"))
+    assert (out, "KeyError: 'gold'" in err) == ("", True)
+    assert json.loads((tmp_path / "error.json").read_text())["message"] == "KeyError: 'gold'"
