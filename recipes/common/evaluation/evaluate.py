@@ -17,6 +17,7 @@ from recipes.common.evaluation.generate import Completion, decoding_of, generate
 from recipes.common.evaluation.metrics import Metric
 from rewards import reward_name
 from rewards.audit.call import score
+from rewards.contract import is_model
 
 
 def evaluate_in_training(trainer: GRPOTrainer, rows: list[dict], metric: Metric, samples: int, title: str) -> list:
@@ -41,7 +42,7 @@ def evaluate_in_training(trainer: GRPOTrainer, rows: list[dict], metric: Metric,
             model,
             trainer.processing_class,
             rows,
-            trainer.reward_funcs,
+            [reward for reward in trainer.reward_funcs if not is_model(reward)],
             metric,
             max_new_tokens=args.max_completion_length,
             batch_size=args.per_device_eval_batch_size,
