@@ -159,6 +159,7 @@ class StepLineCallback(TrainerCallback):
         by_verifier = "" if verified is None else f" (by the verifier {percent(verified, 0)})"
         parts += [f"groups that teach {percent(1 - without, 0)}{by_verifier}"]
         parts += [f"kl {_number(logs['kl'], 4)}"] if "kl" in logs else []
+        parts += [f"{name} {_number(value, 0)}" for name, value in logs.items() if name.startswith("llm_judge/")]
         parts += [f"{_number(logs.get('step_time'), 1)} s"]
         print("  ".join(parts), flush=True)
         self.idle.append(without)
