@@ -236,7 +236,7 @@ def cost_notes(args: Arguments, rows: list[dict], held_out: int, rewards: list[C
     asking = [reward for reward in rewards if declared(reward, "cost", None)]
     if not (rows and completions) or check_columns(rows):
         return []
-    calls, tokens = completions + 2 * held_out, args.training["max_completion_length"]
+    calls, tokens = completions + 2 * held_out, args.training["max_completion_length"] or 0
     return [f"{reward_name(reward)}: {declared(reward, 'cost', None)(rows, calls, tokens)}" for reward in asking]
 
 

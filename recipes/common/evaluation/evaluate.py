@@ -42,7 +42,7 @@ def evaluate_in_training(trainer: GRPOTrainer, rows: list[dict], metric: Metric,
             model,
             trainer.processing_class,
             rows,
-            [reward for reward in trainer.reward_funcs if not is_model(reward)],
+            trainer.reward_funcs,
             metric,
             max_new_tokens=args.max_completion_length,
             batch_size=args.per_device_eval_batch_size,
@@ -104,7 +104,8 @@ def evaluate(
 
 def _score(rows: list[dict], generated: list[Completion], rewards: list, metric: Metric) -> list[dict]:
     texts, token_ids = [c.text for c in generated], [c.token_ids for c in generated]
-    scores = {reward_name(reward): score(reward, rows, texts, token_ids) for reward in rewards}
+    called = [reward for reward in rewards if not is_model(reward)]  # TRL alone has a reward model's tokenizer
+    scores = {reward_name(reward): score(reward, rows, texts, token_ids) for reward in called}
     return [
         {
             "prompt": row["prompt"],
