@@ -39,7 +39,6 @@ SCORE = re.compile(r"[*_`# ]*score[*_` ]*:[*_` ]*([01](?:\.[0-9]{1,6})?)[*_`. ]*
 FIELD = re.compile(r"\{(\w+)\}")
 PASSING = (408, 409, 429)  # of the statuses below 500, those that another try may change
 SHARE = 0.9  # of the limit of a call: what is unanswered then is None, and the rest keeps its scores
-
 SPENT = ("calls", "cached", "prompt_tokens", "completion_tokens")  # on the texts of a batch, equal ones once
 
 logger = logging.getLogger(__name__)
@@ -64,7 +63,7 @@ class LlmJudge:
     Args:
         base_url: up to and with `/v1`.
         prompt_file: a text with `{prompt}` (the last message), `{completion}`, and any column of the rows in braces.
-        request: more fields of a request, such as `max_tokens`.
+        request: more fields of a request; null takes one out. Sent are `temperature: 0` and `max_tokens: 512`.
         api_key_env: the environment variable with the key; without it none is sent.
         concurrency: requests at once, of each process.
         tries: requests for a row, with a wait of `backoff_s` after the first, doubled after each.
@@ -87,6 +86,8 @@ class LlmJudge:
         backoff_s: float = 1.0,
         cache_dir: str | None = None,
     ):
+        if not base_url.startswith(("http://", "https://")):
+            raise ValueError(f"llm_judge: base_url is {base_url!r}; it must start with http:// or https://.")
         if prompt_file and not Path(prompt_file).is_file():
             raise ValueError(f"llm_judge: there is no prompt_file {prompt_file}.")
         if concurrency < 1 or tries < 1 or not timeout_s > 0.0:
@@ -97,7 +98,8 @@ class LlmJudge:
         if "completion" not in columns:
             raise ValueError(f"llm_judge: prompt_file {prompt_file} has no {{completion}}: nothing would be graded.")
         self.url, self.api_key_env = f"{base_url.rstrip('/')}/chat/completions", api_key_env
-        self.fields = {"model": model, "temperature": 0, "max_tokens": 512, **(request or {})}
+        fields = {"model": model, "temperature": 0, "max_tokens": 512, **(request or {})}
+        self.fields = {name: value for name, value in fields.items() if value is not None}
         self.concurrency, self.tries, self.timeout_s, self.backoff_s = concurrency, tries, timeout_s, backoff_s
         self.cache = Path(cache_dir) if cache_dir else Path.home() / ".cache/grpo-recipes/llm_judge"
         self.limit_s: float | None = None
@@ -114,8 +116,9 @@ class LlmJudge:
     def cost(self, rows: list[dict], calls: int, completion_tokens: int) -> str:
         """Describe the cost of `calls`, taking four characters for a token and no reply from the cache."""
         size = sum(len(self._text(row, "")) for row in rows) / len(rows) / 4 + completion_tokens
-        each = f"each of up to about {size:,.0f} tokens to read and {self.fields['max_tokens']} to write"
-        return f"a run makes at most {calls:,} calls of {self.fields['model']} (more where one fails), {each}"
+        most = self.fields.get("max_tokens", "any number")
+        each = f"each of up to about {size:,.0f} tokens to read and {most} to write"
+        return f"at most {calls:,} calls of {self.fields['model']} (more where one fails), {each}"
 
     async def __call__(
         self,

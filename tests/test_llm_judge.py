@@ -203,11 +203,11 @@ def test_the_prompt_file_names_columns_that_preflight_looks_for(server, judge, t
     assert server.requests[0]["text"] == "9 + 9 = {answer} \ud800 (right: 18)"
 
 
-def test_the_key_comes_from_the_environment(server, judge, monkeypatch):
+def test_the_key_comes_from_the_environment_and_more_fields_from_the_settings(server, judge, monkeypatch):
     monkeypatch.setenv("MY_KEY", "secret")
-    score(judge(api_key_env="MY_KEY", request={"max_tokens": 9, "seed": 1}), "abc")
+    score(judge(api_key_env="MY_KEY", request={"max_tokens": 9, "temperature": None}), "abc")
     assert server.requests[0]["headers"]["Authorization"] == "Bearer secret"
-    assert (server.requests[0]["max_tokens"], server.requests[0]["seed"]) == (9, 1)
+    assert server.requests[0]["max_tokens"] == 9 and "temperature" not in server.requests[0]
     score(judge(api_key_env="NO_SUCH_KEY"), "abd")
     assert "Authorization" not in server.requests[1]["headers"]
 
@@ -224,6 +224,7 @@ def test_the_log_has_a_line_of_the_cost(judge, caplog):
     [
         ({"prompt_file": "nowhere.txt"}, "there is no prompt_file nowhere.txt"),
         ({"prompt_file": "blind.txt"}, "has no {completion}: nothing would be graded"),
+        ({"base_url": "localhost:8000/v1"}, "it must start with http"),
         ({"concurrency": 0}, "concurrency is 0"),
         ({"tries": 0}, "tries 0"),
         ({"timeout_s": 0}, "timeout_s 0"),

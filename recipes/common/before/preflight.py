@@ -95,7 +95,7 @@ def preflight(
     found += row_problems + check_model(args.model, args.training, seen) + check_packages(args.training, args.model)
     found += [p for r in rewards if isinstance(r, str) for p in check_reward_model(r, args.training, seen)]
     found += check_moving_reference(args.training, args.model["use_peft"]) + check_launch_file()
-    notes += kind_notes(args, rewards) + cost_notes(args, rows, len(held_out), rewards)
+    notes += kind_notes(args, rewards) + cost_notes(args, rows, len(held_out), len(validation), rewards)
     result = Preflight(found, lines, [*args.notes, *notes], rows, streamed)
     if not check_columns([*seen, *held_out]):
         result.notes += overlap_notes(seen, held_out)
@@ -230,14 +230,15 @@ def kind_notes(args: Arguments, rewards: list[Callable]) -> list[str]:
     return [*notes, *(f"{name} is of the kind model: neither preflight nor the audit call it" for name in models)]
 
 
-def cost_notes(args: Arguments, rows: list[dict], held_out: int, rewards: list[Callable]) -> list[str]:
-    """Say of each reward that asks a server what a run costs: its completions, and the held-out rows twice."""
+def cost_notes(args: Arguments, rows: list[dict], held_out: int, validation: int, rewards: list[Callable]) -> list[str]:
+    """Say of each reward that asks a server what a run costs: its completions, and each evaluated row."""
     completions = completions_of_run(args.training, world_size(), len(rows))
     asking = [reward for reward in rewards if declared(reward, "cost", None)]
     if not (rows and completions) or check_columns(rows):
         return []
     calls, tokens = completions + 2 * held_out, args.training["max_completion_length"] or 0
-    return [f"{reward_name(reward)}: {declared(reward, 'cost', None)(rows, calls, tokens)}" for reward in asking]
+    more = f"; {validation} more at each validation" if validation else ""
+    return [f"{reward_name(r)}: a run makes {declared(r, 'cost', None)(rows, calls, tokens)}{more}" for r in asking]
 
 
 def step_notes(
