@@ -21,7 +21,7 @@ from rewards.latex.read import Answer, read_answer
 from rewards.latex.stated import gold_answer, is_number_in_words, sentence_answer, without_dollars
 from rewards.latex.tidy import tidy
 from rewards.parsing import after_thinking, completion_text
-from rewards.rows import LogExtra, log_answers
+from rewards.rows import LogExtra, check_penalty, log_answers
 from rewards.worker_pool import Result, WorkerPool
 
 # A longer answer is no answer: it is wrong without being read.
@@ -130,8 +130,9 @@ def _ask(pairs: list[tuple[str, str]], timeout_s: float) -> list[Result]:
 class BoxedMath:
     r"""Verifier for an `answer` column in LaTeX: `correct` for the same answer in the last `\boxed{}`.
 
-    0.0 for a wrong answer, for none, and for one on which Math-Verify takes more than `timeout_s` seconds;
-    None where the gold is unusable or a worker died. Logs the columns `outcome/`, `gold/` and `parsed/boxed_math`.
+    `wrong` (0.0, or a penalty) for a wrong answer, for none, and for one on which Math-Verify takes more than
+    `timeout_s` seconds; None where the gold is unusable or a worker died. Logs the columns `outcome/`, `gold/` and
+    `parsed/boxed_math`.
 
     With `prompt_expressions: refuse` an answer that stands in the question earns nothing unless it is the gold as text:
     to "What is $3 + 4$?" the box of `3 + 4` is no answer. Off by default, because the prompt may hold the choices.
@@ -143,13 +144,19 @@ class BoxedMath:
     kind = "verifier"
 
     def __init__(
-        self, correct: float = 1.0, timeout_s: float = 2.0, prompt_expressions: str = "pay", thoughts: bool = False
+        self,
+        correct: float = 1.0,
+        timeout_s: float = 2.0,
+        prompt_expressions: str = "pay",
+        thoughts: bool = False,
+        wrong: float = 0.0,
     ):
+        check_penalty(self.__name__, wrong)
         if prompt_expressions not in ("pay", "refuse"):
             raise ValueError(f"boxed_math: prompt_expressions is {prompt_expressions!r}; it must be 'pay' or 'refuse'.")
         self.correct, self.timeout_s, self.thoughts = correct, timeout_s, thoughts
         self.refuses = prompt_expressions == "refuse"
-        self.full = correct
+        self.full, self.wrong = correct, wrong
 
     def __call__(
         self, prompts: list, completions: list, answer: list[str], log_extra: LogExtra | None = None, **kwargs
@@ -163,7 +170,7 @@ class BoxedMath:
         if log_extra is not None:
             log_extra("outcome/boxed_math", outcomes)
         log_answers(self.__name__, answer, texts, log_extra)
-        amounts = {"right": self.correct, "wrong": 0.0, "timeout": 0.0}
+        amounts = {"right": self.correct, "wrong": self.wrong, "timeout": self.wrong}
         return [amounts.get(outcome) for outcome in outcomes]
 
 

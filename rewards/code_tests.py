@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from rewards.code_blocks import extract_program
 from rewards.parsing import completion_text
-from rewards.rows import LogExtra, LogMetric
+from rewards.rows import LogExtra, LogMetric, check_penalty
 from rewards.sandbox import Asserts, Outcome, Sandbox, SandboxError, Stdio, shared_sandbox
 from rewards.sandbox.names import names_of
 
@@ -102,11 +102,12 @@ class CodeTests:
     """Verifier: scores `correct` times the share of a row's tests that the program passes, isolated by the sandbox.
 
     The program is the last complete Python block that defines what the tests call, else the last complete Python block,
-    else the last block, else (with `whole_text`) the completion itself; a completion without a program scores 0.0. What
-    the program causes counts as wrong; None is a row without usable tests, or a failure of the sandbox.
+    else the last block, else (with `whole_text`) the completion itself; a completion without a program passes none.
+    What the program causes counts as wrong; None is a row without usable tests, or a failure of the sandbox.
 
     Args:
-        all_or_nothing: 0.0 unless every test passes. A share gives `return True` half of a yes-or-no task.
+        all_or_nothing: wrong unless every test passes. A share gives `return True` half of a yes-or-no task.
+        wrong: the score where it would be 0.0: none of the tests passes, or with `all_or_nothing` not all of them.
         timeout_s: wall limit in seconds for a program, all its tests together.
         isolation: None for the best that works here; landlock, sealed; or unsafe, which isolates nothing.
         packages: installed packages that programs may import next to the standard library.
@@ -127,10 +128,13 @@ class CodeTests:
         whole_text: bool = False,
         isolation: str | None = None,
         packages: Sequence[str] = (),
+        wrong: float = 0.0,
     ):
+        check_penalty(self.__name__, wrong)
         if not timeout_s > 0.0:
             raise ValueError(f"timeout_s is {timeout_s}; it must be more than 0 seconds")
         self.correct = self.full = correct
+        self.wrong = wrong
         self.all_or_nothing, self.timeout_s, self.whole_text = all_or_nothing, timeout_s, whole_text
         self.isolation, self.packages = isolation, tuple(packages)
 
@@ -214,7 +218,7 @@ class CodeTests:
     def _score(self, share: float | None) -> float | None:
         if share is None:
             return None
-        return self.correct * (float(share == 1.0) if self.all_or_nothing else share)
+        return self.correct * share if share == 1.0 or (share and not self.all_or_nothing) else self.wrong
 
 
 def _case(test: str) -> tuple[str, str] | None:

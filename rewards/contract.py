@@ -6,7 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 LARGEST = 3.4e38  # of a reward: more would be infinite in TRL's float32; NaN is not below it either
-KINDS = ("verifier", "format", "shaping", "control", "step")
+KINDS = ("verifier", "format", "shaping", "control", "step", "model")
+UNDECLARED = "undeclared"
 # What TRL passes to every reward; any other named parameter is a dataset column.
 TRL_ARGUMENTS = {
     "prompts",
@@ -20,14 +21,21 @@ TRL_ARGUMENTS = {
 NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 
 
-def reward_name(reward: Callable) -> str:
+def is_model(reward: Any) -> bool:
+    """Whether it is a reward model, which TRL loads and calls itself: a Hub id or a folder, or a loaded module."""
+    return isinstance(reward, str) or hasattr(reward, "named_parameters")
+
+
+def reward_name(reward: Callable | str) -> str:
     """The name TRL logs it under, as in `rewards/<name>/mean` (follows `trl.trainer.utils.get_callable_name`)."""
+    if is_model(reward):
+        return (reward if isinstance(reward, str) else reward.config._name_or_path).split("/")[-1]
     return declared(reward, "__name__", type(reward).__name__)
 
 
-def reward_kind(reward: Callable) -> str:
-    """verifier, format, shaping, control or step; a reward that declares none is shaping: it promises nothing."""
-    return declared(reward, "kind", "shaping")
+def reward_kind(reward: Callable | str) -> str:
+    """verifier, format, shaping, control, step or model; undeclared where it declares none: it promises nothing."""
+    return "model" if is_model(reward) else declared(reward, "kind", UNDECLARED)
 
 
 def check_names(rewards: list[Callable]) -> list[str]:
@@ -83,7 +91,8 @@ def reward_columns(reward: Callable) -> list[str]:
 
     Example: `reward_columns(load_reward("gsm8k_correctness")) == ["answer"]`
     """
-    needed = [p.name for p in parameters_of(reward) if p.default is p.empty and p.kind in NAMED]
+    parameters = [] if is_model(reward) else parameters_of(reward)
+    needed = [p.name for p in parameters if p.default is p.empty and p.kind in NAMED]
     return [name for name in needed if name not in TRL_ARGUMENTS]
 
 

@@ -1,9 +1,11 @@
-"""Rewards by name, file or module, with their parameters and tasks set."""
+"""Rewards by name, file, module or model, with their parameters and tasks set."""
 
 import functools
 import importlib
 import importlib.util
 import inspect
+import os
+import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -14,27 +16,33 @@ from rewards.contract import (
     KINDS,
     NAMED,
     TRL_ARGUMENTS,
+    UNDECLARED,
     check_names,
     is_async,
+    is_model,
     parameters_of,
     reward_kind,
+    reward_name,
     reward_tasks,
 )
 from rewards.registry import REGISTRY
 from rewards.routing import route
 
+TRL_CALLS = (
+    "TRL needs (prompts, completions, <dataset columns>, **kwargs), all by keyword; a function that returns a reward "
+    "takes its parameters from reward_kwargs"
+)
+
 
 class FileReward:
-    """A reward function of a file that no import statement reaches; pickles by its specification, so spawn works."""
+    """A reward of a file that no import statement reaches; pickles by its specification, so spawn works."""
 
-    def __init__(self, spec: str, function: Callable, kwargs: dict[str, Any]):
-        self.spec, self.function, self.kwargs = spec, function, kwargs
-        self.__name__ = function.__name__
-        functools.update_wrapper(self, function)
-        self.__signature__ = inspect.signature(functools.partial(function, **kwargs))  # a set parameter is not a column
+    def __init__(self, spec: str, kwargs: dict[str, Any], reward: Callable):
+        self.spec, self.kwargs = spec, kwargs
+        self.__name__, self.__wrapped__ = reward_name(reward), reward  # what it wraps declares the rest
 
-    def __call__(self, *args: Any, **kwargs: Any) -> list[float | None]:
-        return self.function(*args, **self.kwargs, **kwargs)
+    def __call__(self, **arguments: Any) -> list[float | None]:
+        return self.__wrapped__(**arguments)
 
     def __reduce__(self):
         return functools.partial(load_reward, self.spec, **self.kwargs), ()
@@ -43,42 +51,84 @@ class FileReward:
 class AsyncFileReward(FileReward):
     """The same for an `async def` reward: TRL looks at `__call__` to tell them apart."""
 
-    async def __call__(self, *args: Any, **kwargs: Any) -> list[float | None]:
-        return await self.function(*args, **self.kwargs, **kwargs)
+    async def __call__(self, **arguments: Any) -> list[float | None]:
+        return await self.__wrapped__(**arguments)
 
 
-def load_reward(spec: str, **kwargs: Any) -> Callable:
+def load_reward(spec: str, **kwargs: Any) -> Callable | str:
     """Load one reward and set its parameters.
 
     Args:
-        spec: a registry name, `path/to/file.py:function`, or `package.module:function`.
-        kwargs: parameters of the reward.
+        spec: a registry name, `path/to/file.py:name`, `package.module:name` or `package.module.name`: a function, a
+            class, an instance, a partial, a function that returns a reward, or a loaded reward model. Or the Hub id or
+            folder of a reward model, which is returned as it is: TRL loads it.
+        kwargs: parameters of the reward, of its class, or of the function that returns it.
 
     Raises:
         ValueError: nothing of that name, a file that fails to import, a parameter the reward does not have, a signature
             that TRL cannot call, an unknown kind, an async step reward; the message says what is allowed.
     """
-    target = load_function(spec)
-    reward = _with_parameters(target, spec, kwargs, from_file=".py:" in REGISTRY.get(spec, spec))
+    reward = build_reward(spec, kwargs)
+    if is_model(reward):
+        return reward
     _check_signature(reward, spec)
-    if reward_kind(reward) not in KINDS:
-        raise ValueError(f"reward {spec!r} has kind {reward_kind(reward)!r}; allowed: {', '.join(KINDS)}.")
-    if reward_kind(reward) == "step" and is_async(reward):
+    kind = reward_kind(reward)
+    if kind not in (*KINDS, UNDECLARED):
+        raise ValueError(f"reward {spec!r} has kind {kind!r}; allowed: {', '.join(KINDS)}.")
+    if kind == "step" and is_async(reward):
         raise ValueError(f"reward {spec!r} is async; a step reward is a plain function.")
+    if ".py:" in spec:
+        return (AsyncFileReward if is_async(reward) else FileReward)(spec, kwargs, reward)
     return reward
 
 
-def load_function(spec: str) -> Callable:
-    """Import the function or class that a specification names, whatever its signature.
+def build_reward(spec: str, kwargs: dict[str, Any]) -> Any:
+    """Import what a specification names and set its parameters: a class is instantiated, a factory is called.
 
     Raises:
-        ValueError: nothing of that name, or a file or module that fails to import.
+        ValueError: nothing of that name, a file or module that fails to import, or parameters that do not fit.
     """
+    if names_model(spec):
+        if kwargs:
+            raise ValueError(f"reward {spec!r} is a reward model; it has no parameters ({', '.join(kwargs)}).")
+        return spec.rstrip("/")  # TRL names it by what follows the last slash
+    target = _find(spec)
+    accepted = inspect.signature(target)
+    if not (inspect.isclass(target) or _is_factory(accepted, kwargs)):
+        _check_parameters(accepted, spec, kwargs)
+        return functools.partial(target, **kwargs) if kwargs else target
+    try:
+        reward = target(**kwargs)
+    except TypeError as error:
+        raise ValueError(f"reward {spec!r}: {error}; its signature is {accepted}.") from error
+    if not callable(reward):
+        raise ValueError(f"reward {spec!r} makes {reward!r:.80}, which cannot be called; {TRL_CALLS}.")
+    return reward
+
+
+def names_model(spec: str) -> bool:
+    """Whether a specification is the Hub id or the folder of a reward model.
+
+    Example: `names_model("org/reward-model")`; `not names_model("my_rewards.py:brevity")`
+    """
+    is_code = spec in REGISTRY or ":" in spec or spec.endswith(".py")
+    return not is_code and ("/" in spec or Path(spec).is_dir())
+
+
+def short_name(spec: str) -> str:
+    """The name at the end of a specification: `short_name("trl.rewards.accuracy_reward") == "accuracy_reward"`."""
+    return spec.rstrip("/").rpartition("/")[2] if names_model(spec) else re.split("[:.]", spec)[-1]
+
+
+def _find(spec: str) -> Any:
     location, _, name = REGISTRY.get(spec, spec).rpartition(":")
+    if re.fullmatch(r"\w+(\.\w+)+", spec) and not spec.endswith(".py"):
+        location, _, name = spec.rpartition(".")
     if not location:
         raise ValueError(
             f"unknown reward {spec!r}. Known rewards: {', '.join(sorted(REGISTRY))}. "
-            "Your own: path/to/file.py:function or package.module:function."
+            "Your own: path/to/file.py:function or package.module:function. TRL's: trl.rewards.accuracy_reward. "
+            "A reward model: its Hub id or folder."
         )
     module = _import_file(location, spec) if location.endswith(".py") else _import_module(location, spec)
     target = getattr(module, name, None)
@@ -88,21 +138,22 @@ def load_function(spec: str) -> Callable:
 
 
 def load_rewards(
-    specs: list[str] | None,
+    specs: list[str] | str | None,
     kwargs: dict[str, dict[str, Any]] | None = None,
     tasks: dict[str, list[str] | str] | None = None,
 ) -> list[Callable]:
     """Load the rewards of a run in the order named; at least one is not a step reward.
 
     Args:
-        specs: what `load_reward` takes, one a reward.
+        specs: what `load_reward` takes, one a reward, or a single one.
         kwargs: parameters of each reward, by the specification as written or the reward's name.
         tasks: the tasks of each reward, likewise; a reward without any sees every row.
 
     Raises:
         ValueError: every problem found, one a line; two rewards of one name, whose columns TRL would merge.
     """
-    specs, kwargs, tasks = specs or [], dict(kwargs or {}), dict(tasks or {})
+    specs = [specs] if isinstance(specs, str) else specs or []
+    kwargs, tasks = dict(kwargs or {}), dict(tasks or {})
     rewards, problems = [], []
     for name in [name for name, values in kwargs.items() if not isinstance(values, dict)]:
         values = kwargs.pop(name)
@@ -111,6 +162,8 @@ def load_rewards(
         try:
             reward = load_reward(spec, **_take(kwargs, spec, {}))
             chosen = _take(tasks, spec, reward_tasks(reward))
+            if chosen is not None and is_model(reward):
+                raise ValueError(f"reward_tasks of {spec!r}: a reward model scores every row; leave it out.")
             rewards.append(reward if chosen is None else route(reward, _task_names(chosen, spec)))
         except ValueError as problem:
             problems.append(str(problem))
@@ -128,7 +181,7 @@ def load_rewards(
 
 def _take(settings: dict[str, Any], spec: str, default: Any) -> Any:
     """Remove and return what is set for a reward, by its specification or by the name at its end."""
-    return settings.pop(spec if spec in settings else spec.rpartition(":")[2], default)
+    return settings.pop(spec if spec in settings else short_name(spec), default)
 
 
 def _task_names(tasks: Any, spec: str) -> tuple[str, ...]:
@@ -156,6 +209,8 @@ def _import_file(path: str, spec: str) -> ModuleType:
 
 
 def _import_module(name: str, spec: str) -> ModuleType:
+    if os.getcwd() not in sys.path:  # of a script the first place is the script's folder
+        sys.path.append(os.getcwd())
     try:
         return importlib.import_module(name)
     except (Exception, SystemExit) as error:
@@ -165,22 +220,15 @@ def _import_module(name: str, spec: str) -> ModuleType:
         ) from error
 
 
-def _with_parameters(target: Callable, spec: str, kwargs: dict[str, Any], from_file: bool) -> Callable:
-    """Instantiate a class with its parameters; bind them to a function."""
-    accepted = inspect.signature(target)
+def _is_factory(accepted: inspect.Signature, kwargs: dict[str, Any]) -> bool:
+    """Whether a function returns a reward: it takes nothing of what TRL passes, and its parameters are all set."""
+    names = {p.name for p in accepted.parameters.values() if p.kind in NAMED}
+    takes_anything = not names and any(p.kind is p.VAR_KEYWORD for p in accepted.parameters.values())
     try:
-        accepted.bind_partial(**kwargs)
-        if inspect.isclass(target) and not from_file:
-            return target(**kwargs)
-    except TypeError as error:
-        raise ValueError(f"reward {spec!r}: {error}; its signature is {accepted}.") from error
-    if inspect.isclass(target):
-        raise ValueError(f"reward {spec!r} is a class; name a function, or a class by package.module:Class.")
-    _check_parameters(accepted, spec, kwargs)
-    if from_file:
-        wrapper = AsyncFileReward if inspect.iscoroutinefunction(target) else FileReward
-        return wrapper(spec, target, kwargs)
-    return functools.partial(target, **kwargs) if kwargs else target
+        accepted.bind(**kwargs)
+    except TypeError:
+        return False
+    return not (names & TRL_ARGUMENTS or takes_anything)
 
 
 def _check_parameters(accepted: inspect.Signature, spec: str, kwargs: dict[str, Any]) -> None:
@@ -198,7 +246,4 @@ def _check_signature(reward: Callable, spec: str) -> None:
     names = {p.name for p in parameters if p.kind in NAMED}
     positional_only = [p.name for p in parameters if p.kind is p.POSITIONAL_ONLY]
     if not takes_rest or positional_only or not names & {"completions", "completion_ids"}:
-        raise ValueError(
-            f"reward {spec!r} has the signature {inspect.signature(reward)}; TRL needs "
-            "(prompts, completions, <dataset columns>, **kwargs), all by keyword."
-        )
+        raise ValueError(f"reward {spec!r} has the signature {inspect.signature(reward)}; {TRL_CALLS}.")

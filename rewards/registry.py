@@ -13,6 +13,7 @@ REGISTRY = {
     "prose": "rewards.fluency:Prose",
     "length": "rewards.length:Length",
     "soft_overlong": "rewards.length:SoftOverlong",
+    "llm_judge": "rewards.llm_judge:LlmJudge",
     "equation_steps": "rewards.process:EquationSteps",
     "random": "rewards.control:Random",
     "constant": "rewards.control:Constant",

@@ -24,6 +24,12 @@ def score_rows(
     return [score for score, _ in scored]
 
 
+def check_penalty(name: str, wrong: float) -> None:
+    """Refuse, by ValueError, a score for wrong answers above 0: what is right must earn more."""
+    if not -math.inf < wrong <= 0.0:
+        raise ValueError(f"{name}: wrong is {wrong}; it must be 0, or below as a penalty for a wrong answer.")
+
+
 def log_answers(name: str, golds: list, parsed: list, log_extra: LogExtra | None) -> None:
     """Log the columns `gold/<name>` and `parsed/<name>`: the right answer, and the one read in the completion, as text.
 

@@ -92,6 +92,16 @@ def test_the_last_box_is_paid_by_its_value(text, gold, amount):
     assert pay(text, gold) == amount
 
 
+def test_a_wrong_answer_costs_the_penalty_and_an_unusable_gold_nothing():
+    texts = [r"\boxed{18}", r"\boxed{17}", "18", r"\boxed{18}"]
+    reward = load_reward("boxed_math", wrong=-0.5)
+    assert reward(prompts=["p"] * 4, completions=texts, answer=["18", "18", "18", ""]) == [1.0, -0.5, -0.5, None]
+    assert pay(r"\boxed{9 + 9}", "18", wrong=-0.5, prompt_expressions="refuse") == 1.0
+    for wrong in (0.5, float("-inf"), float("nan")):
+        with pytest.raises(ValueError, match="it must be 0, or below as a penalty"):
+            BoxedMath(wrong=wrong)
+
+
 def test_it_is_a_verifier_of_the_answer_column():
     reward = load_reward("rewards.boxed_math:BoxedMath", correct=2.0)
     assert (reward_name(reward), reward_kind(reward), full_reward(reward)) == ("boxed_math", "verifier", 2.0)

@@ -80,6 +80,15 @@ def test_all_or_nothing_scores_no_share():
     assert score("def f(x): return 4", DOUBLE, settings={"all_or_nothing": True}).scores == [0.0, 1.0]
 
 
+def test_a_wrong_program_costs_the_penalty_and_a_share_of_the_tests_does_not():
+    codes, settings = ("def f(x): return 4", DOUBLE, "def f(x): return 1", ""), {"wrong": -1.0}
+    assert score(*codes, settings=settings).scores == [0.5, 1.0, -1.0, -1.0]
+    assert score(*codes, settings=settings | {"all_or_nothing": True}).scores == [-1.0, 1.0, -1.0, -1.0]
+    assert score(DOUBLE, tests=[], settings=settings).scores == [None]
+    with pytest.raises(ValueError, match="it must be 0, or below as a penalty"):
+        CodeTests(wrong=0.1)
+
+
 def test_correct_is_what_a_right_program_earns():
     settings = {"correct": 3.0}
     assert score("def f(x): return 4", DOUBLE, settings=settings).scores == [1.5, 3.0]

@@ -3,7 +3,9 @@
 import asyncio
 import functools
 import multiprocessing
+import os
 import pickle
+import subprocess
 import sys
 from pathlib import Path
 
@@ -18,6 +20,7 @@ from rewards.registry import REGISTRY
 from rewards.routing import route
 
 MINE = """
+import functools
 def brevity(prompts, completions, limit=10, **kwargs): return [1.0 if len(c) <= limit else 0.0 for c in completions]
 def at_most(prompts, completions, limit, **kwargs): return [float(len(c) <= limit) for c in completions]
 def right(prompts, completions, answer, *, unit="", task, trainer_state=None, log_metric, **kwargs): return []
@@ -26,7 +29,14 @@ async def slow_steps(completions, **kwargs): return []
 def odd(completions, **kwargs): return []
 right.kind, right.full, odd.kind, slow_steps.kind = "verifier", 1.0, "oddity", "step"
 class Counter:
-    def __call__(self, prompts, completions, **kwargs): return []
+    def __init__(self, limit=5): self.limit = limit
+    def __call__(self, prompts, completions, **kwargs): return [float(len(c) <= self.limit) for c in completions]
+class Later(Counter):
+    async def __call__(self, prompts, completions, **kwargs): return super().__call__(prompts, completions)
+class not_a_reward: pass
+counter, later, at_most_4 = Counter(4), Later(4), functools.partial(at_most, limit=4)
+def make(limit): return Counter(limit)
+def make_text(text): return text
 def no_kwargs(prompts, completions): return []
 def no_completions(prompts, **kwargs): return []
 def by_position(prompts, completions, /, **kwargs): return []
@@ -69,11 +79,23 @@ def message(call, *args, **kwargs) -> str:
         ("my_rewards.py:brevity", {}, "short", 1.0),  # from the working directory
         ("my_rewards:brevity", {"limit": 3}, "short", 0.0),
         ("rewards.format:XmlFormat", {"per_tag": 0.1}, FULL, 0.4),
+        ("rewards.format.XmlFormat", {"per_tag": 0.1}, FULL, 0.4),
+        ("my_rewards.brevity", {"limit": 3}, "short", 0.0),
+        ("{mine}:Counter", {}, "short", 1.0),
+        ("{mine}:Counter", {"limit": 4}, "short", 0.0),
+        ("{mine}:counter", {}, "short", 0.0),
+        ("{mine}:at_most_4", {}, "short", 0.0),
+        ("{mine}:at_most_4", {"limit": 5}, "short", 1.0),
+        ("{mine}:make", {"limit": 4}, "short", 0.0),
+        ("{mine}:make", {"limit": 5}, "short", 1.0),
+        ("trl.rewards.get_repetition_penalty_reward", {"ngram_size": 1, "max_penalty": -2.0}, "short", -1.5),
     ],
 )
 def test_a_reward_loads_with_its_parameters(mine, monkeypatch, spec, kwargs, text, expected):
     monkeypatch.chdir(Path(mine).parent)
-    assert score(load_reward(spec.format(mine=mine), **kwargs), text, answer=["18"]) == [expected]
+    reward = load_reward(spec.format(mine=mine), **kwargs)
+    assert score(reward, text, answer=["18"], completion_ids=[[5, 5, 5, 5]]) == [expected]
+    assert get_callable_name(reward) == reward_name(reward)
 
 
 def test_rewards_of_every_kind_load_in_the_order_named(mine):
@@ -108,10 +130,10 @@ def test_the_name_is_the_one_trl_logs(mine):
     assert [reward_name(reward) for reward in loaded] == [get_callable_name(reward) for reward in loaded]
 
 
-def test_kind_and_full_amount_are_declared_or_shaping_and_unknown(mine):
+def test_kind_and_full_amount_are_declared_or_unknown(mine):
     right, brevity = load_rewards([f"{mine}:right", f"{mine}:brevity"])
     assert (reward_kind(right), full_reward(right)) == ("verifier", 1.0)
-    assert (reward_kind(brevity), full_reward(brevity)) == ("shaping", None)
+    assert (reward_kind(brevity), full_reward(brevity)) == ("undeclared", None)
     assert reward_kind(functools.partial(XmlFormat(), prompts=[])) == "format"
 
 
@@ -154,6 +176,9 @@ def test_an_async_reward_of_a_file_is_seen_as_one_by_trl(mine):
     assert not is_async_callable(load_reward(f"{mine}:brevity"))
     assert asyncio.run(score(slow, "a", "b")) == [3.0, 3.0]
     assert is_async_callable(pickle.loads(pickle.dumps(slow)))
+    for spec, kwargs in ((f"{mine}:later", {}), (f"{mine}:Later", {"limit": 4}), ("my_rewards.later", {})):
+        assert is_async_callable(load_reward(spec, **kwargs))
+        assert asyncio.run(score(load_reward(spec, **kwargs), "abcd", "abcde")) == [1.0, 0.0]
 
 
 # Mistakes
@@ -173,7 +198,12 @@ TRL_NEEDS = "TRL needs (prompts, completions, <dataset columns>, **kwargs)"
         ("{mine}:no_kwargs", {}, [TRL_NEEDS]),
         ("{mine}:no_completions", {}, [TRL_NEEDS]),
         ("{mine}:by_position", {}, [TRL_NEEDS]),
-        ("{mine}:Counter", {}, ["is a class"]),
+        ("{mine}:not_a_reward", {}, ["not_a_reward' makes <", "cannot be called; TRL needs"]),
+        ("{mine}:make", {}, ["(limit)", "a function that returns a reward takes its parameters from reward_kwargs"]),
+        ("{mine}:make", {"limt": 3}, ["has no parameter limt", "(limit)"]),
+        ("{mine}:make_text", {"text": "high"}, ["makes 'high', which cannot be called"]),
+        ("trl.rewards.acuracy_reward", {}, ["trl.rewards has no function or class 'acuracy_reward'"]),
+        ("org/model", {"limit": 3}, ["'org/model' is a reward model; it has no parameters (limit)"]),
         ("{mine}:odd", {}, ["has kind 'oddity'; allowed: verifier, format, shaping, control"]),
         ("{mine}:slow_steps", {}, ["is async; a step reward is a plain function"]),
         ("gsm8k_correctness", {"exakt": 2.0}, ["exakt", "exact: float = 2.0"]),
@@ -200,6 +230,14 @@ def test_a_file_that_fails_to_import_is_refused_with_its_error(tmp_path, source,
     assert f"broken.py fails to import: {error}" in message(load_reward, f"{tmp_path}/broken.py:f")
 
 
+def test_a_file_that_hides_the_package_is_named(tmp_path):
+    (tmp_path / "rewards.py").write_text("def mine(completions, **kwargs): ...")
+    (tmp_path / "train.py").write_text("from recipes.common.run import start")
+    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[1])}
+    done = subprocess.run([sys.executable, tmp_path / "train.py"], env=environment, capture_output=True, text=True)
+    assert f"{tmp_path}/rewards.py hides the package `rewards` of grpo-recipes: rename it" in done.stderr
+
+
 def test_two_rewards_of_one_name_are_refused(mine):
     (Path(mine).parent / "other.py").write_text("def brevity(completions, **kwargs):\n    return []\n")
     text = message(load_rewards, [f"{mine}:brevity", f"{Path(mine).parent}/other.py:brevity"])
@@ -213,6 +251,20 @@ def test_a_run_needs_a_reward_of_whole_completions():
     assert message(load_rewards, []) == message(load_rewards, None) == f"reward_funcs is empty; {remedy}"
     steps = "reward_funcs names only step rewards (equation_steps)"
     assert message(load_rewards, ["equation_steps"]) == f"{steps}; {remedy}"
+
+
+def test_a_single_reward_needs_no_list():
+    assert [reward_name(reward) for reward in load_rewards("xml_format")] == ["xml_format"]
+
+
+def test_a_reward_model_is_named_as_trl_logs_it_and_scores_every_row(tmp_path):
+    folder = tmp_path / "scorer"
+    folder.mkdir()
+    assert load_rewards(["org/model", f"{folder}/"]) == ["org/model", str(folder)]
+    assert [reward_name(name) for name in ("org/model", str(folder))] == ["model", "scorer"]
+    assert (reward_kind("org/model"), reward_columns("org/model"), full_reward("org/model")) == ("model", [], None)
+    text = message(load_rewards, ["org/model"], None, {"model": ["sums"]})
+    assert text == "reward_tasks of 'org/model': a reward model scores every row; leave it out."
 
 
 def test_all_problems_are_reported_at_once(mine):

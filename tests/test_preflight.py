@@ -128,6 +128,43 @@ def assert_refused(outcome: Outcome, *parts: str) -> None:
 # What passes
 
 
+def test_an_undeclared_reward_is_shown_with_the_line_that_declares_it(check):
+    def brief(completions, **kwargs):
+        return [0.0] * len(completions)
+
+    outcome = check(rewards=[XmlFormat(), brief])
+    assert outcome.status is None
+    assert [line["kind"] for line in outcome.table] == ["format", "undeclared"]
+    assert 'below its definition add, say: brief.kind, brief.full = "verifier", 1.0' in outcome.printed
+    assert "python scripts/audit_rewards.py --config run.yaml --reward_funcs xml_format" in outcome.printed
+    brief.kind, brief.full = "verifier", 1.0
+    assert_refused(check(rewards=[XmlFormat(), brief]), "'brief' scores 0.0 instead of 1.0 for the reference answer")
+
+
+def test_a_reward_of_the_kind_model_is_not_called(check):
+    outcome = check(
+        rewards=[XmlFormat(), reward(lambda completions, **kwargs: 1 / 0, "model", name="mine"), "org/scorer"]
+    )
+    assert outcome.status is None
+    cells = [(line["reward"], line["kind"], line["reference earns"], line["empty earns"]) for line in outcome.table[1:]]
+    assert cells == [("mine", "model", None, None), ("scorer", "model", None, None)]
+    for name in ("mine", "scorer"):
+        assert f"{name} is of the kind model: neither preflight nor the audit call it" in outcome.printed
+
+
+def test_what_a_reward_of_a_server_costs_is_said_and_the_server_not_called(check):
+    nowhere = {"base_url": "http://127.0.0.1:9/v1", "model": "small"}
+    settings = {"reward_kwargs": {"llm_judge": nowhere}, "max_steps": 10, "max_completion_length": 100}
+    outcome = check(reward_funcs=["gsm8k_correctness", "llm_judge"], words=["--dry_run"], **settings)
+    assert outcome.status is None
+    assert "llm_judge: http://127.0.0.1:9/v1/chat/completions is not called before the run" in outcome.printed
+    calls = 10 * 8 + 2 * len(HELD_OUT)
+    assert (
+        f"llm_judge: a run makes at most {calls} calls of small (more where one fails), each of up to"
+        in outcome.printed
+    )
+
+
 def test_good_input_becomes_a_run(check):
     outcome = check()
     assert outcome.status is None and outcome.result.notes == [TWO_ROWS]
@@ -354,7 +391,7 @@ WRONG = [
     *(
         (
             {"words": [f"--{name}", "xml_format"]},
-            f"{name} {'is' if 'kwargs' in name else 'must be a mapping by reward, not'} 'xml_format'",
+            f"{name} {'is' if 'kwargs' in name else 'must be a mapping by name, not'} 'xml_format'",
         )
         for name in ("reward_kwargs", "reward_tasks", "reward_gates")
     ),

@@ -17,6 +17,7 @@ from rewards.reasoning_gym_tasks import score_reasoning_gym
 from rewards.registry import REGISTRY
 from rewards.steps import sum_steps
 
+SCORING = [name for name in REGISTRY if name != "llm_judge"]  # which asks a server
 SUM = {"dataset": "chain_sum", "parameters": {}, "question": "9 + 9 =", "answer": "18", "metadata": {}}
 COLUMNS = {"answer": "18", "entry": json.dumps(SUM), "task": "maths", "tests": ["assert f(9) == 18"]}
 GOLDS = {"boxed_math": r"\sqrt{x^2+1}"}  # so that its workers are asked
@@ -80,7 +81,7 @@ def awaited(scores):
     return asyncio.run(finish()) if inspect.isawaitable(scores) else scores
 
 
-@pytest.mark.parametrize("name", REGISTRY)
+@pytest.mark.parametrize("name", SCORING)
 def test_any_text_is_scored_alike_in_any_form_order_and_thread(name):
     reward, chat = loaded(name), [{"role": "user", "content": "9 + 9 ="}]
 
@@ -99,7 +100,7 @@ def test_any_text_is_scored_alike_in_any_form_order_and_thread(name):
         holds()
 
 
-@pytest.mark.parametrize("name", REGISTRY)
+@pytest.mark.parametrize("name", SCORING)
 def test_hostile_text_is_scored_in_50_ms(name, hostile, seconds):
     reward = loaded(name)
     for wrapper in WRAPPERS:

@@ -1,6 +1,6 @@
 """Two rewards as one writes them in a hurry. The audit refuses both; hack.yaml trains on them to show why.
 
-They declare no kind, so they are shaping rewards, which promise nothing: preflight lets those train. As a format reward
+They declare no kind: preflight shows them as undeclared, and lets them train. As a format reward
 or a verifier they would be refused before the run.
 """
 

@@ -10,7 +10,7 @@ import transformers
 import trl
 from accelerate.utils import gather, gather_object
 
-from recipes.common.during.guard import ERROR, NOT_APPLICABLE, TIMEOUT, UNPARSED, guard
+from recipes.common.during.guard import ERROR, GRADED, NOT_APPLICABLE, TIMEOUT, UNPARSED, guard
 from recipes.common.during.matrix import apply_gates, group_spread
 from recipes.common.during.phases import Phases
 from recipes.common.during.steps import (
@@ -22,7 +22,7 @@ from recipes.common.during.steps import (
     token_advantages,
 )
 from rewards import reward_kind, reward_name
-from rewards.contract import check_names, reward_max_error_rate
+from rewards.contract import check_names, is_model, reward_max_error_rate
 
 ERROR_WINDOW = 1000  # scored rows over which the rate of failures is taken
 RATES = {"errors": ERROR, "unparsed": UNPARSED, "timeouts": TIMEOUT}
@@ -66,13 +66,14 @@ class GRPOTrainer(trl.GRPOTrainer):
     together, and `RewardErrors` while training, on all ranks.
     """
 
-    def __init__(self, model, reward_funcs: list[Callable], args: GRPOConfig, **kwargs):
+    def __init__(self, model, reward_funcs: list[Callable | str] | Callable | str, args: GRPOConfig, **kwargs):
+        reward_funcs = reward_funcs if isinstance(reward_funcs, list) else [reward_funcs]
         if problems := check_names(reward_funcs):
             raise ValueError("\n".join(problems))
         weights = [1.0] * len(reward_funcs) if args.reward_weights is None else args.reward_weights
         if len(weights) != len(reward_funcs):
             raise ValueError(f"reward_weights has {len(weights)} values for {len(reward_funcs)} rewards.")
-        guarded = [guard(reward, args.reward_timeout_s) for reward in reward_funcs]
+        guarded = [r if is_model(r) else guard(r, args.reward_timeout_s) for r in reward_funcs]  # TRL calls a model
         steps = [reward_kind(reward) == "step" for reward in reward_funcs]
         if all(steps):
             raise ValueError("reward_funcs needs a reward that is not of the kind step; one of weight 0 is enough.")
@@ -136,10 +137,12 @@ class GRPOTrainer(trl.GRPOTrainer):
             for reward in self.step_reward_funcs
         ]
         guarded = [*self.reward_funcs, *self.step_reward_funcs]
-        local = torch.tensor([reward.outcomes for reward in guarded], device=rewards.device)
+        own = [[GRADED] * len(prompts) if is_model(reward) else reward.outcomes for reward in guarded]
+        local = torch.tensor(own, device=rewards.device)
         outcomes = gather(local.T.contiguous())  # (completions of all ranks, rewards), as the rewards are
         for column, reward in enumerate(guarded):
-            self._count(reward, outcomes[:, column])
+            if not is_model(reward):
+                self._count(reward, outcomes[:, column])
         failed = ((outcomes == ERROR) | (outcomes == UNPARSED)).any(dim=1)
         rewards[failed] = torch.nan
         self._log_metric("completions/voided", failed.float().mean().item())

@@ -15,8 +15,8 @@ from typing import Any
 
 from rewards.audit.audit import ROWS_PER_TASK, Audit, audit
 from rewards.audit.call import score, stand_in_ids, unchanged
-from rewards.contract import declared, parameters_of, reward_columns, reward_name
-from rewards.loading import load_function, load_reward
+from rewards.contract import declared, is_model, parameters_of, reward_columns, reward_name
+from rewards.loading import build_reward, load_reward
 from rewards.parsing import completion_text
 from rewards.worker_pool import Result, WorkerPool
 
@@ -197,12 +197,14 @@ def _function_of_worker() -> tuple[str | None, str, Callable]:
     sys.path[:] = path
     for output in (1, 2):  # what a reward prints, thousands of times
         os.dup2(os.open(os.devnull, os.O_WRONLY), output)
-    return style, spec, load_function(spec)
+    return style, spec, build_reward(spec, {})
 
 
 def describe_in_worker() -> dict[str, Any]:
     """What the audit needs to know of the reward that the environment names."""
     style, spec, function = _function_of_worker()
+    if is_model(function):
+        raise ValueError(f"reward {spec!r} is a reward model: it has no rules, and the audit does not try it.")
     style = style or style_of(function)
     if style == "trl":
         load_reward(spec)  # refuses a signature that TRL cannot call

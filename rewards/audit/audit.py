@@ -132,6 +132,9 @@ def _try_tricks(
 ) -> Audit:
     """The audit with the tricks named in `only`; with all of them when it is None."""
     result, by_task = Audit(), rows_by_task(rows)
+    models = [reward for reward in rewards if reward_kind(reward) == "model"]
+    result.notes += [f"{reward_name(reward)} is of the kind model: nothing was tried on it." for reward in models]
+    rewards = [reward for reward in rewards if reward not in models]
     for task, numbered in by_task.items():
         of_task = [sum_steps(reward) for reward in rewards if scores_task(reward, task)]
         known = [(number, row) for number, row in numbered if reference(row) is not None] if of_task else []

@@ -50,18 +50,19 @@ def check_in_child(specs: Iterable[str], kwargs: dict[str, Any] | None, rows: li
 def main() -> None:
     """Run in the child: anything that is raised is reported by the parent's own checks."""
     from rewards.audit.call import score
-    from rewards.loading import load_reward
+    from rewards.contract import reward_kind
+    from rewards.loading import load_reward, short_name
 
     spec, kwargs = sys.argv[1], json.loads(sys.argv[2])
     sys.argv[1:] = []
     say = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)  # what the reward prints is not for the parent
     try:
-        mine = kwargs.get(spec, kwargs.get(spec.rpartition(":")[2], {}))
+        mine = kwargs.get(spec, kwargs.get(short_name(spec), {}))
         reward = load_reward(spec, **mine)
         say.write("imported\n")
         rows = [row for row in json.load(sys.stdin) if row.get("prompt")]
-        for form in FORMS if rows else ():
+        for form in FORMS if rows and reward_kind(reward) != "model" else ():  # a call of a model may cost money
             score(reward, rows, [form.format(row.get("answer", "")) for row in rows])
     except Exception:
         pass

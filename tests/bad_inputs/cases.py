@@ -32,6 +32,14 @@ SETTINGS = {
             ("reward_kwargs", "a list", ["per_tag"], "it must be a mapping"),
             ("reward_tasks", "a number", 5, "it must be a mapping"),
             ("reward_gates", "a list", ["xml_format"], "it must be a mapping"),
+            ("reward_columns", "a list", ["solution"], "it must be a mapping"),
+            (
+                "reward_columns",
+                "an unknown column",
+                {"solution": "gold"},
+                "do not have it; their columns: ",
+            ),
+            ("reward_columns", "a name that is taken", {"answer": "task"}, "the rows have one of the name 'answer'"),
             ("model_name_or_path", "a number", 135, "it must be text"),
             ("model_revision", "a number", 1.0, "it must be text"),
             ("output_dir", "a list", ["runs"], "it must be text"),
@@ -50,6 +58,8 @@ SETTINGS = {
             ("env", "a list", ["A=1"], "it must be a mapping"),
         )
     },
+    "a reward model that is not there": ({"reward_funcs": ["./scorer"]}, "the reward model './scorer' is not a folder"),
+    "a file for a reward": ({"reward_funcs": ["data/mine.py"]}, "unknown reward 'data/mine.py'", "TRL's: trl.rewards."),
     # ranges
     **{
         f"{name} {value}": ({name: value}, f"{name} is {value}", words)
@@ -181,7 +191,7 @@ WORDS = {
     "an unknown option": (["--max_step", "5"], "did you mean 'max_steps'?"),
     "a stray word": (["run.yaml"], "unknown argument 'run.yaml' in the command line"),
     "broken JSON": (["--reward_kwargs", "{'a': 1}"], "reward_kwargs is not a JSON mapping"),
-    "text for a mapping": (["--reward_gates", "xml_format"], "reward_gates must be a mapping by reward"),
+    "text for a mapping": (["--reward_gates", "xml_format"], "reward_gates must be a mapping by name"),
 }
 
 ROW = '{"question": "1 + 2 =", "answer": "so #### 3"}\n'
@@ -271,6 +281,9 @@ REWARDS = {
     "a file with a syntax error": ("def mine(completions, **kwargs:\n", "fails to import: SyntaxError"),
     "a file that imports what is not there": ("import nowhere", "fails to import: ModuleNotFoundError"),
     "a file without the function": ("def other(completions, **kwargs): ...", "has no function or class 'mine'"),
+    "a reward that is not callable": ("mine = 5", "has no function or class 'mine'"),
+    "a class whose instances are not callable": ("class mine: ...", "which cannot be called"),
+    "a reward that returns no reward": ("def mine(limit=5):\n    return limit", "makes 5, which cannot be called"),
     "a reward without **kwargs": ("def mine(completions):\n    return [0.0]", "TRL needs"),
     "a column that no row has": (
         "def mine(completions, gold, **kwargs):\n    return [0.0] * len(completions)",

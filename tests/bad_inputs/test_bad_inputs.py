@@ -188,6 +188,11 @@ def test_models(case, refusal, model, tmp_path_factory):
     assert_refused(refusal({"model_name_or_path": str(folder)}), words)
 
 
+def test_a_language_model_as_a_reward_model(refusal, model):
+    words = ("is a LlamaForCausalLM: its scores would come from a random head",)
+    assert_refused(refusal({"reward_funcs": ["gsm8k_correctness", str(model)]}), words)
+
+
 @pytest.mark.parametrize(
     ("name", "words"),
     [

@@ -57,13 +57,16 @@ class RecipeArguments:
     )
     reward_funcs: list[str] = field(
         default_factory=list,
-        metadata={"help": "Registry names, path/to/file.py:function or package.module:function."},
+        metadata={"help": "Registry names, file.py:name, package.module.name, or a reward model's Hub id or folder."},
     )
     reward_kwargs: dict | str | None = field(
         default=None, metadata={"help": "Parameters per reward: {reward: {name: value}}; JSON on the command line."}
     )
     reward_tasks: dict | str | None = field(
         default=None, metadata={"help": "Rows a reward scores: {reward: [task, ...]}; one that is not named sees all."}
+    )
+    reward_columns: dict | str | None = field(
+        default=None, metadata={"help": "Columns by the names that rewards take them by: {solution: answer}."}
     )
     fresh: bool = field(default=False, metadata={"help": "Move an existing output_dir aside and start anew."})
     extend: bool = field(default=False, metadata={"help": "Resume a run, finished or not, with a larger max_steps."})
@@ -126,9 +129,10 @@ def parse_arguments(recipe_type: type[RecipeArguments], argv: list[str] | None =
         for name in recipe_type.unused
         if fields[name] is not None
     ]
-    for group, name in ((fields, "reward_kwargs"), (fields, "reward_tasks"), (training, "reward_gates")):
+    for name in (*REWARD_MAPPINGS, "reward_columns"):
+        group = training if name in training else fields
         if not isinstance(group[name], dict | None):
-            problems.append(f"{name} must be a mapping by reward, not {group[name]!r}; on the command line JSON.")
+            problems.append(f"{name} must be a mapping by name, not {group[name]!r}; on the command line JSON.")
             group[name] = None
     changed = changes(preset, {**defaults, **config}, values)
     changed += add_rewards(preset.get(ADDED, []), fields, training)

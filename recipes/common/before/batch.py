@@ -51,6 +51,16 @@ def completions_of_a_call(training: dict[str, Any], world_size: int) -> int | No
     return -(-whole // world_size)
 
 
+def completions_of_run(training: dict[str, Any], world_size: int, rows: int) -> int | None:
+    """How many completions a run is scored on; None where the counts cannot be used."""
+    if _not_counts(training):
+        return None
+    a_step = training["per_device_train_batch_size"] * world_size * training["gradient_accumulation_steps"]
+    if training["max_steps"] > 0:
+        return -(-training["max_steps"] * a_step // training["num_iterations"])
+    return math.ceil(rows * training["num_generations"] * training["num_train_epochs"])
+
+
 def _check_boundaries(training: dict[str, Any], steps_per_generation: int) -> list[str]:
     accumulation, iterations = training["gradient_accumulation_steps"], training["num_iterations"]
     problems = [f"{name} is set, but {why}." for name, why in UNRESUMABLE.items() if training[name]]

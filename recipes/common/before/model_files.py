@@ -18,25 +18,43 @@ def check_model(model: dict[str, Any], training: dict[str, Any], rows: list[dict
     name = model.get("model_name_or_path")
     if not name:
         return ["model_name_or_path is missing: give a Hub id or the path of a checkpoint."]
-    folder = model_folder(name, model.get("model_revision"))
+    return _check("model_name_or_path", name, model.get("model_revision"), training, rows)
+
+
+def check_reward_model(name: str, training: dict[str, Any], rows: list[dict]) -> list[str]:
+    """Find the same of a reward model that TRL will load, and a head that it would make anew, at random."""
+    if problems := _check("the reward model", name, None, training, rows):
+        return problems
+    folder = model_folder(name)
+    kinds = json.loads((folder / "config.json").read_text(encoding="utf-8")).get("architectures") if folder else None
+    if not kinds or any("SequenceClassification" in kind for kind in kinds):
+        return []
+    return [
+        f"the reward model {name!r} is a {', '.join(kinds)}: its scores would come from a random head. Give a model "
+        "for sequence classification."
+    ]
+
+
+def _check(setting: str, name: str, revision: str | None, training: dict[str, Any], rows: list[dict]) -> list[str]:
+    folder = model_folder(name, revision)
     if folder is None:
-        return _absent(name)
+        return _absent(setting, name)
     if problem := _files_problem(folder):
-        return [f"model_name_or_path {name!r}: {problem}. Give the folder of a whole checkpoint."]
-    return [f"model_name_or_path {name!r}: {problem}" for problem in _reading_problems(folder, training, rows)]
+        return [f"{setting} {name!r}: {problem}. Give the folder of a whole checkpoint."]
+    return [f"{setting} {name!r}: {problem}" for problem in _reading_problems(folder, training, rows)]
 
 
-def _absent(name: str) -> list[str]:
+def _absent(setting: str, name: str) -> list[str]:
     """Tell a mistyped path from a Hub id that cannot be reached."""
     above = Path(name).parent
     is_path = name.startswith((".", "/", "~", "models/")) or name.count("/") > 1 or name.endswith("/")
     if is_path or (str(above) != "." and above.is_dir()):
         hint = " Run `python scripts/prepare_model.py` first." if name.startswith("models/") else ""
         there = sorted(path.name for path in above.iterdir() if path.is_dir())[:8] if above.is_dir() else []
-        return [f"model_name_or_path {name!r} is not a folder.{f' There are {there}.' if there else ''}{hint}"]
+        return [f"{setting} {name!r} is not a folder.{f' There are {there}.' if there else ''}{hint}"]
     if constants.HF_HUB_OFFLINE:
         return [
-            f"model_name_or_path {name!r} is not a folder, and as a Hub id it is not in the cache, while the Hub is "
+            f"{setting} {name!r} is not a folder, and as a Hub id it is not in the cache, while the Hub is "
             "offline (HF_HUB_OFFLINE=1): correct the path, or unset HF_HUB_OFFLINE to load it."
         ]
     return []

@@ -17,10 +17,10 @@ from datasets import Dataset, IterableDataset
 from trl import ModelConfig
 
 from recipes.common.before.arguments import Arguments, RecipeArguments
-from recipes.common.before.batch import check_batch, completions_of_a_call
+from recipes.common.before.batch import check_batch, completions_of_a_call, completions_of_run
 from recipes.common.before.launch import check_launch_file
 from recipes.common.before.loss import check_moving_reference, loss_notes
-from recipes.common.before.model_files import check_model
+from recipes.common.before.model_files import check_model, check_reward_model
 from recipes.common.before.only_rows import only_rows_notes
 from recipes.common.before.overlap import check_duplicates, check_held_out, overlap_notes
 from recipes.common.before.packages import check_packages
@@ -45,7 +45,7 @@ from recipes.common.trainer import GRPOConfig
 from rewards import reward_kind, reward_name
 from rewards.audit.audit import check_tricks
 from rewards.audit.call import score
-from rewards.contract import prepare_reward, scores_task
+from rewards.contract import UNDECLARED, declared, prepare_reward, scores_task
 from rewards.steps import Steps, sum_steps
 
 
@@ -94,7 +94,9 @@ def preflight(
     seen = rows + validation
     lines, row_problems = check_rows(args, seen, held_out, summed, reference_completion, streamed)
     found += row_problems + check_model(args.model, args.training, seen) + check_packages(args.training, args.model)
+    found += [p for r in rewards if isinstance(r, str) for p in check_reward_model(r, args.training, seen)]
     found += check_moving_reference(args.training, args.model["use_peft"]) + check_launch_file()
+    notes += kind_notes(args, rewards) + cost_notes(args, rows, len(held_out), len(validation), rewards)
     result = Preflight(found, lines, [*args.notes, *notes], rows, streamed)
     if not check_columns([*seen, *held_out]):
         result.notes += overlap_notes(seen, held_out)
@@ -215,6 +217,31 @@ def _check_settings(args: Arguments, rewards: list[Callable]) -> list[str]:
 def world_size() -> int:
     """The processes of this run, as the launcher counts them."""
     return int(os.environ.get("WORLD_SIZE", 1))
+
+
+def kind_notes(args: Arguments, rewards: list[Callable]) -> list[str]:
+    """Name the rewards of which little is checked: those that declare no kind, and models."""
+    notes = []
+    undeclared = [reward_name(reward) for reward in rewards if reward_kind(reward) == UNDECLARED]
+    for name in undeclared:
+        line = f'{name}.kind, {name}.full = "verifier", 1.0'
+        notes.append(f"{name} is undeclared, so no score of it is checked; below its definition add, say: {line}")
+    if undeclared:
+        command = f"python scripts/audit_rewards.py --config {args.config_path or 'FILE'}"
+        notes.append(f"which tricks do they reward? {command} --reward_funcs {' '.join(args.recipe.reward_funcs)}")
+    models = [reward_name(reward) for reward in rewards if reward_kind(reward) == "model"]
+    return [*notes, *(f"{name} is of the kind model: neither preflight nor the audit call it" for name in models)]
+
+
+def cost_notes(args: Arguments, rows: list[dict], held_out: int, validation: int, rewards: list[Callable]) -> list[str]:
+    """Say of each reward that asks a server what a run costs: its completions, and each evaluated row."""
+    completions = completions_of_run(args.training, world_size(), len(rows))
+    asking = [reward for reward in rewards if declared(reward, "cost", None)]
+    if not (rows and completions) or check_columns(rows):
+        return []
+    calls, tokens = completions + 2 * held_out, args.training["max_completion_length"] or 0
+    more = f"; {validation} more at each validation" if validation else ""
+    return [f"{reward_name(r)}: a run makes {declared(r, 'cost', None)(rows, calls, tokens)}{more}" for r in asking]
 
 
 def step_notes(

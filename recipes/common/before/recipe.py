@@ -2,6 +2,7 @@
 
 import importlib.util
 import itertools
+import re
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -15,6 +16,7 @@ from recipes.common.before.arguments import Arguments, parse_arguments
 from recipes.common.before.validation import load_split
 from rewards import load_rewards
 from rewards.audit.child import ROWS, check_in_child
+from rewards.loading import names_model
 
 
 @dataclass
@@ -67,13 +69,13 @@ def load_parts(args: Arguments, load_rows: Callable[[Any, int], tuple[Any, Any]]
     rewards, rows = None, (None, None, None)
     try:
         if load_rows and args.is_read:
-            rows = load_split(args, load_rows)
+            rows = tuple(with_columns(part, recipe.reward_columns or {}) for part in load_split(args, load_rows))
     except ValueError as problem:
         problems.append(str(problem))
     except OSError as error:  # as the Hub's client raises them
         where = "give dataset_path, correct dataset_name, or connect to the network"
         problems.append(f"the rows cannot be loaded ({type(error).__name__}: {error}): {where}.")
-    own = [spec for spec in recipe.reward_funcs if ":" in spec]
+    own = [spec for spec in recipe.reward_funcs if re.search("[:.]", spec) and not names_model(spec)]
     few = list(itertools.islice(rows[0] or (), ROWS))
     died = check_in_child(own, recipe.reward_kwargs, few, args.training["reward_timeout_s"])
     try:
@@ -81,3 +83,20 @@ def load_parts(args: Arguments, load_rows: Callable[[Any, int], tuple[Any, Any]]
     except ValueError as problem:
         problems.append(str(problem))
     return (rewards, *rows), [*died, *problems]
+
+
+def with_columns(rows: Dataset | IterableDataset | None, columns: dict[str, str]) -> Dataset | IterableDataset | None:
+    """The rows, with columns also under the names that rewards take them by: `{"solution": "answer"}`.
+
+    Raises:
+        ValueError: a column that the rows do not have, or a name that they have.
+    """
+    if not (rows and columns):
+        return rows
+    there = list(next(iter(rows)))
+    for name, column in columns.items():
+        if name in there or column not in there:
+            wrong = f"have one of the name {name!r}" if name in there else "do not have it"
+            has = f"the rows {wrong}; their columns: {', '.join(there)}."
+            raise ValueError(f"reward_columns gives the column {column!r} as {name!r}, but {has}")
+    return rows.map(lambda row: {name: row[column] for name, column in columns.items()})

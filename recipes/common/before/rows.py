@@ -263,6 +263,9 @@ def _line(
     if missing and (routed or not any(row.get(column) is not None for row in all_rows for column in missing)):
         line.problems.append(_lacks(name, missing, numbered))
         return line
+    if line.kind == "model":  # each score is a call of a model: none is loaded or asked before the run
+        line.rows_scored = len(rows)
+        return line
     golds = [reference(row) for row in rows]  # a row of one's own needs no reference answer: None
     sure = [i for i, gold in enumerate(golds) if gold is not None]
     logged: dict[str, list] = {}

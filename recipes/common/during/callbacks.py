@@ -169,6 +169,7 @@ class StepLineCallback(TrainerCallback):
         parts += [f"voided {percent(voided, 0)}"] if voided else []
         parts += ["the rewards taught nothing"] if without == without_steps == 1.0 else []
         parts += [f"kl {_number(logs['kl'], 4)}"] if "kl" in logs else []
+        parts += [f"{name} {_number(value, 0)}" for name, value in logs.items() if name.startswith("llm_judge/")]
         parts += [f"{_number(logs.get('step_time'), 1)} s{self._left(state)}"]
         print("  ".join(parts), flush=True)
         self.idle.append(without)

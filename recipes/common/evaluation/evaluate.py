@@ -17,6 +17,7 @@ from recipes.common.evaluation.generate import Completion, decoding_of, generate
 from recipes.common.evaluation.metrics import Metric
 from rewards import reward_name
 from rewards.audit.call import score
+from rewards.contract import is_model
 
 
 def evaluate_in_training(trainer: GRPOTrainer, rows: list[dict], metric: Metric, samples: int, title: str) -> list:
@@ -103,7 +104,8 @@ def evaluate(
 
 def _score(rows: list[dict], generated: list[Completion], rewards: list, metric: Metric) -> list[dict]:
     texts, token_ids = [c.text for c in generated], [c.token_ids for c in generated]
-    scores = {reward_name(reward): score(reward, rows, texts, token_ids) for reward in rewards}
+    called = [reward for reward in rewards if not is_model(reward)]  # TRL alone has a reward model's tokenizer
+    scores = {reward_name(reward): score(reward, rows, texts, token_ids) for reward in called}
     return [
         {
             "prompt": row["prompt"],

@@ -34,7 +34,7 @@ from recipes.common.tools.power import PROBE_FIGURES
 from rewards import reward_kind, reward_name
 from rewards.audit.audit import unusable_rows
 from rewards.audit.call import score
-from rewards.contract import prepare_reward, scores_task
+from rewards.contract import is_model, prepare_reward, scores_task
 from rewards.steps import total
 
 ROWS, COMPLETIONS, SAMPLING, FIGURES = "rows.jsonl", "completions.jsonl", "sampling.json", PROBE_FIGURES
@@ -103,7 +103,9 @@ def check(recipe: Recipe, rows: list[dict], processes: int, is_part: bool) -> No
     if weights and len(weights) != len(rewards):
         problems.append(f"reward_weights has {len(weights)} values for {len(rewards)} rewards.")
     if not problems:
-        problems = unusable_rows(rows, active) + check_gates(training["reward_gates"] or {}, rows, rewards)
+        refused = "is a reward model, which the probe does not load: leave it out of reward_funcs."
+        problems = [f"{reward_name(r)} {refused}" for r in active if is_model(r)]
+        problems += unusable_rows(rows, active) + check_gates(training["reward_gates"] or {}, rows, rewards)
     if problems:
         raise ValueError("\n".join(problems))
     for reward in active:

@@ -1,0 +1,237 @@
+"""A language model as the scorer: an endpoint that answers, is slow, fails, or answers in another form."""
+
+import asyncio
+import json
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+
+from recipes.common.during.guard import ERROR, GRADED, guard
+from rewards import load_reward, reward_columns, reward_kind
+from rewards.llm_judge import LlmJudge, read_score
+
+Answer = tuple[int, object]  # status and body
+
+
+class Server:
+    """A server on this machine whose answers a test gives: completion, number of the request for it -> answer."""
+
+    def __init__(self):
+        self.answer: Callable[[str, int], Answer] = lambda text, turn: scored("Score: 1")
+        self.requests: list[dict] = []
+        self.at_once = self.most_at_once = 0
+        self.lock = threading.Lock()
+        server = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_POST(self):
+                body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+                text = body["messages"][0]["content"]
+                with server.lock:
+                    turn = sum(request["text"] == text for request in server.requests)
+                    server.requests.append({"text": text, "path": self.path, "headers": dict(self.headers), **body})
+                    server.at_once += 1
+                    server.most_at_once = max(server.most_at_once, server.at_once)
+                status, answer = server.answer(text, turn)
+                with server.lock:
+                    server.at_once -= 1
+                content = answer if isinstance(answer, bytes) else json.dumps(answer).encode()
+                self.send_response(status)
+                self.send_header("Content-Length", str(len(content)))
+                self.end_headers()
+                self.wfile.write(content)
+
+            def log_message(self, *args):
+                pass
+
+        self.http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.http.daemon_threads = True
+        self.url = f"http://127.0.0.1:{self.http.server_port}/v1"
+        threading.Thread(target=self.http.serve_forever, daemon=True).start()
+
+
+def scored(reply: str | None) -> Answer:
+    usage = {"prompt_tokens": 100, "completion_tokens": 10}
+    return 200, {"choices": [{"message": {"role": "assistant", "content": reply}}], "usage": usage}
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    server = Server()
+    yield server
+    server.http.shutdown()
+    server.http.server_close()
+
+
+@pytest.fixture
+def judge(server: Server, tmp_path: Path) -> Callable[..., LlmJudge]:
+    """A judge that asks the server with the completion alone."""
+    (tmp_path / "prompt.txt").write_text("{completion}")
+
+    def made(**kwargs) -> LlmJudge:
+        fixed = {"base_url": server.url, "model": "small", "prompt_file": str(tmp_path / "prompt.txt")}
+        return load_reward("llm_judge", **{**fixed, "backoff_s": 0.01, "cache_dir": str(tmp_path / "cache"), **kwargs})
+
+    return made
+
+
+def score(reward: LlmJudge, *texts: str, **columns) -> tuple[list, list[str], dict]:
+    """Scores, outcomes and metrics of completions of one prompt."""
+    logged, metrics = {}, {}
+    arguments = {"prompts": ["9 + 9 ="] * len(texts), "completions": list(texts), **columns}
+    scores = asyncio.run(reward(**arguments, log_extra=logged.__setitem__, log_metric=metrics.__setitem__))
+    return scores, logged["outcome/llm_judge"], metrics
+
+
+def test_the_last_line_is_the_score():
+    for text in ("Score: 0.5", "It is right.\nscore: 0.50", "Fine.\n\n**Score:** 0.5\n", "## Score: 0.5."):
+        assert read_score(text) == 0.5
+    for text in ("", "0.5", "Score: 0.5\nor not", "Score: 5", "Score: 1.5", "Score: -1", "Score: half", "Score: 0.5/1"):
+        assert read_score(text) is None
+
+
+def test_each_completion_is_scored_once_and_equal_ones_ask_once(server, judge):
+    server.answer = lambda text, turn: scored(f"So.\nScore: {len(text) / 10}")
+    scores, outcomes, metrics = score(judge(), "abc", "abcd", "abc")
+    assert (scores, outcomes) == ([0.3, 0.4, 0.3], ["graded"] * 3)
+    spent = {"calls": 2, "cached": 0, "prompt_tokens": 200, "completion_tokens": 20}
+    assert metrics == {f"llm_judge/{name}": count for name, count in spent.items()}
+    assert [request["path"] for request in server.requests] == ["/v1/chat/completions"] * 2
+    assert {name: server.requests[0][name] for name in ("model", "temperature", "max_tokens")} == {
+        "model": "small",
+        "temperature": 0,
+        "max_tokens": 512,
+    }
+
+
+def test_what_was_answered_is_read_from_the_disk_by_its_content(server, judge):
+    first = score(judge(), "abc")[0]
+    assert score(judge(), "abc")[2]["llm_judge/cached"] == 1 and score(judge(), "abc")[0] == first
+    assert len(server.requests) == 1
+    score(judge(model="other"), "abc")
+    score(judge(), "abd")
+    assert len(server.requests) == 3, "another model or completion is another request"
+
+
+def test_a_damaged_file_of_the_cache_is_asked_for_again(server, judge, tmp_path):
+    score(judge(), "abc")
+    (file,) = (tmp_path / "cache").rglob("*.json")
+    file.write_text('{"score"')
+    assert score(judge(), "abc")[0] == [1.0]
+    assert len(server.requests) == 2
+
+
+def test_a_slow_server_is_left_and_asked_again(server, judge):
+    server.answer = lambda text, turn: time.sleep(0.5 * (turn == 0)) or scored("Score: 1")
+    assert score(judge(timeout_s=0.2), "abc")[0] == [1.0]
+    assert len(server.requests) == 2
+
+
+def test_at_the_limit_of_a_call_what_was_scored_is_kept(server, judge):
+    server.answer = lambda text, turn: time.sleep(2.0 * (text == "slow")) or scored("Score: 1")
+    reward = judge()
+    assert "is not called before the run" in reward.prepare(8, 0.6)
+    scores, outcomes, _ = score(reward, "abc", "slow")
+    assert (scores, outcomes) == ([1.0, None], ["graded", "error: no answer within 90% of reward_timeout_s"])
+
+
+def test_no_more_requests_are_under_way_than_allowed(server, judge):
+    server.answer = lambda text, turn: time.sleep(0.05) or scored("Score: 1")
+    assert score(judge(concurrency=3), *map(str, range(9)))[0] == [1.0] * 9
+    assert server.most_at_once == 3
+
+
+@pytest.mark.parametrize("status", [429, 500, 503])
+def test_an_error_that_may_pass_is_tried_again_and_costs_its_row_alone(server, judge, status):
+    server.answer = lambda text, turn: (status, b"busy") if text == "bad" or turn == 0 else scored("Score: 1")
+    scores, outcomes, metrics = score(judge(tries=3), "abc", "bad")
+    assert (scores, outcomes) == ([1.0, None], ["graded", f"error: status {status}: busy (3 tries)"])
+    assert metrics["llm_judge/calls"] == 2 + 3
+
+
+def test_an_error_that_stays_is_not_tried_again(server, judge):
+    server.answer = lambda text, turn: (401, b"no key")
+    assert score(judge(), "abc")[1] == ["error: status 401: no key"]
+    assert len(server.requests) == 1
+
+
+def test_a_server_that_is_not_there_gives_no_score(judge):
+    scores, (outcome,), _ = score(judge(base_url="http://127.0.0.1:9/v1", tries=2), "abc")
+    assert scores == [None] and outcome.startswith("error: ConnectError")
+
+
+@pytest.mark.parametrize(
+    ("answer", "words"),
+    [
+        (scored("I like it."), "the last line is not 'Score: x' with x from 0 to 1: 'I like it.' (2 tries)"),
+        (scored("Score: 10"), "the last line is not 'Score: x'"),
+        (scored(None), "not a chat completion"),
+        ((200, {"error": "overloaded"}), 'not a chat completion: {"error": "overloaded"}'),
+        ((200, [1]), "not a chat completion: [1]"),
+        ((200, b"<html>"), "not a chat completion: <html>"),
+    ],
+)
+def test_an_answer_in_another_form_is_no_score_and_is_not_kept(server, judge, answer, words):
+    server.answer = lambda text, turn: answer
+    scores, (outcome,), _ = score(judge(tries=2), "abc")
+    assert scores == [None] and words in outcome
+    assert len(server.requests) == 2
+    server.answer = lambda text, turn: scored("Score: 1")
+    assert score(judge(), "abc")[0] == [1.0]
+
+
+def test_a_row_without_a_score_is_an_error_to_the_trainer(server, judge):
+    server.answer = lambda text, turn: scored("no" if text == "bad" else "Score: 1")
+    guarded = guard(judge(tries=1), 60)
+    arguments = {"prompts": ["", ""], "completions": ["abc", "bad"], "log_extra": None, "task": ["a", "a"]}
+    assert asyncio.run(guarded(**arguments)) == [1.0, None]
+    assert guarded.outcomes == [GRADED, ERROR]
+
+
+def test_the_prompt_file_names_columns_that_preflight_looks_for(server, judge, tmp_path):
+    (tmp_path / "own.txt").write_text("{prompt} {completion} (right: {answer})")
+    reward = judge(prompt_file=str(tmp_path / "own.txt"))
+    assert (reward_columns(reward), reward_kind(reward)) == (["answer"], "model")
+    chat = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "9 + 9 ="}]
+    completion = [{"role": "assistant", "content": "{answer} \ud800"}]
+    asyncio.run(reward(prompts=[chat], completions=[completion], answer=["18"]))
+    assert server.requests[0]["text"] == "9 + 9 = {answer} \ud800 (right: 18)"
+
+
+def test_the_key_comes_from_the_environment_and_more_fields_from_the_settings(server, judge, monkeypatch):
+    monkeypatch.setenv("MY_KEY", "secret")
+    score(judge(api_key_env="MY_KEY", request={"max_tokens": 9, "temperature": None}), "abc")
+    assert server.requests[0]["headers"]["Authorization"] == "Bearer secret"
+    assert server.requests[0]["max_tokens"] == 9 and "temperature" not in server.requests[0]
+    score(judge(api_key_env="NO_SUCH_KEY"), "abd")
+    assert "Authorization" not in server.requests[1]["headers"]
+
+
+def test_the_log_has_a_line_of_the_cost(judge, caplog):
+    with caplog.at_level(logging.INFO, "rewards.llm_judge"):
+        score(judge(), "abc", "abc", "abd")
+    lines = [record.getMessage() for record in caplog.records if record.name == "rewards.llm_judge"]
+    assert lines == ["llm_judge: 3 rows, 2 calls, 0 cached, 200 prompt tokens, 20 completion tokens"]
+
+
+@pytest.mark.parametrize(
+    ("kwargs", "words"),
+    [
+        ({"prompt_file": "nowhere.txt"}, "there is no prompt_file nowhere.txt"),
+        ({"prompt_file": "blind.txt"}, "has no {completion}: nothing would be graded"),
+        ({"base_url": "localhost:8000/v1"}, "it must start with http"),
+        ({"concurrency": 0}, "concurrency is 0"),
+        ({"tries": 0}, "tries 0"),
+        ({"timeout_s": 0}, "timeout_s 0"),
+    ],
+)
+def test_settings_that_cannot_work_are_refused(judge, tmp_path, monkeypatch, kwargs, words):
+    monkeypatch.chdir(tmp_path)
+    Path("blind.txt").write_text("Say a number.")
+    with pytest.raises(ValueError, match=words):
+        judge(**kwargs)

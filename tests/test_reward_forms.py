@@ -1,0 +1,127 @@
+"""Every form of reward that TRL's documentation names trains two steps under our trainer, by its name in a YAML."""
+
+import math
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from datasets import Dataset
+from support.paid_by_place import TINY, generations
+from transformers import AutoConfig, AutoModelForSequenceClassification, AutoTokenizer, PreTrainedModel
+
+from recipes.common.before.recipe import with_columns
+from recipes.common.evaluation.evaluate import evaluate_in_training
+from recipes.common.trainer import GRPOConfig, GRPOTrainer
+from rewards import load_rewards, reward_name
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+MINE = """
+import asyncio, functools
+
+def by_tokens(completion_ids, **kwargs): return [float(len(ids)) for ids in completion_ids]
+def by_text(prompts, completions, **kwargs): return [float(len(c[0]["content"])) for c in completions]
+def by_gold(completions, solution, **kwargs):
+    return [float(gold in c[0]["content"]) for c, gold in zip(completions, solution)]
+def for_sums(completions, task, **kwargs): return [1.0 if t == "sums" else None for t in task]
+async def by_server(prompts, completions, **kwargs):
+    await asyncio.sleep(0.01)
+    return [1.0] * len(completions)
+def scaled(completions, factor, **kwargs): return [factor] * len(completions)
+half = functools.partial(scaled, factor=0.5)
+class Scaled:
+    def __init__(self, factor=1.0): self.factor = factor
+    def __call__(self, completions, **kwargs): return [self.factor] * len(completions)
+class Instance(Scaled): pass
+class Later(Scaled):
+    async def __call__(self, completions, **kwargs):
+        await asyncio.sleep(0.01)
+        return super().__call__(completions)
+instance, later = Instance(2.0), Later(3.0)
+def get_scaled(factor):
+    def made(completions, **kwargs): return [factor] * len(completions)
+    return made
+"""
+# Specification -> parameters, and the mean score where it is known.
+FORMS = {
+    "{mine}:by_tokens": ({}, None),
+    "{mine}:by_text": ({}, None),
+    "{mine}:by_gold": ({}, None),
+    "{mine}:for_sums": ({}, 1.0),
+    "{mine}:by_server": ({}, 1.0),
+    "{mine}:half": ({}, 0.5),
+    "{mine}:Scaled": ({"factor": 1.5}, 1.5),
+    "{mine}:instance": ({}, 2.0),
+    "{mine}:later": ({}, 3.0),
+    "{mine}:get_scaled": ({"factor": 4.0}, 4.0),
+    "trl.rewards.accuracy_reward": ({}, 0.0),
+    "trl.rewards.reasoning_accuracy_reward": ({}, 0.0),
+    "trl.rewards.think_format_reward": ({}, 0.0),
+    "trl.rewards.get_cosine_scaled_reward": ({"max_len": 100}, None),
+    "trl.rewards.get_repetition_penalty_reward": ({"ngram_size": 9}, 0.0),
+    "trl.rewards.get_soft_overlong_punishment": ({"max_completion_len": 3, "soft_punish_cache": 1}, None),
+    "xml_format": ({}, 0.0),
+    "{model}": ({}, None),
+}
+
+
+@pytest.fixture(scope="module")
+def scorer(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a tiny reward model."""
+    folder = tmp_path_factory.mktemp("models") / "scorer"
+    torch.manual_seed(1)
+    config = AutoConfig.from_pretrained(model, num_labels=1)
+    AutoModelForSequenceClassification.from_config(config).save_pretrained(folder)
+    AutoTokenizer.from_pretrained(model).save_pretrained(folder)
+    return folder
+
+
+def trained(model: Path, folder: Path, rewards: Callable | str | PreTrainedModel | list) -> GRPOTrainer:
+    """Train two steps on chat prompts whose gold is in `answer`, and for TRL's rewards in `solution`."""
+    rows = [
+        {"prompt": [{"role": "user", "content": f"{n} + 1 ="}], "task": task, "answer": str(n + 1)}
+        for n, task in enumerate(["sums", "prose"])
+    ]
+    train_rows = with_columns(Dataset.from_list(rows), {"solution": "answer"})
+    args = GRPOConfig(output_dir=str(folder), **TINY | {"max_steps": 2, "log_completions": False})
+    trainer = GRPOTrainer(model=str(model), reward_funcs=rewards, args=args, train_dataset=train_rows)
+    trainer.train()
+    return trainer
+
+
+@pytest.mark.slow
+def test_every_form_of_reward_trains_two_steps_without_a_failure(model, scorer, tmp_path):
+    file = tmp_path / "mine.py"
+    file.write_text(MINE)
+    forms = {spec.format(mine=file, model=scorer): form for spec, form in FORMS.items()}
+    rewards = load_rewards(list(forms), {spec: kwargs for spec, (kwargs, _) in forms.items() if kwargs})
+    names = [reward_name(reward) for reward in rewards]
+    assert len(set(names)) == len(FORMS)
+    trainer = trained(model, tmp_path / "run", rewards)
+    assert trainer.reward_func_names == names
+    logged = generations(trainer)
+    assert len(logged) == 2
+    for name, (_, expected) in zip(names, forms.values(), strict=True):
+        means = [entry[f"rewards/{name}/mean"] for entry in logged]
+        assert all(map(math.isfinite, means)), name
+        assert expected is None or means == [expected] * 2, name
+        failures = [entry[f"{rate}/{name}"] for entry in logged for rate in ("errors", "unparsed") if name != "scorer"]
+        assert not any(failures), name
+    assert "errors/scorer" not in logged[0], "TRL calls a reward model, and no guard of ours"
+    held_out = trainer.train_dataset.to_list()
+    evaluated = evaluate_in_training(trainer, held_out, lambda row, completion: {}, 0, "after")
+    assert list(evaluated[0]["rewards"]) == [name for name in names if name != "scorer"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("form", ["a function", "a folder", "a loaded model"])
+def test_a_single_reward_needs_no_list(model, scorer, tmp_path, form):
+    def by_tokens(completion_ids, **kwargs):
+        return [float(len(ids)) for ids in completion_ids]
+
+    loaded = AutoModelForSequenceClassification.from_pretrained(scorer, num_labels=1)
+    reward = {"a function": by_tokens, "a folder": str(scorer), "a loaded model": loaded}[form]
+    trainer = trained(model, tmp_path, reward)
+    assert trainer.reward_func_names == ["by_tokens" if form == "a function" else "scorer"]
+    assert math.isfinite(generations(trainer)[1]["reward"])
