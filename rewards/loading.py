@@ -1,5 +1,6 @@
 """Rewards by name, file or module, with their parameters and tasks set."""
 
+import difflib
 import functools
 import importlib
 import importlib.util
@@ -83,7 +84,9 @@ def load_function(spec: str) -> Callable:
     module = _import_file(location, spec) if location.endswith(".py") else _import_module(location, spec)
     target = getattr(module, name, None)
     if not callable(target):
-        raise ValueError(f"reward {spec!r}: {location} has no function or class {name!r}.")
+        close = difflib.get_close_matches(name, [each for each in vars(module) if not each.startswith("_")], n=1)
+        hint = f" Did you mean {close[0]!r}?" if close else ""
+        raise ValueError(f"reward {spec!r}: {location} has no function or class {name!r}.{hint}")
     return target
 
 
@@ -91,8 +94,9 @@ def load_rewards(
     specs: list[str] | None,
     kwargs: dict[str, dict[str, Any]] | None = None,
     tasks: dict[str, list[str] | str] | None = None,
+    allow_none: bool = False,
 ) -> list[Callable]:
-    """Load the rewards of a run in the order named; at least one is not a step reward.
+    """Load the rewards of a run in the order named; at least one is not a step reward, unless `allow_none`.
 
     Args:
         specs: what `load_reward` takes, one a reward.
@@ -118,7 +122,7 @@ def load_rewards(
     for setting, names in (("kwargs", kwargs), ("tasks", tasks)):
         missing = f"which is not in reward_funcs ({', '.join(specs)})."
         problems += [f"reward_{setting} names {name!r}, {missing}" for name in names]
-    if len(rewards) == len(specs) and all(reward_kind(reward) == "step" for reward in rewards):
+    if not allow_none and len(rewards) == len(specs) and all(reward_kind(reward) == "step" for reward in rewards):
         named = f"names only step rewards ({', '.join(specs)})" if specs else "is empty"
         problems.append(f"reward_funcs {named}; name at least one reward of whole completions, if only of weight 0.")
     if problems:

@@ -55,6 +55,7 @@ def start(
     from recipes.common.before.preflight import preflight, report, resolved
     from recipes.common.before.recipe import load_parts
     from recipes.common.before.resume import open_run_folder
+    from recipes.common.during.environments import by_name, load_environments, load_tools
 
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a launcher that waits for its runs may ignore Ctrl-C
     args = parse_arguments(recipe_type)
@@ -72,7 +73,12 @@ def start(
         os.environ.setdefault("WANDB_PROJECT", training.project)
     config = resolved(recipe, args.training, args.model, Path(sys.argv[0]).resolve().parent.name)
     held_out = eval_rows.to_list() if eval_rows else []
-    identity = identity_of(rewards, result.rows, held_out, model.model_name_or_path, model.model_revision)
+    factories = by_name(load_environments(training.environment_factory))
+    tools = [*load_tools(training.tools), *factories.values()]
+    identity = identity_of(
+        *(rewards, result.rows, held_out, model.model_name_or_path, model.model_revision),
+        *(tools, training.chat_template_path),
+    )
     checkpoint = open_run_folder(recipe, training, config, identity)
     rows = (train_rows, eval_rows, validation_rows)
     return Run(recipe, training, model, rewards, *rows, checkpoint, config, result.record())

@@ -106,7 +106,17 @@ def messages(prompt: str | list[dict] | None) -> list[tuple[str, str]]:
     """
     if not isinstance(prompt, list):
         return [("", prompt or "")]
-    return [(message.get("role") or "", _text(message.get("content"))) for message in prompt]
+    return [(message.get("role") or "", _text(message.get("content")) + _calls(message)) for message in prompt]
+
+
+def _calls(message: dict) -> str:
+    """The tool calls of a message, each as one line of JSON."""
+    called = (
+        [call["function"] for call in message.get("tool_calls") if call]
+        if message.get("tool_calls") is not None
+        else []
+    )
+    return "".join(json.dumps({"call": of["name"], **(of.get("arguments") or {})}, default=str) + "\n" for of in called)
 
 
 def _text(value: Any) -> str:
