@@ -2,90 +2,48 @@
 
 import asyncio
 import json
+import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
 import trl
-from datasets import Dataset
-from support.launching import ROOT
-from support.paid_by_place import TINY, advantages_of, completions, generations
+from support.launching import ROOT, run
+from support.paid_by_place import advantages_of, completions, generations
+from support.scripted_tools import (
+    CALCULATOR,
+    CORRECT,
+    ENVIRONMENT,
+    FIRST,
+    KINDS,
+    ROWS,
+    evaluated,
+    make_trainer,
+    template,
+)
 from test_preflight import SETTINGS
 from transformers import AutoTokenizer
 
-from recipes.calculator.train import metric, reference_completion, to_row
-from recipes.common.before.recipe import load_parts
+from recipes.calculator.train import metric, reference_completion
+from recipes.common.before.recipe import load_parts, load_recipe
 from recipes.common.before.tool_use import check_tool_use
 from recipes.common.during.environments import environment_rewards, load_environments
-from recipes.common.during.rollout import check_tool_template, opening_of, read_calls, turn_kinds
+from recipes.common.during.rollout import check_tool_template, opening_of, turn_kinds
 from recipes.common.evaluation.evaluate import evaluate_in_training
-from recipes.common.trainer import GRPOConfig, GRPOTrainer
+from recipes.common.evaluation.generate import generate, generation_config
+from recipes.common.trainer import GRPOTrainer
 from rewards import load_reward
+from rewards.audit.audit import audit
 from rewards.audit.call import score
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
-CALCULATOR = "recipes/calculator/calculator.py:Calculator"
-ROWS = [to_row(2, [("+", 3)]), to_row(4, [("*", 5)])]
-ANSWERS = {row["answer"]: row for row in ROWS}
-
-
-def call(expression: str, name: str = "calculate") -> str:
-    return f'<tool_call>{{"name": "{name}", "arguments": {{"expression": "{expression}"}}}}</tool_call>'
-
-
-# By question and place in its group: what the model writes at its first turn. Its second repeats the tool's answer.
-FIRST = [call("2 + 3"), call("9 * 9"), call("7", "unknown"), "<answer>5</answer>"]
-FIRST += [call("4 * 5"), call("4 *"), "<tool_call>{", "no"]
-KINDS = [["call", "text"], ["call", "text"], ["failed call", "text"], ["text"]]
-KINDS += [["call", "text"], ["failed call", "text"], ["broken call"], ["text"]]
-ENVIRONMENT = [1.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0]
-CORRECT = [2.0, 0.0, 0.0, 2.0, 2.0, 0.0, 0.0, 0.0]
-
-
-@pytest.fixture(scope="module")
-def template(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """The recipe's chat template with the end token of the tiny model."""
-    file = tmp_path_factory.mktemp("template") / "template.jinja"
-    text = Path(ROOT, "recipes/calculator/chat_template.jinja").read_text()
-    file.write_text(text.replace("<|im_end|>", "<|end|>"))
-    return str(file)
-
-
-def scripted(kind: type[trl.GRPOTrainer]) -> type[trl.GRPOTrainer]:
-    """A trainer whose model writes FIRST, and then the last answer of a tool in a tag."""
-
-    class Scripted(kind):
-        def _generate_single_turn(self, prompt_ids, *args, **kwargs):
-            texts = [self._tokenizer.decode(ids) for ids in prompt_ids]
-            replies = FIRST if "<|im_start|>tool" not in "".join(texts) else [answered(text) for text in texts]
-            return [self._tokenizer(reply + "<|end|>")["input_ids"] for reply in replies[: len(texts)]], None
-
-    return Scripted
-
-
-def answered(text: str) -> str:
-    return f"<answer>{text.rpartition('<|im_start|>tool')[2].partition('<|end|>')[0].strip()}</answer>"
-
 
 @pytest.fixture
-def make(model: Path, tmp_path: Path, template: str):
-    """Make a trainer with the calculator; a keyword is a field of our GRPOConfig or of the trainer."""
-
-    def made(
-        kind=GRPOTrainer, rewards=("gsm8k_correctness",), folder=tmp_path, rows=ROWS, environment=None, **settings
-    ):
-        environment = environment or load_environments(CALCULATOR)
-        fields = {**TINY, "max_completion_length": 400, **settings}
-        args = GRPOConfig(output_dir=str(folder), **fields)
-        rewards = [load_reward(reward) if isinstance(reward, str) else reward for reward in rewards]
-        tokenizer = AutoTokenizer.from_pretrained(model, padding_side="left", truncation_side="left")
-        tokenizer.chat_template = Path(template).read_text()
-        read_calls(tokenizer)
-        rows, given = Dataset.from_list(rows), {"environment_factory": environment, "processing_class": tokenizer}
-        return scripted(kind)(model=str(model), reward_funcs=rewards, args=args, train_dataset=rows, **given)
-
-    return made
+def make(model: Path, tmp_path: Path) -> Callable[..., trl.GRPOTrainer]:
+    """Make the scripted trainer, in tmp_path unless `folder` is given."""
+    return lambda folder=tmp_path, **settings: make_trainer(model, folder, **settings)
 
 
 # Training
@@ -95,7 +53,7 @@ def test_the_reward_of_an_environment_trains_as_in_trl(make, tmp_path):
     trained = []
     for kind in (GRPOTrainer, trl.GRPOTrainer):
         folder = tmp_path / kind.__module__
-        trainer = make(kind, folder=folder, max_steps=2)
+        trainer = make(folder, kind=kind, max_steps=2)
         trainer.train()
         table = completions(folder, 2)
         trained.append(({name: table[name] for name in ("Calculator", "advantage")}, trainer.model.state_dict()))
@@ -171,6 +129,17 @@ def test_the_text_of_a_tool_earns_nothing():
     assert score(load_reward("gsm8k_correctness"), [row], [messages]) == [2.0]
 
 
+def test_a_run_that_was_stopped_and_resumed_is_the_run_that_was_not(make, tmp_path):
+    steps = {"max_steps": 4, "save_strategy": "steps", "save_steps": 2, "learning_rate": 0.01}
+    weights = []
+    for folder in ("whole", "stopped"):
+        trainer = make(tmp_path / folder, **steps)
+        trainer.train(resume_from_checkpoint=str(tmp_path / "whole/checkpoint-2") if folder == "stopped" else None)
+        weights.append(trainer.model.state_dict())
+    assert trainer.state.global_step == 4
+    assert all(torch.equal(weights[0][name], weights[1][name]) for name in weights[0])
+
+
 # Evaluation
 
 
@@ -178,39 +147,52 @@ def test_evaluation_goes_through_the_rollout_of_training_and_leaves_no_trace(mak
     trainer = make()
     torch.manual_seed(3)
     state, rows = torch.get_rng_state(), [dict(row) for row in ROWS for _ in range(4)]
-    evaluated = evaluate_in_training(trainer, rows, metric, samples=1, title="before")
-    assert [row["turns"] for row in evaluated] == KINDS
-    assert [row["rewards"]["Calculator"] for row in evaluated] == ENVIRONMENT
-    assert [row["rewards"]["gsm8k_correctness"] for row in evaluated] == CORRECT
-    assert [row["metrics"]["strict"] for row in evaluated] == [amount > 0 for amount in CORRECT]
-    assert [message["role"] for message in evaluated[0]["messages"]] == ["assistant", "tool", "assistant"]
-    assert [row["samples"][0]["strict"] for row in evaluated] == [amount > 0 for amount in CORRECT]
-    json.dumps(evaluated)
+    found = evaluate_in_training(trainer, rows, metric, samples=1, title="before")
+    assert [row["turns"] for row in found] == KINDS
+    assert [row["rewards"]["Calculator"] for row in found] == ENVIRONMENT
+    assert [row["rewards"]["gsm8k_correctness"] for row in found] == CORRECT
+    assert [row["metrics"]["strict"] for row in found] == [amount > 0 for amount in CORRECT]
+    assert [message["role"] for message in found[0]["messages"]] == ["assistant", "tool", "assistant"]
+    assert [row["samples"][0]["strict"] for row in found] == [amount > 0 for amount in CORRECT]
+    json.dumps(found)
     assert torch.equal(torch.get_rng_state(), state)
     assert not trainer._metrics["train"] and not trainer._metrics["eval"] and not trainer._logs["completion"]
     assert trainer.state.num_input_tokens_seen == 0 and "_generate" not in vars(trainer)
 
 
-def test_a_greedy_rollout_without_calls_is_what_generate_writes(model, make, template):
-    from recipes.common.evaluation.generate import generate, generation_config
-
+def test_a_greedy_rollout_without_calls_is_what_generate_writes(make):
     trainer = make()
-    own = trl.GRPOTrainer._generate_single_turn.__get__(trainer)
-    trainer._generate_single_turn = own
+    trainer._generate_single_turn = trl.GRPOTrainer._generate_single_turn.__get__(trainer)  # not from the script
     trainer.model.eval()
     greedy = generation_config(trainer.model, trainer.processing_class, 20, {})
     rolled = trainer.roll_out([dict(row) for row in ROWS], greedy)
-    tools = [trainer._env_tools[None]]
-    rows = generate(trainer.model, trainer.processing_class, ROWS, 20, {"tools": tools[0]})
+    tools = {"tools": [load_environments(CALCULATOR)().calculate]}
+    rows = generate(trainer.model, trainer.processing_class, ROWS, 20, tools)
     assert [one.token_ids for one in rolled] == [one.token_ids for one in rows]
     assert [one.truncated for one in rolled] == [one.truncated for one in rows]
 
 
 def test_what_a_tool_answers_is_not_counted_as_the_models_tokens(make):
     trainer = make()
-    (first, *_) = evaluate_in_training(trainer, [dict(ROWS[0])], metric, samples=0, title="before")
-    written = [FIRST[0] + "<|end|>", "<answer>5</answer><|end|>"]
+    first = evaluated(trainer)[0]
+    written = [FIRST[0][0] + "<|end|>", "<answer>5</answer><|end|>"]
     assert first["tokens"] == sum(len(trainer._tokenizer(text)["input_ids"]) for text in written)
+
+
+@pytest.mark.slow
+def test_two_ranks_with_rollouts_of_different_lengths_see_what_one_process_does(make, model, tmp_path):
+    words = [sys.executable, "-m", "accelerate.commands.accelerate_cli", "launch"]
+    words += ["--config_file=accelerate_configs/cpu_2proc.yaml", "tests/support/scripted_tools.py", model, tmp_path]
+    run(list(map(str, words)))
+    trainer = make(tmp_path / "one", per_device_eval_batch_size=2, max_steps=2)
+    expected = evaluated(trainer)
+    trainer.train()
+    (one, _), ranks = generations(trainer), [json.loads((tmp_path / f"seen_{n}.json").read_text()) for n in (0, 1)]
+    names = ["rewards/Calculator/mean", "turns/call", "turns/text", "turns/failed_call", "turns/broken_call"]
+    for rank in ranks:
+        assert (rank["evaluated"], rank["ranks"]) == (expected, 2)
+        assert rank["logged"][0]["rewards/Calculator/mean"] == one["rewards/Calculator/mean"] == 0.25
+        assert [rank["logged"][0][name] for name in names] == [ranks[0]["logged"][0][name] for name in names]
 
 
 # The pieces
@@ -245,12 +227,41 @@ def test_the_reward_of_an_environment_is_one_of_the_run(parse, tmp_path):
     assert ([reward.__name__ for reward in rewards], problems) == (["Calculator"], [])
 
 
-def test_a_call_that_the_template_writes_is_read_again(model, template):
+def test_the_audit_plays_the_reference_and_finds_a_reward_for_nothing(monkeypatch):
+    factory = load_environments(CALCULATOR)
+    rewards = [load_reward("gsm8k_correctness"), *environment_rewards(factory)]
+    assert audit(ROWS, rewards, reference_completion).failures == []
+    monkeypatch.setattr(factory, "get_reward", lambda self: 1.0)
+    assert any("for the trick" in failure for failure in audit(ROWS, rewards, reference_completion).failures)
+
+
+def test_a_warm_start_shows_the_tools_and_trains_on_the_turns_of_the_model():
+    from recipes.common.warm_start import reference_rows
+
+    config = ROOT / "recipes/calculator/smollm2-135m.yaml"
+    recipe = load_recipe(config, ["--num_train_rows", "4", "--num_eval_rows", "1"])
+    (example, *_), (row, *_) = reference_rows(recipe, 2)
+    assert example["completion"] == reference_completion(row)
+    assert [tool["function"]["name"] for tool in json.loads(example["tools"])] == ["calculate"]
+
+
+def test_the_template_marks_the_turns_of_the_model_and_not_those_of_a_tool(model):
+    tokenizer = AutoTokenizer.from_pretrained(model)
+    tokenizer.chat_template = template()
+    turns = {"return_assistant_tokens_mask": True, "return_dict": True, "tokenize": True}
+    encoded = tokenizer.apply_chat_template(ROWS[0]["prompt"] + reference_completion(ROWS[0]), **turns)
+    pairs = zip(encoded["input_ids"], encoded["assistant_masks"], strict=True)
+    assert (
+        tokenizer.decode([token for token, mine in pairs if mine]) == FIRST[0][0] + "<|end|><answer>5</answer><|end|>"
+    )
+
+
+def test_a_call_that_the_template_writes_is_read_again(model):
     tokenizer = AutoTokenizer.from_pretrained(model)
     tools = [load_environments(CALCULATOR)().calculate]
     (problem,) = check_tool_template(tokenizer, tools)
     assert "writes no tool calls" in problem and "chat_template_path" in problem
-    tokenizer.chat_template = Path(template).read_text()
+    tokenizer.chat_template = template()
     assert check_tool_template(tokenizer, tools) == []
     assert opening_of(tokenizer) == "<tool_call>"
     tokenizer.chat_template = tokenizer.chat_template.replace("<tool_call>' + {", "<call>' + {")

@@ -159,18 +159,22 @@ def _attempts(
     """The reference answer and the tricks of the first rows of one task."""
     rows, attempts = [row for _, row in numbered], []
 
-    def text_of(row: dict) -> str:
-        return completion_text(reference(row))
+    def last_turn(row: dict) -> str:
+        whole = reference(row)
+        return whole if isinstance(whole, str) else completion_text(whole[-1:])
 
     for number, row in numbered[:per_task]:
-        battery = tricks(row, text_of, rows)
+        battery = tricks(row, last_turn, rows)
         chosen = {name: text for name, text in battery.items() if only is None or name in only}
         if attempts:
             chosen = {name: text for name, text in chosen.items() if name not in LONG}
         named = {REFERENCE: reference(row)} | chosen
         unreadable: dict[str, dict] = {}
         if only is None:
-            named |= {f"{REFERENCE} {name}": text for name, text in variants(gold_of(row), text_of(row)).items()}
+            whole, forms = named[REFERENCE], variants(gold_of(row), last_turn(row))
+            if not isinstance(whole, str):  # the turns before stay as they are
+                forms = {name: [*whole[:-1], {**whole[-1], "content": text}] for name, text in forms.items()}
+            named |= {f"{REFERENCE} {name}": form for name, form in forms.items()}
             unreadable = unreadable_golds(row)
             wrong = battery.get(ASKED + "another row's", battery.get(ASKED + "gold plus one"))
             named |= {name: wrong for name in unreadable if wrong is not None}
