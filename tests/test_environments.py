@@ -26,9 +26,10 @@ from test_preflight import SETTINGS
 from transformers import AutoTokenizer
 
 from recipes.calculator.train import metric, reference_completion
+from recipes.common.before.identity import changes, identity_of
 from recipes.common.before.recipe import load_parts, load_recipe
 from recipes.common.before.tool_use import check_tool_use
-from recipes.common.during.environments import environment_rewards, load_environments
+from recipes.common.during.environments import environment_rewards, load_environments, load_tools
 from recipes.common.during.rollout import check_tool_template, opening_of, turn_kinds
 from recipes.common.evaluation.evaluate import evaluate_in_training
 from recipes.common.evaluation.generate import generate, generation_config
@@ -254,6 +255,21 @@ def test_the_template_marks_the_turns_of_the_model_and_not_those_of_a_tool(model
     assert (
         tokenizer.decode([token for token, mine in pairs if mine]) == FIRST[0][0] + "<|end|><answer>5</answer><|end|>"
     )
+
+
+def test_another_tool_or_template_makes_it_another_run(tmp_path):
+    tool, jinja = tmp_path / "tool.py", tmp_path / "template.jinja"
+
+    def identity(code: str, text: str) -> dict:
+        tool.write_text(f"def tool(a):\n    return {code}\n")
+        jinja.write_text(text)
+        return identity_of([], [], [], "nobody/nothing", None, str(jinja), load_tools([f"{tool}:tool"]))
+
+    first = identity("a", "x")
+    assert changes(first, identity("a", "x")) == []
+    for other in (identity("-a", "x"), identity("a", "y")):
+        (change,) = changes(first, other)
+        assert change.startswith("tools changed: restore the files of the tools")
 
 
 def test_a_call_that_the_template_writes_is_read_again(model):

@@ -73,12 +73,9 @@ def start(
         os.environ.setdefault("WANDB_PROJECT", training.project)
     config = resolved(recipe, args.training, args.model, Path(sys.argv[0]).resolve().parent.name)
     held_out = eval_rows.to_list() if eval_rows else []
-    factories = by_name(load_environments(training.environment_factory))
-    tools = [*load_tools(training.tools), *factories.values()]
-    identity = identity_of(
-        *(rewards, result.rows, held_out, model.model_name_or_path, model.model_revision),
-        *(tools, training.chat_template_path),
-    )
+    tools = [*load_tools(training.tools), *by_name(load_environments(training.environment_factory)).values()]
+    names = (model.model_name_or_path, model.model_revision, training.chat_template_path)
+    identity = identity_of(rewards, result.rows, held_out, *names, tools)
     checkpoint = open_run_folder(recipe, training, config, identity)
     rows = (train_rows, eval_rows, validation_rows)
     return Run(recipe, training, model, rewards, *rows, checkpoint, config, result.record())

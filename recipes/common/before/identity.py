@@ -39,8 +39,8 @@ def identity_of(
     eval_rows: list[dict],
     model: str,
     revision: str | None,
-    tools: list[Callable] = (),
     chat_template_path: str | None = None,
+    tools: Iterable[Callable] = (),
 ) -> dict[str, Any]:
     """The content of identity.json; of streamed data `train_rows` are the first rows."""
     template = Path(chat_template_path).read_bytes() if chat_template_path else ""

@@ -48,13 +48,14 @@ def tool_processor(processing_class: Any, model: Any, args: Any, has_tools: bool
     if args.chat_template_path is None and not has_tools:
         return processing_class
     if processing_class is None:
-        name, revision = (
-            (model, (args.model_init_kwargs or {}).get("revision"))
-            if isinstance(model, str)
-            else (model.config._name_or_path, None)
+        is_name = isinstance(model, str)
+        processing_class = AutoProcessor.from_pretrained(  # as TRL does
+            model if is_name else model.config._name_or_path,
+            revision=(args.model_init_kwargs or {}).get("revision") if is_name else None,
+            truncation_side="left",
+            padding_side="left",
+            trust_remote_code=args.trust_remote_code,
         )
-        how = {"revision": revision, "trust_remote_code": args.trust_remote_code}
-        processing_class = AutoProcessor.from_pretrained(name, truncation_side="left", padding_side="left", **how)
     if args.chat_template_path is not None:
         processing_class.chat_template = Path(args.chat_template_path).read_text(encoding="utf-8")
     if has_tools:

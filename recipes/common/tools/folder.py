@@ -111,12 +111,8 @@ def messages(prompt: str | list[dict] | None) -> list[tuple[str, str]]:
 
 def _calls(message: dict) -> str:
     """The tool calls of a message, each as one line of JSON."""
-    called = (
-        [call["function"] for call in message.get("tool_calls") if call]
-        if message.get("tool_calls") is not None
-        else []
-    )
-    return "".join(json.dumps({"call": of["name"], **(of.get("arguments") or {})}, default=str) + "\n" for of in called)
+    called = [call["function"] for call in message.get("tool_calls") or []]
+    return "".join(json.dumps({"call": of["name"], "arguments": of["arguments"]}, default=str) for of in called)
 
 
 def _text(value: Any) -> str:
