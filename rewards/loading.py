@@ -1,5 +1,6 @@
 """Rewards by name, file, module or model, with their parameters and tasks set."""
 
+import difflib
 import functools
 import importlib
 import importlib.util
@@ -92,7 +93,7 @@ def build_reward(spec: str, kwargs: dict[str, Any]) -> Any:
         if kwargs:
             raise ValueError(f"reward {spec!r} is a reward model; it has no parameters ({', '.join(kwargs)}).")
         return spec.rstrip("/")  # TRL names it by what follows the last slash
-    target = _find(spec)
+    target = find_object(spec)
     accepted = inspect.signature(target)
     if not (inspect.isclass(target) or _is_factory(accepted, kwargs)):
         _check_parameters(accepted, spec, kwargs)
@@ -120,7 +121,8 @@ def short_name(spec: str) -> str:
     return spec.rstrip("/").rpartition("/")[2] if names_model(spec) else re.split("[:.]", spec)[-1]
 
 
-def _find(spec: str) -> Any:
+def find_object(spec: str) -> Any:
+    """Import the function, class or instance that a specification names; ValueError for nothing of that name."""
     location, _, name = REGISTRY.get(spec, spec).rpartition(":")
     if re.fullmatch(r"\w+(\.\w+)+", spec) and not spec.endswith(".py"):
         location, _, name = spec.rpartition(".")
@@ -133,7 +135,9 @@ def _find(spec: str) -> Any:
     module = _import_file(location, spec) if location.endswith(".py") else _import_module(location, spec)
     target = getattr(module, name, None)
     if not callable(target):
-        raise ValueError(f"reward {spec!r}: {location} has no function or class {name!r}.")
+        close = difflib.get_close_matches(name, [each for each in vars(module) if not each.startswith("_")], n=1)
+        hint = f" Did you mean {close[0]!r}?" if close else ""
+        raise ValueError(f"reward {spec!r}: {location} has no function or class {name!r}.{hint}")
     return target
 
 
@@ -141,8 +145,9 @@ def load_rewards(
     specs: list[str] | str | None,
     kwargs: dict[str, dict[str, Any]] | None = None,
     tasks: dict[str, list[str] | str] | None = None,
+    allow_none: bool = False,
 ) -> list[Callable]:
-    """Load the rewards of a run in the order named; at least one is not a step reward.
+    """Load the rewards of a run in the order named; at least one is not a step reward, unless `allow_none`.
 
     Args:
         specs: what `load_reward` takes, one a reward, or a single one.
@@ -171,7 +176,7 @@ def load_rewards(
     for setting, names in (("kwargs", kwargs), ("tasks", tasks)):
         missing = f"which is not in reward_funcs ({', '.join(specs)})."
         problems += [f"reward_{setting} names {name!r}, {missing}" for name in names]
-    if len(rewards) == len(specs) and all(reward_kind(reward) == "step" for reward in rewards):
+    if not allow_none and len(rewards) == len(specs) and all(reward_kind(reward) == "step" for reward in rewards):
         named = f"names only step rewards ({', '.join(specs)})" if specs else "is empty"
         problems.append(f"reward_funcs {named}; name at least one reward of whole completions, if only of weight 0.")
     if problems:

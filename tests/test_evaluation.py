@@ -89,6 +89,7 @@ def test_training_draws_the_same_numbers_after_an_evaluation_as_without_one(mode
     args |= {"max_completion_length": 4, "per_device_eval_batch_size": 4, "ds3_gather_for_generation": True, "seed": 0}
     args |= {"temperature": 1.0, "top_p": 1.0, "top_k": 0, "repetition_penalty": 1.0}
     parts = {"model_wrapped": network, "processing_class": tokenizer, "reward_funcs": [unsteady]}
+    parts |= {"tools": [], "environment_factories": None}
     trainer = SimpleNamespace(args=SimpleNamespace(**args), accelerator=Accelerator(cpu=True), **parts)
     draws = []
     for evaluated in (False, True):

@@ -53,6 +53,7 @@ def start(
     from recipes.common.before.preflight import preflight, report, resolved
     from recipes.common.before.recipe import load_parts
     from recipes.common.before.resume import open_run_folder
+    from recipes.common.during.environments import by_name, load_environments, load_tools
     from recipes.common.tools.screen import announce, explain_endings, refuse
 
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a launcher that waits for its runs may ignore Ctrl-C
@@ -74,7 +75,9 @@ def start(
         os.environ.setdefault("WANDB_PROJECT", training.project)
     config = resolved(recipe, args.training, args.model, Path(sys.argv[0]).resolve().parent.name)
     held_out = eval_rows.to_list() if eval_rows else []
-    identity = identity_of(rewards, result.rows, held_out, model.model_name_or_path, model.model_revision)
+    tools = [*load_tools(training.tools), *by_name(load_environments(training.environment_factory)).values()]
+    names = (model.model_name_or_path, model.model_revision, training.chat_template_path)
+    identity = identity_of(rewards, result.rows, held_out, *names, tools)
     checkpoint = open_run_folder(recipe, training, config, identity)
     rows = (train_rows, eval_rows, validation_rows)
     announce("Loading the model ...")

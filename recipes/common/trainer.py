@@ -1,7 +1,7 @@
 """TRL's GRPO trainer with rewards that may fail, be gated, or score single steps; its loss is TRL's own."""
 
 import copy
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -10,6 +10,7 @@ import transformers
 import trl
 from accelerate.utils import gather, gather_object
 
+from recipes.common.during import environments, rollout
 from recipes.common.during.guard import ERROR, GRADED, NOT_APPLICABLE, TIMEOUT, UNPARSED, guard
 from recipes.common.during.matrix import apply_gates, group_spread
 from recipes.common.during.phases import Phases
@@ -25,6 +26,7 @@ from rewards import reward_kind, reward_name
 from rewards.contract import check_names, is_model, reward_max_error_rate
 
 ERROR_WINDOW = 1000  # scored rows over which the rate of failures is taken
+NO_STEPS_WITH_TOOLS = "reward_funcs names a step reward, which cannot be placed among the turns of tools: remove it."
 RATES = {"errors": ERROR, "unparsed": UNPARSED, "timeouts": TIMEOUT}
 
 
@@ -41,6 +43,15 @@ class GRPOConfig(trl.GRPOConfig):
         default=0.05, metadata={"help": "Stop above this share of rows that a reward failed on, of its last 1 000."}
     )
     reward_timeout_s: float = field(default=300.0, metadata={"help": "Limit for one call of one reward in seconds."})
+    tools: list[str] | None = field(
+        default=None, metadata={"help": "Functions that the model may call: path/to/file.py:function."}
+    )
+    environment_factory: dict | str | None = field(
+        default=None, metadata={"help": "path/to/file.py:Class of an environment; several by the column environment."}
+    )
+    chat_template_path: str | None = field(
+        default=None, metadata={"help": "A Jinja file that takes the place of the tokenizer's chat template."}
+    )
 
 
 class RewardErrors(RuntimeError):
@@ -60,17 +71,35 @@ class GRPOTrainer(trl.GRPOTrainer):
     - With step rewards (DeepSeekMath, section 4.1.3; docs/grpo.md) TRL's loss gets advantages of the shape
       (completions, tokens): its own, at each token, plus the weighted sum of the normalised rewards of the steps that
       end at or after it; 0 where a token is masked. The advantage that is logged of a completion is their mean.
+    - The `get_reward` of an environment is a reward like any other, the last (see `during/environments.py`).
 
     `reward_funcs` needs one reward that is not of the kind step. `args.reward_weights` has one weight for each; that of
     a step reward is applied after its normalisation. Raises ValueError for rewards, weights or a loss that do not go
     together, and `RewardErrors` while training, on all ranks.
     """
 
-    def __init__(self, model, reward_funcs: list[Callable | str] | Callable | str, args: GRPOConfig, **kwargs):
+    def __init__(
+        self,
+        model,
+        reward_funcs: list[Callable | str] | Callable | str,
+        args: GRPOConfig,
+        tools=None,
+        environment_factory=None,
+        **kwargs,
+    ):
         reward_funcs = reward_funcs if isinstance(reward_funcs, list) else [reward_funcs]
+        tools = tools or environments.load_tools(args.tools)
+        factory = environment_factory or environments.load_environments(args.environment_factory)
+        has_tools = bool(tools or factory)
+        processor = rollout.tool_processor(kwargs.pop("processing_class", None), model, args, has_tools)
+        owned = [reward for reward in reward_funcs if isinstance(reward, environments.EnvironmentReward)]
+        owned = owned or environments.environment_rewards(factory)
+        reward_funcs = [reward for reward in reward_funcs if reward not in owned] + owned
         if problems := check_names(reward_funcs):
             raise ValueError("\n".join(problems))
         weights = [1.0] * len(reward_funcs) if args.reward_weights is None else args.reward_weights
+        if owned and len(weights) == len(reward_funcs) - len(owned):  # TRL gives those of environments a weight of 1
+            weights = [*weights, *[1.0] * len(owned)]
         if len(weights) != len(reward_funcs):
             raise ValueError(f"reward_weights has {len(weights)} values for {len(reward_funcs)} rewards.")
         guarded = [r if is_model(r) else guard(r, args.reward_timeout_s) for r in reward_funcs]  # TRL calls a model
@@ -81,10 +110,15 @@ class GRPOTrainer(trl.GRPOTrainer):
         self.step_reward_weights = [weight for weight, is_step in zip(weights, steps, strict=True) if is_step]
         if self.step_reward_funcs:
             check_loss(args.loss_type, args.importance_sampling_level, args.off_policy_mask_threshold)
+            if has_tools:
+                raise ValueError(NO_STEPS_WITH_TOOLS)
+        if self.step_reward_funcs or owned:
             args = copy.copy(args)
             args.reward_weights = [weight for weight, is_step in zip(weights, steps, strict=True) if not is_step]
         outcomes = [reward for reward, is_step in zip(guarded, steps, strict=True) if not is_step]
-        super().__init__(model, outcomes, args=args, **kwargs)
+        kwargs |= {"tools": tools, "environment_factory": factory, "processing_class": processor}
+        super().__init__(model, list(outcomes), args=args, **kwargs)  # TRL adds to the list
+        rollout.keep_rewards(self, len(outcomes))
         gates = args.reward_gates or {}
         self.reward_gates = {name: [of] if isinstance(of, str) else list(of) for name, of in gates.items()}
         self.phase = Phases()
@@ -114,6 +148,10 @@ class GRPOTrainer(trl.GRPOTrainer):
         with self.phase("generating"):
             return super()._generate(*args, **kwargs)
 
+    def roll_out(self, rows: list[dict], generation_config: transformers.GenerationConfig) -> list[rollout.Rollout]:
+        """Complete rows as in training, tools and environments included, without scoring or logging them."""
+        return rollout.rollout(self, rows, generation_config)
+
     def _generate_and_score_completions(self, inputs):
         output = super()._generate_and_score_completions(inputs)
         if self.step_reward_funcs:
@@ -132,6 +170,7 @@ class GRPOTrainer(trl.GRPOTrainer):
         columns = {name: [row[name] for row in inputs] for name in inputs[0] if name not in ("prompt", "completion")}
         columns |= {"trainer_state": self.state, "log_metric": self._log_metric}
         columns |= {"log_extra": self._log_completion_extra, "completion_ids": completion_ids_list}
+        self._log_turns(completions)
         steps = [
             steps_at_tokens(reward, self._tokenizer, prompts=prompts, completions=completions, **columns)
             for reward in self.step_reward_funcs
@@ -201,6 +240,13 @@ class GRPOTrainer(trl.GRPOTrainer):
         earlier = list(logged)[: -len(everywhere)]
         logged.clear()
         logged.extend([*earlier, *everywhere])
+
+    def _log_turns(self, completions: list) -> None:
+        """Log the share of each kind of turn, where there are tools."""
+        opening = rollout.opening_of(self._tokenizer)
+        turns = Counter(kind for each in completions if self.tools for kind in rollout.turn_kinds(each, opening))
+        for kind in rollout.TURN_KINDS if turns else ():
+            self._log_metric(f"turns/{kind.replace(' ', '_')}", turns[kind] / turns.total())
 
     def _count(self, reward: Callable, outcomes: torch.Tensor) -> None:
         """Log the rates of one reward and stop when it failed on too many rows; equal on all ranks."""

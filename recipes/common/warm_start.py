@@ -3,16 +3,19 @@
 DeepSeekMath (section 4.2) starts GRPO from an instruction-tuned model, DeepSeek-R1 (2.3.1) from cold-start data.
 """
 
+import json
 import shutil
 import time
 from pathlib import Path
 from typing import Any
 
 from datasets import Dataset
+from transformers.utils import get_json_schema
 from trl import ModelConfig, SFTConfig, SFTTrainer, get_peft_config
 
 from recipes.common.before.overlap import question_digest
 from recipes.common.before.recipe import Recipe, load_recipe
+from recipes.common.before.tool_use import tools_of
 from recipes.common.evaluation.evaluate_model import evaluate_model
 from recipes.common.evaluation.load_model import load_model
 from recipes.common.evaluation.scores import compare, comparison_table, summarize
@@ -32,6 +35,8 @@ def warm_start(
     """
     recipe = load_recipe(config, overrides)
     args, held_out = recipe.args, recipe.eval_rows.to_list() if recipe.eval_rows else []
+    if tools_of(args.training):
+        held_out = []  # completions with tools are made in a run, whose evaluation before is that after this
     folder = output_dir or Path(f"{args.training['output_dir']}-warm-start")
     if folder.exists():
         raise ValueError(f"{folder} exists. Remove it, or give another --output_dir.")
@@ -69,14 +74,16 @@ def warm_start(
 
 def reference_rows(recipe: Recipe, count: int) -> tuple[list[dict], list[dict]]:
     """Draw `count` training rows with a reference completion; return TRL's prompt-completion examples, and the rows."""
+    schemas = [get_json_schema(tool) for tool in tools_of(recipe.args.training)]
     examples, used = [], []
     for row in recipe.train_rows.shuffle(seed=recipe.args.training["seed"]):
         if len(used) == count:
             break
         if (text := recipe.module.reference_completion(row)) is not None:
             chat = isinstance(row["prompt"], list)
-            completion = [{"role": "assistant", "content": text}] if chat else text
-            examples.append({"prompt": row["prompt"], "completion": completion})
+            completion = [{"role": "assistant", "content": text}] if chat and isinstance(text, str) else text
+            tools = {"tools": json.dumps(schemas)} if schemas else {}
+            examples.append({"prompt": row["prompt"], "completion": completion, **tools})
             used.append(row)
     if len(used) < count:
         raise ValueError(f"the recipe has {len(used)} training rows with a reference completion; --rows is {count}.")
@@ -96,6 +103,7 @@ def _train(recipe: Recipe, examples: list[dict], steps: int, learning_rate: floa
             gradient_accumulation_steps=2,
             learning_rate=learning_rate,
             completion_only_loss=True,
+            assistant_only_loss="tools" in examples[0],  # a tool's answer is not the model's to write
             max_length=None,  # nothing is cut
             logging_steps=4,
             save_strategy="no",

@@ -31,6 +31,7 @@ from rewards.contract import (
     reward_tasks,
     scores_task,
 )
+from rewards.parsing import completion_text
 from rewards.rows import NumberedRow, rows_by_task
 from rewards.steps import sum_steps
 
@@ -41,7 +42,7 @@ BLIND = tuple(UNREADABLE)  # attempts on rows without a gold
 TINY = 1e-9
 SHOWN = 160  # characters of a completion in a message
 
-Reference = Callable[[dict], str | None]
+Reference = Callable[[dict], str | list[dict] | None]  # messages where tools are called on the way
 
 
 class Attempt(NamedTuple):
@@ -50,7 +51,7 @@ class Attempt(NamedTuple):
     number: int
     row: dict
     trick: str
-    text: str
+    text: str | list[dict]
     token_ids: list[int]
 
 
@@ -160,20 +161,28 @@ def _attempts(
 ) -> list[Attempt]:
     """The reference answer and the tricks of the first rows of one task."""
     rows, attempts = [row for _, row in numbered], []
+
+    def last_turn(row: dict) -> str:
+        whole = reference(row)
+        return whole if isinstance(whole, str) else completion_text(whole[-1:])
+
     for number, row in numbered[:per_task]:
-        battery = tricks(row, reference, rows)
+        battery = tricks(row, last_turn, rows)
         chosen = {name: text for name, text in battery.items() if only is None or name in only}
         if attempts:
             chosen = {name: text for name, text in chosen.items() if name not in LONG}
         named = {REFERENCE: reference(row)} | chosen
         unreadable: dict[str, dict] = {}
         if only is None:
-            named |= {f"{REFERENCE} {name}": text for name, text in variants(gold_of(row), reference(row)).items()}
+            whole, forms = named[REFERENCE], variants(gold_of(row), last_turn(row))
+            if not isinstance(whole, str):  # the turns before stay as they are
+                forms = {name: [*whole[:-1], {**whole[-1], "content": text}] for name, text in forms.items()}
+            named |= {f"{REFERENCE} {name}": form for name, form in forms.items()}
             unreadable = unreadable_golds(row)
             wrong = battery.get(ASKED + "another row's", battery.get(ASKED + "gold plus one"))
             named |= {name: wrong for name in unreadable if wrong is not None}
         for name, text in named.items():
-            attempts.append(Attempt(number, unreadable.get(name, row), name, text, stand_in_ids(text)))
+            attempts.append(Attempt(number, unreadable.get(name, row), name, text, stand_in_ids(completion_text(text))))
     return attempts
 
 
@@ -304,7 +313,7 @@ def _limit(reward: Callable, trick: str, earned: float | None) -> float:
 
 
 def _shown(one: Scored) -> str:
-    text = one.attempt.text
+    text = completion_text(one.attempt.text)
     return f"row {one.attempt.number}, {text[:SHOWN]!r}" + f"... ({len(text)} characters)" * (len(text) > SHOWN)
 
 

@@ -34,11 +34,11 @@ class FirstState:
 def score(
     reward: Callable,
     rows: list[dict],
-    texts: list[str],
+    texts: list[str | list[dict]],
     token_ids: list[list[int]] | None = None,
     log_extra: Callable[[str, list], None] = lambda column, values: None,
 ) -> list[float | None]:
-    """Score each row's completion: prompts, completions, token ids and columns are passed, all by keyword.
+    """Score each row's completion, a text or messages: prompts, completions, token ids and columns go by keyword.
 
     Follows `GRPOTrainer._calculate_rewards`; the columns that the reward logs go to `log_extra`, its metrics nowhere,
     and the state is that before step 1.
@@ -49,7 +49,7 @@ def score(
     columns = {name: [row.get(name) for row in rows] for name in rows[0] if name not in NOT_PASSED}
     prompts = [row["prompt"] for row in rows]
     completions = [
-        text if isinstance(prompt, str) else [{"role": "assistant", "content": text}]
+        text if isinstance(text, list) or isinstance(prompt, str) else [{"role": "assistant", "content": text}]
         for prompt, text in zip(prompts, texts, strict=True)
     ]
     scores = reward(

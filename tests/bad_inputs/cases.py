@@ -165,6 +165,22 @@ SETTINGS = {
     "weights that are all 0": ({"reward_weights": [0.0, 0.0]}, "one must not be 0"),
     "a reference that moves without a KL": ({"sync_ref_model": True, "beta": 0.0}, "sync_ref_model is set with beta 0"),
     "one weight for two rewards": ({"reward_weights": [1.0]}, "reward_weights has 1 values for 2 rewards"),
+    "a misspelt tool": ({"tools": ["recipes.calculator.calculator:valu_of"]}, "Did you mean 'value_of'?"),
+    "a misspelt environment": (
+        {"environment_factory": "recipes.calculator.calculator:Calculater"},
+        "environment_factory 'recipes.calculator.calculator:Calculater'",
+        "Did you mean 'Calculator'?",
+    ),
+    "an environment of a class that is none": (
+        {"environment_factory": "recipes.calculator.calculator:Fraction"},
+        "environment 'Fraction' has no method `reset`",
+    ),
+    "a template without tools": (
+        {"environment_factory": "recipes.calculator.calculator:Calculator"},
+        "writes no tool calls",
+        "chat_template_path",
+    ),
+    "a template that is not there": ({"chat_template_path": "a.jinja"}, "there is no file a.jinja"),
     "no rewards": ({"reward_funcs": []}, "reward_funcs is empty"),
     "an unknown key": ({"num_generation": 4}, "unknown argument 'num_generation'", "did you mean 'num_generations'?"),
     "a key that is a number": ({5: 4}, "unknown argument 5"),

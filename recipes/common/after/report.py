@@ -140,11 +140,16 @@ def held_out(before: list[dict], after: list[dict]) -> dict[str, Any]:
         row = {"row": old["row"], "answer": old.get("answer"), "prompt": messages(old["prompt"])}
         for stage, of in (("before", old), ("after", new)):
             rewards = {name: _number(value) for name, value in of["rewards"].items()}
-            row[stage] = {"parts": answer_parts(of["completion"]), "rewards": rewards, "truncated": of["truncated"]}
+            row[stage] = {"parts": answer_parts(_shown(of)), "rewards": rewards, "truncated": of["truncated"]}
         (changed if any(was != now for was, now in metrics.values()) else unchanged).append({**row, "metrics": metrics})
     ways = {"won": (False, True), "lost": (True, False), "kept": (True, True), "missed": (False, False)}
     counted = {name: {way: pairs[pair] for way, pair in ways.items()} for name, pairs in counts.items()}
     return {"held_out": [*changed, *evenly(unchanged, MAX_UNCHANGED)], "counts": counted}
+
+
+def _shown(row: dict[str, Any]) -> str:
+    """The text of an evaluated row, with tools the whole conversation."""
+    return "\n".join(text for _, text in messages(row.get("messages") or row["completion"]))
 
 
 def _read_completions(folder: Path, config: dict[str, Any]) -> dict[str, Any]:

@@ -28,20 +28,29 @@ REMEDIES = {
     "training rows": "restore the data of before (and the library that makes the rows)",
     "held-out rows": "restore the data of before (and the library that makes the rows)",
     "rewards": "restore the file of the reward",
+    "tools": "restore the files of the tools, of the environments and of the chat template",
     "model": "restore the model that the run started from",
 }
 
 
 def identity_of(
-    rewards: list[Callable], train_rows: list[dict], eval_rows: list[dict], model: str, revision: str | None
+    rewards: list[Callable],
+    train_rows: list[dict],
+    eval_rows: list[dict],
+    model: str,
+    revision: str | None,
+    chat_template_path: str | None = None,
+    tools: Iterable[Callable] = (),
 ) -> dict[str, Any]:
     """The content of identity.json; of streamed data `train_rows` are the first rows."""
+    template = Path(chat_template_path).read_bytes() if chat_template_path else ""
     return {
         "engine": asked_engine(),
         "training rows": _digest(json.dumps(row, sort_keys=True, default=str) for row in train_rows),
         "held-out rows": _digest(json.dumps(row, sort_keys=True, default=str) for row in eval_rows),
         HELD_OUT: len(eval_rows),
         "rewards": {reward_name(reward): _source_digest(reward) for reward in rewards},
+        "tools": _digest([*(_source_digest(tool) or "" for tool in tools), template]),
         "model": _model_digest(model_folder(model, revision)),
         VERSIONS: package_versions(),
     }
@@ -91,7 +100,7 @@ def _source_digest(reward: Callable) -> str | None:
     while isinstance(reward, functools.partial) or hasattr(reward, "__wrapped__"):
         reward = reward.func if isinstance(reward, functools.partial) else reward.__wrapped__
     try:
-        file = inspect.getsourcefile(reward if inspect.isroutine(reward) else type(reward))
+        file = inspect.getsourcefile(reward if inspect.isroutine(reward) or inspect.isclass(reward) else type(reward))
         return _digest([ast.dump(ast.parse(Path(file).read_text(encoding="utf-8")))])
     except (OSError, TypeError, SyntaxError):  # C code, or made in an interactive session
         return None

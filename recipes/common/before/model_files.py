@@ -94,13 +94,27 @@ def _reading_problems(folder: Path, training: dict[str, Any], rows: list[dict]) 
         return [f"its config or tokenizer cannot be read: {type(error).__name__}: {' '.join(str(error).split())[:300]}"]
     if tokenizer.eos_token_id is None and tokenizer.pad_token_id is None:
         return ["its tokenizer has neither an end token nor a pad token; set eos_token in tokenizer_config.json."]
+    if training.get("chat_template_path") and Path(training["chat_template_path"]).is_file():
+        tokenizer.chat_template = Path(training["chat_template_path"]).read_text(encoding="utf-8")
+    tools = []
+    if training.get("tools") or training.get("environment_factory"):
+        from recipes.common.before.tool_use import tools_of
+        from recipes.common.during.rollout import check_tool_template
+
+        try:
+            tools = tools_of(training)
+            problems = check_tool_template(tokenizer, tools)
+        except Exception:  # reported by check_tool_use
+            return []
+        if problems:
+            return problems
     prompts = [row["prompt"] for row in rows[:MEASURED_ROWS] if row.get("prompt")]
     if tokenizer.chat_template is None and any(isinstance(prompt, list) for prompt in prompts):
         return [
             "its tokenizer has no chat template, and the prompts are chat messages: give a chat model, or rows whose "
             "prompts are text."
         ]
-    kwargs = training.get("chat_template_kwargs") or {}
+    kwargs = {"tools": tools or None, **(training.get("chat_template_kwargs") or {})}
     try:
         texts = [
             prompt

@@ -34,6 +34,7 @@ from recipes.common.before.rows import (
     first_rows,
     reward_lines,
 )
+from recipes.common.before.tool_use import check_tool_use
 from recipes.common.before.validation import check_validation, validates, validation_notes
 from recipes.common.before.values import check_generation, check_lora, check_optimizer, check_output_dir
 from recipes.common.during.engine import asked_engine, check_engine
@@ -46,6 +47,7 @@ from rewards import reward_kind, reward_name
 from rewards.audit.audit import check_tricks
 from rewards.audit.call import score
 from rewards.contract import UNDECLARED, declared, prepare_reward, scores_task
+from rewards.parsing import completion_text
 from rewards.steps import Steps, sum_steps
 
 
@@ -95,6 +97,7 @@ def preflight(
     lines, row_problems = check_rows(args, seen, held_out, summed, reference_completion, streamed)
     found += row_problems + check_model(args.model, args.training, seen) + check_packages(args.training, args.model)
     found += [p for r in rewards if isinstance(r, str) for p in check_reward_model(r, args.training, seen)]
+    found += [problem for problem in check_tool_use(args.training, seen, rewards) if problem not in found]
     found += check_moving_reference(args.training, args.model["use_peft"]) + check_launch_file()
     notes += kind_notes(args, rewards) + cost_notes(args, rows, len(held_out), len(validation), rewards)
     result = Preflight(found, lines, [*args.notes, *notes], rows, streamed)
@@ -252,7 +255,7 @@ def step_notes(
     for reward in (reward for reward in rewards if reward_kind(reward) == "step"):
         mine = [i for i, row in enumerate(rows) if scores_task(reward, row["task"]) and reference_completion(row)]
         for number in mine[:1]:
-            text = reference_completion(rows[number])
+            text = completion_text(reference_completion(rows[number]))
             (steps,) = score(reward, [rows[number]], [text])
             count = f"{len(steps or []) or 'no'} step{'s' * (len(steps or []) != 1)}"
             shown = f": {shown_steps(text, steps)}" if steps else ""

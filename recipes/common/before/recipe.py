@@ -14,8 +14,10 @@ from datasets import Dataset, IterableDataset
 
 from recipes.common.before.arguments import Arguments, parse_arguments
 from recipes.common.before.validation import load_split
+from recipes.common.during.environments import environment_rewards, load_environments
 from rewards import load_rewards
 from rewards.audit.child import ROWS, check_in_child
+from rewards.contract import check_names
 from rewards.loading import names_model
 
 
@@ -75,11 +77,19 @@ def load_parts(args: Arguments, load_rows: Callable[[Any, int], tuple[Any, Any]]
     except OSError as error:  # as the Hub's client raises them
         where = "give dataset_path, correct dataset_name, or connect to the network"
         problems.append(f"the rows cannot be loaded ({type(error).__name__}: {error}): {where}.")
+    owned: list[Callable] | None = None
+    try:
+        owned = environment_rewards(load_environments(args.training["environment_factory"]))
+    except ValueError as problem:
+        problems.append(str(problem))
     own = [spec for spec in recipe.reward_funcs if re.search("[:.]", spec) and not names_model(spec)]
     few = list(itertools.islice(rows[0] or (), ROWS))
     died = check_in_child(own, recipe.reward_kwargs, few, args.training["reward_timeout_s"])
     try:
-        rewards = None if died else load_rewards(recipe.reward_funcs, recipe.reward_kwargs, recipe.reward_tasks)
+        if not died:
+            named = load_rewards(recipe.reward_funcs, recipe.reward_kwargs, recipe.reward_tasks, allow_none=owned != [])
+            rewards = [*named, *(owned or [])]
+            problems += check_names(rewards)
     except ValueError as problem:
         problems.append(str(problem))
     return (rewards, *rows), [*died, *problems]

@@ -24,7 +24,7 @@ from rewards.steps import check_steps
 
 GRADED, NOT_APPLICABLE, ERROR, UNPARSED, TIMEOUT = range(5)
 GRACE_S = 5.0  # beyond its limit, before an async reward that does not let go ends the process
-CODES = {"error": ERROR, "unparsed": UNPARSED, "timeout": TIMEOUT}
+CODES = {"error": ERROR, "unparsed": UNPARSED, "timeout": TIMEOUT, "not applicable": NOT_APPLICABLE}
 
 logger = logging.getLogger(__name__)
 

@@ -1,5 +1,6 @@
 """Honest before and after: the same held-out rows, the same decoding, the scorers of training, row by row."""
 
+import functools
 import random
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -13,11 +14,14 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from trl import GRPOTrainer
 from trl.models import unwrap_model_for_generation
 
-from recipes.common.evaluation.generate import Completion, decoding_of, generate
+from recipes.common.evaluation.generate import Completion, decoding_of, generate, generation_config
 from recipes.common.evaluation.metrics import Metric
 from rewards import reward_name
 from rewards.audit.call import score
 from rewards.contract import is_model
+from rewards.parsing import completion_text
+
+Complete = Callable[[list[dict], dict[str, Any]], list[Completion]]  # rows and a decoding -> their completions
 
 
 def evaluate_in_training(trainer: GRPOTrainer, rows: list[dict], metric: Metric, samples: int, title: str) -> list:
@@ -52,10 +56,29 @@ def evaluate_in_training(trainer: GRPOTrainer, rows: list[dict], metric: Metric,
             rank=trainer.accelerator.process_index,
             world_size=trainer.accelerator.num_processes,
             chat_template_kwargs=args.chat_template_kwargs,
+            complete=_rollouts(trainer, model, len(rows)) if uses_tools(trainer) else None,
             title=title,
         )
         model.train(was_training)
     return evaluated
+
+
+def uses_tools(trainer: GRPOTrainer) -> bool:
+    """Tell whether completions may have several turns, or prompts what an environment adds."""
+    return bool(trainer.tools or trainer.environment_factories)
+
+
+def _rollouts(trainer: GRPOTrainer, model: PreTrainedModel, rows: int) -> Complete:
+    """Complete through the trainer's own rollout; in whole batches, as the ranks count their tokens together."""
+    args = trainer.args
+    size = min(args.per_device_eval_batch_size, rows)
+
+    def complete(batch: list[dict], decoding: dict[str, Any]) -> list[Completion]:
+        config = generation_config(model, trainer.processing_class, args.max_completion_length, decoding)
+        rollouts = trainer.roll_out(batch + batch[-1:] * (size - len(batch)), config)[: len(batch)]
+        return [Completion(completion_text(one.messages), one.token_ids, one.truncated, one) for one in rollouts]
+
+    return complete
 
 
 def evaluate(
@@ -73,13 +96,17 @@ def evaluate(
     rank: int = 0,
     world_size: int = 1,
     chat_template_kwargs: dict[str, Any] | None = None,
+    complete: Complete | None = None,
     title: str = "evaluating",
 ) -> list[dict[str, Any]]:
     """Complete every row greedily and `samples` times at random; evaluate by `metric`, score by every reward.
 
     Returns one mapping a row, in the order of `rows`, on every rank: `row`, `prompt`, `answer`, `completion`, `tokens`,
-    `truncated`, `metrics`, `rewards`, and, where asked for, `samples` (a list of metrics) and `sampled_completions`.
+    `truncated`, `metrics`, `rewards`, and, where asked for, `samples` (a list of metrics) and `sampled_completions`;
+    with tools also `messages` and `turns`, the kind of each turn. `complete` takes the place of `generate`.
     """
+    if complete is None:
+        complete = functools.partial(_generated, model, tokenizer, max_new_tokens, chat_template_kwargs)
     batches = [list(range(start, min(start + batch_size, len(rows)))) for start in range(0, len(rows), batch_size)]
     # Under ZeRO-3 every rank must generate equally often; a surplus batch is dropped after the gathering.
     rounds = -(-len(batches) // world_size)
@@ -87,12 +114,11 @@ def evaluate(
     for turn in tqdm(range(rounds), desc=title, unit="batch", disable=rank != 0):
         number = min(turn * world_size + rank, len(batches) - 1)
         batch = [rows[i] for i in batches[number]]
-        generation = (model, tokenizer, batch, max_new_tokens, chat_template_kwargs)
         greedy = {**(decoding or {}), "do_sample": False}
-        results = _score(batch, generate(*generation, greedy), rewards, metric)
+        results = _score(batch, complete(batch, greedy), rewards, metric)
         for draw in range(samples):
             torch.manual_seed(seed * 1_000_003 + number * 1_009 + draw)
-            drawn = generate(*generation, {**(decoding or {}), "do_sample": True})
+            drawn = complete(batch, {**(decoding or {}), "do_sample": True})
             for result, row, completion in zip(results, batch, drawn, strict=True):
                 result.setdefault("samples", []).append(metric(row, completion.text))
                 result.setdefault("sampled_completions", []).append(completion.text)
@@ -102,16 +128,24 @@ def evaluate(
     return [by_row[i] for i in range(len(rows))]
 
 
+def _generated(model: Any, tokenizer: Any, max_new_tokens: int, kwargs: Any, rows: list, decoding: dict) -> list:
+    return generate(model, tokenizer, rows, max_new_tokens, kwargs, decoding)
+
+
 def _score(rows: list[dict], generated: list[Completion], rewards: list, metric: Metric) -> list[dict]:
-    texts, token_ids = [c.text for c in generated], [c.token_ids for c in generated]
+    token_ids, known = [c.token_ids for c in generated], rows
+    texts = [c.rollout.messages if c.rollout else c.text for c in generated]
+    if generated[0].rollout and generated[0].rollout.environment:  # as TRL hands them to a reward
+        known = [{**row, "environments": c.rollout.environment} for row, c in zip(rows, generated, strict=True)]
     called = [reward for reward in rewards if not is_model(reward)]  # TRL alone has a reward model's tokenizer
-    scores = {reward_name(reward): score(reward, rows, texts, token_ids) for reward in called}
+    scores = {reward_name(reward): score(reward, known, texts, token_ids) for reward in called}
     return [
         {
             "prompt": row["prompt"],
             "answer": row.get("answer"),
             "completion": completion.text,
-            "tokens": len(completion.token_ids),
+            **({"messages": rollout.messages, "turns": rollout.turns} if (rollout := completion.rollout) else {}),
+            "tokens": rollout.tokens if rollout else len(completion.token_ids),
             "truncated": completion.truncated,
             "metrics": metric(row, completion.text),
             "rewards": {name: amounts[i] for name, amounts in scores.items()},

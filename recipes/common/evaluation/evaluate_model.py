@@ -40,5 +40,10 @@ def evaluate_model(name: str, rows: list[dict], rewards: list[Callable], metric:
 
 
 def _how(name: str, training: dict[str, Any]) -> dict[str, Any]:
+    if training["tools"] or training["environment_factory"]:
+        raise ValueError(
+            "completions with tools or environments are made in a run alone, which evaluates before and after: start "
+            "one with --max_steps 1."
+        )
     kept = {key: training[key] for key in ("seed", "chat_template_kwargs")} | {"decoding": decoding_of(training)}
     return {**kept, "max_new_tokens": training["max_completion_length"], "title": name}

@@ -19,11 +19,15 @@ def decoding_of(training: dict[str, Any]) -> dict[str, Any]:
 
 
 class Completion(NamedTuple):
-    """A generated answer: its text, its token ids (end of sequence included), and whether it was cut off."""
+    """A generated answer: its text, its token ids (end of sequence included), and whether it was cut off.
+
+    With tools the text is the model's alone, and `rollout` is the whole (see `during/rollout.py`).
+    """
 
     text: str
     token_ids: list[int]
     truncated: bool
+    rollout: Any = None
 
 
 @torch.no_grad()
@@ -40,16 +44,23 @@ def generate(
     special = isinstance(rows[0]["prompt"], str)  # a chat template has written its own already
     inputs = tokenizer(prompts, return_tensors="pt", padding=True, padding_side="left", add_special_tokens=special)
     inputs = inputs.to(model.device)
+    settings = generation_config(model, tokenizer, max_new_tokens, decoding)
+    ids, mask = inputs["input_ids"], inputs["attention_mask"]
+    output = model.generate(input_ids=ids, attention_mask=mask, generation_config=settings)
+    completions = output[:, ids.shape[1] :].tolist()
+    return [_finish(tokenizer, tokens, settings.eos_token_id) for tokens in completions]
+
+
+def generation_config(
+    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, max_new_tokens: int, decoding: dict[str, Any] | None
+) -> GenerationConfig:
+    """Greedy unless `decoding` sets `do_sample`; every id that ends a completion, of the model and the tokenizer."""
     eos = _eos_token_ids(model, tokenizer)
     pad = tokenizer.eos_token_id if tokenizer.pad_token_id is None else tokenizer.pad_token_id
     decoding = {"do_sample": False, **(decoding or {})}
     if not decoding["do_sample"]:  # transformers would warn of them
         decoding = {name: value for name, value in decoding.items() if name not in SAMPLING}
-    settings = {"max_new_tokens": max_new_tokens, "eos_token_id": eos, "pad_token_id": pad, **decoding}
-    ids, mask = inputs["input_ids"], inputs["attention_mask"]
-    output = model.generate(input_ids=ids, attention_mask=mask, generation_config=GenerationConfig(**settings))
-    completions = output[:, ids.shape[1] :].tolist()
-    return [_finish(tokenizer, tokens, eos) for tokens in completions]
+    return GenerationConfig(max_new_tokens=max_new_tokens, eos_token_id=eos, pad_token_id=pad, **decoding)
 
 
 def sample(

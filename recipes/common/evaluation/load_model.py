@@ -25,6 +25,8 @@ def load_model(name: str, args: Any) -> tuple[PreTrainedModel, PreTrainedTokeniz
         loader = AutoPeftModelForCausalLM if is_adapter else AutoModelForCausalLM
         model = loader.from_pretrained(name, **code, **wanted).eval().to(device)
         tokenizer = AutoTokenizer.from_pretrained(name, **code)
+        if args.training["chat_template_path"]:
+            tokenizer.chat_template = Path(args.training["chat_template_path"]).read_text(encoding="utf-8")
     except (OSError, TypeError) as error:
         raise ValueError(f"model {name!r} cannot be loaded: {error}") from error
     make_head_input_contiguous(model)

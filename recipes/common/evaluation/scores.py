@@ -1,5 +1,6 @@
 """Evaluated rows summed up, compared and shown. A row is a mapping that `evaluate.evaluate` returns."""
 
+from collections import Counter
 from collections.abc import Iterable
 from typing import Any
 
@@ -23,6 +24,9 @@ def summarize(rows: list[dict[str, Any]]) -> dict[str, Any]:
         name: _mean([row["rewards"][name] for row in rows if row["rewards"][name] is not None])
         for name in rows[0]["rewards"]
     }
+    if "turns" in rows[0]:
+        kinds = Counter(kind for row in rows for kind in row["turns"])
+        summary["turns"] = {kind: count / kinds.total() for kind, count in kinds.most_common()}
     if "samples" in rows[0]:
         draws = [draw for row in rows for draw in row["samples"]]
         names = metric_names(rows)
@@ -84,6 +88,11 @@ def comparison_table(before: dict[str, Any], after: dict[str, Any] | None, p: di
         values = [before] if after is None else [before, after]
         cells = "".join(f"{unit * value[name]:>{width}.1f}" for value, width in zip(values, (13, 24), strict=False))
         lines.append(f"  {label:<27}{cells}")
+    stages = [before] if after is None else [before, after]
+    for kind in dict.fromkeys(kind for stage in stages for kind in stage.get("turns", ())):
+        shares = [f"{100 * stage['turns'].get(kind, 0.0):.1f}" for stage in stages]
+        cells = "".join(f"{share:>{width}}" for share, width in zip(shares, (13, 24), strict=False))
+        lines.append(f"  {'turns: ' + kind + ' %':<27}{cells}")
     if "sampled" in before:
         lines += _sampled_lines(before, after)
     return "\n".join(lines)

@@ -106,7 +106,13 @@ def messages(prompt: str | list[dict] | None) -> list[tuple[str, str]]:
     """
     if not isinstance(prompt, list):
         return [("", prompt or "")]
-    return [(message.get("role") or "", _text(message.get("content"))) for message in prompt]
+    return [(message.get("role") or "", _text(message.get("content")) + _calls(message)) for message in prompt]
+
+
+def _calls(message: dict) -> str:
+    """The tool calls of a message, each as one line of JSON."""
+    called = [call["function"] for call in message.get("tool_calls") or []]
+    return "".join(json.dumps({"call": of["name"], "arguments": of["arguments"]}, default=str) for of in called)
 
 
 def _text(value: Any) -> str:

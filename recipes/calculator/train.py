@@ -1,0 +1,94 @@
+"""Multi-step arithmetic with a calculator: the model calls a tool, reads its result and answers.
+
+    python scripts/warm_start.py --config recipes/calculator/smollm2-135m.yaml --rows 128 --steps 12
+    accelerate launch --config_file accelerate_configs/single_gpu.yaml recipes/calculator/train.py \\
+        --config recipes/calculator/smollm2-135m.yaml --model_name_or_path runs/calculator-warm-start
+
+The environment (`environment_factory` in the YAML) is calculator.py, its reward the last of the run; the chat template
+that tells the model of the tool is chat_template.jinja. Expected numbers: README.md.
+"""
+
+import random
+
+from recipes.calculator.calculator import text_of, value_of
+from recipes.common.before.rows import is_held_out
+from recipes.common.run import RecipeArguments as CommonArguments
+from recipes.common.run import start, train_and_save
+from recipes.common.trainer import GRPOTrainer
+from rewards.final_answer import is_final_answer
+from rewards.gsm8k import score_gsm8k
+
+from datasets import Dataset
+from trl import get_peft_config, get_quantization_config
+
+SYSTEM_PROMPT = "Use the calculator. Answer: <answer>number</answer>"
+WORDS = {"+": "add {}", "-": "subtract {}", "*": "multiply by {}"}
+
+
+class RecipeArguments(CommonArguments):
+    """Rows are generated; `num_train_rows` is 2 000 by default."""
+
+    unused = ("dataset_name", "dataset_path")
+
+
+def to_row(first: int, steps: list[tuple[str, int]]) -> dict:
+    """Make a number and the steps from it, from left to right, a row with its expression and answer."""
+    expression, before = str(first), "*"
+    for sign, number in steps:
+        expression = f"({expression})" if sign == "*" and before != "*" else expression
+        expression, before = f"{expression} {sign} {number}", sign
+    question = f"Take {first}, " + ", ".join(WORDS[sign].format(number) for sign, number in steps) + "."
+    return {
+        "prompt": [{"role": "system", "content": SYSTEM_PROMPT}, {"role": "user", "content": question}],
+        "task": "calculator",
+        "expression": expression,
+        "answer": text_of(value_of(expression)),
+    }
+
+
+def reference_completion(row: dict) -> list[dict]:
+    """One call with the row's expression, the calculator's result, and the answer."""
+    call = {"name": "calculate", "arguments": {"expression": row["expression"]}}
+    return [
+        {"role": "assistant", "content": "", "tool_calls": [{"type": "function", "function": call}]},
+        {"role": "tool", "name": "calculate", "content": row["answer"]},
+        {"role": "assistant", "content": f"<answer>{row['answer']}</answer>"},
+    ]
+
+
+def metric(row: dict, completion: str) -> dict[str, bool]:
+    """strict: the right answer in the tag; lenient: the right final answer, format ignored."""
+    right = (score_gsm8k(completion, row["answer"]) or 0.0) > 0.0
+    return {"strict": right, "lenient": is_final_answer(completion, row["answer"])}
+
+
+def load_rows(args: RecipeArguments, seed: int) -> tuple[Dataset, Dataset]:
+    """Distinct questions of two or three steps; which of them are held out follows from their text."""
+    wanted = {False: args.num_train_rows or 2000, True: args.num_eval_rows}
+    rows, drawn = {False: {}, True: {}}, random.Random(seed)
+    while any(len(rows[side]) < wanted[side] for side in wanted):
+        signs = [drawn.choice("+-*") for _ in range(drawn.randint(2, 3))]
+        row = to_row(drawn.randint(2, 99), [(s, drawn.randint(2, 9 if s == "*" else 99)) for s in signs])
+        question = row["prompt"][-1]["content"]
+        held_out = is_held_out(question, one_in=8)
+        if len(rows[held_out]) < wanted[held_out]:
+            rows[held_out][question] = row
+    return tuple(Dataset.from_list(list(rows[side].values())) for side in (False, True))
+
+
+def main() -> None:
+    run = start(RecipeArguments, load_rows, reference_completion)  # or exits, listing every problem
+    trainer = GRPOTrainer(
+        model=run.model.model_name_or_path,
+        reward_funcs=run.rewards,
+        args=run.training,
+        train_dataset=run.train_rows,
+        eval_dataset=run.validation_rows,
+        peft_config=get_peft_config(run.model),
+        quantization_config=get_quantization_config(run.model),
+    )
+    train_and_save(trainer, run, metric)  # evaluate, train, evaluate again, write the report
+
+
+if __name__ == "__main__":
+    main()

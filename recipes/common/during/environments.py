@@ -1,0 +1,164 @@
+"""Tools and environments by name, and the reward of an environment as a reward like any other.
+
+A tool is a function that the model may call. An environment, one for each completion, has `reset(**row)`, whose text is
+added to the prompt; its other public methods are tools, and `get_reward()`, where it has one, scores the rollout. Tools
+need type hints and an `Args:` section, from which the chat template describes them.
+"""
+
+import asyncio
+import contextlib
+import inspect
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from rewards.contract import TRL_ARGUMENTS
+from rewards.loading import find_object
+from rewards.rows import score_rows
+
+OTHER_ENVIRONMENT = "not applicable"  # the outcome of a row that plays in another environment
+DECLARATIONS = ("kind", "full", "allowances", "farmable", "max_error_rate", "tasks")
+NOT_TOOLS = ("reset", "get_reward")
+Factories = dict[str | None, Callable]
+
+
+def load_tools(specs: list[str] | None) -> list[Callable]:
+    """Load the functions that `path/to/file.py:function` or `package.module:function` name; ValueError for none."""
+    return [_load("tool", spec) for spec in specs or []]
+
+
+def load_environments(spec: str | dict[str, str] | None) -> Callable | dict[str, Callable] | None:
+    """Load the class, or the classes by the name in the column `environment`; ValueError where there is none."""
+    if isinstance(spec, dict):
+        return {name: _load("environment_factory", of_one) for name, of_one in spec.items()}
+    return None if spec is None else _load("environment_factory", spec)
+
+
+def _load(setting: str, spec: Any) -> Callable:
+    if not isinstance(spec, str) or ":" not in spec:
+        raise ValueError(f"{setting} {spec!r}: give path/to/file.py:name or package.module:name.")
+    try:
+        return find_object(spec)
+    except ValueError as problem:
+        raise ValueError(str(problem).replace("reward", setting, 1)) from problem
+
+
+def by_name(environment_factory: Callable | dict[str, Callable] | None) -> Factories:
+    """The factories by the rows' column `environment`; one for all rows has the name None."""
+    if environment_factory is None or isinstance(environment_factory, dict):
+        return environment_factory or {}
+    return {None: environment_factory}
+
+
+def methods_of(environment: Any) -> list[Callable]:
+    """The methods that the model may call."""
+    found = inspect.getmembers(type(environment), predicate=inspect.isfunction)
+    return [getattr(environment, name) for name, _ in found if name not in NOT_TOOLS and not name.startswith("_")]
+
+
+def make(name: str | None, factory: Callable) -> Any:
+    """Make an environment; ValueError where that fails, with its exception."""
+    try:
+        return factory()
+    except (Exception, SystemExit) as error:
+        why = f"cannot be made: {type(error).__name__}: {error}. It is called without arguments."
+        raise ValueError(f"{title_of(name, factory)} {why}") from error
+
+
+def title_of(name: str | None, factory: Callable) -> str:
+    """The environment in a message."""
+    return f"environment {getattr(factory, '__name__', str(factory)) if name is None else name!r}"
+
+
+def environment_rewards(environment_factory: Callable | dict[str, Callable] | None) -> list["EnvironmentReward"]:
+    """One for each class that has `get_reward`, named after it as TRL names it; makes one environment of each."""
+    factories, owners = by_name(environment_factory), {}
+    for name, factory in factories.items():
+        kind = type(make(name, factory))
+        if hasattr(kind, "get_reward"):
+            owners[kind] = AsyncEnvironmentReward if inspect.iscoroutinefunction(kind.get_reward) else EnvironmentReward
+    return [reward(kind, factories) for kind, reward in owners.items()]
+
+
+class EnvironmentReward:
+    """`get_reward()` of each completion's environment as a reward like any other; the class declares kind and so on.
+
+    One that raises is an error of its row. Where no environments are given, as outside a rollout, the tool calls of
+    each completion are played in new ones.
+    """
+
+    def __init__(self, environment: type, factories: Factories):
+        self.environment, self.factories, self.__name__ = environment, factories, environment.__name__
+        for name in DECLARATIONS:
+            if hasattr(environment, name):
+                setattr(self, name, getattr(environment, name))
+
+    def __call__(self, prompts, completions, environments=None, log_extra=None, **columns) -> list[float | None]:
+        environments = environments or self._played(prompts, completions, columns)
+        return self._scores([self._outcome(environment) for environment in environments], log_extra)
+
+    def _outcome(self, environment: Any) -> Any:
+        """The reward, an exception, or that it is not this one's to give."""
+        if type(environment) is not self.environment:
+            return OTHER_ENVIRONMENT
+        try:
+            return environment.get_reward()
+        except Exception as error:
+            return error
+
+    def _scores(self, outcomes: list, log_extra: Callable | None) -> list[float | None]:
+        logged: dict[str, list] = {}
+        scores = score_rows(self.__name__, _returned, outcomes, log_extra=logged.__setitem__)
+        for column, words in logged.items() if log_extra is not None else ():
+            pairs = zip(outcomes, words, strict=True)
+            log_extra(column, [word if outcome is not OTHER_ENVIRONMENT else outcome for outcome, word in pairs])
+        return scores
+
+    def _played(self, prompts: list, completions: list, columns: dict[str, Any]) -> list[Any]:
+        rows = {"prompt": prompts} | {name: of for name, of in columns.items() if name not in TRL_ARGUMENTS}
+        played = []
+        for number, completion in enumerate(completions):
+            row = {name: values[number] for name, values in rows.items()}
+            environment = self.factories[row["environment"] if None not in self.factories else None]()
+            reset(environment, row, is_named=None not in self.factories)
+            play(environment, completion)
+            played.append(environment)
+        return played
+
+
+class AsyncEnvironmentReward(EnvironmentReward):
+    """The same for an `async def get_reward`, on the event loop on which its tools ran."""
+
+    async def __call__(self, prompts, completions, environments=None, log_extra=None, **columns) -> list[float | None]:
+        environments = environments or self._played(prompts, completions, columns)
+        outcomes = [self._outcome(environment) for environment in environments]
+        return self._scores([await _settled(outcome) for outcome in outcomes], log_extra)
+
+
+async def _settled(outcome: Any) -> Any:
+    try:
+        return await outcome if inspect.isawaitable(outcome) else outcome
+    except Exception as error:
+        return error
+
+
+def _returned(outcome: Any) -> float | None:
+    if isinstance(outcome, Exception):
+        raise outcome
+    return None if outcome is OTHER_ENVIRONMENT else outcome
+
+
+def reset(environment: Any, row: dict, is_named: bool) -> Any:
+    """Reset it for a row as TRL does; the name of the environment is not handed on."""
+    return environment.reset(**{name: value for name, value in row.items() if not (is_named and name == "environment")})
+
+
+def play(environment: Any, completion: str | list[dict]) -> None:
+    """Make the tool calls of a completion; what fails is passed over, as TRL answers the model with the exception."""
+    for message in completion if isinstance(completion, list) else []:
+        for call in message.get("tool_calls") or []:
+            with contextlib.suppress(Exception):
+                result = getattr(environment, call["function"]["name"])(**call["function"]["arguments"])
+                if inspect.isawaitable(result):
+                    with ThreadPoolExecutor(1) as thread:  # this one may run an event loop
+                        thread.submit(asyncio.run, _settled(result)).result()

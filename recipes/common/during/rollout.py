@@ -1,0 +1,201 @@
+"""Rollouts with tools: all that is used of an interface of TRL 1.16 that TRL calls experimental.
+
+Not covered: a tool that hangs stops the run with it, and images in what a tool returns.
+"""
+
+import contextlib
+import inspect
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from transformers import AutoProcessor, GenerationConfig, PreTrainedTokenizerBase
+from transformers.utils import get_json_schema
+from trl import GRPOTrainer
+from trl.chat_template_utils import (
+    add_response_schema,
+    is_chat_template_prefix_preserving,
+    parse_response,
+    qwen3_template,
+    supports_tool_calling,
+)
+
+from rewards.parsing import completion_text
+
+TURN_KINDS = ("call", "failed call", "broken call", "call without room", "text")
+TEMPLATE = "recipes/calculator/chat_template.jinja"
+
+
+@dataclass
+class Rollout:
+    """A completion of several turns: what rewards get, the kind of each turn, and what the model itself wrote."""
+
+    messages: list[dict]
+    token_ids: list[int]  # of all turns, the tools' included
+    tokens: int  # of the model alone
+    truncated: bool
+    turns: list[str]
+    environment: Any
+
+
+def tool_processor(processing_class: Any, model: Any, args: Any, has_tools: bool) -> Any:
+    """The tokenizer of a run, with the chat template that it asks for and a way to read the tool calls written in it.
+
+    TRL knows how the templates of some models write a call; any other is read as `<tool_call>{"name": ..., "arguments":
+    {...}}</tool_call>`. None where TRL is to load the tokenizer itself.
+    """
+    if args.chat_template_path is None and not has_tools:
+        return processing_class
+    if processing_class is None:
+        is_name = isinstance(model, str)
+        processing_class = AutoProcessor.from_pretrained(  # as TRL does
+            model if is_name else model.config._name_or_path,
+            revision=(args.model_init_kwargs or {}).get("revision") if is_name else None,
+            truncation_side="left",
+            padding_side="left",
+            trust_remote_code=args.trust_remote_code,
+        )
+    if args.chat_template_path is not None:
+        processing_class.chat_template = Path(args.chat_template_path).read_text(encoding="utf-8")
+    if has_tools:
+        read_calls(processing_class)
+    return processing_class
+
+
+def read_calls(processing_class: Any) -> None:
+    """Set how tool calls are read in what the model writes, unless the tokenizer says so itself."""
+    tokenizer = getattr(processing_class, "tokenizer", processing_class)
+    if getattr(tokenizer, "response_template", None) is None:
+        try:
+            add_response_schema(processing_class)
+        except ValueError:  # not a template of a model that TRL knows
+            tokenizer.response_template = qwen3_template
+
+
+def opening_of(tokenizer: Any) -> str | None:
+    """The text that opens a tool call, such as `<tool_call>`."""
+    fields = (getattr(tokenizer, "response_template", None) or {}).get("fields", {})
+    return fields.get("tool_calls", {}).get("open")
+
+
+def turn_kinds(messages: list[dict], opening: str | None) -> list[str]:
+    """Name what each turn of the model was.
+
+    - call: every tool that it called answered; failed call: one raised, or does not exist
+    - broken call: it opens a call that cannot be read; call without room: its answer would not have fitted
+    - text: no call
+
+    Example: `turn_kinds([{"role": "assistant", "content": "4"}], "<tool_call>") == ["text"]`
+    """
+    kinds: list[str] = []
+    for number, message in enumerate(messages):
+        if message["role"] == "tool":
+            if str(message["content"]).startswith("{'error':"):  # as TRL puts an exception
+                kinds[-1] = "failed call"
+        elif message.get("tool_calls"):
+            answered = number + 1 < len(messages) and messages[number + 1]["role"] == "tool"
+            kinds.append("call" if answered else "call without room")
+        else:
+            broken = opening is not None and opening in completion_text([message])
+            kinds.append("broken call" if broken else "text")
+    return kinds
+
+
+def keep_rewards(trainer: GRPOTrainer, count: int) -> None:
+    """Drop the rewards of environments that TRL adds behind ours, unguarded: ours hold them already."""
+    del trainer.reward_funcs[count:], trainer.reward_func_names[count:], trainer.reward_processing_classes[count:]
+    trainer.reward_weights = trainer.reward_weights[:count]
+
+
+class _Generated(Exception):
+    """Carries what TRL generated out of the method that would go on to score and log it."""
+
+
+def rollout(trainer: GRPOTrainer, rows: list[dict], generation_config: GenerationConfig) -> list[Rollout]:
+    """Complete the rows as training does, environments and tools included; nothing is scored or logged.
+
+    TRL makes the environments of a batch in the method that also scores it, which therefore is left by an exception.
+    The model of the trainer is in evaluation mode; vLLM is not used.
+    """
+
+    def stop(prompts: list) -> None:
+        raise _Generated(GRPOTrainer._generate(trainer, prompts))
+
+    settings = {"generation_config": generation_config, "generation_kwargs": None, "_generate": stop}
+    with _replaced(trainer, use_vllm=False, use_transformers_continuous_batching=False, **settings):
+        try:
+            trainer._generate_and_score_completions(rows)
+        except _Generated as done:
+            _, all_ids, masks, completions, *_ = done.args[0]
+    trainer._metrics["eval"].clear()
+    ends, opening = {*trainer.eos_token_ids, trainer._tokenizer.pad_token_id}, opening_of(trainer._tokenizer)
+    masks = masks or [[1] * len(ids) for ids in all_ids]
+    environments = trainer.environments or [None] * len(rows)
+    return [
+        Rollout(messages, ids, sum(mask), ids[-1] not in ends, turn_kinds(messages, opening), environment)
+        for messages, ids, mask, environment in zip(completions, all_ids, masks, environments, strict=True)
+    ]
+
+
+@contextlib.contextmanager
+def _replaced(trainer: GRPOTrainer, **attributes: Any) -> Iterator[None]:
+    kept = {name: vars(trainer)[name] for name in attributes if name in vars(trainer)}
+    vars(trainer).update(attributes)
+    try:
+        yield
+    finally:
+        for name in attributes:
+            del vars(trainer)[name]
+        vars(trainer).update(kept)
+
+
+# --------------------------------------------------------------------------- before a run
+
+
+def check_tool_template(tokenizer: PreTrainedTokenizerBase, tools: list[Callable]) -> list[str]:
+    """A call that the chat template writes can be read again, and a tool's answer only adds to what stands before."""
+    if not supports_tool_calling(tokenizer):
+        return [
+            "its chat template writes no tool calls or drops what a tool answers. Give one that does by "
+            f"chat_template_path (as {TEMPLATE}), or a model that was trained with tools."
+        ]
+    read_calls(tokenizer)
+    arguments = {name: "1" for name in list(inspect.signature(tools[0]).parameters)[:1]} if tools else {}
+    call = {"type": "function", "function": {"name": tools[0].__name__ if tools else "tool", "arguments": arguments}}
+    question = [{"role": "user", "content": "?"}]
+    turn = [{"role": "assistant", "content": "", "tool_calls": [call]}]
+    schemas = [get_json_schema(tool) for tool in tools]
+    before = tokenizer.apply_chat_template(question, tools=schemas, add_generation_prompt=True, tokenize=False)
+    whole = tokenizer.apply_chat_template(question + turn, tools=schemas, tokenize=False)
+    if not whole.startswith(before):
+        return [_unreadable("it writes the turn of the model otherwise than a prompt ends", whole)]
+    ids, prefix = (
+        tokenizer(text, add_special_tokens=False)["input_ids"] for text in (whole.removeprefix(before), before)
+    )
+    read = parse_response(tokenizer, ids, prefix=prefix, tools=schemas).get("tool_calls")
+    if [one["function"] for one in read or []] != [call["function"]]:
+        return [_unreadable(f"the call {call['function']} is read as {read}", whole.removeprefix(before))]
+    if not is_chat_template_prefix_preserving(tokenizer):
+        return ["its chat template changes earlier messages when a tool's answer is added: correct the template."]
+    return []
+
+
+def _unreadable(reason: str, text: str) -> str:
+    return (
+        f"its chat template and the way that tool calls are read do not go together: {reason}. Let the template write "
+        '`<tool_call>{"name": ..., "arguments": {...}}</tool_call>`, or set `response_template` in the '
+        f"tokenizer_config.json. It writes {text!r}."
+    )
+
+
+def undescribed(tool: Callable) -> list[str]:
+    """Say why the chat template cannot describe a tool."""
+    try:
+        get_json_schema(tool)
+    except Exception as error:  # whatever transformers makes of a signature
+        return [
+            f"tool {tool.__name__!r} cannot be described to the model: {type(error).__name__}: {error} Each parameter "
+            "needs a type hint and a line in the `Args:` section of the docstring."
+        ]
+    return []

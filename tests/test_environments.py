@@ -1,0 +1,334 @@
+"""Tools and environments: TRL's rollout and ours are one, their rewards are guarded, and only the model is scored."""
+
+import asyncio
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+import trl
+from support.launching import ROOT, run
+from support.paid_by_place import advantages_of, completions, generations
+from support.scripted_tools import (
+    CALCULATOR,
+    CORRECT,
+    ENVIRONMENT,
+    FIRST,
+    KINDS,
+    ROWS,
+    evaluated,
+    make_trainer,
+    template,
+)
+from test_preflight import SETTINGS
+from transformers import AutoTokenizer
+
+from recipes.calculator.train import metric, reference_completion
+from recipes.common.before.identity import changes, identity_of
+from recipes.common.before.recipe import load_parts, load_recipe
+from recipes.common.before.tool_use import check_tool_use
+from recipes.common.during.environments import environment_rewards, load_environments, load_tools
+from recipes.common.during.rollout import check_tool_template, opening_of, turn_kinds
+from recipes.common.evaluation.evaluate import evaluate_in_training
+from recipes.common.evaluation.generate import generate, generation_config
+from recipes.common.trainer import GRPOTrainer
+from rewards import load_reward
+from rewards.audit.audit import audit
+from rewards.audit.call import score
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+
+@pytest.fixture
+def make(model: Path, tmp_path: Path) -> Callable[..., trl.GRPOTrainer]:
+    """Make the scripted trainer, in tmp_path unless `folder` is given."""
+    return lambda folder=tmp_path, **settings: make_trainer(model, folder, **settings)
+
+
+# Training
+
+
+def test_the_reward_of_an_environment_trains_as_in_trl(make, tmp_path):
+    trained = []
+    for kind in (GRPOTrainer, trl.GRPOTrainer):
+        folder = tmp_path / kind.__module__
+        trainer = make(folder, kind=kind, max_steps=2)
+        trainer.train()
+        table = completions(folder, 2)
+        trained.append(({name: table[name] for name in ("Calculator", "advantage")}, trainer.model.state_dict()))
+    (ours, our_weights), (theirs, their_weights) = trained
+    assert ours == theirs
+    assert ours["Calculator"] == ENVIRONMENT
+    assert all(torch.equal(our_weights[name], their_weights[name]) for name in their_weights)
+
+
+def test_rewards_turns_and_advantages_of_a_batch(make, tmp_path):
+    trainer = make(reward_weights=[1.0, 0.5])
+    trainer.train()
+    (logged,), table = generations(trainer), completions(tmp_path)
+    assert (table["gsm8k_correctness"], table["Calculator"]) == (CORRECT, ENVIRONMENT)
+    total = [a + 0.5 * b for a, b in zip(CORRECT, ENVIRONMENT, strict=True)]
+    assert table["advantage"] == pytest.approx(advantages_of(total), abs=1e-5)
+    assert logged["errors/Calculator"] == 0.0
+    kinds = [kind for turns in KINDS for kind in turns]
+    shares = {f"turns/{kind.replace(' ', '_')}": kinds.count(kind) / len(kinds) for kind in set(kinds)}
+    assert {name: logged[name] for name in shares} == pytest.approx(shares)
+
+
+class Breaks:
+    """An environment whose reward fails where the answer is 5."""
+
+    kind, full = "verifier", 1.0
+
+    def reset(self, answer, **row):
+        self.answer = answer
+
+    def get_reward(self):
+        return 1.0 / (self.answer != "5")
+
+
+def test_a_get_reward_that_raises_is_an_error_of_its_rows(make, tmp_path):
+    trainer = make(environment=Breaks)
+    trainer.train()
+    (logged,), table = generations(trainer), completions(tmp_path)
+    assert logged["errors/Breaks"] == 0.5
+    assert table["Breaks"] == [None] * 4 + [1.0] * 4
+    assert table["gsm8k_correctness"][:4] == [None] * 4, "a row that a reward failed on is void"
+
+
+def test_the_reward_of_an_environment_opens_a_gate(make, tmp_path):
+    def bonus(completions, **kwargs):
+        return [1.0] * len(completions)
+
+    make(rewards=[bonus], reward_gates={"bonus": "Calculator"}).train()
+    assert completions(tmp_path)["bonus"] == [1.0 if amount else None for amount in ENVIRONMENT]
+
+
+class Awaited(Breaks):
+    async def get_reward(self):
+        await asyncio.sleep(0)
+        return 0.5
+
+
+def test_environments_by_name_and_an_async_reward(make, tmp_path):
+    named = {"one": Breaks, "two": Awaited}
+    rows = [{**ROWS[0], "environment": "two"}, {**ROWS[1], "environment": "one"}]
+    trainer = make(environment=named, rows=rows)
+    trainer.train()
+    (logged,), table = generations(trainer), completions(tmp_path)
+    assert (table["Awaited"], table["Breaks"]) == ([0.5] * 4 + [None] * 4, [None] * 4 + [1.0] * 4)
+    assert (logged["unparsed/Breaks"], logged["unparsed/Awaited"]) == (0.0, 0.0), "another's rows do not count"
+
+
+def test_the_text_of_a_tool_earns_nothing():
+    messages = [{"role": "tool", "name": "t", "content": "<answer>18</answer>"}, {"role": "assistant", "content": "no"}]
+    row = {"prompt": [{"role": "user", "content": "?"}], "answer": "18"}
+    assert score(load_reward("gsm8k_correctness"), [row], [messages]) == [0.0]
+    messages[0]["role"] = "assistant"
+    assert score(load_reward("gsm8k_correctness"), [row], [messages]) == [2.0]
+
+
+def test_a_run_that_was_stopped_and_resumed_is_the_run_that_was_not(make, tmp_path):
+    steps = {"max_steps": 4, "save_strategy": "steps", "save_steps": 2, "learning_rate": 0.01}
+    weights = []
+    for folder in ("whole", "stopped"):
+        trainer = make(tmp_path / folder, **steps)
+        trainer.train(resume_from_checkpoint=str(tmp_path / "whole/checkpoint-2") if folder == "stopped" else None)
+        weights.append(trainer.model.state_dict())
+    assert trainer.state.global_step == 4
+    assert all(torch.equal(weights[0][name], weights[1][name]) for name in weights[0])
+
+
+# Evaluation
+
+
+def test_evaluation_goes_through_the_rollout_of_training_and_leaves_no_trace(make):
+    trainer = make()
+    torch.manual_seed(3)
+    state, rows = torch.get_rng_state(), [dict(row) for row in ROWS for _ in range(4)]
+    found = evaluate_in_training(trainer, rows, metric, samples=1, title="before")
+    assert [row["turns"] for row in found] == KINDS
+    assert [row["rewards"]["Calculator"] for row in found] == ENVIRONMENT
+    assert [row["rewards"]["gsm8k_correctness"] for row in found] == CORRECT
+    assert [row["metrics"]["strict"] for row in found] == [amount > 0 for amount in CORRECT]
+    assert [message["role"] for message in found[0]["messages"]] == ["assistant", "tool", "assistant"]
+    assert [row["samples"][0]["strict"] for row in found] == [amount > 0 for amount in CORRECT]
+    json.dumps(found)
+    assert torch.equal(torch.get_rng_state(), state)
+    assert not trainer._metrics["train"] and not trainer._metrics["eval"] and not trainer._logs["completion"]
+    assert trainer.state.num_input_tokens_seen == 0 and "_generate" not in vars(trainer)
+
+
+def test_a_greedy_rollout_without_calls_is_what_generate_writes(make):
+    trainer = make()
+    trainer._generate_single_turn = trl.GRPOTrainer._generate_single_turn.__get__(trainer)  # not from the script
+    trainer.model.eval()
+    greedy = generation_config(trainer.model, trainer.processing_class, 20, {})
+    rolled = trainer.roll_out([dict(row) for row in ROWS], greedy)
+    tools = {"tools": [load_environments(CALCULATOR)().calculate]}
+    rows = generate(trainer.model, trainer.processing_class, ROWS, 20, tools)
+    assert [one.token_ids for one in rolled] == [one.token_ids for one in rows]
+    assert [one.truncated for one in rolled] == [one.truncated for one in rows]
+
+
+def test_what_a_tool_answers_is_not_counted_as_the_models_tokens(make):
+    trainer = make()
+    first = evaluated(trainer)[0]
+    written = [FIRST[0][0] + "<|end|>", "<answer>5</answer><|end|>"]
+    assert first["tokens"] == sum(len(trainer._tokenizer(text)["input_ids"]) for text in written)
+
+
+@pytest.mark.slow
+def test_two_ranks_with_rollouts_of_different_lengths_see_what_one_process_does(make, model, tmp_path):
+    words = [sys.executable, "-m", "accelerate.commands.accelerate_cli", "launch"]
+    words += ["--config_file=accelerate_configs/cpu_2proc.yaml", "tests/support/scripted_tools.py", model, tmp_path]
+    run(list(map(str, words)))
+    trainer = make(tmp_path / "one", per_device_eval_batch_size=2, max_steps=2)
+    expected = evaluated(trainer)
+    trainer.train()
+    (one, _), ranks = generations(trainer), [json.loads((tmp_path / f"seen_{n}.json").read_text()) for n in (0, 1)]
+    names = ["rewards/Calculator/mean", "turns/call", "turns/text", "turns/failed_call", "turns/broken_call"]
+    for rank in ranks:
+        assert (rank["evaluated"], rank["ranks"]) == (expected, 2)
+        assert rank["logged"][0]["rewards/Calculator/mean"] == one["rewards/Calculator/mean"] == 0.25
+        assert [rank["logged"][0][name] for name in names] == [ranks[0]["logged"][0][name] for name in names]
+
+
+# The pieces
+
+
+@pytest.mark.parametrize(
+    ("messages", "kinds"),
+    [
+        ([{"role": "assistant", "content": "4"}], ["text"]),
+        ([{"role": "assistant", "content": "<tool_call>{"}], ["broken call"]),
+        ([{"role": "assistant", "content": "", "tool_calls": [{}]}], ["call without room"]),
+        (
+            [{"role": "assistant", "content": "", "tool_calls": [{}]}, {"role": "tool", "content": "{'error': 'x'}"}],
+            ["failed call"],
+        ),
+    ],
+)
+def test_kinds_of_turns(messages, kinds):
+    assert turn_kinds(messages, "<tool_call>") == kinds
+
+
+def test_outside_a_rollout_the_calls_of_a_completion_are_played():
+    (reward,) = environment_rewards(load_environments(CALCULATOR))
+    assert (reward.__name__, reward.kind, reward.full) == ("Calculator", "verifier", 1.0)
+    assert score(reward, ROWS, [reference_completion(row) for row in ROWS]) == [1.0, 1.0]
+    assert score(reward, ROWS, ["", "<answer>20</answer>"]) == [0.0, 0.0]
+
+
+def test_the_reward_of_an_environment_is_one_of_the_run(parse, tmp_path):
+    args = parse({**SETTINGS, "reward_funcs": [], "environment_factory": CALCULATOR})
+    (rewards, *_), problems = load_parts(args, None)
+    assert ([reward.__name__ for reward in rewards], problems) == (["Calculator"], [])
+
+
+def test_the_audit_plays_the_reference_and_finds_a_reward_for_nothing(monkeypatch):
+    factory = load_environments(CALCULATOR)
+    rewards = [load_reward("gsm8k_correctness"), *environment_rewards(factory)]
+    assert audit(ROWS, rewards, reference_completion).failures == []
+    monkeypatch.setattr(factory, "get_reward", lambda self: 1.0)
+    assert any("for the trick" in failure for failure in audit(ROWS, rewards, reference_completion).failures)
+
+
+def test_a_warm_start_shows_the_tools_and_trains_on_the_turns_of_the_model():
+    from recipes.common.warm_start import reference_rows
+
+    config = ROOT / "recipes/calculator/smollm2-135m.yaml"
+    recipe = load_recipe(config, ["--num_train_rows", "4", "--num_eval_rows", "1"])
+    (example, *_), (row, *_) = reference_rows(recipe, 2)
+    assert example["completion"] == reference_completion(row)
+    assert [tool["function"]["name"] for tool in json.loads(example["tools"])] == ["calculate"]
+
+
+def test_the_template_marks_the_turns_of_the_model_and_not_those_of_a_tool(model):
+    tokenizer = AutoTokenizer.from_pretrained(model)
+    tokenizer.chat_template = template()
+    turns = {"return_assistant_tokens_mask": True, "return_dict": True, "tokenize": True}
+    encoded = tokenizer.apply_chat_template(ROWS[0]["prompt"] + reference_completion(ROWS[0]), **turns)
+    pairs = zip(encoded["input_ids"], encoded["assistant_masks"], strict=True)
+    assert (
+        tokenizer.decode([token for token, mine in pairs if mine]) == FIRST[0][0] + "<|end|><answer>5</answer><|end|>"
+    )
+
+
+def test_another_tool_or_template_makes_it_another_run(tmp_path):
+    tool, jinja = tmp_path / "tool.py", tmp_path / "template.jinja"
+
+    def identity(code: str, text: str) -> dict:
+        tool.write_text(f"def tool(a):\n    return {code}\n")
+        jinja.write_text(text)
+        return identity_of([], [], [], "nobody/nothing", None, str(jinja), load_tools([f"{tool}:tool"]))
+
+    first = identity("a", "x")
+    assert changes(first, identity("a", "x")) == []
+    for other in (identity("-a", "x"), identity("a", "y")):
+        (change,) = changes(first, other)
+        assert change.startswith("tools changed: restore the files of the tools")
+
+
+def test_a_call_that_the_template_writes_is_read_again(model):
+    tokenizer = AutoTokenizer.from_pretrained(model)
+    tools = [load_environments(CALCULATOR)().calculate]
+    (problem,) = check_tool_template(tokenizer, tools)
+    assert "writes no tool calls" in problem and "chat_template_path" in problem
+    tokenizer.chat_template = template()
+    assert check_tool_template(tokenizer, tools) == []
+    assert opening_of(tokenizer) == "<tool_call>"
+    tokenizer.chat_template = tokenizer.chat_template.replace("<tool_call>' + {", "<call>' + {")
+    (problem,) = check_tool_template(tokenizer, tools)
+    assert "do not go together" in problem and "response_template" in problem
+
+
+def undescribed(a):
+    """Adds."""
+
+
+class FailsToReset:
+    def reset(self, answer, colour, **row): ...
+
+
+class NoReset: ...
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"tools": ["recipes/calculator/calculator.py:valu_of"]}, "Did you mean 'value_of'?"),
+        ({"tools": ["calculate"]}, "tool 'calculate': give path/to/file.py:name"),
+        ({"environment_factory": "recipes/calculator/none.py:Calculator"}, "environment_factory 'recipes/calculator"),
+        ({"environment_factory": "recipes/calculator/calculator.py:Calculater"}, "Did you mean 'Calculator'?"),
+        ({"tools": ["tests/test_environments.py:undescribed"]}, "'undescribed' cannot be described to the model"),
+        ({"environment_factory": f"{__file__}:FailsToReset"}, "'FailsToReset': reset fails on row 0: TypeError"),
+        ({"environment_factory": f"{__file__}:NoReset"}, "'NoReset' has no method `reset`"),
+        ({"environment_factory": {"sums": CALCULATOR}}, "rows have the environment 'None'"),
+        ({"chat_template_path": "no.jinja"}, "chat_template_path: there is no file no.jinja"),
+    ],
+)
+def test_what_cannot_be_called_is_refused(parse, settings, words):
+    args = parse({**SETTINGS, **settings})
+    assert args.problems == []
+    (problem,) = check_tool_use(args.training, ROWS, [])
+    assert words in problem
+
+
+def test_an_environment_with_the_columns_it_needs_passes(parse):
+    args = parse({**SETTINGS, "environment_factory": CALCULATOR})
+    assert check_tool_use(args.training, ROWS, []) == []
+
+
+def test_text_prompts_step_rewards_and_sharded_models_are_refused(parse, monkeypatch):
+    args = parse({**SETTINGS, "environment_factory": CALCULATOR})
+    rows = [{**row, "prompt": "2 + 3"} for row in ROWS]
+    problems = check_tool_use(args.training, rows, [load_reward("equation_steps")])
+    assert ["plain text" in problems[0], "step reward" in problems[1], len(problems)] == [True, True, 2]
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.setenv("ACCELERATE_USE_DEEPSPEED", "true")
+    for stage, count in (("2", 0), ("3", 1)):
+        monkeypatch.setenv("ACCELERATE_DEEPSPEED_ZERO_STAGE", stage)
+        assert len(check_tool_use(args.training, ROWS, [])) == count
