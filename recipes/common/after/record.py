@@ -9,7 +9,7 @@ from trl import GRPOTrainer
 
 from recipes.common.after.report import best_sentence
 from recipes.common.after.verdict import verdict_of_run
-from recipes.common.during.callbacks import Clock
+from recipes.common.during.callbacks import Clock, rows_trained_on
 from recipes.common.during.engine import engine
 from recipes.common.during.stopping import reason_to_stop
 from recipes.common.during.tracking import track_report, track_summary
@@ -40,6 +40,7 @@ def summary_of(
         "minutes": round(clock.minutes(), 2),
         "seconds": {phase: round(seconds, 1) for phase, seconds in clock.seconds().items()},
         "steps": trainer.state.global_step,
+        "rows_trained_on": rows_trained_on(trainer),
         "engine": engine(trainer),
         **versions(),
         "config": config,
@@ -112,6 +113,8 @@ def final_table(folder: Path, summary: dict[str, Any]) -> str:
     plural = "s" * (summary["steps"] != 1)
     lines = [f"{folder}: {summary['steps']} step{plural} in {summary['minutes']:.1f} minutes on {summary['hardware']}"]
     lines.append(f"  {summary['verdict']['sentence']}")
+    if rows := summary.get("rows_trained_on"):
+        lines.append(f"  Trained on {rows} distinct rows.")
     if summary["stopped"]:
         lines.append(f"  Stopped early: {summary['stopped']}.")
     if best := summary["best_checkpoint"]:
