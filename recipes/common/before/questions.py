@@ -15,7 +15,6 @@ from datasets import Dataset, load_dataset
 from datasets.exceptions import DatasetsError
 
 from recipes.common.before.arguments import RecipeArguments
-from recipes.common.before.overlap import question_of
 from recipes.common.before.rows import draw, is_held_out
 from rewards.boxes import last_boxed
 from rewards.jsonl import Problem, collect, lines_of, parse_line, shown
@@ -66,6 +65,8 @@ def load_questions(
         ValueError: what is wrong with the settings or, by file and line, with the rows; `check` says of a gold why it
             cannot be used, or None.
     """
+    from recipes.common.before.overlap import question_of  # importing a recipe stays light
+
     if args.dataset_name and args.dataset_path:
         raise ValueError("dataset_name and dataset_path are both given: give one.")
     if not (args.dataset_name or args.dataset_path or hub):

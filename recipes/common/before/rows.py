@@ -12,7 +12,6 @@ from typing import Any
 from datasets import Dataset, IterableDataset
 
 from rewards import full_reward, reward_columns, reward_kind, reward_name, reward_tasks
-from rewards.audit.call import score
 from rewards.contract import LARGEST, scores_task
 from rewards.rows import NumberedRow, rows_by_task
 
@@ -207,6 +206,8 @@ def _line(
     numbered: list[NumberedRow], all_rows: list[dict], reward: Callable, weight: float, reference: Callable
 ) -> RewardLine:
     """Score the rows of one task; a promise of its kind that the reward breaks is a problem."""
+    from rewards.audit.call import score  # importing a recipe stays light
+
     name, rows = reward_name(reward), [row for _, row in numbered]
     line = RewardLine(rows[0]["task"], weight, name, reward_kind(reward), full_reward(reward))
     if not scores_task(reward, line.task):
