@@ -3,12 +3,12 @@
 `rewards.code_prepare` says which tasks a run should train on.
 """
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from rewards.code_tests import parse_cases
+from rewards.jsonl import read_jsonl
 from rewards.sandbox.names import names_of
 
 Task = dict[str, Any]
@@ -17,7 +17,6 @@ TEXTS = ("setup", "preamble", "entry_point")
 KEYS = {"name": str, "prompt": str, "tests": list, "hidden_tests": list, **dict.fromkeys(TEXTS, str)}
 KEYS |= {"inplace": bool, "objects": bool, "solution": str}  # in the order of a file
 PYTHON_ONLY = ("setup", "entry_point", "inplace", "objects")  # without meaning where tests are stdin and stdout
-SHOWN_PROBLEMS = 10
 
 
 def read_tasks(path: str | Path, split: str) -> list[Task]:
@@ -25,24 +24,16 @@ def read_tasks(path: str | Path, split: str) -> list[Task]:
     file = Path(path, f"{split}.jsonl") if Path(path).is_dir() else Path(path)
     if not file.is_file():
         raise ValueError(f"no file {file}. Give a folder that scripts/prepare_code.py wrote, or a JSON Lines file.")
-    try:
-        lines = file.read_text(encoding="utf-8-sig").split("\n")
-    except UnicodeDecodeError as error:
-        raise ValueError(f"{file} is not UTF-8: {error}") from None
-    tasks, problems = {}, []
-    for number, line in enumerate(lines, 1):
-        try:
-            task = complete_row(json.loads(line), f"{file.stem}/{number}") if line.strip() else None
-            if task and tasks.setdefault(task["name"], task) is not task:
-                raise ValueError(f"a second task has the name {task['name']!r}; names must differ.")
-        except ValueError as problem:  # JSON errors are ValueErrors, too
-            problems.append(f"{file}, line {number}: {problem}")
-    if problems:
-        more = [f"... and {len(problems) - SHOWN_PROBLEMS} more"] if len(problems) > SHOWN_PROBLEMS else []
-        raise ValueError("\n".join(problems[:SHOWN_PROBLEMS] + more))
-    if not tasks:
-        raise ValueError(f"{file} holds no task.")
-    return list(tasks.values())
+    names: set[str] = set()
+
+    def accept(row: Any) -> Task:
+        task = complete_row(row, f"{file.stem}/{len(names) + 1}")
+        if task["name"] in names:
+            raise ValueError(f"a second task has the name {task['name']!r}; names must differ.")
+        names.add(task["name"])
+        return task
+
+    return read_jsonl(file, accept)
 
 
 def complete_row(row: Any, name: str = "") -> Task:

@@ -15,9 +15,10 @@ _MARKED = re.compile(r"#### (?=-?[0-9.,])")
 def score_gsm8k(text: str, gold: str, exact: float = 2.0, numeric: float = 1.5, thoughts: bool = False) -> float | None:
     """`exact` when the text of the last answer tag equals `gold`, `numeric` when only their values are equal, else 0.0.
 
-    None when `gold` is not a number. An answer inside `<think>` counts only with `thoughts`.
+    None when `gold` is not a number. An answer inside `<think>` counts only with `thoughts`. GSM8K's `####` before the
+    answer is not part of it.
 
-    Example: `score_gsm8k("<answer>$18.00</answer>", "18") == 1.5`
+    Example: `score_gsm8k("<answer>$18</answer>", "18") == 1.5`; `score_gsm8k("<answer>#### 18</answer>", "18") == 2.0`
     """
     return _score_answer(_tagged(text, thoughts), gold, exact, numeric)
 
@@ -28,6 +29,7 @@ def _score_answer(answer: str | None, gold: str, exact: float, numeric: float) -
         return None
     if answer is None:
         return 0.0
+    answer = answer.removeprefix("####").strip()
     if answer == gold.strip():
         return exact
     return numeric if parse_number(answer) == gold_value else 0.0
@@ -54,7 +56,7 @@ def score_harness(
     Example: `score_harness("<answer>#### 18</answer>", "18") == 2.2`
     """
     answer = tagged_answer(text) or ""
-    earned = _score_answer(answer.removeprefix("####").strip(), gold, exact, numeric)
+    earned = _score_answer(answer, gold, exact, numeric)
     if earned is None:
         return None
     bonus = marker if earned > 0.0 and _MARKED.match(answer) else 0.0

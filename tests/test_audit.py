@@ -672,7 +672,7 @@ def test_the_rewards_of_a_yaml_pass(file, run_script, data):
     config = yaml.safe_load(file.read_text())
     if "/" in (config.get("dataset_name") or ""):
         pytest.skip("its rows are on the Hub")
-    folders = {"gsm8k": data, "code": data / "programs"}
+    folders = {"gsm8k": data, "math": data, "code": data / "programs"}
     own_rows = ["--dataset_path", str(folders[file.parent.name])] if file.parent.name in folders else []
     if "mbpp" in (sources := config.get("sources", {})):
         mixed = sources | {"mbpp": sources["mbpp"] | {"path": str(data / "programs")}}

@@ -85,7 +85,7 @@ def test_a_folder_is_read_by_split_and_a_file_as_it_is_where_only_a_line_feed_en
     ("rows", "messages"),
     [
         (None, ["no file {}. Give a folder that scripts/prepare_code.py wrote, or a JSON Lines file."]),
-        ([], ["{} holds no task."]),
+        ([], ["{} holds no rows; it needs one JSON object a line."]),
         ([DOUBLE, NAMED], ["{}, line 2: a second task has the name 'train/1'; names must differ."]),
         (
             [DOUBLE, {"prompt": "p"}, DOUBLE | {"tests": []}],

@@ -11,12 +11,12 @@ import pytest
 from support.launching import ROOT
 from trl import ModelConfig
 
-from recipes.common.before.arguments import RecipeArguments
+from recipes.common.before.questions import QuestionArguments
 from recipes.common.trainer import GRPOConfig
 
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *ROOT.glob("docs/*.md"), *ROOT.glob("recipes/*/README.md")]
 HEADERS = [*ROOT.glob("recipes/*/*.yaml"), *ROOT.glob("accelerate_configs/*.yaml")]
-FIELDS = {field.name for of in (RecipeArguments, GRPOConfig, ModelConfig) for field in dataclasses.fields(of)}
+FIELDS = {field.name for of in (QuestionArguments, GRPOConfig, ModelConfig) for field in dataclasses.fields(of)}
 PATH = re.compile(r"(?<![\w/.-])(?:accelerate_configs|docs|recipes|results|rewards|scripts|tests)/[\w./*<>-]*[\w*/>]")
 COMMAND = re.compile(r"(scripts/[\w/]+\.py|recipes/\w+/train\.py)([^#`\n]*)")
 

@@ -71,6 +71,11 @@ def test_a_request_is_the_text_that_training_shows(load, data, tokenizer, exampl
     assert ("1 + 1?" in shown[0]) == bool(example) and recipe.SYSTEM_PROMPT in shown[0]
 
 
+def test_a_run_may_have_a_system_prompt_of_its_own(load, data, tokenizer):
+    (text, *_) = requests(load(data=data, system_prompt="End with ####.")["gsm8k_recipe"], tokenizer)
+    assert "End with ####." in text and import_recipe(FOLDER.parent / "train.py").SYSTEM_PROMPT not in text
+
+
 @pytest.mark.parametrize("options", [{"apply_chat_template": False}, {"system_instruction": "Be brief."}])
 def test_the_recipe_task_refuses_to_ask_something_else(tasks, tokenizer, options):
     with pytest.raises(ValueError, match="needs --apply_chat_template, and takes neither"):
@@ -102,12 +107,14 @@ def test_the_zeroshot_task_is_lm_evals_own_gsm8k_without_examples(tasks):
         ("recipe", "<answer>$1,080.50</answer>", "$1,080.50", "$1,080.50"),
         ("recipe", "<answer>-3.</answer>", "-3", "-3."),
         ("recipe", "<answer>1</answer> no: <answer>2</answer> or 5", "2", "5"),
+        ("recipe", "<reasoning>\n3 - 1\n</reasoning>\n<answer>\n#### 2\n</answer>", "2", "2"),
         ("recipe", "<answer>2 eggs</answer>", "[invalid]", "2"),
         ("recipe", "<answer>1 + 1 = 2</answer>", "[invalid]", "2"),
         ("recipe", "<answer>2", "[invalid]", "2"),
         ("recipe", "#### 2", "[invalid]", "2"),
         ("recipe", "nothing", "[invalid]", "[invalid]"),
         ("zeroshot", "3 - 1 = 2\n#### 2", "2", "2"),
+        ("zeroshot", "<reasoning>\n3 - 1\n</reasoning>\n<answer>\n#### 2\n</answer>", "2", "2"),
         ("zeroshot", "#### 2 or #### 3", "2", "3"),
         ("zeroshot", "so 2, that is it", "[invalid]", "2,"),
         ("zeroshot", "<answer>2</answer>", "[invalid]", "2"),

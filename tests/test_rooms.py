@@ -23,7 +23,7 @@ ALLOWED = {
     "many_runs": {"tools", "before", "evaluation", "warm_start"},
     "warm_start": {"tools", "before", "evaluation"},
 }
-A_RECIPE = {"run", "trainer", "evaluation.metrics", "before.rows"}
+A_RECIPE = {"run", "trainer", "evaluation.metrics", "before.rows", "before.questions"}
 MAX_LINES = 350
 MAX_SCRIPT_LINES = 80
 MAX_MODULES = 35

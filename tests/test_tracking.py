@@ -3,6 +3,7 @@
 import importlib.util
 import json
 import os
+import textwrap
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -15,7 +16,7 @@ from transformers.integrations import TensorBoardCallback
 
 from recipes.common.during import tracking
 from recipes.common.during.tracking import TrackingCallback, continue_wandb_run, flat_summary
-from recipes.common.tools.folder import WANDB
+from recipes.common.tools.folder import TABLE, WANDB
 from rewards import load_reward
 
 
@@ -238,6 +239,14 @@ def _scalars(folder: Path) -> dict[str, list[tuple[int, float]]]:
     return {tag: [(event.step, event.value) for event in events.Scalars(tag)] for tag in events.Tags()["scalars"]}
 
 
+def _texts(folder: Path) -> list[tuple[int, str]]:
+    """The completions that TensorBoard shows: (step, text)."""
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    events = EventAccumulator(str(folder), size_guidance={"tensors": 0}).Reload().Tensors("completions/text_summary")
+    return [(event.step, event.tensor_proto.string_val[0].decode()) for event in events]
+
+
 def test_a_tracker_that_fails_at_the_end_is_reported_and_does_not_fail_the_run(tracked, tmp_path, capsys):
     trainer = SimpleNamespace(args=SimpleNamespace(report_to=["wandb"]))
     tracking.track_summary(trainer, SUMMARY)
@@ -346,6 +355,27 @@ def test_tensorboard_holds_the_rewards_of_both_starts_and_before_and_after(resum
     steps = sorted(step for scalars in starts for step, _ in scalars["train/reward"])
     assert len(starts) == 2 and steps[-1] == 5 and steps == sorted(set(steps))
     assert [scalars["train/after/n"] for scalars in starts if "train/after/n" in scalars] == [[(6, 6.0)]]
+
+
+@pytest.mark.slow
+def test_tensorboard_shows_completions_of_each_step_as_text(resumed: Path) -> None:
+    pytest.importorskip("tensorboard")
+    texts = {step: text for folder in (resumed / "run" / "runs").iterdir() for step, text in _texts(folder)}
+    assert sorted(texts) == [1, 2, 3, 4, 5, 6]
+    for step in (1, 3, 5):
+        rows = pd.read_parquet(resumed / "run" / "completions" / f"completions_{step:05d}.parquet").to_dict("records")
+        assert texts[step].count("**letter_share ") == 4
+        for row in rows[:4]:
+            assert f"advantage {row['advantage']:.3g}**" in texts[step]
+            assert textwrap.indent(row["completion"][0]["content"], "    ", lambda line: True) in texts[step]
+
+
+@pytest.mark.slow
+def test_the_rows_of_the_summary_are_those_that_completions_were_generated_for(resumed: Path) -> None:
+    files = (resumed / "run" / "completions").glob("*.parquet")
+    prompts = {str(row["prompt"]) for file in files for row in pd.read_parquet(file).to_dict("records")}
+    assert json.loads((resumed / "run" / "summary.json").read_text())["rows_trained_on"] == len(prompts)
+    assert f"Trained on {len(prompts)} distinct rows." in (resumed / "run" / TABLE).read_text()
 
 
 @pytest.mark.slow

@@ -95,7 +95,7 @@ def train_and_save(trainer: GRPOTrainer, run: Run, metric: Metric) -> dict[str, 
     from recipes.common.during.engine import EngineCallback
     from recipes.common.during.interrupt import InterruptCallback
     from recipes.common.during.moving_reference import MovingReferenceCallback, reference_is_whole
-    from recipes.common.during.tracking import TrackingCallback, continue_wandb_run
+    from recipes.common.during.tracking import TensorBoardTextCallback, TrackingCallback, continue_wandb_run
     from recipes.common.evaluation.validation import validate
 
     folder = Path(run.training.output_dir)
@@ -111,6 +111,7 @@ def train_and_save(trainer: GRPOTrainer, run: Run, metric: Metric) -> dict[str, 
         callbacks.SamplerOrderCallback(),
         callbacks.RunRecordCallback(run.preflight),
         TrackingCallback(folder, trainer.reward_func_names, run.config),
+        TensorBoardTextCallback(trainer),
         callbacks.BeforeCallback(trainer, lambda: _evaluate(trainer, run, metric, BEFORE)),
         *([callbacks.ValidationCallback(trainer)] if run.validation_rows else []),
         callbacks.StepLineCallback(),

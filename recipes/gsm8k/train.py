@@ -3,17 +3,18 @@
     accelerate launch --config_file accelerate_configs/single_gpu.yaml \\
         recipes/gsm8k/train.py --config recipes/gsm8k/qwen2.5-1.5b-lora.yaml
 
-Rows: openai/gsm8k on the Hub, or `--dataset_path FOLDER` with train.jsonl and test.jsonl. Expected numbers: README.md.
+Rows: openai/gsm8k on the Hub, or `--dataset_path` with a file or a folder. Expected numbers: README.md.
 """
 
-from pathlib import Path
-
-from recipes.common.before.rows import draw, read_gsm8k, worked_example
+from recipes.common.before.questions import QuestionArguments as RecipeArguments
+from recipes.common.before.questions import gold_of, load_questions
+from recipes.common.before.rows import worked_example
 from recipes.common.evaluation.metrics import answer_metric as metric
-from recipes.common.run import RecipeArguments, start, train_and_save
+from recipes.common.run import start, train_and_save
 from recipes.common.trainer import GRPOTrainer
+from rewards.parsing import parse_number
 
-from datasets import Dataset, load_dataset
+from datasets import Dataset
 from trl import get_peft_config, get_quantization_config
 
 SYSTEM_PROMPT = """Respond in the following format:
@@ -25,11 +26,12 @@ the final number
 </answer>"""
 
 
-def to_row(item: dict, example: list[str]) -> dict:
-    """Make a GSM8K item a row, with a worked example before it if there is one; its gold number follows `####`."""
-    system, question = {"role": "system", "content": SYSTEM_PROMPT}, {"role": "user", "content": item["question"]}
-    answer = item["answer"].split("####")[1].strip()
-    return {"prompt": [system, *worked_example(example), question], "task": "gsm8k", "answer": answer}
+def to_row(item: dict, example: list[str], system_prompt: str | None = None) -> dict:
+    """Make a GSM8K item a row, with a worked example before it if there is one."""
+    system = {"role": "system", "content": SYSTEM_PROMPT if system_prompt is None else system_prompt}
+    question = {"role": "user", "content": item["question"]}
+    prompt = [system, *worked_example(example), question]
+    return {"prompt": prompt, "task": "gsm8k", "answer": gold_of(item["answer"])}  # a solution ends in `#### 18`
 
 
 def reference_completion(row: dict) -> str:
@@ -37,19 +39,16 @@ def reference_completion(row: dict) -> str:
     return f"<reasoning>\n</reasoning>\n<answer>\n{row['answer']}\n</answer>"
 
 
-def load_split(args: RecipeArguments, split: str, count: int | None, seed: int) -> Dataset:
-    """Load a split and draw `count` of its rows (all when None)."""
-    if args.dataset_name and args.dataset_path:
-        raise ValueError("dataset_name and dataset_path are both given: give one.")
-    file = Path(args.dataset_path, f"{split}.jsonl") if args.dataset_path else None
-    hub = args.dataset_name or "openai/gsm8k"
-    items = Dataset.from_list(read_gsm8k(file)) if file else load_dataset(hub, "main", split=split)
-    return Dataset.from_list([to_row(item, args.example) for item in draw(items, count, seed)])  # no cache of old rows
+def check_gold(gold: str) -> str | None:
+    """Say why a gold cannot be used."""
+    return None if parse_number(gold) is not None else f"{gold[:80]!r} is not a number; use recipes/math and boxed_math"
 
 
 def load_rows(args: RecipeArguments, seed: int) -> tuple[Dataset, Dataset]:
-    """Training rows of the train split, evaluation rows of the test split."""
-    return load_split(args, "train", args.num_train_rows, seed), load_split(args, "test", args.num_eval_rows, seed)
+    """Training and held-out rows, drawn by `seed`."""
+    splits = load_questions(args, seed, check_gold, hub=("openai/gsm8k", "main"))
+    train, held_out = ([to_row(item, args.example, args.system_prompt) for item in items] for items in splits)
+    return Dataset.from_list(train), Dataset.from_list(held_out)
 
 
 def main() -> None:

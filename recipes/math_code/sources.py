@@ -1,14 +1,16 @@
 """The data sets that the recipe mixes: each yields its items with their task, and whether an item is held out."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import reasoning_gym
 from datasets import load_dataset
 
-from recipes.common.before.rows import is_held_out, read_gsm8k, read_jsonl
+from recipes.common.before.questions import gold_of, read_questions
+from recipes.common.before.rows import is_held_out, with_keys
 from rewards.code_tasks import read_tasks
+from rewards.jsonl import read_jsonl
 
 INSTRUCTION = "Continue this passage in English, with names, dates and figures:"
 TASKS = "data/mbpp"
@@ -28,12 +30,9 @@ def sums(path: None, seed: int) -> Iterator[tuple[Item, bool]]:
 def gsm8k(path: str | None, seed: int) -> Iterator[tuple[Item, bool]]:
     """GSM8K from a folder with train.jsonl and test.jsonl, or from the Hub; its test rows are held out."""
     for split in ("train", "test"):
-        items: Iterable[dict] = (
-            read_gsm8k(Path(path, f"{split}.jsonl")) if path else load_dataset("openai/gsm8k", "main", split=split)
-        )
+        items = read_questions(path, split) if path else load_dataset("openai/gsm8k", "main", split=split)
         for item in items:
-            gold = item["answer"].split("####")[1].strip()
-            yield {"task": "math", "question": item["question"], "answer": gold}, split == "test"
+            yield {"task": "math", "question": item["question"], "answer": gold_of(item["answer"])}, split == "test"
 
 
 def mbpp(path: str | None, seed: int) -> Iterator[tuple[Item, bool]]:
@@ -45,7 +44,7 @@ def mbpp(path: str | None, seed: int) -> Iterator[tuple[Item, bool]]:
 
 def passages(path: str | None, seed: int) -> Iterator[tuple[Item, bool]]:
     """The first words of English passages, to be continued: a JSON Lines file with a `text` a line."""
-    for item in read_jsonl(Path(path or PASSAGES), {"text": (str,)}):
+    for item in read_jsonl(Path(path or PASSAGES), with_keys({"text": (str,)})):
         text = item["text"]
         question = f"{INSTRUCTION}\n\n{' '.join(text.split()[:25])}"
         yield {"task": "number_count", "question": question}, is_held_out(text, one_in=4)

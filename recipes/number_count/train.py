@@ -11,12 +11,13 @@ Expected numbers: see README.md in this folder.
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from recipes.common.before.rows import is_held_out, read_jsonl
+from recipes.common.before.rows import is_held_out, with_keys
 from recipes.common.run import RecipeArguments as CommonArguments
 from recipes.common.run import start, train_and_save
 from recipes.common.trainer import GRPOTrainer
 from recipes.number_count.samples import show_samples
 from rewards.fluency import word_share
+from rewards.jsonl import read_jsonl
 from rewards.number_count import count_whole_numbers, score_number_count
 
 from datasets import Dataset, IterableDataset, load_dataset
@@ -71,7 +72,7 @@ def load_streamed(args: RecipeArguments) -> tuple[IterableDataset, Dataset]:
 def load_passages(path: Path) -> Dataset:
     """The passages of a file, or of the passages.jsonl in a folder."""
     file = path / "passages.jsonl" if path.is_dir() else path
-    return Dataset.from_list(read_jsonl(file, {"text": (str,)}))
+    return Dataset.from_list(read_jsonl(file, with_keys({"text": (str,)})))
 
 
 def load_rows(args: RecipeArguments, seed: int) -> tuple[Dataset | IterableDataset, Dataset]:

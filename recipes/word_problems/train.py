@@ -11,9 +11,9 @@ calculations. Expected numbers: README.md.
 
 import itertools
 from dataclasses import dataclass, field
-from pathlib import Path
 
-from recipes.common.before.rows import draw, is_held_out, read_gsm8k, worked_example
+from recipes.common.before.questions import read_questions
+from recipes.common.before.rows import draw, is_held_out, worked_example
 from recipes.common.evaluation.metrics import answer_metric
 from recipes.common.run import RecipeArguments as CommonArguments
 from recipes.common.run import start, train_and_save
@@ -43,7 +43,7 @@ class RecipeArguments(CommonArguments):
 def to_row(item: dict, example: list[str], source: str) -> dict:
     """Make an item in GSM8K's columns a row; `source` says which metrics it counts for."""
     system, question = {"role": "system", "content": SYSTEM_PROMPT}, {"role": "user", "content": item["question"]}
-    steps, answer = item["answer"].split("####")
+    steps, _, answer = item["answer"].rpartition("####")
     prompt = [system, *worked_example(example), question]
     return {"prompt": prompt, "task": "gsm8k", "answer": answer.strip(), "steps": steps.strip(), "source": source}
 
@@ -79,7 +79,7 @@ def gsm8k_rows(args: RecipeArguments, seed: int) -> list[dict]:
     """GSM8K's test questions with at most two calculations, which its answers mark as `<<3*4=12>>`."""
     if args.dataset_path is None:
         return []
-    items = read_gsm8k(Path(args.dataset_path, "test.jsonl"))
+    items = read_questions(args.dataset_path, "test")
     short = Dataset.from_list([item for item in items if item["answer"].count("<<") <= 2])
     return [to_row(item, args.example, "gsm8k") for item in draw(short, args.num_gsm8k_rows, seed)]
 

@@ -214,9 +214,9 @@ ROW = '{"question": "1 + 2 =", "answer": "so #### 3"}\n'
 WANTED = "wanted: question, answer"
 # The content of train.jsonl, bytes or text.
 TRAIN_FILES = {
-    "no file": (None, "there is no file", "train.jsonl"),
-    "an empty file": ("", "train.jsonl holds no rows", "question, answer"),
-    "blank lines": ("\n \n", "train.jsonl holds no rows"),
+    "no file": (None, "data has no split 'train' (it has: test): set dataset_train_split"),
+    "an empty file": ("", "data holds no rows; it needs one question and one answer a row"),
+    "blank lines": ("\n \n", "data holds no rows"),
     "a line cut short": (ROW + '{"question": "2 +', "train.jsonl, line 2:", "Unterminated string"),
     "a list": ("[1, 2]\n", "train.jsonl, line 1:", "must be a JSON object with question, answer"),
     "a number": ("5\n", "train.jsonl, line 1:", "must be a JSON object with question, answer"),
@@ -224,14 +224,20 @@ TRAIN_FILES = {
     "wrong columns": ('{"prompt": "a", "gold": "b"}\n', "line 1: question, answer missing", "prompt, gold", WANTED),
     "one column missing": (ROW + '{"question": "2 + 2 ="}\n', "line 2: answer missing", "keys: question;", WANTED),
     "a null": (ROW + '{"question": null, "answer": "#### 3"}\n', "line 2: question is null; it must be text"),
-    "a number for text": ('{"question": "1+1", "answer": 2}\n', "line 1: answer is 2; it must be text"),
+    "a number for text": ('{"question": 1, "answer": 2}\n', "line 1: question is 1; it must be text"),
+    "true for an answer": ('{"question": "1+1", "answer": true}\n', "answer is true; it must be text or a number"),
     "an empty text": ('{"question": "", "answer": "#### 2"}\n', 'line 1: question is ""; it must be text'),
-    "no gold": ('{"question": "1+1", "answer": "2"}\n', "line 1: answer has no final number behind ####"),
-    "an empty gold": ('{"question": "1+1", "answer": "#### "}\n', "line 1: answer has no final number behind ####"),
-    "many bad lines": ("x\n" * 9, "train.jsonl, line 5:", "... and 4 more lines"),
+    "no gold": ('{"question": "1+1", "answer": "so 2"}\n', "line 1: 'so 2' is not a number; use recipes/math"),
+    "an empty gold": ('{"question": "1+1", "answer": "#### "}\n', "line 1: answer has no final answer behind ####"),
+    "many bad lines": ("x\n" * 9, "train.jsonl, line 1 (and 8 more): it is not JSON"),
+    "bad lines of many kinds": (
+        "".join(f'{{"question": "q", "answer": "{word}"}}\n' for word in "abcdefghi"),
+        "train.jsonl, line 5: 'e' is not a number",
+        "... and 4 other problems",
+    ),
     "Latin-1": ('{"question": "caf\xe9", "answer": "#### 3"}\n'.encode("latin-1"), "line 1: it is not UTF-8"),
     "UTF-16": (ROW.encode("utf-16"), "line 1: it is not UTF-8", "Save the file as UTF-8"),
-    "a gold that is a word": ('{"question": "1+1", "answer": "#### two"}\n' * 4, "can grade none of the rows"),
+    "a gold that is a word": ('{"question": "1+1", "answer": "#### two"}\n', "'two' is not a number; use recipes/math"),
     "two golds": (
         "".join(f'{{"question": "{q}", "answer": "#### {gold}"}}\n' for gold, q in enumerate("abac", start=1)),
         "training rows: 1 give another answer to the question of an earlier row",
@@ -240,7 +246,7 @@ TRAIN_FILES = {
     "fewer rows than prompts": (ROW, "1 training rows are fewer than the 2 prompts"),
 }
 TEST_FILES = {
-    "no held-out file": (None, "there is no file", "test.jsonl"),
+    "no held-out file": (None, "data has 4 rows, and none of them is held out"),
     "a held-out question twice": (
         '{"question": "90 + 2 =", "answer": "#### 92"}\n' * 2,
         "evaluation rows: 1 of 2 stand there twice (the first: row 1 is row 0)",
@@ -252,6 +258,143 @@ TEST_FILES = {
     "a training question, written otherwise": (
         '{"question": " 0 +  1 = ", "answer": "#### 1"}\n',
         "1 of 1 evaluation rows are also training rows",
+    ),
+}
+
+ROWS = [f'{{"question": "{n} + 1 =", "answer": {n + 1}}}\n' for n in range(40)]
+TAGS = {"reference": "<reasoning>\n</reasoning>\n<answer>\n{answer}\n</answer>"}
+LIST = '[{"role": "user", "content": "1 + 1 ="}]'
+# The file of recipes/math: its name, its content, settings besides, and the words.
+QUESTION_FILES = {
+    "other columns": (
+        "mine.jsonl",
+        '{"problem": "1 + 1 =", "solution": "2"}\n' * 20,
+        {},
+        "mine.jsonl, line 1 (and 19 more): question, answer missing",
+        "(its keys: problem, solution; wanted: question, answer)",
+        "name the key that holds it by --question_column and --answer_column",
+    ),
+    "one other column": (
+        "mine.jsonl",
+        '{"problem": "1 + 1 =", "answer": "2"}\n',
+        {"question_column": "problem", "answer_column": "gold"},
+        "line 1: gold missing (its keys: problem, answer; wanted: problem, gold): name the key that holds it by "
+        "--answer_column",
+    ),
+    "other columns in a JSON list": (
+        "mine.json",
+        '[{"q": "1 + 1 =", "a": "2"}]',
+        {},
+        "mine.json, row 1: question, answer missing (its keys: q, a; wanted: question, answer)",
+    ),
+    "CSV with semicolons": (
+        "mine.csv",
+        "question;answer\n1 + 1 =;2\n",
+        {},
+        "mine.csv, row 1: question, answer missing (its keys: question;answer;",
+    ),
+    "CSV without a header": ("mine.csv", "1 + 1 =,2\n2 + 2 =,4\n", {}, "mine.csv, row 1: question, answer missing"),
+    "CSV in Latin-1": (
+        "mine.csv",
+        "question,answer\ncaf\xe9 + 1 =,2\n".encode("latin-1"),
+        {},
+        "mine.csv cannot be read",
+    ),
+    "an empty cell": (
+        "mine.csv",
+        "question,answer\n1 + 1 =,2\n2 + 2 =,\n",
+        {},
+        'mine.csv, row 2: answer is ""; it must be text or a number that is not empty',
+    ),
+    "a damaged Parquet file": ("mine.parquet", "PAR1 and no more", {}, "mine.parquet cannot be read as parquet"),
+    "JSON that ends early": ("mine.json", '[{"question": "1 + 1 =", "ans', {}, "mine.json cannot be read as json"),
+    "an unknown kind of file": (
+        "mine.txt",
+        "1 + 1 = 2\n",
+        {},
+        "mine.txt is no file of the kinds .jsonl, .json, .csv, .parquet",
+    ),
+    "no such file": (
+        None,
+        "",
+        {"dataset_path": "data/mien.jsonl"},
+        "dataset_path: there is no file or folder data/mien.jsonl",
+    ),
+    "no data at all": (
+        None,
+        "",
+        {"dataset_path": None},
+        "dataset_path (a file or a folder) or dataset_name (a Hub id)",
+    ),
+    "a folder with files of other names": (
+        "a.jsonl",
+        "".join(ROWS),
+        {"dataset_path": "data"},
+        "data has no split 'train' (it has: a, b): set dataset_train_split",
+    ),
+    "one line that is cut short": (
+        "mine.jsonl",
+        "".join(ROWS[:3]) + '{"question": "3 + 1',
+        {},
+        "mine.jsonl, line 4: it is not JSON (Unterminated string starting at, column 14)",
+    ),
+    "a null": (
+        "mine.jsonl",
+        ROWS[0] + '{"question": "a", "answer": null}',
+        {},
+        "line 2: answer is null; it must be text",
+    ),
+    "messages for a question": (
+        "mine.jsonl",
+        f'{{"question": {LIST}, "answer": "2"}}\n',
+        {},
+        'line 1: question is [{"role": "user"',
+        "it must be text that is not empty",
+    ),
+    "a word for a number": (
+        "mine.jsonl",
+        "".join(ROWS) + '{"question": "The capital of France?", "answer": "Paris"}\n',
+        TAGS,
+        "mine.jsonl, line 41: 'Paris' is not a number; ask for it in a box",
+        "use boxed_math",
+    ),
+    "a sentence for an answer": (
+        "mine.jsonl",
+        '{"question": "Why?", "answer": "Because the sum of two odd numbers is always even"}\n',
+        {},
+        "line 1: 'Because the sum of two odd numbers is always even' cannot be compared with an answer",
+    ),
+    "a solution without its answer": (
+        "mine.jsonl",
+        '{"question": "1 + 1 =", "answer": "It is 2. ####"}\n',
+        {},
+        "line 1: answer has no final answer behind ####",
+    ),
+    "an empty file": ("mine.jsonl", "", {}, "mine.jsonl holds no rows; it needs one question and one answer a row"),
+    "too few rows to hold one out": ("mine.jsonl", ROWS[0], {}, "has 1 rows, and none of them is held out"),
+    "two golds": (
+        "mine.jsonl",
+        "".join([*ROWS, ROWS[0].replace(": 1}", ": 5}")]),
+        {},
+        "give another answer to the question",
+    ),
+    "a reference without the answer": (
+        "mine.jsonl",
+        "".join(ROWS),
+        {"reference": "\\boxed{}"},
+        "reference is '\\\\boxed{}'",
+    ),
+    "a reference that nobody reads": (
+        "mine.jsonl",
+        "".join(ROWS),
+        {"reference": "It is {answer}."},
+        "reference is 'It is",
+    ),
+    "a reward for tags on boxes": (
+        "mine.jsonl",
+        "".join(ROWS),
+        {"reward_funcs": ["gsm8k_correctness"]},
+        "reward 'gsm8k_correctness' scores 0.0 instead of 2.0 for the reference answer",
     ),
 }
 

@@ -30,7 +30,7 @@ SETTINGS = {
     "report_to": "none",
 }
 LINE = '{{"question": "{0} + 1 =", "answer": "so #### {1}"}}\n'
-gsm8k = cache(lambda: import_recipe(ROOT / "recipes/gsm8k/gsm8k.yaml"))
+recipe_of = cache(lambda name: import_recipe(ROOT / "recipes" / name / "any.yaml"))
 
 
 @pytest.fixture
@@ -41,7 +41,7 @@ def refusal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, model: Path) -> Cal
     files = {"train": "".join(LINE.format(n, n + 1) for n in range(4)), "test": LINE.format(90, 91)}
 
     def problems(
-        settings=None, words=(), text=None, reward=None, train=files["train"], test=files["test"]
+        settings=None, words=(), text=None, reward=None, train=files["train"], test=files["test"], recipe="gsm8k"
     ) -> list[str]:
         whole = {"model_name_or_path": str(model), **SETTINGS, **(settings or {})}
         if reward is not None:
@@ -55,7 +55,7 @@ def refusal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, model: Path) -> Cal
         for name, lines in (("train", train), ("test", test)):
             if lines is not None:
                 Path("data", f"{name}.jsonl").write_bytes(lines if isinstance(lines, bytes) else lines.encode())
-        recipe = gsm8k()
+        recipe = recipe_of(recipe)
         args = parse_arguments(recipe.RecipeArguments, ["--config", "run.yaml", *words])
         (rewards, train_rows, held_out, validation), found = load_parts(args, recipe.load_rows)
         result = preflight(args, train_rows, held_out, rewards, recipe.reference_completion, found, validation)
@@ -104,6 +104,15 @@ def test_training_files(case, refusal):
 def test_held_out_files(case, refusal):
     content, *words = cases.TEST_FILES[case]
     assert_refused(refusal(test=content), words)
+
+
+@pytest.mark.parametrize("case", cases.QUESTION_FILES)
+def test_question_files(case, refusal):
+    file, content, settings, *words = cases.QUESTION_FILES[case]
+    for name in {None: [], "a.jsonl": ["a.jsonl", "b.jsonl"]}.get(file, [file]):
+        Path("data", name).write_bytes(content if isinstance(content, bytes) else content.encode())
+    whole = {"dataset_path": f"data/{file}", "reward_funcs": ["boxed_math"], **settings}
+    assert_refused(refusal(whole, train=None, test=None, recipe="math"), words)
 
 
 @pytest.mark.parametrize("case", cases.REWARDS)
@@ -213,7 +222,7 @@ def test_rows_of_the_hub_without_a_network(refusal, monkeypatch):
     def fails(*args, **kwargs):
         raise ConnectionError("Couldn't reach 'openai/gsm8k' on the Hub")
 
-    monkeypatch.setattr(gsm8k(), "load_dataset", fails)
+    monkeypatch.setattr("recipes.common.before.questions.load_dataset", fails)
     assert_refused(refusal({"dataset_path": None}), ["the rows cannot be loaded (ConnectionError", "give dataset_path"])
 
 

@@ -9,7 +9,7 @@ from trl import GRPOTrainer
 
 from recipes.common.after.report import best_sentence, voided_sentence
 from recipes.common.after.verdict import verdict_of_run
-from recipes.common.during.callbacks import Clock
+from recipes.common.during.callbacks import Clock, rows_trained_on
 from recipes.common.during.engine import engine
 from recipes.common.during.stopping import reason_to_stop
 from recipes.common.during.tracking import track_report, track_summary
@@ -41,6 +41,7 @@ def summary_of(
         "minutes": round(clock.minutes(), 2),
         "seconds": {phase: round(seconds, 1) for phase, seconds in clock.seconds().items()},
         "steps": trainer.state.global_step,
+        "rows_trained_on": rows_trained_on(trainer),
         "engine": engine(trainer),
         **versions(),
         "config": config,
@@ -115,6 +116,8 @@ def final_table(folder: Path, summary: dict[str, Any]) -> str:
     lines.append(f"  {summary['verdict']['sentence']}")
     if summary["voided"]:
         lines.append(f"  {summary['voided']}")
+    if rows := summary.get("rows_trained_on"):
+        lines.append(f"  Trained on {rows} distinct rows.")
     if summary["stopped"]:
         lines.append(f"  Stopped early: {summary['stopped']}.")
     if best := summary["best_checkpoint"]:

@@ -36,7 +36,9 @@ class RecipeArguments:
         default=None, metadata={"help": "Settings of a paper that win over the YAML: names of recipes/presets/."}
     )
     dataset_name: str | None = field(default=None, metadata={"help": "Hub id, or the recipe's own data set name."})
-    dataset_path: str | None = field(default=None, metadata={"help": "Folder with train.jsonl and test.jsonl."})
+    dataset_path: str | None = field(
+        default=None, metadata={"help": "Rows from here: a folder with train and test files, or a file."}
+    )
     example: list[str] = field(
         default_factory=list, metadata={"help": "A worked example shown before each question: question, completion."}
     )
@@ -118,6 +120,9 @@ def parse_arguments(recipe_type: type[RecipeArguments], argv: list[str] | None =
     values, rest = _read_values(parser, argv, defaults, problems)
     problems += [_unknown(word, known, "the command line") for word in _strays(rest)]
     given = options_given(argv)
+    for name, other in (("dataset_name", "dataset_path"), ("dataset_path", "dataset_name")):
+        if name in given and other in config and other not in given:  # the command line replaces the YAML's rows
+            values[other] = defaults[other]
     from recipes.common.before.values import usable  # importing a recipe stays light
 
     fields = usable(recipe_type, _fields_of(recipe_type, values, problems), problems)

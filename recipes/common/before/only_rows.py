@@ -6,7 +6,8 @@ from typing import Any
 
 from datasets import Dataset
 
-from recipes.common.before.rows import read_jsonl
+from recipes.common.before.rows import with_keys
+from rewards.jsonl import read_jsonl
 
 
 def use_only_rows(train_rows: Any, file: str | None, count: int | None) -> Any:
@@ -25,7 +26,7 @@ def read_only_rows(file: Path) -> list[dict[str, Any]]:
     """Read the rows of a JSON Lines file; ValueError without it, without rows, or for one without prompt or task."""
     if not file.is_file():
         raise ValueError(f"only_rows: there is no file {file}; scripts/filter_by_pass_rate.py writes one.")
-    return read_jsonl(file, {"prompt": (str, list), "task": (str,)})
+    return read_jsonl(file, with_keys({"prompt": (str, list), "task": (str,)}))
 
 
 def only_rows_notes(rows: list[dict[str, Any]], eval_rows: Iterable[dict[str, Any]]) -> list[str]:

@@ -1,7 +1,4 @@
-"""Rows against rewards: the columns are there, the reference answer earns its due, an empty completion nothing.
-
-Also the files that rows come from.
-"""
+"""Rows against rewards: the columns are there, the reference answer earns its due, an empty completion nothing."""
 
 import hashlib
 import itertools
@@ -10,20 +7,17 @@ import numbers
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from datasets import Dataset, IterableDataset
 
 from recipes.common.tools.screen import bar
 from rewards import full_reward, reward_columns, reward_kind, reward_name, reward_tasks
-from rewards.audit.call import score
 from rewards.contract import LARGEST, scores_task
 from rewards.rows import NumberedRow, rows_by_task
 
 STREAMED_ROWS = 1000
 PART = 200  # rows of one call
-SHOWN_LINES = 5  # of a file with many that cannot be used
 
 
 @dataclass
@@ -189,62 +183,22 @@ def _tasks_without_gate(rows: list[dict], gated: Callable, openers: list[Callabl
     return [task for task in tasks if not any(scores_task(opener, task) for opener in openers)]
 
 
-# --------------------------------------------------------------------------- files of rows
+def with_keys(keys: dict[str, tuple[type, ...]]) -> Callable[[Any], dict[str, Any]]:
+    """Give `read_jsonl` objects that have `keys` of these types, text or lists, and are not empty."""
 
+    def accept(item: Any) -> dict[str, Any]:
+        if not isinstance(item, dict):
+            raise ValueError(f"it must be a JSON object with {', '.join(keys)}, not {str(item)[:80]!r}")
+        missing = [name for name in keys if name not in item]
+        if missing:
+            raise ValueError(f"{', '.join(missing)} missing (its keys: {', '.join(item)}; wanted: {', '.join(keys)})")
+        for name, kinds in keys.items():
+            if not isinstance(item[name], kinds) or not item[name]:
+                wanted = " or ".join({str: "text", list: "a list"}[kind] for kind in kinds)
+                raise ValueError(f"{name} is {json.dumps(item[name])[:80]}; it must be {wanted} that is not empty")
+        return item
 
-def read_jsonl(
-    file: Path, keys: dict[str, tuple[type, ...]], check: Callable[[dict], str | None] = lambda item: None
-) -> list[dict[str, Any]]:
-    """Read a JSON Lines file (UTF-8, with or without a mark at its start) whose lines have `keys` of these types.
-
-    Raises:
-        ValueError: there is no such file, it is empty, or, with file and line, what is wrong with its first lines;
-            `check` says of a line with sound keys what is wrong with it, or None.
-    """
-    if not file.is_file():
-        raise ValueError(f"dataset_path: there is no file {file}.")
-    try:
-        lines = file.read_text(encoding="utf-8-sig").split("\n")  # str.splitlines would cut at U+2028 inside a string
-    except UnicodeDecodeError as error:
-        line = file.read_bytes()[: error.start].count(b"\n") + 1
-        raise ValueError(f"{file}, line {line}: it is not UTF-8 ({error.reason}). Save the file as UTF-8.") from error
-    items, problems = [], []
-    for number, line in enumerate(lines, start=1):
-        if line.strip():
-            try:
-                items.append(_checked(json.loads(line), keys, check))
-            except ValueError as problem:
-                problems.append(f"{file}, line {number}: {problem}")
-    if problems:
-        more = [f"... and {len(problems) - SHOWN_LINES} more lines of {file}"] if len(problems) > SHOWN_LINES else []
-        raise ValueError("\n".join(problems[:SHOWN_LINES] + more))
-    if not items:
-        raise ValueError(f"{file} holds no rows; it needs one JSON object a line with {', '.join(keys)}.")
-    return items
-
-
-def _checked(item: Any, keys: dict[str, tuple[type, ...]], check: Callable[[dict], str | None]) -> dict[str, Any]:
-    if not isinstance(item, dict):
-        raise ValueError(f"it must be a JSON object with {', '.join(keys)}, not {str(item)[:80]!r}")
-    missing = [name for name in keys if name not in item]
-    if missing:
-        raise ValueError(f"{', '.join(missing)} missing (its keys: {', '.join(item)}; wanted: {', '.join(keys)})")
-    for name, kinds in keys.items():
-        if not isinstance(item[name], kinds) or not item[name]:
-            wanted = " or ".join({str: "text", list: "a list"}[kind] for kind in kinds)
-            raise ValueError(f"{name} is {json.dumps(item[name])[:80]}; it must be {wanted} that is not empty")
-    if problem := check(item):
-        raise ValueError(problem)
-    return item
-
-
-def read_gsm8k(file: Path) -> list[dict[str, Any]]:
-    """Read a file in GSM8K's columns: question, and answer with the final number behind `####`."""
-
-    def check(item: dict) -> str | None:
-        return None if item["answer"].partition("####")[2].strip() else "answer has no final number behind ####"
-
-    return read_jsonl(file, {"question": (str,), "answer": (str,)}, check)
+    return accept
 
 
 # --------------------------------------------------------------------------- one reward on the rows of one task
@@ -298,6 +252,8 @@ def _line(
 
 
 def _score(reward: Callable, rows: list[dict], texts: list[str], logged: dict[str, list]) -> list[float | None]:
+    from rewards.audit.call import score  # importing a recipe stays light
+
     scores = []
     for start in bar(range(0, len(rows), PART), f"preflight, {reward_name(reward)}", "batch"):
         part = slice(start, start + PART)

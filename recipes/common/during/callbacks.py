@@ -1,5 +1,6 @@
 """Around the steps of a run: its record, the untrained model's evaluation, one line for each step."""
 
+import itertools
 import math
 import time
 from collections import Counter, deque
@@ -9,6 +10,7 @@ from typing import Any
 
 import torch
 from accelerate.utils import broadcast_object_list
+from datasets import IterableDataset
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 from trl import GRPOTrainer
 
@@ -62,6 +64,17 @@ class SamplerOrderCallback(TrainerCallback):
         steps_per_epoch = max(1, math.ceil(len(loader) / args.gradient_accumulation_steps))
         for _ in range(state.global_step // steps_per_epoch):
             torch.randperm(sampler.num_samples, generator=generator)
+
+
+def rows_trained_on(trainer: GRPOTrainer) -> int | None:
+    """Count the distinct rows of the steps so far by drawing them once more, as they were drawn; None of a stream."""
+    if isinstance(trainer.train_dataset, IterableDataset):
+        return None
+    sampler, args = trainer._get_train_sampler(), trainer.args
+    of_a_step = args.generation_batch_size * args.gradient_accumulation_steps  # TRL repeats what it uses again
+    epochs, steps = divmod(trainer.state.global_step, math.ceil(len(sampler) / of_a_step))
+    drawn = [*itertools.repeat(len(sampler), epochs), steps * of_a_step]
+    return len({row for count in drawn for row in itertools.islice(sampler, count)})
 
 
 class RunRecordCallback(TrainerCallback):

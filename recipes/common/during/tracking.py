@@ -1,5 +1,7 @@
 """W&B besides the curves: every step's completions in one table, histograms, before and after, the report.
 
+TensorBoard besides the curves: some completions of each logged step as text, before and after.
+
 transformers' `WandbCallback` starts the run (`report_to: wandb`) and logs the curves; TRL logs the table `completions`,
 each step over the last. This module adds to that run, on the main process alone, and goes on with it when a run is
 resumed. W&B's own variables are W&B's: `WANDB_RUN_GROUP` puts several seeds into one group, `WANDB_MODE=offline` needs
@@ -12,6 +14,7 @@ import json
 import math
 import os
 import sys
+import textwrap
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -29,6 +32,7 @@ KEY = "completions_all"
 MORE = "more"  # the last column of the table, for what a reward logs for the first time in a later generation
 MAX_INCREMENTS = 90  # W&B's page of a run shows the latest 100 of a table; each restart of a run may add one
 MAX_ROWS_A_STEP = 64
+MAX_TEXTS = 4  # completions of a step that TensorBoard shows
 
 
 def wandb_run(args: TrainingArguments) -> Any:
@@ -138,6 +142,44 @@ class TrackingCallback(TrainerCallback):
         self.table.data = [[None] * len(self.columns)] * len(self.table.data)
 
 
+class TensorBoardTextCallback(TrainerCallback):
+    """Write some completions of each logged step to TensorBoard's page *Text*, with `log_completions: true`."""
+
+    def __init__(self, trainer: GRPOTrainer):
+        self.trainer = trainer
+
+    def on_log(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, logs: dict | None = None, **kwargs
+    ) -> None:
+        if not args.log_completions or "reward" not in (logs or {}):
+            return
+        with failures_are_warnings("writing completions to TensorBoard failed"):
+            for callback in _tensorboards(self.trainer):
+                if callback.tb_writer is not None:
+                    callback.tb_writer.add_text("completions", sample_text(self.trainer._logs), state.global_step)
+
+
+def sample_text(logs: dict[str, Any]) -> str:
+    """The first completions of a generation in Markdown, each with its prompt's last message, rewards and advantage.
+
+    `logs` is what TRL keeps of the latest generation.
+    """
+    parts = []
+    for number, (prompt, completion) in enumerate(zip(logs["prompt"], logs["completion"], strict=True)):
+        scores = {name: values[number] for name, values in logs["rewards"].items()}
+        scores["advantage"] = logs["advantages"][number]
+        parts.append("**" + ", ".join(f"{name} {score:.3g}" for name, score in scores.items()) + "**")
+        texts = [messages(prompt)[-1][1], "\n".join(text for _, text in messages(completion))]
+        parts += [textwrap.indent(text, "    ", lambda line: True) for text in texts]
+        if number + 1 == MAX_TEXTS:
+            break
+    return "\n\n".join(parts)
+
+
+def _tensorboards(trainer: GRPOTrainer) -> list[TensorBoardCallback]:
+    return [callback for callback in trainer.callback_handler.callbacks if isinstance(callback, TensorBoardCallback)]
+
+
 def table_columns(generations: list[list[dict[str, Any]]], rewards: list[str]) -> list[str]:
     """The columns of `completions_all`, from the rows of the first generations."""
     fixed = [*FIRST_COLUMNS, *rewards, "advantage"]
@@ -210,10 +252,9 @@ def track_summary(trainer: GRPOTrainer, summary: dict[str, Any]) -> None:
     with failures_are_warnings("writing the summary to the trackers failed; it stands in summary.json"):
         if tracked is not None:
             tracked.summary.update(flat)
-        for callback in trainer.callback_handler.callbacks:
-            if isinstance(callback, TensorBoardCallback):
-                callback.on_log(trainer.args, trainer.state, trainer.control, logs=flat)
-                callback.on_train_end(trainer.args, trainer.state, trainer.control)  # closes the file
+        for callback in _tensorboards(trainer):
+            callback.on_log(trainer.args, trainer.state, trainer.control, logs=flat)
+            callback.on_train_end(trainer.args, trainer.state, trainer.control)  # closes the file
 
 
 def track_report(args: TrainingArguments, page: Path) -> None:

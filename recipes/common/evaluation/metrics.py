@@ -8,6 +8,7 @@ from tqdm import tqdm
 from rewards.final_answer import is_final_answer
 from rewards.format import is_xml_format
 from rewards.gsm8k import score_gsm8k
+from rewards.parsing import after_thinking
 
 Metric = Callable[[dict, str], dict[str, bool]]
 
@@ -25,6 +26,23 @@ def answer_metric(row: dict, completion: str) -> dict[str, bool]:
         "lenient": is_final_answer(completion, row["answer"]),
         "format": formatted,
     }
+
+
+def boxed_metric(row: dict, completion: str) -> dict[str, bool]:
+    """For an answer in `\\boxed{}`; nothing for a row whose gold cannot be compared.
+
+    - strict: the last box equals the gold, as `boxed_math` reads it
+    - lenient: the same, or the final answer that the text offers has the value of the gold, format ignored
+    - format: there is a box
+    """
+    from rewards.boxed_math import is_equivalent  # a recipe for numbers does not load the reading of LaTeX
+    from rewards.boxes import boxed_answer
+
+    box = boxed_answer(after_thinking(completion))
+    right = is_equivalent(row["answer"], box or "")
+    if right is None:
+        return {}
+    return {"strict": right, "lenient": right or is_final_answer(completion, row["answer"]), "format": box is not None}
 
 
 def code_metric(row: dict, completion: str) -> dict[str, bool]:

@@ -26,7 +26,8 @@ def load_rows(data: str | None = None, **metadata: Any) -> dict[str, Dataset] | 
 class RecipePrompt(ConfigurableTask):
     """A task whose request is the recipe's prompt through the model's chat template: exactly what training shows.
 
-    The worked example is `example` of the metadata (question, completion); none by default.
+    The worked example is `example` of the metadata (question, completion), none by default; `system_prompt` of the
+    metadata is the run's, where it is not the recipe's own.
     """
 
     def __init__(self, config: dict[str, Any]):
@@ -43,7 +44,9 @@ class RecipePrompt(ConfigurableTask):
                 "gsm8k_recipe uses the prompt of training: it needs --apply_chat_template, and takes neither "
                 "--num_fewshot nor --system_instruction; the worked example comes from the metadata."
             )
-        text = chat_template(recipe.to_row(doc, (self.config.metadata or {}).get("example") or [])["prompt"])
-        if recipe.SYSTEM_PROMPT not in text:
+        metadata = self.config.metadata or {}
+        prompt = recipe.to_row(doc, metadata.get("example") or [], metadata.get("system_prompt"))["prompt"]
+        text = chat_template(prompt)
+        if prompt[0]["content"] not in text:
             raise ValueError("this model's chat template leaves the system prompt out, so training cannot show it.")
         return text

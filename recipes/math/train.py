@@ -1,0 +1,101 @@
+r"""Your own questions: one answer each, in `\boxed{}` or in tags, from a file, a folder or the Hub. YAML alone.
+
+    accelerate launch --config_file accelerate_configs/single_gpu.yaml \
+        recipes/math/train.py --config recipes/math/local_file.yaml --dataset_path FILE
+
+Rows: `dataset_path` or `dataset_name`, `question_column`, `answer_column`. What was run: README.md in this folder.
+"""
+
+from dataclasses import dataclass, field
+
+from recipes.common.before.questions import QuestionArguments, gold_of, load_questions
+from recipes.common.before.rows import worked_example
+from recipes.common.evaluation.metrics import answer_metric, boxed_metric
+from recipes.common.run import start, train_and_save
+from recipes.common.trainer import GRPOTrainer
+from rewards.boxed_math import is_equivalent
+from rewards.parsing import parse_number
+
+from datasets import Dataset
+from trl import get_peft_config, get_quantization_config
+
+SYSTEM_PROMPT = "Reason step by step, and put the final answer in \\boxed{}."
+
+
+@dataclass
+class RecipeArguments(QuestionArguments):
+    """`reference` says which answer is asked for, next to `system_prompt`, which asks for it."""
+
+    reference: str = field(
+        default="\\boxed{{answer}}",
+        metadata={"help": "A right completion with {answer} in place of the answer; the metrics read its box or tags."},
+    )
+
+
+def to_row(item: dict, args: RecipeArguments) -> dict:
+    """Make a question a row, with the system prompt and a worked example before it if there are some."""
+    system_prompt = SYSTEM_PROMPT if args.system_prompt is None else args.system_prompt
+    system = [{"role": "system", "content": system_prompt}] if system_prompt else []
+    prompt = [*system, *worked_example(args.example), {"role": "user", "content": item["question"]}]
+    answer = gold_of(item["answer"])
+    return {"prompt": prompt, "task": "math", "answer": answer, "reference": args.reference.replace("{answer}", answer)}
+
+
+def reference_completion(row: dict) -> str:
+    """The row's own answer in the asked format."""
+    return row["reference"]
+
+
+def metric(row: dict, completion: str) -> dict[str, bool]:
+    """The metrics of a boxed answer, or of an answer in tags, whichever the reference completion has."""
+    return (boxed_metric if "\\boxed" in row["reference"] else answer_metric)(row, completion)
+
+
+def check_reference(reference: str) -> None:
+    """Raise ValueError where the metrics would not read the reference completion as right."""
+    shown = reference.replace("{answer}", "18")
+    if "{answer}" not in reference or not metric({"answer": "18", "reference": shown}, shown)["strict"]:
+        raise ValueError(
+            f"reference is {reference!r}; it must be a completion whose answer can be read, with {{answer}} in its "
+            "place: \\boxed{{answer}}, or <reasoning>\\n</reasoning>\\n<answer>\\n{answer}\\n</answer>."
+        )
+
+
+def check_number(gold: str) -> str | None:
+    """Say why a gold cannot stand in tags, which are read as numbers."""
+    other = "ask for it in a box (reference: '\\boxed{{answer}}') and use boxed_math"
+    return None if parse_number(gold) is not None else f"{gold[:80]!r} is not a number; {other}"
+
+
+def check_boxed(gold: str) -> str | None:
+    """Say why a gold cannot stand in a box."""
+    readable = is_equivalent(gold, "") is not None
+    return (
+        None if readable else f"{gold[:80]!r} cannot be compared with an answer; use mathematics or at most six words"
+    )
+
+
+def load_rows(args: RecipeArguments, seed: int) -> tuple[Dataset, Dataset]:
+    """Training and held-out rows, drawn by `seed`."""
+    check_reference(args.reference)
+    splits = load_questions(args, seed, check_boxed if "\\boxed" in args.reference else check_number)
+    train, held_out = (Dataset.from_list([to_row(item, args) for item in items]) for items in splits)
+    return train, held_out
+
+
+def main() -> None:
+    run = start(RecipeArguments, load_rows, reference_completion)  # or exits, listing every problem
+    trainer = GRPOTrainer(
+        model=run.model.model_name_or_path,
+        reward_funcs=run.rewards,
+        args=run.training,
+        train_dataset=run.train_rows,
+        eval_dataset=run.validation_rows,
+        peft_config=get_peft_config(run.model),
+        quantization_config=get_quantization_config(run.model),
+    )
+    train_and_save(trainer, run, metric)  # evaluate, train, evaluate again, write the report
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,235 @@
+"""Questions of one's own: every kind of file gives the same rows, and no question is on both sides."""
+
+import json
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from datasets import Dataset
+
+from recipes.common.before import questions
+from recipes.common.before.arguments import parse_arguments
+from recipes.common.before.questions import QuestionArguments, gold_of, load_questions
+from recipes.common.before.recipe import import_recipe
+from rewards import load_reward
+
+ROOT = Path(__file__).parents[1]
+REAL = Path("/work/shared/data/gsm8k")
+ITEMS = [{"question": f"What is {n} + 1?", "answer": str(n + 1)} for n in range(40)]
+
+
+@pytest.fixture(scope="module")
+def recipe():
+    return import_recipe(ROOT / "recipes/math/local_file.yaml")
+
+
+def load(path: Path, check=lambda gold: None, seed: int = 0, **settings) -> tuple[list[dict], list[dict]]:
+    args = QuestionArguments(dataset_path=str(path), **{"num_eval_rows": 100, **settings})
+    return tuple(rows.to_list() for rows in load_questions(args, seed, check))
+
+
+def as_lines(items: list[dict]) -> str:
+    return "".join(json.dumps(item) + "\n" for item in items)
+
+
+def write(path: Path, items: list[dict]) -> Path:
+    path.parent.mkdir(exist_ok=True)
+    table = pd.DataFrame(items)
+    match path.suffix:
+        case ".jsonl":
+            path.write_text(as_lines(items))
+        case ".json":
+            path.write_text(json.dumps(items))
+        case ".csv":
+            table.to_csv(path, index=False)
+        case ".parquet":
+            table.to_parquet(path)
+    return path
+
+
+@pytest.mark.parametrize("kind", [".json", ".csv", ".parquet"])
+@pytest.mark.parametrize("answer", [str, int, lambda n: n / 4], ids=["text", "whole numbers", "fractions"])
+def test_every_kind_of_file_gives_the_same_rows(tmp_path, kind, answer):
+    items = [{**item, "answer": answer(int(item["answer"]))} for item in ITEMS]
+    rows = load(write(tmp_path / "mine.jsonl", items))
+    assert [len(side) for side in rows] != [0, 40] and sum(map(len, rows)) == 40
+    assert {row["answer"] for side in rows for row in side} <= {str(n) for n in range(41)} | {
+        str(n / 4) for n in range(41)
+    }
+    read = load(write(tmp_path / f"mine{kind}", items))
+    for side, expected in zip(read, rows, strict=True):
+        assert [row["question"] for row in side] == [row["question"] for row in expected]
+        assert [float(row["answer"]) for row in side] == [float(row["answer"]) for row in expected]
+
+
+def test_text_in_csv_stays_as_it_stands(tmp_path):
+    (tmp_path / "mine.csv").write_text('question,answer\n"Which code,\nagain?",007\nWhich country?,NA\n')
+    train, held_out = load(tmp_path / "mine.csv", num_eval_rows=0)
+    assert {row["question"]: row["answer"] for row in train} == {"Which code,\nagain?": "007", "Which country?": "NA"}
+    assert held_out == []
+
+
+@pytest.mark.parametrize(
+    ("answer", "gold"),
+    [
+        ("3 * 4 = <<3*4=12>>12\n#### 12", "12"),
+        (r"So \boxed{1}, no, \boxed{\frac{1}{2}}.", r"\frac{1}{2}"),
+        (" x + 1 ", "x + 1"),
+        ("It is 12. ####", ""),
+    ],
+)
+def test_the_gold_of_a_solution(answer, gold):
+    assert gold_of(answer) == gold
+
+
+def test_a_question_is_held_out_by_its_words_whatever_the_seed_and_the_other_rows(tmp_path):
+    file = write(tmp_path / "mine.jsonl", ITEMS)
+    sides = [load(file, seed=seed) for seed in (0, 1)]
+    first, second = ({row["question"] for row in held_out} for _, held_out in sides)
+    assert first == second and 0 < len(first) < 20
+    shouted = [{**item, "question": item["question"].upper().replace(" ", "  ")} for item in ITEMS]
+    train, held_out = load(write(tmp_path / "twice.jsonl", [*shouted, *ITEMS]))
+    assert {" ".join(row["question"].lower().split()) for row in held_out} == {text.lower() for text in first}
+    assert len(train) + len(held_out) == 80
+
+
+def test_a_folder_has_its_own_held_out_rows_and_parts_of_a_split_are_one(tmp_path):
+    for name, items in (
+        ("train-00000-of-00002", ITEMS[:10]),
+        ("train-00001-of-00002", ITEMS[10:30]),
+        ("test", ITEMS[30:]),
+    ):
+        write(tmp_path / "data" / f"{name}.parquet", items)
+    (tmp_path / "data" / "README.md").write_text("Not rows.")
+    train, held_out = load(tmp_path / "data", num_train_rows=None)
+    assert (train, sorted(row["answer"] for row in held_out)) == (
+        ITEMS[:30],
+        sorted(row["answer"] for row in ITEMS[30:]),
+    )
+    train, held_out = load(tmp_path / "data", dataset_test_split=None)
+    assert len(train) + len(held_out) == 30
+
+
+def hub(monkeypatch, **splits: list[dict]) -> list:
+    asked = []
+    found = {name: Dataset.from_list(items) for name, items in splits.items()}
+    monkeypatch.setattr(questions, "load_dataset", lambda *words: asked.append(words) or found)
+    return asked
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        ({}, ("openai/gsm8k", "main")),
+        ({"dataset_config": "socratic"}, ("openai/gsm8k", "socratic")),
+        ({"dataset_name": "me/mine"}, ("me/mine", None)),
+        ({"dataset_name": "me/mine", "dataset_config": "hard"}, ("me/mine", "hard")),
+    ],
+)
+def test_any_data_set_and_configuration_of_the_hub(monkeypatch, settings, expected):
+    asked = hub(monkeypatch, train=ITEMS[:30], test=ITEMS[30:])
+    train, held_out = load_questions(QuestionArguments(**settings), 0, lambda gold: None, hub=("openai/gsm8k", "main"))
+    assert (asked, len(train), len(held_out)) == ([expected], 30, 10)
+
+
+def test_the_splits_of_the_hub_are_named_and_a_single_one_is_that_of_training(monkeypatch):
+    args = QuestionArguments(dataset_name="me/mine")
+    hub(monkeypatch, rl=ITEMS)
+    train, held_out = load_questions(args, 0, lambda gold: None)
+    assert len(train) + len(held_out) == 40
+    hub(monkeypatch, train=ITEMS, validation=ITEMS)
+    message = r"me/mine has no split 'test' \(it has: train, validation\): set dataset_test_split, or null"
+    with pytest.raises(ValueError, match=message):
+        load_questions(args, 0, lambda gold: None)
+
+
+def test_some_bad_rows_are_left_out_and_named_where_that_is_asked_for(tmp_path, capsys):
+    file = write(tmp_path / "mine.jsonl", [*ITEMS, {"question": "Why?", "answer": ""}])
+    with pytest.raises(ValueError, match='line 41: answer is ""'):
+        load(file)
+    assert sum(map(len, load(file, max_bad_rows=1))) == 40
+    assert f'1 rows are left out (max_bad_rows):\n{file}, line 41: answer is ""' in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("yaml", "words", "expected"),
+    [
+        ("dataset_name: a/b\n", ["--dataset_path", "mine.jsonl"], (None, "mine.jsonl")),
+        ("dataset_path: mine.jsonl\n", ["--dataset_name", "a/b"], ("a/b", None)),
+        ("dataset_path: mine.jsonl\n", [], (None, "mine.jsonl")),
+        ("dataset_path: x\n", ["--dataset_name", "a/b", "--dataset_path", "y"], ("a/b", "y")),
+    ],
+)
+def test_rows_of_the_command_line_replace_those_of_the_yaml(tmp_path, yaml, words, expected):
+    (tmp_path / "run.yaml").write_text(yaml)
+    recipe = parse_arguments(QuestionArguments, ["--config", str(tmp_path / "run.yaml"), *words]).recipe
+    assert (recipe.dataset_name, recipe.dataset_path) == expected
+
+
+# --------------------------------------------------------------------------- recipes/math
+
+TAGS = "<reasoning>\n</reasoning>\n<answer>\n{answer}\n</answer>"
+
+
+@pytest.mark.parametrize(
+    ("settings", "reference", "system"),
+    [
+        ({}, r"\boxed{12}", "in \\boxed{}."),
+        ({"reference": TAGS, "system_prompt": "Use tags."}, TAGS.replace("{answer}", "12"), "Use tags."),
+        ({"system_prompt": ""}, r"\boxed{12}", None),
+    ],
+)
+def test_a_row_has_the_prompt_and_the_reference_of_the_yaml(recipe, settings, reference, system):
+    args = recipe.RecipeArguments(example=["1 + 1 =", "2"], **settings)
+    row = recipe.to_row({"question": "3 * 4 =", "answer": "3 * 4 = 12 #### 12"}, args)
+    roles = [message["role"] for message in row["prompt"]]
+    assert roles == ["system"] * (system is not None) + ["user", "assistant", "user"]
+    assert system is None or row["prompt"][0]["content"].endswith(system)
+    assert (row["answer"], recipe.reference_completion(row)) == ("12", reference)
+    assert recipe.metric(row, reference) == {"strict": True, "lenient": True, "format": True}
+
+
+@pytest.mark.parametrize(
+    ("completion", "strict", "lenient", "has_box"),
+    [
+        (r"6 / 12 is \boxed{\frac{6}{12}}", True, True, True),
+        (r"\boxed{1/3}", False, False, True),
+        ("The answer is 1/2.", False, True, False),
+        (r"<think>\boxed{1/2}</think> I do not know.", False, False, False),
+        ("", False, False, False),
+    ],
+)
+def test_metrics_of_a_box(recipe, completion, strict, lenient, has_box):
+    row = {"answer": "0.5", "reference": r"\boxed{0.5}"}
+    assert recipe.metric(row, completion) == {"strict": strict, "lenient": lenient, "format": has_box}
+
+
+@pytest.mark.skipif(not REAL.is_dir(), reason="GSM8K is not on this machine")
+@pytest.mark.parametrize("name", ["math", "gsm8k"])
+def test_all_rows_of_gsm8k_are_read(name):
+    recipe = import_recipe(ROOT / "recipes" / name / "train.py")
+    args = recipe.RecipeArguments(dataset_path=str(REAL), num_eval_rows=2000)
+    if name == "math":
+        args.reference = TAGS
+    train, held_out = recipe.load_rows(args, 0)
+    assert (len(train), len(held_out)) == (7473, 1319)
+    rows = [*train, *held_out]
+    texts = [recipe.reference_completion(row) for row in rows]
+    scores = load_reward("gsm8k_correctness")(texts, texts, answer=[row["answer"] for row in rows])
+    assert set(scores) == {2.0}
+
+
+# --------------------------------------------------------------------------- recipes/gsm8k
+
+BEST = "<reasoning>\n9 + 9 = 18\n</reasoning>\n<answer>\n#### 18\n</answer>"
+
+
+def test_what_the_harness_yaml_rewards_most_is_right_for_every_reader():
+    recipe = import_recipe(ROOT / "recipes/gsm8k/harness.yaml")
+    args = parse_arguments(recipe.RecipeArguments, ["--config", str(ROOT / "recipes/gsm8k/harness.yaml")]).recipe
+    row = recipe.to_row({"question": "9 + 9?", "answer": "#### 18"}, [], args.system_prompt)
+    assert "#### the final number" in row["prompt"][0]["content"]
+    scores = {name: load_reward(name)([BEST], [BEST], answer=["18"]) for name in ("gsm8k_harness", "gsm8k_correctness")}
+    assert scores == {"gsm8k_harness": [2.2], "gsm8k_correctness": [2.0]}
+    assert recipe.metric(row, BEST) == {"strict": True, "lenient": True, "format": True}
+    assert recipe.metric(row, BEST.replace("#### 18", "#### 17")) == {"strict": False, "lenient": False, "format": True}
