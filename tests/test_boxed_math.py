@@ -309,17 +309,16 @@ def test_the_benchmark_answers_help_without_heavy_imports():
 @pytest.mark.parametrize(
     ("line", "problem"),
     [
-        ("18", "this one is '18'"), ("{", "no JSON"), ('{"gold": "18", "label": true}', "has no prediction"),
-        ('{"gold": "18", "prediction": "18", "label": "yes"}', "'yes'"),
-        ('{"gold": null, "prediction": "18", "label": true}', "None"),
+        ("18", "line 2: a row is a JSON object"), ("{", "line 2: a row is a JSON object"),
+        ('{"gold": "18", "label": true}', "pair 1 needs gold, prediction, label (true or false); it has ['gold'"),
+        ('{"gold": "18", "prediction": "18", "label": "yes"}', "pair 1 needs gold, prediction, label (true or false)"),
     ],
 )  # fmt: skip
 def test_the_benchmark_names_the_line_that_it_cannot_read(tmp_path, line, problem):
     file = tmp_path / "pairs.jsonl"
     file.write_text('{"gold": "1", "prediction": "1", "label": true}\n' + line + "\n")
     run = run_benchmark("--pairs", str(file))
-    assert run.returncode == 1 and f"{file}, line 2: " in run.stderr and problem in run.stderr
-    assert "gold (text), prediction (text) and label (true or false)" in run.stderr
+    assert run.returncode == 1 and str(file) in run.stderr and problem in run.stderr
 
 
 def test_fewer_golds_than_completions_is_an_error():
