@@ -579,12 +579,8 @@ def test_a_bomb_ends_in_time(name, trainer):
 def test_attacks_are_contained_beside_a_heap_of_three_gigabytes():
     trainer = Trainer(Place(""), heap_bytes=3 << 30)
     try:
-        for name in (
-            "files by any path",
-            "memory of another: process_vm_readv and writev, ptrace",
-            "every kind of process",
-            "a signal to a bystander",
-        ):
+        memory = "memory of another: process_vm_readv and writev, ptrace"
+        for name in ("files by any path", memory, "every kind of process", "a signal to a bystander"):
             attack(trainer, ATTACKS[name])
         for name in ("threads that compute in C", "memory that is held"):
             attack(trainer, BOMBS[name])
@@ -621,12 +617,15 @@ with Sandbox(workers=2) as sandbox:
 """
 
 
-def test_threads_of_others_take_none_away_from_an_ordinary_users_programs():
+def run_as_ordinary_user(code: str) -> subprocess.CompletedProcess:
     if os.geteuid() != 0 or not os.access(SYSTEM_PYTHON, os.X_OK):
         pytest.skip(f"runs {SYSTEM_PYTHON} as another user: needs root")
-    command = [SYSTEM_PYTHON, "-c", CROWDED, str(folder_for_everyone())]
-    place = PLACES["ordinary user"]
-    ran = subprocess.run(command, cwd="/", env={}, preexec_fn=lambda: enter(place), capture_output=True, text=True)
+    command, place = [SYSTEM_PYTHON, "-c", code, str(folder_for_everyone())], PLACES["ordinary user"]
+    return subprocess.run(command, cwd="/", env={}, preexec_fn=lambda: enter(place), capture_output=True, text=True)
+
+
+def test_threads_of_others_take_none_away_from_an_ordinary_users_programs():
+    ran = run_as_ordinary_user(CROWDED)
     assert "user kept" in ran.stdout and ran.stdout.endswith(f"{['fail', *['pass'] * 20]}\n"), ran.stdout + ran.stderr
 
 
@@ -682,13 +681,8 @@ with Sandbox(workers=2) as sandbox:
 """
 
 
-@pytest.mark.skipif(os.uname().machine != "x86_64", reason="its bomb is machine code")
 def test_threads_made_past_libc_take_none_away_from_others_where_there_are_user_namespaces():
-    if os.geteuid() != 0 or not os.access(SYSTEM_PYTHON, os.X_OK):
-        pytest.skip(f"runs {SYSTEM_PYTHON} as another user: needs root")
-    command = [SYSTEM_PYTHON, "-c", BARE, str(folder_for_everyone())]
-    place = PLACES["ordinary user"]
-    ran = subprocess.run(command, cwd="/", env={}, preexec_fn=lambda: enter(place), capture_output=True, text=True)
+    ran = run_as_ordinary_user(BARE)
     if ran.stdout.startswith("False"):
         pytest.skip("an ordinary user has no user namespaces here")
     assert "user kept" in ran.stdout and ran.stdout.endswith("['pass', 'fail']\n"), ran.stdout + ran.stderr
@@ -732,12 +726,7 @@ CHEATS = {
     **{
         f"equal to all, a {base}": f"{imports}class A({base}):\n{EQUAL_TO_ALL}def add(a, b): return A({given})"
         for base, given, imports in (
-            ("float", "0", ""),
-            ("list", "", ""),
-            ("tuple", "", ""),
-            ("dict", "", ""),
-            ("frozenset", "", ""),
-            ("bytes", "", ""),
+            *((base, "", "") for base in ("float", "list", "tuple", "dict", "frozenset", "bytes")),
             ("Fraction", "1", "from fractions import Fraction\n"),
             ("Decimal", "1", "from decimal import Decimal\n"),
             ("timedelta", "1", "from datetime import timedelta\n"),
