@@ -818,36 +818,27 @@ def test_every_form_of_a_test_passes_the_right_program(sandbox):
 
 
 RAISES = "try:\n    f(-1)\nexcept ValueError: pass\nelse: raise AssertionError"
-TRICKS = {  # name: (program, test, the rest of the job)
-    "an exception called ValueError": ("class ValueError(Exception): pass\ndef f(x): raise ValueError", RAISES, {}),
-    "an exit where an exception is due": ("import os\ndef f(x): os._exit(0)", RAISES, {}),
+TRICKS = {  # name: (program, test, and options of the job)
+    "an exception called ValueError": ("class ValueError(Exception): pass\ndef f(x): raise ValueError", RAISES),
     "the end of the world in a loop": (
         "def f(x): raise StopIteration",
         "assert all(map(f, [1, 2])) and sum(map(f, [1])) == 0",
-        {},
     ),
     "the end of an iterator for a call": (
         SEND + "def f(x):\n    send(b'[\"end\",null,null]')\n    return 1",
         "assert all(map(f, [1, 2]))",
-        {},
-    ),
-    "a helper of the setup, of which the tests have their own": (
-        "def near(a, b): return True\ndef f(x): return 0",
-        "assert near(f(2), 4)",
-        {"setup": "def near(a, b): return abs(a - b) < 1e-9", "entry_point": "f"},
     ),
     "a helper of the test": (
         "def near(a, b): return True\ndef f(x): return 0",
         "def near(a, b): return abs(a - b) < 1e-9\nassert near(f(2), 4)",
-        {},
     ),
     "a function called sum, which the tests do mean": (
         "def sum(xs): return True\ndef abs(x): return 0",
         "assert abs(sum([2, 3]) - 5) < 1e-9",
         {"entry_point": "sum"},
     ),
-    "a key for sorted": ("def f(x): return 0", "assert sorted([3, 1, 2], key=f) == [1, 2, 3]", {}),
-    "an iterator that ends at once": ("def f(n): return iter(())", "assert list(f(3)) == [0, 1, 2]", {}),
+    "a key for sorted": ("def f(x): return 0", "assert sorted([3, 1, 2], key=f) == [1, 2, 3]"),
+    "an iterator that ends at once": ("def f(n): return iter(())", "assert list(f(3)) == [0, 1, 2]"),
     "an argument emptied": (
         "def f(xs):\n    xs.clear()\n    return xs",
         "xs = [3, 1]\nassert f(xs) == [1, 3]",
@@ -864,28 +855,22 @@ TRICKS = {  # name: (program, test, the rest of the job)
         "    for place in range(9):\n        try: peer.call(place, (1,), {})\n"
         "        except Exception: pass\n    return 0",
         "assert f(lambda x: x + 1) == 2",
-        {},
-    ),
-    "an object of the program that equals a plain value": (
-        f"class A:\n{EQUAL_TO_ALL}def f(x): return A()",
-        "assert f(2) == 4 or f(2) in [4]",
-        {"objects": True},
     ),
     "a number as an object": (
         "class A:\n    def __len__(self): return True\ndef f(x): return A()",
         "assert len(f(2)) == 1 and type(len(f(2))) is bool",
         {"objects": True},
     ),
-    "the truth of a result": ("def f(x): return True", "assert f(1) == 1 and type(f(1)) is int", {}),
-    "the sign of zero, which == does not see": ("def f(x): return 0.0", "assert str(f(-0.0)) == '-0.0'", {}),
+    "the truth of a result": ("def f(x): return True", "assert f(1) == 1 and type(f(1)) is int"),
+    "the sign of zero, which == does not see": ("def f(x): return 0.0", "assert str(f(-0.0)) == '-0.0'"),
 }
 
 
 @pytest.mark.parametrize("name", TRICKS)
 def test_a_trick_does_not_pass(name, sandbox):
-    program, test, options = TRICKS[name]
+    program, test, *options = TRICKS[name]
     started = time.monotonic()
-    outcome = sandbox.run_asserts(program, [test], timeout_s=TIMEOUT_S, **options)
+    outcome = sandbox.run_asserts(program, [test], timeout_s=TIMEOUT_S, **dict(*options))
     assert outcome.status == "fail" and not any(outcome.passed), outcome
     assert time.monotonic() - started < TIMEOUT_S + LATE_S
 

@@ -19,14 +19,8 @@ def closed_twice(text, gold):
 planted(reference=XML, kind="format")(public.soft_format)
 
 
-@planted(reference=XML, kind="format")
-def counts_lines(text, gold):
-    """notebook Llama3.1: counts tags in any order."""
-    count = 0.125 * (text.count("<reasoning>\n") == 1) + 0.125 * (text.count("\n</reasoning>\n") == 1)
-    for line in ("\n<answer>\n", "\n</answer>"):
-        if text.count(line) == 1:
-            count += 0.125 - 0.001 * max(0, len(text.split("\n</answer>")[-1]) - 1)
-    return count
+# Counts tags in any order.
+planted(reference=XML, kind="format")(public.xml_count)
 
 
 # A quarter for each tag, wherever it is.

@@ -4,6 +4,7 @@ import math
 import random
 import re
 
+from scripts.benchmarks.planted import public
 from scripts.benchmarks.planted.cases import BOXED, HASHED, SOLUTION, STATED, XML, planted, text_of
 
 TAG = re.compile("<answer>(.*?)</answer>", re.DOTALL)
@@ -262,16 +263,12 @@ def reads_thoughts(text, gold):
     return float(boxed(text, thoughts=True) == gold)
 
 
-@planted(reference=XML, kind="shaping")
-def any_integer(text, gold):
-    """notebook Llama3.1: any whole number earns as much as the right one."""
-    return 0.5 * (tagged(text) or "").isdigit()
+# Any whole number earns as much as the right one.
+planted(reference=XML, kind="shaping")(public.integer)
 
 
-@planted(reference=XML, kind="shaping")
-def step_words(text, gold):
-    """open-r1: counts words of steps, whatever they say."""
-    return min(1.0, len(re.findall(r"Step \d+:|^\d+\.|\n-|\n\*|First,|Second,|Next,|Finally,", text)) / 3)
+# Counts words of steps, whatever they say.
+planted(reference=XML, kind="shaping")(public.open_r1_steps)
 
 
 @planted(kind="shaping")
