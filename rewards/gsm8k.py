@@ -5,7 +5,7 @@ from fractions import Fraction
 from functools import partial
 
 from rewards.final_answer import final_answer
-from rewards.parsing import after_thinking, completion_text, last_number, parse_number, tagged_answer, text_after_tag
+from rewards.parsing import after_thinking, completion_text, parse_number, tagged_answer, text_after_tag
 from rewards.rows import LogExtra, log_answers, score_rows
 
 # What lm-evaluation-harness's strict filter finds.
@@ -62,12 +62,6 @@ def score_harness(
     bonus = marker if earned > 0.0 and _MARKED.match(answer) else 0.0
     penalty = min(max_penalty, per_character * len(text_after_tag(text, "answer").strip()))
     return round(earned + bonus - penalty, 6)
-
-
-def is_last_number(text: str, gold: str) -> bool:
-    """True when the last number anywhere in `text` has the value of `gold`: the lenient reading, format ignored."""
-    number = last_number(text)
-    return number is not None and number == parse_number(gold)
 
 
 class Gsm8kCorrectness:

@@ -27,6 +27,8 @@ def test_the_path_of_the_yaml_is_kept_and_may_follow_an_equals_sign(tmp_path):
         assert (args.training["max_steps"], args.training["beta"]) == (5, 0.5)
         assert args.config_path == f"{tmp_path}/run.yaml"
     assert parse_arguments(RecipeArguments, []).config_path is None
+    (noted,) = parse_arguments(RecipeArguments, ["--config", "nowhere.yaml"]).problems
+    assert "cannot read --config nowhere.yaml" in noted
 
 
 @pytest.mark.parametrize(
@@ -52,19 +54,6 @@ def test_a_value_is_read_as_its_type_from_yaml_and_command_line(parse, settings,
     values = vars(args.recipe) if group == "recipe" else args.training
     ((name, value),) = expected.items()
     assert (values[name], type(values[name]), args.problems) == (value, type(value), [])
-
-
-@pytest.mark.parametrize("value", [5, True, 0])
-def test_a_preset_that_is_not_a_name_is_noted(parse, value):
-    problems = parse({"preset": value}).problems
-    assert problems == [f"preset is {[value]!r}; it must be a list of text."]
-
-
-def test_broken_json_is_noted(parse):
-    args = parse({}, "--reward_kwargs", "{'xml_format': 1}")
-    assert args.recipe.reward_kwargs is None
-    (problem,) = args.problems
-    assert problem.startswith("reward_kwargs is not a JSON mapping")
 
 
 def test_an_unknown_key_of_the_yaml_is_noted_with_a_hint(parse, tmp_path):
@@ -107,17 +96,6 @@ def test_rewards_of_the_command_line_with_settings_of_their_own_are_fine(parse):
     assert args.problems == []
     assert (args.training["reward_weights"], args.recipe.reward_kwargs) == ([1.0], {"brevity": {}})
     assert parse(settings, "--reward_weights", "1.0").problems == [], "weights alone are fine"
-
-
-@pytest.mark.parametrize(
-    ("text", "problem"),
-    [("a: [", "cannot read --config"), ("- a\n- b", "must hold a YAML mapping"), ("", "must hold a YAML mapping")],
-)
-def test_a_yaml_that_is_not_a_mapping_is_noted(parse, text, problem):
-    (noted,) = parse(text).problems
-    assert problem in noted
-    (noted,) = parse_arguments(RecipeArguments, ["--config", "nowhere.yaml"]).problems
-    assert "cannot read --config nowhere.yaml" in noted
 
 
 def test_a_value_that_cannot_be_read_joins_the_other_problems(parse, tmp_path):

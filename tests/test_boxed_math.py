@@ -3,7 +3,6 @@ r"""boxed_math: the last \boxed{} against the gold; late answers are wrong, and 
 import asyncio
 import json
 import multiprocessing
-import pickle
 import subprocess
 import sys
 import time
@@ -138,10 +137,8 @@ def test_boxes_side_by_side_are_one_answer(text, answer):
 
 def test_adjacent_boxes_are_one_answer_in_a_gold_alone():
     assert gold_answer(r"$\boxed{1}\boxed{2}$") == "1 or 2"
-    assert compare_pairs([r"\boxed{1}\boxed{2}", "2"], ["2, 1", boxed_answer(r"\boxed{1} \boxed{2}")]) == [
-        "right",
-        "right",
-    ]
+    golds, answers = [r"\boxed{1}\boxed{2}", "2"], ["2, 1", boxed_answer(r"\boxed{1} \boxed{2}")]
+    assert compare_pairs(golds, answers) == ["right", "right"]
 
 
 @pytest.mark.parametrize(
@@ -187,9 +184,6 @@ def test_an_expression_of_the_prompt_is_refused_where_asked(question, box, gold,
     arguments = {"prompts": prompts, "completions": [rf"\boxed{{{box}}}"] * 2, "answer": [gold] * 2}
     assert BoxedMath(prompt_expressions="refuse")(**arguments) == [amount] * 2
     assert BoxedMath()(**arguments) == [1.0] * 2
-
-
-def test_another_word_for_prompt_expressions_is_an_error():
     with pytest.raises(ValueError, match="must be 'pay' or 'refuse'"):
         BoxedMath(prompt_expressions="no")
 
@@ -200,23 +194,22 @@ def test_a_box_in_the_thoughts_alone_is_paid_only_where_asked():
     assert pay(r"<think>\boxed{17}</think>\boxed{18}", "18") == 1.0
 
 
-@pytest.mark.parametrize(
-    "box", [r"\sinh{2356!}", "|2000!+x|", r"\sqrt{3000!+x}", "(2000!+x)^{60}", "10^{9999}", r"\frac10"]
-)
-def test_what_is_too_large_to_hold_is_wrong_and_not_our_failure(box):
-    assert outcomes([rf"\boxed{{{box}}}"], ["18"]) == ["wrong"]
+CASES = r"\begin{cases} x & x>0 \\ -x & x<0 \end{cases}"
+TOO_LARGE = [r"\sinh{2356!}", "|2000!+x|", r"\sqrt{3000!+x}", "(2000!+x)^{60}", "10^{9999}", r"\frac10"]
 
 
 @pytest.mark.parametrize(
-    "gold", ["forty two", r"\text{a hundred and one}", "No such number can be found by anybody here"]
-)
-def test_a_gold_in_prose_is_graded_by_its_own_text_alone(gold):
-    texts = [r"\boxed{42}", rf"\boxed{{{gold}}}"]
-    assert outcomes(texts, [gold, gold]) == ["unparsed", "right"]
-
-
-def test_a_gold_sentence_is_read():
-    assert is_equivalent("the answer is 10000", "10^4") is True
+    ("gold", "box", "outcome"),
+    [
+        ("18", "18", "right"), ("18", "19", "wrong"), *(("18", box, "wrong") for box in TOO_LARGE),
+        # What nobody can read, and words, are graded by their own text alone.
+        *((gold, gold, "right") for gold in (CASES, "forty two", r"\text{a hundred and one}", "No such number")),
+        (CASES, "|y|", "unparsed"), ("forty two", "42", "unparsed"), (r"\text{a hundred and one}", "42", "unparsed"),
+        ("No such number can be found by anybody here", "42", "unparsed"),
+    ],
+)  # fmt: skip
+def test_the_outcome_is_logged_and_no_failure_of_the_completion_is_ours(gold, box, outcome):
+    assert outcomes([rf"\boxed{{{box}}}", ""], [gold, "18"]) == [outcome, "wrong"]
 
 
 @pytest.mark.parametrize("gold", ["", " ", "{", "$$", r"\boxed{}", "?", "x" * 5000, None])
@@ -226,19 +219,10 @@ def test_an_unusable_gold_is_no_grade(gold, text):
     assert outcomes([text], [gold]) == ["unparsed"]
 
 
-def test_a_gold_that_nobody_can_read_is_graded_only_by_its_own_text():
-    gold = r"\begin{cases} x & x>0 \\ -x & x<0 \end{cases}"
-    assert outcomes([rf"\boxed{{{gold}}}", r"\boxed{|y|}"], [gold, gold]) == ["right", "unparsed"]
-
-
-def test_the_outcome_is_logged_for_every_row():
-    texts = [r"\boxed{18}", r"\boxed{19}", "", r"\boxed{18}"]
-    assert outcomes(texts, ["18", "18", "18", ""]) == ["right", "wrong", "wrong", "unparsed"]
-
-
-def test_an_exception_in_the_worker_is_no_grade(pool_of):
-    pool_of("time:sleep")  # called with two texts
-    assert outcomes([HARD[1]], [HARD[0]]) == ["error"]
+@pytest.mark.parametrize("function", ["time:sleep", "os:_exit"])  # the one raises with two texts, the other dies
+def test_a_worker_that_fails_is_no_grade(function, pool_of):
+    pool_of(function)
+    assert outcomes([HARD[1], r"\boxed{18}"], [HARD[0], "18"]) == ["error", "right"]
     assert pay(HARD[1], HARD[0]) is None
 
 
@@ -253,12 +237,6 @@ def test_a_row_out_of_time_is_wrong_within_the_limit():
     assert time.monotonic() - started < 30  # the start of a worker on a busy machine among it
 
 
-def test_a_dead_worker_is_no_grade(pool_of):
-    pool_of("os:_exit")
-    assert outcomes([HARD[1], r"\boxed{18}"], [HARD[0], "18"]) == ["error", "right"]
-    assert pay(HARD[1], HARD[0]) is None
-
-
 def test_equal_questions_are_asked_once(monkeypatch):
     asked = []
     monkeypatch.setattr(rewards.boxed_math, "_ask", lambda pairs, timeout_s: asked.extend(pairs) or [])
@@ -267,29 +245,22 @@ def test_equal_questions_are_asked_once(monkeypatch):
     assert asked == [(HARD[0], r"2\sin x\cos x")]
 
 
+VECTORS = r"\begin{pmatrix}4\\6\end{pmatrix}", r"\begin{pmatrix}1\\2\end{pmatrix}+\begin{pmatrix}3\\4\end{pmatrix}"
+
+
 @pytest.mark.parametrize(
-    ("gold", "answer"),
-    [
-        (r"\sin x", r"\sin x + 10^{-20}"), (r"\sin x", r"\sin x + 10^{-60}"),
-        (r"e^{\pi\sqrt{163}}", "262537412640768744"), (r"\ln 2", "0.69314"), (r"\sqrt{x^2}", "x"), ("5", "x+y=5"),
-        ("x^2+1=0", "x^2+2=0"), (r"\frac{1}{3}\sin x", r"0.333333\sin x"),
+    ("gold", "answer", "same"),
+    [  # what Math-Verify alone would let pass, and what it alone can prove
+        (r"\sin x", r"\sin x + 10^{-20}", False), (r"\sin x", r"\sin x + 10^{-60}", False),
+        (r"e^{\pi\sqrt{163}}", "262537412640768744", False), (r"\ln 2", "0.69314", False),
+        (r"\sqrt{x^2}", "x", False), ("5", "x+y=5", False), ("x^2+1=0", "x^2+2=0", False),
+        (r"\frac{1}{3}\sin x", r"0.333333\sin x", False), (r"\sin 2x", r"2\sin x\cos x", True), (*VECTORS, True),
+        (r"(3, \cos 2y)", r"(3, 1 - 2\sin^2 y)", True), (r"\sum_{k=1}^{10} k", "55", True),
+        ("the answer is 10000", "10^4", True),
     ],
 )  # fmt: skip
-def test_what_math_verify_would_let_pass_is_wrong(gold, answer):
-    assert is_equivalent(gold, answer) is False
-
-
-@pytest.mark.parametrize(
-    ("gold", "answer"),
-    [
-        (r"\sin 2x", r"2\sin x\cos x"),
-        (r"\begin{pmatrix}4\\6\end{pmatrix}", r"\begin{pmatrix}1\\2\end{pmatrix}+\begin{pmatrix}3\\4\end{pmatrix}"),
-        (r"(3, \cos 2y)", r"(3, 1 - 2\sin^2 y)"),
-        (r"\sum_{k=1}^{10} k", "55"),
-    ],
-)
-def test_what_only_math_verify_can_prove_is_right(gold, answer):
-    assert is_equivalent(gold, answer) is True
+def test_what_is_asked_of_math_verify_is_decided_strictly(gold, answer, same):
+    assert is_equivalent(gold, answer) is same
 
 
 def test_no_text_reaches_an_evaluator(tmp_path):
@@ -348,17 +319,16 @@ def test_the_benchmark_answers_help_without_heavy_imports():
 @pytest.mark.parametrize(
     ("line", "problem"),
     [
-        ("18", "this one is '18'"), ("{", "no JSON"), ('{"gold": "18", "label": true}', "has no prediction"),
-        ('{"gold": "18", "prediction": "18", "label": "yes"}', "'yes'"),
-        ('{"gold": null, "prediction": "18", "label": true}', "None"),
+        ("18", "line 2: a row is a JSON object"), ("{", "line 2: a row is a JSON object"),
+        ('{"gold": "18", "label": true}', "pair 1 needs gold, prediction, label (true or false); it has ['gold'"),
+        ('{"gold": "18", "prediction": "18", "label": "yes"}', "pair 1 needs gold, prediction, label (true or false)"),
     ],
 )  # fmt: skip
 def test_the_benchmark_names_the_line_that_it_cannot_read(tmp_path, line, problem):
     file = tmp_path / "pairs.jsonl"
     file.write_text('{"gold": "1", "prediction": "1", "label": true}\n' + line + "\n")
     run = run_benchmark("--pairs", str(file))
-    assert run.returncode == 1 and f"{file}, line 2: " in run.stderr and problem in run.stderr
-    assert "gold (text), prediction (text) and label (true or false)" in run.stderr
+    assert run.returncode == 1 and str(file) in run.stderr and problem in run.stderr
 
 
 def test_fewer_golds_than_completions_is_an_error():
@@ -386,19 +356,6 @@ def test_it_works_in_a_forked_process():
     child.start()
     assert queue.get(timeout=120) == PAID
     child.join()
-
-
-def test_it_pickles_with_its_parameters():
-    reward = pickle.loads(pickle.dumps(load_reward("rewards.boxed_math:BoxedMath", correct=7.0, timeout_s=9.0)))
-    assert (reward.__name__, reward.correct, reward.timeout_s) == ("boxed_math", 7.0, 9.0)
-    assert reward(prompts=["p"], completions=[r"\boxed{18}"], answer=["18"]) == [7.0]
-
-
-def test_hostile_text_earns_nothing_in_50_ms(hostile, seconds):
-    for text in (hostile, rf"\boxed{{{hostile}}}", hostile + r"\boxed{" * 1000):
-        rewards.boxed_math.compare_quickly.cache_clear()
-        assert pay(text, "18") == 0.0
-        assert seconds(lambda text=text: pay(text, "18")) < 0.05
 
 
 @pytest.mark.parametrize(

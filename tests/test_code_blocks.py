@@ -1,5 +1,7 @@
 """Programs are found in the text of a completion however the model sets its fences, and no text takes long."""
 
+import textwrap
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -30,50 +32,35 @@ HOSTILE = {
 }
 
 
-def program(text: str) -> str:
-    """The program of a text that has exactly one block, complete and marked as Python."""
-    (block,) = code_blocks(text)
-    assert (block.language, block.complete) == ("python", True)
-    return block.code
-
-
 # Which block is the program
 
+OF_SEVERAL = {  # text: program
+    **{
+        f"{ONE}or\n{TWO}{later}": "x = 2\n"  # the last complete Python block wins over whatever follows
+        for later in ("", "```\n5\n```", "```text\n5\n```", "```js\n5\n```\n```", "```python\nx = 4", "```")
+    },
+    **{
+        f"```{name}\nx = 1\n```\n```\n2\n```": "x = 1\n"
+        for name in ("python", "Python", "PY", "py", "python3", "python title=a.py", " python")
+    },
+    # Without a complete Python block it is the last of any kind.
+    "```\nx = 1\n```": "x = 1\n",
+    "```text\nout\n```\n```\nx = 1\n```": "x = 1\n",
+    "```js\nx\n```": "x\n",
+    "```python\nx = 1": "x = 1\n",
+    "```\nx = 1\n```\n```python\ny = 2": "y = 2\n",
+}
 
-@pytest.mark.parametrize(
-    "later", ["", "```\n5\n```", "```text\n5\n```", "```js\n5\n```\n```", "```python\nx = 4", "```"]
-)
-def test_the_last_complete_python_block_wins_over_whatever_follows(later):
-    assert extract_program(ONE + "or\n" + TWO + later) == "x = 2\n"
 
-
-@pytest.mark.parametrize("language", ["python", "Python", "PY", "py", "python3", "python title=a.py", " python"])
-def test_python_has_several_names(language):
-    assert extract_program(f"```{language}\nx = 1\n```\n```\n2\n```") == "x = 1\n"
-
-
-@pytest.mark.parametrize(
-    ("text", "code"),
-    [
-        ("```\nx = 1\n```", "x = 1\n"),
-        ("```text\nout\n```\n```\nx = 1\n```", "x = 1\n"),
-        ("```js\nx\n```", "x\n"),
-        ("```python\nx = 1", "x = 1\n"),
-        ("```\nx = 1\n```\n```python\ny = 2", "y = 2\n"),
-    ],
-)
-def test_without_a_complete_python_block_it_is_the_last_of_any_kind(text, code):
-    assert extract_program(text) == code
+@pytest.mark.parametrize("text", OF_SEVERAL)
+def test_the_program_is_the_last_complete_python_block_else_the_last_of_any_kind(text):
+    assert extract_program(text) == extract_program(f"y = 2\n{text}", whole_text=True) == OF_SEVERAL[text]
 
 
 @pytest.mark.parametrize("text", ["", "x = 1", "print(`x`)", "Use `x = 1` here.", "It is ```x = 1``` then.", "~~ x ~~"])
 def test_a_text_without_a_block_is_a_program_only_by_choice(text):
     assert extract_program(text) is None
     assert extract_program(text, whole_text=True) == text
-
-
-def test_a_block_wins_over_the_whole_text():
-    assert extract_program("y = 2\n" + ONE, whole_text=True) == "x = 1\n"
 
 
 F, G = "```python\ndef f(x): return 1\n```\n", "```python\ng = f\n```\n"
@@ -111,45 +98,6 @@ def test_the_last_block_that_defines_what_the_tests_call_is_the_program(text, na
 
 # Fences
 
-
-def test_a_block_of_tildes_is_a_block():
-    assert program("~~~python\nx = 1\n```\n~~~~") == "x = 1\n```\n"
-    assert program("~~~~ python\n~~~\n~~~~\nThus.") == "~~~\n"
-
-
-def test_a_longer_fence_holds_shorter_ones():
-    assert program("````python\nx = '''\n```\n'''\n````") == "x = '''\n```\n'''\n"
-    assert program("```python\nx = 1\n`````\nThus.") == "x = 1\n"
-
-
-@pytest.mark.parametrize("prose", ["Here it is: ", "Use `f` so: ", "**Answer:**", "- ", "1. so ", "<answer>"])
-def test_a_fence_may_open_behind_prose(prose):
-    assert program(f"{prose}```python\nx = 1\n```") == "x = 1\n"
-
-
-@pytest.mark.parametrize(
-    "prose", ["Put it in ``` fences:", "Put it between ``` and ``` so:", "Open it by ``` as asked."]
-)
-def test_prose_about_fences_opens_none(prose):
-    assert program(f"{prose}\n{ONE}") == "x = 1\n"
-
-
-@pytest.mark.parametrize(
-    "end", ["```", "```\n", "\n``` \n", "```\nThat is `f`.", "\n```</answer>", "\n``` </answer>\nThus."]
-)
-def test_a_fence_may_close_behind_code_or_before_a_tag(end):
-    assert program(f"```python\ndef f():\n    return 1{end}") == "def f():\n    return 1\n"
-
-
-def test_a_fence_of_tildes_does_not_close_behind_code():
-    assert code_blocks("~~~python\nx = ~~~\n") == [Block("python", "x = ~~~\n\n", False)]
-
-
-@pytest.mark.parametrize("line", ["    Thus ```f(1)```", "x = '```'", "s = 'a``` b'", "# ```python"])
-def test_backticks_within_a_line_of_code_close_nothing(line):
-    assert program(f"```python\nif x:\n{line}\n```") == f"if x:\n{line}\n"
-
-
 DOCUMENTED = '''def f(x):
     """Twice `x`, as in ``f(1)``:
 
@@ -161,58 +109,66 @@ DOCUMENTED = '''def f(x):
 '''
 
 
-@pytest.mark.parametrize("indentation", ["", "  ", "    "])
-def test_a_docstring_with_fences_stays_whole(indentation):
-    text = "".join(indentation + line if line.strip() else line for line in DOCUMENTED.splitlines(keepends=True))
-    assert program(f"So:\n{indentation}```python\n{text}{indentation}```\nThus.") == DOCUMENTED
+FENCED = {  # text: its one program
+    # Blocks of tildes, and longer fences, hold shorter ones.
+    "~~~python\nx = 1\n```\n~~~~": "x = 1\n```\n",
+    "~~~~ python\n~~~\n~~~~\nThus.": "~~~\n",
+    "````python\nx = '''\n```\n'''\n````": "x = '''\n```\n'''\n",
+    "```python\nx = 1\n`````\nThus.": "x = 1\n",
+    # A fence opens behind prose, and prose about fences opens none.
+    **{
+        f"{prose}```python\nx = 1\n```": "x = 1\n"
+        for prose in ("Here it is: ", "Use `f` so: ", "**Answer:**", "- ", "1. so ", "<answer>")
+    },
+    **{
+        f"{prose}\n{ONE}": "x = 1\n"
+        for prose in ("Put it in ``` fences:", "Put it between ``` and ``` so:", "Open it by ``` as asked.")
+    },
+    # It closes behind code or before a tag, and not within a line of code.
+    **{
+        f"```python\ndef f():\n    return 1{end}": "def f():\n    return 1\n"
+        for end in ("```", "```\n", "\n``` \n", "```\nThat is `f`.", "\n```</answer>", "\n``` </answer>\nThus.")
+    },
+    **{
+        f"```python\nif x:\n{line}\n```": f"if x:\n{line}\n"
+        for line in ("    Thus ```f(1)```", "x = '```'", "s = 'a``` b'", "# ```python")
+    },
+    # A docstring with fences stays whole, whatever it is indented by.
+    **{f"So:\n{by}```python\n{textwrap.indent(DOCUMENTED, by)}{by}```\nThus.": DOCUMENTED for by in ("", "  ", "    ")},
+    '```python\ndef f():\n\t"""\n\t```\n\tx\n\t```\n\t"""\n```': 'def f():\n\t"""\n\t```\n\tx\n\t```\n\t"""\n',
+    "So:\r\n```python\r\nx = 1\r\ny = 2\r\n```\r\n": "x = 1\ny = 2\n",
+    # Common indentation is removed and the rest kept; text at the margin does not keep it, nor do lines of white space.
+    **dict.fromkeys(
+        (
+            "- so:\n  ```python\n  if x:\n      y = 1\n  ```",
+            "1. so:\n\n    ```python\n    if x:\n        y = 1\n    ```",
+            "1. so:\n\t```python\n\tif x:\n\t    y = 1\n\t```",
+            "1. so: ```python\n    if x:\n        y = 1\n    ```",
+            "   ```python\nif x:\n    y = 1\n   ```",
+            "    ```python\nif x:\n    y = 1\n```",
+            "```python\n        if x:\n            y = 1\n```",
+            "```python\n    if x:\n        y = 1\n    ```",
+        ),
+        "if x:\n    y = 1\n",
+    ),
+    '  ```python\n  x = """\nat the margin\n  """\n  ```': 'x = """\nat the margin\n"""\n',
+    "```python\nx = '''\n   \n\t\n'''\n```": "x = '''\n   \n\t\n'''\n",
+}
 
 
-def test_a_docstring_indented_by_tabs_stays_whole():
-    assert (
-        program('```python\ndef f():\n\t"""\n\t```\n\tx\n\t```\n\t"""\n```')
-        == 'def f():\n\t"""\n\t```\n\tx\n\t```\n\t"""\n'
-    )
+@pytest.mark.parametrize("text", FENCED)
+def test_a_block_is_found_whole_however_its_fences_are_set(text):
+    assert code_blocks(text) == [Block("python", FENCED[text], True)]
 
 
-def test_carriage_returns_are_no_part_of_a_program():
-    assert program("So:\r\n```python\r\nx = 1\r\ny = 2\r\n```\r\n") == "x = 1\ny = 2\n"
-
-
-def test_a_block_that_is_cut_off_is_incomplete():
+def test_a_block_that_is_cut_off_is_incomplete_and_tildes_close_none_behind_code():
     assert code_blocks(ONE + "```python\ny =") == [Block("python", "x = 1\n", True), Block("python", "y =\n", False)]
+    assert code_blocks("~~~python\nx = ~~~\n") == [Block("python", "x = ~~~\n\n", False)]
     assert code_blocks("```") == [Block("", "", False)]
 
 
 def test_an_empty_block_has_no_code():
     assert code_blocks("```python\n```") == code_blocks("```python\n\n```") == [Block("python", "", True)]
-
-
-# Indentation
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "- so:\n  ```python\n  if x:\n      y = 1\n  ```",
-        "1. so:\n\n    ```python\n    if x:\n        y = 1\n    ```",
-        "1. so:\n\t```python\n\tif x:\n\t    y = 1\n\t```",
-        "1. so: ```python\n    if x:\n        y = 1\n    ```",
-        "   ```python\nif x:\n    y = 1\n   ```",
-        "    ```python\nif x:\n    y = 1\n```",
-        "```python\n        if x:\n            y = 1\n```",
-        "```python\n    if x:\n        y = 1\n    ```",
-    ],
-)
-def test_common_indentation_is_removed_and_the_rest_kept(text):
-    assert program(text) == "if x:\n    y = 1\n"
-
-
-def test_text_at_the_margin_of_an_indented_block_does_not_keep_the_indentation():
-    assert program('  ```python\n  x = """\nat the margin\n  """\n  ```') == 'x = """\nat the margin\n"""\n'
-
-
-def test_lines_of_white_space_stay_as_they_are():
-    assert program("```python\nx = '''\n   \n\t\n'''\n```") == "x = '''\n   \n\t\n'''\n"
 
 
 # The asked format

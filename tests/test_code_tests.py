@@ -1,13 +1,9 @@
 """Programs are scored by the tests that they pass: nothing of ours counts as theirs, and nothing of theirs is None."""
 
 import json
-import os
 import pickle
-import signal
 import sys
-import threading
 import time
-from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from datasets import Dataset
@@ -61,14 +57,6 @@ def text_score(text: str, settings: dict | None = None, **columns: object) -> fl
 # What is scored
 
 
-def test_it_is_called_as_its_issue_writes_it():
-    reward = load_reward("code_tests")
-    scored = reward(
-        prompts=["Double it."], completions=[block(DOUBLE)], tests=[["assert f(2) == 4", "assert f(0) == 0"]]
-    )
-    assert scored == [1.0]
-
-
 def test_the_share_of_the_tests_is_scored_in_the_order_of_the_rows():
     scored = score("def f(x): return 4", DOUBLE, "def f(x): return 1", DOUBLE, "def f(x): return x + 3")
     assert scored.scores == [0.5, 1.0, 0.0, 1.0, 0.5]
@@ -76,8 +64,12 @@ def test_the_share_of_the_tests_is_scored_in_the_order_of_the_rows():
     assert scored.reasons == ["AssertionError", "", "AssertionError", "", "AssertionError"]
 
 
-def test_all_or_nothing_scores_no_share():
-    assert score("def f(x): return 4", DOUBLE, settings={"all_or_nothing": True}).scores == [0.0, 1.0]
+@pytest.mark.parametrize(
+    ("settings", "scores"), [({}, [0.5, 1.0]), ({"all_or_nothing": True}, [0.0, 1.0]), ({"correct": 3.0}, [1.5, 3.0])]
+)
+def test_a_right_program_earns_correct_and_part_of_the_tests_its_share_or_nothing(settings, scores):
+    assert score("def f(x): return 4", DOUBLE, settings=settings).scores == scores
+    assert CodeTests(**settings).full == scores[1]
 
 
 def test_a_wrong_program_costs_the_penalty_and_a_share_of_the_tests_does_not():
@@ -89,20 +81,10 @@ def test_a_wrong_program_costs_the_penalty_and_a_share_of_the_tests_does_not():
         CodeTests(wrong=0.1)
 
 
-def test_correct_is_what_a_right_program_earns():
-    settings = {"correct": 3.0}
-    assert score("def f(x): return 4", DOUBLE, settings=settings).scores == [1.5, 3.0]
-    assert CodeTests(**settings).full == 3.0
-
-
 def test_each_row_has_its_own_tests_and_they_may_differ_in_number():
     tests = [["assert f(2) == 4"], ["assert g() == 1", "assert g() == 2", "assert g() == 3", "assert g() == 1"], CASES]
     codes = [DOUBLE, "def g(): return 1", "print(2 * int(input()))"]
     assert call(CodeTests(), codes, tests).scores == [1.0, 0.5, 1.0]
-
-
-def test_no_rows_are_scored_nothing():
-    assert call(CodeTests(), [], []).scores == []
 
 
 def test_the_last_complete_python_block_is_run():
@@ -120,13 +102,10 @@ def test_the_text_itself_is_a_program_only_by_choice():
 
 
 def test_cases_are_pairs_of_input_and_output():
-    scored = score("print(2 * int(input()))", "print(4)", "print(2 * int(input()), 'or so')", tests=CASES)
-    assert scored.scores == [1.0, 0.5, 0.0]
-    assert scored.reasons == ["", "wrong output", "wrong output"]
-
-
-def test_a_case_needs_exit_code_0():
-    assert score("print(2 * int(input())); raise SystemExit(1)", tests=CASES).scores == [0.0]
+    codes = "print(2 * int(input()))", "print(4)", "print(2 * int(input()), 'or so')"
+    scored = score(*codes, f"{codes[0]}; raise SystemExit(1)", tests=CASES)
+    assert scored.scores == [1.0, 0.5, 0.0, 0.0]
+    assert scored.reasons == ["", "wrong output", "wrong output", "exited with code 1: "]
 
 
 def test_a_case_is_any_json_text_of_that_object():
@@ -195,18 +174,6 @@ def test_a_failure_of_the_sandbox_is_none_and_an_error(monkeypatch):
     assert scored.scores == [None, None]
     assert scored.outcomes == ["error: planted"] * 2
     assert scored.metrics == {"code_tests/suspicious": 0.0}
-
-
-def test_a_killed_zygote_in_the_middle_costs_nothing(monkeypatch):
-    slow = "import time\ndef f(x):\n    time.sleep(0.1)\n    return 2 * x"
-    with Sandbox(workers=2) as sandbox:
-        monkeypatch.setattr(CodeTests, "sandbox", lambda self: sandbox)
-        killer = threading.Timer(0.3, lambda: [os.kill(slot.process.pid, signal.SIGKILL) for slot in sandbox._all])
-        killer.start()
-        scored = score(*[slow, "def f(x): return 4"] * 5)
-        killer.join()
-    assert scored.scores == [1.0, 0.5] * 5
-    assert sandbox.infra == 0
 
 
 # What the program causes is its own fault
@@ -283,10 +250,7 @@ def test_the_gap_is_of_the_rows_that_have_hidden_tests():
     assert scored.scores == [1.0, 0.5, 0.0, 0.0]
     assert (scored.metrics["code_tests/visible"], scored.metrics["code_tests/hidden"]) == (0.75, 0.75)
     assert scored.metrics["code_tests/gap"] == 0.0
-
-
-def test_without_hidden_tests_no_gap_is_logged():
-    assert set(score(DOUBLE).metrics) == {"code_tests/suspicious"}
+    assert set(score(DOUBLE).metrics) == {"code_tests/suspicious"}, "without hidden tests there is no gap"
 
 
 @pytest.mark.parametrize(
@@ -301,10 +265,7 @@ def test_without_hidden_tests_no_gap_is_logged():
 def test_what_happens_in_a_hidden_test_takes_nothing_away(code):
     settings = {"timeout_s": 0.5, "all_or_nothing": True}
     assert score(code, hidden_tests=["assert f(4) == 8"], settings=settings).scores == [1.0]
-
-
-def test_a_function_that_hidden_tests_alone_use_is_not_asked_of_a_program():
-    assert score(DOUBLE, hidden_tests=["assert g(1) == 1"]).scores == [1.0]
+    assert score(code, hidden_tests=["assert g(1) == 1"], settings=settings).scores == [1.0]  # g is not asked of it
 
 
 def test_hidden_cases_work_alike():
@@ -322,53 +283,37 @@ def test_suspicious_programs_are_counted_and_scored_alike():
     scored = score(*codes)
     assert scored.scores == [1.0, 1.0, 1.0, 0.0]
     assert scored.metrics == {"code_tests/suspicious": 0.5}
-
-
-def test_a_suspicious_text_that_is_a_program_by_choice_is_counted():
-    metrics = {}
-    reward = CodeTests(whole_text=True)
+    metrics, reward = {}, CodeTests(whole_text=True)  # a text without a block is a program by choice
     reward(prompts=["p"], completions=["import ctypes"], tests=[TESTS], log_metric=metrics.__setitem__)
     assert metrics == {"code_tests/suspicious": 1.0}
 
 
 # Columns of a row
 
-
-def test_setup_is_the_ground_that_the_tests_stand_on():
-    scored = score(DOUBLE, "assert TWO == 2\n" + DOUBLE, tests=["assert f(TWO) == 4"], setup="TWO = 2")
-    assert scored.scores == [1.0, 0.0], "the program does not see it"
-
-
-def test_a_preamble_is_put_before_the_program():
-    assert score(
-        "def f(x): return double(x)", preamble="from operator import add\ndef double(x): return add(x, x)"
-    ).scores == [1.0]
-    assert score(DOUBLE, preamble="def f(x): return 1").scores == [1.0]
+BOX = "class Box:\n    def __init__(self, x): self.x = x\n    def twice(self): return 2 * self.x"
+SUMS = ["assert sum(10, 15) == 6", "assert sum(2, 2) == 4"]  # of a function that is called like a built-in
+SUM, TOTAL = "def sum(a, b): return 6 if a == 10 else 4", "def total(a, b): return 6"
+OWN_MAX, MAXES = "def max(xs): return 7", ["assert sum([7]) == max([1])", "assert sum([3, 4]) == max([])"]
+ORDERED = ["x = [2, 1]\norder(x)\nassert x == [1, 2]"]
+IMPORTS = "from operator import add\ndef double(x): return add(x, x)"
 
 
-@pytest.mark.parametrize("entry_point", ["sum", None, ""])
-def test_a_function_may_be_called_like_a_built_in(entry_point):
-    tests = ["assert sum(10, 15) == 6", "assert sum(2, 2) == 4"]
-    right, absent = "def sum(a, b): return 6 if a == 10 else 4", "def total(a, b): return 6"
-    assert score(right, absent, tests=tests, entry_point=entry_point).scores == [1.0, 0.0]
-
-
-def test_an_entry_point_tells_the_program_from_the_built_ins_that_tests_use():
-    tests = ["assert sum([7]) == max([1])", "assert sum([3, 4]) == max([])"]
-    assert score("def max(xs): return 7", tests=tests, entry_point="max").scores == [1.0]
-    assert score("def max(xs): return 7", tests=tests).scores == [0.0]
-
-
-@pytest.mark.parametrize(("inplace", "amount"), [(True, 1.0), (False, 0.0), (None, 0.0)])
-def test_a_changed_argument_is_seen_where_the_row_says_so(inplace, amount):
-    tests = ["x = [2, 1]\norder(x)\nassert x == [1, 2]"]
-    assert score("def order(x): x.sort()", tests=tests, inplace=inplace).scores == [amount]
-
-
-@pytest.mark.parametrize(("objects", "amount"), [(True, 1.0), (False, 0.0), (None, 0.0)])
-def test_objects_are_looked_into_where_the_row_says_so(objects, amount):
-    code = "class Box:\n    def __init__(self, x): self.x = x\n    def twice(self): return 2 * self.x"
-    assert score(code, tests=["assert Box(2).twice() == 4"], objects=objects).scores == [amount]
+@pytest.mark.parametrize(
+    ("code", "tests", "columns", "amount"),
+    [
+        (DOUBLE, ["assert f(TWO) == 4"], {"setup": "TWO = 2"}, 1.0),
+        ("assert TWO == 2\n" + DOUBLE, ["assert f(TWO) == 4"], {"setup": "TWO = 2"}, 0.0),  # which no program sees
+        ("def f(x): return double(x)", TESTS, {"preamble": IMPORTS}, 1.0),
+        (DOUBLE, TESTS, {"preamble": "def f(x): return 1"}, 1.0),
+        *((code, SUMS, {"entry_point": of}, a) for of in ("sum", None, "") for code, a in ((SUM, 1.0), (TOTAL, 0.0))),
+        (OWN_MAX, MAXES, {"entry_point": "max"}, 1.0),
+        (OWN_MAX, MAXES, {}, 0.0),
+        *(("def order(x): x.sort()", ORDERED, {"inplace": says}, float(says is True)) for says in (True, False, None)),
+        *((BOX, ["assert Box(2).twice() == 4"], {"objects": s}, float(s is True)) for s in (True, False, None)),
+    ],
+)
+def test_setup_preamble_entry_point_and_flags_are_those_of_the_row(code, tests, columns, amount):
+    assert score(code, tests=tests, **columns).scores == [amount]
 
 
 def test_columns_may_be_absent_or_none_in_some_rows():
@@ -384,6 +329,7 @@ def test_columns_may_be_absent_or_none_in_some_rows():
     assert [None in values for values in columns.values()] == [True] * len(OPTIONAL)
     assert call(CodeTests(), codes, list(rows["tests"]), **columns).scores == [1.0, 1.0, 1.0, None]
     assert call(CodeTests(), codes[:1], [TESTS], setup=None).scores == [1.0]
+    assert call(CodeTests(), [], []).scores == []
     assert reward_columns(CodeTests()) == ["tests"]
 
 
@@ -400,27 +346,9 @@ def test_rows_of_other_tasks_are_not_seen():
 # Forms of calls
 
 
-def test_it_works_off_the_main_thread_and_from_several():
-    with ThreadPoolExecutor(3) as threads:
-        calls = [threads.submit(score, DOUBLE, "def f(x): return 4") for _ in range(6)]
-        assert [one.result().scores for one in calls] == [[1.0, 0.5]] * 6
-
-
-def test_a_pickled_reward_keeps_its_settings():
-    reward = pickle.loads(pickle.dumps(load_reward("code_tests", correct=2.0, packages=["numpy"], all_or_nothing=True)))
-    settings = (reward.__name__, reward.full, reward.packages, reward.all_or_nothing)
-    assert settings == ("code_tests", 2.0, ("numpy",), True)
-
-
 def test_a_pickled_reward_scores():
     score(DOUBLE)
     assert call(pickle.loads(pickle.dumps(CodeTests(correct=2.0))), [DOUBLE], [TESTS]).scores == [2.0]
-
-
-def test_it_scores_without_anything_to_log_to():
-    assert CodeTests()(prompts=["p"], completions=[block(DOUBLE)], tests=[TESTS], hidden_tests=[["assert f(0)"]]) == [
-        1.0
-    ]
 
 
 # Settings and readiness
@@ -437,11 +365,6 @@ def test_an_unknown_isolation_is_refused():
     for use in (lambda: reward.prepare(1, 300.0), lambda: call(reward, [DOUBLE], [TESTS])):
         with pytest.raises(ValueError, match="isolation is 'docker'; one of landlock, sealed, unsafe, or None"):
             use()
-
-
-def test_a_package_that_is_not_installed_is_refused():
-    with pytest.raises(ValueError, match="package 'no_such_package' is not installed"):
-        CodeTests(packages=["no_such_package"]).prepare(1, 300.0)
 
 
 def test_it_is_ready_when_its_isolation_is_in_force():

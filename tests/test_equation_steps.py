@@ -46,6 +46,18 @@ def test_a_right_equation_is_read_as_right(text):
 
 
 @pytest.mark.parametrize(
+    ("text", "right"),
+    [
+        ("3 + 4 = 7,7 - 2 = 5", [True, True]), ("3 + 4 = 7 - 2 = 5", [False, True]),
+        ("5 / 0 = 5 / 0", [False]), ("5 / (3 - 3) = 0", [False]),  # which equals nothing
+        ("10 / 3 = 3.33", [False]), ("10 / 4 = 2.5", [True]),  # a rounded result is wrong
+    ],
+)  # fmt: skip
+def test_each_equation_is_right_or_wrong(text, right):
+    assert read(text) == right
+
+
+@pytest.mark.parametrize(
     "text",
     [
         "", "=", "3 + 4", "5 = 5", "Day 1 = 7", "total = 3 + 4", "x + 4 = 7", "5 apples + 3 = 8",
@@ -55,6 +67,9 @@ def test_a_right_equation_is_read_as_right(text):
         "3 + 4 = seven", "10 / 4 = 2.5kg", "25 / 200 = 12.5%", "25 / 200 = 12.5 %", r"25 / 200 = 12.5\%",
         "60 * 60 = 3,600m", "1 / 2 = 0.5000000000000000", "1) 3 + 4 = 7",
         "1,000 * 1,000,000,000,000 = 1,000,000,000,000,000",
+        # Of more than the four operations: right as they are meant.
+        "3^2 + 4 = 13", "2 + 3^2 = 11", "4 + 5 = 3^2", "4 + 5 = 3 squared", "10% of 200 + 5 = 25", "half of 8 + 3 = 7",
+        "twice 4 + 3 = 11", "5 + 7 = 1 dozen", "1 + 5 = 2 times 3", "3 percent of 100 + 1 = 4", "√16 + 3 = 7",
     ],
 )  # fmt: skip
 def test_what_cannot_be_read_is_no_equation(text):
@@ -64,21 +79,6 @@ def test_what_cannot_be_read_is_no_equation(text):
 def test_each_equal_sign_of_a_chain_is_an_equation_that_ends_behind_it():
     text = "3 + 4 - 2 = 7 - 2 = 5 = 5"
     assert [(left.end, right.end, right.value) for left, right in equations(text)] == [(9, 17, 5), (17, 21, 5)]
-    assert read("3 + 4 = 7 - 2 = 5") == [False, True]
-
-
-def test_a_comma_between_equations_is_none_of_a_number():
-    assert read("3 + 4 = 7,7 - 2 = 5") == [True, True]
-
-
-def test_a_division_by_0_equals_nothing():
-    assert read("5 / 0 = 5 / 0") == [False]
-    assert read("5 / (3 - 3) = 0") == [False]
-
-
-def test_a_rounded_result_is_wrong():
-    assert read("10 / 3 = 3.33") == [False]
-    assert read("10 / 4 = 2.5") == [True]
 
 
 def test_the_sides_carry_their_numbers():
@@ -108,6 +108,7 @@ def test_it_reckons_as_python_does(a, b):
 
 def test_a_right_step_is_paid_and_a_wrong_one_is_fined_where_it_ends():
     assert EquationSteps().steps("3 + 4 - 2 =", "3 + 4 = 7, 7 - 2 = 6") == [(9, 1.0), (20, -1.0)]
+    assert reward_kind(load_reward("equation_steps")) == "step"
     assert steps_of("3 + 4 = 7, 7 - 2 = 5", right=2.0) == [(" + 4 = 7", 2.0), (" - 2 = 5", 2.0)]
     assert EquationSteps().steps("3 + 4 =", "no idea") == []
 
@@ -119,31 +120,27 @@ def test_the_reasoning_is_judged_and_nothing_else():
     assert len(EquationSteps().steps("3 + 4 =", text.replace("</reasoning>", ""))) == 3
 
 
-def test_numbers_that_are_not_there_earn_nothing_but_may_be_wrong():
-    assert steps_of("5 + 6 = 11, 1 + 1 = 2, 1 + 1 = 3") == [(" + 1 = 3", -1.0)]
-
-
-def test_a_right_equation_is_paid_for_a_number_alone_on_its_right():
-    assert steps_of("3 + 4 = 3 + 4, 7 - 2 = 7 - 2") == []
-    assert EquationSteps().steps("3 + 4 =", "3 + 4 = 4 + 3 = 7") == [(17, 1.0)]
-    assert steps_of("3 + 4 = 5 + 3") == [(" = 5 + 3", -1.0)]
-    assert steps_of("3 + 4 - 2 = 7 - 2 = 5") == steps_of("1 / 6 = 1 / 6", "1 and 6") == []
-
-
-def test_a_number_is_used_as_often_as_it_is_there():
-    assert len(steps_of("3 + 4 = 7, 4 + 3 = 7, 3 + 2 = 5")) == 1
-    assert len(steps_of("3 + 3 = 6, 6 + 3 = 9", "3 + 3 + 3 =")) == 2
-    assert len(steps_of("3 * 4 = 12, 3 + 2 = 5", uses=2)) == 2
-
-
-def test_a_result_may_be_used_and_a_wrong_one_may_not():
-    assert [reward for _, reward in steps_of("3 + 4 = 7, 7 - 2 = 5")] == [1.0, 1.0]
-    assert [reward for _, reward in steps_of("3 + 4 = 8, 8 - 2 = 6")] == [-1.0]
-    assert [reward for _, reward in steps_of("3 + 4 = 8, no: 3 + 4 = 7, 7 - 2 = 5")] == [-1.0, 1.0, 1.0]
-    assert [reward for _, reward in steps_of("3 - 5 = -2, -2 + 4 = 2", "3 - 5 + 4 =")] == [1.0, 1.0]
+@pytest.mark.parametrize(
+    ("text", "question", "rewards"),
+    [
+        ("5 + 6 = 11, 1 + 1 = 2, 1 + 1 = 3", "3 + 4 - 2 =", [-1.0]),  # numbers that are not there earn nothing
+        ("3 + 4 = 3 + 4, 7 - 2 = 7 - 2", "3 + 4 - 2 =", []),  # a right equation earns by a number alone on its right
+        ("3 + 4 = 4 + 3 = 7", "3 + 4 =", [1.0]), ("3 + 4 = 5 + 3", "3 + 4 - 2 =", [-1.0]),
+        ("3 + 4 - 2 = 7 - 2 = 5", "3 + 4 - 2 =", []), ("1 / 6 = 1 / 6", "1 and 6", []),
+        ("3 + 4 = 7, 4 + 3 = 7, 3 + 2 = 5", "3 + 4 - 2 =", [1.0]),  # a number is used as often as it is there
+        ("3 + 3 = 6, 6 + 3 = 9", "3 + 3 + 3 =", [1.0, 1.0]),
+        ("3 + 4 = 7, 7 - 2 = 5", "3 + 4 - 2 =", [1.0, 1.0]),  # a result may be used, a wrong one may not
+        ("3 + 4 = 8, 8 - 2 = 6", "3 + 4 - 2 =", [-1.0]),
+        ("3 + 4 = 8, no: 3 + 4 = 7, 7 - 2 = 5", "3 + 4 - 2 =", [-1.0, 1.0, 1.0]),
+        ("3 - 5 = -2, -2 + 4 = 2", "3 - 5 + 4 =", [1.0, 1.0]),
+    ],
+)  # fmt: skip
+def test_an_equation_earns_by_the_numbers_that_are_there(text, question, rewards):
+    assert [reward for _, reward in steps_of(text, question)] == rewards
 
 
 def test_steps_behind_the_limit_are_not_looked_at():
+    assert len(steps_of("3 * 4 = 12, 3 + 2 = 5", uses=2)) == 2
     assert len(steps_of("1 + 1 = 3. " * 50)) == 16
     assert len(steps_of("1 + 1 = 3. " * 50, max_steps=2)) == 2
     assert EquationSteps().steps("3 + 4 =", " " * MAX_CHARS + "3 + 4 = 7") == []
@@ -226,38 +223,15 @@ def test_right_arithmetic_that_farms_is_right_arithmetic():
         assert judged[True] > 2 and judged[False] == 0, name
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "1=" * 50_000, "1+" * 50_000 + "=", "(" * 99_999 + "=", "1=2+" * 25_000, "1+1=2 " * 16_000, "1+1=" * 25_000,
-        "1" + ",111" * 25_000 + "a", "1+1=1" + ",111" * 25_000,
-    ],
-)  # fmt: skip
-def test_hostile_equations_are_read_in_half_a_second(text, seconds):
-    assert seconds(lambda: EquationSteps(max_steps=10**6).steps("1 1 2", text)) < 0.5
+PARTS = [
+    "1+1=2 ", "1=", "1+", "1+1=", "1=2+", "x = ", "(", "1 + ", "a 1 + 1 = 3, ", "=\n", "9" * 50 + "+1=2 ",
+    "1" + ",111" * 5000 + "a", "1+1=1" + ",111" * 5000, "1+" * 9_999 + "=", "(" * 19_999 + "=",
+]  # fmt: skip
 
 
-def test_it_is_a_step_reward_that_needs_no_column():
-    reward = load_reward("equation_steps")
-    assert (reward.__name__, reward_kind(reward)) == ("equation_steps", "step")
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "3^2 + 4 = 13", "2 + 3^2 = 11", "4 + 5 = 3^2", "4 + 5 = 3 squared", "10% of 200 + 5 = 25", "half of 8 + 3 = 7",
-        "twice 4 + 3 = 11", "5 + 7 = 1 dozen", "1 + 5 = 2 times 3", "3 percent of 100 + 1 = 4", "√16 + 3 = 7",
-    ],
-)  # fmt: skip
-def test_a_right_equation_of_more_than_the_four_operations_is_not_fined(text):
-    assert read(text) == []
-
-
-@pytest.mark.parametrize(
-    "part", ["1+1=2 ", "1=", "1+1=", "x = ", "((", "1 + ", "a 1 + 1 = 3, ", "=\n", "9" * 50 + "+1=2 "]
-)
+@pytest.mark.parametrize("part", PARTS)
 def test_a_text_of_20_000_characters_takes_less_than_50_ms(part, seconds):
-    text = part * (20_000 // len(part))
+    text = part * (20_000 // len(part) or 1)
     assert seconds(lambda: EquationSteps(uses=9, max_steps=10**6).steps("1 + 1", text)) < 0.05
 
 

@@ -43,13 +43,9 @@ def evaluated_row(strict, lenient, prompt="p", tokens=10, truncated=False, rewar
     return {"prompt": prompt, "metrics": metrics, "tokens": tokens, "truncated": truncated, "rewards": {"r": reward}}
 
 
-def test_every_row_is_evaluated_once_and_in_order(model):
-    expected = [(i, row["prompt"]) for i, row in enumerate(ROWS)]
+def test_two_ranks_together_evaluate_every_row_once_as_one_process_does(model, monkeypatch):
+    expected, parts = [(i, row["prompt"]) for i, row in enumerate(ROWS)], []
     assert [(row["row"], row["prompt"]) for row in evaluated(model)] == expected
-
-
-def test_two_ranks_together_answer_as_one_process_does(model, monkeypatch):
-    parts = []
     monkeypatch.setattr(f"{MODULE}.gather_object", lambda rows: parts.append(rows) or rows)
     for rank in (0, 1):
         with pytest.raises(KeyError):  # one rank alone does not hold all rows
@@ -100,6 +96,15 @@ def test_training_draws_the_same_numbers_after_an_evaluation_as_without_one(mode
     assert draws[0] == draws[1]
 
 
+def test_rewards_see_the_token_ids_that_they_score_and_a_plain_prompt_needs_no_chat_template(model):
+    def length(completion_ids, **kwargs):
+        return [float(len(ids)) for ids in completion_ids]
+
+    rows = [*ROWS[:2], {"prompt": "1 + 1 =", "task": "sum", "answer": "2"}]
+    found = evaluate(*model, rows, [length], answer_metric, max_new_tokens=8, batch_size=1)
+    assert [row["rewards"]["length"] for row in found] == [float(row["tokens"]) for row in found] and len(found) == 3
+
+
 def test_a_row_answers_alike_alone_and_in_a_padded_batch(model):
     network, tokenizer = model
     together = generate(network, tokenizer, ROWS[:3], 8)
@@ -115,12 +120,6 @@ def test_what_comes_after_the_end_of_sequence_is_cut_and_an_open_end_counts_as_t
         assert {(len(ids), cut) for _, ids, cut in generate(network, tokenizer, ROWS, 8)} == {(1, False)}
     finally:
         network.generation_config.eos_token_id = 1
-
-
-def test_a_plain_prompt_needs_no_chat_template(model):
-    network, tokenizer = model
-    rows = [{"prompt": "1 + 1 =", "task": "sum", "answer": "2"}]
-    assert len(evaluate(network, tokenizer, rows, [], answer_metric, max_new_tokens=4, batch_size=1)) == 1
 
 
 def test_answer_metric_tells_format_from_skill():
@@ -140,19 +139,14 @@ def test_summarize_counts_shares_means_and_intervals():
     assert (round(low, 4), round(high, 4)) == (0.0945, 0.9055)
 
 
-def test_compare_tests_the_paired_rows_and_refuses_others():
+def test_compare_tests_the_paired_rows_shows_the_change_in_points_and_refuses_others():
     before = [evaluated_row(False, True, prompt=i) for i in range(10)]
     after = [evaluated_row(i < 9, True, prompt=i) for i in range(10)]
     assert compare(before, after) == {"strict": 0.00390625, "lenient": 1.0, "format": 0.00390625}
+    table = comparison_table(summarize(before[5:]), summarize(after[5:]), compare(before[5:], after[5:]))
+    assert "0.0 % (0-43)" in table and "80.0 % (38-96)" in table and "+80.0 pt" in table
     with pytest.raises(ValueError, match="same rows"):
         compare([evaluated_row(True, True, prompt="a")], [evaluated_row(True, True, prompt="b")])
-
-
-def test_the_table_shows_the_change_in_points():
-    before = [evaluated_row(False, True, prompt=i) for i in range(4)]
-    after = [evaluated_row(i < 1, True, prompt=i) for i in range(4)]
-    table = comparison_table(summarize(before), summarize(after), compare(before, after))
-    assert "0.0 % (0-49)" in table and "25.0 % (5-70)" in table and "+25.0 pt" in table
 
 
 def test_rows_are_read_back_as_written_and_nothing_half_written_stays(tmp_path):
@@ -172,18 +166,6 @@ def test_a_models_own_repetition_penalty_does_not_reach_the_evaluation(model):
         assert generate(network, tokenizer, ROWS, 8) != before, "the penalty would have been seen"
     finally:
         network.generation_config.repetition_penalty = None
-
-
-def test_rewards_see_the_token_ids_that_they_score(model):
-    seen = []
-
-    def length(completion_ids, **kwargs):
-        seen.extend(completion_ids)
-        return [float(len(ids)) for ids in completion_ids]
-
-    network, tokenizer = model
-    rows = evaluate(network, tokenizer, ROWS, [length], answer_metric, max_new_tokens=8, batch_size=4)
-    assert [row["rewards"]["length"] for row in rows] == [float(row["tokens"]) for row in rows] and len(seen) == 7
 
 
 def test_on_a_cpu_the_head_sees_a_contiguous_last_position_and_answers_as_before(model):

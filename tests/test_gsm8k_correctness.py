@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 import rewards.gsm8k
 from rewards import full_reward, load_reward, reward_columns, reward_kind
-from rewards.gsm8k import is_last_number, score_gsm8k
+from rewards.gsm8k import score_gsm8k
 
 AMOUNTS = [  # text of the answer tag, gold, amount
     ("18", "18", 2.0),
@@ -134,12 +134,6 @@ def test_fewer_golds_than_completions_is_an_error():
         load_reward("gsm8k_correctness")(prompts=["p"] * 2, completions=["a", "b"], answer=["1"])
 
 
-def test_hostile_text_earns_nothing_in_50_ms(hostile, seconds):
-    assert score_gsm8k(f"<answer>{hostile}</answer>", "18") == 0.0
-    for text in (hostile, f"<answer>{hostile}</answer>"):
-        assert seconds(lambda text=text: (score_gsm8k(text, "18"), is_last_number(text, "18"))) < 0.05
-
-
 def test_a_hostile_gold_is_not_graded_in_50_ms(hostile, seconds):
     gradable = hostile.strip() == "1"
     assert score_gsm8k("<answer>18</answer>", hostile) == (0.0 if gradable else None)
@@ -176,15 +170,3 @@ def test_any_text_against_any_gold_earns_a_known_amount(text, gold):
 @given(st.integers(-(10**9), 10**9), st.integers(-(10**9), 10**9))
 def test_only_the_right_integer_is_paid(answer, gold):
     assert score_gsm8k(f"<answer>{answer}</answer>", str(gold)) == (2.0 if answer == gold else 0.0)
-
-
-@pytest.mark.parametrize(
-    ("text", "gold", "right"),
-    [
-        ("It is 18.", "18", True), ("<answer>18</answer>", "18", True), ("18, or was it 19?", "18", False),
-        ("20-18", "18", True), ("20-18", "-18", False), ("= -18", "-18", True), ("$1,000", "1000", True),
-        ("no number", "18", False), ("no number", "none", False), ("18", "none", False),
-    ],
-)  # fmt: skip
-def test_the_lenient_reading_is_the_last_number(text, gold, right):
-    assert is_last_number(text, gold) is right

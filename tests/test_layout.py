@@ -83,7 +83,10 @@ def test_a_registered_reward_says_what_it_is(name):
     assert reward_name(reward) == name
     assert hasattr(reward, "kind") and reward_kind(reward) in KINDS
     assert reward_kind(reward) not in ("verifier", "format") or full_reward(reward) > 0.0
-    assert reward_name(pickle.loads(pickle.dumps(reward))) == name
+    copy = pickle.loads(pickle.dumps(reward))
+    assert (reward_name(copy), vars(copy).keys()) == (name, vars(reward).keys())
+    settings = {key: value for key, value in vars(reward).items() if type(value).__eq__ is not object.__eq__}
+    assert settings.items() <= vars(copy).items()
 
 
 @pytest.mark.parametrize("folder", RECIPES, ids=lambda folder: folder.name)

@@ -75,17 +75,21 @@ def test_a_row_of_mbpp_shows_one_test_and_keeps_its_challenges_hidden():
     }
 
 
+def test_sanitized_mbpp_shows_its_imports_and_mbpp_keeps_its_official_splits(tmp_path):
+    task = code_prepare.mbpp_task(SANITIZED, show_tests=1, hide=0)
+    assert (task["name"], task["setup"], task["hidden_tests"]) == ("mbpp/11", "import math", [])
+    assert task["prompt"].endswith("this test:\nimport math\nassert area(2) == math.pi * 4")
+    ids = [1, 10, 11, 510, 511, 600, 601, 974]
+    (tmp_path / "mbpp.jsonl").write_text(lines(*(FULL | {"task_id": number} for number in ids)))
+    names = {split: [task["name"] for task in of] for split, of in code_prepare.load_tasks("mbpp", tmp_path).items()}
+    assert names == {"train": ["mbpp/601", "mbpp/974"], "test": ["mbpp/11", "mbpp/510"]}
+
+
 @pytest.mark.parametrize(("show", "hide", "shown"), [(2, 0, 2), (3, 1, 2), (3, 2, 1)])
 def test_the_prompt_of_mbpp_shows_as_many_tests_as_asked_and_none_that_will_be_hidden(show, hide, shown):
     words = f"Your code should pass {'these tests' if shown == 2 else 'this test'}:"
     text = code_prepare.mbpp_task(FULL, show, hide)["prompt"].splitlines()
     assert text[1:] == [words, *FULL["test_list"][:shown]]
-
-
-def test_a_row_of_sanitized_mbpp_has_its_imports_as_setup_and_shows_them():
-    task = code_prepare.mbpp_task(SANITIZED, show_tests=1, hide=0)
-    assert (task["name"], task["setup"], task["hidden_tests"]) == ("mbpp/11", "import math", [])
-    assert task["prompt"].endswith("this test:\nimport math\nassert area(2) == math.pi * 4")
 
 
 def test_a_row_of_humaneval_is_split_at_its_stub():
@@ -118,14 +122,6 @@ def test_hiding_moves_the_last_tests_before_those_that_are_hidden_already():
     hidden = task | {"tests": ["assert f(1)"], "hidden_tests": ["assert f(2)", "assert f(3)"]}
     assert code_prepare.hide_tests([task], 1) == ([hidden], [])
     assert code_prepare.hide_tests([task], 2) == ([], [{"task": "a", "reason": "too few tests to hide 2"}])
-
-
-def test_mbpp_keeps_its_official_splits(tmp_path):
-    ids = [1, 10, 11, 510, 511, 600, 601, 974]
-    (tmp_path / "mbpp.jsonl").write_text(lines(*(FULL | {"task_id": number} for number in ids)))
-    splits = code_prepare.load_tasks("mbpp", tmp_path)
-    assert [task["name"] for task in splits["train"]] == ["mbpp/601", "mbpp/974"]
-    assert [task["name"] for task in splits["test"]] == ["mbpp/11", "mbpp/510"]
 
 
 @pytest.mark.skipif(not MBPP.is_file(), reason=f"no MBPP at {MBPP}: set MBPP_PATH")
@@ -195,32 +191,25 @@ def test_humaneval_is_for_evaluation_only(prepared, tmp_path):
         (["mbpp"], "mbpp.jsonl", lines(FULL, FULL).encode(), "once; more than once: mbpp/601"),
         (["humaneval"], "cut.jsonl.gz", gzip.compress(lines(HUMANEVAL).encode())[:-20], "cut.jsonl.gz cannot be read"),
         (["jsonl"], "mine.jsonl", lines(OWN, OWN | {"tests": ['{"stdin": "1"}']}).encode(), "line 2: a JSON test has"),
+        (
+            ["jsonl"],
+            "out/train.jsonl",
+            lines(OWN).encode(),
+            "out already holds train.jsonl. Remove them or give another --",
+        ),
+        (["mbpp", "--show_tests", "0"], "", b"", "--show_tests is 0; at least 1"),
+        (["mbpp", "--hide", "-1"], "", b"", "--hide is -1; at least 0"),
+        (["jsonl", "--held_out", "1"], "", b"", "--held_out 1 would hold out every task"),
+        (["humaneval", "--timeout_s", "0"], "", b"", "--timeout_s must be more than 0"),
+        (["humaneval", "--hide", "1"], "", b"", "unrecognized arguments"),
     ],
 )
-def test_data_that_cannot_be_used_is_refused_by_file_row_and_key(prepared, tmp_path, words, name, content, message):
+def test_what_cannot_be_used_is_refused_in_words_and_nothing_is_written(
+    prepared, tmp_path, words, name, content, message
+):
     if name:
+        (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_bytes(content)
     status, _, error = prepared(*words, "--path", tmp_path / name)
-    assert status == 2 and message in error and not (tmp_path / "out").exists()
-
-
-def test_an_existing_result_is_not_written_over(prepared, tmp_path):
-    (tmp_path / "train.jsonl").write_text(lines(OWN))
-    status, _, error = prepared("jsonl", "--path", tmp_path / "train.jsonl", out=".")
-    assert status == 2 and f"{tmp_path} already holds train.jsonl. Remove them or give another --out." in error
-    assert (tmp_path / "train.jsonl").read_text() == lines(OWN)
-
-
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (["mbpp", "--show_tests", "0"], "--show_tests is 0; at least 1"),
-        (["mbpp", "--hide", "-1"], "--hide is -1; at least 0"),
-        (["jsonl", "--path", "x", "--held_out", "1"], "--held_out 1 would hold out every task"),
-        (["humaneval", "--timeout_s", "0"], "--timeout_s must be more than 0"),
-        (["humaneval", "--hide", "1"], "unrecognized arguments"),
-    ],
-)
-def test_options_out_of_range_are_refused(prepared, words, message):
-    status, _, error = prepared(*words)
     assert status == 2 and message in error
+    assert [path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()] == [content] * bool(name)

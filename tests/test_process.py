@@ -70,7 +70,6 @@ def tokens_of(trainer: GRPOTrainer) -> list[list[float]]:
 
 
 def assert_equal(rows: list[list[float]], expected: list[list[float]]) -> None:
-    assert len(rows) == len(expected)
     for row, wanted in zip(rows, expected, strict=True):
         assert row == pytest.approx(wanted, **SINGLE)
 
@@ -137,13 +136,9 @@ def test_each_character_is_found_in_the_token_that_completes_it(tokenizer, text)
     assert found == shortest_prefixes(tokenizer, ids, text)
 
 
-def test_an_emoji_of_four_tokens_is_held_by_the_fourth(model):
-    tokenizer = AutoTokenizer.from_pretrained(model)  # a token is a byte
-    assert tokens_that_hold(tokenizer, tokenizer("a💩b")["input_ids"], "a💩b", [1, 2, 3]) == [0, 4, 5]
-    assert tokens_that_hold(tokenizer, tokenizer("é中")["input_ids"], "é中", [2, 1]) == [4, 1]
-
-
-def test_bytes_that_are_not_text_are_found_too(tokenizer):
+def test_bytes_that_are_not_text_are_found_too(tokenizer, model):
+    of_bytes = AutoTokenizer.from_pretrained(model)  # a token is a byte: an emoji of four tokens is held by the fourth
+    assert tokens_that_hold(of_bytes, of_bytes("a💩b")["input_ids"], "a💩b", [1, 2, 3]) == [0, 4, 5]
     generator = torch.Generator().manual_seed(0)
     for _ in range(20):
         ids = torch.randint(len(tokenizer), (30,), generator=generator).tolist()
@@ -167,6 +162,7 @@ def test_a_text_that_is_not_that_of_the_tokens_is_refused(tokenizer):
 
 
 def test_the_advantages_of_a_group_are_those_worked_out_by_hand(build):
+    assert scored(build())["advantages"].shape == (8,), "without step rewards a completion has one advantage"
     output = scored(build(judges("step", STEPS)))
     assert_equal(output["advantages"].tolist(), BY_HAND)
     masked = output["completion_mask"] == 0
@@ -181,10 +177,6 @@ def test_a_masked_completion_is_0_and_its_steps_still_shape_the_group(build):
     s = 1 / (statistics.stdev([1.0, -1.0] * 3) + 1e-4)
     assert rows[2] == [0.0] * 6
     assert rows[0] == pytest.approx([A, A, A - s, A - s, A, 0.0], **SINGLE)
-
-
-def test_without_step_rewards_a_completion_has_one_advantage(build):
-    assert scored(build())["advantages"].shape == (8,)
 
 
 def test_what_is_logged_of_a_completion_is_the_mean_over_its_tokens(build):
@@ -207,19 +199,15 @@ def test_metrics_count_the_steps_and_average_their_rewards(build):
     assert list(trainer._logs["extra"]["steps/step"])[:4] == ["2:+1 4:-1", "3:+1", "", "1:-1"]
 
 
-def test_each_step_reward_is_normalised_by_itself_and_then_weighted(build):
+def test_each_reward_is_normalised_by_itself_and_then_weighted(build):
+    alone = tokens_of(build(judges("step", STEPS), reward_weights=[0.0, 1.0]))  # the outcome weighs nothing
+    assert_equal(alone[:2], [[0.0, 0.0, -S, -S, 0.0, 0.0], [S, S, S, 0.0, 0.0, 0.0]])
     large = [[(end, 100 * reward + 7) for end, reward in steps] for steps in STEPS]
     trainer = build(judges("one", STEPS), judges("large", large), reward_weights=[1.0, 1.0, 0.5])
     s = 100 / (statistics.stdev([107.0, -93.0, 107.0, -93.0]) + 1e-4)
     rows = tokens_of(trainer)
     assert rows[1] == pytest.approx([-A + S + 0.5 * s] * 3 + [-A, 0.0, 0.0], **SINGLE)
     assert rows[3] == pytest.approx([A - S - 0.5 * s, A, 0.0, 0.0, 0.0, 0.0], **SINGLE)
-
-
-def test_an_outcome_of_weight_0_leaves_the_steps_alone(build):
-    rows = tokens_of(build(judges("step", STEPS), reward_weights=[0.0, 1.0]))
-    assert rows[0] == pytest.approx([0.0, 0.0, -S, -S, 0.0, 0.0], **SINGLE)
-    assert rows[1] == pytest.approx([S, S, S, 0.0, 0.0, 0.0], **SINGLE)
 
 
 @pytest.mark.parametrize("case", ["None of the step reward", "not the text of its tokens", "None of another reward"])

@@ -1,7 +1,6 @@
 """reasoning_gym: the task's own verifier scores the answer tag, all or nothing."""
 
 import json
-import pickle
 import re
 import sys
 from pathlib import Path
@@ -57,12 +56,13 @@ def test_partial_credit_of_a_verifier_is_not_given():
     assert score(f"<answer>{wrong}</answer>") == 0.0
 
 
-def test_it_is_a_verifier_that_needs_the_entry_column_and_pickles_with_its_amount():
+def test_it_is_a_verifier_that_needs_the_entry_column():
     reward = load_reward("reasoning_gym")
     assert (reward_kind(reward), full_reward(reward), reward_columns(reward)) == ("verifier", 2.0, ["entry"])
-    copy = pickle.loads(pickle.dumps(load_reward("reasoning_gym", correct=7.0)))
-    assert (copy.__name__, full_reward(copy)) == ("reasoning_gym", 7.0)
-    assert copy(prompts=["p"], completions=[f"<answer>{GOLD}</answer>"], entry=[ENTRY]) == [7.0]
+    reward = load_reward("reasoning_gym", correct=7.0)
+    assert (
+        reward(prompts=["p"], completions=[f"<answer>{GOLD}</answer>"], entry=[ENTRY]) == [full_reward(reward)] == [7.0]
+    )
 
 
 @pytest.mark.parametrize("dataset", ["chain_sum", "basic_arithmetic", "gcd", "spell_backward", "leg_counting"])
@@ -87,10 +87,6 @@ def test_a_verifier_that_raises_gives_nothing(monkeypatch):
 
     monkeypatch.setattr(reasoning_gym_tasks, "_verifier", lambda dataset, parameters: Raises())
     assert score(f"<answer>{GOLD}</answer>") == 0.0
-
-
-def test_hostile_text_earns_nothing(hostile):
-    assert [score(hostile), score(f"<answer>{hostile}</answer>")] == [0.0, 0.0]
 
 
 @settings(deadline=None)

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_layout import REQUIRED
 
-from rewards import load_reward, reward_columns
+from rewards import load_reward, reward_columns, reward_kind
 from rewards.audit.call import score, stand_in_ids
 from rewards.reasoning_gym_tasks import score_reasoning_gym
 from rewards.registry import REGISTRY
@@ -110,6 +110,7 @@ def test_hostile_text_is_scored_in_50_ms(name, hostile, seconds):
         arguments = {"prompts": ["9 + 9 ="], "completions": texts, "completion_ids": ids, **columns}
         (amount,) = awaited(reward(**arguments))
         assert amount is None or math.isfinite(amount)
+        assert reward_kind(reward) != "verifier" or not amount or amount < 0.0, wrapper
         assert seconds(lambda arguments=arguments: awaited(reward(**arguments))) < 0.05, wrapper
 
 

@@ -166,6 +166,13 @@ class Trainer:
         for listener in self.listeners:
             listener.listen()
             listener.setblocking(False)
+        self.before = self._files()
+
+    def _files(self) -> dict[Path, tuple]:
+        """Contents, mode, owner and time of each file that there is to change, or that an attack has made."""
+        made = [*(self.folder / "marks").iterdir(), *Path("/dev/shm").glob("made")]
+        stats = {path: path.stat() for path in (self.folder / "hidden", self.folder / "open", *made)}
+        return {path: (path.read_text(), of.st_mode, of.st_uid, of.st_mtime_ns) for path, of in stats.items()}
 
     def run(self, *jobs: Asserts | Stdio) -> list[tuple[str, str, float, str, list[bool]]]:
         """The fields of the outcomes of a batch."""
@@ -193,10 +200,7 @@ class Trainer:
         while (left := grandchildren(self.process.pid)) and time.monotonic() < until:
             time.sleep(0.01)
         harm = [f"process {pid} is left" for pid in left]
-        harm += [f"{path} was made" for path in (self.folder / "marks").iterdir()]
-        harm += [
-            f"{name} was changed" for name in ("hidden", "open") if (self.folder / name).read_text() != self.secret
-        ]
+        harm += [f"{path} was made or changed" for path, was in self._files().items() if was != self.before.get(path)]
         harm += ["the bystander is dead"] * (self.bystander.poll() is not None)
         return harm + [
             f"somebody called at {listener.getsockname()}" for listener in self.listeners if called(listener)
@@ -247,13 +251,6 @@ def trainer_in(name: str) -> Trainer:
 
 @pytest.fixture(scope="module", params=PLACES)
 def trainer(request):
-    made = trainer_in(request.param)
-    yield made
-    made.close()
-
-
-@pytest.fixture(scope="module", params=["here", "ordinary user"])
-def trainer_of_two(request):
     made = trainer_in(request.param)
     yield made
     made.close()
@@ -311,326 +308,288 @@ def threads(work):
 def f(x): return 0
 """
 
-ATTACKS = {  # name: (why, program)
+ATTACKS = {
     # reading
     "files by any path": (
-        "a file that everybody may read, one of the same user, both also from the current folder upwards",
-        "for path in (HIDDEN, OPEN, *('../' * n + OPEN[1:] for n in range(1, 12))): try_to(lambda: open(path).read())",
+        "for path in (HIDDEN, OPEN, *('../' * n + OPEN[1:] for n in range(1, 12))): try_to(lambda: open(path).read())\n"
+        "for pid in ('self', os.getppid(), TRAINER): try_to(lambda: open(f'/proc/{pid}/mem', 'rb').read(1))\n"
+        "try_to(open, '/proc/self/mem', 'r+b')\nsystem_call(2, OPEN.encode(), 0)"
     ),
-    "its own output": (
-        "opened again, to take away what the harness has written there",
+    "its own output, opened again to take away what the harness wrote": (
         "for number in range(16):\n    try: os.read(os.open(f'/proc/self/fd/{number}', os.O_NONBLOCK), 1 << 16)\n"
-        "    except OSError: pass",
+        "    except OSError: pass"
     ),
-    "a limit that kills": (
-        "by the kernel, as if somebody else had done it",
-        "import resource\nfor limit in ((0, 0), (0, -1), (1, 1)): try_to(resource.setrlimit, 0, limit)",
+    "a limit at which the kernel kills it, as if somebody else had": (
+        "import resource\nfor limit in ((0, 0), (0, -1), (1, 1)): try_to(resource.setrlimit, 0, limit)"
     ),
-    "a confirmation of its own": ("by number", "for number in range(4, 64): try_to(os.write, number, b'C' * 9)"),
+    "a confirmation of its own": "for number in range(4, 64): try_to(os.write, number, b'C' * 9)",
     "every process's environment": (
-        "the secret is in the trainer's",
-        "for pid in ('self', *range(1, 3000), TRAINER): try_to(lambda: open(f'/proc/{pid}/environ').read(1))",
+        "for pid in ('self', *range(1, 3000), TRAINER): try_to(lambda: open(f'/proc/{pid}/environ').read(1))\n"
+        "if os.environ: print('GOT', os.environ)"
     ),
-    "memory of another": (
-        "process_vm_readv and writev, ptrace in its other forms",
+    "memory of another: process_vm_readv and writev, ptrace": (
         "for pid in (os.getppid(), TRAINER, BYSTANDER):\n"
         "    for call in (310, 311): system_call(call, pid, 0, 0, 0, 0, 0)\n"
         "    for request in (16, 0x4206): system_call(101, request, pid, 0, 0)\n"
-        "system_call(101, 0, 0, 0, 0)",
+        "system_call(101, 0, 0, 0, 0)"
     ),
-    "descriptors of another": (
-        "pidfd_open and pidfd_getfd",
-        "system_call(434, TRAINER, 0)\nsystem_call(438, 3, 0, 0)",
-    ),
+    "descriptors of another: pidfd_open, pidfd_getfd": "system_call(434, TRAINER, 0)\nsystem_call(438, 3, 0, 0)",
     "descriptors that nobody counted": (
-        "one left open by the harness, far up",
-        "open_ones = [n for n in range(5, 1 << 16) if libc.fcntl(n, 1) >= 0]\nif open_ones: print('GOT', open_ones)",
+        "open_ones = [n for n in range(5, 1 << 16) if libc.fcntl(n, 1) >= 0]\nif open_ones: print('GOT', open_ones)"
     ),
     "keys of the session": (
-        "keyctl, add_key, request_key",
         "system_call(250, 0, -3, 1)\nsystem_call(248, b'user', b'x', b'y', 1, -3)\n"
-        "system_call(249, b'user', b'x', 0, -3)",
+        "system_call(249, b'user', b'x', 0, -3)"
     ),
-    "files by handle": (
-        "an inode needs no path",
+    "files by handle, for which no path is needed": (
         "system_call(303, -100, b'/etc/passwd', b'\\x80' + bytes(200), bytes(8), 0)\n"
-        "system_call(304, -100, b'\\x08\\0\\0\\0\\x01\\0\\0\\0' + bytes(64), 0)",
+        "system_call(304, -100, b'\\x08\\0\\0\\0\\x01\\0\\0\\0' + bytes(64), 0)"
     ),
     "folders and links": (
-        "their contents, also by O_PATH",
-        "for path in ('/', '/tmp', '/proc', '/dev/shm', MARKS, '..', '../..'): try_to(os.listdir, path)\n"
+        "for path in ('/', '/tmp', '/proc', f'/proc/{TRAINER}/fd', MARKS, '..', '../..'): try_to(os.listdir, path)\n"
         "for path in ('/', '.', OPEN): try_to(os.open, path, os.O_PATH)\n"
-        "try_to(os.readlink, '/proc/self/exe')\ntry_to(os.statvfs, '/')\ntry_to(os.listxattr, OPEN)",
+        "try_to(os.readlink, '/proc/self/exe')\ntry_to(os.statvfs, '/')\ntry_to(os.listxattr, OPEN)"
     ),
-    "the kernel": (
-        "bpf, perf, kcmp, the log",
+    "the kernel: bpf, perf, kcmp, its log": (
         "system_call(321, 0, bytes(128), 128)\nsystem_call(298, bytes(128), 0, -1, -1, 0)\n"
-        "system_call(312, os.getpid(), os.getppid(), 0, 0, 0)\nsystem_call(103, 3, bytes(99), 99)",
+        "system_call(312, os.getpid(), os.getppid(), 0, 0, 0)\nsystem_call(103, 3, bytes(99), 99)"
     ),
-    "system five": (
-        "memory of others, and queues of its own that would outlive it",
+    "memory and queues of system five, which outlive it, and memory files": (
         "for number in range(40): system_call(30, number, 0, 0)\n"
         "for call in (29, 64, 68): system_call(call, 0x1234, 1, 0o1666)\n"
-        "system_call(240, b'queue', 0o102, 0o666, 0)",
+        "system_call(240, b'queue', 0o102, 0o666, 0)\ntry_to(os.memfd_create, 'x')"
     ),
     # writing
     "every way to open for writing": (
-        "each flag by itself, on a folder for all, on a file of its own user and on the library",
         "for flags in (1, 2, 3, 0o100, 0o102, 0o1000, 0o1101, 0o2001, os.O_TMPFILE, os.O_TMPFILE | 2):\n"
-        "    for path in (MARKS + '/made', MARKS, OPEN, HIDDEN, os.__file__): try_to(os.open, path, flags, 0o666)",
+        "    for path in (MARKS + '/made', '/dev/shm/made', MARKS, OPEN, HIDDEN, os.__file__):\n"
+        "        try_to(os.open, path, flags, 0o666)"
     ),
     "every way to make and remove": (
-        "creat, mkdir, mknod, link, symlink, rename, unlink, rmdir, truncate, and the forms with `at`",
         "new, old = (MARKS + '/made').encode(), OPEN.encode()\n"
         "for call in (85, 83): system_call(call, new, 0o777)\n"
         "system_call(133, new, 0o10666, 0)\nfor call in (86, 88, 82): system_call(call, old, new)\n"
         "for call in (87, 84, 76): system_call(call, old, 0)\nsystem_call(258, -100, new, 0o777)\n"
         "system_call(259, -100, new, 0o10666, 0)\nsystem_call(263, -100, old, 0)\n"
-        "for call in (264, 265, 316): system_call(call, -100, old, -100, new, 0)",
+        "for call in (264, 265, 316): system_call(call, -100, old, -100, new, 0)"
     ),
     "mode, owner and times of what it holds": (
-        "its descriptors are files of the trainer",
         "for number in range(5):\n"
         "    try_to(os.fchmod, number, 0o777)\n    try_to(os.utime, number, (1, 1))\n"
         "    try_to(os.ftruncate, number, 0)\n"
         "for path in (MARKS, OPEN, '.', os.__file__):\n"
-        "    try_to(os.chmod, path, 0o777)\n    try_to(os.chown, path, os.getuid(), os.getgid())",
+        "    try_to(os.chmod, path, 0o777)\n    try_to(os.chown, path, os.getuid(), os.getgid())\n"
+        "    try_to(os.utime, path)\n    try_to(os.setxattr, path, 'user.x', b'x')"
     ),
-    "code for the next one": (
-        "a compiled module that the zygote would import",
+    "a compiled module that the zygote would import": (
         "import importlib._bootstrap_external as machinery, tempfile\n"
         "try_to(machinery._write_atomic, machinery.cache_from_source(os.__file__), b'x')\n"
-        "try_to(tempfile.mkstemp)",
+        "try_to(tempfile.mkstemp)"
     ),
-    "another current folder": ("chdir", "for path in ('/', '..', MARKS): try_to(os.chdir, path)\ntry_to(os.fchdir, 0)"),
-    "mounts and machines": (
-        "the old calls and the new; the machine's name, clock and modules",
+    "another current folder": "for path in ('/', '..', MARKS): try_to(os.chdir, path)\ntry_to(os.fchdir, 0)",
+    "mounts by the old calls and the new; the machine's name, clock and modules": (
         "system_call(165, b'none', b'/tmp', b'tmpfs', 0, 0)\nsystem_call(430, b'tmpfs', 0)\n"
-        "system_call(428, -100, b'/', 1)\n"
+        "system_call(428, -100, b'/', 1)\ntry_to(os.chroot, '/')\n"
         "system_call(155, b'/', b'/')\nfor call in (170, 171): system_call(call, b'x', 1)\n"
-        "system_call(227, 0, bytes(16))\nsystem_call(175, b'x', 1, b'')\nsystem_call(163, 0)",
+        "system_call(227, 0, bytes(16))\nsystem_call(175, b'x', 1, b'')\nsystem_call(163, 0)"
     ),
     # multiplying
     "every kind of process": (
-        "fork, clone with all sorts of flags, clone3",
         "for call, flags in ((57, 0), *((56, flags) for flags in FLAGS)):\n"
         "    child = libc.syscall(call, flags, 0, 0, 0, 0)\n    if child == 0: os._exit(0)\n"
         "    if child > 0: print('GOT', call, hex(flags), flush=True)\n"
-        "system_call(435, bytes(88), 88)".replace("FLAGS", "(17, 0, 0x3C0F00, 0x3D0F00 | 1 << 28, 0x3D0F00 | 1 << 29)"),
+        "system_call(435, bytes(88), 88)".replace("FLAGS", "(17, 0, 0x3C0F00, 0x3D0F00 | 1 << 28, 0x3D0F00 | 1 << 29)")
     ),
-    "every way to run a program": (
-        "also by descriptor: its own source is one",
+    "every way to run a program, its own source by descriptor too": (
         "for path in ('/bin/true', sys.executable or '/usr/bin/python3'): try_to(os.posix_spawn, path, [path], {})\n"
         "try_to(os.execve, 4, ['x'], {})\nsystem_call(322, 4, b'', 0, 0, 0x1000)\n"
-        "if os.system('true') == 0: print('GOT system')",
+        "if os.system('true') == 0: print('GOT system')"
     ),
     "more of everything": (
-        "every limit raised, those of others lowered, pipes made longer",
         "import fcntl, resource\nfor limit in range(16):\n"
         "    if resource.getrlimit(limit)[1] != -1: try_to(resource.setrlimit, limit, (-1, -1))\n"
-        "for pid in (os.getppid(), TRAINER): system_call(302, pid, 7, bytes(16), 0)\n"
-        "try_to(fcntl.fcntl, 1, 1031, 1 << 20)",
+        "for pid in (os.getppid(), TRAINER):\n"
+        "    system_call(302, pid, 7, bytes(16), 0)\n    try_to(resource.prlimit, pid, resource.RLIMIT_CORE)\n"
+        "try_to(fcntl.fcntl, 1, 1031, 1 << 20)\n"
+        "try_to(bytearray, 2 << 30)\ntry_to(lambda: [bytearray(1 << 20) for _ in range(2 << 10)])\n"
+        "try_to(lambda: [os.dup(0) for _ in range(1000)])"
     ),
     # escape
-    "a signal to a bystander": ("it is of the same user where the user is kept", "try_to(os.kill, BYSTANDER, 9)"),
+    "a signal to a bystander": "try_to(os.kill, BYSTANDER, 9)",
     "signals in other forms": (
-        "to groups and threads, with a value, through a descriptor",
-        "for pid in (0, -1, -os.getppid()): try_to(os.kill, pid, 0)\nsystem_call(200, BYSTANDER, 9)\n"
-        "system_call(234, BYSTANDER, BYSTANDER, 9)\nsystem_call(129, BYSTANDER, 9, bytes(128))\n"
-        "system_call(297, BYSTANDER, BYSTANDER, 9, bytes(128))\nsystem_call(424, 3, 9, 0, 0)",
+        "for pid in (0, -1, -os.getppid(), os.getppid(), TRAINER): try_to(os.kill, pid, 0)\n"
+        "system_call(200, BYSTANDER, 9)\nsystem_call(234, BYSTANDER, BYSTANDER, 9)\n"
+        "system_call(129, BYSTANDER, 9, bytes(128))\n"
+        "system_call(297, BYSTANDER, BYSTANDER, 9, bytes(128))\nsystem_call(424, 3, 9, 0, 0)"
     ),
-    "a signal that the kernel sends": (
-        "the owner of a pipe or socket is told of its input by any signal",
+    "a signal that the kernel sends to the owner of a pipe or socket": (
         "import fcntl, socket\nend, other = socket.socketpair()\n"
         "for number in (8, 10, 15): try_to(fcntl.fcntl, end, number, BYSTANDER)\n"
         "for request in (0x8901, 0x8902): try_to(fcntl.ioctl, end, request, BYSTANDER.to_bytes(4, 'little'))\n"
-        "try_to(fcntl.ioctl, end, 0x5452, b'\\1\\0\\0\\0')",
+        "try_to(fcntl.ioctl, end, 0x5452, b'\\1\\0\\0\\0')"
     ),
-    "namespaces": (
-        "each kind by unshare, and setns",
-        "for flag in (17, 25, 26, 27, 28, 29, 30): system_call(272, 1 << flag)\nsystem_call(308, 0, 0)",
-    ),
+    "namespaces": "for flag in (17, 25, 26, 27, 28, 29, 30): system_call(272, 1 << flag)\nsystem_call(308, 0, 0)",
     "its own bonds": (
-        "dumping allowed, no death with the parent, another filter, other rules, a tracer",
         "for option in (4, 1, 36, 22, 0x59616D61): system_call(157, option, 1, 0, 0, 0)\n"
         "system_call(317, 1, 0, bytes(16))\nsystem_call(444, b'\\xff' * 8, 8, 0)\n"
-        "system_call(446, 3, 0)",
+        "system_call(446, 3, 0)\ntry_to(os.setsid)"
     ),
     "another user": (
-        "every way to set one, and the capabilities",
         "for call in (105, 106): system_call(call, 0) if os.getuid() else None\n"
         "system_call(117, 0, 0, 0)\n"
         "system_call(119, 0, 0, 0)\nsystem_call(116, 0, bytes(4))\n"
-        "system_call(126, b'\\x22\\x05\\x08\\x20' + bytes(4), b'\\xff' * 24)",
+        "system_call(126, b'\\x22\\x05\\x08\\x20' + bytes(4), b'\\xff' * 24)"
     ),
     "priority and place": (
-        "of itself and of others",
-        "try_to(os.setpriority, 0, 0, -5)\ntry_to(os.sched_setaffinity, TRAINER, {0})\n"
-        "system_call(251, 1, 0, 0)\n"
-        "try_to(os.sched_setscheduler, 0, os.SCHED_FIFO, os.sched_param(1))",
+        "try_to(os.setpriority, 0, 0, -5)\ntry_to(os.setpriority, 0, os.getppid(), 0)\n"
+        "try_to(os.sched_setaffinity, TRAINER, {0})\nsystem_call(251, 1, 0, 0)\n"
+        "try_to(os.sched_setscheduler, 0, os.SCHED_FIFO, os.sched_param(1))"
     ),
-    "a fork by the 32-bit table": (
-        "the filter knows the numbers of one architecture",
-        "print('GOT', run_code(bytes.fromhex('b802000000cd80c3')))",
-    ),
-    "calls that go round the filter": (
-        "io_uring and aio make calls for others; x32 has numbers of its own; faults handled by the program",
+    "a fork by the 32-bit table": "print('GOT', run_code(bytes.fromhex('b802000000cd80c3')))",
+    "calls that go round the filter: io_uring, aio, x32, faults of its own": (
         "system_call(425, 1, bytes(120))\nsystem_call(206, 1, bytes(8))\nsystem_call(323, 0)\n"
         "system_call(300, 0, 0)\n"
         "system_call(294, 0)\nsystem_call(319, b'x', 0)\nsystem_call(447, 0)\n"
-        "for number in (2, 41, 57, 59, 520): system_call(0x40000000 | number, 0, 0, 0)",
+        "for number in (2, 41, 57, 59, 520): system_call(0x40000000 | number, 0, 0, 0)"
     ),
-    "the machine's ports": (
-        "iopl, ioperm, personality, local descriptor table",
-        "system_call(172, 3)\nsystem_call(173, 0, 1, 1)\nsystem_call(135, 0x40000)\nsystem_call(154, 0, bytes(16), 16)",
+    "the machine's ports: iopl, ioperm, personality, local descriptor table": (
+        "system_call(172, 3)\nsystem_call(173, 0, 1, 1)\nsystem_call(135, 0x40000)\nsystem_call(154, 0, bytes(16), 16)"
     ),
     "the terminal": (
-        "typing into it",
         "import fcntl\ntry_to(os.open, '/dev/tty', 0)\n"
-        "for number in (0, 1, 2): try_to(fcntl.ioctl, number, 0x5412, b'x')",
+        "for number in (0, 1, 2): try_to(fcntl.ioctl, number, 0x5412, b'x')"
     ),
-    "descriptors over the link": (
-        "handed out or taken in beside a message",
-        "for call in (46, 47, 307, 299): system_call(call, 3, bytes(64), 1, 0x40)",
+    "descriptors handed out or taken in next to a message": (
+        "for call in (46, 47, 307, 299): system_call(call, 3, bytes(64), 1, 0x40)"
     ),
     # network
     "the listeners": (
-        "TCP, unix, abstract; by a socket of its own or an end of a pair",
         "import socket\ntry_to(socket.create_connection, ('127.0.0.1', PORT), 1)\n"
         "pair = socket.socketpair()\n"
         "for address in (UNIX, ABSTRACT):\n    try_to(pair[0].connect, address)\n"
         "    try_to(pair[0].sendto, b'x', address)\n"
         "    try_to(lambda: socket.socket(socket.AF_UNIX).connect(address))\n"
-        "try_to(pair[1].bind, '\\0mine')\ntry_to(pair[1].listen, 1)",
+        "try_to(pair[1].bind, '\\0mine')\ntry_to(pair[1].listen, 1)"
     ),
-    "every family": (
-        "raw, packet, netlink, vsock, alg, XDP; pairs that are no stream",
+    "every family of sockets, and pairs that are no stream": (
         "import socket\nfor family in (1, 2, 10, 16, 17, 30, 38, 40, 44):\n"
         "    for kind in (1, 2, 3, 5): try_to(socket.socket, family, kind)\n"
-        "for kind in (2, 3, 5): try_to(socket.socketpair, socket.AF_UNIX, kind)",
+        "for kind in (2, 3, 5): try_to(socket.socketpair, socket.AF_UNIX, kind)"
     ),
     "libraries that connect": (
-        "servers, names, URLs",
         "import asyncio, socket\n"
         "async def serve():\n    if not (await asyncio.start_server(print, '127.0.0.1', 0)).sockets: raise OSError\n"
         "try_to(lambda: asyncio.run(serve()))\ntry_to(socket.getaddrinfo, 'localhost', 80)\n"
-        "try_to(lambda: __import__('urllib.request').request.urlopen(f'http://127.0.0.1:{PORT}/', timeout=1))",
+        "try_to(lambda: __import__('urllib.request').request.urlopen(f'http://127.0.0.1:{PORT}/', timeout=1))"
     ),
     # crashes
-    "no such instruction": ("code of its own", "run_code(bytes.fromhex('0f0b'))"),
-    "Python overwritten": ("in the middle of itself", "ctypes.memset(id(int), 0, 200)\nf(1) + 1"),
-    "rubbish freed": ("in C", "libc.free(ctypes.c_void_p(0x41414141))"),
-    "a core file": (
-        "of a process that holds a secret it does not",
-        "import signal\nos.kill(os.getpid(), signal.SIGQUIT)",
-    ),
-    "source too deep": ("for the compiler", "exec('-' * 200000 + '1')"),
-    "half a message": ("and the end", "import struct\nos.write(3, struct.pack('!I', 1000) + b'half')\nos._exit(0)"),
+    "recursion without a limit": "sys.setrecursionlimit(1 << 30)\ndef f(x): return f(x)",
+    "a bad address": "ctypes.string_at(0)",
+    "an abort": "os.abort()",
+    "its own death, and a stop": "for number in (9, 19): try_to(os.kill, os.getpid(), number)",
+    "a null byte": "\0",
+    "no such instruction": "run_code(bytes.fromhex('0f0b'))",
+    "Python overwritten": "ctypes.memset(id(int), 0, 200)\nf(1) + 1",
+    "rubbish freed": "libc.free(ctypes.c_void_p(0x41414141))",
+    "a core file": "import signal\nos.kill(os.getpid(), signal.SIGQUIT)",
+    "source too deep": "exec('-' * 200000 + '1')",
+    "half a message": "import struct\nos.write(3, struct.pack('!I', 1000) + b'half')\nos._exit(0)",
     "deep JSON": (
-        "for the checker to read",
         "import struct\ndata = b'[' * 4_000_000\n"
         "left = memoryview(struct.pack('!I', len(data)) + data)\n"
-        "while left: left = left[os.write(3, left):]\nos._exit(0)",
+        "while left: left = left[os.write(3, left):]\nos._exit(0)"
     ),
     # the harness
-    "its own descriptors moved": (
-        "the link in the place of the output and the other way round",
-        "os.dup2(1, 9)\nos.dup2(3, 1)\nos.dup2(9, 3)\nos.set_blocking(3, False)\nos.write(3, b'C' * 4096)",
+    "the link in the place of the output and the other way round": (
+        "os.dup2(1, 9)\nos.dup2(3, 1)\nos.dup2(9, 3)\nos.set_blocking(3, False)\nos.write(3, b'C' * 4096)"
     ),
-    "the word of the harness": ("said again, and nothing more", "os.write(1, b'CCCC')\nos.closerange(0, 64)"),
+    "the word of the harness": "os.write(1, b'CCCC')\nos.closerange(0, 64)",
     "a thread that writes on": (
-        "after the tests",
         "def write():\n    while True:\n        os.write(1, b'late')\n        time.sleep(0.01)\n"
-        "threading.Thread(target=write, daemon=True).start()",
+        "threading.Thread(target=write, daemon=True).start()"
     ),
 }
 
 
 def attack(trainer, program, timeout_s=TIMEOUT_S):
-    """Run it, check that nothing came of it, and give the reason."""
+    """Run it, and check that nothing came of it."""
     job = Asserts(trainer.things() + BEGIN + program, ["assert f(1) == 2"], timeout_s=timeout_s)
     started = time.monotonic()
     (status, reason, _, output, _), right = trainer.run(job, RIGHT)  # with the same checker
     assert time.monotonic() - started < timeout_s + LATE_S
     assert (status, trainer.harm()) == ("fail", []), reason
-    assert (
-        not [line for line in output.splitlines() if line.startswith("GOT")] and trainer.secret not in output + reason
-    )
+    assert "\nGOT" not in f"\n{output}" and trainer.secret not in output + reason and len(output) <= 1 << 20
     assert (right[0], trainer.run(RIGHT)[0][0]) == ("pass", "pass")
-    return reason
 
 
 @pytest.mark.parametrize("name", ATTACKS)
 def test_an_attack_is_contained(name, trainer):
-    attack(trainer, ATTACKS[name][1])
+    attack(trainer, ATTACKS[name])
 
 
 BOMBS = {
-    "threads that sleep": ("up to the limit", "threads(lambda: time.sleep(30))\ntime.sleep(30)"),
-    "threads with small stacks": (
-        "memory does not limit them",
-        "threading.stack_size(32768)\nthreads(lambda: time.sleep(30))\ntime.sleep(30)",
-    ),
-    "threads that compute": ("in Python", "def work():\n    while True: pass\nthreads(work)\nwork()"),
+    "a loop at import": "while True: pass",
+    "a sleep at import": "time.sleep(60)",
+    "a regular expression": "import re\nre.fullmatch('(a*)*b', 'a' * 60)",
+    "a link full of rubbish": "while True: os.write(3, b'x' * 65536)",
+    "threads that sleep": "threads(lambda: time.sleep(30))\ntime.sleep(30)",
+    "threads with small stacks": "threading.stack_size(32768)\nthreads(lambda: time.sleep(30))\ntime.sleep(30)",
+    "threads that compute": "def work():\n    while True: pass\nthreads(work)\nwork()",
     "threads that compute in C": (
-        "without Python's lock",
-        "import hashlib\ndef work(): hashlib.pbkdf2_hmac('sha256', b'x', b'y', 1 << 30)\nthreads(work)\nwork()",
+        "import hashlib\ndef work(): hashlib.pbkdf2_hmac('sha256', b'x', b'y', 1 << 30)\nthreads(work)\nwork()"
     ),
     "memory that is shared": (
-        "mapped, and not on the heap",
         "import mmap\nheld = []\ntry:\n    while True: held.append(mmap.mmap(-1, 64 << 20))\n"
         "except OSError: pass\n"
-        "if len(held) > 16: print('GOT', len(held))\ntime.sleep(30)",
+        "if len(held) > 16: print('GOT', len(held))\ntime.sleep(30)"
     ),
-    "memory that is held": ("until the end", "held = bytearray(600 << 20)\ntime.sleep(30)"),
-    "a long number": ("C code that no signal of Python's ends", "3 ** 10**9"),
+    "memory that is held": "held = bytearray(600 << 20)\ntime.sleep(30)",
+    "a long number, in C code that no signal of Python's ends": "3 ** 10**9",
     "signals blocked": (
-        "all that can be",
         "import signal\nfor number in range(1, 65):\n"
         "    try: signal.signal(number, signal.SIG_IGN)\n    except (OSError, ValueError): pass\n"
-        "signal.pthread_sigmask(signal.SIG_BLOCK, range(1, 65))\nwhile True: time.sleep(30)",
+        "signal.pthread_sigmask(signal.SIG_BLOCK, range(1, 65))\nwhile True: time.sleep(30)"
     ),
-    "output by bytes": (
-        "packets of one byte each",
-        "import fcntl\nfcntl.fcntl(1, fcntl.F_SETFL, os.O_DIRECT)\nwhile True: os.write(1, b'x')",
+    "output in packets of one byte": (
+        "import fcntl\nfcntl.fcntl(1, fcntl.F_SETFL, os.O_DIRECT)\nwhile True: os.write(1, b'x')"
     ),
-    "a message of four gigabytes": ("announced", "os.write(3, b'\\xff' * 4096)\ntime.sleep(30)"),
-    "keys that are all alike": (
-        "a set that takes hours to make",
+    "a message of four gigabytes": "os.write(3, b'\\xff' * 4096)\ntime.sleep(30)",
+    "keys that are all alike, of a set that takes hours to make": (
         "import struct\n"
         "numbers = ','.join('{\"n\":\"%x\"}' % (((1 << 61) - 1) * n + 1) for n in range(1, 200000))\n"
         'for text in (\'["ready",null,null]\', \'["value",null,{"s":[%s]}]\' % numbers):\n'
         "    left = memoryview(struct.pack('!I', len(text)) + text.encode())\n"
-        "    while left: left = left[os.write(3, left):]\ntime.sleep(30)",
+        "    while left: left = left[os.write(3, left):]\ntime.sleep(30)"
     ),
-    "an answer without an end": (
-        "a dict made of an iterator that asks back",
+    "an answer without an end: a dict made of an iterator that asks back": (
         'import struct\ndef send(text): os.write(3, struct.pack("!I", len(text)) + text)\n'
         "send(b'[\"ready\",null,null]')\n"
         'send(b\'["value",null,{"d":[{"o":["iterator",0,true]}]}]\')\n'
-        'while True: send(b\'["value",null,"x"]\')',
+        'while True: send(b\'["value",null,"x"]\')'
     ),
 }
 
 
 @pytest.mark.parametrize("name", BOMBS)
-def test_a_bomb_ends_in_time(name, trainer_of_two):
-    attack(trainer_of_two, BOMBS[name][1])
+@pytest.mark.parametrize("trainer", ["here", "sealed", "ordinary user"], indirect=True)
+def test_a_bomb_ends_in_time(name, trainer):
+    attack(trainer, BOMBS[name])
 
 
 def test_attacks_are_contained_beside_a_heap_of_three_gigabytes():
     trainer = Trainer(Place(""), heap_bytes=3 << 30)
     try:
-        for name in ("files by any path", "memory of another", "every kind of process", "a signal to a bystander"):
-            attack(trainer, ATTACKS[name][1])
+        memory = "memory of another: process_vm_readv and writev, ptrace"
+        for name in ("files by any path", memory, "every kind of process", "a signal to a bystander"):
+            attack(trainer, ATTACKS[name])
         for name in ("threads that compute in C", "memory that is held"):
-            attack(trainer, BOMBS[name][1])
+            attack(trainer, BOMBS[name])
     finally:
         trainer.close()
 
 
 def test_honest_programs_beside_hostile_ones_all_pass():
-    bombs = [BEGIN + BOMBS[name][1] for name in ("threads that compute in C", "memory that is held", "signals blocked")]
+    bombs = [BEGIN + BOMBS[name] for name in ("threads that compute in C", "memory that is held", "signals blocked")]
     bombs += ["while True: print('x' * 65536)", "import os\nos.abort()"]
     jobs = []
     for place in range(600):
@@ -658,12 +617,15 @@ with Sandbox(workers=2) as sandbox:
 """
 
 
-def test_threads_of_others_take_none_away_from_an_ordinary_users_programs():
+def run_as_ordinary_user(code: str) -> subprocess.CompletedProcess:
     if os.geteuid() != 0 or not os.access(SYSTEM_PYTHON, os.X_OK):
         pytest.skip(f"runs {SYSTEM_PYTHON} as another user: needs root")
-    command = [SYSTEM_PYTHON, "-c", CROWDED, str(folder_for_everyone())]
-    place = PLACES["ordinary user"]
-    ran = subprocess.run(command, cwd="/", env={}, preexec_fn=lambda: enter(place), capture_output=True, text=True)
+    command, place = [SYSTEM_PYTHON, "-c", code, str(folder_for_everyone())], PLACES["ordinary user"]
+    return subprocess.run(command, cwd="/", env={}, preexec_fn=lambda: enter(place), capture_output=True, text=True)
+
+
+def test_threads_of_others_take_none_away_from_an_ordinary_users_programs():
+    ran = run_as_ordinary_user(CROWDED)
     assert "user kept" in ran.stdout and ran.stdout.endswith(f"{['fail', *['pass'] * 20]}\n"), ran.stdout + ran.stderr
 
 
@@ -719,13 +681,8 @@ with Sandbox(workers=2) as sandbox:
 """
 
 
-@pytest.mark.skipif(os.uname().machine != "x86_64", reason="its bomb is machine code")
 def test_threads_made_past_libc_take_none_away_from_others_where_there_are_user_namespaces():
-    if os.geteuid() != 0 or not os.access(SYSTEM_PYTHON, os.X_OK):
-        pytest.skip(f"runs {SYSTEM_PYTHON} as another user: needs root")
-    command = [SYSTEM_PYTHON, "-c", BARE, str(folder_for_everyone())]
-    place = PLACES["ordinary user"]
-    ran = subprocess.run(command, cwd="/", env={}, preexec_fn=lambda: enter(place), capture_output=True, text=True)
+    ran = run_as_ordinary_user(BARE)
     if ran.stdout.startswith("False"):
         pytest.skip("an ordinary user has no user namespaces here")
     assert "user kept" in ran.stdout and ran.stdout.endswith("['pass', 'fail']\n"), ran.stdout + ran.stderr
@@ -757,27 +714,19 @@ SEND = 'import os, struct, time\ndef send(text): os.write(3, struct.pack("!I", l
 READY = SEND + "send(b'[\"ready\",null,null]')\n"
 ZERO = "\ndef add(a, b): return 0"
 
-CHEATS = {  # name: (why, program)
+CHEATS = {
     # leaving
-    "exit in C": ("no finally, no atexit", "import ctypes\nctypes.CDLL(None).exit(0)"),
-    "exit by number": ("past libc", "import ctypes\nctypes.CDLL(None).syscall(231, 0)"),
-    "exit of the thread": ("not of the process", "import _thread\ndef add(a, b): _thread.exit()"),
-    "end of iteration at import": ("means something to a loop", "raise StopIteration(5)"),
-    "a group with an exit": ("that is no Exception", "def add(a, b): raise BaseExceptionGroup('x', [SystemExit(0)])"),
-    "the end of an async loop": ("likewise", "def add(a, b): raise StopAsyncIteration"),
+    "exit in C": "import ctypes\nctypes.CDLL(None).exit(0)",
+    "exit by number": "import ctypes\nctypes.CDLL(None).syscall(231, 0)",
+    "exit of the thread": "import _thread\ndef add(a, b): _thread.exit()",
+    "end of iteration at import": "raise StopIteration(5)",
+    "a group with an exit": "def add(a, b): raise BaseExceptionGroup('x', [SystemExit(0)])",
+    "the end of an async loop": "def add(a, b): raise StopAsyncIteration",
     # lying values
     **{
-        f"equal to all, a {base}": (
-            "of a subclass only the built-in part is sent",
-            f"{imports}class A({base}):\n{EQUAL_TO_ALL}def add(a, b): return A({given})",
-        )
+        f"equal to all, a {base}": f"{imports}class A({base}):\n{EQUAL_TO_ALL}def add(a, b): return A({given})"
         for base, given, imports in (
-            ("float", "0", ""),
-            ("list", "", ""),
-            ("tuple", "", ""),
-            ("dict", "", ""),
-            ("frozenset", "", ""),
-            ("bytes", "", ""),
+            *((base, "", "") for base in ("float", "list", "tuple", "dict", "frozenset", "bytes")),
             ("Fraction", "1", "from fractions import Fraction\n"),
             ("Decimal", "1", "from decimal import Decimal\n"),
             ("timedelta", "1", "from datetime import timedelta\n"),
@@ -785,89 +734,65 @@ CHEATS = {  # name: (why, program)
         )
     },
     "a text that formats as another": (
-        "when printed",
         "class A(str):\n    def __str__(self): return '5'\n"
-        "    def __format__(self, how): return '5'\ndef add(a, b): return A('x')",
+        "    def __format__(self, how): return '5'\ndef add(a, b): return A('x')"
     ),
     "a number that converts to another": (
-        "by index and int",
         "class A(int):\n    def __index__(self): return 5\n    __int__ = __index__\n"
-        "    def __reduce__(self): return int, (5,)\ndef add(a, b): return A(1)",
+        "    def __reduce__(self): return int, (5,)\ndef add(a, b): return A(1)"
     ),
-    "signalling nan": ("an error to compare", "from decimal import Decimal\ndef add(a, b): return Decimal('sNaN')"),
-    "NotImplemented": ("makes Python ask the other operand", "def add(a, b): return NotImplemented"),
-    "a type": ("is not its instance", "def add(a, b): return int"),
-    "keys of everything": (
-        "a view that holds the right number",
-        "def add(a, b): return dict.fromkeys(range(200)).keys()",
-    ),
-    "a coroutine": ("with the right number in it", "async def add(a, b): return a + b"),
+    "signalling nan": "from decimal import Decimal\ndef add(a, b): return Decimal('sNaN')",
+    "NotImplemented, which makes Python ask the other operand": "def add(a, b): return NotImplemented",
+    "a type": "def add(a, b): return int",
+    "keys of everything, a view that holds the right number": "def add(a, b): return dict.fromkeys(range(200)).keys()",
+    "a coroutine with the right number in it": "async def add(a, b): return a + b",
     # patching
     "the dictionary of int": (
-        "edited past Python",
         "import ctypes, gc\ngc.get_referents(int.__dict__)[0]['__eq__'] = lambda a, b: True\n"
-        "ctypes.pythonapi.PyType_Modified(ctypes.py_object(int))" + ZERO,
+        "ctypes.pythonapi.PyType_Modified(ctypes.py_object(int))" + ZERO
     ),
     "unittest": (
-        "as the tests would use it",
         "import unittest\nunittest.TestCase.assertEqual = lambda *_: None\n"
-        "unittest.TestResult.wasSuccessful = lambda _: True" + ZERO,
+        "unittest.TestResult.wasSuccessful = lambda _: True" + ZERO
     ),
-    "json": (
-        "which carries the answers",
-        "import json\njson.JSONEncoder.encode = lambda *_: '5'\njson.dumps = lambda *_, **__: '5'" + ZERO,
+    "json, which carries the answers": (
+        "import json\njson.JSONEncoder.encode = lambda *_: '5'\njson.dumps = lambda *_, **__: '5'" + ZERO
     ),
     "an import hook": (
-        "for what the tests import",
         "import sys\nsys.meta_path[:] = [type('Hook', (), {'find_spec': lambda *_: None})()]\n"
-        "sys.modules.clear()" + ZERO,
+        "sys.modules.clear()" + ZERO
     ),
     # forging
-    "a verdict over the link": (
-        "in the checker's own words",
-        "import os\nos.write(3, b'\"confined\"\\n' + b'[true, \"\"]\\n' * 40)" + ZERO,
-    ),
-    "ends instead of answers": (
-        "of an iterator, for a call",
-        READY + "for _ in range(40): send(b'[\"end\",null,null]')\nos._exit(0)",
-    ),
-    "errors that end a loop": (
-        "by name",
-        READY + 'for _ in range(40): send(b\'["error",["StopIteration"],""]\')\nos._exit(0)',
-    ),
+    "a verdict over the link": "import os\nos.write(3, b'\"confined\"\\n' + b'[true, \"\"]\\n' * 40)" + ZERO,
+    "ends instead of answers": READY + "for _ in range(40): send(b'[\"end\",null,null]')\nos._exit(0)",
+    "errors that end a loop": READY + 'for _ in range(40): send(b\'["error",["StopIteration"],""]\')\nos._exit(0)',
     "their own thing back": (
-        "a reference to what the tests handed over",
-        READY + 'for _ in range(40): send(b\'["value",null,{"o":["yours",0,true]}]\')\nos._exit(0)',
+        READY + 'for _ in range(40): send(b\'["value",null,{"o":["yours",0,true]}]\')\nos._exit(0)'
     ),
     "calls by name": (
-        "into the checker",
         READY + "for name in (b'add', b'check', b'exit'): send(b'[\"call\",\"' + name + b'\",[[],{\"d\":[]},false]]')\n"
-        "os._exit(0)",
+        "os._exit(0)"
     ),
     "the checker run here": (
-        "as a module",
-        "from rewards.sandbox import checker\nchecker.VERDICT = 3\nchecker._report([True, ''])\nchecker.check()",
+        "from rewards.sandbox import checker\nchecker.VERDICT = 3\nchecker._report([True, ''])\nchecker.check()"
     ),
     "the zygote's objects": (
-        "copied by the fork",
         "import sys\nfor name in ('zygote', 'checker', 'jobs', 'link'):\n"
         "    for module in [m for m in sys.modules.values() if name in str(m)]:\n"
-        "        vars(module).update({n: lambda *_, **__: True for n in vars(module) if n[:2] != '__'})" + ZERO,
+        "        vars(module).update({n: lambda *_, **__: True for n in vars(module) if n[:2] != '__'})" + ZERO
     ),
     # reading
     "the source of the tests": (
-        "cached or inspected",
         "import inspect, linecache\n"
-        "def add(a, b): return 5 if 'add(2, 3)' in str(linecache.cache) + str(inspect.stack()) else 0",
+        "def add(a, b): return 5 if 'add(2, 3)' in str(linecache.cache) + str(inspect.stack()) else 0"
     ),
-    "earlier calls": ("answer later ones", "seen = {}\ndef add(a, b):\n    seen[a] = b\n    return seen.get(b, 0)"),
-    "the count of calls": (
-        "tells nothing of the values",
-        "import itertools\ncount = itertools.count(50)\ndef add(a, b): return next(count)",
+    "earlier calls": "seen = {}\ndef add(a, b):\n    seen[a] = b\n    return seen.get(b, 0)",
+    "the count of calls, which tells nothing of the values": (
+        "import itertools\ncount = itertools.count(50)\ndef add(a, b): return next(count)"
     ),
     # source
-    "a coding line": ("that makes it other code", "# -*- coding: utf-7 -*-" + ZERO),
-    "a lone surrogate": ("that no file could hold", "x = '\ud800'" + ZERO),
+    "a coding line that makes it other code": "# -*- coding: utf-7 -*-" + ZERO,
+    "a lone surrogate": "x = '\ud800'" + ZERO,
 }
 
 
@@ -876,7 +801,7 @@ CHEATS = {  # name: (why, program)
 def test_no_form_of_a_test_passes_a_cheat(name, inplace, sandbox):
     """One checker has them all, and the right program behind each; the whole list, one checker each, is next."""
     started = time.monotonic()
-    cheats = [Asserts(CHEATS[name][1], [form], inplace=inplace, timeout_s=TIMEOUT_S) for form in FORMS]
+    cheats = [Asserts(CHEATS[name], [form], inplace=inplace, timeout_s=TIMEOUT_S) for form in FORMS]
     outcomes = sandbox.run_batch([job for cheat in cheats for job in (cheat, RIGHT)])
     assert [outcome.status for outcome in outcomes] == ["fail", "pass"] * len(FORMS)
     assert time.monotonic() - started < len(FORMS) * (TIMEOUT_S + LATE_S)
@@ -885,7 +810,7 @@ def test_no_form_of_a_test_passes_a_cheat(name, inplace, sandbox):
 @pytest.mark.parametrize("name", CHEATS)
 def test_no_cheat_passes_a_checker_of_its_own(name, sandbox):
     for form in FORMS[:2]:
-        assert sandbox.run_asserts(CHEATS[name][1], [form], timeout_s=TIMEOUT_S).status == "fail"
+        assert sandbox.run_asserts(CHEATS[name], [form], timeout_s=TIMEOUT_S).status == "fail"
 
 
 def test_every_form_of_a_test_passes_the_right_program(sandbox):
@@ -893,150 +818,96 @@ def test_every_form_of_a_test_passes_the_right_program(sandbox):
 
 
 RAISES = "try:\n    f(-1)\nexcept ValueError: pass\nelse: raise AssertionError"
-TRICKS = {  # name: (why, program, test, the rest of the job)
-    "an exception called ValueError": (
-        "by its own word",
-        "class ValueError(Exception): pass\ndef f(x): raise ValueError",
-        RAISES,
-        {},
-    ),
-    "an exit where an exception is due": (
-        "no exception of the program's",
-        "import os\ndef f(x): os._exit(0)",
-        RAISES,
-        {},
-    ),
+TRICKS = {  # name: (program, test, and options of the job)
+    "an exception called ValueError": ("class ValueError(Exception): pass\ndef f(x): raise ValueError", RAISES),
     "the end of the world in a loop": (
-        "a vacuous all",
         "def f(x): raise StopIteration",
         "assert all(map(f, [1, 2])) and sum(map(f, [1])) == 0",
-        {},
     ),
     "the end of an iterator for a call": (
-        "likewise, in the words of the link",
         SEND + "def f(x):\n    send(b'[\"end\",null,null]')\n    return 1",
         "assert all(map(f, [1, 2]))",
-        {},
-    ),
-    "a helper of the setup": (
-        "the tests have their own",
-        "def near(a, b): return True\ndef f(x): return 0",
-        "assert near(f(2), 4)",
-        {"setup": "def near(a, b): return abs(a - b) < 1e-9", "entry_point": "f"},
     ),
     "a helper of the test": (
-        "likewise",
         "def near(a, b): return True\ndef f(x): return 0",
         "def near(a, b): return abs(a - b) < 1e-9\nassert near(f(2), 4)",
-        {},
     ),
-    "a function called sum": (
-        "which the tests do mean",
+    "a function called sum, which the tests do mean": (
         "def sum(xs): return True\ndef abs(x): return 0",
         "assert abs(sum([2, 3]) - 5) < 1e-9",
         {"entry_point": "sum"},
     ),
-    "a key for sorted": (
-        "that sorts nothing",
-        "def f(x): return 0",
-        "assert sorted([3, 1, 2], key=f) == [1, 2, 3]",
-        {},
-    ),
-    "an iterator that ends at once": (
-        "a test that counts",
-        "def f(n): return iter(())",
-        "assert list(f(3)) == [0, 1, 2]",
-        {},
-    ),
+    "a key for sorted": ("def f(x): return 0", "assert sorted([3, 1, 2], key=f) == [1, 2, 3]"),
+    "an iterator that ends at once": ("def f(n): return iter(())", "assert list(f(3)) == [0, 1, 2]"),
     "an argument emptied": (
-        "both sides of the comparison",
         "def f(xs):\n    xs.clear()\n    return xs",
         "xs = [3, 1]\nassert f(xs) == [1, 3]",
         {"inplace": True},
     ),
     "an argument of another class": (
-        "equal to all",
         f"class A(list):\n{EQUAL_TO_ALL}def f(xs): xs[:] = [A()] * 2",
         "xs = [[2], [1]]\nf(xs)\nassert xs == [[1], [2]]",
         {"inplace": True},
     ),
     "the tests' own function": (
-        "called with more than it was handed for",
         "import gc\ndef f(g):\n"
         "    peer = [o for o in gc.get_objects() if type(o).__name__ == 'Peer'][0]\n"
         "    for place in range(9):\n        try: peer.call(place, (1,), {})\n"
         "        except Exception: pass\n    return 0",
         "assert f(lambda x: x + 1) == 2",
-        {},
-    ),
-    "a lie between objects and values": (
-        "an object of the program equals no plain value",
-        f"class A:\n{EQUAL_TO_ALL}def f(x): return A()",
-        "assert f(2) == 4 or f(2) in [4]",
-        {"objects": True},
     ),
     "a number as an object": (
-        "where a length is due",
         "class A:\n    def __len__(self): return True\ndef f(x): return A()",
         "assert len(f(2)) == 1 and type(len(f(2))) is bool",
         {"objects": True},
     ),
-    "the truth of a result": (
-        "True is one, and no int",
-        "def f(x): return True",
-        "assert f(1) == 1 and type(f(1)) is int",
-        {},
-    ),
-    "the sign of zero": ("that == does not see", "def f(x): return 0.0", "assert str(f(-0.0)) == '-0.0'", {}),
+    "the truth of a result": ("def f(x): return True", "assert f(1) == 1 and type(f(1)) is int"),
+    "the sign of zero, which == does not see": ("def f(x): return 0.0", "assert str(f(-0.0)) == '-0.0'"),
 }
 
 
 @pytest.mark.parametrize("name", TRICKS)
 def test_a_trick_does_not_pass(name, sandbox):
-    _, program, test, options = TRICKS[name]
+    program, test, *options = TRICKS[name]
     started = time.monotonic()
-    outcome = sandbox.run_asserts(program, [test], timeout_s=TIMEOUT_S, **options)
+    outcome = sandbox.run_asserts(program, [test], timeout_s=TIMEOUT_S, **dict(*options))
     assert outcome.status == "fail" and not any(outcome.passed), outcome
     assert time.monotonic() - started < TIMEOUT_S + LATE_S
 
 
-SCRIPTS = {  # name: (why, program); the right one doubles a number
-    "a flood after the answer": ("beyond the cap", "print(int(input()) * 2, flush=True)\nprint('\\n' * (3 << 20))"),
-    "a hang after the answer": ("beyond the limit", "import time\nprint(int(input()) * 2, flush=True)\ntime.sleep(30)"),
+SCRIPTS = {  # the right one doubles a number
+    "a flood after the answer": "print(int(input()) * 2, flush=True)\nprint('\\n' * (3 << 20))",
+    "a hang after the answer": "import time\nprint(int(input()) * 2, flush=True)\ntime.sleep(30)",
     "a thread after the answer": (
-        "likewise",
-        "import threading, time\nthreading.Thread(target=time.sleep, args=(30,)).start()\nprint(int(input()) * 2)",
+        "import threading, time\nthreading.Thread(target=time.sleep, args=(30,)).start()\nprint(int(input()) * 2)"
     ),
-    "more, after a while": (
-        "behind the last line",
-        "import os, time\nprint(int(input()) * 2, end='', flush=True)\ntime.sleep(0.2)\nos.write(1, b'0')",
+    "more after a while, behind the last line": (
+        "import os, time\nprint(int(input()) * 2, end='', flush=True)\ntime.sleep(0.2)\nos.write(1, b'0')"
     ),
-    "more, in packets": (
-        "that wait in the pipe when it ends",
+    "more in packets, which wait in the pipe when it ends": (
         "import fcntl, os\nprint(int(input()) * 2, flush=True)\n"
         "fcntl.fcntl(1, fcntl.F_SETFL, os.O_DIRECT)\nfor _ in range(64): os.write(1, b'9')\n"
-        "os._exit(0)",
+        "os._exit(0)"
     ),
-    "the word of the harness": ("again", "import os\nos.write(1, b'C%d\\n' % (int(input()) * 2))"),
-    "no output": ("closed", "import os\nos.close(1)"),
-    "overwritten on a terminal": ("not in a file", "print(f'9\\r{int(input()) * 2}')"),
-    "other digits": ("for the eye", "print(str(int(input()) * 2).translate({ord('4'): 'ڴ', ord('1'): '١'}))"),
-    "other ends of lines": ("that Python splits at and the tests do not", "print('4\\x0b10\\x8510\\u20284')"),
-    "all answers at once": ("in one line", "print('4 10')"),
-    "no text at all": ("bytes that are no UTF-8", "import os\nos.write(1, b'\\xff4\\n')"),
-    "a memory of the last case": (
-        "each has a process of its own",
-        "import builtins\nbuiltins.n = getattr(builtins, 'n', 0) + 1\nprint(['', '', 10][builtins.n])",
+    "the word of the harness": "import os\nos.write(1, b'C%d\\n' % (int(input()) * 2))",
+    "no output": "import os\nos.close(1)",
+    "overwritten as on a terminal": "print(f'9\\r{int(input()) * 2}')",
+    "other digits": "print(str(int(input()) * 2).translate({ord('4'): 'ڴ', ord('1'): '١'}))",
+    "ends of lines that Python splits at and the tests do not": "print('4\\x0b10\\x8510\\u20284')",
+    "all answers at once": "print('4 10')",
+    "no text at all": "import os\nos.write(1, b'\\xff4\\n')",
+    "a memory of the last case, of which each has a process of its own": (
+        "import builtins\nbuiltins.n = getattr(builtins, 'n', 0) + 1\nprint(['', '', 10][builtins.n])"
     ),
-    "the null descriptor": ("another than the output", "import os\nos.write(3, b'%d\\n' % (int(input()) * 2))"),
-    "an exit with words": ("is exit code 1", "print(int(input()) * 2)\nraise SystemExit('done')"),
+    "the null descriptor in place of the output": "import os\nos.write(3, b'%d\\n' % (int(input()) * 2))",
+    "an exit with words, which is exit code 1": "print(int(input()) * 2)\nraise SystemExit('done')",
 }
 
 
 @pytest.mark.parametrize("name", SCRIPTS)
 def test_a_script_that_cheats_does_not_pass(name, sandbox):
     started = time.monotonic()
-    outcome = sandbox.run_stdio(SCRIPTS[name][1], [("2", "4"), ("5", "10")], timeout_s=TIMEOUT_S)
+    outcome = sandbox.run_stdio(SCRIPTS[name], [("2", "4"), ("5", "10")], timeout_s=TIMEOUT_S)
     assert outcome.status == "fail" and not any(outcome.passed), outcome
     assert time.monotonic() - started < 2 * (TIMEOUT_S + LATE_S)
 
@@ -1181,7 +1052,7 @@ def test_packages_that_are_not_listed_cannot_be_read():
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="root that may not change user: needs root")
 def test_root_without_capabilities_has_no_more_threads_than_others():
-    bomb = BEGIN + BOMBS["threads with small stacks"][1]
+    bomb = BEGIN + BOMBS["threads with small stacks"]
     work = f"""
 from rewards.sandbox import Sandbox, SandboxError
 try:

@@ -64,13 +64,11 @@ def everything(isolation="landlock", uid=None, parent=None):
 
 
 def system_call(name, *arguments):
-    """The error number of a call made past Python."""
-    libc = ctypes.CDLL(None, use_errno=True)
-    answer = libc.syscall(syscalls.number(name, syscalls.machine()), *map(ctypes.c_long, arguments))
-    return ctypes.get_errno() if answer < 0 else 0
+    return raw_call(syscalls.number(name, syscalls.machine()), *arguments)
 
 
 def raw_call(number, *arguments):
+    """The error number of a call made past Python."""
     libc = ctypes.CDLL(None, use_errno=True)
     answer = libc.syscall(ctypes.c_long(number), *map(ctypes.c_long, arguments))
     return ctypes.get_errno() if answer < 0 else 0

@@ -332,6 +332,12 @@ def test_one_sandbox_is_shared_by_all_who_have_the_same_wish_or_none(monkeypatch
     assert shared_sandbox(isolation="landlock") is not first
 
 
+def test_memory_is_limited_as_asked():
+    with Sandbox(workers=1, memory_bytes=256 << 20) as small:
+        outcome = small.run_asserts("def f(): return len(bytearray(512 << 20))", ["assert f()"])
+    assert outcome[:2] == ("fail", "MemoryError")
+
+
 def test_who_does_not_ask_for_unsafe_never_gets_it(monkeypatch):
     monkeypatch.setattr(pool, "_shared", {})
     unsafe = shared_sandbox(isolation="unsafe", packages=["numpy"])

@@ -23,6 +23,13 @@ def sandbox():
 
 
 TESTS = ["assert add(1, 2) == 3", "assert add(5, 5) == 10", "assert not add(1, 2) != 3", "assert add(0, 1) in [1]"]
+READY = """import json, os, struct
+def send(message):
+    data = json.dumps(message).encode()
+    os.write(3, struct.pack('!I', len(data)) + data)
+send(['ready', None, None])
+"""
+ZERO = "\ndef add(a, b): return 0"
 # Wrong solutions of add(a, b), by what they try.
 CHEATS = {
     # leaving early
@@ -55,22 +62,10 @@ for number in range(1, 64):
         try: os.write(number, text)
         except OSError: pass
 def add(a, b): return 0""",
-    "messages before they are asked for": """
-import json, os, struct
-def send(message):
-    data = json.dumps(message).encode()
-    os.write(3, struct.pack('!I', len(data)) + data)
-send(['ready', None, None])
-for _ in range(9): send(['value', None, False])
-def add(a, b): return 0""",
-    "calls of the tests": """
-import json, os, struct
-def send(message):
-    data = json.dumps(message).encode()
-    os.write(3, struct.pack('!I', len(data)) + data)
-send(['ready', None, None])
-for place in range(9): send(['call', place, [{'t': []}, {'d': []}, False]])
-def add(a, b): return 0""",
+    "messages before they are asked for": READY + "for _ in range(9): send(['value', None, False])" + ZERO,
+    "calls of the tests": (
+        READY + "for place in range(9): send(['call', place, [{'t': []}, {'d': []}, False]])" + ZERO
+    ),
     "objects of the harness": """
 import gc
 for thing in gc.get_objects():
@@ -325,12 +320,6 @@ def test_a_test_that_never_calls_the_program_is_not_passed(test, sandbox):
     assert outcome == ("fail", NEVER_CALLED, outcome.seconds, "", (True, False))
 
 
-def test_a_test_counts_the_calls_of_its_own_iterators_objects_and_callbacks(sandbox):
-    program = "def f(n): yield from range(n)\nclass Box:\n    def __init__(self): self.n = 3"
-    tests = ["xs = f(3)\nassert next(xs) == 0", "assert list(xs) == [1, 2]", "box = Box()", "assert box.n == 3"]
-    assert sandbox.run_asserts(program, tests, objects=True).passed == (True,) * 4
-
-
 @pytest.mark.parametrize("test", ["assert (f(1) == 3, 'wrong')", "def g():\n    assert (f(1), 'x')\ng()"])
 def test_an_assert_of_a_tuple_is_an_error_of_the_tests(test, sandbox):
     outcome = sandbox.run_asserts("def f(x): return 2 * x", [test])
@@ -338,28 +327,10 @@ def test_an_assert_of_a_tuple_is_an_error_of_the_tests(test, sandbox):
     assert "an assert of a tuple is always true" in outcome.reason
 
 
-def test_an_argument_is_changed_only_where_the_task_says_so(sandbox):
-    program, tests = "def f(x): x.append(1)", ["x = [0]\nf(x)\nassert x == [0, 1]"]
-    assert sandbox.run_asserts(program, tests).status == "fail"
-    assert sandbox.run_asserts(program, tests, inplace=True).status == "pass"
-
-
-def test_objects_can_be_used_only_where_the_task_says_so(sandbox):
-    program = "class Stack:\n    def __init__(self): self.items = []\n    def push(self, x): self.items.append(x)"
-    tests = ["s = Stack()\ns.push(3)\nassert s.items == [3]"]
-    assert sandbox.run_asserts(program, tests).status == "fail"
-    assert sandbox.run_asserts(program, tests, objects=True).status == "pass"
-
-
-def test_objects_and_changed_arguments_go_together(sandbox):
-    program = "class Box:\n    def __init__(self): self.n = 1\ndef fill(xs, box): xs.append(box.n)"
-    tests = ["xs = [0]\nfill(xs, Box())\nassert xs == [0, 1]"]
-    assert sandbox.run_asserts(program, tests, objects=True).status == "fail"
-    assert sandbox.run_asserts(program, tests, objects=True, inplace=True).status == "pass"
-
-
-def test_objects_answer_operators_and_loops(sandbox):
-    program = """
+STACK = "class Stack:\n    def __init__(self): self.items = []\n    def push(self, x): self.items.append(x)"
+FILL = "class Box:\n    def __init__(self): self.n = 1\ndef fill(xs, box): xs.append(box.n)"
+BOX = "def f(n): yield from range(n)\nclass Box:\n    def __init__(self): self.n = 3"
+OPERATORS = """
 class V:
     def __init__(self, x): self.x = x
     def __add__(self, other): return V(self.x + other.x)
@@ -368,8 +339,26 @@ class V:
     def __iter__(self): return iter([self.x])
     def __getitem__(self, i): return i
 """
-    tests = ["assert V(1) + V(2) == V(3)", "assert len(V(2)) == 2", "assert list(V(2)) == [2]", "assert V(2)[5] == 5"]
-    assert sandbox.run_asserts(program, tests, objects=True, entry_point="V")[:2] == ("pass", "")
+
+
+@pytest.mark.parametrize(
+    ("program", "tests", "flags"),
+    [
+        ("def f(x): x.append(1)", ["x = [0]\nf(x)\nassert x == [0, 1]"], ["inplace"]),
+        (STACK, ["s = Stack()\ns.push(3)\nassert s.items == [3]"], ["objects"]),
+        (FILL, ["xs = [0]\nfill(xs, Box())\nassert xs == [0, 1]"], ["inplace", "objects"]),
+        (OPERATORS, ["assert V(1) + V(2) == V(3)", "assert len(V(2)) == 2", "assert list(V(2)) == [2]"], ["objects"]),
+        (OPERATORS, ["assert V(2)[5] == 5"], ["objects"]),
+        (
+            BOX,
+            ["box = Box()", "assert box.n == 3", "xs = f(3)\nassert next(xs) == 0", "assert list(xs) == [1, 2]"],
+            ["objects"],
+        ),
+    ],
+)
+def test_arguments_are_changed_and_objects_used_only_where_the_task_says_so(program, tests, flags, sandbox):
+    assert sandbox.run_asserts(program, tests, **dict.fromkeys(flags[1:], True)).status == "fail"
+    assert sandbox.run_asserts(program, tests, **dict.fromkeys(flags, True)).passed == (True,) * len(tests)
 
 
 LIAR = "class Equal:\n    def __eq__(self, other): return True\n    def __bool__(self): return True\n"
@@ -510,28 +499,30 @@ def test_a_script_is_scored_by_what_it_prints(name, sandbox):
     assert outcome.passed == passed and outcome.status == ("pass" if all(passed) else "fail")
 
 
-def test_the_streams_of_a_script_are_what_they_seem(sandbox):
-    program = """
+STREAMS = """
 import os, sys
 print([stream.fileno() for stream in (sys.stdin, sys.stdout, sys.stderr)], sys.stdout.seekable(), sys.stdout.isatty())
 print([stream is original for stream, original in ((sys.stdin, sys.__stdin__), (sys.stdout, sys.__stdout__))])
 print(sys.stdin.buffer.read(), os.read(0, 1))"""
-    printed = "[0, 1, 2] False False\n[True, True]\nb'x' b''"
-    assert sandbox.run_stdio(program, [("x", printed)])[:2] == ("pass", "")
+AFRESH = "import builtins\nprint(getattr(builtins, 'seen', 0))\nbuiltins.seen = 1"
 
 
-def test_each_case_is_run_afresh(sandbox):
-    program = "import builtins\nprint(getattr(builtins, 'seen', 0))\nbuiltins.seen = 1"
-    assert sandbox.run_stdio(program, [("", "0"), ("", "0")]).status == "pass"
+@pytest.mark.parametrize(
+    ("program", "cases"),
+    [
+        (STREAMS, [("x", "[0, 1, 2] False False\n[True, True]\nb'x' b''")]),
+        (AFRESH, [("", "0"), ("", "0")]),
+        ("print(len(input()))", [("x" * 3_000_000, "3000000")]),
+    ],
+    ids=["the streams are what they seem", "each case is run afresh", "a large input arrives whole"],
+)
+def test_a_script_runs_as_by_itself(program, cases, sandbox):
+    assert sandbox.run_stdio(program, cases)[:2] == ("pass", "")
 
 
 def test_after_a_case_out_of_time_the_others_are_not_run(sandbox):
     outcome = sandbox.run_stdio("while True: pass", [("", "1")] * 50, timeout_s=0.5)
     assert outcome.reason.startswith("timeout") and outcome.seconds < 2 and outcome.passed == (False,) * 50
-
-
-def test_a_large_input_arrives_whole(sandbox):
-    assert sandbox.run_stdio("print(len(input()))", [("x" * 3_000_000, "3000000")]).status == "pass"
 
 
 @pytest.mark.parametrize(

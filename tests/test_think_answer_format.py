@@ -49,8 +49,3 @@ def test_prefilled_chat_templates_are_declared():
     prompt = [{"role": "user", "content": "Question"}]
     assert load_reward("think_answer_format")(prompts=[prompt], completions=[completion]) == [0.0]
     assert load_reward("think_answer_format", prefilled=True)(prompts=[prompt], completions=[completion]) == [1.0]
-
-
-def test_a_hostile_completion_is_judged_in_linear_time(hostile, seconds):
-    assert not is_think_answer(hostile)
-    assert seconds(lambda: is_think_answer(hostile)) < 0.05

@@ -46,9 +46,30 @@ def wait_for_end(pid: int, seconds: float = 60.0) -> bool:
     return not is_alive(pid)
 
 
-def test_results_come_in_the_order_of_the_calls(make_pool):
-    pool = make_pool("math:gcd", workers=2)
-    assert pool.run([(12, n) for n in range(1, 9)]) == [Result("done", n) for n in (1, 2, 3, 4, 1, 6, 1, 4)]
+ERROR = Result("error", None)
+SMALL = {"memory_bytes": 256 << 20}
+
+
+@pytest.mark.parametrize(
+    ("function", "options", "calls", "results"),
+    [
+        (
+            "math:gcd",
+            {"workers": 2},
+            [(12, n) for n in range(1, 9)],
+            [Result("done", n) for n in (1, 2, 3, 4, 1, 6, 1, 4)],
+        ),
+        ("time:sleep", {"timeout_s": 0.05}, [(0,)], [Result("done")]),  # the start of the worker does not count
+        ("ctypes:create_string_buffer", {"timeout_s": 60.0, **SMALL}, [(1 << 30,)], [Result("timeout")]),
+        ("operator:mul", SMALL, [("a", 2)], [Result("done", "aa")]),
+        ("os:_exit", {}, [(3,), (0,)], [ERROR] * 2),  # a worker that dies is replaced
+        ("math:sqrt", {}, [(-1,)], [Result("error", "ValueError: math domain error")]),
+        ("no_such_module:function", {}, [(1,), (2,), (3,)], [ERROR] * 3),
+        ("builtins:print", {}, [("[1]",), ("[2]",)], [Result("done")] * 2),  # what it prints is no answer
+    ],
+)
+def test_each_call_has_its_result_in_order(make_pool, function, options, calls, results):
+    assert make_pool(function, **{"workers": 1, **options}).run(calls) == results
 
 
 def test_no_calls_start_no_worker(make_pool):
@@ -73,21 +94,6 @@ def test_a_call_that_no_alarm_stops_is_killed_soon_after_the_limit(make_pool):
     assert time.monotonic() - started < 30 and pool._workers == []
 
 
-def test_the_limit_does_not_count_the_start_of_a_worker(make_pool):
-    assert make_pool("time:sleep", timeout_s=0.05, workers=1).run([(0,)]) == [Result("done", None)]
-
-
-def test_a_call_that_takes_too_much_memory_is_a_timeout(make_pool):
-    pool = make_pool("ctypes:create_string_buffer", timeout_s=60.0, memory_bytes=256 << 20, workers=1)
-    assert pool.run([(1 << 30,)]) == [Result("timeout", None)]
-    assert make_pool("operator:mul", memory_bytes=256 << 20, workers=1).run([("a", 2)]) == [Result("done", "aa")]
-
-
-def test_a_worker_that_dies_is_an_error_and_is_replaced(make_pool):
-    pool = make_pool("os:_exit", workers=1)
-    assert [result.status for result in pool.run([(3,), (0,)])] == ["error", "error"]
-
-
 def test_a_worker_that_died_between_two_batches_costs_no_call(make_pool):
     pool = make_pool("os:getpid", workers=1)
     (first,) = pool.run([()])
@@ -104,16 +110,6 @@ def test_a_pool_that_is_dropped_leaves_no_worker():
     assert wait_for_end(worker.value)
 
 
-def test_an_exception_is_an_error_that_says_what_happened(make_pool):
-    assert make_pool("math:sqrt", workers=1).run([(-1,)]) == [Result("error", "ValueError: math domain error")]
-
-
-def test_a_function_that_cannot_be_imported_is_an_error_for_every_call(make_pool, capfd):
-    pool = make_pool("no_such_module:function", workers=1)
-    assert [result.status for result in pool.run([(1,), (2,), (3,)])] == ["error"] * 3
-    assert "no_such_module" in capfd.readouterr().err
-
-
 def test_all_workers_are_kept_busy(make_pool):
     pool = make_pool("time:sleep", workers=2)
     pool.run([(0,), (0,)])
@@ -122,24 +118,15 @@ def test_all_workers_are_kept_busy(make_pool):
     assert time.monotonic() - started < 3.5
 
 
-def test_what_a_function_prints_is_no_answer(make_pool):
-    assert make_pool("builtins:print", workers=1).run([("[1]",), ("[2]",)]) == [Result("done", None)] * 2
-
-
-def test_the_limit_holds_off_the_main_thread_and_threads_may_share_a_pool(make_pool):
+def test_the_limit_holds_in_an_event_loop_off_the_main_thread_and_threads_may_share_a_pool(make_pool):
     pool = make_pool("time:sleep", timeout_s=0.5, workers=2)
+
+    async def call(calls: list[tuple]) -> list[Result]:
+        return pool.run(calls)
+
     with ThreadPoolExecutor(3) as threads:
-        batches = list(threads.map(pool.run, [[(0,), (60,)]] * 3))
+        batches = list(threads.map(lambda calls: asyncio.run(call(calls)), [[(0,), (60,)]] * 3))
     assert [[result.status for result in batch] for batch in batches] == [["done", "timeout"]] * 3
-
-
-def test_the_limit_holds_in_an_event_loop(make_pool):
-    pool = make_pool("time:sleep", timeout_s=0.5, workers=1)
-
-    async def call() -> list[Result]:
-        return pool.run([(60,), (0,)])
-
-    assert [result.status for result in asyncio.run(call())] == ["timeout", "done"]
 
 
 def _run_in_child(pool: WorkerPool, queue) -> None:

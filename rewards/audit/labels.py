@@ -36,12 +36,7 @@ def agreement(
     Raises:
         ValueError: a reward or a file that cannot be used.
     """
-    pairs = read_rows(file)
-    for number, pair in enumerate(pairs):
-        if set(FIELDS) - set(pair) or not isinstance(pair["label"], bool):
-            raise ValueError(f"{file}: pair {number} needs {', '.join(FIELDS)} (true or false); it has {sorted(pair)}.")
-    if not pairs:
-        raise ValueError(f"{file} holds no pairs.")
+    pairs = read_pairs(file)
     rows = [
         {
             "prompt": [{"role": "user", "content": pair.get("prompt", "")}],
@@ -63,6 +58,17 @@ def agreement(
 
     share = right / len(pairs)
     return Agreement(len(pairs), share, wilson(right, len(pairs)), mistakes(True), mistakes(False), mistakes(None))
+
+
+def read_pairs(file: Path, fields: tuple[str, ...] = FIELDS) -> list[dict]:
+    """The labelled pairs of a JSON Lines file; `ValueError` names the first that lacks a field or has another label."""
+    pairs = read_rows(file)
+    for number, pair in enumerate(pairs):
+        if set(fields) - set(pair) or not isinstance(pair["label"], bool):
+            raise ValueError(f"{file}: pair {number} needs {', '.join(fields)} (true or false); it has {sorted(pair)}.")
+    if not pairs:
+        raise ValueError(f"{file} holds no pairs.")
+    return pairs
 
 
 def wilson(successes: int, n: int, z: float = 1.959964) -> tuple[float, float]:

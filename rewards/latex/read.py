@@ -174,7 +174,7 @@ def _read_equation(text: str, sides: list[str], depth: int) -> Answer | None:
         named = tuple(Answer("named", text, (item,), label=name) for name, item in pairs)
         return Answer("list", text, named, label="names")
     if _is_name(first):
-        return Answer("named", text, (value, _read(first, depth + 1)), label=_bare(first))
+        return Answer("named", text, (value, _read(first, depth + 1)), label=re.sub(r"\\text|[\s{}]", "", first))
     if len(constants) >= max(2, len(items) - 1) and value in constants:  # 3 + 4 = 7, a + b = 3 + 4 = 7
         return value
     return Answer("equation" if len(items) == 2 else "opaque", text, items)
@@ -183,10 +183,6 @@ def _read_equation(text: str, sides: list[str], depth: int) -> Answer | None:
 def _is_name(text: str) -> bool:
     text = text.strip()
     return bool(_NAME.fullmatch(text) or _LABEL.fullmatch(text))
-
-
-def _bare(name: str) -> str:
-    return re.sub(r"\\text|[\s{}]", "", name)
 
 
 def _read_inequality(text: str, sides: list[str], signs: list[str], depth: int) -> Answer | None:

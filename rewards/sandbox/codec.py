@@ -65,7 +65,9 @@ def _tagged(value: Any, refer: Callable[[Any], list] | None, depth: int) -> Any:
     if value is None or kind is bool or kind is float:
         return value
     if kind is int:
-        return value if -SMALL < value < SMALL else {"n": _digits(value)}
+        if value.bit_length() > DIGITS * 4:
+            raise CodecError(f"cannot be sent: an integer of {value.bit_length()} bits")
+        return value if -SMALL < value < SMALL else {"n": format(value, "x")}
     if kind is str:
         return value if value.isascii() or _is_utf8(value) else {"u": value.encode("utf-8", "surrogatepass").hex()}
     if depth >= MAX_DEPTH:
@@ -74,16 +76,11 @@ def _tagged(value: Any, refer: Callable[[Any], list] | None, depth: int) -> Any:
         return [_tagged(item, refer, depth + 1) for item in value]
     if kind in _TO_TAG:
         tag, parts = _TO_TAG[kind]
-        return {tag: _inner(parts(value), refer, depth + 1)}
+        inner = parts(value)
+        return {tag: [_tagged(part, refer, depth + 1) for part in inner] if type(inner) is list else inner}
     if kind is type and value in TYPE_NAMES:
         return {"T": TYPE_NAMES[value]}
     return _other(value, refer, depth)
-
-
-def _inner(parts: Any, refer: Callable[[Any], list] | None, depth: int) -> Any:
-    if type(parts) is not list:
-        return parts
-    return [_tagged(part, refer, depth) for part in parts]
 
 
 def _other(value: Any, refer: Callable[[Any], list] | None, depth: int) -> Any:
@@ -98,10 +95,6 @@ def _other(value: Any, refer: Callable[[Any], list] | None, depth: int) -> Any:
 
 def _pairs(items: dict) -> list:
     return [[key, item] for key, item in dict.items(items)]
-
-
-def _moment(value: Any) -> str:
-    return value.isoformat()
 
 
 def _naive(value: Any) -> Any:
@@ -122,7 +115,7 @@ _TO_TAG: dict[type, tuple[str, Callable[[Any], Any]]] = {
     range: ("r", lambda value: [value.start, value.stop, value.step]),
     Fraction: ("q", lambda value: [value.numerator, value.denominator]),
     Decimal: ("D", str),
-    date: ("Y", _moment),
+    date: ("Y", date.isoformat),
     datetime: ("M", _naive),
     time: ("H", _naive),
     timedelta: ("S", lambda value: [value.days, value.seconds, value.microseconds]),
@@ -141,12 +134,6 @@ _BASES: list[tuple[type, Callable[[Any], Any]]] = [
     (set, lambda value: set(set.__iter__(value))),
     (bytes, lambda value: bytes.__getitem__(value, slice(None))),
 ]
-
-
-def _digits(value: int) -> str:
-    if value.bit_length() > DIGITS * 4:
-        raise CodecError(f"cannot be sent: an integer of {value.bit_length()} bits")
-    return format(value, "x")
 
 
 def _is_utf8(text: str) -> bool:

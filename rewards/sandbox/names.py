@@ -35,7 +35,8 @@ def _names_of(tests: tuple[str, ...], setup: str, given: tuple[str, ...]) -> Nam
     trees = [ast.parse(text) for text in (setup, *tests)]
     bound = {name for tree in trees for name in _bound(tree)}
     called = _called(trees)
-    free = [name for name in dict.fromkeys(_loaded(trees)) if name not in bound and name not in given]
+    names = dict.fromkeys(node.id for tree in trees for node in ast.walk(tree) if isinstance(node, ast.Name))
+    free = [name for name in names if name not in bound and name not in given]
     modules = tuple(name for name in free if name in sys.stdlib_module_names and name not in called)
     unknown = tuple(name for name in free if not hasattr(builtins, name) and name not in modules)
     return Names(given or unknown or _called_in_all(trees[1:], bound), modules)
@@ -48,10 +49,6 @@ def compiled(text: str, name: str) -> CodeType:
         if isinstance(node, ast.Assert) and isinstance(node.test, ast.Tuple) and node.test.elts:
             raise ValueError(f"an assert of a tuple is always true (line {node.lineno})")
     return compile(text, name, "exec", dont_inherit=True, optimize=0)
-
-
-def _loaded(trees: list[ast.Module]) -> list[str]:
-    return [node.id for tree in trees for node in ast.walk(tree) if isinstance(node, ast.Name)]
 
 
 def _called(trees: list[ast.Module]) -> list[str]:

@@ -39,22 +39,15 @@ MORE = """
 
 def prepare(isolation: str, packages: dict[str, str]) -> None:
     """Import what is preloaded (packages, name: folder, first) and see that children can import the rest."""
-    sys.path += [folder for folder in dict.fromkeys(package_folders(packages)) if folder not in sys.path]
+    folders = dict.fromkeys(os.path.dirname(folder) for folder in packages.values())
+    sys.path += [folder for folder in folders if folder not in sys.path]
     for name in packages:
         importlib.import_module(name)
-    for name in _present(COMMON if isolation != "sealed" else COMMON + MORE):
-        importlib.import_module(name)
+    for name in (COMMON if isolation != "sealed" else COMMON + MORE).split():
+        if importlib.util.find_spec(name.partition(".")[0]) is not None:  # not every Python has all of its modules
+            importlib.import_module(name)
     if isolation == "landlock" and not readable_by_all(standard := os.path.dirname(os.__file__)):
         library.read_from_here(standard)
-
-
-def _present(names: str) -> list[str]:
-    """Python is not everywhere built with all of its modules."""
-    return [name for name in names.split() if importlib.util.find_spec(name.partition(".")[0]) is not None]
-
-
-def package_folders(packages: dict[str, str]) -> list[str]:
-    return [os.path.dirname(folder) for folder in packages.values()]
 
 
 def readable_paths(packages: dict[str, str]) -> list[str]:

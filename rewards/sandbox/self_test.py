@@ -63,7 +63,8 @@ REFUSED = (
 
 def probe(run: Callable[[Asserts], Outcome]) -> dict[str, str]:
     """The result of each probe: `ok`, or the failure."""
-    tests = {name: f"assert (was := {name}({_argument(name)})) == 'refused', was" for name in REFUSED}
+    pids = {name: os.getpid() if "trainer" in name else "" for name in REFUSED}
+    tests = {name: f"assert (was := {name}({pid})) == 'refused', was" for name, pid in pids.items()}
     together = run(Asserts(PROBES, list(tests.values()), timeout_s=TIMEOUT_S)).passed
     results = {
         name: "ok" if passed else _result(run, test, "pass")  # those that missed, again and alone, for the reason
@@ -72,10 +73,6 @@ def probe(run: Callable[[Asserts], Outcome]) -> dict[str, str]:
     results["a right program passes"] = _result(run, "assert right(2) == 4", "pass")
     results["a wrong program fails"] = _result(run, "assert wrong(2) == 4", "fail")
     return results
-
-
-def _argument(name: str) -> str:
-    return str(os.getpid()) if "trainer" in name else ""
 
 
 def misses(run: Callable[[Asserts], Outcome]) -> list[str]:

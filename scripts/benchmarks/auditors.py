@@ -117,9 +117,7 @@ def one(audit: str, name: str) -> None:
     cases = sys.modules["scripts.benchmarks.planted.cases"]
     case = next(case for case in [*cases.BUGS, *cases.RIGHT] if case.name == name)
     reward = getattr(importlib.import_module(case.module), name)
-    rows = [row for row in cases.ROWS[case.rows]]
-    found = AUDITS[audit](case, reward, rows)
-    print("\n" + json.dumps(found))
+    print("\n" + json.dumps(AUDITS[audit](case, reward, cases.ROWS[case.rows])))
 
 
 def found_by(audit: str, case, python: str) -> list[str] | None:
@@ -139,8 +137,6 @@ def main() -> None:
     parser.add_argument("--python", default=sys.executable, help="of the environment that has them")
     parser.add_argument("--half", choices=["developed", "held", "both"], default="both", help="of the bugs")
     parser.add_argument("--only", nargs="+", help="names of rewards")
-    parser.add_argument("--quiet", action="store_true", help="counts alone")
-    parser.add_argument("--json", type=Path, help="write what each audit found")
     parser.add_argument("--one", nargs=2, metavar=("AUDIT", "NAME"), help=argparse.SUPPRESS)
     options = parser.parse_args()
     sys.path.insert(0, str(ROOT))
@@ -151,20 +147,15 @@ def main() -> None:
     if options.one:
         return one(*options.one)
     wanted = {"developed": BUGS[::2], "held": BUGS[1::2], "both": BUGS}[options.half]
-    written = {}
     for audit in options.audits:
         started, results = time.monotonic(), {}
         for case in [*wanted, *RIGHT]:
             if options.only and case.name not in options.only:
                 continue
             results[case.name] = found_by(audit, case, options.python)
-            if not options.quiet:
-                state = "no end" if results[case.name] is None else f"{len(results[case.name])} found"
-                print(
-                    f"  {'right' if case in RIGHT else 'bug':6}{case.name:26}{state}",
-                    *(results[case.name] or [])[:3],
-                    sep="\n      ",
-                )
+            state = "no end" if results[case.name] is None else f"{len(results[case.name])} found"
+            line = f"  {'right' if case in RIGHT else 'bug':6}{case.name:26}{state}"
+            print(line, *(results[case.name] or [])[:3], sep="\n      ")
         caught = [case.name for case in wanted if results.get(case.name)]
         alarms = [case.name for case in RIGHT if results.get(case.name)]
         no_end = [name for name, found in results.items() if found is None]
@@ -172,12 +163,8 @@ def main() -> None:
             f"{audit}: {len(caught)} of {len(wanted)} bugs found, {len(alarms)} of {len(RIGHT)} false alarms, "
             f"{len(no_end)} without a result, {time.monotonic() - started:.0f} s"
         )
-        if not options.quiet:
-            missed = [case.name for case in wanted if case.name not in caught]
-            print(f"  missed: {missed}\n  alarms: {alarms}, no result: {no_end}")
-        written[audit] = results
-    if options.json:
-        options.json.write_text(json.dumps(written, indent=1))
+        missed = [case.name for case in wanted if case.name not in caught]
+        print(f"  missed: {missed}\n  alarms: {alarms}, no result: {no_end}")
 
 
 if __name__ == "__main__":

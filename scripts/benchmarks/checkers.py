@@ -19,7 +19,6 @@ short fractions, some of them the same; it is timed as one call, labels aside.
 
 import argparse
 import functools
-import json
 import logging
 import random
 import re
@@ -48,33 +47,15 @@ class Row(NamedTuple):
     label: bool
 
 
-def read_rows(file: Path, gold_field: str, text_field: str) -> list[Row]:
+def read(file: Path, gold: str, text: str) -> list[Row]:
     """The rows of a label file, or an exit that names the file, the line and the fields that a line needs."""
-    if not file.is_file():
-        raise SystemExit(f"{file}: no such file; it needs JSON lines with {gold_field}, {text_field} and label.")
-    lines = [(number, line) for number, line in enumerate(file.read_text().splitlines(), 1) if line.strip()]
-    if not lines:
-        raise SystemExit(f"{file}: no rows.")
-    return [_row(line, f"{file}, line {number}", gold_field, text_field) for number, line in lines]
+    from rewards.audit.labels import read_pairs
 
-
-def _row(line: str, where: str, gold_field: str, text_field: str) -> Row:
-    needs = (
-        f"{where}: each line is a JSON object with {gold_field} (text), {text_field} (text) and label (true or false)"
-    )
     try:
-        row = json.loads(line)
-    except ValueError as error:
-        raise SystemExit(f"{needs}; this one is no JSON: {error}.") from None
-    if not isinstance(row, dict):
-        raise SystemExit(f"{needs}; this one is {line[:60]!r}.")
-    if missing := [name for name in (gold_field, text_field, "label") if name not in row]:
-        raise SystemExit(f"{needs}; this one has no {', '.join(missing)}.")
-    gold, text, label = row[gold_field], row[text_field], row["label"]
-    gold = str(gold) if type(gold) in (int, float) else gold
-    if not isinstance(gold, str) or not isinstance(text, str) or label not in (True, False):
-        raise SystemExit(f"{needs}; this one has {gold!r:.60}, {text!r:.60} and {label!r:.20}.")
-    return Row(gold, text, bool(label))
+        pairs = read_pairs(file, (gold, text, "label"))
+    except ValueError as problem:
+        raise SystemExit(f"error: {problem}") from None
+    return [Row(str(pair[gold]), str(pair[text]), pair["label"]) for pair in pairs]
 
 
 # --------------------------------------------------------------------------- checkers
@@ -126,9 +107,10 @@ def is_final(row: Row) -> bool:
 
 def is_last(row: Row) -> bool:
     """The last number anywhere in the text."""
-    from rewards.gsm8k import is_last_number
+    from rewards.parsing import last_number, parse_number
 
-    return is_last_number(row.text, row.gold)
+    found = last_number(row.text)
+    return found is not None and found == parse_number(row.gold)
 
 
 def score_of_reasoning_gym(row: Row) -> bool:
@@ -290,17 +272,13 @@ def print_batch(rows: list[Row]) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument(
-        "--pairs", type=Path, nargs="+", default=None, metavar="FILE", help="default: both of this repository"
-    )
-    parser.add_argument(
-        "--completions", type=Path, nargs="+", default=None, metavar="FILE", help=f"default: {COMPLETIONS.name}"
-    )
+    for name in ("--pairs", "--completions"):
+        parser.add_argument(name, type=Path, nargs="+", default=[], metavar="FILE", help="default: of this repository")
     args = parser.parse_args()
-    if args.pairs is None and args.completions is None:
+    if not args.pairs + args.completions:
         args.pairs, args.completions = PAIRS, [COMPLETIONS]
-    pairs = {file: read_rows(file, "gold", "prediction") for file in args.pairs or []}
-    completions = {file: read_rows(file, "gold_answer", "completion") for file in args.completions or []}
+    pairs = {file: read(file, "gold", "prediction") for file in args.pairs}
+    completions = {file: read(file, "gold_answer", "completion") for file in args.completions}
     logging.disable(logging.WARNING)  # Math-Verify warns of every row that it gives up on
     for file, rows in pairs.items():
         print_table(f"Pairs of {file}", PAIR_CHECKERS, rows)

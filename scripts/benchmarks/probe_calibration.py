@@ -34,78 +34,36 @@ SIZES = {
     "save_steps": 1000,
 }
 WARM_START = {"rows": 256, "steps": 16}
+
+
+def task(name: str, tokens: int, question: str = "", steps: str = "", answer: str = "", **parameters: int) -> tuple:
+    """reasoning-gym's data set and its parameters, a worked example (None: the recipe's), and tokens."""
+    example = [question, f"<reasoning>{steps}</reasoning><answer>{answer}</answer>"] if question else None
+    return name, parameters, example, tokens
+
+
 SUM = {"min_terms": 2, "max_terms": 2, "min_digits": 1, "max_digits": 2}
-# name -> reasoning-gym's data set, its parameters, a worked example (None: the recipe's), tokens
+SHORT = {"min_digits": 1, "max_digits": 1}
+FEW_ANIMALS = {"min_animals": 1, "max_animals": 2, "min_instances": 1, "max_instances": 4}
+PRODUCT = "Solve the following multiplication: 7 * 12. Give only the result as your final answer."
+GCD = "Find the Greatest Common Divisor (GCD) of these numbers: 12, 18. Give only the GCD as your final answer."
+LETTERS = 'How many times does the letter "e" appear in the text: "the green sea"?'
+LEGS = "Your task is to count how many legs there are in total when given a list of animals.\n\n"
+LEGS += "Now, how many legs are there in total if you have 2 dogs, 3 birds?\n"
+BACKWARD = "Spell this word backward (example: sun -> nus): tree"
+FLIPS = "What is the probability of getting exactly 1 heads in 2 fair coin flips?"
+THREE, FOUR = "8 + 5 = 13, 13 - 4 = 9", "8 + 5 = 13, 13 - 4 = 9, 9 + 2 = 11"
 TASKS = {
-    "sums": ("chain_sum", SUM, None, 28),
-    "sums of three-digit numbers": ("chain_sum", SUM | {"min_digits": 3, "max_digits": 3}, None, 36),
-    "sums of three terms": (
-        "chain_sum",
-        {"min_terms": 3, "max_terms": 3, "min_digits": 1, "max_digits": 1},
-        ["8 + 5 - 4 =", "<reasoning>8 + 5 = 13, 13 - 4 = 9</reasoning><answer>9</answer>"],
-        40,
-    ),
-    "sums of four terms": (
-        "chain_sum",
-        {"min_terms": 4, "max_terms": 4, "min_digits": 1, "max_digits": 1},
-        ["8 + 5 - 4 + 2 =", "<reasoning>8 + 5 = 13, 13 - 4 = 9, 9 + 2 = 11</reasoning><answer>11</answer>"],
-        52,
-    ),
-    "products": (
-        "products",
-        {"min_terms": 2, "max_terms": 2, "min_digits": 1, "max_digits": 2},
-        [
-            "Solve the following multiplication: 7 * 12. Give only the result as your final answer.",
-            "<reasoning>7 * 12 = 84</reasoning><answer>84</answer>",
-        ],
-        32,
-    ),
-    "gcd": (
-        "gcd",
-        {"min_numbers": 2, "max_numbers": 2, "max_value": 40},
-        [
-            "Find the Greatest Common Divisor (GCD) of these numbers: 12, 18. Give only the GCD as your final answer.",
-            "<reasoning>12 = 2 * 6, 18 = 3 * 6</reasoning><answer>6</answer>",
-        ],
-        40,
-    ),
-    "letter_counting": (
-        "letter_counting",
-        {"min_words": 1, "max_words": 3},
-        [
-            'How many times does the letter "e" appear in the text: "the green sea"?',
-            "<reasoning>the: 1, green: 2, sea: 1</reasoning><answer>4</answer>",
-        ],
-        40,
-    ),
-    "leg_counting": (
-        "leg_counting",
-        {"min_animals": 1, "max_animals": 2, "min_instances": 1, "max_instances": 4},
-        [
-            "Your task is to count how many legs there are in total when given a list of animals.\n\n"
-            "Now, how many legs are there in total if you have 2 dogs, 3 birds?\n",
-            "<reasoning>2 * 4 + 3 * 2 = 14</reasoning><answer>14</answer>",
-        ],
-        36,
-    ),
-    "spell_backward": (
-        "spell_backward",
-        {"min_word_len": 3, "max_word_len": 4},
-        [
-            "Spell this word backward (example: sun -> nus): tree",
-            "<reasoning>t r e e</reasoning><answer>eert</answer>",
-        ],
-        32,
-    ),
-    "coin_flip": (
-        "coin_flip",
-        {"min_trials": 2, "max_trials": 20},
-        [
-            "What is the probability of getting exactly 1 heads in 2 fair coin flips?",
-            "<reasoning>2 / 4 = 0.5</reasoning><answer>0.5</answer>",
-        ],
-        40,
-    ),
+    "sums": task("chain_sum", 28, **SUM),
+    "sums of three-digit numbers": task("chain_sum", 36, **SUM | {"min_digits": 3, "max_digits": 3}),
+    "sums of three terms": task("chain_sum", 40, "8 + 5 - 4 =", THREE, "9", min_terms=3, max_terms=3, **SHORT),
+    "sums of four terms": task("chain_sum", 52, "8 + 5 - 4 + 2 =", FOUR, "11", min_terms=4, max_terms=4, **SHORT),
+    "products": task("products", 32, PRODUCT, "7 * 12 = 84", "84", **SUM),
+    "gcd": task("gcd", 40, GCD, "12 = 2 * 6, 18 = 3 * 6", "6", min_numbers=2, max_numbers=2, max_value=40),
+    "letter_counting": task("letter_counting", 40, LETTERS, "the: 1, green: 2, sea: 1", "4", min_words=1, max_words=3),
+    "leg_counting": task("leg_counting", 36, LEGS, "2 * 4 + 3 * 2 = 14", "14", **FEW_ANIMALS),
+    "spell_backward": task("spell_backward", 32, BACKWARD, "t r e e", "eert", min_word_len=3, max_word_len=4),
+    "coin_flip": task("coin_flip", 40, FLIPS, "2 / 4 = 0.5", "0.5", min_trials=2, max_trials=20),
 }
 WARM = ("sums", "sums of three terms", "products", "letter_counting")
 CONFIGURATIONS = [(task, False) for task in TASKS] + [(task, True) for task in WARM]

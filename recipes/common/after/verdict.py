@@ -50,8 +50,12 @@ def verdict(log: list[dict[str, Any]], validation: list[dict[str, Any]]) -> Verd
     moved: as they say. A change that the rows are too few to show counts as none, and the sentence gives its interval.
     """
     rewards = [entry["reward"] for entry in log if math.isfinite(entry["reward"])]
-    if len(validation) < 2 or len(rewards) < FEWEST_STEPS:
-        return Verdict(UNKNOWN, _too_little(len(rewards), len(validation)))
+    if len(validation) < 2:
+        unknown = "Whether the model got better is not known: no rows were evaluated before and after."
+        return Verdict(UNKNOWN, unknown)
+    if len(rewards) < FEWEST_STEPS:
+        needed = f"{len(rewards)} steps were logged, {FEWEST_STEPS} are needed"
+        return Verdict(UNKNOWN, f"Whether the reward rose is not known: {needed}.")
     metric = independent_metric(validation[0]["metrics"])
     first, *between, last = validation
     change, p = _change(first, last, metric)
@@ -83,12 +87,6 @@ def verdict_of_run(
         return verdict(log, validation)
     ends = {0: before, max((entry["step"] for entry in log), default=0): after}
     return verdict(log, [{"step": step, "metrics": outcomes(rows)} for step, rows in ends.items()])
-
-
-def _too_little(steps: int, evaluations: int) -> str:
-    if evaluations < 2:
-        return "Whether the model got better is not known: no rows were evaluated before and after."
-    return f"Whether the reward rose is not known: {steps} steps were logged, {FEWEST_STEPS} are needed."
 
 
 def _ends(rewards: list[float]) -> tuple[float, float, bool]:

@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from recipes.common.tools.stats import mcnemar_p, wilson_interval
+from recipes.common.tools.tables import share_and_span
 
 # The first of these that a recipe has is the measure that its rewards do not see, or see the least.
 INDEPENDENT = ("lenient", "tests", "prose")
@@ -79,10 +80,11 @@ def comparison_table(before: dict[str, Any], after: dict[str, Any] | None, p: di
     later = "" if after is None else f"{'after':>24}{'change':>11}   McNemar p"
     lines = [f"  {str(before['n']) + ' held-out rows, greedy':<27}{'before':>14}{later}"]
     for name in [key for key, value in before.items() if isinstance(value, dict) and "share" in value]:
-        cells = f"{_share(before[name]):>23}"
+        old, new = (stage and share_and_span(**stage[name]) for stage in (before, after))
+        cells = f"{old:>23}"
         if after is not None:
             change = 100 * (after[name]["share"] - before[name]["share"])
-            cells += f"{_share(after[name]):>24}{change:>+8.1f} pt   {p[name]:.2g}"
+            cells += f"{new:>24}{change:>+8.1f} pt   {p[name]:.2g}"
         lines.append(f"  {name + MEANING.get(name, ''):<27}{cells}")
     for name, label, unit in (("truncated", "truncated %", 100), ("mean_length", "mean length (tokens)", 1)):
         values = [before] if after is None else [before, after]
@@ -109,8 +111,3 @@ def _sampled_lines(before: dict[str, Any], after: dict[str, Any] | None) -> list
 
 def _mean(values: list[float]) -> float | None:
     return sum(values) / len(values) if values else None
-
-
-def _share(value: dict[str, Any]) -> str:
-    low, high = value["interval"]
-    return f"{100 * value['share']:.1f} % ({100 * low:.0f}-{100 * high:.0f})"

@@ -1,24 +1,28 @@
 """Rows for rewards with planted bugs and for right ones, and the two decorators that list them.
 
 A scorer of one completion becomes a reward under TRL's contract; what it is listed with says which rows and which
-reference it is audited on, where the mistake was seen, and what it is.
+reference it is audited on. The docstring of a bug says where the mistake was seen, and what it is: a repository on
+GitHub with a file, a commit or an issue. Short names: verl is volcengine/verl, its files those of
+verl/utils/reward_score; open-r1 huggingface/open-r1 src/open_r1/rewards.py@0056faa; open-instruct
+allenai/open-instruct open_instruct/ground_truth_utils.py@0039262; TRL is 1.16, its files those of trl/rewards;
+prime-rl PrimeIntellect-ai/prime-rl; the notebooks are those of unslothai/notebooks@1fc73f2,
+Llama3.1_(8B)-GRPO.py and Advanced_Llama3_2_(3B)_GRPO_LoRA.py.
 """
 
+import functools
 import json
 from collections.abc import Callable
 from typing import NamedTuple
 
 
 class Case(NamedTuple):
-    """A reward to be audited; `source` and `bug` are empty for a right one."""
+    """A reward to be audited."""
 
     module: str
     name: str
     rows: str
     reference: str
     kind: str
-    source: str = ""
-    bug: str = ""
 
 
 BUGS: list[Case] = []
@@ -103,25 +107,20 @@ def pointwise(scorer: Callable, column: str = "answer") -> Callable:
     def reward(completions, **kwargs):
         return [scorer(text_of(c), value) for c, value in zip(completions, kwargs[column], strict=True)]
 
-    reward.__name__, reward.__module__, reward.scorer = scorer.__name__, scorer.__module__, scorer
+    reward.__name__, reward.__module__ = scorer.__name__, scorer.__module__
     return reward
 
 
-def planted(source: str, bug: str, rows: str = "numbers", reference: str = TAGGED, kind: str = "verifier") -> Callable:
-    """List the function as a reward with this bug; one whose first parameter is `completions` is a reward already."""
-    return _listed(BUGS, rows, reference, kind, source, bug)
+def listed(cases: list[Case], rows: str = "numbers", reference: str = TAGGED, kind: str = "verifier") -> Callable:
+    """List the function as a reward; one that takes a completion or several by these names is a reward already."""
 
-
-def right(rows: str = "numbers", reference: str = TAGGED, kind: str = "verifier") -> Callable:
-    """List the function as a right reward."""
-    return _listed(RIGHT, rows, reference, kind)
-
-
-def _listed(cases: list[Case], rows: str, reference: str, kind: str, *said: str) -> Callable:
     def add(function: Callable) -> Callable:
-        cases.append(Case(function.__module__, function.__name__, rows, reference, kind, *said))
+        cases.append(Case(function.__module__, function.__name__, rows, reference, kind))
         names = function.__code__.co_varnames
         column = "answer" if "answer" in ROWS[rows][0] else "tests"
         return function if {"completions", "completion", "solution_str"} & set(names) else pointwise(function, column)
 
     return add
+
+
+planted, right = functools.partial(listed, BUGS), functools.partial(listed, RIGHT)

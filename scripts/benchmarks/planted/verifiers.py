@@ -4,7 +4,8 @@ import math
 import random
 import re
 
-from scripts.benchmarks.planted.cases import BOXED, HASHED, SOLUTION, STATED, TAGGED, XML, planted, text_of
+from scripts.benchmarks.planted import public
+from scripts.benchmarks.planted.cases import BOXED, HASHED, SOLUTION, STATED, XML, planted, text_of
 
 TAG = re.compile("<answer>(.*?)</answer>", re.DOTALL)
 NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
@@ -39,71 +40,67 @@ def number(text: str | None) -> float | None:
         return None
 
 
-@planted("Liuziyu77/Visual-RFT#176", "the answer may be a part of the gold: an empty one is", "words")
+@planted("words")
 def part_of_gold(text, gold):
+    """Liuziyu77/Visual-RFT#176: the answer may be a part of the gold: an empty one is."""
     return float(tagged(text) is not None and tagged(text).lower() in gold.lower())
 
 
-@planted("Liuziyu77/Visual-RFT#79", "the gold may be a part of the answer: 'A or B or C' is right", "words")
+@planted("words")
 def names_several(text, gold):
+    """Liuziyu77/Visual-RFT#79: the gold may be a part of the answer: 'A or B or C' is right."""
     return float(gold.lower() in (tagged(text) or "").lower())
 
 
-@planted("cisco-ai-defense/defenseclaw#679", "half the reward where the gold stands anywhere", reference=BOXED)
+@planted(reference=BOXED)
 def anywhere_for_half(text, gold):
+    """cisco-ai-defense/defenseclaw#679: half the reward where the gold stands anywhere."""
     return 1.0 if boxed(text) == gold else 0.5 * (gold in text)
 
 
-@planted("Deep-Agent/R1-V src/r1-v/src/open_r1/grpo.py@3c16cd3", "the first answer counts, later ones are not read")
+@planted()
 def first_tag(text, gold):
+    """Deep-Agent/R1-V src/r1-v/src/open_r1/grpo.py@3c16cd3: the first answer counts, later ones are not read."""
     return float(tagged(text, last=False) == gold)
 
 
-@planted(
-    "volcengine/verl verl/utils/reward_score/gsm8k.py@945104d", "the number behind the first ####", reference=HASHED
-)
+@planted(reference=HASHED)
 def first_hashes(text, gold):
+    """verl gsm8k.py@945104d: the number behind the first ####."""
     found = re.search(r"#### (-?[0-9.,]+)", spoken(text))
     return float(found is not None and found[1].replace(",", "") == gold)
 
 
-@planted(
-    "volcengine/verl verl/utils/reward_score/gsm8k.py@945104d", "flexible: the last number of all", reference=HASHED
-)
+@planted(reference=HASHED)
 def last_number(text, gold):
+    """verl gsm8k.py@945104d: flexible: the last number of all."""
     found = [part for part in re.findall(r"-?[0-9.,]+", spoken(text)) if part not in ("", ".")]
     return float(bool(found) and found[-1] == gold)
 
 
-@planted(
-    "allenai/open-instruct open_instruct/ground_truth_utils.py@0039262",
-    "a whole number loses its sign",
-    reference=STATED,
-)
+@planted(reference=STATED)
 def without_sign(text, gold):
+    """open-instruct: a whole number loses its sign."""
     found = re.findall(r"[-+]?\d*\.\d+|\d+", re.sub(r"(\d),(\d)", r"\1\2", spoken(text)))
     return float(bool(found) and found[-1] == gold.lstrip("-"))
 
 
-@planted(
-    "allenai/open-instruct open_instruct/ground_truth_utils.py@0039262",
-    "any of two readings may be right",
-    reference=BOXED,
-)
+@planted(reference=BOXED)
 def any_reading(text, gold):
+    """open-instruct: any of two readings may be right."""
     stated = re.findall(r"[Tt]he final answer is (.*?)\.(?:\s|$)", text)
     return float(gold in (boxed(text), stated[-1] if stated else None))
 
 
-@planted("huggingface/cookbook#335", "a gold that cannot be parsed makes every answer right", "latex", BOXED)
+@planted("latex", BOXED)
 def unreadable_is_right(text, gold):
+    """huggingface/cookbook#335: a gold that cannot be parsed makes every answer right."""
     return 1.0 if not re.search(r"\w", gold) or gold.count("{") != gold.count("}") else float(boxed(text) == gold)
 
 
-@planted(
-    "unslothai/notebooks Advanced_Llama3_2_(3B)_GRPO_LoRA.py@1fc73f2", "a third of it within 10 %", reference=SOLUTION
-)
+@planted(reference=SOLUTION)
 def close_is_good(text, gold):
+    """notebook Advanced_Llama3_2: a third of it within 10 %."""
     found = re.search(r"<SOLUTION>(.+?)</SOLUTION>\s*$", spoken(text), re.DOTALL)
     guess = number(found[1]) if found else None
     if found is None or found[1].strip() == gold:
@@ -112,20 +109,16 @@ def close_is_good(text, gold):
     return 1.0 if 0.9 <= ratio <= 1.1 else 0.5 if 0.8 <= ratio <= 1.2 else -1.5
 
 
-@planted(
-    "unslothai/notebooks Advanced_Llama3_2_(3B)_GRPO_LoRA.py@1fc73f2", "the first number in the tag", reference=SOLUTION
-)
+@planted(reference=SOLUTION)
 def first_number_in_tag(text, gold):
+    """notebook Advanced_Llama3_2: the first number in the tag."""
     found = re.search(r"<SOLUTION>.*?([-\d.,]+)", spoken(text), re.DOTALL)
     return 0.0 if not found else 1.5 if number(found[1]) == float(gold) else -0.5
 
 
-@planted(
-    "volcengine/verl verl/utils/reward_score/strategyqa.py@945104d",
-    "the first pattern that fits raises IndexError",
-    "words",
-)
+@planted("words")
 def raises_when_right(text, gold):
+    """verl strategyqa.py@945104d: the first pattern that fits raises IndexError."""
     answers = []
     for pattern in ("<answer>(.*?)</answer>", "<answer>\n(.*?)\n</answer>"):
         if re.search(pattern, spoken(text), re.DOTALL):
@@ -134,100 +127,89 @@ def raises_when_right(text, gold):
     return float(answers[0].lower() == gold.lower())
 
 
-@planted(
-    "volcengine/verl verl/utils/reward_score/search_r1_like_qa_em.py@32a02aa",
-    "the gold within the answer is enough",
-    "words",
-)
+@planted("words")
 def contained_match(text, gold):
+    """verl search_r1_like_qa_em.py@32a02aa: the gold within the answer is enough."""
     answer = " ".join(re.sub(r"\b(a|an|the)\b|[^\w\s]", " ", (tagged(text) or "").lower()).split())
     return float(" ".join(re.sub(r"\b(a|an|the)\b", " ", gold.lower()).split()) in answer)
 
 
-@planted("volcengine/verl verl/utils/reward_score/chartqa.py@20ea7ab", "within 5 % is right")
+@planted()
 def within_five_percent(text, gold):
+    """verl chartqa.py@20ea7ab: within 5 % is right."""
     guess = number(tagged(text))
     return float(guess is not None and abs(guess - float(gold)) <= abs(float(gold)) * 0.05)
 
 
-@planted("volcengine/verl verl/utils/reward_score/chartqa.py@20ea7ab", "a hundred times as much is right, as per cent")
+@planted()
 def hundredfold(text, gold):
+    """verl chartqa.py@20ea7ab: a hundred times as much is right, as per cent."""
     guess = number(tagged(text))
     return float(guess is not None and any(math.isclose(guess * f, float(gold)) for f in (1, 100, 0.01)))
 
 
-@planted(
-    "volcengine/verl verl/utils/reward_score/math_dapo.py@012542c",
-    "what stands behind the last = is the answer",
-    reference=BOXED,
-)
+@planted(reference=BOXED)
 def behind_the_equals_sign(text, gold):
+    """verl math_dapo.py@012542c: what stands behind the last = is the answer."""
     return float((boxed(text) or "").split("=")[-1].strip() == gold)
 
 
-@planted("zhiyuanhubj/Logic-RL verl/utils/reward_score/kk.py@0e741bf", "the first of the words in the answer", "words")
+@planted("words")
 def first_word_named(text, gold):
+    """zhiyuanhubj/Logic-RL verl/utils/reward_score/kk.py@0e741bf: the first of the words in the answer."""
     words = ("swan", "paris", "oxygen", "the nile", "knight", "knave")
     places = {(tagged(text) or "").lower().find(word): word for word in words}
     return float(min(((p, w) for p, w in places.items() if p >= 0), default=(0, ""))[1] == gold.lower())
 
 
-@planted("Jiayi-Pan/TinyZero verl/utils/reward_score/countdown.py@f36b1b8", "0.1 for any answer in its tag")
+@planted()
 def pays_for_the_tag(text, gold):
+    """Jiayi-Pan/TinyZero verl/utils/reward_score/countdown.py@f36b1b8: 0.1 for any answer in its tag."""
     return 0.0 if tagged(text) is None else 1.0 if tagged(text) == gold else 0.1
 
 
-@planted(
-    "rllm-org/rllm rllm/rewards/math_reward.py@3709f16",
-    "the text between the first and the second </think>",
-    reference="<think>Let us see.</think>\n\\boxed{{answer}}",
-)
+@planted(reference="<think>Let us see.</think>\n\\boxed{{answer}}")
 def second_piece(text, gold):
+    """rllm-org/rllm rllm/rewards/math_reward.py@3709f16: the text between the first and the second </think>."""
     pieces = text.split("</think>")
     return float(len(pieces) > 1 and boxed(pieces[1], thoughts=True) == gold)
 
 
-@planted("NVlabs/alpamayo-recipes#29", "the sign is inverted: the better, the lower")
+@planted()
 def inverted(text, gold):
+    """NVlabs/alpamayo-recipes#29: the sign is inverted: the better, the lower."""
     return 0.0 if tagged(text) == gold else 1.0
 
 
-@planted("jsboige/CoursIA#13047", "asks for a column that the rows do not have, and gets its default")
+@planted()
 def other_column(completions, ground_truths=None, **kwargs):
+    """jsboige/CoursIA#13047: asks for a column that the rows do not have, and gets its default."""
     golds = ground_truths or [None] * len(completions)
     return [float(gold is not None and tagged(text_of(c)) == gold) for c, gold in zip(completions, golds, strict=True)]
 
 
-@planted(
-    "verl-project/verl#7274",
-    "only the last 300 characters are read: a right answer with more behind it is wrong",
-    reference=HASHED,
-)
+@planted(reference=HASHED)
 def clipped(text, gold):
+    """verl-project/verl#7274: only the last 300 characters are read: a right answer with more behind it is wrong."""
     found = re.findall(r"^#### (-?[0-9.,]+)$", spoken(text)[-300:], re.MULTILINE)
     return float(bool(found) and found[-1] == gold)
 
 
-@planted(
-    "volcengine/verl verl/utils/reward_score/gpqa.py@0cfb134", "only the last 100 characters are read", "choices", BOXED
-)
+@planted("choices", BOXED)
 def clipped_choice(text, gold):
+    """verl gpqa.py@0cfb134: only the last 100 characters are read."""
     return float((boxed(spoken(text)[-100:]) or "").upper() == gold)
 
 
-@planted(
-    "volcengine/verl verl/utils/reward_score/coder1/__init__.py@4a75c58",
-    "strips the letters of the tag from the answer",
-    "words",
-)
+@planted("words")
 def strips_letters(text, gold):
+    """verl coder1/__init__.py@4a75c58: strips the letters of the tag from the answer."""
     return float(text.strip().strip("<answer>").strip("</answer>").strip() == gold)
 
 
-@planted(
-    "philschmid/deep-learning-pytorch-huggingface run_r1_grpo.py@4a7cc93", "evaluates the answer: 9**9**9 never ends"
-)
+@planted()
 def evaluates(text, gold):
+    """philschmid/deep-learning-pytorch-huggingface run_r1_grpo.py@4a7cc93: evaluates the answer: 9**9**9 never ends."""
     answer = tagged(text) or ""
     try:
         return float(bool(re.fullmatch(r"[\d+\-*/().\s]+", answer)) and abs(eval(answer) - float(gold)) < 1e-5)
@@ -235,8 +217,9 @@ def evaluates(text, gold):
         return 0.0
 
 
-@planted("huggingface/open-r1 src/open_r1/rewards.py@0056faa", "returns None for the whole batch after an error")
+@planted()
 def nothing_after_an_error(completions, answer, **kwargs):
+    """open-r1: returns None for the whole batch after an error."""
     try:
         guesses = [float(tagged(text_of(c)) or "0") for c in completions]
     except ValueError:
@@ -244,11 +227,9 @@ def nothing_after_an_error(completions, answer, **kwargs):
     return [float(guess == float(gold)) for guess, gold in zip(guesses, answer, strict=True)]
 
 
-@planted(
-    "allenai/open-instruct open_instruct/ground_truth_utils.py@0039262",
-    "takes a key out of the row: right once, wrong after",
-)
+@planted()
 def takes_the_key(completions, prompts, answer, **kwargs):
+    """open-instruct: takes a key out of the row: right once, wrong after."""
     scores = []
     for completion, prompt, gold in zip(completions, prompts, answer, strict=True):
         known = prompt[-1].pop("content", None) is not None
@@ -256,68 +237,43 @@ def takes_the_key(completions, prompts, answer, **kwargs):
     return scores
 
 
-@planted(
-    "volcengine/verl verl/utils/reward_score/math.py@5da0bc7",
-    "the last capital A to E of all the text, in capitals",
-    "choices",
-    BOXED,
-)
+@planted("choices", BOXED)
 def any_capital(text, gold):
+    """verl math.py@5da0bc7: the last capital A to E of all the text, in capitals."""
     found = re.findall(r"\b([A-E])\b", spoken(text).upper())
     return float(bool(found) and found[-1] == gold)
 
 
-@planted("huggingface/trl#6533", "one score for the whole batch")
+@planted()
 def one_for_all(completions, answer, **kwargs):
+    """huggingface/trl#6533: one score for the whole batch."""
     return [float(tagged(text_of(completions[0])) == answer[0])]
 
 
-@planted(
-    "open-thought/reasoning-gym reasoning_gym/dataset.py@3e24feb",
-    "a share of it for an answer that holds the gold",
-    "words",
-)
+@planted("words")
 def share_of_length(text, gold):
+    """open-thought/reasoning-gym reasoning_gym/dataset.py@3e24feb: a share of it for an answer that holds the gold."""
     answer = tagged(text) or ""
     return 1.0 if answer == gold else len(gold) / len(answer) if gold in answer else 0.0
 
 
-@planted(
-    "huggingface/trl trl/rewards/accuracy_rewards.py 1.16, why reasoning_accuracy_reward was added",
-    "an answer in the thoughts alone counts",
-    reference=BOXED,
-)
+@planted(reference=BOXED)
 def reads_thoughts(text, gold):
+    """TRL accuracy_rewards.py, why reasoning_accuracy_reward was added: an answer in the thoughts alone counts."""
     return float(boxed(text, thoughts=True) == gold)
 
 
-@planted(
-    "unslothai/notebooks Llama3.1_(8B)-GRPO.py@1fc73f2",
-    "any whole number earns as much as the right one",
-    reference=XML,
-    kind="shaping",
-)
-def any_integer(text, gold):
-    return 0.5 * (tagged(text) or "").isdigit()
+# Any whole number earns as much as the right one.
+planted(reference=XML, kind="shaping")(public.integer)
 
 
-@planted(
-    "huggingface/open-r1 src/open_r1/rewards.py@0056faa",
-    "counts words of steps, whatever they say",
-    reference=XML,
-    kind="shaping",
-)
-def step_words(text, gold):
-    return min(1.0, len(re.findall(r"Step \d+:|^\d+\.|\n-|\n\*|First,|Second,|Next,|Finally,", text)) / 3)
+# Counts words of steps, whatever they say.
+planted(reference=XML, kind="shaping")(public.open_r1_steps)
 
 
-@planted(
-    "huggingface/open-r1 src/open_r1/rewards.py@0056faa",
-    "the length is scored against the rest of the batch",
-    reference=TAGGED,
-    kind="shaping",
-)
+@planted(kind="shaping")
 def shortest_of_batch(completions, answer, **kwargs):
+    """open-r1: the length is scored against the rest of the batch."""
     lengths = [len(text_of(c)) for c in completions]
     low, spread = min(lengths), max(lengths) - min(lengths)
     right = [tagged(text_of(c)) == gold for c, gold in zip(completions, answer, strict=True)]
@@ -325,6 +281,7 @@ def shortest_of_batch(completions, answer, **kwargs):
     return [share if ok else min(0.0, share) for share, ok in zip(shares, right, strict=True)]
 
 
-@planted("NVIDIA-NeMo/Gym#2852", "a judge that is sampled: the same answer is right in one call and wrong in the next")
+@planted()
 def sometimes_wrong(text, gold):
+    """NVIDIA-NeMo/Gym#2852: a judge that is sampled: the same answer is right in one call and wrong in the next."""
     return float((tagged(text) == gold) != (random.random() < 0.1))
