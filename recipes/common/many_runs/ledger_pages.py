@@ -60,9 +60,10 @@ def render_readme(page: str, entries: dict[str, Entry]) -> str:
 
 def _all_runs(entries: dict[str, Entry]) -> list[str]:
     runs = [entry for entry in entries.values() if sort_of(entry) == "runs"]
-    head = ["run", "hardware", "minutes a run", "held out: before → after, change (95 %)", "second metric", "details"]
+    head = ["run", "minutes a run", "held out: before → after, change (95 %)", "second metric", "details"]
     others = sum(sort_of(entry) == "not_run" for entry in entries.values())
-    notes = ["95 %: over seeds (Student), or over the rows of a single one.", *_origin(*runs)]
+    hardware = ", ".join(dict.fromkeys(entry["hardware"] for entry in runs))
+    notes = [f"95 %: over seeds (Student), or over the rows of a single one. {hardware}.", *_origin(*runs)]
     notes.append(f"**Not run here**: {others} configurations: [RESULTS.md](RESULTS.md#not-run).")
     return [*_table(head, list(map(_readme_row, runs))), "", *notes]
 
@@ -103,7 +104,7 @@ def _minutes(entry: Entry) -> str:
 def _readme_row(entry: Entry) -> list[str]:
     cells = [f"{name} {_change(value)}" for name, value in entry["metrics"].items() if name != "format"]
     details = f"[recipe]({Path(entry['config']).parent}/README.md){entry.get('note', '')}"
-    return [f"{entry['title']}, {_seeds(entry)}", entry["hardware"], _minutes(entry), *[*cells, ""][:2], details]
+    return [f"{entry['title']}, {_seeds(entry)}", _minutes(entry), *[*cells, ""][:2], details]
 
 
 def _block(entry: Entry) -> str:
