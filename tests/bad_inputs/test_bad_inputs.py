@@ -1,5 +1,6 @@
 """Each bad input is refused in words before a model loads, and leaves nothing behind."""
 
+import dataclasses
 import json
 import os
 import shutil
@@ -11,10 +12,13 @@ import pytest
 import yaml
 from bad_inputs import cases
 from safetensors.torch import load_file, save_file
+from trl import ModelConfig
 
 from recipes.common.before.arguments import parse_arguments
 from recipes.common.before.preflight import preflight
 from recipes.common.before.recipe import import_recipe, load_parts
+from recipes.common.before.values import CHOICES, RANGES
+from recipes.common.trainer import GRPOConfig
 
 ROOT = Path(__file__).parents[2]
 SETTINGS = {
@@ -80,6 +84,13 @@ def test_the_run_without_a_change_is_sound(refusal):
 def test_settings(case, refusal):
     settings, *words = cases.SETTINGS[case]
     assert_refused(refusal(settings), words)
+
+
+def test_every_field_with_a_range_or_with_choices_exists():
+    word_problems = import_recipe(ROOT / "recipes/word_problems/train.py").RecipeArguments  # num_gsm8k_rows is its own
+    fields = {field.name for kind in (word_problems, GRPOConfig, ModelConfig) for field in dataclasses.fields(kind)}
+    limited = {name for _, names in RANGES.values() for name in names}
+    assert limited | CHOICES.keys() <= fields
 
 
 @pytest.mark.parametrize("case", cases.TEXTS)
@@ -150,6 +161,12 @@ def without_a_layer(folder: Path) -> None:
     save_file(kept, folder / "model.safetensors", metadata={"format": "pt"})
 
 
+def with_a_damaged_header(folder: Path) -> None:
+    content = bytearray((folder / "model.safetensors").read_bytes())
+    content[9] = 0
+    (folder / "model.safetensors").write_bytes(content)
+
+
 def as_an_adapter(folder: Path) -> None:
     (folder / "config.json").rename(folder / "adapter_config.json")
 
@@ -166,6 +183,7 @@ MODELS = {
     "no weights": (without("model.safetensors"), "there are no weights"),
     "weights cut short": (cut_short, "model.safetensors has", "bytes of"),
     "empty weights": (with_text("model.safetensors", ""), "model.safetensors has no whole header"),
+    "a damaged header": (with_a_damaged_header, "the header of model.safetensors is damaged"),
     "a Git LFS pointer": (with_text("model.safetensors", "version https://git-lfs"), "has no whole header"),
     "a part that is missing": (
         with_text("model.safetensors.index.json", '{"weight_map": {"a": "model-00002.safetensors"}}'),
@@ -173,6 +191,10 @@ MODELS = {
     ),
     "a damaged index": (with_text("model.safetensors.index.json", "[]"), "model.safetensors.index.json is damaged"),
     "a layer that is missing": (without_a_layer, "its weights lack 1 of 2 layers (the first: 1)"),
+    "no end token": (
+        with_values("tokenizer_config.json", eos_token=None, pad_token=None),
+        "its tokenizer has neither an end token nor a pad token",
+    ),
     "no chat template": (without("chat_template.jinja"), "its tokenizer has no chat template"),
     "a template without a system role": (
         with_text("chat_template.jinja", NO_SYSTEM),
@@ -205,10 +227,10 @@ def test_a_language_model_as_a_reward_model(refusal, model):
 @pytest.mark.parametrize(
     ("name", "words"),
     [
-        ("./model", ["'./model' is not a folder"]),
-        ("/nowhere", ["'/nowhere' is not a folder"]),
-        ("data/modle", ["'data/modle' is not a folder"]),
-        ("runs/2026/model", ["'runs/2026/model' is not a folder"]),
+        ("./model", ["'./model' is not a folder."]),
+        ("/nowhere", ["'/nowhere' is not a folder."]),
+        ("data/modle", ["'data/modle' is not a folder."]),
+        ("runs/2026/model", ["'runs/2026/model' is not a folder."]),
         ("org/model", ["the Hub is offline (HF_HUB_OFFLINE=1): correct the path, or unset"]),
         (None, ["model_name_or_path is missing"]),
     ],
