@@ -17,8 +17,9 @@ from trl import ModelConfig
 from recipes.common.before.arguments import parse_arguments
 from recipes.common.before.preflight import preflight
 from recipes.common.before.recipe import import_recipe, load_parts
-from recipes.common.before.values import CHOICES, RANGES
+from recipes.common.before.values import CHOICES, RANGES, check_generation
 from recipes.common.trainer import GRPOConfig
+from rewards.audit.child import check_in_child
 
 ROOT = Path(__file__).parents[2]
 SETTINGS = {
@@ -91,6 +92,17 @@ def test_every_field_with_a_range_or_with_choices_exists():
     fields = {field.name for kind in (word_problems, GRPOConfig, ModelConfig) for field in dataclasses.fields(kind)}
     limited = {name for _, names in RANGES.values() for name in names}
     assert limited | CHOICES.keys() <= fields
+
+
+def test_a_folder_that_cannot_be_written_is_refused(refusal, monkeypatch):
+    monkeypatch.setattr(os, "access", lambda path, mode: False)  # whoever runs the tests
+    assert_refused(refusal(), ["output_dir is 'run', but", "cannot be written"])
+
+
+def test_generation_kwargs_of_vllm_are_its_own():
+    given = {"generation_kwargs": {"stop": ["."]}}
+    assert check_generation({**given, "use_vllm": True}) == []
+    assert_refused(check_generation({**given, "use_vllm": False}), ["generation_kwargs has stop"])
 
 
 @pytest.mark.parametrize("case", cases.TEXTS)
@@ -252,3 +264,25 @@ def test_rows_of_the_hub_without_a_network(refusal, monkeypatch):
 def test_settings_that_a_recipe_does_not_use(recipe, name, parse):
     args = parse_arguments(import_recipe(ROOT / f"recipes/{recipe}/train.py").RecipeArguments, [f"--{name}", "x"])
     assert args.problems == [f"{name} is 'x'; this recipe does not use it: leave it out."]
+
+
+PRINTS = """import os
+
+
+class mine:
+    def __init__(self, limit=0):
+        if limit:
+            os._exit(3)
+
+    def __call__(self, completions, **kwargs):
+        print("scoring", end="")
+        return [0.0] * len(completions)
+"""
+
+
+def test_a_reward_may_print_and_is_tried_with_its_parameters(tmp_path):
+    (tmp_path / "mine.py").write_text(PRINTS)
+    rewards, rows = [f"{tmp_path}/mine.py:mine"], [{"prompt": "a", "task": "t"}]
+    assert check_in_child(rewards, None, rows, limit_s=60) == []
+    (problem,) = check_in_child(rewards, {"mine": {"limit": 1}}, rows, limit_s=60)
+    assert "ends the process (status 3) when it is imported" in problem
