@@ -266,7 +266,10 @@ def test_settings_that_a_recipe_does_not_use(recipe, name, parse):
     assert args.problems == [f"{name} is 'x'; this recipe does not use it: leave it out."]
 
 
-PRINTS = """import os
+PRINTS = """import atexit
+import os
+
+atexit.register(print, "after all that the child says")
 
 
 class mine:
@@ -275,7 +278,7 @@ class mine:
             os._exit(3)
 
     def __call__(self, completions, **kwargs):
-        print("scoring", end="")
+        print("scoring")
         return [0.0] * len(completions)
 """
 
