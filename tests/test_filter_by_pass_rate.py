@@ -118,6 +118,7 @@ def ask(question: str, *before: str) -> list[dict]:
         (ask("1 + 1", "shown"), ask("2 + 2", "shown"), False),
         (ask("1 + 1", "shown"), ask("2 + 2"), True),
         (ask("1 + 1", "shown"), ask("2 + 2", "another"), True),
+        (ask("1 + 1", "shown"), [{"role": "user", "content": "shown", "name": None}, *ask("2 + 2")], False),
         ("1 + 1", "2 + 2", False),
     ],
 )
@@ -131,7 +132,7 @@ def test_a_note_names_a_probe_with_other_prompts_than_the_held_out_rows(train, h
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        (None, "there is no file"),
+        (None, "only_rows: there is no file"),
         ("", "holds no rows"),
         ("{", "rows.jsonl, line 1: "),
         ('{"prompt": "p", "task": "t"}\n{"prompt": "p"}', "rows.jsonl, line 2: task missing"),

@@ -282,9 +282,9 @@ def test_the_identity_follows_rows_rewards_and_the_model(tmp_path):
     save_file({"weight": torch.zeros(3)}, tmp_path / "model.safetensors")
     file = tmp_path / "mine.py"
 
-    def identity(code: str, rows: list[dict]) -> dict:
+    def identity(code: str, rows: list[dict], held_out: list[dict] = ()) -> dict:
         file.write_text(code)
-        return identity_of([load_reward(f"{file}:mine")], rows, [], str(tmp_path), None)
+        return identity_of([load_reward(f"{file}:mine")], rows, held_out, str(tmp_path), None)
 
     code = "def mine(completions, **kwargs):\n    return [0.0] * len(completions)\n"
     first = identity(code, [{"prompt": "a"}])
@@ -293,10 +293,13 @@ def test_the_identity_follows_rows_rewards_and_the_model(tmp_path):
         "training rows changed",
         "the code of reward 'mine' changed",
     ]
+    (change,) = changes(first, identity(code, [{"prompt": "a"}], [{"prompt": "b"}]))
+    assert change.startswith("held-out rows changed")
     save_file({"weight": torch.ones(3)}, tmp_path / "model.safetensors")
     (change,) = changes(first, identity(code, [{"prompt": "a"}]))
     assert change.startswith("model changed")
-    assert identity_of([], [], [], "nobody/nothing", None)["model"] is None
+    unknown = identity_of([len], [], [{"prompt": "a"}, {"prompt": "b"}], "nobody/nothing", None)
+    assert (unknown["model"], unknown["rewards"], unknown["number of held-out rows"]) == (None, {"len": None}, 2)
 
 
 @pytest.mark.parametrize(

@@ -67,8 +67,8 @@ def test_voided_completions_are_counted_over_the_run():
 def test_a_refusal_is_printed_and_handed_to_the_launcher(tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("TORCHELASTIC_ERROR_FILE", str(tmp_path / "error.json"))
     with pytest.raises(SystemExit) as stop:
-        refuse("1 problem:\n  - it")
-    assert (stop.value.code, capsys.readouterr().out) == (2, "1 problem:\n  - it\n")
+        refuse("a table\n\n1 problem:\n  - it")
+    assert (stop.value.code, capsys.readouterr().out) == (2, "a table\n\n1 problem:\n  - it\n")
     assert json.loads((tmp_path / "error.json").read_text())["message"] == "1 problem:\n  - it"
 
 

@@ -62,7 +62,8 @@ one_row_raises.kind = "verifier"
 def test_a_failed_row_has_advantage_0_and_its_group_is_as_if_it_were_absent(train, tmp_path, verifier, scale):
     trainer = train(verifier, pays("bonus", BONUS, "shaping"), scale_rewards=scale)
     rate = "errors" if verifier is one_row_raises else "unparsed"
-    assert generations(trainer)[0][f"{rate}/{verifier.__name__}"] == 0.125
+    logged = generations(trainer)[0]
+    assert (logged[f"{rate}/{verifier.__name__}"], logged["completions/voided"]) == (0.125, 0.125)
     table = completions(tmp_path)
     assert table["advantage"][2] == 0.0
     assert table["advantage"] == pytest.approx(advantages_of(TOTAL, scale=scale), abs=1e-5)

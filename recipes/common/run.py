@@ -109,6 +109,7 @@ def train_and_save(trainer: GRPOTrainer, run: Run, metric: Metric) -> dict[str, 
     added = [
         EngineCallback(trainer),
         callbacks.SamplerOrderCallback(),
+        callbacks.ScheduleCallback(),
         callbacks.RunRecordCallback(run.preflight),
         TrackingCallback(folder, trainer.reward_func_names, run.config),
         TensorBoardTextCallback(trainer),

@@ -18,6 +18,8 @@ SETTINGS = {
             ("learning_rate", "true", True, "it must be a number"),
             ("beta", "null", None, "it must be a number"),
             ("seed", "true", True, "it must be a whole number"),
+            ("temperature", "true", True, "it must be a number"),  # its default is 1.0, which equals true
+            ("trackio_static_space_id", "true", True, "it must be text"),  # false is allowed
             ("num_generations", "a list", [4], "it must be a whole number"),
             ("num_generations", "a fraction", 4.5, "it must be a whole number"),
             ("bf16", "a number", 2, "it must be true or false"),
@@ -143,14 +145,24 @@ SETTINGS = {
     },
     # objects that are built from several values
     "optim_args that are not pairs": ({"optim_args": "fast"}, "optim_args 'fast'", "ValueError"),
+    "optim_args out of range": ({"optim": "sgd", "optim_args": "momentum=-1"}, "optim 'sgd'", "Invalid momentum"),
     "an optimizer that is not installed": ({"optim": "adamw_bnb_8bit"}, "optim 'adamw_bnb_8bit'", "bitsandbytes"),
     "a schedule without what it needs": ({"lr_scheduler_type": "warmup_stable_decay"}, "'warmup_stable_decay'"),
     "a schedule with what it does not know": ({"lr_scheduler_kwargs": {"speed": 1}}, "unexpected keyword", "'speed'"),
-    "LoRA's task": ({"use_peft": True, "lora_task_type": "CHAT"}, "the LoRA configuration", "CHAT"),
+    "LoRA's task": ({"use_peft": True, "lora_task_type": "CHAT"}, "the model and LoRA settings", "CHAT"),
     "generation_kwargs with an unknown name": ({"generation_kwargs": {"topp": 1}}, "generation_kwargs has topp"),
     "generation_kwargs with beams": ({"generation_kwargs": {"num_beams": 4}}, "GRPO samples one completion a row"),
     "generation_kwargs without sampling": ({"generation_kwargs": {"do_sample": False}}, "do_sample true"),
     "generation_kwargs with a length": ({"generation_kwargs": {"max_length": 9}}, "set max_completion_length"),
+    "generation_kwargs with a value that transformers refuses": (
+        {"generation_kwargs": {"cache_implementation": "disk"}},
+        "generation_kwargs: ValueError",
+        "cache_implementation",
+    ),
+    "8 bits and 4 bits": (
+        {"load_in_8bit": True, "load_in_4bit": True},
+        "the model and LoRA settings: ValueError: You can't use 8 bit and 4 bit",
+    ),
     "generation_kwargs out of range": (
         {"generation_kwargs": {"top_p": 7.0}},
         "top_p is 7.0; it must be",
@@ -421,6 +433,10 @@ REWARDS = {
     "a reward that calls sys.exit": (SIGNATURE + "raise SystemExit(3)", "ends the process", "when it is called"),
     "a reward that calls os._exit": (
         "import os\n" + SIGNATURE + "os._exit(0)",
+        "ends the process (status 0) when it is called",
+    ),
+    "a reward that ends the process on an answer": (
+        "import os\n" + SIGNATURE + "return [os._exit(0) if '<answer>' in str(c) else 0.0 for c in completions]",
         "ends the process (status 0) when it is called",
     ),
     "a reward that crashes the interpreter": (

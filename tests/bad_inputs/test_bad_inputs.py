@@ -1,5 +1,6 @@
 """Each bad input is refused in words before a model loads, and leaves nothing behind."""
 
+import dataclasses
 import json
 import os
 import shutil
@@ -11,10 +12,14 @@ import pytest
 import yaml
 from bad_inputs import cases
 from safetensors.torch import load_file, save_file
+from trl import ModelConfig
 
 from recipes.common.before.arguments import parse_arguments
 from recipes.common.before.preflight import preflight
 from recipes.common.before.recipe import import_recipe, load_parts
+from recipes.common.before.values import CHOICES, RANGES, check_generation
+from recipes.common.trainer import GRPOConfig
+from rewards.audit.child import check_in_child
 
 ROOT = Path(__file__).parents[2]
 SETTINGS = {
@@ -80,6 +85,24 @@ def test_the_run_without_a_change_is_sound(refusal):
 def test_settings(case, refusal):
     settings, *words = cases.SETTINGS[case]
     assert_refused(refusal(settings), words)
+
+
+def test_every_field_with_a_range_or_with_choices_exists():
+    word_problems = import_recipe(ROOT / "recipes/word_problems/train.py").RecipeArguments  # num_gsm8k_rows is its own
+    fields = {field.name for kind in (word_problems, GRPOConfig, ModelConfig) for field in dataclasses.fields(kind)}
+    limited = {name for _, names in RANGES.values() for name in names}
+    assert limited | CHOICES.keys() <= fields
+
+
+def test_a_folder_that_cannot_be_written_is_refused(refusal, monkeypatch):
+    monkeypatch.setattr(os, "access", lambda path, mode: False)  # whoever runs the tests
+    assert_refused(refusal(), ["output_dir is 'run', but", "cannot be written"])
+
+
+def test_generation_kwargs_of_vllm_are_its_own():
+    given = {"generation_kwargs": {"stop": ["."]}}
+    assert check_generation({**given, "use_vllm": True}) == []
+    assert_refused(check_generation({**given, "use_vllm": False}), ["generation_kwargs has stop"])
 
 
 @pytest.mark.parametrize("case", cases.TEXTS)
@@ -150,6 +173,12 @@ def without_a_layer(folder: Path) -> None:
     save_file(kept, folder / "model.safetensors", metadata={"format": "pt"})
 
 
+def with_a_damaged_header(folder: Path) -> None:
+    content = bytearray((folder / "model.safetensors").read_bytes())
+    content[9] = 0
+    (folder / "model.safetensors").write_bytes(content)
+
+
 def as_an_adapter(folder: Path) -> None:
     (folder / "config.json").rename(folder / "adapter_config.json")
 
@@ -166,6 +195,7 @@ MODELS = {
     "no weights": (without("model.safetensors"), "there are no weights"),
     "weights cut short": (cut_short, "model.safetensors has", "bytes of"),
     "empty weights": (with_text("model.safetensors", ""), "model.safetensors has no whole header"),
+    "a damaged header": (with_a_damaged_header, "the header of model.safetensors is damaged"),
     "a Git LFS pointer": (with_text("model.safetensors", "version https://git-lfs"), "has no whole header"),
     "a part that is missing": (
         with_text("model.safetensors.index.json", '{"weight_map": {"a": "model-00002.safetensors"}}'),
@@ -173,6 +203,10 @@ MODELS = {
     ),
     "a damaged index": (with_text("model.safetensors.index.json", "[]"), "model.safetensors.index.json is damaged"),
     "a layer that is missing": (without_a_layer, "its weights lack 1 of 2 layers (the first: 1)"),
+    "no end token": (
+        with_values("tokenizer_config.json", eos_token=None, pad_token=None),
+        "its tokenizer has neither an end token nor a pad token",
+    ),
     "no chat template": (without("chat_template.jinja"), "its tokenizer has no chat template"),
     "a template without a system role": (
         with_text("chat_template.jinja", NO_SYSTEM),
@@ -205,10 +239,10 @@ def test_a_language_model_as_a_reward_model(refusal, model):
 @pytest.mark.parametrize(
     ("name", "words"),
     [
-        ("./model", ["'./model' is not a folder"]),
-        ("/nowhere", ["'/nowhere' is not a folder"]),
-        ("data/modle", ["'data/modle' is not a folder"]),
-        ("runs/2026/model", ["'runs/2026/model' is not a folder"]),
+        ("./model", ["'./model' is not a folder."]),
+        ("/nowhere", ["'/nowhere' is not a folder."]),
+        ("data/modle", ["'data/modle' is not a folder."]),
+        ("runs/2026/model", ["'runs/2026/model' is not a folder."]),
         ("org/model", ["the Hub is offline (HF_HUB_OFFLINE=1): correct the path, or unset"]),
         (None, ["model_name_or_path is missing"]),
     ],
@@ -230,3 +264,28 @@ def test_rows_of_the_hub_without_a_network(refusal, monkeypatch):
 def test_settings_that_a_recipe_does_not_use(recipe, name, parse):
     args = parse_arguments(import_recipe(ROOT / f"recipes/{recipe}/train.py").RecipeArguments, [f"--{name}", "x"])
     assert args.problems == [f"{name} is 'x'; this recipe does not use it: leave it out."]
+
+
+PRINTS = """import atexit
+import os
+
+atexit.register(print, "after all that the child says")
+
+
+class mine:
+    def __init__(self, limit=0):
+        if limit:
+            os._exit(3)
+
+    def __call__(self, completions, **kwargs):
+        print("scoring")
+        return [0.0] * len(completions)
+"""
+
+
+def test_a_reward_may_print_and_is_tried_with_its_parameters(tmp_path):
+    (tmp_path / "mine.py").write_text(PRINTS)
+    rewards, rows = [f"{tmp_path}/mine.py:mine"], [{"prompt": "a", "task": "t"}]
+    assert check_in_child(rewards, None, rows, limit_s=60) == []
+    (problem,) = check_in_child(rewards, {"mine": {"limit": 1}}, rows, limit_s=60)
+    assert "ends the process (status 3) when it is imported" in problem

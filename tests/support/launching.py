@@ -21,6 +21,7 @@ TINY = {
     "per_device_eval_batch_size": 2,
     "num_generations": 4,
     "per_device_train_batch_size": 8,
+    "gradient_accumulation_steps": 1,
     "max_completion_length": 12,
     "save_steps": 2,
     "save_total_limit": 20,

@@ -11,7 +11,6 @@ from typing import Any
 
 from datasets import Dataset, IterableDataset
 
-from recipes.common.tools.screen import bar
 from rewards import full_reward, reward_columns, reward_kind, reward_name, reward_tasks
 from rewards.contract import LARGEST, scores_task
 from rewards.rows import NumberedRow, rows_by_task
@@ -252,7 +251,8 @@ def _line(
 
 
 def _score(reward: Callable, rows: list[dict], texts: list[str], logged: dict[str, list]) -> list[float | None]:
-    from rewards.audit.call import score  # importing a recipe stays light
+    from recipes.common.tools.screen import bar  # importing a recipe stays light
+    from rewards.audit.call import score
 
     scores = []
     for start in bar(range(0, len(rows), PART), f"preflight, {reward_name(reward)}", "batch"):

@@ -158,8 +158,6 @@ def check_output_dir(path: str | None) -> list[str]:
 def check_generation(training: dict[str, Any]) -> list[str]:
     """`generation_kwargs` has names and values that transformers' generation takes."""
     given = training["generation_kwargs"] or {}
-    if not isinstance(given, dict):
-        return [f"generation_kwargs is {given!r}; it must be a mapping."]
     if training["use_vllm"]:  # vLLM's own SamplingParams
         return []
     known = GenerationConfig().to_dict().keys() | inspect.signature(GenerationConfig.__init__).parameters.keys()
@@ -176,10 +174,8 @@ def check_generation(training: dict[str, Any]) -> list[str]:
 
 
 def check_lora(model: dict[str, Any]) -> list[str]:
-    """Build PEFT's configuration of the adapter."""
-    if not model["use_peft"]:
-        return []
-    return _message("the LoRA configuration", lambda: get_peft_config(ModelConfig(**model)))
+    """Build TRL's `ModelConfig`, and PEFT's configuration of the adapter if there is one."""
+    return _message("the model and LoRA settings", lambda: get_peft_config(ModelConfig(**model)))
 
 
 def check_optimizer(training: GRPOConfig) -> list[str]:

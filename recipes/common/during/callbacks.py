@@ -77,6 +77,16 @@ def rows_trained_on(trainer: GRPOTrainer) -> int | None:
     return len({row for count in drawn for row in itertools.islice(sampler, count)})
 
 
+class ScheduleCallback(TrainerCallback):
+    """Take the learning rate of the next step from the schedule: a checkpoint has that of the one before `--extend`."""
+
+    def on_train_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs) -> None:
+        schedule = getattr(kwargs["lr_scheduler"], "scheduler", kwargs["lr_scheduler"])  # accelerate's wrapper
+        if state.global_step and hasattr(schedule, "lr_lambdas"):
+            schedule.last_epoch -= 1
+            schedule.step()
+
+
 class RunRecordCallback(TrainerCallback):
     """Write preflight.json, and the versions of each start: halves of a run may come from different commits."""
 

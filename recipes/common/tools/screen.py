@@ -19,7 +19,7 @@ from tqdm import tqdm
 DELAY_S = 3  # a bar that is gone sooner tells nothing
 FULL_BYTES = 16 << 20  # less is not enough for the checkpoint of any model
 FULL_WORDS = ("no space left", "disk is full", "quota exceeded")  # safetensors and others have no errno
-OTHERS_WAIT_S = 30  # a launcher ends all processes when one ends: the main one is to be heard first
+OTHERS_WAIT_S = 60  # a launcher ends all processes when one ends: the main one is to be heard first
 
 
 def is_main() -> bool:
@@ -76,7 +76,7 @@ def is_full_disk(error: BaseException | None, folder: Path) -> bool:
 
 def _end_with(message: str) -> None:
     print(message, flush=True)
-    _record(message)
+    _record(message.rpartition("\n\n")[2])  # of preflight's report the problems
 
 
 def _record(message: str) -> None:
