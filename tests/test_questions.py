@@ -148,7 +148,7 @@ def test_some_bad_rows_are_left_out_and_named_where_that_is_asked_for(tmp_path, 
     with pytest.raises(ValueError, match='line 41: answer is ""'):
         load(file)
     assert sum(map(len, load(file, max_bad_rows=1))) == 40
-    assert f'1 rows are left out (max_bad_rows):\n{file}, line 41: answer is ""' in capsys.readouterr().out
+    assert f'Rows left out (max_bad_rows): 1\n{file}, line 41: answer is ""' in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

@@ -361,8 +361,8 @@ def test_tensorboard_holds_the_rewards_of_both_starts_and_before_and_after(resum
 def test_tensorboard_shows_completions_of_each_step_as_text(resumed: Path) -> None:
     pytest.importorskip("tensorboard")
     texts = {step: text for folder in (resumed / "run" / "runs").iterdir() for step, text in _texts(folder)}
-    assert sorted(texts) == [1, 2, 3, 4, 5, 6]
-    for step in (1, 3, 5):
+    assert sorted(texts) == [1, 3, 5]
+    for step in texts:
         rows = pd.read_parquet(resumed / "run" / "completions" / f"completions_{step:05d}.parquet").to_dict("records")
         assert texts[step].count("**letter_share ") == 4
         for row in rows[:4]:

@@ -324,7 +324,7 @@ QUESTION_FILES = {
         "mine.txt",
         "1 + 1 = 2\n",
         {},
-        "mine.txt is no file of the kinds .jsonl, .json, .csv, .parquet",
+        "mine.txt is not a .jsonl, .json, .csv, .parquet file, nor a folder",
     ),
     "no such file": (
         None,

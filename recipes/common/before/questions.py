@@ -121,7 +121,7 @@ def splits_of_path(path: Path, columns: tuple[str, str]) -> dict[str, Values]:
         if file.suffix in BUILDERS:
             splits.setdefault(re.sub(r"-\d{5}-of-\d{5}$", "", file.stem), []).append(file)
     if not splits:
-        raise ValueError(f"dataset_path: {path} is no file of the kinds {', '.join(BUILDERS)}, nor a folder with some.")
+        raise ValueError(f"dataset_path: {path} is not a {', '.join(BUILDERS)} file, nor a folder that holds some.")
     return {name: chain.from_iterable(values_of(part, columns) for part in parts) for name, parts in splits.items()}
 
 
@@ -161,7 +161,7 @@ def _usable(source: str, values: Values, accept: Callable[[Any], Item], allowed:
 
 def _report_left_out(problems: list[Problem]) -> None:
     if problems and int(os.environ.get("RANK", 0)) == 0:
-        print(f"{len(problems)} rows are left out (max_bad_rows):\n{shown(problems)}", flush=True)
+        print(f"Rows left out (max_bad_rows): {len(problems)}\n{shown(problems)}", flush=True)
 
 
 def _item(value: Any, columns: tuple[str, str], check: Callable[[str], str | None]) -> Item:
