@@ -4,124 +4,80 @@ An input is a mapping of settings, a list of words of the command line, or the t
 """
 
 AT_LEAST_1 = "it must be a whole number of at least 1"
+TYPES = {  # what the message says: settings of another type, or that name what is not there
+    "invalid int value: 'many'": {"max_steps": ["many"]},
+    "it must be a whole number": {
+        "max_steps": [[5], 1.5, None], "seed": [True], "num_generations": [[4], 4.5], "num_train_rows": [0.5],
+    },
+    "invalid float value: 'fast'": {"learning_rate": ["fast"]},
+    "it must be a number": {"learning_rate": [{"a": 1}, True], "beta": [None]},
+    "it must be true or false": {"bf16": [2]},
+    "Truthy value expected": {"use_cpu": ["maybe"]},
+    "invalid int value: 'all'": {"num_eval_rows": ["all"]},
+    "it must be a list of text": {
+        "reward_funcs": [{"xml_format": 1.0}, [1, 2], 5], "preset": [5], "example": [[1, 2]],
+        "lora_target_modules": [5],
+    },
+    "it must be a list of number": {"reward_weights": [["a"], {"xml_format": 1}]},
+    "it must be a mapping": {
+        "reward_kwargs": [["per_tag"]], "reward_tasks": [5], "reward_gates": [["xml_format"]],
+        "reward_columns": [["solution"]], "chat_template_kwargs": ["thinking"], "generation_kwargs": ["fast"],
+        "lr_scheduler_kwargs": ["fast"], "env": [["A=1"]],
+    },
+    "do not have it; their columns: ": {"reward_columns": [{"solution": "gold"}]},
+    "the rows have one of the name 'answer'": {"reward_columns": [{"answer": "task"}]},
+    "it must be text": {
+        "model_name_or_path": [135], "model_revision": [1.0], "output_dir": [["runs"]], "run_name": [5],
+        "only_rows": [["a", "b"]],
+    },
+    "unknown preset 'gpro'": {"preset": ["gpro"]},
+    "give a question and its completion": {"example": [["question"]]},
+    "invalid int value: 'big'": {"lora_r": ["big"]},
+    "invalid int value: 'few'": {"save_total_limit": ["few"]},
+}  # fmt: skip
+NAN, INF = float("nan"), float("inf")
+RANGES = {  # what the message says: settings out of range
+    "it must be a number of more than 0": {
+        "temperature": [0.0, -1.0, NAN, INF], "repetition_penalty": [0.0], "delta": [-1.0],
+        "learning_rate": [0.0, -0.001, NAN], "adam_epsilon": [0.0], "num_train_epochs": [0.0, -1.0],
+        "logging_steps": [0.0, -1.0], "reward_timeout_s": [0.0, INF],
+    },
+    "it must be more than 0 and at most 1": {"top_p": [0.0, 1.5]},
+    "it must be a whole number of at least 0": {
+        "top_k": [-5], "num_eval_rows": [-1], "num_eval_samples": [-1], "dataloader_num_workers": [-1],
+    },
+    "it must be from 0 to 1": {"min_p": [2.0], "max_reward_error_rate": [1.5, -0.1]},
+    "it must be a number of at least 0": {
+        "beta": [-0.1, NAN], "epsilon_high": [-0.2], "weight_decay": [-0.1], "max_grad_norm": [-1.0],
+        "warmup_steps": [-5.0],
+    },
+    "it must be at least 0 and less than 1": {
+        "epsilon": [-0.2, 1.0], "adam_beta1": [1.0], "adam_beta2": [1.5], "lora_dropout": [1.0],
+    },
+    AT_LEAST_1: {
+        "max_completion_length": [0, -5], "num_train_rows": [0, -3], "per_device_train_batch_size": [0, -8],
+        "per_device_eval_batch_size": [0], "gradient_accumulation_steps": [0], "num_iterations": [0],
+        "num_generations": [0], "steps_per_generation": [0], "generation_batch_size": [0], "save_total_limit": [0],
+        "lora_r": [0], "lora_alpha": [0], "ddp_timeout": [0],
+    },
+    "it must be at least 1": {"max_steps": [0, -7]},
+    "at least 2": {"num_generations": [1]},
+    "it must be from 0 to 2**32 - 1": {"seed": [-1, 2**32]},
+}  # fmt: skip
 SETTINGS = {
-    # types
     **{
-        f"{name} as {kind}": ({name: value}, f"{name}", words)
-        for name, kind, value, words in (
-            ("max_steps", "text", "many", "invalid int value: 'many'"),
-            ("max_steps", "a list", [5], "it must be a whole number"),
-            ("max_steps", "a fraction", 1.5, "it must be a whole number"),
-            ("max_steps", "null", None, "it must be a whole number"),
-            ("learning_rate", "text", "fast", "invalid float value: 'fast'"),
-            ("learning_rate", "a mapping", {"a": 1}, "it must be a number"),
-            ("learning_rate", "true", True, "it must be a number"),
-            ("beta", "null", None, "it must be a number"),
-            ("seed", "true", True, "it must be a whole number"),
-            ("num_generations", "a list", [4], "it must be a whole number"),
-            ("num_generations", "a fraction", 4.5, "it must be a whole number"),
-            ("bf16", "a number", 2, "it must be true or false"),
-            ("use_cpu", "text", "maybe", "Truthy value expected"),
-            ("num_eval_rows", "text", "all", "invalid int value: 'all'"),
-            ("num_train_rows", "a fraction", 0.5, "it must be a whole number"),
-            ("reward_funcs", "a mapping", {"xml_format": 1.0}, "it must be a list of text"),
-            ("reward_funcs", "numbers", [1, 2], "it must be a list of text"),
-            ("reward_funcs", "one number", 5, "it must be a list of text"),
-            ("reward_weights", "text", ["a"], "it must be a list of number"),
-            ("reward_weights", "a mapping", {"xml_format": 1}, "it must be a list of number"),
-            ("reward_kwargs", "a list", ["per_tag"], "it must be a mapping"),
-            ("reward_tasks", "a number", 5, "it must be a mapping"),
-            ("reward_gates", "a list", ["xml_format"], "it must be a mapping"),
-            ("reward_columns", "a list", ["solution"], "it must be a mapping"),
-            (
-                "reward_columns",
-                "an unknown column",
-                {"solution": "gold"},
-                "do not have it; their columns: ",
-            ),
-            ("reward_columns", "a name that is taken", {"answer": "task"}, "the rows have one of the name 'answer'"),
-            ("model_name_or_path", "a number", 135, "it must be text"),
-            ("model_revision", "a number", 1.0, "it must be text"),
-            ("output_dir", "a list", ["runs"], "it must be text"),
-            ("run_name", "a number", 5, "it must be text"),
-            ("only_rows", "a list", ["a", "b"], "it must be text"),
-            ("preset", "a number", 5, "it must be a list of text"),
-            ("preset", "an unknown name", "gpro", "unknown preset 'gpro'"),
-            ("example", "numbers", [1, 2], "it must be a list of text"),
-            ("example", "one text", ["question"], "give a question and its completion"),
-            ("lora_target_modules", "a number", 5, "it must be a list of text"),
-            ("lora_r", "text", "big", "invalid int value: 'big'"),
-            ("chat_template_kwargs", "text", "thinking", "it must be a mapping"),
-            ("generation_kwargs", "text", "fast", "it must be a mapping"),
-            ("lr_scheduler_kwargs", "text", "fast", "it must be a mapping"),
-            ("save_total_limit", "text", "few", "invalid int value: 'few'"),
-            ("env", "a list", ["A=1"], "it must be a mapping"),
-        )
+        f"{name} as {value!r}": ({name: value}, name, words)
+        for words, settings in TYPES.items()
+        for name, values in settings.items()
+        for value in values
     },
     "a reward model that is not there": ({"reward_funcs": ["./scorer"]}, "the reward model './scorer' is not a folder"),
     "a file for a reward": ({"reward_funcs": ["data/mine.py"]}, "unknown reward 'data/mine.py'", "TRL's: trl.rewards."),
-    # ranges
     **{
         f"{name} {value}": ({name: value}, f"{name} is {value}", words)
-        for name, value, words in (
-            ("temperature", 0.0, "it must be a number of more than 0"),
-            ("temperature", -1.0, "it must be a number of more than 0"),
-            ("temperature", float("nan"), "it must be a number of more than 0"),
-            ("temperature", float("inf"), "it must be a number of more than 0"),
-            ("top_p", 0.0, "it must be more than 0 and at most 1"),
-            ("top_p", 1.5, "it must be more than 0 and at most 1"),
-            ("top_k", -5, "it must be a whole number of at least 0"),
-            ("min_p", 2.0, "it must be from 0 to 1"),
-            ("repetition_penalty", 0.0, "it must be a number of more than 0"),
-            ("beta", -0.1, "it must be a number of at least 0"),
-            ("beta", float("nan"), "it must be a number of at least 0"),
-            ("epsilon", -0.2, "it must be at least 0 and less than 1"),
-            ("epsilon", 1.0, "it must be at least 0 and less than 1"),
-            ("epsilon_high", -0.2, "it must be a number of at least 0"),
-            ("delta", -1.0, "it must be a number of more than 0"),
-            ("learning_rate", 0.0, "it must be a number of more than 0"),
-            ("learning_rate", -0.001, "it must be a number of more than 0"),
-            ("learning_rate", float("nan"), "it must be a number of more than 0"),
-            ("weight_decay", -0.1, "it must be a number of at least 0"),
-            ("max_grad_norm", -1.0, "it must be a number of at least 0"),
-            ("adam_beta1", 1.0, "it must be at least 0 and less than 1"),
-            ("adam_beta2", 1.5, "it must be at least 0 and less than 1"),
-            ("adam_epsilon", 0.0, "it must be a number of more than 0"),
-            ("warmup_steps", -5.0, "it must be a number of at least 0"),
-            ("max_completion_length", 0, AT_LEAST_1),
-            ("max_completion_length", -5, AT_LEAST_1),
-            ("max_steps", 0, "it must be at least 1"),
-            ("max_steps", -7, "it must be at least 1"),
-            ("num_train_epochs", 0.0, "it must be a number of more than 0"),
-            ("num_train_epochs", -1.0, "it must be a number of more than 0"),
-            ("num_train_rows", 0, AT_LEAST_1),
-            ("num_train_rows", -3, AT_LEAST_1),
-            ("num_eval_rows", -1, "it must be a whole number of at least 0"),
-            ("num_eval_samples", -1, "it must be a whole number of at least 0"),
-            ("per_device_train_batch_size", 0, AT_LEAST_1),
-            ("per_device_train_batch_size", -8, AT_LEAST_1),
-            ("per_device_eval_batch_size", 0, AT_LEAST_1),
-            ("gradient_accumulation_steps", 0, AT_LEAST_1),
-            ("num_iterations", 0, AT_LEAST_1),
-            ("num_generations", 1, "at least 2"),
-            ("num_generations", 0, AT_LEAST_1),
-            ("steps_per_generation", 0, AT_LEAST_1),
-            ("generation_batch_size", 0, AT_LEAST_1),
-            ("save_total_limit", 0, AT_LEAST_1),
-            ("logging_steps", 0.0, "it must be a number of more than 0"),
-            ("logging_steps", -1.0, "it must be a number of more than 0"),
-            ("seed", -1, "it must be from 0 to 2**32 - 1"),
-            ("seed", 2**32, "it must be from 0 to 2**32 - 1"),
-            ("reward_timeout_s", 0.0, "it must be a number of more than 0"),
-            ("reward_timeout_s", float("inf"), "it must be a number of more than 0"),
-            ("max_reward_error_rate", 1.5, "it must be from 0 to 1"),
-            ("max_reward_error_rate", -0.1, "it must be from 0 to 1"),
-            ("lora_r", 0, AT_LEAST_1),
-            ("lora_alpha", 0, AT_LEAST_1),
-            ("lora_dropout", 1.0, "it must be at least 0 and less than 1"),
-            ("dataloader_num_workers", -1, "it must be a whole number of at least 0"),
-            ("ddp_timeout", 0, AT_LEAST_1),
-        )
+        for words, settings in RANGES.items()
+        for name, values in settings.items()
+        for value in values
     },
     # choices
     **{
