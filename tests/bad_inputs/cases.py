@@ -107,10 +107,7 @@ SETTINGS = {
     "generation_kwargs with beams": ({"generation_kwargs": {"num_beams": 4}}, "GRPO samples one completion a row"),
     "generation_kwargs without sampling": ({"generation_kwargs": {"do_sample": False}}, "do_sample true"),
     "generation_kwargs with a length": ({"generation_kwargs": {"max_length": 9}}, "set max_completion_length"),
-    "generation_kwargs out of range": (
-        {"generation_kwargs": {"top_p": 7.0}},
-        "top_p is 7.0; it must be",
-    ),
+    "generation_kwargs out of range": ({"generation_kwargs": {"top_p": 7.0}}, "top_p is 7.0; it must be"),
     "an output_dir below a file": ({"output_dir": "run.yaml/run"}, "run.yaml is a file: give another folder"),
     "an output_dir that is a file": ({"output_dir": "run.yaml"}, "run.yaml is a file: give another folder"),
     "the best checkpoint by nothing": ({"load_best_model_at_end": True}, "metric_for_best_model is None"),
@@ -220,12 +217,21 @@ TEST_FILES = {
 ROWS = [f'{{"question": "{n} + 1 =", "answer": {n + 1}}}\n' for n in range(40)]
 TAGS = {"reference": "<reasoning>\n</reasoning>\n<answer>\n{answer}\n</answer>"}
 LIST = '[{"role": "user", "content": "1 + 1 ="}]'
-# The file of recipes/math: its name, its content, settings besides, and the words.
+QUESTION_SETTINGS = {  # besides
+    "one other column": {"question_column": "problem", "answer_column": "gold"},
+    "no such file": {"dataset_path": "data/mien.jsonl"},
+    "no data at all": {"dataset_path": None},
+    "a folder with files of other names": {"dataset_path": "data"},
+    "a word for a number": TAGS,
+    "a reference without the answer": {"reference": "\\boxed{}"},
+    "a reference that nobody reads": {"reference": "It is {answer}."},
+    "a reward for tags on boxes": {"reward_funcs": ["gsm8k_correctness"]},
+}
+# The file of recipes/math: its name, its content, and the words.
 QUESTION_FILES = {
     "other columns": (
         "mine.jsonl",
         '{"problem": "1 + 1 =", "solution": "2"}\n' * 20,
-        {},
         "mine.jsonl, line 1 (and 19 more): question, answer missing",
         "(its keys: problem, solution; wanted: question, answer)",
         "name the key that holds it by --question_column and --answer_column",
@@ -233,123 +239,82 @@ QUESTION_FILES = {
     "one other column": (
         "mine.jsonl",
         '{"problem": "1 + 1 =", "answer": "2"}\n',
-        {"question_column": "problem", "answer_column": "gold"},
-        "line 1: gold missing (its keys: problem, answer; wanted: problem, gold): name the key that holds it by "
-        "--answer_column",
+        (
+            "line 1: gold missing (its keys: problem, answer; wanted: problem, gold): name the key that holds it by "
+            "--answer_column"
+        ),
     ),
     "other columns in a JSON list": (
         "mine.json",
         '[{"q": "1 + 1 =", "a": "2"}]',
-        {},
         "mine.json, row 1: question, answer missing (its keys: q, a; wanted: question, answer)",
     ),
     "CSV with semicolons": (
         "mine.csv",
         "question;answer\n1 + 1 =;2\n",
-        {},
         "mine.csv, row 1: question, answer missing (its keys: question;answer;",
     ),
-    "CSV without a header": ("mine.csv", "1 + 1 =,2\n2 + 2 =,4\n", {}, "mine.csv, row 1: question, answer missing"),
-    "CSV in Latin-1": (
-        "mine.csv",
-        "question,answer\ncaf\xe9 + 1 =,2\n".encode("latin-1"),
-        {},
-        "mine.csv cannot be read",
-    ),
+    "CSV without a header": ("mine.csv", "1 + 1 =,2\n2 + 2 =,4\n", "mine.csv, row 1: question, answer missing"),
+    "CSV in Latin-1": ("mine.csv", "question,answer\ncaf\xe9 + 1 =,2\n".encode("latin-1"), "mine.csv cannot be read"),
     "an empty cell": (
         "mine.csv",
         "question,answer\n1 + 1 =,2\n2 + 2 =,\n",
-        {},
         'mine.csv, row 2: answer is ""; it must be text or a number that is not empty',
     ),
-    "a damaged Parquet file": ("mine.parquet", "PAR1 and no more", {}, "mine.parquet cannot be read as parquet"),
-    "JSON that ends early": ("mine.json", '[{"question": "1 + 1 =", "ans', {}, "mine.json cannot be read as json"),
+    "a damaged Parquet file": ("mine.parquet", "PAR1 and no more", "mine.parquet cannot be read as parquet"),
+    "JSON that ends early": ("mine.json", '[{"question": "1 + 1 =", "ans', "mine.json cannot be read as json"),
     "an unknown kind of file": (
         "mine.txt",
         "1 + 1 = 2\n",
-        {},
         "mine.txt is no file of the kinds .jsonl, .json, .csv, .parquet",
     ),
-    "no such file": (
-        None,
-        "",
-        {"dataset_path": "data/mien.jsonl"},
-        "dataset_path: there is no file or folder data/mien.jsonl",
-    ),
-    "no data at all": (
-        None,
-        "",
-        {"dataset_path": None},
-        "dataset_path (a file or a folder) or dataset_name (a Hub id)",
-    ),
+    "no such file": (None, "", "dataset_path: there is no file or folder data/mien.jsonl"),
+    "no data at all": (None, "", "dataset_path (a file or a folder) or dataset_name (a Hub id)"),
     "a folder with files of other names": (
         "a.jsonl",
         "".join(ROWS),
-        {"dataset_path": "data"},
         "data has no split 'train' (it has: a, b): set dataset_train_split",
     ),
     "one line that is cut short": (
         "mine.jsonl",
         "".join(ROWS[:3]) + '{"question": "3 + 1',
-        {},
         "mine.jsonl, line 4: it is not JSON (Unterminated string starting at, column 14)",
     ),
-    "a null": (
-        "mine.jsonl",
-        ROWS[0] + '{"question": "a", "answer": null}',
-        {},
-        "line 2: answer is null; it must be text",
-    ),
+    "a null": ("mine.jsonl", ROWS[0] + '{"question": "a", "answer": null}', "line 2: answer is null; it must be text"),
     "messages for a question": (
         "mine.jsonl",
         f'{{"question": {LIST}, "answer": "2"}}\n',
-        {},
         'line 1: question is [{"role": "user"',
         "it must be text that is not empty",
     ),
     "a word for a number": (
         "mine.jsonl",
         "".join(ROWS) + '{"question": "The capital of France?", "answer": "Paris"}\n',
-        TAGS,
         "mine.jsonl, line 41: 'Paris' is not a number; ask for it in a box",
         "use boxed_math",
     ),
     "a sentence for an answer": (
         "mine.jsonl",
         '{"question": "Why?", "answer": "Because the sum of two odd numbers is always even"}\n',
-        {},
         "line 1: 'Because the sum of two odd numbers is always even' cannot be compared with an answer",
     ),
     "a solution without its answer": (
         "mine.jsonl",
         '{"question": "1 + 1 =", "answer": "It is 2. ####"}\n',
-        {},
         "line 1: answer has no final answer behind ####",
     ),
-    "an empty file": ("mine.jsonl", "", {}, "mine.jsonl holds no rows; it needs one question and one answer a row"),
-    "too few rows to hold one out": ("mine.jsonl", ROWS[0], {}, "has 1 rows, and none of them is held out"),
+    "an empty file": ("mine.jsonl", "", "mine.jsonl holds no rows; it needs one question and one answer a row"),
+    "too few rows to hold one out": ("mine.jsonl", ROWS[0], "has 1 rows, and none of them is held out"),
     "two golds": (
         "mine.jsonl",
         "".join([*ROWS, ROWS[0].replace(": 1}", ": 5}")]),
-        {},
         "give another answer to the question",
     ),
-    "a reference without the answer": (
-        "mine.jsonl",
-        "".join(ROWS),
-        {"reference": "\\boxed{}"},
-        "reference is '\\\\boxed{}'",
-    ),
-    "a reference that nobody reads": (
-        "mine.jsonl",
-        "".join(ROWS),
-        {"reference": "It is {answer}."},
-        "reference is 'It is",
-    ),
+    "a reference without the answer": ("mine.jsonl", "".join(ROWS), "reference is '\\\\boxed{}'"),
+    "a reference that nobody reads": ("mine.jsonl", "".join(ROWS), "reference is 'It is"),
     "a reward for tags on boxes": (
         "mine.jsonl",
         "".join(ROWS),
-        {"reward_funcs": ["gsm8k_correctness"]},
         "reward 'gsm8k_correctness' scores 0.0 instead of 2.0 for the reference answer",
     ),
 }

@@ -108,10 +108,11 @@ def test_held_out_files(case, refusal):
 
 @pytest.mark.parametrize("case", cases.QUESTION_FILES)
 def test_question_files(case, refusal):
-    file, content, settings, *words = cases.QUESTION_FILES[case]
+    file, content, *words = cases.QUESTION_FILES[case]
     for name in {None: [], "a.jsonl": ["a.jsonl", "b.jsonl"]}.get(file, [file]):
         Path("data", name).write_bytes(content if isinstance(content, bytes) else content.encode())
-    whole = {"dataset_path": f"data/{file}", "reward_funcs": ["boxed_math"], **settings}
+    given = cases.QUESTION_SETTINGS.get(case, {})
+    whole = {"dataset_path": f"data/{file}", "reward_funcs": ["boxed_math"], **given}
     assert_refused(refusal(whole, train=None, test=None, recipe="math"), words)
 
 
