@@ -9,15 +9,7 @@ LARGEST = 3.4e38  # of a reward: more would be infinite in TRL's float32; NaN is
 KINDS = ("verifier", "format", "shaping", "control", "step", "model")
 UNDECLARED = "undeclared"
 # What TRL passes to every reward; any other named parameter is a dataset column.
-TRL_ARGUMENTS = {
-    "prompts",
-    "completions",
-    "completion_ids",
-    "trainer_state",
-    "log_extra",
-    "log_metric",
-    "environments",
-}
+TRL_ARGUMENTS = {"prompts", "completions", "completion_ids", "trainer_state", "log_extra", "log_metric", "environments"}
 NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 
 

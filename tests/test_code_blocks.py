@@ -83,11 +83,7 @@ USE = f"Example usage:\n```python\n{USED}```\n"
         (F.replace("def f", "async def f") + USE, ("f",), "async def f(x): return 1\n"),
         (F.replace("def f(x): return 1", "class f(int): pass") + USE, ("f",), "class f(int): pass\n"),
         (F.replace("def f(x): return 1", "f: object = abs") + USE, ("f",), "f: object = abs\n"),
-        (
-            F + "```python\nassert f == 1\nif f: f2 = 1\nf.x = 2\n  def f(): pass\n```",
-            ("f",),
-            "def f(x): return 1\n",
-        ),
+        (F + "```python\nassert f == 1\nif f: f2 = 1\nf.x = 2\n  def f(): pass\n```", ("f",), "def f(x): return 1\n"),
         (F + "```python\ndef f(x): ret", ("f",), "def f(x): return 1\n"),
         (F + "Its head:\n```python\ndef f(x):\n```\n", ("f",), "def f(x): return 1\n"),
     ],

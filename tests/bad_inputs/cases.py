@@ -4,126 +4,84 @@ An input is a mapping of settings, a list of words of the command line, or the t
 """
 
 AT_LEAST_1 = "it must be a whole number of at least 1"
+TYPES = {  # what the message says: settings of another type, or that name what is not there
+    "invalid int value: 'many'": {"max_steps": ["many"]},
+    "it must be a whole number": {
+        "max_steps": [[5], 1.5, None], "seed": [True], "num_generations": [[4], 4.5], "num_train_rows": [0.5],
+    },
+    "invalid float value: 'fast'": {"learning_rate": ["fast"]},
+    "it must be a number": {
+        "learning_rate": [{"a": 1}, True], "beta": [None],
+        "temperature": [True],  # its default is 1.0, which equals true
+    },
+    "it must be true or false": {"bf16": [2]},
+    "Truthy value expected": {"use_cpu": ["maybe"]},
+    "invalid int value: 'all'": {"num_eval_rows": ["all"]},
+    "it must be a list of text": {
+        "reward_funcs": [{"xml_format": 1.0}, [1, 2], 5], "preset": [5], "example": [[1, 2]],
+        "lora_target_modules": [5],
+    },
+    "it must be a list of number": {"reward_weights": [["a"], {"xml_format": 1}]},
+    "it must be a mapping": {
+        "reward_kwargs": [["per_tag"]], "reward_tasks": [5], "reward_gates": [["xml_format"]],
+        "reward_columns": [["solution"]], "chat_template_kwargs": ["thinking"], "generation_kwargs": ["fast"],
+        "lr_scheduler_kwargs": ["fast"], "env": [["A=1"]],
+    },
+    "do not have it; their columns: ": {"reward_columns": [{"solution": "gold"}]},
+    "the rows have one of the name 'answer'": {"reward_columns": [{"answer": "task"}]},
+    "it must be text": {
+        "model_name_or_path": [135], "model_revision": [1.0], "output_dir": [["runs"]], "run_name": [5],
+        "only_rows": [["a", "b"]],
+        "trackio_static_space_id": [True],  # false is allowed
+    },
+    "unknown preset 'gpro'": {"preset": ["gpro"]},
+    "give a question and its completion": {"example": [["question"]]},
+    "invalid int value: 'big'": {"lora_r": ["big"]},
+    "invalid int value: 'few'": {"save_total_limit": ["few"]},
+}  # fmt: skip
+NAN, INF = float("nan"), float("inf")
+RANGES = {  # what the message says: settings out of range
+    "it must be a number of more than 0": {
+        "temperature": [0.0, -1.0, NAN, INF], "repetition_penalty": [0.0], "delta": [-1.0],
+        "learning_rate": [0.0, -0.001, NAN], "adam_epsilon": [0.0], "num_train_epochs": [0.0, -1.0],
+        "logging_steps": [0.0, -1.0], "reward_timeout_s": [0.0, INF],
+    },
+    "it must be more than 0 and at most 1": {"top_p": [0.0, 1.5]},
+    "it must be a whole number of at least 0": {
+        "top_k": [-5], "num_eval_rows": [-1], "num_eval_samples": [-1], "dataloader_num_workers": [-1],
+    },
+    "it must be from 0 to 1": {"min_p": [2.0], "max_reward_error_rate": [1.5, -0.1]},
+    "it must be a number of at least 0": {
+        "beta": [-0.1, NAN], "epsilon_high": [-0.2], "weight_decay": [-0.1], "max_grad_norm": [-1.0],
+        "warmup_steps": [-5.0],
+    },
+    "it must be at least 0 and less than 1": {
+        "epsilon": [-0.2, 1.0], "adam_beta1": [1.0], "adam_beta2": [1.5], "lora_dropout": [1.0],
+    },
+    AT_LEAST_1: {
+        "max_completion_length": [0, -5], "num_train_rows": [0, -3], "per_device_train_batch_size": [0, -8],
+        "per_device_eval_batch_size": [0], "gradient_accumulation_steps": [0], "num_iterations": [0],
+        "num_generations": [0], "steps_per_generation": [0], "generation_batch_size": [0], "save_total_limit": [0],
+        "lora_r": [0], "lora_alpha": [0], "ddp_timeout": [0],
+    },
+    "it must be at least 1": {"max_steps": [0, -7]},
+    "at least 2": {"num_generations": [1]},
+    "it must be from 0 to 2**32 - 1": {"seed": [-1, 2**32]},
+}  # fmt: skip
 SETTINGS = {
-    # types
     **{
-        f"{name} as {kind}": ({name: value}, f"{name}", words)
-        for name, kind, value, words in (
-            ("max_steps", "text", "many", "invalid int value: 'many'"),
-            ("max_steps", "a list", [5], "it must be a whole number"),
-            ("max_steps", "a fraction", 1.5, "it must be a whole number"),
-            ("max_steps", "null", None, "it must be a whole number"),
-            ("learning_rate", "text", "fast", "invalid float value: 'fast'"),
-            ("learning_rate", "a mapping", {"a": 1}, "it must be a number"),
-            ("learning_rate", "true", True, "it must be a number"),
-            ("beta", "null", None, "it must be a number"),
-            ("seed", "true", True, "it must be a whole number"),
-            ("temperature", "true", True, "it must be a number"),  # its default is 1.0, which equals true
-            ("trackio_static_space_id", "true", True, "it must be text"),  # false is allowed
-            ("num_generations", "a list", [4], "it must be a whole number"),
-            ("num_generations", "a fraction", 4.5, "it must be a whole number"),
-            ("bf16", "a number", 2, "it must be true or false"),
-            ("use_cpu", "text", "maybe", "Truthy value expected"),
-            ("num_eval_rows", "text", "all", "invalid int value: 'all'"),
-            ("num_train_rows", "a fraction", 0.5, "it must be a whole number"),
-            ("reward_funcs", "a mapping", {"xml_format": 1.0}, "it must be a list of text"),
-            ("reward_funcs", "numbers", [1, 2], "it must be a list of text"),
-            ("reward_funcs", "one number", 5, "it must be a list of text"),
-            ("reward_weights", "text", ["a"], "it must be a list of number"),
-            ("reward_weights", "a mapping", {"xml_format": 1}, "it must be a list of number"),
-            ("reward_kwargs", "a list", ["per_tag"], "it must be a mapping"),
-            ("reward_tasks", "a number", 5, "it must be a mapping"),
-            ("reward_gates", "a list", ["xml_format"], "it must be a mapping"),
-            ("reward_columns", "a list", ["solution"], "it must be a mapping"),
-            (
-                "reward_columns",
-                "an unknown column",
-                {"solution": "gold"},
-                "do not have it; their columns: ",
-            ),
-            ("reward_columns", "a name that is taken", {"answer": "task"}, "the rows have one of the name 'answer'"),
-            ("model_name_or_path", "a number", 135, "it must be text"),
-            ("model_revision", "a number", 1.0, "it must be text"),
-            ("output_dir", "a list", ["runs"], "it must be text"),
-            ("run_name", "a number", 5, "it must be text"),
-            ("only_rows", "a list", ["a", "b"], "it must be text"),
-            ("preset", "a number", 5, "it must be a list of text"),
-            ("preset", "an unknown name", "gpro", "unknown preset 'gpro'"),
-            ("example", "numbers", [1, 2], "it must be a list of text"),
-            ("example", "one text", ["question"], "give a question and its completion"),
-            ("lora_target_modules", "a number", 5, "it must be a list of text"),
-            ("lora_r", "text", "big", "invalid int value: 'big'"),
-            ("chat_template_kwargs", "text", "thinking", "it must be a mapping"),
-            ("generation_kwargs", "text", "fast", "it must be a mapping"),
-            ("lr_scheduler_kwargs", "text", "fast", "it must be a mapping"),
-            ("save_total_limit", "text", "few", "invalid int value: 'few'"),
-            ("env", "a list", ["A=1"], "it must be a mapping"),
-        )
+        f"{name} as {value!r}": ({name: value}, name, words)
+        for words, settings in TYPES.items()
+        for name, values in settings.items()
+        for value in values
     },
     "a reward model that is not there": ({"reward_funcs": ["./scorer"]}, "the reward model './scorer' is not a folder"),
     "a file for a reward": ({"reward_funcs": ["data/mine.py"]}, "unknown reward 'data/mine.py'", "TRL's: trl.rewards."),
-    # ranges
     **{
         f"{name} {value}": ({name: value}, f"{name} is {value}", words)
-        for name, value, words in (
-            ("temperature", 0.0, "it must be a number of more than 0"),
-            ("temperature", -1.0, "it must be a number of more than 0"),
-            ("temperature", float("nan"), "it must be a number of more than 0"),
-            ("temperature", float("inf"), "it must be a number of more than 0"),
-            ("top_p", 0.0, "it must be more than 0 and at most 1"),
-            ("top_p", 1.5, "it must be more than 0 and at most 1"),
-            ("top_k", -5, "it must be a whole number of at least 0"),
-            ("min_p", 2.0, "it must be from 0 to 1"),
-            ("repetition_penalty", 0.0, "it must be a number of more than 0"),
-            ("beta", -0.1, "it must be a number of at least 0"),
-            ("beta", float("nan"), "it must be a number of at least 0"),
-            ("epsilon", -0.2, "it must be at least 0 and less than 1"),
-            ("epsilon", 1.0, "it must be at least 0 and less than 1"),
-            ("epsilon_high", -0.2, "it must be a number of at least 0"),
-            ("delta", -1.0, "it must be a number of more than 0"),
-            ("learning_rate", 0.0, "it must be a number of more than 0"),
-            ("learning_rate", -0.001, "it must be a number of more than 0"),
-            ("learning_rate", float("nan"), "it must be a number of more than 0"),
-            ("weight_decay", -0.1, "it must be a number of at least 0"),
-            ("max_grad_norm", -1.0, "it must be a number of at least 0"),
-            ("adam_beta1", 1.0, "it must be at least 0 and less than 1"),
-            ("adam_beta2", 1.5, "it must be at least 0 and less than 1"),
-            ("adam_epsilon", 0.0, "it must be a number of more than 0"),
-            ("warmup_steps", -5.0, "it must be a number of at least 0"),
-            ("max_completion_length", 0, AT_LEAST_1),
-            ("max_completion_length", -5, AT_LEAST_1),
-            ("max_steps", 0, "it must be at least 1"),
-            ("max_steps", -7, "it must be at least 1"),
-            ("num_train_epochs", 0.0, "it must be a number of more than 0"),
-            ("num_train_epochs", -1.0, "it must be a number of more than 0"),
-            ("num_train_rows", 0, AT_LEAST_1),
-            ("num_train_rows", -3, AT_LEAST_1),
-            ("num_eval_rows", -1, "it must be a whole number of at least 0"),
-            ("num_eval_samples", -1, "it must be a whole number of at least 0"),
-            ("per_device_train_batch_size", 0, AT_LEAST_1),
-            ("per_device_train_batch_size", -8, AT_LEAST_1),
-            ("per_device_eval_batch_size", 0, AT_LEAST_1),
-            ("gradient_accumulation_steps", 0, AT_LEAST_1),
-            ("num_iterations", 0, AT_LEAST_1),
-            ("num_generations", 1, "at least 2"),
-            ("num_generations", 0, AT_LEAST_1),
-            ("steps_per_generation", 0, AT_LEAST_1),
-            ("generation_batch_size", 0, AT_LEAST_1),
-            ("save_total_limit", 0, AT_LEAST_1),
-            ("logging_steps", 0.0, "it must be a number of more than 0"),
-            ("logging_steps", -1.0, "it must be a number of more than 0"),
-            ("seed", -1, "it must be from 0 to 2**32 - 1"),
-            ("seed", 2**32, "it must be from 0 to 2**32 - 1"),
-            ("reward_timeout_s", 0.0, "it must be a number of more than 0"),
-            ("reward_timeout_s", float("inf"), "it must be a number of more than 0"),
-            ("max_reward_error_rate", 1.5, "it must be from 0 to 1"),
-            ("max_reward_error_rate", -0.1, "it must be from 0 to 1"),
-            ("lora_r", 0, AT_LEAST_1),
-            ("lora_alpha", 0, AT_LEAST_1),
-            ("lora_dropout", 1.0, "it must be at least 0 and less than 1"),
-            ("dataloader_num_workers", -1, "it must be a whole number of at least 0"),
-            ("ddp_timeout", 0, AT_LEAST_1),
-        )
+        for words, settings in RANGES.items()
+        for name, values in settings.items()
+        for value in values
     },
     # choices
     **{
@@ -163,10 +121,7 @@ SETTINGS = {
         {"load_in_8bit": True, "load_in_4bit": True},
         "the model and LoRA settings: ValueError: You can't use 8 bit and 4 bit",
     ),
-    "generation_kwargs out of range": (
-        {"generation_kwargs": {"top_p": 7.0}},
-        "top_p is 7.0; it must be",
-    ),
+    "generation_kwargs out of range": ({"generation_kwargs": {"top_p": 7.0}}, "top_p is 7.0; it must be"),
     "an output_dir below a file": ({"output_dir": "run.yaml/run"}, "run.yaml is a file: give another folder"),
     "an output_dir that is a file": ({"output_dir": "run.yaml"}, "run.yaml is a file: give another folder"),
     "the best checkpoint by nothing": ({"load_best_model_at_end": True}, "metric_for_best_model is None"),
@@ -198,6 +153,15 @@ SETTINGS = {
     "a key that is a number": ({5: 4}, "unknown argument 5"),
     "a data set twice": ({"dataset_name": "openai/gsm8k"}, "dataset_name and dataset_path are both given"),
 }
+# The starts of those that other problems follow; the rest is refused by one problem.
+FOLLOWED = (
+    "num_generations as",
+    "reward_funcs as",
+    "model_name_or_path as",
+    "an environment of",
+    "a template without",
+    "8 bits and 4 bits",
+)
 TEXTS = {
     "a key twice": ("beta: 0.1\nmax_steps: 5\nbeta: 0.2\n", "beta is given twice (line 1"),
     "an inner key twice": ("reward_kwargs:\n  a: {b: 1, b: 2}\n", "b is given twice (line 2"),
@@ -210,11 +174,6 @@ TEXTS = {
 }
 WORDS = {
     "a second --config": (["--config", "other.yaml"], "--config is given twice", "other.yaml"),
-    "two values that cannot be read": (
-        ["--max_steps", "many", "--beta", "x"],
-        "max_steps: invalid int value: 'many'",
-        "beta: invalid float value: 'x'",
-    ),
     "an option without its value": (["--max_steps"], "max_steps: expected one argument"),
     "an unknown option": (["--max_step", "5"], "did you mean 'max_steps'?"),
     "a stray word": (["run.yaml"], "unknown argument 'run.yaml' in the command line"),
@@ -276,12 +235,21 @@ TEST_FILES = {
 ROWS = [f'{{"question": "{n} + 1 =", "answer": {n + 1}}}\n' for n in range(40)]
 TAGS = {"reference": "<reasoning>\n</reasoning>\n<answer>\n{answer}\n</answer>"}
 LIST = '[{"role": "user", "content": "1 + 1 ="}]'
-# The file of recipes/math: its name, its content, settings besides, and the words.
+QUESTION_SETTINGS = {  # besides
+    "one other column": {"question_column": "problem", "answer_column": "gold"},
+    "no such file": {"dataset_path": "data/mien.jsonl"},
+    "no data at all": {"dataset_path": None},
+    "a folder with files of other names": {"dataset_path": "data"},
+    "a word for a number": TAGS,
+    "a reference without the answer": {"reference": "\\boxed{}"},
+    "a reference that nobody reads": {"reference": "It is {answer}."},
+    "a reward for tags on boxes": {"reward_funcs": ["gsm8k_correctness"]},
+}
+# The file of recipes/math: its name, its content, and the words.
 QUESTION_FILES = {
     "other columns": (
         "mine.jsonl",
         '{"problem": "1 + 1 =", "solution": "2"}\n' * 20,
-        {},
         "mine.jsonl, line 1 (and 19 more): question, answer missing",
         "(its keys: problem, solution; wanted: question, answer)",
         "name the key that holds it by --question_column and --answer_column",
@@ -289,123 +257,82 @@ QUESTION_FILES = {
     "one other column": (
         "mine.jsonl",
         '{"problem": "1 + 1 =", "answer": "2"}\n',
-        {"question_column": "problem", "answer_column": "gold"},
-        "line 1: gold missing (its keys: problem, answer; wanted: problem, gold): name the key that holds it by "
-        "--answer_column",
+        (
+            "line 1: gold missing (its keys: problem, answer; wanted: problem, gold): name the key that holds it by "
+            "--answer_column"
+        ),
     ),
     "other columns in a JSON list": (
         "mine.json",
         '[{"q": "1 + 1 =", "a": "2"}]',
-        {},
         "mine.json, row 1: question, answer missing (its keys: q, a; wanted: question, answer)",
     ),
     "CSV with semicolons": (
         "mine.csv",
         "question;answer\n1 + 1 =;2\n",
-        {},
         "mine.csv, row 1: question, answer missing (its keys: question;answer;",
     ),
-    "CSV without a header": ("mine.csv", "1 + 1 =,2\n2 + 2 =,4\n", {}, "mine.csv, row 1: question, answer missing"),
-    "CSV in Latin-1": (
-        "mine.csv",
-        "question,answer\ncaf\xe9 + 1 =,2\n".encode("latin-1"),
-        {},
-        "mine.csv cannot be read",
-    ),
+    "CSV without a header": ("mine.csv", "1 + 1 =,2\n2 + 2 =,4\n", "mine.csv, row 1: question, answer missing"),
+    "CSV in Latin-1": ("mine.csv", "question,answer\ncaf\xe9 + 1 =,2\n".encode("latin-1"), "mine.csv cannot be read"),
     "an empty cell": (
         "mine.csv",
         "question,answer\n1 + 1 =,2\n2 + 2 =,\n",
-        {},
         'mine.csv, row 2: answer is ""; it must be text or a number that is not empty',
     ),
-    "a damaged Parquet file": ("mine.parquet", "PAR1 and no more", {}, "mine.parquet cannot be read as parquet"),
-    "JSON that ends early": ("mine.json", '[{"question": "1 + 1 =", "ans', {}, "mine.json cannot be read as json"),
+    "a damaged Parquet file": ("mine.parquet", "PAR1 and no more", "mine.parquet cannot be read as parquet"),
+    "JSON that ends early": ("mine.json", '[{"question": "1 + 1 =", "ans', "mine.json cannot be read as json"),
     "an unknown kind of file": (
         "mine.txt",
         "1 + 1 = 2\n",
-        {},
         "mine.txt is not a .jsonl, .json, .csv, .parquet file, nor a folder",
     ),
-    "no such file": (
-        None,
-        "",
-        {"dataset_path": "data/mien.jsonl"},
-        "dataset_path: there is no file or folder data/mien.jsonl",
-    ),
-    "no data at all": (
-        None,
-        "",
-        {"dataset_path": None},
-        "dataset_path (a file or a folder) or dataset_name (a Hub id)",
-    ),
+    "no such file": (None, "", "dataset_path: there is no file or folder data/mien.jsonl"),
+    "no data at all": (None, "", "dataset_path (a file or a folder) or dataset_name (a Hub id)"),
     "a folder with files of other names": (
         "a.jsonl",
         "".join(ROWS),
-        {"dataset_path": "data"},
         "data has no split 'train' (it has: a, b): set dataset_train_split",
     ),
     "one line that is cut short": (
         "mine.jsonl",
         "".join(ROWS[:3]) + '{"question": "3 + 1',
-        {},
         "mine.jsonl, line 4: it is not JSON (Unterminated string starting at, column 14)",
     ),
-    "a null": (
-        "mine.jsonl",
-        ROWS[0] + '{"question": "a", "answer": null}',
-        {},
-        "line 2: answer is null; it must be text",
-    ),
+    "a null": ("mine.jsonl", ROWS[0] + '{"question": "a", "answer": null}', "line 2: answer is null; it must be text"),
     "messages for a question": (
         "mine.jsonl",
         f'{{"question": {LIST}, "answer": "2"}}\n',
-        {},
         'line 1: question is [{"role": "user"',
         "it must be text that is not empty",
     ),
     "a word for a number": (
         "mine.jsonl",
         "".join(ROWS) + '{"question": "The capital of France?", "answer": "Paris"}\n',
-        TAGS,
         "mine.jsonl, line 41: 'Paris' is not a number; ask for it in a box",
         "use boxed_math",
     ),
     "a sentence for an answer": (
         "mine.jsonl",
         '{"question": "Why?", "answer": "Because the sum of two odd numbers is always even"}\n',
-        {},
         "line 1: 'Because the sum of two odd numbers is always even' cannot be compared with an answer",
     ),
     "a solution without its answer": (
         "mine.jsonl",
         '{"question": "1 + 1 =", "answer": "It is 2. ####"}\n',
-        {},
         "line 1: answer has no final answer behind ####",
     ),
-    "an empty file": ("mine.jsonl", "", {}, "mine.jsonl holds no rows; it needs one question and one answer a row"),
-    "too few rows to hold one out": ("mine.jsonl", ROWS[0], {}, "has 1 rows, and none of them is held out"),
+    "an empty file": ("mine.jsonl", "", "mine.jsonl holds no rows; it needs one question and one answer a row"),
+    "too few rows to hold one out": ("mine.jsonl", ROWS[0], "has 1 rows, and none of them is held out"),
     "two golds": (
         "mine.jsonl",
         "".join([*ROWS, ROWS[0].replace(": 1}", ": 5}")]),
-        {},
         "give another answer to the question",
     ),
-    "a reference without the answer": (
-        "mine.jsonl",
-        "".join(ROWS),
-        {"reference": "\\boxed{}"},
-        "reference is '\\\\boxed{}'",
-    ),
-    "a reference that nobody reads": (
-        "mine.jsonl",
-        "".join(ROWS),
-        {"reference": "It is {answer}."},
-        "reference is 'It is",
-    ),
+    "a reference without the answer": ("mine.jsonl", "".join(ROWS), "reference is '\\\\boxed{}'"),
+    "a reference that nobody reads": ("mine.jsonl", "".join(ROWS), "reference is 'It is"),
     "a reward for tags on boxes": (
         "mine.jsonl",
         "".join(ROWS),
-        {"reward_funcs": ["gsm8k_correctness"]},
         "reward 'gsm8k_correctness' scores 0.0 instead of 2.0 for the reference answer",
     ),
 }

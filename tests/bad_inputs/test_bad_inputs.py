@@ -72,8 +72,7 @@ def refusal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, model: Path) -> Cal
 
 def assert_refused(problems: list[str], words: tuple[str, ...]) -> None:
     """One of the problems has all the words."""
-    for word in words:
-        assert any(word in problem for problem in problems), problems
+    assert any(all(word in problem for word in words) for problem in problems), problems
 
 
 def test_the_run_without_a_change_is_sound(refusal):
@@ -84,7 +83,9 @@ def test_the_run_without_a_change_is_sound(refusal):
 @pytest.mark.parametrize("case", cases.SETTINGS)
 def test_settings(case, refusal):
     settings, *words = cases.SETTINGS[case]
-    assert_refused(refusal(settings), words)
+    problems = refusal(settings)
+    assert_refused(problems, words)
+    assert len(problems) == 1 or case.startswith(cases.FOLLOWED), problems
 
 
 def test_every_field_with_a_range_or_with_choices_exists():
@@ -117,6 +118,11 @@ def test_command_lines(case, refusal):
     assert_refused(refusal(words=line), words)
 
 
+def test_all_values_that_cannot_be_read_are_named_at_once(refusal):
+    wanted = ["max_steps: invalid int value: 'many'", "beta: invalid float value: 'x'"]
+    assert refusal(words=["--max_steps", "many", "--beta", "x"]) == wanted
+
+
 @pytest.mark.parametrize("case", cases.TRAIN_FILES)
 def test_training_files(case, refusal):
     content, *words = cases.TRAIN_FILES[case]
@@ -131,10 +137,11 @@ def test_held_out_files(case, refusal):
 
 @pytest.mark.parametrize("case", cases.QUESTION_FILES)
 def test_question_files(case, refusal):
-    file, content, settings, *words = cases.QUESTION_FILES[case]
+    file, content, *words = cases.QUESTION_FILES[case]
     for name in {None: [], "a.jsonl": ["a.jsonl", "b.jsonl"]}.get(file, [file]):
         Path("data", name).write_bytes(content if isinstance(content, bytes) else content.encode())
-    whole = {"dataset_path": f"data/{file}", "reward_funcs": ["boxed_math"], **settings}
+    given = cases.QUESTION_SETTINGS.get(case, {})
+    whole = {"dataset_path": f"data/{file}", "reward_funcs": ["boxed_math"], **given}
     assert_refused(refusal(whole, train=None, test=None, recipe="math"), words)
 
 

@@ -73,10 +73,7 @@ def draw(rows: Dataset, count: int | None, seed: int) -> Dataset:
 
 
 def reward_lines(
-    rows: list[dict],
-    rewards: list[Callable],
-    weights: list[float] | None,
-    reference: Callable[[dict], str | None],
+    rows: list[dict], rewards: list[Callable], weights: list[float] | None, reference: Callable[[dict], str | None]
 ) -> list[RewardLine]:
     """Score the rows of each task by each reward, one line each; rows without prompt or task are left out."""
     if check_columns(rows):

@@ -6,15 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from recipes.common.during.engine import asked_engine
-from recipes.common.during.environments import (
-    by_name,
-    load_environments,
-    load_tools,
-    make,
-    methods_of,
-    reset,
-    title_of,
-)
+from recipes.common.during.environments import by_name, load_environments, load_tools, make, methods_of, reset, title_of
 from recipes.common.during.rollout import undescribed
 from recipes.common.trainer import NO_STEPS_WITH_TOOLS
 from rewards import reward_kind

@@ -17,16 +17,7 @@ from recipes.common.before.rows import check_gates, first_rows
 from recipes.common.during.guard import ERROR, UNPARSED, guard
 from recipes.common.evaluation.evaluate_model import sample_model
 from recipes.common.evaluation.generate import decoding_of
-from recipes.common.forecast.learning import (
-    Figures,
-    Scored,
-    columns_of,
-    disagreement,
-    figures,
-    notes,
-    table,
-    verdict,
-)
+from recipes.common.forecast.learning import Figures, Scored, columns_of, disagreement, figures, notes, table, verdict
 from recipes.common.forecast.rules import check_sizes
 from recipes.common.tools.folder import read_json, read_rows, write_json, write_rows
 from recipes.common.tools.machine import versions

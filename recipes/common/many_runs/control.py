@@ -9,14 +9,7 @@ from typing import Any
 from recipes.common.before.presets import ADDED, read_presets
 from recipes.common.evaluation.scores import metric_names
 from recipes.common.many_runs.best_prompt import best_prompt
-from recipes.common.many_runs.runs import (
-    Rows,
-    change_over_seeds,
-    check_given,
-    read_settings,
-    share_over_seeds,
-    train,
-)
+from recipes.common.many_runs.runs import Rows, change_over_seeds, check_given, read_settings, share_over_seeds, train
 from recipes.common.tools.folder import (
     PROMPTS,
     SUMMARY,

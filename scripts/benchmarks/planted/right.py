@@ -4,17 +4,7 @@ import functools
 import re
 from fractions import Fraction
 
-from scripts.benchmarks.planted.cases import (
-    BOXED,
-    HASHED,
-    PROGRAM,
-    SOLUTION,
-    STATED,
-    THOUGHT,
-    XML,
-    right,
-    text_of,
-)
+from scripts.benchmarks.planted.cases import BOXED, HASHED, PROGRAM, SOLUTION, STATED, THOUGHT, XML, right, text_of
 from scripts.benchmarks.planted.verifiers import boxed, spoken, tagged
 
 PLAIN = re.compile(r"-?\d+(?:\.\d+)?")
