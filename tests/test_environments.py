@@ -77,6 +77,13 @@ def test_rewards_turns_and_advantages_of_a_batch(make, tmp_path):
     assert {name: logged[name] for name in shares} == pytest.approx(shares)
 
 
+def test_a_run_that_names_its_environment_in_settings_scores_the_rollouts_of_that_class(make, parse, tmp_path):
+    args = parse({**SETTINGS, "reward_funcs": ["gsm8k_correctness"], "environment_factory": CALCULATOR})
+    (rewards, *_), _ = load_parts(args, None)
+    make(rewards=rewards, environment_factory=CALCULATOR).train()
+    assert completions(tmp_path)["Calculator"] == ENVIRONMENT
+
+
 class Breaks:
     """An environment whose reward fails where the answer is 5."""
 

@@ -70,11 +70,13 @@ def make_trainer(
     model, folder, kind=GRPOTrainer, rewards=("gsm8k_correctness",), rows=ROWS, environment=None, **settings
 ) -> trl.GRPOTrainer:
     """The scripted trainer on two rows with the calculator; `settings` are fields of our GRPOConfig."""
+    if environment is None and "environment_factory" not in settings:
+        environment = load_environments(CALCULATOR)
     args = GRPOConfig(output_dir=str(folder), **{**TINY, "max_completion_length": 400, **settings})
     tokenizer = AutoTokenizer.from_pretrained(model, padding_side="left", truncation_side="left")
     tokenizer.chat_template = template()
     read_calls(tokenizer)
-    given = {"environment_factory": environment or load_environments(CALCULATOR), "processing_class": tokenizer}
+    given = {"environment_factory": environment, "processing_class": tokenizer}
     rewards = [load_reward(reward) if isinstance(reward, str) else reward for reward in rewards]
     dataset = Dataset.from_list(rows)
     return scripted(kind)(model=str(model), reward_funcs=rewards, args=args, train_dataset=dataset, **given)

@@ -77,7 +77,7 @@ def environment_rewards(environment_factory: Callable | dict[str, Callable] | No
         kind = type(make(name, factory))
         if hasattr(kind, "get_reward"):
             owners[kind] = AsyncEnvironmentReward if inspect.iscoroutinefunction(kind.get_reward) else EnvironmentReward
-    return [reward(kind, factories) for kind, reward in owners.items()]
+    return [reward(kind, environment_factory) for kind, reward in owners.items()]
 
 
 class EnvironmentReward:
@@ -87,8 +87,9 @@ class EnvironmentReward:
     each completion are played in new ones.
     """
 
-    def __init__(self, environment: type, factories: Factories):
-        self.environment, self.factories, self.__name__ = environment, factories, environment.__name__
+    def __init__(self, environment: type, environment_factory: Callable | dict[str, Callable]):
+        self.environment, self.__name__ = environment, environment.__name__
+        self.environment_factory, self.factories = environment_factory, by_name(environment_factory)
         for name in DECLARATIONS:
             if hasattr(environment, name):
                 setattr(self, name, getattr(environment, name))
