@@ -113,11 +113,11 @@ def test_a_row_answers_alike_alone_and_in_a_padded_batch(model):
 
 def test_what_comes_after_the_end_of_sequence_is_cut_and_an_open_end_counts_as_truncated(model):
     network, tokenizer = model
-    for _, token_ids, truncated in generate(network, tokenizer, ROWS, 8):
+    for _, token_ids, truncated, *_ in generate(network, tokenizer, ROWS, 8):
         assert truncated == (1 not in token_ids) and 1 not in token_ids[:-1] and len(token_ids) <= 8
     network.generation_config.eos_token_id = list(range(len(tokenizer)))  # whatever comes first ends it
     try:
-        assert {(len(ids), cut) for _, ids, cut in generate(network, tokenizer, ROWS, 8)} == {(1, False)}
+        assert {(len(ids), cut) for _, ids, cut, *_ in generate(network, tokenizer, ROWS, 8)} == {(1, False)}
     finally:
         network.generation_config.eos_token_id = 1
 

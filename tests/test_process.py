@@ -199,7 +199,7 @@ def test_metrics_count_the_steps_and_average_their_rewards(build):
     assert list(trainer._logs["extra"]["steps/step"])[:4] == ["2:+1 4:-1", "3:+1", "", "1:-1"]
 
 
-def test_each_reward_is_normalised_by_itself_and_then_weighted(build):
+def test_each_step_reward_is_normalised_by_itself_and_then_weighted(build):
     alone = tokens_of(build(judges("step", STEPS), reward_weights=[0.0, 1.0]))  # the outcome weighs nothing
     assert_equal(alone[:2], [[0.0, 0.0, -S, -S, 0.0, 0.0], [S, S, S, 0.0, 0.0, 0.0]])
     large = [[(end, 100 * reward + 7) for end, reward in steps] for steps in STEPS]
