@@ -86,7 +86,7 @@ def test_an_entry_of_runs_has_three_seeds_or_a_reason_and_figures_that_follow_fr
             shares = stage["seeds"]
             assert stage["value"] == pytest.approx(mean(shares), abs=1e-4)
             over = t_interval(shares, 0.0, 1.0) or wilson_interval(round(shares[0] * n), n)
-            assert stage["interval"] == pytest.approx(over, abs=1e-4)
+            assert stage["interval"] == pytest.approx(over, abs=3e-4)  # shares are rounded to four digits
         changes = [new - old for old, new in zip(before["seeds"], after["seeds"], strict=True)]
         assert metric["change"]["seeds"] == pytest.approx(changes, abs=2e-4)
         if len(changes) > 1:  # of one seed it needs the rows
