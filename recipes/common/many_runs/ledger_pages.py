@@ -17,6 +17,7 @@ GENERATED = re.compile(
     r"(?<=<!-- generated from results/)((?:(\w+)\.json)? by scripts/ledger\.py: begin -->\n).*?(?=<!-- end -->)",
     re.DOTALL,
 )
+ONLY_RESULTS = 50  # the `order` from which an entry is not in the README
 WEIGHTS = {"SmolLM2-135M-Instruct": "SmolLM2-135M: weights from 4-bit quantisation, close to the published ones."}
 
 
@@ -59,7 +60,7 @@ def render_readme(page: str, entries: dict[str, Entry]) -> str:
 
 
 def _all_runs(entries: dict[str, Entry]) -> list[str]:
-    runs = [entry for entry in entries.values() if sort_of(entry) == "runs"]
+    runs = [entry for entry in entries.values() if sort_of(entry) == "runs" and entry.get("order", 0) < ONLY_RESULTS]
     head = ["run", "minutes a run", "held out: before → after, change (95 %)", "second metric", "details"]
     others = sum(sort_of(entry) == "not_run" for entry in entries.values())
     hardware = ", ".join(dict.fromkeys(entry["hardware"] for entry in runs))
