@@ -269,8 +269,8 @@ QUESTION_FILES = {
     ),
     "CSV with semicolons": (
         "mine.csv",
-        "question;answer\n1 + 1 =;2\n",
-        "mine.csv, row 1: question, answer missing (its keys: question;answer;",
+        "question;answer\nWhat is 1, 2 and 3 together?;6\n",
+        "mine.csv separates its columns by ';': separate them by commas.",
     ),
     "CSV without a header": ("mine.csv", "1 + 1 =,2\n2 + 2 =,4\n", "mine.csv, row 1: question, answer missing"),
     "CSV in Latin-1": ("mine.csv", "question,answer\ncaf\xe9 + 1 =,2\n".encode("latin-1"), "mine.csv cannot be read"),

@@ -141,6 +141,11 @@ def values_of(file: Path, columns: tuple[str, str]) -> Iterator[tuple[str, Any]]
         return
     as_text = {"converters": dict.fromkeys(columns, str), "keep_default_na": False}  # 007 and NA as they stand
     options = as_text if file.suffix == ".csv" else {}
+    if file.suffix == ".csv":
+        with file.open(encoding="utf-8", errors="replace") as lines:
+            header = lines.readline()
+        if "," not in header and (other := re.search(r"[;\t|]", header)):
+            raise ValueError(f"{file} separates its columns by {other[0]!r}: separate them by commas.")
     try:  # a stream writes no cache
         rows = load_dataset(BUILDERS[file.suffix], data_files=str(file), split="train", streaming=True, **options)
         for number, row in enumerate(rows, start=1):
