@@ -30,6 +30,7 @@ from recipes.common.before.rows import (
     check_every_reward_scores,
     check_every_task_is_scored,
     check_gates,
+    check_reference,
     check_tasks,
     first_rows,
     reward_lines,
@@ -158,9 +159,9 @@ def check_rows(
 ) -> tuple[list[RewardLine], list[str]]:
     """Check training rows (whose lines are returned) and evaluation rows, these by rewards without a problem so far."""
     weights = args.training["reward_weights"]
+    if problems := check_columns(rows) or check_reference(rows, reference):
+        return [], problems
     lines = reward_lines(rows, rewards, weights if len(weights or []) == len(rewards) else None, reference)
-    if problems := check_columns(rows):
-        return lines, problems
     problems += [problem for line in lines for problem in line.problems]
     problems += check_every_task_is_scored(lines, rows)
     if not streamed:  # the tasks of a stream's later rows are not known
