@@ -28,7 +28,7 @@ TYPES = {  # what the message says: settings of another type, or that name what 
         "lr_scheduler_kwargs": ["fast"], "env": [["A=1"]],
     },
     "do not have it; their columns: ": {"reward_columns": [{"solution": "gold"}]},
-    "the rows have one of the name 'answer'": {"reward_columns": [{"answer": "task"}]},
+    "the rows have another of the name 'answer'": {"reward_columns": [{"answer": "task"}]},
     "it must be text": {
         "model_name_or_path": [135], "model_revision": [1.0], "output_dir": [["runs"]], "run_name": [5],
         "only_rows": [["a", "b"]],
