@@ -61,7 +61,7 @@ def parse_cases(tests: Sequence[str]) -> list[tuple[str, str]] | None:
     """The pairs (stdin, stdout) of tests that are JSON texts; None where they are Python statements.
 
     Raises:
-        ValueError: no tests, one text in place of a list, tests of both kinds, or a JSON object that is no such pair.
+        ValueError: no tests, one text in place of a list, tests of both kinds, or a JSON object that is not a pair.
 
     Example: `parse_cases(['{"stdin": "2", "stdout": "4"}']) == [("2", "4")]`; of `["assert f(2) == 4"]` None
     """
@@ -222,7 +222,7 @@ class CodeTests:
 
 
 def _case(test: str) -> tuple[str, str] | None:
-    """The pair of a JSON test, None for a statement; `ValueError` for a JSON object that is no such pair."""
+    """The pair of a JSON test, None for a statement; `ValueError` for a JSON object that is not such a pair."""
     if not isinstance(test, str):
         raise ValueError(f"a test is a text, not {test!r:.100}")
     try:

@@ -9,7 +9,7 @@ How it reads, in this order:
    number, or its last number that is not a detail such as "in 3 days" or "at $2 each".
 
 A marker that holds several numbers ("17 or 18", `\boxed{17, 18}`) offers none of them: listing candidates earns
-nothing. Only ASCII digits are digits, and "18 thousand" is no number, as in `rewards.parsing.parse_number`.
+nothing. Only ASCII digits are digits, and "18 thousand" is not a number, as in `rewards.parsing.parse_number`.
 The patterns bound what they repeat, or repeat what cannot match two ways: each takes linear time on any text.
 """
 
@@ -179,7 +179,7 @@ def _before_check(text: str) -> str:
 
 
 def is_final_answer(text: str, gold: str, thoughts: bool = False) -> bool:
-    """True when the final answer of `text` has the value of `gold`; False when either is no number.
+    """True when the final answer of `text` has the value of `gold`; False when either is not a number.
 
     Example: `is_final_answer("So she has $1,080 left.", "1080") is True`
     """

@@ -14,8 +14,8 @@ def read_jsonl(file: Path, accept: Callable[[Any], T]) -> list[T]:
     """Read a JSON Lines file (UTF-8, with or without a mark at its start): what `accept` makes of each object.
 
     Raises:
-        ValueError: there is no such file, it is empty, or, with file and line, why a line is no JSON or why `accept`
-            raised ValueError.
+        ValueError: there is no such file, it is empty, or, with file and line, why a line is not JSON or why
+            `accept` raised ValueError.
     """
     items, problems = collect(lines_of(file), lambda line: accept(parse_line(line)))
     if problems:

@@ -20,6 +20,7 @@ from typing import Any
 
 import httpx
 
+from rewards.contract import TRL_ARGUMENTS
 from rewards.parsing import completion_text
 from rewards.rows import LogExtra, LogMetric
 
@@ -97,6 +98,9 @@ class LlmJudge:
         columns = dict.fromkeys(FIELD.findall(self.template))
         if "completion" not in columns:
             raise ValueError(f"llm_judge: prompt_file {prompt_file} has no {{completion}}: nothing would be graded.")
+        if wrong := TRL_ARGUMENTS & set(columns):
+            allowed = "{prompt}, {completion} or a column of the rows"
+            raise ValueError(f"llm_judge: prompt_file {prompt_file} has {{{min(wrong)}}}; it must be {allowed}.")
         self.url, self.api_key_env = f"{base_url.rstrip('/')}/chat/completions", api_key_env
         fields = {"model": model, "temperature": 0, "max_tokens": 512, **(request or {})}
         self.fields = {name: value for name, value in fields.items() if value is not None}

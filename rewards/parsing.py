@@ -3,7 +3,7 @@
 import re
 from fractions import Fraction
 
-# A longer text is no number anybody meant, and int() of thousands of digits is slow or raises.
+# A longer text is not a number that anybody meant, and int() of thousands of digits is slow or raises.
 MAX_NUMBER_CHARS = 64
 
 # How numbers are written, for all modules. Only ASCII digits are digits.

@@ -141,7 +141,7 @@ def _value(node: ast.expr, numbers: list[Fraction]) -> Fraction:
             return -_value(inner, numbers)
         case ast.BinOp(left=left, op=sign, right=right) if type(sign) in OPERATIONS:
             return OPERATIONS[type(sign)](_value(left, numbers), _value(right, numbers))
-    raise ValueError(f"{ast.dump(node)} is no arithmetic")
+    raise ValueError(f"{ast.dump(node)} is not arithmetic")
 
 
 def numbers_in(question: str) -> Counter[Fraction]:

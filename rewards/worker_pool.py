@@ -9,7 +9,7 @@ whatever thread, event loop or forked process `run` was called. Workers are star
 interpreters (a fork would inherit the locks of torch's threads), and end with their pool and the process that started
 them.
 
-What is not covered: a worker is no sandbox. It may do what its function does.
+What is not covered: a worker is not a sandbox. It may do what its function does.
 
 Not pebble (tried 5.2.3): its pool raises after a fork, its workers outlive a killed parent while C code runs, and
 multiprocessing's `spawn` would import the script that trains, with torch, in each of them.

@@ -9,12 +9,13 @@ import filter_by_pass_rate
 import pandas as pd
 import probe
 import pytest
+from datasets import Dataset
 from support.launching import DENSE_REWARD, TINY
 from support.tiny_model import build_tiny_model
 
 from recipes.common import run as life
 from recipes.common.before.only_rows import only_rows_notes, use_only_rows
-from recipes.common.before.recipe import import_recipe
+from recipes.common.before.recipe import import_recipe, with_columns
 from recipes.common.forecast.learning import Column, Scored
 from recipes.common.forecast.pass_rate import pass_rates
 from recipes.common.tools.folder import read_rows, write_rows
@@ -146,6 +147,15 @@ def test_a_file_that_holds_no_rows_is_refused_and_a_column_of_a_later_row_is_kep
         use_only_rows(None, str(file), None)
     write_rows(file, [{"prompt": "a", "task": "t"}, {"prompt": "b", "task": "t", "answer": "7"}])
     assert use_only_rows("train", str(file), None)["answer"][:] == [None, "7"]
+
+
+def test_rows_that_a_probe_kept_may_have_the_columns_of_reward_columns_already():
+    columns = {"solution": "answer"}
+    kept = with_columns(Dataset.from_list([{"answer": "1"}, {"answer": "2"}]), columns)
+    assert with_columns(kept, columns).to_list() == kept.to_list()
+    other = Dataset.from_list([*kept.to_list(), {"answer": "3", "solution": "4"}])
+    with pytest.raises(ValueError, match="the rows have another of the name 'solution'"):
+        with_columns(other, columns)
 
 
 @pytest.mark.slow

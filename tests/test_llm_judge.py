@@ -224,6 +224,7 @@ def test_the_log_has_a_line_of_the_cost(judge, caplog):
     [
         ({"prompt_file": "nowhere.txt"}, "there is no prompt_file nowhere.txt"),
         ({"prompt_file": "blind.txt"}, "has no {completion}: nothing would be graded"),
+        ({"prompt_file": "plural.txt"}, "has {prompts}; it must be {prompt}, {completion} or a column of the rows"),
         ({"base_url": "localhost:8000/v1"}, "it must start with http"),
         ({"concurrency": 0}, "concurrency is 0"),
         ({"tries": 0}, "tries 0"),
@@ -233,5 +234,6 @@ def test_the_log_has_a_line_of_the_cost(judge, caplog):
 def test_settings_that_cannot_work_are_refused(judge, tmp_path, monkeypatch, kwargs, words):
     monkeypatch.chdir(tmp_path)
     Path("blind.txt").write_text("Say a number.")
+    Path("plural.txt").write_text("{prompts} {completion}")
     with pytest.raises(ValueError, match=words):
         judge(**kwargs)

@@ -165,6 +165,16 @@ def test_what_a_reward_of_a_server_costs_is_said_and_the_server_not_called(check
     )
 
 
+@pytest.mark.parametrize(("word", "row"), [("colour", 0), ("answer", 3)])
+def test_a_word_in_a_judges_prompt_is_a_column_of_every_row(check, tmp_path_factory, word, row):
+    file = tmp_path_factory.mktemp("judge") / "judge.txt"
+    file.write_text(f"{{completion}} {{{word}}}")
+    settings = {"base_url": "http://127.0.0.1:9/v1", "model": "small", "prompt_file": str(file)}
+    asked = {"reward_funcs": ["xml_format", "llm_judge"], "reward_kwargs": {"llm_judge": settings}}
+    outcome = check(train=with_answer(3, None), **asked)
+    assert_refused(outcome, f"reward 'llm_judge' needs the column {word}, which row {row} lacks (its columns: [")
+
+
 def test_good_input_becomes_a_run(check):
     outcome = check()
     assert outcome.status is None and outcome.result.notes == [TWO_ROWS]
@@ -252,6 +262,11 @@ REFUSED = {
     "a column that all rows lack": (
         {"train": TRAIN.remove_columns("answer"), "reference": lambda row: reference({"answer": 5})},
         "reward 'gsm8k_correctness' needs the column answer, which row 0 lacks (its columns: ['prompt', 'task'])",
+    ),
+    "a column of the reference completion that all rows lack": (
+        {"train": TRAIN.remove_columns("answer"), "rewards": [XmlFormat()]},
+        "row 0 lacks the column 'answer', of which the recipe makes the reference completion (its columns: ['prompt', "
+        "'task'])",
     ),
     "a column that one row lacks": ({"train": with_answer(3, None)}, "needs the column answer, which row 3 lacks"),
     "rows without a task": ({"train": TRAIN.remove_columns("task")}, "rows lack task"),

@@ -37,7 +37,7 @@ class GRPOConfig(trl.GRPOConfig):
     _argument_group_name = "training: TRL's GRPOConfig, and the settings of our trainer"
 
     reward_gates: dict | str | None = field(
-        default=None, metadata={"help": "Pay a reward only where another scores above 0: {length: gsm8k_correctness}."}
+        default=None, metadata={"help": "Keep a reward only where another scores above 0: {length: gsm8k_correctness}."}
     )
     max_reward_error_rate: float = field(
         default=0.05, metadata={"help": "Stop above this share of rows that a reward failed on, of its last 1 000."}

@@ -28,7 +28,7 @@ TYPES = {  # what the message says: settings of another type, or that name what 
         "lr_scheduler_kwargs": ["fast"], "env": [["A=1"]],
     },
     "do not have it; their columns: ": {"reward_columns": [{"solution": "gold"}]},
-    "the rows have one of the name 'answer'": {"reward_columns": [{"answer": "task"}]},
+    "the rows have another of the name 'answer'": {"reward_columns": [{"answer": "task"}]},
     "it must be text": {
         "model_name_or_path": [135], "model_revision": [1.0], "output_dir": [["runs"]], "run_name": [5],
         "only_rows": [["a", "b"]],
@@ -269,8 +269,8 @@ QUESTION_FILES = {
     ),
     "CSV with semicolons": (
         "mine.csv",
-        "question;answer\n1 + 1 =;2\n",
-        "mine.csv, row 1: question, answer missing (its keys: question;answer;",
+        "question;answer\nWhat is 1, 2 and 3 together?;6\n",
+        "mine.csv separates its columns by ';': separate them by commas.",
     ),
     "CSV without a header": ("mine.csv", "1 + 1 =,2\n2 + 2 =,4\n", "mine.csv, row 1: question, answer missing"),
     "CSV in Latin-1": ("mine.csv", "question,answer\ncaf\xe9 + 1 =,2\n".encode("latin-1"), "mine.csv cannot be read"),

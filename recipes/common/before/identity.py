@@ -1,7 +1,7 @@
 """The identity of a run besides its settings: engine, rows, rewards, and the model at step 0, as digests.
 
-*Not covered*: what a reward's file imports, and a model that is not on this disk yet (its digest is None, which equals
-any). Comments and layout of a reward's file do not count.
+*Not covered*: what a reward's file imports or reads, and a model that is not on this disk yet (its digest is None,
+which equals any). Comments and layout of a reward's file do not count.
 """
 
 import ast

@@ -1,8 +1,7 @@
 """Preflight: problems that show before any weight is loaded, all of them at once.
 
-A run that passes has rows with the columns its rewards need, rewards that pay the reference answer in
-full and an empty completion nothing, and a batch that divides. It says nothing of whether the model
-will learn.
+A run that passes has rows with the columns that its rewards need, rewards that give the reference answer their full
+amount and an empty completion nothing, and a batch that divides. Whether the model will learn is not checked.
 """
 
 import json
@@ -30,6 +29,7 @@ from recipes.common.before.rows import (
     check_every_reward_scores,
     check_every_task_is_scored,
     check_gates,
+    check_reference,
     check_tasks,
     first_rows,
     reward_lines,
@@ -37,7 +37,7 @@ from recipes.common.before.rows import (
 from recipes.common.before.tool_use import check_tool_use
 from recipes.common.before.validation import check_validation, validates, validation_notes
 from recipes.common.before.values import check_generation, check_lora, check_optimizer, check_output_dir
-from recipes.common.during.engine import asked_engine, check_engine
+from recipes.common.during.engine import asked_engine, check_engine, world_size
 from recipes.common.during.steps import check_loss
 from recipes.common.tools.power import expected_to_change, power_line
 from recipes.common.tools.screen import announce
@@ -158,9 +158,9 @@ def check_rows(
 ) -> tuple[list[RewardLine], list[str]]:
     """Check training rows (whose lines are returned) and evaluation rows, these by rewards without a problem so far."""
     weights = args.training["reward_weights"]
+    if problems := check_columns(rows) or check_reference(rows, reference):
+        return [], problems
     lines = reward_lines(rows, rewards, weights if len(weights or []) == len(rewards) else None, reference)
-    if problems := check_columns(rows):
-        return lines, problems
     problems += [problem for line in lines for problem in line.problems]
     problems += check_every_task_is_scored(lines, rows)
     if not streamed:  # the tasks of a stream's later rows are not known
@@ -215,11 +215,6 @@ def _check_settings(args: Arguments, rewards: list[Callable]) -> list[str]:
             "mean of the gated reward. Use sum_then_normalize."
         )
     return problems
-
-
-def world_size() -> int:
-    """The processes of this run, as the launcher counts them."""
-    return int(os.environ.get("WORLD_SIZE", 1))
 
 
 def kind_notes(args: Arguments, rewards: list[Callable]) -> list[str]:

@@ -2,7 +2,6 @@
 
 import json
 import math
-import os
 import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
@@ -17,7 +16,7 @@ from datasets.exceptions import DatasetsError
 from recipes.common.before.arguments import RecipeArguments
 from recipes.common.before.rows import draw, is_held_out
 from rewards.boxes import last_boxed
-from rewards.jsonl import Problem, collect, lines_of, parse_line, shown
+from rewards.jsonl import collect, lines_of, parse_line, shown
 
 Item = dict[str, str]  # question, and answer as the data has it: the gold, or a solution that ends in it
 Values = Iterable[tuple[str, Any]]  # a place for messages, and what stands there
@@ -141,6 +140,11 @@ def values_of(file: Path, columns: tuple[str, str]) -> Iterator[tuple[str, Any]]
         return
     as_text = {"converters": dict.fromkeys(columns, str), "keep_default_na": False}  # 007 and NA as they stand
     options = as_text if file.suffix == ".csv" else {}
+    if file.suffix == ".csv":
+        with file.open(encoding="utf-8", errors="replace") as lines:
+            header = lines.readline()
+        if "," not in header and (other := re.search(r"[;\t|]", header)):
+            raise ValueError(f"{file} separates its columns by {other[0]!r}: separate them by commas.")
     try:  # a stream writes no cache
         rows = load_dataset(BUILDERS[file.suffix], data_files=str(file), split="train", streaming=True, **options)
         for number, row in enumerate(rows, start=1):
@@ -150,18 +154,16 @@ def values_of(file: Path, columns: tuple[str, str]) -> Iterator[tuple[str, Any]]
 
 
 def _usable(source: str, values: Values, accept: Callable[[Any], Item], allowed: int) -> list[Item]:
+    from recipes.common.tools.screen import announce
+
     items, problems = collect(values, accept)
     if len(problems) > allowed:
         raise ValueError(shown(problems))
     if not items:
         raise ValueError(f"{source} holds no rows; it needs one question and one answer a row.")
-    _report_left_out(problems)
+    if problems:
+        announce(f"Rows left out (max_bad_rows): {len(problems)}\n{shown(problems)}")
     return items
-
-
-def _report_left_out(problems: list[Problem]) -> None:
-    if problems and int(os.environ.get("RANK", 0)) == 0:
-        print(f"Rows left out (max_bad_rows): {len(problems)}\n{shown(problems)}", flush=True)
 
 
 def _item(value: Any, columns: tuple[str, str], check: Callable[[str], str | None]) -> Item:

@@ -99,14 +99,18 @@ def with_columns(rows: Dataset | IterableDataset | None, columns: dict[str, str]
     """The rows, with columns also under the names that rewards take them by: `{"solution": "answer"}`.
 
     Raises:
-        ValueError: a column that the rows do not have, or a name that they have.
+        ValueError: a column that the rows do not have, or a name under which they have another.
     """
     if not (rows and columns):
         return rows
-    there = list(next(iter(rows)))
-    for name, column in columns.items():
-        if name in there or column not in there:
-            wrong = f"have one of the name {name!r}" if name in there else "do not have it"
-            has = f"the rows {wrong}; their columns: {', '.join(there)}."
-            raise ValueError(f"reward_columns gives the column {column!r} as {name!r}, but {has}")
-    return rows.map(lambda row: {name: row[column] for name, column in columns.items()})
+
+    def added(row: dict) -> dict:
+        for name, column in columns.items():
+            if column not in row or row.get(name, row[column]) != row[column]:  # equal in what a probe kept
+                wrong = f"have another of the name {name!r}" if column in row else "do not have it"
+                has = f"the rows {wrong}; their columns: {', '.join(row)}."
+                raise ValueError(f"reward_columns gives the column {column!r} as {name!r}, but {has}")
+        return {name: row[column] for name, column in columns.items()}
+
+    added(next(iter(rows)))  # a stream is read later
+    return rows.map(added)

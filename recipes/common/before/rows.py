@@ -115,6 +115,17 @@ def _is_prompt(prompt: Any) -> bool:
     )
 
 
+def check_reference(rows: list[dict], reference: Callable[[dict], str | None]) -> list[str]:
+    """Every row has the columns that the recipe makes its reference completion of; those of a file may not."""
+    for number, row in enumerate(rows):
+        try:
+            reference(row)
+        except KeyError as column:
+            made = "of which the recipe makes the reference completion"
+            return [f"row {number} lacks the column {column}, {made} (its columns: {sorted(row)})."]
+    return []
+
+
 def check_every_task_is_scored(lines: list[RewardLine], rows: list[dict]) -> list[str]:
     """A task may do without step rewards, but not without any other."""
     problems = []
@@ -210,10 +221,12 @@ def _line(
         return line
     missing = [column for column in reward_columns(reward) if any(row.get(column) is None for row in rows)]
     routed = reward_tasks(reward) is not None
-    if missing and (routed or not any(row.get(column) is not None for row in all_rows for column in missing)):
+    is_called = line.kind != "model"  # each score is a call of a model: none is loaded or asked before the run
+    there = any(row.get(column) is not None for row in all_rows for column in missing)
+    if missing and (routed or not is_called or not there):
         line.problems.append(_lacks(name, missing, numbered))
         return line
-    if line.kind == "model":  # each score is a call of a model: none is loaded or asked before the run
+    if not is_called:
         line.rows_scored = len(rows)
         return line
     golds = [reference(row) for row in rows]  # a row of one's own needs no reference answer: None

@@ -1,11 +1,10 @@
 """Tools and environments before a run: they load, describe themselves, start on a row, and the model can call them."""
 
-import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from recipes.common.during.engine import asked_engine
+from recipes.common.during.engine import asked_engine, world_size
 from recipes.common.during.environments import by_name, load_environments, load_tools, make, methods_of, reset, title_of
 from recipes.common.during.rollout import undescribed
 from recipes.common.trainer import NO_STEPS_WITH_TOOLS
@@ -74,7 +73,7 @@ def _check_engine(training: dict[str, Any]) -> list[str]:
     server = training["use_vllm"] and (
         training["vllm_mode"] == "server" or (training["vllm_tensor_parallel_size"] or 1) > 1
     )
-    if int(os.environ.get("WORLD_SIZE", 1)) == 1 or not (sharded or server):
+    if world_size() == 1 or not (sharded or server):
         return []
     return [
         f"tools do not go with {'a shared vLLM' if server else asked_engine()} on several processes: each turn needs "

@@ -22,9 +22,14 @@ from trl import GRPOTrainer
 NAMES = {"NO": "one process", "DEEPSPEED": "DeepSpeed", "FSDP": "FSDP"}
 
 
+def world_size() -> int:
+    """The processes of this run, as the launcher counts them."""
+    return int(os.environ.get("WORLD_SIZE", 1))
+
+
 def asked_of_the_launcher() -> dict[str, Any]:
     """The engine that `accelerate launch` was asked for, as far as the environment tells."""
-    asked: dict[str, Any] = {"world_size": int(os.environ.get("WORLD_SIZE", 1))}
+    asked: dict[str, Any] = {"world_size": world_size()}
     if _is_true("ACCELERATE_USE_DEEPSPEED"):
         asked["distributed_type"] = DistributedType.DEEPSPEED.value
         if "ACCELERATE_DEEPSPEED_ZERO_STAGE" in os.environ:

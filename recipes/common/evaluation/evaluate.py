@@ -1,6 +1,5 @@
 """Honest before and after: the same held-out rows, the same decoding, the scorers of training, row by row."""
 
-import functools
 import random
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -105,8 +104,8 @@ def evaluate(
     `truncated`, `metrics`, `rewards`, and, where asked for, `samples` (a list of metrics) and `sampled_completions`;
     with tools also `messages` and `turns`, the kind of each turn. `complete` takes the place of `generate`.
     """
-    if complete is None:
-        complete = functools.partial(_generated, model, tokenizer, max_new_tokens, chat_template_kwargs)
+    settings = (max_new_tokens, chat_template_kwargs)
+    complete = complete or (lambda batch, how: generate(model, tokenizer, batch, *settings, how))
     batches = [list(range(start, min(start + batch_size, len(rows)))) for start in range(0, len(rows), batch_size)]
     # Under ZeRO-3 every rank must generate equally often; a surplus batch is dropped after the gathering.
     rounds = -(-len(batches) // world_size)
@@ -126,10 +125,6 @@ def evaluate(
     gathered = gather_object(evaluated) if world_size > 1 else evaluated
     by_row = {result["row"]: result for result in gathered}
     return [by_row[i] for i in range(len(rows))]
-
-
-def _generated(model: Any, tokenizer: Any, max_new_tokens: int, kwargs: Any, rows: list, decoding: dict) -> list:
-    return generate(model, tokenizer, rows, max_new_tokens, kwargs, decoding)
 
 
 def _score(rows: list[dict], generated: list[Completion], rewards: list, metric: Metric) -> list[dict]:

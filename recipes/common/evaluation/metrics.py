@@ -48,7 +48,7 @@ def boxed_metric(row: dict, completion: str) -> dict[str, bool]:
 def code_metric(row: dict, completion: str) -> dict[str, bool]:
     """For a program with tests, run in the sandbox of the run's rewards (but never without isolation).
 
-    - tests: every test passes that the reward may pay for
+    - tests: every test passes that the reward sees
     - hidden: every hidden test passes, in rows that have some
     - format: one complete Python block
     A row that the sandbox failed on has the last alone.

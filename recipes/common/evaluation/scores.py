@@ -46,7 +46,7 @@ def outcomes(rows: list[dict[str, Any]]) -> dict[str, list[bool | None]]:
 
 
 def independent_metric(names: Iterable[str]) -> str:
-    """The metric by which a run is told to have learnt: lenient, else tests, else prose, else the first.
+    """The metric that shows whether a run has learnt: lenient, else tests, else prose, else the first.
 
     >>> independent_metric(["strict", "lenient", "format"]), independent_metric(["right"])
     ('lenient', 'right')

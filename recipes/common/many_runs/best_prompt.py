@@ -34,7 +34,7 @@ def best_prompt(config: Path, words: list[str], folder: Path) -> Path:
         raise ValueError("the arm best-prompt needs held-out rows, and prompts of chat messages.")
     print(f"\n== {folder}: ten prompts on {len(validation)} training rows", flush=True)
     tried = {}
-    for number, (shots, instructed) in enumerate((shots, told) for told in (False, True) for shots in SHOTS):
+    for number, (shots, instructed) in enumerate((n, asked) for asked in (False, True) for n in SHOTS):
         evaluated = _evaluate(recipe, [prompted(recipe, row, solved, shots, instructed) for row in validation])
         chosen_by = metric_names(evaluated)[0]
         share = sum(row["metrics"].get(chosen_by, False) for row in evaluated) / len(evaluated)

@@ -86,7 +86,7 @@ def rows_needed(change: float, changed: float = A_QUARTER, power: float = POWER)
 
 def expected_to_change(config: str | None, model: str) -> tuple[float, str]:
     """The share of the rows that may change, with words for it: from a probe of this YAML and model, or a quarter."""
-    folder = Path("runs", f"probe-{Path(config or '').stem}")  # where scripts/probe.py keeps it unless told otherwise
+    folder = Path("runs", f"probe-{Path(config or '').stem}")  # where scripts/probe.py keeps it by default
     found = read_json(folder / PROBE_FIGURES, {})
     if found.get("changed") is None or found["sampling"]["model_name_or_path"] != model:
         return A_QUARTER, "if a quarter of the rows change"
