@@ -209,17 +209,11 @@ class StepLineCallback(TrainerCallback):
     def _left(self, state: TrainerState) -> str:
         """The time to the last step at the pace so far, evaluations included: `", 7 min left"`."""
         step, started = self.start
-        seconds = (
-            (time.monotonic() - started) / max(1, state.global_step - step) * (state.max_steps - state.global_step)
-        )
-        left = (
-            f"{seconds:.0f} s"
-            if seconds < 90
-            else f"{seconds / 60:.0f} min"
-            if seconds < 5400
-            else f"{seconds / 3600:.1f} h"
-        )
-        return f", {left} left" if state.global_step < state.max_steps else ""
+        done, to_go = state.global_step - step, state.max_steps - state.global_step
+        seconds = (time.monotonic() - started) / max(1, done) * to_go
+        left = f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
+        left = f"{seconds:.0f} s" if seconds < 90 else left
+        return f", {left} left" if to_go > 0 else ""
 
 
 class Clock(TrainerCallback):
