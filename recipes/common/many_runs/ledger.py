@@ -10,7 +10,8 @@ An entry is of one of three sorts:
   is of runs of a recipe, `configs`
 - **not run**: `config`, `command`, and `not_run`, the reason; it has no value
 
-By hand, in any of them: `order` (its place; from 50 on in RESULTS.md alone), `note` (in the README's table), `remark` (above its table).
+By hand, in any of them: `order` (its place; from 50 on in RESULTS.md alone), `note` (in the README's table),
+`remark` (above its table).
 """
 
 import math
