@@ -42,28 +42,18 @@ def main() -> None:
 
 def draw(axis, twin, title: str, runs: list[Path]) -> None:
     """One side: the reward of `runs` on `twin`, dashed, and their accuracies on `axis`."""
-    from recipes.common.after.plots import curve, shares
+    from recipes.common.after.plots import curve, draw_band, shares, smooth
     from recipes.common.tools.folder import read_log, read_validation
-    from recipes.common.tools.stats import moving_average
 
-    rewards = [curve(read_log(run), "reward") for run in runs]
-    rewards = [dict(zip(each, moving_average(list(each.values())), strict=True)) for each in rewards]
-    band(twin, rewards, color=REWARD, linestyle="--")
+    draw_band(twin, [smooth(curve(read_log(run), "reward")) for run in runs], color=REWARD, linestyle="--")
     for metric, color in (("strict", ACCURACY), ("lenient", LENIENT)):
         found = [shares(read_validation(run), metric) for run in runs]
         percent = [{step: 100 * share for step, (share, *_) in each.items()} for each in found]
-        band(axis, percent, color=color, marker="o")
+        draw_band(axis, percent, color=color, marker="o")
     axis.set_title(title, fontsize=11)
     axis.set_xlabel("training step")
     axis.grid(alpha=0.25)
     axis.spines["top"].set_visible(False)
-
-
-def band(axis, curves: list[dict[int, float]], color: str, **style) -> None:
-    steps = sorted(set.intersection(*map(set, curves)))
-    values = [[each[step] for each in curves] for step in steps]
-    axis.fill_between(steps, [*map(min, values)], [*map(max, values)], color=color, alpha=0.15, linewidth=0)
-    axis.plot(steps, [sum(each) / len(each) for each in values], color=color, linewidth=2.5, **style)
 
 
 if __name__ == "__main__":

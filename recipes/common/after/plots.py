@@ -69,7 +69,7 @@ def plot_runs(runs: list[Path], output: Path, band: bool = False) -> None:
     axes = figure.subplots(rows, 2, squeeze=False).flat
     for axis, (title, curves, spans) in zip(axes, drawn, strict=False):
         if band:
-            _draw_band(axis, curves)
+            draw_band(axis, [smooth(points) for points in curves if points])
         elif spans:
             _draw_shares(axis, spans, rewards=drawn[0][1])
         else:
@@ -108,10 +108,14 @@ def _draw_lines(axis: Any, curves: list[dict[int, float]], runs: list[Path]) -> 
         axis.plot(list(points), moving_average(list(points.values())), color=f"C{number}", linewidth=2, label=str(run))
 
 
-def _draw_band(axis: Any, curves: list[dict[int, float]]) -> None:
-    """Over the steps that all runs logged."""
-    smooth = [dict(zip(points, moving_average(list(points.values())), strict=True)) for points in curves if points]
-    steps = sorted(set.intersection(*map(set, smooth))) if smooth else []
-    values = [[points[step] for points in smooth] for step in steps]
-    axis.fill_between(steps, [min(v) for v in values], [max(v) for v in values], color="C0", alpha=0.25, linewidth=0)
-    axis.plot(steps, [sum(v) / len(v) for v in values], color="C0", linewidth=2)
+def smooth(points: dict[int, float]) -> dict[int, float]:
+    """The moving average of a curve, at its own steps."""
+    return dict(zip(points, moving_average(list(points.values())), strict=True))
+
+
+def draw_band(axis: Any, curves: list[dict[int, float]], color: str = "C0", **style: Any) -> None:
+    """Draw the mean of curves in a band from the least to the largest, over the steps that all of them have."""
+    steps = sorted(set.intersection(*map(set, curves))) if curves else []
+    values = [[points[step] for points in curves] for step in steps]
+    axis.fill_between(steps, [min(v) for v in values], [max(v) for v in values], color=color, alpha=0.25, linewidth=0)
+    axis.plot(steps, [sum(v) / len(v) for v in values], color=color, linewidth=2, **style)

@@ -4,8 +4,7 @@ import html
 import math
 from collections.abc import Callable, Iterable
 
-from recipes.common.after.plots import Shares
-from recipes.common.tools.stats import moving_average
+from recipes.common.after.plots import Shares, smooth
 from recipes.common.tools.tables import percent
 
 LEFT, RIGHT, TOP, BOTTOM = 48, 412, 8, 188  # of the area of a curve, in the units of its SVG
@@ -17,7 +16,7 @@ Points = dict[int, float]
 
 def panel(title: str, names: list[str], curves: list[Points]) -> str:
     """One key of the log of each run: raw faint, moving average bold; nothing where no run logged it."""
-    averages = [_average(points) for points in curves]
+    averages = [smooth(points) for points in curves]
     steps, values = _pool(curves), [value for points in [*curves, *averages] for value in points.values()]
     if not steps:
         return ""
@@ -32,7 +31,7 @@ def panel(title: str, names: list[str], curves: list[Points]) -> str:
 
 def shares_panel(title: str, names: list[str], curves: list[Shares], rewards: list[Points]) -> str:
     """A metric of the validation rows in its 95 % band, over the moving average of the reward: dashed, right scale."""
-    averages = [_average(points) for points in rewards]
+    averages = [smooth(points) for points in rewards]
     steps = _pool([*curves, *averages])
     percents = [100 * value for points in curves for span in points.values() for value in span]
     if not percents:
@@ -64,10 +63,6 @@ def ticks(low: float, high: float, whole: bool = False) -> list[float]:
     size = 10.0 ** math.floor(math.log10(wanted))
     step = next(size * factor for factor in (1, 2, 5, 10) if size * factor >= wanted)
     return [round(i * step, 10) for i in range(math.ceil(low / step), math.floor(high / step) + 1)]
-
-
-def _average(points: Points) -> Points:
-    return dict(zip(points, moving_average(list(points.values())), strict=True))
 
 
 def _pool(curves: Iterable[dict[int, object]]) -> list[int]:
