@@ -89,11 +89,10 @@ class GRPOTrainer(trl.GRPOTrainer):
     ):
         reward_funcs = reward_funcs if isinstance(reward_funcs, list) else [reward_funcs]
         tools = tools or environments.load_tools(args.tools)
-        owned = [reward for reward in reward_funcs if isinstance(reward, environments.EnvironmentReward)]
-        given = environment_factory or (owned[0].environment_factory if owned else None)  # a file loads as a new class
-        factory = given or environments.load_environments(args.environment_factory)
+        factory = environment_factory or environments.load_environments(args.environment_factory)
         has_tools = bool(tools or factory)
         processor = rollout.tool_processor(kwargs.pop("processing_class", None), model, args, has_tools)
+        owned = [reward for reward in reward_funcs if isinstance(reward, environments.EnvironmentReward)]
         owned = owned or environments.environment_rewards(factory)
         reward_funcs = [reward for reward in reward_funcs if reward not in owned] + owned
         if problems := check_names(reward_funcs):

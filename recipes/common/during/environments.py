@@ -7,6 +7,7 @@ need type hints and an `Args:` section, from which the chat template describes t
 
 import asyncio
 import contextlib
+import functools
 import inspect
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -38,9 +39,12 @@ def _load(setting: str, spec: Any) -> Callable:
     if not isinstance(spec, str) or ":" not in spec:
         raise ValueError(f"{setting} {spec!r}: give path/to/file.py:name or package.module:name.")
     try:
-        return find_object(spec)
+        return _loaded(spec)
     except ValueError as problem:
         raise ValueError(str(problem).replace("reward", setting, 1)) from problem
+
+
+_loaded = functools.cache(find_object)  # a file that is imported twice holds another class of the same name
 
 
 def by_name(environment_factory: Callable | dict[str, Callable] | None) -> Factories:
@@ -89,7 +93,7 @@ class EnvironmentReward:
 
     def __init__(self, environment: type, environment_factory: Callable | dict[str, Callable]):
         self.environment, self.__name__ = environment, environment.__name__
-        self.environment_factory, self.factories = environment_factory, by_name(environment_factory)
+        self.factories = by_name(environment_factory)
         for name in DECLARATIONS:
             if hasattr(environment, name):
                 setattr(self, name, getattr(environment, name))
