@@ -13,7 +13,11 @@ NAN = math.nan
 def shares(rows: list[list[float]], kinds: str, weights: list[float] | None = None, group: int = 2) -> tuple:
     """Groups without spread, groups with spread of a verifier; `kinds` has a letter for each reward, v for verifier."""
     is_verifier = torch.tensor([kind == "v" for kind in kinds])
-    return group_spread(torch.tensor(rows), torch.tensor(weights or [1.0] * len(kinds)), is_verifier, group)
+    weights = torch.tensor(weights or [1.0] * len(kinds))
+    differ, verified = (
+        each.float().mean().item() for each in group_spread(torch.tensor(rows), weights, is_verifier, group)
+    )
+    return 1.0 - differ, verified
 
 
 SHORT = {"short": ["right"]}

@@ -15,7 +15,7 @@ from support.launching import run
 from support.paid_by_place import advantages_of, as_async, completions, generations, make_trainer, pays
 
 from recipes.common.during.guard import ERROR, GRADED, NOT_APPLICABLE, TIMEOUT, UNPARSED, guard
-from recipes.common.trainer import GRPOTrainer, RewardErrors
+from recipes.common.trainer import GRPOConfig, GRPOTrainer, RewardErrors
 from rewards.routing import route
 from rewards.rows import score_rows
 
@@ -121,6 +121,63 @@ def test_without_failures_and_gates_it_trains_as_trl_does(model, tmp_path):
     (ours, our_weights), (theirs, their_weights) = trained
     assert ours == theirs
     assert all(torch.equal(our_weights[name], their_weights[name]) for name in their_weights)
+
+
+# Completions of advantage 0
+
+HALF_ALIKE = [1.0, 0.0, 0.0, 0.0, *[-0.2] * 4]  # the second group teaches nothing
+MICRO_BATCHES = {"per_device_train_batch_size": 2, "gradient_accumulation_steps": 4, "optim": "sgd"}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("loss_type", ["grpo", "dr_grpo", "dapo", "cispo"])
+def test_completions_of_advantage_0_can_be_left_out_of_the_same_gradient(model, tmp_path, loss_type):
+    weights, rows = {}, {True: 0, False: 0}
+    for skip in rows:
+        config = {**MICRO_BATCHES, "loss_type": loss_type, "learning_rate": 10.0, "skip_zero_advantages": skip}
+        trainer = make_trainer(model, tmp_path, [pays("right", HALF_ALIKE)], MATHS, {}, **config)
+        start = {name: tensor.clone() for name, tensor in trainer.model.state_dict().items()}
+        count_rows(trainer, rows, skip)
+        trainer.train()
+        weights[skip] = trainer.model.state_dict()
+    changes = {skip: {name: of[name] - start[name] for name in start} for skip, of in weights.items()}
+    largest = max(change.abs().max().item() for change in changes[False].values())
+    assert largest > 1e-3
+    for name, change in changes[False].items():
+        assert torch.allclose(changes[True][name], change, atol=1e-4 * largest), name
+    assert rows[False] == 8 and 4 <= rows[True] <= 7, "a micro-batch without any keeps one, so that all ranks go along"
+
+
+def count_rows(trainer: GRPOTrainer, rows: dict, key: bool) -> None:
+    """Add up the completions that go through the model for the loss."""
+    forward = trainer._get_per_token_logps_and_entropies
+
+    def counted(model, input_ids, *args, **kwargs):
+        rows[key] += len(input_ids)
+        return forward(model, input_ids, *args, **kwargs)
+
+    trainer._get_per_token_logps_and_entropies = counted
+
+
+@pytest.mark.slow
+def test_rounding_in_a_group_without_spread_moves_nothing_where_it_is_skipped(model, tmp_path):
+    moved = {}
+    for skip in (True, False):
+        config = {"num_generations": 8, "learning_rate": 1e-3, "skip_zero_advantages": skip}
+        trainer = make_trainer(model, tmp_path, [pays("alike", [-0.2] * 8)], MATHS[:1], {}, **config)
+        start = {name: tensor.clone() for name, tensor in trainer.model.state_dict().items()}
+        trainer.train()
+        moved[skip] = any(not torch.equal(start[name], of) for name, of in trainer.model.state_dict().items())
+    assert moved == {True: False, False: True}  # Adam makes a step of any gradient
+
+
+@pytest.mark.parametrize(
+    ("settings", "given"),
+    [({"beta": 0.04}, "beta 0.04"), ({"entropy_coef": 0.1}, "entropy_coef 0.1"), ({"loss_type": "bnpo"}, "bnpo")],
+)
+def test_a_loss_in_which_every_completion_counts_skips_none(tmp_path, settings, given):
+    with pytest.raises(ValueError, match=f"skip_zero_advantages needs a loss .*given: .*{given}"):
+        GRPOConfig(output_dir=str(tmp_path), bf16=False, skip_zero_advantages=True, **settings)
 
 
 # Rates

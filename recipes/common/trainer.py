@@ -27,6 +27,8 @@ from rewards.contract import check_names, is_model, reward_max_error_rate
 
 ERROR_WINDOW = 1000  # scored rows over which the rate of failures is taken
 NO_STEPS_WITH_TOOLS = "reward_funcs names a step reward, which cannot be placed among the turns of tools: remove it."
+# Losses of which a completion may be left out, by what TRL divides them by: tokens of the batch, or these completions.
+SKIPPABLE = {"grpo": "completions", "dr_grpo": "completions", "dapo": "tokens", "cispo": "tokens"}
 RATES = {"errors": ERROR, "unparsed": UNPARSED, "timeouts": TIMEOUT}
 
 
@@ -43,6 +45,10 @@ class GRPOConfig(trl.GRPOConfig):
         default=0.05, metadata={"help": "Stop above this share of rows that a reward failed on, of its last 1 000."}
     )
     reward_timeout_s: float = field(default=300.0, metadata={"help": "Limit for one call of one reward in seconds."})
+    skip_zero_advantages: bool = field(
+        default=False,
+        metadata={"help": "Leave completions of advantage 0 out of the update: the same gradient, in less time."},
+    )
     tools: list[str] | None = field(
         default=None, metadata={"help": "Functions that the model may call: path/to/file.py:function."}
     )
@@ -52,6 +58,17 @@ class GRPOConfig(trl.GRPOConfig):
     chat_template_path: str | None = field(
         default=None, metadata={"help": "A Jinja file that takes the place of the tokenizer's chat template."}
     )
+
+    def __post_init__(self):
+        super().__post_init__()
+        more = {"beta": self.beta, "entropy_coef": self.entropy_coef, "use_adaptive_entropy": self.use_adaptive_entropy}
+        given = [f"{name} {value}" for name, value in more.items() if value]
+        given += [] if self.loss_type in SKIPPABLE else [f"loss_type {self.loss_type}"]
+        if self.skip_zero_advantages and given:
+            raise ValueError(
+                "skip_zero_advantages needs a loss in which a completion of advantage 0 counts nothing: beta 0, no "
+                f"entropy bonus, loss_type {', '.join(SKIPPABLE)}; given: {', '.join(given)}."
+            )
 
 
 class RewardErrors(RuntimeError):
@@ -148,12 +165,25 @@ class GRPOTrainer(trl.GRPOTrainer):
         with self.phase("generating"):
             return super()._generate(*args, **kwargs)
 
+    def _compute_loss(self, model, inputs):
+        """TRL's loss; with `skip_zero_advantages` of the completions that add to it, scaled to the same gradient."""
+        kept = inputs["advantages"].reshape(len(inputs["advantages"]), -1).any(dim=1)
+        if not self.args.skip_zero_advantages or self.aux_loss_enabled or "pixel_values" in inputs or kept.all():
+            return super()._compute_loss(model, inputs)
+        kept[0] |= ~kept.any()  # each rank goes through the model, whatever it has
+        rows = {name: of[kept] for name, of in inputs.items() if torch.is_tensor(of) and of.shape[:1] == kept.shape}
+        share = 1.0 if SKIPPABLE[self.loss_type] == "tokens" else kept.float().mean()
+        return super()._compute_loss(model, inputs | rows) * share
+
     def roll_out(self, rows: list[dict], generation_config: transformers.GenerationConfig) -> list[rollout.Rollout]:
         """Complete rows as in training, tools and environments included, without scoring or logging them."""
         return rollout.rollout(self, rows, generation_config)
 
     def _generate_and_score_completions(self, inputs):
         output = super()._generate_and_score_completions(inputs)
+        if self.args.skip_zero_advantages:  # rounding leaves 1e-4 where a group has no spread
+            first = self.accelerator.process_index * len(inputs)
+            output["advantages"] = output["advantages"] * self._teaches[first : first + len(inputs)]
         if self.step_reward_funcs:
             mask = output["completion_mask"]
             steps = token_advantages(self._steps, tokens=mask.shape[1]).to(output["advantages"])
@@ -188,10 +218,11 @@ class GRPOTrainer(trl.GRPOTrainer):
         rewards = apply_gates(rewards, self.reward_func_names, self.reward_gates)
         is_verifier = torch.tensor([reward_kind(reward) == "verifier" for reward in self.reward_funcs])
         weights, is_verifier = self.reward_weights.to(rewards.device), is_verifier.to(rewards.device)
-        shares = group_spread(rewards, weights, is_verifier, self._group_size())
-        self._log_metric("groups/without_spread", shares[0])
+        differ, verified = group_spread(rewards, weights, is_verifier, self._group_size())
+        self._teaches = differ.repeat_interleave(self._group_size())  # (completions of all ranks,)
+        self._log_metric("groups/without_spread", 1.0 - differ.float().mean().item())
         if is_verifier.any():
-            self._log_metric("groups/verifier_spread", shares[1])
+            self._log_metric("groups/verifier_spread", verified.float().mean().item())
         if self.step_reward_funcs:
             counts = (outcomes[:, len(self.reward_funcs) :] != NOT_APPLICABLE) & ~failed.unsqueeze(1)
             self._steps = self._weigh_steps(steps, counts)

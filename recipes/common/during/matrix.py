@@ -20,17 +20,16 @@ def apply_gates(rewards: torch.Tensor, names: list[str], gates: dict[str, list[s
 
 def group_spread(
     rewards: torch.Tensor, weights: torch.Tensor, is_verifier: torch.Tensor, num_generations: int
-) -> tuple[float, float]:
-    """The share of groups without spread in the total reward, and of those with spread in what the verifiers give.
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Whether each group has spread in the total reward, and in what the verifiers give; both (groups,).
 
-    `rewards` is (completions, rewards), and a row of NaN is left out of its group; the others are (rewards,). The first
-    share teaches nothing. TRL's `frac_reward_zero_std` misses many of it: it takes rounding for spread.
+    `rewards` is (completions, rewards), and a row of NaN is left out of its group; the others are (rewards,). A group
+    without spread teaches nothing. TRL's `frac_reward_zero_std` misses many of them: it takes rounding for spread.
     """
     graded = ~torch.isnan(rewards).all(dim=1)
     weighted = (rewards * weights).nan_to_num(0.0)
     total, verified = weighted.sum(dim=1), weighted[:, is_verifier].sum(dim=1)
-    spread = [_has_spread(amounts, graded, num_generations).float().mean().item() for amounts in (total, verified)]
-    return 1.0 - spread[0], spread[1]
+    return _has_spread(total, graded, num_generations), _has_spread(verified, graded, num_generations)
 
 
 def _has_spread(amounts: torch.Tensor, graded: torch.Tensor, num_generations: int) -> torch.Tensor:
