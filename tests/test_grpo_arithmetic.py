@@ -183,7 +183,7 @@ def test_each_token_may_have_an_advantage_of_its_own(build, loss_type):
 
 
 def test_the_recipes_trainer_leaves_trls_loss_alone():
-    for name in ("compute_loss", "_compute_loss", "_get_per_token_logps_and_entropies"):
+    for name in ("compute_loss", "_get_per_token_logps_and_entropies"):
         assert getattr(GRPOTrainer, name) is getattr(trl.GRPOTrainer, name)
 
 
