@@ -71,6 +71,14 @@ def test_rows_without_the_metric_do_not_count():
     assert "lenient 0.0 % to 31.2 %" in verdict(log(RISING), curve).sentence
 
 
+def test_held_out_rows_before_and_after_decide_where_the_validation_rows_are_too_few():
+    few, many = evaluations(3, 4, 5, n=10), evaluations(50, 80, n=200)
+    assert verdict(log(RISING), few).name == "reward alone"
+    found = verdict(log(RISING), few, many)
+    assert found.sentence.startswith("Reward and held-out lenient rose together: ") and "on 200 rows" in found.sentence
+    assert verdict(log(RISING), evaluations(50, *[90, 60]), many).name == "accuracy fell"  # since a step in between
+
+
 @pytest.mark.parametrize("metric", ["tests", "prose", "right"])
 def test_without_lenient_it_is_tests_then_prose_then_the_first(metric):
     curve = [{"step": e["step"], "metrics": {metric: e["metrics"][metric]}} for e in evaluations(9, 40, metric=metric)]

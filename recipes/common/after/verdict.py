@@ -20,7 +20,7 @@ OPENINGS = {
     DIVERGED: "The reward rose and {metric} fell",
     REWARD_ALONE: "The reward rose, and no rise of {metric} is shown",
     FELL: "{metric} fell after step {step}",
-    METRIC_ALONE: "{metric} rose, and no rise of the reward is shown that would explain it",
+    METRIC_ALONE: "{metric} rose, and no rise of the reward is shown",
     NOTHING: "Nothing moved: no change of reward or {metric} is shown",
 }
 
@@ -33,17 +33,20 @@ class Verdict:
     sentence: str
 
 
-def verdict(log: list[dict[str, Any]], validation: list[dict[str, Any]]) -> Verdict:
+def verdict(
+    log: list[dict[str, Any]], validation: list[dict[str, Any]], ends: list[dict[str, Any]] | None = None
+) -> Verdict:
     """Decide by the logged training steps and the evaluations of the validation rows, the first of them at step 0.
 
-    The independent metric is that of `independent_metric`. Three questions, each with its own rate of false alarms:
+    `ends` are two evaluations of the held-out rows, before and after; without them, the validation's own first and last
+    count. The independent metric is that of `independent_metric`. Three questions, each with its own rate of false alarms:
 
     - *Did the reward rise?* The slope of the logged steps' rewards, by the t test of a linear regression at 1 %; a
       step's reward is noisy, but the noise of one step says nothing of the next. The sentence gives the means of the
       first and of the last quarter.
-    - *Did the metric change?* The last evaluation against step 0, on the same rows, by the exact McNemar test at 5 %:
-      of 40 runs that changed nothing one has a rise, one a fall.
-    - *Did it fall from a better one in between?* The last evaluation against the best between, by the same test at 5 %
+    - *Did the metric change?* After against before, on the same rows, by the exact McNemar test at 5 %: of 40 runs that
+      changed nothing one has a rise, one a fall.
+    - *Did it fall from a better one in between?* The last validation against the best between, by the same test at 5 %
       divided by the number of evaluations between (Bonferroni): the best was chosen by looking at all.
 
     rose together: the reward and the metric, without a fall in between. diverged: the reward rose and the metric fell
@@ -59,7 +62,8 @@ def verdict(log: list[dict[str, Any]], validation: list[dict[str, Any]]) -> Verd
         return Verdict(UNKNOWN, f"Whether the reward rose is not known: {needed}.")
     metric = independent_metric(validation[0]["metrics"])
     first, *between, last = validation
-    change, p = _change(first, last, metric)
+    before, after = ends or (first, last)
+    change, p = _change(before, after, metric)
     rose, fell = (p < LEVEL and sign * change > 0 for sign in (1, -1))
     best = max(between, key=lambda evaluation: _share(evaluation, metric), default=first)
     drop, p_drop = _change(best, last, metric)
@@ -75,7 +79,7 @@ def verdict(log: list[dict[str, Any]], validation: list[dict[str, Any]]) -> Verd
             (reward_rose, rose), NOTHING
         )
     opening = OPENINGS[name].format(metric=f"held-out {metric}", step=top["step"])
-    figures = [f"reward {start:.2f} to {end:.2f}", _figures(metric, metric, first, last)]
+    figures = [f"reward {start:.2f} to {end:.2f}", _figures(metric, metric, before, after)]
     figures += [_figures(f"since step {top['step']}", metric, top, last)] * (top is not first)
     return Verdict(name, f"{opening[0].upper()}{opening[1:]}: {'; '.join(figures)}.")
 
@@ -83,11 +87,12 @@ def verdict(log: list[dict[str, Any]], validation: list[dict[str, Any]]) -> Verd
 def verdict_of_run(
     log: list[dict[str, Any]], validation: list[dict[str, Any]], before: list[dict], after: list[dict]
 ) -> Verdict:
-    """The verdict on a run by its validation rows; where it has no curve, by the held-out rows before and after."""
-    if len(validation) > 1 or not after:
+    """The verdict on a run by its held-out rows before and after, and by its curve, where it has them."""
+    if not after:
         return verdict(log, validation)
-    ends = {0: before, max((entry["step"] for entry in log), default=0): after}
-    return verdict(log, [{"step": step, "metrics": outcomes(rows)} for step, rows in ends.items()])
+    steps = (0, max((entry["step"] for entry in log), default=0))
+    ends = [{"step": step, "metrics": outcomes(rows)} for step, rows in zip(steps, (before, after), strict=True)]
+    return verdict(log, validation if len(validation) > 1 else ends, ends)
 
 
 def _ends(rewards: list[float]) -> tuple[float, float, bool]:
