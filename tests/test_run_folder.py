@@ -24,7 +24,7 @@ from recipes.common.tools.machine import without_tokens
 from rewards import load_reward
 
 IDENTITY = {"engine": "one process", "training rows": "1", "held-out rows": "2", "rewards": {"mine": "3"}, "model": "4"}
-IDENTITY |= {"versions": {"torch": "2.8"}, "number of held-out rows": 1}
+IDENTITY |= {"versions": {"torch": "2.8"}, "number of held-out rows": 1, "files of rewards": "5"}
 
 
 def make_run(folder: Path, config: dict | None = None, **recipe):
@@ -200,6 +200,7 @@ CHANGED = {
     "training rows changed: restore the data of before": {"training rows": "x"},
     "held-out rows changed: restore the data of before": {"held-out rows": "x"},
     "the code of reward 'mine' changed: restore the file of the reward": {"rewards": {"mine": "x"}},
+    "files of rewards changed: restore the files that reward_kwargs names": {"files of rewards": "x"},
     "model changed: restore the model that the run started from": {"model": "x"},
 }
 
@@ -300,6 +301,20 @@ def test_the_identity_follows_rows_rewards_and_the_model(tmp_path):
     assert change.startswith("model changed")
     unknown = identity_of([len], [], [{"prompt": "a"}, {"prompt": "b"}], "nobody/nothing", None)
     assert (unknown["model"], unknown["rewards"], unknown["number of held-out rows"]) == (None, {"len": None}, 2)
+
+
+def test_the_identity_follows_a_file_that_a_reward_is_given(tmp_path):
+    file = tmp_path / "prompt.txt"
+    kwargs = {"llm_judge": {"prompt_file": str(file), "model": "small", "request": {"stop": "x" * 5000}}}
+
+    def identity(text: str) -> dict:
+        file.write_text(text)
+        return identity_of([], [], [], "nobody/nothing", None, reward_kwargs=kwargs)
+
+    first = identity("Grade {completion}")
+    assert changes(first, identity("Grade {completion}")) == []
+    (change,) = changes(first, identity("Praise {completion}"))
+    assert change == "files of rewards changed: restore the files that reward_kwargs names"
 
 
 @pytest.mark.parametrize(
