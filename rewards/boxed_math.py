@@ -147,13 +147,13 @@ class BoxedMath:
         self,
         correct: float = 1.0,
         timeout_s: float = 2.0,
-        prompt_expressions: str = "pay",
+        prompt_expressions: str = "score",
         thoughts: bool = False,
         wrong: float = 0.0,
     ):
         check_penalty(self.__name__, wrong)
-        if prompt_expressions not in ("pay", "refuse"):
-            raise ValueError(f"boxed_math: prompt_expressions is {prompt_expressions!r}; it must be 'pay' or 'refuse'.")
+        if prompt_expressions not in ("score", "refuse"):
+            raise ValueError(f"boxed_math: prompt_expressions is {prompt_expressions!r}; allowed: score, refuse.")
         self.correct, self.timeout_s, self.thoughts = correct, timeout_s, thoughts
         self.refuses = prompt_expressions == "refuse"
         self.full, self.wrong = correct, wrong

@@ -365,8 +365,8 @@ def test_a_registered_reward_passes_and_says_how_it_is_earned(name):
 def test_a_strict_verifier_passes_and_the_highest_score_of_all_rows_is_shown():
     result = audit(ROWS, [exact, takes_last_number], tagged)
     assert [text for text in result.failures if "'exact'" in text] == []
-    paid = {name for name, score in result.scores["exact"].items() if score}
-    assert paid == {"reference answer", *(f"reference answer {name}" for name in variants("18", tagged(ROWS[0])))}
+    names = {name for name, score in result.scores["exact"].items() if score}
+    assert names == {"reference answer", *(f"reference answer {name}" for name in variants("18", tagged(ROWS[0])))}
     # the highest score of all rows: of one in eight, whose gold is 100
     assert result.scores["takes_last_number"]["answer: every number"] == 1.0
 

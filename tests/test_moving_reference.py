@@ -9,7 +9,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 from support.launching import DENSE_REWARD, ROOT, TINY, run
-from support.paid_by_place import make_trainer, pays
+from support.scored_by_place import give, make_trainer
 from transformers import TrainerCallback
 
 from recipes.common import run as run_module
@@ -52,7 +52,7 @@ class Watch(TrainerCallback):
 def watched(model: Path, folder: Path, **config) -> Watch:
     config = {"beta": 0.5, "learning_rate": 0.01, "max_steps": 5, "sync_ref_model": True, **config}
     config["log_completions"] = False
-    trainer = make_trainer(model, folder, [pays("reward", [1.0, 0.0, 0.5, 0.2])], ["a", "b"], {}, **config)
+    trainer = make_trainer(model, folder, [give("reward", [1.0, 0.0, 0.5, 0.2])], ["a", "b"], {}, **config)
     watch = Watch(trainer)
     trainer.add_callback(watch)
     trainer.train()

@@ -152,7 +152,7 @@ def test_a_reward_of_the_kind_model_is_not_called(check):
         assert f"{name} is of the kind model: neither preflight nor the audit call it" in outcome.printed
 
 
-def test_what_a_reward_of_a_server_costs_is_said_and_the_server_not_called(check):
+def test_what_a_reward_of_a_server_costs_is_noted_and_the_server_not_called(check):
     nowhere = {"base_url": "http://127.0.0.1:9/v1", "model": "small"}
     settings = {"reward_kwargs": {"llm_judge": nowhere}, "max_steps": 10, "max_completion_length": 100}
     outcome = check(reward_funcs=["gsm8k_correctness", "llm_judge"], words=["--dry_run"], **settings)
