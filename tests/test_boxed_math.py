@@ -319,9 +319,9 @@ def test_the_benchmark_answers_help_without_heavy_imports():
 @pytest.mark.parametrize(
     ("line", "problem"),
     [
-        ("18", "line 2: a row is a JSON object"), ("{", "line 2: a row is a JSON object"),
-        ('{"gold": "18", "label": true}', "pair 1 needs gold, prediction, label (true or false); it has ['gold'"),
-        ('{"gold": "18", "prediction": "18", "label": "yes"}', "pair 1 needs gold, prediction, label (true or false)"),
+        ("18", "line 2: a pair has gold, prediction, label (true or false), not 18"), ("{", "line 2: it is not JSON"),
+        ('{"gold": "18", "label": true}', "line 2: a pair has gold, prediction, label (true or false), not {'gold'"),
+        ('{"gold": "18", "prediction": "18", "label": "yes"}', "line 2: a pair has gold, prediction, label"),
     ],
 )  # fmt: skip
 def test_the_benchmark_names_the_line_that_it_cannot_read(tmp_path, line, problem):
