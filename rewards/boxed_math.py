@@ -32,12 +32,12 @@ _CHOICE = re.compile(r"\s*\\(?:text|mathrm|mathbf)[a-z]*\{\s*\(?([A-F])\)\s*\}[\
 _TAKEN_BACK = re.compile(r"\b(?:wrong|incorrect)\b", re.IGNORECASE)
 
 
-def is_equivalent(gold: str, answer: str, timeout_s: float = 2.0) -> bool | None:
+def is_equivalent(gold: str, answer: str) -> bool | None:
     r"""Tell whether `answer` is the same answer as `gold`, None where that is unknown through no fault of the answer.
 
     Example: `is_equivalent(r"\frac{1}{2}", "0.5") is True`; `is_equivalent("", "5") is None`
     """
-    (outcome,) = compare_pairs([gold], [answer], timeout_s)
+    (outcome,) = compare_pairs([gold], [answer])
     return None if outcome in ("unparsed", "error") else outcome == "right"
 
 

@@ -1,10 +1,12 @@
 """The audit: each trick is what its name says, and a reward that gives one more than it may is named with it."""
 
 import json
+import re
 import subprocess
 import sys
 import time
 from collections.abc import Callable
+from fractions import Fraction
 from pathlib import Path
 
 import audit_rewards
@@ -26,7 +28,7 @@ from rewards.audit.tricks import ASKED, LONG, SHORT, UNREADABLE, tricks
 from rewards.audit.why import why
 from rewards.code_blocks import extract_program
 from rewards.contract import farmable, reward_allowances
-from rewards.parsing import last_number, parse_number, tag_text
+from rewards.parsing import parse_number, tag_text
 from rewards.registry import REGISTRY
 from rewards.routing import route
 
@@ -68,6 +70,10 @@ def reward(name: str, scorer: Callable[[str, str], float | None], kind=None, ful
 
 def verifier(name: str, is_right: Callable[[str, str], bool]) -> Callable:
     return reward(name, lambda text, gold: float(is_right(text, gold)), "verifier", 1.0)
+
+
+def last_number(text: str) -> Fraction | None:
+    return parse_number(["", *re.findall(r"-?\$?[0-9][0-9,]*(?:\.[0-9]+)?(?:/[0-9]+)?", text)][-1])
 
 
 exact = verifier("exact", lambda text, gold: tag_text(text, "answer") == gold)
