@@ -79,23 +79,15 @@ READERS = [  # reward, options, answer
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("reward", "options", "answer"), READERS)
-@pytest.mark.parametrize(
-    "words",
-    ["Wrong answer: {}", "It is not {}.", "The answer isn't\n{}", "{} is wrong.", "{}. That is not the answer."],
-)
-def test_an_answer_that_the_words_around_it_deny_earns_nothing(words, reward, options, answer):
-    (amount,) = load_reward(reward, **options)(prompts=["p"], completions=[words.format(answer)], answer=["18"])
-    assert amount <= 0.0
+DENIED = ["Wrong answer: {}", "It is not {}.", "The answer isn't\n{}", "{} is wrong.", "{}. That is not the answer."]
+OTHERS = ["It is not 17. {}", "Not 17 but {}", "17 is wrong.\n{}", "{} is the answer.", "{}. It was not easy."]
 
 
 @pytest.mark.parametrize(("reward", "options", "answer"), READERS)
-@pytest.mark.parametrize(
-    "words", ["It is not 17. {}", "Not 17 but {}", "17 is wrong.\n{}", "{} is the answer.", "{}. It was not easy."]
-)
-def test_a_denial_of_another_answer_takes_nothing_away(words, reward, options, answer):
+@pytest.mark.parametrize("words", DENIED + OTHERS)
+def test_an_answer_earns_nothing_where_the_words_around_it_deny_it_and_not_another(words, reward, options, answer):
     (amount,) = load_reward(reward, **options)(prompts=["p"], completions=[words.format(answer)], answer=["18"])
-    assert amount > 0.5
+    assert amount <= 0.0 if words in DENIED else amount > 0.5
 
 
 @pytest.mark.parametrize(

@@ -241,7 +241,7 @@ def sums_only(completions, task, **kwargs):
     return [1.0 if name == "sums" else None for name in task]
 
 
-def pays_the_last(completions, answer, **kwargs):
+def scores_the_last(completions, answer, **kwargs):
     return [1.0 if answer[i] == "8" or c[0]["content"] else 0.0 for i, c in enumerate(completions)]
 
 
@@ -300,7 +300,7 @@ REFUSED = {
         EMPTY_EARNS,
     ),
     "a verifier that scores an empty completion of the last row alone": (
-        {"rewards": [reward(pays_the_last, "verifier", 1.0)]},
+        {"rewards": [reward(scores_the_last, "verifier", 1.0)]},
         EMPTY_EARNS,
     ),
     "a task that no reward scores": (
