@@ -32,12 +32,12 @@ _CHOICE = re.compile(r"\s*\\(?:text|mathrm|mathbf)[a-z]*\{\s*\(?([A-F])\)\s*\}[\
 _TAKEN_BACK = re.compile(r"\b(?:wrong|incorrect)\b", re.IGNORECASE)
 
 
-def is_equivalent(gold: str, answer: str, timeout_s: float = 2.0) -> bool | None:
+def is_equivalent(gold: str, answer: str) -> bool | None:
     r"""Tell whether `answer` is the same answer as `gold`, None where that is unknown through no fault of the answer.
 
     Example: `is_equivalent(r"\frac{1}{2}", "0.5") is True`; `is_equivalent("", "5") is None`
     """
-    (outcome,) = compare_pairs([gold], [answer], timeout_s)
+    (outcome,) = compare_pairs([gold], [answer])
     return None if outcome in ("unparsed", "error") else outcome == "right"
 
 
@@ -147,13 +147,13 @@ class BoxedMath:
         self,
         correct: float = 1.0,
         timeout_s: float = 2.0,
-        prompt_expressions: str = "pay",
+        prompt_expressions: str = "score",
         thoughts: bool = False,
         wrong: float = 0.0,
     ):
         check_penalty(self.__name__, wrong)
-        if prompt_expressions not in ("pay", "refuse"):
-            raise ValueError(f"boxed_math: prompt_expressions is {prompt_expressions!r}; it must be 'pay' or 'refuse'.")
+        if prompt_expressions not in ("score", "refuse"):
+            raise ValueError(f"boxed_math: prompt_expressions is {prompt_expressions!r}; allowed: score, refuse.")
         self.correct, self.timeout_s, self.thoughts = correct, timeout_s, thoughts
         self.refuses = prompt_expressions == "refuse"
         self.full, self.wrong = correct, wrong

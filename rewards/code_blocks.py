@@ -132,10 +132,7 @@ def _block(fence: _Fence, lines: list[str], complete: bool) -> Block:
     """
     if next((line for line in lines if line.strip()), "").startswith(fence.indentation):
         lines = [line.removeprefix(fence.indentation) for line in lines]
-    common = os.path.commonprefix([_indentation(line) for line in lines if line.strip()])  # noqa: RUF071 it is no path
+    starts = [line[: len(line) - len(line.lstrip(" \t"))] for line in lines if line.strip()]
+    common = os.path.commonprefix(starts)  # noqa: RUF071 it is no path
     code = "\n".join(line.removeprefix(common) for line in lines)
     return Block(fence.language, code + "\n" if code else "", complete)
-
-
-def _indentation(line: str) -> str:
-    return line[: len(line) - len(line.lstrip(" \t"))]

@@ -178,10 +178,10 @@ def _before_check(text: str) -> str:
     return text[: match.start() + 1]
 
 
-def is_final_answer(text: str, gold: str, thoughts: bool = False) -> bool:
+def is_final_answer(text: str, gold: str) -> bool:
     """True when the final answer of `text` has the value of `gold`; False when either is not a number.
 
     Example: `is_final_answer("So she has $1,080 left.", "1080") is True`
     """
-    value = final_answer(text, thoughts)
+    value = final_answer(text)
     return value is not None and value == parse_number(gold)

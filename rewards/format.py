@@ -100,10 +100,9 @@ class ThinkAnswerFormat:
         self.prefilled = prefilled
 
     def __call__(self, prompts: list, completions: list, **kwargs) -> list[float]:
-        return [
-            self.full * is_think_answer(completion_text(completion), self.prefilled or _ends_in_think(prompt))
-            for prompt, completion in zip(prompts, completions, strict=True)
-        ]
+        ends = [isinstance(prompt, str) and prompt.rstrip().endswith(THINK_TAGS[0]) for prompt in prompts]
+        rows = zip(completions, ends, strict=True)
+        return [self.full * is_think_answer(completion_text(text), self.prefilled or open_) for text, open_ in rows]
 
 
 class CodeFormat:
@@ -119,7 +118,3 @@ class CodeFormat:
 
     def __call__(self, prompts: list, completions: list, **kwargs) -> list[float]:
         return [self.full * is_one_python_block(completion_text(completion)) for completion in completions]
-
-
-def _ends_in_think(prompt: str | list[dict]) -> bool:
-    return isinstance(prompt, str) and prompt.rstrip().endswith(THINK_TAGS[0])

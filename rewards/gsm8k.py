@@ -5,7 +5,7 @@ from fractions import Fraction
 from functools import partial
 
 from rewards.final_answer import final_answer
-from rewards.parsing import after_thinking, completion_text, parse_number, tagged_answer, text_after_tag
+from rewards.parsing import after_thinking, completion_text, parse_number, tag_span, tagged_answer
 from rewards.rows import LogExtra, log_answers, score_rows
 
 # What lm-evaluation-harness's strict filter finds.
@@ -60,7 +60,9 @@ def score_harness(
     if earned is None:
         return None
     bonus = marker if earned > 0.0 and _MARKED.match(answer) else 0.0
-    penalty = min(max_penalty, per_character * len(text_after_tag(text, "answer").strip()))
+    inside = tag_span(text, "answer")
+    behind = text[inside[1] + len("</answer>") :].strip() if inside else ""
+    penalty = min(max_penalty, per_character * len(behind))
     return round(earned + bonus - penalty, 6)
 
 

@@ -37,7 +37,7 @@ Say in one sentence what is right or wrong with the answer. Then write, as the l
 1 (perfect):
 Score: 0.5"""
 SCORE = re.compile(r"[*_`# ]*score[*_` ]*:[*_` ]*([01](?:\.[0-9]{1,6})?)[*_`. ]*", re.IGNORECASE)
-FIELD = re.compile(r"\{(\w+)\}")
+FIELD = re.compile(r"\{(\{[^\W\d]\w*\})\}|\{([^\W\d]\w*)\}")  # {{word}} is {word} as text, {word} a column
 PASSING = (408, 409, 429)  # of the statuses below 500, those that another try may change
 SHARE = 0.9  # of the limit of a call: what is unanswered then is None, and the rest keeps its scores
 SPENT = ("calls", "cached", "prompt_tokens", "completion_tokens")  # on the texts of a batch, equal ones once
@@ -63,7 +63,8 @@ class LlmJudge:
 
     Args:
         base_url: up to and with `/v1`.
-        prompt_file: a text with `{prompt}` (the last message), `{completion}`, and any column of the rows in braces.
+        prompt_file: a text with `{prompt}` (the last message), `{completion}`, and any column of the rows in braces;
+            `{{word}}` is `{word}` as text.
         request: more fields of a request; null takes one out. Sent are `temperature: 0` and `max_tokens: 512`.
         api_key_env: the environment variable with the key; without it none is sent.
         concurrency: requests at once, of each process.
@@ -95,7 +96,7 @@ class LlmJudge:
             given = f"concurrency is {concurrency}, tries {tries}, timeout_s {timeout_s}"
             raise ValueError(f"llm_judge: {given}; they must be at least 1, 1 and more than 0.")
         self.template = Path(prompt_file).read_text(encoding="utf-8") if prompt_file else PROMPT
-        columns = dict.fromkeys(FIELD.findall(self.template))
+        columns = dict.fromkeys(name for _, name in FIELD.findall(self.template) if name)
         if "completion" not in columns:
             raise ValueError(f"llm_judge: prompt_file {prompt_file} has no {{completion}}: nothing would be graded.")
         if wrong := TRL_ARGUMENTS & set(columns):
@@ -149,7 +150,7 @@ class LlmJudge:
     def _text(self, row: dict[str, Any], completion: str) -> str:
         prompt = row["prompt"] if isinstance(row["prompt"], str) else row["prompt"][-1]["content"]
         values = {**row, "prompt": prompt, "completion": completion}
-        return FIELD.sub(lambda found: str(values.get(found[1], found[0])), self.template)
+        return FIELD.sub(lambda found: found[1] or str(values.get(found[2], found[0])), self.template)
 
     async def _ask_all(self, texts: list[str], spent: Counter[str]) -> dict[str, float | str]:
         """The score of each text, or why there is none."""

@@ -23,7 +23,6 @@ _NUMBER = re.compile(
     r"(?:\s*/\s*(?P<denominator>[0-9]+))?"
     r"\.?(?:\s*(?:%|[A-Za-z][A-Za-z %'/.-]*))?"  # a unit: "18 eggs", "18.", "5%", "3 dollars/hour"
 )
-_NUMBER_IN_TEXT = re.compile(rf"(?:(?<![\w).])-)?(?:\$-?)?(?:{_DIGITS})(?:/[0-9]+)?")
 # A scale, a variable or a constant is no unit, and no unit has these words: they change the number or take it back.
 _NO_UNIT = re.compile(
     rf"[0-9]\s*(?:{SCALE}|(?i:[einxyz]|pi)\b)"
@@ -78,15 +77,6 @@ def tag_text(text: str, tag: str) -> str | None:
     """
     inside = tag_span(text, tag)
     return None if inside is None else text[slice(*inside)].strip()
-
-
-def text_after_tag(text: str, tag: str) -> str:
-    """Text after the tag that `tag_text` reads; nothing where there is none.
-
-    Example: `text_after_tag("<answer>4</answer> so </answer>", "answer") == " so </answer>"`
-    """
-    inside = tag_span(text, tag)
-    return "" if inside is None else text[inside[1] + len(tag) + 3 :]
 
 
 def tagged_answer(text: str) -> str | None:
@@ -146,19 +136,6 @@ def parse_number(text: str) -> Fraction | None:
     ):
         return None
     return _value(match["value"], match["denominator"], negative="-" in match["sign"] + match["sign2"])
-
-
-def last_number(text: str) -> Fraction | None:
-    """The last number anywhere in a text, as an exact value; None where there is none.
-
-    A minus counts as a sign only where nothing stands before it: "7-2" ends in 2, "7 = -2" in -2.
-
-    Example: `last_number("3 + 4 = 7, so <answer>-7</answer>") == -7`
-    """
-    found = None
-    for match in _NUMBER_IN_TEXT.finditer(text):
-        found = match
-    return None if found is None else parse_number(found[0])
 
 
 def _value(value: str, denominator: str | None, negative: bool) -> Fraction | None:

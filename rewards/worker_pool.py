@@ -51,19 +51,14 @@ class Result(NamedTuple):
     value: Any = None
 
 
-def worker_count() -> int:
-    """How many workers this rank may keep busy: its share of the cores, from 1 to `MAX_WORKERS`."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    ranks = os.environ.get("LOCAL_WORLD_SIZE", "1")
-    return max(1, min(MAX_WORKERS, cores // max(1, int(ranks) if ranks.isdigit() else 1)))
-
-
 class WorkerPool:
     """Calls one function, named `module:function`, in worker processes; arguments and results travel as JSON."""
 
     def __init__(self, function: str, timeout_s: float, workers: int | None = None, memory_bytes: int = MEMORY_BYTES):
+        from rewards.sandbox.pool import worker_count  # importing a reward stays light
+
         self.function, self.timeout_s, self.memory_bytes = function, timeout_s, memory_bytes
-        self.size = workers or worker_count()
+        self.size = workers or min(MAX_WORKERS, worker_count())
         self._forget()
         _pools.add(self)
 

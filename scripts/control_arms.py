@@ -24,9 +24,8 @@ ARMS = ["random", "constant", "format-only", "sft", "sft+grpo", "best-prompt"]
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
-    )
+    formatter = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=formatter, allow_abbrev=False)
     parser.add_argument("--config", required=True, type=Path, help="a YAML of a recipe")
     parser.add_argument("--seeds", nargs="+", type=int, default=[0])
     parser.add_argument("--arms", nargs="+", choices=ARMS, default=ARMS[:-1], help="default: all but best-prompt")

@@ -22,9 +22,8 @@ from pathlib import Path
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
-    )
+    formatter = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=formatter, allow_abbrev=False)
     parser.add_argument("--probe", required=True, type=Path, help="output folder of scripts/probe.py")
     parser.add_argument("--low", type=float, default=0.1, help="least pass rate that is kept; default 0.1")
     parser.add_argument("--high", type=float, default=0.9, help="greatest pass rate that is kept; default 0.9")

@@ -27,9 +27,8 @@ SAMPLES, TEMPERATURE = 16, 0.8
 
 def parse(words: list[str] | None = None) -> tuple[argparse.Namespace, list[str]]:
     """The options, checked, and the words that are the recipe's own arguments."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
-    )
+    formatter = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=formatter, allow_abbrev=False)
     source = parser.add_mutually_exclusive_group(required=True)
     source.add_argument("--model", help="Hub id, checkpoint or run folder")
     source.add_argument("--replay", type=Path, metavar="FILE", help="a file of --output: no model is loaded")

@@ -16,9 +16,8 @@ from pathlib import Path
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
-    )
+    formatter = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=formatter, allow_abbrev=False)
     parser.add_argument("--config", required=True, type=Path, help="a YAML of a recipe")
     parser.add_argument("--launch", required=True, type=Path, help="a launch file of accelerate")
     parser.add_argument("--num_processes", type=int, help="all processes together; default that of the launch file")

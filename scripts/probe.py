@@ -27,9 +27,8 @@ PROMPTS = 32
 
 def read_options() -> tuple[argparse.Namespace, list[str]]:
     """The options of the probe, checked before anything slow is imported, and the overrides of the recipe."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
-    )
+    formatter = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=formatter, allow_abbrev=False)
     parser.add_argument("--config", required=True, type=Path, help="a YAML of a recipe")
     parser.add_argument("--prompts", type=int, help=f"training prompts to sample; default {PROMPTS}")
     parser.add_argument("--completions", type=int, help="completions of each prompt; default num_generations")

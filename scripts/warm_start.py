@@ -15,9 +15,8 @@ from pathlib import Path
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
-    )
+    formatter = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=formatter, allow_abbrev=False)
     parser.add_argument("--config", required=True, type=Path, help="a YAML of a recipe")
     parser.add_argument("--rows", type=int, default=256, help="training rows to use, by the run's seed")
     parser.add_argument("--steps", type=int, default=32, help="of 16 rows each")

@@ -246,7 +246,7 @@ def test_labelled_pairs_give_accuracy_and_mistakes(run, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("line", "message"), [("", "holds no pairs"), ('{"gold": "1"}', "pair 0 needs gold, prediction, label")]
+    ("line", "message"), [("", "holds no rows"), ('{"gold": "1"}', "line 1: a pair has gold, prediction, label")]
 )
 def test_labels_that_cannot_be_used_are_refused(tmp_path, line, message):
     (tmp_path / "pairs.jsonl").write_text(line)
@@ -260,7 +260,7 @@ def test_labels_that_cannot_be_used_are_refused(tmp_path, line, message):
         ("gone", [], ROWS, "has no function or class 'gone'"),
         ("both", [], ROWS, "fits trl, verifiers: name one of trl, verl, verifiers as the style"),
         ("not_for_trl", [], ROWS, "TRL needs (prompts, completions, <dataset columns>, **kwargs)"),
-        ("right", [], [], "there are no rows."),
+        ("right", [], [], "rows.jsonl holds no rows"),
         ("right", [], [{"question": "?"}], "row 0 lacks a prompt (its columns: ['question'])."),
         ("right", [], ["no object"], "rows.jsonl, line 1: a row is a JSON object with the columns of one question"),
         ("right", [], [{"prompt": "?", "gold": "1"}], "needs the column answer; no row has it."),

@@ -1,10 +1,12 @@
 """The audit: each trick is what its name says, and a reward that gives one more than it may is named with it."""
 
 import json
+import re
 import subprocess
 import sys
 import time
 from collections.abc import Callable
+from fractions import Fraction
 from pathlib import Path
 
 import audit_rewards
@@ -26,7 +28,7 @@ from rewards.audit.tricks import ASKED, LONG, SHORT, UNREADABLE, tricks
 from rewards.audit.why import why
 from rewards.code_blocks import extract_program
 from rewards.contract import farmable, reward_allowances
-from rewards.parsing import last_number, parse_number, tag_text
+from rewards.parsing import parse_number, tag_text
 from rewards.registry import REGISTRY
 from rewards.routing import route
 
@@ -68,6 +70,10 @@ def reward(name: str, scorer: Callable[[str, str], float | None], kind=None, ful
 
 def verifier(name: str, is_right: Callable[[str, str], bool]) -> Callable:
     return reward(name, lambda text, gold: float(is_right(text, gold)), "verifier", 1.0)
+
+
+def last_number(text: str) -> Fraction | None:
+    return parse_number(["", *re.findall(r"-?\$?[0-9][0-9,]*(?:\.[0-9]+)?(?:/[0-9]+)?", text)][-1])
 
 
 exact = verifier("exact", lambda text, gold: tag_text(text, "answer") == gold)
@@ -365,8 +371,8 @@ def test_a_registered_reward_passes_and_says_how_it_is_earned(name):
 def test_a_strict_verifier_passes_and_the_highest_score_of_all_rows_is_shown():
     result = audit(ROWS, [exact, takes_last_number], tagged)
     assert [text for text in result.failures if "'exact'" in text] == []
-    paid = {name for name, score in result.scores["exact"].items() if score}
-    assert paid == {"reference answer", *(f"reference answer {name}" for name in variants("18", tagged(ROWS[0])))}
+    names = {name for name, score in result.scores["exact"].items() if score}
+    assert names == {"reference answer", *(f"reference answer {name}" for name in variants("18", tagged(ROWS[0])))}
     # the highest score of all rows: of one in eight, whose gold is 100
     assert result.scores["takes_last_number"]["answer: every number"] == 1.0
 

@@ -56,12 +56,12 @@ AMOUNTS = [  # completion, gold, amount
     (r"\boxed{\sin^2 x}", r"\cos^2 x", 0.0),
 ]
 HARD = (r"\sin 2x", r"\boxed{2\sin x\cos x}")  # a gold and a right answer for Math-Verify to prove
-PAID = [amount for *_, amount in AMOUNTS]
+SCORES = [amount for *_, amount in AMOUNTS]
 GOLDS = [gold for _, gold, _ in AMOUNTS]
 TEXTS = [text for text, *_ in AMOUNTS]
 
 
-def pay(text: str, gold: str | None, **parameters: float) -> float | None:
+def score(text: str, gold: str | None, **parameters: float) -> float | None:
     (amount,) = BoxedMath(**parameters)(prompts=["p"], completions=[text], answer=[gold])
     return amount
 
@@ -87,15 +87,15 @@ def pool_of(monkeypatch):
 
 
 @pytest.mark.parametrize(("text", "gold", "amount"), AMOUNTS)
-def test_the_last_box_is_paid_by_its_value(text, gold, amount):
-    assert pay(text, gold) == amount
+def test_the_last_box_is_scored_by_its_value(text, gold, amount):
+    assert score(text, gold) == amount
 
 
 def test_a_wrong_answer_costs_the_penalty_and_an_unusable_gold_nothing():
     texts = [r"\boxed{18}", r"\boxed{17}", "18", r"\boxed{18}"]
     reward = load_reward("boxed_math", wrong=-0.5)
     assert reward(prompts=["p"] * 4, completions=texts, answer=["18", "18", "18", ""]) == [1.0, -0.5, -0.5, None]
-    assert pay(r"\boxed{9 + 9}", "18", wrong=-0.5, prompt_expressions="refuse") == 1.0
+    assert score(r"\boxed{9 + 9}", "18", wrong=-0.5, prompt_expressions="refuse") == 1.0
     for wrong in (0.5, float("-inf"), float("nan")):
         with pytest.raises(ValueError, match="it must be 0, or below as a penalty"):
             BoxedMath(wrong=wrong)
@@ -165,7 +165,7 @@ def test_a_gold_comes_in_several_forms(gold, answer):
     ],
 )  # fmt: skip
 def test_a_sentence_in_a_box_is_read_unless_it_hedges(box, gold, amount):
-    assert pay(box, gold) == amount
+    assert score(box, gold) == amount
 
 
 @pytest.mark.parametrize(
@@ -184,14 +184,14 @@ def test_an_expression_of_the_prompt_is_refused_where_asked(question, box, gold,
     arguments = {"prompts": prompts, "completions": [rf"\boxed{{{box}}}"] * 2, "answer": [gold] * 2}
     assert BoxedMath(prompt_expressions="refuse")(**arguments) == [amount] * 2
     assert BoxedMath()(**arguments) == [1.0] * 2
-    with pytest.raises(ValueError, match="must be 'pay' or 'refuse'"):
+    with pytest.raises(ValueError, match="allowed: score, refuse"):
         BoxedMath(prompt_expressions="no")
 
 
-def test_a_box_in_the_thoughts_alone_is_paid_only_where_asked():
+def test_a_box_in_the_thoughts_alone_is_scored_only_where_asked():
     for text in (r"<think>\boxed{18}</think>So.", r"<think>\boxed{18}"):
-        assert (pay(text, "18"), pay(text, "18", thoughts=True)) == (0.0, 1.0)
-    assert pay(r"<think>\boxed{17}</think>\boxed{18}", "18") == 1.0
+        assert (score(text, "18"), score(text, "18", thoughts=True)) == (0.0, 1.0)
+    assert score(r"<think>\boxed{17}</think>\boxed{18}", "18") == 1.0
 
 
 CASES = r"\begin{cases} x & x>0 \\ -x & x<0 \end{cases}"
@@ -215,7 +215,7 @@ def test_the_outcome_is_logged_and_no_failure_of_the_completion_is_ours(gold, bo
 @pytest.mark.parametrize("gold", ["", " ", "{", "$$", r"\boxed{}", "?", "x" * 5000, None])
 @pytest.mark.parametrize("text", [r"\boxed{18}", r"\boxed{}", ""])
 def test_an_unusable_gold_is_no_grade(gold, text):
-    assert pay(text, gold) is None
+    assert score(text, gold) is None
     assert outcomes([text], [gold]) == ["unparsed"]
 
 
@@ -223,7 +223,7 @@ def test_an_unusable_gold_is_no_grade(gold, text):
 def test_a_worker_that_fails_is_no_grade(function, pool_of):
     pool_of(function)
     assert outcomes([HARD[1], r"\boxed{18}"], [HARD[0], "18"]) == ["error", "right"]
-    assert pay(HARD[1], HARD[0]) is None
+    assert score(HARD[1], HARD[0]) is None
 
 
 def test_a_row_out_of_time_is_wrong_within_the_limit():
@@ -319,9 +319,9 @@ def test_the_benchmark_answers_help_without_heavy_imports():
 @pytest.mark.parametrize(
     ("line", "problem"),
     [
-        ("18", "line 2: a row is a JSON object"), ("{", "line 2: a row is a JSON object"),
-        ('{"gold": "18", "label": true}', "pair 1 needs gold, prediction, label (true or false); it has ['gold'"),
-        ('{"gold": "18", "prediction": "18", "label": "yes"}', "pair 1 needs gold, prediction, label (true or false)"),
+        ("18", "line 2: a pair has gold, prediction, label (true or false), not 18"), ("{", "line 2: it is not JSON"),
+        ('{"gold": "18", "label": true}', "line 2: a pair has gold, prediction, label (true or false), not {'gold'"),
+        ('{"gold": "18", "prediction": "18", "label": "yes"}', "line 2: a pair has gold, prediction, label"),
     ],
 )  # fmt: skip
 def test_the_benchmark_names_the_line_that_it_cannot_read(tmp_path, line, problem):
@@ -341,7 +341,7 @@ def test_it_works_off_the_main_thread_and_in_an_event_loop():
         return BoxedMath()(prompts=TEXTS, completions=TEXTS, answer=GOLDS)
 
     with ThreadPoolExecutor(2) as pool:
-        assert [run.result() for run in [pool.submit(asyncio.run, call()) for _ in range(2)]] == [PAID, PAID]
+        assert [run.result() for run in [pool.submit(asyncio.run, call()) for _ in range(2)]] == [SCORES, SCORES]
 
 
 def _pay_in_child(queue) -> None:
@@ -349,12 +349,12 @@ def _pay_in_child(queue) -> None:
 
 
 def test_it_works_in_a_forked_process():
-    assert BoxedMath()(prompts=TEXTS, completions=TEXTS, answer=GOLDS) == PAID
+    assert BoxedMath()(prompts=TEXTS, completions=TEXTS, answer=GOLDS) == SCORES
     rewards.boxed_math.compare_quickly.cache_clear()
     queue = multiprocessing.get_context("fork").Queue()
     child = multiprocessing.get_context("fork").Process(target=_pay_in_child, args=(queue,))
     child.start()
-    assert queue.get(timeout=120) == PAID
+    assert queue.get(timeout=120) == SCORES
     child.join()
 
 
@@ -362,12 +362,12 @@ def test_it_works_in_a_forked_process():
     "text", [r"\boxed{1}" * (N // 9), r"\boxed{" * (N // 8) + "}" * (N // 8), r"\boxed " * (N // 7), "\\" * N, "$" * N]
 )
 def test_boxes_by_the_thousand_take_no_longer(text, seconds):
-    assert pay(text, "18") == 0.0
+    assert score(text, "18") == 0.0
     assert seconds(lambda: boxed_answer(text)) < 0.05
 
 
 def test_a_hostile_gold_is_no_grade_or_a_wrong_answer(hostile):
-    assert pay(r"\boxed{18}", hostile) in (None, 0.0)
+    assert score(r"\boxed{18}", hostile) in (None, 0.0)
 
 
 def test_importing_it_loads_neither_sympy_nor_torch():
@@ -378,11 +378,11 @@ def test_importing_it_loads_neither_sympy_nor_torch():
 @settings(deadline=None, max_examples=50)
 @given(st.text(st.characters()))
 def test_any_text_earns_a_known_amount(text):
-    assert pay(text, "18") == (1.0 if boxed_answer(text) == "18" else 0.0)
+    assert score(text, "18") == (1.0 if boxed_answer(text) == "18" else 0.0)
     assert outcomes([rf"\boxed{{{text}}}"], ["18"])[0] in ("right", "wrong", "timeout")
 
 
 @settings(deadline=None)
 @given(st.integers(-(10**9), 10**9), st.integers(-(10**9), 10**9))
-def test_only_the_right_integer_is_paid(answer, gold):
-    assert pay(rf"\boxed{{{answer}}}", str(gold)) == (1.0 if answer == gold else 0.0)
+def test_only_the_right_integer_scores(answer, gold):
+    assert score(rf"\boxed{{{answer}}}", str(gold)) == (1.0 if answer == gold else 0.0)

@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 from datasets import Dataset, interleave_datasets
 from support.launching import command, run
-from support.paid_by_place import TINY, advantages_of, completions, generations
+from support.scored_by_place import TINY, advantages_of, completions, generations
 
 from recipes.common.before.arguments import RecipeArguments
 from recipes.common.before.overlap import check_duplicates
@@ -123,7 +123,7 @@ def test_rows_come_back_from_arrow_as_they_went_in(rows):
 
 
 def test_a_column_of_hidden_tests_that_are_all_empty_does_no_harm(rows):
-    """Arrow takes it for a list of nulls; beside rows with hidden tests, and without the column, it is one of texts."""
+    """Arrow takes it for a list of nulls; next to rows with hidden tests, or without the column, it is one of texts."""
     empty, full = rows(ECHO, OWN), rows(TASK)
     others = Dataset.from_list([{"prompt": [{"role": "user", "content": "1 + 1 ="}], "task": "math", "answer": "2"}])
     assert empty.map(lambda row: {"length": 1}).to_list()[0]["hidden_tests"] == []

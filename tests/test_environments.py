@@ -10,7 +10,7 @@ import pytest
 import torch
 import trl
 from support.launching import ROOT, run
-from support.paid_by_place import advantages_of, completions, generations
+from support.scored_by_place import advantages_of, completions, generations
 from support.scripted_tools import (
     CALCULATOR,
     CORRECT,

@@ -1,4 +1,4 @@
-"""equation_steps: which equations it reads, what it pays for them, and that padding them out pays nothing."""
+"""equation_steps: which equations it reads, what it gives for them, and that padding them out earns nothing."""
 
 import itertools
 from collections import Counter
@@ -103,17 +103,17 @@ def test_it_reckons_as_python_does(a, b):
         assert read(f"{a} {sign} {b} = {shown} + 1") == [False]
 
 
-# What is paid
+# What is scored
 
 
-def test_a_right_step_is_paid_and_a_wrong_one_is_fined_where_it_ends():
+def test_a_right_step_is_rewarded_and_a_wrong_one_is_fined_where_it_ends():
     assert EquationSteps().steps("3 + 4 - 2 =", "3 + 4 = 7, 7 - 2 = 6") == [(9, 1.0), (20, -1.0)]
     assert reward_kind(load_reward("equation_steps")) == "step"
     assert steps_of("3 + 4 = 7, 7 - 2 = 5", right=2.0) == [(" + 4 = 7", 2.0), (" - 2 = 5", 2.0)]
     assert EquationSteps().steps("3 + 4 =", "no idea") == []
 
 
-def test_the_reasoning_is_judged_and_nothing_else():
+def test_the_reasoning_is_scored_and_nothing_else():
     text = "3 + 4 = 8 <reasoning>3 + 4 = 7</reasoning><answer>3 + 4 = 9</answer>"
     assert EquationSteps().steps("3 + 4 =", text) == [(30, 1.0)]
     assert text[:30].endswith("3 + 4 = 7")
@@ -191,7 +191,7 @@ def test_no_trick_of_the_audit_earns_more_than_the_honest_steps():
     assert result.scores["equation_steps"]["answer: steps that say it again"] == 0.0
 
 
-def test_a_reward_that_pays_a_number_twice_declares_itself_farmable():
+def test_a_reward_that_takes_a_number_twice_declares_itself_farmable():
     assert farmable(EquationSteps()) is None and reward_allowances(EquationSteps()) == {}
     assert farmable(EquationSteps(uses=2)) == (
         "the numbers of a question may be used 2 times, enough for equations that get nowhere"
@@ -205,7 +205,7 @@ def test_numbers_that_a_question_spells_out_are_farmed():
     assert texts["answer: steps repeated"].startswith("<reasoning>2 + 2 = 4. ")
 
 
-def test_the_audit_finds_a_step_reward_that_pays_every_right_equation():
+def test_the_audit_finds_a_step_reward_that_rewards_every_right_equation():
     class Careless(EquationSteps):
         def steps(self, question, text):
             return [(right.end, 1.0) for left, right in equations(text) if left.value == right.value]
@@ -219,8 +219,8 @@ def test_the_audit_finds_a_step_reward_that_pays_every_right_equation():
 
 def test_right_arithmetic_that_farms_is_right_arithmetic():
     for name, text in farmed_steps("3 + 4 - 2 =", "8", "<reasoning></reasoning>", "").items():
-        judged = Counter(read(text))
-        assert judged[True] > 2 and judged[False] == 0, name
+        found = Counter(read(text))
+        assert found[True] > 2 and found[False] == 0, name
 
 
 PARTS = [

@@ -76,11 +76,11 @@ def test_a_full_disk_leaves_the_checkpoint_before_usable(model, tmp_path, small_
     few = {"max_steps": 6, "reward_funcs": DENSE_REWARD}
     run(words_for(model, tmp_path / "measured", "ddp", **few), env=ON_CPU)
     room = used(tmp_path / "measured" / "checkpoint-2") * 3 // 2 + used(tmp_path / "measured" / "completions")
-    disk = small_disk(room + 200_000)  # for one checkpoint and what stands beside it, and half of another
+    disk = small_disk(room + 200_000)  # for one checkpoint and what stands next to it, and half of another
     printed = run(words_for(model, disk / "run", "ddp", **few), env=ON_CPU, expect=1)
     assert f"the disk of {disk / 'run'} is full" in printed
     *_, before, cut_short = checkpoint_steps(disk / "run")
-    shutil.copytree(disk / "run", tmp_path / "run")  # where there is room; the output_dir may be said anew
+    shutil.copytree(disk / "run", tmp_path / "run")  # where there is room; the output_dir may be given anew
     printed = run(words_for(model, tmp_path / "run", "ddp", **few), env=ON_CPU)
     assert f"{tmp_path / 'run'}/checkpoint-{cut_short} was cut short" in printed
     assert f"Resuming from {tmp_path / 'run'}/checkpoint-{before}" in printed

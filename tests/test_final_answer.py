@@ -177,7 +177,7 @@ def test_an_answer_in_the_thoughts_alone_counts_only_where_asked():
     assert final_answer("<think>It is 17.</think>It is 18.", thoughts=True) == 18
 
 
-def test_listing_every_number_pays_at_most_the_last_of_them():
+def test_listing_every_number_earns_at_most_the_last_of_them():
     for form in ("#### {}\n", r"\boxed{{{}}} ", "The answer is {}. ", "{}\n", "**{}** "):
         listed = "".join(form.format(i) for i in range(101))
         assert [gold for gold in range(101) if is_final_answer(listed, str(gold))] in ([100], [])

@@ -14,8 +14,8 @@ import pytest
 import torch
 import trl
 import yaml
-from support.paid_by_place import make_trainer, pays
 from support.reference_grpo import group_advantages, grpo_loss, k3, surrogate
+from support.scored_by_place import give, make_trainer
 
 from recipes.common.trainer import GRPOTrainer
 
@@ -42,7 +42,7 @@ def build(model: Path, tmp_path: Path) -> Callable[..., GRPOTrainer]:
 
     def built(rewards: tuple[float, ...] = (0.0,), **config) -> GRPOTrainer:
         config = {"max_completion_length": 8, "log_completions": False, **config}
-        trainer = make_trainer(model, tmp_path, [pays("reward", list(rewards))], ["a", "b"], {}, **config)
+        trainer = make_trainer(model, tmp_path, [give("reward", list(rewards))], ["a", "b"], {}, **config)
         trainer.current_gradient_accumulation_steps = trainer.args.gradient_accumulation_steps
         trainer.model.train()
         use_float64(trainer)

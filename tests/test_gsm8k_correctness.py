@@ -57,19 +57,19 @@ AMOUNTS = [  # text of the answer tag, gold, amount
     ("18%", "0.18", 0.0),
     ("0.18", "18", 0.0),
 ]
-PAID = [amount for *_, amount in AMOUNTS]
+SCORES = [amount for *_, amount in AMOUNTS]
 GOLDS = [gold for _, gold, _ in AMOUNTS]
 TEXTS = [f"<reasoning>r</reasoning><answer>{text}</answer>" for text, *_ in AMOUNTS]
 
 
-def pay(text: str, gold: str | None, **parameters: float) -> float | None:
+def score(text: str, gold: str | None, **parameters: float) -> float | None:
     (amount,) = load_reward("gsm8k_correctness", **parameters)(prompts=["p"], completions=[text], answer=[gold])
     return amount
 
 
 @pytest.mark.parametrize(("text", "gold", "amount"), AMOUNTS)
-def test_the_answer_tag_is_paid_by_text_and_by_value(text, gold, amount):
-    assert pay(f"<reasoning>r</reasoning><answer>{text}</answer>", gold) == amount
+def test_the_answer_tag_is_scored_by_text_and_by_value(text, gold, amount):
+    assert score(f"<reasoning>r</reasoning><answer>{text}</answer>", gold) == amount
 
 
 READERS = [  # reward, options, answer
@@ -79,23 +79,15 @@ READERS = [  # reward, options, answer
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("reward", "options", "answer"), READERS)
-@pytest.mark.parametrize(
-    "words",
-    ["Wrong answer: {}", "It is not {}.", "The answer isn't\n{}", "{} is wrong.", "{}. That is not the answer."],
-)
-def test_an_answer_that_the_words_around_it_deny_earns_nothing(words, reward, options, answer):
-    (amount,) = load_reward(reward, **options)(prompts=["p"], completions=[words.format(answer)], answer=["18"])
-    assert amount <= 0.0
+DENIED = ["Wrong answer: {}", "It is not {}.", "The answer isn't\n{}", "{} is wrong.", "{}. That is not the answer."]
+OTHERS = ["It is not 17. {}", "Not 17 but {}", "17 is wrong.\n{}", "{} is the answer.", "{}. It was not easy."]
 
 
 @pytest.mark.parametrize(("reward", "options", "answer"), READERS)
-@pytest.mark.parametrize(
-    "words", ["It is not 17. {}", "Not 17 but {}", "17 is wrong.\n{}", "{} is the answer.", "{}. It was not easy."]
-)
-def test_a_denial_of_another_answer_takes_nothing_away(words, reward, options, answer):
+@pytest.mark.parametrize("words", DENIED + OTHERS)
+def test_an_answer_earns_nothing_where_the_words_around_it_deny_it_and_not_another(words, reward, options, answer):
     (amount,) = load_reward(reward, **options)(prompts=["p"], completions=[words.format(answer)], answer=["18"])
-    assert amount > 0.5
+    assert amount <= 0.0 if words in DENIED else amount > 0.5
 
 
 @pytest.mark.parametrize(
@@ -108,19 +100,19 @@ def test_a_denial_of_another_answer_takes_nothing_away(words, reward, options, a
     ],
 )  # fmt: skip
 def test_only_the_last_complete_answer_tag_counts(text, amount):
-    assert pay(text, "18") == amount
+    assert score(text, "18") == amount
 
 
 @pytest.mark.parametrize("gold", ["", "many", "1/0", "1e999", "18 or 19", "１８", None])
 @pytest.mark.parametrize("text", ["<answer>18</answer>", "<answer></answer>", "<answer>many</answer>", ""])
 def test_a_gold_that_is_no_number_cannot_be_graded(text, gold):
-    assert pay(text, gold) is None
+    assert score(text, gold) is None
 
 
 def test_the_amounts_are_parameters():
-    assert pay("<answer>18</answer>", "18", exact=1.0, numeric=0.5) == 1.0
-    assert pay("<answer>18.0</answer>", "18", exact=1.0, numeric=0.5) == 0.5
-    assert pay("<answer>19</answer>", "18", exact=1.0, numeric=0.5) == 0.0
+    assert score("<answer>18</answer>", "18", exact=1.0, numeric=0.5) == 1.0
+    assert score("<answer>18.0</answer>", "18", exact=1.0, numeric=0.5) == 0.5
+    assert score("<answer>19</answer>", "18", exact=1.0, numeric=0.5) == 0.0
     assert full_reward(load_reward("gsm8k_correctness", exact=1.0)) == 1.0
 
 
@@ -141,10 +133,10 @@ def test_a_hostile_gold_is_not_graded_in_50_ms(hostile, seconds):
 
 
 @pytest.mark.parametrize("lenient", [False, True])
-def test_an_answer_inside_the_thoughts_is_paid_only_where_asked(lenient):
+def test_an_answer_inside_the_thoughts_is_scored_only_where_asked(lenient):
     for text in ("<think><answer>18</answer></think>", "<think><answer>18</answer>"):
-        assert pay(text, "18", lenient=lenient) == 0.0
-        assert pay(text, "18", lenient=lenient, thoughts=True) == 2.0
+        assert score(text, "18", lenient=lenient) == 0.0
+        assert score(text, "18", lenient=lenient, thoughts=True) == 2.0
 
 
 def test_what_a_tool_says_is_no_answer():
@@ -168,5 +160,5 @@ def test_any_text_against_any_gold_earns_a_known_amount(text, gold):
 
 @settings(deadline=None)
 @given(st.integers(-(10**9), 10**9), st.integers(-(10**9), 10**9))
-def test_only_the_right_integer_is_paid(answer, gold):
+def test_only_the_right_integer_scores(answer, gold):
     assert score_gsm8k(f"<answer>{answer}</answer>", str(gold)) == (2.0 if answer == gold else 0.0)

@@ -1,4 +1,4 @@
-"""The length family counts tokens, not characters, and pays what TRL's own function pays."""
+"""The length family counts tokens, not characters, and scores as TRL's own functions do."""
 
 import pickle
 
@@ -8,13 +8,13 @@ from trl.rewards import get_soft_overlong_punishment
 from rewards import load_reward, load_rewards
 
 
-def paid(name: str, lengths: list[int], **parameters) -> list[float]:
+def call(name: str, lengths: list[int], **parameters) -> list[float]:
     ids = [[1] * n for n in lengths]
     return load_reward(name, **parameters)(prompts=["p"] * len(ids), completions=["x"] * len(ids), completion_ids=ids)
 
 
-def test_length_pays_in_full_within_the_tolerance_and_falls_to_nothing():
-    assert paid("length", [45, 50, 55, 75, 105, 500, 20], target=50, tolerance=5) == [1.0, 1.0, 1.0, 0.6, 0.0, 0.0, 0.5]
+def test_length_scores_in_full_within_the_tolerance_and_falls_to_nothing():
+    assert call("length", [45, 50, 55, 75, 105, 500, 20], target=50, tolerance=5) == [1.0, 1.0, 1.0, 0.6, 0.0, 0.0, 0.5]
 
 
 def test_length_does_not_look_at_the_text():
@@ -25,9 +25,9 @@ def test_length_does_not_look_at_the_text():
 def test_soft_overlong_is_trls():
     parameters = {"max_completion_len": 100, "soft_punish_cache": 20}
     lengths = [0, 80, 90, 100, 101]
-    assert paid("soft_overlong", lengths, **parameters) == [0.0, 0.0, -0.5, -1.0, -1.0]
+    assert call("soft_overlong", lengths, **parameters) == [0.0, 0.0, -0.5, -1.0, -1.0]
     ids = [[1] * n for n in lengths]
-    assert paid("soft_overlong", lengths, **parameters) == get_soft_overlong_punishment(**parameters)(ids)
+    assert call("soft_overlong", lengths, **parameters) == get_soft_overlong_punishment(**parameters)(ids)
 
 
 @pytest.mark.parametrize(

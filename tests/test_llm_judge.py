@@ -203,6 +203,14 @@ def test_the_prompt_file_names_columns_that_preflight_looks_for(server, judge, t
     assert server.requests[0]["text"] == "9 + 9 = {answer} \ud800 (right: 18)"
 
 
+def test_a_word_in_two_braces_is_not_a_column(server, judge, tmp_path):
+    (tmp_path / "own.txt").write_text(r"{completion} {{answer}} {{completion}} \frac{1}{2} {}")
+    reward = judge(prompt_file=str(tmp_path / "own.txt"))
+    assert reward_columns(reward) == []
+    score(reward, "abc")
+    assert server.requests[0]["text"] == r"abc {answer} {completion} \frac{1}{2} {}"
+
+
 def test_the_key_comes_from_the_environment_and_more_fields_from_the_settings(server, judge, monkeypatch):
     monkeypatch.setenv("MY_KEY", "secret")
     score(judge(api_key_env="MY_KEY", request={"max_tokens": 9, "temperature": None}), "abc")

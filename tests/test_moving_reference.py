@@ -9,7 +9,8 @@ import pytest
 import torch
 from safetensors.torch import load_file
 from support.launching import DENSE_REWARD, ROOT, TINY, run
-from support.paid_by_place import make_trainer, pays
+from support.scored_by_place import give, make_trainer
+from support.tiny_model import assert_same_weights
 from transformers import TrainerCallback
 
 from recipes.common import run as run_module
@@ -52,7 +53,7 @@ class Watch(TrainerCallback):
 def watched(model: Path, folder: Path, **config) -> Watch:
     config = {"beta": 0.5, "learning_rate": 0.01, "max_steps": 5, "sync_ref_model": True, **config}
     config["log_completions"] = False
-    trainer = make_trainer(model, folder, [pays("reward", [1.0, 0.0, 0.5, 0.2])], ["a", "b"], {}, **config)
+    trainer = make_trainer(model, folder, [give("reward", [1.0, 0.0, 0.5, 0.2])], ["a", "b"], {}, **config)
     watch = Watch(trainer)
     trainer.add_callback(watch)
     trainer.train()
@@ -61,11 +62,6 @@ def watched(model: Path, folder: Path, **config) -> Watch:
 
 def same(one: list[torch.Tensor], other: list[torch.Tensor]) -> bool:
     return all(torch.equal(mine, theirs) for mine, theirs in zip(one, other, strict=True))
-
-
-def assert_same_file(one: Path, other: Path) -> None:
-    mine, theirs = load_file(one), load_file(other)
-    assert mine.keys() == theirs.keys() and all(torch.equal(mine[name], theirs[name]) for name in mine)
 
 
 def test_with_alpha_1_the_reference_is_the_policy_of_the_last_step_that_moved_it(model, tmp_path):
@@ -101,7 +97,7 @@ def test_a_resumed_run_ends_with_policy_and_reference_of_the_uninterrupted_one(w
     assert (config["preset"], config["sync_ref_model"]) == (["iterative_grpo"], True)
     again = train_by_recipe(monkeypatch, model, tmp_path / "again", ref_model_mixup_alpha=0.6)
     for name in ("model.safetensors", f"checkpoint-4/{REFERENCE}", "checkpoint-4/model.safetensors"):
-        assert_same_file(whole / name, again / name)
+        assert_same_weights(whole / name, again / name)
 
 
 @pytest.mark.slow
@@ -128,7 +124,7 @@ def test_two_processes_under_zero2_resume_to_the_same_policy_and_reference(model
     run([sys.executable, *launcher, "--num_processes=2", *script], env={"DS_ACCELERATOR": "cpu"})
     whole, again = tmp_path / "whole", tmp_path / "again"
     for name in ("model.safetensors", f"checkpoint-4/{REFERENCE}"):
-        assert_same_file(whole / name, again / name)
+        assert_same_weights(whole / name, again / name)
 
 
 def test_a_reference_comes_back_bit_for_bit_and_that_of_another_model_is_refused(tmp_path):

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rewards.parsing import after_thinking, completion_text, last_number, parse_number, tag_text
+from rewards.parsing import after_thinking, completion_text, parse_number, tag_text
 
 GSM8K = Path(__file__).parents[2] / "shared" / "data" / "gsm8k"
 ANY_TEXT = st.text(st.characters())  # surrogates included
@@ -86,34 +86,20 @@ def test_parse_number_reads_up_to_64_characters():
     assert parse_number("1" * 64) == int("1" * 64)
 
 
-@pytest.mark.parametrize(
-    ("text", "value"),
-    [
-        ("3 + 4 = 7", 7), ("so <answer>-7</answer>", -7), ("7 - 9 = -2", -2), ("x=-2", -2), ("9-7", 7), ("(9)-7", 7),
-        ("9 - 7", 7), ("it costs $18.", 18), ("a loss of -$18", -18), ("a loss of $-18", -18), ("1,080 in all", 1080),
-        ("7 is 7.5", Fraction(15, 2)), ("1/2", Fraction(1, 2)), ("2 eggs, 3 hens", 3), ("１８ then 4 then １８", 4),
-        ("none", None), ("", None), ("1" * 65, None),
-    ],
-)  # fmt: skip
-def test_last_number_reads_the_last_of_a_text(text, value):
-    assert last_number(text) == value
-
-
 def test_hostile_text_is_read_in_50_ms(hostile, seconds):
-    assert seconds(lambda: (tag_text(hostile, "answer"), parse_number(hostile), last_number(hostile))) < 0.05
+    assert seconds(lambda: (tag_text(hostile, "answer"), parse_number(hostile))) < 0.05
 
 
 @pytest.mark.parametrize("letter", ["a", "1", "<", "-", "\u200b"])
 def test_a_million_characters_take_ten_times_as_long_at_most(letter, seconds):
     text = letter * 1_000_000
-    assert seconds(lambda: (tag_text(text, "answer"), parse_number(text), last_number(text))) < 0.5
+    assert seconds(lambda: (tag_text(text, "answer"), parse_number(text))) < 0.5
 
 
 @settings(deadline=None)
 @given(ANY_TEXT)
 def test_any_text_is_read(text):
-    for value in (parse_number(text), last_number(text)):
-        assert value is None or isinstance(value, Fraction)
+    assert isinstance(parse_number(text), Fraction | None)
     assert tag_text(text, "answer") is None or "<answer>" in text
 
 
@@ -129,7 +115,6 @@ def test_an_integer_is_read_back_in_every_spelling(number):
     sign, size = "-" if number < 0 else "", abs(number)
     for text in (f"{number}", f"{number:,}", f"{sign}${size}", f"{number}.0", f"{number} eggs", f"{number}/1"):
         assert parse_number(text) == number
-        assert last_number(f"It is {text}") == number
 
 
 @pytest.mark.skipif(not GSM8K.is_dir(), reason=f"the real GSM8K is not at {GSM8K}")

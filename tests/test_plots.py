@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from recipes.common.after.plots import curve, panels, plot_runs, shares, validation_metrics
+from recipes.common.after.plots import curve, panels, plot_runs, shares, validation_shares
 from recipes.common.evaluation.validation import add_line
 from recipes.common.tools.folder import read_log
 from recipes.common.tools.stats import wilson_interval
@@ -44,7 +44,8 @@ def test_a_validation_metric_is_a_share_of_the_rows_that_have_it_with_its_interv
         {"step": 4, "metrics": {"a": [None, None, None], "b": []}},
     ]
     assert shares(lines, "a") == {0: (0.5, *wilson_interval(1, 2))} and shares(lines, "b") == {}
-    assert validation_metrics([lines[:1], lines]) == ["a", "b"]
+    both = validation_shares([lines[:1], lines])
+    assert both == {"a": [shares(lines, "a")] * 2, "b": [{}, {}]}
 
 
 @pytest.mark.parametrize("band", [False, True])

@@ -152,7 +152,7 @@ def test_a_reward_of_the_kind_model_is_not_called(check):
         assert f"{name} is of the kind model: neither preflight nor the audit call it" in outcome.printed
 
 
-def test_what_a_reward_of_a_server_costs_is_said_and_the_server_not_called(check):
+def test_what_a_reward_of_a_server_costs_is_noted_and_the_server_not_called(check):
     nowhere = {"base_url": "http://127.0.0.1:9/v1", "model": "small"}
     settings = {"reward_kwargs": {"llm_judge": nowhere}, "max_steps": 10, "max_completion_length": 100}
     outcome = check(reward_funcs=["gsm8k_correctness", "llm_judge"], words=["--dry_run"], **settings)
@@ -241,7 +241,7 @@ def sums_only(completions, task, **kwargs):
     return [1.0 if name == "sums" else None for name in task]
 
 
-def pays_the_last(completions, answer, **kwargs):
+def scores_the_last(completions, answer, **kwargs):
     return [1.0 if answer[i] == "8" or c[0]["content"] else 0.0 for i, c in enumerate(completions)]
 
 
@@ -300,7 +300,7 @@ REFUSED = {
         EMPTY_EARNS,
     ),
     "a verifier that scores an empty completion of the last row alone": (
-        {"rewards": [reward(pays_the_last, "verifier", 1.0)]},
+        {"rewards": [reward(scores_the_last, "verifier", 1.0)]},
         EMPTY_EARNS,
     ),
     "a task that no reward scores": (

@@ -5,7 +5,7 @@ import re
 import pytest
 import torch
 from datasets import Dataset
-from support.paid_by_place import TINY, pays
+from support.scored_by_place import TINY, give
 from test_layout import CONFIGS, ROOT, recipe_of, relative
 
 from recipes.common.before import preflight as checks
@@ -237,7 +237,7 @@ def test_a_preset_is_in_force_in_the_trainer_and_trains(name, model, tmp_path):
     assert args.problems == []
     config = {**args.training, **TINY, "max_steps": 4, "learning_rate": 0.01, "log_completions": False}
     rewards = load_rewards(args.recipe.reward_funcs, args.recipe.reward_kwargs)
-    rewards = [pays("right", [1.0, 0.0, 0.5, 0.2, 0.9]), *rewards]
+    rewards = [give("right", [1.0, 0.0, 0.5, 0.2, 0.9]), *rewards]
     rows = Dataset.from_list([{"prompt": f"Row {i}:", "task": "math"} for i in range(8)])
     trainer = GRPOTrainer(model=str(model), reward_funcs=rewards, args=GRPOConfig(**config), train_dataset=rows)
     before = [parameter.detach().clone() for parameter in trainer.model.parameters()]

@@ -10,8 +10,8 @@ import pandas as pd
 import pytest
 import torch
 from support.launching import command, run
-from support.paid_by_place import advantages_of, completions, generations, make_trainer, pays
-from support.step_rewards import judges
+from support.scored_by_place import advantages_of, completions, generations, give, make_trainer
+from support.step_rewards import give_steps
 from support.steps_on_two_ranks import advantages, writes
 from test_grpo_arithmetic import by_trl, make_batch, use_float64, with_policies
 from transformers import AutoTokenizer, PreTrainedTokenizerBase
@@ -26,7 +26,7 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 
 ROOT = Path(__file__).parents[1]
 TEXTS = ["aaaa", "bbb", "cccccc", "d", "ee", "ff", "gg", ""]
-PAID = [1.0, 0.0, 0.0, 1.0, 1.0, 1.0, 0.0, 0.0]
+RIGHT = [1.0, 0.0, 0.0, 1.0, 1.0, 1.0, 0.0, 0.0]
 STEPS = [[(2, 1.0), (4, -1.0)], [(3, 1.0)], [], [(1, -1.0)], [(2, 1.0)], [(1, 1.0)], [], []]
 # Of the first group four steps, 1 and -1 twice: their mean is 0, their sample deviation the root of 4/3.
 S = 1 / ((4 / 3) ** 0.5 + 1e-4)
@@ -49,10 +49,10 @@ SINGLE = {"rel": 0, "abs": 1e-5}
 
 @pytest.fixture
 def build(model: Path, tmp_path: Path) -> Callable[..., GRPOTrainer]:
-    """A trainer whose model writes TEXTS, with these step rewards and PAID as the outcome."""
+    """A trainer whose model writes TEXTS, with these step rewards and RIGHT as the outcome."""
 
-    def built(*steps: Callable, paid: list = PAID, texts: list = TEXTS, **settings) -> GRPOTrainer:
-        tasks, rewards = settings.pop("tasks", ["a", "b"]), [pays("right", paid), *steps]
+    def built(*steps: Callable, right: list = RIGHT, texts: list = TEXTS, **settings) -> GRPOTrainer:
+        tasks, rewards = settings.pop("tasks", ["a", "b"]), [give("right", right), *steps]
         trainer = make_trainer(model, tmp_path, rewards, tasks, {"max_completion_length": 6, **settings})
         writes(trainer, texts)
         trainer.model.train()
@@ -163,7 +163,7 @@ def test_a_text_that_is_not_that_of_the_tokens_is_refused(tokenizer):
 
 def test_the_advantages_of_a_group_are_those_worked_out_by_hand(build):
     assert scored(build())["advantages"].shape == (8,), "without step rewards a completion has one advantage"
-    output = scored(build(judges("step", STEPS)))
+    output = scored(build(give_steps("step", STEPS)))
     assert_equal(output["advantages"].tolist(), BY_HAND)
     masked = output["completion_mask"] == 0
     assert masked.sum() == 8 * 6 - sum(min(len(text) + 1, 6) for text in TEXTS)
@@ -173,14 +173,14 @@ def test_the_advantages_of_a_group_are_those_worked_out_by_hand(build):
 
 def test_a_masked_completion_is_0_and_its_steps_still_shape_the_group(build):
     cut = [*STEPS[:2], [(6, 1.0), (3, -1.0)], *STEPS[3:]]
-    rows = tokens_of(build(judges("step", cut), mask_truncated_completions=True))
+    rows = tokens_of(build(give_steps("step", cut), mask_truncated_completions=True))
     s = 1 / (statistics.stdev([1.0, -1.0] * 3) + 1e-4)
     assert rows[2] == [0.0] * 6
     assert rows[0] == pytest.approx([A, A, A - s, A - s, A, 0.0], **SINGLE)
 
 
 def test_what_is_logged_of_a_completion_is_the_mean_over_its_tokens(build):
-    trainer = build(judges("step", STEPS))
+    trainer = build(give_steps("step", STEPS))
     scored(trainer)
     assert list(trainer._logs["advantages"]) == pytest.approx(MEANS, **SINGLE)
     scored(trainer)
@@ -189,7 +189,7 @@ def test_what_is_logged_of_a_completion_is_the_mean_over_its_tokens(build):
 
 
 def test_metrics_count_the_steps_and_average_their_rewards(build):
-    trainer = build(judges("step", STEPS), judges("none", [[]]))
+    trainer = build(give_steps("step", STEPS), give_steps("none", [[]]))
     scored(trainer)
     metrics = {name: values[-1] for name, values in trainer._metrics["train"].items()}
     assert metrics["step_rewards/step/mean"] == pytest.approx(2 / 6)
@@ -200,10 +200,10 @@ def test_metrics_count_the_steps_and_average_their_rewards(build):
 
 
 def test_each_step_reward_is_normalised_by_itself_and_then_weighted(build):
-    alone = tokens_of(build(judges("step", STEPS), reward_weights=[0.0, 1.0]))  # the outcome weighs nothing
+    alone = tokens_of(build(give_steps("step", STEPS), reward_weights=[0.0, 1.0]))  # the outcome weighs nothing
     assert_equal(alone[:2], [[0.0, 0.0, -S, -S, 0.0, 0.0], [S, S, S, 0.0, 0.0, 0.0]])
     large = [[(end, 100 * reward + 7) for end, reward in steps] for steps in STEPS]
-    trainer = build(judges("one", STEPS), judges("large", large), reward_weights=[1.0, 1.0, 0.5])
+    trainer = build(give_steps("one", STEPS), give_steps("large", large), reward_weights=[1.0, 1.0, 0.5])
     s = 100 / (statistics.stdev([107.0, -93.0, 107.0, -93.0]) + 1e-4)
     rows = tokens_of(trainer)
     assert rows[1] == pytest.approx([-A + S + 0.5 * s] * 3 + [-A, 0.0, 0.0], **SINGLE)
@@ -220,7 +220,7 @@ def test_a_row_whose_steps_or_outcome_failed_is_as_if_absent(build, monkeypatch,
     if case == "not the text of its tokens":
         monkeypatch.setattr("recipes.common.during.steps.tokens_that_hold", first_is_none)
     steps = [None, *STEPS[1:]] if case == "None of the step reward" else STEPS
-    trainer = build(judges("step", steps), paid=[None, *PAID[1:]] if case == "None of another reward" else PAID)
+    trainer = build(give_steps("step", steps), right=[None, *RIGHT[1:]] if case == "None of another reward" else RIGHT)
     rows, outcome, s = tokens_of(trainer), advantages_of([None, 0.0, 0.0, 1.0]), 1 / (2**0.5 + 1e-4)
     assert rows[0] == [0.0] * 6
     assert rows[1] == pytest.approx([outcome[1] + s] * 3 + [outcome[1], 0.0, 0.0], **SINGLE)
@@ -254,7 +254,7 @@ NO_REWARDS = [[(1, reward)] for reward in (float("nan"), float("inf"), 1e39, -1e
 
 @pytest.mark.parametrize("steps", [*NO_STEPS, *NO_REWARDS])
 def test_what_is_not_a_step_of_the_text_fails_the_call(build, steps):
-    trainer = build(judges("step", [[], steps]), texts=["aaaa"] * 8)
+    trainer = build(give_steps("step", [[], steps]), texts=["aaaa"] * 8)
     assert tokens_of(trainer) == [[0.0] * 5] * 8
     assert trainer._metrics["train"]["errors/step"] == [1.0]
     with pytest.raises(ValueError, match="a step is a pair"):
@@ -262,7 +262,7 @@ def test_what_is_not_a_step_of_the_text_fails_the_call(build, steps):
 
 
 def test_rows_of_other_tasks_have_no_steps_and_are_not_failed(build):
-    trainer = build(route(judges("step", STEPS[:4]), ("a",)))
+    trainer = build(route(give_steps("step", STEPS[:4]), ("a",)))
     assert_equal(tokens_of(trainer), BY_HAND)
     assert trainer._metrics["train"]["unparsed/step"] == [0.0]
     assert trainer._metrics["train"]["steps/step/count"] == [1.0]  # of the four completions that it scores
@@ -272,7 +272,7 @@ def test_advantages_travel_with_their_rows_through_every_update_of_a_generation(
     texts = ["aaaa", "bbb", "cccccc", "d", "ee", "ffff", "g", "hhhhh"]
     many = [[(len(text), float(i))] for i, text in enumerate(texts)]
     sizes = {"per_device_train_batch_size": 4, "steps_per_generation": 2, "num_iterations": 2, "max_steps": 4}
-    trainer = build(judges("step", many), texts=texts, **sizes)
+    trainer = build(give_steps("step", many), texts=texts, **sizes)
     rows = next(iter(trainer.get_train_dataloader()))
     worth = [amount for steps in normalise_steps([[float(i)] for i in range(8)], 4) for amount in steps]
     seen = []
@@ -281,7 +281,7 @@ def test_advantages_travel_with_their_rows_through_every_update_of_a_generation(
         columns = (batch[name] for name in ("completion_ids", "advantages", "completion_mask"))
         for ids, advantages_here, mask in zip(*columns, strict=True):
             place = texts.index(trainer.processing_class.decode(ids, skip_special_tokens=True))
-            outcome = A if PAID[place] else -A
+            outcome = A if RIGHT[place] else -A
             length = len(texts[place])
             expected = [outcome + worth[place]] * length + [outcome] * (int(mask.sum()) - length)
             assert advantages_here.tolist() == pytest.approx(expected + [0.0] * (6 - len(expected)), **SINGLE)
@@ -293,7 +293,7 @@ def test_advantages_travel_with_their_rows_through_every_update_of_a_generation(
 
 @pytest.mark.slow
 def test_two_updates_a_generation_train_and_log_the_steps_once(build):
-    trainer = build(judges("step", STEPS), num_iterations=2, max_steps=4)
+    trainer = build(give_steps("step", STEPS), num_iterations=2, max_steps=4)
     before = trainer.model.lm_head.weight.clone()
     trainer.train()
     assert [entry["step"] for entry in generations(trainer) if "steps/step/count" in entry] == [1, 3]
@@ -302,9 +302,9 @@ def test_two_updates_a_generation_train_and_log_the_steps_once(build):
 
 @pytest.mark.slow
 def test_an_evaluation_groups_steps_by_its_own_numbers(model, tmp_path):
-    steps = judges("step", [[(1, 1.0)], [(1, -1.0)], [(1, 1.0)], [(1, 1.0)]])
+    steps = give_steps("step", [[(1, 1.0)], [(1, -1.0)], [(1, 1.0)], [(1, 1.0)]])
     config = {"num_generations_eval": 2, "per_device_eval_batch_size": 4}
-    trainer = make_trainer(model, tmp_path, [pays("right", [0.0]), steps], ["a", "b"], config)
+    trainer = make_trainer(model, tmp_path, [give("right", [0.0]), steps], ["a", "b"], config)
     writes(trainer, ["ab"] * 4)
     logged = trainer.evaluate(trainer.train_dataset)
     assert (logged["eval_frac_groups_without_step_spread"], logged["eval_step_rewards/step/mean"]) == (0.5, 0.5)
@@ -340,7 +340,7 @@ def test_with_ratios_of_sequences_it_follows_those_of_the_whole_completion(build
 def test_a_loss_without_advantages_of_tokens_is_refused(build, name):
     setting = {"importance_sampling_level": name} if name == "sequence" else {"loss_type": name}
     with pytest.raises(ValueError, match=rf"step rewards need .*given: {name}"):
-        build(judges("step", STEPS), **setting)
+        build(give_steps("step", STEPS), **setting)
 
 
 # Names and refusals
@@ -358,11 +358,11 @@ def test_step_rewards_load_like_any_other_with_one_reward_of_whole_completions()
 
 def test_the_trainer_refuses_rewards_it_cannot_use(model, tmp_path, build):
     with pytest.raises(ValueError, match="needs a reward that is not of the kind step"):
-        make_trainer(model, tmp_path, [judges("step", STEPS)], ["a"], {})
+        make_trainer(model, tmp_path, [give_steps("step", STEPS)], ["a"], {})
     with pytest.raises(ValueError, match="two rewards are called 'right'"):
-        build(judges("right", STEPS))
+        build(give_steps("right", STEPS))
     with pytest.raises(ValueError, match="reward_weights has 3 values for 2"):
-        build(judges("step", STEPS), reward_weights=[1.0, 1.0, 2.0])
+        build(give_steps("step", STEPS), reward_weights=[1.0, 1.0, 2.0])
 
 
 # Two processes, and the recipe itself

@@ -8,10 +8,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-import torch
-from safetensors.torch import load_file
 from support.launching import DENSE_REWARD, ROOT, TINY
-from support.tiny_model import build_tiny_model
+from support.tiny_model import assert_same_weights, build_tiny_model
 
 from recipes.common import run as life
 from recipes.common.before.recipe import import_recipe
@@ -61,11 +59,6 @@ def run(place: Path, tmp_path: Path) -> Path:
     for file in (folder / "identity.json", folder / "run_config.json"):  # the copy is at another place
         file.write_text(file.read_text().replace(str(place), str(folder.parent)))
     return folder
-
-
-def assert_same_weights(one: Path, other: Path) -> None:
-    mine, theirs = load_file(one / "model.safetensors"), load_file(other / "model.safetensors")
-    assert all(torch.equal(mine[name], theirs[name]) for name in mine)
 
 
 def without(name: str) -> Callable[[Path], None]:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 from datasets import Dataset
-from support.paid_by_place import TINY, generations
+from support.scored_by_place import TINY, generations
 from transformers import AutoConfig, AutoModelForSequenceClassification, AutoTokenizer, PreTrainedModel
 
 from recipes.common.before.recipe import with_columns

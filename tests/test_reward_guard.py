@@ -280,13 +280,13 @@ def test_an_async_reward_is_left_behind_at_its_limit(reward):
 
     async def call():
         start = time.monotonic()
-        paid = await guarded(**BATCH, log_extra=logged.__setitem__)
+        scores = await guarded(**BATCH, log_extra=logged.__setitem__)
         elapsed, outcomes = time.monotonic() - start, guarded.outcomes
         await asyncio.sleep(3.0)  # what it does later changes nothing
-        return paid, outcomes, elapsed
+        return scores, outcomes, elapsed
 
-    paid, outcomes, elapsed = asyncio.run(call())
-    assert (paid, outcomes) == ([None] * 3, [ERROR] * 3)
+    scores, outcomes, elapsed = asyncio.run(call())
+    assert (scores, outcomes) == ([None] * 3, [ERROR] * 3)
     assert 0.3 <= elapsed < 2.5
     assert guarded.first_failure == "error: TimeoutError: no answer after 0.3 s"
     assert (logged, guarded.outcomes) == ({}, [ERROR] * 3)

@@ -24,7 +24,7 @@ from recipes.common.tools.machine import without_tokens
 from rewards import load_reward
 
 IDENTITY = {"engine": "one process", "training rows": "1", "held-out rows": "2", "rewards": {"mine": "3"}, "model": "4"}
-IDENTITY |= {"versions": {"torch": "2.8"}, "number of held-out rows": 1}
+IDENTITY |= {"versions": {"torch": "2.8"}, "number of held-out rows": 1, "files of rewards": "5"}
 
 
 def make_run(folder: Path, config: dict | None = None, **recipe):
@@ -78,13 +78,6 @@ def test_a_run_goes_on_from_its_newest_whole_checkpoint(tmp_path):
     assert open_folder(make_run(tmp_path)) == newest
 
 
-def test_a_checkpoint_cut_short_is_passed_over_with_a_warning(tmp_path, capsys):
-    whole = add_checkpoint(tmp_path, 2)
-    Path(add_checkpoint(tmp_path, 10), "trainer_state.json").write_text('{"global_st')
-    assert last_whole_checkpoint(tmp_path, world_size=1) == whole
-    assert "checkpoint-10 was cut short" in capsys.readouterr().err
-
-
 DAMAGE = {
     "rng_state.pth is missing": lambda path: (path / "rng_state.pth").unlink(),
     "optimizer.pt is missing": lambda path: (path / "optimizer.pt").unlink(),
@@ -98,7 +91,7 @@ DAMAGE = {
         '{"weight_map": {"a": "model.safetensors", "b": "part-2.safetensors"}}'
     ),
     "trainer_state.json is missing": lambda path: (path / "trainer_state.json").unlink(),
-    "trainer_state.json is damaged": lambda path: (path / "trainer_state.json").write_text("[1"),
+    "trainer_state.json is damaged": lambda path: (path / "trainer_state.json").write_text('{"global_st'),
     "trainer_state.json is of step 7": lambda path: (path / "trainer_state.json").write_text('{"global_step": 7}'),
 }
 
@@ -200,6 +193,7 @@ CHANGED = {
     "training rows changed: restore the data of before": {"training rows": "x"},
     "held-out rows changed: restore the data of before": {"held-out rows": "x"},
     "the code of reward 'mine' changed: restore the file of the reward": {"rewards": {"mine": "x"}},
+    "files of rewards changed: restore the files that reward_kwargs names": {"files of rewards": "x"},
     "model changed: restore the model that the run started from": {"model": "x"},
 }
 
@@ -300,6 +294,20 @@ def test_the_identity_follows_rows_rewards_and_the_model(tmp_path):
     assert change.startswith("model changed")
     unknown = identity_of([len], [], [{"prompt": "a"}, {"prompt": "b"}], "nobody/nothing", None)
     assert (unknown["model"], unknown["rewards"], unknown["number of held-out rows"]) == (None, {"len": None}, 2)
+
+
+def test_the_identity_follows_a_file_that_a_reward_is_given(tmp_path):
+    file = tmp_path / "prompt.txt"
+    kwargs = {"llm_judge": {"prompt_file": str(file), "model": "small", "request": {"stop": "x" * 5000}}}
+
+    def identity(text: str) -> dict:
+        file.write_text(text)
+        return identity_of([], [], [], "nobody/nothing", None, reward_kwargs=kwargs)
+
+    first = identity("Grade {completion}")
+    assert changes(first, identity("Grade {completion}")) == []
+    (change,) = changes(first, identity("Praise {completion}"))
+    assert change == "files of rewards changed: restore the files that reward_kwargs names"
 
 
 @pytest.mark.parametrize(

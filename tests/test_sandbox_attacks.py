@@ -4,8 +4,8 @@ A place is a process of its own, the stand-in for a trainer: it takes on the pla
 the jobs that it is handed. Around it lie things worth having: a secret in its environment and in two files, listening
 sockets, a process of the same user. An attack that gets at one of them prints `GOT`, or is seen from here.
 
-What is not covered: other kernels than the one at hand; a container's cgroups; what tests/test_sandbox_*.py beside this
-one cover already.
+What is not covered: other kernels than the one at hand; a container's cgroups; what the other
+tests/test_sandbox_*.py cover already.
 """
 
 import ctypes
@@ -576,7 +576,7 @@ def test_a_bomb_ends_in_time(name, trainer):
     attack(trainer, BOMBS[name])
 
 
-def test_attacks_are_contained_beside_a_heap_of_three_gigabytes():
+def test_attacks_are_contained_next_to_a_heap_of_three_gigabytes():
     trainer = Trainer(Place(""), heap_bytes=3 << 30)
     try:
         memory = "memory of another: process_vm_readv and writev, ptrace"
@@ -588,7 +588,7 @@ def test_attacks_are_contained_beside_a_heap_of_three_gigabytes():
         trainer.close()
 
 
-def test_honest_programs_beside_hostile_ones_all_pass():
+def test_honest_programs_next_to_hostile_ones_all_pass():
     bombs = [BEGIN + BOMBS[name] for name in ("threads that compute in C", "memory that is held", "signals blocked")]
     bombs += ["while True: print('x' * 65536)", "import os\nos.abort()"]
     jobs = []
@@ -1043,7 +1043,7 @@ def test_packages_that_are_not_listed_cannot_be_read():
     packages = Path(os.__file__).parent / "site-packages"
     file = next((path for path in packages.glob("*/__init__.py") if path.stat().st_size), None)
     if file is None or not landlock.abi():
-        pytest.skip("no package beside the standard library, or no Landlock")
+        pytest.skip("no package next to the standard library, or no Landlock")
     paths = [str(file), f"./site-packages/{file.parent.name}/__init__.py"]
     with Sandbox(workers=1, isolation="landlock") as made:
         for path in paths:

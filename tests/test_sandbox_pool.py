@@ -14,6 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from support.sandbox import is_alive
 
 from rewards.sandbox import Asserts, Sandbox, SandboxError, Stdio, cgroups, landlock, pool, shared_sandbox
 from rewards.sandbox.clock import Clock
@@ -39,13 +40,6 @@ def zygotes(sandbox):
 
 def statuses(outcomes):
     return [outcome.status for outcome in outcomes]
-
-
-def is_alive(pid):
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except FileNotFoundError:
-        return False
 
 
 def descendants(pid):
@@ -281,14 +275,12 @@ def test_twelve_workers_on_few_cores_give_no_false_failure():
         assert sandbox.infra == 0
 
 
-def test_the_number_of_workers_is_this_ranks_share_of_the_cores(monkeypatch):
+@pytest.mark.parametrize(("ranks", "count"), [("1", 8), ("4", 2), ("16", 1), ("many", 8)])
+def test_the_number_of_workers_is_this_ranks_share_of_the_cores(monkeypatch, ranks, count):
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(8)), raising=False)
-    monkeypatch.delenv("LOCAL_WORLD_SIZE", raising=False)
-    assert pool.worker_count() == 8
-    monkeypatch.setenv("LOCAL_WORLD_SIZE", "4")
-    assert pool.worker_count() == 2
-    monkeypatch.setenv("LOCAL_WORLD_SIZE", "16")
-    assert pool.worker_count() == 1
+    monkeypatch.setattr(cgroups, "core_limit", lambda: None)
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", ranks)
+    assert pool.worker_count() == count
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""The verdict: wrong programs that try to be paid are not, and honest programs of every kind are."""
+"""The verdict: wrong programs that try to pass do not, and honest programs of every kind do."""
 
 import subprocess
 import sys

@@ -1,6 +1,6 @@
 """Step rewards before a run: what preflight shows of them, and the tricks it plays on them."""
 
-from support.step_rewards import judges
+from support.step_rewards import give_steps
 
 from recipes.common.before.preflight import shown_steps, step_notes
 from recipes.common.before.rows import check_every_task_is_scored, reward_lines
@@ -32,7 +32,7 @@ def test_the_table_has_the_sum_of_the_steps_of_the_reference():
 
 
 def test_a_note_says_which_steps_are_seen():
-    notes = step_notes(ROWS, [EquationSteps(), route(judges("never", [[]]), ("words",))], reference)
+    notes = step_notes(ROWS, [EquationSteps(), route(give_steps("never", [[]]), ("words",))], reference)
     assert notes == [
         "equation_steps sees 2 steps in the reference completion of row 0: '<reasoning>3 + 4 = 7' +1, ', 7 - 2 = 5' +1",
         "never sees no steps in the reference completion of row 1",

@@ -1,4 +1,4 @@
-"""think_answer_format pays the whole completion or nothing, also where the chat template has written `<think>`."""
+"""think_answer_format scores the whole completion or nothing, also where the chat template has written `<think>`."""
 
 import pytest
 
@@ -14,7 +14,7 @@ from rewards.format import is_think_answer
         "  <think></think><answer></answer>",
     ],
 )
-def test_the_asked_format_is_paid(text):
+def test_the_asked_format_scores_in_full(text):
     assert is_think_answer(text)
 
 

@@ -12,7 +12,7 @@ import pytest
 import torch
 import trl
 from support.launching import run
-from support.paid_by_place import advantages_of, as_async, completions, generations, make_trainer, pays
+from support.scored_by_place import advantages_of, as_async, completions, generations, give, make_trainer
 
 from recipes.common.during.guard import ERROR, GRADED, NOT_APPLICABLE, TIMEOUT, UNPARSED, guard
 from recipes.common.trainer import GRPOConfig, GRPOTrainer, RewardErrors
@@ -56,11 +56,11 @@ one_row_raises.kind = "verifier"
 @pytest.mark.parametrize("scale", ["group", "none", "batch"])
 @pytest.mark.parametrize(
     "verifier",
-    [pays("right", FAILED), as_async(pays("right", FAILED)), one_row_raises],
+    [give("right", FAILED), as_async(give("right", FAILED)), one_row_raises],
     ids=["None", "async", "raises"],
 )
 def test_a_failed_row_has_advantage_0_and_its_group_is_as_if_it_were_absent(train, tmp_path, verifier, scale):
-    trainer = train(verifier, pays("bonus", BONUS, "shaping"), scale_rewards=scale)
+    trainer = train(verifier, give("bonus", BONUS, "shaping"), scale_rewards=scale)
     rate = "errors" if verifier is one_row_raises else "unparsed"
     logged = generations(trainer)[0]
     assert (logged[f"{rate}/{verifier.__name__}"], logged["completions/voided"]) == (0.125, 0.125)
@@ -73,7 +73,7 @@ def test_a_failed_row_has_advantage_0_and_its_group_is_as_if_it_were_absent(trai
 @pytest.mark.slow
 def test_a_failed_row_is_as_if_absent_where_each_reward_is_normalised_alone(train, tmp_path):
     alone = {"multi_objective_aggregation": "normalize_then_sum", "reward_weights": [1.0, 0.5]}
-    train(pays("right", FAILED), pays("bonus", BONUS, "shaping"), **alone)
+    train(give("right", FAILED), give("bonus", BONUS, "shaping"), **alone)
     bonus = [None if right is None else amount for right, amount in zip(FAILED, BONUS, strict=True)]
     parts = zip(advantages_of(FAILED), advantages_of(bonus), FAILED, strict=True)
     total = [None if right is None else first + 0.5 * second for first, second, right in parts]
@@ -84,11 +84,11 @@ def test_a_failed_row_is_as_if_absent_where_each_reward_is_normalised_alone(trai
 
 @pytest.mark.slow
 def test_a_failed_row_of_a_shaping_reward_is_voided_too(train, tmp_path):
-    shaping = pays("bonus", [None if i == 2 else amount for i, amount in enumerate(BONUS)], "shaping")
-    train(pays("right", RIGHT), shaping)  # its None without a word means that it does not apply
+    shaping = give("bonus", [None if i == 2 else amount for i, amount in enumerate(BONUS)], "shaping")
+    train(give("right", RIGHT), shaping)  # its None without a word means that it does not apply
     assert completions(tmp_path)["advantage"][2] != 0.0
     outcomes = ["error: dead worker" if i == 2 else "graded" for i in range(8)]
-    train(pays("right", RIGHT), pays("bonus", BONUS, "shaping", outcomes))
+    train(give("right", RIGHT), give("bonus", BONUS, "shaping", outcomes))
     assert completions(tmp_path)["advantage"] == pytest.approx(advantages_of(TOTAL), abs=1e-5)
 
 
@@ -101,7 +101,7 @@ def test_a_reward_that_raises_loses_its_call_and_not_the_run(train, tmp_path):
         log_extra("outcome/breaks", ["graded"] * 8)
         return 1 / 0 if len(calls) == 2 else RIGHT
 
-    trainer = train(breaks, pays("bonus", BONUS, "shaping"), max_steps=3)
+    trainer = train(breaks, give("bonus", BONUS, "shaping"), max_steps=3)
     assert [entry["errors/breaks"] for entry in generations(trainer)] == [0.0, 1.0, 0.0]
     assert [entry["rewards/breaks/mean"] for entry in generations(trainer)] == [0.625, None, 0.625]
     table = completions(tmp_path, step=2)
@@ -112,7 +112,7 @@ def test_a_reward_that_raises_loses_its_call_and_not_the_run(train, tmp_path):
 
 @pytest.mark.slow
 def test_without_failures_and_gates_it_trains_as_trl_does(model, tmp_path):
-    rewards = [pays("right", RIGHT), as_async(pays("bonus", BONUS, "shaping"))]
+    rewards = [give("right", RIGHT), as_async(give("bonus", BONUS, "shaping"))]
     trained = []
     for kind in (GRPOTrainer, trl.GRPOTrainer):
         trainer = make_trainer(model, tmp_path / kind.__module__, rewards, MATHS, {}, kind, max_steps=2)
@@ -135,7 +135,7 @@ def test_completions_of_advantage_0_can_be_left_out_of_the_same_gradient(model, 
     weights, rows = {}, {True: 0, False: 0}
     for skip in rows:
         config = {**MICRO_BATCHES, "loss_type": loss_type, "learning_rate": 10.0, "skip_zero_advantages": skip}
-        trainer = make_trainer(model, tmp_path, [pays("right", HALF_ALIKE)], MATHS, {}, **config)
+        trainer = make_trainer(model, tmp_path, [give("right", HALF_ALIKE)], MATHS, {}, **config)
         start = {name: tensor.clone() for name, tensor in trainer.model.state_dict().items()}
         count_rows(trainer, rows, skip)
         trainer.train()
@@ -164,7 +164,7 @@ def test_rounding_in_a_group_without_spread_moves_nothing_where_it_is_skipped(mo
     moved = {}
     for skip in (True, False):
         config = {"num_generations": 8, "learning_rate": 1e-3, "skip_zero_advantages": skip}
-        trainer = make_trainer(model, tmp_path, [pays("alike", [-0.2] * 8)], MATHS[:1], {}, **config)
+        trainer = make_trainer(model, tmp_path, [give("alike", [-0.2] * 8)], MATHS[:1], {}, **config)
         start = {name: tensor.clone() for name, tensor in trainer.model.state_dict().items()}
         trainer.train()
         moved[skip] = any(not torch.equal(start[name], of) for name, of in trainer.model.state_dict().items())
@@ -187,8 +187,8 @@ def test_a_loss_in_which_every_completion_counts_skips_none(tmp_path, settings, 
 def test_each_rate_is_the_share_of_the_rows_that_the_reward_was_to_score(train):
     outcomes = ["graded", "timeout", "error: x", "unparsed", "graded", "graded", "timeout", "timeout"]
     amounts = [1.0, 0.0, None, None, 1.0, 0.0, 0.0, 0.0]
-    words = route(pays("words", [1.0, None, 0.0, 1.0]), ("words",))
-    trainer = train(pays("right", amounts, outcomes=outcomes), words, pays("fine", RIGHT), tasks=["math", "words"])
+    words = route(give("words", [1.0, None, 0.0, 1.0]), ("words",))
+    trainer = train(give("right", amounts, outcomes=outcomes), words, give("fine", RIGHT), tasks=["math", "words"])
     (logged,) = generations(trainer)
     assert rates_of(logged, "right", "words", "fine") == [
         *({"errors": 0.125, "unparsed": 0.125, "timeouts": 0.375}, {"errors": 0.0, "unparsed": 0.25, "timeouts": 0.0}),
@@ -205,7 +205,7 @@ def rates_of(logged: dict, *names: str) -> list[dict[str, float]]:
 
 @pytest.mark.slow
 def test_a_completion_that_ran_out_of_time_keeps_its_score(train, tmp_path):
-    train(pays("right", RIGHT, outcomes=["timeout"] + ["graded"] * 7))
+    train(give("right", RIGHT, outcomes=["timeout"] + ["graded"] * 7))
     table = completions(tmp_path)
     assert table["right"] == RIGHT
     assert table["advantage"] == pytest.approx(advantages_of(RIGHT), abs=1e-5)
@@ -213,15 +213,15 @@ def test_a_completion_that_ran_out_of_time_keeps_its_score(train, tmp_path):
 
 @pytest.mark.slow
 def test_rates_are_logged_once_a_generation_when_it_is_used_twice(train):
-    trainer = train(pays("right", FAILED), num_iterations=2, max_steps=4)
+    trainer = train(give("right", FAILED), num_iterations=2, max_steps=4)
     steps = [entry["step"] for entry in generations(trainer)]
     assert (steps, [entry["unparsed/right"] for entry in generations(trainer)]) == ([1, 3], [0.125] * 2)
 
 
 @pytest.mark.slow
 def test_tasks_mixed_in_one_batch_log_each_reward_over_its_own_rows(train, tmp_path):
-    right = route(pays("right", [1.0, 0.0, 0.0, 0.0]), ("math",))
-    spoken = route(as_async(pays("spoken", [2.0, 2.0, 0.0, 2.0])), ("words",))
+    right = route(give("right", [1.0, 0.0, 0.0, 0.0]), ("math",))
+    spoken = route(as_async(give("spoken", [2.0, 2.0, 0.0, 2.0])), ("words",))
     trainer = train(right, spoken, tasks=["math", "words"])
     (logged,) = generations(trainer)
     assert (logged["rewards/right/mean"], logged["rewards/spoken/mean"], logged["reward"]) == (0.25, 1.5, 0.875)
@@ -229,13 +229,13 @@ def test_tasks_mixed_in_one_batch_log_each_reward_over_its_own_rows(train, tmp_p
     table = completions(tmp_path)
     assert table["right"] == [1.0, 0.0, 0.0, 0.0, None, None, None, None]
     assert table["spoken"] == [None, None, None, None, 2.0, 2.0, 0.0, 2.0]
-    paid = [1.0, 0.0, 0.0, 0.0, 2.0, 2.0, 0.0, 2.0]
-    assert table["advantage"] == pytest.approx(advantages_of(paid), abs=1e-5)
+    scores = [1.0, 0.0, 0.0, 0.0, 2.0, 2.0, 0.0, 2.0]
+    assert table["advantage"] == pytest.approx(advantages_of(scores), abs=1e-5)
 
 
 @pytest.mark.slow
 def test_an_evaluation_groups_and_counts_by_its_own_numbers(model, tmp_path):
-    rewards = [pays("right", [1.0, 1.0, None, 1.0]), pays("bonus", [0.0, 0.5, 0.0, 0.0], "shaping")]
+    rewards = [give("right", [1.0, 1.0, None, 1.0]), give("bonus", [0.0, 0.5, 0.0, 0.0], "shaping")]
     config = {"num_generations_eval": 2, "per_device_eval_batch_size": 4}
     trainer = make_trainer(model, tmp_path, rewards, MATHS, {}, **config)
     logged = trainer.evaluate(trainer.train_dataset)
@@ -248,27 +248,27 @@ def test_an_evaluation_groups_and_counts_by_its_own_numbers(model, tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize("gate", ["right", ["right"]])
 def test_a_gated_reward_counts_only_where_its_gate_scored_above_0(train, tmp_path, gate):
-    trainer = train(pays("right", FAILED), pays("bonus", BONUS, "shaping"), settings={"reward_gates": {"bonus": gate}})
+    trainer = train(give("right", FAILED), give("bonus", BONUS, "shaping"), settings={"reward_gates": {"bonus": gate}})
     table = completions(tmp_path)
     assert table["bonus"] == pytest.approx([0.1, None, None, None, None, 0.25, 0.5, 0.75])
-    paid = [1.1, 0.0, None, 0.0, 0.0, 1.25, 1.5, 1.75]
-    assert table["advantage"] == pytest.approx(advantages_of(paid), abs=1e-5)
+    scores = [1.1, 0.0, None, 0.0, 0.0, 1.25, 1.5, 1.75]
+    assert table["advantage"] == pytest.approx(advantages_of(scores), abs=1e-5)
     assert generations(trainer)[0]["rewards/bonus/mean"] == pytest.approx(0.4)
 
 
 @pytest.mark.slow
 def test_a_gate_that_runs_after_what_it_gates_counts(train, tmp_path):
     gates = {"bonus": ["right", "spoken"]}
-    rewards = [pays("bonus", [0.5], "shaping"), as_async(pays("right", RIGHT)), pays("spoken", [0.0] * 7 + [1.0])]
+    rewards = [give("bonus", [0.5], "shaping"), as_async(give("right", RIGHT)), give("spoken", [0.0] * 7 + [1.0])]
     train(*rewards, settings={"reward_gates": gates})
     assert completions(tmp_path)["bonus"] == [0.5, None, 0.5, None, None, 0.5, 0.5, 0.5]
 
 
 @pytest.mark.slow
 def test_the_shares_of_groups_without_spread_and_with_spread_of_a_verifier_are_logged(train):
-    right, bonus = [1.0, 1.0, 1.0, 1.0, 0.0, 1.0, 1.0, 1.0], pays("bonus", BONUS, "shaping")
-    (wrong, gates) = pays("right", [0.0] * 8), {"reward_gates": {"bonus": "right"}}
-    trained = [train(pays("right", right), bonus), train(pays("right", right), bonus, reward_weights=[1.0, 0.0])]
+    right, bonus = [1.0, 1.0, 1.0, 1.0, 0.0, 1.0, 1.0, 1.0], give("bonus", BONUS, "shaping")
+    (wrong, gates) = give("right", [0.0] * 8), {"reward_gates": {"bonus": "right"}}
+    trained = [train(give("right", right), bonus), train(give("right", right), bonus, reward_weights=[1.0, 0.0])]
     trained += [train(wrong, bonus), train(wrong, bonus, settings=gates)]
     logged = [generations(trainer)[0] for trainer in trained]
     shares = [(of["groups/without_spread"], of["groups/verifier_spread"]) for of in logged]
@@ -284,9 +284,9 @@ def test_the_run_stops_above_the_rate_and_not_below(train):
         train(one_row_raises, settings={"max_reward_error_rate": 0.0})
     assert "The first failure on this rank: error: IndexError: list index out of range." in str(stopped.value)
     assert "Correct the reward or the rows and start again" in str(stopped.value)
-    trainer = train(pays("right", RIGHT), settings={"max_reward_error_rate": 0.0})
+    trainer = train(give("right", RIGHT), settings={"max_reward_error_rate": 0.0})
     assert trainer.state.global_step == 1
-    trainer = train(pays("right", [None]), settings={"max_reward_error_rate": 1.0}, max_steps=2)
+    trainer = train(give("right", [None]), settings={"max_reward_error_rate": 1.0}, max_steps=2)
     assert [entry["unparsed/right"] for entry in generations(trainer)] == [1.0, 1.0]
 
 
@@ -295,9 +295,9 @@ def counter(**declared: float) -> Callable[..., dict[str, float]]:
 
     The trainer stops at 0.05, the reward declares what is given.
     """
-    paying = pays("right", [1.0])
-    vars(paying).update(declared)
-    logged, reward = {}, guard(paying, 60)
+    reward = give("right", [1.0])
+    vars(reward).update(declared)
+    logged, reward = {}, guard(reward, 60)
     trainer = SimpleNamespace(args=SimpleNamespace(max_reward_error_rate=0.05), _log_metric=logged.__setitem__)
     trainer._recent_failures = {"right": deque()}
 

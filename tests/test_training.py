@@ -14,6 +14,7 @@ import torch
 from peft import PeftModel
 from safetensors.torch import load_file
 from support.launching import DENSE_REWARD, command, in_turn, kill_all, run, start, wait_for
+from support.tiny_model import assert_same_weights
 from support.wandb_log import read_run
 from transformers import AutoModelForCausalLM
 
@@ -109,15 +110,10 @@ def test_killed_in_mid_run_and_resumed_in_the_second_epoch_equals_the_uninterrup
         for column in ("prompt", "token_ids", "letter_share", "xml_format", "advantage"):
             resumed, whole = (completions(folder, step)[column] for folder in (tmp_path / "run", uninterrupted))
             assert list(map(list_or_value, resumed)) == list(map(list_or_value, whole)), (step, column)
-    assert_same_parameters(uninterrupted, tmp_path / "run")
+    assert_same_weights(uninterrupted, tmp_path / "run")
     assert (tmp_path / "run" / "evaluation" / "before.jsonl").stat().st_mtime_ns == before
     curve = read_validation(tmp_path / "run")
     assert curve == read_validation(uninterrupted) and [line["step"] for line in curve] == [0, 4, 8, 12, 14]
-
-
-def assert_same_parameters(one: Path, other: Path) -> None:
-    mine, theirs = load_file(one / "model.safetensors"), load_file(other / "model.safetensors")
-    assert all(torch.equal(mine[name], theirs[name]) for name in mine)
 
 
 def assert_same_answers(file: str, one: Path, other: Path) -> list[dict]:
@@ -140,7 +136,7 @@ def test_a_run_killed_after_its_last_step_is_evaluated_and_trains_no_further(
     for name in ("summary.json", "model.safetensors", "evaluation/after.jsonl"):
         (tmp_path / "run" / name).unlink()
     run(command("arithmetic", "quickstart", model, tmp_path / "run", **RESUMED))
-    assert_same_parameters(uninterrupted, tmp_path / "run")
+    assert_same_weights(uninterrupted, tmp_path / "run")
     assert_same_answers("after.jsonl", uninterrupted, tmp_path / "run")
     # The learning rate ends at 0, so a step too many would change no parameter: it is counted.
     assert json.loads((tmp_path / "run" / "trainer_state.json").read_text())["global_step"] == 14

@@ -95,7 +95,7 @@ def test_without_lenient_it_is_tests_then_prose_then_the_first(metric):
         ([float("nan")] * 20, (20, 30), "0 steps were logged"),
     ],
 )
-def test_too_little_to_tell_is_said(rewards, rows_right, message):
+def test_too_little_to_tell_is_not_known(rewards, rows_right, message):
     found = verdict(log(rewards), evaluations(*rows_right))
     assert found.name == "not known" and message in found.sentence
 

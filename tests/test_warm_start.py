@@ -9,7 +9,7 @@ import pytest
 
 from recipes.common.before.overlap import check_held_out, question_digest
 from recipes.common.before.recipe import load_recipe
-from recipes.common.tools.folder import WARM_START, write_json
+from recipes.common.tools.folder import WARM_START, write_json, write_rows
 
 ROOT = Path(__file__).parents[1]
 CONFIG = ROOT / "recipes/word_problems/smollm2-135m.yaml"
@@ -50,6 +50,12 @@ def test_the_reference_rows_are_those_of_the_seed_and_as_many_as_asked():
     assert reference_rows(other, 5)[1] != used
     with pytest.raises(ValueError, match="12 training rows with a reference completion; --rows is 13"):
         reference_rows(recipe, 13)
+
+
+def test_rows_of_a_file_without_what_a_reference_is_made_of_are_refused_by_file_and_key(tmp_path):
+    write_rows(tmp_path / "own.jsonl", [{"prompt": "9 + 9 =", "task": "math"}])
+    with pytest.raises(ValueError, match=r"only_rows: .*own.jsonl: row 0 lacks the column 'steps'.*Add it to the file"):
+        load_recipe(CONFIG, ["--only_rows", str(tmp_path / "own.jsonl"), "--num_eval_rows", "4"])
 
 
 @pytest.mark.slow

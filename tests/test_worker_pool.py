@@ -11,9 +11,10 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from support.sandbox import is_alive
 
 from rewards import worker_pool
-from rewards.worker_pool import Result, WorkerPool, worker_count
+from rewards.worker_pool import Result, WorkerPool
 
 ROOT = Path(__file__).parents[1]
 
@@ -30,13 +31,6 @@ def make_pool():
     yield make
     for pool in pools:
         pool.close()
-
-
-def is_alive(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except FileNotFoundError:
-        return False
 
 
 def wait_for_end(pid: int, seconds: float = 60.0) -> bool:
@@ -176,13 +170,10 @@ def test_no_worker_outlives_the_process_that_started_it(arguments):
     assert wait_for_end(int(parent.stdout))
 
 
-def test_the_worker_count_is_this_ranks_share_of_the_cores(monkeypatch):
-    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(6)), raising=False)
-    counts = []
-    for ranks in ("1", "2", "3", "6", "48", "many"):
-        monkeypatch.setenv("LOCAL_WORLD_SIZE", ranks)
-        counts.append(worker_count())
-    assert counts == [4, 3, 2, 1, 1, 4]
+def test_a_pool_is_this_ranks_share_of_the_cores_and_at_most_four(monkeypatch):
+    for count, size in ((1, 1), (3, 3), (64, 4)):
+        monkeypatch.setattr("rewards.sandbox.pool.worker_count", lambda count=count: count)
+        assert WorkerPool("math:floor", timeout_s=1.0).size == size
 
 
 def test_many_slow_calls_share_the_budget_and_what_is_left_over_is_late(make_pool, monkeypatch):

@@ -43,7 +43,7 @@ AMOUNTS = [
 
 
 @pytest.mark.parametrize(("text", "amount"), AMOUNTS)
-def test_each_tag_in_its_place_pays(text, amount):
+def test_each_tag_in_its_place_earns(text, amount):
     assert load_reward("xml_format")(prompts=["p"], completions=[text]) == [amount]
 
 
@@ -58,7 +58,7 @@ def test_it_is_a_format_reward_that_needs_no_column():
     assert (reward_kind(reward), full_reward(reward), reward_columns(reward)) == ("format", 0.8, [])
 
 
-def test_hostile_text_is_judged_in_50_ms(hostile, seconds):
+def test_hostile_text_is_scored_in_50_ms(hostile, seconds):
     assert seconds(lambda: (score_xml_format(hostile), is_xml_format(hostile))) < 0.05
 
 

@@ -77,7 +77,7 @@ def start(
     held_out = eval_rows.to_list() if eval_rows else []
     tools = [*load_tools(training.tools), *by_name(load_environments(training.environment_factory)).values()]
     names = (model.model_name_or_path, model.model_revision, training.chat_template_path)
-    identity = identity_of(rewards, result.rows, held_out, *names, tools)
+    identity = identity_of(rewards, result.rows, held_out, *names, tools, recipe.reward_kwargs)
     checkpoint = open_run_folder(recipe, training, config, identity)
     rows = (train_rows, eval_rows, validation_rows)
     announce("Loading the model ...")

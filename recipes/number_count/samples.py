@@ -6,14 +6,14 @@ from pathlib import Path
 from recipes.common.tools.folder import AFTER, BEFORE, read_rows
 
 
-def show_samples(folder: Path, count: int = 3) -> str:
-    """The last message of the first `count` held-out prompts, and their completions before and after training.
+def show_samples(folder: Path) -> str:
+    """The last message of the first three held-out prompts, and their completions before and after training.
 
     Completions sampled at the training temperature, where the run has some (`num_eval_samples`); else the greedy ones.
     """
     before, after = read_rows(folder / BEFORE), read_rows(folder / AFTER)
     lines = []
-    for old, new in list(zip(before, after, strict=True))[:count]:
+    for old, new in list(zip(before, after, strict=True))[:3]:
         prompt = old["prompt"] if isinstance(old["prompt"], str) else old["prompt"][-1]["content"]
         lines += ["", _entry("prompt", prompt), _entry("before", _text(old)), _entry("after", _text(new))]
     return "\n".join(lines)

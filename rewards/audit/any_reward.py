@@ -14,8 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from rewards.audit.audit import ROWS_PER_TASK, Audit, audit
-from rewards.audit.call import score, stand_in_ids, unchanged
+from rewards.audit.call import awaited, score, stand_in_ids, unchanged
 from rewards.contract import declared, is_model, parameters_of, reward_columns, reward_name
+from rewards.jsonl import read_jsonl
 from rewards.loading import build_reward, load_reward
 from rewards.parsing import completion_text
 from rewards.worker_pool import Result, WorkerPool
@@ -42,7 +43,7 @@ def audit_by_name(
     Raises:
         ValueError: a reward or a file of rows that cannot be used.
     """
-    rows = read_rows(rows_file)
+    rows = read_jsonl(rows_file, as_row)
     reward = WorkerReward(spec, style, kind, seconds)
     try:
         return audit(rows, [reward], reference, per_task), [reward]
@@ -50,24 +51,11 @@ def audit_by_name(
         reward.pool.close()
 
 
-def read_rows(file: Path) -> list[dict]:
-    """The rows of a JSON Lines file.
-
-    Raises:
-        ValueError: no such file, or a line that is not a JSON object.
-    """
-    if not file.is_file():
-        raise ValueError(f"no file {file}: --rows names a JSON Lines file with a prompt in each row.")
-    rows = []
-    for number, line in enumerate(file.read_text(encoding="utf-8").splitlines(), start=1):
-        try:
-            row = json.loads(line) if line.strip() else None
-        except ValueError:
-            row = line
-        if row is not None and not isinstance(row, dict):
-            raise ValueError(f"{file}, line {number}: a row is a JSON object with the columns of one question.")
-        rows += [row] if row is not None else []
-    return rows
+def as_row(value: Any) -> dict:
+    """A row of a JSON Lines file; ValueError for anything but an object."""
+    if not isinstance(value, dict):
+        raise ValueError(f"a row is a JSON object with the columns of one question, not {str(value)[:80]}")
+    return value
 
 
 def style_of(function: Callable) -> str:
@@ -107,7 +95,7 @@ def _score_one(function: Callable, style: str, row: dict, text: str) -> Any:
         given = {name: given[name] for name in ("data_source", "solution_str", "ground_truth", "extra_info")}
     takes_rest = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters_of(function))
     value = function(**{name: value for name, value in given.items() if takes_rest or name in wanted})
-    value = asyncio.run(_awaited(value)) if inspect.isawaitable(value) else value
+    value = asyncio.run(awaited(value)) if inspect.isawaitable(value) else value
     return value["score"] if isinstance(value, dict) else value
 
 
@@ -223,7 +211,3 @@ def score_in_worker(rows: list[dict], texts: list[str]) -> list[float | None] | 
 
 
 score_in_worker.warm_up = _function_of_worker
-
-
-async def _awaited(value: Any) -> Any:
-    return await value

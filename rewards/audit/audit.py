@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 from rewards.audit.call import score, stand_in_ids, unchanged
 from rewards.audit.shapes import SAME_AS, variants
-from rewards.audit.tricks import ASKED, GOLD_COLUMNS, LONG, SHORT, UNREADABLE, gold_of, tricks, unreadable_golds
+from rewards.audit.tricks import ASKED, GOLD_COLUMNS, LONG, SHORT, UNREADABLE, gold_column, gold_of, tricks
 from rewards.contract import (
     farmable,
     full_reward,
@@ -178,7 +178,8 @@ def _attempts(
             if not isinstance(whole, str):  # the turns before stay as they are
                 forms = {name: [*whole[:-1], {**whole[-1], "content": text}] for name, text in forms.items()}
             named |= {f"{REFERENCE} {name}": form for name, form in forms.items()}
-            unreadable = unreadable_golds(row)
+            if column := gold_column(row):  # no completion is right there, so that a reward is None, 0 or less
+                unreadable = {name: row | {column: text} for name, text in UNREADABLE.items()}
             wrong = battery.get(ASKED + "another row's", battery.get(ASKED + "gold plus one"))
             named |= {name: wrong for name in unreadable if wrong is not None}
         for name, text in named.items():

@@ -62,7 +62,7 @@ def score(
         **columns,
     )
     if inspect.isawaitable(scores):
-        scores = asyncio.run(_awaited(scores))
+        scores = asyncio.run(awaited(scores))
     if len(scores) != len(rows):
         raise ValueError(f"it returned {len(scores)} rewards for {len(rows)} completions")
     return scores
@@ -99,5 +99,6 @@ def stand_in_ids(text: str) -> list[int]:
     return [ids.setdefault(piece, len(ids)) for piece in _PIECE.findall(text)]
 
 
-async def _awaited(scores: Any) -> list[float | None]:
+async def awaited(scores: Any) -> Any:
+    """What an awaitable gives, for `asyncio.run`, which takes a coroutine alone."""
     return await scores

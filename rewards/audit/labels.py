@@ -3,11 +3,13 @@
 import math
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from rewards.audit.any_reward import WorkerReward, read_rows
+from rewards.audit.any_reward import WorkerReward
 from rewards.audit.audit import fill
 from rewards.audit.call import score
 from rewards.audit.tricks import GOLD_COLUMNS
+from rewards.jsonl import read_jsonl
 
 FIELDS = ("gold", "prediction", "label")
 
@@ -36,6 +38,8 @@ def agreement(
     Raises:
         ValueError: a reward or a file that cannot be used.
     """
+    from scipy.stats import binomtest  # takes seconds
+
     pairs = read_pairs(file)
     rows = [
         {
@@ -56,23 +60,17 @@ def agreement(
         of_kind = [pair for pair, is_right in zip(pairs, found, strict=True) if is_right is verdict]
         return [pair for pair in of_kind if pair["label"] is not verdict]
 
-    share = right / len(pairs)
-    return Agreement(len(pairs), share, wilson(right, len(pairs)), mistakes(True), mistakes(False), mistakes(None))
+    low, high = binomtest(right, len(pairs)).proportion_ci(method="wilson")
+    kinds = (mistakes(True), mistakes(False), mistakes(None))
+    return Agreement(len(pairs), right / len(pairs), (float(low), float(high)), *kinds)
 
 
 def read_pairs(file: Path, fields: tuple[str, ...] = FIELDS) -> list[dict]:
-    """The labelled pairs of a JSON Lines file; `ValueError` names the first that lacks a field or has another label."""
-    pairs = read_rows(file)
-    for number, pair in enumerate(pairs):
-        if set(fields) - set(pair) or not isinstance(pair["label"], bool):
-            raise ValueError(f"{file}: pair {number} needs {', '.join(fields)} (true or false); it has {sorted(pair)}.")
-    if not pairs:
-        raise ValueError(f"{file} holds no pairs.")
-    return pairs
+    """The labelled pairs of a JSON Lines file; `ValueError` names each that lacks a field or has another label."""
 
+    def accept(pair: Any) -> dict:
+        if not isinstance(pair, dict) or set(fields) - set(pair) or not isinstance(pair["label"], bool):
+            raise ValueError(f"a pair has {', '.join(fields)} (true or false), not {str(pair)[:80]}")
+        return pair
 
-def wilson(successes: int, n: int, z: float = 1.959964) -> tuple[float, float]:
-    """The 95 % interval of a share by Wilson's formula."""
-    share, spread = successes / n, z * z / n
-    half = z * math.sqrt(share * (1 - share) / n + spread / (4 * n))
-    return ((share + spread / 2 - half) / (1 + spread), (share + spread / 2 + half) / (1 + spread))
+    return read_jsonl(file, accept)

@@ -52,12 +52,6 @@ _EXPRESSION = re.compile(
 )
 
 
-def unreadable_golds(row: dict) -> dict[str, dict]:
-    """The row with a gold that says nothing: no completion is right, so that a reward is None, 0 or less."""
-    column = gold_column(row)
-    return {} if column is None else {name: row | {column: text} for name, text in UNREADABLE.items()}
-
-
 def tricks(row: dict, reference_completion: Reference, others: Iterable[dict]) -> dict[str, str]:
     """Make the battery for one row: name -> completion text, without what cannot be made of this row.
 
@@ -71,7 +65,8 @@ def tricks(row: dict, reference_completion: Reference, others: Iterable[dict]) -
     """
     gold, reference = gold_of(row), reference_completion(row)
     borrowed = _with_other_answers(row, reference_completion, others)
-    wrong = [gold_of(other) for other in borrowed if gold_of(other)] or _wrong_answers(gold)
+    wrong = [gold_of(other) for other in borrowed if gold_of(other)]
+    wrong = wrong or [*numeric_neighbours(gold).values()][:2] or [UNKNOWN]
     battery = unasked(row) | misshapen("reasoning", wrong[0]) | misshapen("think", wrong[0])
     if row.get("tests"):
         from rewards.audit.code_tricks import forged  # the sandbox is loaded for programs only
@@ -258,11 +253,6 @@ def _key(row: dict, reference_completion: Reference) -> Fraction | str:
     gold = gold_of(row)
     number = parse_number(gold)
     return (gold or reference_completion(row)) if number is None else number
-
-
-def _wrong_answers(gold: str) -> list[str]:
-    """For a task in which no other row has another answer."""
-    return [*numeric_neighbours(gold).values()][:2] or [UNKNOWN]
 
 
 def _right_by_chance(gold: str, place: tuple[str, str] | None, prompt: str) -> set[str]:

@@ -131,7 +131,7 @@ def _same_decimal_comma(gold: Answer, answer: Answer) -> bool:
 
 def _same_quantity(gold: Answer, answer: Answer, pending: Pending) -> bool:
     if "%" in (gold.unit, answer.unit) and gold.unit != answer.unit:
-        return "" in (gold.unit, answer.unit) and _same_percent(gold, answer, pending)
+        return "" in (gold.unit, answer.unit) and _same_percent(gold, answer)
     if gold.unit != answer.unit and gold.unit and answer.unit:
         factor = conversion(answer.unit, gold.unit)
         return factor is not None and same_value(gold.tree, ("*", rational(factor), answer.tree)) is True
@@ -143,7 +143,7 @@ def _same_quantity(gold: Answer, answer: Answer, pending: Pending) -> bool:
     return same or _is_rounded(gold, answer) or _is_rounded(answer, gold)
 
 
-def _same_percent(gold: Answer, answer: Answer, pending: Pending) -> bool:
+def _same_percent(gold: Answer, answer: Answer) -> bool:
     """One side has a percent sign: 35% is 0.35, and it is 35 where the sign was left out (not a 0.35 or a 40/9)."""
     percent, plain = (gold, answer) if gold.unit == "%" else (answer, gold)
     if same_value(("/", percent.tree, rational(100)), plain.tree):

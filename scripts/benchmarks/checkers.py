@@ -107,10 +107,11 @@ def is_final(row: Row) -> bool:
 
 def is_last(row: Row) -> bool:
     """The last number anywhere in the text."""
-    from rewards.parsing import last_number, parse_number
+    from rewards.parsing import WHOLE, parse_number
 
-    found = last_number(row.text)
-    return found is not None and found == parse_number(row.gold)
+    numbers = re.findall(rf"(?:(?<![\w).])-)?(?:\$-?)?(?:{WHOLE}(?:\.[0-9]+)?|\.[0-9]+)(?:/[0-9]+)?", row.text)
+    value = parse_number(numbers[-1]) if numbers else None
+    return value is not None and value == parse_number(row.gold)
 
 
 def score_of_reasoning_gym(row: Row) -> bool:
@@ -205,7 +206,7 @@ COMPLETION_CHECKERS = {
 
 def measure(check: Callable, rows: list[Row]) -> dict[str, float]:
     """Agreement with its Wilson interval, mistakes, slow rows and microseconds of one checker on the rows."""
-    from rewards.audit.labels import wilson
+    from recipes.common.tools.stats import wilson_interval
 
     check(rows, [])
     seconds: list[float] = []
@@ -214,7 +215,7 @@ def measure(check: Callable, rows: list[Row]) -> dict[str, float]:
     count = Counter((verdict, row.label) for verdict, row in zip(verdicts, rows, strict=True))
     return {
         "agreement": (right := count[True, True] + count[False, False]) / len(rows),
-        "interval": wilson(right, len(rows)),
+        "interval": wilson_interval(right, len(rows)),
         "false positives": count[True, False],
         "false negatives": count[False, True],
         "not gradable": count[None, True] + count[None, False],
@@ -239,9 +240,9 @@ def print_table(title: str, checkers: dict[str, Callable], rows: list[Row]) -> N
         print(f"{checker:36}" + "".join(f"{c:>21}" for c in [*cells, *(f"{found[name]:.1f}" for name in names[5:])]))
 
 
-def typical_batch(rows: list[Row], seed: int = 0) -> list[Row]:
+def typical_batch(rows: list[Row]) -> list[Row]:
     """64 golds, 8 answers each: 5 of 8 golds plain numbers, 2 fractions, 1 any; half of the answers are the gold's."""
-    rng = random.Random(seed)
+    rng = random.Random(0)
     golds = [row.gold for row in rows]
     plain = [gold for gold in golds if re.fullmatch(r"-?\d{1,6}", gold)] or golds
     fractions = [gold for gold in golds if re.fullmatch(r"-?\\frac\{\d+\}\{\d+\}|-?\d+/\d+", gold)] or golds

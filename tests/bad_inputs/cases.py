@@ -392,7 +392,7 @@ REWARDS = {
         "reward 'mine' needs the column gold",
     ),
     "an unknown kind": (SIGNATURE + "return []\n\n\nmine.kind = 'verifyer'", "has kind 'verifyer'; allowed: verifier"),
-    "a verifier that pays for nothing": (
+    "a verifier that rewards an empty completion": (
         SIGNATURE + "return [1.0] * len(completions)\n\n\nmine.kind = 'verifier'",
         "scores an empty completion 1.0",
     ),

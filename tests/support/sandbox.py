@@ -1,4 +1,4 @@
-"""The sandbox package where every user can read it: a clone may lie in a folder that others cannot enter."""
+"""Processes, and the sandbox package where every user can read it: a clone may lie where others cannot enter."""
 
 import atexit
 import functools
@@ -7,6 +7,13 @@ import tempfile
 from pathlib import Path
 
 SYSTEM_PYTHON = "/usr/bin/python3"
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
 
 
 @functools.cache

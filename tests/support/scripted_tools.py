@@ -12,7 +12,7 @@ from pathlib import Path
 import trl
 from datasets import Dataset
 from support.launching import ROOT
-from support.paid_by_place import TINY, generations
+from support.scored_by_place import TINY, generations
 from transformers import AutoTokenizer
 
 from recipes.calculator.train import metric, to_row

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from rewards.parsing import completion_text
 
 
-def judges(name: str, steps: list) -> Callable:
+def give_steps(name: str, steps: list) -> Callable:
     """A step reward that gives the first completion of a call the first steps, and so on; then it starts again."""
 
     def reward(prompts, completions, **kwargs):
@@ -16,7 +16,7 @@ def judges(name: str, steps: list) -> Callable:
 
 
 def every_third(prompts, completions, **kwargs):
-    """A step ends with every third character, and is paid by that character."""
+    """A step ends with every third character, and is scored by that character."""
     texts = [completion_text(completion) for completion in completions]
     return [[(end, ord(text[end - 1]) % 7 - 3.0) for end in range(3, len(text) + 1, 3)] for text in texts]
 

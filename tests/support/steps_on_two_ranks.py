@@ -9,11 +9,11 @@ import sys
 from pathlib import Path
 
 import torch
-from support.paid_by_place import make_trainer, pays
-from support.step_rewards import judges
+from support.scored_by_place import give, make_trainer
+from support.step_rewards import give_steps
 
 WRITTEN = ["aaaa", "bbb", "cccccc", "d", "ee", "ffff", "g", "hh", "iiiii", "jjj", "", "ll"]
-PAID = [1.0, 0.0, 0.0, 1.0, 0.0, 1.0, 1.0, 1.0, 0.0, 0.0, 0.0, 1.0]
+RIGHT = [1.0, 0.0, 0.0, 1.0, 0.0, 1.0, 1.0, 1.0, 0.0, 0.0, 0.0, 1.0]
 STEPS = [
     *([(2, 1.0), (4, -1.0)], [(3, 1.0)], [], [(1, -1.0)]),
     *([(1, 1.0), (2, 0.5)], [(4, -1.0)], None, [(2, 3.0)]),
@@ -32,7 +32,7 @@ def writes(trainer, texts: list[str]) -> None:
 def advantages(model: Path, folder: Path, first: int, last: int) -> dict:
     """Token advantages and logs of the process that holds the completions from `first` to `last`."""
     here = slice(first, last)
-    rewards = [pays("right", PAID[here]), judges("third", STEPS[here])]
+    rewards = [give("right", RIGHT[here]), give_steps("third", STEPS[here])]
     batch = {"per_device_train_batch_size": last - first, "max_completion_length": 6}
     trainer = make_trainer(model, folder, rewards, ["a", "b", "c"], {}, **batch)
     writes(trainer, WRITTEN[here])

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import torch
+from safetensors.torch import load_file
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
@@ -40,3 +41,9 @@ def build_tiny_model(folder: Path, seed: int = 0) -> Path:
     )
     LlamaForCausalLM(config).save_pretrained(folder)
     return folder
+
+
+def assert_same_weights(one: Path, other: Path) -> None:
+    """Bit for bit: two files, or the model.safetensors of two folders."""
+    mine, theirs = (load_file(path / "model.safetensors" if path.is_dir() else path) for path in (one, other))
+    assert mine.keys() == theirs.keys() and all(torch.equal(mine[name], theirs[name]) for name in mine)

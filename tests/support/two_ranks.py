@@ -9,7 +9,7 @@ import sys
 import time
 from pathlib import Path
 
-from support.paid_by_place import as_async, generations, make_trainer, pays
+from support.scored_by_place import as_async, generations, give, make_trainer
 
 from recipes.common.trainer import RewardErrors
 from rewards.routing import route
@@ -22,9 +22,9 @@ BONUS = [[0.1, 0.2, 0.3, 0.4, 0.5, 0.6], [5.0, 0.1, 0.2, 0.3, 0.4, 0.5]][RANK]
 
 
 def main(model: Path, folder: Path) -> None:
-    right = route(pays("right", RIGHT), ("math",))
-    spoken = as_async(pays("spoken", [1.0, 0.0, 0.0, 1.0], outcomes=["graded", "timeout", "graded", "graded"]))
-    rewards = [right, route(spoken, ("words",)), pays("bonus", BONUS, "shaping")]
+    right = route(give("right", RIGHT), ("math",))
+    spoken = as_async(give("spoken", [1.0, 0.0, 0.0, 1.0], outcomes=["graded", "timeout", "graded", "graded"]))
+    rewards = [right, route(spoken, ("words",)), give("bonus", BONUS, "shaping")]
     settings = {"reward_gates": {"bonus": ["right", "spoken"]}}
     trainer = make_trainer(model, folder, rewards, TASKS, settings, per_device_train_batch_size=6)
     trainer.train()

@@ -43,9 +43,10 @@ def shares(validation: list[dict[str, Any]], metric: str) -> Shares:
     return found
 
 
-def validation_metrics(validations: list[list[dict[str, Any]]]) -> list[str]:
-    """The metrics that any of the runs evaluated its validation rows by."""
-    return list(dict.fromkeys(name for validation in validations for line in validation for name in line["metrics"]))
+def validation_shares(validations: list[list[dict[str, Any]]]) -> dict[str, list[Shares]]:
+    """The shares of each run by each metric that any of them evaluated its validation rows by."""
+    names = dict.fromkeys(name for validation in validations for line in validation for name in line["metrics"])
+    return {name: [shares(validation, name) for validation in validations] for name in names}
 
 
 def plot_runs(runs: list[Path], output: Path, band: bool = False) -> None:
@@ -59,9 +60,8 @@ def plot_runs(runs: list[Path], output: Path, band: bool = False) -> None:
 
     logs, validations = [read_log(run) for run in runs], [read_validation(run) for run in runs]
     drawn = [(title, [curve(log, key) for log in logs], None) for title, key in panels(logs)]
-    names = validation_metrics(validations)
-    for name in reversed(names):  # after the total reward
-        spans = [shares(validation, name) for validation in validations]
+    validated = validation_shares(validations)
+    for name, spans in reversed(validated.items()):  # after the total reward
         points = [{step: share for step, (share, *_) in each.items()} for each in spans]
         drawn.insert(1, (f"validation: {name} (share)", points, spans))
     rows = max(1, -(-len(drawn) // 2))
@@ -73,7 +73,9 @@ def plot_runs(runs: list[Path], output: Path, band: bool = False) -> None:
         elif spans:
             _draw_shares(axis, spans, rewards=drawn[0][1])
         else:
-            _draw_lines(axis, curves, runs)
+            for number, (run, points) in enumerate(zip(runs, curves, strict=True)):
+                axis.plot(list(points), list(points.values()), color=f"C{number}", alpha=0.3, linewidth=1)
+                axis.plot(list(points), smooth(points).values(), color=f"C{number}", linewidth=2, label=str(run))
         steps = [step for points in curves for step in points] or [1]
         axis.set_xlim(min(steps) - 0.5, max(steps) + 0.5)  # nothing happens at a step 0
         axis.set_title(title, fontsize=10)
@@ -82,7 +84,7 @@ def plot_runs(runs: list[Path], output: Path, band: bool = False) -> None:
         axis.grid(alpha=0.25)
     for axis in axes[len(drawn) :]:
         axis.axis("off")
-    words = "faint: each logged step    bold: moving average" + "    dashed: the reward" * bool(names)
+    words = "faint: each logged step    bold: moving average" + "    dashed: the reward" * bool(validated)
     if band:
         words = f"mean of {len(runs)} runs in a band from the least to the largest, each a moving average"
     figure.suptitle(words, fontsize=9, color="gray")
@@ -99,13 +101,7 @@ def _draw_shares(axis: Any, curves: list[Shares], rewards: list[dict[int, float]
         share, low, high = zip(*points.values(), strict=True) if points else ((), (), ())
         axis.fill_between(list(points), low, high, color=f"C{number}", alpha=0.2, linewidth=0)
         axis.plot(list(points), share, color=f"C{number}", linewidth=2, marker="o", markersize=4)
-        behind.plot(list(reward), moving_average(list(reward.values())), color=f"C{number}", linestyle="--", alpha=0.5)
-
-
-def _draw_lines(axis: Any, curves: list[dict[int, float]], runs: list[Path]) -> None:
-    for number, (run, points) in enumerate(zip(runs, curves, strict=True)):
-        axis.plot(list(points), list(points.values()), color=f"C{number}", alpha=0.3, linewidth=1)
-        axis.plot(list(points), moving_average(list(points.values())), color=f"C{number}", linewidth=2, label=str(run))
+        behind.plot(list(reward), smooth(reward).values(), color=f"C{number}", linestyle="--", alpha=0.5)
 
 
 def smooth(points: dict[int, float]) -> dict[int, float]:

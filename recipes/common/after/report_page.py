@@ -14,7 +14,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from recipes.common.after.plots import TOTAL, curve, panels, shares, validation_metrics
+from recipes.common.after.plots import TOTAL, curve, panels, validation_shares
 from recipes.common.after.report import best_sentence, config_rows, read_run
 from recipes.common.after.report_curves import panel, shares_panel
 from recipes.common.evaluation.scores import independent_metric
@@ -87,14 +87,13 @@ def _browsable(run: dict[str, Any]) -> dict[str, Any]:
 def _validated(runs: list[dict[str, Any]]) -> dict[str, str]:
     """A picture of each validation metric over the reward, that of the verdict first."""
     names, rewards = [run["name"] for run in runs], [curve(run["log"], TOTAL[1]) for run in runs]
-    found = validation_metrics([run["validation"] for run in runs])
-    first = independent_metric(found) if found else None
-    spans = {
-        metric: [shares(run["validation"], metric) for run in runs]
-        for metric in sorted(found, key=lambda name: name != first)
-    }
+    spans = validation_shares([run["validation"] for run in runs])
+    first = independent_metric(spans) if spans else None
     title = "{}: share of the validation rows with its 95 % band; dashed: reward (right scale)".format
-    return {metric: shares_panel(title(metric), names, of_each, rewards) for metric, of_each in spans.items()}
+    return {
+        metric: shares_panel(title(metric), names, spans[metric], rewards)
+        for metric in sorted(spans, key=lambda name: name != first)
+    }
 
 
 def _time(runs: list[dict[str, Any]]) -> str:

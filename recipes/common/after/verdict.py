@@ -6,7 +6,7 @@ from statistics import mean
 from typing import Any
 
 from recipes.common.evaluation.scores import independent_metric, outcomes
-from recipes.common.tools.stats import mcnemar_p, paired_interval
+from recipes.common.tools.stats import mcnemar_p, paired_interval, share
 from recipes.common.tools.tables import percent, points
 
 LEVEL = 0.05
@@ -65,10 +65,10 @@ def verdict(
     before, after = ends or (first, last)
     change, p = _change(before, after, metric)
     rose, fell = (p < LEVEL and sign * change > 0 for sign in (1, -1))
-    best = max(between, key=lambda evaluation: _share(evaluation, metric), default=first)
+    best = max(between, key=lambda evaluation: share(evaluation["metrics"][metric]), default=first)
     drop, p_drop = _change(best, last, metric)
     dropped = drop < 0 and p_drop < LEVEL / max(1, len(between))
-    top = best if dropped and _share(best, metric) > _share(first, metric) else first
+    top = best if dropped and share(best["metrics"][metric]) > share(first["metrics"][metric]) else first
     start, end, reward_rose = _ends(rewards)
     if fell:
         name = DIVERGED if reward_rose else FELL
@@ -114,11 +114,6 @@ def _pairs(old: dict[str, Any], new: dict[str, Any], metric: str) -> tuple[list[
 def _change(old: dict[str, Any], new: dict[str, Any], metric: str) -> tuple[float, float]:
     was, now = _pairs(old, new, metric)
     return sum(now) - sum(was), mcnemar_p(was, now)
-
-
-def _share(evaluation: dict[str, Any], metric: str) -> float:
-    known = [outcome for outcome in evaluation["metrics"][metric] if outcome is not None]
-    return mean(known) if known else 0.0
 
 
 def _figures(label: str, metric: str, old: dict[str, Any], new: dict[str, Any]) -> str:

@@ -1,7 +1,7 @@
 """The identity of a run besides its settings: engine, rows, rewards, and the model at step 0, as digests.
 
-*Not covered*: what a reward's file imports or reads, and a model that is not on this disk yet (its digest is None,
-which equals any). Comments and layout of a reward's file do not count.
+*Not covered*: what a reward's file imports, what a reward reads besides the files in `reward_kwargs`, and a model that
+is not on this disk yet (its digest is None, which equals any). Comments and layout of a reward's file do not count.
 """
 
 import ast
@@ -9,6 +9,7 @@ import functools
 import hashlib
 import inspect
 import json
+import os
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,7 @@ REMEDIES = {
     "training rows": "restore the data of before (and the library that makes the rows)",
     "held-out rows": "restore the data of before (and the library that makes the rows)",
     "rewards": "restore the file of the reward",
+    "files of rewards": "restore the files that reward_kwargs names",
     "tools": "restore the files of the tools, of the environments and of the chat template",
     "model": "restore the model that the run started from",
 }
@@ -41,8 +43,11 @@ def identity_of(
     revision: str | None,
     chat_template_path: str | None = None,
     tools: Iterable[Callable] = (),
+    reward_kwargs: dict[str, dict[str, Any]] | None = None,
 ) -> dict[str, Any]:
     """The content of identity.json; of streamed data `train_rows` are the first rows."""
+    values = [value for kwargs in (reward_kwargs or {}).values() for value in kwargs.values()]
+    files = [Path(value) for value in values if isinstance(value, str) and os.path.isfile(value)]
     template = Path(chat_template_path).read_bytes() if chat_template_path else ""
     return {
         "engine": asked_engine(),
@@ -50,6 +55,7 @@ def identity_of(
         "held-out rows": _digest(json.dumps(row, sort_keys=True, default=str) for row in eval_rows),
         HELD_OUT: len(eval_rows),
         "rewards": {reward_name(reward): _source_digest(reward) for reward in rewards},
+        "files of rewards": _digest(file.read_bytes() for file in files),
         "tools": _digest([*(_source_digest(tool) or "" for tool in tools), template]),
         "model": _model_digest(model_folder(model, revision)),
         VERSIONS: package_versions(),

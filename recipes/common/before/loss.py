@@ -35,11 +35,6 @@ def loss_notes(training: GRPOConfig) -> list[str]:
     return [*_clip_notes(training), *_reference_notes(training)]
 
 
-def ratio_can_move(training: GRPOConfig) -> bool:
-    """Whether a generation feeds several optimizer steps, by TRL's own rule; else the ratio is 1 in all of them."""
-    return training.gradient_accumulation_steps % (training.steps_per_generation * training.num_iterations) != 0
-
-
 def _clip_notes(training: GRPOConfig) -> list[str]:
     high = training.epsilon_high
     cap = training.epsilon if high is None else high
@@ -50,7 +45,9 @@ def _clip_notes(training: GRPOConfig) -> list[str]:
     level_acts = training.beta != 0.0 and training.use_bias_correction_kl
     idle = "epsilon and epsilon_high" if level_acts else "epsilon, epsilon_high and importance_sampling_level"
     level_is_idle = training.importance_sampling_level != "token" and not level_acts
-    if (training.epsilon != 0.2 or high is not None or level_is_idle) and not ratio_can_move(training):
+    # By TRL's own rule a generation feeds one optimizer step.
+    one_step = training.gradient_accumulation_steps % (training.steps_per_generation * training.num_iterations) == 0
+    if (training.epsilon != 0.2 or high is not None or level_is_idle) and one_step:
         return [
             f"one update a generation: the ratio is 1, and {idle} change nothing. For more updates set num_iterations "
             "to 2, or steps_per_generation above gradient_accumulation_steps"

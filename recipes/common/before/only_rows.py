@@ -13,20 +13,16 @@ from rewards.jsonl import read_jsonl
 def use_only_rows(train_rows: Any, file: str | None, count: int | None) -> Any:
     """Replace a recipe's training rows by the first `count` rows of a file, in their order; None keeps them.
 
-    The prompts are those of the file, whatever system prompt and worked example the run has.
+    The prompts are those of the file, whatever system prompt and worked example the run has. ValueError without the
+    file, without rows, or for one without prompt or task.
     """
     if file is None:
         return train_rows
-    rows = read_only_rows(Path(file))[:count]
+    if not Path(file).is_file():
+        raise ValueError(f"only_rows: there is no file {file}; scripts/filter_by_pass_rate.py writes one.")
+    rows = read_jsonl(Path(file), with_keys({"prompt": (str, list), "task": (str,)}))[:count]
     names = dict.fromkeys(name for row in rows for name in row)  # from_list would take those of the first row
     return Dataset.from_dict({name: [row.get(name) for row in rows] for name in names})
-
-
-def read_only_rows(file: Path) -> list[dict[str, Any]]:
-    """Read the rows of a JSON Lines file; ValueError without it, without rows, or for one without prompt or task."""
-    if not file.is_file():
-        raise ValueError(f"only_rows: there is no file {file}; scripts/filter_by_pass_rate.py writes one.")
-    return read_jsonl(file, with_keys({"prompt": (str, list), "task": (str,)}))
 
 
 def only_rows_notes(rows: list[dict[str, Any]], eval_rows: Iterable[dict[str, Any]]) -> list[str]:

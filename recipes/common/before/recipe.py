@@ -13,6 +13,7 @@ from typing import Any
 from datasets import Dataset, IterableDataset
 
 from recipes.common.before.arguments import Arguments, parse_arguments
+from recipes.common.before.rows import check_reference, first_rows
 from recipes.common.before.validation import load_split
 from recipes.common.during.environments import environment_rewards, load_environments
 from rewards import load_rewards
@@ -57,6 +58,9 @@ def load_recipe(config: Path, overrides: list[str], rows: bool = True) -> Recipe
     module = import_recipe(config)
     args = parse_arguments(module.RecipeArguments, ["--config", str(config), *overrides])
     loaded, problems = load_parts(args, module.load_rows if rows else None)
+    if rows and args.recipe.only_rows and not problems:
+        lacking = check_reference(first_rows(loaded[1]), module.reference_completion)
+        problems = [f"only_rows: {args.recipe.only_rows}: {problem} Add it to the file." for problem in lacking]
     if problems := [*args.problems, *problems]:
         raise ValueError("\n".join(problems))
     return Recipe(module, args, *loaded)

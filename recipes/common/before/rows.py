@@ -265,7 +265,7 @@ def _score(reward: Callable, rows: list[dict], texts: list[str], logged: dict[st
     from rewards.audit.call import score
 
     scores = []
-    for start in bar(range(0, len(rows), PART), f"preflight, {reward_name(reward)}", "batch"):
+    for start in bar(range(0, len(rows), PART), f"preflight, {reward_name(reward)}"):
         part = slice(start, start + PART)
         scores += score(
             reward, rows[part], texts[part], log_extra=lambda name, got: logged.setdefault(name, []).extend(got)

@@ -91,7 +91,9 @@ def usable(dataclass_type: type, values: dict[str, Any], problems: list[str]) ->
     for field in dataclasses.fields(dataclass_type):
         if field.name not in values:
             continue
-        value, default = values[field.name], default_of(field)
+        value, default = values[field.name], None if field.default is dataclasses.MISSING else field.default
+        if field.default_factory is not dataclasses.MISSING:
+            default = field.default_factory()
         if value is None and default == "":  # argparse's doing
             continue
         wrong = _type_problem(value, hints[field.name]) if value != default or isinstance(value, bool) else None
@@ -100,13 +102,6 @@ def usable(dataclass_type: type, values: dict[str, Any], problems: list[str]) ->
             problems.append(f"{field.name} is {value!r}; {wrong}.")
             checked[field.name] = default
     return checked
-
-
-def default_of(field: dataclasses.Field) -> Any:
-    """The default of a dataclass field."""
-    if field.default_factory is not dataclasses.MISSING:
-        return field.default_factory()
-    return None if field.default is dataclasses.MISSING else field.default
 
 
 def _type_problem(value: Any, hint: Any) -> str | None:

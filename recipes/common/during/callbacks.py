@@ -102,6 +102,11 @@ class RunRecordCallback(TrainerCallback):
         write_json(folder / PREFLIGHT, self.preflight)
 
 
+def decided_by_main(trainer: GRPOTrainer, value: Any) -> Any:
+    """The value that the main process has: file systems may not agree."""
+    return broadcast_object_list([value])[0] if trainer.accelerator.num_processes > 1 else value
+
+
 class BeforeCallback(TrainerCallback):
     """Evaluate the untrained model by `evaluate` once the engine is up; a resumed run has done it already."""
 
@@ -109,10 +114,7 @@ class BeforeCallback(TrainerCallback):
         self.trainer, self.evaluate = trainer, evaluate
 
     def on_train_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs) -> None:
-        done = [Path(args.output_dir, BEFORE).is_file()]
-        if self.trainer.accelerator.num_processes > 1:  # the main process decides: file systems may not agree
-            done = broadcast_object_list(done)
-        if not done[0]:
+        if not decided_by_main(self.trainer, Path(args.output_dir, BEFORE).is_file()):
             self.evaluate()
 
 
@@ -123,10 +125,8 @@ class ValidationCallback(TrainerCallback):
         self.trainer = trainer
 
     def on_train_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs) -> None:
-        done = [any(line["step"] <= state.global_step for line in read_validation(Path(args.output_dir)))]
-        if self.trainer.accelerator.num_processes > 1:
-            done = broadcast_object_list(done)
-        if done[0]:
+        done = any(line["step"] <= state.global_step for line in read_validation(Path(args.output_dir)))
+        if decided_by_main(self.trainer, done):
             return
         metrics, wanted = self.trainer.evaluate(), args.metric_for_best_model
         if wanted and f"eval_{wanted}" not in metrics:  # transformers would find out at the first checkpoint
@@ -152,10 +152,8 @@ class StopCallback(TrainerCallback):
 
     def _reason(self, args: TrainingArguments, state: TrainerState) -> str | None:
         lines = [line for line in read_validation(Path(args.output_dir)) if line["step"] <= state.global_step]
-        reason = [reason_to_stop(self.stop_when, lines) if state.is_world_process_zero else None]
-        if self.trainer.accelerator.num_processes > 1:
-            reason = broadcast_object_list(reason)
-        return reason[0]
+        reason = reason_to_stop(self.stop_when, lines) if state.is_world_process_zero else None
+        return decided_by_main(self.trainer, reason)
 
 
 class StepLineCallback(TrainerCallback):

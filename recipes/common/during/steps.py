@@ -24,7 +24,6 @@ from recipes.common.during.guard import ERROR
 from recipes.common.during.matrix import has_spread
 from rewards import reward_name
 from rewards.parsing import completion_text
-from rewards.steps import Steps
 
 EPSILON = 1e-4  # TRL's
 TokenStep = tuple[int, float]  # the index of the last token of a step, and its reward
@@ -111,7 +110,8 @@ def steps_at_tokens(reward: Callable, tokenizer: PreTrainedTokenizerBase, **colu
     """
     found: list[list[TokenStep]] = []
     scored = reward(**columns)
-    columns["log_extra"](f"steps/{reward_name(reward)}", [steps_text(steps) for steps in scored])
+    shown = [None if of is None else " ".join(f"{end}:{amount:+g}" for end, amount in of) for of in scored]
+    columns["log_extra"](f"steps/{reward_name(reward)}", shown)  # "9:+1 20:-1"
     rows = zip(columns["completion_ids"], columns["completions"], scored, strict=True)
     for row, (ids, completion, steps) in enumerate(rows):
         try:
@@ -122,11 +122,6 @@ def steps_at_tokens(reward: Callable, tokenizer: PreTrainedTokenizerBase, **colu
             tokens, steps = [], []
         found.append([(token, amount) for token, (_, amount) in zip(tokens, steps or [], strict=True)])
     return found
-
-
-def steps_text(steps: Steps | None) -> str | None:
-    """Example: `steps_text([(9, 1.0), (20, -1.0)]) == "9:+1 20:-1"`; None stays None."""
-    return None if steps is None else " ".join(f"{end}:{reward:+g}" for end, reward in steps)
 
 
 class Mark(NamedTuple):

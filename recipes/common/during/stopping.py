@@ -29,6 +29,8 @@ from typing import Any
 
 import numpy as np
 
+from recipes.common.tools.stats import share
+
 KEYS = ("metric", "patience", "min_gain")
 PREFIX = "validation/"
 ENOUGH = 20.0  # evidence: 1 / 0.05
@@ -72,7 +74,7 @@ def reason_to_stop(stop_when: dict[str, Any], validation: list[dict[str, Any]]) 
         there = ", ".join(PREFIX + metric for metric in validation[-1]["metrics"])
         raise ValueError(f"stop_when: metric is {PREFIX}{name}, which is not evaluated; this run has {there}.")
     curve = [evaluation["metrics"][name] for evaluation in validation]
-    shares = [_share(outcomes) for outcomes in curve]
+    shares = list(map(share, curve))
     best = shares.index(max(shares))
     if len(curve) - 1 - best >= patience:
         step = validation[best]["step"]
@@ -82,11 +84,6 @@ def reason_to_stop(stop_when: dict[str, Any], validation: list[dict[str, Any]]) 
         shown = f"the rows rule out a gain of {100 * gain:g} points" if gain else "the rows show a fall"
         return f"{shown} of {PREFIX}{name} since step 0 (at most 5 % of such stops are wrong)"
     return None
-
-
-def _share(outcomes: Outcomes) -> float:
-    known = [outcome for outcome in outcomes if outcome is not None]
-    return sum(known) / len(known) if known else 0.0
 
 
 def changes(curve: list[Outcomes]) -> list[tuple[int, int, int]]:

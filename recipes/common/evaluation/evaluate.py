@@ -29,7 +29,7 @@ def evaluate_in_training(trainer: GRPOTrainer, rows: list[dict], metric: Metric,
     Batches are cut before the ranks share them, so that a row has the same neighbours, padding and answer whatever the
     number of processes. The random state is as before afterwards.
     """
-    args = trainer.args
+    args, has_turns = trainer.args, bool(trainer.tools or trainer.environment_factories)
     with (
         _random_state_kept(),
         unwrap_model_for_generation(
@@ -55,16 +55,11 @@ def evaluate_in_training(trainer: GRPOTrainer, rows: list[dict], metric: Metric,
             rank=trainer.accelerator.process_index,
             world_size=trainer.accelerator.num_processes,
             chat_template_kwargs=args.chat_template_kwargs,
-            complete=_rollouts(trainer, model, len(rows)) if uses_tools(trainer) else None,
+            complete=_rollouts(trainer, model, len(rows)) if has_turns else None,
             title=title,
         )
         model.train(was_training)
     return evaluated
-
-
-def uses_tools(trainer: GRPOTrainer) -> bool:
-    """Tell whether completions may have several turns, or prompts what an environment adds."""
-    return bool(trainer.tools or trainer.environment_factories)
 
 
 def _rollouts(trainer: GRPOTrainer, model: PreTrainedModel, rows: int) -> Complete:

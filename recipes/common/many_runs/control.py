@@ -6,6 +6,7 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
+from recipes.common.before.arguments import REWARD_MAPPINGS, REWARD_SETTINGS
 from recipes.common.before.presets import ADDED, read_presets
 from recipes.common.evaluation.scores import metric_names
 from recipes.common.many_runs.best_prompt import best_prompt
@@ -25,9 +26,8 @@ from rewards import load_rewards, reward_kind, reward_tasks
 
 CONFIGURED, UNTRAINED, SFT, SFT_GRPO, BEST_PROMPT = "as configured", "untrained", "sft", "sft+grpo", "best-prompt"
 WARM_START_ROWS = 256  # of sft+grpo, as of scripts/warm_start.py
-MAPPINGS = ("reward_kwargs", "reward_tasks", "reward_gates")
 # Each arm sets these for itself, so that they cannot be given for all of them.
-TAKEN = {"seed", "output_dir", "preset", "reward_funcs", "reward_weights", *MAPPINGS}
+TAKEN = {"seed", "output_dir", "preset", "reward_funcs", *REWARD_SETTINGS}
 
 Evaluations = list[tuple[Rows, Rows]]  # before and after, of each seed
 
@@ -137,7 +137,7 @@ def _only(settings: dict[str, Any], kept: list[str]) -> list[str]:
     if settings.get("reward_weights"):
         weights = dict(zip(settings["reward_funcs"], settings["reward_weights"], strict=True))
         words += ["--reward_weights", *(str(weights.get(name, 1.0)) for name in kept)]
-    for setting in MAPPINGS:
+    for setting in REWARD_MAPPINGS:
         if settings.get(setting):
             of_kept = {name: value for name, value in settings[setting].items() if name in kept}
             words += [f"--{setting}", json.dumps({} if setting == "reward_gates" else of_kept)]

@@ -33,9 +33,9 @@ def announce(message: str) -> None:
         print(message, flush=True)
 
 
-def bar(items: Sequence, title: str, unit: str) -> Iterable:
+def bar(items: Sequence, title: str) -> Iterable:
     """Go through the items; after some seconds the main process shows how far it is, and how long it will take."""
-    return tqdm(items, desc=title, unit=unit, delay=DELAY_S, mininterval=1, leave=False, disable=not is_main())
+    return tqdm(items, desc=title, unit="batch", delay=DELAY_S, mininterval=1, leave=False, disable=not is_main())
 
 
 def refuse(message: str) -> NoReturn:

@@ -8,6 +8,12 @@ import numpy as np
 Z_95 = 1.959963984540054
 
 
+def share(outcomes: list[bool | None]) -> float:
+    """The share of what is True of the outcomes that are known; 0.0 of none."""
+    known = [outcome for outcome in outcomes if outcome is not None]
+    return sum(known) / len(known) if known else 0.0
+
+
 def wilson_interval(successes: int, n: int) -> tuple[float, float]:
     """The 95 % Wilson score interval of a share; everything between 0 and 1 when `n` is 0.
 

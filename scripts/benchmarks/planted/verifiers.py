@@ -21,10 +21,10 @@ def tagged(text: str, last: bool = True) -> str | None:
     return found[-1 if last else 0].strip() if found else None
 
 
-def boxed(text: str, last: bool = True, thoughts: bool = False) -> str | None:
+def boxed(text: str, thoughts: bool = False) -> str | None:
     """What a box holds, braces matched."""
     text = text if thoughts else spoken(text)
-    start = text.rfind(r"\boxed{") if last else text.find(r"\boxed{")
+    start = text.rfind(r"\boxed{")
     depth = 0
     for place in range(start + 6, len(text)) if start >= 0 else ():
         depth += {"{": 1, "}": -1}.get(text[place], 0)

@@ -1,4 +1,4 @@
-"""Runs whose rewards pay by the place of a completion in the batch: every advantage can be worked out by hand."""
+"""Runs whose rewards go by the place of a completion in the batch: every advantage can be worked out by hand."""
 
 import asyncio
 import math
@@ -28,8 +28,8 @@ TINY = {
 }
 
 
-def pays(name: str, amounts: list, kind: str = "verifier", outcomes: list[str] | None = None) -> Callable:
-    """A reward that pays the first completion of a call the first amount, and so on; then it starts again."""
+def give(name: str, amounts: list, kind: str = "verifier", outcomes: list[str] | None = None) -> Callable:
+    """A reward that gives the first completion of a call the first amount, and so on; then it starts again."""
 
     def reward(prompts, completions, log_extra, **kwargs):
         if outcomes is not None:
@@ -66,7 +66,7 @@ def generations(trainer: trl.GRPOTrainer) -> list[dict]:
 
 
 def completions(folder: Path, step: int = 1) -> dict[str, list]:
-    """The columns of TRL's table of completions, None where nothing was paid."""
+    """The columns of TRL's table of completions, None where nothing was scored."""
     table = pd.read_parquet(folder / "completions" / f"completions_{step:05d}.parquet")
     return {name: [None if is_nan(value) else value for value in table[name]] for name in table.columns}
 
