@@ -17,6 +17,8 @@ from recipes.common.trainer import GRPOConfig
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *ROOT.glob("docs/*.md"), *ROOT.glob("recipes/*/README.md")]
 HEADERS = [*ROOT.glob("recipes/*/*.yaml"), *ROOT.glob("accelerate_configs/*.yaml")]
 FIELDS = {field.name for of in (QuestionArguments, GRPOConfig, ModelConfig) for field in dataclasses.fields(of)}
+OWN = re.compile(r"^    (\w+): [^=\n]+ = ", re.MULTILINE)
+FIELDS |= {name for recipe in ROOT.glob("recipes/*/train.py") for name in OWN.findall(recipe.read_text())}
 PATH = re.compile(r"(?<![\w/.-])(?:accelerate_configs|docs|recipes|results|rewards|scripts|tests)/[\w./*<>-]*[\w*/>]")
 COMMAND = re.compile(r"(scripts/[\w/]+\.py|recipes/\w+/train\.py)([^#`\n]*)")
 

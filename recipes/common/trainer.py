@@ -59,16 +59,11 @@ class GRPOConfig(trl.GRPOConfig):
         default=None, metadata={"help": "A Jinja file that takes the place of the tokenizer's chat template."}
     )
 
-    def __post_init__(self):
-        super().__post_init__()
-        more = {"beta": self.beta, "entropy_coef": self.entropy_coef, "use_adaptive_entropy": self.use_adaptive_entropy}
-        given = [f"{name} {value}" for name, value in more.items() if value]
-        given += [] if self.loss_type in SKIPPABLE else [f"loss_type {self.loss_type}"]
-        if self.skip_zero_advantages and given:
-            raise ValueError(
-                "skip_zero_advantages needs a loss in which a completion of advantage 0 counts nothing: beta 0, no "
-                f"entropy bonus, loss_type {', '.join(SKIPPABLE)}; given: {', '.join(given)}."
-            )
+    @property
+    def skips(self) -> bool:
+        """Whether completions of advantage 0 are left out: it is asked for, and they add nothing to this loss."""
+        more = self.beta or self.entropy_coef or self.use_adaptive_entropy
+        return self.skip_zero_advantages and not more and self.loss_type in SKIPPABLE
 
 
 class RewardErrors(RuntimeError):
@@ -168,7 +163,8 @@ class GRPOTrainer(trl.GRPOTrainer):
     def _compute_loss(self, model, inputs):
         """TRL's loss; with `skip_zero_advantages` of the completions that add to it, scaled to the same gradient."""
         kept = inputs["advantages"].reshape(len(inputs["advantages"]), -1).any(dim=1)
-        if not self.args.skip_zero_advantages or self.aux_loss_enabled or "pixel_values" in inputs or kept.all():
+        others = self.aux_loss_enabled or "pixel_values" in inputs
+        if not self.args.skips or others or kept.all():
             return super()._compute_loss(model, inputs)
         kept[0] |= ~kept.any()  # each rank goes through the model, whatever it has
         rows = {name: of[kept] for name, of in inputs.items() if torch.is_tensor(of) and of.shape[:1] == kept.shape}
@@ -181,7 +177,7 @@ class GRPOTrainer(trl.GRPOTrainer):
 
     def _generate_and_score_completions(self, inputs):
         output = super()._generate_and_score_completions(inputs)
-        if self.args.skip_zero_advantages:  # rounding leaves 1e-4 where a group has no spread
+        if self.args.skips:  # rounding leaves 1e-4 where a group has no spread
             first = self.accelerator.process_index * len(inputs)
             output["advantages"] = output["advantages"] * self._teaches[first : first + len(inputs)]
         if self.step_reward_funcs:

@@ -39,7 +39,7 @@ def verdict(
     """Decide by the logged training steps and the evaluations of the validation rows, the first of them at step 0.
 
     `ends` are two evaluations of the held-out rows, before and after; without them, the validation's own first and last
-    count. The independent metric is that of `independent_metric`. Three questions, each with its own rate of false alarms:
+    count. The metric is that of `independent_metric`. Three questions, each with its own rate of false alarms:
 
     - *Did the reward rise?* The slope of the logged steps' rewards, by the t test of a linear regression at 1 %; a
       step's reward is noisy, but the noise of one step says nothing of the next. The sentence gives the means of the
@@ -60,9 +60,9 @@ def verdict(
     if len(rewards) < FEWEST_STEPS:
         needed = f"{len(rewards)} steps were logged, {FEWEST_STEPS} are needed"
         return Verdict(UNKNOWN, f"Whether the reward rose is not known: {needed}.")
-    metric = independent_metric(validation[0]["metrics"])
     first, *between, last = validation
     before, after = ends or (first, last)
+    metric = independent_metric(name for name in first["metrics"] if name in before["metrics"])
     change, p = _change(before, after, metric)
     rose, fell = (p < LEVEL and sign * change > 0 for sign in (1, -1))
     best = max(between, key=lambda evaluation: share(evaluation["metrics"][metric]), default=first)

@@ -2,9 +2,8 @@
 
 from typing import Any
 
-from trl import GRPOConfig
-
 from recipes.common.during.moving_reference import reference_is_whole
+from recipes.common.trainer import GRPOConfig
 
 
 def check_moving_reference(training: dict[str, Any], use_peft: bool) -> list[str]:
@@ -32,7 +31,11 @@ def check_moving_reference(training: dict[str, Any], use_peft: bool) -> list[str
 
 def loss_notes(training: GRPOConfig) -> list[str]:
     """Settings that are allowed and have no effect, or not the expected one."""
-    return [*_clip_notes(training), *_reference_notes(training)]
+    skips = (
+        "skip_zero_advantages changes nothing: with a KL, an entropy bonus or this loss_type every completion counts"
+    )
+    idle = [skips] * (training.skip_zero_advantages and not training.skips)
+    return [*_clip_notes(training), *_reference_notes(training), *idle]
 
 
 def _clip_notes(training: GRPOConfig) -> list[str]:
