@@ -24,7 +24,7 @@ from recipes.common.tools.machine import without_tokens
 from rewards import load_reward
 
 IDENTITY = {"engine": "one process", "training rows": "1", "held-out rows": "2", "rewards": {"mine": "3"}, "model": "4"}
-IDENTITY |= {"versions": {"torch": "2.8"}, "number of held-out rows": 1, "files of rewards": "5"}
+IDENTITY |= {"versions": {"torch": "2.8"}, "number of held-out rows": 1, "files of rewards": {"p.txt": "5"}}
 
 
 def make_run(folder: Path, config: dict | None = None, **recipe):
@@ -193,7 +193,7 @@ CHANGED = {
     "training rows changed: restore the data of before": {"training rows": "x"},
     "held-out rows changed: restore the data of before": {"held-out rows": "x"},
     "the code of reward 'mine' changed: restore the file of the reward": {"rewards": {"mine": "x"}},
-    "files of rewards changed: restore the files that reward_kwargs names": {"files of rewards": "x"},
+    "the file 'p.txt' changed: restore it; reward_kwargs names it": {"files of rewards": {"p.txt": "x"}},
     "model changed: restore the model that the run started from": {"model": "x"},
 }
 
@@ -307,7 +307,7 @@ def test_the_identity_follows_a_file_that_a_reward_is_given(tmp_path):
     first = identity("Grade {completion}")
     assert changes(first, identity("Grade {completion}")) == []
     (change,) = changes(first, identity("Praise {completion}"))
-    assert change == "files of rewards changed: restore the files that reward_kwargs names"
+    assert change == f"the file {str(file)!r} changed: restore it; reward_kwargs names it"
 
 
 @pytest.mark.parametrize(

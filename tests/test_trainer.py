@@ -127,7 +127,12 @@ def test_without_failures_and_gates_it_trains_as_trl_does(model, tmp_path):
 # Completions of advantage 0
 
 HALF_ALIKE = [1.0, 0.0, 0.0, 0.0, *[-0.2] * 4]  # the second group teaches nothing
-MICRO_BATCHES = {"per_device_train_batch_size": 2, "gradient_accumulation_steps": 4, "optim": "sgd"}
+MICRO_BATCHES = {
+    "per_device_train_batch_size": 2,
+    "gradient_accumulation_steps": 4,
+    "optim": "sgd",
+    "max_grad_norm": 0.0,
+}
 
 
 @pytest.mark.slow
@@ -172,7 +177,16 @@ def test_rounding_in_a_group_without_spread_moves_nothing_where_it_is_skipped(mo
     assert moved == {True: False, False: True}  # Adam makes a step of any gradient
 
 
-@pytest.mark.parametrize("settings", [{"beta": 0.04}, {"entropy_coef": 0.1}, {"loss_type": "bnpo"}])
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"beta": 0.04},
+        {"entropy_coef": 0.1},
+        {"loss_type": "bnpo"},
+        {"top_entropy_quantile": 0.2},
+        {"multi_objective_aggregation": "normalize_then_sum"},
+    ],
+)
 def test_a_loss_in_which_every_completion_counts_skips_none(tmp_path, settings):
     config = {"output_dir": str(tmp_path), "bf16": False, "skip_zero_advantages": True}
     assert GRPOConfig(**config).skips and not GRPOConfig(**config, **settings).skips
@@ -411,6 +425,12 @@ def test_rows_and_rates_are_those_of_the_groups_and_rows_of_all_ranks_together(t
         assert rates_of(rank["logged"], "right", "spoken", "bonus") == rates
         assert rank["logged"]["rewards/right/mean"] == pytest.approx(5 / 7)
         assert rank["logged"]["rewards/spoken/mean"] == 0.5
+
+
+@pytest.mark.slow
+def test_ranks_with_different_numbers_of_advantages_leave_out_completions_together(two_ranks):
+    for rank in (json.loads((two_ranks / f"seen_{rank}.json").read_text()) for rank in (0, 1)):
+        assert rank["moved"] > 1e-4 and rank["apart"] < 1e-3 * rank["moved"]
 
 
 @pytest.mark.slow

@@ -55,7 +55,7 @@ def test_the_sentence_holds_the_figures_with_their_interval_and_rows():
     sentence = verdict(log(RISING), evaluations(20, 70, 45)).sentence
     assert sentence == (
         "Held-out lenient fell after step 10: reward 1.23 to 3.10; lenient 20.0 % to 45.0 %, +25.0 pt (+16 to +33), on "
-        "100 rows; since step 10 70.0 % to 45.0 %, -25.0 pt (-33 to -16), on 100 rows."
+        "100 rows; validation since step 10 70.0 % to 45.0 %, -25.0 pt (-33 to -16), on 100 rows."
     )
 
 

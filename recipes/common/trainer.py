@@ -62,8 +62,9 @@ class GRPOConfig(trl.GRPOConfig):
     @property
     def skips(self) -> bool:
         """Whether completions of advantage 0 are left out: it is asked for, and they add nothing to this loss."""
-        more = self.beta or self.entropy_coef or self.use_adaptive_entropy
-        return self.skip_zero_advantages and not more and self.loss_type in SKIPPABLE
+        more = self.beta or self.entropy_coef or self.use_adaptive_entropy or self.top_entropy_quantile < 1.0
+        by_group = self.multi_objective_aggregation == "sum_then_normalize"
+        return self.skip_zero_advantages and by_group and not more and self.loss_type in SKIPPABLE
 
 
 class RewardErrors(RuntimeError):
@@ -105,6 +106,8 @@ class GRPOTrainer(trl.GRPOTrainer):
         has_tools = bool(tools or factory)
         processor = rollout.tool_processor(kwargs.pop("processing_class", None), model, args, has_tools)
         owned = [reward for reward in reward_funcs if isinstance(reward, environments.EnvironmentReward)]
+        if owned and not factory:
+            raise ValueError("reward_funcs has the reward of an environment: give its environment_factory, too.")
         owned = owned or environments.environment_rewards(factory)
         reward_funcs = [reward for reward in reward_funcs if reward not in owned] + owned
         if problems := check_names(reward_funcs):
@@ -162,13 +165,13 @@ class GRPOTrainer(trl.GRPOTrainer):
 
     def _compute_loss(self, model, inputs):
         """TRL's loss; with `skip_zero_advantages` of the completions that add to it, scaled to the same gradient."""
-        kept = inputs["advantages"].reshape(len(inputs["advantages"]), -1).any(dim=1)
-        others = self.aux_loss_enabled or "pixel_values" in inputs
-        if not self.args.skips or others or kept.all():
+        if not self.args.skips or self.aux_loss_enabled or "pixel_values" in inputs:
             return super()._compute_loss(model, inputs)
-        kept[0] |= ~kept.any()  # each rank goes through the model, whatever it has
-        rows = {name: of[kept] for name, of in inputs.items() if torch.is_tensor(of) and of.shape[:1] == kept.shape}
-        share = 1.0 if SKIPPABLE[self.loss_type] == "tokens" else kept.float().mean()
+        counts = inputs["advantages"].reshape(len(inputs["advantages"]), -1).any(dim=1)
+        most = max(1, gather(counts.sum()).max().item())  # TRL gathers clip ratios: all ranks keep as many
+        kept = counts.int().argsort(descending=True, stable=True)[:most].sort().values
+        rows = {name: of[kept] for name, of in inputs.items() if torch.is_tensor(of) and of.shape[:1] == counts.shape}
+        share = 1.0 if SKIPPABLE[self.loss_type] == "tokens" else most / len(counts)
         return super()._compute_loss(model, inputs | rows) * share
 
     def roll_out(self, rows: list[dict], generation_config: transformers.GenerationConfig) -> list[rollout.Rollout]:

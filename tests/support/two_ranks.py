@@ -18,6 +18,7 @@ RANK = int(os.environ["RANK"])
 TASKS = ["math", "math", "words"]
 # By place on this rank: rank 0 holds six rows of math; rank 1 the last two of math, then four of words.
 RIGHT = [[1.0, 0.0, 1.0, 1.0, 0.0, 1.0], [None, 1.0]][RANK]
+ALIKE = [[1.0, 0.0, 0.0, 0.0, 0.5, 0.5], [0.5] * 6][RANK]  # rank 1 has no group with spread
 BONUS = [[0.1, 0.2, 0.3, 0.4, 0.5, 0.6], [5.0, 0.1, 0.2, 0.3, 0.4, 0.5]][RANK]
 
 
@@ -30,6 +31,7 @@ def main(model: Path, folder: Path) -> None:
     trainer.train()
     seen = {"logged": generations(trainer)[0], "advantages": list(trainer._logs["advantages"])}
     seen |= {"world size": trainer.accelerator.num_processes, "bonus": list(trainer._logs["rewards"]["bonus"])}
+    seen["moved"], seen["apart"] = skipped(model, folder)
     (folder / f"seen_{RANK}.json").write_text(json.dumps(seen))
     stop = make_trainer(model, folder, rewards, TASKS, {"max_reward_error_rate": 0.0}, per_device_train_batch_size=6)
     try:
@@ -38,6 +40,19 @@ def main(model: Path, folder: Path) -> None:
         (folder / f"raised_{RANK}.txt").write_text(str(error))
         time.sleep(2)  # the launcher kills the other rank when one has ended
         raise
+
+
+def skipped(model: Path, folder: Path) -> tuple[float, float]:
+    """The largest change of a weight in a step, and the largest that leaving out completions of advantage 0 makes."""
+    ends = []
+    for skip in (False, True):
+        config = {"per_device_train_batch_size": 6, "optim": "sgd", "learning_rate": 1.0, "skip_zero_advantages": skip}
+        trainer = make_trainer(model, folder / f"skip-{skip}", [give("alike", ALIKE)], TASKS, {}, **config)
+        start = [weight.detach().clone() for weight in trainer.model.parameters()]
+        trainer.train()
+        ends.append([weight.detach() for weight in trainer.accelerator.unwrap_model(trainer.model).parameters()])
+    moved, apart = zip(start, ends[0], strict=True), zip(*ends, strict=True)
+    return tuple(max((a - b).abs().max().item() for a, b in pairs) for pairs in (moved, apart))
 
 
 if __name__ == "__main__":

@@ -27,7 +27,9 @@ def summary_of(
     """Build summary.json; `before`, `after` and `mcnemar_p` are None for a run without evaluation rows."""
     folder = Path(trainer.args.output_dir)
     validation, stop_when = files.read_validation(folder), config["stop_when"]
-    verdict = verdict_of_run(files.read_log(folder), validation, before or [], after or [])
+    best = best_checkpoint(trainer)
+    chosen = best["step"] if best else None
+    verdict = verdict_of_run(files.read_log(folder), validation, before or [], after or [], chosen)
     early = stop_when and trainer.state.global_step < trainer.state.max_steps
     return {
         "verdict": asdict(verdict),
@@ -35,7 +37,7 @@ def summary_of(
         "after": summarize(after) if after else None,
         "mcnemar_p": compare(before, after) if after else None,
         "changed": rows_changed(before, after) if after else None,
-        "best_checkpoint": best_checkpoint(trainer),
+        "best_checkpoint": best,
         "voided": voided_sentence(files.read_log(folder), config),
         "stopped": reason_to_stop(stop_when, validation) if early else None,
         "minutes": round(clock.minutes(), 2),

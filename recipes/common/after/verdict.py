@@ -67,8 +67,9 @@ def verdict(
     rose, fell = (p < LEVEL and sign * change > 0 for sign in (1, -1))
     best = max(between, key=lambda evaluation: share(evaluation["metrics"][metric]), default=first)
     drop, p_drop = _change(best, last, metric)
-    dropped = drop < 0 and p_drop < LEVEL / max(1, len(between))
-    top = best if dropped and share(best["metrics"][metric]) > share(first["metrics"][metric]) else first
+    was_better = share(best["metrics"][metric]) > share(first["metrics"][metric])  # else the change says it all
+    dropped = was_better and drop < 0 and p_drop < LEVEL / len(between)
+    top = best if dropped else first
     start, end, reward_rose = _ends(rewards)
     if fell:
         name = DIVERGED if reward_rose else FELL
@@ -80,19 +81,28 @@ def verdict(
         )
     opening = OPENINGS[name].format(metric=f"held-out {metric}", step=top["step"])
     figures = [f"reward {start:.2f} to {end:.2f}", _figures(metric, metric, before, after)]
-    figures += [_figures(f"since step {top['step']}", metric, top, last)] * (top is not first)
+    figures += [_figures(f"validation since step {top['step']}", metric, top, last)] * dropped
     return Verdict(name, f"{opening[0].upper()}{opening[1:]}: {'; '.join(figures)}.")
 
 
 def verdict_of_run(
-    log: list[dict[str, Any]], validation: list[dict[str, Any]], before: list[dict], after: list[dict]
+    log: list[dict[str, Any]],
+    validation: list[dict[str, Any]],
+    before: list[dict],
+    after: list[dict],
+    chosen: int | None = None,
 ) -> Verdict:
-    """The verdict on a run by its held-out rows before and after, and by its curve, where it has them."""
-    if not after:
+    """The verdict on a run by its held-out rows before and after, and by its curve, where it has them.
+
+    `chosen` is the step of the checkpoint that took the place of the last; what came after it is not of this model.
+    """
+    validation = [line for line in validation if chosen is None or line["step"] <= chosen]
+    if not (before and after):
         return verdict(log, validation)
     steps = (0, max((entry["step"] for entry in log), default=0))
     ends = [{"step": step, "metrics": outcomes(rows)} for step, rows in zip(steps, (before, after), strict=True)]
-    return verdict(log, validation if len(validation) > 1 else ends, ends)
+    shared = len(validation) > 1 and ends[0]["metrics"].keys() & validation[0]["metrics"].keys()
+    return verdict(log, validation if shared else ends, ends)
 
 
 def _ends(rewards: list[float]) -> tuple[float, float, bool]:

@@ -29,7 +29,7 @@ REMEDIES = {
     "training rows": "restore the data of before (and the library that makes the rows)",
     "held-out rows": "restore the data of before (and the library that makes the rows)",
     "rewards": "restore the file of the reward",
-    "files of rewards": "restore the files that reward_kwargs names",
+    "files of rewards": "restore it; reward_kwargs names it",
     "tools": "restore the files of the tools, of the environments and of the chat template",
     "model": "restore the model that the run started from",
 }
@@ -55,7 +55,7 @@ def identity_of(
         "held-out rows": _digest(json.dumps(row, sort_keys=True, default=str) for row in eval_rows),
         HELD_OUT: len(eval_rows),
         "rewards": {reward_name(reward): _source_digest(reward) for reward in rewards},
-        "files of rewards": _digest(file.read_bytes() for file in files),
+        "files of rewards": {str(file): _digest([file.read_bytes()]) for file in files},
         "tools": _digest([*(_source_digest(tool) or "" for tool in tools), template]),
         "model": _model_digest(model_folder(model, revision)),
         VERSIONS: package_versions(),
@@ -67,10 +67,11 @@ def changes(old: dict[str, Any], new: dict[str, Any]) -> list[str]:
     found = []
     for name, remedy in REMEDIES.items():
         was, now = old.get(name), new.get(name)
-        if name == "rewards":
+        if name in ("rewards", "files of rewards"):  # by name: a reward may write a file, such as a cache, of its own
             was, now = was or {}, now or {}
             names = sorted(n for n in was.keys() & now.keys() if None not in (was[n], now[n]) and was[n] != now[n])
-            found += [f"the code of reward {n!r} changed: {remedy}" for n in names]
+            kind = "the code of reward" if name == "rewards" else "the file"
+            found += [f"{kind} {n!r} changed: {remedy}" for n in names]
         elif None not in (was, now) and was != now:
             shown = f"was {was}, now {now}" if name == "engine" else "changed"
             found.append(f"{name} {shown}: {remedy}")

@@ -31,9 +31,8 @@ def check_moving_reference(training: dict[str, Any], use_peft: bool) -> list[str
 
 def loss_notes(training: GRPOConfig) -> list[str]:
     """Settings that are allowed and have no effect, or not the expected one."""
-    skips = (
-        "skip_zero_advantages changes nothing: with a KL, an entropy bonus or this loss_type every completion counts"
-    )
+    counts = "with a KL, an entropy bonus or quantile, normalize_then_sum, or this loss_type every completion counts"
+    skips = f"skip_zero_advantages changes nothing: {counts}"
     idle = [skips] * (training.skip_zero_advantages and not training.skips)
     return [*_clip_notes(training), *_reference_notes(training), *idle]
 
