@@ -128,7 +128,7 @@ def test_an_entry_holds_what_its_runs_left(entry):
     assert after["interval"] == [0.2516, 0.7484]  # 0.5 +- 4.3027 * 0.1 / sqrt(3)
     change = entry["metrics"]["strict"]["change"]
     assert change == {"value": 0.5, "interval": [0.2516, 0.7484], "seeds": [0.4, 0.5, 0.6]}
-    assert "seed" not in entry["settings"] and entry["settings"]["max_steps"] == 36
+    assert "seed" not in entry["settings"] and entry["settings"]["max_steps"] == 24
     assert "eval_steps" not in entry["settings"]  # a curve changes nothing of what is published
 
 
@@ -187,7 +187,7 @@ def test_a_comparison_gives_the_width_of_the_band(change, low, line):
     assert Compared("strict", change, low, 0.61).line().endswith(line)
 
 
-@pytest.mark.parametrize(("name", "value", "entered"), [("max_steps", 7, 36), ("world_size", 4, 1)])
+@pytest.mark.parametrize(("name", "value", "entered"), [("max_steps", 7, 24), ("world_size", 4, 1)])
 def test_a_run_of_another_configuration_is_not_compared(entry, tmp_path, name, value, entered):
     run = run_folder(tmp_path / "other", 0, 5, **{name: value})
     with pytest.raises(ValueError, match=f"{name}: the entry has {entered}, the run {value}"):

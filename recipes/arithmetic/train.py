@@ -5,7 +5,7 @@
 
 The model sees one worked example and a question such as `58 + 26 =`, and is asked to answer
 `<reasoning>...</reasoning><answer>84</answer>`. Expected of the quickstart, in eight minutes on two
-CPU cores: strict accuracy from 0 % to 37-47 %, lenient accuracy from 23 % to the same (three seeds).
+CPU cores: strict accuracy from 0 % to 34-43 %, lenient accuracy from 23 % to the same (three seeds).
 """
 
 import itertools
