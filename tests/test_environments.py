@@ -33,7 +33,7 @@ from recipes.common.during.environments import environment_rewards, load_environ
 from recipes.common.during.rollout import check_tool_template, opening_of, turn_kinds
 from recipes.common.evaluation.evaluate import evaluate_in_training
 from recipes.common.evaluation.generate import generate, generation_config
-from recipes.common.trainer import GRPOTrainer
+from recipes.common.trainer import GRPOConfig, GRPOTrainer
 from rewards import load_reward
 from rewards.audit.audit import audit
 from rewards.audit.call import score
@@ -227,6 +227,12 @@ def test_outside_a_rollout_the_calls_of_a_completion_are_played():
     assert (reward.__name__, reward.kind, reward.full) == ("Calculator", "verifier", 1.0)
     assert score(reward, ROWS, [reference_completion(row) for row in ROWS]) == [1.0, 1.0]
     assert score(reward, ROWS, ["", "<answer>20</answer>"]) == [0.0, 0.0]
+
+
+def test_the_reward_of_an_environment_needs_the_environments_of_its_rollouts(tmp_path):
+    rewards = environment_rewards(load_environments(CALCULATOR))
+    with pytest.raises(ValueError, match="give its environment_factory"):
+        GRPOTrainer("nobody/nothing", rewards, GRPOConfig(output_dir=str(tmp_path), bf16=False))
 
 
 def test_the_reward_of_an_environment_is_one_of_the_run(parse, tmp_path):

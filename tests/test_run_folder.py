@@ -308,6 +308,9 @@ def test_the_identity_follows_a_file_that_a_reward_is_given(tmp_path):
     assert changes(first, identity("Grade {completion}")) == []
     (change,) = changes(first, identity("Praise {completion}"))
     assert change == f"the file {str(file)!r} changed: restore it; reward_kwargs names it"
+    file.unlink()
+    missing = identity_of([], [], [], "nobody/nothing", None, reward_kwargs=kwargs)
+    assert changes(missing, first) == [], "a file that the reward itself wrote stops a resume"
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from recipes.common.after.verdict import OPENINGS, verdict
+from recipes.common.after.verdict import OPENINGS, verdict, verdict_of_run
 from recipes.common.evaluation import scores
 
 BENCHMARKS = Path(__file__).parents[1] / "scripts/benchmarks"
@@ -77,6 +77,21 @@ def test_held_out_rows_before_and_after_decide_where_the_validation_rows_are_too
     found = verdict(log(RISING), few, many)
     assert found.sentence.startswith("Reward and held-out lenient rose together: ") and "on 200 rows" in found.sentence
     assert verdict(log(RISING), evaluations(50, *[90, 60]), many).name == "accuracy fell"  # since a step in between
+
+
+def rows(right, n=100, metric="lenient"):
+    return [{"metrics": {metric: row < right}} for row in range(n)]
+
+
+def test_what_came_after_the_chosen_checkpoint_is_not_of_the_model():
+    run = (log(RISING), evaluations(20, 50, 25), rows(20), rows(50))
+    assert verdict_of_run(*run).name == "accuracy fell"
+    assert verdict_of_run(*run, chosen=10).name == "rose together"
+
+
+def test_held_out_rows_decide_alone_where_they_have_no_metric_of_the_validation_rows():
+    held_out = rows(20, metric="tests"), rows(50, metric="tests")
+    assert "held-out tests rose" in verdict_of_run(log(RISING), evaluations(20, 20), *held_out).sentence
 
 
 @pytest.mark.parametrize("metric", ["tests", "prose", "right"])

@@ -100,5 +100,5 @@ def stand_in_ids(text: str) -> list[int]:
 
 
 async def awaited(scores: Any) -> Any:
-    """What an awaitable gives, for `asyncio.run`, which takes a coroutine alone."""
+    """Await a value, for `asyncio.run`, which takes a coroutine alone."""
     return await scores

@@ -12,8 +12,11 @@ import argparse
 from pathlib import Path
 
 REWARD = "#c0392b"
-METRICS = {"strict": ("right, asked form", "#1b4f8a"), "lenient": ("right, any form", "#5fa8d3")}
-METRICS["prose"] = ("still English", "#2e7d4f")
+METRICS = {
+    "strict": ("right, asked form", "#1b4f8a"),
+    "lenient": ("right, any form", "#5fa8d3"),
+    "prose": ("still English", "#2e7d4f"),
+}
 
 
 def main() -> None:

@@ -57,7 +57,7 @@ def read_run(folder: Path) -> dict[str, Any]:
     started = (folder / files.STATE).is_file() or checkpoints(folder)
     log, validation = read_log(folder) if started else [], read_validation(folder)
     chosen = (summary.get("best_checkpoint") or {}).get("step")
-    verdict = verdict_of_run(log, validation, before, after, chosen).sentence
+    is_known = both or len(validation) > 1
     return {
         "name": folder.resolve().name,
         "config": config,
@@ -66,7 +66,7 @@ def read_run(folder: Path) -> dict[str, Any]:
         "log": log,
         "voided": voided_sentence(log, config),
         "validation": validation,
-        "verdict": verdict if both or len(validation) > 1 else None,
+        "verdict": verdict_of_run(log, validation, before, after, chosen).sentence if is_known else None,
         "before": summarize(before) if before else None,
         "after": summarize(after) if after else None,
         "mcnemar_p": compare(before, after) if both else None,
