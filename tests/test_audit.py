@@ -680,8 +680,8 @@ def test_the_rewards_of_a_yaml_pass(file, run_script, data):
         pytest.skip("its rows are on the Hub")
     folders = {"gsm8k": data, "math": data, "code": data / "programs"}
     own_rows = ["--dataset_path", str(folders[file.parent.name])] if file.parent.name in folders else []
-    if "mbpp" in (sources := config.get("sources", {})):
-        mixed = sources | {"mbpp": sources["mbpp"] | {"path": str(data / "programs")}}
+    if "programs" in (sources := config.get("sources", {})):
+        mixed = sources | {"programs": sources["programs"] | {"path": str(data / "programs")}}
         own_rows = ["--sources", json.dumps(mixed), "--num_eval_rows", "4"]
     status, output = run_script("--config", str(file), *own_rows)
     assert status == 0, output

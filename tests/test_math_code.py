@@ -68,8 +68,8 @@ def test_sources_that_mean_nothing_are_refused(recipe, sources):
 
 def test_each_task_has_its_own_metric(recipe):
     math_row, passage = {"task": "math", "answer": "18"}, {"task": "number_count", "answer": None}
-    assert recipe.metric(math_row, "\\boxed{18}") == {"math": True}
-    assert recipe.metric(math_row, "18") == {"math": False}
+    assert recipe.metric(math_row, "\\boxed{18}") == {"math strict": True, "math lenient": True, "math format": True}
+    assert recipe.metric(math_row, "18") == {"math strict": False, "math lenient": True, "math format": False}
     assert recipe.metric(passage, "1 2 3 4 5") == {"five numbers": True}
     assert recipe.metric(passage, "1 2 3 4") == {"five numbers": False}
 
@@ -105,4 +105,4 @@ def test_each_reward_is_logged_over_its_own_rows_alone_and_its_failures_in_every
 @pytest.mark.slow
 def test_the_final_table_has_a_line_for_each_task(mixed):
     table = (mixed / "table.txt").read_text()
-    assert "\n  math " in table and "\n  five numbers " in table
+    assert "\n  math strict " in table and "\n  five numbers " in table

@@ -35,7 +35,7 @@ def gsm8k(path: str | None, seed: int) -> Iterator[tuple[Item, bool]]:
             yield {"task": "math", "question": item["question"], "answer": gold_of(item["answer"])}, split == "test"
 
 
-def mbpp(path: str | None, seed: int) -> Iterator[tuple[Item, bool]]:
+def programs(path: str | None, seed: int) -> Iterator[tuple[Item, bool]]:
     """Programming tasks from a folder that scripts/prepare_code.py wrote; its test rows are held out."""
     for split in ("train", "test"):
         for task in read_tasks(path or TASKS, split):
@@ -51,4 +51,4 @@ def passages(path: str | None, seed: int) -> Iterator[tuple[Item, bool]]:
 
 
 OPTIONS = {"weight", "path"}
-SOURCES = {"sums": sums, "gsm8k": gsm8k, "passages": passages, "mbpp": mbpp}
+SOURCES = {"sums": sums, "gsm8k": gsm8k, "passages": passages, "programs": programs}

@@ -1,7 +1,7 @@
 """Several tasks in one run, each scored by its own rewards: maths in \\boxed{}, programs, and number counting.
 
     accelerate launch --config_file accelerate_configs/single_gpu.yaml \\
-        recipes/math_code/train.py --config recipes/math_code/smollm2-135m.yaml
+        recipes/math_code/train.py --config recipes/math_code/smollm2-135m-code.yaml
 
 `sources` in the YAML says which data sets are mixed and with what weights, `reward_tasks` which reward
 scores which task. Expected numbers: see README.md in this folder.
@@ -11,15 +11,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from recipes.common.before.rows import worked_example
-from recipes.common.evaluation.metrics import code_metric
+from recipes.common.evaluation.metrics import boxed_metric, code_metric
 from recipes.common.run import RecipeArguments as CommonArguments
 from recipes.common.run import start, train_and_save
 from recipes.common.trainer import GRPOTrainer
 from recipes.math_code.sources import OPTIONS, SOURCES
-from rewards.boxed_math import is_equivalent
-from rewards.boxes import boxed_answer
 from rewards.number_count import score_number_count
-from rewards.parsing import after_thinking
 
 from datasets import Dataset, interleave_datasets
 from trl import get_peft_config, get_quantization_config
@@ -29,7 +26,7 @@ SYSTEM_PROMPT = {
     "code": "Solve the task in Python. Answer with one ```python block that defines what the tests call.",
     "number_count": "",
 }
-EXAMPLE = ["25 + 7 =", "25 + 7 = \\boxed{32}"]
+EXAMPLE = ["25 + 7 =", "25 + 7 = 32, so the answer is \\boxed{32}."]  # the sum first: a box at once is a guess
 CODE_EXAMPLE = ["Write a function double(x).", "```python\ndef double(x):\n    return 2 * x\n```"]
 
 
@@ -40,7 +37,7 @@ class RecipeArguments(CommonArguments):
     unused = ("dataset_name", "dataset_path")
     sources: dict | str | None = field(
         default=None,
-        metadata={"help": "{name: {weight: 1.0, path: FILE_OR_FOLDER}}; names: sums, gsm8k, passages, mbpp."},
+        metadata={"help": "{name: {weight: 1.0, path: FILE_OR_FOLDER}}; names: sums, gsm8k, passages, programs."},
     )
     example: list[str] = field(default_factory=lambda: EXAMPLE, metadata={"help": "A sum and its completion."})
 
@@ -62,13 +59,11 @@ def reference_completion(row: dict) -> str | None:
 
 
 def metric(row: dict, completion: str) -> dict[str, bool]:
-    """math: the right answer in the box, if the gold can be read; code: all tests pass; five numbers: full reward."""
-    if row["task"] == "code":
-        return {f"code {name}": passed for name, passed in code_metric(row, completion).items()}
+    """`boxed_metric` of maths and `code_metric` of programs, under the name of the task; five numbers: full reward."""
     if row["task"] == "number_count":
         return {"five numbers": score_number_count(completion) == 1.0}
-    right = is_equivalent(row["answer"], boxed_answer(after_thinking(completion)) or "")
-    return {} if right is None else {"math": right}
+    scores = {"math": boxed_metric, "code": code_metric}[row["task"]](row, completion)
+    return {f"{row['task']} {name}": value for name, value in scores.items()}
 
 
 def load_source(name: str, path: str | None, seed: int, example: list[str]) -> tuple[Dataset, Dataset]:
