@@ -120,21 +120,22 @@ def test_a_verdict_has_its_reason(scored, options, learns, sentence):
     assert verdict_of is learns and sentence in text
 
 
+@pytest.mark.parametrize("kind", ["verifier", "step"])
 @pytest.mark.parametrize(
-    ("verifier", "start"),
+    ("full", "start"),
     [
-        (0.0, "will learn the format only: no group of task math differs in a verifier's score"),
+        (0.0, "will learn the format only: no group of task math differs in the score of a verifier or a step reward"),
         (1.0, "will learn the ta"),
     ],
 )
-def test_where_only_the_format_differs_within_groups_only_the_format_is_learnt(verifier, start):
+def test_where_only_the_format_differs_within_groups_only_the_format_is_learnt(kind, full, start):
     scored = [
-        Scored(number, "math", 9, False, {"right": verifier * (i % 2), "tidy": float(i % 2)})
+        Scored(number, "math", 9, False, {"right": full * (i % 2), "tidy": float(i % 2)})
         for number in range(8)
         for i in range(4)
     ]
-    learns, sentence = verdict(found(scored, (RIGHT, Column("tidy", "format", 1.0))))
-    assert (learns, sentence[: len(start)]) == (verifier == 1.0, start)
+    learns, sentence = verdict(found(scored, (Column("right", kind, 1.0), Column("tidy", "format", 1.0))))
+    assert (learns, sentence[: len(start)]) == (full == 1.0, start)
 
 
 def test_a_run_without_a_verifier_learns_what_its_rewards_shape():

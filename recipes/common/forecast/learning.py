@@ -9,7 +9,7 @@ must also hold a completion that ended.
 
 It will learn when the share of useful groups, times the groups of an optimizer step, is at least `USEFUL_A_STEP`, and
 no task of which at least `ENOUGH_GROUPS` groups were seen is without a useful one. It will learn the format only where
-a task has verifiers and no group of it differs in the score of any: then the other rewards alone teach.
+a task has verifiers or step rewards and no group of it differs in the score of any: then the other rewards alone teach.
 
 *Not covered*: how fast and whether for long, `multi_objective_aggregation:
 normalize_then_sum` (the sum decides all the same), and a task of which no prompt was drawn.
@@ -33,6 +33,7 @@ MOST = 0.5  # of the completions
 TOTAL = "= weighted total"
 DEAD = "never more than 0"
 CONTROL = "a control, left out of the total"
+OF_THE_TASK = ("verifier", "step")  # a score of the answer or its steps; the other kinds score its form
 APART = ("control", "step")  # from the total: one teaches nothing, the other is normalised by itself
 
 
@@ -232,15 +233,15 @@ def verdict(found: Figures) -> tuple[bool, str]:
     if unverified:
         remedies = dict.fromkeys(_remedy(task, found.max_completion_length) for task in unverified.values())
         tasks = ", ".join(unverified)
-        reason = f"no group of task {tasks} differs in a verifier's score; {'; '.join(remedies)}"
+        reason = f"no group of task {tasks} differs in the score of a verifier or a step reward; {'; '.join(remedies)}"
         return False, f"will learn the format only: {reason}"
-    verified = any(line.kind == "verifier" for task in found.tasks.values() for line in task.rewards.values())
+    verified = any(line.kind in OF_THE_TASK for task in found.tasks.values() for line in task.rewards.values())
     return True, f"will learn{' the task' if verified else ''}: {expected}"
 
 
 def _only_format(task: TaskFigures) -> bool:
-    """Whether the task has verifiers, and none of them makes a difference within a group."""
-    spreads = [line.zero_spread for line in task.rewards.values() if line.kind == "verifier" and line.scored]
+    """Whether the task has verifiers or step rewards, and none of them makes a difference within a group."""
+    spreads = [line.zero_spread for line in task.rewards.values() if line.kind in OF_THE_TASK and line.scored]
     return bool(spreads) and all(zero_spread == 1.0 for zero_spread in spreads)
 
 
