@@ -1,6 +1,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
-PINS := -c constraints.txt
+# Compiling all of torch at once takes longer than the install: Python compiles a module when it is first imported.
+INSTALL := pip install --quiet --no-compile -c constraints.txt
 
 .PHONY: quickstart test test-fast test-gpu lint install install-tests
 
@@ -14,9 +15,9 @@ FINISHED := runs/quickstart/summary.json
 quickstart: install ## prepare the model, train, and print the table; ARGS=--fresh starts anew
 	@if [ -z "$(ARGS)" ] && [ $(FINISHED) -nt $(QUICKSTART) ]; then \
 		cat runs/quickstart/table.txt; echo "  Finished before: make quickstart ARGS=--fresh starts anew."; \
-	else trap '' INT; $(BIN)/python scripts/prepare_model.py && \
+	else $(BIN)/python scripts/prepare_model.py && { trap '' INT; \
 		$(BIN)/accelerate launch --quiet --config_file accelerate_configs/single_gpu.yaml \
-			recipes/arithmetic/train.py --config $(QUICKSTART) $(ARGS); \
+			recipes/arithmetic/train.py --config $(QUICKSTART) $(ARGS); }; \
 	fi
 
 # Two files at a time: what they share is made once a file.
@@ -39,12 +40,12 @@ install: .venv/installed
 # Stamped, so that the second use reinstalls nothing; made anew when the pins change.
 .venv/installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
-	$(BIN)/pip install --quiet --editable '.[dev]' $(PINS)
+	$(BIN)/$(INSTALL) --editable '.[dev]'
 	touch $@
 
 install-tests: .venv/installed-tests
 
 # Apart, since the quickstart has no use for it.
 .venv/installed-tests: .venv/installed
-	$(BIN)/pip install --quiet --editable '.[dev,eval]' $(PINS)
+	$(BIN)/$(INSTALL) --editable '.[dev,eval]'
 	touch $@
