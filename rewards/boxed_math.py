@@ -20,15 +20,18 @@ from rewards.latex.compare import Pending, compare
 from rewards.latex.read import Answer, read_answer
 from rewards.latex.stated import gold_answer, is_number_in_words, sentence_answer, without_dollars
 from rewards.latex.tidy import tidy
-from rewards.parsing import after_thinking, completion_text
+from rewards.parsing import after_thinking, completion_text, parse_number
 from rewards.rows import LogExtra, check_penalty, log_answers
 from rewards.worker_pool import Result, WorkerPool
 
-# A longer answer is no answer: it is wrong without being read.
+# A longer answer is not an answer: it is wrong without being read.
 MAX_ANSWER_CHARS = 2000
 # A gold of more words is a sentence, which nobody repeats word by word.
 MAX_GOLD_WORDS = 6
 _CHOICE = re.compile(r"\s*\\(?:text|mathrm|mathbf)[a-z]*\{\s*\(?([A-F])\)\s*\}[\s~\\:,]*(\S.*)", re.DOTALL)
+# What is left to calculate in the place of a number, and of a whole number.
+_OPERATION = re.compile(r"[0-9)}\]]\s*(?:[-+*]|\\(?:cdot|times|div)(?![a-z]))\s*[0-9({\\.]")
+_DIVISION = re.compile(r"[0-9]\s*/\s*[0-9]|\\[dt]?frac(?![a-z])")
 _TAKEN_BACK = re.compile(r"\b(?:wrong|incorrect)\b", re.IGNORECASE)
 
 
@@ -134,8 +137,9 @@ class BoxedMath:
     `timeout_s` seconds; None where the gold is unusable or a worker died. Logs the columns `outcome/`, `gold/` and
     `parsed/boxed_math`.
 
-    With `prompt_expressions: refuse` an answer that stands in the question earns nothing unless it is the gold as text:
-    to "What is $3 + 4$?" the box of `3 + 4` is no answer. Off by default, because the prompt may hold the choices.
+    With `prompt_expressions: refuse` an answer that stands in the question earns nothing unless it is the gold as text,
+    nor does an expression in the place of a number: to "What is $3 + 4$?" neither `3 + 4` nor `4 + 3` is an answer. Off
+    by default, because the prompt may hold the choices.
 
     A box inside `<think>` alone earns nothing (see `rewards.gsm8k`), except with `thoughts`.
     """
@@ -166,7 +170,7 @@ class BoxedMath:
         outcomes = compare_pairs(answer, texts, self.timeout_s)
         if self.refuses:
             rows = zip(prompts, texts, answer, outcomes, strict=True)
-            outcomes = ["wrong" if o == "right" and stands_in_prompt(p, t, a) else o for p, t, a, o in rows]
+            outcomes = ["wrong" if o == "right" and is_unworked(p, t, a) else o for p, t, a, o in rows]
         if log_extra is not None:
             log_extra("outcome/boxed_math", outcomes)
         log_answers(self.__name__, answer, texts, log_extra)
@@ -174,16 +178,21 @@ class BoxedMath:
         return [amounts.get(outcome) for outcome in outcomes]
 
 
-def stands_in_prompt(prompt: str | list[dict], answer: str, gold: str) -> bool:
-    """Whether a right answer only repeats the question: it stands in its last message, and is not the gold as text.
+def is_unworked(prompt: str | list[dict], answer: str, gold: str) -> bool:
+    """Whether a right answer leaves the work undone: it stands in the question, or is an expression for a number.
 
-    Example: `stands_in_prompt("What is $3 + 4$?", "3+4", "7")`; `not stands_in_prompt("Is it 3 or 4?", "4", "4")`
+    The gold as text is always worked out.
+
+    Example: `is_unworked("What is $3 + 4$?", "4+3", "7")`; `not is_unworked("Is it 3 or 4?", "4", "4")`
     """
     wanted = _read_gold(gold)
     sources = {wanted.source, *(item.source for item in wanted.items)}
     given = answer.rpartition("=")[2]
     if _squeezed(given) in {_squeezed(text) for text in (gold_answer(gold), *sources)}:
         return False
+    number = parse_number(gold)
+    if number is not None and (_OPERATION.search(given) or (number.denominator == 1 and _DIVISION.search(given))):
+        return True
     question = prompt if isinstance(prompt, str) else str(prompt[-1].get("content")) if prompt else ""
     return re.search(rf"(?:(?<![\w.])|(?!\w)){re.escape(_squeezed(given))}(?!\w|\.\d)", _squeezed(question)) is not None
 

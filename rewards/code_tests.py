@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from rewards.code_blocks import extract_program
-from rewards.parsing import completion_text
+from rewards.parsing import after_thinking, completion_text
 from rewards.rows import LogExtra, LogMetric, check_penalty
 from rewards.sandbox import Asserts, Outcome, Sandbox, SandboxError, Stdio, shared_sandbox
 from rewards.sandbox.names import names_of
@@ -193,12 +193,12 @@ class CodeTests:
         return self.sandbox().describe()
 
     def _program(self, text: str, row: dict[str, Any]) -> str:
-        """The program of a text; empty where it has none."""
+        """The program of a text behind its thoughts; empty where it has none."""
         try:
             names = names_of(row["tests"] or (), row.get("setup") or "", row.get("entry_point") or None).program
         except (SyntaxError, ValueError, TypeError, RecursionError):  # tests that cannot be used, see `_job`
             names = ()
-        return extract_program(text, self.whole_text, names) or ""
+        return extract_program(after_thinking(text), self.whole_text, names) or ""
 
     def _job(self, program: str, row: dict[str, Any]) -> Job | Result:
         """The job, or the result where nothing is to be run."""
@@ -210,7 +210,7 @@ class CodeTests:
             job = job_of(code, [*visible, *hidden], **named, timeout_s=self.timeout_s)
         except ValueError as error:
             return Result(None, 0, f"unparsed: {error}")
-        if not program.strip():  # a preamble alone is no answer
+        if not program.strip():  # a preamble alone is not an answer
             failed = (False,) * (len(visible) + len(hidden))
             return Result(Outcome("fail", "no program in the completion", 0.0, "", failed), len(visible))
         return job

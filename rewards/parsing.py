@@ -19,11 +19,11 @@ SCALE = (
     r"|(?:third|(?:four|fif|six|seven|eigh|nin|ten|eleven|twelf|[a-z]{3,6}teen|[a-z]{3,6}tie)th)s)s?)(?![A-Za-z0-9])"
 )
 _NUMBER = re.compile(
-    rf"(?P<sign>[-+]?)\s*\$?\s*(?P<sign2>-?)(?P<value>{_DIGITS})"
+    rf"(?P<sign>[-+]?)\s*[$£€]?\s*(?P<sign2>-?)(?P<value>{_DIGITS})"
     r"(?:\s*/\s*(?P<denominator>[0-9]+))?"
     r"\.?(?:\s*(?:%|[A-Za-z][A-Za-z %'/.-]*))?"  # a unit: "18 eggs", "18.", "5%", "3 dollars/hour"
 )
-# A scale, a variable or a constant is no unit, and no unit has these words: they change the number or take it back.
+# A scale, a variable or a constant is not a unit, and no unit has these words: they change the number or take it back.
 _NO_UNIT = re.compile(
     rf"[0-9]\s*(?:{SCALE}|(?i:[einxyz]|pi)\b)"
     r"|[0-9].*\b(?i:(?:and|or|not|minus|plus|times|to|over|wrong|incorrect|false|never)\b|[a-z]+n't)"
@@ -114,33 +114,30 @@ def tag_span(text: str, tag: str) -> tuple[int, int] | None:
 def parse_number(text: str) -> Fraction | None:
     """The exact value of a text that is one number and nothing else but a currency sign or a unit.
 
-    Understands `18`, `1,000`, `$18`, `-3`, `18.0`, `1/2`, `50%` (as 50) and `18 eggs`; ASCII digits
-    only. Anything else, two numbers or an expression among them, is None. A percent sign is a unit like any other:
-    GSM8K writes the 82 of its 8 792 golds that are percentages as plain numbers.
+    Understands `18`, `1,000`, `$18`, `-3`, `18.0`, `1/2`, `50%` (as 50) and `18 eggs`; ASCII digits only. Anything
+    else, two numbers or an expression among them, is None; `36/2` is a division that was not done. A percent sign is a
+    unit like any other: GSM8K writes the 82 of its 8 792 golds that are percentages as plain numbers.
 
     Example: `parse_number("$1,080.50 dollars") == Fraction(2161, 2)`; `parse_number("1e999") is None`
     """
     text = text.strip()
     if len(text) > MAX_NUMBER_CHARS:
         return None
-    bare = text[1:] if text[:1] == "$" else text
+    bare = text[1:] if text[:1] in ("$", "£", "€") else text
     if bare.isascii() and bare.isdigit():  # most numbers
         return Fraction(int(bare))
     text = text.replace("\u2212", "-")
     match = _NUMBER.fullmatch(text)
-    if (
-        match is None
-        or _NO_UNIT.search(text)
-        or (match["sign"] and match["sign2"])
-        or match["denominator"] in ("0", "00")
-    ):
+    if match is None or _NO_UNIT.search(text) or (match["sign"] and match["sign2"]):
         return None
     return _value(match["value"], match["denominator"], negative="-" in match["sign"] + match["sign2"])
 
 
 def _value(value: str, denominator: str | None, negative: bool) -> Fraction | None:
+    whole, _, part = value.replace(",", "").partition(".")  # Fraction reads a text far more slowly than int
     if denominator is not None and int(denominator) == 0:
         return None
-    whole, _, part = value.replace(",", "").partition(".")  # Fraction reads a text far more slowly than int
     number = Fraction(int(whole + part), 10 ** len(part) * int(denominator or 1))
+    if denominator is not None and number.denominator == 1:
+        return None
     return -number if negative else number

@@ -7,7 +7,7 @@ import re
 
 import reasoning_gym
 
-from rewards.parsing import completion_text, tagged_answer
+from rewards.parsing import after_thinking, completion_text, tagged_answer
 from rewards.rows import LogExtra, log_answers, score_rows
 
 # Their verifiers hand the answer to `eval` or to sympy's parser: a completion could run code in the trainer.
@@ -71,10 +71,14 @@ def _gold(entry: str) -> str | None:
     return None
 
 
+def _answer(completion: str | list[dict]) -> str | None:
+    return tagged_answer(after_thinking(completion_text(completion)))
+
+
 class ReasoningGym:
     """Verifier for rows with an `entry` column: gives `correct` when the task's own verifier accepts the answer tag.
 
-    Logs the columns `outcome/`, `gold/` and `parsed/reasoning_gym`.
+    A tag inside `<think>` alone earns nothing. Logs the columns `outcome/`, `gold/` and `parsed/reasoning_gym`.
     """
 
     __name__ = "reasoning_gym"
@@ -87,9 +91,9 @@ class ReasoningGym:
     def __call__(
         self, prompts: list, completions: list, entry: list[str], log_extra: LogExtra | None = None, **kwargs
     ) -> list[float | None]:
-        parsed = [tagged_answer(completion_text(completion)) for completion in completions]
+        parsed = [_answer(completion) for completion in completions]
         log_answers(self.__name__, [_gold(row) for row in entry], parsed, log_extra)
         return score_rows(self.__name__, self._score, completions, entry, log_extra=log_extra)
 
     def _score(self, completion: str | list[dict], entry: str) -> float:
-        return self.correct * score_reasoning_gym(tagged_answer(completion_text(completion)), entry)
+        return self.correct * score_reasoning_gym(_answer(completion), entry)

@@ -95,7 +95,7 @@ def test_a_wrong_answer_costs_the_penalty_and_an_unusable_gold_nothing():
     texts = [r"\boxed{18}", r"\boxed{17}", "18", r"\boxed{18}"]
     reward = load_reward("boxed_math", wrong=-0.5)
     assert reward(prompts=["p"] * 4, completions=texts, answer=["18", "18", "18", ""]) == [1.0, -0.5, -0.5, None]
-    assert score(r"\boxed{9 + 9}", "18", wrong=-0.5, prompt_expressions="refuse") == 1.0
+    assert score(r"\boxed{9 + 9}", "18", wrong=-0.5, prompt_expressions="refuse") == -0.5
     for wrong in (0.5, float("-inf"), float("nan")):
         with pytest.raises(ValueError, match="it must be 0, or below as a penalty"):
             BoxedMath(wrong=wrong)
@@ -175,7 +175,10 @@ def test_a_sentence_in_a_box_is_read_unless_it_hedges(box, gold, amount):
         (r"Compute $\dfrac{1}{2} \cdot 6$.", r"\frac12 \cdot 6", "3", 0.0),
         (r"Compute $\dfrac{1}{2} \cdot 6$.", r"\frac{1}{2}\times 6", "3", 0.0),
         ("Write $0.5$ as a fraction.", "0.5", r"\frac{1}{2}", 0.0), ("25 + 7 =", "x = 25 + 7", "32", 0.0),
-        ("25 + 7 =", "25 + 7 = 32", "32", 1.0), ("25 + 7 =", "7 + 25", "32", 1.0), ("Is it 18 or 19?", "18", "18", 1.0),
+        ("25 + 7 =", "25 + 7 = 32", "32", 1.0), ("25 + 7 =", "7 + 25", "32", 0.0), ("Is it 18 or 19?", "18", "18", 1.0),
+        ("25 + 7 =", "(25+7)", "32", 0.0), ("25 + 7 =", r"\frac{64}{2}", "32", 0.0), ("25 + 7 =", "64/2", "32", 0.0),
+        ("58 - 26 =", "-26+58", "32", 0.0), ("25 + 7 =", r"30\cdot1+2", "32", 0.0), ("7 - 25 =", "-18", "-18", 1.0),
+        ("Halve 1.", r"\frac12", "0.5", 1.0), ("Halve 1.", r"1 - \frac12", "0.5", 0.0), ("25 + 7 =", "32.0", "32", 1.0),
         ("Is it 18 or 19 eggs?", "18", r"18\text{ eggs}", 1.0), ("Write 32.5 in words, or 132", "32", "32.0", 1.0),
     ],
 )  # fmt: skip

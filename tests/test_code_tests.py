@@ -91,6 +91,8 @@ def test_the_last_complete_python_block_is_run():
     assert text_score(block("def f(x): return 1") + "\nBetter:\n" + block(DOUBLE) + "\nIt prints:\n```\n4\n```") == 1.0
     assert text_score(block(DOUBLE) + "\n```python\ndef f(x): ret") == 1.0
     assert text_score("```\n" + DOUBLE) == 1.0
+    assert text_score("<think>Twice.</think>" + block(DOUBLE)) == 1.0
+    assert text_score("<think>" + block(DOUBLE) + "</think>I do not know.") == 0.0
 
 
 def test_the_text_itself_is_a_program_only_by_choice():

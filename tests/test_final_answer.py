@@ -17,7 +17,7 @@ MARKED = [
     "#### 18", "####18", "#### $18", "#### 18 eggs", "#### <18>", "#### 17\n#### 18", "9 * 2 = <<9*2=18>>18\n#### 18",
     "#### 9 * 2 = 18", r"\boxed{18}", r"\boxed{17} and then \boxed{18}", r"\boxed{\text{18 eggs}}",
     r"\boxed{18\text{ eggs}}", r"\boxed{18 \text{ m}^2}", r"\boxed{\$18}", r"\boxed{x = 18}", r"\boxed{{18}}",
-    r"\boxed{\frac{36}{2}}", r"\boxed{18} and then \boxed{19", r"\boxed 18", "<answer>18</answer>",
+    r"\boxed{18} and then \boxed{19", r"\boxed 18", "<answer>18</answer>",
     "<answer>\n$18.00\n</answer>", "<answer>She keeps 18 eggs.</answer>", r"<answer>\boxed{18}</answer>",
     "The answer is 18.", "The answer is $18.", "The answer is $18$.", r"The answer is \(18\).", "the answer is **18**",
     "The answer is 9 * 2 = 18.", "The answer is 18, because 20 - 2 = 18 and 3 is not used.",
@@ -56,7 +56,7 @@ NONE = [
     "1e999", "#### 1/0", "１８", "#### １８", "１8", "١٨", "18½", "How many are 18?", "```python\nprint(18)\n```",
 ]  # fmt: skip
 SIGNS = [
-    "is - 5", "is minus 5", "is \u22125", "is \u20135", "is \uff0d5", "is negative 5", r"is \boxed{-\frac{10}{2}}",
+    "is - 5", "is minus 5", "is \u22125", "is \u20135", "is \uff0d5", "is negative 5",
     "is -$5",
 ]  # fmt: skip
 VALUES = [
@@ -64,6 +64,7 @@ VALUES = [
     ("The answer is $1,080.50.", Fraction(2161, 2)), ("It costs £1,080 in 2 rates.", 1080), ("It costs 1080€.", 1080),
     ("#### -3", -3), ("10 - 13 = -3", -3), ("10 - 13 = \u22123", -3), ("She makes -$3", -3), ("20 - 3", None),
     ("50% of them", 50), (r"\boxed{50\%}", 50), (r"\boxed{\frac{1}{2}}", Fraction(1, 2)),
+    (r"is \boxed{-\frac{1}{2}}", Fraction(-1, 2)),
     (r"\boxed{3\frac{1}{2}}", Fraction(7, 2)), ("It takes 1 1/2 cups.", Fraction(3, 2)),
     ("She has .5 left.", Fraction(1, 2)), ("#### 18.00", 18),
     *((f"The answer {words}.", -5) for words in SIGNS),

@@ -67,9 +67,10 @@ def test_sources_that_mean_nothing_are_refused(recipe, sources):
 
 
 def test_each_task_has_its_own_metric(recipe):
-    math_row, passage = {"task": "math", "answer": "18"}, {"task": "number_count", "answer": None}
+    math_row, passage = {"task": "math", "prompt": "9 + 9 =", "answer": "18"}, {"task": "number_count", "answer": None}
     assert recipe.metric(math_row, "\\boxed{18}") == {"math strict": True, "math lenient": True, "math format": True}
     assert recipe.metric(math_row, "18") == {"math strict": False, "math lenient": True, "math format": False}
+    assert not any(list(recipe.metric(math_row, "\\boxed{10 + 8}").values())[:2])  # as its reward scores it
     assert recipe.metric(passage, "1 2 3 4 5") == {"five numbers": True}
     assert recipe.metric(passage, "1 2 3 4") == {"five numbers": False}
 

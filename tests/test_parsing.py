@@ -63,7 +63,7 @@ def test_tag_text_is_the_last_complete_tag(text, inside):
         ("-$18", -18), ("$-18", -18), ("18.0", 18), ("18.", 18), ("18 eggs", 18), ("18 eggs.", 18),
         ("3 dollars/hour", 3), ("50%", 50), ("-3", -3), ("- 3", -3), ("+3", 3), ("0", 0), ("007", 7),
         (".5", Fraction(1, 2)), ("1/2", Fraction(1, 2)), ("-1/2", Fraction(-1, 2)), ("2 / 4", Fraction(1, 2)),
-        ("0.1", Fraction(1, 10)),
+        ("0.1", Fraction(1, 10)), ("€ 18", 18), ("-£1.50", Fraction(-3, 2)),
     ],
 )  # fmt: skip
 def test_parse_number_is_exact(text, value):
@@ -73,9 +73,9 @@ def test_parse_number_is_exact(text, value):
 @pytest.mark.parametrize(
     "text",
     [
-        "", "eggs", "eggs 18", "18 and 3", "17 + 1", "17+1", "18 = 18", "--3", "-$-3", "1,00", "1,0000", "1 000", "1/0",
-        "1/000", "1/-2", "1e999", "1e3", "9**9**9", "inf", "nan", "0x12", "１８", "١٨", "½", "18\u200b", "{18}",
-        "**18**", "1" * 65,
+        "", "eggs", "eggs 18", "18 and 3", "17 + 1", "17+1", "18 = 18", "--3", "-$-3", "1,00", "1,0000", "1 000",
+        "1/0", "1/000", "36/2", "4/1", "1/-2", "1e999", "1e3", "9**9**9", "inf", "nan", "0x12", "１８", "١٨", "½",
+        "18\u200b", "{18}", "**18**", "1" * 65,
     ],
 )  # fmt: skip
 def test_parse_number_refuses_what_is_not_one_number(text):
@@ -113,7 +113,7 @@ def test_what_is_written_in_a_tag_is_read_back(before, inside):
 @given(st.integers(-(10**15), 10**15))
 def test_an_integer_is_read_back_in_every_spelling(number):
     sign, size = "-" if number < 0 else "", abs(number)
-    for text in (f"{number}", f"{number:,}", f"{sign}${size}", f"{number}.0", f"{number} eggs", f"{number}/1"):
+    for text in (f"{number}", f"{number:,}", f"{sign}${size}", f"{number}.0", f"{number} eggs"):
         assert parse_number(text) == number
 
 

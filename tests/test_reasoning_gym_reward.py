@@ -42,6 +42,8 @@ def score(text: str, entry: str = ENTRY, **parameters: float) -> float | None:
         (f"<answer>-{GOLD}</answer>", 0.0),
         (f"<answer>{GOLD}</answer", 0.0),
         (f"{GOLD}", 0.0),
+        (f"<think>Sum it.</think><answer>{GOLD}</answer>", 2.0),
+        (f"<think><answer>{GOLD}</answer></think>I do not know.", 0.0),
         ("<answer></answer>", 0.0),
         ("", 0.0),
     ],

@@ -19,7 +19,7 @@ from recipes.common.run import start, train_and_save
 from recipes.common.trainer import GRPOTrainer
 from rewards.final_answer import is_final_answer
 from rewards.format import is_xml_format
-from rewards.parsing import parse_number, tagged_answer
+from rewards.parsing import after_thinking, parse_number, tagged_answer
 from rewards.reasoning_gym_tasks import score_reasoning_gym
 
 import reasoning_gym
@@ -82,7 +82,7 @@ def metric(row: dict, completion: str) -> dict[str, bool]:
     terms the lenient metric stands apart for additions and subtractions too: the model learns one of them much sooner.
     """
     formatted = is_xml_format(completion)
-    right = score_reasoning_gym(tagged_answer(completion), row["entry"]) == 1.0
+    right = score_reasoning_gym(tagged_answer(after_thinking(completion)), row["entry"]) == 1.0
     lenient = right if parse_number(row["answer"]) is None else is_final_answer(completion, row["answer"])
     sign = re.fullmatch(r"\d+ ([+-]) \d+ =", row["prompt"][-1]["content"])
     apart = {f"lenient {sign[1]}": lenient} if sign else {}

@@ -62,7 +62,7 @@ def metric(row: dict, completion: str) -> dict[str, bool]:
     """`boxed_metric` of maths and `code_metric` of programs, under the name of the task; five numbers: full reward."""
     if row["task"] == "number_count":
         return {"five numbers": score_number_count(completion) == 1.0}
-    scores = {"math": boxed_metric, "code": code_metric}[row["task"]](row, completion)
+    scores = code_metric(row, completion) if row["task"] == "code" else boxed_metric(row, completion, refuses=True)
     return {f"{row['task']} {name}": value for name, value in scores.items()}
 
 

@@ -28,20 +28,22 @@ def answer_metric(row: dict, completion: str) -> dict[str, bool]:
     }
 
 
-def boxed_metric(row: dict, completion: str) -> dict[str, bool]:
+def boxed_metric(row: dict, completion: str, refuses: bool = False) -> dict[str, bool]:
     """For an answer in `\\boxed{}`; nothing for a row whose gold cannot be compared.
 
     - strict: the last box equals the gold, as `boxed_math` reads it
     - lenient: the same, or the final answer that the text offers has the value of the gold, format ignored
     - format: there is a box
+    With `refuses` a box with the work undone is not right, as of `boxed_math` with `prompt_expressions: refuse`.
     """
-    from rewards.boxed_math import is_equivalent  # a recipe for numbers does not load the reading of LaTeX
+    from rewards.boxed_math import is_equivalent, is_unworked  # a recipe for numbers does not load the reading of LaTeX
     from rewards.boxes import boxed_answer
 
     box = boxed_answer(after_thinking(completion))
     right = is_equivalent(row["answer"], box or "")
     if right is None:
         return {}
+    right = right and not (refuses and is_unworked(row["prompt"], box, row["answer"]))
     return {"strict": right, "lenient": right or is_final_answer(completion, row["answer"]), "format": box is not None}
 
 
@@ -51,7 +53,8 @@ def code_metric(row: dict, completion: str) -> dict[str, bool]:
     - tests: every test passes that the reward sees
     - hidden: every hidden test passes, in rows that have some
     - format: one complete Python block
-    A row that the sandbox failed on has the last alone.
+    A row that the sandbox failed on has the last alone. Timeout and block are the defaults of `code_tests`, whatever
+    `reward_kwargs` sets.
     """
     from rewards.code_blocks import is_one_python_block
     from rewards.code_tests import CodeTests  # a maths recipe does not load the sandbox
