@@ -8,7 +8,16 @@ from recipes.calculator.train import RecipeArguments, load_rows, metric, referen
 
 @pytest.mark.parametrize(
     ("expression", "result"),
-    [("2 + 3 * 4", "14"), ("(2 + 3) * 4", "20"), ("-7 + 2", "-5"), ("7 / 2", "3.5"), (" 0.1 + 0.2", "0.3")],
+    [
+        ("2 + 3 * 4", "14"),
+        ("(2 + 3) * 4", "20"),
+        ("-7 + 2", "-5"),
+        ("7 / 2", "3.5"),
+        ("2.00001 * 1", "2"),
+        ("1 / 100000", "0"),
+        ("1e30 * 1e30 / 8 + 0.5", "125" + "0" * 57),
+        (" 0.1 + 0.2", "0.3"),
+    ],
 )
 def test_an_expression_is_worked_out_exactly(expression, result):
     assert text_of(value_of(expression)) == result

@@ -2,6 +2,7 @@
 
 import ast
 import operator
+from decimal import Decimal
 from fractions import Fraction
 
 OPERATORS = {ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv}
@@ -60,4 +61,5 @@ def text_of(value: Fraction) -> str:
 
     Example: `text_of(Fraction(7, 2)) == "3.5"`
     """
-    return str(value.numerator) if value.denominator == 1 else f"{float(value):.4f}".rstrip("0")
+    decimal = f"{Decimal(value.numerator) / value.denominator:.4f}"  # of a float too large numbers would overflow
+    return str(value.numerator) if value.denominator == 1 else decimal.rstrip("0").rstrip(".")
