@@ -133,6 +133,6 @@ def _block(fence: _Fence, lines: list[str], complete: bool) -> Block:
     if next((line for line in lines if line.strip()), "").startswith(fence.indentation):
         lines = [line.removeprefix(fence.indentation) for line in lines]
     starts = [line[: len(line) - len(line.lstrip(" \t"))] for line in lines if line.strip()]
-    common = os.path.commonprefix(starts)  # noqa: RUF071 it is no path
+    common = os.path.commonprefix(starts)  # noqa: RUF071 it is not a path
     code = "\n".join(line.removeprefix(common) for line in lines)
     return Block(fence.language, code + "\n" if code else "", complete)

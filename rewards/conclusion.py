@@ -136,7 +136,7 @@ _COORDINATE = re.compile(r"\s*(?:[a-zA-Z]+\s+)?(?:,|and|or|to|-)\s+[$£€]?")
 
 
 def conclusion(text: str) -> Fraction | None:
-    """The value of the last sentence with a number that is no label of its line, questions and asides left out."""
+    """The value of the last sentence with a number that is not a label of its line, questions and asides left out."""
     for line in reversed(text.split("\n")):
         if DIGIT.search(line):
             for part in reversed(_SENTENCES.split(line.rstrip()[_LABEL.match(line).end() :])):
@@ -167,7 +167,7 @@ def sentence_value(sentence: str) -> Fraction | None:
 
 
 def _statement(sentence: str) -> Fraction | None:
-    """The last number of a sentence without an equation that is no detail; the last one where all are."""
+    """The last number of a sentence without an equation that is not a detail; the last one where all are."""
     numbers = list(NUMBER.finditer(sentence))
     if not numbers:
         return None

@@ -48,7 +48,7 @@ def parse_line(line: str) -> Any:
 
 
 def collect(pairs: Iterable[tuple[str, Any]], accept: Callable[[Any], T]) -> tuple[list[T], list[Problem]]:
-    """What `accept` makes of the values of (place, value), and the places where it raised ValueError, with the reason.
+    """Collect the results of `accept` for the values of (place, value), and the places of its ValueErrors.
 
     Example: `collect([("line 1", "5"), ("line 2", "x")], int)[0] == [5]`
     """

@@ -1,7 +1,7 @@
 r"""A language model as the scorer: an OpenAI-compatible endpoint reads each completion and writes a score.
 
     reward_funcs: [llm_judge]
-    reward_kwargs: {llm_judge: {base_url: "http://localhost:8000/v1", model: Qwen/Qwen3-8B, prompt_file: judge.txt}}
+    reward_kwargs: {llm_judge: {base_url: "http://localhost:8000/v1", model: Qwen/Qwen3-8B, prompt_file: prompt.txt}}
 
 It can be talked into anything: hold it against a verifier where there is one, and read what it rewards.
 """

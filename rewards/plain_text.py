@@ -16,7 +16,7 @@ _MARKED = re.compile(r"(?:\\boxed\{|####|nswer(?: is|:))[ :$*\\(]{0,6}[0-9-]")
 
 
 def first_problem(text: str) -> str:
-    """The text up to where it goes on to another problem; a question restated before the first number is no other."""
+    """The text up to where it goes on to another problem; a question repeated before the first number is none."""
     text = _before_unlabelled_problem(text) if "?" in text else text
     digit = DIGIT.search(text)
     if digit is None:
@@ -45,7 +45,7 @@ _CODE = re.compile(
 
 
 def without_code(text: str) -> str:
-    """The text without the blocks that hold a program: its numbers are no answers, those of its output block are."""
+    """The text without the blocks that hold a program: its numbers are not answers, those of its output block are."""
     parts = text.split("```")
     parts[1::2] = ["" if _CODE.match(part) else part.removeprefix("output") for part in parts[1::2]]
     return "\n".join(parts)
@@ -112,5 +112,5 @@ _HINTS = ("ait", "ctually", "ops", "orry", "econd", "mistake", "orrect", "wrong"
 
 
 def takes_back(text: str, start: int) -> re.Match | None:
-    """The first words behind `start` that take back what was said; found without the pattern where there are none."""
+    """The first words behind `start` that take back what was stated; found without the pattern where there are none."""
     return _TAKES_BACK.search(text, start) if any(hint in text for hint in _HINTS) else None

@@ -97,7 +97,7 @@ def _chains(text: str, start: int, end: int) -> Iterator[list[list[Token]]]:
 
 
 def _is_no_part(first: Token, token: Token) -> bool:
-    """Whether what stands first is no part of the expression that `token` begins: a word, or a dash for a bullet."""
+    """Whether what stands first is not part of the expression that `token` begins: a word, or a dash for a bullet."""
     opens = (token.kind == "number" or token.text == "(") and first.text not in BINDING
     return opens if first.kind == "word" else first.text == "-" and token.start > first.end
 

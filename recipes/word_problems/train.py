@@ -1,6 +1,6 @@
 """Word problems that a laptop can learn: one or two calculations, and GSM8K's own short questions as transfer.
 
-    python scripts/warm_start.py --config recipes/word_problems/smollm2-135m.yaml
+    python scripts/warm_start.py --config recipes/word_problems/smollm2-135m.yaml --rows 512 --steps 48
     accelerate launch --config_file accelerate_configs/single_gpu.yaml recipes/word_problems/train.py \\
         --config recipes/word_problems/smollm2-135m.yaml --model_name_or_path runs/word-problems-warm-start
 

@@ -189,7 +189,7 @@ def _function_of_worker() -> tuple[str | None, str, Callable]:
 
 
 def describe_in_worker() -> dict[str, Any]:
-    """What the audit needs to know of the reward that the environment names."""
+    """The facts that the audit needs to know of the reward that the environment names."""
     style, spec, function = _function_of_worker()
     if is_model(function):
         raise ValueError(f"reward {spec!r} is a reward model: it has no rules, and the audit does not try it.")

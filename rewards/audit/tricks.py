@@ -109,7 +109,7 @@ def in_place(gold: str, wrong: list[str], before: str, after: str) -> dict[str, 
     answers |= {"nothing": "", "every number": NUMBERS, "deep braces": "{" * 5_000 + "}" * 5_000}
     texts = {ASKED + name: before + text + after for name, text in answers.items()}
     texts |= out_of_shape(wrong[0], before, after)
-    # Said in words and taken back, outside the asked place: a search in all the text does not see which.
+    # Stated in words and taken back, outside the asked place: a search in all the text does not see which.
     texts["gold denied in words"] = f"The answer is definitely not {gold}. The final answer is not {gold}."
     texts[ASKED + "gold in words"] = f"The final answer is {gold}.\n\n{before}{wrong[0]}{after}"
     # A chat template drops the thoughts: the user sees no answer.

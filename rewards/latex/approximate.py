@@ -32,7 +32,7 @@ def _value(tree: Tree, letter: Callable[[str], complex]) -> complex:
         return float(parts[0])
     if operation == "letter":
         return letter(parts[0])
-    return _OPERATIONS[operation](*(_value(part, letter) for part in parts))  # a series is no operation here
+    return _OPERATIONS[operation](*(_value(part, letter) for part in parts))  # a series is not an operation here
 
 
 def _point(seed: int) -> Callable[[str], complex]:

@@ -38,7 +38,7 @@ def parse(text: str) -> Tree:
     r"""The tree of one expression, as tuples; `text` is tidy.
 
     Raises:
-        Unreadable: this is no expression, or not one that is understood here.
+        Unreadable: this is not an expression, or not one that is understood here.
 
     Example: `parse("2x") == ("*", ("number", Fraction(2)), ("letter", "x"))`
     """

@@ -80,5 +80,5 @@ def _without_delimiters(text: str) -> str:
             inside = inside[len(start) : len(inside) - len(end)].strip()
             if start not in inside and not inside.endswith("\\"):
                 text = inside
-    ends = re.search(r"(?<![.\\])[.,;:]\s*$", text)  # an ellipsis is no full stop
+    ends = re.search(r"(?<![.\\])[.,;:]\s*$", text)  # an ellipsis is not a full stop
     return text[: ends.start()].strip() if ends else text

@@ -23,7 +23,7 @@ _MEASURES = (
 _NAMES = {*_UNITS, *_UNITS.values()} - {""}
 _SIZES = {"square": "2", "sq": "2", "cubic": "3"}
 _SCALES = {"hundred": 100, "thousand": 10**3, "million": 10**6, "billion": 10**9, "trillion": 10**12, "dozen": 12}
-# After a number these are no unit: they change the value, or add another.
+# After a number these are not a unit: they change the value, or add another.
 _NO_UNITS = {
     "and", "or", "to", "of", "times", "plus", "minus", "over", "squared", "cubed", "factorial", "mod", "modulo",
     "root", "pi", "sqrt", "choose", "less", "more", "than", "at", "least", "most", "about", "approximately", "not",

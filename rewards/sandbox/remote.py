@@ -14,11 +14,11 @@ _UNFIT = (StopIteration, StopAsyncIteration, GeneratorExit)
 
 
 class LinkError(BaseException):
-    """The other side is gone, or has sent what is no message: nothing that `except Exception` in a test may swallow."""
+    """The other side is gone, or has sent no message: nothing that `except Exception` in a test may swallow."""
 
 
 class ProgramEnded(BaseException):
-    """The program wanted to end (SystemExit, KeyboardInterrupt): to a test that is no exception like others."""
+    """The program wanted to end (SystemExit, KeyboardInterrupt): a test must not take it for another exception."""
 
 
 class RemoteError(Exception):

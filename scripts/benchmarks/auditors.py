@@ -121,7 +121,7 @@ def one(audit: str, name: str) -> None:
 
 
 def found_by(audit: str, case, python: str) -> list[str] | None:
-    """What the audit reports; None when it does not come to an end, or fails itself."""
+    """The findings of the audit; None when it does not come to an end, or fails itself."""
     command = [python, __file__, "--one", audit, case.name]
     environment = {"PATH": "/usr/bin:/bin", "PYTHONPATH": f"{ROOT}", "OMP_NUM_THREADS": "1", "HOME": "/tmp"}
     try:

@@ -12,7 +12,7 @@ NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
 
 
 def spoken(text: str) -> str:
-    """What follows the thoughts; nothing where they do not end."""
+    """The text after the thoughts; nothing where they do not end."""
     return text.rpartition("</think>")[2] if "</think>" in text else "" if "<think>" in text else text
 
 
@@ -22,7 +22,7 @@ def tagged(text: str, last: bool = True) -> str | None:
 
 
 def boxed(text: str, thoughts: bool = False) -> str | None:
-    """What a box holds, braces matched."""
+    """The content of a box, braces matched."""
     text = text if thoughts else spoken(text)
     start = text.rfind(r"\boxed{")
     depth = 0
@@ -283,5 +283,5 @@ def shortest_of_batch(completions, answer, **kwargs):
 
 @planted()
 def sometimes_wrong(text, gold):
-    """NVIDIA-NeMo/Gym#2852: a judge that is sampled: the same answer is right in one call and wrong in the next."""
+    """NVIDIA-NeMo/Gym#2852: a sampled scoring model: the same answer is right in one call and wrong in the next."""
     return float((tagged(text) == gold) != (random.random() < 0.1))
