@@ -48,6 +48,14 @@ def test_a_single_seed_has_intervals_over_its_rows():
     assert seeds_table([0], {"strict": strict}).endswith("95 % over rows, of one seed")
 
 
+def test_a_row_that_has_a_metric_only_before_or_only_after_is_left_out():
+    def stage(*outcomes):
+        return [{"prompt": f"q{i}", "metrics": {} if o is None else {"strict": o}} for i, o in enumerate(outcomes)]
+
+    strict = over_seeds([(stage(None, False, True, True), stage(True, None, True, None))])["strict"]
+    assert (strict["n"], strict["change"]["mean"]) == ([1], 0.0)
+
+
 def test_a_metric_is_of_the_rows_and_seeds_that_have_it():
     other = [{"prompt": "other task", "metrics": {"format": True}}]
     found = over_seeds([(other, other), ([*rows([False]), *other], [*rows([True]), *other])])

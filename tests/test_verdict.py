@@ -71,6 +71,11 @@ def test_rows_without_the_metric_do_not_count():
     assert "lenient 0.0 % to 31.2 %" in verdict(log(RISING), curve).sentence
 
 
+def test_a_step_of_which_no_row_could_be_scored_does_not_count():
+    unscored = [*log(RISING), {"step": 13, "reward": None}, {"step": 14, "reward": float("nan")}]
+    assert verdict(unscored, evaluations(20, 45)) == verdict(log(RISING), evaluations(20, 45))
+
+
 def test_held_out_rows_before_and_after_decide_where_the_validation_rows_are_too_few():
     few, many = evaluations(3, 4, 5, n=10), evaluations(50, 80, n=200)
     assert verdict(log(RISING), few).name == "reward alone"
@@ -87,6 +92,7 @@ def test_what_came_after_the_chosen_checkpoint_is_not_of_the_model():
     run = (log(RISING), evaluations(20, 50, 25), rows(20), rows(50))
     assert verdict_of_run(*run).name == "accuracy fell"
     assert verdict_of_run(*run, chosen=10).name == "rose together"
+    assert "reward 1.23 to 2.20" in verdict_of_run(*run, chosen=8).sentence
 
 
 def test_held_out_rows_decide_alone_where_they_have_no_metric_of_the_validation_rows():

@@ -1,10 +1,10 @@
 """The verdict on a run in one sentence: did the reward and a measure that it does not see rise together?"""
 
-import math
 from dataclasses import dataclass
 from statistics import mean
 from typing import Any
 
+from recipes.common.after.plots import curve
 from recipes.common.evaluation.scores import independent_metric, outcomes
 from recipes.common.tools.stats import mcnemar_p, paired_interval, share
 from recipes.common.tools.tables import percent, points
@@ -53,7 +53,7 @@ def verdict(
     below step 0. accuracy fell: below step 0 or the best in between, otherwise. reward alone, accuracy alone, nothing
     moved: as they say. A change that the rows are too few to show counts as none, and the sentence gives its interval.
     """
-    rewards = [entry["reward"] for entry in log if math.isfinite(entry["reward"])]
+    rewards = list(curve(log, "reward").values())  # without the steps of which no row could be scored
     if len(validation) < 2:
         unknown = "Whether the model got better is not known: no rows were evaluated before and after."
         return Verdict(UNKNOWN, unknown)
@@ -96,7 +96,7 @@ def verdict_of_run(
 
     `chosen` is the step of the checkpoint that took the place of the last; what came after it is not of this model.
     """
-    validation = [line for line in validation if chosen is None or line["step"] <= chosen]
+    log, validation = ([line for line in of if chosen is None or line["step"] <= chosen] for of in (log, validation))
     if not (before and after):
         return verdict(log, validation)
     steps = (0, max((entry["step"] for entry in log), default=0))

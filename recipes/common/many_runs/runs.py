@@ -101,10 +101,11 @@ def over_seeds(evaluations: list[tuple[Rows, Rows]]) -> dict[str, dict[str, Any]
             raise ValueError("before and after were not evaluated on the same rows in the same order")
     found = {}
     for name in names:
-        old, new = (
-            [[row["metrics"][name] for row in rows if name in row["metrics"]] for rows in stage]
-            for stage in zip(*evaluations, strict=True)
-        )
+        pairs = [
+            [(a["metrics"].get(name), b["metrics"].get(name)) for a, b in zip(*of, strict=True)] for of in evaluations
+        ]
+        known = [[pair for pair in rows if None not in pair] for rows in pairs]  # a sandbox may fail on one of the two
+        old, new = ([[pair[stage] for pair in rows] for rows in known] for stage in (0, 1))
         shares = {"n": [len(rows) for rows in new], "before": share_over_seeds(old), "after": share_over_seeds(new)}
         found[name] = {**shares, "change": change_over_seeds(old, new)}
     return found
