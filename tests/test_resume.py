@@ -122,6 +122,10 @@ def test_a_resume_with_something_else_is_refused_before_the_model_loads(message,
     assert_refused(run, monkeypatch, capsys, message)
 
 
+def test_another_number_of_held_out_rows_is_named_and_not_called_damage(run, monkeypatch, capsys):
+    assert_refused(run, monkeypatch, capsys, "num_eval_rows: was 2, now 3", "--num_eval_rows", "3")
+
+
 def test_a_resume_under_another_engine_is_refused_before_the_model_loads(run, monkeypatch, capsys):
     monkeypatch.setenv("ACCELERATE_USE_FSDP", "true")
     monkeypatch.setenv("FSDP_VERSION", "2")
@@ -130,13 +134,13 @@ def test_a_resume_under_another_engine_is_refused_before_the_model_loads(run, mo
     )
 
 
-def assert_refused(run: Path, monkeypatch, capsys, message: str) -> None:
+def assert_refused(run: Path, monkeypatch, capsys, message: str, *more: str) -> None:
     def files() -> set:
         return {(file, file.stat().st_mtime_ns) for file in run.rglob("*") if file.name != "run.lock"}
 
     before = files()
     with pytest.raises(SystemExit) as stop:
-        train(run, monkeypatch)
+        train(run, monkeypatch, *more)
     printed = capsys.readouterr().out
     assert stop.value.code == 2 and message in printed and "Loading the model" not in printed
     assert files() == before

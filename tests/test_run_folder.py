@@ -218,9 +218,11 @@ def test_what_is_not_known_and_other_versions_are_gone_on_with(tmp_path, capsys)
     assert "other versions than at the start (torch 2.8 -> 2.9)" in capsys.readouterr().out
 
 
-def test_a_start_that_saved_no_checkpoint_does_not_block_its_correction(tmp_path, capsys):
+@pytest.mark.parametrize("file", ["before.jsonl", "validation.jsonl"])
+def test_a_start_that_saved_no_checkpoint_does_not_block_its_correction(file, tmp_path, capsys):
     open_folder(make_run(tmp_path / "run", {"loss_type": "gpro"}))
     add_before(tmp_path / "run")
+    (tmp_path / "run/evaluation/before.jsonl").rename(tmp_path / "run/evaluation" / file)
     assert open_folder(make_run(tmp_path / "run", {"loss_type": "grpo"})) is None
     assert not (tmp_path / "run" / "evaluation").exists()
     assert "saved no checkpoint: it is now in" in capsys.readouterr().out

@@ -106,10 +106,10 @@ def test_the_quickstart_trains_on_the_same_rows_with_and_without_a_curve(seed):
     [
         ({"num_validation_rows": 0}, "num_validation_rows is 0; eval_strategy needs at least 1"),
         ({"load_best_model_at_end": True}, "metric_for_best_model is None; a checkpoint is chosen by a metric"),
-        ({"save_strategy": "best", "metric_for_best_model": "loss"}, "metric_for_best_model is 'loss'"),
+        ({"save_strategy": "best"}, "save_strategy is best; give steps, save_steps as eval_steps"),
         (
-            {"save_strategy": "best", "metric_for_best_model": "validation/a", "eval_steps": 3, "num_iterations": 2},
-            "eval_steps=3 would save in the middle of a generation, which TRL cannot resume: set it to 2 or 4",
+            {"save_total_limit": 1, "metric_for_best_model": "validation/a"},
+            "save_total_limit is 1, so that transformers deletes all checkpoints but the best when a run ends or is",
         ),
         ({"stop_when": {"metric": "strict"}}, "stop_when is {'metric': 'strict'}; give {metric: validation/strict"),
         (

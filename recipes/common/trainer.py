@@ -296,6 +296,6 @@ class GRPOTrainer(trl.GRPOTrainer):
             raise RewardErrors(
                 f"reward {name!r} could not score {failed} of its last {rows} rows (at most {rate:g} of {ERROR_WINDOW} "
                 "may fail: max_reward_error_rate, or the reward's own max_error_rate). The first failure on this rank: "
-                f"{reward.first_failure}. Correct the reward or the rows and start again: the run goes on from its "
-                "last checkpoint."
+                f"{reward.first_failure}. Where the cause lies outside, such as a server, start again: the run goes on "
+                "from its last checkpoint. With a corrected reward, other rows or another limit start anew: --fresh."
             )

@@ -111,6 +111,10 @@ SETTINGS = {
     "generation_kwargs with an unknown name": ({"generation_kwargs": {"topp": 1}}, "generation_kwargs has topp"),
     "generation_kwargs with beams": ({"generation_kwargs": {"num_beams": 4}}, "GRPO samples one completion a row"),
     "generation_kwargs without sampling": ({"generation_kwargs": {"do_sample": False}}, "do_sample true"),
+    "generation_kwargs with an end": (
+        {"generation_kwargs": {"eos_token_id": [2]}},
+        "training and evaluation take from",
+    ),
     "generation_kwargs with a length": ({"generation_kwargs": {"max_length": 9}}, "set max_completion_length"),
     "generation_kwargs with a value that transformers refuses": (
         {"generation_kwargs": {"cache_implementation": "disk"}},
@@ -124,6 +128,10 @@ SETTINGS = {
     "generation_kwargs out of range": ({"generation_kwargs": {"top_p": 7.0}}, "top_p is 7.0; it must be"),
     "an output_dir below a file": ({"output_dir": "run.yaml/run"}, "run.yaml is a file: give another folder"),
     "an output_dir that is a file": ({"output_dir": "run.yaml"}, "run.yaml is a file: give another folder"),
+    "the best checkpoint alone": (
+        {"metric_for_best_model": "validation/strict", "save_total_limit": 1},
+        "deletes all checkpoints but the best",
+    ),
     "the best checkpoint by nothing": ({"load_best_model_at_end": True}, "metric_for_best_model is None"),
     "a batch size that shrinks": ({"auto_find_batch_size": True}, "lower per_device_train_batch_size"),
     "both batch settings": ({"generation_batch_size": 4, "steps_per_generation": 1}, "can not be both configured"),

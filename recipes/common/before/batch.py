@@ -73,12 +73,10 @@ def _check_boundaries(training: dict[str, Any], steps_per_generation: int) -> li
             "generation and the run could never be resumed. Make one a multiple of the other.",
         ]
     saves = str(getattr(training["save_strategy"], "value", training["save_strategy"]))
-    name, steps = "save_steps", training["save_steps"]
-    if saves == "best":  # right after an evaluation
-        name, steps = "eval_steps", training["eval_steps"] or training["logging_steps"]
-    if saves in ("steps", "best") and (steps < 1 or steps % period):
+    steps = training["save_steps"]
+    if saves == "steps" and (steps < 1 or steps % period):
         problems.append(
-            f"{name}={steps:g} would save in the middle of a generation, which TRL cannot resume: set it to "
+            f"save_steps={steps:g} would save in the middle of a generation, which TRL cannot resume: set it to "
             f"{_nearest_multiples(int(steps), period)} (a multiple of {period})."
         )
     return problems

@@ -25,6 +25,7 @@ from recipes.common.tools.folder import (
     REPORT,
     SUMMARY,
     TABLE,
+    VALIDATION,
     VERSIONS,
     WANDB,
     checkpoints,
@@ -107,7 +108,7 @@ def _decide(
             f"{folder} is not empty and not a run (it has no {RECORD}).",
             "Use another output_dir, or --fresh to move it aside.",
         )
-    _check_small_files(folder, identity[HELD_OUT])
+    _check_small_files(folder)
     old, old_identity = read_json(folder / RECORD, config), read_json(folder / IDENTITY, identity)
     started = checkpoints(folder) or (folder / SUMMARY).is_file()
     differences = config_differences(old, config)
@@ -121,7 +122,8 @@ def _decide(
             "Undo these changes to resume it, use another output_dir, or --fresh to move it aside."
             + (" To train on for more steps, give --extend." if "max_steps" in differences else ""),
         )
-    if wrong and (folder / BEFORE).is_file():  # a start that saved nothing binds nobody
+    # A start that saved nothing binds nobody.
+    if wrong and any((folder / name).is_file() for name in (BEFORE, VALIDATION)):
         print(
             f"The start before had another configuration and saved no checkpoint: it is now in {_move_aside(folder)}."
         )
@@ -158,10 +160,10 @@ def _checkpoint_of(recipe: RecipeArguments, training: GRPOConfig, folder: Path) 
     return checkpoint
 
 
-def _check_small_files(folder: Path, held_out: int) -> None:
-    """Refuse a run whose record is damaged; move aside what can be written again. `held_out` is the number of rows."""
+def _check_small_files(folder: Path) -> None:
+    """Refuse a run whose record is damaged; move aside what can be written again."""
     for name in (RECORD, IDENTITY, BEFORE, SUMMARY, VERSIONS, MINUTES, WANDB):
-        problem = _damage(folder / name, held_out) if (folder / name).is_file() else None
+        problem = _damage(folder / name) if (folder / name).is_file() else None
         if problem and (name in (RECORD, IDENTITY) or (name == BEFORE and checkpoints(folder))):
             _refuse(
                 f"{folder / name} is damaged ({problem}), and nothing else has what was in it.",
@@ -172,13 +174,15 @@ def _check_small_files(folder: Path, held_out: int) -> None:
             print(f"warning: {folder / name} was damaged ({problem}): it is now {name}.damaged, and is written anew.")
 
 
-def _damage(path: Path, held_out: int) -> str | None:
+def _damage(path: Path) -> str | None:
     """Say why a small file of the folder cannot be used: not UTF-8, not JSON, or not the kind of value it holds."""
     try:
         values = read_rows(path) if path.suffix == ".jsonl" else [read_json(path)]
     except ValueError as error:
         return str(error)
-    if path.suffix == ".jsonl" and len(values) != held_out:
+    run = path.parent.parent
+    held_out = read_json(run / IDENTITY, {}).get(HELD_OUT) if path == run / BEFORE else None
+    if held_out is not None and len(values) != held_out:
         return f"it holds {len(values)} rows of {held_out}"
     kind, key = (list if path.name == VERSIONS else dict), {MINUTES: "minutes", WANDB: "id"}.get(path.name)
     sound = all(isinstance(value, kind) and (key is None or key in value) for value in values)
@@ -221,7 +225,8 @@ def _cannot_resume(recipe: RecipeArguments, training: GRPOConfig, folder: Path, 
     if training.sync_ref_model and not reference_is_whole(training):
         return f"ZeRO-3 and FSDP cannot put its {REFERENCE} back. Resume under ZeRO-2 or DDP, as it was written."
     if recipe.num_eval_rows and not (folder / BEFORE).is_file():
-        return f"{BEFORE} is missing, and the untrained model is gone. Copy it from that run, or --num_eval_rows 0."
+        other = "" if folder in checkpoint.parents else ", or --num_eval_rows 0"
+        return f"{BEFORE} is missing, and the untrained model is gone. Copy it from that run{other}."
     return None
 
 

@@ -49,7 +49,14 @@ def check_validation(args: Arguments) -> list[str]:
     if validates(training) and count < 1:
         problems.append(f"num_validation_rows is {count}; eval_strategy needs at least 1, or set it to 'no'.")
     saves, metric = _name(training["save_strategy"]), training["metric_for_best_model"]
-    chooses = training["load_best_model_at_end"] or saves == "best"
+    chooses = training["load_best_model_at_end"]
+    if saves == "best":  # Ctrl-C between two bests would save nothing, and a kill after the last lose what follows it
+        problems.append("save_strategy is best; give steps, save_steps as eval_steps, load_best_model_at_end: true.")
+    if metric and training["save_total_limit"] == 1:
+        problems.append(
+            "save_total_limit is 1, so that transformers deletes all checkpoints but the best when a run ends or is "
+            "interrupted, and it could not go on from its last. Set it to 2."
+        )
     if chooses and not str(metric).startswith(PREFIX):
         problems.append(
             f"metric_for_best_model is {metric!r}; a checkpoint is chosen by a metric of the recipe on the validation "
@@ -59,7 +66,7 @@ def check_validation(args: Arguments) -> list[str]:
     if chooses and saves == "steps" and evaluations and steps != evaluations:
         problems.append(
             f"load_best_model_at_end: with save_steps {steps:g} and eval_steps {evaluations:g} the best step may have "
-            f"no checkpoint. Set save_steps to {evaluations:g}, or save_strategy to best."
+            f"no checkpoint. Set save_steps to {evaluations:g}."
         )
     return problems + check_stop_when(args.recipe.stop_when, validates(training))
 

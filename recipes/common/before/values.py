@@ -158,8 +158,10 @@ def check_generation(training: dict[str, Any]) -> list[str]:
     known = GenerationConfig().to_dict().keys() | inspect.signature(GenerationConfig.__init__).parameters.keys()
     if unknown := sorted(given.keys() - known):
         return [f"generation_kwargs has {', '.join(unknown)}, which transformers' GenerationConfig does not have."]
-    if given.get("max_new_tokens", 1) != 1 or "max_length" in given:
+    if given.keys() & {"max_new_tokens", "max_length"}:
         return ["generation_kwargs sets the length; set max_completion_length in its place."]
+    if taken := sorted(given.keys() & {"eos_token_id", "pad_token_id"}):
+        return [f"generation_kwargs sets {', '.join(taken)}, which training and evaluation take from the tokenizer."]
     if given.get("num_beams", 1) != 1 or given.get("num_return_sequences", 1) != 1 or given.get("do_sample") is False:
         return [f"generation_kwargs is {given!r}; GRPO samples one completion a row: without beams, do_sample true."]
     wrong = [(name, problem) for name, value in given.items() if (problem := _value_problem(name, value))]
