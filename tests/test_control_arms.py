@@ -6,9 +6,9 @@ import pytest
 from support.launching import ROOT
 
 from recipes.common.before.recipe import load_recipe
-from recipes.common.many_runs.best_prompt import INSTRUCTION, prompted
+from recipes.common.many_runs.best_prompt import INSTRUCTION, best_prompt, prompted
 from recipes.common.many_runs.control import compare_arms, control_table, rewards_of_arms, supervise, verdict
-from recipes.common.tools.folder import WARM_START, write_json
+from recipes.common.tools.folder import PROMPTS, WARM_START, write_json
 
 QUICKSTART = ROOT / "recipes/arithmetic/quickstart.yaml"
 
@@ -136,6 +136,13 @@ def test_a_warm_start_of_other_settings_is_not_taken_for_the_one_asked_for(tmp_p
     assert supervise(Path("run.yaml"), ["--seed", "0"], 256, 32, tmp_path) == tmp_path
     with pytest.raises(ValueError, match="a warm start with steps 32, not 64: remove it"):
         supervise(Path("run.yaml"), ["--seed", "0"], 256, 64, tmp_path)
+
+
+def test_a_prompt_chosen_with_other_settings_is_not_taken_for_the_one_asked_for(tmp_path):
+    write_json(tmp_path / PROMPTS, {"overrides": ["--seed", "0"]})
+    assert best_prompt(QUICKSTART, ["--seed", "0"], tmp_path) == tmp_path
+    with pytest.raises(ValueError, match=r"was made with \['--seed', '0'\], not \['--seed', '1'\]: remove it"):
+        best_prompt(QUICKSTART, ["--seed", "1"], tmp_path)
 
 
 def test_a_prompt_is_the_rows_with_other_examples_and_an_instruction():

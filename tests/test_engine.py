@@ -1,8 +1,10 @@
 """The engine that the launcher was asked for, read off its environment, and the name of the one in force."""
 
+from types import SimpleNamespace
+
 import pytest
 
-from recipes.common.during.engine import asked_of_the_launcher, check_engine, differences, engine_line
+from recipes.common.during.engine import _share_held, asked_of_the_launcher, check_engine, differences, engine_line
 
 IN_FORCE = {"distributed_type": "FSDP", "zero_stage": None, "offload": None, "fsdp_version": 2, "world_size": 4}
 IN_FORCE |= {"device": "cuda", "mixed_precision": "bf16"}
@@ -25,3 +27,10 @@ def test_the_line_in_the_log_names_the_version():
     assert engine_line(IN_FORCE) == "Engine: FSDP2, 4 processes, cuda, bf16."
     zero = {**IN_FORCE, "distributed_type": "DEEPSPEED", "zero_stage": 2, "fsdp_version": None}
     assert engine_line(zero) == "Engine: DeepSpeed ZeRO-2, 4 processes, cuda, bf16."
+
+
+def test_a_rank_holds_its_part_of_a_sharded_parameter():
+    whole = SimpleNamespace(numel=lambda: 8)
+    fsdp = SimpleNamespace(numel=lambda: 8, to_local=lambda: SimpleNamespace(numel=lambda: 2))
+    zero3 = SimpleNamespace(ds_tensor=SimpleNamespace(numel=lambda: 4), ds_numel=8)
+    assert [_share_held([of]) for of in (whole, fsdp, zero3)] == [1.0, 0.25, 0.5]

@@ -12,6 +12,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from recipes.common.evaluation.evaluate import evaluate, evaluate_in_training
 from recipes.common.evaluation.generate import generate
+from recipes.common.evaluation.load_model import load_model
 from recipes.common.evaluation.metrics import answer_metric
 from recipes.common.evaluation.scores import compare, comparison_table, summarize
 from recipes.common.tools.folder import read_rows, write_rows
@@ -109,6 +110,19 @@ def test_a_row_answers_alike_alone_and_in_a_padded_batch(model):
     network, tokenizer = model
     together = generate(network, tokenizer, ROWS[:3], 8)
     assert together == [generate(network, tokenizer, [row], 8)[0] for row in ROWS[:3]]
+
+
+def test_a_model_without_a_pad_token_is_loaded_as_in_a_run(tmp_path):
+    folder = build_tiny_model(tmp_path / "tiny")
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    tokenizer.pad_token = None
+    tokenizer.save_pretrained(folder)
+    args = SimpleNamespace(
+        training={"use_cpu": True, "trust_remote_code": False, "chat_template_path": None},
+        model={"model_revision": None, "dtype": None, "attn_implementation": None},
+    )
+    assert AutoTokenizer.from_pretrained(folder).pad_token is None
+    assert load_model(str(folder), args)[1].pad_token == "<|end|>"
 
 
 def test_what_comes_after_the_end_of_sequence_is_cut_and_an_open_end_counts_as_truncated(model):

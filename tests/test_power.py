@@ -98,8 +98,10 @@ def evaluated(row: int, right: int) -> dict:
 def test_a_probe_of_the_same_model_tells_how_many_rows_change(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert expected_to_change("recipes/x/mine.yaml", "m") == (0.25, "if a quarter of the rows change")
-    write_json(tmp_path / "runs/probe-mine/figures.json", {"changed": 0.1, "sampling": {"model_name_or_path": "m"}})
+    probe = {"config": "recipes/x/mine.yaml", "changed": 0.1, "sampling": {"model_name_or_path": "m"}}
+    write_json(tmp_path / "runs/probe-mine/figures.json", probe)
     changed, condition = expected_to_change("recipes/x/mine.yaml", "m")
     assert changed == 0.1
     assert condition.startswith("if 10 % of the rows change, as often as two samples of a prompt differ in runs/probe-")
     assert expected_to_change("recipes/x/mine.yaml", "another")[0] == 0.25
+    assert expected_to_change("recipes/y/mine.yaml", "m")[0] == 0.25

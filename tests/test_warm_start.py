@@ -62,7 +62,7 @@ def test_rows_of_a_file_without_what_a_reference_is_made_of_are_refused_by_file_
 def test_a_warm_start_leaves_a_checkpoint_that_writes_the_references_more_likely(model, tmp_path):
     folder = tmp_path / "warm"
     words = ["--config", CONFIG, *SIZES, "--model_name_or_path", model, "--max_completion_length", "8"]
-    words += ["--rows", "8", "--steps", "2", "--output_dir", folder, "--use_cpu", "true"]
+    words += ["--rows", "8", "--steps", "2", "--output_dir", folder, "--bf16", "true"]  # on a CPU too, as a run
     command = [sys.executable, ROOT / "scripts/warm_start.py", *words]
     done = subprocess.run(list(map(str, command)), cwd=tmp_path, capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stderr

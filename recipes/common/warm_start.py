@@ -92,7 +92,7 @@ def reference_rows(recipe: Recipe, count: int) -> tuple[list[dict], list[dict]]:
 
 def _train(recipe: Recipe, examples: list[dict], steps: int, learning_rate: float, folder: Path) -> SFTTrainer:
     args = recipe.args
-    kept = ("seed", "use_cpu", "bf16", "gradient_checkpointing", "chat_template_kwargs")
+    kept = ("seed", "bf16", "gradient_checkpointing", "chat_template_kwargs")
     model, tokenizer = load_model(args.model["model_name_or_path"], args)
     trainer = SFTTrainer(
         model=model,
@@ -108,6 +108,7 @@ def _train(recipe: Recipe, examples: list[dict], steps: int, learning_rate: floa
             logging_steps=4,
             save_strategy="no",
             report_to="none",
+            use_cpu=model.device.type == "cpu",
             **{name: args.training[name] for name in kept if args.training.get(name) is not None},
         ),
         train_dataset=Dataset.from_list(examples),

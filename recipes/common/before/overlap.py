@@ -79,14 +79,15 @@ def check_duplicates(train_rows: list[dict], eval_rows: list[dict]) -> list[str]
 
 def near_duplicates(train_rows: list[dict], eval_rows: list[dict]) -> list[tuple[int, int]]:
     """Pairs (evaluation row, training row) whose questions share at least half of the first one's 8-grams of words."""
-    holders: dict[tuple[str, ...], list[int]] = {}
+    # Only the grams that are asked for: those of all training rows would take gigabytes.
+    holders: dict[tuple[str, ...], list[int]] = {gram: [] for row in eval_rows for gram in _grams(row)}
     for number, row in enumerate(train_rows):
-        for gram in set(_grams(row)):
-            holders.setdefault(gram, []).append(number)
+        for gram in holders.keys() & set(_grams(row)):
+            holders[gram].append(number)
     found = []
     for number, row in enumerate(eval_rows):
         grams = set(_grams(row))
-        shared = Counter(train for gram in grams for train in holders.get(gram, ()) if len(holders[gram]) <= COMMON)
+        shared = Counter(train for gram in grams for train in holders[gram] if len(holders[gram]) <= COMMON)
         if shared and shared.most_common(1)[0][1] >= SHARE * len(grams):
             found.append((number, shared.most_common(1)[0][0]))
     return found

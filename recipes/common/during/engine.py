@@ -131,8 +131,14 @@ def _offload(deepspeed: Any) -> str | None:
 
 
 def _share_held(parameters: Iterable[torch.nn.Parameter]) -> float:
-    """The share of the parameters that this rank keeps between steps: 1.0, or about 1 / ranks under ZeRO-3."""
-    sizes = [(p.ds_tensor.numel(), p.ds_numel) if hasattr(p, "ds_tensor") else (p.numel(),) * 2 for p in parameters]
+    """The share of the parameters that this rank keeps between steps: 1.0, or about 1 / ranks of ZeRO-3 and FSDP2."""
+
+    def sizes_of(p: torch.nn.Parameter) -> tuple[int, int]:
+        if hasattr(p, "ds_tensor"):
+            return p.ds_tensor.numel(), p.ds_numel
+        return (p.to_local() if hasattr(p, "to_local") else p).numel(), p.numel()
+
+    sizes = [sizes_of(p) for p in parameters]
     return round(sum(held for held, _ in sizes) / sum(whole for _, whole in sizes), 3)
 
 

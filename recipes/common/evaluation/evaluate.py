@@ -125,7 +125,7 @@ def evaluate(
 def _score(rows: list[dict], generated: list[Completion], rewards: list, metric: Metric) -> list[dict]:
     token_ids, known = [c.token_ids for c in generated], rows
     texts = [c.rollout.messages if c.rollout else c.text for c in generated]
-    if generated[0].rollout and generated[0].rollout.environment:  # as TRL hands them to a reward
+    if generated[0].rollout and generated[0].rollout.environment is not None:  # as TRL hands them to a reward
         known = [{**row, "environments": c.rollout.environment} for row, c in zip(rows, generated, strict=True)]
     called = [reward for reward in rewards if not is_model(reward)]  # TRL alone has a reward model's tokenizer
     scores = {reward_name(reward): score(reward, known, texts, token_ids) for reward in called}

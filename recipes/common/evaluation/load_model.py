@@ -25,6 +25,7 @@ def load_model(name: str, args: Any) -> tuple[PreTrainedModel, PreTrainedTokeniz
         loader = AutoPeftModelForCausalLM if is_adapter else AutoModelForCausalLM
         model = loader.from_pretrained(name, **code, **wanted).eval().to(device)
         tokenizer = AutoTokenizer.from_pretrained(name, **code)
+        tokenizer.pad_token = tokenizer.pad_token or tokenizer.eos_token  # as TRL does in a run
         if args.training["chat_template_path"]:
             tokenizer.chat_template = Path(args.training["chat_template_path"]).read_text(encoding="utf-8")
     except (OSError, TypeError) as error:

@@ -72,7 +72,10 @@ def probe(options: Namespace, overrides: list[str]) -> bool:
         write_rows(output / COMPLETIONS, kept)
         record = {"will_learn": learns, "verdict": sentence, **asdict(found), "mask_truncated_completions": masked}
         record |= {"num_generations": group, "columns": [column._asdict() for column in columns]}
-        record["changed"] = disagreement(scored, columns)  # preflight and the planner read it
+        record |= {
+            "config": str(options.config),
+            "changed": disagreement(scored, columns),
+        }  # preflight and the planner read it
         write_json(output / FIGURES, {**record, "sampling": samples.settings, **versions()})
         print(f"Kept in {output}; --replay {output} scores it again.")
     return learns

@@ -23,7 +23,11 @@ INSTRUCTION = "Think step by step, and answer in exactly the form of the example
 
 def best_prompt(config: Path, words: list[str], folder: Path) -> Path:
     """Choose the prompt and evaluate with it, into `folder`; not again where that is done. `ValueError`: no chat."""
-    if read_json(folder / PROMPTS):
+    if there := read_json(folder / PROMPTS):
+        if there["overrides"] != words:
+            raise ValueError(
+                f"{folder} was made with {there['overrides']}, not {words}: remove it, or ask for the same."
+            )
         return folder
     started, recipe = time.monotonic(), load_recipe(config, words)
     rows = first_rows(recipe.train_rows.shuffle(seed=recipe.args.training["seed"]))
@@ -47,7 +51,12 @@ def best_prompt(config: Path, words: list[str], folder: Path) -> Path:
     write_rows(folder / BEFORE, _evaluate(recipe, held_out))
     # The rows go by their own prompt, so that they pair with those of the other arms.
     write_rows(folder / AFTER, [{**done, "prompt": row["prompt"]} for done, row in zip(after, held_out, strict=True)])
-    record = {"tried": list(tried.values()), "chosen": tried[best], "minutes": (time.monotonic() - started) / 60}
+    record = {
+        "overrides": words,
+        "tried": list(tried.values()),
+        "chosen": tried[best],
+        "minutes": (time.monotonic() - started) / 60,
+    }
     write_json(folder / PROMPTS, record)
     return folder
 

@@ -88,7 +88,8 @@ def expected_to_change(config: str | None, model: str) -> tuple[float, str]:
     """The share of the rows that may change, with words for it: from a probe of this YAML and model, or a quarter."""
     folder = Path("runs", f"probe-{Path(config or '').stem}")  # where scripts/probe.py keeps it by default
     found = read_json(folder / PROBE_FIGURES, {})
-    if found.get("changed") is None or found["sampling"]["model_name_or_path"] != model:
+    of = (found.get("config"), found.get("sampling", {}).get("model_name_or_path"))
+    if found.get("changed") is None or of != (str(Path(config or "")), model):
         return A_QUARTER, "if a quarter of the rows change"
     same = "as often as two samples of a prompt differ"
     return found["changed"], f"if {percent(found['changed'], 0)} of the rows change, {same} in {folder}"
