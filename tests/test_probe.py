@@ -230,6 +230,7 @@ def test_a_dense_reward_will_be_learnt_and_what_was_sampled_is_kept(probed):
     assert all(len(line["token_ids"]) == line["tokens"] <= 12 and set(rows[0]) > {"prompt", "task"} for line in lines)
     kept = json.loads((probed / "figures.json").read_text())
     assert (kept["will_learn"], kept["groups"], kept["useful"]) == (True, 4, 4)
+    assert kept["config"] == "recipes/arithmetic/quickstart.yaml"
     assert kept["verdict"] == "will learn: 2 useful groups are expected in an optimizer step of 2"
 
 
