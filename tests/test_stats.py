@@ -92,4 +92,5 @@ def test_a_moving_average_does_not_lag():
     line = [float(step) for step in range(36)]
     assert moving_average(line) == pytest.approx(line, abs=1e-9)  # an average of the values so far ends four behind
     assert moving_average([*[0.0] * 35, 7.0])[-1] < 4.0  # the last value alone does not carry it
+    assert min(moving_average([1.0] * 30 + [0.5, 0.0, 0.0])) == 0.0
     assert (moving_average([]), moving_average([2.0])) == ([], [2.0])

@@ -100,12 +100,14 @@ def moving_average(values: list[float]) -> list[float]:
     """The mean of each value with as many before as after it, a twelfth of all but at most 25 on each side.
 
     Centred, so that a rise is drawn where it happens; an average of the values so far would lag. At both ends it is the
-    line that fits the window best.
+    line that fits the window best, within the least and the largest value: no share below 0 is drawn.
 
     >>> [round(value, 6) for value in moving_average([1.0, 2.0, 6.0, 6.0, 9.0])]
-    [0.5, 3.0, 4.666667, 7.0, 8.5]
+    [1.0, 3.0, 4.666667, 7.0, 8.5]
     """
     from scipy.signal import savgol_filter
 
     side = min(25, max(1, len(values) // 12))
-    return savgol_filter(values, 2 * side + 1, polyorder=1).tolist() if len(values) > 2 * side else list(values)
+    if len(values) <= 2 * side:
+        return list(values)
+    return savgol_filter(values, 2 * side + 1, polyorder=1).clip(min(values), max(values)).tolist()
