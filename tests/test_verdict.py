@@ -25,7 +25,7 @@ def evaluations(*rows_right, n=100, metric="lenient"):
 
 
 def test_the_examples_of_the_docstrings_are_right():
-    assert doctest.testmod(scores) == (0, 1)
+    assert doctest.testmod(scores) == (0, 2)
 
 
 @pytest.mark.parametrize(
@@ -38,9 +38,9 @@ def test_the_examples_of_the_docstrings_are_right():
         (RISING, (20, 70, 45), "accuracy fell", "Held-out lenient fell after step 10: "),
         (FLAT, (60, 50, 20), "accuracy fell", "Held-out lenient fell after step 0: "),
         (FLAT, (20, 30, 45), "accuracy alone", "Held-out lenient rose, and no rise of the reward "),
-        (FLAT, (20, 21, 19), "nothing moved", "Nothing moved: no change of reward or held-out lenient is shown: "),
+        (FLAT, (20, 21, 19), "nothing moved", "No change of reward or held-out lenient is shown: "),
         ([-r for r in RISING], (20, 30, 45), "accuracy alone", "Held-out lenient rose, and no rise of the reward "),
-        ([1.0] * 6, (20, 21), "nothing moved", "Nothing moved: "),
+        ([1.0] * 6, (20, 21), "nothing moved", "No change of reward or held-out lenient is shown: "),
         (NOISY, (20, 30, 45), "rose together", "Reward and held-out lenient rose together: reward 0.87 to 1.83; "),
         ([1.0] * 4 + [2.0] * 4, (20, 60), "rose together", "Reward and held-out lenient rose together: "),
     ],
@@ -93,6 +93,17 @@ def test_what_came_after_the_chosen_checkpoint_is_not_of_the_model():
     assert verdict_of_run(*run).name == "accuracy fell"
     assert verdict_of_run(*run, chosen=10).name == "rose together"
     assert "reward 1.23 to 2.20" in verdict_of_run(*run, chosen=8).sentence
+
+
+def test_each_of_several_tasks_has_its_sentence():
+    def both(maths, code):
+        return [*rows(maths, metric="math lenient"), *rows(code, metric="code tests")]
+
+    found = verdict_of_run(log(FLAT), [], both(20, 50), both(21, 90))
+    assert found.name == "nothing moved, accuracy alone"
+    nothing, rose = found.sentence.split(" Held-out ")
+    assert nothing.startswith("No change of reward or held-out math lenient is shown: ")
+    assert rose.startswith("code tests rose, and no rise of the reward is shown: ")
 
 
 def test_held_out_rows_decide_alone_where_they_have_no_metric_of_the_validation_rows():

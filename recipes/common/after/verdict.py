@@ -1,11 +1,11 @@
 """The verdict on a run in one sentence: did the reward and a measure that it does not see rise together?"""
 
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from statistics import mean
 from typing import Any
 
 from recipes.common.after.plots import curve
-from recipes.common.evaluation.scores import independent_metric, outcomes
+from recipes.common.evaluation.scores import independent_metric, independent_metrics, outcomes
 from recipes.common.tools.stats import mcnemar_p, paired_interval, share
 from recipes.common.tools.tables import percent, points
 
@@ -21,7 +21,7 @@ OPENINGS = {
     REWARD_ALONE: "The reward rose, and no rise of {metric} is shown",
     FELL: "{metric} fell after step {step}",
     METRIC_ALONE: "{metric} rose, and no rise of the reward is shown",
-    NOTHING: "Nothing moved: no change of reward or {metric} is shown",
+    NOTHING: "No change of reward or {metric} is shown",
 }
 
 
@@ -34,12 +34,15 @@ class Verdict:
 
 
 def verdict(
-    log: list[dict[str, Any]], validation: list[dict[str, Any]], ends: list[dict[str, Any]] | None = None
+    log: list[dict[str, Any]],
+    validation: list[dict[str, Any]],
+    ends: list[dict[str, Any]] | None = None,
+    metric: str | None = None,
 ) -> Verdict:
     """Decide by the logged training steps and the evaluations of the validation rows, the first of them at step 0.
 
     `ends` are two evaluations of the held-out rows, before and after; without them, the validation's own first and last
-    count. The metric is that of `independent_metric`. Three questions, each with its own rate of false alarms:
+    count. The metric is that of `independent_metric`, unless one is named. Three questions, each with its own rate of false alarms:
 
     - *Did the reward rise?* The slope of the logged steps' rewards, by the t test of a linear regression at 1 %; a
       step's reward is noisy, but the noise of one step says nothing of the next. The sentence gives the means of the
@@ -62,7 +65,7 @@ def verdict(
         return Verdict(UNKNOWN, f"Whether the reward rose is not known: {needed}.")
     first, *between, last = validation
     before, after = ends or (first, last)
-    metric = independent_metric(name for name in first["metrics"] if name in before["metrics"])
+    metric = metric or independent_metric(name for name in first["metrics"] if name in before["metrics"])
     change, p = _change(before, after, metric)
     rose, fell = (p < LEVEL and sign * change > 0 for sign in (1, -1))
     best = max(between, key=lambda evaluation: share(evaluation["metrics"][metric]), default=first)
@@ -94,6 +97,7 @@ def verdict_of_run(
 ) -> Verdict:
     """The verdict on a run by its held-out rows before and after, and by its curve, where it has them.
 
+    Of several tasks with metrics of their own each has its sentence.
     `chosen` is the step of the checkpoint that took the place of the last; what came after it is not of this model.
     """
     log, validation = ([line for line in of if chosen is None or line["step"] <= chosen] for of in (log, validation))
@@ -102,7 +106,11 @@ def verdict_of_run(
     steps = (0, max((entry["step"] for entry in log), default=0))
     ends = [{"step": step, "metrics": outcomes(rows)} for step, rows in zip(steps, (before, after), strict=True)]
     shared = len(validation) > 1 and ends[0]["metrics"].keys() & validation[0]["metrics"].keys()
-    return verdict(log, validation if shared else ends, ends)
+    evaluations = validation if shared else ends
+    metrics = independent_metrics(name for name in evaluations[0]["metrics"] if name in ends[0]["metrics"])
+    found = [verdict(log, evaluations, ends, metric) for metric in metrics]
+    names, sentences = (list(dict.fromkeys(parts)) for parts in zip(*map(astuple, found), strict=True))
+    return Verdict(", ".join(names), " ".join(sentences))
 
 
 def _ends(rewards: list[float]) -> tuple[float, float, bool]:

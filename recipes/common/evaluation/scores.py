@@ -51,8 +51,18 @@ def independent_metric(names: Iterable[str]) -> str:
     >>> independent_metric(["strict", "lenient", "format"]), independent_metric(["right"])
     ('lenient', 'right')
     """
+    return independent_metrics(names)[0]
+
+
+def independent_metrics(names: Iterable[str]) -> list[str]:
+    """The same, one for each task where several tasks have their own, such as `math lenient` and `code tests`.
+
+    >>> independent_metrics(["math strict", "math lenient", "code tests", "code format"])
+    ['math lenient', 'code tests']
+    """
     names = list(names)
-    return next((name for name in INDEPENDENT if name in names), names[0])
+    overall = [name for name in INDEPENDENT if name in names][:1]
+    return overall or [name for name in names if name.rpartition(" ")[2] in INDEPENDENT] or names[:1]
 
 
 def compare(before: list[dict], after: list[dict]) -> dict[str, float]:

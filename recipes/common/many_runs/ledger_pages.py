@@ -103,7 +103,7 @@ def _minutes(entry: Entry) -> str:
 
 
 def _readme_row(entry: Entry) -> list[str]:
-    cells = [f"{name} {_change(value)}" for name, value in entry["metrics"].items() if name != "format"]
+    cells = [f"{name} {_change(value)}" for name, value in entry["metrics"].items() if not name.endswith("format")]
     details = f"[recipe]({Path(entry['config']).parent}/README.md){entry.get('note', '')}"
     return [f"{entry['title']}, {_seeds(entry)}", _minutes(entry), *[*cells, ""][:2], details]
 
