@@ -63,8 +63,7 @@ def _all_runs(entries: dict[str, Entry]) -> list[str]:
     runs = [entry for entry in entries.values() if sort_of(entry) == "runs" and entry.get("order", 0) < ONLY_RESULTS]
     head = ["run", "minutes a run", "held out: before → after, change (95 %)", "second metric", "details"]
     others = sum(sort_of(entry) == "not_run" for entry in entries.values())
-    hardware = "; ".join(dict.fromkeys(entry["hardware"] for entry in runs))
-    notes = [f"95 %: over seeds (Student), or over the rows of a single one. Hardware: {hardware}.", *_origin(*runs)]
+    notes = ["95 %: over seeds (Student), or over the rows of a single one.", *_origin(*runs)]
     notes.append(f"**Not run here**: {others} configurations: [RESULTS.md](RESULTS.md#not-run).")
     return [*_table(head, list(map(_readme_row, runs))), "", *notes]
 
