@@ -297,7 +297,7 @@ def test_the_run_stops_above_the_rate_and_not_below(train):
     with pytest.raises(RewardErrors, match="'one_row_raises' could not score 1 of its last 8 rows") as stopped:
         train(one_row_raises, settings={"max_reward_error_rate": 0.0})
     assert "The first failure on this rank: error: IndexError: list index out of range." in str(stopped.value)
-    assert "Correct the reward or the rows and start again" in str(stopped.value)
+    assert "With a corrected reward, other rows or another limit start anew: --fresh" in str(stopped.value)
     trainer = train(give("right", RIGHT), settings={"max_reward_error_rate": 0.0})
     assert trainer.state.global_step == 1
     trainer = train(give("right", [None]), settings={"max_reward_error_rate": 1.0}, max_steps=2)
