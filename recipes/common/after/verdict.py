@@ -42,7 +42,8 @@ def verdict(
     """Decide by the logged training steps and the evaluations of the validation rows, the first of them at step 0.
 
     `ends` are two evaluations of the held-out rows, before and after; without them, the validation's own first and last
-    count. The metric is that of `independent_metric`, unless one is named. Three questions, each with its own rate of false alarms:
+    count. The metric is that of `independent_metric`, unless one is named. Three questions, each with its own rate of
+    false alarms:
 
     - *Did the reward rise?* The slope of the logged steps' rewards, by the t test of a linear regression at 1 %; a
       step's reward is noisy, but the noise of one step says nothing of the next. The sentence gives the means of the
