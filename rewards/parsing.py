@@ -134,10 +134,10 @@ def parse_number(text: str) -> Fraction | None:
 
 
 def _value(value: str, denominator: str | None, negative: bool) -> Fraction | None:
-    whole, _, part = value.replace(",", "").partition(".")  # Fraction reads a text far more slowly than int
     if denominator is not None and int(denominator) == 0:
         return None
+    whole, _, part = value.replace(",", "").partition(".")  # Fraction reads a text far more slowly than int
     number = Fraction(int(whole + part), 10 ** len(part) * int(denominator or 1))
-    if denominator is not None and number.denominator == 1:
+    if denominator is not None and number.denominator == 1:  # a division that was not done
         return None
     return -number if negative else number

@@ -53,7 +53,8 @@ NONE = [
     r"\boxed{17 \text{ or } 18}", r"\boxed{\sqrt{18}}", "<answer>17, 18</answer>", "She keeps 17 or 18.",
     " ".join(str(i) for i in range(101)), ", ".join(str(i) for i in range(101)), "The answer is 9 * 2",
     "She keeps 9 * 2", "9 * 2 =", "9**9**9", "The answer is 18 thousand.", "The answer is 18k", "It takes 1 1/2 dozen.",
-    "1e999", "#### 1/0", "１８", "#### １８", "１8", "١٨", "18½", "How many are 18?", "```python\nprint(18)\n```",
+    "1e999", "#### 1/0", r"\boxed{\frac{36}{2}}", "１８", "#### １８", "１8", "١٨", "18½", "How many are 18?",
+    "```python\nprint(18)\n```",
 ]  # fmt: skip
 SIGNS = [
     "is - 5", "is minus 5", "is \u22125", "is \u20135", "is \uff0d5", "is negative 5",
