@@ -64,8 +64,8 @@ def run(options: argparse.Namespace, overrides: list[str]) -> int:
 
 
 def audit_recipe(config: Path, per_task: int, overrides: list[str]) -> tuple:
-    from recipes.common.before.recipe import load_recipe
-    from recipes.common.before.rows import first_rows
+    from recipes.common.checks.rewards_on_rows import first_rows
+    from recipes.common.data.recipe import load_recipe
     from rewards.audit.audit import audit
 
     recipe = load_recipe(config, overrides)

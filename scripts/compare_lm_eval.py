@@ -27,8 +27,8 @@ def read_samples(folder: Path) -> dict[tuple[str, str, str], dict[tuple[int, str
 
 def compare(before: Path, after: Path) -> str:
     """The table; `ValueError` where the rows differ."""
-    from recipes.common.tools.stats import mcnemar_p, paired_interval
-    from recipes.common.tools.tables import format_table, percent, points
+    from recipes.common.utils.stats import mcnemar_p, paired_interval
+    from recipes.common.utils.tables import format_table, percent, points
 
     old, new, table = read_samples(before), read_samples(after), []
     for name in sorted(old.keys() | new.keys()):

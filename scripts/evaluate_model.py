@@ -21,10 +21,10 @@ def main() -> None:
     parser.add_argument("--against", help="a second model, shown as `after`")
     parser.add_argument("--output", type=Path, help="write one JSON object a row; with --against, of the second model")
     options, overrides = parser.parse_known_args()
-    from recipes.common.before.recipe import load_recipe
-    from recipes.common.evaluation.evaluate_model import evaluate_model, held_out_rows
+    from recipes.common.data.recipe import load_recipe
     from recipes.common.evaluation.scores import compare, comparison_table, summarize
-    from recipes.common.tools.folder import write_rows
+    from recipes.common.sampling.evaluate_model import evaluate_model, held_out_rows
+    from recipes.common.utils.run_files import write_rows
 
     names = filter(None, (options.model, options.against))
     try:

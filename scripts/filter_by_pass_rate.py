@@ -33,7 +33,7 @@ def main() -> None:
         parser.error(f"--low {options.low:g} --high {options.high:g}: they must be 0 < low <= high < 1")
     if options.out.exists() and not (options.out.is_dir() and not any(options.out.iterdir())):
         parser.error(f"--out {options.out} exists: name another folder, or remove it")
-    from recipes.common.forecast.pass_rate import filter_rows
+    from recipes.common.sampling.pass_rate import filter_rows
 
     try:
         print(filter_rows(**vars(options)))

@@ -15,7 +15,7 @@ def main() -> None:
     parser.add_argument("runs", nargs="+", type=Path, help="run folders, finished")
     options = parser.parse_args()
     from recipes.common.evaluation.fluency import fluency_table
-    from recipes.common.tools.tables import format_table
+    from recipes.common.utils.tables import format_table
 
     for folder in options.runs:
         try:

@@ -58,9 +58,9 @@ def parse(words: list[str] | None = None) -> tuple[argparse.Namespace, list[str]
 
 def main() -> None:
     options, overrides = parse()
-    from recipes.common.before.recipe import load_recipe
-    from recipes.common.evaluation.evaluate_model import held_out_rows
-    from recipes.common.evaluation.pass_at_k import report_pass_at_k
+    from recipes.common.data.recipe import load_recipe
+    from recipes.common.sampling.evaluate_model import held_out_rows
+    from recipes.common.sampling.pass_at_k import report_pass_at_k
     from rewards.contract import prepare_reward
     from rewards.sandbox import SandboxError
 

@@ -34,7 +34,7 @@ def main() -> None:
         value = getattr(options, name)
         if value is not None and value <= 0:
             parser.error(f"--{name} is {value}; it must be more than 0")
-    from recipes.common.forecast.plan import plan
+    from recipes.common.sampling.plan import plan
 
     try:
         raise SystemExit(0 if plan(options, overrides) else 1)

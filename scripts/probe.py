@@ -8,7 +8,7 @@
 N training prompts, drawn by `seed`, x G completions by the recipe's model, chat template and decoding; any argument of
 the recipe can be overridden. Prints mean, hit rate (full reward, or more than 0 where none is declared) and spread of
 each reward by task, what was cut off, and how many groups of an optimizer step will teach something; the rule of the
-verdict is in recipes/common/forecast/learning.py. --replay scores an earlier probe with the rewards now asked for.
+verdict is in recipes/common/sampling/learning.py. --replay scores an earlier probe with the rewards now asked for.
 
 The output folder holds rows.jsonl, completions.jsonl, sampling.json and figures.json. Exit status: 0 when it will
 learn (the task, where there is a verifier), 1 when it will learn the format only or nothing, 2 for an error. A reward
@@ -53,7 +53,7 @@ def read_options() -> tuple[argparse.Namespace, list[str]]:
 def main() -> None:
     options, overrides = read_options()
     try:
-        from recipes.common.forecast.sample import probe
+        from recipes.common.sampling.sample import probe
 
         raise SystemExit(0 if probe(options, overrides) else 1)
     except ValueError as problem:  # a message for the user

@@ -19,8 +19,8 @@ def main() -> None:
     parser.add_argument("--output", type=Path, help="one page for all runs; without it each gets its report.html")
     parser.add_argument("--curves", type=Path, help="a picture of the curves of all runs, in place of a page")
     args = parser.parse_args()
-    from recipes.common.after.plots import plot_runs
-    from recipes.common.after.report_page import write_report
+    from recipes.common.report.page import write_report
+    from recipes.common.report.plots import plot_runs
 
     one, write = args.curves or args.output, plot_runs if args.curves else write_report
     try:

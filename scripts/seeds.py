@@ -21,8 +21,8 @@ def main() -> None:
     parser.add_argument("--num_processes", type=int, help="in place of the launch file's")
     parser.add_argument("--output_dir", type=Path, help="in place of the YAML's")
     options, rest = parser.parse_known_args()
-    from recipes.common.after.plots import plot_runs
     from recipes.common.many_runs.runs import launch_words, run_seeds
+    from recipes.common.report.plots import plot_runs
 
     launch = launch_words(options.launch, options.num_processes)
     try:

@@ -101,7 +101,7 @@ def same_environment() -> Iterator[None]:
 @pytest.fixture
 def parse(tmp_path: Path) -> Callable:
     """Parse settings as a YAML file, and words of a command line."""
-    from recipes.common.before.arguments import RecipeArguments, parse_arguments
+    from recipes.common.settings import RecipeArguments, parse_arguments
 
     def parsed(settings: dict | str, *words: str):
         file = tmp_path / "run.yaml"

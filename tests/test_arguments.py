@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from recipes.common.before.arguments import RecipeArguments, parse_arguments
+from recipes.common.settings import RecipeArguments, parse_arguments
 
 
 def test_the_command_line_wins_over_the_yaml_and_the_yaml_over_the_default(parse):

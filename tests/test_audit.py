@@ -15,8 +15,8 @@ import yaml
 from datasets import Dataset
 from test_layout import CONFIGS, REQUIRED, ROOT, relative
 
-from recipes.common.before.arguments import RecipeArguments, parse_arguments
-from recipes.common.before.preflight import preflight
+from recipes.common.checks.preflight import preflight
+from recipes.common.settings import RecipeArguments, parse_arguments
 from rewards import load_reward
 from rewards.audit import audit as audit_module
 from rewards.audit.audit import Audit, audit, check_tricks, unusable_rows

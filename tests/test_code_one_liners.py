@@ -2,7 +2,7 @@
 
 import pytest
 
-from recipes.common.before.rows import is_held_out
+from recipes.common.checks.rewards_on_rows import is_held_out
 from rewards.code_one_liners import NEW, TRAINED, one_liner_tasks
 from rewards.code_prepare import load_tasks, prepare
 

@@ -11,10 +11,10 @@ from datasets import Dataset, interleave_datasets
 from support.launching import command, run
 from support.scored_by_place import TINY, advantages_of, completions, generations
 
-from recipes.common.before.arguments import RecipeArguments
-from recipes.common.before.overlap import check_duplicates
-from recipes.common.before.recipe import import_recipe
+from recipes.common.data.overlap import check_duplicates
+from recipes.common.data.recipe import import_recipe
 from recipes.common.evaluation.metrics import code_metric
+from recipes.common.settings import RecipeArguments
 from recipes.common.trainer import GRPOConfig, GRPOTrainer
 from rewards import load_reward, load_rewards
 from rewards.code_tests import OPTIONAL, CodeTests

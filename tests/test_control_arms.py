@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 from support.launching import ROOT
 
-from recipes.common.before.recipe import load_recipe
+from recipes.common.data.recipe import load_recipe
 from recipes.common.many_runs.best_prompt import INSTRUCTION, best_prompt, prompted
 from recipes.common.many_runs.control import compare_arms, control_table, rewards_of_arms, supervise, verdict
-from recipes.common.tools.folder import PROMPTS, WARM_START, write_json
+from recipes.common.utils.run_files import PROMPTS, WARM_START, write_json
 
 QUICKSTART = ROOT / "recipes/arithmetic/quickstart.yaml"
 

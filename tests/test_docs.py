@@ -11,7 +11,7 @@ import pytest
 from support.launching import ROOT
 from trl import ModelConfig
 
-from recipes.common.before.questions import QuestionArguments
+from recipes.common.data.questions import QuestionArguments
 from recipes.common.trainer import GRPOConfig
 
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *ROOT.glob("docs/*.md"), *ROOT.glob("recipes/*/README.md")]

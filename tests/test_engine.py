@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from recipes.common.during.engine import _share_held, asked_of_the_launcher, check_engine, differences, engine_line
+from recipes.common.training.engine import _share_held, asked_of_the_launcher, check_engine, differences, engine_line
 
 IN_FORCE = {"distributed_type": "FSDP", "zero_stage": None, "offload": None, "fsdp_version": 2, "world_size": 4}
 IN_FORCE |= {"device": "cuda", "mixed_precision": "bf16"}

@@ -26,14 +26,14 @@ from test_preflight import SETTINGS
 from transformers import AutoTokenizer
 
 from recipes.calculator.train import metric, reference_completion
-from recipes.common.before.identity import changes, identity_of
-from recipes.common.before.recipe import load_parts, load_recipe
-from recipes.common.before.tool_use import check_tool_use
-from recipes.common.during.environments import environment_rewards, load_environments, load_tools
-from recipes.common.during.rollout import check_tool_template, opening_of, turn_kinds
+from recipes.common.checks.callables import check_tool_use
+from recipes.common.checks.identity import changes, identity_of
+from recipes.common.data.recipe import load_parts, load_recipe
 from recipes.common.evaluation.evaluate import evaluate_in_training
-from recipes.common.evaluation.generate import generate, generation_config
+from recipes.common.sampling.generate import generate, generation_config
 from recipes.common.trainer import GRPOConfig, GRPOTrainer
+from recipes.common.training.environments import environment_rewards, load_environments, load_tools
+from recipes.common.training.rollout import check_tool_template, opening_of, turn_kinds
 from rewards import load_reward
 from rewards.audit.audit import audit
 from rewards.audit.call import score

@@ -11,12 +11,12 @@ from support.tiny_model import build_tiny_model
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from recipes.common.evaluation.evaluate import evaluate, evaluate_in_training
-from recipes.common.evaluation.generate import generate
-from recipes.common.evaluation.load_model import load_model
 from recipes.common.evaluation.metrics import answer_metric
 from recipes.common.evaluation.scores import compare, comparison_table, summarize
-from recipes.common.tools.folder import read_rows, write_rows
-from recipes.common.tools.machine import make_head_input_contiguous
+from recipes.common.sampling.generate import generate
+from recipes.common.sampling.load_model import load_model
+from recipes.common.utils.machine import make_head_input_contiguous
+from recipes.common.utils.run_files import read_rows, write_rows
 from rewards import load_reward
 
 ROWS = [

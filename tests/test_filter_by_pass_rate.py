@@ -14,11 +14,11 @@ from support.launching import DENSE_REWARD, TINY
 from support.tiny_model import build_tiny_model
 
 from recipes.common import run as life
-from recipes.common.before.only_rows import only_rows_notes, use_only_rows
-from recipes.common.before.recipe import import_recipe, with_columns
-from recipes.common.forecast.learning import Column, Scored
-from recipes.common.forecast.pass_rate import pass_rates
-from recipes.common.tools.folder import read_rows, write_rows
+from recipes.common.data.only_rows import only_rows_notes, use_only_rows
+from recipes.common.data.recipe import import_recipe, with_columns
+from recipes.common.sampling.learning import Column, Scored
+from recipes.common.sampling.pass_rate import pass_rates
+from recipes.common.utils.run_files import read_rows, write_rows
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 ROOT = Path(__file__).parents[1]

@@ -10,7 +10,7 @@ from support.tiny_model import build_tiny_model
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from recipes.common.evaluation.fluency import distinct_n, perplexity
-from recipes.common.evaluation.generate import prompt_text
+from recipes.common.sampling.generate import prompt_text
 from rewards import load_reward
 from rewards.fluency import word_share
 

@@ -18,10 +18,10 @@ from support.launching import DENSE_REWARD, command, in_turn, run
 from support.tiny_model import build_tiny_model
 from transformers import AutoModelForCausalLM
 
-from recipes.common.before.recipe import load_recipe
-from recipes.common.evaluation.evaluate_model import evaluate_model
-from recipes.common.evaluation.validation import validation_line
-from recipes.common.tools.folder import read_rows, read_validation
+from recipes.common.data.recipe import load_recipe
+from recipes.common.evaluation.curve import validation_line
+from recipes.common.sampling.evaluate_model import evaluate_model
+from recipes.common.utils.run_files import read_rows, read_validation
 
 pytestmark = pytest.mark.slow
 

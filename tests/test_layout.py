@@ -11,9 +11,9 @@ from types import ModuleType
 import pytest
 import yaml
 
-from recipes.common.before import preflight as checks
-from recipes.common.before.arguments import parse_arguments
-from recipes.common.before.recipe import import_recipe
+from recipes.common.checks import preflight as checks
+from recipes.common.data.recipe import import_recipe
+from recipes.common.settings import parse_arguments
 from rewards import KINDS, full_reward, load_reward, load_rewards, reward_kind, reward_name
 from rewards.registry import REGISTRY
 
@@ -67,7 +67,7 @@ def test_no_package_shadows_another():
 
 
 def test_rooms_are_packages_and_recipes_are_not():
-    for package in ("recipes", "recipes/common", "recipes/common/before", "rewards/latex", "rewards/sandbox"):
+    for package in ("recipes", "recipes/common", "recipes/common/checks", "rewards/latex", "rewards/sandbox"):
         assert (ROOT / package / "__init__.py").is_file()
     assert [relative(folder) for folder in RECIPES if (folder / "__init__.py").exists()] == []
 

@@ -22,8 +22,8 @@ from recipes.common.many_runs.ledger import (
     sort_of,
 )
 from recipes.common.many_runs.ledger_pages import BEGIN, END, readmes, render_readme, render_results
-from recipes.common.tools.folder import write_rows
-from recipes.common.tools.stats import t_interval, wilson_interval
+from recipes.common.utils.run_files import write_rows
+from recipes.common.utils.stats import t_interval, wilson_interval
 
 ENTRIES = read_entries(ROOT / "results")
 RUNS = [name for name, entry in ENTRIES.items() if sort_of(entry) == "runs"]

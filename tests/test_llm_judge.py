@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from recipes.common.during.guard import ERROR, GRADED, guard
+from recipes.common.training.guard import ERROR, GRADED, guard
 from rewards import load_reward, reward_columns, reward_kind
 from rewards.llm_judge import LlmJudge, read_score
 

@@ -11,7 +11,7 @@ import pytest
 from support.tiny_model import build_tiny_model
 from transformers import AutoTokenizer
 
-from recipes.common.before.recipe import import_recipe
+from recipes.common.data.recipe import import_recipe
 
 ROOT = Path(__file__).parents[1]
 FOLDER = ROOT / "recipes" / "gsm8k" / "lm_eval"

@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 from support.launching import command, run
 
-from recipes.common.before.recipe import import_recipe
+from recipes.common.data.recipe import import_recipe
 
 ROOT = Path(__file__).parents[1]
 

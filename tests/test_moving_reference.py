@@ -14,10 +14,10 @@ from support.tiny_model import assert_same_weights
 from transformers import TrainerCallback
 
 from recipes.common import run as run_module
-from recipes.common.before.arguments import RecipeArguments, parse_arguments
-from recipes.common.before.preflight import preflight
-from recipes.common.before.recipe import import_recipe
-from recipes.common.during.moving_reference import REFERENCE, restore_reference, save_reference
+from recipes.common.checks.preflight import preflight
+from recipes.common.data.recipe import import_recipe
+from recipes.common.settings import RecipeArguments, parse_arguments
+from recipes.common.training.moving_reference import REFERENCE, restore_reference, save_reference
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

@@ -7,8 +7,8 @@ import pytest
 from datasets import IterableDataset
 from support.launching import command, in_turn, run
 
-from recipes.common.before.recipe import import_recipe
-from recipes.common.tools.folder import read_rows
+from recipes.common.data.recipe import import_recipe
+from recipes.common.utils.run_files import read_rows
 
 ROOT = Path(__file__).parents[1]
 WORDS = [f"word{chr(97 + i % 26)}{chr(97 + i // 26)}" for i in range(400)]

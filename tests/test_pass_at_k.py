@@ -12,13 +12,13 @@ import pytest
 from support.tiny_model import build_tiny_model
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from recipes.common.before.recipe import import_recipe
-from recipes.common.evaluation import pass_at_k as library
-from recipes.common.evaluation.evaluate_model import held_out_rows
-from recipes.common.evaluation.generate import sample
+from recipes.common.data.recipe import import_recipe
 from recipes.common.evaluation.metrics import code_metric, evaluate_all
-from recipes.common.evaluation.pass_at_k import count_right, line_of, pass_at_k, values_of
-from recipes.common.tools.folder import read_rows, write_rows
+from recipes.common.sampling import pass_at_k as library
+from recipes.common.sampling.evaluate_model import held_out_rows
+from recipes.common.sampling.generate import sample
+from recipes.common.sampling.pass_at_k import count_right, line_of, pass_at_k, values_of
+from recipes.common.utils.run_files import read_rows, write_rows
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 ROOT = Path(__file__).parents[1]

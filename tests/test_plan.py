@@ -16,12 +16,12 @@ from support.tiny_model import build_tiny_model
 from transformers import LlamaConfig, LlamaForCausalLM
 from trl import ModelConfig
 
-from recipes.common.before.launch import Launch, read_launch
-from recipes.common.before.recipe import load_recipe
-from recipes.common.forecast import rules
-from recipes.common.forecast.memory import RunSettings, activations, plan_memory, saved_per_layer, settings_of
-from recipes.common.forecast.plan import plan_sizes
-from recipes.common.forecast.sizes import ModelSizes, read_model
+from recipes.common.checks.launch import Launch, read_launch
+from recipes.common.data.recipe import load_recipe
+from recipes.common.sampling import rules
+from recipes.common.sampling.memory import RunSettings, activations, plan_memory, saved_per_layer, settings_of
+from recipes.common.sampling.plan import plan_sizes
+from recipes.common.sampling.sizes import ModelSizes, read_model
 
 ROOT = Path(__file__).parents[1]
 YAMLS = sorted(file for file in (ROOT / "recipes").rglob("*.yaml") if (file.parent / "train.py").is_file())
@@ -339,7 +339,7 @@ def test_the_plan_counts_a_step_and_its_launch_command_carries_what_was_planned(
 MEASURE = """
 import sys, threading, time
 from pathlib import Path
-from recipes.common.before.recipe import import_recipe
+from recipes.common.data.recipe import import_recipe
 from recipes.common.trainer import GRPOTrainer
 
 def own():

@@ -4,10 +4,10 @@ import json
 
 import pytest
 
-from recipes.common.after.plots import curve, panels, plot_runs, shares, validation_shares
-from recipes.common.evaluation.validation import add_line
-from recipes.common.tools.folder import read_log
-from recipes.common.tools.stats import wilson_interval
+from recipes.common.evaluation.curve import add_line
+from recipes.common.report.plots import curve, panels, plot_runs, shares, validation_shares
+from recipes.common.utils.run_files import read_log
+from recipes.common.utils.stats import wilson_interval
 
 LOG = [
     {"step": 1, "reward": 0.5, "rewards/a/mean": 0.5, "completions/mean_length": 10.0, "kl": 0.01},

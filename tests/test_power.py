@@ -7,11 +7,10 @@ import numpy as np
 import pytest
 from scipy.stats import binom, binomtest, ttest_1samp
 
-from recipes.common.after.record import final_table
 from recipes.common.evaluation.scores import compare, rows_changed, summarize
-from recipes.common.tools import power
-from recipes.common.tools.folder import write_json
-from recipes.common.tools.power import (
+from recipes.common.report.record import final_table
+from recipes.common.utils import power
+from recipes.common.utils.power import (
     expected_to_change,
     mcnemar_power,
     power_line,
@@ -19,7 +18,8 @@ from recipes.common.tools.power import (
     seeds_needed,
     smallest_change,
 )
-from recipes.common.tools.stats import mcnemar_p
+from recipes.common.utils.run_files import write_json
+from recipes.common.utils.stats import mcnemar_p
 
 
 def test_the_examples_of_the_docstrings_are_right():

@@ -11,11 +11,11 @@ import pytest
 import yaml
 from datasets import Dataset, concatenate_datasets
 
-from recipes.common.before.arguments import RecipeArguments, parse_arguments
-from recipes.common.before.overlap import near_duplicates
-from recipes.common.before.preflight import Preflight, preflight, report, resolved
-from recipes.common.during.interrupt import generation_period
+from recipes.common.checks.preflight import Preflight, preflight, report, resolved
+from recipes.common.data.overlap import near_duplicates
 from recipes.common.run import _apply_model_arguments
+from recipes.common.settings import RecipeArguments, parse_arguments
+from recipes.common.training.interrupt import generation_period
 from rewards import load_rewards
 from rewards.audit.call import score
 from rewards.format import XmlFormat

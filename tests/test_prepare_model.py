@@ -13,7 +13,7 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from recipes.common.tools import weights
+from recipes.common.utils import weights
 
 ROOT = Path(__file__).resolve().parents[1]
 

@@ -8,10 +8,10 @@ from datasets import Dataset
 from support.scored_by_place import TINY, give
 from test_layout import CONFIGS, ROOT, recipe_of, relative
 
-from recipes.common.before import preflight as checks
-from recipes.common.before.arguments import Arguments, RecipeArguments, parse_arguments
-from recipes.common.before.loss import loss_notes
-from recipes.common.before.presets import FOLDER, preset_names, read_presets
+from recipes.common.checks import preflight as checks
+from recipes.common.checks.loss import loss_notes
+from recipes.common.presets import FOLDER, preset_names, read_presets
+from recipes.common.settings import Arguments, RecipeArguments, parse_arguments
 from recipes.common.trainer import GRPOConfig, GRPOTrainer
 from rewards import load_rewards
 

@@ -10,10 +10,10 @@ import torch
 from support.launching import DENSE_REWARD, TINY
 from support.tiny_model import build_tiny_model
 
-from recipes.common.during.matrix import has_spread
-from recipes.common.forecast import sample
-from recipes.common.forecast.learning import Column, Scored, columns_of, disagreement, figures, notes, verdict
-from recipes.common.tools.folder import read_rows
+from recipes.common.sampling import sample
+from recipes.common.sampling.learning import Column, Scored, columns_of, disagreement, figures, notes, verdict
+from recipes.common.training.gates import has_spread
+from recipes.common.utils.run_files import read_rows
 from rewards import load_reward
 
 pytestmark = pytest.mark.usefixtures("one_thread")

@@ -16,8 +16,8 @@ from support.steps_on_two_ranks import advantages, writes
 from test_grpo_arithmetic import by_trl, make_batch, use_float64, with_policies
 from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
-from recipes.common.during.steps import LOSS_TYPES, normalise_steps, token_advantages, tokens_that_hold
 from recipes.common.trainer import GRPOTrainer
+from recipes.common.training.steps import LOSS_TYPES, normalise_steps, token_advantages, tokens_that_hold
 from rewards import load_rewards
 from rewards.routing import route
 from rewards.steps import check_steps
@@ -218,7 +218,7 @@ def test_a_row_whose_steps_or_outcome_failed_is_as_if_absent(build, monkeypatch,
         return tokens_that_hold(tokenizer, ids, text, ends)
 
     if case == "not the text of its tokens":
-        monkeypatch.setattr("recipes.common.during.steps.tokens_that_hold", first_is_none)
+        monkeypatch.setattr("recipes.common.training.steps.tokens_that_hold", first_is_none)
     steps = [None, *STEPS[1:]] if case == "None of the step reward" else STEPS
     trainer = build(give_steps("step", steps), right=[None, *RIGHT[1:]] if case == "None of another reward" else RIGHT)
     rows, outcome, s = tokens_of(trainer), advantages_of([None, 0.0, 0.0, 1.0]), 1 / (2**0.5 + 1e-4)

@@ -7,10 +7,10 @@ import pandas as pd
 import pytest
 from datasets import Dataset
 
-from recipes.common.before import questions
-from recipes.common.before.arguments import parse_arguments
-from recipes.common.before.questions import QuestionArguments, gold_of, load_questions
-from recipes.common.before.recipe import import_recipe
+from recipes.common.data import questions
+from recipes.common.data.questions import QuestionArguments, gold_of, load_questions
+from recipes.common.data.recipe import import_recipe
+from recipes.common.settings import parse_arguments
 from rewards import load_reward
 
 ROOT = Path(__file__).parents[1]

@@ -13,12 +13,12 @@ import pandas as pd
 import pytest
 from support.browser import open_at
 
-from recipes.common.after import report
-from recipes.common.after.report import answer_parts, config_rows, evenly, held_out, read_run
-from recipes.common.after.report_curves import shares_panel, ticks
-from recipes.common.after.report_page import write_report
-from recipes.common.evaluation.validation import add_line
-from recipes.common.tools.folder import messages
+from recipes.common.evaluation.curve import add_line
+from recipes.common.report import report
+from recipes.common.report.curves import shares_panel, ticks
+from recipes.common.report.page import write_report
+from recipes.common.report.report import answer_parts, config_rows, evenly, held_out, read_run
+from recipes.common.utils.run_files import messages
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 ATTACK = '</script><script>alert(1)</script><img src=x onerror="alert(2)"><!--<script>&lt;b&gt; {{data}} $1 \\u003c'
@@ -264,7 +264,7 @@ def test_a_metric_that_never_changes_and_a_run_without_a_curve_have_their_place_
 def test_the_page_fetches_nothing_and_needs_no_matplotlib(tmp_path):
     text = write_page(tmp_path)
     assert "http" not in text.replace("http-equiv", "") and " src=" not in text and "<link" not in text
-    code = "import sys, recipes.common.after.report_page as r; assert 'matplotlib' not in sys.modules"
+    code = "import sys, recipes.common.report.page as r; assert 'matplotlib' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)
 
 

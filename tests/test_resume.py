@@ -12,9 +12,9 @@ from support.launching import DENSE_REWARD, ROOT, TINY
 from support.tiny_model import assert_same_weights, build_tiny_model
 
 from recipes.common import run as life
-from recipes.common.before.recipe import import_recipe
-from recipes.common.before.resume import last_whole_checkpoint
-from recipes.common.tools.folder import read_rows, write_rows
+from recipes.common.checks.resume import last_whole_checkpoint
+from recipes.common.data.recipe import import_recipe
+from recipes.common.utils.run_files import read_rows, write_rows
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("one_thread")]
 QUICKSTART = ROOT / "recipes/arithmetic/quickstart.yaml"

@@ -10,7 +10,7 @@ from datasets import Dataset
 from support.scored_by_place import TINY, generations
 from transformers import AutoConfig, AutoModelForSequenceClassification, AutoTokenizer, PreTrainedModel
 
-from recipes.common.before.recipe import with_columns
+from recipes.common.data.recipe import with_columns
 from recipes.common.evaluation.evaluate import evaluate_in_training
 from recipes.common.trainer import GRPOConfig, GRPOTrainer
 from rewards import load_rewards, reward_name

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from trl.trainer.utils import get_callable_name, is_async_callable
 
-from recipes.common.during.guard import ERROR, GRADED, NOT_APPLICABLE, TIMEOUT, UNPARSED, guard
+from recipes.common.training.guard import ERROR, GRADED, NOT_APPLICABLE, TIMEOUT, UNPARSED, guard
 from rewards import full_reward, load_reward, reward_columns, reward_kind, reward_name, reward_tasks
 from rewards.routing import route
 from rewards.rows import score_rows
@@ -204,7 +204,7 @@ def test_a_column_of_another_length_never_reaches_trl(form):
 def test_the_first_failure_is_logged_with_its_row_and_no_other(form, caplog):
     amounts = [1.0, None, None]
     guarded = guard(form(returning(amounts)), 60)
-    with caplog.at_level(logging.WARNING, logger="recipes.common.during.guard"):
+    with caplog.at_level(logging.WARNING, logger="recipes.common.training.guard"):
         run(guarded)
         amounts[0] = None
         run(guarded)
@@ -314,7 +314,7 @@ def test_an_async_reward_that_is_cancelled_from_within_is_an_error():
 def in_a_process(tmp_path: Path, *lines: str) -> tuple[subprocess.CompletedProcess, float]:
     """Run a script that ends by calling guarded rewards; also the seconds since it started to call them."""
     script = tmp_path / "hangs.py"
-    head = ["import asyncio, re, sys, time", "from recipes.common.during import guard as guards"]
+    head = ["import asyncio, re, sys, time", "from recipes.common.training import guard as guards"]
     script.write_text("\n".join([*head, "from rewards.routing import route", *lines, "print('it went on')"]))
     words, env = [sys.executable, script], {"PYTHONPATH": str(ROOT)}
     done = subprocess.run(words, cwd=ROOT, env=env, capture_output=True, text=True, timeout=60)

@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from recipes.common.during.matrix import apply_gates, group_spread
+from recipes.common.training.gates import apply_gates, group_spread
 
 NAN = math.nan
 

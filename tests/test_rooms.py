@@ -10,20 +10,23 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 COMMON = "recipes.common"
-# Room -> the rooms it may import, of those in recipes/common; every room may import `rewards`, except tools.
+# Room -> the rooms it may import, of those in recipes/common; every room may import `rewards`, except utils.
 ALLOWED = {
-    "tools": set(),
-    "during": {"tools"},
-    "trainer": {"during"},
-    "evaluation": {"tools"},
-    "before": {"tools", "during", "trainer"},
-    "after": {"tools", "during", "evaluation"},
-    "run": {"tools", "before", "during", "evaluation", "after", "trainer"},
-    "forecast": {"tools", "before", "during", "evaluation"},
-    "many_runs": {"tools", "before", "evaluation", "warm_start"},
-    "warm_start": {"tools", "before", "evaluation"},
+    "utils": set(),
+    "training": {"utils"},
+    "evaluation": {"utils", "sampling"},
+    "trainer": {"utils", "training"},
+    "presets": {"utils", "trainer"},
+    "settings": {"utils", "trainer", "presets", "checks"},
+    "data": {"utils", "settings", "checks", "training", "trainer", "evaluation"},
+    "report": {"utils", "training", "evaluation"},
+    "checks": {"utils", "training", "trainer", "settings", "data", "presets", "evaluation", "sampling"},
+    "run": {"utils", "training", "trainer", "settings", "data", "evaluation", "checks", "report"},
+    "sampling": {"utils", "training", "trainer", "settings", "data", "evaluation", "checks"},
+    "warm_start": {"utils", "training", "trainer", "settings", "data", "evaluation", "checks", "sampling"},
+    "many_runs": {"utils", "presets", "settings", "data", "evaluation", "checks", "warm_start", "sampling"},
 }
-A_RECIPE = {"run", "trainer", "evaluation.metrics", "before.rows", "before.questions"}
+A_RECIPE = {"run", "trainer", "evaluation.metrics", "checks.rewards_on_rows", "data.questions"}
 MAX_LINES = 350
 MAX_SCRIPT_LINES = 80
 MAX_MODULES = 38
@@ -51,7 +54,7 @@ def imports(file: Path) -> frozenset[str]:
 
 
 def room(name: str) -> str | None:
-    """The room of a module in recipes/common: `recipes.common.tools.stats` is in `tools`."""
+    """The room of a module in recipes/common: `recipes.common.utils.stats` is in `utils`."""
     inside = name.removeprefix(COMMON + ".")
     return None if inside == name or name == COMMON else inside.split(".")[0]
 
@@ -67,22 +70,22 @@ def wrong(importer: str, imported: str) -> bool:
         allowed = there is None or imported.removeprefix(COMMON + ".") in A_RECIPE or imported == f"{COMMON}.{there}"
         return importer.endswith(".train") and not (allowed or imported.startswith(own))
     if there is None:
-        return here == "tools" and imported.startswith("rewards")
+        return here == "utils" and imported.startswith("rewards")
     return there != here and there not in ALLOWED[here]
 
 
 @pytest.mark.parametrize(
     ("importer", "imported", "expected"),
     [
-        ("recipes.common.tools.stats", "recipes.common.during.guard", True),
-        ("recipes.common.tools.stats", "rewards.parsing", True),
-        ("recipes.common.during.steps", "recipes.common.forecast.learning", True),
-        ("recipes.common.trainer", "recipes.common.during.guard", False),
-        ("recipes.common.after.report", "recipes.common.tools.folder", False),
+        ("recipes.common.utils.stats", "recipes.common.training.guard", True),
+        ("recipes.common.utils.stats", "rewards.parsing", True),
+        ("recipes.common.training.steps", "recipes.common.sampling.learning", True),
+        ("recipes.common.trainer", "recipes.common.training.guard", False),
+        ("recipes.common.report.report", "recipes.common.utils.run_files", False),
         ("recipes.gsm8k.train", "recipes.common.evaluation.metrics", False),
-        ("recipes.gsm8k.train", "recipes.common.during.guard", True),
+        ("recipes.gsm8k.train", "recipes.common.training.guard", True),
         ("recipes.math_code.train", "recipes.math_code.sources", False),
-        ("rewards.audit.audit", "recipes.common.tools.tables", True),
+        ("rewards.audit.audit", "recipes.common.utils.tables", True),
         ("rewards.sandbox.pool", "rewards.parsing", True),
     ],
 )

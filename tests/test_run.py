@@ -13,9 +13,9 @@ from datasets import Dataset
 from test_preflight import SETTINGS, make_rows, reference
 from trl.trainer.utils import RepeatSampler
 
-from recipes.common.before.recipe import load_recipe
-from recipes.common.during.callbacks import rows_trained_on
+from recipes.common.data.recipe import load_recipe
 from recipes.common.run import RecipeArguments, start
+from recipes.common.training.callbacks import rows_trained_on
 
 
 def rows_of(args: RecipeArguments, seed: int) -> tuple[Dataset, Dataset]:
@@ -88,7 +88,7 @@ def test_other_ranks_wait_in_silence_until_the_main_one_has_refused(begin, capsy
 
     monkeypatch.setenv("WORLD_SIZE", "2")
     monkeypatch.setenv("RANK", "1")
-    monkeypatch.setattr("recipes.common.tools.screen.time.sleep", ended_by_the_launcher)
+    monkeypatch.setattr("recipes.common.utils.screen.time.sleep", ended_by_the_launcher)
     with pytest.raises(SystemExit) as stop:
         begin(per_device_train_batch_size=3)
     assert (stop.value.code, capsys.readouterr().out) == (-15, "")

@@ -14,13 +14,13 @@ from torch.distributed.checkpoint import FileSystemWriter, save
 from transformers import SchedulerType
 from transformers.trainer_utils import rotate_checkpoints
 
-from recipes.common.after import record
-from recipes.common.after.record import complete_card, push
-from recipes.common.before.identity import changes, identity_of
-from recipes.common.before.resume import config_differences, last_whole_checkpoint, open_run_folder
-from recipes.common.before.whole import checkpoint_problem
-from recipes.common.during.engine import asked_engine
-from recipes.common.tools.machine import without_tokens
+from recipes.common.checks.identity import changes, identity_of
+from recipes.common.checks.resume import config_differences, last_whole_checkpoint, open_run_folder
+from recipes.common.checks.whole import checkpoint_problem
+from recipes.common.report import record
+from recipes.common.report.record import complete_card, push
+from recipes.common.training.engine import asked_engine
+from recipes.common.utils.machine import without_tokens
 from rewards import load_reward
 
 IDENTITY = {"engine": "one process", "training rows": "1", "held-out rows": "2", "rewards": {"mine": "3"}, "model": "4"}
@@ -183,7 +183,7 @@ def test_another_number_of_processes_is_another_configuration(tmp_path, capsys, 
     add_checkpoint(tmp_path, 5)
     run = make_run(tmp_path, {"world_size": 2}, num_eval_rows=0)
     run.training.world_size = 2
-    monkeypatch.setattr("recipes.common.before.resume.broadcast_object_list", lambda decision: decision)
+    monkeypatch.setattr("recipes.common.checks.resume.broadcast_object_list", lambda decision: decision)
     assert refusal(run) == 2
     assert "world_size: was 1, now 2" in capsys.readouterr().out
 

@@ -8,10 +8,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from recipes.common.after.report import voided_sentence
-from recipes.common.during.callbacks import StepLineCallback
-from recipes.common.tools import screen
-from recipes.common.tools.screen import announce, explain_endings, refuse
+from recipes.common.report.report import voided_sentence
+from recipes.common.training.callbacks import StepLineCallback
+from recipes.common.utils import screen
+from recipes.common.utils.screen import announce, explain_endings, refuse
 
 STEP = {"reward": 0.5, "rewards/right/mean": 0.25, "completions/mean_length": 20.0, "completions/clipped_ratio": 0.5}
 STEP |= {"groups/without_spread": 0.75, "groups/verifier_spread": 0.25, "step_time": 2.0}

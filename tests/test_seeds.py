@@ -15,12 +15,12 @@ from support.launching import ROOT, TINY
 from support.tiny_model import build_tiny_model
 
 from recipes.common import run as life
-from recipes.common.before.recipe import import_recipe
+from recipes.common.data.recipe import import_recipe
 from recipes.common.many_runs import best_prompt, control, runs
 from recipes.common.many_runs.control import run_arms
 from recipes.common.many_runs.runs import launch_words, over_seeds, read_settings, run_seeds, seeds_table, train
-from recipes.common.tools.folder import read_evaluation, write_rows
-from recipes.common.tools.stats import paired_interval, wilson_interval
+from recipes.common.utils.run_files import read_evaluation, write_rows
+from recipes.common.utils.stats import paired_interval, wilson_interval
 
 QUICKSTART = ROOT / "recipes/arithmetic/quickstart.yaml"
 arms = functools.partial(run_arms, chosen=[], sft=(1, 1), warm_steps=1)

@@ -5,8 +5,9 @@ import doctest
 import numpy as np
 import pytest
 
-from recipes.common.tools import folder, stats, tables
-from recipes.common.tools.stats import (
+from recipes.common.utils import run_files as folder
+from recipes.common.utils import stats, tables
+from recipes.common.utils.stats import (
     bootstrap_interval,
     mcnemar_p,
     moving_average,

@@ -6,8 +6,8 @@ import math
 import numpy as np
 import pytest
 
-from recipes.common.during import stopping
-from recipes.common.during.stopping import ENOUGH, check_stop_when, evidence_against_gain, reason_to_stop
+from recipes.common.training import stopping
+from recipes.common.training.stopping import ENOUGH, check_stop_when, evidence_against_gain, reason_to_stop
 
 PATIENCE = {"metric": "validation/strict", "patience": 2}
 

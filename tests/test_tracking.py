@@ -14,9 +14,9 @@ from support.launching import DENSE_REWARD, ROOT, command, run
 from support.wandb_log import read_runs, table_rows
 from transformers.integrations import TensorBoardCallback
 
-from recipes.common.during import tracking
-from recipes.common.during.tracking import TrackingCallback, continue_wandb_run, flat_summary
-from recipes.common.tools.folder import TABLE, WANDB
+from recipes.common.training import tracking
+from recipes.common.training.tracking import TrackingCallback, continue_wandb_run, flat_summary
+from recipes.common.utils.run_files import TABLE, WANDB
 from rewards import load_reward
 
 

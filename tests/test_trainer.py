@@ -14,9 +14,9 @@ import trl
 from support.launching import run
 from support.scored_by_place import advantages_of, as_async, completions, generations, give, make_trainer
 
-from recipes.common.before.loss import loss_notes
-from recipes.common.during.guard import ERROR, GRADED, NOT_APPLICABLE, TIMEOUT, UNPARSED, guard
+from recipes.common.checks.loss import loss_notes
 from recipes.common.trainer import GRPOConfig, GRPOTrainer, RewardErrors
+from recipes.common.training.guard import ERROR, GRADED, NOT_APPLICABLE, TIMEOUT, UNPARSED, guard
 from rewards.routing import route
 from rewards.rows import score_rows
 

@@ -18,7 +18,7 @@ from support.tiny_model import assert_same_weights
 from support.wandb_log import read_run
 from transformers import AutoModelForCausalLM
 
-from recipes.common.tools.folder import read_rows, read_validation
+from recipes.common.utils.run_files import read_rows, read_validation
 
 pytestmark = pytest.mark.slow
 

@@ -14,13 +14,13 @@ from support.launching import DENSE_REWARD, ROOT, TINY
 from test_preflight import SETTINGS, make_rows, reference
 from transformers import EarlyStoppingCallback
 
-from recipes.common.before.overlap import question_of
-from recipes.common.before.preflight import preflight
-from recipes.common.before.recipe import import_recipe, load_recipe
-from recipes.common.before.validation import load_split
-from recipes.common.during.phases import Phases
-from recipes.common.evaluation.validation import add_line
-from recipes.common.tools.folder import VALIDATION, read_json, read_validation, write_rows
+from recipes.common.checks.preflight import preflight
+from recipes.common.data.overlap import question_of
+from recipes.common.data.recipe import import_recipe, load_recipe
+from recipes.common.data.split import load_split
+from recipes.common.evaluation.curve import add_line
+from recipes.common.training.phases import Phases
+from recipes.common.utils.run_files import VALIDATION, read_json, read_validation, write_rows
 from rewards import load_rewards
 
 QUICKSTART = ROOT / "recipes/arithmetic/quickstart.yaml"

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from recipes.common.after.verdict import OPENINGS, verdict, verdict_of_run
 from recipes.common.evaluation import scores
+from recipes.common.report.verdict import OPENINGS, verdict, verdict_of_run
 
 BENCHMARKS = Path(__file__).parents[1] / "scripts/benchmarks"
 FLAT = [1.0, 1.2, 0.9, 1.1, 1.0, 0.8, 1.2, 1.0, 0.9, 1.1, 1.0, 1.2]

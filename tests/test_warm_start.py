@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from recipes.common.before.overlap import check_held_out, question_digest
-from recipes.common.before.recipe import load_recipe
-from recipes.common.tools.folder import WARM_START, write_json, write_rows
+from recipes.common.data.overlap import check_held_out, question_digest
+from recipes.common.data.recipe import load_recipe
+from recipes.common.utils.run_files import WARM_START, write_json, write_rows
 
 ROOT = Path(__file__).parents[1]
 CONFIG = ROOT / "recipes/word_problems/smollm2-135m.yaml"

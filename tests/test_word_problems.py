@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from recipes.common.before.recipe import load_recipe
+from recipes.common.data.recipe import load_recipe
 from recipes.word_problems.templates import NEW, TRAINED, word_problems
 
 CONFIG = Path(__file__).parents[1] / "recipes/word_problems/smollm2-135m.yaml"

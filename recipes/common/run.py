@@ -13,11 +13,11 @@ from transformers.trainer_callback import PrinterCallback, ProgressCallback
 from transformers.utils.logging import disable_progress_bar
 from trl import ModelConfig
 
-from recipes.common.before.arguments import RecipeArguments, parse_arguments
 from recipes.common.evaluation.metrics import Metric
-from recipes.common.tools.folder import AFTER, BEFORE, read_rows, write_rows
-from recipes.common.tools.machine import make_head_input_contiguous, use_all_cores
+from recipes.common.settings import RecipeArguments, parse_arguments
 from recipes.common.trainer import GRPOConfig, GRPOTrainer
+from recipes.common.utils.machine import make_head_input_contiguous, use_all_cores
+from recipes.common.utils.run_files import AFTER, BEFORE, read_rows, write_rows
 
 INTERRUPTED = 130  # the shell's status for a program that SIGINT ended
 
@@ -49,12 +49,12 @@ def start(
         SystemExit: status 2 with every problem at once; 0 after `--dry_run` and for a run that is finished.
     """
     # Imported here, so that a script may import a recipe without all that a run needs.
-    from recipes.common.before.identity import identity_of
-    from recipes.common.before.preflight import preflight, report, resolved
-    from recipes.common.before.recipe import load_parts
-    from recipes.common.before.resume import open_run_folder
-    from recipes.common.during.environments import by_name, load_environments, load_tools
-    from recipes.common.tools.screen import announce, explain_endings, refuse
+    from recipes.common.checks.identity import identity_of
+    from recipes.common.checks.preflight import preflight, report, resolved
+    from recipes.common.checks.resume import open_run_folder
+    from recipes.common.data.recipe import load_parts
+    from recipes.common.training.environments import by_name, load_environments, load_tools
+    from recipes.common.utils.screen import announce, explain_endings, refuse
 
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a launcher that waits for its runs may ignore Ctrl-C
     args = parse_arguments(recipe_type)
@@ -90,13 +90,13 @@ def train_and_save(trainer: GRPOTrainer, run: Run, metric: Metric) -> dict[str, 
     Returns the content of summary.json, None on every rank but the main one. An interrupted run saves a checkpoint and
     ends with status 130.
     """
-    from recipes.common.after.record import finish, summary_of
-    from recipes.common.during import callbacks
-    from recipes.common.during.engine import EngineCallback
-    from recipes.common.during.interrupt import InterruptCallback
-    from recipes.common.during.moving_reference import MovingReferenceCallback, reference_is_whole
-    from recipes.common.during.tracking import TensorBoardTextCallback, TrackingCallback, continue_wandb_run
-    from recipes.common.evaluation.validation import validate
+    from recipes.common.evaluation.curve import validate
+    from recipes.common.report.record import finish, summary_of
+    from recipes.common.training import callbacks
+    from recipes.common.training.engine import EngineCallback
+    from recipes.common.training.interrupt import InterruptCallback
+    from recipes.common.training.moving_reference import MovingReferenceCallback, reference_is_whole
+    from recipes.common.training.tracking import TensorBoardTextCallback, TrackingCallback, continue_wandb_run
 
     folder = Path(run.training.output_dir)
     clock, interrupt = callbacks.Clock(folder, trainer.phase), InterruptCallback(trainer)

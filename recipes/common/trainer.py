@@ -10,11 +10,11 @@ import transformers
 import trl
 from accelerate.utils import gather, gather_object
 
-from recipes.common.during import environments, rollout
-from recipes.common.during.guard import ERROR, GRADED, NOT_APPLICABLE, TIMEOUT, UNPARSED, guard
-from recipes.common.during.matrix import apply_gates, group_spread
-from recipes.common.during.phases import Phases
-from recipes.common.during.steps import (
+from recipes.common.training import environments, rollout
+from recipes.common.training.gates import apply_gates, group_spread
+from recipes.common.training.guard import ERROR, GRADED, NOT_APPLICABLE, TIMEOUT, UNPARSED, guard
+from recipes.common.training.phases import Phases
+from recipes.common.training.steps import (
     check_loss,
     groups_with_spread,
     normalise_steps,
@@ -74,7 +74,7 @@ class RewardErrors(RuntimeError):
 class GRPOTrainer(trl.GRPOTrainer):
     """`trl.GRPOTrainer` that works on the gathered rewards of a batch before they become advantages.
 
-    - A row that a reward failed on (see `during/guard.py`) gets None from every reward: its advantage is 0
+    - A row that a reward failed on (see `training/guard.py`) gets None from every reward: its advantage is 0
       and its group is normalised without it.
     - Each generation logs `errors/<reward>`, `unparsed/<reward>` and `timeouts/<reward>`: the share of the
       rows the reward applies to, over all ranks; and `completions/voided`, the share that any reward failed on.
@@ -84,7 +84,7 @@ class GRPOTrainer(trl.GRPOTrainer):
     - With step rewards (DeepSeekMath, section 4.1.3; docs/grpo.md) TRL's loss gets advantages of the shape
       (completions, tokens): its own, at each token, plus the weighted sum of the normalised rewards of the steps that
       end at or after it; 0 where a token is masked. The advantage that is logged of a completion is their mean.
-    - The `get_reward` of an environment is a reward like any other, the last (see `during/environments.py`).
+    - The `get_reward` of an environment is a reward like any other, the last (see `training/environments.py`).
 
     `reward_funcs` needs one reward that is not of the kind step. `args.reward_weights` has one weight for each; that of
     a step reward is applied after its normalisation. Raises ValueError for rewards, weights or a loss that do not go

@@ -13,14 +13,14 @@ from datasets import Dataset
 from transformers.utils import get_json_schema
 from trl import ModelConfig, SFTConfig, SFTTrainer, get_peft_config
 
-from recipes.common.before.overlap import question_digest
-from recipes.common.before.recipe import Recipe, load_recipe
-from recipes.common.before.tool_use import tools_of
-from recipes.common.evaluation.evaluate_model import evaluate_model
-from recipes.common.evaluation.load_model import load_model
+from recipes.common.checks.callables import tools_of
+from recipes.common.data.overlap import question_digest
+from recipes.common.data.recipe import Recipe, load_recipe
 from recipes.common.evaluation.scores import compare, comparison_table, summarize
-from recipes.common.tools.folder import AFTER, BEFORE, TABLE, WARM_START, write_json, write_rows, write_whole
-from recipes.common.tools.machine import versions
+from recipes.common.sampling.evaluate_model import evaluate_model
+from recipes.common.sampling.load_model import load_model
+from recipes.common.utils.machine import versions
+from recipes.common.utils.run_files import AFTER, BEFORE, TABLE, WARM_START, write_json, write_rows, write_whole
 
 LEARNING_RATE = {True: 5e-4, False: 2e-5}  # with LoRA, and of all weights
 

@@ -3,7 +3,7 @@
 import textwrap
 from pathlib import Path
 
-from recipes.common.tools.folder import AFTER, BEFORE, read_rows
+from recipes.common.utils.run_files import AFTER, BEFORE, read_rows
 
 
 def show_samples(folder: Path) -> str:

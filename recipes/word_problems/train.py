@@ -12,8 +12,8 @@ calculations. Expected numbers: README.md.
 import itertools
 from dataclasses import dataclass, field
 
-from recipes.common.before.questions import read_questions
-from recipes.common.before.rows import draw, is_held_out, worked_example
+from recipes.common.data.questions import read_questions
+from recipes.common.checks.rewards_on_rows import draw, is_held_out, worked_example
 from recipes.common.evaluation.metrics import answer_metric
 from recipes.common.run import RecipeArguments as CommonArguments
 from recipes.common.run import start, train_and_save

@@ -206,7 +206,7 @@ COMPLETION_CHECKERS = {
 
 def measure(check: Callable, rows: list[Row]) -> dict[str, float]:
     """Agreement with its Wilson interval, mistakes, slow rows and microseconds of one checker on the rows."""
-    from recipes.common.tools.stats import wilson_interval
+    from recipes.common.utils.stats import wilson_interval
 
     check(rows, [])
     seconds: list[float] = []

@@ -39,7 +39,7 @@ def stopping_table() -> tuple[list[str], list[list[str]]]:
     """How often `min_gain` stops a run within fifty evaluations, next to rules that do not hold, and to a last test."""
     from scipy.stats import binom
 
-    from recipes.common.during.stopping import EARLY, ENOUGH, evidence_against_gain
+    from recipes.common.training.stopping import EARLY, ENOUGH, evidence_against_gain
 
     k = np.arange(1, LOOKS + 1)
     weights = EARLY / ((k + EARLY - 1) * (k + EARLY))
@@ -115,7 +115,7 @@ def simulate_rewards(random: np.random.Generator, case: Case, steps: int = 60) -
 
 def verdict_table() -> tuple[list[str], list[list[str]]]:
     """The rule's answers next to the truth; "learning" is the answer *rose together*."""
-    from recipes.common.after.verdict import TOGETHER, verdict
+    from recipes.common.report.verdict import TOGETHER, verdict
 
     lines = []
     for name, case in CASES.items():
@@ -131,9 +131,9 @@ def verdict_table() -> tuple[list[str], list[list[str]]]:
 
 def write_tables(script: Path, tables: dict[str, tuple[str, int, Callable]]) -> None:
     """Print tables, each given as name -> title, order and what returns it, and write their entries of the ledger."""
-    from recipes.common.tools.folder import read_json, write_json
-    from recipes.common.tools.machine import versions
-    from recipes.common.tools.tables import format_table
+    from recipes.common.utils.machine import versions
+    from recipes.common.utils.run_files import read_json, write_json
+    from recipes.common.utils.tables import format_table
 
     machine = versions()  # before anything is written, which would be an uncommitted change
     changed = " with uncommitted changes" if machine["uncommitted_changes"] else ""

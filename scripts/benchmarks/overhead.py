@@ -7,7 +7,7 @@ Both arms train the same rows from the same seed, so that step i of one generate
 take turns, so that a machine whose speed drifts slows both. The first step of each run is dropped (it warms up). "Our
 own code" is every callback of ours and the whole of `_calculate_rewards`, TRL's part of it included; what TRL itself
 does to log (its completion tables) is in both arms. The recipe arm includes the LM-head hook of
-`recipes/common/tools/machine.py`, which makes it faster on a CPU: what our code costs is the share, not the ratio.
+`recipes/common/utils/machine.py`, which makes it faster on a CPU: what our code costs is the share, not the ratio.
 """
 
 import argparse
@@ -28,7 +28,7 @@ def build(config: Path, overrides: list[str], folder: Path, bare: bool = False):
     """The recipe, its run in `folder`, and the trainer that it builds (`bare`: TRL's own with the same arguments)."""
     import trl
 
-    from recipes.common.before.recipe import import_recipe
+    from recipes.common.data.recipe import import_recipe
     from recipes.common.run import start
     from recipes.common.trainer import GRPOTrainer
 
@@ -117,7 +117,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=6, help="steps a run; the first is dropped")
     parser.add_argument("--output", type=Path, help="also write the figures as JSON")
     options = parser.parse_args()
-    from recipes.common.tools.machine import versions
+    from recipes.common.utils.machine import versions
 
     ours, bare = [], []
     for pair in range(options.pairs):

@@ -22,7 +22,7 @@ def rows_table() -> tuple[list[str], list[list[str]]]:
     import numpy as np
     from scipy.stats import binomtest
 
-    from recipes.common.tools.power import LEVEL, rows_needed, smallest_change
+    from recipes.common.utils.power import LEVEL, rows_needed, smallest_change
 
     random, lines = np.random.default_rng(0), []
     for n in sorted({*ROWS, *(rows_needed(effect) for effect in EFFECTS)}):
@@ -39,8 +39,8 @@ def rows_table() -> tuple[list[str], list[list[str]]]:
 
 def seeds_table() -> tuple[list[str], list[list[str]]]:
     """Step rewards against the reward of the answer alone: how many seeds would show such a difference."""
-    from recipes.common.tools.folder import read_json
-    from recipes.common.tools.power import seeds_needed
+    from recipes.common.utils.power import seeds_needed
+    from recipes.common.utils.run_files import read_json
 
     def share(cell: str) -> float:
         right, scored = map(int, re.match(r"(\d+) of (\d+)", cell).groups())

@@ -22,8 +22,8 @@ def main() -> None:
     parser.add_argument("--output", type=Path, required=True, help="an entry of the ledger; words in it by hand stay")
     options = parser.parse_args()
     sys.path.insert(0, str(ROOT))
-    from recipes.common.tools.folder import read_json, write_json
-    from recipes.common.tools.tables import format_table
+    from recipes.common.utils.run_files import read_json, write_json
+    from recipes.common.utils.tables import format_table
 
     names = sorted(folder.parent.name for folder in options.probes.glob("*/figures.json"))
     found = [compare(options.probes / name, name) for name in names]
@@ -43,8 +43,8 @@ def main() -> None:
 def compare(folder: Path, name: str) -> tuple[dict[str, str], dict[str, Any], dict[str, Any]]:
     """A line of the table, the forecast, and the outcome, of one configuration."""
     from recipes.common.evaluation.scores import independent_metric
-    from recipes.common.tools.folder import read_json
-    from recipes.common.tools.tables import percent, points
+    from recipes.common.utils.run_files import read_json
+    from recipes.common.utils.tables import percent, points
 
     probe, result = read_json(folder / "figures.json"), read_json(ROOT / "results" / f"{name}.json")
     (task,) = probe["tasks"].values()

@@ -43,8 +43,8 @@ def main() -> None:
 
 def draw(axis, twin, title: str, runs: list[Path]) -> None:
     """One panel: the reward of `runs` on `twin`, dashed, and the metrics that they have on `axis`."""
-    from recipes.common.after.plots import curve, draw_band, shares, smooth
-    from recipes.common.tools.folder import read_log, read_validation
+    from recipes.common.report.plots import curve, draw_band, shares, smooth
+    from recipes.common.utils.run_files import read_log, read_validation
 
     rewards = [smooth(curve(read_log(run), "reward")) for run in runs]
     draw_band(twin, rewards, color=REWARD, linestyle="--", label="reward")

@@ -49,8 +49,8 @@ def main() -> None:
     options, overrides = parser.parse_known_args()
     if options.steps < 2:
         parser.error(f"--steps is {options.steps}; at least 2: the first is dropped")
-    from recipes.common.tools.machine import versions
-    from recipes.common.tools.tables import format_table, percent
+    from recipes.common.utils.machine import versions
+    from recipes.common.utils.tables import format_table, percent
 
     steps = split_steps(options.config, [*overrides, "--max_steps", str(options.steps)])
     whole = sum(step["step"] for step in steps)

@@ -14,10 +14,10 @@ from bad_inputs import cases
 from safetensors.torch import load_file, save_file
 from trl import ModelConfig
 
-from recipes.common.before.arguments import parse_arguments
-from recipes.common.before.preflight import preflight
-from recipes.common.before.recipe import import_recipe, load_parts
-from recipes.common.before.values import CHOICES, RANGES, check_generation
+from recipes.common.checks.preflight import preflight
+from recipes.common.checks.values import CHOICES, RANGES, check_generation
+from recipes.common.data.recipe import import_recipe, load_parts
+from recipes.common.settings import parse_arguments
 from recipes.common.trainer import GRPOConfig
 from rewards.audit.child import check_in_child
 
@@ -263,7 +263,7 @@ def test_rows_of_the_hub_without_a_network(refusal, monkeypatch):
     def fails(*args, **kwargs):
         raise ConnectionError("Couldn't reach 'openai/gsm8k' on the Hub")
 
-    monkeypatch.setattr("recipes.common.before.questions.load_dataset", fails)
+    monkeypatch.setattr("recipes.common.data.questions.load_dataset", fails)
     assert_refused(refusal({"dataset_path": None}), ["the rows cannot be loaded (ConnectionError", "give dataset_path"])
 
 

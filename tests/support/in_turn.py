@@ -42,7 +42,7 @@ def main() -> None:
     import peft  # noqa: F401
     import reasoning_gym  # noqa: F401
 
-    import recipes.common.before.preflight
+    import recipes.common.checks.preflight
     import recipes.common.run  # noqa: F401
 
     if os.environ.get("ACCELERATE_USE_DEEPSPEED") == "true":

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from accelerate import PartialState
 
-from recipes.common.before.recipe import import_recipe
+from recipes.common.data.recipe import import_recipe
 
 CONFIG = Path("recipes/arithmetic/quickstart.yaml")
 

@@ -16,10 +16,10 @@ from support.scored_by_place import TINY, generations
 from transformers import AutoTokenizer
 
 from recipes.calculator.train import metric, to_row
-from recipes.common.during.environments import load_environments
-from recipes.common.during.rollout import read_calls
 from recipes.common.evaluation.evaluate import evaluate_in_training
 from recipes.common.trainer import GRPOConfig, GRPOTrainer
+from recipes.common.training.environments import load_environments
+from recipes.common.training.rollout import read_calls
 from rewards import load_reward
 
 CALCULATOR = str(ROOT / "recipes/calculator/calculator.py:Calculator")

@@ -13,8 +13,8 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from trl import GRPOTrainer
 from trl.models import unwrap_model_for_generation
 
-from recipes.common.evaluation.generate import Completion, decoding_of, generate, generation_config
 from recipes.common.evaluation.metrics import Metric
+from recipes.common.sampling.generate import Completion, decoding_of, generate, generation_config
 from rewards import reward_name
 from rewards.audit.call import score
 from rewards.contract import is_model

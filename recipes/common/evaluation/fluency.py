@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
-from recipes.common.evaluation.generate import prompt_text
-from recipes.common.tools.folder import RECORD, read_evaluation, read_json
+from recipes.common.sampling.generate import prompt_text
+from recipes.common.utils.run_files import RECORD, read_evaluation, read_json
 from rewards.fluency import word_share
 
 

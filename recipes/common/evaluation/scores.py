@@ -4,8 +4,8 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import Any
 
-from recipes.common.tools.stats import mcnemar_p, wilson_interval
-from recipes.common.tools.tables import share_and_span
+from recipes.common.utils.stats import mcnemar_p, wilson_interval
+from recipes.common.utils.tables import share_and_span
 
 # The first of these that a recipe has is the measure that its rewards do not see, or see the least.
 INDEPENDENT = ("lenient", "tests", "prose")

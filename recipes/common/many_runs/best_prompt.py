@@ -9,12 +9,12 @@ import time
 from pathlib import Path
 from typing import Any
 
-from recipes.common.before.preflight import first_rows
-from recipes.common.before.recipe import Recipe, load_recipe
-from recipes.common.evaluation.evaluate_model import evaluate_model
+from recipes.common.checks.preflight import first_rows
+from recipes.common.data.recipe import Recipe, load_recipe
 from recipes.common.evaluation.scores import metric_names
-from recipes.common.tools.folder import AFTER, BEFORE, PROMPTS, read_json, write_json, write_rows
-from recipes.common.tools.tables import percent
+from recipes.common.sampling.evaluate_model import evaluate_model
+from recipes.common.utils.run_files import AFTER, BEFORE, PROMPTS, read_json, write_json, write_rows
+from recipes.common.utils.tables import percent
 
 VALIDATION_ROWS = 64
 SHOTS = (None, 1, 2, 4, 8)  # worked examples; None keeps what the recipe shows

@@ -6,12 +6,13 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
-from recipes.common.before.arguments import REWARD_MAPPINGS, REWARD_SETTINGS
-from recipes.common.before.presets import ADDED, read_presets
 from recipes.common.evaluation.scores import metric_names
 from recipes.common.many_runs.best_prompt import best_prompt
 from recipes.common.many_runs.runs import Rows, change_over_seeds, check_given, read_settings, share_over_seeds, train
-from recipes.common.tools.folder import (
+from recipes.common.presets import ADDED, read_presets
+from recipes.common.settings import REWARD_MAPPINGS, REWARD_SETTINGS
+from recipes.common.utils.power import power_line
+from recipes.common.utils.run_files import (
     PROMPTS,
     SUMMARY,
     WARM_START,
@@ -20,8 +21,7 @@ from recipes.common.tools.folder import (
     write_json,
     write_whole,
 )
-from recipes.common.tools.power import power_line
-from recipes.common.tools.tables import percent, points, share_and_span
+from recipes.common.utils.tables import percent, points, share_and_span
 from rewards import load_rewards, reward_kind, reward_tasks
 
 CONFIGURED, UNTRAINED, SFT, SFT_GRPO, BEST_PROMPT = "as configured", "untrained", "sft", "sft+grpo", "best-prompt"

@@ -21,12 +21,12 @@ from pathlib import Path
 from statistics import mean, stdev
 from typing import Any, NamedTuple
 
-from recipes.common.before.arguments import options_given
-from recipes.common.before.resume import NOT_COMPARED
+from recipes.common.checks.resume import NOT_COMPARED
 from recipes.common.many_runs.runs import over_seeds, read_settings
-from recipes.common.tools.folder import SUMMARY, read_evaluation, read_json, write_json
-from recipes.common.tools.stats import Z_95, t_quantile
-from recipes.common.tools.tables import points
+from recipes.common.settings import options_given
+from recipes.common.utils.run_files import SUMMARY, read_evaluation, read_json, write_json
+from recipes.common.utils.stats import Z_95, t_quantile
+from recipes.common.utils.tables import points
 
 Entry = dict[str, Any]
 ROOT = Path(__file__).resolve().parents[3]

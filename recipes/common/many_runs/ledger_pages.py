@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from recipes.common.many_runs.ledger import ROOT, Entry, read_entries, sort_of
-from recipes.common.tools.folder import write_whole
-from recipes.common.tools.tables import percent, points, share_and_span
+from recipes.common.utils.run_files import write_whole
+from recipes.common.utils.tables import percent, points, share_and_span
 
 BEGIN, END = "<!-- generated from results/ by scripts/ledger.py: begin -->", "<!-- end -->"
 GENERATED = re.compile(

@@ -10,11 +10,11 @@ from typing import Any
 
 import yaml
 
-from recipes.common.before.arguments import options_given
 from recipes.common.evaluation.scores import metric_names
-from recipes.common.tools.folder import read_evaluation, write_json
-from recipes.common.tools.stats import mcnemar_p, paired_interval, t_interval, wilson_interval
-from recipes.common.tools.tables import percent, points, share_and_span
+from recipes.common.settings import options_given
+from recipes.common.utils.run_files import read_evaluation, write_json
+from recipes.common.utils.stats import mcnemar_p, paired_interval, t_interval, wilson_interval
+from recipes.common.utils.tables import percent, points, share_and_span
 
 Rows = list[dict[str, Any]]
 

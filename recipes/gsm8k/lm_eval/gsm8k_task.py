@@ -6,7 +6,7 @@ from typing import Any
 from datasets import Dataset, DatasetDict, load_dataset
 from lm_eval.api.task import ConfigurableTask
 
-from recipes.common.before.recipe import import_recipe
+from recipes.common.data.recipe import import_recipe
 
 recipe = import_recipe(Path(__file__).parents[1] / "train.py")
 

@@ -1,0 +1,110 @@
+"""Questions seen twice: held-out ones that training sees, near duplicates, and those of a warm start."""
+
+import hashlib
+import json
+import re
+from collections import Counter
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from recipes.common.utils.run_files import WARM_START, read_json
+
+GRAM = 8  # words
+SHARE = 0.5  # of a question's 8-grams that one training question must share to be a near duplicate
+COMMON = 5  # training questions: an 8-gram of more is an instruction that many questions share
+
+
+def question_of(prompt: str | list[dict[str, Any]]) -> str:
+    """The last user message of a prompt, or the whole text, in lower case and with single spaces.
+
+    Example: `question_of([{"role": "user", "content": "How  many\\nPens?"}]) == "how many pens?"`
+    """
+    if not isinstance(prompt, str):
+        asked = [message["content"] for message in prompt if message.get("role") == "user"]
+        prompt = str((asked or [prompt[-1]["content"]])[-1])
+    return re.sub(r"\s+", " ", prompt).strip().lower()
+
+
+def question_digest(prompt: str | list[dict[str, Any]]) -> str:
+    """A short digest of `question_of(prompt)`."""
+    return hashlib.sha256(question_of(prompt).encode()).hexdigest()[:16]
+
+
+def warm_start_questions(model: str | None) -> set[str]:
+    """The digests of the questions that a local model's warm start used; none where it had no warm start."""
+    return set(read_json(Path(model or "", WARM_START), {}).get("questions", []))
+
+
+def check_held_out(train_rows: list[dict], eval_rows: list[dict], model: str | None) -> list[str]:
+    """No evaluation question may be one of training or of the model's warm start, whatever stands before it."""
+    warm = f"were in the warm start of {model}", "Evaluate other rows, or warm-start with this run's rows and seed."
+    trained = "are also training rows", "Accuracy on them would measure memory: give evaluation rows of their own."
+    questions = [question_digest(row["prompt"]) for row in eval_rows]
+    problems = []
+    for seen, (where, remedy) in (
+        ({question_digest(row["prompt"]) for row in train_rows}, trained),
+        (warm_start_questions(model), warm),
+    ):
+        if leaked := [i for i, question in enumerate(questions) if question in seen]:
+            count = f"{len(leaked)} of {len(eval_rows)} evaluation rows {where} (the first is row {leaked[0]})"
+            problems.append(f"evaluation rows: {count}. {remedy}")
+    return problems
+
+
+def check_duplicates(train_rows: list[dict], eval_rows: list[dict]) -> list[str]:
+    """No question has two answers, and no evaluation row stands twice, which would make its intervals too narrow."""
+    problems = []
+    for kind, rows in (("training", train_rows), ("evaluation", eval_rows)):
+        first, conflicts, twice = {}, [], []
+        for number, row in enumerate(rows):
+            asked = [row["task"], row["prompt"], row.get("tests")]  # two tasks of MBPP differ by their tests alone
+            at = first.setdefault(json.dumps(asked, sort_keys=True, default=str), number)
+            if at != number and rows[at].get("answer") != row.get("answer"):
+                conflicts.append(f"rows {at} and {number}: {rows[at].get('answer')!r} and {row.get('answer')!r}")
+            elif at != number:
+                twice.append(f"row {number} is row {at}")
+        if conflicts:
+            problems.append(
+                f"{kind} rows: {len(conflicts)} give another answer to the question of an earlier row (the first: "
+                f"{conflicts[0]}). Keep the right one."
+            )
+        if twice and kind == "evaluation":
+            problems.append(
+                f"evaluation rows: {len(twice)} of {len(rows)} stand there twice (the first: {twice[0]}), which makes "
+                "the intervals too narrow. Keep each once."
+            )
+    return problems
+
+
+def near_duplicates(train_rows: list[dict], eval_rows: list[dict]) -> list[tuple[int, int]]:
+    """Pairs (evaluation row, training row) whose questions share at least half of the first one's 8-grams of words."""
+    # Only the grams that are asked for: those of all training rows would take gigabytes.
+    holders: dict[tuple[str, ...], list[int]] = {gram: [] for row in eval_rows for gram in _grams(row)}
+    for number, row in enumerate(train_rows):
+        for gram in holders.keys() & set(_grams(row)):
+            holders[gram].append(number)
+    found = []
+    for number, row in enumerate(eval_rows):
+        grams = set(_grams(row))
+        shared = Counter(train for gram in grams for train in holders[gram] if len(holders[gram]) <= COMMON)
+        if shared and shared.most_common(1)[0][1] >= SHARE * len(grams):
+            found.append((number, shared.most_common(1)[0][0]))
+    return found
+
+
+def overlap_notes(train_rows: list[dict], eval_rows: list[dict]) -> list[str]:
+    """Report near duplicates with the first pair; nothing without any."""
+    if not (pairs := near_duplicates(train_rows, eval_rows)):
+        return []
+    number, train = pairs[0]
+    held_out, trained = (question_of(rows[i]["prompt"])[:120] for rows, i in ((eval_rows, number), (train_rows, train)))
+    return [
+        f"{len(pairs)} of {len(eval_rows)} evaluation questions share half of their 8-word runs with a training "
+        f"question; the first is row {number}: {held_out!r}, like training row {train}: {trained!r}"
+    ]
+
+
+def _grams(row: dict) -> Iterable[tuple[str, ...]]:
+    words = question_of(row["prompt"]).split() if row.get("prompt") else []
+    return zip(*(words[i:] for i in range(GRAM)), strict=False)

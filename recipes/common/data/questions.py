@@ -1,0 +1,196 @@
+"""Questions and their answers, from the Hub or from files of one's own, by the names of their columns."""
+
+import json
+import math
+import re
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+from datasets import Dataset, load_dataset
+from datasets.exceptions import DatasetsError
+
+from recipes.common.checks.rewards_on_rows import draw, is_held_out
+from recipes.common.settings import RecipeArguments
+from rewards.boxes import last_boxed
+from rewards.jsonl import collect, lines_of, parse_line, shown
+
+Item = dict[str, str]  # question, and answer as the data has it: the gold, or a solution that ends in it
+Values = Iterable[tuple[str, Any]]  # a place for messages, and what stands there
+BUILDERS = {".jsonl": "json", ".json": "json", ".csv": "csv", ".parquet": "parquet"}
+ONE_IN = 8  # questions are held out where the data have no test split
+
+
+@dataclass
+class QuestionArguments(RecipeArguments):
+    """Settings of a recipe whose rows are questions with one answer each."""
+
+    dataset_config: str | None = field(default=None, metadata={"help": "Configuration of a Hub data set."})
+    dataset_train_split: str = field(default="train", metadata={"help": "The split of the training rows."})
+    dataset_test_split: str | None = field(
+        default="test",
+        metadata={"help": f"The split of the held-out rows; null: one training row in {ONE_IN}, by its question."},
+    )
+    question_column: str = field(default="question", metadata={"help": "The column that holds the question."})
+    answer_column: str = field(
+        default="answer",
+        metadata={"help": "The column of the answer, or of a solution that ends in #### ANSWER or \\boxed{ANSWER}."},
+    )
+    max_bad_rows: int = field(
+        default=0, metadata={"help": "Leave out so many rows of a split that cannot be used; more stop the run."}
+    )
+    system_prompt: str | None = field(default=None, metadata={"help": "In place of the recipe's own; '' for none."})
+
+
+def gold_of(answer: str) -> str:
+    r"""The final answer of a solution: behind its last `####`, else in its last box, else all of it.
+
+    Example: `gold_of("3 + 4 = 7\n#### 7") == gold_of(r"So \boxed{7}.") == gold_of(" 7 ") == "7"`
+    """
+    return (answer.rpartition("####")[2] if "####" in answer else last_boxed(answer) or answer).strip()
+
+
+def load_questions(
+    args: QuestionArguments, seed: int, check: Callable[[str], str | None], hub: tuple[str, str] | None = None
+) -> tuple[Dataset, Dataset]:
+    """Draw training and held-out items from `dataset_path` or `dataset_name`, else from `hub` (name, configuration).
+
+    Without a test split one question in `ONE_IN` is held out by its hash: no seed brings it into training.
+
+    Raises:
+        ValueError: what is wrong with the settings or, by file and line, with the rows; `check` says of a gold why it
+            cannot be used, or None.
+    """
+    from recipes.common.data.overlap import question_of  # importing a recipe stays light
+
+    if args.dataset_name and args.dataset_path:
+        raise ValueError("dataset_name and dataset_path are both given: give one.")
+    if not (args.dataset_name or args.dataset_path or hub):
+        raise ValueError("dataset_path (a file or a folder) or dataset_name (a Hub id) is missing: give one.")
+    name, config = (args.dataset_name, None) if args.dataset_name else hub or ("", None)
+    source = args.dataset_path or name
+    path = Path(args.dataset_path or "")
+    columns = (args.question_column, args.answer_column)
+    splits = splits_of_path(path, columns) if args.dataset_path else splits_of_hub(name, args.dataset_config or config)
+    train, test = args.dataset_train_split, args.dataset_test_split
+    if len(splits) == 1 and test not in splits:  # whatever its name
+        splits = {train: next(iter(splits.values()))}
+    named = {"dataset_train_split": train, "dataset_test_split": test if len(splits) > 1 else None}
+    for option, split in named.items():
+        if split is not None and split not in splits:
+            by_hash = f", or null: one row in {ONE_IN} is held out" if option == "dataset_test_split" else ""
+            raise ValueError(f"{source} has no split {split!r} (it has: {', '.join(splits)}): set {option}{by_hash}.")
+    accept = partial(_item, columns=columns, check=check)
+    items = _usable(source, splits[train], accept, args.max_bad_rows)
+    parts: dict[bool, list[Item]] = {False: [], True: []}
+    if test in splits:
+        parts = {False: items, True: _usable(source, splits[test], accept, args.max_bad_rows)}
+    else:
+        for item in items:
+            parts[is_held_out(question_of(item["question"]), ONE_IN)].append(item)
+    if args.num_eval_rows and not parts[True]:
+        raise ValueError(
+            f"{source} has {len(items)} rows, and none of them is held out (one in {ONE_IN} is, by its question): give "
+            "more rows, a folder with train and test files, or num_eval_rows: 0."
+        )
+    counts = {False: args.num_train_rows, True: args.num_eval_rows}
+    train, held_out = (draw(Dataset.from_list(part), counts[side], seed) for side, part in parts.items())
+    return train, held_out
+
+
+def read_questions(folder: str, split: str) -> list[Item]:
+    """Read the items of one split of a folder in GSM8K's columns."""
+    columns = ("question", "answer")
+    splits = splits_of_path(Path(folder), columns)
+    if split not in splits:
+        raise ValueError(f"{folder} has no file {split} (it has: {', '.join(splits)}).")
+    return _usable(folder, splits[split], partial(_item, columns=columns, check=lambda gold: None), 0)
+
+
+def splits_of_path(path: Path, columns: tuple[str, str]) -> dict[str, Values]:
+    """The splits of a file or a folder, by the names of its files; those of `train-00000-of-00002` are one split."""
+    if not path.exists():
+        raise ValueError(f"dataset_path: there is no file or folder {path}.")
+    files = sorted(path.iterdir()) if path.is_dir() else [path]
+    splits: dict[str, list[Path]] = {}
+    for file in files:
+        if file.suffix in BUILDERS:
+            splits.setdefault(re.sub(r"-\d{5}-of-\d{5}$", "", file.stem), []).append(file)
+    if not splits:
+        raise ValueError(f"dataset_path: {path} is not a {', '.join(BUILDERS)} file, nor a folder that holds some.")
+    return {name: chain.from_iterable(values_of(part, columns) for part in parts) for name, parts in splits.items()}
+
+
+def splits_of_hub(name: str, config: str | None) -> dict[str, Values]:
+    """The splits of a data set on the Hub."""
+    splits = load_dataset(name, config)
+    return {
+        split: ((f"{name}, {split}, row {number}", row) for number, row in enumerate(rows, start=1))
+        for split, rows in splits.items()
+    }
+
+
+def values_of(file: Path, columns: tuple[str, str]) -> Iterator[tuple[str, Any]]:
+    """The rows of a file with their places; lines of JSON Lines as text, for the one who lists all that is wrong."""
+    if file.suffix == ".jsonl":
+        yield from lines_of(file)
+        return
+    as_text = {"converters": dict.fromkeys(columns, str), "keep_default_na": False}  # 007 and NA as they stand
+    options = as_text if file.suffix == ".csv" else {}
+    if file.suffix == ".csv":
+        with file.open(encoding="utf-8", errors="replace") as lines:
+            header = lines.readline()
+        if "," not in header and (other := re.search(r"[;\t|]", header)):
+            raise ValueError(f"{file} separates its columns by {other[0]!r}: separate them by commas.")
+    try:  # a stream writes no cache
+        rows = load_dataset(BUILDERS[file.suffix], data_files=str(file), split="train", streaming=True, **options)
+        for number, row in enumerate(rows, start=1):
+            yield f"{file}, row {number}", row
+    except (ValueError, OSError, DatasetsError) as error:
+        raise ValueError(f"{file} cannot be read as {BUILDERS[file.suffix]}: {error}") from error
+
+
+def _usable(source: str, values: Values, accept: Callable[[Any], Item], allowed: int) -> list[Item]:
+    from recipes.common.utils.screen import announce
+
+    items, problems = collect(values, accept)
+    if len(problems) > allowed:
+        raise ValueError(shown(problems))
+    if not items:
+        raise ValueError(f"{source} holds no rows; it needs one question and one answer a row.")
+    if problems:
+        announce(f"Rows left out (max_bad_rows): {len(problems)}\n{shown(problems)}")
+    return items
+
+
+def _item(value: Any, columns: tuple[str, str], check: Callable[[str], str | None]) -> Item:
+    row, wanted = parse_line(value) if isinstance(value, str) else value, ", ".join(columns)
+    if not isinstance(row, dict):
+        raise ValueError(f"it must be a JSON object with {wanted}, not {str(row)[:80]!r}")
+    options = {"question_column": columns[0], "answer_column": columns[1]}
+    missing = {option: column for option, column in options.items() if column not in row}
+    if missing:
+        raise ValueError(
+            f"{', '.join(missing.values())} missing (its keys: {', '.join(map(str, row))}; wanted: {wanted}): name the "
+            f"key that holds it by {' and '.join(f'--{option}' for option in missing)}"
+        )
+    question, answer = row[columns[0]], _as_text(row[columns[1]])
+    for column, text in zip(columns, (question, answer), strict=True):
+        if not isinstance(text, str) or not text.strip():
+            kind = "text" if column == columns[0] else "text or a number"
+            given = json.dumps(row[column], default=str, ensure_ascii=False)[:80]
+            raise ValueError(f"{column} is {given}; it must be {kind} that is not empty")
+    gold = gold_of(answer)
+    if problem := check(gold) if gold else f"{columns[1]} has no final answer behind ####":
+        raise ValueError(problem)
+    return {"question": question, "answer": answer}
+
+
+def _as_text(value: Any) -> Any:
+    """A number as people write it, 42.0 as 42; anything else as it is."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        return value
+    return repr(int(value) if value == int(value) else value)

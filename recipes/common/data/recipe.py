@@ -1,0 +1,120 @@
+"""A recipe by its YAML: its module, arguments, rewards and rows, for scripts that work on any recipe."""
+
+import importlib.util
+import itertools
+import re
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from datasets import Dataset, IterableDataset
+
+from recipes.common.checks.rewards_on_rows import check_reference, first_rows
+from recipes.common.data.split import load_split
+from recipes.common.settings import Arguments, parse_arguments
+from recipes.common.training.environments import environment_rewards, load_environments
+from rewards import load_rewards
+from rewards.audit.child import ROWS, check_in_child
+from rewards.contract import check_names
+from rewards.loading import names_model
+
+
+@dataclass
+class Recipe:
+    """A recipe with the arguments of one YAML; rows are None where they were not asked for."""
+
+    module: ModuleType
+    args: Arguments
+    rewards: list[Callable] = field(default_factory=list)
+    train_rows: Dataset | IterableDataset | None = None
+    eval_rows: Dataset | None = None
+    validation_rows: Dataset | None = None
+
+
+def import_recipe(config: Path) -> ModuleType:
+    """Import the train.py next to a recipe's YAML; ValueError without one.
+
+    It offers `RecipeArguments`, `load_rows(args, seed) -> (train, eval)`, `reference_completion(row)` and
+    `metric(row, completion)`.
+    """
+    file = config.resolve().parent / "train.py"
+    if not file.is_file():
+        raise ValueError(f"{file} does not exist: --config names a YAML inside a recipe's folder.")
+    spec = importlib.util.spec_from_file_location(f"recipe_{file.parent.name}", file)
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # dataclasses look their module up
+    spec.loader.exec_module(module)
+    return module
+
+
+def load_recipe(config: Path, overrides: list[str], rows: bool = True) -> Recipe:
+    """Load a recipe by its YAML, with its rewards and, unless `rows` is False, its rows.
+
+    `overrides` are words of a command line that win over the YAML. Raises ValueError with every problem, one a line.
+    """
+    module = import_recipe(config)
+    args = parse_arguments(module.RecipeArguments, ["--config", str(config), *overrides])
+    loaded, problems = load_parts(args, module.load_rows if rows else None)
+    if rows and args.recipe.only_rows and not problems:
+        lacking = check_reference(first_rows(loaded[1]), module.reference_completion)
+        problems = [f"only_rows: {args.recipe.only_rows}: {problem} Add it to the file." for problem in lacking]
+    if problems := [*args.problems, *problems]:
+        raise ValueError("\n".join(problems))
+    return Recipe(module, args, *loaded)
+
+
+def load_parts(args: Arguments, load_rows: Callable[[Any, int], tuple[Any, Any]] | None) -> tuple[tuple, list[str]]:
+    """Load rewards, training, held-out and validation rows, None for what fails or is not asked for, and list problems.
+
+    A ValueError is a message to the user; any other exception is a bug and keeps its traceback.
+    """
+    recipe, problems = args.recipe, []
+    rewards, rows = None, (None, None, None)
+    try:
+        if load_rows and args.is_read:
+            rows = tuple(with_columns(part, recipe.reward_columns or {}) for part in load_split(args, load_rows))
+    except ValueError as problem:
+        problems.append(str(problem))
+    except OSError as error:  # as the Hub's client raises them
+        where = "give dataset_path, correct dataset_name, or connect to the network"
+        problems.append(f"the rows cannot be loaded ({type(error).__name__}: {error}): {where}.")
+    owned: list[Callable] | None = None
+    try:
+        owned = environment_rewards(load_environments(args.training["environment_factory"]))
+    except ValueError as problem:
+        problems.append(str(problem))
+    own = [spec for spec in recipe.reward_funcs if re.search("[:.]", spec) and not names_model(spec)]
+    few = list(itertools.islice(rows[0] or (), ROWS))
+    died = check_in_child(own, recipe.reward_kwargs, few, args.training["reward_timeout_s"])
+    try:
+        if not died:
+            named = load_rewards(recipe.reward_funcs, recipe.reward_kwargs, recipe.reward_tasks, allow_none=owned != [])
+            rewards = [*named, *(owned or [])]
+            problems += check_names(rewards)
+    except ValueError as problem:
+        problems.append(str(problem))
+    return (rewards, *rows), [*died, *problems]
+
+
+def with_columns(rows: Dataset | IterableDataset | None, columns: dict[str, str]) -> Dataset | IterableDataset | None:
+    """The rows, with columns also under the names that rewards take them by: `{"solution": "answer"}`.
+
+    Raises:
+        ValueError: a column that the rows do not have, or a name under which they have another.
+    """
+    if not (rows and columns):
+        return rows
+
+    def added(row: dict) -> dict:
+        for name, column in columns.items():
+            if column not in row or row.get(name, row[column]) != row[column]:  # equal in what a probe kept
+                wrong = f"have another of the name {name!r}" if column in row else "do not have it"
+                has = f"the rows {wrong}; their columns: {', '.join(row)}."
+                raise ValueError(f"reward_columns gives the column {column!r} as {name!r}, but {has}")
+        return {name: row[column] for name, column in columns.items()}
+
+    added(next(iter(rows)))  # a stream is read later
+    return rows.map(added)

@@ -1,0 +1,36 @@
+"""The curve of a run: its validation rows, evaluated now and then while it trains, one line each in the run folder."""
+
+from pathlib import Path
+from typing import Any
+
+from trl import GRPOTrainer
+
+from recipes.common.evaluation.evaluate import evaluate_in_training
+from recipes.common.evaluation.metrics import Metric
+from recipes.common.evaluation.scores import metric_names, outcomes, summarize
+from recipes.common.utils.run_files import VALIDATION, read_validation, write_rows
+
+
+def validate(trainer: GRPOTrainer, rows: list[dict], metric: Metric) -> dict[str, float]:
+    """Evaluate the validation rows on all ranks and add a line to the curve; return what is to be logged of it."""
+    step = trainer.state.global_step
+    evaluated = evaluate_in_training(trainer, rows, metric, samples=0, title=f"validation, step {step}")
+    if trainer.is_world_process_zero():
+        add_line(Path(trainer.args.output_dir), validation_line(step, evaluated))
+    summary = summarize(evaluated)
+    shares = {name: summary[name]["share"] for name in metric_names(evaluated)}
+    shares |= {name: summary[name] for name in ("truncated", "mean_length")}
+    return {f"validation/{name}": share for name, share in shares.items()}
+
+
+def validation_line(step: int, rows: list[dict[str, Any]]) -> dict[str, Any]:
+    """Sum up the evaluated rows of a step as `read_validation` returns them."""
+    summary = summarize(rows)
+    figures = {key: summary[key] for key in ("truncated", "mean_length", "rewards")}
+    return {"step": step, "metrics": outcomes(rows), **figures}
+
+
+def add_line(run: Path, line: dict[str, Any]) -> None:
+    """Add the evaluation of a step; one of this step or a later one is of a start that was cut short, and goes."""
+    earlier = [each for each in read_validation(run) if each["step"] < line["step"]]
+    write_rows(run / VALIDATION, [*earlier, line])

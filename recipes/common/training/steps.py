@@ -1,0 +1,186 @@
+r"""Process supervision (DeepSeekMath, section 4.1.3): from the rewards of steps to an advantage for each token.
+
+The rewards of all steps in a group are normalised together. The advantage of a token is the sum of those of the steps
+that end at or after it.
+
+Several step rewards are normalised each by itself, and then weighted: a weight before it would be divided out again,
+and two rewards of different scale would have a spread between them where neither has one.
+
+The tokens of a step are found in the text that TRL shows to rewards, `decode(ids, skip_special_tokens=True)`: tokens as
+they were sampled, not those of the text tokenized anew. A character of several byte-level tokens belongs to the token
+that completes it.
+"""
+
+import statistics
+from bisect import bisect_left
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import torch
+from tokenizers.decoders import DecodeStream
+from transformers import PreTrainedTokenizerBase
+
+from recipes.common.training.gates import has_spread
+from recipes.common.training.guard import ERROR
+from rewards import reward_name
+from rewards.parsing import completion_text
+
+EPSILON = 1e-4  # TRL's
+TokenStep = tuple[int, float]  # the index of the last token of a step, and its reward
+# With these a token's gradient follows its own advantage; tests/test_grpo_arithmetic.py holds TRL to the formulas.
+LOSS_TYPES = ("grpo", "bnpo", "dr_grpo", "dapo", "cispo")
+
+
+def check_loss(loss_type: str, importance_sampling_level: str, off_policy_mask_threshold: float | None) -> None:
+    """Raise ValueError, with what to set, for a loss in which an advantage for each token would not act as such."""
+    if loss_type not in LOSS_TYPES:
+        raise ValueError(
+            f"step rewards need an advantage for each token, tested with loss_type {', '.join(LOSS_TYPES)}; "
+            f"given: {loss_type}."
+        )
+    if importance_sampling_level != "token":
+        raise ValueError(
+            f"step rewards need importance_sampling_level: token; given: {importance_sampling_level}, where every "
+            "token of a completion is moved by the mean of its advantages, so that steps are not distinguished."
+        )
+    if off_policy_mask_threshold is not None:
+        raise ValueError(
+            "step rewards do not go with off_policy_mask_threshold, which keeps or drops a whole completion "
+            "by the sign of its one advantage: leave it out."
+        )
+
+
+def normalise_steps(
+    rewards: list[list[float]], num_generations: int, scale_rewards: str = "group"
+) -> list[list[float]]:
+    """Subtract from each step the mean of all steps of its group, and divide by their sample standard deviation.
+
+    Args:
+        rewards: the rewards of the steps of each completion; the completions of a group follow one another.
+        num_generations: completions in a group.
+        scale_rewards: TRL's: `group`, `batch` (the deviation is that of all steps), or `none` (no division).
+
+    Example: `normalise_steps([[1.0, -1.0], []], 2)` is `[[0.7071, -0.7071], []]`, rounded (the deviation is 1.4142);
+    0.0 where all steps of a group have the same reward.
+    """
+    normalised, of_all = [], pool(rewards) if scale_rewards == "batch" else None
+    whole = None if of_all is None else _divisor(of_all, scale_rewards)
+    for start in range(0, len(rewards), num_generations):
+        members = rewards[start : start + num_generations]
+        pooled = pool(members)
+        mean = statistics.fmean(pooled) if has_spread(pooled) else None
+        divisor = _divisor(pooled, scale_rewards) if whole is None else whole
+        normalised += [[0.0 if mean is None else (reward - mean) / divisor for reward in steps] for steps in members]
+    return normalised
+
+
+def pool(rewards: list[list[float]]) -> list[float]:
+    """`pool([[1.0, -1.0], [], [0.5]]) == [1.0, -1.0, 0.5]`"""
+    return [reward for steps in rewards for reward in steps]
+
+
+def _divisor(pooled: list[float], scale_rewards: str) -> float:
+    return 1.0 if scale_rewards == "none" or len(pooled) < 2 else statistics.stdev(pooled) + EPSILON
+
+
+def groups_with_spread(rewards: list[list[float]], num_generations: int) -> list[bool]:
+    """Tell for each group whether its steps differ: `groups_with_spread([[1], [-1], [1], []], 2) == [True, False]`."""
+    starts = range(0, len(rewards), num_generations)
+    return [has_spread(pool(rewards[start : start + num_generations])) for start in starts]
+
+
+def token_advantages(steps: list[list[tuple[int, float]]], tokens: int) -> torch.Tensor:
+    """For each token of each completion, (completions, `tokens`), the sum over the steps that end at or after it.
+
+    `steps` holds for each completion pairs (index of the token that a step ends with, its normalised reward).
+
+    Example: `token_advantages([[(1, 0.5), (2, -1.0)]], 4)` is `[[-0.5, -0.5, -1.0, 0.0]]`.
+    """
+    ends = torch.zeros(len(steps), tokens, dtype=torch.float64)
+    for row, pairs in enumerate(steps):
+        for token, amount in pairs:
+            ends[row, token] += amount
+    return ends.flip(1).cumsum(1).flip(1)
+
+
+def steps_at_tokens(reward: Callable, tokenizer: PreTrainedTokenizerBase, **columns: Any) -> list[list[TokenStep]]:
+    """Call a guarded step reward as TRL calls a reward; each step of each completion by its last token.
+
+    Where a text is not what its tokens decode to, the row is an error: its outcome tells all ranks.
+    """
+    found: list[list[TokenStep]] = []
+    scored = reward(**columns)
+    shown = [None if of is None else " ".join(f"{end}:{amount:+g}" for end, amount in of) for of in scored]
+    columns["log_extra"](f"steps/{reward_name(reward)}", shown)  # "9:+1 20:-1"
+    rows = zip(columns["completion_ids"], columns["completions"], scored, strict=True)
+    for row, (ids, completion, steps) in enumerate(rows):
+        try:
+            ends = [end for end, _ in steps or []]
+            tokens = tokens_that_hold(tokenizer, ids, completion_text(completion), ends) if ends else []
+        except ValueError as error:
+            reward.outcomes[row], reward.first_failure = ERROR, reward.first_failure or str(error)
+            tokens, steps = [], []
+        found.append([(token, amount) for token, (_, amount) in zip(tokens, steps or [], strict=True)])
+    return found
+
+
+class Mark(NamedTuple):
+    """After so many tokens the text is so many characters long, none of them unfinished."""
+
+    tokens: int
+    characters: int
+
+
+def tokens_that_hold(tokenizer: PreTrainedTokenizerBase, ids: list[int], text: str, ends: list[int]) -> list[int]:
+    """For each end (as in a slice) the index of the token that holds the character before it.
+
+    The tokenizer's stream gives the place of most tokens in one pass. Where it held several of them back (a character
+    in parts), and where a tokenizer has no stream or tidies the text up afterwards, the shortest prefix is searched
+    that shows the character.
+
+    Args:
+        ids: the tokens of a completion, special ones included.
+        text: their text.
+        ends: places in it, 1 to `len(text)`.
+
+    Raises:
+        ValueError: `text` is not the text of these tokens, as of a completion with tool calls or a parsed response.
+
+    Example: with tokens `3`, ` +`, ` 4`, ` =`, ` 7`, end of sequence, the ends `[1, 9]` of `"3 + 4 = 7"` give `[0, 4]`.
+    """
+    if tokenizer.decode(ids, skip_special_tokens=True) != text:
+        raise ValueError(
+            f"the completion {text[:200]!r} is not what its tokens decode to, so steps have no tokens in it: step "
+            "rewards go with the plain text alone, not with tool calls or a tokenizer's response_schema."
+        )
+    marks = _marks(tokenizer, ids, text)
+    return [_token(tokenizer, ids, text, end, marks) for end in ends]
+
+
+def _marks(tokenizer: PreTrainedTokenizerBase, ids: list[int], text: str) -> list[Mark]:
+    """Places known from the tokenizer's stream, as far as it gives this text; the first and the last in any case."""
+    marks, backend = [Mark(0, 0)], getattr(tokenizer, "backend_tokenizer", None)
+    stream = DecodeStream(skip_special_tokens=True)
+    for i, token in enumerate(ids if backend is not None else []):
+        try:
+            piece = stream.step(backend, token)
+        except Exception:  # it refuses bytes that are not text: the search below finds those
+            break
+        if piece and not text.startswith(piece, marks[-1].characters):
+            break
+        if piece:
+            marks.append(Mark(i + 1, marks[-1].characters + len(piece)))
+    return [*marks, Mark(len(ids), len(text))]
+
+
+def _token(tokenizer: PreTrainedTokenizerBase, ids: list[int], text: str, end: int, marks: list[Mark]) -> int:
+    """The last token of the shortest prefix that shows `text[:end]`, which lies between two marks."""
+    place = bisect_left(marks, end, key=lambda mark: mark.characters)
+    too_few, enough = marks[place - 1].tokens, marks[place].tokens
+    while enough - too_few > 1:
+        middle = (too_few + enough) // 2
+        if tokenizer.decode(ids[:middle], skip_special_tokens=True).startswith(text[:end]):
+            enough = middle
+        else:
+            too_few = middle
+    return enough - 1
