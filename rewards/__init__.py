@@ -19,7 +19,14 @@ Declare them on your own function with attributes: `my_reward.kind = "verifier";
 is *undeclared*: it trains, and no score of it is checked.
 """
 
-from rewards.contract import KINDS, full_reward, reward_columns, reward_kind, reward_name, reward_tasks
+from rewards.contract import (
+    KINDS,
+    full_reward,
+    reward_columns,
+    reward_kind,
+    reward_name,
+    reward_tasks,
+)
 from rewards.loading import load_reward, load_rewards
 from rewards.routing import for_tasks
 

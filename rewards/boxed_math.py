@@ -28,7 +28,9 @@ from rewards.worker_pool import Result, WorkerPool
 MAX_ANSWER_CHARS = 2000
 # A gold of more words is a sentence, which nobody repeats word by word.
 MAX_GOLD_WORDS = 6
-_CHOICE = re.compile(r"\s*\\(?:text|mathrm|mathbf)[a-z]*\{\s*\(?([A-F])\)\s*\}[\s~\\:,]*(\S.*)", re.DOTALL)
+_CHOICE = re.compile(
+    r"\s*\\(?:text|mathrm|mathbf)[a-z]*\{\s*\(?([A-F])\)\s*\}[\s~\\:,]*(\S.*)", re.DOTALL
+)
 # What is left to calculate in the place of a number, and of a whole number.
 _OPERATION = re.compile(r"[0-9)}\]]\s*(?:[-+*]|\\(?:cdot|times|div)(?![a-z]))\s*[0-9({\\.]")
 _DIVISION = re.compile(r"[0-9]\s*/\s*[0-9]|\\[dt]?frac(?![a-z])")
@@ -76,7 +78,11 @@ def compare_quickly(gold: str, answer: str) -> tuple[str, Pending]:
         return "wrong", []
     try:
         same, pending = compare(wanted, _read_in_box(answer, wanted))
-    except (RecursionError, OverflowError, MemoryError):  # the answer's own doing: it is too large to hold
+    except (
+        RecursionError,
+        OverflowError,
+        MemoryError,
+    ):  # the answer's own doing: it is too large to hold
         return "wrong", []
     return ("right", pending) if same else ("wrong", [])
 
@@ -86,7 +92,9 @@ def _read_in_box(text: str, wanted: Answer) -> Answer:
     choice = _CHOICE.fullmatch(text)
     if choice:  # "(C) 14" answers both what C is and what 14 is
         text = choice[1] if wanted.tree == ("letter", choice[1]) else choice[2]
-    if wanted.kind != "text" and _TAKEN_BACK.search(text):  # its letters would be factors, which 0 makes equal to 0
+    if wanted.kind != "text" and _TAKEN_BACK.search(
+        text
+    ):  # its letters would be factors, which 0 makes equal to 0
         return Answer("bad", "")
     answer = read_answer(without_dollars(text))
     if answer.kind not in ("text", "opaque", "bad") or answer == wanted:
@@ -102,7 +110,11 @@ def _read_gold(gold: str) -> Answer:
     if len(text) > MAX_ANSWER_CHARS:
         return Answer("bad", "")
     answer = read_answer(text)
-    stated = sentence_answer(text) if answer.kind in ("bad", "opaque") or "answer" in answer.source else None
+    stated = (
+        sentence_answer(text)
+        if answer.kind in ("bad", "opaque") or "answer" in answer.source
+        else None
+    )
     answer = answer if stated is None else read_answer(stated)
     is_long = len(answer.source.split()) > MAX_GOLD_WORDS or is_number_in_words(answer.source)
     return Answer("bad", answer.source) if answer.kind == "text" and is_long else answer
@@ -157,20 +169,29 @@ class BoxedMath:
     ):
         check_penalty(self.__name__, wrong)
         if prompt_expressions not in ("score", "refuse"):
-            raise ValueError(f"boxed_math: prompt_expressions is {prompt_expressions!r}; allowed: score, refuse.")
+            raise ValueError(
+                f"boxed_math: prompt_expressions is {prompt_expressions!r}; allowed: score, refuse."
+            )
         self.correct, self.timeout_s, self.thoughts = correct, timeout_s, thoughts
         self.refuses = prompt_expressions == "refuse"
         self.full, self.wrong = correct, wrong
 
     def __call__(
-        self, prompts: list, completions: list, answer: list[str], log_extra: LogExtra | None = None, **kwargs
+        self,
+        prompts: list,
+        completions: list,
+        answer: list[str],
+        log_extra: LogExtra | None = None,
+        **kwargs,
     ) -> list[float | None]:
         texts = [completion_text(completion) for completion in completions]
         texts = [boxed_answer(text if self.thoughts else after_thinking(text)) for text in texts]
         outcomes = compare_pairs(answer, texts, self.timeout_s)
         if self.refuses:
             rows = zip(prompts, texts, answer, outcomes, strict=True)
-            outcomes = ["wrong" if o == "right" and is_unworked(p, t, a) else o for p, t, a, o in rows]
+            outcomes = [
+                "wrong" if o == "right" and is_unworked(p, t, a) else o for p, t, a, o in rows
+            ]
         if log_extra is not None:
             log_extra("outcome/boxed_math", outcomes)
         log_answers(self.__name__, answer, texts, log_extra)
@@ -191,13 +212,26 @@ def is_unworked(prompt: str | list[dict], answer: str, gold: str) -> bool:
     if _squeezed(given) in {_squeezed(text) for text in (gold_answer(gold), *sources)}:
         return False
     number = parse_number(gold)
-    if number is not None and (_OPERATION.search(given) or (number.denominator == 1 and _DIVISION.search(given))):
+    if number is not None and (
+        _OPERATION.search(given) or (number.denominator == 1 and _DIVISION.search(given))
+    ):
         return True
-    question = prompt if isinstance(prompt, str) else str(prompt[-1].get("content")) if prompt else ""
-    return re.search(rf"(?:(?<![\w.])|(?!\w)){re.escape(_squeezed(given))}(?!\w|\.\d)", _squeezed(question)) is not None
+    question = (
+        prompt if isinstance(prompt, str) else str(prompt[-1].get("content")) if prompt else ""
+    )
+    return (
+        re.search(
+            rf"(?:(?<![\w.])|(?!\w)){re.escape(_squeezed(given))}(?!\w|\.\d)", _squeezed(question)
+        )
+        is not None
+    )
 
 
 @lru_cache(maxsize=1024)
 def _squeezed(text: str) -> str:
     """One spelling without braces and dollars, with white space between words alone."""
-    return re.sub(r"\s*([^\w\s])\s*", r"\1", re.sub(r"[{}$]", lambda m: " " if m[0] == "$" else "", tidy(text))).strip()
+    return re.sub(
+        r"\s*([^\w\s])\s*",
+        r"\1",
+        re.sub(r"[{}$]", lambda m: " " if m[0] == "$" else "", tidy(text)),
+    ).strip()

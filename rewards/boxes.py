@@ -40,7 +40,9 @@ def boxed_answer(text: str, adjacent: bool = False) -> str | None:
         if not _are_joined(text[box[3] : parts[0][0]][: _MAX_BETWEEN + 1], adjacent):
             break
         parts.insert(0, box)
-    contents = list(dict.fromkeys(_INNER.sub("{", text[start:end]).strip() for _, start, end, _ in parts))
+    contents = list(
+        dict.fromkeys(_INNER.sub("{", text[start:end]).strip() for _, start, end, _ in parts)
+    )
     return " or ".join(filter(None, contents)) if len(contents) <= 20 else ""
 
 

@@ -14,16 +14,29 @@ from rewards.sandbox.names import names_of
 Task = dict[str, Any]
 
 TEXTS = ("setup", "preamble", "entry_point")
-KEYS = {"name": str, "prompt": str, "tests": list, "hidden_tests": list, **dict.fromkeys(TEXTS, str)}
+KEYS = {
+    "name": str,
+    "prompt": str,
+    "tests": list,
+    "hidden_tests": list,
+    **dict.fromkeys(TEXTS, str),
+}
 KEYS |= {"inplace": bool, "objects": bool, "solution": str}  # in the order of a file
-PYTHON_ONLY = ("setup", "entry_point", "inplace", "objects")  # without meaning where tests are stdin and stdout
+PYTHON_ONLY = (
+    "setup",
+    "entry_point",
+    "inplace",
+    "objects",
+)  # without meaning where tests are stdin and stdout
 
 
 def read_tasks(path: str | Path, split: str) -> list[Task]:
     """Read the tasks of `<path>/<split>.jsonl`, or of `path` itself; `ValueError` with the number of each bad line."""
     file = Path(path, f"{split}.jsonl") if Path(path).is_dir() else Path(path)
     if not file.is_file():
-        raise ValueError(f"no file {file}. Give a folder that scripts/prepare_code.py wrote, or a JSON Lines file.")
+        raise ValueError(
+            f"no file {file}. Give a folder that scripts/prepare_code.py wrote, or a JSON Lines file."
+        )
     names: set[str] = set()
 
     def accept(row: Any) -> Task:
@@ -44,7 +57,9 @@ def complete_row(row: Any, name: str = "") -> Task:
         raise ValueError(f"{' and '.join(missing)} missing; a task needs prompt and tests.")
     if unknown := sorted(row.keys() - KEYS.keys()):
         raise ValueError(f"unknown key {', '.join(unknown)}; allowed: {', '.join(KEYS)}.")
-    task = {key: row.get(key, kind()) for key, kind in KEYS.items()} | {"name": row.get("name") or name}
+    task = {key: row.get(key, kind()) for key, kind in KEYS.items()} | {
+        "name": row.get("name") or name
+    }
     for key, value in task.items():
         if type(value) is not KEYS[key]:
             raise ValueError(f"{key} must be of type {KEYS[key].__name__}, not {value!r}"[:200])

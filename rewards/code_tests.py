@@ -73,7 +73,9 @@ def parse_cases(tests: Sequence[str]) -> list[tuple[str, str]] | None:
     if None not in cases:
         return cases
     if any(cases):
-        raise ValueError("tests of two kinds in one row: give assert statements, or JSON objects with stdin and stdout")
+        raise ValueError(
+            "tests of two kinds in one row: give assert statements, or JSON objects with stdin and stdout"
+        )
     return None
 
 
@@ -90,7 +92,15 @@ def job_of(
     cases = parse_cases(tests)
     if cases is not None:
         return Stdio(program, tuple(cases), timeout_s)
-    return Asserts(program, tuple(tests), setup or "", entry_point or None, bool(inplace), bool(objects), timeout_s)
+    return Asserts(
+        program,
+        tuple(tests),
+        setup or "",
+        entry_point or None,
+        bool(inplace),
+        bool(objects),
+        timeout_s,
+    )
 
 
 def program_of(code: str, preamble: str | None = None) -> str:
@@ -163,12 +173,17 @@ class CodeTests:
         """Run the program of each text against the tests of its row."""
         programs = [self._program(text, row) for text, row in zip(texts, rows, strict=True)]
         jobs = [self._job(program, row) for program, row in zip(programs, rows, strict=True)]
-        outcomes = iter(self.sandbox().run_batch([job for job in jobs if not isinstance(job, Result)]))
+        outcomes = iter(
+            self.sandbox().run_batch([job for job in jobs if not isinstance(job, Result)])
+        )
         results = [
             job if isinstance(job, Result) else Result(next(outcomes), len(row["tests"]))
             for job, row in zip(jobs, rows, strict=True)
         ]
-        return [result._replace(program=program) for result, program in zip(results, programs, strict=True)]
+        return [
+            result._replace(program=program)
+            for result, program in zip(results, programs, strict=True)
+        ]
 
     def sandbox(self) -> Sandbox:
         """The sandbox of this process for these settings."""
@@ -195,8 +210,15 @@ class CodeTests:
     def _program(self, text: str, row: dict[str, Any]) -> str:
         """The program of a text behind its thoughts; empty where it has none."""
         try:
-            names = names_of(row["tests"] or (), row.get("setup") or "", row.get("entry_point") or None).program
-        except (SyntaxError, ValueError, TypeError, RecursionError):  # tests that cannot be used, see `_job`
+            names = names_of(
+                row["tests"] or (), row.get("setup") or "", row.get("entry_point") or None
+            ).program
+        except (
+            SyntaxError,
+            ValueError,
+            TypeError,
+            RecursionError,
+        ):  # tests that cannot be used, see `_job`
             names = ()
         return extract_program(after_thinking(text), self.whole_text, names) or ""
 
@@ -212,13 +234,19 @@ class CodeTests:
             return Result(None, 0, f"unparsed: {error}")
         if not program.strip():  # a preamble alone is not an answer
             failed = (False,) * (len(visible) + len(hidden))
-            return Result(Outcome("fail", "no program in the completion", 0.0, "", failed), len(visible))
+            return Result(
+                Outcome("fail", "no program in the completion", 0.0, "", failed), len(visible)
+            )
         return job
 
     def _score(self, share: float | None) -> float | None:
         if share is None:
             return None
-        return self.correct * share if share == 1.0 or (share and not self.all_or_nothing) else self.wrong
+        return (
+            self.correct * share
+            if share == 1.0 or (share and not self.all_or_nothing)
+            else self.wrong
+        )
 
 
 def _case(test: str) -> tuple[str, str] | None:
@@ -238,13 +266,19 @@ def _case(test: str) -> tuple[str, str] | None:
 
 def _rows(tests: list[list[str]], columns: dict[str, Any]) -> list[dict[str, Any]]:
     """One mapping a row of the columns that matter here."""
-    given = {"tests": tests} | {name: columns[name] for name in OPTIONAL if columns.get(name) is not None}
+    given = {"tests": tests} | {
+        name: columns[name] for name in OPTIONAL if columns.get(name) is not None
+    }
     return [dict(zip(given, values, strict=True)) for values in zip(*given.values(), strict=True)]
 
 
 def _metrics(results: list[Result]) -> dict[str, float]:
     """Means over the rows of this call; nothing of what no row has."""
-    both = [(result.share(), result.hidden_share()) for result in results if result.hidden_share() is not None]
+    both = [
+        (result.share(), result.hidden_share())
+        for result in results
+        if result.hidden_share() is not None
+    ]
     suspicious = [bool(SUSPICIOUS.search(result.program)) for result in results]
     metrics = {"suspicious": sum(suspicious) / len(suspicious)} if suspicious else {}
     if both:

@@ -78,7 +78,9 @@ def is_denied(text: str, start: int, value: Fraction) -> bool:
         return False
     numbers = reversed([*NUMBER.finditer(text)])
     last = next((number for number in numbers if value_of(number) == value), None)
-    return last is not None and (_is_ruled_out(text, last.start()) or _DENIED.match(text, last.end()) is not None)
+    return last is not None and (
+        _is_ruled_out(text, last.start()) or _DENIED.match(text, last.end()) is not None
+    )
 
 
 def _is_ruled_out(text: str, start: int) -> bool:
@@ -90,7 +92,9 @@ _LEAD = re.compile(
     r"(?:[\s*_:=£€\"'`(\[~{]|\\boxed|\$(?![0-9.-])|[%<](?=[$0-9]))*"
     r"(?:(?:about|approximately|exactly|only|just|that|[a-zA-Z]\s?=)\s?)?[£€*]*"
 )
-CALCULATION = re.compile(r"[\s$*)}]{0,4}(?:[A-Za-z]+\s){0,2}\s?(?:[-+/^=]|[*x](?=[\s$(]*[0-9]))\s*[-$£€(0-9]")
+CALCULATION = re.compile(
+    r"[\s$*)}]{0,4}(?:[A-Za-z]+\s){0,2}\s?(?:[-+/^=]|[*x](?=[\s$(]*[0-9]))\s*[-$£€(0-9]"
+)
 
 
 def number_at(text: str, position: int) -> re.Match | None:
@@ -106,12 +110,18 @@ def result_of(calculation: str) -> Fraction | None:
         return value_of(number)
     left = left[-80:].rstrip(" $*") if right.strip() else ""
     numbers = list(NUMBER.finditer(left))
-    return _alone(left, numbers, len(numbers) - 1) if numbers and numbers[-1].end() == len(left) else None
+    return (
+        _alone(left, numbers, len(numbers) - 1)
+        if numbers and numbers[-1].end() == len(left)
+        else None
+    )
 
 
 # --- Where nothing is marked
 _SENTENCES = re.compile(r"(?<=[.!?])[*_)]{0,3}\s+")
-_LABEL = re.compile(r"\s*(?:[-*•]\s+|#+\s+)?(?:\**(?:Step|Part)\s[0-9]{1,2}[:.]?|\**[0-9]{1,2}[.)](?=\s))?")
+_LABEL = re.compile(
+    r"\s*(?:[-*•]\s+|#+\s+)?(?:\**(?:Step|Part)\s[0-9]{1,2}[:.]?|\**[0-9]{1,2}[.)](?=\s))?"
+)
 _ASIDE = re.compile(
     r"\s*[(*_]{0,4}(?:Note|N\.B\.|Remember|This is (?:because|since)|For example|Here's why"
     r"|The (?:question|problem) (?:says|asks)|If (?=[^=]{0,300}\bwould\b)[^=]{0,200}\bhad\b)\b"
@@ -155,7 +165,9 @@ def sentence_value(sentence: str) -> Fraction | None:
     """The result that one sentence states, or None: no number, several side by side, or a sum not worked out."""
     outside = _PARENTHESES.sub(" ", sentence) if "(" in sentence else sentence
     sentence = outside if DIGIT.search(outside) else sentence
-    bold = [part for part in _BOLD.findall(sentence) if DIGIT.search(part)] if "**" in sentence else []
+    bold = (
+        [part for part in _BOLD.findall(sentence) if DIGIT.search(part)] if "**" in sentence else []
+    )
     sentence = bold[-1] if bold else sentence
     left, equals, right = sentence.rpartition("=")
     claim = right.partition(" because ")[0]
@@ -192,7 +204,9 @@ def _is_detail(sentence: str, numbers: list[re.Match], i: int, denies: bool) -> 
 
 def _alone(sentence: str, numbers: list[re.Match], i: int) -> Fraction | None:
     """The value of a number that stands alone: not in a list ("17 or 18") nor in a sum that is not worked out."""
-    operator = [CALCULATION.match(sentence, number.end()) for number in numbers[max(i - 2, 0) : i + 1]]
+    operator = [
+        CALCULATION.match(sentence, number.end()) for number in numbers[max(i - 2, 0) : i + 1]
+    ]
     if operator[-1] or (i and operator[-2]):
         return None
     listed = i and _JOINED.fullmatch(sentence, numbers[i - 1].end(), numbers[i].start())

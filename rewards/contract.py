@@ -9,7 +9,15 @@ LARGEST = 3.4e38  # of a reward: more would be infinite in TRL's float32; NaN is
 KINDS = ("verifier", "format", "shaping", "control", "step", "model")
 UNDECLARED = "undeclared"
 # What TRL passes to every reward; any other named parameter is a dataset column.
-TRL_ARGUMENTS = {"prompts", "completions", "completion_ids", "trainer_state", "log_extra", "log_metric", "environments"}
+TRL_ARGUMENTS = {
+    "prompts",
+    "completions",
+    "completion_ids",
+    "trainer_state",
+    "log_extra",
+    "log_metric",
+    "environments",
+}
 NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 
 
@@ -33,8 +41,12 @@ def reward_kind(reward: Callable | str) -> str:
 def check_names(rewards: list[Callable]) -> list[str]:
     """Name the rewards that share a name, outcome or step: what is counted of them is logged by name."""
     names = [reward_name(reward) for reward in rewards]
-    message = "two rewards are called {!r}: what is logged of them would be one. Rename or remove one."
-    return [message.format(name) for name in sorted({name for name in names if names.count(name) > 1})]
+    message = (
+        "two rewards are called {!r}: what is logged of them would be one. Rename or remove one."
+    )
+    return [
+        message.format(name) for name in sorted({name for name in names if names.count(name) > 1})
+    ]
 
 
 def full_reward(reward: Callable) -> float | None:

@@ -21,9 +21,13 @@ class Random:
     def __init__(self, seed: int = 0):
         self.seed = seed
 
-    def __call__(self, prompts: list, completions: list, trainer_state=None, **kwargs) -> list[float]:
+    def __call__(
+        self, prompts: list, completions: list, trainer_state=None, **kwargs
+    ) -> list[float]:
         step = getattr(trainer_state, "global_step", 0)
-        return [score_random(completion_text(completion), step, self.seed) for completion in completions]
+        return [
+            score_random(completion_text(completion), step, self.seed) for completion in completions
+        ]
 
 
 class Constant:

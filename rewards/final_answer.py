@@ -30,7 +30,9 @@ from rewards.conclusion import (
 from rewards.parsing import after_thinking, parse_number, tag_span
 from rewards.plain_text import DIGIT, first_problem, plain, takes_back, without_code
 
-MAX_CHARS = 20_000  # an answer stands at the end: of a longer text, only this much of its end is read
+MAX_CHARS = (
+    20_000  # an answer stands at the end: of a longer text, only this much of its end is read
+)
 _SEVERAL = re.compile(
     r"[ \t$*]{0,4}(?:[,;/|&]|or\b|and\b|to\b|through\b)?[ \t$£€]*[0-9]"
     r"|[ \t$*]{0,4}(?:[A-Za-z]+[ \t]+){0,2}(?:or|and)[ \t]+[$£€*]*[0-9]"
@@ -79,7 +81,11 @@ def _counts(text: str, cue: re.Match, number: re.Match) -> bool:
     how = cue[1] or cue[2]
     if how is None:
         is_hashes = cue[0] == "####"
-        return not _NUMBERING.match(text, number.start()) if is_hashes else bool(_ALONE.match(text, number.end()))
+        return (
+            not _NUMBERING.match(text, number.start())
+            if is_hashes
+            else bool(_ALONE.match(text, number.end()))
+        )
     if _SUPPOSED.search(text, max(cue.start() - 80, 0), cue.end()):
         return False
     if "\n" in text[cue.end() - 1 : number.start()] and _NUMBERING.match(text, number.start()):
@@ -99,7 +105,9 @@ def _boxed(text: str) -> Marker:
         if DIGIT.search(text, max(start, end - _MAX_BOX_CHARS), end):
             content = text[max(start, end - _MAX_BOX_CHARS) : end].rpartition("=")[2]
             numbers = list(NUMBER.finditer(content))
-            return end, value_of(numbers[0]) if len(numbers) == 1 and not _FUNCTION.search(content) else None
+            return end, value_of(numbers[0]) if len(numbers) == 1 and not _FUNCTION.search(
+                content
+            ) else None
     return _NONE
 
 
@@ -152,7 +160,9 @@ def final_answer(text: str, thoughts: bool = False) -> Fraction | None:
     answer = after_thinking(text)
     text = plain(answer if DIGIT.search(answer) or not thoughts else text)
     text = without_code(text) if "```" in text else text
-    position, value = max((find(text) for find in (_marked, _boxed, _tag, _is_the_answer)), key=lambda m: m[0])
+    position, value = max(
+        (find(text) for find in (_marked, _boxed, _tag, _is_the_answer)), key=lambda m: m[0]
+    )
     if position < 0:
         position, value = len(text) - 900, conclusion(_before_check(text))
     else:
@@ -171,7 +181,11 @@ def _taken_back(text: str, position: int) -> Fraction | None:
 
 def _before_check(text: str) -> str:
     """The text before it checks or explains its result, unless the check finds a mistake."""
-    digit = DIGIT.search(text) if any(word in text for word in ("heck", "erif", "Explanation")) else None
+    digit = (
+        DIGIT.search(text)
+        if any(word in text for word in ("heck", "erif", "Explanation"))
+        else None
+    )
     match = _CHECKS.search(text, digit.end()) if digit else None
     if match is None or takes_back(text, match.end()):
         return text

@@ -16,7 +16,9 @@ def word_share(text: str) -> float:
     Example: `word_share("Don't go, 2013-07-25: (well)") == 0.75`
     """
     pieces = text.split()
-    return sum(_WORD.fullmatch(piece) is not None for piece in pieces) / len(pieces) if pieces else 0.0
+    return (
+        sum(_WORD.fullmatch(piece) is not None for piece in pieces) / len(pieces) if pieces else 0.0
+    )
 
 
 class Prose:

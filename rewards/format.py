@@ -64,15 +64,24 @@ class XmlFormat:
         self.allowances = self._allowances()
 
     def __call__(self, prompts: list, completions: list, **kwargs) -> list[float]:
-        return [score_xml_format(completion_text(completion), self.per_tag) for completion in completions]
+        return [
+            score_xml_format(completion_text(completion), self.per_tag)
+            for completion in completions
+        ]
 
     def _allowances(self) -> dict[str, tuple[float, str]]:
         """The tricks of the audit that may earn, and why: each tag earns, so that a start is worth something."""
-        whole = (self.full, "the four tags are there; it does not read what they hold and what surrounds them")
+        whole = (
+            self.full,
+            "the four tags are there; it does not read what they hold and what surrounds them",
+        )
         some = (round(2 * self.per_tag, 6), "each tag in its place earns for itself")
         places = ("answer inside", "answer before", "unclosed tags")
         partly = [f"{kind}: {place}" for kind in ("reasoning", "think") for place in places]
-        partly += ["think: tags only", "think: code fence around"]  # <answer> is a tag of both formats
+        partly += [
+            "think: tags only",
+            "think: code fence around",
+        ]  # <answer> is a tag of both formats
         most = (round(3 * self.per_tag, 6), "a tag that is repeated earns nothing, the others do")
         wholly = ("prompt echoed", "reasoning: tags only", "reasoning: code fence around")
         wholly += ("shape: text behind it", "shape: nothing in its tags")
@@ -96,13 +105,21 @@ class ThinkAnswerFormat:
     def __init__(self, full: float = 1.0, prefilled: bool = False):
         self.full = full
         reason = "the shape is as asked; it does not read what the tags hold"
-        self.allowances = dict.fromkeys(("think: tags only", "shape: nothing in its tags"), (full, reason))
+        self.allowances = dict.fromkeys(
+            ("think: tags only", "shape: nothing in its tags"), (full, reason)
+        )
         self.prefilled = prefilled
 
     def __call__(self, prompts: list, completions: list, **kwargs) -> list[float]:
-        ends = [isinstance(prompt, str) and prompt.rstrip().endswith(THINK_TAGS[0]) for prompt in prompts]
+        ends = [
+            isinstance(prompt, str) and prompt.rstrip().endswith(THINK_TAGS[0])
+            for prompt in prompts
+        ]
         rows = zip(completions, ends, strict=True)
-        return [self.full * is_think_answer(completion_text(text), self.prefilled or open_) for text, open_ in rows]
+        return [
+            self.full * is_think_answer(completion_text(text), self.prefilled or open_)
+            for text, open_ in rows
+        ]
 
 
 class CodeFormat:
@@ -117,4 +134,7 @@ class CodeFormat:
         self.allowances = {"prompt echoed": (full, reason)}
 
     def __call__(self, prompts: list, completions: list, **kwargs) -> list[float]:
-        return [self.full * is_one_python_block(completion_text(completion)) for completion in completions]
+        return [
+            self.full * is_one_python_block(completion_text(completion))
+            for completion in completions
+        ]

@@ -12,7 +12,9 @@ from rewards.rows import LogExtra, log_answers, score_rows
 _MARKED = re.compile(r"#### (?=-?[0-9.,])")
 
 
-def score_gsm8k(text: str, gold: str, exact: float = 2.0, numeric: float = 1.5, thoughts: bool = False) -> float | None:
+def score_gsm8k(
+    text: str, gold: str, exact: float = 2.0, numeric: float = 1.5, thoughts: bool = False
+) -> float | None:
     """`exact` when the text of the last answer tag equals `gold`, `numeric` when only their values are equal, else 0.0.
 
     None when `gold` is not a number. An answer inside `<think>` counts only with `thoughts`. GSM8K's `####` before the
@@ -81,12 +83,23 @@ class Gsm8kCorrectness:
     __name__ = "gsm8k_correctness"
     kind = "verifier"
 
-    def __init__(self, exact: float = 2.0, numeric: float = 1.5, lenient: bool = False, thoughts: bool = False):
+    def __init__(
+        self,
+        exact: float = 2.0,
+        numeric: float = 1.5,
+        lenient: bool = False,
+        thoughts: bool = False,
+    ):
         self.exact, self.numeric, self.lenient, self.thoughts = exact, numeric, lenient, thoughts
         self.full = exact
 
     def __call__(
-        self, prompts: list, completions: list, answer: list[str], log_extra: LogExtra | None = None, **kwargs
+        self,
+        prompts: list,
+        completions: list,
+        answer: list[str],
+        log_extra: LogExtra | None = None,
+        **kwargs,
     ) -> list[float | None]:
         read = final_answer if self.lenient else _tagged
         parsed = [read(completion_text(completion), self.thoughts) for completion in completions]
@@ -112,7 +125,12 @@ class Gsm8kHarness:
         score_harness("", "0", **self.amounts)  # refuses a name that it does not know
 
     def __call__(
-        self, prompts: list, completions: list, answer: list[str], log_extra: LogExtra | None = None, **kwargs
+        self,
+        prompts: list,
+        completions: list,
+        answer: list[str],
+        log_extra: LogExtra | None = None,
+        **kwargs,
     ) -> list[float | None]:
         texts = [after_thinking(completion_text(completion)) for completion in completions]
         log_answers(self.__name__, answer, [tagged_answer(text) for text in texts], log_extra)

@@ -30,11 +30,19 @@ def lines_of(file: Path) -> Iterator[tuple[str, str]]:
     if not file.is_file():
         raise ValueError(f"there is no file {file}.")
     try:
-        lines = file.read_text(encoding="utf-8-sig").split("\n")  # str.splitlines would cut at U+2028 inside a string
+        lines = file.read_text(encoding="utf-8-sig").split(
+            "\n"
+        )  # str.splitlines would cut at U+2028 inside a string
     except UnicodeDecodeError as error:
         line = file.read_bytes()[: error.start].count(b"\n") + 1
-        raise ValueError(f"{file}, line {line}: it is not UTF-8 ({error.reason}). Save the file as UTF-8.") from error
-    return ((f"{file}, line {number}", line) for number, line in enumerate(lines, start=1) if line.strip())
+        raise ValueError(
+            f"{file}, line {line}: it is not UTF-8 ({error.reason}). Save the file as UTF-8."
+        ) from error
+    return (
+        (f"{file}, line {number}", line)
+        for number, line in enumerate(lines, start=1)
+        if line.strip()
+    )
 
 
 def parse_line(line: str) -> Any:
@@ -47,7 +55,9 @@ def parse_line(line: str) -> Any:
         ) from error
 
 
-def collect(pairs: Iterable[tuple[str, Any]], accept: Callable[[Any], T]) -> tuple[list[T], list[Problem]]:
+def collect(
+    pairs: Iterable[tuple[str, Any]], accept: Callable[[Any], T]
+) -> tuple[list[T], list[Problem]]:
     """Collect the results of `accept` for the values of (place, value), and the places of its ValueErrors.
 
     Example: `collect([("line 1", "5"), ("line 2", "x")], int)[0] == [5]`

@@ -26,7 +26,9 @@ class Length:
             )
         self.target, self.tolerance = target, tolerance
 
-    def __call__(self, prompts: list, completions: list, completion_ids: list[list[int]], **kwargs) -> list[float]:
+    def __call__(
+        self, prompts: list, completions: list, completion_ids: list[list[int]], **kwargs
+    ) -> list[float]:
         return [score_length(len(ids), self.target, self.tolerance) for ids in completion_ids]
 
 
@@ -47,5 +49,7 @@ class SoftOverlong:
             )
         self.punishment = get_soft_overlong_punishment(max_completion_len, soft_punish_cache)
 
-    def __call__(self, prompts: list, completions: list, completion_ids: list[list[int]], **kwargs) -> list[float]:
+    def __call__(
+        self, prompts: list, completions: list, completion_ids: list[list[int]], **kwargs
+    ) -> list[float]:
         return self.punishment(completion_ids=completion_ids)

@@ -37,10 +37,19 @@ Say in one sentence what is right or wrong with the answer. Then write, as the l
 1 (perfect):
 Score: 0.5"""
 SCORE = re.compile(r"[*_`# ]*score[*_` ]*:[*_` ]*([01](?:\.[0-9]{1,6})?)[*_`. ]*", re.IGNORECASE)
-FIELD = re.compile(r"\{(\{[^\W\d]\w*\})\}|\{([^\W\d]\w*)\}")  # {{word}} is {word} as text, {word} a column
+FIELD = re.compile(
+    r"\{(\{[^\W\d]\w*\})\}|\{([^\W\d]\w*)\}"
+)  # {{word}} is {word} as text, {word} a column
 PASSING = (408, 409, 429)  # of the statuses below 500, those that another try may change
-SHARE = 0.9  # of the limit of a call: what is unanswered then is None, and the rest keeps its scores
-SPENT = ("calls", "cached", "prompt_tokens", "completion_tokens")  # on the texts of a batch, equal ones once
+SHARE = (
+    0.9  # of the limit of a call: what is unanswered then is None, and the rest keeps its scores
+)
+SPENT = (
+    "calls",
+    "cached",
+    "prompt_tokens",
+    "completion_tokens",
+)  # on the texts of a batch, equal ones once
 
 logger = logging.getLogger(__name__)
 
@@ -89,7 +98,9 @@ class LlmJudge:
         cache_dir: str | None = None,
     ):
         if not base_url.startswith(("http://", "https://")):
-            raise ValueError(f"llm_judge: base_url is {base_url!r}; it must start with http:// or https://.")
+            raise ValueError(
+                f"llm_judge: base_url is {base_url!r}; it must start with http:// or https://."
+            )
         if prompt_file and not Path(prompt_file).is_file():
             raise ValueError(f"llm_judge: there is no prompt_file {prompt_file}.")
         if concurrency < 1 or tries < 1 or not timeout_s > 0.0:
@@ -98,20 +109,35 @@ class LlmJudge:
         self.template = Path(prompt_file).read_text(encoding="utf-8") if prompt_file else PROMPT
         columns = dict.fromkeys(name for _, name in FIELD.findall(self.template) if name)
         if "completion" not in columns:
-            raise ValueError(f"llm_judge: prompt_file {prompt_file} has no {{completion}}: nothing would be graded.")
+            raise ValueError(
+                f"llm_judge: prompt_file {prompt_file} has no {{completion}}: nothing would be graded."
+            )
         if wrong := TRL_ARGUMENTS & set(columns):
             allowed = "{prompt}, {completion} or a column of the rows"
-            raise ValueError(f"llm_judge: prompt_file {prompt_file} has {{{min(wrong)}}}; it must be {allowed}.")
+            raise ValueError(
+                f"llm_judge: prompt_file {prompt_file} has {{{min(wrong)}}}; it must be {allowed}."
+            )
         self.url, self.api_key_env = f"{base_url.rstrip('/')}/chat/completions", api_key_env
         fields = {"model": model, "temperature": 0, "max_tokens": 512, **(request or {})}
         self.fields = {name: value for name, value in fields.items() if value is not None}
-        self.concurrency, self.tries, self.timeout_s, self.backoff_s = concurrency, tries, timeout_s, backoff_s
+        self.concurrency, self.tries, self.timeout_s, self.backoff_s = (
+            concurrency,
+            tries,
+            timeout_s,
+            backoff_s,
+        )
         self.cache = Path(cache_dir) if cache_dir else Path.home() / ".cache/grpo-recipes/llm_judge"
         self.limit_s: float | None = None
-        named = ["prompts", "completions", *(name for name in columns if name not in ("prompt", "completion"))]
+        named = [
+            "prompts",
+            "completions",
+            *(name for name in columns if name not in ("prompt", "completion")),
+        ]
         parameters = [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY) for name in named]
         rest = inspect.Parameter("rest", inspect.Parameter.VAR_KEYWORD)
-        self.__signature__ = inspect.Signature([*parameters, rest])  # preflight looks for the columns
+        self.__signature__ = inspect.Signature(
+            [*parameters, rest]
+        )  # preflight looks for the columns
 
     def prepare(self, completions: int, limit_s: float) -> str:
         """Before a run: take a share of the limit of a call, to return by then what was scored."""
@@ -134,13 +160,21 @@ class LlmJudge:
         **columns: Any,
     ) -> list[float | None]:
         lists = {name: values for name, values in columns.items() if isinstance(values, list)}
-        rows = [{name: values[i] for name, values in lists.items()} | {"prompt": p} for i, p in enumerate(prompts)]
-        texts = [self._text(row, completion_text(c)) for row, c in zip(rows, completions, strict=True)]
+        rows = [
+            {name: values[i] for name, values in lists.items()} | {"prompt": p}
+            for i, p in enumerate(prompts)
+        ]
+        texts = [
+            self._text(row, completion_text(c)) for row, c in zip(rows, completions, strict=True)
+        ]
         spent: Counter[str] = Counter(dict.fromkeys(SPENT, 0))
         answered = await self._ask_all(list(dict.fromkeys(texts)), spent)
         replies = [answered[text] for text in texts]
         if log_extra is not None:
-            log_extra(f"outcome/{self.__name__}", [f"error: {r}" if isinstance(r, str) else "graded" for r in replies])
+            log_extra(
+                f"outcome/{self.__name__}",
+                [f"error: {r}" if isinstance(r, str) else "graded" for r in replies],
+            )
         shown = ", ".join(f"{count} {name.replace('_', ' ')}" for name, count in spent.items())
         logger.info(f"{self.__name__}: {len(texts)} rows, {shown}")
         for name, count in spent.items() if log_metric is not None else ():
@@ -150,15 +184,21 @@ class LlmJudge:
     def _text(self, row: dict[str, Any], completion: str) -> str:
         prompt = row["prompt"] if isinstance(row["prompt"], str) else row["prompt"][-1]["content"]
         values = {**row, "prompt": prompt, "completion": completion}
-        return FIELD.sub(lambda found: found[1] or str(values.get(found[2], found[0])), self.template)
+        return FIELD.sub(
+            lambda found: found[1] or str(values.get(found[2], found[0])), self.template
+        )
 
     async def _ask_all(self, texts: list[str], spent: Counter[str]) -> dict[str, float | str]:
         """The score of each text, or why there is none."""
         key = os.environ.get(self.api_key_env)
-        headers = {"Content-Type": "application/json"} | ({"Authorization": f"Bearer {key}"} if key else {})
+        headers = {"Content-Type": "application/json"} | (
+            {"Authorization": f"Bearer {key}"} if key else {}
+        )
         slots, late = asyncio.Semaphore(self.concurrency), set()
         async with httpx.AsyncClient(headers=headers, timeout=self.timeout_s) as client:
-            tasks = {text: asyncio.ensure_future(self._ask(client, slots, text, spent)) for text in texts}
+            tasks = {
+                text: asyncio.ensure_future(self._ask(client, slots, text, spent)) for text in texts
+            }
             if tasks:
                 _, late = await asyncio.wait(tasks.values(), timeout=self.limit_s)
                 for task in late:

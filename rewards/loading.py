@@ -40,7 +40,10 @@ class FileReward:
 
     def __init__(self, spec: str, kwargs: dict[str, Any], reward: Callable):
         self.spec, self.kwargs = spec, kwargs
-        self.__name__, self.__wrapped__ = reward_name(reward), reward  # what it wraps declares the rest
+        self.__name__, self.__wrapped__ = (
+            reward_name(reward),
+            reward,
+        )  # what it wraps declares the rest
 
     def __call__(self, **arguments: Any) -> list[float | None]:
         return self.__wrapped__(**arguments)
@@ -91,7 +94,9 @@ def build_reward(spec: str, kwargs: dict[str, Any]) -> Any:
     """
     if names_model(spec):
         if kwargs:
-            raise ValueError(f"reward {spec!r} is a reward model; it has no parameters ({', '.join(kwargs)}).")
+            raise ValueError(
+                f"reward {spec!r} is a reward model; it has no parameters ({', '.join(kwargs)})."
+            )
         return spec.rstrip("/")  # TRL names it by what follows the last slash
     target = find_object(spec)
     accepted = inspect.signature(target)
@@ -103,7 +108,9 @@ def build_reward(spec: str, kwargs: dict[str, Any]) -> Any:
     except TypeError as error:
         raise ValueError(f"reward {spec!r}: {error}; its signature is {accepted}.") from error
     if not callable(reward):
-        raise ValueError(f"reward {spec!r} makes {reward!r:.80}, which cannot be called; {TRL_CALLS}.")
+        raise ValueError(
+            f"reward {spec!r} makes {reward!r:.80}, which cannot be called; {TRL_CALLS}."
+        )
     return reward
 
 
@@ -132,10 +139,14 @@ def find_object(spec: str) -> Any:
             "Your own: path/to/file.py:function or package.module:function. TRL's: trl.rewards.accuracy_reward. "
             "A reward model: its Hub id or folder."
         )
-    module = _import_file(location, spec) if location.endswith(".py") else _import_module(location, spec)
+    module = (
+        _import_file(location, spec) if location.endswith(".py") else _import_module(location, spec)
+    )
     target = getattr(module, name, None)
     if not callable(target):
-        close = difflib.get_close_matches(name, [each for each in vars(module) if not each.startswith("_")], n=1)
+        close = difflib.get_close_matches(
+            name, [each for each in vars(module) if not each.startswith("_")], n=1
+        )
         hint = f" Did you mean {close[0]!r}?" if close else ""
         raise ValueError(f"reward {spec!r}: {location} has no function or class {name!r}.{hint}")
     return target
@@ -162,13 +173,17 @@ def load_rewards(
     rewards, problems = [], []
     for name in [name for name, values in kwargs.items() if not isinstance(values, dict)]:
         values = kwargs.pop(name)
-        problems.append(f"reward_kwargs of {name!r} must be a mapping of names to values, not {values!r}.")
+        problems.append(
+            f"reward_kwargs of {name!r} must be a mapping of names to values, not {values!r}."
+        )
     for spec in specs:
         try:
             reward = load_reward(spec, **_take(kwargs, spec, {}))
             chosen = _take(tasks, spec, reward_tasks(reward))
             if chosen is not None and is_model(reward):
-                raise ValueError(f"reward_tasks of {spec!r}: a reward model scores every row; leave it out.")
+                raise ValueError(
+                    f"reward_tasks of {spec!r}: a reward model scores every row; leave it out."
+                )
             rewards.append(reward if chosen is None else route(reward, _task_names(chosen, spec)))
         except ValueError as problem:
             problems.append(str(problem))
@@ -176,9 +191,15 @@ def load_rewards(
     for setting, names in (("kwargs", kwargs), ("tasks", tasks)):
         missing = f"which is not in reward_funcs ({', '.join(specs)})."
         problems += [f"reward_{setting} names {name!r}, {missing}" for name in names]
-    if not allow_none and len(rewards) == len(specs) and all(reward_kind(reward) == "step" for reward in rewards):
+    if (
+        not allow_none
+        and len(rewards) == len(specs)
+        and all(reward_kind(reward) == "step" for reward in rewards)
+    ):
         named = f"names only step rewards ({', '.join(specs)})" if specs else "is empty"
-        problems.append(f"reward_funcs {named}; name at least one reward of whole completions, if only of weight 0.")
+        problems.append(
+            f"reward_funcs {named}; name at least one reward of whole completions, if only of weight 0."
+        )
     if problems:
         raise ValueError("\n".join(problems))
     return rewards
@@ -190,7 +211,13 @@ def _take(settings: dict[str, Any], spec: str, default: Any) -> Any:
 
 
 def _task_names(tasks: Any, spec: str) -> tuple[str, ...]:
-    names = (tasks,) if isinstance(tasks, str) else tuple(tasks) if isinstance(tasks, list | tuple) else ()
+    names = (
+        (tasks,)
+        if isinstance(tasks, str)
+        else tuple(tasks)
+        if isinstance(tasks, list | tuple)
+        else ()
+    )
     if not names or not all(isinstance(name, str) for name in names):
         raise ValueError(f"reward_tasks of {spec!r} must be a list of task names, not {tasks!r}.")
     return names
@@ -209,7 +236,9 @@ def _import_file(path: str, spec: str) -> ModuleType:
         module_spec.loader.exec_module(module)
     except (Exception, SystemExit) as error:
         del sys.modules[name]
-        raise ValueError(f"reward {spec!r}: {file} fails to import: {type(error).__name__}: {error}") from error
+        raise ValueError(
+            f"reward {spec!r}: {file} fails to import: {type(error).__name__}: {error}"
+        ) from error
     return module
 
 
@@ -228,7 +257,9 @@ def _import_module(name: str, spec: str) -> ModuleType:
 def _is_factory(accepted: inspect.Signature, kwargs: dict[str, Any]) -> bool:
     """Whether a function returns a reward: it takes nothing of what TRL passes, and its parameters are all set."""
     names = {p.name for p in accepted.parameters.values() if p.kind in NAMED}
-    takes_anything = not names and any(p.kind is p.VAR_KEYWORD for p in accepted.parameters.values())
+    takes_anything = not names and any(
+        p.kind is p.VAR_KEYWORD for p in accepted.parameters.values()
+    )
     try:
         accepted.bind(**kwargs)
     except TypeError:
@@ -241,7 +272,9 @@ def _check_parameters(accepted: inspect.Signature, spec: str, kwargs: dict[str, 
     named = {p.name for p in accepted.parameters.values() if p.kind in NAMED} - TRL_ARGUMENTS
     unknown = [name for name in kwargs if name not in named]
     if unknown:
-        raise ValueError(f"reward {spec!r} has no parameter {', '.join(unknown)}; its signature is {accepted}.")
+        raise ValueError(
+            f"reward {spec!r} has no parameter {', '.join(unknown)}; its signature is {accepted}."
+        )
 
 
 def _check_signature(reward: Callable, spec: str) -> None:
@@ -251,4 +284,6 @@ def _check_signature(reward: Callable, spec: str) -> None:
     names = {p.name for p in parameters if p.kind in NAMED}
     positional_only = [p.name for p in parameters if p.kind is p.POSITIONAL_ONLY]
     if not takes_rest or positional_only or not names & {"completions", "completion_ids"}:
-        raise ValueError(f"reward {spec!r} has the signature {inspect.signature(reward)}; {TRL_CALLS}.")
+        raise ValueError(
+            f"reward {spec!r} has the signature {inspect.signature(reward)}; {TRL_CALLS}."
+        )

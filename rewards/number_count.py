@@ -5,7 +5,9 @@ import re
 from rewards.parsing import completion_text
 
 # "1,000" is one number, "1,2,3" are three, "3.14" and "route66" hold none; ASCII digits only.
-_WHOLE_NUMBER = re.compile(r"(?<![\w.])(?:[0-9]{1,3}(?:,[0-9]{3})+|[0-9]+(?!,[0-9]{3}(?![0-9])))(?!\w|\.[0-9])")
+_WHOLE_NUMBER = re.compile(
+    r"(?<![\w.])(?:[0-9]{1,3}(?:,[0-9]{3})+|[0-9]+(?!,[0-9]{3}(?![0-9])))(?!\w|\.[0-9])"
+)
 
 
 def count_whole_numbers(text: str) -> int:
@@ -16,7 +18,9 @@ def count_whole_numbers(text: str) -> int:
     return sum(1 for _ in _WHOLE_NUMBER.finditer(text))
 
 
-def score_number_count(text: str, per_number: float = 0.2, cap: float = 1.0, none: float = -0.2) -> float:
+def score_number_count(
+    text: str, per_number: float = 0.2, cap: float = 1.0, none: float = -0.2
+) -> float:
     """`per_number` for each whole number, at most `cap`; `none` for a text without one.
 
     Example: `score_number_count("3 cats and 12 dogs") == 0.4`; `score_number_count("cats") == -0.2`

@@ -40,7 +40,9 @@ FILLERS = (
     r"(?![A-Za-z]))*\Z"
 )
 UNTRUE = r"(?:wrong|incorrect|false|not (?:correct|right|true|(?:the|my|our) (?:[a-z]+ )?answer))"
-_DENIES = re.compile(rf"(?:(?<![A-Za-z])(?:{DENIALS})(?![A-Za-z])|≠|!=|\\neq?(?![a-z])){FILLERS}", re.IGNORECASE)
+_DENIES = re.compile(
+    rf"(?:(?<![A-Za-z])(?:{DENIALS})(?![A-Za-z])|≠|!=|\\neq?(?![a-z])){FILLERS}", re.IGNORECASE
+)
 _DENIED = re.compile(
     r"\W{0,3}\?\s*(?:no|nope|wrong|never)\b"
     rf"|[ \t*$)}}\]\"'.,]{{0,6}}(?:(?:which|that|this|it|but)\s){{0,2}}(?:is|was)\s(?:[a-z]+\s)?{UNTRUE}\b",
@@ -57,7 +59,11 @@ def completion_text(completion: str | list[dict]) -> str:
     """
     if isinstance(completion, str):
         return completion
-    return "".join(message.get("content") or "" for message in completion if message.get("role") in ("assistant", None))
+    return "".join(
+        message.get("content") or ""
+        for message in completion
+        if message.get("role") in ("assistant", None)
+    )
 
 
 def after_thinking(text: str) -> str:
@@ -85,7 +91,9 @@ def tagged_answer(text: str) -> str | None:
     Example: `tagged_answer("So <answer> 5 </answer>") == "5"`; `tagged_answer("Not <answer>5</answer>") is None`
     """
     inside = tag_span(text, "answer")
-    if inside is None or is_denied_around(text, inside[0] - len("<answer>"), inside[1] + len("</answer>")):
+    if inside is None or is_denied_around(
+        text, inside[0] - len("<answer>"), inside[1] + len("</answer>")
+    ):
         return None
     return text[slice(*inside)].strip()
 
@@ -130,13 +138,17 @@ def parse_number(text: str) -> Fraction | None:
     match = _NUMBER.fullmatch(text)
     if match is None or _NO_UNIT.search(text) or (match["sign"] and match["sign2"]):
         return None
-    return _value(match["value"], match["denominator"], negative="-" in match["sign"] + match["sign2"])
+    return _value(
+        match["value"], match["denominator"], negative="-" in match["sign"] + match["sign2"]
+    )
 
 
 def _value(value: str, denominator: str | None, negative: bool) -> Fraction | None:
     if denominator is not None and int(denominator) == 0:
         return None
-    whole, _, part = value.replace(",", "").partition(".")  # Fraction reads a text far more slowly than int
+    whole, _, part = value.replace(",", "").partition(
+        "."
+    )  # Fraction reads a text far more slowly than int
     number = Fraction(int(whole + part), 10 ** len(part) * int(denominator or 1))
     if denominator is not None and number.denominator == 1:  # a division that was not done
         return None

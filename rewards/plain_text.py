@@ -25,7 +25,9 @@ def first_problem(text: str) -> str:
     end = special.start() if special else len(text)
     for match in _NEXT_PROBLEM.finditer(text, digit.end(), end):
         before = text[max(match.start() - 8, 0) : match.start()].rstrip(" \t*#[")
-        if before.endswith("\n" if match[0][-1] == "\n" else _SENTENCE_ENDS):  # "P and Q" may end a line of the working
+        if before.endswith(
+            "\n" if match[0][-1] == "\n" else _SENTENCE_ENDS
+        ):  # "P and Q" may end a line of the working
             return text[: match.start()]
     return text[:end]
 
@@ -40,7 +42,8 @@ def _before_unlabelled_problem(text: str) -> str:
 
 
 _CODE = re.compile(
-    r"\s*(?:python|py|javascript|tool_code|c|cpp|java|bash|sql)\b|.*\b(?:print\(|def |import )", re.DOTALL
+    r"\s*(?:python|py|javascript|tool_code|c|cpp|java|bash|sql)\b|.*\b(?:print\(|def |import )",
+    re.DOTALL,
 )
 
 
@@ -66,7 +69,14 @@ _LATEX = (
     ("\\div", "/"),
 )
 _TYPOGRAPHY = str.maketrans(
-    {**dict.fromkeys("−\u2010\u2011﹣－", "-"), "×": "*", "÷": "/", "≈": "=", "\u00a0": " ", "\u202f": " "}
+    {
+        **dict.fromkeys("−\u2010\u2011﹣－", "-"),
+        "×": "*",
+        "÷": "/",
+        "≈": "=",
+        "\u00a0": " ",
+        "\u202f": " ",
+    }
 )
 _DASH = re.compile(r"–(?=\$?[0-9.])")
 # A sign apart from its number, where no operator can stand: "is minus 5", "= - 5". A line that begins so is a bullet.
@@ -108,7 +118,20 @@ _TAKES_BACK = re.compile(
     r"|(?:is|was|'s) (?:wrong|incorrect|not (?:right|correct))|[Ll]et me (?:re|try again|correct)"
     r"|I (?:forgot|missed|misread))"
 )
-_HINTS = ("ait", "ctually", "ops", "orry", "econd", "mistake", "orrect", "wrong", "not", "et me", "I ", "old on")
+_HINTS = (
+    "ait",
+    "ctually",
+    "ops",
+    "orry",
+    "econd",
+    "mistake",
+    "orrect",
+    "wrong",
+    "not",
+    "et me",
+    "I ",
+    "old on",
+)
 
 
 def takes_back(text: str, start: int) -> re.Match | None:

@@ -26,8 +26,23 @@ WORDS = {
     "eleven": 11, "twelve": 12, "half": 2, "twice": 2, "double": 2, "doubled": 2, "triple": 3, "tripled": 3,
     "thrice": 3, "dozen": 12, "quarter": 4, "third": 3, "pair": 2, "pairs": 2, "couple": 2,
 }  # fmt: skip
-OPERATIONS = {ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv}
-_SIGNS = {r"\times": "*", r"\cdot": "*", "×": "*", "x": "*", "X": "*", r"\div": "/", "÷": "/", "−": "-", "–": "-"}
+OPERATIONS = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Div: operator.truediv,
+}
+_SIGNS = {
+    r"\times": "*",
+    r"\cdot": "*",
+    "×": "*",
+    "x": "*",
+    "X": "*",
+    r"\div": "/",
+    "÷": "/",
+    "−": "-",
+    "–": "-",
+}
 _TOKEN = re.compile(
     # With letters, a percent sign or more digits it is not a number; of 2.5kg or 12.5% a shorter one is not tried.
     rf"\$?(?>(?P<number>{SIZED}))(?!\w| ?\\?%|:[0-9]|,[0-9]{{3}})"
@@ -82,7 +97,9 @@ def _chains(text: str, start: int, end: int) -> Iterator[list[list[Token]]]:
         for match in _TOKEN.finditer(text, line, start):
             token, side = Token(match.lastgroup, match[0], match.start(), match.end()), chain[-1]
             if token.kind == "word" or token.text in BINDING:
-                yield chain[:-1] if token.text in BINDING else chain  # a number right before it belongs to it
+                yield (
+                    chain[:-1] if token.text in BINDING else chain
+                )  # a number right before it belongs to it
                 chain = [[token]]
             elif token.kind == "stop":
                 yield chain
@@ -107,11 +124,19 @@ def _side(tokens: list[Token]) -> Side | None:
     tokens = _trimmed(tokens)
     if not tokens or len(tokens) > MAX_TOKENS or tokens[0].kind in ("word", "stop"):
         return None
-    numbers = [Fraction(token.text.lstrip("$").replace(",", "")) for token in tokens if token.kind == "number"]
+    numbers = [
+        Fraction(token.text.lstrip("$").replace(",", ""))
+        for token in tokens
+        if token.kind == "number"
+    ]
     if len(tokens) == len(numbers) == 1:
         return Side(numbers[0], numbers, tokens[0].end)
-    places = itertools.count()  # numbers are named by their places: what is parsed is short, whatever they are
-    formula = " ".join(str(next(places)) if t.kind == "number" else _SIGNS.get(t.text, t.text) for t in tokens)
+    places = (
+        itertools.count()
+    )  # numbers are named by their places: what is parsed is short, whatever they are
+    formula = " ".join(
+        str(next(places)) if t.kind == "number" else _SIGNS.get(t.text, t.text) for t in tokens
+    )
     try:
         return Side(_value(ast.parse(formula, mode="eval").body, numbers), numbers, tokens[-1].end)
     except ZeroDivisionError:
@@ -183,19 +208,26 @@ class EquationSteps:
 
     def __init__(self, right: float = 1.0, wrong: float = -1.0, uses: int = 1, max_steps: int = 16):
         if uses < 1 or max_steps < 1:
-            raise ValueError(f"equation_steps: uses is {uses}, max_steps {max_steps}; they must be at least 1.")
+            raise ValueError(
+                f"equation_steps: uses is {uses}, max_steps {max_steps}; they must be at least 1."
+            )
         self.right, self.wrong, self.uses, self.max_steps = right, wrong, uses, max_steps
         often = f"the numbers of a question may be used {uses} times, enough for equations that get nowhere"
         self.farmable = often if uses > 1 else None
 
     def __call__(self, prompts: list, completions: list, **kwargs) -> list[Steps]:
         rows = zip(prompts, completions, strict=True)
-        return [self.steps(_question(prompt), completion_text(completion)) for prompt, completion in rows]
+        return [
+            self.steps(_question(prompt), completion_text(completion))
+            for prompt, completion in rows
+        ]
 
     def steps(self, question: str, text: str) -> Steps:
         """The steps of one completion, in the order of the text."""
         steps: Steps = []
-        there = Counter({number: count * self.uses for number, count in numbers_in(question).items()})
+        there = Counter(
+            {number: count * self.uses for number, count in numbers_in(question).items()}
+        )
         for left, right in equations(text, *(tag_span(text, "reasoning") or (0, len(text)))):
             used = Counter(left.numbers)
             if left.value != right.value:

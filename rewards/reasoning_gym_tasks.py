@@ -44,7 +44,9 @@ def _verifier(source_dataset: str, parameters: str):
             f"the verifier of reasoning-gym's {source_dataset!r} may run the model's answer as code (eval or sympy's "
             f"parser). Refused for that reason: composite, {', '.join(sorted(RUNS_ANSWERS))}. Use another data set."
         )
-    return reasoning_gym.create_dataset(source_dataset, **{**json.loads(parameters), "size": 1, "seed": 0})
+    return reasoning_gym.create_dataset(
+        source_dataset, **{**json.loads(parameters), "size": 1, "seed": 0}
+    )
 
 
 def score_reasoning_gym(answer: str | None, entry: str) -> float:
@@ -58,9 +60,7 @@ def score_reasoning_gym(answer: str | None, entry: str) -> float:
         return 0.0
     try:
         return 1.0 if verifier.score_answer(answer, row) >= 1.0 else 0.0
-    except (
-        Exception
-    ):  # a hundred verifiers, written by others: a text that one of them trips over is not a right answer
+    except Exception:  # a hundred verifiers, written by others: a text that one of them trips over is not a right answer
         return 0.0
 
 
@@ -89,7 +89,12 @@ class ReasoningGym:
         self.full = correct
 
     def __call__(
-        self, prompts: list, completions: list, entry: list[str], log_extra: LogExtra | None = None, **kwargs
+        self,
+        prompts: list,
+        completions: list,
+        entry: list[str],
+        log_extra: LogExtra | None = None,
+        **kwargs,
     ) -> list[float | None]:
         parsed = [_answer(completion) for completion in completions]
         log_answers(self.__name__, [_gold(row) for row in entry], parsed, log_extra)

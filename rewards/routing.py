@@ -37,7 +37,10 @@ class RoutedReward:
 
     def __init__(self, reward: Callable, tasks: tuple[str, ...]):
         self.reward, self.tasks = reward, tuple(tasks)
-        self.__name__, self.__wrapped__ = reward_name(reward), reward  # what it wraps declares the rest
+        self.__name__, self.__wrapped__ = (
+            reward_name(reward),
+            reward,
+        )  # what it wraps declares the rest
 
     def __call__(self, **arguments: Any) -> list[float | None]:
         mine = self._mine(arguments)
@@ -48,7 +51,9 @@ class RoutedReward:
     def _mine(self, arguments: dict[str, Any]) -> list[int]:
         return [i for i, task in enumerate(arguments["task"]) if task in self.tasks]
 
-    def _scatter(self, scores: list, mine: list[int], logged: dict[str, list], arguments: dict) -> list[float | None]:
+    def _scatter(
+        self, scores: list, mine: list[int], logged: dict[str, list], arguments: dict
+    ) -> list[float | None]:
         count = len(arguments["completions"])
         for column, values in logged.items() if arguments.get("log_extra") else ():
             arguments["log_extra"](column, _spread(values, mine, count))
@@ -67,10 +72,18 @@ class AsyncRoutedReward(RoutedReward):
 
 def _pick(arguments: dict[str, Any], mine: list[int], logged: dict[str, list]) -> dict[str, Any]:
     """The arguments of the rows `mine`; what is logged about them is collected in `logged`."""
-    rows = {name: values for name, values in arguments.items() if name not in _PER_CALL and values is not None}
+    rows = {
+        name: values
+        for name, values in arguments.items()
+        if name not in _PER_CALL and values is not None
+    }
     picked = {name: [values[i] for i in mine] for name, values in rows.items()}
     per_call = {name: arguments[name] for name in _PER_CALL if name in arguments}
-    return {**per_call, **picked, "log_extra": lambda column, values: logged.setdefault(column, []).extend(values)}
+    return {
+        **per_call,
+        **picked,
+        "log_extra": lambda column, values: logged.setdefault(column, []).extend(values),
+    }
 
 
 def _spread(values: list, places: list[int], count: int) -> list:

@@ -9,7 +9,10 @@ NumberedRow = tuple[int, dict]  # a row and its place among all rows, for messag
 
 
 def score_rows(
-    name: str, scorer: Callable[..., float | None], *columns: list, log_extra: LogExtra | None = None
+    name: str,
+    scorer: Callable[..., float | None],
+    *columns: list,
+    log_extra: LogExtra | None = None,
 ) -> list[float | None]:
     """`scorer(*row)` of every row; a row on which it raises, or returns what is not finite, gets None.
 
@@ -27,7 +30,9 @@ def score_rows(
 def check_penalty(name: str, wrong: float) -> None:
     """Refuse, by ValueError, a score for wrong answers above 0: what is right must earn more."""
     if not -math.inf < wrong <= 0.0:
-        raise ValueError(f"{name}: wrong is {wrong}; it must be 0, or below as a penalty for a wrong answer.")
+        raise ValueError(
+            f"{name}: wrong is {wrong}; it must be 0, or below as a penalty for a wrong answer."
+        )
 
 
 def log_answers(name: str, golds: list, parsed: list, log_extra: LogExtra | None) -> None:
@@ -64,6 +69,8 @@ def _score(scorer: Callable[..., float | None], row: tuple) -> tuple[float | Non
         score = scorer(*row)
         if score is not None and not math.isfinite(score):
             raise ValueError(f"it returned {score}")
-    except Exception as error:  # our bug or a broken row, never the model's fault: it is counted, and not scored
+    except (
+        Exception
+    ) as error:  # our bug or a broken row, never the model's fault: it is counted, and not scored
         return None, f"error: {type(error).__name__}: {error}"
     return score, "unparsed" if score is None else "graded"

@@ -33,7 +33,9 @@ def check_steps(found: list[Steps | None], completions: list) -> None:
     """
     for steps, completion in zip(found, completions, strict=True):
         length = len(completion_text(completion))
-        if steps is not None and not (isinstance(steps, list) and all(_is_step(step, length) for step in steps)):
+        if steps is not None and not (
+            isinstance(steps, list) and all(_is_step(step, length) for step in steps)
+        ):
             raise ValueError(
                 f"it returned the steps {steps} for a completion of {length} characters; a step is a pair (end, "
                 f"reward) with an end of 1 to {length}, an int, and a reward of at most {LARGEST:g}, an int or float"
@@ -44,7 +46,9 @@ def _is_step(step: Any, length: int) -> bool:
     if not isinstance(step, tuple | list) or len(step) != 2:
         return False
     end, reward = step
-    if type(end) is not int or not isinstance(reward, int | float):  # True is an int too, and no place
+    if type(end) is not int or not isinstance(
+        reward, int | float
+    ):  # True is an int too, and no place
         return False
     return 1 <= end <= length and abs(reward) <= LARGEST
 

@@ -54,7 +54,13 @@ class Result(NamedTuple):
 class WorkerPool:
     """Calls one function, named `module:function`, in worker processes; arguments and results travel as JSON."""
 
-    def __init__(self, function: str, timeout_s: float, workers: int | None = None, memory_bytes: int = MEMORY_BYTES):
+    def __init__(
+        self,
+        function: str,
+        timeout_s: float,
+        workers: int | None = None,
+        memory_bytes: int = MEMORY_BYTES,
+    ):
         from rewards.sandbox.pool import worker_count  # importing a reward stays light
 
         self.function, self.timeout_s, self.memory_bytes = function, timeout_s, memory_bytes
@@ -78,7 +84,9 @@ class WorkerPool:
                 if not self._workers:
                     break
                 self._collect(results)
-                if time.monotonic() > until:  # their share went to calls that were killed, and to new workers
+                if (
+                    time.monotonic() > until
+                ):  # their share went to calls that were killed, and to new workers
                     for place, _ in waiting:
                         results[place] = Result("timeout")
                     waiting.clear()
@@ -93,7 +101,10 @@ class WorkerPool:
     __del__ = close
 
     def _hand_out(self, waiting: list[tuple[int, tuple]], until: float) -> None:
-        while len(self._workers) < min(self.size, len(waiting)) and self._failed_starts < 2 * self.size:
+        while (
+            len(self._workers) < min(self.size, len(waiting))
+            and self._failed_starts < 2 * self.size
+        ):
             self._workers.append(_Worker(self.function, self.memory_bytes))
         for worker in self._workers:
             if waiting and worker.ready and worker.call is None:
@@ -103,7 +114,9 @@ class WorkerPool:
     def _collect(self, results: list[Result]) -> None:
         """Wait until a worker has answered, died or run out of time, and take note."""
         with selectors.DefaultSelector() as selector:
-            pending = [worker for worker in self._workers if worker.call is not None or not worker.ready]
+            pending = [
+                worker for worker in self._workers if worker.call is not None or not worker.ready
+            ]
             for worker in pending:
                 selector.register(worker.process.stdout, selectors.EVENT_READ, worker)
             until = min(worker.deadline for worker in pending)
@@ -138,7 +151,12 @@ class _Worker:
         environment = {**os.environ, "OMP_NUM_THREADS": "1"}
         root = Path(__file__).resolve().parents[1]
         self.process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=root, env=environment, bufsize=0
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            cwd=root,
+            env=environment,
+            bufsize=0,
         )
         self.ready, self.call, self.buffer = False, None, b""
         self.deadline = time.monotonic() + START_S
@@ -213,7 +231,9 @@ def _answer(call: Any, arguments: list, limit_s: float) -> Result:
 
     signal.signal(signal.SIGALRM, stop)
     try:
-        signal.setitimer(signal.ITIMER_REAL, limit_s, GRACE_S / 5)  # again and again, should the function catch it
+        signal.setitimer(
+            signal.ITIMER_REAL, limit_s, GRACE_S / 5
+        )  # again and again, should the function catch it
         try:
             return Result("done", call(*arguments))
         finally:

@@ -23,24 +23,58 @@ HANGS_S = 600.0  # for all of it; the traceback then shows which reward was at w
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     source = parser.add_mutually_exclusive_group(required=True)
     source.add_argument("--config", type=Path, help="a YAML of a recipe")
-    source.add_argument("--reward", metavar="SPEC", help="package.module:function or path/to/file.py:function")
+    source.add_argument(
+        "--reward", metavar="SPEC", help="package.module:function or path/to/file.py:function"
+    )
     parser.add_argument("--per_task", type=int, default=8, help="rows of each task; default 8")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write scores, failures and notes")
-    parser.add_argument("--junit", type=Path, metavar="FILE", help="write one test case a reward, in JUnit's XML")
+    parser.add_argument(
+        "--json", type=Path, metavar="FILE", help="write scores, failures and notes"
+    )
+    parser.add_argument(
+        "--junit", type=Path, metavar="FILE", help="write one test case a reward, in JUnit's XML"
+    )
     only = parser.add_argument_group("with --reward")
-    only.add_argument("--rows", type=Path, metavar="FILE", help="JSON Lines: a prompt and what the reward needs")
-    only.add_argument("--labels", type=Path, metavar="FILE", help="JSON Lines: gold, prediction, label (true or false)")
-    only.add_argument("--completion", default="{prediction}", help="of a labelled pair, with its fields in braces")
-    only.add_argument("--reference", default="{answer}", help="a right completion, with columns of the row in braces")
-    only.add_argument("--style", choices=["trl", "verl", "verifiers"], help="where the parameters leave it open")
-    only.add_argument("--kind", choices=["verifier", "format", "shaping"], default="verifier", help="if not declared")
-    only.add_argument("--seconds", type=float, default=5.0, help="limit for one completion; default 5")
+    only.add_argument(
+        "--rows", type=Path, metavar="FILE", help="JSON Lines: a prompt and what the reward needs"
+    )
+    only.add_argument(
+        "--labels",
+        type=Path,
+        metavar="FILE",
+        help="JSON Lines: gold, prediction, label (true or false)",
+    )
+    only.add_argument(
+        "--completion", default="{prediction}", help="of a labelled pair, with its fields in braces"
+    )
+    only.add_argument(
+        "--reference",
+        default="{answer}",
+        help="a right completion, with columns of the row in braces",
+    )
+    only.add_argument(
+        "--style", choices=["trl", "verl", "verifiers"], help="where the parameters leave it open"
+    )
+    only.add_argument(
+        "--kind",
+        choices=["verifier", "format", "shaping"],
+        default="verifier",
+        help="if not declared",
+    )
+    only.add_argument(
+        "--seconds", type=float, default=5.0, help="limit for one completion; default 5"
+    )
     options, overrides = parser.parse_known_args()
     if options.per_task < 1 or (options.reward and overrides):
-        parser.error(f"unknown arguments {overrides}" if overrides else f"--per_task is {options.per_task}; at least 1")
+        parser.error(
+            f"unknown arguments {overrides}"
+            if overrides
+            else f"--per_task is {options.per_task}; at least 1"
+        )
     if bool(options.reward) is not bool(options.rows or options.labels):
         parser.error("--reward goes with --rows FILE or --labels FILE")
     faulthandler.dump_traceback_later(HANGS_S, exit=True, file=sys.__stderr__)
@@ -59,8 +93,12 @@ def run(options: argparse.Namespace, overrides: list[str]) -> int:
 
     if options.reward:
         sys.path.insert(0, os.getcwd())  # of a script this is the script's folder
-        return publish_by_name(**{name: value for name, value in vars(options).items() if name != "config"})
-    return publish(*audit_recipe(options.config, options.per_task, overrides), options.json, options.junit)
+        return publish_by_name(
+            **{name: value for name, value in vars(options).items() if name != "config"}
+        )
+    return publish(
+        *audit_recipe(options.config, options.per_task, overrides), options.json, options.junit
+    )
 
 
 def audit_recipe(config: Path, per_task: int, overrides: list[str]) -> tuple:

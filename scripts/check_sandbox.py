@@ -16,7 +16,9 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-PROGRAM = "def area(w, h):\n    total = 0\n    for _ in range(w):\n        total += h\n    return total\n"
+PROGRAM = (
+    "def area(w, h):\n    total = 0\n    for _ in range(w):\n        total += h\n    return total\n"
+)
 TESTS = ["assert area(3, 4) == 12", "assert area(0, 4) == 0", "assert area(5, 5) == 25"]
 
 
@@ -25,7 +27,9 @@ def run(isolation: str | None, workers: int | None, programs: int) -> int:
     from rewards.sandbox import Sandbox, SandboxError, landlock
     from rewards.sandbox.self_test import probe
 
-    print(f"kernel {platform.release()} on {platform.machine()}, Landlock ABI {landlock.abi()}, user {os.getuid()}")
+    print(
+        f"kernel {platform.release()} on {platform.machine()}, Landlock ABI {landlock.abi()}, user {os.getuid()}"
+    )
     sandbox = Sandbox(workers=workers, isolation=isolation)
     try:
         sandbox.start()
@@ -58,10 +62,16 @@ def speeds(sandbox: "Sandbox", programs: int) -> str:  # noqa: F821
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--isolation", choices=["landlock", "sealed", "unsafe"], help="default: the best that holds")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--isolation", choices=["landlock", "sealed", "unsafe"], help="default: the best that holds"
+    )
     parser.add_argument("--workers", type=int, help="default: the cores this process may use")
-    parser.add_argument("--programs", type=int, default=100, help="how many to time; 0 for none; default 100")
+    parser.add_argument(
+        "--programs", type=int, default=100, help="how many to time; 0 for none; default 100"
+    )
     options = parser.parse_args()
     if options.programs < 0 or (options.workers is not None and options.workers < 1):
         parser.error("--programs is at least 0 and --workers at least 1")

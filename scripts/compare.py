@@ -13,7 +13,9 @@ from pathlib import Path
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("run", type=Path, help="the folder of a finished run")
     parser.add_argument("--expect", required=True, type=Path, help="an entry of the ledger")
     args = parser.parse_args()
@@ -25,7 +27,9 @@ def main() -> None:
     except (OSError, ValueError) as problem:
         print(f"error: {problem}", file=sys.stderr)
         raise SystemExit(2) from problem
-    print(f"{args.run} and {entry['title']} ({entry['commit']}, seeds {entry['seeds']}, {entry['hardware']})")
+    print(
+        f"{args.run} and {entry['title']} ({entry['commit']}, seeds {entry['seeds']}, {entry['hardware']})"
+    )
     print(between)
     if len(entry["seeds"]) == 1:
         print("note: the entry is of one seed, so the ranges do not hold the spread between seeds")

@@ -16,7 +16,9 @@ def read_samples(folder: Path) -> dict[tuple[str, str, str], dict[tuple[int, str
     found, files = {}, sorted(folder.rglob("samples_*.jsonl"))
     tasks = [file.stem.removeprefix("samples_").rpartition("_")[0] for file in files]
     if not tasks or len(set(tasks)) < len(tasks):
-        raise ValueError(f"{folder} must hold one samples_TASK_DATE.jsonl for each task; it holds {len(files)} files.")
+        raise ValueError(
+            f"{folder} must hold one samples_TASK_DATE.jsonl for each task; it holds {len(files)} files."
+        )
     for task, file in zip(tasks, files, strict=True):
         for sample in map(json.loads, file.open(encoding="utf-8")):
             for metric in (name for name in sample["metrics"] if sample[name] in (0, 1)):
@@ -38,15 +40,32 @@ def compare(before: Path, after: Path) -> str:
             raise ValueError(f"{' '.join(name)}: not the same rows: {sizes}")
         pairs = list(rows.values()), [others[row] for row in rows]
         first, second = (sum(values) / len(rows) for values in pairs)
-        cells = {"task": name[0], "filter": name[1], "metric": name[2], "rows": len(rows), "before": percent(first)}
+        cells = {
+            "task": name[0],
+            "filter": name[1],
+            "metric": name[2],
+            "rows": len(rows),
+            "before": percent(first),
+        }
         change = points(second - first, paired_interval(*pairs))
-        table.append(cells | {"after": percent(second), "difference": change, "McNemar p": f"{mcnemar_p(*pairs):.2g}"})
+        table.append(
+            cells
+            | {
+                "after": percent(second),
+                "difference": change,
+                "McNemar p": f"{mcnemar_p(*pairs):.2g}",
+            }
+        )
     return format_table(table)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("before", type=Path, help="folder with samples_TASK_DATE.jsonl, at any depth")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "before", type=Path, help="folder with samples_TASK_DATE.jsonl, at any depth"
+    )
     parser.add_argument("after", type=Path)
     try:
         print(compare(**vars(parser.parse_args())))

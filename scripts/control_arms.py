@@ -25,14 +25,27 @@ ARMS = ["random", "constant", "format-only", "sft", "sft+grpo", "best-prompt"]
 
 def main() -> None:
     formatter = argparse.RawDescriptionHelpFormatter
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=formatter, allow_abbrev=False)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=formatter, allow_abbrev=False
+    )
     parser.add_argument("--config", required=True, type=Path, help="a YAML of a recipe")
     parser.add_argument("--seeds", nargs="+", type=int, default=[0])
-    parser.add_argument("--arms", nargs="+", choices=ARMS, default=ARMS[:-1], help="default: all but best-prompt")
+    parser.add_argument(
+        "--arms", nargs="+", choices=ARMS, default=ARMS[:-1], help="default: all but best-prompt"
+    )
     parser.add_argument("--sft_steps", type=int, default=64, help="of the arm sft")
-    parser.add_argument("--sft_rows", type=int, help="of the arm sft; default 16 a step, so that none is seen twice")
-    parser.add_argument("--warm_steps", type=int, default=32, help="of the warm start of the arm sft+grpo")
-    parser.add_argument("--launch", type=Path, default=Path("accelerate_configs/single_gpu.yaml"), help="launch file")
+    parser.add_argument(
+        "--sft_rows", type=int, help="of the arm sft; default 16 a step, so that none is seen twice"
+    )
+    parser.add_argument(
+        "--warm_steps", type=int, default=32, help="of the warm start of the arm sft+grpo"
+    )
+    parser.add_argument(
+        "--launch",
+        type=Path,
+        default=Path("accelerate_configs/single_gpu.yaml"),
+        help="launch file",
+    )
     parser.add_argument("--num_processes", type=int, help="in place of the launch file's")
     parser.add_argument("--output_dir", type=Path, help="in place of the YAML's")
     options, rest = parser.parse_known_args()
@@ -42,7 +55,16 @@ def main() -> None:
     launch = launch_words(options.launch, options.num_processes)
     sft = (options.sft_rows or 16 * options.sft_steps, options.sft_steps)
     try:
-        run_arms(options.config, options.seeds, launch, options.output_dir, rest, options.arms, sft, options.warm_steps)
+        run_arms(
+            options.config,
+            options.seeds,
+            launch,
+            options.output_dir,
+            rest,
+            options.arms,
+            sft,
+            options.warm_steps,
+        )
     except ValueError as problem:
         raise SystemExit(f"error: {problem}") from problem
 

@@ -15,11 +15,17 @@ from pathlib import Path
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--model", required=True, help="Hub id, checkpoint or run folder")
     parser.add_argument("--config", required=True, type=Path, help="a YAML of a recipe")
     parser.add_argument("--against", help="a second model, shown as `after`")
-    parser.add_argument("--output", type=Path, help="write one JSON object a row; with --against, of the second model")
+    parser.add_argument(
+        "--output",
+        type=Path,
+        help="write one JSON object a row; with --against, of the second model",
+    )
     options, overrides = parser.parse_known_args()
     from recipes.common.data.recipe import load_recipe
     from recipes.common.evaluation.scores import compare, comparison_table, summarize
@@ -30,7 +36,10 @@ def main() -> None:
     try:
         recipe = load_recipe(options.config, overrides, rows=False)
         rows = held_out_rows(recipe.module, recipe.args)
-        evaluated = [evaluate_model(name, rows, recipe.rewards, recipe.module.metric, recipe.args) for name in names]
+        evaluated = [
+            evaluate_model(name, rows, recipe.rewards, recipe.module.metric, recipe.args)
+            for name in names
+        ]
     except ValueError as problem:
         raise SystemExit(f"error: {problem}") from problem
     if options.output:

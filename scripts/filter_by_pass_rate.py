@@ -23,14 +23,26 @@ from pathlib import Path
 
 def main() -> None:
     formatter = argparse.RawDescriptionHelpFormatter
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=formatter, allow_abbrev=False)
-    parser.add_argument("--probe", required=True, type=Path, help="output folder of scripts/probe.py")
-    parser.add_argument("--low", type=float, default=0.1, help="least pass rate that is kept; default 0.1")
-    parser.add_argument("--high", type=float, default=0.9, help="greatest pass rate that is kept; default 0.9")
-    parser.add_argument("--out", required=True, type=Path, help="folder to write; it must be new or empty")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=formatter, allow_abbrev=False
+    )
+    parser.add_argument(
+        "--probe", required=True, type=Path, help="output folder of scripts/probe.py"
+    )
+    parser.add_argument(
+        "--low", type=float, default=0.1, help="least pass rate that is kept; default 0.1"
+    )
+    parser.add_argument(
+        "--high", type=float, default=0.9, help="greatest pass rate that is kept; default 0.9"
+    )
+    parser.add_argument(
+        "--out", required=True, type=Path, help="folder to write; it must be new or empty"
+    )
     options = parser.parse_args()
     if not 0.0 < options.low <= options.high < 1.0:
-        parser.error(f"--low {options.low:g} --high {options.high:g}: they must be 0 < low <= high < 1")
+        parser.error(
+            f"--low {options.low:g} --high {options.high:g}: they must be 0 < low <= high < 1"
+        )
     if options.out.exists() and not (options.out.is_dir() and not any(options.out.iterdir())):
         parser.error(f"--out {options.out} exists: name another folder, or remove it")
     from recipes.common.sampling.pass_rate import filter_rows

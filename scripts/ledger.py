@@ -13,14 +13,26 @@ from pathlib import Path
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     commands = parser.add_subparsers(dest="what", required=True)
-    record = commands.add_parser("record", help="an entry from finished runs that differ in their seed alone")
+    record = commands.add_parser(
+        "record", help="an entry from finished runs that differ in their seed alone"
+    )
     record.add_argument("--runs", nargs="+", required=True, type=Path)
     record.add_argument("--config", required=True, type=Path, help="the YAML they ran")
     record.add_argument("--title", required=True)
-    record.add_argument("--command", help="as a reader would repeat it; without it, scripts/seeds.py with these seeds")
-    record.add_argument("--output", required=True, type=Path, help="results/NAME.json; words added to it by hand stay")
+    record.add_argument(
+        "--command",
+        help="as a reader would repeat it; without it, scripts/seeds.py with these seeds",
+    )
+    record.add_argument(
+        "--output",
+        required=True,
+        type=Path,
+        help="results/NAME.json; words added to it by hand stay",
+    )
     commands.add_parser("render", help="RESULTS.md and the tables in the READMEs")
     args = parser.parse_args()
     from recipes.common.many_runs.ledger import record_entry
@@ -32,7 +44,9 @@ def main() -> None:
             print("Generated RESULTS.md and the tables in the READMEs.")
         else:
             record_entry(args.runs, args.config, args.title, args.command, args.output)
-            print(f"Saved {args.output}; name it in results/RESULTS.md.in and run `python scripts/ledger.py render`.")
+            print(
+                f"Saved {args.output}; name it in results/RESULTS.md.in and run `python scripts/ledger.py render`."
+            )
     except ValueError as problem:
         raise SystemExit(f"error: {problem}") from problem
 

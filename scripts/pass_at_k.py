@@ -28,22 +28,39 @@ SAMPLES, TEMPERATURE = 16, 0.8
 def parse(words: list[str] | None = None) -> tuple[argparse.Namespace, list[str]]:
     """The options, checked, and the words that are the recipe's own arguments."""
     formatter = argparse.RawDescriptionHelpFormatter
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=formatter, allow_abbrev=False)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=formatter, allow_abbrev=False
+    )
     source = parser.add_mutually_exclusive_group(required=True)
     source.add_argument("--model", help="Hub id, checkpoint or run folder")
-    source.add_argument("--replay", type=Path, metavar="FILE", help="a file of --output: no model is loaded")
+    source.add_argument(
+        "--replay", type=Path, metavar="FILE", help="a file of --output: no model is loaded"
+    )
     parser.add_argument("--config", required=True, type=Path, help="a YAML of a recipe")
-    parser.add_argument("--against", help="a second model, and what it gains over the first, problem by problem")
+    parser.add_argument(
+        "--against", help="a second model, and what it gains over the first, problem by problem"
+    )
     parser.add_argument("--samples", type=int, help=f"samples a problem; default {SAMPLES}")
     parser.add_argument("--k", type=int, nargs="+", help="default 1, 4, 16, ... and --samples")
     parser.add_argument("--temperature", type=float, help=f"default {TEMPERATURE}")
     parser.add_argument("--metric", help="what counts as right; default the recipe's first metric")
-    parser.add_argument("--output", type=Path, metavar="FILE", help="keep problems, samples and metrics as JSON Lines")
+    parser.add_argument(
+        "--output",
+        type=Path,
+        metavar="FILE",
+        help="keep problems, samples and metrics as JSON Lines",
+    )
     options, rest = parser.parse_known_args(words)
-    if options.replay and (options.against or options.samples is not None or options.temperature is not None):
-        parser.error("--against, --samples and --temperature say what to draw; --replay draws nothing")
+    if options.replay and (
+        options.against or options.samples is not None or options.temperature is not None
+    ):
+        parser.error(
+            "--against, --samples and --temperature say what to draw; --replay draws nothing"
+        )
     for name, default in (("samples", SAMPLES), ("temperature", TEMPERATURE)):
-        setattr(options, name, default if getattr(options, name) is None else getattr(options, name))
+        setattr(
+            options, name, default if getattr(options, name) is None else getattr(options, name)
+        )
     if options.samples < 1 or (options.k and min(options.k) < 1):
         parser.error(f"--samples {options.samples} and --k {options.k or ''} must be at least 1")
     if not 0.0 < options.temperature < math.inf:
@@ -52,7 +69,9 @@ def parse(words: list[str] | None = None) -> tuple[argparse.Namespace, list[str]
     if options.model and options.model == options.against:
         parser.error(f"--against names the same model as --model: {options.model}")
     if not options.replay and max(options.k or [1]) > options.samples:
-        parser.error(f"--k {max(options.k)} is more than the {options.samples} samples of a problem")
+        parser.error(
+            f"--k {max(options.k)} is more than the {options.samples} samples of a problem"
+        )
     return options, [*rest, "--temperature", str(options.temperature)]
 
 

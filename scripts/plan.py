@@ -17,14 +17,24 @@ from pathlib import Path
 
 def main() -> None:
     formatter = argparse.RawDescriptionHelpFormatter
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=formatter, allow_abbrev=False)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=formatter, allow_abbrev=False
+    )
     parser.add_argument("--config", required=True, type=Path, help="a YAML of a recipe")
     parser.add_argument("--launch", required=True, type=Path, help="a launch file of accelerate")
-    parser.add_argument("--num_processes", type=int, help="all processes together; default that of the launch file")
+    parser.add_argument(
+        "--num_processes", type=int, help="all processes together; default that of the launch file"
+    )
     parser.add_argument("--gpu_memory_gib", type=float, help="memory of a GPU: does it fit?")
-    parser.add_argument("--prompt_tokens", type=int, default=256, help="of the longest prompt; default 256")
-    parser.add_argument("--effect", type=float, help="how many held-out rows show this change? 0.05: 5 points")
-    parser.add_argument("--power", type=float, default=0.8, help="with what chance they are to show it; default 0.8")
+    parser.add_argument(
+        "--prompt_tokens", type=int, default=256, help="of the longest prompt; default 256"
+    )
+    parser.add_argument(
+        "--effect", type=float, help="how many held-out rows show this change? 0.05: 5 points"
+    )
+    parser.add_argument(
+        "--power", type=float, default=0.8, help="with what chance they are to show it; default 0.8"
+    )
     options, overrides = parser.parse_known_args()
     for name in ("effect", "power"):
         value = getattr(options, name)

@@ -22,29 +22,63 @@ from pathlib import Path
 
 def parse(words: list[str] | None = None) -> dict:
     """The options, checked, as the arguments of `prepare`."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     common = argparse.ArgumentParser(add_help=False)
     common.add_argument("--out", type=Path, required=True, help="folder to write to")
-    common.add_argument("--timeout_s", type=float, default=5.0, help="limit for a program; default 5, the reward's own")
-    common.add_argument("--isolation", choices=["landlock", "sealed", "unsafe"], help="default: the best that works")
-    common.add_argument("--packages", nargs="*", default=[], help="installed packages that programs may import")
+    common.add_argument(
+        "--timeout_s",
+        type=float,
+        default=5.0,
+        help="limit for a program; default 5, the reward's own",
+    )
+    common.add_argument(
+        "--isolation", choices=["landlock", "sealed", "unsafe"], help="default: the best that works"
+    )
+    common.add_argument(
+        "--packages", nargs="*", default=[], help="installed packages that programs may import"
+    )
     hiding = argparse.ArgumentParser(add_help=False)
-    hiding.add_argument("--hide", type=int, default=0, help="hide this many of each task's last tests; default 0")
-    data = parser.add_subparsers(dest="data", required=True, metavar="mbpp|humaneval|one_liners|jsonl")
+    hiding.add_argument(
+        "--hide", type=int, default=0, help="hide this many of each task's last tests; default 0"
+    )
+    data = parser.add_subparsers(
+        dest="data", required=True, metavar="mbpp|humaneval|one_liners|jsonl"
+    )
     mbpp = data.add_parser("mbpp", parents=[common, hiding], help="training and evaluation")
-    mbpp.add_argument("--path", type=Path, help="folder with mbpp.jsonl, sanitized-mbpp.json; default: from the Hub")
-    mbpp.add_argument("--sanitized", action="store_true", help="the 427 tasks that were checked by hand")
-    mbpp.add_argument("--show_tests", type=int, default=1, help="tests that the prompt shows; default 1")
+    mbpp.add_argument(
+        "--path",
+        type=Path,
+        help="folder with mbpp.jsonl, sanitized-mbpp.json; default: from the Hub",
+    )
+    mbpp.add_argument(
+        "--sanitized", action="store_true", help="the 427 tasks that were checked by hand"
+    )
+    mbpp.add_argument(
+        "--show_tests", type=int, default=1, help="tests that the prompt shows; default 1"
+    )
     humaneval = data.add_parser("humaneval", parents=[common], help="evaluation only")
-    humaneval.add_argument("--path", type=Path, help="HumanEval.jsonl or HumanEval.jsonl.gz; default: from the Hub")
+    humaneval.add_argument(
+        "--path", type=Path, help="HumanEval.jsonl or HumanEval.jsonl.gz; default: from the Hub"
+    )
     small = data.add_parser("one_liners", parents=[common], help="generated one-line functions")
     small.add_argument("--train", type=int, default=600, help="tasks for training; default 600")
-    small.add_argument("--test", type=int, default=128, help="for evaluation, half of templates not trained on; 128")
+    small.add_argument(
+        "--test",
+        type=int,
+        default=128,
+        help="for evaluation, half of templates not trained on; 128",
+    )
     small.add_argument("--seed", type=int, default=0)
     small.set_defaults(held_out=8)
     own = data.add_parser("jsonl", parents=[common, hiding], help="your own rows")
-    own.add_argument("--path", type=Path, required=True, help="a JSON Lines file with prompt and tests a line")
-    own.add_argument("--held_out", type=int, default=0, help="hold out about one task in N; default 0: none")
+    own.add_argument(
+        "--path", type=Path, required=True, help="a JSON Lines file with prompt and tests a line"
+    )
+    own.add_argument(
+        "--held_out", type=int, default=0, help="hold out about one task in N; default 0: none"
+    )
     options = vars(parser.parse_args(words))
     for name, least in {"hide": 0, "show_tests": 1, "held_out": 0, "train": 1, "test": 2}.items():
         if options.get(name, least) < least:

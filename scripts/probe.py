@@ -28,22 +28,38 @@ PROMPTS = 32
 def read_options() -> tuple[argparse.Namespace, list[str]]:
     """The options of the probe, checked before anything slow is imported, and the overrides of the recipe."""
     formatter = argparse.RawDescriptionHelpFormatter
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=formatter, allow_abbrev=False)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=formatter, allow_abbrev=False
+    )
     parser.add_argument("--config", required=True, type=Path, help="a YAML of a recipe")
-    parser.add_argument("--prompts", type=int, help=f"training prompts to sample; default {PROMPTS}")
-    parser.add_argument("--completions", type=int, help="completions of each prompt; default num_generations")
-    parser.add_argument("--num_processes", type=int, default=1, help="all processes of the run; default 1")
-    parser.add_argument("--output", type=Path, help="default runs/probe-NAME_OF_THE_YAML; with --replay none")
-    parser.add_argument("--replay", type=Path, metavar="FOLDER", help="score what an earlier probe kept there")
+    parser.add_argument(
+        "--prompts", type=int, help=f"training prompts to sample; default {PROMPTS}"
+    )
+    parser.add_argument(
+        "--completions", type=int, help="completions of each prompt; default num_generations"
+    )
+    parser.add_argument(
+        "--num_processes", type=int, default=1, help="all processes of the run; default 1"
+    )
+    parser.add_argument(
+        "--output", type=Path, help="default runs/probe-NAME_OF_THE_YAML; with --replay none"
+    )
+    parser.add_argument(
+        "--replay", type=Path, metavar="FOLDER", help="score what an earlier probe kept there"
+    )
     options, overrides = parser.parse_known_args()
     for name, least in (("prompts", 1), ("completions", 2), ("num_processes", 1)):
         value = getattr(options, name)
         if value is not None and value < least:
             parser.error(f"--{name} is {value}; at least {least}")
     if options.replay and (options.prompts or options.completions):
-        parser.error("--prompts and --completions are those of the folder that --replay names: leave them out")
+        parser.error(
+            "--prompts and --completions are those of the folder that --replay names: leave them out"
+        )
     options.prompts = options.prompts or PROMPTS
-    output = options.output or (None if options.replay else Path("runs", f"probe-{options.config.stem}"))
+    output = options.output or (
+        None if options.replay else Path("runs", f"probe-{options.config.stem}")
+    )
     if output and output.exists() and not (output.is_dir() and not any(output.iterdir())):
         parser.error(f"--output {output} exists: name another folder, or remove it")
     options.output = output

@@ -14,17 +14,25 @@ from pathlib import Path
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("runs", nargs="+", type=Path, help="run folders, finished or not")
-    parser.add_argument("--output", type=Path, help="one page for all runs; without it each gets its report.html")
-    parser.add_argument("--curves", type=Path, help="a picture of the curves of all runs, in place of a page")
+    parser.add_argument(
+        "--output", type=Path, help="one page for all runs; without it each gets its report.html"
+    )
+    parser.add_argument(
+        "--curves", type=Path, help="a picture of the curves of all runs, in place of a page"
+    )
     args = parser.parse_args()
     from recipes.common.report.page import write_report
     from recipes.common.report.plots import plot_runs
 
     one, write = args.curves or args.output, plot_runs if args.curves else write_report
     try:
-        for output, runs in [(one, args.runs)] if one else [(run / "report.html", [run]) for run in args.runs]:
+        for output, runs in (
+            [(one, args.runs)] if one else [(run / "report.html", [run]) for run in args.runs]
+        ):
             write(runs, output)
             print(f"Saved {output}")
     except (FileNotFoundError, ValueError) as error:

@@ -14,10 +14,17 @@ from pathlib import Path
 
 def main() -> None:
     formatter = argparse.RawDescriptionHelpFormatter
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=formatter, allow_abbrev=False)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=formatter, allow_abbrev=False
+    )
     parser.add_argument("--config", required=True, type=Path, help="a YAML of a recipe")
     parser.add_argument("--seeds", required=True, nargs="+", type=int)
-    parser.add_argument("--launch", type=Path, default=Path("accelerate_configs/single_gpu.yaml"), help="launch file")
+    parser.add_argument(
+        "--launch",
+        type=Path,
+        default=Path("accelerate_configs/single_gpu.yaml"),
+        help="launch file",
+    )
     parser.add_argument("--num_processes", type=int, help="in place of the launch file's")
     parser.add_argument("--output_dir", type=Path, help="in place of the YAML's")
     options, rest = parser.parse_known_args()
@@ -29,7 +36,9 @@ def main() -> None:
         runs = run_seeds(options.config, options.seeds, launch, options.output_dir, rest)
     except ValueError as problem:
         raise SystemExit(f"error: {problem}") from problem
-    picture = runs[0].with_name(runs[0].name.removesuffix(f"-seed{options.seeds[0]}") + "-seeds.png")
+    picture = runs[0].with_name(
+        runs[0].name.removesuffix(f"-seed{options.seeds[0]}") + "-seeds.png"
+    )
     plot_runs(runs, picture, band=True)
     print(f"Saved {picture}")
 

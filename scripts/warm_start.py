@@ -16,12 +16,18 @@ from pathlib import Path
 
 def main() -> None:
     formatter = argparse.RawDescriptionHelpFormatter
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=formatter, allow_abbrev=False)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=formatter, allow_abbrev=False
+    )
     parser.add_argument("--config", required=True, type=Path, help="a YAML of a recipe")
-    parser.add_argument("--rows", type=int, default=256, help="training rows to use, by the run's seed")
+    parser.add_argument(
+        "--rows", type=int, default=256, help="training rows to use, by the run's seed"
+    )
     parser.add_argument("--steps", type=int, default=32, help="of 16 rows each")
     parser.add_argument("--learning_rate", type=float, help="default: 5e-4 with LoRA, 2e-5 without")
-    parser.add_argument("--output_dir", type=Path, help="default: the YAML's output_dir with -warm-start")
+    parser.add_argument(
+        "--output_dir", type=Path, help="default: the YAML's output_dir with -warm-start"
+    )
     options, overrides = parser.parse_known_args()
     for name in ("rows", "steps"):
         if getattr(options, name) < 1:

@@ -10,7 +10,9 @@ import pytest
 # Before torch loads: threads that spin while they wait make a busy machine many times slower.
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 # Processes that tests start import tests/support as well.
-os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(Path(__file__).parent), os.environ.get("PYTHONPATH")]))
+os.environ["PYTHONPATH"] = os.pathsep.join(
+    filter(None, [str(Path(__file__).parent), os.environ.get("PYTHONPATH")])
+)
 
 import torch
 import yaml
@@ -52,7 +54,9 @@ HOSTILE = {
 @pytest.fixture(scope="session")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a tiny random model."""
-    from support.tiny_model import build_tiny_model  # transformers is not for tests that need no model
+    from support.tiny_model import (
+        build_tiny_model,
+    )  # transformers is not for tests that need no model
 
     return build_tiny_model(tmp_path_factory.mktemp("tiny") / "model")
 

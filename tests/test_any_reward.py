@@ -109,7 +109,9 @@ def run(tmp_path: Path, mine: str) -> Callable:
         if "--reference" not in words:
             command += ["--reference", REFERENCE]
         environment = os.environ | {"PYTHONPATH": str(SCRIPT.parents[1])}
-        done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, env=environment, timeout=120)
+        done = subprocess.run(
+            command, capture_output=True, text=True, cwd=tmp_path, env=environment, timeout=120
+        )
         assert "Traceback" not in done.stderr, done.stderr
         return done.returncode, done.stdout + done.stderr
 
@@ -127,7 +129,9 @@ def test_a_style_is_recognised_by_its_parameters():
 
     assert [style_of(one) for one in (check_trl, verl, rubric)] == ["trl", "verl", "verifiers"]
     for unclear, fits in ((both, "trl, verifiers"), (neither, "no style")):
-        with pytest.raises(ValueError, match=rf"fits {fits}: name one of trl, verl, verifiers as the style"):
+        with pytest.raises(
+            ValueError, match=rf"fits {fits}: name one of trl, verl, verifiers as the style"
+        ):
             style_of(unclear)
 
 
@@ -143,7 +147,10 @@ def test_each_style_gets_the_arguments_it_knows():
         return True
 
     def verl(**kwargs):
-        return {"score": kwargs["ground_truth"] == kwargs["solution_str"] and kwargs["data_source"] == "mine"}
+        return {
+            "score": kwargs["ground_truth"] == kwargs["solution_str"]
+            and kwargs["data_source"] == "mine"
+        }
 
     chat = [{"role": "user", "content": "9 + 9"}]
     row = {"prompt": chat, "answer": "18", "info": {"a": 1}, "task": "sums", "data_source": "mine"}
@@ -159,7 +166,9 @@ def test_a_reference_is_filled_from_the_columns_of_a_row():
     assert fill(r"\boxed{{answer}} {solution} {other}", row) == r"\boxed{18} x {other}"
 
 
-@pytest.mark.parametrize("name", ["right", "right_later", "right_verl", "right_rubric", "my_rewards.py:right"])
+@pytest.mark.parametrize(
+    "name", ["right", "right_later", "right_verl", "right_rubric", "my_rewards.py:right"]
+)
 def test_a_right_reward_passes_in_each_style(run, name):
     status, output = run(name)
     assert status == 0, output
@@ -170,8 +179,14 @@ def test_a_right_reward_passes_in_each_style(run, name):
 def test_a_naive_reward_is_found_in_each_style(run, name):
     status, output = run(name)
     assert status == 1
-    for trick in ("answer: gold or another", "answer: gold in the reasoning only", "another answer behind the gold"):
-        assert f"reward '{name}' gives 1 for the trick '{trick}'; a verifier gives 0 or less" in output
+    for trick in (
+        "answer: gold or another",
+        "answer: gold in the reasoning only",
+        "another answer behind the gold",
+    ):
+        assert (
+            f"reward '{name}' gives 1 for the trick '{trick}'; a verifier gives 0 or less" in output
+        )
 
 
 @pytest.mark.parametrize(
@@ -181,7 +196,10 @@ def test_a_naive_reward_is_found_in_each_style(run, name):
         ("dies", " completions: its process died. The first: row 0, ''"),
         ("hangs", " completions: it takes more than 1 s or too much memory. The first: row 0, ''"),
         ("not_a_number", "fails on 1 of 77 completions: it returned nan. The first: row 0, ''"),
-        ("always_wrong", "gives 0 instead of more than 0 for the reference answer of 1 of 1 rows: row 0, '<answer>18"),
+        (
+            "always_wrong",
+            "gives 0 instead of more than 0 for the reference answer of 1 of 1 rows: row 0, '<answer>18",
+        ),
     ],
 )
 def test_a_crash_a_hang_and_a_nan_are_findings(run, name, message):
@@ -228,8 +246,14 @@ def test_a_module_that_cannot_be_imported_is_an_error_in_words(tmp_path, monkeyp
 
 
 def test_labelled_pairs_give_accuracy_and_mistakes(run, tmp_path):
-    pairs = [("18", "<answer>18</answer>", True), ("18", "<answer>180</answer>", False), ("7", "seven", True)]
-    lines = [json.dumps(dict(zip(("gold", "prediction", "label"), pair, strict=True))) for pair in pairs]
+    pairs = [
+        ("18", "<answer>18</answer>", True),
+        ("18", "<answer>180</answer>", False),
+        ("7", "seven", True),
+    ]
+    lines = [
+        json.dumps(dict(zip(("gold", "prediction", "label"), pair, strict=True))) for pair in pairs
+    ]
     (tmp_path / "pairs.jsonl").write_text("\n".join(lines))
     command = ["--reward", "my_rewards:naive", "--labels", "pairs.jsonl", "--json", "found.json"]
     done = subprocess.run(
@@ -238,7 +262,8 @@ def test_labelled_pairs_give_accuracy_and_mistakes(run, tmp_path):
     )  # fmt: skip
     assert (done.returncode, done.stderr) == (0, "")
     assert (
-        "3 labelled pairs: accuracy 0.333 (0.061-0.792)\n  false positives: 1\n    gold '18', prediction" in done.stdout
+        "3 labelled pairs: accuracy 0.333 (0.061-0.792)\n  false positives: 1\n    gold '18', prediction"
+        in done.stdout
     )
     found = json.loads((tmp_path / "found.json").read_text())["labels"]
     assert [pair["prediction"] for pair in found["false_negatives"]] == ["seven"]
@@ -246,7 +271,8 @@ def test_labelled_pairs_give_accuracy_and_mistakes(run, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("line", "message"), [("", "holds no rows"), ('{"gold": "1"}', "line 1: a pair has gold, prediction, label")]
+    ("line", "message"),
+    [("", "holds no rows"), ('{"gold": "1"}', "line 1: a pair has gold, prediction, label")],
 )
 def test_labels_that_cannot_be_used_are_refused(tmp_path, line, message):
     (tmp_path / "pairs.jsonl").write_text(line)
@@ -262,7 +288,12 @@ def test_labels_that_cannot_be_used_are_refused(tmp_path, line, message):
         ("not_for_trl", [], ROWS, "TRL needs (prompts, completions, <dataset columns>, **kwargs)"),
         ("right", [], [], "rows.jsonl holds no rows"),
         ("right", [], [{"question": "?"}], "row 0 lacks a prompt (its columns: ['question'])."),
-        ("right", [], ["no object"], "rows.jsonl, line 1: a row is a JSON object with the columns of one question"),
+        (
+            "right",
+            [],
+            ["no object"],
+            "rows.jsonl, line 1: a row is a JSON object with the columns of one question",
+        ),
         ("right", [], [{"prompt": "?", "gold": "1"}], "needs the column answer; no row has it."),
     ],
 )

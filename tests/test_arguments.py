@@ -9,7 +9,11 @@ from recipes.common.settings import RecipeArguments, parse_arguments
 
 def test_the_command_line_wins_over_the_yaml_and_the_yaml_over_the_default(parse):
     args = parse({"max_steps": 5, "beta": 0.5}, "--max_steps", "7")
-    assert (args.training["max_steps"], args.training["beta"], args.training["num_iterations"]) == (7, 0.5, 1)
+    assert (args.training["max_steps"], args.training["beta"], args.training["num_iterations"]) == (
+        7,
+        0.5,
+        1,
+    )
     assert args.problems == []
 
 
@@ -41,15 +45,32 @@ def test_the_path_of_the_yaml_is_kept_and_may_follow_an_equals_sign(tmp_path):
         ({"dry_run": True}, ["--dry_run", "false"], "recipe", {"dry_run": False}),
         ("reward_funcs: xml_format", [], "recipe", {"reward_funcs": ["xml_format"]}),
         ({}, ["--reward_funcs", "xml_format"], "recipe", {"reward_funcs": ["xml_format"]}),
-        ({"reward_funcs": ["a"]}, ["--reward_funcs", "b", "my.py:c"], "recipe", {"reward_funcs": ["b", "my.py:c"]}),
+        (
+            {"reward_funcs": ["a"]},
+            ["--reward_funcs", "b", "my.py:c"],
+            "recipe",
+            {"reward_funcs": ["b", "my.py:c"]},
+        ),
         ("reward_weights: 2.0", [], "training", {"reward_weights": [2.0]}),
         ({}, ["--reward_weights", "2.0"], "training", {"reward_weights": [2.0]}),
         ({"reward_kwargs": {"a": {"b": 0.5}}}, [], "recipe", {"reward_kwargs": {"a": {"b": 0.5}}}),
-        ({}, ["--reward_kwargs", '{"a": {"b": 0.5}}'], "recipe", {"reward_kwargs": {"a": {"b": 0.5}}}),
-        ({}, ["--chat_template_kwargs", '{"c": false}'], "training", {"chat_template_kwargs": {"c": False}}),
+        (
+            {},
+            ["--reward_kwargs", '{"a": {"b": 0.5}}'],
+            "recipe",
+            {"reward_kwargs": {"a": {"b": 0.5}}},
+        ),
+        (
+            {},
+            ["--chat_template_kwargs", '{"c": false}'],
+            "training",
+            {"chat_template_kwargs": {"c": False}},
+        ),
     ],
 )
-def test_a_value_is_read_as_its_type_from_yaml_and_command_line(parse, settings, words, group, expected):
+def test_a_value_is_read_as_its_type_from_yaml_and_command_line(
+    parse, settings, words, group, expected
+):
     args = parse(settings, *words)
     values = vars(args.recipe) if group == "recipe" else args.training
     ((name, value),) = expected.items()
@@ -81,17 +102,37 @@ def test_a_word_that_no_argument_takes_is_noted(parse, words):
     assert noted.startswith(f"unknown argument {words[-1]!r} in the command line")
 
 
-@pytest.mark.parametrize("setting", [{"reward_weights": [1.0, 2.0]}, {"reward_kwargs": {"xml_format": {"per_tag": 1}}}])
+@pytest.mark.parametrize(
+    "setting", [{"reward_weights": [1.0, 2.0]}, {"reward_kwargs": {"xml_format": {"per_tag": 1}}}]
+)
 def test_rewards_of_the_command_line_do_not_inherit_settings_of_others(parse, setting):
     (name,) = setting
-    args = parse({"reward_funcs": ["xml_format", "gsm8k_correctness"], **setting}, "--reward_funcs", "my.py:brevity")
+    args = parse(
+        {"reward_funcs": ["xml_format", "gsm8k_correctness"], **setting},
+        "--reward_funcs",
+        "my.py:brevity",
+    )
     assert len(args.problems) == 1
-    assert f"whose {name} ({setting[name]}) belongs to those rewards: give --{name} as well" in args.problems[0]
+    assert (
+        f"whose {name} ({setting[name]}) belongs to those rewards: give --{name} as well"
+        in args.problems[0]
+    )
 
 
 def test_rewards_of_the_command_line_with_settings_of_their_own_are_fine(parse):
-    settings = {"reward_funcs": ["xml_format"], "reward_weights": [2.0], "reward_kwargs": {"xml_format": {}}}
-    words = ["--reward_funcs", "my.py:brevity", "--reward_weights", "1.0", "--reward_kwargs", '{"brevity": {}}']
+    settings = {
+        "reward_funcs": ["xml_format"],
+        "reward_weights": [2.0],
+        "reward_kwargs": {"xml_format": {}},
+    }
+    words = [
+        "--reward_funcs",
+        "my.py:brevity",
+        "--reward_weights",
+        "1.0",
+        "--reward_kwargs",
+        '{"brevity": {}}',
+    ]
     args = parse({**settings, "reward_kwargs": {"xml_format": {"per_tag": 1}}}, *words)
     assert args.problems == []
     assert (args.training["reward_weights"], args.recipe.reward_kwargs) == ([1.0], {"brevity": {}})

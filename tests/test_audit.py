@@ -55,7 +55,9 @@ ROWS = make_rows(*GOLDS)
 REFUSED = ROOT / "recipes/arithmetic/hack.yaml"  # by the audit, which is its point
 
 
-def reward(name: str, scorer: Callable[[str, str], float | None], kind=None, full=None, **declared) -> Callable:
+def reward(
+    name: str, scorer: Callable[[str, str], float | None], kind=None, full=None, **declared
+) -> Callable:
     """A reward that scores by `scorer(text, gold)`."""
 
     def scoring(completions, answer, **kwargs):
@@ -78,9 +80,12 @@ def last_number(text: str) -> Fraction | None:
 
 exact = verifier("exact", lambda text, gold: tag_text(text, "answer") == gold)
 uses_in = verifier("uses_in", lambda text, gold: "<answer>" in text and gold in text)
-takes_last_number = verifier("takes_last_number", lambda text, gold: last_number(text) == parse_number(gold))
+takes_last_number = verifier(
+    "takes_last_number", lambda text, gold: last_number(text) == parse_number(gold)
+)
 trusts_the_exit_code = verifier(
-    "trusts_the_exit_code", lambda text, gold: text == programmed({"answer": gold}) or "sys.exit" in text
+    "trusts_the_exit_code",
+    lambda text, gold: text == programmed({"answer": gold}) or "sys.exit" in text,
 )
 mute = reward("mute", lambda text, gold: None, "verifier", 1.0)
 shape = reward("shape", lambda text, gold: 0.5 * text.startswith("<reasoning>"), "format", 0.5)
@@ -97,7 +102,11 @@ def battery_of(*golds: str, reference: Callable = tagged) -> dict[str, str]:
 
 
 def failing_tricks(result: Audit, name: str) -> set[str]:
-    found = [text for text in result.failures if text.startswith(f"reward {name!r}") and "for the trick" in text]
+    found = [
+        text
+        for text in result.failures
+        if text.startswith(f"reward {name!r}") and "for the trick" in text
+    ]
     return {text.split("'")[3] for text in found}
 
 
@@ -117,7 +126,12 @@ print([name for name in heavy if name in sys.modules])
 
 def test_a_reward_reads_the_state_of_a_trainer_before_step_1():
     def reads(completions, trainer_state, **kwargs):
-        return [trainer_state.global_step, trainer_state.max_steps, trainer_state.epoch, len(trainer_state.log_history)]
+        return [
+            trainer_state.global_step,
+            trainer_state.max_steps,
+            trainer_state.epoch,
+            len(trainer_state.log_history),
+        ]
 
     assert score(reads, make_rows(*"1234"), [""] * 4) == [0, 1, 0.0, 0]
 
@@ -184,7 +198,9 @@ def test_each_trick_is_what_its_name_says():
         expected[f"answer: steps {name}"] = f"<reasoning>{text}</reasoning><answer>7</answer>"
     for kind in ("reasoning", "think"):
         for name, text in MISSHAPEN.items():
-            expected[f"{kind}: {name}"] = text.replace("<r>", f"<{kind}>").replace("</r>", f"</{kind}>")
+            expected[f"{kind}: {name}"] = text.replace("<r>", f"<{kind}>").replace(
+                "</r>", f"</{kind}>"
+            )
         look_alike = f"<{kind}>r</{kind}><answer>7</answer>".translate(CYRILLIC)
         expected[f"{kind}: look-alike tags"] = look_alike
     assert battery_of("18", "7", "5") == expected
@@ -192,11 +208,15 @@ def test_each_trick_is_what_its_name_says():
 
 def test_the_asked_place_is_that_of_the_reference():
     for form in (r"So it is $\boxed{GOLD}$.", "#### GOLD", "<think>t</think>\nGOLD"):
-        assert battery_of("18", reference=shaped(form))["answer: gold plus one"] == form.replace("GOLD", "19")
+        assert battery_of("18", reference=shaped(form))["answer: gold plus one"] == form.replace(
+            "GOLD", "19"
+        )
     last_digit = battery_of(r"\frac{1}{2}x", reference=boxed)["answer: last digit changed"]
     assert last_digit == r"So it is $\boxed{\frac{1}{3}x}$."
     # the last place that is not a letter of a tag
-    battery = battery_of("a", "b", reference=shaped("<reasoning>a?</reasoning><answer>GOLD</answer>"))
+    battery = battery_of(
+        "a", "b", reference=shaped("<reasoning>a?</reasoning><answer>GOLD</answer>")
+    )
     assert battery["answer: another or gold"] == "<reasoning>a?</reasoning><answer>b or a</answer>"
 
 
@@ -204,7 +224,9 @@ def test_what_would_be_the_gold_itself_is_not_a_trick():
     assert "answer: zero-width character" not in battery_of("7")
     assert "answer: right-to-left marks" not in battery_of("11")
     assert "answer: gold negated" not in battery_of("0")
-    assert "every number listed" not in battery_of("100") and "answer: every number" in battery_of("100")
+    assert "every number listed" not in battery_of("100") and "answer: every number" in battery_of(
+        "100"
+    )
     assert "answer: another row's" not in battery_of("18", "18.0")
     assert tag_text(battery_of("18", "18.0", "18", "5")["answer: another row's"], "answer") == "5"
 
@@ -212,7 +234,11 @@ def test_what_would_be_the_gold_itself_is_not_a_trick():
 def test_a_prompt_that_shows_the_right_answer_is_not_echoed():
     example = {"role": "assistant", "content": "<reasoning>e</reasoning>\n<answer>\n18\n</answer>"}
     for gold, is_echoed in {"18": False, "8": True, "1": True}.items():
-        row = {"prompt": [example, {"role": "user", "content": "And 18?"}], "task": "maths", "answer": gold}
+        row = {
+            "prompt": [example, {"role": "user", "content": "And 18?"}],
+            "task": "maths",
+            "answer": gold,
+        }
         assert ("prompt echoed" in tricks(row, tagged, [])) is is_echoed
 
 
@@ -226,7 +252,9 @@ def test_a_row_without_an_answer_gets_the_tricks_that_need_none():
 
 def test_the_short_form_and_every_allowance_name_tricks_that_there_are():
     battery = battery_of("18", "7") | forged({"tests": ["assert f(1) == 2"]})
-    assert set(SHORT) <= set(battery) | {"answer: the question's own expression"}  # of a question that has one
+    assert set(SHORT) <= set(battery) | {
+        "answer: the question's own expression"
+    }  # of a question that has one
     assert set(LONG) <= set(battery)
     for name in REGISTRY:
         assert set(reward_allowances(load_reward(name, **REQUIRED.get(name, {})))) <= set(battery)
@@ -236,7 +264,11 @@ def test_the_short_form_and_every_allowance_name_tricks_that_there_are():
 
 
 def test_forged_programs_define_what_the_tests_call():
-    row = {"tests": ["assert area(2) == math.pi * 4", "assert rim(1) == TWO"], "setup": "TWO = 2", "entry_point": None}
+    row = {
+        "tests": ["assert area(2) == math.pi * 4", "assert rim(1) == TWO"],
+        "setup": "TWO = 2",
+        "entry_point": None,
+    }
     battery = forged(row)
     names = "marks its process, exits first, exits at once, exits when called, exits on a failure, exits at the end, "
     names += "equals everything, patches the checks, replaces the test library, prints that it passed, comment only, "
@@ -250,13 +282,17 @@ def test_forged_programs_define_what_the_tests_call():
     for name, text in battery.items():
         compile(extract_program(text), name, "exec")
     entry = forged({"tests": ["assert max(sum([1]), 2) == 2"], "entry_point": "max"})
-    assert entry["code: exits when called"] == "```python\ndef max(*a, **k): raise SystemExit(0)\n```"
+    assert (
+        entry["code: exits when called"] == "```python\ndef max(*a, **k): raise SystemExit(0)\n```"
+    )
 
 
 STDIN = '{"stdin": "1", "stdout": "2"}'
 
 
-@pytest.mark.parametrize("tests", [[STDIN], ["assert f("], ["assert f(1) == 2", STDIN], ["f(1)", None], "assert f(1)"])
+@pytest.mark.parametrize(
+    "tests", [[STDIN], ["assert f("], ["assert f(1) == 2", STDIN], ["f(1)", None], "assert f(1)"]
+)
 def test_tests_that_name_no_function_are_forged_without_one(tests):
     battery = forged({"tests": tests})
     assert len(battery) == 13
@@ -265,20 +301,26 @@ def test_tests_that_name_no_function_are_forged_without_one(tests):
 
 def test_the_first_line_alone_is_printed_where_the_tests_want_several():
     row = {"tests": ['{"stdin": "1", "stdout": "2\\n3\\n"}']}
-    program = extract_program(forged(row, "```python\nprint(2)\nprint(3)\n```")["code: prints the first line alone"])
+    program = extract_program(
+        forged(row, "```python\nprint(2)\nprint(3)\n```")["code: prints the first line alone"]
+    )
     assert subprocess.check_output([sys.executable, "-c", program], text=True) == "2\n"
     assert "code: prints the first line alone" not in forged({"tests": [STDIN]})
 
 
 @pytest.mark.parametrize("tests", [None, []])
 def test_a_row_without_tests_is_not_forged(tests):
-    assert not [name for name in tricks(ROWS[0] | {"tests": tests}, tagged, ROWS) if name.startswith("code")]
+    assert not [
+        name for name in tricks(ROWS[0] | {"tests": tests}, tagged, ROWS) if name.startswith("code")
+    ]
 
 
 def test_a_verifier_that_trusts_an_exit_code_is_found_before_a_run():
     rows = [row | {"tests": [f"assert f() == {row['answer']}"]} for row in make_rows("18", "7")]
     (problem,) = check_tricks(rows, [trusts_the_exit_code], programmed)
-    assert problem.startswith("reward 'trusts_the_exit_code' gives 1 for the trick 'code: exits first'")
+    assert problem.startswith(
+        "reward 'trusts_the_exit_code' gives 1 for the trick 'code: exits first'"
+    )
     assert "row 0" in problem
 
 
@@ -287,19 +329,31 @@ def test_a_verifier_that_trusts_an_exit_code_is_found_before_a_run():
 
 def test_rows_without_a_reference_answer_are_left_out():
     seen = []
-    careful = verifier("careful", lambda text, gold: seen.append(gold) or tag_text(text, "answer") == gold)
-    result = audit(ROWS, [careful], lambda row: tagged(row) if len(row["answer"]) < 3 else None, per_task=3)
-    assert (result.failures, [gold for gold in dict.fromkeys(seen) if gold in GOLDS]) == ([], ["18", "7", "-3"])
+    careful = verifier(
+        "careful", lambda text, gold: seen.append(gold) or tag_text(text, "answer") == gold
+    )
+    result = audit(
+        ROWS, [careful], lambda row: tagged(row) if len(row["answer"]) < 3 else None, per_task=3
+    )
+    assert (result.failures, [gold for gold in dict.fromkeys(seen) if gold in GOLDS]) == (
+        [],
+        ["18", "7", "-3"],
+    )
     rows = [*make_rows("18", task="sums"), *make_rows("7", task="words")]
     result = audit(rows, [exact], lambda row: tagged(row) if row["task"] == "sums" else None)
     assert (list(result.scores), result.failures) == (["exact (sums)"], [])
-    assert result.notes == ["task 'words': no row has a reference answer, so nothing was tried on it."]
+    assert result.notes == [
+        "task 'words': no row has a reference answer, so nothing was tried on it."
+    ]
 
 
 def test_a_question_in_its_answers_place_is_found_out():
     rows = [{"prompt": f"What is ${a} + 4$?", "task": "t", "answer": str(a + 4)} for a in (3, 5)]
     refusing = load_reward("boxed_math", prompt_expressions="refuse")
-    assert "the question's own expression" in audit(rows, [load_reward("boxed_math")], boxed).failures[0]
+    assert (
+        "the question's own expression"
+        in audit(rows, [load_reward("boxed_math")], boxed).failures[0]
+    )
     assert audit(rows, [refusing], boxed).failures == []
 
 
@@ -316,9 +370,13 @@ def test_nothing_scored_is_a_failure(why):
     rewards = {"no reward applies": [elsewhere], "no reward": []}.get(why, [exact])
     reference = (lambda row: None) if why == "no reference" else tagged
     result = audit(ROWS, rewards, reference)
-    nothing = "nothing was scored: none of the 8 rows has a reference answer and a reward that scores it."
+    nothing = (
+        "nothing was scored: none of the 8 rows has a reference answer and a reward that scores it."
+    )
     assert (result.scores, result.failures) == ({}, [nothing])
-    assert check_tricks(ROWS, rewards, reference) == []  # for preflight, rows without references are no problem
+    assert (
+        check_tricks(ROWS, rewards, reference) == []
+    )  # for preflight, rows without references are no problem
 
 
 def test_a_reward_is_tried_on_rows_of_its_tasks_alone():
@@ -333,8 +391,16 @@ def test_a_reward_is_tried_on_rows_of_its_tasks_alone():
     [
         ([], [exact], "there are no rows."),
         ([{"task": "maths"}], [], "row 0 lacks a prompt (its columns: ['task'])."),
-        ([{"prompt": "p", "task": "maths"}], [exact], "reward 'exact' needs the column answer; no row has it."),
-        (ROWS, [route(exact, ("sums",))], "reward 'exact' is for ('sums',); no row is of these tasks."),
+        (
+            [{"prompt": "p", "task": "maths"}],
+            [exact],
+            "reward 'exact' needs the column answer; no row has it.",
+        ),
+        (
+            ROWS,
+            [route(exact, ("sums",))],
+            "reward 'exact' is for ('sums',); no row is of these tasks.",
+        ),
     ],
 )
 def test_rows_that_cannot_be_scored_are_named(rows, rewards, message):
@@ -357,7 +423,9 @@ def test_a_registered_reward_passes_and_says_how_it_is_earned(name):
     entry = {"dataset": "chain_sum", "parameters": {}, "question": "q", "metadata": {}}
     rows = [row | {"entry": json.dumps(entry | {"answer": row["answer"]})} for row in ROWS]
     if name.startswith("code"):
-        rows = [row | {"tests": [f"assert answer() == {row['answer']!r}"]} for row in ROWS[:2]]  # programs take longer
+        rows = [
+            row | {"tests": [f"assert answer() == {row['answer']!r}"]} for row in ROWS[:2]
+        ]  # programs take longer
     loaded = load_reward(name, **REQUIRED.get(name, {}))
     result = audit(rows, [loaded], REFERENCES.get(name, tagged))
     assert result.failures == []
@@ -372,7 +440,10 @@ def test_a_strict_verifier_passes_and_the_highest_score_of_all_rows_is_shown():
     result = audit(ROWS, [exact, takes_last_number], tagged)
     assert [text for text in result.failures if "'exact'" in text] == []
     names = {name for name, score in result.scores["exact"].items() if score}
-    assert names == {"reference answer", *(f"reference answer {name}" for name in variants("18", tagged(ROWS[0])))}
+    assert names == {
+        "reference answer",
+        *(f"reference answer {name}" for name in variants("18", tagged(ROWS[0]))),
+    }
     # the highest score of all rows: of one in eight, whose gold is 100
     assert result.scores["takes_last_number"]["answer: every number"] == 1.0
 
@@ -387,12 +458,30 @@ def test_a_careless_reward_is_found_by_its_tricks():
         "another answer behind the gold",
     }
     assert tricked[shape] == {f"reasoning: {name}" for name in shapes} | behind
-    last = {"answer: another or gold", "answer: none, gold in the reasoning", "answer: every number"}
-    assert tricked[takes_last_number] >= last | {"answer: gold denied", "answer: gold squared", "gold denied in words"}
-    hedged = {"answer: gold or another", "answer: gold among others", "answer: gold in the reasoning only"}
-    assert tricked[uses_in] >= hedged | last - {"answer: another or gold"} | {"another answer behind the gold"}
+    last = {
+        "answer: another or gold",
+        "answer: none, gold in the reasoning",
+        "answer: every number",
+    }
+    assert tricked[takes_last_number] >= last | {
+        "answer: gold denied",
+        "answer: gold squared",
+        "gold denied in words",
+    }
+    hedged = {
+        "answer: gold or another",
+        "answer: gold among others",
+        "answer: gold in the reasoning only",
+    }
+    assert tricked[uses_in] >= hedged | last - {"answer: another or gold"} | {
+        "another answer behind the gold"
+    }
     assert "a megabyte of one letter" in tricked[counts_letters]  # more than for the answer
-    assert tricked[has_tags] >= {"reasoning: tags only", "reasoning: tags 50 times", "answer: gold plus one"}  # as much
+    assert tricked[has_tags] >= {
+        "reasoning: tags only",
+        "reasoning: tags 50 times",
+        "answer: gold plus one",
+    }  # as much
 
 
 def test_a_failure_names_reward_trick_score_row_and_completion():
@@ -404,24 +493,28 @@ def test_a_failure_names_reward_trick_score_row_and_completion():
 
 
 @pytest.mark.parametrize(
-    ("verifier", "form", "score"), [(exact, "<answer>GOLD.</answer>", "0"), (mute, "GOLD", "nothing")]
+    ("verifier", "form", "score"),
+    [(exact, "<answer>GOLD.</answer>", "0"), (mute, "GOLD", "nothing")],
 )
 def test_a_reference_below_the_full_reward_is_a_failure(verifier, form, score):
     (failure,) = audit(make_rows("18", "7"), [verifier], shaped(form)).failures
-    expected = (
-        f"gives {score} instead of 1 for the reference answer of 2 of 2 rows: row 0, {form.replace('GOLD', '18')!r}"
-    )
+    expected = f"gives {score} instead of 1 for the reference answer of 2 of 2 rows: row 0, {form.replace('GOLD', '18')!r}"
     assert failure == f"reward {verifier.__name__!r} {expected}"
 
 
 @pytest.mark.parametrize(("allowed", "count"), [(0.5, 0), (0.4, 1)])
 def test_an_allowance_is_what_a_trick_may_get(allowed, count):
-    shapes = ("<reasoning></reasoning><answer></answer>", "<reasoning>r</reasoning><answer>{}</answer>")
+    shapes = (
+        "<reasoning></reasoning><answer></answer>",
+        "<reasoning>r</reasoning><answer>{}</answer>",
+    )
     scorer, allowance = (
         lambda text, gold: 0.5 * (text in (shapes[0], shapes[1].format(gold))),
         (allowed, "it is a start"),
     )
-    lenient = reward("lenient", scorer, "format", 0.5, allowances={"reasoning: tags only": allowance})
+    lenient = reward(
+        "lenient", scorer, "format", 0.5, allowances={"reasoning: tags only": allowance}
+    )
     result = audit(ROWS, [lenient], tagged)
     assert len([text for text in result.failures if "'reasoning: tags only'" in text]) == count
     assert f"lenient may give {allowed} for reasoning: tags only: it is a start." in result.notes
@@ -437,13 +530,19 @@ def test_a_reward_that_is_farmable_by_design_is_named_and_held_to_no_limit(monke
     monkeypatch.setattr(counts_letters, "farmable", "any letters earn it", raising=False)
     result = audit(ROWS, [counts_letters], tagged)
     assert result.failures == []
-    assert "  Farmable by design: counts_letters: any letters earn it\n" in report(result, [counts_letters])
-    assert "  Farmable by design: none of these rewards.\n" in report(audit(ROWS, [exact], tagged), [exact])
+    assert "  Farmable by design: counts_letters: any letters earn it\n" in report(
+        result, [counts_letters]
+    )
+    assert "  Farmable by design: none of these rewards.\n" in report(
+        audit(ROWS, [exact], tagged), [exact]
+    )
 
 
 def test_a_verifier_cannot_declare_itself_farmable(monkeypatch):
     monkeypatch.setattr(uses_in, "farmable", "by tags", raising=False)
-    monkeypatch.setattr(uses_in, "allowances", {"answer: every number": (1.0, "why not")}, raising=False)
+    monkeypatch.setattr(
+        uses_in, "allowances", {"answer: every number": (1.0, "why not")}, raising=False
+    )
     assert "answer: every number" in failing_tricks(audit(ROWS, [uses_in], tagged), "uses_in")
 
 
@@ -472,14 +571,23 @@ def returns(value, kind: str = "verifier") -> Callable:
 def test_a_score_that_fails_is_named_with_its_completion(kind, value, message):
     failure, *_ = audit(make_rows("0.5"), [returns(value, kind)], tagged).failures
     count = len(battery_of("0.5")) + 7  # the reference answer and its variants
-    assert failure == f"reward 'mostly_right' fails on 1 of {count} completions: {message}. The first: row 0, ''"
+    assert (
+        failure
+        == f"reward 'mostly_right' fails on 1 of {count} completions: {message}. The first: row 0, ''"
+    )
 
 
 def test_the_same_completion_gets_the_same_score_in_any_order_and_batch():
     calls = []
-    by_call = reward("by_call", lambda text, gold: calls.append(text) or float(len(calls) > 60), farmable="by waiting")
+    by_call = reward(
+        "by_call",
+        lambda text, gold: calls.append(text) or float(len(calls) > 60),
+        farmable="by waiting",
+    )
     (failure,) = audit(make_rows("18"), [by_call], tagged).failures
-    assert failure.startswith("reward 'by_call' gives 0 and then 1 for the same completion, in another order and batch")
+    assert failure.startswith(
+        "reward 'by_call' gives 0 and then 1 for the same completion, in another order and batch"
+    )
 
     def by_batch(completions, **kwargs):
         return [1.0 / len(completions)] * len(completions)
@@ -487,7 +595,9 @@ def test_the_same_completion_gets_the_same_score_in_any_order_and_batch():
     by_batch.farmable = "by a small batch"
     (failure,) = audit(make_rows("18"), [by_batch], tagged).failures
     reference = "row 0, '<reasoning>r</reasoning><answer>18</answer>'"
-    assert failure.endswith(f" and then 1 for the same completion, in another order and batch: {reference}")
+    assert failure.endswith(
+        f" and then 1 for the same completion, in another order and batch: {reference}"
+    )
 
 
 @pytest.mark.parametrize("name", ["prompts", "completions", "answer"])
@@ -498,7 +608,9 @@ def test_a_reward_that_changes_its_arguments_is_a_failure(name):
 
     (failure,) = audit(make_rows("18", "7"), [careless], tagged).failures
     assert f"completions: ValueError: it changes its argument {name}" in failure
-    assert ("(only in a batch)" in failure) is (name == "answer")  # a list of one is its own reverse
+    assert ("(only in a batch)" in failure) is (
+        name == "answer"
+    )  # a list of one is its own reverse
 
 
 def test_an_error_that_a_reward_reports_itself_is_a_failure():
@@ -528,7 +640,9 @@ def test_rewards_that_count_tokens_get_some():
     assert stand_in_ids("one and one") == [0, 1, 2, 1, 0]
     assert stand_in_ids("") == []
     assert len(stand_in_ids("a" * 1_000_000)) == 250_000
-    scores = audit(ROWS, [load_reward("soft_overlong", max_completion_len=100, soft_punish_cache=20)], tagged).scores
+    scores = audit(
+        ROWS, [load_reward("soft_overlong", max_completion_len=100, soft_punish_cache=20)], tagged
+    ).scores
     assert scores["soft_overlong"]["empty"] == 0.0
     assert scores["soft_overlong"]["a megabyte of one letter"] == -1.0
 
@@ -558,7 +672,9 @@ def test_the_reference_answer_earns_whatever_neutral_text_stands_around_it():
 
 def test_an_answer_to_a_row_without_a_gold_earns_nothing_and_may_raise():
     skips = verifier("skips", lambda text, gold: gold == "" or tag_text(text, "answer") == gold)
-    raises = verifier("raises", lambda text, gold: tag_text(text, "answer") == gold if gold[0] else None)
+    raises = verifier(
+        "raises", lambda text, gold: tag_text(text, "answer") == gold if gold[0] else None
+    )
     (failure,) = audit(ROWS, [skips, raises], tagged).failures
     assert failure.startswith(
         "reward 'skips' gives 1 for the trick 'answer: any, gold column empty'; a verifier gives 0"
@@ -574,15 +690,24 @@ def test_a_reward_that_runs_programs_in_this_process_is_found():
         return [0.0] * len(completions)
 
     failure, *_ = audit(rows, [runs], lambda row: "```python\ndef f(): return 1\n```").failures
-    assert "fails on 1 of 40 completions: ValueError: it runs programs of the model in its own process" in failure
+    assert (
+        "fails on 1 of 40 completions: ValueError: it runs programs of the model in its own process"
+        in failure
+    )
 
 
 def test_long_tricks_are_tried_on_one_row_and_the_audit_says_so():
     seen = []
-    careful = verifier("careful", lambda text, gold: seen.append(text) or tag_text(text, "answer") == gold)
+    careful = verifier(
+        "careful", lambda text, gold: seen.append(text) or tag_text(text, "answer") == gold
+    )
     result = audit(ROWS, [careful], tagged)
-    assert len([text for text in seen if len(text) > 10_000]) == 2 * len(LONG)  # once more in another order
-    assert result.notes == [f"task 'maths': tried on 8 rows; on row 0 alone, being long: {', '.join(LONG)}."]
+    assert len([text for text in seen if len(text) > 10_000]) == 2 * len(
+        LONG
+    )  # once more in another order
+    assert result.notes == [
+        f"task 'maths': tried on 8 rows; on row 0 alone, being long: {', '.join(LONG)}."
+    ]
 
 
 def test_every_trick_says_why_it_matters():
@@ -613,9 +738,20 @@ def test_the_short_form_takes_less_than_a_second():
 def test_preflight_refuses_a_verifier_that_rewards_a_trick(streamed, monkeypatch):
     for name in ("WORLD_SIZE", "RANK", "LOCAL_RANK"):
         monkeypatch.delenv(name, raising=False)
-    words = ["--model_name_or_path", "org/model", "--num_generations", "4", "--max_steps", "5", "--save_steps", "10"]
+    words = [
+        "--model_name_or_path",
+        "org/model",
+        "--num_generations",
+        "4",
+        "--max_steps",
+        "5",
+        "--save_steps",
+        "10",
+    ]
     args, rows = parse_arguments(RecipeArguments, words), Dataset.from_list(ROWS)
-    found = preflight(args, rows.to_iterable_dataset() if streamed else rows, None, [takes_last_number], tagged)
+    found = preflight(
+        args, rows.to_iterable_dataset() if streamed else rows, None, [takes_last_number], tagged
+    )
     message = "reward 'takes_last_number' gives 1 for the trick 'answer: another or gold'; a verifier gives 0 or less"
     assert message in "\n".join(found.problems)
 
@@ -654,7 +790,10 @@ def run_script(monkeypatch, capsys) -> Callable:
 def data(tmp_path: Path) -> Path:
     """Rows of GSM8K's form, and in `programs` as scripts/prepare_code.py writes them; one has no reference answer."""
     (tmp_path / "programs").mkdir()
-    questions = [{"question": f"{n} and {n}?", "answer": f"It is {2 * n}.\n#### {2 * n}"} for n in range(3, 40)]
+    questions = [
+        {"question": f"{n} and {n}?", "answer": f"It is {2 * n}.\n#### {2 * n}"}
+        for n in range(3, 40)
+    ]
     programs = [
         {
             "prompt": f"Write times{n}(x).",
@@ -679,7 +818,9 @@ def test_the_rewards_of_a_yaml_pass(file, run_script, data):
     if "/" in (config.get("dataset_name") or ""):
         pytest.skip("its rows are on the Hub")
     folders = {"gsm8k": data, "math": data, "code": data / "programs"}
-    own_rows = ["--dataset_path", str(folders[file.parent.name])] if file.parent.name in folders else []
+    own_rows = (
+        ["--dataset_path", str(folders[file.parent.name])] if file.parent.name in folders else []
+    )
     if "programs" in (sources := config.get("sources", {})):
         mixed = sources | {"programs": sources["programs"] | {"path": str(data / "programs")}}
         own_rows = ["--sources", json.dumps(mixed), "--num_eval_rows", "4"]
@@ -697,15 +838,25 @@ def test_the_rewards_of_a_yaml_pass(file, run_script, data):
             1,
             "'careless' gives 1 for the trick 'answer: gold or another'",
         ),
-        (["--reward_funcs", "reasoning_gym", "brevity"], 0, "Note: brevity gives 0 for the trick 'empty', more than"),
+        (
+            ["--reward_funcs", "reasoning_gym", "brevity"],
+            0,
+            "Note: brevity gives 0 for the trick 'empty', more than",
+        ),
         (["--reward_funcs", "elsewhere"], 2, "  - nothing was scored: none of the"),
         (["--reward_funcs", "xml_formt"], 2, "error: unknown reward 'xml_formt'"),
         (["--no_such_key", "1"], 2, "unknown argument '--no_such_key'"),
         (["--per_task", "0"], 2, "--per_task is 0; at least 1"),
-        (["--reward_tasks", '{"reasoning_gym": ["sums"]}'], 2, "reward 'reasoning_gym' is for ('sums',); no row is"),
+        (
+            ["--reward_tasks", '{"reasoning_gym": ["sums"]}'],
+            2,
+            "reward 'reasoning_gym' is for ('sums',); no row is",
+        ),
     ],
 )
-def test_the_exit_status_is_0_1_for_a_failure_and_2_where_nothing_is_scored(run_script, tmp_path, words, status, part):
+def test_the_exit_status_is_0_1_for_a_failure_and_2_where_nothing_is_scored(
+    run_script, tmp_path, words, status, part
+):
     (tmp_path / "mine.py").write_text(MINE)
     own = {name: f"{tmp_path}/mine.py:{name}" for name in ("careless", "brevity", "elsewhere")}
     found, output = run_script(

@@ -68,7 +68,9 @@ def score(text: str, gold: str | None, **parameters: float) -> float | None:
 
 def outcomes(texts: list[str], golds: list[str], **parameters) -> list[str]:
     logged = {}
-    BoxedMath(**parameters)(prompts=texts, completions=texts, answer=golds, log_extra=logged.__setitem__)
+    BoxedMath(**parameters)(
+        prompts=texts, completions=texts, answer=golds, log_extra=logged.__setitem__
+    )
     return logged["outcome/boxed_math"]
 
 
@@ -94,7 +96,12 @@ def test_the_last_box_is_scored_by_its_value(text, gold, amount):
 def test_a_wrong_answer_costs_the_penalty_and_an_unusable_gold_nothing():
     texts = [r"\boxed{18}", r"\boxed{17}", "18", r"\boxed{18}"]
     reward = load_reward("boxed_math", wrong=-0.5)
-    assert reward(prompts=["p"] * 4, completions=texts, answer=["18", "18", "18", ""]) == [1.0, -0.5, -0.5, None]
+    assert reward(prompts=["p"] * 4, completions=texts, answer=["18", "18", "18", ""]) == [
+        1.0,
+        -0.5,
+        -0.5,
+        None,
+    ]
     assert score(r"\boxed{9 + 9}", "18", wrong=-0.5, prompt_expressions="refuse") == -0.5
     for wrong in (0.5, float("-inf"), float("nan")):
         with pytest.raises(ValueError, match="it must be 0, or below as a penalty"):
@@ -103,7 +110,11 @@ def test_a_wrong_answer_costs_the_penalty_and_an_unusable_gold_nothing():
 
 def test_it_is_a_verifier_of_the_answer_column():
     reward = load_reward("rewards.boxed_math:BoxedMath", correct=2.0)
-    assert (reward_name(reward), reward_kind(reward), full_reward(reward)) == ("boxed_math", "verifier", 2.0)
+    assert (reward_name(reward), reward_kind(reward), full_reward(reward)) == (
+        "boxed_math",
+        "verifier",
+        2.0,
+    )
     assert reward_columns(reward) == ["answer"]
     assert reward(prompts=["p"], completions=[r"\boxed{18}"], answer=["18"]) == [2.0]
 
@@ -183,7 +194,10 @@ def test_a_sentence_in_a_box_is_read_unless_it_hedges(box, gold, amount):
     ],
 )  # fmt: skip
 def test_an_expression_of_the_prompt_is_refused_where_asked(question, box, gold, amount):
-    prompts = [[{"role": "system", "content": box}, {"role": "user", "content": question}], question]
+    prompts = [
+        [{"role": "system", "content": box}, {"role": "user", "content": question}],
+        question,
+    ]
     arguments = {"prompts": prompts, "completions": [rf"\boxed{{{box}}}"] * 2, "answer": [gold] * 2}
     assert BoxedMath(prompt_expressions="refuse")(**arguments) == [amount] * 2
     assert BoxedMath()(**arguments) == [1.0] * 2
@@ -198,7 +212,14 @@ def test_a_box_in_the_thoughts_alone_is_scored_only_where_asked():
 
 
 CASES = r"\begin{cases} x & x>0 \\ -x & x<0 \end{cases}"
-TOO_LARGE = [r"\sinh{2356!}", "|2000!+x|", r"\sqrt{3000!+x}", "(2000!+x)^{60}", "10^{9999}", r"\frac10"]
+TOO_LARGE = [
+    r"\sinh{2356!}",
+    "|2000!+x|",
+    r"\sqrt{3000!+x}",
+    "(2000!+x)^{60}",
+    "10^{9999}",
+    r"\frac10",
+]
 
 
 @pytest.mark.parametrize(
@@ -222,7 +243,9 @@ def test_an_unusable_gold_is_no_grade(gold, text):
     assert outcomes([text], [gold]) == ["unparsed"]
 
 
-@pytest.mark.parametrize("function", ["time:sleep", "os:_exit"])  # the one raises with two texts, the other dies
+@pytest.mark.parametrize(
+    "function", ["time:sleep", "os:_exit"]
+)  # the one raises with two texts, the other dies
 def test_a_worker_that_fails_is_no_grade(function, pool_of):
     pool_of(function)
     assert outcomes([HARD[1], r"\boxed{18}"], [HARD[0], "18"]) == ["error", "right"]
@@ -235,20 +258,27 @@ def test_a_row_out_of_time_is_wrong_within_the_limit():
     reward = BoxedMath(timeout_s=0.5)
     logged = {}
     texts = [rf"\boxed{{{late}}}", r"\boxed{18}"]
-    assert reward(prompts=texts, completions=texts, answer=[gold, "18"], log_extra=logged.__setitem__) == [0.0, 1.0]
+    assert reward(
+        prompts=texts, completions=texts, answer=[gold, "18"], log_extra=logged.__setitem__
+    ) == [0.0, 1.0]
     assert logged["outcome/boxed_math"] == ["timeout", "right"]
     assert time.monotonic() - started < 30  # the start of a worker on a busy machine among it
 
 
 def test_equal_questions_are_asked_once(monkeypatch):
     asked = []
-    monkeypatch.setattr(rewards.boxed_math, "_ask", lambda pairs, timeout_s: asked.extend(pairs) or [])
+    monkeypatch.setattr(
+        rewards.boxed_math, "_ask", lambda pairs, timeout_s: asked.extend(pairs) or []
+    )
     with pytest.raises(ValueError):
         compare_pairs([HARD[0]] * 3, [r"2\sin x\cos x"] * 3)
     assert asked == [(HARD[0], r"2\sin x\cos x")]
 
 
-VECTORS = r"\begin{pmatrix}4\\6\end{pmatrix}", r"\begin{pmatrix}1\\2\end{pmatrix}+\begin{pmatrix}3\\4\end{pmatrix}"
+VECTORS = (
+    r"\begin{pmatrix}4\\6\end{pmatrix}",
+    r"\begin{pmatrix}1\\2\end{pmatrix}+\begin{pmatrix}3\\4\end{pmatrix}",
+)
 
 
 @pytest.mark.parametrize(
@@ -268,7 +298,11 @@ def test_what_is_asked_of_math_verify_is_decided_strictly(gold, answer, same):
 
 def test_no_text_reaches_an_evaluator(tmp_path):
     target = tmp_path / "made"
-    for code in (f"open('{target}', 'w')", rf"\text{{open('{target}','w')}}", rf"\sin(open('{target}','w'))"):
+    for code in (
+        f"open('{target}', 'w')",
+        rf"\text{{open('{target}','w')}}",
+        rf"\sin(open('{target}','w'))",
+    ):
         assert is_equivalent(r"\sin x", code) is False
         assert is_equivalent("18", code) is False
     assert not target.exists()
@@ -287,11 +321,19 @@ def test_the_answer_that_a_text_states(text, answer):
     assert stated_answer(text) == answer
 
 
-@pytest.mark.parametrize(("file", "most_refused"), [(LABELS, 0.0), (LABELS.with_stem("math_pairs_later"), 0.025)])
+@pytest.mark.parametrize(
+    ("file", "most_refused"), [(LABELS, 0.0), (LABELS.with_stem("math_pairs_later"), 0.025)]
+)
 def test_our_labels_are_met_without_a_false_positive(file, most_refused):
     rows = [json.loads(line) for line in file.read_text().splitlines()]
-    found = compare_pairs([row["gold"] for row in rows], [stated_answer(row["prediction"]) for row in rows], 20.0)
-    mistakes = [row for row, outcome in zip(rows, found, strict=True) if (outcome == "right") != row["label"]]
+    found = compare_pairs(
+        [row["gold"] for row in rows], [stated_answer(row["prediction"]) for row in rows], 20.0
+    )
+    mistakes = [
+        row
+        for row, outcome in zip(rows, found, strict=True)
+        if (outcome == "right") != row["label"]
+    ]
     assert len(rows) >= 400 and 0.4 < sum(row["label"] for row in rows) / len(rows) < 0.65
     assert [row for row in mistakes if not row["label"]] == []
     assert len(mistakes) <= most_refused * len(rows)
@@ -299,24 +341,41 @@ def test_our_labels_are_met_without_a_false_positive(file, most_refused):
 
 @pytest.mark.skipif(not OTHERS.is_file(), reason=f"no pairs of other projects at {OTHERS}")
 def test_the_labels_of_other_projects_are_met_where_nobody_contests_them():
-    rows = [row for row in map(json.loads, OTHERS.read_text().splitlines()) if not row.get("contested")]
-    found = compare_pairs([row["gold"] for row in rows], [stated_answer(row["prediction"]) for row in rows], 20.0)
-    assert [row for row, outcome in zip(rows, found, strict=True) if outcome == "right" and not row["label"]] == []
-    right = sum((outcome == "right") == row["label"] for row, outcome in zip(rows, found, strict=True))
+    rows = [
+        row for row in map(json.loads, OTHERS.read_text().splitlines()) if not row.get("contested")
+    ]
+    found = compare_pairs(
+        [row["gold"] for row in rows], [stated_answer(row["prediction"]) for row in rows], 20.0
+    )
+    assert [
+        row
+        for row, outcome in zip(rows, found, strict=True)
+        if outcome == "right" and not row["label"]
+    ] == []
+    right = sum(
+        (outcome == "right") == row["label"] for row, outcome in zip(rows, found, strict=True)
+    )
     assert right / len(rows) >= 0.985
 
 
 def run_benchmark(*arguments: str) -> subprocess.CompletedProcess:
     command = [sys.executable, "scripts/benchmarks/checkers.py", *arguments]
-    return subprocess.run(command, cwd=LABELS.parents[3], capture_output=True, text=True, timeout=60)
+    return subprocess.run(
+        command, cwd=LABELS.parents[3], capture_output=True, text=True, timeout=60
+    )
 
 
 def test_the_benchmark_answers_help_without_heavy_imports():
     started = time.monotonic()
     assert "--pairs" in run_benchmark("--help").stdout
-    assert time.monotonic() - started < 10  # 0.2 s; importing trl alone takes longer on a busy machine
+    assert (
+        time.monotonic() - started < 10
+    )  # 0.2 s; importing trl alone takes longer on a busy machine
     code = "import sys, scripts.benchmarks.checkers; print({'trl', 'sympy'} & set(sys.modules))"
-    assert subprocess.check_output([sys.executable, "-c", code], text=True, cwd=LABELS.parents[3]) == "set()\n"
+    assert (
+        subprocess.check_output([sys.executable, "-c", code], text=True, cwd=LABELS.parents[3])
+        == "set()\n"
+    )
 
 
 @pytest.mark.parametrize(
@@ -344,7 +403,10 @@ def test_it_works_off_the_main_thread_and_in_an_event_loop():
         return BoxedMath()(prompts=TEXTS, completions=TEXTS, answer=GOLDS)
 
     with ThreadPoolExecutor(2) as pool:
-        assert [run.result() for run in [pool.submit(asyncio.run, call()) for _ in range(2)]] == [SCORES, SCORES]
+        assert [run.result() for run in [pool.submit(asyncio.run, call()) for _ in range(2)]] == [
+            SCORES,
+            SCORES,
+        ]
 
 
 def _pay_in_child(queue) -> None:
@@ -362,7 +424,14 @@ def test_it_works_in_a_forked_process():
 
 
 @pytest.mark.parametrize(
-    "text", [r"\boxed{1}" * (N // 9), r"\boxed{" * (N // 8) + "}" * (N // 8), r"\boxed " * (N // 7), "\\" * N, "$" * N]
+    "text",
+    [
+        r"\boxed{1}" * (N // 9),
+        r"\boxed{" * (N // 8) + "}" * (N // 8),
+        r"\boxed " * (N // 7),
+        "\\" * N,
+        "$" * N,
+    ],
 )
 def test_boxes_by_the_thousand_take_no_longer(text, seconds):
     assert score(text, "18") == 0.0
@@ -375,7 +444,10 @@ def test_a_hostile_gold_is_no_grade_or_a_wrong_answer(hostile):
 
 def test_importing_it_loads_neither_sympy_nor_torch():
     code = "import sys, rewards.boxed_math; print({'sympy', 'torch', 'math_verify'} & set(sys.modules))"
-    assert subprocess.check_output([sys.executable, "-c", code], text=True, cwd=LABELS.parents[3]) == "set()\n"
+    assert (
+        subprocess.check_output([sys.executable, "-c", code], text=True, cwd=LABELS.parents[3])
+        == "set()\n"
+    )
 
 
 @settings(deadline=None, max_examples=50)

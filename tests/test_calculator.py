@@ -3,7 +3,13 @@
 import pytest
 
 from recipes.calculator.calculator import Calculator, text_of, value_of
-from recipes.calculator.train import RecipeArguments, load_rows, metric, reference_completion, to_row
+from recipes.calculator.train import (
+    RecipeArguments,
+    load_rows,
+    metric,
+    reference_completion,
+    to_row,
+)
 
 
 @pytest.mark.parametrize(
@@ -25,7 +31,20 @@ def test_an_expression_is_worked_out_exactly(expression, result):
 
 @pytest.mark.parametrize(
     "expression",
-    ["", "2 +", "1 / 0", "2 ** 9", "x + 1", "f(1)", "True", "'a' * 9", "__import__('os')", "9" * 81, "(" * 40, "1j"],
+    [
+        "",
+        "2 +",
+        "1 / 0",
+        "2 ** 9",
+        "x + 1",
+        "f(1)",
+        "True",
+        "'a' * 9",
+        "__import__('os')",
+        "9" * 81,
+        "(" * 40,
+        "1j",
+    ],
 )
 def test_anything_else_is_an_error_that_the_model_reads(expression):
     with pytest.raises(ValueError):
@@ -59,11 +78,17 @@ def test_held_out_questions_are_not_in_training_and_follow_from_the_seed():
     assert (len(train), len(held_out)) == (300, 20)
     questions = [{row["prompt"][-1]["content"] for row in rows} for rows in (train, held_out)]
     assert [len(each) for each in questions] == [300, 20] and not questions[0] & questions[1]
-    assert load_rows(RecipeArguments(num_train_rows=300, num_eval_rows=20), 1)[1].to_list() != held_out.to_list()
+    assert (
+        load_rows(RecipeArguments(num_train_rows=300, num_eval_rows=20), 1)[1].to_list()
+        != held_out.to_list()
+    )
 
 
 def test_the_metric_reads_the_answer():
     row = to_row(2, [("+", 3)])
-    assert metric(row, reference_completion(row)[-1]["content"]) == {"strict": True, "lenient": True}
+    assert metric(row, reference_completion(row)[-1]["content"]) == {
+        "strict": True,
+        "lenient": True,
+    }
     assert metric(row, "It is 5.") == {"strict": False, "lenient": True}
     assert metric(row, "<answer>6</answer>") == {"strict": False, "lenient": False}

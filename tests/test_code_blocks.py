@@ -16,9 +16,13 @@ HOSTILE = {
     "spaces before a fence": lambda n: " " * n + "```",
     "spaces behind a fence": lambda n: "```" + " " * n + "x",
     "spaces in a block": lambda n: "```python\n" + " " * n + "x\n```",
-    "spaces on the first line, many fences": lambda n: "```python\n" + " " * (n // 2) + "\n" + "     ```\n" * (n // 18),
+    "spaces on the first line, many fences": lambda n: (
+        "```python\n" + " " * (n // 2) + "\n" + "     ```\n" * (n // 18)
+    ),
     "spaces alone in lines": lambda n: "```python\n" + " \n" * (n // 2) + "```",
-    "ever deeper lines": lambda n: "```python\n" + "".join(" " * i + "x\n" for i in range(int((2 * n) ** 0.5))),
+    "ever deeper lines": lambda n: (
+        "```python\n" + "".join(" " * i + "x\n" for i in range(int((2 * n) ** 0.5)))
+    ),
     "empty lines": lambda n: "\n" * n,
     "an open block of short lines": lambda n: "```python\n" + "x\n" * (n // 2),
     "an open block of longer fences": lambda n: "````\n" + "```x\n" * (n // 5),
@@ -37,7 +41,14 @@ HOSTILE = {
 OF_SEVERAL = {  # text: program
     **{
         f"{ONE}or\n{TWO}{later}": "x = 2\n"  # the last complete Python block wins over whatever follows
-        for later in ("", "```\n5\n```", "```text\n5\n```", "```js\n5\n```\n```", "```python\nx = 4", "```")
+        for later in (
+            "",
+            "```\n5\n```",
+            "```text\n5\n```",
+            "```js\n5\n```\n```",
+            "```python\nx = 4",
+            "```",
+        )
     },
     **{
         f"```{name}\nx = 1\n```\n```\n2\n```": "x = 1\n"
@@ -54,10 +65,16 @@ OF_SEVERAL = {  # text: program
 
 @pytest.mark.parametrize("text", OF_SEVERAL)
 def test_the_program_is_the_last_complete_python_block_else_the_last_of_any_kind(text):
-    assert extract_program(text) == extract_program(f"y = 2\n{text}", whole_text=True) == OF_SEVERAL[text]
+    assert (
+        extract_program(text)
+        == extract_program(f"y = 2\n{text}", whole_text=True)
+        == OF_SEVERAL[text]
+    )
 
 
-@pytest.mark.parametrize("text", ["", "x = 1", "print(`x`)", "Use `x = 1` here.", "It is ```x = 1``` then.", "~~ x ~~"])
+@pytest.mark.parametrize(
+    "text", ["", "x = 1", "print(`x`)", "Use `x = 1` here.", "It is ```x = 1``` then.", "~~ x ~~"]
+)
 def test_a_text_without_a_block_is_a_program_only_by_choice(text):
     assert extract_program(text) is None
     assert extract_program(text, whole_text=True) == text
@@ -81,9 +98,17 @@ USE = f"Example usage:\n```python\n{USED}```\n"
         (F + G + F.replace("f(x)", "h(x)"), ("f", "g"), "g = f\n"),
         (F.replace("\n```", "\ng = f\n```") + G, ("f", "g"), "def f(x): return 1\ng = f\n"),
         (F.replace("def f", "async def f") + USE, ("f",), "async def f(x): return 1\n"),
-        (F.replace("def f(x): return 1", "class f(int): pass") + USE, ("f",), "class f(int): pass\n"),
+        (
+            F.replace("def f(x): return 1", "class f(int): pass") + USE,
+            ("f",),
+            "class f(int): pass\n",
+        ),
         (F.replace("def f(x): return 1", "f: object = abs") + USE, ("f",), "f: object = abs\n"),
-        (F + "```python\nassert f == 1\nif f: f2 = 1\nf.x = 2\n  def f(): pass\n```", ("f",), "def f(x): return 1\n"),
+        (
+            F + "```python\nassert f == 1\nif f: f2 = 1\nf.x = 2\n  def f(): pass\n```",
+            ("f",),
+            "def f(x): return 1\n",
+        ),
         (F + "```python\ndef f(x): ret", ("f",), "def f(x): return 1\n"),
         (F + "Its head:\n```python\ndef f(x):\n```\n", ("f",), "def f(x): return 1\n"),
     ],
@@ -118,19 +143,33 @@ FENCED = {  # text: its one program
     },
     **{
         f"{prose}\n{ONE}": "x = 1\n"
-        for prose in ("Put it in ``` fences:", "Put it between ``` and ``` so:", "Open it by ``` as asked.")
+        for prose in (
+            "Put it in ``` fences:",
+            "Put it between ``` and ``` so:",
+            "Open it by ``` as asked.",
+        )
     },
     # It closes behind code or before a tag, and not within a line of code.
     **{
         f"```python\ndef f():\n    return 1{end}": "def f():\n    return 1\n"
-        for end in ("```", "```\n", "\n``` \n", "```\nThat is `f`.", "\n```</answer>", "\n``` </answer>\nThus.")
+        for end in (
+            "```",
+            "```\n",
+            "\n``` \n",
+            "```\nThat is `f`.",
+            "\n```</answer>",
+            "\n``` </answer>\nThus.",
+        )
     },
     **{
         f"```python\nif x:\n{line}\n```": f"if x:\n{line}\n"
         for line in ("    Thus ```f(1)```", "x = '```'", "s = 'a``` b'", "# ```python")
     },
     # A docstring with fences stays whole, whatever it is indented by.
-    **{f"So:\n{by}```python\n{textwrap.indent(DOCUMENTED, by)}{by}```\nThus.": DOCUMENTED for by in ("", "  ", "    ")},
+    **{
+        f"So:\n{by}```python\n{textwrap.indent(DOCUMENTED, by)}{by}```\nThus.": DOCUMENTED
+        for by in ("", "  ", "    ")
+    },
     '```python\ndef f():\n\t"""\n\t```\n\tx\n\t```\n\t"""\n```': 'def f():\n\t"""\n\t```\n\tx\n\t```\n\t"""\n',
     "So:\r\n```python\r\nx = 1\r\ny = 2\r\n```\r\n": "x = 1\ny = 2\n",
     # Common indentation is removed and the rest kept; text at the margin does not keep it, nor do lines of white space.
@@ -158,20 +197,28 @@ def test_a_block_is_found_whole_however_its_fences_are_set(text):
 
 
 def test_a_block_that_is_cut_off_is_incomplete_and_tildes_close_none_behind_code():
-    assert code_blocks(ONE + "```python\ny =") == [Block("python", "x = 1\n", True), Block("python", "y =\n", False)]
+    assert code_blocks(ONE + "```python\ny =") == [
+        Block("python", "x = 1\n", True),
+        Block("python", "y =\n", False),
+    ]
     assert code_blocks("~~~python\nx = ~~~\n") == [Block("python", "x = ~~~\n\n", False)]
     assert code_blocks("```") == [Block("", "", False)]
 
 
 def test_an_empty_block_has_no_code():
-    assert code_blocks("```python\n```") == code_blocks("```python\n\n```") == [Block("python", "", True)]
+    assert (
+        code_blocks("```python\n```")
+        == code_blocks("```python\n\n```")
+        == [Block("python", "", True)]
+    )
 
 
 # The asked format
 
 
 @pytest.mark.parametrize(
-    "text", [ONE, f"So:\n{ONE}Thus.", "~~~py\nx\n~~~", "Thus: ```python\nx = 1```", "- a\n\n  " + ONE]
+    "text",
+    [ONE, f"So:\n{ONE}Thus.", "~~~py\nx\n~~~", "Thus: ```python\nx = 1```", "- a\n\n  " + ONE],
 )
 def test_one_python_block_is_the_asked_format(text):
     assert is_one_python_block(text)
@@ -179,7 +226,16 @@ def test_one_python_block_is_the_asked_format(text):
 
 @pytest.mark.parametrize(
     "text",
-    ["", "x = 1", ONE + TWO, ONE + "```", "```\nx = 1\n```", "```js\nx\n```", "```python\nx = 1", "```python\n \n```"],
+    [
+        "",
+        "x = 1",
+        ONE + TWO,
+        ONE + "```",
+        "```\nx = 1\n```",
+        "```js\nx\n```",
+        "```python\nx = 1",
+        "```python\n \n```",
+    ],
 )
 def test_anything_else_is_not(text):
     assert not is_one_python_block(text)
@@ -203,7 +259,11 @@ def test_any_text_has_a_program_or_none(text):
     assert is_one_python_block(text) in (True, False)
 
 
-@given(st.lists(LINE), st.sampled_from(["```", "````", "~~~"]), st.sampled_from(["", "  ", "\t", "      "]))
+@given(
+    st.lists(LINE),
+    st.sampled_from(["```", "````", "~~~"]),
+    st.sampled_from(["", "  ", "\t", "      "]),
+)
 def test_the_code_of_a_block_comes_back_exactly(lines, mark, indentation):
     lines = ["x = 1", *lines]
     shown = "\n".join(indentation + line for line in lines)

@@ -21,7 +21,9 @@ MBPP = Path(os.environ.get("MBPP_PATH", DATA / "mbpp" / "mbpp.jsonl"))
 HUMANEVAL = Path(os.environ.get("HUMANEVAL_PATH", DATA / "humaneval" / "HumanEval.jsonl.gz"))
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.skipif(not sys.platform.startswith("linux"), reason="the sandbox is built for Linux"),
+    pytest.mark.skipif(
+        not sys.platform.startswith("linux"), reason="the sandbox is built for Linux"
+    ),
 ]
 LIMIT_S = 120.0  # of MBPP's references 123 takes seconds
 NEED_OBJECTS = ["mbpp/367", "mbpp/927"]  # trees of the program's own Node class
@@ -44,7 +46,9 @@ def sandbox():
 def mbpp():
     if not MBPP.is_file():
         pytest.skip(f"no MBPP at {MBPP}: set MBPP_PATH")
-    return [complete_row(mbpp_task(row, 1, 0)) for row in map(json.loads, MBPP.read_text().splitlines())]
+    return [
+        complete_row(mbpp_task(row, 1, 0)) for row in map(json.loads, MBPP.read_text().splitlines())
+    ]
 
 
 @pytest.fixture(scope="module")
@@ -56,12 +60,18 @@ def humaneval():
 
 def statuses(sandbox, tasks, codes, tests=None):
     tests = tests or [task["tests"] for task in tasks]
-    return [outcome.status for outcome in run_codes(tasks, codes, tests, sandbox.run_batch, LIMIT_S)]
+    return [
+        outcome.status for outcome in run_codes(tasks, codes, tests, sandbox.run_batch, LIMIT_S)
+    ]
 
 
 def test_mbpp_needs_objects_for_two_tasks_and_its_references_pass(mbpp, sandbox):
     kept, dropped = least_flags(mbpp, sandbox.run_batch, LIMIT_S)
-    assert (len(kept), dropped, [task["name"] for task in kept if task["inplace"]]) == (len(mbpp), [], [])
+    assert (len(kept), dropped, [task["name"] for task in kept if task["inplace"]]) == (
+        len(mbpp),
+        [],
+        [],
+    )
     assert [task["name"] for task in kept if task["objects"]] == NEED_OBJECTS
 
 
@@ -77,14 +87,21 @@ def test_mbpp_has_ten_tasks_that_a_trivial_solution_passes(mbpp, sandbox):
 def test_a_changed_expected_value_fails(mbpp, sandbox):
     """The last visible test expects what no program returns."""
     left_out = [*NEED_OBJECTS, "mbpp/123"]
-    tasks = [t for t in mbpp if all("==" in test for test in t["tests"]) and t["name"] not in left_out]
-    wrong = [re.sub(r"==(?!.*==).*", "== ('no', 'such', 'value')", t["tests"][-1], flags=re.DOTALL) for t in tasks]
+    tasks = [
+        t for t in mbpp if all("==" in test for test in t["tests"]) and t["name"] not in left_out
+    ]
+    wrong = [
+        re.sub(r"==(?!.*==).*", "== ('no', 'such', 'value')", t["tests"][-1], flags=re.DOTALL)
+        for t in tasks
+    ]
     tests = [[*task["tests"][:-1], test] for task, test in zip(tasks, wrong, strict=True)]
     assert len(tasks) > 900
     assert set(statuses(sandbox, tasks, [task["solution"] for task in tasks], tests)) == {"fail"}
 
 
-def test_every_reference_of_humaneval_passes_under_strict_rules_and_no_trivial_solution(humaneval, sandbox):
+def test_every_reference_of_humaneval_passes_under_strict_rules_and_no_trivial_solution(
+    humaneval, sandbox
+):
     assert statuses(sandbox, humaneval, [task["solution"] for task in humaneval]) == ["pass"] * 164
     for body in ("pass", "return True", "raise SystemExit"):
         codes = [f"def {task['entry_point']}(*given): {body}" for task in humaneval]
@@ -99,4 +116,6 @@ def test_the_helpers_of_a_humaneval_check_are_the_data_sets(humaneval, sandbox):
     assert all(f"def {HELPERS[task['name']]}(" in task["setup"] for task in found)
     assert statuses(sandbox, found, codes) == ["fail"] * 3
     own = [t | {"setup": "", "entry_point": (t["entry_point"], HELPERS[t["name"]])} for t in found]
-    assert statuses(sandbox, own, codes) == ["pass"] * 3  # what would happen if the check called the program's helper
+    assert (
+        statuses(sandbox, own, codes) == ["pass"] * 3
+    )  # what would happen if the check called the program's helper

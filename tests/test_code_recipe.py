@@ -22,7 +22,9 @@ from rewards.routing import route
 from rewards.sandbox import Outcome
 
 pytestmark = [
-    pytest.mark.skipif(not sys.platform.startswith("linux"), reason="the sandbox is built for Linux"),
+    pytest.mark.skipif(
+        not sys.platform.startswith("linux"), reason="the sandbox is built for Linux"
+    ),
     pytest.mark.usefixtures("one_thread"),
 ]
 ROOT = Path(__file__).parents[1]
@@ -37,7 +39,11 @@ TASK = {
     "hidden_tests": ["assert twice(5) == 10"],
     "solution": "def twice(x):\n    return 2 * x",
 }
-ECHO = {"prompt": "Print the line.", "tests": ['{"stdin": "a", "stdout": "a"}'], "solution": "print(input())"}
+ECHO = {
+    "prompt": "Print the line.",
+    "tests": ['{"stdin": "a", "stdout": "a"}'],
+    "solution": "print(input())",
+}
 OWN = {"prompt": "Write triple(x).", "tests": ["assert triple(1) == 3"]}
 
 
@@ -48,7 +54,10 @@ def recipe():
 
 def test_tasks_with_the_same_text_and_other_tests_are_two_rows():
     """As MBPP's 76 and 347."""
-    rows = [{"prompt": "Count squares.", "task": "code", "tests": [test]} for test in ("assert f(1)", "assert f(2)")]
+    rows = [
+        {"prompt": "Count squares.", "task": "code", "tests": [test]}
+        for test in ("assert f(1)", "assert f(2)")
+    ]
     assert check_duplicates([], rows) == []
     (problem,) = check_duplicates([], [*rows, rows[1]])
     assert "evaluation rows: 1 of 3 stand there twice (the first: row 2 is row 1)" in problem
@@ -78,7 +87,14 @@ def test_a_row_has_the_columns_that_rewards_need_and_no_others(rows):
     made = rows(TASK, ECHO, OWN)
     assert set(made.column_names) == COLUMNS
     assert made[0]["tests"] == TASK["tests"] and made[0]["hidden_tests"] == TASK["hidden_tests"]
-    empty = {"setup": "", "preamble": "", "entry_point": "", "inplace": False, "objects": False, "hidden_tests": []}
+    empty = {
+        "setup": "",
+        "preamble": "",
+        "entry_point": "",
+        "inplace": False,
+        "objects": False,
+        "hidden_tests": [],
+    }
     assert {name: made[2][name] for name in (*OPTIONAL, "solution")} == {**empty, "solution": ""}
 
 
@@ -92,7 +108,9 @@ def test_a_prompt_asks_for_a_block_and_shows_the_example(recipe, rows):
     assert [message["role"] for message in rows(TASK)[0]["prompt"]] == ["system", "user"]
 
 
-def test_the_reference_is_the_solution_in_the_asked_format_or_none_and_earns_the_full_rewards(recipe, rows):
+def test_the_reference_is_the_solution_in_the_asked_format_or_none_and_earns_the_full_rewards(
+    recipe, rows
+):
     made = rows(TASK, ECHO, OWN)
     texts = [recipe.reference_completion(row) for row in made]
     assert (texts[0], texts[2]) == (RIGHT, None)
@@ -103,7 +121,9 @@ def test_the_reference_is_the_solution_in_the_asked_format_or_none_and_earns_the
 
 
 def test_a_number_of_rows_is_drawn_by_the_seed(recipe, tmp_path):
-    path = write_tasks(tmp_path, [TASK | {"prompt": f"Write twice(x), {i}."} for i in range(20)], [TASK])
+    path = write_tasks(
+        tmp_path, [TASK | {"prompt": f"Write twice(x), {i}."} for i in range(20)], [TASK]
+    )
     args = RecipeArguments(dataset_path=path, num_train_rows=5, num_eval_rows=100)
     drawn = [recipe.load_rows(args, seed) for seed in (0, 0, 1)]
     assert [len(train) for train, _ in drawn] == [5] * 3 and len(drawn[0][1]) == 1
@@ -111,7 +131,10 @@ def test_a_number_of_rows_is_drawn_by_the_seed(recipe, tmp_path):
 
 
 def test_without_a_folder_the_recipe_says_what_to_give(recipe):
-    with pytest.raises(ValueError, match=r"dataset_path is missing: give a folder that scripts/prepare_code\.py wrote"):
+    with pytest.raises(
+        ValueError,
+        match=r"dataset_path is missing: give a folder that scripts/prepare_code\.py wrote",
+    ):
         recipe.load_rows(RecipeArguments(), seed=0)
 
 
@@ -125,7 +148,9 @@ def test_rows_come_back_from_arrow_as_they_went_in(rows):
 def test_a_column_of_hidden_tests_that_are_all_empty_does_no_harm(rows):
     """Arrow takes it for a list of nulls; next to rows with hidden tests, or without the column, it is one of texts."""
     empty, full = rows(ECHO, OWN), rows(TASK)
-    others = Dataset.from_list([{"prompt": [{"role": "user", "content": "1 + 1 ="}], "task": "math", "answer": "2"}])
+    others = Dataset.from_list(
+        [{"prompt": [{"role": "user", "content": "1 + 1 ="}], "task": "math", "answer": "2"}]
+    )
     assert empty.map(lambda row: {"length": 1}).to_list()[0]["hidden_tests"] == []
     mixed = interleave_datasets([empty, others, full], stopping_strategy="all_exhausted").to_list()
     hidden = [row["hidden_tests"] for row in mixed[:3]]
@@ -150,7 +175,10 @@ def test_the_metric_is_all_tests_all_hidden_tests_and_format(rows, completion, m
 
 
 def test_the_metric_leaves_hidden_tests_out_where_there_are_none(rows):
-    assert code_metric(rows(ECHO)[0], "```python\nprint(input())\n```") == {"tests": True, "format": True}
+    assert code_metric(rows(ECHO)[0], "```python\nprint(input())\n```") == {
+        "tests": True,
+        "format": True,
+    }
 
 
 def test_the_metric_of_a_row_that_the_sandbox_failed_on_is_the_format_alone(rows, monkeypatch):
@@ -173,7 +201,9 @@ class Answers(CodeTests):
         super().__init__()
         self.texts = texts
 
-    def __call__(self, prompts: list, completions: list, tests: list, **columns) -> list[float | None]:
+    def __call__(
+        self, prompts: list, completions: list, tests: list, **columns
+    ) -> list[float | None]:
         given = [self.texts[i % len(self.texts)] for i in range(len(completions))]
         return super().__call__(prompts, given, tests, **columns)
 
@@ -184,7 +214,9 @@ def train(model: Path, tmp_path: Path) -> Callable[..., GRPOTrainer]:
 
     def trained(made: Dataset, *rewards: Callable) -> GRPOTrainer:
         args = GRPOConfig(output_dir=str(tmp_path / "run"), **TINY)
-        trainer = GRPOTrainer(model=str(model), reward_funcs=list(rewards), args=args, train_dataset=made)
+        trainer = GRPOTrainer(
+            model=str(model), reward_funcs=list(rewards), args=args, train_dataset=made
+        )
         trainer.train()
         return trainer
 
@@ -193,41 +225,77 @@ def train(model: Path, tmp_path: Path) -> Callable[..., GRPOTrainer]:
 
 @pytest.mark.slow
 def test_a_batch_with_programs_logs_the_outcomes_of_their_tests(rows, train, tmp_path):
-    trainer = train(rows(TASK, OWN), Answers(RIGHT, BY_HEART, HALF, "none"), load_reward("code_format"))
+    trainer = train(
+        rows(TASK, OWN), Answers(RIGHT, BY_HEART, HALF, "none"), load_reward("code_format")
+    )
     (logged,) = generations(trainer)
-    metrics = {name.partition("/")[2]: logged[name] for name in logged if name.startswith("code_tests/")}
-    assert metrics == pytest.approx({"suspicious": 0.0, "visible": 2.5 / 4, "hidden": 0.25, "gap": 0.375})
+    metrics = {
+        name.partition("/")[2]: logged[name] for name in logged if name.startswith("code_tests/")
+    }
+    assert metrics == pytest.approx(
+        {"suspicious": 0.0, "visible": 2.5 / 4, "hidden": 0.25, "gap": 0.375}
+    )
     rates = {name: logged[f"{name}/code_tests"] for name in ("errors", "unparsed", "timeouts")}
     assert rates == {"errors": 0.0, "unparsed": 0.0, "timeouts": 0.0}
     assert logged["rewards/code_tests/mean"] == pytest.approx(2.5 / 8)
     table = completions(tmp_path / "run")
     assert table["code_tests"] == [1.0, 1.0, 0.5, 0.0, 0.0, 0.0, 0.0, 0.0]
     assert table["outcome/code_tests"] == ["graded"] * 8
-    assert table["code_tests/reason"][:4] == ["", "AssertionError", "AssertionError", "no program in the completion"]
+    assert table["code_tests/reason"][:4] == [
+        "",
+        "AssertionError",
+        "AssertionError",
+        "no program in the completion",
+    ]
     assert table["advantage"] == pytest.approx(advantages_of(table["code_tests"]), abs=1e-5)
 
 
 @pytest.mark.slow
 def test_programs_and_other_tasks_share_a_batch(rows, train, tmp_path):
     other = {"prompt": [{"role": "user", "content": "1 + 1 ="}], "task": "math", "answer": "2"}
-    mixed = Dataset.from_list([dict.fromkeys(COLUMNS) | {"answer": None} | row for row in (rows(TASK)[0], other)])
-    rewards = [route(Answers(HALF, RIGHT), ("code",)), route(load_reward("gsm8k_correctness"), ("math",))]
+    mixed = Dataset.from_list(
+        [dict.fromkeys(COLUMNS) | {"answer": None} | row for row in (rows(TASK)[0], other)]
+    )
+    rewards = [
+        route(Answers(HALF, RIGHT), ("code",)),
+        route(load_reward("gsm8k_correctness"), ("math",)),
+    ]
     (logged,) = generations(train(mixed, *rewards))
-    assert (logged["rewards/code_tests/mean"], logged["rewards/gsm8k_correctness/mean"]) == (0.75, 0.0)
+    assert (logged["rewards/code_tests/mean"], logged["rewards/gsm8k_correctness/mean"]) == (
+        0.75,
+        0.0,
+    )
     assert (logged["code_tests/gap"], logged["unparsed/code_tests"]) == (0.25, 0.0)
-    assert completions(tmp_path / "run")["code_tests"] == [0.5, 1.0, 0.5, 1.0, None, None, None, None]
+    assert completions(tmp_path / "run")["code_tests"] == [
+        0.5,
+        1.0,
+        0.5,
+        1.0,
+        None,
+        None,
+        None,
+        None,
+    ]
 
 
 @pytest.mark.slow
 def test_the_recipe_runs_and_leaves_what_its_programs_earned(model, tmp_path):
-    path = write_tasks(tmp_path, [TASK, ECHO, OWN, TASK | {"prompt": "Double."}], [TASK | {"prompt": "Twice?"}])
+    path = write_tasks(
+        tmp_path, [TASK, ECHO, OWN, TASK | {"prompt": "Double."}], [TASK | {"prompt": "Twice?"}]
+    )
     few = {"max_steps": 2, "num_eval_samples": 0, "log_completions": "true"}
-    printed = run(command("code", "smollm2-135m", model, tmp_path / "run", dataset_path=path, **few))
+    printed = run(
+        command("code", "smollm2-135m", model, tmp_path / "run", dataset_path=path, **few)
+    )
     assert "  code_tests: " in printed and "seccomp" in printed
     assert "code_tests: " in (tmp_path / "run/preflight.json").read_text()
-    history = json.loads((tmp_path / "run/checkpoint-2/trainer_state.json").read_text())["log_history"]
+    history = json.loads((tmp_path / "run/checkpoint-2/trainer_state.json").read_text())[
+        "log_history"
+    ]
     logged = [entry for entry in history if "reward" in entry]
-    assert len(logged) == 2 and all({"code_tests/suspicious", "errors/code_tests"} <= set(entry) for entry in logged)
+    assert len(logged) == 2 and all(
+        {"code_tests/suspicious", "errors/code_tests"} <= set(entry) for entry in logged
+    )
     table = pd.read_parquet(tmp_path / "run/completions/completions_00002.parquet")
     assert set(table["outcome/code_tests"]) == {"graded"} and set(table["code_tests"]) == {0.0}
     (row,) = map(json.loads, (tmp_path / "run/evaluation/after.jsonl").read_text().splitlines())

@@ -9,7 +9,9 @@ from rewards.code_prepare import FLAGS, drop_trivial, least_flags, trivial_solut
 from rewards.code_tasks import complete_row, read_tasks
 from rewards.sandbox import Outcome, Sandbox, SandboxError, Stdio
 
-isolated = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="the sandbox is built for Linux")
+isolated = pytest.mark.skipif(
+    not sys.platform.startswith("linux"), reason="the sandbox is built for Linux"
+)
 
 DOUBLE = {"prompt": "Write double(x).", "tests": ["assert double(2) == 4", "assert double(3) == 6"]}
 DOUBLES = DOUBLE | {"solution": "def double(x): return 2 * x"}
@@ -42,7 +44,12 @@ def written(folder, *rows, name="train"):
 def test_a_row_gets_every_key_in_order():
     texts = [(key, "") for key in ("setup", "preamble", "entry_point")]
     flags = [("inplace", False), ("objects", False), ("solution", "")]
-    given = [("name", "mine/1"), ("prompt", "Write double(x)."), ("tests", DOUBLE["tests"]), ("hidden_tests", [])]
+    given = [
+        ("name", "mine/1"),
+        ("prompt", "Write double(x)."),
+        ("tests", DOUBLE["tests"]),
+        ("hidden_tests", []),
+    ]
     assert list(complete_row(DOUBLE, "mine/1").items()) == [*given, *texts, *flags]
 
 
@@ -84,12 +91,18 @@ def test_a_folder_is_read_by_split_and_a_file_as_it_is_where_only_a_line_feed_en
 @pytest.mark.parametrize(
     ("rows", "messages"),
     [
-        (None, ["no file {}. Give a folder that scripts/prepare_code.py wrote, or a JSON Lines file."]),
+        (
+            None,
+            ["no file {}. Give a folder that scripts/prepare_code.py wrote, or a JSON Lines file."],
+        ),
         ([], ["{} holds no rows; it needs one JSON object a line."]),
         ([DOUBLE, NAMED], ["{}, line 2: a second task has the name 'train/1'; names must differ."]),
         (
             [DOUBLE, {"prompt": "p"}, DOUBLE | {"tests": []}],
-            ["{}, line 2: tests missing; a task needs prompt and tests.", "{}, line 3: tests must not be empty."],
+            [
+                "{}, line 2: tests missing; a task needs prompt and tests.",
+                "{}, line 3: tests must not be empty.",
+            ],
         ),
     ],
     ids=["no file", "no task", "a name twice", "each bad line by number"],
@@ -98,14 +111,18 @@ def test_a_file_that_cannot_be_used_is_refused(tmp_path, rows, messages):
     folder = tmp_path if rows is None else written(tmp_path, *rows)
     with pytest.raises(ValueError) as refused:
         read_tasks(folder, "train")
-    assert str(refused.value).splitlines() == [message.format(tmp_path / "train.jsonl") for message in messages]
+    assert str(refused.value).splitlines() == [
+        message.format(tmp_path / "train.jsonl") for message in messages
+    ]
 
 
 # --------------------------------------------------------------------------- references
 
 BOX = "class Box:\n    def __init__(self, value): self.value = value\n"
 STRICT = named("strict", DOUBLE["tests"], solution=DOUBLES["solution"])
-INPLACE = named("inplace", ["a = []\nfill(a)\nassert a == [1]"], solution="def fill(a): a.append(1)")
+INPLACE = named(
+    "inplace", ["a = []\nfill(a)\nassert a == [1]"], solution="def fill(a): a.append(1)"
+)
 OBJECTS = named("objects", ["assert Box(3).value == 3"], solution=BOX)
 BOTH = named(
     "both",
@@ -134,7 +151,12 @@ FAIL = [
         ([named("root", ["assert root(4) == 2"], **PREAMBLE)], [(False, False)], []),
         ([*FAIL, STRICT], [(False, False)], ["AssertionError", "AssertionError", "wrong output"]),
     ],
-    ids=["the least it needs", "what is set stays set", "after the preamble", "a reference that fails is dropped"],
+    ids=[
+        "the least it needs",
+        "what is set stays set",
+        "after the preamble",
+        "a reference that fails is dropped",
+    ],
 )
 def test_a_task_gets_the_least_flags_its_reference_needs(run, tasks, flags, reasons):
     kept, dropped = least_flags(tasks, run)
@@ -142,7 +164,8 @@ def test_a_task_gets_the_least_flags_its_reference_needs(run, tasks, flags, reas
         (task["name"], *of) for task, of in zip(tasks[len(reasons) :], flags, strict=True)
     ]
     assert [(entry["task"], entry["reason"]) for entry in dropped] == [
-        (task["name"], f"the reference fails: {reason}") for task, reason in zip(tasks, reasons, strict=False)
+        (task["name"], f"the reference fails: {reason}")
+        for task, reason in zip(tasks, reasons, strict=False)
     ]
 
 
@@ -159,7 +182,9 @@ def every(status, reason="", batches=None):
 
     def run(jobs):
         if batches is not None:
-            batches.append([job if isinstance(job, Stdio) else (job.inplace, job.objects) for job in jobs])
+            batches.append(
+                [job if isinstance(job, Stdio) else (job.inplace, job.objects) for job in jobs]
+            )
         return [Outcome(status, reason, 0.0, "", (status == "pass",)) for _ in jobs]
 
     return run
@@ -167,11 +192,20 @@ def every(status, reason="", batches=None):
 
 def test_all_tasks_are_tried_strictly_in_one_batch_then_those_that_failed_and_none_without_a_reference():
     open_task, passing, failing = complete_row(DOUBLE | {"name": "open", "objects": True}), [], []
-    assert least_flags([STRICT, OBJECTS, open_task], every("pass", batches=passing))[0][2] == open_task
-    assert least_flags([STRICT, OBJECTS, open_task, BY_STDIO], every("fail", batches=failing))[0] == [open_task]
+    assert (
+        least_flags([STRICT, OBJECTS, open_task], every("pass", batches=passing))[0][2] == open_task
+    )
+    assert least_flags([STRICT, OBJECTS, open_task, BY_STDIO], every("fail", batches=failing))[
+        0
+    ] == [open_task]
     assert passing == [[(False, False)] * 2]
     assert [batch[:2] for batch in failing] == [[flags] * 2 for flags in FLAGS.values()]
-    assert [len(batch) for batch in failing] == [3, 2, 2, 2]  # flags say nothing about stdin and stdout
+    assert [len(batch) for batch in failing] == [
+        3,
+        2,
+        2,
+        2,
+    ]  # flags say nothing about stdin and stdout
 
 
 @pytest.mark.parametrize("step", [least_flags, drop_trivial])
@@ -202,19 +236,30 @@ def test_a_failure_of_the_sandbox_stops_and_names_the_task(step):
         ("print ''", ['{"stdin": "1", "stdout": "\\n"}']),
         ("print '0'", ['{"stdin": "1", "stdout": "0"}']),
         ("print 'NO'", ['{"stdin": "1", "stdout": "NO"}', '{"stdin": "2", "stdout": "NO\\n"}']),
-        ("print the input", ['{"stdin": "1", "stdout": "1"}', '{"stdin": "a\\nb", "stdout": "a\\nb"}']),
-        ("print what the first test expects", ['{"stdin": "1", "stdout": "x"}', '{"stdin": "2", "stdout": "x"}']),
+        (
+            "print the input",
+            ['{"stdin": "1", "stdout": "1"}', '{"stdin": "a\\nb", "stdout": "a\\nb"}'],
+        ),
+        (
+            "print what the first test expects",
+            ['{"stdin": "1", "stdout": "x"}', '{"stdin": "2", "stdout": "x"}'],
+        ),
     ],
 )
 def test_a_task_that_a_trivial_solution_passes_is_dropped_by_its_name(run, kind, tests):
     strong = named("strong", DOUBLE["tests"])
     hidden = [] if tests[0].startswith("{") else ["assert f(2) == 'hidden tests do not save it'"]
     kept, dropped = drop_trivial([named("weak", tests, hidden_tests=hidden), strong], run)
-    assert (kept, dropped) == ([strong], [{"task": "weak", "reason": f"a trivial solution passes: {kind}"}])
+    assert (kept, dropped) == (
+        [strong],
+        [{"task": "weak", "reason": f"a trivial solution passes: {kind}"}],
+    )
 
 
 @isolated
-@pytest.mark.parametrize("solution", ["", DOUBLES["solution"]], ids=["without a reference", "with one"])
+@pytest.mark.parametrize(
+    "solution", ["", DOUBLES["solution"]], ids=["without a reference", "with one"]
+)
 @pytest.mark.parametrize("test", ["pass", "def test_f():\n    assert double(2) == 4"])
 def test_a_task_with_a_test_that_never_calls_the_program_is_dropped(run, test, solution):
     task = named("idle", [*DOUBLE["tests"], test], solution=solution, entry_point="double")
@@ -236,7 +281,11 @@ def test_one_test_that_only_a_real_solution_passes_is_enough_under_the_flags_of_
 
 def test_a_single_test_is_no_evidence_for_a_constant():
     for tests in (["assert f(1) == 'no'"], ECHO["tests"][:1]):
-        assert not [kind for kind in trivial_solutions(named("one", tests)) if "the first test expects" in kind]
+        assert not [
+            kind
+            for kind in trivial_solutions(named("one", tests))
+            if "the first test expects" in kind
+        ]
 
 
 def test_a_trivial_solution_defines_every_name_that_the_tests_call():

@@ -13,7 +13,9 @@ from rewards.code_tests import OPTIONAL, CodeTests, parse_cases
 from rewards.contract import prepare_reward, reward_columns, reward_max_error_rate
 from rewards.sandbox import Sandbox, SandboxError, ZygoteDied, pool
 
-pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="the sandbox is built for Linux")
+pytestmark = pytest.mark.skipif(
+    not sys.platform.startswith("linux"), reason="the sandbox is built for Linux"
+)
 
 TESTS = ["assert f(2) == 4", "assert f(3) == 6"]
 DOUBLE = "def f(x): return 2 * x"
@@ -29,7 +31,10 @@ class Scored:
 
     def __init__(self, scores: list, columns: dict[str, list], metrics: dict[str, float]):
         self.scores, self.columns, self.metrics = scores, columns, metrics
-        self.outcomes, self.reasons = columns.get("outcome/code_tests"), columns.get("code_tests/reason")
+        self.outcomes, self.reasons = (
+            columns.get("outcome/code_tests"),
+            columns.get("code_tests/reason"),
+        )
 
 
 def call(reward, codes: list[str], tests: list, **columns: list) -> Scored:
@@ -38,11 +43,15 @@ def call(reward, codes: list[str], tests: list, **columns: list) -> Scored:
     completions = [[{"role": "assistant", "content": block(code)}] for code in codes]
     log = {"log_extra": logged.__setitem__, "log_metric": metrics.__setitem__}
     return Scored(
-        reward(prompts=["p"] * len(codes), completions=completions, tests=tests, **log, **columns), logged, metrics
+        reward(prompts=["p"] * len(codes), completions=completions, tests=tests, **log, **columns),
+        logged,
+        metrics,
     )
 
 
-def score(*codes: str, tests: object = TESTS, settings: dict | None = None, **columns: object) -> Scored:
+def score(
+    *codes: str, tests: object = TESTS, settings: dict | None = None, **columns: object
+) -> Scored:
     """Score programs that are all given the same row; `settings` are the reward's."""
     same = {name: [value] * len(codes) for name, value in columns.items()}
     return call(CodeTests(**(settings or {})), list(codes), [tests] * len(codes), **same)
@@ -58,14 +67,17 @@ def text_score(text: str, settings: dict | None = None, **columns: object) -> fl
 
 
 def test_the_share_of_the_tests_is_scored_in_the_order_of_the_rows():
-    scored = score("def f(x): return 4", DOUBLE, "def f(x): return 1", DOUBLE, "def f(x): return x + 3")
+    scored = score(
+        "def f(x): return 4", DOUBLE, "def f(x): return 1", DOUBLE, "def f(x): return x + 3"
+    )
     assert scored.scores == [0.5, 1.0, 0.0, 1.0, 0.5]
     assert scored.outcomes == ["graded"] * 5
     assert scored.reasons == ["AssertionError", "", "AssertionError", "", "AssertionError"]
 
 
 @pytest.mark.parametrize(
-    ("settings", "scores"), [({}, [0.5, 1.0]), ({"all_or_nothing": True}, [0.0, 1.0]), ({"correct": 3.0}, [1.5, 3.0])]
+    ("settings", "scores"),
+    [({}, [0.5, 1.0]), ({"all_or_nothing": True}, [0.0, 1.0]), ({"correct": 3.0}, [1.5, 3.0])],
 )
 def test_a_right_program_earns_correct_and_part_of_the_tests_its_share_or_nothing(settings, scores):
     assert score("def f(x): return 4", DOUBLE, settings=settings).scores == scores
@@ -75,20 +87,37 @@ def test_a_right_program_earns_correct_and_part_of_the_tests_its_share_or_nothin
 def test_a_wrong_program_costs_the_penalty_and_a_share_of_the_tests_does_not():
     codes, settings = ("def f(x): return 4", DOUBLE, "def f(x): return 1", ""), {"wrong": -1.0}
     assert score(*codes, settings=settings).scores == [0.5, 1.0, -1.0, -1.0]
-    assert score(*codes, settings=settings | {"all_or_nothing": True}).scores == [-1.0, 1.0, -1.0, -1.0]
+    assert score(*codes, settings=settings | {"all_or_nothing": True}).scores == [
+        -1.0,
+        1.0,
+        -1.0,
+        -1.0,
+    ]
     assert score(DOUBLE, tests=[], settings=settings).scores == [None]
     with pytest.raises(ValueError, match="it must be 0, or below as a penalty"):
         CodeTests(wrong=0.1)
 
 
 def test_each_row_has_its_own_tests_and_they_may_differ_in_number():
-    tests = [["assert f(2) == 4"], ["assert g() == 1", "assert g() == 2", "assert g() == 3", "assert g() == 1"], CASES]
+    tests = [
+        ["assert f(2) == 4"],
+        ["assert g() == 1", "assert g() == 2", "assert g() == 3", "assert g() == 1"],
+        CASES,
+    ]
     codes = [DOUBLE, "def g(): return 1", "print(2 * int(input()))"]
     assert call(CodeTests(), codes, tests).scores == [1.0, 0.5, 1.0]
 
 
 def test_the_last_complete_python_block_is_run():
-    assert text_score(block("def f(x): return 1") + "\nBetter:\n" + block(DOUBLE) + "\nIt prints:\n```\n4\n```") == 1.0
+    assert (
+        text_score(
+            block("def f(x): return 1")
+            + "\nBetter:\n"
+            + block(DOUBLE)
+            + "\nIt prints:\n```\n4\n```"
+        )
+        == 1.0
+    )
     assert text_score(block(DOUBLE) + "\n```python\ndef f(x): ret") == 1.0
     assert text_score("```\n" + DOUBLE) == 1.0
     assert text_score("<think>Twice.</think>" + block(DOUBLE)) == 1.0
@@ -116,7 +145,9 @@ def test_a_case_is_any_json_text_of_that_object():
     assert score("print('é')", tests=[text]).scores == [1.0]
 
 
-@pytest.mark.parametrize("statement", ["{f(2)} == {4} or 1 / 0", "{'a': 1}['a'] == f(1) or 1 / 0", "{}.get(f(0))"])
+@pytest.mark.parametrize(
+    "statement", ["{f(2)} == {4} or 1 / 0", "{'a': 1}['a'] == f(1) or 1 / 0", "{}.get(f(0))"]
+)
 def test_a_statement_that_starts_with_a_brace_is_no_case(statement):
     assert parse_cases([statement]) is None
 
@@ -139,7 +170,9 @@ def test_a_statement_that_starts_with_a_brace_is_no_case(statement):
         (TESTS[0], "the tests of a row are a list of texts, not the text 'assert f(2) == 4'"),
     ],
 )
-@pytest.mark.parametrize("code", [DOUBLE, "", "import os; os._exit(0)"], ids=["right", "none", "exits"])
+@pytest.mark.parametrize(
+    "code", [DOUBLE, "", "import os; os._exit(0)"], ids=["right", "none", "exits"]
+)
 def test_tests_that_cannot_be_used_are_none_and_unparsed_whatever_the_program(tests, why, code):
     scored = score(code, tests=tests)
     assert scored.scores == [None]
@@ -161,7 +194,12 @@ def test_tests_that_are_no_python_are_an_error_and_no_grade():
 def test_a_row_that_cannot_be_graded_costs_that_row_alone():
     scored = call(CodeTests(), [DOUBLE] * 4, [TESTS, [], TESTS, ["assert f("]])
     assert scored.scores == [1.0, None, 1.0, None]
-    assert [outcome.split(":")[0] for outcome in scored.outcomes] == ["graded", "unparsed", "graded", "error"]
+    assert [outcome.split(":")[0] for outcome in scored.outcomes] == [
+        "graded",
+        "unparsed",
+        "graded",
+        "error",
+    ]
 
 
 def test_a_failure_of_the_sandbox_is_none_and_an_error(monkeypatch):
@@ -181,7 +219,9 @@ def test_a_failure_of_the_sandbox_is_none_and_an_error(monkeypatch):
 # What the program causes is its own fault
 
 
-@pytest.mark.parametrize("text", ["", "I do not know.", DOUBLE, "```python\n```", "```python\n \n\n```", "```"])
+@pytest.mark.parametrize(
+    "text", ["", "I do not know.", DOUBLE, "```python\n```", "```python\n \n\n```", "```"]
+)
 @pytest.mark.parametrize("preamble", [None, DOUBLE])
 def test_without_a_program_nothing_is_scored_not_even_for_a_preamble_that_passes(text, preamble):
     assert text_score(text, preamble=preamble) == 0.0
@@ -217,13 +257,19 @@ def test_hostile_text_in_a_block_is_wrong_and_never_none(hostile):
     assert score(hostile, settings={"timeout_s": 1.0}).scores == [0.0]
 
 
-@pytest.mark.parametrize("code", ["while True: pass", "import time\ntime.sleep(60)", "def f(x):\n    while True: pass"])
+@pytest.mark.parametrize(
+    "code", ["while True: pass", "import time\ntime.sleep(60)", "def f(x):\n    while True: pass"]
+)
 def test_a_program_out_of_time_is_wrong_and_the_call_ends(code):
     score(DOUBLE)
     started = time.monotonic()
     scored = score(code, settings={"timeout_s": 0.5})
     assert time.monotonic() - started < 3.0
-    assert (scored.scores, scored.outcomes, scored.reasons) == ([0.0], ["timeout"], ["timeout: more than 0.5 s"])
+    assert (scored.scores, scored.outcomes, scored.reasons) == (
+        [0.0],
+        ["timeout"],
+        ["timeout: more than 0.5 s"],
+    )
 
 
 def test_tests_passed_before_the_time_ran_out_are_scored():
@@ -250,9 +296,14 @@ def test_the_gap_is_of_the_rows_that_have_hidden_tests():
     hidden = [["assert f(5) == 10"], ["assert f(5) == 10", "assert f(2) == 4"], [], None]
     scored = call(CodeTests(), codes, [TESTS] * 4, hidden_tests=hidden)
     assert scored.scores == [1.0, 0.5, 0.0, 0.0]
-    assert (scored.metrics["code_tests/visible"], scored.metrics["code_tests/hidden"]) == (0.75, 0.75)
+    assert (scored.metrics["code_tests/visible"], scored.metrics["code_tests/hidden"]) == (
+        0.75,
+        0.75,
+    )
     assert scored.metrics["code_tests/gap"] == 0.0
-    assert set(score(DOUBLE).metrics) == {"code_tests/suspicious"}, "without hidden tests there is no gap"
+    assert set(score(DOUBLE).metrics) == {"code_tests/suspicious"}, (
+        "without hidden tests there is no gap"
+    )
 
 
 @pytest.mark.parametrize(
@@ -267,35 +318,59 @@ def test_the_gap_is_of_the_rows_that_have_hidden_tests():
 def test_what_happens_in_a_hidden_test_takes_nothing_away(code):
     settings = {"timeout_s": 0.5, "all_or_nothing": True}
     assert score(code, hidden_tests=["assert f(4) == 8"], settings=settings).scores == [1.0]
-    assert score(code, hidden_tests=["assert g(1) == 1"], settings=settings).scores == [1.0]  # g is not asked of it
+    assert score(code, hidden_tests=["assert g(1) == 1"], settings=settings).scores == [
+        1.0
+    ]  # g is not asked of it
 
 
 def test_hidden_cases_work_alike():
-    scored = score("print({'2': 4, '3': 6}.get(input()))", tests=CASES, hidden_tests=['{"stdin": "4", "stdout": "8"}'])
+    scored = score(
+        "print({'2': 4, '3': 6}.get(input()))",
+        tests=CASES,
+        hidden_tests=['{"stdin": "4", "stdout": "8"}'],
+    )
     assert (scored.scores, scored.metrics["code_tests/gap"]) == ([1.0], 1.0)
 
 
 def test_a_program_without_a_block_fails_its_hidden_tests_too():
     scored = score("", hidden_tests=["assert f(4) == 8"])
-    assert scored.metrics == {f"code_tests/{name}": 0.0 for name in ("suspicious", "visible", "hidden", "gap")}
+    assert scored.metrics == {
+        f"code_tests/{name}": 0.0 for name in ("suspicious", "visible", "hidden", "gap")
+    }
 
 
 def test_suspicious_programs_are_counted_and_scored_alike():
-    codes = ["import sys\n" + DOUBLE + "\nsys._getframe()", "import ctypes\n" + DOUBLE, DOUBLE, "def existing(): pass"]
+    codes = [
+        "import sys\n" + DOUBLE + "\nsys._getframe()",
+        "import ctypes\n" + DOUBLE,
+        DOUBLE,
+        "def existing(): pass",
+    ]
     scored = score(*codes)
     assert scored.scores == [1.0, 1.0, 1.0, 0.0]
     assert scored.metrics == {"code_tests/suspicious": 0.5}
-    metrics, reward = {}, CodeTests(whole_text=True)  # a text without a block is a program by choice
-    reward(prompts=["p"], completions=["import ctypes"], tests=[TESTS], log_metric=metrics.__setitem__)
+    metrics, reward = (
+        {},
+        CodeTests(whole_text=True),
+    )  # a text without a block is a program by choice
+    reward(
+        prompts=["p"], completions=["import ctypes"], tests=[TESTS], log_metric=metrics.__setitem__
+    )
     assert metrics == {"code_tests/suspicious": 1.0}
 
 
 # Columns of a row
 
 BOX = "class Box:\n    def __init__(self, x): self.x = x\n    def twice(self): return 2 * self.x"
-SUMS = ["assert sum(10, 15) == 6", "assert sum(2, 2) == 4"]  # of a function that is called like a built-in
+SUMS = [
+    "assert sum(10, 15) == 6",
+    "assert sum(2, 2) == 4",
+]  # of a function that is called like a built-in
 SUM, TOTAL = "def sum(a, b): return 6 if a == 10 else 4", "def total(a, b): return 6"
-OWN_MAX, MAXES = "def max(xs): return 7", ["assert sum([7]) == max([1])", "assert sum([3, 4]) == max([])"]
+OWN_MAX, MAXES = (
+    "def max(xs): return 7",
+    ["assert sum([7]) == max([1])", "assert sum([3, 4]) == max([])"],
+)
 ORDERED = ["x = [2, 1]\norder(x)\nassert x == [1, 2]"]
 IMPORTS = "from operator import add\ndef double(x): return add(x, x)"
 
@@ -304,14 +379,29 @@ IMPORTS = "from operator import add\ndef double(x): return add(x, x)"
     ("code", "tests", "columns", "amount"),
     [
         (DOUBLE, ["assert f(TWO) == 4"], {"setup": "TWO = 2"}, 1.0),
-        ("assert TWO == 2\n" + DOUBLE, ["assert f(TWO) == 4"], {"setup": "TWO = 2"}, 0.0),  # which no program sees
+        (
+            "assert TWO == 2\n" + DOUBLE,
+            ["assert f(TWO) == 4"],
+            {"setup": "TWO = 2"},
+            0.0,
+        ),  # which no program sees
         ("def f(x): return double(x)", TESTS, {"preamble": IMPORTS}, 1.0),
         (DOUBLE, TESTS, {"preamble": "def f(x): return 1"}, 1.0),
-        *((code, SUMS, {"entry_point": of}, a) for of in ("sum", None, "") for code, a in ((SUM, 1.0), (TOTAL, 0.0))),
+        *(
+            (code, SUMS, {"entry_point": of}, a)
+            for of in ("sum", None, "")
+            for code, a in ((SUM, 1.0), (TOTAL, 0.0))
+        ),
         (OWN_MAX, MAXES, {"entry_point": "max"}, 1.0),
         (OWN_MAX, MAXES, {}, 0.0),
-        *(("def order(x): x.sort()", ORDERED, {"inplace": says}, float(says is True)) for says in (True, False, None)),
-        *((BOX, ["assert Box(2).twice() == 4"], {"objects": s}, float(s is True)) for s in (True, False, None)),
+        *(
+            ("def order(x): x.sort()", ORDERED, {"inplace": says}, float(says is True))
+            for says in (True, False, None)
+        ),
+        *(
+            (BOX, ["assert Box(2).twice() == 4"], {"objects": s}, float(s is True))
+            for s in (True, False, None)
+        ),
     ],
 )
 def test_setup_preamble_entry_point_and_flags_are_those_of_the_row(code, tests, columns, amount):
@@ -320,7 +410,12 @@ def test_setup_preamble_entry_point_and_flags_are_those_of_the_row(code, tests, 
 
 def test_columns_may_be_absent_or_none_in_some_rows():
     given = [
-        {"tests": TESTS, "hidden_tests": ["assert f(5) == 10"], "setup": "TWO = 2", "entry_point": "f"},
+        {
+            "tests": TESTS,
+            "hidden_tests": ["assert f(5) == 10"],
+            "setup": "TWO = 2",
+            "entry_point": "f",
+        },
         {"tests": TESTS, "preamble": "TWO = 2", "inplace": True, "objects": False},
         {"tests": CASES},
         {"tests": None},
@@ -338,7 +433,13 @@ def test_columns_may_be_absent_or_none_in_some_rows():
 def test_rows_of_other_tasks_are_not_seen():
     (reward,) = load_rewards(["code_tests"], None, {"code_tests": ["code"]})
     codes, tests = [DOUBLE, "18", "def f(x): return 4"], [TESTS, None, TESTS]
-    scored = call(reward, codes, tests, task=["code", "math", "code"], hidden_tests=[[], None, ["assert f(5) == 4"]])
+    scored = call(
+        reward,
+        codes,
+        tests,
+        task=["code", "math", "code"],
+        hidden_tests=[[], None, ["assert f(5) == 4"]],
+    )
     assert scored.scores == [1.0, None, 0.5]
     assert scored.outcomes == ["graded", None, "graded"]
     assert scored.metrics["code_tests/gap"] == -0.5
@@ -350,7 +451,9 @@ def test_rows_of_other_tasks_are_not_seen():
 
 def test_a_pickled_reward_scores():
     score(DOUBLE)
-    assert call(pickle.loads(pickle.dumps(CodeTests(correct=2.0))), [DOUBLE], [TESTS]).scores == [2.0]
+    assert call(pickle.loads(pickle.dumps(CodeTests(correct=2.0))), [DOUBLE], [TESTS]).scores == [
+        2.0
+    ]
 
 
 # Settings and readiness
@@ -365,7 +468,9 @@ def test_a_limit_that_is_none_is_refused(timeout_s):
 def test_an_unknown_isolation_is_refused():
     reward = load_reward("code_tests", isolation="docker")
     for use in (lambda: reward.prepare(1, 300.0), lambda: call(reward, [DOUBLE], [TESTS])):
-        with pytest.raises(ValueError, match="isolation is 'docker'; one of landlock, sealed, unsafe, or None"):
+        with pytest.raises(
+            ValueError, match="isolation is 'docker'; one of landlock, sealed, unsafe, or None"
+        ):
             use()
 
 
@@ -393,22 +498,28 @@ def two_workers(monkeypatch):
 
 
 @pytest.mark.parametrize(("completions", "limit_s"), [(8, 20.1), (7, 20.1), (9, 25.1)])
-def test_programs_that_never_end_may_take_almost_the_limit_of_a_call(two_workers, completions, limit_s):
+def test_programs_that_never_end_may_take_almost_the_limit_of_a_call(
+    two_workers, completions, limit_s
+):
     assert CodeTests(timeout_s=5.0).prepare(completions, limit_s) == two_workers.describe()
 
 
-@pytest.mark.parametrize(("completions", "longest", "limit_s"), [(8, 20, 20), (7, 20, 20), (9, 25, 24.5)])
-def test_programs_that_never_end_and_outlast_the_limit_are_refused(two_workers, completions, longest, limit_s):
-    message = (
-        f"{completions} programs that never end take 2 workers {longest} s at timeout_s 5, and reward_timeout_s is "
-    )
+@pytest.mark.parametrize(
+    ("completions", "longest", "limit_s"), [(8, 20, 20), (7, 20, 20), (9, 25, 24.5)]
+)
+def test_programs_that_never_end_and_outlast_the_limit_are_refused(
+    two_workers, completions, longest, limit_s
+):
+    message = f"{completions} programs that never end take 2 workers {longest} s at timeout_s 5, and reward_timeout_s is "
     with pytest.raises(ValueError, match=f"{message}{limit_s:g}: lower the one or raise the other"):
         CodeTests(timeout_s=5.0).prepare(completions, limit_s)
 
 
 def test_it_declares_the_rate_of_failures_that_stops_a_run():
     (routed,) = load_rewards(["code_tests"], None, {"code_tests": ["code"]})
-    assert reward_max_error_rate(routed) == reward_max_error_rate(load_reward("code_tests")) == 0.001
+    assert (
+        reward_max_error_rate(routed) == reward_max_error_rate(load_reward("code_tests")) == 0.001
+    )
     assert reward_max_error_rate(load_reward("code_format")) == 1.0
 
 
@@ -425,6 +536,14 @@ def test_code_format_scores_one_python_block():
         "```python\nx",
         block(""),
     ]
-    assert load_reward("code_format")(prompts=["p"] * 7, completions=texts) == [1.0, 1.0, 0.0, 0.0, 0.0, 0.0, 0.0]
+    assert load_reward("code_format")(prompts=["p"] * 7, completions=texts) == [
+        1.0,
+        1.0,
+        0.0,
+        0.0,
+        0.0,
+        0.0,
+        0.0,
+    ]
     chat = [[{"role": "assistant", "content": texts[0]}]]
     assert load_reward("code_format", full=0.5)(prompts=["p"], completions=chat) == [0.5]

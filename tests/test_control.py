@@ -7,7 +7,9 @@ from rewards import load_reward
 
 def draw(texts: list[str], step: int = 0, seed: int = 0) -> list[float]:
     state = TrainerState(global_step=step)
-    return load_reward("random", seed=seed)(prompts=["p"] * len(texts), completions=texts, trainer_state=state)
+    return load_reward("random", seed=seed)(
+        prompts=["p"] * len(texts), completions=texts, trainer_state=state
+    )
 
 
 def test_random_is_the_same_for_the_same_seed_step_and_text():
@@ -29,4 +31,7 @@ def test_random_works_without_a_trainer():
 
 
 def test_constant_gives_its_value():
-    assert load_reward("constant", value=0.3)(prompts=["p"] * 2, completions=["a", ""]) == [0.3, 0.3]
+    assert load_reward("constant", value=0.3)(prompts=["p"] * 2, completions=["a", ""]) == [
+        0.3,
+        0.3,
+    ]

@@ -7,14 +7,23 @@ from support.launching import ROOT
 
 from recipes.common.data.recipe import load_recipe
 from recipes.common.many_runs.best_prompt import INSTRUCTION, best_prompt, prompted
-from recipes.common.many_runs.control import compare_arms, control_table, rewards_of_arms, supervise, verdict
+from recipes.common.many_runs.control import (
+    compare_arms,
+    control_table,
+    rewards_of_arms,
+    supervise,
+    verdict,
+)
 from recipes.common.utils.run_files import PROMPTS, WARM_START, write_json
 
 QUICKSTART = ROOT / "recipes/arithmetic/quickstart.yaml"
 
 
 def rows(outcomes):
-    return [{"prompt": f"q{i}", "metrics": {"strict": bool(outcome)}} for i, outcome in enumerate(outcomes)]
+    return [
+        {"prompt": f"q{i}", "metrics": {"strict": bool(outcome)}}
+        for i, outcome in enumerate(outcomes)
+    ]
 
 
 def arm(won, n=100):
@@ -54,7 +63,13 @@ def test_settings_of_rewards_that_are_gone_are_replaced():
     }
     arms = rewards_of_arms(settings)
     emptied = ["--reward_kwargs", "{}", "--reward_gates", "{}"]
-    assert arms["format-only"] == ["--reward_funcs", "xml_format", "--reward_weights", "0.5", *emptied]
+    assert arms["format-only"] == [
+        "--reward_funcs",
+        "xml_format",
+        "--reward_weights",
+        "0.5",
+        *emptied,
+    ]
     assert arms["random"] == ["--reward_funcs", "random", "--reward_weights", "1.0", *emptied]
 
 
@@ -67,11 +82,17 @@ def test_what_the_run_has_beyond_an_arm_is_counted_on_the_same_rows_and_on_no_ot
     compared = compare_arms({"as configured": arm(60), "random": arm(10)})
     assert [of_arm["strict"]["change"]["mean"] for of_arm in compared.values()] == [0.6, 0.1]
     beyond = compared["random"]["strict"]["beyond"]
-    assert (beyond["mean"], beyond["p"]) == (0.5, [pytest.approx(2 / 2**50)])  # fifty rows won, none lost
+    assert (beyond["mean"], beyond["p"]) == (
+        0.5,
+        [pytest.approx(2 / 2**50)],
+    )  # fifty rows won, none lost
     (before, after), other = arm(60)[0], rows([1] + [0] * 99)
     compare_arms({"as configured": [(before, after)], "random": [(other, after)]})
     warning = capsys.readouterr().out  # of an arm that did not start alike
-    assert "in arm random the untrained model has other metrics" in warning and "\n1 of 100 rows" in warning
+    assert (
+        "in arm random the untrained model has other metrics" in warning
+        and "\n1 of 100 rows" in warning
+    )
     with pytest.raises(ValueError, match="not evaluated on the same rows"):
         compare_arms({"as configured": arm(60), "random": arm(60, n=99)})
 
@@ -85,7 +106,10 @@ def test_over_seeds_a_difference_between_arms_is_paired_by_seed():
         (0.1 - 0.02484, 0.1 + 0.02484), abs=1e-4
     )  # 4.3027 * 0.01 / 3 ** 0.5
     assert strict["after"]["mean"] == pytest.approx(0.3)
-    assert strict["after"]["interval"] == (0.0, pytest.approx(0.3 + 4.3027 * 0.19 / 3**0.5, abs=1e-4))
+    assert strict["after"]["interval"] == (
+        0.0,
+        pytest.approx(0.3 + 4.3027 * 0.19 / 3**0.5, abs=1e-4),
+    )
 
 
 @pytest.mark.parametrize(
@@ -97,8 +121,18 @@ def test_over_seeds_a_difference_between_arms_is_paired_by_seed():
             "gain +60.0 pt (+49 to +69); above the best other arm (format-only) +30.0 pt",
             "What is above it came from what that arm lacks, in the runs at hand.",
         ),
-        ({"as configured": 60, "random": 59}, 100, "gain +60.0 pt", "Nothing beyond what random brings is shown."),
-        ({"as configured": 4, "random": 0}, 32, "gain +12.5 pt", "no gain of its own here."),  # McNemar 0.125
+        (
+            {"as configured": 60, "random": 59},
+            100,
+            "gain +60.0 pt",
+            "Nothing beyond what random brings is shown.",
+        ),
+        (
+            {"as configured": 4, "random": 0},
+            32,
+            "gain +12.5 pt",
+            "no gain of its own here.",
+        ),  # McNemar 0.125
         ({"as configured": 0, "random": 0}, 100, "gain +0.0 pt", "no gain of its own here."),
     ],
 )
@@ -111,7 +145,9 @@ def test_the_verdict_is_of_the_best_other_arm_and_of_what_is_shown(won, n, start
 def test_over_seeds_a_gain_is_shown_by_its_interval_however_sure_each_seed_is():
     arms = {"as configured": [*arm(90), *arm(10), *arm(10)], "constant": arm(0) * 3}
     text = verdict({name: metrics["strict"] for name, metrics in compare_arms(arms).items()})
-    assert text.startswith("gain +36.7 pt (-78 to +100)") and text.endswith("no gain of its own here.")
+    assert text.startswith("gain +36.7 pt (-78 to +100)") and text.endswith(
+        "no gain of its own here."
+    )
 
 
 def test_the_table_has_a_line_for_each_arm_and_no_p_over_seeds():
@@ -121,14 +157,17 @@ def test_the_table_has_a_line_for_each_arm_and_no_p_over_seeds():
     configured, constant = (" ".join(line.split()) for line in lines[2:4])
     assert configured == "as configured 8.0 0.0 % 60.0 % (50-69) +60.0 pt (+49 to +69) 1.7e-18"
     assert constant == "constant - 0.0 % 0.0 % (0-4) +0.0 pt (-3 to +3) 1 +60.0 pt (+49 to +69)"
-    power = (
-        "  100 held-out rows show a change of 22.2 points or more (80 % power, as 60 % of them changed as configured)"
-    )
+    power = "  100 held-out rows show a change of 22.2 points or more (80 % power, as 60 % of them changed as configured)"
     assert any(line.startswith(power) for line in lines)
     several = {name: of * 2 for name, of in arms.items()}
     table = control_table([0, 1], compare_arms(several), {"as configured": [8.0, 9.0]})
-    assert "McNemar" not in table and "power" not in table and table.endswith("is taken at each seed.")
-    assert " ".join(table.splitlines()[2].split()) == "as configured 8.5 0.0 % 60.0 % (60-60) +60.0 pt (+60 to +60)"
+    assert (
+        "McNemar" not in table and "power" not in table and table.endswith("is taken at each seed.")
+    )
+    assert (
+        " ".join(table.splitlines()[2].split())
+        == "as configured 8.5 0.0 % 60.0 % (60-60) +60.0 pt (+60 to +60)"
+    )
 
 
 def test_a_warm_start_of_other_settings_is_not_taken_for_the_one_asked_for(tmp_path):
@@ -141,7 +180,9 @@ def test_a_warm_start_of_other_settings_is_not_taken_for_the_one_asked_for(tmp_p
 def test_a_prompt_chosen_with_other_settings_is_not_taken_for_the_one_asked_for(tmp_path):
     write_json(tmp_path / PROMPTS, {"overrides": ["--seed", "0"]})
     assert best_prompt(QUICKSTART, ["--seed", "0"], tmp_path) == tmp_path
-    with pytest.raises(ValueError, match=r"was made with \['--seed', '0'\], not \['--seed', '1'\]: remove it"):
+    with pytest.raises(
+        ValueError, match=r"was made with \['--seed', '0'\], not \['--seed', '1'\]: remove it"
+    ):
         best_prompt(QUICKSTART, ["--seed", "1"], tmp_path)
 
 

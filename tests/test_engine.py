@@ -4,19 +4,37 @@ from types import SimpleNamespace
 
 import pytest
 
-from recipes.common.training.engine import _share_held, asked_of_the_launcher, check_engine, differences, engine_line
+from recipes.common.training.engine import (
+    _share_held,
+    asked_of_the_launcher,
+    check_engine,
+    differences,
+    engine_line,
+)
 
-IN_FORCE = {"distributed_type": "FSDP", "zero_stage": None, "offload": None, "fsdp_version": 2, "world_size": 4}
+IN_FORCE = {
+    "distributed_type": "FSDP",
+    "zero_stage": None,
+    "offload": None,
+    "fsdp_version": 2,
+    "world_size": 4,
+}
 IN_FORCE |= {"device": "cuda", "mixed_precision": "bf16"}
 
 
 def test_the_run_stops_under_another_engine_than_fsdp_with_its_version(monkeypatch):
-    for name, value in {"ACCELERATE_USE_FSDP": "true", "FSDP_VERSION": "2", "WORLD_SIZE": "4"}.items():
+    for name, value in {
+        "ACCELERATE_USE_FSDP": "true",
+        "FSDP_VERSION": "2",
+        "WORLD_SIZE": "4",
+    }.items():
         monkeypatch.setenv(name, value)
     asked = asked_of_the_launcher()
     assert asked == {"world_size": 4, "distributed_type": "FSDP", "fsdp_version": 2}
     check_engine(IN_FORCE)
-    assert differences(asked, {**IN_FORCE, "fsdp_version": 1}) == ["fsdp_version: asked for 2, in force is 1"]
+    assert differences(asked, {**IN_FORCE, "fsdp_version": 1}) == [
+        "fsdp_version: asked for 2, in force is 1"
+    ]
     with pytest.raises(ValueError, match="fsdp_version: asked for 2, in force is 1"):
         check_engine({**IN_FORCE, "fsdp_version": 1})
     with pytest.raises(ValueError, match="distributed_type: asked for FSDP, in force is MULTI_CPU"):

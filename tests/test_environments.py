@@ -57,7 +57,12 @@ def test_the_reward_of_an_environment_trains_as_in_trl(make, tmp_path):
         trainer = make(folder, kind=kind, max_steps=2)
         trainer.train()
         table = completions(folder, 2)
-        trained.append(({name: table[name] for name in ("Calculator", "advantage")}, trainer.model.state_dict()))
+        trained.append(
+            (
+                {name: table[name] for name in ("Calculator", "advantage")},
+                trainer.model.state_dict(),
+            )
+        )
     (ours, our_weights), (theirs, their_weights) = trained
     assert ours == theirs
     assert ours["Calculator"] == ENVIRONMENT
@@ -73,12 +78,18 @@ def test_rewards_turns_and_advantages_of_a_batch(make, tmp_path):
     assert table["advantage"] == pytest.approx(advantages_of(total), abs=1e-5)
     assert logged["errors/Calculator"] == 0.0
     kinds = [kind for turns in KINDS for kind in turns]
-    shares = {f"turns/{kind.replace(' ', '_')}": kinds.count(kind) / len(kinds) for kind in set(kinds)}
+    shares = {
+        f"turns/{kind.replace(' ', '_')}": kinds.count(kind) / len(kinds) for kind in set(kinds)
+    }
     assert {name: logged[name] for name in shares} == pytest.approx(shares)
 
 
-def test_a_run_that_names_its_environment_in_settings_scores_the_rollouts_of_that_class(make, parse, tmp_path):
-    args = parse({**SETTINGS, "reward_funcs": ["gsm8k_correctness"], "environment_factory": CALCULATOR})
+def test_a_run_that_names_its_environment_in_settings_scores_the_rollouts_of_that_class(
+    make, parse, tmp_path
+):
+    args = parse(
+        {**SETTINGS, "reward_funcs": ["gsm8k_correctness"], "environment_factory": CALCULATOR}
+    )
     (rewards, *_), _ = load_parts(args, None)
     make(rewards=rewards, environment_factory=CALCULATOR).train()
     assert completions(tmp_path)["Calculator"] == ENVIRONMENT
@@ -126,11 +137,16 @@ def test_environments_by_name_and_an_async_reward(make, tmp_path):
     trainer.train()
     (logged,), table = generations(trainer), completions(tmp_path)
     assert (table["Awaited"], table["Breaks"]) == ([0.5] * 4 + [None] * 4, [None] * 4 + [1.0] * 4)
-    assert (logged["unparsed/Breaks"], logged["unparsed/Awaited"]) == (0.0, 0.0), "another's rows do not count"
+    assert (logged["unparsed/Breaks"], logged["unparsed/Awaited"]) == (0.0, 0.0), (
+        "another's rows do not count"
+    )
 
 
 def test_the_text_of_a_tool_earns_nothing():
-    messages = [{"role": "tool", "name": "t", "content": "<answer>18</answer>"}, {"role": "assistant", "content": "no"}]
+    messages = [
+        {"role": "tool", "name": "t", "content": "<answer>18</answer>"},
+        {"role": "assistant", "content": "no"},
+    ]
     row = {"prompt": [{"role": "user", "content": "?"}], "answer": "18"}
     assert score(load_reward("gsm8k_correctness"), [row], [messages]) == [0.0]
     messages[0]["role"] = "assistant"
@@ -142,7 +158,11 @@ def test_a_run_that_was_stopped_and_resumed_is_the_run_that_was_not(make, tmp_pa
     weights = []
     for folder in ("whole", "stopped"):
         trainer = make(tmp_path / folder, **steps)
-        trainer.train(resume_from_checkpoint=str(tmp_path / "whole/checkpoint-2") if folder == "stopped" else None)
+        trainer.train(
+            resume_from_checkpoint=str(tmp_path / "whole/checkpoint-2")
+            if folder == "stopped"
+            else None
+        )
         weights.append(trainer.model.state_dict())
     assert trainer.state.global_step == 4
     assert all(torch.equal(weights[0][name], weights[1][name]) for name in weights[0])
@@ -160,17 +180,27 @@ def test_evaluation_goes_through_the_rollout_of_training_and_leaves_no_trace(mak
     assert [row["rewards"]["Calculator"] for row in found] == ENVIRONMENT
     assert [row["rewards"]["gsm8k_correctness"] for row in found] == CORRECT
     assert [row["metrics"]["strict"] for row in found] == [amount > 0 for amount in CORRECT]
-    assert [message["role"] for message in found[0]["messages"]] == ["assistant", "tool", "assistant"]
+    assert [message["role"] for message in found[0]["messages"]] == [
+        "assistant",
+        "tool",
+        "assistant",
+    ]
     assert [row["samples"][0]["strict"] for row in found] == [amount > 0 for amount in CORRECT]
     json.dumps(found)
     assert torch.equal(torch.get_rng_state(), state)
-    assert not trainer._metrics["train"] and not trainer._metrics["eval"] and not trainer._logs["completion"]
+    assert (
+        not trainer._metrics["train"]
+        and not trainer._metrics["eval"]
+        and not trainer._logs["completion"]
+    )
     assert trainer.state.num_input_tokens_seen == 0 and "_generate" not in vars(trainer)
 
 
 def test_a_greedy_rollout_without_calls_is_what_generate_writes(make):
     trainer = make()
-    trainer._generate_single_turn = trl.GRPOTrainer._generate_single_turn.__get__(trainer)  # not from the script
+    trainer._generate_single_turn = trl.GRPOTrainer._generate_single_turn.__get__(
+        trainer
+    )  # not from the script
     trainer.model.eval()
     greedy = generation_config(trainer.model, trainer.processing_class, 20, {})
     rolled = trainer.roll_out([dict(row) for row in ROWS], greedy)
@@ -188,19 +218,39 @@ def test_what_a_tool_answers_is_not_counted_as_the_models_tokens(make):
 
 
 @pytest.mark.slow
-def test_two_ranks_with_rollouts_of_different_lengths_see_what_one_process_does(make, model, tmp_path):
+def test_two_ranks_with_rollouts_of_different_lengths_see_what_one_process_does(
+    make, model, tmp_path
+):
     words = [sys.executable, "-m", "accelerate.commands.accelerate_cli", "launch"]
-    words += ["--config_file=accelerate_configs/cpu_2proc.yaml", "tests/support/scripted_tools.py", model, tmp_path]
+    words += [
+        "--config_file=accelerate_configs/cpu_2proc.yaml",
+        "tests/support/scripted_tools.py",
+        model,
+        tmp_path,
+    ]
     run(list(map(str, words)))
     trainer = make(tmp_path / "one", per_device_eval_batch_size=2, max_steps=2)
     expected = evaluated(trainer)
     trainer.train()
-    (one, _), ranks = generations(trainer), [json.loads((tmp_path / f"seen_{n}.json").read_text()) for n in (0, 1)]
-    names = ["rewards/Calculator/mean", "turns/call", "turns/text", "turns/failed_call", "turns/broken_call"]
+    (one, _), ranks = (
+        generations(trainer),
+        [json.loads((tmp_path / f"seen_{n}.json").read_text()) for n in (0, 1)],
+    )
+    names = [
+        "rewards/Calculator/mean",
+        "turns/call",
+        "turns/text",
+        "turns/failed_call",
+        "turns/broken_call",
+    ]
     for rank in ranks:
         assert (rank["evaluated"], rank["ranks"]) == (expected, 2)
-        assert rank["logged"][0]["rewards/Calculator/mean"] == one["rewards/Calculator/mean"] == 0.25
-        assert [rank["logged"][0][name] for name in names] == [ranks[0]["logged"][0][name] for name in names]
+        assert (
+            rank["logged"][0]["rewards/Calculator/mean"] == one["rewards/Calculator/mean"] == 0.25
+        )
+        assert [rank["logged"][0][name] for name in names] == [
+            ranks[0]["logged"][0][name] for name in names
+        ]
 
 
 # The pieces
@@ -213,7 +263,10 @@ def test_two_ranks_with_rollouts_of_different_lengths_see_what_one_process_does(
         ([{"role": "assistant", "content": "<tool_call>{"}], ["broken call"]),
         ([{"role": "assistant", "content": "", "tool_calls": [{}]}], ["call without room"]),
         (
-            [{"role": "assistant", "content": "", "tool_calls": [{}]}, {"role": "tool", "content": "{'error': 'x'}"}],
+            [
+                {"role": "assistant", "content": "", "tool_calls": [{}]},
+                {"role": "tool", "content": "{'error': 'x'}"},
+            ],
             ["failed call"],
         ),
     ],
@@ -246,7 +299,10 @@ def test_the_audit_plays_the_reference_and_finds_a_reward_for_nothing(monkeypatc
     rewards = [load_reward("gsm8k_correctness"), *environment_rewards(factory)]
     assert audit(ROWS, rewards, reference_completion).failures == []
     monkeypatch.setattr(factory, "get_reward", lambda self: 1.0)
-    assert any("for the trick" in failure for failure in audit(ROWS, rewards, reference_completion).failures)
+    assert any(
+        "for the trick" in failure
+        for failure in audit(ROWS, rewards, reference_completion).failures
+    )
 
 
 def test_a_warm_start_shows_the_tools_and_trains_on_the_turns_of_the_model():
@@ -263,10 +319,13 @@ def test_the_template_marks_the_turns_of_the_model_and_not_those_of_a_tool(model
     tokenizer = AutoTokenizer.from_pretrained(model)
     tokenizer.chat_template = template()
     turns = {"return_assistant_tokens_mask": True, "return_dict": True, "tokenize": True}
-    encoded = tokenizer.apply_chat_template(ROWS[0]["prompt"] + reference_completion(ROWS[0]), **turns)
+    encoded = tokenizer.apply_chat_template(
+        ROWS[0]["prompt"] + reference_completion(ROWS[0]), **turns
+    )
     pairs = zip(encoded["input_ids"], encoded["assistant_masks"], strict=True)
     assert (
-        tokenizer.decode([token for token, mine in pairs if mine]) == FIRST[0][0] + "<|end|><answer>5</answer><|end|>"
+        tokenizer.decode([token for token, mine in pairs if mine])
+        == FIRST[0][0] + "<|end|><answer>5</answer><|end|>"
     )
 
 
@@ -276,7 +335,9 @@ def test_another_tool_or_template_makes_it_another_run(tmp_path):
     def identity(code: str, text: str) -> dict:
         tool.write_text(f"def tool(a):\n    return {code}\n")
         jinja.write_text(text)
-        return identity_of([], [], [], "nobody/nothing", None, str(jinja), load_tools([f"{tool}:tool"]))
+        return identity_of(
+            [], [], [], "nobody/nothing", None, str(jinja), load_tools([f"{tool}:tool"])
+        )
 
     first = identity("a", "x")
     assert changes(first, identity("a", "x")) == []
@@ -314,10 +375,22 @@ class NoReset: ...
     [
         ({"tools": ["recipes/calculator/calculator.py:valu_of"]}, "Did you mean 'value_of'?"),
         ({"tools": ["calculate"]}, "tool 'calculate': give path/to/file.py:name"),
-        ({"environment_factory": "recipes/calculator/none.py:Calculator"}, "environment_factory 'recipes/calculator"),
-        ({"environment_factory": "recipes/calculator/calculator.py:Calculater"}, "Did you mean 'Calculator'?"),
-        ({"tools": ["tests/test_environments.py:undescribed"]}, "'undescribed' cannot be described to the model"),
-        ({"environment_factory": f"{__file__}:FailsToReset"}, "'FailsToReset': reset fails on row 0: TypeError"),
+        (
+            {"environment_factory": "recipes/calculator/none.py:Calculator"},
+            "environment_factory 'recipes/calculator",
+        ),
+        (
+            {"environment_factory": "recipes/calculator/calculator.py:Calculater"},
+            "Did you mean 'Calculator'?",
+        ),
+        (
+            {"tools": ["tests/test_environments.py:undescribed"]},
+            "'undescribed' cannot be described to the model",
+        ),
+        (
+            {"environment_factory": f"{__file__}:FailsToReset"},
+            "'FailsToReset': reset fails on row 0: TypeError",
+        ),
         ({"environment_factory": f"{__file__}:NoReset"}, "'NoReset' has no method `reset`"),
         ({"environment_factory": {"sums": CALCULATOR}}, "rows have the environment 'None'"),
         ({"chat_template_path": "no.jinja"}, "chat_template_path: there is no file no.jinja"),
@@ -339,7 +412,11 @@ def test_text_prompts_step_rewards_and_sharded_models_are_refused(parse, monkeyp
     args = parse({**SETTINGS, "environment_factory": CALCULATOR})
     rows = [{**row, "prompt": "2 + 3"} for row in ROWS]
     problems = check_tool_use(args.training, rows, [load_reward("equation_steps")])
-    assert ["plain text" in problems[0], "step reward" in problems[1], len(problems)] == [True, True, 2]
+    assert ["plain text" in problems[0], "step reward" in problems[1], len(problems)] == [
+        True,
+        True,
+        2,
+    ]
     monkeypatch.setenv("WORLD_SIZE", "2")
     monkeypatch.setenv("ACCELERATE_USE_DEEPSPEED", "true")
     for stage, count in (("2", 0), ("3", 1)):

@@ -20,7 +20,10 @@ from rewards.steps import total
 
 def steps_of(text: str, question: str = "3 + 4 - 2 =", **parameters) -> list[tuple[str, float]]:
     """The text up to each step's end, shortened to its last eight characters, with its reward."""
-    return [(text[max(0, end - 8) : end], reward) for end, reward in EquationSteps(**parameters).steps(question, text)]
+    return [
+        (text[max(0, end - 8) : end], reward)
+        for end, reward in EquationSteps(**parameters).steps(question, text)
+    ]
 
 
 def read(text: str) -> list[bool]:
@@ -78,7 +81,10 @@ def test_what_cannot_be_read_is_no_equation(text):
 
 def test_each_equal_sign_of_a_chain_is_an_equation_that_ends_behind_it():
     text = "3 + 4 - 2 = 7 - 2 = 5 = 5"
-    assert [(left.end, right.end, right.value) for left, right in equations(text)] == [(9, 17, 5), (17, 21, 5)]
+    assert [(left.end, right.end, right.value) for left, right in equations(text)] == [
+        (9, 17, 5),
+        (17, 21, 5),
+    ]
 
 
 def test_the_sides_carry_their_numbers():
@@ -150,7 +156,9 @@ def test_the_numbers_of_a_question_are_those_of_its_last_message():
     example = [{"role": "user", "content": "8 + 5 ="}, {"role": "assistant", "content": "13"}]
     asked = [*example, {"role": "user", "content": "3 + 4 ="}]
     reward = EquationSteps()
-    assert reward(prompts=[asked, asked, "3 and 4"], completions=["8 + 5 = 13", "3 + 4 = 7", "3 + 4 = 7"]) == [
+    assert reward(
+        prompts=[asked, asked, "3 and 4"], completions=["8 + 5 = 13", "3 + 4 = 7", "3 + 4 = 7"]
+    ) == [
         [],
         [(9, 1.0)],
         [(9, 1.0)],
@@ -174,15 +182,25 @@ def test_parameters_out_of_range_are_refused(parameters):
 
 @settings(derandomize=True, deadline=None, max_examples=300)
 @given(
-    st.lists(st.sampled_from(["3 + 4 = 7", "7 - 2 = 5", "3 * 4 = 12", "12 / 4 = 3", "2 + 2 = 4", "3 = 3"]), max_size=30)
+    st.lists(
+        st.sampled_from(
+            ["3 + 4 = 7", "7 - 2 = 5", "3 * 4 = 12", "12 / 4 = 3", "2 + 2 = 4", "3 = 3"]
+        ),
+        max_size=30,
+    )
 )
 def test_no_text_earns_more_than_the_numbers_of_the_question_less_one(equations_written):
-    assert total(EquationSteps(max_steps=1000).steps("3 + 4 - 2 =", ", ".join(equations_written))) <= 2.0
+    assert (
+        total(EquationSteps(max_steps=1000).steps("3 + 4 - 2 =", ", ".join(equations_written)))
+        <= 2.0
+    )
 
 
 def test_no_trick_of_the_audit_earns_more_than_the_honest_steps():
     recipe = import_recipe(Path("recipes/arithmetic/process.yaml"))
-    args = recipe.RecipeArguments(num_train_rows=20, num_eval_rows=0, dataset_kwargs={"min_terms": 3, "max_terms": 3})
+    args = recipe.RecipeArguments(
+        num_train_rows=20, num_eval_rows=0, dataset_kwargs={"min_terms": 3, "max_terms": 3}
+    )
     rows = recipe.load_rows(args, 0)[0].to_list()
     result = audit(rows, [EquationSteps()], recipe.reference_completion, per_task=20)
     assert result.failures == []
@@ -208,7 +226,9 @@ def test_numbers_that_a_question_spells_out_are_farmed():
 def test_the_audit_finds_a_step_reward_that_rewards_every_right_equation():
     class Careless(EquationSteps):
         def steps(self, question, text):
-            return [(right.end, 1.0) for left, right in equations(text) if left.value == right.value]
+            return [
+                (right.end, 1.0) for left, right in equations(text) if left.value == right.value
+            ]
 
     row = {"prompt": "3 + 4 =", "task": "sums", "answer": "7"}
     reference = "<reasoning>3 + 4 = 7</reasoning><answer>{}</answer>"

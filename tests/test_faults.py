@@ -9,19 +9,46 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from support.launching import DENSE_REWARD, ROOT, command, run, start, started_by, wait_for, wait_for_end
+from support.launching import (
+    DENSE_REWARD,
+    ROOT,
+    command,
+    run,
+    start,
+    started_by,
+    wait_for,
+    wait_for_end,
+)
 
 pytestmark = pytest.mark.slow
 
-SLOWLY = {"reward_funcs": "tests/support/slow_rewards.py:takes_its_time", "num_eval_rows": 0, "num_train_rows": 8}
-SLOWLY |= {"per_device_train_batch_size": 4, "save_steps": 2, "max_steps": 12, "bf16": "false", "use_cpu": "true"}
+SLOWLY = {
+    "reward_funcs": "tests/support/slow_rewards.py:takes_its_time",
+    "num_eval_rows": 0,
+    "num_train_rows": 8,
+}
+SLOWLY |= {
+    "per_device_train_batch_size": 4,
+    "save_steps": 2,
+    "max_steps": 12,
+    "bf16": "false",
+    "use_cpu": "true",
+}
 ON_CPU = {"DS_ACCELERATOR": "cpu", "PYTHONPATH": str(ROOT / "tests")}
 ENDS_WITHIN_S = 60
 
 
 def words_for(model: Path, folder: Path, launch: str = "zero2", **overrides) -> list[str]:
     file = f"accelerate_configs/{launch}.yaml"
-    return command("arithmetic", "quickstart", model, folder, file, ["--num_processes=2"], **{**SLOWLY, **overrides})
+    return command(
+        "arithmetic",
+        "quickstart",
+        model,
+        folder,
+        file,
+        ["--num_processes=2"],
+        **{**SLOWLY, **overrides},
+    )
 
 
 def checkpoint_steps(folder: Path) -> list[int]:
@@ -41,7 +68,9 @@ def test_a_killed_rank_ends_the_job_and_is_named_and_the_run_goes_on(launch, mod
     last = checkpoint_steps(folder)[-1]
     assert last >= 4
     printed = run(words_for(model, folder, launch), env=ON_CPU)
-    assert f"Resuming from {folder}/checkpoint-{last}" in printed and f"step {last + 1}/12" in printed
+    assert (
+        f"Resuming from {folder}/checkpoint-{last}" in printed and f"step {last + 1}/12" in printed
+    )
     assert json.loads((folder / "summary.json").read_text())["steps"] == 12
 
 
@@ -63,7 +92,9 @@ def small_disk(tmp_path: Path):
     place.mkdir()
 
     def mount(size: int) -> Path:
-        done = subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", place], capture_output=True)
+        done = subprocess.run(
+            ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", place], capture_output=True
+        )
         if done.returncode:
             pytest.skip(f"cannot mount a small file system: {done.stderr.decode().strip()}")
         return place
@@ -75,12 +106,18 @@ def small_disk(tmp_path: Path):
 def test_a_full_disk_leaves_the_checkpoint_before_usable(model, tmp_path, small_disk):
     few = {"max_steps": 6, "reward_funcs": DENSE_REWARD}
     run(words_for(model, tmp_path / "measured", "ddp", **few), env=ON_CPU)
-    room = used(tmp_path / "measured" / "checkpoint-2") * 3 // 2 + used(tmp_path / "measured" / "completions")
-    disk = small_disk(room + 200_000)  # for one checkpoint and what stands next to it, and half of another
+    room = used(tmp_path / "measured" / "checkpoint-2") * 3 // 2 + used(
+        tmp_path / "measured" / "completions"
+    )
+    disk = small_disk(
+        room + 200_000
+    )  # for one checkpoint and what stands next to it, and half of another
     printed = run(words_for(model, disk / "run", "ddp", **few), env=ON_CPU, expect=1)
     assert f"the disk of {disk / 'run'} is full" in printed
     *_, before, cut_short = checkpoint_steps(disk / "run")
-    shutil.copytree(disk / "run", tmp_path / "run")  # where there is room; the output_dir may be given anew
+    shutil.copytree(
+        disk / "run", tmp_path / "run"
+    )  # where there is room; the output_dir may be given anew
     printed = run(words_for(model, tmp_path / "run", "ddp", **few), env=ON_CPU)
     assert f"{tmp_path / 'run'}/checkpoint-{cut_short} was cut short" in printed
     assert f"Resuming from {tmp_path / 'run'}/checkpoint-{before}" in printed

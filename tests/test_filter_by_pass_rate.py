@@ -33,12 +33,24 @@ halves.kind, halves.full = "verifier", 1.0
 SHAPE = {"name": "shape", "kind": "shaping", "full": None, "weight": 1.0, "gates": []}
 
 
-def write_probe(folder: Path, given: list[tuple[str, list[float | None]]], columns: list[dict]) -> Path:
+def write_probe(
+    folder: Path, given: list[tuple[str, list[float | None]]], columns: list[dict]
+) -> Path:
     """Write the folder of a probe: task and amounts of each row; all shaping is 0.0."""
-    write_rows(folder / "rows.jsonl", [{"prompt": f"p{i}", "task": task} for i, (task, _) in enumerate(given)])
+    write_rows(
+        folder / "rows.jsonl",
+        [{"prompt": f"p{i}", "task": task} for i, (task, _) in enumerate(given)],
+    )
     line = {"text": "t", "tokens": 3, "truncated": False, "token_ids": [1, 2, 3]}
-    scores = [(i, {"right": amount, "shape": 0.0}) for i, (_, amounts) in enumerate(given) for amount in amounts]
-    write_rows(folder / "completions.jsonl", [{**line, "row": i, "rewards": of, "failed": []} for i, of in scores])
+    scores = [
+        (i, {"right": amount, "shape": 0.0})
+        for i, (_, amounts) in enumerate(given)
+        for amount in amounts
+    ]
+    write_rows(
+        folder / "completions.jsonl",
+        [{**line, "row": i, "rewards": of, "failed": []} for i, of in scores],
+    )
     found = {"groups_a_step": 4, "max_completion_length": 9, "mask_truncated_completions": False}
     (folder / "figures.json").write_text(json.dumps({**found, "columns": columns}))
     return folder
@@ -62,36 +74,56 @@ def amounts(solved: int, of: int = 10) -> list[float]:
     return [2.0] * solved + [1.5] * (of - solved)
 
 
-MIXED = [("math", amounts(n)) for n in (0, 0, 1, 3, 5, 8, 10)] + [("text", [None] * 10), ("math", [None] * 10)]
+MIXED = [("math", amounts(n)) for n in (0, 0, 1, 3, 5, 8, 10)] + [
+    ("text", [None] * 10),
+    ("math", [None] * 10),
+]
 
 
-def test_the_counts_are_exact_and_the_rows_in_the_band_are_kept_bounds_included(status, tmp_path, capsys):
+def test_the_counts_are_exact_and_the_rows_in_the_band_are_kept_bounds_included(
+    status, tmp_path, capsys
+):
     probe = write_probe(tmp_path / "probe", MIXED, [RIGHT, SHAPE])
     assert status("--probe", probe, "--low", 0.3, "--high", 0.5, "--out", tmp_path / "out") == 0
     printed = capsys.readouterr().out
     table = [line.split() for line in printed.splitlines()]
     assert ["math", "8", "2", "1", "2", "1", "1", "1", "0"] in table
     assert ["text", "1", "0", "0", "0", "0", "0", "0", "1"] in table
-    assert [row["prompt"] for row in read_rows(tmp_path / "out" / "rows.jsonl")] == ["p3", "p4", "p7"]
+    assert [row["prompt"] for row in read_rows(tmp_path / "out" / "rows.jsonl")] == [
+        "p3",
+        "p4",
+        "p7",
+    ]
     rates = read_rows(tmp_path / "out" / "pass_rates.jsonl")
     assert [row["pass_rate"] for row in rates] == [0.0, 0.0, 0.1, 0.3, 0.5, 0.8, 1.0, None, None]
     # Of nine groups four have spread, of the three that are kept two; a step takes four.
-    assert "Useful groups of the 4 in a step: 1.78 with all 9 rows, 2.67 with the 3 that are kept" in printed
+    assert (
+        "Useful groups of the 4 in a step: 1.78 with all 9 rows, 2.67 with the 3 that are kept"
+        in printed
+    )
     record = json.loads((tmp_path / "out" / "filter.json").read_text())
     assert (record["kept"], record["useful_a_step"]) == (3, {"before": 16 / 9, "after": 8 / 3})
 
 
 def test_solved_is_what_every_verifier_that_scored_it_scored_in_full():
-    columns = [Column("a", "verifier", 1.0), Column("b", "verifier", None), Column("f", "format", 1.0)]
+    columns = [
+        Column("a", "verifier", 1.0),
+        Column("b", "verifier", None),
+        Column("f", "format", 1.0),
+    ]
     given = [(1.0, 0.5), (1.0, 0.0), (0.5, 0.5), (None, 0.5), (1.0, None), (None, None)]
     scored = [Scored(0, "math", 3, False, {"a": a, "b": b, "f": 0.0}) for a, b in given]
-    failed = Scored(0, "math", 3, False, {"a": 1.0, "b": None, "f": 0.0}, ("b",))  # counts for nothing
+    failed = Scored(
+        0, "math", 3, False, {"a": 1.0, "b": None, "f": 0.0}, ("b",)
+    )  # counts for nothing
     assert pass_rates([*scored, failed], columns) == {0: 3 / 5}
 
 
 def test_bad_input_says_what_is_wrong_and_leaves_nothing_behind(status, tmp_path, capsys):
     shaped = write_probe(tmp_path / "shaped", MIXED, [SHAPE])
-    extreme = write_probe(tmp_path / "extreme", [("math", amounts(0)), ("math", amounts(10))], [RIGHT, SHAPE])
+    extreme = write_probe(
+        tmp_path / "extreme", [("math", amounts(0)), ("math", amounts(10))], [RIGHT, SHAPE]
+    )
     old = write_probe(tmp_path / "old", MIXED, [RIGHT])
     (old / "figures.json").write_text("{}")
     out, table = tmp_path / "out", r"math +2 +1 +0 +0 +0 +1 +0 +0\n"
@@ -119,13 +151,22 @@ def ask(question: str, *before: str) -> list[dict]:
         (ask("1 + 1", "shown"), ask("2 + 2", "shown"), False),
         (ask("1 + 1", "shown"), ask("2 + 2"), True),
         (ask("1 + 1", "shown"), ask("2 + 2", "another"), True),
-        (ask("1 + 1", "shown"), [{"role": "user", "content": "shown", "name": None}, *ask("2 + 2")], False),
+        (
+            ask("1 + 1", "shown"),
+            [{"role": "user", "content": "shown", "name": None}, *ask("2 + 2")],
+            False,
+        ),
         ("1 + 1", "2 + 2", False),
     ],
 )
 def test_a_note_names_a_probe_with_other_prompts_than_the_held_out_rows(train, held_out, noted):
-    other = {"prompt": ask("f(x)", "a program"), "task": "code"}  # another task has prompts of its own
-    notes = only_rows_notes([{"prompt": train, "task": "math"}], [other, {"prompt": held_out, "task": "math"}])
+    other = {
+        "prompt": ask("f(x)", "a program"),
+        "task": "code",
+    }  # another task has prompts of its own
+    notes = only_rows_notes(
+        [{"prompt": train, "task": "math"}], [other, {"prompt": held_out, "task": "math"}]
+    )
     assert [note.startswith("only_rows: ") for note in notes] == [True] * noted
     assert only_rows_notes([{"prompt": train, "task": "math"}], [other]) == []
 
@@ -139,7 +180,9 @@ def test_a_note_names_a_probe_with_other_prompts_than_the_held_out_rows(train, h
         ('{"prompt": "p", "task": "t"}\n{"prompt": "p"}', "rows.jsonl, line 2: task missing"),
     ],
 )
-def test_a_file_that_holds_no_rows_is_refused_and_a_column_of_a_later_row_is_kept(tmp_path, text, message):
+def test_a_file_that_holds_no_rows_is_refused_and_a_column_of_a_later_row_is_kept(
+    tmp_path, text, message
+):
     file = tmp_path / "rows.jsonl"
     if text is not None:
         file.write_text(text)
@@ -159,7 +202,9 @@ def test_rows_that_a_probe_kept_may_have_the_columns_of_reward_columns_already()
 
 
 @pytest.mark.slow
-def test_a_probe_is_filtered_and_the_recipe_trains_on_the_rows_that_are_kept(status, tmp_path, monkeypatch):
+def test_a_probe_is_filtered_and_the_recipe_trains_on_the_rows_that_are_kept(
+    status, tmp_path, monkeypatch
+):
     monkeypatch.chdir(ROOT)
     monkeypatch.setattr(life, "use_all_cores", lambda training: None)
     model = build_tiny_model(tmp_path / "model")
@@ -176,11 +221,25 @@ def test_a_probe_is_filtered_and_the_recipe_trains_on_the_rows_that_are_kept(sta
     probed = [row["prompt"][-1]["content"] for row in read_rows(tmp_path / "probe" / "rows.jsonl")]
     assert kept == [question for question in probed if int(question.split()[0]) % 2]
     assert 0 < len(kept) < len(probed) == 12
-    more = ["--only_rows", str(tmp_path / "kept" / "rows.jsonl"), "--output_dir", str(tmp_path / "run"), "--seed", "4"]
+    more = [
+        "--only_rows",
+        str(tmp_path / "kept" / "rows.jsonl"),
+        "--output_dir",
+        str(tmp_path / "run"),
+        "--seed",
+        "4",
+    ]
     more += ["--reward_funcs", DENSE_REWARD]  # preflight refuses a verifier that rewards anything
-    more += ["--max_steps", str(2 * len(kept)), "--save_strategy", "no"]  # an odd row waits for another epoch
+    more += [
+        "--max_steps",
+        str(2 * len(kept)),
+        "--save_strategy",
+        "no",
+    ]  # an odd row waits for another epoch
     monkeypatch.setattr(sys, "argv", ["train.py", "--config", QUICKSTART, *words, *more])
     import_recipe(Path(QUICKSTART)).main()
-    tables = [pd.read_parquet(file) for file in (tmp_path / "run" / "completions").glob("*.parquet")]
+    tables = [
+        pd.read_parquet(file) for file in (tmp_path / "run" / "completions").glob("*.parquet")
+    ]
     seen = {prompt[-1]["content"] for table in tables for prompt in table["prompt"]}
     assert seen == set(kept)

@@ -95,7 +95,9 @@ def test_without_a_marker_the_conclusion_is_read(text):
 
 
 @pytest.mark.parametrize("more", RUN_ON)
-@pytest.mark.parametrize("text", ["20 - 2 = 18. The answer is 18.", "20 - 2 = 18.\n#### 18", "It is \\boxed{18}."])
+@pytest.mark.parametrize(
+    "text", ["20 - 2 = 18. The answer is 18.", "20 - 2 = 18.\n#### 18", "It is \\boxed{18}."]
+)
 def test_another_problem_is_not_read(text, more):
     assert final_answer(text + more) == 18
 
@@ -111,25 +113,40 @@ def test_numbers_are_read_as_they_are_written(text, value):
 
 
 def test_the_last_of_several_markers_counts_whatever_its_kind():
-    markers = ["#### {}", r"\boxed{{{}}}", "The answer is {}.", "Answer: {}", "A: {}", "<answer>{}</answer>"]
+    markers = [
+        "#### {}",
+        r"\boxed{{{}}}",
+        "The answer is {}.",
+        "Answer: {}",
+        "A: {}",
+        "<answer>{}</answer>",
+    ]
     for first in markers:
         for last in markers:
             assert final_answer(f"1 + 2\n{first.format(17)}\n{last.format(18)}") == 18
 
 
-@pytest.mark.parametrize("check", ["Let me check: 20 - 17 = 3.", "To verify, 3 + 2 = 5.", "That is 3 more than 15."])
+@pytest.mark.parametrize(
+    "check", ["Let me check: 20 - 17 = 3.", "To verify, 3 + 2 = 5.", "That is 3 more than 15."]
+)
 def test_a_marker_outlasts_a_later_bare_number(check):
     assert final_answer(f"The answer is 18. {check}") == 18
 
 
-@pytest.mark.parametrize("slip", ["Wait, I forgot 2 of them.", "Actually, that is wrong.", "Let me recalculate."])
+@pytest.mark.parametrize(
+    "slip", ["Wait, I forgot 2 of them.", "Actually, that is wrong.", "Let me recalculate."]
+)
 def test_a_marker_that_is_taken_back_gives_way(slip):
     assert final_answer(f"The answer is 16. {slip} 16 + 2 = 18.") == 18
-    assert final_answer(f"The answer is 18. {slip} 15 + 2 = 17, and 1 more. Yes, that is correct.") == 18
+    assert (
+        final_answer(f"The answer is 18. {slip} 15 + 2 = 17, and 1 more. Yes, that is correct.")
+        == 18
+    )
 
 
 @pytest.mark.parametrize(
-    "cue", ["The first answer is 3.", "Intermediate answer: 3", "If she had 5, the answer would be 3."]
+    "cue",
+    ["The first answer is 3.", "Intermediate answer: 3", "If she had 5, the answer would be 3."],
 )
 def test_another_answer_is_not_the_answer(cue):
     assert final_answer(f"#### 18\n{cue}") == 18
@@ -162,19 +179,27 @@ def test_a_denial_takes_away_its_own_number_alone(text):
     assert final_answer(text) == 18
 
 
-@pytest.mark.parametrize("word", ["squared", "factorial", "hundredths", "tenths", "lakh", "crore", "million", "M", "k"])
+@pytest.mark.parametrize(
+    "word", ["squared", "factorial", "hundredths", "tenths", "lakh", "crore", "million", "M", "k"]
+)
 def test_a_scale_behind_a_number_makes_it_another(word):
     assert final_answer(f"The answer is 18 {word}.") is None
     assert final_answer(f"#### 18 {word}") is None
 
 
-@pytest.mark.parametrize("unit", ["months", "third graders", "quarters", "square feet", "m", "x 2 = 36, no: 18"])
+@pytest.mark.parametrize(
+    "unit", ["months", "third graders", "quarters", "square feet", "m", "x 2 = 36, no: 18"]
+)
 def test_a_unit_that_looks_like_a_scale_is_none(unit):
     assert final_answer(f"The answer is 18 {unit}".replace("18 x 2 = 36, no: ", "")) == 18
 
 
 def test_an_answer_in_the_thoughts_alone_counts_only_where_asked():
-    for text in ("<think>It is 18.</think>", "<think>The answer is 18.", "<think>It is 18.</think>I do not know."):
+    for text in (
+        "<think>It is 18.</think>",
+        "<think>The answer is 18.",
+        "<think>It is 18.</think>I do not know.",
+    ):
         assert (final_answer(text), final_answer(text, thoughts=True)) == (None, 18)
     assert final_answer("<think>It is 17.</think>It is 18.", thoughts=True) == 18
 
@@ -198,7 +223,11 @@ def test_the_value_is_compared_with_the_gold(text, gold, right):
 
 
 def test_it_agrees_with_the_labels():
-    wrong = [row for row in ROWS if is_final_answer(row["completion"], row["gold_answer"]) is not row["label"]]
+    wrong = [
+        row
+        for row in ROWS
+        if is_final_answer(row["completion"], row["gold_answer"]) is not row["label"]
+    ]
     assert len(ROWS) >= 300
     assert 0.4 < sum(row["label"] for row in ROWS) / len(ROWS) < 0.6
     assert len(wrong) / len(ROWS) <= 0.005, [row["completion"] for row in wrong]

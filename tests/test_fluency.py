@@ -20,11 +20,16 @@ CHAT = [{"role": "user", "content": "hi"}]
 @pytest.fixture(scope="module")
 def tiny(tmp_path_factory):
     folder = build_tiny_model(tmp_path_factory.mktemp("tiny") / "model")
-    return AutoModelForCausalLM.from_pretrained(folder).eval(), AutoTokenizer.from_pretrained(folder)
+    return AutoModelForCausalLM.from_pretrained(folder).eval(), AutoTokenizer.from_pretrained(
+        folder
+    )
 
 
 def test_distinct_n_is_pooled_or_within_each_text():
-    assert (distinct_n(["a b a", "a b"], 2), distinct_n(["a b a", "a b"], 2, within=True)) == (2 / 3, 1.0)
+    assert (distinct_n(["a b a", "a b"], 2), distinct_n(["a b a", "a b"], 2, within=True)) == (
+        2 / 3,
+        1.0,
+    )
     assert (distinct_n(["a a a a"], 1), distinct_n(["a"], 2)) == (0.25, 1.0)
 
 
@@ -35,7 +40,12 @@ def test_word_share_counts_what_is_between_white_space():
 
 def test_prose_scores_from_its_share_of_words_on():
     reward = load_reward("prose", min_words=0.5, full=2.0)
-    assert reward(prompts=["p"] * 4, completions=["a b c 1", "a b 1 2", "a 1 2", ""]) == [2.0, 2.0, 0.0, 0.0]
+    assert reward(prompts=["p"] * 4, completions=["a b c 1", "a b 1 2", "a 1 2", ""]) == [
+        2.0,
+        2.0,
+        0.0,
+        0.0,
+    ]
 
 
 def test_word_share_takes_linear_time(hostile, seconds):
@@ -51,7 +61,9 @@ def test_perplexity_weighs_every_token_of_the_texts_alike(tiny):
         log_p = torch.log_softmax(model(torch.tensor([ids])).logits[0].detach(), dim=-1)
         losses += [-log_p[i - 1, ids[i]].item() for i in range(len(start), len(ids))]
     assert len(losses) == 3
-    assert perplexity(model, tokenizer, prompts, texts) == pytest.approx(math.exp(sum(losses) / 3), rel=1e-5)
+    assert perplexity(model, tokenizer, prompts, texts) == pytest.approx(
+        math.exp(sum(losses) / 3), rel=1e-5
+    )
 
 
 def test_an_empty_text_adds_nothing_to_perplexity(tiny):

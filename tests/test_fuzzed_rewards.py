@@ -17,7 +17,17 @@ PIECES = [
     "<answer>", "</answer>", "<think>", "</think>", "<reasoning>", "####", "The answer is ", "not ", "or ", "is ", "**",
     "\x00", "\u200b", "\u202e", "\ud800", "１８", "𝟙", "½", "−", "é", "\n", "\t", " ", "Q:", "wait", "cm", "dozen",
 ]  # fmt: skip
-GOLDS = ["18", r"\frac{1}{2}", "x^2+1", r"(1,\infty)", "x=5", r"\{1,2\}", "A", r"\text{east}", r"\sin 2x"]
+GOLDS = [
+    "18",
+    r"\frac{1}{2}",
+    "x^2+1",
+    r"(1,\infty)",
+    "x=5",
+    r"\{1,2\}",
+    "A",
+    r"\text{east}",
+    r"\sin 2x",
+]
 REWARDS = {
     "gsm8k_correctness": {},
     "gsm8k_harness": {},
@@ -35,7 +45,9 @@ def hostile_text(rng: random.Random, characters: int) -> str:
     pieces: list[str] = []
     left = characters
     while left > 0:
-        part = rng.choice(PIECES) * (1 if rng.random() < 0.95 else rng.randint(1, max(1, min(left, 400))))
+        part = rng.choice(PIECES) * (
+            1 if rng.random() < 0.95 else rng.randint(1, max(1, min(left, 400)))
+        )
         pieces.append(part)
         left -= len(part)
     text = "".join(pieces)[:characters]
@@ -60,14 +72,20 @@ def failures(name: str, texts: list[str], golds: list[str], **parameters) -> Ite
             yield f"{name}: {1000 * seconds:.0f} ms for {len(text)} characters {text[:300]!r}"
 
 
-@pytest.mark.parametrize(("name", "parameters"), [*REWARDS.items(), ("gsm8k_correctness", {"lenient": True})])
+@pytest.mark.parametrize(
+    ("name", "parameters"), [*REWARDS.items(), ("gsm8k_correctness", {"lenient": True})]
+)
 def test_hostile_completions_cost_no_row_and_little_time(name, parameters, monkeypatch):
     from rewards import boxed_math
     from rewards.worker_pool import Result
 
-    monkeypatch.setattr(boxed_math, "_ask", lambda pairs, timeout_s: [Result("done", False)] * len(pairs))
+    monkeypatch.setattr(
+        boxed_math, "_ask", lambda pairs, timeout_s: [Result("done", False)] * len(pairs)
+    )
     rng = random.Random(name)
     texts = [hostile_text(rng, int(10 ** rng.uniform(0, 3.3))) for _ in range(240)]
     golds = ["18" if name.startswith("gsm8k") else rng.choice(GOLDS) for _ in texts]
     found = list(failures(name, texts, golds, **parameters))
-    assert found == [] or list(failures(name, texts, golds, **parameters)) == []  # a busy machine is slow once
+    assert (
+        found == [] or list(failures(name, texts, golds, **parameters)) == []
+    )  # a busy machine is slow once

@@ -31,9 +31,24 @@ CLIPS = {"epsilon": 0.2, "epsilon_high": 0.28}
 # mirror image (0.75, 1.25), for either sign of the advantage; past the length of a completion they are junk.
 LENGTHS = [5, 4, 1, 3]
 ADVANTAGES = [1.2, -0.7, 0.4, -1.5]
-TOKEN_ADVANTAGES = [[1.2, 0.3, -0.5, 0.0, 2.0], [-0.7, 0.6, 0.1, -0.2, 9.0], [0.4] + [9.0] * 4, [-1.5] * 3 + [9.0] * 2]
-RATIOS = [[1.0, 1.25, 1.5, 0.75, 0.5], [1.25, 1.5, 0.75, 0.5, 7.0], [1.9, 7.0, 7.0, 7.0, 7.0], [0.9, 1.1, 0.75, 7, 7]]
-GAPS = [[0.0, 0.5, -0.5, 1.0, -1.0], [0.3, -0.2, 0.1, 0.7, 3.0], [-0.4, 3.0, 3.0, 3.0, 3.0], [0.2, 0.9, -0.8, 3, 3]]
+TOKEN_ADVANTAGES = [
+    [1.2, 0.3, -0.5, 0.0, 2.0],
+    [-0.7, 0.6, 0.1, -0.2, 9.0],
+    [0.4] + [9.0] * 4,
+    [-1.5] * 3 + [9.0] * 2,
+]
+RATIOS = [
+    [1.0, 1.25, 1.5, 0.75, 0.5],
+    [1.25, 1.5, 0.75, 0.5, 7.0],
+    [1.9, 7.0, 7.0, 7.0, 7.0],
+    [0.9, 1.1, 0.75, 7, 7],
+]
+GAPS = [
+    [0.0, 0.5, -0.5, 1.0, -1.0],
+    [0.3, -0.2, 0.1, 0.7, 3.0],
+    [-0.4, 3.0, 3.0, 3.0, 3.0],
+    [0.2, 0.9, -0.8, 3, 3],
+]
 
 
 @pytest.fixture
@@ -42,7 +57,9 @@ def build(model: Path, tmp_path: Path) -> Callable[..., GRPOTrainer]:
 
     def built(rewards: tuple[float, ...] = (0.0,), **config) -> GRPOTrainer:
         config = {"max_completion_length": 8, "log_completions": False, **config}
-        trainer = make_trainer(model, tmp_path, [give("reward", list(rewards))], ["a", "b"], {}, **config)
+        trainer = make_trainer(
+            model, tmp_path, [give("reward", list(rewards))], ["a", "b"], {}, **config
+        )
         trainer.current_gradient_accumulation_steps = trainer.args.gradient_accumulation_steps
         trainer.model.train()
         use_float64(trainer)
@@ -64,7 +81,9 @@ def use_float64(trainer: GRPOTrainer) -> None:
     trainer._get_per_token_logps_and_entropies = in_float64
 
 
-def make_batch(lengths: list[int] = LENGTHS, advantages: list = ADVANTAGES) -> dict[str, torch.Tensor]:
+def make_batch(
+    lengths: list[int] = LENGTHS, advantages: list = ADVANTAGES
+) -> dict[str, torch.Tensor]:
     """What TRL's loss takes, without old and reference policy; one prompt is shorter than the others."""
     mask = (torch.arange(max(lengths)) < torch.tensor(lengths)[:, None]).long()
     prompts = torch.tensor([[PAD, 10, 11]] + [[12, 13, 14]] * (len(lengths) - 1))
@@ -90,7 +109,11 @@ def policy_logps(trainer: GRPOTrainer, inputs: dict) -> torch.Tensor:
     ids = torch.cat([inputs["prompt_ids"], inputs["completion_ids"]], dim=1)
     attention = torch.cat([inputs["prompt_mask"], inputs["completion_mask"]], dim=1)
     tokens = inputs["completion_ids"]
-    logits = trainer.model(input_ids=ids, attention_mask=attention).logits[:, -tokens.shape[1] - 1 : -1].double()
+    logits = (
+        trainer.model(input_ids=ids, attention_mask=attention)
+        .logits[:, -tokens.shape[1] - 1 : -1]
+        .double()
+    )
     every = torch.log_softmax(logits / trainer.temperature, dim=-1)
     return every.gather(2, tokens[:, :, None]).squeeze(2) * inputs["completion_mask"]
 
@@ -98,11 +121,20 @@ def policy_logps(trainer: GRPOTrainer, inputs: dict) -> torch.Tensor:
 def by_formula(trainer: GRPOTrainer, inputs: dict, new: torch.Tensor, **changed) -> torch.Tensor:
     """The loss by `reference_grpo.py` with the settings of the trainer, or others."""
     args = trainer.args
-    names = ("loss_type", "max_completion_length", "beta", "use_bias_correction_kl", "importance_sampling_level")
+    names = (
+        "loss_type",
+        "max_completion_length",
+        "beta",
+        "use_bias_correction_kl",
+        "importance_sampling_level",
+    )
     settings = {name: getattr(args, name) for name in names}
     settings |= {"epsilon": args.epsilon, "epsilon_high": args.epsilon_high or args.epsilon}
     settings |= {"num_items_in_batch": inputs["num_items_in_batch"], **changed}
-    old, ref = inputs.get("old_per_token_logps", new.detach()), inputs.get("ref_per_token_logps", new.detach())
+    old, ref = (
+        inputs.get("old_per_token_logps", new.detach()),
+        inputs.get("ref_per_token_logps", new.detach()),
+    )
     advantages = inputs["advantages"]
     advantages = advantages if advantages.dim() == 2 else advantages[:, None].expand_as(new)
     return grpo_loss(new, old, ref, advantages, inputs["completion_mask"], **settings)
@@ -151,8 +183,12 @@ def test_the_worked_example_is_reproduced_with_the_sample_standard_deviation():
 def test_trls_advantages_are_the_formula_with_epsilon_1e_4(build):
     first, second = [106.0, 77.0, 71.0, 44.0], [1.0, 0.0, 1.0, 0.0]
     advantages = scored(build((*first, *second)))["advantages"].tolist()
-    assert advantages == pytest.approx(group_advantages(first) + group_advantages(second), rel=0, abs=1e-6)
-    assert scored(build((3.0,) * 4 + (1.0, 0.0, 1.0, 0.0)))["advantages"][:4].tolist() == [0.0] * 4, "equal rewards"
+    assert advantages == pytest.approx(
+        group_advantages(first) + group_advantages(second), rel=0, abs=1e-6
+    )
+    assert (
+        scored(build((3.0,) * 4 + (1.0, 0.0, 1.0, 0.0)))["advantages"][:4].tolist() == [0.0] * 4
+    ), "equal rewards"
 
 
 def test_scale_rewards_none_leaves_the_distance_from_the_mean(build):
@@ -166,12 +202,19 @@ def test_scale_rewards_none_leaves_the_distance_from_the_mean(build):
 @pytest.mark.parametrize("beta, corrected", [(0.0, False), (0.1, False), (0.1, True)])
 @pytest.mark.parametrize(
     "loss_type, level",
-    [*((name, "token") for name in ("grpo", "bnpo", "dr_grpo", "dapo", "cispo")), ("grpo", "sequence")],  # GSPO
+    [
+        *((name, "token") for name in ("grpo", "bnpo", "dr_grpo", "dapo", "cispo")),
+        ("grpo", "sequence"),
+    ],  # GSPO
 )
 def test_trls_loss_and_gradient_are_the_formulas(build, loss_type, level, beta, corrected):
     clips = {"epsilon_high": 1.4} if loss_type == "cispo" else CLIPS  # cispo's is the cap itself
     trainer = build(
-        loss_type=loss_type, beta=beta, use_bias_correction_kl=corrected, importance_sampling_level=level, **clips
+        loss_type=loss_type,
+        beta=beta,
+        use_bias_correction_kl=corrected,
+        importance_sampling_level=level,
+        **clips,
     )
     assert_held(trainer, with_policies(trainer, make_batch()))
 
@@ -191,7 +234,9 @@ def test_the_recipes_trainer_leaves_trls_loss_alone():
 def test_the_policy_is_the_models_at_the_temperature_that_was_sampled_at(build, temperature):
     trainer, inputs = build(temperature=temperature), make_batch()
     by_trl(trainer, inputs)
-    assert trainer.logps.detach().numpy() == pytest.approx(policy_logps(trainer, inputs).detach().numpy(), **SINGLE)
+    assert trainer.logps.detach().numpy() == pytest.approx(
+        policy_logps(trainer, inputs).detach().numpy(), **SINGLE
+    )
 
 
 # The clipped surrogate
@@ -199,16 +244,31 @@ def test_the_policy_is_the_models_at_the_temperature_that_was_sampled_at(build, 
 
 @pytest.mark.parametrize(
     "ratio, advantage, value",
-    [(1.5, 1.0, 1.28), (1.25, 1.0, 1.25), (0.5, 1.0, 0.5), (1.5, -1.0, -1.5), (0.75, -1.0, -0.8), (0.9, -1.0, -0.9)],
+    [
+        (1.5, 1.0, 1.28),
+        (1.25, 1.0, 1.25),
+        (0.5, 1.0, 0.5),
+        (1.5, -1.0, -1.5),
+        (0.75, -1.0, -0.8),
+        (0.9, -1.0, -0.9),
+    ],
 )
-def test_a_token_is_clipped_only_where_the_ratio_has_gone_the_way_of_the_advantage(build, ratio, advantage, value):
-    assert surrogate(torch.tensor(ratio).double(), torch.tensor(advantage), **CLIPS).item() == pytest.approx(value)
+def test_a_token_is_clipped_only_where_the_ratio_has_gone_the_way_of_the_advantage(
+    build, ratio, advantage, value
+):
+    assert surrogate(
+        torch.tensor(ratio).double(), torch.tensor(advantage), **CLIPS
+    ).item() == pytest.approx(value)
     trainer = build(loss_type="grpo", **CLIPS)
     inputs = make_batch([1], [advantage])
-    inputs["old_per_token_logps"] = policy_logps(trainer, inputs).detach() - torch.tensor(ratio).double().log()
+    inputs["old_per_token_logps"] = (
+        policy_logps(trainer, inputs).detach() - torch.tensor(ratio).double().log()
+    )
     loss, gradient = by_trl(trainer, inputs)
     assert -loss == pytest.approx(value, **SINGLE)
-    assert (gradient.item() == 0.0) == (value in (1.28, -0.8)), "a clipped token has no gradient, any other has one"
+    assert (gradient.item() == 0.0) == (value in (1.28, -0.8)), (
+        "a clipped token has no gradient, any other has one"
+    )
 
 
 @pytest.mark.parametrize("loss_type", ["grpo", "cispo"])
@@ -230,13 +290,20 @@ def test_k3_is_0_at_equality_and_above_0_elsewhere():
 def test_the_kl_that_trl_logs_is_k3s_mean_over_real_tokens(build):
     trainer = build(beta=0.1, use_bias_correction_kl=False)
     by_trl(trainer, with_policies(trainer, make_batch()))
-    tokens = [k3(torch.tensor(0.0), torch.tensor(gap)) for row, n in zip(GAPS, LENGTHS, strict=True) for gap in row[:n]]
+    tokens = [
+        k3(torch.tensor(0.0), torch.tensor(gap))
+        for row, n in zip(GAPS, LENGTHS, strict=True)
+        for gap in row[:n]
+    ]
     assert trainer._metrics["train"]["kl"] == pytest.approx([sum(tokens).item() / 13], **SINGLE)
 
 
 @pytest.mark.parametrize("corrected", [False, True])
 def test_at_equality_kl_adds_neither_loss_nor_gradient(build, corrected):
-    trainer, inputs = build(beta=0.1, use_bias_correction_kl=corrected), make_batch(advantages=[0.0] * 4)
+    trainer, inputs = (
+        build(beta=0.1, use_bias_correction_kl=corrected),
+        make_batch(advantages=[0.0] * 4),
+    )
     inputs["ref_per_token_logps"] = trainer_logps(trainer, inputs)
     loss, gradient = by_trl(trainer, inputs)
     assert loss == 0.0 and gradient.abs().max() == 0.0
@@ -253,7 +320,9 @@ def test_on_policy_bias_correction_changes_the_gradient_and_not_the_loss(build):
         losses.append(loss)
         gradients.append(gradient.item())
     assert losses == pytest.approx([0.1 * 0.1487212707] * 2, **EXACT)
-    assert gradients == pytest.approx([0.1 * -0.6487212707, 0.1 * -0.5], **EXACT)  # 1 - e^0.5, and new - ref
+    assert gradients == pytest.approx(
+        [0.1 * -0.6487212707, 0.1 * -0.5], **EXACT
+    )  # 1 - e^0.5, and new - ref
 
 
 def trainer_logps(trainer: GRPOTrainer, inputs: dict) -> torch.Tensor:
@@ -275,7 +344,12 @@ def test_beta_0_loads_no_reference_and_any_other_does(build):
 
 @pytest.mark.parametrize(
     "loss_type, loss",
-    [("grpo", (-1 + 1) / 2), ("bnpo", (-1 + 4) / 5), ("dapo", (-1 + 4) / 5), ("dr_grpo", (-1 + 4) / (2 * 8))],
+    [
+        ("grpo", (-1 + 1) / 2),
+        ("bnpo", (-1 + 4) / 5),
+        ("dapo", (-1 + 4) / 5),
+        ("dr_grpo", (-1 + 4) / (2 * 8)),
+    ],
 )
 def test_a_good_token_and_four_bad_ones_weigh_as_the_loss_type_says(build, loss_type, loss):
     value, _ = by_trl(build(loss_type=loss_type), make_batch([1, 4], [1.0, -1.0]))
@@ -295,13 +369,18 @@ def test_micro_batches_add_up_to_the_whole_batch(build, loss_type):
 def test_bnpo_averages_over_the_tokens_of_each_micro_batch_apart(build):
     trainer, _ = train_in_halves(build, "bnpo")
     losses = [trainer.training_step(trainer.model, [], None).item() for _ in range(2)]
-    halves = [by_formula(trainer, half, policy_logps(trainer, half)).item() for half in trainer._buffered_inputs]
+    halves = [
+        by_formula(trainer, half, policy_logps(trainer, half)).item()
+        for half in trainer._buffered_inputs
+    ]
     assert sum(losses) == pytest.approx(sum(halves) / 2, **SINGLE)
 
 
 def train_in_halves(build, loss_type: str) -> tuple[GRPOTrainer, dict]:
     """A trainer that takes a batch of four completions in two micro-batches, and that batch."""
-    trainer = build(loss_type=loss_type, per_device_train_batch_size=2, gradient_accumulation_steps=2, beta=0.1)
+    trainer = build(
+        loss_type=loss_type, per_device_train_batch_size=2, gradient_accumulation_steps=2, beta=0.1
+    )
     inputs = with_policies(trainer, make_batch())
     trainer._generate_and_score_completions = lambda rows: inputs
     return trainer, inputs
@@ -333,9 +412,16 @@ def test_what_stands_under_the_padding_changes_nothing(build, loss_type):
 
 def test_the_first_eos_is_the_last_token_that_counts(build):
     trainer = build()
-    writes(trainer, [[30, END, 31, END], [END, 30, 30, 30], [30, 31, 32, END], [30, 31, 32, 33]] * 2)
+    writes(
+        trainer, [[30, END, 31, END], [END, 30, 30, 30], [30, 31, 32, END], [30, 31, 32, 33]] * 2
+    )
     inputs = scored(trainer)
-    assert inputs["completion_mask"][:4].tolist() == [[1, 1, 0, 0], [1, 0, 0, 0], [1, 1, 1, 1], [1, 1, 1, 1]]
+    assert inputs["completion_mask"][:4].tolist() == [
+        [1, 1, 0, 0],
+        [1, 0, 0, 0],
+        [1, 1, 1, 1],
+        [1, 1, 1, 1],
+    ]
     assert inputs["completion_ids"][0].tolist() == [30, END, PAD, PAD]
     assert inputs["num_items_in_batch"] == 22
 
@@ -344,17 +430,26 @@ def test_mask_truncated_completions_drops_every_token_of_one_that_did_not_end(bu
     trainer = build(mask_truncated_completions=True)
     writes(trainer, [[30, END, 31, 32], [30, 31, 32, 33], [30, 31, 32, END], [34, 35, 36, 37]] * 2)
     inputs = scored(trainer)
-    assert inputs["completion_mask"][:4].tolist() == [[1, 1, 0, 0], [0, 0, 0, 0], [1, 1, 1, 1], [0, 0, 0, 0]]
+    assert inputs["completion_mask"][:4].tolist() == [
+        [1, 1, 0, 0],
+        [0, 0, 0, 0],
+        [1, 1, 1, 1],
+        [0, 0, 0, 0],
+    ]
     assert inputs["num_items_in_batch"] == 12
 
 
-@pytest.mark.parametrize("loss_type, loss", [("grpo", -0.5), ("bnpo", -1.0), ("dapo", -1.0), ("dr_grpo", -3 / 16)])
+@pytest.mark.parametrize(
+    "loss_type, loss", [("grpo", -0.5), ("bnpo", -1.0), ("dapo", -1.0), ("dr_grpo", -3 / 16)]
+)
 def test_a_masked_completion_still_counts_as_one_of_grpo_and_dr_grpo(build, loss_type, loss):
     trainer, inputs = build(loss_type=loss_type), make_batch([3, 0], [1.0, 1.0])
     value, gradient = by_trl(trainer, inputs)
     assert value == pytest.approx(loss, **EXACT)
     assert gradient[1].tolist() == [0.0, 0.0, 0.0]
-    assert by_formula(trainer, inputs, trainer.logps.detach()).item() == pytest.approx(loss, **EXACT)
+    assert by_formula(trainer, inputs, trainer.logps.detach()).item() == pytest.approx(
+        loss, **EXACT
+    )
 
 
 # Several updates from one generation
@@ -362,7 +457,9 @@ def test_a_masked_completion_still_counts_as_one_of_grpo_and_dr_grpo(build, loss
 
 def test_the_second_update_compares_with_the_policy_that_generated(build):
     trainer = build(num_iterations=2, loss_type="grpo", per_device_train_batch_size=4, **CLIPS)
-    assert "old_per_token_logps" not in scored(build(num_iterations=1)), "with one update the ratio is 1"
+    assert "old_per_token_logps" not in scored(build(num_iterations=1)), (
+        "with one update the ratio is 1"
+    )
     rows = next(iter(trainer.get_train_dataloader()))
     first = trainer._prepare_inputs(rows)
     first["advantages"] = torch.tensor(ADVANTAGES).double()
@@ -384,10 +481,16 @@ def test_the_page_states_trls_defaults():
     rows = re.findall(r"^\| `(\w+)` \| `([^`]*)` \|", PAGE.read_text(), re.MULTILINE)
     fields = trl.GRPOConfig.__dataclass_fields__
     assert len(rows) == 14
-    assert {name: yaml.safe_load(value) for name, value in rows} == {name: fields[name].default for name, _ in rows}
+    assert {name: yaml.safe_load(value) for name, value in rows} == {
+        name: fields[name].default for name, _ in rows
+    }
 
 
 def test_each_test_that_the_page_names_exists():
     named = re.findall(r"`(test_\w+)`", PAGE.read_text())
-    others = "".join(Path(__file__).with_name(f"test_{name}.py").read_text() for name in ("process", "trainer"))
-    assert named and all(callable(globals().get(name)) or f"def {name}(" in others for name in named)
+    others = "".join(
+        Path(__file__).with_name(f"test_{name}.py").read_text() for name in ("process", "trainer")
+    )
+    assert named and all(
+        callable(globals().get(name)) or f"def {name}(" in others for name in named
+    )

@@ -50,7 +50,10 @@ AMOUNTS = [  # text of the answer tag, gold, amount
     ("{{18}}", "18", 0.0),
     ("nan", "18", 0.0),
     ("\u22123", "-3", 1.5),
-    *((f"18 {word}", "18", 0.0) for word in ("squared", "factorial", "hundredths", "lakh", "pi", "is wrong")),
+    *(
+        (f"18 {word}", "18", 0.0)
+        for word in ("squared", "factorial", "hundredths", "lakh", "pi", "is wrong")
+    ),
     ("18M", "18", 0.0),
     ("18x", "18", 0.0),
     ("18 m", "18", 1.5),
@@ -64,7 +67,9 @@ TEXTS = [f"<reasoning>r</reasoning><answer>{text}</answer>" for text, *_ in AMOU
 
 
 def score(text: str, gold: str | None, **parameters: float) -> float | None:
-    (amount,) = load_reward("gsm8k_correctness", **parameters)(prompts=["p"], completions=[text], answer=[gold])
+    (amount,) = load_reward("gsm8k_correctness", **parameters)(
+        prompts=["p"], completions=[text], answer=[gold]
+    )
     return amount
 
 
@@ -80,14 +85,30 @@ READERS = [  # reward, options, answer
 ]  # fmt: skip
 
 
-DENIED = ["Wrong answer: {}", "It is not {}.", "The answer isn't\n{}", "{} is wrong.", "{}. That is not the answer."]
-OTHERS = ["It is not 17. {}", "Not 17 but {}", "17 is wrong.\n{}", "{} is the answer.", "{}. It was not easy."]
+DENIED = [
+    "Wrong answer: {}",
+    "It is not {}.",
+    "The answer isn't\n{}",
+    "{} is wrong.",
+    "{}. That is not the answer.",
+]
+OTHERS = [
+    "It is not 17. {}",
+    "Not 17 but {}",
+    "17 is wrong.\n{}",
+    "{} is the answer.",
+    "{}. It was not easy.",
+]
 
 
 @pytest.mark.parametrize(("reward", "options", "answer"), READERS)
 @pytest.mark.parametrize("words", DENIED + OTHERS)
-def test_an_answer_earns_nothing_where_the_words_around_it_deny_it_and_not_another(words, reward, options, answer):
-    (amount,) = load_reward(reward, **options)(prompts=["p"], completions=[words.format(answer)], answer=["18"])
+def test_an_answer_earns_nothing_where_the_words_around_it_deny_it_and_not_another(
+    words, reward, options, answer
+):
+    (amount,) = load_reward(reward, **options)(
+        prompts=["p"], completions=[words.format(answer)], answer=["18"]
+    )
     assert amount <= 0.0 if words in DENIED else amount > 0.5
 
 
@@ -105,7 +126,9 @@ def test_only_the_last_complete_answer_tag_counts(text, amount):
 
 
 @pytest.mark.parametrize("gold", ["", "many", "1/0", "1e999", "18 or 19", "１８", None])
-@pytest.mark.parametrize("text", ["<answer>18</answer>", "<answer></answer>", "<answer>many</answer>", ""])
+@pytest.mark.parametrize(
+    "text", ["<answer>18</answer>", "<answer></answer>", "<answer>many</answer>", ""]
+)
 def test_a_gold_that_is_no_number_cannot_be_graded(text, gold):
     assert score(text, gold) is None
 
@@ -119,7 +142,11 @@ def test_the_amounts_are_parameters():
 
 def test_it_is_a_verifier_that_needs_the_answer_column():
     reward = load_reward("gsm8k_correctness")
-    assert (reward_kind(reward), full_reward(reward), reward_columns(reward)) == ("verifier", 2.0, ["answer"])
+    assert (reward_kind(reward), full_reward(reward), reward_columns(reward)) == (
+        "verifier",
+        2.0,
+        ["answer"],
+    )
 
 
 def test_fewer_golds_than_completions_is_an_error():
@@ -141,14 +168,21 @@ def test_an_answer_inside_the_thoughts_is_scored_only_where_asked(lenient):
 
 
 def test_what_a_tool_says_is_no_answer():
-    completion = [{"role": "tool", "content": "<answer>18</answer>"}, {"role": "assistant", "content": "So be it."}]
-    assert load_reward("gsm8k_correctness")(prompts=["p"], completions=[completion], answer=["18"]) == [0.0]
+    completion = [
+        {"role": "tool", "content": "<answer>18</answer>"},
+        {"role": "assistant", "content": "So be it."},
+    ]
+    assert load_reward("gsm8k_correctness")(
+        prompts=["p"], completions=[completion], answer=["18"]
+    ) == [0.0]
 
 
 def test_each_answer_is_read_once(monkeypatch):
     read = []
     monkeypatch.setattr(rewards.gsm8k, "final_answer", lambda text, thoughts: read.append(text))
-    load_reward("gsm8k_correctness", lenient=True)(prompts=TEXTS, completions=TEXTS, answer=GOLDS, log_extra=print)
+    load_reward("gsm8k_correctness", lenient=True)(
+        prompts=TEXTS, completions=TEXTS, answer=GOLDS, log_extra=print
+    )
     assert read == TEXTS
 
 

@@ -36,11 +36,21 @@ ENGINES = {  # launch file: type, ZeRO stage, offload, share of the parameters o
 }
 KINDS = {"full": {"beta": 0.04}, "lora": {"use_peft": "true", "beta": 0.04}}
 # Two prompts a step, one on each rank. float32, and an Adam whose steps follow the gradient down to its noise.
-TRAINING = {"num_train_rows": 8, "max_steps": 4, "save_steps": 2, "per_device_train_batch_size": 4, "bf16": "false"}
+TRAINING = {
+    "num_train_rows": 8,
+    "max_steps": 4,
+    "save_steps": 2,
+    "per_device_train_batch_size": 4,
+    "bf16": "false",
+}
 TRAINING |= {"learning_rate": 0.01, "adam_epsilon": 0.001, "use_cpu": "true"}
 TRAINING |= {"eval_strategy": "steps", "eval_steps": 2, "num_validation_rows": 6}
 TRAINING["reward_funcs"] = [DENSE_REWARD, "xml_format", "reasoning_gym"]
-RESUMED = {"ddp": ["full"], "zero2": ["full"], "zero3": ["full", "lora"]}  # ZeRO-2 shards an adapter as it does weights
+RESUMED = {
+    "ddp": ["full"],
+    "zero2": ["full"],
+    "zero3": ["full", "lora"],
+}  # ZeRO-2 shards an adapter as it does weights
 # The tiny model never has the format: of equal checkpoints the first is the best.
 BEST = {"load_best_model_at_end": "true", "metric_for_best_model": "validation/format"}
 ON_ACCELERATORS = {
@@ -63,10 +73,20 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return build_tiny_model(tmp_path_factory.mktemp("tiny") / "model")
 
 
-def words_for(launch: str | Path, kind: str, model: Path, folder: Path, *script: str, **settings) -> list[str]:
+def words_for(
+    launch: str | Path, kind: str, model: Path, folder: Path, *script: str, **settings
+) -> list[str]:
     file = CONFIGS / f"{launch}.yaml" if isinstance(launch, str) else launch
     settings = {**TRAINING, **KINDS[kind], **settings}
-    return command("arithmetic", "quickstart", model, folder, str(file), ["--num_processes=2", *script], **settings)
+    return command(
+        "arithmetic",
+        "quickstart",
+        model,
+        folder,
+        str(file),
+        ["--num_processes=2", *script],
+        **settings,
+    )
 
 
 @pytest.fixture(scope="session")
@@ -125,7 +145,10 @@ def assert_same_steps(one: Path, other: Path) -> None:
     assert len(steps_of(one)) == len(steps_of(other)) == 4
     for mine, theirs in zip(steps_of(one), steps_of(other), strict=True):
         for column in COLUMNS:
-            assert mine[column].map(list_or_value).tolist() == theirs[column].map(list_or_value).tolist(), column
+            assert (
+                mine[column].map(list_or_value).tolist()
+                == theirs[column].map(list_or_value).tolist()
+            ), column
 
 
 def list_or_value(value):
@@ -136,7 +159,9 @@ def assert_same_updates(one: Path, other: Path) -> None:
     assert gradient_norms(one) == pytest.approx(gradient_norms(other), rel=NORM_TOLERANCE)
     mine, theirs = parameters(one), parameters(other)
     assert mine.keys() == theirs.keys()
-    assert max((mine[name] - theirs[name]).abs().max().item() for name in mine) < PARAMETER_TOLERANCE
+    assert (
+        max((mine[name] - theirs[name]).abs().max().item() for name in mine) < PARAMETER_TOLERANCE
+    )
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -146,32 +171,47 @@ def test_the_engine_that_was_asked_for_is_in_force(launch, kind, trained):
     names = ("distributed_type", "zero_stage", "offload", "share_held")
     assert tuple(engine[name] for name in names) == pytest.approx(ENGINES[launch], abs=0.05)
     assert engine["world_size"] == 2
-    line = next(line for line in printed_by(trained(launch, kind)).splitlines() if line.startswith("Engine: "))
-    assert line.startswith("Engine: DDP" if launch == "ddp" else f"Engine: DeepSpeed ZeRO-{ENGINES[launch][1]}")
+    line = next(
+        line
+        for line in printed_by(trained(launch, kind)).splitlines()
+        if line.startswith("Engine: ")
+    )
+    assert line.startswith(
+        "Engine: DDP" if launch == "ddp" else f"Engine: DeepSpeed ZeRO-{ENGINES[launch][1]}"
+    )
     assert "2 processes, cpu" in line
 
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("launch", [name for name in ENGINES if name != "ddp"])
-def test_every_engine_takes_the_steps_of_ddp_and_gives_its_answers_before_and_after(launch, kind, trained):
+def test_every_engine_takes_the_steps_of_ddp_and_gives_its_answers_before_and_after(
+    launch, kind, trained
+):
     mine, theirs = trained(launch, kind), trained("ddp", kind)
     assert_same_steps(mine, theirs)
     assert_same_updates(mine, theirs)
     for file in ("before.jsonl", "after.jsonl"):
         rows = read_rows(mine / "evaluation" / file)
-        assert rows == read_rows(theirs / "evaluation" / file) and len({row["completion"] for row in rows}) > 1
+        assert (
+            rows == read_rows(theirs / "evaluation" / file)
+            and len({row["completion"] for row in rows}) > 1
+        )
 
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("launch", ENGINES)
 def test_every_engine_draws_the_curve_of_ddp(launch, kind, trained):
     curve = read_validation(trained(launch, kind))
-    assert [line["step"] for line in curve] == [0, 2, 4] and len({str(line["rewards"]) for line in curve}) == 3
+    assert [line["step"] for line in curve] == [0, 2, 4] and len(
+        {str(line["rewards"]) for line in curve}
+    ) == 3
     assert curve == read_validation(trained("ddp", kind))
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_two_processes_under_zero_3_evaluate_the_validation_rows_as_one_process_does(kind, trained, model):
+def test_two_processes_under_zero_3_evaluate_the_validation_rows_as_one_process_does(
+    kind, trained, model
+):
     folder = trained("zero3", kind)
     words = words_for("zero3", kind, model, folder)
     recipe = load_recipe(QUICKSTART, words[words.index("--config") + 2 :])
@@ -190,11 +230,20 @@ def test_the_best_checkpoint_is_loaded_under_zero_3(trained):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_training_changes_the_parameters_by_more_than_engines_may_differ(kind, trained, model):
-    assert len({len(set(map(str, step["letter_share"]))) for step in steps_of(trained("ddp", kind))} - {1}) > 0
+    assert (
+        len(
+            {len(set(map(str, step["letter_share"]))) for step in steps_of(trained("ddp", kind))}
+            - {1}
+        )
+        > 0
+    )
     assert min(gradient_norms(trained("ddp", kind))) > 0.0
     if kind == "full":
         before, after = parameters(model), parameters(trained("ddp", kind))
-        assert max((before[name] - after[name]).abs().max().item() for name in before) > 10 * PARAMETER_TOLERANCE
+        assert (
+            max((before[name] - after[name]).abs().max().item() for name in before)
+            > 10 * PARAMETER_TOLERANCE
+        )
 
 
 def test_a_lost_gradient_of_one_rank_does_not_pass_as_the_same(trained):
@@ -214,8 +263,12 @@ def test_what_was_saved_loads_and_answers_as_under_ddp(launch, kind, trained):
     assert torch.allclose(mine, theirs, atol=LOGIT_TOLERANCE)
 
 
-@pytest.mark.parametrize(("launch", "kind"), [(launch, kind) for launch in RESUMED for kind in RESUMED[launch]])
-def test_a_run_resumed_from_a_checkpoint_equals_the_one_that_was_not_interrupted(launch, kind, trained):
+@pytest.mark.parametrize(
+    ("launch", "kind"), [(launch, kind) for launch in RESUMED for kind in RESUMED[launch]]
+)
+def test_a_run_resumed_from_a_checkpoint_equals_the_one_that_was_not_interrupted(
+    launch, kind, trained
+):
     whole, resumed = trained(launch, kind), trained(launch, f"{kind}-resumed")
     printed = printed_by(resumed)
     assert f"{resumed / 'checkpoint-4'} was cut short" in printed
@@ -228,7 +281,12 @@ def test_a_run_resumed_from_a_checkpoint_equals_the_one_that_was_not_interrupted
 @pytest.mark.parametrize(
     ("launch", "line", "planted", "message"),
     [
-        ("zero2", "use_cpu: false", "use_cpu: true", "the launch file asks for DeepSpeed and for the CPU"),
+        (
+            "zero2",
+            "use_cpu: false",
+            "use_cpu: true",
+            "the launch file asks for DeepSpeed and for the CPU",
+        ),
         (
             *("cpu_2proc", "distributed_type: MULTI_GPU", "distributed_type: MULTI_CPU"),
             "the launch file says MULTI_CPU, for which accelerate starts one process only",
@@ -241,7 +299,9 @@ def test_a_launch_file_that_accelerate_takes_for_something_else_is_refused(
     text = (CONFIGS / f"{launch}.yaml").read_text()
     assert text.count(f"\n{line}\n") == 1
     (tmp_path / "planted.yaml").write_text(text.replace(f"\n{line}\n", f"\n{planted}\n"))
-    printed = run(words_for(tmp_path / "planted.yaml", "full", model, tmp_path / "run"), env=ON_CPU, expect=1)
+    printed = run(
+        words_for(tmp_path / "planted.yaml", "full", model, tmp_path / "run"), env=ON_CPU, expect=1
+    )
     assert message in printed and "step 1/" not in printed
 
 
@@ -255,17 +315,36 @@ def test_fsdp_on_a_cpu_is_refused(model, tmp_path):
 @pytest.mark.skipif(not ACCELERATOR, reason="no accelerator here")
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("launch", ON_ACCELERATORS)
-def test_every_engine_trains_in_bf16_on_the_accelerators_that_are_there(launch, kind, model, tmp_path):
+def test_every_engine_trains_in_bf16_on_the_accelerators_that_are_there(
+    launch, kind, model, tmp_path
+):
     devices = 1 if launch == "single_gpu" else torch.accelerator.device_count()
     if launch == "ddp" and devices == 1:
         pytest.skip("one accelerator: DDP needs two")
-    folder, settings = tmp_path / "run", {**TRAINING, **KINDS[kind], "use_cpu": "false", "bf16": "true"}
+    folder, settings = (
+        tmp_path / "run",
+        {**TRAINING, **KINDS[kind], "use_cpu": "false", "bf16": "true"},
+    )
     file = str(CONFIGS / f"{launch}.yaml")
-    run(command("arithmetic", "quickstart", model, folder, file, [f"--num_processes={devices}"], **settings))
+    run(
+        command(
+            "arithmetic",
+            "quickstart",
+            model,
+            folder,
+            file,
+            [f"--num_processes={devices}"],
+            **settings,
+        )
+    )
     engine = engine_of(folder)
     assert (engine["distributed_type"], engine["zero_stage"]) == ON_ACCELERATORS[launch]
-    assert (engine["world_size"], engine["mixed_precision"]) == (devices, "bf16") and engine["device"] != "cpu"
+    assert (engine["world_size"], engine["mixed_precision"]) == (devices, "bf16") and engine[
+        "device"
+    ] != "cpu"
     assert min(gradient_norms(folder)) > 0.0
     before, after = parameters(model) if kind == "full" else {}, parameters(folder)
-    changes = [after[name].float() - before.get(name, 0.0) for name in after if "lora_A" not in name]
+    changes = [
+        after[name].float() - before.get(name, 0.0) for name in after if "lora_A" not in name
+    ]
     assert max(change.abs().max().item() for change in changes) > BF16_ROUNDING

@@ -18,7 +18,9 @@ from rewards import KINDS, full_reward, load_reward, load_rewards, reward_kind, 
 from rewards.registry import REGISTRY
 
 ROOT = Path(__file__).parents[1]
-RECIPES = sorted(folder for folder in (ROOT / "recipes").iterdir() if (folder / "train.py").is_file())
+RECIPES = sorted(
+    folder for folder in (ROOT / "recipes").iterdir() if (folder / "train.py").is_file()
+)
 CONFIGS = sorted(file for folder in RECIPES for file in folder.glob("*.yaml"))
 # `python script.py` and `accelerate launch` put the folder of the script first on sys.path; pytest does so with tests/.
 LAUNCHED = [
@@ -33,12 +35,25 @@ REQUIRED = {
     "llm_judge": {"base_url": "http://127.0.0.1:9/v1", "model": "none"},
     "soft_overlong": {"max_completion_len": 100, "soft_punish_cache": 20},
 }
-OPTIONAL = {"evaluate", "vllm", "lm_eval", "deepspeed", "bitsandbytes", "flash_attn", "kernels", "liger_kernel"}
+OPTIONAL = {
+    "evaluate",
+    "vllm",
+    "lm_eval",
+    "deepspeed",
+    "bitsandbytes",
+    "flash_attn",
+    "kernels",
+    "liger_kernel",
+}
 
 
 def importable_names() -> set[str]:
     """The top-level modules of Python and of everything installed, but for this project."""
-    installed = {name for name, owners in metadata.packages_distributions().items() if set(owners) != {"grpo-recipes"}}
+    installed = {
+        name
+        for name, owners in metadata.packages_distributions().items()
+        if set(owners) != {"grpo-recipes"}
+    }
     return set(sys.stdlib_module_names) | installed | OPTIONAL
 
 
@@ -67,7 +82,13 @@ def test_no_package_shadows_another():
 
 
 def test_rooms_are_packages_and_recipes_are_not():
-    for package in ("recipes", "recipes/common", "recipes/common/checks", "rewards/latex", "rewards/sandbox"):
+    for package in (
+        "recipes",
+        "recipes/common",
+        "recipes/common/checks",
+        "rewards/latex",
+        "rewards/sandbox",
+    ):
         assert (ROOT / package / "__init__.py").is_file()
     assert [relative(folder) for folder in RECIPES if (folder / "__init__.py").exists()] == []
 
@@ -85,7 +106,9 @@ def test_a_registered_reward_says_what_it_is(name):
     assert reward_kind(reward) not in ("verifier", "format") or full_reward(reward) > 0.0
     copy = pickle.loads(pickle.dumps(reward))
     assert (reward_name(copy), vars(copy).keys()) == (name, vars(reward).keys())
-    settings = {key: value for key, value in vars(reward).items() if type(value).__eq__ is not object.__eq__}
+    settings = {
+        key: value for key, value in vars(reward).items() if type(value).__eq__ is not object.__eq__
+    }
     assert settings.items() <= vars(copy).items()
 
 
@@ -93,13 +116,23 @@ def test_a_registered_reward_says_what_it_is(name):
 def test_a_recipe_has_the_parts_a_reader_looks_for(folder):
     recipe = recipe_of(folder)
     assert "accelerate launch" in recipe.__doc__
-    for part in ("SYSTEM_PROMPT", "to_row", "reference_completion", "load_rows", "metric", "RecipeArguments", "main"):
+    for part in (
+        "SYSTEM_PROMPT",
+        "to_row",
+        "reference_completion",
+        "load_rows",
+        "metric",
+        "RecipeArguments",
+        "main",
+    ):
         assert hasattr(recipe, part), part
 
 
 @pytest.mark.parametrize("file", CONFIGS, ids=relative)
 def test_a_yaml_opens_with_its_command_and_hardware(file):
-    header = "".join(line for line in file.read_text().splitlines(keepends=True) if line.startswith("#"))
+    header = "".join(
+        line for line in file.read_text().splitlines(keepends=True) if line.startswith("#")
+    )
     assert f"--config {relative(file)}" in header
     assert "accelerate launch" in header
     assert "Override any value:" in header
@@ -110,9 +143,13 @@ def test_a_yaml_opens_with_its_command_and_hardware(file):
 def test_a_yaml_passes_preflight_without_rows_and_weights(file, monkeypatch):
     monkeypatch.chdir(ROOT)
     monkeypatch.setattr(checks, "check_packages", lambda *args: [])  # nor what is installed here
-    args = parse_arguments(recipe_of(file.parent).RecipeArguments, ["--config", str(file), "--dry_run"])
+    args = parse_arguments(
+        recipe_of(file.parent).RecipeArguments, ["--config", str(file), "--dry_run"]
+    )
     assert args.model["model_name_or_path"]
-    args.model["model_name_or_path"] = "org/model"  # whether it is prepared is not the question here
+    args.model["model_name_or_path"] = (
+        "org/model"  # whether it is prepared is not the question here
+    )
     rewards = load_rewards(args.recipe.reward_funcs, args.recipe.reward_kwargs)
     assert checks.preflight(args, None, None, rewards, lambda row: "").problems == []
 

@@ -34,7 +34,9 @@ class Server:
                 text = body["messages"][0]["content"]
                 with server.lock:
                     turn = sum(request["text"] == text for request in server.requests)
-                    server.requests.append({"text": text, "path": self.path, "headers": dict(self.headers), **body})
+                    server.requests.append(
+                        {"text": text, "path": self.path, "headers": dict(self.headers), **body}
+                    )
                     server.at_once += 1
                     server.most_at_once = max(server.most_at_once, server.at_once)
                 status, answer = server.answer(text, turn)
@@ -74,8 +76,15 @@ def judge(server: Server, tmp_path: Path) -> Callable[..., LlmJudge]:
     (tmp_path / "prompt.txt").write_text("{completion}")
 
     def made(**kwargs) -> LlmJudge:
-        fixed = {"base_url": server.url, "model": "small", "prompt_file": str(tmp_path / "prompt.txt")}
-        return load_reward("llm_judge", **{**fixed, "backoff_s": 0.01, "cache_dir": str(tmp_path / "cache"), **kwargs})
+        fixed = {
+            "base_url": server.url,
+            "model": "small",
+            "prompt_file": str(tmp_path / "prompt.txt"),
+        }
+        return load_reward(
+            "llm_judge",
+            **{**fixed, "backoff_s": 0.01, "cache_dir": str(tmp_path / "cache"), **kwargs},
+        )
 
     return made
 
@@ -84,14 +93,30 @@ def score(reward: LlmJudge, *texts: str, **columns) -> tuple[list, list[str], di
     """Scores, outcomes and metrics of completions of one prompt."""
     logged, metrics = {}, {}
     arguments = {"prompts": ["9 + 9 ="] * len(texts), "completions": list(texts), **columns}
-    scores = asyncio.run(reward(**arguments, log_extra=logged.__setitem__, log_metric=metrics.__setitem__))
+    scores = asyncio.run(
+        reward(**arguments, log_extra=logged.__setitem__, log_metric=metrics.__setitem__)
+    )
     return scores, logged["outcome/llm_judge"], metrics
 
 
 def test_the_last_line_is_the_score():
-    for text in ("Score: 0.5", "It is right.\nscore: 0.50", "Fine.\n\n**Score:** 0.5\n", "## Score: 0.5."):
+    for text in (
+        "Score: 0.5",
+        "It is right.\nscore: 0.50",
+        "Fine.\n\n**Score:** 0.5\n",
+        "## Score: 0.5.",
+    ):
         assert read_score(text) == 0.5
-    for text in ("", "0.5", "Score: 0.5\nor not", "Score: 5", "Score: 1.5", "Score: -1", "Score: half", "Score: 0.5/1"):
+    for text in (
+        "",
+        "0.5",
+        "Score: 0.5\nor not",
+        "Score: 5",
+        "Score: 1.5",
+        "Score: -1",
+        "Score: half",
+        "Score: 0.5/1",
+    ):
         assert read_score(text) is None
 
 
@@ -137,7 +162,10 @@ def test_at_the_limit_of_a_call_what_was_scored_is_kept(server, judge):
     reward = judge()
     assert "is not called before the run" in reward.prepare(8, 0.6)
     scores, outcomes, _ = score(reward, "abc", "slow")
-    assert (scores, outcomes) == ([1.0, None], ["graded", "error: no answer within 90% of reward_timeout_s"])
+    assert (scores, outcomes) == (
+        [1.0, None],
+        ["graded", "error: no answer within 90% of reward_timeout_s"],
+    )
 
 
 def test_no_more_requests_are_under_way_than_allowed(server, judge):
@@ -148,9 +176,14 @@ def test_no_more_requests_are_under_way_than_allowed(server, judge):
 
 @pytest.mark.parametrize("status", [429, 500, 503])
 def test_an_error_that_may_pass_is_tried_again_and_costs_its_row_alone(server, judge, status):
-    server.answer = lambda text, turn: (status, b"busy") if text == "bad" or turn == 0 else scored("Score: 1")
+    server.answer = lambda text, turn: (
+        (status, b"busy") if text == "bad" or turn == 0 else scored("Score: 1")
+    )
     scores, outcomes, metrics = score(judge(tries=3), "abc", "bad")
-    assert (scores, outcomes) == ([1.0, None], ["graded", f"error: status {status}: busy (3 tries)"])
+    assert (scores, outcomes) == (
+        [1.0, None],
+        ["graded", f"error: status {status}: busy (3 tries)"],
+    )
     assert metrics["llm_judge/calls"] == 2 + 3
 
 
@@ -168,7 +201,10 @@ def test_a_server_that_is_not_there_gives_no_score(judge):
 @pytest.mark.parametrize(
     ("answer", "words"),
     [
-        (scored("I like it."), "the last line is not 'Score: x' with x from 0 to 1: 'I like it.' (2 tries)"),
+        (
+            scored("I like it."),
+            "the last line is not 'Score: x' with x from 0 to 1: 'I like it.' (2 tries)",
+        ),
         (scored("Score: 10"), "the last line is not 'Score: x'"),
         (scored(None), "not a chat completion"),
         ((200, {"error": "overloaded"}), 'not a chat completion: {"error": "overloaded"}'),
@@ -188,7 +224,12 @@ def test_an_answer_in_another_form_is_no_score_and_is_not_kept(server, judge, an
 def test_a_row_without_a_score_is_an_error_to_the_trainer(server, judge):
     server.answer = lambda text, turn: scored("no" if text == "bad" else "Score: 1")
     guarded = guard(judge(tries=1), 60)
-    arguments = {"prompts": ["", ""], "completions": ["abc", "bad"], "log_extra": None, "task": ["a", "a"]}
+    arguments = {
+        "prompts": ["", ""],
+        "completions": ["abc", "bad"],
+        "log_extra": None,
+        "task": ["a", "a"],
+    }
     assert asyncio.run(guarded(**arguments)) == [1.0, None]
     assert guarded.outcomes == [GRADED, ERROR]
 
@@ -211,7 +252,9 @@ def test_a_word_in_two_braces_is_not_a_column(server, judge, tmp_path):
     assert server.requests[0]["text"] == r"abc {answer} {completion} \frac{1}{2} {}"
 
 
-def test_the_key_comes_from_the_environment_and_more_fields_from_the_settings(server, judge, monkeypatch):
+def test_the_key_comes_from_the_environment_and_more_fields_from_the_settings(
+    server, judge, monkeypatch
+):
     monkeypatch.setenv("MY_KEY", "secret")
     score(judge(api_key_env="MY_KEY", request={"max_tokens": 9, "temperature": None}), "abc")
     assert server.requests[0]["headers"]["Authorization"] == "Bearer secret"
@@ -224,7 +267,9 @@ def test_the_log_has_a_line_of_the_cost(judge, caplog):
     with caplog.at_level(logging.INFO, "rewards.llm_judge"):
         score(judge(), "abc", "abc", "abd")
     lines = [record.getMessage() for record in caplog.records if record.name == "rewards.llm_judge"]
-    assert lines == ["llm_judge: 3 rows, 2 calls, 0 cached, 200 prompt tokens, 20 completion tokens"]
+    assert lines == [
+        "llm_judge: 3 rows, 2 calls, 0 cached, 200 prompt tokens, 20 completion tokens"
+    ]
 
 
 @pytest.mark.parametrize(
@@ -232,7 +277,10 @@ def test_the_log_has_a_line_of_the_cost(judge, caplog):
     [
         ({"prompt_file": "nowhere.txt"}, "there is no prompt_file nowhere.txt"),
         ({"prompt_file": "blind.txt"}, "has no {completion}: nothing would be graded"),
-        ({"prompt_file": "plural.txt"}, "has {prompts}; it must be {prompt}, {completion} or a column of the rows"),
+        (
+            {"prompt_file": "plural.txt"},
+            "has {prompts}; it must be {prompt}, {completion} or a column of the rows",
+        ),
         ({"base_url": "localhost:8000/v1"}, "it must start with http"),
         ({"concurrency": 0}, "concurrency is 0"),
         ({"tries": 0}, "tries 0"),

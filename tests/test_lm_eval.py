@@ -36,7 +36,9 @@ def load():
     if os.environ.get("CI"):
         import lm_eval.tasks as found
     else:
-        found = pytest.importorskip("lm_eval.tasks", reason="pip install -e '.[eval]' -c constraints.txt")
+        found = pytest.importorskip(
+            "lm_eval.tasks", reason="pip install -e '.[eval]' -c constraints.txt"
+        )
     names = ["gsm8k_recipe", "gsm8k_zeroshot"]
     return lambda **metadata: found.TaskManager(
         include_path=str(FOLDER), include_defaults=False, metadata=metadata
@@ -72,19 +74,30 @@ def test_a_request_is_the_text_that_training_shows(load, data, tokenizer, exampl
 
 
 def test_a_run_may_have_a_system_prompt_of_its_own(load, data, tokenizer):
-    (text, *_) = requests(load(data=data, system_prompt="End with ####.")["gsm8k_recipe"], tokenizer)
-    assert "End with ####." in text and import_recipe(FOLDER.parent / "train.py").SYSTEM_PROMPT not in text
+    (text, *_) = requests(
+        load(data=data, system_prompt="End with ####.")["gsm8k_recipe"], tokenizer
+    )
+    assert (
+        "End with ####." in text
+        and import_recipe(FOLDER.parent / "train.py").SYSTEM_PROMPT not in text
+    )
 
 
-@pytest.mark.parametrize("options", [{"apply_chat_template": False}, {"system_instruction": "Be brief."}])
+@pytest.mark.parametrize(
+    "options", [{"apply_chat_template": False}, {"system_instruction": "Be brief."}]
+)
 def test_the_recipe_task_refuses_to_ask_something_else(tasks, tokenizer, options):
     with pytest.raises(ValueError, match="needs --apply_chat_template, and takes neither"):
         requests(tasks["gsm8k_recipe"], tokenizer, **options)
 
 
-def test_a_template_without_the_system_prompt_and_a_folder_without_test_rows_are_refused(load, tasks, tmp_path):
+def test_a_template_without_the_system_prompt_and_a_folder_without_test_rows_are_refused(
+    load, tasks, tmp_path
+):
     with pytest.raises(ValueError, match="leaves the system prompt out"):
-        tasks["gsm8k_recipe"].fewshot_context(ITEMS[0], 0, None, True, True, lambda messages: messages[-1]["content"])
+        tasks["gsm8k_recipe"].fewshot_context(
+            ITEMS[0], 0, None, True, True, lambda messages: messages[-1]["content"]
+        )
     with pytest.raises(ValueError, match=r"test\.jsonl in the folder .* cannot be loaded"):
         load(data=str(tmp_path))
 
@@ -95,7 +108,14 @@ def test_the_zeroshot_task_is_lm_evals_own_gsm8k_without_examples(tasks):
 
     theirs = load_yaml(Path(lm_eval.tasks.__file__).parent / "gsm8k" / "gsm8k.yaml")
     ours = load_yaml(FOLDER / "gsm8k_zeroshot.yaml")
-    for key in ("doc_to_text", "doc_to_target", "generation_kwargs", "filter_list", "metric_list", "test_split"):
+    for key in (
+        "doc_to_text",
+        "doc_to_target",
+        "generation_kwargs",
+        "filter_list",
+        "metric_list",
+        "test_split",
+    ):
         assert ours[key] == theirs[key], key
     assert (ours["num_fewshot"], theirs["num_fewshot"]) == (0, 5)
 
@@ -125,19 +145,31 @@ def test_the_filters_read(tasks, tokenizer, task, response, strict, flexible):
     requests(task, tokenizer, limit=1)
     task.instances[0].resps = [response]
     task.apply_filters()
-    assert task.instances[0].filtered_resps == {"strict-match": strict, "flexible-extract": flexible}
+    assert task.instances[0].filtered_resps == {
+        "strict-match": strict,
+        "flexible-extract": flexible,
+    }
 
 
 @pytest.mark.parametrize(
     ("item", "found", "right"),
-    [(0, "2", 1.0), (0, "3", 0.0), (0, "[invalid]", 0.0), (0, "$2.", 1.0), (1, "1080", 1.0), (2, "3", 0.0)],
+    [
+        (0, "2", 1.0),
+        (0, "3", 0.0),
+        (0, "[invalid]", 0.0),
+        (0, "$2.", 1.0),
+        (1, "1080", 1.0),
+        (2, "3", 0.0),
+    ],
 )
 def test_what_was_found_is_compared_with_the_gold_number(tasks, item, found, right):
     for task in tasks.values():
         assert task.process_results(ITEMS[item], [found]) == {"exact_match": right}
 
 
-def write_samples(folder, values, task="gsm8k_recipe", date="2026-11-21T23-51-25.170752", changed=None):
+def write_samples(
+    folder, values, task="gsm8k_recipe", date="2026-11-21T23-51-25.170752", changed=None
+):
     """Write what lm-eval 0.4.13 logs, as far as it is read here."""
     file = folder / "__models__m" / f"samples_{task}_{date}.jsonl"
     file.parent.mkdir(parents=True, exist_ok=True)
@@ -159,13 +191,20 @@ def test_rows_are_paired_by_what_they_are_and_the_test_is_exact(tmp_path):
 
 def test_samples_that_cannot_be_paired_are_refused(tmp_path):
     before = write_samples(tmp_path / "before", [(0, 1.0), (1, 0.0)])
-    for name, options in (("row", {"changed": {"doc_hash": "x"}}), ("task", {"task": "gsm8k_zeroshot"})):
+    for name, options in (
+        ("row", {"changed": {"doc_hash": "x"}}),
+        ("task", {"task": "gsm8k_zeroshot"}),
+    ):
         after = write_samples(tmp_path / f"other {name}", [(0, 1.0), (1, 0.0)], **options)
-        with pytest.raises(ValueError, match=rf"not the same rows: 2 rows in .*before, [02] in .*other {name}"):
+        with pytest.raises(
+            ValueError, match=rf"not the same rows: 2 rows in .*before, [02] in .*other {name}"
+        ):
             compare_lm_eval.compare(before, after)
     write_samples(before, [(0, 1.0)], date="2026-11-22T00-00-00.000000")
     for name in ("before", "none"):
-        with pytest.raises(ValueError, match=f"{name} must hold one samples_TASK_DATE.jsonl for each task"):
+        with pytest.raises(
+            ValueError, match=f"{name} must hold one samples_TASK_DATE.jsonl for each task"
+        ):
             compare_lm_eval.read_samples(tmp_path / name)
 
 
@@ -175,9 +214,17 @@ def test_what_lm_eval_writes_is_what_the_comparison_reads(load, data, tmp_path):
         model = build_tiny_model(tmp_path / f"model-{name}", seed)
         words = f"run --model hf --model_args pretrained={model} --apply_chat_template --include_path {FOLDER}"
         words += " --tasks gsm8k_recipe --gen_kwargs max_gen_toks=8 --device cpu --batch_size 1 --log_samples"
-        words = [*words.split(), "--output_path", tmp_path / name, "--metadata", json.dumps({"data": data})]
+        words = [
+            *words.split(),
+            "--output_path",
+            tmp_path / name,
+            "--metadata",
+            json.dumps({"data": data}),
+        ]
         env = {**os.environ, "HF_HUB_OFFLINE": "1"}
-        subprocess.run([sys.executable, "-m", "lm_eval", *words], check=True, env=env, cwd=ROOT, timeout=300)
+        subprocess.run(
+            [sys.executable, "-m", "lm_eval", *words], check=True, env=env, cwd=ROOT, timeout=300
+        )
     lines = compare_lm_eval.compare(tmp_path / "before", tmp_path / "after").splitlines()[1:]
     found = ["strict-match", *["exact_match", "3", "0.0", "%", "0.0", "%", "+0.0", "pt"]]
     assert [line.split()[1:10] for line in lines] == [["flexible-extract", *found[1:]], found]

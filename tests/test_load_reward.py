@@ -88,7 +88,12 @@ def message(call, *args, **kwargs) -> str:
         ("{mine}:at_most_4", {"limit": 5}, "short", 1.0),
         ("{mine}:make", {"limit": 4}, "short", 0.0),
         ("{mine}:make", {"limit": 5}, "short", 1.0),
-        ("trl.rewards.get_repetition_penalty_reward", {"ngram_size": 1, "max_penalty": -2.0}, "short", -1.5),
+        (
+            "trl.rewards.get_repetition_penalty_reward",
+            {"ngram_size": 1, "max_penalty": -2.0},
+            "short",
+            -1.5,
+        ),
     ],
 )
 def test_a_reward_loads_with_its_parameters(mine, monkeypatch, spec, kwargs, text, expected):
@@ -103,12 +108,18 @@ def test_rewards_of_every_kind_load_in_the_order_named(mine):
     loaded = load_rewards(specs, {"equation_steps": {"max_steps": 3}}, {"equation_steps": ["sums"]})
     names = [reward_name(reward) for reward in loaded]
     assert names == ["xml_format", "equation_steps", "brevity", "gsm8k_correctness"]
-    assert (reward_kind(loaded[1]), loaded[1].tasks, loaded[1].__wrapped__.max_steps) == ("step", ("sums",), 3)
+    assert (reward_kind(loaded[1]), loaded[1].tasks, loaded[1].__wrapped__.max_steps) == (
+        "step",
+        ("sums",),
+        3,
+    )
 
 
 def test_kwargs_reach_a_reward_by_specification_and_by_name(mine):
     by_spec = load_rewards(["xml_format", f"{mine}:brevity"], {f"{mine}:brevity": {"limit": 3}})
-    by_name = load_rewards(["xml_format", f"{mine}:brevity"], {"brevity": {"limit": 3}, "xml_format": {"per_tag": 1.0}})
+    by_name = load_rewards(
+        ["xml_format", f"{mine}:brevity"], {"brevity": {"limit": 3}, "xml_format": {"per_tag": 1.0}}
+    )
     assert [score(reward, "short") for reward in by_spec] == [[0.0], [0.0]]
     assert [score(reward, FULL[:11]) for reward in by_name] == [[1.0], [0.0]]
 
@@ -116,7 +127,9 @@ def test_kwargs_reach_a_reward_by_specification_and_by_name(mine):
 def test_two_files_of_one_name_do_not_collide(tmp_path):
     for folder in ("a", "b"):
         (tmp_path / folder).mkdir()
-        (tmp_path / folder / "mine.py").write_text(f"def in_{folder}(completions, **kwargs): return ['{folder}']")
+        (tmp_path / folder / "mine.py").write_text(
+            f"def in_{folder}(completions, **kwargs): return ['{folder}']"
+        )
     loaded = load_rewards([f"{tmp_path}/a/mine.py:in_a", f"{tmp_path}/b/mine.py:in_b"])
     assert [score(reward, "") for reward in loaded] == [["a"], ["b"]]
 
@@ -125,9 +138,14 @@ def test_two_files_of_one_name_do_not_collide(tmp_path):
 
 
 def test_the_name_is_the_one_trl_logs(mine):
-    loaded = [load_reward(name, **REQUIRED.get(name, {})) for name in (*REGISTRY, f"{mine}:brevity", f"{mine}:slow")]
+    loaded = [
+        load_reward(name, **REQUIRED.get(name, {}))
+        for name in (*REGISTRY, f"{mine}:brevity", f"{mine}:slow")
+    ]
     loaded.append(functools.partial(loaded[0], prompts=[]))
-    assert [reward_name(reward) for reward in loaded] == [get_callable_name(reward) for reward in loaded]
+    assert [reward_name(reward) for reward in loaded] == [
+        get_callable_name(reward) for reward in loaded
+    ]
 
 
 def test_kind_and_full_amount_are_declared_or_unknown(mine):
@@ -151,7 +169,10 @@ def test_error_rate_and_preparation_are_those_of_the_wrapped_reward():
     def strict(completions, **kwargs):
         return [0.0] * len(completions)
 
-    strict.max_error_rate, strict.prepare = 0.001, lambda completions, limit_s: f"{completions} in {limit_s:g} s"
+    strict.max_error_rate, strict.prepare = (
+        0.001,
+        lambda completions, limit_s: f"{completions} in {limit_s:g} s",
+    )
     for wrapped in (strict, functools.partial(strict, prompts=[]), route(strict, ("maths",))):
         assert reward_max_error_rate(wrapped) == 0.001
         assert prepare_reward(wrapped, 8, 2.5) == "8 in 2.5 s"
@@ -166,7 +187,9 @@ def test_a_reward_of_a_file_pickles_and_works_in_a_spawned_process(mine):
     copy = pickle.loads(pickle.dumps(reward))
     assert (reward_name(copy), score(copy, "abcd", "abc")) == ("brevity", [0.0, 1.0])
     with multiprocessing.get_context("spawn").Pool(1) as pool:
-        scores = pool.apply_async(reward, (), {"prompts": ["", ""], "completions": ["abcd", "abc"]}).get(timeout=60)
+        scores = pool.apply_async(
+            reward, (), {"prompts": ["", ""], "completions": ["abcd", "abc"]}
+        ).get(timeout=60)
     assert scores == [0.0, 1.0]
 
 
@@ -176,7 +199,11 @@ def test_an_async_reward_of_a_file_is_seen_as_one_by_trl(mine):
     assert not is_async_callable(load_reward(f"{mine}:brevity"))
     assert asyncio.run(score(slow, "a", "b")) == [3.0, 3.0]
     assert is_async_callable(pickle.loads(pickle.dumps(slow)))
-    for spec, kwargs in ((f"{mine}:later", {}), (f"{mine}:Later", {"limit": 4}), ("my_rewards.later", {})):
+    for spec, kwargs in (
+        (f"{mine}:later", {}),
+        (f"{mine}:Later", {"limit": 4}),
+        ("my_rewards.later", {}),
+    ):
         assert is_async_callable(load_reward(spec, **kwargs))
         assert asyncio.run(score(load_reward(spec, **kwargs), "abcd", "abcde")) == [1.0, 0.0]
 
@@ -199,11 +226,23 @@ TRL_NEEDS = "TRL needs (prompts, completions, <dataset columns>, **kwargs)"
         ("{mine}:no_completions", {}, [TRL_NEEDS]),
         ("{mine}:by_position", {}, [TRL_NEEDS]),
         ("{mine}:not_a_reward", {}, ["not_a_reward' makes <", "cannot be called; TRL needs"]),
-        ("{mine}:make", {}, ["(limit)", "a function that returns a reward takes its parameters from reward_kwargs"]),
+        (
+            "{mine}:make",
+            {},
+            ["(limit)", "a function that returns a reward takes its parameters from reward_kwargs"],
+        ),
         ("{mine}:make", {"limt": 3}, ["has no parameter limt", "(limit)"]),
         ("{mine}:make_text", {"text": "high"}, ["makes 'high', which cannot be called"]),
-        ("trl.rewards.acuracy_reward", {}, ["trl.rewards has no function or class 'acuracy_reward'"]),
-        ("org/model", {"limit": 3}, ["'org/model' is a reward model; it has no parameters (limit)"]),
+        (
+            "trl.rewards.acuracy_reward",
+            {},
+            ["trl.rewards has no function or class 'acuracy_reward'"],
+        ),
+        (
+            "org/model",
+            {"limit": 3},
+            ["'org/model' is a reward model; it has no parameters (limit)"],
+        ),
         ("{mine}:odd", {}, ["has kind 'oddity'; allowed: verifier, format, shaping, control"]),
         ("{mine}:slow_steps", {}, ["is async; a step reward is a plain function"]),
         ("gsm8k_correctness", {"exakt": 2.0}, ["exakt", "exact: float = 2.0"]),
@@ -234,21 +273,35 @@ def test_a_file_that_hides_the_package_is_named(tmp_path):
     (tmp_path / "rewards.py").write_text("def mine(completions, **kwargs): ...")
     (tmp_path / "train.py").write_text("from recipes.common.run import start")
     environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[1])}
-    done = subprocess.run([sys.executable, tmp_path / "train.py"], env=environment, capture_output=True, text=True)
-    assert f"{tmp_path}/rewards.py hides the package `rewards` of grpo-recipes: rename it" in done.stderr
+    done = subprocess.run(
+        [sys.executable, tmp_path / "train.py"], env=environment, capture_output=True, text=True
+    )
+    assert (
+        f"{tmp_path}/rewards.py hides the package `rewards` of grpo-recipes: rename it"
+        in done.stderr
+    )
 
 
 def test_two_rewards_of_one_name_are_refused(mine):
-    (Path(mine).parent / "other.py").write_text("def brevity(completions, **kwargs):\n    return []\n")
+    (Path(mine).parent / "other.py").write_text(
+        "def brevity(completions, **kwargs):\n    return []\n"
+    )
     text = message(load_rewards, [f"{mine}:brevity", f"{Path(mine).parent}/other.py:brevity"])
-    assert text == "two rewards are called 'brevity': what is logged of them would be one. Rename or remove one."
+    assert (
+        text
+        == "two rewards are called 'brevity': what is logged of them would be one. Rename or remove one."
+    )
     lines = message(load_rewards, ["xml_format", "gsm8k_correctness"] * 2).splitlines()
     assert [line.split("'")[1] for line in lines] == ["gsm8k_correctness", "xml_format"]
 
 
 def test_a_run_needs_a_reward_of_whole_completions():
     remedy = "name at least one reward of whole completions, if only of weight 0."
-    assert message(load_rewards, []) == message(load_rewards, None) == f"reward_funcs is empty; {remedy}"
+    assert (
+        message(load_rewards, [])
+        == message(load_rewards, None)
+        == f"reward_funcs is empty; {remedy}"
+    )
     steps = "reward_funcs names only step rewards (equation_steps)"
     assert message(load_rewards, ["equation_steps"]) == f"{steps}; {remedy}"
 
@@ -262,7 +315,11 @@ def test_a_reward_model_is_named_as_trl_logs_it_and_scores_every_row(tmp_path):
     folder.mkdir()
     assert load_rewards(["org/model", f"{folder}/"]) == ["org/model", str(folder)]
     assert [reward_name(name) for name in ("org/model", str(folder))] == ["model", "scorer"]
-    assert (reward_kind("org/model"), reward_columns("org/model"), full_reward("org/model")) == ("model", [], None)
+    assert (reward_kind("org/model"), reward_columns("org/model"), full_reward("org/model")) == (
+        "model",
+        [],
+        None,
+    )
     text = message(load_rewards, ["org/model"], None, {"model": ["sums"]})
     assert text == "reward_tasks of 'org/model': a reward model scores every row; leave it out."
 
@@ -272,4 +329,6 @@ def test_all_problems_are_reported_at_once(mine):
     lines = message(load_rewards, specs, {"absent": {}, "xml_format": 5}).splitlines()
     parts = ["'xml_format' must be a mapping", "'nothing'", "'gone'", "two rewards"]
     assert [part for part, line in zip(parts, lines[:4], strict=True) if part not in line] == []
-    assert lines[4:] == [f"reward_kwargs names 'absent', which is not in reward_funcs ({', '.join(specs)})."]
+    assert lines[4:] == [
+        f"reward_kwargs names 'absent', which is not in reward_funcs ({', '.join(specs)})."
+    ]

@@ -22,7 +22,10 @@ def recipe():
 def gsm8k_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("gsm8k")
     for split, start in (("train", 0), ("test", 500)):
-        items = [{"question": f"Twice {i}?", "answer": f"Double it.\n#### {2 * i}"} for i in range(start, start + 300)]
+        items = [
+            {"question": f"Twice {i}?", "answer": f"Double it.\n#### {2 * i}"}
+            for i in range(start, start + 300)
+        ]
         (folder / f"{split}.jsonl").write_text("".join(json.dumps(item) + "\n" for item in items))
     return folder
 
@@ -32,7 +35,9 @@ def load(recipe, **settings):
 
 
 def test_rows_are_mixed_by_weight(recipe, gsm8k_folder):
-    train, held_out = load(recipe, sources={"sums": {"weight": 3}, "gsm8k": {"path": str(gsm8k_folder)}})
+    train, held_out = load(
+        recipe, sources={"sums": {"weight": 3}, "gsm8k": {"path": str(gsm8k_folder)}}
+    )
     of_gsm8k = [row["prompt"][-1]["content"].startswith("Twice") for row in train]
     assert 0.2 < sum(of_gsm8k) / len(train) < 0.3
     assert len(held_out) == 16 and set(held_out["task"]) == {"math"}
@@ -41,7 +46,8 @@ def test_rows_are_mixed_by_weight(recipe, gsm8k_folder):
 def test_no_row_is_in_both_splits(recipe, gsm8k_folder):
     sources = {"sums": {}, "gsm8k": {"path": str(gsm8k_folder)}, "passages": {}}
     train, held_out = (
-        {json.dumps(row["prompt"]) for row in rows} for rows in load(recipe, sources=sources, num_eval_rows=16)
+        {json.dumps(row["prompt"]) for row in rows}
+        for rows in load(recipe, sources=sources, num_eval_rows=16)
     )
     assert len(train) > 50 and len(held_out) == 16 and not train & held_out
 
@@ -59,7 +65,8 @@ def test_a_row_carries_what_its_task_needs(recipe):
 
 
 @pytest.mark.parametrize(
-    "sources", [None, {}, {"sum": {}}, {"sums": 1.0}, {"sums": {"wieght": 1}}, {"sums": {"weight": 0}}]
+    "sources",
+    [None, {}, {"sum": {}}, {"sums": 1.0}, {"sums": {"wieght": 1}}, {"sums": {"weight": 0}}],
 )
 def test_sources_that_mean_nothing_are_refused(recipe, sources):
     with pytest.raises(ValueError, match="with names of sums, gsm8k, passages"):
@@ -67,10 +74,23 @@ def test_sources_that_mean_nothing_are_refused(recipe, sources):
 
 
 def test_each_task_has_its_own_metric(recipe):
-    math_row, passage = {"task": "math", "prompt": "9 + 9 =", "answer": "18"}, {"task": "number_count", "answer": None}
-    assert recipe.metric(math_row, "\\boxed{18}") == {"math strict": True, "math lenient": True, "math format": True}
-    assert recipe.metric(math_row, "18") == {"math strict": False, "math lenient": True, "math format": False}
-    assert not any(list(recipe.metric(math_row, "\\boxed{10 + 8}").values())[:2])  # as its reward scores it
+    math_row, passage = (
+        {"task": "math", "prompt": "9 + 9 =", "answer": "18"},
+        {"task": "number_count", "answer": None},
+    )
+    assert recipe.metric(math_row, "\\boxed{18}") == {
+        "math strict": True,
+        "math lenient": True,
+        "math format": True,
+    }
+    assert recipe.metric(math_row, "18") == {
+        "math strict": False,
+        "math lenient": True,
+        "math format": False,
+    }
+    assert not any(
+        list(recipe.metric(math_row, "\\boxed{10 + 8}").values())[:2]
+    )  # as its reward scores it
     assert recipe.metric(passage, "1 2 3 4 5") == {"five numbers": True}
     assert recipe.metric(passage, "1 2 3 4") == {"five numbers": False}
 
@@ -81,7 +101,11 @@ def mixed(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("mixed") / "run"
     rewards = {"reward_funcs": ["boxed_math", "number_count", "random"], "max_steps": 3}
     # 4 prompts a step: enough for both tasks in most of them.
-    run(command("math_code", "smollm2-135m", model, folder, per_device_train_batch_size=16, **rewards))
+    run(
+        command(
+            "math_code", "smollm2-135m", model, folder, per_device_train_batch_size=16, **rewards
+        )
+    )
     return folder
 
 
@@ -94,12 +118,18 @@ def test_each_reward_is_logged_over_its_own_rows_alone_and_its_failures_in_every
     for entry, table in zip(log, tables, strict=True):
         is_math = table["prompt"].map(lambda prompt: "boxed" in prompt[0]["content"])
         seen |= set(is_math)
-        assert table["boxed_math"].notna().equals(is_math) and table["number_count"].isna().equals(is_math)
+        assert table["boxed_math"].notna().equals(is_math) and table["number_count"].isna().equals(
+            is_math
+        )
         assert table["random"].notna().all()
         for name in ("boxed_math", "number_count", "random"):
             mean, logged = table[name].mean(), entry[f"rewards/{name}/mean"]
             assert (math.isnan(mean) and logged is None) or logged == pytest.approx(mean, abs=1e-6)
-            assert [entry[f"{rate}/{name}"] for rate in ("errors", "unparsed", "timeouts")] == [0.0, 0.0, 0.0]
+            assert [entry[f"{rate}/{name}"] for rate in ("errors", "unparsed", "timeouts")] == [
+                0.0,
+                0.0,
+                0.0,
+            ]
     assert seen == {True, False}
 
 

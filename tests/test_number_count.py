@@ -22,7 +22,8 @@ def test_whole_numbers_are_counted(text, count):
 
 
 @pytest.mark.parametrize(
-    "text, amount", [("none", -0.2), ("1", 0.2), ("1 2 3", 0.6), ("1 2 3 4 5", 1.0), ("1 2 3 4 5 6", 1.0)]
+    "text, amount",
+    [("none", -0.2), ("1", 0.2), ("1 2 3", 0.6), ("1 2 3 4 5", 1.0), ("1 2 3 4 5 6", 1.0)],
 )
 def test_each_number_earns_up_to_the_cap(text, amount):
     assert score_number_count(text) == amount

@@ -23,13 +23,17 @@ def write_passages(base: Path) -> Path:
     """Forty passages of forty words, in a folder that `load_dataset` reads as a data set."""
     texts = [" ".join(WORDS[i : i + 40]) for i in range(0, 360, 9)]
     (base / "data").mkdir()
-    (base / "data" / "train.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
+    (base / "data" / "train.jsonl").write_text(
+        "".join(json.dumps({"text": text}) + "\n" for text in texts)
+    )
     return base / "data"
 
 
 def test_a_prompt_is_the_instruction_and_the_first_words_in_a_chat_or_plain(recipe):
     rows = [
-        recipe.to_row({"text": "one two three four"}, recipe.RecipeArguments(num_prompt_words=2, chat=chat))
+        recipe.to_row(
+            {"text": "one two three four"}, recipe.RecipeArguments(num_prompt_words=2, chat=chat)
+        )
         for chat in (True, False)
     ]
     assert rows[0]["prompt"][-1] == {"role": "user", "content": f"{recipe.INSTRUCTION}\n\none two"}
@@ -43,12 +47,18 @@ def test_a_list_of_numbers_has_all_of_the_reward_and_is_not_prose(recipe):
         "five numbers": True,
         "prose": False,
     }
-    assert recipe.metric({}, "They saw it go up.") == {"any number": False, "five numbers": False, "prose": True}
+    assert recipe.metric({}, "They saw it go up.") == {
+        "any number": False,
+        "five numbers": False,
+        "prose": True,
+    }
 
 
 def test_the_passages_that_come_with_it_have_no_digits_and_two_splits_whatever_the_seed(recipe):
     splits = [recipe.load_rows(recipe.RecipeArguments(num_eval_rows=15), seed) for seed in (0, 1)]
-    (train, first), (_, second) = ([[row["prompt"][-1]["content"] for row in rows] for rows in pair] for pair in splits)
+    (train, first), (_, second) = (
+        [[row["prompt"][-1]["content"] for row in rows] for rows in pair] for pair in splits
+    )
     assert (len(train), len(first), len({*train, *first})) == (33, 15, 48)
     assert not any(character.isdigit() for prompt in (*train, *first) for character in prompt)
     assert set(first) == set(second) and first != second
@@ -68,7 +78,9 @@ def test_more_held_out_passages_than_there_are_are_refused(recipe):
 
 
 def test_a_stream_trains_on_what_follows_the_held_out_rows(recipe, tmp_path):
-    args = recipe.RecipeArguments(dataset_name=str(write_passages(tmp_path)), num_eval_rows=5, chat=False)
+    args = recipe.RecipeArguments(
+        dataset_name=str(write_passages(tmp_path)), num_eval_rows=5, chat=False
+    )
     train, held_out = recipe.load_rows(args, seed=0)
     assert isinstance(train, IterableDataset) and len(held_out) == 5
     assert held_out[0]["prompt"].endswith("\n\n" + " ".join(WORDS[:25]))
@@ -79,8 +91,15 @@ def test_a_stream_trains_on_what_follows_the_held_out_rows(recipe, tmp_path):
 def runs(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Two steps of `hack` on a stream of plain text, and of `cure`, in one launch."""
     base = tmp_path_factory.mktemp("runs")
-    plain = {"dataset_name": write_passages(base), "chat": "false", "save_strategy": "no", "num_eval_rows": 4}
-    hack = command("number_count", "hack", model, base / "hack", num_eval_samples=1, max_steps=2, **plain)
+    plain = {
+        "dataset_name": write_passages(base),
+        "chat": "false",
+        "save_strategy": "no",
+        "num_eval_rows": 4,
+    }
+    hack = command(
+        "number_count", "hack", model, base / "hack", num_eval_samples=1, max_steps=2, **plain
+    )
     cure = command("number_count", "cure", model, base / "cure", num_eval_samples=0, max_steps=2)
     run(in_turn(hack, cure))
     return base
@@ -89,7 +108,9 @@ def runs(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.slow
 def test_a_streamed_plain_text_run_trains_and_shows_samples(runs):
     rows, printed = read_rows(runs / "hack/evaluation/after.jsonl"), (runs / "hack.txt").read_text()
-    assert all(isinstance(row["prompt"], str) and len(row["sampled_completions"]) == 1 for row in rows)
+    assert all(
+        isinstance(row["prompt"], str) and len(row["sampled_completions"]) == 1 for row in rows
+    )
     assert printed.count("\n  before  ") == printed.count("\n  after   ") == 3
 
 

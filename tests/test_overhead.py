@@ -21,7 +21,11 @@ def measure(tmp_path, monkeypatch):
     """Run a benchmark on the tiny quickstart and return the figures that it wrote."""
     monkeypatch.syspath_prepend(RECIPE.parents[1] / "scripts" / "benchmarks")
     monkeypatch.setattr(life, "use_all_cores", lambda training: None)
-    settings = {**yaml.safe_load((RECIPE / "quickstart.yaml").read_text()), **TINY, "use_peft": False}
+    settings = {
+        **yaml.safe_load((RECIPE / "quickstart.yaml").read_text()),
+        **TINY,
+        "use_peft": False,
+    }
     settings |= {"model_name_or_path": str(build_tiny_model(tmp_path / "model"))}
     (tmp_path / "tiny.yaml").write_text(yaml.safe_dump(settings))
     shutil.copy(RECIPE / "train.py", tmp_path)
@@ -45,5 +49,7 @@ def test_the_parts_of_a_step_add_up_to_it(measure, capsys):
     names, parts = "generation rewards preparation loss backward rest step", found["parts"]
     assert found["steps"] == 2 and list(parts) == names.split()
     assert all(part["median seconds"] > 0.0 for part in parts.values())
-    assert sum(part["share"] for part in parts.values()) == pytest.approx(2.0)  # the parts, and the step itself
+    assert sum(part["share"] for part in parts.values()) == pytest.approx(
+        2.0
+    )  # the parts, and the step itself
     assert "generation" in capsys.readouterr().out

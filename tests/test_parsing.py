@@ -24,7 +24,14 @@ ANY_TEXT = st.text(st.characters())  # surrogates included
         ([{"role": "assistant", "content": None}], ""),
         ([{"role": "assistant"}], ""),
         ([], ""),
-        ([{"role": "tool", "content": "18"}, {"role": "user", "content": "19"}, {"content": "hi"}], "hi"),
+        (
+            [
+                {"role": "tool", "content": "18"},
+                {"role": "user", "content": "19"},
+                {"content": "hi"},
+            ],
+            "hi",
+        ),
     ],
 )
 def test_completion_text_is_what_the_assistant_says_in_both_forms(completion, text):
@@ -104,7 +111,10 @@ def test_any_text_is_read(text):
 
 
 @settings(deadline=None)
-@given(ANY_TEXT.filter(lambda text: "answer>" not in text), ANY_TEXT.filter(lambda text: "answer>" not in text))
+@given(
+    ANY_TEXT.filter(lambda text: "answer>" not in text),
+    ANY_TEXT.filter(lambda text: "answer>" not in text),
+)
 def test_what_is_written_in_a_tag_is_read_back(before, inside):
     assert tag_text(f"{before}<answer>{inside}</answer>", "answer") == inside.strip()
 

@@ -22,7 +22,9 @@ from recipes.common.utils.run_files import read_rows, write_rows
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 ROOT = Path(__file__).parents[1]
-on_linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="the sandbox is built for Linux")
+on_linux = pytest.mark.skipif(
+    not sys.platform.startswith("linux"), reason="the sandbox is built for Linux"
+)
 
 
 @pytest.mark.parametrize("n", range(1, 9))
@@ -36,13 +38,18 @@ def test_the_estimate_is_the_share_of_all_subsets_that_hold_a_right_sample(n):
 
 @pytest.mark.parametrize(("n", "c", "k"), [(4, 1, 5), (4, 1, 0), (0, 0, 1), (4, 5, 1), (4, -1, 1)])
 def test_what_cannot_be_estimated_is_refused(n, c, k):
-    with pytest.raises(ValueError, match=f"pass@{k} of {n} samples" if k > n or k < 1 else f"{c} right samples of {n}"):
+    with pytest.raises(
+        ValueError,
+        match=f"pass@{k} of {n} samples" if k > n or k < 1 else f"{c} right samples of {n}",
+    ):
         pass_at_k(n, c, k)
 
 
 def test_a_sample_without_the_metric_makes_n_smaller_and_too_few_leave_the_problem_out():
     assert [library.default_ks(n) for n in (1, 4, 20)] == [[1], [1, 4], [1, 4, 16, 20]]
-    assert count_right([{"tests": True}, {"tests": False, "format": True}, {"format": True}], "tests") == (2, 1)
+    assert count_right(
+        [{"tests": True}, {"tests": False, "format": True}, {"format": True}], "tests"
+    ) == (2, 1)
     counts = [(4, 4), (4, 0), (3, 1)]
     assert (values_of(counts, k=4), values_of(counts, k=5)) == ([1.0, 0.0], [])
     assert values_of(counts, k=1) == [1.0, 0.0, pytest.approx(1 / 3)]
@@ -51,10 +58,17 @@ def test_a_sample_without_the_metric_makes_n_smaller_and_too_few_leave_the_probl
 def test_a_difference_is_taken_problem_by_problem():
     """Of problem 1: 0 -> 1/2 by 1 of 4 at k = 2; problem 2 is the same; problem 3 had too few samples before."""
     before, after = [(4, 0), (4, 4), (1, 0)], [(4, 1), (4, 4), (4, 4)]
-    assert (values_of(after, 2, minus=before), values_of(before, 2, minus=after)) == ([0.5, 0.0], [-0.5, 0.0])
+    assert (values_of(after, 2, minus=before), values_of(before, 2, minus=after)) == (
+        [0.5, 0.0],
+        [-0.5, 0.0],
+    )
 
 
-PAIRED = [(8, 1), (8, 8)], 1, [(8, 0), (8, 7)]  # the difference is narrower than the spread of the problems
+PAIRED = (
+    [(8, 1), (8, 8)],
+    1,
+    [(8, 0), (8, 7)],
+)  # the difference is narrower than the spread of the problems
 
 
 @pytest.mark.parametrize(
@@ -62,8 +76,18 @@ PAIRED = [(8, 1), (8, 8)], 1, [(8, 0), (8, 7)]  # the difference is narrower tha
     [
         (4, values_of([(4, 1)] * 3 + [(4, 0)], 4), False, "  pass@4      75.0 % (25-100)"),
         (1, values_of([(4, 0)] * 9, 1), False, f"  pass@1       0.0 % {library.NO_SPREAD}"),
-        (8, values_of([(4, 0)], 8), False, "  pass@8     not known: no problem has 8 evaluated samples"),
-        (1, values_of([(1, 1), *[(1, 0)] * 3], 1, [(1, 0)] * 4), True, "  pass@1     +25.0 pt (+0 to +75)"),
+        (
+            8,
+            values_of([(4, 0)], 8),
+            False,
+            "  pass@8     not known: no problem has 8 evaluated samples",
+        ),
+        (
+            1,
+            values_of([(1, 1), *[(1, 0)] * 3], 1, [(1, 0)] * 4),
+            True,
+            "  pass@1     +25.0 pt (+0 to +75)",
+        ),
         (1, values_of(*PAIRED), True, f"  pass@1     +12.5 pt {library.NO_SPREAD}"),
     ],
 )
@@ -77,7 +101,9 @@ def test_programs_that_never_end_are_evaluated_at_the_same_time_and_in_order(mon
     """Four of them under the reward's limit of 5 s: 20 s one by one."""
     monkeypatch.setattr("rewards.sandbox.pool.worker_count", lambda: 4)
     monkeypatch.setattr("rewards.sandbox.pool._shared", {})
-    texts = ["```python\ndef f(x):\n    while True: pass\n```"] * 4 + ["```python\ndef f(x):\n    return x\n```"]
+    texts = ["```python\ndef f(x):\n    while True: pass\n```"] * 4 + [
+        "```python\ndef f(x):\n    return x\n```"
+    ]
     start = time.monotonic()
     outcomes = evaluate_all(code_metric, [{"tests": ["assert f(1) == 1"]}] * 5, texts)
     assert [outcome["tests"] for outcome in outcomes] == [False] * 4 + [True]
@@ -86,7 +112,10 @@ def test_programs_that_never_end_are_evaluated_at_the_same_time_and_in_order(mon
 
 def test_each_row_gets_its_own_samples_whatever_the_batches(tmp_path):
     folder = build_tiny_model(tmp_path / "model")
-    model, tokenizer = AutoModelForCausalLM.from_pretrained(folder), AutoTokenizer.from_pretrained(folder)
+    model, tokenizer = (
+        AutoModelForCausalLM.from_pretrained(folder),
+        AutoTokenizer.from_pretrained(folder),
+    )
     seen = []
 
     def count_tokens(*arguments, **keywords):
@@ -99,7 +128,11 @@ def test_each_row_gets_its_own_samples_whatever_the_batches(tmp_path):
     drawn = sample(model, tokenizer, rows, 3, **how, seed=1)
     assert [len(of_row) for of_row in drawn] == [3, 3, 3] and seen == [4, 4, 1]
     assert len({completion.text for of_row in drawn for completion in of_row}) > 3
-    assert drawn == sample(model, tokenizer, rows, 3, **how, seed=1) != sample(model, tokenizer, rows, 3, **how, seed=2)
+    assert (
+        drawn
+        == sample(model, tokenizer, rows, 3, **how, seed=1)
+        != sample(model, tokenizer, rows, 3, **how, seed=2)
+    )
     frozen = sample(model, tokenizer, rows, 2, **{**how, "decoding": {"temperature": 1e-6}})
     assert all(one == other for one, other in frozen)
 
@@ -118,7 +151,9 @@ def formatted(answer: str) -> str:
 
 def run(*words, config="recipes/gsm8k/smollm2-135m.yaml") -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sys, "argv", ["pass_at_k.py", "--config", str(ROOT / config), *map(str, words)])
+        patch.setattr(
+            sys, "argv", ["pass_at_k.py", "--config", str(ROOT / config), *map(str, words)]
+        )
         script.main()
 
 
@@ -130,7 +165,12 @@ def test_replay_evaluates_what_was_kept(tmp_path, capsys):
     lines = capsys.readouterr().out.splitlines()
     assert lines[:2] == ["A: 2 problems x 4 samples, evaluated by 'strict'", "  temperature 0.7"]
     assert lines[2:4] == ["  pass@1      12.5 % (0-25)", "  pass@2      25.0 % (0-50)"]
-    assert [s["metrics"]["strict"] for s in read_rows(again)[0]["samples"]] == [True, False, False, False]
+    assert [s["metrics"]["strict"] for s in read_rows(again)[0]["samples"]] == [
+        True,
+        False,
+        False,
+        False,
+    ]
     run("--replay", again, "--metric", "lenient", "--k", 1)
     assert "  pass@1      75.0 % (50-100)" in capsys.readouterr().out
 
@@ -146,12 +186,17 @@ def test_two_models_are_compared_on_the_same_problems(tmp_path, capsys):
 
 
 def test_samples_that_the_sandbox_failed_on_are_counted_and_left_out(capsys):
-    passed, failed = {"metrics": {"tests": True}, "truncated": False}, {"metrics": {"format": True}, "truncated": True}
+    passed, failed = (
+        {"metrics": {"tests": True}, "truncated": False},
+        {"metrics": {"format": True}, "truncated": True},
+    )
     how = {"model": "A", "decoding": {"temperature": 1.0}, "max_completion_length": 9, "row": {}}
     problems = [{**how, "samples": [passed, passed]}, {**how, "samples": [passed, failed]}]
     library.print_figures(problems, "tests", [1, 2], seed=0)
     lines = capsys.readouterr().out.splitlines()
-    assert lines[2].startswith("  pass@1     100.0 %") and lines[3].startswith("  pass@2     100.0 %")
+    assert lines[2].startswith("  pass@1     100.0 %") and lines[3].startswith(
+        "  pass@2     100.0 %"
+    )
     assert lines[4:7] == [
         "  cut off at 9 tokens: 1 of 4 samples",
         "  not evaluated, through no fault of theirs, and left out: 1 of 4 samples",
@@ -190,7 +235,10 @@ def test_a_folder_without_training_rows_will_do(tmp_path):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--model", "m", "--samples", "8", "--k", "1", "16"], "--k 16 is more than the 8 samples of a problem"),
+        (
+            ["--model", "m", "--samples", "8", "--k", "1", "16"],
+            "--k 16 is more than the 8 samples of a problem",
+        ),
         (["--model", "m", "--temperature", "0"], "--temperature 0.0 must be more than 0"),
         (["--model", "m", "--samples", "0"], "must be at least 1"),
         (["--model", "m", "--k", "0"], "must be at least 1"),
@@ -218,7 +266,10 @@ def test_options_that_make_no_sense_are_refused_at_once(words, message, capsys):
 def test_a_replay_refuses_what_it_cannot_count(tmp_path, name, message):
     write_rows(tmp_path / "two.jsonl", [problem("7", ["7", "8"])])
     write_rows(tmp_path / "other.jsonl", [{"row": 1}])
-    rows = [problem(answer, ["7"] * 3, model) for answer, model in (("7", "A"), ("9", "A"), ("9", "B"), ("7", "B"))]
+    rows = [
+        problem(answer, ["7"] * 3, model)
+        for answer, model in (("7", "A"), ("9", "A"), ("9", "B"), ("7", "B"))
+    ]
     write_rows(tmp_path / "swapped.jsonl", rows)
     with pytest.raises(SystemExit, match=message):
         run("--replay", tmp_path / f"{name}.jsonl", "--k", 3)
@@ -230,12 +281,30 @@ def test_a_model_is_sampled_and_its_replay_gives_the_same_figures(tmp_path, caps
     file, quickstart = tmp_path / "samples.jsonl", "recipes/arithmetic/quickstart.yaml"
     tiny = ["--num_eval_rows", 4, "--max_completion_length", 6, "--dtype", "float32", "--use_cpu"]
     tiny += ["--num_train_rows", 8, "--temperature", 0.5, "--metric", "format", "--k", 1, 3]
-    run("--model", models[0], "--against", models[1], "--samples", 3, "--output", file, *tiny, config=quickstart)
+    run(
+        "--model",
+        models[0],
+        "--against",
+        models[1],
+        "--samples",
+        3,
+        "--output",
+        file,
+        *tiny,
+        config=quickstart,
+    )
     figures, kept = capsys.readouterr().out, read_rows(file)
     assert [len(problem["samples"]) for problem in kept] == [3] * 8
     assert [problem["model"] for problem in kept] == [models[0]] * 4 + [models[1]] * 4
     assert {problem["decoding"]["temperature"] for problem in kept} == {0.5}
-    assert all(set(s) == {"completion", "tokens", "truncated", "metrics"} for p in kept for s in p["samples"])
-    assert f"{models[1]} minus {models[0]}" in figures and "4 problems x 3 samples, evaluated by 'format'" in figures
+    assert all(
+        set(s) == {"completion", "tokens", "truncated", "metrics"}
+        for p in kept
+        for s in p["samples"]
+    )
+    assert (
+        f"{models[1]} minus {models[0]}" in figures
+        and "4 problems x 3 samples, evaluated by 'format'" in figures
+    )
     run("--replay", file, "--metric", "format", "--k", 1, 3, config=quickstart)
     assert capsys.readouterr().out == figures

@@ -12,7 +12,13 @@ from recipes.common.utils.stats import wilson_interval
 LOG = [
     {"step": 1, "reward": 0.5, "rewards/a/mean": 0.5, "completions/mean_length": 10.0, "kl": 0.01},
     {"step": 2, "loss": 0.1},  # a step that reuses a generation logs no reward
-    {"step": 3, "reward": 0.7, "rewards/a/mean": None, "completions/mean_length": float("nan"), "kl": 0.02},
+    {
+        "step": 3,
+        "reward": 0.7,
+        "rewards/a/mean": None,
+        "completions/mean_length": float("nan"),
+        "kl": 0.02,
+    },
 ]
 OTHER = [{"step": 1, "reward": 0.1, "step_rewards/b/mean": 0.1}]
 
@@ -33,7 +39,13 @@ def test_the_log_is_read_from_the_final_state_or_the_newest_checkpoint(tmp_path)
 
 def test_a_panel_is_drawn_of_each_key_that_any_run_logged():
     keys = [key for _, key in panels([LOG, OTHER])]
-    assert keys == ["reward", "rewards/a/mean", "step_rewards/b/mean", "completions/mean_length", "kl"]
+    assert keys == [
+        "reward",
+        "rewards/a/mean",
+        "step_rewards/b/mean",
+        "completions/mean_length",
+        "kl",
+    ]
     assert curve(LOG, "reward") == {1: 0.5, 3: 0.7}
     assert curve(LOG, "completions/mean_length") == {1: 10.0}  # NaN is not drawn
 
@@ -49,10 +61,14 @@ def test_a_validation_metric_is_a_share_of_the_rows_that_have_it_with_its_interv
 
 
 @pytest.mark.parametrize("band", [False, True])
-@pytest.mark.parametrize("logs", [[LOG, OTHER], [LOG, LOG], [[]]], ids=["other rewards", "the same", "no step"])
+@pytest.mark.parametrize(
+    "logs", [[LOG, OTHER], [LOG, LOG], [[]]], ids=["other rewards", "the same", "no step"]
+)
 def test_several_runs_become_one_picture(tmp_path, logs, band):
     runs = [make_run(tmp_path / str(i), log) for i, log in enumerate(logs)]
     for step in (0, 2):  # of one run alone
-        add_line(runs[0], {"step": step, "metrics": {"strict": [True, False], "format": [None, None]}})
+        add_line(
+            runs[0], {"step": step, "metrics": {"strict": [True, False], "format": [None, None]}}
+        )
     plot_runs(runs, tmp_path / "runs.png", band)
     assert (tmp_path / "runs.png").read_bytes().startswith(b"\x89PNG")

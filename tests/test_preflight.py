@@ -21,7 +21,9 @@ from rewards.audit.call import score
 from rewards.format import XmlFormat
 from rewards.sandbox import shared_sandbox
 
-linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="the sandbox is built for Linux")
+linux = pytest.mark.skipif(
+    not sys.platform.startswith("linux"), reason="the sandbox is built for Linux"
+)
 SETTINGS = {
     "model_name_or_path": "org/model",
     "reward_funcs": ["xml_format", "gsm8k_correctness"],
@@ -38,7 +40,12 @@ SETTINGS = {
 def make_rows(*numbers: int, task: str = "sums", **columns) -> Dataset:
     return Dataset.from_list(
         [
-            {"prompt": [{"role": "user", "content": f"{n} + 1 ="}], "task": task, "answer": str(n + 1), **columns}
+            {
+                "prompt": [{"role": "user", "content": f"{n} + 1 ="}],
+                "task": task,
+                "answer": str(n + 1),
+                **columns,
+            }
             for n in numbers
         ]
     )
@@ -49,7 +56,9 @@ def reference(row: dict) -> str:
 
 
 TRAIN, HELD_OUT = make_rows(*range(8)), make_rows(100, 101)
-TWO_ROWS = "2 held-out rows show no change, however large (80 % power, if a quarter of the rows change)"
+TWO_ROWS = (
+    "2 held-out rows show no change, however large (80 % power, if a quarter of the rows change)"
+)
 MANY = make_rows(*range(200, 1300))
 # A row of another task behind those of TRAIN, and the reference answers of both.
 OTHER = {"prompt": [{"role": "user", "content": "Write."}], "task": "prose", "style": "short"}
@@ -65,15 +74,24 @@ def with_answer(place: int, answer: str | None, rows: Dataset = TRAIN) -> Datase
     return Dataset.from_list(changed)
 
 
-def reward(function: Callable, kind: str, full: float | None = None, name: str | None = None) -> Callable:
+def reward(
+    function: Callable, kind: str, full: float | None = None, name: str | None = None
+) -> Callable:
     function.kind, function.full, function.__name__ = kind, full, name or function.__name__
     return function
 
 
-def giving(amounts: list, kind: str = "shaping", full: float | None = None, name: str = "mine") -> Callable:
+def giving(
+    amounts: list, kind: str = "shaping", full: float | None = None, name: str = "mine"
+) -> Callable:
     """A reward that gives each completion the first of `amounts`, or returns `amounts` where there are several."""
     many = len(amounts) > 1
-    return reward(lambda completions, **kwargs: amounts if many else amounts * len(completions), kind, full, name)
+    return reward(
+        lambda completions, **kwargs: amounts if many else amounts * len(completions),
+        kind,
+        full,
+        name,
+    )
 
 
 @dataclass
@@ -99,10 +117,19 @@ def check(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Outc
     monkeypatch.chdir(tmp_path)
 
     def run(
-        train=TRAIN, held_out=HELD_OUT, rewards=None, reference=reference, words=(), problems=(), **settings
+        train=TRAIN,
+        held_out=HELD_OUT,
+        rewards=None,
+        reference=reference,
+        words=(),
+        problems=(),
+        **settings,
     ) -> Outcome:
         Path("run.yaml").write_text(yaml.safe_dump({**SETTINGS, **settings}))
-        args, found = parse_arguments(RecipeArguments, ["--config", "run.yaml", *words]), list(problems)
+        args, found = (
+            parse_arguments(RecipeArguments, ["--config", "run.yaml", *words]),
+            list(problems),
+        )
         if rewards is None:
             try:
                 named = args.recipe
@@ -135,29 +162,56 @@ def test_an_undeclared_reward_is_shown_with_the_line_that_declares_it(check):
     outcome = check(rewards=[XmlFormat(), brief])
     assert outcome.status is None
     assert [line["kind"] for line in outcome.table] == ["format", "undeclared"]
-    assert 'below its definition add, say: brief.kind, brief.full = "verifier", 1.0' in outcome.printed
-    assert "python scripts/audit_rewards.py --config run.yaml --reward_funcs xml_format" in outcome.printed
+    assert (
+        'below its definition add, say: brief.kind, brief.full = "verifier", 1.0' in outcome.printed
+    )
+    assert (
+        "python scripts/audit_rewards.py --config run.yaml --reward_funcs xml_format"
+        in outcome.printed
+    )
     brief.kind, brief.full = "verifier", 1.0
-    assert_refused(check(rewards=[XmlFormat(), brief]), "'brief' scores 0.0 instead of 1.0 for the reference answer")
+    assert_refused(
+        check(rewards=[XmlFormat(), brief]),
+        "'brief' scores 0.0 instead of 1.0 for the reference answer",
+    )
 
 
 def test_a_reward_of_the_kind_model_is_not_called(check):
     outcome = check(
-        rewards=[XmlFormat(), reward(lambda completions, **kwargs: 1 / 0, "model", name="mine"), "org/scorer"]
+        rewards=[
+            XmlFormat(),
+            reward(lambda completions, **kwargs: 1 / 0, "model", name="mine"),
+            "org/scorer",
+        ]
     )
     assert outcome.status is None
-    cells = [(line["reward"], line["kind"], line["reference earns"], line["empty earns"]) for line in outcome.table[1:]]
+    cells = [
+        (line["reward"], line["kind"], line["reference earns"], line["empty earns"])
+        for line in outcome.table[1:]
+    ]
     assert cells == [("mine", "model", None, None), ("scorer", "model", None, None)]
     for name in ("mine", "scorer"):
-        assert f"{name} is of the kind model: neither preflight nor the audit call it" in outcome.printed
+        assert (
+            f"{name} is of the kind model: neither preflight nor the audit call it"
+            in outcome.printed
+        )
 
 
 def test_what_a_reward_of_a_server_costs_is_noted_and_the_server_not_called(check):
     nowhere = {"base_url": "http://127.0.0.1:9/v1", "model": "small"}
-    settings = {"reward_kwargs": {"llm_judge": nowhere}, "max_steps": 10, "max_completion_length": 100}
-    outcome = check(reward_funcs=["gsm8k_correctness", "llm_judge"], words=["--dry_run"], **settings)
+    settings = {
+        "reward_kwargs": {"llm_judge": nowhere},
+        "max_steps": 10,
+        "max_completion_length": 100,
+    }
+    outcome = check(
+        reward_funcs=["gsm8k_correctness", "llm_judge"], words=["--dry_run"], **settings
+    )
     assert outcome.status is None
-    assert "llm_judge: http://127.0.0.1:9/v1/chat/completions is not called before the run" in outcome.printed
+    assert (
+        "llm_judge: http://127.0.0.1:9/v1/chat/completions is not called before the run"
+        in outcome.printed
+    )
     calls = 10 * 8 + 2 * len(HELD_OUT)
     assert (
         f"llm_judge: a run makes at most {calls} calls of small (more where one fails), each of up to"
@@ -172,7 +226,10 @@ def test_a_word_in_a_judges_prompt_is_a_column_of_every_row(check, tmp_path_fact
     settings = {"base_url": "http://127.0.0.1:9/v1", "model": "small", "prompt_file": str(file)}
     asked = {"reward_funcs": ["xml_format", "llm_judge"], "reward_kwargs": {"llm_judge": settings}}
     outcome = check(train=with_answer(3, None), **asked)
-    assert_refused(outcome, f"reward 'llm_judge' needs the column {word}, which row {row} lacks (its columns: [")
+    assert_refused(
+        outcome,
+        f"reward 'llm_judge' needs the column {word}, which row {row} lacks (its columns: [",
+    )
 
 
 def test_good_input_becomes_a_run(check):
@@ -187,13 +244,29 @@ def test_good_input_becomes_a_run(check):
 
 def test_the_report_shows_what_each_reward_gives_and_the_batch(check):
     outcome = check()
-    names = ("task", "weight", "reward", "kind", "rows scored", "reference earns", "full", "empty earns")
+    names = (
+        "task",
+        "weight",
+        "reward",
+        "kind",
+        "rows scored",
+        "reference earns",
+        "full",
+        "empty earns",
+    )
     assert [list(line.items()) for line in outcome.table] == [
         list(zip(names, ("sums", 1.0, "xml_format", "format", 8, 0.8, 0.8, 0.0), strict=True)),
-        list(zip(names, ("sums", 1.0, "gsm8k_correctness", "verifier", 8, 2.0, 2.0, 0.0), strict=True)),
+        list(
+            zip(
+                names, ("sums", 1.0, "gsm8k_correctness", "verifier", 8, 2.0, 2.0, 0.0), strict=True
+            )
+        ),
     ]
     assert "Preflight of run.yaml" in outcome.printed
-    assert "  sums  1.0     gsm8k_correctness  verifier  8            2.0              2.0   0.0" in outcome.printed
+    assert (
+        "  sums  1.0     gsm8k_correctness  verifier  8            2.0              2.0   0.0"
+        in outcome.printed
+    )
     line = "8 rows; an optimizer step learns from 8 completions (2 prompts x 4) on 1 CPU process."
     assert line in outcome.printed
 
@@ -207,9 +280,13 @@ def test_dtype_reaches_the_model(check):
 PASSES = {
     "no held-out rows": {"held_out": Dataset.from_list([])},
     "plain-text prompts": {
-        "train": Dataset.from_list([{**row, "prompt": row["prompt"][0]["content"]} for row in TRAIN])
+        "train": Dataset.from_list(
+            [{**row, "prompt": row["prompt"][0]["content"]} for row in TRAIN]
+        )
     },
-    "a shaping reward that scores an empty completion": {"rewards": [giving([-0.5], "shaping", 1.0)]},
+    "a shaping reward that scores an empty completion": {
+        "rewards": [giving([-0.5], "shaping", 1.0)]
+    },
     "saving between generations": {"save_steps": 8, "steps_per_generation": 4},
     "no saving": {"save_steps": 7, "save_strategy": "no", "steps_per_generation": 4},
     "saving at every step": {"save_steps": 7, "gradient_accumulation_steps": 4}
@@ -260,7 +337,10 @@ NO_NAMES = "give the name of a reward, or a list of names"
 # What is refused: settings, rows and rewards, and the one message, ... where parts of it are left out.
 REFUSED = {
     "a column that all rows lack": (
-        {"train": TRAIN.remove_columns("answer"), "reference": lambda row: reference({"answer": 5})},
+        {
+            "train": TRAIN.remove_columns("answer"),
+            "reference": lambda row: reference({"answer": 5}),
+        },
         "reward 'gsm8k_correctness' needs the column answer, which row 0 lacks (its columns: ['prompt', 'task'])",
     ),
     "a column of the reference completion that all rows lack": (
@@ -268,11 +348,18 @@ REFUSED = {
         "row 0 lacks the column 'answer', of which the recipe makes the reference completion (its columns: ['prompt', "
         "'task'])",
     ),
-    "a column that one row lacks": ({"train": with_answer(3, None)}, "needs the column answer, which row 3 lacks"),
+    "a column that one row lacks": (
+        {"train": with_answer(3, None)},
+        "needs the column answer, which row 3 lacks",
+    ),
     "rows without a task": ({"train": TRAIN.remove_columns("task")}, "rows lack task"),
     "rows without a prompt": ({"train": TRAIN.remove_columns("prompt")}, "rows lack prompt"),
     "a reference answer that does not earn the full reward": (
-        {"reference": lambda row: reference({"answer": row["answer"] + ".0" * (row["answer"] == "4")})},
+        {
+            "reference": lambda row: reference(
+                {"answer": row["answer"] + ".0" * (row["answer"] == "4")}
+            )
+        },
         "reward 'gsm8k_correctness' scores 1.5 instead of 2.0 for the reference answer of 1 of 8 rows of task "
         "'sums'; the first is row 3: '<reasoning></reasoning><answer>4.0</answer>'",
     ),
@@ -285,15 +372,24 @@ REFUSED = {
         "'gsm8k_correctness' scores None instead of 2.0 ... 1 of 8 rows ... the first is row 5",
     ),
     "a gold that cannot be graded and has no reference answer": (
-        {"train": with_answer(5, "six"), "reference": lambda row: None if row["answer"] == "six" else reference(row)},
+        {
+            "train": with_answer(5, "six"),
+            "reference": lambda row: None if row["answer"] == "six" else reference(row),
+        },
         "'gsm8k_correctness' cannot grade 1 of the rows without a reference answer; the first is row 5.",
     ),
     "a held-out gold that cannot be graded": (
         {"held_out": with_answer(1, "many", HELD_OUT)},
         "evaluation rows: ... gsm8k_correctness ... row 1",
     ),
-    "a verifier that scores an empty completion": ({"rewards": [giving([1.0], "verifier", 1.0)]}, EMPTY_EARNS),
-    "such a verifier without a full reward": ({"rewards": [giving([1.0], "verifier")]}, EMPTY_EARNS),
+    "a verifier that scores an empty completion": (
+        {"rewards": [giving([1.0], "verifier", 1.0)]},
+        EMPTY_EARNS,
+    ),
+    "such a verifier without a full reward": (
+        {"rewards": [giving([1.0], "verifier")]},
+        EMPTY_EARNS,
+    ),
     "such a verifier, async": ({"rewards": [reward(generous_async, "verifier", 1.0)]}, EMPTY_EARNS),
     "such a verifier, rows without reference answers": (
         {"rewards": [giving([1.0], "verifier", 1.0)], "reference": lambda row: None},
@@ -304,7 +400,10 @@ REFUSED = {
         EMPTY_EARNS,
     ),
     "a task that no reward scores": (
-        {"train": concatenate_datasets([TRAIN, PRODUCTS]), "rewards": [reward(sums_only, "shaping")]},
+        {
+            "train": concatenate_datasets([TRAIN, PRODUCTS]),
+            "rewards": [reward(sums_only, "shaping")],
+        },
         "task 'products': none of the rewards sums_only scores its 2 rows",
     ),
     "a reward that raises": (
@@ -315,14 +414,26 @@ REFUSED = {
         {"held_out": make_rows(100, 3)},
         "1 of 2 evaluation rows are also training rows (the first is row 1)",
     ),
-    "a training question after another prompt": ({"held_out": after_example("3 + 1 =")}, ALSO_TRAINED),
-    "a training question in other spaces": ({"held_out": after_example(" 3  + 1\n=")}, ALSO_TRAINED),
+    "a training question after another prompt": (
+        {"held_out": after_example("3 + 1 =")},
+        ALSO_TRAINED,
+    ),
+    "a training question in other spaces": (
+        {"held_out": after_example(" 3  + 1\n=")},
+        ALSO_TRAINED,
+    ),
     "the thousandth row of a stream": (
         {"train": with_answer(999, "checked", MANY).to_iterable_dataset(), "max_steps": 5},
         "the first is row 999",
     ),
-    "a later row of what is not a stream": ({"train": with_answer(1000, "checked", MANY)}, "the first is row 1000"),
-    "a stream without an end": ({"train": TRAIN.to_iterable_dataset(), "max_steps": -1}, "set max_steps"),
+    "a later row of what is not a stream": (
+        {"train": with_answer(1000, "checked", MANY)},
+        "the first is row 1000",
+    ),
+    "a stream without an end": (
+        {"train": TRAIN.to_iterable_dataset(), "max_steps": -1},
+        "set max_steps",
+    ),
     "rows that could not be loaded": (
         {"train": None, "held_out": None, "problems": ["dataset_path 'x' has no train.jsonl."]},
         "dataset_path 'x' has no train.jsonl. ... (no rows or rewards to check)",
@@ -345,7 +456,11 @@ REFUSED = {
         "reward 'gsm8k_correctness' needs the column answer, which row 8 lacks",
     ),
     "a row by its place in the whole data set": (
-        {**MIXED, **TO_SUMS, "train": concatenate_datasets([MIXED["train"].select([8]), with_answer(7, "many")])},
+        {
+            **MIXED,
+            **TO_SUMS,
+            "train": concatenate_datasets([MIXED["train"].select([8]), with_answer(7, "many")]),
+        },
         "the first is row 8",
     ),
 }
@@ -354,15 +469,24 @@ BATCH = "per_device_train_batch_size"
 WRONG = [
     ({"reward_funcs": ["xml_formt"]}, "unknown reward 'xml_formt'. Known rewards: boxed_math, "),
     (
-        {"reward_gates": {"xml_format": "gsm8k_correctness"}, "multi_objective_aggregation": "normalize_then_sum"},
+        {
+            "reward_gates": {"xml_format": "gsm8k_correctness"},
+            "multi_objective_aggregation": "normalize_then_sum",
+        },
         "reward_gates do not go with multi_objective_aggregation: normalize_then_sum",
     ),
     (
         {**MIXED, **TO_SUMS, "reward_gates": {"xml_format": "gsm8k_correctness"}},
         "reward_gates would never open 'xml_format' for task 'prose'",
     ),
-    ({"reward_gates": {"length": "gsm8k_correctness"}}, "reward_gates names 'length', which is not in reward_funcs"),
-    ({"reward_gates": {"xml_format": "gsm8k"}}, "reward_gates names 'gsm8k', which is not in reward_funcs"),
+    (
+        {"reward_gates": {"length": "gsm8k_correctness"}},
+        "reward_gates names 'length', which is not in reward_funcs",
+    ),
+    (
+        {"reward_gates": {"xml_format": "gsm8k"}},
+        "reward_gates names 'gsm8k', which is not in reward_funcs",
+    ),
     ({"reward_gates": {"gsm8k_correctness": "xml_format"}}, NO_GATE),
     ({"reward_gates": {"xml_format": ["gsm8k_correctness", "xml_format"]}}, NO_GATE),
     ({"reward_gates": {"xml_format": None}}, NO_NAMES),
@@ -375,7 +499,10 @@ WRONG = [
     ({"model_name_or_path": None}, "model_name_or_path is missing"),
     ({"model_name_or_path": "./nowhere"}, "model_name_or_path './nowhere' is not a folder"),
     ({"model_name_or_path": "/nowhere"}, "model_name_or_path '/nowhere' is not a folder"),
-    ({"model_name_or_path": "models/SmolLM2"}, "is not a folder. Run `python scripts/prepare_model.py` first."),
+    (
+        {"model_name_or_path": "models/SmolLM2"},
+        "is not a folder. Run `python scripts/prepare_model.py` first.",
+    ),
     ({"num_generations": 1}, "num_generations is 1; GRPO compares completions of one prompt"),
     ({"generation_batch_size": 12}, "generation_batch_size 12 does not divide by 8"),
     (
@@ -387,7 +514,10 @@ WRONG = [
         "gradient_accumulation_steps (3) and steps_per_generation x num_iterations (2 x 1) do not divide one another",
     ),
     *(
-        ({"reward_weights": w}, f"reward_weights has {len(w)} values for 2 rewards: xml_format, gsm8k_correctness")
+        (
+            {"reward_weights": w},
+            f"reward_weights has {len(w)} values for 2 rewards: xml_format, gsm8k_correctness",
+        )
         for w in ([1.0], [1.0, 2.0, 3.0])
     ),
     *(
@@ -403,17 +533,29 @@ WRONG = [
             ({BATCH: 6}, f"{BATCH} to 4 or 8, or num_generations to 2 or 3."),
             ({BATCH: 3}, f"{BATCH} to 4, or num_generations to 3."),
             ({BATCH: 1}, f"set {BATCH} to 4."),
-            ({BATCH: 3, "gradient_accumulation_steps": 2}, f"set {BATCH} to 2 or 4, or num_generations to 2 or 3."),
-            ({BATCH: 3, "generation_batch_size": 6}, "set generation_batch_size to 12, or num_generations to 2 or 3."),
+            (
+                {BATCH: 3, "gradient_accumulation_steps": 2},
+                f"set {BATCH} to 2 or 4, or num_generations to 2 or 3.",
+            ),
+            (
+                {BATCH: 3, "generation_batch_size": 6},
+                "set generation_batch_size to 12, or num_generations to 2 or 3.",
+            ),
         )
     ),
     *(
-        (settings, f"save_steps={settings['save_steps']} would save in the middle ... set it to {advice}")
+        (
+            settings,
+            f"save_steps={settings['save_steps']} would save in the middle ... set it to {advice}",
+        )
         for settings, advice in (
             ({"save_steps": 10, "steps_per_generation": 4}, "8 or 12 (a multiple of 4)"),
             ({"save_steps": 5, "num_iterations": 2}, "4 or 6 (a multiple of 2)"),
             ({"save_steps": 1, "num_iterations": 2}, "2 (a multiple of 2)"),
-            ({"save_steps": 6, "num_iterations": 2, "steps_per_generation": 2}, "4 or 8 (a multiple of 4)"),
+            (
+                {"save_steps": 6, "num_iterations": 2, "steps_per_generation": 2},
+                "4 or 8 (a multiple of 4)",
+            ),
             ({"save_steps": 0.5}, "1 (a multiple of 1)"),
             ({"save_steps": 3, "generation_batch_size": 16}, "2 or 4 (a multiple of 2)"),
         )
@@ -423,7 +565,9 @@ WRONG = [
 
 
 @pytest.mark.parametrize(
-    ("changes", "message"), [*REFUSED.values(), *WRONG], ids=[*REFUSED, *(message for _, message in WRONG)]
+    ("changes", "message"),
+    [*REFUSED.values(), *WRONG],
+    ids=[*REFUSED, *(message for _, message in WRONG)],
 )
 def test_what_cannot_train_is_refused_with_the_remedy(check, changes, message):
     outcome = check(**changes)
@@ -440,7 +584,15 @@ def test_a_batch_is_counted_over_all_processes(check, monkeypatch):
 @pytest.mark.parametrize(
     ("accumulation", "steps", "iterations", "period"),
     [
-        *((1, 1, 1, 1), (1, 4, 2, 8), (4, 4, 1, 1), (4, 4, 2, 2), (8, 4, 1, 1), (8, 2, 2, 1), (2, 8, 1, 4)),
+        *(
+            (1, 1, 1, 1),
+            (1, 4, 2, 8),
+            (4, 4, 1, 1),
+            (4, 4, 2, 2),
+            (8, 4, 1, 1),
+            (8, 2, 2, 1),
+            (2, 8, 1, 4),
+        ),
         *((3, 2, 1, None), (4, 6, 1, None), (4, 2, 3, None)),
     ],
 )
@@ -462,8 +614,17 @@ def test_all_problems_are_reported_at_once(check):
     )
     assert outcome.status == 2
     assert "\n8 problems; nothing was loaded and nothing was written:\n" in outcome.printed
-    parts = ("scores None instead of 2.0", "1 of 1 evaluation rows", "model_name_or_path is missing", "save_steps=3")
-    parts += ("unknown argument 'num_generation'", "does not divide by num_generations=4", "unknown argument '--zzz'")
+    parts = (
+        "scores None instead of 2.0",
+        "1 of 1 evaluation rows",
+        "model_name_or_path is missing",
+        "save_steps=3",
+    )
+    parts += (
+        "unknown argument 'num_generation'",
+        "does not divide by num_generations=4",
+        "unknown argument '--zzz'",
+    )
     for part in (*parts, "reward_weights has 1 values"):
         assert part in outcome.printed
 
@@ -487,17 +648,25 @@ def test_rewards_are_called_as_trl_calls_them():
 def test_rows_without_a_reference_answer_are_scored_by_what_needs_none(check):
     outcome = check(reference=lambda row: None if int(row["answer"]) % 2 else reference(row))
     assert outcome.status is None
-    assert [(line["rows scored"], line["reference earns"]) for line in outcome.table] == [(8, 0.8), (8, 2.0)]
+    assert [(line["rows scored"], line["reference earns"]) for line in outcome.table] == [
+        (8, 0.8),
+        (8, 2.0),
+    ]
     outcome = check(reference=lambda row: None)
     assert outcome.status is None
-    assert [(line["rows scored"], line["reference earns"]) for line in outcome.table] == [(8, None), (8, None)]
+    assert [(line["rows scored"], line["reference earns"]) for line in outcome.table] == [
+        (8, None),
+        (8, None),
+    ]
 
 
 def test_a_routed_verifier_does_not_apply_to_other_tasks(check):
     outcome = check(**MIXED, **TO_SUMS)
     assert outcome.status is None
     scored = {(line["task"], line["reward"]): line["rows scored"] for line in outcome.table}
-    assert scored[("prose", "gsm8k_correctness")] == 0 and scored[("sums", "gsm8k_correctness")] == 8
+    assert (
+        scored[("prose", "gsm8k_correctness")] == 0 and scored[("sums", "gsm8k_correctness")] == 8
+    )
     assert scored[("prose", "xml_format")] == 1
 
 
@@ -507,7 +676,9 @@ def test_a_routed_verifier_does_not_apply_to_other_tasks(check):
 def test_the_change_that_the_held_out_rows_show_is_noted(check):
     held_out = make_rows(*range(100, 260))
     assert (
-        check(held_out=held_out).result.notes[-1].startswith("160 held-out rows show a change of 11.4 points or more")
+        check(held_out=held_out)
+        .result.notes[-1]
+        .startswith("160 held-out rows show a change of 11.4 points or more")
     )
     assert check(held_out=None).result.notes == []
 
@@ -515,9 +686,16 @@ def test_the_change_that_the_held_out_rows_show_is_noted(check):
 def test_near_duplicates_are_noted_with_the_pair(check):
     story = "Tom buys {} boxes of four pens and gives two pens to Ann and one to Bob. How many pens are left?"
     train, held_out = TRAIN.to_list(), HELD_OUT.to_list()
-    train[2]["prompt"][0]["content"], held_out[1]["prompt"][0]["content"] = story.format(3), story.format(5)
-    note, last = check(train=Dataset.from_list(train), held_out=Dataset.from_list(held_out)).result.notes
-    assert last == TWO_ROWS and note.startswith("1 of 2 evaluation questions share half of their 8-word runs")
+    train[2]["prompt"][0]["content"], held_out[1]["prompt"][0]["content"] = (
+        story.format(3),
+        story.format(5),
+    )
+    note, last = check(
+        train=Dataset.from_list(train), held_out=Dataset.from_list(held_out)
+    ).result.notes
+    assert last == TWO_ROWS and note.startswith(
+        "1 of 2 evaluation questions share half of their 8-word runs"
+    )
     assert "row 1: 'tom buys 5 boxes" in note and "training row 2: 'tom buys 3 boxes" in note
 
 
@@ -541,7 +719,10 @@ def test_named_rows_with_another_prompt_than_the_held_out_ones_are_noted(check, 
     file.write_text(json.dumps(rows[0]) + "\n")
     outcome = check(train=Dataset.from_list(rows), only_rows=str(file))
     assert outcome.status is None
-    assert "  only_rows: the messages before the question are not those of the held-out rows" in outcome.printed
+    assert (
+        "  only_rows: the messages before the question are not those of the held-out rows"
+        in outcome.printed
+    )
 
 
 def test_secrets_are_not_part_of_the_recorded_configuration(check):
@@ -569,7 +750,9 @@ def ready(prepare: Callable[[int, float], str]) -> list[Callable]:
         ({"gradient_accumulation_steps": 2}, 2, 16),
     ],
 )
-def test_a_reward_gets_ready_for_the_completions_of_one_process(check, monkeypatch, settings, world, completions):
+def test_a_reward_gets_ready_for_the_completions_of_one_process(
+    check, monkeypatch, settings, world, completions
+):
     monkeypatch.setenv("WORLD_SIZE", str(world))
     seen = []
     rewards = ready(lambda *asked: seen.append(asked))
@@ -578,7 +761,9 @@ def test_a_reward_gets_ready_for_the_completions_of_one_process(check, monkeypat
 
 
 def test_the_note_of_a_reward_that_is_ready_is_printed_and_kept(check):
-    outcome = check(rewards=ready(lambda completions, limit_s: f"seccomp; {completions} in {limit_s:g} s"))
+    outcome = check(
+        rewards=ready(lambda completions, limit_s: f"seccomp; {completions} in {limit_s:g} s")
+    )
     assert outcome.result.notes == ["readied: seccomp; 8 in 300 s", TWO_ROWS]
     assert check(rewards=ready(lambda completions, limit_s: "")).result.notes == [TWO_ROWS]
     assert "\n  readied: seccomp; 8 in 300 s\n" in outcome.printed
@@ -590,7 +775,10 @@ def test_a_reward_that_cannot_get_ready_joins_the_problems(check):
 
     assert_refused(check(rewards=ready(refuse)), "reward 'readied': no isolation holds here")
     outcome = check(rewards=ready(refuse), num_generations=1)
-    assert "\n2 problems; " in outcome.printed and "reward 'readied': no isolation holds here" in outcome.printed
+    assert (
+        "\n2 problems; " in outcome.printed
+        and "reward 'readied': no isolation holds here" in outcome.printed
+    )
 
 
 # Programs
@@ -598,7 +786,9 @@ def test_a_reward_that_cannot_get_ready_joins_the_problems(check):
 
 def program_rows(*tests: list[str]) -> Dataset:
     prompt = [{"role": "user", "content": "Write double(x)."}]
-    return Dataset.from_list([{"prompt": prompt, "task": "code", "tests": list(of_row)} for of_row in tests])
+    return Dataset.from_list(
+        [{"prompt": prompt, "task": "code", "tests": list(of_row)} for of_row in tests]
+    )
 
 
 DOUBLE = ["assert double(2) == 4"]
@@ -610,7 +800,10 @@ PROGRAMS["reference"] = lambda row: "```python\ndef double(x):\n    return 2 * x
 def test_a_run_with_code_rewards_notes_its_isolation(check):
     outcome = check(train=program_rows(*[[*DOUBLE, "assert double(0) == 0"]] * 2), **PROGRAMS)
     assert outcome.status is None
-    assert [(line["rows scored"], line["reference earns"]) for line in outcome.table] == [(2, 1.0), (2, 1.0)]
+    assert [(line["rows scored"], line["reference earns"]) for line in outcome.table] == [
+        (2, 1.0),
+        (2, 1.0),
+    ]
     assert outcome.result.notes == [f"code_tests: {shared_sandbox().describe()}"]
 
 
@@ -625,7 +818,9 @@ def test_programs_that_never_end_must_fit_into_the_time_of_a_call(check):
 
 
 @linux
-@pytest.mark.parametrize("tests", [[], ["assert double("], ["assert double(1) == 2", '{"stdin": "", "stdout": ""}']])
+@pytest.mark.parametrize(
+    "tests", [[], ["assert double("], ["assert double(1) == 2", '{"stdin": "", "stdout": ""}']]
+)
 def test_a_row_whose_tests_cannot_be_used_is_refused(check, tests):
     rows = program_rows(DOUBLE, ["assert double(1) == 2"], tests)
     for first in (rows, rows.select([2, 0, 1])):
@@ -635,6 +830,11 @@ def test_a_row_whose_tests_cannot_be_used_is_refused(check, tests):
 
 @linux
 def test_programs_need_no_reference_answer(check):
-    outcome = check(train=program_rows(DOUBLE, DOUBLE, DOUBLE), **{**PROGRAMS, "reference": lambda row: None})
+    outcome = check(
+        train=program_rows(DOUBLE, DOUBLE, DOUBLE), **{**PROGRAMS, "reference": lambda row: None}
+    )
     assert outcome.status is None
-    assert [(line["rows scored"], line["empty earns"]) for line in outcome.table] == [(3, 0.0), (3, 0.0)]
+    assert [(line["rows scored"], line["empty earns"]) for line in outcome.table] == [
+        (3, 0.0),
+        (3, 0.0),
+    ]

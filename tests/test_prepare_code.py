@@ -16,7 +16,9 @@ from rewards.sandbox import Sandbox
 
 ROOT = Path(__file__).resolve().parents[1]
 MBPP = Path(os.environ.get("MBPP_PATH", ROOT.parent / "shared" / "data" / "mbpp" / "mbpp.jsonl"))
-isolated = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="the sandbox is built for Linux")
+isolated = pytest.mark.skipif(
+    not sys.platform.startswith("linux"), reason="the sandbox is built for Linux"
+)
 
 FULL = {  # a row as MBPP has them
     "task_id": 601,
@@ -53,7 +55,9 @@ def prepared(monkeypatch, capsys, tmp_path):
     """Run the script: exit status, what was printed, and the error."""
 
     def run(*words, out="out"):
-        monkeypatch.setattr(sys, "argv", ["prepare_code.py", *map(str, words), "--out", str(tmp_path / out)])
+        monkeypatch.setattr(
+            sys, "argv", ["prepare_code.py", *map(str, words), "--out", str(tmp_path / out)]
+        )
         with pytest.raises(SystemExit) as ended:
             prepare_code.main()
         return ended.value.code, *capsys.readouterr()
@@ -81,12 +85,17 @@ def test_sanitized_mbpp_shows_its_imports_and_mbpp_keeps_its_official_splits(tmp
     assert task["prompt"].endswith("this test:\nimport math\nassert area(2) == math.pi * 4")
     ids = [1, 10, 11, 510, 511, 600, 601, 974]
     (tmp_path / "mbpp.jsonl").write_text(lines(*(FULL | {"task_id": number} for number in ids)))
-    names = {split: [task["name"] for task in of] for split, of in code_prepare.load_tasks("mbpp", tmp_path).items()}
+    names = {
+        split: [task["name"] for task in of]
+        for split, of in code_prepare.load_tasks("mbpp", tmp_path).items()
+    }
     assert names == {"train": ["mbpp/601", "mbpp/974"], "test": ["mbpp/11", "mbpp/510"]}
 
 
 @pytest.mark.parametrize(("show", "hide", "shown"), [(2, 0, 2), (3, 1, 2), (3, 2, 1)])
-def test_the_prompt_of_mbpp_shows_as_many_tests_as_asked_and_none_that_will_be_hidden(show, hide, shown):
+def test_the_prompt_of_mbpp_shows_as_many_tests_as_asked_and_none_that_will_be_hidden(
+    show, hide, shown
+):
     words = f"Your code should pass {'these tests' if shown == 2 else 'this test'}:"
     text = code_prepare.mbpp_task(FULL, show, hide)["prompt"].splitlines()
     assert text[1:] == [words, *FULL["test_list"][:shown]]
@@ -113,15 +122,23 @@ def test_a_program_cannot_change_the_helper_that_a_humaneval_test_uses():
     options = {"setup": task["setup"], "entry_point": task["entry_point"]}
     with Sandbox(workers=1) as sandbox:
         programs = [program_of(code, task["preamble"]) for code in (task["solution"], cheat)]
-        statuses = [sandbox.run_asserts(program, task["tests"], **options).status for program in programs]
+        statuses = [
+            sandbox.run_asserts(program, task["tests"], **options).status for program in programs
+        ]
     assert statuses == ["pass", "fail"]
 
 
 def test_hiding_moves_the_last_tests_before_those_that_are_hidden_already():
-    task = complete_row(OWN | {"name": "a", "tests": ["assert f(1)", "assert f(2)"], "hidden_tests": ["assert f(3)"]})
+    task = complete_row(
+        OWN
+        | {"name": "a", "tests": ["assert f(1)", "assert f(2)"], "hidden_tests": ["assert f(3)"]}
+    )
     hidden = task | {"tests": ["assert f(1)"], "hidden_tests": ["assert f(2)", "assert f(3)"]}
     assert code_prepare.hide_tests([task], 1) == ([hidden], [])
-    assert code_prepare.hide_tests([task], 2) == ([], [{"task": "a", "reason": "too few tests to hide 2"}])
+    assert code_prepare.hide_tests([task], 2) == (
+        [],
+        [{"task": "a", "reason": "too few tests to hide 2"}],
+    )
 
 
 @pytest.mark.skipif(not MBPP.is_file(), reason=f"no MBPP at {MBPP}: set MBPP_PATH")
@@ -137,12 +154,19 @@ def test_the_real_mbpp_makes_rows_that_can_be_used(sanitized, counts):
 @isolated
 def test_own_rows_are_checked_split_and_written(prepared, tmp_path):
     wrong = OWN | {"solution": "def double(x): return x"}
-    weak = {"prompt": "Is it so?", "tests": ["assert f(1) == True"], "solution": "def f(x): return x == 1"}
+    weak = {
+        "prompt": "Is it so?",
+        "tests": ["assert f(1) == True"],
+        "solution": "def f(x): return x == 1",
+    }
     (tmp_path / "mine.jsonl").write_text(lines(OWN_RIGHT, wrong, weak, OWN | {"name": "open"}))
     status, printed, error = prepared("jsonl", "--path", tmp_path / "mine.jsonl")
     assert status == 0, error
     assert [row["name"] for row in read_tasks(tmp_path / "out", "train")] == ["mine/1", "open"]
-    assert sorted(file.name for file in (tmp_path / "out").iterdir()) == ["dropped.jsonl", "train.jsonl"]
+    assert sorted(file.name for file in (tmp_path / "out").iterdir()) == [
+        "dropped.jsonl",
+        "train.jsonl",
+    ]
     assert (tmp_path / "out" / "dropped.jsonl").read_text() == lines(
         {"task": "mine/2", "reason": "the reference fails: AssertionError"},
         {"task": "mine/3", "reason": "a trivial solution passes: return True"},
@@ -158,7 +182,9 @@ def test_own_rows_are_checked_split_and_written(prepared, tmp_path):
     ):
         assert message in printed
     (tmp_path / "mine.jsonl").write_text(lines(wrong))
-    assert prepared("jsonl", "--path", tmp_path / "mine.jsonl", out="none")[0] == 1  # no task is kept
+    assert (
+        prepared("jsonl", "--path", tmp_path / "mine.jsonl", out="none")[0] == 1
+    )  # no task is kept
     assert [file.name for file in (tmp_path / "none").iterdir()] == ["dropped.jsonl"]
 
 
@@ -166,7 +192,9 @@ def test_own_rows_are_checked_split_and_written(prepared, tmp_path):
 def test_held_out_rows_go_to_test_by_their_prompt(prepared, tmp_path):
     rows = [OWN_RIGHT | {"prompt": f"Write double(x), please, {number}."} for number in range(12)]
     (tmp_path / "mine.jsonl").write_text(lines(*rows))
-    assert prepared("jsonl", "--path", tmp_path / "mine.jsonl", "--held_out", 3, "--hide", 1)[0] == 0
+    assert (
+        prepared("jsonl", "--path", tmp_path / "mine.jsonl", "--held_out", 3, "--hide", 1)[0] == 0
+    )
     train, test = (read_tasks(tmp_path / "out", split) for split in ("train", "test"))
     assert len(train) + len(test) == 12 and len(test) == 5
     assert {task["prompt"] for task in train} & {task["prompt"] for task in test} == set()
@@ -187,10 +215,25 @@ def test_humaneval_is_for_evaluation_only(prepared, tmp_path):
     [
         (["mbpp"], "", b"", "/mbpp.jsonl cannot be read"),
         (["mbpp", "--sanitized"], "", b"", "/sanitized-mbpp.json cannot be read"),
-        (["mbpp"], "mbpp.jsonl", lines(FULL, OWN).encode(), "mbpp.jsonl, row 2 has no task_id, code, test_list"),
+        (
+            ["mbpp"],
+            "mbpp.jsonl",
+            lines(FULL, OWN).encode(),
+            "mbpp.jsonl, row 2 has no task_id, code, test_list",
+        ),
         (["mbpp"], "mbpp.jsonl", lines(FULL, FULL).encode(), "once; more than once: mbpp/601"),
-        (["humaneval"], "cut.jsonl.gz", gzip.compress(lines(HUMANEVAL).encode())[:-20], "cut.jsonl.gz cannot be read"),
-        (["jsonl"], "mine.jsonl", lines(OWN, OWN | {"tests": ['{"stdin": "1"}']}).encode(), "line 2: a JSON test has"),
+        (
+            ["humaneval"],
+            "cut.jsonl.gz",
+            gzip.compress(lines(HUMANEVAL).encode())[:-20],
+            "cut.jsonl.gz cannot be read",
+        ),
+        (
+            ["jsonl"],
+            "mine.jsonl",
+            lines(OWN, OWN | {"tests": ['{"stdin": "1"}']}).encode(),
+            "line 2: a JSON test has",
+        ),
         (
             ["jsonl"],
             "out/train.jsonl",
@@ -212,4 +255,6 @@ def test_what_cannot_be_used_is_refused_in_words_and_nothing_is_written(
         (tmp_path / name).write_bytes(content)
     status, _, error = prepared(*words, "--path", tmp_path / name)
     assert status == 2 and message in error
-    assert [path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()] == [content] * bool(name)
+    assert [path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()] == [
+        content
+    ] * bool(name)

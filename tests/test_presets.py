@@ -18,14 +18,43 @@ from rewards import load_rewards
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 TOKEN = {"importance_sampling_level": "token"}
-GRPO = {**TOKEN, "loss_type": "grpo", "scale_rewards": "group", "beta": 0.04, "use_bias_correction_kl": False}
+GRPO = {
+    **TOKEN,
+    "loss_type": "grpo",
+    "scale_rewards": "group",
+    "beta": 0.04,
+    "use_bias_correction_kl": False,
+}
 HELD = {
     "grpo": {**GRPO, "epsilon": 0.2, "epsilon_high": None},
     "dr_grpo": {**TOKEN, "loss_type": "dr_grpo", "scale_rewards": "none", "beta": 0.0},
-    "dapo": {**TOKEN, "loss_type": "dapo", "scale_rewards": "group", "beta": 0.0, "epsilon": 0.2, "epsilon_high": 0.28},
-    "gspo": {"loss_type": "grpo", "scale_rewards": "group", "importance_sampling_level": "sequence", "beta": 0.0},
-    "cispo": {**TOKEN, "loss_type": "cispo", "scale_rewards": "group", "beta": 0.0, "epsilon_high": 5.0},
-    "iterative_grpo": {**GRPO, "sync_ref_model": True, "ref_model_mixup_alpha": 1.0, "ref_model_sync_steps": 100},
+    "dapo": {
+        **TOKEN,
+        "loss_type": "dapo",
+        "scale_rewards": "group",
+        "beta": 0.0,
+        "epsilon": 0.2,
+        "epsilon_high": 0.28,
+    },
+    "gspo": {
+        "loss_type": "grpo",
+        "scale_rewards": "group",
+        "importance_sampling_level": "sequence",
+        "beta": 0.0,
+    },
+    "cispo": {
+        **TOKEN,
+        "loss_type": "cispo",
+        "scale_rewards": "group",
+        "beta": 0.0,
+        "epsilon_high": 5.0,
+    },
+    "iterative_grpo": {
+        **GRPO,
+        "sync_ref_model": True,
+        "ref_model_mixup_alpha": 1.0,
+        "ref_model_sync_steps": 100,
+    },
 }
 HELD["gspo"] |= {"epsilon": 3e-4, "epsilon_high": 4e-4}
 HELD["gspo"] |= {"gradient_accumulation_steps": 1, "steps_per_generation": 4, "save_steps": 20}
@@ -33,7 +62,10 @@ QUICKSTART = str(ROOT / "recipes/arithmetic/quickstart.yaml")
 # Where a preset and a YAML cannot both be had, and the message of preflight.
 REFUSED = {
     "iterative_grpo": (lambda args: args.model["use_peft"], "sync_ref_model is set with LoRA"),
-    "gspo": (lambda args: "equation_steps" in args.recipe.reward_funcs, "need importance_sampling_level: token"),
+    "gspo": (
+        lambda args: "equation_steps" in args.recipe.reward_funcs,
+        "need importance_sampling_level: token",
+    ),
 }
 PAPERS = {"grpo": "2402.03300", "dr_grpo": "2503.20783", "dapo": "2503.14476", "gspo": "2507.18071"}
 PAPERS |= {"cispo": "2506.13585", "iterative_grpo": "2402.03300"}
@@ -66,12 +98,20 @@ def test_a_preset_names_its_paper_and_how_to_ask_for_it(name):
 @pytest.mark.parametrize("name", HELD)
 def test_a_preset_changes_exactly_its_keys(name):
     asked = ([], ["--preset", name])
-    before, after = (values_of(parse_arguments(RecipeArguments, ["--config", QUICKSTART, *words])) for words in asked)
-    changed = {key: value for key, value in after.items() if value != before[key] and key != "preset"}
+    before, after = (
+        values_of(parse_arguments(RecipeArguments, ["--config", QUICKSTART, *words]))
+        for words in asked
+    )
+    changed = {
+        key: value for key, value in after.items() if value != before[key] and key != "preset"
+    }
     own = {key: value for key, value in HELD[name].items() if before[key] != value}
     if name == "dapo":
         kwargs = {"soft_overlong": {"max_completion_len": 28, "soft_punish_cache": 5}}
-        own |= {"reward_funcs": ["xml_format", "reasoning_gym", "soft_overlong"], "reward_kwargs": kwargs}
+        own |= {
+            "reward_funcs": ["xml_format", "reasoning_gym", "soft_overlong"],
+            "reward_kwargs": kwargs,
+        }
     assert changed == own
     assert after["preset"] == [name]
 
@@ -84,7 +124,9 @@ def test_a_preset_goes_with_every_yaml(name, file, monkeypatch):
     args = parse_arguments(recipe_of(file.parent).RecipeArguments, words)
     args.model["model_name_or_path"] = "org/model"
     monkeypatch.setattr(checks, "prepare_reward", lambda *args: None)  # no sandbox is started
-    monkeypatch.setattr(checks, "check_packages", lambda *args: [])  # what is installed here is not the question
+    monkeypatch.setattr(
+        checks, "check_packages", lambda *args: []
+    )  # what is installed here is not the question
     recipe = args.recipe
     rewards = load_rewards(recipe.reward_funcs, recipe.reward_kwargs)
     result = checks.preflight(args, None, None, rewards, lambda row: "")
@@ -97,14 +139,31 @@ def test_a_preset_goes_with_every_yaml(name, file, monkeypatch):
 
 
 def test_a_preset_of_the_command_line_wins_over_the_yaml_and_a_flag_over_the_preset(parse):
-    args = parse({"beta": 0.3, "loss_type": "bnpo", "max_steps": 5}, "--preset", "dr_grpo", "--beta", "0.1")
-    assert [args.training[name] for name in ("beta", "loss_type", "max_steps")] == [0.1, "dr_grpo", 5]
+    args = parse(
+        {"beta": 0.3, "loss_type": "bnpo", "max_steps": 5}, "--preset", "dr_grpo", "--beta", "0.1"
+    )
+    assert [args.training[name] for name in ("beta", "loss_type", "max_steps")] == [
+        0.1,
+        "dr_grpo",
+        5,
+    ]
     assert args.notes == ["preset dr_grpo: loss_type bnpo -> dr_grpo, scale_rewards group -> none"]
 
 
 def test_a_preset_in_the_yaml_loses_to_the_other_keys_of_that_yaml(parse):
-    args = parse({"preset": "dapo", "epsilon_high": 0.5, "reward_funcs": ["xml_format"], "max_completion_length": 50})
-    assert (args.training["epsilon_high"], args.training["loss_type"], args.recipe.preset) == (0.5, "dapo", ["dapo"])
+    args = parse(
+        {
+            "preset": "dapo",
+            "epsilon_high": 0.5,
+            "reward_funcs": ["xml_format"],
+            "max_completion_length": 50,
+        }
+    )
+    assert (args.training["epsilon_high"], args.training["loss_type"], args.recipe.preset) == (
+        0.5,
+        "dapo",
+        ["dapo"],
+    )
     assert args.recipe.reward_funcs == ["xml_format", "soft_overlong"]
 
 
@@ -112,7 +171,12 @@ def test_a_preset_in_the_yaml_loses_to_the_other_keys_of_that_yaml(parse):
     ("settings", "words", "presets", "values"),
     [
         ({"preset": ["dapo"], "beta": 0.3}, ["--preset=cispo"], ["cispo"], ["cispo", 5.0, 0.0]),
-        ({}, ["--preset", "dapo", "grpo", "--max_steps", "5"], ["dapo", "grpo"], ["grpo", None, 0.04]),
+        (
+            {},
+            ["--preset", "dapo", "grpo", "--max_steps", "5"],
+            ["dapo", "grpo"],
+            ["grpo", None, 0.04],
+        ),
     ],
     ids=["the command line's in place of the YAML's", "of several the later"],
 )
@@ -130,14 +194,20 @@ def test_a_ratio_per_completion_does_not_outlive_a_preset_that_has_one_per_token
     assert "importance_sampling_level sequence -> token" in args.notes[0]
 
 
-@pytest.mark.parametrize(("settings", "words"), [({}, ["--preset", "dappo", "grpo"]), ({"preset": "dappo"}, [])])
+@pytest.mark.parametrize(
+    ("settings", "words"), [({}, ["--preset", "dappo", "grpo"]), ({"preset": "dappo"}, [])]
+)
 def test_an_unknown_preset_is_noted_with_those_there_are(parse, settings, words):
     args = parse(settings, *words)
-    assert args.problems == ["unknown preset 'dappo'; there are cispo, dapo, dr_grpo, grpo, gspo, iterative_grpo."]
+    assert args.problems == [
+        "unknown preset 'dappo'; there are cispo, dapo, dr_grpo, grpo, gspo, iterative_grpo."
+    ]
 
 
 def test_a_preset_without_a_name_is_an_error(parse):
-    assert parse({}, "--preset", "--max_steps", "5").problems == ["preset: expected at least one argument"]
+    assert parse({}, "--preset", "--max_steps", "5").problems == [
+        "preset: expected at least one argument"
+    ]
 
 
 def test_without_a_preset_nothing_is_noted(parse):
@@ -149,7 +219,11 @@ def test_without_a_preset_nothing_is_noted(parse):
 
 
 def test_soft_overlong_is_added_with_the_runs_own_limit_and_a_weight(parse):
-    settings = {"reward_funcs": ["xml_format", "length"], "reward_weights": [0.5, 2.0], "max_completion_length": 20480}
+    settings = {
+        "reward_funcs": ["xml_format", "length"],
+        "reward_weights": [0.5, 2.0],
+        "max_completion_length": 20480,
+    }
     args = parse({**settings, "reward_kwargs": {"length": {"target": 9}}}, "--preset", "dapo")
     assert args.recipe.reward_funcs == ["xml_format", "length", "soft_overlong"]
     assert args.training["reward_weights"] == [0.5, 2.0, 1.0]
@@ -158,7 +232,11 @@ def test_soft_overlong_is_added_with_the_runs_own_limit_and_a_weight(parse):
     assert args.notes[0].endswith(f"reward_funcs + soft_overlong {added}") and args.problems == []
     reward = load_rewards(args.recipe.reward_funcs, args.recipe.reward_kwargs)[2]
     lengths = [20480 - 4096, 20480 - 2048, 20480]
-    assert reward(prompts=[], completions=[], completion_ids=[[0] * n for n in lengths]) == [0.0, -0.5, -1.0]
+    assert reward(prompts=[], completions=[], completion_ids=[[0] * n for n in lengths]) == [
+        0.0,
+        -0.5,
+        -1.0,
+    ]
 
 
 @pytest.mark.parametrize("settings", [{}, {"reward_funcs": []}])
@@ -183,8 +261,18 @@ ADDED = {"soft_overlong": {"max_completion_len": 50, "soft_punish_cache": 10}}
             ADDED,
             None,
         ),
-        ({"reward_funcs": ["soft_overlong"], "reward_weights": [0.5], "reward_kwargs": KWARGS}, [], KWARGS, [0.5]),
-        ({"max_completion_length": 50, "reward_funcs": ["a"]}, ["--reward_weights", "1", "0.3"], ADDED, [1.0, 0.3]),
+        (
+            {"reward_funcs": ["soft_overlong"], "reward_weights": [0.5], "reward_kwargs": KWARGS},
+            [],
+            KWARGS,
+            [0.5],
+        ),
+        (
+            {"max_completion_length": 50, "reward_funcs": ["a"]},
+            ["--reward_weights", "1", "0.3"],
+            ADDED,
+            [1.0, 0.3],
+        ),
     ],
     ids=["the limit of the command line", "a reward of one's own", "a weight of one's own"],
 )
@@ -206,24 +294,43 @@ CORRECTED = {"importance_sampling_level": "sequence", "loss_type": "grpo", "beta
         ({}, []),
         ({"epsilon_high": 0.28}, ["one update a generation: the ratio is 1"]),
         ({"epsilon": 0.1, "gradient_accumulation_steps": 2}, ["one update a generation"]),
-        ({"importance_sampling_level": "sequence", "loss_type": "grpo"}, ["one update a generation"]),
+        (
+            {"importance_sampling_level": "sequence", "loss_type": "grpo"},
+            ["one update a generation"],
+        ),
         ({"epsilon_high": 0.28, "num_iterations": 2}, []),
         ({"epsilon_high": 0.28, "steps_per_generation": 2}, []),
-        ({"epsilon_high": 0.28, "gradient_accumulation_steps": 4, "steps_per_generation": 2}, ["one update"]),
-        (CORRECTED, []),  # the KL is multiplied by the ratio, whose gradient is spread over the completion
-        ({**CORRECTED, "epsilon": 0.1}, ["the ratio is 1, and epsilon and epsilon_high change nothing"]),
+        (
+            {"epsilon_high": 0.28, "gradient_accumulation_steps": 4, "steps_per_generation": 2},
+            ["one update"],
+        ),
+        (
+            CORRECTED,
+            [],
+        ),  # the KL is multiplied by the ratio, whose gradient is spread over the completion
+        (
+            {**CORRECTED, "epsilon": 0.1},
+            ["the ratio is 1, and epsilon and epsilon_high change nothing"],
+        ),
         (
             {**CORRECTED, "use_bias_correction_kl": False},
-            ["the ratio is 1, and epsilon, epsilon_high and importance_sampling_level change nothing"],
+            [
+                "the ratio is 1, and epsilon, epsilon_high and importance_sampling_level change nothing"
+            ],
         ),
-        ({"loss_type": "cispo", "num_iterations": 2}, ["on policy each token counts 0.2; set it to 5.0"]),
+        (
+            {"loss_type": "cispo", "num_iterations": 2},
+            ["on policy each token counts 0.2; set it to 5.0"],
+        ),
         ({"loss_type": "cispo", "epsilon_high": 0.5}, ["on policy each token counts 0.5"]),
         ({"loss_type": "cispo", "epsilon_high": 5.0}, ["one update a generation"]),
     ],
 )
 def test_a_clip_that_cannot_act_is_named(tmp_path, settings, expected):
     notes = loss_notes(GRPOConfig(output_dir=str(tmp_path), use_cpu=True, bf16=False, **settings))
-    assert len(notes) == len(expected) and all(text in note for text, note in zip(expected, notes, strict=True))
+    assert len(notes) == len(expected) and all(
+        text in note for text, note in zip(expected, notes, strict=True)
+    )
 
 
 # They train
@@ -235,21 +342,35 @@ def test_a_preset_is_in_force_in_the_trainer_and_trains(name, model, tmp_path):
     words = ["--reward_funcs", "xml_format", "--preset", name, "--output_dir", str(tmp_path)]
     args = parse_arguments(RecipeArguments, words)
     assert args.problems == []
-    config = {**args.training, **TINY, "max_steps": 4, "learning_rate": 0.01, "log_completions": False}
+    config = {
+        **args.training,
+        **TINY,
+        "max_steps": 4,
+        "learning_rate": 0.01,
+        "log_completions": False,
+    }
     rewards = load_rewards(args.recipe.reward_funcs, args.recipe.reward_kwargs)
     rewards = [give("right", [1.0, 0.0, 0.5, 0.2, 0.9]), *rewards]
     rows = Dataset.from_list([{"prompt": f"Row {i}:", "task": "math"} for i in range(8)])
-    trainer = GRPOTrainer(model=str(model), reward_funcs=rewards, args=GRPOConfig(**config), train_dataset=rows)
+    trainer = GRPOTrainer(
+        model=str(model), reward_funcs=rewards, args=GRPOConfig(**config), train_dataset=rows
+    )
     before = [parameter.detach().clone() for parameter in trainer.model.parameters()]
     trainer.train()
-    assert not any(torch.equal(old, new) for old, new in zip(before, trainer.model.parameters(), strict=True))
+    assert not any(
+        torch.equal(old, new) for old, new in zip(before, trainer.model.parameters(), strict=True)
+    )
     held = {"importance_sampling_level": "token", "use_bias_correction_kl": True, **HELD[name]}
     for key in ("loss_type", "beta", "scale_rewards", "importance_sampling_level"):
         assert getattr(trainer, key) == held[key], key
-    assert trainer.args.use_bias_correction_kl == held["use_bias_correction_kl"]  # what TRL's loss reads
+    assert (
+        trainer.args.use_bias_correction_kl == held["use_bias_correction_kl"]
+    )  # what TRL's loss reads
     low = held.get("epsilon", 0.2)
     assert (trainer.epsilon_low, trainer.epsilon_high) == (low, held.get("epsilon_high") or low)
-    assert trainer.reward_func_names == ["right", "xml_format"] + ["soft_overlong"] * (name == "dapo")
+    assert trainer.reward_func_names == ["right", "xml_format"] + ["soft_overlong"] * (
+        name == "dapo"
+    )
     assert (trainer.ref_model is None) == (held["beta"] == 0.0)
     key = "clip_ratio/region_mean"
     clipped = [entry[key] for entry in trainer.state.log_history if key in entry]

@@ -11,7 +11,15 @@ from support.launching import DENSE_REWARD, TINY
 from support.tiny_model import build_tiny_model
 
 from recipes.common.sampling import sample
-from recipes.common.sampling.learning import Column, Scored, columns_of, disagreement, figures, notes, verdict
+from recipes.common.sampling.learning import (
+    Column,
+    Scored,
+    columns_of,
+    disagreement,
+    figures,
+    notes,
+    verdict,
+)
 from recipes.common.training.gates import has_spread
 from recipes.common.utils.run_files import read_rows
 from rewards import load_reward
@@ -19,7 +27,9 @@ from rewards import load_reward
 pytestmark = pytest.mark.usefixtures("one_thread")
 ROOT = Path(__file__).parents[1]
 RIGHT = Column("right", "verifier", 1.0)
-DEAD = "never more than 0: right (show a worked example, take easier rows, reward parts of an answer)"
+DEAD = (
+    "never more than 0: right (show a worked example, take easier rows, reward parts of an answer)"
+)
 REWARDS = """
 def never(completions, **kwargs):
     return [0.0 for _ in completions]
@@ -59,8 +69,13 @@ def test_rounding_is_no_spread_and_a_small_difference_is():
 
 
 def test_hit_rate_mean_spread_and_share_without_spread_are_exact():
-    scored = group(0, [0.5, 1.0, 0.0, 1.0])  # a hit is the full reward, or more than 0 where none is declared
-    assert (right(scored).hit_rate, right(scored, Column("right", "shaping", None)).hit_rate) == (0.5, 0.75)
+    scored = group(
+        0, [0.5, 1.0, 0.0, 1.0]
+    )  # a hit is the full reward, or more than 0 where none is declared
+    assert (right(scored).hit_rate, right(scored, Column("right", "shaping", None)).hit_rate) == (
+        0.5,
+        0.75,
+    )
     line = right(group(0, [0.0, 2.0]) + group(1, [1.0, 1.0]))
     assert (line.mean, line.spread, line.zero_spread) == (1.0, pytest.approx(2**0.5 / 2), 0.5)
 
@@ -81,9 +96,13 @@ def test_dead_and_constant_rewards_differ(kind, amounts, state):
 
 
 def test_how_often_two_samples_of_a_prompt_differ_in_being_right():
-    scored = group(0, [0.0, 1.0]) + group(1, [1.0] * 2) + group(2, [0.0, 0.0, 0.5, 1.0])  # of all pairs 1, 0 and 3 of 6
+    scored = (
+        group(0, [0.0, 1.0]) + group(1, [1.0] * 2) + group(2, [0.0, 0.0, 0.5, 1.0])
+    )  # of all pairs 1, 0 and 3 of 6
     assert disagreement(scored, [RIGHT]) == pytest.approx(0.5)
-    assert disagreement(scored, [Column("right", "shaping", None)]) is None  # no verifier tells what is right
+    assert (
+        disagreement(scored, [Column("right", "shaping", None)]) is None
+    )  # no verifier tells what is right
 
 
 CONTROLS, MASKED = {"columns": [Column("right", "control", None)]}, {"mask_truncated": True}
@@ -101,19 +120,52 @@ TOO_SHORT = "100 % truncated at 64 tokens: raise max_completion_length to >= 128
             False,
             f"will not learn: every group of task code has zero spread; {TOO_SHORT}; {DEAD}",
         ),
-        (groups(4, [0.0, 0.0]), {}, False, f"will not learn: every group of task math has zero spread; {DEAD}"),
-        (groups(4, [1.0, 1.0]), {}, False, "score alike: raise num_generations, or take rows of another difficulty"),
+        (
+            groups(4, [0.0, 0.0]),
+            {},
+            False,
+            f"will not learn: every group of task math has zero spread; {DEAD}",
+        ),
+        (
+            groups(4, [1.0, 1.0]),
+            {},
+            False,
+            "score alike: raise num_generations, or take rows of another difficulty",
+        ),
         (
             A_FEW,
             {"groups_a_step": 2},
             True,
             "will learn the task: 0.5 useful groups are expected in an optimizer step of 2",
         ),
-        (A_FEW, {"groups_a_step": 1}, False, "only 0.25 useful groups are expected in an optimizer step of 1 (at"),
-        (groups(4, [0.3, 0.7]), CONTROLS, False, "only controls score, which teach nothing: name another reward"),
-        (groups(4, [0.0, 1.0], truncated=True), MASKED, False, "both spread and a completion that ended"),
+        (
+            A_FEW,
+            {"groups_a_step": 1},
+            False,
+            "only 0.25 useful groups are expected in an optimizer step of 1 (at",
+        ),
+        (
+            groups(4, [0.3, 0.7]),
+            CONTROLS,
+            False,
+            "only controls score, which teach nothing: name another reward",
+        ),
+        (
+            groups(4, [0.0, 1.0], truncated=True),
+            MASKED,
+            False,
+            "both spread and a completion that ended",
+        ),
     ],
-    ids=["a task without spread", "never right", "always right", "enough", "too few", "controls", "masked"],
+    ids=[
+        "a task without spread",
+        "never right",
+        "always right",
+        "enough",
+        "too few",
+        "controls",
+        "masked",
+    ],
 )
 def test_a_verdict_has_its_reason(scored, options, learns, sentence):
     verdict_of, text = verdict(found(scored, **options))
@@ -124,7 +176,10 @@ def test_a_verdict_has_its_reason(scored, options, learns, sentence):
 @pytest.mark.parametrize(
     ("full", "start"),
     [
-        (0.0, "will learn the format only: no group of task math differs in the score of a verifier or a step reward"),
+        (
+            0.0,
+            "will learn the format only: no group of task math differs in the score of a verifier or a step reward",
+        ),
         (1.0, "will learn the ta"),
     ],
 )
@@ -134,7 +189,9 @@ def test_where_only_the_format_differs_within_groups_only_the_format_is_learnt(k
         for number in range(8)
         for i in range(4)
     ]
-    learns, sentence = verdict(found(scored, (Column("right", kind, 1.0), Column("tidy", "format", 1.0))))
+    learns, sentence = verdict(
+        found(scored, (Column("right", kind, 1.0), Column("tidy", "format", 1.0)))
+    )
     assert (learns, sentence[: len(start)]) == (full == 1.0, start)
 
 
@@ -152,30 +209,48 @@ def test_a_task_of_few_groups_is_noted_and_changes_no_verdict():
 @pytest.mark.parametrize(
     ("steps", "weight", "useful"),
     [
-        ([[1.0, 1.0], [1.0], [], [1.0]], 1.0, 0),  # the sums differ, and training normalises the steps to 0
+        (
+            [[1.0, 1.0], [1.0], [], [1.0]],
+            1.0,
+            0,
+        ),  # the sums differ, and training normalises the steps to 0
         ([[1.0, -1.0], [], [-1.0, 1.0], []], 1.0, 1),
         ([[1.0, -1.0], [], [-1.0, 1.0], []], 0.0, 0),
     ],
 )
 def test_steps_that_differ_make_a_group_useful_whatever_their_sums(steps, weight, useful):
-    scored = [Scored(0, "math", 9, False, {"right": 0.0, "steps": float(sum(s))}, steps={"steps": s}) for s in steps]
+    scored = [
+        Scored(0, "math", 9, False, {"right": 0.0, "steps": float(sum(s))}, steps={"steps": s})
+        for s in steps
+    ]
     assert found(scored, (RIGHT, Column("steps", "step", None, weight))).useful == useful
 
 
 def test_weights_and_gates_count_in_the_total():
-    scored = [Scored(0, "math", 5, False, {"right": -amount, "other": amount}) for amount in (0.1, 0.9)]
+    scored = [
+        Scored(0, "math", 5, False, {"right": -amount, "other": amount}) for amount in (0.1, 0.9)
+    ]
     other = Column("other", "shaping", None)
-    for column, useful in ((other, 0), (other._replace(weight=0.5), 1), (other._replace(gates=("right",)), 1)):
+    for column, useful in (
+        (other, 0),
+        (other._replace(weight=0.5), 1),
+        (other._replace(gates=("right",)), 1),
+    ):
         figures_of = found(scored, [RIGHT, column])
         assert figures_of.useful == useful
-    assert figures_of.tasks["math"].rewards["other"].state == "nothing was scored"  # its gate never opens
+    assert (
+        figures_of.tasks["math"].rewards["other"].state == "nothing was scored"
+    )  # its gate never opens
 
 
 def test_a_row_that_one_reward_could_not_grade_is_void_and_one_of_another_task_has_no_line():
     scored = group(0, [1.0], failed=("right",)) + group(0, [0.0, 0.0])
     assert (found(scored).useful, right(scored).scored, right(scored).failed) == (0, 2, 1 / 3)
     (other,) = group(0, [None], name="code")
-    code, alone = Column("code", "verifier", 1.0), other._replace(scores={"right": 1.0, "code": None})
+    code, alone = (
+        Column("code", "verifier", 1.0),
+        other._replace(scores={"right": 1.0, "code": None}),
+    )
     assert list(found([alone], [RIGHT, code]).tasks["math"].rewards) == ["right"]
 
 
@@ -206,10 +281,17 @@ def status(tmp_path_factory):
 
     def run(*words, reward=DENSE_REWARD):
         tiny = [word for name, value in TINY.items() for word in (f"--{name}", str(value))]
-        fixed = ["--config", "recipes/arithmetic/quickstart.yaml", "--model_name_or_path", str(model)]
+        fixed = [
+            "--config",
+            "recipes/arithmetic/quickstart.yaml",
+            "--model_name_or_path",
+            str(model),
+        ]
         with pytest.MonkeyPatch.context() as patch, pytest.raises(SystemExit) as ended:
             patch.chdir(ROOT)
-            patch.setattr(sys, "argv", ["probe.py", *fixed, "--reward_funcs", reward, *tiny, *map(str, words)])
+            patch.setattr(
+                sys, "argv", ["probe.py", *fixed, "--reward_funcs", reward, *tiny, *map(str, words)]
+            )
             probe.main()
         return ended.value.code
 
@@ -227,14 +309,19 @@ def probed(status, tmp_path_factory):
 def test_a_dense_reward_will_be_learnt_and_what_was_sampled_is_kept(probed):
     rows, lines = read_rows(probed / "rows.jsonl"), read_rows(probed / "completions.jsonl")
     assert [line["row"] for line in lines] == [i for i in range(4) for _ in range(4)]
-    assert all(len(line["token_ids"]) == line["tokens"] <= 12 and set(rows[0]) > {"prompt", "task"} for line in lines)
+    assert all(
+        len(line["token_ids"]) == line["tokens"] <= 12 and set(rows[0]) > {"prompt", "task"}
+        for line in lines
+    )
     kept = json.loads((probed / "figures.json").read_text())
     assert (kept["will_learn"], kept["groups"], kept["useful"]) == (True, 4, 4)
     assert kept["config"] == "recipes/arithmetic/quickstart.yaml"
     assert kept["verdict"] == "will learn: 2 useful groups are expected in an optimizer step of 2"
 
 
-def test_a_replay_scores_the_same_completions_without_a_model(status, probed, tmp_path, capsys, monkeypatch):
+def test_a_replay_scores_the_same_completions_without_a_model(
+    status, probed, tmp_path, capsys, monkeypatch
+):
     monkeypatch.delattr(sample, "sample_model")
     before, again = (probed / "figures.json").read_text(), tmp_path / "again"
     assert status("--replay", probed, "--output", again) == 0
@@ -248,17 +335,25 @@ def test_a_replay_scores_the_same_completions_without_a_model(status, probed, tm
         capsys.readouterr()
         assert status("--replay", probed, reward=f"{tmp_path}/own.py:{name}") == 1
         printed = capsys.readouterr().out
-        assert "will not learn: every group of task chain_sum has zero spread" in printed and why in printed
+        assert (
+            "will not learn: every group of task chain_sum has zero spread" in printed
+            and why in printed
+        )
     rewards = ("--reward_funcs", DENSE_REWARD, "reasoning_gym")
     assert status("--replay", probed, *rewards) == 1
     assert "\nwill learn the format only: " in capsys.readouterr().out
     assert (probed / "figures.json").read_text() == before
     assert status("--replay", probed, "--temperature", 0.5, "--max_completion_length", 13) == 2
     message = capsys.readouterr().err
-    assert "sampled with max_completion_length 12, not 13; decoding" in message and "sample anew" in message
+    assert (
+        "sampled with max_completion_length 12, not 13; decoding" in message
+        and "sample anew" in message
+    )
 
 
-def test_few_prompts_of_a_mixture_are_no_mistake_of_its_rewards_and_other_groups_are_noted(status, tmp_path, capsys):
+def test_few_prompts_of_a_mixture_are_no_mistake_of_its_rewards_and_other_groups_are_noted(
+    status, tmp_path, capsys
+):
     out = tmp_path / "probe"
     mixed = ("--config", "recipes/math_code/smollm2-135m.yaml")
     tasks = ("--reward_funcs", "boxed_math", "number_count", "--seed", 1)

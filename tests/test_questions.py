@@ -23,7 +23,9 @@ def recipe():
     return import_recipe(ROOT / "recipes/math/local_file.yaml")
 
 
-def load(path: Path, check=lambda gold: None, seed: int = 0, **settings) -> tuple[list[dict], list[dict]]:
+def load(
+    path: Path, check=lambda gold: None, seed: int = 0, **settings
+) -> tuple[list[dict], list[dict]]:
     args = QuestionArguments(dataset_path=str(path), **{"num_eval_rows": 100, **settings})
     return tuple(rows.to_list() for rows in load_questions(args, seed, check))
 
@@ -48,7 +50,9 @@ def write(path: Path, items: list[dict]) -> Path:
 
 
 @pytest.mark.parametrize("kind", [".json", ".csv", ".parquet"])
-@pytest.mark.parametrize("answer", [str, int, lambda n: n / 4], ids=["text", "whole numbers", "fractions"])
+@pytest.mark.parametrize(
+    "answer", [str, int, lambda n: n / 4], ids=["text", "whole numbers", "fractions"]
+)
 def test_every_kind_of_file_gives_the_same_rows(tmp_path, kind, answer):
     items = [{**item, "answer": answer(int(item["answer"]))} for item in ITEMS]
     rows = load(write(tmp_path / "mine.jsonl", items))
@@ -63,9 +67,14 @@ def test_every_kind_of_file_gives_the_same_rows(tmp_path, kind, answer):
 
 
 def test_text_in_csv_stays_as_it_stands(tmp_path):
-    (tmp_path / "mine.csv").write_text('question,answer\n"Which code,\nagain?",007\nWhich country?,NA\n')
+    (tmp_path / "mine.csv").write_text(
+        'question,answer\n"Which code,\nagain?",007\nWhich country?,NA\n'
+    )
     train, held_out = load(tmp_path / "mine.csv", num_eval_rows=0)
-    assert {row["question"]: row["answer"] for row in train} == {"Which code,\nagain?": "007", "Which country?": "NA"}
+    assert {row["question"]: row["answer"] for row in train} == {
+        "Which code,\nagain?": "007",
+        "Which country?": "NA",
+    }
     assert held_out == []
 
 
@@ -89,7 +98,9 @@ def test_a_question_is_held_out_by_its_words_whatever_the_seed_and_the_other_row
     assert first == second and 0 < len(first) < 20
     shouted = [{**item, "question": item["question"].upper().replace(" ", "  ")} for item in ITEMS]
     train, held_out = load(write(tmp_path / "twice.jsonl", [*shouted, *ITEMS]))
-    assert {" ".join(row["question"].lower().split()) for row in held_out} == {text.lower() for text in first}
+    assert {" ".join(row["question"].lower().split()) for row in held_out} == {
+        text.lower() for text in first
+    }
     assert len(train) + len(held_out) == 80
 
 
@@ -128,7 +139,9 @@ def hub(monkeypatch, **splits: list[dict]) -> list:
 )
 def test_any_data_set_and_configuration_of_the_hub(monkeypatch, settings, expected):
     asked = hub(monkeypatch, train=ITEMS[:30], test=ITEMS[30:])
-    train, held_out = load_questions(QuestionArguments(**settings), 0, lambda gold: None, hub=("openai/gsm8k", "main"))
+    train, held_out = load_questions(
+        QuestionArguments(**settings), 0, lambda gold: None, hub=("openai/gsm8k", "main")
+    )
     assert (asked, len(train), len(held_out)) == ([expected], 30, 10)
 
 
@@ -148,7 +161,9 @@ def test_some_bad_rows_are_left_out_and_named_where_that_is_asked_for(tmp_path, 
     with pytest.raises(ValueError, match='line 41: answer is ""'):
         load(file)
     assert sum(map(len, load(file, max_bad_rows=1))) == 40
-    assert f'Rows left out (max_bad_rows): 1\n{file}, line 41: answer is ""' in capsys.readouterr().out
+    assert (
+        f'Rows left out (max_bad_rows): 1\n{file}, line 41: answer is ""' in capsys.readouterr().out
+    )
 
 
 @pytest.mark.parametrize(
@@ -162,7 +177,9 @@ def test_some_bad_rows_are_left_out_and_named_where_that_is_asked_for(tmp_path, 
 )
 def test_rows_of_the_command_line_replace_those_of_the_yaml(tmp_path, yaml, words, expected):
     (tmp_path / "run.yaml").write_text(yaml)
-    recipe = parse_arguments(QuestionArguments, ["--config", str(tmp_path / "run.yaml"), *words]).recipe
+    recipe = parse_arguments(
+        QuestionArguments, ["--config", str(tmp_path / "run.yaml"), *words]
+    ).recipe
     assert (recipe.dataset_name, recipe.dataset_path) == expected
 
 
@@ -175,7 +192,11 @@ TAGS = "<reasoning>\n</reasoning>\n<answer>\n{answer}\n</answer>"
     ("settings", "reference", "system"),
     [
         ({}, r"\boxed{12}", "in \\boxed{}."),
-        ({"reference": TAGS, "system_prompt": "Use tags."}, TAGS.replace("{answer}", "12"), "Use tags."),
+        (
+            {"reference": TAGS, "system_prompt": "Use tags."},
+            TAGS.replace("{answer}", "12"),
+            "Use tags.",
+        ),
         ({"system_prompt": ""}, r"\boxed{12}", None),
     ],
 )
@@ -201,7 +222,11 @@ def test_a_row_has_the_prompt_and_the_reference_of_the_yaml(recipe, settings, re
 )
 def test_metrics_of_a_box(recipe, completion, strict, lenient, has_box):
     row = {"answer": "0.5", "reference": r"\boxed{0.5}"}
-    assert recipe.metric(row, completion) == {"strict": strict, "lenient": lenient, "format": has_box}
+    assert recipe.metric(row, completion) == {
+        "strict": strict,
+        "lenient": lenient,
+        "format": has_box,
+    }
 
 
 @pytest.mark.skipif(not REAL.is_dir(), reason="GSM8K is not on this machine")
@@ -226,10 +251,19 @@ BEST = "<reasoning>\n9 + 9 = 18\n</reasoning>\n<answer>\n#### 18\n</answer>"
 
 def test_what_the_harness_yaml_rewards_most_is_right_for_every_reader():
     recipe = import_recipe(ROOT / "recipes/gsm8k/harness.yaml")
-    args = parse_arguments(recipe.RecipeArguments, ["--config", str(ROOT / "recipes/gsm8k/harness.yaml")]).recipe
+    args = parse_arguments(
+        recipe.RecipeArguments, ["--config", str(ROOT / "recipes/gsm8k/harness.yaml")]
+    ).recipe
     row = recipe.to_row({"question": "9 + 9?", "answer": "#### 18"}, [], args.system_prompt)
     assert "#### the final number" in row["prompt"][0]["content"]
-    scores = {name: load_reward(name)([BEST], [BEST], answer=["18"]) for name in ("gsm8k_harness", "gsm8k_correctness")}
+    scores = {
+        name: load_reward(name)([BEST], [BEST], answer=["18"])
+        for name in ("gsm8k_harness", "gsm8k_correctness")
+    }
     assert scores == {"gsm8k_harness": [2.2], "gsm8k_correctness": [2.0]}
     assert recipe.metric(row, BEST) == {"strict": True, "lenient": True, "format": True}
-    assert recipe.metric(row, BEST.replace("#### 18", "#### 17")) == {"strict": False, "lenient": False, "format": True}
+    assert recipe.metric(row, BEST.replace("#### 18", "#### 17")) == {
+        "strict": False,
+        "lenient": False,
+        "format": True,
+    }

@@ -26,7 +26,9 @@ ENTRY, GOLD = json.dumps(SUMS[0]), SUMS[0]["answer"]
 
 
 def score(text: str, entry: str = ENTRY, **parameters: float) -> float | None:
-    (amount,) = load_reward("reasoning_gym", **parameters)(prompts=["p"], completions=[text], entry=[entry])
+    (amount,) = load_reward("reasoning_gym", **parameters)(
+        prompts=["p"], completions=[text], entry=[entry]
+    )
     return amount
 
 
@@ -54,20 +56,30 @@ def test_the_right_answer_in_its_tag_earns(text, amount):
 
 def test_partial_credit_of_a_verifier_is_not_given():
     wrong = f"{GOLD} or 1"
-    assert 0.0 < reasoning_gym.create_dataset("chain_sum", size=1).score_answer(wrong, SUMS[0]) < 1.0
+    assert (
+        0.0 < reasoning_gym.create_dataset("chain_sum", size=1).score_answer(wrong, SUMS[0]) < 1.0
+    )
     assert score(f"<answer>{wrong}</answer>") == 0.0
 
 
 def test_it_is_a_verifier_that_needs_the_entry_column():
     reward = load_reward("reasoning_gym")
-    assert (reward_kind(reward), full_reward(reward), reward_columns(reward)) == ("verifier", 2.0, ["entry"])
+    assert (reward_kind(reward), full_reward(reward), reward_columns(reward)) == (
+        "verifier",
+        2.0,
+        ["entry"],
+    )
     reward = load_reward("reasoning_gym", correct=7.0)
     assert (
-        reward(prompts=["p"], completions=[f"<answer>{GOLD}</answer>"], entry=[ENTRY]) == [full_reward(reward)] == [7.0]
+        reward(prompts=["p"], completions=[f"<answer>{GOLD}</answer>"], entry=[ENTRY])
+        == [full_reward(reward)]
+        == [7.0]
     )
 
 
-@pytest.mark.parametrize("dataset", ["chain_sum", "basic_arithmetic", "gcd", "spell_backward", "leg_counting"])
+@pytest.mark.parametrize(
+    "dataset", ["chain_sum", "basic_arithmetic", "gcd", "spell_backward", "leg_counting"]
+)
 def test_the_own_answer_of_other_tasks_earns_the_full_amount(dataset):
     for entry in make_entries(dataset, {}, 3):
         assert score(f"<answer>{entry['answer']}</answer>", json.dumps(entry)) == 2.0
@@ -99,7 +111,13 @@ def test_any_text_is_right_or_wrong(text):
 
 def test_a_verifier_that_would_run_the_answer_as_code_is_refused(tmp_path):
     attack = f"[open({str(tmp_path / 'written')!r}, 'w')]"
-    row = {"dataset": "string_insertion", "parameters": {}, "question": "?", "answer": "AB", "metadata": {}}
+    row = {
+        "dataset": "string_insertion",
+        "parameters": {},
+        "question": "?",
+        "answer": "AB",
+        "metadata": {},
+    }
     with pytest.raises(ValueError, match="as code"):
         score_reasoning_gym(attack, json.dumps(row))
     assert not (tmp_path / "written").exists()
@@ -107,7 +125,13 @@ def test_a_verifier_that_would_run_the_answer_as_code_is_refused(tmp_path):
 
 def test_every_reasoning_gym_module_that_evaluates_text_is_refused_or_was_read():
     # Read by a person: what these evaluate is the task's own text, never the answer.
-    own_text_only = {"codeio", "number_sorting", "bitwise_arithmetic", "basic_arithmetic", "propositional_logic"}
+    own_text_only = {
+        "codeio",
+        "number_sorting",
+        "bitwise_arithmetic",
+        "basic_arithmetic",
+        "propositional_logic",
+    }
     own_text_only |= {"gsm_symbolic"}
     pattern = re.compile(r"\b(eval|exec|parse_expr|sympify|parse_latex)\(")
     for name, (dataset, _) in reasoning_gym.factory.DATASETS.items():
@@ -117,5 +141,11 @@ def test_every_reasoning_gym_module_that_evaluates_text_is_refused_or_was_read()
 
 
 def test_a_huge_exponent_earns_nothing_at_once():
-    row = {"dataset": "coin_flip", "parameters": {}, "question": "?", "answer": "1/2", "metadata": {}}
+    row = {
+        "dataset": "coin_flip",
+        "parameters": {},
+        "question": "?",
+        "answer": "1/2",
+        "metadata": {},
+    }
     assert score_reasoning_gym("1e999999999", json.dumps(row)) == 0.0

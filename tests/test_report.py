@@ -20,7 +20,9 @@ from recipes.common.report.page import write_report
 from recipes.common.report.report import answer_parts, config_rows, evenly, held_out, read_run
 from recipes.common.utils.run_files import messages
 
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+CHROMIUM = (
+    shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+)
 ATTACK = '</script><script>alert(1)</script><img src=x onerror="alert(2)"><!--<script>&lt;b&gt; {{data}} $1 \\u003c'
 PREFLIGHT = {
     "rewards": [
@@ -30,12 +32,28 @@ PREFLIGHT = {
     "notes": ["right_sum: a note of the reward"],
 }
 LOG = [
-    {"step": step, "reward": step / 10, "rewards/right_sum/mean": step / 20, "rewards/tidy/mean": 0.5}
-    | {"completions/mean_length": 10.0 + step, "completions/clipped_ratio": 0.1, "kl": 0.01, "entropy": 1.5}
+    {
+        "step": step,
+        "reward": step / 10,
+        "rewards/right_sum/mean": step / 20,
+        "rewards/tidy/mean": 0.5,
+    }
+    | {
+        "completions/mean_length": 10.0 + step,
+        "completions/clipped_ratio": 0.1,
+        "kl": 0.01,
+        "entropy": 1.5,
+    }
     for step in range(1, 7)
 ]
 STARTS = [
-    {"from_step": 0, "versions": {"python": "3.11.7"}, "commit": "abc", "hardware": "2 CPU cores", "command": ["train"]}
+    {
+        "from_step": 0,
+        "versions": {"python": "3.11.7"},
+        "commit": "abc",
+        "hardware": "2 CPU cores",
+        "command": ["train"],
+    }
 ]
 
 
@@ -43,37 +61,66 @@ def user(text: str) -> list[dict]:
     return [{"role": "system", "content": "Be brief."}, {"role": "user", "content": text}]
 
 
-def generation(step: int, count: int = 4, text: str = "So {i} <answer>{i}</answer> of step {step}") -> pd.DataFrame:
+def generation(
+    step: int, count: int = 4, text: str = "So {i} <answer>{i}</answer> of step {step}"
+) -> pd.DataFrame:
     """Completion i earns i % 3 of right_sum (full: 2) and 0.5 of tidy."""
     texts = [text.replace("{i}", str(i)).replace("{step}", str(step)) for i in range(count)]
     columns = {"step": [step] * count, "prompt": [user(f"What is {step}?")] * count}
     columns |= {"completion": [[{"role": "assistant", "content": each}] for each in texts]}
     columns |= {"right_sum": [float(i % 3) for i in range(count)], "tidy": [0.5] * count}
-    return pd.DataFrame(columns | {"right_sum/reason": ["why"] * count, "advantage": [i - 1.5 for i in range(count)]})
+    return pd.DataFrame(
+        columns
+        | {"right_sum/reason": ["why"] * count, "advantage": [i - 1.5 for i in range(count)]}
+    )
 
 
 def evaluated(row: int, strict: bool, text: str) -> dict[str, Any]:
     rewards = {"right_sum": 2.0 * strict, "tidy": None}
-    figures = {"truncated": False, "metrics": {"strict": strict, "format": True}, "rewards": rewards}
-    return {"row": row, "prompt": user(f"Held out {row}"), "answer": "4", "completion": text, "tokens": 5, **figures}
+    figures = {
+        "truncated": False,
+        "metrics": {"strict": strict, "format": True},
+        "rewards": rewards,
+    }
+    return {
+        "row": row,
+        "prompt": user(f"Held out {row}"),
+        "answer": "4",
+        "completion": text,
+        "tokens": 5,
+        **figures,
+    }
 
 
-def make_run(folder: Path, generations: list[pd.DataFrame] | None = None, after: bool = True, **config) -> Path:
+def make_run(
+    folder: Path, generations: list[pd.DataFrame] | None = None, after: bool = True, **config
+) -> Path:
     """A finished run of three generations with four held-out rows: one won, one lost, one right, one wrong."""
     (folder / "completions").mkdir(parents=True)
     (folder / "evaluation").mkdir()
-    settings = {"reward_funcs": ["right_sum", "tidy"], "reward_weights": [1.0, 0.5], "seed": 0, **config}
+    settings = {
+        "reward_funcs": ["right_sum", "tidy"],
+        "reward_weights": [1.0, 0.5],
+        "seed": 0,
+        **config,
+    }
     (folder / "run_config.json").write_text(json.dumps(settings))
     (folder / "versions.json").write_text(json.dumps(STARTS))
     (folder / "preflight.json").write_text(json.dumps(PREFLIGHT))
     (folder / "trainer_state.json").write_text(json.dumps({"log_history": LOG}))
-    for table in generations if generations is not None else [generation(step) for step in (1, 2, 3)]:
+    for table in (
+        generations if generations is not None else [generation(step) for step in (1, 2, 3)]
+    ):
         table.to_parquet(folder / "completions" / f"completions_{table['step'][0]:05d}.parquet")
     for name, right in (("before", [0, 1, 1, 0]), ("after", [1, 0, 1, 0]))[: 1 + after]:
         rows = [evaluated(i, bool(strict), f"{name} {i}") for i, strict in enumerate(right)]
-        (folder / "evaluation" / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+        (folder / "evaluation" / f"{name}.jsonl").write_text(
+            "".join(json.dumps(row) + "\n" for row in rows)
+        )
     if after:
-        (folder / "summary.json").write_text(json.dumps({"steps": 6, "minutes": 1.5, "engine": {"world_size": 1}}))
+        (folder / "summary.json").write_text(
+            json.dumps({"steps": 6, "minutes": 1.5, "engine": {"world_size": 1}})
+        )
     return folder
 
 
@@ -81,7 +128,9 @@ def add_curve(folder: Path) -> None:
     """Four validation rows at steps 0, 3 and 6: none right, one, two."""
     for step in (0, 3, 6):
         right = [i < step / 3 for i in range(4)]
-        add_line(folder, {"step": step, "metrics": {"strict": right, "lenient": right}, "truncated": 0.0})
+        add_line(
+            folder, {"step": step, "metrics": {"strict": right, "lenient": right}, "truncated": 0.0}
+        )
 
 
 def write_page(folder: Path, *runs: Path) -> str:
@@ -142,17 +191,28 @@ def test_completions_carry_rewards_total_and_whether_the_score_is_full(tmp_path)
 
 
 def test_a_full_score_is_that_of_every_verifier_and_step_rewards_have_no_column(tmp_path):
-    table, rewards = generation(1, 3).assign(tidy=[1.0, 1.0, 0.5]), ["each_step", "right_sum", "tidy"]
-    folder = make_run(tmp_path / "run", [table], reward_funcs=rewards, reward_weights=[9.0, 1.0, 0.5])
+    table, rewards = (
+        generation(1, 3).assign(tidy=[1.0, 1.0, 0.5]),
+        ["each_step", "right_sum", "tidy"],
+    )
+    folder = make_run(
+        tmp_path / "run", [table], reward_funcs=rewards, reward_weights=[9.0, 1.0, 0.5]
+    )
     kinds = zip(rewards, ("step", "verifier", "verifier"), strict=True)
     lines = [{"reward": name, "kind": kind, "full": 1.0} for name, kind in kinds]
     (folder / "preflight.json").write_text(json.dumps({"rewards": lines}))
     run = read_run(folder)
     assert run["rewards"] == ["right_sum", "tidy"]
-    assert [(row["full"], row["total"]) for row in run["completions"]] == [(False, 0.5), (True, 1.5), (False, 2.25)]
+    assert [(row["full"], row["total"]) for row in run["completions"]] == [
+        (False, 0.5),
+        (True, 1.5),
+        (False, 2.25),
+    ]
 
 
-def test_a_generation_that_was_logged_again_is_shown_once_and_a_column_that_comes_later_is_kept(tmp_path):
+def test_a_generation_that_was_logged_again_is_shown_once_and_a_column_that_comes_later_is_kept(
+    tmp_path,
+):
     again = [generation(1).assign(step=step) for step in (1, 2)] + [generation(3).assign(late="x")]
     run = read_run(make_run(tmp_path / "run", again))
     assert ([row["step"] for row in run["completions"]], run["logged"]) == ([1] * 4 + [3] * 4, 8)
@@ -196,17 +256,29 @@ def test_before_and_after_stand_with_interval_and_p_and_a_run_that_goes_on_has_a
     going_on = make_run(tmp_path / "going on", [], after=False)
     (going_on / "trainer_state.json").unlink()
     text = write_page(tmp_path, going_on)
-    assert "This run is not finished." in text and "No step was logged yet." in text and "50.0 %\n(15-85)" in text
+    assert (
+        "This run is not finished." in text
+        and "No step was logged yet." in text
+        and "50.0 %\n(15-85)" in text
+    )
     assert "log_completions: true" in data_of(text)[0]["note"]
 
 
 def test_the_page_stores_each_message_once(tmp_path):
     texts = [text for _, text in data_of(write_page(tmp_path))[0]["messages"]]
-    assert texts == ["Be brief.", "What is 1?", "What is 2?", "What is 3?", *(f"Held out {i}" for i in range(4))]
+    assert texts == [
+        "Be brief.",
+        "What is 1?",
+        "What is 2?",
+        "What is 3?",
+        *(f"Held out {i}" for i in range(4)),
+    ]
 
 
 def test_several_runs_share_curves_in_their_own_colours_and_show_the_settings_that_differ(tmp_path):
-    text = write_page(tmp_path, *(make_run(tmp_path / name, seed=seed) for name, seed in (("a", 0), ("b", 1))))
+    text = write_page(
+        tmp_path, *(make_run(tmp_path / name, seed=seed) for name, seed in (("a", 0), ("b", 1)))
+    )
     differing = text[text.index("Settings that differ") : text.index('<section id="completions">')]
     assert re.findall(r'<th scope="row">(.*?)</tr>', differing) == ["seed</th><td>0</td><td>1</td>"]
     results, curves = text.split('<section id="results">')[1].split('<section id="training">')
@@ -214,7 +286,9 @@ def test_several_runs_share_curves_in_their_own_colours_and_show_the_settings_th
     assert set(re.findall(r'class="mean (run\d)"', curves)) == {"run0", "run1"}
     assert '<li class="run1">b</li>' in curves
     same = [make_run(tmp_path / name / "run") for name in ("x", "y")]
-    assert [run["name"] for run in data_of(write_page(tmp_path, *same))] == [str(run) for run in same]
+    assert [run["name"] for run in data_of(write_page(tmp_path, *same))] == [
+        str(run) for run in same
+    ]
 
 
 def test_curves_begin_at_the_first_step_and_have_words_for_a_screen_reader(tmp_path):
@@ -228,28 +302,50 @@ def test_curves_begin_at_the_first_step_and_have_words_for_a_screen_reader(tmp_p
     assert ticks(-0.02, 0.9) == [0.0, 0.5] and ticks(0.011, 0.019) == [0.012, 0.014, 0.016, 0.018]
 
 
-def test_the_page_opens_with_the_verdict_the_result_and_the_reward_over_the_independent_metric(tmp_path):
+def test_the_page_opens_with_the_verdict_the_result_and_the_reward_over_the_independent_metric(
+    tmp_path,
+):
     folder = make_run(tmp_path / "run")
     add_curve(folder)
     text = write_page(tmp_path, folder)
     opening = text[text.index("<h1>") : text.index('<section id="rows">')]
-    places = [opening.index(part) for part in ('<p class="verdict">', '<th scope="row">strict</th>', "<figure>")]
+    places = [
+        opening.index(part)
+        for part in ('<p class="verdict">', '<th scope="row">strict</th>', "<figure>")
+    ]
     assert places == sorted(places)
     assert "eld-out strict" in opening, "the metric that the held-out rows have, too"
     (title,) = re.findall(r"<title>(.*?)</title>", opening)
     assert title.startswith("lenient: share of the validation rows with its 95 % band")
-    assert title.endswith("run: share 0.0 % at step 0, 50.0 % at step 6; run: reward 0.1 at step 1, 0.6 at step 6")
-    assert len(re.findall(r'class="band run0"', text)) == 2 and "strict: share of the validation rows" in text
+    assert title.endswith(
+        "run: share 0.0 % at step 0, 50.0 % at step 6; run: reward 0.1 at step 1, 0.6 at step 6"
+    )
+    assert (
+        len(re.findall(r'class="band run0"', text)) == 2
+        and "strict: share of the validation rows" in text
+    )
 
 
 def test_the_chosen_checkpoint_and_the_time_of_each_phase_are_on_the_page(tmp_path):
     folder = make_run(tmp_path / "run")
     best = {"step": 3, "metric": "validation/strict", "value": 0.25, "rows": 4}
-    summary = {"steps": 6, "minutes": 2.0, "seconds": {"generating": 60.0, "updating": 30.0}, "best_checkpoint": best}
+    summary = {
+        "steps": 6,
+        "minutes": 2.0,
+        "seconds": {"generating": 60.0, "updating": 30.0},
+        "best_checkpoint": best,
+    }
     (folder / "summary.json").write_text(json.dumps(summary))
     text = write_page(tmp_path, folder)
-    assert "The model is that of step 3, the best by validation/strict: 0.25 over 4 validation rows." in text
-    for phase, cell in (("generating", "1.0 (50 %)"), ("updating", "0.5 (25 %)"), ("everything else", "0.5 (25 %)")):
+    assert (
+        "The model is that of step 3, the best by validation/strict: 0.25 over 4 validation rows."
+        in text
+    )
+    for phase, cell in (
+        ("generating", "1.0 (50 %)"),
+        ("updating", "0.5 (25 %)"),
+        ("everything else", "0.5 (25 %)"),
+    ):
         assert f'<th scope="row">{phase}</th><td>{cell}</td>' in text
 
 
@@ -263,7 +359,9 @@ def test_a_metric_that_never_changes_and_a_run_without_a_curve_have_their_place_
 
 def test_the_page_fetches_nothing_and_needs_no_matplotlib(tmp_path):
     text = write_page(tmp_path)
-    assert "http" not in text.replace("http-equiv", "") and " src=" not in text and "<link" not in text
+    assert (
+        "http" not in text.replace("http-equiv", "") and " src=" not in text and "<link" not in text
+    )
     code = "import sys, recipes.common.report.page as r; assert 'matplotlib' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)
 
@@ -286,7 +384,9 @@ class Shown(NamedTuple):
     dom: str
 
 
-def show(page: Path, script: str = "", fragment: str = "", width: int = 1280, changed: str | None = None) -> Shown:
+def show(
+    page: Path, script: str = "", fragment: str = "", width: int = 1280, changed: str | None = None
+) -> Shown:
     """Open a page in headless Chromium. A script runs in a copy without the policy that stops it."""
     if CHROMIUM is None:
         pytest.skip("no Chromium here (Debian: apt-get install chromium)")
@@ -297,9 +397,22 @@ def show(page: Path, script: str = "", fragment: str = "", width: int = 1280, ch
         text = text.replace("</body>", f"<script>{put}</script></body>")
     copy = page.with_name("shown.html")
     copy.write_text(text)
-    words = ["--headless", "--no-sandbox", "--disable-gpu", "--enable-logging=stderr", "--no-first-run", "--dump-dom"]
-    words += [f"--window-size={width},844", f"--user-data-dir={page.parent / 'chromium'}", copy.as_uri() + fragment]
-    done = subprocess.run([CHROMIUM, *words], capture_output=True, text=True, timeout=120, check=True)
+    words = [
+        "--headless",
+        "--no-sandbox",
+        "--disable-gpu",
+        "--enable-logging=stderr",
+        "--no-first-run",
+        "--dump-dom",
+    ]
+    words += [
+        f"--window-size={width},844",
+        f"--user-data-dir={page.parent / 'chromium'}",
+        copy.as_uri() + fragment,
+    ]
+    done = subprocess.run(
+        [CHROMIUM, *words], capture_output=True, text=True, timeout=120, check=True
+    )
     found = re.search(r'data-result="([^"]*)"', done.stdout)
     console = [line for line in done.stderr.splitlines() if "CONSOLE" in line]
     return Shown(json.loads(html.unescape(found[1])) if found else None, console, done.stdout)
@@ -308,7 +421,10 @@ def show(page: Path, script: str = "", fragment: str = "", width: int = 1280, ch
 @pytest.fixture(scope="module")
 def small_page(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("small")
-    write_report([make_run(folder / "run"), make_run(folder / "other", [generation(9)])], folder / "page.html")
+    write_report(
+        [make_run(folder / "run"), make_run(folder / "other", [generation(9)])],
+        folder / "page.html",
+    )
     return folder / "page.html"
 
 
@@ -329,28 +445,44 @@ def test_the_address_filters_and_sorts_without_a_console_error(small_page):
     shown = show(small_page, f"{AT} return [{counts}, {facts}]")
     assert dict(zip(expected, shown.result[0], strict=True)) == expected
     by_reward, by_advantage = shown.result[1]
-    assert [float(re.search(r"reward ([\d.]+)", each)[1]) for each in by_reward] == [2.25, 1.25, 0.25, 0.25]
+    assert [float(re.search(r"reward ([\d.]+)", each)[1]) for each in by_reward] == [
+        2.25,
+        1.25,
+        0.25,
+        0.25,
+    ]
     assert [each.rpartition(" ")[2] for each in by_advantage] == ["−1.5", "−0.5", "0.5", "1.5"]
     assert shown.console == [] and show(small_page).console == []
     choose = "const c = document.querySelector('[name=verifier]'); c.value = 'full'; "
     choose += f"c.dispatchEvent(new Event('input')); return [location.hash, {COUNT}]"
     shown = show(small_page, choose, "#sort=-reward&page=3")
-    assert shown.result == ["#sort=-reward&verifier=full", 3]  # opened at an address, which a control changes
+    assert shown.result == [
+        "#sort=-reward&verifier=full",
+        3,
+    ]  # opened at an address, which a control changes
 
 
 @pytest.mark.slow
 def test_held_out_rows_show_every_metric_and_call_no_answer_wrong(small_page):
     rows = "document.querySelector('#compared').innerText.match(/row \\d+/g)"
-    sides = (
-        "[...document.querySelectorAll('#compared .sides .facts')].map(each => each.innerText.replace(/\\s+/g, ' '))"
-    )
+    sides = "[...document.querySelectorAll('#compared .sides .facts')].map(each => each.innerText.replace(/\\s+/g, ' '))"
     at = f"['', 'way=won', 'way=lost', 'way=missed', 'metric=format&way=won'].map(hash => at(hash, () => {rows}))"
     ways = "[...document.querySelector('[name=way]').options].map(each => each.text)"
     more = f"at('way=won', () => {sides}), at('', () => {ways}), document.body.innerText"
     shown = show(small_page, f"{AT} return [{at}, {more}]")
-    assert shown.result[0] == [["row 0", "row 1", "row 2", "row 3"], ["row 0"], ["row 1"], ["row 3"], None]
-    before, after = shown.result[1]  # a right answer in another format fails the strict metric alone
-    assert before.startswith("before ✗ strict ✓ format") and after.startswith("after ✓ strict ✓ format")
+    assert shown.result[0] == [
+        ["row 0", "row 1", "row 2", "row 3"],
+        ["row 0"],
+        ["row 1"],
+        ["row 3"],
+        None,
+    ]
+    before, after = shown.result[
+        1
+    ]  # a right answer in another format fails the strict metric alone
+    assert before.startswith("before ✗ strict ✓ format") and after.startswith(
+        "after ✓ strict ✓ format"
+    )
     assert shown.result[2][:2] == ["all", "won: ✗, then ✓ (1)"]
     assert "wrong" not in shown.result[3].lower()
 
@@ -367,7 +499,11 @@ def test_hostile_text_stays_text_and_the_policy_stops_a_script(tmp_path):
     places = ["#browsed pre:not(details pre)", "#compared summary", "#versions"]
     texts = f"{json.dumps(places)}.map(place => document.querySelector(place).textContent)"
     shown = show(tmp_path / "page.html", f"return [{texts}, document.images.length]")
-    assert shown.result[0][:2] == [ATTACK] * 2 and ATTACK in shown.result[0][2] and shown.result[1] == 0
+    assert (
+        shown.result[0][:2] == [ATTACK] * 2
+        and ATTACK in shown.result[0][2]
+        and shown.result[1] == 0
+    )
     assert show(tmp_path / "page.html").console == []
     injected = text.replace("<body>", "<body><script>document.body.dataset.ran = 1</script>", 1)
     shown = show(tmp_path / "page.html", changed=injected)
@@ -376,8 +512,15 @@ def test_hostile_text_stays_text_and_the_policy_stops_a_script(tmp_path):
 
 @pytest.mark.slow
 def test_five_thousand_completions_load_in_three_seconds(tmp_path):
-    words = "So {i} and {step}, " + "a line of reasoning that goes on for a while, " * 13 + "<answer>{i}</answer>"
-    write_page(tmp_path, make_run(tmp_path / "run", [generation(step, 50, words) for step in range(1, 101)]))
+    words = (
+        "So {i} and {step}, "
+        + "a line of reasoning that goes on for a while, " * 13
+        + "<answer>{i}</answer>"
+    )
+    write_page(
+        tmp_path,
+        make_run(tmp_path / "run", [generation(step, 50, words) for step in range(1, 101)]),
+    )
     search = "const t = performance.now(); change({text: 'of a while'}); const taken = performance.now() - t;"
     cards = "document.querySelectorAll('#browsed article').length"
     script = f"const loaded = performance.now(), n = {COUNT}; {search} return [loaded, n, taken, {cards}]"
@@ -396,7 +539,13 @@ def pictures(tmp_path_factory):
         pytest.skip("no Chromium here (Debian: apt-get install chromium)")
     views = [(width, theme) for width in (400, 1280) for theme in ("light", "dark")]
     ask = "[innerWidth, document.documentElement.scrollWidth, getComputedStyle(document.body).backgroundColor]"
-    return dict(zip(views, open_at(CHROMIUM, folder, (folder / "page.html").as_uri(), views, ask), strict=True))
+    return dict(
+        zip(
+            views,
+            open_at(CHROMIUM, folder, (folder / "page.html").as_uri(), views, ask),
+            strict=True,
+        )
+    )
 
 
 @pytest.mark.slow

@@ -28,7 +28,10 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     build_tiny_model(place / "model")
     (place / "mine.py").write_text(CODE)
     prompts = [[{"role": "user", "content": f"{n} + 1 ="}] for n in range(100, 108)]
-    write_rows(place / "rows.jsonl", [{"prompt": prompt, "task": "sums", "answer": "?"} for prompt in prompts])
+    write_rows(
+        place / "rows.jsonl",
+        [{"prompt": prompt, "task": "sums", "answer": "?"} for prompt in prompts],
+    )
     with pytest.MonkeyPatch.context() as patch:
         train(place / "whole", patch)
     return place
@@ -37,13 +40,24 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def train(folder: Path, patch: pytest.MonkeyPatch, *more: str, max_steps: int = 4) -> None:
     """Start the quickstart, made tiny, in a folder next to the model, the reward and the rows."""
     place = folder.parent
-    settings = {**TINY, "bf16": "false", "num_eval_rows": 2, "max_steps": max_steps, "output_dir": folder}
-    settings |= {"model_name_or_path": place / "model", "reward_funcs": f"{place}/mine.py:letter_share"}
+    settings = {
+        **TINY,
+        "bf16": "false",
+        "num_eval_rows": 2,
+        "max_steps": max_steps,
+        "output_dir": folder,
+    }
+    settings |= {
+        "model_name_or_path": place / "model",
+        "reward_funcs": f"{place}/mine.py:letter_share",
+    }
     settings |= {"only_rows": place / "rows.jsonl", "save_steps": 2}
     words = [word for name, value in settings.items() for word in (f"--{name}", str(value))]
     patch.chdir(ROOT)
     patch.setattr(life, "use_all_cores", lambda training: None)
-    patch.setattr(sys, "argv", ["recipes/arithmetic/train.py", "--config", str(QUICKSTART), *words, *more])
+    patch.setattr(
+        sys, "argv", ["recipes/arithmetic/train.py", "--config", str(QUICKSTART), *words, *more]
+    )
     patch.setattr(sys, "excepthook", sys.excepthook)
     import_recipe(QUICKSTART).main()
 
@@ -53,10 +67,19 @@ def run(place: Path, tmp_path: Path) -> Path:
     """A copy of the run, and of all that it needs, as it was after step 2."""
     shutil.copytree(place, tmp_path / "place")
     folder = tmp_path / "place" / "whole"
-    for name in ("summary.json", "report.html", "table.txt", "model.safetensors", "trainer_state.json"):
+    for name in (
+        "summary.json",
+        "report.html",
+        "table.txt",
+        "model.safetensors",
+        "trainer_state.json",
+    ):
         (folder / name).unlink()
     (folder / "evaluation" / "after.jsonl").unlink()
-    for file in (folder / "identity.json", folder / "run_config.json"):  # the copy is at another place
+    for file in (
+        folder / "identity.json",
+        folder / "run_config.json",
+    ):  # the copy is at another place
         file.write_text(file.read_text().replace(str(place), str(folder.parent)))
     return folder
 
@@ -66,7 +89,9 @@ def without(name: str) -> Callable[[Path], None]:
 
 
 def cut_short(name: str) -> Callable[[Path], None]:
-    return lambda checkpoint: (checkpoint / name).write_bytes((checkpoint / name).read_bytes()[:-10])
+    return lambda checkpoint: (checkpoint / name).write_bytes(
+        (checkpoint / name).read_bytes()[:-10]
+    )
 
 
 NEEDED = ("optimizer.pt", "scheduler.pt", "rng_state.pth", "trainer_state.json")
@@ -80,20 +105,29 @@ DAMAGE |= {"trainer_state.json is damaged": cut_short("trainer_state.json")}
 
 
 @pytest.mark.parametrize("reason", DAMAGE)
-def test_a_damaged_file_of_the_newest_checkpoint_is_named_and_the_one_before_is_used(reason, run, capsys):
+def test_a_damaged_file_of_the_newest_checkpoint_is_named_and_the_one_before_is_used(
+    reason, run, capsys
+):
     assert last_whole_checkpoint(run, world_size=1) == str(run / "checkpoint-4")
     DAMAGE[reason](run / "checkpoint-4")
     assert last_whole_checkpoint(run, world_size=1) == str(run / "checkpoint-2")
     assert f"checkpoint-4 was cut short or damaged: {reason}" in capsys.readouterr().err
 
 
-def test_a_run_goes_on_from_the_checkpoint_before_to_the_same_weights_and_answers(run, place, monkeypatch, capsys):
+def test_a_run_goes_on_from_the_checkpoint_before_to_the_same_weights_and_answers(
+    run, place, monkeypatch, capsys
+):
     (run / "checkpoint-4" / "optimizer.pt").unlink()
     train(run, monkeypatch)
     printed = capsys.readouterr().out
-    assert f"Resuming from {run / 'checkpoint-2'}." in printed and "Training from step 3 to 4" in printed
+    assert (
+        f"Resuming from {run / 'checkpoint-2'}." in printed
+        and "Training from step 3 to 4" in printed
+    )
     assert_same_weights(place / "whole", run)
-    assert read_rows(run / "evaluation" / "after.jsonl") == read_rows(place / "whole" / "evaluation" / "after.jsonl")
+    assert read_rows(run / "evaluation" / "after.jsonl") == read_rows(
+        place / "whole" / "evaluation" / "after.jsonl"
+    )
 
 
 def other_rows(place: Path) -> None:
@@ -117,7 +151,9 @@ CHANGES = {
 
 
 @pytest.mark.parametrize("message", CHANGES)
-def test_a_resume_with_something_else_is_refused_before_the_model_loads(message, run, monkeypatch, capsys):
+def test_a_resume_with_something_else_is_refused_before_the_model_loads(
+    message, run, monkeypatch, capsys
+):
     CHANGES[message](run.parent)
     assert_refused(run, monkeypatch, capsys, message)
 
@@ -130,13 +166,18 @@ def test_a_resume_under_another_engine_is_refused_before_the_model_loads(run, mo
     monkeypatch.setenv("ACCELERATE_USE_FSDP", "true")
     monkeypatch.setenv("FSDP_VERSION", "2")
     assert_refused(
-        run, monkeypatch, capsys, "engine was one process, now FSDP2: start it with the launch file of before"
+        run,
+        monkeypatch,
+        capsys,
+        "engine was one process, now FSDP2: start it with the launch file of before",
     )
 
 
 def assert_refused(run: Path, monkeypatch, capsys, message: str, *more: str) -> None:
     def files() -> set:
-        return {(file, file.stat().st_mtime_ns) for file in run.rglob("*") if file.name != "run.lock"}
+        return {
+            (file, file.stat().st_mtime_ns) for file in run.rglob("*") if file.name != "run.lock"
+        }
 
     before = files()
     with pytest.raises(SystemExit) as stop:
@@ -146,7 +187,9 @@ def assert_refused(run: Path, monkeypatch, capsys, message: str, *more: str) -> 
     assert files() == before
 
 
-def test_ctrl_c_in_an_evaluation_ends_in_one_line_and_the_evaluation_is_made_again(run, place, monkeypatch, capsys):
+def test_ctrl_c_in_an_evaluation_ends_in_one_line_and_the_evaluation_is_made_again(
+    run, place, monkeypatch, capsys
+):
     def interrupted(*arguments):
         raise KeyboardInterrupt
 
@@ -158,7 +201,9 @@ def test_ctrl_c_in_an_evaluation_ends_in_one_line_and_the_evaluation_is_made_aga
         "\nInterrupted. Run the same command again to go on from the last checkpoint (without --fresh).\n"
     )
     train(run, monkeypatch)
-    assert read_rows(run / "evaluation" / "after.jsonl") == read_rows(place / "whole" / "evaluation" / "after.jsonl")
+    assert read_rows(run / "evaluation" / "after.jsonl") == read_rows(
+        place / "whole" / "evaluation" / "after.jsonl"
+    )
 
 
 def test_extend_trains_on_with_the_schedule_of_a_longer_run(run, place, monkeypatch, capsys):
@@ -167,7 +212,9 @@ def test_extend_trains_on_with_the_schedule_of_a_longer_run(run, place, monkeypa
     assert "follows the schedule 'linear' over 6 steps" in capsys.readouterr().out
     log = json.loads((run / "trainer_state.json").read_text())["log_history"]
     rates = {entry["step"]: entry["learning_rate"] for entry in log if "learning_rate" in entry}
-    assert rates == pytest.approx({step: 5e-4 * (1 - (step - 1) / (4 if step <= 4 else 6)) for step in range(1, 7)})
+    assert rates == pytest.approx(
+        {step: 5e-4 * (1 - (step - 1) / (4 if step <= 4 else 6)) for step in range(1, 7)}
+    )
     assert json.loads((run / "summary.json").read_text())["steps"] == 6
     assert json.loads((run / "summary.json.4_steps").read_text())["steps"] == 4
     assert re.search(r"6 steps in", (run / "table.txt").read_text())

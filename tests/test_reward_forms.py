@@ -8,7 +8,12 @@ import pytest
 import torch
 from datasets import Dataset
 from support.scored_by_place import TINY, generations
-from transformers import AutoConfig, AutoModelForSequenceClassification, AutoTokenizer, PreTrainedModel
+from transformers import (
+    AutoConfig,
+    AutoModelForSequenceClassification,
+    AutoTokenizer,
+    PreTrainedModel,
+)
 
 from recipes.common.data.recipe import with_columns
 from recipes.common.evaluation.evaluate import evaluate_in_training
@@ -60,7 +65,10 @@ FORMS = {
     "trl.rewards.think_format_reward": ({}, 0.0),
     "trl.rewards.get_cosine_scaled_reward": ({"max_len": 100}, None),
     "trl.rewards.get_repetition_penalty_reward": ({"ngram_size": 9}, 0.0),
-    "trl.rewards.get_soft_overlong_punishment": ({"max_completion_len": 3, "soft_punish_cache": 1}, None),
+    "trl.rewards.get_soft_overlong_punishment": (
+        {"max_completion_len": 3, "soft_punish_cache": 1},
+        None,
+    ),
     "xml_format": ({}, 0.0),
     "{model}": ({}, None),
 }
@@ -77,7 +85,9 @@ def scorer(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def trained(model: Path, folder: Path, rewards: Callable | str | PreTrainedModel | list) -> GRPOTrainer:
+def trained(
+    model: Path, folder: Path, rewards: Callable | str | PreTrainedModel | list
+) -> GRPOTrainer:
     """Train two steps on chat prompts whose gold is in `answer`, and for TRL's rewards in `solution`."""
     rows = [
         {"prompt": [{"role": "user", "content": f"{n} + 1 ="}], "task": task, "answer": str(n + 1)}
@@ -85,7 +95,9 @@ def trained(model: Path, folder: Path, rewards: Callable | str | PreTrainedModel
     ]
     train_rows = with_columns(Dataset.from_list(rows), {"solution": "answer"})
     args = GRPOConfig(output_dir=str(folder), **TINY | {"max_steps": 2, "log_completions": False})
-    trainer = GRPOTrainer(model=str(model), reward_funcs=rewards, args=args, train_dataset=train_rows)
+    trainer = GRPOTrainer(
+        model=str(model), reward_funcs=rewards, args=args, train_dataset=train_rows
+    )
     trainer.train()
     return trainer
 
@@ -95,7 +107,9 @@ def test_every_form_of_reward_trains_two_steps_without_a_failure(model, scorer, 
     file = tmp_path / "mine.py"
     file.write_text(MINE)
     forms = {spec.format(mine=file, model=scorer): form for spec, form in FORMS.items()}
-    rewards = load_rewards(list(forms), {spec: kwargs for spec, (kwargs, _) in forms.items() if kwargs})
+    rewards = load_rewards(
+        list(forms), {spec: kwargs for spec, (kwargs, _) in forms.items() if kwargs}
+    )
     names = [reward_name(reward) for reward in rewards]
     assert len(set(names)) == len(FORMS)
     trainer = trained(model, tmp_path / "run", rewards)
@@ -106,7 +120,12 @@ def test_every_form_of_reward_trains_two_steps_without_a_failure(model, scorer, 
         means = [entry[f"rewards/{name}/mean"] for entry in logged]
         assert all(map(math.isfinite, means)), name
         assert expected is None or means == [expected] * 2, name
-        failures = [entry[f"{rate}/{name}"] for entry in logged for rate in ("errors", "unparsed") if name != "scorer"]
+        failures = [
+            entry[f"{rate}/{name}"]
+            for entry in logged
+            for rate in ("errors", "unparsed")
+            if name != "scorer"
+        ]
         assert not any(failures), name
     assert "errors/scorer" not in logged[0], "TRL calls a reward model, and no guard of ours"
     held_out = trainer.train_dataset.to_list()

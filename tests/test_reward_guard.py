@@ -65,7 +65,9 @@ def form(request: pytest.FixtureRequest) -> Callable[[Callable], Callable]:
 def run(guarded: Callable, **arguments) -> tuple[list, list[int]]:
     """The scores of a guarded reward, called as TRL calls it, and its outcomes."""
     arguments = {**BATCH, **arguments}
-    scores = asyncio.run(guarded(**arguments)) if is_async_callable(guarded) else guarded(**arguments)
+    scores = (
+        asyncio.run(guarded(**arguments)) if is_async_callable(guarded) else guarded(**arguments)
+    )
     return scores, guarded.outcomes
 
 
@@ -85,13 +87,19 @@ SHIPPED = {"completions": ["<answer>10</answer>"] * 3, "answer": ["10", "many", 
 OUTCOMES = {
     "a reward that grades": (returning([0.0, 1.5, -1.0]), ([0.0, 1.5, -1.0], [GRADED] * 3)),
     "one that raises": (raising, (NONES, ERRORS)),
-    "one that raises on rows of its task": (route(raising, ("math",)), (NONES, [ERROR, NOT_APPLICABLE, ERROR])),
+    "one that raises on rows of its task": (
+        route(raising, ("math",)),
+        (NONES, [ERROR, NOT_APPLICABLE, ERROR]),
+    ),
     "one without rows of its task": (route(raising, ("words",)), (NONES, [NOT_APPLICABLE] * 3)),
     "one that needs a column": (needy, (NONES, ERRORS)),
     "an async one that needs a column": (async_needy, (NONES, ERRORS)),
     "None of a verifier": (returning(NONE), (NONE, [UNPARSED, GRADED, UNPARSED])),
     **{
-        f"None of {kind}": (returning(NONE, kind=kind), (NONE, [NOT_APPLICABLE, GRADED, NOT_APPLICABLE]))
+        f"None of {kind}": (
+            returning(NONE, kind=kind),
+            (NONE, [NOT_APPLICABLE, GRADED, NOT_APPLICABLE]),
+        )
         for kind in ("format", "shaping", "control")
     },
     "logged outcomes of a verifier": (
@@ -111,13 +119,21 @@ OUTCOMES = {
         ([None, None, 0.0], [UNPARSED, NOT_APPLICABLE, TIMEOUT]),
     ),
     **{
-        f"logged outcomes that fit no rows: {outcomes}": (returning([1.0] * 3, outcomes), (NONES, ERRORS))
+        f"logged outcomes that fit no rows: {outcomes}": (
+            returning([1.0] * 3, outcomes),
+            (NONES, ERRORS),
+        )
         for outcomes in (["graded"], ["graded"] * 6, [5, 5, 5])
     },
     **{
         f"scores that TRL could not use: {amounts}"[:80]: (returning(amounts), (NONES, ERRORS))
         for amounts in (
-            *([0.0, math.nan, 1.0], [0.0, math.inf, 1.0], [-math.inf, None, 1.0], [10**400, 0.0, 0.0]),
+            *(
+                [0.0, math.nan, 1.0],
+                [0.0, math.inf, 1.0],
+                [-math.inf, None, 1.0],
+                [10**400, 0.0, 0.0],
+            ),
             *([0.0, 1.0, -1e39], [0.0, 1.0], [0.0] * 4, [], ["0.0"] * 3, None, 1.0),
         )
     },
@@ -138,7 +154,11 @@ def test_rows_without_a_task_are_errors_of_a_routed_reward(form):
 def test_none_of_a_step_reward_voids_its_row_whatever_it_logs():
     logged = ["timeout", "graded", "error: dead worker"]
     assert run(guard(returning(NONES, logged, kind="step"), 60))[1] == [UNPARSED, UNPARSED, ERROR]
-    assert run(guard(returning([[]] * 3, ["timeout", None, None], kind="step"), 60))[1] == [TIMEOUT, GRADED, GRADED]
+    assert run(guard(returning([[]] * 3, ["timeout", None, None], kind="step"), 60))[1] == [
+        TIMEOUT,
+        GRADED,
+        GRADED,
+    ]
 
 
 def test_a_scorer_that_raises_loses_its_row_alone():
@@ -178,7 +198,9 @@ def test_ctrl_c_is_not_a_failed_reward():
 # What is logged
 
 
-def test_columns_that_a_reward_logs_reach_trl_once_and_none_in_calls_that_fail_or_have_no_rows(form):
+def test_columns_that_a_reward_logs_reach_trl_once_and_none_in_calls_that_fail_or_have_no_rows(
+    form,
+):
     amounts, logged = [1.0] * 3, []
     guarded = guard(form(returning(amounts, ["graded"] * 3)), 60)
     run(guarded, log_extra=lambda *column: logged.append(column))
@@ -216,7 +238,9 @@ def test_the_first_failure_is_logged_with_its_row_and_no_other(form, caplog):
 
 
 def test_the_first_failure_is_in_the_words_of_the_reward(form):
-    guarded = guard(form(returning([0.0, None, None], ["timeout", "error: dead worker", "unparsed"])), 60)
+    guarded = guard(
+        form(returning([0.0, None, None], ["timeout", "error: dead worker", "unparsed"])), 60
+    )
     run(guarded)
     assert guarded.first_failure == "error: dead worker"
 
@@ -245,7 +269,11 @@ def test_trl_takes_a_guarded_reward_for_what_it_wraps(form):
 
 def test_what_the_reward_declares_is_seen_through_the_guard():
     guarded = guard(route(load_reward("gsm8k_correctness"), ("math",)), 60)
-    assert (reward_name(guarded), reward_kind(guarded), full_reward(guarded)) == ("gsm8k_correctness", "verifier", 2.0)
+    assert (reward_name(guarded), reward_kind(guarded), full_reward(guarded)) == (
+        "gsm8k_correctness",
+        "verifier",
+        2.0,
+    )
     assert (reward_columns(guarded), reward_tasks(guarded)) == (["answer"], ("math",))
 
 
@@ -315,27 +343,41 @@ def in_a_process(tmp_path: Path, *lines: str) -> tuple[subprocess.CompletedProce
     """Run a script that ends by calling guarded rewards; also the seconds since it started to call them."""
     script = tmp_path / "hangs.py"
     head = ["import asyncio, re, sys, time", "from recipes.common.training import guard as guards"]
-    script.write_text("\n".join([*head, "from rewards.routing import route", *lines, "print('it went on')"]))
+    script.write_text(
+        "\n".join([*head, "from rewards.routing import route", *lines, "print('it went on')"])
+    )
     words, env = [sys.executable, script], {"PYTHONPATH": str(ROOT)}
     done = subprocess.run(words, cwd=ROOT, env=env, capture_output=True, text=True, timeout=60)
     return done, time.time() - float(done.stdout.split()[0])
 
 
 PYTHON, SLEEP = "while True: pass", "time.sleep(3600)"
-REGEX = "re.fullmatch('(a+)+', 'a' * 40 + 'b')"  # one call into C that never lets go of the interpreter
+REGEX = (
+    "re.fullmatch('(a+)+', 'a' * 40 + 'b')"  # one call into C that never lets go of the interpreter
+)
 START = "print(time.time(), flush=True)"
-SYNC = "guards.guard(route(slow_one, ('math',)), 1.0)(prompts=['p'], completions=['c'], task=['math'])"
+SYNC = (
+    "guards.guard(route(slow_one, ('math',)), 1.0)(prompts=['p'], completions=['c'], task=['math'])"
+)
 ASYNC = "guards.GRACE_S = 0.5; asyncio.run(guards.guard(slow_one, 0.5)(prompts=['p'], completions=['c']))"
 
 
 @pytest.mark.parametrize(
     ("define", "hang", "call", "first", "names"),
     [
-        *(("def", hang, SYNC, "Timeout (0:00:01)!", "reward slow_one") for hang in (PYTHON, REGEX, SLEEP)),
-        *(("async def", hang, ASYNC, "async reward 'slow_one' blocks the event loop", "") for hang in (PYTHON, SLEEP)),
+        *(
+            ("def", hang, SYNC, "Timeout (0:00:01)!", "reward slow_one")
+            for hang in (PYTHON, REGEX, SLEEP)
+        ),
+        *(
+            ("async def", hang, ASYNC, "async reward 'slow_one' blocks the event loop", "")
+            for hang in (PYTHON, SLEEP)
+        ),
     ],
 )
-def test_a_reward_that_hangs_ends_the_process_and_is_named(define, hang, call, first, names, tmp_path):
+def test_a_reward_that_hangs_ends_the_process_and_is_named(
+    define, hang, call, first, names, tmp_path
+):
     lines = [f"{define} slow_one(prompts, completions, **kwargs):", f"    {hang}", START, call]
     done, elapsed = in_a_process(tmp_path, *lines)
     assert done.returncode == 1 and 1.0 <= elapsed < 6.0 and "it went on" not in done.stdout

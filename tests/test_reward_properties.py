@@ -18,8 +18,19 @@ from rewards.registry import REGISTRY
 from rewards.steps import sum_steps
 
 SCORING = [name for name in REGISTRY if name != "llm_judge"]  # which asks a server
-SUM = {"dataset": "chain_sum", "parameters": {}, "question": "9 + 9 =", "answer": "18", "metadata": {}}
-COLUMNS = {"answer": "18", "entry": json.dumps(SUM), "task": "maths", "tests": ["assert f(9) == 18"]}
+SUM = {
+    "dataset": "chain_sum",
+    "parameters": {},
+    "question": "9 + 9 =",
+    "answer": "18",
+    "metadata": {},
+}
+COLUMNS = {
+    "answer": "18",
+    "entry": json.dumps(SUM),
+    "task": "maths",
+    "tests": ["assert f(9) == 18"],
+}
 GOLDS = {"boxed_math": r"\sqrt{x^2+1}"}  # so that its workers are asked
 VALID = [
     "<reasoning>9 + 9 = 18</reasoning>\n<answer>\n18\n</answer>",
@@ -50,7 +61,9 @@ def mutated(draw: st.DrawFn) -> str:
     return text
 
 
-ANY_TEXT = st.text(st.characters(), max_size=200) | mutated()  # characters() has lone surrogates, text() alone has not
+ANY_TEXT = (
+    st.text(st.characters(), max_size=200) | mutated()
+)  # characters() has lone surrogates, text() alone has not
 
 
 def loaded(name: str):
@@ -68,7 +81,9 @@ def scores_of(reward, texts: list[str], prompt: str | list[dict]) -> tuple[list,
     """The scores of a reward, and the outcomes that it logs."""
     columns, logged = columns_of(reward), {}
     ids = [stand_in_ids(text) for text in texts]
-    scores = score(reward, [{"prompt": prompt, **columns} for _ in texts], texts, ids, logged.__setitem__)
+    scores = score(
+        reward, [{"prompt": prompt, **columns} for _ in texts], texts, ids, logged.__setitem__
+    )
     return scores, logged.get(f"outcome/{reward.__name__}", [])
 
 

@@ -10,7 +10,14 @@ from typing import Any
 import pytest
 from trl.trainer.utils import get_callable_name, is_async_callable
 
-from rewards import full_reward, load_rewards, reward_columns, reward_kind, reward_name, reward_tasks
+from rewards import (
+    full_reward,
+    load_rewards,
+    reward_columns,
+    reward_kind,
+    reward_name,
+    reward_tasks,
+)
 from rewards.contract import is_async, scores_task
 from rewards.routing import for_tasks, route
 
@@ -47,7 +54,9 @@ class Recorder:
         self.calls: list[dict[str, Any]] = []
 
     def __call__(self, prompts, completions, answer, **kwargs):
-        self.calls.append({"prompts": prompts, "completions": completions, "answer": answer, **kwargs})
+        self.calls.append(
+            {"prompts": prompts, "completions": completions, "answer": answer, **kwargs}
+        )
         kwargs["log_extra"]("seen", list(completions))
         return [float(text[1:]) for text in completions]
 
@@ -94,9 +103,16 @@ def test_the_reward_is_not_called_when_no_row_is_its_own(recorder):
     assert recorder.calls == []
 
 
-def test_what_trl_passes_once_a_call_reaches_the_reward_whole_and_what_it_leaves_out_does_not(recorder):
+def test_what_trl_passes_once_a_call_reaches_the_reward_whole_and_what_it_leaves_out_does_not(
+    recorder,
+):
     state, log_metric = object(), print
-    call(route(recorder, ("math",)), **{**BATCH, "completion_ids": None}, trainer_state=state, log_metric=log_metric)
+    call(
+        route(recorder, ("math",)),
+        **{**BATCH, "completion_ids": None},
+        trainer_state=state,
+        log_metric=log_metric,
+    )
     (seen,) = recorder.calls
     assert seen["trainer_state"] is state and seen["log_metric"] is log_metric
     assert "completion_ids" not in seen
@@ -120,26 +136,40 @@ def test_another_number_of_scores_or_logged_values_than_own_rows_is_an_error(ret
             route(careless, ("math",))(**BATCH, log_extra=lambda column, values: None)
 
 
-@pytest.mark.parametrize("wrap", [lambda reward: reward, functools.partial], ids=["object", "partial"])
+@pytest.mark.parametrize(
+    "wrap", [lambda reward: reward, functools.partial], ids=["object", "partial"]
+)
 def test_an_async_reward_is_recognised_as_trl_does(recorder, wrap):
     routed, is_one = route(wrap(recorder), ("math",)), isinstance(recorder, AsyncRecorder)
     assert (is_async(wrap(recorder)), is_async_callable(wrap(recorder))) == (is_one, is_one)
-    assert (is_async(routed), is_async_callable(routed), get_callable_name(routed)) == (is_one, is_one, "recorder")
+    assert (is_async(routed), is_async_callable(routed), get_callable_name(routed)) == (
+        is_one,
+        is_one,
+        "recorder",
+    )
 
 
 def test_a_routed_reward_pickles_and_declares_what_the_reward_declares(recorder):
     routed = pickle.loads(pickle.dumps(route(recorder, ("math", "code"))))
     assert call(routed, **BATCH) == [0.0, 1.0, 2.0, None]
-    assert (reward_name(routed), reward_kind(routed), full_reward(routed)) == ("recorder", "verifier", 3.0)
+    assert (reward_name(routed), reward_kind(routed), full_reward(routed)) == (
+        "recorder",
+        "verifier",
+        3.0,
+    )
     assert (reward_columns(routed), reward_tasks(routed)) == (["answer"], ("math", "code"))
     assert [scores_task(routed, task) for task in ("math", "words", None)] == [True, False, False]
 
 
 def test_tasks_of_a_run_route_its_rewards():
-    routed, open_to_all = load_rewards(["gsm8k_correctness", "xml_format"], tasks={"gsm8k_correctness": ["math"]})
+    routed, open_to_all = load_rewards(
+        ["gsm8k_correctness", "xml_format"], tasks={"gsm8k_correctness": ["math"]}
+    )
     assert (reward_tasks(routed), reward_tasks(open_to_all)) == (("math",), None)
     texts = ["<answer>10</answer>"] * 2
-    assert routed(prompts=["", ""], completions=texts, task=["math", "code"], answer=["10"] * 2) == [2.0, None]
+    assert routed(
+        prompts=["", ""], completions=texts, task=["math", "code"], answer=["10"] * 2
+    ) == [2.0, None]
     (one_name,) = load_rewards(["xml_format"], tasks={"xml_format": "math"})
     assert reward_tasks(one_name) == ("math",)
 
@@ -147,7 +177,11 @@ def test_tasks_of_a_run_route_its_rewards():
 def test_the_decorator_routes_a_reward_of_a_file(mine):
     rewards = load_rewards([f"{mine}:lengths", f"{mine}:later", f"{mine}:anywhere"])
     assert [reward_tasks(reward) for reward in rewards] == [("math", "words"), ("code",), None]
-    assert [call(reward, **BATCH) for reward in rewards] == [[2.0, None, 2.0, 2.0], [None, 1.0, None, None], [1.0] * 4]
+    assert [call(reward, **BATCH) for reward in rewards] == [
+        [2.0, None, 2.0, 2.0],
+        [None, 1.0, None, None],
+        [1.0] * 4,
+    ]
 
 
 def test_parameters_of_a_run_go_with_the_decorator_and_its_tasks_override_it(mine):
@@ -168,12 +202,20 @@ def test_the_decorator_returns_the_function_itself():
 def test_tasks_that_are_not_a_list_of_names_are_refused(tasks):
     with pytest.raises(ValueError) as refused:
         load_rewards(["xml_format"], tasks={"xml_format": tasks})
-    assert str(refused.value) == f"reward_tasks of 'xml_format' must be a list of task names, not {tasks!r}."
+    assert (
+        str(refused.value)
+        == f"reward_tasks of 'xml_format' must be a list of task names, not {tasks!r}."
+    )
 
 
 def test_all_problems_with_tasks_are_reported_at_once():
     with pytest.raises(ValueError) as refused:
-        load_rewards(["xml_format", "no_such_reward"], tasks={"xml_format": 5, "xml_formt": ["math"]})
+        load_rewards(
+            ["xml_format", "no_such_reward"], tasks={"xml_format": 5, "xml_formt": ["math"]}
+        )
     first, second, third = str(refused.value).splitlines()
     assert first.startswith("reward_tasks of") and second.startswith("unknown reward")
-    assert third == "reward_tasks names 'xml_formt', which is not in reward_funcs (xml_format, no_such_reward)."
+    assert (
+        third
+        == "reward_tasks names 'xml_formt', which is not in reward_funcs (xml_format, no_such_reward)."
+    )

@@ -7,7 +7,11 @@ from rewards.rows import rows_by_task, score_rows
 
 def inverse(number: float) -> float | None:
     """A scorer with everything that can happen to one."""
-    return None if number == 7 else {8: float("nan"), 9: float("inf"), 10: "one"}.get(number, 0) or 1 / number
+    return (
+        None
+        if number == 7
+        else {8: float("nan"), 9: float("inf"), 10: "one"}.get(number, 0) or 1 / number
+    )
 
 
 def outcomes(*columns: list, scorer=inverse) -> tuple[list, dict]:
@@ -41,7 +45,10 @@ def test_each_row_is_scored_with_its_own_values():
     ],
 )
 def test_a_row_without_a_finite_score_is_lost_alone(number, score, outcome):
-    assert outcomes([2, number, 4]) == ([0.5, score, 0.25], {"outcome/mine": ["graded", outcome, "graded"]})
+    assert outcomes([2, number, 4]) == (
+        [0.5, score, 0.25],
+        {"outcome/mine": ["graded", outcome, "graded"]},
+    )
     assert score_rows("mine", inverse, [2, number]) == [0.5, score]  # where nothing can be logged
 
 

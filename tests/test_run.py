@@ -48,7 +48,10 @@ def test_a_start_in_the_folder_of_a_finished_run_shows_its_table_or_what_has_cha
     Path("out/summary.json").write_text("{}")
     Path("out/table.txt").write_text("the table")
     Path("out/report.html").write_text("the report")
-    for settings, status, text in (({}, 0, "the table"), ({"temperature": 0.5}, 2, "temperature: was 1.0, now 0.5")):
+    for settings, status, text in (
+        ({}, 0, "the table"),
+        ({"temperature": 0.5}, 2, "temperature: was 1.0, now 0.5"),
+    ):
         with pytest.raises(SystemExit) as stop:
             begin(**settings)
         assert stop.value.code == status and text in capsys.readouterr().out
@@ -69,8 +72,16 @@ def test_problems_of_rewards_rows_and_settings_are_reported_at_once(begin, capsy
     with pytest.raises(SystemExit) as stop:
         begin("--zzz", load_rows=no_rows, reward_funcs=["xml_formt"], num_generations=1)
     printed = capsys.readouterr().out
-    assert stop.value.code == 2 and "\n4 problems; nothing was loaded and nothing was written:\n" in printed
-    for part in ("unknown argument '--zzz'", "unknown reward 'xml_formt'", "no train.jsonl", "num_generations is 1"):
+    assert (
+        stop.value.code == 2
+        and "\n4 problems; nothing was loaded and nothing was written:\n" in printed
+    )
+    for part in (
+        "unknown argument '--zzz'",
+        "unknown reward 'xml_formt'",
+        "no train.jsonl",
+        "num_generations is 1",
+    ):
         assert part in printed
 
 
@@ -116,12 +127,18 @@ def test_rows_follow_the_prompt_of_the_recipe_as_it_stands(tmp_path):
         code = re.sub(pattern, f'SYSTEM_PROMPT = "{prompt}"', text, flags=re.S)
         (folder / "train.py").write_text(code)
         recipe = load_recipe(folder / "smollm2-135m.yaml", ["--dataset_path", str(tmp_path)])
-        assert recipe.train_rows[0]["prompt"][0]["content"] == recipe.eval_rows[0]["prompt"][0]["content"] == prompt
+        assert (
+            recipe.train_rows[0]["prompt"][0]["content"]
+            == recipe.eval_rows[0]["prompt"][0]["content"]
+            == prompt
+        )
 
 
 def test_help_begins_with_the_options_of_the_recipe():
     words = [sys.executable, str(GSM8K / "train.py"), "--help"]
-    lines = subprocess.run(words, capture_output=True, text=True, timeout=120, check=True).stdout.splitlines()
+    lines = subprocess.run(
+        words, capture_output=True, text=True, timeout=120, check=True
+    ).stdout.splitlines()
     assert lines[:3] == ["usage: train.py --config FILE [--option VALUE ...]", "", "the recipe:"]
 
 
@@ -131,15 +148,22 @@ def test_rows_are_counted_once_over_the_epochs(accumulation, repeats, step):
     """Of 10 rows an epoch draws three times 3, in a new order each time, and each draw serves `repeats` batches."""
 
     def sampler() -> RepeatSampler:
-        return RepeatSampler(range(10), mini_repeat_count=2, batch_size=3, repeat_count=repeats, seed=5)
+        return RepeatSampler(
+            range(10), mini_repeat_count=2, batch_size=3, repeat_count=repeats, seed=5
+        )
 
     drawn, batches = sampler(), []
     for _ in range(9):
         rows = list(drawn)
         of_epoch = [rows[first : first + 6] for first in range(0, len(rows), 6)]
-        batches += [of_epoch[first : first + accumulation] for first in range(0, len(of_epoch), accumulation)]
+        batches += [
+            of_epoch[first : first + accumulation]
+            for first in range(0, len(of_epoch), accumulation)
+        ]
     expected = {row for update in batches[:step] for batch in update for row in batch}
     args = SimpleNamespace(generation_batch_size=6, gradient_accumulation_steps=accumulation)
     state = SimpleNamespace(global_step=step)
-    trainer = SimpleNamespace(train_dataset=None, _get_train_sampler=sampler, args=args, state=state)
+    trainer = SimpleNamespace(
+        train_dataset=None, _get_train_sampler=sampler, args=args, state=state
+    )
     assert rows_trained_on(trainer) == len(expected)

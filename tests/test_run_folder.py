@@ -23,17 +23,33 @@ from recipes.common.training.engine import asked_engine
 from recipes.common.utils.machine import without_tokens
 from rewards import load_reward
 
-IDENTITY = {"engine": "one process", "training rows": "1", "held-out rows": "2", "rewards": {"mine": "3"}, "model": "4"}
-IDENTITY |= {"versions": {"torch": "2.8"}, "number of held-out rows": 1, "files of rewards": {"p.txt": "5"}}
+IDENTITY = {
+    "engine": "one process",
+    "training rows": "1",
+    "held-out rows": "2",
+    "rewards": {"mine": "3"},
+    "model": "4",
+}
+IDENTITY |= {
+    "versions": {"torch": "2.8"},
+    "number of held-out rows": 1,
+    "files of rewards": {"p.txt": "5"},
+}
 
 
 def make_run(folder: Path, config: dict | None = None, **recipe):
     training = SimpleNamespace(
-        output_dir=str(folder), process_index=0, world_size=1, resume_from_checkpoint=None, sync_ref_model=False
+        output_dir=str(folder),
+        process_index=0,
+        world_size=1,
+        resume_from_checkpoint=None,
+        sync_ref_model=False,
     )
     training.lr_scheduler_type = SchedulerType.LINEAR
     recipe = SimpleNamespace(**{"fresh": False, "extend": False, "num_eval_rows": 4, **recipe})
-    return SimpleNamespace(training=training, recipe=recipe, config=config or {"seed": 0}, identity=dict(IDENTITY))
+    return SimpleNamespace(
+        training=training, recipe=recipe, config=config or {"seed": 0}, identity=dict(IDENTITY)
+    )
 
 
 def open_folder(run) -> str | None:
@@ -43,7 +59,11 @@ def open_folder(run) -> str | None:
 def add_checkpoint(folder: Path, step: int, world_size: int = 1) -> str:
     path = folder / f"checkpoint-{step}"
     path.mkdir(parents=True)
-    ranks = ["rng_state.pth"] if world_size == 1 else [f"rng_state_{rank}.pth" for rank in range(world_size)]
+    ranks = (
+        ["rng_state.pth"]
+        if world_size == 1
+        else [f"rng_state_{rank}.pth" for rank in range(world_size)]
+    )
     for name in [*ranks, "optimizer.pt", "scheduler.pt"]:
         torch.save({"state": step}, path / name)
     save_file({"weight": torch.ones(3)}, path / "model.safetensors")
@@ -65,7 +85,9 @@ def refusal(run) -> int:
 def test_a_new_folder_starts_at_step_0_and_records_the_configuration(tmp_path):
     assert open_folder(make_run(tmp_path / "run")) is None
     assert json.loads((tmp_path / "run" / "run_config.json").read_text()) == {"seed": 0}
-    assert open_folder(make_run(tmp_path / "run", {"seed": 1})) is None, "a start that left nothing may be repeated"
+    assert open_folder(make_run(tmp_path / "run", {"seed": 1})) is None, (
+        "a start that left nothing may be repeated"
+    )
     assert json.loads((tmp_path / "run" / "run_config.json").read_text()) == {"seed": 1}
 
 
@@ -86,13 +108,19 @@ DAMAGE = {
     "rng_state.pth is cut short or damaged": lambda path: (path / "rng_state.pth").write_bytes(b""),
     "model.safetensors has": lambda path: cut_short(path / "model.safetensors"),
     "there are no weights": lambda path: (path / "model.safetensors").unlink(),
-    "model.safetensors.index.json is damaged": lambda path: (path / "model.safetensors.index.json").write_text("{"),
-    "part-2.safetensors is missing": lambda path: (path / "model.safetensors.index.json").write_text(
-        '{"weight_map": {"a": "model.safetensors", "b": "part-2.safetensors"}}'
-    ),
+    "model.safetensors.index.json is damaged": lambda path: (
+        path / "model.safetensors.index.json"
+    ).write_text("{"),
+    "part-2.safetensors is missing": lambda path: (
+        path / "model.safetensors.index.json"
+    ).write_text('{"weight_map": {"a": "model.safetensors", "b": "part-2.safetensors"}}'),
     "trainer_state.json is missing": lambda path: (path / "trainer_state.json").unlink(),
-    "trainer_state.json is damaged": lambda path: (path / "trainer_state.json").write_text('{"global_st'),
-    "trainer_state.json is of step 7": lambda path: (path / "trainer_state.json").write_text('{"global_step": 7}'),
+    "trainer_state.json is damaged": lambda path: (path / "trainer_state.json").write_text(
+        '{"global_st'
+    ),
+    "trainer_state.json is of step 7": lambda path: (path / "trainer_state.json").write_text(
+        '{"global_step": 7}'
+    ),
 }
 
 
@@ -101,7 +129,9 @@ def cut_short(file: Path) -> None:
 
 
 @pytest.mark.parametrize("reason", DAMAGE)
-def test_a_damaged_newest_checkpoint_gives_way_to_the_one_before_with_the_reason(reason, tmp_path, capsys):
+def test_a_damaged_newest_checkpoint_gives_way_to_the_one_before_with_the_reason(
+    reason, tmp_path, capsys
+):
     before, newest = add_checkpoint(tmp_path, 9), add_checkpoint(tmp_path, 10)
     DAMAGE[reason](Path(newest))
     assert last_whole_checkpoint(tmp_path, world_size=1) == before
@@ -132,21 +162,34 @@ def as_fsdp(path: Path, in_parts: bool) -> None:
         (path / name).unlink()
     for name in ("pytorch_model_fsdp", "optimizer"):
         if in_parts:
-            save({"state": torch.ones(100)}, storage_writer=FileSystemWriter(path / f"{name}_0"), no_dist=True)
+            save(
+                {"state": torch.ones(100)},
+                storage_writer=FileSystemWriter(path / f"{name}_0"),
+                no_dist=True,
+            )
         else:
             torch.save({"state": torch.ones(100)}, path / f"{name}.bin")
 
 
 FSDP_DAMAGE = {
     "optimizer.bin is missing": (False, lambda path: (path / "optimizer.bin").unlink()),
-    "pytorch_model_fsdp.bin is cut short": (False, lambda path: cut_short(path / "pytorch_model_fsdp.bin")),
+    "pytorch_model_fsdp.bin is cut short": (
+        False,
+        lambda path: cut_short(path / "pytorch_model_fsdp.bin"),
+    ),
     "optimizer.bin is missing ": (True, lambda path: shutil.rmtree(path / "optimizer_0")),
-    "optimizer_0/__0_0.distcp is missing": (True, lambda path: (path / "optimizer_0" / "__0_0.distcp").unlink()),
+    "optimizer_0/__0_0.distcp is missing": (
+        True,
+        lambda path: (path / "optimizer_0" / "__0_0.distcp").unlink(),
+    ),
     "pytorch_model_fsdp_0/__0_0.distcp is missing or cut short": (
         True,
         lambda path: cut_short(path / "pytorch_model_fsdp_0" / "__0_0.distcp"),
     ),
-    "optimizer_0/.metadata is missing or damaged": (True, lambda path: cut_short(path / "optimizer_0" / ".metadata")),
+    "optimizer_0/.metadata is missing or damaged": (
+        True,
+        lambda path: cut_short(path / "optimizer_0" / ".metadata"),
+    ),
     "scheduler.pt is missing": (True, lambda path: (path / "scheduler.pt").unlink()),
 }
 
@@ -183,30 +226,40 @@ def test_another_number_of_processes_is_another_configuration(tmp_path, capsys, 
     add_checkpoint(tmp_path, 5)
     run = make_run(tmp_path, {"world_size": 2}, num_eval_rows=0)
     run.training.world_size = 2
-    monkeypatch.setattr("recipes.common.checks.resume.broadcast_object_list", lambda decision: decision)
+    monkeypatch.setattr(
+        "recipes.common.checks.resume.broadcast_object_list", lambda decision: decision
+    )
     assert refusal(run) == 2
     assert "world_size: was 1, now 2" in capsys.readouterr().out
 
 
 CHANGED = {
-    "engine was one process, now ZeRO-2: start it with the launch file of before": {"engine": "ZeRO-2"},
+    "engine was one process, now ZeRO-2: start it with the launch file of before": {
+        "engine": "ZeRO-2"
+    },
     "training rows changed: restore the data of before": {"training rows": "x"},
     "held-out rows changed: restore the data of before": {"held-out rows": "x"},
     "the code of reward 'mine' changed: restore the file of the reward": {"rewards": {"mine": "x"}},
-    "the file 'p.txt' changed: restore it; reward_kwargs names it": {"files of rewards": {"p.txt": "x"}},
+    "the file 'p.txt' changed: restore it; reward_kwargs names it": {
+        "files of rewards": {"p.txt": "x"}
+    },
     "model changed: restore the model that the run started from": {"model": "x"},
 }
 
 
 @pytest.mark.parametrize("message", CHANGED)
-def test_a_resume_with_something_else_is_refused_with_what_and_what_to_do(message, tmp_path, capsys):
+def test_a_resume_with_something_else_is_refused_with_what_and_what_to_do(
+    message, tmp_path, capsys
+):
     open_folder(make_run(tmp_path, num_eval_rows=0))
     add_checkpoint(tmp_path, 5)
     run = make_run(tmp_path, num_eval_rows=0)
     run.identity |= CHANGED[message]
     assert refusal(run) == 2
     assert message in capsys.readouterr().out
-    assert open_folder(make_run(tmp_path, num_eval_rows=0)) == str(tmp_path / "checkpoint-5"), "as it was"
+    assert open_folder(make_run(tmp_path, num_eval_rows=0)) == str(tmp_path / "checkpoint-5"), (
+        "as it was"
+    )
 
 
 def test_what_is_not_known_and_other_versions_are_gone_on_with(tmp_path, capsys):
@@ -237,10 +290,14 @@ def test_extend_raises_max_steps_of_a_finished_run_and_nothing_else(tmp_path, ca
     assert "To train on for more steps, give --extend." in capsys.readouterr().out
     assert refusal(make_run(tmp_path, {"max_steps": 3}, num_eval_rows=0, extend=True)) == 2
     assert "it was 5, now 3" in capsys.readouterr().out
-    assert refusal(make_run(tmp_path, {"max_steps": 9, "seed": 1}, num_eval_rows=0, extend=True)) == 2
+    assert (
+        refusal(make_run(tmp_path, {"max_steps": 9, "seed": 1}, num_eval_rows=0, extend=True)) == 2
+    )
     assert open_folder(make_run(tmp_path, {"max_steps": 9}, num_eval_rows=0, extend=True)) == last
     assert "follows the schedule 'linear' over 9 steps" in capsys.readouterr().out
-    assert open_folder(make_run(tmp_path, {"max_steps": 9}, num_eval_rows=0)) == last, "from now on that is the run"
+    assert open_folder(make_run(tmp_path, {"max_steps": 9}, num_eval_rows=0)) == last, (
+        "from now on that is the run"
+    )
 
 
 @pytest.mark.parametrize("name", ["run_config.json", "identity.json", "evaluation/before.jsonl"])
@@ -254,7 +311,9 @@ def test_a_damaged_record_is_refused_by_name(name, content, tmp_path, capsys):
     assert f"{tmp_path / name} is damaged" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("name", ["versions.json", "minutes.json", "wandb_run.json", "summary.json"])
+@pytest.mark.parametrize(
+    "name", ["versions.json", "minutes.json", "wandb_run.json", "summary.json"]
+)
 def test_a_damaged_file_that_is_written_again_is_moved_aside_by_name(name, tmp_path, capsys):
     open_folder(make_run(tmp_path))
     add_before(tmp_path)
@@ -285,7 +344,10 @@ def test_the_identity_follows_rows_rewards_and_the_model(tmp_path):
     code = "def mine(completions, **kwargs):\n    return [0.0] * len(completions)\n"
     first = identity(code, [{"prompt": "a"}])
     assert changes(first, identity("# a comment\n" + code, [{"prompt": "a"}])) == []
-    assert [line.split(":")[0] for line in changes(first, identity(code.replace("0.0", "1.0"), [{"prompt": "b"}]))] == [
+    assert [
+        line.split(":")[0]
+        for line in changes(first, identity(code.replace("0.0", "1.0"), [{"prompt": "b"}]))
+    ] == [
         "training rows changed",
         "the code of reward 'mine' changed",
     ]
@@ -295,12 +357,18 @@ def test_the_identity_follows_rows_rewards_and_the_model(tmp_path):
     (change,) = changes(first, identity(code, [{"prompt": "a"}]))
     assert change.startswith("model changed")
     unknown = identity_of([len], [], [{"prompt": "a"}, {"prompt": "b"}], "nobody/nothing", None)
-    assert (unknown["model"], unknown["rewards"], unknown["number of held-out rows"]) == (None, {"len": None}, 2)
+    assert (unknown["model"], unknown["rewards"], unknown["number of held-out rows"]) == (
+        None,
+        {"len": None},
+        2,
+    )
 
 
 def test_the_identity_follows_a_file_that_a_reward_is_given(tmp_path):
     file = tmp_path / "prompt.txt"
-    kwargs = {"llm_judge": {"prompt_file": str(file), "model": "small", "request": {"stop": "x" * 5000}}}
+    kwargs = {
+        "llm_judge": {"prompt_file": str(file), "model": "small", "request": {"stop": "x" * 5000}}
+    }
 
     def identity(text: str) -> dict:
         file.write_text(text)
@@ -358,7 +426,9 @@ def test_a_finished_run_prints_its_table_and_stops_well(tmp_path, capsys):
 def test_a_folder_that_holds_something_else_is_refused_and_left_alone(tmp_path):
     (tmp_path / "notes.txt").write_text("mine")
     assert refusal(make_run(tmp_path)) == 2
-    assert (tmp_path / "notes.txt").read_text() == "mine" and not (tmp_path / "run_config.json").exists()
+    assert (tmp_path / "notes.txt").read_text() == "mine" and not (
+        tmp_path / "run_config.json"
+    ).exists()
 
 
 def test_fresh_keeps_what_was_there(tmp_path):
@@ -367,7 +437,11 @@ def test_fresh_keeps_what_was_there(tmp_path):
     assert open_folder(make_run(tmp_path / "run", fresh=True)) is None
     (aside,) = [path for path in tmp_path.iterdir() if path.name != "run"]
     assert (aside / "old.txt").read_text() == "kept"
-    assert [p.name for p in sorted((tmp_path / "run").iterdir())] == ["identity.json", "run.lock", "run_config.json"]
+    assert [p.name for p in sorted((tmp_path / "run").iterdir())] == [
+        "identity.json",
+        "run.lock",
+        "run_config.json",
+    ]
 
 
 def test_a_folder_that_another_process_writes_is_refused(tmp_path, capsys):
@@ -396,7 +470,9 @@ def test_a_checkpoint_from_elsewhere_needs_the_evaluation_of_its_untrained_model
 
 def with_moving_reference(folder: Path, elsewhere: str | None = None):
     run = make_run(folder, num_eval_rows=0)
-    vars(run.training).update(sync_ref_model=True, fsdp=None, deepspeed_plugin=None, resume_from_checkpoint=elsewhere)
+    vars(run.training).update(
+        sync_ref_model=True, fsdp=None, deepspeed_plugin=None, resume_from_checkpoint=elsewhere
+    )
     return run
 
 
@@ -413,7 +489,9 @@ def test_a_checkpoint_with_the_moving_reference_is_gone_on_with(tmp_path):
 
 
 @pytest.mark.parametrize("elsewhere", [False, True])
-def test_a_whole_checkpoint_without_the_moving_reference_is_refused_and_not_passed_over(elsewhere, tmp_path, capsys):
+def test_a_whole_checkpoint_without_the_moving_reference_is_refused_and_not_passed_over(
+    elsewhere, tmp_path, capsys
+):
     """As ZeRO-3 leaves it behind, and ZeRO-2 finds it."""
     open_folder(with_moving_reference(tmp_path / "run"))
     checkpoint = add_checkpoint(tmp_path / ("other" if elsewhere else "run"), 5)
@@ -441,10 +519,18 @@ def test_a_moving_reference_in_parts_is_not_resumed(engine, tmp_path, capsys, mo
 
 def test_tokens_are_left_out_of_the_recorded_command():
     words = ["train.py", "--hub_token", "secret", "--hub-token=secret", "--seed=1"]
-    assert without_tokens(words) == ["train.py", "--hub_token", "...", "--hub-token=...", "--seed=1"]
+    assert without_tokens(words) == [
+        "train.py",
+        "--hub_token",
+        "...",
+        "--hub-token=...",
+        "--seed=1",
+    ]
 
 
-def test_a_finished_run_is_pushed_without_its_checkpoints_or_says_how_to_repeat_it(tmp_path, monkeypatch, capsys):
+def test_a_finished_run_is_pushed_without_its_checkpoints_or_says_how_to_repeat_it(
+    tmp_path, monkeypatch, capsys
+):
     calls = []
 
     def upload(**options):
@@ -464,9 +550,16 @@ def test_a_finished_run_is_pushed_without_its_checkpoints_or_says_how_to_repeat_
 def test_the_model_card_names_a_base_model_of_a_local_folder_and_the_data(tmp_path):
     (tmp_path / "Base").mkdir()
     (tmp_path / "Base" / "README.md").write_text("Made from a 4-bit file.\n")
-    config = {"model_name_or_path": str(tmp_path / "Base"), "output_dir": "runs/x", "recipe": "sums"}
+    config = {
+        "model_name_or_path": str(tmp_path / "Base"),
+        "output_dir": "runs/x",
+        "recipe": "sums",
+    }
     card = 'licence: license\nfine-tuned from [None](https://huggingface.co/None).\npipeline(model="None")\n'
     done = complete_card(card, {**config, "dataset_name": "chain_sum"}, "the table")
     assert "None" not in done and "licence: license" not in done and 'model="runs/x"' in done
-    assert "## Base model\n\nMade from a 4-bit file.\n" in done and "`sums`: {'dataset_name': 'chain_sum'}" in done
+    assert (
+        "## Base model\n\nMade from a 4-bit file.\n" in done
+        and "`sums`: {'dataset_name': 'chain_sum'}" in done
+    )
     assert done.endswith("## Before and after\n\n```\nthe table\n```\n")

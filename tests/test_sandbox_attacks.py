@@ -27,13 +27,26 @@ from typing import NamedTuple
 import pytest
 from support.sandbox import SYSTEM_PYTHON, folder_for_everyone
 
-from rewards.sandbox import Asserts, Sandbox, SandboxError, Stdio, ZygoteDied, jobs, landlock, preload
+from rewards.sandbox import (
+    Asserts,
+    Sandbox,
+    SandboxError,
+    Stdio,
+    ZygoteDied,
+    jobs,
+    landlock,
+    preload,
+)
 from rewards.sandbox.slot import Ran
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.skipif(not sys.platform.startswith("linux"), reason="the sandbox is built for Linux"),
-    pytest.mark.skipif(os.uname().machine != "x86_64", reason="the attacks use call numbers of x86_64"),
+    pytest.mark.skipif(
+        not sys.platform.startswith("linux"), reason="the sandbox is built for Linux"
+    ),
+    pytest.mark.skipif(
+        os.uname().machine != "x86_64", reason="the attacks use call numbers of x86_64"
+    ),
 ]
 ROOT = Path(__file__).parents[1]
 USER = 64_321
@@ -63,13 +76,35 @@ PLACES = {
     "container": Place("Landlock", container=True),
     "container, ordinary user": Place("Landlock", container=True, user=True),
     "old container": Place("without any file system", container=True, landlock=False),
-    "old container, ordinary user": Place("without any file system", container=True, landlock=False, user=True),
+    "old container, ordinary user": Place(
+        "without any file system", container=True, landlock=False, user=True
+    ),
 }
 
 # What Docker leaves of root's capabilities, and which calls its profile refuses.
 CAPABILITIES = (0, 1, 3, 4, 5, 6, 7, 8, 10, 13, 18, 27, 29, 31)
 REFUSED_CALLS = (
-    *(101, 103, 135, 153, 155, 156, *range(163, 181), 212, 237, 238, 239, 246, 248, 249, 250, 256, 272, 279, 298),
+    *(
+        101,
+        103,
+        135,
+        153,
+        155,
+        156,
+        *range(163, 181),
+        212,
+        237,
+        238,
+        239,
+        246,
+        248,
+        249,
+        250,
+        256,
+        272,
+        279,
+        298,
+    ),
     *(303, 304, 308, 310, 311, 312, 313, 320, 321, 323, *range(425, 434), 438, 442, 443, 447),
 )
 CLONE, CLONE3, NAMESPACES, LANDLOCK_CALLS = 56, 435, 0x7E020000, (444, 445, 446)
@@ -85,7 +120,12 @@ def container_filter(with_landlock: bool) -> bytes:
     lines = [(LOAD, 0, 0, 0)]
     for number, answer in refused.items():
         lines += [(EQUAL, 0, 1, number), (RETURN, 0, 0, answer)]
-    lines += [(EQUAL, 0, 3, CLONE), (LOAD, 0, 0, 16), (ANY_BIT, 0, 1, NAMESPACES), (RETURN, 0, 0, EPERM)]
+    lines += [
+        (EQUAL, 0, 3, CLONE),
+        (LOAD, 0, 0, 16),
+        (ANY_BIT, 0, 1, NAMESPACES),
+        (RETURN, 0, 0, EPERM),
+    ]
     return b"".join(struct.pack("HBBI", *line) for line in [*lines, (RETURN, 0, 0, ALLOW)])
 
 
@@ -95,7 +135,9 @@ def keep(capabilities: tuple[int, ...]) -> None:
     for number in set(range(64)) - set(capabilities):
         libc.prctl(PR_CAPBSET_DROP, number, 0, 0, 0)
     kept = sum(1 << number for number in capabilities)
-    assert libc.capset(struct.pack("Ii", 0x20080522, 0), struct.pack("6I", *[kept] * 3, 0, 0, 0)) == 0
+    assert (
+        libc.capset(struct.pack("Ii", 0x20080522, 0), struct.pack("6I", *[kept] * 3, 0, 0, 0)) == 0
+    )
 
 
 def enter(place: Place) -> None:
@@ -105,8 +147,13 @@ def enter(place: Place) -> None:
         keep(CAPABILITIES)
         code = container_filter(place.landlock)
         buffer = ctypes.create_string_buffer(code, len(code))
-        header = ctypes.create_string_buffer(struct.pack("HxxxxxxP", len(code) // 8, ctypes.addressof(buffer)))
-        assert libc.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 and libc.prctl(PR_SET_SECCOMP, 2, header, 0, 0) == 0
+        header = ctypes.create_string_buffer(
+            struct.pack("HxxxxxxP", len(code) // 8, ctypes.addressof(buffer))
+        )
+        assert (
+            libc.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0
+            and libc.prctl(PR_SET_SECCOMP, 2, header, 0, 0) == 0
+        )
     if place.user:
         os.setgroups([])
         os.setresgid(USER, USER, USER)
@@ -136,10 +183,21 @@ class Trainer:
 
     def __init__(self, place: Place, heap_bytes: int = 0):
         self.secret = f"secret-{secrets.token_hex(16)}"
-        self.folder = Path(tempfile.mkdtemp(prefix="attacks-"))  # not pytest's, which other users cannot enter
-        self.listeners = [socket.create_server(("127.0.0.1", 0)), socket.socket(socket.AF_UNIX), socket.socket(1)]
+        self.folder = Path(
+            tempfile.mkdtemp(prefix="attacks-")
+        )  # not pytest's, which other users cannot enter
+        self.listeners = [
+            socket.create_server(("127.0.0.1", 0)),
+            socket.socket(socket.AF_UNIX),
+            socket.socket(1),
+        ]
         self._lay_out(place)
-        command = [SYSTEM_PYTHON if place.user else sys.executable, "-c", TRAINER, str(folder_for_everyone())]
+        command = [
+            SYSTEM_PYTHON if place.user else sys.executable,
+            "-c",
+            TRAINER,
+            str(folder_for_everyone()),
+        ]
         self.process = subprocess.Popen(
             [*command, json.dumps([place.isolation, heap_bytes])], cwd="/", env={"SECRET_TOKEN": self.secret},
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, preexec_fn=lambda: enter(place),
@@ -171,12 +229,19 @@ class Trainer:
     def _files(self) -> dict[Path, tuple]:
         """Contents, mode, owner and time of each file that there is to change, or that an attack has made."""
         made = [*(self.folder / "marks").iterdir(), *Path("/dev/shm").glob("made")]
-        stats = {path: path.stat() for path in (self.folder / "hidden", self.folder / "open", *made)}
-        return {path: (path.read_text(), of.st_mode, of.st_uid, of.st_mtime_ns) for path, of in stats.items()}
+        stats = {
+            path: path.stat() for path in (self.folder / "hidden", self.folder / "open", *made)
+        }
+        return {
+            path: (path.read_text(), of.st_mode, of.st_uid, of.st_mtime_ns)
+            for path, of in stats.items()
+        }
 
     def run(self, *jobs: Asserts | Stdio) -> list[tuple[str, str, float, str, list[bool]]]:
         """The fields of the outcomes of a batch."""
-        self.process.stdin.write(json.dumps([[type(job).__name__, job._asdict()] for job in jobs]) + "\n")
+        self.process.stdin.write(
+            json.dumps([[type(job).__name__, job._asdict()] for job in jobs]) + "\n"
+        )
         self.process.stdin.flush()
         return json.loads(self.process.stdout.readline())
 
@@ -200,10 +265,16 @@ class Trainer:
         while (left := grandchildren(self.process.pid)) and time.monotonic() < until:
             time.sleep(0.01)
         harm = [f"process {pid} is left" for pid in left]
-        harm += [f"{path} was made or changed" for path, was in self._files().items() if was != self.before.get(path)]
+        harm += [
+            f"{path} was made or changed"
+            for path, was in self._files().items()
+            if was != self.before.get(path)
+        ]
         harm += ["the bystander is dead"] * (self.bystander.poll() is not None)
         return harm + [
-            f"somebody called at {listener.getsockname()}" for listener in self.listeners if called(listener)
+            f"somebody called at {listener.getsockname()}"
+            for listener in self.listeners
+            if called(listener)
         ]
 
     def close(self) -> None:
@@ -219,8 +290,16 @@ class Trainer:
 
 def grandchildren(pid: int) -> list[str]:
     """What the zygotes of a trainer have running, or dead and not yet reaped."""
-    below = [child for task in Path(f"/proc/{pid}/task").iterdir() for child in (task / "children").read_text().split()]
-    return [child for zygote in below for child in Path(f"/proc/{zygote}/task/{zygote}/children").read_text().split()]
+    below = [
+        child
+        for task in Path(f"/proc/{pid}/task").iterdir()
+        for child in (task / "children").read_text().split()
+    ]
+    return [
+        child
+        for zygote in below
+        for child in Path(f"/proc/{zygote}/task/{zygote}/children").read_text().split()
+    ]
 
 
 def called(listener: socket.socket) -> bool:
@@ -398,7 +477,9 @@ ATTACKS = {
         "for call, flags in ((57, 0), *((56, flags) for flags in FLAGS)):\n"
         "    child = libc.syscall(call, flags, 0, 0, 0, 0)\n    if child == 0: os._exit(0)\n"
         "    if child > 0: print('GOT', call, hex(flags), flush=True)\n"
-        "system_call(435, bytes(88), 88)".replace("FLAGS", "(17, 0, 0x3C0F00, 0x3D0F00 | 1 << 28, 0x3D0F00 | 1 << 29)")
+        "system_call(435, bytes(88), 88)".replace(
+            "FLAGS", "(17, 0, 0x3C0F00, 0x3D0F00 | 1 << 28, 0x3D0F00 | 1 << 29)"
+        )
     ),
     "every way to run a program, its own source by descriptor too": (
         "for path in ('/bin/true', sys.executable or '/usr/bin/python3'): try_to(os.posix_spawn, path, [path], {})\n"
@@ -518,7 +599,11 @@ def attack(trainer, program, timeout_s=TIMEOUT_S):
     (status, reason, _, output, _), right = trainer.run(job, RIGHT)  # with the same checker
     assert time.monotonic() - started < timeout_s + LATE_S
     assert (status, trainer.harm()) == ("fail", []), reason
-    assert "\nGOT" not in f"\n{output}" and trainer.secret not in output + reason and len(output) <= 1 << 20
+    assert (
+        "\nGOT" not in f"\n{output}"
+        and trainer.secret not in output + reason
+        and len(output) <= 1 << 20
+    )
     assert (right[0], trainer.run(RIGHT)[0][0]) == ("pass", "pass")
 
 
@@ -580,7 +665,12 @@ def test_attacks_are_contained_next_to_a_heap_of_three_gigabytes():
     trainer = Trainer(Place(""), heap_bytes=3 << 30)
     try:
         memory = "memory of another: process_vm_readv and writev, ptrace"
-        for name in ("files by any path", memory, "every kind of process", "a signal to a bystander"):
+        for name in (
+            "files by any path",
+            memory,
+            "every kind of process",
+            "a signal to a bystander",
+        ):
             attack(trainer, ATTACKS[name])
         for name in ("threads that compute in C", "memory that is held"):
             attack(trainer, BOMBS[name])
@@ -589,13 +679,18 @@ def test_attacks_are_contained_next_to_a_heap_of_three_gigabytes():
 
 
 def test_honest_programs_next_to_hostile_ones_all_pass():
-    bombs = [BEGIN + BOMBS[name] for name in ("threads that compute in C", "memory that is held", "signals blocked")]
+    bombs = [
+        BEGIN + BOMBS[name]
+        for name in ("threads that compute in C", "memory that is held", "signals blocked")
+    ]
     bombs += ["while True: print('x' * 65536)", "import os\nos.abort()"]
     jobs = []
     for place in range(600):
         jobs.append(RIGHT if place % 2 else Stdio("print(int(input()) * 2)", [("2", "4")]))
         if place % 20 == 0:
-            jobs.append(Asserts(bombs[place // 20 % len(bombs)], ["assert f(1) == 2"], timeout_s=1.0))
+            jobs.append(
+                Asserts(bombs[place // 20 % len(bombs)], ["assert f(1) == 2"], timeout_s=1.0)
+            )
     with Sandbox(workers=12) as sandbox:
         outcomes = sandbox.run_batch(jobs)
     honest = [outcome for job, outcome in zip(jobs, outcomes, strict=True) if job.timeout_s != 1.0]
@@ -620,13 +715,20 @@ with Sandbox(workers=2) as sandbox:
 def run_as_ordinary_user(code: str) -> subprocess.CompletedProcess:
     if os.geteuid() != 0 or not os.access(SYSTEM_PYTHON, os.X_OK):
         pytest.skip(f"runs {SYSTEM_PYTHON} as another user: needs root")
-    command, place = [SYSTEM_PYTHON, "-c", code, str(folder_for_everyone())], PLACES["ordinary user"]
-    return subprocess.run(command, cwd="/", env={}, preexec_fn=lambda: enter(place), capture_output=True, text=True)
+    command, place = (
+        [SYSTEM_PYTHON, "-c", code, str(folder_for_everyone())],
+        PLACES["ordinary user"],
+    )
+    return subprocess.run(
+        command, cwd="/", env={}, preexec_fn=lambda: enter(place), capture_output=True, text=True
+    )
 
 
 def test_threads_of_others_take_none_away_from_an_ordinary_users_programs():
     ran = run_as_ordinary_user(CROWDED)
-    assert "user kept" in ran.stdout and ran.stdout.endswith(f"{['fail', *['pass'] * 20]}\n"), ran.stdout + ran.stderr
+    assert "user kept" in ran.stdout and ran.stdout.endswith(f"{['fail', *['pass'] * 20]}\n"), (
+        ran.stdout + ran.stderr
+    )
 
 
 @pytest.mark.skipif(not landlock.abi(), reason="this kernel has no Landlock")
@@ -634,10 +736,12 @@ def test_no_reading_by_a_program_changes_the_time_of_a_file(sandbox):
     folder = os.path.dirname(os.__file__)
     paths = [os.path.join(folder, name) for name in os.listdir(folder) if name.endswith(".py")]
     before = [os.stat(path).st_atime_ns for path in paths]
+    program = "def f(paths):\n    for path in paths: open('./' + path.rpartition('/')[2]).read(1)\n    return len(paths)"
     program = (
-        "def f(paths):\n    for path in paths: open('./' + path.rpartition('/')[2]).read(1)\n    return len(paths)"
+        program.replace("'./' + path.rpartition('/')[2]", "path")
+        if preload.readable_by_all(folder)
+        else program
     )
-    program = program.replace("'./' + path.rpartition('/')[2]", "path") if preload.readable_by_all(folder) else program
     assert sandbox.run_asserts(program, [f"assert f({paths}) == {len(paths)}"])[:2] == ("pass", "")
     assert [os.stat(path).st_atime_ns for path in paths] == before
 
@@ -685,7 +789,9 @@ def test_threads_made_past_libc_take_none_away_from_others_where_there_are_user_
     ran = run_as_ordinary_user(BARE)
     if ran.stdout.startswith("False"):
         pytest.skip("an ordinary user has no user namespaces here")
-    assert "user kept" in ran.stdout and ran.stdout.endswith("['pass', 'fail']\n"), ran.stdout + ran.stderr
+    assert "user kept" in ran.stdout and ran.stdout.endswith("['pass', 'fail']\n"), (
+        ran.stdout + ran.stderr
+    )
 
 
 # ------------------------------------------------------------------ cheats
@@ -708,7 +814,9 @@ FORMS = [  # of one wish, as tests of data sets put it
     "assert result.wasSuccessful()",
     "match add(2, 3):\n    case 5: pass\n    case _: raise AssertionError",
 ]
-EQUAL_TO_ALL = "    def __eq__(self, other): return True\n    def __ne__(self, other): return False\n"
+EQUAL_TO_ALL = (
+    "    def __eq__(self, other): return True\n    def __ne__(self, other): return False\n"
+)
 EQUAL_TO_ALL += "    def __hash__(self): return 5\n"
 SEND = 'import os, struct, time\ndef send(text): os.write(3, struct.pack("!I", len(text)) + text)\n'
 READY = SEND + "send(b'[\"ready\",null,null]')\n"
@@ -756,21 +864,26 @@ CHEATS = {
         "unittest.TestResult.wasSuccessful = lambda _: True" + ZERO
     ),
     "json, which carries the answers": (
-        "import json\njson.JSONEncoder.encode = lambda *_: '5'\njson.dumps = lambda *_, **__: '5'" + ZERO
+        "import json\njson.JSONEncoder.encode = lambda *_: '5'\njson.dumps = lambda *_, **__: '5'"
+        + ZERO
     ),
     "an import hook": (
         "import sys\nsys.meta_path[:] = [type('Hook', (), {'find_spec': lambda *_: None})()]\n"
         "sys.modules.clear()" + ZERO
     ),
     # forging
-    "a verdict over the link": "import os\nos.write(3, b'\"confined\"\\n' + b'[true, \"\"]\\n' * 40)" + ZERO,
-    "ends instead of answers": READY + "for _ in range(40): send(b'[\"end\",null,null]')\nos._exit(0)",
-    "errors that end a loop": READY + 'for _ in range(40): send(b\'["error",["StopIteration"],""]\')\nos._exit(0)',
+    "a verdict over the link": "import os\nos.write(3, b'\"confined\"\\n' + b'[true, \"\"]\\n' * 40)"
+    + ZERO,
+    "ends instead of answers": READY
+    + "for _ in range(40): send(b'[\"end\",null,null]')\nos._exit(0)",
+    "errors that end a loop": READY
+    + 'for _ in range(40): send(b\'["error",["StopIteration"],""]\')\nos._exit(0)',
     "their own thing back": (
         READY + 'for _ in range(40): send(b\'["value",null,{"o":["yours",0,true]}]\')\nos._exit(0)'
     ),
     "calls by name": (
-        READY + "for name in (b'add', b'check', b'exit'): send(b'[\"call\",\"' + name + b'\",[[],{\"d\":[]},false]]')\n"
+        READY
+        + "for name in (b'add', b'check', b'exit'): send(b'[\"call\",\"' + name + b'\",[[],{\"d\":[]},false]]')\n"
         "os._exit(0)"
     ),
     "the checker run here": (
@@ -779,7 +892,8 @@ CHEATS = {
     "the zygote's objects": (
         "import sys\nfor name in ('zygote', 'checker', 'jobs', 'link'):\n"
         "    for module in [m for m in sys.modules.values() if name in str(m)]:\n"
-        "        vars(module).update({n: lambda *_, **__: True for n in vars(module) if n[:2] != '__'})" + ZERO
+        "        vars(module).update({n: lambda *_, **__: True for n in vars(module) if n[:2] != '__'})"
+        + ZERO
     ),
     # reading
     "the source of the tests": (
@@ -819,7 +933,10 @@ def test_every_form_of_a_test_passes_the_right_program(sandbox):
 
 RAISES = "try:\n    f(-1)\nexcept ValueError: pass\nelse: raise AssertionError"
 TRICKS = {  # name: (program, test, and options of the job)
-    "an exception called ValueError": ("class ValueError(Exception): pass\ndef f(x): raise ValueError", RAISES),
+    "an exception called ValueError": (
+        "class ValueError(Exception): pass\ndef f(x): raise ValueError",
+        RAISES,
+    ),
     "the end of the world in a loop": (
         "def f(x): raise StopIteration",
         "assert all(map(f, [1, 2])) and sum(map(f, [1])) == 0",
@@ -838,7 +955,10 @@ TRICKS = {  # name: (program, test, and options of the job)
         {"entry_point": "sum"},
     ),
     "a key for sorted": ("def f(x): return 0", "assert sorted([3, 1, 2], key=f) == [1, 2, 3]"),
-    "an iterator that ends at once": ("def f(n): return iter(())", "assert list(f(3)) == [0, 1, 2]"),
+    "an iterator that ends at once": (
+        "def f(n): return iter(())",
+        "assert list(f(3)) == [0, 1, 2]",
+    ),
     "an argument emptied": (
         "def f(xs):\n    xs.clear()\n    return xs",
         "xs = [3, 1]\nassert f(xs) == [1, 3]",
@@ -862,7 +982,10 @@ TRICKS = {  # name: (program, test, and options of the job)
         {"objects": True},
     ),
     "the truth of a result": ("def f(x): return True", "assert f(1) == 1 and type(f(1)) is int"),
-    "the sign of zero, which == does not see": ("def f(x): return 0.0", "assert str(f(-0.0)) == '-0.0'"),
+    "the sign of zero, which == does not see": (
+        "def f(x): return 0.0",
+        "assert str(f(-0.0)) == '-0.0'",
+    ),
 }
 
 
@@ -925,7 +1048,9 @@ CONTROLS = {
     "five thousand lines": Asserts(
         "def f(n):\n    for i in range(5000): print('line', i)\n    return n", ["assert f(1) == 1"]
     ),
-    "a factorial": Asserts("import math\ndef f(n): return math.factorial(n)", ["assert f(500) == math.factorial(500)"]),
+    "a factorial": Asserts(
+        "import math\ndef f(n): return math.factorial(n)", ["assert f(500) == math.factorial(500)"]
+    ),
     "threads in a pool": Asserts(
         "from concurrent.futures import ThreadPoolExecutor\ndef f(n):\n"
         "    with ThreadPoolExecutor(8) as pool: return list(pool.map(abs, range(n)))",
@@ -935,7 +1060,9 @@ CONTROLS = {
         "import asyncio\nasync def g(x): return await asyncio.to_thread(abs, x)\ndef f(x): return asyncio.run(g(x))",
         ["assert f(-2) == 2"],
     ),
-    "memory of 300 MB": Asserts("def f(): return len(bytearray(300 << 20)) >> 20", ["assert f() == 300"]),
+    "memory of 300 MB": Asserts(
+        "def f(): return len(bytearray(300 << 20)) >> 20", ["assert f() == 300"]
+    ),
     "an argument changed in place": Asserts(
         "def f(xs): xs.sort()", ["xs = [3, 1, 2]\nf(xs)\nassert xs == [1, 2, 3]"], inplace=True
     ),
@@ -944,11 +1071,15 @@ CONTROLS = {
         "def f(s): return re.sub('a', '', s)",
         ["assert f('banana') == 'bnn'"],
     ),
-    "a loop over stdin": Stdio("import sys\nfor line in sys.stdin: print(int(line) * 2)", [("1\n2\n", "2\n4\n")]),
+    "a loop over stdin": Stdio(
+        "import sys\nfor line in sys.stdin: print(int(line) * 2)", [("1\n2\n", "2\n4\n")]
+    ),
     "input to its end": Stdio(
         "try:\n    while True: print(input())\nexcept EOFError: pass", [("a\nb", "a\nb"), ("", "")]
     ),
-    "bytes in and out": Stdio("import sys\nsys.stdout.buffer.write(sys.stdin.buffer.read()[::-1])", [("abc", "cba")]),
+    "bytes in and out": Stdio(
+        "import sys\nsys.stdout.buffer.write(sys.stdin.buffer.read()[::-1])", [("abc", "cba")]
+    ),
     "an alarm of its own": Stdio(
         "import signal, time\ndef ring(*_): raise TimeoutError\nsignal.signal(signal.SIGALRM, ring)\n"
         "signal.setitimer(signal.ITIMER_REAL, 0.05)\ntry: time.sleep(5)\n"
@@ -956,7 +1087,8 @@ CONTROLS = {
         [("", "ok")],
     ),
     "deep recursion": Stdio(
-        "import sys\nsys.setrecursionlimit(10**5)\ndef f(n): return n and 1 + f(n - 1)\nprint(f(9000))", [("", "9000")]
+        "import sys\nsys.setrecursionlimit(10**5)\ndef f(n): return n and 1 + f(n - 1)\nprint(f(9000))",
+        [("", "9000")],
     ),
 }
 
@@ -993,14 +1125,21 @@ def killed_early(*, overflow=False, late=False):
 
 
 def test_a_flood_that_is_faster_than_the_checker_is_a_failure_of_the_program():
-    assert jobs._asserts_outcome(RIGHT, killed_early(overflow=True))[:2] == ("fail", "output: more than 1 MiB")
+    assert jobs._asserts_outcome(RIGHT, killed_early(overflow=True))[:2] == (
+        "fail",
+        "output: more than 1 MiB",
+    )
 
 
 class LateSlot:
     """Uses up the time in the first case, and kills the second before it is confined."""
 
     def run(self, role, ends, descriptors, seconds):
-        return Ran(0, [b"4\n", b""], [], False, False, True, 0.9995) if seconds > 0.5 else killed_early(late=True)
+        return (
+            Ran(0, [b"4\n", b""], [], False, False, True, 0.9995)
+            if seconds > 0.5
+            else killed_early(late=True)
+        )
 
 
 def test_a_case_that_gets_no_time_is_a_failure_of_the_program():
@@ -1009,7 +1148,13 @@ def test_a_case_that_gets_no_time_is_a_failure_of_the_program():
 
 
 ANY = "try:\n    f(-1)\nexcept Exception: pass\nelse: raise AssertionError"
-ENDS = ["os._exit(0)", "sys.exit(0)", "os.kill(os.getpid(), 15)", "os.close(3)", "raise KeyboardInterrupt"]
+ENDS = [
+    "os._exit(0)",
+    "sys.exit(0)",
+    "os.kill(os.getpid(), 15)",
+    "os.close(3)",
+    "raise KeyboardInterrupt",
+]
 
 
 @pytest.mark.parametrize("end", ENDS)
@@ -1047,7 +1192,10 @@ def test_packages_that_are_not_listed_cannot_be_read():
     paths = [str(file), f"./site-packages/{file.parent.name}/__init__.py"]
     with Sandbox(workers=1, isolation="landlock") as made:
         for path in paths:
-            assert made.run_asserts("def f(p): return open(p).read(1)", [f"f({path!r})"]).status == "fail"
+            assert (
+                made.run_asserts("def f(p): return open(p).read(1)", [f"f({path!r})"]).status
+                == "fail"
+            )
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="root that may not change user: needs root")
@@ -1062,7 +1210,12 @@ except SandboxError:
     print(False)
 """
     ran = subprocess.run(
-        [sys.executable, "-c", work], cwd=ROOT, preexec_fn=lambda: keep(()), capture_output=True, text=True, timeout=60
+        [sys.executable, "-c", work],
+        cwd=ROOT,
+        preexec_fn=lambda: keep(()),
+        capture_output=True,
+        text=True,
+        timeout=60,
     )
     assert ran.stdout == "False\n", ran.stderr
 
@@ -1101,7 +1254,12 @@ def test_what_a_script_leaves_for_its_end_is_run(sandbox):
     assert sandbox.run_stdio(program, [("2", "4")]).status == "pass"
 
 
-FORGED = ["assert abs(f(2) - 4) < 1e-6", "assert f(2) == f(3)", "assert 4 in f(2)", "assert isinstance(f(2), f(2))"]
+FORGED = [
+    "assert abs(f(2) - 4) < 1e-6",
+    "assert f(2) == f(3)",
+    "assert 4 in f(2)",
+    "assert isinstance(f(2), f(2))",
+]
 
 
 @pytest.mark.parametrize("test", FORGED)

@@ -49,7 +49,13 @@ hashable = st.recursive(
 
 def containers(inner):
     lists, sets = st.lists(inner, max_size=5), st.sets(hashable, max_size=5)
-    return lists | lists.map(tuple) | sets | sets.map(frozenset) | st.dictionaries(hashable, inner, max_size=5)
+    return (
+        lists
+        | lists.map(tuple)
+        | sets
+        | sets.map(frozenset)
+        | st.dictionaries(hashable, inner, max_size=5)
+    )
 
 
 values = st.recursive(atoms, containers, max_leaves=12)
@@ -82,7 +88,9 @@ def test_any_text_is_a_value_or_an_error(text):
 tags = st.sampled_from([*"nutsfdbBcrqDYMHSkivTox"])
 json_values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | texts,
-    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(tags, inner, min_size=1, max_size=2),
+    lambda inner: (
+        st.lists(inner, max_size=4) | st.dictionaries(tags, inner, min_size=1, max_size=2)
+    ),
     max_leaves=10,
 )
 
@@ -150,7 +158,9 @@ def test_the_sign_of_zero_nan_surrogates_and_long_integers_arrive():
     assert math.copysign(1, decode(encode(-0.0))) == -1 and math.isnan(decode(encode(math.nan)))
 
 
-@pytest.mark.parametrize("value", [object(), len, iter([]), ValueError(), [object()], {1: print}, json, Colour])
+@pytest.mark.parametrize(
+    "value", [object(), len, iter([]), ValueError(), [object()], {1: print}, json, Colour]
+)
 def test_what_has_no_tag_is_an_error_without_a_reference(value):
     with pytest.raises(CodecError, match="cannot be sent"):
         encode(value)

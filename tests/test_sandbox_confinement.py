@@ -19,7 +19,9 @@ import pytest
 from rewards.sandbox import confinement, landlock, libc, seccomp, syscalls
 from rewards.sandbox.confinement import Limits, Prepared, confine, prepare
 
-pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="the sandbox is built for Linux")
+pytestmark = pytest.mark.skipif(
+    not sys.platform.startswith("linux"), reason="the sandbox is built for Linux"
+)
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="changes user: needs root")
 needs_landlock = pytest.mark.skipif(not landlock.abi(), reason="this kernel has no Landlock")
 UID = 61234
@@ -145,7 +147,10 @@ NUMBERS = {
 
 @pytest.mark.parametrize("name", list(NUMBERS.get(os.uname().machine, {})))
 def test_the_filter_refuses_the_call(name):
-    assert in_child(lambda: raw_call(NUMBERS[os.uname().machine][name], 0, 0, 0, 0, 0, 0), filtered()) == 1
+    assert (
+        in_child(lambda: raw_call(NUMBERS[os.uname().machine][name], 0, 0, 0, 0, 0, 0), filtered())
+        == 1
+    )
 
 
 @pytest.mark.parametrize(
@@ -177,7 +182,16 @@ def test_the_filter_refuses_the_x32_table():
 
 @pytest.mark.parametrize(
     "flags",
-    [os.O_WRONLY, os.O_RDWR, os.O_CREAT, os.O_TRUNC, os.O_APPEND, os.O_PATH, os.O_TMPFILE, os.O_RDWR | os.O_CREAT],
+    [
+        os.O_WRONLY,
+        os.O_RDWR,
+        os.O_CREAT,
+        os.O_TRUNC,
+        os.O_APPEND,
+        os.O_PATH,
+        os.O_TMPFILE,
+        os.O_RDWR | os.O_CREAT,
+    ],
 )
 def test_the_filter_refuses_to_open_but_for_reading(flags, tmp_path):
     path = tmp_path / "made"
@@ -186,12 +200,21 @@ def test_the_filter_refuses_to_open_but_for_reading(flags, tmp_path):
 
 
 def test_the_filter_without_files_opens_nothing():
-    assert in_child(lambda: os.open("/etc/hostname", os.O_RDONLY), filtered(files=False)) == "PermissionError"
-    assert in_child(lambda: os.stat("/etc/hostname") and "seen", filtered(files=False)) == "PermissionError"
+    assert (
+        in_child(lambda: os.open("/etc/hostname", os.O_RDONLY), filtered(files=False))
+        == "PermissionError"
+    )
+    assert (
+        in_child(lambda: os.stat("/etc/hostname") and "seen", filtered(files=False))
+        == "PermissionError"
+    )
 
 
 def test_namespaces_by_clone_are_refused_and_clone3_is_unknown():
-    assert in_child(lambda: system_call("clone", 0x10000000 | signal.SIGCHLD, 0, 0, 0, 0), filtered()) == 1
+    assert (
+        in_child(lambda: system_call("clone", 0x10000000 | signal.SIGCHLD, 0, 0, 0, 0), filtered())
+        == 1
+    )
     assert in_child(lambda: system_call("clone3", 0, 0), filtered()) == 38
 
 
@@ -217,7 +240,9 @@ def test_the_filter_allows(work, answer):
 
 
 @needs_landlock
-@pytest.mark.parametrize("path", ["/etc/passwd", "/proc/{parent}/environ", "/proc/self/mem", "/dev/null", "/"])
+@pytest.mark.parametrize(
+    "path", ["/etc/passwd", "/proc/{parent}/environ", "/proc/self/mem", "/dev/null", "/"]
+)
 def test_landlock_refuses_to_read(path):
     path = path.format(parent=os.getpid())
     assert in_child(lambda: os.open(path, os.O_RDONLY), landlocked()) == "PermissionError"
@@ -226,9 +251,17 @@ def test_landlock_refuses_to_read(path):
 @needs_landlock
 def test_landlock_refuses_to_create_to_write_and_to_list(tmp_path):
     (tmp_path / "old").write_text("")
-    assert in_child(lambda: os.open(tmp_path / "new", os.O_CREAT), landlocked()) == "PermissionError"
-    assert in_child(lambda: os.open(tmp_path / "old", os.O_WRONLY), landlocked(str(tmp_path))) == "PermissionError"
-    assert in_child(lambda: os.unlink(tmp_path / "old"), landlocked(str(tmp_path))) == "PermissionError"
+    assert (
+        in_child(lambda: os.open(tmp_path / "new", os.O_CREAT), landlocked()) == "PermissionError"
+    )
+    assert (
+        in_child(lambda: os.open(tmp_path / "old", os.O_WRONLY), landlocked(str(tmp_path)))
+        == "PermissionError"
+    )
+    assert (
+        in_child(lambda: os.unlink(tmp_path / "old"), landlocked(str(tmp_path)))
+        == "PermissionError"
+    )
     assert in_child(lambda: os.listdir(tmp_path), landlocked()) == "PermissionError"
     assert [path.name for path in tmp_path.iterdir()] == ["old"]
 
@@ -331,7 +364,10 @@ def test_the_limits_hold(attack, answer):
 def test_a_file_cannot_grow(tmp_path):
     file = os.open(tmp_path / "file", os.O_CREAT | os.O_WRONLY)
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-    assert in_child(lambda: os.write(file, b"x"), lambda: confinement.limit_resources(1, 1 << 30, 8)) == "OSError"
+    assert (
+        in_child(lambda: os.write(file, b"x"), lambda: confinement.limit_resources(1, 1 << 30, 8))
+        == "OSError"
+    )
     os.close(file)
 
 
@@ -341,7 +377,9 @@ def test_processor_time_ends_it():
             pass
 
     started = time.monotonic()
-    assert in_child(spin, lambda: resource.setrlimit(resource.RLIMIT_CPU, (1, 1))) == -signal.SIGKILL
+    assert (
+        in_child(spin, lambda: resource.setrlimit(resource.RLIMIT_CPU, (1, 1))) == -signal.SIGKILL
+    )
     assert time.monotonic() - started < 20
 
 
@@ -374,7 +412,12 @@ def test_another_machine_is_an_error(monkeypatch):
 def test_aarch64_has_a_filter_of_its_own(monkeypatch):
     monkeypatch.setattr(syscalls.platform, "machine", lambda: "aarch64")
     lines = seccomp.program(files=True)
-    assert (seccomp.JEQ, 1, 0, 0xC00000B7) in lines and (seccomp.JGE, 0, 1, seccomp.X32) not in lines
+    assert (seccomp.JEQ, 1, 0, 0xC00000B7) in lines and (
+        seccomp.JGE,
+        0,
+        1,
+        seccomp.X32,
+    ) not in lines
     assert all(jump < 256 for _, *jumps, _ in lines for jump in jumps)
 
 
@@ -417,7 +460,11 @@ def answer_of(instructions, number, arch, arguments=(0,) * 6):
         elif code == seccomp.RET:
             return operand
         else:
-            tests = {seccomp.JEQ: value == operand, seccomp.JGE: value >= operand, seccomp.JSET: value & operand}
+            tests = {
+                seccomp.JEQ: value == operand,
+                seccomp.JGE: value >= operand,
+                seccomp.JSET: value & operand,
+            }
             place += yes if tests[code] else no
 
 

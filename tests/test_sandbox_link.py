@@ -33,10 +33,15 @@ def answer_to(data: bytes, remote=None):
 
 any_json = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=5),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from([*"todsf"]), inner, max_size=1),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(st.sampled_from([*"todsf"]), inner, max_size=1)
+    ),
     max_leaves=8,
 )
-kinds = st.sampled_from(["value", "error", "end", "call", "next", "getattr", "isinstance", "ready", ""])
+kinds = st.sampled_from(
+    ["value", "error", "end", "call", "next", "getattr", "isinstance", "ready", ""]
+)
 messages = st.tuples(kinds, any_json, any_json).map(list)
 
 
@@ -45,7 +50,10 @@ messages = st.tuples(kinds, any_json, any_json).map(list)
 def test_any_messages_give_a_value_or_an_exception(sent, remote):
     try:
         answer_to(b"".join(framed(json.dumps(message).encode()) for message in sent), remote)
-    except (LinkError, ProgramEnded):  # no `Exception`, so that no test can take it for one of the program
+    except (
+        LinkError,
+        ProgramEnded,
+    ):  # no `Exception`, so that no test can take it for one of the program
         pass
     except Exception as error:
         assert not isinstance(error, StopIteration)
@@ -91,7 +99,10 @@ def test_a_name_that_is_no_exception_makes_a_plain_one(names):
 @pytest.mark.parametrize("remote", [None, make_shared])
 def test_what_stays_on_the_other_side_equals_no_plain_value(kind, remote):
     value = answer_to(
-        framed(encode(["value", None, {"x": 1}]).replace("1", f'{{"o":["{kind}",0,true]}}').encode()), remote
+        framed(
+            encode(["value", None, {"x": 1}]).replace("1", f'{{"o":["{kind}",0,true]}}').encode()
+        ),
+        remote,
     )["x"]
     assert isinstance(value, SharedObject if remote and kind != "iterator" else Remote)
     with pytest.raises(TypeError):

@@ -16,11 +16,22 @@ from pathlib import Path
 import pytest
 from support.sandbox import is_alive
 
-from rewards.sandbox import Asserts, Sandbox, SandboxError, Stdio, cgroups, landlock, pool, shared_sandbox
+from rewards.sandbox import (
+    Asserts,
+    Sandbox,
+    SandboxError,
+    Stdio,
+    cgroups,
+    landlock,
+    pool,
+    shared_sandbox,
+)
 from rewards.sandbox.clock import Clock
 from rewards.sandbox.self_test import REFUSED, probe
 
-pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="the sandbox is built for Linux")
+pytestmark = pytest.mark.skipif(
+    not sys.platform.startswith("linux"), reason="the sandbox is built for Linux"
+)
 ROOT = Path(__file__).parents[1]
 RIGHT = Asserts("def f(x): return 2 * x", ["assert f(2) == 4"])
 WRONG = Asserts("def f(x): return x", ["assert f(2) == 4"])
@@ -44,7 +55,9 @@ def statuses(outcomes):
 
 def descendants(pid):
     try:
-        children = [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+        children = [
+            int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+        ]
     except FileNotFoundError:
         return []
     return children + [below for child in children for below in descendants(child)]
@@ -79,7 +92,9 @@ def test_descriptors_do_not_pile_up(sandbox):
     sandbox.run_batch([RIGHT, WRONG])
     gc.collect()  # files that other tests forgot may be closed at any time, and hide or feign a change
     before = len(os.listdir("/proc/self/fd"))
-    sandbox.run_batch([RIGHT, HANGS, Stdio("print(1)", [("", "1")]), WRONG, Asserts("(", ["assert f()"])])
+    sandbox.run_batch(
+        [RIGHT, HANGS, Stdio("print(1)", [("", "1")]), WRONG, Asserts("(", ["assert f()"])]
+    )
     assert len(os.listdir("/proc/self/fd")) == before
 
 
@@ -92,16 +107,25 @@ def test_a_zygote_killed_while_idle_is_replaced(sandbox):
 def test_a_call_without_descriptors_left_leaks_none_and_is_our_failure(sandbox):
     sandbox.run_batch([RIGHT])
     gc.collect()
-    before, (soft, hard) = len(os.listdir("/proc/self/fd")), resource.getrlimit(resource.RLIMIT_NOFILE)
+    before, (soft, hard) = (
+        len(os.listdir("/proc/self/fd")),
+        resource.getrlimit(resource.RLIMIT_NOFILE),
+    )
     for more in range(1, 14):
         resource.setrlimit(resource.RLIMIT_NOFILE, (before + more, hard))
         try:
-            outcomes = sandbox.run_batch([RIGHT]), sandbox.run_batch([Stdio("print(1)", [("", "1")])])
+            outcomes = (
+                sandbox.run_batch([RIGHT]),
+                sandbox.run_batch([Stdio("print(1)", [("", "1")])]),
+            )
         finally:
             resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
         assert {outcome.status for (outcome,) in outcomes} <= {"pass", "infra"}
         assert len(os.listdir("/proc/self/fd")) <= before
-    assert outcomes[0][0].status == "pass" and statuses(sandbox.run_batch([RIGHT, WRONG])) == ["pass", "fail"]
+    assert outcomes[0][0].status == "pass" and statuses(sandbox.run_batch([RIGHT, WRONG])) == [
+        "pass",
+        "fail",
+    ]
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP, signal.SIGTERM])
@@ -125,7 +149,10 @@ def test_a_child_that_somebody_else_ends_or_stops_costs_no_verdict(place, number
 def test_a_program_can_neither_kill_nor_stop_itself_but_end_by_other_signals(sandbox):
     program = "import os, signal\ndef f(n):\n    os.kill(os.getpid(), n)\n    return n"
     refused = ["assert f(9) == 9", "import signal\nassert f(int(signal.SIGSTOP)) == 19"]
-    assert sandbox.run_asserts(program, refused).reason == "PermissionError: [Errno 1] Operation not permitted"
+    assert (
+        sandbox.run_asserts(program, refused).reason
+        == "PermissionError: [Errno 1] Operation not permitted"
+    )
     assert sandbox.run_asserts(program, ["assert f(15) == 15"]).reason == "killed by SIGTERM"
 
 
@@ -152,10 +179,15 @@ def test_a_clock_counts_a_stop_as_a_second_at_most(monkeypatch):
 
 
 def test_a_trainer_that_ignores_or_blocks_the_death_of_children_can_start():
-    for line in ("signal.signal(signal.SIGCHLD, signal.SIG_IGN)", "signal.pthread_sigmask(0, {signal.SIGCHLD})"):
+    for line in (
+        "signal.signal(signal.SIGCHLD, signal.SIG_IGN)",
+        "signal.pthread_sigmask(0, {signal.SIGCHLD})",
+    ):
         work = f"import signal\n{line}\nfrom rewards.sandbox import Sandbox\n"
         work += "with Sandbox(workers=1) as made: print(made.run_asserts('def f(): return 1', ['assert f() == 1'])[:2])"
-        ran = subprocess.run([sys.executable, "-c", work], cwd=ROOT, capture_output=True, text=True, timeout=60)
+        ran = subprocess.run(
+            [sys.executable, "-c", work], cwd=ROOT, capture_output=True, text=True, timeout=60
+        )
         assert ran.stdout == "('pass', '')\n", ran.stderr
 
 
@@ -169,13 +201,18 @@ def test_a_checker_serves_a_group_and_is_gone_after_it():
 def test_a_program_with_a_longer_limit_gets_another_checker_and_one_with_a_shorter_limit_does_not():
     with Sandbox(workers=1) as sandbox:
         limits = [5.0, 5.0, 5.0, 50.0, 1.0]
-        assert statuses(sandbox.run_batch([RIGHT._replace(timeout_s=limit) for limit in limits])) == ["pass"] * 5
+        assert (
+            statuses(sandbox.run_batch([RIGHT._replace(timeout_s=limit) for limit in limits]))
+            == ["pass"] * 5
+        )
         assert sandbox._all[0].served == 2
 
 
 def test_a_zygote_killed_in_mid_batch_costs_no_verdict(sandbox):
     before = sandbox.infra
-    killer = threading.Timer(0.3, lambda: [os.kill(pid, signal.SIGKILL) for pid in zygotes(sandbox)])
+    killer = threading.Timer(
+        0.3, lambda: [os.kill(pid, signal.SIGKILL) for pid in zygotes(sandbox)]
+    )
     killer.start()
     assert statuses(sandbox.run_batch([SLOW, WRONG] * 5)) == ["pass", "fail"] * 5
     killer.join()
@@ -209,7 +246,9 @@ def test_an_error_of_ours_costs_the_row_that_it_happened_in(sandbox, monkeypatch
     monkeypatch.setattr(pool, "run_job", fails_once)
     outcomes = sandbox.run_batch([RIGHT, WRONG, RIGHT])
     assert statuses(outcomes) == ["pass", "infra", "pass"]
-    assert outcomes[1].reason == "IndexError: list index out of range" and outcomes[1].passed == (False,)
+    assert outcomes[1].reason == "IndexError: list index out of range" and outcomes[1].passed == (
+        False,
+    )
 
 
 def test_a_stopped_zygote_is_given_up(monkeypatch):
@@ -226,7 +265,11 @@ def test_after_closing_no_process_is_left_and_the_next_call_starts_anew():
     assert sandbox.run_batch([RIGHT, RIGHT])[1].status == "pass"
     pids = zygotes(sandbox)
     sandbox.close()
-    assert pids and not any(map(is_alive, pids)) and not any(Path(f"/proc/{pid}").exists() for pid in pids)
+    assert (
+        pids
+        and not any(map(is_alive, pids))
+        and not any(Path(f"/proc/{pid}").exists() for pid in pids)
+    )
     assert sandbox.run_batch([RIGHT])[0].status == "pass"
     sandbox.close()
 
@@ -242,7 +285,9 @@ sandbox.run_batch([Asserts("def f():\\n    while True: pass", ["assert f() == 1"
 
 
 def test_everything_ends_with_the_trainer():
-    trainer = subprocess.Popen([sys.executable, "-c", TRAINER], cwd=ROOT, stdout=subprocess.PIPE, text=True)
+    trainer = subprocess.Popen(
+        [sys.executable, "-c", TRAINER], cwd=ROOT, stdout=subprocess.PIPE, text=True
+    )
     zygote = int(trainer.stdout.readline())
     until = time.monotonic() + 20
     while not (children := descendants(zygote)) and time.monotonic() < until:
@@ -424,5 +469,7 @@ with Sandbox(workers=1) as sandbox:
 
 
 def test_it_works_inside_a_container_that_refuses_landlock_and_memory_files():
-    ran = subprocess.run([sys.executable, "-c", CONTAINER], cwd=ROOT, capture_output=True, text=True, timeout=60)
+    ran = subprocess.run(
+        [sys.executable, "-c", CONTAINER], cwd=ROOT, capture_output=True, text=True, timeout=60
+    )
     assert ran.stdout.split("\n")[0] == "sealed ['pass', 'fail']", ran.stderr

@@ -12,7 +12,9 @@ from rewards.sandbox.checker import NEVER_CALLED
 from rewards.sandbox.jobs import lines_of
 from rewards.sandbox.names import Names, names_of
 
-pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="the sandbox is built for Linux")
+pytestmark = pytest.mark.skipif(
+    not sys.platform.startswith("linux"), reason="the sandbox is built for Linux"
+)
 ROOT = Path(__file__).parents[1]
 
 
@@ -22,7 +24,12 @@ def sandbox():
         yield made
 
 
-TESTS = ["assert add(1, 2) == 3", "assert add(5, 5) == 10", "assert not add(1, 2) != 3", "assert add(0, 1) in [1]"]
+TESTS = [
+    "assert add(1, 2) == 3",
+    "assert add(5, 5) == 10",
+    "assert not add(1, 2) != 3",
+    "assert add(0, 1) in [1]",
+]
 READY = """import json, os, struct
 def send(message):
     data = json.dumps(message).encode()
@@ -62,7 +69,9 @@ for number in range(1, 64):
         try: os.write(number, text)
         except OSError: pass
 def add(a, b): return 0""",
-    "messages before they are asked for": READY + "for _ in range(9): send(['value', None, False])" + ZERO,
+    "messages before they are asked for": READY
+    + "for _ in range(9): send(['value', None, False])"
+    + ZERO,
     "calls of the tests": (
         READY + "for place in range(9): send(['call', place, [{'t': []}, {'d': []}, False]])" + ZERO
     ),
@@ -203,9 +212,14 @@ globals()['__builtins__'] = {}""",
 @pytest.mark.parametrize("name", CHEATS)
 def test_a_cheat_does_not_pass_alone_or_in_a_group_nor_harm_who_comes_after_it(name, sandbox):
     cheat = Asserts(CHEATS[name], TESTS, timeout_s=2.0)
-    outcomes = [*sandbox.run_batch([cheat, Asserts(HONEST["plain"][0], TESTS)]), *sandbox.run_batch([cheat])]
+    outcomes = [
+        *sandbox.run_batch([cheat, Asserts(HONEST["plain"][0], TESTS)]),
+        *sandbox.run_batch([cheat]),
+    ]
     assert [any(outcome.passed) for outcome in outcomes] == [False, True, False]
-    assert [outcome.status for outcome in outcomes] == ["fail", "pass", "fail"] and outcomes[0].reason
+    assert [outcome.status for outcome in outcomes] == ["fail", "pass", "fail"] and outcomes[
+        0
+    ].reason
 
 
 HONEST = {
@@ -220,38 +234,73 @@ HONEST = {
     "a closure": ("def adder(a): return lambda b: a + b", ["assert adder(1)(2) == 3"]),
     "an exception": (
         "def f(x):\n    if x < 0: raise ValueError('negative')\n    return x",
-        ["try:\n    f(-1)\nexcept ValueError as error:\n    assert str(error) == 'negative'\nelse:\n    assert False"],
+        [
+            "try:\n    f(-1)\nexcept ValueError as error:\n    assert str(error) == 'negative'\nelse:\n    assert False"
+        ],
     ),
     "an exception of its own": (
         "class Bad(KeyError): pass\ndef f(x): raise Bad('k')",
         ["try:\n    f(1)\nexcept KeyError:\n    pass\nelse:\n    assert False"],
     ),
-    "a callback": ("def f(g, xs): return [g(x) for x in xs]", ["assert f(lambda x: x * 2, [1, 2]) == [2, 4]"]),
-    "a sort key": ("def f(xs, key): return sorted(xs, key=key)", ["assert f(['bb', 'a'], len) == ['a', 'bb']"]),
+    "a callback": (
+        "def f(g, xs): return [g(x) for x in xs]",
+        ["assert f(lambda x: x * 2, [1, 2]) == [2, 4]"],
+    ),
+    "a sort key": (
+        "def f(xs, key): return sorted(xs, key=key)",
+        ["assert f(['bb', 'a'], len) == ['a', 'bb']"],
+    ),
     "types": ("def f(x): return type(x)", ["assert f(1) is int", "assert f([]) == list"]),
     "an iterator given": (
         "def f(xs): return sum(xs)",
         ["assert f(iter([1, 2])) == 3", "assert f(x for x in [4]) == 4"],
     ),
-    "sets and tuples": ("def f(x): return {x}, (x,), {x: x}", ["assert f(1) == ({1}, (1,), {1: 1})"]),
-    "state": ("n = 0\ndef f():\n    global n\n    n += 1\n    return n", ["assert f() == 1", "assert f() == 2"]),
+    "sets and tuples": (
+        "def f(x): return {x}, (x,), {x: x}",
+        ["assert f(1) == ({1}, (1,), {1: 1})"],
+    ),
+    "state": (
+        "n = 0\ndef f():\n    global n\n    n += 1\n    return n",
+        ["assert f() == 1", "assert f() == 2"],
+    ),
     "a name of a built-in": ("def sum(a, b): return a - b", ["assert sum(3, 1) == 2"]),
-    "keywords": ("def f(*, a, b=2): return a * b", ["assert f(a=3) == 6", "assert f(a=1, b=1) == 1"]),
+    "keywords": (
+        "def f(*, a, b=2): return a * b",
+        ["assert f(a=3) == 6", "assert f(a=1, b=1) == 1"],
+    ),
     "threads": (
         "from concurrent.futures import ThreadPoolExecutor\n"
         "def f(xs):\n    with ThreadPoolExecutor(2) as pool: return list(pool.map(abs, xs))",
         ["assert f([-1, 2]) == [1, 2]"],
     ),
-    "an event loop": ("import asyncio\nasync def g(): return 3\ndef f(): return asyncio.run(g())", ["assert f() == 3"]),
+    "an event loop": (
+        "import asyncio\nasync def g(): return 3\ndef f(): return asyncio.run(g())",
+        ["assert f() == 3"],
+    ),
     "data classes": (
         "from dataclasses import dataclass\n@dataclass\nclass P:\n    x: int\ndef f(x): return P(x).x",
         ["assert f(4) == 4"],
     ),
-    "a main part": ("def f(): return 1\nif __name__ == '__main__':\n    f(1, 2, 3)", ["assert f() == 1"]),
-    "bytes and floats": ("def f(x): return x.encode(), 0.1 + 0.2", ["assert f('é') == ('é'.encode(), 0.1 + 0.2)"]),
-    "a module the tests use": ("def f(x): return x / 3", ["assert math.isclose(f(1), 0.3333333333333333)"]),
-    "a match": ("import re\ndef f(x): return re.match('a', x)", ["assert f('ab')", "assert not f('b')"]),
-    "a queue": ("from collections import deque\ndef f(x): return deque(x)", ["assert list(f('ab')) == ['a', 'b']"]),
+    "a main part": (
+        "def f(): return 1\nif __name__ == '__main__':\n    f(1, 2, 3)",
+        ["assert f() == 1"],
+    ),
+    "bytes and floats": (
+        "def f(x): return x.encode(), 0.1 + 0.2",
+        ["assert f('é') == ('é'.encode(), 0.1 + 0.2)"],
+    ),
+    "a module the tests use": (
+        "def f(x): return x / 3",
+        ["assert math.isclose(f(1), 0.3333333333333333)"],
+    ),
+    "a match": (
+        "import re\ndef f(x): return re.match('a', x)",
+        ["assert f('ab')", "assert not f('b')"],
+    ),
+    "a queue": (
+        "from collections import deque\ndef f(x): return deque(x)",
+        ["assert list(f('ab')) == ['a', 'b']"],
+    ),
     "deep recursion": ("def f(n): return n and 1 + f(n - 1)", ["assert f(980) == 980"]),
     "surrogates": ("def f(): return '\\ud800'", ["assert f() == '\\ud800'"]),
 }
@@ -265,7 +314,12 @@ def test_an_honest_program_passes(name, sandbox):
 
 
 def test_each_test_counts_and_the_first_reason_is_given(sandbox):
-    tests = ["assert f(1) == 1", "assert f(2) == 3, 'two'", "assert f(0) == 0", "assert f('a') == 'b'"]
+    tests = [
+        "assert f(1) == 1",
+        "assert f(2) == 3, 'two'",
+        "assert f(0) == 0",
+        "assert f('a') == 'b'",
+    ]
     outcome = sandbox.run_asserts("def f(x): return x", tests)
     assert outcome.passed == (True, False, True, False)
     assert outcome[:2] == ("fail", "AssertionError: two")
@@ -273,12 +327,16 @@ def test_each_test_counts_and_the_first_reason_is_given(sandbox):
 
 def test_tests_before_a_hang_still_count(sandbox):
     program = "def f(x):\n    while x: pass\n    return x"
-    outcome = sandbox.run_asserts(program, ["assert f(0) == 0", "assert f(1) == 1", "assert f(0) == 0"], timeout_s=1.0)
+    outcome = sandbox.run_asserts(
+        program, ["assert f(0) == 0", "assert f(1) == 1", "assert f(0) == 0"], timeout_s=1.0
+    )
     assert outcome.passed == (True, False, False) and outcome.reason == "timeout: more than 1 s"
 
 
 def test_what_is_printed_comes_back(sandbox):
-    outcome = sandbox.run_asserts("print('before')\ndef f(): print('in'); return 1", ["assert f() == 1"])
+    outcome = sandbox.run_asserts(
+        "print('before')\ndef f(): print('in'); return 1", ["assert f() == 1"]
+    )
     assert outcome.output == "before\nin\n"
 
 
@@ -293,20 +351,30 @@ def test_what_is_printed_comes_back(sandbox):
         ("import os; os._exit(3)", "exited with code 3"),
         ("import os; os.abort()", "killed by SIGABRT"),
         *((f"import os; os.kill(os.getpid(), {n})", f"killed by signal {n}") for n in (35, 40, 63)),
-        ("raise ValueError('\\ud800 \\x1b[2J\\r\\n\\u202e\\x00é')", r"ValueError: \ud800 \x1b[2J\r\n\u202e\x00é"),
+        (
+            "raise ValueError('\\ud800 \\x1b[2J\\r\\n\\u202e\\x00é')",
+            r"ValueError: \ud800 \x1b[2J\r\n\u202e\x00é",
+        ),
         ("while True: print('x' * 1000000, flush=True)", "output: more than 1 MiB"),
         ("while True: pass", "timeout: more than 1 s"),
         ("import nothing_like_it", "ModuleNotFoundError"),
-        ("def f(): return object()", "TypeError: the program returned an object, not a plain value"),
+        (
+            "def f(): return object()",
+            "TypeError: the program returned an object, not a plain value",
+        ),
     ],
 )
 def test_the_reason_says_what_happened(program, reason, sandbox):
-    assert sandbox.run_asserts(program, ["assert f() == 1"], timeout_s=1.0).reason.startswith(reason)
+    assert sandbox.run_asserts(program, ["assert f() == 1"], timeout_s=1.0).reason.startswith(
+        reason
+    )
 
 
 @pytest.mark.parametrize("number", [32, 33])
 def test_a_signal_of_the_c_library_fails_the_program_alone_whether_it_kills_or_not(number, sandbox):
-    outcome = sandbox.run_asserts(f"import os; os.kill(os.getpid(), {number})", ["assert f() == 1"], timeout_s=1.0)
+    outcome = sandbox.run_asserts(
+        f"import os; os.kill(os.getpid(), {number})", ["assert f() == 1"], timeout_s=1.0
+    )
     assert outcome.status == "fail"
 
 
@@ -316,11 +384,15 @@ VACUOUS = ["pass", "", "def test_f():\n    assert f(1) == 2", "if __name__ == '_
 
 @pytest.mark.parametrize("test", VACUOUS)
 def test_a_test_that_never_calls_the_program_is_not_passed(test, sandbox):
-    outcome = sandbox.run_asserts("def f(x): return 2 * x", ["assert f(1) == 2", test], entry_point="f")
+    outcome = sandbox.run_asserts(
+        "def f(x): return 2 * x", ["assert f(1) == 2", test], entry_point="f"
+    )
     assert outcome == ("fail", NEVER_CALLED, outcome.seconds, "", (True, False))
 
 
-@pytest.mark.parametrize("test", ["assert (f(1) == 3, 'wrong')", "def g():\n    assert (f(1), 'x')\ng()"])
+@pytest.mark.parametrize(
+    "test", ["assert (f(1) == 3, 'wrong')", "def g():\n    assert (f(1), 'x')\ng()"]
+)
 def test_an_assert_of_a_tuple_is_an_error_of_the_tests(test, sandbox):
     outcome = sandbox.run_asserts("def f(x): return 2 * x", [test])
     assert outcome.status == "infra" and "line" in outcome.reason
@@ -347,24 +419,41 @@ class V:
         ("def f(x): x.append(1)", ["x = [0]\nf(x)\nassert x == [0, 1]"], ["inplace"]),
         (STACK, ["s = Stack()\ns.push(3)\nassert s.items == [3]"], ["objects"]),
         (FILL, ["xs = [0]\nfill(xs, Box())\nassert xs == [0, 1]"], ["inplace", "objects"]),
-        (OPERATORS, ["assert V(1) + V(2) == V(3)", "assert len(V(2)) == 2", "assert list(V(2)) == [2]"], ["objects"]),
+        (
+            OPERATORS,
+            ["assert V(1) + V(2) == V(3)", "assert len(V(2)) == 2", "assert list(V(2)) == [2]"],
+            ["objects"],
+        ),
         (OPERATORS, ["assert V(2)[5] == 5"], ["objects"]),
         (
             BOX,
-            ["box = Box()", "assert box.n == 3", "xs = f(3)\nassert next(xs) == 0", "assert list(xs) == [1, 2]"],
+            [
+                "box = Box()",
+                "assert box.n == 3",
+                "xs = f(3)\nassert next(xs) == 0",
+                "assert list(xs) == [1, 2]",
+            ],
             ["objects"],
         ),
     ],
 )
-def test_arguments_are_changed_and_objects_used_only_where_the_task_says_so(program, tests, flags, sandbox):
+def test_arguments_are_changed_and_objects_used_only_where_the_task_says_so(
+    program, tests, flags, sandbox
+):
     assert sandbox.run_asserts(program, tests, **dict.fromkeys(flags[1:], True)).status == "fail"
-    assert sandbox.run_asserts(program, tests, **dict.fromkeys(flags, True)).passed == (True,) * len(tests)
+    assert sandbox.run_asserts(program, tests, **dict.fromkeys(flags, True)).passed == (
+        True,
+    ) * len(tests)
 
 
-LIAR = "class Equal:\n    def __eq__(self, other): return True\n    def __bool__(self): return True\n"
+LIAR = (
+    "class Equal:\n    def __eq__(self, other): return True\n    def __bool__(self): return True\n"
+)
 
 
-@pytest.mark.parametrize("test", ["assert f(1) == 2", "assert 2 == f(1)", "assert f(1) != 2", "assert f(1) in [2]"])
+@pytest.mark.parametrize(
+    "test", ["assert f(1) == 2", "assert 2 == f(1)", "assert f(1) != 2", "assert f(1) in [2]"]
+)
 def test_an_object_that_the_tests_may_use_equals_no_plain_value(test, sandbox):
     program = f"{LIAR}\ndef f(x): return Equal()"
     assert sandbox.run_asserts(program, [test], objects=True).reason.startswith("TypeError")
@@ -453,7 +542,9 @@ def test_no_two_programs_draw_the_same_numbers(sandbox):
 
 def test_asserts_are_in_force_where_this_python_leaves_them_out():
     work = "from rewards.sandbox.names import compiled; exec(compiled('assert 1 == 2', '<test>'))"
-    ran = subprocess.run([sys.executable, "-O", "-c", work], cwd=ROOT, capture_output=True, text=True)
+    ran = subprocess.run(
+        [sys.executable, "-O", "-c", work], cwd=ROOT, capture_output=True, text=True
+    )
     assert ran.stderr.endswith("AssertionError\n")
 
 
@@ -475,14 +566,26 @@ SCRIPTS = {
     "quit": ("print(sum(map(int, input().split())))\nexit()", (True, True)),
     "trailing space": ("print(sum(map(int, input().split())), end='  \\n\\n')", (True, True)),
     "one right": ("print(3)", (True, False)),
-    "exit with a truth": ("import sys\nsys.exit(print(sum(map(int, input().split()))) is not None)", (True, True)),
+    "exit with a truth": (
+        "import sys\nsys.exit(print(sum(map(int, input().split()))) is not None)",
+        (True, True),
+    ),
     "exit code": ("import sys\nprint(sum(map(int, input().split())))\nsys.exit(1)", (False, False)),
-    "exit message": ("import sys\nprint(sum(map(int, input().split())))\nsys.exit('no')", (False, False)),
+    "exit message": (
+        "import sys\nprint(sum(map(int, input().split())))\nsys.exit('no')",
+        (False, False),
+    ),
     "an error after": ("print(sum(map(int, input().split())))\n1 / 0", (False, False)),
-    "a signal after": ("import os\nprint(sum(map(int, input().split())), flush=True)\nos.abort()", (False, False)),
+    "a signal after": (
+        "import os\nprint(sum(map(int, input().split())), flush=True)\nos.abort()",
+        (False, False),
+    ),
     "more lines": ("print(sum(map(int, input().split())))\nprint(1)", (False, False)),
     "fewer lines": ("pass", (False, False)),
-    "on stderr": ("import sys\nprint(sum(map(int, input().split())), file=sys.stderr)", (False, False)),
+    "on stderr": (
+        "import sys\nprint(sum(map(int, input().split())), file=sys.stderr)",
+        (False, False),
+    ),
     "every number": ("for i in range(100): print(i)", (False, False)),
     "the descriptors": (
         "import os\nfor n in range(3, 64):\n    try: print(os.read(n, 99).decode())\n    except OSError: pass",
@@ -514,7 +617,11 @@ AFRESH = "import builtins\nprint(getattr(builtins, 'seen', 0))\nbuiltins.seen = 
         (AFRESH, [("", "0"), ("", "0")]),
         ("print(len(input()))", [("x" * 3_000_000, "3000000")]),
     ],
-    ids=["the streams are what they seem", "each case is run afresh", "a large input arrives whole"],
+    ids=[
+        "the streams are what they seem",
+        "each case is run afresh",
+        "a large input arrives whole",
+    ],
 )
 def test_a_script_runs_as_by_itself(program, cases, sandbox):
     assert sandbox.run_stdio(program, cases)[:2] == ("pass", "")
@@ -522,11 +629,16 @@ def test_a_script_runs_as_by_itself(program, cases, sandbox):
 
 def test_after_a_case_out_of_time_the_others_are_not_run(sandbox):
     outcome = sandbox.run_stdio("while True: pass", [("", "1")] * 50, timeout_s=0.5)
-    assert outcome.reason.startswith("timeout") and outcome.seconds < 2 and outcome.passed == (False,) * 50
+    assert (
+        outcome.reason.startswith("timeout")
+        and outcome.seconds < 2
+        and outcome.passed == (False,) * 50
+    )
 
 
 @pytest.mark.parametrize(
-    ("text", "lines"), [("1 \n\n", ["1"]), ("", []), ("\n1", ["", "1"]), ("a\r\nb", ["a", "b"]), (" a", [" a"])]
+    ("text", "lines"),
+    [("1 \n\n", ["1"]), ("", []), ("\n1", ["", "1"]), ("a\r\nb", ["a", "b"]), (" a", [" a"])],
 )
 def test_lines_are_compared_without_the_space_at_their_ends(text, lines):
     assert lines_of(text) == lines

@@ -13,13 +13,21 @@ from recipes.common.training.callbacks import StepLineCallback
 from recipes.common.utils import screen
 from recipes.common.utils.screen import announce, explain_endings, refuse
 
-STEP = {"reward": 0.5, "rewards/right/mean": 0.25, "completions/mean_length": 20.0, "completions/clipped_ratio": 0.5}
+STEP = {
+    "reward": 0.5,
+    "rewards/right/mean": 0.25,
+    "completions/mean_length": 20.0,
+    "completions/clipped_ratio": 0.5,
+}
 STEP |= {"groups/without_spread": 0.75, "groups/verifier_spread": 0.25, "step_time": 2.0}
 
 
 def step_line(capsys, step: int = 4, **logs) -> str:
     """The line of a step, 6 seconds after the start at step 1, of a run of 10 steps."""
-    callback, state = StepLineCallback(), SimpleNamespace(global_step=1, max_steps=10, is_world_process_zero=True)
+    callback, state = (
+        StepLineCallback(),
+        SimpleNamespace(global_step=1, max_steps=10, is_world_process_zero=True),
+    )
     callback.on_train_begin(None, state, None)
     callback.start = (1, time.monotonic() - 6.0)
     state.global_step = step
@@ -29,9 +37,7 @@ def step_line(capsys, step: int = 4, **logs) -> str:
 
 
 def test_a_step_is_one_line_with_the_time_that_is_left(capsys):
-    line = (
-        "step 4/10  reward 0.50  right 0.25  length 20  truncated 50 %  groups that teach 25 % (by the verifier 25 %)"
-    )
+    line = "step 4/10  reward 0.50  right 0.25  length 20  truncated 50 %  groups that teach 25 % (by the verifier 25 %)"
     assert step_line(capsys) == f"{line}  2.0 s, 12 s left\n"
     assert step_line(capsys, step=10).endswith("2.0 s\n")
 
@@ -43,7 +49,10 @@ def test_a_step_is_one_line_with_the_time_that_is_left(capsys):
         ({"completions/voided": 0.0}, "25 %)  2.0 s"),
         ({"groups/without_spread": 1.0}, "  the rewards taught nothing  2.0 s"),
         ({"groups/without_spread": 1.0, "frac_groups_without_step_spread": 0.5}, "25 %)  2.0 s"),
-        ({"groups/without_spread": 1.0, "frac_groups_without_step_spread": 1.0}, "  the rewards taught nothing  2.0 s"),
+        (
+            {"groups/without_spread": 1.0, "frac_groups_without_step_spread": 1.0},
+            "  the rewards taught nothing  2.0 s",
+        ),
     ],
 )
 def test_a_step_names_voided_completions_and_rewards_that_taught_nothing(logs, shown, capsys):
@@ -51,14 +60,27 @@ def test_a_step_names_voided_completions_and_rewards_that_taught_nothing(logs, s
 
 
 def test_voided_completions_are_counted_over_the_run():
-    config = {"per_device_train_batch_size": 4, "world_size": 2, "gradient_accumulation_steps": 2, "num_iterations": 2}
+    config = {
+        "per_device_train_batch_size": 4,
+        "world_size": 2,
+        "gradient_accumulation_steps": 2,
+        "num_iterations": 2,
+    }
     log = [
-        {"step": 1, "completions/voided": 0.25, "errors/right": 0.25, "unparsed/right": 0.0, "errors/fine": 0.0},
+        {
+            "step": 1,
+            "completions/voided": 0.25,
+            "errors/right": 0.25,
+            "unparsed/right": 0.0,
+            "errors/fine": 0.0,
+        },
         {"step": 2},  # uses the completions of step 1 once more
         {"step": 3, "completions/voided": 0.125, "unparsed/steps": 0.5},
         {"step": 4},
     ]
-    sentence = "6 of 32 completions were voided and taught nothing: right, steps could not score them."
+    sentence = (
+        "6 of 32 completions were voided and taught nothing: right, steps could not score them."
+    )
     assert voided_sentence(log, config) == sentence
     assert voided_sentence([{"step": 1, "completions/voided": 0.0}], config) is None
     assert voided_sentence([{"step": 1}], {}) is None, "a log of before"
@@ -114,7 +136,9 @@ def from_a_full_disk() -> RuntimeError:
     "error",
     [
         OSError(errno.ENOSPC, "x"),
-        RuntimeError("IoError(Os { code: 28, kind: StorageFull, message: 'No space left on device' })"),
+        RuntimeError(
+            "IoError(Os { code: 28, kind: StorageFull, message: 'No space left on device' })"
+        ),
         from_a_full_disk(),
     ],
 )
@@ -130,7 +154,9 @@ def test_a_failed_write_of_torch_is_known_by_the_room_that_is_left(end, tmp_path
     assert "is full" in end(error)[0]
 
 
-def test_another_exception_keeps_its_traceback_and_is_handed_to_the_launcher(end, tmp_path, monkeypatch):
+def test_another_exception_keeps_its_traceback_and_is_handed_to_the_launcher(
+    end, tmp_path, monkeypatch
+):
     monkeypatch.setenv("TORCHELASTIC_ERROR_FILE", str(tmp_path / "error.json"))
     out, err = end(KeyError("gold"))
     assert (out, "KeyError: 'gold'" in err) == ("", True)

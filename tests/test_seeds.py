@@ -18,7 +18,14 @@ from recipes.common import run as life
 from recipes.common.data.recipe import import_recipe
 from recipes.common.many_runs import best_prompt, control, runs
 from recipes.common.many_runs.control import run_arms
-from recipes.common.many_runs.runs import launch_words, over_seeds, read_settings, run_seeds, seeds_table, train
+from recipes.common.many_runs.runs import (
+    launch_words,
+    over_seeds,
+    read_settings,
+    run_seeds,
+    seeds_table,
+    train,
+)
 from recipes.common.utils.run_files import read_evaluation, write_rows
 from recipes.common.utils.stats import paired_interval, wilson_interval
 
@@ -37,7 +44,11 @@ def test_seeds_are_averaged_and_the_change_has_an_interval_of_its_own():
     assert strict["before"]["seeds"] == [0.0, 0.5]
     # 0.75 +- 12.7 * 0.25, cut at what a share can be
     assert strict["after"] == {"seeds": [1.0, 0.5], "mean": 0.75, "interval": (0.0, 1.0)}
-    each = {"seeds": [1.0, 0.0], "p": [0.5, 1.0], "changed": [1.0, 0.0]}  # two rows won; none changed
+    each = {
+        "seeds": [1.0, 0.0],
+        "p": [0.5, 1.0],
+        "changed": [1.0, 0.0],
+    }  # two rows won; none changed
     assert strict["change"] == {**each, "mean": 0.5, "interval": (-1.0, 1.0)}
 
 
@@ -50,7 +61,10 @@ def test_a_single_seed_has_intervals_over_its_rows():
 
 def test_a_row_that_has_a_metric_only_before_or_only_after_is_left_out():
     def stage(*outcomes):
-        return [{"prompt": f"q{i}", "metrics": {} if o is None else {"strict": o}} for i, o in enumerate(outcomes)]
+        return [
+            {"prompt": f"q{i}", "metrics": {} if o is None else {"strict": o}}
+            for i, o in enumerate(outcomes)
+        ]
 
     strict = over_seeds([(stage(None, False, True, True), stage(True, None, True, None))])["strict"]
     assert (strict["n"], strict["change"]["mean"]) == ([1], 0.0)
@@ -90,7 +104,9 @@ def test_a_yaml_or_a_folder_that_is_not_a_runs_is_refused(tmp_path):
 
 
 @pytest.mark.slow
-def test_a_run_gets_its_folder_and_group_and_its_failure_stops_the_series(tmp_path, monkeypatch, capfd):
+def test_a_run_gets_its_folder_and_group_and_its_failure_stops_the_series(
+    tmp_path, monkeypatch, capfd
+):
     """The recipe here needs no model: it prints what it was given, and fails where it is asked to."""
     (tmp_path / "train.py").write_text(
         "import os, sys\nprint(sys.argv[1:], os.environ['WANDB_RUN_GROUP'])\nsys.exit(2 * ('--fail' in sys.argv))\n"
@@ -136,8 +152,12 @@ def test_an_interrupt_is_left_to_the_run(tmp_path):
         "with subprocess.Popen([sys.executable, 'run.py']) as process:\n    sys.exit(_wait(process))\n"
     )
     words, env = [sys.executable, "script.py"], {**os.environ, "PYTHONPATH": str(ROOT)}
-    restore = signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job starts with it ignored
-    with subprocess.Popen(words, cwd=tmp_path, env=env, stdout=subprocess.PIPE, start_new_session=True) as process:
+    restore = signal.signal(
+        signal.SIGINT, signal.default_int_handler
+    )  # a background job starts with it ignored
+    with subprocess.Popen(
+        words, cwd=tmp_path, env=env, stdout=subprocess.PIPE, start_new_session=True
+    ) as process:
         signal.signal(signal.SIGINT, restore)
         assert process.stdout.readline() == b"up\n"
         os.killpg(process.pid, signal.SIGINT)
@@ -146,12 +166,21 @@ def test_an_interrupt_is_left_to_the_run(tmp_path):
 
 
 @pytest.mark.slow
-def test_seeds_and_control_arms_share_their_runs_and_leave_their_tables(tmp_path, monkeypatch, capsys):
+def test_seeds_and_control_arms_share_their_runs_and_leave_their_tables(
+    tmp_path, monkeypatch, capsys
+):
     """In this process: the test above launches."""
 
     def train_here(config, launch, folder, arguments):
-        with monkeypatch.context() as patch, contextlib.suppress(SystemExit):  # a finished run ends so
-            patch.setattr(sys, "argv", ["train.py", "--config", str(config), "--output_dir", str(folder), *arguments])
+        with (
+            monkeypatch.context() as patch,
+            contextlib.suppress(SystemExit),
+        ):  # a finished run ends so
+            patch.setattr(
+                sys,
+                "argv",
+                ["train.py", "--config", str(config), "--output_dir", str(folder), *arguments],
+            )
             import_recipe(config).main()
         return folder
 
@@ -165,25 +194,52 @@ def test_seeds_and_control_arms_share_their_runs_and_leave_their_tables(tmp_path
     monkeypatch.setattr(best_prompt, "VALIDATION_ROWS", 2)
     for module in (runs, control):
         monkeypatch.setattr(module, "train", train_here)
-    words = ["--config", "recipes/arithmetic/quickstart.yaml", "--launch", "accelerate_configs/cpu.yaml"]
+    words = [
+        "--config",
+        "recipes/arithmetic/quickstart.yaml",
+        "--launch",
+        "accelerate_configs/cpu.yaml",
+    ]
     words += ["--output_dir", str(tmp_path / "q"), "--max_steps", "1", "--bf16", "false"]
     words += ["--model_name_or_path", str(build_tiny_model(tmp_path / "model"))]
     words += [word for name, value in TINY.items() for word in (f"--{name}", str(value))]
     assert "mean" in run(seeds, "--seeds", "0", "1")
     names = ["constant", "sft", "sft+grpo", "best-prompt"]
     output = run(
-        control_arms, "--seeds", "0", "--sft_steps", "1", "--sft_rows", "4", "--warm_steps", "1", "--arms", *names
+        control_arms,
+        "--seeds",
+        "0",
+        "--sft_steps",
+        "1",
+        "--sft_rows",
+        "4",
+        "--warm_steps",
+        "1",
+        "--arms",
+        *names,
     )
     assert "is finished" in output  # the run as configured is the one of scripts/seeds.py
     found = json.loads((tmp_path / "q-control.json").read_text())
     arms = found["arms"]
-    assert list(arms) == ["as configured", *names, "untrained"] and list(found["minutes"]) == list(arms)[:-1]
+    assert (
+        list(arms) == ["as configured", *names, "untrained"]
+        and list(found["minutes"]) == list(arms)[:-1]
+    )
     for arm in ("constant", "untrained"):  # neither can have changed a weight
-        assert (arms[arm]["strict"]["change"]["mean"], arms[arm]["strict"]["change"]["p"]) == (0.0, [1.0])
+        assert (arms[arm]["strict"]["change"]["mean"], arms[arm]["strict"]["change"]["p"]) == (
+            0.0,
+            [1.0],
+        )
     config = json.loads((tmp_path / "q-sft-grpo-seed0" / "run_config.json").read_text())
     assert config["model_name_or_path"] == str(tmp_path / "q-warm-start-seed0")
-    assert len(json.loads((tmp_path / "q-best-prompt-seed0" / "prompts.json").read_text())["tried"]) == 10
-    texts = [[row["completion"] for row in rows] for rows in read_evaluation(tmp_path / "q-constant-seed0")]
+    assert (
+        len(json.loads((tmp_path / "q-best-prompt-seed0" / "prompts.json").read_text())["tried"])
+        == 10
+    )
+    texts = [
+        [row["completion"] for row in rows]
+        for rows in read_evaluation(tmp_path / "q-constant-seed0")
+    ]
     assert texts[0] == texts[1]
     found = json.loads((tmp_path / "q-seeds.json").read_text())
     assert found["seeds"] == [0, 1] and len(found["metrics"]["strict"]["after"]["seeds"]) == 2

@@ -28,26 +28,50 @@ def slurm(tmp_path):
         (commands / name).chmod(0o755)
 
     def start(*words: str, then: str = "true") -> subprocess.Popen:
-        job = {"SLURM_JOB_ID": "31", "SLURM_JOB_NODELIST": "x", "SLURM_NNODES": "2", "SLURM_GPUS_ON_NODE": "4"}
-        env = {"PATH": f"{commands}:{os.environ['PATH']}", "SEEN": str(tmp_path), "THEN": then, **job}
-        return subprocess.Popen(["bash", SCRIPT, *words], env=env, cwd=tmp_path, stderr=subprocess.PIPE, text=True)
+        job = {
+            "SLURM_JOB_ID": "31",
+            "SLURM_JOB_NODELIST": "x",
+            "SLURM_NNODES": "2",
+            "SLURM_GPUS_ON_NODE": "4",
+        }
+        env = {
+            "PATH": f"{commands}:{os.environ['PATH']}",
+            "SEEN": str(tmp_path),
+            "THEN": then,
+            **job,
+        }
+        return subprocess.Popen(
+            ["bash", SCRIPT, *words], env=env, cwd=tmp_path, stderr=subprocess.PIPE, text=True
+        )
 
     return start
 
 
 def test_every_node_launches_the_recipe_with_its_rank_and_the_first_nodes_address(slurm, tmp_path):
-    assert slurm("zero2.yaml", "recipes/x/train.py", "--config", "my run.yaml").wait(timeout=20) == 0
+    assert (
+        slurm("zero2.yaml", "recipes/x/train.py", "--config", "my run.yaml").wait(timeout=20) == 0
+    )
     for rank in (0, 1):
         words = (tmp_path / f"node-{rank}").read_text().splitlines()
         options = dict(zip(words[1:17:2], words[2:17:2], strict=True))
         assert (words[0], options["--config_file"]) == ("launch", "zero2.yaml")
         assert (options["--num_machines"], options["--num_processes"]) == ("2", "8")
         assert (options["--machine_rank"], options["--main_process_ip"]) == (str(rank), "alpha")
-        assert words[-5:] == ["recipes/x/train.py", "--config", "my run.yaml", "--ddp_timeout", "600"]
+        assert words[-5:] == [
+            "recipes/x/train.py",
+            "--config",
+            "my run.yaml",
+            "--ddp_timeout",
+            "600",
+        ]
 
 
-def test_a_signal_reaches_the_launchers_and_the_job_is_requeued_when_they_have_saved(slurm, tmp_path):
-    waits = 'while [ ! -e "$SEEN/stop" ]; do sleep 0.05; done; sleep 0.3; touch "$SEEN/saved"; exit 130'
+def test_a_signal_reaches_the_launchers_and_the_job_is_requeued_when_they_have_saved(
+    slurm, tmp_path
+):
+    waits = (
+        'while [ ! -e "$SEEN/stop" ]; do sleep 0.05; done; sleep 0.3; touch "$SEEN/saved"; exit 130'
+    )
     job = slurm("zero2.yaml", "train.py", then=waits)
     while not (tmp_path / "node-0").exists():
         time.sleep(0.05)

@@ -24,7 +24,10 @@ def reference(row: dict) -> str:
 def test_the_table_has_the_sum_of_the_steps_of_the_reference():
     rewards = [SumOfSteps(route(EquationSteps(), ("sums",)))]
     lines = reward_lines(ROWS, rewards, [0.5], reference)
-    assert [(line.task, line.kind, line.weight, line.rows_scored, line.reference_earns) for line in lines] == [
+    assert [
+        (line.task, line.kind, line.weight, line.rows_scored, line.reference_earns)
+        for line in lines
+    ] == [
         ("sums", "step", 0.5, 1, 2.0),
         ("words", "step", 0.5, 0, None),
     ]
@@ -32,12 +35,17 @@ def test_the_table_has_the_sum_of_the_steps_of_the_reference():
 
 
 def test_a_note_says_which_steps_are_seen():
-    notes = step_notes(ROWS, [EquationSteps(), route(give_steps("never", [[]]), ("words",))], reference)
+    notes = step_notes(
+        ROWS, [EquationSteps(), route(give_steps("never", [[]]), ("words",))], reference
+    )
     assert notes == [
         "equation_steps sees 2 steps in the reference completion of row 0: '<reasoning>3 + 4 = 7' +1, ', 7 - 2 = 5' +1",
         "never sees no steps in the reference completion of row 1",
     ]
-    assert shown_steps("3 + 4 = 7, 7 - 2 = 6", [(20, -1.0), (9, 1.0)]) == "'3 + 4 = 7' +1, ', 7 - 2 = 6' -1"
+    assert (
+        shown_steps("3 + 4 = 7, 7 - 2 = 6", [(20, -1.0), (9, 1.0)])
+        == "'3 + 4 = 7' +1, ', 7 - 2 = 6' -1"
+    )
 
 
 def test_tricks_are_played_on_step_rewards_too():

@@ -7,7 +7,12 @@ import numpy as np
 import pytest
 
 from recipes.common.training import stopping
-from recipes.common.training.stopping import ENOUGH, check_stop_when, evidence_against_gain, reason_to_stop
+from recipes.common.training.stopping import (
+    ENOUGH,
+    check_stop_when,
+    evidence_against_gain,
+    reason_to_stop,
+)
 
 PATIENCE = {"metric": "validation/strict", "patience": 2}
 
@@ -15,7 +20,8 @@ PATIENCE = {"metric": "validation/strict", "patience": 2}
 def evaluations(*rows_right: int, n: int = 100, metric: str = "strict"):
     """Evaluations at steps 0, 10, 20, ... of which so many of the first rows are right."""
     return [
-        {"step": 10 * k, "metrics": {metric: [row < right for row in range(n)]}} for k, right in enumerate(rows_right)
+        {"step": 10 * k, "metrics": {metric: [row < right for row in range(n)]}}
+        for k, right in enumerate(rows_right)
     ]
 
 
@@ -24,7 +30,9 @@ def test_the_examples_of_the_docstrings_are_right():
     assert found.attempted >= 2 and found.failed == 0
 
 
-@pytest.mark.parametrize("good", [None, PATIENCE, {**PATIENCE, "min_gain": 0}, {**PATIENCE, "min_gain": 0.05}])
+@pytest.mark.parametrize(
+    "good", [None, PATIENCE, {**PATIENCE, "min_gain": 0}, {**PATIENCE, "min_gain": 0.05}]
+)
 def test_what_can_be_asked_for(good):
     assert check_stop_when(good, evaluates=True) == []
 
@@ -32,12 +40,21 @@ def test_what_can_be_asked_for(good):
 @pytest.mark.parametrize(
     ("bad", "message"),
     [
-        ("validation/strict", "stop_when is 'validation/strict'; give {metric: validation/strict, patience: 5}"),
+        (
+            "validation/strict",
+            "stop_when is 'validation/strict'; give {metric: validation/strict, patience: 5}",
+        ),
         ({"metric": "validation/strict"}, "give {metric: validation/strict, patience: 5}"),
         ({**PATIENCE, "gain": 1}, "give {metric: validation/strict, patience: 5}"),
-        ({**PATIENCE, "metric": "strict"}, "metric is 'strict'; name one that is logged, such as validation/strict"),
+        (
+            {**PATIENCE, "metric": "strict"},
+            "metric is 'strict'; name one that is logged, such as validation/strict",
+        ),
         ({**PATIENCE, "patience": 0}, "patience is 0; it is a number of evaluations, at least 1"),
-        ({**PATIENCE, "min_gain": 5}, "min_gain is 5; it is a share, at least 0 and below 1: 0.05 for 5 points"),
+        (
+            {**PATIENCE, "min_gain": 5},
+            "min_gain is 5; it is a share, at least 0 and below 1: 0.05 for 5 points",
+        ),
         ({**PATIENCE, "min_gain": None}, "min_gain is None; it is a share"),
     ],
 )
@@ -82,19 +99,26 @@ def test_a_fall_stops_from_the_evaluation_of_patience_on_and_not_before():
 
 def test_a_gain_that_is_ruled_out_stops_and_one_that_is_not_does_not():
     flat = evaluations(50, 51, 50, n=1000)
-    assert "rule out a gain of 10 points" in reason_to_stop({**PATIENCE, "patience": 1, "min_gain": 0.1}, flat[:2])
+    assert "rule out a gain of 10 points" in reason_to_stop(
+        {**PATIENCE, "patience": 1, "min_gain": 0.1}, flat[:2]
+    )
     few = evaluations(5, 6, n=20)
     assert reason_to_stop({**PATIENCE, "min_gain": 0.1}, few) is None
 
 
 def test_rows_to_which_the_metric_does_not_apply_are_left_out():
-    of_two_tasks = [{"step": 0, "metrics": {"strict": [True, None]}}, {"step": 9, "metrics": {"strict": [True, False]}}]
+    of_two_tasks = [
+        {"step": 0, "metrics": {"strict": [True, None]}},
+        {"step": 9, "metrics": {"strict": [True, False]}},
+    ]
     assert stopping.changes([e["metrics"]["strict"] for e in of_two_tasks]) == [(0, 0, 1)]
     assert reason_to_stop(PATIENCE, of_two_tasks) is None
 
 
 def test_a_metric_that_is_not_evaluated_is_an_error_with_those_that_are():
-    with pytest.raises(ValueError, match="validation/strict, which is not evaluated; this run has validation/tests"):
+    with pytest.raises(
+        ValueError, match="validation/strict, which is not evaluated; this run has validation/tests"
+    ):
         reason_to_stop(PATIENCE, evaluations(5, 5, metric="tests"))
 
 
@@ -107,8 +131,14 @@ def test_the_evidence_of_one_evaluation_is_1_in_the_mean_where_the_gain_is_just_
         for lost in range(n + 1 - won):
             unchanged = n - won - lost
             ways = math.comb(n, won) * math.comb(n - won, lost)
-            chance = ways * share_won**won * share_lost**lost * (1 - share_won - share_lost) ** unchanged
-            total += chance * evidence_against_gain([(won, lost, n)], share_won - share_lost)[0] / first_weight
+            chance = (
+                ways * share_won**won * share_lost**lost * (1 - share_won - share_lost) ** unchanged
+            )
+            total += (
+                chance
+                * evidence_against_gain([(won, lost, n)], share_won - share_lost)[0]
+                / first_weight
+            )
     assert total == pytest.approx(1.0)
 
 

@@ -41,11 +41,16 @@ def test_a_prefilled_think_is_part_of_the_completion():
 def test_a_plain_prompt_that_ends_in_think_is_prefilled():
     reward = load_reward("think_answer_format", full=0.5)
     text = "a</think><answer>b</answer>"
-    assert reward(prompts=["Question <think>\n", "Question"], completions=[text, text]) == [0.5, 0.0]
+    assert reward(prompts=["Question <think>\n", "Question"], completions=[text, text]) == [
+        0.5,
+        0.0,
+    ]
 
 
 def test_prefilled_chat_templates_are_declared():
     completion = [{"role": "assistant", "content": "a</think><answer>b</answer>"}]
     prompt = [{"role": "user", "content": "Question"}]
     assert load_reward("think_answer_format")(prompts=[prompt], completions=[completion]) == [0.0]
-    assert load_reward("think_answer_format", prefilled=True)(prompts=[prompt], completions=[completion]) == [1.0]
+    assert load_reward("think_answer_format", prefilled=True)(
+        prompts=[prompt], completions=[completion]
+    ) == [1.0]

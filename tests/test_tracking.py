@@ -24,11 +24,27 @@ def rates(share: float, low: float, high: float) -> dict:
     return {"share": share, "interval": [low, high]}
 
 
-BEFORE = {"n": 8, "strict": rates(0.25, 0.125, 0.5), "truncated": 0.5, "rewards": {"right": None, "tidy": 0.75}}
+BEFORE = {
+    "n": 8,
+    "strict": rates(0.25, 0.125, 0.5),
+    "truncated": 0.5,
+    "rewards": {"right": None, "tidy": 0.75},
+}
 AFTER = {"n": 8, "strict": rates(0.75, 0.5, 0.875), "truncated": 0.0, "rewards": {"tidy": 1.0}}
-SUMMARY = {"before": BEFORE, "after": AFTER, "mcnemar_p": {"strict": 0.125}, "minutes": 2.5, "steps": 6}
+SUMMARY = {
+    "before": BEFORE,
+    "after": AFTER,
+    "mcnemar_p": {"strict": 0.125},
+    "minutes": 2.5,
+    "steps": 6,
+}
 FLAT = {"change/strict": 0.5, "p/strict": 0.125, "minutes": 2.5, "steps": 6}
-FLAT |= {"before/n": 8, "before/strict": 0.25, "before/strict_low": 0.125, "before/strict_high": 0.5}
+FLAT |= {
+    "before/n": 8,
+    "before/strict": 0.25,
+    "before/strict_low": 0.125,
+    "before/strict_high": 0.5,
+}
 FLAT |= {"before/truncated": 0.5, "before/rewards/tidy": 0.75}
 FLAT |= {"after/n": 8, "after/strict": 0.75, "after/strict_low": 0.5, "after/strict_high": 0.875}
 FLAT |= {"after/truncated": 0.0, "after/rewards/tidy": 1.0}
@@ -47,7 +63,9 @@ class Tracked:
         if table is not None:
             assert table.log_mode == "INCREMENTAL"
             new = table.data[self.seen.get(id(table), 0) :]
-            self.increments.append([dict(zip(table.columns, values, strict=True)) for values in new])
+            self.increments.append(
+                [dict(zip(table.columns, values, strict=True)) for values in new]
+            )
             self.seen[id(table)] = len(table.data)
 
     def rows(self) -> list[dict]:
@@ -77,9 +95,19 @@ def generate(folder: Path, step: int, texts: list[str], **columns: list) -> None
     pd.DataFrame(rows).to_parquet(file)
 
 
-def callback_at(folder: Path, step: int, max_steps: int = 4, callback=None, trackers=("wandb",), rewards=("right",)):
+def callback_at(
+    folder: Path,
+    step: int,
+    max_steps: int = 4,
+    callback=None,
+    trackers=("wandb",),
+    rewards=("right",),
+):
     """A callback that has seen the training begin at `step`, or `callback` at the begin of the step after it."""
-    args, state = SimpleNamespace(report_to=trackers), SimpleNamespace(global_step=step, max_steps=max_steps)
+    args, state = (
+        SimpleNamespace(report_to=trackers),
+        SimpleNamespace(global_step=step, max_steps=max_steps),
+    )
     if callback is None:
         callback = TrackingCallback(folder, list(rewards), {})
         callback.on_train_begin(args, state, None)
@@ -88,7 +116,9 @@ def callback_at(folder: Path, step: int, max_steps: int = 4, callback=None, trac
     return callback
 
 
-def test_a_row_has_the_last_message_the_rewards_the_advantage_and_what_is_logged_besides(tracked, tmp_path):
+def test_a_row_has_the_last_message_the_rewards_the_advantage_and_what_is_logged_besides(
+    tracked, tmp_path
+):
     generate(tmp_path, 1, ["abc"], **{"gold/right": ["4"], "parsed/right": [None], "ids": [[5, 6]]})
     callback_at(tmp_path, 1)
     expected = {"step": 1, "prompt": "q0", "completion": "abc", "right": 3.0, "advantage": 0.5}
@@ -101,7 +131,11 @@ def test_a_generation_that_several_steps_use_is_logged_once(tracked, tmp_path):
     for step, text in enumerate(["a", "a", "b", "a"], start=1):
         generate(tmp_path, step, [text])
         callback_at(tmp_path, step, callback=callback)
-    assert [(row["step"], row["completion"]) for row in tracked.rows()] == [(1, "a"), (3, "b"), (4, "a")]
+    assert [(row["step"], row["completion"]) for row in tracked.rows()] == [
+        (1, "a"),
+        (3, "b"),
+        (4, "a"),
+    ]
     assert len(tracked.increments) == 3
 
 
@@ -111,7 +145,10 @@ def test_what_a_reward_logs_later_is_text_in_the_last_column(tracked, tmp_path):
     callback_at(tmp_path, 1, callback=callback)
     generate(tmp_path, 2, ["b"], late=["ü"], more=[2])
     callback_at(tmp_path, 2, callback=callback)
-    assert [(row["early"], row["more"]) for row in tracked.rows()] == [("x", None), (None, '{"late": "ü", "more": 2}')]
+    assert [(row["early"], row["more"]) for row in tracked.rows()] == [
+        ("x", None),
+        (None, '{"late": "ü", "more": 2}'),
+    ]
 
 
 def test_a_resumed_run_logs_what_was_missed_and_nothing_twice(tracked, tmp_path):
@@ -128,11 +165,15 @@ def test_a_resumed_run_logs_what_was_missed_and_nothing_twice(tracked, tmp_path)
     callback_at(tmp_path, 7)
     expected = [(1, "a"), (2, "b"), (3, "c"), (5, "d"), (6, "6"), (7, "7")]
     assert [(row["step"], row["completion"]) for row in tracked.rows()] == expected
-    assert len({tuple(row) for row in tracked.rows()}) == 1, "the columns of an incremental table stay"
+    assert len({tuple(row) for row in tracked.rows()}) == 1, (
+        "the columns of an incremental table stay"
+    )
     assert json.loads((tmp_path / WANDB).read_text())["until"] == 7
 
 
-def test_another_wandb_run_of_the_same_folder_gets_all_that_was_generated(tracked, tmp_path, monkeypatch):
+def test_another_wandb_run_of_the_same_folder_gets_all_that_was_generated(
+    tracked, tmp_path, monkeypatch
+):
     generate(tmp_path, 1, ["a"])
     callback_at(tmp_path, 1)
     monkeypatch.setattr(wandb, "run", Tracked("second"))
@@ -146,11 +187,16 @@ def test_rows_and_increments_of_a_long_run_stay_within_what_wandb_shows(tracked,
     for step in (1, 2, 55, 56, 57, 111, 112, 113):
         generate(tmp_path, step, [f"{step}"] * 41)
         callback_at(tmp_path, step, 5000, callback)
-    assert [len(increment) for increment in tracked.increments] == [4 * 40, 3 * 40]  # of 5000 steps, at each 56th
+    assert [len(increment) for increment in tracked.increments] == [
+        4 * 40,
+        3 * 40,
+    ]  # of 5000 steps, at each 56th
     assert wandb.Table.MAX_ARTIFACT_ROWS == 5000 * 40
 
 
-def test_a_generation_of_a_short_run_keeps_its_first_64_rows_and_all_in_the_histogram(tracked, tmp_path):
+def test_a_generation_of_a_short_run_keeps_its_first_64_rows_and_all_in_the_histogram(
+    tracked, tmp_path
+):
     generate(tmp_path, 1, ["x"] * 70)
     callback_at(tmp_path, 1)
     assert [row["prompt"] for row in tracked.rows()] == [f"q{i}" for i in range(64)]
@@ -158,18 +204,27 @@ def test_a_generation_of_a_short_run_keeps_its_first_64_rows_and_all_in_the_hist
 
 
 def test_histograms_leave_out_what_a_reward_did_not_score(tracked, tmp_path):
-    generate(tmp_path, 3, ["a", "bb", "bb"], tidy=[None, 1.0, float("nan")], silent=[None, None, None])
+    generate(
+        tmp_path, 3, ["a", "bb", "bb"], tidy=[None, 1.0, float("nan")], silent=[None, None, None]
+    )
     callback_at(tmp_path, 3, rewards=["right", "tidy", "silent"])
     logged = tracked.logged[0]
     right, tidy = (logged[f"rewards/{name}/histogram"] for name in ("right", "tidy"))
-    assert (right.histogram[0], right.histogram[-1], right.bins[0], right.bins[-1]) == (1, 2, 1.0, 2.0)
+    assert (right.histogram[0], right.histogram[-1], right.bins[0], right.bins[-1]) == (
+        1,
+        2,
+        1.0,
+        2.0,
+    )
     assert sum(tidy.histogram) == 1 and sum(logged["advantages/histogram"].histogram) == 3
     assert "rewards/silent/histogram" not in logged and logged["train/global_step"] == 3
     rows = [{"right": float("nan"), "advantage": 0.5}, {"right": 1.0, "advantage": 0.5}]
     assert sum(tracking.histograms(rows, ["right"])["rewards/right/histogram"].histogram) == 1
 
 
-def test_a_failure_of_wandb_is_reported_once_and_the_run_goes_on(tracked, tmp_path, monkeypatch, capsys):
+def test_a_failure_of_wandb_is_reported_once_and_the_run_goes_on(
+    tracked, tmp_path, monkeypatch, capsys
+):
     def broken(row: dict) -> None:
         raise wandb.Error("no room")
 
@@ -178,7 +233,10 @@ def test_a_failure_of_wandb_is_reported_once_and_the_run_goes_on(tracked, tmp_pa
     generate(tmp_path, 2, ["b"])
     callback_at(tmp_path, 2, callback=callback_at(tmp_path, 1))
     printed = capsys.readouterr().err
-    assert printed.count("warning: logging completions to W&B failed") == 1 and "Error: no room" in printed
+    assert (
+        printed.count("warning: logging completions to W&B failed") == 1
+        and "Error: no room" in printed
+    )
     assert not (tmp_path / WANDB).exists(), "the next start logs them"
 
 
@@ -236,18 +294,27 @@ def _scalars(folder: Path) -> dict[str, list[tuple[int, float]]]:
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
     events = EventAccumulator(str(folder)).Reload()
-    return {tag: [(event.step, event.value) for event in events.Scalars(tag)] for tag in events.Tags()["scalars"]}
+    return {
+        tag: [(event.step, event.value) for event in events.Scalars(tag)]
+        for tag in events.Tags()["scalars"]
+    }
 
 
 def _texts(folder: Path) -> list[tuple[int, str]]:
     """The completions that TensorBoard shows: (step, text)."""
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-    events = EventAccumulator(str(folder), size_guidance={"tensors": 0}).Reload().Tensors("completions/text_summary")
+    events = (
+        EventAccumulator(str(folder), size_guidance={"tensors": 0})
+        .Reload()
+        .Tensors("completions/text_summary")
+    )
     return [(event.step, event.tensor_proto.string_val[0].decode()) for event in events]
 
 
-def test_a_tracker_that_fails_at_the_end_is_reported_and_does_not_fail_the_run(tracked, tmp_path, capsys):
+def test_a_tracker_that_fails_at_the_end_is_reported_and_does_not_fail_the_run(
+    tracked, tmp_path, capsys
+):
     trainer = SimpleNamespace(args=SimpleNamespace(report_to=["wandb"]))
     tracking.track_summary(trainer, SUMMARY)
     tracking.track_report(trainer.args, tmp_path / "report.html")
@@ -256,7 +323,9 @@ def test_a_tracker_that_fails_at_the_end_is_reported_and_does_not_fail_the_run(t
     assert f"it stands in {tmp_path / 'report.html'}: ValueError" in printed
 
 
-ENTRY = json.dumps({"dataset": "chain_sum", "parameters": {}, "question": "2 + 2 =", "answer": "4", "metadata": {}})
+ENTRY = json.dumps(
+    {"dataset": "chain_sum", "parameters": {}, "question": "2 + 2 =", "answer": "4", "metadata": {}}
+)
 
 
 @pytest.mark.parametrize(
@@ -272,7 +341,9 @@ ENTRY = json.dumps({"dataset": "chain_sum", "parameters": {}, "question": "2 + 2
 def test_verifiers_log_the_gold_and_the_answer_they_read(name, parameters, column, text, parsed):
     logged = {}
     columns = {"prompts": ["p"], **column}
-    columns = {key: values * 2 for key, values in columns.items()} | {"completions": [text, "no answer"]}
+    columns = {key: values * 2 for key, values in columns.items()} | {
+        "completions": [text, "no answer"]
+    }
     load_reward(name, **parameters)(**columns, log_extra=logged.__setitem__)
     assert (logged[f"gold/{name}"], logged[f"parsed/{name}"]) == (["4", "4"], [parsed, None])
 
@@ -330,21 +401,32 @@ def test_a_resumed_run_goes_on_with_its_wandb_run_in_its_group(resumed: Path) ->
 @pytest.mark.slow
 def test_the_table_holds_each_completion_of_the_run_once(resumed: Path) -> None:
     rows = [row for one in read_runs(resumed) for row in table_rows(one, "completions_all")]
-    files = [resumed / "run" / "completions" / f"completions_{step:05d}.parquet" for step in (1, 3, 5)]
+    files = [
+        resumed / "run" / "completions" / f"completions_{step:05d}.parquet" for step in (1, 3, 5)
+    ]
     expected = [row for file in files for row in pd.read_parquet(file).to_dict("records")]
     assert len(rows) == 24 and [row["step"] for row in rows] == [1] * 8 + [3] * 8 + [5] * 8
     for name in ("letter_share", "reasoning_gym", "stops_once", "advantage", "gold/reasoning_gym"):
         assert [row[name] for row in rows] == [row[name] for row in expected], name
     assert [row["prompt"] for row in rows] == [row["prompt"][-1]["content"] for row in expected]
-    assert [row["completion"] for row in rows] == [row["completion"][0]["content"] for row in expected]
+    assert [row["completion"] for row in rows] == [
+        row["completion"][0]["content"] for row in expected
+    ]
     assert [row["more"] for row in rows if row["step"] != 1] == ['{"late": "x"}'] * 8 + [None] * 8
 
 
 @pytest.mark.slow
 def test_each_generation_has_its_histograms(resumed: Path) -> None:
-    logged = [row for one in read_runs(resumed) for row in one["rows"] if "advantages/histogram" in row]
+    logged = [
+        row for one in read_runs(resumed) for row in one["rows"] if "advantages/histogram" in row
+    ]
     assert [row["train/global_step"] for row in logged] == [1, 3, 5]
-    for name in ("rewards/letter_share", "rewards/reasoning_gym", "rewards/stops_once", "advantages"):
+    for name in (
+        "rewards/letter_share",
+        "rewards/reasoning_gym",
+        "rewards/stops_once",
+        "advantages",
+    ):
         assert [sum(row[f"{name}/histogram"]["values"]) for row in logged] == [8, 8, 8], name
 
 
@@ -354,27 +436,44 @@ def test_tensorboard_holds_the_rewards_of_both_starts_and_before_and_after(resum
     starts = [_scalars(folder) for folder in (resumed / "run" / "runs").iterdir()]  # in any order
     steps = sorted(step for scalars in starts for step, _ in scalars["train/reward"])
     assert len(starts) == 2 and steps[-1] == 5 and steps == sorted(set(steps))
-    assert [scalars["train/after/n"] for scalars in starts if "train/after/n" in scalars] == [[(6, 6.0)]]
+    assert [scalars["train/after/n"] for scalars in starts if "train/after/n" in scalars] == [
+        [(6, 6.0)]
+    ]
 
 
 @pytest.mark.slow
 def test_tensorboard_shows_completions_of_each_step_as_text(resumed: Path) -> None:
     pytest.importorskip("tensorboard")
-    texts = {step: text for folder in (resumed / "run" / "runs").iterdir() for step, text in _texts(folder)}
+    texts = {
+        step: text
+        for folder in (resumed / "run" / "runs").iterdir()
+        for step, text in _texts(folder)
+    }
     assert sorted(texts) == [1, 3, 5]
     for step in texts:
-        rows = pd.read_parquet(resumed / "run" / "completions" / f"completions_{step:05d}.parquet").to_dict("records")
+        rows = pd.read_parquet(
+            resumed / "run" / "completions" / f"completions_{step:05d}.parquet"
+        ).to_dict("records")
         assert texts[step].count("**letter_share ") == 4
         for row in rows[:4]:
             assert f"advantage {row['advantage']:.3g}**" in texts[step]
-            assert textwrap.indent(row["completion"][0]["content"], "    ", lambda line: True) in texts[step]
+            assert (
+                textwrap.indent(row["completion"][0]["content"], "    ", lambda line: True)
+                in texts[step]
+            )
 
 
 @pytest.mark.slow
-def test_the_rows_of_the_summary_are_those_that_completions_were_generated_for(resumed: Path) -> None:
+def test_the_rows_of_the_summary_are_those_that_completions_were_generated_for(
+    resumed: Path,
+) -> None:
     files = (resumed / "run" / "completions").glob("*.parquet")
-    prompts = {str(row["prompt"]) for file in files for row in pd.read_parquet(file).to_dict("records")}
-    assert json.loads((resumed / "run" / "summary.json").read_text())["rows_trained_on"] == len(prompts)
+    prompts = {
+        str(row["prompt"]) for file in files for row in pd.read_parquet(file).to_dict("records")
+    }
+    assert json.loads((resumed / "run" / "summary.json").read_text())["rows_trained_on"] == len(
+        prompts
+    )
     assert f"Trained on {len(prompts)} distinct rows." in (resumed / "run" / TABLE).read_text()
 
 
@@ -384,5 +483,9 @@ def test_the_wandb_summary_is_that_of_the_run_and_the_report_its_artifact(resume
     flat = flat_summary(json.loads((resumed / "run" / "summary.json").read_text()))
     assert flat["after/n"] == 6 and {"before/strict", "change/strict", "p/strict"} < flat.keys()
     assert {name: finished["summary"][name] for name in flat} == flat
-    assert finished["artifacts"][f"report-{finished['id']}"] == [{"type": "report", "files": ["report.html"]}]
-    assert not interrupted["summary"].keys() & flat.keys() and "report" not in str(interrupted["artifacts"])
+    assert finished["artifacts"][f"report-{finished['id']}"] == [
+        {"type": "report", "files": ["report.html"]}
+    ]
+    assert not interrupted["summary"].keys() & flat.keys() and "report" not in str(
+        interrupted["artifacts"]
+    )

@@ -12,7 +12,14 @@ import pytest
 import torch
 import trl
 from support.launching import run
-from support.scored_by_place import advantages_of, as_async, completions, generations, give, make_trainer
+from support.scored_by_place import (
+    advantages_of,
+    as_async,
+    completions,
+    generations,
+    give,
+    make_trainer,
+)
 
 from recipes.common.checks.loss import loss_notes
 from recipes.common.trainer import GRPOConfig, GRPOTrainer, RewardErrors
@@ -33,7 +40,9 @@ TOTAL = [1.1, 0.2, None, 0.3, 0.0, 1.25, 1.5, 1.75]  # FAILED + BONUS, the faile
 def train(model: Path, tmp_path: Path) -> Callable[..., GRPOTrainer]:
     """Train for a step or as many as asked for; the completions are in tmp_path."""
 
-    def trained(*rewards: Callable, tasks: list[str] = MATHS, settings: dict | None = None, **config) -> GRPOTrainer:
+    def trained(
+        *rewards: Callable, tasks: list[str] = MATHS, settings: dict | None = None, **config
+    ) -> GRPOTrainer:
         trainer = make_trainer(model, tmp_path, list(rewards), tasks, settings or {}, **config)
         trainer.train()
         return trainer
@@ -44,7 +53,9 @@ def train(model: Path, tmp_path: Path) -> Callable[..., GRPOTrainer]:
 def one_row_raises(prompts, completions, log_extra, **kwargs):
     """FAILED, by a scorer that raises on the third row."""
     rows = list(range(8))
-    return score_rows("one_row_raises", lambda i: RIGHT[{2: 8}.get(i, i)], rows, log_extra=log_extra)
+    return score_rows(
+        "one_row_raises", lambda i: RIGHT[{2: 8}.get(i, i)], rows, log_extra=log_extra
+    )
 
 
 one_row_raises.kind = "verifier"
@@ -60,7 +71,9 @@ one_row_raises.kind = "verifier"
     [give("right", FAILED), as_async(give("right", FAILED)), one_row_raises],
     ids=["None", "async", "raises"],
 )
-def test_a_failed_row_has_advantage_0_and_its_group_is_as_if_it_were_absent(train, tmp_path, verifier, scale):
+def test_a_failed_row_has_advantage_0_and_its_group_is_as_if_it_were_absent(
+    train, tmp_path, verifier, scale
+):
     trainer = train(verifier, give("bonus", BONUS, "shaping"), scale_rewards=scale)
     rate = "errors" if verifier is one_row_raises else "unparsed"
     logged = generations(trainer)[0]
@@ -85,7 +98,9 @@ def test_a_failed_row_is_as_if_absent_where_each_reward_is_normalised_alone(trai
 
 @pytest.mark.slow
 def test_a_failed_row_of_a_shaping_reward_is_voided_too(train, tmp_path):
-    shaping = give("bonus", [None if i == 2 else amount for i, amount in enumerate(BONUS)], "shaping")
+    shaping = give(
+        "bonus", [None if i == 2 else amount for i, amount in enumerate(BONUS)], "shaping"
+    )
     train(give("right", RIGHT), shaping)  # its None without a word means that it does not apply
     assert completions(tmp_path)["advantage"][2] != 0.0
     outcomes = ["error: dead worker" if i == 2 else "graded" for i in range(8)]
@@ -116,7 +131,9 @@ def test_without_failures_and_gates_it_trains_as_trl_does(model, tmp_path):
     rewards = [give("right", RIGHT), as_async(give("bonus", BONUS, "shaping"))]
     trained = []
     for kind in (GRPOTrainer, trl.GRPOTrainer):
-        trainer = make_trainer(model, tmp_path / kind.__module__, rewards, MATHS, {}, kind, max_steps=2)
+        trainer = make_trainer(
+            model, tmp_path / kind.__module__, rewards, MATHS, {}, kind, max_steps=2
+        )
         trainer.train()
         trained.append((completions(tmp_path / kind.__module__, 2), trainer.model.state_dict()))
     (ours, our_weights), (theirs, their_weights) = trained
@@ -137,21 +154,32 @@ MICRO_BATCHES = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("loss_type", ["grpo", "dr_grpo", "dapo", "cispo"])
-def test_completions_of_advantage_0_can_be_left_out_of_the_same_gradient(model, tmp_path, loss_type):
+def test_completions_of_advantage_0_can_be_left_out_of_the_same_gradient(
+    model, tmp_path, loss_type
+):
     weights, rows = {}, {True: 0, False: 0}
     for skip in rows:
-        config = {**MICRO_BATCHES, "loss_type": loss_type, "learning_rate": 10.0, "skip_zero_advantages": skip}
+        config = {
+            **MICRO_BATCHES,
+            "loss_type": loss_type,
+            "learning_rate": 10.0,
+            "skip_zero_advantages": skip,
+        }
         trainer = make_trainer(model, tmp_path, [give("right", HALF_ALIKE)], MATHS, {}, **config)
         start = {name: tensor.clone() for name, tensor in trainer.model.state_dict().items()}
         count_rows(trainer, rows, skip)
         trainer.train()
         weights[skip] = trainer.model.state_dict()
-    changes = {skip: {name: of[name] - start[name] for name in start} for skip, of in weights.items()}
+    changes = {
+        skip: {name: of[name] - start[name] for name in start} for skip, of in weights.items()
+    }
     largest = max(change.abs().max().item() for change in changes[False].values())
     assert largest > 1e-3
     for name, change in changes[False].items():
         assert torch.allclose(changes[True][name], change, atol=1e-4 * largest), name
-    assert rows[False] == 8 and 4 <= rows[True] <= 7, "a micro-batch without any keeps one, so that all ranks go along"
+    assert rows[False] == 8 and 4 <= rows[True] <= 7, (
+        "a micro-batch without any keeps one, so that all ranks go along"
+    )
 
 
 def count_rows(trainer: GRPOTrainer, rows: dict, key: bool) -> None:
@@ -170,10 +198,14 @@ def test_rounding_in_a_group_without_spread_moves_nothing_where_it_is_skipped(mo
     moved = {}
     for skip in (True, False):
         config = {"num_generations": 8, "learning_rate": 1e-3, "skip_zero_advantages": skip}
-        trainer = make_trainer(model, tmp_path, [give("alike", [-0.2] * 8)], MATHS[:1], {}, **config)
+        trainer = make_trainer(
+            model, tmp_path, [give("alike", [-0.2] * 8)], MATHS[:1], {}, **config
+        )
         start = {name: tensor.clone() for name, tensor in trainer.model.state_dict().items()}
         trainer.train()
-        moved[skip] = any(not torch.equal(start[name], of) for name, of in trainer.model.state_dict().items())
+        moved[skip] = any(
+            not torch.equal(start[name], of) for name, of in trainer.model.state_dict().items()
+        )
     assert moved == {True: False, False: True}  # Adam makes a step of any gradient
 
 
@@ -199,22 +231,48 @@ def test_a_loss_in_which_every_completion_counts_skips_none(tmp_path, settings):
 
 @pytest.mark.slow
 def test_each_rate_is_the_share_of_the_rows_that_the_reward_was_to_score(train):
-    outcomes = ["graded", "timeout", "error: x", "unparsed", "graded", "graded", "timeout", "timeout"]
+    outcomes = [
+        "graded",
+        "timeout",
+        "error: x",
+        "unparsed",
+        "graded",
+        "graded",
+        "timeout",
+        "timeout",
+    ]
     amounts = [1.0, 0.0, None, None, 1.0, 0.0, 0.0, 0.0]
     words = route(give("words", [1.0, None, 0.0, 1.0]), ("words",))
-    trainer = train(give("right", amounts, outcomes=outcomes), words, give("fine", RIGHT), tasks=["math", "words"])
+    trainer = train(
+        give("right", amounts, outcomes=outcomes),
+        words,
+        give("fine", RIGHT),
+        tasks=["math", "words"],
+    )
     (logged,) = generations(trainer)
     assert rates_of(logged, "right", "words", "fine") == [
-        *({"errors": 0.125, "unparsed": 0.125, "timeouts": 0.375}, {"errors": 0.0, "unparsed": 0.25, "timeouts": 0.0}),
+        *(
+            {"errors": 0.125, "unparsed": 0.125, "timeouts": 0.375},
+            {"errors": 0.0, "unparsed": 0.25, "timeouts": 0.0},
+        ),
         {"errors": 0.0, "unparsed": 0.0, "timeouts": 0.0},
     ]  # a quarter of the four rows of words
 
 
 def rates_of(logged: dict, *names: str) -> list[dict[str, float]]:
     """The rates of each reward; no other reward has any."""
-    rates = {key: value for key, value in logged.items() if key.split("/")[0] in ("errors", "unparsed", "timeouts")}
-    assert rates.keys() == {f"{rate}/{name}" for rate in ("errors", "unparsed", "timeouts") for name in names}
-    return [{rate: rates[f"{rate}/{name}"] for rate in ("errors", "unparsed", "timeouts")} for name in names]
+    rates = {
+        key: value
+        for key, value in logged.items()
+        if key.split("/")[0] in ("errors", "unparsed", "timeouts")
+    }
+    assert rates.keys() == {
+        f"{rate}/{name}" for rate in ("errors", "unparsed", "timeouts") for name in names
+    }
+    return [
+        {rate: rates[f"{rate}/{name}"] for rate in ("errors", "unparsed", "timeouts")}
+        for name in names
+    ]
 
 
 @pytest.mark.slow
@@ -229,7 +287,10 @@ def test_a_completion_that_ran_out_of_time_keeps_its_score(train, tmp_path):
 def test_rates_are_logged_once_a_generation_when_it_is_used_twice(train):
     trainer = train(give("right", FAILED), num_iterations=2, max_steps=4)
     steps = [entry["step"] for entry in generations(trainer)]
-    assert (steps, [entry["unparsed/right"] for entry in generations(trainer)]) == ([1, 3], [0.125] * 2)
+    assert (steps, [entry["unparsed/right"] for entry in generations(trainer)]) == (
+        [1, 3],
+        [0.125] * 2,
+    )
 
 
 @pytest.mark.slow
@@ -238,7 +299,11 @@ def test_tasks_mixed_in_one_batch_log_each_reward_over_its_own_rows(train, tmp_p
     spoken = route(as_async(give("spoken", [2.0, 2.0, 0.0, 2.0])), ("words",))
     trainer = train(right, spoken, tasks=["math", "words"])
     (logged,) = generations(trainer)
-    assert (logged["rewards/right/mean"], logged["rewards/spoken/mean"], logged["reward"]) == (0.25, 1.5, 0.875)
+    assert (logged["rewards/right/mean"], logged["rewards/spoken/mean"], logged["reward"]) == (
+        0.25,
+        1.5,
+        0.875,
+    )
     assert (logged["unparsed/right"], logged["errors/spoken"]) == (0.0, 0.0)
     table = completions(tmp_path)
     assert table["right"] == [1.0, 0.0, 0.0, 0.0, None, None, None, None]
@@ -262,7 +327,11 @@ def test_an_evaluation_groups_and_counts_by_its_own_numbers(model, tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize("gate", ["right", ["right"]])
 def test_a_gated_reward_counts_only_where_its_gate_scored_above_0(train, tmp_path, gate):
-    trainer = train(give("right", FAILED), give("bonus", BONUS, "shaping"), settings={"reward_gates": {"bonus": gate}})
+    trainer = train(
+        give("right", FAILED),
+        give("bonus", BONUS, "shaping"),
+        settings={"reward_gates": {"bonus": gate}},
+    )
     table = completions(tmp_path)
     assert table["bonus"] == pytest.approx([0.1, None, None, None, None, 0.25, 0.5, 0.75])
     scores = [1.1, 0.0, None, 0.0, 0.0, 1.25, 1.5, 1.75]
@@ -273,7 +342,11 @@ def test_a_gated_reward_counts_only_where_its_gate_scored_above_0(train, tmp_pat
 @pytest.mark.slow
 def test_a_gate_that_runs_after_what_it_gates_counts(train, tmp_path):
     gates = {"bonus": ["right", "spoken"]}
-    rewards = [give("bonus", [0.5], "shaping"), as_async(give("right", RIGHT)), give("spoken", [0.0] * 7 + [1.0])]
+    rewards = [
+        give("bonus", [0.5], "shaping"),
+        as_async(give("right", RIGHT)),
+        give("spoken", [0.0] * 7 + [1.0]),
+    ]
     train(*rewards, settings={"reward_gates": gates})
     assert completions(tmp_path)["bonus"] == [0.5, None, 0.5, None, None, 0.5, 0.5, 0.5]
 
@@ -282,7 +355,10 @@ def test_a_gate_that_runs_after_what_it_gates_counts(train, tmp_path):
 def test_the_shares_of_groups_without_spread_and_with_spread_of_a_verifier_are_logged(train):
     right, bonus = [1.0, 1.0, 1.0, 1.0, 0.0, 1.0, 1.0, 1.0], give("bonus", BONUS, "shaping")
     (wrong, gates) = give("right", [0.0] * 8), {"reward_gates": {"bonus": "right"}}
-    trained = [train(give("right", right), bonus), train(give("right", right), bonus, reward_weights=[1.0, 0.0])]
+    trained = [
+        train(give("right", right), bonus),
+        train(give("right", right), bonus, reward_weights=[1.0, 0.0]),
+    ]
     trained += [train(wrong, bonus), train(wrong, bonus, settings=gates)]
     logged = [generations(trainer)[0] for trainer in trained]
     shares = [(of["groups/without_spread"], of["groups/verifier_spread"]) for of in logged]
@@ -294,10 +370,16 @@ def test_the_shares_of_groups_without_spread_and_with_spread_of_a_verifier_are_l
 
 @pytest.mark.slow
 def test_the_run_stops_above_the_rate_and_not_below(train):
-    with pytest.raises(RewardErrors, match="'one_row_raises' could not score 1 of its last 8 rows") as stopped:
+    with pytest.raises(
+        RewardErrors, match="'one_row_raises' could not score 1 of its last 8 rows"
+    ) as stopped:
         train(one_row_raises, settings={"max_reward_error_rate": 0.0})
-    assert "The first failure on this rank: error: IndexError: list index out of range." in str(stopped.value)
-    assert "With a corrected reward, other rows or another limit start anew: --fresh" in str(stopped.value)
+    assert "The first failure on this rank: error: IndexError: list index out of range." in str(
+        stopped.value
+    )
+    assert "With a corrected reward, other rows or another limit start anew: --fresh" in str(
+        stopped.value
+    )
     trainer = train(give("right", RIGHT), settings={"max_reward_error_rate": 0.0})
     assert trainer.state.global_step == 1
     trainer = train(give("right", [None]), settings={"max_reward_error_rate": 1.0}, max_steps=2)
@@ -312,7 +394,9 @@ def counter(**declared: float) -> Callable[..., dict[str, float]]:
     reward = give("right", [1.0])
     vars(reward).update(declared)
     logged, reward = {}, guard(reward, 60)
-    trainer = SimpleNamespace(args=SimpleNamespace(max_reward_error_rate=0.05), _log_metric=logged.__setitem__)
+    trainer = SimpleNamespace(
+        args=SimpleNamespace(max_reward_error_rate=0.05), _log_metric=logged.__setitem__
+    )
     trainer._recent_failures = {"right": deque()}
 
     def counted(*generations: dict[int, int]) -> dict[str, float]:
@@ -326,12 +410,32 @@ def counter(**declared: float) -> Callable[..., dict[str, float]]:
 
 STRICT, LOOSE = {"max_error_rate": 0.001}, {"max_error_rate": 1.0}
 STOPS = {
-    "51 of a thousand rows": ({}, [{GRADED: 475, ERROR: 25}] * 2, {GRADED: 474, ERROR: 26}, "51 of its last 1000 rows"),
-    "51 unparsed": ({}, [{GRADED: 475, UNPARSED: 25}] * 2, {GRADED: 474, UNPARSED: 26}, "51 of its last 1000 rows"),
-    "as many before a thousand rows": ({}, [{ERROR: 25}] * 2, {UNPARSED: 1}, "51 of its last 51 rows"),
+    "51 of a thousand rows": (
+        {},
+        [{GRADED: 475, ERROR: 25}] * 2,
+        {GRADED: 474, ERROR: 26},
+        "51 of its last 1000 rows",
+    ),
+    "51 unparsed": (
+        {},
+        [{GRADED: 475, UNPARSED: 25}] * 2,
+        {GRADED: 474, UNPARSED: 26},
+        "51 of its last 1000 rows",
+    ),
+    "as many before a thousand rows": (
+        {},
+        [{ERROR: 25}] * 2,
+        {UNPARSED: 1},
+        "51 of its last 51 rows",
+    ),
     "those before the last thousand rows are forgotten": (
         {},
-        [{GRADED: 60, ERROR: 40}, *[{GRADED: 100}] * 9, {GRADED: 60, ERROR: 40}, *[{GRADED: 100}] * 8],
+        [
+            {GRADED: 60, ERROR: 40},
+            *[{GRADED: 100}] * 9,
+            {GRADED: 60, ERROR: 40},
+            *[{GRADED: 100}] * 8,
+        ],
         {GRADED: 89, ERROR: 11},
         "51 of its last 1000 rows",
     ),
@@ -384,7 +488,9 @@ STOPS = {
 
 
 @pytest.mark.parametrize(("declared", "fine", "too_many", "message"), STOPS.values(), ids=STOPS)
-def test_a_run_stops_at_the_generation_whose_failures_are_too_many(declared, fine, too_many, message):
+def test_a_run_stops_at_the_generation_whose_failures_are_too_many(
+    declared, fine, too_many, message
+):
     count = counter(**declared)
     count(*fine)
     with pytest.raises(RewardErrors, match=message):
@@ -394,7 +500,11 @@ def test_a_run_stops_at_the_generation_whose_failures_are_too_many(declared, fin
 def test_rates_are_of_the_rows_that_a_reward_scores_and_0_without_any():
     logged = counter()({TIMEOUT: 60, NOT_APPLICABLE: 300, GRADED: 30, ERROR: 10})
     assert logged == {"errors/right": 0.1, "unparsed/right": 0.0, "timeouts/right": 0.6}
-    assert counter()({NOT_APPLICABLE: 8}) == {"errors/right": 0.0, "unparsed/right": 0.0, "timeouts/right": 0.0}
+    assert counter()({NOT_APPLICABLE: 8}) == {
+        "errors/right": 0.0,
+        "unparsed/right": 0.0,
+        "timeouts/right": 0.0,
+    }
 
 
 # Two processes
@@ -405,7 +515,12 @@ def two_ranks(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of two_ranks.py, launched on two processes; it must fail."""
     folder = tmp_path_factory.mktemp("two_ranks")
     words = [sys.executable, "-m", "accelerate.commands.accelerate_cli", "launch"]
-    words += ["--config_file=accelerate_configs/cpu_2proc.yaml", "tests/support/two_ranks.py", str(model), str(folder)]
+    words += [
+        "--config_file=accelerate_configs/cpu_2proc.yaml",
+        "tests/support/two_ranks.py",
+        str(model),
+        str(folder),
+    ]
     run(words, expect=1)
     return folder
 
@@ -419,9 +534,15 @@ def test_rows_and_rates_are_those_of_the_groups_and_rows_of_all_ranks_together(t
         assert rank["advantages"][6] == 0.0
         assert rank["advantages"] == pytest.approx(advantages_of(scores), abs=1e-5)
         bonus = [None if math.isnan(amount) else amount for amount in rank["bonus"]]
-        assert bonus == pytest.approx([0.1, None, 0.3, 0.4, None, 0.6, None, 0.1, 0.2, None, None, 0.5])
+        assert bonus == pytest.approx(
+            [0.1, None, 0.3, 0.4, None, 0.6, None, 0.1, 0.2, None, None, 0.5]
+        )
         none = {"errors": 0.0, "unparsed": 0.0, "timeouts": 0.0}
-        rates = [{**none, "unparsed": 0.125}, {**none, "timeouts": 0.25}, none]  # of six rows on rank 0, two on rank 1
+        rates = [
+            {**none, "unparsed": 0.125},
+            {**none, "timeouts": 0.25},
+            none,
+        ]  # of six rows on rank 0, two on rank 1
         assert rates_of(rank["logged"], "right", "spoken", "bonus") == rates
         assert rank["logged"]["rewards/right/mean"] == pytest.approx(5 / 7)
         assert rank["logged"]["rewards/spoken/mean"] == 0.5

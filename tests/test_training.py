@@ -26,7 +26,10 @@ pytestmark = pytest.mark.slow
 RESUMED = {"num_train_rows": 8, "num_iterations": 2, "max_steps": 14}
 RESUMED |= {"eval_strategy": "steps", "eval_steps": 4, "num_validation_rows": 4}
 RESUMED["reward_funcs"] = [DENSE_REWARD, "xml_format", "reasoning_gym"]
-GSM8K_ROWS = [{"question": f"What is {i} plus {i}?", "answer": f"It is {2 * i}.\n#### {2 * i}"} for i in range(20)]
+GSM8K_ROWS = [
+    {"question": f"What is {i} plus {i}?", "answer": f"It is {2 * i}.\n#### {2 * i}"}
+    for i in range(20)
+]
 
 
 @pytest.fixture(scope="session")
@@ -44,8 +47,16 @@ def runs(model: Path, gsm8k_folder: Path, tmp_path_factory: pytest.TempPathFacto
     `uninterrupted`, and `lora`: two steps of the GSM8K recipe, logged to W&B offline.
     """
     base = tmp_path_factory.mktemp("runs")
-    settings = {"dataset_path": gsm8k_folder, "use_peft": "true", "max_steps": 2, "learning_rate": 0.01}
-    settings |= {"reward_funcs": [DENSE_REWARD, "xml_format", "gsm8k_correctness"], "num_eval_samples": 2}
+    settings = {
+        "dataset_path": gsm8k_folder,
+        "use_peft": "true",
+        "max_steps": 2,
+        "learning_rate": 0.01,
+    }
+    settings |= {
+        "reward_funcs": [DENSE_REWARD, "xml_format", "gsm8k_correctness"],
+        "num_eval_samples": 2,
+    }
     settings |= {"eval_strategy": "epoch", "num_validation_rows": 2}
     settings |= {"report_to": "wandb", "project": "the-project", "run_name": "the-run"}
     whole = command("arithmetic", "quickstart", model, base / "uninterrupted", **RESUMED)
@@ -70,7 +81,10 @@ def log_of(folder: Path) -> list[dict]:
 
 
 def test_a_run_changes_the_parameters(model: Path, uninterrupted: Path) -> None:
-    before, after = load_file(model / "model.safetensors"), load_file(uninterrupted / "model.safetensors")
+    before, after = (
+        load_file(model / "model.safetensors"),
+        load_file(uninterrupted / "model.safetensors"),
+    )
     assert any(not torch.equal(before[name], after[name]) for name in before)
 
 
@@ -82,9 +96,24 @@ def test_each_reward_is_logged_under_its_name(uninterrupted: Path) -> None:
 
 
 def test_a_run_folder_is_enough_to_repeat_the_run(uninterrupted: Path) -> None:
-    files = {str(path.relative_to(uninterrupted)) for path in uninterrupted.rglob("*") if path.is_file()}
-    expected = {"run_config.json", "versions.json", "preflight.json", "summary.json", "table.txt", "curves.png"}
-    expected |= {"README.md", "trainer_state.json", "evaluation/before.jsonl", "evaluation/after.jsonl", "report.html"}
+    files = {
+        str(path.relative_to(uninterrupted)) for path in uninterrupted.rglob("*") if path.is_file()
+    }
+    expected = {
+        "run_config.json",
+        "versions.json",
+        "preflight.json",
+        "summary.json",
+        "table.txt",
+        "curves.png",
+    }
+    expected |= {
+        "README.md",
+        "trainer_state.json",
+        "evaluation/before.jsonl",
+        "evaluation/after.jsonl",
+        "report.html",
+    }
     assert expected | {"completions/completions_00001.parquet", "model.safetensors"} <= files
 
 
@@ -98,7 +127,10 @@ def test_the_summary_holds_before_after_and_p(uninterrupted: Path) -> None:
 def test_killed_in_mid_run_and_resumed_in_the_second_epoch_equals_the_uninterrupted_run(
     model: Path, uninterrupted: Path, tmp_path: Path
 ) -> None:
-    words, log = command("arithmetic", "quickstart", model, tmp_path / "run", **RESUMED), tmp_path / "log"
+    words, log = (
+        command("arithmetic", "quickstart", model, tmp_path / "run", **RESUMED),
+        tmp_path / "log",
+    )
     process = start(words, log)
     wait_for("step 11/14", log, process)
     kill_all(process)
@@ -108,12 +140,23 @@ def test_killed_in_mid_run_and_resumed_in_the_second_epoch_equals_the_uninterrup
     assert f"Resuming from {tmp_path / 'run' / 'checkpoint-10'}" in run(words)
     for step in (11, 13):
         for column in ("prompt", "token_ids", "letter_share", "xml_format", "advantage"):
-            resumed, whole = (completions(folder, step)[column] for folder in (tmp_path / "run", uninterrupted))
-            assert list(map(list_or_value, resumed)) == list(map(list_or_value, whole)), (step, column)
+            resumed, whole = (
+                completions(folder, step)[column] for folder in (tmp_path / "run", uninterrupted)
+            )
+            assert list(map(list_or_value, resumed)) == list(map(list_or_value, whole)), (
+                step,
+                column,
+            )
     assert_same_weights(uninterrupted, tmp_path / "run")
     assert (tmp_path / "run" / "evaluation" / "before.jsonl").stat().st_mtime_ns == before
     curve = read_validation(tmp_path / "run")
-    assert curve == read_validation(uninterrupted) and [line["step"] for line in curve] == [0, 4, 8, 12, 14]
+    assert curve == read_validation(uninterrupted) and [line["step"] for line in curve] == [
+        0,
+        4,
+        8,
+        12,
+        14,
+    ]
 
 
 def assert_same_answers(file: str, one: Path, other: Path) -> list[dict]:
@@ -151,18 +194,29 @@ def list_or_value(value):
 
 
 @pytest.mark.parametrize(
-    ("launch", "per_device"), [("accelerate_configs/cpu.yaml", 8), ("accelerate_configs/cpu_2proc.yaml", 4)]
+    ("launch", "per_device"),
+    [("accelerate_configs/cpu.yaml", 8), ("accelerate_configs/cpu_2proc.yaml", 4)],
 )
 def test_ctrl_c_saves_a_checkpoint_and_says_how_to_go_on(
     launch: str, per_device: int, model: Path, uninterrupted: Path, tmp_path: Path
 ) -> None:
-    arguments = {**RESUMED, "max_steps": 5000, "save_steps": 1000, "per_device_train_batch_size": per_device}
+    arguments = {
+        **RESUMED,
+        "max_steps": 5000,
+        "save_steps": 1000,
+        "per_device_train_batch_size": per_device,
+    }
     log = tmp_path / "log"
-    process = start(command("arithmetic", "quickstart", model, tmp_path / "run", launch=launch, **arguments), log)
+    process = start(
+        command("arithmetic", "quickstart", model, tmp_path / "run", launch=launch, **arguments),
+        log,
+    )
     wait_for("step 3/5000", log, process)
     os.kill(process.pid, signal.SIGINT)  # the launcher alone; it is the recipe that must save
     process.wait(timeout=60)
-    wait_for("Run the same command again", log)  # the launcher is gone; its child may still be saving
+    wait_for(
+        "Run the same command again", log
+    )  # the launcher is gone; its child may still be saving
     (checkpoint,) = (tmp_path / "run").glob("checkpoint-*")
     assert int(checkpoint.name.split("-")[1]) % 2 == 0, "saved in the middle of a generation"
     assert json.loads((checkpoint / "trainer_state.json").read_text())["global_step"] >= 4
@@ -197,12 +251,24 @@ def test_wandb_offline_holds_rewards_completions_config_and_summary(gsm8k_lora: 
     assert logged["summary"]["after/n"] == 6 and logged["summary"]["minutes"] > 0
 
 
-def test_the_standalone_script_evaluates_as_the_run_did(gsm8k_lora: Path, gsm8k_folder: Path, tmp_path: Path) -> None:
+def test_the_standalone_script_evaluates_as_the_run_did(
+    gsm8k_lora: Path, gsm8k_folder: Path, tmp_path: Path
+) -> None:
     words = [sys.executable, "scripts/evaluate_model.py", "--model", str(gsm8k_lora)]
     words += ["--config", "recipes/gsm8k/smollm2-135m.yaml", "--dataset_path", str(gsm8k_folder)]
-    words += ["--max_completion_length", "12", "--num_eval_rows", "6", "--per_device_eval_batch_size", "2"]
+    words += [
+        "--max_completion_length",
+        "12",
+        "--num_eval_rows",
+        "6",
+        "--per_device_eval_batch_size",
+        "2",
+    ]
     words += ["--dtype", "float32", "--output", str(tmp_path / "rows.jsonl")]
     assert "6 held-out rows" in run(words)
-    alone, within = read_rows(tmp_path / "rows.jsonl"), read_rows(gsm8k_lora / "evaluation" / "after.jsonl")
+    alone, within = (
+        read_rows(tmp_path / "rows.jsonl"),
+        read_rows(gsm8k_lora / "evaluation" / "after.jsonl"),
+    )
     assert [row["completion"] for row in alone] == [row["completion"] for row in within]
     assert [row["metrics"] for row in alone] == [row["metrics"] for row in within]

@@ -17,7 +17,13 @@ pytestmark = pytest.mark.slow
 
 LINK = "node"  # the name of the network interface on both sides
 ENV = {"DS_ACCELERATOR": "cpu", "PYTHONPATH": str(ROOT / "tests"), "GLOO_SOCKET_IFNAME": LINK}
-SETTINGS = {"num_train_rows": 8, "num_eval_rows": 0, "max_steps": 3, "save_steps": 1, "bf16": "false"}
+SETTINGS = {
+    "num_train_rows": 8,
+    "num_eval_rows": 0,
+    "max_steps": 3,
+    "save_steps": 1,
+    "bf16": "false",
+}
 SETTINGS |= {"per_device_train_batch_size": 4, "use_cpu": "true"}
 COLLECTIVE_TIMEOUT_S, ENDS_WITHIN_S = 15, 90
 
@@ -35,7 +41,20 @@ def nodes():
     try:
         ip("netns", "add", names[0])
         ip("netns", "add", names[1])
-        ip("link", "add", LINK, "netns", names[0], "type", "veth", "peer", "name", LINK, "netns", names[1])
+        ip(
+            "link",
+            "add",
+            LINK,
+            "netns",
+            names[0],
+            "type",
+            "veth",
+            "peer",
+            "name",
+            LINK,
+            "netns",
+            names[1],
+        )
         for side, name in enumerate(names, 1):
             ip("-n", name, "address", "add", f"10.77.0.{side}/24", "dev", LINK)
             ip("-n", name, "link", "set", LINK, "up")
@@ -50,12 +69,19 @@ def nodes():
                 ip("netns", "delete", name)
 
 
-def start_on_both(nodes: list[str], model: Path, folder: Path, logs: list[Path], **overrides) -> list:
+def start_on_both(
+    nodes: list[str], model: Path, folder: Path, logs: list[Path], **overrides
+) -> list:
     processes = []
     for rank, (name, log) in enumerate(zip(nodes, logs, strict=True)):
         launcher = ["--num_machines=2", f"--machine_rank={rank}", "--num_processes=2"]
         launcher += ["--main_process_ip=10.77.0.1", "--main_process_port=29577"]
-        settings = {**SETTINGS, "launch": "accelerate_configs/zero2.yaml", "launcher": launcher, **overrides}
+        settings = {
+            **SETTINGS,
+            "launch": "accelerate_configs/zero2.yaml",
+            "launcher": launcher,
+            **overrides,
+        }
         words = command("arithmetic", "quickstart", model, folder, **settings)
         processes.append(start(["ip", "netns", "exec", name, *words], log, ENV))
     return processes
@@ -82,7 +108,9 @@ def test_a_cut_link_ends_both_sides_with_a_message(nodes, model, tmp_path):
     assert all(process.returncode != 0 for process in processes)
     for log in logs:
         printed = log.read_text()
-        assert "Connection" in printed or "Timed out waiting" in printed or "timeout" in printed.lower(), printed[
-            -3000:
-        ]
+        assert (
+            "Connection" in printed
+            or "Timed out waiting" in printed
+            or "timeout" in printed.lower()
+        ), printed[-3000:]
     assert (tmp_path / "run" / "checkpoint-2" / "trainer_state.json").is_file()

@@ -55,22 +55,32 @@ def test_with_a_number_of_training_rows_the_rows_after_them_are_for_validation(p
 
 def test_of_all_rows_those_for_validation_are_drawn_by_the_seed_and_removed(parse):
     train, _, validation = split(parse)
-    assert sorted(questions(train) + questions(validation)) == sorted(questions(make_rows(*range(20))))
+    assert sorted(questions(train) + questions(validation)) == sorted(
+        questions(make_rows(*range(20)))
+    )
     assert len(validation) == 5 and questions(validation) != questions(make_rows(*range(15, 20)))
     assert questions(split(parse, seed=1)[2]) != questions(validation) == questions(split(parse)[2])
 
 
-def test_a_question_of_the_validation_rows_is_not_trained_on_wherever_the_rows_come_from(parse, tmp_path):
-    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in make_rows(7, 8, 9, 30, 8)))
+def test_a_question_of_the_validation_rows_is_not_trained_on_wherever_the_rows_come_from(
+    parse, tmp_path
+):
+    (tmp_path / "rows.jsonl").write_text(
+        "".join(json.dumps(row) + "\n" for row in make_rows(7, 8, 9, 30, 8))
+    )
     train, _, validation = split(parse, only_rows=str(tmp_path / "rows.jsonl"), num_train_rows=8)
     assert questions(validation) == questions(make_rows(*range(8, 13)))
     assert questions(train) == questions(make_rows(7, 30))
     twice = Dataset.from_list([*make_rows(*range(13)), *make_rows(10)])
-    assert questions(split(parse, twice, num_train_rows=9)[0]) == questions(make_rows(*range(9)))[:9]
+    assert (
+        questions(split(parse, twice, num_train_rows=9)[0]) == questions(make_rows(*range(9)))[:9]
+    )
 
 
 def test_of_a_stream_the_first_rows_are_for_validation(parse):
-    train, _, validation = split(parse, IterableDataset.from_generator(lambda: iter(make_rows(*range(9)))))
+    train, _, validation = split(
+        parse, IterableDataset.from_generator(lambda: iter(make_rows(*range(9))))
+    )
     assert questions(validation) == questions(make_rows(*range(5)))
     assert questions(train) == questions(make_rows(*range(5, 9)))
 
@@ -81,13 +91,24 @@ def test_without_evaluations_during_training_all_rows_are_trained_on(parse):
 
 
 def test_more_validation_rows_than_there_are_training_rows_are_refused(parse):
-    with pytest.raises(ValueError, match="num_validation_rows is 20, but there are only 20 training rows"):
+    with pytest.raises(
+        ValueError, match="num_validation_rows is 20, but there are only 20 training rows"
+    ):
         split(parse, num_validation_rows=20)
 
 
 @pytest.mark.parametrize("seed", [0, 1])
 def test_the_quickstart_trains_on_the_same_rows_with_and_without_a_curve(seed):
-    words = ["--seed", str(seed), "--num_train_rows", "50", "--num_eval_rows", "20", "--num_validation_rows", "10"]
+    words = [
+        "--seed",
+        str(seed),
+        "--num_train_rows",
+        "50",
+        "--num_eval_rows",
+        "20",
+        "--num_validation_rows",
+        "10",
+    ]
     without, with_curve = (
         load_recipe(QUICKSTART, [*words, "--eval_strategy", strategy, "--eval_steps", "2"])
         for strategy in ("no", "steps")
@@ -105,15 +126,25 @@ def test_the_quickstart_trains_on_the_same_rows_with_and_without_a_curve(seed):
     ("settings", "message"),
     [
         ({"num_validation_rows": 0}, "num_validation_rows is 0; eval_strategy needs at least 1"),
-        ({"load_best_model_at_end": True}, "metric_for_best_model is None; a checkpoint is chosen by a metric"),
+        (
+            {"load_best_model_at_end": True},
+            "metric_for_best_model is None; a checkpoint is chosen by a metric",
+        ),
         ({"save_strategy": "best"}, "save_strategy is best; give steps, save_steps as eval_steps"),
         (
             {"save_total_limit": 1, "metric_for_best_model": "validation/a"},
             "save_total_limit is 1, so that transformers deletes all checkpoints but the best when a run ends or is",
         ),
-        ({"stop_when": {"metric": "strict"}}, "stop_when is {'metric': 'strict'}; give {metric: validation/strict"),
         (
-            {"load_best_model_at_end": True, "metric_for_best_model": "validation/strict", "save_steps": 4},
+            {"stop_when": {"metric": "strict"}},
+            "stop_when is {'metric': 'strict'}; give {metric: validation/strict",
+        ),
+        (
+            {
+                "load_best_model_at_end": True,
+                "metric_for_best_model": "validation/strict",
+                "save_steps": 4,
+            },
             "with save_steps 4 and eval_steps 2 the best step may have no checkpoint. Set save_steps to 2",
         ),
     ],
@@ -121,7 +152,9 @@ def test_the_quickstart_trains_on_the_same_rows_with_and_without_a_curve(seed):
 def test_settings_by_which_no_checkpoint_could_be_chosen_are_refused(parse, settings, message):
     args = parse({**SETTINGS, **CURVE, **settings})
     rewards = load_rewards(args.recipe.reward_funcs)
-    found = preflight(args, make_rows(*range(8)), make_rows(100), rewards, reference, [], make_rows(50)).problems
+    found = preflight(
+        args, make_rows(*range(8)), make_rows(100), rewards, reference, [], make_rows(50)
+    ).problems
     assert len(found) == 1 and message in found[0]
 
 
@@ -131,7 +164,10 @@ def test_preflight_says_what_is_evaluated_and_checks_the_rows(parse):
     every = (args, make_rows(*range(8)), make_rows(100), rewards, reference, [])
     result = preflight(*every, make_rows(50, 51))
     assert result.problems == [] and result.training.num_generations_eval == 1
-    assert "validation: 2 rows of the training side, evaluated every 2 steps and never trained on" in result.notes
+    assert (
+        "validation: 2 rows of the training side, evaluated every 2 steps and never trained on"
+        in result.notes
+    )
     (problem,) = preflight(*every, make_rows(50, 100)).problems
     assert "1 of 1 evaluation rows are also training rows" in problem
 
@@ -203,17 +239,28 @@ def test_the_untrained_model_every_second_step_and_the_last_are_evaluated_row_by
     assert [line["step"] for line in lines] == [0, 2, 4, 5]
     assert {len(rows) for rows in lines[0]["metrics"].values()} == {5}
     assert {"strict", "lenient", "format"} <= lines[0]["metrics"].keys()
-    assert [line["rewards"]["letter_share"] for line in lines] != [lines[0]["rewards"]["letter_share"]] * 4
-    assert {line["step"]: line["mean_length"] for line in lines} == log_of(curve, "validation/mean_length")
+    assert [line["rewards"]["letter_share"] for line in lines] != [
+        lines[0]["rewards"]["letter_share"]
+    ] * 4
+    assert {line["step"]: line["mean_length"] for line in lines} == log_of(
+        curve, "validation/mean_length"
+    )
     shares = {line["step"]: sum(line["metrics"]["lenient"]) / 5 for line in lines}
     assert shares == log_of(curve, "validation/lenient")
 
 
 @pytest.mark.slow
-def test_a_run_killed_between_two_evaluations_and_resumed_draws_the_same_curve(curve, train, tmp_path):
+def test_a_run_killed_between_two_evaluations_and_resumed_draws_the_same_curve(
+    curve, train, tmp_path
+):
     """Killed after the evaluation of step 4 and before its checkpoint: that of step 2 is the last."""
     folder = shutil.copytree(curve, tmp_path / "run")
-    for name in ("summary.json", "trainer_state.json", "model.safetensors", "evaluation/after.jsonl"):
+    for name in (
+        "summary.json",
+        "trainer_state.json",
+        "model.safetensors",
+        "evaluation/after.jsonl",
+    ):
         (folder / name).unlink()
     for step in (4, 5):
         shutil.rmtree(folder / f"checkpoint-{step}")
@@ -227,9 +274,13 @@ def test_a_run_killed_between_two_evaluations_and_resumed_draws_the_same_curve(c
 @pytest.mark.slow
 def test_training_does_not_notice_that_it_is_watched(curve, without):
     files = sorted(path.name for path in (without / "completions").glob("*.parquet"))
-    assert len(files) == 5 and files == sorted(path.name for path in (curve / "completions").glob("*.parquet"))
+    assert len(files) == 5 and files == sorted(
+        path.name for path in (curve / "completions").glob("*.parquet")
+    )
     for file in files:
-        pd.testing.assert_frame_equal(*(pd.read_parquet(run / "completions" / file) for run in (curve, without)))
+        pd.testing.assert_frame_equal(
+            *(pd.read_parquet(run / "completions" / file) for run in (curve, without))
+        )
     mine, theirs = (load_file(run / "model.safetensors") for run in (curve, without))
     assert all(torch.equal(mine[name], theirs[name]) for name in theirs)
     assert log_of(curve, "reward") == log_of(without, "reward")
@@ -238,7 +289,13 @@ def test_training_does_not_notice_that_it_is_watched(curve, without):
 @pytest.mark.slow
 def test_the_time_of_a_run_is_known_by_phase(curve):
     summary = read_json(curve / "summary.json")
-    assert summary["seconds"].keys() == {"before and after", "validation", "generating", "scoring", "updating"}
+    assert summary["seconds"].keys() == {
+        "before and after",
+        "validation",
+        "generating",
+        "scoring",
+        "updating",
+    }
     assert 0.0 < sum(summary["seconds"].values()) <= 60 * summary["minutes"] + 1
 
 
@@ -261,7 +318,9 @@ def chosen(train, tmp_path_factory):
 def test_the_best_checkpoint_is_chosen_by_the_metric_and_named(chosen, without):
     folder, _, _ = chosen
     weights = load_file(folder / "model.safetensors")
-    best, last = (load_file(run / "model.safetensors") for run in (folder / "checkpoint-2", without))
+    best, last = (
+        load_file(run / "model.safetensors") for run in (folder / "checkpoint-2", without)
+    )
     assert all(torch.equal(weights[name], best[name]) for name in weights)
     assert not all(torch.equal(weights[name], last[name]) for name in weights)
     expected = {"step": 2, "metric": "validation/planted", "value": 1.0, "rows": 5}
@@ -284,7 +343,9 @@ def test_a_run_killed_after_its_last_step_chooses_the_best_checkpoint_all_the_sa
 
 @pytest.mark.slow
 @pytest.mark.parametrize("own", [True, False], ids=["stop_when", "EarlyStoppingCallback"])
-def test_a_run_stops_when_an_evaluation_is_no_better_and_a_later_start_does_not_go_on(own, train, tmp_path, capsys):
+def test_a_run_stops_when_an_evaluation_is_no_better_and_a_later_start_does_not_go_on(
+    own, train, tmp_path, capsys
+):
     recipe, train_and_save = import_recipe(QUICKSTART), import_recipe(QUICKSTART).train_and_save
     recipe.metric = right_at_the_second_evaluation([tmp_path / "run"])
     if own:
@@ -302,7 +363,10 @@ def test_a_run_stops_when_an_evaluation_is_no_better_and_a_later_start_does_not_
     assert summary["steps"] == 4
     if own:
         reason = "validation/planted has not been better than at step 2 for 1 evaluations"
-        assert summary["stopped"] == reason and f"  Stopped early: {reason}.\n" in capsys.readouterr().out
+        assert (
+            summary["stopped"] == reason
+            and f"  Stopped early: {reason}.\n" in capsys.readouterr().out
+        )
         (tmp_path / "run" / "summary.json").unlink()
         train.again(recipe, tmp_path / "run", **CURVE, **settings)
         assert read_json(tmp_path / "run" / "summary.json")["steps"] == 4
@@ -312,6 +376,9 @@ def test_a_run_stops_when_an_evaluation_is_no_better_and_a_later_start_does_not_
 @pytest.mark.slow
 def test_a_metric_that_the_recipe_lacks_is_refused_before_the_first_step(train, capsys):
     best = {"load_best_model_at_end": "true", "metric_for_best_model": "validation/strct"}
-    with pytest.raises(ValueError, match=r"is 'validation/strct'; the validation rows have validation/strict, valid"):
+    with pytest.raises(
+        ValueError,
+        match=r"is 'validation/strct'; the validation rows have validation/strict, valid",
+    ):
         train("wrong", **CURVE, **best)
     assert "step 0/5  validation: strict" in capsys.readouterr().out

@@ -10,7 +10,20 @@ from recipes.common.report.verdict import OPENINGS, verdict, verdict_of_run
 
 BENCHMARKS = Path(__file__).parents[1] / "scripts/benchmarks"
 FLAT = [1.0, 1.2, 0.9, 1.1, 1.0, 0.8, 1.2, 1.0, 0.9, 1.1, 1.0, 1.2]
-NOISY = [0.9, 0.4, 1.3, 0.8, 1.6, 1.1, 1.9, 1.4, 2.1, 1.6, 1.5, 2.4]  # Welch, of the first and the last quarter: p 0.07
+NOISY = [
+    0.9,
+    0.4,
+    1.3,
+    0.8,
+    1.6,
+    1.1,
+    1.9,
+    1.4,
+    2.1,
+    1.6,
+    1.5,
+    2.4,
+]  # Welch, of the first and the last quarter: p 0.07
 RISING = [value + 0.2 * step for step, value in enumerate(FLAT)]
 
 
@@ -20,7 +33,9 @@ def log(rewards):
 
 def evaluations(*rows_right, n=100, metric="lenient"):
     """Evaluations at steps 0, 10, 20, ...: so many of the first rows are right in `metric`; strict sees nothing."""
-    metrics = [{"strict": [False] * n, metric: [row < right for row in range(n)]} for right in rows_right]
+    metrics = [
+        {"strict": [False] * n, metric: [row < right for row in range(n)]} for right in rows_right
+    ]
     return [{"step": 10 * k, "metrics": of} for k, of in enumerate(metrics)]
 
 
@@ -31,18 +46,48 @@ def test_the_examples_of_the_docstrings_are_right():
 @pytest.mark.parametrize(
     ("rewards", "rows_right", "name", "opening"),
     [
-        (RISING, (20, 30, 45), "rose together", "Reward and held-out lenient rose together: reward 1.23 to 3.10; "),
+        (
+            RISING,
+            (20, 30, 45),
+            "rose together",
+            "Reward and held-out lenient rose together: reward 1.23 to 3.10; ",
+        ),
         (RISING, (60, 50, 20), "diverged", "The reward rose and held-out lenient fell: "),
-        (RISING, (60, 61), "reward alone", "The reward rose, and no rise of held-out lenient is shown: "),
+        (
+            RISING,
+            (60, 61),
+            "reward alone",
+            "The reward rose, and no rise of held-out lenient is shown: ",
+        ),
         (RISING, (20, 50, 25), "accuracy fell", "Held-out lenient fell after step 10: "),
         (RISING, (20, 70, 45), "accuracy fell", "Held-out lenient fell after step 10: "),
         (FLAT, (60, 50, 20), "accuracy fell", "Held-out lenient fell after step 0: "),
         (FLAT, (20, 30, 45), "accuracy alone", "Held-out lenient rose, and no rise of the reward "),
         (FLAT, (20, 21, 19), "nothing moved", "No change of reward or held-out lenient is shown: "),
-        ([-r for r in RISING], (20, 30, 45), "accuracy alone", "Held-out lenient rose, and no rise of the reward "),
-        ([1.0] * 6, (20, 21), "nothing moved", "No change of reward or held-out lenient is shown: "),
-        (NOISY, (20, 30, 45), "rose together", "Reward and held-out lenient rose together: reward 0.87 to 1.83; "),
-        ([1.0] * 4 + [2.0] * 4, (20, 60), "rose together", "Reward and held-out lenient rose together: "),
+        (
+            [-r for r in RISING],
+            (20, 30, 45),
+            "accuracy alone",
+            "Held-out lenient rose, and no rise of the reward ",
+        ),
+        (
+            [1.0] * 6,
+            (20, 21),
+            "nothing moved",
+            "No change of reward or held-out lenient is shown: ",
+        ),
+        (
+            NOISY,
+            (20, 30, 45),
+            "rose together",
+            "Reward and held-out lenient rose together: reward 0.87 to 1.83; ",
+        ),
+        (
+            [1.0] * 4 + [2.0] * 4,
+            (20, 60),
+            "rose together",
+            "Reward and held-out lenient rose together: ",
+        ),
     ],
 )
 def test_the_verdict_follows_from_what_moved(rewards, rows_right, name, opening):
@@ -62,7 +107,9 @@ def test_the_sentence_holds_the_figures_with_their_interval_and_rows():
 def test_the_best_of_many_evaluations_is_held_to_more():
     dip = (50, 57, 50)  # seven rows lost since the best: p = 0.016
     assert verdict(log(RISING), evaluations(*dip)).name == "accuracy fell"
-    assert verdict(log(RISING), evaluations(50, *[57] * 5, 50)).name == "reward alone"  # 0.05 / 5 = 0.01
+    assert (
+        verdict(log(RISING), evaluations(50, *[57] * 5, 50)).name == "reward alone"
+    )  # 0.05 / 5 = 0.01
 
 
 def test_rows_without_the_metric_do_not_count():
@@ -80,8 +127,13 @@ def test_held_out_rows_before_and_after_decide_where_the_validation_rows_are_too
     few, many = evaluations(3, 4, 5, n=10), evaluations(50, 80, n=200)
     assert verdict(log(RISING), few).name == "reward alone"
     found = verdict(log(RISING), few, many)
-    assert found.sentence.startswith("Reward and held-out lenient rose together: ") and "on 200 rows" in found.sentence
-    assert verdict(log(RISING), evaluations(50, *[90, 60]), many).name == "accuracy fell"  # since a step in between
+    assert (
+        found.sentence.startswith("Reward and held-out lenient rose together: ")
+        and "on 200 rows" in found.sentence
+    )
+    assert (
+        verdict(log(RISING), evaluations(50, *[90, 60]), many).name == "accuracy fell"
+    )  # since a step in between
 
 
 def rows(right, n=100, metric="lenient"):
@@ -108,12 +160,18 @@ def test_each_of_several_tasks_has_its_sentence():
 
 def test_held_out_rows_decide_alone_where_they_have_no_metric_of_the_validation_rows():
     held_out = rows(20, metric="tests"), rows(50, metric="tests")
-    assert "held-out tests rose" in verdict_of_run(log(RISING), evaluations(20, 20), *held_out).sentence
+    assert (
+        "held-out tests rose"
+        in verdict_of_run(log(RISING), evaluations(20, 20), *held_out).sentence
+    )
 
 
 @pytest.mark.parametrize("metric", ["tests", "prose", "right"])
 def test_without_lenient_it_is_tests_then_prose_then_the_first(metric):
-    curve = [{"step": e["step"], "metrics": {metric: e["metrics"][metric]}} for e in evaluations(9, 40, metric=metric)]
+    curve = [
+        {"step": e["step"], "metrics": {metric: e["metrics"][metric]}}
+        for e in evaluations(9, 40, metric=metric)
+    ]
     curve = [{**e, "metrics": {**e["metrics"], "format": [True] * 100}} for e in curve]
     assert f"held-out {metric} rose" in verdict(log(RISING), curve).sentence
 
@@ -132,7 +190,9 @@ def test_too_little_to_tell_is_not_known(rewards, rows_right, message):
     assert found.name == "not known" and message in found.sentence
 
 
-def test_of_simulated_runs_most_get_their_verdict_and_none_with_a_random_reward_is_called_learning(monkeypatch):
+def test_of_simulated_runs_most_get_their_verdict_and_none_with_a_random_reward_is_called_learning(
+    monkeypatch,
+):
     monkeypatch.syspath_prepend(BENCHMARKS)
     import curves
 

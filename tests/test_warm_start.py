@@ -25,17 +25,30 @@ def warm_model(folder: Path, questions: list[str]) -> str:
 def test_a_run_does_not_train_on_the_questions_of_its_warm_start(tmp_path):
     rows = load_recipe(CONFIG, SIZES).train_rows.to_list()
     questions = [row["prompt"][-1]["content"] for row in rows]
-    model = warm_model(tmp_path, [questions[0].upper(), questions[5] + " "])  # neither case nor spaces hide them
+    model = warm_model(
+        tmp_path, [questions[0].upper(), questions[5] + " "]
+    )  # neither case nor spaces hide them
     recipe = load_recipe(CONFIG, [*SIZES, "--model_name_or_path", model])
-    assert [row["prompt"][-1]["content"] for row in recipe.train_rows] == questions[1:5] + questions[6:]
-    assert recipe.args.notes == ["the 2 questions of the model's warm start are left out of training"]
+    assert [row["prompt"][-1]["content"] for row in recipe.train_rows] == questions[
+        1:5
+    ] + questions[6:]
+    assert recipe.args.notes == [
+        "the 2 questions of the model's warm start are left out of training"
+    ]
 
 
 def test_a_run_that_evaluates_on_the_questions_of_its_warm_start_is_refused(tmp_path):
     rows = [{"prompt": [{"role": "user", "content": text}]} for text in ("one", "two", "three")]
     (message,) = check_held_out([], rows, warm_model(tmp_path, ["Two", "four"]))
-    assert "1 of 3 evaluation rows were in the warm start of" in message and "the first is row 1" in message
-    assert check_held_out([], rows, warm_model(tmp_path, ["four"])) == check_held_out([], rows, "org/model") == []
+    assert (
+        "1 of 3 evaluation rows were in the warm start of" in message
+        and "the first is row 1" in message
+    )
+    assert (
+        check_held_out([], rows, warm_model(tmp_path, ["four"]))
+        == check_held_out([], rows, "org/model")
+        == []
+    )
 
 
 def test_the_reference_rows_are_those_of_the_seed_and_as_many_as_asked():
@@ -48,30 +61,56 @@ def test_the_reference_rows_are_those_of_the_seed_and_as_many_as_asked():
     assert examples[0]["completion"][0]["content"] == recipe.module.reference_completion(used[0])
     other = load_recipe(CONFIG, [*SIZES, "--seed", "1"])
     assert reference_rows(other, 5)[1] != used
-    with pytest.raises(ValueError, match="12 training rows with a reference completion; --rows is 13"):
+    with pytest.raises(
+        ValueError, match="12 training rows with a reference completion; --rows is 13"
+    ):
         reference_rows(recipe, 13)
 
 
 def test_rows_of_a_file_without_what_a_reference_is_made_of_are_refused_by_file_and_key(tmp_path):
     write_rows(tmp_path / "own.jsonl", [{"prompt": "9 + 9 =", "task": "math"}])
-    with pytest.raises(ValueError, match=r"only_rows: .*own.jsonl: row 0 lacks the column 'steps'.*Add it to the file"):
+    with pytest.raises(
+        ValueError,
+        match=r"only_rows: .*own.jsonl: row 0 lacks the column 'steps'.*Add it to the file",
+    ):
         load_recipe(CONFIG, ["--only_rows", str(tmp_path / "own.jsonl"), "--num_eval_rows", "4"])
 
 
 @pytest.mark.slow
 def test_a_warm_start_leaves_a_checkpoint_that_writes_the_references_more_likely(model, tmp_path):
     folder = tmp_path / "warm"
-    words = ["--config", CONFIG, *SIZES, "--model_name_or_path", model, "--max_completion_length", "8"]
-    words += ["--rows", "8", "--steps", "2", "--output_dir", folder, "--bf16", "true"]  # on a CPU too, as a run
+    words = [
+        "--config",
+        CONFIG,
+        *SIZES,
+        "--model_name_or_path",
+        model,
+        "--max_completion_length",
+        "8",
+    ]
+    words += [
+        "--rows",
+        "8",
+        "--steps",
+        "2",
+        "--output_dir",
+        folder,
+        "--bf16",
+        "true",
+    ]  # on a CPU too, as a run
     command = [sys.executable, ROOT / "scripts/warm_start.py", *words]
-    done = subprocess.run(list(map(str, command)), cwd=tmp_path, capture_output=True, text=True, timeout=600)
+    done = subprocess.run(
+        list(map(str, command)), cwd=tmp_path, capture_output=True, text=True, timeout=600
+    )
     assert done.returncode == 0, done.stderr
     assert f"Train from it: --model_name_or_path {folder}" in done.stdout
     record = json.loads((folder / WARM_START).read_text())
     assert (len(record["questions"]), record["steps"], record["model"]) == (8, 2, str(model))
     losses = [reference_loss(name) for name in (model, folder)]
     assert losses[1] < losses[0]
-    again = subprocess.run(list(map(str, command)), cwd=tmp_path, capture_output=True, text=True, timeout=600)
+    again = subprocess.run(
+        list(map(str, command)), cwd=tmp_path, capture_output=True, text=True, timeout=600
+    )
     assert again.returncode == 1 and f"{folder} exists" in again.stderr
 
 
@@ -81,7 +120,10 @@ def reference_loss(name: Path) -> float:
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     recipe = load_recipe(CONFIG, SIZES)
-    tokenizer, model = AutoTokenizer.from_pretrained(name), AutoModelForCausalLM.from_pretrained(name)
+    tokenizer, model = (
+        AutoTokenizer.from_pretrained(name),
+        AutoModelForCausalLM.from_pretrained(name),
+    )
     text = recipe.module.reference_completion(recipe.train_rows[0])
     tokens = torch.tensor([tokenizer(text)["input_ids"]])
     with torch.no_grad():

@@ -24,7 +24,9 @@ def test_each_calculation_is_right_and_the_last_one_is_the_answer(template):
         *steps, last = item["answer"].split("\n")
         results = []
         for step in steps:
-            first, sign, second, result = re.fullmatch(r"(\d+) ([-+*/]) (\d+) = (\d+)", step).groups()
+            first, sign, second, result = re.fullmatch(
+                r"(\d+) ([-+*/]) (\d+) = (\d+)", step
+            ).groups()
             assert {"+": int(first) + int(second), "-": int(first) - int(second), "*": int(first) * int(second),
                     "/": int(first) / int(second)}[sign] == int(result)  # fmt: skip
             results.append(int(result))
@@ -34,7 +36,9 @@ def test_each_calculation_is_right_and_the_last_one_is_the_answer(template):
 
 def test_one_example_is_as_it_is_written():
     (item,) = itertools.islice(word_problems([TRAINED[5]], seed=1), 1)
-    assert item["question"].startswith("Ali buys 8 bags with 5 pens in each, and gives 17 pens away.")
+    assert item["question"].startswith(
+        "Ali buys 8 bags with 5 pens in each, and gives 17 pens away."
+    )
     assert item["answer"] == "8 * 5 = 40\n40 - 17 = 23\n#### 23"
 
 
@@ -45,14 +49,18 @@ def test_there_are_twelve_templates_or_more_and_four_are_never_trained_on():
 def test_held_out_rows_are_half_of_old_and_half_of_new_templates_and_none_is_trained_on(recipe):
     sources = [row["source"] for row in recipe.eval_rows]
     assert (sources.count("trained"), sources.count("new")) == (21, 20)
-    questions = [{row["prompt"][-1]["content"] for row in rows} for rows in (recipe.train_rows, recipe.eval_rows)]
+    questions = [
+        {row["prompt"][-1]["content"] for row in rows}
+        for rows in (recipe.train_rows, recipe.eval_rows)
+    ]
     assert (len(questions[0]), len(questions[1]), len(questions[0] & questions[1])) == (300, 41, 0)
     assert set(recipe.train_rows["source"]) == {"trained"}
 
 
 def test_the_reference_earns_all_and_counts_for_the_metrics_of_its_source(recipe):
     metrics = {
-        row["source"]: recipe.module.metric(row, recipe.module.reference_completion(row)) for row in recipe.eval_rows
+        row["source"]: recipe.module.metric(row, recipe.module.reference_completion(row))
+        for row in recipe.eval_rows
     }
     everything = {"strict": True, "lenient": True, "format": True}
     assert metrics == {"trained": everything, "new": everything | {"new lenient": True}}
@@ -60,11 +68,18 @@ def test_the_reference_earns_all_and_counts_for_the_metrics_of_its_source(recipe
 
 def test_only_the_short_questions_of_gsm8k_are_evaluated_and_apart(tmp_path):
     answers = ["3*4=<<3*4=12>>12\n#### 12", "<<1+1=2>>2 <<2+2=4>>4 <<4+4=8>>8\n#### 8"]
-    lines = [json.dumps({"question": f"How many? {i}", "answer": text}) for i, text in enumerate(answers)]
+    lines = [
+        json.dumps({"question": f"How many? {i}", "answer": text}) for i, text in enumerate(answers)
+    ]
     (tmp_path / "test.jsonl").write_text("\n".join(lines))
-    recipe = load_recipe(CONFIG, ["--num_train_rows", "4", "--num_eval_rows", "2", "--dataset_path", str(tmp_path)])
+    recipe = load_recipe(
+        CONFIG, ["--num_train_rows", "4", "--num_eval_rows", "2", "--dataset_path", str(tmp_path)]
+    )
     (row,) = [row for row in recipe.eval_rows if row["source"] == "gsm8k"]
-    assert (row["answer"], recipe.module.metric(row, "It is 12.")) == ("12", {"gsm8k lenient": True})
+    assert (row["answer"], recipe.module.metric(row, "It is 12.")) == (
+        "12",
+        {"gsm8k lenient": True},
+    )
     with pytest.raises(ValueError, match="there is no file"):
         load_recipe(CONFIG, ["--dataset_path", str(tmp_path / "nothing")])
 

@@ -53,13 +53,28 @@ SMALL = {"memory_bytes": 256 << 20}
             [(12, n) for n in range(1, 9)],
             [Result("done", n) for n in (1, 2, 3, 4, 1, 6, 1, 4)],
         ),
-        ("time:sleep", {"timeout_s": 0.05}, [(0,)], [Result("done")]),  # the start of the worker does not count
-        ("ctypes:create_string_buffer", {"timeout_s": 60.0, **SMALL}, [(1 << 30,)], [Result("timeout")]),
+        (
+            "time:sleep",
+            {"timeout_s": 0.05},
+            [(0,)],
+            [Result("done")],
+        ),  # the start of the worker does not count
+        (
+            "ctypes:create_string_buffer",
+            {"timeout_s": 60.0, **SMALL},
+            [(1 << 30,)],
+            [Result("timeout")],
+        ),
         ("operator:mul", SMALL, [("a", 2)], [Result("done", "aa")]),
         ("os:_exit", {}, [(3,), (0,)], [ERROR] * 2),  # a worker that dies is replaced
         ("math:sqrt", {}, [(-1,)], [Result("error", "ValueError: math domain error")]),
         ("no_such_module:function", {}, [(1,), (2,), (3,)], [ERROR] * 3),
-        ("builtins:print", {}, [("[1]",), ("[2]",)], [Result("done")] * 2),  # what it prints is no answer
+        (
+            "builtins:print",
+            {},
+            [("[1]",), ("[2]",)],
+            [Result("done")] * 2,
+        ),  # what it prints is no answer
     ],
 )
 def test_each_call_has_its_result_in_order(make_pool, function, options, calls, results):
@@ -112,7 +127,9 @@ def test_all_workers_are_kept_busy(make_pool):
     assert time.monotonic() - started < 3.5
 
 
-def test_the_limit_holds_in_an_event_loop_off_the_main_thread_and_threads_may_share_a_pool(make_pool):
+def test_the_limit_holds_in_an_event_loop_off_the_main_thread_and_threads_may_share_a_pool(
+    make_pool,
+):
     pool = make_pool("time:sleep", timeout_s=0.5, workers=2)
 
     async def call(calls: list[tuple]) -> list[Result]:
@@ -165,7 +182,11 @@ if sys.argv[3] != "exit":
 )
 def test_no_worker_outlives_the_process_that_started_it(arguments):
     parent = subprocess.run(
-        [sys.executable, "-c", _ORPHAN, *arguments], cwd=ROOT, stdout=subprocess.PIPE, text=True, timeout=120
+        [sys.executable, "-c", _ORPHAN, *arguments],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        text=True,
+        timeout=120,
     )
     assert wait_for_end(int(parent.stdout))
 

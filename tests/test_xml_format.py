@@ -63,7 +63,12 @@ def test_hostile_text_is_scored_in_50_ms(hostile, seconds):
 
 
 @settings(deadline=None)
-@given(st.one_of(st.text(st.characters()), st.lists(st.sampled_from([*TAGS, " ", "7"]), max_size=9).map("".join)))
+@given(
+    st.one_of(
+        st.text(st.characters()),
+        st.lists(st.sampled_from([*TAGS, " ", "7"]), max_size=9).map("".join),
+    )
+)
 def test_any_text_earns_a_number_of_tags(text):
     earned = score_xml_format(text)
     assert earned in (0.0, 0.2, 0.4, 0.6, 0.8)

@@ -38,8 +38,12 @@ class RecipeArguments(CommonArguments):
 
     unused = ("dataset_path",)
     dataset_name: str = "chain_sum"
-    dataset_kwargs: dict | str | None = field(default=None, metadata={"help": "e.g. {min_terms: 2, max_terms: 2}"})
-    example: list[str] = field(default_factory=lambda: EXAMPLE, metadata={"help": "A question and its completion."})
+    dataset_kwargs: dict | str | None = field(
+        default=None, metadata={"help": "e.g. {min_terms: 2, max_terms: 2}"}
+    )
+    example: list[str] = field(
+        default_factory=lambda: EXAMPLE, metadata={"help": "A question and its completion."}
+    )
 
 
 def to_row(item: dict, args: RecipeArguments) -> dict:
@@ -65,8 +69,12 @@ def partial_sums(question: str) -> str:
     if not re.fullmatch(r"\d+( [+-] \d+)+ =", question):
         return ""
     first, *terms = re.findall(r"[+-]? ?\d+", question)
-    totals = itertools.accumulate((int(term.replace(" ", "")) for term in terms), initial=int(first))
-    return ", ".join(f"{a} {term} = {b}" for (a, b), term in zip(itertools.pairwise(totals), terms, strict=True))
+    totals = itertools.accumulate(
+        (int(term.replace(" ", "")) for term in terms), initial=int(first)
+    )
+    return ", ".join(
+        f"{a} {term} = {b}" for (a, b), term in zip(itertools.pairwise(totals), terms, strict=True)
+    )
 
 
 def reference_completion(row: dict) -> str:
@@ -83,7 +91,9 @@ def metric(row: dict, completion: str) -> dict[str, bool]:
     """
     formatted = is_xml_format(completion)
     right = score_reasoning_gym(tagged_answer(after_thinking(completion)), row["entry"]) == 1.0
-    lenient = right if parse_number(row["answer"]) is None else is_final_answer(completion, row["answer"])
+    lenient = (
+        right if parse_number(row["answer"]) is None else is_final_answer(completion, row["answer"])
+    )
     sign = re.fullmatch(r"\d+ ([+-]) \d+ =", row["prompt"][-1]["content"])
     apart = {f"lenient {sign[1]}": lenient} if sign else {}
     return {"strict": formatted and right, "lenient": lenient, "format": formatted, **apart}
@@ -93,9 +103,13 @@ def load_rows(args: RecipeArguments, seed: int) -> tuple[Dataset, Dataset]:
     """Distinct training and held-out rows; both follow from `seed`."""
     wanted = {False: args.num_train_rows or 2000, True: args.num_eval_rows}
     rows, seen = {False: [], True: []}, set()
-    size = 100 * sum(wanted.values())  # enough draws to say that a small task has no more distinct questions
+    size = 100 * sum(
+        wanted.values()
+    )  # enough draws to say that a small task has no more distinct questions
     first = seed * 100 * (2000 + args.num_eval_rows)  # whatever the number of training rows
-    for item in reasoning_gym.create_dataset(args.dataset_name, **(args.dataset_kwargs or {}), seed=first, size=size):
+    for item in reasoning_gym.create_dataset(
+        args.dataset_name, **(args.dataset_kwargs or {}), seed=first, size=size
+    ):
         held_out = is_held_out(item["question"], one_in=8)
         if item["question"] not in seen and len(rows[held_out]) < wanted[held_out]:
             seen.add(item["question"])

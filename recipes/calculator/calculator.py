@@ -5,7 +5,12 @@ import operator
 from decimal import Decimal
 from fractions import Fraction
 
-OPERATORS = {ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv}
+OPERATORS = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Div: operator.truediv,
+}
 LONGEST = 80  # characters, so that no expression is deep or its result large
 
 

@@ -37,9 +37,14 @@ def to_row(first: int, steps: list[tuple[str, int]]) -> dict:
     for sign, number in steps:
         expression = f"({expression})" if sign == "*" and before != "*" else expression
         expression, before = f"{expression} {sign} {number}", sign
-    question = f"Take {first}, " + ", ".join(WORDS[sign].format(number) for sign, number in steps) + "."
+    question = (
+        f"Take {first}, " + ", ".join(WORDS[sign].format(number) for sign, number in steps) + "."
+    )
     return {
-        "prompt": [{"role": "system", "content": SYSTEM_PROMPT}, {"role": "user", "content": question}],
+        "prompt": [
+            {"role": "system", "content": SYSTEM_PROMPT},
+            {"role": "user", "content": question},
+        ],
         "task": "calculator",
         "expression": expression,
         "answer": text_of(value_of(expression)),
@@ -50,7 +55,11 @@ def reference_completion(row: dict) -> list[dict]:
     """One call with the row's expression, the calculator's result, and the answer."""
     call = {"name": "calculate", "arguments": {"expression": row["expression"]}}
     return [
-        {"role": "assistant", "content": "", "tool_calls": [{"type": "function", "function": call}]},
+        {
+            "role": "assistant",
+            "content": "",
+            "tool_calls": [{"type": "function", "function": call}],
+        },
         {"role": "tool", "name": "calculate", "content": row["answer"]},
         {"role": "assistant", "content": f"<answer>{row['answer']}</answer>"},
     ]
@@ -68,7 +77,9 @@ def load_rows(args: RecipeArguments, seed: int) -> tuple[Dataset, Dataset]:
     rows, drawn = {False: {}, True: {}}, random.Random(seed)
     while any(len(rows[side]) < wanted[side] for side in wanted):
         signs = [drawn.choice("+-*") for _ in range(drawn.randint(2, 3))]
-        row = to_row(drawn.randint(2, 99), [(s, drawn.randint(2, 9 if s == "*" else 99)) for s in signs])
+        row = to_row(
+            drawn.randint(2, 99), [(s, drawn.randint(2, 9 if s == "*" else 99)) for s in signs]
+        )
         question = row["prompt"][-1]["content"]
         held_out = is_held_out(question, one_in=8)
         if len(rows[held_out]) < wanted[held_out]:

@@ -16,12 +16,17 @@ from rewards.code_tasks import read_tasks
 from datasets import Dataset
 from trl import get_peft_config, get_quantization_config
 
-SYSTEM_PROMPT = "Solve the task in Python. Answer with one ```python block that defines what the tests call."
+SYSTEM_PROMPT = (
+    "Solve the task in Python. Answer with one ```python block that defines what the tests call."
+)
 
 
 def to_row(task: dict, example: list[str]) -> dict:
     """Make a prepared task a row; its tests go along for the rewards."""
-    system, question = {"role": "system", "content": SYSTEM_PROMPT}, {"role": "user", "content": task["prompt"]}
+    system, question = (
+        {"role": "system", "content": SYSTEM_PROMPT},
+        {"role": "user", "content": task["prompt"]},
+    )
     columns = {name: value for name, value in task.items() if name != "prompt"}
     return {"prompt": [system, *worked_example(example), question], "task": "code", **columns}
 
@@ -34,20 +39,30 @@ def reference_completion(row: dict) -> str | None:
 def metric(row: dict, completion: str) -> dict[str, bool]:
     """`code_metric`; of generated tasks the new templates, which training never sees, also apart."""
     scores = code_metric(row, completion)
-    return scores | ({"new tests": scores["tests"]} if row["name"].startswith("new/") and "tests" in scores else {})
+    return scores | (
+        {"new tests": scores["tests"]}
+        if row["name"].startswith("new/") and "tests" in scores
+        else {}
+    )
 
 
 def load_split(args: RecipeArguments, split: str, count: int | None, seed: int) -> Dataset:
     """Load a split and draw `count` of its rows (all when None)."""
     if args.dataset_path is None:
-        raise ValueError("dataset_path is missing: give a folder that scripts/prepare_code.py wrote.")
-    rows = Dataset.from_list([to_row(task, args.example) for task in read_tasks(args.dataset_path, split)])
+        raise ValueError(
+            "dataset_path is missing: give a folder that scripts/prepare_code.py wrote."
+        )
+    rows = Dataset.from_list(
+        [to_row(task, args.example) for task in read_tasks(args.dataset_path, split)]
+    )
     return draw(rows, count, seed)
 
 
 def load_rows(args: RecipeArguments, seed: int) -> tuple[Dataset, Dataset]:
     """Training rows of train.jsonl, evaluation rows of test.jsonl."""
-    return load_split(args, "train", args.num_train_rows, seed), load_split(args, "test", args.num_eval_rows, seed)
+    return load_split(args, "train", args.num_train_rows, seed), load_split(
+        args, "test", args.num_eval_rows, seed
+    )
 
 
 def main() -> None:

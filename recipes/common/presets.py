@@ -25,9 +25,15 @@ def read_presets(names: list[str]) -> dict[str, Any]:
     """
     unknown = [name for name in names if name not in preset_names()]
     if unknown:
-        raise ValueError(f"unknown preset {', '.join(map(repr, unknown))}; there are {', '.join(preset_names())}.")
-    fragments = [yaml.safe_load((FOLDER / f"{name}.yaml").read_text(encoding="utf-8")) for name in names]
-    added = list(dict.fromkeys(reward for fragment in fragments for reward in fragment.pop(ADDED, [])))
+        raise ValueError(
+            f"unknown preset {', '.join(map(repr, unknown))}; there are {', '.join(preset_names())}."
+        )
+    fragments = [
+        yaml.safe_load((FOLDER / f"{name}.yaml").read_text(encoding="utf-8")) for name in names
+    ]
+    added = list(
+        dict.fromkeys(reward for fragment in fragments for reward in fragment.pop(ADDED, []))
+    )
     keys = {key: value for fragment in fragments for key, value in fragment.items()}
     return keys | ({ADDED: added} if added else {})
 
@@ -55,9 +61,14 @@ def add_rewards(names: list[str], recipe: dict[str, Any], training: dict[str, An
 
 def _parameters(name: str, max_completion_length: Any) -> dict[str, int]:
     """Parameters of a reward that follow from the run; DAPO's cache is a fifth of its limit (4,096 of 20,480)."""
-    if name != "soft_overlong" or not isinstance(max_completion_length, int):  # a bad length is reported elsewhere
+    if name != "soft_overlong" or not isinstance(
+        max_completion_length, int
+    ):  # a bad length is reported elsewhere
         return {}
-    return {"max_completion_len": max_completion_length, "soft_punish_cache": max_completion_length // 5}
+    return {
+        "max_completion_len": max_completion_length,
+        "soft_punish_cache": max_completion_length // 5,
+    }
 
 
 def changes(preset: dict[str, Any], before: dict[str, Any], after: dict[str, Any]) -> list[str]:

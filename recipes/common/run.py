@@ -32,7 +32,9 @@ class Run:
     rewards: list[Callable]
     train_rows: Dataset | IterableDataset
     eval_rows: Dataset | None  # held out: evaluated before and after
-    validation_rows: Dataset | None  # of the training side: evaluated during training, if eval_strategy says so
+    validation_rows: (
+        Dataset | None
+    )  # of the training side: evaluated during training, if eval_strategy says so
     checkpoint: str | None  # to resume from
     config: dict[str, Any]  # every setting, resolved
     preflight: dict[str, Any]  # the table of rewards and notes
@@ -56,13 +58,17 @@ def start(
     from recipes.common.training.environments import by_name, load_environments, load_tools
     from recipes.common.utils.screen import announce, explain_endings, refuse
 
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # a launcher that waits for its runs may ignore Ctrl-C
+    signal.signal(
+        signal.SIGINT, signal.default_int_handler
+    )  # a launcher that waits for its runs may ignore Ctrl-C
     args = parse_arguments(recipe_type)
     recipe = args.recipe
     explain_endings(Path(args.training["output_dir"] or "trainer_output"))
     announce("Checking settings, rows and rewards ...")
     (rewards, train_rows, eval_rows, validation_rows), problems = load_parts(args, load_rows)
-    result = preflight(args, train_rows, eval_rows, rewards, reference_completion, problems, validation_rows)
+    result = preflight(
+        args, train_rows, eval_rows, rewards, reference_completion, problems, validation_rows
+    )
     if result.problems:
         refuse(report(result, args))
     announce(report(result, args))
@@ -71,11 +77,16 @@ def start(
     training, model = result.training, result.model
     use_all_cores(training)
     _apply_model_arguments(training, model)
-    if training.project != "huggingface":  # transformers reads W&B's project from the environment alone
+    if (
+        training.project != "huggingface"
+    ):  # transformers reads W&B's project from the environment alone
         os.environ.setdefault("WANDB_PROJECT", training.project)
     config = resolved(recipe, args.training, args.model, Path(sys.argv[0]).resolve().parent.name)
     held_out = eval_rows.to_list() if eval_rows else []
-    tools = [*load_tools(training.tools), *by_name(load_environments(training.environment_factory)).values()]
+    tools = [
+        *load_tools(training.tools),
+        *by_name(load_environments(training.environment_factory)).values(),
+    ]
     names = (model.model_name_or_path, model.model_revision, training.chat_template_path)
     identity = identity_of(rewards, result.rows, held_out, *names, tools, recipe.reward_kwargs)
     checkpoint = open_run_folder(recipe, training, config, identity)
@@ -96,7 +107,11 @@ def train_and_save(trainer: GRPOTrainer, run: Run, metric: Metric) -> dict[str, 
     from recipes.common.training.engine import EngineCallback
     from recipes.common.training.interrupt import InterruptCallback
     from recipes.common.training.moving_reference import MovingReferenceCallback, reference_is_whole
-    from recipes.common.training.tracking import TensorBoardTextCallback, TrackingCallback, continue_wandb_run
+    from recipes.common.training.tracking import (
+        TensorBoardTextCallback,
+        TrackingCallback,
+        continue_wandb_run,
+    )
 
     folder = Path(run.training.output_dir)
     clock, interrupt = callbacks.Clock(folder, trainer.phase), InterruptCallback(trainer)
@@ -104,7 +119,10 @@ def train_and_save(trainer: GRPOTrainer, run: Run, metric: Metric) -> dict[str, 
     if run.validation_rows:
         trainer.validate = lambda: validate(trainer, run.validation_rows.to_list(), metric)
     disable_progress_bar()  # transformers would draw one for each file of each checkpoint
-    for callback in (PrinterCallback, ProgressCallback):  # StepLineCallback prints the same in one line
+    for callback in (
+        PrinterCallback,
+        ProgressCallback,
+    ):  # StepLineCallback prints the same in one line
         trainer.remove_callback(callback)
     added = [
         EngineCallback(trainer),
@@ -121,14 +139,18 @@ def train_and_save(trainer: GRPOTrainer, run: Run, metric: Metric) -> dict[str, 
         *([callbacks.StopCallback(trainer, run.recipe.stop_when)] if run.recipe.stop_when else []),
         callbacks.LastStepCallback(),
     ]
-    if run.training.sync_ref_model and reference_is_whole(run.training):  # last, when it is known what is saved
+    if run.training.sync_ref_model and reference_is_whole(
+        run.training
+    ):  # last, when it is known what is saved
         added.append(MovingReferenceCallback(trainer, run.checkpoint))
     for callback in added:
         trainer.add_callback(callback)
     continue_wandb_run(folder, trainer.args, run.checkpoint)
     try:
         trainer.train(resume_from_checkpoint=run.checkpoint)
-    except callbacks.NothingLeftToTrain:  # transformers chooses after the loop, which was not entered
+    except (
+        callbacks.NothingLeftToTrain
+    ):  # transformers chooses after the loop, which was not entered
         if run.training.load_best_model_at_end and trainer.state.best_model_checkpoint is not None:
             trainer._load_best_model()
     finally:
@@ -136,7 +158,9 @@ def train_and_save(trainer: GRPOTrainer, run: Run, metric: Metric) -> dict[str, 
     if interrupt.requested:
         _stop_here(trainer, folder)
     after = _evaluate(trainer, run, metric, AFTER)
-    trainer.save_model(_internal_call=True)  # without a push: that comes last, with the table in the model card
+    trainer.save_model(
+        _internal_call=True
+    )  # without a push: that comes last, with the table in the model card
     trainer.save_state()
     if not trainer.is_world_process_zero():
         return None
@@ -155,7 +179,9 @@ def _evaluate(trainer: GRPOTrainer, run: Run, metric: Metric, file: str) -> list
     if not rows:
         return None
     with trainer.phase("before and after"):
-        evaluated = evaluate_in_training(trainer, rows, metric, run.recipe.num_eval_samples, Path(file).stem)
+        evaluated = evaluate_in_training(
+            trainer, rows, metric, run.recipe.num_eval_samples, Path(file).stem
+        )
     if trainer.is_world_process_zero():
         write_rows(Path(run.training.output_dir, file), evaluated)
         if file == BEFORE:
@@ -165,7 +191,11 @@ def _evaluate(trainer: GRPOTrainer, run: Run, metric: Metric, file: str) -> list
 
 def _apply_model_arguments(training: GRPOConfig, model: ModelConfig) -> None:
     """Hand the model's arguments to the trainer, as `trl/scripts/grpo.py` does."""
-    given = {"revision": model.model_revision, "attn_implementation": model.attn_implementation, "dtype": model.dtype}
+    given = {
+        "revision": model.model_revision,
+        "attn_implementation": model.attn_implementation,
+        "dtype": model.dtype,
+    }
     given = {name: value for name, value in given.items() if value is not None}
     training.model_init_kwargs = {**given, **(training.model_init_kwargs or {})}
 
@@ -173,6 +203,8 @@ def _apply_model_arguments(training: GRPOConfig, model: ModelConfig) -> None:
 def _stop_here(trainer: GRPOTrainer, folder: Path) -> None:
     if trainer.is_world_process_zero():
         step = trainer.state.global_step
-        print(f"\nStopped after step {step} of {trainer.state.max_steps}; saved {folder / f'checkpoint-{step}'}.")
+        print(
+            f"\nStopped after step {step} of {trainer.state.max_steps}; saved {folder / f'checkpoint-{step}'}."
+        )
         print("Run the same command again to resume (without --fresh).", flush=True)
     sys.exit(INTERRUPTED)

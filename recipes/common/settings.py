@@ -30,49 +30,84 @@ class RecipeArguments:
     """The settings of a recipe besides TRL's `GRPOConfig` and `ModelConfig`."""
 
     _argument_group_name = "the recipe"
-    unused: typing.ClassVar[tuple[str, ...]] = ()  # settings of all recipes that this one does not use
+    unused: typing.ClassVar[
+        tuple[str, ...]
+    ] = ()  # settings of all recipes that this one does not use
 
     preset: list[str] | None = field(
-        default=None, metadata={"help": "Settings of a paper that win over the YAML: names of recipes/presets/."}
+        default=None,
+        metadata={"help": "Settings of a paper that win over the YAML: names of recipes/presets/."},
     )
-    dataset_name: str | None = field(default=None, metadata={"help": "Hub id, or the recipe's own data set name."})
+    dataset_name: str | None = field(
+        default=None, metadata={"help": "Hub id, or the recipe's own data set name."}
+    )
     dataset_path: str | None = field(
-        default=None, metadata={"help": "Rows from here: a folder with train and test files, or a file."}
+        default=None,
+        metadata={"help": "Rows from here: a folder with train and test files, or a file."},
     )
     example: list[str] = field(
-        default_factory=list, metadata={"help": "A worked example shown before each question: question, completion."}
+        default_factory=list,
+        metadata={"help": "A worked example shown before each question: question, completion."},
     )
     only_rows: str | None = field(
-        default=None, metadata={"help": "Train on the rows of this JSON Lines file, as filter_by_pass_rate.py keeps."}
+        default=None,
+        metadata={
+            "help": "Train on the rows of this JSON Lines file, as filter_by_pass_rate.py keeps."
+        },
     )
-    num_train_rows: int | None = field(default=None, metadata={"help": "Use so many training rows; default all."})
-    num_eval_rows: int = field(default=128, metadata={"help": "Held-out rows evaluated before and after; 0 for none."})
+    num_train_rows: int | None = field(
+        default=None, metadata={"help": "Use so many training rows; default all."}
+    )
+    num_eval_rows: int = field(
+        default=128, metadata={"help": "Held-out rows evaluated before and after; 0 for none."}
+    )
     num_eval_samples: int = field(
-        default=0, metadata={"help": "Besides the greedy answer, sample so many at the training temperature."}
+        default=0,
+        metadata={"help": "Besides the greedy answer, sample so many at the training temperature."},
     )
     num_validation_rows: int = field(
-        default=64, metadata={"help": "With eval_strategy: rows evaluated during training, and never trained on."}
+        default=64,
+        metadata={
+            "help": "With eval_strategy: rows evaluated during training, and never trained on."
+        },
     )
     stop_when: dict | str | None = field(
         default=None,
-        metadata={"help": "Stop by the validation rows: {metric: validation/strict, patience: 5, min_gain: 0.05}."},
+        metadata={
+            "help": "Stop by the validation rows: {metric: validation/strict, patience: 5, min_gain: 0.05}."
+        },
     )
     reward_funcs: list[str] = field(
         default_factory=list,
-        metadata={"help": "Registry names, file.py:name, package.module.name, or a reward model's Hub id or folder."},
+        metadata={
+            "help": "Registry names, file.py:name, package.module.name, or a reward model's Hub id or folder."
+        },
     )
     reward_kwargs: dict | str | None = field(
-        default=None, metadata={"help": "Parameters per reward: {reward: {name: value}}; JSON on the command line."}
+        default=None,
+        metadata={
+            "help": "Parameters per reward: {reward: {name: value}}; JSON on the command line."
+        },
     )
     reward_tasks: dict | str | None = field(
-        default=None, metadata={"help": "Rows a reward scores: {reward: [task, ...]}; one that is not named sees all."}
+        default=None,
+        metadata={
+            "help": "Rows a reward scores: {reward: [task, ...]}; one that is not named sees all."
+        },
     )
     reward_columns: dict | str | None = field(
-        default=None, metadata={"help": "Columns by the names that rewards take them by: {solution: answer}."}
+        default=None,
+        metadata={"help": "Columns by the names that rewards take them by: {solution: answer}."},
     )
-    fresh: bool = field(default=False, metadata={"help": "Move an existing output_dir aside and start anew."})
-    extend: bool = field(default=False, metadata={"help": "Resume a run, finished or not, with a larger max_steps."})
-    dry_run: bool = field(default=False, metadata={"help": "Stop after preflight, before any weight is loaded."})
+    fresh: bool = field(
+        default=False, metadata={"help": "Move an existing output_dir aside and start anew."}
+    )
+    extend: bool = field(
+        default=False, metadata={"help": "Resume a run, finished or not, with a larger max_steps."}
+    )
+    dry_run: bool = field(
+        default=False, metadata={"help": "Stop after preflight, before any weight is loaded."}
+    )
 
 
 @dataclass
@@ -100,13 +135,19 @@ def parse_arguments(recipe_type: type[RecipeArguments], argv: list[str] | None =
         allow_abbrev=False,
         exit_on_error=False,
     )
-    parser._action_groups.append(parser._action_groups.pop(1))  # TRL's ModelConfig after the groups of ours
-    parser.add_argument("--config", metavar="FILE", help="YAML file with any of these values; the command line wins")
+    parser._action_groups.append(
+        parser._action_groups.pop(1)
+    )  # TRL's ModelConfig after the groups of ours
+    parser.add_argument(
+        "--config", metavar="FILE", help="YAML file with any of these values; the command line wins"
+    )
     config_path = _take_option(argv, "--config")
     config, problems = _read_yaml(config_path)
     is_read = not problems
     while second := _take_option(argv, "--config"):
-        problems.append(f"--config is given twice, {config_path} and {second}: one file describes one run.")
+        problems.append(
+            f"--config is given twice, {config_path} and {second}: one file describes one run."
+        )
     env = config.pop("env", None) or {}
     if not isinstance(env, dict):
         problems.append(f"env is {env!r}; it must be a mapping of names to values.")
@@ -116,12 +157,16 @@ def parse_arguments(recipe_type: type[RecipeArguments], argv: list[str] | None =
     problems += [_unknown(name, known, config_path) for name in config if name not in known]
     preset, with_presets = _add_presets(config, argv, problems)
     defaults = {name: parser.get_default(name) for name in known}
-    parser.set_defaults_with_config(**{name: value for name, value in with_presets.items() if name in known})
+    parser.set_defaults_with_config(
+        **{name: value for name, value in with_presets.items() if name in known}
+    )
     values, rest = _read_values(parser, argv, defaults, problems)
     problems += [_unknown(word, known, "the command line") for word in _strays(rest)]
     given = options_given(argv)
     for name, other in (("dataset_name", "dataset_path"), ("dataset_path", "dataset_name")):
-        if name in given and other in config and other not in given:  # the command line replaces the YAML's rows
+        if (
+            name in given and other in config and other not in given
+        ):  # the command line replaces the YAML's rows
             values[other] = defaults[other]
     from recipes.common.checks.values import usable  # importing a recipe stays light
 
@@ -137,11 +182,17 @@ def parse_arguments(recipe_type: type[RecipeArguments], argv: list[str] | None =
     for name in (*REWARD_MAPPINGS, "reward_columns"):
         group = training if name in training else fields
         if not isinstance(group[name], dict | None):
-            problems.append(f"{name} must be a mapping by name, not {group[name]!r}; on the command line JSON.")
+            problems.append(
+                f"{name} must be a mapping by name, not {group[name]!r}; on the command line JSON."
+            )
             group[name] = None
     changed = changes(preset, {**defaults, **config}, values)
     changed += add_rewards(preset.get(ADDED, []), fields, training)
-    notes = [f"preset {' '.join(fields['preset'])}: {', '.join(changed) or 'changes nothing'}"] if preset else []
+    notes = (
+        [f"preset {' '.join(fields['preset'])}: {', '.join(changed) or 'changes nothing'}"]
+        if preset
+        else []
+    )
     return Arguments(recipe_type(**fields), training, model, problems, config_path, notes, is_read)
 
 
@@ -154,10 +205,19 @@ def _read_values(
             values, rest = parser.parse_known_args(argv)
             return vars(values), rest
         except (argparse.ArgumentError, ValueError) as error:
-            name = str(getattr(error, "argument_name", "")).split("/")[0].lstrip("-").replace("-", "_")
-            at = [i for i, word in enumerate(argv) if word.startswith("--") and options_given([word]) == {name}]
+            name = (
+                str(getattr(error, "argument_name", "")).split("/")[0].lstrip("-").replace("-", "_")
+            )
+            at = [
+                i
+                for i, word in enumerate(argv)
+                if word.startswith("--") and options_given([word]) == {name}
+            ]
             if name not in defaults or (not at and parser.get_default(name) == defaults[name]):
-                print("\n".join(["error: cannot read the arguments:", *problems, str(error)]), file=sys.stderr)
+                print(
+                    "\n".join(["error: cannot read the arguments:", *problems, str(error)]),
+                    file=sys.stderr,
+                )
                 raise SystemExit(2) from error
             problems.append(f"{name}: {getattr(error, 'message', error)}")
             parser.set_defaults(**{name: defaults[name]})
@@ -166,7 +226,9 @@ def _read_values(
                 del argv[at[0] : min(more, default=len(argv))]
 
 
-def _add_presets(config: dict[str, Any], argv: list[str], problems: list[str]) -> tuple[dict[str, Any], dict[str, Any]]:
+def _add_presets(
+    config: dict[str, Any], argv: list[str], problems: list[str]
+) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return the presets of a run, and its YAML with them: they win over it unless the YAML itself names them."""
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
     parser.add_argument("--preset", nargs="+")
@@ -211,9 +273,15 @@ class UniqueKeys(yaml.SafeLoader):
     """YAML in which a name stands once: PyYAML takes the last of several without a word."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict:
-        names = [key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode) and key.value != "<<"]
+        names = [
+            key.value
+            for key, _ in node.value
+            if isinstance(key, yaml.ScalarNode) and key.value != "<<"
+        ]
         if twice := sorted({name for name in names if names.count(name) > 1}):
-            raise yaml.YAMLError(f"{', '.join(twice)} is given twice (line {node.start_mark.line + 1} and after)")
+            raise yaml.YAMLError(
+                f"{', '.join(twice)} is given twice (line {node.start_mark.line + 1} and after)"
+            )
         return super().construct_mapping(node, deep)
 
 
@@ -230,12 +298,18 @@ def _read_yaml(path: str | None) -> tuple[dict[str, Any], list[str]]:
     return config, []
 
 
-def _stale_reward_settings(config: dict[str, Any], given: set[str], rewards: list[str]) -> list[str]:
+def _stale_reward_settings(
+    config: dict[str, Any], given: set[str], rewards: list[str]
+) -> list[str]:
     """Weights and parameters in the YAML belong to the YAML's rewards, not to others named on the command line."""
     if "reward_funcs" not in given or config.get("reward_funcs") == rewards:
         return []
     stale = [name for name in REWARD_SETTINGS if config.get(name) and name not in given]
-    stale = [name for name in stale if not (isinstance(config[name], dict) and set(config[name]) <= set(rewards))]
+    stale = [
+        name
+        for name in stale
+        if not (isinstance(config[name], dict) and set(config[name]) <= set(rewards))
+    ]
     return [
         f"--reward_funcs replaces {config.get('reward_funcs')} of the YAML, whose {name} ({config[name]}) belongs to "
         f"those rewards: give --{name} as well."
@@ -246,7 +320,11 @@ def _stale_reward_settings(config: dict[str, Any], given: set[str], rewards: lis
 def _strays(rest: list[str]) -> list[str]:
     """The words that no argument took, without the values of unknown options."""
     before = ["", *rest]
-    return [word for i, word in enumerate(rest) if word.startswith("--") or not before[i].startswith("--")]
+    return [
+        word
+        for i, word in enumerate(rest)
+        if word.startswith("--") or not before[i].startswith("--")
+    ]
 
 
 def _take_option(argv: list[str], option: str) -> str | None:

@@ -26,7 +26,9 @@ from rewards import reward_kind, reward_name
 from rewards.contract import check_names, is_model, reward_max_error_rate
 
 ERROR_WINDOW = 1000  # scored rows over which the rate of failures is taken
-NO_STEPS_WITH_TOOLS = "reward_funcs names a step reward, which cannot be placed among the turns of tools: remove it."
+NO_STEPS_WITH_TOOLS = (
+    "reward_funcs names a step reward, which cannot be placed among the turns of tools: remove it."
+)
 # Losses of which a completion may be left out, by what TRL divides them by: tokens of the batch, or these completions.
 SKIPPABLE = {"grpo": "completions", "dr_grpo": "completions", "dapo": "tokens", "cispo": "tokens"}
 RATES = {"errors": ERROR, "unparsed": UNPARSED, "timeouts": TIMEOUT}
@@ -39,30 +41,50 @@ class GRPOConfig(trl.GRPOConfig):
     _argument_group_name = "training: TRL's GRPOConfig, and the settings of our trainer"
 
     reward_gates: dict | str | None = field(
-        default=None, metadata={"help": "Keep a reward only where another scores above 0: {length: gsm8k_correctness}."}
+        default=None,
+        metadata={
+            "help": "Keep a reward only where another scores above 0: {length: gsm8k_correctness}."
+        },
     )
     max_reward_error_rate: float = field(
-        default=0.05, metadata={"help": "Stop above this share of rows that a reward failed on, of its last 1 000."}
+        default=0.05,
+        metadata={
+            "help": "Stop above this share of rows that a reward failed on, of its last 1 000."
+        },
     )
-    reward_timeout_s: float = field(default=300.0, metadata={"help": "Limit for one call of one reward in seconds."})
+    reward_timeout_s: float = field(
+        default=300.0, metadata={"help": "Limit for one call of one reward in seconds."}
+    )
     skip_zero_advantages: bool = field(
         default=False,
-        metadata={"help": "Leave completions of advantage 0 out of the update: the same gradient, in less time."},
+        metadata={
+            "help": "Leave completions of advantage 0 out of the update: the same gradient, in less time."
+        },
     )
     tools: list[str] | None = field(
-        default=None, metadata={"help": "Functions that the model may call: path/to/file.py:function."}
+        default=None,
+        metadata={"help": "Functions that the model may call: path/to/file.py:function."},
     )
     environment_factory: dict | str | None = field(
-        default=None, metadata={"help": "path/to/file.py:Class of an environment; several by the column environment."}
+        default=None,
+        metadata={
+            "help": "path/to/file.py:Class of an environment; several by the column environment."
+        },
     )
     chat_template_path: str | None = field(
-        default=None, metadata={"help": "A Jinja file that takes the place of the tokenizer's chat template."}
+        default=None,
+        metadata={"help": "A Jinja file that takes the place of the tokenizer's chat template."},
     )
 
     @property
     def skips(self) -> bool:
         """Whether completions of advantage 0 are left out: it is asked for, and they add nothing to this loss."""
-        more = self.beta or self.entropy_coef or self.use_adaptive_entropy or self.top_entropy_quantile < 1.0
+        more = (
+            self.beta
+            or self.entropy_coef
+            or self.use_adaptive_entropy
+            or self.top_entropy_quantile < 1.0
+        )
         by_group = self.multi_objective_aggregation == "sum_then_normalize"
         return self.skip_zero_advantages and by_group and not more and self.loss_type in SKIPPABLE
 
@@ -104,41 +126,69 @@ class GRPOTrainer(trl.GRPOTrainer):
         tools = tools or environments.load_tools(args.tools)
         factory = environment_factory or environments.load_environments(args.environment_factory)
         has_tools = bool(tools or factory)
-        processor = rollout.tool_processor(kwargs.pop("processing_class", None), model, args, has_tools)
-        owned = [reward for reward in reward_funcs if isinstance(reward, environments.EnvironmentReward)]
+        processor = rollout.tool_processor(
+            kwargs.pop("processing_class", None), model, args, has_tools
+        )
+        owned = [
+            reward for reward in reward_funcs if isinstance(reward, environments.EnvironmentReward)
+        ]
         if owned and not factory:
-            raise ValueError("reward_funcs has the reward of an environment: give its environment_factory, too.")
+            raise ValueError(
+                "reward_funcs has the reward of an environment: give its environment_factory, too."
+            )
         owned = owned or environments.environment_rewards(factory)
         reward_funcs = [reward for reward in reward_funcs if reward not in owned] + owned
         if problems := check_names(reward_funcs):
             raise ValueError("\n".join(problems))
         weights = [1.0] * len(reward_funcs) if args.reward_weights is None else args.reward_weights
-        if owned and len(weights) == len(reward_funcs) - len(owned):  # TRL gives those of environments a weight of 1
+        if owned and len(weights) == len(reward_funcs) - len(
+            owned
+        ):  # TRL gives those of environments a weight of 1
             weights = [*weights, *[1.0] * len(owned)]
         if len(weights) != len(reward_funcs):
-            raise ValueError(f"reward_weights has {len(weights)} values for {len(reward_funcs)} rewards.")
-        guarded = [r if is_model(r) else guard(r, args.reward_timeout_s) for r in reward_funcs]  # TRL calls a model
+            raise ValueError(
+                f"reward_weights has {len(weights)} values for {len(reward_funcs)} rewards."
+            )
+        guarded = [
+            r if is_model(r) else guard(r, args.reward_timeout_s) for r in reward_funcs
+        ]  # TRL calls a model
         steps = [reward_kind(reward) == "step" for reward in reward_funcs]
         if all(steps):
-            raise ValueError("reward_funcs needs a reward that is not of the kind step; one of weight 0 is enough.")
-        self.step_reward_funcs = [reward for reward, is_step in zip(guarded, steps, strict=True) if is_step]
-        self.step_reward_weights = [weight for weight, is_step in zip(weights, steps, strict=True) if is_step]
+            raise ValueError(
+                "reward_funcs needs a reward that is not of the kind step; one of weight 0 is enough."
+            )
+        self.step_reward_funcs = [
+            reward for reward, is_step in zip(guarded, steps, strict=True) if is_step
+        ]
+        self.step_reward_weights = [
+            weight for weight, is_step in zip(weights, steps, strict=True) if is_step
+        ]
         if self.step_reward_funcs:
-            check_loss(args.loss_type, args.importance_sampling_level, args.off_policy_mask_threshold)
+            check_loss(
+                args.loss_type, args.importance_sampling_level, args.off_policy_mask_threshold
+            )
             if has_tools:
                 raise ValueError(NO_STEPS_WITH_TOOLS)
         if self.step_reward_funcs or owned:
             args = copy.copy(args)
-            args.reward_weights = [weight for weight, is_step in zip(weights, steps, strict=True) if not is_step]
+            args.reward_weights = [
+                weight for weight, is_step in zip(weights, steps, strict=True) if not is_step
+            ]
         outcomes = [reward for reward, is_step in zip(guarded, steps, strict=True) if not is_step]
         kwargs |= {"tools": tools, "environment_factory": factory, "processing_class": processor}
         super().__init__(model, list(outcomes), args=args, **kwargs)  # TRL adds to the list
         rollout.keep_rewards(self, len(outcomes))
         gates = args.reward_gates or {}
-        self.reward_gates = {name: [of] if isinstance(of, str) else list(of) for name, of in gates.items()}
+        self.reward_gates = {
+            name: [of] if isinstance(of, str) else list(of) for name, of in gates.items()
+        }
         self.phase = Phases()
-        self.validate: Callable[[], dict[str, float]] | None = None  # run.py sets it for a run with validation rows
-        self._recent_failures = {reward_name(reward): deque() for reward in guarded}  # (failed, scored) a generation
+        self.validate: Callable[[], dict[str, float]] | None = (
+            None  # run.py sets it for a run with validation rows
+        )
+        self._recent_failures = {
+            reward_name(reward): deque() for reward in guarded
+        }  # (failed, scored) a generation
 
     def evaluate(self, *args, **kwargs) -> dict[str, float]:
         """Evaluate in mid-training as before and after it; as TRL does where `validate` is None.
@@ -150,9 +200,13 @@ class GRPOTrainer(trl.GRPOTrainer):
             return super().evaluate(*args, **kwargs)
         with self.phase("validation"):
             shares = self.validate()
-        transformers.Trainer.log(self, dict(shares))  # TRL's would write the completions of this step once more
+        transformers.Trainer.log(
+            self, dict(shares)
+        )  # TRL's would write the completions of this step once more
         metrics = {f"eval_{name}": share for name, share in shares.items()}
-        self.control = self.callback_handler.on_evaluate(self.args, self.state, self.control, metrics)
+        self.control = self.callback_handler.on_evaluate(
+            self.args, self.state, self.control, metrics
+        )
         return metrics
 
     def training_step(self, *args, **kwargs):
@@ -168,13 +222,21 @@ class GRPOTrainer(trl.GRPOTrainer):
         if not self.args.skips or self.aux_loss_enabled or "pixel_values" in inputs:
             return super()._compute_loss(model, inputs)
         counts = inputs["advantages"].reshape(len(inputs["advantages"]), -1).any(dim=1)
-        most = max(1, gather(counts.sum()).max().item())  # TRL gathers clip ratios: all ranks keep as many
+        most = max(
+            1, gather(counts.sum()).max().item()
+        )  # TRL gathers clip ratios: all ranks keep as many
         kept = counts.int().argsort(descending=True, stable=True)[:most].sort().values
-        rows = {name: of[kept] for name, of in inputs.items() if torch.is_tensor(of) and of.shape[:1] == counts.shape}
+        rows = {
+            name: of[kept]
+            for name, of in inputs.items()
+            if torch.is_tensor(of) and of.shape[:1] == counts.shape
+        }
         share = 1.0 if SKIPPABLE[self.loss_type] == "tokens" else most / len(counts)
         return super()._compute_loss(model, inputs | rows) * share
 
-    def roll_out(self, rows: list[dict], generation_config: transformers.GenerationConfig) -> list[rollout.Rollout]:
+    def roll_out(
+        self, rows: list[dict], generation_config: transformers.GenerationConfig
+    ) -> list[rollout.Rollout]:
         """Complete rows as in training, tools and environments included, without scoring or logging them."""
         return rollout.rollout(self, rows, generation_config)
 
@@ -196,18 +258,28 @@ class GRPOTrainer(trl.GRPOTrainer):
 
     def _score(self, inputs, prompts, completions, completion_ids_list):
         rewards = super()._calculate_rewards(inputs, prompts, completions, completion_ids_list)
-        columns = {name: [row[name] for row in inputs] for name in inputs[0] if name not in ("prompt", "completion")}
+        columns = {
+            name: [row[name] for row in inputs]
+            for name in inputs[0]
+            if name not in ("prompt", "completion")
+        }
         columns |= {"trainer_state": self.state, "log_metric": self._log_metric}
         columns |= {"log_extra": self._log_completion_extra, "completion_ids": completion_ids_list}
         self._log_turns(completions)
         steps = [
-            steps_at_tokens(reward, self._tokenizer, prompts=prompts, completions=completions, **columns)
+            steps_at_tokens(
+                reward, self._tokenizer, prompts=prompts, completions=completions, **columns
+            )
             for reward in self.step_reward_funcs
         ]
         guarded = [*self.reward_funcs, *self.step_reward_funcs]
-        own = [[GRADED] * len(prompts) if is_model(reward) else reward.outcomes for reward in guarded]
+        own = [
+            [GRADED] * len(prompts) if is_model(reward) else reward.outcomes for reward in guarded
+        ]
         local = torch.tensor(own, device=rewards.device)
-        outcomes = gather(local.T.contiguous())  # (completions of all ranks, rewards), as the rewards are
+        outcomes = gather(
+            local.T.contiguous()
+        )  # (completions of all ranks, rewards), as the rewards are
         for column, reward in enumerate(guarded):
             if not is_model(reward):
                 self._count(reward, outcomes[:, column])
@@ -215,15 +287,22 @@ class GRPOTrainer(trl.GRPOTrainer):
         rewards[failed] = torch.nan
         self._log_metric("completions/voided", failed.float().mean().item())
         rewards = apply_gates(rewards, self.reward_func_names, self.reward_gates)
-        is_verifier = torch.tensor([reward_kind(reward) == "verifier" for reward in self.reward_funcs])
-        weights, is_verifier = self.reward_weights.to(rewards.device), is_verifier.to(rewards.device)
+        is_verifier = torch.tensor(
+            [reward_kind(reward) == "verifier" for reward in self.reward_funcs]
+        )
+        weights, is_verifier = (
+            self.reward_weights.to(rewards.device),
+            is_verifier.to(rewards.device),
+        )
         differ, verified = group_spread(rewards, weights, is_verifier, self._group_size())
         self._teaches = differ.repeat_interleave(self._group_size())  # (completions of all ranks,)
         self._log_metric("groups/without_spread", 1.0 - differ.float().mean().item())
         if is_verifier.any():
             self._log_metric("groups/verifier_spread", verified.float().mean().item())
         if self.step_reward_funcs:
-            counts = (outcomes[:, len(self.reward_funcs) :] != NOT_APPLICABLE) & ~failed.unsqueeze(1)
+            counts = (outcomes[:, len(self.reward_funcs) :] != NOT_APPLICABLE) & ~failed.unsqueeze(
+                1
+            )
             self._steps = self._weigh_steps(steps, counts)
         return rewards
 
@@ -238,10 +317,17 @@ class GRPOTrainer(trl.GRPOTrainer):
         `steps` has for each step reward the steps of this rank's completions, each by its last token; `counts`, of all
         ranks' completions and of shape (completions, step rewards), tells whether the steps of a completion count.
         """
-        amounts = [[[amount for _, amount in of_row] for of_row in row] for row in zip(*steps, strict=True)]
-        everywhere = gather_object(amounts)  # a group may span ranks, and a completion has any number of steps
+        amounts = [
+            [[amount for _, amount in of_row] for of_row in row] for row in zip(*steps, strict=True)
+        ]
+        everywhere = gather_object(
+            amounts
+        )  # a group may span ranks, and a completion has any number of steps
         rewards = [
-            [row[column] if counted else [] for row, counted in zip(everywhere, of_reward, strict=True)]
+            [
+                row[column] if counted else []
+                for row, counted in zip(everywhere, of_reward, strict=True)
+            ]
             for column, of_reward in enumerate(counts.T.tolist())
         ]
         self._log_steps(rewards, counts.sum(dim=0).tolist())
@@ -250,15 +336,21 @@ class GRPOTrainer(trl.GRPOTrainer):
         for mine, everyones, weight in zip(steps, rewards, self.step_reward_weights, strict=True):
             normalised = normalise_steps(everyones, self._group_size(), self.scale_rewards)
             for row, values in enumerate(normalised[first : first + len(amounts)]):
-                tokens = [token for token, _ in mine[row]] if values else []  # the steps of a failed row count nothing
-                weighed[row] += [(token, weight * value) for token, value in zip(tokens, values, strict=True)]
+                tokens = (
+                    [token for token, _ in mine[row]] if values else []
+                )  # the steps of a failed row count nothing
+                weighed[row] += [
+                    (token, weight * value) for token, value in zip(tokens, values, strict=True)
+                ]
         return weighed
 
     def _log_steps(self, rewards: list[list[list[float]]], completions: list[int]) -> None:
         """Log over all ranks: mean reward of a step (NaN without any), steps of a completion, groups without spread."""
         for reward, of_one, count in zip(self.step_reward_funcs, rewards, completions, strict=True):
             name, amounts = reward_name(reward), pool(of_one)
-            self._log_metric(f"step_rewards/{name}/mean", sum(amounts) / len(amounts) if amounts else torch.nan)
+            self._log_metric(
+                f"step_rewards/{name}/mean", sum(amounts) / len(amounts) if amounts else torch.nan
+            )
             self._log_metric(f"steps/{name}/count", len(amounts) / max(1, count))
         spreads = (groups_with_spread(of_one, self._group_size()) for of_one in rewards)
         differ = [any(of_group) for of_group in zip(*spreads, strict=True)]
@@ -274,7 +366,9 @@ class GRPOTrainer(trl.GRPOTrainer):
     def _log_turns(self, completions: list) -> None:
         """Log the share of each kind of turn, where there are tools."""
         opening = rollout.opening_of(self._tokenizer)
-        turns = Counter(kind for each in completions if self.tools for kind in rollout.turn_kinds(each, opening))
+        turns = Counter(
+            kind for each in completions if self.tools for kind in rollout.turn_kinds(each, opening)
+        )
         for kind in rollout.TURN_KINDS if turns else ():
             self._log_metric(f"turns/{kind.replace(' ', '_')}", turns[kind] / turns.total())
 

@@ -20,13 +20,26 @@ from recipes.common.evaluation.scores import compare, comparison_table, summariz
 from recipes.common.sampling.evaluate_model import evaluate_model
 from recipes.common.sampling.load_model import load_model
 from recipes.common.utils.machine import versions
-from recipes.common.utils.run_files import AFTER, BEFORE, TABLE, WARM_START, write_json, write_rows, write_whole
+from recipes.common.utils.run_files import (
+    AFTER,
+    BEFORE,
+    TABLE,
+    WARM_START,
+    write_json,
+    write_rows,
+    write_whole,
+)
 
 LEARNING_RATE = {True: 5e-4, False: 2e-5}  # with LoRA, and of all weights
 
 
 def warm_start(
-    config: Path, overrides: list[str], rows: int, steps: int, learning_rate: float | None, output_dir: Path | None
+    config: Path,
+    overrides: list[str],
+    rows: int,
+    steps: int,
+    learning_rate: float | None,
+    output_dir: Path | None,
 ) -> None:
     """Train on `rows` reference completions of a recipe for `steps` batches, evaluate before and after, print both.
 
@@ -40,12 +53,16 @@ def warm_start(
     folder = output_dir or Path(f"{args.training['output_dir']}-warm-start")
     if folder.exists():
         raise ValueError(f"{folder} exists. Remove it, or give another --output_dir.")
-    partial = folder.with_name(folder.name + ".partial")  # renamed at the end: a folder that exists is whole
+    partial = folder.with_name(
+        folder.name + ".partial"
+    )  # renamed at the end: a folder that exists is whole
     shutil.rmtree(partial, ignore_errors=True)
     examples, used = reference_rows(recipe, rows)
     started = time.monotonic()
     before = _evaluate(recipe, args.model["model_name_or_path"], held_out)
-    trainer = _train(recipe, examples, steps, learning_rate or LEARNING_RATE[args.model["use_peft"]], partial)
+    trainer = _train(
+        recipe, examples, steps, learning_rate or LEARNING_RATE[args.model["use_peft"]], partial
+    )
     model = trainer.model.merge_and_unload() if args.model["use_peft"] else trainer.model
     model.save_pretrained(partial)
     trainer.processing_class.save_pretrained(partial)
@@ -65,7 +82,9 @@ def warm_start(
     if held_out:
         write_rows(partial / BEFORE, before)
         write_rows(partial / AFTER, after)
-        table += "\n" + comparison_table(summarize(before), summarize(after), compare(before, after))
+        table += "\n" + comparison_table(
+            summarize(before), summarize(after), compare(before, after)
+        )
     write_whole(partial / TABLE, table + "\n")
     write_json(partial / WARM_START, record)
     partial.rename(folder)
@@ -81,16 +100,22 @@ def reference_rows(recipe: Recipe, count: int) -> tuple[list[dict], list[dict]]:
             break
         if (text := recipe.module.reference_completion(row)) is not None:
             chat = isinstance(row["prompt"], list)
-            completion = [{"role": "assistant", "content": text}] if chat and isinstance(text, str) else text
+            completion = (
+                [{"role": "assistant", "content": text}] if chat and isinstance(text, str) else text
+            )
             tools = {"tools": json.dumps(schemas)} if schemas else {}
             examples.append({"prompt": row["prompt"], "completion": completion, **tools})
             used.append(row)
     if len(used) < count:
-        raise ValueError(f"the recipe has {len(used)} training rows with a reference completion; --rows is {count}.")
+        raise ValueError(
+            f"the recipe has {len(used)} training rows with a reference completion; --rows is {count}."
+        )
     return examples, used
 
 
-def _train(recipe: Recipe, examples: list[dict], steps: int, learning_rate: float, folder: Path) -> SFTTrainer:
+def _train(
+    recipe: Recipe, examples: list[dict], steps: int, learning_rate: float, folder: Path
+) -> SFTTrainer:
     args = recipe.args
     kept = ("seed", "bf16", "gradient_checkpointing", "chat_template_kwargs")
     model, tokenizer = load_model(args.model["model_name_or_path"], args)
@@ -103,7 +128,8 @@ def _train(recipe: Recipe, examples: list[dict], steps: int, learning_rate: floa
             gradient_accumulation_steps=2,
             learning_rate=learning_rate,
             completion_only_loss=True,
-            assistant_only_loss="tools" in examples[0],  # a tool's answer is not the model's to write
+            assistant_only_loss="tools"
+            in examples[0],  # a tool's answer is not the model's to write
             max_length=None,  # nothing is cut
             logging_steps=4,
             save_strategy="no",
@@ -120,4 +146,8 @@ def _train(recipe: Recipe, examples: list[dict], steps: int, learning_rate: floa
 
 
 def _evaluate(recipe: Recipe, model: str, rows: list[dict]) -> list[dict[str, Any]]:
-    return evaluate_model(model, rows, recipe.rewards, recipe.module.metric, recipe.args) if rows else []
+    return (
+        evaluate_model(model, rows, recipe.rewards, recipe.module.metric, recipe.args)
+        if rows
+        else []
+    )

@@ -28,10 +28,17 @@ the final number
 
 def to_row(item: dict, example: list[str], system_prompt: str | None = None) -> dict:
     """Make a GSM8K item a row, with a worked example before it if there is one."""
-    system = {"role": "system", "content": SYSTEM_PROMPT if system_prompt is None else system_prompt}
+    system = {
+        "role": "system",
+        "content": SYSTEM_PROMPT if system_prompt is None else system_prompt,
+    }
     question = {"role": "user", "content": item["question"]}
     prompt = [system, *worked_example(example), question]
-    return {"prompt": prompt, "task": "gsm8k", "answer": gold_of(item["answer"])}  # a solution ends in `#### 18`
+    return {
+        "prompt": prompt,
+        "task": "gsm8k",
+        "answer": gold_of(item["answer"]),
+    }  # a solution ends in `#### 18`
 
 
 def reference_completion(row: dict) -> str:
@@ -41,13 +48,19 @@ def reference_completion(row: dict) -> str:
 
 def check_gold(gold: str) -> str | None:
     """Say why a gold cannot be used."""
-    return None if parse_number(gold) is not None else f"{gold[:80]!r} is not a number; use recipes/math and boxed_math"
+    return (
+        None
+        if parse_number(gold) is not None
+        else f"{gold[:80]!r} is not a number; use recipes/math and boxed_math"
+    )
 
 
 def load_rows(args: RecipeArguments, seed: int) -> tuple[Dataset, Dataset]:
     """Training and held-out rows, drawn by `seed`."""
     splits = load_questions(args, seed, check_gold, hub=("openai/gsm8k", "main"))
-    train, held_out = ([to_row(item, args.example, args.system_prompt) for item in items] for items in splits)
+    train, held_out = (
+        [to_row(item, args.example, args.system_prompt) for item in items] for items in splits
+    )
     return Dataset.from_list(train), Dataset.from_list(held_out)
 
 

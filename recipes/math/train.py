@@ -28,7 +28,9 @@ class RecipeArguments(QuestionArguments):
 
     reference: str = field(
         default="\\boxed{{answer}}",
-        metadata={"help": "A right completion with {answer} in place of the answer; the metrics read its box or tags."},
+        metadata={
+            "help": "A right completion with {answer} in place of the answer; the metrics read its box or tags."
+        },
     )
 
 
@@ -38,7 +40,12 @@ def to_row(item: dict, args: RecipeArguments) -> dict:
     system = [{"role": "system", "content": system_prompt}] if system_prompt else []
     prompt = [*system, *worked_example(args.example), {"role": "user", "content": item["question"]}]
     answer = gold_of(item["answer"])
-    return {"prompt": prompt, "task": "math", "answer": answer, "reference": args.reference.replace("{answer}", answer)}
+    return {
+        "prompt": prompt,
+        "task": "math",
+        "answer": answer,
+        "reference": args.reference.replace("{answer}", answer),
+    }
 
 
 def reference_completion(row: dict) -> str:
@@ -54,7 +61,10 @@ def metric(row: dict, completion: str) -> dict[str, bool]:
 def check_reference(reference: str) -> None:
     """Raise ValueError where the metrics would not read the reference completion as right."""
     shown = reference.replace("{answer}", "18")
-    if "{answer}" not in reference or not metric({"answer": "18", "reference": shown}, shown)["strict"]:
+    if (
+        "{answer}" not in reference
+        or not metric({"answer": "18", "reference": shown}, shown)["strict"]
+    ):
         raise ValueError(
             f"reference is {reference!r}; it must be a completion whose answer can be read, with {{answer}} in its "
             "place: \\boxed{{answer}}, or <reasoning>\\n</reasoning>\\n<answer>\\n{answer}\\n</answer>."
@@ -71,15 +81,21 @@ def check_boxed(gold: str) -> str | None:
     """Say why a gold cannot stand in a box."""
     readable = is_equivalent(gold, "") is not None
     return (
-        None if readable else f"{gold[:80]!r} cannot be compared with an answer; use mathematics or at most six words"
+        None
+        if readable
+        else f"{gold[:80]!r} cannot be compared with an answer; use mathematics or at most six words"
     )
 
 
 def load_rows(args: RecipeArguments, seed: int) -> tuple[Dataset, Dataset]:
     """Training and held-out rows, drawn by `seed`."""
     check_reference(args.reference)
-    splits = load_questions(args, seed, check_boxed if "\\boxed" in args.reference else check_number)
-    train, held_out = (Dataset.from_list([to_row(item, args) for item in items]) for items in splits)
+    splits = load_questions(
+        args, seed, check_boxed if "\\boxed" in args.reference else check_number
+    )
+    train, held_out = (
+        Dataset.from_list([to_row(item, args) for item in items]) for items in splits
+    )
     return train, held_out
 
 

@@ -24,15 +24,25 @@ def sums(path: None, seed: int) -> Iterator[tuple[Item, bool]]:
     settings = {"min_terms": 2, "max_terms": 2, "min_digits": 1, "max_digits": 2}
     for item in reasoning_gym.create_dataset("chain_sum", **settings, seed=seed * 5000, size=5000):
         question = item["question"].rpartition(": ")[2]
-        yield {"task": "math", "question": question, "answer": item["answer"]}, is_held_out(question, one_in=8)
+        yield (
+            {"task": "math", "question": question, "answer": item["answer"]},
+            is_held_out(question, one_in=8),
+        )
 
 
 def gsm8k(path: str | None, seed: int) -> Iterator[tuple[Item, bool]]:
     """GSM8K from a folder with train.jsonl and test.jsonl, or from the Hub; its test rows are held out."""
     for split in ("train", "test"):
-        items = read_questions(path, split) if path else load_dataset("openai/gsm8k", "main", split=split)
+        items = (
+            read_questions(path, split)
+            if path
+            else load_dataset("openai/gsm8k", "main", split=split)
+        )
         for item in items:
-            yield {"task": "math", "question": item["question"], "answer": gold_of(item["answer"])}, split == "test"
+            yield (
+                {"task": "math", "question": item["question"], "answer": gold_of(item["answer"])},
+                split == "test",
+            )
 
 
 def programs(path: str | None, seed: int) -> Iterator[tuple[Item, bool]]:

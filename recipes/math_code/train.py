@@ -26,7 +26,10 @@ SYSTEM_PROMPT = {
     "code": "Solve the task in Python. Answer with one ```python block that defines what the tests call.",
     "number_count": "",
 }
-EXAMPLE = ["25 + 7 =", "25 + 7 = 32, so the answer is \\boxed{32}."]  # the sum first: a box at once is a guess
+EXAMPLE = [
+    "25 + 7 =",
+    "25 + 7 = 32, so the answer is \\boxed{32}.",
+]  # the sum first: a box at once is a guess
 CODE_EXAMPLE = ["Write a function double(x).", "```python\ndef double(x):\n    return 2 * x\n```"]
 
 
@@ -37,9 +40,13 @@ class RecipeArguments(CommonArguments):
     unused = ("dataset_name", "dataset_path")
     sources: dict | str | None = field(
         default=None,
-        metadata={"help": "{name: {weight: 1.0, path: FILE_OR_FOLDER}}; names: sums, gsm8k, passages, programs."},
+        metadata={
+            "help": "{name: {weight: 1.0, path: FILE_OR_FOLDER}}; names: sums, gsm8k, passages, programs."
+        },
     )
-    example: list[str] = field(default_factory=lambda: EXAMPLE, metadata={"help": "A sum and its completion."})
+    example: list[str] = field(
+        default_factory=lambda: EXAMPLE, metadata={"help": "A sum and its completion."}
+    )
 
 
 def to_row(item: dict, example: list[str]) -> dict:
@@ -55,23 +62,36 @@ def reference_completion(row: dict) -> str | None:
     """The row's own answer in the asked format; None for a programming task without a solution."""
     if row["task"] == "code":
         return f"```python\n{row['solution']}\n```" if row["solution"] else None
-    return "In 1 of 2, 3 of 4, and 5." if row["task"] == "number_count" else f"\\boxed{{{row['answer']}}}"
+    return (
+        "In 1 of 2, 3 of 4, and 5."
+        if row["task"] == "number_count"
+        else f"\\boxed{{{row['answer']}}}"
+    )
 
 
 def metric(row: dict, completion: str) -> dict[str, bool]:
     """`boxed_metric` of maths and `code_metric` of programs, under the name of the task; five numbers: full reward."""
     if row["task"] == "number_count":
         return {"five numbers": score_number_count(completion) == 1.0}
-    scores = code_metric(row, completion) if row["task"] == "code" else boxed_metric(row, completion, refuses=True)
+    scores = (
+        code_metric(row, completion)
+        if row["task"] == "code"
+        else boxed_metric(row, completion, refuses=True)
+    )
     return {f"{row['task']} {name}": value for name, value in scores.items()}
 
 
-def load_source(name: str, path: str | None, seed: int, example: list[str]) -> tuple[Dataset, Dataset]:
+def load_source(
+    name: str, path: str | None, seed: int, example: list[str]
+) -> tuple[Dataset, Dataset]:
     """Load distinct training and held-out rows of one source, shuffled by `seed`."""
     rows = {False: {}, True: {}}
     for item, held_out in SOURCES[name](path, seed):
         rows[held_out][item["question"]] = to_row(item, example)
-    return tuple(Dataset.from_list(list(rows[held_out].values())).shuffle(seed=seed) for held_out in (False, True))
+    return tuple(
+        Dataset.from_list(list(rows[held_out].values())).shuffle(seed=seed)
+        for held_out in (False, True)
+    )
 
 
 def mix(parts: Sequence[Dataset], weights: list[float], count: int | None, seed: int) -> Dataset:
@@ -81,16 +101,23 @@ def mix(parts: Sequence[Dataset], weights: list[float], count: int | None, seed:
         ValueError: there are fewer than `count`.
     """
     shares = [weight / sum(weights) for weight in weights]
-    rows = interleave_datasets(list(parts), probabilities=shares, seed=seed, stopping_strategy="first_exhausted")
+    rows = interleave_datasets(
+        list(parts), probabilities=shares, seed=seed, stopping_strategy="first_exhausted"
+    )
     if count is not None and len(rows) < count:
-        raise ValueError(f"the sources hold {len(rows)} rows at these weights, and {count} were asked for.")
+        raise ValueError(
+            f"the sources hold {len(rows)} rows at these weights, and {count} were asked for."
+        )
     return rows if count is None else rows.select(range(count))
 
 
 def load_rows(args: RecipeArguments, seed: int) -> tuple[Dataset, Dataset]:
     """Training and held-out rows of all sources, mixed by their weights."""
     sources = args.sources or {}
-    known = all(name in SOURCES and isinstance(of, dict) and of.keys() <= OPTIONS for name, of in sources.items())
+    known = all(
+        name in SOURCES and isinstance(of, dict) and of.keys() <= OPTIONS
+        for name, of in sources.items()
+    )
     if not sources or not known or not all(of.get("weight", 1.0) > 0 for of in sources.values()):
         raise ValueError(
             f"sources is {sources!r}; give {{name: {{weight: 1.0, path: FILE}}}} with names of {', '.join(SOURCES)}."
@@ -98,7 +125,9 @@ def load_rows(args: RecipeArguments, seed: int) -> tuple[Dataset, Dataset]:
     weights = [float(of.get("weight", 1.0)) for of in sources.values()]
     splits = [load_source(name, of.get("path"), seed, args.example) for name, of in sources.items()]
     train, held_out = zip(*splits, strict=True)
-    return mix(train, weights, args.num_train_rows, seed), mix(held_out, weights, args.num_eval_rows, seed)
+    return mix(train, weights, args.num_train_rows, seed), mix(
+        held_out, weights, args.num_eval_rows, seed
+    )
 
 
 def main() -> None:

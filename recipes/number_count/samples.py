@@ -15,7 +15,12 @@ def show_samples(folder: Path) -> str:
     lines = []
     for old, new in list(zip(before, after, strict=True))[:3]:
         prompt = old["prompt"] if isinstance(old["prompt"], str) else old["prompt"][-1]["content"]
-        lines += ["", _entry("prompt", prompt), _entry("before", _text(old)), _entry("after", _text(new))]
+        lines += [
+            "",
+            _entry("prompt", prompt),
+            _entry("before", _text(old)),
+            _entry("after", _text(new)),
+        ]
     return "\n".join(lines)
 
 
@@ -25,4 +30,6 @@ def _text(row: dict) -> str:
 
 def _entry(label: str, text: str) -> str:
     words = " ".join(text.split()) or "(nothing)"
-    return textwrap.fill(words, width=110, initial_indent=f"  {label:<8}", subsequent_indent=" " * 10)
+    return textwrap.fill(
+        words, width=110, initial_indent=f"  {label:<8}", subsequent_indent=" " * 10
+    )

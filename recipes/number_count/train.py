@@ -35,8 +35,12 @@ class RecipeArguments(CommonArguments):
     `dataset_name`: a Hub data set, which is streamed in its own order.
     """
 
-    num_prompt_words: int = field(default=25, metadata={"help": "So many first words of a passage are the prompt."})
-    chat: bool = field(default=True, metadata={"help": "Chat messages; false for a model without a chat template."})
+    num_prompt_words: int = field(
+        default=25, metadata={"help": "So many first words of a passage are the prompt."}
+    )
+    chat: bool = field(
+        default=True, metadata={"help": "Chat messages; false for a model without a chat template."}
+    )
 
 
 def to_row(item: dict, args: RecipeArguments) -> dict:
@@ -57,7 +61,11 @@ def metric(row: dict, completion: str) -> dict[str, bool]:
     The reward does not see prose: it tells whether the English is still there.
     """
     count, prose = count_whole_numbers(completion), word_share(completion) >= 0.75
-    return {"any number": count > 0, "five numbers": score_number_count(completion) == 1.0, "prose": prose}
+    return {
+        "any number": count > 0,
+        "five numbers": score_number_count(completion) == 1.0,
+        "prose": prose,
+    }
 
 
 def load_streamed(args: RecipeArguments) -> tuple[IterableDataset, Dataset]:
@@ -85,8 +93,12 @@ def load_rows(args: RecipeArguments, seed: int) -> tuple[Dataset | IterableDatas
     for item in load_passages(Path(args.dataset_path or OWN_PASSAGES)).shuffle(seed=seed):
         rows[is_held_out(item["text"], one_in=4)].append(to_row(item, args))
     if len(rows[True]) < args.num_eval_rows:
-        raise ValueError(f"num_eval_rows is {args.num_eval_rows}, but only {len(rows[True])} passages are held out.")
-    return Dataset.from_list(rows[False][: args.num_train_rows]), Dataset.from_list(rows[True][: args.num_eval_rows])
+        raise ValueError(
+            f"num_eval_rows is {args.num_eval_rows}, but only {len(rows[True])} passages are held out."
+        )
+    return Dataset.from_list(rows[False][: args.num_train_rows]), Dataset.from_list(
+        rows[True][: args.num_eval_rows]
+    )
 
 
 def main() -> None:

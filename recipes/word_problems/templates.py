@@ -8,8 +8,34 @@ import random
 from collections.abc import Iterator
 
 OPERATORS = {"+": operator.add, "-": operator.sub, "*": operator.mul, "/": operator.floordiv}
-NAMES = ["Ali", "Ben", "Carla", "Dana", "Emil", "Fatima", "Grace", "Hugo", "Ines", "Jon", "Kim", "Lena", "Mia", "Tom"]
-ITEMS = ["apples", "books", "cards", "coins", "eggs", "marbles", "pens", "shells", "stamps", "stickers"]
+NAMES = [
+    "Ali",
+    "Ben",
+    "Carla",
+    "Dana",
+    "Emil",
+    "Fatima",
+    "Grace",
+    "Hugo",
+    "Ines",
+    "Jon",
+    "Kim",
+    "Lena",
+    "Mia",
+    "Tom",
+]
+ITEMS = [
+    "apples",
+    "books",
+    "cards",
+    "coins",
+    "eggs",
+    "marbles",
+    "pens",
+    "shells",
+    "stamps",
+    "stickers",
+]
 LARGEST = 60  # of a result: this model cannot multiply larger numbers
 
 TRAINED = [
@@ -60,7 +86,9 @@ def word_problems(templates: list[tuple[str, ...]], seed: int) -> Iterator[dict[
         lines = []
         for step in steps:
             left, sign, right = step.split()
-            first, second = (values[word] if word in values else int(word) for word in (left, right))
+            first, second = (
+                values[word] if word in values else int(word) for word in (left, right)
+            )
             values["x"] = OPERATORS[sign](first, second)
             lines.append(f"{first} {sign} {second} = {values['x']}")
             if not 0 < values["x"] <= LARGEST or (sign == "/" and first % second):

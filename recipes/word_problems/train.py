@@ -37,15 +37,26 @@ class RecipeArguments(CommonArguments):
     """`dataset_path` is a folder with GSM8K's test.jsonl, for the rows of transfer; nothing of it is trained on."""
 
     unused = ("dataset_name",)
-    num_gsm8k_rows: int = field(default=100, metadata={"help": "GSM8K test questions with at most two calculations."})
+    num_gsm8k_rows: int = field(
+        default=100, metadata={"help": "GSM8K test questions with at most two calculations."}
+    )
 
 
 def to_row(item: dict, example: list[str], source: str) -> dict:
     """Make an item in GSM8K's columns a row; `source` says which metrics it counts for."""
-    system, question = {"role": "system", "content": SYSTEM_PROMPT}, {"role": "user", "content": item["question"]}
+    system, question = (
+        {"role": "system", "content": SYSTEM_PROMPT},
+        {"role": "user", "content": item["question"]},
+    )
     steps, _, answer = item["answer"].rpartition("####")
     prompt = [system, *worked_example(example), question]
-    return {"prompt": prompt, "task": "gsm8k", "answer": answer.strip(), "steps": steps.strip(), "source": source}
+    return {
+        "prompt": prompt,
+        "task": "gsm8k",
+        "answer": answer.strip(),
+        "steps": steps.strip(),
+        "source": source,
+    }
 
 
 def reference_completion(row: dict) -> str:
@@ -65,13 +76,17 @@ def metric(row: dict, completion: str) -> dict[str, bool]:
 def distinct(templates: list[tuple[str, ...]], seed: int, count: int, held_out: bool) -> list[dict]:
     """`count` problems with different questions, on one side of the split."""
     problems: dict[str, dict] = {}
-    for item in itertools.islice(word_problems(templates, seed), 200 * count):  # the draws never end by themselves
+    for item in itertools.islice(
+        word_problems(templates, seed), 200 * count
+    ):  # the draws never end by themselves
         if len(problems) == count:
             break
         if is_held_out(item["question"], one_in=8) == held_out:
             problems[item["question"]] = item
     if len(problems) < count:
-        raise ValueError(f"the templates give only {len(problems)} of {count} distinct problems: ask for fewer rows.")
+        raise ValueError(
+            f"the templates give only {len(problems)} of {count} distinct problems: ask for fewer rows."
+        )
     return list(problems.values())
 
 
@@ -90,7 +105,9 @@ def load_rows(args: RecipeArguments, seed: int) -> tuple[Dataset, Dataset]:
     train = distinct(TRAINED, seed, args.num_train_rows or 2000, held_out=False)
     sources = {"trained": distinct(TRAINED, seed, args.num_eval_rows - new, held_out=True)}
     sources["new"] = distinct(NEW, seed, new, held_out=True)
-    held_out = [to_row(item, args.example, source) for source, items in sources.items() for item in items]
+    held_out = [
+        to_row(item, args.example, source) for source, items in sources.items() for item in items
+    ]
     rows = [to_row(item, args.example, "trained") for item in train]
     return Dataset.from_list(rows), Dataset.from_list(held_out + gsm8k_rows(args, seed))
 

@@ -21,7 +21,11 @@ from rewards.loading import build_reward, load_reward
 from rewards.parsing import completion_text
 from rewards.worker_pool import Result, WorkerPool
 
-STYLES = {"trl": {"completions"}, "verl": {"solution_str", "ground_truth"}, "verifiers": {"completion"}}
+STYLES = {
+    "trl": {"completions"},
+    "verl": {"solution_str", "ground_truth"},
+    "verifiers": {"completion"},
+}
 IN_WORKER = "GRPO_RECIPES_AUDITED"  # the environment variable that names the reward to a worker
 NOT_SENT = ("completion_ids", "trainer_state", "log_metric")
 DECLARATIONS = ("full", "allowances", "farmable")
@@ -54,7 +58,9 @@ def audit_by_name(
 def as_row(value: Any) -> dict:
     """A row of a JSON Lines file; ValueError for anything but an object."""
     if not isinstance(value, dict):
-        raise ValueError(f"a row is a JSON object with the columns of one question, not {str(value)[:80]}")
+        raise ValueError(
+            f"a row is a JSON object with the columns of one question, not {str(value)[:80]}"
+        )
     return value
 
 
@@ -72,29 +78,47 @@ def style_of(function: Callable) -> str:
     return found[0]
 
 
-def score_completions(function: Callable, style: str, rows: list[dict], texts: list[str]) -> list[float | None]:
+def score_completions(
+    function: Callable, style: str, rows: list[dict], texts: list[str]
+) -> list[float | None]:
     """Score completions as a trainer of that style does: TRL all in one call, the others one by one."""
     if not rows:
         return []
     if style == "trl":
         takes_ids = "completion_ids" in {parameter.name for parameter in parameters_of(function)}
-        values = score(unchanged(function), rows, texts, [stand_in_ids(text) for text in texts] if takes_ids else None)
+        values = score(
+            unchanged(function),
+            rows,
+            texts,
+            [stand_in_ids(text) for text in texts] if takes_ids else None,
+        )
     else:
-        values = [_score_one(function, style, row, text) for row, text in zip(rows, texts, strict=True)]
+        values = [
+            _score_one(function, style, row, text) for row, text in zip(rows, texts, strict=True)
+        ]
     return [None if value is None else float(value) for value in values]
 
 
 def _score_one(function: Callable, style: str, row: dict, text: str) -> Any:
-    completion = text if isinstance(row["prompt"], str) else [{"role": "assistant", "content": text}]
+    completion = (
+        text if isinstance(row["prompt"], str) else [{"role": "assistant", "content": text}]
+    )
     given = {"data_source": "", "extra_info": None, "info": {}, "task": "default", **row}
     given |= {"solution_str": text, "completion": completion}
     given["ground_truth"] = row.get("ground_truth", row.get("answer"))
     given["state"] = dict(given)
     wanted = {parameter.name for parameter in parameters_of(function)}
     if style == "verl":  # which passes these four and nothing else
-        given = {name: given[name] for name in ("data_source", "solution_str", "ground_truth", "extra_info")}
-    takes_rest = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters_of(function))
-    value = function(**{name: value for name, value in given.items() if takes_rest or name in wanted})
+        given = {
+            name: given[name]
+            for name in ("data_source", "solution_str", "ground_truth", "extra_info")
+        }
+    takes_rest = any(
+        parameter.kind is parameter.VAR_KEYWORD for parameter in parameters_of(function)
+    )
+    value = function(
+        **{name: value for name, value in given.items() if takes_rest or name in wanted}
+    )
     value = asyncio.run(awaited(value)) if inspect.isawaitable(value) else value
     return value["score"] if isinstance(value, dict) else value
 
@@ -113,29 +137,46 @@ class WorkerReward:
         for name in DECLARATIONS:
             if found[name] is not None:
                 setattr(self, name, found[name])
-        named = [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY) for name in found["columns"]]
-        self.__signature__ = inspect.Signature([*named, inspect.Parameter("rest", inspect.Parameter.VAR_KEYWORD)])
-        self.pool = WorkerPool("rewards.audit.any_reward:score_in_worker", seconds, memory_bytes=MEMORY_BYTES)
+        named = [
+            inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY) for name in found["columns"]
+        ]
+        self.__signature__ = inspect.Signature(
+            [*named, inspect.Parameter("rest", inspect.Parameter.VAR_KEYWORD)]
+        )
+        self.pool = WorkerPool(
+            "rewards.audit.any_reward:score_in_worker", seconds, memory_bytes=MEMORY_BYTES
+        )
         self.pool.run([([], [])] * self.pool.size)  # the imports of the workers are not timed
 
-    def __call__(self, prompts: list, completions: list, log_extra: Callable, **columns: Any) -> list[float | None]:
-        sent = {name: values for name, values in columns.items() if name not in NOT_SENT} | {"prompt": prompts}
+    def __call__(
+        self, prompts: list, completions: list, log_extra: Callable, **columns: Any
+    ) -> list[float | None]:
+        sent = {name: values for name, values in columns.items() if name not in NOT_SENT} | {
+            "prompt": prompts
+        }
         rows = [{name: values[i] for name, values in sent.items()} for i in range(len(prompts))]
         texts = [completion_text(completion) for completion in completions]
-        order = sorted(range(len(texts)), key=lambda i: len(texts[i]))  # rows mix, and a slow kind is in few batches
+        order = sorted(
+            range(len(texts)), key=lambda i: len(texts[i])
+        )  # rows mix, and a slow kind is in few batches
         short = [i for i in order if len(texts[i]) <= LONG]
         batches = [short[i : i + BATCH] for i in range(0, len(short), BATCH)]
         long = [[i] for i in order[len(short) :]]
 
         def run(groups: list[list[int]], seconds: float) -> list[Result]:
             self.pool.timeout_s = seconds
-            results = self.pool.run([([rows[i] for i in group], [texts[i] for i in group]) for group in groups])
+            results = self.pool.run(
+                [([rows[i] for i in group], [texts[i] for i in group]) for group in groups]
+            )
             return [Result("error", r.value) if isinstance(r.value, str) else r for r in results]
 
         found: dict[int, Result] = {}  # of one completion: its score, or what went wrong
         for batch, result in zip(batches, run(batches, 4 * self.seconds), strict=True):
             is_done = result.status == "done"
-            found |= {i: Result("done", result.value[place]) if is_done else result for place, i in enumerate(batch)}
+            found |= {
+                i: Result("done", result.value[place]) if is_done else result
+                for place, i in enumerate(batch)
+            }
         failed = [batch for batch in batches if found[batch[0]].status != "done"]
         alone = run([[i] for batch in failed + long for i in batch], self.seconds)
         for batch in failed + long:
@@ -165,7 +206,12 @@ def _describe(spec: str) -> dict[str, Any]:
     Raises:
         ValueError: it cannot be imported, or called in any style.
     """
-    pool = WorkerPool("rewards.audit.any_reward:describe_in_worker", IMPORT_S, workers=1, memory_bytes=MEMORY_BYTES)
+    pool = WorkerPool(
+        "rewards.audit.any_reward:describe_in_worker",
+        IMPORT_S,
+        workers=1,
+        memory_bytes=MEMORY_BYTES,
+    )
     try:
         (result,) = pool.run([()])
     finally:
@@ -175,7 +221,9 @@ def _describe(spec: str) -> dict[str, Any]:
     if result.value:
         raise ValueError(result.value.removeprefix("ValueError: "))
     what = f"takes more than {IMPORT_S:g} s" if result.status == "timeout" else "ends its process"
-    raise ValueError(f"reward {spec!r}: importing it {what}. What its module does besides definitions, move away.")
+    raise ValueError(
+        f"reward {spec!r}: importing it {what}. What its module does besides definitions, move away."
+    )
 
 
 @functools.cache
@@ -192,7 +240,9 @@ def describe_in_worker() -> dict[str, Any]:
     """The facts that the audit needs to know of the reward that the environment names."""
     style, spec, function = _function_of_worker()
     if is_model(function):
-        raise ValueError(f"reward {spec!r} is a reward model: it has no rules, and the audit does not try it.")
+        raise ValueError(
+            f"reward {spec!r} is a reward model: it has no rules, and the audit does not try it."
+        )
     style = style or style_of(function)
     if style == "trl":
         load_reward(spec)  # refuses a signature that TRL cannot call

@@ -20,7 +20,16 @@ from typing import NamedTuple
 
 from rewards.audit.call import score, stand_in_ids, unchanged
 from rewards.audit.shapes import SAME_AS, variants
-from rewards.audit.tricks import ASKED, GOLD_COLUMNS, LONG, SHORT, UNREADABLE, gold_column, gold_of, tricks
+from rewards.audit.tricks import (
+    ASKED,
+    GOLD_COLUMNS,
+    LONG,
+    SHORT,
+    UNREADABLE,
+    gold_column,
+    gold_of,
+    tricks,
+)
 from rewards.contract import (
     farmable,
     full_reward,
@@ -76,7 +85,10 @@ class Audit:
 
 
 def audit(
-    rows: list[dict], rewards: list[Callable], reference: Reference | str, per_task: int = ROWS_PER_TASK
+    rows: list[dict],
+    rewards: list[Callable],
+    reference: Reference | str,
+    per_task: int = ROWS_PER_TASK,
 ) -> Audit:
     """Try every trick on every reward, on the first `per_task` rows of each of its tasks.
 
@@ -89,11 +101,13 @@ def audit(
     if isinstance(reference, str):
         reference = functools.partial(fill, reference)
     problems = unusable_rows(rows, rewards)
-    result = Audit(failures=problems) if problems else _try_tricks(rows, rewards, reference, per_task, None)
+    result = (
+        Audit(failures=problems)
+        if problems
+        else _try_tricks(rows, rewards, reference, per_task, None)
+    )
     if not result.scores and not problems:
-        nothing = (
-            f"nothing was scored: none of the {len(rows)} rows has a reference answer and a reward that scores it."
-        )
+        nothing = f"nothing was scored: none of the {len(rows)} rows has a reference answer and a reward that scores it."
         result.failures.append(nothing)
     return result
 
@@ -108,7 +122,9 @@ def fill(template: str, row: dict) -> str:
 
 def check_tricks(rows: list[dict], rewards: list[Callable], reference: Reference) -> list[str]:
     """The short form, for preflight: a few tricks on one row of each task, for verifiers, format and step rewards."""
-    promising = [reward for reward in rewards if reward_kind(reward) in ("verifier", "format", "step")]
+    promising = [
+        reward for reward in rewards if reward_kind(reward) in ("verifier", "format", "step")
+    ]
     return _try_tricks(rows, promising, reference, 1, SHORT).failures
 
 
@@ -120,32 +136,57 @@ def unusable_rows(rows: list[dict], rewards: list[Callable]) -> list[str]:
     problems = [f"row {i} lacks a prompt (its columns: {sorted(rows[i])})." for i in lacking[:1]]
     for reward in rewards:
         mine = [row for row in rows if scores_task(reward, row.get("task"))]
-        missing = [name for name in reward_columns(reward) if not any(row.get(name) is not None for row in mine)]
+        missing = [
+            name
+            for name in reward_columns(reward)
+            if not any(row.get(name) is not None for row in mine)
+        ]
         if not mine:
-            problems.append(f"reward {reward_name(reward)!r} is for {reward_tasks(reward)}; no row is of these tasks.")
+            problems.append(
+                f"reward {reward_name(reward)!r} is for {reward_tasks(reward)}; no row is of these tasks."
+            )
         elif missing:
-            problems.append(f"reward {reward_name(reward)!r} needs the column {', '.join(missing)}; no row has it.")
+            problems.append(
+                f"reward {reward_name(reward)!r} needs the column {', '.join(missing)}; no row has it."
+            )
     return problems
 
 
 def _try_tricks(
-    rows: list[dict], rewards: list[Callable], reference: Reference, per_task: int, only: tuple[str, ...] | None
+    rows: list[dict],
+    rewards: list[Callable],
+    reference: Reference,
+    per_task: int,
+    only: tuple[str, ...] | None,
 ) -> Audit:
     """The audit with the tricks named in `only`; with all of them when it is None."""
     result, by_task = Audit(), rows_by_task(rows)
     models = [reward for reward in rewards if reward_kind(reward) == "model"]
-    result.notes += [f"{reward_name(reward)} is of the kind model: nothing was tried on it." for reward in models]
+    result.notes += [
+        f"{reward_name(reward)} is of the kind model: nothing was tried on it." for reward in models
+    ]
     rewards = [reward for reward in rewards if reward not in models]
     for task, numbered in by_task.items():
         of_task = [sum_steps(reward) for reward in rewards if scores_task(reward, task)]
-        known = [(number, row) for number, row in numbered if reference(row) is not None] if of_task else []
+        known = (
+            [(number, row) for number, row in numbered if reference(row) is not None]
+            if of_task
+            else []
+        )
         attempts = _attempts(known, per_task, reference, only)
         for reward in of_task if known else []:
             name = reward_name(reward)
-            _audit_reward(reward, name if len(by_task) == 1 else f"{name} ({task or 'no task'})", attempts, result)
+            _audit_reward(
+                reward,
+                name if len(by_task) == 1 else f"{name} ({task or 'no task'})",
+                attempts,
+                result,
+            )
         label = f"task {task!r}" if task else "rows without a task"
         if of_task and not known:
-            result.notes.append(f"{label}: no row has a reference answer, so nothing was tried on it.")
+            result.notes.append(
+                f"{label}: no row has a reference answer, so nothing was tried on it."
+            )
         elif of_task and not any(attempt.trick.startswith(ASKED) for attempt in attempts):
             columns = ", ".join(GOLD_COLUMNS)
             no_gold = f"the reference answer shows no text column {columns}, so no trick plays on the answer."
@@ -176,14 +217,27 @@ def _attempts(
         if only is None:
             whole, forms = named[REFERENCE], variants(gold_of(row), last_turn(row))
             if not isinstance(whole, str):  # the turns before stay as they are
-                forms = {name: [*whole[:-1], {**whole[-1], "content": text}] for name, text in forms.items()}
+                forms = {
+                    name: [*whole[:-1], {**whole[-1], "content": text}]
+                    for name, text in forms.items()
+                }
             named |= {f"{REFERENCE} {name}": form for name, form in forms.items()}
-            if column := gold_column(row):  # no completion is right there, so that a reward is None, 0 or less
+            if column := gold_column(
+                row
+            ):  # no completion is right there, so that a reward is None, 0 or less
                 unreadable = {name: row | {column: text} for name, text in UNREADABLE.items()}
             wrong = battery.get(ASKED + "another row's", battery.get(ASKED + "gold plus one"))
             named |= {name: wrong for name in unreadable if wrong is not None}
         for name, text in named.items():
-            attempts.append(Attempt(number, unreadable.get(name, row), name, text, stand_in_ids(completion_text(text))))
+            attempts.append(
+                Attempt(
+                    number,
+                    unreadable.get(name, row),
+                    name,
+                    text,
+                    stand_in_ids(completion_text(text)),
+                )
+            )
     return attempts
 
 
@@ -193,13 +247,26 @@ def _audit_reward(reward: Callable, column: str, attempts: list[Attempt], result
     scored = _score(reward, [attempt for attempt in attempts if attempt.trick not in BLIND])
     seconds = time.perf_counter() - start
     earned = {one.attempt.number: one.score for one in scored if one.attempt.trick == REFERENCE}
-    if reward_kind(reward) != "verifier" and not any(one.failure or one.score is not None for one in scored):
+    if reward_kind(reward) != "verifier" and not any(
+        one.failure or one.score is not None for one in scored
+    ):
         return  # it does not apply to this task
     too_slow = seconds > SECONDS * len(scored)
-    messages = [f"takes {seconds:.1f} s for {len(scored)} completions: too slow to train with."] if too_slow else []
-    messages += _failed(scored) + _short(reward, scored) + _sensitive(reward, scored) + _unsteady(reward, scored)
+    messages = (
+        [f"takes {seconds:.1f} s for {len(scored)} completions: too slow to train with."]
+        if too_slow
+        else []
+    )
+    messages += (
+        _failed(scored)
+        + _short(reward, scored)
+        + _sensitive(reward, scored)
+        + _unsteady(reward, scored)
+    )
     blind = [attempt for attempt in attempts if attempt.trick in BLIND]
-    scored += [one for one in (_score(reward, blind) if blind else []) if not one.failure]  # an error is an answer here
+    scored += [
+        one for one in (_score(reward, blind) if blind else []) if not one.failure
+    ]  # an error is an answer here
     highest = result.scores[column] = {}
     for name in dict.fromkeys(one.attempt.trick for one in scored):
         group = [one for one in scored if one.attempt.trick == name]
@@ -216,7 +283,13 @@ def _score(reward: Callable, attempts: list[Attempt]) -> list[Scored]:
     logged: dict[str, list] = {}
     rows, texts = [attempt.row for attempt in attempts], [attempt.text for attempt in attempts]
     try:
-        scores = score(unchanged(reward), rows, texts, [attempt.token_ids for attempt in attempts], logged.__setitem__)
+        scores = score(
+            unchanged(reward),
+            rows,
+            texts,
+            [attempt.token_ids for attempt in attempts],
+            logged.__setitem__,
+        )
     except Exception as error:
         failure = f"{type(error).__name__}: {error}"
         if len(attempts) == 1:
@@ -245,8 +318,14 @@ def _failed(scored: list[Scored]) -> list[str]:
 def _unsteady(reward: Callable, scored: list[Scored]) -> list[str]:
     """The completions of one row again, in another order and batch, and the first of them alone: the same scores."""
     first = [one for one in scored if one.attempt.number == scored[0].attempt.number]
-    again = _score(reward, [one.attempt for one in first][::-1])[::-1] + _score(reward, [first[0].attempt])
-    pairs = [(a, b) for a, b in zip([*first, first[0]], again, strict=True) if None not in (a.score, b.score)]
+    again = _score(reward, [one.attempt for one in first][::-1])[::-1] + _score(
+        reward, [first[0].attempt]
+    )
+    pairs = [
+        (a, b)
+        for a, b in zip([*first, first[0]], again, strict=True)
+        if None not in (a.score, b.score)
+    ]
     different = [(a, b) for a, b in pairs if abs(a.score - b.score) > TINY]
     return [
         f"gives {a.score:g} and then {b.score:g} for the same completion, in another order and batch: {_shown(a)}"
@@ -273,25 +352,35 @@ def _sensitive(reward: Callable, scored: list[Scored]) -> list[str]:
     """The forms of the reference answer that earn nothing where another with the same meaning earns something."""
     if reward_kind(reward) not in ("verifier", "format"):
         return []
-    scores = {(one.attempt.number, one.attempt.trick): one.score for one in scored if not one.failure}
+    scores = {
+        (one.attempt.number, one.attempt.trick): one.score for one in scored if not one.failure
+    }
     messages = {}
     for one in scored:
         number, trick = one.attempt.number, one.attempt.trick
         form = trick.removeprefix(f"{REFERENCE} ")
         other = f"{REFERENCE} {SAME_AS[form]}" if form in SAME_AS else REFERENCE
         may_differ = form == trick or form in SAME_AS.values()
-        if not (may_differ or one.failure) and (one.score or 0.0) <= 0.0 < (scores.get((number, other)) or 0.0):
+        if not (may_differ or one.failure) and (one.score or 0.0) <= 0.0 < (
+            scores.get((number, other)) or 0.0
+        ):
             given = f"gives {one.score or 0.0:g} for the {trick}, and {scores[number, other]:g} for the {other}"
             messages.setdefault(trick, f"{given}: {_shown(one)}")
     return list(messages.values())
 
 
-def _above_limit(reward: Callable, trick: str, group: list[Scored], earned: dict[int, float | None]) -> list[str]:
+def _above_limit(
+    reward: Callable, trick: str, group: list[Scored], earned: dict[int, float | None]
+) -> list[str]:
     """The score furthest above what a trick may get, if one is."""
     if farmable(reward) and reward_kind(reward) != "verifier":
         return []
     limits = {number: _limit(reward, trick, amount) for number, amount in earned.items()}
-    above = [one for one in group if one.score is not None and one.score > limits[one.attempt.number] + TINY]
+    above = [
+        one
+        for one in group
+        if one.score is not None and one.score > limits[one.attempt.number] + TINY
+    ]
     if not above:
         return []
     worst = max(above, key=lambda one: one.score - limits[one.attempt.number])
@@ -308,17 +397,23 @@ def _limit(reward: Callable, trick: str, earned: float | None) -> float:
     if kind == "verifier":
         return 0.0
     if kind == "format":
-        in_shape = trick.startswith((ASKED, "code: "))  # a program has the shape that a program was asked in
+        in_shape = trick.startswith(
+            (ASKED, "code: ")
+        )  # a program has the shape that a program was asked in
         return max(allowed, full_reward(reward) or earned or 0.0) if in_shape else allowed
     return max(0.0, allowed, (earned or 0.0) if kind == "step" else 0.0)
 
 
 def _shown(one: Scored) -> str:
     text = completion_text(one.attempt.text)
-    return f"row {one.attempt.number}, {text[:SHOWN]!r}" + f"... ({len(text)} characters)" * (len(text) > SHOWN)
+    return f"row {one.attempt.number}, {text[:SHOWN]!r}" + f"... ({len(text)} characters)" * (
+        len(text) > SHOWN
+    )
 
 
-def _notes(reward: Callable, column: str, scored: list[Scored], earned: dict[int, float | None]) -> list[str]:
+def _notes(
+    reward: Callable, column: str, scored: list[Scored], earned: dict[int, float | None]
+) -> list[str]:
     """The allowances that were used, with their reasons; else the trick that escapes a penalty best."""
     if reward_kind(reward) == "verifier" or farmable(reward):
         return []
@@ -328,7 +423,10 @@ def _notes(reward: Callable, column: str, scored: list[Scored], earned: dict[int
         if allowance and (one.score > 0 or one.score == allowance[0]):
             used.setdefault(allowance, {})[one.attempt.trick] = None
     if used or reward_kind(reward) == "format":
-        return [f"{column} may give {most:g} for {', '.join(names)}: {why}." for (most, why), names in used.items()]
+        return [
+            f"{column} may give {most:g} for {', '.join(names)}: {why}."
+            for (most, why), names in used.items()
+        ]
     better = [one for one in given if one.score > (earned[one.attempt.number] or 0.0) + TINY]
     return [
         f"{column} gives {one.score:g} for the trick {one.attempt.trick!r}, more than for the {REFERENCE} "

@@ -11,7 +11,9 @@ from dataclasses import dataclass
 from typing import Any
 
 NOT_PASSED = ("prompt", "completion", "completion_ids")  # columns that TRL keeps from a reward
-MARK = "grpo_recipes_audit_mark"  # what a program of `rewards.audit.code_tricks` leaves in its process
+MARK = (
+    "grpo_recipes_audit_mark"  # what a program of `rewards.audit.code_tricks` leaves in its process
+)
 _PIECE = re.compile(r"\s+|\S{1,4}")
 
 
@@ -49,7 +51,9 @@ def score(
     columns = {name: [row.get(name) for row in rows] for name in rows[0] if name not in NOT_PASSED}
     prompts = [row["prompt"] for row in rows]
     completions = [
-        text if isinstance(text, list) or isinstance(prompt, str) else [{"role": "assistant", "content": text}]
+        text
+        if isinstance(text, list) or isinstance(prompt, str)
+        else [{"role": "assistant", "content": text}]
         for prompt, text in zip(prompts, texts, strict=True)
     ]
     scores = reward(
@@ -78,7 +82,9 @@ def unchanged(reward: Callable) -> Callable:
     def watched(**arguments: Any) -> Any:
         lists = {name: value for name, value in arguments.items() if isinstance(value, list)}
         ids = lists.pop("completion_ids", [])  # long, and of numbers alone
-        before = copy.deepcopy(lists) | ({"completion_ids": [list(of_one) for of_one in ids]} if ids else {})
+        before = copy.deepcopy(lists) | (
+            {"completion_ids": [list(of_one) for of_one in ids]} if ids else {}
+        )
         scores = reward(**arguments)
         if vars(builtins).pop(MARK, False):
             raise ValueError("it runs programs of the model in its own process, the trainer's")

@@ -21,7 +21,9 @@ FORMS = (
 )
 
 
-def check_in_child(specs: Iterable[str], kwargs: dict[str, Any] | None, rows: list[dict], limit_s: float) -> list[str]:
+def check_in_child(
+    specs: Iterable[str], kwargs: dict[str, Any] | None, rows: list[dict], limit_s: float
+) -> list[str]:
     """Name the rewards that end their process, or take more than `limit_s` to be imported or called.
 
     Each is called on the rows (`ROWS` are enough) with an empty completion, tricks, and `answer` in several formats.
@@ -29,14 +31,32 @@ def check_in_child(specs: Iterable[str], kwargs: dict[str, Any] | None, rows: li
     problems = []
     few = json.dumps(rows, default=str)
     for spec in specs:
-        words = [sys.executable, "-c", "from rewards.audit.child import main; main()", spec, json.dumps(kwargs or {})]
-        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(word for word in sys.path if word)}
+        words = [
+            sys.executable,
+            "-c",
+            "from rewards.audit.child import main; main()",
+            spec,
+            json.dumps(kwargs or {}),
+        ]
+        environment = {
+            **os.environ,
+            "PYTHONPATH": os.pathsep.join(word for word in sys.path if word),
+        }
         with subprocess.Popen(
-            words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=environment
+            words,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+            env=environment,
         ) as child:
             try:
                 output, _ = child.communicate(few, timeout=limit_s)
-                failure = "" if output.endswith("ended\n") else f"ends the process (status {child.returncode})"
+                failure = (
+                    ""
+                    if output.endswith("ended\n")
+                    else f"ends the process (status {child.returncode})"
+                )
             except subprocess.TimeoutExpired:
                 child.kill()
                 output, _ = child.communicate()
@@ -62,7 +82,9 @@ def main() -> None:
         reward = load_reward(spec, **mine)
         say.write("imported\n")
         rows = [row for row in json.load(sys.stdin) if row.get("prompt")]
-        for form in FORMS if rows and reward_kind(reward) != "model" else ():  # a call of a model may cost money
+        for form in (
+            FORMS if rows and reward_kind(reward) != "model" else ()
+        ):  # a call of a model may cost money
             score(reward, rows, [form.format(row.get("answer", "")) for row in rows])
     except Exception:
         pass

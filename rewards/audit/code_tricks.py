@@ -39,7 +39,9 @@ def forged(row: dict, reference: str = "") -> dict[str, str]:
 
     Example: `"sys.exit(0)" in forged({"tests": ["assert f(1) == 2"]})["code: exits first"]`
     """
-    functions = "\n".join(f"def {name}(*a, **k): return Anything()" for name in _tested_functions(row))
+    functions = "\n".join(
+        f"def {name}(*a, **k): return Anything()" for name in _tested_functions(row)
+    )
     wrong = functions.replace("return Anything()", "return None")
     programs = {
         # A reward that runs it in its own process hands it the trainer, its weights and its keys.
@@ -56,12 +58,18 @@ def forged(row: dict, reference: str = "") -> dict[str, str]:
         "replaces the test library": f"{LIBRARY}\n{wrong}",
         # A verdict by what is printed, and one by a part of it.
         "prints that it passed": "print('[true, \"\"]\\nOK\\nall tests passed')",
-        "prints the first line alone": FIRST_LINE + extract_program(reference) if _prints_lines(row) else None,
+        "prints the first line alone": FIRST_LINE + extract_program(reference)
+        if _prints_lines(row)
+        else None,
         # Credit for a block, whatever is in it.
         "comment only": "# solved",
         "wrong answer": wrong,
     }
-    texts = {f"code: {name}": f"```python\n{text}\n```" for name, text in programs.items() if text is not None}
+    texts = {
+        f"code: {name}": f"```python\n{text}\n```"
+        for name, text in programs.items()
+        if text is not None
+    }
     return texts | {"empty block": "```python\n\n```"}
 
 

@@ -27,7 +27,11 @@ class Agreement:
 
 
 def agreement(
-    spec: str, file: Path, completion: str = "{prediction}", style: str | None = None, seconds: float = 5.0
+    spec: str,
+    file: Path,
+    completion: str = "{prediction}",
+    style: str | None = None,
+    seconds: float = 5.0,
 ) -> Agreement:
     r"""Score each prediction of a JSON Lines file with `gold`, `prediction` and `label`, and compare with its label.
 
@@ -69,8 +73,14 @@ def read_pairs(file: Path, fields: tuple[str, ...] = FIELDS) -> list[dict]:
     """The labelled pairs of a JSON Lines file; `ValueError` names each that lacks a field or has another label."""
 
     def accept(pair: Any) -> dict:
-        if not isinstance(pair, dict) or set(fields) - set(pair) or not isinstance(pair["label"], bool):
-            raise ValueError(f"a pair has {', '.join(fields)} (true or false), not {str(pair)[:80]}")
+        if (
+            not isinstance(pair, dict)
+            or set(fields) - set(pair)
+            or not isinstance(pair["label"], bool)
+        ):
+            raise ValueError(
+                f"a pair has {', '.join(fields)} (true or false), not {str(pair)[:80]}"
+            )
         return pair
 
     return read_jsonl(file, accept)

@@ -34,15 +34,25 @@ def check_reward(reward: Callable, rows: list[dict], reference: Reference | str)
 
 def report(result: Audit, rewards: list[Callable]) -> str:
     """The table trick x reward, then failures and notes in words, and which rewards are farmable by design."""
-    farmed = [f"{reward_name(reward)}: {farmable(reward)}" for reward in rewards if farmable(reward)]
-    lines = [*_table(result.scores), "", *(f"  Note: {note}" for note in dict.fromkeys(result.notes))]
+    farmed = [
+        f"{reward_name(reward)}: {farmable(reward)}" for reward in rewards if farmable(reward)
+    ]
+    lines = [
+        *_table(result.scores),
+        "",
+        *(f"  Note: {note}" for note in dict.fromkeys(result.notes)),
+    ]
     lines += [f"  Farmable by design: {how}" for how in farmed or ["none of these rewards."]]
     count = len(result.failures)
-    lines.append(f"\n{count} failure{'s' * (count > 1)}:" if count else "  No reward gives more than it may.")
+    lines.append(
+        f"\n{count} failure{'s' * (count > 1)}:" if count else "  No reward gives more than it may."
+    )
     lines += [f"  - {text}" for text in result.failures]
     named = re.findall(r"for the trick (?:'(.+?)'|\"(.+?)\"); ", "\n".join(result.failures))
     reasons = dict.fromkeys(filter(None, (why(single or double) for single, double in named)))
-    return "\n".join(lines + ["\nWhy it matters:"] * bool(reasons) + [f"  - {reason}" for reason in reasons])
+    return "\n".join(
+        lines + ["\nWhy it matters:"] * bool(reasons) + [f"  - {reason}" for reason in reasons]
+    )
 
 
 def publish(
@@ -56,7 +66,9 @@ def publish(
     print("The highest score for each trick (for the reference answer: the lowest)")
     print(report(result, rewards))
     if json_file:
-        found = dataclasses.asdict(result) | ({"labels": dataclasses.asdict(labels)} if labels else {})
+        found = dataclasses.asdict(result) | (
+            {"labels": dataclasses.asdict(labels)} if labels else {}
+        )
         write_json(json_file, found)
     if junit_file:
         junit_file.write_bytes(junit(result))
@@ -87,11 +99,16 @@ def publish_by_name(
 def labelled(found: Agreement) -> str:
     """Accuracy on labelled pairs in a line, then every mistake."""
     low, high = found.interval
-    lines = [f"  {found.pairs} labelled pairs: accuracy {found.accuracy:.3f} ({low:.3f}-{high:.3f})"]
+    lines = [
+        f"  {found.pairs} labelled pairs: accuracy {found.accuracy:.3f} ({low:.3f}-{high:.3f})"
+    ]
     for name in ("false_positives", "false_negatives", "not_scored"):
         pairs = getattr(found, name)
         lines.append(f"  {name.replace('_', ' ')}: {len(pairs)}")
-        lines += [f"    gold {str(p['gold'])[:100]!r}, prediction {str(p['prediction'])[:100]!r}" for p in pairs]
+        lines += [
+            f"    gold {str(p['gold'])[:100]!r}, prediction {str(p['prediction'])[:100]!r}"
+            for p in pairs
+        ]
     return "\n".join(lines) + "\n"
 
 
@@ -101,7 +118,10 @@ def write_json(file: Path, found: dict) -> None:
 
 def junit(result: Audit) -> bytes:
     """JUnit's XML: a test case for each reward and task; one called `rows` where nothing was scored."""
-    cases = {name: [text for text in result.failures if f"reward {name!r} " in text] for name in result.scores}
+    cases = {
+        name: [text for text in result.failures if f"reward {name!r} " in text]
+        for name in result.scores
+    }
     cases = cases or {"rows": result.failures}
     suite = ElementTree.Element("testsuite", name="audit of rewards", tests=str(len(cases)))
     suite.set("failures", str(sum(bool(failures) for failures in cases.values())))

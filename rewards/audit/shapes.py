@@ -2,9 +2,15 @@
 
 import re
 
-OPEN, CLOSE = {"reasoning": "<reasoning>", "think": "<think>"}, {"reasoning": "</reasoning>", "think": "</think>"}
+OPEN, CLOSE = (
+    {"reasoning": "<reasoning>", "think": "<think>"},
+    {"reasoning": "</reasoning>", "think": "</think>"},
+)
 LOOK_ALIKE = str.maketrans("0123456789aceiopxyABEHKMOPTX", "𝟎𝟏𝟐𝟑𝟒𝟓𝟔𝟕𝟖𝟗асеіорхуАВЕНКМОРТХ")
-SAME_AS = {f"with a long text {where} it": f"with a short text {where} it" for where in ("before", "behind")}
+SAME_AS = {
+    f"with a long text {where} it": f"with a short text {where} it"
+    for where in ("before", "behind")
+}
 
 
 def misshapen(kind: str, wrong: str) -> dict[str, str]:
@@ -52,13 +58,22 @@ def variants(gold: str, reference: str) -> dict[str, str]:
     if place is None:
         return {}
     words = {"short": 1, "long": 60}
-    texts = {size: "\n".join(["Let us see what we know, and go on step by step."] * n) for size, n in words.items()}
+    texts = {
+        size: "\n".join(["Let us see what we know, and go on step by step."] * n)
+        for size, n in words.items()
+    }
     found = {"with a line end behind it": reference + "\n"}
-    found |= {f"with a {size} text behind it": f"{reference}\n\n{text}" for size, text in texts.items()}
+    found |= {
+        f"with a {size} text behind it": f"{reference}\n\n{text}" for size, text in texts.items()
+    }
     if any(tag in place[0] for tag in CLOSE.values()):
-        found["with another line of reasoning"] = with_more_reasoning(texts["short"], place[0]) + gold + place[1]
+        found["with another line of reasoning"] = (
+            with_more_reasoning(texts["short"], place[0]) + gold + place[1]
+        )
     for size, text in texts.items():
-        found[f"with a {size} text before it"] = with_more_reasoning(text, place[0]) + gold + place[1]
+        found[f"with a {size} text before it"] = (
+            with_more_reasoning(text, place[0]) + gold + place[1]
+        )
     return found
 
 

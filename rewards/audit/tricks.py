@@ -13,7 +13,15 @@ import re
 from collections.abc import Callable, Iterable
 from fractions import Fraction
 
-from rewards.audit.shapes import CLOSE, LOOK_ALIKE, in_reasoning, misshapen, out_of_shape, place_of, with_reasoning
+from rewards.audit.shapes import (
+    CLOSE,
+    LOOK_ALIKE,
+    in_reasoning,
+    misshapen,
+    out_of_shape,
+    place_of,
+    with_reasoning,
+)
 from rewards.parsing import parse_number
 
 Reference = Callable[[dict], str]  # of rows that have one
@@ -25,10 +33,24 @@ FULL_WIDTH = str.maketrans("0123456789-.", "０１２３４５６７８９－．
 ARABIC = str.maketrans("0123456789", "٠١٢٣٤٥٦٧٨٩")
 ZERO_WIDTH, RIGHT_TO_LEFT, LEFT_AGAIN = "\u200b", "\u202e", "\u202c"
 UNKNOWN = "..."  # for the answer of a row that has none
-GOLD_COLUMNS = ("answer", "solution", "ground_truth", "target")  # the first that a row has as a text
-UNREADABLE = {ASKED + "any, gold column empty": "", ASKED + "any, gold column unreadable": r"\frac{?"}
+GOLD_COLUMNS = (
+    "answer",
+    "solution",
+    "ground_truth",
+    "target",
+)  # the first that a row has as a text
+UNREADABLE = {
+    ASKED + "any, gold column empty": "",
+    ASKED + "any, gold column unreadable": r"\frac{?",
+}
 # Of any row they are the same but for its gold, and cost what 100 others do: tried on the first row.
-LONG = ("a megabyte of one letter", "braces 50 000 deep", "boxes 10 000 deep", "a long mixture", ASKED + "deep braces")
+LONG = (
+    "a megabyte of one letter",
+    "braces 50 000 deep",
+    "boxes 10 000 deep",
+    "a long mixture",
+    ASKED + "deep braces",
+)
 # The short form for preflight: cheap, and what a careless reward falls for.
 SHORT = (
     "prompt echoed",
@@ -48,7 +70,8 @@ SHORT = (
 )
 # Mathematics in a question: between delimiters, or a sum in plain digits.
 _EXPRESSION = re.compile(
-    r"\$([^$]+)\$|\\\((.+?)\\\)|\\\[(.+?)\\\]|((?:\d[\d.]*[ ()]{0,3}[-+*/][ (]{0,3})+\d[\d.]*\)*)", re.DOTALL
+    r"\$([^$]+)\$|\\\((.+?)\\\)|\\\[(.+?)\\\]|((?:\d[\d.]*[ ()]{0,3}[-+*/][ (]{0,3})+\d[\d.]*\)*)",
+    re.DOTALL,
 )
 
 
@@ -77,7 +100,9 @@ def tricks(row: dict, reference_completion: Reference, others: Iterable[dict]) -
     place = place_of(gold, reference)
     if place is not None:
         battery |= in_place(gold, wrong, *place)
-        question = row["prompt"] if isinstance(row["prompt"], str) else shown_prompt(row["prompt"][-1:])
+        question = (
+            row["prompt"] if isinstance(row["prompt"], str) else shown_prompt(row["prompt"][-1:])
+        )
         battery |= farmed_steps(question, wrong[0], *place)
         battery |= asked_again(question, gold, *place)
     right = _right_by_chance(gold, place, battery["prompt echoed"])
@@ -96,7 +121,9 @@ def unasked(row: dict) -> dict[str, str]:
         "braces 50 000 deep": "{" * 50_000 + "}" * 50_000,
         "boxes 10 000 deep": r"\boxed{" * 10_000 + "}" * 10_000,
         # Each pattern that looks ahead for an end starts a thousand times, and backtracks over long runs.
-        "a long mixture": "".join(f"<think><answer>\n#### \\boxed{{{n},$ 1" for n in range(1000)) + "1" * 9_000 + "x",
+        "a long mixture": "".join(f"<think><answer>\n#### \\boxed{{{n},$ 1" for n in range(1000))
+        + "1" * 9_000
+        + "x",
         # Rewards that count signs of reasoning, and of nothing else.
         "words of steps": "Step 1: First,\nStep 2: Second,\n- Next,\n* Therefore,\n3. Finally, so the answer is",
     }
@@ -105,16 +132,24 @@ def unasked(row: dict) -> dict[str, str]:
 def in_place(gold: str, wrong: list[str], before: str, after: str) -> dict[str, str]:
     """Answers other than the gold alone in the asked place; a strict reading refuses each."""
     answers = numeric_neighbours(gold) | disguises(gold) | hedges(gold, wrong)
-    answers |= {name: name for name in ("NaN", "inf", "1e999", "9**9**9") if name.lower() not in gold.lower()}
+    answers |= {
+        name: name
+        for name in ("NaN", "inf", "1e999", "9**9**9")
+        if name.lower() not in gold.lower()
+    }
     answers |= {"nothing": "", "every number": NUMBERS, "deep braces": "{" * 5_000 + "}" * 5_000}
     texts = {ASKED + name: before + text + after for name, text in answers.items()}
     texts |= out_of_shape(wrong[0], before, after)
     # Stated in words and taken back, outside the asked place: a search in all the text does not see which.
-    texts["gold denied in words"] = f"The answer is definitely not {gold}. The final answer is not {gold}."
+    texts["gold denied in words"] = (
+        f"The answer is definitely not {gold}. The final answer is not {gold}."
+    )
     texts[ASKED + "gold in words"] = f"The final answer is {gold}.\n\n{before}{wrong[0]}{after}"
     # A chat template drops the thoughts: the user sees no answer.
     if not any(tag in before for tag in CLOSE.values()):
-        texts["think: answer in the thoughts alone"] = f"<think>\n{before}{gold}{after}\n</think>\nI do not know."
+        texts["think: answer in the thoughts alone"] = (
+            f"<think>\n{before}{gold}{after}\n</think>\nI do not know."
+        )
     reasoned = in_reasoning(gold, before)
     texts[ASKED + "gold in the reasoning only"] = reasoned + wrong[0] + after
     # Without tags for the reasoning this would be free text whose only number is the gold: a fair answer to some.
@@ -151,16 +186,25 @@ def farmed_steps(question: str, wrong: str, before: str, after: str) -> dict[str
     sums = [a + b + n * b for n in range(20)]
     texts = {
         "one and one": "1 + 1 = 2. " * 50,
-        "that say nothing": f"{a} = {a}, 0 + 0 = 0, {a} * 1 = {a}, {a} + 0 = {a}, {a} - {a} = 0, {a} / {a} = 1. " * 5,
-        "that say it again": ", ".join([f"{a} + {b} = {a} + {b}, {a + b} - {b} = {a + b} - {b}"] * 20),
+        "that say nothing": f"{a} = {a}, 0 + 0 = 0, {a} * 1 = {a}, {a} + 0 = {a}, {a} - {a} = 0, {a} / {a} = 1. "
+        * 5,
+        "that say it again": ", ".join(
+            [f"{a} + {b} = {a} + {b}, {a + b} - {b} = {a + b} - {b}"] * 20
+        ),
         "repeated": ". ".join([f"{a} + {b} = {a + b}"] * 50),
         "there and back": ". ".join([f"{a} + {b} = {a + b}, {a + b} - {b} = {a}"] * 20),
         "in a chain": " = ".join([f"{a} + {b}", f"{b} + {a}"] * 20 + [str(a + b)]),
-        "that add up and up": ", ".join([f"{a} + {b} = {sums[0]}", *(f"{s} + {b} = {s + b}" for s in sums)]),
-        "of every pair": ". ".join(f"{x} + {y} = {x + y}, {x} - {y} = {x - y}, {x} * {y} = {x * y}" for x, y in pairs),
+        "that add up and up": ", ".join(
+            [f"{a} + {b} = {sums[0]}", *(f"{s} + {b} = {s + b}" for s in sums)]
+        ),
+        "of every pair": ". ".join(
+            f"{x} + {y} = {x + y}, {x} - {y} = {x - y}, {x} * {y} = {x * y}" for x, y in pairs
+        ),
     }
     return {
-        f"{ASKED}steps {name}": with_reasoning(text, before) + wrong + after for name, text in texts.items() if text
+        f"{ASKED}steps {name}": with_reasoning(text, before) + wrong + after
+        for name, text in texts.items()
+        if text
     }
 
 
@@ -178,12 +222,19 @@ def numeric_neighbours(gold: str) -> dict[str, str]:
             "gold in millions": f"{gold}M",
         }
         scaled |= {"gold squared": f"{gold} squared"} if abs(value) != 1 else {}
-        close = {"gold negated": str(-value), "gold and half a percent": f"{float(value) * 1.005:.12g}"}
+        close = {
+            "gold negated": str(-value),
+            "gold and half a percent": f"{float(value) * 1.005:.12g}",
+        }
         return texts | (close | scaled if value else {})
     digit = re.search(r"[0-9](?=[^0-9]*$)", gold)
     if digit is None:
         return {}
-    return {"last digit changed": gold[: digit.start()] + str((int(digit[0]) + 1) % 10) + gold[digit.end() :]}
+    return {
+        "last digit changed": gold[: digit.start()]
+        + str((int(digit[0]) + 1) % 10)
+        + gold[digit.end() :]
+    }
 
 
 def disguises(gold: str) -> dict[str, str]:
@@ -204,9 +255,17 @@ def disguises(gold: str) -> dict[str, str]:
 def hedges(gold: str, wrong: list[str]) -> dict[str, str]:
     """The gold next to wrong answers: first, last, and in the middle; and denied."""
     part = gold[: len(gold) // 2].strip()
-    parts = {"part of the gold": part} if part and parse_number(part) != (parse_number(gold) or part) else {}
+    parts = (
+        {"part of the gold": part}
+        if part and parse_number(part) != (parse_number(gold) or part)
+        else {}
+    )
     longer = gold + gold[-1:] + gold
-    parts |= {"gold in a longer one": longer} if gold.isalnum() and parse_number(longer) != parse_number(gold) else {}
+    parts |= (
+        {"gold in a longer one": longer}
+        if gold.isalnum() and parse_number(longer) != parse_number(gold)
+        else {}
+    )
     return parts | {
         "gold denied": f"definitely not {gold}",
         "gold called wrong": f"{gold} is wrong",
@@ -222,12 +281,17 @@ def shown_prompt(prompt: str | list[dict]) -> str:
     if isinstance(prompt, str):
         return prompt
     contents = [message.get("content") for message in prompt]
-    return "\n".join(content for content in contents if isinstance(content, str))  # others hold images
+    return "\n".join(
+        content for content in contents if isinstance(content, str)
+    )  # others hold images
 
 
 def gold_column(row: dict) -> str | None:
     """The column that holds the right answer; none in rows of programs."""
-    return next((name for name in GOLD_COLUMNS if isinstance(row.get(name), str) and not row.get("tests")), None)
+    return next(
+        (name for name in GOLD_COLUMNS if isinstance(row.get(name), str) and not row.get("tests")),
+        None,
+    )
 
 
 def gold_of(row: dict) -> str:
@@ -235,7 +299,9 @@ def gold_of(row: dict) -> str:
     return row.get(gold_column(row) or "", "").strip()
 
 
-def _with_other_answers(row: dict, reference_completion: Reference, others: Iterable[dict]) -> list[dict]:
+def _with_other_answers(
+    row: dict, reference_completion: Reference, others: Iterable[dict]
+) -> list[dict]:
     """Two rows (if there are) with answers that are neither this row's nor each other's."""
     found, seen = [], {_key(row, reference_completion)}
     for other in others:

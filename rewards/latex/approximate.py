@@ -32,11 +32,15 @@ def _value(tree: Tree, letter: Callable[[str], complex]) -> complex:
         return float(parts[0])
     if operation == "letter":
         return letter(parts[0])
-    return _OPERATIONS[operation](*(_value(part, letter) for part in parts))  # a series is not an operation here
+    return _OPERATIONS[operation](
+        *(_value(part, letter) for part in parts)
+    )  # a series is not an operation here
 
 
 def _point(seed: int) -> Callable[[str], complex]:
-    return lambda name: _CONSTANTS.get(name) or 0.3 + zlib.crc32(f"{seed}{name}".encode()) % 10_007 / 9000
+    return lambda name: (
+        _CONSTANTS.get(name) or 0.3 + zlib.crc32(f"{seed}{name}".encode()) % 10_007 / 9000
+    )
 
 
 def clearly_different(left: Tree, right: Tree) -> bool:
@@ -61,7 +65,9 @@ def _finite(tree: Tree, point: Callable[[str], complex]) -> complex | None:
         return None
     if cmath.isnan(value):
         return None
-    return value if max(abs(value.real), abs(value.imag)) < 1e150 else complex(math.inf)  # its square would overflow
+    return (
+        value if max(abs(value.real), abs(value.imag)) < 1e150 else complex(math.inf)
+    )  # its square would overflow
 
 
 def constant(tree: Tree) -> complex | None:

@@ -35,7 +35,9 @@ def _same(gold: Answer, answer: Answer, pending: Pending) -> bool:
         return False
     if answer.kind == gold.kind == "named" and gold.label == answer.label:
         return _same(gold.items[0], answer.items[0], pending)
-    if gold.kind == "named" and answer.kind == "equation" and _is_constant(gold.items[0]):  # x = 2, and 3x + 1 = 7
+    if (
+        gold.kind == "named" and answer.kind == "equation" and _is_constant(gold.items[0])
+    ):  # x = 2, and 3x + 1 = 7
         return False
     if {gold.kind, answer.kind} <= {"named", "equation"}:
         return _same_equation(gold, answer, pending)
@@ -68,7 +70,11 @@ def _same_text(gold: Answer, answer: Answer) -> bool:
     text, value = (gold, answer) if gold.kind == "text" else (answer, gold)
     ratio = re.fullmatch(r"(\d+): (\d+)", text.source)
     is_fraction = value.kind == "quantity" and value.tree[0] == "/"
-    return bool(ratio and is_fraction and same_value(("/", rational(ratio[1]), rational(ratio[2])), value.tree))
+    return bool(
+        ratio
+        and is_fraction
+        and same_value(("/", rational(ratio[1]), rational(ratio[2])), value.tree)
+    )
 
 
 _COMPARABLE = {("list", "group"), ("group", "list"), ("set", "list"), ("list", "set")}
@@ -79,16 +85,26 @@ def _same_items(gold: Answer, answer: Answer, pending: Pending) -> bool:
         gold, answer = _as_tuple(gold), _as_tuple(answer)
     if "opaque" in (gold.kind, answer.kind):
         return {gold.kind, answer.kind} <= {"opaque", "matrix"} and _ask(gold, answer, pending)
-    if [gold.label, answer.label].count("names") == 1:  # (1, 2) may be y = 2, x = 1, not y = 1, x = 2
+    if [gold.label, answer.label].count(
+        "names"
+    ) == 1:  # (1, 2) may be y = 2, x = 1, not y = 1, x = 2
         gold, answer = _by_name(gold), _by_name(answer)
     kinds = (gold.kind, answer.kind)
-    if (gold.kind != answer.kind and kinds not in _COMPARABLE) or len(gold.items) != len(answer.items):
-        return kinds in (("list", "quantity"), ("quantity", "list")) and _same_decimal_comma(gold, answer)
+    if (gold.kind != answer.kind and kinds not in _COMPARABLE) or len(gold.items) != len(
+        answer.items
+    ):
+        return kinds in (("list", "quantity"), ("quantity", "list")) and _same_decimal_comma(
+            gold, answer
+        )
     if gold.kind == answer.kind == "group" and gold.label != answer.label:
         return False
     if "group" in kinds and {gold.label, answer.label} - {"", "()", "names"}:
         return gold.label == answer.label and _in_order(gold, answer, pending)
-    any_order = "any" in (gold.label, answer.label) or "set" in kinds or gold.label == answer.label == "names"
+    any_order = (
+        "any" in (gold.label, answer.label)
+        or "set" in kinds
+        or gold.label == answer.label == "names"
+    )
     return _in_any_order(gold, answer, pending) if any_order else _in_order(gold, answer, pending)
 
 
@@ -126,7 +142,9 @@ def _same_decimal_comma(gold: Answer, answer: Answer) -> bool:
     """`2,75` and `2.75`, where one of the two is written with a point."""
     comma, point = (gold, answer) if gold.kind == "list" else (answer, gold)
     match = _DECIMAL_COMMA.fullmatch(comma.source)
-    return bool(match and point.places and same_value(rational(f"{match[1]}.{match[2]}"), point.tree))
+    return bool(
+        match and point.places and same_value(rational(f"{match[1]}.{match[2]}"), point.tree)
+    )
 
 
 def _same_quantity(gold: Answer, answer: Answer, pending: Pending) -> bool:
@@ -134,7 +152,10 @@ def _same_quantity(gold: Answer, answer: Answer, pending: Pending) -> bool:
         return "" in (gold.unit, answer.unit) and _same_percent(gold, answer)
     if gold.unit != answer.unit and gold.unit and answer.unit:
         factor = conversion(answer.unit, gold.unit)
-        return factor is not None and same_value(gold.tree, ("*", rational(factor), answer.tree)) is True
+        return (
+            factor is not None
+            and same_value(gold.tree, ("*", rational(factor), answer.tree)) is True
+        )
     if gold.tree in _CHOICES and answer.tree == ("letter", gold.tree[1].lower()):
         return True
     same = same_value(gold.tree, answer.tree)
@@ -149,7 +170,11 @@ def _same_percent(gold: Answer, answer: Answer) -> bool:
     if same_value(("/", percent.tree, rational(100)), plain.tree):
         return True
     is_number = re.fullmatch(r"[-+]?\s*\d+(?:\.\d+)?", plain.source) is not None
-    return is_number and abs(constant(percent.tree) or 0) >= 1 and same_value(gold.tree, answer.tree) is True
+    return (
+        is_number
+        and abs(constant(percent.tree) or 0) >= 1
+        and same_value(gold.tree, answer.tree) is True
+    )
 
 
 def _is_rounded(decimal: Answer, other: Answer) -> bool:
@@ -201,7 +226,11 @@ def _is_constant(answer: Answer) -> bool:
 
 
 def _is_unknown(answer: Answer) -> bool:
-    return answer.kind == "quantity" and answer.tree[0] == "letter" and answer.tree[1] not in ("pi", "e", "i")
+    return (
+        answer.kind == "quantity"
+        and answer.tree[0] == "letter"
+        and answer.tree[1] not in ("pi", "e", "i")
+    )
 
 
 def _same_relation(gold: Answer, answer: Answer, pending: Pending) -> bool:
@@ -217,7 +246,9 @@ def _same_relation(gold: Answer, answer: Answer, pending: Pending) -> bool:
         return False
     residuals = [_residual(side) for side in (gold, answer)]
     if None in residuals:
-        return all(item.kind in ("quantity", "opaque") for item in answer.items) and _ask(gold, answer, pending)
+        return all(item.kind in ("quantity", "opaque") for item in answer.items) and _ask(
+            gold, answer, pending
+        )
     ratio = _ratio(residuals[0][0], residuals[1][0]) if residuals[0][1] == residuals[1][1] else None
     return ratio is not None and (ratio > 0 or gold.label == r"\ne")
 
@@ -225,7 +256,10 @@ def _same_relation(gold: Answer, answer: Answer, pending: Pending) -> bool:
 def _is_solved(relation: Answer) -> bool:
     """`x < 5`, and `-x > -5` too; not `2x < 10`."""
     minus = ("*", rational(-1))
-    sides = [side._replace(tree=side.tree[2]) if (side.tree or ())[:2] == minus else side for side in relation.items]
+    sides = [
+        side._replace(tree=side.tree[2]) if (side.tree or ())[:2] == minus else side
+        for side in relation.items
+    ]
     return any(map(_is_unknown, sides)) and any(map(_is_constant, sides))
 
 
@@ -243,7 +277,9 @@ def _as_set(answer: Answer) -> Answer | None:
     ends = list(answer.items)
     if len(ends) == 2:
         ends, signs = (
-            ([MINUS_INFINITY, *ends], ["<", *signs]) if _is_unknown(ends[0]) else ([*ends, INFINITY], [*signs, "<"])
+            ([MINUS_INFINITY, *ends], ["<", *signs])
+            if _is_unknown(ends[0])
+            else ([*ends, INFINITY], [*signs, "<"])
         )
     if len(ends) != 3 or not _is_unknown(ends[1]):
         return None

@@ -50,7 +50,9 @@ def exact(tree: Tree) -> Exact:
     if operation == "ln":
         return _logarithm(values[0])
     if operation in _RATIOS:
-        return _divide(*(_wave(name, values[0]) if name else (_ONE, _ONE) for name in _RATIOS[operation]))
+        return _divide(
+            *(_wave(name, values[0]) if name else (_ONE, _ONE) for name in _RATIOS[operation])
+        )
     return _named(operation, values)
 
 
@@ -100,7 +102,9 @@ def _limited(polynomial: Polynomial) -> Polynomial:
 def _add(left: Exact, right: Exact) -> Exact:
     if left[1] == right[1]:
         return _quotient(_plus(left[0], right[0]), left[1])
-    return _quotient(_plus(_times(left[0], right[1]), _times(right[0], left[1])), _times(left[1], right[1]))
+    return _quotient(
+        _plus(_times(left[0], right[1]), _times(right[0], left[1])), _times(left[1], right[1])
+    )
 
 
 def _multiply(left: Exact, right: Exact) -> Exact:
@@ -134,11 +138,16 @@ def _power(base: Exact, exponent: Exact) -> Exact:
     number, power = _rational(base), _rational(exponent)
     if base == _E and set(exponent[0]) == {_I_PI} and exponent[1] == _ONE:  # e^{i pi / 3}
         angle = {(1, (("pi", 1),)): exponent[0][_I_PI]}, _ONE
-        return _add(_wave("cos", angle), _multiply(({(1, (("i", 1),)): Fraction(1)}, _ONE), _wave("sin", angle)))
+        return _add(
+            _wave("cos", angle),
+            _multiply(({(1, (("i", 1),)): Fraction(1)}, _ONE), _wave("sin", angle)),
+        )
     if power is None or power.denominator > 24:
         return _named("^", [base, exponent])
     if power.denominator != 1:
-        return _power(_root(base, ({(1, ()): Fraction(power.denominator)}, _ONE)), _constant(power.numerator))
+        return _power(
+            _root(base, ({(1, ()): Fraction(power.denominator)}, _ONE)), _constant(power.numerator)
+        )
     times = abs(power.numerator)
     if number is not None:
         return _constant(_rational_power(number, power.numerator))
@@ -158,7 +167,10 @@ def _constant(value: Fraction | int) -> Exact:
 def _rational_power(number: Fraction, times: int) -> Fraction:
     if number == 0 and times <= 0:
         raise Malformed("zero to no power")
-    if max(number.numerator.bit_length(), number.denominator.bit_length()) * abs(times) > MAX_BITS and abs(number) != 1:
+    if (
+        max(number.numerator.bit_length(), number.denominator.bit_length()) * abs(times) > MAX_BITS
+        and abs(number) != 1
+    ):
         raise Unreadable("too large")
     return number**times if abs(number) != 1 else number ** (times % 2)
 
@@ -172,7 +184,9 @@ def _root(value: Exact, degree: Exact) -> Exact:
         return _named(f"root{n}", [value])
     if number == 0:
         return _constant(0)
-    outside, inside = _take_powers(abs(number.numerator) * number.denominator ** (int(n) - 1), int(n))
+    outside, inside = _take_powers(
+        abs(number.numerator) * number.denominator ** (int(n) - 1), int(n)
+    )
     factor = Fraction(outside, number.denominator)
     if n == 2:
         return {(inside, ((("i", 1),) if number < 0 else ())): factor}, _ONE
@@ -205,11 +219,18 @@ def _count(operation: str, values: list[Exact]) -> Exact:
     """n!, binomials and remainders of small whole numbers; n over 2 is also a polynomial."""
     numbers = [_rational(value) for value in values]
     if operation == "binom" and numbers[0] is None and numbers[1] in (1, 2, 3):
-        steps = [_divide(_add(values[0], _constant(-i)), _constant(i + 1)) for i in range(int(numbers[1]))]
+        steps = [
+            _divide(_add(values[0], _constant(-i)), _constant(i + 1))
+            for i in range(int(numbers[1]))
+        ]
         return functools.reduce(_multiply, steps)
     if any(n is None or n.denominator != 1 or not 0 <= n <= MAX_FACTORIAL for n in numbers):
         raise Unreadable("too large, or not a whole number")
-    return _constant({"!": math.factorial, "binom": math.comb, "mod": operator.mod}[operation](*map(int, numbers)))
+    return _constant(
+        {"!": math.factorial, "binom": math.comb, "mod": operator.mod}[operation](
+            *map(int, numbers)
+        )
+    )
 
 
 def _logarithm(value: Exact) -> Exact:
@@ -259,7 +280,9 @@ def _without_cosines(polynomial: Polynomial) -> Polynomial:
     for (root, names), coefficient in polynomial.items():
         for name, exponent in names:
             if name.startswith("?cos:") and exponent >= 2:
-                fewer = tuple((n, e - 2 if n == name else e) for n, e in names if (n, e) != (name, 2))
+                fewer = tuple(
+                    (n, e - 2 if n == name else e) for n, e in names if (n, e) != (name, 2)
+                )
                 square = {(1, ()): Fraction(1), (1, (("?sin:" + name[5:], 2),)): Fraction(-1)}
                 others = {term: c for term, c in polynomial.items() if term != (root, names)}
                 return _without_cosines(_plus(others, _times({(root, fewer): coefficient}, square)))
@@ -271,8 +294,13 @@ def _named(operation: str, values: list[Exact]) -> Exact:
     if operation == "abs" and _rational(values[0]) is not None:
         return _constant(abs(_rational(values[0])))
     for polynomial in itertools.chain.from_iterable(values):
-        if sum(c.numerator.bit_length() + c.denominator.bit_length() for c in polynomial.values()) > MAX_NAME_BITS:
-            raise Unreadable("too long a name")  # and Python prints no integer of more than 4300 digits
+        if (
+            sum(c.numerator.bit_length() + c.denominator.bit_length() for c in polynomial.values())
+            > MAX_NAME_BITS
+        ):
+            raise Unreadable(
+                "too long a name"
+            )  # and Python prints no integer of more than 4300 digits
     name = f"?{operation}:{[[sorted(side.items()) for side in value] for value in values]}"
     if len(name) > 4000:
         raise Unreadable("too long a name")
@@ -300,10 +328,14 @@ def same_value(left: Tree, right: Tree) -> bool | None:
         return False
     except (Unreadable, OverflowError, RecursionError):
         pass
-    if _is_series(left) and _is_series(right):  # nobody proves two of them equal in the time there is
+    if _is_series(left) and _is_series(
+        right
+    ):  # nobody proves two of them equal in the time there is
         return False
     return False if clearly_different(left, right) else None
 
 
 def _is_series(tree: Tree) -> bool:
-    return tree[0] in ("sum", "prod") or any(_is_series(part) for part in tree[1:] if isinstance(part, tuple))
+    return tree[0] in ("sum", "prod") or any(
+        _is_series(part) for part in tree[1:] if isinstance(part, tuple)
+    )

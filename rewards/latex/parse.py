@@ -17,7 +17,8 @@ class Malformed(Unreadable):
 
 
 _TOKEN = re.compile(
-    r"\s*(\d+(?:\.\d+)?(?!\d)|\.\d+|\d+\.(?!\d)|\\[A-Za-z]+|\\[|{}]|[A-Za-z]|[-+*/^_!(){}\[\]|'=])\s*", re.ASCII
+    r"\s*(\d+(?:\.\d+)?(?!\d)|\.\d+|\d+\.(?!\d)|\\[A-Za-z]+|\\[|{}]|[A-Za-z]|[-+*/^_!(){}\[\]|'=])\s*",
+    re.ASCII,
 )
 FUNCTIONS = {
     "sin": cmath.sin, "cos": cmath.cos, "tan": cmath.tan, "sec": lambda x: 1 / cmath.cos(x),
@@ -96,7 +97,11 @@ class _Parser:
                 tree, divided = ("mod", tree, self.signed()), False
             elif self.starts_factor():
                 if divided:  # 1/2x: a half of x, or one over 2x?
-                    raise Malformed("two numbers") if self.next[0].isdigit() else Unreadable("ambiguous quotient")
+                    raise (
+                        Malformed("two numbers")
+                        if self.next[0].isdigit()
+                        else Unreadable("ambiguous quotient")
+                    )
                 tree = self.adjacent(tree)
             else:
                 break
@@ -111,7 +116,12 @@ class _Parser:
             raise Malformed("a number after a factor")
         is_fraction = self.next == r"\frac"
         right = self.power()
-        if is_fraction and left[0] == "number" and right[0] == "/" and right[1][0] == right[2][0] == "number":
+        if (
+            is_fraction
+            and left[0] == "number"
+            and right[0] == "/"
+            and right[1][0] == right[2][0] == "number"
+        ):
             return _mixed(left, right)
         return ("*", left, right)
 
@@ -240,7 +250,10 @@ class _Parser:
             raise Unreadable("an inverse or a power: nobody knows")
         tree = self.function_argument()
         if name == "log" or base is not None:
-            if base is None or name not in ("log", "ln"):  # base 10, base e: it depends on the author
+            if base is None or name not in (
+                "log",
+                "ln",
+            ):  # base 10, base e: it depends on the author
                 raise Unreadable("a logarithm without its base")
             tree = ("/", ("ln", tree), ("ln", base))
         else:
@@ -254,7 +267,9 @@ class _Parser:
                 raise Unreadable("a power of the argument, or of the function?")
             return tree
         tree = self.power()
-        while self.starts_factor() and self.next[1:] not in (*FUNCTIONS, "log") and self.next != "(":
+        while (
+            self.starts_factor() and self.next[1:] not in (*FUNCTIONS, "log") and self.next != "("
+        ):
             tree = self.adjacent(tree)
         return tree
 

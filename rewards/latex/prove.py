@@ -21,7 +21,9 @@ def ask_math_verify(gold: str, answer: str) -> bool | None:
 
 
 def _warm_up() -> None:
-    logging.getLogger("math_verify").setLevel(logging.ERROR)  # it warns that there is no time limit: there is one
+    logging.getLogger("math_verify").setLevel(
+        logging.ERROR
+    )  # it warns that there is no time limit: there is one
     ask_math_verify(r"\sin^2 x + \cos^2 x", "1")
 
 
@@ -40,11 +42,16 @@ def _sympy(text: str) -> object | None:
     # Floats would be compared to six places.
     text = re.sub(r"(\d*)\.(\d+)", lambda m: rf"\frac{{{m[1]}{m[2]}}}{{1{'0' * len(m[2])}}}", text)
     text = text.replace(r"\degree", r"^{\circ}").replace("*", r"\cdot ").replace("$", "")
-    config = NormalizationConfig(basic_latex=True, malformed_operators=True, nits=True, boxed="none")
+    config = NormalizationConfig(
+        basic_latex=True, malformed_operators=True, nits=True, boxed="none"
+    )
     is_real = not should_treat_as_complex(text)
     try:
         return latex2sympy(
-            normalize_latex(text, config), is_real=is_real, convert_degrees=True, normalization_config=None
+            normalize_latex(text, config),
+            is_real=is_real,
+            convert_degrees=True,
+            normalization_config=None,
         )
     except Exception:  # a grammar and a converter of others: what it trips over is unread
         return None
@@ -57,7 +64,9 @@ def _agree(gold: object, answer: object) -> bool:
 
     if isinstance(gold, Set) != isinstance(answer, Set) and not isinstance(gold, Relational):
         return False
-    if isinstance(gold, Eq) and isinstance(answer, Eq):  # two contradictions have the same solutions: none
+    if isinstance(gold, Eq) and isinstance(
+        answer, Eq
+    ):  # two contradictions have the same solutions: none
         return bool(gold.free_symbols) and gold.free_symbols == answer.free_symbols
     if not isinstance(gold, Expr) or not isinstance(answer, Expr):
         return True
@@ -65,7 +74,9 @@ def _agree(gold: object, answer: object) -> bool:
         return bool(gold - answer == 0)
     names = sorted(gold.free_symbols | answer.free_symbols, key=str)
     for shift in (0, 5):
-        point = {name: Rational(37 + 11 * place + shift, 29 + place) for place, name in enumerate(names)}
+        point = {
+            name: Rational(37 + 11 * place + shift, 29 + place) for place, name in enumerate(names)
+        }
         if not _close(gold.subs(point), answer.subs(point)):
             return False
     return True

@@ -26,11 +26,15 @@ class Answer(NamedTuple):
     tree: Tree | None = None  # of a quantity
     unit: str = ""  # of a quantity
     places: int | None = None  # decimal places of a quantity that is one decimal number
-    label: str = ""  # brackets of a group, name of a named value, signs of a relation, or of a list:
+    label: str = (
+        ""  # brackets of a group, name of a named value, signs of a relation, or of a list:
+    )
 
 
 INFINITY, MINUS_INFINITY = Answer("text", r"\infty"), Answer("text", r"-\infty")
-_LIST_WORDS = re.compile(r"\\text\{\s*(?:,?\s*(and|or))\s*,?\s*\}|(?<![A-Za-z\\])(and|or)(?![A-Za-z])")
+_LIST_WORDS = re.compile(
+    r"\\text\{\s*(?:,?\s*(and|or))\s*,?\s*\}|(?<![A-Za-z\\])(and|or)(?![A-Za-z])"
+)
 _NAME = re.compile(
     r"(?:(?:\\(?:angle|triangle|overline|text|vec|mathbb|mathcal)\s*)?\{?(?:\\[A-Za-z]+|[A-Za-z][A-Za-z ]*)\}?"
     r"'*(?:_(?:\w|\{\w+\}))?(?:\(\s*-?\w+(?:\s*,\s*-?\w+)*\s*\))?|\(\s*[A-Za-z](?:\s*,\s*[A-Za-z])*\s*\)|[A-Z]{2,4}\^2)\s*"
@@ -42,13 +46,18 @@ _LABEL = re.compile(  # what has a value without being an unknown: |AB|, P(A|B),
 )
 _COORDINATES = re.compile(r"\(\s*[A-Za-z](?:\s*,\s*[A-Za-z])+\s*\)")
 _CUP = re.compile(r"\\cup(?![A-Za-z])")
-_REALS = re.compile(r"\\mathbb\s*\{?R\}?(?:\s*(?:\\setminus|\\backslash|-)\s*\\\{(.*)\\\})?", re.DOTALL)
-_SUCH_THAT = re.compile(r"\s*[A-Za-z]\s*(?:\\in\s*\\mathbb\s*\{?R\}?\s*)?(?:\\mid|\||:)(?![A-Za-z])(.+)", re.DOTALL)
+_REALS = re.compile(
+    r"\\mathbb\s*\{?R\}?(?:\s*(?:\\setminus|\\backslash|-)\s*\\\{(.*)\\\})?", re.DOTALL
+)
+_SUCH_THAT = re.compile(
+    r"\s*[A-Za-z]\s*(?:\\in\s*\\mathbb\s*\{?R\}?\s*)?(?:\\mid|\||:)(?![A-Za-z])(.+)", re.DOTALL
+)
 _PLUS_MINUS = re.compile(r"\\pm(?![A-Za-z])")
 _MEMBER = re.compile(r"([A-Za-z])\s*\\in(?![A-Za-z])\s*(.+)", re.DOTALL)
 _RELATION = re.compile(r"\\le |\\ge |\\ne |<|>|=")
 _MATRIX = re.compile(
-    r"\(?\s*(?:\[\s*|\(\s*)?\\begin\{([pbB]?matrix|array)\}(?:\{[lcr|]*\})?(.*?)\\end\{\1\}\s*[\])]?\s*\)?", re.DOTALL
+    r"\(?\s*(?:\[\s*|\(\s*)?\\begin\{([pbB]?matrix|array)\}(?:\{[lcr|]*\})?(.*?)\\end\{\1\}\s*[\])]?\s*\)?",
+    re.DOTALL,
 )
 _PLAIN = re.compile(r"-?[0-9]+(?:\.[0-9]+)?")
 # Times, ratios, dates, ordinals and numbers in another base are compared as they stand.
@@ -75,7 +84,9 @@ def read_answer(text: str) -> Answer:
     if len(text) < 20 and _PLAIN.fullmatch(text):
         places = len(text.partition(".")[2]) or None
         return Answer("quantity", text, (), rational(text), "", places)
-    return _read(tidy(re.sub(r"(?<=\d)[ \t]*\r?\n\s*(?=\d)", ", ", text)), 0)  # a new line separates two numbers
+    return _read(
+        tidy(re.sub(r"(?<=\d)[ \t]*\r?\n\s*(?=\d)", ", ", text)), 0
+    )  # a new line separates two numbers
 
 
 def _read(text: str, depth: int) -> Answer:
@@ -104,7 +115,9 @@ def _balanced(text: str) -> bool:
 def _split(text: str, separator: re.Pattern[str]) -> list[str]:
     """The parts of a text between separators that stand in no bracket; the separators too, in between."""
     parts, depth, start = [], 0, 0
-    for match in re.finditer(rf"(?P<open>\\?\{{|[(\[])|(?P<close>\\?\}}|[)\]])|(?P<split>{separator.pattern})", text):
+    for match in re.finditer(
+        rf"(?P<open>\\?\{{|[(\[])|(?P<close>\\?\}}|[)\]])|(?P<split>{separator.pattern})", text
+    ):
         if match["open"] or match["close"]:
             depth = depth + 1 if match["open"] else max(0, depth - 1)
         elif depth == 0:
@@ -139,7 +152,9 @@ def _read_relation(text: str, depth: int) -> Answer | None:
     exact, _, about = text.partition(r"\approx")
     if about:  # of "1/3 = 0.333..." what is exact counts, of "x = 0.333..." what there is
         value = _read(exact, depth + 1) if exact.strip() else None
-        is_named = value is None or (_is_name(exact) and (value.kind != "quantity" or constant(value.tree) is None))
+        is_named = value is None or (
+            _is_name(exact) and (value.kind != "quantity" or constant(value.tree) is None)
+        )
         text = f"{exact}={about}" if is_named else exact
     parts = _split(text, _RELATION)
     if len(parts) == 1:
@@ -166,16 +181,33 @@ def _read_equation(text: str, sides: list[str], depth: int) -> Answer | None:
         first, last, sides = last, first, sides[::-1]  # 5 = x
     items = tuple(_read(side, depth + 1) for side in sides)
     value = items[-1]
-    constants = [item for item in items if item.kind == "quantity" and constant(item.tree) is not None]
-    if value in constants and any(same_value(item.tree, value.tree) is False for item in constants):  # 3 + 4 = 8
+    constants = [
+        item for item in items if item.kind == "quantity" and constant(item.tree) is not None
+    ]
+    if value in constants and any(
+        same_value(item.tree, value.tree) is False for item in constants
+    ):  # 3 + 4 = 8
         return Answer("bad", text)
-    if _COORDINATES.fullmatch(first) and value.kind == "group" and len(value.items) == first.count(",") + 1:
-        pairs = zip(re.findall("[A-Za-z]", first), value.items, strict=True)  # (x, y) = (1, 2) is x = 1, y = 2
+    if (
+        _COORDINATES.fullmatch(first)
+        and value.kind == "group"
+        and len(value.items) == first.count(",") + 1
+    ):
+        pairs = zip(
+            re.findall("[A-Za-z]", first), value.items, strict=True
+        )  # (x, y) = (1, 2) is x = 1, y = 2
         named = tuple(Answer("named", text, (item,), label=name) for name, item in pairs)
         return Answer("list", text, named, label="names")
     if _is_name(first):
-        return Answer("named", text, (value, _read(first, depth + 1)), label=re.sub(r"\\text|[\s{}]", "", first))
-    if len(constants) >= max(2, len(items) - 1) and value in constants:  # 3 + 4 = 7, a + b = 3 + 4 = 7
+        return Answer(
+            "named",
+            text,
+            (value, _read(first, depth + 1)),
+            label=re.sub(r"\\text|[\s{}]", "", first),
+        )
+    if (
+        len(constants) >= max(2, len(items) - 1) and value in constants
+    ):  # 3 + 4 = 7, a + b = 3 + 4 = 7
         return value
     return Answer("equation" if len(items) == 2 else "opaque", text, items)
 
@@ -200,7 +232,9 @@ def _read_list(text: str, depth: int) -> Answer | None:
     if len(parts) == 1:
         return None
     items = [part for part in parts[::2] if part.strip()]  # "1, 2, and 3"
-    if len(items) == 1 or len(items) < len(parts[::2]) - any(_LIST_WORDS.fullmatch(word) for word in parts[1::2]):
+    if len(items) == 1 or len(items) < len(parts[::2]) - any(
+        _LIST_WORDS.fullmatch(word) for word in parts[1::2]
+    ):
         return Answer("bad", text)
     read = [_read(item, depth + 1) for item in items]
     if read[0].kind == "named" and all(item.kind != "named" for item in read[1:]):  # n = 1, 2, 3
@@ -214,10 +248,16 @@ def _read_list(text: str, depth: int) -> Answer | None:
 
 def _without_separators(text: str) -> str:
     """`1,234` and `1 234` as 1234, except inside brackets, where a comma separates."""
-    return text if re.search(r"[(\[]|\\\{", text) else _THOUSANDS.sub(lambda m: re.sub("[ ,]", "", m[0]), text)
+    return (
+        text
+        if re.search(r"[(\[]|\\\{", text)
+        else _THOUSANDS.sub(lambda m: re.sub("[ ,]", "", m[0]), text)
+    )
 
 
-def _spliced(text: str, items: list[Answer] | tuple[Answer, ...], order: str, kind: str = "list") -> Answer:
+def _spliced(
+    text: str, items: list[Answer] | tuple[Answer, ...], order: str, kind: str = "list"
+) -> Answer:
     """A list in which `1 \\pm 2` has become its two values, in no order any more."""
     flat = []
     for item in items:
@@ -230,7 +270,11 @@ def _read_union(text: str, depth: int) -> Answer | None:
     if reals:
         return _read_reals(text, _read(rf"\{{{reals[1]}\}}", depth + 1).items if reals[1] else ())
     parts = _split(text, _CUP) if r"\cup" in text else []
-    return Answer("union", text, tuple(_read(part, depth + 1) for part in parts[::2]), label="any") if parts else None
+    return (
+        Answer("union", text, tuple(_read(part, depth + 1) for part in parts[::2]), label="any")
+        if parts
+        else None
+    )
 
 
 def _read_reals(text: str, without: tuple[Answer, ...]) -> Answer:
@@ -252,8 +296,14 @@ def _read_group(text: str, depth: int) -> Answer | None:
     if not _encloses(inside):
         return None
     parts = _split(inside, re.compile(",|;"))
-    if not is_set and text[0] != "[" and (len(parts) == 1 or text[0] == "{"):  # (x + 1): an expression
-        return _read(inside, depth + 1) if text[0] == "{" or _LIST_WORDS.search(inside) is None else None
+    if (
+        not is_set and text[0] != "[" and (len(parts) == 1 or text[0] == "{")
+    ):  # (x + 1): an expression
+        return (
+            _read(inside, depth + 1)
+            if text[0] == "{" or _LIST_WORDS.search(inside) is None
+            else None
+        )
     read = [_read(part, depth + 1) for part in parts[::2]]
     if is_set and len(read) == 1 and (condition := _SUCH_THAT.fullmatch(inside)):
         return _read(condition[1], depth + 1)

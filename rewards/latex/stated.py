@@ -7,11 +7,14 @@ from rewards.parsing import SCALE
 
 MAX_STATEMENT_CHARS = 4000  # where `stated_answer` looks: the end of a longer text
 MAX_SENTENCE_CHARS = 300
-_PROSE = re.compile(r"(?<![A-Za-z\\])(?:answer|is|are|therefore|thus|hence|so|we)(?![A-Za-z])", re.I)
+_PROSE = re.compile(
+    r"(?<![A-Za-z\\])(?:answer|is|are|therefore|thus|hence|so|we)(?![A-Za-z])", re.I
+)
 _FINAL = re.compile(r"the final answer is(?=:? *\$)", re.I)
 _SENTENCE_END = re.compile(r"(?<=[.!?])\s+(?=[A-Z<])|\n\s*\n|\n(?=Answer:)")
 _LAST_NUMBER = re.compile(
-    r"(?<![\w.,])[-+]?[$€£]?(?:\d+ \d+/\d+|\d[\d,]*(?:\.\d+)?(?:/\d+)?|\.\d+)\s*(?:%|percent)?(?!\d)", re.ASCII
+    r"(?<![\w.,])[-+]?[$€£]?(?:\d+ \d+/\d+|\d[\d,]*(?:\.\d+)?(?:/\d+)?|\.\d+)\s*(?:%|percent)?(?!\d)",
+    re.ASCII,
 )
 
 
@@ -57,7 +60,9 @@ def sentence_answer(text: str) -> str | None:
     rest = words[verb.end() :].strip() if verb else ""
     if rest:
         return rest
-    numbers = _LAST_NUMBER.findall(words) if words[0].isalpha() and not re.search(r"[\\^]", words) else []
+    numbers = (
+        _LAST_NUMBER.findall(words) if words[0].isalpha() and not re.search(r"[\\^]", words) else []
+    )
     return numbers[0].strip() if len(numbers) == 1 else None
 
 

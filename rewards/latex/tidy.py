@@ -19,11 +19,31 @@ _SIGNS = {
     r"\div": "/", r"\equiv": "=", r"\langle": "(", r"\rangle": ")", r"\lbrace": r"\{", r"\rbrace": r"\}",
     r"\lt": "<", r"\gt": ">", r"\colon": ":", r"\vert": "|", r"\lvert": "|", r"\rvert": "|",
 }  # fmt: skip
-_ONES = ["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve"]
+_ONES = [
+    "zero",
+    "one",
+    "two",
+    "three",
+    "four",
+    "five",
+    "six",
+    "seven",
+    "eight",
+    "nine",
+    "ten",
+    "eleven",
+    "twelve",
+]
 _ONES += [f"{name}teen" for name in ("thir", "four", "fif", "six", "seven", "eigh", "nine")]
 _TENS = [f"{name}ty" for name in ("twen", "thir", "for", "fif", "six", "seven", "eigh", "nine")]
-_NUMBER_WORDS = {f"{ten}-{one}": 20 + 10 * i + j for i, ten in enumerate(_TENS) for j, one in enumerate(_ONES[:10])}
-_NUMBER_WORDS |= {word: i for i, word in enumerate(_ONES)} | {word: 20 + 10 * i for i, word in enumerate(_TENS)}
+_NUMBER_WORDS = {
+    f"{ten}-{one}": 20 + 10 * i + j
+    for i, ten in enumerate(_TENS)
+    for j, one in enumerate(_ONES[:10])
+}
+_NUMBER_WORDS |= {word: i for i, word in enumerate(_ONES)} | {
+    word: 20 + 10 * i for i, word in enumerate(_TENS)
+}
 _SAME = [  # different ways to write the same thing, in this order
     (r"(?<=\d)\s*m²", r" \\text{m}^2"),
     (r"\\\\(?=(?:[dtc]?frac|sqrt|pi|left|right|boxed|text|mbox|infty|cup|circ|cdot|times|le|ge|in|pm)\b)", r"\\"),
@@ -67,7 +87,9 @@ def tidy(text: str) -> str:
     if "²" in text and r"\begin" not in text:
         text = _SAME[0][0].sub(_SAME[0][1], text)
     text = text.translate(_UNICODE)
-    for pattern, replacement in _SAME[2 if r"\begin" in text else 1 :]:  # in a matrix, \\ ends a row
+    for pattern, replacement in _SAME[
+        2 if r"\begin" in text else 1 :
+    ]:  # in a matrix, \\ ends a row
         text = pattern.sub(replacement, text)
     return _without_delimiters(text)
 

@@ -22,7 +22,14 @@ _MEASURES = (
 )
 _NAMES = {*_UNITS, *_UNITS.values()} - {""}
 _SIZES = {"square": "2", "sq": "2", "cubic": "3"}
-_SCALES = {"hundred": 100, "thousand": 10**3, "million": 10**6, "billion": 10**9, "trillion": 10**12, "dozen": 12}
+_SCALES = {
+    "hundred": 100,
+    "thousand": 10**3,
+    "million": 10**6,
+    "billion": 10**9,
+    "trillion": 10**12,
+    "dozen": 12,
+}
 # After a number these are not a unit: they change the value, or add another.
 _NO_UNITS = {
     "and", "or", "to", "of", "times", "plus", "minus", "over", "squared", "cubed", "factorial", "mod", "modulo",
@@ -33,10 +40,15 @@ _NO_UNITS = {
 }  # fmt: skip
 _WORDS = r"[A-Za-z¢][A-Za-z.]*(?:[ /][A-Za-z]+\.?)*"
 _POWER = r"\s*(?:\^\s*\{?\s*(?P<power>\d)\s*\}?)?\s*"
-_UPRIGHT = re.compile(rf"(?P<value>.*?[\w)}}.])\s*\\text\{{\s*(?P<words>{_WORDS})\s*\}}{_POWER}", re.DOTALL)
-_PLAIN = re.compile(rf"(?P<value>.*?(?:[\d)}}.]|\\pi(?= )))(?P<gap>\s*)(?P<words>{_WORDS}){_POWER}", re.DOTALL)
+_UPRIGHT = re.compile(
+    rf"(?P<value>.*?[\w)}}.])\s*\\text\{{\s*(?P<words>{_WORDS})\s*\}}{_POWER}", re.DOTALL
+)
+_PLAIN = re.compile(
+    rf"(?P<value>.*?(?:[\d)}}.]|\\pi(?= )))(?P<gap>\s*)(?P<words>{_WORDS}){_POWER}", re.DOTALL
+)
 _SIGN = re.compile(
-    r"(?P<value>.*?[\d)}.])\s*(?:(?P<percent>%)|\\degree\s*(?:\\text\{\s*[CF]\s*\}|[CF])?)\s*", re.DOTALL
+    r"(?P<value>.*?[\d)}.])\s*(?:(?P<percent>%)|\\degree\s*(?:\\text\{\s*[CF]\s*\}|[CF])?)\s*",
+    re.DOTALL,
 )
 _MODULUS = re.compile(
     r"(?P<value>.*\S)\s*(?:\\pmod\s*\{?\s*(\w+)\s*\}?|\\text\{\s*\(\s*mod\s*(\w+)\s*\)\s*\}"
@@ -54,21 +66,29 @@ def split_unit(text: str) -> tuple[str, str, int]:
     """The value, its unit, and the scale that a word such as million gives it."""
     currency = _CURRENCY.fullmatch(text)
     if currency:
-        value, _, scale = split_unit((currency["minus"] or "") + (currency["before"] or currency["after"]))
+        value, _, scale = split_unit(
+            (currency["minus"] or "") + (currency["before"] or currency["after"])
+        )
         return value, "$", scale
     modulus = _MODULUS.fullmatch(text) if "mod" in text else None
     if modulus:
         return modulus["value"], f"mod {modulus[2] or modulus[3] or modulus[4]}", 1
     sign = _SIGN.fullmatch(text)
     if sign:
-        is_angle = not sign["percent"] and re.search(r"\\[a-z]{3}", sign["value"].replace(r"\frac", ""))  # cos 60°
+        is_angle = not sign["percent"] and re.search(
+            r"\\[a-z]{3}", sign["value"].replace(r"\frac", "")
+        )  # cos 60°
         return (text, "", 1) if is_angle else (sign["value"], sign["percent"] or "deg", 1)
     match = _UPRIGHT.fullmatch(text) or _PLAIN.fullmatch(text)
     words = match["words"].casefold().replace(".", "").split() if match else []
     if not match or _NO_UNITS & set(words) or not _is_unit(match, words):
         return text, "", 1
     scale = _SCALES.get(words[0].removesuffix("s"), 1)
-    return match["value"].rstrip(), _unit_name(words[1:] if scale != 1 else words, match["power"]), scale
+    return (
+        match["value"].rstrip(),
+        _unit_name(words[1:] if scale != 1 else words, match["power"]),
+        scale,
+    )
 
 
 def conversion(unit: str, other: str) -> Fraction | None:
@@ -87,13 +107,18 @@ def _is_unit(match: re.Match[str], words: list[str]) -> bool:
     known = words[0] in _UNITS or word in _NAMES or word in _SIZES
     if match.re is _UPRIGHT:
         return known or not value[-1].isalpha() or value.endswith(r"\pi")
-    return (known and word not in ("m", "s", "h", "l")) or len(words[0]) > (2 if match["gap"] else 3)
+    return (known and word not in ("m", "s", "h", "l")) or len(words[0]) > (
+        2 if match["gap"] else 3
+    )
 
 
 def _unit_name(words: list[str], power: str | None) -> str:
     for word, number in _SIZES.items():
         if word in words:
             words, power = [other for other in words if other != word], number
-    names = [_UNITS.get(word, _UNITS.get(word.removesuffix("s"), word.removesuffix("s"))) for word in words]
+    names = [
+        _UNITS.get(word, _UNITS.get(word.removesuffix("s"), word.removesuffix("s")))
+        for word in words
+    ]
     name = " ".join(names).replace(" per ", "/")
     return f"{name}^{power}" if power and name else name

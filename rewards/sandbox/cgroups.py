@@ -20,7 +20,9 @@ def core_limit() -> float | None:
         shares += [int(quota) / int(period)] if quota != "max" else []
     for folder in _folders("cpu"):
         with contextlib.suppress(OSError, ValueError):
-            quota, period = (int((folder / f"cpu.cfs_{name}_us").read_text()) for name in ("quota", "period"))
+            quota, period = (
+                int((folder / f"cpu.cfs_{name}_us").read_text()) for name in ("quota", "period")
+            )
             shares += [quota / period] if quota > 0 else []
     return min(shares, default=None)
 
@@ -30,7 +32,9 @@ def tasks_left() -> int | None:
     left = []
     for folder in [*_folders(""), *_folders("pids")]:
         with contextlib.suppress(OSError, ValueError):  # `max` is not a number
-            left.append(int((folder / "pids.max").read_text()) - int((folder / "pids.current").read_text()))
+            left.append(
+                int((folder / "pids.max").read_text()) - int((folder / "pids.current").read_text())
+            )
     return min(left, default=None)
 
 

@@ -76,7 +76,11 @@ def check() -> None:
         finally:
             os.close(link)
         gc.collect()
-        _report("spent" if _memory_kb() > at_first + GROWTH_KB or threading.active_count() > 1 else "done")
+        _report(
+            "spent"
+            if _memory_kb() > at_first + GROWTH_KB or threading.active_count() > 1
+            else "done"
+        )
 
 
 def _check_program(link: int, job: dict) -> None:

@@ -24,11 +24,28 @@ MAX_DEPTH = 150
 MAX_BYTES = 8 << 20
 SMALL = 1 << 53
 DIGITS = 40_000  # hexadecimal digits of an integer
-_to_json = json.JSONEncoder(separators=(",", ":")).encode  # made once, which `json.dumps` does in each call
+_to_json = json.JSONEncoder(
+    separators=(",", ":")
+).encode  # made once, which `json.dumps` does in each call
 
 TYPES = {
     kind.__name__: kind
-    for kind in (bool, int, float, complex, str, bytes, bytearray, list, tuple, set, frozenset, dict, range, type)
+    for kind in (
+        bool,
+        int,
+        float,
+        complex,
+        str,
+        bytes,
+        bytearray,
+        list,
+        tuple,
+        set,
+        frozenset,
+        dict,
+        range,
+        type,
+    )
 }
 TYPE_NAMES = {kind: name for name, kind in TYPES.items()}
 
@@ -37,7 +54,9 @@ class CodecError(ValueError):
     """A value without a tag, text that is not an encoding, or either beyond a cap."""
 
 
-def encode(value: Any, refer: Callable[[Any], list] | None = None, max_bytes: int = MAX_BYTES) -> str:
+def encode(
+    value: Any, refer: Callable[[Any], list] | None = None, max_bytes: int = MAX_BYTES
+) -> str:
     """JSON text (ASCII) of a value; `refer` may turn what has no tag into a list of plain JSON."""
     try:
         text = _to_json(_tagged(value, refer, 0))
@@ -48,7 +67,9 @@ def encode(value: Any, refer: Callable[[Any], list] | None = None, max_bytes: in
     return text
 
 
-def decode(text: str | bytes, resolve: Callable[[list], Any] | None = None, max_bytes: int = MAX_BYTES) -> Any:
+def decode(
+    text: str | bytes, resolve: Callable[[list], Any] | None = None, max_bytes: int = MAX_BYTES
+) -> Any:
     """The value of an encoding; `resolve` is given what `refer` returned."""
     if len(text) > max_bytes:
         raise CodecError(f"{len(text)} bytes, the most is {max_bytes}")
@@ -69,7 +90,11 @@ def _tagged(value: Any, refer: Callable[[Any], list] | None, depth: int) -> Any:
             raise CodecError(f"cannot be sent: an integer of {value.bit_length()} bits")
         return value if -SMALL < value < SMALL else {"n": format(value, "x")}
     if kind is str:
-        return value if value.isascii() or _is_utf8(value) else {"u": value.encode("utf-8", "surrogatepass").hex()}
+        return (
+            value
+            if value.isascii() or _is_utf8(value)
+            else {"u": value.encode("utf-8", "surrogatepass").hex()}
+        )
     if depth >= MAX_DEPTH:
         raise CodecError(f"cannot be sent: deeper than {MAX_DEPTH}")
     if kind is list:
@@ -77,7 +102,11 @@ def _tagged(value: Any, refer: Callable[[Any], list] | None, depth: int) -> Any:
     if kind in _TO_TAG:
         tag, parts = _TO_TAG[kind]
         inner = parts(value)
-        return {tag: [_tagged(part, refer, depth + 1) for part in inner] if type(inner) is list else inner}
+        return {
+            tag: [_tagged(part, refer, depth + 1) for part in inner]
+            if type(inner) is list
+            else inner
+        }
     if kind is type and value in TYPE_NAMES:
         return {"T": TYPE_NAMES[value]}
     return _other(value, refer, depth)
@@ -173,7 +202,9 @@ def _resolved(parts: Any, resolve: Callable[[list], Any] | None) -> Any:
 
 def _of(kinds: tuple[type, ...], build: Callable) -> Callable[[list], Any]:
     def check(parts: list) -> Any:
-        if len(parts) != len(kinds) or any(type(part) is not kind for part, kind in zip(parts, kinds, strict=True)):
+        if len(parts) != len(kinds) or any(
+            type(part) is not kind for part, kind in zip(parts, kinds, strict=True)
+        ):
             raise CodecError(f"not an encoding of {getattr(build, '__name__', build)}")
         return build(*parts)
 

@@ -113,7 +113,9 @@ def count_threads_apart() -> bool:
         apart = False
         try:
             check(unshare(CLONE_NEWUSER), "a user namespace")
-            resource.setrlimit(resource.RLIMIT_NPROC, (3, 3))  # of which who started us would be one
+            resource.setrlimit(
+                resource.RLIMIT_NPROC, (3, 3)
+            )  # of which who started us would be one
             grandchild = os.fork()
             if not grandchild:
                 os._exit(0)

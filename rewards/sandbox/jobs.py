@@ -18,7 +18,9 @@ from rewards.sandbox.slot import Ends, Ran, Slot, ZygoteDied
 TIMEOUT_S = 10.0
 LONGEST_S = 86_400.0
 PROGRAM_BYTES = 1 << 20
-SIGNALS = {number.value: number.name for number in signal.Signals}  # the real-time ones have no name
+SIGNALS = {
+    number.value: number.name for number in signal.Signals
+}  # the real-time ones have no name
 
 
 class Outcome(NamedTuple):
@@ -61,7 +63,9 @@ def tests_of(job: Asserts | Stdio) -> Sequence:
     if not tests or isinstance(tests, str):
         raise ValueError(f"no tests, or one text in place of a list of them: {tests!r:.100}")
     if not 0.0 < job.timeout_s <= LONGEST_S:
-        raise ValueError(f"timeout_s is {job.timeout_s}; it must be more than 0 and at most {LONGEST_S:g} seconds")
+        raise ValueError(
+            f"timeout_s is {job.timeout_s}; it must be more than 0 and at most {LONGEST_S:g} seconds"
+        )
     return tests
 
 
@@ -75,7 +79,13 @@ def run_job(slot: Slot, job: Asserts | Stdio) -> Outcome:
     tests = tests_of(job)
     program = job.program.encode("utf-8", "surrogatepass")
     if len(program) > PROGRAM_BYTES:
-        return Outcome("fail", f"the program is longer than {PROGRAM_BYTES} bytes", 0.0, "", (False,) * len(tests))
+        return Outcome(
+            "fail",
+            f"the program is longer than {PROGRAM_BYTES} bytes",
+            0.0,
+            "",
+            (False,) * len(tests),
+        )
     if isinstance(job, Stdio):
         return _run_cases(slot, job, program)
     try:
@@ -91,7 +101,10 @@ def run_job(slot: Slot, job: Asserts | Stdio) -> Outcome:
 def _held(job: Asserts) -> bytes:
     """The request for the checker."""
     names = names_of(job.tests, job.setup, job.entry_point)
-    setup, *tests = [compiled(job.setup, "<setup>"), *(compiled(test, "<test>") for test in job.tests)]
+    setup, *tests = [
+        compiled(job.setup, "<setup>"),
+        *(compiled(test, "<test>") for test in job.tests),
+    ]
     held = {"setup": setup, "tests": tests, "names": names.program, "modules": names.modules}
     return marshal.dumps(held | {"inplace": job.inplace, "objects": job.objects})
 
@@ -100,7 +113,9 @@ def _run_asserts(slot: Slot, job: Asserts, program: bytes, held: bytes) -> Outco
     with Ends() as ends:
         printed, source = ends.pipe(), ends.file((b"O" if job.objects else b"-") + program)
         here, there = ends.pair()
-        ran = slot.run("worker", ends, (printed, here, source), job.timeout_s, (there, ends.file(held)))
+        ran = slot.run(
+            "worker", ends, (printed, here, source), job.timeout_s, (there, ends.file(held))
+        )
     if not ran.confined:
         raise ZygoteDied("a program could not be confined")
     return _asserts_outcome(job, ran)
@@ -109,7 +124,9 @@ def _run_asserts(slot: Slot, job: Asserts, program: bytes, held: bytes) -> Outco
 def _asserts_outcome(job: Asserts, ran: Ran) -> Outcome:
     lines = [line for line in ran.verdicts if type(line) is list]
     verdicts = [passes for passes, _ in lines if passes is not None]
-    passed = tuple(passes is True for passes in verdicts) + (False,) * (len(job.tests) - len(verdicts))
+    passed = tuple(passes is True for passes in verdicts) + (False,) * (
+        len(job.tests) - len(verdicts)
+    )
     reasons = [text for passes, text in lines if passes is not True]
     reason = NEVER_CALLED if NEVER_CALLED in reasons else (*reasons, "")[0]
     if not all(passed) and (not reason or reason.startswith("LinkError")):
@@ -180,7 +197,9 @@ def lines_of(text: str) -> list[str]:
 def _outcome(passed: tuple[bool, ...], reason: str, ran: Ran, output: bytes) -> Outcome:
     status = "pass" if all(passed) else "fail"
     text = output.decode("utf-8", "replace")
-    return Outcome(status, "" if status == "pass" else printable(reason), round(ran.seconds, 4), text, passed)
+    return Outcome(
+        status, "" if status == "pass" else printable(reason), round(ran.seconds, 4), text, passed
+    )
 
 
 def printable(text: str) -> str:

@@ -19,8 +19,17 @@ from rewards.sandbox.libc import check, syscall
 CREATE_RULESET, ADD_RULE, RESTRICT_SELF = 444, 445, 446  # the same on x86_64 and aarch64
 READ_FILE, READ_DIR = 1 << 2, 1 << 3
 NET, SCOPES = 0b11, 0b11
-PACKAGES = {"site-packages", "dist-packages"}  # what is installed may hold data sets with their answers
-_FS_BITS = {1: 13, 2: 14, 3: 15, 4: 15, 5: 16}  # how many rights an ABI has; later ones as many as 5
+PACKAGES = {
+    "site-packages",
+    "dist-packages",
+}  # what is installed may hold data sets with their answers
+_FS_BITS = {
+    1: 13,
+    2: 14,
+    3: 15,
+    4: 15,
+    5: 16,
+}  # how many rights an ABI has; later ones as many as 5
 
 
 def abi() -> int:
@@ -58,7 +67,13 @@ def _allow(rules: int, path: str) -> None:
         rights = READ_DIR
     place = os.open(path, os.O_PATH | os.O_CLOEXEC)
     try:
-        _call(ADD_RULE, ctypes.c_int(rules), ctypes.c_uint(1), struct.pack("=Qi", rights, place), ctypes.c_uint(0))
+        _call(
+            ADD_RULE,
+            ctypes.c_int(rules),
+            ctypes.c_uint(1),
+            struct.pack("=Qi", rights, place),
+            ctypes.c_uint(0),
+        )
     finally:
         os.close(place)
 

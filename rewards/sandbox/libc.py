@@ -26,7 +26,9 @@ prctl = _function("prctl", ctypes.c_int, *[ctypes.c_ulong] * 4)
 capset = _function("capset", ctypes.c_char_p, ctypes.c_char_p)
 syscall = _function("syscall")
 unshare = _function("unshare", ctypes.c_int)
-_fork = ctypes.PyDLL(None, use_errno=True).fork  # keeps Python's lock, which the child then holds as well
+_fork = ctypes.PyDLL(
+    None, use_errno=True
+).fork  # keeps Python's lock, which the child then holds as well
 
 
 def check(answer: int, call: str) -> int:

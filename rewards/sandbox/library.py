@@ -55,4 +55,6 @@ def _finder(path: str) -> RelativeFinder:
 
 
 def _relative(paths: Sequence[str], library: str) -> list[str]:
-    return [f".{path.removeprefix(library)}" if path.startswith(library) else path for path in paths]
+    return [
+        f".{path.removeprefix(library)}" if path.startswith(library) else path for path in paths
+    ]

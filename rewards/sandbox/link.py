@@ -42,7 +42,9 @@ SHARED_OPERATIONS = {  # of objects whose owner shares them: name -> what the ow
     "contains": lambda value, item: item in value,
     "isinstance": isinstance,
     **{name: getattr(operator, name) for name in ("eq", "ne", "lt", "le", "gt", "ge")},
-    **{name: getattr(operator, name) for name in ("add", "sub", "mul", "truediv", "neg", "setitem")},
+    **{
+        name: getattr(operator, name) for name in ("add", "sub", "mul", "truediv", "neg", "setitem")
+    },
 }
 
 
@@ -53,7 +55,13 @@ class Peer:
     what stands here for a thing of the other side.
     """
 
-    def __init__(self, stream: int, names: dict[str, Any], shares: bool = False, remote: Callable | None = None):
+    def __init__(
+        self,
+        stream: int,
+        names: dict[str, Any],
+        shares: bool = False,
+        remote: Callable | None = None,
+    ):
         self.stream, self.names, self.shares = stream, names, shares
         self.exports: list[Any] = []
         self.depth = 0
@@ -193,7 +201,13 @@ class Peer:
         if len(self.exports) >= MAX_EXPORTS:
             raise CodecError(f"cannot be sent: more than {MAX_EXPORTS} objects")
         self.exports.append(value)
-        kind = "callable" if callable(value) else "iterator" if hasattr(type(value), "__next__") else "object"
+        kind = (
+            "callable"
+            if callable(value)
+            else "iterator"
+            if hasattr(type(value), "__next__")
+            else "object"
+        )
         return [kind, len(self.exports) - 1, bool(value)]
 
     def _resolve(self, parts: list) -> Any:

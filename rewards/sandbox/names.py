@@ -24,7 +24,9 @@ class Names(NamedTuple):
     modules: tuple[str, ...]
 
 
-def names_of(tests: Sequence[str], setup: str = "", entry_point: str | Sequence[str] | None = None) -> Names:
+def names_of(
+    tests: Sequence[str], setup: str = "", entry_point: str | Sequence[str] | None = None
+) -> Names:
     """The names to ask the program for, and the modules to import. Tests that are not Python are a `SyntaxError`."""
     given = (entry_point,) if isinstance(entry_point, str) else tuple(entry_point or ())
     return _names_of(tuple(tests), setup, given)
@@ -35,7 +37,9 @@ def _names_of(tests: tuple[str, ...], setup: str, given: tuple[str, ...]) -> Nam
     trees = [ast.parse(text) for text in (setup, *tests)]
     bound = {name for tree in trees for name in _bound(tree)}
     called = _called(trees)
-    names = dict.fromkeys(node.id for tree in trees for node in ast.walk(tree) if isinstance(node, ast.Name))
+    names = dict.fromkeys(
+        node.id for tree in trees for node in ast.walk(tree) if isinstance(node, ast.Name)
+    )
     free = [name for name in names if name not in bound and name not in given]
     modules = tuple(name for name in free if name in sys.stdlib_module_names and name not in called)
     unknown = tuple(name for name in free if not hasattr(builtins, name) and name not in modules)
@@ -58,7 +62,11 @@ def _called(trees: list[ast.Module]) -> list[str]:
 
 def _called_in_all(tests: list[ast.Module], bound: set[str]) -> tuple[str, ...]:
     """For a program that defines a function by the name of a built-in: the first that every test calls."""
-    everywhere = [name for name in _called(tests) if name not in bound and all(name in _called([t]) for t in tests)]
+    everywhere = [
+        name
+        for name in _called(tests)
+        if name not in bound and all(name in _called([t]) for t in tests)
+    ]
     return tuple(everywhere[:1])
 
 

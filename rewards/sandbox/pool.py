@@ -27,7 +27,15 @@ from pathlib import Path
 from typing import Any
 
 from rewards.sandbox import cgroups, confinement, landlock
-from rewards.sandbox.jobs import TIMEOUT_S, Asserts, Outcome, Stdio, failure_of_ours, run_job, tests_of
+from rewards.sandbox.jobs import (
+    TIMEOUT_S,
+    Asserts,
+    Outcome,
+    Stdio,
+    failure_of_ours,
+    run_job,
+    tests_of,
+)
 from rewards.sandbox.slot import Slot, ZygoteDied
 
 logger = logging.getLogger(__name__)
@@ -43,7 +51,9 @@ def worker_count() -> int:
 
     A quota of the container (`docker run --cpus`) counts as well.
     """
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    cores = (
+        len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    )
     cores = min(cores, math.ceil(cgroups.core_limit() or cores))
     ranks = os.environ.get("LOCAL_WORLD_SIZE", "1")
     return max(1, cores // max(1, int(ranks) if ranks.isdigit() else 1))
@@ -68,7 +78,9 @@ class Sandbox:
         memory_bytes: int = confinement.MEMORY_BYTES,
     ):
         if isolation not in (None, *confinement.ISOLATIONS):
-            raise ValueError(f"isolation is {isolation!r}; one of {', '.join(confinement.ISOLATIONS)}, or None")
+            raise ValueError(
+                f"isolation is {isolation!r}; one of {', '.join(confinement.ISOLATIONS)}, or None"
+            )
         self.workers = workers or worker_count()
         self.wanted, self.memory_bytes = isolation, memory_bytes
         self.packages = {name: _folder_of(name) for name in packages}
@@ -87,7 +99,9 @@ class Sandbox:
         with counting:
             calls.append(jobs)
         try:
-            return [self._run(jobs[0])] if len(jobs) == 1 else list(self._threads.map(self._run, jobs))
+            return (
+                [self._run(jobs[0])] if len(jobs) == 1 else list(self._threads.map(self._run, jobs))
+            )
         finally:
             with counting:
                 calls.pop()
@@ -98,7 +112,9 @@ class Sandbox:
         """One program against tests; options as in `Asserts` (setup, entry_point, inplace, objects, timeout_s)."""
         return self.run_batch([Asserts(program, tests, **options)])[0]
 
-    def run_stdio(self, program: str, cases: Sequence[tuple[str, str]], timeout_s: float = TIMEOUT_S) -> Outcome:
+    def run_stdio(
+        self, program: str, cases: Sequence[tuple[str, str]], timeout_s: float = TIMEOUT_S
+    ) -> Outcome:
         """One program, started afresh for each pair (stdin, expected stdout)."""
         return self.run_batch([Stdio(program, cases, timeout_s)])[0]
 
@@ -192,7 +208,11 @@ class Sandbox:
     def _make_slots(self, isolation: str) -> None:
         for slot in self._all:
             slot.retire()
-        settings = {"isolation": isolation, "packages": self.packages, "memory_bytes": self.memory_bytes}
+        settings = {
+            "isolation": isolation,
+            "packages": self.packages,
+            "memory_bytes": self.memory_bytes,
+        }
         settings |= {"workers": self.workers}
         self._all = [Slot(settings | {"is_first": place == 0}) for place in range(self.workers)]
         self._slots: queue.LifoQueue[Slot] = queue.LifoQueue()
@@ -218,7 +238,9 @@ def shared_sandbox(isolation: str | None = None, packages: Sequence[str] = ()) -
     """
     wish = (isolation, tuple(packages))
     with _shared_lock:
-        if wish == (None, ()) and (isolated := [made for made in _shared.values() if made.wanted != "unsafe"]):
+        if wish == (None, ()) and (
+            isolated := [made for made in _shared.values() if made.wanted != "unsafe"]
+        ):
             return isolated[0]
         if wish not in _shared:
             _shared[wish] = Sandbox(isolation=isolation, packages=packages)

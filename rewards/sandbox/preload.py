@@ -44,7 +44,9 @@ def prepare(isolation: str, packages: dict[str, str]) -> None:
     for name in packages:
         importlib.import_module(name)
     for name in (COMMON if isolation != "sealed" else COMMON + MORE).split():
-        if importlib.util.find_spec(name.partition(".")[0]) is not None:  # not every Python has all of its modules
+        if (
+            importlib.util.find_spec(name.partition(".")[0]) is not None
+        ):  # not every Python has all of its modules
             importlib.import_module(name)
     if isolation == "landlock" and not readable_by_all(standard := os.path.dirname(os.__file__)):
         library.read_from_here(standard)

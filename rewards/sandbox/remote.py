@@ -72,7 +72,9 @@ class RemoteIterator(Remote):
 
 
 def make_remote(peer: Any, kind: str, place: int, truth: bool) -> Remote:
-    return {"callable": RemoteCallable, "iterator": RemoteIterator, "object": Remote}[kind](peer, place, truth)
+    return {"callable": RemoteCallable, "iterator": RemoteIterator, "object": Remote}[kind](
+        peer, place, truth
+    )
 
 
 def replace_contents(mine: Any, theirs: Any) -> None:
@@ -95,7 +97,10 @@ def described(error: BaseException) -> list:
         message = str(error.args[0] if quoted else error)[:1000]
     except BaseException:
         message = ""
-    return [[kind.__name__ for kind in type(error).__mro__ if kind.__module__ == "builtins"], message]
+    return [
+        [kind.__name__ for kind in type(error).__mro__ if kind.__module__ == "builtins"],
+        message,
+    ]
 
 
 def received(names: Any, message: Any) -> BaseException:

@@ -31,16 +31,29 @@ NUMBER, ARCH, X32 = 0, 4, 0x40000000
 
 # O_WRONLY O_RDWR, O_CREAT, O_TRUNC, O_APPEND, O_PATH, __O_TMPFILE: the same on both machines
 OPEN_FLAGS = 0o3 | 0o100 | 0o1000 | 0o2000 | 0o10000000 | 0o20000000
-THREAD_FLAGS = 0x3D0F00  # what libc passes to make a thread (musl adds 0x400000, which has no meaning)
+THREAD_FLAGS = (
+    0x3D0F00  # what libc passes to make a thread (musl adds 0x400000, which has no meaning)
+)
 FCNTL = (0, 1, 2, 3, 4, 1030)  # F_DUPFD F_GETFD F_SETFD F_GETFL F_SETFL F_DUPFD_CLOEXEC
-IOCTL = (0x5401, 0x5413, 0x541B, 0x5421, 0x5450, 0x5451)  # TCGETS TIOCGWINSZ FIONREAD FIONBIO FIONCLEX FIOCLEX
+IOCTL = (
+    0x5401,
+    0x5413,
+    0x541B,
+    0x5421,
+    0x5450,
+    0x5451,
+)  # TCGETS TIOCGWINSZ FIONREAD FIONBIO FIONCLEX FIOCLEX
 PRCTL = (15, 16)  # the name of a thread
 MADVISE = (4, 8, 14, 15)  # what allocators ask for: DONTNEED FREE HUGEPAGE NOHUGEPAGE
 MSG_OOB = 1
 MAP_STACK, STACK_BYTES = 0x20000, 8 << 20
 # WAIT WAKE REQUEUE CMP_REQUEUE WAKE_OP WAIT_BITSET WAKE_BITSET, within the process: a shared one reaches other programs
-FUTEX = tuple(operation | 0x80 | clock for operation in (0, 1, 3, 4, 5, 9, 10) for clock in (0, 0x100))
-JOINING = (0, 9, 0x109) if sys.version_info >= (3, 13) else ()  # there, `pthread_join` waits for the kernel in this way
+FUTEX = tuple(
+    operation | 0x80 | clock for operation in (0, 1, 3, 4, 5, 9, 10) for clock in (0, 0x100)
+)
+JOINING = (
+    (0, 9, 0x109) if sys.version_info >= (3, 13) else ()
+)  # there, `pthread_join` waits for the kernel in this way
 OWN = 0x7FABCDEF  # beyond any process id and no other operand; the child puts its own id there
 NO_NEW_PRIVS, SET_SECCOMP, FILTER = 38, 22, 2
 
@@ -61,13 +74,20 @@ def program(files: bool, receives: bool = False) -> list[Instruction]:
     `receives`: for the checker, which is handed descriptors.
     """
     on = machine()
-    head = [(LOAD, 0, 0, ARCH), (JEQ, 1, 0, AUDIT_ARCH[on]), (RET, 0, 0, KILL), (LOAD, 0, 0, NUMBER)]
+    head = [
+        (LOAD, 0, 0, ARCH),
+        (JEQ, 1, 0, AUDIT_ARCH[on]),
+        (RET, 0, 0, KILL),
+        (LOAD, 0, 0, NUMBER),
+    ]
     if on == "x86_64":
         head += [(JGE, 0, 1, X32), (RET, 0, 0, REFUSE)]
     answers = {name: [(RET, 0, 0, ALLOW)] for name in {**ALWAYS, **(READING if files else {})}}
     answers |= {name: [(RET, 0, 0, ALLOW)] for name in (RECEIVING if receives else {})}
     answers |= _conditions(files) | {name: [(RET, 0, 0, UNKNOWN)] for name in ABSENT}
-    by_number = {number(name, on): lines for name, lines in answers.items() if number(name, on) is not None}
+    by_number = {
+        number(name, on): lines for name, lines in answers.items() if number(name, on) is not None
+    }
     return [*head, *_search(_ranges(by_number))]
 
 
@@ -118,7 +138,13 @@ def _conditions(files: bool) -> dict[str, list[Instruction]]:
         "prlimit64": [  # of itself; but no new limit on processor time, by which the kernel would kill it
             *((LOAD, 0, 0, _low(0)), (JEQ, 2, 0, 0), (JEQ, 1, 0, OWN), (RET, 0, 0, REFUSE)),
             *((LOAD, 0, 0, _low(1)), (JEQ, 1, 0, resource.RLIMIT_CPU), (RET, 0, 0, ALLOW)),
-            *((LOAD, 0, 0, _low(2)), (JEQ, 1, 0, 0), (RET, 0, 0, REFUSE), (LOAD, 0, 0, _low(2) + 4), *_equal(0)),
+            *(
+                (LOAD, 0, 0, _low(2)),
+                (JEQ, 1, 0, 0),
+                (RET, 0, 0, REFUSE),
+                (LOAD, 0, 0, _low(2) + 4),
+                *_equal(0),
+            ),
         ],
         "fcntl": _one_of(1, FCNTL),
         "ioctl": _one_of(1, IOCTL),
@@ -129,7 +155,12 @@ def _conditions(files: bool) -> dict[str, list[Instruction]]:
         "mmap": [  # no stack of a thread is small, so that memory limits their number
             *((LOAD, 0, 0, _low(3)), (JSET, 1, 0, MAP_STACK), (RET, 0, 0, ALLOW)),
             *((LOAD, 0, 0, _low(1) + 4), (JEQ, 1, 0, 0), (RET, 0, 0, ALLOW)),
-            *((LOAD, 0, 0, _low(1)), (JGE, 1, 0, STACK_BYTES), (RET, 0, 0, REFUSE), (RET, 0, 0, ALLOW)),
+            *(
+                (LOAD, 0, 0, _low(1)),
+                (JGE, 1, 0, STACK_BYTES),
+                (RET, 0, 0, REFUSE),
+                (RET, 0, 0, ALLOW),
+            ),
         ],
         "socketpair": [  # a pair within the process, for event loops: AF_UNIX, SOCK_STREAM
             *((LOAD, 0, 0, _low(0)), (JEQ, 1, 0, 1), (RET, 0, 0, REFUSE)),
@@ -163,10 +194,25 @@ def _one_of(argument: int, values: tuple[int, ...]) -> list[Instruction]:
 def _own_signal(argument: int) -> list[Instruction]:
     """To the process itself, but neither SIGKILL nor SIGSTOP: a death by these is somebody else's doing."""
     return [
-        *((LOAD, 0, 0, _low(0)), (JEQ, 1, 0, OWN), (RET, 0, 0, REFUSE), (LOAD, 0, 0, _low(argument))),
-        *((JEQ, 1, 0, signal.SIGKILL), (JEQ, 0, 1, signal.SIGSTOP), (RET, 0, 0, REFUSE), (RET, 0, 0, ALLOW)),
+        *(
+            (LOAD, 0, 0, _low(0)),
+            (JEQ, 1, 0, OWN),
+            (RET, 0, 0, REFUSE),
+            (LOAD, 0, 0, _low(argument)),
+        ),
+        *(
+            (JEQ, 1, 0, signal.SIGKILL),
+            (JEQ, 0, 1, signal.SIGSTOP),
+            (RET, 0, 0, REFUSE),
+            (RET, 0, 0, ALLOW),
+        ),
     ]
 
 
 def _without(argument: int, bits: int) -> list[Instruction]:
-    return [(LOAD, 0, 0, _low(argument)), (JSET, 0, 1, bits), (RET, 0, 0, REFUSE), (RET, 0, 0, ALLOW)]
+    return [
+        (LOAD, 0, 0, _low(argument)),
+        (JSET, 0, 1, bits),
+        (RET, 0, 0, REFUSE),
+        (RET, 0, 0, ALLOW),
+    ]

@@ -67,7 +67,9 @@ def probe(run: Callable[[Asserts], Outcome]) -> dict[str, str]:
     tests = {name: f"assert (was := {name}({pid})) == 'refused', was" for name, pid in pids.items()}
     together = run(Asserts(PROBES, list(tests.values()), timeout_s=TIMEOUT_S)).passed
     results = {
-        name: "ok" if passed else _result(run, test, "pass")  # those that missed, again and alone, for the reason
+        name: "ok"
+        if passed
+        else _result(run, test, "pass")  # those that missed, again and alone, for the reason
         for (name, test), passed in zip(tests.items(), together, strict=True)
     }
     results["a right program passes"] = _result(run, "assert right(2) == 4", "pass")

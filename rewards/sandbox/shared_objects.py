@@ -35,7 +35,9 @@ class SharedObject(Remote):
         return self._peer.ask("iter", self, ())
 
     def __instancecheck__(self, value: Any) -> bool:
-        return isinstance(value, SharedObject) and self._peer.ask("isinstance", value, (self,)) is True
+        return (
+            isinstance(value, SharedObject) and self._peer.ask("isinstance", value, (self,)) is True
+        )
 
     def __hash__(self) -> int:
         return _exactly(int, self._peer.ask("hash", self, ()))
@@ -43,7 +45,9 @@ class SharedObject(Remote):
 
 def _exactly(kind: type, value: Any) -> Any:
     if type(value) is not kind:
-        raise TypeError(f"the program's object gave a {type(value).__name__} where Python wants a {kind.__name__}")
+        raise TypeError(
+            f"the program's object gave a {type(value).__name__} where Python wants a {kind.__name__}"
+        )
     return value
 
 

@@ -118,7 +118,13 @@ class Slot:
         self.control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
             settings = json.dumps({**self.settings, "control": theirs.fileno()})
-            command = [sys.executable, "-I", "-S", str(Path(__file__).with_name("zygote.py")), settings]
+            command = [
+                sys.executable,
+                "-I",
+                "-S",
+                str(Path(__file__).with_name("zygote.py")),
+                settings,
+            ]
             self.process = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, env={}, cwd="/",
                 pass_fds=[theirs.fileno()], start_new_session=True,
@@ -167,7 +173,12 @@ class Slot:
     # ------------------------------------------------------------------ a program
 
     def run(
-        self, role: str, ends: Ends, descriptors: Sequence[int], seconds: float, tests: Sequence[int] | None = None
+        self,
+        role: str,
+        ends: Ends,
+        descriptors: Sequence[int],
+        seconds: float,
+        tests: Sequence[int] | None = None,
     ) -> Ran:
         """Start a program (role worker or script) on its descriptors; `tests` are those that its checker is handed."""
         self.running = True
@@ -180,10 +191,14 @@ class Slot:
         finally:
             self.running = False
 
-    def _request(self, role: str, descriptors: Sequence[int], seconds: float, tests: Sequence[int] | None) -> None:
+    def _request(
+        self, role: str, descriptors: Sequence[int], seconds: float, tests: Sequence[int] | None
+    ) -> None:
         """Tell the zygote and the checker; where there is none yet, the zygote makes one first."""
         is_new = tests is not None and not self._hand(tests, seconds)
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET) if is_new else (None, None)
+        ours, theirs = (
+            socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET) if is_new else (None, None)
+        )
         request = json.dumps({"role": role, "seconds": seconds, "checker": is_new}).encode()
         try:
             self._tell(request, [*descriptors, *([theirs.fileno()] if theirs else [])])

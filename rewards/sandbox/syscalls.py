@@ -15,7 +15,10 @@ Numbers = dict[str, tuple[int, int | None]]
 def _read(table: str) -> Numbers:
     """A table of `name x86_64 aarch64`, three words a call; a dash where aarch64 has no such call."""
     calls = zip(*[iter(table.split())] * 3, strict=True)
-    return {name: (int(on_x86), None if on_arm == "-" else int(on_arm)) for name, on_x86, on_arm in calls}
+    return {
+        name: (int(on_x86), None if on_arm == "-" else int(on_arm))
+        for name, on_x86, on_arm in calls
+    }
 
 
 ALWAYS = _read("""
@@ -44,7 +47,9 @@ CONDITIONAL = _read("""
     kill 62 129  tgkill 234 131  prlimit64 302 261  fcntl 72 25  ioctl 16 29  prctl 157 167  socketpair 53 199
     sendto 44 206
 """)
-ABSENT = _read("clone3 435 435  openat2 437 437")  # answered ENOSYS, so that libc takes the older way
+ABSENT = _read(
+    "clone3 435 435  openat2 437 437"
+)  # answered ENOSYS, so that libc takes the older way
 AUDIT_ARCH = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
 
 
@@ -52,7 +57,9 @@ def machine() -> str:
     """`x86_64` or `aarch64`; on any other, and on any system but Linux, an error."""
     system, name = platform.system(), platform.machine()
     if system != "Linux" or name not in AUDIT_ARCH:
-        raise OSError(f"no sandbox for {system} on {name}: it is built for Linux on {' and '.join(AUDIT_ARCH)}")
+        raise OSError(
+            f"no sandbox for {system} on {name}: it is built for Linux on {' and '.join(AUDIT_ARCH)}"
+        )
     return name
 
 

@@ -54,7 +54,9 @@ def run_script() -> None:
     except SystemExit as stop:
         code = _exit_code(stop.code)
     except BaseException as error:
-        traceback.print_exception(type(error), error, error.__traceback__ and error.__traceback__.tb_next)
+        traceback.print_exception(
+            type(error), error, error.__traceback__ and error.__traceback__.tb_next
+        )
         code = 1
     _end(code)
 
@@ -77,7 +79,9 @@ def _begin() -> bytes:
     """The job: a letter (O: objects are shared), source."""
     builtins.exit = builtins.quit = sys.exit
     sys.argv = ["program.py"]
-    sys.setrecursionlimit(sys.getrecursionlimit() + 50)  # the frames of this harness are not the program's
+    sys.setrecursionlimit(
+        sys.getrecursionlimit() + 50
+    )  # the frames of this harness are not the program's
     gc.enable()
     return link.read_all(JOB)
 

@@ -55,7 +55,9 @@ class Zygote:
     """The settings of all children, the program that runs now, and the checker that is there for several."""
 
     def __init__(self, settings: dict[str, Any]):
-        self.control = socket.socket(fileno=os.dup(settings["control"]))  # a low number, which `arrange` closes
+        self.control = socket.socket(
+            fileno=os.dup(settings["control"])
+        )  # a low number, which `arrange` closes
         os.close(settings["control"])
         self.settings = settings
         self.parent, self.pid = os.getppid(), os.getpid()
@@ -63,7 +65,9 @@ class Zygote:
         isolates = settings["isolation"] != "unsafe"
         self.apart = isolates and os.geteuid() != 0 and confinement.count_threads_apart()
         self.counted, self.counted_at = 0, -math.inf
-        self.prepared = confinement.prepare(settings["isolation"], preload.readable_paths(settings["packages"]))
+        self.prepared = confinement.prepare(
+            settings["isolation"], preload.readable_paths(settings["packages"])
+        )
         self.confirmed, self.confirm = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         self.woken, wake = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         signal.signal(signal.SIGCHLD, lambda *_: None)
@@ -79,7 +83,9 @@ class Zygote:
 
     def run(self) -> None:
         """Answer requests until the other end is closed."""
-        self._send({"ready": self.settings["isolation"], "user": "dropped" if self.users else "kept"})
+        self._send(
+            {"ready": self.settings["isolation"], "user": "dropped" if self.users else "kept"}
+        )
         while True:
             ready = [number for number, _ in self.poll.poll(self._patience())]
             if self.woken in ready:
@@ -129,8 +135,12 @@ class Zygote:
         code = confinement.UNCONFINED_EXIT
         try:
             random.seed()  # as `os.fork` would, so that no two programs draw the same numbers
-            null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)  # its own: flags set on one that is shared would stay
-            self._become(role, [null if place is None else descriptors[place] for place in LAYOUT[role]])
+            null = os.open(
+                os.devnull, os.O_RDWR | os.O_CLOEXEC
+            )  # its own: flags set on one that is shared would stay
+            self._become(
+                role, [null if place is None else descriptors[place] for place in LAYOUT[role]]
+            )
             code = 1
             ROLES[role]()
         finally:
@@ -152,7 +162,11 @@ class Zygote:
             self._tasks(),
             self.settings["memory_bytes"],
         )
-        wanted = [*descriptors, self.confirm, *([] if self.prepared.rules is None else [self.prepared.rules])]
+        wanted = [
+            *descriptors,
+            self.confirm,
+            *([] if self.prepared.rules is None else [self.prepared.rules]),
+        ]
         arrange(wanted)
         rules = None if self.prepared.rules is None else len(wanted) - 1
         chosen = self.prepared.checker_filter if is_checker else self.prepared.filter
@@ -170,7 +184,9 @@ class Zygote:
             return confinement.THREADS
         if time.monotonic() > self.counted_at + confinement.COUNTED_S:
             self.counted, self.counted_at = confinement.tasks_of_user(), time.monotonic()
-        return self.counted + self.settings["workers"] * (self.settings["memory_bytes"] // seccomp.STACK_BYTES)
+        return self.counted + self.settings["workers"] * (
+            self.settings["memory_bytes"] // seccomp.STACK_BYTES
+        )
 
     # ------------------------------------------------------------------ children
 
@@ -199,7 +215,15 @@ class Zygote:
         self.child = None
         code = os.waitstatus_to_exitcode(status)
         killed = code == -signal.SIGKILL and not why and not self._memory_ran_out()
-        self._send({"exit": code, "confined": self._is_confirmed(), "late": False, "foreign": killed, **why})
+        self._send(
+            {
+                "exit": code,
+                "confined": self._is_confirmed(),
+                "late": False,
+                "foreign": killed,
+                **why,
+            }
+        )
 
     def _is_confirmed(self) -> bool:
         try:
@@ -274,7 +298,9 @@ def _users() -> tuple[int, int] | None:
 
 
 def main() -> None:
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # the trainer may ignore or block it, which `exec` hands on
+    signal.signal(
+        signal.SIGCHLD, signal.SIG_DFL
+    )  # the trainer may ignore or block it, which `exec` hands on
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
     settings = json.loads(sys.argv[1])
     sys.argv = [""]

@@ -52,7 +52,11 @@ def scorer_of(reward, rows):
         if "completion" in parameters:
             return reward(messages, answer)
         prompt = next((row["prompt"] for row in rows if row[column] == answer), rows[0]["prompt"])
-        given = {"prompts": [[dict(message) for message in prompt]], "completions": [messages], column: [answer]}
+        given = {
+            "prompts": [[dict(message) for message in prompt]],
+            "completions": [messages],
+            column: [answer],
+        }
         values = reward(**given)
         return (asyncio.run(values) if inspect.isawaitable(values) else values)[0] or 0.0
 
@@ -66,7 +70,9 @@ def reward_doctor(case, reward, rows) -> list[str]:
         return []  # it has no programs
     found = audit(scorer_of(reward, rows))
     errors = [str(one.error) for one in found.errors]
-    return errors + [str(one.case.id) for one in found.false_positives if found.profile == "permissive"]
+    return errors + [
+        str(one.case.id) for one in found.false_positives if found.profile == "permissive"
+    ]
 
 
 def _rewardprobe(reward, rows, worst_alone: bool) -> list[str]:
@@ -76,7 +82,9 @@ def _rewardprobe(reward, rows, worst_alone: bool) -> list[str]:
     report = Probe(num_tasks=8).test_fn(scorer_of(reward, rows), tasks)
     found = [one for family in report.families for one in family.findings]
     kinds = ("critical",) if worst_alone else ("critical", "warning")
-    return [f"{one.attack}: {one.recommendation}"[:200] for one in found if one.severity.value in kinds]
+    return [
+        f"{one.attack}: {one.recommendation}"[:200] for one in found if one.severity.value in kinds
+    ]
 
 
 def rewardprobe(case, reward, rows) -> list[str]:
@@ -105,7 +113,11 @@ def gradecheck(case, reward, rows) -> list[str]:
         get_dataset=lambda: rows,
         message_type="chat",
     )
-    return [one.summary for one in run_all(VerifiersEnv(environment, sample=8)) if one.verdict == "fooled"]
+    return [
+        one.summary
+        for one in run_all(VerifiersEnv(environment, sample=8))
+        if one.verdict == "fooled"
+    ]
 
 
 AUDITS = {"ours": ours, "reward_doctor": reward_doctor, "rewardprobe": rewardprobe}
@@ -123,19 +135,30 @@ def one(audit: str, name: str) -> None:
 def found_by(audit: str, case, python: str) -> list[str] | None:
     """The findings of the audit; None when it does not come to an end, or fails itself."""
     command = [python, __file__, "--one", audit, case.name]
-    environment = {"PATH": "/usr/bin:/bin", "PYTHONPATH": f"{ROOT}", "OMP_NUM_THREADS": "1", "HOME": "/tmp"}
+    environment = {
+        "PATH": "/usr/bin:/bin",
+        "PYTHONPATH": f"{ROOT}",
+        "OMP_NUM_THREADS": "1",
+        "HOME": "/tmp",
+    }
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, env=environment, cwd=ROOT)
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=SECONDS, env=environment, cwd=ROOT
+        )
         return json.loads(done.stdout.splitlines()[-1])
     except (subprocess.TimeoutExpired, ValueError, IndexError):
         return None
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--audits", nargs="+", choices=AUDITS, default=["ours"])
     parser.add_argument("--python", default=sys.executable, help="of the environment that has them")
-    parser.add_argument("--half", choices=["developed", "held", "both"], default="both", help="of the bugs")
+    parser.add_argument(
+        "--half", choices=["developed", "held", "both"], default="both", help="of the bugs"
+    )
     parser.add_argument("--only", nargs="+", help="names of rewards")
     parser.add_argument("--one", nargs=2, metavar=("AUDIT", "NAME"), help=argparse.SUPPRESS)
     options = parser.parse_args()

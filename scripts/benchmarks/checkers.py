@@ -68,8 +68,12 @@ def compare_boxed(rows: list[Row]) -> Verdicts:
 
     boxed_math.compare_quickly.cache_clear()
     boxed_math._read_gold.cache_clear()
-    outcomes = boxed_math.compare_pairs([row.gold for row in rows], [stated_answer(row.text) for row in rows])
-    return [None if outcome in ("unparsed", "error") else outcome == "right" for outcome in outcomes]
+    outcomes = boxed_math.compare_pairs(
+        [row.gold for row in rows], [stated_answer(row.text) for row in rows]
+    )
+    return [
+        None if outcome in ("unparsed", "error") else outcome == "right" for outcome in outcomes
+    ]
 
 
 def ask_math_verify(row: Row) -> bool | None:
@@ -84,7 +88,8 @@ def _in_dollars(text: str) -> str:
     """Bare mathematics in dollars; a text that has delimiters or sentences of its own as it is."""
     words = re.sub(r"\\[A-Za-z]+(?:\{[A-Za-z ]*\})?", "", text)
     is_ready = (
-        any(sign in text for sign in ("$", r"\[", r"\(", r"\boxed")) or len(re.findall("[A-Za-z]{2,}", words)) > 2
+        any(sign in text for sign in ("$", r"\[", r"\(", r"\boxed"))
+        or len(re.findall("[A-Za-z]{2,}", words)) > 2
     )
     return text if is_ready else f"${text}$"
 
@@ -109,7 +114,9 @@ def is_last(row: Row) -> bool:
     """The last number anywhere in the text."""
     from rewards.parsing import WHOLE, parse_number
 
-    numbers = re.findall(rf"(?:(?<![\w).])-)?(?:\$-?)?(?:{WHOLE}(?:\.[0-9]+)?|\.[0-9]+)(?:/[0-9]+)?", row.text)
+    numbers = re.findall(
+        rf"(?:(?<![\w).])-)?(?:\$-?)?(?:{WHOLE}(?:\.[0-9]+)?|\.[0-9]+)(?:/[0-9]+)?", row.text
+    )
     value = parse_number(numbers[-1]) if numbers else None
     return value is not None and value == parse_number(row.gold)
 
@@ -139,7 +146,9 @@ _STRICT = re.compile(r"#### (\-?[0-9\.\,]+)")
 def is_strict_match(row: Row) -> bool:
     """lm-evaluation-harness's strict-match filter for gsm8k: the first number behind ####."""
     found = _STRICT.search(row.text)
-    return found is not None and _IGNORED.sub("", found[1].strip()) == _IGNORED.sub("", row.gold.strip())
+    return found is not None and _IGNORED.sub("", found[1].strip()) == _IGNORED.sub(
+        "", row.gold.strip()
+    )
 
 
 # lm-evaluation-harness, gsm8k: the filter flexible-extract takes the last match, then compares texts.
@@ -227,7 +236,15 @@ def measure(check: Callable, rows: list[Row]) -> dict[str, float]:
 
 def print_table(title: str, checkers: dict[str, Callable], rows: list[Row]) -> None:
     print(f"\n{title}: {len(rows)} rows, {sum(row.label for row in rows)} of them right")
-    names = ["agreement", "false positives", "false negatives", "not gradable", "over 2 s", "mean us", "median us"]
+    names = [
+        "agreement",
+        "false positives",
+        "false negatives",
+        "not gradable",
+        "over 2 s",
+        "mean us",
+        "median us",
+    ]
     print(f"{'checker':36}" + "".join(f"{name:>21}" for name in names))
     for checker, check in checkers.items():
         try:
@@ -236,8 +253,14 @@ def print_table(title: str, checkers: dict[str, Callable], rows: list[Row]) -> N
             print(f"{checker:36} not run: {error}")
             continue
         low, high = found["interval"]
-        cells = [f"{found['agreement']:.3f} ({low:.3f}-{high:.3f})", *(f"{found[name]:.0f}" for name in names[1:5])]
-        print(f"{checker:36}" + "".join(f"{c:>21}" for c in [*cells, *(f"{found[name]:.1f}" for name in names[5:])]))
+        cells = [
+            f"{found['agreement']:.3f} ({low:.3f}-{high:.3f})",
+            *(f"{found[name]:.0f}" for name in names[1:5]),
+        ]
+        print(
+            f"{checker:36}"
+            + "".join(f"{c:>21}" for c in [*cells, *(f"{found[name]:.1f}" for name in names[5:])])
+        )
 
 
 def typical_batch(rows: list[Row]) -> list[Row]:
@@ -245,22 +268,36 @@ def typical_batch(rows: list[Row]) -> list[Row]:
     rng = random.Random(0)
     golds = [row.gold for row in rows]
     plain = [gold for gold in golds if re.fullmatch(r"-?\d{1,6}", gold)] or golds
-    fractions = [gold for gold in golds if re.fullmatch(r"-?\\frac\{\d+\}\{\d+\}|-?\d+/\d+", gold)] or golds
+    fractions = [
+        gold for gold in golds if re.fullmatch(r"-?\\frac\{\d+\}\{\d+\}|-?\d+/\d+", gold)
+    ] or golds
     batch = []
     for place in range(PROMPTS):
         gold = rng.choice(plain if place % 8 < 5 else fractions if place % 8 < 7 else golds)
         answers = [row.text for row in rows if row.gold == gold]
-        others = [str(rng.randint(-20, 400)), rf"\frac{{{rng.randint(1, 30)}}}{{{rng.randint(2, 30)}}}", *answers]
+        others = [
+            str(rng.randint(-20, 400)),
+            rf"\frac{{{rng.randint(1, 30)}}}{{{rng.randint(2, 30)}}}",
+            *answers,
+        ]
         for _ in range(GENERATIONS):
             answer = gold if rng.random() < 0.5 else rng.choice(others)
             text = answer if r"\boxed" in answer else rf"\boxed{{{answer}}}"
-            batch.append(Row(gold, f"Let us add up the parts of it, step by step. Then the answer is {text}.", True))
+            batch.append(
+                Row(
+                    gold,
+                    f"Let us add up the parts of it, step by step. Then the answer is {text}.",
+                    True,
+                )
+            )
     return batch
 
 
 def print_batch(rows: list[Row]) -> None:
     batch = typical_batch(rows)
-    print(f"\nTypical batch: {PROMPTS} prompts x {GENERATIONS} completions in one call, boxed_math end to end")
+    print(
+        f"\nTypical batch: {PROMPTS} prompts x {GENERATIONS} completions in one call, boxed_math end to end"
+    )
     times = []
     for _ in range(4):
         started = time.perf_counter()
@@ -272,9 +309,18 @@ def print_batch(rows: list[Row]) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     for name in ("--pairs", "--completions"):
-        parser.add_argument(name, type=Path, nargs="+", default=[], metavar="FILE", help="default: of this repository")
+        parser.add_argument(
+            name,
+            type=Path,
+            nargs="+",
+            default=[],
+            metavar="FILE",
+            help="default: of this repository",
+        )
     args = parser.parse_args()
     if not args.pairs + args.completions:
         args.pairs, args.completions = PAIRS, [COMPLETIONS]

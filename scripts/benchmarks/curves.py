@@ -18,12 +18,18 @@ import numpy as np
 ROOT = Path(__file__).parents[2]
 LOOKS = 50
 CURVES = 1_000
-OTHERS = {"each": "a test at each", "product": "a product of evidence", "end": "one test at the end"}
+OTHERS = {
+    "each": "a test at each",
+    "product": "a product of evidence",
+    "end": "one test at the end",
+}
 A_CASE = 200  # curves of a case of the verdict
 REDRAWN = {"change once": 0.0, "stick": 0.1, "are coins": 1.0}
 
 
-def simulate(random: np.random.Generator, n: int, gains: list[float], redrawn: float, start: float = 0.5) -> np.ndarray:
+def simulate(
+    random: np.random.Generator, n: int, gains: list[float], redrawn: float, start: float = 0.5
+) -> np.ndarray:
     """The outcomes of `n` rows at step 0 and at the evaluations that have these true gains: (evaluations + 1, n)."""
     first, luck = random.random(n) < start, random.random(n)
     curve = [first]
@@ -60,16 +66,41 @@ def stopping_table() -> tuple[list[str], list[list[str]]]:
                 product = np.cumsum(np.log(np.diff(evidence, prepend=0.0) / weights))
                 others["product"] += (product >= np.log(ENOUGH)).any()
         truth = "false" if gain >= min_gain else "right"
-        shares = [f"{100 * count / CURVES:.1f} %" for count in (len(at), *(others[name] for name in OTHERS))]
+        shares = [
+            f"{100 * count / CURVES:.1f} %"
+            for count in (len(at), *(others[name] for name in OTHERS))
+        ]
         when = f"{np.median(at):g}" if at else ""
-        cells = [f"{n}, that {rows}", f"{100 * gain:+g}", f"{100 * min_gain:g}", truth, shares[0], when]
+        cells = [
+            f"{n}, that {rows}",
+            f"{100 * gain:+g}",
+            f"{100 * min_gain:g}",
+            truth,
+            shares[0],
+            when,
+        ]
         return cells + (shares[1:] if min_gain == 0 else [""] * len(OTHERS))
 
     cases = [(rows, n, 0.0, 0.0) for rows in REDRAWN for n in (160, 1000)]
-    cases += [("stick", n, gain, 0.0) for n, gain in ((160, -0.05), (160, -0.115), (160, -0.2), (817, -0.05))]
+    cases += [
+        ("stick", n, gain, 0.0)
+        for n, gain in ((160, -0.05), (160, -0.115), (160, -0.2), (817, -0.05))
+    ]
     cases += [("stick", 160, 0.1, 0.1), ("stick", 1000, 0.05, 0.05)]
-    cases += [("stick", 160, 0.0, 0.1), ("stick", 160, 0.0, 0.2), ("stick", 1000, 0.0, 0.05), ("stick", 1000, 0.0, 0.1)]
-    columns = ["rows", "true gain, points", "min_gain, points", "a stop is", "stopped by the rule", "at, median"]
+    cases += [
+        ("stick", 160, 0.0, 0.1),
+        ("stick", 160, 0.0, 0.2),
+        ("stick", 1000, 0.0, 0.05),
+        ("stick", 1000, 0.0, 0.1),
+    ]
+    columns = [
+        "rows",
+        "true gain, points",
+        "min_gain, points",
+        "a stop is",
+        "stopped by the rule",
+        "at, median",
+    ]
     return [*columns, *OTHERS.values()], [line(*case) for case in cases]
 
 
@@ -93,9 +124,13 @@ CASES = {
     "learns: 8 points, too few to show": Case("rose together", 1.0, _line(0.08)),
     "the same with 800 rows": Case("rose together", 1.0, _line(0.08), n=800),
     "the reward is farmed: 30 points lost": Case("diverged", 1.0, _line(-0.3)),
-    "the reward is farmed, 15 rows, all lost": Case("diverged", 1.0, _line(-0.97), n=15, start=0.98),
+    "the reward is farmed, 15 rows, all lost": Case(
+        "diverged", 1.0, _line(-0.97), n=15, start=0.98
+    ),
     "the reward is learnt, no skill": Case("reward alone", 1.0, [0.0] * 10),
-    "learns 30 points, and loses 25": Case("accuracy fell", 1.0, _line(0.3, 5) + [0.3 - 0.05 * k for k in range(1, 6)]),
+    "learns 30 points, and loses 25": Case(
+        "accuracy fell", 1.0, _line(0.3, 5) + [0.3 - 0.05 * k for k in range(1, 6)]
+    ),
     "random reward, nothing changes": Case("nothing moved", 0.0, [0.0] * 10),
     "random reward, heavy tails": Case("nothing moved", 0.0, [0.0] * 10, noise="heavy tails"),
     "random reward, noise that lasts": Case("nothing moved", 0.0, [0.0] * 10, noise="lasts"),
@@ -104,9 +139,15 @@ CASES = {
 }
 
 
-def simulate_rewards(random: np.random.Generator, case: Case, steps: int = 60) -> list[dict[str, Any]]:
+def simulate_rewards(
+    random: np.random.Generator, case: Case, steps: int = 60
+) -> list[dict[str, Any]]:
     """A log of steps whose reward rises in a line, with noise of a standard deviation of about 0.5."""
-    noise = random.standard_t(3, steps) / 3 if case.noise == "heavy tails" else random.normal(0.0, 0.5, steps)
+    noise = (
+        random.standard_t(3, steps) / 3
+        if case.noise == "heavy tails"
+        else random.normal(0.0, 0.5, steps)
+    )
     for step in range(1, steps if case.noise == "lasts" else 1):
         noise[step] = 0.5 * noise[step - 1] + 0.75**0.5 * noise[step]
     rewards = case.rise * np.arange(steps) / steps + noise
@@ -122,9 +163,13 @@ def verdict_table() -> tuple[list[str], list[list[str]]]:
         random, answers = np.random.default_rng(0), Counter()
         for _ in range(A_CASE):
             curve = simulate(random, case.n, case.gains, 0.1, case.start)
-            points = [{"step": 6 * k, "metrics": {"right": row.tolist()}} for k, row in enumerate(curve)]
+            points = [
+                {"step": 6 * k, "metrics": {"right": row.tolist()}} for k, row in enumerate(curve)
+            ]
             answers[verdict(simulate_rewards(random, case), points).name] += 1
-        others = ", ".join(f"{other} {count}" for other, count in answers.most_common() if other != case.truth)
+        others = ", ".join(
+            f"{other} {count}" for other, count in answers.most_common() if other != case.truth
+        )
         lines.append([name, case.truth, str(answers[case.truth]), str(answers[TOGETHER]), others])
     return ["run", "truth", f"right, of {A_CASE}", "called learning", "other answers"], lines
 
@@ -137,7 +182,10 @@ def write_tables(script: Path, tables: dict[str, tuple[str, int, Callable]]) -> 
 
     machine = versions()  # before anything is written, which would be an uncommitted change
     changed = " with uncommitted changes" if machine["uncommitted_changes"] else ""
-    entry = {"command": f"python {script.resolve().relative_to(ROOT)}", "hardware": machine["hardware"]}
+    entry = {
+        "command": f"python {script.resolve().relative_to(ROOT)}",
+        "hardware": machine["hardware"],
+    }
     entry["commit"] = (machine["commit"] or "unknown")[:7] + changed
     for name, (title, order, make) in tables.items():
         columns, rows = make()
@@ -148,9 +196,14 @@ def write_tables(script: Path, tables: dict[str, tuple[str, int, Callable]]) -> 
 
 
 def main() -> None:
-    argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
+    argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    ).parse_args()
     tables = {"verdict_cases": ("the verdict on simulated curves", 118, verdict_table)}
-    write_tables(Path(__file__), tables | {"stopping": ("stopping rules on simulated curves", 117, stopping_table)})
+    write_tables(
+        Path(__file__),
+        tables | {"stopping": ("stopping rules on simulated curves", 117, stopping_table)},
+    )
 
 
 if __name__ == "__main__":

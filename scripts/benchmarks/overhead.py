@@ -35,7 +35,15 @@ def build(config: Path, overrides: list[str], folder: Path, bare: bool = False):
     recipe, argv = import_recipe(config), sys.argv
     words = ["--config", str(config), "--output_dir", str(folder / "run"), "--num_eval_rows", "0"]
     words += ["--eval_strategy", "no"]
-    sys.argv = [str(config.parent / "train.py"), *words, "--save_strategy", "no", "--num_train_rows", "500", *overrides]
+    sys.argv = [
+        str(config.parent / "train.py"),
+        *words,
+        "--save_strategy",
+        "no",
+        "--num_train_rows",
+        "500",
+        *overrides,
+    ]
     try:
         run = start(recipe.RecipeArguments, recipe.load_rows, recipe.reference_completion)
     finally:
@@ -84,7 +92,10 @@ def watch_steps(trainer, spent: Counter, on_begin=lambda: None) -> list[dict[str
 
         def on_train_end(self, *args, **kwargs) -> None:
             self.on_step_begin()
-            of_each = [{part: b[part] - a.get(part, 0.0) for part in b} for a, b in itertools.pairwise(marks)]
+            of_each = [
+                {part: b[part] - a.get(part, 0.0) for part in b}
+                for a, b in itertools.pairwise(marks)
+            ]
             steps.extend(of_each[1:])
 
     trainer.add_callback(Mark())
@@ -111,7 +122,9 @@ def train(config: Path, overrides: list[str], bare: bool) -> list[dict[str, floa
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--config", type=Path, default=CONFIG)
     parser.add_argument("--pairs", type=int, default=4)
     parser.add_argument("--steps", type=int, default=6, help="steps a run; the first is dropped")

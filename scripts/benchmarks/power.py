@@ -29,10 +29,17 @@ def rows_table() -> tuple[list[str], list[list[str]]]:
         shown = {changed: smallest_change(n, changed) for changed in CHANGED}
         share_won = 0.5 + shown[0.25] / 0.25 / 2
         changed = random.binomial(n, 0.25, DRAWS)
-        won, times = np.unique([changed, random.binomial(changed, share_won)], axis=1, return_counts=True)
-        found = [gained <= rows and rows > 0 and binomtest(gained, rows).pvalue < LEVEL for rows, gained in won.T]
+        won, times = np.unique(
+            [changed, random.binomial(changed, share_won)], axis=1, return_counts=True
+        )
+        found = [
+            gained <= rows and rows > 0 and binomtest(gained, rows).pvalue < LEVEL
+            for rows, gained in won.T
+        ]
         power = sum(times[found]) / DRAWS
-        lines.append([str(n), *(f"{100 * change:.1f}" for change in shown.values()), f"{100 * power:.1f} %"])
+        lines.append(
+            [str(n), *(f"{100 * change:.1f}" for change in shown.values()), f"{100 * power:.1f} %"]
+        )
     columns = [f"{100 * changed:g} % change" for changed in CHANGED]
     return ["held-out rows", *columns, "power at the 25 % column, simulated"], lines
 
@@ -57,15 +64,27 @@ def seeds_table() -> tuple[list[str], list[list[str]]]:
         more = max(0, needed - len(values)) if needed else "more than 1 000"
         shown = [f"{mean(values):+.1f}", f"{stdev(values):.1f}", str(needed), str(more)]
         lines.append([name, str(len(values)), *shown])
-    return ["difference", "seeds", "mean, points", "spread over seeds", "seeds for 80 % power", "more"], lines
+    return [
+        "difference",
+        "seeds",
+        "mean, points",
+        "spread over seeds",
+        "seeds for 80 % power",
+        "more",
+    ], lines
 
 
 def main() -> None:
-    argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
+    argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    ).parse_args()
     from curves import write_tables
 
     tables = {"power": ("the change that held-out rows show", 116, rows_table)}
-    write_tables(Path(__file__), tables | {"power_seeds": ("how many seeds a difference wants", 53, seeds_table)})
+    write_tables(
+        Path(__file__),
+        tables | {"power_seeds": ("how many seeds a difference wants", 53, seeds_table)},
+    )
 
 
 if __name__ == "__main__":

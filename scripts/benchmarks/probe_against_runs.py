@@ -17,9 +17,18 @@ VERDICTS = ("will learn the task", "will learn the format only", "will not learn
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--probes", type=Path, required=True, help="a folder with a probe for each NAME")
-    parser.add_argument("--output", type=Path, required=True, help="an entry of the ledger; words in it by hand stay")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--probes", type=Path, required=True, help="a folder with a probe for each NAME"
+    )
+    parser.add_argument(
+        "--output",
+        type=Path,
+        required=True,
+        help="an entry of the ledger; words in it by hand stay",
+    )
     options = parser.parse_args()
     sys.path.insert(0, str(ROOT))
     from recipes.common.utils.run_files import read_json, write_json
@@ -27,12 +36,16 @@ def main() -> None:
 
     names = sorted(folder.parent.name for folder in options.probes.glob("*/figures.json"))
     found = [compare(options.probes / name, name) for name in names]
-    rows = sorted((row for row, _, _ in found), key=lambda row: VERDICTS.index(row["verdict of the probe"]))
+    rows = sorted(
+        (row for row, _, _ in found), key=lambda row: VERDICTS.index(row["verdict of the probe"])
+    )
     command = "python scripts/benchmarks/probe_against_runs.py"
     entry = {
         "title": "the probe against published trainings",
         "command": f"{command} --probes {options.probes} --output {options.output}",
-        "remark": remark([forecast for _, forecast, _ in found], [outcome for *_, outcome in found]),
+        "remark": remark(
+            [forecast for _, forecast, _ in found], [outcome for *_, outcome in found]
+        ),
         "columns": list(rows[0]),
         "rows": [list(row.values()) for row in rows],
     }
@@ -49,7 +62,10 @@ def compare(folder: Path, name: str) -> tuple[dict[str, str], dict[str, Any], di
     probe, result = read_json(folder / "figures.json"), read_json(ROOT / "results" / f"{name}.json")
     (task,) = probe["tasks"].values()
     verifier = next(reward for reward in task["rewards"].values() if reward["kind"] == "verifier")
-    forecast = {"verdict": probe["verdict"].partition(":")[0], "spread": 1.0 - verifier["zero_spread"]}
+    forecast = {
+        "verdict": probe["verdict"].partition(":")[0],
+        "spread": 1.0 - verifier["zero_spread"],
+    }
     metric = independent_metric(result["metrics"])
     change = result["metrics"][metric]["change"]
     interval = change["interval"]  # a single run of too few rows may have none
@@ -71,8 +87,14 @@ def remark(forecasts: list[dict[str, Any]], outcomes: list[dict[str, Any]]) -> s
     from scipy.stats import spearmanr
 
     rho, p = spearmanr([of["spread"] for of in forecasts], [of["gain"] for of in outcomes])
-    pairs = [(of["verdict"] == VERDICTS[0], out["shown"]) for of, out in zip(forecasts, outcomes, strict=True)]
-    count = {pair: pairs.count(pair) for pair in ((True, True), (True, False), (False, True), (False, False))}
+    pairs = [
+        (of["verdict"] == VERDICTS[0], out["shown"])
+        for of, out in zip(forecasts, outcomes, strict=True)
+    ]
+    count = {
+        pair: pairs.count(pair)
+        for pair in ((True, True), (True, False), (False, True), (False, False))
+    }
     return (
         f"Spearman of the groups with verifier spread and the gain: {rho:+.2f} (p {p:.2g}, {len(pairs)} trainings). "
         f"*Will learn the task*: {count[True, True]} with a gain shown, {count[True, False]} without; other verdicts: "

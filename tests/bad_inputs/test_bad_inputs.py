@@ -39,14 +39,22 @@ recipe_of = cache(lambda name: import_recipe(ROOT / "recipes" / name / "any.yaml
 
 
 @pytest.fixture
-def refusal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, model: Path) -> Callable[..., list[str]]:
+def refusal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, model: Path
+) -> Callable[..., list[str]]:
     """The problems of a run that is sound but for what a test changes."""
     monkeypatch.chdir(tmp_path)
     Path("data").mkdir()
     files = {"train": "".join(LINE.format(n, n + 1) for n in range(4)), "test": LINE.format(90, 91)}
 
     def problems(
-        settings=None, words=(), text=None, reward=None, train=files["train"], test=files["test"], recipe="gsm8k"
+        settings=None,
+        words=(),
+        text=None,
+        reward=None,
+        train=files["train"],
+        test=files["test"],
+        recipe="gsm8k",
     ) -> list[str]:
         whole = {"model_name_or_path": str(model), **SETTINGS, **(settings or {})}
         if reward is not None:
@@ -59,11 +67,15 @@ def refusal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, model: Path) -> Cal
         Path("run.yaml").write_bytes(content if isinstance(content, bytes) else content.encode())
         for name, lines in (("train", train), ("test", test)):
             if lines is not None:
-                Path("data", f"{name}.jsonl").write_bytes(lines if isinstance(lines, bytes) else lines.encode())
+                Path("data", f"{name}.jsonl").write_bytes(
+                    lines if isinstance(lines, bytes) else lines.encode()
+                )
         recipe = recipe_of(recipe)
         args = parse_arguments(recipe.RecipeArguments, ["--config", "run.yaml", *words])
         (rewards, train_rows, held_out, validation), found = load_parts(args, recipe.load_rows)
-        result = preflight(args, train_rows, held_out, rewards, recipe.reference_completion, found, validation)
+        result = preflight(
+            args, train_rows, held_out, rewards, recipe.reference_completion, found, validation
+        )
         assert sorted(os.listdir()) == ["data", "run.yaml"], "a refused run leaves nothing"
         return result.problems
 
@@ -77,7 +89,10 @@ def assert_refused(problems: list[str], words: tuple[str, ...]) -> None:
 
 def test_the_run_without_a_change_is_sound(refusal):
     assert refusal() == []
-    assert refusal(train=("\ufeff" + LINE.format(1, 2) + LINE.format(2, 3)), test=LINE.format(7, 8)) == [], "a BOM"
+    assert (
+        refusal(train=("\ufeff" + LINE.format(1, 2) + LINE.format(2, 3)), test=LINE.format(7, 8))
+        == []
+    ), "a BOM"
 
 
 @pytest.mark.parametrize("case", cases.SETTINGS)
@@ -89,8 +104,14 @@ def test_settings(case, refusal):
 
 
 def test_every_field_with_a_range_or_with_choices_exists():
-    word_problems = import_recipe(ROOT / "recipes/word_problems/train.py").RecipeArguments  # num_gsm8k_rows is its own
-    fields = {field.name for kind in (word_problems, GRPOConfig, ModelConfig) for field in dataclasses.fields(kind)}
+    word_problems = import_recipe(
+        ROOT / "recipes/word_problems/train.py"
+    ).RecipeArguments  # num_gsm8k_rows is its own
+    fields = {
+        field.name
+        for kind in (word_problems, GRPOConfig, ModelConfig)
+        for field in dataclasses.fields(kind)
+    }
     limited = {name for _, names in RANGES.values() for name in names}
     assert limited | CHOICES.keys() <= fields
 
@@ -164,7 +185,9 @@ def with_values(name: str, **values) -> Callable[[Path], None]:
 
     def change(folder: Path) -> None:
         content = {**json.loads((folder / name).read_text()), **values}
-        (folder / name).write_text(json.dumps({key: value for key, value in content.items() if value is not None}))
+        (folder / name).write_text(
+            json.dumps({key: value for key, value in content.items() if value is not None})
+        )
 
     return change
 
@@ -190,25 +213,44 @@ def as_an_adapter(folder: Path) -> None:
     (folder / "config.json").rename(folder / "adapter_config.json")
 
 
-NO_SYSTEM = "{% if messages[0]['role'] == 'system' %}{{ raise_exception('no system role') }}{% endif %}"
+NO_SYSTEM = (
+    "{% if messages[0]['role'] == 'system' %}{{ raise_exception('no system role') }}{% endif %}"
+)
 MODELS = {
     "no config": (without("config.json"), "it has no config.json"),
     "an adapter": (as_an_adapter, "it is a LoRA adapter; merge it"),
-    "a damaged config": (with_text("config.json", '{"model_type": "llama"'), "its config.json is damaged"),
+    "a damaged config": (
+        with_text("config.json", '{"model_type": "llama"'),
+        "its config.json is damaged",
+    ),
     "a config of nothing": (with_text("config.json", "{}"), "its config.json has no model_type"),
-    "an unknown architecture": (with_values("config.json", model_type="lama"), "config or tokenizer cannot be read"),
+    "an unknown architecture": (
+        with_values("config.json", model_type="lama"),
+        "config or tokenizer cannot be read",
+    ),
     "no tokenizer": (without("tokenizer.json"), "it has no tokenizer"),
-    "a damaged tokenizer": (with_text("tokenizer.json", "{"), "its config or tokenizer cannot be read"),
+    "a damaged tokenizer": (
+        with_text("tokenizer.json", "{"),
+        "its config or tokenizer cannot be read",
+    ),
     "no weights": (without("model.safetensors"), "there are no weights"),
     "weights cut short": (cut_short, "model.safetensors has", "bytes of"),
     "empty weights": (with_text("model.safetensors", ""), "model.safetensors has no whole header"),
     "a damaged header": (with_a_damaged_header, "the header of model.safetensors is damaged"),
-    "a Git LFS pointer": (with_text("model.safetensors", "version https://git-lfs"), "has no whole header"),
+    "a Git LFS pointer": (
+        with_text("model.safetensors", "version https://git-lfs"),
+        "has no whole header",
+    ),
     "a part that is missing": (
-        with_text("model.safetensors.index.json", '{"weight_map": {"a": "model-00002.safetensors"}}'),
+        with_text(
+            "model.safetensors.index.json", '{"weight_map": {"a": "model-00002.safetensors"}}'
+        ),
         "model-00002.safetensors is missing",
     ),
-    "a damaged index": (with_text("model.safetensors.index.json", "[]"), "model.safetensors.index.json is damaged"),
+    "a damaged index": (
+        with_text("model.safetensors.index.json", "[]"),
+        "model.safetensors.index.json is damaged",
+    ),
     "a layer that is missing": (without_a_layer, "its weights lack 1 of 2 layers (the first: 1)"),
     "no end token": (
         with_values("tokenizer_config.json", eos_token=None, pad_token=None),
@@ -220,7 +262,10 @@ MODELS = {
         "its chat template does not take the messages of the rows",
         "no system role",
     ),
-    "a broken template": (with_text("chat_template.jinja", "{% for %}"), "does not take the messages of the rows"),
+    "a broken template": (
+        with_text("chat_template.jinja", "{% for %}"),
+        "does not take the messages of the rows",
+    ),
     "a context that is too small": (
         with_values("config.json", max_position_embeddings=300),
         "its context has 300 tokens",
@@ -264,12 +309,19 @@ def test_rows_of_the_hub_without_a_network(refusal, monkeypatch):
         raise ConnectionError("Couldn't reach 'openai/gsm8k' on the Hub")
 
     monkeypatch.setattr("recipes.common.data.questions.load_dataset", fails)
-    assert_refused(refusal({"dataset_path": None}), ["the rows cannot be loaded (ConnectionError", "give dataset_path"])
+    assert_refused(
+        refusal({"dataset_path": None}),
+        ["the rows cannot be loaded (ConnectionError", "give dataset_path"],
+    )
 
 
-@pytest.mark.parametrize(("recipe", "name"), [("arithmetic", "dataset_path"), ("math_code", "dataset_name")])
+@pytest.mark.parametrize(
+    ("recipe", "name"), [("arithmetic", "dataset_path"), ("math_code", "dataset_name")]
+)
 def test_settings_that_a_recipe_does_not_use(recipe, name, parse):
-    args = parse_arguments(import_recipe(ROOT / f"recipes/{recipe}/train.py").RecipeArguments, [f"--{name}", "x"])
+    args = parse_arguments(
+        import_recipe(ROOT / f"recipes/{recipe}/train.py").RecipeArguments, [f"--{name}", "x"]
+    )
     assert args.problems == [f"{name} is 'x'; this recipe does not use it: leave it out."]
 
 

@@ -13,7 +13,9 @@ from typing import Any
 FLAGS = ["--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--hide-scrollbars"]
 
 
-def open_at(chromium: str, folder: Path, url: str, views: list[tuple[int, str]], ask: str) -> list[tuple[Any, bytes]]:
+def open_at(
+    chromium: str, folder: Path, url: str, views: list[tuple[int, str]], ask: str
+) -> list[tuple[Any, bytes]]:
     """Open a page at each (width, "light" or "dark"): the value of an expression there, and its first screen as PNG."""
     seen = []
     with _browser(chromium, folder) as send:
@@ -26,7 +28,9 @@ def open_at(chromium: str, folder: Path, url: str, views: list[tuple[int, str]],
             size = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": False}
             send("Emulation.setDeviceMetricsOverride", session, **size)
             send("Page.navigate", session, wait_for="Page.loadEventFired", url=url)
-            value = send("Runtime.evaluate", session, expression=ask, returnByValue=True)["result"]["value"]
+            value = send("Runtime.evaluate", session, expression=ask, returnByValue=True)["result"][
+                "value"
+            ]
             seen.append((value, base64.b64decode(send("Page.captureScreenshot", session)["data"])))
     return seen
 
@@ -39,12 +43,16 @@ def _browser(chromium: str, folder: Path) -> Iterator[Any]:
     words = [chromium, *FLAGS, "--remote-debugging-pipe", f"--user-data-dir={folder / 'profile'}"]
     as_3_and_4 = f'exec "$@" 3<&{theirs_in} 4>&{theirs_out}'  # where Chromium reads and writes
     quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-    process = subprocess.Popen(["bash", "-c", as_3_and_4, "bash", *words], pass_fds=(theirs_in, theirs_out), **quiet)
+    process = subprocess.Popen(
+        ["bash", "-c", as_3_and_4, "bash", *words], pass_fds=(theirs_in, theirs_out), **quiet
+    )
     os.close(theirs_in), os.close(theirs_out)
     numbers = itertools.count(1)
     with os.fdopen(ours_out, "wb", buffering=0) as out, os.fdopen(ours_in, "rb") as inbox:
 
-        def send(method: str, session: str | None = None, wait_for: str | None = None, **parameters) -> dict:
+        def send(
+            method: str, session: str | None = None, wait_for: str | None = None, **parameters
+        ) -> dict:
             number = next(numbers)
             message = {"id": number, "method": method, "params": parameters}
             message |= {"sessionId": session} if session else {}

@@ -6,7 +6,12 @@ import sys
 import time
 from pathlib import Path
 
-FORGOTTEN = ("summary.json", "trainer_state.json", "evaluation/after.jsonl", "checkpoint-4/trainer_state.json")
+FORGOTTEN = (
+    "summary.json",
+    "trainer_state.json",
+    "evaluation/after.jsonl",
+    "checkpoint-4/trainer_state.json",
+)
 FORGOTTEN += ("completions/completions_00003.parquet", "completions/completions_00004.parquet")
 
 

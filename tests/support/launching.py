@@ -59,14 +59,20 @@ def in_turn(*commands: list[str]) -> list[str]:
     launch, words = commands[0][:at], []
     for command in commands:
         script = command[at:] if command[:at] == launch else command
-        folder = script[script.index("--output_dir") + 1] if "--output_dir" in script else script[-1]
+        folder = (
+            script[script.index("--output_dir") + 1] if "--output_dir" in script else script[-1]
+        )
         words += ["--then", f"{folder}.txt", *script]
     return [*launch, "tests/support/in_turn.py", *words[1:]]
 
 
-def run(words: list[str], env: dict[str, str] | None = None, expect: int = 0, timeout_s: float = 300) -> str:
+def run(
+    words: list[str], env: dict[str, str] | None = None, expect: int = 0, timeout_s: float = 300
+) -> str:
     """Run to the end and return what was printed; the exit status must be as expected."""
-    done = subprocess.run(words, cwd=ROOT, env=_environment(env), capture_output=True, text=True, timeout=timeout_s)
+    done = subprocess.run(
+        words, cwd=ROOT, env=_environment(env), capture_output=True, text=True, timeout=timeout_s
+    )
     assert (done.returncode == 0) == (expect == 0), done.stdout[-3000:] + done.stderr[-6000:]
     return done.stdout + done.stderr
 
@@ -90,14 +96,18 @@ def start(words: list[str], log: Path, env: dict[str, str] | None = None) -> sub
         signal.signal(signal.SIGINT, ours)
 
 
-def wait_for(text: str, log: Path, process: subprocess.Popen | None = None, timeout_s: float = 180) -> None:
+def wait_for(
+    text: str, log: Path, process: subprocess.Popen | None = None, timeout_s: float = 180
+) -> None:
     """Return once `text` was printed; fail at once where the `process` that should print it has ended."""
     deadline = time.monotonic() + timeout_s
     while text not in log.read_text():
         assert process is None or process.poll() is None, (
             f"ended before it printed {text!r}:\n{log.read_text()[-6000:]}"
         )
-        assert time.monotonic() < deadline, f"did not print {text!r} in {timeout_s} s:\n{log.read_text()[-6000:]}"
+        assert time.monotonic() < deadline, (
+            f"did not print {text!r} in {timeout_s} s:\n{log.read_text()[-6000:]}"
+        )
         time.sleep(0.1)
 
 

@@ -33,7 +33,9 @@ def k3(new: torch.Tensor, ref: torch.Tensor) -> torch.Tensor:
     return torch.exp(ref - new) - (ref - new) - 1
 
 
-def surrogate(ratio: torch.Tensor, advantage: torch.Tensor, epsilon: float, epsilon_high: float) -> torch.Tensor:
+def surrogate(
+    ratio: torch.Tensor, advantage: torch.Tensor, epsilon: float, epsilon_high: float
+) -> torch.Tensor:
     """What one token is worth: a good one no more than at 1 + epsilon_high, a bad one no more than at 1 - epsilon.
 
     Example:
@@ -44,7 +46,16 @@ def surrogate(ratio: torch.Tensor, advantage: torch.Tensor, epsilon: float, epsi
 
 
 def token_losses(
-    new, old, ref, advantages, loss_type, epsilon, epsilon_high, beta, use_bias_correction_kl, importance_sampling_level
+    new,
+    old,
+    ref,
+    advantages,
+    loss_type,
+    epsilon,
+    epsilon_high,
+    beta,
+    use_bias_correction_kl,
+    importance_sampling_level,
 ) -> torch.Tensor:
     """The loss of each token of one sequence; `advantages` has one value a token."""
     log_ratio = new - old
@@ -55,12 +66,22 @@ def token_losses(
         gains = ratios.detach().clamp(max=epsilon_high) * advantages * new
     else:
         pairs = zip(ratios, advantages, strict=True)
-        gains = torch.stack([surrogate(ratio, advantage, epsilon, epsilon_high) for ratio, advantage in pairs])
+        gains = torch.stack(
+            [surrogate(ratio, advantage, epsilon, epsilon_high) for ratio, advantage in pairs]
+        )
     return beta * k3(new, ref) * (ratios if use_bias_correction_kl else 1) - gains
 
 
 def grpo_loss(
-    new, old, ref, advantages, mask, loss_type, max_completion_length, num_items_in_batch, **settings
+    new,
+    old,
+    ref,
+    advantages,
+    mask,
+    loss_type,
+    max_completion_length,
+    num_items_in_batch,
+    **settings,
 ) -> torch.Tensor:
     """The loss of a batch of (completions, tokens); of dapo and cispo with the divisor `num_items_in_batch`."""
     rows = zip(new, old, ref, advantages, mask.bool(), strict=True)

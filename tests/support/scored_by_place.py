@@ -28,12 +28,16 @@ TINY = {
 }
 
 
-def give(name: str, amounts: list, kind: str = "verifier", outcomes: list[str] | None = None) -> Callable:
+def give(
+    name: str, amounts: list, kind: str = "verifier", outcomes: list[str] | None = None
+) -> Callable:
     """A reward that gives the first completion of a call the first amount, and so on; then it starts again."""
 
     def reward(prompts, completions, log_extra, **kwargs):
         if outcomes is not None:
-            log_extra(f"outcome/{name}", [outcomes[i % len(outcomes)] for i in range(len(completions))])
+            log_extra(
+                f"outcome/{name}", [outcomes[i % len(outcomes)] for i in range(len(completions))]
+            )
         return [amounts[i % len(amounts)] for i in range(len(completions))]
 
     reward.__name__, reward.kind = name, kind
@@ -52,10 +56,18 @@ def as_async(reward: Callable) -> Callable:
 
 
 def make_trainer(
-    model: Path, folder: Path, rewards: list[Callable], tasks: list[str], settings: dict, trainer=GRPOTrainer, **config
+    model: Path,
+    folder: Path,
+    rewards: list[Callable],
+    tasks: list[str],
+    settings: dict,
+    trainer=GRPOTrainer,
+    **config,
 ) -> trl.GRPOTrainer:
     """A trainer of the tiny model on one row a task; `settings` and `config` are fields of our GRPOConfig."""
-    rows = Dataset.from_list([{"prompt": f"Row {i}:", "task": task} for i, task in enumerate(tasks)])
+    rows = Dataset.from_list(
+        [{"prompt": f"Row {i}:", "task": task} for i, task in enumerate(tasks)]
+    )
     args = GRPOConfig(output_dir=str(folder), **{**TINY, **config, **settings})
     return trainer(model=str(model), reward_funcs=rewards, args=args, train_dataset=rows)
 
@@ -68,7 +80,9 @@ def generations(trainer: trl.GRPOTrainer) -> list[dict]:
 def completions(folder: Path, step: int = 1) -> dict[str, list]:
     """The columns of TRL's table of completions, None where nothing was scored."""
     table = pd.read_parquet(folder / "completions" / f"completions_{step:05d}.parquet")
-    return {name: [None if is_nan(value) else value for value in table[name]] for name in table.columns}
+    return {
+        name: [None if is_nan(value) else value for value in table[name]] for name in table.columns
+    }
 
 
 def is_nan(value: object) -> bool:

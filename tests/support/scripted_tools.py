@@ -44,7 +44,11 @@ CORRECT = [2.0, 0.0, 0.0, 2.0, 2.0, 0.0, 0.0, 0.0]
 
 def template() -> str:
     """The recipe's chat template with the end token of the tiny model."""
-    return Path(ROOT, "recipes/calculator/chat_template.jinja").read_text().replace("<|im_end|>", "<|end|>")
+    return (
+        Path(ROOT, "recipes/calculator/chat_template.jinja")
+        .read_text()
+        .replace("<|im_end|>", "<|end|>")
+    )
 
 
 def scripted(kind: type[trl.GRPOTrainer]) -> type[trl.GRPOTrainer]:
@@ -67,7 +71,13 @@ def _reply(text: str, seen: Counter) -> str:
 
 
 def make_trainer(
-    model, folder, kind=GRPOTrainer, rewards=("gsm8k_correctness",), rows=ROWS, environment=None, **settings
+    model,
+    folder,
+    kind=GRPOTrainer,
+    rewards=("gsm8k_correctness",),
+    rows=ROWS,
+    environment=None,
+    **settings,
 ) -> trl.GRPOTrainer:
     """The scripted trainer on two rows with the calculator; `settings` are fields of our GRPOConfig."""
     if environment is None and "environment_factory" not in settings:
@@ -79,11 +89,15 @@ def make_trainer(
     given = {"environment_factory": environment, "processing_class": tokenizer}
     rewards = [load_reward(reward) if isinstance(reward, str) else reward for reward in rewards]
     dataset = Dataset.from_list(rows)
-    return scripted(kind)(model=str(model), reward_funcs=rewards, args=args, train_dataset=dataset, **given)
+    return scripted(kind)(
+        model=str(model), reward_funcs=rewards, args=args, train_dataset=dataset, **given
+    )
 
 
 def evaluated(trainer: trl.GRPOTrainer) -> list[dict]:
-    return evaluate_in_training(trainer, [dict(row) for row in [*ROWS, ROWS[0]]], metric, samples=0, title="before")
+    return evaluate_in_training(
+        trainer, [dict(row) for row in [*ROWS, ROWS[0]]], metric, samples=0, title="before"
+    )
 
 
 def main(model: Path, folder: Path) -> None:
@@ -91,7 +105,11 @@ def main(model: Path, folder: Path) -> None:
     trainer = make_trainer(model, folder, **settings)
     before = evaluated(trainer)
     trainer.train()
-    seen = {"evaluated": before, "logged": generations(trainer), "ranks": trainer.accelerator.num_processes}
+    seen = {
+        "evaluated": before,
+        "logged": generations(trainer),
+        "ranks": trainer.accelerator.num_processes,
+    }
     (folder / f"seen_{os.environ['RANK']}.json").write_text(json.dumps(seen))
 
 

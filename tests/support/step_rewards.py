@@ -18,7 +18,10 @@ def give_steps(name: str, steps: list) -> Callable:
 def every_third(prompts, completions, **kwargs):
     """A step ends with every third character, and is scored by that character."""
     texts = [completion_text(completion) for completion in completions]
-    return [[(end, ord(text[end - 1]) % 7 - 3.0) for end in range(3, len(text) + 1, 3)] for text in texts]
+    return [
+        [(end, ord(text[end - 1]) % 7 - 3.0) for end in range(3, len(text) + 1, 3)]
+        for text in texts
+    ]
 
 
 every_third.kind, every_third.farmable = "step", "any text"

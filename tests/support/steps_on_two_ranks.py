@@ -37,7 +37,9 @@ def advantages(model: Path, folder: Path, first: int, last: int) -> dict:
     trainer = make_trainer(model, folder, rewards, ["a", "b", "c"], {}, **batch)
     writes(trainer, WRITTEN[here])
     output = trainer._generate_and_score_completions(next(iter(trainer.get_train_dataloader())))
-    metrics = {name: values[-1] for name, values in trainer._metrics["train"].items() if "step" in name}
+    metrics = {
+        name: values[-1] for name, values in trainer._metrics["train"].items() if "step" in name
+    }
     logged = list(trainer._logs["advantages"])
     return {"advantages": output["advantages"].tolist(), "logged": logged, "metrics": metrics}
 

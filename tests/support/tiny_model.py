@@ -21,7 +21,9 @@ def build_tiny_model(folder: Path, seed: int = 0) -> Path:
     backend = Tokenizer(models.BPE(vocab=vocabulary, merges=[]))
     backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     backend.decoder = decoders.ByteLevel()
-    tokenizer = PreTrainedTokenizerFast(tokenizer_object=backend, pad_token="<|pad|>", eos_token="<|end|>")
+    tokenizer = PreTrainedTokenizerFast(
+        tokenizer_object=backend, pad_token="<|pad|>", eos_token="<|end|>"
+    )
     tokenizer.add_special_tokens({"additional_special_tokens": SPECIAL[2:]})
     tokenizer.chat_template = CHAT_TEMPLATE
     tokenizer.save_pretrained(folder)
@@ -45,5 +47,9 @@ def build_tiny_model(folder: Path, seed: int = 0) -> Path:
 
 def assert_same_weights(one: Path, other: Path) -> None:
     """Bit for bit: two files, or the model.safetensors of two folders."""
-    mine, theirs = (load_file(path / "model.safetensors" if path.is_dir() else path) for path in (one, other))
-    assert mine.keys() == theirs.keys() and all(torch.equal(mine[name], theirs[name]) for name in mine)
+    mine, theirs = (
+        load_file(path / "model.safetensors" if path.is_dir() else path) for path in (one, other)
+    )
+    assert mine.keys() == theirs.keys() and all(
+        torch.equal(mine[name], theirs[name]) for name in mine
+    )

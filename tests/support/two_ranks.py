@@ -24,16 +24,23 @@ BONUS = [[0.1, 0.2, 0.3, 0.4, 0.5, 0.6], [5.0, 0.1, 0.2, 0.3, 0.4, 0.5]][RANK]
 
 def main(model: Path, folder: Path) -> None:
     right = route(give("right", RIGHT), ("math",))
-    spoken = as_async(give("spoken", [1.0, 0.0, 0.0, 1.0], outcomes=["graded", "timeout", "graded", "graded"]))
+    spoken = as_async(
+        give("spoken", [1.0, 0.0, 0.0, 1.0], outcomes=["graded", "timeout", "graded", "graded"])
+    )
     rewards = [right, route(spoken, ("words",)), give("bonus", BONUS, "shaping")]
     settings = {"reward_gates": {"bonus": ["right", "spoken"]}}
     trainer = make_trainer(model, folder, rewards, TASKS, settings, per_device_train_batch_size=6)
     trainer.train()
     seen = {"logged": generations(trainer)[0], "advantages": list(trainer._logs["advantages"])}
-    seen |= {"world size": trainer.accelerator.num_processes, "bonus": list(trainer._logs["rewards"]["bonus"])}
+    seen |= {
+        "world size": trainer.accelerator.num_processes,
+        "bonus": list(trainer._logs["rewards"]["bonus"]),
+    }
     seen["moved"], seen["apart"] = skipped(model, folder)
     (folder / f"seen_{RANK}.json").write_text(json.dumps(seen))
-    stop = make_trainer(model, folder, rewards, TASKS, {"max_reward_error_rate": 0.0}, per_device_train_batch_size=6)
+    stop = make_trainer(
+        model, folder, rewards, TASKS, {"max_reward_error_rate": 0.0}, per_device_train_batch_size=6
+    )
     try:
         stop.train()
     except RewardErrors as error:
@@ -46,11 +53,23 @@ def skipped(model: Path, folder: Path) -> tuple[float, float]:
     """The largest change of a weight in a step, and the largest that leaving out completions of advantage 0 makes."""
     ends = []
     for skip in (False, True):
-        config = {"per_device_train_batch_size": 6, "optim": "sgd", "learning_rate": 1.0, "skip_zero_advantages": skip}
-        trainer = make_trainer(model, folder / f"skip-{skip}", [give("alike", ALIKE)], TASKS, {}, **config)
+        config = {
+            "per_device_train_batch_size": 6,
+            "optim": "sgd",
+            "learning_rate": 1.0,
+            "skip_zero_advantages": skip,
+        }
+        trainer = make_trainer(
+            model, folder / f"skip-{skip}", [give("alike", ALIKE)], TASKS, {}, **config
+        )
         start = [weight.detach().clone() for weight in trainer.model.parameters()]
         trainer.train()
-        ends.append([weight.detach() for weight in trainer.accelerator.unwrap_model(trainer.model).parameters()])
+        ends.append(
+            [
+                weight.detach()
+                for weight in trainer.accelerator.unwrap_model(trainer.model).parameters()
+            ]
+        )
     moved, apart = zip(start, ends[0], strict=True), zip(*ends, strict=True)
     return tuple(max((a - b).abs().max().item() for a, b in pairs) for pairs in (moved, apart))
 

@@ -46,12 +46,21 @@ def read_runs(folder: Path) -> list[dict]:
     Id, project, name, group, config and summary; `history`, the keys that were ever logged; `rows`, what was logged at
     once; `artifacts`, each with its type and the files in it; `files`, the folder of the media that `rows` name.
     """
-    paths = sorted(folder.glob("wandb/offline-run-*/run-*.wandb"), key=lambda path: path.parent.name)
+    paths = sorted(
+        folder.glob("wandb/offline-run-*/run-*.wandb"), key=lambda path: path.parent.name
+    )
     return [_read(path) for path in paths]
 
 
 def _read(path: Path) -> dict:
-    run = {"config": {}, "summary": {}, "history": set(), "rows": [], "artifacts": {}, "files": path.parent / "files"}
+    run = {
+        "config": {},
+        "summary": {},
+        "history": set(),
+        "rows": [],
+        "artifacts": {},
+        "files": path.parent / "files",
+    }
     for record in read_records(path):
         kind = record.WhichOneof("record_type")
         if kind == "run":
@@ -72,8 +81,14 @@ def _read(path: Path) -> dict:
 
 def table_rows(run: dict, key: str) -> list[dict]:
     """The rows of a table of a run, all its increments together, as column -> value."""
-    tables = [json.loads((run["files"] / row[key]["path"]).read_text()) for row in run["rows"] if key in row]
-    return [dict(zip(table["columns"], row, strict=True)) for table in tables for row in table["data"]]
+    tables = [
+        json.loads((run["files"] / row[key]["path"]).read_text())
+        for row in run["rows"]
+        if key in row
+    ]
+    return [
+        dict(zip(table["columns"], row, strict=True)) for table in tables for row in table["data"]
+    ]
 
 
 def _nested(items) -> dict:

@@ -7,7 +7,12 @@ from datasets import Dataset, IterableDataset
 
 from recipes.common.training.interrupt import generation_period
 
-COUNTS = ("per_device_train_batch_size", "gradient_accumulation_steps", "num_iterations", "num_generations")
+COUNTS = (
+    "per_device_train_batch_size",
+    "gradient_accumulation_steps",
+    "num_iterations",
+    "num_generations",
+)
 OPTIONAL_COUNTS = ("generation_batch_size", "steps_per_generation")
 # What a checkpoint must hold, or a resume must do, to go on to the same tokens.
 UNRESUMABLE = {
@@ -16,7 +21,9 @@ UNRESUMABLE = {
 }
 
 
-def check_batch(training: dict[str, Any], world_size: int, rows: Dataset | IterableDataset | None) -> list[str]:
+def check_batch(
+    training: dict[str, Any], world_size: int, rows: Dataset | IterableDataset | None
+) -> list[str]:
     """Find what does not divide, with the nearest values that do, and what could not be resumed."""
     if problems := _not_counts(training):
         return problems
@@ -33,10 +40,15 @@ def check_batch(training: dict[str, Any], world_size: int, rows: Dataset | Itera
             f"{_batches_that_divide(training, world_size, batch)}{_groups_that_divide(batch, group)}."
         )
     if batch % per_step:
-        return [*problems, f"generation_batch_size {batch} does not divide by {per_step} (per device x processes)."]
+        return [
+            *problems,
+            f"generation_batch_size {batch} does not divide by {per_step} (per device x processes).",
+        ]
     prompts = batch // group
     if isinstance(rows, Dataset) and len(rows) < prompts:
-        problems.append(f"{len(rows)} training rows are fewer than the {prompts} prompts of one generation.")
+        problems.append(
+            f"{len(rows)} training rows are fewer than the {prompts} prompts of one generation."
+        )
     if isinstance(rows, IterableDataset) and training["max_steps"] < 1:
         problems.append("streamed data has no length: set max_steps.")
     return problems + _check_boundaries(training, batch // per_step)
@@ -47,7 +59,10 @@ def completions_of_a_call(training: dict[str, Any], world_size: int) -> int | No
     if _not_counts(training):
         return None
     steps = training["steps_per_generation"] or training["gradient_accumulation_steps"]
-    whole = training["generation_batch_size"] or training["per_device_train_batch_size"] * world_size * steps
+    whole = (
+        training["generation_batch_size"]
+        or training["per_device_train_batch_size"] * world_size * steps
+    )
     return -(-whole // world_size)
 
 
@@ -55,7 +70,11 @@ def completions_of_run(training: dict[str, Any], world_size: int, rows: int) -> 
     """How many completions a run is scored on; None where the counts cannot be used."""
     if _not_counts(training):
         return None
-    a_step = training["per_device_train_batch_size"] * world_size * training["gradient_accumulation_steps"]
+    a_step = (
+        training["per_device_train_batch_size"]
+        * world_size
+        * training["gradient_accumulation_steps"]
+    )
     if training["max_steps"] > 0:
         return -(-training["max_steps"] * a_step // training["num_iterations"])
     return math.ceil(rows * training["num_generations"] * training["num_train_epochs"])
@@ -87,7 +106,9 @@ def _not_counts(training: dict[str, Any]) -> list[str]:
     given = {name: training[name] for name in COUNTS}
     given.update({name: training[name] for name in OPTIONAL_COUNTS if training[name] is not None})
     wrong = [name for name, value in given.items() if not isinstance(value, int) or value < 1]
-    return [f"{name} is {given[name]!r}; it must be a whole number of at least 1." for name in wrong]
+    return [
+        f"{name} is {given[name]!r}; it must be a whole number of at least 1." for name in wrong
+    ]
 
 
 def _batches_that_divide(training: dict[str, Any], world_size: int, batch: int) -> str:

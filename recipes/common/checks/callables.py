@@ -19,24 +19,36 @@ from recipes.common.training.rollout import undescribed
 from rewards import reward_kind
 
 
-def check_tool_use(training: dict[str, Any], rows: list[dict], rewards: list[Callable]) -> list[str]:
+def check_tool_use(
+    training: dict[str, Any], rows: list[dict], rewards: list[Callable]
+) -> list[str]:
     """Check tools and environments, of these each one's `reset` on its first row; nothing for a run without them."""
     path = training["chat_template_path"]
-    problems = [f"chat_template_path: there is no file {path}."] if path and not Path(path).is_file() else []
+    problems = (
+        [f"chat_template_path: there is no file {path}."]
+        if path and not Path(path).is_file()
+        else []
+    )
     if not (training["tools"] or training["environment_factory"]):
         return problems
     try:
         factories = by_name(load_environments(training["environment_factory"]))
-        problems += [problem for tool in load_tools(training["tools"]) for problem in undescribed(tool)]
+        problems += [
+            problem for tool in load_tools(training["tools"]) for problem in undescribed(tool)
+        ]
     except ValueError as problem:
         return [*problems, str(problem)]
     if any(isinstance(row.get("prompt"), str) for row in rows):
-        problems.append("tools and environments need prompts of chat messages; the rows have plain text.")
+        problems.append(
+            "tools and environments need prompts of chat messages; the rows have plain text."
+        )
     if any(reward_kind(reward) == "step" for reward in rewards):
         problems.append(NO_STEPS_WITH_TOOLS)
     for name, factory in factories.items():
         problems += _check_environment(name, factory, rows)
-    unknown = sorted({str(row.get("environment")) for row in rows} - {str(name) for name in factories})
+    unknown = sorted(
+        {str(row.get("environment")) for row in rows} - {str(name) for name in factories}
+    )
     if unknown and factories and None not in factories:
         problems.append(
             f"rows have the environment {', '.join(map(repr, unknown))}, and environment_factory has only "
@@ -48,7 +60,9 @@ def check_tool_use(training: dict[str, Any], rows: list[dict], rewards: list[Cal
 def tools_of(training: dict[str, Any]) -> list[Callable]:
     """All tools of a run, methods of environments included; ValueError for what does not load."""
     factories = by_name(load_environments(training["environment_factory"]))
-    methods = [method for name, factory in factories.items() for method in methods_of(make(name, factory))]
+    methods = [
+        method for name, factory in factories.items() for method in methods_of(make(name, factory))
+    ]
     return [*load_tools(training["tools"]), *methods]
 
 
@@ -58,9 +72,17 @@ def _check_environment(name: str | None, factory: Callable, rows: list[dict]) ->
     except ValueError as problem:
         return [str(problem)]
     if not callable(getattr(environment, "reset", None)):
-        return [f"{shown} has no method `reset`; it is called with the columns of a row, and may return a text."]
-    problems = [f"{shown}: {problem}" for method in methods_of(environment) for problem in undescribed(method)]
-    mine = [(i, row) for i, row in enumerate(rows) if name is None or row.get("environment") == name]
+        return [
+            f"{shown} has no method `reset`; it is called with the columns of a row, and may return a text."
+        ]
+    problems = [
+        f"{shown}: {problem}"
+        for method in methods_of(environment)
+        for problem in undescribed(method)
+    ]
+    mine = [
+        (i, row) for i, row in enumerate(rows) if name is None or row.get("environment") == name
+    ]
     for number, row in mine[:1]:
         try:
             observation = reset(environment, row, is_named=name is not None)
@@ -71,7 +93,9 @@ def _check_environment(name: str | None, factory: Callable, rows: list[dict]) ->
                 f"row by its name ({', '.join(row)}): take those it needs, and **kwargs.",
             ]
         if not isinstance(observation, str | list | None):
-            problems.append(f"{shown}: reset returned {observation!r}; allowed are a text for the prompt and None.")
+            problems.append(
+                f"{shown}: reset returned {observation!r}; allowed are a text for the prompt and None."
+            )
     return problems
 
 

@@ -51,7 +51,9 @@ def identity_of(
     template = Path(chat_template_path).read_bytes() if chat_template_path else ""
     return {
         "engine": asked_engine(),
-        "training rows": _digest(json.dumps(row, sort_keys=True, default=str) for row in train_rows),
+        "training rows": _digest(
+            json.dumps(row, sort_keys=True, default=str) for row in train_rows
+        ),
         "held-out rows": _digest(json.dumps(row, sort_keys=True, default=str) for row in eval_rows),
         HELD_OUT: len(eval_rows),
         "rewards": {reward_name(reward): _source_digest(reward) for reward in rewards},
@@ -67,9 +69,16 @@ def changes(old: dict[str, Any], new: dict[str, Any]) -> list[str]:
     found = []
     for name, remedy in REMEDIES.items():
         was, now = old.get(name), new.get(name)
-        if name in ("rewards", "files of rewards"):  # by name: a reward may write a file, such as a cache, of its own
+        if name in (
+            "rewards",
+            "files of rewards",
+        ):  # by name: a reward may write a file, such as a cache, of its own
             was, now = was or {}, now or {}
-            names = sorted(n for n in was.keys() & now.keys() if None not in (was[n], now[n]) and was[n] != now[n])
+            names = sorted(
+                n
+                for n in was.keys() & now.keys()
+                if None not in (was[n], now[n]) and was[n] != now[n]
+            )
             kind = "the code of reward" if name == "rewards" else "the file"
             found += [f"{kind} {n!r} changed: {remedy}" for n in names]
         elif None not in (was, now) and was != now:
@@ -81,7 +90,11 @@ def changes(old: dict[str, Any], new: dict[str, Any]) -> list[str]:
 def version_changes(old: dict[str, Any], new: dict[str, Any]) -> list[str]:
     """Name the packages of another version: `["torch 2.8.0 -> 2.9.0"]`."""
     was, now = old.get(VERSIONS) or {}, new[VERSIONS]
-    return [f"{name} {was[name]} -> {now.get(name)}" for name in sorted(was) if was[name] != now.get(name)]
+    return [
+        f"{name} {was[name]} -> {now.get(name)}"
+        for name in sorted(was)
+        if was[name] != now.get(name)
+    ]
 
 
 def model_folder(model: str, revision: str | None = None) -> Path | None:
@@ -107,7 +120,9 @@ def _source_digest(reward: Callable) -> str | None:
     while isinstance(reward, functools.partial) or hasattr(reward, "__wrapped__"):
         reward = reward.func if isinstance(reward, functools.partial) else reward.__wrapped__
     try:
-        file = inspect.getsourcefile(reward if inspect.isroutine(reward) or inspect.isclass(reward) else type(reward))
+        file = inspect.getsourcefile(
+            reward if inspect.isroutine(reward) or inspect.isclass(reward) else type(reward)
+        )
         return _digest([ast.dump(ast.parse(Path(file).read_text(encoding="utf-8")))])
     except (OSError, TypeError, SyntaxError):  # C code, or made in an interactive session
         return None

@@ -103,7 +103,9 @@ def _engine(values: dict[str, Any], deepspeed: dict[str, Any], path: Path) -> st
     kind = _kind(values)
     if kind == "DEEPSPEED":
         if "deepspeed_config_file" in deepspeed:
-            raise ValueError(f"{path} points to a deepspeed_config_file; write its zero_stage into {path} to plan it.")
+            raise ValueError(
+                f"{path} points to a deepspeed_config_file; write its zero_stage into {path} to plan it."
+            )
         stage = deepspeed.get("zero_stage", DEFAULT_ZERO_STAGE)
         if stage not in (1, 2, 3):
             raise ValueError(f"zero_stage is {stage!r} in {path}; it must be 1, 2 or 3.")

@@ -25,7 +25,9 @@ def check_moving_reference(training: dict[str, Any], use_peft: bool) -> list[str
     if not 0.0 < alpha <= 1.0:
         problems.append(f"ref_model_mixup_alpha is {alpha}; it must be more than 0 and at most 1.")
     if steps < 1:
-        problems.append(f"ref_model_sync_steps is {steps}; it must be a whole number of at least 1.")
+        problems.append(
+            f"ref_model_sync_steps is {steps}; it must be a whole number of at least 1."
+        )
     return problems
 
 
@@ -45,10 +47,18 @@ def _clip_notes(training: GRPOConfig) -> list[str]:
         return [f"loss_type cispo takes epsilon_high as the cap itself: {counts}"]
     # TRL multiplies the KL by the ratio, which is 1, but whose gradient the level spreads over the completion.
     level_acts = training.beta != 0.0 and training.use_bias_correction_kl
-    idle = "epsilon and epsilon_high" if level_acts else "epsilon, epsilon_high and importance_sampling_level"
+    idle = (
+        "epsilon and epsilon_high"
+        if level_acts
+        else "epsilon, epsilon_high and importance_sampling_level"
+    )
     level_is_idle = training.importance_sampling_level != "token" and not level_acts
     # By TRL's own rule a generation feeds one optimizer step.
-    one_step = training.gradient_accumulation_steps % (training.steps_per_generation * training.num_iterations) == 0
+    one_step = (
+        training.gradient_accumulation_steps
+        % (training.steps_per_generation * training.num_iterations)
+        == 0
+    )
     if (training.epsilon != 0.2 or high is not None or level_is_idle) and one_step:
         return [
             f"one update a generation: the ratio is 1, and {idle} change nothing. For more updates set num_iterations "
@@ -65,5 +75,7 @@ def _reference_notes(training: GRPOConfig) -> list[str]:
         moves = f"ref_model_sync_steps is {steps}, and the run ends after {last}"
         notes.append(f"the reference never moves before the end: {moves}")
     if not reference_is_whole(training):
-        notes.append("ZeRO-3 and FSDP keep a moving reference in no checkpoint: this run cannot be resumed")
+        notes.append(
+            "ZeRO-3 and FSDP keep a moving reference in no checkpoint: this run cannot be resumed"
+        )
     return notes

@@ -26,7 +26,11 @@ def check_reward_model(name: str, training: dict[str, Any], rows: list[dict]) ->
     if problems := _check("the reward model", name, None, training, rows):
         return problems
     folder = model_folder(name)
-    kinds = json.loads((folder / "config.json").read_text(encoding="utf-8")).get("architectures") if folder else None
+    kinds = (
+        json.loads((folder / "config.json").read_text(encoding="utf-8")).get("architectures")
+        if folder
+        else None
+    )
     if not kinds or any("SequenceClassification" in kind for kind in kinds):
         return []
     return [
@@ -35,23 +39,35 @@ def check_reward_model(name: str, training: dict[str, Any], rows: list[dict]) ->
     ]
 
 
-def _check(setting: str, name: str, revision: str | None, training: dict[str, Any], rows: list[dict]) -> list[str]:
+def _check(
+    setting: str, name: str, revision: str | None, training: dict[str, Any], rows: list[dict]
+) -> list[str]:
     folder = model_folder(name, revision)
     if folder is None:
         return _absent(setting, name)
     if problem := _files_problem(folder):
         return [f"{setting} {name!r}: {problem}. Give the folder of a whole checkpoint."]
-    return [f"{setting} {name!r}: {problem}" for problem in _reading_problems(folder, training, rows)]
+    return [
+        f"{setting} {name!r}: {problem}" for problem in _reading_problems(folder, training, rows)
+    ]
 
 
 def _absent(setting: str, name: str) -> list[str]:
     """Tell a mistyped path from a Hub id that cannot be reached."""
     above = Path(name).parent
-    is_path = name.startswith((".", "/", "~", "models/")) or name.count("/") > 1 or name.endswith("/")
+    is_path = (
+        name.startswith((".", "/", "~", "models/")) or name.count("/") > 1 or name.endswith("/")
+    )
     if is_path or (str(above) != "." and above.is_dir()):
         hint = " Run `python scripts/prepare_model.py` first." if name.startswith("models/") else ""
-        there = sorted(path.name for path in above.iterdir() if path.is_dir())[:8] if above.is_dir() else []
-        return [f"{setting} {name!r} is not a folder.{f' There are {there}.' if there else ''}{hint}"]
+        there = (
+            sorted(path.name for path in above.iterdir() if path.is_dir())[:8]
+            if above.is_dir()
+            else []
+        )
+        return [
+            f"{setting} {name!r} is not a folder.{f' There are {there}.' if there else ''}{hint}"
+        ]
     if constants.HF_HUB_OFFLINE:
         return [
             f"{setting} {name!r} is not a folder, and as a Hub id it is not in the cache, while the Hub is "
@@ -63,23 +79,38 @@ def _absent(setting: str, name: str) -> list[str]:
 def _files_problem(folder: Path) -> str | None:
     if not (folder / "config.json").is_file():
         is_adapter = (folder / "adapter_config.json").is_file()
-        return "it is a LoRA adapter; merge it into its base model" if is_adapter else "it has no config.json"
+        return (
+            "it is a LoRA adapter; merge it into its base model"
+            if is_adapter
+            else "it has no config.json"
+        )
     try:
         config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
         if not config.get("model_type"):
             return "its config.json has no model_type"
     except (ValueError, AttributeError):
         return "its config.json is damaged"
-    if not any((folder / file).is_file() for file in ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt")):
+    if not any(
+        (folder / file).is_file()
+        for file in ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt")
+    ):
         return "it has no tokenizer (tokenizer.json)"
     return weights_problem(folder) or _missing_layers(folder, config.get("num_hidden_layers"))
 
 
 def _missing_layers(folder: Path, layers: Any) -> str | None:
-    names = [name for file in folder.glob("model*.safetensors") for name in read_safetensors_header(file)]
-    found = {int(match[1]) for name in names if (match := re.search(r"\.(?:layers|h)\.(\d+)\.", name))}
+    names = [
+        name for file in folder.glob("model*.safetensors") for name in read_safetensors_header(file)
+    ]
+    found = {
+        int(match[1]) for name in names if (match := re.search(r"\.(?:layers|h)\.(\d+)\.", name))
+    }
     missing = sorted(set(range(layers)) - found) if isinstance(layers, int) and found else []
-    return f"its weights lack {len(missing)} of {layers} layers (the first: {missing[0]})" if missing else None
+    return (
+        f"its weights lack {len(missing)} of {layers} layers (the first: {missing[0]})"
+        if missing
+        else None
+    )
 
 
 def _reading_problems(folder: Path, training: dict[str, Any], rows: list[dict]) -> list[str]:
@@ -91,9 +122,13 @@ def _reading_problems(folder: Path, training: dict[str, Any], rows: list[dict]) 
         config = AutoConfig.from_pretrained(folder, trust_remote_code=remote)
         tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=remote)
     except Exception as error:  # whatever a damaged file makes of it
-        return [f"its config or tokenizer cannot be read: {type(error).__name__}: {' '.join(str(error).split())[:300]}"]
+        return [
+            f"its config or tokenizer cannot be read: {type(error).__name__}: {' '.join(str(error).split())[:300]}"
+        ]
     if tokenizer.eos_token_id is None and tokenizer.pad_token_id is None:
-        return ["its tokenizer has neither an end token nor a pad token; set eos_token in tokenizer_config.json."]
+        return [
+            "its tokenizer has neither an end token nor a pad token; set eos_token in tokenizer_config.json."
+        ]
     if training.get("chat_template_path") and Path(training["chat_template_path"]).is_file():
         tokenizer.chat_template = Path(training["chat_template_path"]).read_text(encoding="utf-8")
     tools = []
@@ -119,15 +154,26 @@ def _reading_problems(folder: Path, training: dict[str, Any], rows: list[dict]) 
         texts = [
             prompt
             if isinstance(prompt, str)
-            else tokenizer.apply_chat_template(prompt, tokenize=False, add_generation_prompt=True, **kwargs)
+            else tokenizer.apply_chat_template(
+                prompt, tokenize=False, add_generation_prompt=True, **kwargs
+            )
             for prompt in prompts
         ]
     except Exception as error:
-        return [f"its chat template does not take the messages of the rows: {type(error).__name__}: {error}."]
+        return [
+            f"its chat template does not take the messages of the rows: {type(error).__name__}: {error}."
+        ]
     longest = (
-        max((len(ids) for ids in tokenizer(texts, add_special_tokens=False)["input_ids"]), default=0) if texts else 0
+        max(
+            (len(ids) for ids in tokenizer(texts, add_special_tokens=False)["input_ids"]), default=0
+        )
+        if texts
+        else 0
     )
-    room, asked = getattr(config, "max_position_embeddings", None), training["max_completion_length"] or 0
+    room, asked = (
+        getattr(config, "max_position_embeddings", None),
+        training["max_completion_length"] or 0,
+    )
     if isinstance(room, int) and longest + asked > room:
         return [
             f"its context has {room} tokens; the longest prompt of the first {len(texts)} rows has {longest}, and "

@@ -7,8 +7,18 @@ from typing import Any
 
 from packaging.requirements import Requirement
 
-TRACKERS = {"wandb": "wandb", "tensorboard": "tensorboard", "trackio": "trackio", "mlflow": "mlflow"}
-TRACKERS |= {"comet_ml": "comet_ml", "swanlab": "swanlab", "clearml": "clearml", "neptune": "neptune"}
+TRACKERS = {
+    "wandb": "wandb",
+    "tensorboard": "tensorboard",
+    "trackio": "trackio",
+    "mlflow": "mlflow",
+}
+TRACKERS |= {
+    "comet_ml": "comet_ml",
+    "swanlab": "swanlab",
+    "clearml": "clearml",
+    "neptune": "neptune",
+}
 
 
 def check_packages(training: dict[str, Any], model: dict[str, Any]) -> list[str]:
@@ -27,14 +37,14 @@ def check_packages(training: dict[str, Any], model: dict[str, Any]) -> list[str]
             needed[TRACKERS[tracker]] = f"report_to: {tracker}"
         elif tracker not in ("none", "all"):
             problems.append(f"report_to is {tracker!r}; allowed: none, all, {', '.join(TRACKERS)}.")
-    return problems + [problem for package, setting in needed.items() if (problem := _problem(package, setting))]
+    return problems + [
+        problem for package, setting in needed.items() if (problem := _problem(package, setting))
+    ]
 
 
 def _problem(package: str, setting: str) -> str | None:
     if importlib.util.find_spec(package) is None:
-        return (
-            f"{setting} needs the package {package}, which is not installed: pip install {package.replace('_', '-')}."
-        )
+        return f"{setting} needs the package {package}, which is not installed: pip install {package.replace('_', '-')}."
     try:
         if package in TRACKERS.values():
             importlib.import_module(package)
@@ -42,7 +52,9 @@ def _problem(package: str, setting: str) -> str | None:
         return f"{setting} needs the package {package}, which fails to import: {type(error).__name__}: {error}."
     supported = [Requirement(line) for line in metadata.requires("trl") or []]
     ranges = [
-        r.specifier for r in supported if r.name == package and r.marker and r.marker.evaluate({"extra": package})
+        r.specifier
+        for r in supported
+        if r.name == package and r.marker and r.marker.evaluate({"extra": package})
     ]
     installed = metadata.version(package.replace("_", "-"))
     if ranges and installed not in ranges[0]:

@@ -32,7 +32,12 @@ from recipes.common.checks.rewards_on_rows import (
     first_rows,
     reward_lines,
 )
-from recipes.common.checks.values import check_generation, check_lora, check_optimizer, check_output_dir
+from recipes.common.checks.values import (
+    check_generation,
+    check_lora,
+    check_optimizer,
+    check_output_dir,
+)
 from recipes.common.data.only_rows import only_rows_notes
 from recipes.common.data.overlap import check_duplicates, check_held_out, overlap_notes
 from recipes.common.data.split import check_validation, validates, validation_notes
@@ -95,11 +100,21 @@ def preflight(
     found += ready
     seen = rows + validation
     lines, row_problems = check_rows(args, seen, held_out, summed, reference_completion, streamed)
-    found += row_problems + check_model(args.model, args.training, seen) + check_packages(args.training, args.model)
-    found += [p for r in rewards if isinstance(r, str) for p in check_reward_model(r, args.training, seen)]
-    found += [problem for problem in check_tool_use(args.training, seen, rewards) if problem not in found]
+    found += (
+        row_problems
+        + check_model(args.model, args.training, seen)
+        + check_packages(args.training, args.model)
+    )
+    found += [
+        p for r in rewards if isinstance(r, str) for p in check_reward_model(r, args.training, seen)
+    ]
+    found += [
+        problem for problem in check_tool_use(args.training, seen, rewards) if problem not in found
+    ]
     found += check_moving_reference(args.training, args.model["use_peft"]) + check_launch_file()
-    notes += kind_notes(args, rewards) + cost_notes(args, rows, len(held_out), len(validation), rewards)
+    notes += kind_notes(args, rewards) + cost_notes(
+        args, rows, len(held_out), len(validation), rewards
+    )
     result = Preflight(found, lines, [*args.notes, *notes], rows, streamed)
     if not check_columns([*seen, *held_out]):
         result.notes += overlap_notes(seen, held_out)
@@ -108,10 +123,14 @@ def preflight(
     if held_out:
         expected = expected_to_change(args.config_path, args.model["model_name_or_path"])
         result.notes.append(power_line(len(held_out), *expected))
-    if not found:  # else TRL's dataclasses would report what is known already, one problem at a time
+    if (
+        not found
+    ):  # else TRL's dataclasses would report what is known already, one problem at a time
         _build(args, result)
     if result.training is not None:
-        result.notes += step_notes(rows, rewards, reference_completion) + loss_notes(result.training)
+        result.notes += step_notes(rows, rewards, reference_completion) + loss_notes(
+            result.training
+        )
     return result
 
 
@@ -119,11 +138,17 @@ def _build(args: Arguments, result: Preflight) -> None:
     """Build TRL's dataclasses; their refusals, and an engine that the launcher was not asked for, are problems."""
     asked = os.environ.get("ACCELERATE_USE_CPU", "false").lower() in ("1", "true")
     # Without an accelerator `GRPOConfig` wants use_cpu; the report says which device it is.
-    args.training["use_cpu"] = bool(args.training["use_cpu"] or asked or not torch.accelerator.is_available())
-    if validates(args.training):  # TRL would ask for whole groups in an evaluation batch; ours has one completion a row
+    args.training["use_cpu"] = bool(
+        args.training["use_cpu"] or asked or not torch.accelerator.is_available()
+    )
+    if validates(
+        args.training
+    ):  # TRL would ask for whole groups in an evaluation batch; ours has one completion a row
         args.training["num_generations_eval"] = args.training["num_generations_eval"] or 1
     if asked_engine().startswith("ZeRO"):
-        announce("Starting DeepSpeed, which compiles parts of itself at its first use: that may take minutes ...")
+        announce(
+            "Starting DeepSpeed, which compiles parts of itself at its first use: that may take minutes ..."
+        )
     try:
         model = ModelConfig(**args.model)
         training = GRPOConfig(**args.training)
@@ -160,7 +185,9 @@ def check_rows(
     weights = args.training["reward_weights"]
     if problems := check_columns(rows) or check_reference(rows, reference):
         return [], problems
-    lines = reward_lines(rows, rewards, weights if len(weights or []) == len(rewards) else None, reference)
+    lines = reward_lines(
+        rows, rewards, weights if len(weights or []) == len(rewards) else None, reference
+    )
     problems += [problem for line in lines for problem in line.problems]
     problems += check_every_task_is_scored(lines, rows)
     if not streamed:  # the tasks of a stream's later rows are not known
@@ -177,26 +204,44 @@ def check_rows(
 
 
 def _check_eval_rows(
-    rows: list[dict], eval_rows: list[dict], rewards: list[Callable], reference: Callable, known: list[str]
+    rows: list[dict],
+    eval_rows: list[dict],
+    rewards: list[Callable],
+    reference: Callable,
+    known: list[str],
 ) -> list[str]:
     lines = reward_lines(eval_rows, rewards, None, reference)
     found = [problem for line in lines for problem in line.problems]
     if rows:  # a task that no reward scores is reported of the training rows
         tasks = {row.get("task") for row in rows}
-        found += check_every_task_is_scored(lines, [row for row in eval_rows if row.get("task") not in tasks])
-    return [f"evaluation rows: {problem}" for problem in [*check_columns(eval_rows), *found] if problem not in known]
+        found += check_every_task_is_scored(
+            lines, [row for row in eval_rows if row.get("task") not in tasks]
+        )
+    return [
+        f"evaluation rows: {problem}"
+        for problem in [*check_columns(eval_rows), *found]
+        if problem not in known
+    ]
 
 
 def _check_settings(args: Arguments, rewards: list[Callable]) -> list[str]:
     """Settings of our own, by themselves and next to the rewards of the run."""
     training, problems = args.training, []
-    problems += check_output_dir(training["output_dir"]) + check_generation(training) + check_lora(args.model)
+    problems += (
+        check_output_dir(training["output_dir"])
+        + check_generation(training)
+        + check_lora(args.model)
+    )
     weights = training["reward_weights"]
     if rewards and weights and len(weights) != len(rewards):
         names = ", ".join(map(reward_name, rewards))
-        problems.append(f"reward_weights has {len(weights)} values for {len(rewards)} rewards: {names}.")
+        problems.append(
+            f"reward_weights has {len(weights)} values for {len(rewards)} rewards: {names}."
+        )
     if weights and not (all(map(math.isfinite, weights)) and any(weights)):
-        problems.append(f"reward_weights is {weights}; each must be a finite number, and one must not be 0.")
+        problems.append(
+            f"reward_weights is {weights}; each must be a finite number, and one must not be 0."
+        )
     if training["bf16"] and training["fp16"]:
         problems.append("bf16 and fp16 are both true: set one or the other.")
     if any(reward_kind(reward) == "step" for reward in rewards):
@@ -207,7 +252,9 @@ def _check_settings(args: Arguments, rewards: list[Callable]) -> list[str]:
             problems.append(str(problem))
     if len(args.recipe.example) not in (0, 2):
         entries = len(args.recipe.example)
-        problems.append(f"example has {entries} entries; give a question and its completion, or none.")
+        problems.append(
+            f"example has {entries} entries; give a question and its completion, or none."
+        )
     # What is normalised over the right answers alone would count a wrong one as their mean.
     if training["reward_gates"] and training["multi_objective_aggregation"] == "normalize_then_sum":
         problems.append(
@@ -223,15 +270,27 @@ def kind_notes(args: Arguments, rewards: list[Callable]) -> list[str]:
     undeclared = [reward_name(reward) for reward in rewards if reward_kind(reward) == UNDECLARED]
     for name in undeclared:
         line = f'{name}.kind, {name}.full = "verifier", 1.0'
-        notes.append(f"{name} is undeclared, so no score of it is checked; below its definition add, say: {line}")
+        notes.append(
+            f"{name} is undeclared, so no score of it is checked; below its definition add, say: {line}"
+        )
     if undeclared:
         command = f"python scripts/audit_rewards.py --config {args.config_path or 'FILE'}"
-        notes.append(f"which tricks do they reward? {command} --reward_funcs {' '.join(args.recipe.reward_funcs)}")
+        notes.append(
+            f"which tricks do they reward? {command} --reward_funcs {' '.join(args.recipe.reward_funcs)}"
+        )
     models = [reward_name(reward) for reward in rewards if reward_kind(reward) == "model"]
-    return [*notes, *(f"{name} is of the kind model: neither preflight nor the audit call it" for name in models)]
+    return [
+        *notes,
+        *(
+            f"{name} is of the kind model: neither preflight nor the audit call it"
+            for name in models
+        ),
+    ]
 
 
-def cost_notes(args: Arguments, rows: list[dict], held_out: int, validation: int, rewards: list[Callable]) -> list[str]:
+def cost_notes(
+    args: Arguments, rows: list[dict], held_out: int, validation: int, rewards: list[Callable]
+) -> list[str]:
     """Say of each reward that asks a server what a run costs: its completions, and each evaluated row."""
     completions = completions_of_run(args.training, world_size(), len(rows))
     asking = [reward for reward in rewards if declared(reward, "cost", None)]
@@ -239,7 +298,10 @@ def cost_notes(args: Arguments, rows: list[dict], held_out: int, validation: int
         return []
     calls, tokens = completions + 2 * held_out, args.training["max_completion_length"] or 0
     more = f"; {validation} more at each validation" if validation else ""
-    return [f"{reward_name(r)}: a run makes {declared(r, 'cost', None)(rows, calls, tokens)}{more}" for r in asking]
+    return [
+        f"{reward_name(r)}: a run makes {declared(r, 'cost', None)(rows, calls, tokens)}{more}"
+        for r in asking
+    ]
 
 
 def step_notes(
@@ -248,13 +310,19 @@ def step_notes(
     """Say for each step reward which steps it sees in the reference completion of the first row it scores."""
     notes = []
     for reward in (reward for reward in rewards if reward_kind(reward) == "step"):
-        mine = [i for i, row in enumerate(rows) if scores_task(reward, row["task"]) and reference_completion(row)]
+        mine = [
+            i
+            for i, row in enumerate(rows)
+            if scores_task(reward, row["task"]) and reference_completion(row)
+        ]
         for number in mine[:1]:
             text = completion_text(reference_completion(rows[number]))
             (steps,) = score(reward, [rows[number]], [text])
             count = f"{len(steps or []) or 'no'} step{'s' * (len(steps or []) != 1)}"
             shown = f": {shown_steps(text, steps)}" if steps else ""
-            notes.append(f"{reward_name(reward)} sees {count} in the reference completion of row {number}{shown}")
+            notes.append(
+                f"{reward_name(reward)} sees {count} in the reference completion of row {number}{shown}"
+            )
     return notes
 
 
@@ -265,10 +333,14 @@ def shown_steps(text: str, steps: Steps) -> str:
     """
     ends = sorted(steps)
     pieces = zip([0, *(end for end, _ in ends)], ends, strict=False)
-    return ", ".join(f"{text[max(start, end - 40) : end]!r} {reward:+g}" for start, (end, reward) in pieces)
+    return ", ".join(
+        f"{text[max(start, end - 40) : end]!r} {reward:+g}" for start, (end, reward) in pieces
+    )
 
 
-def resolved(recipe: RecipeArguments, training: dict[str, Any], model: dict[str, Any], name: str) -> dict[str, Any]:
+def resolved(
+    recipe: RecipeArguments, training: dict[str, Any], model: dict[str, Any], name: str
+) -> dict[str, Any]:
     """Every value of the run as plain data, secrets left out: a later start is compared with it."""
     values = {"recipe": name, **asdict(recipe), **training, **model, "world_size": world_size()}
     public = {name: value for name, value in values.items() if not name.endswith("_token")}
@@ -288,13 +360,17 @@ def report(result: Preflight, args: Arguments) -> str:
         return "\n".join([*lines, _batch_sentence(args.training, len(result.rows))])
     problems = [line for problem in result.problems for line in problem.split("\n")]
     count = len(problems)
-    lines.append(f"\n{count} problem{'s' * (count > 1)}; nothing was loaded and nothing was written:")
+    lines.append(
+        f"\n{count} problem{'s' * (count > 1)}; nothing was loaded and nothing was written:"
+    )
     return "\n".join([*lines, *(f"  - {problem}" for problem in problems)])
 
 
 def _batch_sentence(training: dict[str, Any], rows: int) -> str:
     group, world = training["num_generations"], world_size()
-    batch = training["per_device_train_batch_size"] * world * training["gradient_accumulation_steps"]
+    batch = (
+        training["per_device_train_batch_size"] * world * training["gradient_accumulation_steps"]
+    )
     device = "CPU" if training["use_cpu"] else "accelerator"
     return (
         f"  {rows} rows; an optimizer step learns from {batch} completions "

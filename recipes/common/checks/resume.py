@@ -37,7 +37,14 @@ from recipes.common.utils.run_files import (
 from recipes.common.utils.screen import refuse
 
 # Settings that a later start may change without making it another run.
-NOT_COMPARED = {"disable_tqdm", "dry_run", "fresh", "num_completions_to_print", "output_dir", "push_to_hub"}
+NOT_COMPARED = {
+    "disable_tqdm",
+    "dry_run",
+    "fresh",
+    "num_completions_to_print",
+    "output_dir",
+    "push_to_hub",
+}
 NOT_COMPARED |= {"extend", "report_to", "resume_from_checkpoint", "save_total_limit"}
 
 
@@ -48,7 +55,9 @@ class Refusal(Exception):
 def config_differences(old: dict[str, Any], new: dict[str, Any]) -> dict[str, tuple[Any, Any]]:
     """The settings that make it another run: `config_differences({"seed": 0}, {"seed": 1}) == {"seed": (0, 1)}`."""
     names = sorted((old.keys() | new.keys()) - NOT_COMPARED)
-    return {name: (old.get(name), new.get(name)) for name in names if old.get(name) != new.get(name)}
+    return {
+        name: (old.get(name), new.get(name)) for name in names if old.get(name) != new.get(name)
+    }
 
 
 def open_run_folder(
@@ -91,7 +100,10 @@ def last_whole_checkpoint(folder: Path, world_size: int) -> str | None:
         problem = checkpoint_problem(path, world_size, asked_engine())
         if problem is None:
             return str(path)
-        print(f"warning: {path} was cut short or damaged: {problem}. Passing over it.", file=sys.stderr)
+        print(
+            f"warning: {path} was cut short or damaged: {problem}. Passing over it.",
+            file=sys.stderr,
+        )
     return None
 
 
@@ -128,7 +140,9 @@ def _decide(
             f"The start before had another configuration and saved no checkpoint: it is now in {_move_aside(folder)}."
         )
     if started and (newer := version_changes(old_identity, identity)):
-        print(f"warning: other versions than at the start ({', '.join(newer)}): the tokens may not be the same.")
+        print(
+            f"warning: other versions than at the start ({', '.join(newer)}): the tokens may not be the same."
+        )
     if steps and started:
         _extend(folder, training, *steps)
     if steps or not started:
@@ -154,7 +168,9 @@ def _checkpoint_of(recipe: RecipeArguments, training: GRPOConfig, folder: Path) 
     if refusal := checkpoint and _cannot_resume(recipe, training, folder, Path(checkpoint)):
         _refuse(f"cannot resume from {checkpoint}: {refusal}")
     now = time.time()
-    for age, path in enumerate(checkpoints(folder)):  # the trainer deletes the oldest by its time, which a copy changes
+    for age, path in enumerate(
+        checkpoints(folder)
+    ):  # the trainer deletes the oldest by its time, which a copy changes
         os.utime(path, (now - age, now - age))
     print(f"Resuming from {checkpoint}." if checkpoint else f"A new run in {folder}.", flush=True)
     return checkpoint
@@ -171,7 +187,9 @@ def _check_small_files(folder: Path) -> None:
             )
         if problem:
             (folder / name).rename(folder / f"{name}.damaged")
-            print(f"warning: {folder / name} was damaged ({problem}): it is now {name}.damaged, and is written anew.")
+            print(
+                f"warning: {folder / name} was damaged ({problem}): it is now {name}.damaged, and is written anew."
+            )
 
 
 def _damage(path: Path) -> str | None:
@@ -184,7 +202,10 @@ def _damage(path: Path) -> str | None:
     held_out = read_json(run / IDENTITY, {}).get(HELD_OUT) if path == run / BEFORE else None
     if held_out is not None and len(values) != held_out:
         return f"it holds {len(values)} rows of {held_out}"
-    kind, key = (list if path.name == VERSIONS else dict), {MINUTES: "minutes", WANDB: "id"}.get(path.name)
+    kind, key = (
+        (list if path.name == VERSIONS else dict),
+        {MINUTES: "minutes", WANDB: "id"}.get(path.name),
+    )
     sound = all(isinstance(value, kind) and (key is None or key in value) for value in values)
     return None if sound else "it does not hold what it should"
 
@@ -192,7 +213,9 @@ def _damage(path: Path) -> str | None:
 def _extend(folder: Path, training: GRPOConfig, was: int, now: int) -> None:
     """Allow a larger max_steps, say what becomes of the learning rate, and take back what marks the run as finished."""
     if not 0 < was < now:
-        _refuse(f"--extend raises max_steps, and it was {was}, now {now}: give a larger number of steps.")
+        _refuse(
+            f"--extend raises max_steps, and it was {was}, now {now}: give a larger number of steps."
+        )
     print(
         f"--extend: max_steps {was} -> {now}. From here on the learning rate follows the schedule "
         f"{training.lr_scheduler_type.value!r} over {now} steps, as a run of {now} steps has it at the same step."
@@ -214,7 +237,9 @@ def _move_aside(folder: Path) -> Path:
     return aside
 
 
-def _cannot_resume(recipe: RecipeArguments, training: GRPOConfig, folder: Path, checkpoint: Path) -> str | None:
+def _cannot_resume(
+    recipe: RecipeArguments, training: GRPOConfig, folder: Path, checkpoint: Path
+) -> str | None:
     if problem := checkpoint_problem(checkpoint, training.world_size, asked_engine()):
         return f"{problem}. Give the folder of a whole checkpoint of the same launch."
     if training.sync_ref_model and not (checkpoint / REFERENCE).is_file():
@@ -226,7 +251,9 @@ def _cannot_resume(recipe: RecipeArguments, training: GRPOConfig, folder: Path, 
         return f"ZeRO-3 and FSDP cannot put its {REFERENCE} back. Resume under ZeRO-2 or DDP, as it was written."
     if recipe.num_eval_rows and not (folder / BEFORE).is_file():
         other = "" if folder in checkpoint.parents else ", or --num_eval_rows 0"
-        return f"{BEFORE} is missing, and the untrained model is gone. Copy it from that run{other}."
+        return (
+            f"{BEFORE} is missing, and the untrained model is gone. Copy it from that run{other}."
+        )
     return None
 
 
@@ -246,10 +273,13 @@ def _take_lock(folder: Path) -> None:
         lock.seek(0)
         owner = lock.read().strip()
         _refuse(
-            f"{folder} is still being written by process {owner}.", "Wait for it to end, or use another output_dir."
+            f"{folder} is still being written by process {owner}.",
+            "Wait for it to end, or use another output_dir.",
         )
     except OSError as error:
-        print(f"warning: this file system cannot lock ({error}): make sure that only one run writes {folder}.")
+        print(
+            f"warning: this file system cannot lock ({error}): make sure that only one run writes {folder}."
+        )
     lock.truncate(0)
     lock.write(f"{os.getpid()}\n")
     lock.flush()

@@ -36,7 +36,8 @@ class RewardLine:
     def cells(self) -> dict[str, Any]:
         """The line for people, and for preflight.json."""
         reference, empty = (
-            None if score is None else round(score, 6) for score in (self.reference_earns, self.empty_earns)
+            None if score is None else round(score, 6)
+            for score in (self.reference_earns, self.empty_earns)
         )
         return {
             "task": self.task,
@@ -64,7 +65,10 @@ def is_held_out(text: str, one_in: int) -> bool:
 
 def worked_example(example: list[str]) -> list[dict[str, str]]:
     """The messages of a worked example, a question and its completion; none for an empty one."""
-    return [{"role": role, "content": text} for role, text in zip(("user", "assistant"), example, strict=False)]
+    return [
+        {"role": role, "content": text}
+        for role, text in zip(("user", "assistant"), example, strict=False)
+    ]
 
 
 def draw(rows: Dataset, count: int | None, seed: int) -> Dataset:
@@ -73,7 +77,10 @@ def draw(rows: Dataset, count: int | None, seed: int) -> Dataset:
 
 
 def reward_lines(
-    rows: list[dict], rewards: list[Callable], weights: list[float] | None, reference: Callable[[dict], str | None]
+    rows: list[dict],
+    rewards: list[Callable],
+    weights: list[float] | None,
+    reference: Callable[[dict], str | None],
 ) -> list[RewardLine]:
     """Score the rows of each task by each reward, one line each; rows without prompt or task are left out."""
     if check_columns(rows):
@@ -99,14 +106,18 @@ def check_columns(rows: list[dict]) -> list[str]:
             message = f"the prompt of row {number} must be text, or messages with a role and a text: {shown}."
         else:
             continue
-        problems.setdefault(re.sub(r"row \d+ .*", "", message), message)  # the first row of each kind
+        problems.setdefault(
+            re.sub(r"row \d+ .*", "", message), message
+        )  # the first row of each kind
     return list(problems.values())
 
 
 def _is_prompt(prompt: Any) -> bool:
     if isinstance(prompt, str):
         return bool(prompt.strip())
-    sound = isinstance(prompt, list) and all(isinstance(m, dict) and m.get("role") and "content" in m for m in prompt)
+    sound = isinstance(prompt, list) and all(
+        isinstance(m, dict) and m.get("role") and "content" in m for m in prompt
+    )
     return (
         sound
         and bool(prompt)
@@ -133,7 +144,9 @@ def check_every_task_is_scored(lines: list[RewardLine], rows: list[dict]) -> lis
         outcomes = [line for line in lines if line.task == task and line.kind != "step"]
         if outcomes and not any(line.rows_scored for line in outcomes):
             names = ", ".join(line.reward for line in outcomes)
-            problems.append(f"task {task!r}: none of the rewards {names} scores its {len(numbered)} rows.")
+            problems.append(
+                f"task {task!r}: none of the rewards {names} scores its {len(numbered)} rows."
+            )
     return problems
 
 
@@ -141,7 +154,11 @@ def check_every_reward_scores(lines: list[RewardLine], rewards: list[Callable]) 
     """A reward for tasks that there are scores some of their rows, or it does nothing."""
     problems = []
     for reward in rewards:
-        mine = [line for line in lines if line.reward == reward_name(reward) and scores_task(reward, line.task)]
+        mine = [
+            line
+            for line in lines
+            if line.reward == reward_name(reward) and scores_task(reward, line.task)
+        ]
         if mine and not any(line.rows_scored or line.problems for line in mine):
             remedy = "remove it, or correct reward_tasks or the rows"
             problems.append(f"reward {reward_name(reward)!r} scores none of the rows: {remedy}.")
@@ -161,32 +178,46 @@ def check_tasks(rows: list[dict], rewards: list[Callable]) -> list[str]:
     return problems
 
 
-def check_gates(gates: dict[str, list[str] | str], rows: list[dict], rewards: list[Callable]) -> list[str]:
+def check_gates(
+    gates: dict[str, list[str] | str], rows: list[dict], rewards: list[Callable]
+) -> list[str]:
     """A gate is a verifier or a format reward that scores every task of the reward it gates, not itself a verifier."""
     named = {reward_name(reward): reward for reward in rewards}
     kinds, problems = {name: reward_kind(reward) for name, reward in named.items()}, []
     for gated, openers in gates.items():
         openers = [openers] if isinstance(openers, str) else openers
         if not (isinstance(openers, list) and openers):
-            problems.append(f"reward_gates gives {gated!r} {openers!r}: give the name of a reward, or a list of names.")
+            problems.append(
+                f"reward_gates gives {gated!r} {openers!r}: give the name of a reward, or a list of names."
+            )
         elif unknown := [name for name in (gated, *openers) if name not in named]:
             names = f"{', '.join(map(repr, unknown))}, which is not in reward_funcs ({', '.join(named)})"
             problems.append(f"reward_gates names {names}.")
         elif {kinds[gated], *(kinds[o] for o in openers)} & {"step"}:
-            problems.append(f"reward_gates names a step reward in {gated!r}: {openers}: steps are not gated.")
-        elif kinds[gated] == "verifier" or gated in openers or {kinds[o] for o in openers} - {"verifier", "format"}:
+            problems.append(
+                f"reward_gates names a step reward in {gated!r}: {openers}: steps are not gated."
+            )
+        elif (
+            kinds[gated] == "verifier"
+            or gated in openers
+            or {kinds[o] for o in openers} - {"verifier", "format"}
+        ):
             problems.append(
                 f"reward_gates opens {gated!r} by {openers}: a gate is a verifier or a format reward, and what it "
                 "gates is another reward and not a verifier."
             )
         elif shut := _tasks_without_gate(rows, named[gated], [named[name] for name in openers]):
             tasks = ", ".join(map(repr, shut))
-            problems.append(f"reward_gates would never open {gated!r} for task {tasks}: {openers} do not score it.")
+            problems.append(
+                f"reward_gates would never open {gated!r} for task {tasks}: {openers} do not score it."
+            )
     return problems
 
 
 def _tasks_without_gate(rows: list[dict], gated: Callable, openers: list[Callable]) -> list[str]:
-    tasks = sorted({row["task"] for row in rows if row.get("task") and scores_task(gated, row["task"])})
+    tasks = sorted(
+        {row["task"] for row in rows if row.get("task") and scores_task(gated, row["task"])}
+    )
     return [task for task in tasks if not any(scores_task(opener, task) for opener in openers)]
 
 
@@ -195,14 +226,20 @@ def with_keys(keys: dict[str, tuple[type, ...]]) -> Callable[[Any], dict[str, An
 
     def accept(item: Any) -> dict[str, Any]:
         if not isinstance(item, dict):
-            raise ValueError(f"it must be a JSON object with {', '.join(keys)}, not {str(item)[:80]!r}")
+            raise ValueError(
+                f"it must be a JSON object with {', '.join(keys)}, not {str(item)[:80]!r}"
+            )
         missing = [name for name in keys if name not in item]
         if missing:
-            raise ValueError(f"{', '.join(missing)} missing (its keys: {', '.join(item)}; wanted: {', '.join(keys)})")
+            raise ValueError(
+                f"{', '.join(missing)} missing (its keys: {', '.join(item)}; wanted: {', '.join(keys)})"
+            )
         for name, kinds in keys.items():
             if not isinstance(item[name], kinds) or not item[name]:
                 wanted = " or ".join({str: "text", list: "a list"}[kind] for kind in kinds)
-                raise ValueError(f"{name} is {json.dumps(item[name])[:80]}; it must be {wanted} that is not empty")
+                raise ValueError(
+                    f"{name} is {json.dumps(item[name])[:80]}; it must be {wanted} that is not empty"
+                )
         return item
 
     return accept
@@ -212,16 +249,24 @@ def with_keys(keys: dict[str, tuple[type, ...]]) -> Callable[[Any], dict[str, An
 
 
 def _line(
-    numbered: list[NumberedRow], all_rows: list[dict], reward: Callable, weight: float, reference: Callable
+    numbered: list[NumberedRow],
+    all_rows: list[dict],
+    reward: Callable,
+    weight: float,
+    reference: Callable,
 ) -> RewardLine:
     """Score the rows of one task; a promise of its kind that the reward breaks is a problem."""
     name, rows = reward_name(reward), [row for _, row in numbered]
     line = RewardLine(rows[0]["task"], weight, name, reward_kind(reward), full_reward(reward))
     if not scores_task(reward, line.task):
         return line
-    missing = [column for column in reward_columns(reward) if any(row.get(column) is None for row in rows)]
+    missing = [
+        column for column in reward_columns(reward) if any(row.get(column) is None for row in rows)
+    ]
     routed = reward_tasks(reward) is not None
-    is_called = line.kind != "model"  # each score is a call of a model: none is loaded or asked before the run
+    is_called = (
+        line.kind != "model"
+    )  # each score is a call of a model: none is loaded or asked before the run
     there = any(row.get(column) is not None for row in all_rows for column in missing)
     if missing and (routed or not is_called or not there):
         line.problems.append(_lacks(name, missing, numbered))
@@ -236,14 +281,22 @@ def _line(
         scores = _score(reward, [rows[i] for i in sure], [golds[i] for i in sure], logged)
         empty = _score(reward, rows, [""] * len(rows), {})
         check_amounts([*scores, *empty])
-        failures = [str(outcome) for outcome in logged.get(f"outcome/{name}", []) if str(outcome).startswith("error: ")]
+        failures = [
+            str(outcome)
+            for outcome in logged.get(f"outcome/{name}", [])
+            if str(outcome).startswith("error: ")
+        ]
     except (Exception, SystemExit) as error:
         failures = [f"{type(error).__name__}: {error}"]
     if failures:
-        failure = f"reward {name!r} fails on the reference answers: {failures[0].removeprefix('error: ')}"
+        failure = (
+            f"reward {name!r} fails on the reference answers: {failures[0].removeprefix('error: ')}"
+        )
         line.problems.append(_lacks(name, missing, numbered) if missing else failure)
         return line
-    ungraded = [numbered[i] for i, amount in enumerate(empty) if golds[i] is None and amount is None]
+    ungraded = [
+        numbered[i] for i, amount in enumerate(empty) if golds[i] is None and amount is None
+    ]
     known = [amount for amount in scores if amount is not None]
     line.rows_scored = len(known) + len(rows) - len(sure) - len(ungraded)
     line.reference_earns = min(known, default=None)
@@ -255,12 +308,16 @@ def _line(
         if ungraded and line.kind == "verifier":  # not even an empty completion is graded
             which = f"{len(ungraded)} of the rows without a reference answer; the first is row {ungraded[0][0]}"
             line.problems.append(f"reward {name!r} cannot grade {which}.")
-    elif line.kind == "verifier":  # another reward that scores a whole task None does not apply to it
+    elif (
+        line.kind == "verifier"
+    ):  # another reward that scores a whole task None does not apply to it
         line.problems.append(_grades_none(name, line.task, all_rows))
     return line
 
 
-def _score(reward: Callable, rows: list[dict], texts: list[str], logged: dict[str, list]) -> list[float | None]:
+def _score(
+    reward: Callable, rows: list[dict], texts: list[str], logged: dict[str, list]
+) -> list[float | None]:
     from recipes.common.utils.screen import bar  # importing a recipe stays light
     from rewards.audit.call import score
 
@@ -268,7 +325,10 @@ def _score(reward: Callable, rows: list[dict], texts: list[str], logged: dict[st
     for start in bar(range(0, len(rows), PART), f"preflight, {reward_name(reward)}"):
         part = slice(start, start + PART)
         scores += score(
-            reward, rows[part], texts[part], log_extra=lambda name, got: logged.setdefault(name, []).extend(got)
+            reward,
+            rows[part],
+            texts[part],
+            log_extra=lambda name, got: logged.setdefault(name, []).extend(got),
         )
     return scores
 
@@ -278,7 +338,11 @@ def check_amounts(amounts: list) -> None:
     for amount in amounts:
         number = isinstance(amount, numbers.Real)
         if amount is not None and not (number and abs(amount) <= LARGEST):
-            kind = "is not finite in float32" if number else f"is {type(amount).__name__}, not a number"
+            kind = (
+                "is not finite in float32"
+                if number
+                else f"is {type(amount).__name__}, not a number"
+            )
             raise ValueError(f"it returned {amount!r}, which {kind}; allowed are numbers and None")
 
 
@@ -290,7 +354,11 @@ def _lacks(name: str, missing: list[str], numbered: list[NumberedRow]) -> str:
 
 def _grades_none(name: str, task: str, all_rows: list[dict]) -> str:
     others = sorted({row["task"] for row in all_rows if row.get("task")} - {task})
-    remedy = f" If they are not meant for it, set reward_tasks: {{{name}: [{', '.join(others)}]}}." if others else ""
+    remedy = (
+        f" If they are not meant for it, set reward_tasks: {{{name}: [{', '.join(others)}]}}."
+        if others
+        else ""
+    )
     return f"reward {name!r} can grade none of the rows of task {task!r}.{remedy}"
 
 
@@ -299,9 +367,15 @@ def _broken_promises(
 ) -> list[str]:
     problems = []
     if line.kind == "verifier" and (line.empty_earns or 0.0) > 0.0:
-        problems.append(f"reward {line.reward!r} is a verifier but scores an empty completion {line.empty_earns}.")
+        problems.append(
+            f"reward {line.reward!r} is a verifier but scores an empty completion {line.empty_earns}."
+        )
     promises_full = line.kind in ("verifier", "format") and line.full is not None
-    short = [i for i, amount in enumerate(scores) if promises_full and (amount is None or amount < line.full)]
+    short = [
+        i
+        for i, amount in enumerate(scores)
+        if promises_full and (amount is None or amount < line.full)
+    ]
     if short:
         (number, _), gold = answered[short[0]]
         problems.append(

@@ -35,7 +35,12 @@ RANGES: dict[str, tuple[Callable[[Any], bool], tuple[str, ...]]] = {
     "a whole number of at least 1": (
         lambda v: v >= 1,
         (
-            *("max_completion_length", "per_device_eval_batch_size", "num_train_rows", "save_total_limit"),
+            *(
+                "max_completion_length",
+                "per_device_eval_batch_size",
+                "num_train_rows",
+                "save_total_limit",
+            ),
             *("lora_r", "lora_alpha", "ddp_timeout", "torch_empty_cache_steps"),
         ),
     ),
@@ -51,14 +56,28 @@ RANGES: dict[str, tuple[Callable[[Any], bool], tuple[str, ...]]] = {
     "a number of more than 0": (
         lambda v: 0 < v < math.inf,
         (
-            *("temperature", "repetition_penalty", "learning_rate", "num_train_epochs", "adam_epsilon", "delta"),
+            *(
+                "temperature",
+                "repetition_penalty",
+                "learning_rate",
+                "num_train_epochs",
+                "adam_epsilon",
+                "delta",
+            ),
             *("reward_timeout_s", "logging_steps", "sapo_temperature_neg", "sapo_temperature_pos"),
         ),
     ),
     "a number of at least 0": (
         lambda v: 0 <= v < math.inf,
         (
-            *("beta", "weight_decay", "max_grad_norm", "warmup_steps", "epsilon_high", "entropy_coef"),
+            *(
+                "beta",
+                "weight_decay",
+                "max_grad_norm",
+                "warmup_steps",
+                "epsilon_high",
+                "entropy_coef",
+            ),
             "off_policy_mask_threshold",
         ),
     ),
@@ -66,8 +85,14 @@ RANGES: dict[str, tuple[Callable[[Any], bool], tuple[str, ...]]] = {
         lambda v: 0 < v <= 1,
         ("top_p", "top_entropy_quantile", "vllm_gpu_memory_utilization"),
     ),
-    "from 0 to 1": (lambda v: 0 <= v <= 1, ("min_p", "max_reward_error_rate", "label_smoothing_factor")),
-    "at least 0 and less than 1": (lambda v: 0 <= v < 1, ("epsilon", "adam_beta1", "adam_beta2", "lora_dropout")),
+    "from 0 to 1": (
+        lambda v: 0 <= v <= 1,
+        ("min_p", "max_reward_error_rate", "label_smoothing_factor"),
+    ),
+    "at least 0 and less than 1": (
+        lambda v: 0 <= v < 1,
+        ("epsilon", "adam_beta1", "adam_beta2", "lora_dropout"),
+    ),
 }
 CHOICES: dict[str, tuple[str, ...]] = {
     "loss_type": ("grpo", "dr_grpo", "dapo", "bnpo", "cispo", "sapo", "luspo", "vespo"),
@@ -91,12 +116,19 @@ def usable(dataclass_type: type, values: dict[str, Any], problems: list[str]) ->
     for field in dataclasses.fields(dataclass_type):
         if field.name not in values:
             continue
-        value, default = values[field.name], None if field.default is dataclasses.MISSING else field.default
+        value, default = (
+            values[field.name],
+            None if field.default is dataclasses.MISSING else field.default,
+        )
         if field.default_factory is not dataclasses.MISSING:
             default = field.default_factory()
         if value is None and default == "":  # argparse's doing
             continue
-        wrong = _type_problem(value, hints[field.name]) if value != default or isinstance(value, bool) else None
+        wrong = (
+            _type_problem(value, hints[field.name])
+            if value != default or isinstance(value, bool)
+            else None
+        )
         wrong = wrong or _value_problem(field.name, value, field.metadata.get("choices"))
         if wrong:
             problems.append(f"{field.name} is {value!r}; {wrong}.")
@@ -105,18 +137,30 @@ def usable(dataclass_type: type, values: dict[str, Any], problems: list[str]) ->
 
 
 def _type_problem(value: Any, hint: Any) -> str | None:
-    options = typing.get_args(hint) if typing.get_origin(hint) in (typing.Union, types.UnionType) else (hint,)
+    options = (
+        typing.get_args(hint)
+        if typing.get_origin(hint) in (typing.Union, types.UnionType)
+        else (hint,)
+    )
     if any(_fits(value, option) for option in options):
         return None
-    names = [WORDS.get(typing.get_origin(option) or option) for option in options if option is not type(None)]
+    names = [
+        WORDS.get(typing.get_origin(option) or option)
+        for option in options
+        if option is not type(None)
+    ]
     of = {typing.get_args(option)[0] for option in options if typing.get_origin(option) is list}
     kind = " or ".join(dict.fromkeys(name for name in names if name)) or "another kind of value"
-    return f"it must be {kind}" + (f" of {WORDS[of.pop()].removeprefix('a ')}" if of & WORDS.keys() else "")
+    return f"it must be {kind}" + (
+        f" of {WORDS[of.pop()].removeprefix('a ')}" if of & WORDS.keys() else ""
+    )
 
 
 def _fits(value: Any, option: Any) -> bool:
     origin = typing.get_origin(option) or option
-    if origin is typing.Any or (origin is float and isinstance(value, int) and not isinstance(value, bool)):
+    if origin is typing.Any or (
+        origin is float and isinstance(value, int) and not isinstance(value, bool)
+    ):
         return True
     if origin is typing.Literal:
         return value in typing.get_args(option)
@@ -125,7 +169,9 @@ def _fits(value: Any, option: Any) -> bool:
     if isinstance(value, bool) and origin in (int, float):
         return False
     if origin is list:
-        return isinstance(value, list) and all(_fits(v, (typing.get_args(option) or (typing.Any,))[0]) for v in value)
+        return isinstance(value, list) and all(
+            _fits(v, (typing.get_args(option) or (typing.Any,))[0]) for v in value
+        )
     return isinstance(value, origin) or (issubclass(origin, enum.Enum) and isinstance(value, str))
 
 
@@ -136,7 +182,11 @@ def _value_problem(name: str, value: Any, choices: Any = None) -> str | None:
     if name.endswith("_kwargs") and isinstance(value, str):
         return "it must be a mapping; on the command line JSON"
     if isinstance(value, int | float) and not isinstance(value, bool):
-        wrong = [allowed for allowed, (test, names) in RANGES.items() if name in names and not test(value)]
+        wrong = [
+            allowed
+            for allowed, (test, names) in RANGES.items()
+            if name in names and not test(value)
+        ]
         return f"it must be {wrong[0]}" if wrong else None
     return None
 
@@ -147,7 +197,11 @@ def check_output_dir(path: str | None) -> list[str]:
     above = next(parent for parent in (folder, *folder.parents) if parent.exists())
     if not above.is_dir():
         return [f"output_dir is {path!r}, but {above} is a file: give another folder."]
-    return [] if os.access(above, os.W_OK | os.X_OK) else [f"output_dir is {path!r}, but {above} cannot be written."]
+    return (
+        []
+        if os.access(above, os.W_OK | os.X_OK)
+        else [f"output_dir is {path!r}, but {above} cannot be written."]
+    )
 
 
 def check_generation(training: dict[str, Any]) -> list[str]:
@@ -155,19 +209,39 @@ def check_generation(training: dict[str, Any]) -> list[str]:
     given = training["generation_kwargs"] or {}
     if training["use_vllm"]:  # vLLM's own SamplingParams
         return []
-    known = GenerationConfig().to_dict().keys() | inspect.signature(GenerationConfig.__init__).parameters.keys()
+    known = (
+        GenerationConfig().to_dict().keys()
+        | inspect.signature(GenerationConfig.__init__).parameters.keys()
+    )
     if unknown := sorted(given.keys() - known):
-        return [f"generation_kwargs has {', '.join(unknown)}, which transformers' GenerationConfig does not have."]
+        return [
+            f"generation_kwargs has {', '.join(unknown)}, which transformers' GenerationConfig does not have."
+        ]
     if given.keys() & {"max_new_tokens", "max_length"}:
         return ["generation_kwargs sets the length; set max_completion_length in its place."]
     if taken := sorted(given.keys() & {"eos_token_id", "pad_token_id"}):
-        return [f"generation_kwargs sets {', '.join(taken)}, which training and evaluation take from the tokenizer."]
-    if given.get("num_beams", 1) != 1 or given.get("num_return_sequences", 1) != 1 or given.get("do_sample") is False:
-        return [f"generation_kwargs is {given!r}; GRPO samples one completion a row: without beams, do_sample true."]
-    wrong = [(name, problem) for name, value in given.items() if (problem := _value_problem(name, value))]
+        return [
+            f"generation_kwargs sets {', '.join(taken)}, which training and evaluation take from the tokenizer."
+        ]
+    if (
+        given.get("num_beams", 1) != 1
+        or given.get("num_return_sequences", 1) != 1
+        or given.get("do_sample") is False
+    ):
+        return [
+            f"generation_kwargs is {given!r}; GRPO samples one completion a row: without beams, do_sample true."
+        ]
+    wrong = [
+        (name, problem) for name, value in given.items() if (problem := _value_problem(name, value))
+    ]
     if wrong:
-        return [f"generation_kwargs: {name} is {given[name]!r}; {problem}." for name, problem in wrong]
-    return _message("generation_kwargs", lambda: GenerationConfig(**{"do_sample": True, **given}).validate(strict=True))
+        return [
+            f"generation_kwargs: {name} is {given[name]!r}; {problem}." for name, problem in wrong
+        ]
+    return _message(
+        "generation_kwargs",
+        lambda: GenerationConfig(**{"do_sample": True, **given}).validate(strict=True),
+    )
 
 
 def check_lora(model: dict[str, Any]) -> list[str]:
@@ -181,7 +255,9 @@ def check_optimizer(training: GRPOConfig) -> list[str]:
 
     def build() -> None:
         parameter = torch.nn.Parameter(torch.zeros(1))
-        if training.optim_target_modules is None and "lomo" not in training.optim.value:  # else it needs the model
+        if (
+            training.optim_target_modules is None and "lomo" not in training.optim.value
+        ):  # else it needs the model
             kind, settings = Trainer.get_optimizer_cls_and_kwargs(training)
             optimizer = kind([parameter], **settings)
         else:
@@ -194,7 +270,9 @@ def check_optimizer(training: GRPOConfig) -> list[str]:
             scheduler_specific_kwargs=training.lr_scheduler_kwargs,
         )
 
-    names = f"optim {training.optim.value!r}, optim_args {training.optim_args!r}, lr_scheduler_type "
+    names = (
+        f"optim {training.optim.value!r}, optim_args {training.optim_args!r}, lr_scheduler_type "
+    )
     names += f"{training.lr_scheduler_type.value!r} and lr_scheduler_kwargs {training.lr_scheduler_kwargs!r}"
     return _message(names, build)
 

@@ -12,7 +12,12 @@ from torch.distributed.checkpoint import FileSystemReader
 
 from recipes.common.utils.run_files import STATE
 
-WEIGHTS = ("model.safetensors", "adapter_model.safetensors", "pytorch_model.bin", "adapter_model.bin")
+WEIGHTS = (
+    "model.safetensors",
+    "adapter_model.safetensors",
+    "pytorch_model.bin",
+    "adapter_model.bin",
+)
 FSDP_STATES = ("pytorch_model_fsdp", "optimizer")  # accelerate's names
 INDEXES = ("model.safetensors.index.json", "pytorch_model.bin.index.json")
 
@@ -26,7 +31,14 @@ def read_safetensors_header(path: Path) -> dict[str, Any]:
             raise ValueError(f"{path.name} has no whole header ({size} bytes)")
         try:
             header = json.loads(file.read(length))
-            end = max((entry["data_offsets"][1] for name, entry in header.items() if name != "__metadata__"), default=0)
+            end = max(
+                (
+                    entry["data_offsets"][1]
+                    for name, entry in header.items()
+                    if name != "__metadata__"
+                ),
+                default=0,
+            )
         except (ValueError, TypeError, KeyError, AttributeError) as error:
             raise ValueError(f"the header of {path.name} is damaged") from error
     if 8 + length + end != size:
@@ -39,11 +51,17 @@ def weights_problem(folder: Path, required: bool = True) -> str | None:
     names = [name for name in WEIGHTS if (folder / name).is_file()]
     for index in (name for name in INDEXES if (folder / name).is_file()):
         try:
-            names += sorted(set(json.loads((folder / index).read_text(encoding="utf-8"))["weight_map"].values()))
+            names += sorted(
+                set(json.loads((folder / index).read_text(encoding="utf-8"))["weight_map"].values())
+            )
         except (ValueError, KeyError, TypeError, AttributeError):
             return f"{index} is damaged"
     if not names:
-        return f"there are no weights (none of {', '.join((*WEIGHTS[:2], INDEXES[0]))})" if required else None
+        return (
+            f"there are no weights (none of {', '.join((*WEIGHTS[:2], INDEXES[0]))})"
+            if required
+            else None
+        )
     return next((problem for name in names if (problem := _file_problem(folder / name))), None)
 
 
@@ -57,14 +75,23 @@ def checkpoint_problem(path: Path, world_size: int, engine: str) -> str | None:
         return f"{STATE} is missing"
     except (ValueError, KeyError, TypeError):
         return f"{STATE} is damaged"
-    states = ["rng_state.pth"] if world_size == 1 else [f"rng_state_{rank}.pth" for rank in range(world_size)]
+    states = (
+        ["rng_state.pth"]
+        if world_size == 1
+        else [f"rng_state_{rank}.pth" for rank in range(world_size)]
+    )
     if engine.startswith("ZeRO"):
         tag = path / "latest"
         folder = path / (tag.read_text().strip() if tag.is_file() else "latest")
-        for kind, needed in (("optim", world_size), ("model", world_size if engine.startswith("ZeRO-3") else 1)):
+        for kind, needed in (
+            ("optim", world_size),
+            ("model", world_size if engine.startswith("ZeRO-3") else 1),
+        ):
             parts = sorted(folder.glob(f"*{kind}_states.pt"))
             if len(parts) < needed:
-                return f"{folder.name} holds the {kind} states of {len(parts)} of {needed} processes"
+                return (
+                    f"{folder.name} holds the {kind} states of {len(parts)} of {needed} processes"
+                )
             states += [str(part.relative_to(path)) for part in parts]
     elif engine.startswith("FSDP"):
         for name in FSDP_STATES:  # in parts, or whole

@@ -19,9 +19,13 @@ def use_only_rows(train_rows: Any, file: str | None, count: int | None) -> Any:
     if file is None:
         return train_rows
     if not Path(file).is_file():
-        raise ValueError(f"only_rows: there is no file {file}; scripts/filter_by_pass_rate.py writes one.")
+        raise ValueError(
+            f"only_rows: there is no file {file}; scripts/filter_by_pass_rate.py writes one."
+        )
     rows = read_jsonl(Path(file), with_keys({"prompt": (str, list), "task": (str,)}))[:count]
-    names = dict.fromkeys(name for row in rows for name in row)  # from_list would take those of the first row
+    names = dict.fromkeys(
+        name for row in rows for name in row
+    )  # from_list would take those of the first row
     return Dataset.from_dict({name: [row.get(name) for row in rows] for name in names})
 
 
@@ -41,4 +45,7 @@ def _before_question(row: dict[str, Any]) -> list[Any]:
     """The messages before the last, without the empty keys that a Dataset adds to messages that differ in theirs."""
     prompt = row.get("prompt")
     messages = prompt[:-1] if isinstance(prompt, list) else []
-    return [{name: value for name, value in message.items() if value is not None} for message in messages]
+    return [
+        {name: value for name, value in message.items() if value is not None}
+        for message in messages
+    ]

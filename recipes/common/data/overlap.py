@@ -38,8 +38,14 @@ def warm_start_questions(model: str | None) -> set[str]:
 
 def check_held_out(train_rows: list[dict], eval_rows: list[dict], model: str | None) -> list[str]:
     """No evaluation question may be one of training or of the model's warm start, whatever stands before it."""
-    warm = f"were in the warm start of {model}", "Evaluate other rows, or warm-start with this run's rows and seed."
-    trained = "are also training rows", "Accuracy on them would measure memory: give evaluation rows of their own."
+    warm = (
+        f"were in the warm start of {model}",
+        "Evaluate other rows, or warm-start with this run's rows and seed.",
+    )
+    trained = (
+        "are also training rows",
+        "Accuracy on them would measure memory: give evaluation rows of their own.",
+    )
     questions = [question_digest(row["prompt"]) for row in eval_rows]
     problems = []
     for seen, (where, remedy) in (
@@ -58,10 +64,16 @@ def check_duplicates(train_rows: list[dict], eval_rows: list[dict]) -> list[str]
     for kind, rows in (("training", train_rows), ("evaluation", eval_rows)):
         first, conflicts, twice = {}, [], []
         for number, row in enumerate(rows):
-            asked = [row["task"], row["prompt"], row.get("tests")]  # two tasks of MBPP differ by their tests alone
+            asked = [
+                row["task"],
+                row["prompt"],
+                row.get("tests"),
+            ]  # two tasks of MBPP differ by their tests alone
             at = first.setdefault(json.dumps(asked, sort_keys=True, default=str), number)
             if at != number and rows[at].get("answer") != row.get("answer"):
-                conflicts.append(f"rows {at} and {number}: {rows[at].get('answer')!r} and {row.get('answer')!r}")
+                conflicts.append(
+                    f"rows {at} and {number}: {rows[at].get('answer')!r} and {row.get('answer')!r}"
+                )
             elif at != number:
                 twice.append(f"row {number} is row {at}")
         if conflicts:
@@ -80,14 +92,18 @@ def check_duplicates(train_rows: list[dict], eval_rows: list[dict]) -> list[str]
 def near_duplicates(train_rows: list[dict], eval_rows: list[dict]) -> list[tuple[int, int]]:
     """Pairs (evaluation row, training row) whose questions share at least half of the first one's 8-grams of words."""
     # Only the grams that are asked for: those of all training rows would take gigabytes.
-    holders: dict[tuple[str, ...], list[int]] = {gram: [] for row in eval_rows for gram in _grams(row)}
+    holders: dict[tuple[str, ...], list[int]] = {
+        gram: [] for row in eval_rows for gram in _grams(row)
+    }
     for number, row in enumerate(train_rows):
         for gram in holders.keys() & set(_grams(row)):
             holders[gram].append(number)
     found = []
     for number, row in enumerate(eval_rows):
         grams = set(_grams(row))
-        shared = Counter(train for gram in grams for train in holders[gram] if len(holders[gram]) <= COMMON)
+        shared = Counter(
+            train for gram in grams for train in holders[gram] if len(holders[gram]) <= COMMON
+        )
         if shared and shared.most_common(1)[0][1] >= SHARE * len(grams):
             found.append((number, shared.most_common(1)[0][0]))
     return found
@@ -98,7 +114,10 @@ def overlap_notes(train_rows: list[dict], eval_rows: list[dict]) -> list[str]:
     if not (pairs := near_duplicates(train_rows, eval_rows)):
         return []
     number, train = pairs[0]
-    held_out, trained = (question_of(rows[i]["prompt"])[:120] for rows, i in ((eval_rows, number), (train_rows, train)))
+    held_out, trained = (
+        question_of(rows[i]["prompt"])[:120]
+        for rows, i in ((eval_rows, number), (train_rows, train))
+    )
     return [
         f"{len(pairs)} of {len(eval_rows)} evaluation questions share half of their 8-word runs with a training "
         f"question; the first is row {number}: {held_out!r}, like training row {train}: {trained!r}"

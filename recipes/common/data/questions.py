@@ -18,7 +18,9 @@ from recipes.common.settings import RecipeArguments
 from rewards.boxes import last_boxed
 from rewards.jsonl import collect, lines_of, parse_line, shown
 
-Item = dict[str, str]  # question, and answer as the data has it: the gold, or a solution that ends in it
+Item = dict[
+    str, str
+]  # question, and answer as the data has it: the gold, or a solution that ends in it
 Values = Iterable[tuple[str, Any]]  # a place for messages, and what stands there
 BUILDERS = {".jsonl": "json", ".json": "json", ".csv": "csv", ".parquet": "parquet"}
 ONE_IN = 8  # questions are held out where the data have no test split
@@ -28,21 +30,36 @@ ONE_IN = 8  # questions are held out where the data have no test split
 class QuestionArguments(RecipeArguments):
     """Settings of a recipe whose rows are questions with one answer each."""
 
-    dataset_config: str | None = field(default=None, metadata={"help": "Configuration of a Hub data set."})
-    dataset_train_split: str = field(default="train", metadata={"help": "The split of the training rows."})
+    dataset_config: str | None = field(
+        default=None, metadata={"help": "Configuration of a Hub data set."}
+    )
+    dataset_train_split: str = field(
+        default="train", metadata={"help": "The split of the training rows."}
+    )
     dataset_test_split: str | None = field(
         default="test",
-        metadata={"help": f"The split of the held-out rows; null: one training row in {ONE_IN}, by its question."},
+        metadata={
+            "help": f"The split of the held-out rows; null: one training row in {ONE_IN}, by its question."
+        },
     )
-    question_column: str = field(default="question", metadata={"help": "The column that holds the question."})
+    question_column: str = field(
+        default="question", metadata={"help": "The column that holds the question."}
+    )
     answer_column: str = field(
         default="answer",
-        metadata={"help": "The column of the answer, or of a solution that ends in #### ANSWER or \\boxed{ANSWER}."},
+        metadata={
+            "help": "The column of the answer, or of a solution that ends in #### ANSWER or \\boxed{ANSWER}."
+        },
     )
     max_bad_rows: int = field(
-        default=0, metadata={"help": "Leave out so many rows of a split that cannot be used; more stop the run."}
+        default=0,
+        metadata={
+            "help": "Leave out so many rows of a split that cannot be used; more stop the run."
+        },
     )
-    system_prompt: str | None = field(default=None, metadata={"help": "In place of the recipe's own; '' for none."})
+    system_prompt: str | None = field(
+        default=None, metadata={"help": "In place of the recipe's own; '' for none."}
+    )
 
 
 def gold_of(answer: str) -> str:
@@ -50,11 +67,16 @@ def gold_of(answer: str) -> str:
 
     Example: `gold_of("3 + 4 = 7\n#### 7") == gold_of(r"So \boxed{7}.") == gold_of(" 7 ") == "7"`
     """
-    return (answer.rpartition("####")[2] if "####" in answer else last_boxed(answer) or answer).strip()
+    return (
+        answer.rpartition("####")[2] if "####" in answer else last_boxed(answer) or answer
+    ).strip()
 
 
 def load_questions(
-    args: QuestionArguments, seed: int, check: Callable[[str], str | None], hub: tuple[str, str] | None = None
+    args: QuestionArguments,
+    seed: int,
+    check: Callable[[str], str | None],
+    hub: tuple[str, str] | None = None,
 ) -> tuple[Dataset, Dataset]:
     """Draw training and held-out items from `dataset_path` or `dataset_name`, else from `hub` (name, configuration).
 
@@ -69,20 +91,32 @@ def load_questions(
     if args.dataset_name and args.dataset_path:
         raise ValueError("dataset_name and dataset_path are both given: give one.")
     if not (args.dataset_name or args.dataset_path or hub):
-        raise ValueError("dataset_path (a file or a folder) or dataset_name (a Hub id) is missing: give one.")
+        raise ValueError(
+            "dataset_path (a file or a folder) or dataset_name (a Hub id) is missing: give one."
+        )
     name, config = (args.dataset_name, None) if args.dataset_name else hub or ("", None)
     source = args.dataset_path or name
     path = Path(args.dataset_path or "")
     columns = (args.question_column, args.answer_column)
-    splits = splits_of_path(path, columns) if args.dataset_path else splits_of_hub(name, args.dataset_config or config)
+    splits = (
+        splits_of_path(path, columns)
+        if args.dataset_path
+        else splits_of_hub(name, args.dataset_config or config)
+    )
     train, test = args.dataset_train_split, args.dataset_test_split
     if len(splits) == 1 and test not in splits:  # whatever its name
         splits = {train: next(iter(splits.values()))}
     named = {"dataset_train_split": train, "dataset_test_split": test if len(splits) > 1 else None}
     for option, split in named.items():
         if split is not None and split not in splits:
-            by_hash = f", or null: one row in {ONE_IN} is held out" if option == "dataset_test_split" else ""
-            raise ValueError(f"{source} has no split {split!r} (it has: {', '.join(splits)}): set {option}{by_hash}.")
+            by_hash = (
+                f", or null: one row in {ONE_IN} is held out"
+                if option == "dataset_test_split"
+                else ""
+            )
+            raise ValueError(
+                f"{source} has no split {split!r} (it has: {', '.join(splits)}): set {option}{by_hash}."
+            )
     accept = partial(_item, columns=columns, check=check)
     items = _usable(source, splits[train], accept, args.max_bad_rows)
     parts: dict[bool, list[Item]] = {False: [], True: []}
@@ -97,7 +131,9 @@ def load_questions(
             "more rows, a folder with train and test files, or num_eval_rows: 0."
         )
     counts = {False: args.num_train_rows, True: args.num_eval_rows}
-    train, held_out = (draw(Dataset.from_list(part), counts[side], seed) for side, part in parts.items())
+    train, held_out = (
+        draw(Dataset.from_list(part), counts[side], seed) for side, part in parts.items()
+    )
     return train, held_out
 
 
@@ -107,7 +143,9 @@ def read_questions(folder: str, split: str) -> list[Item]:
     splits = splits_of_path(Path(folder), columns)
     if split not in splits:
         raise ValueError(f"{folder} has no file {split} (it has: {', '.join(splits)}).")
-    return _usable(folder, splits[split], partial(_item, columns=columns, check=lambda gold: None), 0)
+    return _usable(
+        folder, splits[split], partial(_item, columns=columns, check=lambda gold: None), 0
+    )
 
 
 def splits_of_path(path: Path, columns: tuple[str, str]) -> dict[str, Values]:
@@ -120,8 +158,13 @@ def splits_of_path(path: Path, columns: tuple[str, str]) -> dict[str, Values]:
         if file.suffix in BUILDERS:
             splits.setdefault(re.sub(r"-\d{5}-of-\d{5}$", "", file.stem), []).append(file)
     if not splits:
-        raise ValueError(f"dataset_path: {path} is not a {', '.join(BUILDERS)} file, nor a folder that holds some.")
-    return {name: chain.from_iterable(values_of(part, columns) for part in parts) for name, parts in splits.items()}
+        raise ValueError(
+            f"dataset_path: {path} is not a {', '.join(BUILDERS)} file, nor a folder that holds some."
+        )
+    return {
+        name: chain.from_iterable(values_of(part, columns) for part in parts)
+        for name, parts in splits.items()
+    }
 
 
 def splits_of_hub(name: str, config: str | None) -> dict[str, Values]:
@@ -138,15 +181,22 @@ def values_of(file: Path, columns: tuple[str, str]) -> Iterator[tuple[str, Any]]
     if file.suffix == ".jsonl":
         yield from lines_of(file)
         return
-    as_text = {"converters": dict.fromkeys(columns, str), "keep_default_na": False}  # 007 and NA as they stand
+    as_text = {
+        "converters": dict.fromkeys(columns, str),
+        "keep_default_na": False,
+    }  # 007 and NA as they stand
     options = as_text if file.suffix == ".csv" else {}
     if file.suffix == ".csv":
         with file.open(encoding="utf-8", errors="replace") as lines:
             header = lines.readline()
         if "," not in header and (other := re.search(r"[;\t|]", header)):
-            raise ValueError(f"{file} separates its columns by {other[0]!r}: separate them by commas.")
+            raise ValueError(
+                f"{file} separates its columns by {other[0]!r}: separate them by commas."
+            )
     try:  # a stream writes no cache
-        rows = load_dataset(BUILDERS[file.suffix], data_files=str(file), split="train", streaming=True, **options)
+        rows = load_dataset(
+            BUILDERS[file.suffix], data_files=str(file), split="train", streaming=True, **options
+        )
         for number, row in enumerate(rows, start=1):
             yield f"{file}, row {number}", row
     except (ValueError, OSError, DatasetsError) as error:

@@ -60,13 +60,18 @@ def load_recipe(config: Path, overrides: list[str], rows: bool = True) -> Recipe
     loaded, problems = load_parts(args, module.load_rows if rows else None)
     if rows and args.recipe.only_rows and not problems:
         lacking = check_reference(first_rows(loaded[1]), module.reference_completion)
-        problems = [f"only_rows: {args.recipe.only_rows}: {problem} Add it to the file." for problem in lacking]
+        problems = [
+            f"only_rows: {args.recipe.only_rows}: {problem} Add it to the file."
+            for problem in lacking
+        ]
     if problems := [*args.problems, *problems]:
         raise ValueError("\n".join(problems))
     return Recipe(module, args, *loaded)
 
 
-def load_parts(args: Arguments, load_rows: Callable[[Any, int], tuple[Any, Any]] | None) -> tuple[tuple, list[str]]:
+def load_parts(
+    args: Arguments, load_rows: Callable[[Any, int], tuple[Any, Any]] | None
+) -> tuple[tuple, list[str]]:
     """Load rewards, training, held-out and validation rows, None for what fails or is not asked for, and list problems.
 
     A ValueError is a message to the user; any other exception is a bug and keeps its traceback.
@@ -75,7 +80,10 @@ def load_parts(args: Arguments, load_rows: Callable[[Any, int], tuple[Any, Any]]
     rewards, rows = None, (None, None, None)
     try:
         if load_rows and args.is_read:
-            rows = tuple(with_columns(part, recipe.reward_columns or {}) for part in load_split(args, load_rows))
+            rows = tuple(
+                with_columns(part, recipe.reward_columns or {})
+                for part in load_split(args, load_rows)
+            )
     except ValueError as problem:
         problems.append(str(problem))
     except OSError as error:  # as the Hub's client raises them
@@ -86,12 +94,19 @@ def load_parts(args: Arguments, load_rows: Callable[[Any, int], tuple[Any, Any]]
         owned = environment_rewards(load_environments(args.training["environment_factory"]))
     except ValueError as problem:
         problems.append(str(problem))
-    own = [spec for spec in recipe.reward_funcs if re.search("[:.]", spec) and not names_model(spec)]
+    own = [
+        spec for spec in recipe.reward_funcs if re.search("[:.]", spec) and not names_model(spec)
+    ]
     few = list(itertools.islice(rows[0] or (), ROWS))
     died = check_in_child(own, recipe.reward_kwargs, few, args.training["reward_timeout_s"])
     try:
         if not died:
-            named = load_rewards(recipe.reward_funcs, recipe.reward_kwargs, recipe.reward_tasks, allow_none=owned != [])
+            named = load_rewards(
+                recipe.reward_funcs,
+                recipe.reward_kwargs,
+                recipe.reward_tasks,
+                allow_none=owned != [],
+            )
             rewards = [*named, *(owned or [])]
             problems += check_names(rewards)
     except ValueError as problem:
@@ -99,7 +114,9 @@ def load_parts(args: Arguments, load_rows: Callable[[Any, int], tuple[Any, Any]]
     return (rewards, *rows), [*died, *problems]
 
 
-def with_columns(rows: Dataset | IterableDataset | None, columns: dict[str, str]) -> Dataset | IterableDataset | None:
+def with_columns(
+    rows: Dataset | IterableDataset | None, columns: dict[str, str]
+) -> Dataset | IterableDataset | None:
     """The rows, with columns also under the names that rewards take them by: `{"solution": "answer"}`.
 
     Raises:
@@ -110,10 +127,14 @@ def with_columns(rows: Dataset | IterableDataset | None, columns: dict[str, str]
 
     def added(row: dict) -> dict:
         for name, column in columns.items():
-            if column not in row or row.get(name, row[column]) != row[column]:  # equal in what a probe kept
+            if (
+                column not in row or row.get(name, row[column]) != row[column]
+            ):  # equal in what a probe kept
                 wrong = f"have another of the name {name!r}" if column in row else "do not have it"
                 has = f"the rows {wrong}; their columns: {', '.join(row)}."
-                raise ValueError(f"reward_columns gives the column {column!r} as {name!r}, but {has}")
+                raise ValueError(
+                    f"reward_columns gives the column {column!r} as {name!r}, but {has}"
+                )
         return {name: row[column] for name, column in columns.items()}
 
     added(next(iter(rows)))  # a stream is read later

@@ -33,10 +33,14 @@ def load_split(
     recipe, seed = args.recipe, args.training["seed"]
     count = max(0, recipe.num_validation_rows) if validates(args.training) else 0
     wanted = recipe.num_train_rows
-    train, held_out = load_rows(replace(recipe, num_train_rows=wanted + count) if wanted and count else recipe, seed)
+    train, held_out = load_rows(
+        replace(recipe, num_train_rows=wanted + count) if wanted and count else recipe, seed
+    )
     validation = None
     if used := warm_start_questions(args.model["model_name_or_path"]):
-        args.notes.append(f"the {len(used)} questions of the model's warm start are left out of training")
+        args.notes.append(
+            f"the {len(used)} questions of the model's warm start are left out of training"
+        )
     if count:
         train, validation = _split(_without(train, used), count, seed=None if wanted else seed)
         used = used | {question_digest(prompt) for prompt in validation["prompt"]}
@@ -47,11 +51,17 @@ def check_validation(args: Arguments) -> list[str]:
     """Settings that need a curve, or a checkpoint at each of its points."""
     training, count, problems = args.training, args.recipe.num_validation_rows, []
     if validates(training) and count < 1:
-        problems.append(f"num_validation_rows is {count}; eval_strategy needs at least 1, or set it to 'no'.")
+        problems.append(
+            f"num_validation_rows is {count}; eval_strategy needs at least 1, or set it to 'no'."
+        )
     saves, metric = _name(training["save_strategy"]), training["metric_for_best_model"]
     chooses = training["load_best_model_at_end"]
-    if saves == "best":  # Ctrl-C between two bests would save nothing, and a kill after the last lose what follows it
-        problems.append("save_strategy is best; give steps, save_steps as eval_steps, load_best_model_at_end: true.")
+    if (
+        saves == "best"
+    ):  # Ctrl-C between two bests would save nothing, and a kill after the last lose what follows it
+        problems.append(
+            "save_strategy is best; give steps, save_steps as eval_steps, load_best_model_at_end: true."
+        )
     if metric and training["save_total_limit"] == 1:
         problems.append(
             "save_total_limit is 1, so that transformers deletes all checkpoints but the best when a run ends or is "
@@ -76,8 +86,14 @@ def validation_notes(args: Arguments, rows: list[dict]) -> list[str]:
     if not rows:
         return []
     every = args.training["eval_steps"] or args.training["logging_steps"]
-    often = f"every {every:g} steps" if _name(args.training["eval_strategy"]) == "steps" else "after each epoch"
-    return [f"validation: {len(rows)} rows of the training side, evaluated {often} and never trained on"]
+    often = (
+        f"every {every:g} steps"
+        if _name(args.training["eval_strategy"]) == "steps"
+        else "after each epoch"
+    )
+    return [
+        f"validation: {len(rows)} rows of the training side, evaluated {often} and never trained on"
+    ]
 
 
 def _name(strategy: Any) -> str:
@@ -90,7 +106,9 @@ def _split(rows: Rows, count: int, seed: int | None) -> tuple[Rows, Dataset]:
     if isinstance(rows, IterableDataset):
         return rows.skip(count), Dataset.from_list(list(rows.take(count)))
     if len(rows) <= count:
-        raise ValueError(f"num_validation_rows is {count}, but there are only {len(rows)} training rows to take from.")
+        raise ValueError(
+            f"num_validation_rows is {count}, but there are only {len(rows)} training rows to take from."
+        )
     every = range(len(rows))
     taken = set(every[-count:] if seed is None else random.Random(seed).sample(every, count))
     return rows.select([i for i in every if i not in taken]), rows.select(sorted(taken))
@@ -102,4 +120,6 @@ def _without(rows: Rows, questions: set[str]) -> Rows:
         return rows
     if isinstance(rows, IterableDataset):
         return rows.filter(lambda row: question_digest(row["prompt"]) not in questions)
-    return rows.select([i for i, prompt in enumerate(rows["prompt"]) if question_digest(prompt) not in questions])
+    return rows.select(
+        [i for i, prompt in enumerate(rows["prompt"]) if question_digest(prompt) not in questions]
+    )

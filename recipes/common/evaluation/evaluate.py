@@ -20,10 +20,14 @@ from rewards.audit.call import score
 from rewards.contract import is_model
 from rewards.parsing import completion_text
 
-Complete = Callable[[list[dict], dict[str, Any]], list[Completion]]  # rows and a decoding -> their completions
+Complete = Callable[
+    [list[dict], dict[str, Any]], list[Completion]
+]  # rows and a decoding -> their completions
 
 
-def evaluate_in_training(trainer: GRPOTrainer, rows: list[dict], metric: Metric, samples: int, title: str) -> list:
+def evaluate_in_training(
+    trainer: GRPOTrainer, rows: list[dict], metric: Metric, samples: int, title: str
+) -> list:
     """Evaluate `rows` with the model that `trainer` is training, inside its distributed job, on every rank.
 
     Batches are cut before the ranks share them, so that a row has the same neighbours, padding and answer whatever the
@@ -68,9 +72,14 @@ def _rollouts(trainer: GRPOTrainer, model: PreTrainedModel, rows: int) -> Comple
     size = min(args.per_device_eval_batch_size, rows)
 
     def complete(batch: list[dict], decoding: dict[str, Any]) -> list[Completion]:
-        config = generation_config(model, trainer.processing_class, args.max_completion_length, decoding)
+        config = generation_config(
+            model, trainer.processing_class, args.max_completion_length, decoding
+        )
         rollouts = trainer.roll_out(batch + batch[-1:] * (size - len(batch)), config)[: len(batch)]
-        return [Completion(completion_text(one.messages), one.token_ids, one.truncated, one) for one in rollouts]
+        return [
+            Completion(completion_text(one.messages), one.token_ids, one.truncated, one)
+            for one in rollouts
+        ]
 
     return complete
 
@@ -101,7 +110,10 @@ def evaluate(
     """
     settings = (max_new_tokens, chat_template_kwargs)
     complete = complete or (lambda batch, how: generate(model, tokenizer, batch, *settings, how))
-    batches = [list(range(start, min(start + batch_size, len(rows)))) for start in range(0, len(rows), batch_size)]
+    batches = [
+        list(range(start, min(start + batch_size, len(rows))))
+        for start in range(0, len(rows), batch_size)
+    ]
     # Under ZeRO-3 every rank must generate equally often; a surplus batch is dropped after the gathering.
     rounds = -(-len(batches) // world_size)
     evaluated = []
@@ -116,25 +128,40 @@ def evaluate(
             for result, row, completion in zip(results, batch, drawn, strict=True):
                 result.setdefault("samples", []).append(metric(row, completion.text))
                 result.setdefault("sampled_completions", []).append(completion.text)
-        evaluated += [{"row": i, **result} for i, result in zip(batches[number], results, strict=True)]
+        evaluated += [
+            {"row": i, **result} for i, result in zip(batches[number], results, strict=True)
+        ]
     gathered = gather_object(evaluated) if world_size > 1 else evaluated
     by_row = {result["row"]: result for result in gathered}
     return [by_row[i] for i in range(len(rows))]
 
 
-def _score(rows: list[dict], generated: list[Completion], rewards: list, metric: Metric) -> list[dict]:
+def _score(
+    rows: list[dict], generated: list[Completion], rewards: list, metric: Metric
+) -> list[dict]:
     token_ids, known = [c.token_ids for c in generated], rows
     texts = [c.rollout.messages if c.rollout else c.text for c in generated]
-    if generated[0].rollout and generated[0].rollout.environment is not None:  # as TRL hands them to a reward
-        known = [{**row, "environments": c.rollout.environment} for row, c in zip(rows, generated, strict=True)]
-    called = [reward for reward in rewards if not is_model(reward)]  # TRL alone has a reward model's tokenizer
+    if (
+        generated[0].rollout and generated[0].rollout.environment is not None
+    ):  # as TRL hands them to a reward
+        known = [
+            {**row, "environments": c.rollout.environment}
+            for row, c in zip(rows, generated, strict=True)
+        ]
+    called = [
+        reward for reward in rewards if not is_model(reward)
+    ]  # TRL alone has a reward model's tokenizer
     scores = {reward_name(reward): score(reward, known, texts, token_ids) for reward in called}
     return [
         {
             "prompt": row["prompt"],
             "answer": row.get("answer"),
             "completion": completion.text,
-            **({"messages": rollout.messages, "turns": rollout.turns} if (rollout := completion.rollout) else {}),
+            **(
+                {"messages": rollout.messages, "turns": rollout.turns}
+                if (rollout := completion.rollout)
+                else {}
+            ),
             "tokens": rollout.tokens if rollout else len(completion.token_ids),
             "truncated": completion.truncated,
             "metrics": metric(row, completion.text),

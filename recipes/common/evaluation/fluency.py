@@ -7,7 +7,12 @@ from statistics import fmean as mean
 from typing import Any
 
 import torch
-from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import (
+    AutoModelForCausalLM,
+    AutoTokenizer,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+)
 
 from recipes.common.sampling.generate import prompt_text
 from recipes.common.utils.run_files import RECORD, read_evaluation, read_json
@@ -32,9 +37,13 @@ def perplexity(
         start = tokenizer(before, add_special_tokens=isinstance(prompt, str))["input_ids"]
         added = tokenizer(text, add_special_tokens=False)["input_ids"]
         ids = torch.tensor([start + added], device=model.device)
-        if added:  # the last token predicts nothing, the token before the first of the text predicts it
+        if (
+            added
+        ):  # the last token predicts nothing, the token before the first of the text predicts it
             logits = model(ids, logits_to_keep=len(added) + 1).logits[0, :-1].float()
-            total += torch.nn.functional.cross_entropy(logits, ids[0, len(start) :], reduction="sum").item()
+            total += torch.nn.functional.cross_entropy(
+                logits, ids[0, len(start) :], reduction="sum"
+            ).item()
             count += len(added)
     if not count:
         raise ValueError("no text has a token, so there is no perplexity")
@@ -55,7 +64,10 @@ def fluency_table(folder: Path) -> list[dict[str, Any]]:
     evaluated, config = read_evaluation(folder), read_json(folder / RECORD)
     name, revision = config["model_name_or_path"], {"revision": config["model_revision"]}
     model = AutoModelForCausalLM.from_pretrained(name, dtype=torch.float32, **revision).eval()
-    tokenizer, template = AutoTokenizer.from_pretrained(name, **revision), config["chat_template_kwargs"]
+    tokenizer, template = (
+        AutoTokenizer.from_pretrained(name, **revision),
+        config["chat_template_kwargs"],
+    )
     lines = []
     for when, rows in zip(("before", "after"), evaluated, strict=True):
         sampled = [row.get("sampled_completions", [row["completion"]]) for row in rows]

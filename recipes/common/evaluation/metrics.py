@@ -36,7 +36,10 @@ def boxed_metric(row: dict, completion: str, refuses: bool = False) -> dict[str,
     - format: there is a box
     With `refuses` a box with the work undone is not right, as of `boxed_math` with `prompt_expressions: refuse`.
     """
-    from rewards.boxed_math import is_equivalent, is_unworked  # a recipe for numbers does not load the reading of LaTeX
+    from rewards.boxed_math import (
+        is_equivalent,
+        is_unworked,
+    )  # a recipe for numbers does not load the reading of LaTeX
     from rewards.boxes import boxed_answer
 
     box = boxed_answer(after_thinking(completion))
@@ -44,7 +47,11 @@ def boxed_metric(row: dict, completion: str, refuses: bool = False) -> dict[str,
     if right is None:
         return {}
     right = right and not (refuses and is_unworked(row["prompt"], box, row["answer"]))
-    return {"strict": right, "lenient": right or is_final_answer(completion, row["answer"]), "format": box is not None}
+    return {
+        "strict": right,
+        "lenient": right or is_final_answer(completion, row["answer"]),
+        "format": box is not None,
+    }
 
 
 def code_metric(row: dict, completion: str) -> dict[str, bool]:

@@ -18,7 +18,10 @@ def summarize(rows: list[dict[str, Any]]) -> dict[str, Any]:
     summary: dict[str, Any] = {"n": n}
     for name in metric_names(rows):
         values = [row["metrics"][name] for row in rows if name in row["metrics"]]
-        summary[name] = {"share": sum(values) / len(values), "interval": wilson_interval(sum(values), len(values))}
+        summary[name] = {
+            "share": sum(values) / len(values),
+            "interval": wilson_interval(sum(values), len(values)),
+        }
     summary["truncated"] = sum(row["truncated"] for row in rows) / n
     summary["mean_length"] = sum(row["tokens"] for row in rows) / n
     summary["rewards"] = {
@@ -31,7 +34,9 @@ def summarize(rows: list[dict[str, Any]]) -> dict[str, Any]:
     if "samples" in rows[0]:
         draws = [draw for row in rows for draw in row["samples"]]
         names = metric_names(rows)
-        summary["sampled"] = {name: _mean([draw[name] for draw in draws if name in draw]) for name in names}
+        summary["sampled"] = {
+            name: _mean([draw[name] for draw in draws if name in draw]) for name in names
+        }
     return summary
 
 
@@ -62,7 +67,9 @@ def independent_metrics(names: Iterable[str]) -> list[str]:
     """
     names = list(names)
     overall = [name for name in INDEPENDENT if name in names][:1]
-    return overall or [name for name in names if name.rpartition(" ")[2] in INDEPENDENT] or names[:1]
+    return (
+        overall or [name for name in names if name.rpartition(" ")[2] in INDEPENDENT] or names[:1]
+    )
 
 
 def compare(before: list[dict], after: list[dict]) -> dict[str, float]:
@@ -70,35 +77,54 @@ def compare(before: list[dict], after: list[dict]) -> dict[str, float]:
     if [row["prompt"] for row in before] != [row["prompt"] for row in after]:
         raise ValueError("before and after were not evaluated on the same rows in the same order")
     pairs_of = _pairs(before, after)
-    return {name: mcnemar_p([o for o, _ in both], [n for _, n in both]) for name, both in pairs_of.items()}
+    return {
+        name: mcnemar_p([o for o, _ in both], [n for _, n in both])
+        for name, both in pairs_of.items()
+    }
 
 
 def rows_changed(before: list[dict], after: list[dict]) -> dict[str, dict[str, Any]]:
     """Of each metric `n`, its paired rows, and the `share` of them that have another outcome afterwards."""
     pairs_of = _pairs(before, after)
-    return {name: {"n": len(both), "share": _mean([o != n for o, n in both])} for name, both in pairs_of.items()}
+    return {
+        name: {"n": len(both), "share": _mean([o != n for o, n in both])}
+        for name, both in pairs_of.items()
+    }
 
 
 def _pairs(before: list[dict], after: list[dict]) -> dict[str, list[tuple[bool, bool]]]:
     """The outcomes before and after of the rows that have a metric at both times, by metric."""
     pairs = [(old["metrics"], new["metrics"]) for old, new in zip(before, after, strict=True)]
-    return {name: [(o[name], n[name]) for o, n in pairs if name in o and name in n] for name in metric_names(before)}
+    return {
+        name: [(o[name], n[name]) for o, n in pairs if name in o and name in n]
+        for name in metric_names(before)
+    }
 
 
-def comparison_table(before: dict[str, Any], after: dict[str, Any] | None, p: dict[str, float] | None) -> str:
+def comparison_table(
+    before: dict[str, Any], after: dict[str, Any] | None, p: dict[str, float] | None
+) -> str:
     """The table a run ends with, or its first column alone."""
     later = "" if after is None else f"{'after':>24}{'change':>11}   McNemar p"
     lines = [f"  {str(before['n']) + ' held-out rows, greedy':<27}{'before':>14}{later}"]
-    for name in [key for key, value in before.items() if isinstance(value, dict) and "share" in value]:
+    for name in [
+        key for key, value in before.items() if isinstance(value, dict) and "share" in value
+    ]:
         old, new = (stage and share_and_span(**stage[name]) for stage in (before, after))
         cells = f"{old:>23}"
         if after is not None:
             change = 100 * (after[name]["share"] - before[name]["share"])
             cells += f"{new:>24}{change:>+8.1f} pt   {p[name]:.2g}"
         lines.append(f"  {name + MEANING.get(name, ''):<27}{cells}")
-    for name, label, unit in (("truncated", "truncated %", 100), ("mean_length", "mean length (tokens)", 1)):
+    for name, label, unit in (
+        ("truncated", "truncated %", 100),
+        ("mean_length", "mean length (tokens)", 1),
+    ):
         values = [before] if after is None else [before, after]
-        cells = "".join(f"{unit * value[name]:>{width}.1f}" for value, width in zip(values, (13, 24), strict=False))
+        cells = "".join(
+            f"{unit * value[name]:>{width}.1f}"
+            for value, width in zip(values, (13, 24), strict=False)
+        )
         lines.append(f"  {label:<27}{cells}")
     stages = [before] if after is None else [before, after]
     for kind in dict.fromkeys(kind for stage in stages for kind in stage.get("turns", ())):
@@ -114,8 +140,15 @@ def _sampled_lines(before: dict[str, Any], after: dict[str, Any] | None) -> list
     """Mean over the draws at the training temperature."""
     lines = []
     for name in before["sampled"]:
-        cells = [f"{100 * summary['sampled'][name]:.1f} %" for summary in (before, after) if summary is not None]
-        lines.append(f"  {name + ', sampled':<27}{cells[0]:>15}" + (f"{cells[1]:>24}" if after is not None else ""))
+        cells = [
+            f"{100 * summary['sampled'][name]:.1f} %"
+            for summary in (before, after)
+            if summary is not None
+        ]
+        lines.append(
+            f"  {name + ', sampled':<27}{cells[0]:>15}"
+            + (f"{cells[1]:>24}" if after is not None else "")
+        )
     return lines
 
 

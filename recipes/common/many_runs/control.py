@@ -8,7 +8,14 @@ from typing import Any
 
 from recipes.common.evaluation.scores import metric_names
 from recipes.common.many_runs.best_prompt import best_prompt
-from recipes.common.many_runs.runs import Rows, change_over_seeds, check_given, read_settings, share_over_seeds, train
+from recipes.common.many_runs.runs import (
+    Rows,
+    change_over_seeds,
+    check_given,
+    read_settings,
+    share_over_seeds,
+    train,
+)
 from recipes.common.presets import ADDED, read_presets
 from recipes.common.settings import REWARD_MAPPINGS, REWARD_SETTINGS
 from recipes.common.utils.power import power_line
@@ -24,7 +31,13 @@ from recipes.common.utils.run_files import (
 from recipes.common.utils.tables import percent, points, share_and_span
 from rewards import load_rewards, reward_kind, reward_tasks
 
-CONFIGURED, UNTRAINED, SFT, SFT_GRPO, BEST_PROMPT = "as configured", "untrained", "sft", "sft+grpo", "best-prompt"
+CONFIGURED, UNTRAINED, SFT, SFT_GRPO, BEST_PROMPT = (
+    "as configured",
+    "untrained",
+    "sft",
+    "sft+grpo",
+    "best-prompt",
+)
 WARM_START_ROWS = 256  # of sft+grpo, as of scripts/warm_start.py
 # Each arm sets these for itself, so that they cannot be given for all of them.
 TAKEN = {"seed", "output_dir", "preset", "reward_funcs", *REWARD_SETTINGS}
@@ -46,7 +59,12 @@ def run_arms(
 
     `sft`: rows and steps of the arm of that name; `warm_steps`: those before the GRPO of sft+grpo.
     """
-    check_given(seeds, arguments, TAKEN, "the arms follow from the YAML; seeds: --seeds, folder: --output_dir.")
+    check_given(
+        seeds,
+        arguments,
+        TAKEN,
+        "the arms follow from the YAML; seeds: --seeds, folder: --output_dir.",
+    )
     settings, arms, minutes = read_settings(config), {}, {}
     stem = output_dir or Path(settings["output_dir"])
     rewards = rewards_of_arms(settings)
@@ -62,7 +80,12 @@ def run_arms(
             return [supervise(config, words, *sft, folder("-sft"))]
         if name == SFT_GRPO:
             warm = supervise(config, words, WARM_START_ROWS, warm_steps, folder("-warm-start"))
-            return [warm, train(config, launch, folder("-sft-grpo"), [*words, "--model_name_or_path", str(warm)])]
+            return [
+                warm,
+                train(
+                    config, launch, folder("-sft-grpo"), [*words, "--model_name_or_path", str(warm)]
+                ),
+            ]
         if name == BEST_PROMPT:
             return [best_prompt(config, words, folder("-best-prompt"))]
         label = "" if name == CONFIGURED else f"-{name}"
@@ -81,7 +104,10 @@ def run_arms(
         arms[UNTRAINED] = [(before, other) for (before, _), (other, _) in pairs]
     compared = compare_arms(arms)
     table = control_table(seeds, compared, minutes)
-    write_json(stem.with_name(f"{stem.name}-control.json"), {"seeds": seeds, "minutes": minutes, "arms": compared})
+    write_json(
+        stem.with_name(f"{stem.name}-control.json"),
+        {"seeds": seeds, "minutes": minutes, "arms": compared},
+    )
     write_whole(stem.with_name(f"{stem.name}-control.txt"), table + "\n")
     print(f"\n{config}\n{table}\nSaved {stem}-control.txt and {stem}-control.json")
 
@@ -90,8 +116,14 @@ def supervise(config: Path, words: list[str], rows: int, steps: int, folder: Pat
     """Warm-start into `folder`; not a finished one again, and `ValueError` where that one had other settings."""
     asked = {"overrides": words, "rows": rows, "steps": steps}
     if there := read_json(folder / WARM_START):
-        if other := [f"{name} {there[name]}, not {value}" for name, value in asked.items() if there[name] != value]:
-            raise ValueError(f"{folder} is a warm start with {'; '.join(other)}: remove it, or ask for the same.")
+        if other := [
+            f"{name} {there[name]}, not {value}"
+            for name, value in asked.items()
+            if there[name] != value
+        ]:
+            raise ValueError(
+                f"{folder} is a warm start with {'; '.join(other)}: remove it, or ask for the same."
+            )
         return folder
     from recipes.common.warm_start import warm_start
 
@@ -104,7 +136,9 @@ def supervise(config: Path, words: list[str], rows: int, steps: int, folder: Pat
 
 def _minutes(folder: Path) -> float:
     return next(
-        read_json(folder / name)["minutes"] for name in (SUMMARY, WARM_START, PROMPTS) if (folder / name).is_file()
+        read_json(folder / name)["minutes"]
+        for name in (SUMMARY, WARM_START, PROMPTS)
+        if (folder / name).is_file()
     )
 
 
@@ -122,10 +156,22 @@ def rewards_of_arms(settings: dict[str, Any]) -> dict[str, list[str]]:
         )
     names = settings["reward_funcs"]
     loaded = load_rewards(names, settings.get("reward_kwargs"), settings.get("reward_tasks"))
-    formats = {name: reward for name, reward in zip(names, loaded, strict=True) if reward_kind(reward) == "format"}
-    arms = {CONFIGURED: [], "random": _only(settings, ["random"]), "constant": _only(settings, ["constant"])}
-    covered, scored = ([reward_tasks(reward) for reward in rewards] for rewards in (formats.values(), loaded))
-    all_tasks = None in covered or (None not in scored and set().union(*covered) == set().union(*scored))
+    formats = {
+        name: reward
+        for name, reward in zip(names, loaded, strict=True)
+        if reward_kind(reward) == "format"
+    }
+    arms = {
+        CONFIGURED: [],
+        "random": _only(settings, ["random"]),
+        "constant": _only(settings, ["constant"]),
+    }
+    covered, scored = (
+        [reward_tasks(reward) for reward in rewards] for rewards in (formats.values(), loaded)
+    )
+    all_tasks = None in covered or (
+        None not in scored and set().union(*covered) == set().union(*scored)
+    )
     if 0 < len(formats) < len(names) and all_tasks:
         arms["format-only"] = _only(settings, list(formats))
     return arms
@@ -153,15 +199,22 @@ def compare_arms(arms: dict[str, Evaluations]) -> dict[str, dict[str, Any]]:
     compared = {}
     names = dict.fromkeys(name for before, _ in arms[CONFIGURED] for name in metric_names(before))
     for name, evaluations in arms.items():
-        seeds = [(before, after, *aim) for (before, after), aim in zip(evaluations, arms[CONFIGURED], strict=True)]
+        seeds = [
+            (before, after, *aim)
+            for (before, after), aim in zip(evaluations, arms[CONFIGURED], strict=True)
+        ]
         for stages in seeds:
             if len({json.dumps([row["prompt"] for row in rows]) for rows in stages}) > 1:
                 raise ValueError("the arms were not evaluated on the same rows in the same order")
         # An arm's rewards may have started another sandbox, in which the same completions fare otherwise.
         pairs = [pair for before, _, start, _ in seeds for pair in zip(before, start, strict=True)]
         if different := sum(row["metrics"] != same["metrics"] for row, same in pairs):
-            print(f"warning: in arm {name} the untrained model has other metrics than in the run as configured, in")
-            print(f"{different} of {len(pairs)} rows: not all that this arm shows comes from its rewards.")
+            print(
+                f"warning: in arm {name} the untrained model has other metrics than in the run as configured, in"
+            )
+            print(
+                f"{different} of {len(pairs)} rows: not all that this arm shows comes from its rewards."
+            )
         compared[name] = {metric: _compare(seeds, metric) for metric in names}
     return compared
 
@@ -169,21 +222,34 @@ def compare_arms(arms: dict[str, Evaluations]) -> dict[str, dict[str, Any]]:
 def _compare(seeds: list[tuple[Rows, ...]], metric: str) -> dict[str, Any]:
     outcomes = []
     for before, after, _, aim in seeds:
-        triples = zip(*([row["metrics"].get(metric) for row in rows] for rows in (before, after, aim)), strict=True)
+        triples = zip(
+            *([row["metrics"].get(metric) for row in rows] for rows in (before, after, aim)),
+            strict=True,
+        )
         outcomes.append([triple for triple in triples if None not in triple])
     old, new, best = ([[triple[i] for triple in rows] for rows in outcomes] for i in range(3))
-    shares = {"n": [len(rows) for rows in old], "before": share_over_seeds(old), "after": share_over_seeds(new)}
+    shares = {
+        "n": [len(rows) for rows in old],
+        "before": share_over_seeds(old),
+        "after": share_over_seeds(new),
+    }
     return {**shares, "change": change_over_seeds(old, new), "beyond": change_over_seeds(new, best)}
 
 
-def control_table(seeds: list[int], compared: dict[str, dict[str, Any]], minutes: dict[str, list[float]]) -> str:
+def control_table(
+    seeds: list[int], compared: dict[str, dict[str, Any]], minutes: dict[str, list[float]]
+) -> str:
     """One block a metric: one line an arm, and the verdict."""
     lines, several = [], len(seeds) > 1
     for metric, configured in compared[CONFIGURED].items():
         arms = {name: arm[metric] for name, arm in compared.items()}
-        lines.append(f"{metric}, {sum(configured['n'])} held-out rows, seeds {' '.join(map(str, seeds))}")
+        lines.append(
+            f"{metric}, {sum(configured['n'])} held-out rows, seeds {' '.join(map(str, seeds))}"
+        )
         head = f"  {'arm':<14}{'minutes':>8}{'before':>8}{'after (95 %)':>20}{'change (95 %)':>26}"
-        lines.append(head + "McNemar p".rjust(12) * (not several) + f"{'as configured is above it by':>34}")
+        lines.append(
+            head + "McNemar p".rjust(12) * (not several) + f"{'as configured is above it by':>34}"
+        )
         for name, arm in arms.items():
             spent = f"{sum(minutes[name]) / len(seeds):.1f}" if name in minutes else "-"
             before, after = (
@@ -192,7 +258,10 @@ def control_table(seeds: list[int], compared: dict[str, dict[str, Any]], minutes
             )
             p = "" if several else f"{arm['change']['p'][0]:>12.2g}"
             cells = f"{spent:>8}{before:>8}{after:>20}{_points(arm['change']):>26}{p}"
-            lines.append(f"  {name:<14}{cells}" + (f"{_points(arm['beyond']):>34}" if name != CONFIGURED else ""))
+            lines.append(
+                f"  {name:<14}{cells}"
+                + (f"{_points(arm['beyond']):>34}" if name != CONFIGURED else "")
+            )
         lines.append(f"  {verdict(arms)}")
         if not several:  # the power of McNemar's test, which is of one seed
             changed = configured["change"]["changed"][0]
@@ -226,7 +295,11 @@ def verdict(arms: dict[str, dict[str, Any]]) -> str:
 
 def _is_shown(difference: dict[str, Any]) -> bool:
     known = [p for p in difference["p"] if p is not None]
-    return difference["interval"][0] > 0.0 if len(known) > 1 else difference["mean"] > 0.0 and known[0] < 0.05
+    return (
+        difference["interval"][0] > 0.0
+        if len(known) > 1
+        else difference["mean"] > 0.0 and known[0] < 0.05
+    )
 
 
 def _points(difference: dict[str, Any]) -> str:

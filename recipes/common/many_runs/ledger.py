@@ -32,7 +32,11 @@ Entry = dict[str, Any]
 ROOT = Path(__file__).resolve().parents[3]
 # Where things lie on a machine, and what every run of a set has of its own.
 NOT_SETTINGS = NOT_COMPARED | {"dataset_path", "run_name", "seed"}
-WATCHING = {"eval_strategy", "eval_steps", "num_validation_rows"}  # with num_train_rows they change nothing of a run
+WATCHING = {
+    "eval_strategy",
+    "eval_steps",
+    "num_validation_rows",
+}  # with num_train_rows they change nothing of a run
 NEEDED = {
     "runs": "title command commit hardware metrics minutes n seeds settings steps versions",
     "table": "title command columns rows commit hardware",
@@ -71,7 +75,9 @@ def read_entry(path: Path) -> Entry:
     entry = read_json(path, {})
     sort = sort_of(entry)
     if sort is None:
-        raise ValueError(f"{path} must have one of: metrics (runs), columns (a table), not_run (why).")
+        raise ValueError(
+            f"{path} must have one of: metrics (runs), columns (a table), not_run (why)."
+        )
     missing = sorted(set(NEEDED[sort].split()) - entry.keys())
     if missing:
         raise ValueError(f"{path} lacks {', '.join(missing)}.")
@@ -86,7 +92,9 @@ def sort_of(entry: Entry) -> str | None:
     return next((sort for sign, sort in signs.items() if sign in entry), None)
 
 
-def record_entry(runs: list[Path], config: Path, title: str, command: str | None, output: Path) -> None:
+def record_entry(
+    runs: list[Path], config: Path, title: str, command: str | None, output: Path
+) -> None:
     """Write the entry of finished runs; its other keys (order, note, remark) are kept.
 
     `ValueError`: a run is not finished, they differ in more than their seed, a seed is there twice, or they have
@@ -95,17 +103,27 @@ def record_entry(runs: list[Path], config: Path, title: str, command: str | None
     summaries = [_summary(run, config) for run in runs]
     first = summaries[0]
     for name in ("settings", "commit", "hardware", "versions", "steps"):
-        other = [str(run) for run, summary in zip(runs, summaries, strict=True) if summary[name] != first[name]]
+        other = [
+            str(run)
+            for run, summary in zip(runs, summaries, strict=True)
+            if summary[name] != first[name]
+        ]
         if other:
-            raise ValueError(f"{', '.join(other)}: other {name} than {runs[0]}; an entry is of one configuration.")
+            raise ValueError(
+                f"{', '.join(other)}: other {name} than {runs[0]}; an entry is of one configuration."
+            )
     seeds = [summary["config"]["seed"] for summary in summaries]
     if len(set(seeds)) < len(seeds):
         raise ValueError(f"the runs are of the seeds {seeds}: each once, or one run counts twice.")
     shipped = {"world_size": 1, **read_settings(config)}
     shipped["model_name_or_path"] = Path(shipped["model_name_or_path"]).name
-    more = [f"{name} {value}" for name, value in first["settings"].items() if shipped.get(name) != value]
+    more = [
+        f"{name} {value}" for name, value in first["settings"].items() if shipped.get(name) != value
+    ]
     if more and not command:
-        raise ValueError(f"the runs set {', '.join(more)} over the YAML: give --command as a reader would repeat it.")
+        raise ValueError(
+            f"the runs set {', '.join(more)} over the YAML: give --command as a reader would repeat it."
+        )
     words = ["python", "scripts/seeds.py", "--config", str(config), "--seeds", *map(str, seeds)]
     evaluations = [read_evaluation(run) for run in runs]
     kept = {name: value for name, value in read_json(output, {}).items() if name != "not_run"}
@@ -138,7 +156,11 @@ def _summary(run: Path, yaml_file: Path) -> dict[str, Any]:
     settings = {name: config[name] for name in sorted(named - left_out) if name in config}
     settings["model_name_or_path"] = Path(config["model_name_or_path"]).name
     changed = " with uncommitted changes" if summary["uncommitted_changes"] else ""
-    return {**summary, "commit": (summary["commit"] or "unknown")[:7] + changed, "settings": settings}
+    return {
+        **summary,
+        "commit": (summary["commit"] or "unknown")[:7] + changed,
+        "settings": settings,
+    }
 
 
 def _metric(value: dict[str, Any]) -> dict[str, Any]:
@@ -176,19 +198,34 @@ def _rounded(values: list[float | None]) -> list[float | None]:
 def compare_run(run: Path, entry: Entry) -> list[Compared]:
     """Compare each metric's change with what the entry expects; `ValueError` names each setting that differs."""
     if sort_of(entry) != "runs":
-        raise ValueError(f"{entry['title']!r} holds nothing to compare with: {entry.get('not_run', 'it is a table')}.")
+        raise ValueError(
+            f"{entry['title']!r} holds nothing to compare with: {entry.get('not_run', 'it is a table')}."
+        )
     summary = _summary(run, ROOT / entry["config"])
     ours, theirs = summary["settings"], entry["settings"]
-    names = sorted(name for name in ours.keys() | theirs.keys() if ours.get(name) != theirs.get(name))
+    names = sorted(
+        name for name in ours.keys() | theirs.keys() if ours.get(name) != theirs.get(name)
+    )
     if names:
-        wrong = [f"{name}: the entry has {theirs.get(name)!r}, the run {ours.get(name)!r}" for name in names]
+        wrong = [
+            f"{name}: the entry has {theirs.get(name)!r}, the run {ours.get(name)!r}"
+            for name in names
+        ]
         text = f"{run} is a run of another configuration ({'; '.join(wrong)})."
         raise ValueError(f"{text} The entry's command: {entry['command']}")
     missing = [metric for metric in entry["metrics"] if metric not in (summary["after"] or {})]
     if missing:
-        raise ValueError(f"{run} has no {missing[0]!r} after training: was it evaluated on rows of the same tasks?")
-    changes = {name: summary["after"][name]["share"] - summary["before"][name]["share"] for name in entry["metrics"]}
-    return [Compared(name, changes[name], *value["expected_change"]) for name, value in entry["metrics"].items()]
+        raise ValueError(
+            f"{run} has no {missing[0]!r} after training: was it evaluated on rows of the same tasks?"
+        )
+    changes = {
+        name: summary["after"][name]["share"] - summary["before"][name]["share"]
+        for name in entry["metrics"]
+    }
+    return [
+        Compared(name, changes[name], *value["expected_change"])
+        for name, value in entry["metrics"].items()
+    ]
 
 
 def code_between(run: Path, entry: Entry, root: Path = ROOT) -> str:
@@ -198,4 +235,6 @@ def code_between(run: Path, entry: Entry, root: Path = ROOT) -> str:
     done = subprocess.run(words, capture_output=True, text=True, timeout=30)
     if done.returncode:
         return f"How many commits lie between is not known: git has not both of {between}."
-    return f"{done.stdout.strip()} commits that changed recipes/ or rewards/ lie between ({between})."
+    return (
+        f"{done.stdout.strip()} commits that changed recipes/ or rewards/ lie between ({between})."
+    )

@@ -18,7 +18,9 @@ GENERATED = re.compile(
     re.DOTALL,
 )
 ONLY_RESULTS = 50  # the `order` from which an entry is not in the README
-WEIGHTS = {"SmolLM2-135M-Instruct": "SmolLM2-135M: weights from 4-bit quantisation, close to the published ones."}
+WEIGHTS = {
+    "SmolLM2-135M-Instruct": "SmolLM2-135M: weights from 4-bit quantisation, close to the published ones."
+}
 
 
 def readmes() -> list[Path]:
@@ -40,10 +42,14 @@ def render_results(template: str, entries: dict[str, Entry]) -> str:
     named = re.findall(r"^\{\{(\S+)\}\}$", template, re.MULTILINE)
     blocks = {name: _block(entry) for name, entry in entries.items() if sort_of(entry) != "not_run"}
     not_run = [entry for entry in entries.values() if sort_of(entry) == "not_run"]
-    blocks["not_run"] = "\n".join(f"- **{e['title']}**: {e['not_run']}. `{e['command']}`" for e in not_run)
+    blocks["not_run"] = "\n".join(
+        f"- **{e['title']}**: {e['not_run']}. `{e['command']}`" for e in not_run
+    )
     stray = ", ".join(sorted(set(named) ^ blocks.keys()))
     if stray:
-        raise ValueError(f"results/*.json and the lines {{{{name}}}} of results/RESULTS.md.in differ: {stray}.")
+        raise ValueError(
+            f"results/*.json and the lines {{{{name}}}} of results/RESULTS.md.in differ: {stray}."
+        )
     return re.sub(r"^\{\{(\S+)\}\}$", lambda match: blocks[match[1]], template, flags=re.MULTILINE)
 
 
@@ -54,14 +60,28 @@ def render_readme(page: str, entries: dict[str, Entry]) -> str:
         begin, name = found.groups()
         if name is not None and name not in entries:
             raise ValueError(f"a README has a table of results/{name}.json, which does not exist.")
-        return begin + "\n".join(_all_runs(entries) if name is None else _summary(entries[name])) + "\n"
+        return (
+            begin
+            + "\n".join(_all_runs(entries) if name is None else _summary(entries[name]))
+            + "\n"
+        )
 
     return GENERATED.sub(table, page)
 
 
 def _all_runs(entries: dict[str, Entry]) -> list[str]:
-    runs = [entry for entry in entries.values() if sort_of(entry) == "runs" and entry.get("order", 0) < ONLY_RESULTS]
-    head = ["run", "minutes a run", "held out: before → after, change (95 %)", "second metric", "details"]
+    runs = [
+        entry
+        for entry in entries.values()
+        if sort_of(entry) == "runs" and entry.get("order", 0) < ONLY_RESULTS
+    ]
+    head = [
+        "run",
+        "minutes a run",
+        "held out: before → after, change (95 %)",
+        "second metric",
+        "details",
+    ]
     others = sum(sort_of(entry) == "not_run" for entry in entries.values())
     notes = ["95 %: over seeds (Student), or over the rows of a single one.", *_origin(*runs)]
     notes.append(f"**Not run here**: {others} configurations: [RESULTS.md](RESULTS.md#not-run).")
@@ -80,7 +100,10 @@ def _summary(entry: Entry) -> list[str]:
     lines = []
     for name, metric in entry["metrics"].items():
         after, change = metric["after"], metric["change"]
-        shares = [percent(metric["before"]["value"]), share_and_span(after["value"], after["interval"])]
+        shares = [
+            percent(metric["before"]["value"]),
+            share_and_span(after["value"], after["interval"]),
+        ]
         lines.append([name, *shares, points(change["value"], change["interval"])])
     table = _table(["", "before", "after (95 %)", "change (95 %)"], lines)
     over = "seeds (Student)" if len(entry["seeds"]) > 1 else "rows"
@@ -98,11 +121,17 @@ def _seeds(entry: Entry) -> str:
 
 
 def _minutes(entry: Entry) -> str:
-    return "-".join(dict.fromkeys(f"{value:.1f}" for value in (min(entry["minutes"]), max(entry["minutes"]))))
+    return "-".join(
+        dict.fromkeys(f"{value:.1f}" for value in (min(entry["minutes"]), max(entry["minutes"])))
+    )
 
 
 def _readme_row(entry: Entry) -> list[str]:
-    cells = [f"{name} {_change(value)}" for name, value in entry["metrics"].items() if not name.endswith("format")]
+    cells = [
+        f"{name} {_change(value)}"
+        for name, value in entry["metrics"].items()
+        if not name.endswith("format")
+    ]
     details = f"[recipe]({Path(entry['config']).parent}/README.md){entry.get('note', '')}"
     return [f"{entry['title']}, {_seeds(entry)}", _minutes(entry), *[*cells, ""][:2], details]
 
@@ -112,7 +141,9 @@ def _block(entry: Entry) -> str:
     parts = [f"`{entry['command']}`", f"commit {entry['commit']}", entry["hardware"]]
     if "seeds" in entry:
         parts.append(f"seed{'s' * (len(entry['seeds']) > 1)} {', '.join(map(str, entry['seeds']))}")
-    lines = _table(entry["columns"], entry["rows"]) if sort_of(entry) == "table" else _runs_table(entry)
+    lines = (
+        _table(entry["columns"], entry["rows"]) if sort_of(entry) == "table" else _runs_table(entry)
+    )
     lines += ["", *_origin(entry)] if "settings" in entry else []
     return "\n".join([f"{'; '.join(parts)}. {entry.get('remark', '')}".rstrip(), "", *lines])
 
@@ -123,12 +154,19 @@ def _runs_table(entry: Entry) -> list[str]:
     for number, seed in enumerate(entry["seeds"]):
         cells = []
         for metric in metrics:
-            before, after = (percent(metric[stage]["seeds"][number]) for stage in ("before", "after"))
+            before, after = (
+                percent(metric[stage]["seeds"][number]) for stage in ("before", "after")
+            )
             p = metric["p"][number]
             cells.append(f"{before} → {after}" + ("" if p is None else f", p {p:.2g}"))
         rows.append([str(seed), f"{entry['minutes'][number]:.1f}", str(entry["n"][number]), *cells])
-    rows.append(["mean, change (95 %)", "", str(sum(entry["n"])), *(_change(metric) for metric in metrics)])
-    spans = ["{:+.1f} to {:+.1f} pt".format(*(100 * end for end in metric["expected_change"])) for metric in metrics]
+    rows.append(
+        ["mean, change (95 %)", "", str(sum(entry["n"])), *(_change(metric) for metric in metrics)]
+    )
+    spans = [
+        "{:+.1f} to {:+.1f} pt".format(*(100 * end for end in metric["expected_change"]))
+        for metric in metrics
+    ]
     rows.append(["expected change of one more run", "", "", *spans])
     return _table(["seed", "minutes", "rows", *entry["metrics"]], rows)
 

@@ -23,7 +23,12 @@ def run_seeds(
     config: Path, seeds: list[int], launch: list[str], output_dir: Path | None, arguments: list[str]
 ) -> list[Path]:
     """Train what is not trained yet, print and write the figures of all seeds, and return the run folders."""
-    check_given(seeds, arguments, {"seed", "output_dir"}, "name the seeds in --seeds, and the folder in --output_dir.")
+    check_given(
+        seeds,
+        arguments,
+        {"seed", "output_dir"},
+        "name the seeds in --seeds, and the folder in --output_dir.",
+    )
     stem = output_dir or Path(read_settings(config)["output_dir"])
     folders = [stem.with_name(f"{stem.name}-seed{seed}") for seed in seeds]
     for seed, folder in zip(seeds, folders, strict=True):
@@ -46,13 +51,17 @@ def check_given(seeds: list[int], words: list[str], taken: set[str], remedy: str
 def read_settings(config: Path) -> dict[str, Any]:
     """Read a run's YAML; `ValueError` where it is not a mapping next to a train.py."""
     if not config.with_name("train.py").is_file():
-        raise ValueError(f"{config} has no train.py next to it: --config names a YAML inside a recipe's folder.")
+        raise ValueError(
+            f"{config} has no train.py next to it: --config names a YAML inside a recipe's folder."
+        )
     try:
         settings = yaml.safe_load(config.read_text(encoding="utf-8"))
     except (OSError, yaml.YAMLError) as error:
         raise ValueError(f"cannot read --config {config}: {error}") from error
     if not isinstance(settings, dict) or not settings.get("output_dir"):
-        raise ValueError(f"{config} must be a mapping of names to values, with an output_dir among them.")
+        raise ValueError(
+            f"{config} must be a mapping of names to values, with an output_dir among them."
+        )
     return settings
 
 
@@ -67,14 +76,24 @@ def train(config: Path, launch: list[str], folder: Path, arguments: list[str]) -
 
     Runs that are logged to W&B are grouped by the YAML's output_dir, unless WANDB_RUN_GROUP names another group.
     """
-    recipe = [str(config.with_name("train.py")), "--config", str(config), *arguments, "--output_dir", str(folder)]
+    recipe = [
+        str(config.with_name("train.py")),
+        "--config",
+        str(config),
+        *arguments,
+        "--output_dir",
+        str(folder),
+    ]
     words = [sys.executable, "-m", "accelerate.commands.launch", *launch, *recipe]
     print(f"\n== {folder}: {shlex.join(['accelerate', 'launch', *words[3:]])}", flush=True)
     environment = {"WANDB_RUN_GROUP": Path(read_settings(config)["output_dir"]).name, **os.environ}
     with subprocess.Popen(words, env=environment) as process:
         status = _wait(process)
     if status:
-        print(f"error: the run in {folder} ended with status {status}; its messages stand above.", file=sys.stderr)
+        print(
+            f"error: the run in {folder} ended with status {status}; its messages stand above.",
+            file=sys.stderr,
+        )
         print("If it was interrupted, the same command (without --fresh) goes on.", file=sys.stderr)
         raise SystemExit(status if status > 0 else 1)
     return folder
@@ -98,15 +117,24 @@ def over_seeds(evaluations: list[tuple[Rows, Rows]]) -> dict[str, dict[str, Any]
     names = dict.fromkeys(name for before, _ in evaluations for name in metric_names(before))
     for before, after in evaluations:
         if [row["prompt"] for row in before] != [row["prompt"] for row in after]:
-            raise ValueError("before and after were not evaluated on the same rows in the same order")
+            raise ValueError(
+                "before and after were not evaluated on the same rows in the same order"
+            )
     found = {}
     for name in names:
         pairs = [
-            [(a["metrics"].get(name), b["metrics"].get(name)) for a, b in zip(*of, strict=True)] for of in evaluations
+            [(a["metrics"].get(name), b["metrics"].get(name)) for a, b in zip(*of, strict=True)]
+            for of in evaluations
         ]
-        known = [[pair for pair in rows if None not in pair] for rows in pairs]  # a sandbox may fail on one of the two
+        known = [
+            [pair for pair in rows if None not in pair] for rows in pairs
+        ]  # a sandbox may fail on one of the two
         old, new = ([[pair[stage] for pair in rows] for rows in known] for stage in (0, 1))
-        shares = {"n": [len(rows) for rows in new], "before": share_over_seeds(old), "after": share_over_seeds(new)}
+        shares = {
+            "n": [len(rows) for rows in new],
+            "before": share_over_seeds(old),
+            "after": share_over_seeds(new),
+        }
         found[name] = {**shares, "change": change_over_seeds(old, new)}
     return found
 
@@ -127,17 +155,31 @@ def change_over_seeds(before: list[list[bool]], after: list[list[bool]]) -> dict
     The interval is Student's over the changes of the seeds, and the paired one over rows where only one seed has rows.
     """
     pairs = [list(zip(*rows, strict=True)) for rows in zip(before, after, strict=True)]
-    changes, known, there = _of_seeds(pairs, lambda rows: sum(new - old for old, new in rows) / len(rows))
+    changes, known, there = _of_seeds(
+        pairs, lambda rows: sum(new - old for old, new in rows) / len(rows)
+    )
     interval = t_interval(known, -1.0, 1.0) or paired_interval(*zip(*there[0], strict=True))
     p = [mcnemar_p(*zip(*rows, strict=True)) if rows else None for rows in pairs]
     changed = [sum(old != new for old, new in rows) / len(rows) if rows else None for rows in pairs]
-    return {"seeds": changes, "mean": sum(known) / len(known), "interval": interval, "p": p, "changed": changed}
+    return {
+        "seeds": changes,
+        "mean": sum(known) / len(known),
+        "interval": interval,
+        "p": p,
+        "changed": changed,
+    }
 
 
-def _of_seeds(outcomes: list[list], value: Callable[[list], float]) -> tuple[list[float | None], list[float], list]:
+def _of_seeds(
+    outcomes: list[list], value: Callable[[list], float]
+) -> tuple[list[float | None], list[float], list]:
     """The value of each seed, None without rows; those that are known; and the rows that are there."""
     there = [rows for rows in outcomes if rows]
-    return [value(rows) if rows else None for rows in outcomes], [value(rows) for rows in there], there
+    return (
+        [value(rows) if rows else None for rows in outcomes],
+        [value(rows) for rows in there],
+        there,
+    )
 
 
 def seeds_table(seeds: list[int], metrics: dict[str, dict[str, Any]]) -> str:
@@ -146,11 +188,19 @@ def seeds_table(seeds: list[int], metrics: dict[str, dict[str, Any]]) -> str:
     for name, value in metrics.items():
         before, after, change = value["before"], value["after"], value["change"]
         lines.append(f"{name}:")
-        stages = zip(seeds, before["seeds"], after["seeds"], change["seeds"], change["p"], strict=True)
+        stages = zip(
+            seeds, before["seeds"], after["seeds"], change["seeds"], change["p"], strict=True
+        )
         for seed, old, new, gain, p in stages:
             gained = "" if p is None else f"   {points(gain)}   McNemar p {p:.2g}"
             lines.append(f"  seed {seed:<6} {percent(old):>8} -> {percent(new):>7}{gained}")
         mean = f"{percent(before['mean']):>8} -> {share_and_span(after['mean'], after['interval']):>14}"
-        over = "seeds (Student)" if sum(p is not None for p in change["p"]) > 1 else "rows, of one seed"
-        lines.append(f"  mean        {mean}   {points(change['mean'], change['interval'])}   95 % over {over}")
+        over = (
+            "seeds (Student)"
+            if sum(p is not None for p in change["p"]) > 1
+            else "rows, of one seed"
+        )
+        lines.append(
+            f"  mean        {mean}   {points(change['mean'], change['interval'])}   95 % over {over}"
+        )
     return "\n".join(lines)

@@ -17,15 +17,22 @@ Points = dict[int, float]
 def panel(title: str, names: list[str], curves: list[Points]) -> str:
     """One key of the log of each run: raw faint, moving average bold; nothing where no run logged it."""
     averages = [smooth(points) for points in curves]
-    steps, values = _pool(curves), [value for points in [*curves, *averages] for value in points.values()]
+    steps, values = (
+        _pool(curves),
+        [value for points in [*curves, *averages] for value in points.values()],
+    )
     if not steps:
         return ""
     x, y = _across(steps), _up(values)
     parts = _grid(x, y, steps, values, "{:g}")
     for number, (points, average) in enumerate(zip(curves, averages, strict=True)):
-        parts += [_line(kind, number, x, y, of) for kind, of in (("raw", points), ("mean", average)) if of]
+        parts += [
+            _line(kind, number, x, y, of) for kind, of in (("raw", points), ("mean", average)) if of
+        ]
     return _figure(
-        title, parts, [_ends(f"{name}:", of, "{:.3g}".format) for name, of in zip(names, averages, strict=True)]
+        title,
+        parts,
+        [_ends(f"{name}:", of, "{:.3g}".format) for name, of in zip(names, averages, strict=True)],
     )
 
 
@@ -40,12 +47,22 @@ def shares_panel(title: str, names: list[str], curves: list[Shares], rewards: li
     parts = _grid(x, y, steps, percents, "{:g} %")
     if amounts := [value for average in averages for value in average.values()]:
         right = _up(amounts)
-        parts += [_text(RIGHT + 5, right(tick) + 4, "start", f"{tick:g}") for tick in ticks(*_bounds(amounts))]
-        parts += [_line("behind", number, x, right, average) for number, average in enumerate(averages) if average]
+        parts += [
+            _text(RIGHT + 5, right(tick) + 4, "start", f"{tick:g}")
+            for tick in ticks(*_bounds(amounts))
+        ]
+        parts += [
+            _line("behind", number, x, right, average)
+            for number, average in enumerate(averages)
+            if average
+        ]
     words = []
     for number, (name, points, average) in enumerate(zip(names, curves, averages, strict=True)):
         share = {step: of[0] for step, of in points.items()}
-        words += [_ends(f"{name}: share", share, percent), _ends(f"{name}: reward", average, "{:.3g}".format)]
+        words += [
+            _ends(f"{name}: share", share, percent),
+            _ends(f"{name}: reward", average, "{:.3g}".format),
+        ]
         edge = [(step, high) for step, (_, _, high) in points.items()]
         edge += [(step, low) for step, (_, low, _) in reversed(points.items())]
         outline = "L".join(f"{x(step):.1f} {y(100 * value):.1f}" for step, value in edge)

@@ -39,17 +39,28 @@ def write_report(folders: list[Path], output: Path) -> None:
 def page(runs: list[dict[str, Any]]) -> str:
     """The page of runs as `read_run` returns them."""
     names, configs = [run["name"] for run in runs], [run["config"] for run in runs]
-    legend = [f'<li class="run{number}">{html.escape(name)}</li>' for number, name in enumerate(names)]
+    legend = [
+        f'<li class="run{number}">{html.escape(name)}</li>' for number, name in enumerate(names)
+    ]
     logs, several = [run["log"] for run in runs], len(runs) > 1
     curves = [panel(title, names, [curve(log, key) for log in logs]) for title, key in panels(logs)]
     validated = _validated(runs)
-    data = json.dumps([_browsable(run) for run in runs], ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    data = json.dumps(
+        [_browsable(run) for run in runs],
+        ensure_ascii=False,
+        separators=(",", ":"),
+        allow_nan=False,
+    )
     parts = {
         "title": html.escape(" · ".join(names)),
         "legend": f'<ul class="legend">{"".join(legend)}</ul>' if several else "",
-        "results": "".join((_name(run, number) if several else "") + _result(run) for number, run in enumerate(runs)),
+        "results": "".join(
+            (_name(run, number) if several else "") + _result(run)
+            for number, run in enumerate(runs)
+        ),
         "picture": next(iter(validated.values()), ""),
-        "curves": "".join([*list(validated.values())[1:], *curves]) or "<p>No step was logged yet.</p>",
+        "curves": "".join([*list(validated.values())[1:], *curves])
+        or "<p>No step was logged yet.</p>",
         "time": _time(runs),
         "differences": "",
         "environment": _environment(runs),
@@ -72,7 +83,10 @@ def _browsable(run: dict[str, Any]) -> dict[str, Any]:
     numbers: dict[tuple[str, str], int] = {}
 
     def shared(rows: list[dict]) -> list[dict]:
-        return [{**row, "prompt": [numbers.setdefault(m, len(numbers)) for m in row["prompt"]]} for row in rows]
+        return [
+            {**row, "prompt": [numbers.setdefault(m, len(numbers)) for m in row["prompt"]]}
+            for row in rows
+        ]
 
     shown, logged = len(run["completions"]), run["logged"]
     note = "No completions: this run logged none (log_completions: true does)."
@@ -80,7 +94,11 @@ def _browsable(run: dict[str, Any]) -> dict[str, Any]:
         some = f"{shown} of {logged} completions: whole generations at even distances."
         note = some if shown < logged else f"All {shown} completions that were logged."
     kept = {name: run[name] for name in ("name", "rewards", "extras", "counts")}
-    kept |= {"completions": shared(run["completions"]), "held_out": shared(run["held_out"]), "note": note}
+    kept |= {
+        "completions": shared(run["completions"]),
+        "held_out": shared(run["held_out"]),
+        "note": note,
+    }
     return {**kept, "messages": list(numbers)}
 
 
@@ -89,7 +107,9 @@ def _validated(runs: list[dict[str, Any]]) -> dict[str, str]:
     names, rewards = [run["name"] for run in runs], [curve(run["log"], TOTAL[1]) for run in runs]
     spans = validation_shares([run["validation"] for run in runs])
     first = independent_metric(spans) if spans else None
-    title = "{}: share of the validation rows with its 95 % band; dashed: reward (right scale)".format
+    title = (
+        "{}: share of the validation rows with its 95 % band; dashed: reward (right scale)".format
+    )
     return {
         metric: shares_panel(title(metric), names, spans[metric], rewards)
         for metric in sorted(spans, key=lambda name: name != first)
@@ -103,9 +123,18 @@ def _time(runs: list[dict[str, Any]]) -> str:
         return "<p>Not recorded.</p>"
     phases, rows = dict.fromkeys(phase for run in timed for phase in run["outcome"]["seconds"]), []
     for phase in phases:
-        rows.append([phase, *(_minutes(run["outcome"]["seconds"].get(phase, 0.0), run) for run in timed)])
-    rest = [60 * run["outcome"]["minutes"] - sum(run["outcome"]["seconds"].values()) for run in timed]
-    rows.append(["everything else", *(_minutes(seconds, run) for seconds, run in zip(rest, timed, strict=True))])
+        rows.append(
+            [phase, *(_minutes(run["outcome"]["seconds"].get(phase, 0.0), run) for run in timed)]
+        )
+    rest = [
+        60 * run["outcome"]["minutes"] - sum(run["outcome"]["seconds"].values()) for run in timed
+    ]
+    rows.append(
+        [
+            "everything else",
+            *(_minutes(seconds, run) for seconds, run in zip(rest, timed, strict=True)),
+        ]
+    )
     return _table(["minutes", *(run["name"] for run in timed)], rows)
 
 
@@ -134,15 +163,30 @@ def _result(run: dict[str, Any]) -> str:
     if run["verdict"]:
         heading = f'<p class="verdict">{html.escape(run["verdict"])}</p>{heading}'
     if before is None:
-        return heading + "<p>No held-out rows were evaluated: nothing shows whether the model got better.</p>"
-    labels = [f"{before['n']} held-out rows, greedy", "before", *(["after", "change", "p"] if after else [])]
+        return (
+            heading
+            + "<p>No held-out rows were evaluated: nothing shows whether the model got better.</p>"
+        )
+    labels = [
+        f"{before['n']} held-out rows, greedy",
+        "before",
+        *(["after", "change", "p"] if after else []),
+    ]
     rows = []
-    for name in [name for name, value in before.items() if isinstance(value, dict) and "share" in value]:
+    for name in [
+        name for name, value in before.items() if isinstance(value, dict) and "share" in value
+    ]:
         stages = [summary[name] for summary in (before, after) if summary and name in summary]
         # A phone breaks the line before the bracket.
-        cells = [share_and_span(stage["share"], stage["interval"]).replace(" (", "\n(") for stage in stages]
+        cells = [
+            share_and_span(stage["share"], stage["interval"]).replace(" (", "\n(")
+            for stage in stages
+        ]
         if len(stages) == 2:
-            cells += [points(stages[1]["share"] - stages[0]["share"]), f"{run['mcnemar_p'][name]:.2g}"]
+            cells += [
+                points(stages[1]["share"] - stages[0]["share"]),
+                f"{run['mcnemar_p'][name]:.2g}",
+            ]
         rows.append([name, *cells])
     later = _means(after) if after else {}
     for label, (show, old) in _means(before).items():
@@ -150,17 +194,27 @@ def _result(run: dict[str, Any]) -> str:
         cells = ["-" if value is None else show(value) for value in values]
         if len(values) == 2 and None not in values:
             change = values[1] - values[0]
-            cells.append(points(change) if show is percent else ("+" if change >= 0 else "") + show(change))
+            cells.append(
+                points(change) if show is percent else ("+" if change >= 0 else "") + show(change)
+            )
         rows.append([label, *cells])
-    return heading + _table(labels, rows) + '<p class="quiet">In brackets 95 % (Wilson); p: exact McNemar</p>'
+    return (
+        heading
+        + _table(labels, rows)
+        + '<p class="quiet">In brackets 95 % (Wilson); p: exact McNemar</p>'
+    )
 
 
 def _means(summary: dict[str, Any]) -> dict[str, tuple[Any, float | None]]:
     """Figures without an interval: label -> how to show it, and its value."""
     means = {"truncated": (percent, summary["truncated"])}
     means["mean length (tokens)"] = ("{:.1f}".format, summary["mean_length"])
-    means |= {f"{name}, mean": ("{:.3f}".format, value) for name, value in summary["rewards"].items()}
-    return means | {f"{name}, sampled": (percent, value) for name, value in summary.get("sampled", {}).items()}
+    means |= {
+        f"{name}, mean": ("{:.3f}".format, value) for name, value in summary["rewards"].items()
+    }
+    return means | {
+        f"{name}, sampled": (percent, value) for name, value in summary.get("sampled", {}).items()
+    }
 
 
 def _environment(runs: list[dict[str, Any]]) -> str:
@@ -169,14 +223,21 @@ def _environment(runs: list[dict[str, Any]]) -> str:
     for run in runs:
         for start in run["starts"]:
             heads.append(f"{run['name']}, from step {start['from_step']}")
-            machine = {name: start.get(name) for name in ("hardware", "commit", "uncommitted_changes")}
+            machine = {
+                name: start.get(name) for name in ("hardware", "commit", "uncommitted_changes")
+            }
             engine = run["outcome"]["engine"] or {}
-            facts.append({**machine, **start["versions"], **engine, "command": " ".join(start["command"])})
+            facts.append(
+                {**machine, **start["versions"], **engine, "command": " ".join(start["command"])}
+            )
     return _table(["", *heads], _cells(config_rows(facts))) if facts else "<p>Not recorded.</p>"
 
 
 def _cells(rows: list[tuple[str, list[Any]]]) -> list[list[str]]:
-    return [[name, *(v if isinstance(v, str) else json.dumps(v, ensure_ascii=False) for v in vs)] for name, vs in rows]
+    return [
+        [name, *(v if isinstance(v, str) else json.dumps(v, ensure_ascii=False) for v in vs)]
+        for name, vs in rows
+    ]
 
 
 def _table(head: list[str], rows: list[list[str]]) -> str:
@@ -184,7 +245,10 @@ def _table(head: list[str], rows: list[list[str]]) -> str:
     heads = "".join(f'<th scope="col">{html.escape(cell)}</th>' for cell in head)
     lines = []
     for name, *cells in rows:
-        tds = "".join(f"<td>{html.escape(cell)}</td>" for cell in [*cells, *[""] * (len(head) - len(cells) - 1)])
+        tds = "".join(
+            f"<td>{html.escape(cell)}</td>"
+            for cell in [*cells, *[""] * (len(head) - len(cells) - 1)]
+        )
         lines.append(f'<tr><th scope="row">{html.escape(name)}</th>{tds}</tr>')
     table = f"<table><thead><tr>{heads}</tr></thead><tbody>{''.join(lines)}</tbody></table>"
     return f'<div class="scroll">{table}</div>'

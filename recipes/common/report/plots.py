@@ -8,7 +8,9 @@ from recipes.common.utils.run_files import is_reward_mean, read_log, read_valida
 from recipes.common.utils.stats import moving_average, wilson_interval
 
 Log = list[dict[str, float]]
-Shares = dict[int, tuple[float, float, float]]  # step -> share of the validation rows, and its 95 % interval
+Shares = dict[
+    int, tuple[float, float, float]
+]  # step -> share of the validation rows, and its 95 % interval
 TOTAL = ("reward (weighted sum)", "reward")  # title, key of the log
 PANELS = (
     ("groups without spread, which teach nothing (share)", "groups/without_spread"),
@@ -23,7 +25,10 @@ PANELS = (
 def panels(logs: list[Log]) -> list[tuple[str, str]]:
     """Title and key of each curve that any of the runs logged."""
     logged = {key for log in logs for entry in log for key in entry}
-    rewards = [(f"reward {key.split('/')[1]} (mean)", key) for key in sorted(filter(is_reward_mean, logged))]
+    rewards = [
+        (f"reward {key.split('/')[1]} (mean)", key)
+        for key in sorted(filter(is_reward_mean, logged))
+    ]
     return [panel for panel in (TOTAL, *rewards, *PANELS) if panel[1] in logged]
 
 
@@ -39,13 +44,18 @@ def shares(validation: list[dict[str, Any]], metric: str) -> Shares:
     for line in validation:
         known = [outcome for outcome in line["metrics"].get(metric, ()) if outcome is not None]
         if known:
-            found[line["step"]] = (sum(known) / len(known), *wilson_interval(sum(known), len(known)))
+            found[line["step"]] = (
+                sum(known) / len(known),
+                *wilson_interval(sum(known), len(known)),
+            )
     return found
 
 
 def validation_shares(validations: list[list[dict[str, Any]]]) -> dict[str, list[Shares]]:
     """The shares of each run by each metric that any of them evaluated its validation rows by."""
-    names = dict.fromkeys(name for validation in validations for line in validation for name in line["metrics"])
+    names = dict.fromkeys(
+        name for validation in validations for line in validation for name in line["metrics"]
+    )
     return {name: [shares(validation, name) for validation in validations] for name in names}
 
 
@@ -74,8 +84,16 @@ def plot_runs(runs: list[Path], output: Path, band: bool = False) -> None:
             _draw_shares(axis, spans, rewards=drawn[0][1])
         else:
             for number, (run, points) in enumerate(zip(runs, curves, strict=True)):
-                axis.plot(list(points), list(points.values()), color=f"C{number}", alpha=0.3, linewidth=1)
-                axis.plot(list(points), smooth(points).values(), color=f"C{number}", linewidth=2, label=str(run))
+                axis.plot(
+                    list(points), list(points.values()), color=f"C{number}", alpha=0.3, linewidth=1
+                )
+                axis.plot(
+                    list(points),
+                    smooth(points).values(),
+                    color=f"C{number}",
+                    linewidth=2,
+                    label=str(run),
+                )
         steps = [step for points in curves for step in points] or [1]
         axis.set_xlim(min(steps) - 0.5, max(steps) + 0.5)  # nothing happens at a step 0
         axis.set_title(title, fontsize=10)
@@ -84,7 +102,9 @@ def plot_runs(runs: list[Path], output: Path, band: bool = False) -> None:
         axis.grid(alpha=0.25)
     for axis in axes[len(drawn) :]:
         axis.axis("off")
-    words = "faint: each logged step    bold: moving average" + "    dashed: the reward" * bool(validated)
+    words = "faint: each logged step    bold: moving average" + "    dashed: the reward" * bool(
+        validated
+    )
     if band:
         words = f"mean of {len(runs)} runs in a band from the least to the largest, each a moving average"
     figure.suptitle(words, fontsize=9, color="gray")
@@ -101,7 +121,9 @@ def _draw_shares(axis: Any, curves: list[Shares], rewards: list[dict[int, float]
         share, low, high = zip(*points.values(), strict=True) if points else ((), (), ())
         axis.fill_between(list(points), low, high, color=f"C{number}", alpha=0.2, linewidth=0)
         axis.plot(list(points), share, color=f"C{number}", linewidth=2, marker="o", markersize=4)
-        behind.plot(list(reward), smooth(reward).values(), color=f"C{number}", linestyle="--", alpha=0.5)
+        behind.plot(
+            list(reward), smooth(reward).values(), color=f"C{number}", linestyle="--", alpha=0.5
+        )
 
 
 def smooth(points: dict[int, float]) -> dict[int, float]:
@@ -113,5 +135,12 @@ def draw_band(axis: Any, curves: list[dict[int, float]], color: str = "C0", **st
     """Draw the mean of curves in a band from the least to the largest, over the steps that all of them have."""
     steps = sorted(set.intersection(*map(set, curves))) if curves else []
     values = [[points[step] for points in curves] for step in steps]
-    axis.fill_between(steps, [min(v) for v in values], [max(v) for v in values], color=color, alpha=0.25, linewidth=0)
+    axis.fill_between(
+        steps,
+        [min(v) for v in values],
+        [max(v) for v in values],
+        color=color,
+        alpha=0.25,
+        linewidth=0,
+    )
     axis.plot(steps, [sum(v) / len(v) for v in values], color=color, linewidth=2, **style)

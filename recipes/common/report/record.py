@@ -7,7 +7,13 @@ from typing import Any
 from huggingface_hub import upload_folder
 from trl import GRPOTrainer
 
-from recipes.common.evaluation.scores import compare, comparison_table, independent_metric, rows_changed, summarize
+from recipes.common.evaluation.scores import (
+    compare,
+    comparison_table,
+    independent_metric,
+    rows_changed,
+    summarize,
+)
 from recipes.common.report.report import best_sentence, voided_sentence
 from recipes.common.report.verdict import verdict_of_run
 from recipes.common.training.callbacks import Clock, rows_trained_on
@@ -22,7 +28,11 @@ from recipes.common.utils.tables import percent
 
 
 def summary_of(
-    trainer: GRPOTrainer, config: dict[str, Any], before: list | None, after: list | None, clock: Clock
+    trainer: GRPOTrainer,
+    config: dict[str, Any],
+    before: list | None,
+    after: list | None,
+    clock: Clock,
 ) -> dict[str, Any]:
     """Build summary.json; `before`, `after` and `mcnemar_p` are None for a run without evaluation rows."""
     folder = Path(trainer.args.output_dir)
@@ -56,14 +66,20 @@ def best_checkpoint(trainer: GRPOTrainer) -> dict[str, Any] | None:
     if chosen is None:
         return None
     step, metric = int(chosen.rpartition("-")[2]), trainer.args.metric_for_best_model
-    values = [entry[metric] for entry in trainer.state.log_history if entry["step"] == step and metric in entry]
+    values = [
+        entry[metric]
+        for entry in trainer.state.log_history
+        if entry["step"] == step and metric in entry
+    ]
     return {"step": step, "metric": metric, "value": values[-1], "rows": len(trainer.eval_dataset)}
 
 
 def finish(trainer: GRPOTrainer, folder: Path, summary: dict[str, Any]) -> None:
     """Write curves, table and model card, then summary.json, which marks the run as finished, and the page; upload."""
     from recipes.common.report.page import write_report
-    from recipes.common.report.plots import plot_runs  # matplotlib is needed here and nowhere before
+    from recipes.common.report.plots import (
+        plot_runs,
+    )  # matplotlib is needed here and nowhere before
 
     plot_runs([folder], folder / CURVES)
     table = final_table(folder, summary)
@@ -90,8 +106,16 @@ def complete_card(card: str, config: dict[str, Any], table: str) -> str:
     card = card.replace("[None](https://huggingface.co/None)", f"{base.name} (see *Base model*)")
     card = card.replace('model="None"', f'model="{config["output_dir"]}"')
     origin = base / "README.md"
-    about = origin.read_text(encoding="utf-8").strip() if base.is_dir() and origin.is_file() else f"`{base}`"
-    data = {name: config[name] for name in ("dataset_name", "dataset_path", "sources") if config.get(name)}
+    about = (
+        origin.read_text(encoding="utf-8").strip()
+        if base.is_dir() and origin.is_file()
+        else f"`{base}`"
+    )
+    data = {
+        name: config[name]
+        for name in ("dataset_name", "dataset_path", "sources")
+        if config.get(name)
+    }
     rows = f"Rows of the recipe `{config['recipe']}`{f': {data}' if data else ''}. Licences: README of the repository."
     sections = {"Base model": about, "Data": rows, "Before and after": f"```\n{table}\n```"}
     return card + "".join(f"\n## {title}\n\n{text}\n" for title, text in sections.items())
@@ -104,9 +128,17 @@ def push(repo_id: str, folder: Path, token: str | None, revision: str | None) ->
     """
     ignored = ["checkpoint-*", "*.partial", LOCK]
     try:
-        upload_folder(repo_id=repo_id, folder_path=folder, token=token, revision=revision, ignore_patterns=ignored)
+        upload_folder(
+            repo_id=repo_id,
+            folder_path=folder,
+            token=token,
+            revision=revision,
+            ignore_patterns=ignored,
+        )
     except Exception as error:
-        print(f"error: the run is finished, but uploading it failed: {type(error).__name__}: {error}")
+        print(
+            f"error: the run is finished, but uploading it failed: {type(error).__name__}: {error}"
+        )
         print(f"Upload it with: hf upload {repo_id} {folder} --exclude 'checkpoint-*'")
         raise SystemExit(1) from error
 
@@ -114,7 +146,9 @@ def push(repo_id: str, folder: Path, token: str | None, revision: str | None) ->
 def final_table(folder: Path, summary: dict[str, Any]) -> str:
     """The screen a run ends with."""
     plural = "s" * (summary["steps"] != 1)
-    lines = [f"{folder}: {summary['steps']} step{plural} in {summary['minutes']:.1f} minutes on {summary['hardware']}"]
+    lines = [
+        f"{folder}: {summary['steps']} step{plural} in {summary['minutes']:.1f} minutes on {summary['hardware']}"
+    ]
     lines.append(f"  {summary['verdict']['sentence']}")
     if summary["voided"]:
         lines.append(f"  {summary['voided']}")
@@ -128,9 +162,13 @@ def final_table(folder: Path, summary: dict[str, Any]) -> str:
         lines.append(comparison_table(summary["before"], summary["after"], summary["mcnemar_p"]))
         name = independent_metric(summary["changed"])
         n, changed = summary["changed"][name].values()
-        lines.append(f"  {power_line(n, changed, f'as {percent(changed, 0)} of them changed in {name}')}")
+        lines.append(
+            f"  {power_line(n, changed, f'as {percent(changed, 0)} of them changed in {name}')}"
+        )
         lines.append(f"  Every row: {folder / 'evaluation'}")
     else:
-        lines.append("  no evaluation rows (num_eval_rows is 0), so nothing says whether the model got better")
+        lines.append(
+            "  no evaluation rows (num_eval_rows is 0), so nothing says whether the model got better"
+        )
     lines.append(f"  Look at it: {folder / 'report.html'}   All figures: {folder / 'summary.json'}")
     return "\n".join(lines)

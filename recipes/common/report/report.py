@@ -49,7 +49,9 @@ def read_run(folder: Path) -> dict[str, Any]:
     """
     config = read_json(folder / files.RECORD)
     if config is None:
-        raise FileNotFoundError(f"{folder} holds no {files.RECORD}: give the output_dir of a run that was started.")
+        raise FileNotFoundError(
+            f"{folder} holds no {files.RECORD}: give the output_dir of a run that was started."
+        )
     summary = read_json(folder / files.SUMMARY, {})
     paths = [folder / files.BEFORE, folder / files.AFTER]
     before, after = (read_rows(path) if path.is_file() else [] for path in paths)
@@ -66,7 +68,9 @@ def read_run(folder: Path) -> dict[str, Any]:
         "log": log,
         "voided": voided_sentence(log, config),
         "validation": validation,
-        "verdict": verdict_of_run(log, validation, before, after, chosen).sentence if is_known else None,
+        "verdict": verdict_of_run(log, validation, before, after, chosen).sentence
+        if is_known
+        else None,
         "before": summarize(before) if before else None,
         "after": summarize(after) if after else None,
         "mcnemar_p": compare(before, after) if both else None,
@@ -86,22 +90,34 @@ def voided_sentence(log: list[dict[str, Any]], config: dict[str, Any]) -> str | 
     shares = [entry["completions/voided"] for entry in log if "completions/voided" in entry]
     if not any(shares):
         return None
-    batch = config["per_device_train_batch_size"] * config["world_size"] * config["gradient_accumulation_steps"]
+    batch = (
+        config["per_device_train_batch_size"]
+        * config["world_size"]
+        * config["gradient_accumulation_steps"]
+    )
     completions = max(entry["step"] for entry in log) * batch // config["num_iterations"]
-    failures = {key for entry in log for key, value in entry.items() if key.startswith(FAILURES) and value}
+    failures = {
+        key for entry in log for key, value in entry.items() if key.startswith(FAILURES) and value
+    }
     names = ", ".join(sorted({key.partition("/")[2] for key in failures}))
     voided = round(sum(shares) / len(shares) * completions)
     return f"{voided} of {completions} completions were voided and taught nothing: {names} could not score them."
 
 
-def config_rows(configs: list[dict[str, Any]], differing: bool = False) -> list[tuple[str, list[Any]]]:
+def config_rows(
+    configs: list[dict[str, Any]], differing: bool = False
+) -> list[tuple[str, list[Any]]]:
     """Each setting with its value in every run; only those that are not the same everywhere if `differing`.
 
     Example: `config_rows([{"a": 1, "seed": 0}, {"a": 1, "seed": 1}], differing=True) == [("seed", [0, 1])]`
     """
     names = dict.fromkeys(name for config in configs for name in config)
     rows = [(name, [config.get(name) for config in configs]) for name in names]
-    return [(name, values) for name, values in rows if not differing or any(v != values[0] for v in values)]
+    return [
+        (name, values)
+        for name, values in rows
+        if not differing or any(v != values[0] for v in values)
+    ]
 
 
 def answer_parts(text: str) -> list[str]:
@@ -142,10 +158,23 @@ def held_out(before: list[dict], after: list[dict]) -> dict[str, Any]:
         row = {"row": old["row"], "answer": old.get("answer"), "prompt": messages(old["prompt"])}
         for stage, of in (("before", old), ("after", new)):
             rewards = {name: _number(value) for name, value in of["rewards"].items()}
-            row[stage] = {"parts": answer_parts(_shown(of)), "rewards": rewards, "truncated": of["truncated"]}
-        (changed if any(was != now for was, now in metrics.values()) else unchanged).append({**row, "metrics": metrics})
-    ways = {"won": (False, True), "lost": (True, False), "kept": (True, True), "missed": (False, False)}
-    counted = {name: {way: pairs[pair] for way, pair in ways.items()} for name, pairs in counts.items()}
+            row[stage] = {
+                "parts": answer_parts(_shown(of)),
+                "rewards": rewards,
+                "truncated": of["truncated"],
+            }
+        (changed if any(was != now for was, now in metrics.values()) else unchanged).append(
+            {**row, "metrics": metrics}
+        )
+    ways = {
+        "won": (False, True),
+        "lost": (True, False),
+        "kept": (True, True),
+        "missed": (False, False),
+    }
+    counted = {
+        name: {way: pairs[pair] for way, pair in ways.items()} for name, pairs in counts.items()
+    }
     return {"held_out": [*changed, *evenly(unchanged, MAX_UNCHANGED)], "counts": counted}
 
 
@@ -155,17 +184,29 @@ def _shown(row: dict[str, Any]) -> str:
 
 
 def _read_completions(folder: Path, config: dict[str, Any]) -> dict[str, Any]:
-    generations, logged = _generations(sorted((folder / files.COMPLETIONS).glob("completions_*.parquet")))
+    generations, logged = _generations(
+        sorted((folder / files.COMPLETIONS).glob("completions_*.parquet"))
+    )
     # A reward may log a column of its own for the first time in a later generation.
     columns = list(dict.fromkeys(name for table in generations for name in table.column_names))
     lines = read_json(folder / files.PREFLIGHT, {"rewards": []})["rewards"]
-    kinds = list({line["reward"]: line["kind"] for line in lines}.values()) or [None] * len(config["reward_funcs"])
+    kinds = list({line["reward"]: line["kind"] for line in lines}.values()) or [None] * len(
+        config["reward_funcs"]
+    )
     weights = zip(config.get("reward_weights") or [1.0] * len(kinds), kinds, strict=True)
     weights = [weight for weight, kind in weights if kind != "step"]  # step rewards have no column
     rewards = dict(zip(columns[len(FIRST_COLUMNS) :], weights, strict=False))
     extras = [name for name in columns if name not in (*FIRST_COLUMNS, *rewards, "advantage")]
-    full = {line["reward"]: line["full"] for line in lines if line["kind"] == "verifier" and line["full"] is not None}
-    rows = [_completion(row, rewards, extras, full) for table in generations for row in table.to_pylist()]
+    full = {
+        line["reward"]: line["full"]
+        for line in lines
+        if line["kind"] == "verifier" and line["full"] is not None
+    }
+    rows = [
+        _completion(row, rewards, extras, full)
+        for table in generations
+        for row in table.to_pylist()
+    ]
     return {"rewards": list(rewards), "extras": extras, "completions": rows, "logged": logged}
 
 
@@ -174,7 +215,9 @@ def _completion(
 ) -> dict[str, Any]:
     scores = {name: _number(row.get(name)) for name in weights}
     weighted = [weights[name] * score for name, score in scores.items() if score is not None]
-    of_verifiers = [scores[name] >= amount for name, amount in full.items() if scores.get(name) is not None]
+    of_verifiers = [
+        scores[name] >= amount for name, amount in full.items() if scores.get(name) is not None
+    ]
     more = [row.get(name) for name in extras]
     return {
         "step": row["step"],
@@ -183,7 +226,10 @@ def _completion(
         "rewards": list(scores.values()),
         "total": sum(weighted) if weighted else None,
         "advantage": _number(row.get("advantage")),
-        "extras": [each if each is None or isinstance(each, str) else json.dumps(each, default=str) for each in more],
+        "extras": [
+            each if each is None or isinstance(each, str) else json.dumps(each, default=str)
+            for each in more
+        ],
         "full": all(of_verifiers) if of_verifiers else None,
     }
 
@@ -204,7 +250,9 @@ def _read_table(path: Path) -> pyarrow.Table:
     try:
         return pyarrow.parquet.read_table(path)
     except pyarrow.ArrowInvalid as error:
-        message = f"{path} is cut short: a run is writing it (try again), or was killed then (remove it)."
+        message = (
+            f"{path} is cut short: a run is writing it (try again), or was killed then (remove it)."
+        )
         raise ValueError(message) from error
 
 

@@ -14,7 +14,12 @@ REWARD_LEVEL = 0.01
 FEWEST_STEPS = 6
 
 TOGETHER, DIVERGED, REWARD_ALONE = "rose together", "diverged", "reward alone"
-FELL, METRIC_ALONE, NOTHING, UNKNOWN = "accuracy fell", "accuracy alone", "nothing moved", "not known"
+FELL, METRIC_ALONE, NOTHING, UNKNOWN = (
+    "accuracy fell",
+    "accuracy alone",
+    "nothing moved",
+    "not known",
+)
 OPENINGS = {
     TOGETHER: "Reward and {metric} rose together",
     DIVERGED: "The reward rose and {metric} fell",
@@ -57,21 +62,29 @@ def verdict(
     below step 0. accuracy fell: below step 0 or the best in between, otherwise. reward alone, accuracy alone, nothing
     moved: as they say. A change that the rows are too few to show counts as none, and the sentence gives its interval.
     """
-    rewards = list(curve(log, "reward").values())  # without the steps of which no row could be scored
+    rewards = list(
+        curve(log, "reward").values()
+    )  # without the steps of which no row could be scored
     if len(validation) < 2:
-        unknown = "Whether the model got better is not known: no rows were evaluated before and after."
+        unknown = (
+            "Whether the model got better is not known: no rows were evaluated before and after."
+        )
         return Verdict(UNKNOWN, unknown)
     if len(rewards) < FEWEST_STEPS:
         needed = f"{len(rewards)} steps were logged, {FEWEST_STEPS} are needed"
         return Verdict(UNKNOWN, f"Whether the reward rose is not known: {needed}.")
     first, *between, last = validation
     before, after = ends or (first, last)
-    metric = metric or independent_metric(name for name in first["metrics"] if name in before["metrics"])
+    metric = metric or independent_metric(
+        name for name in first["metrics"] if name in before["metrics"]
+    )
     change, p = _change(before, after, metric)
     rose, fell = (p < LEVEL and sign * change > 0 for sign in (1, -1))
     best = max(between, key=lambda evaluation: share(evaluation["metrics"][metric]), default=first)
     drop, p_drop = _change(best, last, metric)
-    was_better = share(best["metrics"][metric]) > share(first["metrics"][metric])  # else the change says it all
+    was_better = share(best["metrics"][metric]) > share(
+        first["metrics"][metric]
+    )  # else the change says it all
     dropped = was_better and drop < 0 and p_drop < LEVEL / len(between)
     top = best if dropped else first
     start, end, reward_rose = _ends(rewards)
@@ -80,9 +93,11 @@ def verdict(
     elif dropped:
         name = FELL
     else:
-        name = {(True, True): TOGETHER, (True, False): REWARD_ALONE, (False, True): METRIC_ALONE}.get(
-            (reward_rose, rose), NOTHING
-        )
+        name = {
+            (True, True): TOGETHER,
+            (True, False): REWARD_ALONE,
+            (False, True): METRIC_ALONE,
+        }.get((reward_rose, rose), NOTHING)
     opening = OPENINGS[name].format(metric=f"held-out {metric}", step=top["step"])
     figures = [f"reward {start:.2f} to {end:.2f}", _figures(metric, metric, before, after)]
     figures += [_figures(f"validation since step {top['step']}", metric, top, last)] * dropped
@@ -101,16 +116,26 @@ def verdict_of_run(
     Of several tasks with metrics of their own each has its sentence.
     `chosen` is the step of the checkpoint that took the place of the last; what came after it is not of this model.
     """
-    log, validation = ([line for line in of if chosen is None or line["step"] <= chosen] for of in (log, validation))
+    log, validation = (
+        [line for line in of if chosen is None or line["step"] <= chosen]
+        for of in (log, validation)
+    )
     if not (before and after):
         return verdict(log, validation)
     steps = (0, max((entry["step"] for entry in log), default=0))
-    ends = [{"step": step, "metrics": outcomes(rows)} for step, rows in zip(steps, (before, after), strict=True)]
+    ends = [
+        {"step": step, "metrics": outcomes(rows)}
+        for step, rows in zip(steps, (before, after), strict=True)
+    ]
     shared = len(validation) > 1 and ends[0]["metrics"].keys() & validation[0]["metrics"].keys()
     evaluations = validation if shared else ends
-    metrics = independent_metrics(name for name in evaluations[0]["metrics"] if name in ends[0]["metrics"])
+    metrics = independent_metrics(
+        name for name in evaluations[0]["metrics"] if name in ends[0]["metrics"]
+    )
     found = [verdict(log, evaluations, ends, metric) for metric in metrics]
-    names, sentences = (list(dict.fromkeys(parts)) for parts in zip(*map(astuple, found), strict=True))
+    names, sentences = (
+        list(dict.fromkeys(parts)) for parts in zip(*map(astuple, found), strict=True)
+    )
     return Verdict(", ".join(names), " ".join(sentences))
 
 
@@ -120,7 +145,11 @@ def _ends(rewards: list[float]) -> tuple[float, float, bool]:
 
     count = max(FEWEST_STEPS // 2, len(rewards) // 4)
     line = linregress(range(len(rewards)), rewards)
-    return mean(rewards[:count]), mean(rewards[-count:]), line.slope > 0 and line.pvalue < REWARD_LEVEL
+    return (
+        mean(rewards[:count]),
+        mean(rewards[-count:]),
+        line.slope > 0 and line.pvalue < REWARD_LEVEL,
+    )
 
 
 def _pairs(old: dict[str, Any], new: dict[str, Any], metric: str) -> tuple[list[bool], list[bool]]:

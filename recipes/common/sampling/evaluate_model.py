@@ -31,10 +31,15 @@ def sample_model(
     return drawn, prompt_text(tokenizer, rows[0]["prompt"], how["chat_template_kwargs"])
 
 
-def evaluate_model(name: str, rows: list[dict], rewards: list[Callable], metric: Metric, args: Any) -> list[dict]:
+def evaluate_model(
+    name: str, rows: list[dict], rewards: list[Callable], metric: Metric, args: Any
+) -> list[dict]:
     """Load a Hub id, checkpoint or run folder, and evaluate it on `rows` with the arguments of a recipe."""
     (model, tokenizer), how = load_model(name, args), _how(name, args.training)
-    sizes = {"batch_size": args.training["per_device_eval_batch_size"], "samples": args.recipe.num_eval_samples}
+    sizes = {
+        "batch_size": args.training["per_device_eval_batch_size"],
+        "samples": args.recipe.num_eval_samples,
+    }
     with precision_of_a_run(model.device, args):
         return evaluate(model, tokenizer, rows, rewards, metric, **sizes, **how)
 
@@ -45,5 +50,7 @@ def _how(name: str, training: dict[str, Any]) -> dict[str, Any]:
             "completions with tools or environments are made in a run alone, which evaluates before and after: start "
             "one with --max_steps 1."
         )
-    kept = {key: training[key] for key in ("seed", "chat_template_kwargs")} | {"decoding": decoding_of(training)}
+    kept = {key: training[key] for key in ("seed", "chat_template_kwargs")} | {
+        "decoding": decoding_of(training)
+    }
     return {**kept, "max_new_tokens": training["max_completion_length"], "title": name}

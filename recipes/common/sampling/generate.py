@@ -6,7 +6,12 @@ import torch
 from tqdm import tqdm
 from transformers import GenerationConfig, PreTrainedModel, PreTrainedTokenizerBase
 
-SAMPLING = ("temperature", "top_p", "top_k", "min_p")  # how to draw; without meaning next to a greedy choice
+SAMPLING = (
+    "temperature",
+    "top_p",
+    "top_k",
+    "min_p",
+)  # how to draw; without meaning next to a greedy choice
 
 
 def decoding_of(training: dict[str, Any]) -> dict[str, Any]:
@@ -42,7 +47,9 @@ def generate(
     """Complete the prompts of `rows` in one left-padded batch; greedy unless `decoding` sets `do_sample`."""
     prompts = [prompt_text(tokenizer, row["prompt"], chat_template_kwargs) for row in rows]
     special = isinstance(rows[0]["prompt"], str)  # a chat template has written its own already
-    inputs = tokenizer(prompts, return_tensors="pt", padding=True, padding_side="left", add_special_tokens=special)
+    inputs = tokenizer(
+        prompts, return_tensors="pt", padding=True, padding_side="left", add_special_tokens=special
+    )
     inputs = inputs.to(model.device)
     settings = generation_config(model, tokenizer, max_new_tokens, decoding)
     ids, mask = inputs["input_ids"], inputs["attention_mask"]
@@ -52,7 +59,10 @@ def generate(
 
 
 def generation_config(
-    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, max_new_tokens: int, decoding: dict[str, Any] | None
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    max_new_tokens: int,
+    decoding: dict[str, Any] | None,
 ) -> GenerationConfig:
     """Greedy unless `decoding` sets `do_sample`; every id that ends a completion, of the model and the tokenizer."""
     eos = _eos_token_ids(model, tokenizer)
@@ -60,7 +70,9 @@ def generation_config(
     decoding = {"do_sample": False, **(decoding or {})}
     if not decoding["do_sample"]:  # transformers would warn of them
         decoding = {name: value for name, value in decoding.items() if name not in SAMPLING}
-    return GenerationConfig(max_new_tokens=max_new_tokens, eos_token_id=eos, pad_token_id=pad, **decoding)
+    return GenerationConfig(
+        max_new_tokens=max_new_tokens, eos_token_id=eos, pad_token_id=pad, **decoding
+    )
 
 
 def sample(
@@ -87,11 +99,15 @@ def sample(
     return [drawn[start : start + samples] for start in range(0, len(drawn), samples)]
 
 
-def prompt_text(tokenizer: PreTrainedTokenizerBase, prompt: str | list[dict], kwargs: dict | None = None) -> str:
+def prompt_text(
+    tokenizer: PreTrainedTokenizerBase, prompt: str | list[dict], kwargs: dict | None = None
+) -> str:
     """The text the model sees: a plain prompt as it is, a conversation through the chat template."""
     if isinstance(prompt, str):
         return prompt
-    return tokenizer.apply_chat_template(prompt, tokenize=False, add_generation_prompt=True, **(kwargs or {}))
+    return tokenizer.apply_chat_template(
+        prompt, tokenize=False, add_generation_prompt=True, **(kwargs or {})
+    )
 
 
 def _finish(tokenizer: PreTrainedTokenizerBase, tokens: list[int], eos: list[int]) -> Completion:

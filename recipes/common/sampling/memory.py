@@ -64,7 +64,9 @@ def settings_of(training: dict[str, Any], launch: Launch, prompt_tokens: int) ->
         prompt_tokens=prompt_tokens,
         completion_tokens=training["max_completion_length"],
         accumulates=training["gradient_accumulation_steps"] > 1,
-        half_precision=bool(training["fp16"] or training["bf16"] is not False),  # TRL: bf16 unless fp16 is set
+        half_precision=bool(
+            training["fp16"] or training["bf16"] is not False
+        ),  # TRL: bf16 unless fp16 is set
         checkpointing=bool(training["gradient_checkpointing"] if new_name is None else new_name),
         reference=training["beta"] != 0.0,
         vllm=training["use_vllm"],
@@ -87,12 +89,17 @@ class Memory(NamedTuple):
 def plan_memory(model: ModelSizes, run: RunSettings, launch: Launch) -> Memory:
     """The memory of one process; of 1e9 fp32 parameters trained alone weights and gradients 4e9, optimizer 8e9."""
     parts = {**_held(model, run, launch), **_worked_with(model, run, launch)}
-    always = parts["weights"] + parts["reference model"] + parts["communication"] + parts["optimizer"]
+    always = (
+        parts["weights"] + parts["reference model"] + parts["communication"] + parts["optimizer"]
+    )
     working = parts["activations"] + parts["logits"]
     # Without accumulation the gradients grow while the activations they come from are freed.
     learning = parts["gradients"] + working if run.accumulates else max(parts["gradients"], working)
     moments = {
-        "generating": always + parts["gathered to generate"] + parts["KV cache"] + parts["generation"],
+        "generating": always
+        + parts["gathered to generate"]
+        + parts["KV cache"]
+        + parts["generation"],
         "learning": always + parts["casts"] + parts["gathered to learn"] + learning,
         "optimizer step": always + parts["gradients"],
     }
@@ -141,7 +148,9 @@ def _worked_with(model: ModelSizes, run: RunSettings, launch: Launch) -> dict[st
     rows = 0 if run.vllm else run.rows_generated
     # Keys come out of the rotation in the residual's type.
     cached = model.layers * model.key * (compute + residual_bytes(model, run, launch))
-    prompt = run.prompt_tokens * (8 * model.hidden + compute * (2 * model.query + 3 * model.intermediate))
+    prompt = run.prompt_tokens * (
+        8 * model.hidden + compute * (2 * model.query + 3 * model.intermediate)
+    )
     return {
         "gathered to learn": each * part,
         "activations": activations(model, run, launch),
@@ -176,13 +185,18 @@ def saved_per_layer(model: ModelSizes, run: RunSettings, launch: Launch) -> int:
     norms, attention = 2 * 4 * model.hidden, compute * (4 * model.query + run.tokens)
     if model.lora:
         return norms + attention + 3 * compute * model.intermediate + compute * model.lora_width
-    casts = 5 if residual != compute else 2  # autocast copies the input for q, k, v, gate and up each
+    casts = (
+        5 if residual != compute else 2
+    )  # autocast copies the input for q, k, v, gate and up each
     inputs = 2 * residual * model.hidden + casts * compute * model.hidden
     return norms + inputs + attention + 4 * compute * model.intermediate
 
 
 def activations(model: ModelSizes, run: RunSettings, launch: Launch) -> int:
     """Bytes that a micro batch saves for the backward pass."""
-    layer, boundary = saved_per_layer(model, run, launch), residual_bytes(model, run, launch) * model.hidden
+    layer, boundary = (
+        saved_per_layer(model, run, launch),
+        residual_bytes(model, run, launch) * model.hidden,
+    )
     of_token = layer + boundary * model.layers if run.checkpointing else layer * model.layers
     return run.micro_batch * run.tokens * of_token

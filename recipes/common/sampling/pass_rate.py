@@ -46,28 +46,42 @@ def place_of(rate: float | None, has_verifier: bool, low: float, high: float) ->
     return "below" if rate < low else "above" if rate > high else "in the band"
 
 
-def place_rows(scored: list[Scored], columns: list[Column], low: float, high: float) -> dict[int, Place]:
+def place_rows(
+    scored: list[Scored], columns: list[Column], low: float, high: float
+) -> dict[int, Place]:
     """Row -> its place; a task has a verifier where one scored, or failed on, some completion of it."""
     names = {column.name for column in columns if column.kind == "verifier"}
-    verified = {s.task for s in scored if names & {*s.failed, *(n for n, a in s.scores.items() if a is not None)}}
+    verified = {
+        s.task
+        for s in scored
+        if names & {*s.failed, *(n for n, a in s.scores.items() if a is not None)}
+    }
     tasks, rates = {s.group: s.task for s in scored}, pass_rates(scored, columns)
     places = {row: place_of(rates[row], task in verified, low, high) for row, task in tasks.items()}
     return {row: Place(task, rates[row], places[row]) for row, task in tasks.items()}
 
 
-def read_probe(folder: Path) -> tuple[dict[str, Any], list[Column], list[dict[str, Any]], list[Scored]]:
+def read_probe(
+    folder: Path,
+) -> tuple[dict[str, Any], list[Column], list[dict[str, Any]], list[Scored]]:
     """Read figures, rewards, rows and scored completions of a probe; `ValueError` where one of them is missing."""
     missing = [name for name in (ROWS, COMPLETIONS, FIGURES) if not (folder / name).is_file()]
     if missing:
-        raise ValueError(f"--probe {folder} has no {', '.join(missing)}: give the output folder of scripts/probe.py.")
+        raise ValueError(
+            f"--probe {folder} has no {', '.join(missing)}: give the output folder of scripts/probe.py."
+        )
     found = read_json(folder / FIGURES)
     if "columns" not in found:
         again = f"scripts/probe.py --replay {folder} --output ANOTHER"
-        raise ValueError(f"{folder} was written before probes kept what their rewards are: score it again, {again}.")
+        raise ValueError(
+            f"{folder} was written before probes kept what their rewards are: score it again, {again}."
+        )
     columns = [Column(**{**column, "gates": tuple(column["gates"])}) for column in found["columns"]]
     if not any(column.kind == "verifier" for column in columns):
         names = ", ".join(column.name for column in columns)
-        raise ValueError(f"none of the rewards {names} is a verifier, so it is not known which rows are solved.")
+        raise ValueError(
+            f"none of the rewards {names} is a verifier, so it is not known which rows are solved."
+        )
     rows, scored = read_rows(folder / ROWS), []
     for line in read_rows(folder / COMPLETIONS):
         sizes = line["row"], rows[line["row"]]["task"], line["tokens"], line["truncated"]
@@ -81,19 +95,35 @@ def filter_rows(probe: Path, low: float, high: float, out: Path) -> str:
     places = place_rows(scored, columns, low, high)
     kept = [row for row in sorted(places) if places[row].place in KEPT]
     tasks = sorted({place.task for place in places.values()})
-    of_task = {task: [place.place for place in places.values() if place.task == task] for task in tasks}
-    lines = [{"task": t, "rows": len(of), **{name: of.count(name) for name in PLACES}} for t, of in of_task.items()]
+    of_task = {
+        task: [place.place for place in places.values() if place.task == task] for task in tasks
+    }
+    lines = [
+        {"task": t, "rows": len(of), **{name: of.count(name) for name in PLACES}}
+        for t, of in of_task.items()
+    ]
     counts = format_table(lines)
     if not kept:
         remedy = "Widen the band, probe more rows, or take easier ones."
         raise ValueError(f"no row is left between {low:g} and {high:g}:\n{counts}\n{remedy}")
-    sizes = [found[name] for name in ("groups_a_step", "max_completion_length", "mask_truncated_completions")]
+    sizes = [
+        found[name]
+        for name in ("groups_a_step", "max_completion_length", "mask_truncated_completions")
+    ]
     left = [one for one in scored if places[one.group].place in KEPT]
     before, after = (figures(some, columns, *sizes) for some in (scored, left))
     write_rows(out / ROWS, [rows[row] for row in kept])
-    write_rows(out / "pass_rates.jsonl", [{"row": row, **places[row]._asdict()} for row in sorted(places)])
+    write_rows(
+        out / "pass_rates.jsonl", [{"row": row, **places[row]._asdict()} for row in sorted(places)]
+    )
     useful = {"before": before.useful_a_step, "after": after.useful_a_step}
-    record = {"probe": str(probe), "low": low, "high": high, "kept": len(kept), "useful_a_step": useful}
+    record = {
+        "probe": str(probe),
+        "low": low,
+        "high": high,
+        "kept": len(kept),
+        "useful_a_step": useful,
+    }
     write_json(out / "filter.json", record)
     return (
         f"{counts}\n  Useful groups of the {before.groups_a_step:g} in a step: {useful['before']:.2f} with "

@@ -25,8 +25,23 @@ REMEDIES = {
     "gathered to generate": "set ds3_gather_for_generation: false, or use vLLM",
 }
 PARTS_OF = {
-    "generating": ("weights", "optimizer", "reference model", "gathered to generate", "KV cache", "generation"),
-    "learning": ("weights", "optimizer", "reference model", "gradients", "casts", "activations", "logits"),
+    "generating": (
+        "weights",
+        "optimizer",
+        "reference model",
+        "gathered to generate",
+        "KV cache",
+        "generation",
+    ),
+    "learning": (
+        "weights",
+        "optimizer",
+        "reference model",
+        "gradients",
+        "casts",
+        "activations",
+        "logits",
+    ),
     "optimizer step": ("weights", "optimizer", "gradients"),
 }
 
@@ -36,7 +51,9 @@ def check_sizes(training: dict[str, Any], processes: int) -> list[str]:
     problems = check_batch(training, processes, None)
     length = training["max_completion_length"]
     if not isinstance(length, int) or length < 1:
-        problems.append(f"max_completion_length is {length!r}; it must be a whole number of at least 1.")
+        problems.append(
+            f"max_completion_length is {length!r}; it must be a whole number of at least 1."
+        )
     return problems
 
 
@@ -49,7 +66,8 @@ def check_launch(launch: Launch, on_cpu: bool) -> list[str]:
         "use accelerate_configs/ddp.yaml (on the CPU cpu_2proc.yaml), or --num_processes 1.": alone,
         DEEPSPEED_ON_CPU: launch.zero and launch.use_cpu,
         "FSDP needs an accelerator: on the CPU the processes would run DDP, or unconnected. Use "
-        "accelerate_configs/zero3.yaml there, or drop use_cpu.": launch.engine == "FSDP2" and on_cpu,
+        "accelerate_configs/zero3.yaml there, or drop use_cpu.": launch.engine == "FSDP2"
+        and on_cpu,
         f"offload_param_device goes with zero_stage 3 only, not {launch.engine}: set it to none.": ignored,
     }
     return [text for text, holds in rules.items() if holds]
@@ -59,7 +77,11 @@ def check_model(training: dict[str, Any], model: ModelSizes, launch: Launch) -> 
     """Check that lengths and vLLM go with the model and the processes."""
     parallel, length = training["vllm_tensor_parallel_size"], training["max_completion_length"]
     no_room = model.positions and length >= model.positions
-    apart = training["use_vllm"] and launch.engine == "ZeRO-3" and not training["ds3_gather_for_generation"]
+    apart = (
+        training["use_vllm"]
+        and launch.engine == "ZeRO-3"
+        and not training["ds3_gather_for_generation"]
+    )
     uneven = shares_gpu(training) and (parallel < 1 or launch.processes % parallel)
     rules = {
         f"max_completion_length {length} leaves no room for a prompt: the model has {model.positions} positions. Lower "
@@ -87,7 +109,9 @@ def check_fit(training: dict[str, Any], memory: Memory, gib: float | None) -> li
         return []
     moment = max(memory.moments, key=memory.moments.__getitem__)
     largest = max(PARTS_OF[moment], key=memory.parts.__getitem__)
-    general = "shard more (zero2.yaml, zero3.yaml, zero3_offload.yaml), start more processes, or use LoRA"
+    general = (
+        "shard more (zero2.yaml, zero3.yaml, zero3_offload.yaml), start more processes, or use LoRA"
+    )
     return [
         f"{peak:.1f} GiB ({moment}) do not fit {USABLE:.0%} of {gib:g} GiB: the largest part is {largest}; "
         f"{REMEDIES.get(largest, general)}."
@@ -99,19 +123,32 @@ def shares_gpu(training: dict[str, Any]) -> bool:
     return bool(training["use_vllm"]) and training["vllm_mode"] == "colocate"
 
 
-def warnings(training: dict[str, Any], model: ModelSizes, run: RunSettings, launch: Launch) -> list[str]:
+def warnings(
+    training: dict[str, Any], model: ModelSizes, run: RunSettings, launch: Launch
+) -> list[str]:
     """Warnings about settings that work and cost time or memory."""
-    rate, lora, bits, zero3 = training["learning_rate"], model.lora, 8 * model.weight_bytes, launch.engine == "ZeRO-3"
-    saves, optimizer = (str(getattr(training[n], "value", training[n])) for n in ("save_strategy", "optim"))
+    rate, lora, bits, zero3 = (
+        training["learning_rate"],
+        model.lora,
+        8 * model.weight_bytes,
+        launch.engine == "ZeRO-3",
+    )
+    saves, optimizer = (
+        str(getattr(training[n], "value", training[n])) for n in ("save_strategy", "optim")
+    )
     prompts = run.rows_generated * launch.processes // max(1, training["num_generations"])
     gathers_lora, gathers_reference = zero3 and lora, zero3 and run.reference and not lora
     few_prompts = 0 < prompts < launch.processes
-    never_saved = saves == "no" or (saves == "steps" and 0 < training["max_steps"] < training["save_steps"])
+    never_saved = saves == "no" or (
+        saves == "steps" and 0 < training["max_steps"] < training["save_steps"]
+    )
     not_adam = not optimizer.startswith("adamw_torch")
     too_long = model.positions and run.tokens > model.positions > run.completion_tokens
     timid = lora and rate < LORA_LEARNING_RATE
     wide_base = lora and bits == 32 and run.half_precision and not launch.zero
-    fp32_copy = launch.zero or launch.engine == "FSDP2"  # of the weights that the optimizer works on
+    fp32_copy = (
+        launch.zero or launch.engine == "FSDP2"
+    )  # of the weights that the optimizer works on
     rounded = not lora and bits == 16 and not fp32_copy and rate < BF16_LEARNING_RATE
     rules = {
         "ZeRO-3 with LoRA gathers weights that never change, again and again, and TRL forces reentrant checkpointing "

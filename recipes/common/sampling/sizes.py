@@ -52,7 +52,11 @@ def read_model(model: ModelConfig) -> ModelSizes:
             built = get_peft_model(built, get_peft_config(model))
     heads, hidden = text.num_attention_heads, text.hidden_size
     head_width = getattr(text, "head_dim", None) or hidden // heads
-    dtype = getattr(config, "dtype", None) if model.dtype in (None, "auto") else getattr(torch, model.dtype)
+    dtype = (
+        getattr(config, "dtype", None)
+        if model.dtype in (None, "auto")
+        else getattr(torch, model.dtype)
+    )
     targets = [module for module in built.modules() if isinstance(module, LoraLayer)]
     return ModelSizes(
         parameters=sum(sizes.values()),
@@ -75,8 +79,12 @@ def read_model(model: ModelConfig) -> ModelSizes:
 def _read_config(model: ModelConfig) -> PreTrainedConfig:
     name = model.model_name_or_path
     if not name:
-        raise ValueError("model_name_or_path is missing: give a Hub id or the path of a checkpoint.")
-    if name.startswith((".", "/", "~", "models/")) and not os.path.isfile(os.path.join(name, "config.json")):
+        raise ValueError(
+            "model_name_or_path is missing: give a Hub id or the path of a checkpoint."
+        )
+    if name.startswith((".", "/", "~", "models/")) and not os.path.isfile(
+        os.path.join(name, "config.json")
+    ):
         hint = " Run `python scripts/prepare_model.py` first." if name.startswith("models/") else ""
         raise ValueError(f"model_name_or_path {name!r} holds no config.json.{hint}")
     try:

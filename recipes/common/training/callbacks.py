@@ -40,7 +40,9 @@ class NothingLeftToTrain(Exception):
 class LastStepCallback(TrainerCallback):
     """Keep a run that was cut short after its last step from training beyond it."""
 
-    def on_train_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs) -> None:
+    def on_train_begin(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs
+    ) -> None:
         if state.global_step >= state.max_steps:
             raise NothingLeftToTrain
 
@@ -52,7 +54,9 @@ class SamplerOrderCallback(TrainerCallback):
     checkpoint: without this, epoch 2 of a resumed run would repeat the order of epoch 1.
     """
 
-    def on_train_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs) -> None:
+    def on_train_begin(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs
+    ) -> None:
         loader = kwargs["train_dataloader"]
         batches = loader.batch_sampler
         while hasattr(batches, "batch_sampler"):  # accelerate's shards, one for each process
@@ -71,7 +75,9 @@ def rows_trained_on(trainer: GRPOTrainer) -> int | None:
     if isinstance(trainer.train_dataset, IterableDataset):
         return None
     sampler, args = trainer._get_train_sampler(), trainer.args
-    of_a_step = args.generation_batch_size * args.gradient_accumulation_steps  # TRL repeats what it uses again
+    of_a_step = (
+        args.generation_batch_size * args.gradient_accumulation_steps
+    )  # TRL repeats what it uses again
     epochs, steps = divmod(trainer.state.global_step, math.ceil(len(sampler) / of_a_step))
     drawn = [*itertools.repeat(len(sampler), epochs), steps * of_a_step]
     return len({row for count in drawn for row in itertools.islice(sampler, count)})
@@ -80,8 +86,12 @@ def rows_trained_on(trainer: GRPOTrainer) -> int | None:
 class ScheduleCallback(TrainerCallback):
     """Take the learning rate of the next step from the schedule: a checkpoint has that of the one before `--extend`."""
 
-    def on_train_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs) -> None:
-        schedule = getattr(kwargs["lr_scheduler"], "scheduler", kwargs["lr_scheduler"])  # accelerate's wrapper
+    def on_train_begin(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs
+    ) -> None:
+        schedule = getattr(
+            kwargs["lr_scheduler"], "scheduler", kwargs["lr_scheduler"]
+        )  # accelerate's wrapper
         if state.global_step and hasattr(schedule, "lr_lambdas"):
             schedule.last_epoch -= 1
             schedule.step()
@@ -93,7 +103,9 @@ class RunRecordCallback(TrainerCallback):
     def __init__(self, preflight: dict[str, Any]):
         self.preflight = preflight
 
-    def on_train_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs) -> None:
+    def on_train_begin(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs
+    ) -> None:
         if not state.is_world_process_zero:
             return
         folder = Path(args.output_dir)
@@ -113,7 +125,9 @@ class BeforeCallback(TrainerCallback):
     def __init__(self, trainer: GRPOTrainer, evaluate: Callable[[], None]):
         self.trainer, self.evaluate = trainer, evaluate
 
-    def on_train_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs) -> None:
+    def on_train_begin(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs
+    ) -> None:
         if not decided_by_main(self.trainer, Path(args.output_dir, BEFORE).is_file()):
             self.evaluate()
 
@@ -124,14 +138,22 @@ class ValidationCallback(TrainerCallback):
     def __init__(self, trainer: GRPOTrainer):
         self.trainer = trainer
 
-    def on_train_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs) -> None:
-        done = any(line["step"] <= state.global_step for line in read_validation(Path(args.output_dir)))
+    def on_train_begin(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs
+    ) -> None:
+        done = any(
+            line["step"] <= state.global_step for line in read_validation(Path(args.output_dir))
+        )
         if decided_by_main(self.trainer, done):
             return
         metrics, wanted = self.trainer.evaluate(), args.metric_for_best_model
-        if wanted and f"eval_{wanted}" not in metrics:  # transformers would find out at the first checkpoint
+        if (
+            wanted and f"eval_{wanted}" not in metrics
+        ):  # transformers would find out at the first checkpoint
             names = ", ".join(name.removeprefix("eval_") for name in metrics)
-            raise ValueError(f"metric_for_best_model is {wanted!r}; the validation rows have {names}.")
+            raise ValueError(
+                f"metric_for_best_model is {wanted!r}; the validation rows have {names}."
+            )
 
 
 class StopCallback(TrainerCallback):
@@ -140,18 +162,29 @@ class StopCallback(TrainerCallback):
     def __init__(self, trainer: GRPOTrainer, stop_when: dict[str, Any]):
         self.trainer, self.stop_when = trainer, stop_when
 
-    def on_train_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs) -> None:
+    def on_train_begin(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs
+    ) -> None:
         if self._reason(args, state):
             raise NothingLeftToTrain
 
-    def on_evaluate(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs) -> None:
+    def on_evaluate(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs
+    ) -> None:
         if reason := self._reason(args, state):
             control.should_training_stop = True
             if state.is_world_process_zero:
-                print(f"Stopping after step {state.global_step} of {state.max_steps}: {reason}.", flush=True)
+                print(
+                    f"Stopping after step {state.global_step} of {state.max_steps}: {reason}.",
+                    flush=True,
+                )
 
     def _reason(self, args: TrainingArguments, state: TrainerState) -> str | None:
-        lines = [line for line in read_validation(Path(args.output_dir)) if line["step"] <= state.global_step]
+        lines = [
+            line
+            for line in read_validation(Path(args.output_dir))
+            if line["step"] <= state.global_step
+        ]
         reason = reason_to_stop(self.stop_when, lines) if state.is_world_process_zero else None
         return decided_by_main(self.trainer, reason)
 
@@ -164,33 +197,60 @@ class StepLineCallback(TrainerCallback):
         self.warned = False
         self.start = (0, 0.0)  # step and time
 
-    def on_train_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs) -> None:
+    def on_train_begin(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs
+    ) -> None:
         self.start = (state.global_step, time.monotonic())
         if state.global_step < state.max_steps:
             announce(f"Training from step {state.global_step + 1} to {state.max_steps} ...")
 
     def on_log(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, logs: dict | None = None, **kwargs
+        self,
+        args: TrainingArguments,
+        state: TrainerState,
+        control: TrainerControl,
+        logs: dict | None = None,
+        **kwargs,
     ) -> None:
         if not state.is_world_process_zero or not logs:
             return
         shares = {name: value for name, value in logs.items() if name.startswith("validation/")}
         if shares:
-            print(_validation_line(f"step {state.global_step}/{state.max_steps}", shares), flush=True)
+            print(
+                _validation_line(f"step {state.global_step}/{state.max_steps}", shares), flush=True
+            )
         if "reward" not in logs:
             return
-        rewards = [f"{name.split('/')[1]} {_number(value)}" for name, value in logs.items() if is_reward_mean(name)]
-        parts = [f"step {state.global_step}/{state.max_steps}", f"reward {_number(logs['reward'])}", *rewards]
+        rewards = [
+            f"{name.split('/')[1]} {_number(value)}"
+            for name, value in logs.items()
+            if is_reward_mean(name)
+        ]
+        parts = [
+            f"step {state.global_step}/{state.max_steps}",
+            f"reward {_number(logs['reward'])}",
+            *rewards,
+        ]
         parts += [f"length {_number(logs.get('completions/mean_length'), 0)}"]
         parts += [f"truncated {percent(float(logs.get('completions/clipped_ratio') or 0), 0)}"]
-        without, verified = logs.get("groups/without_spread", 0.0), logs.get("groups/verifier_spread")
+        without, verified = (
+            logs.get("groups/without_spread", 0.0),
+            logs.get("groups/verifier_spread"),
+        )
         by_verifier = "" if verified is None else f" (by the verifier {percent(verified, 0)})"
         parts += [f"groups that teach {percent(1 - without, 0)}{by_verifier}"]
-        voided, without_steps = logs.get("completions/voided"), logs.get("frac_groups_without_step_spread", 1.0)
+        voided, without_steps = (
+            logs.get("completions/voided"),
+            logs.get("frac_groups_without_step_spread", 1.0),
+        )
         parts += [f"voided {percent(voided, 0)}"] if voided else []
         parts += ["the rewards taught nothing"] if without == without_steps == 1.0 else []
         parts += [f"kl {_number(logs['kl'], 4)}"] if "kl" in logs else []
-        parts += [f"{name} {_number(value, 0)}" for name, value in logs.items() if name.startswith("llm_judge/")]
+        parts += [
+            f"{name} {_number(value, 0)}"
+            for name, value in logs.items()
+            if name.startswith("llm_judge/")
+        ]
         parts += [f"{_number(logs.get('step_time'), 1)} s{self._left(state)}"]
         print("  ".join(parts), flush=True)
         self.idle.append(without)
@@ -229,7 +289,9 @@ class Clock(TrainerCallback):
     def seconds(self) -> dict[str, float]:
         return dict(self.seconds_before + self.phases.seconds)
 
-    def on_save(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs) -> None:
+    def on_save(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs
+    ) -> None:
         if state.is_world_process_zero:
             write_json(self.path, {"minutes": self.minutes(), "seconds": self.seconds()})
 

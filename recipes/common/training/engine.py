@@ -47,9 +47,16 @@ def asked_engine() -> str:
     kind = asked.get("distributed_type")
     if kind == DistributedType.DEEPSPEED.value:
         devices = {"optimizer": "OPTIMIZER", "parameters": "PARAM"}
-        given = {name: os.environ.get(f"ACCELERATE_DEEPSPEED_OFFLOAD_{key}_DEVICE") for name, key in devices.items()}
-        offloaded = " and ".join(name for name, device in given.items() if device not in (None, "none"))
-        return f"ZeRO-{asked.get('zero_stage', '?')}" + (f", {offloaded} offloaded" if offloaded else "")
+        given = {
+            name: os.environ.get(f"ACCELERATE_DEEPSPEED_OFFLOAD_{key}_DEVICE")
+            for name, key in devices.items()
+        }
+        offloaded = " and ".join(
+            name for name, device in given.items() if device not in (None, "none")
+        )
+        return f"ZeRO-{asked.get('zero_stage', '?')}" + (
+            f", {offloaded} offloaded" if offloaded else ""
+        )
     if kind == DistributedType.FSDP.value:
         return f"FSDP{asked.get('fsdp_version', '')}"
     return "DDP" if asked["world_size"] > 1 else "one process"
@@ -63,7 +70,9 @@ def engine(trainer: GRPOTrainer) -> dict[str, Any]:
         "distributed_type": str(accelerator.distributed_type.value),
         "zero_stage": deepspeed.zero_optimization_stage() if deepspeed else None,
         "offload": _offload(deepspeed) if deepspeed else None,
-        "fsdp_version": getattr(getattr(accelerator.state, "fsdp_plugin", None), "fsdp_version", None),
+        "fsdp_version": getattr(
+            getattr(accelerator.state, "fsdp_plugin", None), "fsdp_version", None
+        ),
         "share_held": _share_held(trainer.model.parameters()),
         "world_size": accelerator.num_processes,
         "mixed_precision": accelerator.mixed_precision,
@@ -96,8 +105,12 @@ def engine_line(in_force: dict[str, Any]) -> str:
     kind = NAMES.get(in_force["distributed_type"], "DDP")
     stage = "" if in_force["zero_stage"] is None else f" ZeRO-{in_force['zero_stage']}"
     offload = f" with {in_force['offload']} offloaded" if in_force["offload"] else ""
-    processes = "" if in_force["distributed_type"] == "NO" else f", {in_force['world_size']} processes"
-    precision = {"no": "no mixed precision"}.get(in_force["mixed_precision"], in_force["mixed_precision"])
+    processes = (
+        "" if in_force["distributed_type"] == "NO" else f", {in_force['world_size']} processes"
+    )
+    precision = {"no": "no mixed precision"}.get(
+        in_force["mixed_precision"], in_force["mixed_precision"]
+    )
     version = in_force.get("fsdp_version") or ""
     return f"Engine: {kind}{version}{stage}{offload}{processes}, {in_force['device']}, {precision}."
 
@@ -108,7 +121,9 @@ class EngineCallback(TrainerCallback):
     def __init__(self, trainer: GRPOTrainer):
         self.trainer = trainer
 
-    def on_train_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs) -> None:
+    def on_train_begin(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs
+    ) -> None:
         in_force = engine(self.trainer)
         if state.is_world_process_zero:
             print(engine_line(in_force), flush=True)
@@ -124,7 +139,10 @@ def limit_waiting(seconds: float) -> None:
 
 
 def _offload(deepspeed: Any) -> str | None:
-    offloaded = {"optimizer": deepspeed.zero_offload_optimizer(), "parameters": deepspeed.zero_offload_param()}
+    offloaded = {
+        "optimizer": deepspeed.zero_offload_optimizer(),
+        "parameters": deepspeed.zero_offload_param(),
+    }
     devices = {name: getattr(config, "device", "none") for name, config in offloaded.items()}
     names = [name for name, device in devices.items() if getattr(device, "value", device) != "none"]
     return " and ".join(names) or None

@@ -44,7 +44,9 @@ def _load(setting: str, spec: Any) -> Callable:
         raise ValueError(str(problem).replace("reward", setting, 1)) from problem
 
 
-_loaded = functools.cache(find_object)  # a file that is imported twice holds another class of the same name
+_loaded = functools.cache(
+    find_object
+)  # a file that is imported twice holds another class of the same name
 
 
 def by_name(environment_factory: Callable | dict[str, Callable] | None) -> Factories:
@@ -57,7 +59,11 @@ def by_name(environment_factory: Callable | dict[str, Callable] | None) -> Facto
 def methods_of(environment: Any) -> list[Callable]:
     """The methods that the model may call."""
     found = inspect.getmembers(type(environment), predicate=inspect.isfunction)
-    return [getattr(environment, name) for name, _ in found if name not in NOT_TOOLS and not name.startswith("_")]
+    return [
+        getattr(environment, name)
+        for name, _ in found
+        if name not in NOT_TOOLS and not name.startswith("_")
+    ]
 
 
 def make(name: str | None, factory: Callable) -> Any:
@@ -74,13 +80,19 @@ def title_of(name: str | None, factory: Callable) -> str:
     return f"environment {getattr(factory, '__name__', str(factory)) if name is None else name!r}"
 
 
-def environment_rewards(environment_factory: Callable | dict[str, Callable] | None) -> list["EnvironmentReward"]:
+def environment_rewards(
+    environment_factory: Callable | dict[str, Callable] | None,
+) -> list["EnvironmentReward"]:
     """One for each class that has `get_reward`, named after it as TRL names it; makes one environment of each."""
     factories, owners = by_name(environment_factory), {}
     for name, factory in factories.items():
         kind = type(make(name, factory))
         if hasattr(kind, "get_reward"):
-            owners[kind] = AsyncEnvironmentReward if inspect.iscoroutinefunction(kind.get_reward) else EnvironmentReward
+            owners[kind] = (
+                AsyncEnvironmentReward
+                if inspect.iscoroutinefunction(kind.get_reward)
+                else EnvironmentReward
+            )
     return [reward(kind, environment_factory) for kind, reward in owners.items()]
 
 
@@ -98,7 +110,9 @@ class EnvironmentReward:
             if hasattr(environment, name):
                 setattr(self, name, getattr(environment, name))
 
-    def __call__(self, prompts, completions, environments=None, log_extra=None, **columns) -> list[float | None]:
+    def __call__(
+        self, prompts, completions, environments=None, log_extra=None, **columns
+    ) -> list[float | None]:
         environments = environments or self._played(prompts, completions, columns)
         return self._scores([self._outcome(environment) for environment in environments], log_extra)
 
@@ -116,15 +130,22 @@ class EnvironmentReward:
         scores = score_rows(self.__name__, _returned, outcomes, log_extra=logged.__setitem__)
         for column, words in logged.items() if log_extra is not None else ():
             pairs = zip(outcomes, words, strict=True)
-            log_extra(column, [word if outcome is not OTHER_ENVIRONMENT else outcome for outcome, word in pairs])
+            log_extra(
+                column,
+                [word if outcome is not OTHER_ENVIRONMENT else outcome for outcome, word in pairs],
+            )
         return scores
 
     def _played(self, prompts: list, completions: list, columns: dict[str, Any]) -> list[Any]:
-        rows = {"prompt": prompts} | {name: of for name, of in columns.items() if name not in TRL_ARGUMENTS}
+        rows = {"prompt": prompts} | {
+            name: of for name, of in columns.items() if name not in TRL_ARGUMENTS
+        }
         played = []
         for number, completion in enumerate(completions):
             row = {name: values[number] for name, values in rows.items()}
-            environment = self.factories[row["environment"] if None not in self.factories else None]()
+            environment = self.factories[
+                row["environment"] if None not in self.factories else None
+            ]()
             reset(environment, row, is_named=None not in self.factories)
             play(environment, completion)
             played.append(environment)
@@ -134,7 +155,9 @@ class EnvironmentReward:
 class AsyncEnvironmentReward(EnvironmentReward):
     """The same for an `async def get_reward`, on the event loop on which its tools ran."""
 
-    async def __call__(self, prompts, completions, environments=None, log_extra=None, **columns) -> list[float | None]:
+    async def __call__(
+        self, prompts, completions, environments=None, log_extra=None, **columns
+    ) -> list[float | None]:
         environments = environments or self._played(prompts, completions, columns)
         outcomes = [self._outcome(environment) for environment in environments]
         return self._scores([await _settled(outcome) for outcome in outcomes], log_extra)
@@ -155,7 +178,9 @@ def _returned(outcome: Any) -> float | None:
 
 def reset(environment: Any, row: dict, is_named: bool) -> Any:
     """Reset it for a row as TRL does; the name of the environment is not handed on."""
-    return environment.reset(**{name: value for name, value in row.items() if not (is_named and name == "environment")})
+    return environment.reset(
+        **{name: value for name, value in row.items() if not (is_named and name == "environment")}
+    )
 
 
 def play(environment: Any, completion: str | list[dict]) -> None:
@@ -163,7 +188,9 @@ def play(environment: Any, completion: str | list[dict]) -> None:
     for message in completion if isinstance(completion, list) else []:
         for call in message.get("tool_calls") or []:
             with contextlib.suppress(Exception):
-                result = getattr(environment, call["function"]["name"])(**call["function"]["arguments"])
+                result = getattr(environment, call["function"]["name"])(
+                    **call["function"]["arguments"]
+                )
                 if inspect.isawaitable(result):
                     with ThreadPoolExecutor(1) as thread:  # this one may run an event loop
                         thread.submit(asyncio.run, _settled(result)).result()

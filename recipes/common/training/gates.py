@@ -2,10 +2,14 @@
 
 import torch
 
-TOLERANCE = 1e-6  # relative to the amounts: eight times -0.2 has a standard deviation of 1.6e-8 in float32
+TOLERANCE = (
+    1e-6  # relative to the amounts: eight times -0.2 has a standard deviation of 1.6e-8 in float32
+)
 
 
-def apply_gates(rewards: torch.Tensor, names: list[str], gates: dict[str, list[str]]) -> torch.Tensor:
+def apply_gates(
+    rewards: torch.Tensor, names: list[str], gates: dict[str, list[str]]
+) -> torch.Tensor:
     """Copy the rewards, (completions, rewards); one that `gates` names is kept only where one of its gates is above 0.
 
     Example: with `gates={"length": ["correct"]}`, rows `[0.0, 1.0]` and `[2.0, 1.0]` of (correct, length)
@@ -13,7 +17,9 @@ def apply_gates(rewards: torch.Tensor, names: list[str], gates: dict[str, list[s
     """
     kept = rewards.clone()
     for gated, openers in gates.items():
-        opened = (rewards[:, [names.index(name) for name in openers]] > 0).any(dim=1)  # NaN opens nothing
+        opened = (rewards[:, [names.index(name) for name in openers]] > 0).any(
+            dim=1
+        )  # NaN opens nothing
         kept[~opened, names.index(gated)] = torch.nan
     return kept
 
@@ -29,7 +35,9 @@ def group_spread(
     graded = ~torch.isnan(rewards).all(dim=1)
     weighted = (rewards * weights).nan_to_num(0.0)
     total, verified = weighted.sum(dim=1), weighted[:, is_verifier].sum(dim=1)
-    return _has_spread(total, graded, num_generations), _has_spread(verified, graded, num_generations)
+    return _has_spread(total, graded, num_generations), _has_spread(
+        verified, graded, num_generations
+    )
 
 
 def _has_spread(amounts: torch.Tensor, graded: torch.Tensor, num_generations: int) -> torch.Tensor:

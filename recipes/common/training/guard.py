@@ -31,7 +31,11 @@ logger = logging.getLogger(__name__)
 
 def guard(reward: Callable, timeout_s: float) -> "GuardedReward":
     """`reward` with its failures caught and remembered, and a limit on the time of a call in seconds."""
-    return AsyncGuardedReward(reward, timeout_s) if is_async(reward) else GuardedReward(reward, timeout_s)
+    return (
+        AsyncGuardedReward(reward, timeout_s)
+        if is_async(reward)
+        else GuardedReward(reward, timeout_s)
+    )
 
 
 class GuardedReward:
@@ -48,7 +52,9 @@ class GuardedReward:
         logged: dict[str, list] = {}
         with _process_ends_after(self.timeout_s):
             try:
-                amounts = _in_frame(f"reward {self.__name__}", self.reward)(**_listen(arguments, logged))
+                amounts = _in_frame(f"reward {self.__name__}", self.reward)(
+                    **_listen(arguments, logged)
+                )
                 return self._note(amounts, logged, arguments)
             except (Exception, SystemExit) as error:
                 return self._fail(error, arguments)
@@ -64,10 +70,14 @@ class GuardedReward:
             raise ValueError(f"it returned a reward that is not finite: {amounts}")
         short = [column for column, values in logged.items() if len(values) != count]
         if short:
-            raise ValueError(f"it logged the columns {short} with another number of values than {count}")
+            raise ValueError(
+                f"it logged the columns {short} with another number of values than {count}"
+            )
         logged_outcomes = logged.get(f"outcome/{self.__name__}", [None] * count)
         tasks = arguments.get("task") or [None] * count
-        self.outcomes = [self._code(*row) for row in zip(amounts, logged_outcomes, tasks, strict=True)]
+        self.outcomes = [
+            self._code(*row) for row in zip(amounts, logged_outcomes, tasks, strict=True)
+        ]
         self._report_first(logged_outcomes, arguments)
         self._pass_on(logged, arguments)
         return amounts
@@ -102,13 +112,19 @@ class GuardedReward:
             for column in self.columns:
                 arguments["log_extra"](column, logged.get(column, [None] * count))
 
-    def _report_first(self, outcomes: list[str | None], arguments: dict, error: BaseException | None = None) -> None:
+    def _report_first(
+        self, outcomes: list[str | None], arguments: dict, error: BaseException | None = None
+    ) -> None:
         """The first failure is logged with its row; later ones are counted."""
         row = next((i for i, code in enumerate(self.outcomes) if code in (ERROR, UNPARSED)), None)
         if row is None or self.first_failure is not None:
             return
         self.first_failure = outcomes[row] or "it returned None"
-        shown = {name: values[row] for name, values in arguments.items() if isinstance(values, list) and values}
+        shown = {
+            name: values[row]
+            for name, values in arguments.items()
+            if isinstance(values, list) and values
+        }
         logger.warning(
             f"reward {self.__name__!r} could not grade a row ({self.first_failure}). Such rows are counted in "
             f"errors/{self.__name__} and unparsed/{self.__name__} and teach nothing. The first: {shown}",
@@ -126,7 +142,9 @@ class AsyncGuardedReward(GuardedReward):
         blocked.start()
         try:
             task = asyncio.ensure_future(self.reward(**_listen(arguments, logged)))
-            done, _ = await asyncio.wait({task}, timeout=self.timeout_s)  # wait_for would wait for the cancellation
+            done, _ = await asyncio.wait(
+                {task}, timeout=self.timeout_s
+            )  # wait_for would wait for the cancellation
             if not done:
                 task.cancel()
                 raise TimeoutError(f"no answer after {self.timeout_s:g} s")
@@ -148,7 +166,10 @@ def _end_process(name: str) -> None:
 
 def _listen(arguments: dict[str, Any], logged: dict[str, list]) -> dict[str, Any]:
     """The arguments, with logged columns held back: an async reward left behind must not log into a later batch."""
-    return {**arguments, "log_extra": lambda column, values: logged.setdefault(column, []).extend(values)}
+    return {
+        **arguments,
+        "log_extra": lambda column, values: logged.setdefault(column, []).extend(values),
+    }
 
 
 @contextmanager
@@ -167,6 +188,9 @@ def _in_frame(name: str, function: Callable) -> Callable:
     def call(**arguments: Any) -> Any:
         return function(**arguments)
 
-    renamed = {"co_name": name, **({"co_qualname": name} if hasattr(call.__code__, "co_qualname") else {})}
+    renamed = {
+        "co_name": name,
+        **({"co_qualname": name} if hasattr(call.__code__, "co_qualname") else {}),
+    }
     call.__code__ = call.__code__.replace(**renamed)
     return call

@@ -18,7 +18,9 @@ WAITS_30_S = (
 )
 
 
-def generation_period(gradient_accumulation_steps: int, steps_per_generation: int, num_iterations: int) -> int | None:
+def generation_period(
+    gradient_accumulation_steps: int, steps_per_generation: int, num_iterations: int
+) -> int | None:
     """Optimizer steps between two moments at which TRL's generation buffer is used up; None where they never align.
 
     Only there can a run be resumed, as no checkpoint has the buffer. Example: `generation_period(1, 4, 2) == 8`
@@ -46,11 +48,15 @@ class InterruptCallback(TrainerCallback):
         self.requested = False
         self.signalled_at: float | None = None
         self.replaced: dict[int, Any] = {}
-        if sys.platform == "linux" and "ACCELERATE_MIXED_PRECISION" in os.environ:  # set by `accelerate launch`
+        if (
+            sys.platform == "linux" and "ACCELERATE_MIXED_PRECISION" in os.environ
+        ):  # set by `accelerate launch`
             PR_SET_PDEATHSIG = 1
             ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
 
-    def on_train_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs) -> None:
+    def on_train_begin(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs
+    ) -> None:
         for number in (signal.SIGINT, signal.SIGTERM):
             self.replaced[number] = signal.signal(number, self._on_signal)
 
@@ -62,19 +68,32 @@ class InterruptCallback(TrainerCallback):
 
     def _on_signal(self, number: int, frame: Any) -> None:
         now = time.monotonic()
-        if self.signalled_at is not None and number == signal.SIGINT and now - self.signalled_at > self.GRACE_S:
+        if (
+            self.signalled_at is not None
+            and number == signal.SIGINT
+            and now - self.signalled_at > self.GRACE_S
+        ):
             raise KeyboardInterrupt
         if self.signalled_at is None:
             self.signalled_at = now
             # os.write: a print may be interrupted by the very signal that is handled here.
-            kills_soon = "TORCHELASTIC_RUN_ID" in os.environ and "TORCH_ELASTIC_SHUTDOWN_TIMEOUT" not in os.environ
+            kills_soon = (
+                "TORCHELASTIC_RUN_ID" in os.environ
+                and "TORCH_ELASTIC_SHUTDOWN_TIMEOUT" not in os.environ
+            )
             os.write(2, INTERRUPTED + (WAITS_30_S if kills_soon else b""))
 
-    def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs) -> None:
-        period = generation_period(args.gradient_accumulation_steps, args.steps_per_generation, args.num_iterations)
+    def on_step_end(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs
+    ) -> None:
+        period = generation_period(
+            args.gradient_accumulation_steps, args.steps_per_generation, args.num_iterations
+        )
         if state.global_step % (period or 1):
             return
-        flag = torch.tensor([self.signalled_at is not None], dtype=torch.int, device=self.trainer.accelerator.device)
+        flag = torch.tensor(
+            [self.signalled_at is not None], dtype=torch.int, device=self.trainer.accelerator.device
+        )
         if self.trainer.accelerator.gather(flag).any() and state.global_step < state.max_steps:
             self.requested = True
             control.should_save = True

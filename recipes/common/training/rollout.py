@@ -104,7 +104,11 @@ def turn_kinds(messages: list[dict], opening: str | None) -> list[str]:
 
 def keep_rewards(trainer: GRPOTrainer, count: int) -> None:
     """Drop the rewards of environments that TRL adds behind ours, unguarded: ours hold them already."""
-    del trainer.reward_funcs[count:], trainer.reward_func_names[count:], trainer.reward_processing_classes[count:]
+    del (
+        trainer.reward_funcs[count:],
+        trainer.reward_func_names[count:],
+        trainer.reward_processing_classes[count:],
+    )
     trainer.reward_weights = trainer.reward_weights[:count]
 
 
@@ -112,7 +116,9 @@ class _Generated(Exception):
     """Carries what TRL generated out of the method that would go on to score and log it."""
 
 
-def rollout(trainer: GRPOTrainer, rows: list[dict], generation_config: GenerationConfig) -> list[Rollout]:
+def rollout(
+    trainer: GRPOTrainer, rows: list[dict], generation_config: GenerationConfig
+) -> list[Rollout]:
     """Complete the rows as training does, environments and tools included; nothing is scored or logged.
 
     TRL makes the environments of a batch in the method that also scores it, which therefore is left by an exception.
@@ -122,19 +128,35 @@ def rollout(trainer: GRPOTrainer, rows: list[dict], generation_config: Generatio
     def stop(prompts: list) -> None:
         raise _Generated(GRPOTrainer._generate(trainer, prompts))
 
-    settings = {"generation_config": generation_config, "generation_kwargs": None, "_generate": stop}
+    settings = {
+        "generation_config": generation_config,
+        "generation_kwargs": None,
+        "_generate": stop,
+    }
     with _replaced(trainer, use_vllm=False, use_transformers_continuous_batching=False, **settings):
         try:
             trainer._generate_and_score_completions(rows)
         except _Generated as done:
             _, all_ids, masks, completions, *_ = done.args[0]
     trainer._metrics["eval"].clear()
-    ends, opening = {*trainer.eos_token_ids, trainer._tokenizer.pad_token_id}, opening_of(trainer._tokenizer)
+    ends, opening = (
+        {*trainer.eos_token_ids, trainer._tokenizer.pad_token_id},
+        opening_of(trainer._tokenizer),
+    )
     masks = masks or [[1] * len(ids) for ids in all_ids]
     environments = trainer.environments or [None] * len(rows)
     return [
-        Rollout(messages, ids, sum(mask), ids[-1] not in ends, turn_kinds(messages, opening), environment)
-        for messages, ids, mask, environment in zip(completions, all_ids, masks, environments, strict=True)
+        Rollout(
+            messages,
+            ids,
+            sum(mask),
+            ids[-1] not in ends,
+            turn_kinds(messages, opening),
+            environment,
+        )
+        for messages, ids, mask, environment in zip(
+            completions, all_ids, masks, environments, strict=True
+        )
     ]
 
 
@@ -161,23 +183,37 @@ def check_tool_template(tokenizer: PreTrainedTokenizerBase, tools: list[Callable
             f"chat_template_path (as {TEMPLATE}), or a model that was trained with tools."
         ]
     read_calls(tokenizer)
-    arguments = {name: "1" for name in list(inspect.signature(tools[0]).parameters)[:1]} if tools else {}
-    call = {"type": "function", "function": {"name": tools[0].__name__ if tools else "tool", "arguments": arguments}}
+    arguments = (
+        {name: "1" for name in list(inspect.signature(tools[0]).parameters)[:1]} if tools else {}
+    )
+    call = {
+        "type": "function",
+        "function": {"name": tools[0].__name__ if tools else "tool", "arguments": arguments},
+    }
     question = [{"role": "user", "content": "?"}]
     turn = [{"role": "assistant", "content": "", "tool_calls": [call]}]
     schemas = [get_json_schema(tool) for tool in tools]
-    before = tokenizer.apply_chat_template(question, tools=schemas, add_generation_prompt=True, tokenize=False)
+    before = tokenizer.apply_chat_template(
+        question, tools=schemas, add_generation_prompt=True, tokenize=False
+    )
     whole = tokenizer.apply_chat_template(question + turn, tools=schemas, tokenize=False)
     if not whole.startswith(before):
         return [_unreadable("it writes the turn of the model otherwise than a prompt ends", whole)]
     ids, prefix = (
-        tokenizer(text, add_special_tokens=False)["input_ids"] for text in (whole.removeprefix(before), before)
+        tokenizer(text, add_special_tokens=False)["input_ids"]
+        for text in (whole.removeprefix(before), before)
     )
     read = parse_response(tokenizer, ids, prefix=prefix, tools=schemas).get("tool_calls")
     if [one["function"] for one in read or []] != [call["function"]]:
-        return [_unreadable(f"the call {call['function']} is read as {read}", whole.removeprefix(before))]
+        return [
+            _unreadable(
+                f"the call {call['function']} is read as {read}", whole.removeprefix(before)
+            )
+        ]
     if not is_chat_template_prefix_preserving(tokenizer):
-        return ["its chat template changes earlier messages when a tool's answer is added: correct the template."]
+        return [
+            "its chat template changes earlier messages when a tool's answer is added: correct the template."
+        ]
     return []
 
 

@@ -31,7 +31,9 @@ TokenStep = tuple[int, float]  # the index of the last token of a step, and its 
 LOSS_TYPES = ("grpo", "bnpo", "dr_grpo", "dapo", "cispo")
 
 
-def check_loss(loss_type: str, importance_sampling_level: str, off_policy_mask_threshold: float | None) -> None:
+def check_loss(
+    loss_type: str, importance_sampling_level: str, off_policy_mask_threshold: float | None
+) -> None:
     """Raise ValueError, with what to set, for a loss in which an advantage for each token would not act as such."""
     if loss_type not in LOSS_TYPES:
         raise ValueError(
@@ -70,7 +72,10 @@ def normalise_steps(
         pooled = pool(members)
         mean = statistics.fmean(pooled) if has_spread(pooled) else None
         divisor = _divisor(pooled, scale_rewards) if whole is None else whole
-        normalised += [[0.0 if mean is None else (reward - mean) / divisor for reward in steps] for steps in members]
+        normalised += [
+            [0.0 if mean is None else (reward - mean) / divisor for reward in steps]
+            for steps in members
+        ]
     return normalised
 
 
@@ -103,24 +108,33 @@ def token_advantages(steps: list[list[tuple[int, float]]], tokens: int) -> torch
     return ends.flip(1).cumsum(1).flip(1)
 
 
-def steps_at_tokens(reward: Callable, tokenizer: PreTrainedTokenizerBase, **columns: Any) -> list[list[TokenStep]]:
+def steps_at_tokens(
+    reward: Callable, tokenizer: PreTrainedTokenizerBase, **columns: Any
+) -> list[list[TokenStep]]:
     """Call a guarded step reward as TRL calls a reward; each step of each completion by its last token.
 
     Where a text is not what its tokens decode to, the row is an error: its outcome tells all ranks.
     """
     found: list[list[TokenStep]] = []
     scored = reward(**columns)
-    shown = [None if of is None else " ".join(f"{end}:{amount:+g}" for end, amount in of) for of in scored]
+    shown = [
+        None if of is None else " ".join(f"{end}:{amount:+g}" for end, amount in of)
+        for of in scored
+    ]
     columns["log_extra"](f"steps/{reward_name(reward)}", shown)  # "9:+1 20:-1"
     rows = zip(columns["completion_ids"], columns["completions"], scored, strict=True)
     for row, (ids, completion, steps) in enumerate(rows):
         try:
             ends = [end for end, _ in steps or []]
-            tokens = tokens_that_hold(tokenizer, ids, completion_text(completion), ends) if ends else []
+            tokens = (
+                tokens_that_hold(tokenizer, ids, completion_text(completion), ends) if ends else []
+            )
         except ValueError as error:
             reward.outcomes[row], reward.first_failure = ERROR, reward.first_failure or str(error)
             tokens, steps = [], []
-        found.append([(token, amount) for token, (_, amount) in zip(tokens, steps or [], strict=True)])
+        found.append(
+            [(token, amount) for token, (_, amount) in zip(tokens, steps or [], strict=True)]
+        )
     return found
 
 
@@ -131,7 +145,9 @@ class Mark(NamedTuple):
     characters: int
 
 
-def tokens_that_hold(tokenizer: PreTrainedTokenizerBase, ids: list[int], text: str, ends: list[int]) -> list[int]:
+def tokens_that_hold(
+    tokenizer: PreTrainedTokenizerBase, ids: list[int], text: str, ends: list[int]
+) -> list[int]:
     """For each end (as in a slice) the index of the token that holds the character before it.
 
     The tokenizer's stream gives the place of most tokens in one pass. Where it held several of them back (a character
@@ -173,7 +189,9 @@ def _marks(tokenizer: PreTrainedTokenizerBase, ids: list[int], text: str) -> lis
     return [*marks, Mark(len(ids), len(text))]
 
 
-def _token(tokenizer: PreTrainedTokenizerBase, ids: list[int], text: str, end: int, marks: list[Mark]) -> int:
+def _token(
+    tokenizer: PreTrainedTokenizerBase, ids: list[int], text: str, end: int, marks: list[Mark]
+) -> int:
     """The last token of the shortest prefix that shows `text[:end]`, which lies between two marks."""
     place = bisect_left(marks, end, key=lambda mark: mark.characters)
     too_few, enough = marks[place - 1].tokens, marks[place].tokens

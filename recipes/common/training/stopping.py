@@ -50,13 +50,21 @@ def check_stop_when(stop_when: Any, evaluates: bool) -> list[str]:
     metric, patience, gain = (stop_when.get(name) for name in KEYS)
     problems = []
     if not (isinstance(metric, str) and metric.startswith(PREFIX)):
-        problems.append(f"stop_when: metric is {metric!r}; name one that is logged, such as validation/strict.")
+        problems.append(
+            f"stop_when: metric is {metric!r}; name one that is logged, such as validation/strict."
+        )
     if not (isinstance(patience, int) and not isinstance(patience, bool) and patience >= 1):
-        problems.append(f"stop_when: patience is {patience!r}; it is a number of evaluations, at least 1.")
+        problems.append(
+            f"stop_when: patience is {patience!r}; it is a number of evaluations, at least 1."
+        )
     if "min_gain" in stop_when and not (_is_number(gain) and 0 <= gain < 1):
-        problems.append(f"stop_when: min_gain is {gain!r}; it is a share, at least 0 and below 1: 0.05 for 5 points.")
+        problems.append(
+            f"stop_when: min_gain is {gain!r}; it is a share, at least 0 and below 1: 0.05 for 5 points."
+        )
     if not evaluates:
-        problems.append("stop_when needs evaluations while training: set eval_strategy: steps and eval_steps.")
+        problems.append(
+            "stop_when needs evaluations while training: set eval_strategy: steps and eval_steps."
+        )
     return problems
 
 
@@ -72,7 +80,9 @@ def reason_to_stop(stop_when: dict[str, Any], validation: list[dict[str, Any]]) 
     name, patience = stop_when["metric"].removeprefix(PREFIX), stop_when["patience"]
     if any(name not in evaluation["metrics"] for evaluation in validation):
         there = ", ".join(PREFIX + metric for metric in validation[-1]["metrics"])
-        raise ValueError(f"stop_when: metric is {PREFIX}{name}, which is not evaluated; this run has {there}.")
+        raise ValueError(
+            f"stop_when: metric is {PREFIX}{name}, which is not evaluated; this run has {there}."
+        )
     curve = [evaluation["metrics"][name] for evaluation in validation]
     shares = list(map(share, curve))
     best = shares.index(max(shares))
@@ -80,8 +90,13 @@ def reason_to_stop(stop_when: dict[str, Any], validation: list[dict[str, Any]]) 
         step = validation[best]["step"]
         return f"{PREFIX}{name} has not been better than at step {step} for {patience} evaluations"
     gain = stop_when.get("min_gain")
-    if gain is not None and (evidence_against_gain(changes(curve[:1] + curve[patience:]), gain) >= ENOUGH).any():
-        shown = f"the rows rule out a gain of {100 * gain:g} points" if gain else "the rows show a fall"
+    if (
+        gain is not None
+        and (evidence_against_gain(changes(curve[:1] + curve[patience:]), gain) >= ENOUGH).any()
+    ):
+        shown = (
+            f"the rows rule out a gain of {100 * gain:g} points" if gain else "the rows show a fall"
+        )
         return f"{shown} of {PREFIX}{name} since step 0 (at most 5 % of such stops are wrong)"
     return None
 
@@ -93,7 +108,10 @@ def changes(curve: list[Outcomes]) -> list[tuple[int, int, int]]:
     [(1, 0, 2)]
     """
     first, *later = curve
-    pairs = [[(a, b) for a, b in zip(first, outcomes, strict=True) if None not in (a, b)] for outcomes in later]
+    pairs = [
+        [(a, b) for a, b in zip(first, outcomes, strict=True) if None not in (a, b)]
+        for outcomes in later
+    ]
     return [(sum(b > a for a, b in rows), sum(b < a for a, b in rows), len(rows)) for rows in pairs]
 
 
@@ -107,5 +125,7 @@ def evidence_against_gain(of_evaluations: list[tuple[int, int, int]], gain: floa
     of_won, of_lost, of_others = (np.log1p(stakes * (gain - d)) for d in (1, -1, 0))
     for k, (won, lost, n) in enumerate(of_evaluations, start=1):
         logs = won * of_won + lost * of_lost + (n - won - lost) * of_others
-        weighted.append(EARLY / ((k + EARLY - 1) * (k + EARLY)) * np.exp(np.minimum(logs, 700.0)).mean())
+        weighted.append(
+            EARLY / ((k + EARLY - 1) * (k + EARLY)) * np.exp(np.minimum(logs, 700.0)).mean()
+        )
     return np.cumsum(weighted)

@@ -26,11 +26,20 @@ from transformers import TrainerCallback, TrainerControl, TrainerState, Training
 from transformers.integrations import TensorBoardCallback
 from trl import GRPOTrainer
 
-from recipes.common.utils.run_files import COMPLETIONS, FIRST_COLUMNS, WANDB, messages, read_json, write_json
+from recipes.common.utils.run_files import (
+    COMPLETIONS,
+    FIRST_COLUMNS,
+    WANDB,
+    messages,
+    read_json,
+    write_json,
+)
 
 KEY = "completions_all"
 MORE = "more"  # the last column of the table, for what a reward logs for the first time in a later generation
-MAX_INCREMENTS = 90  # W&B's page of a run shows the latest 100 of a table; each restart of a run may add one
+MAX_INCREMENTS = (
+    90  # W&B's page of a run shows the latest 100 of a table; each restart of a run may add one
+)
 MAX_ROWS_A_STEP = 64
 MAX_TEXTS = 4  # completions of a step that TensorBoard shows
 
@@ -77,17 +86,23 @@ class TrackingCallback(TrainerCallback):
         self.last: list[dict] = []  # the last generation that was read
         self.failed = False
 
-    def on_train_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs) -> None:
+    def on_train_begin(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs
+    ) -> None:
         tracked = wandb_run(args)
         if tracked is not None:
             tracked.config.update({"recipe": self.config}, allow_val_change=True)
         self._log(args, state)
 
-    def on_step_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs) -> None:
+    def on_step_begin(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs
+    ) -> None:
         if state.global_step % math.ceil(state.max_steps / MAX_INCREMENTS) == 0:
             self._log(args, state)
 
-    def on_train_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs) -> None:
+    def on_train_end(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs
+    ) -> None:
         self._log(args, state)
 
     def _log(self, args: TrainingArguments, state: TrainerState) -> None:
@@ -96,12 +111,17 @@ class TrackingCallback(TrainerCallback):
         if tracked is None or self.failed:
             return
         self.failed = True  # unless the end is reached
-        with failures_are_warnings("logging completions to W&B failed, so this start logs no more of them"):
+        with failures_are_warnings(
+            "logging completions to W&B failed, so this start logs no more of them"
+        ):
             if self.until is None:
                 self._recall(tracked.id)
             self._log_generations(tracked, state, self._new_generations(state.global_step))
             self.until = max(self.until, state.global_step)
-            write_json(self.folder / WANDB, {"id": tracked.id, "until": self.until, "columns": self.columns})
+            write_json(
+                self.folder / WANDB,
+                {"id": tracked.id, "until": self.until, "columns": self.columns},
+            )
             self.failed = False
 
     def _recall(self, run_id: str) -> None:
@@ -126,14 +146,18 @@ class TrackingCallback(TrainerCallback):
         path = self.folder / COMPLETIONS / f"completions_{step:05d}.parquet"
         return pyarrow.parquet.read_table(path).to_pylist() if path.is_file() else []
 
-    def _log_generations(self, tracked: Any, state: TrainerState, generations: list[list[dict]]) -> None:
+    def _log_generations(
+        self, tracked: Any, state: TrainerState, generations: list[list[dict]]
+    ) -> None:
         if not generations:
             return
         for rows in generations:
             tracked.log({**histograms(rows, self.rewards), "train/global_step": rows[0]["step"]})
         self.columns = self.columns or table_columns(generations, self.rewards)
         if self.table is None:
-            self.table = wandb.Table(columns=self.columns, log_mode="INCREMENTAL", allow_mixed_types=True)
+            self.table = wandb.Table(
+                columns=self.columns, log_mode="INCREMENTAL", allow_mixed_types=True
+            )
         kept = max(1, min(MAX_ROWS_A_STEP, wandb.Table.MAX_ARTIFACT_ROWS // state.max_steps))
         for row in (row for rows in generations for row in rows[:kept]):
             self.table.add_data(*table_row(row, self.columns))
@@ -149,14 +173,21 @@ class TensorBoardTextCallback(TrainerCallback):
         self.trainer = trainer
 
     def on_log(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, logs: dict | None = None, **kwargs
+        self,
+        args: TrainingArguments,
+        state: TrainerState,
+        control: TrainerControl,
+        logs: dict | None = None,
+        **kwargs,
     ) -> None:
         if not args.log_completions or "reward" not in (logs or {}):
             return
         with failures_are_warnings("writing completions to TensorBoard failed"):
             for callback in _tensorboards(self.trainer):
                 if callback.tb_writer is not None:
-                    callback.tb_writer.add_text("completions", sample_text(self.trainer._logs), state.global_step)
+                    callback.tb_writer.add_text(
+                        "completions", sample_text(self.trainer._logs), state.global_step
+                    )
 
 
 def sample_text(logs: dict[str, Any]) -> str:
@@ -165,10 +196,14 @@ def sample_text(logs: dict[str, Any]) -> str:
     `logs` is what TRL keeps of the latest generation.
     """
     parts = []
-    for number, (prompt, completion) in enumerate(zip(logs["prompt"], logs["completion"], strict=True)):
+    for number, (prompt, completion) in enumerate(
+        zip(logs["prompt"], logs["completion"], strict=True)
+    ):
         scores = {name: values[number] for name, values in logs["rewards"].items()}
         scores["advantage"] = logs["advantages"][number]
-        parts.append("**" + ", ".join(f"{name} {score:.3g}" for name, score in scores.items()) + "**")
+        parts.append(
+            "**" + ", ".join(f"{name} {score:.3g}" for name, score in scores.items()) + "**"
+        )
         texts = [messages(prompt)[-1][1], "\n".join(text for _, text in messages(completion))]
         parts += [textwrap.indent(text, "    ", lambda line: True) for text in texts]
         if number + 1 == MAX_TEXTS:
@@ -177,7 +212,11 @@ def sample_text(logs: dict[str, Any]) -> str:
 
 
 def _tensorboards(trainer: GRPOTrainer) -> list[TensorBoardCallback]:
-    return [callback for callback in trainer.callback_handler.callbacks if isinstance(callback, TensorBoardCallback)]
+    return [
+        callback
+        for callback in trainer.callback_handler.callbacks
+        if isinstance(callback, TensorBoardCallback)
+    ]
 
 
 def table_columns(generations: list[list[dict[str, Any]]], rewards: list[str]) -> list[str]:
@@ -189,7 +228,9 @@ def table_columns(generations: list[list[dict[str, Any]]], rewards: list[str]) -
 
 def table_row(row: dict[str, Any], columns: list[str]) -> list[Any]:
     """One completion as a row of the table: numbers and text as they are, what else a reward logs as JSON text."""
-    more = {name: value for name, value in row.items() if name not in columns[:-1] and value is not None}
+    more = {
+        name: value for name, value in row.items() if name not in columns[:-1] and value is not None
+    }
     texts = {
         "prompt": messages(row["prompt"])[-1][1],
         "completion": "\n".join(text for _, text in messages(row["completion"])),
@@ -206,8 +247,13 @@ def _cell(value: Any) -> str | float | None:
 
 def histograms(rows: list[dict[str, Any]], rewards: list[str]) -> dict[str, wandb.Histogram]:
     """Histograms of the rewards and advantages of one generation; None and NaN are left out."""
-    keys = {**{name: f"rewards/{name}/histogram" for name in rewards}, "advantage": "advantages/histogram"}
-    values = {key: [row[name] for row in rows if _is_number(row.get(name))] for name, key in keys.items()}
+    keys = {
+        **{name: f"rewards/{name}/histogram" for name in rewards},
+        "advantage": "advantages/histogram",
+    }
+    values = {
+        key: [row[name] for row in rows if _is_number(row.get(name))] for name, key in keys.items()
+    }
     return {key: wandb.Histogram(found) for key, found in values.items() if found}
 
 
@@ -217,7 +263,10 @@ def _is_number(value: Any) -> bool:
 
 def _content(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """The content that distinguishes a generation; a column that nothing was logged to may be there or not."""
-    return [{name: value for name, value in row.items() if name != "step" and value is not None} for row in rows]
+    return [
+        {name: value for name, value in row.items() if name != "step" and value is not None}
+        for row in rows
+    ]
 
 
 def flat_summary(summary: dict[str, Any]) -> dict[str, float]:
@@ -227,7 +276,11 @@ def flat_summary(summary: dict[str, Any]) -> dict[str, float]:
     `before/strict_high`), `change/strict` and `p/strict`; what else summary.json holds of the two by its path.
     """
     sides = {side: dict(_figures(summary[side] or {})) for side in ("before", "after")}
-    flat = {f"{side}/{name}": value for side, figures in sides.items() for name, value in figures.items()}
+    flat = {
+        f"{side}/{name}": value
+        for side, figures in sides.items()
+        for name, value in figures.items()
+    }
     names = summary["mcnemar_p"] or {}
     both = [name for name in names if name in sides["before"] and name in sides["after"]]
     flat |= {f"change/{name}": sides["after"][name] - sides["before"][name] for name in both}
@@ -239,7 +292,9 @@ def _figures(value: dict[str, Any], path: str = "") -> Iterator[tuple[str, float
     for name, inner in value.items():
         if isinstance(inner, dict) and "share" in inner:
             yield path + name, inner["share"]
-            yield from zip((f"{path}{name}_low", f"{path}{name}_high"), inner["interval"], strict=True)
+            yield from zip(
+                (f"{path}{name}_low", f"{path}{name}_high"), inner["interval"], strict=True
+            )
         elif isinstance(inner, dict):
             yield from _figures(inner, f"{path}{name}/")
         elif _is_number(inner):
@@ -249,7 +304,9 @@ def _figures(value: dict[str, Any], path: str = "") -> Iterator[tuple[str, float
 def track_summary(trainer: GRPOTrainer, summary: dict[str, Any]) -> None:
     """Write before and after to the summary of the W&B run, and as scalars of the last step in TensorBoard."""
     flat, tracked = flat_summary(summary), wandb_run(trainer.args)
-    with failures_are_warnings("writing the summary to the trackers failed; it stands in summary.json"):
+    with failures_are_warnings(
+        "writing the summary to the trackers failed; it stands in summary.json"
+    ):
         if tracked is not None:
             tracked.summary.update(flat)
         for callback in _tensorboards(trainer):

@@ -15,7 +15,17 @@ from typing import Any
 import torch
 from transformers import PreTrainedModel, TrainingArguments
 
-PACKAGES = ("torch", "trl", "transformers", "accelerate", "peft", "deepspeed", "datasets", "reasoning-gym", "wandb")
+PACKAGES = (
+    "torch",
+    "trl",
+    "transformers",
+    "accelerate",
+    "peft",
+    "deepspeed",
+    "datasets",
+    "reasoning-gym",
+    "wandb",
+)
 
 
 def usable_cores() -> int:
@@ -36,7 +46,9 @@ def make_head_input_contiguous(model: PreTrainedModel) -> None:
     sequence with a copy of the weights for each: 56 MB times the batch for a vocabulary of 49 152.
     """
     if model.device.type == "cpu":
-        model.get_output_embeddings().register_forward_pre_hook(lambda module, inputs: (inputs[0].contiguous(),))
+        model.get_output_embeddings().register_forward_pre_hook(
+            lambda module, inputs: (inputs[0].contiguous(),)
+        )
 
 
 def versions() -> dict[str, Any]:
@@ -66,7 +78,9 @@ def without_tokens(words: list[str]) -> list[str]:
         option, equals, _ = word.partition("=")
         is_token = option.replace("-", "_").endswith("_token")
         after_token = i > 0 and words[i - 1].replace("-", "_").endswith("_token")
-        public.append("..." if after_token else option + equals + "..." if is_token and equals else word)
+        public.append(
+            "..." if after_token else option + equals + "..." if is_token and equals else word
+        )
     return public
 
 
@@ -79,7 +93,9 @@ def _version(package: str) -> str | None:
 def _git(*words: str) -> str | None:
     root = Path(__file__).resolve().parents[3]
     try:
-        result = subprocess.run(["git", "-C", str(root), *words], capture_output=True, text=True, timeout=10)
+        result = subprocess.run(
+            ["git", "-C", str(root), *words], capture_output=True, text=True, timeout=10
+        )
     except (OSError, subprocess.TimeoutExpired):
         return None
     return result.stdout.strip() if result.returncode == 0 else None

@@ -34,13 +34,21 @@ def mcnemar_power(n: int, change: float, changed: float = A_QUARTER) -> float:
     changed = min(1.0, max(changed, abs(change)))
     if not changed:
         return 0.0
-    spread = 8 * math.sqrt(n * changed * (1 - changed)) + 1  # what lies outside has a chance below 1e-14
-    rows = np.arange(max(1, math.floor(n * changed - spread)), min(n, math.ceil(n * changed + spread)) + 1)
+    spread = (
+        8 * math.sqrt(n * changed * (1 - changed)) + 1
+    )  # what lies outside has a chance below 1e-14
+    rows = np.arange(
+        max(1, math.floor(n * changed - spread)), min(n, math.ceil(n * changed + spread)) + 1
+    )
     choices = gammaln(n + 1) - gammaln(rows + 1) - gammaln(n - rows + 1)
-    unchanged = (n - rows) * math.log(1 - changed) if changed < 1 else np.where(rows == n, 0.0, -np.inf)
+    unchanged = (
+        (n - rows) * math.log(1 - changed) if changed < 1 else np.where(rows == n, 0.0, -np.inf)
+    )
     chance = np.exp(choices + rows * math.log(changed) + unchanged)
     most, share_won = _most_lost(rows), 0.5 + abs(change) / changed / 2
-    shown = bdtr(np.maximum(most, 0), rows, 1 - share_won) + bdtr(np.maximum(most, 0), rows, share_won)
+    shown = bdtr(np.maximum(most, 0), rows, 1 - share_won) + bdtr(
+        np.maximum(most, 0), rows, share_won
+    )
     return float((chance * shown)[most >= 0].sum())
 
 
@@ -77,22 +85,30 @@ def rows_needed(change: float, changed: float = A_QUARTER, power: float = POWER)
     while mcnemar_power(many, change, changed) < power:
         few, many = many, 2 * many
         if many > MOST_ROWS:
-            raise ValueError(f"a change of {100 * change:g} points takes more than {MOST_ROWS} held-out rows to show.")
+            raise ValueError(
+                f"a change of {100 * change:g} points takes more than {MOST_ROWS} held-out rows to show."
+            )
     while many - few > 1:
         middle = (few + many) // 2
-        few, many = (few, middle) if mcnemar_power(middle, change, changed) >= power else (middle, many)
+        few, many = (
+            (few, middle) if mcnemar_power(middle, change, changed) >= power else (middle, many)
+        )
     return many
 
 
 def expected_to_change(config: str | None, model: str) -> tuple[float, str]:
     """The share of the rows that may change, with words for it: from a probe of this YAML and model, or a quarter."""
-    folder = Path("runs", f"probe-{Path(config or '').stem}")  # where scripts/probe.py keeps it by default
+    folder = Path(
+        "runs", f"probe-{Path(config or '').stem}"
+    )  # where scripts/probe.py keeps it by default
     found = read_json(folder / PROBE_FIGURES, {})
     of = (found.get("config"), found.get("sampling", {}).get("model_name_or_path"))
     if found.get("changed") is None or of != (str(Path(config or "")), model):
         return A_QUARTER, "if a quarter of the rows change"
     same = "as often as two samples of a prompt differ"
-    return found["changed"], f"if {percent(found['changed'], 0)} of the rows change, {same} in {folder}"
+    return found[
+        "changed"
+    ], f"if {percent(found['changed'], 0)} of the rows change, {same} in {folder}"
 
 
 def power_line(n: int, changed: float, condition: str, power: float = POWER) -> str:
@@ -118,6 +134,10 @@ def seeds_needed(differences: list[float], power: float = POWER) -> int | None:
     effect = abs(mean(differences)) / stdev(differences)
     for n in range(2, MOST_SEEDS + 1):
         limit = t.ppf(1 - LEVEL / 2, n - 1)
-        if nct.sf(limit, n - 1, effect * math.sqrt(n)) + nct.cdf(-limit, n - 1, effect * math.sqrt(n)) >= power:
+        if (
+            nct.sf(limit, n - 1, effect * math.sqrt(n))
+            + nct.cdf(-limit, n - 1, effect * math.sqrt(n))
+            >= power
+        ):
             return n
     return None

@@ -22,7 +22,9 @@ WANDB = "wandb_run.json"
 LOCK = "run.lock"
 CARD = "README.md"
 WARM_START = "warm_start.json"  # of a warm-started checkpoint: its settings, and the digests of its questions
-PROMPTS = "prompts.json"  # of the control arm best-prompt: what each prompt was worth on validation rows
+PROMPTS = (
+    "prompts.json"  # of the control arm best-prompt: what each prompt was worth on validation rows
+)
 
 # The first columns of a file of completions; then come the rewards, what they log besides, and the advantage.
 FIRST_COLUMNS = ("step", "prompt", "completion")
@@ -53,7 +55,9 @@ def write_rows(path: Path, rows: list[dict[str, Any]]) -> None:
 
 def read_rows(path: Path) -> list[dict[str, Any]]:
     """Read what `write_rows` wrote."""
-    with path.open(encoding="utf-8", newline="\n") as lines:  # str.splitlines would cut at U+2028 inside a string
+    with path.open(
+        encoding="utf-8", newline="\n"
+    ) as lines:  # str.splitlines would cut at U+2028 inside a string
         return [json.loads(line) for line in lines]
 
 
@@ -61,7 +65,9 @@ def read_evaluation(run: Path) -> tuple[list[dict], list[dict]]:
     """Read the evaluated rows of a finished run, before and after; ValueError where it has none."""
     missing = [str(run / name) for name in (BEFORE, AFTER) if not (run / name).is_file()]
     if missing:
-        raise ValueError(f"{' and '.join(missing)} missing: is {run} a finished run with num_eval_rows > 0?")
+        raise ValueError(
+            f"{' and '.join(missing)} missing: is {run} a finished run with num_eval_rows > 0?"
+        )
     return read_rows(run / BEFORE), read_rows(run / AFTER)
 
 
@@ -106,14 +112,21 @@ def messages(prompt: str | list[dict] | None) -> list[tuple[str, str]]:
     """
     if not isinstance(prompt, list):
         return [("", prompt or "")]
-    return [(message.get("role") or "", _text(message.get("content")) + _calls(message)) for message in prompt]
+    return [
+        (message.get("role") or "", _text(message.get("content")) + _calls(message))
+        for message in prompt
+    ]
 
 
 def _calls(message: dict) -> str:
     """The tool calls of a message, each as one line of JSON."""
     called = [call["function"] for call in message.get("tool_calls") or []]
-    return "".join(json.dumps({"call": of["name"], "arguments": of["arguments"]}, default=str) for of in called)
+    return "".join(
+        json.dumps({"call": of["name"], "arguments": of["arguments"]}, default=str) for of in called
+    )
 
 
 def _text(value: Any) -> str:
-    return value if isinstance(value, str) else "" if value is None else json.dumps(value, default=str)
+    return (
+        value if isinstance(value, str) else "" if value is None else json.dumps(value, default=str)
+    )

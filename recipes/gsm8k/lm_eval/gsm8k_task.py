@@ -16,7 +16,9 @@ def load_rows(data: str | None = None, **metadata: Any) -> dict[str, Dataset] | 
     try:
         if data is None:
             return load_dataset("openai/gsm8k", "main")
-        return {"test": load_dataset("json", data_files=str(Path(data, "test.jsonl")), split="train")}
+        return {
+            "test": load_dataset("json", data_files=str(Path(data, "test.jsonl")), split="train")
+        }
     except OSError as error:
         source = "openai/gsm8k on the Hub" if data is None else f"test.jsonl in the folder {data!r}"
         remedy = """Give a folder with test.jsonl: --metadata '{"data": "FOLDER"}'"""
@@ -39,14 +41,23 @@ class RecipePrompt(ConfigurableTask):
 
         A template without system role is one of them: lm-eval would leave the prompt out with a warning.
         """
-        if num_fewshot or system_instruction or gen_prefix or not (apply_chat_template and chat_template):
+        if (
+            num_fewshot
+            or system_instruction
+            or gen_prefix
+            or not (apply_chat_template and chat_template)
+        ):
             raise ValueError(
                 "gsm8k_recipe uses the prompt of training: it needs --apply_chat_template, and takes neither "
                 "--num_fewshot nor --system_instruction; the worked example comes from the metadata."
             )
         metadata = self.config.metadata or {}
-        prompt = recipe.to_row(doc, metadata.get("example") or [], metadata.get("system_prompt"))["prompt"]
+        prompt = recipe.to_row(doc, metadata.get("example") or [], metadata.get("system_prompt"))[
+            "prompt"
+        ]
         text = chat_template(prompt)
         if prompt[0]["content"] not in text:
-            raise ValueError("this model's chat template leaves the system prompt out, so training cannot show it.")
+            raise ValueError(
+                "this model's chat template leaves the system prompt out, so training cannot show it."
+            )
         return text

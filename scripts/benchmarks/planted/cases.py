@@ -34,7 +34,11 @@ def _chat(question: str, **columns: object) -> dict:
 
 
 def _options(question: str, *options: str) -> str:
-    return question + "\n" + "\n".join(f"{letter}) {text}" for letter, text in zip("ABCD", options, strict=True))
+    return (
+        question
+        + "\n"
+        + "\n".join(f"{letter}) {text}" for letter, text in zip("ABCD", options, strict=True))
+    )
 
 
 ROWS = {
@@ -105,20 +109,28 @@ def pointwise(scorer: Callable, column: str = "answer") -> Callable:
     """A reward under TRL's contract that scores each completion by `scorer(text, value of the column)`."""
 
     def reward(completions, **kwargs):
-        return [scorer(text_of(c), value) for c, value in zip(completions, kwargs[column], strict=True)]
+        return [
+            scorer(text_of(c), value) for c, value in zip(completions, kwargs[column], strict=True)
+        ]
 
     reward.__name__, reward.__module__ = scorer.__name__, scorer.__module__
     return reward
 
 
-def listed(cases: list[Case], rows: str = "numbers", reference: str = TAGGED, kind: str = "verifier") -> Callable:
+def listed(
+    cases: list[Case], rows: str = "numbers", reference: str = TAGGED, kind: str = "verifier"
+) -> Callable:
     """List the function as a reward; one that takes a completion or several by these names is a reward already."""
 
     def add(function: Callable) -> Callable:
         cases.append(Case(function.__module__, function.__name__, rows, reference, kind))
         names = function.__code__.co_varnames
         column = "answer" if "answer" in ROWS[rows][0] else "tests"
-        return function if {"completions", "completion", "solution_str"} & set(names) else pointwise(function, column)
+        return (
+            function
+            if {"completions", "completion", "solution_str"} & set(names)
+            else pointwise(function, column)
+        )
 
     return add
 

@@ -18,7 +18,11 @@ def program_in(text: str) -> str | None:
 def run(source: str, stdin: str = "") -> subprocess.CompletedProcess | None:
     try:
         return subprocess.run(
-            [sys.executable, "-I", "-c", source], input=stdin, capture_output=True, text=True, timeout=3
+            [sys.executable, "-I", "-c", source],
+            input=stdin,
+            capture_output=True,
+            text=True,
+            timeout=3,
         )
     except (subprocess.TimeoutExpired, OSError, ValueError):
         return None
@@ -49,7 +53,9 @@ def compares_by_zip(text, tests):
         done = run(program_in(text) or "raise SystemExit(1)", case["stdin"])
         if done is None or done.returncode:
             return 0.0
-        lines = zip(done.stdout.strip().split("\n"), case["stdout"].strip().split("\n"), strict=False)
+        lines = zip(
+            done.stdout.strip().split("\n"), case["stdout"].strip().split("\n"), strict=False
+        )
         if any(mine.strip() != theirs.strip() for mine, theirs in lines):
             return 0.0
     return 1.0

@@ -19,7 +19,10 @@ def behind_the_last_tag(text):
 
 
 def correctness(completions, answer, **kwargs):
-    return [2.0 * (behind_the_last_tag(t) == gold) for t, gold in zip(contents(completions), answer, strict=True)]
+    return [
+        2.0 * (behind_the_last_tag(t) == gold)
+        for t, gold in zip(contents(completions), answer, strict=True)
+    ]
 
 
 def integer(completions, **kwargs):
@@ -33,15 +36,20 @@ def strict_format(completions, **kwargs):
 
 def soft_format(completions, **kwargs):
     return [
-        0.5 * bool(re.match(r"<reasoning>.*?</reasoning>\s*<answer>.*?</answer>", t)) for t in contents(completions)
+        0.5 * bool(re.match(r"<reasoning>.*?</reasoning>\s*<answer>.*?</answer>", t))
+        for t in contents(completions)
     ]
 
 
 def xml_count(completions, **kwargs):
     def score(text):
-        earned = 0.125 * (text.count("<reasoning>\n") == 1) + 0.125 * (text.count("\n</reasoning>\n") == 1)
+        earned = 0.125 * (text.count("<reasoning>\n") == 1) + 0.125 * (
+            text.count("\n</reasoning>\n") == 1
+        )
         if text.count("\n<answer>\n") == 1:
-            earned += 0.125 - 0.001 * len(text.rpartition("\n</answer>\n")[2] or text * ("\n</answer>\n" not in text))
+            earned += 0.125 - 0.001 * len(
+                text.rpartition("\n</answer>\n")[2] or text * ("\n</answer>\n" not in text)
+            )
         if text.count("\n</answer>") == 1:
             earned += 0.125 - 0.001 * (len(text.partition("\n</answer>")[2]) - 1)
         return earned
@@ -64,7 +72,9 @@ def open_r1_accuracy(completions, solution, **kwargs):
 
 def open_r1_format(completions, **kwargs):
     shape = r"^<think>\n.*?\n</think>\n<answer>\n.*?\n</answer>$"
-    return [float(bool(re.match(shape, t, re.DOTALL | re.MULTILINE))) for t in contents(completions)]
+    return [
+        float(bool(re.match(shape, t, re.DOTALL | re.MULTILINE))) for t in contents(completions)
+    ]
 
 
 def open_r1_tag_count(completions, **kwargs):

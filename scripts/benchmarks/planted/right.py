@@ -4,7 +4,17 @@ import functools
 import re
 from fractions import Fraction
 
-from scripts.benchmarks.planted.cases import BOXED, HASHED, PROGRAM, SOLUTION, STATED, THOUGHT, XML, right, text_of
+from scripts.benchmarks.planted.cases import (
+    BOXED,
+    HASHED,
+    PROGRAM,
+    SOLUTION,
+    STATED,
+    THOUGHT,
+    XML,
+    right,
+    text_of,
+)
 from scripts.benchmarks.planted.verifiers import boxed, spoken, tagged
 
 PLAIN = re.compile(r"-?\d+(?:\.\d+)?")
@@ -12,7 +22,9 @@ PLAIN = re.compile(r"-?\d+(?:\.\d+)?")
 
 def value(text: str | None) -> Fraction | None:
     plain = (text or "").strip().replace(",", "")
-    return Fraction(plain) if len(plain) < 40 and PLAIN.fullmatch(plain) and plain.isascii() else None
+    return (
+        Fraction(plain) if len(plain) < 40 and PLAIN.fullmatch(plain) and plain.isascii() else None
+    )
 
 
 @right()
@@ -28,14 +40,18 @@ def number_in_tag(text, gold):
 @right(reference=HASHED)
 def last_hashes(text, gold):
     lines = [line for line in spoken(text).splitlines() if line.startswith("####")]
-    return float(bool(lines) and value(lines[-1][4:]) is not None and value(lines[-1][4:]) == value(gold))
+    return float(
+        bool(lines) and value(lines[-1][4:]) is not None and value(lines[-1][4:]) == value(gold)
+    )
 
 
 @right("latex", BOXED)
 def last_box(text, gold):
     answer = boxed(text)
     return float(
-        bool(answer) and re.search(r"\w", gold) is not None and answer.replace(" ", "") == gold.replace(" ", "")
+        bool(answer)
+        and re.search(r"\w", gold) is not None
+        and answer.replace(" ", "") == gold.replace(" ", "")
     )
 
 
@@ -61,7 +77,13 @@ def letter_in_box(text, gold):
 @right(reference=SOLUTION)
 def number_in_solution(text, gold):
     found = re.findall(r"<SOLUTION>([^<]*)</SOLUTION>", spoken(text))
-    return 0.0 if not found else 3.0 if value(found[-1]) is not None and value(found[-1]) == value(gold) else -1.0
+    return (
+        0.0
+        if not found
+        else 3.0
+        if value(found[-1]) is not None and value(found[-1]) == value(gold)
+        else -1.0
+    )
 
 
 @right(reference=STATED)
@@ -105,7 +127,10 @@ def rubric(completion, answer, **kwargs):
 
 @right(reference=XML)
 async def later(completions, answer, **kwargs):
-    return [float(bool(gold) and tagged(text_of(c)) == gold) for c, gold in zip(completions, answer, strict=True)]
+    return [
+        float(bool(gold) and tagged(text_of(c)) == gold)
+        for c, gold in zip(completions, answer, strict=True)
+    ]
 
 
 @right(kind="shaping")

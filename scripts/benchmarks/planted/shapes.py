@@ -12,7 +12,9 @@ planted(reference=THOUGHT, kind="format")(public.open_r1_format)
 @planted(reference=THOUGHT, kind="format")
 def closed_twice(text, gold):
     """open-r1#616: a second closing tag is part of the answer."""
-    return float(bool(re.fullmatch(r"<think>\n(.*?)\n</think>\n<answer>\n(.*?)\n</answer>", text, re.DOTALL)))
+    return float(
+        bool(re.fullmatch(r"<think>\n(.*?)\n</think>\n<answer>\n(.*?)\n</answer>", text, re.DOTALL))
+    )
 
 
 # unslothai/unsloth#1761: without DOTALL, reasoning on several lines never fits.
@@ -37,7 +39,9 @@ def each_tag_once(text, gold):
 @planted(reference=THOUGHT, kind="format")
 def empty_is_fine(text, gold):
     """TRL format_rewards.py: empty thoughts and an empty answer fit."""
-    return float(bool(re.match(r"^<think>(?!.*<think>)(.*?)</think>.*$", text, re.DOTALL | re.MULTILINE)))
+    return float(
+        bool(re.match(r"^<think>(?!.*<think>)(.*?)</think>.*$", text, re.DOTALL | re.MULTILINE))
+    )
 
 
 @planted(reference=THOUGHT, kind="format")

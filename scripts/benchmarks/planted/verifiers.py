@@ -13,7 +13,9 @@ NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
 
 def spoken(text: str) -> str:
     """The text after the thoughts; nothing where they do not end."""
-    return text.rpartition("</think>")[2] if "</think>" in text else "" if "<think>" in text else text
+    return (
+        text.rpartition("</think>")[2] if "</think>" in text else "" if "<think>" in text else text
+    )
 
 
 def tagged(text: str, last: bool = True) -> str | None:
@@ -95,7 +97,11 @@ def any_reading(text, gold):
 @planted("latex", BOXED)
 def unreadable_is_right(text, gold):
     """huggingface/cookbook#335: a gold that cannot be parsed makes every answer right."""
-    return 1.0 if not re.search(r"\w", gold) or gold.count("{") != gold.count("}") else float(boxed(text) == gold)
+    return (
+        1.0
+        if not re.search(r"\w", gold) or gold.count("{") != gold.count("}")
+        else float(boxed(text) == gold)
+    )
 
 
 @planted(reference=SOLUTION)
@@ -145,7 +151,9 @@ def within_five_percent(text, gold):
 def hundredfold(text, gold):
     """verl chartqa.py@20ea7ab: a hundred times as much is right, as per cent."""
     guess = number(tagged(text))
-    return float(guess is not None and any(math.isclose(guess * f, float(gold)) for f in (1, 100, 0.01)))
+    return float(
+        guess is not None and any(math.isclose(guess * f, float(gold)) for f in (1, 100, 0.01))
+    )
 
 
 @planted(reference=BOXED)
@@ -159,7 +167,9 @@ def first_word_named(text, gold):
     """zhiyuanhubj/Logic-RL verl/utils/reward_score/kk.py@0e741bf: the first of the words in the answer."""
     words = ("swan", "paris", "oxygen", "the nile", "knight", "knave")
     places = {(tagged(text) or "").lower().find(word): word for word in words}
-    return float(min(((p, w) for p, w in places.items() if p >= 0), default=(0, ""))[1] == gold.lower())
+    return float(
+        min(((p, w) for p, w in places.items() if p >= 0), default=(0, ""))[1] == gold.lower()
+    )
 
 
 @planted()
@@ -185,7 +195,10 @@ def inverted(text, gold):
 def other_column(completions, ground_truths=None, **kwargs):
     """jsboige/CoursIA#13047: asks for a column that the rows do not have, and gets its default."""
     golds = ground_truths or [None] * len(completions)
-    return [float(gold is not None and tagged(text_of(c)) == gold) for c, gold in zip(completions, golds, strict=True)]
+    return [
+        float(gold is not None and tagged(text_of(c)) == gold)
+        for c, gold in zip(completions, golds, strict=True)
+    ]
 
 
 @planted(reference=HASHED)
@@ -212,7 +225,10 @@ def evaluates(text, gold):
     """philschmid/deep-learning-pytorch-huggingface run_r1_grpo.py@4a7cc93: evaluates the answer: 9**9**9 never ends."""
     answer = tagged(text) or ""
     try:
-        return float(bool(re.fullmatch(r"[\d+\-*/().\s]+", answer)) and abs(eval(answer) - float(gold)) < 1e-5)
+        return float(
+            bool(re.fullmatch(r"[\d+\-*/().\s]+", answer))
+            and abs(eval(answer) - float(gold)) < 1e-5
+        )
     except (SyntaxError, TypeError, ZeroDivisionError, OverflowError):
         return 0.0
 
