@@ -32,12 +32,6 @@ Dropped = list[dict[str, str]]  # the task's name and the reason
 
 MBPP_SPLITS = {"train": range(601, 975), "test": range(11, 511)}
 FILES = ("train.jsonl", "test.jsonl", "dropped.jsonl")
-FLAGS = {
-    "strict": (False, False),
-    "inplace": (True, False),
-    "objects": (False, True),
-    "both": (True, True),
-}
 TIMEOUT_S = 5.0  # the reward's
 REFERENCE_SHARE = 0.5  # of it, so that a busy machine does not fail a right program in training
 
@@ -95,7 +89,7 @@ def prepare(data: str, out: Path, path: Path | None = None, *, hide: int = 0, ti
 def summary(splits: dict[str, list[Task]], dropped: Dropped) -> str:
     """Lines for people: the tasks kept, under which rules, and the tasks dropped, with the reason."""
     tasks = [task for of in splits.values() for task in of]
-    flags = Counter((task["inplace"], task["objects"]) for task in tasks)
+    inplace = sum(task["inplace"] for task in tasks)
     # References fail in too many ways to list them: dropped.jsonl has each.
     reasons = Counter(
         re.sub("^(the reference fails).*", r"\1", entry["reason"], flags=re.DOTALL)
@@ -103,8 +97,7 @@ def summary(splits: dict[str, list[Task]], dropped: Dropped) -> str:
     )
     lines = [
         f"kept: {len(splits.get('train', []))} for training, {len(splits.get('test', []))} for evaluation",
-        "rules the tests run under: "
-        + ", ".join(f"{flags[pair]} {name}" for name, pair in FLAGS.items()),
+        f"rules the tests run under: {len(tasks) - inplace} strict, {inplace} inplace",
         f"without a reference, checked with the trivial solutions only: {sum(not t['solution'] for t in tasks)}",
         f"dropped: {len(dropped)}",
     ]
@@ -253,7 +246,6 @@ def run_codes(
             t["setup"],
             t["entry_point"],
             t["inplace"],
-            t["objects"],
             timeout_s,
         )
         for t, code, of in zip(tasks, codes, tests, strict=True)
@@ -275,15 +267,11 @@ def least_flags(
     A flag that a task has set stays set. A task without reference is kept as it is.
     """
     kept, failed = {task["name"]: task for task in tasks if not task["solution"]}, {}
-    for inplace, objects in FLAGS.values():
-        left = [
-            t
-            for t in tasks
-            if t["name"] not in kept and inplace >= t["inplace"] and objects >= t["objects"]
-        ]
-        if inplace or objects:  # without meaning for stdin and stdout
+    for inplace in (False, True):
+        left = [t for t in tasks if t["name"] not in kept and inplace >= t["inplace"]]
+        if inplace:  # without meaning for stdin and stdout
             left = [task for task in left if parse_cases(task["tests"]) is None]
-        tried = [task | {"inplace": inplace, "objects": objects} for task in left]
+        tried = [task | {"inplace": inplace} for task in left]
         codes, tests = (
             [t["solution"] for t in tried],
             [t["tests"] + t["hidden_tests"] for t in tried],

@@ -21,13 +21,8 @@ KEYS = {
     "hidden_tests": list,
     **dict.fromkeys(TEXTS, str),
 }
-KEYS |= {"inplace": bool, "objects": bool, "solution": str}  # in the order of a file
-PYTHON_ONLY = (
-    "setup",
-    "entry_point",
-    "inplace",
-    "objects",
-)  # without meaning where tests are stdin and stdout
+KEYS |= {"inplace": bool, "solution": str}  # in the order of a file
+PYTHON_ONLY = ("setup", "entry_point", "inplace")  # without meaning for stdin and stdout
 
 
 def read_tasks(path: str | Path, split: str) -> list[Task]:

@@ -2,7 +2,7 @@
 
 A row brings `tests`: assert statements, or JSON texts {"stdin": ..., "stdout": ...}, one kind in a row. It also may
 bring `setup` (code of the data set that the tests stand on), `preamble` (code put before the program), `entry_point`,
-`inplace`, `objects` (see `rewards.sandbox`), and `hidden_tests`, which are run and logged and do not count.
+`inplace` (see `rewards.sandbox`), and `hidden_tests`, which are run and logged and do not count.
 
 What is not covered: a program that computes nothing and answers by heart passes; that the tests are weak, the gap to
 the hidden ones shows.
@@ -20,7 +20,7 @@ from rewards.sandbox import Asserts, Outcome, Sandbox, SandboxError, Stdio, shar
 from rewards.sandbox.names import names_of
 
 Job = Asserts | Stdio
-OPTIONAL = ("setup", "preamble", "entry_point", "inplace", "objects", "hidden_tests")
+OPTIONAL = ("setup", "preamble", "entry_point", "inplace", "hidden_tests")
 # What honest solutions of small tasks do without. It is counted and never scored.
 SUSPICIOUS = re.compile(
     r"\b(?:_exit|sys\.exit|exit|quit|ctypes|gc|inspect|_getframe|__eq__|__class__|settrace|atexit)\b"
@@ -85,7 +85,6 @@ def job_of(
     setup: str | None = None,
     entry_point: str | None = None,
     inplace: bool | None = None,
-    objects: bool | None = None,
     timeout_s: float = 10.0,
 ) -> Job:
     """The job for the sandbox; `ValueError` as in `parse_cases`."""
@@ -98,7 +97,6 @@ def job_of(
         setup or "",
         entry_point or None,
         bool(inplace),
-        bool(objects),
         timeout_s,
     )
 
@@ -225,7 +223,7 @@ class CodeTests:
     def _job(self, program: str, row: dict[str, Any]) -> Job | Result:
         """The job, or the result where nothing is to be run."""
         visible, hidden = row["tests"] or (), row.get("hidden_tests") or ()
-        named = {name: row.get(name) for name in ("setup", "entry_point", "inplace", "objects")}
+        named = {name: row.get(name) for name in ("setup", "entry_point", "inplace")}
         code = program_of(program, row.get("preamble"))
         try:
             parse_cases(visible)

@@ -92,7 +92,6 @@ def test_a_row_has_the_columns_that_rewards_need_and_no_others(rows):
         "preamble": "",
         "entry_point": "",
         "inplace": False,
-        "objects": False,
         "hidden_tests": [],
     }
     assert {name: made[2][name] for name in (*OPTIONAL, "solution")} == {**empty, "solution": ""}

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from rewards.code_prepare import FLAGS, drop_trivial, least_flags, trivial_solutions
+from rewards.code_prepare import drop_trivial, least_flags, trivial_solutions
 from rewards.code_tasks import complete_row, read_tasks
 from rewards.sandbox import Outcome, Sandbox, SandboxError, Stdio
 
@@ -43,7 +43,7 @@ def written(folder, *rows, name="train"):
 
 def test_a_row_gets_every_key_in_order():
     texts = [(key, "") for key in ("setup", "preamble", "entry_point")]
-    flags = [("inplace", False), ("objects", False), ("solution", "")]
+    flags = [("inplace", False), ("solution", "")]
     given = [
         ("name", "mine/1"),
         ("prompt", "Write double(x)."),
@@ -71,7 +71,7 @@ def test_a_row_gets_every_key_in_order():
         (DOUBLE | {"setup": "import"}, "tests or setup are not valid Python"),
         (DOUBLE | {"hidden_tests": ECHO["tests"]}, "two kinds"),
         (ECHO | {"tests": ['{"stdin": "2"}']}, "stdout"),
-        (ECHO | {"setup": "import math", "objects": True}, "setup, objects must not be set"),
+        (ECHO | {"setup": "import math", "inplace": True}, "setup, inplace must not be set"),
     ],
 )
 def test_a_row_that_cannot_be_used_is_refused_in_words(row, message):
@@ -123,15 +123,12 @@ STRICT = named("strict", DOUBLE["tests"], solution=DOUBLES["solution"])
 INPLACE = named(
     "inplace", ["a = []\nfill(a)\nassert a == [1]"], solution="def fill(a): a.append(1)"
 )
-OBJECTS = named("objects", ["assert Box(3).value == 3"], solution=BOX)
-BOTH = named(
-    "both",
-    ["a = []\nfill(a, Box(3))\nassert a == [Box(3).value]"],
-    solution=BOX + "def fill(a, box): a.append(box.value)",
-)
+OPAQUE = "TypeError: the program returned an object, not a plain value"
+OBJECTS = named("objects", ["assert Box(3) == Box(3)"], solution=BOX)
 BY_STDIO = complete_row(ECHO | {"name": "stdio", "solution": "print(2 * int(input()))"})
 PREAMBLE = {"preamble": "import math", "solution": "def root(x): return math.sqrt(x)"}
 FAIL = [
+    OBJECTS,
     named("wrong", DOUBLE["tests"], solution="def double(x): return x"),
     STRICT | {"name": "hidden", "hidden_tests": ["assert double(2) == 5"]},
     BY_STDIO | {"solution": "print(input())"},
@@ -143,13 +140,13 @@ FAIL = [
     ("tasks", "flags", "reasons"),
     [
         (
-            [BOTH, OBJECTS, INPLACE, STRICT, BY_STDIO],
-            [(True, True), (False, True), (True, False), (False, False), (False, False)],
+            [INPLACE, STRICT, BY_STDIO],
+            [True, False, False],
             [],
         ),
-        ([STRICT | {"inplace": True}], [(True, False)], []),
-        ([named("root", ["assert root(4) == 2"], **PREAMBLE)], [(False, False)], []),
-        ([*FAIL, STRICT], [(False, False)], ["AssertionError", "AssertionError", "wrong output"]),
+        ([STRICT | {"inplace": True}], [True], []),
+        ([named("root", ["assert root(4) == 2"], **PREAMBLE)], [False], []),
+        ([*FAIL, STRICT], [False], [OPAQUE, "AssertionError", "AssertionError", "wrong output"]),
     ],
     ids=[
         "the least it needs",
@@ -160,8 +157,8 @@ FAIL = [
 )
 def test_a_task_gets_the_least_flags_its_reference_needs(run, tasks, flags, reasons):
     kept, dropped = least_flags(tasks, run)
-    assert [(task["name"], task["inplace"], task["objects"]) for task in kept] == [
-        (task["name"], *of) for task, of in zip(tasks[len(reasons) :], flags, strict=True)
+    assert [(task["name"], task["inplace"]) for task in kept] == [
+        (task["name"], of) for task, of in zip(tasks[len(reasons) :], flags, strict=True)
     ]
     assert [(entry["task"], entry["reason"]) for entry in dropped] == [
         (task["name"], f"the reference fails: {reason}")
@@ -177,35 +174,30 @@ def test_a_reference_has_half_the_time(run):
     assert least_flags([slow], run, timeout_s=20.0) == ([slow], [])
 
 
+STDIO = "stdin and stdout, of which no flag says anything"
+
+
 def every(status, reason="", batches=None):
     """Stands for the sandbox: every job ends with this status."""
 
     def run(jobs):
         if batches is not None:
-            batches.append(
-                [job if isinstance(job, Stdio) else (job.inplace, job.objects) for job in jobs]
-            )
+            batches.append([STDIO if isinstance(job, Stdio) else job.inplace for job in jobs])
         return [Outcome(status, reason, 0.0, "", (status == "pass",)) for _ in jobs]
 
     return run
 
 
 def test_all_tasks_are_tried_strictly_in_one_batch_then_those_that_failed_and_none_without_a_reference():
-    open_task, passing, failing = complete_row(DOUBLE | {"name": "open", "objects": True}), [], []
+    open_task, passing, failing = complete_row(DOUBLE | {"name": "open", "inplace": True}), [], []
     assert (
         least_flags([STRICT, OBJECTS, open_task], every("pass", batches=passing))[0][2] == open_task
     )
     assert least_flags([STRICT, OBJECTS, open_task, BY_STDIO], every("fail", batches=failing))[
         0
     ] == [open_task]
-    assert passing == [[(False, False)] * 2]
-    assert [batch[:2] for batch in failing] == [[flags] * 2 for flags in FLAGS.values()]
-    assert [len(batch) for batch in failing] == [
-        3,
-        2,
-        2,
-        2,
-    ]  # flags say nothing about stdin and stdout
+    assert passing == [[False] * 2]
+    assert failing == [[False, False, STDIO], [True, True]]
 
 
 @pytest.mark.parametrize("step", [least_flags, drop_trivial])

@@ -361,7 +361,6 @@ def test_suspicious_programs_are_counted_and_scored_alike():
 
 # Columns of a row
 
-BOX = "class Box:\n    def __init__(self, x): self.x = x\n    def twice(self): return 2 * self.x"
 SUMS = [
     "assert sum(10, 15) == 6",
     "assert sum(2, 2) == 4",
@@ -398,10 +397,6 @@ IMPORTS = "from operator import add\ndef double(x): return add(x, x)"
             ("def order(x): x.sort()", ORDERED, {"inplace": says}, float(says is True))
             for says in (True, False, None)
         ),
-        *(
-            (BOX, ["assert Box(2).twice() == 4"], {"objects": s}, float(s is True))
-            for s in (True, False, None)
-        ),
     ],
 )
 def test_setup_preamble_entry_point_and_flags_are_those_of_the_row(code, tests, columns, amount):
@@ -416,7 +411,7 @@ def test_columns_may_be_absent_or_none_in_some_rows():
             "setup": "TWO = 2",
             "entry_point": "f",
         },
-        {"tests": TESTS, "preamble": "TWO = 2", "inplace": True, "objects": False},
+        {"tests": TESTS, "preamble": "TWO = 2", "inplace": True},
         {"tests": CASES},
         {"tests": None},
     ]

@@ -175,7 +175,7 @@ def test_own_rows_are_checked_split_and_written(prepared, tmp_path):
         "4 tasks read\n",
         "isolation in force: ",
         "kept: 2 for training, 0 for evaluation\n",
-        "rules the tests run under: 2 strict, 0 inplace, 0 objects, 0 both\n",
+        "rules the tests run under: 2 strict, 0 inplace\n",
         "without a reference, checked with the trivial solutions only: 1\n",
         "dropped: 2\n     1  the reference fails\n     1  a trivial solution passes: return True\n",
         f"wrote {tmp_path}/out/train.jsonl, {tmp_path}/out/dropped.jsonl in ",

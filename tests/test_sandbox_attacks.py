@@ -976,11 +976,6 @@ TRICKS = {  # name: (program, test, and options of the job)
         "        except Exception: pass\n    return 0",
         "assert f(lambda x: x + 1) == 2",
     ),
-    "a number as an object": (
-        "class A:\n    def __len__(self): return True\ndef f(x): return A()",
-        "assert len(f(2)) == 1 and type(len(f(2))) is bool",
-        {"objects": True},
-    ),
     "the truth of a result": ("def f(x): return True", "assert f(1) == 1 and type(f(1)) is int"),
     "the sign of zero, which == does not see": (
         "def f(x): return 0.0",
@@ -1252,23 +1247,3 @@ def test_a_key_error_arrives_with_its_text(sandbox):
 def test_what_a_script_leaves_for_its_end_is_run(sandbox):
     program = "import atexit\nlines = []\natexit.register(lambda: print(*lines))\nlines.append(int(input()) * 2)"
     assert sandbox.run_stdio(program, [("2", "4")]).status == "pass"
-
-
-FORGED = [
-    "assert abs(f(2) - 4) < 1e-6",
-    "assert f(2) == f(3)",
-    "assert 4 in f(2)",
-    "assert isinstance(f(2), f(2))",
-]
-
-
-@pytest.mark.parametrize("test", FORGED)
-def test_where_objects_are_allowed_these_tests_are_the_programs_word(test, sandbox):
-    """So a task that needs objects must not be tested in this way."""
-    program = f"""class A:
-{EQUAL_TO_ALL}    def __sub__(self, other): return 0
-    def __contains__(self, item): return True
-    def __instancecheck__(self, other): return True
-def f(x): return A()"""
-    assert sandbox.run_asserts(program, [test]).status == "fail"
-    assert sandbox.run_asserts(program, [test], objects=True).status == "pass"

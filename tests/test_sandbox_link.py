@@ -11,19 +11,18 @@ from hypothesis import strategies as st
 from rewards.sandbox.codec import encode
 from rewards.sandbox.link import Peer
 from rewards.sandbox.remote import LinkError, ProgramEnded, Remote, RemoteError, described, received
-from rewards.sandbox.shared_objects import SharedObject, make_shared
 
 
 def framed(data: bytes) -> bytes:
     return struct.pack("!I", len(data)) + data
 
 
-def answer_to(data: bytes, remote=None):
+def answer_to(data: bytes):
     """What a call gives at this end when the other has already written `data` and closed."""
     reading, writing = os.pipe()
     os.write(writing, data)
     os.close(writing)
-    peer = Peer(reading, {}, remote=remote)
+    peer = Peer(reading, {})
     peer.send = lambda message: None
     try:
         return peer.call("f", (1,), {})
@@ -46,10 +45,10 @@ messages = st.tuples(kinds, any_json, any_json).map(list)
 
 
 @settings(deadline=None, max_examples=200)
-@given(st.lists(messages | any_json, min_size=1, max_size=3), st.sampled_from([None, make_shared]))
-def test_any_messages_give_a_value_or_an_exception(sent, remote):
+@given(st.lists(messages | any_json, min_size=1, max_size=3))
+def test_any_messages_give_a_value_or_an_exception(sent):
     try:
-        answer_to(b"".join(framed(json.dumps(message).encode()) for message in sent), remote)
+        answer_to(b"".join(framed(json.dumps(message).encode()) for message in sent))
     except (
         LinkError,
         ProgramEnded,
@@ -96,15 +95,13 @@ def test_a_name_that_is_no_exception_makes_a_plain_one(names):
 
 
 @pytest.mark.parametrize("kind", ["callable", "iterator", "object"])
-@pytest.mark.parametrize("remote", [None, make_shared])
-def test_what_stays_on_the_other_side_equals_no_plain_value(kind, remote):
+def test_what_stays_on_the_other_side_equals_no_plain_value(kind):
     value = answer_to(
         framed(
             encode(["value", None, {"x": 1}]).replace("1", f'{{"o":["{kind}",0,true]}}').encode()
-        ),
-        remote,
+        )
     )["x"]
-    assert isinstance(value, SharedObject if remote and kind != "iterator" else Remote)
+    assert isinstance(value, Remote)
     with pytest.raises(TypeError):
         assert value == 1
     with pytest.raises(TypeError):

@@ -399,64 +399,10 @@ def test_an_assert_of_a_tuple_is_an_error_of_the_tests(test, sandbox):
     assert "an assert of a tuple is always true" in outcome.reason
 
 
-STACK = "class Stack:\n    def __init__(self): self.items = []\n    def push(self, x): self.items.append(x)"
-FILL = "class Box:\n    def __init__(self): self.n = 1\ndef fill(xs, box): xs.append(box.n)"
-BOX = "def f(n): yield from range(n)\nclass Box:\n    def __init__(self): self.n = 3"
-OPERATORS = """
-class V:
-    def __init__(self, x): self.x = x
-    def __add__(self, other): return V(self.x + other.x)
-    def __eq__(self, other): return self.x == other.x
-    def __len__(self): return self.x
-    def __iter__(self): return iter([self.x])
-    def __getitem__(self, i): return i
-"""
-
-
-@pytest.mark.parametrize(
-    ("program", "tests", "flags"),
-    [
-        ("def f(x): x.append(1)", ["x = [0]\nf(x)\nassert x == [0, 1]"], ["inplace"]),
-        (STACK, ["s = Stack()\ns.push(3)\nassert s.items == [3]"], ["objects"]),
-        (FILL, ["xs = [0]\nfill(xs, Box())\nassert xs == [0, 1]"], ["inplace", "objects"]),
-        (
-            OPERATORS,
-            ["assert V(1) + V(2) == V(3)", "assert len(V(2)) == 2", "assert list(V(2)) == [2]"],
-            ["objects"],
-        ),
-        (OPERATORS, ["assert V(2)[5] == 5"], ["objects"]),
-        (
-            BOX,
-            [
-                "box = Box()",
-                "assert box.n == 3",
-                "xs = f(3)\nassert next(xs) == 0",
-                "assert list(xs) == [1, 2]",
-            ],
-            ["objects"],
-        ),
-    ],
-)
-def test_arguments_are_changed_and_objects_used_only_where_the_task_says_so(
-    program, tests, flags, sandbox
-):
-    assert sandbox.run_asserts(program, tests, **dict.fromkeys(flags[1:], True)).status == "fail"
-    assert sandbox.run_asserts(program, tests, **dict.fromkeys(flags, True)).passed == (
-        True,
-    ) * len(tests)
-
-
-LIAR = (
-    "class Equal:\n    def __eq__(self, other): return True\n    def __bool__(self): return True\n"
-)
-
-
-@pytest.mark.parametrize(
-    "test", ["assert f(1) == 2", "assert 2 == f(1)", "assert f(1) != 2", "assert f(1) in [2]"]
-)
-def test_an_object_that_the_tests_may_use_equals_no_plain_value(test, sandbox):
-    program = f"{LIAR}\ndef f(x): return Equal()"
-    assert sandbox.run_asserts(program, [test], objects=True).reason.startswith("TypeError")
+def test_arguments_are_changed_only_where_the_task_says_so(sandbox):
+    program, test = "def f(x): x.append(1)", "x = [0]\nf(x)\nassert x == [0, 1]"
+    assert sandbox.run_asserts(program, [test]).status == "fail"
+    assert sandbox.run_asserts(program, [test], inplace=True).status == "pass"
 
 
 def test_tests_that_are_no_python_are_not_the_programs_fault(sandbox):

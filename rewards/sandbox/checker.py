@@ -28,7 +28,6 @@ from typing import Any
 
 from rewards.sandbox.link import Peer, read_all
 from rewards.sandbox.remote import LinkError, RemoteCallable, received
-from rewards.sandbox.shared_objects import SharedObject, make_shared
 
 ORDERS = 3
 GROWTH_KB = 100_000  # a checker that has needed so much more memory serves no other program
@@ -43,21 +42,6 @@ class InplaceCallable(RemoteCallable):
 
     def __call__(self, *arguments: Any, **keywords: Any) -> Any:
         return self._peer.call(self._place, arguments, keywords, inplace=True)
-
-
-class InplaceObject(SharedObject):
-    """Both at once."""
-
-    __slots__ = ()
-    __call__ = InplaceCallable.__call__
-
-
-KINDS = {  # (objects, inplace): what stands for a function of the program
-    (False, False): RemoteCallable,
-    (False, True): InplaceCallable,
-    (True, False): SharedObject,
-    (True, True): InplaceObject,
-}
 
 
 def check() -> None:
@@ -85,7 +69,7 @@ def check() -> None:
 
 def _check_program(link: int, job: dict) -> None:
     """Report one line a test, `[passed, reason]`; `[null, reason]` where none can run."""
-    peer = Peer(link, {}, remote=make_shared if job["objects"] else None)
+    peer = Peer(link, {})
     try:
         _await_program(peer)
         scope = _scope(peer, job)
@@ -114,7 +98,7 @@ def _await_program(peer: Peer) -> None:
 
 def _scope(peer: Peer, job: dict) -> dict[str, Any]:
     """The values of the names in the tests, before the setup adds its own."""
-    kind = KINDS[job["objects"], job["inplace"]]
+    kind = InplaceCallable if job["inplace"] else RemoteCallable
     modules = {name: importlib.import_module(name) for name in job["modules"]}
     return {"__name__": "tests"} | modules | {name: kind(peer, name) for name in job["names"]}
 

@@ -45,7 +45,6 @@ class Asserts(NamedTuple):
     setup: str = ""
     entry_point: str | Sequence[str] | None = None
     inplace: bool = False
-    objects: bool = False
     timeout_s: float = TIMEOUT_S
 
 
@@ -106,12 +105,12 @@ def _held(job: Asserts) -> bytes:
         *(compiled(test, "<test>") for test in job.tests),
     ]
     held = {"setup": setup, "tests": tests, "names": names.program, "modules": names.modules}
-    return marshal.dumps(held | {"inplace": job.inplace, "objects": job.objects})
+    return marshal.dumps(held | {"inplace": job.inplace})
 
 
 def _run_asserts(slot: Slot, job: Asserts, program: bytes, held: bytes) -> Outcome:
     with Ends() as ends:
-        printed, source = ends.pipe(), ends.file((b"O" if job.objects else b"-") + program)
+        printed, source = ends.pipe(), ends.file(program)
         here, there = ends.pair()
         ran = slot.run(
             "worker", ends, (printed, here, source), job.timeout_s, (there, ends.file(held))
@@ -167,7 +166,7 @@ def _run_cases(slot: Slot, job: Stdio, program: bytes) -> Outcome:
 def _run_case(slot: Slot, program: bytes, given: str, timeout_s: float, is_first: bool) -> Ran:
     with Ends() as ends:
         stdin = ends.file(given.encode("utf-8", "surrogatepass"))
-        descriptors = (stdin, ends.pipe(), ends.pipe(), ends.file(b"-" + program))
+        descriptors = (stdin, ends.pipe(), ends.pipe(), ends.file(program))
         ran = slot.run("script", ends, descriptors, timeout_s)
     # Late before it was confined: where cases before have used up the time, that is the program's doing.
     if not ran.confined and (is_first or not ran.late):

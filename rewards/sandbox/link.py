@@ -1,7 +1,7 @@
 """Calls and plain values between two processes that do not trust each other, over one stream socket.
 
 Both sides hold a `Peer`. What has no plain form stays where it was made and travels as a number: a callable can be
-called from the other side, an iterator advanced; anything else is opaque, unless its owner shares objects.
+called from the other side, an iterator advanced; anything else is opaque.
 
 Promises: the other side reaches nothing but what was handed to it, by the number under which it was, and of that only
 calling and advancing; whatever it sends is a value, an exception of a built-in type, or `LinkError`. An exception that
@@ -10,7 +10,6 @@ means something to a loop (`StopIteration`, `GeneratorExit`) or ends a process (
 What is not covered: the other side may answer anything, late or never; the wall limit ends that.
 """
 
-import operator
 import os
 import struct
 from collections.abc import Callable
@@ -30,44 +29,17 @@ from rewards.sandbox.remote import (
 
 MAX_EXPORTS = 100_000
 MAX_NESTED = 50  # calls within calls
-SHARED_OPERATIONS = {  # of objects whose owner shares them: name -> what the owner does
-    "getattr": getattr,
-    "setattr": setattr,
-    "hash": hash,
-    "str": str,
-    "repr": repr,
-    "len": len,
-    "iter": iter,
-    "getitem": lambda value, key: value[key],
-    "contains": lambda value, item: item in value,
-    "isinstance": isinstance,
-    **{name: getattr(operator, name) for name in ("eq", "ne", "lt", "le", "gt", "ge")},
-    **{
-        name: getattr(operator, name) for name in ("add", "sub", "mul", "truediv", "neg", "setitem")
-    },
-}
 
 
 class Peer:
-    """One end of a stream (a descriptor).
+    """One end of a stream (a descriptor); `names` are what the other side may call by name."""
 
-    `names` are what the other side may call by name; `shares` opens the objects of this side to it; `remote` makes
-    what stands here for a thing of the other side.
-    """
-
-    def __init__(
-        self,
-        stream: int,
-        names: dict[str, Any],
-        shares: bool = False,
-        remote: Callable | None = None,
-    ):
-        self.stream, self.names, self.shares = stream, names, shares
+    def __init__(self, stream: int, names: dict[str, Any]):
+        self.stream, self.names = stream, names
         self.exports: list[Any] = []
         self.depth = 0
         self.asked = 0
         self.ended = False  # the other side is gone, whatever whoever asked makes of the error
-        self.remote = remote or make_remote
         self.flush: Callable[[], None] = lambda: None
 
     def call(self, target: Any, arguments: tuple, keywords: dict, inplace: bool = False) -> Any:
@@ -172,8 +144,6 @@ class Peer:
             return (result, [*arguments, *keywords.values()]) if inplace is True else result
         if kind == "next":
             return next(self._exported(target))
-        if self.shares and kind in SHARED_OPERATIONS:
-            return SHARED_OPERATIONS[kind](target, *content)
         raise LinkError(f"no message of kind {kind!r}"[:100])
 
     def _named(self, name: str) -> Any:
@@ -218,7 +188,7 @@ class Peer:
             return self._named(place) if type(place) is str else self._exported(place)
         if kind not in ("callable", "iterator", "object") or type(place) is not int:
             raise CodecError("no reference")
-        return self.remote(self, kind, place, truth)
+        return make_remote(self, kind, place, truth)
 
 
 def read_all(descriptor: int) -> bytes:

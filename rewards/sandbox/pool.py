@@ -109,7 +109,7 @@ class Sandbox:
                     _end_checkers(slots)
 
     def run_asserts(self, program: str, tests: Sequence[str], **options: Any) -> Outcome:
-        """One program against tests; options as in `Asserts` (setup, entry_point, inplace, objects, timeout_s)."""
+        """One program against tests; options as in `Asserts` (setup, entry_point, inplace, timeout_s)."""
         return self.run_batch([Asserts(program, tests, **options)])[0]
 
     def run_stdio(

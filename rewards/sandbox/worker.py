@@ -28,9 +28,9 @@ def serve_calls() -> None:
     source = _begin()
     module = ModuleType("solution")
     sys.modules["solution"] = module
-    peer = link.Peer(LINK, module.__dict__, shares=source[:1] == b"O")
+    peer = link.Peer(LINK, module.__dict__)
     try:
-        exec(compile(source[1:], "<program>", "exec"), module.__dict__)
+        exec(compile(source, "<program>", "exec"), module.__dict__)
     except BaseException as error:
         peer.send(["failed", *remote.described(error)])
         _end(1)
@@ -47,7 +47,7 @@ def run_script() -> None:
     module = ModuleType("__main__")
     sys.modules["__main__"] = module
     try:
-        exec(compile(source[1:], "<program>", "exec"), module.__dict__)
+        exec(compile(source, "<program>", "exec"), module.__dict__)
         threading._shutdown()  # waits for its threads, as the interpreter does
         atexit._run_exitfuncs()
         code = 0
@@ -76,7 +76,7 @@ def open_streams() -> None:
 
 
 def _begin() -> bytes:
-    """The job: a letter (O: objects are shared), source."""
+    """The source of the program."""
     builtins.exit = builtins.quit = sys.exit
     sys.argv = ["program.py"]
     sys.setrecursionlimit(
