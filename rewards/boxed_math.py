@@ -15,13 +15,13 @@ is not.
 import re
 from functools import lru_cache
 
-from rewards.boxes import boxed_answer
+from rewards.answer import parse_number
 from rewards.latex.compare import Pending, compare
 from rewards.latex.read import Answer, read_answer
 from rewards.latex.stated import gold_answer, is_number_in_words, sentence_answer, without_dollars
 from rewards.latex.tidy import tidy
-from rewards.parsing import after_thinking, completion_text, parse_number
 from rewards.rows import LogExtra, check_penalty, log_answers
+from rewards.text import after_thinking, boxed_answer, completion_text
 from rewards.worker_pool import Result, WorkerPool
 
 # A longer answer is not an answer: it is wrong without being read.

@@ -14,10 +14,10 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from rewards.code_blocks import extract_program
-from rewards.parsing import after_thinking, completion_text
 from rewards.rows import LogExtra, LogMetric, check_penalty
 from rewards.sandbox import Asserts, Outcome, Sandbox, SandboxError, Stdio, shared_sandbox
 from rewards.sandbox.names import names_of
+from rewards.text import after_thinking, completion_text
 
 Job = Asserts | Stdio
 OPTIONAL = ("setup", "preamble", "entry_point", "inplace", "hidden_tests")

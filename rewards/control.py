@@ -2,7 +2,7 @@
 
 import hashlib
 
-from rewards.parsing import completion_text
+from rewards.text import completion_text
 
 
 def score_random(text: str, step: int, seed: int) -> float:

@@ -2,7 +2,7 @@
 
 import re
 
-from rewards.parsing import completion_text
+from rewards.text import completion_text
 
 _WORD = re.compile(r"[^\w\s]*[^\W\d_]+(?:['’-][^\W\d_]+)*[^\w\s]*")
 

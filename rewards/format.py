@@ -1,7 +1,7 @@
 """Format rewards: is the completion shaped as asked?"""
 
 from rewards.code_blocks import is_one_python_block
-from rewards.parsing import completion_text
+from rewards.text import completion_text
 
 TAGS = ("<reasoning>", "</reasoning>", "<answer>", "</answer>")
 THINK_TAGS = ("<think>", "</think>", "<answer>", "</answer>")

@@ -4,9 +4,9 @@ import re
 from fractions import Fraction
 from functools import partial
 
-from rewards.final_answer import final_answer
-from rewards.parsing import after_thinking, completion_text, parse_number, tag_span, tagged_answer
+from rewards.answer import final_answer, parse_number
 from rewards.rows import LogExtra, log_answers, score_rows
+from rewards.text import after_thinking, completion_text, tag_span, tagged_answer
 
 # What lm-evaluation-harness's strict filter finds.
 _MARKED = re.compile(r"#### (?=-?[0-9.,])")
@@ -72,7 +72,7 @@ class Gsm8kCorrectness:
     """Verifier for a numeric `answer` column: `exact` or `numeric` for the text of the answer tag.
 
     With `lenient` it needs no tag: `exact` for a completion whose final answer, however it is marked
-    (see `rewards.final_answer`), has the right value.
+    (see `rewards.answer`), has the right value.
 
     An answer inside `<think>` alone earns nothing: chat templates drop the thoughts, so a reader never sees it, and the
     model would learn to stop there. `thoughts` accepts it, for a model that never closes them.

@@ -2,7 +2,7 @@
 
 import re
 
-from rewards.parsing import completion_text
+from rewards.text import completion_text
 
 # "1,000" is one number, "1,2,3" are three, "3.14" and "route66" hold none; ASCII digits only.
 _WHOLE_NUMBER = re.compile(

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from fractions import Fraction
 from typing import NamedTuple
 
-from rewards.parsing import SIZED, completion_text, tag_span
 from rewards.steps import Steps
+from rewards.text import SIZED, completion_text, tag_span
 
 MAX_CHARS = 10_000  # of a completion or a question: what stands behind that is not read
 MAX_TOKENS = 40  # of one side of an equation

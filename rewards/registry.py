@@ -6,7 +6,7 @@ REGISTRY = {
     "gsm8k_correctness": "rewards.gsm8k:Gsm8kCorrectness",
     "gsm8k_harness": "rewards.gsm8k:Gsm8kHarness",
     "boxed_math": "rewards.boxed_math:BoxedMath",
-    "reasoning_gym": "rewards.reasoning_gym_tasks:ReasoningGym",
+    "reasoning_gym": "rewards.reasoning_gym:ReasoningGym",
     "code_tests": "rewards.code_tests:CodeTests",
     "code_format": "rewards.format:CodeFormat",
     "number_count": "rewards.number_count:NumberCount",

@@ -18,7 +18,7 @@ from collections.abc import Callable
 from typing import Any
 
 from rewards.contract import LARGEST, reward_kind, reward_name
-from rewards.parsing import completion_text
+from rewards.text import completion_text
 
 Steps = list[tuple[int, float]]
 

@@ -18,6 +18,7 @@ from test_layout import CONFIGS, REQUIRED, ROOT, relative
 from recipes.common.checks.preflight import preflight
 from recipes.common.settings import RecipeArguments, parse_arguments
 from rewards import load_reward
+from rewards.answer import parse_number
 from rewards.audit import audit as audit_module
 from rewards.audit.audit import Audit, audit, check_tricks, unusable_rows
 from rewards.audit.call import score, stand_in_ids
@@ -28,9 +29,9 @@ from rewards.audit.tricks import ASKED, LONG, SHORT, UNREADABLE, tricks
 from rewards.audit.why import why
 from rewards.code_blocks import extract_program
 from rewards.contract import farmable, reward_allowances
-from rewards.parsing import parse_number, tag_text
 from rewards.registry import REGISTRY
 from rewards.routing import route
+from rewards.text import tag_text
 
 GOLDS = ["18", "7", "1,080", "-3", "250", "11", "100", "0"]
 CYRILLIC = str.maketrans("aeio7", "\u0430\u0435\u0456\u043e\U0001d7d5")

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 import rewards.boxed_math
 from rewards import full_reward, load_reward, reward_columns, reward_kind, reward_name
 from rewards.boxed_math import BoxedMath, compare_pairs, is_equivalent
-from rewards.boxes import boxed_answer, last_boxed
 from rewards.latex.stated import gold_answer, stated_answer
+from rewards.text import boxed_answer, last_boxed
 from rewards.worker_pool import WorkerPool
 
 LABELS = Path(__file__).parents[1] / "scripts/benchmarks/labels/math_pairs.jsonl"

@@ -10,8 +10,8 @@ import reasoning_gym
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rewards import full_reward, load_reward, reasoning_gym_tasks, reward_columns, reward_kind
-from rewards.reasoning_gym_tasks import RUNS_ANSWERS, score_reasoning_gym
+from rewards import full_reward, load_reward, reward_columns, reward_kind
+from rewards.reasoning_gym import RUNS_ANSWERS, score_reasoning_gym
 
 PARAMETERS = {"min_terms": 2, "max_terms": 2, "min_digits": 2, "max_digits": 2}
 
@@ -99,7 +99,7 @@ def test_a_verifier_that_raises_gives_nothing(monkeypatch):
         def score_answer(self, answer: str, entry: dict) -> float:
             raise RecursionError("too deep")
 
-    monkeypatch.setattr(reasoning_gym_tasks, "_verifier", lambda dataset, parameters: Raises())
+    monkeypatch.setattr("rewards.reasoning_gym._verifier", lambda dataset, parameters: Raises())
     assert score(f"<answer>{GOLD}</answer>") == 0.0
 
 

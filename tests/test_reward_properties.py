@@ -13,7 +13,7 @@ from test_layout import REQUIRED
 
 from rewards import load_reward, reward_columns, reward_kind
 from rewards.audit.call import score, stand_in_ids
-from rewards.reasoning_gym_tasks import score_reasoning_gym
+from rewards.reasoning_gym import score_reasoning_gym
 from rewards.registry import REGISTRY
 from rewards.steps import sum_steps
 

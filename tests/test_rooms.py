@@ -115,7 +115,7 @@ def wrong(importer: str, imported: str) -> bool:
     ("importer", "imported", "expected"),
     [
         ("recipes.common.utils.stats", "recipes.common.training.guard", True),
-        ("recipes.common.utils.stats", "rewards.parsing", True),
+        ("recipes.common.utils.stats", "rewards.text", True),
         ("recipes.common.training.steps", "recipes.common.sampling.learning", True),
         ("recipes.common.trainer", "recipes.common.training.guard", False),
         ("recipes.common.report.report", "recipes.common.utils.run_files", False),
@@ -123,7 +123,7 @@ def wrong(importer: str, imported: str) -> bool:
         ("recipes.gsm8k.train", "recipes.common.training.guard", True),
         ("recipes.math_code.train", "recipes.math_code.sources", False),
         ("rewards.audit.audit", "recipes.common.utils.tables", True),
-        ("rewards.sandbox.pool", "rewards.parsing", True),
+        ("rewards.sandbox.pool", "rewards.text", True),
     ],
 )
 def test_a_wrong_import_is_seen(importer, imported, expected):

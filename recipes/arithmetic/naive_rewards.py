@@ -4,7 +4,7 @@ They declare no kind: preflight shows them as undeclared, and lets them train. A
 or a verifier they would be refused before the run.
 """
 
-from rewards.parsing import completion_text
+from rewards.text import completion_text
 
 TAGS = ("<reasoning>", "</reasoning>", "<answer>", "</answer>")
 

@@ -17,10 +17,10 @@ from recipes.common.checks.rewards_on_rows import is_held_out, worked_example
 from recipes.common.run import RecipeArguments as CommonArguments
 from recipes.common.run import start, train_and_save
 from recipes.common.trainer import GRPOTrainer
-from rewards.final_answer import is_final_answer
+from rewards.answer import is_final_answer, parse_number
 from rewards.format import is_xml_format
-from rewards.parsing import after_thinking, parse_number, tagged_answer
-from rewards.reasoning_gym_tasks import score_reasoning_gym
+from rewards.reasoning_gym import score_reasoning_gym
+from rewards.text import after_thinking, tagged_answer
 
 import reasoning_gym
 from datasets import Dataset

@@ -15,7 +15,7 @@ from recipes.common.checks.rewards_on_rows import is_held_out
 from recipes.common.run import RecipeArguments as CommonArguments
 from recipes.common.run import start, train_and_save
 from recipes.common.trainer import GRPOTrainer
-from rewards.final_answer import is_final_answer
+from rewards.answer import is_final_answer
 from rewards.gsm8k import score_gsm8k
 
 from datasets import Dataset

@@ -12,7 +12,7 @@ from recipes.common.checks.rewards_on_rows import worked_example
 from recipes.common.evaluation.metrics import answer_metric as metric
 from recipes.common.run import start, train_and_save
 from recipes.common.trainer import GRPOTrainer
-from rewards.parsing import parse_number
+from rewards.answer import parse_number
 
 from datasets import Dataset
 from trl import get_peft_config, get_quantization_config

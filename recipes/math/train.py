@@ -14,7 +14,7 @@ from recipes.common.evaluation.metrics import answer_metric, boxed_metric
 from recipes.common.run import start, train_and_save
 from recipes.common.trainer import GRPOTrainer
 from rewards.boxed_math import is_equivalent
-from rewards.parsing import parse_number
+from rewards.answer import parse_number
 
 from datasets import Dataset
 from trl import get_peft_config, get_quantization_config

@@ -18,7 +18,7 @@ from rewards.audit.call import awaited, score, stand_in_ids, unchanged
 from rewards.contract import declared, is_model, parameters_of, reward_columns, reward_name
 from rewards.jsonl import read_jsonl
 from rewards.loading import build_reward, load_reward
-from rewards.parsing import completion_text
+from rewards.text import completion_text
 from rewards.worker_pool import Result, WorkerPool
 
 STYLES = {

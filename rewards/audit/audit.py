@@ -40,9 +40,9 @@ from rewards.contract import (
     reward_tasks,
     scores_task,
 )
-from rewards.parsing import completion_text
 from rewards.rows import NumberedRow, rows_by_task
 from rewards.steps import sum_steps
+from rewards.text import completion_text
 
 ROWS_PER_TASK = 8
 SECONDS = 0.5  # for one completion, on average over all attempts

@@ -13,6 +13,7 @@ import re
 from collections.abc import Callable, Iterable
 from fractions import Fraction
 
+from rewards.answer import parse_number
 from rewards.audit.shapes import (
     CLOSE,
     LOOK_ALIKE,
@@ -22,7 +23,6 @@ from rewards.audit.shapes import (
     place_of,
     with_reasoning,
 )
-from rewards.parsing import parse_number
 
 Reference = Callable[[dict], str]  # of rows that have one
 

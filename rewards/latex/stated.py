@@ -2,8 +2,7 @@ r"""The answer that a free text comes to, and the one in a gold: for texts that 
 
 import re
 
-from rewards.boxes import boxed_answer
-from rewards.parsing import SCALE
+from rewards.text import SCALE, boxed_answer
 
 MAX_STATEMENT_CHARS = 4000  # where `stated_answer` looks: the end of a longer text
 MAX_SENTENCE_CHARS = 300

@@ -3,7 +3,7 @@
 import re
 from fractions import Fraction
 
-from rewards.parsing import SCALE
+from rewards.text import SCALE
 
 _UNITS = {
     "centimeter": "cm", "centimetre": "cm", "meter": "m", "metre": "m", "kilometer": "km", "millimeter": "mm",

@@ -105,14 +105,15 @@ def ask_accuracy_reward(row: Row, box: bool = False) -> bool | None:
 
 def is_final(row: Row) -> bool:
     """The lenient gsm8k_correctness."""
-    from rewards.final_answer import is_final_answer
+    from rewards.answer import is_final_answer
 
     return is_final_answer(row.text, row.gold)
 
 
 def is_last(row: Row) -> bool:
     """The last number anywhere in the text."""
-    from rewards.parsing import WHOLE, parse_number
+    from rewards.answer import parse_number
+    from rewards.text import WHOLE
 
     numbers = re.findall(
         rf"(?:(?<![\w).])-)?(?:\$-?)?(?:{WHOLE}(?:\.[0-9]+)?|\.[0-9]+)(?:/[0-9]+)?", row.text

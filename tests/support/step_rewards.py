@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from rewards.parsing import completion_text
+from rewards.text import completion_text
 
 
 def give_steps(name: str, steps: list) -> Callable:

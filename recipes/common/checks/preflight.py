@@ -52,8 +52,8 @@ from rewards import reward_kind, reward_name
 from rewards.audit.audit import check_tricks
 from rewards.audit.call import score
 from rewards.contract import UNDECLARED, declared, prepare_reward, scores_task
-from rewards.parsing import completion_text
 from rewards.steps import Steps, sum_steps
+from rewards.text import completion_text
 
 
 @dataclass

@@ -15,8 +15,8 @@ from datasets.exceptions import DatasetsError
 
 from recipes.common.checks.rewards_on_rows import draw, is_held_out
 from recipes.common.settings import RecipeArguments
-from rewards.boxes import last_boxed
 from rewards.jsonl import collect, lines_of, parse_line, shown
+from rewards.text import last_boxed
 
 Item = dict[
     str, str

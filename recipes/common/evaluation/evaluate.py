@@ -18,7 +18,7 @@ from recipes.common.sampling.generate import Completion, decoding_of, generate, 
 from rewards import reward_name
 from rewards.audit.call import score
 from rewards.contract import is_model
-from rewards.parsing import completion_text
+from rewards.text import completion_text
 
 Complete = Callable[
     [list[dict], dict[str, Any]], list[Completion]

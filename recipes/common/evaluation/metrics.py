@@ -5,10 +5,10 @@ from concurrent.futures import ThreadPoolExecutor
 
 from tqdm import tqdm
 
-from rewards.final_answer import is_final_answer
+from rewards.answer import is_final_answer
 from rewards.format import is_xml_format
 from rewards.gsm8k import score_gsm8k
-from rewards.parsing import after_thinking
+from rewards.text import after_thinking
 
 Metric = Callable[[dict, str], dict[str, bool]]
 
@@ -36,11 +36,9 @@ def boxed_metric(row: dict, completion: str, refuses: bool = False) -> dict[str,
     - format: there is a box
     With `refuses` a box with the work undone is not right, as of `boxed_math` with `prompt_expressions: refuse`.
     """
-    from rewards.boxed_math import (
-        is_equivalent,
-        is_unworked,
-    )  # a recipe for numbers does not load the reading of LaTeX
-    from rewards.boxes import boxed_answer
+    # Here: a recipe for numbers does not load the reading of LaTeX.
+    from rewards.boxed_math import is_equivalent, is_unworked
+    from rewards.text import boxed_answer
 
     box = boxed_answer(after_thinking(completion))
     right = is_equivalent(row["answer"], box or "")

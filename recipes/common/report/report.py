@@ -31,9 +31,8 @@ from recipes.common.utils.run_files import (
     read_rows,
     read_validation,
 )
-from rewards.boxes import last_boxed
 from rewards.code_blocks import extract_program
-from rewards.parsing import tag_text
+from rewards.text import last_boxed, tag_text
 
 MAX_COMPLETIONS = 5_000
 MAX_UNCHANGED = 200  # held-out rows

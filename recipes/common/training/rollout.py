@@ -21,7 +21,7 @@ from trl.chat_template_utils import (
     supports_tool_calling,
 )
 
-from rewards.parsing import completion_text
+from rewards.text import completion_text
 
 TURN_KINDS = ("call", "failed call", "broken call", "call without room", "text")
 TEMPLATE = "recipes/calculator/chat_template.jinja"

@@ -23,7 +23,7 @@ from transformers import PreTrainedTokenizerBase
 from recipes.common.training.gates import has_spread
 from recipes.common.training.guard import ERROR
 from rewards import reward_name
-from rewards.parsing import completion_text
+from rewards.text import completion_text
 
 EPSILON = 1e-4  # TRL's
 TokenStep = tuple[int, float]  # the index of the last token of a step, and its reward

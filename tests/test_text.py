@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rewards.parsing import after_thinking, completion_text, parse_number, tag_text
+from rewards.answer import parse_number
+from rewards.text import after_thinking, completion_text, tag_text
 
 GSM8K = Path(__file__).parents[2] / "shared" / "data" / "gsm8k"
 ANY_TEXT = st.text(st.characters())  # surrogates included

@@ -1,14 +1,9 @@
 """Reading the text of a completion: pure functions, linear in its length, that never raise on any string."""
 
 import re
-from fractions import Fraction
-
-# A longer text is not a number that anybody meant, and int() of thousands of digits is slow or raises.
-MAX_NUMBER_CHARS = 64
 
 # How numbers are written, for all modules. Only ASCII digits are digits.
 WHOLE = r"(?:[0-9]{1,3}(?:,[0-9]{3})+(?![0-9])|[0-9]+)"
-_DIGITS = rf"{WHOLE}(?:\.[0-9]+)?|\.[0-9]+"
 # The same where a text of any length is searched: bounded, so that a long row of digits is read once.
 SIZED = r"(?:[0-9]{1,3}(?:,[0-9]{3}){1,4}|[0-9]{1,15})(?:\.[0-9]{1,15})?|(?<![\w.])\.[0-9]{1,15}"
 # Words and letters right behind a number that change its value: "18 thousand", "18 lakh", "18M" are not 18. A fourth
@@ -18,17 +13,6 @@ SCALE = (
     r"|grand|squared|cubed|factorial|hal(?:f|ves)|(?:hundred|thousand|[a-z]{1,6}illion)ths?"
     r"|(?:third|(?:four|fif|six|seven|eigh|nin|ten|eleven|twelf|[a-z]{3,6}teen|[a-z]{3,6}tie)th)s)s?)(?![A-Za-z0-9])"
 )
-_NUMBER = re.compile(
-    rf"(?P<sign>[-+]?)\s*[$£€]?\s*(?P<sign2>-?)(?P<value>{_DIGITS})"
-    r"(?:\s*/\s*(?P<denominator>[0-9]+))?"
-    r"\.?(?:\s*(?:%|[A-Za-z][A-Za-z %'/.-]*))?"  # a unit: "18 eggs", "18.", "5%", "3 dollars/hour"
-)
-# A scale, a variable or a constant is not a unit, and no unit has these words: they change the number or take it back.
-_NO_UNIT = re.compile(
-    rf"[0-9]\s*(?:{SCALE}|(?i:[einxyz]|pi)\b)"
-    r"|[0-9].*\b(?i:(?:and|or|not|minus|plus|times|to|over|wrong|incorrect|false|never)\b|[a-z]+n't)"
-)
-
 # Words that deny what stands right behind them, and what may stand between.
 DENIALS = (
     r"not|never|neither|nor|nobody|no one|hardly|doubt|refuse|impossible|opposite of|by no means|in no way"
@@ -119,37 +103,68 @@ def tag_span(text: str, tag: str) -> tuple[int, int] | None:
     return start + len(tag) + 2, text.find(f"</{tag}>", start)
 
 
-def parse_number(text: str) -> Fraction | None:
-    """The exact value of a text that is one number and nothing else but a currency sign or a unit.
+# --- Boxes
+_BRACE = re.compile(
+    r"(?P<open>\{)|(?P<close>\})|\\+(?:(?:boxed|fbox)\s*(?P<box>\{)|boxed\s+(?P<bare>[^\s${}\\]+)|(?P<escaped>[{}]))"
+)
+# What may stand between two boxes that are one answer, "\boxed{-2} and \boxed{1}": each piece starts with another sign.
+_BETWEEN = re.compile(r"(?:[\s$,;&}]|\\(?:[(),;]|q?quad|text\{)|and|or)*")
+_JOINS = re.compile(r"[,;&]|and|or")
+_MAX_BETWEEN = 60
+_INNER = re.compile(r"\\+(?:boxed|fbox)\s*\{")  # a box inside a box is read where it stands
 
-    Understands `18`, `1,000`, `$18`, `-3`, `18.0`, `1/2`, `50%` (as 50) and `18 eggs`; ASCII digits only. Anything
-    else, two numbers or an expression among them, is None; `36/2` is a division that was not done. A percent sign is a
-    unit like any other: GSM8K writes the 82 of its 8 792 golds that are percentages as plain numbers.
 
-    Example: `parse_number("$1,080.50 dollars") == Fraction(2161, 2)`; `parse_number("1e999") is None`
+def last_boxed(text: str) -> str | None:
+    r"""The content of the last complete `\boxed{}` (or `\fbox{}`, or `\boxed 5`), or None where there is none.
+
+    Example: `last_boxed(r"\boxed{1} then \boxed{\frac{1}{2}}") == r"\frac{1}{2}"`
     """
-    text = text.strip()
-    if len(text) > MAX_NUMBER_CHARS:
+    boxes = find_boxes(text)
+    return text[slice(*boxes[-1][1:3])].strip() if boxes else None
+
+
+def boxed_answer(text: str, adjacent: bool = False) -> str | None:
+    r"""The answer in the last box; boxes joined by a comma, "and" or "or" are one answer in any order.
+
+    None where there is no box, or the words around it deny it.
+
+    With `adjacent` boxes are also joined by nothing: nobody writes a gold twice.
+
+    Example: `boxed_answer(r"\boxed{-2} and \boxed{1}") == "-2 or 1"`; `boxed_answer("5") is None`
+    """
+    boxes = find_boxes(text)
+    if not boxes or is_denied_around(text, boxes[-1][0], boxes[-1][3]):
         return None
-    bare = text[1:] if text[:1] in ("$", "£", "€") else text
-    if bare.isascii() and bare.isdigit():  # most numbers
-        return Fraction(int(bare))
-    text = text.replace("\u2212", "-")
-    match = _NUMBER.fullmatch(text)
-    if match is None or _NO_UNIT.search(text) or (match["sign"] and match["sign2"]):
-        return None
-    return _value(
-        match["value"], match["denominator"], negative="-" in match["sign"] + match["sign2"]
+    parts = [boxes[-1]]
+    for box in reversed(boxes[:-1]):
+        if not _are_joined(text[box[3] : parts[0][0]][: _MAX_BETWEEN + 1], adjacent):
+            break
+        parts.insert(0, box)
+    contents = list(
+        dict.fromkeys(_INNER.sub("{", text[start:end]).strip() for _, start, end, _ in parts)
     )
+    return " or ".join(filter(None, contents)) if len(contents) <= 20 else ""
 
 
-def _value(value: str, denominator: str | None, negative: bool) -> Fraction | None:
-    if denominator is not None and int(denominator) == 0:
-        return None
-    whole, _, part = value.replace(",", "").partition(
-        "."
-    )  # Fraction reads a text far more slowly than int
-    number = Fraction(int(whole + part), 10 ** len(part) * int(denominator or 1))
-    if denominator is not None and number.denominator == 1:  # a division that was not done
-        return None
-    return -number if negative else number
+def _are_joined(between: str, adjacent: bool) -> bool:
+    joins = adjacent or _JOINS.search(between) is not None
+    return joins and len(between) <= _MAX_BETWEEN and _BETWEEN.fullmatch(between) is not None
+
+
+def find_boxes(text: str) -> list[tuple[int, int, int, int]]:
+    """Start, start and end of the content, and end of each complete box that is inside no other complete box."""
+    found: list[tuple[int, int, int, int]] = []
+    opened: list[tuple[int, int] | None] = []
+    for match in _BRACE.finditer(text) if "box" in text else ():
+        kind = match.lastgroup
+        if kind in ("open", "box"):
+            opened.append(None if kind == "open" else match.span())
+        elif kind == "bare":
+            found.append((match.start(), match.start("bare"), match.end(), match.end()))
+        elif kind == "close" and opened:
+            box = opened.pop()
+            if box is not None:
+                while found and found[-1][0] > box[0]:
+                    found.pop()
+                found.append((*box, *match.span()))
+    return found

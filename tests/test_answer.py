@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rewards.final_answer import MAX_CHARS, final_answer, is_final_answer
+from rewards.answer import MAX_CHARS, final_answer, is_final_answer
 
 LABELS = Path(__file__).parents[1] / "scripts" / "benchmarks" / "labels" / "gsm8k_completions.jsonl"
 ROWS = [json.loads(line) for line in LABELS.read_text(encoding="utf-8").splitlines()]

@@ -7,8 +7,8 @@ import re
 
 import reasoning_gym
 
-from rewards.parsing import after_thinking, completion_text, tagged_answer
 from rewards.rows import LogExtra, log_answers, score_rows
+from rewards.text import after_thinking, completion_text, tagged_answer
 
 # Their verifiers hand the answer to `eval` or to sympy's parser: a completion could run code in the trainer.
 RUNS_ANSWERS = frozenset(
