@@ -126,9 +126,7 @@ class _Parser:
         return ("*", left, right)
 
     def signed(self) -> Tree:
-        minus = False
-        while self.next in ("+", "-"):
-            minus ^= self.take() == "-"
+        minus = self.next in ("+", "-") and self.take() == "-"
         tree = self.power()
         if tree[0] == "number" and self.next == r"\frac":  # -1\frac{1}{2} is minus one and a half
             tree = self.adjacent(tree)
@@ -289,4 +287,6 @@ def _mixed(whole: Tree, fraction: Tree) -> Tree:
     numerator, denominator = fraction[1][1], fraction[2][1]
     if whole[1].denominator != 1 or not 0 <= numerator < denominator:
         raise Malformed("no mixed number")
-    return ("+", whole, fraction)
+    if denominator.denominator != 1 or numerator.denominator != 1:
+        raise Malformed("no mixed number")
+    return ("number", whole[1] + numerator / denominator)

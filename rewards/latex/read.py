@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from rewards.latex.approximate import constant
 from rewards.latex.exact import same_value
+from rewards.latex.number import UPRIGHT_LETTER, with_mixed, without_separators
 from rewards.latex.parse import Malformed, Tree, Unreadable, parse, rational
 from rewards.latex.tidy import tidy
 from rewards.latex.units import split_unit
@@ -67,13 +68,9 @@ _LITERAL = re.compile(
     re.DOTALL,
 )
 _DECIMAL = re.compile(r"[-+]?\s*\d*\.(\d+)")
-_THOUSANDS = re.compile(r"(?<![\d.,])[1-9]\d{0,2}(?:(?:,\d{3})+|(?: \d{3})+)(?![\d,])")
-_REPEATING = re.compile(r"([0-9]{1,9})\.([0-9]{0,9})\\overline\{([0-9]{1,9})\}")
 _UPRIGHT = re.compile(r"(?:\\text\{[^{}]*[A-Za-z][^{}]*\}\s*)+")
-_UPRIGHT_LETTER = re.compile(r"\\text\{\s*\(?([A-Za-z])\)?\s*\}")
 _WORD = re.compile(r"[A-Za-z]{3}|[A-Z]{2}|^[A-Z][a-z]$|^no$")
 _NAME_LETTERS = re.compile(r"[A-Za-z][A-Za-z0-9 ,.'\-]*")
-_PLAIN_MIXED = re.compile(r"([-+]?)\s*(\d+) (\d+)/(\d+)")
 
 
 def read_answer(text: str) -> Answer:
@@ -227,7 +224,7 @@ def _read_inequality(text: str, sides: list[str], signs: list[str], depth: int) 
 
 
 def _read_list(text: str, depth: int) -> Answer | None:
-    text = _without_separators(text)
+    text = without_separators(text)
     parts = _split(text, re.compile(rf",|;|{_LIST_WORDS.pattern}"))
     if len(parts) == 1:
         return None
@@ -244,15 +241,6 @@ def _read_list(text: str, depth: int) -> Answer | None:
     named = "names" if len(set(names)) == len(read) else ""
     in_any_order = any("or" in re.sub(r"\\text", "", word) for word in parts[1::2])
     return _spliced(text, read, "any" if in_any_order else named)
-
-
-def _without_separators(text: str) -> str:
-    """`1,234` and `1 234` as 1234, except inside brackets, where a comma separates."""
-    return (
-        text
-        if re.search(r"[(\[]|\\\{", text)
-        else _THOUSANDS.sub(lambda m: re.sub("[ ,]", "", m[0]), text)
-    )
 
 
 def _spliced(
@@ -334,11 +322,11 @@ def _read_pair(text: str, depth: int) -> Answer | None:
 def _read_quantity(text: str) -> Answer:
     if text in (r"\emptyset", r"\infty", r"+\infty", r"-\infty"):
         return Answer("text", text.lstrip("+"))
-    value, unit, scale = split_unit(_without_separators(text))
+    value, unit, scale = split_unit(without_separators(text))
     if _is_words(value):
         return _text(text)
     try:
-        tree = parse(_with_mixed(value))
+        tree = parse(with_mixed(value))
     except Malformed:
         return Answer("bad", text)
     except Unreadable:
@@ -355,18 +343,5 @@ def _read_quantity(text: str) -> Answer:
 def _is_words(text: str) -> bool:
     """Letters of a name rather than a product: any in upright type, three together, or two capitals."""
     if text.startswith(r"\text"):
-        return bool(_UPRIGHT.fullmatch(text)) and not _UPRIGHT_LETTER.fullmatch(text)
+        return bool(_UPRIGHT.fullmatch(text)) and not UPRIGHT_LETTER.fullmatch(text)
     return bool(_NAME_LETTERS.fullmatch(text) and _WORD.search(text))
-
-
-def _with_mixed(text: str) -> str:
-    text = _REPEATING.sub(_repeating, _UPRIGHT_LETTER.sub(r"\1", text))
-    match = _PLAIN_MIXED.fullmatch(text)
-    return rf"{match[1]}{match[2]}\frac{{{match[3]}}}{{{match[4]}}}" if match else text
-
-
-def _repeating(match: re.Match[str]) -> str:
-    """`0.1\\overline{6}` as a fraction: (16 - 1) / 90."""
-    start, period = match[1] + match[2], match[3]
-    nines = "9" * len(period) + "0" * len(match[2])
-    return rf"\frac{{{int(start + period) - int(start)}}}{{{nines}}}"

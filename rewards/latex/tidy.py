@@ -6,7 +6,7 @@ _UNICODE = str.maketrans(
     {
         "−": "-", "–": "-", "×": r"\times ", "·": r"\cdot ", "÷": r"\div ", "π": r"\pi ", "∞": r"\infty ",
         "°": r"^\circ ", "≤": r"\le ", "≥": r"\ge ", "≠": r"\ne ", "±": r"\pm ", "∪": r"\cup ", "∈": r"\in ",
-        "≈": r"\approx ", "∅": r"\emptyset ", "²": "^2 ", "³": "^3 ", "½": r"\frac{1}{2}", "√": r"\sqrt ",
+        "≈": r"\approx ", "∅": r"\emptyset ", "²": "^2 ", "³": "^3 ", "½": r"\frac{1}{2}", "¼": r"\frac{1}{4}", "¾": r"\frac{3}{4}", "√": r"\sqrt ",
         "\uff0d": "-", "\u2010": "-", "\u2011": "-", "\u00a0": " ", "\u2009": " ", "\u202f": " ",
     }
 )  # fmt: skip
@@ -36,12 +36,12 @@ _ONES = [
 ]
 _ONES += [f"{name}teen" for name in ("thir", "four", "fif", "six", "seven", "eigh", "nine")]
 _TENS = [f"{name}ty" for name in ("twen", "thir", "for", "fif", "six", "seven", "eigh", "nine")]
-_NUMBER_WORDS = {
+NUMBER_WORDS = {
     f"{ten}-{one}": 20 + 10 * i + j
     for i, ten in enumerate(_TENS)
     for j, one in enumerate(_ONES[:10])
 }
-_NUMBER_WORDS |= {word: i for i, word in enumerate(_ONES)} | {
+NUMBER_WORDS |= {word: i for i, word in enumerate(_ONES)} | {
     word: 20 + 10 * i for i, word in enumerate(_TENS)
 }
 _SAME = [  # different ways to write the same thing, in this order
@@ -51,7 +51,7 @@ _SAME = [  # different ways to write the same thing, in this order
     (r"\\(?:[dtc]frac)(?![A-Za-z])", r"\\frac"),
     (r"\\(?:text(?:bf|it|rm|normal|up)?|mbox|math(?:rm|bf|it|sf)|operatorname)\*?\s*\{", r"\\text{"),
     (r"\\text(?=\{[^{}A-Za-z]*(?:\\[A-Za-z]|\^))|\\(?:text)?color\s*\{[^{}]*\}|\\underline(?=\s*\{)", ""),
-    (rf"\\text\{{\s*({'|'.join(_NUMBER_WORDS)})\s*\}}", lambda match: str(_NUMBER_WORDS[match[1]])),
+    (rf"\\text\{{\s*({'|'.join(NUMBER_WORDS)})\s*\}}", lambda match: str(NUMBER_WORDS[match[1]])),
     (r"\\frac\s*\{\s*\\text\{([^{}]*)\}\s*\}\s*\{\s*\\text\{([^{}]*)\}\s*\}", r"\\text{\1/\2}"),
     (r"(?<=\d)\s*(?:\\text\{\s*out of\s*\}|out of)\s*(?=\d)", "/"),
     (r"\\text\{\s*([-+]?[\d.,/]*\d)\s*\}", r"\1"),

@@ -3,6 +3,7 @@
 import re
 from fractions import Fraction
 
+from rewards.latex.tidy import NUMBER_WORDS
 from rewards.text import SCALE
 
 _UNITS = {
@@ -30,14 +31,29 @@ _SCALES = {
     "trillion": 10**12,
     "dozen": 12,
 }
-# After a number these are not a unit: they change the value, or add another.
+# After a number these are not a unit: they change the value, add another, or take it back.
 _NO_UNITS = {
-    "and", "or", "to", "of", "times", "plus", "minus", "over", "squared", "cubed", "factorial", "mod", "modulo",
-    "root", "pi", "sqrt", "choose", "less", "more", "than", "at", "least", "most", "about", "approximately", "not",
+    "and", "or", "to", "times", "plus", "minus", "over", "squared", "cubed", "factorial", "mod", "modulo",
+    "root", "pi", "sqrt", "choose", "less", "than", "least", "most", "about", "approximately", "not", "never",
     "point", "half", "halves", "thirds", "third", "quarters", "quarter", "e", "i", "sin", "cos", "tan", "log", "ln",
     "st", "nd", "rd", "th", "maybe", "perhaps", "possibly", "probably", "roughly", "around", "nearly", "almost", "so",
-    "k", "by", "such", "that", "is", "are", "the", "with", "from", "through", "base", "below", "above", "each",
+    "k", "such", "that", "is", "are", "wrong", "incorrect", "false", *NUMBER_WORDS,
 }  # fmt: skip
+# Nor can a unit begin with these, though "18 cups of flour" and "18 dollars each" are units.
+_NO_FIRST = {
+    "of",
+    "more",
+    "at",
+    "by",
+    "the",
+    "with",
+    "from",
+    "through",
+    "base",
+    "below",
+    "above",
+    "each",
+}
 _WORDS = r"[A-Za-z¢][A-Za-z.]*(?:[ /][A-Za-z]+\.?)*"
 _POWER = r"\s*(?:\^\s*\{?\s*(?P<power>\d)\s*\}?)?\s*"
 _UPRIGHT = re.compile(
@@ -62,13 +78,15 @@ _CURRENCY = re.compile(
 _CHANGES = re.compile(SCALE)
 
 
-def split_unit(text: str) -> tuple[str, str, int]:
-    """The value, its unit, and the scale that a word such as million gives it."""
+def split_unit(text: str, in_prose: bool = False) -> tuple[str, str, int]:
+    """The value, its unit, and the scale that a word such as million gives it.
+
+    In prose `5 m` is a length; in mathematics, where white space means nothing, it is a letter.
+    """
     currency = _CURRENCY.fullmatch(text)
     if currency:
-        value, _, scale = split_unit(
-            (currency["minus"] or "") + (currency["before"] or currency["after"])
-        )
+        amount = (currency["minus"] or "") + (currency["before"] or currency["after"])
+        value, _, scale = split_unit(amount, in_prose)
         return value, "$", scale
     modulus = _MODULUS.fullmatch(text) if "mod" in text else None
     if modulus:
@@ -81,7 +99,7 @@ def split_unit(text: str) -> tuple[str, str, int]:
         return (text, "", 1) if is_angle else (sign["value"], sign["percent"] or "deg", 1)
     match = _UPRIGHT.fullmatch(text) or _PLAIN.fullmatch(text)
     words = match["words"].casefold().replace(".", "").split() if match else []
-    if not match or _NO_UNITS & set(words) or not _is_unit(match, words):
+    if not match or not _is_unit(match, words, in_prose):
         return text, "", 1
     scale = _SCALES.get(words[0].removesuffix("s"), 1)
     return (
@@ -99,17 +117,19 @@ def conversion(unit: str, other: str) -> Fraction | None:
     return None
 
 
-def _is_unit(match: re.Match[str], words: list[str]) -> bool:
+def _is_unit(match: re.Match[str], words: list[str], in_prose: bool) -> bool:
     """`5 cm`, `5cm`, `5 eggs`, `10weeks` have units; `5 m`, `3ba` and `3 ba` have letters; `5 tenths` is neither."""
     word, value = words[0].removesuffix("s"), match["value"]
+    if words[0] in _NO_FIRST or _NO_UNITS.intersection(words):
+        return False
     if _CHANGES.fullmatch(words[0]) and word not in _SCALES:
         return False
     known = words[0] in _UNITS or word in _NAMES or word in _SIZES
     if match.re is _UPRIGHT:
         return known or not value[-1].isalpha() or value.endswith(r"\pi")
-    return (known and word not in ("m", "s", "h", "l")) or len(words[0]) > (
-        2 if match["gap"] else 3
-    )
+    if known and (in_prose and match["gap"] or words[0] not in ("m", "s", "h", "l")):
+        return True
+    return len(words[0]) > (2 if match["gap"] else 3)
 
 
 def _unit_name(words: list[str], power: str | None) -> str:
