@@ -94,7 +94,7 @@ def main() -> None:
         from recipes.common.checks.rewards_on_rows import is_held_out
 
         options["held_out"] = lambda prompt: is_held_out(prompt, one_in)
-    from rewards.code_prepare import prepare
+    from recipes.code.prepare import prepare
 
     raise SystemExit(prepare(**options))
 

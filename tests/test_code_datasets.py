@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from rewards.code_prepare import drop_trivial, least_flags, load_tasks, mbpp_task, run_codes
-from rewards.code_tasks import complete_row
+from recipes.code.prepare import drop_trivial, least_flags, load_tasks, mbpp_task, run_codes
+from recipes.code.tasks import complete_row
 from rewards.sandbox import Sandbox
 
 DATA = Path(__file__).parents[2] / "shared" / "data"

@@ -2,9 +2,9 @@
 
 import pytest
 
+from recipes.code.one_liners import NEW, TRAINED, one_liner_tasks
+from recipes.code.prepare import load_tasks, prepare
 from recipes.common.checks.rewards_on_rows import is_held_out
-from rewards.code_one_liners import NEW, TRAINED, one_liner_tasks
-from rewards.code_prepare import load_tasks, prepare
 
 
 def held_out(expression: str) -> bool:

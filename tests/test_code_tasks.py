@@ -5,8 +5,8 @@ import sys
 
 import pytest
 
-from rewards.code_prepare import drop_trivial, least_flags, trivial_solutions
-from rewards.code_tasks import complete_row, read_tasks
+from recipes.code.prepare import drop_trivial, least_flags, trivial_solutions
+from recipes.code.tasks import complete_row, read_tasks
 from rewards.sandbox import Outcome, Sandbox, SandboxError, Stdio
 
 isolated = pytest.mark.skipif(

@@ -9,8 +9,8 @@ from pathlib import Path
 import prepare_code
 import pytest
 
-from rewards import code_prepare
-from rewards.code_tasks import KEYS, complete_row, read_tasks
+from recipes.code import prepare as code_prepare
+from recipes.code.tasks import KEYS, complete_row, read_tasks
 from rewards.code_tests import program_of
 from rewards.sandbox import Sandbox
 

@@ -11,7 +11,7 @@ from recipes.common.checks.rewards_on_rows import draw, worked_example
 from recipes.common.evaluation.metrics import code_metric
 from recipes.common.run import RecipeArguments, start, train_and_save
 from recipes.common.trainer import GRPOTrainer
-from rewards.code_tasks import read_tasks
+from recipes.code.tasks import read_tasks
 
 from datasets import Dataset
 from trl import get_peft_config, get_quantization_config

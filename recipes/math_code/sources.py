@@ -7,9 +7,9 @@ from typing import Any
 import reasoning_gym
 from datasets import load_dataset
 
+from recipes.code.tasks import read_tasks
 from recipes.common.checks.rewards_on_rows import is_held_out, with_keys
 from recipes.common.data.questions import gold_of, read_questions
-from rewards.code_tasks import read_tasks
 from rewards.jsonl import read_jsonl
 
 INSTRUCTION = "Continue this passage in English, with names, dates and figures:"

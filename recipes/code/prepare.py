@@ -21,8 +21,8 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from rewards.code_one_liners import one_liner_tasks
-from rewards.code_tasks import Task, called_names, complete_row, read_tasks
+from recipes.code.one_liners import one_liner_tasks
+from recipes.code.tasks import Task, called_names, complete_row, read_tasks
 from rewards.code_tests import job_of, parse_cases, program_of
 from rewards.sandbox import Asserts, Outcome, Sandbox, SandboxError, Stdio
 from rewards.sandbox.checker import NEVER_CALLED

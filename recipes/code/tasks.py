@@ -1,6 +1,6 @@
 """Rows of programming tasks: how a file holds them, with every key filled in and checked.
 
-`rewards.code_prepare` says which tasks a run should train on.
+`recipes.code.prepare` says which tasks a run should train on.
 """
 
 from collections.abc import Sequence
