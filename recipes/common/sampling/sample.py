@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from tqdm import tqdm
 
-from recipes.common.checks.batch import completions_of_a_call
+from recipes.common.checks.batch import check_batch, completions_of_a_call
 from recipes.common.checks.rewards_on_rows import check_gates, first_rows
 from recipes.common.data.recipe import Recipe, load_recipe
 from recipes.common.sampling.evaluate_model import sample_model
@@ -25,7 +25,6 @@ from recipes.common.sampling.learning import (
     table,
     verdict,
 )
-from recipes.common.sampling.rules import check_sizes
 from recipes.common.settings import Arguments
 from recipes.common.training.guard import ERROR, UNPARSED, guard
 from recipes.common.utils.machine import versions
@@ -107,7 +106,7 @@ def probe(options: Namespace, overrides: list[str]) -> bool:
         record |= {
             "config": str(options.config),
             "changed": disagreement(scored, columns),
-        }  # preflight and the planner read it
+        }  # preflight reads it
         write_json(output / FIGURES, {**record, "sampling": samples.settings, **versions()})
         print(f"Kept in {output}; --replay {output} scores it again.")
     return learns
@@ -129,7 +128,7 @@ def check(recipe: Recipe, rows: list[dict], processes: int, is_part: bool) -> No
     )
     # Of a part of the rows, those that are replayed, none may be of a reward's task.
     active = [r for r in rewards if not is_part or any(scores_task(r, task) for task in there)]
-    problems, weights = check_sizes(training, processes), training["reward_weights"]
+    problems, weights = check_batch(training, processes, None), training["reward_weights"]
     if weights and len(weights) != len(rewards):
         problems.append(f"reward_weights has {len(weights)} values for {len(rewards)} rewards.")
     if not problems:
