@@ -1,19 +1,24 @@
 """TRL's GRPO trainer with rewards that may fail, be gated, or score single steps; its loss is TRL's own."""
 
 import copy
+import warnings
 from collections import Counter, deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from unittest import mock
 
 import torch
 import transformers
 import trl
-from accelerate.utils import gather, gather_object
+from accelerate.utils import gather, gather_object, is_peft_model
+from transformers.integrations import is_deepspeed_zero3_enabled
+from trl.trainer import grpo_trainer
 
 from recipes.common.training import environments, rollout
 from recipes.common.training.gates import apply_gates, group_spread
 from recipes.common.training.guard import ERROR, GRADED, NOT_APPLICABLE, TIMEOUT, UNPARSED, guard
 from recipes.common.training.phases import Phases
+from recipes.common.training.shared_prompt import share_prompts, why_prompts_are_not_shared
 from recipes.common.training.steps import (
     check_loss,
     groups_with_spread,
@@ -61,6 +66,12 @@ class GRPOConfig(trl.GRPOConfig):
             "help": "Leave completions of advantage 0 out of the update: the same gradient, in less time."
         },
     )
+    share_prompts: bool = field(
+        default=False,
+        metadata={
+            "help": "Compute the prompt of a group once for its completions: the same, in less time."
+        },
+    )
     tools: list[str] | None = field(
         default=None,
         metadata={"help": "Functions that the model may call: path/to/file.py:function."},
@@ -87,6 +98,18 @@ class GRPOConfig(trl.GRPOConfig):
         )
         by_group = self.multi_objective_aggregation == "sum_then_normalize"
         return self.skip_zero_advantages and by_group and not more and self.loss_type in SKIPPABLE
+
+    @property
+    def order_matters(self) -> bool:
+        """Whether an update depends on which completions share a micro batch, as TRL shuffles them.
+
+        It does where a generation serves several updates, and where a mean is taken over a micro batch.
+        """
+        several_updates = self.gradient_accumulation_steps % self.steps_per_generation != 0
+        by_entropy = (
+            self.entropy_coef or self.use_adaptive_entropy or self.top_entropy_quantile < 1.0
+        )
+        return bool(several_updates or by_entropy or self.loss_type == "bnpo")
 
 
 class RewardErrors(RuntimeError):
@@ -178,6 +201,8 @@ class GRPOTrainer(trl.GRPOTrainer):
         kwargs |= {"tools": tools, "environment_factory": factory, "processing_class": processor}
         super().__init__(model, list(outcomes), args=args, **kwargs)  # TRL adds to the list
         rollout.keep_rewards(self, len(outcomes))
+        if args.share_prompts:
+            self._share_prompts()
         gates = args.reward_gates or {}
         self.reward_gates = {
             name: [of] if isinstance(of, str) else list(of) for name, of in gates.items()
@@ -189,6 +214,25 @@ class GRPOTrainer(trl.GRPOTrainer):
         self._recent_failures = {
             reward_name(reward): deque() for reward in guarded
         }  # (failed, scored) a generation
+
+    def _share_prompts(self) -> None:
+        """For the policy and the reference model, or say why not."""
+        partitioned = self.is_fsdp_enabled or is_deepspeed_zero3_enabled()
+        for model in filter(None, (self.model, self.ref_model)):
+            inner = self.accelerator.unwrap_model(model)
+            inner = inner.get_base_model() if is_peft_model(inner) else inner
+            reason = why_prompts_are_not_shared(self.args, inner.config)
+            if reason is None:
+                share_prompts(inner, partitioned)
+            elif model is self.model:
+                warnings.warn(f"share_prompts has no effect: {reason}.", stacklevel=3)
+
+    def _prepare_inputs(self, generation_batch):
+        """TRL's, which shuffles completions; their groups stay together where nothing depends on it."""
+        if not self.args.share_prompts or self.args.order_matters:
+            return super()._prepare_inputs(generation_batch)
+        with mock.patch.object(grpo_trainer, "shuffle_sequence_dict", lambda batch: batch):
+            return super()._prepare_inputs(generation_batch)
 
     def evaluate(self, *args, **kwargs) -> dict[str, float]:
         """Evaluate in mid-training as before and after it; as TRL does where `validate` is None.

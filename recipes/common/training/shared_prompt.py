@@ -1,0 +1,204 @@
+"""The prompt of a group is computed once for its completions, in `generate` and in the update.
+
+TRL computes a prompt as often as its group has completions. Here each unlike prompt of a batch
+goes through the model once and leaves its keys and values in a cache, with gradient where there is
+one; the completions go on from there. What the model returns is equal to rounding.
+
+In shapes: B rows of a batch, U unlike prompts among them, W tokens of a padded prompt.
+"""
+
+import functools
+import types
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn.functional import pad
+from transformers import DynamicCache, PreTrainedConfig, PreTrainedModel
+from transformers.cache_utils import DynamicLayer
+from trl import GRPOConfig
+
+SCORED = {"input_ids", "attention_mask", "labels", "fused_lm_head"}  # how TRL asks for a loss
+GENERATED = {"input_ids", "attention_mask", "generation_config"}
+PER_TOKEN = ("log_probs", "entropy", "log_sum_sq_probs", "mean_logits", "is_top1", "label_mask")
+WORTH_SHARING = 16  # tokens of a common beginning; a shorter one costs more calls than it saves
+
+
+def why_prompts_are_not_shared(args: GRPOConfig, config: PreTrainedConfig | None) -> str | None:
+    """Say which setting, or what of the model, keeps TRL's own way; None where prompts are shared.
+
+    `config` is None where the model's is not known yet: then it is not looked at.
+    """
+    if args.gradient_checkpointing:
+        return (
+            "gradient_checkpointing computes a layer again, without the cache that holds the prompt"
+        )
+    if config is None:
+        return None
+    if config.is_encoder_decoder:
+        return "the model reads its prompt with an encoder"
+    if getattr(config, "vision_config", None) is not None:
+        return "the model sees images"
+    if getattr(config.get_text_config(), "output_router_logits", False):
+        return "the loss has a part for the router of its experts, which counts every token"
+    kinds = {type(layer).__name__ for layer in DynamicCache(config=config).layers}
+    if kinds != {DynamicLayer.__name__}:
+        return f"the model's cache is not a plain one ({', '.join(sorted(kinds))})"
+    return None
+
+
+def share_prompts(model: PreTrainedModel, partitioned: bool = False) -> None:
+    """Let `model`, which has TRL's fused LM head, compute what rows of a batch have in common once.
+
+    Its `forward` is changed for TRL's log-probabilities alone, and its `generate` for one sequence
+    a row; any other call goes the usual way.
+
+    Args:
+        partitioned: the parameters are spread over processes (ZeRO-3, FSDP), which must call the
+            model equally often: `generate` then shares whole prompts, and no common beginning.
+    """
+    plain_forward, plain_generate = model.forward, model.generate
+
+    @functools.wraps(type(model).forward)  # `generate` reads the signature
+    def forward(self, *args, **kwargs):
+        given = _given(kwargs)
+        if args or given.keys() != SCORED:
+            return plain_forward(*args, **kwargs)
+        return _score(self.base_model, plain_forward, **given)
+
+    @functools.wraps(type(model).generate)
+    @torch.no_grad()
+    def generate(self, *args, **kwargs):
+        given = _given(kwargs)
+        if not args and given.keys() == GENERATED and _goes_on_from_a_cache(**given):
+            ids, mask = given["input_ids"][:, :-1], given["attention_mask"][:, :-1]
+            kwargs["past_key_values"] = _generation_cache(self.base_model, ids, mask, partitioned)
+        return plain_generate(*args, **kwargs)
+
+    model.forward = types.MethodType(forward, model)
+    model.generate = types.MethodType(generate, model)
+
+
+def _given(kwargs: dict[str, Any]) -> dict[str, Any]:
+    """PEFT hands on every argument of its own, most of them as None."""
+    return {name: value for name, value in kwargs.items() if value is not None}
+
+
+def _goes_on_from_a_cache(input_ids, attention_mask, generation_config) -> bool:
+    several = (generation_config.num_beams or 1) * (generation_config.num_return_sequences or 1)
+    plain_cache = generation_config.use_cache is not False
+    plain_cache = plain_cache and generation_config.cache_implementation is None
+    return several == 1 and plain_cache and input_ids.shape[1] > 1
+
+
+# --- The update
+
+
+def _score(
+    backbone: nn.Module,
+    forward: Callable,
+    input_ids: torch.Tensor,
+    attention_mask: torch.Tensor,
+    labels: torch.Tensor,
+    fused_lm_head: bool,
+):
+    """TRL's output for (B, tokens) inputs; what stands before the first label, once a prompt."""
+    width = input_ids.shape[1]
+    labelled = (labels != -100).any(dim=0).nonzero()
+    # The last token of the prompt predicts the first of the completion. Every process goes this
+    # way, also one whose completions are all masked: engines count calls of the model.
+    start = labelled[0].item() - 1 if len(labelled) else width - 2
+    inputs = {"labels": labels[:, start:], "fused_lm_head": fused_lm_head}
+    if start < 1:
+        return forward(input_ids=input_ids, attention_mask=attention_mask, **inputs)
+    cache, inverse_B = _prompt_cache(backbone, input_ids[:, :start], attention_mask[:, :start])
+    cache.batch_select_indices(inverse_B)
+    inputs |= {"input_ids": input_ids[:, start:], "attention_mask": attention_mask}
+    output = forward(past_key_values=cache, **inputs)
+    for name in PER_TOKEN:
+        value = getattr(output, name)
+        if value is not None:
+            setattr(output, name, pad(value, (start, 0)))
+    return output
+
+
+def _prompt_cache(
+    backbone: nn.Module, ids_BW: torch.Tensor, mask_BW: torch.Tensor
+) -> tuple[DynamicCache, torch.Tensor]:
+    """The cache of the U unlike prompts, and for each of the B rows the number of its prompt."""
+    first_U, inverse_B = _unlike_rows(ids_BW, mask_BW)
+    cache = DynamicCache(config=backbone.config)
+    backbone(
+        input_ids=ids_BW[first_U],
+        attention_mask=mask_BW[first_U],
+        past_key_values=cache,
+        use_cache=True,
+    )
+    return cache, inverse_B
+
+
+def _unlike_rows(ids_BW: torch.Tensor, mask_BW: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Where each unlike row stands first, of shape (U,), and which of them each row is, (B,)."""
+    both = torch.cat([ids_BW, mask_BW.to(ids_BW.dtype)], dim=1)
+    unlike, inverse_B = torch.unique(both, dim=0, return_inverse=True)
+    rows = torch.arange(len(both), device=both.device)
+    first_U = rows.new_full((len(unlike),), len(both))
+    return first_U.scatter_reduce(0, inverse_B, rows, "amin"), inverse_B
+
+
+# --- Generation
+
+
+def _generation_cache(
+    backbone: nn.Module, ids_BW: torch.Tensor, mask_BW: torch.Tensor, partitioned: bool
+) -> DynamicCache:
+    """The cache of left-padded prompts as `generate` would have made it, in its order of columns.
+
+    What all prompts begin with, such as instructions and a worked example, is computed as one row.
+    """
+    first_U, inverse_B = _unlike_rows(ids_BW, mask_BW)
+    ids, mask = ids_BW[first_U], mask_BW[first_U]
+    padding_U = (mask == 0).sum(dim=1)
+    shared = 0 if partitioned or len(ids) == 1 else _common_beginning(ids, padding_U)
+    cache = DynamicCache(config=backbone.config)
+    if shared:
+        beginning = ids[:1, padding_U[0] : padding_U[0] + shared]
+        backbone(input_ids=beginning, past_key_values=cache, use_cache=True)
+        cache.batch_repeat_interleave(len(ids))
+    # Its columns first, then the padding of each row, then what is left of each row.
+    columns = torch.arange(ids.shape[1], device=ids.device).expand_as(ids)
+    moved = columns < padding_U.unsqueeze(1) + shared
+    source = torch.where(columns < shared, columns + padding_U.unsqueeze(1), columns - shared)
+    source = torch.where(moved, source, columns)
+    ids, mask = ids.gather(1, source), mask.gather(1, source)
+    # `generate` counts positions without the padding; a forward without positions counts it.
+    positions = (mask.cumsum(dim=1) - 1).clamp(min=0)
+    backbone(
+        input_ids=ids[:, shared:],
+        attention_mask=mask,
+        position_ids=positions[:, shared:],
+        past_key_values=cache,
+        use_cache=True,
+    )
+    back = source.argsort(dim=1)
+    for layer in cache.layers:
+        layer.keys = _take(layer.keys, back)[inverse_B]
+        layer.values = _take(layer.values, back)[inverse_B]
+    return cache
+
+
+def _common_beginning(ids_UW: torch.Tensor, padding_U: torch.Tensor) -> int:
+    """How many tokens all prompts begin with; 0 for too few. One token at least is left to each."""
+    length = ids_UW.shape[1] - int(padding_U.max()) - 1
+    offsets = torch.arange(max(length, 0), device=ids_UW.device)
+    beginnings = ids_UW.gather(1, padding_U.unsqueeze(1) + offsets)
+    same = (beginnings == beginnings[:1]).all(dim=0).long()
+    shared = int(same.cumprod(dim=0).sum())
+    return shared if shared >= WORTH_SHARING else 0
+
+
+def _take(states: torch.Tensor, columns_UW: torch.Tensor) -> torch.Tensor:
+    """Keys or values of shape (U, heads, W, size) with the columns of each row in another order."""
+    index = columns_UW[:, None, :, None].expand_as(states)
+    return states.gather(2, index)
