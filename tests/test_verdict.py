@@ -1,14 +1,12 @@
 """The verdict on curves whose truth is known."""
 
 import doctest
-from pathlib import Path
 
 import pytest
 
 from recipes.common.evaluation import scores
-from recipes.common.report.verdict import OPENINGS, verdict, verdict_of_run
+from recipes.common.report.verdict import verdict, verdict_of_run
 
-BENCHMARKS = Path(__file__).parents[1] / "scripts/benchmarks"
 FLAT = [1.0, 1.2, 0.9, 1.1, 1.0, 0.8, 1.2, 1.0, 0.9, 1.1, 1.0, 1.2]
 NOISY = [
     0.9,
@@ -188,17 +186,3 @@ def test_without_lenient_it_is_tests_then_prose_then_the_first(metric):
 def test_too_little_to_tell_is_not_known(rewards, rows_right, message):
     found = verdict(log(rewards), evaluations(*rows_right))
     assert found.name == "not known" and message in found.sentence
-
-
-def test_of_simulated_runs_most_get_their_verdict_and_none_with_a_random_reward_is_called_learning(
-    monkeypatch,
-):
-    monkeypatch.syspath_prepend(BENCHMARKS)
-    import curves
-
-    monkeypatch.setattr(curves, "A_CASE", 20)
-    _, lines = curves.verdict_table()
-    assert {truth for _, truth, *_ in lines} == {*OPENINGS}
-    for run, _, right, learning, _ in lines:
-        assert int(right) >= 16 or run == "learns: 8 points, too few to show", run
-        assert learning == "0" or "random" not in run
