@@ -107,11 +107,7 @@ def train_and_save(trainer: GRPOTrainer, run: Run, metric: Metric) -> dict[str, 
     from recipes.common.training.engine import EngineCallback
     from recipes.common.training.interrupt import InterruptCallback
     from recipes.common.training.moving_reference import MovingReferenceCallback, reference_is_whole
-    from recipes.common.training.tracking import (
-        TensorBoardTextCallback,
-        TrackingCallback,
-        continue_wandb_run,
-    )
+    from recipes.common.training.tracking import TrackingCallback, continue_wandb_run
 
     folder = Path(run.training.output_dir)
     clock, interrupt = callbacks.Clock(folder, trainer.phase), InterruptCallback(trainer)
@@ -129,8 +125,7 @@ def train_and_save(trainer: GRPOTrainer, run: Run, metric: Metric) -> dict[str, 
         callbacks.SamplerOrderCallback(),
         callbacks.ScheduleCallback(),
         callbacks.RunRecordCallback(run.preflight),
-        TrackingCallback(folder, trainer.reward_func_names, run.config),
-        TensorBoardTextCallback(trainer),
+        TrackingCallback(folder, run.config),
         callbacks.BeforeCallback(trainer, lambda: _evaluate(trainer, run, metric, BEFORE)),
         *([callbacks.ValidationCallback(trainer)] if run.validation_rows else []),
         callbacks.StepLineCallback(),

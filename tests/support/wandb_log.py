@@ -43,8 +43,8 @@ def read_run(folder: Path) -> dict:
 def read_runs(folder: Path) -> list[dict]:
     """Each offline run below `folder`, in the order of their starts.
 
-    Id, project, name, group, config and summary; `history`, the keys that were ever logged; `rows`, what was logged at
-    once; `artifacts`, each with its type and the files in it; `files`, the folder of the media that `rows` name.
+    Id, project, name, group, config and summary; `history`, the keys that were ever logged;
+    `artifacts`, each with its type and the files in it.
     """
     paths = sorted(
         folder.glob("wandb/offline-run-*/run-*.wandb"), key=lambda path: path.parent.name
@@ -57,9 +57,7 @@ def _read(path: Path) -> dict:
         "config": {},
         "summary": {},
         "history": set(),
-        "rows": [],
         "artifacts": {},
-        "files": path.parent / "files",
     }
     for record in read_records(path):
         kind = record.WhichOneof("record_type")
@@ -73,34 +71,9 @@ def _read(path: Path) -> dict:
             run["summary"].update(_items(record.summary.update))
         elif kind == "history":
             run["history"] |= set(_items(record.history.item))
-            run["rows"].append(_nested(record.history.item))
         elif kind == "artifact":
             run["artifacts"].setdefault(record.artifact.name, []).append(_artifact(record.artifact))
     return run
-
-
-def table_rows(run: dict, key: str) -> list[dict]:
-    """The rows of a table of a run, all its increments together, as column -> value."""
-    tables = [
-        json.loads((run["files"] / row[key]["path"]).read_text())
-        for row in run["rows"]
-        if key in row
-    ]
-    return [
-        dict(zip(table["columns"], row, strict=True)) for table in tables for row in table["data"]
-    ]
-
-
-def _nested(items) -> dict:
-    """What was logged at once: media are dictionaries, whose entries are items of their own in the log."""
-    row: dict = {}
-    for item in items:
-        *path, last = item.nested_key or [item.key]
-        inner = row
-        for key in path:
-            inner = inner.setdefault(key, {})
-        inner[last] = json.loads(item.value_json)
-    return row
 
 
 def _artifact(artifact) -> dict:
