@@ -54,8 +54,8 @@ ALLOWED = {
     },
 }
 A_RECIPE = {"run", "trainer", "evaluation.metrics", "checks.rewards_on_rows", "data.questions"}
-MAX_LINES = 450
-MAX_SCRIPT_LINES = 100
+MAX_LINES = 600
+MAX_SCRIPT_LINES = 130
 MAX_MODULES = 38
 
 
@@ -187,7 +187,7 @@ def test_a_script_is_thin(file):
     assert lines_of(file) <= MAX_SCRIPT_LINES
 
 
-@pytest.mark.parametrize(("recipe", "lines"), [("gsm8k", 80), ("code", 80), ("*", 140)])
+@pytest.mark.parametrize(("recipe", "lines"), [("gsm8k", 90), ("code", 90), ("*", 150)])
 def test_a_recipe_fits_on_a_page_or_two(recipe, lines):
     files = list((ROOT / "recipes").glob(f"{recipe}/train.py"))
     assert files and [str(file) for file in files if lines_of(file) > lines] == []

@@ -468,53 +468,15 @@ def test_a_checkpoint_from_elsewhere_needs_the_evaluation_of_its_untrained_model
     assert open_folder(run) == run.training.resume_from_checkpoint
 
 
-def with_moving_reference(folder: Path, elsewhere: str | None = None):
-    run = make_run(folder, num_eval_rows=0)
-    vars(run.training).update(
-        sync_ref_model=True, fsdp=None, deepspeed_plugin=None, resume_from_checkpoint=elsewhere
-    )
-    return run
-
-
-WITHOUT_REFERENCE = (
-    "it holds no reference.safetensors (ZeRO-3 and FSDP keep none), so the reference would be another one. "
-    "Start anew with --fresh, under ZeRO-2 or DDP to be able to resume."
-)
-
-
-def test_a_checkpoint_with_the_moving_reference_is_gone_on_with(tmp_path):
-    open_folder(with_moving_reference(tmp_path))
-    Path(add_checkpoint(tmp_path, 5), "reference.safetensors").touch()
-    assert open_folder(with_moving_reference(tmp_path)) == str(tmp_path / "checkpoint-5")
-
-
-@pytest.mark.parametrize("elsewhere", [False, True])
-def test_a_whole_checkpoint_without_the_moving_reference_is_refused_and_not_passed_over(
-    elsewhere, tmp_path, capsys
-):
-    """As ZeRO-3 leaves it behind, and ZeRO-2 finds it."""
-    open_folder(with_moving_reference(tmp_path / "run"))
-    checkpoint = add_checkpoint(tmp_path / ("other" if elsewhere else "run"), 5)
-    assert refusal(with_moving_reference(tmp_path / "run", checkpoint if elsewhere else None)) == 2
-    printed = capsys.readouterr()
-    assert WITHOUT_REFERENCE in printed.out and "cut short" not in printed.err
-
-
-@pytest.mark.parametrize("engine", ["zero3", "fsdp"])
-def test_a_moving_reference_in_parts_is_not_resumed(engine, tmp_path, capsys, monkeypatch):
-    run = with_moving_reference(tmp_path)
-    if engine == "fsdp":
-        monkeypatch.setenv("ACCELERATE_USE_FSDP", "true")
-    else:
-        run.training.deepspeed_plugin = SimpleNamespace(zero_stage=3)
-    open_folder(run)
-    checkpoint = add_checkpoint(tmp_path, 5)
-    if engine == "fsdp":
-        as_fsdp(Path(checkpoint), in_parts=False)
-    assert refusal(run) == 2 and WITHOUT_REFERENCE in capsys.readouterr().out
-    Path(checkpoint, "reference.safetensors").touch()  # written under ZeRO-2 or DDP
+def test_a_run_with_a_moving_reference_is_not_resumed(tmp_path, capsys):
+    run = make_run(tmp_path, num_eval_rows=0)
+    run.training.sync_ref_model = True
+    assert open_folder(run) is None
+    add_checkpoint(tmp_path, 5)
     assert refusal(run) == 2
-    assert "ZeRO-3 and FSDP cannot put its reference.safetensors back" in capsys.readouterr().out
+    assert (
+        "TRL keeps a moving reference (sync_ref_model) in no checkpoint" in capsys.readouterr().out
+    )
 
 
 def test_tokens_are_left_out_of_the_recorded_command():

@@ -9,7 +9,7 @@ from typing import Any
 
 import yaml
 
-FOLDER = Path(__file__).resolve().parents[2] / "presets"
+FOLDER = Path(__file__).resolve().parents[1] / "presets"
 ADDED = "add_reward_funcs"  # the one key of a preset that is not an argument of a run
 
 

@@ -106,10 +106,9 @@ def train_and_save(trainer: GRPOTrainer, run: Run, metric: Metric) -> dict[str, 
     from recipes.common.training import callbacks
     from recipes.common.training.engine import EngineCallback
     from recipes.common.training.interrupt import InterruptCallback
-    from recipes.common.training.moving_reference import MovingReferenceCallback, reference_is_whole
     from recipes.common.training.tracking import TrackingCallback, continue_wandb_run
 
-    folder = Path(run.training.output_dir)
+    folder, patience = Path(run.training.output_dir), run.recipe.early_stopping_patience
     clock, interrupt = callbacks.Clock(folder, trainer.phase), InterruptCallback(trainer)
     make_head_input_contiguous(trainer.accelerator.unwrap_model(trainer.model))
     if run.validation_rows:
@@ -131,13 +130,9 @@ def train_and_save(trainer: GRPOTrainer, run: Run, metric: Metric) -> dict[str, 
         callbacks.StepLineCallback(),
         clock,
         interrupt,
-        *([callbacks.StopCallback(trainer, run.recipe.stop_when)] if run.recipe.stop_when else []),
+        *([callbacks.StopEarlyCallback(patience)] if patience else []),
         callbacks.LastStepCallback(),
     ]
-    if run.training.sync_ref_model and reference_is_whole(
-        run.training
-    ):  # last, when it is known what is saved
-        added.append(MovingReferenceCallback(trainer, run.checkpoint))
     for callback in added:
         trainer.add_callback(callback)
     continue_wandb_run(folder, trainer.args, run.checkpoint)

@@ -71,10 +71,10 @@ class RecipeArguments:
             "help": "With eval_strategy: rows evaluated during training, and never trained on."
         },
     )
-    stop_when: dict | str | None = field(
+    early_stopping_patience: int | None = field(
         default=None,
         metadata={
-            "help": "Stop by the validation rows: {metric: validation/strict, patience: 5, min_gain: 0.05}."
+            "help": "Stop after so many evaluations in a row that metric_for_best_model is no better."
         },
     )
     reward_funcs: list[str] = field(

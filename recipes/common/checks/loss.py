@@ -3,7 +3,6 @@
 from typing import Any
 
 from recipes.common.trainer import GRPOConfig
-from recipes.common.training.moving_reference import reference_is_whole
 
 
 def check_moving_reference(training: dict[str, Any], use_peft: bool) -> list[str]:
@@ -74,8 +73,4 @@ def _reference_notes(training: GRPOConfig) -> list[str]:
     if 0 < last <= steps:  # what moves after the last update is compared with nothing
         moves = f"ref_model_sync_steps is {steps}, and the run ends after {last}"
         notes.append(f"the reference never moves before the end: {moves}")
-    if not reference_is_whole(training):
-        notes.append(
-            "ZeRO-3 and FSDP keep a moving reference in no checkpoint: this run cannot be resumed"
-        )
-    return notes
+    return [*notes, "TRL keeps a moving reference in no checkpoint: this run cannot be resumed"]

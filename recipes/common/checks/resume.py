@@ -15,7 +15,6 @@ from recipes.common.checks.whole import checkpoint_problem
 from recipes.common.settings import RecipeArguments
 from recipes.common.trainer import GRPOConfig
 from recipes.common.training.engine import asked_engine
-from recipes.common.training.moving_reference import REFERENCE, reference_is_whole
 from recipes.common.utils.run_files import (
     AFTER,
     BEFORE,
@@ -242,13 +241,8 @@ def _cannot_resume(
 ) -> str | None:
     if problem := checkpoint_problem(checkpoint, training.world_size, asked_engine()):
         return f"{problem}. Give the folder of a whole checkpoint of the same launch."
-    if training.sync_ref_model and not (checkpoint / REFERENCE).is_file():
-        return (
-            f"it holds no {REFERENCE} (ZeRO-3 and FSDP keep none), so the reference would be another one. "
-            "Start anew with --fresh, under ZeRO-2 or DDP to be able to resume."
-        )
-    if training.sync_ref_model and not reference_is_whole(training):
-        return f"ZeRO-3 and FSDP cannot put its {REFERENCE} back. Resume under ZeRO-2 or DDP, as it was written."
+    if training.sync_ref_model:
+        return "TRL keeps a moving reference (sync_ref_model) in no checkpoint. Start anew with --fresh."
     if recipe.num_eval_rows and not (folder / BEFORE).is_file():
         other = "" if folder in checkpoint.parents else ", or --num_eval_rows 0"
         return (

@@ -40,6 +40,7 @@ RANGES: dict[str, tuple[Callable[[Any], bool], tuple[str, ...]]] = {
                 "per_device_eval_batch_size",
                 "num_train_rows",
                 "save_total_limit",
+                "early_stopping_patience",
             ),
             *("lora_r", "lora_alpha", "ddp_timeout", "torch_empty_cache_steps"),
         ),

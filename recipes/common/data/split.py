@@ -10,9 +10,9 @@ from datasets import Dataset, IterableDataset
 from recipes.common.data.only_rows import use_only_rows
 from recipes.common.data.overlap import question_digest, warm_start_questions
 from recipes.common.settings import Arguments
-from recipes.common.training.stopping import PREFIX, check_stop_when
 
 Rows = Dataset | IterableDataset
+PREFIX = "validation/"  # of what is logged of the validation rows
 
 
 def validates(training: dict[str, Any]) -> bool:
@@ -55,7 +55,11 @@ def check_validation(args: Arguments) -> list[str]:
             f"num_validation_rows is {count}; eval_strategy needs at least 1, or set it to 'no'."
         )
     saves, metric = _name(training["save_strategy"]), training["metric_for_best_model"]
-    chooses = training["load_best_model_at_end"]
+    chooses, patience = training["load_best_model_at_end"], args.recipe.early_stopping_patience
+    if patience and not validates(training):
+        problems.append(
+            "early_stopping_patience needs evaluations while training: set eval_strategy: steps and eval_steps."
+        )
     if (
         saves == "best"
     ):  # Ctrl-C between two bests would save nothing, and a kill after the last lose what follows it
@@ -67,10 +71,10 @@ def check_validation(args: Arguments) -> list[str]:
             "save_total_limit is 1, so that transformers deletes all checkpoints but the best when a run ends or is "
             "interrupted, and it could not go on from its last. Set it to 2."
         )
-    if chooses and not str(metric).startswith(PREFIX):
+    if (chooses or patience) and not str(metric).startswith(PREFIX):
         problems.append(
-            f"metric_for_best_model is {metric!r}; a checkpoint is chosen by a metric of the recipe on the validation "
-            f"rows: {PREFIX}strict, say."
+            f"metric_for_best_model is {metric!r}; a checkpoint is chosen, and a run stopped early, by a metric of "
+            f"the recipe on the validation rows: {PREFIX}strict, say."
         )
     steps, evaluations = training["save_steps"], training["eval_steps"]
     if chooses and saves == "steps" and evaluations and steps != evaluations:
@@ -78,7 +82,7 @@ def check_validation(args: Arguments) -> list[str]:
             f"load_best_model_at_end: with save_steps {steps:g} and eval_steps {evaluations:g} the best step may have "
             f"no checkpoint. Set save_steps to {evaluations:g}."
         )
-    return problems + check_stop_when(args.recipe.stop_when, validates(training))
+    return problems
 
 
 def validation_notes(args: Arguments, rows: list[dict]) -> list[str]:

@@ -18,7 +18,6 @@ from recipes.common.report.report import best_sentence, voided_sentence
 from recipes.common.report.verdict import verdict_of_run
 from recipes.common.training.callbacks import Clock, rows_trained_on
 from recipes.common.training.engine import engine
-from recipes.common.training.stopping import reason_to_stop
 from recipes.common.training.tracking import track_report, track_summary
 from recipes.common.utils import run_files as files
 from recipes.common.utils.machine import versions
@@ -36,11 +35,12 @@ def summary_of(
 ) -> dict[str, Any]:
     """Build summary.json; `before`, `after` and `mcnemar_p` are None for a run without evaluation rows."""
     folder = Path(trainer.args.output_dir)
-    validation, stop_when = files.read_validation(folder), config["stop_when"]
+    validation, patience = files.read_validation(folder), config["early_stopping_patience"]
     best = best_checkpoint(trainer)
     chosen = best["step"] if best else None
     verdict = verdict_of_run(files.read_log(folder), validation, before or [], after or [], chosen)
-    early = stop_when and trainer.state.global_step < trainer.state.max_steps
+    early = patience and trainer.state.global_step < trainer.state.max_steps
+    metric = trainer.args.metric_for_best_model
     return {
         "verdict": asdict(verdict),
         "before": summarize(before) if before else None,
@@ -49,7 +49,7 @@ def summary_of(
         "changed": rows_changed(before, after) if after else None,
         "best_checkpoint": best,
         "voided": voided_sentence(files.read_log(folder), config),
-        "stopped": reason_to_stop(stop_when, validation) if early else None,
+        "stopped": f"{metric} was no better for {patience} evaluations" if early else None,
         "minutes": round(clock.minutes(), 2),
         "seconds": {phase: round(seconds, 1) for phase, seconds in clock.seconds().items()},
         "steps": trainer.state.global_step,

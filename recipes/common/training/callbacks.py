@@ -11,11 +11,16 @@ from typing import Any
 import torch
 from accelerate.utils import broadcast_object_list
 from datasets import IterableDataset
-from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+from transformers import (
+    EarlyStoppingCallback,
+    TrainerCallback,
+    TrainerControl,
+    TrainerState,
+    TrainingArguments,
+)
 from trl import GRPOTrainer
 
 from recipes.common.training.phases import Phases
-from recipes.common.training.stopping import reason_to_stop
 from recipes.common.utils.machine import versions
 from recipes.common.utils.run_files import (
     BEFORE,
@@ -156,37 +161,25 @@ class ValidationCallback(TrainerCallback):
             )
 
 
-class StopCallback(TrainerCallback):
-    """Stop by `stop_when` after an evaluation, on all ranks together; a run that has stopped does not go on later."""
-
-    def __init__(self, trainer: GRPOTrainer, stop_when: dict[str, Any]):
-        self.trainer, self.stop_when = trainer, stop_when
+class StopEarlyCallback(EarlyStoppingCallback):
+    """transformers' callback, whose count a resumed run takes up; a run that has stopped does not go on later."""
 
     def on_train_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs
     ) -> None:
-        if self._reason(args, state):
+        saved = state.stateful_callbacks[type(self).__name__]["attributes"]
+        self.early_stopping_patience_counter = saved["early_stopping_patience_counter"]
+        if self.early_stopping_patience_counter >= self.early_stopping_patience:
             raise NothingLeftToTrain
 
     def on_evaluate(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs
     ) -> None:
-        if reason := self._reason(args, state):
-            control.should_training_stop = True
-            if state.is_world_process_zero:
-                print(
-                    f"Stopping after step {state.global_step} of {state.max_steps}: {reason}.",
-                    flush=True,
-                )
-
-    def _reason(self, args: TrainingArguments, state: TrainerState) -> str | None:
-        lines = [
-            line
-            for line in read_validation(Path(args.output_dir))
-            if line["step"] <= state.global_step
-        ]
-        reason = reason_to_stop(self.stop_when, lines) if state.is_world_process_zero else None
-        return decided_by_main(self.trainer, reason)
+        super().on_evaluate(args, state, control, **kwargs)
+        if control.should_training_stop and state.is_world_process_zero:
+            print(
+                f"Stopping early, after step {state.global_step} of {state.max_steps}.", flush=True
+            )
 
 
 class StepLineCallback(TrainerCallback):
