@@ -85,3 +85,26 @@ def shown(problems: list[Problem]) -> str:
     ]
     more = [f"... and {len(lines) - SHOWN} other problems"] if len(lines) > SHOWN else []
     return "\n".join(lines[:SHOWN] + more)
+
+
+def with_keys(keys: dict[str, tuple[type, ...]]) -> Callable[[Any], dict[str, Any]]:
+    """Make an `accept`: objects that have `keys` of these types, text or lists, and are not empty."""
+
+    def accept(item: Any) -> dict[str, Any]:
+        if not isinstance(item, dict):
+            raise ValueError(
+                f"it must be a JSON object with {', '.join(keys)}, not {str(item)[:80]!r}"
+            )
+        if missing := [name for name in keys if name not in item]:
+            raise ValueError(
+                f"{', '.join(missing)} missing (its keys: {', '.join(item)}; wanted: {', '.join(keys)})"
+            )
+        for name, kinds in keys.items():
+            if not isinstance(item[name], kinds) or not item[name]:
+                wanted = " or ".join({str: "text", list: "a list"}[kind] for kind in kinds)
+                raise ValueError(
+                    f"{name} is {json.dumps(item[name])[:80]}; it must be {wanted} that is not empty"
+                )
+        return item
+
+    return accept

@@ -102,8 +102,8 @@ def run(options: argparse.Namespace, overrides: list[str]) -> int:
 
 
 def audit_recipe(config: Path, per_task: int, overrides: list[str]) -> tuple:
-    from recipes.common.checks.rewards_on_rows import first_rows
     from recipes.common.data.recipe import load_recipe
+    from recipes.common.data.split import first_rows
     from rewards.audit.audit import audit
 
     recipe = load_recipe(config, overrides)

@@ -91,7 +91,7 @@ def parse(words: list[str] | None = None) -> dict:
 def main() -> None:
     options = parse()
     if one_in := options.pop("held_out", 0):
-        from recipes.common.checks.rewards_on_rows import is_held_out
+        from recipes.common.data.split import is_held_out
 
         options["held_out"] = lambda prompt: is_held_out(prompt, one_in)
     from recipes.code.prepare import prepare

@@ -4,7 +4,7 @@ import pytest
 
 from recipes.code.one_liners import NEW, TRAINED, one_liner_tasks
 from recipes.code.prepare import load_tasks, prepare
-from recipes.common.checks.rewards_on_rows import is_held_out
+from recipes.common.data.split import is_held_out
 
 
 def held_out(expression: str) -> bool:

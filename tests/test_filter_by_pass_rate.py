@@ -14,8 +14,9 @@ from support.launching import DENSE_REWARD, TINY
 from support.tiny_model import build_tiny_model
 
 from recipes.common import run as life
-from recipes.common.data.only_rows import only_rows_notes, use_only_rows
+from recipes.common.checks.preflight import only_rows_notes
 from recipes.common.data.recipe import import_recipe, with_columns
+from recipes.common.data.split import use_only_rows
 from recipes.common.sampling.learning import Column, Scored
 from recipes.common.sampling.pass_rate import pass_rates
 from recipes.common.utils.run_files import read_rows, write_rows
@@ -187,7 +188,7 @@ def test_a_file_that_holds_no_rows_is_refused_and_a_column_of_a_later_row_is_kep
     if text is not None:
         file.write_text(text)
     with pytest.raises(ValueError, match=message):
-        use_only_rows(None, str(file), None)
+        use_only_rows(str(file), None)
     write_rows(file, [{"prompt": "a", "task": "t"}, {"prompt": "b", "task": "t", "answer": "7"}])
     assert use_only_rows("train", str(file), None)["answer"][:] == [None, "7"]
 

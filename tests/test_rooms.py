@@ -18,7 +18,7 @@ ALLOWED = {
     "trainer": {"utils", "training"},
     "presets": {"utils", "trainer"},
     "settings": {"utils", "trainer", "presets", "checks"},
-    "data": {"utils", "settings", "checks", "training", "trainer", "evaluation"},
+    "data": {"utils", "settings", "training"},
     "report": {"utils", "training", "evaluation"},
     "checks": {
         "utils",
@@ -53,7 +53,7 @@ ALLOWED = {
         "sampling",
     },
 }
-A_RECIPE = {"run", "trainer", "evaluation.metrics", "checks.rewards_on_rows", "data.questions"}
+A_RECIPE = {"run", "trainer", "evaluation.metrics", "data.questions", "data.split"}
 MAX_LINES = 600
 MAX_SCRIPT_LINES = 130
 MAX_MODULES = 38

@@ -13,7 +13,8 @@ import json
 import re
 from dataclasses import dataclass, field
 
-from recipes.common.checks.rewards_on_rows import is_held_out, worked_example
+from recipes.common.data.split import is_held_out
+from recipes.common.data.questions import worked_example
 from recipes.common.run import RecipeArguments as CommonArguments
 from recipes.common.run import start, train_and_save
 from recipes.common.trainer import GRPOTrainer

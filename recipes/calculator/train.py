@@ -11,7 +11,7 @@ that tells the model of the tool is chat_template.jinja. Expected numbers: READM
 import random
 
 from recipes.calculator.calculator import text_of, value_of
-from recipes.common.checks.rewards_on_rows import is_held_out
+from recipes.common.data.split import is_held_out
 from recipes.common.run import RecipeArguments as CommonArguments
 from recipes.common.run import start, train_and_save
 from recipes.common.trainer import GRPOTrainer

@@ -7,7 +7,8 @@
 `dataset_path` is a folder that scripts/prepare_code.py wrote; evaluation is on its test.jsonl. Numbers: README.md.
 """
 
-from recipes.common.checks.rewards_on_rows import draw, worked_example
+from recipes.common.data.split import draw
+from recipes.common.data.questions import worked_example
 from recipes.common.evaluation.metrics import code_metric
 from recipes.common.run import RecipeArguments, start, train_and_save
 from recipes.common.trainer import GRPOTrainer

@@ -122,6 +122,16 @@ class Arguments:
     notes: list[str] = field(default_factory=list)
     is_read: bool = True  # False where the YAML could not be read, and none of its values is known
 
+    @property
+    def validates(self) -> bool:
+        """Whether the run evaluates validation rows while it trains."""
+        return name_of(self.training["eval_strategy"]) != "no"
+
+
+def name_of(strategy: Any) -> str:
+    """The name of a strategy of transformers, which may be an enum by now."""
+    return str(getattr(strategy, "value", strategy))
+
 
 def parse_arguments(recipe_type: type[RecipeArguments], argv: list[str] | None = None) -> Arguments:
     """Read `--config FILE` and the command line, which wins. A bad key or value joins `problems`.

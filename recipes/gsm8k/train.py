@@ -8,7 +8,7 @@ Rows: openai/gsm8k on the Hub, or `--dataset_path` with a file or a folder. Expe
 
 from recipes.common.data.questions import QuestionArguments as RecipeArguments
 from recipes.common.data.questions import gold_of, load_questions
-from recipes.common.checks.rewards_on_rows import worked_example
+from recipes.common.data.questions import worked_example
 from recipes.common.evaluation.metrics import answer_metric as metric
 from recipes.common.run import start, train_and_save
 from recipes.common.trainer import GRPOTrainer

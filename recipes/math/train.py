@@ -9,7 +9,7 @@ Rows: `dataset_path` or `dataset_name`, `question_column`, `answer_column`. What
 from dataclasses import dataclass, field
 
 from recipes.common.data.questions import QuestionArguments, gold_of, load_questions
-from recipes.common.checks.rewards_on_rows import worked_example
+from recipes.common.data.questions import worked_example
 from recipes.common.evaluation.metrics import answer_metric, boxed_metric
 from recipes.common.run import start, train_and_save
 from recipes.common.trainer import GRPOTrainer

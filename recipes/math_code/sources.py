@@ -8,9 +8,9 @@ import reasoning_gym
 from datasets import load_dataset
 
 from recipes.code.tasks import read_tasks
-from recipes.common.checks.rewards_on_rows import is_held_out, with_keys
 from recipes.common.data.questions import gold_of, read_questions
-from rewards.jsonl import read_jsonl
+from recipes.common.data.split import is_held_out
+from rewards.jsonl import read_jsonl, with_keys
 
 INSTRUCTION = "Continue this passage in English, with names, dates and figures:"
 TASKS = "data/mbpp"

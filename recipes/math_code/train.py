@@ -10,7 +10,7 @@ scores which task. Expected numbers: see README.md in this folder.
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from recipes.common.checks.rewards_on_rows import worked_example
+from recipes.common.data.questions import worked_example
 from recipes.common.evaluation.metrics import boxed_metric, code_metric
 from recipes.common.run import RecipeArguments as CommonArguments
 from recipes.common.run import start, train_and_save

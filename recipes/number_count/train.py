@@ -11,7 +11,8 @@ Expected numbers: see README.md in this folder.
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from recipes.common.checks.rewards_on_rows import is_held_out, with_keys
+from recipes.common.data.split import is_held_out
+from rewards.jsonl import with_keys
 from recipes.common.run import RecipeArguments as CommonArguments
 from recipes.common.run import start, train_and_save
 from recipes.common.trainer import GRPOTrainer

@@ -13,7 +13,8 @@ import itertools
 from dataclasses import dataclass, field
 
 from recipes.common.data.questions import read_questions
-from recipes.common.checks.rewards_on_rows import draw, is_held_out, worked_example
+from recipes.common.data.split import draw, is_held_out
+from recipes.common.data.questions import worked_example
 from recipes.common.evaluation.metrics import answer_metric
 from recipes.common.run import RecipeArguments as CommonArguments
 from recipes.common.run import start, train_and_save

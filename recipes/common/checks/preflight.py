@@ -7,7 +7,7 @@ amount and an empty completion nothing, and a batch that divides. Whether the mo
 import json
 import math
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -27,9 +27,7 @@ from recipes.common.checks.rewards_on_rows import (
     check_every_reward_scores,
     check_every_task_is_scored,
     check_gates,
-    check_reference,
     check_tasks,
-    first_rows,
     reward_lines,
 )
 from recipes.common.checks.values import (
@@ -38,10 +36,10 @@ from recipes.common.checks.values import (
     check_optimizer,
     check_output_dir,
 )
-from recipes.common.data.only_rows import only_rows_notes
 from recipes.common.data.overlap import check_duplicates, check_held_out, overlap_notes
-from recipes.common.data.split import check_validation, validates, validation_notes
-from recipes.common.settings import Arguments, RecipeArguments
+from recipes.common.data.recipe import check_reference
+from recipes.common.data.split import first_rows
+from recipes.common.settings import Arguments, RecipeArguments, name_of
 from recipes.common.trainer import GRPOConfig
 from recipes.common.training.engine import asked_engine, check_engine, world_size
 from recipes.common.training.steps import check_loss
@@ -54,6 +52,8 @@ from rewards.audit.call import score
 from rewards.contract import UNDECLARED, declared, prepare_reward, scores_task
 from rewards.steps import Steps, sum_steps
 from rewards.text import completion_text
+
+PREFIX = "validation/"  # of what is logged of the validation rows
 
 
 @dataclass
@@ -141,8 +141,8 @@ def _build(args: Arguments, result: Preflight) -> None:
     args.training["use_cpu"] = bool(
         args.training["use_cpu"] or asked or not torch.accelerator.is_available()
     )
-    if validates(
-        args.training
+    if (
+        args.validates
     ):  # TRL would ask for whole groups in an evaluation batch; ours has one completion a row
         args.training["num_generations_eval"] = args.training["num_generations_eval"] or 1
     if asked_engine().startswith("ZeRO"):
@@ -262,6 +262,81 @@ def _check_settings(args: Arguments, rewards: list[Callable]) -> list[str]:
             "mean of the gated reward. Use sum_then_normalize."
         )
     return problems
+
+
+def check_validation(args: Arguments) -> list[str]:
+    """Settings that need a curve, or a checkpoint at each of its points."""
+    training, count, problems = args.training, args.recipe.num_validation_rows, []
+    if args.validates and count < 1:
+        problems.append(
+            f"num_validation_rows is {count}; eval_strategy needs at least 1, or set it to 'no'."
+        )
+    saves, metric = name_of(training["save_strategy"]), training["metric_for_best_model"]
+    chooses, patience = training["load_best_model_at_end"], args.recipe.early_stopping_patience
+    if patience and not args.validates:
+        problems.append(
+            "early_stopping_patience needs evaluations while training: set eval_strategy: steps and eval_steps."
+        )
+    if (
+        saves == "best"
+    ):  # Ctrl-C between two bests would save nothing, and a kill after the last lose what follows it
+        problems.append(
+            "save_strategy is best; give steps, save_steps as eval_steps, load_best_model_at_end: true."
+        )
+    if metric and training["save_total_limit"] == 1:
+        problems.append(
+            "save_total_limit is 1, so that transformers deletes all checkpoints but the best when a run ends or is "
+            "interrupted, and it could not go on from its last. Set it to 2."
+        )
+    if (chooses or patience) and not str(metric).startswith(PREFIX):
+        problems.append(
+            f"metric_for_best_model is {metric!r}; a checkpoint is chosen, and a run stopped early, by a metric of "
+            f"the recipe on the validation rows: {PREFIX}strict, say."
+        )
+    steps, evaluations = training["save_steps"], training["eval_steps"]
+    if chooses and saves == "steps" and evaluations and steps != evaluations:
+        problems.append(
+            f"load_best_model_at_end: with save_steps {steps:g} and eval_steps {evaluations:g} the best step may have "
+            f"no checkpoint. Set save_steps to {evaluations:g}."
+        )
+    return problems
+
+
+def validation_notes(args: Arguments, rows: list[dict]) -> list[str]:
+    """Say in one line which rows are evaluated while the run trains, and how often."""
+    if not rows:
+        return []
+    every = args.training["eval_steps"] or args.training["logging_steps"]
+    often = (
+        f"every {every:g} steps"
+        if name_of(args.training["eval_strategy"]) == "steps"
+        else "after each epoch"
+    )
+    return [
+        f"validation: {len(rows)} rows of the training side, evaluated {often} and never trained on"
+    ]
+
+
+def only_rows_notes(rows: list[dict[str, Any]], eval_rows: Iterable[dict[str, Any]]) -> list[str]:
+    """Say where the first training row and the first held-out row of its task differ before the last message."""
+    first = rows[0] if rows else {}
+    held_out = next((row for row in eval_rows if row.get("task") == first.get("task")), first)
+    if _before_question(first) == _before_question(held_out):
+        return []
+    return [
+        "only_rows: the messages before the question are not those of the held-out rows: the file keeps the system "
+        "prompt and the worked example of its probe. Probe again with those of this run"
+    ]
+
+
+def _before_question(row: dict[str, Any]) -> list[Any]:
+    """The messages before the last, without the empty keys that a Dataset adds to messages that differ in theirs."""
+    prompt = row.get("prompt")
+    messages = prompt[:-1] if isinstance(prompt, list) else []
+    return [
+        {name: value for name, value in message.items() if value is not None}
+        for message in messages
+    ]
 
 
 def kind_notes(args: Arguments, rewards: list[Callable]) -> list[str]:

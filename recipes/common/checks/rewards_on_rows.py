@@ -1,21 +1,15 @@
 """Rows against rewards: the columns are there, the reference answer earns its due, an empty completion nothing."""
 
-import hashlib
-import itertools
-import json
 import numbers
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from datasets import Dataset, IterableDataset
-
 from rewards import full_reward, reward_columns, reward_kind, reward_name, reward_tasks
 from rewards.contract import LARGEST, scores_task
 from rewards.rows import NumberedRow, rows_by_task
 
-STREAMED_ROWS = 1000
 PART = 200  # rows of one call
 
 
@@ -49,31 +43,6 @@ class RewardLine:
             "full": self.full,
             "empty earns": empty,
         }
-
-
-def first_rows(train_rows: Dataset | IterableDataset | None) -> list[dict]:
-    """All rows, or the first 1 000 of a stream."""
-    if isinstance(train_rows, IterableDataset):
-        return list(itertools.islice(train_rows, STREAMED_ROWS))
-    return train_rows.to_list() if train_rows is not None else []
-
-
-def is_held_out(text: str, one_in: int) -> bool:
-    """Tell whether a text is held out, about one in `one_in`, by its hash: no seed brings it into training."""
-    return hashlib.sha256(text.encode()).digest()[0] % one_in == 0
-
-
-def worked_example(example: list[str]) -> list[dict[str, str]]:
-    """The messages of a worked example, a question and its completion; none for an empty one."""
-    return [
-        {"role": role, "content": text}
-        for role, text in zip(("user", "assistant"), example, strict=False)
-    ]
-
-
-def draw(rows: Dataset, count: int | None, seed: int) -> Dataset:
-    """Draw `count` rows by `seed`; all of them, in their order, for None."""
-    return rows if count is None else rows.shuffle(seed=seed).select(range(min(count, len(rows))))
 
 
 def reward_lines(
@@ -124,17 +93,6 @@ def _is_prompt(prompt: Any) -> bool:
         and all(isinstance(m["content"], str | list) for m in prompt)
         and bool(prompt[-1]["content"])
     )
-
-
-def check_reference(rows: list[dict], reference: Callable[[dict], str | None]) -> list[str]:
-    """Every row has the columns that the recipe makes its reference completion of; those of a file may not."""
-    for number, row in enumerate(rows):
-        try:
-            reference(row)
-        except KeyError as column:
-            made = "of which the recipe makes the reference completion"
-            return [f"row {number} lacks the column {column}, {made} (its columns: {sorted(row)})."]
-    return []
 
 
 def check_every_task_is_scored(lines: list[RewardLine], rows: list[dict]) -> list[str]:
@@ -219,30 +177,6 @@ def _tasks_without_gate(rows: list[dict], gated: Callable, openers: list[Callabl
         {row["task"] for row in rows if row.get("task") and scores_task(gated, row["task"])}
     )
     return [task for task in tasks if not any(scores_task(opener, task) for opener in openers)]
-
-
-def with_keys(keys: dict[str, tuple[type, ...]]) -> Callable[[Any], dict[str, Any]]:
-    """Give `read_jsonl` objects that have `keys` of these types, text or lists, and are not empty."""
-
-    def accept(item: Any) -> dict[str, Any]:
-        if not isinstance(item, dict):
-            raise ValueError(
-                f"it must be a JSON object with {', '.join(keys)}, not {str(item)[:80]!r}"
-            )
-        missing = [name for name in keys if name not in item]
-        if missing:
-            raise ValueError(
-                f"{', '.join(missing)} missing (its keys: {', '.join(item)}; wanted: {', '.join(keys)})"
-            )
-        for name, kinds in keys.items():
-            if not isinstance(item[name], kinds) or not item[name]:
-                wanted = " or ".join({str: "text", list: "a list"}[kind] for kind in kinds)
-                raise ValueError(
-                    f"{name} is {json.dumps(item[name])[:80]}; it must be {wanted} that is not empty"
-                )
-        return item
-
-    return accept
 
 
 # --------------------------------------------------------------------------- one reward on the rows of one task

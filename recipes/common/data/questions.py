@@ -13,7 +13,7 @@ from typing import Any
 from datasets import Dataset, load_dataset
 from datasets.exceptions import DatasetsError
 
-from recipes.common.checks.rewards_on_rows import draw, is_held_out
+from recipes.common.data.split import draw, is_held_out
 from recipes.common.settings import RecipeArguments
 from rewards.jsonl import collect, lines_of, parse_line, shown
 from rewards.text import last_boxed
@@ -60,6 +60,14 @@ class QuestionArguments(RecipeArguments):
     system_prompt: str | None = field(
         default=None, metadata={"help": "In place of the recipe's own; '' for none."}
     )
+
+
+def worked_example(example: list[str]) -> list[dict[str, str]]:
+    """The messages of a worked example, a question and its completion; none for an empty one."""
+    return [
+        {"role": role, "content": text}
+        for role, text in zip(("user", "assistant"), example, strict=False)
+    ]
 
 
 def gold_of(answer: str) -> str:

@@ -10,10 +10,9 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from datasets import Dataset, IterableDataset
+from datasets import Dataset
 
-from recipes.common.checks.rewards_on_rows import check_reference, first_rows
-from recipes.common.data.split import load_split
+from recipes.common.data.split import Rows, first_rows, load_split
 from recipes.common.settings import Arguments, parse_arguments
 from recipes.common.training.environments import environment_rewards, load_environments
 from rewards import load_rewards
@@ -29,7 +28,7 @@ class Recipe:
     module: ModuleType
     args: Arguments
     rewards: list[Callable] = field(default_factory=list)
-    train_rows: Dataset | IterableDataset | None = None
+    train_rows: Rows | None = None
     eval_rows: Dataset | None = None
     validation_rows: Dataset | None = None
 
@@ -114,9 +113,18 @@ def load_parts(
     return (rewards, *rows), [*died, *problems]
 
 
-def with_columns(
-    rows: Dataset | IterableDataset | None, columns: dict[str, str]
-) -> Dataset | IterableDataset | None:
+def check_reference(rows: list[dict], reference: Callable[[dict], str | None]) -> list[str]:
+    """Every row has the columns that the recipe makes its reference completion of; those of a file may not."""
+    for number, row in enumerate(rows):
+        try:
+            reference(row)
+        except KeyError as column:
+            made = "of which the recipe makes the reference completion"
+            return [f"row {number} lacks the column {column}, {made} (its columns: {sorted(row)})."]
+    return []
+
+
+def with_columns(rows: Rows | None, columns: dict[str, str]) -> Rows | None:
     """The rows, with columns also under the names that rewards take them by: `{"solution": "answer"}`.
 
     Raises:

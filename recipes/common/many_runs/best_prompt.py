@@ -9,8 +9,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-from recipes.common.checks.preflight import first_rows
 from recipes.common.data.recipe import Recipe, load_recipe
+from recipes.common.data.split import first_rows
 from recipes.common.evaluation.scores import metric_names
 from recipes.common.sampling.evaluate_model import evaluate_model
 from recipes.common.utils.run_files import AFTER, BEFORE, PROMPTS, read_json, write_json, write_rows

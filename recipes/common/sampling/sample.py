@@ -11,8 +11,9 @@ from typing import Any, NamedTuple
 from tqdm import tqdm
 
 from recipes.common.checks.batch import check_batch, completions_of_a_call
-from recipes.common.checks.rewards_on_rows import check_gates, first_rows
+from recipes.common.checks.rewards_on_rows import check_gates
 from recipes.common.data.recipe import Recipe, load_recipe
+from recipes.common.data.split import first_rows
 from recipes.common.sampling.evaluate_model import sample_model
 from recipes.common.sampling.generate import decoding_of
 from recipes.common.sampling.learning import (
