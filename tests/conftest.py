@@ -9,6 +9,8 @@ import pytest
 
 # Before torch loads: threads that spin while they wait make a busy machine many times slower.
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+# A name such as org/model passes as one of the Hub, which no test asks for; offline it is refused.
+os.environ.pop("HF_HUB_OFFLINE", None)
 # Processes that tests start import tests/support as well.
 os.environ["PYTHONPATH"] = os.pathsep.join(
     filter(None, [str(Path(__file__).parent), os.environ.get("PYTHONPATH")])
