@@ -2,22 +2,28 @@
 
     python scripts/prepare_code.py mbpp --out data/mbpp                        # from the Hub
     python scripts/prepare_code.py mbpp --path FOLDER --out data/mbpp          # FOLDER/mbpp.jsonl
-    python scripts/prepare_code.py mbpp --sanitized --path FOLDER --out DIR    # FOLDER/sanitized-mbpp.json
+    python scripts/prepare_code.py mbpp --sanitized --path FOLDER --out DIR    #
+    FOLDER/sanitized-mbpp.json
     python scripts/prepare_code.py humaneval --path HumanEval.jsonl.gz --out data/humaneval
-    python scripts/prepare_code.py one_liners --out data/one-liners            # generated, for small models
+    python scripts/prepare_code.py one_liners --out data/one-liners            # generated, for
+    small models
     python scripts/prepare_code.py jsonl --path mine.jsonl --held_out 8 --out data/mine
 
-Writes train.jsonl and test.jsonl (HumanEval is for evaluation only), and dropped.jsonl: tasks whose reference does not
-pass its own tests in half the time limit, and tasks that a trivial solution passes, such as `return True`. MBPP keeps
-its official splits: task ids 601-974 train, 11-510 test; the others are left out. A row of your own needs `prompt` and
-`tests`: assert statements, or JSON texts {"stdin": ..., "stdout": ...}; `solution` is its reference.
+Writes train.jsonl and test.jsonl (HumanEval is for evaluation only), and dropped.jsonl: tasks whose
+reference does not pass its own tests in half the time limit, and tasks that a trivial solution
+passes, such as `return True`. MBPP keeps its official splits: task ids 601-974 train, 11-510 test;
+the others are left out. A row of your own needs `prompt` and `tests`: assert statements, or JSON
+texts {"stdin": ..., "stdout": ...}; `solution` is its reference.
 
-Exit status: 0 when tasks were kept, 1 when none was or no isolation works here, 2 for input that cannot be used.
-Where evaluation tasks are dropped, a score is over fewer tasks than published scores are.
+Exit status: 0 when tasks were kept, 1 when none was or no isolation works here, 2 for input that
+cannot be used. Where evaluation tasks are dropped, a score is over fewer tasks than published
+scores are.
 """
 
 import argparse
 from pathlib import Path
+
+LEAST = {"hide": 0, "show_tests": 1, "held_out": 0, "train": 1, "test": 2}
 
 
 def parse(words: list[str] | None = None) -> dict:
@@ -26,61 +32,37 @@ def parse(words: list[str] | None = None) -> dict:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     common = argparse.ArgumentParser(add_help=False)
-    common.add_argument("--out", type=Path, required=True, help="folder to write to")
-    common.add_argument(
-        "--timeout_s",
-        type=float,
-        default=5.0,
-        help="limit for a program; default 5, the reward's own",
-    )
-    common.add_argument(
-        "--isolation", choices=["landlock", "sealed", "unsafe"], help="default: the best that works"
-    )
-    common.add_argument(
-        "--packages", nargs="*", default=[], help="installed packages that programs may import"
-    )
+    add = common.add_argument
+    add("--out", type=Path, required=True, help="folder to write to")
+    add("--timeout_s", type=float, default=5.0, help="limit for a program; 5, as the reward's")
+    isolations = ["landlock", "sealed", "unsafe"]
+    add("--isolation", choices=isolations, help="default: the best that works")
+    add("--packages", nargs="*", default=[], help="installed packages that programs may import")
     hiding = argparse.ArgumentParser(add_help=False)
-    hiding.add_argument(
-        "--hide", type=int, default=0, help="hide this many of each task's last tests; default 0"
-    )
+    hiding.add_argument("--hide", type=int, default=0, help="hide each task's last N tests; 0")
+
     data = parser.add_subparsers(
         dest="data", required=True, metavar="mbpp|humaneval|one_liners|jsonl"
     )
-    mbpp = data.add_parser("mbpp", parents=[common, hiding], help="training and evaluation")
-    mbpp.add_argument(
-        "--path",
-        type=Path,
-        help="folder with mbpp.jsonl, sanitized-mbpp.json; default: from the Hub",
-    )
-    mbpp.add_argument(
-        "--sanitized", action="store_true", help="the 427 tasks that were checked by hand"
-    )
-    mbpp.add_argument(
-        "--show_tests", type=int, default=1, help="tests that the prompt shows; default 1"
-    )
-    humaneval = data.add_parser("humaneval", parents=[common], help="evaluation only")
-    humaneval.add_argument(
-        "--path", type=Path, help="HumanEval.jsonl or HumanEval.jsonl.gz; default: from the Hub"
-    )
+    add = data.add_parser("mbpp", parents=[common, hiding], help="train and evaluate").add_argument
+    add("--path", type=Path, help="folder with mbpp.jsonl, sanitized-mbpp.json; or from the Hub")
+    add("--sanitized", action="store_true", help="the 427 tasks that were checked by hand")
+    add("--show_tests", type=int, default=1, help="tests that the prompt shows; 1")
+    add = data.add_parser("humaneval", parents=[common], help="evaluation only").add_argument
+    add("--path", type=Path, help="HumanEval.jsonl or HumanEval.jsonl.gz; or from the Hub")
     small = data.add_parser("one_liners", parents=[common], help="generated one-line functions")
-    small.add_argument("--train", type=int, default=600, help="tasks for training; default 600")
+    small.add_argument("--train", type=int, default=600, help="tasks for training; 600")
     small.add_argument(
-        "--test",
-        type=int,
-        default=128,
-        help="for evaluation, half of templates not trained on; 128",
+        "--test", type=int, default=128, help="for evaluation, half of new ones; 128"
     )
     small.add_argument("--seed", type=int, default=0)
     small.set_defaults(held_out=8)
-    own = data.add_parser("jsonl", parents=[common, hiding], help="your own rows")
-    own.add_argument(
-        "--path", type=Path, required=True, help="a JSON Lines file with prompt and tests a line"
-    )
-    own.add_argument(
-        "--held_out", type=int, default=0, help="hold out about one task in N; default 0: none"
-    )
+    add = data.add_parser("jsonl", parents=[common, hiding], help="your own rows").add_argument
+    add("--path", type=Path, required=True, help="JSON Lines, a prompt and tests a line")
+    add("--held_out", type=int, default=0, help="hold out about one task in N; 0: none")
+
     options = vars(parser.parse_args(words))
-    for name, least in {"hide": 0, "show_tests": 1, "held_out": 0, "train": 1, "test": 2}.items():
+    for name, least in LEAST.items():
         if options.get(name, least) < least:
             parser.error(f"--{name} is {options[name]}; at least {least}")
     if options.get("held_out") == 1 or not options["timeout_s"] > 0:
@@ -90,12 +72,11 @@ def parse(words: list[str] | None = None) -> dict:
 
 def main() -> None:
     options = parse()
-    if one_in := options.pop("held_out", 0):
-        from recipes.common.data.split import is_held_out
-
-        options["held_out"] = lambda prompt: is_held_out(prompt, one_in)
     from recipes.code.prepare import prepare
+    from recipes.common.data.split import is_held_out
 
+    if one_in := options.pop("held_out", 0):
+        options["held_out"] = lambda prompt: is_held_out(prompt, one_in)
     raise SystemExit(prepare(**options))
 
 

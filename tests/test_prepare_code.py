@@ -1,24 +1,130 @@
-"""Data sets to rows: what becomes of a row, where it goes, and what the script says and refuses."""
+"""Data sets to rows: what a row may hold, which tasks are kept, what the script refuses.
+
+Rows of data sets are not part of this repository: MBPP_PATH names mbpp.jsonl and HUMANEVAL_PATH
+HumanEval.jsonl.gz, else they are looked for next to the repository.
+"""
 
 import gzip
 import json
 import os
+import re
 import sys
 from pathlib import Path
 
 import prepare_code
 import pytest
 
-from recipes.code import prepare as code_prepare
-from recipes.code.tasks import KEYS, complete_row, read_tasks
-from rewards.code_tests import program_of
-from rewards.sandbox import Sandbox
-
-ROOT = Path(__file__).resolve().parents[1]
-MBPP = Path(os.environ.get("MBPP_PATH", ROOT.parent / "shared" / "data" / "mbpp" / "mbpp.jsonl"))
-isolated = pytest.mark.skipif(
-    not sys.platform.startswith("linux"), reason="the sandbox is built for Linux"
+from recipes.code.one_liners import NEW, TRAINED, one_liner_tasks
+from recipes.code.prepare import (
+    check_references,
+    drop_trivial,
+    hide_tests,
+    humaneval_task,
+    load_tasks,
+    mbpp_task,
+    run_codes,
+    trivial_solutions,
 )
+from recipes.code.tasks import KEYS, complete_row, read_tasks
+from recipes.common.data.split import is_held_out
+from rewards.sandbox import Outcome, Sandbox, SandboxError, Stdio
+
+DATA = Path(__file__).parents[2] / "shared" / "data"
+MBPP = Path(os.environ.get("MBPP_PATH", DATA / "mbpp" / "mbpp.jsonl"))
+HUMANEVAL = Path(os.environ.get("HUMANEVAL_PATH", DATA / "humaneval" / "HumanEval.jsonl.gz"))
+on_linux = sys.platform.startswith("linux")
+isolated = pytest.mark.skipif(not on_linux, reason="the sandbox is built for Linux")
+needs_mbpp = pytest.mark.skipif(not MBPP.is_file(), reason=f"no MBPP at {MBPP}: set MBPP_PATH")
+
+OWN = {"prompt": "Write double(x).", "tests": ["assert double(2) == 4", "assert double(3) == 6"]}
+OWN_RIGHT = OWN | {"solution": "def double(x): return 2 * x"}
+ECHO = {
+    "prompt": "Print twice the number.",
+    "tests": ['{"stdin": "2", "stdout": "4"}', '{"stdin": "3", "stdout": "6"}'],
+}
+
+
+@pytest.fixture(scope="module")
+def run():
+    with Sandbox() as sandbox:
+        yield sandbox.run_batch
+
+
+def named(name, tests, **row):
+    return complete_row({"name": name, "prompt": "p", "tests": tests} | row)
+
+
+def lines(*rows):
+    return "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+
+
+# --------------------------------------------------------------------------- rows
+
+
+def test_a_row_gets_every_key_in_order():
+    assert list(complete_row(OWN, "mine/1").items()) == [
+        *(("name", "mine/1"), ("prompt", "Write double(x)."), ("tests", OWN["tests"])),
+        *(("hidden_tests", []), ("setup", ""), ("preamble", ""), ("entry_point", "")),
+        *(("inplace", False), ("solution", "")),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        (["assert f(1)"], "a task is a JSON object"),
+        ({}, "prompt and tests missing"),
+        (OWN | {"hidden_test": []}, "unknown key hidden_test; allowed: name, prompt"),
+        (OWN | {"tests": "assert double(2) == 4"}, "tests must be of type list"),
+        (OWN | {"inplace": 1}, "inplace must be of type bool, not 1"),
+        (OWN | {"tests": []}, "tests must not be empty"),
+        (OWN | {"prompt": " "}, "prompt must not be empty"),
+        (OWN | {"tests": ["assert double(2) == 4", "\n"]}, "none of them blank"),
+        (OWN | {"tests": [["2", "4"]]}, "lists of strings"),
+        (OWN | {"tests": ["assert double(2) = 4"]}, "tests or setup are not valid Python"),
+        (OWN | {"setup": "import"}, "tests or setup are not valid Python"),
+        (OWN | {"hidden_tests": ECHO["tests"]}, "two kinds"),
+        (ECHO | {"tests": ['{"stdin": "2"}']}, "stdout"),
+        (ECHO | {"setup": "import math", "inplace": True}, "setup, inplace must not be set"),
+    ],
+)
+def test_a_row_that_cannot_be_used_is_refused_in_words(row, message):
+    with pytest.raises(ValueError, match=message):
+        complete_row(row)
+
+
+def test_a_folder_is_read_by_split_and_a_file_as_it_is_where_only_a_line_feed_ends_a_line(tmp_path):
+    (tmp_path / "train.jsonl").write_text(lines(OWN))
+    (tmp_path / "test.jsonl").write_text(lines(ECHO | {"prompt": "a\u2028b"}))
+    assert [task["name"] for task in read_tasks(tmp_path, "train")] == ["train/1"]
+    assert [task["prompt"] for task in read_tasks(str(tmp_path), "test")] == ["a\u2028b"]
+    assert read_tasks(tmp_path / "train.jsonl", "test") == read_tasks(tmp_path, "train")
+
+
+@pytest.mark.parametrize(
+    ("rows", "messages"),
+    [
+        (None, ["no file {}. Give a folder that scripts/prepare_code.py wrote, or a JSON Lines"]),
+        ([], ["{} holds no rows; it needs one JSON object a line."]),
+        ([OWN, ECHO | {"name": "train/1"}], ["{}, line 2: a second task has the name 'train/1'"]),
+        (
+            [OWN, {"prompt": "p"}, OWN | {"tests": []}],  # each bad line is named
+            ["{}, line 2: tests missing; ", "{}, line 3: tests must not be empty."],
+        ),
+    ],
+    ids=["no file", "no task", "a name twice", "two bad lines"],
+)
+def test_a_file_that_cannot_be_used_is_refused(tmp_path, rows, messages):
+    file = tmp_path / "train.jsonl"
+    if rows is not None:
+        file.write_text(lines(*rows))
+    with pytest.raises(ValueError) as refused:
+        read_tasks(tmp_path, "train")
+    told = str(refused.value).splitlines()
+    assert len(told) == len(messages)
+    for line, message in zip(told, messages, strict=True):
+        assert line.startswith(message.format(file))
+
 
 FULL = {  # a row as MBPP has them
     "task_id": 601,
@@ -35,19 +141,258 @@ SANITIZED = {
     "test_list": ["assert area(2) == math.pi * 4", "assert area(1) == math.pi"],
     "test_imports": ["import math"],
 }
-HUMANEVAL = {
+HUMANEVAL_ROW = {
     "task_id": "HumanEval/7",
-    "prompt": 'import math\n\ndef square(x):\n    return x * x\n\n# the task\ndef root(x):\n    """ Its root. """\n',
+    "prompt": "import math\n\ndef square(x):\n    return x * x\n\n# the task\n"
+    'def root(x):\n    """ Its root. """\n',
     "entry_point": "root",
     "canonical_solution": "    return math.sqrt(x)\n",
-    "test": "\n\nMETADATA = {}\n\n\ndef check(candidate):\n    for n in (3, 5): assert candidate(square(n)) == n\n",
+    "test": "\n\ndef check(candidate):\n    for n in (3, 5): assert candidate(square(n)) == n\n",
 }
-OWN = {"prompt": "Write double(x).", "tests": ["assert double(2) == 4", "assert double(3) == 6"]}
-OWN_RIGHT = OWN | {"solution": "def double(x): return 2 * x"}
+PREAMBLE = "import math\n\ndef square(x):\n    return x * x\n\n# the task"
 
 
-def lines(*rows):
-    return "".join(json.dumps(row) + "\n" for row in rows)
+def test_a_row_of_mbpp_shows_one_test_and_keeps_its_challenges_hidden():
+    assert mbpp_task(FULL, show_tests=1, hide=0) == {
+        "name": "mbpp/601",
+        "prompt": "Write a function to double a number.\n"
+        "Your code should pass this test:\nassert double(2) == 4",
+        "tests": FULL["test_list"],
+        "hidden_tests": ["assert double(-1) == -2"],
+        "setup": "",
+        "solution": "def double(x):\n  return 2 * x",
+    }
+    task = mbpp_task(SANITIZED, show_tests=1, hide=0)
+    assert (task["name"], task["setup"], task["hidden_tests"]) == ("mbpp/11", "import math", [])
+    assert task["prompt"].endswith("this test:\nimport math\nassert area(2) == math.pi * 4")
+
+
+def test_mbpp_keeps_its_official_splits(tmp_path):
+    ids = [1, 10, 11, 510, 511, 600, 601, 974]
+    (tmp_path / "mbpp.jsonl").write_text(lines(*(FULL | {"task_id": number} for number in ids)))
+    splits = load_tasks("mbpp", tmp_path)
+    assert [task["name"] for task in splits["train"]] == ["mbpp/601", "mbpp/974"]
+    assert [task["name"] for task in splits["test"]] == ["mbpp/11", "mbpp/510"]
+
+
+@pytest.mark.parametrize(("show", "hide", "shown"), [(2, 0, 2), (3, 1, 2), (3, 2, 1)])
+def test_the_prompt_of_mbpp_shows_no_test_that_will_be_hidden(show, hide, shown):
+    words = f"Your code should pass {'these tests' if shown == 2 else 'this test'}:"
+    text = mbpp_task(FULL, show, hide)["prompt"].splitlines()
+    assert text[1:] == [words, *FULL["test_list"][:shown]]
+
+
+def test_a_row_of_humaneval_is_split_at_its_stub():
+    assert humaneval_task(HUMANEVAL_ROW) == {
+        "name": "humaneval/7",
+        "prompt": f"Complete this Python function:\n\n{HUMANEVAL_ROW['prompt'].strip()}",
+        "tests": [HUMANEVAL_ROW["test"].strip() + "\n\ncheck(root)"],
+        "setup": PREAMBLE,
+        "preamble": PREAMBLE,
+        "entry_point": "root",
+        "solution": 'def root(x):\n    """ Its root. """\n    return math.sqrt(x)\n',
+    }
+    without_helper = {"test": "def check(candidate):\n    assert candidate(9) == 3\n"}
+    assert humaneval_task(HUMANEVAL_ROW | without_helper)["setup"] == ""
+
+
+@isolated
+def test_a_program_cannot_change_the_helper_that_a_humaneval_test_uses(run):
+    task = complete_row(humaneval_task(HUMANEVAL_ROW))
+    codes = [task["solution"], "def root(x): return x\ndef square(x): return x\n"]
+    outcomes = run_codes([task] * 2, codes, [task["tests"]] * 2, run, 5.0)
+    assert [outcome.status for outcome in outcomes] == ["pass", "fail"]
+
+
+def test_hiding_moves_the_last_tests_before_those_that_are_hidden_already():
+    task = named("a", ["assert f(1)", "assert f(2)"], hidden_tests=["assert f(3)"])
+    hidden = task | {"tests": ["assert f(1)"], "hidden_tests": ["assert f(2)", "assert f(3)"]}
+    assert hide_tests([task], 1) == ([hidden], {})
+    assert hide_tests([task], 2) == ([], {"a": "too few tests to hide 2"})
+
+
+# --------------------------------------------------------------------------- references
+
+STRICT = named("strict", OWN["tests"], solution=OWN_RIGHT["solution"])
+FILL = ["a = []\nfill(a)\nassert a == [1]"]
+INPLACE = named("inplace", FILL, solution="def fill(a): a.append(1)")
+OBJECTS = named("objects", ["assert Box() == Box()"], solution="class Box: pass")
+BY_STDIO = complete_row(ECHO | {"name": "stdio", "solution": "print(2 * int(input()))"})
+ROOT = {"preamble": "import math", "solution": "def root(x): return math.sqrt(x)"}
+
+
+@isolated
+@pytest.mark.parametrize(
+    ("task", "inplace", "why"),
+    [
+        (STRICT, False, ""),
+        (INPLACE, True, ""),
+        (STRICT | {"inplace": True}, True, ""),  # what is set stays set
+        (BY_STDIO, False, ""),
+        (named("root", ["assert root(4) == 2"], **ROOT), False, ""),  # after the preamble
+        (STRICT | {"solution": "def double(x): return x"}, None, "AssertionError"),
+        (STRICT | {"hidden_tests": ["assert double(2) == 5"]}, None, "AssertionError"),
+        (BY_STDIO | {"solution": "print(input())"}, None, "wrong output"),
+        (OBJECTS, None, "TypeError: the program returned an object, not a plain value"),
+    ],
+)
+def test_a_task_is_kept_under_the_strictest_rule_that_its_reference_passes(run, task, inplace, why):
+    kept, dropped = check_references([task], run)
+    if why:
+        assert (kept, dropped) == ([], {task["name"]: f"the reference fails: {why}"})
+    else:
+        assert (kept, dropped) == ([task | {"inplace": inplace}], {})
+
+
+@isolated
+def test_a_reference_has_half_the_time(run):
+    slow = STRICT | {"solution": "import time\ntime.sleep(0.8)\n" + STRICT["solution"]}
+    dropped = check_references([slow], run, timeout_s=1.2)[1]
+    assert dropped == {"strict": "the reference fails: timeout: more than 0.6 s"}
+    assert check_references([slow], run, timeout_s=20.0) == ([slow], {})
+
+
+STDIO = "stdin and stdout, of which no flag says anything"
+
+
+def every(status, reason="", batches=None):
+    """Stands for the sandbox: every job ends with this status."""
+
+    def run(jobs):
+        if batches is not None:
+            batches.append([STDIO if isinstance(job, Stdio) else job.inplace for job in jobs])
+        return [Outcome(status, reason, 0.0, "", (status == "pass",)) for _ in jobs]
+
+    return run
+
+
+def test_all_are_tried_strictly_then_those_that_failed_and_none_without_a_reference():
+    open_task, passing, failing = named("open", OWN["tests"], inplace=True), [], []
+    tasks = [STRICT, OBJECTS, open_task, BY_STDIO]
+    assert check_references(tasks, every("pass", batches=passing)) == (tasks, {})
+    assert check_references(tasks, every("fail", batches=failing))[0] == [open_task]
+    assert (passing, failing) == ([[False, False, STDIO]], [[False, False, STDIO], [True, True]])
+
+
+@pytest.mark.parametrize("step", [check_references, drop_trivial])
+def test_a_failure_of_the_sandbox_stops_and_names_the_task(step):
+    with pytest.raises(SandboxError, match="on objects, not the task: zygote died"):
+        step([OBJECTS], every("infra", "zygote died"))
+
+
+# --------------------------------------------------------------------------- trivial solutions
+
+
+@isolated
+@pytest.mark.parametrize(
+    ("kind", "tests"),
+    [
+        ("return None", ["assert not f(1)"]),
+        ("return True", ["assert f(1)", "assert f(2) == True"]),
+        ("return 0", ["assert f(1) == 0", "assert f(2) == False"]),
+        ("return ''", ["assert f('a') == ''"]),
+        ("return []", ["assert f([1]) == []"]),
+        ("return float('inf')", ["assert f(1) > 10"]),
+        ("return float('nan')", ["assert not f(1) > 10 and not f(1) <= 10"]),
+        ("return the argument", ["assert f([1, 2]) == [1, 2]", "assert f([1]) == [1]"]),
+        ("clear the argument and return it", ["assert f({1: 2}) == {}"]),
+        ("raise ValueError", ["try:\n    f(1)\n    assert False\nexcept ValueError:\n    pass"]),
+        ("raise KeyError", ["try:\n    f(1)\n    assert False\nexcept KeyError:\n    pass"]),
+        ("return what the first test expects", ["assert f(1) == 'no'", "assert f(2) == 'no'"]),
+        ("print ''", ['{"stdin": "1", "stdout": "\\n"}']),
+        ("print '0'", ['{"stdin": "1", "stdout": "0"}']),
+        ("print 'NO'", ['{"stdin": "1", "stdout": "NO"}', '{"stdin": "2", "stdout": "NO\\n"}']),
+        ("print the input", ['{"stdin": "1", "stdout": "1"}', '{"stdin": "a", "stdout": "a"}']),
+        (
+            "print what the first test expects",
+            ['{"stdin": "1", "stdout": "x"}', '{"stdin": "2", "stdout": "x"}'],
+        ),
+    ],
+)
+def test_a_task_that_a_trivial_solution_passes_is_dropped_by_its_name(run, kind, tests):
+    hidden = [] if tests[0].startswith("{") else ["assert f(2) == 'hidden tests do not save it'"]
+    kept, dropped = drop_trivial([named("weak", tests, hidden_tests=hidden), STRICT], run)
+    assert (kept, dropped) == ([STRICT], {"weak": f"a trivial solution passes: {kind}"})
+
+
+@isolated
+@pytest.mark.parametrize("solution", ["", OWN_RIGHT["solution"]], ids=["no reference", "one"])
+@pytest.mark.parametrize("test", ["pass", "def test_f():\n    assert double(2) == 4"])
+def test_a_task_with_a_test_that_never_calls_the_program_is_dropped(run, test, solution):
+    task = named("idle", [*OWN["tests"], test], solution=solution, entry_point="double")
+    kept, dropped = check_references([task], run)
+    (reason,) = (dropped | drop_trivial(kept, run)[1]).values()
+    assert reason.endswith("this test never called the program, so it shows nothing")
+
+
+@isolated
+def test_one_test_that_only_a_real_solution_passes_is_enough_under_the_rule_of_the_task(run):
+    emptied = ["a = [1]\nf(a)\nassert a == []"]
+    strong = [
+        named("mixed", ["assert f(1) == True", "assert f(2) == False"]),
+        named("stdio", ['{"stdin": "1", "stdout": "1"}', '{"stdin": "2", "stdout": "4"}']),
+        named("strict", emptied),
+    ]
+    assert drop_trivial([*strong, named("inplace", emptied, inplace=True)], run)[0] == strong
+
+
+def test_a_single_test_is_no_evidence_for_a_constant():
+    for tests in (["assert f(1) == 'no'"], ECHO["tests"][:1]):
+        assert not any("first test" in kind for kind in trivial_solutions(named("one", tests)))
+
+
+def test_a_trivial_solution_defines_every_name_that_the_tests_call():
+    scope = {}
+    exec(trivial_solutions(named("two", ["assert f(1) == g(2)"]))["return True"], scope)
+    assert (scope["f"](1), scope["g"]()) == (True, True)
+
+
+# --------------------------------------------------------------------------- generated tasks
+
+
+def held_out(expression: str) -> bool:
+    return is_held_out(expression, one_in=8)
+
+
+def expressions(tasks: list[dict]) -> set[str]:
+    return {task["name"].split(": ", 1)[1] for task in tasks}
+
+
+def test_half_of_the_test_tasks_are_new_templates_half_expressions_that_are_not_trained_on():
+    tasks = one_liner_tasks(200, 41, 0, held_out)
+    new = [task for task in tasks["test"] if task["name"].startswith("new/")]
+    assert (len(tasks["train"]), len(tasks["test"]), len(new)) == (200, 41, 20)
+    assert not expressions(tasks["train"]) & expressions(tasks["test"])
+    assert not {words for _, words in TRAINED} & {words for _, words in NEW}
+    assert len({task["name"] for split in tasks.values() for task in split}) == 241
+    assert one_liner_tasks(200, 41, 0, held_out) == tasks != one_liner_tasks(200, 41, 1, held_out)
+
+
+def test_a_generated_task_shows_its_first_test_and_its_reference():
+    tasks = load_tasks("one_liners", None, train=1, test=2, seed=0, held_out=held_out)
+    (task,) = tasks["train"]
+    function, expression = task["name"].removeprefix("trained/").split(": ")
+    assert task["solution"].startswith(f"def {function}(")
+    assert task["solution"].endswith(f"    return {expression}")
+    assert task["prompt"].endswith("\nYour code should pass this test:\n" + task["tests"][0])
+    assert len(task["tests"]) == 6
+
+
+def test_more_tasks_than_the_templates_give_are_refused():
+    with pytest.raises(ValueError, match="only 400 of 900 distinct tasks"):
+        one_liner_tasks(1, 1800, 0, held_out)
+
+
+@isolated
+@pytest.mark.slow
+def test_every_generated_reference_passes_and_some_tasks_are_too_trivial(run):
+    splits = load_tasks("one_liners", None, train=60, test=10, seed=3, held_out=held_out)
+    tasks = [task for of_split in splits.values() for task in of_split]
+    assert check_references(tasks, run) == (tasks, {})
+    assert 0 < len(drop_trivial(tasks, run)[1]) < 20
+
+
+# --------------------------------------------------------------------------- the script
 
 
 @pytest.fixture
@@ -55,9 +400,8 @@ def prepared(monkeypatch, capsys, tmp_path):
     """Run the script: exit status, what was printed, and the error."""
 
     def run(*words, out="out"):
-        monkeypatch.setattr(
-            sys, "argv", ["prepare_code.py", *map(str, words), "--out", str(tmp_path / out)]
-        )
+        words = [*map(str, words), "--out", str(tmp_path / out)]
+        monkeypatch.setattr(sys, "argv", ["prepare_code.py", *words])
         with pytest.raises(SystemExit) as ended:
             prepare_code.main()
         return ended.value.code, *capsys.readouterr()
@@ -65,109 +409,18 @@ def prepared(monkeypatch, capsys, tmp_path):
     return run
 
 
-# --------------------------------------------------------------------------- rows
-
-
-def test_a_row_of_mbpp_shows_one_test_and_keeps_its_challenges_hidden():
-    assert code_prepare.mbpp_task(FULL, show_tests=1, hide=0) == {
-        "name": "mbpp/601",
-        "prompt": "Write a function to double a number.\nYour code should pass this test:\nassert double(2) == 4",
-        "tests": FULL["test_list"],
-        "hidden_tests": ["assert double(-1) == -2"],
-        "setup": "",
-        "solution": "def double(x):\n  return 2 * x",
-    }
-
-
-def test_sanitized_mbpp_shows_its_imports_and_mbpp_keeps_its_official_splits(tmp_path):
-    task = code_prepare.mbpp_task(SANITIZED, show_tests=1, hide=0)
-    assert (task["name"], task["setup"], task["hidden_tests"]) == ("mbpp/11", "import math", [])
-    assert task["prompt"].endswith("this test:\nimport math\nassert area(2) == math.pi * 4")
-    ids = [1, 10, 11, 510, 511, 600, 601, 974]
-    (tmp_path / "mbpp.jsonl").write_text(lines(*(FULL | {"task_id": number} for number in ids)))
-    names = {
-        split: [task["name"] for task in of]
-        for split, of in code_prepare.load_tasks("mbpp", tmp_path).items()
-    }
-    assert names == {"train": ["mbpp/601", "mbpp/974"], "test": ["mbpp/11", "mbpp/510"]}
-
-
-@pytest.mark.parametrize(("show", "hide", "shown"), [(2, 0, 2), (3, 1, 2), (3, 2, 1)])
-def test_the_prompt_of_mbpp_shows_as_many_tests_as_asked_and_none_that_will_be_hidden(
-    show, hide, shown
-):
-    words = f"Your code should pass {'these tests' if shown == 2 else 'this test'}:"
-    text = code_prepare.mbpp_task(FULL, show, hide)["prompt"].splitlines()
-    assert text[1:] == [words, *FULL["test_list"][:shown]]
-
-
-def test_a_row_of_humaneval_is_split_at_its_stub():
-    assert code_prepare.humaneval_task(HUMANEVAL) == {
-        "name": "humaneval/7",
-        "prompt": f"Complete this Python function:\n\n{HUMANEVAL['prompt'].strip()}",
-        "tests": [HUMANEVAL["test"].strip() + "\n\ncheck(root)"],
-        "setup": "import math\n\ndef square(x):\n    return x * x\n\n# the task",
-        "preamble": "import math\n\ndef square(x):\n    return x * x\n\n# the task",
-        "entry_point": "root",
-        "solution": 'def root(x):\n    """ Its root. """\n    return math.sqrt(x)\n',
-    }
-    without_helper = HUMANEVAL | {"test": "def check(candidate):\n    assert candidate(9) == 3\n"}
-    assert code_prepare.humaneval_task(without_helper)["setup"] == ""
-
-
-@isolated
-def test_a_program_cannot_change_the_helper_that_a_humaneval_test_uses():
-    task = complete_row(code_prepare.humaneval_task(HUMANEVAL))
-    cheat = "def root(x): return x\ndef square(x): return x\n"
-    options = {"setup": task["setup"], "entry_point": task["entry_point"]}
-    with Sandbox(workers=1) as sandbox:
-        programs = [program_of(code, task["preamble"]) for code in (task["solution"], cheat)]
-        statuses = [
-            sandbox.run_asserts(program, task["tests"], **options).status for program in programs
-        ]
-    assert statuses == ["pass", "fail"]
-
-
-def test_hiding_moves_the_last_tests_before_those_that_are_hidden_already():
-    task = complete_row(
-        OWN
-        | {"name": "a", "tests": ["assert f(1)", "assert f(2)"], "hidden_tests": ["assert f(3)"]}
-    )
-    hidden = task | {"tests": ["assert f(1)"], "hidden_tests": ["assert f(2)", "assert f(3)"]}
-    assert code_prepare.hide_tests([task], 1) == ([hidden], [])
-    assert code_prepare.hide_tests([task], 2) == (
-        [],
-        [{"task": "a", "reason": "too few tests to hide 2"}],
-    )
-
-
-@pytest.mark.skipif(not MBPP.is_file(), reason=f"no MBPP at {MBPP}: set MBPP_PATH")
-@pytest.mark.parametrize(("sanitized", "counts"), [(False, (374, 500)), (True, (120, 257))])
-def test_the_real_mbpp_makes_rows_that_can_be_used(sanitized, counts):
-    splits = code_prepare.load_tasks("mbpp", MBPP.parent, sanitized=sanitized)
-    assert (len(splits["train"]), len(splits["test"])) == counts
-
-
-# --------------------------------------------------------------------------- the script
-
-
 @isolated
 def test_own_rows_are_checked_split_and_written(prepared, tmp_path):
     wrong = OWN | {"solution": "def double(x): return x"}
-    weak = {
-        "prompt": "Is it so?",
-        "tests": ["assert f(1) == True"],
-        "solution": "def f(x): return x == 1",
-    }
+    weak = {"prompt": "Is it so?", "tests": ["assert f(1) == True"]}
+    weak["solution"] = "def f(x): return x == 1"
     (tmp_path / "mine.jsonl").write_text(lines(OWN_RIGHT, wrong, weak, OWN | {"name": "open"}))
     status, printed, error = prepared("jsonl", "--path", tmp_path / "mine.jsonl")
     assert status == 0, error
-    assert [row["name"] for row in read_tasks(tmp_path / "out", "train")] == ["mine/1", "open"]
-    assert sorted(file.name for file in (tmp_path / "out").iterdir()) == [
-        "dropped.jsonl",
-        "train.jsonl",
-    ]
-    assert (tmp_path / "out" / "dropped.jsonl").read_text() == lines(
+    out = tmp_path / "out"
+    assert [row["name"] for row in read_tasks(out, "train")] == ["mine/1", "open"]
+    assert sorted(file.name for file in out.iterdir()) == ["dropped.jsonl", "train.jsonl"]
+    assert (out / "dropped.jsonl").read_text() == lines(
         {"task": "mine/2", "reason": "the reference fails: AssertionError"},
         {"task": "mine/3", "reason": "a trivial solution passes: return True"},
     )
@@ -178,13 +431,11 @@ def test_own_rows_are_checked_split_and_written(prepared, tmp_path):
         "rules the tests run under: 2 strict, 0 inplace\n",
         "without a reference, checked with the trivial solutions only: 1\n",
         "dropped: 2\n     1  the reference fails\n     1  a trivial solution passes: return True\n",
-        f"wrote {tmp_path}/out/train.jsonl, {tmp_path}/out/dropped.jsonl in ",
+        f"wrote {out}/train.jsonl, {out}/dropped.jsonl in ",
     ):
         assert message in printed
     (tmp_path / "mine.jsonl").write_text(lines(wrong))
-    assert (
-        prepared("jsonl", "--path", tmp_path / "mine.jsonl", out="none")[0] == 1
-    )  # no task is kept
+    assert prepared("jsonl", "--path", tmp_path / "mine.jsonl", out="none")[0] == 1  # none is kept
     assert [file.name for file in (tmp_path / "none").iterdir()] == ["dropped.jsonl"]
 
 
@@ -192,59 +443,43 @@ def test_own_rows_are_checked_split_and_written(prepared, tmp_path):
 def test_held_out_rows_go_to_test_by_their_prompt(prepared, tmp_path):
     rows = [OWN_RIGHT | {"prompt": f"Write double(x), please, {number}."} for number in range(12)]
     (tmp_path / "mine.jsonl").write_text(lines(*rows))
-    assert (
-        prepared("jsonl", "--path", tmp_path / "mine.jsonl", "--held_out", 3, "--hide", 1)[0] == 0
-    )
+    words = ("jsonl", "--path", tmp_path / "mine.jsonl", "--held_out", 3, "--hide", 1)
+    assert prepared(*words)[0] == 0
     train, test = (read_tasks(tmp_path / "out", split) for split in ("train", "test"))
-    assert len(train) + len(test) == 12 and len(test) == 5
-    assert {task["prompt"] for task in train} & {task["prompt"] for task in test} == set()
+    assert (len(train), len(test)) == (7, 5)
+    assert not {task["prompt"] for task in train} & {task["prompt"] for task in test}
     assert [task["hidden_tests"] for task in test] == [["assert double(3) == 6"]] * 5
 
 
 @isolated
 def test_humaneval_is_for_evaluation_only(prepared, tmp_path):
-    (tmp_path / "HumanEval.jsonl.gz").write_bytes(gzip.compress(lines(HUMANEVAL).encode()))
-    status, printed, _ = prepared("humaneval", "--path", tmp_path / "HumanEval.jsonl.gz")
+    file = tmp_path / "HumanEval.jsonl.gz"
+    file.write_bytes(gzip.compress(lines(HUMANEVAL_ROW).encode()))
+    status, printed, _ = prepared("humaneval", "--path", file)
     assert status == 0 and "kept: 0 for training, 1 for evaluation\n" in printed
     assert not (tmp_path / "out" / "train.jsonl").exists()
     assert list(read_tasks(tmp_path / "out", "test")[0]) == list(KEYS)
 
 
+CUT = gzip.compress(lines(HUMANEVAL_ROW).encode())[:-20]
+BAD_CASE = lines(OWN, OWN | {"tests": ['{"stdin": "1"}']}).encode()
+
+
 @pytest.mark.parametrize(
     ("words", "name", "content", "message"),
     [
-        (["mbpp"], "", b"", "/mbpp.jsonl cannot be read"),
-        (["mbpp", "--sanitized"], "", b"", "/sanitized-mbpp.json cannot be read"),
-        (
-            ["mbpp"],
-            "mbpp.jsonl",
-            lines(FULL, OWN).encode(),
-            "mbpp.jsonl, row 2 has no task_id, code, test_list",
-        ),
-        (["mbpp"], "mbpp.jsonl", lines(FULL, FULL).encode(), "once; more than once: mbpp/601"),
-        (
-            ["humaneval"],
-            "cut.jsonl.gz",
-            gzip.compress(lines(HUMANEVAL).encode())[:-20],
-            "cut.jsonl.gz cannot be read",
-        ),
-        (
-            ["jsonl"],
-            "mine.jsonl",
-            lines(OWN, OWN | {"tests": ['{"stdin": "1"}']}).encode(),
-            "line 2: a JSON test has",
-        ),
-        (
-            ["jsonl"],
-            "out/train.jsonl",
-            lines(OWN).encode(),
-            "out already holds train.jsonl. Remove them or give another --",
-        ),
-        (["mbpp", "--show_tests", "0"], "", b"", "--show_tests is 0; at least 1"),
-        (["mbpp", "--hide", "-1"], "", b"", "--hide is -1; at least 0"),
-        (["jsonl", "--held_out", "1"], "", b"", "--held_out 1 would hold out every task"),
-        (["humaneval", "--timeout_s", "0"], "", b"", "--timeout_s must be more than 0"),
-        (["humaneval", "--hide", "1"], "", b"", "unrecognized arguments"),
+        ("mbpp", "", b"", "/mbpp.jsonl cannot be read"),
+        ("mbpp --sanitized", "", b"", "/sanitized-mbpp.json cannot be read"),
+        ("mbpp", "mbpp.jsonl", lines(FULL, OWN).encode(), "row 2 has no task_id, code, test_list"),
+        ("mbpp", "mbpp.jsonl", lines(FULL, FULL).encode(), "once; more than once: mbpp/601"),
+        ("humaneval", "cut.jsonl.gz", CUT, "cut.jsonl.gz cannot be read"),
+        ("jsonl", "mine.jsonl", BAD_CASE, "line 2: a JSON test has"),
+        ("jsonl", "out/train.jsonl", lines(OWN).encode(), "out already holds train.jsonl. Remove"),
+        ("mbpp --show_tests 0", "", b"", "--show_tests is 0; at least 1"),
+        ("mbpp --hide -1", "", b"", "--hide is -1; at least 0"),
+        ("jsonl --held_out 1", "", b"", "--held_out 1 would hold out every task"),
+        ("humaneval --timeout_s 0", "", b"", "--timeout_s must be more than 0"),
+        ("humaneval --hide 1", "", b"", "unrecognized arguments"),
     ],
 )
 def test_what_cannot_be_used_is_refused_in_words_and_nothing_is_written(
@@ -253,8 +488,105 @@ def test_what_cannot_be_used_is_refused_in_words_and_nothing_is_written(
     if name:
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_bytes(content)
-    status, _, error = prepared(*words, "--path", tmp_path / name)
+    status, _, error = prepared(*words.split(), "--path", tmp_path / name)
     assert status == 2 and message in error
-    assert [path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()] == [
-        content
-    ] * bool(name)
+    left = [path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()]
+    assert left == [content] * bool(name)
+
+
+# --------------------------------------------------------------------------- real data sets
+
+LIMIT_S = 120.0  # of MBPP's references 123 takes seconds
+NEED_OBJECTS = ["mbpp/367", "mbpp/927"]  # their tests use trees of the program's own Node class
+WEAK = {
+    899: "return True",
+    **dict.fromkeys((404, 698, 847), "return the argument"),
+    **dict.fromkeys((37, 203, 339, 667, 674, 816), "return what the first test expects"),
+}
+# The helpers that prompts of HumanEval define and checks call.
+HELPERS = {"humaneval/32": "poly", "humaneval/38": "encode_cyclic", "humaneval/50": "encode_shift"}
+
+
+@pytest.fixture(scope="module")
+def mbpp():
+    rows = map(json.loads, MBPP.read_text().splitlines())
+    return [complete_row(mbpp_task(row, 1, 0)) for row in rows]
+
+
+@pytest.fixture(scope="module")
+def humaneval():
+    if not HUMANEVAL.is_file():
+        pytest.skip(f"no HumanEval at {HUMANEVAL}: set HUMANEVAL_PATH")
+    return load_tasks("humaneval", HUMANEVAL)["test"]
+
+
+def statuses(run, tasks, codes, tests=None):
+    tests = tests or [task["tests"] for task in tasks]
+    return [outcome.status for outcome in run_codes(tasks, codes, tests, run, LIMIT_S)]
+
+
+@needs_mbpp
+@pytest.mark.parametrize(("sanitized", "counts"), [(False, (374, 500)), (True, (120, 257))])
+def test_mbpp_makes_rows_that_can_be_used(sanitized, counts):
+    splits = load_tasks("mbpp", MBPP.parent, sanitized=sanitized)
+    assert (len(splits["train"]), len(splits["test"])) == counts
+
+
+@isolated
+@needs_mbpp
+@pytest.mark.slow
+def test_of_mbpp_two_references_fail_and_all_others_pass_strictly(mbpp, run):
+    kept, dropped = check_references(mbpp, run, LIMIT_S)
+    assert (len(kept), list(dropped)) == (len(mbpp) - 2, NEED_OBJECTS)
+    assert not any(task["inplace"] for task in kept)
+
+
+@isolated
+@needs_mbpp
+@pytest.mark.slow
+def test_mbpp_has_ten_tasks_that_a_trivial_solution_passes(mbpp, run):
+    some = [task for number, task in enumerate(mbpp, 1) if number in WEAK or number % 10 == 0]
+    kept, dropped = drop_trivial(some, run)
+    assert dropped == {
+        f"mbpp/{n}": f"a trivial solution passes: {kind}" for n, kind in WEAK.items()
+    }
+    assert len(kept) == len(some) - 10
+
+
+@isolated
+@needs_mbpp
+@pytest.mark.slow
+def test_a_changed_expected_value_fails(mbpp, run):
+    """The last visible test expects what no program returns."""
+    left_out = [*NEED_OBJECTS, "mbpp/123"]
+    tasks = [task for task in mbpp if task["name"] not in left_out]
+    tasks = [task for task in tasks if all("==" in test for test in task["tests"])]
+    tests = []
+    for *others, last in (task["tests"] for task in tasks):
+        wrong = re.sub(r"==(?!.*==).*", "== ('no', 'such', 'value')", last, flags=re.DOTALL)
+        tests.append([*others, wrong])
+    assert len(tasks) > 900
+    assert set(statuses(run, tasks, [task["solution"] for task in tasks], tests)) == {"fail"}
+
+
+@isolated
+@pytest.mark.slow
+def test_references_of_humaneval_pass_strictly_and_no_trivial_solution_does(humaneval, run):
+    assert statuses(run, humaneval, [task["solution"] for task in humaneval]) == ["pass"] * 164
+    for body in ("pass", "return True", "raise SystemExit"):
+        codes = [f"def {task['entry_point']}(*given): {body}" for task in humaneval]
+        assert statuses(run, humaneval, codes) == ["fail"] * 164
+
+
+@isolated
+@pytest.mark.slow
+def test_the_helpers_of_a_humaneval_check_are_the_data_sets(humaneval, run):
+    """A program whose own helper makes its wrong answer look right fails."""
+    found = [task for task in humaneval if task["name"] in HELPERS]
+    lie = "def {}(*given): return given[0]\ndef {}(x, *others): return 0 if others else x\n"
+    codes = [lie.format(task["entry_point"], HELPERS[task["name"]]) for task in found]
+    assert all(f"def {HELPERS[task['name']]}(" in task["setup"] for task in found)
+    assert statuses(run, found, codes) == ["fail"] * 3
+    own = [t | {"setup": "", "entry_point": (t["entry_point"], HELPERS[t["name"]])} for t in found]
+    # What would happen if the check called the program's helper.
+    assert statuses(run, own, codes) == ["pass"] * 3

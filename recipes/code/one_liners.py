@@ -1,7 +1,8 @@
-"""Generated programming tasks: functions of one line, from templates, for a model too small for MBPP.
+"""Generated programming tasks: functions of one line, from templates, for a model too small for
+MBPP.
 
-A template is what the function returns, in words, and as an expression of its argument: `x` a whole number, `s` a
-word, `xs` a list of whole numbers; `{n}` is a number of the task.
+A template is what the function returns, in words, and as an expression of its argument: `x` a whole
+number, `s` a word, `xs` a list of whole numbers; `{n}` is a number of the task.
 """
 
 import random
@@ -37,18 +38,8 @@ NEW = [
     ("the string s without its first {n} characters", "s[{n}:]"),
     ("True if x is smaller than {n}, else False", "x < {n}"),
 ]
-FUNCTIONS = (
-    "answer",
-    "compute",
-    "convert",
-    "f",
-    "get",
-    "process",
-    "result",
-    "solve",
-    "transform",
-    "work",
-)
+FUNCTIONS = ["answer", "compute", "convert", "f", "get"]
+FUNCTIONS += ["process", "result", "solve", "transform", "work"]
 WORDS = ["apple", "banana", "cloud", "delta", "engine", "forest"]
 WORDS += ["garden", "hat", "island", "jungle", "kite", "lemonade"]
 TESTS = 6  # of a task; the prompt shows the first
@@ -57,9 +48,11 @@ TESTS = 6  # of a task; the prompt shows the first
 def one_liner_tasks(
     train: int, test: int, seed: int, held_out: Callable[[str], bool]
 ) -> dict[str, list[dict]]:
-    """Distinct tasks: `train` of the trained templates; `test`, half of them of the trained and half of the new ones.
+    """Distinct tasks: `train` of the trained templates; `test`, half of them of the trained and
+    half of the new ones.
 
-    `held_out` picks the expressions of the trained templates that are in `test` alone. A name begins with its source.
+    `held_out` picks the expressions of the trained templates that are in `test` alone. A name
+    begins with its source.
     """
     rng = random.Random(seed)
     new = _distinct("new", NEW, test // 2, rng, lambda expression: True)
@@ -77,31 +70,26 @@ def _distinct(
     for _ in range(200 * count):
         if len(tasks) == count:
             break
-        (words, expression), number, function = (
-            rng.choice(templates),
-            rng.randint(2, 9),
-            rng.choice(FUNCTIONS),
-        )
+        words, expression = rng.choice(templates)
+        number, function = rng.randint(2, 9), rng.choice(FUNCTIONS)
         words, expression = words.format(n=number), expression.format(n=number)
         if kept(expression):
             name = f"{source}/{function}: {expression}"
             tasks.setdefault(name, {"name": name, **_task(function, words, expression, rng)})
     if len(tasks) < count:
         raise ValueError(
-            f"the {source} templates give only {len(tasks)} of {count} distinct tasks: ask for fewer."
+            f"the {source} templates give only {len(tasks)} of {count} distinct tasks: "
+            "ask for fewer."
         )
     return list(tasks.values())
 
 
 def _task(function: str, words: str, expression: str, rng: random.Random) -> dict:
-    argument = next(a for a in ("xs", "s", "x") if re.search(rf"\b{a}\b", expression))
-    reference = eval(
-        f"lambda {argument}: {expression}"
-    )  # of the tables above, never of a model's text
-    tests = [
-        f"assert {function}({x!r}) == {reference(x)!r}"
-        for x in (_input(argument, rng) for _ in range(TESTS))
-    ]
+    argument = next(name for name in ("xs", "s", "x") if re.search(rf"\b{name}\b", expression))
+    # Of the tables above, never of a model's text.
+    reference = eval(f"lambda {argument}: {expression}")
+    inputs = [_input(argument, rng) for _ in range(TESTS)]
+    tests = [f"assert {function}({given!r}) == {reference(given)!r}" for given in inputs]
     text = f"Write a function {function}({argument}) that returns {words}."
     return {
         "prompt": f"{text}\nYour code should pass this test:\n{tests[0]}",
@@ -113,8 +101,6 @@ def _task(function: str, words: str, expression: str, rng: random.Random) -> dic
 def _input(argument: str, rng: random.Random) -> int | str | list[int]:
     if argument == "s":
         return rng.choice(WORDS)
-    return (
-        rng.randint(-9, 30)
-        if argument == "x"
-        else [rng.randint(0, 12) for _ in range(rng.randint(3, 6))]
-    )
+    if argument == "x":
+        return rng.randint(-9, 30)
+    return [rng.randint(0, 12) for _ in range(rng.randint(3, 6))]

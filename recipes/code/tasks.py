@@ -1,7 +1,4 @@
-"""Rows of programming tasks: how a file holds them, with every key filled in and checked.
-
-`recipes.code.prepare` says which tasks a run should train on.
-"""
+"""Rows of programming tasks: how a file holds them, with every key filled in and checked."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,24 +10,22 @@ from rewards.sandbox.names import names_of
 
 Task = dict[str, Any]
 
-TEXTS = ("setup", "preamble", "entry_point")
-KEYS = {
-    "name": str,
-    "prompt": str,
-    "tests": list,
-    "hidden_tests": list,
-    **dict.fromkeys(TEXTS, str),
-}
-KEYS |= {"inplace": bool, "solution": str}  # in the order of a file
+KEYS = {"name": str, "prompt": str, "tests": list, "hidden_tests": list, "setup": str}
+KEYS |= {"preamble": str, "entry_point": str, "inplace": bool, "solution": str}
 PYTHON_ONLY = ("setup", "entry_point", "inplace")  # without meaning for stdin and stdout
 
 
 def read_tasks(path: str | Path, split: str) -> list[Task]:
-    """Read the tasks of `<path>/<split>.jsonl`, or of `path` itself; `ValueError` with the number of each bad line."""
+    """Read the tasks of `<path>/<split>.jsonl`, or of the file `path` itself.
+
+    Raises:
+        ValueError: there is no such file, or, with its number, why a line is no task.
+    """
     file = Path(path, f"{split}.jsonl") if Path(path).is_dir() else Path(path)
     if not file.is_file():
         raise ValueError(
-            f"no file {file}. Give a folder that scripts/prepare_code.py wrote, or a JSON Lines file."
+            f"no file {file}. Give a folder that scripts/prepare_code.py wrote, "
+            "or a JSON Lines file."
         )
     names: set[str] = set()
 
@@ -52,14 +47,15 @@ def complete_row(row: Any, name: str = "") -> Task:
         raise ValueError(f"{' and '.join(missing)} missing; a task needs prompt and tests.")
     if unknown := sorted(row.keys() - KEYS.keys()):
         raise ValueError(f"unknown key {', '.join(unknown)}; allowed: {', '.join(KEYS)}.")
-    task = {key: row.get(key, kind()) for key, kind in KEYS.items()} | {
-        "name": row.get("name") or name
-    }
-    for key, value in task.items():
-        if type(value) is not KEYS[key]:
-            raise ValueError(f"{key} must be of type {KEYS[key].__name__}, not {value!r}"[:200])
-    if not task["prompt"].strip() or not task["tests"]:
-        raise ValueError(f"{'tests' if task['prompt'].strip() else 'prompt'} must not be empty.")
+    task = {key: row.get(key, kind()) for key, kind in KEYS.items()}
+    task["name"] = task["name"] or name
+    for key, kind in KEYS.items():
+        if type(task[key]) is not kind:
+            raise ValueError(f"{key} must be of type {kind.__name__}, not {task[key]!r}"[:200])
+    if not task["prompt"].strip():
+        raise ValueError("prompt must not be empty.")
+    if not task["tests"]:
+        raise ValueError("tests must not be empty.")
     tests = [*task["tests"], *task["hidden_tests"]]
     if not all(isinstance(test, str) and test.strip() for test in tests):
         raise ValueError("tests and hidden_tests must be lists of strings, none of them blank.")
@@ -71,7 +67,11 @@ def complete_row(row: Any, name: str = "") -> Task:
 
 
 def called_names(task: Task, tests: Sequence[str]) -> tuple[str, ...]:
-    """The functions of the program that the tests call; `ValueError` where tests or setup are not valid Python."""
+    """The functions of the program that the tests call.
+
+    Raises:
+        ValueError: the tests or the setup are not valid Python.
+    """
     try:
         return names_of(tests, task["setup"], task["entry_point"] or None).program
     except (SyntaxError, ValueError, RecursionError) as error:

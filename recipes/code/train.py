@@ -4,7 +4,8 @@
     accelerate launch --config_file accelerate_configs/single_gpu.yaml \\
         recipes/code/train.py --config recipes/code/qwen2.5-coder-1.5b-lora.yaml
 
-`dataset_path` is a folder that scripts/prepare_code.py wrote; evaluation is on its test.jsonl. Numbers: README.md.
+`dataset_path` is a folder that scripts/prepare_code.py wrote; evaluation is on its test.jsonl.
+Numbers: README.md.
 """
 
 from recipes.common.data.split import draw
@@ -24,10 +25,8 @@ SYSTEM_PROMPT = (
 
 def to_row(task: dict, example: list[str]) -> dict:
     """Make a prepared task a row; its tests go along for the rewards."""
-    system, question = (
-        {"role": "system", "content": SYSTEM_PROMPT},
-        {"role": "user", "content": task["prompt"]},
-    )
+    system = {"role": "system", "content": SYSTEM_PROMPT}
+    question = {"role": "user", "content": task["prompt"]}
     columns = {name: value for name, value in task.items() if name != "prompt"}
     return {"prompt": [system, *worked_example(example), question], "task": "code", **columns}
 
@@ -38,13 +37,11 @@ def reference_completion(row: dict) -> str | None:
 
 
 def metric(row: dict, completion: str) -> dict[str, bool]:
-    """`code_metric`; of generated tasks the new templates, which training never sees, also apart."""
+    """`code_metric`; of generated tasks those of templates that training never sees also apart."""
     scores = code_metric(row, completion)
-    return scores | (
-        {"new tests": scores["tests"]}
-        if row["name"].startswith("new/") and "tests" in scores
-        else {}
-    )
+    if row["name"].startswith("new/") and "tests" in scores:
+        scores["new tests"] = scores["tests"]
+    return scores
 
 
 def load_split(args: RecipeArguments, split: str, count: int | None, seed: int) -> Dataset:
@@ -53,17 +50,14 @@ def load_split(args: RecipeArguments, split: str, count: int | None, seed: int) 
         raise ValueError(
             "dataset_path is missing: give a folder that scripts/prepare_code.py wrote."
         )
-    rows = Dataset.from_list(
-        [to_row(task, args.example) for task in read_tasks(args.dataset_path, split)]
-    )
-    return draw(rows, count, seed)
+    rows = [to_row(task, args.example) for task in read_tasks(args.dataset_path, split)]
+    return draw(Dataset.from_list(rows), count, seed)
 
 
 def load_rows(args: RecipeArguments, seed: int) -> tuple[Dataset, Dataset]:
     """Training rows of train.jsonl, evaluation rows of test.jsonl."""
-    return load_split(args, "train", args.num_train_rows, seed), load_split(
-        args, "test", args.num_eval_rows, seed
-    )
+    train = load_split(args, "train", args.num_train_rows, seed)
+    return train, load_split(args, "test", args.num_eval_rows, seed)
 
 
 def main() -> None:

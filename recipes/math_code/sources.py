@@ -1,11 +1,13 @@
-"""The data sets that the recipe mixes: each yields its items with their task, and whether an item is held out."""
+"""The data sets that the recipe mixes: each yields its items with their task, and whether an item
+is held out.
+"""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import reasoning_gym
-from datasets import load_dataset
+from datasets import Dataset, interleave_datasets, load_dataset
 
 from recipes.code.tasks import read_tasks
 from recipes.common.data.questions import gold_of, read_questions
@@ -24,41 +26,76 @@ def sums(path: None, seed: int) -> Iterator[tuple[Item, bool]]:
     settings = {"min_terms": 2, "max_terms": 2, "min_digits": 1, "max_digits": 2}
     for item in reasoning_gym.create_dataset("chain_sum", **settings, seed=seed * 5000, size=5000):
         question = item["question"].rpartition(": ")[2]
-        yield (
-            {"task": "math", "question": question, "answer": item["answer"]},
-            is_held_out(question, one_in=8),
-        )
+        sum_of_two = {"task": "math", "question": question, "answer": item["answer"]}
+        yield sum_of_two, is_held_out(question, one_in=8)
 
 
 def gsm8k(path: str | None, seed: int) -> Iterator[tuple[Item, bool]]:
-    """GSM8K from a folder with train.jsonl and test.jsonl, or from the Hub; its test rows are held out."""
+    """GSM8K from a folder with train.jsonl and test.jsonl, or from the Hub; its test rows are held
+    out.
+    """
     for split in ("train", "test"):
-        items = (
-            read_questions(path, split)
-            if path
-            else load_dataset("openai/gsm8k", "main", split=split)
-        )
-        for item in items:
-            yield (
-                {"task": "math", "question": item["question"], "answer": gold_of(item["answer"])},
-                split == "test",
-            )
+        if path:
+            questions = read_questions(path, split)
+        else:
+            questions = load_dataset("openai/gsm8k", "main", split=split)
+        for row in questions:
+            answer = gold_of(row["answer"])
+            item = {"task": "math", "question": row["question"], "answer": answer}
+            yield item, split == "test"
 
 
 def programs(path: str | None, seed: int) -> Iterator[tuple[Item, bool]]:
-    """Programming tasks from a folder that scripts/prepare_code.py wrote; its test rows are held out."""
+    """Programming tasks from a folder that scripts/prepare_code.py wrote; its test rows are held
+    out.
+    """
     for split in ("train", "test"):
         for task in read_tasks(path or TASKS, split):
             yield {"task": "code", "question": task.pop("prompt"), **task}, split == "test"
 
 
 def passages(path: str | None, seed: int) -> Iterator[tuple[Item, bool]]:
-    """The first words of English passages, to be continued: a JSON Lines file with a `text` a line."""
+    """The first words of English passages, to be continued: JSON Lines with a `text` a line."""
     for item in read_jsonl(Path(path or PASSAGES), with_keys({"text": (str,)})):
         text = item["text"]
         question = f"{INSTRUCTION}\n\n{' '.join(text.split()[:25])}"
-        yield {"task": "number_count", "question": question}, is_held_out(text, one_in=4)
+        item = {"task": "number_count", "question": question}
+        yield item, is_held_out(text, one_in=4)
 
 
-OPTIONS = {"weight", "path"}
 SOURCES = {"sums": sums, "gsm8k": gsm8k, "passages": passages, "programs": programs}
+
+
+def check_sources(sources: Any) -> dict[str, dict]:
+    """The `sources` of a YAML; ValueError where they mean nothing."""
+    known = isinstance(sources, dict) and all(
+        name in SOURCES
+        and isinstance(source, dict)
+        and source.keys() <= {"weight", "path"}
+        and source.get("weight", 1.0) > 0
+        for name, source in sources.items()
+    )
+    if not sources or not known:
+        raise ValueError(
+            f"sources is {sources!r}; give {{name: {{weight: 1.0, path: FILE}}}} "
+            f"with names of {', '.join(SOURCES)}."
+        )
+    return sources
+
+
+def mix(parts: Sequence[Dataset], weights: list[float], count: int | None, seed: int) -> Dataset:
+    """Draw `count` rows from the parts by weight, or as many as there are until one part has no
+    more.
+
+    Raises:
+        ValueError: there are fewer than `count`.
+    """
+    shares = [weight / sum(weights) for weight in weights]
+    rows = interleave_datasets(
+        list(parts), probabilities=shares, seed=seed, stopping_strategy="first_exhausted"
+    )
+    if count is not None and len(rows) < count:
+        raise ValueError(
+            f"the sources hold {len(rows)} rows at these weights, and {count} were asked for."
+        )
+    return rows if count is None else rows.select(range(count))

@@ -1,13 +1,13 @@
-"""Several tasks in one run, each scored by its own rewards: maths in \\boxed{}, programs, and number counting.
+"""Several tasks in one run, each scored by its own rewards: maths in \\boxed{}, programs, and
+number counting.
 
     accelerate launch --config_file accelerate_configs/single_gpu.yaml \\
         recipes/math_code/train.py --config recipes/math_code/smollm2-135m-code.yaml
 
-`sources` in the YAML says which data sets are mixed and with what weights, `reward_tasks` which reward
-scores which task. Expected numbers: see README.md in this folder.
+`sources` in the YAML says which data sets are mixed and with what weights, `reward_tasks` which
+reward scores which task. Expected numbers: see README.md in this folder.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from recipes.common.data.questions import worked_example
@@ -15,21 +15,20 @@ from recipes.common.evaluation.metrics import boxed_metric, code_metric
 from recipes.common.run import RecipeArguments as CommonArguments
 from recipes.common.run import start, train_and_save
 from recipes.common.trainer import GRPOTrainer
-from recipes.math_code.sources import OPTIONS, SOURCES
+from recipes.math_code.sources import SOURCES, check_sources, mix
 from rewards.number_count import score_number_count
 
-from datasets import Dataset, interleave_datasets
+from datasets import Dataset
 from trl import get_peft_config, get_quantization_config
 
 SYSTEM_PROMPT = {
     "math": "Put the final answer in \\boxed{}.",
-    "code": "Solve the task in Python. Answer with one ```python block that defines what the tests call.",
+    "code": "Solve the task in Python. Answer with one ```python block that defines what the tests "
+    "call.",
     "number_count": "",
 }
-EXAMPLE = [
-    "25 + 7 =",
-    "25 + 7 = 32, so the answer is \\boxed{32}.",
-]  # the sum first: a box at once is a guess
+# The sum first: with a box at once the model guesses.
+EXAMPLE = ["25 + 7 =", "25 + 7 = 32, so the answer is \\boxed{32}."]
 CODE_EXAMPLE = ["Write a function double(x).", "```python\ndef double(x):\n    return 2 * x\n```"]
 
 
@@ -41,7 +40,7 @@ class RecipeArguments(CommonArguments):
     sources: dict | str | None = field(
         default=None,
         metadata={
-            "help": "{name: {weight: 1.0, path: FILE_OR_FOLDER}}; names: sums, gsm8k, passages, programs."
+            "help": f"{{name: {{weight: 1.0, path: FILE_OR_FOLDER}}}} of {', '.join(SOURCES)}."
         },
     )
     example: list[str] = field(
@@ -62,72 +61,39 @@ def reference_completion(row: dict) -> str | None:
     """The row's own answer in the asked format; None for a programming task without a solution."""
     if row["task"] == "code":
         return f"```python\n{row['solution']}\n```" if row["solution"] else None
-    return (
-        "In 1 of 2, 3 of 4, and 5."
-        if row["task"] == "number_count"
-        else f"\\boxed{{{row['answer']}}}"
-    )
+    if row["task"] == "number_count":
+        return "In 1 of 2, 3 of 4, and 5."
+    return f"\\boxed{{{row['answer']}}}"
 
 
 def metric(row: dict, completion: str) -> dict[str, bool]:
-    """`boxed_metric` of maths and `code_metric` of programs, under the name of the task; five numbers: full reward."""
-    if row["task"] == "number_count":
+    """`boxed_metric` of maths and `code_metric` of programs, under the name of the task."""
+    if row["task"] == "number_count":  # five numbers earn the full reward
         return {"five numbers": score_number_count(completion) == 1.0}
-    scores = (
-        code_metric(row, completion)
-        if row["task"] == "code"
-        else boxed_metric(row, completion, refuses=True)
-    )
+    if row["task"] == "code":
+        scores = code_metric(row, completion)
+    else:
+        scores = boxed_metric(row, completion, refuses=True)
     return {f"{row['task']} {name}": value for name, value in scores.items()}
 
 
-def load_source(
-    name: str, path: str | None, seed: int, example: list[str]
-) -> tuple[Dataset, Dataset]:
+def load_source(args: RecipeArguments, name: str, seed: int) -> tuple[Dataset, Dataset]:
     """Load distinct training and held-out rows of one source, shuffled by `seed`."""
-    rows = {False: {}, True: {}}
-    for item, held_out in SOURCES[name](path, seed):
-        rows[held_out][item["question"]] = to_row(item, example)
-    return tuple(
-        Dataset.from_list(list(rows[held_out].values())).shuffle(seed=seed)
-        for held_out in (False, True)
-    )
-
-
-def mix(parts: Sequence[Dataset], weights: list[float], count: int | None, seed: int) -> Dataset:
-    """Draw rows from the parts by weight: `count` of them, or as many as there are until one part has no more.
-
-    Raises:
-        ValueError: there are fewer than `count`.
-    """
-    shares = [weight / sum(weights) for weight in weights]
-    rows = interleave_datasets(
-        list(parts), probabilities=shares, seed=seed, stopping_strategy="first_exhausted"
-    )
-    if count is not None and len(rows) < count:
-        raise ValueError(
-            f"the sources hold {len(rows)} rows at these weights, and {count} were asked for."
-        )
-    return rows if count is None else rows.select(range(count))
+    train, held_out = {}, {}
+    for item, is_held_out in SOURCES[name](args.sources[name].get("path"), seed):
+        split = held_out if is_held_out else train
+        split[item["question"]] = to_row(item, args.example)
+    train, held_out = (Dataset.from_list(list(rows.values())) for rows in (train, held_out))
+    return train.shuffle(seed=seed), held_out.shuffle(seed=seed)
 
 
 def load_rows(args: RecipeArguments, seed: int) -> tuple[Dataset, Dataset]:
     """Training and held-out rows of all sources, mixed by their weights."""
-    sources = args.sources or {}
-    known = all(
-        name in SOURCES and isinstance(of, dict) and of.keys() <= OPTIONS
-        for name, of in sources.items()
-    )
-    if not sources or not known or not all(of.get("weight", 1.0) > 0 for of in sources.values()):
-        raise ValueError(
-            f"sources is {sources!r}; give {{name: {{weight: 1.0, path: FILE}}}} with names of {', '.join(SOURCES)}."
-        )
-    weights = [float(of.get("weight", 1.0)) for of in sources.values()]
-    splits = [load_source(name, of.get("path"), seed, args.example) for name, of in sources.items()]
-    train, held_out = zip(*splits, strict=True)
-    return mix(train, weights, args.num_train_rows, seed), mix(
-        held_out, weights, args.num_eval_rows, seed
-    )
+    sources = check_sources(args.sources)
+    weights = [float(source.get("weight", 1.0)) for source in sources.values()]
+    train, held_out = zip(*(load_source(args, name, seed) for name in sources), strict=True)
+    held_out = mix(held_out, weights, args.num_eval_rows, seed)
+    return mix(train, weights, args.num_train_rows, seed), held_out
 
 
 def main() -> None:
