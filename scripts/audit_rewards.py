@@ -1,16 +1,21 @@
-"""Audit rewards: which score does each give to cheap tricks? The rewards of a recipe on its own rows, or any function.
+"""Audit rewards: which score does each give to cheap tricks? Those of a recipe, or any function.
 
     python scripts/audit_rewards.py --config recipes/gsm8k/smollm2-135m.yaml --dataset_path FOLDER
-    python scripts/audit_rewards.py --config recipes/arithmetic/quickstart.yaml --reward_funcs my_reward.py:brevity
-    python scripts/audit_rewards.py --reward my_pkg.rewards:correct --rows rows.jsonl --reference "#### {answer}"
-    python scripts/audit_rewards.py --reward my_reward.py:correct --labels pairs.jsonl --completion "#### {prediction}"
+    python scripts/audit_rewards.py --config recipes/arithmetic/quickstart.yaml \\
+        --reward_funcs my_reward.py:brevity
+    python scripts/audit_rewards.py --reward my_pkg.rewards:correct --rows rows.jsonl \\
+        --reference "#### {answer}"
+    python scripts/audit_rewards.py --reward my_reward.py:correct --labels pairs.jsonl \\
+        --completion "#### {prediction}"
 
-Prints a table trick x reward with the highest score (for the reference answer: the lowest), then the failures in words,
-and which rewards are farmable by design. No model is loaded. With --config any argument of the recipe can be given too.
-With --reward the function is called as TRL, verl (compute_score) or verifiers (a rubric function) does, by the names of
-its parameters, in worker processes with a limit on its time. --labels: accuracy on labelled pairs, and every mistake.
-Exit status: 0 when no reward gives more than it may, 1 when one does, fails, or does not reward the reference answer,
-2 for arguments or rows that cannot be used, and when nothing could be scored.
+Prints a table trick x reward with the highest score (for the reference answer: the lowest), then
+the failures in words, and which rewards are farmable by design. No model is loaded. With --config
+any argument of the recipe can be given too. With --reward the function is called as TRL, verl
+(compute_score) or verifiers (a rubric function) does, by the names of its parameters, in another
+process with a limit on its time. --labels: accuracy on labelled pairs, and every mistake.
+
+Exit status: 0 when no reward gives more than it may, 1 when one does, fails, or does not reward the
+reference answer, 2 for arguments or rows that cannot be used, and when nothing could be scored.
 """
 
 import argparse
@@ -26,55 +31,28 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
+    add = parser.add_argument
     source = parser.add_mutually_exclusive_group(required=True)
     source.add_argument("--config", type=Path, help="a YAML of a recipe")
     source.add_argument(
         "--reward", metavar="SPEC", help="package.module:function or path/to/file.py:function"
     )
-    parser.add_argument("--per_task", type=int, default=8, help="rows of each task; default 8")
-    parser.add_argument(
-        "--json", type=Path, metavar="FILE", help="write scores, failures and notes"
-    )
-    parser.add_argument(
-        "--junit", type=Path, metavar="FILE", help="write one test case a reward, in JUnit's XML"
-    )
-    only = parser.add_argument_group("with --reward")
-    only.add_argument(
-        "--rows", type=Path, metavar="FILE", help="JSON Lines: a prompt and what the reward needs"
-    )
-    only.add_argument(
-        "--labels",
-        type=Path,
-        metavar="FILE",
-        help="JSON Lines: gold, prediction, label (true or false)",
-    )
-    only.add_argument(
-        "--completion", default="{prediction}", help="of a labelled pair, with its fields in braces"
-    )
-    only.add_argument(
-        "--reference",
-        default="{answer}",
-        help="a right completion, with columns of the row in braces",
-    )
-    only.add_argument(
-        "--style", choices=["trl", "verl", "verifiers"], help="where the parameters leave it open"
-    )
-    only.add_argument(
-        "--kind",
-        choices=["verifier", "format", "shaping"],
-        default="verifier",
-        help="if not declared",
-    )
-    only.add_argument(
-        "--seconds", type=float, default=5.0, help="limit for one completion; default 5"
-    )
+    add("--per_task", type=int, default=8, help="rows of each task; default 8")
+    add("--json", type=Path, metavar="FILE", help="write scores, failures and notes")
+    add = parser.add_argument_group("with --reward").add_argument
+    add("--rows", type=Path, metavar="FILE", help="JSONL: a prompt and what the reward needs")
+    add("--labels", type=Path, metavar="FILE", help="JSONL: gold, prediction, label (true, false)")
+    add("--completion", default="{prediction}", help="of a labelled pair, its fields in braces")
+    add("--reference", default="{answer}", help="a right completion, columns of a row in braces")
+    add("--style", choices=["trl", "verl", "verifiers"], help="where the parameters leave it open")
+    kinds = ["verifier", "format", "shaping"]
+    add("--kind", choices=kinds, default="verifier", help="if not declared")
+    add("--seconds", type=float, default=5.0, help="limit for one completion; default 5")
     options, overrides = parser.parse_known_args()
-    if options.per_task < 1 or (options.reward and overrides):
-        parser.error(
-            f"unknown arguments {overrides}"
-            if overrides
-            else f"--per_task is {options.per_task}; at least 1"
-        )
+    if options.per_task < 1:
+        parser.error(f"--per_task is {options.per_task}; at least 1")
+    if options.reward and overrides:
+        parser.error(f"unknown arguments {overrides}")
     if bool(options.reward) is not bool(options.rows or options.labels):
         parser.error("--reward goes with --rows FILE or --labels FILE")
     faulthandler.dump_traceback_later(HANGS_S, exit=True, file=sys.__stderr__)
@@ -89,26 +67,19 @@ def main() -> None:
 
 def run(options: argparse.Namespace, overrides: list[str]) -> int:
     """Audit what is named, print and write the report, and return the exit status."""
+    from rewards.audit.audit import audit
     from rewards.audit.report import publish, publish_by_name
 
     if options.reward:
         sys.path.insert(0, os.getcwd())  # of a script this is the script's folder
-        return publish_by_name(
-            **{name: value for name, value in vars(options).items() if name != "config"}
-        )
-    return publish(
-        *audit_recipe(options.config, options.per_task, overrides), options.json, options.junit
-    )
-
-
-def audit_recipe(config: Path, per_task: int, overrides: list[str]) -> tuple:
+        return publish_by_name(**{k: v for k, v in vars(options).items() if k != "config"})
     from recipes.common.data.recipe import load_recipe
     from recipes.common.data.split import first_rows
-    from rewards.audit.audit import audit
 
-    recipe = load_recipe(config, overrides)
-    rows = first_rows(recipe.train_rows)
-    return audit(rows, recipe.rewards, recipe.module.reference_completion, per_task), recipe.rewards
+    recipe = load_recipe(options.config, overrides)
+    reference = recipe.module.reference_completion
+    found = audit(first_rows(recipe.train_rows), recipe.rewards, reference, options.per_task)
+    return publish(found, recipe.rewards, options.json)
 
 
 if __name__ == "__main__":

@@ -7,14 +7,13 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from xml.etree import ElementTree
 
 import pytest
 
 from rewards.audit import any_reward, check_reward
-from rewards.audit.any_reward import score_completions, style_of
-from rewards.audit.audit import fill
-from rewards.audit.labels import agreement
+from rewards.audit.call import score_in_style as score_completions, style_of
+from rewards.audit.parts import fill
+from rewards.audit.any_reward import agreement
 
 SCRIPT = Path(__file__).parents[1] / "scripts/audit_rewards.py"
 REFERENCE = "<answer>{answer}</answer>"
@@ -194,7 +193,7 @@ def test_a_naive_reward_is_found_in_each_style(run, name):
     [
         ("raises", "ValueError: could not convert string to float: "),
         ("dies", " completions: its process died. The first: row 0, ''"),
-        ("hangs", " completions: it takes more than 1 s or too much memory. The first: row 0, ''"),
+        ("hangs", " completions: it takes more than 1 s. The first: row 0, ''"),
         ("not_a_number", "fails on 1 of 77 completions: it returned nan. The first: row 0, ''"),
         (
             "always_wrong",
@@ -242,7 +241,7 @@ def test_a_module_that_cannot_be_imported_is_an_error_in_words(tmp_path, monkeyp
     (tmp_path / "bad.py").write_text(code + "\ndef reward(completions, **kwargs): ...\n")
     monkeypatch.setattr(any_reward, "IMPORT_S", 2.0)
     with pytest.raises(ValueError, match=re.escape(what)):
-        any_reward.WorkerReward(f"{tmp_path}/bad.py:reward", None, "verifier", 1.0)
+        any_reward.ForeignReward(f"{tmp_path}/bad.py:reward", None, "verifier", 1.0)
 
 
 def test_labelled_pairs_give_accuracy_and_mistakes(run, tmp_path):
@@ -302,16 +301,12 @@ def test_what_cannot_be_audited_is_refused_with_status_2(run, name, words, rows,
     assert (status, message in output) == (2, True), output
 
 
-def test_the_audit_is_written_as_json_and_as_junit(run, tmp_path):
-    status, _ = run("naive", "--json", "audit.json", "--junit", "audit.xml")
+def test_the_audit_is_written_as_json(run, tmp_path):
+    status, _ = run("naive", "--json", "audit.json")
     found = json.loads((tmp_path / "audit.json").read_text())
     assert status == 1
     assert found["scores"]["naive"]["reference answer"] == 1.0
     assert found["scores"]["naive"]["answer: gold or another"] == 1.0
-    suite = ElementTree.parse(tmp_path / "audit.xml").getroot()
-    (case,) = suite.findall("testcase")
-    assert (suite.get("tests"), suite.get("failures"), case.get("name")) == ("1", "1", "naive")
-    assert case.find("failure").text.splitlines() == found["failures"]
 
 
 def test_check_reward_raises_with_the_table():

@@ -22,11 +22,9 @@ from rewards.answer import parse_number
 from rewards.audit import audit as audit_module
 from rewards.audit.audit import Audit, audit, check_tricks, unusable_rows
 from rewards.audit.call import score, stand_in_ids
-from rewards.audit.code_tricks import forged
 from rewards.audit.report import report
-from rewards.audit.shapes import variants
-from rewards.audit.tricks import ASKED, LONG, SHORT, UNREADABLE, tricks
-from rewards.audit.why import why
+from rewards.audit.parts import variants
+from rewards.audit.tricks import ASKED, LESSONS, LONG, SHORT, UNREADABLE, tricks
 from rewards.code_blocks import extract_program
 from rewards.contract import farmable, reward_allowances
 from rewards.registry import REGISTRY
@@ -100,6 +98,11 @@ brevity = reward("brevity", lambda text, gold: -len(text) / 500)
 def battery_of(*golds: str, reference: Callable = tagged) -> dict[str, str]:
     rows = make_rows(*golds)
     return tricks(rows[0], reference, rows)
+
+
+def forged(row, reference=""):
+    found = tricks({"prompt": "p", "entry_point": None, **row}, lambda row: reference, [])
+    return {n: t for n, t in found.items() if n.startswith("code: ") or n == "empty block"}
 
 
 def failing_tricks(result: Audit, name: str) -> set[str]:
@@ -715,7 +718,9 @@ def test_every_trick_says_why_it_matters():
     battery = battery_of("18", "7", reference=lambda row: f"#### {row['answer']}") | forged(
         {"tests": ["assert f(1) == 2"]}
     )
-    assert [name for name in [*battery_of("18", "7"), *battery, *UNREADABLE] if not why(name)] == []
+    assert [
+        name for name in [*battery_of("18", "7"), *battery, *UNREADABLE] if not LESSONS[name]
+    ] == []
     text = report(audit(ROWS[:2], [uses_in], tagged), [uses_in])
     assert text.count("\n  - one of several answers is enough: hedging doubles the chance") == 1
 

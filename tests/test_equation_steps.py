@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from recipes.common.data.recipe import import_recipe
 from rewards import load_reward, reward_kind
 from rewards.audit.audit import audit
-from rewards.audit.tricks import farmed_steps
+from rewards.audit.tricks import tricks
 from rewards.contract import farmable, reward_allowances
 from rewards.process import MAX_CHARS, EquationSteps, equations, numbers_in
 from rewards.steps import total
@@ -217,8 +217,15 @@ def test_a_reward_that_takes_a_number_twice_declares_itself_farmable():
     assert reward_allowances(EquationSteps(uses=2)) == {}
 
 
+def farmed(question: str) -> dict[str, str]:
+    """The tricks that farm steps, of a row with that question."""
+    row = {"prompt": question, "answer": "7"}
+    found = tricks(row, lambda row: "<reasoning></reasoning>" + row["answer"], [])
+    return {name: text for name, text in found.items() if name.startswith("answer: steps ")}
+
+
 def test_numbers_that_a_question_spells_out_are_farmed():
-    texts = farmed_steps("Half of two dozen eggs", "8", "<reasoning></reasoning>", "")
+    texts = farmed("Half of two dozen eggs")
     assert "2 * 12 = 24" in texts["answer: steps of every pair"]
     assert texts["answer: steps repeated"].startswith("<reasoning>2 + 2 = 4. ")
 
@@ -234,11 +241,11 @@ def test_the_audit_finds_a_step_reward_that_rewards_every_right_equation():
     reference = "<reasoning>3 + 4 = 7</reasoning><answer>{}</answer>"
     result = audit([row], [Careless()], lambda row: reference.format(row["answer"]))
     found = {text.split("'")[3] for text in result.failures}
-    assert len(found & set(farmed_steps("3 + 4 =", "8", "", ""))) == 8
+    assert len(found & set(farmed("3 + 4 ="))) == 8
 
 
 def test_right_arithmetic_that_farms_is_right_arithmetic():
-    for name, text in farmed_steps("3 + 4 - 2 =", "8", "<reasoning></reasoning>", "").items():
+    for name, text in farmed("3 + 4 - 2 =").items():
         found = Counter(read(text))
         assert found[True] > 2 and found[False] == 0, name
 

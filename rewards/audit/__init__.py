@@ -1,7 +1,7 @@
 """Audit of rewards: cheap tricks on a run's own rows, and the score that each reward gives them.
 
 from rewards.audit import check_reward
-check_reward(my_reward, rows, "<answer>{answer}</answer>")     # raises AssertionError with what it found
+check_reward(my_reward, rows, "<answer>{answer}</answer>")  # or an AssertionError with reasons
 """
 
 from typing import Any

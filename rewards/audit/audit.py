@@ -1,35 +1,27 @@
-"""Audit: the score that each reward gives to a battery of cheap tricks on a run's own rows, against what it may give.
+"""The score that rewards give to cheap tricks on a run's own rows, against what they may give.
 
 - A verifier gives every trick 0 or less.
-- A format reward may give its full amount to any answer or program in the asked shape, and 0 to the other tricks.
-- A step reward, by the sum of its steps, may give a trick what it gives the reference answer of that row.
+- A format reward may give its full amount to any answer or program in the asked shape, and 0 to the
+  other tricks.
+- A step reward, by the sum of its steps, may give a trick what it gives the reference answer.
 - Any other reward may leave a trick unpunished (0), and gives it no more than that.
-- Beyond that a reward other than a verifier may give its `allowances`; one that declares itself `farmable` is named
-  and not held to a limit.
+- Beyond that a reward other than a verifier may give its `allowances`; one that declares itself
+  `farmable` is named and not held to a limit.
 
-There is no tokenizer here: rewards that count tokens get one token for every four characters of a word or its rest.
+There is no tokenizer: rewards that count tokens get one for every four characters of a word.
 """
 
 import functools
 import math
-import re
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from rewards.audit.apart import Raised
 from rewards.audit.call import score, stand_in_ids, unchanged
-from rewards.audit.shapes import SAME_AS, variants
-from rewards.audit.tricks import (
-    ASKED,
-    GOLD_COLUMNS,
-    LONG,
-    SHORT,
-    UNREADABLE,
-    gold_column,
-    gold_of,
-    tricks,
-)
+from rewards.audit.parts import GOLD_COLUMNS, SAME_AS, fill, gold_column, gold_of, variants
+from rewards.audit.tricks import ASKED, LONG, PROGRAM, SHORT, UNREADABLE, tricks
 from rewards.contract import (
     farmable,
     full_reward,
@@ -45,9 +37,9 @@ from rewards.steps import sum_steps
 from rewards.text import completion_text
 
 ROWS_PER_TASK = 8
+BATCH = 64  # completions in a batch, as from a trainer
 SECONDS = 0.5  # for one completion, on average over all attempts
 REFERENCE = "reference answer"
-BLIND = tuple(UNREADABLE)  # attempts on rows without a gold
 TINY = 1e-9
 SHOWN = 160  # characters of a completion in a message
 
@@ -55,26 +47,20 @@ Reference = Callable[[dict], str | list[dict] | None]  # messages where tools ar
 
 
 class Attempt(NamedTuple):
-    """One completion for one row: its reference answer, or a trick."""
+    """One completion for one row, its reference answer or a trick, with its score or failure."""
 
     number: int
     row: dict
     trick: str
     text: str | list[dict]
     token_ids: list[int]
-
-
-class Scored(NamedTuple):
-    """The score of an attempt, or why there is none."""
-
-    attempt: Attempt
-    score: float | None
-    failure: str | None
+    score: float | None = None
+    failure: str | None = None
 
 
 @dataclass
 class Audit:
-    """The highest score by column (reward and task) and trick, of the reference the lowest; failures; notes.
+    """The highest score by column (reward and task) and trick, of the reference the lowest.
 
     Without a column nothing was scored, and `failures` says why.
     """
@@ -95,60 +81,44 @@ def audit(
     Args:
         rows: rows with a prompt; those without a `task` are one task.
         rewards: rewards as `load_rewards` returns them.
-        reference: row -> its own answer in the asked format; a row for which that is None is left out. Or a template
-            such as `<answer>{answer}</answer>`, with columns of the row.
+        reference: row -> its own answer in the asked format; a row for which that is None is left
+            out. Or a template such as `<answer>{answer}</answer>`, with columns of the row.
     """
     if isinstance(reference, str):
         reference = functools.partial(fill, reference)
     problems = unusable_rows(rows, rewards)
-    result = (
-        Audit(failures=problems)
-        if problems
-        else _try_tricks(rows, rewards, reference, per_task, None)
-    )
-    if not result.scores and not problems:
-        nothing = f"nothing was scored: none of the {len(rows)} rows has a reference answer and a reward that scores it."
-        result.failures.append(nothing)
+    if problems:
+        return Audit(failures=problems)
+    result = _try_tricks(rows, rewards, reference, per_task, None)
+    if not result.scores:
+        lacks = f"none of the {len(rows)} rows has a reference answer and a reward that scores it."
+        result.failures.append(f"nothing was scored: {lacks}")
     return result
 
 
-def fill(template: str, row: dict) -> str:
-    r"""The template with columns of the row in place of their names in braces.
-
-    Example: `fill(r"\boxed{{answer}}", {"answer": "18"}) == r"\boxed{18}"`
-    """
-    return re.sub(r"\{(\w+)\}", lambda found: str(row.get(found[1], found[0])), template)
-
-
 def check_tricks(rows: list[dict], rewards: list[Callable], reference: Reference) -> list[str]:
-    """The short form, for preflight: a few tricks on one row of each task, for verifiers, format and step rewards."""
-    promising = [
-        reward for reward in rewards if reward_kind(reward) in ("verifier", "format", "step")
-    ]
+    """The short form, for preflight: a few tricks on one row of each task."""
+    kinds = ("verifier", "format", "step")
+    promising = [reward for reward in rewards if reward_kind(reward) in kinds]
     return _try_tricks(rows, promising, reference, 1, SHORT).failures
 
 
 def unusable_rows(rows: list[dict], rewards: list[Callable]) -> list[str]:
-    """Say what keeps rows from being scored at all: no prompt, no row of a task, no column that a reward needs."""
+    """Say what keeps rows from being scored: no prompt, no row of a task, no column."""
     if not rows:
         return ["there are no rows."]
     lacking = [i for i, row in enumerate(rows) if not row.get("prompt")]
     problems = [f"row {i} lacks a prompt (its columns: {sorted(rows[i])})." for i in lacking[:1]]
     for reward in rewards:
         mine = [row for row in rows if scores_task(reward, row.get("task"))]
-        missing = [
-            name
-            for name in reward_columns(reward)
-            if not any(row.get(name) is not None for row in mine)
-        ]
+        has = {name for row in mine for name, value in row.items() if value is not None}
+        missing = [name for name in reward_columns(reward) if name not in has]
+        what = None
         if not mine:
-            problems.append(
-                f"reward {reward_name(reward)!r} is for {reward_tasks(reward)}; no row is of these tasks."
-            )
+            what = f"is for {reward_tasks(reward)}; no row is of these tasks."
         elif missing:
-            problems.append(
-                f"reward {reward_name(reward)!r} needs the column {', '.join(missing)}; no row has it."
-            )
+            what = f"needs the column {', '.join(missing)}; no row has it."
+        problems += [f"reward {reward_name(reward)!r} {what}"] if what else []
     return problems
 
 
@@ -161,46 +131,38 @@ def _try_tricks(
 ) -> Audit:
     """The audit with the tricks named in `only`; with all of them when it is None."""
     result, by_task = Audit(), rows_by_task(rows)
-    models = [reward for reward in rewards if reward_kind(reward) == "model"]
-    result.notes += [
-        f"{reward_name(reward)} is of the kind model: nothing was tried on it." for reward in models
-    ]
-    rewards = [reward for reward in rewards if reward not in models]
-    for task, numbered in by_task.items():
-        of_task = [sum_steps(reward) for reward in rewards if scores_task(reward, task)]
-        known = (
-            [(number, row) for number, row in numbered if reference(row) is not None]
-            if of_task
-            else []
-        )
-        attempts = _attempts(known, per_task, reference, only)
-        for reward in of_task if known else []:
+    for reward in rewards:
+        if reward_kind(reward) == "model":
             name = reward_name(reward)
-            _audit_reward(
-                reward,
-                name if len(by_task) == 1 else f"{name} ({task or 'no task'})",
-                attempts,
-                result,
-            )
+            result.notes.append(f"{name} is of the kind model: nothing was tried on it.")
+    rewards = [sum_steps(reward) for reward in rewards if reward_kind(reward) != "model"]
+    for task, numbered in by_task.items():
+        of_task = [reward for reward in rewards if scores_task(reward, task)]
+        if not of_task:
+            continue
         label = f"task {task!r}" if task else "rows without a task"
-        if of_task and not known:
-            result.notes.append(
-                f"{label}: no row has a reference answer, so nothing was tried on it."
-            )
-        elif of_task and not any(attempt.trick.startswith(ASKED) for attempt in attempts):
-            columns = ", ".join(GOLD_COLUMNS)
-            no_gold = f"the reference answer shows no text column {columns}, so no trick plays on the answer."
-            result.notes.append(f"{label}: {no_gold}")
-        if of_task and len(known[:per_task]) > 1 and only is None:
-            only_first = f"on row {known[0][0]} alone, being long: {', '.join(LONG)}."
-            result.notes.append(f"{label}: tried on {len(known[:per_task])} rows; {only_first}")
+        known = [(number, row) for number, row in numbered if reference(row) is not None]
+        if not known:
+            lacks = "no row has a reference answer, so nothing was tried on it."
+            result.notes.append(f"{label}: {lacks}")
+            continue
+        attempts = _attempts(known, per_task, reference, only)
+        for reward in of_task:
+            suffix = f" ({task or 'no task'})" if len(by_task) > 1 else ""
+            _audit_reward(reward, reward_name(reward) + suffix, attempts, result)
+        if not any(attempt.trick.startswith(ASKED) for attempt in attempts):
+            lacks = f"the reference answer shows no text column {', '.join(GOLD_COLUMNS)}"
+            result.notes.append(f"{label}: {lacks}, so no trick plays on the answer.")
+        if len(known[:per_task]) > 1 and only is None:
+            alone = f"on row {known[0][0]} alone, being long: {', '.join(LONG)}."
+            result.notes.append(f"{label}: tried on {len(known[:per_task])} rows; {alone}")
     return result
 
 
 def _attempts(
     numbered: list[NumberedRow], per_task: int, reference: Reference, only: tuple[str, ...] | None
 ) -> list[Attempt]:
-    """The reference answer and the tricks of the first rows of one task."""
+    """The reference answer and the tricks of the first rows of one task, equal tricks together."""
     rows, attempts = [row for _, row in numbered], []
 
     def last_turn(row: dict) -> str:
@@ -208,228 +170,192 @@ def _attempts(
         return whole if isinstance(whole, str) else completion_text(whole[-1:])
 
     for number, row in numbered[:per_task]:
-        battery = tricks(row, last_turn, rows)
-        chosen = {name: text for name, text in battery.items() if only is None or name in only}
-        if attempts:
-            chosen = {name: text for name, text in chosen.items() if name not in LONG}
-        named = {REFERENCE: reference(row)} | chosen
-        unreadable: dict[str, dict] = {}
-        if only is None:
-            whole, forms = named[REFERENCE], variants(gold_of(row), last_turn(row))
-            if not isinstance(whole, str):  # the turns before stay as they are
-                forms = {
-                    name: [*whole[:-1], {**whole[-1], "content": text}]
-                    for name, text in forms.items()
-                }
-            named |= {f"{REFERENCE} {name}": form for name, form in forms.items()}
-            if column := gold_column(
-                row
-            ):  # no completion is right there, so that a reward is None, 0 or less
-                unreadable = {name: row | {column: text} for name, text in UNREADABLE.items()}
-            wrong = battery.get(ASKED + "another row's", battery.get(ASKED + "gold plus one"))
-            named |= {name: wrong for name in unreadable if wrong is not None}
-        for name, text in named.items():
-            attempts.append(
-                Attempt(
-                    number,
-                    unreadable.get(name, row),
-                    name,
-                    text,
-                    stand_in_ids(completion_text(text)),
-                )
-            )
-    return attempts
+        whole, battery = reference(row), tricks(row, last_turn, rows)
+        named = [(REFERENCE, row, whole)]
+        for name, text in battery.items():
+            if (not attempts or name not in LONG) and (only is None or name in only):
+                named.append((name, row, text))
+        for name, text in variants(gold_of(row), last_turn(row)).items() if only is None else ():
+            # The turns before the last stay as they are.
+            form = text if isinstance(whole, str) else [*whole[:-1], whole[-1] | {"content": text}]
+            named.append((f"{REFERENCE} {name}", row, form))
+        column = gold_column(row)
+        wrong = battery.get(ASKED + "another row's", battery.get(ASKED + "gold plus one"))
+        if column and wrong is not None and only is None:  # without a gold no completion is right
+            named += [(name, row | {column: gold}, wrong) for name, gold in UNREADABLE.items()]
+        for name, its_row, text in named:
+            ids = stand_in_ids(completion_text(text))
+            attempts.append(Attempt(number, its_row, name, text, ids))
+    places = {name: i for i, name in enumerate(dict.fromkeys(one.trick for one in attempts))}
+    return sorted(attempts, key=lambda one: places[one.trick])
 
 
 def _audit_reward(reward: Callable, column: str, attempts: list[Attempt], result: Audit) -> None:
-    """Score all attempts for rows of one task; add to `result` the scores and what is wrong with them."""
+    """Score all attempts for rows of one task; add the scores and what is wrong with them."""
     start = time.perf_counter()
-    scored = _score(reward, [attempt for attempt in attempts if attempt.trick not in BLIND])
+    scored = score_attempts(reward, [one for one in attempts if one.trick not in UNREADABLE])
     seconds = time.perf_counter() - start
-    earned = {one.attempt.number: one.score for one in scored if one.attempt.trick == REFERENCE}
-    if reward_kind(reward) != "verifier" and not any(
-        one.failure or one.score is not None for one in scored
-    ):
+    earned = {one.number: one.score for one in scored if one.trick == REFERENCE}
+    is_silent = all(one.score is None and not one.failure for one in scored)
+    if reward_kind(reward) != "verifier" and is_silent:
         return  # it does not apply to this task
-    too_slow = seconds > SECONDS * len(scored)
-    messages = (
-        [f"takes {seconds:.1f} s for {len(scored)} completions: too slow to train with."]
-        if too_slow
-        else []
-    )
-    messages += (
-        _failed(scored)
-        + _short(reward, scored)
-        + _sensitive(reward, scored)
-        + _unsteady(reward, scored)
-    )
-    blind = [attempt for attempt in attempts if attempt.trick in BLIND]
-    scored += [
-        one for one in (_score(reward, blind) if blind else []) if not one.failure
-    ]  # an error is an answer here
+    messages = []
+    if seconds > SECONDS * len(scored):
+        slow = f"takes {seconds:.1f} s for {len(scored)} completions"
+        messages.append(f"{slow}: too slow to train with.")
+    messages += _failed(scored)
+    if reward_kind(reward) in ("verifier", "format"):
+        messages += _short(reward, scored) + _sensitive(scored)
+    messages += _unsteady(reward, scored)
+    without_gold = score_attempts(reward, [one for one in attempts if one.trick in UNREADABLE])
+    scored += [one for one in without_gold if not one.failure]  # an error is an answer here
     highest = result.scores[column] = {}
-    for name in dict.fromkeys(one.attempt.trick for one in scored):
-        group = [one for one in scored if one.attempt.trick == name]
+    for name in dict.fromkeys(one.trick for one in scored):
+        group = [one for one in scored if one.trick == name and one.score is not None]
         choose = min if name.startswith(REFERENCE) else max
-        highest[name] = choose((one.score for one in group if one.score is not None), default=None)
+        highest[name] = choose((one.score for one in group), default=None)
         if not name.startswith(REFERENCE):
             messages += _above_limit(reward, name, group, earned)
     result.failures += [f"reward {column!r} {text}" for text in messages]
-    result.notes += _notes(reward, column, scored, earned)
+    result.notes += [f"{column} {text}" for text in _notes(reward, scored, earned)]
 
 
-def _score(reward: Callable, attempts: list[Attempt]) -> list[Scored]:
-    """Score the attempts; where the whole batch fails, one by one, to find which."""
+def score_attempts(reward: Callable, attempts: list[Attempt]) -> list[Attempt]:
+    """Score the attempts in batches; where a whole batch fails, one by one, to find which."""
+    scored = []
+    for start in range(0, len(attempts), BATCH):
+        batch = _score_batch(reward, attempts[start : start + BATCH])
+        if len(batch) > 1 and all(one.failure for one in batch):
+            alone = [_score_batch(reward, [one])[0] for one in batch]
+            if any(one.failure for one in alone):
+                batch = alone
+            else:
+                batch = [one._replace(failure=f"{one.failure} (only in a batch)") for one in batch]
+        scored += batch
+    return scored
+
+
+def _score_batch(reward: Callable, attempts: list[Attempt]) -> list[Attempt]:
     logged: dict[str, list] = {}
-    rows, texts = [attempt.row for attempt in attempts], [attempt.text for attempt in attempts]
+    rows, texts = [one.row for one in attempts], [one.text for one in attempts]
+    ids = [one.token_ids for one in attempts]
     try:
-        scores = score(
-            unchanged(reward),
-            rows,
-            texts,
-            [attempt.token_ids for attempt in attempts],
-            logged.__setitem__,
-        )
+        scores = score(unchanged(reward), rows, texts, ids, logged.__setitem__)
     except Exception as error:
-        failure = f"{type(error).__name__}: {error}"
-        if len(attempts) == 1:
-            return [Scored(attempts[0], None, failure)]
-        alone = [_score(reward, [attempt])[0] for attempt in attempts]
-        in_batch = [Scored(attempt, None, f"{failure} (only in a batch)") for attempt in attempts]
-        return alone if any(one.failure for one in alone) else in_batch
+        failure = str(error) if isinstance(error, Raised) else f"{type(error).__name__}: {error}"
+        return [one._replace(score=None, failure=failure) for one in attempts]
     outcomes = logged.get(f"outcome/{reward_name(reward)}") or [None] * len(attempts)
-    return [_scored(*values) for values in zip(attempts, scores, outcomes, strict=True)]
+    found = []
+    for one, value, outcome in zip(attempts, scores, outcomes, strict=True):
+        failure = None
+        if value is not None and not math.isfinite(value):
+            value, failure = None, f"it returned {value}"
+        elif str(outcome).startswith("error"):
+            failure = str(outcome).removeprefix("error: ")
+        found.append(one._replace(score=value, failure=failure))
+    return found
 
 
-def _scored(attempt: Attempt, value: float | None, outcome: str | None) -> Scored:
-    if value is not None and not math.isfinite(value):
-        return Scored(attempt, None, f"it returned {value}")
-    failed = str(outcome).startswith("error")
-    return Scored(attempt, value, str(outcome).removeprefix("error: ") if failed else None)
-
-
-def _failed(scored: list[Scored]) -> list[str]:
+def _failed(scored: list[Attempt]) -> list[str]:
     """The first attempt without a score through a failure, and how many there are."""
     failed = [one for one in scored if one.failure]
     count = f"fails on {len(failed)} of {len(scored)} completions"
     return [f"{count}: {one.failure}. The first: {_shown(one)}" for one in failed[:1]]
 
 
-def _unsteady(reward: Callable, scored: list[Scored]) -> list[str]:
-    """The completions of one row again, in another order and batch, and the first of them alone: the same scores."""
-    first = [one for one in scored if one.attempt.number == scored[0].attempt.number]
-    again = _score(reward, [one.attempt for one in first][::-1])[::-1] + _score(
-        reward, [first[0].attempt]
-    )
-    pairs = [
-        (a, b)
-        for a, b in zip([*first, first[0]], again, strict=True)
-        if None not in (a.score, b.score)
-    ]
-    different = [(a, b) for a, b in pairs if abs(a.score - b.score) > TINY]
-    return [
-        f"gives {a.score:g} and then {b.score:g} for the same completion, in another order and batch: {_shown(a)}"
-        for a, b in different[-1:]
-    ]
-
-
-def _short(reward: Callable, scored: list[Scored]) -> list[str]:
+def _short(reward: Callable, scored: list[Attempt]) -> list[str]:
     """The reference answer must earn the full reward; more than 0 where that is not declared."""
     full = full_reward(reward)
-    if reward_kind(reward) not in ("verifier", "format"):
-        return []
-    references = [one for one in scored if one.attempt.trick == REFERENCE and not one.failure]
+    references = [one for one in scored if one.trick == REFERENCE and not one.failure]
     short = [one for one in references if one.score is None or one.score < (full or TINY)]
-    due = "more than 0" if full is None else f"{full:g}"
-    return [
-        f"gives {'nothing' if one.score is None else f'{one.score:g}'} instead of {due} for the {REFERENCE} of "
-        f"{len(short)} of {len(references)} rows: {_shown(one)}"
-        for one in short[:1]
-    ]
-
-
-def _sensitive(reward: Callable, scored: list[Scored]) -> list[str]:
-    """The forms of the reference answer that earn nothing where another with the same meaning earns something."""
-    if reward_kind(reward) not in ("verifier", "format"):
+    if not short:
         return []
-    scores = {
-        (one.attempt.number, one.attempt.trick): one.score for one in scored if not one.failure
-    }
+    given = "nothing" if short[0].score is None else f"{short[0].score:g}"
+    due = "more than 0" if full is None else f"{full:g}"
+    rows = f"{len(short)} of {len(references)} rows"
+    return [f"gives {given} instead of {due} for the {REFERENCE} of {rows}: {_shown(short[0])}"]
+
+
+def _sensitive(scored: list[Attempt]) -> list[str]:
+    """The forms of the reference answer that earn nothing where another one earns something."""
+    fine = [one for one in scored if not one.failure]
+    scores = {(one.number, one.trick): one.score or 0.0 for one in fine}
     messages = {}
-    for one in scored:
-        number, trick = one.attempt.number, one.attempt.trick
-        form = trick.removeprefix(f"{REFERENCE} ")
+    for one in fine:
+        form = one.trick.removeprefix(f"{REFERENCE} ")
+        if form == one.trick or form in SAME_AS.values():  # is no form, or one that may differ
+            continue
         other = f"{REFERENCE} {SAME_AS[form]}" if form in SAME_AS else REFERENCE
-        may_differ = form == trick or form in SAME_AS.values()
-        if not (may_differ or one.failure) and (one.score or 0.0) <= 0.0 < (
-            scores.get((number, other)) or 0.0
-        ):
-            given = f"gives {one.score or 0.0:g} for the {trick}, and {scores[number, other]:g} for the {other}"
-            messages.setdefault(trick, f"{given}: {_shown(one)}")
+        given, due = scores[one.number, one.trick], scores.get((one.number, other), 0.0)
+        if given <= 0.0 < due:
+            text = f"gives {given:g} for the {one.trick}, and {due:g} for the {other}"
+            messages.setdefault(one.trick, f"{text}: {_shown(one)}")
     return list(messages.values())
 
 
+def _unsteady(reward: Callable, scored: list[Attempt]) -> list[str]:
+    """A completion of one row that scores otherwise in another order and batch, or alone."""
+    first = [one for one in scored if one.number == scored[0].number]
+    again = score_attempts(reward, first[::-1])[::-1] + score_attempts(reward, first[:1])
+    messages = []
+    for one, other in zip([*first, first[0]], again, strict=True):
+        if None not in (one.score, other.score) and abs(one.score - other.score) > TINY:
+            text = f"gives {one.score:g} and then {other.score:g} for the same completion"
+            messages.append(f"{text}, in another order and batch: {_shown(one)}")
+    return messages[-1:]
+
+
 def _above_limit(
-    reward: Callable, trick: str, group: list[Scored], earned: dict[int, float | None]
+    reward: Callable, trick: str, group: list[Attempt], earned: dict[int, float | None]
 ) -> list[str]:
     """The score furthest above what a trick may get, if one is."""
-    if farmable(reward) and reward_kind(reward) != "verifier":
+    is_verifier = reward_kind(reward) == "verifier"
+    if farmable(reward) and not is_verifier:
         return []
-    limits = {number: _limit(reward, trick, amount) for number, amount in earned.items()}
-    above = [
-        one
-        for one in group
-        if one.score is not None and one.score > limits[one.attempt.number] + TINY
-    ]
-    if not above:
+    limits = {number: _limit(reward, trick, amount or 0.0) for number, amount in earned.items()}
+    worst = max(group, key=lambda one: one.score - limits[one.number], default=None)
+    if worst is None or worst.score <= limits[worst.number] + TINY:
         return []
-    worst = max(above, key=lambda one: one.score - limits[one.attempt.number])
-    allowed = f"it may give {limits[worst.attempt.number]:g}: for more it declares `allowances` with a reason, or "
-    allowed += "how it is `farmable`"
-    if reward_kind(reward) == "verifier":
-        allowed = "a verifier gives 0 or less"
+    allowed = "a verifier gives 0 or less"
+    if not is_verifier:
+        allowed = f"it may give {limits[worst.number]:g}: for more it declares `allowances` with a "
+        allowed += "reason, or how it is `farmable`"
     return [f"gives {worst.score:g} for the trick {trick!r}; {allowed}: {_shown(worst)}"]
 
 
-def _limit(reward: Callable, trick: str, earned: float | None) -> float:
+def _limit(reward: Callable, trick: str, earned: float) -> float:
     """The most a reward may give to a trick on a row whose reference answer earned `earned`."""
     kind, (allowed, _) = reward_kind(reward), reward_allowances(reward).get(trick, (0.0, ""))
     if kind == "verifier":
         return 0.0
     if kind == "format":
-        in_shape = trick.startswith(
-            (ASKED, "code: ")
-        )  # a program has the shape that a program was asked in
-        return max(allowed, full_reward(reward) or earned or 0.0) if in_shape else allowed
-    return max(0.0, allowed, (earned or 0.0) if kind == "step" else 0.0)
+        in_shape = trick.startswith((ASKED, PROGRAM))
+        return max(allowed, full_reward(reward) or earned) if in_shape else allowed
+    return max(0.0, allowed, earned if kind == "step" else 0.0)
 
 
-def _shown(one: Scored) -> str:
-    text = completion_text(one.attempt.text)
-    return f"row {one.attempt.number}, {text[:SHOWN]!r}" + f"... ({len(text)} characters)" * (
-        len(text) > SHOWN
-    )
-
-
-def _notes(
-    reward: Callable, column: str, scored: list[Scored], earned: dict[int, float | None]
-) -> list[str]:
-    """The allowances that were used, with their reasons; else the trick that escapes a penalty best."""
+def _notes(reward: Callable, scored: list[Attempt], earned: dict[int, float | None]) -> list[str]:
+    """The allowances that were used; else the trick that escapes a penalty best."""
     if reward_kind(reward) == "verifier" or farmable(reward):
         return []
     given, used = [one for one in scored if one.score is not None], {}
     for one in given:
-        allowance = reward_allowances(reward).get(one.attempt.trick)
+        allowance = reward_allowances(reward).get(one.trick)
         if allowance and (one.score > 0 or one.score == allowance[0]):
-            used.setdefault(allowance, {})[one.attempt.trick] = None
+            used.setdefault(allowance, {})[one.trick] = None
     if used or reward_kind(reward) == "format":
-        return [
-            f"{column} may give {most:g} for {', '.join(names)}: {why}."
-            for (most, why), names in used.items()
-        ]
-    better = [one for one in given if one.score > (earned[one.attempt.number] or 0.0) + TINY]
-    return [
-        f"{column} gives {one.score:g} for the trick {one.attempt.trick!r}, more than for the {REFERENCE} "
-        f"({earned[one.attempt.number]:g}): gate it by a verifier (reward_gates)."
-        for one in sorted(better, key=lambda one: -one.score)[:1]
-    ]
+        allowed = [(most, ", ".join(names), reason) for (most, reason), names in used.items()]
+        return [f"may give {most:g} for {names}: {reason}." for most, names, reason in allowed]
+    better = [one for one in given if one.score > (earned[one.number] or 0.0) + TINY]
+    best = max(better, key=lambda one: one.score, default=None)
+    if best is None:
+        return []
+    than = f"more than for the {REFERENCE} ({earned[best.number]:g})"
+    text = f"gives {best.score:g} for the trick {best.trick!r}, {than}"
+    return [f"{text}: gate it by a verifier (reward_gates)."]
+
+
+def _shown(one: Attempt) -> str:
+    text = completion_text(one.text)
+    length = f"... ({len(text)} characters)" if len(text) > SHOWN else ""
+    return f"row {one.number}, {text[:SHOWN]!r}{length}"

@@ -1,4 +1,4 @@
-"""Call a reward outside a trainer, exactly as TRL does inside."""
+"""Call a reward outside a trainer, as its trainer does inside: TRL, verl or verifiers."""
 
 import asyncio
 import builtins
@@ -10,16 +10,22 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from rewards.contract import parameters_of, reward_name
+
+# Of a style: the parameters by which it is recognised.
+STYLES = {
+    "trl": {"completions"},
+    "verl": {"solution_str", "ground_truth"},
+    "verifiers": {"completion"},
+}
 NOT_PASSED = ("prompt", "completion", "completion_ids")  # columns that TRL keeps from a reward
-MARK = (
-    "grpo_recipes_audit_mark"  # what a program of `rewards.audit.code_tricks` leaves in its process
-)
+MARK = "grpo_recipes_audit_mark"  # what a program among the tricks leaves in its process
 _PIECE = re.compile(r"\s+|\S{1,4}")
 
 
 @dataclass
 class FirstState:
-    """The trainer's state before step 1; what few rewards read is of transformers, which takes seconds to load."""
+    """The trainer's state before step 1; what few read is transformers', which loads slowly."""
 
     global_step: int = 0
     max_steps: int = 1
@@ -40,25 +46,19 @@ def score(
     token_ids: list[list[int]] | None = None,
     log_extra: Callable[[str, list], None] = lambda column, values: None,
 ) -> list[float | None]:
-    """Score each row's completion, a text or messages: prompts, completions, token ids and columns go by keyword.
+    """Score each row's completion, a text or messages, as `GRPOTrainer._calculate_rewards` does.
 
-    Follows `GRPOTrainer._calculate_rewards`; the columns that the reward logs go to `log_extra`, its metrics nowhere,
-    and the state is that before step 1.
+    The columns that the reward logs go to `log_extra`, its metrics nowhere; the state is that
+    before step 1.
 
     Raises:
         ValueError: the reward returned another number of scores than there are completions.
     """
     columns = {name: [row.get(name) for row in rows] for name in rows[0] if name not in NOT_PASSED}
     prompts = [row["prompt"] for row in rows]
-    completions = [
-        text
-        if isinstance(text, list) or isinstance(prompt, str)
-        else [{"role": "assistant", "content": text}]
-        for prompt, text in zip(prompts, texts, strict=True)
-    ]
     scores = reward(
         prompts=prompts,
-        completions=completions,
+        completions=[as_completion(*pair) for pair in zip(prompts, texts, strict=True)],
         completion_ids=token_ids or [[] for _ in rows],
         trainer_state=FirstState(),
         log_extra=log_extra,
@@ -66,25 +66,79 @@ def score(
         **columns,
     )
     if inspect.isawaitable(scores):
-        scores = asyncio.run(awaited(scores))
+        scores = asyncio.run(_awaited(scores))
     if len(scores) != len(rows):
         raise ValueError(f"it returned {len(scores)} rewards for {len(rows)} completions")
     return scores
 
 
-def unchanged(reward: Callable) -> Callable:
-    """The reward, with an error where it changes its arguments: TRL hands the same lists to the next reward.
+def style_of(function: Callable) -> str:
+    """The style of a reward function, by the names of its parameters.
 
-    Or where a completion of `rewards.audit.code_tricks` was run in this process.
+    Raises:
+        ValueError: its parameters fit no style, or more than one.
+    """
+    names = {parameter.name for parameter in parameters_of(function)}
+    found = [style for style, needed in STYLES.items() if needed <= names]
+    if len(found) != 1:
+        has = f"{reward_name(function)!r} with the parameters {sorted(names)}"
+        fits = ", ".join(found) or "no style"
+        raise ValueError(f"{has} fits {fits}: name one of {', '.join(STYLES)} as the style.")
+    return found[0]
+
+
+def score_in_style(
+    function: Callable, style: str, rows: list[dict], texts: list[str]
+) -> list[float | None]:
+    """Score completions as a trainer of that style does: TRL in one call, the others one by one."""
+    if style == "trl":
+        takes_ids = "completion_ids" in {parameter.name for parameter in parameters_of(function)}
+        ids = [stand_in_ids(text) for text in texts] if takes_ids else None
+        values = score(unchanged(function), rows, texts, ids)
+    else:
+        pairs = zip(rows, texts, strict=True)
+        values = [_score_one(function, style, row, text) for row, text in pairs]
+    return [None if value is None else float(value) for value in values]
+
+
+def _score_one(function: Callable, style: str, row: dict, text: str) -> Any:
+    if style == "verl":  # which passes these four and nothing else
+        given = {"data_source": row.get("data_source", ""), "solution_str": text}
+        given["ground_truth"] = row.get("ground_truth", row.get("answer"))
+        given["extra_info"] = row.get("extra_info")
+    else:
+        given = {"info": {}, "task": "default", **row}
+        given["completion"] = as_completion(row["prompt"], text)
+        given["state"] = dict(given)
+    parameters = parameters_of(function)
+    if not any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
+        wanted = {parameter.name for parameter in parameters}
+        given = {name: value for name, value in given.items() if name in wanted}
+    value = function(**given)
+    if inspect.isawaitable(value):
+        value = asyncio.run(_awaited(value))
+    return value["score"] if isinstance(value, dict) else value
+
+
+def as_completion(prompt: str | list[dict], text: str | list[dict]) -> str | list[dict]:
+    """A completion in the form of its prompt: a text, or messages."""
+    is_ready = isinstance(text, list) or isinstance(prompt, str)
+    return text if is_ready else [{"role": "assistant", "content": text}]
+
+
+def unchanged(reward: Callable) -> Callable:
+    """The reward, with an error where it changes its arguments or runs a program in this process.
+
+    TRL hands the same lists to the next reward.
     """
 
     @functools.wraps(reward, assigned=(), updated=())
     def watched(**arguments: Any) -> Any:
         lists = {name: value for name, value in arguments.items() if isinstance(value, list)}
-        ids = lists.pop("completion_ids", [])  # long, and of numbers alone
-        before = copy.deepcopy(lists) | (
-            {"completion_ids": [list(of_one) for of_one in ids]} if ids else {}
-        )
+        ids = lists.pop("completion_ids", None)
+        before = copy.deepcopy(lists)
+        if ids:  # long, and of numbers alone
+            before["completion_ids"] = [list(of_one) for of_one in ids]
         scores = reward(**arguments)
         if vars(builtins).pop(MARK, False):
             raise ValueError("it runs programs of the model in its own process, the trainer's")
@@ -97,7 +151,7 @@ def unchanged(reward: Callable) -> Callable:
 
 
 def stand_in_ids(text: str) -> list[int]:
-    """Token ids without a tokenizer: equal pieces of at most four characters, or of white space, have equal ids.
+    """Token ids without a tokenizer: pieces of up to four characters, or of white space.
 
     Example: `stand_in_ids("one and one") == [0, 1, 2, 1, 0]`
     """
@@ -105,6 +159,6 @@ def stand_in_ids(text: str) -> list[int]:
     return [ids.setdefault(piece, len(ids)) for piece in _PIECE.findall(text)]
 
 
-async def awaited(scores: Any) -> Any:
+async def _awaited(scores: Any) -> Any:
     """Await a value, for `asyncio.run`, which takes a coroutine alone."""
     return await scores

@@ -49,7 +49,7 @@ class Row(NamedTuple):
 
 def read(file: Path, gold: str, text: str) -> list[Row]:
     """The rows of a label file, or an exit that names the file, the line and the fields that a line needs."""
-    from rewards.audit.labels import read_pairs
+    from rewards.audit.any_reward import read_pairs
 
     try:
         pairs = read_pairs(file, (gold, text, "label"))

@@ -19,7 +19,7 @@ from recipes.common.checks.values import CHOICES, RANGES, check_generation
 from recipes.common.data.recipe import import_recipe, load_parts
 from recipes.common.settings import parse_arguments
 from recipes.common.trainer import GRPOConfig
-from rewards.audit.child import check_in_child
+from rewards.audit.apart import check_apart
 
 ROOT = Path(__file__).parents[2]
 SETTINGS = {
@@ -345,6 +345,6 @@ class mine:
 def test_a_reward_may_print_and_is_tried_with_its_parameters(tmp_path):
     (tmp_path / "mine.py").write_text(PRINTS)
     rewards, rows = [f"{tmp_path}/mine.py:mine"], [{"prompt": "a", "task": "t"}]
-    assert check_in_child(rewards, None, rows, limit_s=60) == []
-    (problem,) = check_in_child(rewards, {"mine": {"limit": 1}}, rows, limit_s=60)
+    assert check_apart(rewards, None, rows, limit_s=60) == []
+    (problem,) = check_apart(rewards, {"mine": {"limit": 1}}, rows, limit_s=60)
     assert "ends the process (status 3) when it is imported" in problem

@@ -16,7 +16,7 @@ from recipes.common.data.split import Rows, first_rows, load_split
 from recipes.common.settings import Arguments, parse_arguments
 from recipes.common.training.environments import environment_rewards, load_environments
 from rewards import load_rewards
-from rewards.audit.child import ROWS, check_in_child
+from rewards.audit.apart import ROWS, check_apart
 from rewards.contract import check_names
 from rewards.loading import names_model
 
@@ -97,7 +97,7 @@ def load_parts(
         spec for spec in recipe.reward_funcs if re.search("[:.]", spec) and not names_model(spec)
     ]
     few = list(itertools.islice(rows[0] or (), ROWS))
-    died = check_in_child(own, recipe.reward_kwargs, few, args.training["reward_timeout_s"])
+    died = check_apart(own, recipe.reward_kwargs, few, args.training["reward_timeout_s"])
     try:
         if not died:
             named = load_rewards(

@@ -1,0 +1,287 @@
+"""The parts of a row and its reference answer that the templates of the tricks name."""
+
+import re
+from collections.abc import Callable, Iterable
+from fractions import Fraction
+
+from rewards.answer import parse_number
+
+Reference = Callable[[dict], str]  # of rows that have one
+
+NAMED = re.compile(r"\{(\w+)\}")
+NUMBERS = " ".join(map(str, range(101)))
+UNKNOWN = "..."  # for the answer of a row that has none
+GOLD_COLUMNS = ("answer", "solution", "ground_truth", "target")  # the first that a row has as text
+TAGS = ("reasoning", "think")  # for the reasoning before an answer
+FULL_WIDTH = str.maketrans("0123456789-.", "０１２３４５６７８９－．")
+ARABIC = str.maketrans("0123456789", "٠١٢٣٤٥٦٧٨٩")
+# Mathematical bold digits, Cyrillic letters.
+LOOK_ALIKE = str.maketrans("0123456789aceiopxyABEHKMOPTX", "𝟎𝟏𝟐𝟑𝟒𝟓𝟔𝟕𝟖𝟗асеіорхуАВЕНКМОРТХ")
+ZERO_WIDTH, RIGHT_TO_LEFT, LEFT_AGAIN = "\u200b", "\u202e", "\u202c"
+SAME_AS = {
+    f"with a long text {where} it": f"with a short text {where} it"
+    for where in ("before", "behind")
+}
+# Mathematics in a question: between delimiters, or a sum in plain digits.
+_EXPRESSION = re.compile(
+    r"\$([^$]+)\$|\\\((.+?)\\\)|\\\[(.+?)\\\]"
+    r"|((?:\d[\d.]*[ ()]{0,3}[-+*/][ (]{0,3})+\d[\d.]*\)*)",
+    re.DOTALL,
+)
+
+
+def fill(template: str, values: dict) -> str:
+    r"""The template with values in place of their names in braces; a name without a value stays.
+
+    Example: `fill(r"\boxed{{answer}}", {"answer": "18"}) == r"\boxed{18}"`
+    """
+    return NAMED.sub(lambda found: str(values.get(found[1], found[0])), template)
+
+
+def parts_of(row: dict, reference_completion: Reference, others: Iterable[dict]) -> dict[str, str]:
+    """The parts of the tricks for one row, without those that it cannot have.
+
+    - every row: prompt, numbers, wrong and last_wrong (answers of other rows, or next to the gold)
+    - a row with tests: the functions that they call, returning or exiting
+    - a gold that the reference answer shows: what stands around it, other forms of it, the shape of
+      the reference in disorder, and the reasoning before it, which `opening` and `closing` hold
+    """
+    gold, reference = gold_of(row), reference_completion(row)
+    neighbours, borrowed = _neighbours(gold), _other_answers(row, reference_completion, others)
+    wrong = [gold_of(other) for other in borrowed if gold_of(other)]
+    near = [neighbours.get(name) for name in ("plus_one", "minus_one", "last_digit")]
+    wrong = wrong or [text for text in near if text is not None] or [UNKNOWN]
+    parts = {"prompt": shown_prompt(row["prompt"]), "wrong": wrong[0], "last_wrong": wrong[-1]}
+    for tag in TAGS:
+        tagged = f"<{tag}>r</{tag}><answer>{wrong[0]}</answer>"
+        parts[f"look_alike_{tag}"] = tagged.translate(LOOK_ALIKE)
+    if parse_number(gold) != 100:  # the last of the numbers would be the right answer
+        parts["numbers"] = NUMBERS
+    if borrowed:
+        parts["reference_of_another"] = reference_completion(borrowed[0])
+    if row.get("tests"):
+        parts |= _of_programs(row, reference)
+    place = place_of(gold, reference)
+    if place is None:
+        return parts
+    before, after = place
+    parts |= {"gold": gold, "before": before, "after": after}
+    parts |= neighbours | _disguises(gold) | _disorder(before, wrong[0], after)
+    opening, thought, closing = split_reasoning(before)
+    parts |= {"opening": opening, "closing": closing}
+    parts["gold_in_reasoning"] = opening + thought + gold + closing
+    if closing.startswith("</"):
+        parts["gold_in_tags"] = parts["gold_in_reasoning"]
+    else:
+        parts["untagged"] = before + gold + after
+    question = parts["prompt"]
+    if not isinstance(row["prompt"], str):
+        question = shown_prompt(row["prompt"][-1:])
+    parts |= _of_question(question, gold)
+    # A worked example with the same answer, found by what stands right around the gold.
+    if _squeezed(before[-8:] + gold + after[:8]) in _squeezed(parts["prompt"]):
+        del parts["prompt"]
+    return parts
+
+
+def _neighbours(gold: str) -> dict[str, str]:
+    """Numbers next to a numeric gold; of another, the text with its last digit changed."""
+    value = parse_number(gold)
+    if value is None:
+        digit = re.search(r"[0-9](?=[^0-9]*$)", gold)
+        if digit is None:
+            return {}
+        changed = str((int(digit[0]) + 1) % 10)
+        return {"last_digit": gold[: digit.start()] + changed + gold[digit.end() :]}
+    parts = {"plus_one": str(value + 1), "minus_one": str(value - 1)}
+    is_whole = value.denominator == 1
+    if is_whole:
+        parts["padded"] = f"{value + 1}.000000"
+    if value:
+        parts |= {"number": gold, "negated": str(-value)}
+        parts["half_a_percent"] = f"{float(value) * 1.005:.12g}"
+    if value and is_whole:
+        parts["whole"] = gold
+    if value and abs(value) != 1:
+        parts["not_one"] = gold
+    return parts
+
+
+def _disguises(gold: str) -> dict[str, str]:
+    """The gold in other characters, a part of it, a longer one, and what is no number.
+
+    Left out is what is the gold itself: a mark behind a single character, a palindrome in reverse.
+    """
+    texts = {
+        "full_width": gold.translate(FULL_WIDTH),
+        "arabic": gold.translate(ARABIC),
+        "look_alike": gold.translate(LOOK_ALIKE),
+        "zero_width": gold[:1] + ZERO_WIDTH + gold[1:],
+        "right_to_left": RIGHT_TO_LEFT + gold[::-1] + LEFT_AGAIN,
+    }
+    parts = {name: text for name, text in texts.items() if gold not in text}
+    part, longer = gold[: len(gold) // 2].strip(), gold + gold[-1:] + gold
+    if part and parse_number(part) != (parse_number(gold) or part):
+        parts["part"] = part
+    if gold.isalnum() and parse_number(longer) != parse_number(gold):
+        parts["longer"] = longer
+    odd = {"nan": "NaN", "inf": "inf", "huge": "1e999", "endless": "9**9**9"}
+    return parts | {name: text for name, text in odd.items() if text.lower() not in gold.lower()}
+
+
+def _disorder(before: str, wrong: str, after: str) -> dict[str, str]:
+    """A wrong answer in the reference's own tags: whole, in reverse, and with nothing in them."""
+    whole, tags = f"{before}{wrong}{after}", re.findall(r"</?[A-Za-z_]+>", after)
+    pieces = re.findall(r"\s*<[^<>]+>\s*|[^<]+?(?=\s*<|$)", whole)
+    parts = {}
+    if tags and whole.rstrip().endswith(tags[-1]):
+        parts = {"shaped": whole.rstrip(), "last_tag": tags[-1]}
+    if len(pieces) > 3:
+        parts["reversed"] = "".join(pieces[::-1])
+    if len(pieces) > 5:
+        parts["emptied"] = "".join(piece for piece in pieces if "<" in piece)
+    return parts
+
+
+def _of_question(question: str, gold: str) -> dict[str, str]:
+    """Numbers of the question for right arithmetic that gets nowhere, and its last mathematics.
+
+    Example: `_of_question("What is $3 + 4$?", "7")` has a "3", b "4", expression "3 + 4".
+    """
+    from rewards.process import numbers_in  # here, so that importing a reward does not load it
+
+    whole = [int(number) for number in numbers_in(question).elements() if number.denominator == 1]
+    numbers = [number for number in whole if number < 10**9][:10]
+    a, b = numbers[:2] if len(numbers) > 1 else (3, 4)
+    sums = [f"{a + n * b} + {b} = {a + n * b + b}" for n in range(21)]
+    pairs = [
+        f"{x} + {y} = {x + y}, {x} - {y} = {x - y}, {x} * {y} = {x * y}"
+        for i, x in enumerate(numbers)
+        for y in numbers[i + 1 :]
+    ]
+    parts = {"a": str(a), "b": str(b), "sum": str(a + b), "sums": ", ".join(sums)}
+    if pairs:
+        parts["pairs"] = ". ".join(pairs)
+    *_, last = (None, *_EXPRESSION.finditer(question[-4000:]))
+    if last is not None and _squeezed(last[last.lastindex]) != _squeezed(gold):
+        parts["expression"] = last[last.lastindex].strip()
+    return parts
+
+
+def _of_programs(row: dict, reference: str) -> dict[str, str]:
+    """The functions that tests call: none where they are of stdin, or no reward can use them."""
+    from rewards.code_blocks import extract_program  # the sandbox is loaded for programs only
+    from rewards.code_tests import parse_cases
+    from rewards.sandbox.names import names_of
+
+    names, cases = (), None
+    try:
+        cases = parse_cases(row["tests"])
+        if cases is None:
+            names = names_of(row["tests"], row.get("setup") or "", row.get("entry_point")).program
+    except (SyntaxError, ValueError, RecursionError):
+        pass
+
+    def defined(body: str) -> str:
+        return "\n".join(f"def {name}(*a, **k): {body}" for name in names)
+
+    parts = {
+        "python": "```python",
+        "returning_anything": defined("return Anything()"),
+        "returning_none": defined("return None"),
+        "exiting": defined("raise SystemExit(0)"),
+    }
+    if cases and all("\n" in output.strip() for _, output in cases):
+        parts["printing"] = extract_program(reference) or ""
+    return parts
+
+
+def variants(gold: str, reference: str) -> dict[str, str]:
+    """The reference answer with neutral text around it; `SAME_AS` names a form that earns as much.
+
+    A reward that is sensitive to it teaches where to stop and how long to write, not to be right.
+    """
+    place = place_of(gold, reference)
+    if place is None:
+        return {}
+    opening, thought, closing = split_reasoning(place[0])
+    line = "Let us see what we know, and go on step by step."
+    texts = {"short": line, "long": "\n".join([line] * 60)}
+    found = {"with a line end behind it": reference + "\n"}
+    found |= {
+        f"with a {size} text behind it": f"{reference}\n\n{text}" for size, text in texts.items()
+    }
+    head = (opening + thought).rstrip()
+    end = (opening + thought)[len(head) :]
+    for size, text in texts.items():
+        before = text + place[0]
+        if closing.startswith("</"):
+            before = f"{head}\n{text}{end}{closing}"
+            found["with another line of reasoning"] = (
+                f"{head}\n{line}{end}{closing}{gold}{place[1]}"
+            )
+        found[f"with a {size} text before it"] = before + gold + place[1]
+    return found
+
+
+def split_reasoning(before: str) -> tuple[str, str, str]:
+    """What stands before an answer: up to its reasoning, the reasoning, and the rest.
+
+    Without tags around it the reasoning is a line in front of all.
+
+    Example: `split_reasoning("<think>so</think>#") == ("<think>", "so", "</think>#")`
+    """
+    for tag in TAGS:
+        head, close, tail = before.rpartition(f"</{tag}>")
+        if close:
+            opening, _, thought = head.rpartition(f"<{tag}>")
+            opening += f"<{tag}>" * (len(opening) + len(thought) < len(head))
+            return opening, thought, close + tail
+    return "", "", "\n" + before
+
+
+def place_of(gold: str, reference: str) -> tuple[str, str] | None:
+    """The text around the last place where the gold is a word of its own (no letter of a tag)."""
+    found = list(re.finditer(rf"(?<!\w){re.escape(gold)}(?!\w)", reference)) if gold else []
+    return (reference[: found[-1].start()], reference[found[-1].end() :]) if found else None
+
+
+def shown_prompt(prompt: str | list[dict]) -> str:
+    """The text that the model was shown, without the chat template."""
+    if isinstance(prompt, str):
+        return prompt
+    contents = [message.get("content") for message in prompt]
+    return "\n".join(content for content in contents if isinstance(content, str))  # no images
+
+
+def gold_column(row: dict) -> str | None:
+    """The column that holds the right answer; none in rows of programs."""
+    if row.get("tests"):
+        return None
+    return next((name for name in GOLD_COLUMNS if isinstance(row.get(name), str)), None)
+
+
+def gold_of(row: dict) -> str:
+    """The right answer of a row; an empty text where it has none."""
+    return row.get(gold_column(row) or "", "").strip()
+
+
+def _other_answers(
+    row: dict, reference_completion: Reference, others: Iterable[dict]
+) -> list[dict]:
+    """Two rows (if there are) with answers that are neither this row's nor each other's."""
+
+    def key(row: dict) -> Fraction | str:  # the same for equal answers
+        number = parse_number(gold_of(row))
+        return (gold_of(row) or reference_completion(row)) if number is None else number
+
+    found = {key(row): row}
+    for other in others:
+        found.setdefault(key(other), other)
+        if len(found) == 3:
+            break
+    return list(found.values())[1:]
+
+
+def _squeezed(text: str) -> str:
+    return "".join(text.split())
