@@ -57,7 +57,7 @@ def hostile_text(rng: random.Random, characters: int) -> str:
 
 
 def failures(name: str, texts: list[str], golds: list[str], **parameters) -> Iterator[str]:
-    """What goes wrong with a reward on these texts, one message a text; Math-Verify's time is its own."""
+    """What goes wrong with a reward on these texts, one message a text."""
     reward = load_reward(name, **parameters)
     for text, gold in zip(texts, golds, strict=True):
         logged: dict[str, list] = {}
@@ -75,13 +75,7 @@ def failures(name: str, texts: list[str], golds: list[str], **parameters) -> Ite
 @pytest.mark.parametrize(
     ("name", "parameters"), [*REWARDS.items(), ("gsm8k_correctness", {"lenient": True})]
 )
-def test_hostile_completions_cost_no_row_and_little_time(name, parameters, monkeypatch):
-    from rewards import boxed_math
-    from rewards.worker_pool import Result
-
-    monkeypatch.setattr(
-        boxed_math, "_ask", lambda pairs, timeout_s: [Result("done", False)] * len(pairs)
-    )
+def test_hostile_completions_cost_no_row_and_little_time(name, parameters):
     rng = random.Random(name)
     texts = [hostile_text(rng, int(10 ** rng.uniform(0, 3.3))) for _ in range(240)]
     golds = ["18" if name.startswith("gsm8k") else rng.choice(GOLDS) for _ in texts]

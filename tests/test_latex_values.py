@@ -1,26 +1,51 @@
-"""Exact values of LaTeX and strict comparison of answers: what is decided without Math-Verify."""
+"""Values of LaTeX, exact or to many digits, and strict comparison of answers."""
 
 import random
+from concurrent.futures import ThreadPoolExecutor
+from fractions import Fraction
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rewards.latex.compare import compare
-from rewards.latex.exact import same_value
+from rewards.latex.compare import can_be_equal, compare
+from rewards.latex.number import number_of
 from rewards.latex.parse import Malformed, Unreadable, parse
 from rewards.latex.read import read_answer
 from rewards.latex.tidy import tidy
+from rewards.latex.value import same_value
 
 
-def decide(gold: str, answer: str) -> bool | None:
-    """True, False, or None where a pair is left to others."""
-    same, pending = compare(read_answer(gold), read_answer(answer))
-    return None if same and pending else same
+def decide(gold: str, answer: str) -> bool:
+    return compare(read_answer(gold), read_answer(answer))
 
 
-def same(left: str, right: str) -> bool | None:
+def same(left: str, right: str) -> bool:
     return same_value(parse(tidy(left)), parse(tidy(right)))
+
+
+@pytest.mark.parametrize(
+    ("text", "number"),
+    [
+        ("18", 18), ("-3", -3), ("18.0", 18), ("$18$", 18), ("$18", 18), ("-$18", -18), ("18€", 18),
+        ("1,800", 1800), ("1{,}800", 1800), ("1 800", 1800), (r"1,\!800", 1800), ("50%", 50), (r"50\%", 50),
+        ("½", Fraction(1, 2)), ("2½", Fraction(5, 2)), ("2 1/2", Fraction(5, 2)), (r"-\frac{5}{2}", Fraction(-5, 2)),
+        ("2/4", Fraction(1, 2)), (r"2\frac13", Fraction(7, 3)), (r"0.1\overline{6}", Fraction(1, 6)),
+        ("18 eggs", 18), ("18 m^2", 18), ("18 m", 18), ("18 cups of flour", 18), ("18 dollars each", 18),
+        ("$18.50 per ticket", Fraction(37, 2)), ("18 thousand", 18_000), (r"18\text{ dozen}", 216), ("18.", 18),
+        # An operation is left to do.
+        ("36/2", None), ("9*2", None), ("58+26", None), ("2^3", None), (r"2+\frac13", None), ("|18|", None),
+        ("1.5/2", None), ("1e1", None), ("--18", None), ("18/0", None),
+        # Letters, and words that change a number, add another or take it back.
+        ("18x", None), ("18m", None), ("18 k", None), ("18M", None), ("18 lakh", None), ("18 squared", None),
+        ("18 less two", None), ("18 point five", None), ("18 mod seven", None), ("18 take away two", None),
+        ("18 or so", None), ("18 wrong", None), ("18 and a half", None), ("18 is", None), ("18th", None),
+        # No one number.
+        ("3:45", None), ("17 18", None), ("1,2", None), ("x=18", None), ("１８", None), ("", None), ("9" * 200, None),
+    ],
+)  # fmt: skip
+def test_one_grammar_reads_a_number(text, number):
+    assert number_of(text) == number
 
 
 @pytest.mark.parametrize(
@@ -31,48 +56,47 @@ def same(left: str, right: str) -> bool | None:
         ("2^10", "1024"), ("2^{3^2}", "512"), ("-2^2", "-4"), ("(-2)^2", "4"), ("5!", "120"), (r"\binom{6}{3}", "20"),
         (r"\sqrt{12}", r"2\sqrt3"), (r"\frac{1}{\sqrt2}", r"\frac{\sqrt{2}}{2}"),
         (r"\frac{2}{\sqrt3-1}", r"1+\sqrt{3}"), (r"\sqrt[3]{16}", r"2\sqrt[3]{2}"), (r"8^{2/3}", "4"),
-        (r"\sqrt{-4}", "2i"), ("(1+i)^2", "2i"), (r"\log_2 8", "3"), (r"\ln\frac{9}{2}", r"2\ln 3-\ln 2"),
+        (r"\sqrt[3]{-8}", "-2"), (r"\sqrt{3+2\sqrt2}", r"1+\sqrt2"), (r"10^{30}\sqrt2", r"\sqrt{2\cdot10^{60}}"),
+        (r"\sqrt{-4}", "2i"), ("(1+i)^2", "2i"), (r"e^{i\pi}", "-1"), (r"e^{i\pi/3}", r"\frac{1+i\sqrt3}{2}"),
+        (r"\log_2 8", "3"), (r"\ln\frac{9}{2}", r"2\ln 3-\ln 2"), (r"e^{\ln x}", "x"), (r"\frac{\log 8}{\log 2}", "3"),
         ("(x+1)^3", "x^3+3x^2+3x+1"), (r"\frac{x^2-1}{x-1}", "x+1"), (r"\frac1x+\frac1y", r"\frac{x+y}{xy}"),
-        (r"2\sin x\cos y", r"2\cos y\sin x"), (r"\sqrt{x+1}", r"\sqrt{1+x}"), ("e^{x+x}", "e^{2x}"),
-        (r"\sin^2 x", r"1-\cos^2 x"), (r"\sec^2 x", r"\tan^2 x+1"), (r"\cos 60^\circ", "0.5"),
-        (r"\sin\frac{5\pi}{4}", r"-\frac{\sqrt2}{2}"), (r"\tan\frac{2\pi}{3}", r"-\sqrt3"),
-        (r"\sum_{k=0}^{n} a_k b_{n-k}", r"\sum_{k=0}^{n} b_{n-k}a_k"), (r"\frac{1}{2^{80}}", "2^{-80}"),
-        (r"e^{i\pi/3}", r"\frac{1+i\sqrt3}{2}"), ("{}_7C_3", "35"), (r"\binom{n+1}{2}", r"\frac{n(n+1)}{2}"),
-        (r"23 \bmod 20", "3"), (r"\mathbf{\frac12}", "0.5"), (r"\color{blue}7", "7"), (r"\text{eighty-four}", "84"),
+        (r"\sqrt{x+1}", r"\sqrt{1+x}"), ("e^{x+x}", "e^{2x}"), (r"\sin 2x", r"2\sin x\cos x"),
+        (r"\sin^2 x", r"1-\cos^2 x"), (r"\sec^2 x", r"\tan^2 x+1"), (r"\cosh^2 x-\sinh^2 x", "1"),
+        (r"\cos 60^\circ", "0.5"), (r"\sin\pi", "0"), (r"\tan\frac{2\pi}{3}", r"-\sqrt3"), (r"\sin^{-1} 1", r"\pi/2"),
+        (r"\sum_{k=1}^{10} k", "55"), (r"\sum_{i=0}^{3} 2^i", "15"), (r"\prod_{k=1}^{4} k", "4!"),
+        (r"\sum_{k=0}^{n} a_k b_{n-k}", r"\sum_{k=0}^{n} b_{n-k}a_k"),
+        (r"\frac{1}{2^{80}}", "2^{-80}"), ("{}_7C_3", "35"), (r"\binom{n+1}{2}", r"\frac{n(n+1)}{2}"),
+        (r"23 \bmod 20", "3"), (r"\lfloor 11.7\rfloor", "11"), (r"\lfloor\sqrt[3]{8}\rfloor", "2"),
+        (r"\lceil\pi\rceil", "4"), (r"\mathbf{\frac12}", "0.5"), (r"\color{blue}7", "7"), (r"\text{eighty-four}", "84"),
     ],
 )  # fmt: skip
-def test_equal_values_are_proved_equal(left, right):
-    assert same(left, right) is True
+def test_equal_values_are_equal(left, right):
+    assert same(left, right)
 
 
 @pytest.mark.parametrize(
     ("left", "right"),
     [
         (r"\frac12", "2"), (r"\frac{1}{2^{99}}", r"\frac{1}{2^{98}}"), (r"\frac{1}{2004!}", r"\frac{1}{2006!}"),
-        ("10^{-400}", "0"), ("1+10^{-20}", "1"), (r"\sqrt2+\sqrt3", r"\sqrt5"), (r"\pi", "3.14159265358979"),
-        (r"\sqrt{x^2+1}", "x+1"), (r"\sin x", r"\cos x"), (r"\sin 30", "0.5"), ("e^{2x}", "e^{x^2}"),
-        ("9^{9^{9}}", "18"), (r"\sum_{k=0}^{n} a_k", r"\sum_{k=1}^{n} a_k"), ("x", "X"), ("x_1", "x_2"),
-        ("0.1234567", "0.1234568"), ("9^{9^{9^9}}", r"10^{10}"),
+        ("10^{-400}", "0"), ("1+10^{-20}", "1"), ("x", "x+10^{-400}"), (r"\sqrt2+\sqrt3", r"\sqrt5"),
+        (r"\pi", "3.14159265358979"), (r"\sqrt{x^2+1}", "x+1"), (r"\sqrt{x^2}", "x"), (r"\sin x", r"\cos x"),
+        (r"\sin 30", "0.5"), ("e^{2x}", "e^{x^2}"), ("x", "X"), ("x_1", "x_2"), ("0.1234567", "0.1234568"),
+        (r"\sum_{k=0}^{n} a_k", r"\sum_{k=1}^{n} a_k"), (r"\log x", r"\ln x"), (r"\frac10", r"\frac20"),
+        # Near misses, and what no number of digits tells apart.
+        (r"\sin x", r"\sin x+10^{-20}"), (r"\sin x", r"\sin x+10^{-60}"), (r"\sin x", r"\sin x+10^{-400}"),
+        (r"\sqrt2+10^{-9999}", r"\sqrt2"), (r"\sqrt{1+10^{-99}}", "1"), (r"e^{\pi\sqrt{163}}", "262537412640768744"),
+        (r"e^{-1000}", "e^{-1001}"), (r"\cos 10^{-99}", "1"), (r"\pi\cdot 10^{-150}", "0"),
+        (r"\tan\frac{\pi}{2}", r"2\tan\frac{\pi}{2}"),
+        # Too large to hold.
+        ("9^{9^{9}}", "18"), ("9^{9^{9^9}}", "10^{10}"), ("9^{9^{9^9}}", "8^{9^{9^9}}"), (r"\sinh{2356!}", "18"),
     ],
 )  # fmt: skip
-def test_different_values_are_proved_different(left, right):
-    assert same(left, right) is False
+def test_different_values_are_different(left, right):
+    assert not same(left, right)
 
 
 @pytest.mark.parametrize(
-    ("left", "right"),
-    [
-        (r"\sin 2x", r"2\sin x\cos x"), (r"\cosh^2 x-\sinh^2 x", "1"), (r"e^{\ln x}", "x"),
-        # Beyond floating point, and near misses: never called equal.
-        ("9^{9^{9^9}}", "8^{9^{9^9}}"), (r"\sin x", r"\sin x+10^{-20}"), (r"e^{\pi\sqrt{163}}", "262537412640768744"),
-    ],
-)  # fmt: skip
-def test_what_floating_point_cannot_tell_is_left_to_others(left, right):
-    assert same(left, right) is None
-
-
-@pytest.mark.parametrize(
-    "text", ["", "+", "2+", "(2", "2)", r"\frac{1}", "1..2", "x y'", r"\foo", "１８", "\x00"]
+    "text", ["", "+", "2+", "(2", "2)", r"\frac{1}", "1..2", "x y'", r"\foo", "１８", "\x00", "--5"]
 )
 def test_what_is_no_expression_is_unreadable(text):
     with pytest.raises(Unreadable):
@@ -87,6 +111,36 @@ def test_what_is_one_expression_to_nobody_is_malformed(text):
         parse(text)
 
 
+NESTED = r"\sum_{a=1}^{199}\sum_{b=1}^{199}\sum_{c=1}^{199} "
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        NESTED + "abc", NESTED + r"\sqrt{abc}", r"\sum_{k=1}^{199} k!^{3000}", "(2000!+x)^{60}", "+".join(["2999!"] * 99), "*".join(["2999!"] * 99),
+        "*".join([r"\sin x^x"] * 60), "^".join("x" * 25), r"\frac{1}{2999!+x}" * 25, r"\tan(" * 14 + "x" + ")" * 14,
+        r"\binom{2999}{1499}" * 40, r"(x+\frac17)^{999}" * 30, r"\sum_{k=1}^{199} \frac{1}{k+\pi}",
+    ],
+)  # fmt: skip
+def test_no_value_takes_long(text, seconds):
+    tree = parse(tidy(text))
+    assert seconds(lambda: same_value(tree, ("number", Fraction(18)))) < 0.05
+
+
+def test_values_are_the_same_in_many_threads():
+    pairs = [(r"\sin 2x", r"2\sin x\cos x"), (r"\tan x\cot x", "1"), (r"\sqrt{x^2}", "x")] * 40
+    with ThreadPoolExecutor(8) as pool:
+        found = list(pool.map(lambda pair: same(*pair), pairs))
+    assert found == [True, True, False] * 40
+
+
+def test_a_value_is_one_of_its_own_precision_whatever_the_caller_sets():
+    import mpmath
+
+    with mpmath.workdps(2):
+        assert not same(r"\sin x", r"\sin x+10^{-60}")
+
+
 EQUAL = [
     ("4th", r"4^{\text{th}}"),
     ("1,234,567", "1234567"), ("1{,}234", "1234"), (r"1,\!234", "1 234"), ("3.5", "3,5"), (r"\$1,080.50", "1080.5"),
@@ -98,16 +152,21 @@ EQUAL = [
     ("3, 4", r"3 \text{ and } 4"), ("3 or 4", "4 or 3"), ("(1,3)", "1,3"), ("x=5", "5"), ("5", "5 = x"),
     ("1/3", r"x = \frac13 \approx 0.33"), ("x=1, y=2", "y=2, x=1"), ("2x+3y=6", "12-6y=4x"), ("(2,7)", "x=2, y=7"),
     ("xy=1", r"y=\frac1x"), (r"-2 \le x < 7", "[-2,7)"), ("[3,5]", r"3 \le x \le 5"), ("(1,2)", "y=2, x=1"),
+    (r"\sin 2x = 1", r"2\sin x\cos x = 1"), (r"(3, \cos 2y)", r"(3, 1 - 2\sin^2 y)"), ("2x > 6", "x > 3"),
     ("No", r"\text{no}"), ("3", r"x \equiv 3 \pmod{7}"), (r"\ln 2", r"\ln(2) \approx 0.693"),
     (r"\sqrt2", "1.4142135623730951"), ("2:3", "A:B = 2:3"), ("1", "|AB| = 1"), ("0.5", r"P(A|B) = \frac12"),
     (r"\$12.50", r"\$12.50 \text{ per ticket}"), (r"\$12.50", r"1250\text{ cents}"),
-    (r"12 \text{ cm}", r"0.12\text{ m}"),
+    (r"12 \text{ cm}", r"0.12\text{ m}"), ("18", r"18\text{ cups of flour}"),
     (r"\frac23", "2:3"), (r"2:30\text{ p.m.}", r"2:30\text{ PM}"), (r"\frac{9}{19}", r"9\text{ out of }19"),
     ("6x", "f'(x) = 6x"), (r"(2,6]", r"\{x \mid 2 < x \le 6\}"),
     (r"\mathbb{R}\setminus\{0\}", r"(-\infty,0)\cup(0,\infty)"),
     (r"\text{hyperbola}", r"\text{a hyperbola}"), (r"3\text{ km/h}", r"3\ \frac{\text{km}}{\text{h}}"),
     (r"\begin{pmatrix}2\\7\end{pmatrix}", "(2,7)"), ("11", "a+b = 4+7 = 11"), ("-3", r"\text{negative }3"),
     ("-1", r"e^{i\pi} = -1"), (r"\begin{pmatrix}1\\\frac12\end{pmatrix}", r"\begin{bmatrix} 1 \\ 0.5 \end{bmatrix}"),
+    (r"\begin{pmatrix}4\\6\end{pmatrix}", r"\begin{pmatrix}1\\2\end{pmatrix}+\begin{pmatrix}3\\4\end{pmatrix}"),
+    (r"\begin{pmatrix}2\\7\end{pmatrix}", r"\frac12\begin{pmatrix}6\\4\end{pmatrix}-\begin{pmatrix}1\\-5\end{pmatrix}"),
+    (r"\begin{pmatrix}1+3t\\2\end{pmatrix}", r"v = \begin{pmatrix}1\\2\end{pmatrix}+t\begin{pmatrix}3\\0\end{pmatrix}"),
+    ("3", r"\begin{vmatrix} 2 & 1 \\ 1 & 2 \end{vmatrix} = 3"),
 ]  # fmt: skip
 DIFFERENT = [
     ("4", r"4\text{th}"), ("4th", "4"), ("17", r"17\text{ or so}"), ("17", r"17\text{ maybe}"), ("17", "17 roughly"),
@@ -116,13 +175,14 @@ DIFFERENT = [
     ("0", "0.0000001"), ("G", "g"), ("AB", "BA"), ("2516_8", "2516"), ("1:2", "2:4"), ("(2,5)", "[2,5]"),
     ("(1,2)", r"\{1,2\}"), ("10, 4, -2", "4, 10, -2"), ("(1,3)", "3,1"), ("[1,2]", "1, 2"), ("2, 7", "x=7, y=2"),
     ("x=2, y=7", "7, 2"), ("1, 2, 3", "1, 2, 3, ..."), (r"\pm 2", "2"), (r"\{5\}", "5"), ("5", "[5]"), ("5", "x+y=5"),
-    ("2x+y=5", "5"), ("1=0", "2=0"), ("-x > -3", "x > 3"),
+    ("2x+y=5", "5"), ("1=0", "2=0"), ("-x > -3", "x > 3"), ("x > 3", "x < 3"), ("x > 1", r"\frac1x < 1"),
     (r"\begin{pmatrix}1&2\end{pmatrix}", r"\begin{pmatrix}1\\2\end{pmatrix}"), ("(1,2)", "y=1, x=2"),
-    ("(1,2)", "(y,x) = (1,2)"), ("18", "17 = 18"),
+    (r"\begin{pmatrix}1\\2\end{pmatrix}", r"\begin{pmatrix}1\\2\end{pmatrix}\begin{pmatrix}1\\1\end{pmatrix}"),
+    ("(1,2)", "(y,x) = (1,2)"), ("18", "17 = 18"), ("x^2+1=0", "x^2+2=0"), (r"\frac13\sin x", r"0.333333\sin x"),
     *(("18", f"18 {word}") for word in ("squared", "factorial", "hundredths", "tenths", "lakh", "crore", "million")),
     ("18", r"18\text{ hundredths}"), (r"3 \pmod 7", r"3 \pmod 5"), ("1.414", r"\sqrt2 \approx 1.414"),
     ("3", r"23 \bmod 19"), (r"\$12.50", r"125\text{ cents}"), (r"12 \text{ cm}", "12 mm"), (r"\frac23", "3:2"),
-    (r"\mathbb{R}", r"(-\infty,0)\cup(0,\infty)"),
+    (r"\mathbb{R}", r"(-\infty,0)\cup(0,\infty)"), (r"\ln 2", "0.69314"), (r"2.\overline{3}", r"\log 3"),
     (r"\begin{pmatrix}2\\7\end{pmatrix}", "(7,2)"), ("4", "2+2 = x = 5"),
     ("6", r"\text{Area} = \frac12 \cdot 3 \cdot 5 = 6"), ("12", "2x = 12"), ("12", "x + y = 12"), ("5", r"\infty"),
 ]  # fmt: skip
@@ -130,26 +190,31 @@ DIFFERENT = [
 
 @pytest.mark.parametrize(("gold", "answer"), EQUAL)
 def test_the_same_answer_in_another_form_is_the_same(gold, answer):
-    assert decide(gold, answer) is True
+    assert decide(gold, answer)
 
 
 @pytest.mark.parametrize(("gold", "answer"), DIFFERENT)
 def test_a_near_miss_is_another_answer(gold, answer):
-    assert decide(gold, answer) is False
+    assert not decide(gold, answer)
 
 
 @pytest.mark.parametrize(
     "text", ["", " ", "{", "}{", "?", "1{,}0", "18_", "__import__", ",", "=", "x =", "4 4/0"]
 )
 def test_what_is_no_answer_equals_nothing_but_is_no_error(text):
-    assert decide(text, text) in (False, True)
-    assert decide("18", text) is not True
+    assert not decide("18", text)
+    decide(text, text)
 
 
-def test_a_pending_pair_is_named_and_the_rest_is_decided():
-    gold, answer = read_answer(r"(3, \sin 2x)"), read_answer(r"(3, 2\sin x\cos x)")
-    assert compare(gold, answer) == (True, [(r"\sin 2x", r"2\sin x\cos x")])
-    assert compare(gold, read_answer(r"(4, 2\sin x\cos x)")) == (False, [])
+@pytest.mark.parametrize(
+    ("gold", "comparable"),
+    [
+        ("18", True), (r"\log 3", True), ("east", True), (r"\{1, x\}", True), (r"\infty", True), ("x > 1", True),
+        (r"\int_0^1 f", False), (r"(1, \oint f)", False), (r"\frac10", False), ("9^{9^9}", False), ("{", False),
+    ],
+)  # fmt: skip
+def test_a_gold_that_no_other_words_can_equal_is_known(gold, comparable):
+    assert can_be_equal(read_answer(gold)) is comparable
 
 
 @pytest.mark.parametrize(
@@ -163,28 +228,23 @@ def test_one_spelling_stands_for_several(text, tidied):
     assert tidy(text) == tidied
 
 
+LATEX_LIKE = st.text(alphabet=r"\frac{}sqtpimxy^_0123456789+-*/=<>()[],.| !%$", max_size=60)
+
+
 @settings(deadline=None)
-@given(st.text(max_size=200), st.text(max_size=200))
+@given(st.text(max_size=200) | LATEX_LIKE, st.text(max_size=200) | LATEX_LIKE)
 def test_any_two_texts_are_compared(gold, answer):
-    assert decide(gold, answer) in (True, False, None)
-
-
-@settings(deadline=None)
-@given(st.text(alphabet=r"\frac{}sqtpimxy^_0123456789+-*/=<>()[],.| !%$", max_size=60))
-def test_any_latex_like_text_is_compared(text):
-    assert decide("18", text) in (True, False, None)
-    assert decide(text, text) in (True, False)
+    assert decide(gold, answer) in (True, False)
+    assert number_of(gold) is None or decide(gold, gold)
 
 
 @settings(deadline=None)
 @given(st.integers(-999, 999), st.integers(1, 999), st.integers(1, 99))
-def test_a_fraction_equals_itself_in_every_form_and_not_its_neighbour(
-    numerator, denominator, factor
-):
-    gold = rf"\frac{{{numerator}}}{{{denominator}}}"
-    assert decide(gold, f"{numerator * factor}/{denominator * factor}") is True
-    assert decide(gold, rf"\dfrac{{{-numerator}}}{{{-denominator}}}") is True
-    assert decide(gold, f"{numerator * factor + 1}/{denominator * factor}") is False
+def test_a_fraction_equals_itself_in_every_form_and_not_its_neighbour(over, under, factor):
+    gold = rf"\frac{{{over}}}{{{under}}}"
+    assert decide(gold, f"{over * factor}/{under * factor}")
+    assert decide(gold, rf"\dfrac{{{-over}}}{{{-under}}}")
+    assert not decide(gold, f"{over * factor + 1}/{under * factor}")
 
 
 def test_random_polynomials_equal_their_expansion_and_not_a_shifted_one():
@@ -192,5 +252,5 @@ def test_random_polynomials_equal_their_expansion_and_not_a_shifted_one():
     for _ in range(50):
         a, b, c, d = (rng.randint(1, 9) for _ in range(4))
         expanded = f"{a * c}x^2+{a * d + b * c}xy+{b * d}y^2"
-        assert decide(f"({a}x+{b}y)({c}x+{d}y)", expanded) is True
-        assert decide(f"({a}x+{b}y)({c}x+{d + 1}y)", expanded) is False
+        assert decide(f"({a}x+{b}y)({c}x+{d}y)", expanded)
+        assert not decide(f"({a}x+{b}y)({c}x+{d + 1}y)", expanded)

@@ -1,6 +1,5 @@
 """From the tidy text of an expression to its tree. Nothing is evaluated."""
 
-import cmath
 import re
 from fractions import Fraction
 
@@ -21,17 +20,16 @@ _TOKEN = re.compile(
     re.ASCII,
 )
 FUNCTIONS = {
-    "sin": cmath.sin, "cos": cmath.cos, "tan": cmath.tan, "sec": lambda x: 1 / cmath.cos(x),
-    "csc": lambda x: 1 / cmath.sin(x), "cot": lambda x: 1 / cmath.tan(x), "arcsin": cmath.asin,
-    "arccos": cmath.acos, "arctan": cmath.atan, "sinh": cmath.sinh, "cosh": cmath.cosh, "tanh": cmath.tanh,
-    "ln": cmath.log, "exp": cmath.exp, "abs": abs,
+    "sin", "cos", "tan", "sec", "csc", "cot", "arcsin", "arccos", "arctan", "sinh", "cosh", "tanh",
+    "ln", "exp",
 }  # fmt: skip
+_ROUNDED = {"lfloor": ("floor", r"\rfloor"), "lceil": ("ceil", r"\rceil")}
 _GREEK = {
     "alpha", "beta", "gamma", "delta", "epsilon", "varepsilon", "zeta", "eta", "theta", "vartheta", "kappa", "lambda",
     "mu", "nu", "xi", "rho", "sigma", "tau", "phi", "varphi", "chi", "psi", "omega", "Gamma", "Delta", "Theta",
     "Lambda", "Xi", "Sigma", "Phi", "Psi", "Omega", "ell",
 }  # fmt: skip
-_NO_FACTOR = {*"+-*/)}]|^_!'", r"\}", r"\|", r"\bmod", None}
+_NO_FACTOR = {*"+-*/)}]|^_!'", r"\}", r"\|", r"\bmod", r"\rfloor", r"\rceil", None}
 Tree = tuple  # ("number", Fraction), ("letter", name), or (operation, tree, ...)
 
 
@@ -211,6 +209,11 @@ class _Parser:
             return self.function(name)
         if name in ("sum", "prod"):
             return self.series(name)
+        if name in _ROUNDED:
+            operation, end = _ROUNDED[name]
+            tree = self.sum()
+            self.take(end)
+            return (operation, tree)
         if name == "pi":
             return ("letter", "pi")
         if name in _GREEK:
@@ -244,18 +247,16 @@ class _Parser:
                 base = self.argument()
             else:
                 power = self.exponent()
-        if power is not None and power != rational(2):
+        if power == ("*", rational(-1), rational(1)) and name in ("sin", "cos", "tan"):
+            name, power = f"arc{name}", None
+        if power is not None and (power[0] != "number" or power[1] < 1):
             raise Unreadable("an inverse or a power: nobody knows")
         tree = self.function_argument()
-        if name == "log" or base is not None:
-            if base is None or name not in (
-                "log",
-                "ln",
-            ):  # base 10, base e: it depends on the author
-                raise Unreadable("a logarithm without its base")
-            tree = ("/", ("ln", tree), ("ln", base))
-        else:
-            tree = (name, tree)
+        if base is not None and name not in ("log", "ln"):
+            raise Unreadable("a function with a base")
+        if name == "log" and base is None:  # of 10 or of e: it depends on the author
+            base = ("letter", "log")
+        tree = (name, tree) if base is None else ("/", ("ln", tree), ("ln", base))
         return tree if power is None else ("^", tree, power)
 
     def function_argument(self) -> Tree:
@@ -278,7 +279,7 @@ def _ends_in_power(tree: Tree) -> bool:
     return last[0] == "^" and last[1][0] == "number"
 
 
-def rational(text: str | int) -> Tree:
+def rational(text: str | int | Fraction) -> Tree:
     return ("number", Fraction(text))
 
 

@@ -2,15 +2,13 @@
 
 import itertools
 import re
-from fractions import Fraction
 from typing import NamedTuple
 
-from rewards.latex.approximate import constant
-from rewards.latex.exact import same_value
-from rewards.latex.number import UPRIGHT_LETTER, with_mixed, without_separators
+from rewards.latex.number import UPRIGHT_LETTER, with_mixed, without_separators, written_number
 from rewards.latex.parse import Malformed, Tree, Unreadable, parse, rational
 from rewards.latex.tidy import tidy
 from rewards.latex.units import split_unit
+from rewards.latex.value import constant, same_value
 
 
 class Answer(NamedTuple):
@@ -42,7 +40,7 @@ _NAME = re.compile(
 )
 _LABEL = re.compile(  # what has a value without being an unknown: |AB|, P(A|B), A : B, dy/dx, a limit, a sum, 17 mod 5
     r"\|\s*[A-Z]{1,4}\s*\||(?:[A-Zfghpq]'*|\\text\{\w+\})\s*[(\[][^()\[\]=+]*[)\]]|[A-Za-z]+(?:\s*:\s*[A-Za-z]+)+"
-    r"|\\frac\s*\{d[^{}]*\}\s*\{d[^{}]*\}|\\(?:lim|int|sum|prod|max|min|gcd|det|dim|deg)(?![A-Za-z]).*|.*\\bmod(?![A-Za-z]).*",
+    r"|\\frac\s*\{d[^{}]*\}\s*\{d[^{}]*\}|\\begin\{vmatrix\}.*\\end\{vmatrix\}|\\(?:lim|int|sum|prod|max|min|gcd|det|dim|deg)(?![A-Za-z]).*|.*\\bmod(?![A-Za-z]).*",
     re.DOTALL,
 )
 _COORDINATES = re.compile(r"\(\s*[A-Za-z](?:\s*,\s*[A-Za-z])+\s*\)")
@@ -56,8 +54,11 @@ _SUCH_THAT = re.compile(
 _PLUS_MINUS = re.compile(r"\\pm(?![A-Za-z])")
 _MEMBER = re.compile(r"([A-Za-z])\s*\\in(?![A-Za-z])\s*(.+)", re.DOTALL)
 _RELATION = re.compile(r"\\le |\\ge |\\ne |<|>|=")
+# A matrix with its brackets and the number that it is multiplied by, as one of a sum.
 _MATRIX = re.compile(
-    r"\(?\s*(?:\[\s*|\(\s*)?\\begin\{([pbB]?matrix|array)\}(?:\{[lcr|]*\})?(.*?)\\end\{\1\}\s*[\])]?\s*\)?",
+    r"\s*(?P<sign>[-+]?)\s*(?P<times>[^-+=,;&\[(]*?)\s*\(?\s*(?:\[\s*|\(\s*)?"
+    r"\\begin\{(?P<kind>[pbB]?matrix|array)\}(?:\{[lcr|]*\})?(?P<rows>.*?)\\end\{(?P=kind)\}"
+    r"\s*[\])]?\s*\)?",
     re.DOTALL,
 )
 _PLAIN = re.compile(r"-?[0-9]+(?:\.[0-9]+)?")
@@ -92,7 +93,7 @@ def _read(text: str, depth: int) -> Answer:
         return Answer("bad", text)
     if _LITERAL.fullmatch(text):
         return _text(text)
-    for reader in (_read_matrix, _read_relation, _read_list, _read_union, _read_group, _read_pair):
+    for reader in (_read_relation, _read_matrix, _read_list, _read_union, _read_group, _read_pair):
         answer = reader(text, depth)
         if answer is not None:
             return answer
@@ -113,7 +114,8 @@ def _split(text: str, separator: re.Pattern[str]) -> list[str]:
     """The parts of a text between separators that stand in no bracket; the separators too, in between."""
     parts, depth, start = [], 0, 0
     for match in re.finditer(
-        rf"(?P<open>\\?\{{|[(\[])|(?P<close>\\?\}}|[)\]])|(?P<split>{separator.pattern})", text
+        rf"(?P<open>\\begin|\\?\{{|[(\[])|(?P<close>\\end|\\?\}}|[)\]])|(?P<split>{separator.pattern})",
+        text,
     ):
         if match["open"] or match["close"]:
             depth = depth + 1 if match["open"] else max(0, depth - 1)
@@ -124,13 +126,23 @@ def _split(text: str, separator: re.Pattern[str]) -> list[str]:
 
 
 def _read_matrix(text: str, depth: int) -> Answer | None:
+    """A matrix, or a sum of multiples of matrices of one shape, which is added up cell by cell."""
     if r"\begin" not in text:
         return None
-    match = _MATRIX.fullmatch(text)
-    if match is None or r"\begin" in match[2]:
+    cells, end = [], 0
+    while match := _MATRIX.match(text, end):
+        times = match["sign"] + (match["times"].rstrip("* ") + "*" if match["times"] else "")
+        rows = [row.split("&") for row in match["rows"].split(r"\\") if row.strip()]
+        rows = [[f"{times}({cell})" if times else cell for cell in row] for row in rows]
+        if cells and (not match["sign"] or list(map(len, rows)) != list(map(len, cells))):
+            return Answer("opaque", text)
+        cells = [list(map("".join, zip(*pair))) for pair in zip(cells, rows)] if cells else rows
+        end = match.end()
+    if end != len(text) or any(r"\begin" in cell for row in cells for cell in row):
         return Answer("opaque", text)
-    rows = [row.split("&") for row in re.split(r"\\\\", match[2]) if row.strip()]
-    items = tuple(Answer("list", "", tuple(_read(cell, depth + 1) for cell in row)) for row in rows)
+    items = tuple(
+        Answer("list", "", tuple(_read(cell, depth + 1) for cell in row)) for row in cells
+    )
     return Answer("matrix", text, items)
 
 
@@ -182,7 +194,7 @@ def _read_equation(text: str, sides: list[str], depth: int) -> Answer | None:
         item for item in items if item.kind == "quantity" and constant(item.tree) is not None
     ]
     if value in constants and any(
-        same_value(item.tree, value.tree) is False for item in constants
+        not same_value(item.tree, value.tree) for item in constants
     ):  # 3 + 4 = 8
         return Answer("bad", text)
     if (
@@ -336,7 +348,8 @@ def _read_quantity(text: str) -> Answer:
         return Answer("bad" if torn or re.search(r"\{\s*,?\s*\}|\?|__", text) else "opaque", value)
     decimal = _DECIMAL.fullmatch(value)
     if scale != 1:
-        tree = ("*", tree, ("number", Fraction(scale)))
+        number = written_number(tree)
+        tree = ("*", tree, rational(scale)) if number is None else rational(number * scale)
     return Answer("quantity", value, (), tree, unit, len(decimal[1]) if decimal else None)
 
 

@@ -62,18 +62,12 @@ def read(file: Path, gold: str, text: str) -> list[Row]:
 
 
 def compare_boxed(rows: list[Row]) -> Verdicts:
-    """boxed_math as one batch: the box where there is one, else the answer that the text states."""
+    """boxed_math: the box where there is one, else the answer that the text states."""
     from rewards import boxed_math
     from rewards.latex.stated import stated_answer
 
-    boxed_math.compare_quickly.cache_clear()
     boxed_math._read_gold.cache_clear()
-    outcomes = boxed_math.compare_pairs(
-        [row.gold for row in rows], [stated_answer(row.text) for row in rows]
-    )
-    return [
-        None if outcome in ("unparsed", "error") else outcome == "right" for outcome in outcomes
-    ]
+    return [boxed_math.is_equivalent(row.gold, stated_answer(row.text)) for row in rows]
 
 
 def ask_math_verify(row: Row) -> bool | None:
