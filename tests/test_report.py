@@ -1,11 +1,11 @@
-"""The report page: what it shows of a run, and that a real browser shows, filters and sorts it without an error."""
+"""The report page: what it shows of a run, and that a real browser shows, filters and sorts it."""
 
+import doctest
 import html
 import json
 import re
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,21 +15,17 @@ from support.browser import open_at
 
 from recipes.common.evaluation.curve import add_line
 from recipes.common.report import report
-from recipes.common.report.curves import shares_panel, ticks
 from recipes.common.report.page import write_report
-from recipes.common.report.report import answer_parts, config_rows, evenly, held_out, read_run
-from recipes.common.utils.run_files import messages
+from recipes.common.report.report import answer_parts, evenly, held_out, read_run, voided_sentence
+from recipes.common.utils.run_files import messages, write_json, write_rows
 
-CHROMIUM = (
-    shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-)
+CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
 ATTACK = '</script><script>alert(1)</script><img src=x onerror="alert(2)"><!--<script>&lt;b&gt; {{data}} $1 \\u003c'
 PREFLIGHT = {
     "rewards": [
         {"task": "chain_sum", "reward": "right_sum", "kind": "verifier", "full": 2.0},
         {"task": "chain_sum", "reward": "tidy", "kind": "format", "full": 1.0},
     ],
-    "notes": ["right_sum: a note of the reward"],
 }
 LOG = [
     {
@@ -37,90 +33,72 @@ LOG = [
         "reward": step / 10,
         "rewards/right_sum/mean": step / 20,
         "rewards/tidy/mean": 0.5,
-    }
-    | {
         "completions/mean_length": 10.0 + step,
         "completions/clipped_ratio": 0.1,
         "kl": 0.01,
-        "entropy": 1.5,
     }
     for step in range(1, 7)
 ]
-STARTS = [
-    {
-        "from_step": 0,
-        "versions": {"python": "3.11.7"},
-        "commit": "abc",
-        "hardware": "2 CPU cores",
-        "command": ["train"],
-    }
-]
+START = {
+    "from_step": 0,
+    "versions": {"python": "3.11.7"},
+    "commit": "abc",
+    "hardware": "2 CPU cores",
+    "command": ["train"],
+}
 
 
 def user(text: str) -> list[dict]:
     return [{"role": "system", "content": "Be brief."}, {"role": "user", "content": text}]
 
 
-def generation(
-    step: int, count: int = 4, text: str = "So {i} <answer>{i}</answer> of step {step}"
-) -> pd.DataFrame:
+def generation(step: int, count: int = 4, text: str = "So {i} <answer>{i}</answer> of step {step}"):
     """Completion i earns i % 3 of right_sum (full: 2) and 0.5 of tidy."""
     texts = [text.replace("{i}", str(i)).replace("{step}", str(step)) for i in range(count)]
-    columns = {"step": [step] * count, "prompt": [user(f"What is {step}?")] * count}
-    columns |= {"completion": [[{"role": "assistant", "content": each}] for each in texts]}
-    columns |= {"right_sum": [float(i % 3) for i in range(count)], "tidy": [0.5] * count}
-    return pd.DataFrame(
-        columns
-        | {"right_sum/reason": ["why"] * count, "advantage": [i - 1.5 for i in range(count)]}
-    )
+    columns = {
+        "step": [step] * count,
+        "prompt": [user(f"What is {step}?")] * count,
+        "completion": [[{"role": "assistant", "content": each}] for each in texts],
+        "right_sum": [float(i % 3) for i in range(count)],
+        "tidy": [0.5] * count,
+        "right_sum/reason": ["why"] * count,
+        "advantage": [i - 1.5 for i in range(count)],
+    }
+    return pd.DataFrame(columns)
 
 
 def evaluated(row: int, strict: bool, text: str) -> dict[str, Any]:
-    rewards = {"right_sum": 2.0 * strict, "tidy": None}
-    figures = {
-        "truncated": False,
-        "metrics": {"strict": strict, "format": True},
-        "rewards": rewards,
-    }
     return {
         "row": row,
         "prompt": user(f"Held out {row}"),
         "answer": "4",
         "completion": text,
         "tokens": 5,
-        **figures,
+        "truncated": False,
+        "metrics": {"strict": strict, "format": True},
+        "rewards": {"right_sum": 2.0 * strict, "tidy": None},
     }
 
 
 def make_run(
     folder: Path, generations: list[pd.DataFrame] | None = None, after: bool = True, **config
 ) -> Path:
-    """A finished run of three generations with four held-out rows: one won, one lost, one right, one wrong."""
-    (folder / "completions").mkdir(parents=True)
-    (folder / "evaluation").mkdir()
-    settings = {
-        "reward_funcs": ["right_sum", "tidy"],
-        "reward_weights": [1.0, 0.5],
-        "seed": 0,
-        **config,
-    }
-    (folder / "run_config.json").write_text(json.dumps(settings))
-    (folder / "versions.json").write_text(json.dumps(STARTS))
-    (folder / "preflight.json").write_text(json.dumps(PREFLIGHT))
-    (folder / "trainer_state.json").write_text(json.dumps({"log_history": LOG}))
-    for table in (
-        generations if generations is not None else [generation(step) for step in (1, 2, 3)]
-    ):
+    """A finished run of three generations and four held-out rows: won, lost, right, wrong."""
+    settings = {"reward_funcs": ["right_sum", "tidy"], "reward_weights": [1.0, 0.5], "seed": 0}
+    write_json(folder / "run_config.json", {**settings, **config})
+    write_json(folder / "versions.json", [START])
+    write_json(folder / "preflight.json", PREFLIGHT)
+    write_json(folder / "trainer_state.json", {"log_history": LOG})
+    (folder / "completions").mkdir()
+    tables = [generation(step) for step in (1, 2, 3)] if generations is None else generations
+    for table in tables:
         table.to_parquet(folder / "completions" / f"completions_{table['step'][0]:05d}.parquet")
     for name, right in (("before", [0, 1, 1, 0]), ("after", [1, 0, 1, 0]))[: 1 + after]:
         rows = [evaluated(i, bool(strict), f"{name} {i}") for i, strict in enumerate(right)]
-        (folder / "evaluation" / f"{name}.jsonl").write_text(
-            "".join(json.dumps(row) + "\n" for row in rows)
-        )
+        write_rows(folder / "evaluation" / f"{name}.jsonl", rows)
     if after:
-        (folder / "summary.json").write_text(
-            json.dumps({"steps": 6, "minutes": 1.5, "engine": {"world_size": 1}})
-        )
+        engine = {"world_size": 1}
+        write_json(folder / "summary.json", {"steps": 6, "minutes": 1.5, "engine": engine})
     return folder
 
 
@@ -128,9 +106,8 @@ def add_curve(folder: Path) -> None:
     """Four validation rows at steps 0, 3 and 6: none right, one, two."""
     for step in (0, 3, 6):
         right = [i < step / 3 for i in range(4)]
-        add_line(
-            folder, {"step": step, "metrics": {"strict": right, "lenient": right}, "truncated": 0.0}
-        )
+        metrics = {"strict": right, "lenient": right}
+        add_line(folder, {"step": step, "metrics": metrics, "truncated": 0.0})
 
 
 def write_page(folder: Path, *runs: Path) -> str:
@@ -140,6 +117,10 @@ def write_page(folder: Path, *runs: Path) -> str:
 
 def data_of(text: str) -> list[dict]:
     return json.loads(re.search(r'id="data">(.*?)</script>', text, re.DOTALL)[1])
+
+
+def test_the_examples_of_the_docstrings_are_right():
+    assert doctest.testmod(report) == (0, 2)
 
 
 @pytest.mark.parametrize(
@@ -168,11 +149,6 @@ def test_a_plain_prompt_is_a_message_without_a_role():
     assert messages("2 + 2 =") == [("", "2 + 2 =")]
     odd = [{"role": "user", "content": [{"type": "text"}]}, {"role": "assistant", "content": None}]
     assert messages(odd) == [("user", '[{"type": "text"}]'), ("assistant", "")]
-
-
-def test_settings_that_differ_are_those_of_any_run():
-    configs = [{"a": 1, "b": 2}, {"a": 1, "b": 3}, {"a": 1, "c": 4}]
-    assert config_rows(configs, differing=True) == [("b", [2, 3, None]), ("c", [None, None, 4])]
 
 
 def test_completions_carry_rewards_total_and_whether_the_score_is_full(tmp_path):
@@ -276,30 +252,17 @@ def test_the_page_stores_each_message_once(tmp_path):
 
 
 def test_several_runs_share_curves_in_their_own_colours_and_show_the_settings_that_differ(tmp_path):
-    text = write_page(
-        tmp_path, *(make_run(tmp_path / name, seed=seed) for name, seed in (("a", 0), ("b", 1)))
-    )
+    runs = [make_run(tmp_path / name, seed=seed) for seed, name in enumerate("ab")]
+    text = write_page(tmp_path, *runs)
     differing = text[text.index("Settings that differ") : text.index('<section id="completions">')]
     assert re.findall(r'<th scope="row">(.*?)</tr>', differing) == ["seed</th><td>0</td><td>1</td>"]
     results, curves = text.split('<section id="results">')[1].split('<section id="training">')
     assert re.findall(r'<h3 class="(run\d)">', results) == ["run0", "run1"]
-    assert set(re.findall(r'class="mean (run\d)"', curves)) == {"run0", "run1"}
+    assert set(re.findall(r"stroke: var\(--run(\d)\)", curves)) == {"0", "1"}
     assert '<li class="run1">b</li>' in curves
     same = [make_run(tmp_path / name / "run") for name in ("x", "y")]
-    assert [run["name"] for run in data_of(write_page(tmp_path, *same))] == [
-        str(run) for run in same
-    ]
-
-
-def test_curves_begin_at_the_first_step_and_have_words_for_a_screen_reader(tmp_path):
-    figures = re.findall(r"<svg.*?</svg>", write_page(tmp_path))
-    assert len(figures) == 7 and all('role="img"><title>' in figure for figure in figures)
-    titles = [re.search(r"<title>(.*?)</title>", figure)[1] for figure in figures]
-    assert "reward (weighted sum). run: 0.1 at step 1, 0.6 at step 6" in titles
-    labels = re.findall(r'text-anchor="middle">([^<]*)<', figures[0])
-    assert labels == ["2", "4", "6", "optimizer step"]  # no step 0
-    assert ticks(1, 36, whole=True) == [10, 20, 30] and ticks(1, 1, whole=True) == [1]
-    assert ticks(-0.02, 0.9) == [0.0, 0.5] and ticks(0.011, 0.019) == [0.012, 0.014, 0.016, 0.018]
+    names = [run["name"] for run in data_of(write_page(tmp_path, *same))]
+    assert names == [str(run) for run in same]
 
 
 def test_the_page_opens_with_the_verdict_the_result_and_the_reward_over_the_independent_metric(
@@ -309,61 +272,58 @@ def test_the_page_opens_with_the_verdict_the_result_and_the_reward_over_the_inde
     add_curve(folder)
     text = write_page(tmp_path, folder)
     opening = text[text.index("<h1>") : text.index('<section id="rows">')]
-    places = [
-        opening.index(part)
-        for part in ('<p class="verdict">', '<th scope="row">strict</th>', "<figure>")
-    ]
+    parts = ('<p class="verdict">', '<th scope="row">strict</th>', "<figure>")
+    places = [opening.index(part) for part in parts]
     assert places == sorted(places)
     assert "eld-out strict" in opening, "the metric that the held-out rows have, too"
-    (title,) = re.findall(r"<title>(.*?)</title>", opening)
-    assert title.startswith("lenient: share of the validation rows with its 95 % band")
-    assert title.endswith(
-        "run: share 0.0 % at step 0, 50.0 % at step 6; run: reward 0.1 at step 1, 0.6 at step 6"
-    )
-    assert (
-        len(re.findall(r'class="band run0"', text)) == 2
-        and "strict: share of the validation rows" in text
-    )
+    first, second = re.findall(r"<figcaption>(validation: [a-z]+)", text)
+    assert (first, second) == ("validation: lenient", "validation: strict")  # the verdict's first
+    assert re.findall(r'aria-label="(.*?)"', opening) == ["run: 0 at step 0, 0.5 at step 6"]
+    assert len(re.findall("<svg", text)) == 8
+    assert 'aria-label="run: 0.1 at step 1, 0.6 at step 6"' in text, "of the reward"
 
 
 def test_the_chosen_checkpoint_and_the_time_of_each_phase_are_on_the_page(tmp_path):
     folder = make_run(tmp_path / "run")
     best = {"step": 3, "metric": "validation/strict", "value": 0.25, "rows": 4}
-    summary = {
-        "steps": 6,
-        "minutes": 2.0,
-        "seconds": {"generating": 60.0, "updating": 30.0},
-        "best_checkpoint": best,
-    }
-    (folder / "summary.json").write_text(json.dumps(summary))
+    seconds = {"generating": 60.0, "updating": 30.0}
+    summary = {"steps": 6, "minutes": 2.0, "seconds": seconds, "best_checkpoint": best}
+    write_json(folder / "summary.json", summary)
     text = write_page(tmp_path, folder)
-    assert (
-        "The model is that of step 3, the best by validation/strict: 0.25 over 4 validation rows."
-        in text
-    )
-    for phase, cell in (
-        ("generating", "1.0 (50 %)"),
-        ("updating", "0.5 (25 %)"),
-        ("everything else", "0.5 (25 %)"),
-    ):
-        assert f'<th scope="row">{phase}</th><td>{cell}</td>' in text
+    chosen = "The model is that of step 3, the best by validation/strict: 0.25 over 4 validation"
+    assert chosen in text
+    cells = {
+        "generating": "1.0 (50 %)",
+        "updating": "0.5 (25 %)",
+        "everything else": "0.5 (25 %)",  # loading, saving, waiting
+    }
+    found = dict(re.findall(r'<th scope="row">([a-z ]+)</th><td>([\d.]+ \(\d+ %\))</td>', text))
+    assert found == cells
 
 
-def test_a_metric_that_never_changes_and_a_run_without_a_curve_have_their_place_in_the_picture():
-    flat = {0: (0.0, 0.0, 0.0), 6: (0.0, 0.0, 0.0)}
-    assert 'class="dots run0"' in shares_panel("strict", ["a"], [flat], [{1: 0.5, 6: 0.5}])
-    both = shares_panel("strict", ["a", "b"], [flat, {}], [{1: 0.5}, {1: 0.25}])
-    assert 'class="band run1"' not in both and 'class="behind run1"' in both
-    assert shares_panel("strict", ["a"], [{}], [{1: 0.5}]) == ""
+def test_voided_completions_are_counted_over_the_run():
+    config = {
+        "per_device_train_batch_size": 4,
+        "world_size": 2,
+        "gradient_accumulation_steps": 2,
+        "num_iterations": 2,
+    }
+    failed = {"errors/right": 0.25, "unparsed/right": 0.0, "errors/fine": 0.0}
+    log = [
+        {"step": 1, "completions/voided": 0.25, **failed},
+        {"step": 2},  # uses the completions of step 1 once more
+        {"step": 3, "completions/voided": 0.125, "unparsed/steps": 0.5},
+        {"step": 4},
+    ]
+    sentence = "6 of 32 completions were voided and taught nothing: right, steps could not score"
+    assert voided_sentence(log, config) == f"{sentence} them."
+    assert voided_sentence([{"step": 1, "completions/voided": 0.0}], config) is None
+    assert voided_sentence([{"step": 1}], {}) is None, "a log of before"
 
 
-def test_the_page_fetches_nothing_and_needs_no_matplotlib(tmp_path):
-    text = write_page(tmp_path)
-    assert (
-        "http" not in text.replace("http-equiv", "") and " src=" not in text and "<link" not in text
-    )
-    code = "import sys, recipes.common.report.page as r; assert 'matplotlib' not in sys.modules"
-    subprocess.run([sys.executable, "-c", code], check=True)
+def test_the_page_fetches_nothing(tmp_path):
+    text = write_page(tmp_path).replace("http-equiv", "")
+    assert "http" not in text and " src=" not in text and "<link" not in text
 
 
 def test_a_folder_of_no_run_a_cut_file_and_too_many_runs_are_refused(tmp_path):
@@ -530,7 +490,9 @@ def test_five_thousand_completions_load_in_three_seconds(tmp_path):
 
 @pytest.fixture(scope="module")
 def pictures(tmp_path_factory):
-    """The page of a run with a curve, opened on a phone and a screen, light and dark: what it measures, its picture."""
+    """The page of a run with a curve, opened on a phone and a screen, light and dark: what it
+    measures, its picture.
+    """
     folder = tmp_path_factory.mktemp("pictures")
     make_run(folder / "run", note="a-word-too-long-for-a-phone" * 9)
     add_curve(folder / "run")

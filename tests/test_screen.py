@@ -8,7 +8,6 @@ from types import SimpleNamespace
 
 import pytest
 
-from recipes.common.report.report import voided_sentence
 from recipes.common.training.callbacks import StepLineCallback
 from recipes.common.utils import screen
 from recipes.common.utils.screen import announce, explain_endings, refuse
@@ -57,33 +56,6 @@ def test_a_step_is_one_line_with_the_time_that_is_left(capsys):
 )
 def test_a_step_names_voided_completions_and_rewards_that_taught_nothing(logs, shown, capsys):
     assert shown in step_line(capsys, **logs)
-
-
-def test_voided_completions_are_counted_over_the_run():
-    config = {
-        "per_device_train_batch_size": 4,
-        "world_size": 2,
-        "gradient_accumulation_steps": 2,
-        "num_iterations": 2,
-    }
-    log = [
-        {
-            "step": 1,
-            "completions/voided": 0.25,
-            "errors/right": 0.25,
-            "unparsed/right": 0.0,
-            "errors/fine": 0.0,
-        },
-        {"step": 2},  # uses the completions of step 1 once more
-        {"step": 3, "completions/voided": 0.125, "unparsed/steps": 0.5},
-        {"step": 4},
-    ]
-    sentence = (
-        "6 of 32 completions were voided and taught nothing: right, steps could not score them."
-    )
-    assert voided_sentence(log, config) == sentence
-    assert voided_sentence([{"step": 1, "completions/voided": 0.0}], config) is None
-    assert voided_sentence([{"step": 1}], {}) is None, "a log of before"
 
 
 def test_a_refusal_is_printed_and_handed_to_the_launcher(tmp_path, monkeypatch, capsys):

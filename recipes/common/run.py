@@ -17,7 +17,7 @@ from recipes.common.evaluation.metrics import Metric
 from recipes.common.settings import RecipeArguments, parse_arguments
 from recipes.common.trainer import GRPOConfig, GRPOTrainer
 from recipes.common.utils.machine import make_head_input_contiguous, use_all_cores
-from recipes.common.utils.run_files import AFTER, BEFORE, read_rows, write_rows
+from recipes.common.utils.run_files import AFTER, BEFORE, write_rows
 
 INTERRUPTED = 130  # the shell's status for a program that SIGINT ended
 
@@ -147,15 +147,14 @@ def train_and_save(trainer: GRPOTrainer, run: Run, metric: Metric) -> dict[str, 
         interrupt.restore_handlers()
     if interrupt.requested:
         _stop_here(trainer, folder)
-    after = _evaluate(trainer, run, metric, AFTER)
+    _evaluate(trainer, run, metric, AFTER)
     trainer.save_model(
         _internal_call=True
     )  # without a push: that comes last, with the table in the model card
     trainer.save_state()
     if not trainer.is_world_process_zero():
         return None
-    before = read_rows(folder / BEFORE) if after else None
-    summary = summary_of(trainer, run.config, before, after, clock)
+    summary = summary_of(trainer, run.config, clock)
     finish(trainer, folder, summary)
     return summary
 

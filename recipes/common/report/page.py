@@ -1,7 +1,8 @@
 """The report of one or several runs as a single HTML file: no network, no server, light and dark.
 
-Promised: what a model or a data set wrote stays text. It reaches the page as JSON without a `<`, or escaped, is shown
-through `textContent`, and the page's own content security policy lets no other script run and nothing be fetched.
+Promised: what a model or a data set wrote stays text. It reaches the page as JSON without a `<`, or
+escaped, is shown through `textContent`, and the page's own content security policy lets no other
+script run and nothing be fetched.
 
 Not covered: more than `MAX_RUNS` runs on one page, and browsers without CSS variables.
 """
@@ -14,19 +15,20 @@ import re
 from pathlib import Path
 from typing import Any
 
-from recipes.common.evaluation.scores import independent_metric
-from recipes.common.report.curves import panel, shares_panel
-from recipes.common.report.plots import TOTAL, curve, panels, validation_shares
+from recipes.common.report.plots import COLORS, Panel, panels, svg
 from recipes.common.report.report import best_sentence, config_rows, read_run
 from recipes.common.utils.run_files import write_whole
 from recipes.common.utils.tables import percent, points, share_and_span
 
 TEMPLATE = Path(__file__).with_name("page.html")
-MAX_RUNS = 6  # colours that differ enough
+MAX_RUNS = len(COLORS)  # colours that differ enough
 
 
 def write_report(folders: list[Path], output: Path) -> None:
-    """Write the report of these run folders, whole or not at all; errors as of `read_run`, and for too many runs."""
+    """Write the report of these run folders, whole or not at all.
+
+    Errors as of `read_run`; `ValueError` for too many runs.
+    """
     if len(folders) > MAX_RUNS:
         raise ValueError(f"{len(folders)} runs do not fit on one page: give at most {MAX_RUNS}.")
     runs = [read_run(folder) for folder in folders]
@@ -39,12 +41,19 @@ def write_report(folders: list[Path], output: Path) -> None:
 def page(runs: list[dict[str, Any]]) -> str:
     """The page of runs as `read_run` returns them."""
     names, configs = [run["name"] for run in runs], [run["config"] for run in runs]
-    legend = [
-        f'<li class="run{number}">{html.escape(name)}</li>' for number, name in enumerate(names)
-    ]
-    logs, several = [run["log"] for run in runs], len(runs) > 1
-    curves = [panel(title, names, [curve(log, key) for log in logs]) for title, key in panels(logs)]
-    validated = _validated(runs)
+    headings, legend, differences = [""] * len(runs), "", ""
+    if len(runs) > 1:
+        items = [f'class="run{i}">{html.escape(name)}' for i, name in enumerate(names)]
+        headings = [f"<h3 {item}</h3>" for item in items]
+        legend = "".join(f"<li {item}</li>" for item in items)
+        legend = f'<ul class="legend">{legend}</ul>'
+        rows = _cells(config_rows(configs, differing=True))
+        table = _table(["setting", *names], rows) if rows else "<p>All settings are the same.</p>"
+        differences = f"<section><h2>Settings that differ</h2>{table}</section>"
+    drawn = panels([run["log"] for run in runs], [run["validation"] for run in runs])
+    first = next((panel for panel in drawn if panel.spans), None)
+    curves = [_figure(panel, names) for panel in drawn if panel is not first]
+    results = [heading + _result(run) for heading, run in zip(headings, runs, strict=True)]
     data = json.dumps(
         [_browsable(run) for run in runs],
         ensure_ascii=False,
@@ -53,29 +62,26 @@ def page(runs: list[dict[str, Any]]) -> str:
     )
     parts = {
         "title": html.escape(" · ".join(names)),
-        "legend": f'<ul class="legend">{"".join(legend)}</ul>' if several else "",
-        "results": "".join(
-            (_name(run, number) if several else "") + _result(run)
-            for number, run in enumerate(runs)
-        ),
-        "picture": next(iter(validated.values()), ""),
-        "curves": "".join([*list(validated.values())[1:], *curves])
-        or "<p>No step was logged yet.</p>",
+        "legend": legend,
+        "results": "".join(results),
+        "picture": _figure(first, names) if first else "",
+        "curves": "".join(curves) or "<p>No step was logged yet.</p>",
         "time": _time(runs),
-        "differences": "",
+        "differences": differences,
         "environment": _environment(runs),
         "settings": _table(["setting", *names], _cells(config_rows(configs))),
         "data": data.replace("<", "\\u003c"),  # no HTML parser finds markup in it
     }
-    if several:
-        rows = _cells(config_rows(configs, differing=True))
-        table = _table(["setting", *names], rows) if rows else "<p>All settings are the same.</p>"
-        parts["differences"] = f"<section><h2>Settings that differ</h2>{table}</section>"
     template = TEMPLATE.read_text(encoding="utf-8")
     script = re.search(r"<script>(.*?)</script>", template, re.DOTALL)[1]
     parts["script_hash"] = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     # In one pass: what is filled in is not searched for places to fill.
     return re.sub(r"\{\{(\w+)\}\}", lambda place: parts[place[1]], template)
+
+
+def _figure(panel: Panel, names: list[str]) -> str:
+    caption = html.escape(panel.title)
+    return f"<figure><figcaption>{caption}</figcaption>{svg(panel, names)}</figure>"
 
 
 def _browsable(run: dict[str, Any]) -> dict[str, Any]:
@@ -89,31 +95,14 @@ def _browsable(run: dict[str, Any]) -> dict[str, Any]:
         ]
 
     shown, logged = len(run["completions"]), run["logged"]
-    note = "No completions: this run logged none (log_completions: true does)."
-    if logged:
-        some = f"{shown} of {logged} completions: whole generations at even distances."
-        note = some if shown < logged else f"All {shown} completions that were logged."
+    note = f"All {shown} completions that were logged."
+    if shown < logged:
+        note = f"{shown} of {logged} completions: whole generations at even distances."
+    if not logged:
+        note = "No completions: this run logged none (log_completions: true does)."
     kept = {name: run[name] for name in ("name", "rewards", "extras", "counts")}
-    kept |= {
-        "completions": shared(run["completions"]),
-        "held_out": shared(run["held_out"]),
-        "note": note,
-    }
-    return {**kept, "messages": list(numbers)}
-
-
-def _validated(runs: list[dict[str, Any]]) -> dict[str, str]:
-    """A picture of each validation metric over the reward, that of the verdict first."""
-    names, rewards = [run["name"] for run in runs], [curve(run["log"], TOTAL[1]) for run in runs]
-    spans = validation_shares([run["validation"] for run in runs])
-    first = independent_metric(spans) if spans else None
-    title = (
-        "{}: share of the validation rows with its 95 % band; dashed: reward (right scale)".format
-    )
-    return {
-        metric: shares_panel(title(metric), names, spans[metric], rewards)
-        for metric in sorted(spans, key=lambda name: name != first)
-    }
+    kept |= {name: shared(run[name]) for name in ("completions", "held_out")}
+    return {**kept, "note": note, "messages": list(numbers)}
 
 
 def _time(runs: list[dict[str, Any]]) -> str:
@@ -121,122 +110,96 @@ def _time(runs: list[dict[str, Any]]) -> str:
     timed = [run for run in runs if run["outcome"]["seconds"] is not None]
     if not timed:
         return "<p>Not recorded.</p>"
-    phases, rows = dict.fromkeys(phase for run in timed for phase in run["outcome"]["seconds"]), []
-    for phase in phases:
-        rows.append(
-            [phase, *(_minutes(run["outcome"]["seconds"].get(phase, 0.0), run) for run in timed)]
-        )
-    rest = [
-        60 * run["outcome"]["minutes"] - sum(run["outcome"]["seconds"].values()) for run in timed
-    ]
-    rows.append(
-        [
-            "everything else",
-            *(_minutes(seconds, run) for seconds, run in zip(rest, timed, strict=True)),
-        ]
-    )
+    columns = []
+    for run in timed:
+        minutes = run["outcome"]["minutes"]
+        of = {phase: seconds / 60 for phase, seconds in run["outcome"]["seconds"].items()}
+        of["everything else"] = max(0.0, minutes - sum(of.values()))
+        whole = max(minutes, 1e-9)
+        columns.append({name: f"{n:.1f} ({percent(n / whole, 0)})" for name, n in of.items()})
+    phases = dict.fromkeys(name for column in columns for name in column)
+    phases["everything else"] = phases.pop("everything else")  # last
+    rows = [[name, *(column.get(name, "0.0 (0 %)") for column in columns)] for name in phases]
     return _table(["minutes", *(run["name"] for run in timed)], rows)
 
 
-def _minutes(seconds: float, run: dict[str, Any]) -> str:
-    minutes = max(0.0, seconds / 60)
-    return f"{minutes:.1f} ({percent(minutes / max(run['outcome']['minutes'], 1e-9), 0)})"
-
-
-def _name(run: dict[str, Any], number: int) -> str:
-    return f'<h3 class="run{number}">{html.escape(run["name"])}</h3>'
-
-
 def _result(run: dict[str, Any]) -> str:
-    """Held-out results of one run."""
+    """Verdict, ending and held-out results of one run."""
     outcome, before, after = run["outcome"], run["before"], run["after"]
-    ended = "This run is not finished."
+    sentences = ["This run is not finished."]
     if outcome["steps"] is not None:
-        ended = f"{outcome['steps']} steps in {outcome['minutes']:.1f} minutes"
+        sentences = [f"{outcome['steps']} steps in {outcome['minutes']:.1f} minutes."]
     if outcome["stopped"]:
-        ended += f"; stopped early: {outcome['stopped']}"
-    if best := outcome["best_checkpoint"]:
-        ended += f". {best_sentence(best)}"
+        sentences.append(f"Stopped early: {outcome['stopped']}.")
+    if outcome["best_checkpoint"]:
+        sentences.append(best_sentence(outcome["best_checkpoint"]))
     if run["voided"]:
-        ended += f". {run['voided']}"
-    heading = f"<p>{html.escape(ended)}</p>"
+        sentences.append(run["voided"])
+    opening = f"<p>{html.escape(' '.join(sentences))}</p>"
     if run["verdict"]:
-        heading = f'<p class="verdict">{html.escape(run["verdict"])}</p>{heading}'
+        opening = f'<p class="verdict">{html.escape(run["verdict"]["sentence"])}</p>{opening}'
     if before is None:
-        return (
-            heading
-            + "<p>No held-out rows were evaluated: nothing shows whether the model got better.</p>"
-        )
-    labels = [
-        f"{before['n']} held-out rows, greedy",
-        "before",
-        *(["after", "change", "p"] if after else []),
-    ]
+        nothing = "No held-out rows were evaluated: nothing shows whether the model got better."
+        return f"{opening}<p>{nothing}</p>"
+    head = [f"{before['n']} held-out rows, greedy", "before"]
+    head += ["after", "change", "p"] if after else []
     rows = []
-    for name in [
-        name for name, value in before.items() if isinstance(value, dict) and "share" in value
-    ]:
-        stages = [summary[name] for summary in (before, after) if summary and name in summary]
-        # A phone breaks the line before the bracket.
-        cells = [
-            share_and_span(stage["share"], stage["interval"]).replace(" (", "\n(")
-            for stage in stages
-        ]
-        if len(stages) == 2:
-            cells += [
-                points(stages[1]["share"] - stages[0]["share"]),
-                f"{run['mcnemar_p'][name]:.2g}",
-            ]
-        rows.append([name, *cells])
+    for name, value in before.items():
+        if isinstance(value, dict) and "share" in value:
+            rows.append([name, *_share_cells(name, run)])
     later = _means(after) if after else {}
     for label, (show, old) in _means(before).items():
-        values = [old, *([later.get(label, (show, None))[1]] if after else [])]
+        values = [old, later.get(label, (show, None))[1]] if after else [old]
         cells = ["-" if value is None else show(value) for value in values]
-        if len(values) == 2 and None not in values:
+        if after and None not in values:
             change = values[1] - values[0]
-            cells.append(
-                points(change) if show is percent else ("+" if change >= 0 else "") + show(change)
-            )
+            sign = "+" if change >= 0 else ""
+            cells.append(points(change) if show is percent else sign + show(change))
         rows.append([label, *cells])
-    return (
-        heading
-        + _table(labels, rows)
-        + '<p class="quiet">In brackets 95 % (Wilson); p: exact McNemar</p>'
-    )
+    note = '<p class="quiet">In brackets 95 % (Wilson); p: exact McNemar</p>'
+    return opening + _table(head, rows) + note
+
+
+def _share_cells(name: str, run: dict[str, Any]) -> list[str]:
+    """Before, after, change and p of a metric, as far as the run has them."""
+    stages = [stage[name] for stage in (run["before"], run["after"]) if stage and name in stage]
+    # A phone breaks the line before the bracket.
+    cells = [share_and_span(**stage).replace(" (", "\n(") for stage in stages]
+    if len(stages) == 2:
+        change = stages[1]["share"] - stages[0]["share"]
+        cells += [points(change), f"{run['mcnemar_p'][name]:.2g}"]
+    return cells
 
 
 def _means(summary: dict[str, Any]) -> dict[str, tuple[Any, float | None]]:
     """Figures without an interval: label -> how to show it, and its value."""
     means = {"truncated": (percent, summary["truncated"])}
     means["mean length (tokens)"] = ("{:.1f}".format, summary["mean_length"])
-    means |= {
-        f"{name}, mean": ("{:.3f}".format, value) for name, value in summary["rewards"].items()
-    }
-    return means | {
-        f"{name}, sampled": (percent, value) for name, value in summary.get("sampled", {}).items()
-    }
+    for name, value in summary["rewards"].items():
+        means[f"{name}, mean"] = ("{:.3f}".format, value)
+    for name, value in summary.get("sampled", {}).items():
+        means[f"{name}, sampled"] = (percent, value)
+    return means
 
 
 def _environment(runs: list[dict[str, Any]]) -> str:
     """One column for each start: halves of a run may come from different versions."""
-    heads, facts = [], []
+    head, facts = [""], []
     for run in runs:
         for start in run["starts"]:
-            heads.append(f"{run['name']}, from step {start['from_step']}")
-            machine = {
-                name: start.get(name) for name in ("hardware", "commit", "uncommitted_changes")
-            }
+            head.append(f"{run['name']}, from step {start['from_step']}")
+            names = ("hardware", "commit", "uncommitted_changes")
+            machine = {name: start.get(name) for name in names}
             engine = run["outcome"]["engine"] or {}
-            facts.append(
-                {**machine, **start["versions"], **engine, "command": " ".join(start["command"])}
-            )
-    return _table(["", *heads], _cells(config_rows(facts))) if facts else "<p>Not recorded.</p>"
+            command = {"command": " ".join(start["command"])}
+            facts.append({**machine, **start["versions"], **engine, **command})
+    return _table(head, _cells(config_rows(facts))) if facts else "<p>Not recorded.</p>"
 
 
 def _cells(rows: list[tuple[str, list[Any]]]) -> list[list[str]]:
     return [
-        [name, *(v if isinstance(v, str) else json.dumps(v, ensure_ascii=False) for v in vs)]
-        for name, vs in rows
+        [name, *(v if isinstance(v, str) else json.dumps(v, ensure_ascii=False) for v in values)]
+        for name, values in rows
     ]
 
 
@@ -245,10 +208,8 @@ def _table(head: list[str], rows: list[list[str]]) -> str:
     heads = "".join(f'<th scope="col">{html.escape(cell)}</th>' for cell in head)
     lines = []
     for name, *cells in rows:
-        tds = "".join(
-            f"<td>{html.escape(cell)}</td>"
-            for cell in [*cells, *[""] * (len(head) - len(cells) - 1)]
-        )
+        cells += [""] * (len(head) - len(cells) - 1)
+        tds = "".join(f"<td>{html.escape(cell)}</td>" for cell in cells)
         lines.append(f'<tr><th scope="row">{html.escape(name)}</th>{tds}</tr>')
     table = f"<table><thead><tr>{heads}</tr></thead><tbody>{''.join(lines)}</tbody></table>"
     return f'<div class="scroll">{table}</div>'

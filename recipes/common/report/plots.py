@@ -1,18 +1,44 @@
-"""Curves of one or several runs, from what the trainer logged. matplotlib loads only to draw a picture."""
+"""Curves of one or several runs, as a picture and as SVG for the page. matplotlib loads only to
+draw.
 
+Of each logged key the values are faint and their moving average is bold. A metric of the validation
+rows has its 95 % band, and the moving average of the reward dashed behind it, on a scale of its
+own.
+"""
+
+import html
+import io
 import math
+import re
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from recipes.common.evaluation.scores import independent_metric
 from recipes.common.utils.run_files import is_reward_mean, read_log, read_validation
 from recipes.common.utils.stats import moving_average, wilson_interval
 
 Log = list[dict[str, float]]
-Shares = dict[
-    int, tuple[float, float, float]
-]  # step -> share of the validation rows, and its 95 % interval
-TOTAL = ("reward (weighted sum)", "reward")  # title, key of the log
-PANELS = (
+Points = dict[int, float]  # optimizer step -> value
+Spans = dict[int, tuple[float, float]]  # optimizer step -> 95 % interval
+
+COLORS = ("#2a66c8", "#c4541a", "#2b8a57", "#9a3fa5", "#8a6d00", "#c2304f")  # of each run
+INK, LINE = "#62666e", "#d9dbe0"  # of text and of the grid
+STYLE = {
+    "svg.fonttype": "none",  # text stays text
+    "font.size": 9,
+    "axes.titlesize": 10,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "axes.spines.top": False,
+    "axes.spines.left": False,
+    "axes.spines.right": False,
+    "lines.linewidth": 2,
+    **dict.fromkeys(("xtick.major.size", "ytick.major.size"), 0),
+    **dict.fromkeys(("text.color", "axes.labelcolor", "xtick.color", "ytick.color"), INK),
+    **dict.fromkeys(("axes.edgecolor", "grid.color"), LINE),
+}
+KEYS = (
     ("groups without spread, which teach nothing (share)", "groups/without_spread"),
     ("groups with spread of a verifier (share)", "groups/verifier_spread"),
     ("completion length (tokens)", "completions/mean_length"),
@@ -22,125 +48,171 @@ PANELS = (
 )
 
 
-def panels(logs: list[Log]) -> list[tuple[str, str]]:
-    """Title and key of each curve that any of the runs logged."""
-    logged = {key for log in logs for entry in log for key in entry}
-    rewards = [
-        (f"reward {key.split('/')[1]} (mean)", key)
-        for key in sorted(filter(is_reward_mean, logged))
+@dataclass(frozen=True)
+class Panel:
+    """One picture: a curve for each run, empty where it has none."""
+
+    title: str
+    curves: list[Points]
+    spans: list[Spans] | None = None  # of a validation metric
+    rewards: list[Points] | None = None  # behind a validation metric
+
+
+def panels(logs: list[Log], validations: list[list[dict[str, Any]]]) -> list[Panel]:
+    """The total reward, each validation metric (the verdict's first), and each logged key."""
+    keys = {key for log in logs for entry in log for key in entry}
+    means = sorted(filter(is_reward_mean, keys))
+    named = [(f"reward {key.split('/')[1]} (mean)", key) for key in means]
+    drawn = [
+        Panel(title, [curve(log, key) for log in logs])
+        for title, key in (("reward (weighted sum)", "reward"), *named, *KEYS)
+        if key in keys
     ]
-    return [panel for panel in (TOTAL, *rewards, *PANELS) if panel[1] in logged]
+    rewards = [curve(log, "reward") for log in logs]
+    lines = [line for validation in validations for line in validation]
+    metrics = dict.fromkeys(name for line in lines for name in line["metrics"])
+    if metrics:
+        first = independent_metric(metrics)
+        metrics = dict.fromkeys([first, *metrics])
+    validated = []
+    for metric in metrics:
+        found = [shares(validation, metric) for validation in validations]
+        title = f"validation: {metric} (share, 95 % band; dashed: the reward)"
+        curves, spans = ([each[i] for each in found] for i in (0, 1))
+        validated.append(Panel(title, curves, spans, rewards))
+    return [*drawn[:1], *validated, *drawn[1:]]
 
 
-def curve(log: Log, key: str) -> dict[int, float]:
+def curve(log: Log, key: str) -> Points:
     """Step -> value, where one was logged that is a number."""
     values = {entry["step"]: float(entry[key]) for entry in log if entry.get(key) is not None}
     return {step: value for step, value in values.items() if math.isfinite(value)}
 
 
-def shares(validation: list[dict[str, Any]], metric: str) -> Shares:
-    """One metric of the validation rows at each evaluation, with its 95 % interval (Wilson), over rows that have it."""
-    found = {}
+def shares(validation: list[dict[str, Any]], metric: str) -> tuple[Points, Spans]:
+    """The share of the validation rows at each evaluation, and its Wilson interval.
+
+    Over the rows that have the metric; an evaluation without such a row is left out.
+    """
+    points, spans = {}, {}
     for line in validation:
         known = [outcome for outcome in line["metrics"].get(metric, ()) if outcome is not None]
         if known:
-            found[line["step"]] = (
-                sum(known) / len(known),
-                *wilson_interval(sum(known), len(known)),
-            )
-    return found
+            points[line["step"]] = sum(known) / len(known)
+            spans[line["step"]] = wilson_interval(sum(known), len(known))
+    return points, spans
 
 
-def validation_shares(validations: list[list[dict[str, Any]]]) -> dict[str, list[Shares]]:
-    """The shares of each run by each metric that any of them evaluated its validation rows by."""
-    names = dict.fromkeys(
-        name for validation in validations for line in validation for name in line["metrics"]
-    )
-    return {name: [shares(validation, name) for validation in validations] for name in names}
-
-
-def plot_runs(runs: list[Path], output: Path, band: bool = False) -> None:
-    """Draw total reward, validation metrics over it, each reward function, length, truncation, KL and entropy.
-
-    What was logged is faint, its moving average bold; a validation metric has its 95 % band, and the reward dashed
-    behind it. With `band` the runs become one line: their mean, in a band from the least to the largest of them.
-    """
-    from matplotlib.figure import Figure
-    from matplotlib.ticker import MaxNLocator
-
-    logs, validations = [read_log(run) for run in runs], [read_validation(run) for run in runs]
-    drawn = [(title, [curve(log, key) for log in logs], None) for title, key in panels(logs)]
-    validated = validation_shares(validations)
-    for name, spans in reversed(validated.items()):  # after the total reward
-        points = [{step: share for step, (share, *_) in each.items()} for each in spans]
-        drawn.insert(1, (f"validation: {name} (share)", points, spans))
-    rows = max(1, -(-len(drawn) // 2))
-    figure = Figure(figsize=(11, 2.9 * rows), layout="constrained")
-    axes = figure.subplots(rows, 2, squeeze=False).flat
-    for axis, (title, curves, spans) in zip(axes, drawn, strict=False):
-        if band:
-            draw_band(axis, [smooth(points) for points in curves if points])
-        elif spans:
-            _draw_shares(axis, spans, rewards=drawn[0][1])
-        else:
-            for number, (run, points) in enumerate(zip(runs, curves, strict=True)):
-                axis.plot(
-                    list(points), list(points.values()), color=f"C{number}", alpha=0.3, linewidth=1
-                )
-                axis.plot(
-                    list(points),
-                    smooth(points).values(),
-                    color=f"C{number}",
-                    linewidth=2,
-                    label=str(run),
-                )
-        steps = [step for points in curves for step in points] or [1]
-        axis.set_xlim(min(steps) - 0.5, max(steps) + 0.5)  # nothing happens at a step 0
-        axis.set_title(title, fontsize=10)
-        axis.set_xlabel("optimizer step", fontsize=8)
-        axis.xaxis.set_major_locator(MaxNLocator(integer=True))
-        axis.grid(alpha=0.25)
-    for axis in axes[len(drawn) :]:
-        axis.axis("off")
-    words = "faint: each logged step    bold: moving average" + "    dashed: the reward" * bool(
-        validated
-    )
-    if band:
-        words = f"mean of {len(runs)} runs in a band from the least to the largest, each a moving average"
-    figure.suptitle(words, fontsize=9, color="gray")
-    if len(runs) > 1 and not band:
-        figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=3)
-    figure.savefig(output, dpi=120)
-
-
-def _draw_shares(axis: Any, curves: list[Shares], rewards: list[dict[int, float]]) -> None:
-    """Shares in their bands, over the reward of the same steps on a scale of its own."""
-    behind = axis.twinx()
-    behind.set_ylabel("reward", fontsize=8, color="gray")
-    for number, (points, reward) in enumerate(zip(curves, rewards, strict=True)):
-        share, low, high = zip(*points.values(), strict=True) if points else ((), (), ())
-        axis.fill_between(list(points), low, high, color=f"C{number}", alpha=0.2, linewidth=0)
-        axis.plot(list(points), share, color=f"C{number}", linewidth=2, marker="o", markersize=4)
-        behind.plot(
-            list(reward), smooth(reward).values(), color=f"C{number}", linestyle="--", alpha=0.5
-        )
-
-
-def smooth(points: dict[int, float]) -> dict[int, float]:
+def smooth(points: Points) -> Points:
     """The moving average of a curve, at its own steps."""
     return dict(zip(points, moving_average(list(points.values())), strict=True))
 
 
-def draw_band(axis: Any, curves: list[dict[int, float]], color: str = "C0", **style: Any) -> None:
-    """Draw the mean of curves in a band from the least to the largest, over the steps that all of them have."""
+def plot_runs(runs: list[Path], output: Path, band: bool = False) -> None:
+    """Write a picture of all panels of run folders.
+
+    With `band` the runs become one line: their mean, in a band from the least to the largest.
+    """
+    import matplotlib
+    from matplotlib.figure import Figure
+
+    drawn = panels([read_log(run) for run in runs], [read_validation(run) for run in runs])
+    rows = max(1, math.ceil(len(drawn) / 2))
+    words = "faint: each logged step    bold: moving average"
+    if band:
+        words = f"mean of {len(runs)} runs in a band from the least to the largest, smoothed"
+    with matplotlib.rc_context(STYLE):
+        figure = Figure(figsize=(11, 2.9 * rows), layout="constrained")
+        axes = figure.subplots(rows, 2, squeeze=False).flat
+        for axis, panel in zip(axes, drawn, strict=False):
+            if band:
+                _draw_band(axis, [smooth(points) for points in panel.curves if points])
+            else:
+                _draw(axis, panel, [str(run) for run in runs])
+            axis.set_title(panel.title)
+        for axis in axes[len(drawn) :]:
+            axis.axis("off")
+        figure.suptitle(words, fontsize=9)
+        if len(runs) > 1 and not band:
+            handles, names = axes[0].get_legend_handles_labels()
+            figure.legend(handles, names, loc="outside lower center", ncols=3)
+        figure.savefig(output, dpi=120)
+
+
+def svg(panel: Panel, names: list[str]) -> str:
+    """One panel for the page, which gives it the colours of its theme, without its title.
+
+    For those who do not see it, the label says where each curve starts and ends.
+    """
+    import matplotlib
+    from matplotlib.figure import Figure
+
+    with matplotlib.rc_context({**STYLE, "svg.hashsalt": panel.title}):  # ids of its own
+        figure, text = Figure(figsize=(4.4, 2.4), layout="constrained"), io.StringIO()
+        _draw(figure.subplots(), panel, names)
+        nothing = dict.fromkeys(("Creator", "Date", "Format", "Type"))
+        figure.savefig(text, format="svg", transparent=True, metadata=nothing)
+    drawn = text.getvalue()[text.getvalue().index("<svg") :]
+    drawn = re.sub(r' xmlns(:xlink)?="[^"]*"| (width|height)="[\d.]+pt"', "", drawn)
+    drawn = re.sub(r" font-family: [^;]*;", "", drawn)  # the page's own
+    drawn = drawn.replace(INK, "currentColor").replace(LINE, "var(--line)")
+    for number, color in enumerate(COLORS):
+        drawn = drawn.replace(color, f"var(--run{number})")
+    words = html.escape("; ".join(map(_ends, names, panel.curves)))
+    return drawn.replace("<svg", f'<svg role="img" aria-label="{words}"', 1)
+
+
+def _ends(name: str, points: Points) -> str:
+    if not points:
+        return f"{name}: nothing"
+    first, last = min(points), max(points)
+    return f"{name}: {points[first]:.3g} at step {first}, {points[last]:.3g} at step {last}"
+
+
+def _draw(axis: Any, panel: Panel, names: list[str]) -> None:
+    """Draw the curve of each run, in the run's colour."""
+    from matplotlib.ticker import PercentFormatter
+
+    behind = axis.twinx() if panel.spans else None
+    for number, (name, points) in enumerate(zip(names, panel.curves, strict=True)):
+        color = COLORS[number % len(COLORS)]
+        steps, values = list(points), list(points.values())
+        if behind is None:
+            axis.plot(steps, values, color=color, alpha=0.35, linewidth=1)
+            mean = list(smooth(points).values())
+            axis.plot(steps, mean, color=color, label=name, **_dot(points))
+            continue
+        low, high = zip(*panel.spans[number].values(), strict=True) if points else ((), ())
+        axis.fill_between(steps, low, high, color=color, alpha=0.2, linewidth=0)
+        axis.plot(steps, values, color=color, marker="o", markersize=4)
+        reward = smooth(panel.rewards[number])
+        style = {"color": color, "linestyle": "--", "alpha": 0.6, "linewidth": 1.4}
+        behind.plot(list(reward), list(reward.values()), **style)
+    if behind is not None:
+        axis.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
+        behind.set_ylabel("reward")
+        behind.grid(visible=False)
+    _steps(axis, [step for points in panel.curves for step in points])
+
+
+def _dot(points: Points) -> dict[str, Any]:
+    return {"marker": "o"} if len(points) == 1 else {}  # a line of one point is not seen
+
+
+def _draw_band(axis: Any, curves: list[Points]) -> None:
+    """Draw the mean of curves in a band from the least to the largest, where all have a value."""
     steps = sorted(set.intersection(*map(set, curves))) if curves else []
     values = [[points[step] for points in curves] for step in steps]
-    axis.fill_between(
-        steps,
-        [min(v) for v in values],
-        [max(v) for v in values],
-        color=color,
-        alpha=0.25,
-        linewidth=0,
-    )
-    axis.plot(steps, [sum(v) / len(v) for v in values], color=color, linewidth=2, **style)
+    low, high = [min(each) for each in values], [max(each) for each in values]
+    axis.fill_between(steps, low, high, color=COLORS[0], alpha=0.25, linewidth=0)
+    axis.plot(steps, [sum(each) / len(each) for each in values], color=COLORS[0])
+    _steps(axis, steps)
+
+
+def _steps(axis: Any, steps: list[int]) -> None:
+    """Label the steps that there are: nothing happens at a step 0."""
+    from matplotlib.ticker import MaxNLocator
+
+    axis.set_xlim(min(steps, default=1) - 0.5, max(steps, default=1) + 0.5)
+    axis.xaxis.set_major_locator(MaxNLocator(nbins=6, integer=True))
+    axis.set_xlabel("optimizer step")

@@ -1,58 +1,50 @@
-"""The record of a run: the summary that marks it as finished, its table, curves, model card and page."""
+"""The record of a run: the summary that marks it as finished, table, curves, model card, page."""
 
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from huggingface_hub import upload_folder
 from trl import GRPOTrainer
 
-from recipes.common.evaluation.scores import (
-    compare,
-    comparison_table,
-    independent_metric,
-    rows_changed,
-    summarize,
-)
-from recipes.common.report.report import best_sentence, voided_sentence
-from recipes.common.report.verdict import verdict_of_run
+from recipes.common.evaluation.scores import comparison_table, independent_metric
+from recipes.common.report.page import write_report
+from recipes.common.report.plots import plot_runs
+from recipes.common.report.report import best_sentence, figures_of
 from recipes.common.training.callbacks import Clock, rows_trained_on
 from recipes.common.training.engine import engine
 from recipes.common.training.tracking import track_report, track_summary
-from recipes.common.utils import run_files as files
 from recipes.common.utils.machine import versions
 from recipes.common.utils.power import power_line
-from recipes.common.utils.run_files import CARD, CURVES, LOCK, REPORT, SUMMARY, TABLE, write_json
+from recipes.common.utils.run_files import (
+    CARD,
+    CHECKPOINTS,
+    CURVES,
+    EVALUATION,
+    LOCK,
+    PARTIAL,
+    REPORT,
+    SUMMARY,
+    TABLE,
+    write_json,
+)
 from recipes.common.utils.tables import percent
 
 
-def summary_of(
-    trainer: GRPOTrainer,
-    config: dict[str, Any],
-    before: list | None,
-    after: list | None,
-    clock: Clock,
-) -> dict[str, Any]:
-    """Build summary.json; `before`, `after` and `mcnemar_p` are None for a run without evaluation rows."""
-    folder = Path(trainer.args.output_dir)
-    validation, patience = files.read_validation(folder), config["early_stopping_patience"]
-    best = best_checkpoint(trainer)
-    chosen = best["step"] if best else None
-    verdict = verdict_of_run(files.read_log(folder), validation, before or [], after or [], chosen)
-    early = patience and trainer.state.global_step < trainer.state.max_steps
-    metric = trainer.args.metric_for_best_model
+def summary_of(trainer: GRPOTrainer, config: dict[str, Any], clock: Clock) -> dict[str, Any]:
+    """Build summary.json from the run's folder, in which log and evaluations stand.
+
+    `before`, `after`, `mcnemar_p` and `changed` are None for a run without evaluation rows.
+    """
+    best, state = best_checkpoint(trainer), trainer.state
+    metric, patience = trainer.args.metric_for_best_model, config["early_stopping_patience"]
+    early = patience and state.global_step < state.max_steps
     return {
-        "verdict": asdict(verdict),
-        "before": summarize(before) if before else None,
-        "after": summarize(after) if after else None,
-        "mcnemar_p": compare(before, after) if after else None,
-        "changed": rows_changed(before, after) if after else None,
+        **figures_of(Path(trainer.args.output_dir), config, best["step"] if best else None),
         "best_checkpoint": best,
-        "voided": voided_sentence(files.read_log(folder), config),
         "stopped": f"{metric} was no better for {patience} evaluations" if early else None,
         "minutes": round(clock.minutes(), 2),
         "seconds": {phase: round(seconds, 1) for phase, seconds in clock.seconds().items()},
-        "steps": trainer.state.global_step,
+        "steps": state.global_step,
         "rows_trained_on": rows_trained_on(trainer),
         "engine": engine(trainer),
         **versions(),
@@ -61,26 +53,21 @@ def summary_of(
 
 
 def best_checkpoint(trainer: GRPOTrainer) -> dict[str, Any] | None:
-    """The checkpoint that `load_best_model_at_end` put in place of the last step, and the metric that chose it."""
+    """The checkpoint that `load_best_model_at_end` put in place of the last step, and why."""
     chosen = trainer.state.best_model_checkpoint if trainer.args.load_best_model_at_end else None
     if chosen is None:
         return None
     step, metric = int(chosen.rpartition("-")[2]), trainer.args.metric_for_best_model
-    values = [
-        entry[metric]
-        for entry in trainer.state.log_history
-        if entry["step"] == step and metric in entry
-    ]
+    entries = [entry for entry in trainer.state.log_history if entry["step"] == step]
+    values = [entry[metric] for entry in entries if metric in entry]
     return {"step": step, "metric": metric, "value": values[-1], "rows": len(trainer.eval_dataset)}
 
 
 def finish(trainer: GRPOTrainer, folder: Path, summary: dict[str, Any]) -> None:
-    """Write curves, table and model card, then summary.json, which marks the run as finished, and the page; upload."""
-    from recipes.common.report.page import write_report
-    from recipes.common.report.plots import (
-        plot_runs,
-    )  # matplotlib is needed here and nowhere before
+    """Write curves, table and model card, then summary.json, which marks the run as finished.
 
+    Then the page, which reads it, and the upload.
+    """
     plot_runs([folder], folder / CURVES)
     table = final_table(folder, summary)
     (folder / TABLE).write_text(table + "\n", encoding="utf-8")
@@ -97,7 +84,7 @@ def finish(trainer: GRPOTrainer, folder: Path, summary: dict[str, Any]) -> None:
 
 
 def complete_card(card: str, config: dict[str, Any], table: str) -> str:
-    """Add base model, data and the table to TRL's model card, which calls a base model in a local folder None.
+    """Add base model, data and the table to TRL's model card, which calls a local base model None.
 
     A README.md in the base model's folder describes it; `scripts/prepare_model.py` writes one.
     """
@@ -105,51 +92,47 @@ def complete_card(card: str, config: dict[str, Any], table: str) -> str:
     card = card.replace("licence: license\n", "")  # a placeholder of TRL
     card = card.replace("[None](https://huggingface.co/None)", f"{base.name} (see *Base model*)")
     card = card.replace('model="None"', f'model="{config["output_dir"]}"')
-    origin = base / "README.md"
-    about = (
-        origin.read_text(encoding="utf-8").strip()
-        if base.is_dir() and origin.is_file()
-        else f"`{base}`"
-    )
-    data = {
-        name: config[name]
-        for name in ("dataset_name", "dataset_path", "sources")
-        if config.get(name)
+    origin, about = base / CARD, f"`{base}`"
+    if origin.is_file():
+        about = origin.read_text(encoding="utf-8").strip()
+    names = ("dataset_name", "dataset_path", "sources")
+    data = {name: config[name] for name in names if config.get(name)}
+    rows = f"Rows of the recipe `{config['recipe']}`{f': {data}' if data else ''}."
+    sections = {
+        "Base model": about,
+        "Data": f"{rows} Licences: README of the repository.",
+        "Before and after": f"```\n{table}\n```",
     }
-    rows = f"Rows of the recipe `{config['recipe']}`{f': {data}' if data else ''}. Licences: README of the repository."
-    sections = {"Base model": about, "Data": rows, "Before and after": f"```\n{table}\n```"}
     return card + "".join(f"\n## {title}\n\n{text}\n" for title, text in sections.items())
 
 
 def push(repo_id: str, folder: Path, token: str | None, revision: str | None) -> None:
-    """Upload the run folder without its checkpoints; status 1, with the command to repeat it, when that fails.
+    """Upload the run folder without its checkpoints; status 1, with the command, when that fails.
 
     `Trainer.push_to_hub` would write a model card without the table.
     """
-    ignored = ["checkpoint-*", "*.partial", LOCK]
     try:
         upload_folder(
             repo_id=repo_id,
             folder_path=folder,
             token=token,
             revision=revision,
-            ignore_patterns=ignored,
+            ignore_patterns=[CHECKPOINTS, f"*{PARTIAL}", LOCK],
         )
     except Exception as error:
-        print(
-            f"error: the run is finished, but uploading it failed: {type(error).__name__}: {error}"
-        )
-        print(f"Upload it with: hf upload {repo_id} {folder} --exclude 'checkpoint-*'")
+        reason = f"{type(error).__name__}: {error}"
+        print(f"error: the run is finished, but uploading it failed: {reason}")
+        print(f"Upload it with: hf upload {repo_id} {folder} --exclude '{CHECKPOINTS}'")
         raise SystemExit(1) from error
 
 
 def final_table(folder: Path, summary: dict[str, Any]) -> str:
     """The screen a run ends with."""
-    plural = "s" * (summary["steps"] != 1)
+    steps = f"{summary['steps']} step{'s' * (summary['steps'] != 1)}"
     lines = [
-        f"{folder}: {summary['steps']} step{plural} in {summary['minutes']:.1f} minutes on {summary['hardware']}"
+        f"{folder}: {steps} in {summary['minutes']:.1f} minutes on {summary['hardware']}",
+        f"  {summary['verdict']['sentence']}",
     ]
-    lines.append(f"  {summary['verdict']['sentence']}")
     if summary["voided"]:
         lines.append(f"  {summary['voided']}")
     if rows := summary.get("rows_trained_on"):
@@ -162,13 +145,11 @@ def final_table(folder: Path, summary: dict[str, Any]) -> str:
         lines.append(comparison_table(summary["before"], summary["after"], summary["mcnemar_p"]))
         name = independent_metric(summary["changed"])
         n, changed = summary["changed"][name].values()
-        lines.append(
-            f"  {power_line(n, changed, f'as {percent(changed, 0)} of them changed in {name}')}"
-        )
-        lines.append(f"  Every row: {folder / 'evaluation'}")
+        condition = f"as {percent(changed, 0)} of them changed in {name}"
+        lines.append(f"  {power_line(n, changed, condition)}")
+        lines.append(f"  Every row: {folder / EVALUATION}")
     else:
-        lines.append(
-            "  no evaluation rows (num_eval_rows is 0), so nothing says whether the model got better"
-        )
-    lines.append(f"  Look at it: {folder / 'report.html'}   All figures: {folder / 'summary.json'}")
+        nothing = "so nothing says whether the model got better"
+        lines.append(f"  no evaluation rows (num_eval_rows is 0), {nothing}")
+    lines.append(f"  Look at it: {folder / REPORT}   All figures: {folder / SUMMARY}")
     return "\n".join(lines)

@@ -1,6 +1,8 @@
-"""The verdict on a run in one sentence: did the reward and a measure that it does not see rise together?"""
+"""The verdict on a run in one sentence: did the reward and a measure that it does not see rise
+together?
+"""
 
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass
 from statistics import mean
 from typing import Any
 
@@ -14,12 +16,8 @@ REWARD_LEVEL = 0.01
 FEWEST_STEPS = 6
 
 TOGETHER, DIVERGED, REWARD_ALONE = "rose together", "diverged", "reward alone"
-FELL, METRIC_ALONE, NOTHING, UNKNOWN = (
-    "accuracy fell",
-    "accuracy alone",
-    "nothing moved",
-    "not known",
-)
+FELL, METRIC_ALONE, NOTHING = "accuracy fell", "accuracy alone", "nothing moved"
+UNKNOWN = "not known"
 OPENINGS = {
     TOGETHER: "Reward and {metric} rose together",
     DIVERGED: "The reward rose and {metric} fell",
@@ -44,63 +42,60 @@ def verdict(
     ends: list[dict[str, Any]] | None = None,
     metric: str | None = None,
 ) -> Verdict:
-    """Decide by the logged training steps and the evaluations of the validation rows, the first of them at step 0.
+    """Decide by the logged training steps and the evaluations of the validation rows, the first of
+    them at step 0.
 
-    `ends` are two evaluations of the held-out rows, before and after; without them, the validation's own first and last
-    count. The metric is that of `independent_metric`, unless one is named. Three questions, each with its own rate of
-    false alarms:
+    `ends` are two evaluations of the held-out rows, before and after; without them, the
+    validation's own first and last count. The metric is that of `independent_metric`, unless one is
+    named. Three questions, each with its own rate of false alarms:
 
-    - *Did the reward rise?* The slope of the logged steps' rewards, by the t test of a linear regression at 1 %; a
-      step's reward is noisy, but the noise of one step says nothing of the next. The sentence gives the means of the
-      first and of the last quarter.
-    - *Did the metric change?* After against before, on the same rows, by the exact McNemar test at 5 %: of 40 runs that
-      changed nothing one has a rise, one a fall.
-    - *Did it fall from a better one in between?* The last validation against the best between, by the same test at 5 %
-      divided by the number of evaluations between (Bonferroni): the best was chosen by looking at all.
+    - *Did the reward rise?* The slope of the logged steps' rewards, by the t test of a linear
+      regression at 1 %; a step's reward is noisy, but the noise of one step says nothing of the
+      next. The sentence gives the means of the first and of the last quarter.
+    - *Did the metric change?* After against before, on the same rows, by the exact McNemar test at
+      5 %: of 40 runs that changed nothing one has a rise, one a fall.
+    - *Did it fall from a better one in between?* The last validation against the best between, by
+      the same test at 5 % divided by the number of evaluations between (Bonferroni): the best was
+      chosen by looking at all.
 
-    rose together: the reward and the metric, without a fall in between. diverged: the reward rose and the metric fell
-    below step 0. accuracy fell: below step 0 or the best in between, otherwise. reward alone, accuracy alone, nothing
-    moved: as they say. A change that the rows are too few to show counts as none, and the sentence gives its interval.
+    rose together: the reward and the metric, without a fall in between. diverged: the reward rose
+    and the metric fell below step 0. accuracy fell: below step 0 or the best in between, otherwise.
+    reward alone, accuracy alone, nothing moved: as they say. A change that the rows are too few to
+    show counts as none, and the sentence gives its interval.
     """
-    rewards = list(
-        curve(log, "reward").values()
-    )  # without the steps of which no row could be scored
+    rewards = list(curve(log, "reward").values())  # without steps of which no row could be scored
     if len(validation) < 2:
-        unknown = (
-            "Whether the model got better is not known: no rows were evaluated before and after."
-        )
-        return Verdict(UNKNOWN, unknown)
+        nothing = "no rows were evaluated before and after"
+        return Verdict(UNKNOWN, f"Whether the model got better is not known: {nothing}.")
     if len(rewards) < FEWEST_STEPS:
         needed = f"{len(rewards)} steps were logged, {FEWEST_STEPS} are needed"
         return Verdict(UNKNOWN, f"Whether the reward rose is not known: {needed}.")
     first, *between, last = validation
     before, after = ends or (first, last)
-    metric = metric or independent_metric(
-        name for name in first["metrics"] if name in before["metrics"]
-    )
+    shared = [name for name in first["metrics"] if name in before["metrics"]]
+    metric = metric or independent_metric(shared)
+
     change, p = _change(before, after, metric)
-    rose, fell = (p < LEVEL and sign * change > 0 for sign in (1, -1))
+    rose, fell = p < LEVEL and change > 0, p < LEVEL and change < 0
     best = max(between, key=lambda evaluation: share(evaluation["metrics"][metric]), default=first)
     drop, p_drop = _change(best, last, metric)
-    was_better = share(best["metrics"][metric]) > share(
-        first["metrics"][metric]
-    )  # else the change says it all
+    # Where the best was no better than the first, the change from before to after says it all.
+    was_better = share(best["metrics"][metric]) > share(first["metrics"][metric])
     dropped = was_better and drop < 0 and p_drop < LEVEL / len(between)
-    top = best if dropped else first
     start, end, reward_rose = _ends(rewards)
-    if fell:
-        name = DIVERGED if reward_rose else FELL
-    elif dropped:
+    if fell and reward_rose:
+        name = DIVERGED
+    elif fell or dropped:
         name = FELL
+    elif reward_rose:
+        name = TOGETHER if rose else REWARD_ALONE
     else:
-        name = {
-            (True, True): TOGETHER,
-            (True, False): REWARD_ALONE,
-            (False, True): METRIC_ALONE,
-        }.get((reward_rose, rose), NOTHING)
+        name = METRIC_ALONE if rose else NOTHING
+    top = best if dropped else first
     opening = OPENINGS[name].format(metric=f"held-out {metric}", step=top["step"])
     figures = [f"reward {start:.2f} to {end:.2f}", _figures(metric, metric, before, after)]
-    figures += [_figures(f"validation since step {top['step']}", metric, top, last)] * dropped
+    if dropped:
+        figures.append(_figures(f"validation since step {top['step']}", metric, top, last))
     return Verdict(name, f"{opening[0].upper()}{opening[1:]}: {'; '.join(figures)}.")
 
 
@@ -111,45 +106,40 @@ def verdict_of_run(
     after: list[dict],
     chosen: int | None = None,
 ) -> Verdict:
-    """The verdict on a run by its held-out rows before and after, and by its curve, where it has them.
+    """The verdict on a run by its held-out rows before and after, and by its curve, where it has
+    them.
 
-    Of several tasks with metrics of their own each has its sentence.
-    `chosen` is the step of the checkpoint that took the place of the last; what came after it is not of this model.
+    Of several tasks with metrics of their own each has its sentence. `chosen` is the step of the
+    checkpoint that took the place of the last; what came after it is not of this model.
     """
-    log, validation = (
-        [line for line in of if chosen is None or line["step"] <= chosen]
-        for of in (log, validation)
-    )
+    if chosen is not None:
+        log = [line for line in log if line["step"] <= chosen]
+        validation = [line for line in validation if line["step"] <= chosen]
     if not (before and after):
         return verdict(log, validation)
-    steps = (0, max((entry["step"] for entry in log), default=0))
+    last = max((entry["step"] for entry in log), default=0)
     ends = [
-        {"step": step, "metrics": outcomes(rows)}
-        for step, rows in zip(steps, (before, after), strict=True)
+        {"step": 0, "metrics": outcomes(before)},
+        {"step": last, "metrics": outcomes(after)},
     ]
-    shared = len(validation) > 1 and ends[0]["metrics"].keys() & validation[0]["metrics"].keys()
+    is_curve = len(validation) > 1
+    shared = is_curve and ends[0]["metrics"].keys() & validation[0]["metrics"].keys()
     evaluations = validation if shared else ends
-    metrics = independent_metrics(
-        name for name in evaluations[0]["metrics"] if name in ends[0]["metrics"]
-    )
-    found = [verdict(log, evaluations, ends, metric) for metric in metrics]
-    names, sentences = (
-        list(dict.fromkeys(parts)) for parts in zip(*map(astuple, found), strict=True)
-    )
+    both = [name for name in evaluations[0]["metrics"] if name in ends[0]["metrics"]]
+    found = [verdict(log, evaluations, ends, metric) for metric in independent_metrics(both)]
+    names = dict.fromkeys(each.name for each in found)
+    sentences = dict.fromkeys(each.sentence for each in found)
     return Verdict(", ".join(names), " ".join(sentences))
 
 
 def _ends(rewards: list[float]) -> tuple[float, float, bool]:
-    """The means of the first and the last quarter of the steps, and whether the rewards are shown to rise."""
+    """The means of the first and the last quarter of the steps, and whether the rewards rise."""
     from scipy.stats import linregress
 
     count = max(FEWEST_STEPS // 2, len(rewards) // 4)
     line = linregress(range(len(rewards)), rewards)
-    return (
-        mean(rewards[:count]),
-        mean(rewards[-count:]),
-        line.slope > 0 and line.pvalue < REWARD_LEVEL,
-    )
+    rose = line.slope > 0 and line.pvalue < REWARD_LEVEL
+    return mean(rewards[:count]), mean(rewards[-count:]), rose
 
 
 def _pairs(old: dict[str, Any], new: dict[str, Any], metric: str) -> tuple[list[bool], list[bool]]:

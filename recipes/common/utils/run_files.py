@@ -1,4 +1,6 @@
-"""The run folder: the name of every file in it, and how each is read and written. Files are whole or absent."""
+"""The run folder: the name of every file in it, and how each is read and written. Files are whole
+or absent.
+"""
 
 import json
 from pathlib import Path
@@ -9,10 +11,12 @@ IDENTITY = "identity.json"  # engine, versions, digests of rows, rewards and the
 PREFLIGHT = "preflight.json"  # the table of rewards and the notes of preflight
 VERSIONS = "versions.json"  # one entry for each start: versions, commit, hardware, command
 MINUTES = "minutes.json"  # wall time so far, over all starts
+EVALUATION = "evaluation"
 BEFORE = "evaluation/before.jsonl"  # held-out rows with their completions, before training
 AFTER = "evaluation/after.jsonl"  # the same rows after training
-VALIDATION = "evaluation/validation.jsonl"  # one line for each evaluation of the validation rows, by its step
+VALIDATION = "evaluation/validation.jsonl"  # a line for each evaluation of the validation rows
 COMPLETIONS = "completions"  # TRL's parquet files, one for each logged step
+CHECKPOINTS = "checkpoint-*"
 STATE = "trainer_state.json"  # the Trainer's log
 SUMMARY = "summary.json"  # with it and the report the run is finished
 TABLE = "table.txt"
@@ -21,19 +25,18 @@ REPORT = "report.html"
 WANDB = "wandb_run.json"
 LOCK = "run.lock"
 CARD = "README.md"
+PARTIAL = ".partial"  # the ending of a file that is still being written
 WARM_START = "warm_start.json"  # of a warm-started checkpoint: its settings, and the digests of its questions
-PROMPTS = (
-    "prompts.json"  # of the control arm best-prompt: what each prompt was worth on validation rows
-)
 
-# The first columns of a file of completions; then come the rewards, what they log besides, and the advantage.
+# The first columns of a file of completions; then come the rewards, what they log besides, and the
+# advantage.
 FIRST_COLUMNS = ("step", "prompt", "completion")
 
 
 def write_whole(path: Path, text: str) -> None:
     """Write a file under another name and rename it: a file that exists is whole."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_suffix(".partial")
+    partial = path.with_suffix(PARTIAL)
     partial.write_text(text, encoding="utf-8")
     partial.rename(path)
 
@@ -44,8 +47,11 @@ def write_json(path: Path, value: Any) -> None:
 
 
 def read_json(path: Path, default: Any = None) -> Any:
-    """Read JSON; `default` where there is no such file."""
-    return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else default
+    """Read JSON; `default` where there is no such file, `ValueError` where it is damaged."""
+    try:
+        return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else default
+    except ValueError as error:
+        raise ValueError(f"{path} is damaged: {error}") from error
 
 
 def write_rows(path: Path, rows: list[dict[str, Any]]) -> None:
@@ -55,48 +61,66 @@ def write_rows(path: Path, rows: list[dict[str, Any]]) -> None:
 
 def read_rows(path: Path) -> list[dict[str, Any]]:
     """Read what `write_rows` wrote."""
-    with path.open(
-        encoding="utf-8", newline="\n"
-    ) as lines:  # str.splitlines would cut at U+2028 inside a string
+    with path.open(encoding="utf-8", newline="\n") as lines:  # splitlines would cut at U+2028
         return [json.loads(line) for line in lines]
+
+
+def read_config(run: Path) -> dict[str, Any]:
+    """Read the settings of a run that was started; `FileNotFoundError` where none was."""
+    config = read_json(run / RECORD)
+    if config is None:
+        raise FileNotFoundError(
+            f"{run} holds no {RECORD}: give the output_dir of a run that was started."
+        )
+    return config
+
+
+def read_evaluated(run: Path, file: str) -> list[dict[str, Any]]:
+    """Read the rows of `BEFORE`, `AFTER` or `VALIDATION`; none where the run has none yet."""
+    return read_rows(run / file) if (run / file).is_file() else []
 
 
 def read_evaluation(run: Path) -> tuple[list[dict], list[dict]]:
     """Read the evaluated rows of a finished run, before and after; ValueError where it has none."""
     missing = [str(run / name) for name in (BEFORE, AFTER) if not (run / name).is_file()]
     if missing:
-        raise ValueError(
-            f"{' and '.join(missing)} missing: is {run} a finished run with num_eval_rows > 0?"
-        )
+        question = f"is {run} a finished run with num_eval_rows > 0?"
+        raise ValueError(f"{' and '.join(missing)} missing: {question}")
     return read_rows(run / BEFORE), read_rows(run / AFTER)
 
 
 def read_validation(run: Path) -> list[dict[str, Any]]:
-    """Read the evaluations of the validation rows, the untrained model's first; none where the run made none.
+    """Read the evaluations of the validation rows, the untrained model's first, if the run made
+    any.
 
-    Each has `step`, `metrics` (name -> True, False or None for each row), `truncated` (a share), `mean_length` and
-    `rewards` (name -> mean or None).
+    Each has `step`, `metrics` (name -> True, False or None for each row), `truncated` (a share),
+    `mean_length` and `rewards` (name -> mean or None).
     """
-    return read_rows(run / VALIDATION) if (run / VALIDATION).is_file() else []
+    return read_evaluated(run, VALIDATION)
+
+
+def completion_files(run: Path) -> list[Path]:
+    """The files of the completions of each logged step, in the order of the steps."""
+    return sorted((run / COMPLETIONS).glob("completions_*.parquet"))
 
 
 def checkpoints(run: Path) -> list[Path]:
     """The checkpoints of a run, the newest first."""
-    found = [path for path in run.glob("checkpoint-*") if path.name.rpartition("-")[2].isdecimal()]
-    return sorted(found, key=lambda path: int(path.name.rpartition("-")[2]), reverse=True)
+    steps = {path.name.rpartition("-")[2]: path for path in run.glob(CHECKPOINTS)}
+    return [steps[step] for step in sorted(filter(str.isdecimal, steps), key=int, reverse=True)]
 
 
 def read_log(run: Path) -> list[dict[str, float]]:
-    """Read the logged training steps of a run, from its final state or its newest checkpoint that has one."""
-    states = [run / STATE, *(path / STATE for path in checkpoints(run))]
-    state = next((path for path in states if path.is_file()), None)
-    if state is None:
-        raise FileNotFoundError(f"{run} holds no {STATE} and no checkpoint: is it a run folder?")
-    return [entry for entry in read_json(state)["log_history"] if "reward" in entry]
+    """Read the logged training steps of a run, as far as its newest checkpoint or its end."""
+    for state in (run / STATE, *(path / STATE for path in checkpoints(run))):
+        if state.is_file():
+            return [entry for entry in read_json(state)["log_history"] if "reward" in entry]
+    return []
 
 
 def is_reward_mean(key: str) -> bool:
-    """Tell whether a key of the log is the mean of one reward function, TRL's or of one that scores steps.
+    """Tell whether a key of the log is the mean of one reward function, TRL's or of one that scores
+    steps.
 
     >>> is_reward_mean("rewards/xml_format/mean"), is_reward_mean("rewards/xml_format/std")
     (True, False)
@@ -112,21 +136,13 @@ def messages(prompt: str | list[dict] | None) -> list[tuple[str, str]]:
     """
     if not isinstance(prompt, list):
         return [("", prompt or "")]
-    return [
-        (message.get("role") or "", _text(message.get("content")) + _calls(message))
-        for message in prompt
-    ]
+    return [(message.get("role") or "", _message_text(message)) for message in prompt]
 
 
-def _calls(message: dict) -> str:
-    """The tool calls of a message, each as one line of JSON."""
+def _message_text(message: dict) -> str:
+    """The text of a message, then each of its tool calls as one line of JSON."""
+    content = message.get("content") or ""
+    text = content if isinstance(content, str) else json.dumps(content, default=str)
     called = [call["function"] for call in message.get("tool_calls") or []]
-    return "".join(
-        json.dumps({"call": of["name"], "arguments": of["arguments"]}, default=str) for of in called
-    )
-
-
-def _text(value: Any) -> str:
-    return (
-        value if isinstance(value, str) else "" if value is None else json.dumps(value, default=str)
-    )
+    calls = [{"call": of["name"], "arguments": of["arguments"]} for of in called]
+    return text + "".join(json.dumps(call, default=str) for call in calls)
