@@ -111,6 +111,7 @@ _BRACE = re.compile(
 _BETWEEN = re.compile(r"(?:[\s$,;&}]|\\(?:[(),;]|q?quad|text\{)|and|or)*")
 _JOINS = re.compile(r"[,;&]|and|or")
 _MAX_BETWEEN = 60
+MAX_JOINED = 20  # more boxes side by side are a list of candidates
 _INNER = re.compile(r"\\+(?:boxed|fbox)\s*\{")  # a box inside a box is read where it stands
 
 
@@ -136,14 +137,14 @@ def boxed_answer(text: str, adjacent: bool = False) -> str | None:
     if not boxes or is_denied_around(text, boxes[-1][0], boxes[-1][3]):
         return None
     parts = [boxes[-1]]
-    for box in reversed(boxes[:-1]):
+    for box in reversed(boxes[-MAX_JOINED - 1 : -1]):
         if not _are_joined(text[box[3] : parts[0][0]][: _MAX_BETWEEN + 1], adjacent):
             break
         parts.insert(0, box)
     contents = list(
         dict.fromkeys(_INNER.sub("{", text[start:end]).strip() for _, start, end, _ in parts)
     )
-    return " or ".join(filter(None, contents)) if len(contents) <= 20 else ""
+    return " or ".join(filter(None, contents)) if len(contents) <= MAX_JOINED else ""
 
 
 def _are_joined(between: str, adjacent: bool) -> bool:

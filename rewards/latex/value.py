@@ -108,6 +108,8 @@ class _Point:
         if operation in _EXACT and all(isinstance(value, Fraction) for value in values):
             found = _EXACT[operation](*values)
         if found is None:
+            if operation not in _INEXACT:
+                raise Unreadable("not of whole numbers")
             self.spend(10 if operation in "+*/" else 100)
             found = _INEXACT[operation](*values)
         if isinstance(found, Fraction):
