@@ -73,7 +73,9 @@ def share_prompts(model: PreTrainedModel, partitioned: bool = False) -> None:
         given = _given(kwargs)
         if not args and given.keys() == GENERATED and _goes_on_from_a_cache(**given):
             ids, mask = given["input_ids"][:, :-1], given["attention_mask"][:, :-1]
-            kwargs["past_key_values"] = _generation_cache(self.base_model, ids, mask, partitioned)
+            cache = _generation_cache(self.base_model, ids, mask, partitioned)
+            cache.layers = [_RoomyLayer(layer, _new_tokens(**given)) for layer in cache.layers]
+            kwargs["past_key_values"] = cache
         return plain_generate(*args, **kwargs)
 
     model.forward = types.MethodType(forward, model)
@@ -90,6 +92,11 @@ def _goes_on_from_a_cache(input_ids, attention_mask, generation_config) -> bool:
     plain_cache = generation_config.use_cache is not False
     plain_cache = plain_cache and generation_config.cache_implementation is None
     return several == 1 and plain_cache and input_ids.shape[1] > 1
+
+
+def _new_tokens(input_ids, attention_mask, generation_config) -> int:
+    """How many tokens may come; what else stops `generate` only makes it fewer."""
+    return generation_config.max_new_tokens or generation_config.max_length - input_ids.shape[1]
 
 
 # --- The update
@@ -202,3 +209,26 @@ def _take(states: torch.Tensor, columns_UW: torch.Tensor) -> torch.Tensor:
     """Keys or values of shape (U, heads, W, size) with the columns of each row in another order."""
     index = columns_UW[:, None, :, None].expand_as(states)
     return states.gather(2, index)
+
+
+class _RoomyLayer(DynamicLayer):
+    """Keys and values with room for what is generated.
+
+    A `DynamicLayer` copies all of them at each token, a quarter of the time of a batch on a CPU.
+    """
+
+    def __init__(self, layer: DynamicLayer, new_tokens: int):
+        super().__init__()
+        self.lazy_initialization(layer.keys, layer.values)
+        room = (0, 0, 0, new_tokens + 1)  # the last token of the prompt is not in the cache
+        self.all_keys, self.all_values = pad(layer.keys, room), pad(layer.values, room)
+        self.keys, self.values = layer.keys, layer.values
+
+    def update(self, key_states: torch.Tensor, value_states: torch.Tensor, *args, **kwargs):
+        start = self.keys.shape[2]
+        end = start + key_states.shape[2]
+        if end > self.all_keys.shape[2]:
+            return super().update(key_states, value_states, *args, **kwargs)
+        self.all_keys[:, :, start:end], self.all_values[:, :, start:end] = key_states, value_states
+        self.keys, self.values = self.all_keys[:, :, :end], self.all_values[:, :, :end]
+        return self.keys, self.values
