@@ -190,7 +190,7 @@ def test_a_file_that_holds_no_rows_is_refused_and_a_column_of_a_later_row_is_kep
     with pytest.raises(ValueError, match=message):
         use_only_rows(str(file), None)
     write_rows(file, [{"prompt": "a", "task": "t"}, {"prompt": "b", "task": "t", "answer": "7"}])
-    assert use_only_rows("train", str(file), None)["answer"][:] == [None, "7"]
+    assert use_only_rows(str(file), None)["answer"][:] == [None, "7"]
 
 
 def test_rows_that_a_probe_kept_may_have_the_columns_of_reward_columns_already():

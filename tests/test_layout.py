@@ -142,7 +142,8 @@ def test_a_yaml_opens_with_its_command_and_hardware(file):
 @pytest.mark.parametrize("file", CONFIGS, ids=relative)
 def test_a_yaml_passes_preflight_without_rows_and_weights(file, monkeypatch):
     monkeypatch.chdir(ROOT)
-    monkeypatch.setattr(checks, "check_packages", lambda *args: [])  # nor what is installed here
+    # Nor what is installed here.
+    monkeypatch.setattr("recipes.common.checks.combinations.check_packages", lambda s: [])
     args = parse_arguments(
         recipe_of(file.parent).RecipeArguments, ["--config", str(file), "--dry_run"]
     )

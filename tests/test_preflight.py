@@ -493,7 +493,7 @@ WRONG = [
     ({"reward_gates": {"xml_format": []}}, NO_NAMES),
     ({"reward_gates": {"xml_format": {"a": 1}}}, NO_NAMES),
     ({"reward_weights": 1.0}, "reward_weights has 1 values for 2 rewards"),
-    ({"load_in_4bit": True}, "load_in_4bit: true needs the package bitsandbytes"),
+    ({"load_in_4bit": True}, "load_in_4bit or load_in_8bit needs the package bitsandbytes"),
     ({"use_vllm": True}, "use_vllm: true needs the package vllm"),
     ({"report_to": ["none", "trackio"]}, "report_to: trackio needs the package trackio"),
     ({"model_name_or_path": None}, "model_name_or_path is missing"),
@@ -503,7 +503,7 @@ WRONG = [
         {"model_name_or_path": "models/SmolLM2"},
         "is not a folder. Run `python scripts/prepare_model.py` first.",
     ),
-    ({"num_generations": 1}, "num_generations is 1; GRPO compares completions of one prompt"),
+    ({"num_generations": 1}, "num_generations is 1; it must be at least 2"),
     ({"generation_batch_size": 12}, "generation_batch_size 12 does not divide by 8"),
     (
         {"train": make_rows(1), "per_device_train_batch_size": 8},

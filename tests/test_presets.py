@@ -9,7 +9,7 @@ from support.scored_by_place import TINY, give
 from test_layout import CONFIGS, ROOT, recipe_of, relative
 
 from recipes.common.checks import preflight as checks
-from recipes.common.checks.loss import loss_notes
+from recipes.common.checks.combinations import notes_on as loss_notes
 from recipes.common.presets import FOLDER, preset_names, read_presets
 from recipes.common.settings import Arguments, RecipeArguments, parse_arguments
 from recipes.common.trainer import GRPOConfig, GRPOTrainer
@@ -140,9 +140,8 @@ def test_a_preset_goes_with_every_yaml(name, file, monkeypatch):
     args = parse_arguments(recipe_of(file.parent).RecipeArguments, words)
     args.model["model_name_or_path"] = "org/model"
     monkeypatch.setattr(checks, "prepare_reward", lambda *args: None)  # no sandbox is started
-    monkeypatch.setattr(
-        checks, "check_packages", lambda *args: []
-    )  # what is installed here is not the question
+    # What is installed here is not the question.
+    monkeypatch.setattr("recipes.common.checks.combinations.check_packages", lambda s: [])
     recipe = args.recipe
     rewards = load_rewards(recipe.reward_funcs, recipe.reward_kwargs)
     result = checks.preflight(args, None, None, rewards, lambda row: "")

@@ -21,7 +21,7 @@ from support.scored_by_place import (
     make_trainer,
 )
 
-from recipes.common.checks.loss import loss_notes
+from recipes.common.checks.combinations import notes_on as loss_notes
 from recipes.common.trainer import GRPOConfig, GRPOTrainer, RewardErrors
 from recipes.common.training.guard import ERROR, GRADED, NOT_APPLICABLE, TIMEOUT, UNPARSED, guard
 from rewards.routing import route

@@ -178,7 +178,7 @@ def parse_arguments(recipe_type: type[RecipeArguments], argv: list[str] | None =
             name in given and other in config and other not in given
         ):  # the command line replaces the YAML's rows
             values[other] = defaults[other]
-    from recipes.common.checks.values import usable  # importing a recipe stays light
+    from recipes.common.limits import usable  # importing a recipe stays light
 
     fields = usable(recipe_type, _fields_of(recipe_type, values, problems), problems)
     training = usable(GRPOConfig, _fields_of(GRPOConfig, values, problems), problems)
@@ -189,13 +189,6 @@ def parse_arguments(recipe_type: type[RecipeArguments], argv: list[str] | None =
         for name in recipe_type.unused
         if fields[name] is not None
     ]
-    for name in (*REWARD_MAPPINGS, "reward_columns"):
-        group = training if name in training else fields
-        if not isinstance(group[name], dict | None):
-            problems.append(
-                f"{name} must be a mapping by name, not {group[name]!r}; on the command line JSON."
-            )
-            group[name] = None
     changed = changes(preset, {**defaults, **config}, values)
     changed += add_rewards(preset.get(ADDED, []), fields, training)
     notes = (

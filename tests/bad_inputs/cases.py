@@ -3,7 +3,7 @@
 An input is a mapping of settings, a list of words of the command line, or the text of the YAML.
 """
 
-AT_LEAST_1 = "it must be a whole number of at least 1"
+AT_LEAST_1 = "it must be at least 1"
 TYPES = {  # what the message says: settings of another type, or that name what is not there
     "invalid int value: 'many'": {"max_steps": ["many"]},
     "it must be a whole number": {
@@ -17,11 +17,12 @@ TYPES = {  # what the message says: settings of another type, or that name what 
     "it must be true or false": {"bf16": [2]},
     "Truthy value expected": {"use_cpu": ["maybe"]},
     "invalid int value: 'all'": {"num_eval_rows": ["all"]},
+    "it must be a list": {"reward_funcs": [{"xml_format": 1.0}]},
     "it must be a list of text": {
-        "reward_funcs": [{"xml_format": 1.0}, [1, 2], 5], "preset": [5], "example": [[1, 2]],
+        "reward_funcs": [[1, 2], 5], "preset": [5], "example": [[1, 2]],
         "lora_target_modules": [5],
     },
-    "it must be a list of number": {"reward_weights": [["a"], {"xml_format": 1}]},
+    "must be a list": {"reward_weights": [["a"], {"xml_format": 1}]},
     "it must be a mapping": {
         "reward_kwargs": [["per_tag"]], "reward_tasks": [5], "reward_gates": [["xml_format"]],
         "reward_columns": [["solution"]], "chat_template_kwargs": ["thinking"], "generation_kwargs": ["fast"],
@@ -41,32 +42,33 @@ TYPES = {  # what the message says: settings of another type, or that name what 
 }  # fmt: skip
 NAN, INF = float("nan"), float("inf")
 RANGES = {  # what the message says: settings out of range
-    "it must be a number of more than 0": {
-        "temperature": [0.0, -1.0, NAN, INF], "repetition_penalty": [0.0], "delta": [-1.0],
-        "learning_rate": [0.0, -0.001, NAN], "adam_epsilon": [0.0], "num_train_epochs": [0.0, -1.0],
-        "logging_steps": [0.0, -1.0], "reward_timeout_s": [0.0, INF],
+    "it must be a finite number": {
+        "temperature": [NAN, INF], "learning_rate": [NAN], "reward_timeout_s": [INF], "beta": [NAN],
     },
-    "it must be more than 0 and at most 1": {"top_p": [0.0, 1.5]},
-    "it must be a whole number of at least 0": {
+    "it must be more than 0": {
+        "temperature": [0.0, -1.0], "repetition_penalty": [0.0], "delta": [-1.0],
+        "learning_rate": [0.0, -0.001], "adam_epsilon": [0.0], "num_train_epochs": [0.0, -1.0],
+        "logging_steps": [0.0, -1.0], "reward_timeout_s": [0.0], "top_p": [0.0],
+    },
+    "it must be at most 1": {"top_p": [1.5], "min_p": [2.0], "max_reward_error_rate": [1.5]},
+    "it must be at least 0": {
         "top_k": [-5], "num_eval_rows": [-1], "num_eval_samples": [-1], "dataloader_num_workers": [-1],
+        "beta": [-0.1], "max_reward_error_rate": [-0.1], "epsilon_high": [-0.2], "weight_decay": [-0.1], "max_grad_norm": [-1.0],
+        "warmup_steps": [-5.0], "epsilon": [-0.2], "seed": [-1],
     },
-    "it must be from 0 to 1": {"min_p": [2.0], "max_reward_error_rate": [1.5, -0.1]},
-    "it must be a number of at least 0": {
-        "beta": [-0.1, NAN], "epsilon_high": [-0.2], "weight_decay": [-0.1], "max_grad_norm": [-1.0],
-        "warmup_steps": [-5.0],
-    },
-    "it must be at least 0 and less than 1": {
-        "epsilon": [-0.2, 1.0], "adam_beta1": [1.0], "adam_beta2": [1.5], "lora_dropout": [1.0],
+    "it must be less than 1": {
+        "epsilon": [1.0], "adam_beta1": [1.0], "adam_beta2": [1.5], "lora_dropout": [1.0],
     },
     AT_LEAST_1: {
         "max_completion_length": [0, -5], "num_train_rows": [0, -3], "per_device_train_batch_size": [0, -8],
         "per_device_eval_batch_size": [0], "gradient_accumulation_steps": [0], "num_iterations": [0],
-        "num_generations": [0], "steps_per_generation": [0], "generation_batch_size": [0], "save_total_limit": [0],
+        "steps_per_generation": [0], "generation_batch_size": [0], "save_total_limit": [0],
         "lora_r": [0], "lora_alpha": [0], "ddp_timeout": [0],
     },
-    "it must be at least 1": {"max_steps": [0, -7]},
-    "at least 2": {"num_generations": [1]},
-    "it must be from 0 to 2**32 - 1": {"seed": [-1, 2**32]},
+    "at least 1, or -1 for num_train_epochs": {"max_steps": [0]},
+    "it must be at least -1": {"max_steps": [-7]},
+    "at least 2": {"num_generations": [0, 1]},
+    "it must be less than 4294967296": {"seed": [2**32]},
 }  # fmt: skip
 SETTINGS = {
     **{
@@ -92,20 +94,20 @@ SETTINGS = {
     },
     # choices
     **{
-        f"{name} {value}": ({name: value}, f"{name} is '{value}'", f"allowed: {words}")
+        f"{name} {value}": ({name: value}, f"{name} is '{value}'", words)
         for name, value, words in (
-            ("loss_type", "gpro", "grpo, dr_grpo, dapo"),
-            ("importance_sampling_level", "word", "token, sequence"),
-            ("scale_rewards", "all", "group, batch, none"),
-            ("multi_objective_aggregation", "mean", "sum_then_normalize, normalize_then_sum"),
-            ("lr_scheduler_type", "cosin", "linear, cosine"),
-            ("optim", "adam", "adamw_torch"),
-            ("save_strategy", "never", "no, steps, epoch"),
-            ("logging_strategy", "often", "no, steps, epoch"),
-            ("dtype", "float8", "auto, bfloat16"),
-            ("report_to", "wandbb", "none, all, wandb"),
-            ("log_level", "loud", "detail, debug"),
-            ("train_sampling_strategy", "best", "random, sequential"),
+            ("loss_type", "gpro", "'grpo', 'dr_grpo', 'dapo'"),
+            ("importance_sampling_level", "word", "'token' or 'sequence'"),
+            ("scale_rewards", "all", "'group', 'batch' or 'none'"),
+            ("multi_objective_aggregation", "mean", "'sum_then_normalize' or"),
+            ("lr_scheduler_type", "cosin", "'linear', 'cosine'"),
+            ("optim", "adam", "'adamw_torch'"),
+            ("save_strategy", "never", "'no', 'steps'"),
+            ("logging_strategy", "often", "'no', 'steps'"),
+            ("dtype", "float8", "'auto', 'bfloat16'"),
+            ("report_to", "wandbb", "allowed: none, all, wandb"),
+            ("log_level", "loud", "'detail', 'debug'"),
+            ("train_sampling_strategy", "best", "'random', 'sequential'"),
         )
     },
     # objects that are built from several values
@@ -194,7 +196,7 @@ SETTINGS = {
     "bf16 and fp16": ({"bf16": True, "fp16": True}, "set one or the other"),
     "a weight that is not a number": (
         {"reward_weights": [1.0, float("nan")]},
-        "each must be a finite number",
+        "it must be a list of finite number",
     ),
     "weights that are all 0": ({"reward_weights": [0.0, 0.0]}, "one must not be 0"),
     "a reference that moves without a KL": (
@@ -238,7 +240,7 @@ SETTINGS = {
 }
 # The starts of those that other problems follow; the rest is refused by one problem.
 FOLLOWED = (
-    "num_generations as",
+    "num_generations",
     "reward_funcs as",
     "model_name_or_path as",
     "an environment of",
@@ -263,7 +265,7 @@ WORDS = {
     "broken JSON": (["--reward_kwargs", "{'a': 1}"], "reward_kwargs is not a JSON mapping"),
     "text for a mapping": (
         ["--reward_gates", "xml_format"],
-        "reward_gates must be a mapping by name",
+        "it must be a mapping by name",
     ),
 }
 

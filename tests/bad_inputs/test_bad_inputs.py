@@ -14,9 +14,10 @@ from bad_inputs import cases
 from safetensors.torch import load_file, save_file
 from trl import ModelConfig
 
+from recipes.common.checks.combinations import check_generation
 from recipes.common.checks.preflight import preflight
-from recipes.common.checks.values import CHOICES, RANGES, check_generation
 from recipes.common.data.recipe import import_recipe, load_parts
+from recipes.common.limits import CHOICES, LIMIT_OF
 from recipes.common.settings import parse_arguments
 from recipes.common.trainer import GRPOConfig
 from rewards.audit.apart import check_apart
@@ -112,8 +113,7 @@ def test_every_field_with_a_range_or_with_choices_exists():
         for kind in (word_problems, GRPOConfig, ModelConfig)
         for field in dataclasses.fields(kind)
     }
-    limited = {name for _, names in RANGES.values() for name in names}
-    assert limited | CHOICES.keys() <= fields
+    assert LIMIT_OF.keys() | CHOICES.keys() <= fields
 
 
 def test_a_folder_that_cannot_be_written_is_refused(refusal, monkeypatch):

@@ -5,7 +5,6 @@ amount and an empty completion nothing, and a batch that divides. Whether the mo
 """
 
 import json
-import math
 import os
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, field
@@ -17,10 +16,13 @@ from trl import ModelConfig
 
 from recipes.common.checks.batch import check_batch, completions_of_a_call, completions_of_run
 from recipes.common.checks.callables import check_tool_use
-from recipes.common.checks.launch import check_launch_file
-from recipes.common.checks.loss import check_moving_reference, loss_notes
+from recipes.common.checks.combinations import (
+    check_launch_file,
+    check_optimizer,
+    check_settings,
+    notes_on,
+)
 from recipes.common.checks.model_files import check_model, check_reward_model
-from recipes.common.checks.packages import check_packages
 from recipes.common.checks.rewards_on_rows import (
     RewardLine,
     check_columns,
@@ -30,19 +32,12 @@ from recipes.common.checks.rewards_on_rows import (
     check_tasks,
     reward_lines,
 )
-from recipes.common.checks.values import (
-    check_generation,
-    check_lora,
-    check_optimizer,
-    check_output_dir,
-)
 from recipes.common.data.overlap import check_duplicates, check_held_out, overlap_notes
 from recipes.common.data.recipe import check_reference
 from recipes.common.data.split import first_rows
 from recipes.common.settings import Arguments, RecipeArguments, name_of
 from recipes.common.trainer import GRPOConfig
 from recipes.common.training.engine import asked_engine, check_engine, world_size
-from recipes.common.training.steps import check_loss
 from recipes.common.utils.power import expected_to_change, power_line
 from recipes.common.utils.screen import announce
 from recipes.common.utils.tables import format_table
@@ -52,8 +47,6 @@ from rewards.audit.call import score
 from rewards.contract import UNDECLARED, declared, prepare_reward, scores_task
 from rewards.steps import Steps, sum_steps
 from rewards.text import completion_text
-
-PREFIX = "validation/"  # of what is logged of the validation rows
 
 
 @dataclass
@@ -94,24 +87,19 @@ def preflight(
     # A step reward is checked by the sum of its steps, on whole completions, like any other.
     summed = [sum_steps(reward) for reward in rewards]
     found = [*args.problems, *(problems or [])]
-    found += check_batch(args.training, world_size(), train_rows)
-    found += _check_settings(args, rewards) + check_validation(args)
+    found += check_batch(args.training, world_size(), train_rows) + check_settings(args, rewards)
     ready, notes = _prepare_rewards(args, summed)
     found += ready
     seen = rows + validation
     lines, row_problems = check_rows(args, seen, held_out, summed, reference_completion, streamed)
-    found += (
-        row_problems
-        + check_model(args.model, args.training, seen)
-        + check_packages(args.training, args.model)
-    )
+    found += row_problems + check_model(args.model, args.training, seen)
     found += [
         p for r in rewards if isinstance(r, str) for p in check_reward_model(r, args.training, seen)
     ]
     found += [
         problem for problem in check_tool_use(args.training, seen, rewards) if problem not in found
     ]
-    found += check_moving_reference(args.training, args.model["use_peft"]) + check_launch_file()
+    found += check_launch_file()
     notes += kind_notes(args, rewards) + cost_notes(
         args, rows, len(held_out), len(validation), rewards
     )
@@ -128,9 +116,7 @@ def preflight(
     ):  # else TRL's dataclasses would report what is known already, one problem at a time
         _build(args, result)
     if result.training is not None:
-        result.notes += step_notes(rows, rewards, reference_completion) + loss_notes(
-            result.training
-        )
+        result.notes += step_notes(rows, rewards, reference_completion) + notes_on(result.training)
     return result
 
 
@@ -163,7 +149,7 @@ def _build(args: Arguments, result: Preflight) -> None:
 def _prepare_rewards(args: Arguments, rewards: list[Callable]) -> tuple[list[str], list[str]]:
     """Let rewards that need it get ready, such as code rewards their sandbox; returns problems and notes."""
     problems, notes = [], []
-    completions = completions_of_a_call(args.training, world_size()) or 0
+    completions = completions_of_a_call(args.training, world_size())
     for reward in rewards:
         try:
             note = prepare_reward(reward, completions, args.training["reward_timeout_s"])
@@ -222,84 +208,6 @@ def _check_eval_rows(
         for problem in [*check_columns(eval_rows), *found]
         if problem not in known
     ]
-
-
-def _check_settings(args: Arguments, rewards: list[Callable]) -> list[str]:
-    """Settings of our own, by themselves and next to the rewards of the run."""
-    training, problems = args.training, []
-    problems += (
-        check_output_dir(training["output_dir"])
-        + check_generation(training)
-        + check_lora(args.model)
-    )
-    weights = training["reward_weights"]
-    if rewards and weights and len(weights) != len(rewards):
-        names = ", ".join(map(reward_name, rewards))
-        problems.append(
-            f"reward_weights has {len(weights)} values for {len(rewards)} rewards: {names}."
-        )
-    if weights and not (all(map(math.isfinite, weights)) and any(weights)):
-        problems.append(
-            f"reward_weights is {weights}; each must be a finite number, and one must not be 0."
-        )
-    if training["bf16"] and training["fp16"]:
-        problems.append("bf16 and fp16 are both true: set one or the other.")
-    if any(reward_kind(reward) == "step" for reward in rewards):
-        names = ("loss_type", "importance_sampling_level", "off_policy_mask_threshold")
-        try:
-            check_loss(*(training[name] for name in names))
-        except ValueError as problem:
-            problems.append(str(problem))
-    if len(args.recipe.example) not in (0, 2):
-        entries = len(args.recipe.example)
-        problems.append(
-            f"example has {entries} entries; give a question and its completion, or none."
-        )
-    # What is normalised over the right answers alone would count a wrong one as their mean.
-    if training["reward_gates"] and training["multi_objective_aggregation"] == "normalize_then_sum":
-        problems.append(
-            "reward_gates do not go with multi_objective_aggregation: normalize_then_sum: a wrong answer would get the "
-            "mean of the gated reward. Use sum_then_normalize."
-        )
-    return problems
-
-
-def check_validation(args: Arguments) -> list[str]:
-    """Settings that need a curve, or a checkpoint at each of its points."""
-    training, count, problems = args.training, args.recipe.num_validation_rows, []
-    if args.validates and count < 1:
-        problems.append(
-            f"num_validation_rows is {count}; eval_strategy needs at least 1, or set it to 'no'."
-        )
-    saves, metric = name_of(training["save_strategy"]), training["metric_for_best_model"]
-    chooses, patience = training["load_best_model_at_end"], args.recipe.early_stopping_patience
-    if patience and not args.validates:
-        problems.append(
-            "early_stopping_patience needs evaluations while training: set eval_strategy: steps and eval_steps."
-        )
-    if (
-        saves == "best"
-    ):  # Ctrl-C between two bests would save nothing, and a kill after the last lose what follows it
-        problems.append(
-            "save_strategy is best; give steps, save_steps as eval_steps, load_best_model_at_end: true."
-        )
-    if metric and training["save_total_limit"] == 1:
-        problems.append(
-            "save_total_limit is 1, so that transformers deletes all checkpoints but the best when a run ends or is "
-            "interrupted, and it could not go on from its last. Set it to 2."
-        )
-    if (chooses or patience) and not str(metric).startswith(PREFIX):
-        problems.append(
-            f"metric_for_best_model is {metric!r}; a checkpoint is chosen, and a run stopped early, by a metric of "
-            f"the recipe on the validation rows: {PREFIX}strict, say."
-        )
-    steps, evaluations = training["save_steps"], training["eval_steps"]
-    if chooses and saves == "steps" and evaluations and steps != evaluations:
-        problems.append(
-            f"load_best_model_at_end: with save_steps {steps:g} and eval_steps {evaluations:g} the best step may have "
-            f"no checkpoint. Set save_steps to {evaluations:g}."
-        )
-    return problems
 
 
 def validation_notes(args: Arguments, rows: list[dict]) -> list[str]:

@@ -1,0 +1,124 @@
+"""What each setting may be by itself: the type its field declares, a limit, or one of some choices. pydantic checks it.
+
+TRL, torch, PEFT and the trackers refuse most of these as well, but late, one at a time, or in other words.
+"""
+
+import dataclasses
+import typing
+from typing import Annotated, Any, Literal
+
+from pydantic import ConfigDict, Field, ValidationError, create_model
+from transformers import SchedulerType
+from transformers.trainer_utils import IntervalStrategy, SaveStrategy
+from transformers.training_args import OptimizerNames
+
+# A value that may be left out (None) is not held to its limit where it is.
+LIMITS: list[tuple[Any, str]] = [
+    (Field(ge=2), "num_generations"),
+    (Field(ge=1), "max_completion_length num_train_rows save_total_limit early_stopping_patience"),
+    (Field(ge=1), "per_device_train_batch_size per_device_eval_batch_size num_iterations"),
+    (Field(ge=1), "gradient_accumulation_steps steps_per_generation generation_batch_size"),
+    (Field(ge=1), "lora_r lora_alpha ddp_timeout torch_empty_cache_steps ref_model_sync_steps"),
+    (Field(ge=0), "num_eval_rows num_validation_rows num_eval_samples num_gsm8k_rows top_k"),
+    (Field(ge=0), "num_completions_to_print dataloader_num_workers"),
+    (Field(ge=0, lt=2**32), "seed data_seed"),
+    (Field(ge=-1), "max_steps"),  # 0 is refused with the other settings
+    (Field(gt=0), "temperature repetition_penalty learning_rate num_train_epochs adam_epsilon"),
+    (Field(gt=0), "delta reward_timeout_s logging_steps sapo_temperature_neg sapo_temperature_pos"),
+    (Field(ge=0), "beta weight_decay max_grad_norm warmup_steps epsilon_high entropy_coef"),
+    (Field(ge=0), "off_policy_mask_threshold"),
+    (Field(gt=0, le=1), "top_p top_entropy_quantile vllm_gpu_memory_utilization"),
+    (Field(gt=0, le=1), "ref_model_mixup_alpha"),
+    (Field(ge=0, le=1), "min_p max_reward_error_rate label_smoothing_factor"),
+    (Field(ge=0, lt=1), "epsilon adam_beta1 adam_beta2 lora_dropout"),
+]
+LIMIT_OF = {name: limit for limit, names in LIMITS for name in names.split()}
+CHOICES: dict[str, tuple[str, ...]] = {
+    "loss_type": ("grpo", "dr_grpo", "dapo", "bnpo", "cispo", "sapo", "luspo", "vespo"),
+    "importance_sampling_level": ("token", "sequence"),
+    "scale_rewards": ("group", "batch", "none"),
+    "multi_objective_aggregation": ("sum_then_normalize", "normalize_then_sum"),
+    "vllm_mode": ("server", "colocate"),
+    "dtype": ("auto", "bfloat16", "float16", "float32"),
+    "lr_scheduler_type": tuple(kind.value for kind in SchedulerType),
+    "optim": tuple(kind.value for kind in OptimizerNames),
+    "save_strategy": tuple(kind.value for kind in SaveStrategy),
+    "logging_strategy": tuple(kind.value for kind in IntervalStrategy),
+    "eval_strategy": tuple(kind.value for kind in IntervalStrategy),
+}
+# Mappings, whatever their field declares: text that is no JSON mapping is no value of them.
+MAPPINGS = ("reward_tasks", "reward_gates", "reward_columns")
+# pydantic's kinds of errors in plain words.
+WORDS = {
+    "int_type": "a whole number",
+    "int_from_float": "a whole number",
+    "float_type": "a number",
+    "finite_number": "a finite number",
+    "bool_type": "true or false",
+    "string_type": "text",
+    "list_type": "a list",
+    "dict_type": "a mapping by name; on the command line JSON",
+    "literal_error": "one of {expected}",
+    "greater_than": "more than {gt}",
+    "greater_than_equal": "at least {ge}",
+    "less_than": "less than {lt}",
+    "less_than_equal": "at most {le}",
+}
+STRICT = ConfigDict(
+    strict=True,
+    arbitrary_types_allowed=True,
+    protected_namespaces=(),
+    allow_inf_nan=False,
+)
+
+
+def usable(kind: type, values: dict[str, Any], problems: list[str]) -> dict[str, Any]:
+    """Replace each value that is not allowed by its default, with a message; what is as by default is not checked."""
+    fields = {field.name: field for field in dataclasses.fields(kind)}
+    hints = typing.get_type_hints(kind)
+    types, given, defaults = {}, {}, {}
+    for name, value in values.items():
+        defaults[name] = default = _default(fields[name])
+        is_left_out = value is None and default == ""  # argparse's doing
+        if is_left_out or (value == default and not isinstance(value, bool)):
+            continue
+        given[name] = getattr(value, "value", value)  # of an enum
+        types[name] = _type(name, hints[name], fields[name].metadata.get("choices"))
+    wrong = refused_values(types, given)
+    problems += [f"{name} is {given[name]!r}; it must be {words}." for name, words in wrong.items()]
+    return {**values, **{name: defaults[name] for name in wrong}}
+
+
+def refused_values(types: dict[str, Any], given: dict[str, Any]) -> dict[str, str]:
+    """Say of each value that is not of its type what it must be.
+
+    Example: `refused_values({"top_p": Annotated[float, Field(le=1)]}, {"top_p": 7.0}) == {"top_p": "at most 1"}`
+    """
+    try:
+        create_model("Settings", __config__=STRICT, **{n: (t, ...) for n, t in types.items()})(
+            **given
+        )
+    except ValidationError as error:
+        wrong: dict[str, dict[str, None]] = {}
+        for each in error.errors():
+            words = WORDS.get(each["type"], each["msg"]).format(**each.get("ctx", {}))
+            in_list = any(isinstance(part, int) for part in each["loc"])
+            words = f"a list of {words.removeprefix('a ')}" if in_list else words
+            wrong.setdefault(each["loc"][0], {})[words] = None
+        return {name: " or ".join(words) for name, words in wrong.items()}
+    return {}
+
+
+def _type(name: str, hint: Any, choices: Any) -> Any:
+    choices = CHOICES.get(name) or tuple(choices or ())
+    if choices:
+        hint = Literal[choices] | None if type(None) in typing.get_args(hint) else Literal[choices]
+    elif name in MAPPINGS or name.endswith("_kwargs"):
+        hint = dict | None
+    return Annotated[hint, LIMIT_OF[name]] if name in LIMIT_OF else hint
+
+
+def _default(field: dataclasses.Field) -> Any:
+    if field.default_factory is not dataclasses.MISSING:
+        return field.default_factory()
+    return None if field.default is dataclasses.MISSING else field.default
