@@ -2,7 +2,7 @@ r"""Whether two answers are the same: `compare(read_answer(r"\frac{1}{2}, 3"), r
 
 import re
 
-from rewards.latex.parse import Tree, rational
+from rewards.latex.parse import Tree, minus, rational
 from rewards.latex.read import INFINITY, MINUS_INFINITY, Answer
 from rewards.latex.units import conversion
 from rewards.latex.value import constant, constant_ratio, has_value, letters, same_value
@@ -159,7 +159,7 @@ def _residual(answer: Answer) -> Tree | None:
     sides = answer.items[::-1] if answer.kind == "named" else answer.items
     if len(sides) != 2 or any(side.kind != "quantity" for side in sides):
         return None
-    return ("+", sides[0].tree, ("*", rational(-1), sides[1].tree))
+    return ("+", sides[0].tree, minus(sides[1].tree))
 
 
 def _same_equation(gold: Answer, answer: Answer) -> bool:

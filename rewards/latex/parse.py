@@ -5,10 +5,11 @@ from fractions import Fraction
 
 MAX_DEPTH = 30
 MAX_TOKENS = 400
+Tree = tuple  # ("number", Fraction), ("letter", name), or (operation, tree, ...)
 
 
 class Unreadable(ValueError):
-    """Not an expression that this module can value; others may."""
+    """Not an expression that is understood here."""
 
 
 class Malformed(Unreadable):
@@ -16,21 +17,24 @@ class Malformed(Unreadable):
 
 
 _TOKEN = re.compile(
-    r"\s*(\d+(?:\.\d+)?(?!\d)|\.\d+|\d+\.(?!\d)|\\[A-Za-z]+|\\[|{}]|[A-Za-z]|[-+*/^_!(){}\[\]|'=])\s*",
+    r"\s*(\d+(?:\.\d+)?(?!\d)|\.\d+|\d+\.(?!\d)"  # a number
+    r"|\\[A-Za-z]+|\\[|{}]"  # a command
+    r"|[A-Za-z]|[-+*/^_!(){}\[\]|'=])\s*",
     re.ASCII,
 )
-FUNCTIONS = {
+_FUNCTIONS = {
     "sin", "cos", "tan", "sec", "csc", "cot", "arcsin", "arccos", "arctan", "sinh", "cosh", "tanh",
-    "ln", "exp",
+    "ln", "exp", "log",
 }  # fmt: skip
-_ROUNDED = {"lfloor": ("floor", r"\rfloor"), "lceil": ("ceil", r"\rceil")}
-_GREEK = {
-    "alpha", "beta", "gamma", "delta", "epsilon", "varepsilon", "zeta", "eta", "theta", "vartheta", "kappa", "lambda",
-    "mu", "nu", "xi", "rho", "sigma", "tau", "phi", "varphi", "chi", "psi", "omega", "Gamma", "Delta", "Theta",
-    "Lambda", "Xi", "Sigma", "Phi", "Psi", "Omega", "ell",
+_LETTERS = {
+    "alpha", "beta", "gamma", "delta", "epsilon", "varepsilon", "zeta", "eta", "theta", "vartheta",
+    "kappa", "lambda", "mu", "nu", "xi", "rho", "sigma", "tau", "phi", "varphi", "chi", "psi",
+    "omega", "Gamma", "Delta", "Theta", "Lambda", "Xi", "Sigma", "Phi", "Psi", "Omega", "ell", "pi",
 }  # fmt: skip
+_CLOSING = {"(": ")", "{": "}", "[": "]", "|": "|", r"\lfloor": r"\rfloor", r"\lceil": r"\rceil"}
+_OF_BRACKETS = {"|": "abs", r"\lfloor": "floor", r"\lceil": "ceil"}
 _NO_FACTOR = {*"+-*/)}]|^_!'", r"\}", r"\|", r"\bmod", r"\rfloor", r"\rceil", None}
-Tree = tuple  # ("number", Fraction), ("letter", name), or (operation, tree, ...)
+_PRODUCTS = {"*": "*", "/": "/", r"\bmod": "mod"}
 
 
 def parse(text: str) -> Tree:
@@ -48,14 +52,20 @@ def parse(text: str) -> Tree:
     return tree
 
 
+def rational(value: str | int | Fraction) -> Tree:
+    return ("number", Fraction(value))
+
+
+def minus(tree: Tree) -> Tree:
+    return ("*", rational(-1), tree)
+
+
 class _Parser:
-    """Recursive descent; a class because all of its functions share the place they have come to."""
+    """Recursive descent; a class because its functions share the place they have come to."""
 
     def __init__(self, text: str):
         self.tokens, end = [], 0
-        for match in _TOKEN.finditer(text):
-            if match.start() != end:
-                break
+        while match := _TOKEN.match(text, end):
             self.tokens.append(match[1])
             end = match.end()
         if end != len(text) or not self.tokens:
@@ -77,58 +87,43 @@ class _Parser:
     def sum(self) -> Tree:
         tree = self.product()
         while self.next in ("+", "-"):
-            sign, right = self.take(), self.product()
-            tree = ("+", tree, right if sign == "+" else ("*", rational(-1), right))
+            is_plus = self.take() == "+"
+            right = self.product()
+            tree = ("+", tree, right if is_plus else minus(right))
         return tree
 
     def product(self) -> Tree:
-        tree, divided = self.signed(), False
-        while self.next is not None:
-            if self.next == "*":
-                self.take()
-                tree, divided = ("*", tree, self.signed()), False
-            elif self.next == "/":
-                self.take()
-                tree, divided = ("/", tree, self.signed()), True
-            elif self.next == r"\bmod":
-                self.take()
-                tree, divided = ("mod", tree, self.signed()), False
-            elif self.starts_factor():
-                if divided:  # 1/2x: a half of x, or one over 2x?
-                    raise (
-                        Malformed("two numbers")
-                        if self.next[0].isdigit()
-                        else Unreadable("ambiguous quotient")
-                    )
+        tree, sign = self.signed(), "*"
+        while self.next not in _NO_FACTOR or self.next in _PRODUCTS:
+            if self.next in _PRODUCTS:
+                sign = self.take()
+                tree = (_PRODUCTS[sign], tree, self.signed())
+            elif sign != "/":
                 tree = self.adjacent(tree)
-            else:
-                break
+            elif self.next[0].isdigit():
+                raise Malformed("two numbers")
+            else:  # 1/2x: a half of x, or one over 2x?
+                raise Unreadable("ambiguous quotient")
         return tree
 
-    def starts_factor(self) -> bool:
-        return self.next not in _NO_FACTOR
-
     def adjacent(self, left: Tree) -> Tree:
-        r"""`2x` and `2^6 3^5` are products, `2\frac{1}{3}` a mixed number, two numbers side by side are nothing."""
-        if (self.next[0].isdigit() or self.next[0] == ".") and not _ends_in_power(left):
+        r"""`2x` and `2^6 3^5` are products, `2\frac{1}{3}` a mixed number, `1 8` is nothing."""
+        last = left[2] if left[0] == "*" else left
+        ends_in_power = last[0] == "^" and last[1][0] == "number"
+        if re.match(r"[.\d]", self.next) and not ends_in_power:
             raise Malformed("a number after a factor")
         is_fraction = self.next == r"\frac"
         right = self.power()
-        if (
-            is_fraction
-            and left[0] == "number"
-            and right[0] == "/"
-            and right[1][0] == right[2][0] == "number"
-        ):
-            return _mixed(left, right)
+        if is_fraction and left[0] == right[1][0] == right[2][0] == "number":
+            return _mixed(left[1], right[1][1], right[2][1])
         return ("*", left, right)
 
     def signed(self) -> Tree:
-        minus = self.next in ("+", "-") and self.take() == "-"
+        is_minus = self.next in ("+", "-") and self.take() == "-"
         tree = self.power()
         if tree[0] == "number" and self.next == r"\frac":  # -1\frac{1}{2} is minus one and a half
             tree = self.adjacent(tree)
-        return ("*", rational(-1), tree) if minus else tree
+        return minus(tree) if is_minus else tree
 
     def power(self) -> Tree:
         tree = self.atom()
@@ -144,8 +139,8 @@ class _Parser:
 
     def exponent(self) -> Tree:
         """In `2^10` everybody means the whole number, whatever LaTeX prints; `2^3^2` is 2^9."""
-        minus = self.next == "-" and self.take()
-        tree = ("*", rational(-1), self.atom()) if minus else self.atom()
+        is_minus = self.next == "-" and self.take()
+        tree = minus(self.atom()) if is_minus else self.atom()
         if self.next == "^":
             self.take()
             tree = ("^", tree, self.exponent())
@@ -160,15 +155,24 @@ class _Parser:
         return tree
 
     def atom_of(self, token: str) -> Tree:
-        if token[0].isdigit() or token[0] == ".":
+        if re.match(r"[.\d]", token):
             return rational(token)
-        if token in ("(", "{", "[", "|"):
+        if token in _CLOSING:
             tree = self.sum()
-            self.take({"(": ")", "{": "}", "[": "]", "|": "|"}[token])
-            return ("abs", tree) if token == "|" else tree
-        if token.isalpha():
-            return self.letter(token)
-        return self.command(token[1:])
+            self.take(_CLOSING[token])
+            return (_OF_BRACKETS[token], tree) if token in _OF_BRACKETS else tree
+        name = token.removeprefix("\\")
+        if token.isalpha() or name in _LETTERS:
+            return self.letter(name)
+        if name in ("frac", "binom"):
+            return ("/" if name == "frac" else name, self.argument(), self.argument())
+        if name == "sqrt":
+            return self.root()
+        if name in _FUNCTIONS:
+            return self.function(name)
+        if name in ("sum", "prod"):
+            return self.series(name)
+        raise Unreadable(token)
 
     def letter(self, name: str) -> Tree:
         if self.next == "_":
@@ -179,61 +183,29 @@ class _Parser:
         return ("letter", name)
 
     def word(self) -> str:
-        """The text of a group or of a single token: a subscript, or a letter in upright type."""
+        """The text of a group or of a single token: a subscript, or a limit of a sum."""
         if self.next != "{":
             return self.take()
         self.take()
         word = ""
         while self.next != "}":
-            word += self.word() if self.next == "{" else self.take()
+            word += self.take()
         self.take()
         return word
 
-    def command(self, name: str) -> Tree:
-        if name == "frac":
-            return ("/", *self.two_arguments())
-        if name in ("binom", "dbinom", "tbinom"):
-            return ("binom", *self.two_arguments())
-        if name == "sqrt":
-            degree = rational(2)
-            if self.next == "[":
-                self.take()
-                degree = self.sum()
-                self.take("]")
-            return ("root", degree, self.argument())
-        if name == "text":  # a letter in upright type
-            word = self.word()
-            if len(word) == 1 and word.isalpha():
-                return ("letter", word)
-        if name == "log" or name in FUNCTIONS:
-            return self.function(name)
-        if name in ("sum", "prod"):
-            return self.series(name)
-        if name in _ROUNDED:
-            operation, end = _ROUNDED[name]
-            tree = self.sum()
-            self.take(end)
-            return (operation, tree)
-        if name == "pi":
-            return ("letter", "pi")
-        if name in _GREEK:
-            return self.letter(name)
-        raise Unreadable(name)
-
-    def two_arguments(self) -> tuple[Tree, Tree]:
-        r"""`{1}{2}`, `12`, `1{2}`, `{1}2`; what three digits after `\frac` mean nobody knows."""
-        if self.next and re.fullmatch(r"\d\d", self.next):
-            first, second = self.take()
-            return rational(first), rational(second)
-        return self.argument(), self.argument()
-
     def argument(self) -> Tree:
-        if self.next and self.next[0].isdigit() and len(self.next) > 1:
+        if self.next and self.next.isdigit() and len(self.next) > 1:
             raise Unreadable("digits without braces")
         return self.atom()
 
+    def root(self) -> Tree:
+        degree = rational(2)
+        if self.next == "[":
+            degree = self.atom()
+        return ("root", degree, self.argument())
+
     def series(self, name: str) -> Tree:
-        """Its limits are kept as they are written: two series are the same, or it is for others to say."""
+        """Its limits are kept as they are written."""
         limits = {}
         while self.next in ("_", "^"):
             place = self.take()
@@ -247,13 +219,13 @@ class _Parser:
                 base = self.argument()
             else:
                 power = self.exponent()
-        if power == ("*", rational(-1), rational(1)) and name in ("sin", "cos", "tan"):
+        if power == minus(rational(1)) and name in ("sin", "cos", "tan"):
             name, power = f"arc{name}", None
         if power is not None and (power[0] != "number" or power[1] < 1):
             raise Unreadable("an inverse or a power: nobody knows")
-        tree = self.function_argument()
         if base is not None and name not in ("log", "ln"):
             raise Unreadable("a function with a base")
+        tree = self.function_argument()
         if name == "log" and base is None:  # of 10 or of e: it depends on the author
             base = ("letter", "log")
         tree = (name, tree) if base is None else ("/", ("ln", tree), ("ln", base))
@@ -266,28 +238,14 @@ class _Parser:
                 raise Unreadable("a power of the argument, or of the function?")
             return tree
         tree = self.power()
-        while (
-            self.starts_factor() and self.next[1:] not in (*FUNCTIONS, "log") and self.next != "("
-        ):
+        while self.next not in _NO_FACTOR and self.next != "(" and self.next[1:] not in _FUNCTIONS:
             tree = self.adjacent(tree)
         return tree
 
 
-def _ends_in_power(tree: Tree) -> bool:
-    """Whether the last factor is a power of a number: a number behind it cannot belong to it."""
-    last = tree[2] if tree[0] == "*" else tree
-    return last[0] == "^" and last[1][0] == "number"
-
-
-def rational(text: str | int | Fraction) -> Tree:
-    return ("number", Fraction(text))
-
-
-def _mixed(whole: Tree, fraction: Tree) -> Tree:
+def _mixed(whole: Fraction, over: Fraction, under: Fraction) -> Tree:
     r"""`2\frac{1}{3}`; an improper fraction after a whole number is nothing that anybody means."""
-    numerator, denominator = fraction[1][1], fraction[2][1]
-    if whole[1].denominator != 1 or not 0 <= numerator < denominator:
+    are_whole = whole.denominator == over.denominator == under.denominator == 1
+    if not are_whole or not 0 <= over < under:
         raise Malformed("no mixed number")
-    if denominator.denominator != 1 or numerator.denominator != 1:
-        raise Malformed("no mixed number")
-    return ("number", whole[1] + numerator / denominator)
+    return rational(whole + over / under)
