@@ -1,7 +1,11 @@
 PYTHON ?= python3
 BIN := .venv/bin
-# Compiling all of torch at once takes longer than the install: Python compiles a module when it is first imported.
-INSTALL := pip install --quiet --no-compile -c constraints.txt
+SHELL := /bin/bash -o pipefail
+# Compiling all of torch takes longer than the install: Python compiles what is imported.
+INSTALL := pip install --no-compile --progress-bar off -c constraints.txt
+# pip's pages of lines as one that counts; what goes wrong is on the error stream.
+PROGRESS := awk '/^Collecting/ {printf "\r  %d packages found", ++n; fflush()} \
+	/^Installing coll/ {print "; installing them ..."; fflush()}'
 
 .PHONY: quickstart test test-fast test-gpu lint install install-tests
 
@@ -11,13 +15,23 @@ export OMP_WAIT_POLICY ?= passive
 QUICKSTART := recipes/arithmetic/quickstart.yaml
 FINISHED := runs/quickstart/summary.json
 
-# Ctrl-C reaches the run alone, which saves a checkpoint; the launcher waits for it. A finished run only shows its table.
+# Two processes of one thread are nearly twice one process of two; a step has 32 completions in both.
+TWO_CORES := import os, torch; \
+	exit(torch.accelerator.is_available() or len(os.sched_getaffinity(0)) < 2)
+
+# Ctrl-C reaches the run alone, which saves a checkpoint; the launcher waits for it.
+# A finished run only shows its table.
 quickstart: install ## prepare the model, train, and print the table; ARGS=--fresh starts anew
 	@if [ -z "$(ARGS)" ] && [ $(FINISHED) -nt $(QUICKSTART) ]; then \
-		cat runs/quickstart/table.txt; echo "  Finished before: make quickstart ARGS=--fresh starts anew."; \
-	else $(BIN)/python scripts/prepare_model.py && { trap '' INT; \
-		$(BIN)/accelerate launch --quiet --config_file accelerate_configs/single_gpu.yaml \
-			recipes/arithmetic/train.py --config $(QUICKSTART) $(ARGS); }; \
+		cat runs/quickstart/table.txt; \
+		echo "  Finished before: make quickstart ARGS=--fresh starts anew."; \
+	else \
+		if $(BIN)/python -c '$(TWO_CORES)'; then launch=cpu_2proc; more="--gradient_accumulation_steps 2"; \
+		else launch=single_gpu; more=; fi; \
+		$(BIN)/python scripts/prepare_model.py && trap '' INT && \
+		echo "Launching by accelerate_configs/$$launch.yaml $$more" && \
+		$(BIN)/accelerate launch --quiet --config_file accelerate_configs/$$launch.yaml \
+			recipes/arithmetic/train.py --config $(QUICKSTART) $$more $(ARGS); \
 	fi
 
 # Two files at a time: what they share is made once a file.
@@ -40,12 +54,13 @@ install: .venv/installed
 # Stamped, so that the second use reinstalls nothing; made anew when the pins change.
 .venv/installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
-	$(BIN)/$(INSTALL) --editable '.[dev]'
+	@echo "Installing torch, TRL and what they need (2 GB) ..."
+	$(BIN)/$(INSTALL) --editable '.[dev]' | $(PROGRESS)
 	touch $@
 
 install-tests: .venv/installed-tests
 
 # Apart, since the quickstart has no use for it.
 .venv/installed-tests: .venv/installed
-	$(BIN)/$(INSTALL) --editable '.[dev,eval]'
+	$(BIN)/$(INSTALL) --editable '.[dev,eval]' | $(PROGRESS)
 	touch $@

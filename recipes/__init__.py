@@ -1,6 +1,10 @@
 """Recipes: one folder each, with a train.py to read and YAML files to run."""
 
 import os
+import warnings
 
-# Threads of OpenMP that spin while they wait make a busy machine many times slower. It counts only before torch loads.
+# OpenMP threads that spin while they wait make a busy machine many times slower. It counts only
+# before torch loads.
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+# Python warns of the source of a package that reasoning-gym needs, when it compiles it.
+warnings.filterwarnings("ignore", category=SyntaxWarning, module=".*cellpylib")

@@ -66,6 +66,12 @@ class GRPOConfig(trl.GRPOConfig):
             "help": "Leave completions of advantage 0 out of the update: the same gradient, in less time."
         },
     )
+    # transformers' default is true for most models: a search at each step for weights without
+    # gradient. A mixture of experts has some.
+    ddp_find_unused_parameters: bool | None = field(
+        default=False,
+        metadata={"help": "DDP: look for weights that got no gradient, as some experts do."},
+    )
     share_prompts: bool = field(
         default=False,
         metadata={
