@@ -27,7 +27,7 @@ from transformers import AutoTokenizer
 
 from recipes.calculator.train import metric, reference_completion
 from recipes.common.checks.callables import check_tool_use
-from recipes.common.checks.identity import changes, identity_of
+from recipes.common.checks.run_folder import differences, identity_of
 from recipes.common.data.recipe import load_parts, load_recipe
 from recipes.common.evaluation.evaluate import evaluate_in_training
 from recipes.common.sampling.generate import generate, generation_config
@@ -329,21 +329,15 @@ def test_the_template_marks_the_turns_of_the_model_and_not_those_of_a_tool(model
     )
 
 
-def test_another_tool_or_template_makes_it_another_run(tmp_path):
-    tool, jinja = tmp_path / "tool.py", tmp_path / "template.jinja"
+def test_another_tool_makes_it_another_run(tmp_path):
+    tool = tmp_path / "tool.py"
 
-    def identity(code: str, text: str) -> dict:
+    def identity(code: str) -> dict:
         tool.write_text(f"def tool(a):\n    return {code}\n")
-        jinja.write_text(text)
-        return identity_of(
-            [], [], [], "nobody/nothing", None, str(jinja), load_tools([f"{tool}:tool"])
-        )
+        return identity_of(load_tools([f"{tool}:tool"]), [], [], None)
 
-    first = identity("a", "x")
-    assert changes(first, identity("a", "x")) == []
-    for other in (identity("-a", "x"), identity("a", "y")):
-        (change,) = changes(first, other)
-        assert change.startswith("tools changed: restore the files of the tools")
+    assert differences(identity("a"), identity("a")) == {}
+    assert differences(identity("a"), identity("-a")).keys() == {"the code of 'tool'"}
 
 
 def test_a_call_that_the_template_writes_is_read_again(model):

@@ -523,7 +523,7 @@ WRONG = [
     *(
         (
             {"words": [f"--{name}", "xml_format"]},
-            f"{name} {'is' if 'kwargs' in name else 'must be a mapping by name, not'} 'xml_format'",
+            f"{name} is 'xml_format'; it must be a mapping by name",
         )
         for name in ("reward_kwargs", "reward_tasks", "reward_gates")
     ),

@@ -51,9 +51,9 @@ def start(
         SystemExit: status 2 with every problem at once; 0 after `--dry_run` and for a run that is finished.
     """
     # Imported here, so that a script may import a recipe without all that a run needs.
-    from recipes.common.checks.identity import identity_of
+    from recipes.common.checks.model_files import model_folder
     from recipes.common.checks.preflight import preflight, report, resolved
-    from recipes.common.checks.resume import open_run_folder
+    from recipes.common.checks.run_folder import files_read, identity_of, open_run_folder
     from recipes.common.data.recipe import load_parts
     from recipes.common.training.environments import by_name, load_environments, load_tools
     from recipes.common.utils.screen import announce, explain_endings, refuse
@@ -87,9 +87,10 @@ def start(
         *load_tools(training.tools),
         *by_name(load_environments(training.environment_factory)).values(),
     ]
-    names = (model.model_name_or_path, model.model_revision, training.chat_template_path)
-    identity = identity_of(rewards, result.rows, held_out, *names, tools, recipe.reward_kwargs)
-    checkpoint = open_run_folder(recipe, training, config, identity)
+    start_model = model_folder(model.model_name_or_path, model.model_revision)
+    files = files_read(recipe, training)
+    identity = identity_of([*rewards, *tools], result.rows, held_out, start_model, files)
+    checkpoint = open_run_folder(recipe, training, {**config, **identity})
     rows = (train_rows, eval_rows, validation_rows)
     announce("Loading the model ...")
     return Run(recipe, training, model, rewards, *rows, checkpoint, config, result.record())

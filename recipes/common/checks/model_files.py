@@ -5,12 +5,21 @@ import re
 from pathlib import Path
 from typing import Any
 
-from huggingface_hub import constants
-
-from recipes.common.checks.identity import model_folder
-from recipes.common.checks.whole import read_safetensors_header, weights_problem
+from huggingface_hub import constants, try_to_load_from_cache
+from safetensors import SafetensorError, safe_open
 
 MEASURED_ROWS = 200  # whose prompts are counted in tokens
+
+
+def model_folder(model: str, revision: str | None = None) -> Path | None:
+    """The folder of a local model, or of a model of the Hub in the cache; None for one that is not on this disk."""
+    if Path(model).is_dir():
+        return Path(model)
+    try:
+        cached = try_to_load_from_cache(model, "config.json", revision=revision)
+    except ValueError:  # not the form of a Hub id
+        return None
+    return Path(cached).parent if isinstance(cached, str) else None
 
 
 def check_model(model: dict[str, Any], training: dict[str, Any], rows: list[dict]) -> list[str]:
@@ -95,22 +104,33 @@ def _files_problem(folder: Path) -> str | None:
         for file in ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt")
     ):
         return "it has no tokenizer (tokenizer.json)"
-    return weights_problem(folder) or _missing_layers(folder, config.get("num_hidden_layers"))
+    return _weights_problem(folder, config.get("num_hidden_layers"))
 
 
-def _missing_layers(folder: Path, layers: Any) -> str | None:
-    names = [
-        name for file in folder.glob("model*.safetensors") for name in read_safetensors_header(file)
-    ]
-    found = {
-        int(match[1]) for name in names if (match := re.search(r"\.(?:layers|h)\.(\d+)\.", name))
-    }
-    missing = sorted(set(range(layers)) - found) if isinstance(layers, int) and found else []
-    return (
-        f"its weights lack {len(missing)} of {layers} layers (the first: {missing[0]})"
-        if missing
-        else None
-    )
+def _weights_problem(folder: Path, layers: Any) -> str | None:
+    """Read the headers of the weights: none are there, one is cut short, or they lack a layer."""
+    files = {*folder.glob("model*.safetensors"), *folder.glob("pytorch_model*.bin")}
+    names: list[str] = []
+    try:
+        for index in folder.glob("*.index.json"):
+            parts = json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()
+            files |= {folder / part for part in parts}
+        if not files:
+            return "there are no weights (no model*.safetensors, no pytorch_model*.bin)"
+        for file in files:
+            if file.suffix == ".safetensors":
+                with safe_open(file, "pt") as weights:
+                    names += weights.keys()
+            elif not file.is_file():
+                return f"{file.name} is missing"
+    except (SafetensorError, OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        return f"its weights cannot be read ({type(error).__name__}: {error})"
+    found = [re.search(r"\.(?:layers|h)\.(\d+)\.", name) for name in names]
+    numbers = {int(match[1]) for match in found if match}
+    missing = sorted(set(range(layers)) - numbers) if isinstance(layers, int) and numbers else []
+    if missing:
+        return f"its weights lack {len(missing)} of {layers} layers (the first: {missing[0]})"
+    return None
 
 
 def _reading_problems(folder: Path, training: dict[str, Any], rows: list[dict]) -> list[str]:

@@ -21,7 +21,7 @@ from pathlib import Path
 from statistics import mean, stdev
 from typing import Any, NamedTuple
 
-from recipes.common.checks.resume import NOT_COMPARED
+from recipes.common.checks.run_folder import NOT_COMPARED
 from recipes.common.many_runs.runs import over_seeds, read_settings
 from recipes.common.settings import options_given
 from recipes.common.utils.run_files import SUMMARY, read_evaluation, read_json, write_json

@@ -6,8 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-RECORD = "run_config.json"  # every setting of the run, resolved, with the recipe's name
-IDENTITY = "identity.json"  # engine, versions, digests of rows, rewards and the model at step 0
+RECORD = "run_config.json"  # every setting, and digests of rows, rewards and the model at step 0
 PREFLIGHT = "preflight.json"  # the table of rewards and the notes of preflight
 VERSIONS = "versions.json"  # one entry for each start: versions, commit, hardware, command
 MINUTES = "minutes.json"  # wall time so far, over all starts
