@@ -25,7 +25,7 @@ def main() -> None:
     record.add_argument("--title", required=True)
     record.add_argument(
         "--command",
-        help="as a reader would repeat it; without it, scripts/seeds.py with these seeds",
+        help="as a reader would repeat it; without it, scripts/arms.py with these seeds",
     )
     record.add_argument(
         "--output",
@@ -35,8 +35,7 @@ def main() -> None:
     )
     commands.add_parser("render", help="RESULTS.md and the tables in the READMEs")
     args = parser.parse_args()
-    from recipes.common.many_runs.ledger import record_entry
-    from recipes.common.many_runs.ledger_pages import render_pages
+    from recipes.common.many_runs.ledger import record_entry, render_pages
 
     try:
         if args.what == "render":

@@ -12,16 +12,20 @@ import yaml
 from support.launching import ROOT
 
 from recipes.common.many_runs.ledger import (
+    BEGIN,
+    END,
     Compared,
     code_between,
     compare_run,
     expected_change,
     read_entries,
     read_entry,
+    readmes,
     record_entry,
+    render_readme,
+    render_results,
     sort_of,
 )
-from recipes.common.many_runs.ledger_pages import BEGIN, END, readmes, render_readme, render_results
 from recipes.common.utils.run_files import write_rows
 from recipes.common.utils.stats import t_interval, wilson_interval
 

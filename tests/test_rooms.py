@@ -43,6 +43,7 @@ ALLOWED = {
     },
     "many_runs": {
         "utils",
+        "report",
         "presets",
         "settings",
         "data",
