@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from rewards.sandbox import confinement, landlock, libc, seccomp, syscalls
+from rewards.sandbox import confinement, landlock, libc, seccomp
 from rewards.sandbox.confinement import Limits, Prepared, confine, prepare
 
 pytestmark = pytest.mark.skipif(
@@ -54,7 +54,6 @@ def filtered(files=True):
 
 def landlocked(*readable):
     def put():
-        confinement.forbid_new_privileges()
         landlock.restrict(landlock.ruleset(readable))
 
     return put
@@ -66,7 +65,7 @@ def everything(isolation="landlock", uid=None, parent=None):
 
 
 def system_call(name, *arguments):
-    return raw_call(syscalls.number(name, syscalls.machine()), *arguments)
+    return raw_call(seccomp.CALLS[name][seccomp.machine()], *arguments)
 
 
 def raw_call(number, *arguments):
@@ -312,8 +311,7 @@ def test_a_child_that_cannot_be_dumped_cannot_be_traced():
 
 
 def test_new_privileges_are_forbidden():
-    libc = ctypes.CDLL(None)
-    assert in_child(lambda: libc.prctl(39, 0, 0, 0, 0), confinement.forbid_new_privileges) == 1
+    assert in_child(lambda: libc.prctl(39, 0, 0, 0, 0), libc.forbid_new_privileges) == 1
 
 
 def test_the_kernel_kills_it_with_its_parent():
@@ -356,7 +354,7 @@ def test_the_limits_hold(attack, answer):
     def limit():
         if os.geteuid() == 0:
             confinement.drop_user(UID)
-        confinement.limit_resources(1, 1 << 30, 8)
+        confinement.limit_resources(1, 8)
 
     assert in_child(attack, limit) == answer
 
@@ -365,7 +363,7 @@ def test_a_file_cannot_grow(tmp_path):
     file = os.open(tmp_path / "file", os.O_CREAT | os.O_WRONLY)
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     assert (
-        in_child(lambda: os.write(file, b"x"), lambda: confinement.limit_resources(1, 1 << 30, 8))
+        in_child(lambda: os.write(file, b"x"), lambda: confinement.limit_resources(1, 8))
         == "OSError"
     )
     os.close(file)
@@ -404,13 +402,13 @@ def test_unsafe_limits_resources_alone():
 
 
 def test_another_machine_is_an_error(monkeypatch):
-    monkeypatch.setattr(syscalls.platform, "machine", lambda: "riscv64")
+    monkeypatch.setattr(seccomp.platform, "machine", lambda: "riscv64")
     with pytest.raises(OSError, match="no sandbox for Linux on riscv64"):
-        syscalls.machine()
+        seccomp.machine()
 
 
 def test_aarch64_has_a_filter_of_its_own(monkeypatch):
-    monkeypatch.setattr(syscalls.platform, "machine", lambda: "aarch64")
+    monkeypatch.setattr(seccomp.platform, "machine", lambda: "aarch64")
     lines = seccomp.program(files=True)
     assert (seccomp.JEQ, 1, 0, 0xC00000B7) in lines and (
         seccomp.JGE,
@@ -469,14 +467,14 @@ def answer_of(instructions, number, arch, arguments=(0,) * 6):
 
 
 @pytest.mark.parametrize("files", [True, False])
-@pytest.mark.parametrize("machine", list(syscalls.AUDIT_ARCH))
+@pytest.mark.parametrize("machine", list(seccomp.AUDIT_ARCH))
 def test_every_number_is_answered_as_its_table_says(machine, files, monkeypatch):
-    monkeypatch.setattr(syscalls.platform, "machine", lambda: machine)
-    lines, arch = seccomp.program(files), syscalls.AUDIT_ARCH[machine]
-    tables = [({**syscalls.ALWAYS, **(syscalls.READING if files else {})}, seccomp.ALLOW)]
-    tables += [(syscalls.ABSENT, seccomp.UNKNOWN)]
-    answers = {syscalls.number(name, machine): answer for table, answer in tables for name in table}
-    depends = {syscalls.number(name, machine) for name in syscalls.CONDITIONAL}
+    monkeypatch.setattr(seccomp.platform, "machine", lambda: machine)
+    lines, arch = seccomp.program(files), seccomp.AUDIT_ARCH[machine]
+    tables = [({**seccomp.ALWAYS, **(seccomp.READING if files else {})}, seccomp.ALLOW)]
+    tables += [(seccomp.ABSENT, seccomp.UNKNOWN)]
+    answers = {seccomp.CALLS[name][machine]: answer for table, answer in tables for name in table}
+    depends = {seccomp.CALLS[name][machine] for name in seccomp.CONDITIONAL}
     numbers = [number for number in range(1024) if number not in depends]
     wanted = {number: answers.get(number, seccomp.REFUSE) for number in numbers}
     assert {number: answer_of(lines, number, arch) for number in numbers} == wanted
@@ -487,7 +485,7 @@ def test_every_number_is_answered_as_its_table_says(machine, files, monkeypatch)
 def test_a_fork_that_the_kernel_refuses_is_an_error():
     def fork_under_a_limit():
         confinement.drop_user(UID)
-        confinement.limit_resources(1, 1 << 30, 1)
+        confinement.limit_resources(1, 1)
         return libc.fork()
 
     assert in_child(fork_under_a_limit) == "BlockingIOError"

@@ -9,8 +9,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rewards.sandbox.codec import encode
-from rewards.sandbox.link import Peer
-from rewards.sandbox.remote import LinkError, ProgramEnded, Remote, RemoteError, described, received
+from rewards.sandbox.link import (
+    LinkError,
+    Peer,
+    ProgramEnded,
+    Remote,
+    RemoteError,
+    described,
+    received,
+)
 
 
 def framed(data: bytes) -> bytes:

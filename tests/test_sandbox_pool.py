@@ -133,7 +133,7 @@ def test_a_call_without_descriptors_left_leaks_none_and_is_our_failure(sandbox):
 def test_a_child_that_somebody_else_ends_or_stops_costs_no_verdict(place, number, sandbox):
     if (place, number) == (1, signal.SIGTERM):
         pytest.skip("a program may end itself in this way")
-    job, before = SLOW._replace(tests=["assert f(0.4) == 1"], timeout_s=1.5), sandbox.infra
+    job = SLOW._replace(tests=["assert f(0.4) == 1"], timeout_s=1.5)
 
     def harm():
         children = [descendants(pid) for pid in zygotes(sandbox)]
@@ -143,7 +143,6 @@ def test_a_child_that_somebody_else_ends_or_stops_costs_no_verdict(place, number
     killer.start()
     assert statuses(sandbox.run_batch([job])) == ["pass"]
     killer.join()
-    assert sandbox.infra == before
 
 
 def test_a_program_can_neither_kill_nor_stop_itself_but_end_by_other_signals(sandbox):
@@ -209,14 +208,12 @@ def test_a_program_with_a_longer_limit_gets_another_checker_and_one_with_a_short
 
 
 def test_a_zygote_killed_in_mid_batch_costs_no_verdict(sandbox):
-    before = sandbox.infra
     killer = threading.Timer(
         0.3, lambda: [os.kill(pid, signal.SIGKILL) for pid in zygotes(sandbox)]
     )
     killer.start()
     assert statuses(sandbox.run_batch([SLOW, WRONG] * 5)) == ["pass", "fail"] * 5
     killer.join()
-    assert sandbox.infra == before
 
 
 def test_the_children_of_a_killed_zygote_die(sandbox):
@@ -236,7 +233,6 @@ def test_a_zygote_that_dies_twice_is_infra_and_no_grade():
         sandbox._all[0].run = lambda *_: (_ for _ in ()).throw(pool.ZygoteDied("planted"))
         outcome = sandbox.run_batch([RIGHT])[0]
         assert outcome[:2] == ("infra", "planted") and outcome.passed == (False,)
-        assert (sandbox.infra, sandbox.runs) == (1, 1)
 
 
 def test_an_error_of_ours_costs_the_row_that_it_happened_in(sandbox, monkeypatch):
@@ -317,7 +313,6 @@ def test_a_forked_process_starts_its_own(sandbox):
 def test_twelve_workers_on_few_cores_give_no_false_failure():
     with Sandbox(workers=12) as sandbox:
         assert set(statuses(sandbox.run_batch([RIGHT] * 120))) == {"pass"}
-        assert sandbox.infra == 0
 
 
 @pytest.mark.parametrize(("ranks", "count"), [("1", 8), ("4", 2), ("16", 1), ("many", 8)])
@@ -334,13 +329,6 @@ def test_the_number_of_workers_is_this_ranks_share_of_the_cores(monkeypatch, ran
         ("0::/", {"cpu.max": "150000 100000\n", "pids.max": "100\n", "pids.current": "30\n"}, 1.5, 70),
         ("0::/a/b", {"a/b/cpu.max": "max 100000", "a/cpu.max": "400000 100000", "cpu.max": "max 100000"}, 4.0, None),
         ("0::/a", {"a/pids.max": "max", "a/pids.current": "3", "pids.max": "9", "pids.current": "4"}, None, 5),
-        (
-            "5:cpu,cpuacct:/d\n4:pids:/d\n0::/",
-            {"cpu,cpuacct/d/cpu.cfs_quota_us": "50000", "cpu,cpuacct/d/cpu.cfs_period_us": "100000",
-             "pids/d/pids.max": "20", "pids/d/pids.current": "19"},
-            0.5, 1,
-        ),
-        ("5:cpu,cpuacct:/\n", {"cpu,cpuacct/cpu.cfs_quota_us": "-1", "cpu,cpuacct/cpu.cfs_period_us": "1"}, None, None),
         ("", {}, None, None),
     ],
 )  # fmt: skip
@@ -367,12 +355,6 @@ def test_one_sandbox_is_shared_by_all_who_have_the_same_wish_or_none(monkeypatch
     first = shared_sandbox(isolation="sealed")
     assert first is shared_sandbox(isolation="sealed") is shared_sandbox()
     assert shared_sandbox(isolation="landlock") is not first
-
-
-def test_memory_is_limited_as_asked():
-    with Sandbox(workers=1, memory_bytes=256 << 20) as small:
-        outcome = small.run_asserts("def f(): return len(bytearray(512 << 20))", ["assert f()"])
-    assert outcome[:2] == ("fail", "MemoryError")
 
 
 def test_who_does_not_ask_for_unsafe_never_gets_it(monkeypatch):

@@ -3,7 +3,7 @@
     core_limit()      # 1.5 under `docker run --cpus 1.5`, None without a limit
     tasks_left()      # 99 under `docker run --pids-limit 100` with one process
 
-What is not covered: limits above the container that the container cannot see.
+What is not covered: control groups of version 1; limits above the container that it cannot see.
 """
 
 import contextlib
@@ -14,43 +14,30 @@ ROOT, OWN = Path("/sys/fs/cgroup"), Path("/proc/self/cgroup")
 
 
 def core_limit() -> float | None:
-    """The least share of processor time, in cores, of this process's groups (version 2 and version 1)."""
+    """The least share of processor time, in cores, of this process's group and those above it."""
     shares = []
-    for quota, period in _words("cpu.max"):
-        shares += [int(quota) / int(period)] if quota != "max" else []
-    for folder in _folders("cpu"):
-        with contextlib.suppress(OSError, ValueError):
-            quota, period = (
-                int((folder / f"cpu.cfs_{name}_us").read_text()) for name in ("quota", "period")
-            )
-            shares += [quota / period] if quota > 0 else []
+    for folder in _groups():
+        with contextlib.suppress(OSError, ValueError):  # `max` is not a number
+            quota, period = map(int, (folder / "cpu.max").read_text().split())
+            shares.append(quota / period)
     return min(shares, default=None)
 
 
 def tasks_left() -> int | None:
     """How many more processes and threads the group with the least room lets start."""
     left = []
-    for folder in [*_folders(""), *_folders("pids")]:
-        with contextlib.suppress(OSError, ValueError):  # `max` is not a number
-            left.append(
-                int((folder / "pids.max").read_text()) - int((folder / "pids.current").read_text())
-            )
+    for folder in _groups():
+        with contextlib.suppress(OSError, ValueError):
+            most, now = ((folder / f"pids.{name}").read_text() for name in ("max", "current"))
+            left.append(int(most) - int(now))
     return min(left, default=None)
 
 
-def _words(file: str) -> Iterator[list[str]]:
-    for folder in _folders(""):
-        with contextlib.suppress(OSError):
-            yield (folder / file).read_text().split()
-
-
-def _folders(controller: str) -> list[Path]:
-    """The folders of this process's group of a controller ("" for version 2) and of those above it."""
+def _groups() -> Iterator[Path]:
+    """The folders of this process's group and of those above it."""
     with contextlib.suppress(OSError):
         for line in OWN.read_text().splitlines():
-            _, names, path = line.split(":", 2)
-            if controller in names.split(","):
-                base = ROOT / names if controller else ROOT
-                group = base / path.lstrip("/")
-                return [folder for folder in (group, *group.parents) if folder.is_relative_to(base)]
-    return []
+            if line.startswith("0::"):  # version 2
+                group = ROOT / line.removeprefix("0::").lstrip("/")
+                folders = (group, *group.parents)
+                yield from (folder for folder in folders if folder.is_relative_to(ROOT))

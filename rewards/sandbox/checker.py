@@ -1,17 +1,20 @@
-"""The checker: holds the tests in a confined child of its own, and reports on each. It never sees the program.
+"""The checker: holds the tests in a confined child of its own, and reports on each.
 
-Promises: a name in a test is what the task's own setup defines, else a built-in or a module of the standard library,
-else (and where the task names it) a function of the program, which is called over the link. So nothing that the program
-patches, overrides or returns changes what a test means; and no line of a test exists in the program's process.
+Promises: a name in a test is what the task's own setup defines, else a built-in or a module of the
+standard library, else (and where the task names it) a function of the program, which is called over
+the link. So nothing that the program patches, overrides or returns changes what a test means; and
+no line of a test exists in the program's process.
 
-One checker serves up to 64 programs, one after the other. All that it takes from a program are messages, of which the
-codec makes new built-in values. The link, the names and the values of a program are gone before the next one comes, and
-a checker with threads or much more memory than at first is replaced. A program that took the checker over could pass
-itself and the programs after it in the group, and read their tests; it could reach nothing else, for the checker has no
-more rights than a program. It would need an error in the C code of Python's json, int, float or Decimal.
+One checker serves up to 64 programs, one after the other. All that it takes from a program are
+messages, of which the codec makes new built-in values. The link, the names and the values of a
+program are gone before the next one comes, and a checker with threads or much more memory than at
+first is replaced. A program that took the checker over could pass itself and the programs after it
+in the group, and read their tests; it could reach nothing else, for the checker has no more rights
+than a program. It would need an error in the C code of Python's json, int, float or Decimal.
 
-What is not covered: such an error in Python's own C code; tests that change a module change it for the tests of the
-programs that come after theirs; a test that calls the program and then compares nothing passes; a weak test stays weak.
+What is not covered: such an error; tests that change a module change it for the tests of the
+programs that come after theirs; a test that calls the program and then compares nothing passes; a
+weak test stays weak.
 """
 
 import gc
@@ -26,26 +29,23 @@ import threading
 from types import CodeType
 from typing import Any
 
-from rewards.sandbox.link import Peer, read_all
-from rewards.sandbox.remote import LinkError, RemoteCallable, received
+from rewards.sandbox.link import (
+    InplaceCallable,
+    LinkError,
+    Peer,
+    RemoteCallable,
+    read_all,
+    received,
+)
 
-ORDERS = 3
+ORDERS = 3  # the descriptor on which programs come in and verdicts go out
 GROWTH_KB = 100_000  # a checker that has needed so much more memory serves no other program
 REASON_LENGTH = 300
 NEVER_CALLED = "this test never called the program, so it shows nothing"
 
 
-class InplaceCallable(RemoteCallable):
-    """A function of the program that may change its arguments, as the task says."""
-
-    __slots__ = ()
-
-    def __call__(self, *arguments: Any, **keywords: Any) -> Any:
-        return self._peer.call(self._place, arguments, keywords, inplace=True)
-
-
 def check() -> None:
-    """Serve one program after the other, each with the end of a link and its tests, until there is no more."""
+    """Serve one program after the other, each with a link and its tests, until no more comes."""
     orders = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET, 0, fileno=ORDERS)
     gc.enable()
     at_first = _memory_kb()
@@ -60,11 +60,8 @@ def check() -> None:
         finally:
             os.close(link)
         gc.collect()
-        _report(
-            "spent"
-            if _memory_kb() > at_first + GROWTH_KB or threading.active_count() > 1
-            else "done"
-        )
+        grown = _memory_kb() > at_first + GROWTH_KB or threading.active_count() > 1
+        _report("spent" if grown else "done")
 
 
 def _check_program(link: int, job: dict) -> None:
@@ -104,7 +101,7 @@ def _scope(peer: Peer, job: dict) -> dict[str, Any]:
 
 
 def _outcome(test: CodeType, scope: dict[str, Any], peer: Peer) -> list:
-    """A test passes if it has called the program, ends without an error and the program is still there."""
+    """A test passes if it called the program, raised nothing, and the program is still there."""
     before = peer.asked
     try:
         exec(test, scope)

@@ -3,8 +3,8 @@
     clock = Clock()
     clock.seconds()         # called at least every half second while somebody waits
 
-Promises: where the whole job is stopped (a suspended batch job, a frozen container), a program has the time that it had
-left when it goes on: a stop counts as `STILL_S` at the most.
+Promises: where the whole job is stopped (a suspended batch job, a frozen container), a program has
+the time that it had left when it goes on: a stop counts as `STILL_S` at the most.
 
 What is not covered: a machine that is merely slow.
 """

@@ -1,16 +1,19 @@
-"""Rights taken away from a child of the zygote before it runs a line that a model wrote. One function a promise.
+"""Rights taken from a child of the zygote before it runs a line that a model wrote. A function a
+promise.
 
-    prepared = prepare("landlock", ["/usr/lib/python3.11"])                             # once, in the zygote
-    confine(Limits(isolation="landlock", uid=60001, seconds=10, parent=1234), prepared)  # in each child
+    prepared = prepare("landlock", ["/usr/lib/python3.11"])     # once, in the zygote
+    confine(Limits("landlock", uid=60001, seconds=10, parent=1234), prepared)       # in each child
 
-In this order, since each step needs rights that a later one takes away: user, dumping and death with the parent (a
-change of user clears both), limits, Landlock, seccomp. Any step that fails raises: the child must then end, unused.
+In this order, since each step needs rights that a later one takes away: user, dumping and death
+with the parent (a change of user clears both), limits, Landlock, seccomp. Any step that fails
+raises: the child must then end, unused.
 
-What is not covered: where root cannot change user (no capabilities, a user namespace), the limit on threads does not
-bind, and memory alone ends a bomb of threads; where an ordinary user has no user namespaces (in most containers), a
-program that makes threads past libc can use up the room of those that run next to it; bugs of the kernel, timing, the
-memory bus and caches, what `stat` and `sysinfo` tell. The memory limit is one of addresses and is per process, not a
-share of the machine's.
+What is not covered: where root cannot change user (no capabilities, a user namespace), the limit on
+threads does not bind, and memory alone ends a bomb of threads; where an ordinary user has no user
+namespaces (in most containers), a program that makes threads past libc can use up the room of those
+that run next to it; bugs of the kernel, timing, the memory bus and caches, what `stat` and
+`sysinfo` tell. The memory limit is one of addresses and is per process, not a share of the
+machine's.
 """
 
 import contextlib
@@ -25,7 +28,7 @@ from typing import NamedTuple
 from rewards.sandbox import landlock, seccomp
 from rewards.sandbox.libc import capset, check, prctl, unshare
 
-PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_SET_NO_NEW_PRIVS = 1, 4, 38
+PR_SET_PDEATHSIG, PR_SET_DUMPABLE = 1, 4
 MEMORY_BYTES = 1 << 30
 OPEN_FILES = 64
 UNCONFINED_EXIT = 96  # of a child for which this failed
@@ -38,18 +41,17 @@ _NO_CAPABILITIES = struct.pack("Ii", 0x20080522, 0), bytes(24)
 
 
 class Limits(NamedTuple):
-    """`uid` is None to stay who we are; `seconds` are of processor time; `tasks` is the limit on the user's threads."""
+    """`uid`: None to stay who we are; `seconds` of processor time; `tasks`: the user's threads."""
 
     isolation: str
     uid: int | None
     seconds: float
     parent: int
     tasks: int = THREADS
-    memory_bytes: int = MEMORY_BYTES
 
 
 class Prepared(NamedTuple):
-    """Parts made once, before any child: the Landlock descriptor and the seccomp filters, where there are any."""
+    """Made once, before any child: the Landlock descriptor and the seccomp filters, if any."""
 
     rules: int | None
     filter: seccomp.Filter | None
@@ -57,13 +59,13 @@ class Prepared(NamedTuple):
 
 
 def prepare(isolation: str, readable: Sequence[str]) -> Prepared:
-    """The parts of an isolation that its children share; `readable` are the paths that Landlock leaves open."""
+    """The parts of an isolation that its children share; `readable`: what Landlock leaves open."""
     if isolation == "unsafe":
         return Prepared(None, None, None)
     files = isolation == "landlock"
     rules = landlock.ruleset(readable) if files else None
-    filters = (seccomp.assemble(seccomp.program(files, receives)) for receives in (False, True))
-    return Prepared(rules, *filters)
+    for_programs, for_checkers = (seccomp.program(files, receives) for receives in (False, True))
+    return Prepared(rules, seccomp.assemble(for_programs), seccomp.assemble(for_checkers))
 
 
 def confine(limits: Limits, prepared: Prepared) -> None:
@@ -74,10 +76,9 @@ def confine(limits: Limits, prepared: Prepared) -> None:
         drop_capabilities()
         forbid_dumping()
     die_with(limits.parent)
-    limit_resources(limits.seconds, limits.memory_bytes, limits.tasks)
+    limit_resources(limits.seconds, limits.tasks)
     if limits.isolation == "unsafe":
         return
-    forbid_new_privileges()
     if prepared.rules is not None:
         landlock.restrict(prepared.rules)
         os.close(prepared.rules)
@@ -99,23 +100,24 @@ def drop_capabilities() -> None:
 
 
 def forbid_dumping() -> None:
-    """Others of the same user can neither trace this process nor read its memory; it leaves no core file."""
+    """Others of the same user can neither trace it nor read its memory; it leaves no core."""
     check(prctl(PR_SET_DUMPABLE, 0, 0, 0, 0), "no dumping")
 
 
 def count_threads_apart() -> bool:
-    """From now on, the limit on the threads of our children counts theirs and ours, and no others of this user.
+    """From now on, the limit on the threads of our children counts theirs and ours, and no others
+    of this user.
 
-    False where it cannot: the container refuses user namespaces, or the kernel (before 5.14) counts across them.
+    False where it cannot: the container refuses user namespaces, or the kernel (before 5.14) counts
+    across them.
     """
     child = os.fork()
     if not child:
         apart = False
         try:
             check(unshare(CLONE_NEWUSER), "a user namespace")
-            resource.setrlimit(
-                resource.RLIMIT_NPROC, (3, 3)
-            )  # of which who started us would be one
+            # Of which who started us would be one.
+            resource.setrlimit(resource.RLIMIT_NPROC, (3, 3))
             grandchild = os.fork()
             if not grandchild:
                 os._exit(0)
@@ -125,11 +127,6 @@ def count_threads_apart() -> bool:
     return os.waitpid(child, 0)[1] == 0 and unshare(CLONE_NEWUSER) == 0
 
 
-def forbid_new_privileges() -> None:
-    """Needed for Landlock and seccomp without root."""
-    check(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "no new privileges")
-
-
 def die_with(parent: int) -> None:
     """The kernel kills this process when its parent ends, whatever either is doing."""
     check(prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0), "death with the parent")
@@ -137,10 +134,10 @@ def die_with(parent: int) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
 
 
-def limit_resources(seconds: float, memory_bytes: int, tasks: int) -> None:
-    """Hard limits on memory, processor time, files and threads; no core file, no locked memory, no file that grows."""
+def limit_resources(seconds: float, tasks: int) -> None:
+    """Hard limits on memory, processor time, files and threads; no core, no file that grows."""
     wanted = {
-        resource.RLIMIT_AS: memory_bytes,
+        resource.RLIMIT_AS: MEMORY_BYTES,
         resource.RLIMIT_CPU: math.ceil(seconds),
         resource.RLIMIT_CORE: 0,
         resource.RLIMIT_FSIZE: 0,
@@ -151,12 +148,13 @@ def limit_resources(seconds: float, memory_bytes: int, tasks: int) -> None:
     }
     for limit, value in wanted.items():
         ceiling = resource.getrlimit(limit)[1]
-        value = value if ceiling == resource.RLIM_INFINITY else min(value, ceiling)
+        if ceiling != resource.RLIM_INFINITY:
+            value = min(value, ceiling)
         resource.setrlimit(limit, (value, value))
 
 
 def tasks_of_user() -> int:
-    """How many threads this user has now, of whatever process: the limit on threads counts them all."""
+    """How many threads this user has now: the limit on threads counts those of every process."""
     count = 0
     for process in filter(str.isdigit, os.listdir("/proc")):
         with contextlib.suppress(OSError):

@@ -1,7 +1,8 @@
-"""A program and its tests, run in a slot: the checker decides on assert tests, stdin/stdout tests are compared here.
+"""A program and its tests, run in a slot: the checker decides on asserts, output is compared here.
 
-Promises: `pass` needs a line of the checker for every test (or the expected output, and exit code 0, of every case);
-whatever the program can cause is `fail` with a reason; only our own failure is `infra`.
+Promises: `pass` needs a line of the checker for every test (or the expected output, and exit code
+0, of every case); whatever the program can cause is `fail` with a reason; only our own failure is
+`infra`.
 
 What is not covered: a program that knows the tests by heart.
 """
@@ -18,16 +19,14 @@ from rewards.sandbox.slot import Ends, Ran, Slot, ZygoteDied
 TIMEOUT_S = 10.0
 LONGEST_S = 86_400.0
 PROGRAM_BYTES = 1 << 20
-SIGNALS = {
-    number.value: number.name for number in signal.Signals
-}  # the real-time ones have no name
+SIGNALS = {number.value: number.name for number in signal.Signals}  # not the real-time ones
 
 
 class Outcome(NamedTuple):
     """The outcome of a program. `status` is pass, fail or infra (our failure: not a grade).
 
-    `reason` is empty for pass. `passed` says for each test whether it passed; `output` is what the program printed, at
-    most 1 MiB; `seconds` is the wall time.
+    `reason` is empty for pass. `passed` says for each test whether it passed; `output` is what the
+    program printed, at most 1 MiB; `seconds` is the wall time.
     """
 
     status: str
@@ -38,7 +37,7 @@ class Outcome(NamedTuple):
 
 
 class Asserts(NamedTuple):
-    """`tests` are Python texts, usually one assert each, run in order after `setup` in a process of their own."""
+    """`tests` are Python texts, run in order after `setup` in a process of their own."""
 
     program: str
     tests: Sequence[str]
@@ -49,72 +48,61 @@ class Asserts(NamedTuple):
 
 
 class Stdio(NamedTuple):
-    """`cases` are pairs (stdin, expected stdout), each run in a process of its own, all within `timeout_s`."""
+    """`cases` are pairs (stdin, expected stdout), a process each, all within `timeout_s`."""
 
     program: str
     cases: Sequence[tuple[str, str]]
     timeout_s: float = TIMEOUT_S
 
 
-def tests_of(job: Asserts | Stdio) -> Sequence:
-    """The tests of a job, of either kind; `ValueError` where there are none, or no time for them."""
+Job = Asserts | Stdio
+
+
+def tests_of(job: Job) -> Sequence:
+    """The tests of a job of either kind; `ValueError` where there are none, or no time."""
     tests = job.tests if isinstance(job, Asserts) else job.cases
     if not tests or isinstance(tests, str):
         raise ValueError(f"no tests, or one text in place of a list of them: {tests!r:.100}")
     if not 0.0 < job.timeout_s <= LONGEST_S:
         raise ValueError(
-            f"timeout_s is {job.timeout_s}; it must be more than 0 and at most {LONGEST_S:g} seconds"
+            f"timeout_s is {job.timeout_s}; it must be more than 0 and at most {LONGEST_S:g} s"
         )
     return tests
 
 
-def failure_of_ours(job: Asserts | Stdio, why: str) -> Outcome:
-    """The outcome of a job that could not be run."""
-    return Outcome("infra", printable(why), 0.0, "", (False,) * len(tests_of(job)))
-
-
-def run_job(slot: Slot, job: Asserts | Stdio) -> Outcome:
+def run_job(slot: Slot, job: Job) -> Outcome:
     """Run in this slot; `ZygoteDied` where that is not the program's doing."""
-    tests = tests_of(job)
     program = job.program.encode("utf-8", "surrogatepass")
     if len(program) > PROGRAM_BYTES:
-        return Outcome(
-            "fail",
-            f"the program is longer than {PROGRAM_BYTES} bytes",
-            0.0,
-            "",
-            (False,) * len(tests),
-        )
+        none = (False,) * len(tests_of(job))
+        return Outcome("fail", f"the program is longer than {PROGRAM_BYTES} bytes", 0.0, "", none)
     if isinstance(job, Stdio):
         return _run_cases(slot, job, program)
     try:
-        held = _held(job)
+        names = names_of(job.tests, job.setup, job.entry_point)
+        held = {
+            "setup": compiled(job.setup, "<setup>"),
+            "tests": [compiled(test, "<test>") for test in job.tests],
+            "names": names.program,
+            "modules": names.modules,
+            "inplace": job.inplace,
+        }
     except (SyntaxError, ValueError, RecursionError) as error:
         return failure_of_ours(job, f"the tests are not Python: {error}")
-    return _run_asserts(slot, job, program, held)
+    return _run_asserts(slot, job, program, marshal.dumps(held))
 
 
-# --------------------------------------------------------------------------- asserts
-
-
-def _held(job: Asserts) -> bytes:
-    """The request for the checker."""
-    names = names_of(job.tests, job.setup, job.entry_point)
-    setup, *tests = [
-        compiled(job.setup, "<setup>"),
-        *(compiled(test, "<test>") for test in job.tests),
-    ]
-    held = {"setup": setup, "tests": tests, "names": names.program, "modules": names.modules}
-    return marshal.dumps(held | {"inplace": job.inplace})
+def failure_of_ours(job: Job, why: str) -> Outcome:
+    """The outcome of a job that could not be run."""
+    return Outcome("infra", printable(why), 0.0, "", (False,) * len(tests_of(job)))
 
 
 def _run_asserts(slot: Slot, job: Asserts, program: bytes, held: bytes) -> Outcome:
     with Ends() as ends:
         printed, source = ends.pipe(), ends.file(program)
         here, there = ends.pair()
-        ran = slot.run(
-            "worker", ends, (printed, here, source), job.timeout_s, (there, ends.file(held))
-        )
+        tests = (there, ends.file(held))
+        ran = slot.run("worker", ends, (printed, here, source), job.timeout_s, tests)
     if not ran.confined:
         raise ZygoteDied("a program could not be confined")
     return _asserts_outcome(job, ran)
@@ -122,19 +110,52 @@ def _run_asserts(slot: Slot, job: Asserts, program: bytes, held: bytes) -> Outco
 
 def _asserts_outcome(job: Asserts, ran: Ran) -> Outcome:
     lines = [line for line in ran.verdicts if type(line) is list]
-    verdicts = [passes for passes, _ in lines if passes is not None]
-    passed = tuple(passes is True for passes in verdicts) + (False,) * (
-        len(job.tests) - len(verdicts)
-    )
+    passed = [passes is True for passes, _ in lines if passes is not None]
+    passed += [False] * (len(job.tests) - len(passed))
     reasons = [text for passes, text in lines if passes is not True]
     reason = NEVER_CALLED if NEVER_CALLED in reasons else (*reasons, "")[0]
     if not all(passed) and (not reason or reason.startswith("LinkError")):
         reason = _ended(ran, job.timeout_s) or reason or "the tests did not end"
-    return _outcome(passed, reason, ran, ran.written[0])
+    return _outcome(passed, reason, ran.seconds, ran.written[0])
+
+
+def _run_cases(slot: Slot, job: Stdio, program: bytes) -> Outcome:
+    """Case by case; once the time of the program is used up, the others count as failed."""
+    passed, reason, output, seconds = [], "", b"", 0.0
+    for given, expected in job.cases:
+        left = max(0.001, job.timeout_s - seconds)
+        with Ends() as ends:
+            stdin = ends.file(given.encode("utf-8", "surrogatepass"))
+            descriptors = (stdin, ends.pipe(), ends.pipe(), ends.file(program))
+            ran = slot.run("script", ends, descriptors, left)
+        # Late before it was confined is the program's doing where cases before took all the time.
+        if not ran.confined and not (passed and ran.late):
+            raise ZygoteDied("a program could not be confined")
+        seconds += ran.seconds
+        output = output or ran.written[0]
+        why = _case_fault(ran, expected, job.timeout_s)
+        passed.append(not why)
+        reason = reason or why
+        if why.startswith("timeout"):
+            break
+    passed += [False] * (len(job.cases) - len(passed))
+    return _outcome(passed, reason, seconds, output)
+
+
+def _case_fault(ran: Ran, expected: str, timeout_s: float) -> str:
+    """Name what is wrong with a case; empty for nothing."""
+    ended = _ended(ran, timeout_s)
+    if ended.startswith("exited"):
+        complaint = ran.written[1].decode(errors="replace").strip().rpartition("\n")[2]
+        return f"{ended}: {complaint}"[:300]
+    if ended:
+        return ended
+    printed = ran.written[0].decode("utf-8", "replace")
+    return "" if lines_of(printed) == lines_of(expected) else "wrong output"
 
 
 def _ended(ran: Ran, timeout_s: float) -> str:
-    """Why a program ended early, as far as the outside can tell."""
+    """Why a program ended early or badly, as far as the outside can tell; empty for neither."""
     if ran.overflow:
         return "output: more than 1 MiB"
     if ran.late:
@@ -144,63 +165,21 @@ def _ended(ran: Ran, timeout_s: float) -> str:
     return f"exited with code {ran.exit}" if ran.exit else ""
 
 
-# --------------------------------------------------------------------------- stdin and stdout
-
-
-def _run_cases(slot: Slot, job: Stdio, program: bytes) -> Outcome:
-    """Case by case; once the time of the program is used up, the others count as failed."""
-    passed, reason, output, seconds = [], "", b"", 0.0
-    for given, expected in job.cases:
-        ran = _run_case(slot, program, given, max(0.001, job.timeout_s - seconds), not passed)
-        seconds += ran.seconds
-        output = output or ran.written[0]
-        why = _case_fault(ran, expected, job.timeout_s)
-        passed.append(not why)
-        reason = reason or why
-        if why.startswith("timeout"):
-            break
-    full = (*passed, *(False,) * (len(job.cases) - len(passed)))
-    return _outcome(full, reason, ran._replace(seconds=seconds), output)
-
-
-def _run_case(slot: Slot, program: bytes, given: str, timeout_s: float, is_first: bool) -> Ran:
-    with Ends() as ends:
-        stdin = ends.file(given.encode("utf-8", "surrogatepass"))
-        descriptors = (stdin, ends.pipe(), ends.pipe(), ends.file(program))
-        ran = slot.run("script", ends, descriptors, timeout_s)
-    # Late before it was confined: where cases before have used up the time, that is the program's doing.
-    if not ran.confined and (is_first or not ran.late):
-        raise ZygoteDied("a program could not be confined")
-    return ran
-
-
-def _case_fault(ran: Ran, expected: str, timeout_s: float) -> str:
-    """Name what is wrong with a case; empty for nothing."""
-    if ran.overflow or ran.late or ran.exit < 0:
-        return _ended(ran, timeout_s)
-    if ran.exit:
-        complaint = ran.written[1].decode(errors="replace").strip().rpartition("\n")[2]
-        return f"exited with code {ran.exit}: {complaint}"[:300]
-    printed = ran.written[0].decode("utf-8", "replace")
-    return "" if lines_of(printed) == lines_of(expected) else "wrong output"
-
-
 def lines_of(text: str) -> list[str]:
-    """Lines without white space at their ends and without empty ones at the end: `lines_of("1 \\n\\n")` is `["1"]`."""
+    """Lines without space at their ends, nor empty ones at the end: of `1 \\n\\n` `["1"]`."""
     lines = [line.rstrip() for line in text.replace("\r\n", "\n").split("\n")]
     while lines and not lines[-1]:
         lines.pop()
     return lines
 
 
-def _outcome(passed: tuple[bool, ...], reason: str, ran: Ran, output: bytes) -> Outcome:
-    status = "pass" if all(passed) else "fail"
+def _outcome(passed: list[bool], reason: str, seconds: float, output: bytes) -> Outcome:
     text = output.decode("utf-8", "replace")
-    return Outcome(
-        status, "" if status == "pass" else printable(reason), round(ran.seconds, 4), text, passed
-    )
+    if all(passed):
+        return Outcome("pass", "", round(seconds, 4), text, tuple(passed))
+    return Outcome("fail", printable(reason), round(seconds, 4), text, tuple(passed))
 
 
 def printable(text: str) -> str:
-    r"""The text with everything escaped that a log or terminal may not show: `printable("\n")` is `"\\n"`."""
+    r"""Escape what a log or terminal may not show: `printable("\n")` is `"\\n"`."""
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)

@@ -1,6 +1,8 @@
-"""The functions of libc that the confinement calls, looked up once, in the zygote, and not again in each child.
+"""The functions of libc that the confinement calls, looked up once, in the zygote, and not again in
+each child.
 
-    check(prctl(PR_SET_DUMPABLE, 0, 0, 0, 0), "no dumping")     # an OSError with the kernel's reason where it refuses
+    check(prctl(PR_SET_DUMPABLE, 0, 0, 0, 0), "no dumping")     # an OSError with the kernel's
+    reason where it refuses
 
 Promises: a refusal of the kernel is never taken for an answer.
 
@@ -11,6 +13,7 @@ import ctypes
 import os
 from typing import Any
 
+PR_SET_NO_NEW_PRIVS = 38
 CLOSE_RANGE, LAST = 436, 0x7FFFFFFF  # the same on x86_64 and aarch64
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -26,9 +29,8 @@ prctl = _function("prctl", ctypes.c_int, *[ctypes.c_ulong] * 4)
 capset = _function("capset", ctypes.c_char_p, ctypes.c_char_p)
 syscall = _function("syscall")
 unshare = _function("unshare", ctypes.c_int)
-_fork = ctypes.PyDLL(
-    None, use_errno=True
-).fork  # keeps Python's lock, which the child then holds as well
+# Keeps Python's lock, which the child then holds as well.
+_fork = ctypes.PyDLL(None, use_errno=True).fork
 
 
 def check(answer: int, call: str) -> int:
@@ -38,15 +40,22 @@ def check(answer: int, call: str) -> int:
     return answer
 
 
+def forbid_new_privileges() -> None:
+    """Nothing run by this process gains rights, which Landlock and seccomp want first."""
+    check(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "no new privileges")
+
+
 def close_from(first: int) -> None:
-    """Close every descriptor from this one on; `os.closerange` asks for each of them where Python was built without."""
+    """Close every descriptor from this one on, in one call where the kernel has it."""
     if syscall(CLOSE_RANGE, first, LAST, 0) < 0:  # an old kernel, or a container that refuses it
         os.closerange(first, 4096)
 
 
 def fork() -> int:
-    """`os.fork` for a process of one thread, without the repair of Python's locks, threads and weak references.
+    """`os.fork` for a process of one thread, without the repair of Python's locks and weak
+    references.
 
-    Nothing in the zygote needs it, and it makes each child copy some forty pages. Random numbers are the caller's part.
+    Nothing in the zygote needs it, and it makes each child copy some forty pages. Random numbers
+    are the caller's part.
     """
     return check(_fork(), "fork")

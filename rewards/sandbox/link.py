@@ -1,34 +1,153 @@
-"""Calls and plain values between two processes that do not trust each other, over one stream socket.
+"""Calls and plain values between two processes that do not trust each other, over one stream
+socket.
 
-Both sides hold a `Peer`. What has no plain form stays where it was made and travels as a number: a callable can be
-called from the other side, an iterator advanced; anything else is opaque.
+Both sides hold a `Peer`. What has no plain form stays where it was made and travels as a number,
+for which the other side holds a `Remote`: a callable can be called, an iterator advanced; anything
+else is opaque.
 
-Promises: the other side reaches nothing but what was handed to it, by the number under which it was, and of that only
-calling and advancing; whatever it sends is a value, an exception of a built-in type, or `LinkError`. An exception that
-means something to a loop (`StopIteration`, `GeneratorExit`) or ends a process (`SystemExit`) arrives as `RuntimeError`.
+Promises: the other side reaches nothing but what was handed to it, by the number under which it
+was, and of that only calling and advancing; whatever it sends is a value, an exception of a
+built-in type, or `LinkError`. A `Remote` has no value here: comparing or hashing it is an error and
+no answer, so an object that equals everything in the program equals nothing in a test. An exception
+that means something to a loop (`StopIteration`, `GeneratorExit`) or ends a process (`SystemExit`)
+arrives as another one.
 
-What is not covered: the other side may answer anything, late or never; the wall limit ends that.
+What is not covered: the other side may answer anything, late or never (the wall limit ends that);
+what a callable returns and an iterator yields is the program's word, as any result is.
 """
 
+import builtins
 import os
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from rewards.sandbox.codec import MAX_BYTES, CodecError, decode, encode
-from rewards.sandbox.remote import (
-    EndOfIterator,
-    LinkError,
-    ProgramEnded,
-    Remote,
-    described,
-    make_remote,
-    received,
-    replace_contents,
-)
 
 MAX_EXPORTS = 100_000
 MAX_NESTED = 50  # calls within calls
+LOOP_ENDS = (StopIteration, StopAsyncIteration, GeneratorExit)
+OPAQUE = "the program returned an object, not a plain value"
+
+
+class LinkError(BaseException):
+    """The other side is gone, or broke the rules: no `except Exception` of a test swallows it."""
+
+
+class ProgramEnded(BaseException):
+    """The program wanted to end (SystemExit, KeyboardInterrupt), which no test may want."""
+
+
+class RemoteError(Exception):
+    """An exception of the other side that has no counterpart here."""
+
+
+class EndOfIterator(Exception):
+    """The other side's iterator has ended."""
+
+
+# ------------------------------------------------------------------ things of the other side
+
+
+class Remote:
+    """Something of the other side. To compare, hash or look into it is an error, not False.
+
+    Whether it is true came with it, once: no more than the program tells by returning True or
+    False.
+    """
+
+    __slots__ = ("_peer", "_place", "_truth")
+
+    def __init__(self, peer: "Peer", place: Any, truth: bool = True):
+        self._peer, self._place, self._truth = peer, place, truth
+
+    def __bool__(self) -> bool:
+        return self._truth
+
+    def _opaque(self, *_: Any) -> Any:
+        raise TypeError(OPAQUE)
+
+    __eq__ = __ne__ = __lt__ = __le__ = __gt__ = __ge__ = __hash__ = _opaque  # type: ignore
+    __len__ = __getitem__ = __contains__ = __iter__ = __str__ = __repr__ = _opaque  # type: ignore
+
+
+class RemoteCallable(Remote):
+    __slots__ = ()
+
+    def __call__(self, *arguments: Any, **keywords: Any) -> Any:
+        return self._peer.call(self._place, arguments, keywords)
+
+
+class InplaceCallable(Remote):
+    """A function that may change its arguments, as the task says."""
+
+    __slots__ = ()
+
+    def __call__(self, *arguments: Any, **keywords: Any) -> Any:
+        return self._peer.call(self._place, arguments, keywords, inplace=True)
+
+
+class RemoteIterator(Remote):
+    __slots__ = ()
+
+    def __iter__(self) -> Iterator:
+        return self
+
+    def __next__(self) -> Any:
+        try:
+            return self._peer.ask("next", self._place, None)
+        except EndOfIterator:
+            raise StopIteration from None
+
+
+REMOTES = {"callable": RemoteCallable, "iterator": RemoteIterator, "object": Remote}
+
+
+def replace_contents(mine: Any, theirs: Any) -> None:
+    """Let a list, dict, set or bytearray become what the call made of it."""
+    if type(mine) is not type(theirs):
+        return
+    if type(mine) in (list, bytearray):
+        mine[:] = theirs
+    elif type(mine) in (dict, set):
+        mine.clear()
+        mine.update(theirs)
+
+
+# --------------------------------------------------------------------------- exceptions
+
+
+def described(error: BaseException) -> list:
+    """Names of the built-in types of an exception, nearest first, and its message."""
+    try:
+        # A KeyError shows its argument's repr, and would do so once more over there.
+        is_quoted = isinstance(error, KeyError) and len(error.args) == 1
+        message = str(error.args[0] if is_quoted else error)[:1000]
+    except BaseException:
+        message = ""
+    names = [kind.__name__ for kind in type(error).__mro__ if kind.__module__ == "builtins"]
+    return [names, message]
+
+
+def received(names: Any, message: Any) -> BaseException:
+    """The exception to raise for one of the other side: a built-in one, else `RemoteError`."""
+    text = message if type(message) is str else ""
+    for name in names if type(names) is list else []:
+        kind = getattr(builtins, name, None) if type(name) is str else None
+        if not isinstance(kind, type) or not issubclass(kind, BaseException):
+            continue
+        if issubclass(kind, (SystemExit, KeyboardInterrupt)):
+            return ProgramEnded(f"the program raised {name}: {text}")
+        if not issubclass(kind, Exception) or issubclass(kind, LOOP_ENDS):
+            return RuntimeError(f"the program raised {name}: {text}")
+        try:
+            return kind(text)
+        except TypeError:
+            continue  # of types that want more than a text the next one
+    return RemoteError(text)
+
+
+# --------------------------------------------------------------------------- the link
 
 
 class Peer:
@@ -43,7 +162,7 @@ class Peer:
         self.flush: Callable[[], None] = lambda: None
 
     def call(self, target: Any, arguments: tuple, keywords: dict, inplace: bool = False) -> Any:
-        """Call a name, or a number that was handed over; with `inplace`, take over what became of the arguments."""
+        """Call a name, or a number handed over; `inplace`: take over what became of arguments."""
         answer = self.ask("call", target, [arguments, keywords, inplace])
         if not inplace:
             return answer
@@ -62,25 +181,28 @@ class Peer:
             raise
 
     def serve(self, until_answer: bool = False) -> Any:
-        """Answer the other side until it closes (or, in a call, until the answer of that call is there)."""
+        """Answer the other side until it closes, or answers the call that is under way."""
         if self.depth >= MAX_NESTED:
             raise RecursionError("calls between program and tests are nested too deeply")
         self.depth += 1
         try:
             while (message := self.receive()) is not None:
                 kind, target, content = message
-                if kind in ("value", "error", "end"):
-                    if not until_answer:
-                        raise LinkError("an answer that nobody asked for")
-                    return self._answer_of(kind, target, content)
-                self._reply(kind, target, content)
+                if kind not in ("value", "error", "end"):
+                    self._reply(kind, target, content)
+                elif not until_answer:
+                    raise LinkError("an answer that nobody asked for")
+                elif kind == "value":
+                    return content
+                elif kind == "end":
+                    raise EndOfIterator
+                else:
+                    raise received(target, content)
         finally:
             self.depth -= 1
         if until_answer:
             raise LinkError("the program ended")
         return None
-
-    # ------------------------------------------------------------------ messages
 
     def send(self, message: list) -> None:
         data = encode(message, self._refer).encode()
@@ -119,8 +241,6 @@ class Peer:
             parts += data
         return bytes(parts)
 
-    # ------------------------------------------------------------------ answering
-
     def _reply(self, kind: str, target: Any, content: Any) -> None:
         try:
             message = ["value", None, self._do(kind, target, content)]
@@ -156,28 +276,17 @@ class Peer:
             raise LinkError("a number that was never handed over")
         return self.exports[place]
 
-    def _answer_of(self, kind: str, names: Any, content: Any) -> Any:
-        if kind == "value":
-            return content
-        if kind == "end":
-            raise EndOfIterator
-        raise received(names, content)
-
-    # ------------------------------------------------------------------ references
-
     def _refer(self, value: Any) -> list:
         if isinstance(value, Remote):
             return ["yours", value._place, True]
         if len(self.exports) >= MAX_EXPORTS:
             raise CodecError(f"cannot be sent: more than {MAX_EXPORTS} objects")
         self.exports.append(value)
-        kind = (
-            "callable"
-            if callable(value)
-            else "iterator"
-            if hasattr(type(value), "__next__")
-            else "object"
-        )
+        kind = "object"
+        if callable(value):
+            kind = "callable"
+        elif hasattr(type(value), "__next__"):
+            kind = "iterator"
         return [kind, len(self.exports) - 1, bool(value)]
 
     def _resolve(self, parts: list) -> Any:
@@ -186,9 +295,9 @@ class Peer:
         kind, place, truth = parts
         if kind == "yours":
             return self._named(place) if type(place) is str else self._exported(place)
-        if kind not in ("callable", "iterator", "object") or type(place) is not int:
+        if type(kind) is not str or kind not in REMOTES or type(place) is not int:
             raise CodecError("no reference")
-        return make_remote(self, kind, place, truth)
+        return REMOTES[kind](self, place, truth)
 
 
 def read_all(descriptor: int) -> bytes:

@@ -1,13 +1,15 @@
-"""Names that the tests of a task need: functions of the program, and modules that are used without an import.
+"""Names that the tests of a task need: functions of the program, and modules that are used without
+an import.
 
-    names_of(["assert area(2) == math.pi * 4"])         # Names(program=('area',), modules=('math',))
+    names_of(["assert area(2) == math.pi * 4"])         # Names(program=('area',),
+    modules=('math',))
     names_of(["assert sum(10, 15) == 6"])               # Names(program=('sum',), modules=())
 
-Promises: tests are compiled here, once for all programs of a task, and never run; their asserts are in force whatever
-the flags of this Python.
+Promises: tests are compiled here, once for all programs of a task, and never run; their asserts are
+in force whatever the flags of this Python.
 
-What is not covered: a function that is called like a built-in that the tests use too; the task then names it itself,
-as `entry_point`.
+What is not covered: a function that is called like a built-in that the tests use too; the task then
+names it itself, as `entry_point`.
 """
 
 import ast
@@ -27,7 +29,7 @@ class Names(NamedTuple):
 def names_of(
     tests: Sequence[str], setup: str = "", entry_point: str | Sequence[str] | None = None
 ) -> Names:
-    """The names to ask the program for, and the modules to import. Tests that are not Python are a `SyntaxError`."""
+    """The names to ask the program for, and modules to import; `SyntaxError` for bad tests."""
     given = (entry_point,) if isinstance(entry_point, str) else tuple(entry_point or ())
     return _names_of(tuple(tests), setup, given)
 
@@ -48,7 +50,7 @@ def _names_of(tests: tuple[str, ...], setup: str, given: tuple[str, ...]) -> Nam
 
 @functools.lru_cache(maxsize=4096)
 def compiled(text: str, name: str) -> CodeType:
-    """Code of a setup or test, as the checker runs it; text that is not Python is a `SyntaxError` or `ValueError`."""
+    """Code of a setup or test, as the checker runs it; else `SyntaxError` or `ValueError`."""
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.Assert) and isinstance(node.test, ast.Tuple) and node.test.elts:
             raise ValueError(f"an assert of a tuple is always true (line {node.lineno})")
@@ -61,7 +63,7 @@ def _called(trees: list[ast.Module]) -> list[str]:
 
 
 def _called_in_all(tests: list[ast.Module], bound: set[str]) -> tuple[str, ...]:
-    """For a program that defines a function by the name of a built-in: the first that every test calls."""
+    """For a program that is called like a built-in: the first that every test calls."""
     everywhere = [
         name
         for name in _called(tests)

@@ -1,14 +1,16 @@
-"""`Sandbox`: runs model-written programs against tests, isolated, on all cores that this rank may use.
+"""`Sandbox`: runs model-written programs against tests, isolated, on all cores that this rank may
+use.
 
     with Sandbox() as sandbox:
-        sandbox.run_asserts("def double(x): return 2 * x", ["assert double(2) == 4"]).status     # 'pass'
-        sandbox.run_stdio("print(int(input()) * 2)", [("2", "4")]).status                        # 'pass'
+        sandbox.run_asserts("def f(x): return 2 * x", ["assert f(2) == 4"]).status      # 'pass'
+        sandbox.run_stdio("print(int(input()) * 2)", [("2", "4")]).status               # 'pass'
 
-Promises: it starts no program before its self-test has passed: with Landlock, else sealed (no file system at all),
-else it refuses. `unsafe` is a choice, logged at each start and refused where the environment holds secrets. Batches
-keep all workers busy; every call works from any thread or forked process; nothing is left 0.5 s after.
+Promises: it starts no program before its self-test has passed: with Landlock, else sealed (no file
+system at all), else it refuses. `unsafe` is a choice, logged at each start and refused where the
+environment holds secrets. Batches keep all workers busy; every call works from any thread or forked
+process; nothing is left 0.5 s after.
 
-What is not covered: the confined programs share the processor with the trainer; see `confinement` for the rest.
+What is not covered: the confined programs share the processor with the trainer; see `confinement`.
 """
 
 import atexit
@@ -30,6 +32,7 @@ from rewards.sandbox import cgroups, confinement, landlock
 from rewards.sandbox.jobs import (
     TIMEOUT_S,
     Asserts,
+    Job,
     Outcome,
     Stdio,
     failure_of_ours,
@@ -51,9 +54,10 @@ def worker_count() -> int:
 
     A quota of the container (`docker run --cpus`) counts as well.
     """
-    cores = (
-        len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    )
+    if hasattr(os, "sched_getaffinity"):
+        cores = len(os.sched_getaffinity(0))
+    else:
+        cores = os.cpu_count() or 1
     cores = min(cores, math.ceil(cgroups.core_limit() or cores))
     ranks = os.environ.get("LOCAL_WORLD_SIZE", "1")
     return max(1, cores // max(1, int(ranks) if ranks.isdigit() else 1))
@@ -66,8 +70,9 @@ class SandboxError(RuntimeError):
 class Sandbox:
     """A pool of zygotes, started by the first call or by `with`.
 
-    `isolation`: None for the best that works here, or landlock, sealed, unsafe. `packages`: names of installed packages
-    that programs may import next to the standard library. `runs` counts outcomes, `infra` those that are our failures.
+    Args:
+        isolation: None for the best that works here, or landlock, sealed, unsafe.
+        packages: installed packages that programs may import next to the standard library.
     """
 
     def __init__(
@@ -75,22 +80,18 @@ class Sandbox:
         workers: int | None = None,
         isolation: str | None = None,
         packages: Sequence[str] = (),
-        memory_bytes: int = confinement.MEMORY_BYTES,
     ):
         if isolation not in (None, *confinement.ISOLATIONS):
-            raise ValueError(
-                f"isolation is {isolation!r}; one of {', '.join(confinement.ISOLATIONS)}, or None"
-            )
-        self.workers = workers or worker_count()
-        self.wanted, self.memory_bytes = isolation, memory_bytes
+            allowed = ", ".join(confinement.ISOLATIONS)
+            raise ValueError(f"isolation is {isolation!r}; one of {allowed}, or None")
+        self.workers, self.wanted = workers or worker_count(), isolation
         self.packages = {name: _folder_of(name) for name in packages}
-        self.infra = self.runs = 0
         self._forget()
         _sandboxes.add(self)
 
     # ------------------------------------------------------------------ programs
 
-    def run_batch(self, jobs: Sequence[Asserts | Stdio]) -> list[Outcome]:
+    def run_batch(self, jobs: Sequence[Job]) -> list[Outcome]:
         """The outcome of each job, in order, all workers at work."""
         for job in jobs:
             tests_of(job)
@@ -99,9 +100,9 @@ class Sandbox:
         with counting:
             calls.append(jobs)
         try:
-            return (
-                [self._run(jobs[0])] if len(jobs) == 1 else list(self._threads.map(self._run, jobs))
-            )
+            if len(jobs) == 1:
+                return [self._run(jobs[0])]
+            return list(self._threads.map(self._run, jobs))
         finally:
             with counting:
                 calls.pop()
@@ -109,7 +110,7 @@ class Sandbox:
                     _end_checkers(slots)
 
     def run_asserts(self, program: str, tests: Sequence[str], **options: Any) -> Outcome:
-        """One program against tests; options as in `Asserts` (setup, entry_point, inplace, timeout_s)."""
+        """One program against tests, with the options of `Asserts`."""
         return self.run_batch([Asserts(program, tests, **options)])[0]
 
     def run_stdio(
@@ -118,14 +119,14 @@ class Sandbox:
         """One program, started afresh for each pair (stdin, expected stdout)."""
         return self.run_batch([Stdio(program, cases, timeout_s)])[0]
 
-    def _run(self, job: Asserts | Stdio) -> Outcome:
-        """In a free slot; where our machinery fails, once more, then `infra`: the outcome of this job alone."""
+    def _run(self, job: Job) -> Outcome:
+        """In a free slot; where our machinery fails, once more, then `infra` for this job alone."""
         slots = self._slots
         slot = slots.get()
         try:
             for _ in range(2):
                 try:
-                    return self._counted(run_job(slot, job))
+                    return run_job(slot, job)
                 except (ZygoteDied, OSError) as error:
                     why = str(error)
                     logger.warning("sandbox: %s", why)
@@ -134,18 +135,12 @@ class Sandbox:
             logger.exception("sandbox: an error of its own")
         finally:
             slots.put(slot)
-        return self._counted(failure_of_ours(job, why))
-
-    def _counted(self, outcome: Outcome) -> Outcome:
-        with self._counting:
-            self.runs += 1
-            self.infra += outcome.status == "infra"
-        return outcome
+        return failure_of_ours(job, why)
 
     # ------------------------------------------------------------------ life
 
     def start(self) -> str:
-        """Start, test the isolation, and return which is in force; `SandboxError` where none holds."""
+        """Start, test the isolation, and return the one in force; `SandboxError` if none holds."""
         with self._lock:
             if self.isolation is None:
                 self.isolation = self._first_that_holds()
@@ -208,19 +203,14 @@ class Sandbox:
     def _make_slots(self, isolation: str) -> None:
         for slot in self._all:
             slot.retire()
-        settings = {
-            "isolation": isolation,
-            "packages": self.packages,
-            "memory_bytes": self.memory_bytes,
-        }
-        settings |= {"workers": self.workers}
+        settings = {"isolation": isolation, "packages": self.packages, "workers": self.workers}
         self._all = [Slot(settings | {"is_first": place == 0}) for place in range(self.workers)]
         self._slots: queue.LifoQueue[Slot] = queue.LifoQueue()
-        for slot in self._all[::-1]:
+        for slot in reversed(self._all):
             self._slots.put(slot)
 
     def _forget(self) -> None:
-        """Start from nothing: at first, after closing, and in a forked process, whose parent keeps the zygotes."""
+        """Start from nothing: at first, after closing, and in a fork, which has no zygotes."""
         for slot in getattr(self, "_all", []):
             slot.disown()
         self.isolation: str | None = None
@@ -231,17 +221,17 @@ class Sandbox:
 
 
 def shared_sandbox(isolation: str | None = None, packages: Sequence[str] = ()) -> Sandbox:
-    """The sandbox that all rewards of this process with the same wish share; started by its first program.
+    """The sandbox that all rewards of this process with the same wish share.
 
-    `isolation` as in `Sandbox`. Who has no wish gets the first that isolates: an evaluation runs programs where the
-    reward of its run does. `unsafe` is for those who ask for it.
+    Who has no wish gets the first that isolates: an evaluation runs programs where the reward of
+    its run does. `unsafe` is for those who ask for it.
     """
     wish = (isolation, tuple(packages))
     with _shared_lock:
-        if wish == (None, ()) and (
-            isolated := [made for made in _shared.values() if made.wanted != "unsafe"]
-        ):
-            return isolated[0]
+        if wish == (None, ()):
+            for made in _shared.values():
+                if made.wanted != "unsafe":
+                    return made
         if wish not in _shared:
             _shared[wish] = Sandbox(isolation=isolation, packages=packages)
         return _shared[wish]
@@ -259,8 +249,8 @@ def _refuse_next_to_secrets() -> None:
     held = sorted(name for name, value in os.environ.items() if value and SECRET.search(name))
     if held:
         raise SandboxError(
-            f"isolation is 'unsafe', and the environment holds {', '.join(held)}: programs could read them. "
-            "Unset them, or let the sandbox isolate"
+            f"isolation is 'unsafe', and the environment holds {', '.join(held)}: programs could "
+            "read them. Unset them, or let the sandbox isolate"
         )
 
 
@@ -268,9 +258,10 @@ def _warn_of_few_tasks(workers: int) -> None:
     needed, left = workers * (confinement.THREADS + 2), cgroups.tasks_left()
     if left is not None and left < needed:
         logger.warning(
-            "sandbox: this container lets %d more processes and threads start (pids.max), and %d programs with threads "
-            "need up to %d: honest ones may fail. Raise the limit (docker run --pids-limit).", left, workers, needed,
-        )  # fmt: skip
+            f"sandbox: this container lets {left} more processes and threads start (pids.max), and "
+            f"{workers} programs with threads need up to {needed}: honest ones may fail. Raise the "
+            "limit (docker run --pids-limit)."
+        )
 
 
 def _end_checkers(slots: Sequence[Slot]) -> None:

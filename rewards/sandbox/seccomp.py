@@ -1,28 +1,76 @@
-"""The seccomp filter of a confined program, assembled by hand: what is not allowed returns EPERM.
+"""Which system calls a confined program may make: a seccomp filter, assembled by hand.
 
     template = assemble(program(files=True))    # once
-    install(template)                           # in each child, for good: nothing takes a filter away
+    install(template)                           # in each child, for good: nothing takes it away
 
-Promises: a call under another architecture kills the process and one of the x32 table is refused; `open` has no flag
-that writes, creates or only names; threads yes, processes no; signals and limits reach the process itself only.
+Promises: what is not in the tables below is refused with EPERM: nothing that makes a process, runs
+a program, opens a socket, writes, creates, renames or removes a file, changes its mode, owner or
+times, traces or reads another process, maps anonymous shared files, loads code into the kernel or
+changes a limit, priority or affinity of another process. A call under another architecture kills
+the process and one of the x32 table is refused; `open` has no flag that writes, creates or only
+names; threads yes, processes no; signals and limits reach the process itself only.
 
-The kernel tries a new filter on every number there is, in each child: so the numbers are searched by halving, with
-which it is ready in three quarters of the time that asking for one after the other takes.
+The kernel tries a new filter on every number there is, in each child: so the numbers are searched
+by halving, which is ready in three quarters of the time that one test after the other takes.
 
-What is not covered: pointers cannot be looked into, so which file is opened is Landlock's part.
+What is not covered: pointers cannot be looked into, so which file is opened is Landlock's part; in
+the mode with a file system, `stat` tells whether any path exists (Landlock does not hide it).
 """
 
 import ctypes
 import errno
 import os
+import platform
 import resource
 import signal
 import struct
 import sys
 from typing import NamedTuple
 
-from rewards.sandbox.libc import check, prctl
-from rewards.sandbox.syscalls import ABSENT, ALWAYS, AUDIT_ARCH, READING, RECEIVING, machine, number
+from rewards.sandbox.libc import check, forbid_new_privileges, prctl
+
+AUDIT_ARCH = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
+Numbers = dict[str, dict[str, int | None]]
+
+
+def _read(table: str) -> Numbers:
+    """A table of `name x86_64 aarch64`, three words a call; a dash where aarch64 has none."""
+    calls = zip(*[iter(table.split())] * 3, strict=True)
+    return {
+        name: {"x86_64": int(on_x86), "aarch64": None if on_arm == "-" else int(on_arm)}
+        for name, on_x86, on_arm in calls
+    }
+
+
+ALWAYS = _read("""
+    read 0 63  write 1 64  munmap 11 215  brk 12 214  rt_sigaction 13 134  rt_sigprocmask 14 135
+    close 3 57  fstat 5 80  lseek 8 62  mprotect 10 226  mremap 25 216  rt_sigreturn 15 139
+    pread64 17 67  readv 19 65  writev 20 66  poll 7 -  ppoll 271 73  select 23 -  pselect6 270 72
+    sched_yield 24 124  dup 32 23  dup2 33 -  dup3 292 24  pipe 22 -  pipe2 293 59  pause 34 -
+    nanosleep 35 101  clock_nanosleep 230 115  getitimer 36 102  setitimer 38 103  alarm 37 -
+    getpid 39 172  gettid 186 178  getppid 110 173  getuid 102 174  geteuid 107 175  getgid 104 176
+    getegid 108 177  getresuid 118 148  getresgid 120 150  getgroups 115 158  exit 60 93
+    exit_group 231 94  wait4 61 260  uname 63 160  getcwd 79 17  gettimeofday 96 169  time 201 -
+    times 100 153  clock_gettime 228 113  clock_getres 229 114  getrlimit 97 163  getrusage 98 165
+    sysinfo 99 179  rt_sigpending 127 136  rt_sigtimedwait 128 137  rt_sigsuspend 130 133
+    sigaltstack 131 132  restart_syscall 219 128  sched_getaffinity 204 123  getcpu 309 168
+    set_tid_address 218 96  set_robust_list 273 99  rseq 334 293  membarrier 324 283
+    getrandom 318 278  epoll_create 213 -  epoll_create1 291 20  epoll_ctl 233 21  epoll_wait 232 -
+    epoll_pwait 281 22
+""")
+# Left out where there is no file system at all. Which files may be read, Landlock says.
+READING = _read("""
+    stat 4 -  lstat 6 -  access 21 -  newfstatat 262 79  statx 332 291  faccessat 269 48
+    faccessat2 439 439  getdents64 217 61
+""")
+RECEIVING = _read("recvmsg 47 212")  # for the checker alone, which takes no program
+CONDITIONAL = _read("""
+    open 2 -  futex 202 98  madvise 28 233  mmap 9 222  recvfrom 45 207  openat 257 56  clone 56 220
+    kill 62 129  tgkill 234 131  prlimit64 302 261  fcntl 72 25  ioctl 16 29  prctl 157 167
+    socketpair 53 199  sendto 44 206
+""")
+ABSENT = _read("clone3 435 435  openat2 437 437")  # ENOSYS, so that libc takes the older way
+CALLS = ALWAYS | READING | RECEIVING | CONDITIONAL | ABSENT
 
 LOAD, JUMP, JEQ, JGE, JSET, AND, RET = 0x20, 0x05, 0x15, 0x35, 0x45, 0x54, 0x06
 ALLOW, KILL = 0x7FFF0000, 0x80000000
@@ -31,63 +79,61 @@ NUMBER, ARCH, X32 = 0, 4, 0x40000000
 
 # O_WRONLY O_RDWR, O_CREAT, O_TRUNC, O_APPEND, O_PATH, __O_TMPFILE: the same on both machines
 OPEN_FLAGS = 0o3 | 0o100 | 0o1000 | 0o2000 | 0o10000000 | 0o20000000
-THREAD_FLAGS = (
-    0x3D0F00  # what libc passes to make a thread (musl adds 0x400000, which has no meaning)
-)
+# What libc passes to make a thread; musl adds MUSL_FLAG, which has no meaning.
+THREAD_FLAGS, MUSL_FLAG = 0x3D0F00, 0x400000
 FCNTL = (0, 1, 2, 3, 4, 1030)  # F_DUPFD F_GETFD F_SETFD F_GETFL F_SETFL F_DUPFD_CLOEXEC
-IOCTL = (
-    0x5401,
-    0x5413,
-    0x541B,
-    0x5421,
-    0x5450,
-    0x5451,
-)  # TCGETS TIOCGWINSZ FIONREAD FIONBIO FIONCLEX FIOCLEX
+# TCGETS TIOCGWINSZ FIONREAD FIONBIO FIONCLEX FIOCLEX
+IOCTL = (0x5401, 0x5413, 0x541B, 0x5421, 0x5450, 0x5451)
 PRCTL = (15, 16)  # the name of a thread
 MADVISE = (4, 8, 14, 15)  # what allocators ask for: DONTNEED FREE HUGEPAGE NOHUGEPAGE
 MSG_OOB = 1
+AF_UNIX, SOCK_STREAM, SOCK_TYPES = 1, 1, 0xF
 MAP_STACK, STACK_BYTES = 0x20000, 8 << 20
-# WAIT WAKE REQUEUE CMP_REQUEUE WAKE_OP WAIT_BITSET WAKE_BITSET, within the process: a shared one reaches other programs
-FUTEX = tuple(
-    operation | 0x80 | clock for operation in (0, 1, 3, 4, 5, 9, 10) for clock in (0, 0x100)
-)
-JOINING = (
-    (0, 9, 0x109) if sys.version_info >= (3, 13) else ()
-)  # there, `pthread_join` waits for the kernel in this way
-OWN = 0x7FABCDEF  # beyond any process id and no other operand; the child puts its own id there
-NO_NEW_PRIVS, SET_SECCOMP, FILTER = 38, 22, 2
+# WAIT WAKE REQUEUE CMP_REQUEUE WAKE_OP WAIT_BITSET WAKE_BITSET within the process, with or without
+# the clock's flag: a shared one reaches other programs.
+FUTEX = tuple(op | 0x80 | clock for op in (0, 1, 3, 4, 5, 9, 10) for clock in (0, 0x100))
+if sys.version_info >= (3, 13):
+    FUTEX += (0, 9, 0x109)  # there, `pthread_join` waits for the kernel in this way
+OWN = 0x7FABCDEF  # beyond any process id; the child puts its own id there
+PR_SET_SECCOMP, FILTER = 22, 2
 
 Instruction = tuple[int, int, int, int]  # code, jump if true, jump if false, operand
 
 
 class Filter(NamedTuple):
-    """A filter as the kernel reads it: its header, its instructions, and where among them the own id belongs."""
+    """A filter as the kernel reads it: its header, its code, and where in it the own id belongs."""
 
     header: ctypes.Array
     code: ctypes.Array
     own: list[int]
 
 
+def machine() -> str:
+    """`x86_64` or `aarch64`; on any other, and on any system but Linux, an error."""
+    system, name = platform.system(), platform.machine()
+    if system != "Linux" or name not in AUDIT_ARCH:
+        built_for = " and ".join(AUDIT_ARCH)
+        raise OSError(f"no sandbox for {system} on {name}: it is built for Linux on {built_for}")
+    return name
+
+
 def program(files: bool, receives: bool = False) -> list[Instruction]:
-    """The instructions, with reading of files or without any file system; `OWN` stands for the process's own id.
+    """The instructions, with reading of files or without any; `OWN` stands for the process's id.
 
     `receives`: for the checker, which is handed descriptors.
     """
     on = machine()
-    head = [
-        (LOAD, 0, 0, ARCH),
-        (JEQ, 1, 0, AUDIT_ARCH[on]),
-        (RET, 0, 0, KILL),
-        (LOAD, 0, 0, NUMBER),
-    ]
+    head = [(LOAD, 0, 0, ARCH), (JEQ, 1, 0, AUDIT_ARCH[on]), (RET, 0, 0, KILL)]
+    head.append((LOAD, 0, 0, NUMBER))
     if on == "x86_64":
         head += [(JGE, 0, 1, X32), (RET, 0, 0, REFUSE)]
-    answers = {name: [(RET, 0, 0, ALLOW)] for name in {**ALWAYS, **(READING if files else {})}}
-    answers |= {name: [(RET, 0, 0, ALLOW)] for name in (RECEIVING if receives else {})}
-    answers |= _conditions(files) | {name: [(RET, 0, 0, UNKNOWN)] for name in ABSENT}
-    by_number = {
-        number(name, on): lines for name, lines in answers.items() if number(name, on) is not None
-    }
+    allowed = ALWAYS | (READING if files else {}) | (RECEIVING if receives else {})
+    answers = {name: [(RET, 0, 0, ALLOW)] for name in allowed}
+    answers |= {name: [(RET, 0, 0, UNKNOWN)] for name in ABSENT}
+    for name, conditions in _conditions(files).items():
+        answers[name] = [*conditions, (RET, 0, 0, ALLOW)]
+    by_number = {CALLS[name][on]: lines for name, lines in answers.items()}
+    by_number.pop(None, None)  # calls that this machine does not have
     return [*head, *_search(_ranges(by_number))]
 
 
@@ -104,12 +150,13 @@ def install(template: Filter) -> None:
     """Put the filter over this thread, for good; an error where the kernel refuses."""
     for place in template.own:
         struct.pack_into("I", template.code, place, os.getpid())
-    check(prctl(NO_NEW_PRIVS, 1, 0, 0, 0), "no new privileges")
-    check(prctl(SET_SECCOMP, FILTER, ctypes.addressof(template.header), 0, 0), "the seccomp filter")
+    forbid_new_privileges()
+    header = ctypes.addressof(template.header)
+    check(prctl(PR_SET_SECCOMP, FILTER, header, 0, 0), "the seccomp filter")
 
 
 def _ranges(by_number: dict[int, list[Instruction]]) -> list[tuple[int, list[Instruction]]]:
-    """From which number on which answer is given: `{3: a, 4: a}` is 0 refused, from 3 `a`, from 5 refused."""
+    """From which number on which answer is given: `{3: a}` is 0 refused, 3 `a`, 4 refused."""
     refused = [(RET, 0, 0, REFUSE)]
     found: list[tuple[int, list[Instruction]]] = []
     for call in sorted({0, *by_number, *(call + 1 for call in by_number)}):
@@ -130,89 +177,75 @@ def _search(ranges: list[tuple[int, list[Instruction]]]) -> list[Instruction]:
     return [(JGE, 0, 1, ranges[middle][0]), (JUMP, 0, 0, len(below)), *below, *above]
 
 
+# --------------------------------------------------------------------------- conditions
+# Each refuses the call where it does not hold, and goes on to the next line where it does.
+
+
 def _conditions(files: bool) -> dict[str, list[Instruction]]:
-    checks = {
-        "clone": [(LOAD, 0, 0, _low(0)), (AND, 0, 0, 0xFFFFFFFF ^ 0x400000), *_equal(THREAD_FLAGS)],
-        "kill": _own_signal(1),
-        "tgkill": _own_signal(2),
-        "prlimit64": [  # of itself; but no new limit on processor time, by which the kernel would kill it
-            *((LOAD, 0, 0, _low(0)), (JEQ, 2, 0, 0), (JEQ, 1, 0, OWN), (RET, 0, 0, REFUSE)),
-            *((LOAD, 0, 0, _low(1)), (JEQ, 1, 0, resource.RLIMIT_CPU), (RET, 0, 0, ALLOW)),
-            *(
-                (LOAD, 0, 0, _low(2)),
-                (JEQ, 1, 0, 0),
-                (RET, 0, 0, REFUSE),
-                (LOAD, 0, 0, _low(2) + 4),
-                *_equal(0),
-            ),
+    # A death by these is somebody else's doing.
+    deadly = (signal.SIGKILL, signal.SIGSTOP)
+    # No new limit on processor time, by which the kernel would kill it.
+    new_limit = [*_one_of(_low(2), 0), *_one_of(_high(2), 0)]
+    found = {
+        "clone": _masked(_low(0), 0xFFFFFFFF ^ MUSL_FLAG, THREAD_FLAGS),
+        "kill": [*_one_of(_low(0), OWN), *_none_of(_low(1), *deadly)],
+        "tgkill": [*_one_of(_low(0), OWN), *_none_of(_low(2), *deadly)],
+        "prlimit64": [
+            *_one_of(_low(0), 0, OWN),
+            (LOAD, 0, 0, _low(1)),
+            (JEQ, 0, len(new_limit), resource.RLIMIT_CPU),
+            *new_limit,
         ],
-        "fcntl": _one_of(1, FCNTL),
-        "ioctl": _one_of(1, IOCTL),
-        "prctl": _one_of(0, PRCTL),
-        "futex": _one_of(1, FUTEX + JOINING),
-        "madvise": _one_of(2, MADVISE),
-        "recvfrom": _without(3, MSG_OOB),
-        "mmap": [  # no stack of a thread is small, so that memory limits their number
-            *((LOAD, 0, 0, _low(3)), (JSET, 1, 0, MAP_STACK), (RET, 0, 0, ALLOW)),
-            *((LOAD, 0, 0, _low(1) + 4), (JEQ, 1, 0, 0), (RET, 0, 0, ALLOW)),
-            *(
-                (LOAD, 0, 0, _low(1)),
-                (JGE, 1, 0, STACK_BYTES),
-                (RET, 0, 0, REFUSE),
-                (RET, 0, 0, ALLOW),
-            ),
-        ],
-        "socketpair": [  # a pair within the process, for event loops: AF_UNIX, SOCK_STREAM
-            *((LOAD, 0, 0, _low(0)), (JEQ, 1, 0, 1), (RET, 0, 0, REFUSE)),
-            *((LOAD, 0, 0, _low(1)), (AND, 0, 0, 0xF), *_equal(1)),
-        ],
-        "sendto": [  # without an address, and nothing out of band
-            *((LOAD, 0, 0, _low(3)), (JSET, 0, 1, MSG_OOB), (RET, 0, 0, REFUSE)),
-            *((LOAD, 0, 0, _low(4)), (JEQ, 1, 0, 0), (RET, 0, 0, REFUSE)),
-            *((LOAD, 0, 0, _low(4) + 4), *_equal(0)),
+        "fcntl": _one_of(_low(1), *FCNTL),
+        "ioctl": _one_of(_low(1), *IOCTL),
+        "prctl": _one_of(_low(0), *PRCTL),
+        "futex": _one_of(_low(1), *FUTEX),
+        "madvise": _one_of(_low(2), *MADVISE),
+        "recvfrom": _without(_low(3), MSG_OOB),
+        # Without an address, and nothing out of band.
+        "sendto": [*_without(_low(3), MSG_OOB), *_one_of(_low(4), 0), *_one_of(_high(4), 0)],
+        # A pair within the process, for event loops.
+        "socketpair": [*_one_of(_low(0), AF_UNIX), *_masked(_low(1), SOCK_TYPES, SOCK_STREAM)],
+        # No stack of a thread is small, so that memory limits their number.
+        "mmap": [
+            (LOAD, 0, 0, _low(3)),
+            (JSET, 0, 5, MAP_STACK),
+            (LOAD, 0, 0, _high(1)),
+            (JEQ, 0, 3, 0),
+            (LOAD, 0, 0, _low(1)),
+            (JGE, 1, 0, STACK_BYTES),
+            (RET, 0, 0, REFUSE),
         ],
     }
     if files:
-        checks |= {"openat": _without(2, OPEN_FLAGS), "open": _without(1, OPEN_FLAGS)}
-    return checks
+        found |= {"openat": _without(_low(2), OPEN_FLAGS), "open": _without(_low(1), OPEN_FLAGS)}
+    return found
 
 
 def _low(argument: int) -> int:
-    """Where the lower half of an argument lies; the kernel reads no more of those compared here."""
+    """Where the lower half of an argument lies; of most arguments the kernel reads no more."""
     return 16 + 8 * argument
 
 
-def _equal(value: int) -> list[Instruction]:
-    return [(JEQ, 0, 1, value), (RET, 0, 0, ALLOW), (RET, 0, 0, REFUSE)]
+def _high(argument: int) -> int:
+    return _low(argument) + 4
 
 
-def _one_of(argument: int, values: tuple[int, ...]) -> list[Instruction]:
-    tests = [(JEQ, len(values) - place, 0, value) for place, value in enumerate(values)]
-    return [(LOAD, 0, 0, _low(argument)), *tests, (RET, 0, 0, REFUSE), (RET, 0, 0, ALLOW)]
+def _one_of(place: int, *values: int) -> list[Instruction]:
+    tests = [(JEQ, len(values) - number, 0, value) for number, value in enumerate(values)]
+    return [(LOAD, 0, 0, place), *tests, (RET, 0, 0, REFUSE)]
 
 
-def _own_signal(argument: int) -> list[Instruction]:
-    """To the process itself, but neither SIGKILL nor SIGSTOP: a death by these is somebody else's doing."""
-    return [
-        *(
-            (LOAD, 0, 0, _low(0)),
-            (JEQ, 1, 0, OWN),
-            (RET, 0, 0, REFUSE),
-            (LOAD, 0, 0, _low(argument)),
-        ),
-        *(
-            (JEQ, 1, 0, signal.SIGKILL),
-            (JEQ, 0, 1, signal.SIGSTOP),
-            (RET, 0, 0, REFUSE),
-            (RET, 0, 0, ALLOW),
-        ),
-    ]
+def _none_of(place: int, *values: int) -> list[Instruction]:
+    lines = [(LOAD, 0, 0, place)]
+    for value in values:
+        lines += [(JEQ, 0, 1, value), (RET, 0, 0, REFUSE)]
+    return lines
 
 
-def _without(argument: int, bits: int) -> list[Instruction]:
-    return [
-        (LOAD, 0, 0, _low(argument)),
-        (JSET, 0, 1, bits),
-        (RET, 0, 0, REFUSE),
-        (RET, 0, 0, ALLOW),
-    ]
+def _masked(place: int, mask: int, value: int) -> list[Instruction]:
+    return [(LOAD, 0, 0, place), (AND, 0, 0, mask), (JEQ, 1, 0, value), (RET, 0, 0, REFUSE)]
+
+
+def _without(place: int, bits: int) -> list[Instruction]:
+    return [(LOAD, 0, 0, place), (JSET, 0, 1, bits), (RET, 0, 0, REFUSE)]

@@ -1,9 +1,11 @@
-"""One zygote seen from the trainer: starts it, hands it descriptors, collects what its children write.
+"""One zygote seen from the trainer: starts it, hands it descriptors, collects what its children
+write.
 
-Promises: a request returns when its program is dead and reaped and its tests are done, at the latest shortly after its
-wall limit; what a program writes is read up to a cap, beyond which it is killed. A checker serves `CHECKER_PROGRAMS` at
-most, fewer where it does not end its tests, and none after `end_checker`. `ZygoteDied` is a failure of ours: a zygote
-that died or hangs, a child that was not confined, or that somebody else has killed or stopped.
+Promises: a request returns when its program is dead and reaped and its tests are done, at the
+latest shortly after its wall limit; what a program writes is read up to a cap, beyond which it is
+killed. A checker serves `CHECKER_PROGRAMS` at most, fewer where it does not end its tests, and none
+after `end_checker`. `ZygoteDied` is a failure of ours: a zygote that died or hangs, a child that
+was not confined, or that somebody else has killed or stopped.
 
 What is not covered: several threads must not share a slot at one time; the pool sees to that.
 """
@@ -43,10 +45,11 @@ class ZygoteDied(Exception):
 
 
 class Ran(NamedTuple):
-    """The outcome of a program.
+    """The end of a program.
 
-    `exit`: its code, negative for a signal; `written`: what came out of each pipe; `verdicts`: the words of its
-    checker; `late`: killed at the limit; `confined`: False where it did not get so far.
+    `exit`: its code, negative for a signal; `written`: what came out of each pipe; `verdicts`: the
+    words of its checker; `late`: killed at the limit; `confined`: False where it did not get so
+    far.
     """
 
     exit: int
@@ -59,7 +62,7 @@ class Ran(NamedTuple):
 
 
 class Ends:
-    """The descriptors of one run, closed whatever happens: those for other processes once they are sent."""
+    """The descriptors of one run, closed whatever happens: those for others once they are sent."""
 
     def __init__(self) -> None:
         self.pipes: list[int] = []  # to be read here
@@ -102,7 +105,7 @@ class Slot:
         self.process: subprocess.Popen | None = None
         self.control: socket.socket | None = None
         self.checker: socket.socket | None = None
-        self.served, self.longest = 0, 0.0
+        self.served, self.longest = 0, 0.0  # by this checker: programs, and its first's seconds
         self.state: dict[str, Any] = {}
         self.running = self.retired = False
 
@@ -118,31 +121,29 @@ class Slot:
         self.control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
             settings = json.dumps({**self.settings, "control": theirs.fileno()})
-            command = [
-                sys.executable,
-                "-I",
-                "-S",
-                str(Path(__file__).with_name("zygote.py")),
-                settings,
-            ]
+            zygote = str(Path(__file__).with_name("zygote.py"))
             self.process = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, env={}, cwd="/",
-                pass_fds=[theirs.fileno()], start_new_session=True,
-            )  # fmt: skip
+                [sys.executable, "-I", "-S", zygote, settings],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                env={},
+                cwd="/",
+                pass_fds=[theirs.fileno()],
+                start_new_session=True,
+            )
         self.state = self._receive(START_S)
         return self.state
 
     def close(self) -> None:
         """End the zygote and with it its children."""
-        for end in filter(None, (self.control, self.checker)):
-            end.close()
+        self._close_sockets()
         if self.process is not None:
             self.process.kill()
             self.process.wait()
-        self.process = self.control = self.checker = None
+        self.process = None
 
     def retire(self) -> None:
-        """Close for good, from whatever thread: a call that runs finds its zygote dead, and ends."""
+        """Close for good, from whatever thread: a call that runs finds its zygote dead."""
         self.retired = True
         if self.running and self.process is not None:
             self.process.kill()
@@ -151,24 +152,28 @@ class Slot:
 
     def disown(self) -> None:
         """After a fork, in the child: this zygote is another process's."""
-        for end in filter(None, (self.control, self.checker)):
-            end.close()
+        self._close_sockets()
         if self.process is not None:
             self.process.returncode = 0  # not our child: nothing to wait for
-        self.process = self.control = self.checker = None
+        self.process = None
+
+    def _close_sockets(self) -> None:
+        for end in filter(None, (self.control, self.checker)):
+            end.close()
+        self.control = self.checker = None
 
     def end_checker(self) -> int:
-        """End the checker, where there is one; the code or minus the signal with which it had ended before, else 0."""
+        """End the checker, if any: 0, or how it had ended before (code or minus signal)."""
         if self.checker is None:
             return 0
-        self.running = True
+        before, self.running = self.running, True
         self.checker.close()
         self.checker = None
         try:
             self._tell(b"retire")
             return self._receive(OVERDUE_S)["checker"]
         finally:
-            self.running = False
+            self.running = before
 
     # ------------------------------------------------------------------ a program
 
@@ -180,7 +185,7 @@ class Slot:
         seconds: float,
         tests: Sequence[int] | None = None,
     ) -> Ran:
-        """Start a program (role worker or script) on its descriptors; `tests` are those that its checker is handed."""
+        """Run a program (role worker or script) on its descriptors; its checker gets `tests`."""
         self.running = True
         try:
             self.start()
@@ -196,39 +201,35 @@ class Slot:
     ) -> None:
         """Tell the zygote and the checker; where there is none yet, the zygote makes one first."""
         is_new = tests is not None and not self._hand(tests, seconds)
-        ours, theirs = (
-            socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET) if is_new else (None, None)
-        )
         request = json.dumps({"role": role, "seconds": seconds, "checker": is_new}).encode()
-        try:
-            self._tell(request, [*descriptors, *([theirs.fileno()] if theirs else [])])
-        except BaseException:
-            if ours:
+        if not is_new:
+            self._tell(request, descriptors)
+            return
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with theirs:
+            try:
+                self._tell(request, [*descriptors, theirs.fileno()])
+            except BaseException:
                 ours.close()
-            raise
-        finally:
-            if theirs:
-                theirs.close()
-        if ours:
-            self.checker, self.served, self.longest = ours, 0, seconds
-            if not self._hand(tests, seconds):
-                raise self._died("its checker ended")
+                raise
+        self.checker, self.served, self.longest = ours, 0, seconds
+        if not self._hand(tests, seconds):
+            raise self._died("its checker ended")
 
     def _hand(self, tests: Sequence[int], seconds: float) -> bool:
-        """Send the checker what it needs for a program; False where there is none that could serve it.
+        """Send the checker what it needs for a program; False where there is none that could serve
+        it.
 
-        A checker's own limit on CPU time follows from that of its first program: none serves one with a longer limit.
+        A checker's own limit on CPU time follows from that of its first program: none serves one
+        with a longer limit.
         """
-        if self.checker is None or seconds > self.longest:
-            self.end_checker()
-            return False
-        try:
-            socket.send_fds(self.checker, [b"tests"], tests)
-        except OSError:  # it has died since
-            self.end_checker()
-            return False
-        self.served += 1
-        return True
+        if self.checker is not None and seconds <= self.longest:
+            with contextlib.suppress(OSError):  # it has died since
+                socket.send_fds(self.checker, [b"tests"], tests)
+                self.served += 1
+                return True
+        self.end_checker()
+        return False
 
     def _watch(self, reader: "_Reader", clock: Clock, seconds: float, has_tests: bool) -> Ran:
         """Read until the program has ended and its tests are done."""
@@ -266,11 +267,15 @@ class Slot:
         if ended["foreign"]:
             raise ZygoteDied(FOREIGN_DEATH)
         reader.finish()
-        late = ended["late"] or not done
         return Ran(
-            ended["exit"], [bytes(part[:OUTPUT_BYTES]) for part in reader.written], verdicts, reader.overflow, late,
-            ended["confined"], clock.seconds(),
-        )  # fmt: skip
+            exit=ended["exit"],
+            written=[bytes(part[:OUTPUT_BYTES]) for part in reader.written],
+            verdicts=verdicts,
+            overflow=reader.overflow,
+            late=ended["late"] or not done,
+            confined=ended["confined"],
+            seconds=clock.seconds(),
+        )
 
     def _verdict(self) -> Any:
         """A word of the checker; None at its end."""
@@ -281,7 +286,7 @@ class Slot:
         return json.loads(data) if data else None
 
     def _replace_checker(self, is_fit: bool) -> None:
-        """End a checker that may not serve another program; an error where its end is not the program's doing."""
+        """End a checker that may serve no other; an error where the program did not end it."""
         code = 0 if is_fit and self.served < CHECKER_PROGRAMS else self.end_checker()
         if -code in FOREIGN:
             raise ZygoteDied(FOREIGN_DEATH)
@@ -340,11 +345,11 @@ class _Reader:
         return bool(data)
 
     def finish(self) -> None:
-        """Take what is left: all who could write are dead, so a pipe holds no more than its buffer."""
-        for pipe in self.pipes:
+        """Take what is left: all writers are dead, so a pipe holds no more than its buffer."""
+        for pipe, place in self.pipes.items():
             for _ in range(32):
-                before = len(self.written[self.pipes[pipe]])
-                if not self.read(pipe) or len(self.written[self.pipes[pipe]]) == before:
+                before = len(self.written[place])
+                if not self.read(pipe) or len(self.written[place]) == before:
                     break
 
 

@@ -2,8 +2,8 @@
 
 Promises: nothing here knows a test, an expected value or the way to the verdict.
 
-What is not covered: the program can do what it likes to this process, including to the code below. It can so make
-itself fail, and answer calls with any value: which is all that a program does.
+What is not covered: the program can do what it likes to this process, including to the code below.
+It can so make itself fail, and answer calls with any value: which is all that a program does.
 """
 
 import atexit
@@ -18,13 +18,13 @@ from os import _exit  # before a program can put something in its place
 from types import ModuleType
 from typing import Any, TextIO
 
-from rewards.sandbox import link, remote
+from rewards.sandbox import link
 
 LINK, JOB = 3, 4
 
 
 def serve_calls() -> None:
-    """For assert tests: run the program as a module, then do what the checker asks until it hangs up."""
+    """For assert tests: run the program as a module, then do what the checker asks."""
     source = _begin()
     module = ModuleType("solution")
     sys.modules["solution"] = module
@@ -32,17 +32,17 @@ def serve_calls() -> None:
     try:
         exec(compile(source, "<program>", "exec"), module.__dict__)
     except BaseException as error:
-        peer.send(["failed", *remote.described(error)])
+        peer.send(["failed", *link.described(error)])
         _end(1)
     peer.flush = _flush
-    with contextlib.suppress(remote.LinkError):
+    with contextlib.suppress(link.LinkError):
         peer.send(["ready", None, None])
         peer.serve()
     _end(0)
 
 
 def run_script() -> None:
-    """For stdin/stdout tests: run the program as `python program.py` would, and end with its exit code."""
+    """For stdin/stdout tests: run it as `python program.py` would, and end with its exit code."""
     source = _begin()
     module = ModuleType("__main__")
     sys.modules["__main__"] = module
@@ -54,15 +54,14 @@ def run_script() -> None:
     except SystemExit as stop:
         code = _exit_code(stop.code)
     except BaseException as error:
-        traceback.print_exception(
-            type(error), error, error.__traceback__ and error.__traceback__.tb_next
-        )
+        own = error.__traceback__ and error.__traceback__.tb_next  # without our frame
+        traceback.print_exception(type(error), error, own)
         code = 1
     _end(code)
 
 
 def open_streams() -> None:
-    """Once, in the zygote: the streams of its children, opened on what they will find there, a null file and pipes."""
+    """Once, in the zygote: its children's streams, opened on what they will find there."""
     kept, pipe = [os.dup(1), os.dup(2)], os.pipe()
     os.dup2(pipe[1], 1)
     os.dup2(pipe[1], 2)
@@ -79,9 +78,8 @@ def _begin() -> bytes:
     """The source of the program."""
     builtins.exit = builtins.quit = sys.exit
     sys.argv = ["program.py"]
-    sys.setrecursionlimit(
-        sys.getrecursionlimit() + 50
-    )  # the frames of this harness are not the program's
+    # The frames of this harness are not the program's.
+    sys.setrecursionlimit(sys.getrecursionlimit() + 50)
     gc.enable()
     return link.read_all(JOB)
 

@@ -2,15 +2,17 @@
 
     python -I -S rewards/sandbox/zygote.py '{"control": 7, "isolation": "landlock", ...}'
 
-Forking the trainer would copy gigabytes of page tables; forking this costs half a millisecond. It has one thread, an
-empty environment and the modules that solutions use; tests and programs pass by it as descriptors that it never reads.
-What a child costs beyond that is the pages that it writes and so copies: whatever is the same for all children (their
-streams, the filter, functions of libc) is made here, once.
+Forking the trainer would copy gigabytes of page tables; forking this costs half a millisecond. It
+has one thread, an empty environment and the modules that solutions use; tests and programs pass by
+it as descriptors that it never reads. What a child costs beyond that is the pages that it writes
+and so copies: whatever is the same for all children (their streams, the filter, functions of libc)
+is made here, once.
 
-Promises: one program at a time, which is killed at the wall limit, whatever it does, and reaped. A checker is there for
-several programs, until it is to retire. All children are killed when the zygote dies (they asked the kernel for that),
-and the zygote ends when the process that started it is gone. A program that somebody else has killed or stopped is kept
-apart from one that ended itself (it can neither kill nor stop itself, see `seccomp`), unless memory ran out.
+Promises: one program at a time, which is killed at the wall limit, whatever it does, and reaped. A
+checker is there for several programs, until it is to retire. All children are killed when the
+zygote dies (they asked the kernel for that), and the zygote ends when the process that started it
+is gone. A program that somebody else has killed or stopped is kept apart from one that ended itself
+(it can neither kill nor stop itself, see `seccomp`), unless memory ran out.
 
 What is not covered: a child that the kernel cannot kill (stuck in the kernel itself).
 """
@@ -28,6 +30,7 @@ import sys
 import threading
 import time
 from os import _exit  # before a program can put something in its place
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -41,7 +44,8 @@ from rewards.sandbox import checker, confinement, libc, preload, seccomp, worker
 from rewards.sandbox.clock import Clock  # noqa: E402
 
 ROLES = {"worker": worker.serve_calls, "script": worker.run_script, "checker": checker.check}
-LAYOUT = {  # which of the descriptors that came with it a child finds as 0, 1, 2, ...; None is the null device
+# Which of the descriptors that came with it a child finds as 0, 1, 2, ...; None is the null device.
+LAYOUT = {
     "worker": (None, 0, 0, 1, 2),
     "script": (0, 1, 2, None, 3),
     "checker": (None, None, None, 0),
@@ -52,12 +56,11 @@ PARENT_CHECK_S = 0.2
 
 
 class Zygote:
-    """The settings of all children, the program that runs now, and the checker that is there for several."""
+    """What all children share, the program that runs now, and the checker for several."""
 
     def __init__(self, settings: dict[str, Any]):
-        self.control = socket.socket(
-            fileno=os.dup(settings["control"])
-        )  # a low number, which `arrange` closes
+        # A low number, which `arrange` closes.
+        self.control = socket.socket(fileno=os.dup(settings["control"]))
         os.close(settings["control"])
         self.settings = settings
         self.parent, self.pid = os.getppid(), os.getpid()
@@ -65,9 +68,8 @@ class Zygote:
         isolates = settings["isolation"] != "unsafe"
         self.apart = isolates and os.geteuid() != 0 and confinement.count_threads_apart()
         self.counted, self.counted_at = 0, -math.inf
-        self.prepared = confinement.prepare(
-            settings["isolation"], preload.readable_paths(settings["packages"])
-        )
+        readable = preload.readable_paths(settings["packages"])
+        self.prepared = confinement.prepare(settings["isolation"], readable)
         self.confirmed, self.confirm = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         self.woken, wake = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         signal.signal(signal.SIGCHLD, lambda *_: None)
@@ -83,9 +85,8 @@ class Zygote:
 
     def run(self) -> None:
         """Answer requests until the other end is closed."""
-        self._send(
-            {"ready": self.settings["isolation"], "user": "dropped" if self.users else "kept"}
-        )
+        user = "dropped" if self.users else "kept"
+        self._send({"ready": self.settings["isolation"], "user": user})
         while True:
             ready = [number for number, _ in self.poll.poll(self._patience())]
             if self.woken in ready:
@@ -135,21 +136,21 @@ class Zygote:
         code = confinement.UNCONFINED_EXIT
         try:
             random.seed()  # as `os.fork` would, so that no two programs draw the same numbers
-            null = os.open(
-                os.devnull, os.O_RDWR | os.O_CLOEXEC
-            )  # its own: flags set on one that is shared would stay
-            self._become(
-                role, [null if place is None else descriptors[place] for place in LAYOUT[role]]
-            )
+            # Its own null device: flags set on one that is shared would stay.
+            null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
+            own = [null if place is None else descriptors[place] for place in LAYOUT[role]]
+            self._become(role, own)
             code = 1
             ROLES[role]()
         finally:
             _exit(code)
 
     def _become(self, role: str, descriptors: list[int]) -> None:
-        """In the child: only its own descriptors, numbered from 0, then confined, which it confirms.
+        """In the child: only its own descriptors, numbered from 0, then confined, which it
+        confirms.
 
-        The descriptor for that is closed before a program is read, which so can neither write to it nor take from it.
+        The descriptor for that is closed before a program is read, which so can neither write to it
+        nor take from it.
         """
         signal.set_wakeup_fd(-1)
         self.control.detach()
@@ -160,33 +161,33 @@ class Zygote:
             (self.seconds + 2) * self.cores * (CHECKER_PROGRAMS if is_checker else 1),
             self.pid,
             self._tasks(),
-            self.settings["memory_bytes"],
         )
-        wanted = [
-            *descriptors,
-            self.confirm,
-            *([] if self.prepared.rules is None else [self.prepared.rules]),
-        ]
-        arrange(wanted)
-        rules = None if self.prepared.rules is None else len(wanted) - 1
-        chosen = self.prepared.checker_filter if is_checker else self.prepared.filter
-        confinement.confine(limits, self.prepared._replace(rules=rules, filter=chosen))
+        prepared = self.prepared
+        chosen = prepared.checker_filter if is_checker else prepared.filter
+        if prepared.rules is None:
+            arrange([*descriptors, self.confirm])
+            own = prepared._replace(filter=chosen)
+        else:
+            arrange([*descriptors, self.confirm, prepared.rules])
+            own = prepared._replace(filter=chosen, rules=len(descriptors) + 1)
+        confinement.confine(limits, own)
         if not is_checker:
             os.write(len(descriptors), b"C")
         os.close(len(descriptors))
 
     def _tasks(self) -> int:
-        """The limit on the threads of the user of a child: his own, or what we have now and room for every slot's.
+        """The limit on threads of a child's user: his own, or what we have now and room for every
+        slot's.
 
-        A program gets as many threads as its memory holds stacks (see `seccomp`), so none can use up the room of all.
+        A program gets as many threads as its memory holds stacks (see `seccomp`), so none can use
+        up the room of all.
         """
         if self.users or self.apart:
             return confinement.THREADS
         if time.monotonic() > self.counted_at + confinement.COUNTED_S:
             self.counted, self.counted_at = confinement.tasks_of_user(), time.monotonic()
-        return self.counted + self.settings["workers"] * (
-            self.settings["memory_bytes"] // seccomp.STACK_BYTES
-        )
+        stacks = confinement.MEMORY_BYTES // seccomp.STACK_BYTES
+        return self.counted + self.settings["workers"] * stacks
 
     # ------------------------------------------------------------------ children
 
@@ -215,15 +216,8 @@ class Zygote:
         self.child = None
         code = os.waitstatus_to_exitcode(status)
         killed = code == -signal.SIGKILL and not why and not self._memory_ran_out()
-        self._send(
-            {
-                "exit": code,
-                "confined": self._is_confirmed(),
-                "late": False,
-                "foreign": killed,
-                **why,
-            }
-        )
+        ended = {"exit": code, "confined": self._is_confirmed(), "late": False, "foreign": killed}
+        self._send(ended | why)
 
     def _is_confirmed(self) -> bool:
         try:
@@ -232,7 +226,7 @@ class Zygote:
             return False
 
     def _retire(self) -> int:
-        """End the checker; 0, or the code or minus the signal with which it had ended or stopped before."""
+        """End the checker: 0, or how it had ended or stopped before (code or minus signal)."""
         if self.checker is None:
             return 0
         checker, self.checker = self.checker, None
@@ -250,7 +244,7 @@ class Zygote:
             os.waitpid(child, 0)
 
     def _memory_ran_out(self) -> bool:
-        """Whether the kernel has killed somebody for memory since this was last asked: that a program can cause."""
+        """Whether the kernel killed for memory since last asked, which a program can cause."""
         before, self.deaths = self.deaths, _out_of_memory_deaths()
         return self.deaths > before
 
@@ -298,19 +292,20 @@ def _users() -> tuple[int, int] | None:
 
 
 def main() -> None:
-    signal.signal(
-        signal.SIGCHLD, signal.SIG_DFL
-    )  # the trainer may ignore or block it, which `exec` hands on
+    # The trainer may ignore or block it, which `exec` hands on.
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
     settings = json.loads(sys.argv[1])
     sys.argv = [""]
     os.environ.clear()  # of what Python itself has put there
     os.umask(0o777)
-    preload.offer_to_the_killer()
+    with contextlib.suppress(OSError):  # out of memory, the kernel ends us rather than the trainer
+        Path("/proc/self/oom_score_adj").write_text("1000")
     threading.stack_size(seccomp.STACK_BYTES)  # whatever limit on stacks was handed on
-    preload.prepare(settings["isolation"], settings["packages"])
-    if settings["isolation"] == "landlock" and settings["is_first"]:
-        preload.settle_access_times(preload.readable_paths(settings["packages"]))
+    isolation, packages = settings["isolation"], settings["packages"]
+    preload.prepare(isolation, packages)
+    if isolation == "landlock" and settings["is_first"]:
+        preload.settle_access_times(preload.readable_paths(packages))
     worker.open_streams()
     zygote = Zygote(settings)
     gc.collect()
