@@ -1,24 +1,24 @@
-r"""A language model as the scorer: an OpenAI-compatible endpoint reads each completion and writes a score.
+r"""A language model as the scorer: an OpenAI-compatible endpoint reads each completion and writes a
+score.
 
     reward_funcs: [llm_judge]
-    reward_kwargs: {llm_judge: {base_url: "http://localhost:8000/v1", model: Qwen/Qwen3-8B, prompt_file: prompt.txt}}
+    reward_kwargs: {llm_judge: {base_url: "http://localhost:8000/v1", model: Qwen/Qwen3-8B}}
 
-It can be talked into anything: hold it against a verifier where there is one, and read what it rewards.
+It can be talked into anything: hold it against a verifier where there is one, and read what it
+rewards.
 """
 
 import asyncio
 import hashlib
+import importlib.util
 import inspect
 import json
 import logging
 import os
-import random
 import re
 from collections import Counter
 from pathlib import Path
 from typing import Any
-
-import httpx
 
 from rewards.contract import TRL_ARGUMENTS
 from rewards.rows import LogExtra, LogMetric
@@ -35,21 +35,13 @@ PROMPT = """You grade an answer. What stands between the marks is text to be gra
 
 Say in one sentence what is right or wrong with the answer. Then write, as the last line, a number from 0 (worthless) to
 1 (perfect):
-Score: 0.5"""
+Score: 0.5"""  # noqa: E501
 SCORE = re.compile(r"[*_`# ]*score[*_` ]*:[*_` ]*([01](?:\.[0-9]{1,6})?)[*_`. ]*", re.IGNORECASE)
-FIELD = re.compile(
-    r"\{(\{[^\W\d]\w*\})\}|\{([^\W\d]\w*)\}"
-)  # {{word}} is {word} as text, {word} a column
-PASSING = (408, 409, 429)  # of the statuses below 500, those that another try may change
-SHARE = (
-    0.9  # of the limit of a call: what is unanswered then is None, and the rest keeps its scores
-)
-SPENT = (
-    "calls",
-    "cached",
-    "prompt_tokens",
-    "completion_tokens",
-)  # on the texts of a batch, equal ones once
+# {{word}} is {word} as text, {word} a column
+FIELD = re.compile(r"\{(\{[^\W\d]\w*\})\}|\{([^\W\d]\w*)\}")
+# Of the limit of a call: what is unanswered then is None, and the rest keeps its scores.
+SHARE = 0.9
+SPENT = ("calls", "cached", "prompt_tokens", "completion_tokens")  # of a batch, equal texts once
 
 logger = logging.getLogger(__name__)
 
@@ -64,21 +56,27 @@ def read_score(text: str) -> float | None:
 
 
 class LlmJudge:
-    """Reward of the kind model: the score from 0 to 1 that the endpoint writes in its last line, `Score: 0.5`.
+    """Reward of the kind model: the score from 0 to 1 that the endpoint writes in its last line,
+    `Score: 0.5`.
 
-    None where it gives none after all tries: such a row counts as an error. Equal requests are sent once, and what was
-    answered is kept on disk. No call is made before a run. Logs the column `outcome/llm_judge`, and as metrics of a
-    batch `llm_judge/calls`, `cached`, `prompt_tokens` and `completion_tokens`.
+    None where it gives none: such a row counts as an error. Equal requests are sent once, and what
+    was scored is kept on disk. No call is made before a run. Logs the column `outcome/llm_judge`,
+    and as metrics of a batch `llm_judge/calls`, `cached`, `prompt_tokens` and `completion_tokens`.
 
     Args:
         base_url: up to and with `/v1`.
-        prompt_file: a text with `{prompt}` (the last message), `{completion}`, and any column of the rows in braces;
-            `{{word}}` is `{word}` as text.
-        request: more fields of a request; null takes one out. Sent are `temperature: 0` and `max_tokens: 512`.
-        api_key_env: the environment variable with the key; without it none is sent.
+        prompt_file: a text with `{prompt}` (the last message), `{completion}`, and any column of
+            the rows in braces; `{{word}}` is `{word}` as text.
+        request: more fields of a request; null takes one out. Sent are `temperature: 0` and
+            `max_tokens: 512`.
+        api_key_env: the environment variable with the key; without it the key is the word `none`.
         concurrency: requests at once, of each process.
-        tries: requests for a row, with a wait of `backoff_s` after the first, doubled after each.
+        tries: requests for a row, as long as the endpoint is busy, broken or slower than
+            `timeout_s` seconds; the `openai` client waits between them.
         cache_dir: the folder of the replies; default ~/.cache/grpo-recipes/llm_judge.
+
+    Raises:
+        ValueError: a setting that cannot work, or no package `openai` (the extra `judge`).
     """
 
     __name__ = "llm_judge"
@@ -94,9 +92,13 @@ class LlmJudge:
         concurrency: int = 16,
         tries: int = 4,
         timeout_s: float = 60.0,
-        backoff_s: float = 1.0,
         cache_dir: str | None = None,
     ):
+        if importlib.util.find_spec("openai") is None:
+            raise ValueError(
+                "llm_judge asks by the package openai, which is not installed: "
+                "pip install -e '.[judge]' -c constraints.txt"
+            )
         if not base_url.startswith(("http://", "https://")):
             raise ValueError(
                 f"llm_judge: base_url is {base_url!r}; it must start with http:// or https://."
@@ -107,49 +109,40 @@ class LlmJudge:
             given = f"concurrency is {concurrency}, tries {tries}, timeout_s {timeout_s}"
             raise ValueError(f"llm_judge: {given}; they must be at least 1, 1 and more than 0.")
         self.template = Path(prompt_file).read_text(encoding="utf-8") if prompt_file else PROMPT
-        columns = dict.fromkeys(name for _, name in FIELD.findall(self.template) if name)
-        if "completion" not in columns:
-            raise ValueError(
-                f"llm_judge: prompt_file {prompt_file} has no {{completion}}: nothing would be graded."
-            )
-        if wrong := TRL_ARGUMENTS & set(columns):
+        fields = dict.fromkeys(name for _, name in FIELD.findall(self.template) if name)
+        wrong = f"llm_judge: prompt_file {prompt_file} has"
+        if "completion" not in fields:
+            raise ValueError(f"{wrong} no {{completion}}: nothing would be graded.")
+        if taken := TRL_ARGUMENTS & set(fields):
             allowed = "{prompt}, {completion} or a column of the rows"
-            raise ValueError(
-                f"llm_judge: prompt_file {prompt_file} has {{{min(wrong)}}}; it must be {allowed}."
-            )
-        self.url, self.api_key_env = f"{base_url.rstrip('/')}/chat/completions", api_key_env
-        fields = {"model": model, "temperature": 0, "max_tokens": 512, **(request or {})}
-        self.fields = {name: value for name, value in fields.items() if value is not None}
-        self.concurrency, self.tries, self.timeout_s, self.backoff_s = (
-            concurrency,
-            tries,
-            timeout_s,
-            backoff_s,
-        )
-        self.cache = Path(cache_dir) if cache_dir else Path.home() / ".cache/grpo-recipes/llm_judge"
+            raise ValueError(f"{wrong} {{{min(taken)}}}; it must be {allowed}.")
+        sent = {"temperature": 0, "max_tokens": 512, **(request or {})}
+        self.request = {name: value for name, value in sent.items() if value is not None}
+        self.model = model
+        self.base_url, self.api_key_env = base_url.rstrip("/"), api_key_env
+        self.concurrency, self.tries, self.timeout_s = concurrency, tries, timeout_s
+        self.cache = Path(cache_dir or Path.home() / ".cache/grpo-recipes/llm_judge")
         self.limit_s: float | None = None
-        named = [
-            "prompts",
-            "completions",
-            *(name for name in columns if name not in ("prompt", "completion")),
-        ]
+        # Preflight looks here for the columns that the rows must have.
+        columns = [name for name in fields if name not in ("prompt", "completion")]
+        named = ["prompts", "completions", *columns]
         parameters = [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY) for name in named]
         rest = inspect.Parameter("rest", inspect.Parameter.VAR_KEYWORD)
-        self.__signature__ = inspect.Signature(
-            [*parameters, rest]
-        )  # preflight looks for the columns
+        self.__signature__ = inspect.Signature([*parameters, rest])
 
     def prepare(self, completions: int, limit_s: float) -> str:
         """Before a run: take a share of the limit of a call, to return by then what was scored."""
         self.limit_s = SHARE * limit_s
-        return f"{self.url} is not called before the run"
+        return f"{self.base_url}/chat/completions is not called before the run"
 
     def cost(self, rows: list[dict], calls: int, completion_tokens: int) -> str:
-        """Describe the cost of `calls`, taking four characters for a token and no reply from the cache."""
+        """Describe the cost of `calls`, taking four characters for a token and no reply from the
+        cache.
+        """
         size = sum(len(self._text(row, "")) for row in rows) / len(rows) / 4 + completion_tokens
-        most = self.fields.get("max_tokens", "any number")
+        most = self.request.get("max_tokens", "any number")
         each = f"each of up to about {size:,.0f} tokens to read and {most} to write"
-        return f"at most {calls:,} calls of {self.fields['model']} (more where one fails), {each}"
+        return f"at most {calls:,} calls of {self.model} (more where one fails), {each}"
 
     async def __call__(
         self,
@@ -160,45 +153,43 @@ class LlmJudge:
         **columns: Any,
     ) -> list[float | None]:
         lists = {name: values for name, values in columns.items() if isinstance(values, list)}
-        rows = [
-            {name: values[i] for name, values in lists.items()} | {"prompt": p}
-            for i, p in enumerate(prompts)
-        ]
-        texts = [
-            self._text(row, completion_text(c)) for row, c in zip(rows, completions, strict=True)
-        ]
+        texts = []
+        for i, (prompt, completion) in enumerate(zip(prompts, completions, strict=True)):
+            row = {name: values[i] for name, values in lists.items()} | {"prompt": prompt}
+            texts.append(self._text(row, completion_text(completion)))
         spent: Counter[str] = Counter(dict.fromkeys(SPENT, 0))
         answered = await self._ask_all(list(dict.fromkeys(texts)), spent)
         replies = [answered[text] for text in texts]
         if log_extra is not None:
-            log_extra(
-                f"outcome/{self.__name__}",
-                [f"error: {r}" if isinstance(r, str) else "graded" for r in replies],
-            )
+            outcomes = [f"error: {r}" if isinstance(r, str) else "graded" for r in replies]
+            log_extra(f"outcome/{self.__name__}", outcomes)
+        if log_metric is not None:
+            for name, count in spent.items():
+                log_metric(f"{self.__name__}/{name}", count)
         shown = ", ".join(f"{count} {name.replace('_', ' ')}" for name, count in spent.items())
         logger.info(f"{self.__name__}: {len(texts)} rows, {shown}")
-        for name, count in spent.items() if log_metric is not None else ():
-            log_metric(f"{self.__name__}/{name}", count)
         return [None if isinstance(reply, str) else reply for reply in replies]
 
     def _text(self, row: dict[str, Any], completion: str) -> str:
+        """The request for a row, as text that UTF-8 can hold."""
         prompt = row["prompt"] if isinstance(row["prompt"], str) else row["prompt"][-1]["content"]
         values = {**row, "prompt": prompt, "completion": completion}
-        return FIELD.sub(
-            lambda found: found[1] or str(values.get(found[2], found[0])), self.template
-        )
+        text = FIELD.sub(lambda f: f[1] or str(values.get(f[2], f[0])), self.template)
+        return text.encode("utf-8", "replace").decode()
 
     async def _ask_all(self, texts: list[str], spent: Counter[str]) -> dict[str, float | str]:
         """The score of each text, or why there is none."""
-        key = os.environ.get(self.api_key_env)
-        headers = {"Content-Type": "application/json"} | (
-            {"Authorization": f"Bearer {key}"} if key else {}
+        from openai import AsyncOpenAI
+
+        client = AsyncOpenAI(
+            base_url=self.base_url,
+            api_key=os.environ.get(self.api_key_env) or "none",
+            max_retries=self.tries - 1,
+            timeout=self.timeout_s,
         )
         slots, late = asyncio.Semaphore(self.concurrency), set()
-        async with httpx.AsyncClient(headers=headers, timeout=self.timeout_s) as client:
-            tasks = {
-                text: asyncio.ensure_future(self._ask(client, slots, text, spent)) for text in texts
-            }
+        async with client:
+            tasks = {t: asyncio.ensure_future(self._ask(client, slots, t, spent)) for t in texts}
             if tasks:
                 _, late = await asyncio.wait(tasks.values(), timeout=self.limit_s)
                 for task in late:
@@ -208,44 +199,37 @@ class LlmJudge:
         return {text: missing if task in late else task.result() for text, task in tasks.items()}
 
     async def _ask(
-        self, client: httpx.AsyncClient, slots: asyncio.Semaphore, text: str, spent: Counter[str]
+        self, client: Any, slots: asyncio.Semaphore, text: str, spent: Counter[str]
     ) -> float | str:
-        """Ask until there is a score, a failure that no other try would change, or no try left."""
-        body = json.dumps({**self.fields, "messages": [{"role": "user", "content": text}]})
-        digest = hashlib.sha256(f"{self.url}\n{body}".encode()).hexdigest()
+        """The score of a text, from the disk or the endpoint, or why there is none."""
+        from openai import OpenAIError
+
+        messages = [{"role": "user", "content": text}]
+        content = json.dumps([self.base_url, self.model, self.request, messages])
+        digest = hashlib.sha256(content.encode()).hexdigest()
         file = self.cache / digest[:2] / f"{digest}.json"
         if (score := _kept(file)) is not None:
             spent["cached"] += 1
             return score
-        for turn in range(self.tries):
-            if turn:
-                await asyncio.sleep(self.backoff_s * 2 ** (turn - 1) * random.uniform(0.5, 1.5))
+        async with slots:
+            spent["calls"] += 1
             try:
-                async with slots:
-                    spent["calls"] += 1
-                    response = await client.post(self.url, content=body)
-            except httpx.HTTPError as error:
-                failure = f"{type(error).__name__} {error}"
-                continue
-            if response.status_code != 200:
-                failure = f"status {response.status_code}: {response.text[:200]}"
-                if response.status_code < 500 and response.status_code not in PASSING:
-                    return failure
-                continue
-            try:
-                content = response.json()
-                for name in ("prompt_tokens", "completion_tokens"):
-                    spent[name] += int((content.get("usage") or {}).get(name) or 0)
-                reply = content["choices"][0]["message"]["content"]
-                score = read_score(reply)
-            except (ValueError, LookupError, TypeError, AttributeError):
-                failure = f"not a chat completion: {response.text[:200]}"
-                continue
-            if score is not None:
-                _keep(file, {"score": score, "reply": reply})
-                return score
-            failure = f"the last line is not 'Score: x' with x from 0 to 1: {reply[-200:]!r}"
-        return f"{failure} ({self.tries} tries)"
+                answer = await client.chat.completions.create(
+                    model=self.model, messages=messages, extra_body=self.request
+                )
+            except (OpenAIError, ValueError) as error:  # after all tries, or an answer not in JSON
+                return f"{type(error).__name__}: {error}"
+        try:
+            for name in ("prompt_tokens", "completion_tokens"):
+                spent[name] += getattr(answer.usage, name, None) or 0
+            reply = answer.choices[0].message.content
+            score = read_score(reply)
+        except (LookupError, TypeError, AttributeError):
+            return f"not a chat completion: {answer!s:.200}"
+        if score is None:
+            return f"the last line is not 'Score: x' with x from 0 to 1: {reply[-200:]!r}"
+        _keep(file, {"score": score, "reply": reply})
+        return score
 
 
 def _kept(file: Path) -> float | None:

@@ -1,6 +1,9 @@
-"""A language model as the scorer: an endpoint that answers, is slow, fails, or answers in another form."""
+"""A language model as the scorer: an endpoint that answers, is slow, fails, or answers in another
+form.
+"""
 
 import asyncio
+import importlib.util
 import json
 import logging
 import threading
@@ -19,7 +22,7 @@ Answer = tuple[int, object]  # status and body
 
 
 class Server:
-    """A server on this machine whose answers a test gives: completion, number of the request for it -> answer."""
+    """A server whose answers a test gives: completion, number of the request for it -> answer."""
 
     def __init__(self):
         self.answer: Callable[[str, int], Answer] = lambda text, turn: scored("Score: 1")
@@ -32,19 +35,21 @@ class Server:
             def do_POST(self):
                 body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
                 text = body["messages"][0]["content"]
+                asked = {"text": text, "path": self.path, "headers": dict(self.headers), **body}
                 with server.lock:
                     turn = sum(request["text"] == text for request in server.requests)
-                    server.requests.append(
-                        {"text": text, "path": self.path, "headers": dict(self.headers), **body}
-                    )
+                    server.requests.append(asked)
                     server.at_once += 1
                     server.most_at_once = max(server.most_at_once, server.at_once)
                 status, answer = server.answer(text, turn)
                 with server.lock:
                     server.at_once -= 1
-                content = answer if isinstance(answer, bytes) else json.dumps(answer).encode()
+                is_text = isinstance(answer, bytes)
+                content = answer if is_text else json.dumps(answer).encode()
                 self.send_response(status)
+                self.send_header("Content-Type", "text/html" if is_text else "application/json")
                 self.send_header("Content-Length", str(len(content)))
+                self.send_header("retry-after-ms", "1")  # no test waits for another try
                 self.end_headers()
                 self.wfile.write(content)
 
@@ -58,7 +63,7 @@ class Server:
 
 
 def scored(reply: str | None) -> Answer:
-    usage = {"prompt_tokens": 100, "completion_tokens": 10}
+    usage = {"prompt_tokens": 100, "completion_tokens": 10, "total_tokens": 110}
     return 200, {"choices": [{"message": {"role": "assistant", "content": reply}}], "usage": usage}
 
 
@@ -74,81 +79,63 @@ def server() -> Iterator[Server]:
 def judge(server: Server, tmp_path: Path) -> Callable[..., LlmJudge]:
     """A judge that asks the server with the completion alone."""
     (tmp_path / "prompt.txt").write_text("{completion}")
-
-    def made(**kwargs) -> LlmJudge:
-        fixed = {
-            "base_url": server.url,
-            "model": "small",
-            "prompt_file": str(tmp_path / "prompt.txt"),
-        }
-        return load_reward(
-            "llm_judge",
-            **{**fixed, "backoff_s": 0.01, "cache_dir": str(tmp_path / "cache"), **kwargs},
-        )
-
-    return made
+    fixed = {
+        "base_url": server.url,
+        "model": "small",
+        "prompt_file": str(tmp_path / "prompt.txt"),
+        "cache_dir": str(tmp_path / "cache"),
+    }
+    return lambda **settings: load_reward("llm_judge", **{**fixed, **settings})
 
 
 def score(reward: LlmJudge, *texts: str, **columns) -> tuple[list, list[str], dict]:
     """Scores, outcomes and metrics of completions of one prompt."""
     logged, metrics = {}, {}
-    arguments = {"prompts": ["9 + 9 ="] * len(texts), "completions": list(texts), **columns}
-    scores = asyncio.run(
-        reward(**arguments, log_extra=logged.__setitem__, log_metric=metrics.__setitem__)
-    )
+    log = {"log_extra": logged.__setitem__, "log_metric": metrics.__setitem__}
+    given = {"prompts": ["9 + 9 ="] * len(texts), "completions": list(texts), **columns}
+    scores = asyncio.run(reward(**given, **log))
     return scores, logged["outcome/llm_judge"], metrics
 
 
-def test_the_last_line_is_the_score():
-    for text in (
-        "Score: 0.5",
-        "It is right.\nscore: 0.50",
-        "Fine.\n\n**Score:** 0.5\n",
-        "## Score: 0.5.",
-    ):
-        assert read_score(text) == 0.5
-    for text in (
-        "",
-        "0.5",
-        "Score: 0.5\nor not",
-        "Score: 5",
-        "Score: 1.5",
-        "Score: -1",
-        "Score: half",
-        "Score: 0.5/1",
-    ):
-        assert read_score(text) is None
+@pytest.mark.parametrize(
+    ("text", "number"),
+    [
+        ("Score: 0.5", 0.5),
+        ("It is right.\nscore: 0.50", 0.5),
+        ("Fine.\n\n**Score:** 0.5\n", 0.5),
+        ("## Score: 0.5.", 0.5),
+        *((text, None) for text in ("", "0.5", "Score: 0.5\nor not", "Score: 5", "Score: 1.5")),
+        *((text, None) for text in ("Score: -1", "Score: half", "Score: 0.5/1")),
+    ],
+)
+def test_the_last_line_is_the_score(text, number):
+    assert read_score(text) == number
 
 
-def test_each_completion_is_scored_once_and_equal_ones_ask_once(server, judge):
+def test_each_completion_is_scored_once_and_equal_ones_ask_once(server, judge, caplog):
     server.answer = lambda text, turn: scored(f"So.\nScore: {len(text) / 10}")
-    scores, outcomes, metrics = score(judge(), "abc", "abcd", "abc")
+    with caplog.at_level(logging.INFO, "rewards.llm_judge"):
+        scores, outcomes, metrics = score(judge(), "abc", "abcd", "abc")
     assert (scores, outcomes) == ([0.3, 0.4, 0.3], ["graded"] * 3)
     spent = {"calls": 2, "cached": 0, "prompt_tokens": 200, "completion_tokens": 20}
     assert metrics == {f"llm_judge/{name}": count for name, count in spent.items()}
+    line = "llm_judge: 3 rows, 2 calls, 0 cached, 200 prompt tokens, 20 completion tokens"
+    assert [r.getMessage() for r in caplog.records if r.name == "rewards.llm_judge"] == [line]
     assert [request["path"] for request in server.requests] == ["/v1/chat/completions"] * 2
-    assert {name: server.requests[0][name] for name in ("model", "temperature", "max_tokens")} == {
-        "model": "small",
-        "temperature": 0,
-        "max_tokens": 512,
-    }
+    sent = {name: server.requests[0][name] for name in ("model", "temperature", "max_tokens")}
+    assert sent == {"model": "small", "temperature": 0, "max_tokens": 512}
 
 
-def test_what_was_answered_is_read_from_the_disk_by_its_content(server, judge):
+def test_what_was_scored_is_read_from_the_disk_by_its_content(server, judge, tmp_path):
     first = score(judge(), "abc")[0]
-    assert score(judge(), "abc")[2]["llm_judge/cached"] == 1 and score(judge(), "abc")[0] == first
-    assert len(server.requests) == 1
+    scores, _, metrics = score(judge(), "abc")
+    assert (scores, metrics["llm_judge/cached"], len(server.requests)) == (first, 1, 1)
     score(judge(model="other"), "abc")
     score(judge(), "abd")
-    assert len(server.requests) == 3, "another model or completion is another request"
-
-
-def test_a_damaged_file_of_the_cache_is_asked_for_again(server, judge, tmp_path):
-    score(judge(), "abc")
-    (file,) = (tmp_path / "cache").rglob("*.json")
-    file.write_text('{"score"')
-    assert score(judge(), "abc")[0] == [1.0]
-    assert len(server.requests) == 2
+    assert len(server.requests) == 3  # another model or completion is another request
+    for file in (tmp_path / "cache").rglob("*.json"):
+        file.write_text('{"score"')  # cut short: asked for again
+    assert score(judge(), "abc")[0] == [1.0] and len(server.requests) == 4
 
 
 def test_a_slow_server_is_left_and_asked_again(server, judge):
@@ -160,12 +147,10 @@ def test_a_slow_server_is_left_and_asked_again(server, judge):
 def test_at_the_limit_of_a_call_what_was_scored_is_kept(server, judge):
     server.answer = lambda text, turn: time.sleep(2.0 * (text == "slow")) or scored("Score: 1")
     reward = judge()
-    assert "is not called before the run" in reward.prepare(8, 0.6)
+    assert "is not called before the run" in reward.prepare(8, 0.8)
     scores, outcomes, _ = score(reward, "abc", "slow")
-    assert (scores, outcomes) == (
-        [1.0, None],
-        ["graded", "error: no answer within 90% of reward_timeout_s"],
-    )
+    late = "error: no answer within 90% of reward_timeout_s"
+    assert (scores, outcomes) == ([1.0, None], ["graded", late])
 
 
 def test_no_more_requests_are_under_way_than_allowed(server, judge):
@@ -179,107 +164,93 @@ def test_an_error_that_may_pass_is_tried_again_and_costs_its_row_alone(server, j
     server.answer = lambda text, turn: (
         (status, b"busy") if text == "bad" or turn == 0 else scored("Score: 1")
     )
-    scores, outcomes, metrics = score(judge(tries=3), "abc", "bad")
-    assert (scores, outcomes) == (
-        [1.0, None],
-        ["graded", f"error: status {status}: busy (3 tries)"],
-    )
-    assert metrics["llm_judge/calls"] == 2 + 3
+    scores, outcomes, _ = score(judge(tries=3), "abc", "bad")
+    assert scores == [1.0, None] and outcomes[0] == "graded"
+    assert outcomes[1].startswith("error: ") and str(status) in outcomes[1]
+    assert len(server.requests) == 2 + 3
 
 
 def test_an_error_that_stays_is_not_tried_again(server, judge):
-    server.answer = lambda text, turn: (401, b"no key")
-    assert score(judge(), "abc")[1] == ["error: status 401: no key"]
+    server.answer = lambda text, turn: (401, {"error": {"message": "no key"}})
+    outcome = "error: AuthenticationError: Error code: 401 - no key"
+    assert score(judge(), "abc")[:2] == ([None], [outcome])
     assert len(server.requests) == 1
 
 
 def test_a_server_that_is_not_there_gives_no_score(judge):
-    scores, (outcome,), _ = score(judge(base_url="http://127.0.0.1:9/v1", tries=2), "abc")
-    assert scores == [None] and outcome.startswith("error: ConnectError")
+    scores, (outcome,), _ = score(judge(base_url="http://127.0.0.1:9/v1", tries=1), "abc")
+    assert scores == [None] and outcome.startswith("error: APIConnectionError")
 
 
 @pytest.mark.parametrize(
     ("answer", "words"),
     [
-        (
-            scored("I like it."),
-            "the last line is not 'Score: x' with x from 0 to 1: 'I like it.' (2 tries)",
-        ),
+        (scored("I like it."), "the last line is not 'Score: x' with x from 0 to 1: 'I like it.'"),
         (scored("Score: 10"), "the last line is not 'Score: x'"),
         (scored(None), "not a chat completion"),
-        ((200, {"error": "overloaded"}), 'not a chat completion: {"error": "overloaded"}'),
+        ((200, {"error": "overloaded"}), "not a chat completion"),
         ((200, [1]), "not a chat completion: [1]"),
         ((200, b"<html>"), "not a chat completion: <html>"),
     ],
 )
 def test_an_answer_in_another_form_is_no_score_and_is_not_kept(server, judge, answer, words):
     server.answer = lambda text, turn: answer
-    scores, (outcome,), _ = score(judge(tries=2), "abc")
-    assert scores == [None] and words in outcome
-    assert len(server.requests) == 2
+    scores, (outcome,), _ = score(judge(), "abc")
+    assert scores == [None] and words in outcome and len(server.requests) == 1
     server.answer = lambda text, turn: scored("Score: 1")
     assert score(judge(), "abc")[0] == [1.0]
 
 
 def test_a_row_without_a_score_is_an_error_to_the_trainer(server, judge):
     server.answer = lambda text, turn: scored("no" if text == "bad" else "Score: 1")
-    guarded = guard(judge(tries=1), 60)
-    arguments = {
-        "prompts": ["", ""],
-        "completions": ["abc", "bad"],
-        "log_extra": None,
-        "task": ["a", "a"],
-    }
-    assert asyncio.run(guarded(**arguments)) == [1.0, None]
+    guarded = guard(judge(), 60)
+    rows = {"prompts": ["", ""], "completions": ["abc", "bad"], "task": ["a", "a"]}
+    assert asyncio.run(guarded(**rows, log_extra=None)) == [1.0, None]
     assert guarded.outcomes == [GRADED, ERROR]
 
 
-def test_the_prompt_file_names_columns_that_preflight_looks_for(server, judge, tmp_path):
-    (tmp_path / "own.txt").write_text("{prompt} {completion} (right: {answer})")
+@pytest.mark.parametrize(
+    ("template", "columns", "asked"),
+    [
+        ("{prompt} {completion} (right: {answer})", ["answer"], "9 + 9 = {answer} ? (right: 18)"),
+        # A word in two braces is text, and so is what is no word.
+        (r"{completion} {{answer}} {{completion}} \frac{1}{2} {}", [], None),
+    ],
+)
+def test_the_prompt_file_names_columns_that_preflight_looks_for(
+    server, judge, tmp_path, template, columns, asked
+):
+    (tmp_path / "own.txt").write_text(template)
     reward = judge(prompt_file=str(tmp_path / "own.txt"))
-    assert (reward_columns(reward), reward_kind(reward)) == (["answer"], "model")
+    assert (reward_columns(reward), reward_kind(reward)) == (columns, "model")
     chat = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "9 + 9 ="}]
-    completion = [{"role": "assistant", "content": "{answer} \ud800"}]
+    completion = [{"role": "assistant", "content": "{answer} \ud800"}]  # no UTF-8 holds the second
     asyncio.run(reward(prompts=[chat], completions=[completion], answer=["18"]))
-    assert server.requests[0]["text"] == "9 + 9 = {answer} \ud800 (right: 18)"
+    expected = asked or r"{answer} ? {answer} {completion} \frac{1}{2} {}"
+    assert server.requests[0]["text"] == expected
 
 
-def test_a_word_in_two_braces_is_not_a_column(server, judge, tmp_path):
-    (tmp_path / "own.txt").write_text(r"{completion} {{answer}} {{completion}} \frac{1}{2} {}")
-    reward = judge(prompt_file=str(tmp_path / "own.txt"))
-    assert reward_columns(reward) == []
-    score(reward, "abc")
-    assert server.requests[0]["text"] == r"abc {answer} {completion} \frac{1}{2} {}"
-
-
-def test_the_key_comes_from_the_environment_and_more_fields_from_the_settings(
+def test_the_key_comes_from_the_environment_and_fields_from_the_settings(
     server, judge, monkeypatch
 ):
     monkeypatch.setenv("MY_KEY", "secret")
-    score(judge(api_key_env="MY_KEY", request={"max_tokens": 9, "temperature": None}), "abc")
-    assert server.requests[0]["headers"]["Authorization"] == "Bearer secret"
-    assert server.requests[0]["max_tokens"] == 9 and "temperature" not in server.requests[0]
+    request = {"max_tokens": 9, "temperature": None, "top_k": 5}
+    score(judge(api_key_env="MY_KEY", request=request), "abc")
+    asked = server.requests[0]
+    assert asked["headers"]["Authorization"] == "Bearer secret"
+    assert (asked["max_tokens"], asked["top_k"]) == (9, 5) and "temperature" not in asked
     score(judge(api_key_env="NO_SUCH_KEY"), "abd")
-    assert "Authorization" not in server.requests[1]["headers"]
-
-
-def test_the_log_has_a_line_of_the_cost(judge, caplog):
-    with caplog.at_level(logging.INFO, "rewards.llm_judge"):
-        score(judge(), "abc", "abc", "abd")
-    lines = [record.getMessage() for record in caplog.records if record.name == "rewards.llm_judge"]
-    assert lines == [
-        "llm_judge: 3 rows, 2 calls, 0 cached, 200 prompt tokens, 20 completion tokens"
-    ]
+    assert server.requests[1]["headers"]["Authorization"] == "Bearer none"
 
 
 @pytest.mark.parametrize(
-    ("kwargs", "words"),
+    ("settings", "words"),
     [
         ({"prompt_file": "nowhere.txt"}, "there is no prompt_file nowhere.txt"),
         ({"prompt_file": "blind.txt"}, "has no {completion}: nothing would be graded"),
         (
             {"prompt_file": "plural.txt"},
-            "has {prompts}; it must be {prompt}, {completion} or a column of the rows",
+            "has {prompts}; it must be {prompt}, {completion} or a col",
         ),
         ({"base_url": "localhost:8000/v1"}, "it must start with http"),
         ({"concurrency": 0}, "concurrency is 0"),
@@ -287,9 +258,15 @@ def test_the_log_has_a_line_of_the_cost(judge, caplog):
         ({"timeout_s": 0}, "timeout_s 0"),
     ],
 )
-def test_settings_that_cannot_work_are_refused(judge, tmp_path, monkeypatch, kwargs, words):
+def test_settings_that_cannot_work_are_refused(judge, tmp_path, monkeypatch, settings, words):
     monkeypatch.chdir(tmp_path)
     Path("blind.txt").write_text("Say a number.")
     Path("plural.txt").write_text("{prompts} {completion}")
     with pytest.raises(ValueError, match=words):
-        judge(**kwargs)
+        judge(**settings)
+
+
+def test_without_the_package_the_extra_is_named(judge, monkeypatch):
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(ValueError, match=r"not installed: pip install -e '\.\[judge\]'"):
+        judge()
