@@ -35,7 +35,7 @@ class Server:
             def do_POST(self):
                 body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
                 text = body["messages"][0]["content"]
-                asked = {"text": text, "path": self.path, "headers": dict(self.headers), **body}
+                asked = {"text": text, "path": self.path, "headers": self.headers, **body}
                 with server.lock:
                     turn = sum(request["text"] == text for request in server.requests)
                     server.requests.append(asked)
