@@ -1,11 +1,35 @@
-"""A reward's declarations: its name, kind, full amount, tasks and the columns it needs."""
+"""What a reward is: what it is called with, what its scores mean, and what it may declare.
+
+`reward(prompts, completions, <columns>, **kwargs) -> list[float | None]`: TRL calls it by keyword,
+with chat messages or plain texts; what it takes besides is a column of the rows. Of a completion
+
+- a score of 0.0 or less says *wrong*, and whatever the completion itself causes is that;
+- None says *not applicable* (a row of another task) or *not gradable* (a gold nobody can read);
+- a failure of ours is neither right nor wrong: it costs its own row, is counted, and stops a run
+  above a set rate (`rewards.rows.score_rows` and the trainer see to that).
+
+It declares, as attributes (`my_reward.kind, my_reward.full = "verifier", 1.0`), what it promises:
+
+- kind: `verifier` scores the answer, and an empty completion earns nothing; `format` scores the
+  shape; `shaping` is anything else that nudges; `control` is an arm of an experiment, such as a
+  random reward; `step` scores the steps of a completion (rewards/steps.py); of a `model` a model
+  scores, so that neither preflight nor the audit call it. Without any it is *undeclared*: it
+  trains, and no score of it is checked.
+- full: what the right answer in the asked format earns, for verifiers and format rewards.
+- tasks: the tasks whose rows it scores.
+- allowances: the most it may give to tricks of the audit: name of a trick -> amount and reason.
+- farmable: how to earn it without doing the task, where its design allows that.
+- max_error_rate: the share of rows (0.0 to 1.0) that it may fail on before a run stops.
+- prepare: `prepare(completions, limit_s)` gets it ready for calls with that many rows of at most
+  `limit_s` seconds; returns a line for the log, or raises ValueError with what is missing.
+"""
 
 import functools
 import inspect
 from collections.abc import Callable
 from typing import Any
 
-LARGEST = 3.4e38  # of a reward: more would be infinite in TRL's float32; NaN is not below it either
+LARGEST = 3.4e38  # of a score: more is infinite in TRL's float32; NaN is not below it either
 KINDS = ("verifier", "format", "shaping", "control", "step", "model")
 UNDECLARED = "undeclared"
 # What TRL passes to every reward; any other named parameter is a dataset column.
@@ -22,65 +46,60 @@ NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY
 
 
 def is_model(reward: Any) -> bool:
-    """Whether it is a reward model, which TRL loads and calls itself: a Hub id or a folder, or a loaded module."""
+    """Whether TRL loads and calls it itself: a Hub id or folder of a reward model, or a module."""
     return isinstance(reward, str) or hasattr(reward, "named_parameters")
 
 
 def reward_name(reward: Callable | str) -> str:
-    """The name TRL logs it under, as in `rewards/<name>/mean` (follows `trl.trainer.utils.get_callable_name`)."""
+    """The name TRL logs it under, as in `rewards/<name>/mean` (`trl.trainer.utils`)."""
     if is_model(reward):
         return (reward if isinstance(reward, str) else reward.config._name_or_path).split("/")[-1]
     return declared(reward, "__name__", type(reward).__name__)
 
 
-def reward_kind(reward: Callable | str) -> str:
-    """verifier, format, shaping, control, step or model; undeclared where it declares none: it promises nothing."""
-    return "model" if is_model(reward) else declared(reward, "kind", UNDECLARED)
-
-
 def check_names(rewards: list[Callable]) -> list[str]:
-    """Name the rewards that share a name, outcome or step: what is counted of them is logged by name."""
+    """Name the rewards that share a name: what is counted of them is logged by name."""
     names = [reward_name(reward) for reward in rewards]
-    message = (
-        "two rewards are called {!r}: what is logged of them would be one. Rename or remove one."
-    )
+    what = "what is logged of them would be one. Rename or remove one."
     return [
-        message.format(name) for name in sorted({name for name in names if names.count(name) > 1})
+        f"two rewards are called {name!r}: {what}"
+        for name in sorted({name for name in names if names.count(name) > 1})
     ]
 
 
+def reward_kind(reward: Callable | str) -> str:
+    """One of `KINDS`, or undeclared."""
+    return "model" if is_model(reward) else declared(reward, "kind", UNDECLARED)
+
+
 def full_reward(reward: Callable) -> float | None:
-    """The score of the right answer in the asked format, or None where the reward declares none."""
+    """The score of the right answer in the asked format, or None where it declares none."""
     return declared(reward, "full", None)
 
 
 def reward_allowances(reward: Callable) -> dict[str, tuple[float, str]]:
-    """The most it may give to tricks of the audit (rewards/audit/tricks.py): name of a trick -> amount and reason."""
+    """Name of a trick -> the most it may earn, and why."""
     return declared(reward, "allowances", {})
 
 
 def farmable(reward: Callable) -> str | None:
-    """How to earn it without doing the task, for a reward whose design allows that; None for all others."""
+    """How to earn it without doing the task; None where that is no part of its design."""
     return declared(reward, "farmable", None)
 
 
 def reward_max_error_rate(reward: Callable) -> float:
-    """The share of its rows (0.0 to 1.0) that it may fail on before a run stops, if it declares one; else 1.0."""
+    """The share of its rows that it may fail on before a run stops; 1.0 where it declares none."""
     return declared(reward, "max_error_rate", 1.0)
 
 
 def prepare_reward(reward: Callable, completions: int, limit_s: float) -> str | None:
-    """Let a reward that needs it get ready for calls with `completions` rows of at most `limit_s` seconds.
-
-    A reward does so in a method `prepare(completions, limit_s)` that returns a line for the log, or raises `ValueError`
-    with what is missing. None for a reward without one.
-    """
+    """Let a reward that needs it get ready; its line for the log, None for a reward without one."""
     prepare = declared(reward, "prepare", None)
     return None if prepare is None else prepare(completions, limit_s)
 
 
 def reward_tasks(reward: Callable) -> tuple[str, ...] | None:
-    """The tasks whose rows it scores, or None for a reward that is not routed and sees every row."""
+    """The tasks whose rows it scores, or None for a reward that sees every row."""
     return declared(reward, "tasks", None)
 
 
@@ -91,7 +110,7 @@ def scores_task(reward: Callable, task: str | None) -> bool:
 
 
 def reward_columns(reward: Callable) -> list[str]:
-    """The dataset columns a reward needs: its named parameters without default that TRL does not fill itself.
+    """The columns it needs: its named parameters without default that TRL does not fill itself.
 
     Example: `reward_columns(load_reward("gsm8k_correctness")) == ["answer"]`
     """
@@ -101,7 +120,7 @@ def reward_columns(reward: Callable) -> list[str]:
 
 
 def is_async(reward: Callable) -> bool:
-    """Whether TRL would await it: an `async def` function, an object whose `__call__` is one, a partial of these."""
+    """Whether TRL awaits it: `async def`, an object whose `__call__` is, a partial of these."""
     while isinstance(reward, functools.partial):
         reward = reward.func
     return inspect.iscoroutinefunction(reward) or inspect.iscoroutinefunction(type(reward).__call__)

@@ -1,4 +1,4 @@
-"""JSON Lines: the one reader of such files, which names the file and the line of each object that cannot be used."""
+"""JSON Lines: the one reader of such files, which names the line of each object that is no use."""
 
 import json
 from collections.abc import Callable, Iterable, Iterator
@@ -11,11 +11,11 @@ SHOWN = 5  # problems of one kind count once
 
 
 def read_jsonl(file: Path, accept: Callable[[Any], T]) -> list[T]:
-    """Read a JSON Lines file (UTF-8, with or without a mark at its start): what `accept` makes of each object.
+    """What `accept` makes of each object of a JSON Lines file (UTF-8, a mark at its start or none).
 
     Raises:
-        ValueError: there is no such file, it is empty, or, with file and line, why a line is not JSON or why
-            `accept` raised ValueError.
+        ValueError: there is no such file, it is empty, or, with file and line, why a line is not
+            JSON or why `accept` raised ValueError.
     """
     items, problems = collect(lines_of(file), lambda line: accept(parse_line(line)))
     if problems:
@@ -30,19 +30,13 @@ def lines_of(file: Path) -> Iterator[tuple[str, str]]:
     if not file.is_file():
         raise ValueError(f"there is no file {file}.")
     try:
-        lines = file.read_text(encoding="utf-8-sig").split(
-            "\n"
-        )  # str.splitlines would cut at U+2028 inside a string
+        text = file.read_text(encoding="utf-8-sig")
     except UnicodeDecodeError as error:
         line = file.read_bytes()[: error.start].count(b"\n") + 1
-        raise ValueError(
-            f"{file}, line {line}: it is not UTF-8 ({error.reason}). Save the file as UTF-8."
-        ) from error
-    return (
-        (f"{file}, line {number}", line)
-        for number, line in enumerate(lines, start=1)
-        if line.strip()
-    )
+        wrong = f"it is not UTF-8 ({error.reason}). Save the file as UTF-8."
+        raise ValueError(f"{file}, line {line}: {wrong}") from error
+    lines = enumerate(text.split("\n"), start=1)  # splitlines would cut at U+2028 in a string
+    return ((f"{file}, line {number}", line) for number, line in lines if line.strip())
 
 
 def parse_line(line: str) -> Any:
@@ -50,15 +44,14 @@ def parse_line(line: str) -> Any:
     try:
         return json.loads(line)
     except json.JSONDecodeError as error:
-        raise ValueError(
-            f"it is not JSON ({error.msg}, column {error.colno}): one line of a .jsonl file is one JSON object."
-        ) from error
+        wrong = f"it is not JSON ({error.msg}, column {error.colno})"
+        raise ValueError(f"{wrong}: one line of a .jsonl file is one JSON object.") from error
 
 
 def collect(
     pairs: Iterable[tuple[str, Any]], accept: Callable[[Any], T]
 ) -> tuple[list[T], list[Problem]]:
-    """Collect the results of `accept` for the values of (place, value), and the places of its ValueErrors.
+    """The results of `accept` for the values of (place, value), and the places of its ValueErrors.
 
     Example: `collect([("line 1", "5"), ("line 2", "x")], int)[0] == [5]`
     """
@@ -74,21 +67,22 @@ def collect(
 def shown(problems: list[Problem]) -> str:
     """The first problems, one a line: those that are equal once, with the first place.
 
-    Example: `shown([("line 1", "no answer"), ("line 4", "no answer")]) == "line 1 (and 1 more): no answer"`
+    Example: `shown([("line 1", "none"), ("line 4", "none")]) == "line 1 (and 1 more): none"`
     """
     places: dict[str, list[str]] = {}
     for place, message in problems:
         places.setdefault(message, []).append(place)
-    lines = [
-        f"{where[0]}{f' (and {len(where) - 1} more)' if len(where) > 1 else ''}: {message}"
-        for message, where in places.items()
-    ]
-    more = [f"... and {len(lines) - SHOWN} other problems"] if len(lines) > SHOWN else []
-    return "\n".join(lines[:SHOWN] + more)
+    lines = []
+    for message, where in places.items():
+        more = f" (and {len(where) - 1} more)" if len(where) > 1 else ""
+        lines.append(f"{where[0]}{more}: {message}")
+    if len(lines) > SHOWN:
+        lines[SHOWN:] = [f"... and {len(lines) - SHOWN} other problems"]
+    return "\n".join(lines)
 
 
 def with_keys(keys: dict[str, tuple[type, ...]]) -> Callable[[Any], dict[str, Any]]:
-    """Make an `accept`: objects that have `keys` of these types, text or lists, and are not empty."""
+    """Make an `accept`: objects that have `keys` of these types, text or lists, not empty."""
 
     def accept(item: Any) -> dict[str, Any]:
         if not isinstance(item, dict):
@@ -96,15 +90,13 @@ def with_keys(keys: dict[str, tuple[type, ...]]) -> Callable[[Any], dict[str, An
                 f"it must be a JSON object with {', '.join(keys)}, not {str(item)[:80]!r}"
             )
         if missing := [name for name in keys if name not in item]:
-            raise ValueError(
-                f"{', '.join(missing)} missing (its keys: {', '.join(item)}; wanted: {', '.join(keys)})"
-            )
+            has = f"its keys: {', '.join(item)}; wanted: {', '.join(keys)}"
+            raise ValueError(f"{', '.join(missing)} missing ({has})")
         for name, kinds in keys.items():
             if not isinstance(item[name], kinds) or not item[name]:
                 wanted = " or ".join({str: "text", list: "a list"}[kind] for kind in kinds)
-                raise ValueError(
-                    f"{name} is {json.dumps(item[name])[:80]}; it must be {wanted} that is not empty"
-                )
+                given = json.dumps(item[name])[:80]
+                raise ValueError(f"{name} is {given}; it must be {wanted} that is not empty")
         return item
 
     return accept

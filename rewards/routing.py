@@ -30,69 +30,56 @@ def route(reward: Callable, tasks: tuple[str, ...]) -> "RoutedReward":
 
 
 class RoutedReward:
-    """Calls a reward with the rows of its tasks and puts its scores and what it logs back in their places.
+    """Calls a reward with the rows of its tasks, and puts its scores and columns in their places.
 
     A column that it logs through `log_extra` has None in the rows of other tasks.
     """
 
     def __init__(self, reward: Callable, tasks: tuple[str, ...]):
-        self.reward, self.tasks = reward, tuple(tasks)
-        self.__name__, self.__wrapped__ = (
-            reward_name(reward),
-            reward,
-        )  # what it wraps declares the rest
+        self.__wrapped__, self.tasks = reward, tuple(tasks)  # what it wraps declares the rest
+        self.__name__ = reward_name(reward)
 
     def __call__(self, **arguments: Any) -> list[float | None]:
-        mine = self._mine(arguments)
+        mine, picked, logged = self._pick(arguments)
+        return _spread(self.__wrapped__(**picked) if mine else [], mine, logged, arguments)
+
+    def _pick(self, arguments: dict[str, Any]) -> tuple[list[int], dict[str, Any], dict[str, list]]:
+        """The places of its rows, the arguments of these, and the columns that it will log."""
+        mine = [i for i, task in enumerate(arguments["task"]) if task in self.tasks]
         logged: dict[str, list] = {}
-        scores = self.reward(**_pick(arguments, mine, logged)) if mine else []
-        return self._scatter(scores, mine, logged, arguments)
-
-    def _mine(self, arguments: dict[str, Any]) -> list[int]:
-        return [i for i, task in enumerate(arguments["task"]) if task in self.tasks]
-
-    def _scatter(
-        self, scores: list, mine: list[int], logged: dict[str, list], arguments: dict
-    ) -> list[float | None]:
-        count = len(arguments["completions"])
-        for column, values in logged.items() if arguments.get("log_extra") else ():
-            arguments["log_extra"](column, _spread(values, mine, count))
-        return _spread(scores, mine, count)
+        picked: dict[str, Any] = {}
+        for name, values in arguments.items():
+            if name in _PER_CALL:
+                picked[name] = values
+            elif values is not None:
+                picked[name] = [values[i] for i in mine]
+        picked["log_extra"] = lambda column, values: logged.setdefault(column, []).extend(values)
+        return mine, picked, logged
 
 
 class AsyncRoutedReward(RoutedReward):
     """The same for an `async def` reward: TRL looks at `__call__` to tell them apart."""
 
     async def __call__(self, **arguments: Any) -> list[float | None]:
-        mine = self._mine(arguments)
-        logged: dict[str, list] = {}
-        scores = await self.reward(**_pick(arguments, mine, logged)) if mine else []
-        return self._scatter(scores, mine, logged, arguments)
+        mine, picked, logged = self._pick(arguments)
+        return _spread(await self.__wrapped__(**picked) if mine else [], mine, logged, arguments)
 
 
-def _pick(arguments: dict[str, Any], mine: list[int], logged: dict[str, list]) -> dict[str, Any]:
-    """The arguments of the rows `mine`; what is logged about them is collected in `logged`."""
-    rows = {
-        name: values
-        for name, values in arguments.items()
-        if name not in _PER_CALL and values is not None
-    }
-    picked = {name: [values[i] for i in mine] for name, values in rows.items()}
-    per_call = {name: arguments[name] for name in _PER_CALL if name in arguments}
-    return {
-        **per_call,
-        **picked,
-        "log_extra": lambda column, values: logged.setdefault(column, []).extend(values),
-    }
-
-
-def _spread(values: list, places: list[int], count: int) -> list:
-    """`_spread(["a"], [1], 3) == [None, "a", None]`
+def _spread(
+    scores: list, mine: list[int], logged: dict[str, list], arguments: dict[str, Any]
+) -> list[float | None]:
+    """The scores, and through `log_extra` the logged columns, among the rows of other tasks.
 
     Raises:
-        ValueError: another number of values than of places.
+        ValueError: another number of values than of rows.
     """
-    spread: list = [None] * count
-    for place, value in zip(places, values, strict=True):
-        spread[place] = value
-    return spread
+
+    def among_all(values: list) -> list:
+        spread = [None] * len(arguments["completions"])
+        for place, value in zip(mine, values, strict=True):
+            spread[place] = value
+        return spread
+
+    for column, values in logged.items() if arguments.get("log_extra") else ():
+        arguments["log_extra"](column, among_all(values))
+    return among_all(scores)

@@ -1,4 +1,4 @@
-"""Rows: scored one by one, so that a row that cannot be graded costs that row alone; and grouped by task."""
+"""Rows: scored one by one, so that one that cannot be graded costs that row alone; and by task."""
 
 import math
 from collections.abc import Callable
@@ -14,10 +14,11 @@ def score_rows(
     *columns: list,
     log_extra: LogExtra | None = None,
 ) -> list[float | None]:
-    """`scorer(*row)` of every row; a row on which it raises, or returns what is not finite, gets None.
+    """`scorer(*row)` of every row; None where it raises, or returns what is not finite.
 
-    Logs the column `outcome/<name>`: `graded`; `unparsed` where the scorer returns None (its gold is unusable);
-    `error: ...` where it failed. The trainer counts `unparsed/<name>` and `errors/<name>` from it.
+    Logs the column `outcome/<name>`: `graded`; `unparsed` where the scorer returns None (its gold
+    is unusable); `error: ...` where it failed. The trainer counts `unparsed/<name>` and
+    `errors/<name>` from it.
 
     Example: `score_rows("inverse", lambda n: 1 / n, [2, 0]) == [0.5, None]`
     """
@@ -27,25 +28,34 @@ def score_rows(
     return [score for score, _ in scored]
 
 
+def _score(scorer: Callable[..., float | None], row: tuple) -> tuple[float | None, str]:
+    try:
+        score = scorer(*row)
+        if score is not None and not math.isfinite(score):
+            raise ValueError(f"it returned {score}")
+    except Exception as error:  # our bug or a broken row, never the model's fault
+        return None, f"error: {type(error).__name__}: {error}"
+    return score, "unparsed" if score is None else "graded"
+
+
 def check_penalty(name: str, wrong: float) -> None:
     """Refuse, by ValueError, a score for wrong answers above 0: what is right must earn more."""
     if not -math.inf < wrong <= 0.0:
-        raise ValueError(
-            f"{name}: wrong is {wrong}; it must be 0, or below as a penalty for a wrong answer."
-        )
+        needed = "it must be 0, or below as a penalty for a wrong answer."
+        raise ValueError(f"{name}: wrong is {wrong}; {needed}")
 
 
 def log_answers(name: str, golds: list, parsed: list, log_extra: LogExtra | None) -> None:
-    """Log the columns `gold/<name>` and `parsed/<name>`: the right answer, and the one read in the completion, as text.
+    """Log the columns `gold/<name>` and `parsed/<name>`: the right answer, and what was read.
 
-    One column for each reward, since TRL would join what two rewards log under one name.
+    One column for each reward, since TRL would join what two log under one name; as text, so that a
+    column has one type in TRL's parquet file.
 
-    Example: `log_answers("mine", ["18"], [None], columns.__setitem__)` sets `gold/mine` to `["18"]` and `parsed/mine`
-    to `[None]`.
+    Example: `log_answers("mine", ["18"], [None], columns.__setitem__)` sets `gold/mine` to `["18"]`
+    and `parsed/mine` to `[None]`.
     """
-    if log_extra is not None:
-        log_extra(f"gold/{name}", [_text(value) for value in golds])
-        log_extra(f"parsed/{name}", [_text(value) for value in parsed])
+    for column, values in (("gold", golds), ("parsed", parsed)) if log_extra else ():
+        log_extra(f"{column}/{name}", [None if value is None else str(value) for value in values])
 
 
 def rows_by_task(rows: list[dict]) -> dict[str | None, list[NumberedRow]]:
@@ -57,20 +67,3 @@ def rows_by_task(rows: list[dict]) -> dict[str | None, list[NumberedRow]]:
     for number, row in enumerate(rows):
         tasks.setdefault(row.get("task") or None, []).append((number, row))
     return dict(sorted(tasks.items(), key=lambda item: item[0] or ""))
-
-
-def _text(value: object) -> str | None:
-    """Text, so that a column has one type: TRL writes it to a parquet file."""
-    return value if value is None else str(value)
-
-
-def _score(scorer: Callable[..., float | None], row: tuple) -> tuple[float | None, str]:
-    try:
-        score = scorer(*row)
-        if score is not None and not math.isfinite(score):
-            raise ValueError(f"it returned {score}")
-    except (
-        Exception
-    ) as error:  # our bug or a broken row, never the model's fault: it is counted, and not scored
-        return None, f"error: {type(error).__name__}: {error}"
-    return score, "unparsed" if score is None else "graded"

@@ -1,4 +1,4 @@
-"""Routing by task: a reward sees the rows of its tasks alone; its scores and what it logs return to their places."""
+"""A routed reward sees the rows of its tasks alone; its scores and columns return to their places."""
 
 import asyncio
 import functools
@@ -28,7 +28,6 @@ BATCH = {
     "task": ["math", "code", "math", "words"],
     "answer": ["10", None, "12", None],
 }
-OTHERS = {**BATCH, "task": ["code", "code", "words", "words"]}
 MINE = """
 from rewards import for_tasks
 
@@ -53,18 +52,16 @@ class Recorder:
     def __init__(self):
         self.calls: list[dict[str, Any]] = []
 
-    def __call__(self, prompts, completions, answer, **kwargs):
-        self.calls.append(
-            {"prompts": prompts, "completions": completions, "answer": answer, **kwargs}
-        )
-        kwargs["log_extra"]("seen", list(completions))
-        return [float(text[1:]) for text in completions]
+    def __call__(self, answer, **arguments):
+        self.calls.append({"answer": answer, **arguments})
+        arguments["log_extra"]("seen", list(arguments["completions"]))
+        return [float(text[1:]) for text in arguments["completions"]]
 
 
 class AsyncRecorder(Recorder):
-    async def __call__(self, prompts, completions, answer, **kwargs):
+    async def __call__(self, answer, **arguments):
         await asyncio.sleep(0)
-        return super().__call__(prompts, completions, answer, **kwargs)
+        return super().__call__(answer, **arguments)
 
 
 def call(reward: Callable, **arguments) -> list[float | None]:
@@ -99,20 +96,14 @@ def test_the_reward_sees_its_own_rows_alone_and_the_others_get_none(recorder):
 
 
 def test_the_reward_is_not_called_when_no_row_is_its_own(recorder):
-    assert call(route(recorder, ("math",)), **OTHERS) == [None] * 4
+    assert call(route(recorder, ("sums",)), **BATCH) == [None] * 4
     assert recorder.calls == []
 
 
-def test_what_trl_passes_once_a_call_reaches_the_reward_whole_and_what_it_leaves_out_does_not(
-    recorder,
-):
+def test_what_trl_passes_once_a_call_reaches_the_reward_whole_and_none_does_not(recorder):
     state, log_metric = object(), print
-    call(
-        route(recorder, ("math",)),
-        **{**BATCH, "completion_ids": None},
-        trainer_state=state,
-        log_metric=log_metric,
-    )
+    arguments = {**BATCH, "completion_ids": None}
+    call(route(recorder, ("math",)), **arguments, trainer_state=state, log_metric=log_metric)
     (seen,) = recorder.calls
     assert seen["trainer_state"] is state and seen["log_metric"] is log_metric
     assert "completion_ids" not in seen
@@ -140,38 +131,25 @@ def test_another_number_of_scores_or_logged_values_than_own_rows_is_an_error(ret
     "wrap", [lambda reward: reward, functools.partial], ids=["object", "partial"]
 )
 def test_an_async_reward_is_recognised_as_trl_does(recorder, wrap):
-    routed, is_one = route(wrap(recorder), ("math",)), isinstance(recorder, AsyncRecorder)
-    assert (is_async(wrap(recorder)), is_async_callable(wrap(recorder))) == (is_one, is_one)
-    assert (is_async(routed), is_async_callable(routed), get_callable_name(routed)) == (
-        is_one,
-        is_one,
-        "recorder",
-    )
+    is_one, wrapped = isinstance(recorder, AsyncRecorder), wrap(recorder)
+    for reward in (wrapped, route(wrapped, ("math",))):
+        assert (is_async(reward), is_async_callable(reward)) == (is_one, is_one)
+        assert get_callable_name(reward) == "recorder"
 
 
 def test_a_routed_reward_pickles_and_declares_what_the_reward_declares(recorder):
     routed = pickle.loads(pickle.dumps(route(recorder, ("math", "code"))))
     assert call(routed, **BATCH) == [0.0, 1.0, 2.0, None]
-    assert (reward_name(routed), reward_kind(routed), full_reward(routed)) == (
-        "recorder",
-        "verifier",
-        3.0,
-    )
-    assert (reward_columns(routed), reward_tasks(routed)) == (["answer"], ("math", "code"))
+    assert (reward_name(routed), reward_kind(routed)) == ("recorder", "verifier")
+    assert (full_reward(routed), reward_columns(routed)) == (3.0, ["answer"])
     assert [scores_task(routed, task) for task in ("math", "words", None)] == [True, False, False]
 
 
 def test_tasks_of_a_run_route_its_rewards():
     routed, open_to_all = load_rewards(
-        ["gsm8k_correctness", "xml_format"], tasks={"gsm8k_correctness": ["math"]}
+        ["gsm8k_correctness", "xml_format"], tasks={"gsm8k_correctness": "math"}
     )
     assert (reward_tasks(routed), reward_tasks(open_to_all)) == (("math",), None)
-    texts = ["<answer>10</answer>"] * 2
-    assert routed(
-        prompts=["", ""], completions=texts, task=["math", "code"], answer=["10"] * 2
-    ) == [2.0, None]
-    (one_name,) = load_rewards(["xml_format"], tasks={"xml_format": "math"})
-    assert reward_tasks(one_name) == ("math",)
 
 
 def test_the_decorator_routes_a_reward_of_a_file(mine):
@@ -186,36 +164,12 @@ def test_the_decorator_routes_a_reward_of_a_file(mine):
 
 def test_parameters_of_a_run_go_with_the_decorator_and_its_tasks_override_it(mine):
     (routed,) = load_rewards([f"{mine}:lengths"], kwargs={"lengths": {"amount": 0.5}})
-    assert call(pickle.loads(pickle.dumps(routed)), **BATCH) == [1.0, None, 1.0, 1.0]
+    assert call(routed, **BATCH) == [1.0, None, 1.0, 1.0]
     for key in ("lengths", f"{mine}:lengths"):
         (routed,) = load_rewards([f"{mine}:lengths"], tasks={key: ["code"]})
-        assert reward_tasks(routed) == ("code",)
         assert call(routed, **BATCH) == [None, 2.0, None, None]
 
 
 def test_the_decorator_returns_the_function_itself():
     assert for_tasks("math")(call) is call and reward_tasks(call) == ("math",)
     del call.tasks
-
-
-@pytest.mark.parametrize("tasks", [5, {}, [], ["math", 5], [None], {"math": 1}, True])
-def test_tasks_that_are_not_a_list_of_names_are_refused(tasks):
-    with pytest.raises(ValueError) as refused:
-        load_rewards(["xml_format"], tasks={"xml_format": tasks})
-    assert (
-        str(refused.value)
-        == f"reward_tasks of 'xml_format' must be a list of task names, not {tasks!r}."
-    )
-
-
-def test_all_problems_with_tasks_are_reported_at_once():
-    with pytest.raises(ValueError) as refused:
-        load_rewards(
-            ["xml_format", "no_such_reward"], tasks={"xml_format": 5, "xml_formt": ["math"]}
-        )
-    first, second, third = str(refused.value).splitlines()
-    assert first.startswith("reward_tasks of") and second.startswith("unknown reward")
-    assert (
-        third
-        == "reward_tasks names 'xml_formt', which is not in reward_funcs (xml_format, no_such_reward)."
-    )

@@ -14,7 +14,7 @@ from typing import Any
 from rewards.audit.apart import IMPORT_S, Apart, Ended, Late, Raised
 from rewards.audit.audit import ROWS_PER_TASK, Attempt, Audit, audit, score_attempts
 from rewards.audit.parts import GOLD_COLUMNS, fill
-from rewards.jsonl import read_jsonl
+from rewards.jsonl import read_jsonl, with_keys
 from rewards.text import completion_text
 
 FIELDS = ("gold", "prediction", "label")
@@ -96,20 +96,12 @@ def audit_by_name(
     Raises:
         ValueError: a reward or a file of rows that cannot be used.
     """
-    rows = read_jsonl(rows_file, as_row)
+    rows = read_jsonl(rows_file, with_keys({"prompt": (str, list)}))
     reward = ForeignReward(spec, style, kind, seconds)
     try:
         return audit(rows, [reward], reference, per_task), [reward]
     finally:
         reward.apart.close()
-
-
-def as_row(value: Any) -> dict:
-    """A row of a JSON Lines file; ValueError for anything but an object."""
-    if not isinstance(value, dict):
-        what = "a row is a JSON object with the columns of one question"
-        raise ValueError(f"{what}, not {str(value)[:80]}")
-    return value
 
 
 @dataclass

@@ -1,0 +1,120 @@
+"""Rewards of a few lines: length in tokens, the share of words, and arms that know nothing."""
+
+import hashlib
+import re
+
+from rewards.text import completion_text
+
+_WORD = re.compile(r"[^\w\s]*[^\W\d_]+(?:['’-][^\W\d_]+)*[^\w\s]*")
+
+
+class Length:
+    """Shaping: 1.0 within `tolerance` of `target` tokens, down to 0.0 at `target` tokens beyond.
+
+    Tokens are counted as TRL does: the end of sequence is one.
+
+    Example: with target 50 and tolerance 5, 75 tokens score 0.6.
+    """
+
+    __name__ = "length"
+    kind = "shaping"
+    farmable = "any text of about the target length earns it, so gate it by a verifier"
+
+    def __init__(self, target: int, tolerance: int = 0):
+        if target < 1 or tolerance < 0:
+            given = f"target is {target}, tolerance {tolerance}"
+            raise ValueError(f"length: {given}; they must be at least 1 and 0 tokens.")
+        self.target, self.tolerance = target, tolerance
+
+    def __call__(
+        self, prompts: list, completions: list, completion_ids: list[list[int]], **kwargs
+    ) -> list[float]:
+        beyond = [max(0, abs(len(ids) - self.target) - self.tolerance) for ids in completion_ids]
+        return [max(0.0, 1.0 - tokens / self.target) for tokens in beyond]
+
+
+class SoftOverlong:
+    """Shaping: TRL's soft overlong punishment (DAPO, eq. 13), down to -1.0 at the limit."""
+
+    __name__ = "soft_overlong"
+    kind = "shaping"
+    allowances = dict.fromkeys(
+        ("empty", "whitespace"), (0.0, "it punishes length alone, and what says nothing is short")
+    )
+
+    def __init__(self, max_completion_len: int, soft_punish_cache: int):
+        if not 0 <= soft_punish_cache <= max_completion_len:
+            limits = f"between 0 and max_completion_len ({max_completion_len})"
+            given = f"soft_punish_cache is {soft_punish_cache}"
+            raise ValueError(f"soft_overlong: {given}; it must lie {limits}.")
+        from trl.rewards import get_soft_overlong_punishment
+
+        self.punishment = get_soft_overlong_punishment(max_completion_len, soft_punish_cache)
+
+    def __call__(
+        self, prompts: list, completions: list, completion_ids: list[list[int]], **kwargs
+    ) -> list[float]:
+        return self.punishment(completion_ids=completion_ids)
+
+
+def word_share(text: str) -> float:
+    """The share of the pieces between white space that are words: letters, with punctuation.
+
+    Returns:
+        0.0 to 1.0; 0.0 for a text without any.
+
+    Example: `word_share("Don't go, 2013-07-25: (well)") == 0.75`
+    """
+    pieces = text.split()
+    words = [piece for piece in pieces if _WORD.fullmatch(piece)]
+    return len(words) / len(pieces) if pieces else 0.0
+
+
+class Prose:
+    """Format: `full` for a text of which at least the share `min_words` is words, else 0.0."""
+
+    __name__ = "prose"
+    kind = "format"
+    farmable = "any words will do, in any order: it needs a KL term next to it"
+
+    def __init__(self, min_words: float = 0.75, full: float = 1.0):
+        self.min_words, self.full = min_words, full
+
+    def __call__(self, prompts: list, completions: list, **kwargs) -> list[float]:
+        shares = [word_share(completion_text(completion)) for completion in completions]
+        return [self.full if share >= self.min_words else 0.0 for share in shares]
+
+
+class Random:
+    """Control: uniform from 0.0 to 1.0 by seed, step and text, so that a resumed run repeats it."""
+
+    __name__ = "random"
+    kind = "control"
+    farmable = "a control arm: it rewards any text"
+
+    def __init__(self, seed: int = 0):
+        self.seed = seed
+
+    def __call__(
+        self, prompts: list, completions: list, trainer_state=None, **kwargs
+    ) -> list[float]:
+        step = getattr(trainer_state, "global_step", 0)
+        return [self._draw(f"{self.seed}/{step}/{completion_text(c)}") for c in completions]
+
+    def _draw(self, key: str) -> float:
+        digest = hashlib.sha256(key.encode(errors="surrogatepass")).digest()
+        return int.from_bytes(digest[:6], "big") / (2**48 - 1)
+
+
+class Constant:
+    """Control: one score for all: no advantage, so nothing is learnt but by KL and clipping."""
+
+    __name__ = "constant"
+    kind = "control"
+    farmable = "a control arm: it rewards any text"
+
+    def __init__(self, value: float = 1.0):
+        self.value = value
+
+    def __call__(self, prompts: list, completions: list, **kwargs) -> list[float]:
+        return [self.value for _ in completions]
