@@ -15,7 +15,13 @@ from functools import lru_cache
 from rewards.latex.compare import can_be_equal, compare
 from rewards.latex.number import number_of, written_number
 from rewards.latex.read import Answer, read_answer
-from rewards.latex.stated import gold_answer, is_number_in_words, sentence_answer, without_dollars
+from rewards.latex.stated import (
+    gold_answer,
+    is_number_in_words,
+    is_prose,
+    sentence_answer,
+    without_dollars,
+)
 from rewards.latex.tidy import tidy
 from rewards.rows import LogExtra, check_penalty, log_answers, score_rows
 from rewards.text import after_thinking, boxed_answer, completion_text
@@ -42,16 +48,20 @@ def is_equivalent(gold: str, answer: str) -> bool | None:
 
 
 def _read_in_box(text: str, wanted: Answer) -> Answer:
-    """The answer, or what the sentence states that stands in its place."""
     choice = _CHOICE.fullmatch(text)
     if choice:  # "(C) 14" answers both what C is and what 14 is
         text = choice[1] if wanted.tree == ("letter", choice[1]) else choice[2]
     if wanted.kind != "text" and _TAKEN_BACK.search(text):
         return Answer("bad", "")  # its letters would be factors, which 0 makes equal to 0
+    return _read(text, wanted)
+
+
+def _read(text: str, wanted: Answer | None = None) -> Answer:
+    """The answer, or what the sentence states that stands in its place."""
     answer = read_answer(without_dollars(text))
-    if answer.kind not in ("text", "opaque", "bad") or answer == wanted:
-        return answer
-    stated = sentence_answer(text)
+    unread = ("opaque", "bad") if wanted is None else ("opaque", "bad", "text")
+    is_answer = answer == wanted or (answer.kind not in unread and not is_prose(text))
+    stated = None if is_answer else sentence_answer(text)
     return answer if stated is None else read_answer(stated)
 
 
@@ -61,11 +71,7 @@ def _read_gold(gold: str) -> Answer:
     text = gold_answer(gold) if isinstance(gold, str) else ""
     if len(text) > MAX_ANSWER_CHARS:
         return Answer("bad", "")
-    answer = read_answer(text)
-    stated = None
-    if answer.kind in ("bad", "opaque") or "answer" in answer.source:
-        stated = sentence_answer(text)
-    answer = answer if stated is None else read_answer(stated)
+    answer = _read(text)
     is_long = len(answer.source.split()) > MAX_GOLD_WORDS or is_number_in_words(answer.source)
     return Answer("bad", answer.source) if answer.kind == "text" and is_long else answer
 

@@ -2,6 +2,7 @@ r"""boxed_math: the last \boxed{} against the gold; only a gold that nobody can 
 
 import json
 import multiprocessing
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 
 from rewards import full_reward, load_reward, reward_columns, reward_kind, reward_name
 from rewards.boxed_math import BoxedMath, is_equivalent
-from rewards.latex.stated import gold_answer, stated_answer
+from rewards.latex.stated import gold_answer, sentence_answer
 from rewards.text import boxed_answer, last_boxed
 
 LABELS = Path(__file__).parents[1] / "scripts/benchmarks/labels/math_pairs.jsonl"
@@ -26,6 +27,7 @@ AMOUNTS = [  # completion, gold, amount
     (r"\boxed{2\sin x\cos x}", r"\sin 2x", 1.0),
     (r"\boxed{18}", r"$18$", 1.0),
     (r"\boxed{18}", r"The sum is \boxed{18}.", 1.0),
+    (r"\boxed{28\%}", r"The final answer is $28 \%$. I hope it is correct.", 1.0),
     # Which box: the last complete one; boxes joined by words are one answer.
     (r"\boxed{1} and then \boxed{2}, so \boxed{18}", "18", 1.0),
     (r"\boxed{18} is what I first thought, but \boxed{19}", "18", 0.0),
@@ -131,7 +133,6 @@ def test_boxes_side_by_side_are_one_answer(text, answer):
     [
         ("18", "18"), ("$18$", "18"), (r"\boxed{18}", "18"), (r"So $x = \boxed{18}$.", "18"),
         ("$125$ miles", "125 miles"), (r"\$18", r"\$18"), (r"$\boxed{1}\boxed{2}$", "1 or 2"),
-        (r"The final answer is $28 \%$. I hope it is correct.", r"28 \%"),
     ],
 )  # fmt: skip
 def test_a_gold_comes_in_several_forms(gold, answer):
@@ -207,14 +208,14 @@ def test_no_text_reaches_an_evaluator(tmp_path):
 @pytest.mark.parametrize(
     ("text", "answer"),
     [
-        ("18", "18"), (r"\frac{1}{2}", r"\frac{1}{2}"), (r"So \boxed{18} it is", "18"), (r"\boxed{18", ""),
-        (r"Answer \[ 9 \]", "9"), ("Therefore the probability is 2/3.", "2/3"),
+        ("Answer: 9", "9"), ("Therefore the probability is 2/3.", "2/3"), ("She earns 18 dollars.", "18"),
+        (r"The final answer is $28 \%$. I hope it is correct.", r"28 \%"), ("The winner is Maria", "Maria"),
         (r"So the pair $(x, y)$ that solves it is $(7, 6)$. I hope it is correct.", "(7, 6)"),
-        ("The cost increases by 100%.", "The cost increases by 100%."),
+        ("The cost increases by 100%.", None), ("It is not 18.", None), ("Is it 18?", None), ("18", None),
     ],
 )  # fmt: skip
-def test_the_answer_that_a_text_states(text, answer):
-    assert stated_answer(text) == answer
+def test_a_sentence_states_one_answer_or_none(text, answer):
+    assert sentence_answer(text) == answer
 
 
 @pytest.mark.parametrize(
@@ -228,7 +229,10 @@ def test_the_answer_that_a_text_states(text, answer):
 def test_labels_are_met_without_a_false_positive(file, least):
     rows = [json.loads(line) for line in file.read_text().splitlines()]
     rows = [row for row in rows if not row.get("contested")]
-    found = [is_equivalent(row["gold"], stated_answer(row["prediction"])) is True for row in rows]
+    texts = [row["prediction"] for row in rows]
+    texts = [boxed_answer(text) or "" if re.search(r"boxed|fbox", text) else text for text in texts]
+    pairs = zip(rows, texts, strict=True)
+    found = [is_equivalent(row["gold"], text) is True for row, text in pairs]
     pairs = list(zip(rows, found, strict=True))
     assert [row for row, is_right in pairs if is_right and not row["label"]] == []
     assert sum(is_right is row["label"] for row, is_right in pairs) >= least * len(rows)

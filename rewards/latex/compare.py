@@ -3,7 +3,7 @@ r"""Whether two answers are the same: `compare(read_answer(r"\frac{1}{2}, 3"), r
 import re
 
 from rewards.latex.parse import Tree, minus, rational
-from rewards.latex.read import INFINITY, MINUS_INFINITY, Answer
+from rewards.latex.read import INFINITY, MINUS_INFINITY, Answer, is_constant
 from rewards.latex.units import conversion
 from rewards.latex.value import constant, constant_ratio, has_value, letters, same_value
 
@@ -28,7 +28,7 @@ def compare(gold: Answer, answer: Answer) -> bool:
         return False
     if kinds == ("named", "named") and gold.label == answer.label:
         return compare(gold.items[0], answer.items[0])
-    if kinds == ("named", "equation") and _is_constant(gold.items[0]):  # x = 2, and 3x + 1 = 7
+    if kinds == ("named", "equation") and is_constant(gold.items[0]):  # x = 2, and 3x + 1 = 7
         return False
     if set(kinds) <= {"named", "equation"}:
         return _same_equation(gold, answer)
@@ -183,10 +183,6 @@ def _multiplied_out(tree: Tree) -> tuple[Tree, Tree]:
     return (("+", a, c), b) if b == d else (("+", ("*", a, d), ("*", c, b)), ("*", b, d))
 
 
-def _is_constant(answer: Answer) -> bool:
-    return answer.kind == "quantity" and constant(answer.tree) is not None
-
-
 def _is_unknown(answer: Answer) -> bool:
     return answer.kind == "quantity" and answer.tree[0] == "letter" and bool(letters(answer.tree))
 
@@ -210,7 +206,7 @@ def _is_solved(relation: Answer) -> bool:
     for side in relation.items:
         is_negative = (side.tree or ())[:2] == ("*", rational(-1))
         sides.append(side._replace(tree=side.tree[2]) if is_negative else side)
-    return any(map(_is_unknown, sides)) and any(map(_is_constant, sides))
+    return any(map(_is_unknown, sides)) and any(map(is_constant, sides))
 
 
 def _as_set(answer: Answer) -> Answer | None:

@@ -2,8 +2,9 @@
 
 import re
 from fractions import Fraction
+from typing import NamedTuple
 
-from rewards.latex.parse import Tree, Unreadable, parse
+from rewards.latex.parse import Tree, Unreadable, parse, rational
 from rewards.latex.tidy import tidy
 from rewards.latex.units import split_unit
 
@@ -11,7 +12,17 @@ MAX_NUMBER_CHARS = 100  # a longer text is not a number that anybody meant
 _THOUSANDS = re.compile(r"(?<![\d.,])[1-9]\d{0,2}(?:(?:,\d{3})+|(?: \d{3})+)(?![\d,])", re.ASCII)
 _REPEATING = re.compile(r"([0-9]{1,9})\.([0-9]{0,9})\\overline\{([0-9]{1,9})\}")
 UPRIGHT_LETTER = re.compile(r"\\text\{\s*\(?([A-Za-z])\)?\s*\}")
+_DECIMAL = re.compile(r"[-+]?\s*\d*\.(\d+)")
 _PLAIN_MIXED = re.compile(r"([-+]?)\s*(\d+) (\d+)/(\d+)", re.ASCII)
+
+
+class Quantity(NamedTuple):
+    """An expression, its unit, and its decimal places where it is one decimal number."""
+
+    source: str
+    tree: Tree
+    unit: str
+    places: int | None
 
 
 def number_of(text: str) -> Fraction | None:
@@ -30,12 +41,25 @@ def number_of(text: str) -> Fraction | None:
         return None
     if text.isascii() and text.isdigit():  # most numbers
         return Fraction(int(text))
-    value, _, scale = split_unit(without_separators(tidy(text)), in_prose="\\" not in text)
     try:
-        number = written_number(parse(with_mixed(value)))
+        return written_number(read_quantity(tidy(text), in_prose="\\" not in text).tree)
     except (Unreadable, ZeroDivisionError):
         return None
-    return None if number is None else number * scale
+
+
+def read_quantity(text: str, in_prose: bool = False) -> Quantity:
+    """Read a tidy text as an expression and its unit.
+
+    Raises:
+        Unreadable: it is none.
+    """
+    source, unit, scale = split_unit(without_separators(text), in_prose)
+    decimal = _DECIMAL.fullmatch(source)
+    tree = parse(_with_fractions(source))
+    if scale != 1:
+        number = written_number(tree)
+        tree = ("*", tree, rational(scale)) if number is None else rational(number * scale)
+    return Quantity(source, tree, unit, len(decimal[1]) if decimal else None)
 
 
 def written_number(tree: Tree) -> Fraction | None:
@@ -64,7 +88,7 @@ def without_separators(text: str) -> str:
     return _THOUSANDS.sub(lambda match: re.sub("[ ,]", "", match[0]), text)
 
 
-def with_mixed(text: str) -> str:
+def _with_fractions(text: str) -> str:
     """For the parser: mixed numbers and repeating decimals by `\\frac`, upright letters as letters."""
     text = _REPEATING.sub(_repeating, UPRIGHT_LETTER.sub(r"\1", text))
     match = _PLAIN_MIXED.fullmatch(text)

@@ -61,13 +61,19 @@ def read(file: Path, gold: str, text: str) -> list[Row]:
 # --------------------------------------------------------------------------- checkers
 
 
+def box_or_text(text: str) -> str:
+    """The answer in the last box; a text without any as it is."""
+    from rewards.text import boxed_answer
+
+    return boxed_answer(text) or "" if re.search(r"boxed|fbox", text) else text
+
+
 def compare_boxed(rows: list[Row]) -> Verdicts:
     """boxed_math: the box where there is one, else the answer that the text states."""
     from rewards import boxed_math
-    from rewards.latex.stated import stated_answer
 
     boxed_math._read_gold.cache_clear()
-    return [boxed_math.is_equivalent(row.gold, stated_answer(row.text)) for row in rows]
+    return [boxed_math.is_equivalent(row.gold, box_or_text(row.text)) for row in rows]
 
 
 def ask_math_verify(row: Row) -> bool | None:
@@ -120,9 +126,7 @@ def score_of_reasoning_gym(row: Row) -> bool:
     """reasoning-gym's scorer of most data sets: right only with the full score, for the gold's own text."""
     from reasoning_gym.dataset import ProceduralDataset
 
-    from rewards.latex.stated import stated_answer
-
-    scored = ProceduralDataset.score_answer(None, stated_answer(row.text), {"answer": row.gold})
+    scored = ProceduralDataset.score_answer(None, box_or_text(row.text), {"answer": row.gold})
     return scored == 1.0
 
 
@@ -130,9 +134,7 @@ def is_hendrycks_equal(row: Row) -> bool:
     """lm-evaluation-harness's hendrycks_math: texts without their layout, of the last box or what the text states."""
     from lm_eval.tasks.hendrycks_math.utils import is_equiv
 
-    from rewards.latex.stated import stated_answer
-
-    return bool(is_equiv(stated_answer(row.text), row.gold))
+    return bool(is_equiv(box_or_text(row.text), row.gold))
 
 
 _STRICT = re.compile(r"#### (\-?[0-9\.\,]+)")
