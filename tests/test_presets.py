@@ -10,8 +10,14 @@ from test_layout import CONFIGS, ROOT, recipe_of, relative
 
 from recipes.common.checks import preflight as checks
 from recipes.common.checks.combinations import notes_on as loss_notes
-from recipes.common.presets import FOLDER, preset_names, read_presets
-from recipes.common.settings import Arguments, RecipeArguments, parse_arguments
+from recipes.common.settings import (
+    PRESETS,
+    Arguments,
+    RecipeArguments,
+    parse_arguments,
+    preset_names,
+    read_presets,
+)
 from recipes.common.trainer import GRPOConfig, GRPOTrainer
 from rewards import load_rewards
 
@@ -106,7 +112,7 @@ def test_a_preset_holds_exactly_what_it_says(name):
 
 @pytest.mark.parametrize("name", HELD)
 def test_a_preset_names_its_paper_and_how_to_ask_for_it(name):
-    header = re.match(r"(#.*\n)+", (FOLDER / f"{name}.yaml").read_text())[0]
+    header = re.match(r"(#.*\n)+", (PRESETS / f"{name}.yaml").read_text())[0]
     assert f"arXiv {PAPERS[name]}" in header and f"--preset {name}\n" in header
     assert "Changes:" in header and re.search(r"Not (the paper's|done)", header)
 

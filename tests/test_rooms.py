@@ -16,9 +16,8 @@ ALLOWED = {
     "training": {"utils"},
     "evaluation": {"utils", "sampling"},
     "trainer": {"utils", "training"},
-    "presets": {"utils", "trainer"},
     "limits": set(),
-    "settings": {"utils", "trainer", "presets", "limits"},
+    "settings": {"utils", "trainer", "limits"},
     "data": {"utils", "settings", "training"},
     "report": {"utils", "training", "evaluation"},
     "checks": {
@@ -44,7 +43,6 @@ ALLOWED = {
     "many_runs": {
         "utils",
         "report",
-        "presets",
         "settings",
         "data",
         "evaluation",

@@ -82,7 +82,7 @@ def usable(kind: type, values: dict[str, Any], problems: list[str]) -> dict[str,
         is_left_out = value is None and default == ""  # argparse's doing
         if is_left_out or (value == default and not isinstance(value, bool)):
             continue
-        given[name] = getattr(value, "value", value)  # of an enum
+        given[name] = value
         types[name] = _type(name, hints[name], fields[name].metadata.get("choices"))
     wrong = refused_values(types, given)
     problems += [f"{name} is {given[name]!r}; it must be {words}." for name, words in wrong.items()]

@@ -252,10 +252,10 @@ TEXTS = {
     "an inner key twice": ("reward_kwargs:\n  a: {b: 1, b: 2}\n", "b is given twice (line 2"),
     "no mapping": ("- a\n- b\n", "must hold a YAML mapping"),
     "an empty file": ("", "must hold a YAML mapping"),
-    "broken YAML": ("a: [", "cannot read --config"),
-    "a tab": ("a:\n\t- b\n", "cannot read --config", "'\\t'"),
-    "no UTF-8": (b"a: \xff\xfe\xfa\n", "cannot read --config"),
-    "Python's own tags": ("a: !!python/object/apply:os.getcwd []\n", "cannot read --config"),
+    "broken YAML": ("a: [", "cannot read run.yaml"),
+    "a tab": ("a:\n\t- b\n", "cannot read run.yaml", "'\\t'"),
+    "no UTF-8": (b"a: \xff\xfe\xfa\n", "cannot read run.yaml"),
+    "Python's own tags": ("a: !!python/object/apply:os.getcwd []\n", "cannot read run.yaml"),
 }
 WORDS = {
     "a second --config": (["--config", "other.yaml"], "--config is given twice", "other.yaml"),

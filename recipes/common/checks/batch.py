@@ -6,7 +6,6 @@ from typing import Any
 
 from datasets import Dataset, IterableDataset
 
-from recipes.common.settings import name_of
 from recipes.common.training.interrupt import generation_period
 
 
@@ -52,7 +51,7 @@ def _check_boundaries(s: SimpleNamespace, steps_per_generation: int) -> list[str
             f"({steps_per_generation} x {s.num_iterations}) do not divide one another, so no optimizer step ends a "
             "generation and the run could never be resumed. Make one a multiple of the other."
         ]
-    if name_of(s.save_strategy) == "steps" and (s.save_steps < 1 or s.save_steps % period):
+    if s.save_strategy == "steps" and (s.save_steps < 1 or s.save_steps % period):
         return [
             f"save_steps={s.save_steps:g} would save in the middle of a generation, which TRL cannot resume: set it "
             f"to {_nearest_multiples(int(s.save_steps), period)} (a multiple of {period})."

@@ -23,7 +23,7 @@ from transformers import GenerationConfig, Trainer, get_scheduler
 from trl import ModelConfig, get_peft_config
 
 from recipes.common.limits import LIMIT_OF, refused_values
-from recipes.common.settings import Arguments, name_of
+from recipes.common.settings import Arguments
 from recipes.common.trainer import GRPOConfig
 from recipes.common.training.steps import check_loss
 from rewards import reward_kind, reward_name
@@ -45,7 +45,7 @@ def check_settings(args: Arguments, rewards: list[Callable]) -> list[str]:
     s = SimpleNamespace(**{**vars(args.recipe), **args.training, **args.model})
     weights = s.reward_weights or []
     names = ", ".join(map(reward_name, rewards))
-    saves, metric = name_of(s.save_strategy), str(s.metric_for_best_model)
+    saves, metric = s.save_strategy, str(s.metric_for_best_model)
     chooses = s.load_best_model_at_end or s.early_stopping_patience
     table = {
         "max_steps is 0; it must be at least 1, or -1 for num_train_epochs.": s.max_steps == 0,

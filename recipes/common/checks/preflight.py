@@ -35,7 +35,7 @@ from recipes.common.checks.rewards_on_rows import (
 from recipes.common.data.overlap import check_duplicates, check_held_out, overlap_notes
 from recipes.common.data.recipe import check_reference
 from recipes.common.data.split import first_rows
-from recipes.common.settings import Arguments, RecipeArguments, name_of
+from recipes.common.settings import Arguments, RecipeArguments
 from recipes.common.trainer import GRPOConfig
 from recipes.common.training.engine import asked_engine, check_engine, world_size
 from recipes.common.utils.power import expected_to_change, power_line
@@ -217,7 +217,7 @@ def validation_notes(args: Arguments, rows: list[dict]) -> list[str]:
     every = args.training["eval_steps"] or args.training["logging_steps"]
     often = (
         f"every {every:g} steps"
-        if name_of(args.training["eval_strategy"]) == "steps"
+        if args.training["eval_strategy"] == "steps"
         else "after each epoch"
     )
     return [

@@ -4,7 +4,7 @@ import json
 import math
 import re
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from itertools import chain
 from pathlib import Path
@@ -14,7 +14,7 @@ from datasets import Dataset, load_dataset
 from datasets.exceptions import DatasetsError
 
 from recipes.common.data.split import draw, is_held_out
-from recipes.common.settings import RecipeArguments
+from recipes.common.settings import RecipeArguments, setting
 from rewards.jsonl import collect, lines_of, parse_line, shown
 from rewards.text import last_boxed
 
@@ -30,36 +30,19 @@ ONE_IN = 8  # questions are held out where the data have no test split
 class QuestionArguments(RecipeArguments):
     """Settings of a recipe whose rows are questions with one answer each."""
 
-    dataset_config: str | None = field(
-        default=None, metadata={"help": "Configuration of a Hub data set."}
+    dataset_config: str | None = setting(None, "Configuration of a Hub data set.")
+    dataset_train_split: str = setting("train", "The split of the training rows.")
+    dataset_test_split: str | None = setting(
+        "test", f"The split of the held-out rows; null: one training row in {ONE_IN}."
     )
-    dataset_train_split: str = field(
-        default="train", metadata={"help": "The split of the training rows."}
+    question_column: str = setting("question", "The column that holds the question.")
+    answer_column: str = setting(
+        "answer", "That of the answer, or of a solution that ends in #### ANSWER or a box."
     )
-    dataset_test_split: str | None = field(
-        default="test",
-        metadata={
-            "help": f"The split of the held-out rows; null: one training row in {ONE_IN}, by its question."
-        },
+    max_bad_rows: int = setting(
+        0, "Leave out so many rows of a split that cannot be used; more stop the run."
     )
-    question_column: str = field(
-        default="question", metadata={"help": "The column that holds the question."}
-    )
-    answer_column: str = field(
-        default="answer",
-        metadata={
-            "help": "The column of the answer, or of a solution that ends in #### ANSWER or \\boxed{ANSWER}."
-        },
-    )
-    max_bad_rows: int = field(
-        default=0,
-        metadata={
-            "help": "Leave out so many rows of a split that cannot be used; more stop the run."
-        },
-    )
-    system_prompt: str | None = field(
-        default=None, metadata={"help": "In place of the recipe's own; '' for none."}
-    )
+    system_prompt: str | None = setting(None, "In place of the recipe's own; '' for none.")
 
 
 def worked_example(example: list[str]) -> list[dict[str, str]]:

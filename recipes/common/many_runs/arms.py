@@ -20,9 +20,14 @@ from typing import Any
 import yaml
 
 from recipes.common.evaluation.scores import metric_names
-from recipes.common.presets import ADDED, read_presets
 from recipes.common.report.plots import plot_runs
-from recipes.common.settings import REWARD_MAPPINGS, REWARD_SETTINGS, options_given
+from recipes.common.settings import (
+    ADDED,
+    REWARD_MAPPINGS,
+    REWARD_SETTINGS,
+    options_given,
+    read_presets,
+)
 from recipes.common.utils.power import power_line
 from recipes.common.utils.run_files import (
     SUMMARY,
