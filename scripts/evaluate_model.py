@@ -28,18 +28,18 @@ def main() -> None:
     )
     options, overrides = parser.parse_known_args()
     from recipes.common.data.recipe import load_recipe
+    from recipes.common.evaluation.evaluate import evaluate
     from recipes.common.evaluation.scores import compare, comparison_table, summarize
-    from recipes.common.sampling.evaluate_model import evaluate_model, held_out_rows
+    from recipes.common.sampling.idle import held_out_rows, idle_trainer
     from recipes.common.utils.run_files import write_rows
 
-    names = filter(None, (options.model, options.against))
+    evaluated = []
     try:
         recipe = load_recipe(options.config, overrides, rows=False)
-        rows = held_out_rows(recipe.module, recipe.args)
-        evaluated = [
-            evaluate_model(name, rows, recipe.rewards, recipe.module.metric, recipe.args)
-            for name in names
-        ]
+        rows, samples = held_out_rows(recipe), recipe.args.recipe.num_eval_samples
+        for name in filter(None, (options.model, options.against)):
+            trainer = idle_trainer(recipe, name)
+            evaluated.append(evaluate(trainer, rows, recipe.module.metric, samples, name))
     except ValueError as problem:
         raise SystemExit(f"error: {problem}") from problem
     if options.output:

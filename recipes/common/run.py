@@ -15,7 +15,7 @@ from trl import ModelConfig
 
 from recipes.common.evaluation.metrics import Metric
 from recipes.common.settings import RecipeArguments, parse_arguments
-from recipes.common.trainer import GRPOConfig, GRPOTrainer
+from recipes.common.trainer import GRPOConfig, GRPOTrainer, add_model_arguments
 from recipes.common.utils.machine import make_head_input_contiguous, use_all_cores
 from recipes.common.utils.run_files import AFTER, BEFORE, write_rows
 
@@ -76,7 +76,7 @@ def start(
         sys.exit(0)
     training, model = result.training, result.model
     use_all_cores(training)
-    _apply_model_arguments(training, model)
+    add_model_arguments(training, model)
     if (
         training.project != "huggingface"
     ):  # transformers reads W&B's project from the environment alone
@@ -162,14 +162,14 @@ def train_and_save(trainer: GRPOTrainer, run: Run, metric: Metric) -> dict[str, 
 
 def _evaluate(trainer: GRPOTrainer, run: Run, metric: Metric, file: str) -> list[dict] | None:
     """Evaluate the held-out rows on all ranks and write them to a file of the run folder; None without such rows."""
-    from recipes.common.evaluation.evaluate import evaluate_in_training
+    from recipes.common.evaluation.evaluate import evaluate
     from recipes.common.evaluation.scores import comparison_table, summarize
 
     rows = run.eval_rows.to_list() if run.eval_rows else []
     if not rows:
         return None
     with trainer.phase("before and after"):
-        evaluated = evaluate_in_training(
+        evaluated = evaluate(
             trainer, rows, metric, run.recipe.num_eval_samples, Path(file).stem
         )
     if trainer.is_world_process_zero():
@@ -177,17 +177,6 @@ def _evaluate(trainer: GRPOTrainer, run: Run, metric: Metric, file: str) -> list
         if file == BEFORE:
             print(comparison_table(summarize(evaluated), None, None), flush=True)
     return evaluated
-
-
-def _apply_model_arguments(training: GRPOConfig, model: ModelConfig) -> None:
-    """Hand the model's arguments to the trainer, as `trl/scripts/grpo.py` does."""
-    given = {
-        "revision": model.model_revision,
-        "attn_implementation": model.attn_implementation,
-        "dtype": model.dtype,
-    }
-    given = {name: value for name, value in given.items() if value is not None}
-    training.model_init_kwargs = {**given, **(training.model_init_kwargs or {})}
 
 
 def _stop_here(trainer: GRPOTrainer, folder: Path) -> None:

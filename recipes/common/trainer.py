@@ -1,11 +1,15 @@
-"""TRL's GRPO trainer with rewards that may fail, be gated, or score single steps; its loss is TRL's own."""
+"""TRL's GRPO trainer with rewards that may fail, be gated, or score single steps; its loss is TRL's own.
+
+A completion's way: `complete` or TRL's `_generate` writes it, `score` asks the rewards and settles with all ranks what
+counts, and `_generate_and_score_completions` makes its advantage of that. Shapes in names: C completions of all ranks
+(P groups of G), c those of this rank, R rewards of completions, S step rewards, A all rewards, T tokens.
+"""
 
 import copy
 import warnings
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from unittest import mock
 
 import torch
 import transformers
@@ -15,28 +19,34 @@ from transformers.integrations import is_deepspeed_zero3_enabled
 from trl.trainer import grpo_trainer
 
 from recipes.common.training import environments, rollout
-from recipes.common.training.gates import apply_gates, group_spread
-from recipes.common.training.guard import ERROR, GRADED, NOT_APPLICABLE, TIMEOUT, UNPARSED, guard
+from recipes.common.training.gates import group_spread, void_and_gate
+from recipes.common.training.guard import (
+    FAILURES,
+    GRADED,
+    GRADED_BY,
+    NOT_APPLICABLE,
+    Graded,
+    guard,
+)
 from recipes.common.training.phases import Phases
 from recipes.common.training.shared_prompt import share_prompts, why_prompts_are_not_shared
 from recipes.common.training.steps import (
+    TokenStep,
     check_loss,
-    groups_with_spread,
-    normalise_steps,
-    pool,
+    shown_steps,
+    step_metrics,
     steps_at_tokens,
     token_advantages,
+    weigh_steps,
 )
 from rewards import reward_kind, reward_name
-from rewards.contract import check_names, is_model, reward_max_error_rate
+from rewards.contract import check_names, is_model
 
-ERROR_WINDOW = 1000  # scored rows over which the rate of failures is taken
 NO_STEPS_WITH_TOOLS = (
     "reward_funcs names a step reward, which cannot be placed among the turns of tools: remove it."
 )
 # Losses of which a completion may be left out, by what TRL divides them by: tokens of the batch, or these completions.
 SKIPPABLE = {"grpo": "completions", "dr_grpo": "completions", "dapo": "tokens", "cispo": "tokens"}
-RATES = {"errors": ERROR, "unparsed": UNPARSED, "timeouts": TIMEOUT}
 
 
 @dataclass
@@ -118,8 +128,25 @@ class GRPOConfig(trl.GRPOConfig):
         return bool(several_updates or by_entropy or self.loss_type == "bnpo")
 
 
-class RewardErrors(RuntimeError):
-    """Too many rows that a reward could not score; raised on all ranks together."""
+def add_model_arguments(training: GRPOConfig, model: trl.ModelConfig) -> None:
+    """Hand the model's arguments to the trainer, as `trl/scripts/grpo.py` does."""
+    given = {
+        "revision": model.model_revision,
+        "attn_implementation": model.attn_implementation,
+        "dtype": model.dtype,
+    }
+    given = {name: value for name, value in given.items() if value is not None}
+    training.model_init_kwargs = {**given, **(training.model_init_kwargs or {})}
+
+
+@dataclass
+class Scores:
+    """A generation scored: what each reward gave this rank's completions, and what counts of it on all ranks."""
+
+    graded: dict[str, Graded]  # by the name of the reward; those of reward models are not here
+    rewards_CR: torch.Tensor  # after voids and gates, NaN for none
+    teaches_C: torch.Tensor  # whether its group has spread
+    steps: list[list[TokenStep]]  # of this rank's completions, weighted; none without step rewards
 
 
 class GRPOTrainer(trl.GRPOTrainer):
@@ -151,16 +178,14 @@ class GRPOTrainer(trl.GRPOTrainer):
         environment_factory=None,
         **kwargs,
     ):
-        reward_funcs = reward_funcs if isinstance(reward_funcs, list) else [reward_funcs]
         tools = tools or environments.load_tools(args.tools)
         factory = environment_factory or environments.load_environments(args.environment_factory)
         has_tools = bool(tools or factory)
         processor = rollout.tool_processor(
             kwargs.pop("processing_class", None), model, args, has_tools
         )
-        owned = [
-            reward for reward in reward_funcs if isinstance(reward, environments.EnvironmentReward)
-        ]
+        reward_funcs = reward_funcs if isinstance(reward_funcs, list) else [reward_funcs]
+        owned = [each for each in reward_funcs if isinstance(each, environments.EnvironmentReward)]
         if owned and not factory:
             raise ValueError(
                 "reward_funcs has the reward of an environment: give its environment_factory, too."
@@ -170,42 +195,34 @@ class GRPOTrainer(trl.GRPOTrainer):
         if problems := check_names(reward_funcs):
             raise ValueError("\n".join(problems))
         weights = [1.0] * len(reward_funcs) if args.reward_weights is None else args.reward_weights
-        if owned and len(weights) == len(reward_funcs) - len(
-            owned
-        ):  # TRL gives those of environments a weight of 1
-            weights = [*weights, *[1.0] * len(owned)]
+        if len(weights) == len(reward_funcs) - len(owned):
+            weights = [*weights, *[1.0] * len(owned)]  # TRL gives those of environments a 1
         if len(weights) != len(reward_funcs):
             raise ValueError(
                 f"reward_weights has {len(weights)} values for {len(reward_funcs)} rewards."
             )
-        guarded = [
-            r if is_model(r) else guard(r, args.reward_timeout_s) for r in reward_funcs
-        ]  # TRL calls a model
-        steps = [reward_kind(reward) == "step" for reward in reward_funcs]
-        if all(steps):
+        # TRL calls a reward model itself.
+        guarded = [r if is_model(r) else guard(r, args.reward_timeout_s) for r in reward_funcs]
+        weighted = list(zip(guarded, weights, strict=True))
+        outcomes = [(r, weight) for r, weight in weighted if reward_kind(r) != "step"]
+        steps = [(r, weight) for r, weight in weighted if reward_kind(r) == "step"]
+        if not outcomes:
             raise ValueError(
                 "reward_funcs needs a reward that is not of the kind step; one of weight 0 is enough."
             )
-        self.step_reward_funcs = [
-            reward for reward, is_step in zip(guarded, steps, strict=True) if is_step
-        ]
-        self.step_reward_weights = [
-            weight for weight, is_step in zip(weights, steps, strict=True) if is_step
-        ]
-        if self.step_reward_funcs:
+        if steps:
             check_loss(
                 args.loss_type, args.importance_sampling_level, args.off_policy_mask_threshold
             )
             if has_tools:
                 raise ValueError(NO_STEPS_WITH_TOOLS)
-        if self.step_reward_funcs or owned:
+        self.step_reward_funcs = [reward for reward, _ in steps]
+        self.step_reward_weights = [weight for _, weight in steps]
+        if steps or owned:  # weights that TRL does not know of
             args = copy.copy(args)
-            args.reward_weights = [
-                weight for weight, is_step in zip(weights, steps, strict=True) if not is_step
-            ]
-        outcomes = [reward for reward, is_step in zip(guarded, steps, strict=True) if not is_step]
+            args.reward_weights = [weight for _, weight in outcomes]
         kwargs |= {"tools": tools, "environment_factory": factory, "processing_class": processor}
-        super().__init__(model, list(outcomes), args=args, **kwargs)  # TRL adds to the list
+        super().__init__(model, [reward for reward, _ in outcomes], args=args, **kwargs)
         rollout.keep_rewards(self, len(outcomes))
         if args.share_prompts:
             self._share_prompts()
@@ -214,12 +231,8 @@ class GRPOTrainer(trl.GRPOTrainer):
             name: [of] if isinstance(of, str) else list(of) for name, of in gates.items()
         }
         self.phase = Phases()
-        self.validate: Callable[[], dict[str, float]] | None = (
-            None  # run.py sets it for a run with validation rows
-        )
-        self._recent_failures = {
-            reward_name(reward): deque() for reward in guarded
-        }  # (failed, scored) a generation
+        # run.py sets it for a run with validation rows.
+        self.validate: Callable[[], dict[str, float]] | None = None
 
     def _share_prompts(self) -> None:
         """For the policy and the reference model, or say why not."""
@@ -237,7 +250,7 @@ class GRPOTrainer(trl.GRPOTrainer):
         """TRL's, which shuffles completions; their groups stay together where nothing depends on it."""
         if not self.args.share_prompts or self.args.order_matters:
             return super()._prepare_inputs(generation_batch)
-        with mock.patch.object(grpo_trainer, "shuffle_sequence_dict", lambda batch: batch):
+        with rollout.replaced(grpo_trainer, shuffle_sequence_dict=_in_order):
             return super()._prepare_inputs(generation_batch)
 
     def evaluate(self, *args, **kwargs) -> dict[str, float]:
@@ -250,9 +263,8 @@ class GRPOTrainer(trl.GRPOTrainer):
             return super().evaluate(*args, **kwargs)
         with self.phase("validation"):
             shares = self.validate()
-        transformers.Trainer.log(
-            self, dict(shares)
-        )  # TRL's would write the completions of this step once more
+        # TRL's own `log` would write the completions of this step once more.
+        transformers.Trainer.log(self, dict(shares))
         metrics = {f"eval_{name}": share for name, share in shares.items()}
         self.control = self.callback_handler.on_evaluate(
             self.args, self.state, self.control, metrics
@@ -271,175 +283,171 @@ class GRPOTrainer(trl.GRPOTrainer):
         """TRL's loss; with `skip_zero_advantages` of the completions that add to it, scaled to the same gradient."""
         if not self.args.skips or self.aux_loss_enabled or "pixel_values" in inputs:
             return super()._compute_loss(model, inputs)
-        counts = inputs["advantages"].reshape(len(inputs["advantages"]), -1).any(dim=1)
-        most = max(
-            1, gather(counts.sum()).max().item()
-        )  # TRL gathers clip ratios: all ranks keep as many
-        kept = counts.int().argsort(descending=True, stable=True)[:most].sort().values
+        counts_c = inputs["advantages"].reshape(len(inputs["advantages"]), -1).any(dim=1)
+        # TRL gathers clip ratios, so all ranks keep as many.
+        most = max(1, gather(counts_c.sum()).max().item())
+        kept = counts_c.int().argsort(descending=True, stable=True)[:most].sort().values
         rows = {
             name: of[kept]
             for name, of in inputs.items()
-            if torch.is_tensor(of) and of.shape[:1] == counts.shape
+            if torch.is_tensor(of) and of.shape[:1] == counts_c.shape
         }
-        share = 1.0 if SKIPPABLE[self.loss_type] == "tokens" else most / len(counts)
+        share = 1.0 if SKIPPABLE[self.loss_type] == "tokens" else most / len(counts_c)
         return super()._compute_loss(model, inputs | rows) * share
 
-    def roll_out(
-        self, rows: list[dict], generation_config: transformers.GenerationConfig
-    ) -> list[rollout.Rollout]:
+    def complete(self, rows: list[dict], do_sample: bool = False) -> list[rollout.Rollout]:
         """Complete rows as in training, tools and environments included, without scoring or logging them."""
-        return rollout.rollout(self, rows, generation_config)
+        return rollout.complete(self, rows, do_sample)
 
     def _generate_and_score_completions(self, inputs):
-        output = super()._generate_and_score_completions(inputs)
+        kept: list[Scores] = []
+
+        def calculate(*batch) -> torch.Tensor:
+            kept.append(self.score(*batch))
+            return kept[0].rewards_CR  # all that TRL's method takes
+
+        with rollout.replaced(self, _calculate_rewards=calculate):
+            output = super()._generate_and_score_completions(inputs)
+        (scores,) = kept
+        advantages_c = output["advantages"]
         if self.args.skips:  # rounding leaves 1e-4 where a group has no spread
             first = self.accelerator.process_index * len(inputs)
-            output["advantages"] = output["advantages"] * self._teaches[first : first + len(inputs)]
+            advantages_c = advantages_c * scores.teaches_C[first : first + len(inputs)]
+        output["advantages"] = advantages_c
         if self.step_reward_funcs:
-            mask = output["completion_mask"]
-            steps = token_advantages(self._steps, tokens=mask.shape[1]).to(output["advantages"])
-            output["advantages"] = (output["advantages"].unsqueeze(1) + steps) * mask
-            self._log_advantages(output["advantages"].sum(dim=1) / mask.sum(dim=1).clamp(min=1))
+            mask_cT = output["completion_mask"]
+            steps_cT = token_advantages(scores.steps, tokens=mask_cT.shape[1]).to(advantages_c)
+            advantages_cT = (advantages_c.unsqueeze(1) + steps_cT) * mask_cT
+            output["advantages"] = advantages_cT
+            self._log_advantages(advantages_cT.sum(dim=1) / mask_cT.sum(dim=1).clamp(min=1))
         return output
 
-    def _calculate_rewards(self, inputs, prompts, completions, completion_ids_list):
+    def score(self, inputs, prompts, completions, completion_ids_list) -> Scores:
+        """Score this rank's completions by every reward, and settle with all ranks what counts of them."""
         with self.phase("scoring"):
             return self._score(inputs, prompts, completions, completion_ids_list)
 
-    def _score(self, inputs, prompts, completions, completion_ids_list):
-        rewards = super()._calculate_rewards(inputs, prompts, completions, completion_ids_list)
-        columns = {
-            name: [row[name] for row in inputs]
-            for name in inputs[0]
-            if name not in ("prompt", "completion")
-        }
-        columns |= {"trainer_state": self.state, "log_metric": self._log_metric}
-        columns |= {"log_extra": self._log_completion_extra, "completion_ids": completion_ids_list}
+    def _score(self, inputs, prompts, completions, completion_ids_list) -> Scores:
+        graded: dict[str, Graded] = {}  # filled by the guards
+        given_CR = super()._calculate_rewards(
+            [{**row, GRADED_BY: graded} for row in inputs],
+            prompts,
+            completions,
+            completion_ids_list,
+        )
         self._log_turns(completions)
-        steps = [
-            steps_at_tokens(
-                reward, self._tokenizer, prompts=prompts, completions=completions, **columns
+        columns = {
+            name: [row[name] for row in inputs] for name in inputs[0] if name != "completion"
+        }
+        columns |= {"prompts": prompts, "completions": completions}
+        columns |= {"completion_ids": completion_ids_list, "trainer_state": self.state}
+        columns |= {"log_metric": self._log_metric, "log_extra": self._log_completion_extra}
+        columns.pop("prompt", None)
+        steps_Sc = []
+        for reward in self.step_reward_funcs:
+            graded[reward.__name__] = scored = reward.grade(**columns)
+            self._log_completion_extra(f"steps/{reward.__name__}", shown_steps(scored.amounts))
+            steps_c, error = steps_at_tokens(
+                scored, self._tokenizer, completions, completion_ids_list
             )
-            for reward in self.step_reward_funcs
+            reward.first_failure = reward.first_failure or error
+            steps_Sc.append(steps_c)
+        outcomes_CA = self._gather_outcomes(graded, len(prompts)).to(given_CR.device)
+        failed_C = torch.isin(outcomes_CA, torch.tensor(FAILURES, device=given_CR.device)).any(1)
+        self._log_metric("completions/voided", failed_C.float().mean().item())
+        rewards_CR = void_and_gate(given_CR, failed_C, self.reward_func_names, self.reward_gates)
+        teaches_C = self._log_spread(rewards_CR)
+        counts_CS = (outcomes_CA[:, len(self.reward_funcs) :] != NOT_APPLICABLE) & ~failed_C[
+            :, None
         ]
-        guarded = [*self.reward_funcs, *self.step_reward_funcs]
-        own = [
-            [GRADED] * len(prompts) if is_model(reward) else reward.outcomes for reward in guarded
-        ]
-        local = torch.tensor(own, device=rewards.device)
-        outcomes = gather(
-            local.T.contiguous()
-        )  # (completions of all ranks, rewards), as the rewards are
-        for column, reward in enumerate(guarded):
-            if not is_model(reward):
-                self._count(reward, outcomes[:, column])
-        failed = ((outcomes == ERROR) | (outcomes == UNPARSED)).any(dim=1)
-        rewards[failed] = torch.nan
-        self._log_metric("completions/voided", failed.float().mean().item())
-        rewards = apply_gates(rewards, self.reward_func_names, self.reward_gates)
-        is_verifier = torch.tensor(
-            [reward_kind(reward) == "verifier" for reward in self.reward_funcs]
-        )
-        weights, is_verifier = (
-            self.reward_weights.to(rewards.device),
-            is_verifier.to(rewards.device),
-        )
-        differ, verified = group_spread(rewards, weights, is_verifier, self._group_size())
-        self._teaches = differ.repeat_interleave(self._group_size())  # (completions of all ranks,)
-        self._log_metric("groups/without_spread", 1.0 - differ.float().mean().item())
-        if is_verifier.any():
-            self._log_metric("groups/verifier_spread", verified.float().mean().item())
-        if self.step_reward_funcs:
-            counts = (outcomes[:, len(self.reward_funcs) :] != NOT_APPLICABLE) & ~failed.unsqueeze(
-                1
-            )
-            self._steps = self._weigh_steps(steps, counts)
-        return rewards
+        return Scores(graded, rewards_CR, teaches_C, self._weigh_steps(steps_Sc, counts_CS))
 
     def _group_size(self) -> int:
         return self.num_generations if self.model.training else self.num_generations_eval
 
+    def _gather_outcomes(self, graded: dict[str, Graded], completions: int) -> torch.Tensor:
+        """The outcomes of all ranks, (C, A); counted and logged, and too many failures stop all ranks."""
+        rewards = [*self.reward_funcs, *self.step_reward_funcs]
+        own_Ac = [
+            [GRADED] * completions if is_model(reward) else graded[reward_name(reward)].outcomes
+            for reward in rewards
+        ]
+        local_cA = torch.tensor(own_Ac, device=self.accelerator.device).T.contiguous()
+        outcomes_CA = gather(local_cA)
+        for reward, outcomes_C in zip(rewards, outcomes_CA.T.tolist(), strict=True):
+            if is_model(reward):
+                continue
+            rates = reward.count(outcomes_C, self.args.max_reward_error_rate)
+            for rate, share in rates.items():
+                self._log_metric(f"{rate}/{reward_name(reward)}", share)
+        return outcomes_CA
+
+    def _log_spread(self, rewards_CR: torch.Tensor) -> torch.Tensor:
+        """Tell of each completion whether its group has spread, (C,)."""
+        weights_R = self.reward_weights.to(rewards_CR.device)
+        differ_P = group_spread(rewards_CR, weights_R, self._group_size())
+        self._log_metric("groups/without_spread", 1.0 - differ_P.float().mean().item())
+        kinds = [reward_kind(reward) for reward in self.reward_funcs]
+        if "verifier" in kinds:
+            is_verifier_R = torch.tensor([kind == "verifier" for kind in kinds]).to(weights_R)
+            by_verifier_P = group_spread(rewards_CR, weights_R * is_verifier_R, self._group_size())
+            self._log_metric("groups/verifier_spread", by_verifier_P.float().mean().item())
+        return differ_P.repeat_interleave(self._group_size())
+
     def _weigh_steps(
-        self, steps: list[list[list[tuple[int, float]]]], counts: torch.Tensor
-    ) -> list[list[tuple[int, float]]]:
-        """Turn this rank's steps into pairs (last token, weighted normalised reward), for each of its completions.
+        self, steps_Sc: list[list[list[TokenStep]]], counts_CS: torch.Tensor
+    ) -> list[list[TokenStep]]:
+        """Pairs (last token, weighted normalised reward) of this rank's completions.
 
-        `steps` has for each step reward the steps of this rank's completions, each by its last token; `counts`, of all
-        ranks' completions and of shape (completions, step rewards), tells whether the steps of a completion count.
+        `counts_CS` tells whether the steps of a completion count. A group may span ranks, and a completion has any
+        number of steps.
         """
-        amounts = [
-            [[amount for _, amount in of_row] for of_row in row] for row in zip(*steps, strict=True)
+        if not steps_Sc:
+            return []
+        amounts_cS = [
+            [[amount for _, amount in steps] for steps in steps_S]
+            for steps_S in zip(*steps_Sc, strict=True)
         ]
-        everywhere = gather_object(
-            amounts
-        )  # a group may span ranks, and a completion has any number of steps
-        rewards = [
-            [
-                row[column] if counted else []
-                for row, counted in zip(everywhere, of_reward, strict=True)
+        everywhere_CS = gather_object(amounts_cS)
+        first = self.accelerator.process_index * len(amounts_cS)
+        weighed_c: list[list[TokenStep]] = [[] for _ in amounts_cS]
+        rewards_SC, completions = {}, {}
+        for s, reward in enumerate(self.step_reward_funcs):
+            counts_C = counts_CS[:, s].tolist()
+            amounts_C = [
+                amounts_S[s] if counted else []
+                for amounts_S, counted in zip(everywhere_CS, counts_C, strict=True)
             ]
-            for column, of_reward in enumerate(counts.T.tolist())
-        ]
-        self._log_steps(rewards, counts.sum(dim=0).tolist())
-        first = self.accelerator.process_index * len(amounts)
-        weighed: list[list[tuple[int, float]]] = [[] for _ in amounts]
-        for mine, everyones, weight in zip(steps, rewards, self.step_reward_weights, strict=True):
-            normalised = normalise_steps(everyones, self._group_size(), self.scale_rewards)
-            for row, values in enumerate(normalised[first : first + len(amounts)]):
-                tokens = (
-                    [token for token, _ in mine[row]] if values else []
-                )  # the steps of a failed row count nothing
-                weighed[row] += [
-                    (token, weight * value) for token, value in zip(tokens, values, strict=True)
-                ]
-        return weighed
-
-    def _log_steps(self, rewards: list[list[list[float]]], completions: list[int]) -> None:
-        """Log over all ranks: mean reward of a step (NaN without any), steps of a completion, groups without spread."""
-        for reward, of_one, count in zip(self.step_reward_funcs, rewards, completions, strict=True):
-            name, amounts = reward_name(reward), pool(of_one)
-            self._log_metric(
-                f"step_rewards/{name}/mean", sum(amounts) / len(amounts) if amounts else torch.nan
+            rewards_SC[reward.__name__], completions[reward.__name__] = amounts_C, sum(counts_C)
+            more_c = weigh_steps(
+                steps_Sc[s],
+                amounts_C,
+                first,
+                self.step_reward_weights[s],
+                self._group_size(),
+                self.scale_rewards,
             )
-            self._log_metric(f"steps/{name}/count", len(amounts) / max(1, count))
-        spreads = (groups_with_spread(of_one, self._group_size()) for of_one in rewards)
-        differ = [any(of_group) for of_group in zip(*spreads, strict=True)]
-        self._log_metric("frac_groups_without_step_spread", 1 - sum(differ) / len(differ))
+            weighed_c = [steps + more for steps, more in zip(weighed_c, more_c, strict=True)]
+        for name, value in step_metrics(rewards_SC, completions, self._group_size()).items():
+            self._log_metric(name, value)
+        return weighed_c
 
-    def _log_advantages(self, means: torch.Tensor) -> None:
-        """Replace the advantages that TRL has just logged of all ranks by `means`, (this rank's completions,)."""
-        logged, everywhere = self._logs["advantages"], gather(means).tolist()
-        earlier = list(logged)[: -len(everywhere)]
+    def _log_advantages(self, means_c: torch.Tensor) -> None:
+        """Replace the advantages that TRL has just logged of all ranks by those of this rank's completions."""
+        logged, means_C = self._logs["advantages"], gather(means_c).tolist()
+        earlier = list(logged)[: -len(means_C)]
         logged.clear()
-        logged.extend([*earlier, *everywhere])
+        logged.extend([*earlier, *means_C])
 
     def _log_turns(self, completions: list) -> None:
         """Log the share of each kind of turn, where there are tools."""
+        if not self.tools:
+            return
         opening = rollout.opening_of(self._tokenizer)
-        turns = Counter(
-            kind for each in completions if self.tools for kind in rollout.turn_kinds(each, opening)
-        )
+        turns = Counter(kind for each in completions for kind in rollout.turn_kinds(each, opening))
         for kind in rollout.TURN_KINDS if turns else ():
             self._log_metric(f"turns/{kind.replace(' ', '_')}", turns[kind] / turns.total())
 
-    def _count(self, reward: Callable, outcomes: torch.Tensor) -> None:
-        """Log the rates of one reward and stop when it failed on too many rows; equal on all ranks."""
-        name = reward_name(reward)
-        scored = int((outcomes != NOT_APPLICABLE).sum())
-        counts = {rate: int((outcomes == code).sum()) for rate, code in RATES.items()}
-        for rate, count in counts.items():
-            self._log_metric(f"{rate}/{name}", count / max(1, scored))
-        recent = self._recent_failures[name]
-        recent.append((counts["errors"] + counts["unparsed"], scored))
-        while sum(rows for _, rows in recent) - recent[0][1] >= ERROR_WINDOW:
-            recent.popleft()
-        failed, rows = (sum(column) for column in zip(*recent, strict=True))
-        rate = min(self.args.max_reward_error_rate, reward_max_error_rate(reward))
-        # Before a thousand rows are through, as many failures as would be too many of a thousand are enough.
-        if failed > rate * max(rows, ERROR_WINDOW):
-            raise RewardErrors(
-                f"reward {name!r} could not score {failed} of its last {rows} rows (at most {rate:g} of {ERROR_WINDOW} "
-                "may fail: max_reward_error_rate, or the reward's own max_error_rate). The first failure on this rank: "
-                f"{reward.first_failure}. Where the cause lies outside, such as a server, start again: the run goes on "
-                "from its last checkpoint. With a corrected reward, other rows or another limit start anew: --fresh."
-            )
+
+def _in_order(batch: dict) -> dict:
+    return batch

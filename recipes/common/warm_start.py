@@ -17,8 +17,8 @@ from recipes.common.checks.callables import tools_of
 from recipes.common.data.overlap import question_digest
 from recipes.common.data.recipe import Recipe, load_recipe
 from recipes.common.evaluation.scores import compare, comparison_table, summarize
-from recipes.common.sampling.evaluate_model import evaluate_model
-from recipes.common.sampling.load_model import load_model
+from recipes.common.evaluation.evaluate import evaluate
+from recipes.common.sampling.idle import idle_trainer
 from recipes.common.utils.machine import versions
 from recipes.common.utils.run_files import (
     AFTER,
@@ -118,7 +118,8 @@ def _train(
 ) -> SFTTrainer:
     args = recipe.args
     kept = ("seed", "bf16", "gradient_checkpointing", "chat_template_kwargs")
-    model, tokenizer = load_model(args.model["model_name_or_path"], args)
+    idle = idle_trainer(recipe)
+    model, tokenizer = idle.model, idle.processing_class
     trainer = SFTTrainer(
         model=model,
         args=SFTConfig(
@@ -146,8 +147,7 @@ def _train(
 
 
 def _evaluate(recipe: Recipe, model: str, rows: list[dict]) -> list[dict[str, Any]]:
-    return (
-        evaluate_model(model, rows, recipe.rewards, recipe.module.metric, recipe.args)
-        if rows
-        else []
-    )
+    if not rows:
+        return []
+    samples = recipe.args.recipe.num_eval_samples
+    return evaluate(idle_trainer(recipe, model), rows, recipe.module.metric, samples, model)

@@ -5,7 +5,7 @@ from typing import Any
 
 from trl import GRPOTrainer
 
-from recipes.common.evaluation.evaluate import evaluate_in_training
+from recipes.common.evaluation.evaluate import evaluate
 from recipes.common.evaluation.metrics import Metric
 from recipes.common.evaluation.scores import metric_names, outcomes, summarize
 from recipes.common.utils.run_files import VALIDATION, read_validation, write_rows
@@ -14,7 +14,7 @@ from recipes.common.utils.run_files import VALIDATION, read_validation, write_ro
 def validate(trainer: GRPOTrainer, rows: list[dict], metric: Metric) -> dict[str, float]:
     """Evaluate the validation rows on all ranks and add a line to the curve; return what is to be logged of it."""
     step = trainer.state.global_step
-    evaluated = evaluate_in_training(
+    evaluated = evaluate(
         trainer, rows, metric, samples=0, title=f"validation, step {step}"
     )
     if trainer.is_world_process_zero():

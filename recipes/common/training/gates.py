@@ -1,4 +1,8 @@
-"""Arithmetic on the rewards of a batch: one row a completion, one column a reward, NaN where it gives none."""
+"""From rewards to what counts: what is void, what a gate lets through, which groups have spread, what is right.
+
+Shapes in names, here and in trainer.py: C completions of all ranks (a batch of P prompts, one group of G completions
+after another), R rewards of completions, A all rewards with those of steps. NaN stands where a reward gives none.
+"""
 
 import torch
 
@@ -7,46 +11,41 @@ TOLERANCE = (
 )
 
 
-def apply_gates(
-    rewards: torch.Tensor, names: list[str], gates: dict[str, list[str]]
+def void_and_gate(
+    rewards_CR: torch.Tensor, failed_C: torch.Tensor, names: list[str], gates: dict[str, list[str]]
 ) -> torch.Tensor:
-    """Copy the rewards, (completions, rewards); one that `gates` names is kept only where one of its gates is above 0.
+    """Copy the rewards; all of a completion that one failed on are void, and gated ones whose gates stay shut.
+
+    A reward that `gates` names is kept only where one of its gates scored above 0.
 
     Example: with `gates={"length": ["correct"]}`, rows `[0.0, 1.0]` and `[2.0, 1.0]` of (correct, length)
     become `[0.0, nan]` and `[2.0, 1.0]`.
     """
-    kept = rewards.clone()
+    scored_CR = rewards_CR.clone()
+    scored_CR[failed_C] = torch.nan
+    kept_CR = scored_CR.clone()
     for gated, openers in gates.items():
-        opened = (rewards[:, [names.index(name) for name in openers]] > 0).any(
-            dim=1
-        )  # NaN opens nothing
-        kept[~opened, names.index(gated)] = torch.nan
-    return kept
+        openers_CR = scored_CR[:, [names.index(name) for name in openers]]
+        opened_C = (openers_CR > 0).any(dim=1)  # NaN opens nothing
+        kept_CR[~opened_C, names.index(gated)] = torch.nan
+    return kept_CR
 
 
 def group_spread(
-    rewards: torch.Tensor, weights: torch.Tensor, is_verifier: torch.Tensor, num_generations: int
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """Whether each group has spread in the total reward, and in what the verifiers give; both (groups,).
+    rewards_CR: torch.Tensor, weights_R: torch.Tensor, num_generations: int
+) -> torch.Tensor:
+    """Tell of each group, (P,), whether its weighted totals differ; a completion without any reward is left out.
 
-    `rewards` is (completions, rewards), and a row of NaN is left out of its group; the others are (rewards,). A group
-    without spread teaches nothing. TRL's `frac_reward_zero_std` misses many of them: it takes rounding for spread.
+    A group without spread teaches nothing. TRL's `frac_reward_zero_std` misses many: it takes rounding for spread.
     """
-    graded = ~torch.isnan(rewards).all(dim=1)
-    weighted = (rewards * weights).nan_to_num(0.0)
-    total, verified = weighted.sum(dim=1), weighted[:, is_verifier].sum(dim=1)
-    return _has_spread(total, graded, num_generations), _has_spread(
-        verified, graded, num_generations
-    )
-
-
-def _has_spread(amounts: torch.Tensor, graded: torch.Tensor, num_generations: int) -> torch.Tensor:
-    """(groups,): whether the graded amounts of a group differ by more than rounding."""
-    groups, kept = amounts.view(-1, num_generations), graded.view(-1, num_generations)
-    high = groups.masked_fill(~kept, -torch.inf).max(dim=1).values
-    low = groups.masked_fill(~kept, torch.inf).min(dim=1).values
-    scale = groups.abs().max(dim=1).values.clamp(min=1.0)
-    return high - low > TOLERANCE * scale
+    none_C = torch.isnan(rewards_CR).all(dim=1).tolist()
+    totals_C = (rewards_CR * weights_R).nan_to_num(0.0).sum(dim=1).tolist()
+    known_C = [None if none else total for total, none in zip(totals_C, none_C, strict=True)]
+    groups_PG = [
+        known_C[start : start + num_generations]
+        for start in range(0, len(known_C), num_generations)
+    ]
+    return torch.tensor([has_spread(group) for group in groups_PG], device=rewards_CR.device)
 
 
 def has_spread(amounts: list[float | None]) -> bool:
@@ -57,3 +56,19 @@ def has_spread(amounts: list[float | None]) -> bool:
     known = [amount for amount in amounts if amount is not None]
     # Below 1 it is absolute: a sum that cancels leaves 1e-17, and TRL divides by the deviation plus 1e-4.
     return bool(known) and max(known) - min(known) > TOLERANCE * max(1.0, *map(abs, known))
+
+
+def is_hit(amount: float, full: float | None) -> bool:
+    """Tell whether a reward scored in full, or more than 0 where it declares no full amount."""
+    return amount > 0.0 if full is None else amount >= full - TOLERANCE * abs(full)
+
+
+def is_right(scores: dict[str, float | None], full: dict[str, float | None]) -> bool | None:
+    """Tell whether every verifier that scored a completion scored in full; None where none did.
+
+    `full` has the full amount of each verifier of the run, None where it declares none.
+
+    Example: `is_right({"sum": 1.0, "tag": 0.0}, {"sum": 1.0}) is True`
+    """
+    known = [(scores[name], most) for name, most in full.items() if scores[name] is not None]
+    return all(is_hit(amount, most) for amount, most in known) if known else None

@@ -1,11 +1,11 @@
 """Guards around a reward in a run: its failures are kept apart from its scores, and it cannot hang the job.
 
-A failure of ours (an exception, a gold that cannot be read, a worker that died, an async reward out of
-time) is None and is remembered by row, for the trainer to count and to void. What the completion itself
-causes is scored as wrong by the reward.
+A failure of ours (an exception, a gold that cannot be read, a worker that died, an async reward out of time) is None
+with an outcome of its own, for the trainer to count and to void. What the completion itself causes is scored as wrong
+by the reward.
 
-Not covered: an async reward that blocks the event loop in C code that holds the interpreter. A traceback shows
-the innermost 100 frames of a hang: the name of a sync reward that hangs deeper than that is not among them.
+Not covered: an async reward that blocks the event loop in C code that holds the interpreter. A traceback shows the
+innermost 100 frames of a hang: the name of a sync reward that hangs deeper than that is not among them.
 """
 
 import asyncio
@@ -14,53 +14,72 @@ import logging
 import os
 import sys
 import threading
+from collections import deque
 from collections.abc import Callable
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 from rewards import reward_kind, reward_name
-from rewards.contract import LARGEST, is_async, scores_task
+from rewards.contract import LARGEST, is_async, reward_max_error_rate, scores_task
 from rewards.steps import check_steps
 
 GRADED, NOT_APPLICABLE, ERROR, UNPARSED, TIMEOUT = range(5)
-GRACE_S = 5.0  # beyond its limit, before an async reward that does not let go ends the process
 CODES = {"error": ERROR, "unparsed": UNPARSED, "timeout": TIMEOUT, "not applicable": NOT_APPLICABLE}
+FAILURES = (ERROR, UNPARSED)  # of ours: such a completion is void
+RATES = {"errors": ERROR, "unparsed": UNPARSED, "timeouts": TIMEOUT}
+ERROR_WINDOW = 1000  # scored rows over which the rate of failures is taken
+GRACE_S = 5.0  # beyond its limit, before an async reward that does not let go ends the process
+# TRL takes amounts alone from a reward. The rest goes by this column: one mapping, the same in all rows of a batch.
+GRADED_BY = "_graded_by"
 
 logger = logging.getLogger(__name__)
 
 
+class RewardErrors(RuntimeError):
+    """Too many rows that a reward could not score; raised on all ranks together."""
+
+
+@dataclass
+class Graded:
+    """A call of a reward: for each completion the amount and how it came about, a code of this module."""
+
+    amounts: list
+    outcomes: list[int]
+
+
 def guard(reward: Callable, timeout_s: float) -> "GuardedReward":
-    """`reward` with its failures caught and remembered, and a limit on the time of a call in seconds."""
-    return (
-        AsyncGuardedReward(reward, timeout_s)
-        if is_async(reward)
-        else GuardedReward(reward, timeout_s)
-    )
+    """`reward` with its failures caught, and a limit on the time of a call in seconds."""
+    kind = AsyncGuardedReward if is_async(reward) else GuardedReward
+    return kind(reward, timeout_s)
 
 
 class GuardedReward:
-    """Calls a reward; `outcomes` says of each row of the last call how it went, by the codes of this module."""
+    """A reward as TRL calls it; `grade` is the same with outcomes."""
 
     def __init__(self, reward: Callable, timeout_s: float):
         self.reward, self.timeout_s = reward, timeout_s
         self.__name__, self.__wrapped__ = reward_name(reward), reward
-        self.outcomes: list[int] = []
         self.first_failure: str | None = None
         self.columns: dict[str, None] = {}  # that it ever logged
+        self.recent: deque[tuple[int, int]] = deque()  # failed and scored rows of each generation
 
     def __call__(self, **arguments: Any) -> list[float | None]:
+        graded_by = arguments.pop(GRADED_BY, [{}])[0]
+        graded_by[self.__name__] = graded = self.grade(**arguments)
+        return graded.amounts
+
+    def grade(self, **arguments: Any) -> Graded:
         logged: dict[str, list] = {}
         with _process_ends_after(self.timeout_s):
             try:
-                amounts = _in_frame(f"reward {self.__name__}", self.reward)(
-                    **_listen(arguments, logged)
-                )
-                return self._note(amounts, logged, arguments)
+                called = _in_frame(f"reward {self.__name__}", self.reward)
+                return self._graded(called(**_listen(arguments, logged)), logged, arguments)
             except (Exception, SystemExit) as error:
-                return self._fail(error, arguments)
+                return self._failed(error, arguments)
 
-    def _note(self, amounts: list, logged: dict[str, list], arguments: dict) -> list:
-        """Note each row's outcome; anything but a finite number, a list of steps or None fails the whole call."""
+    def _graded(self, amounts: list, logged: dict[str, list], arguments: dict) -> Graded:
+        """Tell each row's outcome; anything but a finite number, a list of steps or None fails the whole call."""
         count = len(arguments["completions"])
         if len(amounts) != count:
             raise ValueError(f"it returned {len(amounts)} rewards for {count} completions")
@@ -73,14 +92,12 @@ class GuardedReward:
             raise ValueError(
                 f"it logged the columns {short} with another number of values than {count}"
             )
-        logged_outcomes = logged.get(f"outcome/{self.__name__}", [None] * count)
+        words = logged.get(f"outcome/{self.__name__}", [None] * count)
         tasks = arguments.get("task") or [None] * count
-        self.outcomes = [
-            self._code(*row) for row in zip(amounts, logged_outcomes, tasks, strict=True)
-        ]
-        self._report_first(logged_outcomes, arguments)
+        codes = [self._code(*row) for row in zip(amounts, words, tasks, strict=True)]
+        self._report_first(codes, words, arguments)
         self._pass_on(logged, arguments)
-        return amounts
+        return Graded(amounts, codes)
 
     def _code(self, amount: float | None, outcome: str | None, task: str | None) -> int:
         """The outcome that a reward logs for its row counts; else a None of a verifier is a row it could not grade.
@@ -96,13 +113,15 @@ class GuardedReward:
             return code
         return UNPARSED if kind == "verifier" else NOT_APPLICABLE
 
-    def _fail(self, error: BaseException, arguments: dict) -> list[None]:
-        count, tasks = len(arguments["completions"]), arguments.get("task")
+    def _failed(self, error: BaseException, arguments: dict) -> Graded:
+        count = len(arguments["completions"])
+        tasks = arguments.get("task")
         mine = [scores_task(self.reward, task) for task in tasks] if tasks else [True] * count
-        self.outcomes = [ERROR if own else NOT_APPLICABLE for own in mine]
-        self._report_first([f"error: {type(error).__name__}: {error}"] * count, arguments, error)
+        codes = [ERROR if own else NOT_APPLICABLE for own in mine]
+        words = [f"error: {type(error).__name__}: {error}"] * count
+        self._report_first(codes, words, arguments, error)
         self._pass_on({}, arguments)
-        return [None] * count
+        return Graded([None] * count, codes)
 
     def _pass_on(self, logged: dict[str, list], arguments: dict) -> None:
         """Log every column it ever logged: TRL would show the values of an older batch for one that is left out."""
@@ -113,13 +132,17 @@ class GuardedReward:
                 arguments["log_extra"](column, logged.get(column, [None] * count))
 
     def _report_first(
-        self, outcomes: list[str | None], arguments: dict, error: BaseException | None = None
+        self,
+        codes: list[int],
+        words: list[str | None],
+        arguments: dict,
+        error: BaseException | None = None,
     ) -> None:
         """The first failure is logged with its row; later ones are counted."""
-        row = next((i for i, code in enumerate(self.outcomes) if code in (ERROR, UNPARSED)), None)
+        row = next((i for i, code in enumerate(codes) if code in FAILURES), None)
         if row is None or self.first_failure is not None:
             return
-        self.first_failure = outcomes[row] or "it returned None"
+        self.first_failure = words[row] or "it returned None"
         shown = {
             name: values[row]
             for name, values in arguments.items()
@@ -131,28 +154,55 @@ class GuardedReward:
             exc_info=error,
         )
 
+    def count(self, outcomes_C: list[int], limit: float) -> dict[str, float]:
+        """Count a generation of all ranks: the share of its scored rows by the name of the rate.
+
+        Raises:
+            RewardErrors: of its last rows more failed than `limit`, or the reward's own `max_error_rate`, allows.
+        """
+        scored = len(outcomes_C) - outcomes_C.count(NOT_APPLICABLE)
+        self.recent.append((sum(outcomes_C.count(code) for code in FAILURES), scored))
+        while sum(rows for _, rows in self.recent) - self.recent[0][1] >= ERROR_WINDOW:
+            self.recent.popleft()
+        failed, rows = (sum(column) for column in zip(*self.recent, strict=True))
+        rate = min(limit, reward_max_error_rate(self.reward))
+        # Before a thousand rows are through, as many failures as would be too many of a thousand are enough.
+        if failed > rate * max(rows, ERROR_WINDOW):
+            raise RewardErrors(
+                f"reward {self.__name__!r} could not score {failed} of its last {rows} rows (at most {rate:g} of "
+                f"{ERROR_WINDOW} may fail: max_reward_error_rate, or the reward's own max_error_rate). The first "
+                f"failure on this rank: {self.first_failure}. Where the cause lies outside, such as a server, start "
+                "again: the run goes on from its last checkpoint. With a corrected reward, other rows or another "
+                "limit start anew: --fresh."
+            )
+        return {name: outcomes_C.count(code) / max(1, scored) for name, code in RATES.items()}
+
 
 class AsyncGuardedReward(GuardedReward):
     """The same for an `async def` reward, which is left behind at its limit even if it ignores its cancellation."""
 
     async def __call__(self, **arguments: Any) -> list[float | None]:
+        graded_by = arguments.pop(GRADED_BY, [{}])[0]
+        graded_by[self.__name__] = graded = await self.grade(**arguments)
+        return graded.amounts
+
+    async def grade(self, **arguments: Any) -> Graded:
         logged: dict[str, list] = {}
         blocked = threading.Timer(self.timeout_s + GRACE_S, _end_process, [self.__name__])
         blocked.daemon = True
         blocked.start()
         try:
             task = asyncio.ensure_future(self.reward(**_listen(arguments, logged)))
-            done, _ = await asyncio.wait(
-                {task}, timeout=self.timeout_s
-            )  # wait_for would wait for the cancellation
+            # wait_for would wait for the cancellation
+            done, _ = await asyncio.wait({task}, timeout=self.timeout_s)
             if not done:
                 task.cancel()
                 raise TimeoutError(f"no answer after {self.timeout_s:g} s")
             if task.cancelled():  # its result would be CancelledError, which is not an Exception
                 raise RuntimeError("it was cancelled")
-            return self._note(task.result(), logged, arguments)
+            return self._graded(task.result(), logged, arguments)
         except Exception as error:
-            return self._fail(error, arguments)
+            return self._failed(error, arguments)
         finally:
             blocked.cancel()
 
@@ -166,10 +216,11 @@ def _end_process(name: str) -> None:
 
 def _listen(arguments: dict[str, Any], logged: dict[str, list]) -> dict[str, Any]:
     """The arguments, with logged columns held back: an async reward left behind must not log into a later batch."""
-    return {
-        **arguments,
-        "log_extra": lambda column, values: logged.setdefault(column, []).extend(values),
-    }
+
+    def log_extra(column: str, values: list) -> None:
+        logged.setdefault(column, []).extend(values)
+
+    return {**arguments, "log_extra": log_extra}
 
 
 @contextmanager

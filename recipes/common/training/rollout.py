@@ -1,4 +1,4 @@
-"""Rollouts with tools: all that is used of an interface of TRL 1.16 that TRL calls experimental.
+"""Completing prompts as training does, tools included: all that is used of TRL 1.16's experimental interface.
 
 Not covered: a tool that hangs stops the run with it, and images in what a tool returns.
 """
@@ -25,18 +25,24 @@ from rewards.text import completion_text
 
 TURN_KINDS = ("call", "failed call", "broken call", "call without room", "text")
 TEMPLATE = "recipes/calculator/chat_template.jinja"
+SAMPLING = ("temperature", "top_p", "top_k", "min_p")  # without meaning next to a greedy choice
 
 
 @dataclass
 class Rollout:
-    """A completion of several turns: what rewards get, the kind of each turn, and what the model itself wrote."""
+    """A completion: what rewards get, and what the model itself wrote of it."""
 
-    messages: list[dict]
-    token_ids: list[int]  # of all turns, the tools' included
+    completion: list[dict] | str  # messages, or text after a prompt of plain text
+    token_ids: list[int]  # of all turns, the tools' included, with the end of sequence
     tokens: int  # of the model alone
     truncated: bool
-    turns: list[str]
+    turns: list[str]  # with tools the kind of each turn of the model
     environment: Any
+
+    @property
+    def text(self) -> str:
+        """What the model wrote, without the tools' answers."""
+        return completion_text(self.completion)
 
 
 def tool_processor(processing_class: Any, model: Any, args: Any, has_tools: bool) -> Any:
@@ -116,60 +122,85 @@ class _Generated(Exception):
     """Carries what TRL generated out of the method that would go on to score and log it."""
 
 
-def rollout(
-    trainer: GRPOTrainer, rows: list[dict], generation_config: GenerationConfig
-) -> list[Rollout]:
-    """Complete the rows as training does, environments and tools included; nothing is scored or logged.
+def complete(trainer: GRPOTrainer, rows: list[dict], do_sample: bool) -> list[Rollout]:
+    """Complete each row as training does, greedily or at random; nothing is scored or logged.
 
-    TRL makes the environments of a batch in the method that also scores it, which therefore is left by an exception.
-    The model of the trainer is in evaluation mode; vLLM is not used.
+    Chat template, tools, environments, padding, end tokens, decoding and vLLM are those of training. TRL makes the
+    environments of a batch in the method that also scores it, which therefore is left by an exception. The model of the
+    trainer is in evaluation mode. Ranks may have different numbers of rows, but with vLLM.
     """
 
     def stop(prompts: list) -> None:
         raise _Generated(GRPOTrainer._generate(trainer, prompts))
 
-    settings = {
-        "generation_config": generation_config,
-        "generation_kwargs": None,
-        "_generate": stop,
-    }
-    with _replaced(trainer, use_vllm=False, use_transformers_continuous_batching=False, **settings):
+    alone = {"_generate": stop, "num_generations_eval": 1, "generation_kwargs": None}
+    alone |= {"use_transformers_continuous_batching": False}  # it would leave the model training
+    if trainer.use_vllm:
+        greedy = {} if do_sample else {"temperature": 0.0}
+        decoding = replaced(trainer.vllm_generation, **greedy)
+    else:
+        decoding = replaced(trainer, generation_config=generation_config(trainer, do_sample))
+    # The lengths that TRL would gather from all ranks are for its log.
+    with replaced(trainer, **alone), replaced(trainer.accelerator, gather=_own), decoding:
         try:
-            trainer._generate_and_score_completions(rows)
-        except _Generated as done:
-            _, all_ids, masks, completions, *_ = done.args[0]
+            GRPOTrainer._generate_and_score_completions(trainer, rows)
+        except _Generated as generated:
+            _, all_ids, masks, completions, *_ = generated.args[0]
     trainer._metrics["eval"].clear()
-    ends, opening = (
-        {*trainer.eos_token_ids, trainer._tokenizer.pad_token_id},
-        opening_of(trainer._tokenizer),
-    )
+    ends = {*trainer.eos_token_ids, trainer._tokenizer.pad_token_id}
+    opening = opening_of(trainer._tokenizer)
     masks = masks or [[1] * len(ids) for ids in all_ids]
     environments = trainer.environments or [None] * len(rows)
     return [
         Rollout(
-            messages,
+            completion,
             ids,
             sum(mask),
             ids[-1] not in ends,
-            turn_kinds(messages, opening),
+            turn_kinds(completion, opening) if trainer.tools else [],
             environment,
         )
-        for messages, ids, mask, environment in zip(
+        for completion, ids, mask, environment in zip(
             completions, all_ids, masks, environments, strict=True
         )
     ]
 
 
+def _own(values: Any) -> Any:
+    return values
+
+
+def decoding_of(training: dict[str, Any]) -> dict[str, Any]:
+    """How training draws. Every setting is given: the model's generation_config would fill in the others."""
+    settings = {name: training[name] for name in (*SAMPLING, "repetition_penalty")}
+    return settings | (training["generation_kwargs"] or {})
+
+
+def generation_config(trainer: GRPOTrainer, do_sample: bool) -> GenerationConfig:
+    """The same for transformers, or greedily."""
+    decoding = decoding_of(vars(trainer.args))
+    if not do_sample:
+        decoding = {name: value for name, value in decoding.items() if name not in SAMPLING}
+    return GenerationConfig(
+        **decoding,
+        do_sample=do_sample,
+        max_new_tokens=trainer.args.max_completion_length,
+        eos_token_id=trainer.eos_token_ids,
+        pad_token_id=trainer._tokenizer.pad_token_id,
+    )
+
+
 @contextlib.contextmanager
-def _replaced(trainer: GRPOTrainer, **attributes: Any) -> Iterator[None]:
-    kept = {name: vars(trainer)[name] for name in attributes if name in vars(trainer)}
-    vars(trainer).update(attributes)
+def replaced(owner: Any, **attributes: Any) -> Iterator[None]:
+    """Let `owner` have other attributes for a while."""
+    kept = {name: vars(owner)[name] for name in attributes if name in vars(owner)}
+    vars(owner).update(attributes)
     try:
         yield
     finally:
         for name in attributes:
-            del vars(trainer)[name]
-        vars(trainer).update(kept)
+            del vars(owner)[name]
+        vars(owner).update(kept)
 
 
 # --------------------------------------------------------------------------- before a run

@@ -11,18 +11,17 @@ they were sampled, not those of the text tokenized anew. A character of several 
 that completes it.
 """
 
+import math
 import statistics
 from bisect import bisect_left
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from tokenizers.decoders import DecodeStream
 from transformers import PreTrainedTokenizerBase
 
 from recipes.common.training.gates import has_spread
-from recipes.common.training.guard import ERROR
-from rewards import reward_name
+from recipes.common.training.guard import ERROR, Graded
 from rewards.text import completion_text
 
 EPSILON = 1e-4  # TRL's
@@ -53,25 +52,25 @@ def check_loss(
 
 
 def normalise_steps(
-    rewards: list[list[float]], num_generations: int, scale_rewards: str = "group"
+    rewards_C: list[list[float]], num_generations: int, scale_rewards: str = "group"
 ) -> list[list[float]]:
     """Subtract from each step the mean of all steps of its group, and divide by their sample standard deviation.
 
     Args:
-        rewards: the rewards of the steps of each completion; the completions of a group follow one another.
+        rewards_C: the rewards of the steps of each completion; the completions of a group follow one another.
         num_generations: completions in a group.
         scale_rewards: TRL's: `group`, `batch` (the deviation is that of all steps), or `none` (no division).
 
     Example: `normalise_steps([[1.0, -1.0], []], 2)` is `[[0.7071, -0.7071], []]`, rounded (the deviation is 1.4142);
     0.0 where all steps of a group have the same reward.
     """
-    normalised, of_all = [], pool(rewards) if scale_rewards == "batch" else None
-    whole = None if of_all is None else _divisor(of_all, scale_rewards)
-    for start in range(0, len(rewards), num_generations):
-        members = rewards[start : start + num_generations]
+    normalised = []
+    of_batch = _divisor(pool(rewards_C), scale_rewards) if scale_rewards == "batch" else None
+    for start in range(0, len(rewards_C), num_generations):
+        members = rewards_C[start : start + num_generations]
         pooled = pool(members)
         mean = statistics.fmean(pooled) if has_spread(pooled) else None
-        divisor = _divisor(pooled, scale_rewards) if whole is None else whole
+        divisor = of_batch or _divisor(pooled, scale_rewards)
         normalised += [
             [0.0 if mean is None else (reward - mean) / divisor for reward in steps]
             for steps in members
@@ -79,19 +78,54 @@ def normalise_steps(
     return normalised
 
 
-def pool(rewards: list[list[float]]) -> list[float]:
+def pool(rewards_C: list[list[float]]) -> list[float]:
     """`pool([[1.0, -1.0], [], [0.5]]) == [1.0, -1.0, 0.5]`"""
-    return [reward for steps in rewards for reward in steps]
+    return [reward for steps in rewards_C for reward in steps]
 
 
 def _divisor(pooled: list[float], scale_rewards: str) -> float:
     return 1.0 if scale_rewards == "none" or len(pooled) < 2 else statistics.stdev(pooled) + EPSILON
 
 
-def groups_with_spread(rewards: list[list[float]], num_generations: int) -> list[bool]:
+def weigh_steps(
+    steps_c: list[list[TokenStep]],
+    rewards_C: list[list[float]],
+    first: int,
+    weight: float,
+    num_generations: int,
+    scale_rewards: str,
+) -> list[list[TokenStep]]:
+    """Give each step of this rank's completions, which are those from `first`, its weighted normalised reward.
+
+    `rewards_C` has the rewards of the steps of all ranks, none for a completion whose steps do not count.
+    """
+    normalised_C = normalise_steps(rewards_C, num_generations, scale_rewards)
+    weighed = []
+    for steps, amounts in zip(steps_c, normalised_C[first : first + len(steps_c)], strict=True):
+        tokens = [token for token, _ in steps] if amounts else []
+        weighed.append([(t, weight * amount) for t, amount in zip(tokens, amounts, strict=True)])
+    return weighed
+
+
+def step_metrics(
+    rewards_SC: dict[str, list[list[float]]], completions: dict[str, int], num_generations: int
+) -> dict[str, float]:
+    """Of each reward the mean of a step (NaN without any) and the steps of a completion; groups without spread."""
+    metrics = {}
+    for name, rewards_C in rewards_SC.items():
+        amounts = pool(rewards_C)
+        metrics[f"step_rewards/{name}/mean"] = sum(amounts) / len(amounts) if amounts else math.nan
+        metrics[f"steps/{name}/count"] = len(amounts) / max(1, completions[name])
+    spreads = (groups_with_spread(rewards_C, num_generations) for rewards_C in rewards_SC.values())
+    differ = [any(of_group) for of_group in zip(*spreads, strict=True)]
+    metrics["frac_groups_without_step_spread"] = 1 - sum(differ) / len(differ)
+    return metrics
+
+
+def groups_with_spread(rewards_C: list[list[float]], num_generations: int) -> list[bool]:
     """Tell for each group whether its steps differ: `groups_with_spread([[1], [-1], [1], []], 2) == [True, False]`."""
-    starts = range(0, len(rewards), num_generations)
-    return [has_spread(pool(rewards[start : start + num_generations])) for start in starts]
+    starts = range(0, len(rewards_C), num_generations)
+    return [has_spread(pool(rewards_C[start : start + num_generations])) for start in starts]
 
 
 def token_advantages(steps: list[list[tuple[int, float]]], tokens: int) -> torch.Tensor:
@@ -109,33 +143,33 @@ def token_advantages(steps: list[list[tuple[int, float]]], tokens: int) -> torch
 
 
 def steps_at_tokens(
-    reward: Callable, tokenizer: PreTrainedTokenizerBase, **columns: Any
-) -> list[list[TokenStep]]:
-    """Call a guarded step reward as TRL calls a reward; each step of each completion by its last token.
+    graded: Graded, tokenizer: PreTrainedTokenizerBase, completions: list, ids: list[list[int]]
+) -> tuple[list[list[TokenStep]], str | None]:
+    """Each step of each completion by its last token, and the first error.
 
-    Where a text is not what its tokens decode to, the row is an error: its outcome tells all ranks.
+    A completion with steps whose text is not what its tokens decode to loses them, and its outcome becomes an error.
     """
     found: list[list[TokenStep]] = []
-    scored = reward(**columns)
-    shown = [
-        None if of is None else " ".join(f"{end}:{amount:+g}" for end, amount in of)
-        for of in scored
-    ]
-    columns["log_extra"](f"steps/{reward_name(reward)}", shown)  # "9:+1 20:-1"
-    rows = zip(columns["completion_ids"], columns["completions"], scored, strict=True)
-    for row, (ids, completion, steps) in enumerate(rows):
+    first_error = None
+    for row, steps in enumerate(graded.amounts):
+        ends = [end for end, _ in steps or []]
+        text = completion_text(completions[row])
         try:
-            ends = [end for end, _ in steps or []]
-            tokens = (
-                tokens_that_hold(tokenizer, ids, completion_text(completion), ends) if ends else []
-            )
+            tokens = tokens_that_hold(tokenizer, ids[row], text, ends) if ends else []
         except ValueError as error:
-            reward.outcomes[row], reward.first_failure = ERROR, reward.first_failure or str(error)
-            tokens, steps = [], []
-        found.append(
-            [(token, amount) for token, (_, amount) in zip(tokens, steps or [], strict=True)]
-        )
-    return found
+            graded.outcomes[row], first_error = ERROR, first_error or str(error)
+            steps, tokens = [], []
+        amounts = [amount for _, amount in steps or []]
+        found.append(list(zip(tokens, amounts, strict=True)))
+    return found, first_error
+
+
+def shown_steps(amounts: list) -> list[str | None]:
+    """The steps of each completion as the table of completions has them: `"9:+1 20:-1"`."""
+    return [
+        None if steps is None else " ".join(f"{end}:{amount:+g}" for end, amount in steps)
+        for steps in amounts
+    ]
 
 
 class Mark(NamedTuple):

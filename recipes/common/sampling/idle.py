@@ -1,0 +1,107 @@
+"""The trainer of a recipe that takes no step: it completes and scores as a run does, in one process, for scripts."""
+
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import torch
+from datasets import Dataset
+from peft import AutoPeftModelForCausalLM
+from tqdm import tqdm
+from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM
+from trl import ModelConfig, get_quantization_config
+
+from recipes.common.data.recipe import Recipe
+from recipes.common.trainer import GRPOConfig, GRPOTrainer, add_model_arguments
+from recipes.common.training.rollout import Rollout
+from recipes.common.utils.machine import make_head_input_contiguous
+
+# Nothing is learnt, logged or saved, and no failure of a reward ends a probe: it reports them.
+IDLE = {
+    "output_dir": tempfile.gettempdir(),
+    "report_to": "none",
+    "eval_strategy": "no",
+    "save_strategy": "no",
+    "load_best_model_at_end": False,
+    "push_to_hub": False,
+    "log_completions": False,
+    "beta": 0.0,
+    "sync_ref_model": False,
+    "vllm_importance_sampling_correction": False,
+    "gradient_accumulation_steps": 1,
+    "generation_batch_size": None,
+    "steps_per_generation": None,
+    "num_iterations": 1,
+    "max_reward_error_rate": 1.0,
+}
+
+
+def idle_trainer(recipe: Recipe, name: str | None = None, weights: bool = True) -> GRPOTrainer:
+    """Make the trainer with a Hub id, checkpoint, run folder or adapter in place of the recipe's own model.
+
+    Without `weights` it only scores. Raises ValueError for what cannot be loaded.
+    """
+    args, name = recipe.args, name or recipe.args.model["model_name_or_path"]
+    own = ModelConfig(**args.model)
+    # A YAML for several processes need not divide by one.
+    batch = {"per_device_train_batch_size": args.training["num_generations"]}
+    training = GRPOConfig(**{**args.training, **IDLE, **batch})
+    add_model_arguments(training, own)
+    model: Any = name
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(
+            name,
+            revision=own.model_revision,
+            trust_remote_code=training.trust_remote_code,
+            padding_side="left",
+            truncation_side="left",
+        )
+        if not weights:
+            sizes = {"hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1}
+            model = LlamaForCausalLM(LlamaConfig(vocab_size=8, num_attention_heads=1, **sizes))
+            training.use_vllm = False
+        elif Path(name, "adapter_config.json").is_file():
+            model = AutoPeftModelForCausalLM.from_pretrained(name, **training.model_init_kwargs)
+        if not isinstance(model, str):
+            training.model_init_kwargs = None
+        trainer = GRPOTrainer(
+            model=model,
+            reward_funcs=recipe.rewards,
+            args=training,
+            train_dataset=Dataset.from_list([{"prompt": "never trained on"}]),
+            processing_class=tokenizer,
+            quantization_config=get_quantization_config(own) if isinstance(model, str) else None,
+        )
+    except (OSError, TypeError) as error:
+        raise ValueError(f"model {name!r} cannot be loaded: {error}") from error
+    make_head_input_contiguous(trainer.model)
+    if not own.use_peft:  # PEFT's generate goes round the autocast of accelerate, in a run as well
+        trainer.model = trainer.accelerator.prepare_model(trainer.model, evaluation_mode=True)
+        trainer.model_wrapped = trainer.model
+    trainer.model.eval()
+    return trainer
+
+
+def sample(
+    trainer: GRPOTrainer, rows: list[dict], samples: int, batch_size: int
+) -> list[list[Rollout]]:
+    """Draw `samples` completions of each row; those of a row follow one another, for little padding."""
+    repeated = [row for row in rows for _ in range(samples)]
+    drawn = []
+    torch.manual_seed(trainer.args.seed)
+    for start in tqdm(range(0, len(repeated), batch_size), desc="sampling", unit="batch"):
+        drawn += trainer.complete(repeated[start : start + batch_size], do_sample=True)
+    return [drawn[start : start + samples] for start in range(0, len(drawn), samples)]
+
+
+def held_out_rows(recipe: Recipe) -> list[dict]:
+    """The evaluation rows of a recipe; where it reads its splits one by one no other: HumanEval has one."""
+    args, module = recipe.args, recipe.module
+    seed, count = args.training["seed"], args.recipe.num_eval_rows
+    if hasattr(module, "load_split"):
+        rows = module.load_split(args.recipe, "test", count, seed)
+    else:
+        rows = module.load_rows(args.recipe, seed)[1]
+    if not rows:
+        raise ValueError("num_eval_rows is 0; there is nothing to evaluate.")
+    return rows.to_list()
