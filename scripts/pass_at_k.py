@@ -78,7 +78,7 @@ def parse(words: list[str] | None = None) -> tuple[argparse.Namespace, list[str]
 def main() -> None:
     options, overrides = parse()
     from recipes.common.data.recipe import load_recipe
-    from recipes.common.sampling.evaluate_model import held_out_rows
+    from recipes.common.sampling.idle import held_out_rows
     from recipes.common.sampling.pass_at_k import report_pass_at_k
     from rewards.contract import prepare_reward
     from rewards.sandbox import SandboxError
@@ -87,8 +87,8 @@ def main() -> None:
         recipe = load_recipe(options.config, overrides, rows=False)
         for reward in recipe.rewards:  # programs run in the sandbox that they ask for
             prepare_reward(reward, 1, math.inf)
-        rows = [] if options.replay else held_out_rows(recipe.module, recipe.args)
-        report_pass_at_k(options, recipe.args, recipe.module.metric, rows)
+        rows = [] if options.replay else held_out_rows(recipe)
+        report_pass_at_k(options, recipe, rows)
     except (ValueError, SandboxError) as problem:
         raise SystemExit(f"error: {problem}") from problem
 

@@ -69,7 +69,7 @@ def read_options() -> tuple[argparse.Namespace, list[str]]:
 def main() -> None:
     options, overrides = read_options()
     try:
-        from recipes.common.sampling.sample import probe
+        from recipes.common.sampling.probe import probe
 
         raise SystemExit(0 if probe(options, overrides) else 1)
     except ValueError as problem:  # a message for the user

@@ -29,8 +29,7 @@ from recipes.calculator.train import metric, reference_completion
 from recipes.common.checks.callables import check_tool_use
 from recipes.common.checks.run_folder import differences, identity_of
 from recipes.common.data.recipe import load_parts, load_recipe
-from recipes.common.evaluation.evaluate import evaluate_in_training
-from recipes.common.sampling.generate import generate, generation_config
+from recipes.common.evaluation.evaluate import evaluate
 from recipes.common.trainer import GRPOConfig, GRPOTrainer
 from recipes.common.training.environments import environment_rewards, load_environments, load_tools
 from recipes.common.training.rollout import check_tool_template, opening_of, turn_kinds
@@ -175,7 +174,7 @@ def test_evaluation_goes_through_the_rollout_of_training_and_leaves_no_trace(mak
     trainer = make()
     torch.manual_seed(3)
     state, rows = torch.get_rng_state(), [dict(row) for row in ROWS for _ in range(4)]
-    found = evaluate_in_training(trainer, rows, metric, samples=1, title="before")
+    found = evaluate(trainer, rows, metric, samples=1)
     assert [row["turns"] for row in found] == KINDS
     assert [row["rewards"]["Calculator"] for row in found] == ENVIRONMENT
     assert [row["rewards"]["gsm8k_correctness"] for row in found] == CORRECT
@@ -194,20 +193,6 @@ def test_evaluation_goes_through_the_rollout_of_training_and_leaves_no_trace(mak
         and not trainer._logs["completion"]
     )
     assert trainer.state.num_input_tokens_seen == 0 and "_generate" not in vars(trainer)
-
-
-def test_a_greedy_rollout_without_calls_is_what_generate_writes(make):
-    trainer = make()
-    trainer._generate_single_turn = trl.GRPOTrainer._generate_single_turn.__get__(
-        trainer
-    )  # not from the script
-    trainer.model.eval()
-    greedy = generation_config(trainer.model, trainer.processing_class, 20, {})
-    rolled = trainer.roll_out([dict(row) for row in ROWS], greedy)
-    tools = {"tools": [load_environments(CALCULATOR)().calculate]}
-    rows = generate(trainer.model, trainer.processing_class, ROWS, 20, tools)
-    assert [one.token_ids for one in rolled] == [one.token_ids for one in rows]
-    assert [one.truncated for one in rolled] == [one.truncated for one in rows]
 
 
 def test_what_a_tool_answers_is_not_counted_as_the_models_tokens(make):

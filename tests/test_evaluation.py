@@ -6,19 +6,19 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
-from accelerate import Accelerator
-from support.tiny_model import build_tiny_model
-from transformers import AutoModelForCausalLM, AutoTokenizer
+from datasets import Dataset
+from support.scored_by_place import TINY
+from transformers import GenerationConfig
 
-from recipes.common.evaluation.evaluate import evaluate, evaluate_in_training
+from recipes.common.evaluation.evaluate import evaluate
 from recipes.common.evaluation.metrics import answer_metric
 from recipes.common.evaluation.scores import compare, comparison_table, summarize
-from recipes.common.sampling.generate import generate
-from recipes.common.sampling.load_model import load_model
+from recipes.common.trainer import GRPOConfig, GRPOTrainer
 from recipes.common.utils.machine import make_head_input_contiguous
 from recipes.common.utils.run_files import read_rows, write_rows
 from rewards import load_reward
 
+pytestmark = pytest.mark.usefixtures("one_thread")
 ROWS = [
     {
         "prompt": [{"role": "user", "content": f"{i} + {'1' * (i % 3 + 1)} ="}],
@@ -27,187 +27,185 @@ ROWS = [
     }
     for i in range(7)
 ]
-
 MODULE = "recipes.common.evaluation.evaluate"
 
 
-@pytest.fixture(scope="module")
-def model(tmp_path_factory):
-    folder = build_tiny_model(tmp_path_factory.mktemp("tiny"))
-    return AutoModelForCausalLM.from_pretrained(folder), AutoTokenizer.from_pretrained(folder)
+def length(completion_ids, **kwargs):
+    return [float(len(ids)) for ids in completion_ids]
 
 
-def evaluated(model, rank=0, world_size=1, **options):
-    rewards = [load_reward("xml_format"), load_reward("gsm8k_correctness")]
-    options = {"max_new_tokens": 8, "batch_size": 2, "decoding": {"temperature": 1.0}, **options}
-    return evaluate(
-        *model, ROWS, rewards, answer_metric, rank=rank, world_size=world_size, **options
+@pytest.fixture
+def trainer(model, tmp_path):
+    settings = {**TINY, "max_completion_length": 8, "per_device_eval_batch_size": 2}
+    return GRPOTrainer(
+        model=str(model),
+        reward_funcs=[load_reward("xml_format"), length],
+        args=GRPOConfig(output_dir=str(tmp_path), **settings),
+        train_dataset=Dataset.from_list(ROWS),
     )
 
 
-def evaluated_row(strict, lenient, prompt="p", tokens=10, truncated=False, reward=0.0):
-    metrics = {"strict": strict, "lenient": lenient, "format": strict}
-    return {
-        "prompt": prompt,
-        "metrics": metrics,
-        "tokens": tokens,
-        "truncated": truncated,
-        "rewards": {"r": reward},
-    }
+def on_rank(trainer, rank, world_size):
+    """What an evaluation sees of the trainer on one rank of several."""
+    ranks = SimpleNamespace(process_index=rank, num_processes=world_size)
+    parts = {name: getattr(trainer, name) for name in ("args", "complete", "reward_funcs", "model")}
+    return SimpleNamespace(accelerator=ranks, use_vllm=False, **parts)
 
 
-def test_two_ranks_together_evaluate_every_row_once_as_one_process_does(model, monkeypatch):
-    expected, parts = [(i, row["prompt"]) for i, row in enumerate(ROWS)], []
-    assert [(row["row"], row["prompt"]) for row in evaluated(model)] == expected
+def test_two_ranks_together_evaluate_every_row_once_as_one_process_does(trainer, monkeypatch):
+    parts, whole = [], evaluate(trainer, ROWS, answer_metric, samples=1)
     monkeypatch.setattr(f"{MODULE}.gather_object", lambda rows: parts.append(rows) or rows)
     for rank in (0, 1):
         with pytest.raises(KeyError):  # one rank alone does not hold all rows
-            evaluated(model, rank=rank, world_size=2, samples=1)
+            evaluate(on_rank(trainer, rank, 2), ROWS, answer_metric, samples=1)
     merged = {row["row"]: row for part in parts for row in part}
-    assert [merged[i] for i in range(7)] == evaluated(model, samples=1)
+    assert [merged[i] for i in range(7)] == whole
+    assert [row["prompt"] for row in whole] == [row["prompt"] for row in ROWS]
 
 
-def test_ranks_generate_equally_often(model, monkeypatch):
+def test_ranks_generate_equally_often(trainer, monkeypatch):
     """Under ZeRO-3 a rank that has one batch less would leave the others waiting."""
-    calls = []
     monkeypatch.setattr(f"{MODULE}.gather_object", lambda rows: rows)
-    monkeypatch.setattr(f"{MODULE}.generate", lambda *a, **k: calls.append(1) or generate(*a, **k))
-    counts = []
+    counts, complete = [], trainer.complete
     for rank in range(3):
-        calls.clear()
+        calls, here = [], on_rank(trainer, rank, 3)
+        here.complete = lambda *given, calls=calls: calls.append(1) or complete(*given)
         with pytest.raises(KeyError):
-            evaluated(model, rank=rank, world_size=3)
+            evaluate(here, ROWS, answer_metric)
         counts.append(len(calls))
     assert counts == [2, 2, 2]
 
 
-def test_sampling_is_repeatable_and_leaves_the_greedy_answers_and_the_model_alone(model):
-    before = {name: tensor.clone() for name, tensor in model[0].state_dict().items()}
-    once, again = evaluated(model, samples=2, seed=1), evaluated(model, samples=2, seed=1)
-    assert once == again and len(once[0]["samples"]) == 2
-    assert [row["completion"] for row in once] == [row["completion"] for row in evaluated(model)]
-    assert all(torch.equal(tensor, before[name]) for name, tensor in model[0].state_dict().items())
-
-
-def test_training_draws_the_same_numbers_after_an_evaluation_as_without_one(model):
+def test_an_evaluation_is_repeatable_and_leaves_the_trainer_and_what_it_draws_alone(trainer):
     def unsteady(completions, **kwargs):
         return [random.random() + np.random.rand() for _ in completions]
 
-    network, tokenizer = model
-    args = dict.fromkeys(
-        ("gradient_checkpointing_kwargs", "generation_kwargs", "chat_template_kwargs", "min_p")
-    )
-    args |= {
-        "max_completion_length": 4,
-        "per_device_eval_batch_size": 4,
-        "ds3_gather_for_generation": True,
-        "seed": 0,
-    }
-    args |= {"temperature": 1.0, "top_p": 1.0, "top_k": 0, "repetition_penalty": 1.0}
-    parts = {"model_wrapped": network, "processing_class": tokenizer, "reward_funcs": [unsteady]}
-    parts |= {"tools": [], "environment_factories": None}
-    trainer = SimpleNamespace(
-        args=SimpleNamespace(**args), accelerator=Accelerator(cpu=True), **parts
-    )
-    draws = []
-    for evaluated in (False, True):
+    trainer.reward_funcs.append(unsteady)
+    trainer.model.train()
+    draws, found, before = [], [], trainer.model.lm_head.weight.clone()
+    for evaluated in (False, True, True):
         random.seed(1), np.random.seed(1), torch.manual_seed(1)
         if evaluated:
-            evaluate_in_training(trainer, ROWS, answer_metric, samples=1, title="before")
+            found.append(evaluate(trainer, ROWS, answer_metric, samples=2))
         draws.append((random.random(), np.random.rand(), torch.rand(1).item()))
-    assert draws[0] == draws[1]
+    assert draws[0] == draws[1] == draws[2]
+    assert found[0] == found[1] and len(found[0][0]["samples"]) == 2
+    assert trainer.model.training and torch.equal(before, trainer.model.lm_head.weight)
+    assert not any(trainer._metrics.values()) and not trainer._logs["completion"]
+    assert trainer.state.num_input_tokens_seen == 0
 
 
-def test_rewards_see_the_token_ids_that_they_score_and_a_plain_prompt_needs_no_chat_template(model):
-    def length(completion_ids, **kwargs):
-        return [float(len(ids)) for ids in completion_ids]
-
-    rows = [*ROWS[:2], {"prompt": "1 + 1 =", "task": "sum", "answer": "2"}]
-    found = evaluate(*model, rows, [length], answer_metric, max_new_tokens=8, batch_size=1)
-    assert [row["rewards"]["length"] for row in found] == [
-        float(row["tokens"]) for row in found
-    ] and len(found) == 3
-
-
-def test_a_row_answers_alike_alone_and_in_a_padded_batch(model):
-    network, tokenizer = model
-    together = generate(network, tokenizer, ROWS[:3], 8)
-    assert together == [generate(network, tokenizer, [row], 8)[0] for row in ROWS[:3]]
+def test_a_completion_is_what_the_model_writes_greedily_after_the_templated_prompt_alone(trainer):
+    trainer.model.eval()
+    greedy = GenerationConfig(max_new_tokens=8, eos_token_id=1, pad_token_id=0)
+    for row, one in zip(ROWS, trainer.complete(ROWS), strict=True):
+        text = f"<|user|>{row['prompt'][0]['content']}<|end|><|assistant|>"
+        ids = torch.tensor([trainer.processing_class(text)["input_ids"]])
+        written = trainer.model.generate(ids, generation_config=greedy)[0, ids.shape[1] :].tolist()
+        assert one.token_ids == written
+        assert one.text == trainer.processing_class.decode(written, skip_special_tokens=True)
+        assert (one.tokens, one.truncated) == (len(written), 1 not in written)
 
 
-def test_a_model_without_a_pad_token_is_loaded_as_in_a_run(tmp_path):
-    folder = build_tiny_model(tmp_path / "tiny")
-    tokenizer = AutoTokenizer.from_pretrained(folder)
-    tokenizer.pad_token = None
-    tokenizer.save_pretrained(folder)
-    args = SimpleNamespace(
-        training={"use_cpu": True, "trust_remote_code": False, "chat_template_path": None},
-        model={"model_revision": None, "dtype": None, "attn_implementation": None},
+def test_any_end_token_of_the_model_ends_a_completion(trainer):
+    trainer.model.eval()
+    trainer.eos_token_ids = list(range(len(trainer.processing_class)))
+    assert {(one.tokens, one.truncated) for one in trainer.complete(ROWS)} == {(1, False)}
+
+
+def test_a_models_own_repetition_penalty_does_not_reach_the_evaluation(trainer):
+    trainer.model.eval()
+    before = [one.token_ids for one in trainer.complete(ROWS)]
+    trainer.model.generation_config.repetition_penalty = 5.0
+    assert [one.token_ids for one in trainer.complete(ROWS)] == before
+    trainer.args.repetition_penalty = 5.0
+    assert [one.token_ids for one in trainer.complete(ROWS)] != before
+
+
+def test_rewards_see_the_token_ids_that_they_score_and_a_plain_prompt_needs_no_template(trainer):
+    rows = [{"prompt": f"{i} + 1 =", "task": "sum", "answer": "2"} for i in range(3)]
+    for found in (evaluate(trainer, ROWS, answer_metric), evaluate(trainer, rows, answer_metric)):
+        assert [row["rewards"]["length"] for row in found] == [float(r["tokens"]) for r in found]
+
+
+def test_under_vllm_an_evaluation_completes_by_vllm_one_greedy_answer_a_prompt(trainer):
+    seen = []
+
+    class FakeVLLM:
+        temperature, top_p = 1.0, 0.9
+
+        def sync_weights(self):
+            seen.append("synced")
+
+        def generate(self, prompts, num_generations, **kwargs):
+            seen.append((self.temperature, num_generations, len(prompts)))
+            ids = [trainer.processing_class("7")["input_ids"] + [1] for _ in prompts]
+            return None, ids, [[[0.0]] * len(of) for of in ids], None
+
+    trainer.use_vllm, trainer._last_loaded_step = True, -1
+    trainer.vllm_generation = FakeVLLM()
+    found = evaluate(trainer, ROWS[:3], answer_metric, samples=1)
+    assert [row["completion"] for row in found] == ["7"] * 3
+    # The last batch is filled up: a server shares its prompts out evenly.
+    assert seen == ["synced", (0.0, 1, 2), (1.0, 1, 2), (0.0, 1, 2), (1.0, 1, 2)]
+
+
+def test_on_a_cpu_the_head_sees_a_contiguous_last_position_and_answers_as_before(trainer):
+    seen, network = [], trainer.model.eval()
+    ids = torch.arange(5, 25).view(4, 5)
+    options = dict(input_ids=ids, max_new_tokens=6, do_sample=False)
+    before = network.generate(**options)
+    network.lm_head.register_forward_hook(
+        lambda module, inputs, output: seen.append(inputs[0].is_contiguous())
     )
-    assert AutoTokenizer.from_pretrained(folder).pad_token is None
-    assert load_model(str(folder), args)[1].pad_token == "<|end|>"
+    network.generate(**options)
+    assert not all(seen), "the hook is not needed any more"
+    seen.clear()
+    make_head_input_contiguous(network)
+    assert torch.equal(before, network.generate(**options)) and all(seen)
 
 
-def test_what_comes_after_the_end_of_sequence_is_cut_and_an_open_end_counts_as_truncated(model):
-    network, tokenizer = model
-    for _, token_ids, truncated, *_ in generate(network, tokenizer, ROWS, 8):
-        assert truncated == (1 not in token_ids) and 1 not in token_ids[:-1] and len(token_ids) <= 8
-    network.generation_config.eos_token_id = list(
-        range(len(tokenizer))
-    )  # whatever comes first ends it
-    try:
-        assert {(len(ids), cut) for _, ids, cut, *_ in generate(network, tokenizer, ROWS, 8)} == {
-            (1, False)
-        }
-    finally:
-        network.generation_config.eos_token_id = 1
+# Scores
 
 
-def test_answer_metric_tells_format_from_skill():
-    row = {"answer": "7"}
-    formatted = "<reasoning>3 + 4 = 7</reasoning><answer>7</answer>"
-    assert answer_metric(row, formatted) == {"strict": True, "lenient": True, "format": True}
-    assert answer_metric(row, "3 + 4 = 7") == {"strict": False, "lenient": True, "format": False}
-    assert answer_metric(row, formatted + " so 7") == {
-        "strict": False,
-        "lenient": True,
-        "format": False,
-    }
-    assert answer_metric(row, formatted.replace("7", "8")) == {
-        "strict": False,
-        "lenient": False,
-        "format": True,
-    }
+def evaluated_row(strict, lenient, prompt="p", tokens=10, truncated=False, reward=0.0):
+    metrics = {"strict": strict, "lenient": lenient, "format": strict}
+    sizes = {"tokens": tokens, "truncated": truncated}
+    return {"prompt": prompt, "metrics": metrics, **sizes, "rewards": {"r": reward}}
+
+
+FORMATTED = "<reasoning>3 + 4 = 7</reasoning><answer>7</answer>"
+
+
+@pytest.mark.parametrize(
+    ("text", "strict", "lenient", "formatted"),
+    [
+        (FORMATTED, True, True, True),
+        ("3 + 4 = 7", False, True, False),  # right, and not as asked
+        (FORMATTED + " so 7", False, True, False),
+        (FORMATTED.replace("7", "8"), False, False, True),
+    ],
+)
+def test_answer_metric_tells_format_from_skill(text, strict, lenient, formatted):
+    expected = {"strict": strict, "lenient": lenient, "format": formatted}
+    assert answer_metric({"answer": "7"}, text) == expected
 
 
 def test_summarize_counts_shares_means_and_intervals():
-    summary = summarize(
-        [
-            evaluated_row(True, True, reward=2.0),
-            evaluated_row(False, True, tokens=20, truncated=True),
-        ]
-    )
-    assert (
-        summary["n"] == 2
-        and summary["strict"]["share"] == 0.5
-        and summary["lenient"]["share"] == 1.0
-    )
-    assert (summary["truncated"], summary["mean_length"], summary["rewards"]) == (
-        0.5,
-        15.0,
-        {"r": 1.0},
-    )
-    low, high = summary["strict"]["interval"]
-    assert (round(low, 4), round(high, 4)) == (0.0945, 0.9055)
+    right = evaluated_row(True, True, reward=2.0)
+    summary = summarize([right, evaluated_row(False, True, tokens=20, truncated=True)])
+    shares = [summary[name]["share"] for name in ("strict", "lenient")]
+    assert (summary["n"], shares, summary["truncated"]) == (2, [0.5, 1.0], 0.5)
+    assert (summary["mean_length"], summary["rewards"]) == (15.0, {"r": 1.0})
+    assert [round(end, 4) for end in summary["strict"]["interval"]] == [0.0945, 0.9055]
 
 
 def test_compare_tests_the_paired_rows_shows_the_change_in_points_and_refuses_others():
     before = [evaluated_row(False, True, prompt=i) for i in range(10)]
     after = [evaluated_row(i < 9, True, prompt=i) for i in range(10)]
     assert compare(before, after) == {"strict": 0.00390625, "lenient": 1.0, "format": 0.00390625}
-    table = comparison_table(
-        summarize(before[5:]), summarize(after[5:]), compare(before[5:], after[5:])
-    )
+    old, new = before[5:], after[5:]
+    table = comparison_table(summarize(old), summarize(new), compare(old, new))
     assert "0.0 % (0-43)" in table and "80.0 % (38-96)" in table and "+80.0 pt" in table
     with pytest.raises(ValueError, match="same rows"):
         compare([evaluated_row(True, True, prompt="a")], [evaluated_row(True, True, prompt="b")])
@@ -218,35 +216,3 @@ def test_rows_are_read_back_as_written_and_nothing_half_written_stays(tmp_path):
     write_rows(tmp_path / "e" / "before.jsonl", rows)
     assert read_rows(tmp_path / "e" / "before.jsonl") == rows
     assert [path.name for path in (tmp_path / "e").iterdir()] == ["before.jsonl"]
-
-
-def test_a_models_own_repetition_penalty_does_not_reach_the_evaluation(model):
-    network, tokenizer = model
-    decoding = {"repetition_penalty": 1.0}
-    before = generate(network, tokenizer, ROWS, 8, None, decoding)
-    network.generation_config.repetition_penalty = 5.0
-    try:
-        assert generate(network, tokenizer, ROWS, 8, None, decoding) == before
-        assert generate(network, tokenizer, ROWS, 8) != before, "the penalty would have been seen"
-    finally:
-        network.generation_config.repetition_penalty = None
-
-
-def test_on_a_cpu_the_head_sees_a_contiguous_last_position_and_answers_as_before(model):
-    seen, (network, _) = [], model
-    ids = torch.arange(5, 25).view(4, 5)
-    options = dict(
-        input_ids=ids, attention_mask=torch.ones_like(ids), max_new_tokens=6, do_sample=False
-    )
-    before = network.generate(**options)
-    network.lm_head.register_forward_hook(
-        lambda module, inputs, output: seen.append(inputs[0].is_contiguous())
-    )
-    network.generate(**options)
-    assert not all(seen), (
-        "the prompt's last position is contiguous by itself: the hook is not needed any more"
-    )
-    seen.clear()
-    make_head_input_contiguous(network)
-    after = network.generate(**options)
-    assert all(seen) and torch.equal(before, after)

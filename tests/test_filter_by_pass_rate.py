@@ -17,8 +17,7 @@ from recipes.common import run as life
 from recipes.common.checks.preflight import only_rows_notes
 from recipes.common.data.recipe import import_recipe, with_columns
 from recipes.common.data.split import use_only_rows
-from recipes.common.sampling.learning import Column, Scored
-from recipes.common.sampling.pass_rate import pass_rates
+from recipes.common.sampling.learning import Column, Scored, right_by_group
 from recipes.common.utils.run_files import read_rows, write_rows
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -117,7 +116,7 @@ def test_solved_is_what_every_verifier_that_scored_it_scored_in_full():
     failed = Scored(
         0, "math", 3, False, {"a": 1.0, "b": None, "f": 0.0}, ("b",)
     )  # counts for nothing
-    assert pass_rates([*scored, failed], columns) == {0: 3 / 5}
+    assert right_by_group([*scored, failed], columns) == {0: [True, False, False, True, True]}
 
 
 def test_bad_input_says_what_is_wrong_and_leaves_nothing_behind(status, tmp_path, capsys):

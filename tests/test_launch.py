@@ -20,7 +20,8 @@ from transformers import AutoModelForCausalLM
 
 from recipes.common.data.recipe import load_recipe
 from recipes.common.evaluation.curve import validation_line
-from recipes.common.sampling.evaluate_model import evaluate_model
+from recipes.common.evaluation.evaluate import evaluate
+from recipes.common.sampling.idle import idle_trainer
 from recipes.common.utils.run_files import read_rows, read_validation
 
 pytestmark = pytest.mark.slow
@@ -216,7 +217,7 @@ def test_two_processes_under_zero_3_evaluate_the_validation_rows_as_one_process_
     words = words_for("zero3", kind, model, folder)
     recipe = load_recipe(QUICKSTART, words[words.index("--config") + 2 :])
     rows, metric = recipe.validation_rows.to_list(), recipe.module.metric
-    evaluated = evaluate_model(str(folder), rows, recipe.rewards, metric, recipe.args)
+    evaluated = evaluate(idle_trainer(recipe, str(folder)), rows, metric)
     assert read_validation(folder)[-1] == validation_line(4, evaluated)
 
 

@@ -203,10 +203,9 @@ def test_an_answer_in_another_form_is_no_score_and_is_not_kept(server, judge, an
 
 def test_a_row_without_a_score_is_an_error_to_the_trainer(server, judge):
     server.answer = lambda text, turn: scored("no" if text == "bad" else "Score: 1")
-    guarded = guard(judge(), 60)
     rows = {"prompts": ["", ""], "completions": ["abc", "bad"], "task": ["a", "a"]}
-    assert asyncio.run(guarded(**rows, log_extra=None)) == [1.0, None]
-    assert guarded.outcomes == [GRADED, ERROR]
+    graded = asyncio.run(guard(judge(), 60).grade(**rows, log_extra=None))
+    assert (graded.amounts, graded.outcomes) == ([1.0, None], [GRADED, ERROR])
 
 
 @pytest.mark.parametrize(

@@ -9,14 +9,13 @@ from types import SimpleNamespace
 
 import pass_at_k as script
 import pytest
+from support.scored_by_place import give, make_trainer
 from support.tiny_model import build_tiny_model
-from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from recipes.common.data.recipe import import_recipe
 from recipes.common.evaluation.metrics import code_metric, evaluate_all
 from recipes.common.sampling import pass_at_k as library
-from recipes.common.sampling.evaluate_model import held_out_rows
-from recipes.common.sampling.generate import sample
+from recipes.common.sampling.idle import held_out_rows, sample
 from recipes.common.sampling.pass_at_k import count_right, line_of, pass_at_k, values_of
 from recipes.common.utils.run_files import read_rows, write_rows
 
@@ -110,31 +109,28 @@ def test_programs_that_never_end_are_evaluated_at_the_same_time_and_in_order(mon
     assert time.monotonic() - start < 18.0
 
 
-def test_each_row_gets_its_own_samples_whatever_the_batches(tmp_path):
-    folder = build_tiny_model(tmp_path / "model")
-    model, tokenizer = (
-        AutoModelForCausalLM.from_pretrained(folder),
-        AutoTokenizer.from_pretrained(folder),
-    )
-    seen = []
+def test_each_row_gets_its_own_samples_whatever_the_batches(model, tmp_path):
+    trainer = make_trainer(model, tmp_path, [give("right", [1.0])], ["a"], {})
+    trainer.model.eval()
+    rows, seen, complete = [{"prompt": f"{'ab' * i} ="} for i in range(1, 4)], [], trainer.complete
 
-    def count_tokens(*arguments, **keywords):
-        seen.append(len(keywords["input_ids"]))
-        return generated(*arguments, **keywords)
+    def counted(batch, do_sample):
+        seen.append(len(batch))
+        return complete(batch, do_sample)
 
-    generated, model.generate = model.generate, count_tokens
-    rows = [{"prompt": f"{'ab' * i} ="} for i in range(3)]
-    how = {"max_new_tokens": 6, "batch_size": 4, "decoding": {"temperature": 1.0}}
-    drawn = sample(model, tokenizer, rows, 3, **how, seed=1)
-    assert [len(of_row) for of_row in drawn] == [3, 3, 3] and seen == [4, 4, 1]
-    assert len({completion.text for of_row in drawn for completion in of_row}) > 3
-    assert (
-        drawn
-        == sample(model, tokenizer, rows, 3, **how, seed=1)
-        != sample(model, tokenizer, rows, 3, **how, seed=2)
-    )
-    frozen = sample(model, tokenizer, rows, 2, **{**how, "decoding": {"temperature": 1e-6}})
-    assert all(one == other for one, other in frozen)
+    trainer.complete = counted
+
+    def drawn(samples=3, seed=1):
+        trainer.args.seed = seed
+        of_rows = sample(trainer, rows, samples, batch_size=4)
+        return [[one.token_ids for one in of_row] for of_row in of_rows]
+
+    first = drawn()
+    assert [len(of_row) for of_row in first] == [3, 3, 3] and seen == [4, 4, 1]
+    assert len({tuple(ids) for of_row in first for ids in of_row}) > 3
+    assert first == drawn() != drawn(seed=2)
+    trainer.args.temperature = 1e-6
+    assert all(one == other for one, other in drawn(samples=2))
 
 
 def problem(answer: str, completions: list[str], model: str = "A") -> dict:
@@ -227,7 +223,8 @@ def test_a_folder_without_training_rows_will_do(tmp_path):
     (tmp_path / "test.jsonl").write_text(json.dumps(task) + "\n")
     recipe = import_recipe(ROOT / "recipes/code/smollm2-135m.yaml")
     arguments = recipe.RecipeArguments(dataset_path=str(tmp_path), num_eval_rows=9)
-    rows = held_out_rows(recipe, SimpleNamespace(recipe=arguments, training={"seed": 0}))
+    args = SimpleNamespace(recipe=arguments, training={"seed": 0})
+    rows = held_out_rows(SimpleNamespace(module=recipe, args=args))
     assert [row["tests"] for row in rows] == [task["tests"]]
     assert library.choose_metric(rows, recipe.metric, None) == ("tests", [True])
 

@@ -13,7 +13,7 @@ from datasets import Dataset, concatenate_datasets
 
 from recipes.common.checks.preflight import Preflight, preflight, report, resolved
 from recipes.common.data.overlap import near_duplicates
-from recipes.common.run import _apply_model_arguments
+from recipes.common.trainer import add_model_arguments
 from recipes.common.settings import RecipeArguments, parse_arguments
 from recipes.common.training.interrupt import generation_period
 from rewards import load_rewards
@@ -273,7 +273,7 @@ def test_the_report_shows_what_each_reward_gives_and_the_batch(check):
 
 def test_dtype_reaches_the_model(check):
     result = check(dtype="bfloat16", model_revision="abc").result
-    _apply_model_arguments(result.training, result.model)
+    add_model_arguments(result.training, result.model)
     assert result.training.model_init_kwargs == {"dtype": "bfloat16", "revision": "abc"}
 
 

@@ -13,7 +13,17 @@ from pathlib import Path
 import pytest
 from trl.trainer.utils import get_callable_name, is_async_callable
 
-from recipes.common.training.guard import ERROR, GRADED, NOT_APPLICABLE, TIMEOUT, UNPARSED, guard
+from recipes.common.training.guard import (
+    ERROR,
+    GRADED,
+    GRADED_BY,
+    NOT_APPLICABLE,
+    TIMEOUT,
+    UNPARSED,
+    Graded,
+    RewardErrors,
+    guard,
+)
 from rewards import full_reward, load_reward, reward_columns, reward_kind, reward_name, reward_tasks
 from rewards.routing import route
 from rewards.rows import score_rows
@@ -64,11 +74,11 @@ def form(request: pytest.FixtureRequest) -> Callable[[Callable], Callable]:
 
 def run(guarded: Callable, **arguments) -> tuple[list, list[int]]:
     """The scores of a guarded reward, called as TRL calls it, and its outcomes."""
-    arguments = {**BATCH, **arguments}
-    scores = (
-        asyncio.run(guarded(**arguments)) if is_async_callable(guarded) else guarded(**arguments)
-    )
-    return scores, guarded.outcomes
+    graded: dict[str, Graded] = {}
+    scores = guarded(**{**BATCH, GRADED_BY: [graded] * 3, **arguments})
+    scores = asyncio.run(scores) if is_async_callable(guarded) else scores
+    assert scores == graded[guarded.__name__].amounts
+    return scores, graded[guarded.__name__].outcomes
 
 
 # The outcome of each row
@@ -83,7 +93,6 @@ async def async_needy(prompts, completions, tests, **kwargs):
 
 
 NONE, NONES, ERRORS = [None, 1.0, None], [None] * 3, [ERROR] * 3
-SHIPPED = {"completions": ["<answer>10</answer>"] * 3, "answer": ["10", "many", "12"]}
 OUTCOMES = {
     "a reward that grades": (returning([0.0, 1.5, -1.0]), ([0.0, 1.5, -1.0], [GRADED] * 3)),
     "one that raises": (raising, (NONES, ERRORS)),
@@ -168,23 +177,10 @@ def test_a_scorer_that_raises_loses_its_row_alone():
     assert run(guard(mine, 60)) == ([-1.0, None, 1.0], [GRADED, ERROR, GRADED])
 
 
-def test_a_gold_that_is_not_a_number_is_unparsed_in_the_shipped_verifier():
-    guarded = guard(load_reward("gsm8k_correctness"), 60)
-    assert run(guarded, **SHIPPED) == ([2.0, None, 0.0], [GRADED, UNPARSED, GRADED])
-
-
 def test_another_number_of_scores_than_completions_is_the_first_failure(form):
     guarded = guard(form(returning([0.0, 1.0])), 60)
     run(guarded)
     assert guarded.first_failure == "error: ValueError: it returned 2 rewards for 3 completions"
-
-
-def test_each_call_has_outcomes_of_its_own(form):
-    amounts = [1.0, None, 1.0]
-    guarded = guard(form(returning(amounts)), 60)
-    assert run(guarded)[1] == [GRADED, UNPARSED, GRADED]
-    amounts[:] = [1.0] * 3
-    assert run(guarded)[1] == [GRADED] * 3
 
 
 def test_ctrl_c_is_not_a_failed_reward():
@@ -259,6 +255,108 @@ def test_what_is_graded_timed_out_or_of_another_task_is_not_a_failure(form, capl
     assert (guarded.first_failure, caplog.records) == (None, [])
 
 
+# Too many failures
+
+STRICT, LOOSE = {"max_error_rate": 0.001}, {"max_error_rate": 1.0}
+STOPS = {
+    "51 of a thousand rows": (
+        {},
+        [{GRADED: 475, ERROR: 25}] * 2,
+        {GRADED: 474, ERROR: 26},
+        "51 of its last 1000 rows",
+    ),
+    "51 unparsed": (
+        {},
+        [{GRADED: 475, UNPARSED: 25}] * 2,
+        {GRADED: 474, UNPARSED: 26},
+        "51 of its last 1000 rows",
+    ),
+    "as many before a thousand rows": (
+        {},
+        [{ERROR: 25}] * 2,
+        {UNPARSED: 1},
+        "51 of its last 51 rows",
+    ),
+    "those before the last thousand rows are forgotten": (
+        {},
+        [
+            {GRADED: 60, ERROR: 40},
+            *[{GRADED: 100}] * 9,
+            {GRADED: 60, ERROR: 40},
+            *[{GRADED: 100}] * 8,
+        ],
+        {GRADED: 89, ERROR: 11},
+        "51 of its last 1000 rows",
+    ),
+    "those among the last thousand rows are remembered": (
+        {},
+        [{GRADED: 60, ERROR: 40}, *[{GRADED: 100}] * 8],
+        {GRADED: 60, ERROR: 40},
+        "80 of its last 1000 rows",
+    ),
+    "a larger generation has a share of its own": (
+        {},
+        [{GRADED: 3800, ERROR: 200}] * 2,
+        {GRADED: 3799, ERROR: 201},
+        "201 of its last 4000 rows",
+    ),
+    "time-outs and other tasks are not failures": (
+        {},
+        [{TIMEOUT: 60, NOT_APPLICABLE: 300, GRADED: 30, ERROR: 10}] * 5,
+        {TIMEOUT: 60, NOT_APPLICABLE: 300, GRADED: 30, ERROR: 10},
+        "60 of its last 600 rows",
+    ),
+    "a reward may declare a smaller share": (
+        STRICT,
+        [{GRADED: 499, ERROR: 1}],
+        {GRADED: 499, UNPARSED: 1},
+        r"could not score 2 of its last 1000 rows \(at most 0.001 of 1000 may fail",
+    ),
+    "a smaller share holds within a few rows": (
+        STRICT,
+        [{GRADED: 7, ERROR: 1}],
+        {GRADED: 7, ERROR: 1},
+        "2 of its last 16",
+    ),
+    "a smaller share is not exceeded by one in every thousand": (
+        STRICT,
+        [{GRADED: 999, ERROR: 1}] * 5,
+        {ERROR: 2},
+        "3 of its last 1002 rows",
+    ),
+    "a reward cannot declare a larger share": (
+        LOOSE,
+        [{GRADED: 950, ERROR: 50}],
+        {GRADED: 949, ERROR: 51},
+        r"51 of its last 1000 rows \(at most 0.05 of 1000",
+    ),
+}
+
+
+@pytest.mark.parametrize(("declared", "fine", "too_many", "message"), STOPS.values(), ids=STOPS)
+def test_a_run_stops_at_the_generation_whose_failures_are_too_many(
+    declared, fine, too_many, message
+):
+    guarded = guard(returning([1.0] * 3), 60)
+    vars(guarded.reward).update(declared)
+    for rows in fine:
+        guarded.count(outcomes_of(rows), limit=0.05)
+    with pytest.raises(RewardErrors, match=message):
+        guarded.count(outcomes_of(too_many), limit=0.05)
+
+
+def outcomes_of(rows: dict[int, int]) -> list[int]:
+    return [code for code, number in rows.items() for _ in range(number)]
+
+
+def test_rates_are_of_the_rows_that_a_reward_scores_and_0_without_any():
+    guarded, rows = guard(returning([1.0]), 60), {TIMEOUT: 60, NOT_APPLICABLE: 300, GRADED: 30}
+    rates = guarded.count(outcomes_of({**rows, ERROR: 10}), limit=0.05)
+    assert rates == {"errors": 0.1, "unparsed": 0.0, "timeouts": 0.6}
+    rates = guarded.count(outcomes_of({NOT_APPLICABLE: 8}), limit=0.05)
+    assert rates == {"errors": 0.0, "unparsed": 0.0, "timeouts": 0.0}
+
+
 # The reward behind the guard
 
 
@@ -308,26 +406,24 @@ def test_an_async_reward_is_left_behind_at_its_limit(reward):
 
     async def call():
         start = time.monotonic()
-        scores = await guarded(**BATCH, log_extra=logged.__setitem__)
-        elapsed, outcomes = time.monotonic() - start, guarded.outcomes
+        graded = await guarded.grade(**BATCH, log_extra=logged.__setitem__)
+        elapsed = time.monotonic() - start
         await asyncio.sleep(3.0)  # what it does later changes nothing
-        return scores, outcomes, elapsed
+        return graded, elapsed
 
-    scores, outcomes, elapsed = asyncio.run(call())
-    assert (scores, outcomes) == ([None] * 3, [ERROR] * 3)
+    graded, elapsed = asyncio.run(call())
+    assert (graded, logged) == (Graded(NONES, ERRORS), {})
     assert 0.3 <= elapsed < 2.5
     assert guarded.first_failure == "error: TimeoutError: no answer after 0.3 s"
-    assert (logged, guarded.outcomes) == ({}, [ERROR] * 3)
 
 
 def test_other_async_rewards_answer_next_to_one_that_hangs():
     hanging, answering = guard(sleeps, 0.3), guard(as_async(returning([1.0] * 3)), 0.3)
 
     async def call():
-        return await asyncio.gather(hanging(**BATCH), answering(**BATCH))
+        return await asyncio.gather(hanging.grade(**BATCH), answering.grade(**BATCH))
 
-    assert asyncio.run(call()) == [[None] * 3, [1.0] * 3]
-    assert (hanging.outcomes, answering.outcomes) == ([ERROR] * 3, [GRADED] * 3)
+    assert asyncio.run(call()) == [Graded(NONES, ERRORS), Graded([1.0] * 3, [GRADED] * 3)]
 
 
 def test_an_async_reward_that_is_cancelled_from_within_is_an_error():

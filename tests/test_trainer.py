@@ -3,10 +3,8 @@
 import json
 import math
 import sys
-from collections import deque
 from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 import torch
@@ -22,8 +20,8 @@ from support.scored_by_place import (
 )
 
 from recipes.common.checks.combinations import notes_on as loss_notes
-from recipes.common.trainer import GRPOConfig, GRPOTrainer, RewardErrors
-from recipes.common.training.guard import ERROR, GRADED, NOT_APPLICABLE, TIMEOUT, UNPARSED, guard
+from recipes.common.trainer import GRPOConfig, GRPOTrainer
+from recipes.common.training.guard import RewardErrors
 from rewards.routing import route
 from rewards.rows import score_rows
 
@@ -384,127 +382,6 @@ def test_the_run_stops_above_the_rate_and_not_below(train):
     assert trainer.state.global_step == 1
     trainer = train(give("right", [None]), settings={"max_reward_error_rate": 1.0}, max_steps=2)
     assert [entry["unparsed/right"] for entry in generations(trainer)] == [1.0, 1.0]
-
-
-def counter(**declared: float) -> Callable[..., dict[str, float]]:
-    """Count generations as a trainer does, each given as rows by outcome; returns what is logged of the last.
-
-    The trainer stops at 0.05, the reward declares what is given.
-    """
-    reward = give("right", [1.0])
-    vars(reward).update(declared)
-    logged, reward = {}, guard(reward, 60)
-    trainer = SimpleNamespace(
-        args=SimpleNamespace(max_reward_error_rate=0.05), _log_metric=logged.__setitem__
-    )
-    trainer._recent_failures = {"right": deque()}
-
-    def counted(*generations: dict[int, int]) -> dict[str, float]:
-        for rows in generations:
-            outcomes = [code for code, number in rows.items() for _ in range(number)]
-            GRPOTrainer._count(trainer, reward, torch.tensor(outcomes))
-        return logged
-
-    return counted
-
-
-STRICT, LOOSE = {"max_error_rate": 0.001}, {"max_error_rate": 1.0}
-STOPS = {
-    "51 of a thousand rows": (
-        {},
-        [{GRADED: 475, ERROR: 25}] * 2,
-        {GRADED: 474, ERROR: 26},
-        "51 of its last 1000 rows",
-    ),
-    "51 unparsed": (
-        {},
-        [{GRADED: 475, UNPARSED: 25}] * 2,
-        {GRADED: 474, UNPARSED: 26},
-        "51 of its last 1000 rows",
-    ),
-    "as many before a thousand rows": (
-        {},
-        [{ERROR: 25}] * 2,
-        {UNPARSED: 1},
-        "51 of its last 51 rows",
-    ),
-    "those before the last thousand rows are forgotten": (
-        {},
-        [
-            {GRADED: 60, ERROR: 40},
-            *[{GRADED: 100}] * 9,
-            {GRADED: 60, ERROR: 40},
-            *[{GRADED: 100}] * 8,
-        ],
-        {GRADED: 89, ERROR: 11},
-        "51 of its last 1000 rows",
-    ),
-    "those among the last thousand rows are remembered": (
-        {},
-        [{GRADED: 60, ERROR: 40}, *[{GRADED: 100}] * 8],
-        {GRADED: 60, ERROR: 40},
-        "80 of its last 1000 rows",
-    ),
-    "a larger generation has a share of its own": (
-        {},
-        [{GRADED: 3800, ERROR: 200}] * 2,
-        {GRADED: 3799, ERROR: 201},
-        "201 of its last 4000 rows",
-    ),
-    "time-outs and other tasks are not failures": (
-        {},
-        [{TIMEOUT: 60, NOT_APPLICABLE: 300, GRADED: 30, ERROR: 10}] * 5,
-        {TIMEOUT: 60, NOT_APPLICABLE: 300, GRADED: 30, ERROR: 10},
-        "60 of its last 600 rows",
-    ),
-    **{
-        f"a reward may declare a smaller share: {failure}": (
-            STRICT,
-            [{GRADED: 499, failure: 1}],
-            {GRADED: 499, failure: 1},
-            r"could not score 2 of its last 1000 rows \(at most 0.001 of 1000 may fail",
-        )
-        for failure in (ERROR, UNPARSED)
-    },
-    "a smaller share holds within a few rows": (
-        STRICT,
-        [{GRADED: 7, ERROR: 1}],
-        {GRADED: 7, ERROR: 1},
-        "2 of its last 16",
-    ),
-    "a smaller share is not exceeded by one in every thousand": (
-        STRICT,
-        [{GRADED: 999, ERROR: 1}] * 5,
-        {ERROR: 2},
-        "3 of its last 1002 rows",
-    ),
-    "a reward cannot declare a larger share": (
-        LOOSE,
-        [{GRADED: 950, ERROR: 50}],
-        {GRADED: 949, ERROR: 51},
-        r"51 of its last 1000 rows \(at most 0.05 of 1000",
-    ),
-}
-
-
-@pytest.mark.parametrize(("declared", "fine", "too_many", "message"), STOPS.values(), ids=STOPS)
-def test_a_run_stops_at_the_generation_whose_failures_are_too_many(
-    declared, fine, too_many, message
-):
-    count = counter(**declared)
-    count(*fine)
-    with pytest.raises(RewardErrors, match=message):
-        count(too_many)
-
-
-def test_rates_are_of_the_rows_that_a_reward_scores_and_0_without_any():
-    logged = counter()({TIMEOUT: 60, NOT_APPLICABLE: 300, GRADED: 30, ERROR: 10})
-    assert logged == {"errors/right": 0.1, "unparsed/right": 0.0, "timeouts/right": 0.6}
-    assert counter()({NOT_APPLICABLE: 8}) == {
-        "errors/right": 0.0,
-        "unparsed/right": 0.0,
-        "timeouts/right": 0.0,
-    }
 
 
 # Two processes

@@ -144,6 +144,7 @@ class Scores:
     """A generation scored: what each reward gave this rank's completions, and what counts of it on all ranks."""
 
     graded: dict[str, Graded]  # by the name of the reward; those of reward models are not here
+    step_rewards: list[str]
     rewards_CR: torch.Tensor  # after voids and gates, NaN for none
     teaches_C: torch.Tensor  # whether its group has spread
     steps: list[list[TokenStep]]  # of this rank's completions, weighted; none without step rewards
@@ -360,7 +361,9 @@ class GRPOTrainer(trl.GRPOTrainer):
         counts_CS = (outcomes_CA[:, len(self.reward_funcs) :] != NOT_APPLICABLE) & ~failed_C[
             :, None
         ]
-        return Scores(graded, rewards_CR, teaches_C, self._weigh_steps(steps_Sc, counts_CS))
+        names_S = [reward.__name__ for reward in self.step_reward_funcs]
+        weighed_c = self._weigh_steps(steps_Sc, counts_CS)
+        return Scores(graded, names_S, rewards_CR, teaches_C, weighed_c)
 
     def _group_size(self) -> int:
         return self.num_generations if self.model.training else self.num_generations_eval

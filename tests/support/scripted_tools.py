@@ -16,7 +16,7 @@ from support.scored_by_place import TINY, generations
 from transformers import AutoTokenizer
 
 from recipes.calculator.train import metric, to_row
-from recipes.common.evaluation.evaluate import evaluate_in_training
+from recipes.common.evaluation.evaluate import evaluate
 from recipes.common.trainer import GRPOConfig, GRPOTrainer
 from recipes.common.training.environments import load_environments
 from recipes.common.training.rollout import read_calls
@@ -95,9 +95,7 @@ def make_trainer(
 
 
 def evaluated(trainer: trl.GRPOTrainer) -> list[dict]:
-    return evaluate_in_training(
-        trainer, [dict(row) for row in [*ROWS, ROWS[0]]], metric, samples=0, title="before"
-    )
+    return evaluate(trainer, [dict(row) for row in [*ROWS, ROWS[0]]], metric)
 
 
 def main(model: Path, folder: Path) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from support.scored_by_place import as_async, generations, give, make_trainer
 
-from recipes.common.trainer import RewardErrors
+from recipes.common.training.guard import RewardErrors
 from rewards.routing import route
 
 RANK = int(os.environ["RANK"])

@@ -5,26 +5,25 @@ from argparse import Namespace
 from pathlib import Path
 from typing import Any
 
+from recipes.common.data.recipe import Recipe
 from recipes.common.evaluation.metrics import Metric, evaluate_all
-from recipes.common.sampling.evaluate_model import sample_model
-from recipes.common.sampling.generate import decoding_of
+from recipes.common.sampling.idle import idle_trainer, sample
+from recipes.common.training.rollout import decoding_of
 from recipes.common.utils.run_files import read_rows, write_rows
 from recipes.common.utils.stats import bootstrap_interval
 
-Count = tuple[
-    int, int
-]  # of one problem: samples that were evaluated, and those of them that are right
-Problem = dict[
-    str, Any
-]  # a line of the output: model, decoding, seed, max_completion_length, row, samples
+Count = tuple[int, int]  # of one problem: evaluated samples, and those of them that are right
+# A line of the output: model, decoding, seed, max_completion_length, row, samples.
+Problem = dict[str, Any]
 NO_SPREAD = "(the same in every problem, so a bootstrap gives no interval)"
 
 
 def pass_at_k(n: int, c: int, k: int) -> float:
     """The unbiased estimate of pass@k from `n` samples of which `c` are right: 1 - C(n - c, k) / C(n, k).
 
-    Follows Chen et al. 2021 (arXiv 2107.03374), section 2.1: the quotient as a product, which stays small where the
-    binomials do not. `1 - (1 - c / n) ** k` would be too low. Example: `pass_at_k(4, 1, 2) == 0.5`
+    Follows Chen et al. 2021 (arXiv 2107.03374), section 2.1: the quotient as a product, which stays
+    small where the binomials do not. `1 - (1 - c / n) ** k` would be too low.
+    Example: `pass_at_k(4, 1, 2) == 0.5`
     """
     if not 1 <= k <= n:
         raise ValueError(
@@ -48,12 +47,10 @@ def values_of(counts: list[Count], k: int, minus: list[Count] | None = None) -> 
 
     Example: `values_of([(4, 1), (3, 0)], 4) == [1.0]`; `values_of([(4, 1)], 2, minus=[(4, 0)]) == [0.5]`
     """
-    pairs = zip(counts, minus or [None] * len(counts), strict=True)
-    return [
-        pass_at_k(*a, k) - (pass_at_k(*b, k) if b else 0.0)
-        for a, b in pairs
-        if min(a[0], (b or a)[0]) >= k
-    ]
+    if minus is None:
+        return [pass_at_k(*count, k) for count in counts if count[0] >= k]
+    pairs = zip(counts, minus, strict=True)
+    return [pass_at_k(*a, k) - pass_at_k(*b, k) for a, b in pairs if min(a[0], b[0]) >= k]
 
 
 def line_of(k: int, values: list[float], seed: int = 0, signed: bool = False) -> str:
@@ -63,10 +60,8 @@ def line_of(k: int, values: list[float], seed: int = 0, signed: bool = False) ->
     """
     if not values:
         return f"  pass@{k:<5} not known: no problem has {k} evaluated samples"
-    mean, (low, high) = (
-        100 * sum(values) / len(values),
-        (100 * bound for bound in bootstrap_interval(values, seed)),
-    )
+    mean = 100 * sum(values) / len(values)
+    low, high = (100 * bound for bound in bootstrap_interval(values, seed))
     within = f"({low:+.0f} to {high:+.0f})" if signed else f"({low:.0f}-{high:.0f})"
     shown = f"{mean:>+6.1f} pt" if signed else f"{mean:>6.1f} %"
     return f"  pass@{k:<5}{shown} {within if low < high else NO_SPREAD}"
@@ -76,35 +71,34 @@ def choose_metric(rows: list[dict], metric: Metric, wanted: str | None) -> tuple
     """The metric to count by (`wanted`, or the first of every row), and which rows have it; ValueError for none."""
     if not rows:
         raise ValueError("num_eval_rows is 0; there is nothing to evaluate.")
-    names = [
-        list(metric(row, "")) for row in rows
-    ]  # of no answer, which needs no program to be run
-    first, known = (
-        {of_row[0] for of_row in names if of_row},
-        list(dict.fromkeys(n for of_row in names for n in of_row)),
-    )
+    # Of no answer, which needs no program to be run.
+    names = [list(metric(row, "")) for row in rows]
+    first = {of_row[0] for of_row in names if of_row}
+    known = ", ".join(dict.fromkeys(name for of_row in names for name in of_row))
     if wanted is None and len(first) != 1:
-        raise ValueError(
-            f"these rows are of several tasks; name one metric by --metric: {', '.join(known)}."
-        )
-    if wanted is not None and wanted not in known:
-        raise ValueError(
-            f"--metric {wanted} is none of the metrics of these rows: {', '.join(known)}."
-        )
+        raise ValueError(f"these rows are of several tasks; name one metric by --metric: {known}.")
     name = wanted or first.pop()
-    return name, [name in of_row for of_row in names]
+    has_it = [name in of_row for of_row in names]
+    if not any(has_it):
+        raise ValueError(f"--metric {name} is none of the metrics of these rows: {known}.")
+    return name, has_it
 
 
-def sample_problems(name: str, rows: list[dict], samples: int, args: Any) -> list[Problem]:
+def sample_problems(recipe: Recipe, name: str, rows: list[dict], samples: int) -> list[Problem]:
     """Draw `samples` completions of each row from a model as the recipe's arguments say; not yet evaluated."""
-    drawn, _ = sample_model(name, rows, samples, args.training["per_device_eval_batch_size"], args)
-    how = {key: args.training[key] for key in ("seed", "max_completion_length")}
-    how |= {"model": name, "decoding": decoding_of(args.training)}
-    lines = [
-        [{"completion": c.text, "tokens": len(c.token_ids), "truncated": c.truncated} for c in d]
-        for d in drawn
-    ]
-    return [{**how, "row": row, "samples": of_row} for row, of_row in zip(rows, lines, strict=True)]
+    training = recipe.args.training
+    trainer = idle_trainer(recipe, name)
+    drawn = sample(trainer, rows, samples, training["per_device_eval_batch_size"])
+    how = {key: training[key] for key in ("seed", "max_completion_length")}
+    how |= {"model": name, "decoding": decoding_of(training)}
+    problems = []
+    for row, of_row in zip(rows, drawn, strict=True):
+        lines = [
+            {"completion": one.text, "tokens": one.tokens, "truncated": one.truncated}
+            for one in of_row
+        ]
+        problems.append({**how, "row": row, "samples": lines})
+    return problems
 
 
 def read_problems(path: Path) -> list[Problem]:
@@ -112,61 +106,57 @@ def read_problems(path: Path) -> list[Problem]:
     needed = {"model", "decoding", "max_completion_length", "row", "samples"}
     try:
         problems = read_rows(path)
-        whole = bool(problems) and all(
-            needed <= problem.keys() and problem["samples"] for problem in problems
-        )
+        whole = all(needed <= problem.keys() and problem["samples"] for problem in problems)
     except (OSError, ValueError, AttributeError, TypeError) as error:
         raise ValueError(
             f"--replay {path} cannot be read: {error}. Give a file that --output wrote."
         ) from error
-    if not whole:
+    if not problems or not whole:
         raise ValueError(f"--replay {path} is not what --output of this script wrote.")
     return problems
 
 
-def report_pass_at_k(options: Namespace, args: Any, metric: Metric, rows: list[dict]) -> None:
+def report_pass_at_k(options: Namespace, recipe: Recipe, rows: list[dict]) -> None:
     """Sample models by the options of scripts/pass_at_k.py, or read what was sampled, evaluate it and print pass@k."""
-    problems, output = read_problems(options.replay) if options.replay else [], options.output
-    rows = [problem["row"] for problem in problems] if options.replay else rows
+    metric, problems = recipe.module.metric, []
+    if options.replay:
+        problems = read_problems(options.replay)
+        rows = [problem["row"] for problem in problems]
     name, has_it = choose_metric(rows, metric, options.metric)
     if not all(has_it):
-        print(
-            f"{has_it.count(False)} of {len(rows)} problems do not have the metric {name!r}, and are left out"
-        )
+        without = f"{has_it.count(False)} of {len(rows)} problems"
+        print(f"{without} do not have the metric {name!r}, and are left out")
     problems = [problem for problem, kept in zip(problems, has_it, strict=False) if kept]
     rows = [row for row, kept in zip(rows, has_it, strict=True) if kept]
     for model in filter(None, (options.model, options.against)):
-        problems += sample_problems(model, rows, options.samples, args)
-        if output:
-            write_rows(output, problems)
+        problems += sample_problems(recipe, model, rows, options.samples)
+        if options.output:
+            write_rows(options.output, problems)
     drawn = [(problem["row"], one) for problem in problems for one in problem["samples"]]
-    outcomes = evaluate_all(
-        metric, [row for row, _ in drawn], [one["completion"] for _, one in drawn]
-    )
+    texts = [one["completion"] for _, one in drawn]
+    outcomes = evaluate_all(metric, [row for row, _ in drawn], texts)
     for (_, one), outcome in zip(drawn, outcomes, strict=True):
         one["metrics"] = outcome
-    if output:
-        write_rows(output, problems)
-    print_figures(problems, name, options.k, args.training["seed"])
+    if options.output:
+        write_rows(options.output, problems)
+    print_figures(problems, name, options.k, recipe.args.training["seed"])
 
 
 def print_figures(problems: list[Problem], metric: str, ks: list[int] | None, seed: int) -> None:
     """A paragraph for each model, and one for the difference where there are two."""
-    models = dict.fromkeys(problem["model"] for problem in problems)
-    by_model = {
-        model: [problem for problem in problems if problem["model"] == model] for model in models
-    }
     n = min(len(problem["samples"]) for problem in problems)
-    ks, counts = ks or default_ks(n), {}
+    ks = ks or default_ks(n)
     if max(ks) > n:
         raise ValueError(
             f"--k {max(ks)} is more than the {n} samples of a problem: raise --samples, or lower --k."
         )
+    by_model: dict[str, list[Problem]] = {}
+    for problem in problems:
+        by_model.setdefault(problem["model"], []).append(problem)
+    counts = {}
     for name, of_model in by_model.items():
-        counts[name] = [
-            count_right([drawn["metrics"] for drawn in problem["samples"]], metric)
-            for problem in of_model
-        ]
+        outcomes = [[drawn["metrics"] for drawn in problem["samples"]] for problem in of_model]
+        counts[name] = [count_right(of_problem, metric) for of_problem in outcomes]
         print("\n".join(_model_lines(name, of_model, counts[name], metric, ks, seed)))
     if len(by_model) == 2:
         (old, before), (new, after) = by_model.items()
@@ -175,11 +165,8 @@ def print_figures(problems: list[Problem], metric: str, ks: list[int] | None, se
                 f"{old} and {new} were not sampled on the same rows: there is no difference to pair."
             )
         print(f"{new} minus {old}, problem by problem")
-        print(
-            "\n".join(
-                line_of(k, values_of(counts[new], k, counts[old]), seed, signed=True) for k in ks
-            )
-        )
+        for k in ks:
+            print(line_of(k, values_of(counts[new], k, counts[old]), seed, signed=True))
     print(f"95 % intervals: bootstrap over the problems, seed {seed}")
 
 
@@ -188,28 +175,20 @@ def _model_lines(
 ) -> list[str]:
     samples = [drawn for problem in problems for drawn in problem["samples"]]
     numbers = "-".join(str(n) for n in sorted({len(problem["samples"]) for problem in problems}))
-    how = ", ".join(
-        f"{key} {value}" for key, value in problems[0]["decoding"].items() if value is not None
-    )
+    decoding = problems[0]["decoding"].items()
     lines = [
         f"{name}: {len(problems)} problems x {numbers} samples, evaluated by {metric!r}",
-        f"  {how}",
+        "  " + ", ".join(f"{key} {value}" for key, value in decoding if value is not None),
+        *(line_of(k, values_of(counts, k), seed) for k in ks),
     ]
-    lines += [line_of(k, values_of(counts, k), seed) for k in ks]
-    cut = sum(drawn["truncated"] for drawn in samples)
-    lines.append(
-        f"  cut off at {problems[0]['max_completion_length']} tokens: {cut} of {len(samples)} samples"
-    )
+    cut, limit = sum(drawn["truncated"] for drawn in samples), problems[0]["max_completion_length"]
+    lines.append(f"  cut off at {limit} tokens: {cut} of {len(samples)} samples")
     if lost := len(samples) - sum(n for n, _ in counts):
-        lines.append(
-            f"  not evaluated, through no fault of theirs, and left out: {lost} of {len(samples)} samples"
-        )
-        fewer = {k: sum(n < k for n, _ in counts) for k in ks}
-        lines += [
-            f"  pass@{k} is without {count} problems that have fewer"
-            for k, count in fewer.items()
-            if count
-        ]
+        left_out = "not evaluated, through no fault of theirs, and left out"
+        lines.append(f"  {left_out}: {lost} of {len(samples)} samples")
+        for k in ks:
+            if fewer := sum(n < k for n, _ in counts):
+                lines.append(f"  pass@{k} is without {fewer} problems that have fewer")
     return lines
 
 

@@ -1,0 +1,238 @@
+"""The probe of a recipe: the trainer completes and scores some prompts as in training, and takes no step."""
+
+import json
+import random
+from argparse import Namespace
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from tqdm import tqdm
+
+from recipes.common.checks.batch import check_batch, completions_of_a_call
+from recipes.common.checks.rewards_on_rows import check_gates, first_rows
+from recipes.common.data.recipe import Recipe, load_recipe
+from recipes.common.sampling.idle import idle_trainer, sample
+from recipes.common.sampling.learning import (
+    Figures,
+    Scored,
+    columns_of,
+    disagreement,
+    figures,
+    notes,
+    table,
+    verdict,
+)
+from recipes.common.settings import Arguments
+from recipes.common.trainer import GRPOTrainer, Scores
+from recipes.common.training.guard import FAILURES
+from recipes.common.training.rollout import Rollout, decoding_of
+from recipes.common.utils.machine import versions
+from recipes.common.utils.power import PROBE_FIGURES as FIGURES
+from recipes.common.utils.run_files import read_json, read_rows, write_json, write_rows
+from rewards import reward_name
+from rewards.audit.audit import unusable_rows
+from rewards.contract import is_model, prepare_reward, scores_task
+from rewards.steps import total
+
+ROWS, COMPLETIONS, SAMPLING = "rows.jsonl", "completions.jsonl", "sampling.json"
+
+
+@dataclass
+class Samples:
+    """Rows, their completions (`row` is the number of theirs) in the same order, and how these were drawn."""
+
+    rows: list[dict]
+    completions: list[dict[str, Any]]
+    settings: dict[str, Any]
+
+
+def probe(options: Namespace, overrides: list[str]) -> bool:
+    """Sample a recipe's model, or read what was sampled, print and keep the figures, and return whether it will learn.
+
+    `options` are those of scripts/probe.py, `overrides` win over the YAML; ValueError with every problem, one a line.
+    """
+    recipe = load_recipe(options.config, overrides, rows=options.replay is None)
+    training, output = recipe.args.training, options.output
+    at_once = completions_of_a_call(training, options.num_processes)
+    if options.replay:
+        samples = read_samples(options.replay, recipe.args)
+        check(recipe, samples.rows, options.num_processes, is_part=True)
+        trainer = idle_trainer(recipe, weights=False)
+    else:
+        rows = first_rows(recipe.train_rows)
+        check(recipe, rows, options.num_processes, is_part=False)
+        trainer = idle_trainer(recipe)
+        group = options.completions or training["num_generations"]
+        samples = draw(trainer, recipe.args, rows, options.prompts, group, at_once)
+    if output:  # before anything is scored: a reward that fails costs no sampling
+        write_rows(output / ROWS, samples.rows)
+        write_rows(output / COMPLETIONS, samples.completions)
+        write_json(output / SAMPLING, samples.settings)
+    scored = score(trainer, samples, at_once)
+    columns = columns_of(recipe.rewards, training["reward_weights"], training["reward_gates"])
+    masked, per_device = training["mask_truncated_completions"], "per_device_train_batch_size"
+    step = training[per_device] * training["gradient_accumulation_steps"] * options.num_processes
+    groups_a_step, limit = step / training["num_generations"], training["max_completion_length"]
+    found = figures(scored, columns, groups_a_step, limit, masked)
+    learns, sentence = verdict(found)
+    shown = report(samples, found, training["num_generations"])
+    print(f"Probe of {options.config}: {shown}\n{sentence}", flush=True)
+    if output:
+        kept = [
+            {**line, "rewards": one.scores, "failed": one.failed, "steps": one.steps}
+            for line, one in zip(samples.completions, scored, strict=True)
+        ]
+        write_rows(output / COMPLETIONS, kept)
+        record = {
+            "will_learn": learns,
+            "verdict": sentence,
+            **asdict(found),
+            "mask_truncated_completions": masked,
+            "num_generations": training["num_generations"],
+            "columns": [column._asdict() for column in columns],
+            "config": str(options.config),
+            "changed": disagreement(scored, columns),  # preflight reads it
+            "sampling": samples.settings,
+            **versions(),
+        }
+        write_json(output / FIGURES, record)
+        print(f"Kept in {output}; --replay {output} scores it again.")
+    return learns
+
+
+def check(recipe: Recipe, rows: list[dict], processes: int, is_part: bool) -> None:
+    """Check batch, rows and rewards, and prepare the rewards; ValueError with every problem, one a line."""
+    rewards, training = recipe.rewards, recipe.args.training
+    there = {row.get("task") for row in rows}
+    # Of a part of the rows, those that are replayed, none may be of a reward's task.
+    active = [r for r in rewards if not is_part or any(scores_task(r, task) for task in there)]
+    problems, weights = check_batch(training, processes, None), training["reward_weights"]
+    if weights and len(weights) != len(rewards):
+        problems.append(f"reward_weights has {len(weights)} values for {len(rewards)} rewards.")
+    if not problems:
+        refused = "is a reward model, which the probe does not load: leave it out of reward_funcs."
+        problems = [f"{reward_name(r)} {refused}" for r in active if is_model(r)]
+        gates = training["reward_gates"] or {}
+        problems += unusable_rows(rows, active) + check_gates(gates, rows, rewards)
+    if problems:
+        raise ValueError("\n".join(problems))
+    for reward in active:
+        at_once = completions_of_a_call(training, processes)
+        prepare_reward(reward, at_once, training["reward_timeout_s"])
+
+
+def draw(
+    trainer: GRPOTrainer, args: Arguments, rows: list[dict], count: int, group: int, at_once: int
+) -> Samples:
+    """`count` rows, or all where there are fewer, with `group` completions each, `at_once` in a batch: whole groups."""
+    drawn = random.Random(args.training["seed"]).sample(rows, min(count, len(rows)))
+    rollouts = sample(trainer, drawn, group, batch_size=group * max(1, at_once // group))
+    lines = [_line(i, one) for i, of_row in enumerate(rollouts) for one in of_row]
+    prompt_ids, *_ = trainer._tokenize_prompts([drawn[0]["prompt"]])
+    missed = {row.get("task") for row in rows} - {row.get("task") for row in drawn}
+    settings = {
+        **sampling_settings(args),
+        "missed_tasks": sorted(filter(None, missed)),
+        "opens_think": trainer._tokenizer.decode(prompt_ids[0]).rstrip().endswith("<think>"),
+    }
+    return Samples(drawn, lines, settings)
+
+
+def _line(row: int, one: Rollout) -> dict[str, Any]:
+    line = {"row": row, "text": one.text, "tokens": one.tokens, "truncated": one.truncated}
+    messages = {"messages": one.completion} if one.turns else {}
+    return {**line, **messages, "token_ids": one.token_ids}
+
+
+def sampling_settings(args: Arguments) -> dict[str, Any]:
+    """The arguments that the completions depend on, as plain data; the rows are kept as they were."""
+    of_model, of_training = (
+        ("model_name_or_path", "model_revision", "dtype"),
+        ("max_completion_length", "chat_template_kwargs", "seed"),
+    )
+    settings = {name: args.model[name] for name in of_model}
+    settings |= {name: args.training[name] for name in of_training}
+    settings["decoding"] = decoding_of(args.training)
+    return json.loads(json.dumps(settings, default=str))
+
+
+def read_samples(folder: Path, args: Arguments) -> Samples:
+    """Read what an earlier probe sampled; ValueError where that had other settings than are now asked for."""
+    check_files("--replay", folder, ROWS, COMPLETIONS, SAMPLING)
+    settings = read_json(folder / SAMPLING)
+    other = [
+        f"{name} {settings.get(name)!r}, not {value!r}"
+        for name, value in sampling_settings(args).items()
+        if settings[name] != value
+    ]
+    if other:
+        raise ValueError(
+            f"{folder} was sampled with {'; '.join(other)}: sample anew, without --replay."
+        )
+    return Samples(read_rows(folder / ROWS), read_rows(folder / COMPLETIONS), settings)
+
+
+def check_files(option: str, folder: Path, *names: str) -> None:
+    missing = [name for name in names if not (folder / name).is_file()]
+    if missing:
+        raise ValueError(
+            f"{option} {folder} has no {', '.join(missing)}: give the output folder of scripts/probe.py."
+        )
+
+
+def score(trainer: GRPOTrainer, samples: Samples, at_once: int) -> list[Scored]:
+    """Every completion scored by the trainer, in calls of whole groups, `at_once` completions or a group more."""
+    group = len(samples.completions) // len(samples.rows)
+    size, scored = group * max(1, at_once // group), []
+    trainer.num_generations_eval = group
+    trainer.environments = None  # a tool's calls are played again: they were those of many batches
+    for start in tqdm(range(0, len(samples.completions), size), desc="scoring", unit="call"):
+        lines = samples.completions[start : start + size]
+        rows = [samples.rows[line["row"]] for line in lines]
+        completions = [_completion(*pair) for pair in zip(rows, lines, strict=True)]
+        ids = [line["token_ids"] for line in lines]
+        scores = trainer.score(rows, [row["prompt"] for row in rows], completions, ids)
+        for i, (row, line) in enumerate(zip(rows, lines, strict=True)):
+            scored.append(_scored(row, line, scores, i))
+    return scored
+
+
+def _completion(row: dict, line: dict) -> str | list[dict]:
+    """A completion as TRL hands it to a reward."""
+    if "messages" in line or isinstance(row["prompt"], str):
+        return line.get("messages", line["text"])
+    return [{"role": "assistant", "content": line["text"]}]
+
+
+def _scored(row: dict, line: dict, scores: Scores, i: int) -> Scored:
+    amounts = {name: graded.amounts[i] for name, graded in scores.graded.items()}
+    steps = {name: amounts[name] for name in scores.step_rewards}
+    sizes = line["row"], row["task"], line["tokens"], line["truncated"]
+    return Scored(
+        *sizes,
+        scores=amounts | {name: total(of_one) for name, of_one in steps.items()},
+        failed=tuple(n for n, graded in scores.graded.items() if graded.outcomes[i] in FAILURES),
+        steps={name: [amount for _, amount in of_one or []] for name, of_one in steps.items()},
+    )
+
+
+def report(samples: Samples, found: Figures, num_generations: int) -> str:
+    """Everything but the verdict as text."""
+    settings, (low, high) = samples.settings, found.useful_a_step_interval
+    texts, group = notes(found), len(samples.completions) // len(samples.rows)
+    for task in settings["missed_tasks"]:
+        texts.append(f"task {task}: no prompt of it was drawn: raise --prompts")
+    if group != num_generations:
+        texts.append(f"groups of {group} were sampled, and num_generations is {num_generations}")
+    if settings["opens_think"]:
+        texts.append("the prompt ends with <think>: no reward sees that tag")
+    sampled = f"{len(samples.rows)} prompts x {group} completions"
+    temperature = settings["decoding"]["temperature"]
+    interval = f"{low:.2g} to {high:.2g} a step (95 % interval)"
+    lines = [
+        f"{settings['model_name_or_path']}, {sampled} at {temperature=:g}",
+        table(found),
+        f"  Useful: {found.useful} of {found.groups} groups; {interval}",
+    ]
+    return "\n".join([*lines, *(f"  Note: {text}" for text in texts)])
