@@ -43,9 +43,12 @@ def idle_trainer(recipe: Recipe, name: str | None = None, weights: bool = True) 
     """
     args, name = recipe.args, name or recipe.args.model["model_name_or_path"]
     own = ModelConfig(**args.model)
-    # A YAML for several processes need not divide by one.
-    batch = {"per_device_train_batch_size": args.training["num_generations"]}
-    training = GRPOConfig(**{**args.training, **IDLE, **batch})
+    here = {
+        "use_cpu": args.training["use_cpu"] or not torch.accelerator.is_available(),
+        # A YAML for several processes need not divide by one.
+        "per_device_train_batch_size": args.training["num_generations"],
+    }
+    training = GRPOConfig(**{**args.training, **IDLE, **here})
     add_model_arguments(training, own)
     model: Any = name
     try:

@@ -10,7 +10,8 @@ from typing import Any
 from tqdm import tqdm
 
 from recipes.common.checks.batch import check_batch, completions_of_a_call
-from recipes.common.checks.rewards_on_rows import check_gates, first_rows
+from recipes.common.checks.rewards_on_rows import check_gates
+from recipes.common.data.split import first_rows
 from recipes.common.data.recipe import Recipe, load_recipe
 from recipes.common.sampling.idle import idle_trainer, sample
 from recipes.common.sampling.learning import (
