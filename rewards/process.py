@@ -11,7 +11,7 @@ from fractions import Fraction
 from typing import NamedTuple
 
 from rewards.steps import Steps
-from rewards.text import SIZED, completion_text, tag_span
+from rewards.text import completion_text, find_tag
 
 MAX_CHARS = 10_000  # of a completion or a question: what stands behind that is not read
 MAX_TOKENS = 40  # of one side of an equation
@@ -43,9 +43,13 @@ _SIGNS = {
     "−": "-",
     "–": "-",
 }
+# Bounded, so that a long row of digits is read once.
+_DIGITS = (
+    r"(?:[0-9]{1,3}(?:,[0-9]{3}){1,4}|[0-9]{1,15})(?:\.[0-9]{1,15})?|(?<![\w.])\.[0-9]{1,15}"
+)
 _TOKEN = re.compile(
     # With letters, a percent sign or more digits it is not a number; of 2.5kg or 12.5% a shorter one is not tried.
-    rf"\$?(?>(?P<number>{SIZED}))(?!\w| ?\\?%|:[0-9]|,[0-9]{{3}})"
+    rf"\$?(?>(?P<number>{_DIGITS}))(?!\w| ?\\?%|:[0-9]|,[0-9]{{3}})"
     r"|(?P<equals>=)"
     r"|(?P<sign>[-+*/()×÷−–]|\\(?:times|cdot|div)\b|[xX](?=\s*[0-9(]))"
     r"|(?P<word>[0-9]+:[0-9]+|\w+%?)"
@@ -228,7 +232,7 @@ class EquationSteps:
         there = Counter(
             {number: count * self.uses for number, count in numbers_in(question).items()}
         )
-        for left, right in equations(text, *(tag_span(text, "reasoning") or (0, len(text)))):
+        for left, right in equations(text, *(_reasoning(text))):
             used = Counter(left.numbers)
             if left.value != right.value:
                 steps.append((right.end, self.wrong))
@@ -238,6 +242,11 @@ class EquationSteps:
             if len(steps) == self.max_steps:
                 break
         return steps
+
+
+def _reasoning(text: str) -> tuple[int, int]:
+    place = find_tag(text, "reasoning")
+    return (place.inside, place.inside_end) if place else (0, len(text))
 
 
 def _question(prompt: str | list[dict]) -> str:

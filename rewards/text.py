@@ -1,37 +1,19 @@
-"""Reading the text of a completion: pure functions, linear in its length, that never raise on any string."""
+"""The text of a completion: what is thought, tagged, boxed, fenced or denied in it.
+
+Every function is linear in the length of the text and raises on no string.
+"""
 
 import re
+from typing import NamedTuple
 
-# How numbers are written, for all modules. Only ASCII digits are digits.
-WHOLE = r"(?:[0-9]{1,3}(?:,[0-9]{3})+(?![0-9])|[0-9]+)"
-# The same where a text of any length is searched: bounded, so that a long row of digits is read once.
-SIZED = r"(?:[0-9]{1,3}(?:,[0-9]{3}){1,4}|[0-9]{1,15})(?:\.[0-9]{1,15})?|(?<![\w.])\.[0-9]{1,15}"
-# Words and letters right behind a number that change its value: "18 thousand", "18 lakh", "18M" are not 18. A fourth
-# or a fifth may count grades or coins ("18 third graders", "18 quarters"), so of those only the plural is here.
-SCALE = (
-    r"(?:[kKMB]|bn|mn|tn|mln|(?i:hundred|thousand|(?:[mbt]|quadr|quint|sext)[a-z]{0,4}illion|lakh|lac|crore|dozen|myriad"
-    r"|grand|squared|cubed|factorial|hal(?:f|ves)|(?:hundred|thousand|[a-z]{1,6}illion)ths?"
-    r"|(?:third|(?:four|fif|six|seven|eigh|nin|ten|eleven|twelf|[a-z]{3,6}teen|[a-z]{3,6}tie)th)s)s?)(?![A-Za-z0-9])"
-)
-# Words that deny what stands right behind them, and what may stand between.
-DENIALS = (
-    r"not|never|neither|nor|nobody|no one|hardly|doubt|refuse|impossible|opposite of|by no means|in no way"
-    r"|under no circumstances|cannot|[a-z]{2,7}n['’]t|anything but|far from|no longer|wrong|incorrect|false"
-)
-FILLERS = (
-    r"(?:[\s:*$({\"'~=]|<answer>|\\boxed|(?:an?|the|my|our|this|it|that|to|is|was|be|as|have|has|had|equals?|think|believe|say|final|correct|right"
-    r"|answer|result|value|number|total|exactly|actually|really|necessarily|simply|would|will|could|should|must)"
-    r"(?![A-Za-z]))*\Z"
-)
-UNTRUE = r"(?:wrong|incorrect|false|not (?:correct|right|true|(?:the|my|our) (?:[a-z]+ )?answer))"
-_DENIES = re.compile(
-    rf"(?:(?<![A-Za-z])(?:{DENIALS})(?![A-Za-z])|≠|!=|\\neq?(?![a-z])){FILLERS}", re.IGNORECASE
-)
-_DENIED = re.compile(
-    r"\W{0,3}\?\s*(?:no|nope|wrong|never)\b"
-    rf"|[ \t*$)}}\]\"'.,]{{0,6}}(?:(?:which|that|this|it|but)\s){{0,2}}(?:is|was)\s(?:[a-z]+\s)?{UNTRUE}\b",
-    re.IGNORECASE,
-)
+
+class Place(NamedTuple):
+    """Where something is marked in a text: it starts and ends, and so does what is inside."""
+
+    start: int
+    inside: int
+    inside_end: int
+    end: int
 
 
 def completion_text(completion: str | list[dict]) -> str:
@@ -39,25 +21,69 @@ def completion_text(completion: str | list[dict]) -> str:
 
     Only what the assistant says is an answer: a tool may say anything.
 
-    Example: `completion_text([{"role": "tool", "content": "5"}, {"role": "assistant", "content": "hi"}]) == "hi"`
+    Example: `completion_text([{"role": "tool", "content": "5"}, {"content": "hi"}]) == "hi"`
     """
     if isinstance(completion, str):
         return completion
-    return "".join(
-        message.get("content") or ""
-        for message in completion
-        if message.get("role") in ("assistant", None)
-    )
+    said = [message for message in completion if message.get("role") in ("assistant", None)]
+    return "".join(message.get("content") or "" for message in said)
 
 
 def after_thinking(text: str) -> str:
-    """The text without its thoughts in `<think>`: what follows the last `</think>`, or precedes a `<think>` left open.
+    """The text without its thoughts in `<think>`: what follows the last `</think>`, up to one left open.
 
-    Example: `after_thinking("<think>17?</think>It is 18.") == "It is 18."`; `after_thinking("<think>It is 18.") == ""`
+    Example: `after_thinking("<think>17?</think>It is 18.") == "It is 18."`
     """
     if "think>" not in text:
         return text
     return text.rpartition("</think>")[2].partition("<think>")[0]
+
+
+# The next problem of a list, or the next turn: models that nobody stops write on and answer it.
+_RUN_ON = re.compile(
+    r"<\|[a-z_]+\|>|</s>|<eos>|<end_of_turn>|\[/?INST\]"
+    r"|(?:\n|(?<=[.!?}$\])0-9] ))[ \t*#]{0,6}(?:(?:Question|Problem|Exercise|Example|Human|User|Instruction|Input|Q)\b"
+    r"[ \t]{0,3}[0-9]{0,4}[ \t*]{0,3}:|Problem [0-9]{1,4}[ \t*]{0,3}\n)",
+    re.IGNORECASE,
+)
+_DIGIT = re.compile("[0-9]")
+
+
+def before_next_problem(text: str) -> str:
+    """The text up to the next question, turn or end token behind its first digit.
+
+    Example: `before_next_problem("It is 7.\\nQ: 2 + 2\\nA: 4") == "It is 7."`
+    """
+    digit = _DIGIT.search(text)
+    end = _RUN_ON.search(text, digit.end()) if digit else None
+    return text[: end.start()] if end else text
+
+
+_FENCED = re.compile(r"```(?:(?!output|text|latex)[A-Za-z_+]+|[^`]*\bprint\()[^`]*(?:```|\Z)")
+
+
+def without_programs(text: str) -> str:
+    """The text without its fenced programs: their numbers are no answers, those of their output are.
+
+    Example: `without_programs("```python\\nprint(9 * 2)\\n``` 18") == " 18"`
+    """
+    return _FENCED.sub("", text) if "```" in text else text
+
+
+# --- Tags
+
+
+def find_tag(text: str, tag: str) -> Place | None:
+    """The last complete `<tag>...</tag>`, None where there is none.
+
+    Example: `find_tag("<answer>4</answer>", "answer") == (0, 8, 9, 18)`
+    """
+    end = text.rfind(f"</{tag}>")
+    start = text.rfind(f"<{tag}>", 0, max(end, 0))
+    if start < 0:
+        return None
+    inside, inside_end = start + len(tag) + 2, text.find(f"</{tag}>", start)
+    return Place(start, inside, inside_end, inside_end + len(tag) + 3)
 
 
 def tag_text(text: str, tag: str) -> str | None:
@@ -65,107 +91,118 @@ def tag_text(text: str, tag: str) -> str | None:
 
     Example: `tag_text("<answer>4</answer> <answer> 5 </answer>", "answer") == "5"`
     """
-    inside = tag_span(text, tag)
-    return None if inside is None else text[slice(*inside)].strip()
+    place = find_tag(text, tag)
+    return None if place is None else text[place.inside : place.inside_end].strip()
+
+
+def inside_of(text: str, place: Place) -> str:
+    """What is marked there, stripped; of a box inside it, the content."""
+    inside = text[place.inside : place.inside_end].strip()
+    return last_boxed(inside) or inside
 
 
 def tagged_answer(text: str) -> str | None:
-    """The text inside the last complete `<answer>` tag, or None where there is none or the words around it deny it.
+    """The text of the last `<answer>` tag, or of a box in it; None where none is or words deny it.
 
-    Example: `tagged_answer("So <answer> 5 </answer>") == "5"`; `tagged_answer("Not <answer>5</answer>") is None`
+    Example: `tagged_answer("So <answer> 5 </answer>") == "5"`
     """
-    inside = tag_span(text, "answer")
-    if inside is None or is_denied_around(
-        text, inside[0] - len("<answer>"), inside[1] + len("</answer>")
-    ):
+    place = find_tag(text, "answer")
+    if place is None or is_denied(text, place.start, place.end):
         return None
-    return text[slice(*inside)].strip()
-
-
-def is_denied_around(text: str, start: int, end: int) -> bool:
-    """Whether the words right before `start` or right behind `end` say that what stands between is not the answer.
-
-    Example: `is_denied_around("It is not 5", 10, 11)`; `is_denied_around("5 is wrong", 0, 1)`
-    """
-    before = text[max(start - 70, 0) : start]
-    return _DENIES.search(before) is not None or _DENIED.match(text, end) is not None
-
-
-def tag_span(text: str, tag: str) -> tuple[int, int] | None:
-    """Start and end of what stands inside the last complete `<tag>...</tag>`, or None where there is none.
-
-    Example: `tag_span("<answer>4</answer>", "answer") == (8, 9)`
-    """
-    end = text.rfind(f"</{tag}>")
-    start = text.rfind(f"<{tag}>", 0, max(end, 0))
-    if end < 0 or start < 0:
-        return None
-    return start + len(tag) + 2, text.find(f"</{tag}>", start)
+    return inside_of(text, place)
 
 
 # --- Boxes
+
 _BRACE = re.compile(
-    r"(?P<open>\{)|(?P<close>\})|\\+(?:(?:boxed|fbox)\s*(?P<box>\{)|boxed\s+(?P<bare>[^\s${}\\]+)|(?P<escaped>[{}]))"
+    r"(?P<open>\{)|(?P<close>\})"
+    r"|\\+(?:(?:boxed|fbox)\s*(?P<box>\{)|boxed\s+(?P<bare>[^\s${}\\]+)|(?P<escaped>[{}]))"
 )
-# What may stand between two boxes that are one answer, "\boxed{-2} and \boxed{1}": each piece starts with another sign.
+# What may stand between two boxes that are one answer: each piece starts with another sign.
 _BETWEEN = re.compile(r"(?:[\s$,;&}]|\\(?:[(),;]|q?quad|text\{)|and|or)*")
 _JOINS = re.compile(r"[,;&]|and|or")
 _MAX_BETWEEN = 60
-MAX_JOINED = 20  # more boxes side by side are a list of candidates
+_MAX_JOINED = 20  # more boxes side by side are a list of candidates
 _INNER = re.compile(r"\\+(?:boxed|fbox)\s*\{")  # a box inside a box is read where it stands
 
 
+def find_boxes(text: str) -> list[Place]:
+    r"""Each complete `\boxed{}` (or `\fbox{}`, or `\boxed 5`) that is inside no other, whatever the braces."""
+    found: list[Place] = []
+    opened: list[re.Match | None] = []
+    for match in _BRACE.finditer(text) if "box" in text else ():
+        kind = match.lastgroup
+        if kind in ("open", "box"):
+            opened.append(match if kind == "box" else None)
+        elif kind == "bare":
+            found.append(Place(match.start(), match.start("bare"), match.end(), match.end()))
+        elif kind == "close" and opened and (box := opened.pop()):
+            while found and found[-1].start > box.start():
+                found.pop()
+            found.append(Place(*box.span(), *match.span()))
+    return found
+
+
 def last_boxed(text: str) -> str | None:
-    r"""The content of the last complete `\boxed{}` (or `\fbox{}`, or `\boxed 5`), or None where there is none.
+    r"""The content of the last complete box, or None where there is none.
 
     Example: `last_boxed(r"\boxed{1} then \boxed{\frac{1}{2}}") == r"\frac{1}{2}"`
     """
     boxes = find_boxes(text)
-    return text[slice(*boxes[-1][1:3])].strip() if boxes else None
+    return text[boxes[-1].inside : boxes[-1].inside_end].strip() if boxes else None
 
 
 def boxed_answer(text: str, adjacent: bool = False) -> str | None:
-    r"""The answer in the last box; boxes joined by a comma, "and" or "or" are one answer in any order.
+    r"""The answer in the last box; boxes joined by a comma, "and" or "or" are one, in any order.
 
-    None where there is no box, or the words around it deny it.
-
-    With `adjacent` boxes are also joined by nothing: nobody writes a gold twice.
+    None where there is no box, or the words around it deny it. With `adjacent` boxes are also
+    joined by nothing: nobody writes a gold twice.
 
     Example: `boxed_answer(r"\boxed{-2} and \boxed{1}") == "-2 or 1"`; `boxed_answer("5") is None`
     """
     boxes = find_boxes(text)
-    if not boxes or is_denied_around(text, boxes[-1][0], boxes[-1][3]):
+    if not boxes or is_denied(text, boxes[-1].start, boxes[-1].end):
         return None
-    parts = [boxes[-1]]
-    for box in reversed(boxes[-MAX_JOINED - 1 : -1]):
-        if not _are_joined(text[box[3] : parts[0][0]][: _MAX_BETWEEN + 1], adjacent):
+    first = len(boxes) - 1
+    while 0 < first >= len(boxes) - _MAX_JOINED:
+        if not _are_joined(text[boxes[first - 1].end : boxes[first].start], adjacent):
             break
-        parts.insert(0, box)
-    contents = list(
-        dict.fromkeys(_INNER.sub("{", text[start:end]).strip() for _, start, end, _ in parts)
-    )
-    return " or ".join(filter(None, contents)) if len(contents) <= MAX_JOINED else ""
+        first -= 1
+    contents = [_INNER.sub("{", text[box.inside : box.inside_end]).strip() for box in boxes[first:]]
+    contents = list(dict.fromkeys(filter(None, contents)))
+    return " or ".join(contents) if len(contents) <= _MAX_JOINED else ""
 
 
 def _are_joined(between: str, adjacent: bool) -> bool:
-    joins = adjacent or _JOINS.search(between) is not None
-    return joins and len(between) <= _MAX_BETWEEN and _BETWEEN.fullmatch(between) is not None
+    if len(between) > _MAX_BETWEEN or not (adjacent or _JOINS.search(between)):
+        return False
+    return _BETWEEN.fullmatch(between) is not None
 
 
-def find_boxes(text: str) -> list[tuple[int, int, int, int]]:
-    """Start, start and end of the content, and end of each complete box that is inside no other complete box."""
-    found: list[tuple[int, int, int, int]] = []
-    opened: list[tuple[int, int] | None] = []
-    for match in _BRACE.finditer(text) if "box" in text else ():
-        kind = match.lastgroup
-        if kind in ("open", "box"):
-            opened.append(None if kind == "open" else match.span())
-        elif kind == "bare":
-            found.append((match.start(), match.start("bare"), match.end(), match.end()))
-        elif kind == "close" and opened:
-            box = opened.pop()
-            if box is not None:
-                while found and found[-1][0] > box[0]:
-                    found.pop()
-                found.append((*box, *match.span()))
-    return found
+# --- Denials
+
+_DENIES = re.compile(
+    r"(?:\b(?:not|never|neither|nor|either|cannot|wrong|incorrect|false|doubt|anything but|far from|different from"
+    r"|than|no longer|at least|at most)|n['’]t\b|≠|!=|\\neq?(?![a-z]))"
+    # What may stand between.
+    r"(?:[\s:*$({\"'~=]|<answer>|\\boxed|\b(?:an?|the|my|our|this|it|that|to|is|was|be|have|has|think|believe|say"
+    r"|final|correct|right|answer|result|number|exactly|actually)\b)*\Z",
+    re.IGNORECASE,
+)
+_DENIED = re.compile(
+    r"[ \t*$)}\]\"'.,?]{0,6}(?:\\text\{|</answer>)?\s?(?:[^.!?\n0-9]{0,60}\bbut\s)?"
+    r"(?:(?:which|that|this|it)\s)?(?:(?:is|was)\s)?"
+    r"(?:wrong|incorrect|false|not (?:correct|right|true|(?:the|my|our) (?:[a-z]+ )?answer))\b"
+    r"|\W{0,3}\?",
+    re.IGNORECASE,
+)
+_MAX_DENIAL = 70
+
+
+def is_denied(text: str, start: int, end: int) -> bool:
+    """Whether the words right before `start` or behind `end` say that this is not the answer.
+
+    Example: `is_denied("It is not 5", 10, 11)`; `is_denied("5 is wrong", 0, 1)`
+    """
+    before = text[max(start - _MAX_DENIAL, 0) : start]
+    return _DENIES.search(before) is not None or _DENIED.match(text, end) is not None

@@ -18,7 +18,7 @@ from test_layout import CONFIGS, REQUIRED, ROOT, relative
 from recipes.common.checks.preflight import preflight
 from recipes.common.settings import RecipeArguments, parse_arguments
 from rewards import load_reward
-from rewards.answer import parse_number
+from rewards.latex.number import number_of
 from rewards.audit import audit as audit_module
 from rewards.audit.audit import Audit, audit, check_tricks, unusable_rows
 from rewards.audit.call import score, stand_in_ids
@@ -74,13 +74,13 @@ def verifier(name: str, is_right: Callable[[str, str], bool]) -> Callable:
 
 
 def last_number(text: str) -> Fraction | None:
-    return parse_number(["", *re.findall(r"-?\$?[0-9][0-9,]*(?:\.[0-9]+)?(?:/[0-9]+)?", text)][-1])
+    return number_of(["", *re.findall(r"-?\$?[0-9][0-9,]*(?:\.[0-9]+)?(?:/[0-9]+)?", text)][-1])
 
 
 exact = verifier("exact", lambda text, gold: tag_text(text, "answer") == gold)
 uses_in = verifier("uses_in", lambda text, gold: "<answer>" in text and gold in text)
 takes_last_number = verifier(
-    "takes_last_number", lambda text, gold: last_number(text) == parse_number(gold)
+    "takes_last_number", lambda text, gold: last_number(text) == number_of(gold)
 )
 trusts_the_exit_code = verifier(
     "trusts_the_exit_code",

@@ -18,7 +18,8 @@ from recipes.common.data.questions import worked_example
 from recipes.common.run import RecipeArguments as CommonArguments
 from recipes.common.run import start, train_and_save
 from recipes.common.trainer import GRPOTrainer
-from rewards.answer import is_final_answer, parse_number
+from rewards.answer import is_final_answer
+from rewards.latex.number import number_of
 from rewards.format import is_xml_format
 from rewards.reasoning_gym import score_reasoning_gym
 from rewards.text import after_thinking, tagged_answer
@@ -93,7 +94,7 @@ def metric(row: dict, completion: str) -> dict[str, bool]:
     formatted = is_xml_format(completion)
     right = score_reasoning_gym(tagged_answer(after_thinking(completion)), row["entry"]) == 1.0
     lenient = (
-        right if parse_number(row["answer"]) is None else is_final_answer(completion, row["answer"])
+        right if number_of(row["answer"]) is None else is_final_answer(completion, row["answer"])
     )
     sign = re.fullmatch(r"\d+ ([+-]) \d+ =", row["prompt"][-1]["content"])
     apart = {f"lenient {sign[1]}": lenient} if sign else {}

@@ -12,7 +12,7 @@ from recipes.common.data.questions import worked_example
 from recipes.common.evaluation.metrics import answer_metric as metric
 from recipes.common.run import start, train_and_save
 from recipes.common.trainer import GRPOTrainer
-from rewards.answer import parse_number
+from rewards.latex.number import number_of
 
 from datasets import Dataset
 from trl import get_peft_config, get_quantization_config
@@ -50,7 +50,7 @@ def check_gold(gold: str) -> str | None:
     """Say why a gold cannot be used."""
     return (
         None
-        if parse_number(gold) is not None
+        if number_of(gold) is not None
         else f"{gold[:80]!r} is not a number; use recipes/math and boxed_math"
     )
 

@@ -14,7 +14,7 @@ from recipes.common.evaluation.metrics import answer_metric, boxed_metric
 from recipes.common.run import start, train_and_save
 from recipes.common.trainer import GRPOTrainer
 from rewards.boxed_math import is_equivalent
-from rewards.answer import parse_number
+from rewards.latex.number import number_of
 
 from datasets import Dataset
 from trl import get_peft_config, get_quantization_config
@@ -74,7 +74,7 @@ def check_reference(reference: str) -> None:
 def check_number(gold: str) -> str | None:
     """Say why a gold cannot stand in tags, which are read as numbers."""
     other = "ask for it in a box (reference: '\\boxed{{answer}}') and use boxed_math"
-    return None if parse_number(gold) is not None else f"{gold[:80]!r} is not a number; {other}"
+    return None if number_of(gold) is not None else f"{gold[:80]!r} is not a number; {other}"
 
 
 def check_boxed(gold: str) -> str | None:

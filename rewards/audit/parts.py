@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable, Iterable
 from fractions import Fraction
 
-from rewards.answer import parse_number
+from rewards.latex.number import number_of
 
 Reference = Callable[[dict], str]  # of rows that have one
 
@@ -55,7 +55,7 @@ def parts_of(row: dict, reference_completion: Reference, others: Iterable[dict])
     for tag in TAGS:
         tagged = f"<{tag}>r</{tag}><answer>{wrong[0]}</answer>"
         parts[f"look_alike_{tag}"] = tagged.translate(LOOK_ALIKE)
-    if parse_number(gold) != 100:  # the last of the numbers would be the right answer
+    if number_of(gold) != 100:  # the last of the numbers would be the right answer
         parts["numbers"] = NUMBERS
     if borrowed:
         parts["reference_of_another"] = reference_completion(borrowed[0])
@@ -86,7 +86,7 @@ def parts_of(row: dict, reference_completion: Reference, others: Iterable[dict])
 
 def _neighbours(gold: str) -> dict[str, str]:
     """Numbers next to a numeric gold; of another, the text with its last digit changed."""
-    value = parse_number(gold)
+    value = number_of(gold)
     if value is None:
         digit = re.search(r"[0-9](?=[^0-9]*$)", gold)
         if digit is None:
@@ -121,9 +121,9 @@ def _disguises(gold: str) -> dict[str, str]:
     }
     parts = {name: text for name, text in texts.items() if gold not in text}
     part, longer = gold[: len(gold) // 2].strip(), gold + gold[-1:] + gold
-    if part and parse_number(part) != (parse_number(gold) or part):
+    if part and number_of(part) != (number_of(gold) or part):
         parts["part"] = part
-    if gold.isalnum() and parse_number(longer) != parse_number(gold):
+    if gold.isalnum() and number_of(longer) != number_of(gold):
         parts["longer"] = longer
     odd = {"nan": "NaN", "inf": "inf", "huge": "1e999", "endless": "9**9**9"}
     return parts | {name: text for name, text in odd.items() if text.lower() not in gold.lower()}
@@ -272,7 +272,7 @@ def _other_answers(
     """Two rows (if there are) with answers that are neither this row's nor each other's."""
 
     def key(row: dict) -> Fraction | str:  # the same for equal answers
-        number = parse_number(gold_of(row))
+        number = number_of(gold_of(row))
         return (gold_of(row) or reference_completion(row)) if number is None else number
 
     found = {key(row): row}

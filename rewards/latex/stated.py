@@ -3,7 +3,7 @@
 import re
 
 from rewards.latex.tidy import NUMBER_WORDS
-from rewards.text import SCALE
+from rewards.latex.units import SCALE
 from rewards.text import boxed_answer
 
 MAX_SENTENCE_CHARS = 300

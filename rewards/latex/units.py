@@ -4,14 +4,13 @@ import re
 from fractions import Fraction
 
 from rewards.latex.tidy import NUMBER_WORDS
-from rewards.text import SCALE
 
 _UNITS = {
     "centimeter": "cm", "centimetre": "cm", "meter": "m", "metre": "m", "kilometer": "km", "millimeter": "mm",
     "inch": "in", "inche": "in", "foot": "ft", "feet": "ft", "yard": "yd", "mile": "mi", "dollar": "$", "usd": "$",
     "hour": "h", "hr": "h", "minute": "min", "second": "s", "sec": "s", "degree": "deg", "percent": "%", "pct": "%",
     "percentage": "%", "unit": "", "gram": "g", "kilogram": "kg", "pound": "lb", "lb": "lb", "liter": "l",
-    "mph": "mi/h", "km/hr": "km/h", "cent": "cent", "¢": "cent",
+    "milliliter": "ml", "milligram": "mg", "ounce": "oz", "mph": "mi/h", "km/hr": "km/h", "cent": "cent", "¢": "cent",
 }  # fmt: skip
 # How many of the first unit of its line each is.
 _MEASURES = (
@@ -31,6 +30,14 @@ _SCALES = {
     "trillion": 10**12,
     "dozen": 12,
 }
+# Words and letters right behind a number that change its value: "18 lakh", "18M" are not 18. A fourth
+# or a fifth may count grades or coins ("18 third graders"), so of those only the plural is here.
+SCALE = (
+    r"(?:[kKMB]|bn|mn|tn|mln|(?i:hundred|thousand|(?:[mbt]|quadr|quint|sext)[a-z]{0,4}illion|lakh"
+    r"|lac|crore|dozen|myriad|grand|squared|cubed|factorial|hal(?:f|ves)"
+    r"|(?:hundred|thousand|[a-z]{1,6}illion)ths?|(?:third|(?:four|fif|six|seven|eigh|nin|ten|eleven"
+    r"|twelf|[a-z]{3,6}teen|[a-z]{3,6}tie)th)s)s?)(?![A-Za-z0-9])"
+)
 # After a number these are not a unit: they change the value, add another, or take it back.
 _NO_UNITS = {
     "and", "or", "to", "times", "plus", "minus", "over", "squared", "cubed", "factorial", "mod", "modulo",

@@ -112,14 +112,11 @@ def is_final(row: Row) -> bool:
 
 def is_last(row: Row) -> bool:
     """The last number anywhere in the text."""
-    from rewards.answer import parse_number
-    from rewards.text import WHOLE
+    from rewards.latex.number import number_of
 
-    numbers = re.findall(
-        rf"(?:(?<![\w).])-)?(?:\$-?)?(?:{WHOLE}(?:\.[0-9]+)?|\.[0-9]+)(?:/[0-9]+)?", row.text
-    )
-    value = parse_number(numbers[-1]) if numbers else None
-    return value is not None and value == parse_number(row.gold)
+    numbers = re.findall(r"(?:(?<![\w).])-)?(?:\$-?)?[0-9.][0-9,.]*(?<=[0-9])(?:/[0-9]+)?", row.text)
+    value = number_of(numbers[-1]) if numbers else None
+    return value is not None and value == number_of(row.gold)
 
 
 def score_of_reasoning_gym(row: Row) -> bool:

@@ -26,7 +26,7 @@ from recipes.common.report.verdict import verdict_of_run
 from recipes.common.utils import run_files as files
 from recipes.common.utils.run_files import FIRST_COLUMNS, messages, read_json
 from rewards.code_blocks import extract_program
-from rewards.text import find_boxes, tag_span
+from rewards.text import find_boxes, find_tag
 
 MAX_COMPLETIONS = 5_000
 MAX_UNCHANGED = 200  # held-out rows
@@ -120,11 +120,11 @@ def answer_parts(text: str) -> list[str]:
 
 
 def _answer_span(text: str) -> tuple[int, int]:
-    tag = tag_span(text, "answer")
-    if tag is not None and tag[0] < tag[1]:
-        return tag
+    tag = find_tag(text, "answer")
+    if tag is not None and tag.inside < tag.inside_end:
+        return tag.inside, tag.inside_end
     if boxes := find_boxes(text):
-        return boxes[-1][1:3]
+        return boxes[-1].inside, boxes[-1].inside_end
     if hashes := list(re.finditer(r"####[ \t]*(\S(?:[^\n]*\S)?)", text)):
         return hashes[-1].span(1)
     program = extract_program(text) or ""
