@@ -39,7 +39,7 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "scale_rewards": ("group", "batch", "none"),
     "multi_objective_aggregation": ("sum_then_normalize", "normalize_then_sum"),
     "vllm_mode": ("server", "colocate"),
-    "dtype": ("auto", "bfloat16", "float16", "float32"),
+    "dtype": ("auto", "fastest", "bfloat16", "float16", "float32"),
     "lr_scheduler_type": tuple(kind.value for kind in SchedulerType),
     "optim": tuple(kind.value for kind in OptimizerNames),
     "save_strategy": tuple(kind.value for kind in SaveStrategy),

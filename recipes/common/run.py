@@ -53,7 +53,12 @@ def start(
     # Imported here, so that a script may import a recipe without all that a run needs.
     from recipes.common.checks.model_files import model_folder
     from recipes.common.checks.preflight import preflight, report, resolved
-    from recipes.common.checks.run_folder import files_read, identity_of, open_run_folder
+    from recipes.common.checks.run_folder import (
+        dtype_of_run,
+        files_read,
+        identity_of,
+        open_run_folder,
+    )
     from recipes.common.data.recipe import load_parts
     from recipes.common.training.environments import by_name, load_environments, load_tools
     from recipes.common.utils.screen import announce, explain_endings, refuse
@@ -76,6 +81,8 @@ def start(
         sys.exit(0)
     training, model = result.training, result.model
     use_all_cores(training)
+    if model.dtype == "fastest":
+        model.dtype = args.model["dtype"] = dtype_of_run(recipe, training)
     add_model_arguments(training, model)
     if (
         training.project != "huggingface"
@@ -169,9 +176,7 @@ def _evaluate(trainer: GRPOTrainer, run: Run, metric: Metric, file: str) -> list
     if not rows:
         return None
     with trainer.phase("before and after"):
-        evaluated = evaluate(
-            trainer, rows, metric, run.recipe.num_eval_samples, Path(file).stem
-        )
+        evaluated = evaluate(trainer, rows, metric, run.recipe.num_eval_samples, Path(file).stem)
     if trainer.is_world_process_zero():
         write_rows(Path(run.training.output_dir, file), evaluated)
         if file == BEFORE:

@@ -39,6 +39,7 @@ from recipes.common.training.steps import (
     token_advantages,
     weigh_steps,
 )
+from recipes.common.utils.machine import fastest_dtype
 from rewards import reward_kind, reward_name
 from rewards.contract import check_names, is_model
 
@@ -133,7 +134,7 @@ def add_model_arguments(training: GRPOConfig, model: trl.ModelConfig) -> None:
     given = {
         "revision": model.model_revision,
         "attn_implementation": model.attn_implementation,
-        "dtype": model.dtype,
+        "dtype": fastest_dtype()[0] if model.dtype == "fastest" else model.dtype,
     }
     given = {name: value for name, value in given.items() if value is not None}
     training.model_init_kwargs = {**given, **(training.model_init_kwargs or {})}

@@ -9,6 +9,7 @@ file do not count.
 """
 
 import ast
+import contextlib
 import fcntl
 import functools
 import hashlib
@@ -28,7 +29,7 @@ from accelerate.utils import broadcast_object_list
 from recipes.common.settings import RecipeArguments
 from recipes.common.trainer import GRPOConfig
 from recipes.common.training.engine import asked_engine
-from recipes.common.utils.machine import package_versions
+from recipes.common.utils.machine import fastest_dtype, package_versions
 from recipes.common.utils.run_files import (
     AFTER,
     BEFORE,
@@ -47,7 +48,7 @@ from recipes.common.utils.run_files import (
     read_rows,
     write_json,
 )
-from recipes.common.utils.screen import refuse
+from recipes.common.utils.screen import announce, refuse
 from rewards import reward_name
 
 # What a later start may change without making it another run.
@@ -62,6 +63,19 @@ class Refusal(Exception):
 
 
 # --------------------------------------------------------------------------- begin, go on, or refuse
+
+
+def dtype_of_run(recipe: RecipeArguments, training: GRPOConfig) -> str:
+    """What `dtype: fastest` is: as the folder records it, else measured. Every rank calls this."""
+    dtype = None
+    if not recipe.fresh:
+        with contextlib.suppress(ValueError):  # `open_run_folder` refuses a damaged record
+            dtype = read_json(Path(training.output_dir, RECORD), default={}).get("dtype")
+    if dtype is None:
+        dtype, times = fastest_dtype()
+        faster = f", {times:.1f} times as fast here as the other" if times > 1.0 else ""
+        announce(f"dtype: {dtype}{faster} (dtype: fastest)")
+    return broadcast_object_list([dtype])[0] if training.world_size > 1 else dtype
 
 
 def open_run_folder(

@@ -8,6 +8,7 @@ import os
 import platform
 import subprocess
 import sys
+import time
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,9 @@ PACKAGES = (
 )
 
 
+DTYPES = ("float32", "bfloat16")
+
+
 def usable_cores() -> int:
     """Count the cores that this process may run on."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
@@ -37,6 +41,32 @@ def use_all_cores(training: TrainingArguments) -> None:
     """Use all cores where a process has the one thread of `accelerate launch`'s default; another number stands."""
     if training.use_cpu and torch.get_num_threads() == 1:
         torch.set_num_threads(max(1, usable_cores() // int(os.environ.get("LOCAL_WORLD_SIZE", 1))))
+
+
+def fastest_dtype() -> tuple[str, float]:
+    """The faster of bfloat16 and float32 for this machine's products, and how many times it is.
+
+    Measured in a fraction of a second on a CPU, where one machine multiplies bfloat16 twice as fast
+    as float32 and another half as fast; an accelerator that knows bfloat16 is not asked.
+    """
+    if torch.accelerator.is_available():
+        knows = not torch.cuda.is_available() or torch.cuda.is_bf16_supported()
+        return ("bfloat16" if knows else "float32"), 1.0
+    seconds = {name: _seconds_of_products(getattr(torch, name)) for name in DTYPES}
+    fastest = min(DTYPES, key=seconds.get)
+    return fastest, max(seconds.values()) / seconds[fastest]
+
+
+def _seconds_of_products(dtype: torch.dtype) -> float:
+    """The best of five: hidden states of 256 tokens times a layer of a small model."""
+    states, layer = torch.ones(256, 576, dtype=dtype), torch.ones(1536, 576, dtype=dtype)
+    taken = []
+    for _ in range(5):
+        start = time.perf_counter()
+        for _ in range(10):
+            torch.nn.functional.linear(states, layer)
+        taken.append(time.perf_counter() - start)
+    return min(taken)
 
 
 def make_head_input_contiguous(model: PreTrainedModel) -> None:
