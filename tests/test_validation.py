@@ -18,7 +18,7 @@ from recipes.common.data.overlap import question_of
 from recipes.common.data.recipe import import_recipe, load_recipe
 from recipes.common.data.split import load_split
 from recipes.common.evaluation.curve import add_line
-from recipes.common.training.phases import Phases
+from recipes.common.training.callbacks import Clock
 from recipes.common.utils.run_files import VALIDATION, read_json, read_validation, write_rows
 from rewards import load_rewards
 
@@ -174,8 +174,8 @@ def test_preflight_says_what_is_evaluated_and_checks_the_rows(parse):
 # The curve
 
 
-def test_a_phase_does_not_count_the_phases_inside_it(monkeypatch):
-    phase, now = Phases(), iter([0.0, 1.0, 4.0, 6.0, 10.0, 11.0])
+def test_a_phase_does_not_count_the_phases_inside_it(monkeypatch, tmp_path):
+    phase, now = Clock(tmp_path), iter([0.0, 1.0, 4.0, 6.0, 10.0, 11.0])
     monkeypatch.setattr("time.perf_counter", lambda: next(now))
     with phase("outer"), phase("inner"):
         pass  # from second 1 to 4 of 0 to 6

@@ -5,6 +5,7 @@ import signal
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,7 @@ INTERRUPTED = 130  # the shell's status for a program that SIGINT ended
 
 @dataclass
 class Run:
-    """A run that passed preflight: the arguments of the trainer call, rows to evaluate, and the record of the run."""
+    """A run that passed preflight: what the trainer call needs, rows to evaluate, and the record of the run."""
 
     recipe: RecipeArguments
     training: GRPOConfig
@@ -32,9 +33,7 @@ class Run:
     rewards: list[Callable]
     train_rows: Dataset | IterableDataset
     eval_rows: Dataset | None  # held out: evaluated before and after
-    validation_rows: (
-        Dataset | None
-    )  # of the training side: evaluated during training, if eval_strategy says so
+    validation_rows: Dataset | None  # of the training side: evaluated as eval_strategy says
     checkpoint: str | None  # to resume from
     config: dict[str, Any]  # every setting, resolved
     preflight: dict[str, Any]  # the table of rewards and notes
@@ -63,9 +62,8 @@ def start(
     from recipes.common.training.environments import by_name, load_environments, load_tools
     from recipes.common.utils.screen import announce, explain_endings, refuse
 
-    signal.signal(
-        signal.SIGINT, signal.default_int_handler
-    )  # a launcher that waits for its runs may ignore Ctrl-C
+    # A launcher that waits for its runs may ignore Ctrl-C.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     args = parse_arguments(recipe_type)
     recipe = args.recipe
     explain_endings(Path(args.training["output_dir"] or "trainer_output"))
@@ -84,9 +82,8 @@ def start(
     if model.dtype == "fastest":
         model.dtype = args.model["dtype"] = dtype_of_run(recipe, training)
     add_model_arguments(training, model)
-    if (
-        training.project != "huggingface"
-    ):  # transformers reads W&B's project from the environment alone
+    if training.project != "huggingface":
+        # transformers reads W&B's project from the environment alone.
         os.environ.setdefault("WANDB_PROJECT", training.project)
     config = resolved(recipe, args.training, args.model, Path(sys.argv[0]).resolve().parent.name)
     held_out = eval_rows.to_list() if eval_rows else []
@@ -106,8 +103,8 @@ def start(
 def train_and_save(trainer: GRPOTrainer, run: Run, metric: Metric) -> dict[str, Any] | None:
     """Evaluate, train, evaluate again, and leave a folder that is enough to check and repeat the run.
 
-    Returns the content of summary.json, None on every rank but the main one. An interrupted run saves a checkpoint and
-    ends with status 130.
+    Returns the content of summary.json, None on every rank but the main one. An interrupted run saves a
+    checkpoint and ends with status 130.
     """
     from recipes.common.evaluation.curve import validate
     from recipes.common.report.record import finish, summary_of
@@ -117,48 +114,42 @@ def train_and_save(trainer: GRPOTrainer, run: Run, metric: Metric) -> dict[str, 
     from recipes.common.training.tracking import TrackingCallback, continue_wandb_run
 
     folder, patience = Path(run.training.output_dir), run.recipe.early_stopping_patience
-    clock, interrupt = callbacks.Clock(folder, trainer.phase), InterruptCallback(trainer)
+    clock, interrupt = callbacks.Clock(folder), InterruptCallback(trainer)
+    trainer.phase = clock
     make_head_input_contiguous(trainer.accelerator.unwrap_model(trainer.model))
     if run.validation_rows:
         trainer.validate = lambda: validate(trainer, run.validation_rows.to_list(), metric)
     disable_progress_bar()  # transformers would draw one for each file of each checkpoint
-    for callback in (
-        PrinterCallback,
-        ProgressCallback,
-    ):  # StepLineCallback prints the same in one line
-        trainer.remove_callback(callback)
-    added = [
-        EngineCallback(trainer),
-        callbacks.SamplerOrderCallback(),
-        callbacks.ScheduleCallback(),
-        callbacks.RunRecordCallback(run.preflight),
-        TrackingCallback(folder, run.config),
-        callbacks.BeforeCallback(trainer, lambda: _evaluate(trainer, run, metric, BEFORE)),
-        *([callbacks.ValidationCallback(trainer)] if run.validation_rows else []),
-        callbacks.StepLineCallback(),
-        clock,
-        interrupt,
-        *([callbacks.StopEarlyCallback(patience)] if patience else []),
-        callbacks.LastStepCallback(),
-    ]
-    for callback in added:
-        trainer.add_callback(callback)
+    for printer in (PrinterCallback, ProgressCallback):  # StepLineCallback does it in one line
+        trainer.remove_callback(printer)
+    trainer.add_callback(EngineCallback(trainer))
+    trainer.add_callback(callbacks.ResumeCallback())
+    trainer.add_callback(callbacks.RunRecordCallback(run.preflight))
+    trainer.add_callback(TrackingCallback(folder, run.config))
+    # Before: the engine takes the model over inside `train`, so this is among the first that `train` calls.
+    before = partial(_evaluate, trainer, run, metric, BEFORE)
+    trainer.add_callback(callbacks.BeforeCallback(trainer, before))
+    trainer.add_callback(callbacks.StepLineCallback())
+    trainer.add_callback(clock)
+    trainer.add_callback(interrupt)
+    if patience:
+        trainer.add_callback(callbacks.StopEarlyCallback(patience))
+    trainer.add_callback(callbacks.LastStepCallback())
     continue_wandb_run(folder, trainer.args, run.checkpoint)
     try:
         trainer.train(resume_from_checkpoint=run.checkpoint)
-    except (
-        callbacks.NothingLeftToTrain
-    ):  # transformers chooses after the loop, which was not entered
+    except callbacks.NothingLeftToTrain:
+        # transformers chooses the best checkpoint after the loop, which was not entered.
         if run.training.load_best_model_at_end and trainer.state.best_model_checkpoint is not None:
             trainer._load_best_model()
     finally:
         interrupt.restore_handlers()
     if interrupt.requested:
         _stop_here(trainer, folder)
+    # After.
     _evaluate(trainer, run, metric, AFTER)
-    trainer.save_model(
-        _internal_call=True
-    )  # without a push: that comes last, with the table in the model card
+    # Without a push: that comes last, with the table in the model card.
+    trainer.save_model(_internal_call=True)
     trainer.save_state()
     if not trainer.is_world_process_zero():
         return None
@@ -167,28 +158,26 @@ def train_and_save(trainer: GRPOTrainer, run: Run, metric: Metric) -> dict[str, 
     return summary
 
 
-def _evaluate(trainer: GRPOTrainer, run: Run, metric: Metric, file: str) -> list[dict] | None:
-    """Evaluate the held-out rows on all ranks and write them to a file of the run folder; None without such rows."""
+def _evaluate(trainer: GRPOTrainer, run: Run, metric: Metric, file: str) -> None:
+    """Evaluate the held-out rows on all ranks, if there are any, and write them to a file of the run folder."""
     from recipes.common.evaluation.evaluate import evaluate
     from recipes.common.evaluation.scores import comparison_table, summarize
 
-    rows = run.eval_rows.to_list() if run.eval_rows else []
-    if not rows:
-        return None
+    if not run.eval_rows:
+        return
+    rows, samples = run.eval_rows.to_list(), run.recipe.num_eval_samples
     with trainer.phase("before and after"):
-        evaluated = evaluate(trainer, rows, metric, run.recipe.num_eval_samples, Path(file).stem)
+        evaluated = evaluate(trainer, rows, metric, samples, title=Path(file).stem)
     if trainer.is_world_process_zero():
         write_rows(Path(run.training.output_dir, file), evaluated)
         if file == BEFORE:
             print(comparison_table(summarize(evaluated), None, None), flush=True)
-    return evaluated
 
 
 def _stop_here(trainer: GRPOTrainer, folder: Path) -> None:
     if trainer.is_world_process_zero():
         step = trainer.state.global_step
-        print(
-            f"\nStopped after step {step} of {trainer.state.max_steps}; saved {folder / f'checkpoint-{step}'}."
-        )
+        saved = folder / f"checkpoint-{step}"
+        print(f"\nStopped after step {step} of {trainer.state.max_steps}; saved {saved}.")
         print("Run the same command again to resume (without --fresh).", flush=True)
     sys.exit(INTERRUPTED)

@@ -9,6 +9,7 @@ import copy
 import warnings
 from collections import Counter
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 
 import torch
@@ -28,7 +29,6 @@ from recipes.common.training.guard import (
     Graded,
     guard,
 )
-from recipes.common.training.phases import Phases
 from recipes.common.training.shared_prompt import share_prompts, why_prompts_are_not_shared
 from recipes.common.training.steps import (
     TokenStep,
@@ -232,8 +232,8 @@ class GRPOTrainer(trl.GRPOTrainer):
         self.reward_gates = {
             name: [of] if isinstance(of, str) else list(of) for name, of in gates.items()
         }
-        self.phase = Phases()
-        # run.py sets it for a run with validation rows.
+        # run.py sets both: what times a phase of the run, and what evaluates its validation rows.
+        self.phase: Callable[[str], AbstractContextManager] = nullcontext
         self.validate: Callable[[], dict[str, float]] | None = None
 
     def _share_prompts(self) -> None:

@@ -43,7 +43,7 @@ def summary_of(trainer: GRPOTrainer, config: dict[str, Any], clock: Clock) -> di
         "best_checkpoint": best,
         "stopped": f"{metric} was no better for {patience} evaluations" if early else None,
         "minutes": round(clock.minutes(), 2),
-        "seconds": {phase: round(seconds, 1) for phase, seconds in clock.seconds().items()},
+        "seconds": {phase: round(seconds, 1) for phase, seconds in clock.seconds.items()},
         "steps": state.global_step,
         "rows_trained_on": rows_trained_on(trainer),
         "engine": engine(trainer),

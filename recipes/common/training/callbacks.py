@@ -1,26 +1,20 @@
-"""Around the steps of a run: its record, the untrained model's evaluation, one line for each step."""
+"""Around the steps of a run: its record, what a resumed run lacks, the untrained model, a line for each step."""
 
 import itertools
 import math
 import time
 from collections import Counter, deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import torch
 from accelerate.utils import broadcast_object_list
 from datasets import IterableDataset
-from transformers import (
-    EarlyStoppingCallback,
-    TrainerCallback,
-    TrainerControl,
-    TrainerState,
-    TrainingArguments,
-)
+from transformers import EarlyStoppingCallback, TrainerCallback, TrainerState
 from trl import GRPOTrainer
 
-from recipes.common.training.phases import Phases
 from recipes.common.utils.machine import versions
 from recipes.common.utils.run_files import (
     BEFORE,
@@ -38,41 +32,44 @@ from recipes.common.utils.tables import percent
 IDLE_STEPS = 10  # logged steps over which the share of groups without spread is averaged
 
 
-class NothingLeftToTrain(Exception):
-    """The checkpoint, which the engine holds by now, is of the last step: the loop would train one step more."""
+class RunRecordCallback(TrainerCallback):
+    """Write preflight.json, and the versions of each start: halves of a run may come from different commits."""
+
+    def __init__(self, preflight: dict[str, Any]):
+        self.preflight = preflight
+
+    def on_train_begin(self, args, state, control, **kwargs) -> None:
+        if state.is_world_process_zero:
+            folder = Path(args.output_dir)
+            starts = read_json(folder / VERSIONS, default=[])
+            write_json(folder / VERSIONS, [*starts, {"from_step": state.global_step, **versions()}])
+            write_json(folder / PREFLIGHT, self.preflight)
 
 
-class LastStepCallback(TrainerCallback):
-    """Keep a run that was cut short after its last step from training beyond it."""
+class ResumeCallback(TrainerCallback):
+    """Restore what a checkpoint does not hold: the order of the rows, and the schedule after `--extend`.
 
-    def on_train_begin(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs
-    ) -> None:
-        if state.global_step >= state.max_steps:
-            raise NothingLeftToTrain
-
-
-class SamplerOrderCallback(TrainerCallback):
-    """Restore the order of the rows when a run resumes in a later epoch.
-
-    TRL's `RepeatSampler` shuffles from a generator that moves on with each epoch and is not part of a
-    checkpoint: without this, epoch 2 of a resumed run would repeat the order of epoch 1.
+    TRL's `RepeatSampler` shuffles from a generator that moves on with each epoch: without this, epoch 2 of
+    a resumed run would repeat the order of epoch 1. And the learning rate of the next step is that of the
+    schedule now asked for; the checkpoint has that of the one before.
     """
 
-    def on_train_begin(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs
-    ) -> None:
+    def on_train_begin(self, args, state, control, **kwargs) -> None:
         loader = kwargs["train_dataloader"]
         batches = loader.batch_sampler
         while hasattr(batches, "batch_sampler"):  # accelerate's shards, one for each process
             batches = batches.batch_sampler
         sampler = getattr(batches, "sampler", None)
         generator = getattr(sampler, "generator", None)
-        if generator is None:  # not shuffled, or a stream
-            return
-        steps_per_epoch = max(1, math.ceil(len(loader) / args.gradient_accumulation_steps))
-        for _ in range(state.global_step // steps_per_epoch):
-            torch.randperm(sampler.num_samples, generator=generator)
+        if generator is not None:  # else the rows are not shuffled, or a stream
+            steps_per_epoch = max(1, math.ceil(len(loader) / args.gradient_accumulation_steps))
+            for _ in range(state.global_step // steps_per_epoch):
+                torch.randperm(sampler.num_samples, generator=generator)
+        scheduler = kwargs["lr_scheduler"]
+        schedule = getattr(scheduler, "scheduler", scheduler)  # accelerate's wrapper
+        if state.global_step and hasattr(schedule, "lr_lambdas"):
+            schedule.last_epoch -= 1
+            schedule.step()
 
 
 def rows_trained_on(trainer: GRPOTrainer) -> int | None:
@@ -80,106 +77,69 @@ def rows_trained_on(trainer: GRPOTrainer) -> int | None:
     if isinstance(trainer.train_dataset, IterableDataset):
         return None
     sampler, args = trainer._get_train_sampler(), trainer.args
-    of_a_step = (
-        args.generation_batch_size * args.gradient_accumulation_steps
-    )  # TRL repeats what it uses again
+    # TRL repeats what it uses again.
+    of_a_step = args.generation_batch_size * args.gradient_accumulation_steps
     epochs, steps = divmod(trainer.state.global_step, math.ceil(len(sampler) / of_a_step))
     drawn = [*itertools.repeat(len(sampler), epochs), steps * of_a_step]
     return len({row for count in drawn for row in itertools.islice(sampler, count)})
 
 
-class ScheduleCallback(TrainerCallback):
-    """Take the learning rate of the next step from the schedule: a checkpoint has that of the one before `--extend`."""
-
-    def on_train_begin(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs
-    ) -> None:
-        schedule = getattr(
-            kwargs["lr_scheduler"], "scheduler", kwargs["lr_scheduler"]
-        )  # accelerate's wrapper
-        if state.global_step and hasattr(schedule, "lr_lambdas"):
-            schedule.last_epoch -= 1
-            schedule.step()
-
-
-class RunRecordCallback(TrainerCallback):
-    """Write preflight.json, and the versions of each start: halves of a run may come from different commits."""
-
-    def __init__(self, preflight: dict[str, Any]):
-        self.preflight = preflight
-
-    def on_train_begin(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs
-    ) -> None:
-        if not state.is_world_process_zero:
-            return
-        folder = Path(args.output_dir)
-        starts = read_json(folder / VERSIONS, default=[])
-        write_json(folder / VERSIONS, [*starts, {"from_step": state.global_step, **versions()}])
-        write_json(folder / PREFLIGHT, self.preflight)
-
-
-def decided_by_main(trainer: GRPOTrainer, value: Any) -> Any:
-    """The value that the main process has: file systems may not agree."""
-    return broadcast_object_list([value])[0] if trainer.accelerator.num_processes > 1 else value
-
-
 class BeforeCallback(TrainerCallback):
-    """Evaluate the untrained model by `evaluate` once the engine is up; a resumed run has done it already."""
+    """Evaluate the untrained model once the engine is up, by `evaluate` and on the validation rows.
 
-    def __init__(self, trainer: GRPOTrainer, evaluate: Callable[[], None]):
+    A resumed run has done it already.
+    """
+
+    def __init__(self, trainer: GRPOTrainer, evaluate: Callable[[], Any]):
         self.trainer, self.evaluate = trainer, evaluate
 
-    def on_train_begin(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs
-    ) -> None:
-        if not decided_by_main(self.trainer, Path(args.output_dir, BEFORE).is_file()):
+    def on_train_begin(self, args, state, control, **kwargs) -> None:
+        folder = Path(args.output_dir)
+        if not self._decided_by_main((folder / BEFORE).is_file()):
             self.evaluate()
-
-
-class ValidationCallback(TrainerCallback):
-    """Evaluate the validation rows before the first step; a resumed run has done it already."""
-
-    def __init__(self, trainer: GRPOTrainer):
-        self.trainer = trainer
-
-    def on_train_begin(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs
-    ) -> None:
-        done = any(
-            line["step"] <= state.global_step for line in read_validation(Path(args.output_dir))
-        )
-        if decided_by_main(self.trainer, done):
+        known = any(line["step"] <= state.global_step for line in read_validation(folder))
+        if self.trainer.validate is None or self._decided_by_main(known):
             return
         metrics, wanted = self.trainer.evaluate(), args.metric_for_best_model
-        if (
-            wanted and f"eval_{wanted}" not in metrics
-        ):  # transformers would find out at the first checkpoint
+        # transformers would find out at the first checkpoint
+        if wanted and f"eval_{wanted}" not in metrics:
             names = ", ".join(name.removeprefix("eval_") for name in metrics)
             raise ValueError(
                 f"metric_for_best_model is {wanted!r}; the validation rows have {names}."
             )
 
+    def _decided_by_main(self, value: bool) -> bool:
+        """What the main process found: file systems may not agree."""
+        several = self.trainer.accelerator.num_processes > 1
+        return broadcast_object_list([value])[0] if several else value
+
+
+class NothingLeftToTrain(Exception):
+    """The checkpoint, which the engine holds by now, is the last of its run: the loop would train one step more."""
+
+
+class LastStepCallback(TrainerCallback):
+    """Keep a run that was cut short after its last step from training beyond it; add it last."""
+
+    def on_train_begin(self, args, state, control, **kwargs) -> None:
+        if state.global_step >= state.max_steps:
+            raise NothingLeftToTrain
+
 
 class StopEarlyCallback(EarlyStoppingCallback):
     """transformers' callback, whose count a resumed run takes up; a run that has stopped does not go on later."""
 
-    def on_train_begin(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs
-    ) -> None:
+    def on_train_begin(self, args, state, control, **kwargs) -> None:
         saved = state.stateful_callbacks[type(self).__name__]["attributes"]
         self.early_stopping_patience_counter = saved["early_stopping_patience_counter"]
         if self.early_stopping_patience_counter >= self.early_stopping_patience:
             raise NothingLeftToTrain
 
-    def on_evaluate(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs
-    ) -> None:
+    def on_evaluate(self, args, state, control, **kwargs) -> None:
         super().on_evaluate(args, state, control, **kwargs)
         if control.should_training_stop and state.is_world_process_zero:
-            print(
-                f"Stopping early, after step {state.global_step} of {state.max_steps}.", flush=True
-            )
+            where = f"after step {state.global_step} of {state.max_steps}"
+            print(f"Stopping early, {where}.", flush=True)
 
 
 class StepLineCallback(TrainerCallback):
@@ -190,70 +150,30 @@ class StepLineCallback(TrainerCallback):
         self.warned = False
         self.start = (0, 0.0)  # step and time
 
-    def on_train_begin(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs
-    ) -> None:
+    def on_train_begin(self, args, state, control, **kwargs) -> None:
         self.start = (state.global_step, time.monotonic())
         if state.global_step < state.max_steps:
             announce(f"Training from step {state.global_step + 1} to {state.max_steps} ...")
 
-    def on_log(
-        self,
-        args: TrainingArguments,
-        state: TrainerState,
-        control: TrainerControl,
-        logs: dict | None = None,
-        **kwargs,
-    ) -> None:
+    def on_log(self, args, state, control, logs: dict | None = None, **kwargs) -> None:
         if not state.is_world_process_zero or not logs:
             return
+        step = f"step {state.global_step}/{state.max_steps}"
         shares = {name: value for name, value in logs.items() if name.startswith("validation/")}
         if shares:
-            print(
-                _validation_line(f"step {state.global_step}/{state.max_steps}", shares), flush=True
-            )
+            print(_validation_line(step, shares), flush=True)
         if "reward" not in logs:
             return
-        rewards = [
-            f"{name.split('/')[1]} {_number(value)}"
-            for name, value in logs.items()
-            if is_reward_mean(name)
-        ]
-        parts = [
-            f"step {state.global_step}/{state.max_steps}",
-            f"reward {_number(logs['reward'])}",
-            *rewards,
-        ]
-        parts += [f"length {_number(logs.get('completions/mean_length'), 0)}"]
-        parts += [f"truncated {percent(float(logs.get('completions/clipped_ratio') or 0), 0)}"]
-        without, verified = (
-            logs.get("groups/without_spread", 0.0),
-            logs.get("groups/verifier_spread"),
-        )
-        by_verifier = "" if verified is None else f" (by the verifier {percent(verified, 0)})"
-        parts += [f"groups that teach {percent(1 - without, 0)}{by_verifier}"]
-        voided, without_steps = (
-            logs.get("completions/voided"),
-            logs.get("frac_groups_without_step_spread", 1.0),
-        )
-        parts += [f"voided {percent(voided, 0)}"] if voided else []
-        parts += ["the rewards taught nothing"] if without == without_steps == 1.0 else []
-        parts += [f"kl {_number(logs['kl'], 4)}"] if "kl" in logs else []
-        parts += [
-            f"{name} {_number(value, 0)}"
-            for name, value in logs.items()
-            if name.startswith("llm_judge/")
-        ]
-        parts += [f"{_number(logs.get('step_time'), 1)} s{self._left(state)}"]
-        print("  ".join(parts), flush=True)
-        self.idle.append(without)
+        print("  ".join([step, *_step_parts(logs)]) + self._left(state), flush=True)
+        self.idle.append(logs.get("groups/without_spread", 0.0))
         if not self.warned and len(self.idle) == IDLE_STEPS and sum(self.idle) > IDLE_STEPS / 2:
             self.warned = True
+            share = percent(sum(self.idle) / IDLE_STEPS, 0)
             print(
-                f"warning: over the last {IDLE_STEPS} logged steps {percent(sum(self.idle) / IDLE_STEPS, 0)} of the "
-                "groups taught nothing: all completions of a group earned the same. Raise num_generations or "
-                "temperature, take rows of another difficulty (scripts/filter_by_pass_rate.py), or warm-start the "
-                "model (scripts/warm_start.py).",
+                f"warning: over the last {IDLE_STEPS} logged steps {share} of the groups taught nothing: all "
+                "completions of a group earned the same. Raise num_generations or temperature, take rows of "
+                "another difficulty (scripts/filter_by_pass_rate.py), or warm-start the model "
+                "(scripts/warm_start.py).",
                 flush=True,
             )
 
@@ -262,31 +182,36 @@ class StepLineCallback(TrainerCallback):
         step, started = self.start
         done, to_go = state.global_step - step, state.max_steps - state.global_step
         seconds = (time.monotonic() - started) / max(1, done) * to_go
-        left = f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
-        left = f"{seconds:.0f} s" if seconds < 90 else left
-        return f", {left} left" if to_go > 0 else ""
+        if to_go <= 0:
+            return ""
+        if seconds < 90:
+            return f", {seconds:.0f} s left"
+        if seconds < 5400:
+            return f", {seconds / 60:.0f} min left"
+        return f", {seconds / 3600:.1f} h left"
 
 
-class Clock(TrainerCallback):
-    """Wall time of a run, evaluations included, and the seconds of its phases, added up over its interruptions."""
-
-    def __init__(self, folder: Path, phases: Phases):
-        self.path, self.phases = folder / MINUTES, phases
-        self.started = time.monotonic()
-        before = read_json(self.path, default={"minutes": 0.0})
-        self.before, self.seconds_before = before["minutes"], Counter(before.get("seconds"))
-
-    def minutes(self) -> float:
-        return self.before + (time.monotonic() - self.started) / 60
-
-    def seconds(self) -> dict[str, float]:
-        return dict(self.seconds_before + self.phases.seconds)
-
-    def on_save(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs
-    ) -> None:
-        if state.is_world_process_zero:
-            write_json(self.path, {"minutes": self.minutes(), "seconds": self.seconds()})
+def _step_parts(logs: dict[str, Any]) -> list[str]:
+    parts = [f"reward {_number(logs['reward'])}"]
+    for name, value in logs.items():
+        if is_reward_mean(name):
+            parts.append(f"{name.split('/')[1]} {_number(value)}")
+    parts.append(f"length {_number(logs.get('completions/mean_length'), 0)}")
+    parts.append(f"truncated {percent(float(logs.get('completions/clipped_ratio') or 0), 0)}")
+    without = logs.get("groups/without_spread", 0.0)
+    verified = logs.get("groups/verifier_spread")
+    by_verifier = "" if verified is None else f" (by the verifier {percent(verified, 0)})"
+    parts.append(f"groups that teach {percent(1 - without, 0)}{by_verifier}")
+    if voided := logs.get("completions/voided"):
+        parts.append(f"voided {percent(voided, 0)}")
+    if without == logs.get("frac_groups_without_step_spread", 1.0) == 1.0:
+        parts.append("the rewards taught nothing")
+    if "kl" in logs:
+        parts.append(f"kl {_number(logs['kl'], 4)}")
+    for name, value in logs.items():
+        if name.startswith("llm_judge/"):
+            parts.append(f"{name} {_number(value, 0)}")
+    return [*parts, f"{_number(logs.get('step_time'), 1)} s"]
 
 
 def _validation_line(step: str, logs: dict[str, float]) -> str:
@@ -299,3 +224,36 @@ def _validation_line(step: str, logs: dict[str, float]) -> str:
 def _number(value: Any, digits: int = 2) -> str:
     """A dash without a value: a reward whose tasks are not in the batch has a mean of NaN."""
     return "-" if value is None or math.isnan(float(value)) else f"{float(value):.{digits}f}"
+
+
+class Clock(TrainerCallback):
+    """Wall time of a run, evaluations included, and the seconds of its phases, added up over its interruptions.
+
+    Called with the name of a phase it times what is inside, without the phases inside that; on a GPU work
+    may still be queued.
+    """
+
+    def __init__(self, folder: Path):
+        self.path, self.started = folder / MINUTES, time.monotonic()
+        before = read_json(self.path, default={"minutes": 0.0})
+        self.before, self.seconds = before["minutes"], Counter(before.get("seconds"))
+        self._inside: list[float] = []  # of each open phase: the seconds of the phases inside it
+
+    @contextmanager
+    def __call__(self, phase: str) -> Iterator[None]:
+        started = time.perf_counter()
+        self._inside.append(0.0)
+        try:
+            yield
+        finally:
+            taken = time.perf_counter() - started
+            self.seconds[phase] += taken - self._inside.pop()
+            if self._inside:
+                self._inside[-1] += taken
+
+    def minutes(self) -> float:
+        return self.before + (time.monotonic() - self.started) / 60
+
+    def on_save(self, args, state, control, **kwargs) -> None:
+        if state.is_world_process_zero:
+            write_json(self.path, {"minutes": self.minutes(), "seconds": self.seconds})
