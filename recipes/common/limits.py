@@ -1,6 +1,8 @@
-"""What each setting may be by itself: the type its field declares, a limit, or one of some choices. pydantic checks it.
+"""What each setting may be by itself: the type its field declares, a limit, or one of some choices.
+pydantic checks it.
 
-TRL, torch, PEFT and the trackers refuse most of these as well, but late, one at a time, or in other words.
+TRL, torch, PEFT and the trackers refuse most of these as well, but late, one at a time, or in other
+words.
 """
 
 import dataclasses
@@ -73,7 +75,9 @@ STRICT = ConfigDict(
 
 
 def usable(kind: type, values: dict[str, Any], problems: list[str]) -> dict[str, Any]:
-    """Replace each value that is not allowed by its default, with a message; what is as by default is not checked."""
+    """Replace each value that is not allowed by its default, with a message; what is as by default
+    is not checked.
+    """
     fields = {field.name: field for field in dataclasses.fields(kind)}
     hints = typing.get_type_hints(kind)
     types, given, defaults = {}, {}, {}
@@ -92,7 +96,8 @@ def usable(kind: type, values: dict[str, Any], problems: list[str]) -> dict[str,
 def refused_values(types: dict[str, Any], given: dict[str, Any]) -> dict[str, str]:
     """Say of each value that is not of its type what it must be.
 
-    Example: `refused_values({"top_p": Annotated[float, Field(le=1)]}, {"top_p": 7.0}) == {"top_p": "at most 1"}`
+    Example: `refused_values({"top_p": Annotated[float, Field(le=1)]}, {"top_p": 7.0}) == {"top_p":
+    "at most 1"}`
     """
     try:
         create_model("Settings", __config__=STRICT, **{n: (t, ...) for n, t in types.items()})(

@@ -12,7 +12,9 @@ from recipes.common.training.interrupt import generation_period
 def check_batch(
     training: dict[str, Any], world_size: int, rows: Dataset | IterableDataset | None
 ) -> list[str]:
-    """Find what does not divide, with the nearest values that do, and where a run could not be resumed."""
+    """Find what does not divide, with the nearest values that do, and where a run could not be
+    resumed.
+    """
     s = SimpleNamespace(**training)
     group, per_step = s.num_generations, s.per_device_train_batch_size * world_size
     batch = completions_of_a_call(training, world_size) * world_size
@@ -27,9 +29,9 @@ def check_batch(
         nearest = sorted(sorted(divisors, key=lambda d: abs(d - group))[:2])
         groups = f", or num_generations to {' or '.join(map(str, nearest))}" if nearest else ""
         problems.append(
-            f"a generation batch of {batch} completions (per_device_train_batch_size x {world_size} processes x "
-            f"steps per generation) does not divide by num_generations={group}: set "
-            f"{_batches_that_divide(s, world_size, batch)}{groups}."
+            f"a generation batch of {batch} completions (per_device_train_batch_size x "
+            f"{world_size} processes x steps per generation) does not divide by "
+            f"num_generations={group}: set {_batches_that_divide(s, world_size, batch)}{groups}."
         )
     prompts = batch // group
     if isinstance(rows, Dataset) and len(rows) < prompts:
@@ -47,14 +49,16 @@ def _check_boundaries(s: SimpleNamespace, steps_per_generation: int) -> list[str
     period = generation_period(accumulation, steps_per_generation, s.num_iterations)
     if period is None:
         return [
-            f"gradient_accumulation_steps ({accumulation}) and steps_per_generation x num_iterations "
-            f"({steps_per_generation} x {s.num_iterations}) do not divide one another, so no optimizer step ends a "
-            "generation and the run could never be resumed. Make one a multiple of the other."
+            f"gradient_accumulation_steps ({accumulation}) and steps_per_generation x "
+            f"num_iterations ({steps_per_generation} x {s.num_iterations}) do not divide one "
+            "another, so no optimizer step ends a generation and the run could never be resumed. "
+            "Make one a multiple of the other."
         ]
     if s.save_strategy == "steps" and (s.save_steps < 1 or s.save_steps % period):
         return [
-            f"save_steps={s.save_steps:g} would save in the middle of a generation, which TRL cannot resume: set it "
-            f"to {_nearest_multiples(int(s.save_steps), period)} (a multiple of {period})."
+            f"save_steps={s.save_steps:g} would save in the middle of a generation, which TRL "
+            f"cannot resume: set it to {_nearest_multiples(int(s.save_steps), period)} (a multiple "
+            f"of {period})."
         ]
     return []
 
@@ -70,7 +74,9 @@ def _batches_that_divide(s: SimpleNamespace, world_size: int, batch: int) -> str
 
 
 def _nearest_multiples(value: int, step: int) -> str:
-    """The multiples of `step` on both sides of `value`, without 0: `_nearest_multiples(10, 4) == "8 or 12"`."""
+    """The multiples of `step` on both sides of `value`, without 0: `_nearest_multiples(10, 4) == "8
+    or 12"`.
+    """
     below = value // step * step
     return " or ".join(str(multiple) for multiple in (below, below + step) if multiple)
 

@@ -1,4 +1,6 @@
-"""Tools and environments before a run: they load, describe themselves, start on a row, and the model can call them."""
+"""Tools and environments before a run: they load, describe themselves, start on a row, and the
+model can call them.
+"""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -22,7 +24,9 @@ from rewards import reward_kind
 def check_tool_use(
     training: dict[str, Any], rows: list[dict], rewards: list[Callable]
 ) -> list[str]:
-    """Check tools and environments, of these each one's `reset` on its first row; nothing for a run without them."""
+    """Check tools and environments, of these each one's `reset` on its first row; nothing for a run
+    without them.
+    """
     path = training["chat_template_path"]
     problems = (
         [f"chat_template_path: there is no file {path}."]
@@ -51,8 +55,8 @@ def check_tool_use(
     )
     if unknown and factories and None not in factories:
         problems.append(
-            f"rows have the environment {', '.join(map(repr, unknown))}, and environment_factory has only "
-            f"{', '.join(factories)}: the column `environment` names one of these."
+            f"rows have the environment {', '.join(map(repr, unknown))}, and environment_factory "
+            f"has only {', '.join(factories)}: the column `environment` names one of these."
         )
     return problems + _check_engine(training)
 
@@ -73,7 +77,8 @@ def _check_environment(name: str | None, factory: Callable, rows: list[dict]) ->
         return [str(problem)]
     if not callable(getattr(environment, "reset", None)):
         return [
-            f"{shown} has no method `reset`; it is called with the columns of a row, and may return a text."
+            f"{shown} has no method `reset`; it is called with the columns of a row, and may "
+            "return a text."
         ]
     problems = [
         f"{shown}: {problem}"
@@ -89,18 +94,22 @@ def _check_environment(name: str | None, factory: Callable, rows: list[dict]) ->
         except (Exception, SystemExit) as error:
             return [
                 *problems,
-                f"{shown}: reset fails on row {number}: {type(error).__name__}: {error}. It gets each column of the "
-                f"row by its name ({', '.join(row)}): take those it needs, and **kwargs.",
+                f"{shown}: reset fails on row {number}: {type(error).__name__}: {error}. It gets "
+                f"each column of the row by its name ({', '.join(row)}): take those it needs, and "
+                "**kwargs.",
             ]
         if not isinstance(observation, str | list | None):
             problems.append(
-                f"{shown}: reset returned {observation!r}; allowed are a text for the prompt and None."
+                f"{shown}: reset returned {observation!r}; allowed are a text for the prompt and "
+                "None."
             )
     return problems
 
 
 def _check_engine(training: dict[str, Any]) -> list[str]:
-    """Ranks have rollouts of different numbers of turns, and TRL 1.16 would wait for ever where each turn needs all."""
+    """Ranks have rollouts of different numbers of turns, and TRL 1.16 would wait for ever where
+    each turn needs all.
+    """
     sharded = asked_engine().startswith(("ZeRO-3", "FSDP"))
     server = training["use_vllm"] and (
         training["vllm_mode"] == "server" or (training["vllm_tensor_parallel_size"] or 1) > 1
@@ -108,6 +117,7 @@ def _check_engine(training: dict[str, Any]) -> list[str]:
     if world_size() == 1 or not (sharded or server):
         return []
     return [
-        f"tools do not go with {'a shared vLLM' if server else asked_engine()} on several processes: each turn needs "
-        "all of them, and their rollouts have different numbers of turns. Use DDP, ZeRO-1 or ZeRO-2, or one process."
+        f"tools do not go with {'a shared vLLM' if server else asked_engine()} on several "
+        "processes: each turn needs all of them, and their rollouts have different numbers of "
+        "turns. Use DDP, ZeRO-1 or ZeRO-2, or one process."
     ]

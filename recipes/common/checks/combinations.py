@@ -1,7 +1,8 @@
-"""Settings next to one another: what does not go together, what does not divide, what cannot be built of them.
+"""Settings next to one another: what does not go together, what does not divide, what cannot be
+built of them.
 
-A row of a table is a message and whether it holds. TRL and transformers refuse some of these as well, but one at a
-time, and with the model loaded.
+A row of a table is a message and whether it holds. TRL and transformers refuse some of these as
+well, but one at a time, and with the model loaded.
 """
 
 import importlib
@@ -59,17 +60,16 @@ def check_settings(args: Arguments, rewards: list[Callable]) -> list[str]:
             len(s.example) not in (0, 2)
         ),
         # What is normalised over the right answers alone would count a wrong one as their mean.
-        "reward_gates do not go with multi_objective_aggregation: normalize_then_sum: a wrong answer would get the "
-        "mean of the gated reward. Use sum_then_normalize.": (
+        "reward_gates do not go with multi_objective_aggregation: normalize_then_sum: a wrong "
+        "answer would get the mean of the gated reward. Use sum_then_normalize.": (
             s.reward_gates and s.multi_objective_aggregation == "normalize_then_sum"
         ),
         # The reference
-        "sync_ref_model is set with LoRA, where the reference is the model without its adapter and cannot move. Train "
-        "all weights (use_peft: false), or stop after each N steps and start again from the merged model.": (
-            s.sync_ref_model and s.use_peft
-        ),
-        "sync_ref_model is set with beta 0, where no reference is loaded: set beta (0.04, for example), or leave "
-        "sync_ref_model out.": s.sync_ref_model and not s.beta,
+        "sync_ref_model is set with LoRA, where the reference is the model without its adapter and "
+        "cannot move. Train all weights (use_peft: false), or stop after each N steps and start "
+        "again from the merged model.": (s.sync_ref_model and s.use_peft),
+        "sync_ref_model is set with beta 0, where no reference is loaded: set beta (0.04, for "
+        "example), or leave sync_ref_model out.": s.sync_ref_model and not s.beta,
         # Checkpoints that a run could not go on from, or to the same tokens
         "ignore_data_skip is set, but a resumed run would train on rows that it has had.": (
             s.ignore_data_skip
@@ -77,27 +77,24 @@ def check_settings(args: Arguments, rewards: list[Callable]) -> list[str]:
         "save_only_model is set, but a checkpoint would hold no optimizer and no random state.": (
             s.save_only_model
         ),
-        # Ctrl-C between two bests would save nothing, and a kill after the last lose what follows it.
-        "save_strategy is best; give steps, save_steps as eval_steps, load_best_model_at_end: true.": (
-            saves == "best"
-        ),
-        "save_total_limit is 1, so that transformers deletes all checkpoints but the best when a run ends or is "
-        "interrupted, and it could not go on from its last. Set it to 2.": (
+        # Ctrl-C between two bests would save nothing, and a kill after the last lose what follows
+        # it.
+        "save_strategy is best; give steps, save_steps as eval_steps, load_best_model_at_end: "
+        "true.": (saves == "best"),
+        "save_total_limit is 1, so that transformers deletes all checkpoints but the best when a "
+        "run ends or is interrupted, and it could not go on from its last. Set it to 2.": (
             s.metric_for_best_model and s.save_total_limit == 1
         ),
         # The curve
-        f"num_validation_rows is {s.num_validation_rows}; eval_strategy needs at least 1, or set it to 'no'.": (
-            args.validates and s.num_validation_rows < 1
-        ),
-        "early_stopping_patience needs evaluations while training: set eval_strategy: steps and eval_steps.": (
-            s.early_stopping_patience and not args.validates
-        ),
-        f"metric_for_best_model is {s.metric_for_best_model!r}; a checkpoint is chosen, and a run stopped early, by a "
-        "metric of the recipe on the validation rows: validation/strict, say.": (
-            chooses and not metric.startswith("validation/")
-        ),
-        f"load_best_model_at_end: with save_steps {s.save_steps} and eval_steps {s.eval_steps} the best step may have "
-        f"no checkpoint. Set save_steps to {s.eval_steps}.": (
+        f"num_validation_rows is {s.num_validation_rows}; eval_strategy needs at least 1, or set "
+        "it to 'no'.": (args.validates and s.num_validation_rows < 1),
+        "early_stopping_patience needs evaluations while training: set eval_strategy: steps and "
+        "eval_steps.": (s.early_stopping_patience and not args.validates),
+        f"metric_for_best_model is {s.metric_for_best_model!r}; a checkpoint is chosen, and a run "
+        "stopped early, by a metric of the recipe on the validation rows: validation/strict, "
+        "say.": (chooses and not metric.startswith("validation/")),
+        f"load_best_model_at_end: with save_steps {s.save_steps} and eval_steps {s.eval_steps} the "
+        f"best step may have no checkpoint. Set save_steps to {s.eval_steps}.": (
             s.load_best_model_at_end
             and saves == "steps"
             and s.eval_steps
@@ -120,7 +117,9 @@ def check_settings(args: Arguments, rewards: list[Callable]) -> list[str]:
 
 
 def check_output_dir(path: str | None) -> list[str]:
-    """The run's folder can be made: no file stands in its way, and the folder above it can be written."""
+    """The run's folder can be made: no file stands in its way, and the folder above it can be
+    written.
+    """
     folder = Path(path or "trainer_output").absolute()
     above = next(parent for parent in (folder, *folder.parents) if parent.exists())
     if not above.is_dir():
@@ -131,7 +130,9 @@ def check_output_dir(path: str | None) -> list[str]:
 
 
 def check_generation(training: dict[str, Any]) -> list[str]:
-    """`generation_kwargs` has names and values that transformers' generation takes; vLLM has names of its own."""
+    """`generation_kwargs` has names and values that transformers' generation takes; vLLM has names
+    of its own.
+    """
     given = training["generation_kwargs"] or {}
     if training["use_vllm"]:
         return []
@@ -145,14 +146,15 @@ def check_generation(training: dict[str, Any]) -> list[str]:
         and given.get("do_sample") is not False
     )
     table = {
-        f"generation_kwargs has {unknown}, which transformers' GenerationConfig does not have.": unknown,
+        f"generation_kwargs has {unknown}, which transformers' GenerationConfig does not "
+        "have.": unknown,
         "generation_kwargs sets the length; set max_completion_length in its place.": (
             given.keys() & {"max_new_tokens", "max_length"}
         ),
-        f"generation_kwargs sets {taken}, which training and evaluation take from the tokenizer.": taken,
-        f"generation_kwargs is {given!r}; GRPO samples one completion a row: without beams, do_sample true.": (
-            not samples_one
-        ),
+        f"generation_kwargs sets {taken}, which training and evaluation take from the "
+        "tokenizer.": taken,
+        f"generation_kwargs is {given!r}; GRPO samples one completion a row: without beams, "
+        "do_sample true.": (not samples_one),
     }
     if found := [message for message, holds in table.items() if holds]:
         return found[:1]
@@ -190,7 +192,8 @@ def check_optimizer(training: GRPOConfig) -> list[str]:
 
     names = (
         f"optim {training.optim.value!r}, optim_args {training.optim_args!r}, lr_scheduler_type "
-        f"{training.lr_scheduler_type.value!r} and lr_scheduler_kwargs {training.lr_scheduler_kwargs!r}"
+        f"{training.lr_scheduler_type.value!r} and lr_scheduler_kwargs "
+        f"{training.lr_scheduler_kwargs!r}"
     )
     return _refusal(names, build)
 
@@ -205,7 +208,8 @@ def _refusal(name: str, build: Callable[[], Any]) -> list[str]:
     return []
 
 
-# --------------------------------------------------------------------------- packages and the launcher
+# --------------------------------------------------------------------------- packages and the
+# launcher
 
 
 def check_packages(s: SimpleNamespace) -> list[str]:
@@ -253,12 +257,14 @@ def check_launch_file() -> list[str]:
     launch = _launch_file(words)
     kind = str(launch.get("distributed_type") or "NO").upper()  # YAML reads NO as False
     table = {
-        "the launch file asks for DeepSpeed and for the CPU (use_cpu: true, or --cpu), and accelerate may run DDP "
-        "instead. Set use_cpu: false; on a CPU export DS_ACCELERATOR=cpu and give --use_cpu true to the recipe.": (
+        "the launch file asks for DeepSpeed and for the CPU (use_cpu: true, or --cpu), and "
+        "accelerate may run DDP instead. Set use_cpu: false; on a CPU export DS_ACCELERATOR=cpu "
+        "and give --use_cpu true to the recipe.": (
             kind == "DEEPSPEED" and (launch.get("use_cpu") or "--cpu" in words)
         ),
-        "the launch file says MULTI_CPU, for which accelerate starts one process only. Say MULTI_GPU and give "
-        "--use_cpu true to the recipe, as in accelerate_configs/cpu_2proc.yaml.": (
+        "the launch file says MULTI_CPU, for which accelerate starts one process only. Say "
+        "MULTI_GPU and give --use_cpu true to the recipe, as in "
+        "accelerate_configs/cpu_2proc.yaml.": (
             kind == "MULTI_CPU" and "WORLD_SIZE" not in os.environ
         ),
     }
@@ -266,7 +272,9 @@ def check_launch_file() -> list[str]:
 
 
 def _launch_file(words: list[str]) -> dict[str, Any]:
-    """The content of the launch file that a command line names; nothing where it names none that can be read."""
+    """The content of the launch file that a command line names; nothing where it names none that
+    can be read.
+    """
     joined = (word.partition("=")[2] for word in words if word.startswith("--config_file="))
     path = dict(pairwise(words)).get("--config_file") or next(joined, None)
     try:
@@ -276,7 +284,8 @@ def _launch_file(words: list[str]) -> dict[str, Any]:
     return content if isinstance(content, dict) else {}
 
 
-# --------------------------------------------------------------------------- allowed, and hardly what was meant
+# --------------------------------------------------------------------------- allowed, and hardly
+# what was meant
 
 
 def notes_on(training: GRPOConfig) -> list[str]:
@@ -284,7 +293,8 @@ def notes_on(training: GRPOConfig) -> list[str]:
     t = training
     cap = t.epsilon if t.epsilon_high is None else t.epsilon_high
     caps = t.loss_type == "cispo" and cap < 1.0
-    # TRL multiplies the KL by the ratio, which is 1, but whose gradient the level spreads over the completion.
+    # TRL multiplies the KL by the ratio, which is 1, but whose gradient the level spreads over the
+    # completion.
     level_acts = t.beta != 0.0 and t.use_bias_correction_kl
     level_is_idle = t.importance_sampling_level != "token" and not level_acts
     clips = t.epsilon != 0.2 or t.epsilon_high is not None or level_is_idle
@@ -296,17 +306,20 @@ def notes_on(training: GRPOConfig) -> list[str]:
     # By TRL's own rule a generation feeds one optimizer step.
     one_step = t.gradient_accumulation_steps % (t.steps_per_generation * t.num_iterations) == 0
     table = {
-        f"loss_type cispo takes epsilon_high as the cap itself: on policy each token counts {cap:g}; set it to 5.0, "
-        "for example": caps,
-        f"one update a generation: the ratio is 1, and {idle} change nothing. For more updates set num_iterations to "
-        "2, or steps_per_generation above gradient_accumulation_steps": clips
+        "loss_type cispo takes epsilon_high as the cap itself: on policy each token counts "
+        f"{cap:g}; set it to 5.0, for example": caps,
+        f"one update a generation: the ratio is 1, and {idle} change nothing. For more updates set "
+        "num_iterations to 2, or steps_per_generation above gradient_accumulation_steps": clips
         and one_step
         and not caps,
         # What moves after the last update is compared with nothing.
-        f"the reference never moves before the end: ref_model_sync_steps is {t.ref_model_sync_steps}, and the run ends "
-        f"after {t.max_steps}": t.sync_ref_model and 0 < t.max_steps <= t.ref_model_sync_steps,
-        "TRL keeps a moving reference in no checkpoint: this run cannot be resumed": t.sync_ref_model,
-        "skip_zero_advantages changes nothing: with a KL, an entropy bonus or quantile, normalize_then_sum, or this "
-        "loss_type every completion counts": t.skip_zero_advantages and not t.skips,
+        "the reference never moves before the end: ref_model_sync_steps is "
+        f"{t.ref_model_sync_steps}, and the run ends after {t.max_steps}": t.sync_ref_model
+        and 0 < t.max_steps <= t.ref_model_sync_steps,
+        "TRL keeps a moving reference in no checkpoint: this run cannot be "
+        "resumed": t.sync_ref_model,
+        "skip_zero_advantages changes nothing: with a KL, an entropy bonus or quantile, "
+        "normalize_then_sum, or this loss_type every completion "
+        "counts": t.skip_zero_advantages and not t.skips,
     }
     return [note for note, holds in table.items() if holds]

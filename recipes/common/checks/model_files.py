@@ -1,4 +1,6 @@
-"""The model, from its files alone: a whole checkpoint, a template for the rows, room for prompts and completions."""
+"""The model, from its files alone: a whole checkpoint, a template for the rows, room for prompts
+and completions.
+"""
 
 import json
 import re
@@ -12,7 +14,9 @@ MEASURED_ROWS = 200  # whose prompts are counted in tokens
 
 
 def model_folder(model: str, revision: str | None = None) -> Path | None:
-    """The folder of a local model, or of a model of the Hub in the cache; None for one that is not on this disk."""
+    """The folder of a local model, or of a model of the Hub in the cache; None for one that is not
+    on this disk.
+    """
     if Path(model).is_dir():
         return Path(model)
     try:
@@ -23,7 +27,9 @@ def model_folder(model: str, revision: str | None = None) -> Path | None:
 
 
 def check_model(model: dict[str, Any], training: dict[str, Any], rows: list[dict]) -> list[str]:
-    """Find what keeps the model from loading or from reading the rows; nothing of a model that is not on this disk."""
+    """Find what keeps the model from loading or from reading the rows; nothing of a model that is
+    not on this disk.
+    """
     name = model.get("model_name_or_path")
     if not name:
         return ["model_name_or_path is missing: give a Hub id or the path of a checkpoint."]
@@ -31,7 +37,9 @@ def check_model(model: dict[str, Any], training: dict[str, Any], rows: list[dict
 
 
 def check_reward_model(name: str, training: dict[str, Any], rows: list[dict]) -> list[str]:
-    """Find the same of a reward model that TRL will load, and a head that it would make anew, at random."""
+    """Find the same of a reward model that TRL will load, and a head that it would make anew, at
+    random.
+    """
     if problems := _check("the reward model", name, None, training, rows):
         return problems
     folder = model_folder(name)
@@ -43,8 +51,8 @@ def check_reward_model(name: str, training: dict[str, Any], rows: list[dict]) ->
     if not kinds or any("SequenceClassification" in kind for kind in kinds):
         return []
     return [
-        f"the reward model {name!r} is a {', '.join(kinds)}: its scores would come from a random head. Give a model "
-        "for sequence classification."
+        f"the reward model {name!r} is a {', '.join(kinds)}: its scores would come from a random "
+        "head. Give a model for sequence classification."
     ]
 
 
@@ -79,8 +87,9 @@ def _absent(setting: str, name: str) -> list[str]:
         ]
     if constants.HF_HUB_OFFLINE:
         return [
-            f"{setting} {name!r} is not a folder, and as a Hub id it is not in the cache, while the Hub is "
-            "offline (HF_HUB_OFFLINE=1): correct the path, or unset HF_HUB_OFFLINE to load it."
+            f"{setting} {name!r} is not a folder, and as a Hub id it is not in the cache, while "
+            "the Hub is offline (HF_HUB_OFFLINE=1): correct the path, or unset HF_HUB_OFFLINE to "
+            "load it."
         ]
     return []
 
@@ -143,11 +152,13 @@ def _reading_problems(folder: Path, training: dict[str, Any], rows: list[dict]) 
         tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=remote)
     except Exception as error:  # whatever a damaged file makes of it
         return [
-            f"its config or tokenizer cannot be read: {type(error).__name__}: {' '.join(str(error).split())[:300]}"
+            f"its config or tokenizer cannot be read: {type(error).__name__}: "
+            f"{' '.join(str(error).split())[:300]}"
         ]
     if tokenizer.eos_token_id is None and tokenizer.pad_token_id is None:
         return [
-            "its tokenizer has neither an end token nor a pad token; set eos_token in tokenizer_config.json."
+            "its tokenizer has neither an end token nor a pad token; set eos_token in "
+            "tokenizer_config.json."
         ]
     if training.get("chat_template_path") and Path(training["chat_template_path"]).is_file():
         tokenizer.chat_template = Path(training["chat_template_path"]).read_text(encoding="utf-8")
@@ -166,8 +177,8 @@ def _reading_problems(folder: Path, training: dict[str, Any], rows: list[dict]) 
     prompts = [row["prompt"] for row in rows[:MEASURED_ROWS] if row.get("prompt")]
     if tokenizer.chat_template is None and any(isinstance(prompt, list) for prompt in prompts):
         return [
-            "its tokenizer has no chat template, and the prompts are chat messages: give a chat model, or rows whose "
-            "prompts are text."
+            "its tokenizer has no chat template, and the prompts are chat messages: give a chat "
+            "model, or rows whose prompts are text."
         ]
     kwargs = {"tools": tools or None, **(training.get("chat_template_kwargs") or {})}
     try:
@@ -181,7 +192,8 @@ def _reading_problems(folder: Path, training: dict[str, Any], rows: list[dict]) 
         ]
     except Exception as error:
         return [
-            f"its chat template does not take the messages of the rows: {type(error).__name__}: {error}."
+            f"its chat template does not take the messages of the rows: {type(error).__name__}: "
+            f"{error}."
         ]
     longest = (
         max(
@@ -196,7 +208,8 @@ def _reading_problems(folder: Path, training: dict[str, Any], rows: list[dict]) 
     )
     if isinstance(room, int) and longest + asked > room:
         return [
-            f"its context has {room} tokens; the longest prompt of the first {len(texts)} rows has {longest}, and "
-            f"max_completion_length is {asked}: set it to at most {max(room - longest, 0)}, or shorten the prompts."
+            f"its context has {room} tokens; the longest prompt of the first {len(texts)} rows has "
+            f"{longest}, and max_completion_length is {asked}: set it to at most "
+            f"{max(room - longest, 0)}, or shorten the prompts."
         ]
     return []

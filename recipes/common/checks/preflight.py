@@ -1,7 +1,8 @@
 """Preflight: problems that show before any weight is loaded, all of them at once.
 
-A run that passes has rows with the columns that its rewards need, rewards that give the reference answer their full
-amount and an empty completion nothing, and a batch that divides. Whether the model will learn is not checked.
+A run that passes has rows with the columns that its rewards need, rewards that give the reference
+answer their full amount and an empty completion nothing, and a batch that divides. Whether the
+model will learn is not checked.
 """
 
 import json
@@ -51,7 +52,9 @@ from rewards.text import completion_text
 
 @dataclass
 class Preflight:
-    """Problems, the table of rewards, notes for the reader, and TRL's dataclasses where nothing is wrong."""
+    """Problems, the table of rewards, notes for the reader, and TRL's dataclasses where nothing is
+    wrong.
+    """
 
     problems: list[str]
     lines: list[RewardLine]
@@ -77,8 +80,8 @@ def preflight(
 ) -> Preflight:
     """Check arguments, rows and rewards together; build TRL's dataclasses when nothing is wrong.
 
-    Rows and rewards that could not be loaded are None, and `problems` says why. `reference_completion` gives a row's
-    own reference answer in the asked format, or None.
+    Rows and rewards that could not be loaded are None, and `problems` says why.
+    `reference_completion` gives a row's own reference answer in the asked format, or None.
     """
     rows, rewards = first_rows(train_rows), rewards or []
     held_out = eval_rows.to_list() if eval_rows else []
@@ -121,7 +124,9 @@ def preflight(
 
 
 def _build(args: Arguments, result: Preflight) -> None:
-    """Build TRL's dataclasses; their refusals, and an engine that the launcher was not asked for, are problems."""
+    """Build TRL's dataclasses; their refusals, and an engine that the launcher was not asked for,
+    are problems.
+    """
     asked = os.environ.get("ACCELERATE_USE_CPU", "false").lower() in ("1", "true")
     # Without an accelerator `GRPOConfig` wants use_cpu; the report says which device it is.
     args.training["use_cpu"] = bool(
@@ -133,7 +138,8 @@ def _build(args: Arguments, result: Preflight) -> None:
         args.training["num_generations_eval"] = args.training["num_generations_eval"] or 1
     if asked_engine().startswith("ZeRO"):
         announce(
-            "Starting DeepSpeed, which compiles parts of itself at its first use: that may take minutes ..."
+            "Starting DeepSpeed, which compiles parts of itself at its first use: that may take "
+            "minutes ..."
         )
     try:
         model = ModelConfig(**args.model)
@@ -147,7 +153,9 @@ def _build(args: Arguments, result: Preflight) -> None:
 
 
 def _prepare_rewards(args: Arguments, rewards: list[Callable]) -> tuple[list[str], list[str]]:
-    """Let rewards that need it get ready, such as code rewards their sandbox; returns problems and notes."""
+    """Let rewards that need it get ready, such as code rewards their sandbox; returns problems and
+    notes.
+    """
     problems, notes = [], []
     completions = completions_of_a_call(args.training, world_size())
     for reward in rewards:
@@ -167,7 +175,9 @@ def check_rows(
     reference: Callable[[dict], str | None],
     streamed: bool = False,
 ) -> tuple[list[RewardLine], list[str]]:
-    """Check training rows (whose lines are returned) and evaluation rows, these by rewards without a problem so far."""
+    """Check training rows (whose lines are returned) and evaluation rows, these by rewards without
+    a problem so far.
+    """
     weights = args.training["reward_weights"]
     if problems := check_columns(rows) or check_reference(rows, reference):
         return [], problems
@@ -226,19 +236,24 @@ def validation_notes(args: Arguments, rows: list[dict]) -> list[str]:
 
 
 def only_rows_notes(rows: list[dict[str, Any]], eval_rows: Iterable[dict[str, Any]]) -> list[str]:
-    """Say where the first training row and the first held-out row of its task differ before the last message."""
+    """Say where the first training row and the first held-out row of its task differ before the
+    last message.
+    """
     first = rows[0] if rows else {}
     held_out = next((row for row in eval_rows if row.get("task") == first.get("task")), first)
     if _before_question(first) == _before_question(held_out):
         return []
     return [
-        "only_rows: the messages before the question are not those of the held-out rows: the file keeps the system "
-        "prompt and the worked example of its probe. Probe again with those of this run"
+        "only_rows: the messages before the question are not those of the held-out rows: the file "
+        "keeps the system prompt and the worked example of its probe. Probe again with those of "
+        "this run"
     ]
 
 
 def _before_question(row: dict[str, Any]) -> list[Any]:
-    """The messages before the last, without the empty keys that a Dataset adds to messages that differ in theirs."""
+    """The messages before the last, without the empty keys that a Dataset adds to messages that
+    differ in theirs.
+    """
     prompt = row.get("prompt")
     messages = prompt[:-1] if isinstance(prompt, list) else []
     return [
@@ -254,12 +269,14 @@ def kind_notes(args: Arguments, rewards: list[Callable]) -> list[str]:
     for name in undeclared:
         line = f'{name}.kind, {name}.full = "verifier", 1.0'
         notes.append(
-            f"{name} is undeclared, so no score of it is checked; below its definition add, say: {line}"
+            f"{name} is undeclared, so no score of it is checked; below its definition add, say: "
+            f"{line}"
         )
     if undeclared:
         command = f"python scripts/audit_rewards.py --config {args.config_path or 'FILE'}"
         notes.append(
-            f"which tricks do they reward? {command} --reward_funcs {' '.join(args.recipe.reward_funcs)}"
+            f"which tricks do they reward? {command} --reward_funcs "
+            f"{' '.join(args.recipe.reward_funcs)}"
         )
     models = [reward_name(reward) for reward in rewards if reward_kind(reward) == "model"]
     return [
@@ -274,7 +291,9 @@ def kind_notes(args: Arguments, rewards: list[Callable]) -> list[str]:
 def cost_notes(
     args: Arguments, rows: list[dict], held_out: int, validation: int, rewards: list[Callable]
 ) -> list[str]:
-    """Say of each reward that asks a server what a run costs: its completions, and each evaluated row."""
+    """Say of each reward that asks a server what a run costs: its completions, and each evaluated
+    row.
+    """
     completions = completions_of_run(args.training, world_size(), len(rows))
     asking = [reward for reward in rewards if declared(reward, "cost", None)]
     if not (rows and completions) or check_columns(rows):
@@ -290,7 +309,9 @@ def cost_notes(
 def step_notes(
     rows: list[dict], rewards: list[Callable], reference_completion: Callable[[dict], str | None]
 ) -> list[str]:
-    """Say for each step reward which steps it sees in the reference completion of the first row it scores."""
+    """Say for each step reward which steps it sees in the reference completion of the first row it
+    scores.
+    """
     notes = []
     for reward in (reward for reward in rewards if reward_kind(reward) == "step"):
         mine = [
@@ -304,15 +325,18 @@ def step_notes(
             count = f"{len(steps or []) or 'no'} step{'s' * (len(steps or []) != 1)}"
             shown = f": {shown_steps(text, steps)}" if steps else ""
             notes.append(
-                f"{reward_name(reward)} sees {count} in the reference completion of row {number}{shown}"
+                f"{reward_name(reward)} sees {count} in the reference completion of row "
+                f"{number}{shown}"
             )
     return notes
 
 
 def shown_steps(text: str, steps: Steps) -> str:
-    """Show each step with its reward: the text since the step before it, of that the last 40 characters.
+    """Show each step with its reward: the text since the step before it, of that the last 40
+    characters.
 
-    Example: `shown_steps("3 + 4 = 7, 7 - 2 = 6", [(9, 1.0), (20, -1.0)]) == "'3 + 4 = 7' +1, ', 7 - 2 = 6' -1"`
+    Example: `shown_steps("3 + 4 = 7, 7 - 2 = 6", [(9, 1.0), (20, -1.0)]) == "'3 + 4 = 7' +1, ', 7 -
+    2 = 6' -1"`
     """
     ends = sorted(steps)
     pieces = zip([0, *(end for end, _ in ends)], ends, strict=False)
@@ -331,7 +355,9 @@ def resolved(
 
 
 def report(result: Preflight, args: Arguments) -> str:
-    """The text of preflight: the table of rewards, notes, and either the problems or the batch in one sentence."""
+    """The text of preflight: the table of rewards, notes, and either the problems or the batch in
+    one sentence.
+    """
     lines = [f"Preflight of {args.config_path or 'the command line'}"]
     if result.streamed:
         seen = f"only its first {len(result.rows)} rows were checked"

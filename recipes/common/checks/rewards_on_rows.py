@@ -1,4 +1,6 @@
-"""Rows against rewards: the columns are there, the reference answer earns its due, an empty completion nothing."""
+"""Rows against rewards: the columns are there, the reference answer earns its due, an empty
+completion nothing.
+"""
 
 import numbers
 import re
@@ -15,7 +17,9 @@ PART = 200  # rows of one call
 
 @dataclass
 class RewardLine:
-    """One reward on the rows of one task: what the reference and the empty completion earn, and what is wrong."""
+    """One reward on the rows of one task: what the reference and the empty completion earn, and
+    what is wrong.
+    """
 
     task: str
     weight: float
@@ -51,7 +55,9 @@ def reward_lines(
     weights: list[float] | None,
     reference: Callable[[dict], str | None],
 ) -> list[RewardLine]:
-    """Score the rows of each task by each reward, one line each; rows without prompt or task are left out."""
+    """Score the rows of each task by each reward, one line each; rows without prompt or task are
+    left out.
+    """
     if check_columns(rows):
         return []
     return [
@@ -124,14 +130,17 @@ def check_every_reward_scores(lines: list[RewardLine], rewards: list[Callable]) 
 
 
 def check_tasks(rows: list[dict], rewards: list[Callable]) -> list[str]:
-    """A reward may only be meant for tasks that there are: a misspelt one would silently never be scored."""
+    """A reward may only be meant for tasks that there are: a misspelt one would silently never be
+    scored.
+    """
     there, problems = sorted({row["task"] for row in rows if row.get("task")}), []
     for reward in rewards:
         unknown = sorted(set(reward_tasks(reward) or ()) - set(there))
         if unknown and there:
             problems.append(
-                f"reward {reward_name(reward)!r} is for rows of task {', '.join(map(repr, unknown))}, but the rows "
-                f"have only: {', '.join(there)}. Correct reward_tasks or the rows."
+                f"reward {reward_name(reward)!r} is for rows of task "
+                f"{', '.join(map(repr, unknown))}, but the rows have only: {', '.join(there)}. "
+                "Correct reward_tasks or the rows."
             )
     return problems
 
@@ -139,14 +148,17 @@ def check_tasks(rows: list[dict], rewards: list[Callable]) -> list[str]:
 def check_gates(
     gates: dict[str, list[str] | str], rows: list[dict], rewards: list[Callable]
 ) -> list[str]:
-    """A gate is a verifier or a format reward that scores every task of the reward it gates, not itself a verifier."""
+    """A gate is a verifier or a format reward that scores every task of the reward it gates, not
+    itself a verifier.
+    """
     named = {reward_name(reward): reward for reward in rewards}
     kinds, problems = {name: reward_kind(reward) for name, reward in named.items()}, []
     for gated, openers in gates.items():
         openers = [openers] if isinstance(openers, str) else openers
         if not (isinstance(openers, list) and openers):
             problems.append(
-                f"reward_gates gives {gated!r} {openers!r}: give the name of a reward, or a list of names."
+                f"reward_gates gives {gated!r} {openers!r}: give the name of a reward, or a list "
+                "of names."
             )
         elif unknown := [name for name in (gated, *openers) if name not in named]:
             names = f"{', '.join(map(repr, unknown))}, which is not in reward_funcs ({', '.join(named)})"
@@ -161,13 +173,14 @@ def check_gates(
             or {kinds[o] for o in openers} - {"verifier", "format"}
         ):
             problems.append(
-                f"reward_gates opens {gated!r} by {openers}: a gate is a verifier or a format reward, and what it "
-                "gates is another reward and not a verifier."
+                f"reward_gates opens {gated!r} by {openers}: a gate is a verifier or a format "
+                "reward, and what it gates is another reward and not a verifier."
             )
         elif shut := _tasks_without_gate(rows, named[gated], [named[name] for name in openers]):
             tasks = ", ".join(map(repr, shut))
             problems.append(
-                f"reward_gates would never open {gated!r} for task {tasks}: {openers} do not score it."
+                f"reward_gates would never open {gated!r} for task {tasks}: {openers} do not score "
+                "it."
             )
     return problems
 
@@ -179,7 +192,8 @@ def _tasks_without_gate(rows: list[dict], gated: Callable, openers: list[Callabl
     return [task for task in tasks if not any(scores_task(opener, task) for opener in openers)]
 
 
-# --------------------------------------------------------------------------- one reward on the rows of one task
+# --------------------------------------------------------------------------- one reward on the rows
+# of one task
 
 
 def _line(
@@ -302,7 +316,8 @@ def _broken_promises(
     problems = []
     if line.kind == "verifier" and (line.empty_earns or 0.0) > 0.0:
         problems.append(
-            f"reward {line.reward!r} is a verifier but scores an empty completion {line.empty_earns}."
+            f"reward {line.reward!r} is a verifier but scores an empty completion "
+            f"{line.empty_earns}."
         )
     promises_full = line.kind in ("verifier", "format") and line.full is not None
     short = [
@@ -313,7 +328,8 @@ def _broken_promises(
     if short:
         (number, _), gold = answered[short[0]]
         problems.append(
-            f"reward {line.reward!r} scores {scores[short[0]]} instead of {line.full} for the reference answer of "
-            f"{len(short)} of {len(scores)} rows of task {line.task!r}; the first is row {number}: {gold!r}."
+            f"reward {line.reward!r} scores {scores[short[0]]} instead of {line.full} for the "
+            f"reference answer of {len(short)} of {len(scores)} rows of task {line.task!r}; the "
+            f"first is row {number}: {gold!r}."
         )
     return problems

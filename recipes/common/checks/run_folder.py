@@ -1,11 +1,12 @@
-"""The folder of a run: what a start finds in it decides whether it begins, goes on, or has nothing to do.
+"""The folder of a run: what a start finds in it decides whether it begins, goes on, or has nothing
+to do.
 
-`run_config.json` says which run it is: every setting, the engine, and digests of the rows, the code of rewards and
-tools, the files that they read and the model at step 0. A start that differs in any of them is refused; a digest that
-is not known equals any.
+`run_config.json` says which run it is: every setting, the engine, and digests of the rows, the code
+of rewards and tools, the files that they read and the model at step 0. A start that differs in any
+of them is refused; a digest that is not known equals any.
 
-*Not covered*: what a reward's file imports, and a model that is not on this disk yet. Comments and layout of a reward's
-file do not count.
+*Not covered*: what a reward's file imports, and a model that is not on this disk yet. Comments and
+layout of a reward's file do not count.
 """
 
 import ast
@@ -62,7 +63,8 @@ class Refusal(Exception):
     """Why the main process refuses the folder; every process ends with it."""
 
 
-# --------------------------------------------------------------------------- begin, go on, or refuse
+# --------------------------------------------------------------------------- begin, go on, or
+# refuse
 
 
 def dtype_of_run(recipe: RecipeArguments, training: GRPOConfig) -> str:
@@ -86,12 +88,12 @@ def open_run_folder(
     `record` is every setting of the run (`preflight.resolved`) and `identity_of` it.
 
     Returns:
-        The checkpoint to resume from, or None for a start from step 0. `--resume_from_checkpoint` is used where the
-        folder has none of its own.
+        The checkpoint to resume from, or None for a start from step 0. `--resume_from_checkpoint`
+        is used where the folder has none of its own.
 
     Raises:
-        SystemExit: status 0 when the run is finished (its table is printed), status 2 when the folder belongs to
-            another run, is damaged or is still being written.
+        SystemExit: status 0 when the run is finished (its table is printed), status 2 when the
+            folder belongs to another run, is damaged or is still being written.
     """
     decision: list[Any] = [None, None]
     if training.process_index == 0:
@@ -112,7 +114,9 @@ def open_run_folder(
 
 
 def differences(old: dict[str, Any], new: dict[str, Any]) -> dict[str, str]:
-    """What makes it another run: `differences({"seed": 0}, {"seed": 1}) == {"seed": "was 0, now 1"}`."""
+    """What makes it another run: `differences({"seed": 0}, {"seed": 1}) == {"seed": "was 0, now
+    1"}`.
+    """
     names = sorted((old.keys() | new.keys()) - NOT_COMPARED)
     pairs = {name: (old.get(name), new.get(name)) for name in names}
     found = {n: f"was {was!r}, now {now!r}" for n, (was, now) in pairs.items() if was != now}
@@ -126,7 +130,8 @@ def differences(old: dict[str, Any], new: dict[str, Any]) -> dict[str, str]:
 def is_whole(checkpoint: Path, world_size: int) -> bool:
     """Whether a checkpoint can be gone on from.
 
-    transformers writes trainer_state.json last, and each rank its random state: a save that was cut short lacks one.
+    transformers writes trainer_state.json last, and each rank its random state: a save that was cut
+    short lacks one.
     """
     ranks = [f"rng_state_{rank}.pth" for rank in range(world_size)]
     ranks = ["rng_state.pth"] if world_size == 1 else ranks
@@ -203,8 +208,8 @@ def _checkpoint_of(recipe: RecipeArguments, training: GRPOConfig, folder: Path) 
     checkpoint = whole or training.resume_from_checkpoint
     if checkpoint is None and (folder / SUMMARY).is_file():
         raise Refusal(
-            f"the run in {folder} is finished but for its {REPORT} or {TABLE}, and it has no checkpoint left.\n"
-            f"Write the report with: python scripts/report.py {folder}"
+            f"the run in {folder} is finished but for its {REPORT} or {TABLE}, and it has no "
+            f"checkpoint left.\nWrite the report with: python scripts/report.py {folder}"
         )
     if checkpoint is None and there:
         print(f"warning: no checkpoint of {folder} is whole: the run starts again at step 0.")
@@ -234,7 +239,9 @@ def _check_resumable(
 
 
 def _read(path: Path, default: Any = None) -> Any:
-    """Read a file of the folder, which we write whole or not at all; refuse the folder where it is damaged."""
+    """Read a file of the folder, which we write whole or not at all; refuse the folder where it is
+    damaged.
+    """
     try:
         read = read_rows if path.suffix == ".jsonl" else read_json
         return read(path) if path.is_file() else default
@@ -250,14 +257,18 @@ def _damaged(path: Path, why: str) -> Refusal:
 
 
 def _extend(folder: Path, training: GRPOConfig, was: int, now: int) -> None:
-    """Allow a larger max_steps, say what becomes of the learning rate, and take back what marks the run as finished."""
+    """Allow a larger max_steps, say what becomes of the learning rate, and take back what marks the
+    run as finished.
+    """
     if not 0 < was < now:
         raise Refusal(
-            f"--extend raises max_steps, and it was {was}, now {now}: give a larger number of steps."
+            f"--extend raises max_steps, and it was {was}, now {now}: give a larger number of "
+            "steps."
         )
     print(
         f"--extend: max_steps {was} -> {now}. From here on the learning rate follows the schedule "
-        f"{training.lr_scheduler_type.value!r} over {now} steps, as a run of {now} steps has it at the same step."
+        f"{training.lr_scheduler_type.value!r} over {now} steps, as a run of {now} steps has it at "
+        "the same step."
     )
     for name in (SUMMARY, REPORT, TABLE, AFTER):
         if (folder / name).is_file():
@@ -276,7 +287,9 @@ _lock = None  # held for the life of the process
 
 
 def _take_lock(folder: Path) -> None:
-    """Refuse where another process still writes the folder: after Ctrl-C a recipe may outlive its launcher."""
+    """Refuse where another process still writes the folder: after Ctrl-C a recipe may outlive its
+    launcher.
+    """
     global _lock
     folder.mkdir(parents=True, exist_ok=True)
     if _lock is not None:
@@ -292,7 +305,8 @@ def _take_lock(folder: Path) -> None:
         ) from None
     except OSError as error:
         print(
-            f"warning: this file system cannot lock ({error}): make sure that only one run writes {folder}."
+            f"warning: this file system cannot lock ({error}): make sure that only one run writes "
+            f"{folder}."
         )
     lock.truncate(0)
     lock.write(f"{os.getpid()}\n")
@@ -314,10 +328,11 @@ def identity_of(
     model: Path | None,
     files: Iterable[str] = (),
 ) -> dict[str, Any]:
-    """What makes a run this run besides its settings; of streamed data `train_rows` are the first rows.
+    """What makes a run this run besides its settings; of streamed data `train_rows` are the first
+    rows.
 
-    `code` are rewards, tools and environments; `model` is the folder of the model at step 0, None for one that is not
-    on this disk; `files` are those that rewards and templates read.
+    `code` are rewards, tools and environments; `model` is the folder of the model at step 0, None
+    for one that is not on this disk; `files` are those that rewards and templates read.
     """
     digests = {
         "training rows": _digest(map(_line, train_rows)),
@@ -354,7 +369,9 @@ def _line(row: dict) -> str:
 
 
 def _source_digest(function: Callable) -> str | None:
-    """Of the file that holds it, without comments and layout; None for C code or an interactive session."""
+    """Of the file that holds it, without comments and layout; None for C code or an interactive
+    session.
+    """
     while isinstance(function, functools.partial) or hasattr(function, "__wrapped__"):
         is_partial = isinstance(function, functools.partial)
         function = function.func if is_partial else function.__wrapped__

@@ -1,4 +1,6 @@
-"""Questions seen twice: held-out ones that training sees, near duplicates, and those of a warm start."""
+"""Questions seen twice: held-out ones that training sees, near duplicates, and those of a warm
+start.
+"""
 
 import hashlib
 import json
@@ -32,12 +34,16 @@ def question_digest(prompt: str | list[dict[str, Any]]) -> str:
 
 
 def warm_start_questions(model: str | None) -> set[str]:
-    """The digests of the questions that a local model's warm start used; none where it had no warm start."""
+    """The digests of the questions that a local model's warm start used; none where it had no warm
+    start.
+    """
     return set(read_json(Path(model or "", WARM_START), {}).get("questions", []))
 
 
 def check_held_out(train_rows: list[dict], eval_rows: list[dict], model: str | None) -> list[str]:
-    """No evaluation question may be one of training or of the model's warm start, whatever stands before it."""
+    """No evaluation question may be one of training or of the model's warm start, whatever stands
+    before it.
+    """
     warm = (
         f"were in the warm start of {model}",
         "Evaluate other rows, or warm-start with this run's rows and seed.",
@@ -59,7 +65,9 @@ def check_held_out(train_rows: list[dict], eval_rows: list[dict], model: str | N
 
 
 def check_duplicates(train_rows: list[dict], eval_rows: list[dict]) -> list[str]:
-    """No question has two answers, and no evaluation row stands twice, which would make its intervals too narrow."""
+    """No question has two answers, and no evaluation row stands twice, which would make its
+    intervals too narrow.
+    """
     problems = []
     for kind, rows in (("training", train_rows), ("evaluation", eval_rows)):
         first, conflicts, twice = {}, [], []
@@ -78,19 +86,21 @@ def check_duplicates(train_rows: list[dict], eval_rows: list[dict]) -> list[str]
                 twice.append(f"row {number} is row {at}")
         if conflicts:
             problems.append(
-                f"{kind} rows: {len(conflicts)} give another answer to the question of an earlier row (the first: "
-                f"{conflicts[0]}). Keep the right one."
+                f"{kind} rows: {len(conflicts)} give another answer to the question of an earlier "
+                f"row (the first: {conflicts[0]}). Keep the right one."
             )
         if twice and kind == "evaluation":
             problems.append(
-                f"evaluation rows: {len(twice)} of {len(rows)} stand there twice (the first: {twice[0]}), which makes "
-                "the intervals too narrow. Keep each once."
+                f"evaluation rows: {len(twice)} of {len(rows)} stand there twice (the first: "
+                f"{twice[0]}), which makes the intervals too narrow. Keep each once."
             )
     return problems
 
 
 def near_duplicates(train_rows: list[dict], eval_rows: list[dict]) -> list[tuple[int, int]]:
-    """Pairs (evaluation row, training row) whose questions share at least half of the first one's 8-grams of words."""
+    """Pairs (evaluation row, training row) whose questions share at least half of the first one's
+    8-grams of words.
+    """
     # Only the grams that are asked for: those of all training rows would take gigabytes.
     holders: dict[tuple[str, ...], list[int]] = {
         gram: [] for row in eval_rows for gram in _grams(row)
@@ -119,8 +129,9 @@ def overlap_notes(train_rows: list[dict], eval_rows: list[dict]) -> list[str]:
         for rows, i in ((eval_rows, number), (train_rows, train))
     )
     return [
-        f"{len(pairs)} of {len(eval_rows)} evaluation questions share half of their 8-word runs with a training "
-        f"question; the first is row {number}: {held_out!r}, like training row {train}: {trained!r}"
+        f"{len(pairs)} of {len(eval_rows)} evaluation questions share half of their 8-word runs "
+        f"with a training question; the first is row {number}: {held_out!r}, like training row "
+        f"{train}: {trained!r}"
     ]
 
 

@@ -1,4 +1,6 @@
-"""Questions and their answers, from the Hub or from files of one's own, by the names of their columns."""
+"""Questions and their answers, from the Hub or from files of one's own, by the names of their
+columns.
+"""
 
 import json
 import math
@@ -54,7 +56,8 @@ def worked_example(example: list[str]) -> list[dict[str, str]]:
 
 
 def gold_of(answer: str) -> str:
-    r"""The final answer of a solution: behind its last `####`, else in its last box, else all of it.
+    r"""The final answer of a solution: behind its last `####`, else in its last box, else all of
+    it.
 
     Example: `gold_of("3 + 4 = 7\n#### 7") == gold_of(r"So \boxed{7}.") == gold_of(" 7 ") == "7"`
     """
@@ -69,13 +72,15 @@ def load_questions(
     check: Callable[[str], str | None],
     hub: tuple[str, str] | None = None,
 ) -> tuple[Dataset, Dataset]:
-    """Draw training and held-out items from `dataset_path` or `dataset_name`, else from `hub` (name, configuration).
+    """Draw training and held-out items from `dataset_path` or `dataset_name`, else from `hub`
+    (name, configuration).
 
-    Without a test split one question in `ONE_IN` is held out by its hash: no seed brings it into training.
+    Without a test split one question in `ONE_IN` is held out by its hash: no seed brings it into
+    training.
 
     Raises:
-        ValueError: what is wrong with the settings or, by file and line, with the rows; `check` says of a gold why it
-            cannot be used, or None.
+        ValueError: what is wrong with the settings or, by file and line, with the rows; `check`
+            says of a gold why it cannot be used, or None.
     """
     from recipes.common.data.overlap import question_of  # importing a recipe stays light
 
@@ -106,7 +111,8 @@ def load_questions(
                 else ""
             )
             raise ValueError(
-                f"{source} has no split {split!r} (it has: {', '.join(splits)}): set {option}{by_hash}."
+                f"{source} has no split {split!r} (it has: {', '.join(splits)}): set "
+                f"{option}{by_hash}."
             )
     accept = partial(_item, columns=columns, check=check)
     items = _usable(source, splits[train], accept, args.max_bad_rows)
@@ -118,8 +124,9 @@ def load_questions(
             parts[is_held_out(question_of(item["question"]), ONE_IN)].append(item)
     if args.num_eval_rows and not parts[True]:
         raise ValueError(
-            f"{source} has {len(items)} rows, and none of them is held out (one in {ONE_IN} is, by its question): give "
-            "more rows, a folder with train and test files, or num_eval_rows: 0."
+            f"{source} has {len(items)} rows, and none of them is held out (one in {ONE_IN} is, by "
+            "its question): give more rows, a folder with train and test files, or num_eval_rows: "
+            "0."
         )
     counts = {False: args.num_train_rows, True: args.num_eval_rows}
     train, held_out = (
@@ -140,7 +147,9 @@ def read_questions(folder: str, split: str) -> list[Item]:
 
 
 def splits_of_path(path: Path, columns: tuple[str, str]) -> dict[str, Values]:
-    """The splits of a file or a folder, by the names of its files; those of `train-00000-of-00002` are one split."""
+    """The splits of a file or a folder, by the names of its files; those of `train-00000-of-00002`
+    are one split.
+    """
     if not path.exists():
         raise ValueError(f"dataset_path: there is no file or folder {path}.")
     files = sorted(path.iterdir()) if path.is_dir() else [path]
@@ -150,7 +159,8 @@ def splits_of_path(path: Path, columns: tuple[str, str]) -> dict[str, Values]:
             splits.setdefault(re.sub(r"-\d{5}-of-\d{5}$", "", file.stem), []).append(file)
     if not splits:
         raise ValueError(
-            f"dataset_path: {path} is not a {', '.join(BUILDERS)} file, nor a folder that holds some."
+            f"dataset_path: {path} is not a {', '.join(BUILDERS)} file, nor a folder that holds "
+            "some."
         )
     return {
         name: chain.from_iterable(values_of(part, columns) for part in parts)
@@ -168,7 +178,9 @@ def splits_of_hub(name: str, config: str | None) -> dict[str, Values]:
 
 
 def values_of(file: Path, columns: tuple[str, str]) -> Iterator[tuple[str, Any]]:
-    """The rows of a file with their places; lines of JSON Lines as text, for the one who lists all that is wrong."""
+    """The rows of a file with their places; lines of JSON Lines as text, for the one who lists all
+    that is wrong.
+    """
     if file.suffix == ".jsonl":
         yield from lines_of(file)
         return
@@ -215,8 +227,9 @@ def _item(value: Any, columns: tuple[str, str], check: Callable[[str], str | Non
     missing = {option: column for option, column in options.items() if column not in row}
     if missing:
         raise ValueError(
-            f"{', '.join(missing.values())} missing (its keys: {', '.join(map(str, row))}; wanted: {wanted}): name the "
-            f"key that holds it by {' and '.join(f'--{option}' for option in missing)}"
+            f"{', '.join(missing.values())} missing (its keys: {', '.join(map(str, row))}; wanted: "
+            f"{wanted}): name the key that holds it by "
+            f"{' and '.join(f'--{option}' for option in missing)}"
         )
     question, answer = row[columns[0]], _as_text(row[columns[1]])
     for column, text in zip(columns, (question, answer), strict=True):

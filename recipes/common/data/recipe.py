@@ -1,4 +1,6 @@
-"""A recipe by its YAML: its module, arguments, rewards and rows, for scripts that work on any recipe."""
+"""A recipe by its YAML: its module, arguments, rewards and rows, for scripts that work on any
+recipe.
+"""
 
 import importlib.util
 import itertools
@@ -36,8 +38,8 @@ class Recipe:
 def import_recipe(config: Path) -> ModuleType:
     """Import the train.py next to a recipe's YAML; ValueError without one.
 
-    It offers `RecipeArguments`, `load_rows(args, seed) -> (train, eval)`, `reference_completion(row)` and
-    `metric(row, completion)`.
+    It offers `RecipeArguments`, `load_rows(args, seed) -> (train, eval)`,
+    `reference_completion(row)` and `metric(row, completion)`.
     """
     file = config.resolve().parent / "train.py"
     if not file.is_file():
@@ -52,7 +54,8 @@ def import_recipe(config: Path) -> ModuleType:
 def load_recipe(config: Path, overrides: list[str], rows: bool = True) -> Recipe:
     """Load a recipe by its YAML, with its rewards and, unless `rows` is False, its rows.
 
-    `overrides` are words of a command line that win over the YAML. Raises ValueError with every problem, one a line.
+    `overrides` are words of a command line that win over the YAML. Raises ValueError with every
+    problem, one a line.
     """
     module = import_recipe(config)
     args = parse_arguments(module.RecipeArguments, ["--config", str(config), *overrides])
@@ -71,7 +74,8 @@ def load_recipe(config: Path, overrides: list[str], rows: bool = True) -> Recipe
 def load_parts(
     args: Arguments, load_rows: Callable[[Any, int], tuple[Any, Any]] | None
 ) -> tuple[tuple, list[str]]:
-    """Load rewards, training, held-out and validation rows, None for what fails or is not asked for, and list problems.
+    """Load rewards, training, held-out and validation rows, None for what fails or is not asked
+    for, and list problems.
 
     A ValueError is a message to the user; any other exception is a bug and keeps its traceback.
     """
@@ -114,7 +118,9 @@ def load_parts(
 
 
 def check_reference(rows: list[dict], reference: Callable[[dict], str | None]) -> list[str]:
-    """Every row has the columns that the recipe makes its reference completion of; those of a file may not."""
+    """Every row has the columns that the recipe makes its reference completion of; those of a file
+    may not.
+    """
     for number, row in enumerate(rows):
         try:
             reference(row)
@@ -125,7 +131,8 @@ def check_reference(rows: list[dict], reference: Callable[[dict], str | None]) -
 
 
 def with_columns(rows: Rows | None, columns: dict[str, str]) -> Rows | None:
-    """The rows, with columns also under the names that rewards take them by: `{"solution": "answer"}`.
+    """The rows, with columns also under the names that rewards take them by: `{"solution":
+    "answer"}`.
 
     Raises:
         ValueError: a column that the rows do not have, or a name under which they have another.

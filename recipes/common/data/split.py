@@ -1,4 +1,6 @@
-"""Which rows a run sees: what is held out, what is drawn, and what is kept for the curve and never trained on."""
+"""Which rows a run sees: what is held out, what is drawn, and what is kept for the curve and never
+trained on.
+"""
 
 import hashlib
 import itertools
@@ -18,7 +20,9 @@ STREAMED_ROWS = 1000  # of a stream, so many are checked
 
 
 def is_held_out(text: str, one_in: int) -> bool:
-    """Tell whether a text is held out, about one in `one_in`, by its hash: no seed brings it into training."""
+    """Tell whether a text is held out, about one in `one_in`, by its hash: no seed brings it into
+    training.
+    """
     return hashlib.sha256(text.encode()).digest()[0] % one_in == 0
 
 
@@ -37,12 +41,13 @@ def first_rows(rows: Rows | None) -> list[dict]:
 def load_split(
     args: Arguments, load_rows: Callable[[Any, int], tuple[Any, Any]]
 ) -> tuple[Rows, Dataset | None, Dataset | None]:
-    """Load training, held-out and validation rows; the last are None where none are evaluated while the run trains.
+    """Load training, held-out and validation rows; the last are None where none are evaluated while
+    the run trains.
 
-    With `num_train_rows` the validation rows are those that the recipe loads after them, so that a run trains on the
-    same rows with and without a curve; else they are drawn by the seed. Of a stream they are the first. A question of
-    theirs is removed from the training rows wherever these come from, and one that the model's warm start trained on
-    from both.
+    With `num_train_rows` the validation rows are those that the recipe loads after them, so that a
+    run trains on the same rows with and without a curve; else they are drawn by the seed. Of a
+    stream they are the first. A question of theirs is removed from the training rows wherever these
+    come from, and one that the model's warm start trained on from both.
     """
     from recipes.common.data.overlap import question_digest, warm_start_questions
 
@@ -69,8 +74,8 @@ def load_split(
 def use_only_rows(file: str, count: int | None) -> Dataset:
     """Load the first `count` rows of a file, in their order, in place of a recipe's own.
 
-    The prompts are those of the file, whatever system prompt and worked example the run has. ValueError without the
-    file, without rows, or for one without prompt or task.
+    The prompts are those of the file, whatever system prompt and worked example the run has.
+    ValueError without the file, without rows, or for one without prompt or task.
     """
     if not Path(file).is_file():
         raise ValueError(
@@ -82,12 +87,15 @@ def use_only_rows(file: str, count: int | None) -> Dataset:
 
 
 def _take_validation(rows: Rows, count: int, seed: int | None) -> tuple[Rows, Dataset]:
-    """Take `count` rows out of `rows`: the first of a stream, the last without a seed, else drawn by it."""
+    """Take `count` rows out of `rows`: the first of a stream, the last without a seed, else drawn
+    by it.
+    """
     if isinstance(rows, IterableDataset):
         return rows.skip(count), Dataset.from_list(list(rows.take(count)))
     if len(rows) <= count:
         raise ValueError(
-            f"num_validation_rows is {count}, but there are only {len(rows)} training rows to take from."
+            f"num_validation_rows is {count}, but there are only {len(rows)} training rows to take "
+            "from."
         )
     every = range(len(rows))
     taken = set(every[-count:] if seed is None else random.Random(seed).sample(every, count))
