@@ -11,9 +11,10 @@ from pathlib import Path
 import pytest
 
 from rewards.audit import any_reward, check_reward
-from rewards.audit.call import score_in_style as score_completions, style_of
-from rewards.audit.parts import fill
 from rewards.audit.any_reward import agreement
+from rewards.audit.call import score_in_style as score_completions
+from rewards.audit.call import style_of
+from rewards.audit.parts import fill
 
 SCRIPT = Path(__file__).parents[1] / "scripts/audit_rewards.py"
 REFERENCE = "<answer>{answer}</answer>"

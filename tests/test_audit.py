@@ -22,8 +22,8 @@ from rewards.latex.number import number_of
 from rewards.audit import audit as audit_module
 from rewards.audit.audit import Audit, audit, check_tricks, unusable_rows
 from rewards.audit.call import score, stand_in_ids
-from rewards.audit.report import report
 from rewards.audit.parts import variants
+from rewards.audit.report import report
 from rewards.audit.tricks import ASKED, LESSONS, LONG, SHORT, UNREADABLE, tricks
 from rewards.code_blocks import extract_program
 from rewards.contract import farmable, reward_allowances

@@ -14,7 +14,7 @@ from support.launching import DENSE_REWARD, TINY
 from support.tiny_model import build_tiny_model
 
 from recipes.common import run as life
-from recipes.common.checks.preflight import only_rows_notes
+from recipes.common.checks.notes import only_rows_notes
 from recipes.common.data.recipe import import_recipe, with_columns
 from recipes.common.data.split import use_only_rows
 from recipes.common.sampling.learning import Column, Scored, right_by_group

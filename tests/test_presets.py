@@ -9,7 +9,7 @@ from support.scored_by_place import TINY, give
 from test_layout import CONFIGS, ROOT, recipe_of, relative
 
 from recipes.common.checks import preflight as checks
-from recipes.common.checks.combinations import notes_on as loss_notes
+from recipes.common.checks.notes import notes_on_settings as loss_notes
 from recipes.common.settings import (
     PRESETS,
     Arguments,

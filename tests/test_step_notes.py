@@ -2,7 +2,7 @@
 
 from support.step_rewards import give_steps
 
-from recipes.common.checks.preflight import shown_steps, step_notes
+from recipes.common.checks.notes import shown_steps, step_notes
 from recipes.common.checks.rewards_on_rows import check_every_task_is_scored, reward_lines
 from rewards import load_reward
 from rewards.audit.audit import check_tricks

@@ -19,7 +19,7 @@ from support.scored_by_place import (
     make_trainer,
 )
 
-from recipes.common.checks.combinations import notes_on as loss_notes
+from recipes.common.checks.notes import notes_on_settings as loss_notes
 from recipes.common.trainer import GRPOConfig, GRPOTrainer
 from recipes.common.training.guard import RewardErrors
 from rewards.routing import route

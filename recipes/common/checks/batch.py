@@ -64,7 +64,7 @@ def _check_boundaries(s: SimpleNamespace, steps_per_generation: int) -> list[str
 
 
 def _batches_that_divide(s: SimpleNamespace, world_size: int, batch: int) -> str:
-    """The setting that fixes the generation batch, and its nearest values that hold whole groups."""
+    """The setting that fixes the generation batch, with its nearest values of whole groups."""
     group, per_device = s.num_generations, s.per_device_train_batch_size
     if s.generation_batch_size:
         step = math.lcm(group, per_device * world_size)

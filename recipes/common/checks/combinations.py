@@ -1,7 +1,7 @@
 """Settings next to one another: what does not go together, what does not divide, what cannot be
 built of them.
 
-A row of a table is a message and whether it holds. TRL and transformers refuse some of these as
+A row of a table is a condition and its message. TRL and transformers refuse some of these as
 well, but one at a time, and with the model loaded.
 """
 
@@ -46,62 +46,89 @@ def check_settings(args: Arguments, rewards: list[Callable]) -> list[str]:
     s = SimpleNamespace(**{**vars(args.recipe), **args.training, **args.model})
     weights = s.reward_weights or []
     names = ", ".join(map(reward_name, rewards))
-    saves, metric = s.save_strategy, str(s.metric_for_best_model)
+    metric = str(s.metric_for_best_model)
     chooses = s.load_best_model_at_end or s.early_stopping_patience
-    table = {
-        "max_steps is 0; it must be at least 1, or -1 for num_train_epochs.": s.max_steps == 0,
-        "bf16 and fp16 are both true: set one or the other.": s.bf16 and s.fp16,
+    table = [
+        (s.max_steps == 0, "max_steps is 0; it must be at least 1, or -1 for num_train_epochs."),
+        (s.bf16 and s.fp16, "bf16 and fp16 are both true: set one or the other."),
         # Rewards
-        f"reward_weights has {len(weights)} values for {len(rewards)} rewards: {names}.": (
-            rewards and weights and len(weights) != len(rewards)
+        (
+            rewards and weights and len(weights) != len(rewards),
+            f"reward_weights has {len(weights)} values for {len(rewards)} rewards: {names}.",
         ),
-        f"reward_weights is {weights}; one must not be 0.": weights and not any(weights),
-        f"example has {len(s.example)} entries; give a question and its completion, or none.": (
-            len(s.example) not in (0, 2)
+        (
+            weights and not any(weights),
+            f"reward_weights is {weights}; one must not be 0.",
         ),
-        # What is normalised over the right answers alone would count a wrong one as their mean.
-        "reward_gates do not go with multi_objective_aggregation: normalize_then_sum: a wrong "
-        "answer would get the mean of the gated reward. Use sum_then_normalize.": (
-            s.reward_gates and s.multi_objective_aggregation == "normalize_then_sum"
+        (
+            len(s.example) not in (0, 2),
+            f"example has {len(s.example)} entries; give a question and its completion, or none.",
+        ),
+        (
+            # What is normalised over the right answers alone would count a wrong one as their mean.
+            s.reward_gates and s.multi_objective_aggregation == "normalize_then_sum",
+            "reward_gates do not go with multi_objective_aggregation: normalize_then_sum: a wrong "
+            "answer would get the mean of the gated reward. Use sum_then_normalize.",
         ),
         # The reference
-        "sync_ref_model is set with LoRA, where the reference is the model without its adapter and "
-        "cannot move. Train all weights (use_peft: false), or stop after each N steps and start "
-        "again from the merged model.": (s.sync_ref_model and s.use_peft),
-        "sync_ref_model is set with beta 0, where no reference is loaded: set beta (0.04, for "
-        "example), or leave sync_ref_model out.": s.sync_ref_model and not s.beta,
-        # Checkpoints that a run could not go on from, or to the same tokens
-        "ignore_data_skip is set, but a resumed run would train on rows that it has had.": (
-            s.ignore_data_skip
+        (
+            s.sync_ref_model and s.use_peft,
+            "sync_ref_model is set with LoRA, where the reference is the model without its adapter "
+            "and cannot move. Train all weights (use_peft: false), or stop after each N steps and "
+            "start again from the merged model.",
         ),
-        "save_only_model is set, but a checkpoint would hold no optimizer and no random state.": (
-            s.save_only_model
+        (
+            s.sync_ref_model and not s.beta,
+            "sync_ref_model is set with beta 0, where no reference is loaded: set beta (0.04, for "
+            "example), or leave sync_ref_model out.",
         ),
-        # Ctrl-C between two bests would save nothing, and a kill after the last lose what follows
-        # it.
-        "save_strategy is best; give steps, save_steps as eval_steps, load_best_model_at_end: "
-        "true.": (saves == "best"),
-        "save_total_limit is 1, so that transformers deletes all checkpoints but the best when a "
-        "run ends or is interrupted, and it could not go on from its last. Set it to 2.": (
-            s.metric_for_best_model and s.save_total_limit == 1
+        # Checkpoints that a run could not go on from, or not to the same tokens
+        (
+            s.ignore_data_skip,
+            "ignore_data_skip is set, but a resumed run would train on rows that it has had.",
+        ),
+        (
+            s.save_only_model,
+            "save_only_model is set, but a checkpoint would hold no optimizer and no random state.",
+        ),
+        (
+            # Ctrl-C between two bests would save nothing, and a kill lose what follows the last.
+            s.save_strategy == "best",
+            "save_strategy is best; give steps, save_steps as eval_steps, load_best_model_at_end: "
+            "true.",
+        ),
+        (
+            s.metric_for_best_model and s.save_total_limit == 1,
+            "save_total_limit is 1, so that transformers deletes all checkpoints but the best when "
+            "a run ends or is interrupted, and it could not go on from its last. Set it to 2.",
         ),
         # The curve
-        f"num_validation_rows is {s.num_validation_rows}; eval_strategy needs at least 1, or set "
-        "it to 'no'.": (args.validates and s.num_validation_rows < 1),
-        "early_stopping_patience needs evaluations while training: set eval_strategy: steps and "
-        "eval_steps.": (s.early_stopping_patience and not args.validates),
-        f"metric_for_best_model is {s.metric_for_best_model!r}; a checkpoint is chosen, and a run "
-        "stopped early, by a metric of the recipe on the validation rows: validation/strict, "
-        "say.": (chooses and not metric.startswith("validation/")),
-        f"load_best_model_at_end: with save_steps {s.save_steps} and eval_steps {s.eval_steps} the "
-        f"best step may have no checkpoint. Set save_steps to {s.eval_steps}.": (
-            s.load_best_model_at_end
-            and saves == "steps"
-            and s.eval_steps
-            and s.save_steps != s.eval_steps
+        (
+            args.validates and s.num_validation_rows < 1,
+            f"num_validation_rows is {s.num_validation_rows}; eval_strategy needs at least 1, or "
+            "set it to 'no'.",
         ),
-    }
-    problems = [message for message, holds in table.items() if holds]
+        (
+            s.early_stopping_patience and not args.validates,
+            "early_stopping_patience needs evaluations while training: set eval_strategy: steps "
+            "and eval_steps.",
+        ),
+        (
+            chooses and not metric.startswith("validation/"),
+            f"metric_for_best_model is {s.metric_for_best_model!r}; a checkpoint is chosen, and a "
+            "run stopped early, by a metric of the recipe on the validation rows: "
+            "validation/strict, say.",
+        ),
+        (
+            s.load_best_model_at_end
+            and s.save_strategy == "steps"
+            and s.eval_steps
+            and s.save_steps != s.eval_steps,
+            f"load_best_model_at_end: with save_steps {s.save_steps} and eval_steps {s.eval_steps} "
+            f"the best step may have no checkpoint. Set save_steps to {s.eval_steps}.",
+        ),
+    ]
+    problems = [message for holds, message in table if holds]
     if any(reward_kind(reward) == "step" for reward in rewards):
         level, threshold = s.importance_sampling_level, s.off_policy_mask_threshold
         problems += _refusal("", lambda: check_loss(s.loss_type, level, threshold))
@@ -145,18 +172,27 @@ def check_generation(training: dict[str, Any]) -> list[str]:
         and given.get("num_return_sequences", 1) == 1
         and given.get("do_sample") is not False
     )
-    table = {
-        f"generation_kwargs has {unknown}, which transformers' GenerationConfig does not "
-        "have.": unknown,
-        "generation_kwargs sets the length; set max_completion_length in its place.": (
-            given.keys() & {"max_new_tokens", "max_length"}
+    table = [
+        (
+            unknown,
+            f"generation_kwargs has {unknown}, which transformers' GenerationConfig does not have.",
         ),
-        f"generation_kwargs sets {taken}, which training and evaluation take from the "
-        "tokenizer.": taken,
-        f"generation_kwargs is {given!r}; GRPO samples one completion a row: without beams, "
-        "do_sample true.": (not samples_one),
-    }
-    if found := [message for message, holds in table.items() if holds]:
+        (
+            given.keys() & {"max_new_tokens", "max_length"},
+            "generation_kwargs sets the length; set max_completion_length in its place.",
+        ),
+        (
+            taken,
+            f"generation_kwargs sets {taken}, which training and evaluation take from the "
+            "tokenizer.",
+        ),
+        (
+            not samples_one,
+            f"generation_kwargs is {given!r}; GRPO samples one completion a row: without beams, "
+            "do_sample true.",
+        ),
+    ]
+    if found := [message for holds, message in table if holds]:
         return found[:1]
     types = {name: Annotated[int | float, LIMIT_OF[name]] for name in given if name in LIMIT_OF}
     wrong = refused_values(types, {name: given[name] for name in types})
@@ -246,29 +282,32 @@ def _package_problem(package: str, setting: str) -> str | None:
         wanted = Requirement(line)
         of_an_extra = wanted.marker is not None and wanted.marker.evaluate({"extra": package})
         if wanted.name == package and of_an_extra and installed not in wanted.specifier:
-            return f"{setting} needs {package} {wanted.specifier}, the range that TRL supports; {installed} is installed."
+            supported = f"{package} {wanted.specifier}, the range that TRL supports"
+            return f"{setting} needs {supported}; {installed} is installed."
     return None
 
 
 def check_launch_file() -> list[str]:
-    """Check the launch file of this process for what accelerate silently takes for something else."""
+    """Refuse a launch file that accelerate silently takes for something else."""
     parent = psutil.Process().parent()
     words = parent.cmdline() if parent else []
     launch = _launch_file(words)
     kind = str(launch.get("distributed_type") or "NO").upper()  # YAML reads NO as False
-    table = {
-        "the launch file asks for DeepSpeed and for the CPU (use_cpu: true, or --cpu), and "
-        "accelerate may run DDP instead. Set use_cpu: false; on a CPU export DS_ACCELERATOR=cpu "
-        "and give --use_cpu true to the recipe.": (
-            kind == "DEEPSPEED" and (launch.get("use_cpu") or "--cpu" in words)
+    table = [
+        (
+            kind == "DEEPSPEED" and (launch.get("use_cpu") or "--cpu" in words),
+            "the launch file asks for DeepSpeed and for the CPU (use_cpu: true, or --cpu), and "
+            "accelerate may run DDP instead. Set use_cpu: false; on a CPU export "
+            "DS_ACCELERATOR=cpu and give --use_cpu true to the recipe.",
         ),
-        "the launch file says MULTI_CPU, for which accelerate starts one process only. Say "
-        "MULTI_GPU and give --use_cpu true to the recipe, as in "
-        "accelerate_configs/cpu_2proc.yaml.": (
-            kind == "MULTI_CPU" and "WORLD_SIZE" not in os.environ
+        (
+            kind == "MULTI_CPU" and "WORLD_SIZE" not in os.environ,
+            "the launch file says MULTI_CPU, for which accelerate starts one process only. Say "
+            "MULTI_GPU and give --use_cpu true to the recipe, as in "
+            "accelerate_configs/cpu_2proc.yaml.",
         ),
-    }
-    return [message for message, holds in table.items() if holds]
+    ]
+    return [message for holds, message in table if holds]
 
 
 def _launch_file(words: list[str]) -> dict[str, Any]:
@@ -282,44 +321,3 @@ def _launch_file(words: list[str]) -> dict[str, Any]:
     except (OSError, yaml.YAMLError):  # then accelerate has not read it either
         content = None
     return content if isinstance(content, dict) else {}
-
-
-# --------------------------------------------------------------------------- allowed, and hardly
-# what was meant
-
-
-def notes_on(training: GRPOConfig) -> list[str]:
-    """Settings that are allowed and have no effect, or not the expected one."""
-    t = training
-    cap = t.epsilon if t.epsilon_high is None else t.epsilon_high
-    caps = t.loss_type == "cispo" and cap < 1.0
-    # TRL multiplies the KL by the ratio, which is 1, but whose gradient the level spreads over the
-    # completion.
-    level_acts = t.beta != 0.0 and t.use_bias_correction_kl
-    level_is_idle = t.importance_sampling_level != "token" and not level_acts
-    clips = t.epsilon != 0.2 or t.epsilon_high is not None or level_is_idle
-    idle = (
-        "epsilon and epsilon_high"
-        if level_acts
-        else "epsilon, epsilon_high and importance_sampling_level"
-    )
-    # By TRL's own rule a generation feeds one optimizer step.
-    one_step = t.gradient_accumulation_steps % (t.steps_per_generation * t.num_iterations) == 0
-    table = {
-        "loss_type cispo takes epsilon_high as the cap itself: on policy each token counts "
-        f"{cap:g}; set it to 5.0, for example": caps,
-        f"one update a generation: the ratio is 1, and {idle} change nothing. For more updates set "
-        "num_iterations to 2, or steps_per_generation above gradient_accumulation_steps": clips
-        and one_step
-        and not caps,
-        # What moves after the last update is compared with nothing.
-        "the reference never moves before the end: ref_model_sync_steps is "
-        f"{t.ref_model_sync_steps}, and the run ends after {t.max_steps}": t.sync_ref_model
-        and 0 < t.max_steps <= t.ref_model_sync_steps,
-        "TRL keeps a moving reference in no checkpoint: this run cannot be "
-        "resumed": t.sync_ref_model,
-        "skip_zero_advantages changes nothing: with a KL, an entropy bonus or quantile, "
-        "normalize_then_sum, or this loss_type every completion "
-        "counts": t.skip_zero_advantages and not t.skips,
-    }
-    return [note for note, holds in table.items() if holds]

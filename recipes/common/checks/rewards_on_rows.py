@@ -73,12 +73,14 @@ def check_columns(rows: list[dict]) -> list[str]:
     for number, row in enumerate(rows):
         missing = [name for name in ("prompt", "task") if not row.get(name)]
         if missing:
-            message = f"rows lack {', '.join(missing)}: every row has a prompt and a task (its columns: {sorted(row)})."
+            has = f"every row has a prompt and a task (its columns: {sorted(row)})"
+            message = f"rows lack {', '.join(missing)}: {has}."
         elif not isinstance(row["task"], str):
             message = f"the task of row {number} is {row['task']!r}; it must be text."
         elif not _is_prompt(row["prompt"]):
             shown = repr(row["prompt"])[:200]
-            message = f"the prompt of row {number} must be text, or messages with a role and a text: {shown}."
+            wanted = "must be text, or messages with a role and a text"
+            message = f"the prompt of row {number} {wanted}: {shown}."
         else:
             continue
         problems.setdefault(
@@ -161,8 +163,8 @@ def check_gates(
                 "of names."
             )
         elif unknown := [name for name in (gated, *openers) if name not in named]:
-            names = f"{', '.join(map(repr, unknown))}, which is not in reward_funcs ({', '.join(named)})"
-            problems.append(f"reward_gates names {names}.")
+            names, there = ", ".join(map(repr, unknown)), ", ".join(named)
+            problems.append(f"reward_gates names {names}, which is not in reward_funcs ({there}).")
         elif {kinds[gated], *(kinds[o] for o in openers)} & {"step"}:
             problems.append(
                 f"reward_gates names a step reward in {gated!r}: {openers}: steps are not gated."
@@ -254,8 +256,11 @@ def _line(
     elif line.rows_scored:
         line.problems += _broken_promises(line, [(numbered[i], golds[i]) for i in sure], scores)
         if ungraded and line.kind == "verifier":  # not even an empty completion is graded
-            which = f"{len(ungraded)} of the rows without a reference answer; the first is row {ungraded[0][0]}"
-            line.problems.append(f"reward {name!r} cannot grade {which}.")
+            first = f"the first is row {ungraded[0][0]}"
+            line.problems.append(
+                f"reward {name!r} cannot grade {len(ungraded)} of the rows without a reference "
+                f"answer; {first}."
+            )
     elif (
         line.kind == "verifier"
     ):  # another reward that scores a whole task None does not apply to it
@@ -297,7 +302,10 @@ def check_amounts(amounts: list) -> None:
 def _lacks(name: str, missing: list[str], numbered: list[NumberedRow]) -> str:
     number, row = next(item for item in numbered if item[1].get(missing[0]) is None)
     has = sorted(key for key, value in row.items() if value is not None)
-    return f"reward {name!r} needs the column {', '.join(missing)}, which row {number} lacks (its columns: {has})."
+    return (
+        f"reward {name!r} needs the column {', '.join(missing)}, which row {number} lacks (its "
+        f"columns: {has})."
+    )
 
 
 def _grades_none(name: str, task: str, all_rows: list[dict]) -> str:

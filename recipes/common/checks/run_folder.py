@@ -230,7 +230,7 @@ def _check_resumable(
     if not is_whole(checkpoint, training.world_size):
         why = "it is no whole checkpoint of a run of so many processes"
     elif training.sync_ref_model:
-        why = "TRL keeps a moving reference (sync_ref_model) in no checkpoint. Start anew with --fresh"
+        why = "TRL keeps a moving reference (sync_ref_model) in no checkpoint. Give --fresh"
     elif recipe.num_eval_rows and not (folder / BEFORE).is_file():
         other = "" if folder in checkpoint.parents else ", or --num_eval_rows 0"
         why = f"{BEFORE} is missing, and the untrained model is gone. Copy it from that run{other}"

@@ -59,8 +59,8 @@ def check_held_out(train_rows: list[dict], eval_rows: list[dict], model: str | N
         (warm_start_questions(model), warm),
     ):
         if leaked := [i for i, question in enumerate(questions) if question in seen]:
-            count = f"{len(leaked)} of {len(eval_rows)} evaluation rows {where} (the first is row {leaked[0]})"
-            problems.append(f"evaluation rows: {count}. {remedy}")
+            count = f"{len(leaked)} of {len(eval_rows)} evaluation rows {where}"
+            problems.append(f"evaluation rows: {count} (the first is row {leaked[0]}). {remedy}")
     return problems
 
 
