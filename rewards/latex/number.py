@@ -89,7 +89,7 @@ def without_separators(text: str) -> str:
 
 
 def _with_fractions(text: str) -> str:
-    """For the parser: mixed numbers and repeating decimals by `\\frac`, upright letters as letters."""
+    """Mixed numbers and repeating decimals by `\\frac`, and upright letters as letters."""
     text = _REPEATING.sub(_repeating, UPRIGHT_LETTER.sub(r"\1", text))
     match = _PLAIN_MIXED.fullmatch(text)
     return rf"{match[1]}{match[2]}\frac{{{match[3]}}}{{{match[4]}}}" if match else text

@@ -134,7 +134,9 @@ def _read_relation(text: str, depth: int) -> Answer | None:
         return Answer("named", text, (_read(member[2], depth),), label=member[1])
     exact, _, about = text.partition(r"\approx")
     if about:  # of "1/3 = 0.333..." what is exact counts, of "x = 0.333..." what there is
-        is_value = exact.strip() and not _NAME.fullmatch(exact) or is_constant(_read(exact, depth))
+        is_value = (exact.strip() and not _NAME.fullmatch(exact)) or is_constant(
+            _read(exact, depth)
+        )
         return _read(exact if is_value else f"{exact}={about}", depth)
     parts = _split(text, _RELATION)
     sides, signs = parts[::2], parts[1::2]

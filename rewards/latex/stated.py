@@ -3,7 +3,7 @@
 import re
 
 from rewards.latex.tidy import NUMBER_WORDS
-from rewards.latex.units import SCALE
+from rewards.latex.units import HEDGES, SCALE
 from rewards.text import boxed_answer
 
 MAX_SENTENCE_CHARS = 300
@@ -14,17 +14,12 @@ _PROSE = re.compile(
     r"(?<![A-Za-z\\])(?:answer|is|are|therefore|thus|hence|so|we)(?![A-Za-z])", re.I
 )
 _NUMBER = re.compile(
-    r"(?<![\w.,])[-+]?[$€£]?(?:\d+ \d+/\d+|\d[\d,]*(?:\.\d+)?(?:/\d+)?|\.\d+)\s*(?:%|percent)?(?!\d)",
+    r"(?<![\w.,])[-+]?[$€£]?(?:\d+ \d+/\d+|\d[\d,]*(?:\.\d+)?(?:/\d+)?|\.\d+)"
+    r"\s*(?:%|percent)?(?!\d)",
     re.ASCII,
 )
 _LARGE = {"hundred", "thousand", "million", "billion", "and"}
-# Words that take back, bound or multiply what they stand by: nobody knows what the sentence states.
-_HEDGES = re.compile(
-    r"(?i:\b(?:not?|never|neither|nor|or|and|between|less|more|fewer|greater|least|most|about"
-    r"|approximately|around|nearly|almost|wrong|incorrect|false|but|except|other|either|unlike"
-    r"|maybe|perhaps|possibly|might|could|doubt|cannot|if|to|by|mod)\b|n['’]t\b)"
-    rf"|[0-9]\s*{SCALE}|\?|\\n?[lg]?eq?\b|[<>≠]"
-)
+_UNCLEAR = re.compile(rf"n['’]t\b|[0-9]\s*{SCALE}|\?|\\n?[lg]?eq?\b|[<>≠]")
 
 
 def is_prose(text: str) -> bool:
@@ -42,7 +37,9 @@ def sentence_answer(text: str) -> str | None:
     sentences = [part for part in _SENTENCE_END.split(text) if re.search(r"[\d$\\]", part)]
     words = _TEXT.sub(r" \1 ", without_dollars(sentences[-1] if sentences else text)).strip(" .")
     has_words = re.search(r"(?<![A-Za-z\\])[A-Za-z]{2,}", words) is not None
-    if len(words) > MAX_SENTENCE_CHARS or not has_words or _HEDGES.search(words):
+    if len(words) > MAX_SENTENCE_CHARS or not has_words or _UNCLEAR.search(words):
+        return None
+    if HEDGES.intersection(re.findall("[a-z]+", words.casefold())):
         return None
     *_, verb = (None, *_STATES_VALUE.finditer(words))
     rest = words[verb.end() :].strip() if verb else ""
@@ -53,9 +50,9 @@ def sentence_answer(text: str) -> str | None:
 
 
 def gold_answer(gold: str) -> str:
-    r"""The answer in a gold that is bare LaTeX, in dollars, in a box, or a solution that ends in one.
+    r"""The answer in a gold that is bare, in dollars, in a box, or a solution that ends in one.
 
-    Example: `gold_answer(r"Hence $x = \boxed{3}$.") == "3"`; `gold_answer("$125$ miles") == "125 miles"`
+    Example: `gold_answer(r"So $x = \boxed{3}$.") == "3"`; `gold_answer("$5$ miles") == "5 miles"`
     """
     boxed = boxed_answer(gold, adjacent=True)
     return without_dollars(gold if boxed is None else boxed)

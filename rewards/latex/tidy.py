@@ -4,32 +4,37 @@ import re
 
 _SIGNS = str.maketrans(
     {
-        "−": "-", "–": "-", "×": r"\times ", "·": r"\cdot ", "÷": r"\div ", "π": r"\pi ", "°": r"^\circ ",
-        "∞": r"\infty ", "≤": r"\le ", "≥": r"\ge ", "≠": r"\ne ", "±": r"\pm ", "∪": r"\cup ", "∈": r"\in ",
-        "≈": r"\approx ", "∅": r"\emptyset ", "²": "^2 ", "³": "^3 ", "√": r"\sqrt ", "½": r"\frac{1}{2}",
-        "¼": r"\frac{1}{4}", "¾": r"\frac{3}{4}", "\uff0d": "-", "\u2010": "-", "\u2011": "-",
-        "\u00a0": " ", "\u2009": " ", "\u202f": " ",
+        "−": "-", "–": "-", "×": r"\times ", "·": r"\cdot ", "÷": r"\div ", "π": r"\pi ",
+        "°": r"^\circ ", "∞": r"\infty ", "≤": r"\le ", "≥": r"\ge ", "≠": r"\ne ", "±": r"\pm ",
+        "∪": r"\cup ", "∈": r"\in ", "≈": r"\approx ", "∅": r"\emptyset ", "²": "^2 ", "³": "^3 ",
+        "√": r"\sqrt ", "½": r"\frac{1}{2}", "¼": r"\frac{1}{4}", "¾": r"\frac{3}{4}",
+        "\uff0d": "-", "\u2010": "-", "\u2011": "-", "\u00a0": " ", "\u2009": " ", "\u202f": " ",
     }
 )  # fmt: skip
 _COMMANDS = {
-    "div": "/", "equiv": "=", "langle": "(", "rangle": ")", "lbrace": r"\{", "rbrace": r"\}", "lt": "<",
-    "gt": ">", "colon": ":", "vert": "|", "lvert": "|", "rvert": "|", "cdot": "*", "times": "*", "ast": "*",
-    "le": r"\le ", "leq": r"\le ", "leqslant": r"\le ", "ge": r"\ge ", "geq": r"\ge ", "geqslant": r"\ge ",
-    "ne": r"\ne ", "neq": r"\ne ", "varnothing": r"\emptyset", "empty": r"\emptyset",
-    "dots": "...", "ldots": "...", "cdots": "...", "dotsc": "...", "quad": " ", "qquad": " ",
-    "dfrac": r"\frac", "tfrac": r"\frac", "cfrac": r"\frac", "dbinom": r"\binom", "tbinom": r"\binom",
+    "div": "/", "equiv": "=", "langle": "(", "rangle": ")", "lbrace": r"\{", "rbrace": r"\}",
+    "lt": "<", "gt": ">", "colon": ":", "vert": "|", "lvert": "|", "rvert": "|",
+    "cdot": "*", "times": "*", "ast": "*", "le": r"\le ", "leq": r"\le ", "leqslant": r"\le ",
+    "ge": r"\ge ", "geq": r"\ge ", "geqslant": r"\ge ", "ne": r"\ne ", "neq": r"\ne ",
+    "varnothing": r"\emptyset", "empty": r"\emptyset", "quad": " ", "qquad": " ",
+    "dots": "...", "ldots": "...", "cdots": "...", "dotsc": "...",
+    "dfrac": r"\frac", "tfrac": r"\frac", "cfrac": r"\frac",
+    "dbinom": r"\binom", "tbinom": r"\binom",
 }  # fmt: skip
-_ONES = """zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen
-fifteen sixteen seventeen eighteen nineteen""".split()
-_TENS = "twenty thirty forty fifty sixty seventy eighty ninety".split()
+_ONES = [
+    "zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten",
+    "eleven", "twelve", "thirteen", "fourteen", "fifteen", "sixteen", "seventeen", "eighteen",
+    "nineteen",
+]  # fmt: skip
+_TENS = ["twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eighty", "ninety"]
 NUMBER_WORDS = {word: i for i, word in enumerate(_ONES)}
 for _i, _ten in enumerate(_TENS, start=2):
     NUMBER_WORDS[_ten] = 10 * _i
     NUMBER_WORDS |= {f"{_ten}-{one}": 10 * _i + j for j, one in enumerate(_ONES[:10])}
 # A program's sqrt(3) or pi, but no part of a word.
 _CALL = (
-    r"\\text\{[^{}]*\}|(?<![A-Za-z\\])(?:(?:a(?:rc)?)?(?:sin|cos|tan)h?|cot|sec|csc|ln|exp)(?=\s*\()"
-    r"|(?<![A-Za-z\\])(?:sqrt(?=\s*[({\d])|pi(?![A-Za-z]))"
+    r"\\text\{[^{}]*\}|(?<![A-Za-z\\])(?:sqrt(?=\s*[({\d])|pi(?![A-Za-z])"
+    r"|(?:(?:a(?:rc)?)?(?:sin|cos|tan)h?|cot|sec|csc|ln|exp)(?=\s*\())"
 )
 _SAME = [  # different ways to write the same thing, in this order
     # Size, colour and type say nothing.
@@ -38,9 +43,10 @@ _SAME = [  # different ways to write the same thing, in this order
     (r"\\text(?=\{[^{}A-Za-z]*(?:\\[A-Za-z]|\^))", ""),
     (r"\\(?:text)?color\s*\{[^{}]*\}|\\underline(?=\s*\{)", ""),
     # Words for numbers, and numbers among words.
-    (rf"\\text\{{\s*({'|'.join(NUMBER_WORDS)})\s*\}}", lambda match: str(NUMBER_WORDS[match[1]])),
+    (rf"\\text\{{\s*({'|'.join(NUMBER_WORDS)})\s*\}}", lambda word: str(NUMBER_WORDS[word[1]])),
     (r"(?<=\d)\s*(?:\\text\{\s*out of\s*\}|out of)\s*(?=\d)", "/"),
-    (r"\\text\{\s*(?:negative|minus)\s*\}|(?<![A-Za-z\\])(?:[Nn]egative|[Mm]inus)\s(?=[\d.\\])", "-"),
+    (r"\\text\{\s*(?:negative|minus)\s*\}", "-"),
+    (r"(?<![A-Za-z\\])(?:[Nn]egative|[Mm]inus)\s(?=[\d.\\])", "-"),
     (r"\\text\{\s*([-+]?[\d.,/]*\d)\s*\}", r"\1"),
     (r"\\text\{\s*([-+]?[\d.,/]*\d)\s+([A-Za-z][A-Za-z ]*)\}", r"\1 \\text{\2}"),
     (r"\\text\{\s*([A-F](?:\s*,\s*[A-F])+)\s*\}", r"\1"),

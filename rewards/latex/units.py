@@ -6,11 +6,12 @@ from fractions import Fraction
 from rewards.latex.tidy import NUMBER_WORDS
 
 _UNITS = {
-    "centimeter": "cm", "centimetre": "cm", "meter": "m", "metre": "m", "kilometer": "km", "millimeter": "mm",
-    "inch": "in", "inche": "in", "foot": "ft", "feet": "ft", "yard": "yd", "mile": "mi", "dollar": "$", "usd": "$",
-    "hour": "h", "hr": "h", "minute": "min", "second": "s", "sec": "s", "degree": "deg", "percent": "%", "pct": "%",
-    "percentage": "%", "unit": "", "gram": "g", "kilogram": "kg", "pound": "lb", "lb": "lb", "liter": "l",
-    "milliliter": "ml", "milligram": "mg", "ounce": "oz", "mph": "mi/h", "km/hr": "km/h", "cent": "cent", "¢": "cent",
+    "centimeter": "cm", "centimetre": "cm", "meter": "m", "metre": "m", "kilometer": "km",
+    "millimeter": "mm", "inch": "in", "inche": "in", "foot": "ft", "feet": "ft", "yard": "yd",
+    "mile": "mi", "dollar": "$", "usd": "$", "cent": "cent", "¢": "cent", "hour": "h", "hr": "h",
+    "minute": "min", "second": "s", "sec": "s", "degree": "deg", "percent": "%", "pct": "%",
+    "percentage": "%", "unit": "", "gram": "g", "kilogram": "kg", "milligram": "mg", "pound": "lb",
+    "lb": "lb", "ounce": "oz", "liter": "l", "milliliter": "ml", "mph": "mi/h", "km/hr": "km/h",
 }  # fmt: skip
 # How many of the first unit of its line each is.
 _MEASURES = (
@@ -22,52 +23,37 @@ _MEASURES = (
 )
 _NAMES = {*_UNITS, *_UNITS.values()} - {""}
 _SIZES = {"square": "2", "sq": "2", "cubic": "3"}
-_SCALES = {
-    "hundred": 100,
-    "thousand": 10**3,
-    "million": 10**6,
-    "billion": 10**9,
-    "trillion": 10**12,
-    "dozen": 12,
-}
-# Words and letters right behind a number that change its value: "18 lakh", "18M" are not 18. A fourth
-# or a fifth may count grades or coins ("18 third graders"), so of those only the plural is here.
+_SCALES = {"hundred": 100, "dozen": 12, "thousand": 10**3, "million": 10**6, "billion": 10**9}
+# Words and letters right behind a number that change its value: "18 lakh", "18M" are not 18. A
+# fourth may count grades ("18 fourth graders"), so of those the plural alone is here.
 SCALE = (
     r"(?:[kKMB]|bn|mn|tn|mln|(?i:hundred|thousand|(?:[mbt]|quadr|quint|sext)[a-z]{0,4}illion|lakh"
     r"|lac|crore|dozen|myriad|grand|squared|cubed|factorial|hal(?:f|ves)"
     r"|(?:hundred|thousand|[a-z]{1,6}illion)ths?|(?:third|(?:four|fif|six|seven|eigh|nin|ten|eleven"
     r"|twelf|[a-z]{3,6}teen|[a-z]{3,6}tie)th)s)s?)(?![A-Za-z0-9])"
 )
-# After a number these are not a unit: they change the value, add another, or take it back.
-_NO_UNITS = {
-    "and", "or", "to", "times", "plus", "minus", "over", "squared", "cubed", "factorial", "mod", "modulo",
-    "root", "pi", "sqrt", "choose", "less", "than", "least", "most", "about", "approximately", "not", "never",
-    "point", "half", "halves", "thirds", "third", "quarters", "quarter", "e", "i", "sin", "cos", "tan", "log", "ln",
-    "st", "nd", "rd", "th", "maybe", "perhaps", "possibly", "probably", "roughly", "around", "nearly", "almost", "so",
-    "k", "such", "that", "is", "are", "wrong", "incorrect", "false", *NUMBER_WORDS,
+# Words that take back, bound or multiply what they stand by.
+HEDGES = {
+    "no", "not", "never", "neither", "nor", "cannot", "wrong", "incorrect", "false", "doubt",
+    "unlike", "or", "and", "either", "other", "but", "except", "if", "maybe", "perhaps", "possibly",
+    "might", "could", "between", "less", "more", "fewer", "greater", "least", "most", "than",
+    "about", "approximately", "around", "nearly", "almost", "roughly", "probably",
+    "to", "by", "mod",
 }  # fmt: skip
-# Nor can a unit begin with these, though "18 cups of flour" and "18 dollars each" are units.
-_NO_FIRST = {
-    "of",
-    "more",
-    "at",
-    "by",
-    "the",
-    "with",
-    "from",
-    "through",
-    "base",
-    "below",
-    "above",
-    "each",
-}
+# No unit has these words: they are a part of the number, or of a sentence.
+_NO_UNITS = HEDGES | NUMBER_WORDS.keys() | {
+    "times", "plus", "minus", "over", "root", "pi", "sqrt", "choose", "point", "third", "quarter",
+    "quarters", "e", "i", "k", "sin", "cos", "tan", "log", "ln", "st", "nd", "rd", "th", "so",
+    "such", "that", "is", "are", "modulo",
+}  # fmt: skip
+# No unit begins with these, though "18 cups of flour" and "18 dollars each" are units.
+_NO_FIRST = {"of", "at", "the", "with", "from", "through", "base", "below", "above", "each"}
 _WORDS = r"[A-Za-z¢][A-Za-z.]*(?:[ /][A-Za-z]+\.?)*"
-_POWER = r"\s*(?:\^\s*\{?\s*(?P<power>\d)\s*\}?)?\s*"
-_UPRIGHT = re.compile(
-    rf"(?P<value>.*?[\w)}}.])\s*\\text\{{\s*(?P<words>{_WORDS})\s*\}}{_POWER}", re.DOTALL
-)
-_PLAIN = re.compile(
-    rf"(?P<value>.*?(?:[\d)}}.]|\\pi(?= )))(?P<gap>\s*)(?P<words>{_WORDS}){_POWER}", re.DOTALL
+_UNIT = re.compile(
+    r"(?P<value>.*?[\w)}.])(?P<gap>\s*)"
+    rf"(?:\\text\{{\s*(?P<upright>{_WORDS})\s*\}}|(?<=[\d)}}.\s])(?P<plain>{_WORDS}))"
+    r"\s*(?:\^\s*\{?\s*(?P<power>\d)\s*\}?)?\s*",
+    re.DOTALL,
 )
 _SIGN = re.compile(
     r"(?P<value>.*?[\d)}.])\s*(?:(?P<percent>%)|\\degree\s*(?:\\text\{\s*[CF]\s*\}|[CF])?)\s*",
@@ -79,10 +65,10 @@ _MODULUS = re.compile(
     re.DOTALL,
 )
 _CURRENCY = re.compile(
-    r"(?P<minus>-?)\s*(?:\\\$|[$€£¥]|\\text\{\s*USD?\s*\}|USD )\s*(?P<before>.+)|(?P<after>.+?)\s*(?:\\\$|[$€£¥])",
+    r"(?P<minus>-?)\s*(?:\\\$|[$€£¥]|\\text\{\s*USD?\s*\}|USD )\s*(?P<before>.+)"
+    r"|(?P<after>.+?)\s*(?:\\\$|[$€£¥])",
     re.DOTALL,
 )
-_CHANGES = re.compile(SCALE)
 
 
 def split_unit(text: str, in_prose: bool = False) -> tuple[str, str, int]:
@@ -90,30 +76,26 @@ def split_unit(text: str, in_prose: bool = False) -> tuple[str, str, int]:
 
     In prose `5 m` is a length; in mathematics, where white space means nothing, it is a letter.
     """
-    currency = _CURRENCY.fullmatch(text)
-    if currency:
+    if currency := _CURRENCY.fullmatch(text):
         amount = (currency["minus"] or "") + (currency["before"] or currency["after"])
         value, _, scale = split_unit(amount, in_prose)
         return value, "$", scale
-    modulus = _MODULUS.fullmatch(text) if "mod" in text else None
-    if modulus:
+    if "mod" in text and (modulus := _MODULUS.fullmatch(text)):
         return modulus["value"], f"mod {modulus[2] or modulus[3] or modulus[4]}", 1
-    sign = _SIGN.fullmatch(text)
-    if sign:
-        is_angle = not sign["percent"] and re.search(
-            r"\\[a-z]{3}", sign["value"].replace(r"\frac", "")
-        )  # cos 60°
-        return (text, "", 1) if is_angle else (sign["value"], sign["percent"] or "deg", 1)
-    match = _UPRIGHT.fullmatch(text) or _PLAIN.fullmatch(text)
-    words = match["words"].casefold().replace(".", "").split() if match else []
+    if sign := _SIGN.fullmatch(text):
+        commands = sign["value"].replace(r"\frac", "")
+        if not sign["percent"] and re.search(r"\\[a-z]{3}", commands):  # cos 60°
+            return text, "", 1
+        return sign["value"], sign["percent"] or "deg", 1
+    match = _UNIT.fullmatch(text)
+    words = (
+        (match["upright"] or match["plain"]).casefold().replace(".", "").split() if match else []
+    )
     if not match or not _is_unit(match, words, in_prose):
         return text, "", 1
     scale = _SCALES.get(words[0].removesuffix("s"), 1)
-    return (
-        match["value"].rstrip(),
-        _unit_name(words[1:] if scale != 1 else words, match["power"]),
-        scale,
-    )
+    name = _unit_name(words if scale == 1 else words[1:], match["power"])
+    return match["value"].rstrip(), name, scale
 
 
 def conversion(unit: str, other: str) -> Fraction | None:
@@ -125,27 +107,29 @@ def conversion(unit: str, other: str) -> Fraction | None:
 
 
 def _is_unit(match: re.Match[str], words: list[str], in_prose: bool) -> bool:
-    """`5 cm`, `5cm`, `5 eggs`, `10weeks` have units; `5 m`, `3ba` and `3 ba` have letters; `5 tenths` is neither."""
+    """`5 cm`, `5cm`, `5 eggs` have units, `5 m`, `3ba`, `3 ba` letters, `5 tenths` is neither."""
     word, value = words[0].removesuffix("s"), match["value"]
     if words[0] in _NO_FIRST or _NO_UNITS.intersection(words):
         return False
-    if _CHANGES.fullmatch(words[0]) and word not in _SCALES:
+    if re.fullmatch(SCALE, words[0]) and word not in _SCALES:
         return False
-    known = words[0] in _UNITS or word in _NAMES or word in _SIZES
-    if match.re is _UPRIGHT:
-        return known or not value[-1].isalpha() or value.endswith(r"\pi")
-    if known and (in_prose and match["gap"] or words[0] not in ("m", "s", "h", "l")):
-        return True
-    return len(words[0]) > (2 if match["gap"] else 3)
+    is_known = words[0] in _UNITS or word in _NAMES or word in _SIZES
+    if match["upright"]:
+        return is_known or not value[-1].isalpha() or value.endswith(r"\pi")
+    if not re.search(r"(?:[\d)}.]|\\pi)$", value):
+        return False
+    if words[0] in ("m", "s", "h", "l"):
+        return in_prose and bool(match["gap"])
+    return is_known or len(words[0]) > (2 if match["gap"] else 3)
 
 
 def _unit_name(words: list[str], power: str | None) -> str:
     for word, number in _SIZES.items():
         if word in words:
             words, power = [other for other in words if other != word], number
+    singular = [word.removesuffix("s") for word in words]
     names = [
-        _UNITS.get(word, _UNITS.get(word.removesuffix("s"), word.removesuffix("s")))
-        for word in words
+        _UNITS.get(word, _UNITS.get(one, one)) for word, one in zip(words, singular, strict=True)
     ]
     name = " ".join(names).replace(" per ", "/")
     return f"{name}^{power}" if power and name else name

@@ -1,11 +1,12 @@
-r"""Whether two expressions have the same value: `same_value(parse(r"\sin 2x"), parse(r"2\sin x\cos x"))`.
+r"""Whether two expressions have the same value, as `\sin 2x` and `2\sin x\cos x` have.
 
 Letters stand for fractions, at three points. What is rational there is compared exactly, the rest
-to 300 digits. Nothing is evaluated as code, and the work is counted, so that no expression takes
+to 280 digits. Nothing is evaluated as code, and the work is counted, so that no expression takes
 long: what is too large, or loses digits on its way, has no value, and equals nothing.
 """
 
 import math
+import operator
 import zlib
 from collections.abc import Callable
 from fractions import Fraction
@@ -18,18 +19,20 @@ _mp = mpmath.MPContext()  # one of our own: the precision of mpmath's is shared 
 _mp.prec = 1100
 mpc, mpf = _mp.mpc, _mp.mpf
 Number = Fraction | mpc
-_NOISE, _EQUAL, _LOST, _SMALL = (mpf(2) ** -bits for bits in (900, 700, 600, 300))
 MAX_BITS = 40_000  # of a fraction
-MAX_INEXACT_BITS = 600  # of a fraction that meets a root or a sine: fewer than are kept of those
+MAX_INEXACT_BITS = 450  # of a fraction that meets a root or a sine
 MAX_WORK = 5000  # microseconds, about, that the value at one point takes
 MAX_TERMS = 200  # of a sum or product that is written out
+# Relative to what is added: what is smaller is an error of rounding, the same, or lost in a sum.
+_NOISE, _EQUAL, _LOST = mpf(2) ** -1000, mpf(2) ** -950, mpf(2) ** -450
+_SMALL, _LARGE = mpf(2) ** -300, 10**6  # where functions keep their digits
 _POINTS = range(3)
 _CONSTANTS = {"pi": mpc(_mp.pi), "e": mpc(_mp.e), "i": mpc(0, 1)}
 _NO_VALUE = (ArithmeticError, ValueError, TypeError, RecursionError)  # Unreadable is a ValueError
 
 
 def same_value(left: Tree, right: Tree) -> bool:
-    """Whether two trees have the same value, wherever they have one, and they have one somewhere.
+    """Whether two trees have the same value wherever one of them has any, and one has somewhere.
 
     Example: `same_value(parse("2(x+1)"), parse("2x+2"))`
     """
@@ -45,10 +48,12 @@ def same_value(left: Tree, right: Tree) -> bool:
 def constant_ratio(left: Tree, right: Tree) -> float | None:
     """What `left` is of `right` if that is the same at all points and not 0, else None."""
     pairs = [(value_at(left, point), value_at(right, point)) for point in _POINTS]
-    if not all(a and b for a, b in pairs):
+    try:
+        ratios = [_inexact(a) / _inexact(b) for a, b in pairs if a and b]
+    except Unreadable:
         return None
-    ratios = [_inexact(a) / _inexact(b) for a, b in pairs]
-    return float(ratios[0].real) if all(_equal(ratio, ratios[0]) for ratio in ratios) else None
+    is_constant = len(ratios) == len(pairs) and all(_equal(ratios[0], r) for r in ratios)
+    return float(ratios[0].real) if is_constant else None
 
 
 def constant(tree: Tree) -> complex | None:
@@ -84,7 +89,8 @@ class _Point:
     """A fraction for every letter, and the work that is left for a value there."""
 
     def __init__(self, number: int):
-        self.number, self.work, self.bound = number, MAX_WORK, {}
+        self.number, self.work = number, MAX_WORK
+        self.known: dict[str, Number] = dict(_CONSTANTS)  # and what a sum counts by
 
     def value(self, tree: Tree) -> Number:
         operation, *parts = tree
@@ -97,26 +103,31 @@ class _Point:
         return self.apply(operation, [self.value(part) for part in parts])
 
     def letter(self, name: str) -> Number:
-        if name in self.bound or name in _CONSTANTS:
-            return self.bound[name] if name in self.bound else _CONSTANTS[name]
+        if name in self.known:
+            return self.known[name]
         size = Fraction(300 + zlib.crc32(f"{self.number}{name}".encode()) % 10_007, 9000)
         return -size if self.number == 2 else size  # below 0 the root of x^2 is not x
 
     def apply(self, operation: str, values: list[Number]) -> Number:
         """An operation, exact where all are fractions and the result is one."""
+        if operation == "root":
+            return self.apply("^", [values[1], 1 / values[0]])
         found = None
         if operation in _EXACT and all(isinstance(value, Fraction) for value in values):
             found = _EXACT[operation](*values)
-        if found is None:
-            if operation not in _INEXACT:
-                raise Unreadable("not of whole numbers")
+        elif operation not in _INEXACT:
+            raise Unreadable("not of whole numbers")
+        if found is None and operation == "^" and _has_real_root(*values):
+            found = self.apply("^", [-values[0], values[1]]) * (-1) ** values[1].numerator
+        elif found is None:
             self.spend(10 if operation in "+*/" else 100)
-            found = _INEXACT[operation](*values)
+            found = _INEXACT[operation](*map(_inexact, values))
         if isinstance(found, Fraction):
-            bits = max(found.numerator.bit_length(), found.denominator.bit_length())
+            bits = _bits(found)
             self.spend(2 + bits * bits // 2_000_000)
-            return _sized(found, MAX_BITS)
-        if not _mp.isfinite(found):
+            if bits > MAX_BITS:
+                raise Unreadable("too large")
+        elif not _mp.isfinite(found):
             raise Unreadable("no number")
         return found
 
@@ -133,13 +144,24 @@ class _Point:
             value = self.value(body)
             digits = value if isinstance(value, Fraction) else _mp.nstr(value, 250)
             return self.letter(f"{operation} {limits[1]} {digits}")
-        sign, outside = "+" if operation == "sum" else "*", self.bound
-        total: Number = Fraction(operation == "prod")
+        outside, total = self.known, Fraction(operation == "prod")
         for k in range(int(start), int(end) + 1):
-            self.bound = outside | {name: Fraction(k)}
-            total = self.apply(sign, [total, self.value(body)])
-        self.bound = outside
+            self.known = outside | {name: Fraction(k)}
+            total = self.apply("+" if operation == "sum" else "*", [total, self.value(body)])
+        self.known = outside
         return total
+
+
+def _bits(value: Fraction) -> int:
+    return max(value.numerator.bit_length(), value.denominator.bit_length())
+
+
+def _inexact(value: Number) -> mpc:
+    if not isinstance(value, Fraction):
+        return value
+    if _bits(value) > MAX_INEXACT_BITS:
+        raise Unreadable("too many digits")
+    return mpc(mpf(value.numerator) / value.denominator)
 
 
 def _equal(left: Number | None, right: Number | None) -> bool:
@@ -154,47 +176,46 @@ def _equal(left: Number | None, right: Number | None) -> bool:
     return abs(left - right) <= _EQUAL * max(abs(left), abs(right))
 
 
-def _sized(value: Fraction, bits: int) -> Fraction:
-    if max(value.numerator.bit_length(), value.denominator.bit_length()) > bits:
-        raise Unreadable("too large")
-    return value
+# --------------------------------------------------------------------------- operations
 
 
-def _inexact(value: Number) -> mpc:
-    if not isinstance(value, Fraction):
-        return value
-    value = _sized(value, MAX_INEXACT_BITS)
-    return mpc(mpf(value.numerator) / value.denominator)
-
-
-def _sum(left: Number, right: Number) -> mpc:
-    """What is left of a difference of equals is 0, and an addend too small to be held is no value."""
-    left, right = _inexact(left), _inexact(right)
-    total, small, large = left + right, *sorted((abs(left), abs(right)))
+def _sum(left: mpc, right: mpc) -> mpc:
+    """A difference of equals is 0; where an addend is too small to be held there is no value."""
+    small, large = sorted((abs(left), abs(right)))
     if 0 < small < _LOST * large:
         raise Unreadable("an addend that is lost")
+    total = left + right
     return total if abs(total) > _NOISE * large else mpc(0)
 
 
-def _clean(value: mpc, size: mpf | int = 1) -> mpc:
-    """Without a part that is nothing but what was rounded on the way."""
-    value = mpc(value)
-    real, imaginary = (
-        0 if abs(part) < _NOISE * size else part for part in (value.real, value.imag)
-    )
-    return mpc(real, imaginary)
+def _has_real_root(base: Number, exponent: Number) -> bool:
+    """Whether a power of a negative number is real, as its third root is."""
+    is_negative = base.imag == 0 and base.real < 0
+    return is_negative and isinstance(exponent, Fraction) and exponent.denominator % 2 == 1
 
 
-def _of_sized(function: Callable[[mpc], mpc]) -> Callable[[Number], mpc]:
-    """A function of what is neither so large nor so small that its value would have no digits."""
+def _power(base: mpc, exponent: mpc) -> mpc:
+    if not _SMALL < abs(exponent) < 1000:
+        raise Unreadable("too large or too small")
+    power = base**exponent
+    return _clean(power, abs(power))
 
-    def of_sized(value: Number) -> mpc:
-        value = _inexact(value)
-        if value and not _SMALL < abs(value) < 1e6:
+
+def _of_sized(function: Callable[[mpc], mpc]) -> Callable[[mpc], mpc]:
+    """A function where its argument is neither so large nor so small that digits are lost."""
+
+    def of_sized(value: mpc) -> mpc:
+        if value and not _SMALL < abs(value) < _LARGE:
             raise Unreadable("too large or too small")
-        return _clean(function(value))
+        return _clean(function(value), mpf(1))
 
     return of_sized
+
+
+def _clean(value: mpc, size: mpf) -> mpc:
+    """Without a part that is nothing but what was rounded on the way."""
+    real, imag = mpc(value).real, mpc(value).imag
+    return mpc(real * (abs(real) > _NOISE * size), imag * (abs(imag) > _NOISE * size))
 
 
 def _exact_power(base: Fraction, exponent: Fraction) -> Fraction | None:
@@ -205,60 +226,38 @@ def _exact_power(base: Fraction, exponent: Fraction) -> Fraction | None:
         raise Unreadable("zero to no power")
     if abs(base) == 1:
         return base ** (exponent.numerator % 2)
-    bits = max(base.numerator.bit_length(), base.denominator.bit_length())
-    if bits * abs(exponent) > MAX_BITS:
+    if _bits(base) * abs(exponent) > MAX_BITS:
         raise Unreadable("too large")
     return base**exponent.numerator
 
 
-def _power(base: Number, exponent: Number) -> mpc:
-    """The real root of a negative number where there is one."""
-    value, times = _inexact(base), _inexact(exponent)
-    if not _SMALL < abs(times) < 1000:
-        raise Unreadable("too large or too small")
-    is_negative = value.imag == 0 and value.real < 0
-    if is_negative and isinstance(exponent, Fraction) and exponent.denominator % 2:
-        return (-1) ** exponent.numerator * (-value) ** times
-    power = value**times
-    return _clean(power, abs(power))
-
-
-def _root(degree: Number, value: Number) -> mpc:
-    return _power(value, 1 / degree)
-
-
 def _binomial(n: Fraction, k: Fraction) -> Fraction:
-    k = _whole(k, 3000 if n.denominator == 1 else 12)
     if n.denominator == 1:
-        return Fraction(math.comb(_whole(n, 3000), k))
-    return math.prod((n - i) / (i + 1) for i in range(k))  # of a letter, it is a polynomial
+        return Fraction(math.comb(_whole(n), _whole(k)))
+    return math.prod((n - i) / (i + 1) for i in range(_whole(k, 12)))  # of a letter: a polynomial
 
 
-def _whole(value: Fraction, limit: int) -> int:
+def _whole(value: Fraction, limit: int = 3000) -> int:
     if value.denominator != 1 or not 0 <= value <= limit:
         raise Unreadable("too large, or not a whole number")
     return int(value)
 
 
-def _rounded(function: Callable[[mpf], mpf], slack: mpf) -> Callable[[Number], Fraction]:
-    """What is a whole number but for its last digits is that whole number."""
-    return lambda value: Fraction(int(function(_inexact(value).real + slack)))
-
-
 _EXACT = {
-    "+": lambda a, b: a + b, "*": lambda a, b: a * b, "/": lambda a, b: a / b, "^": _exact_power,
-    "abs": abs, "binom": _binomial, "floor": lambda a: Fraction(math.floor(a)),
-    "ceil": lambda a: Fraction(math.ceil(a)), "!": lambda n: Fraction(math.factorial(_whole(n, 3000))),
+    "+": operator.add, "*": operator.mul, "/": operator.truediv, "^": _exact_power, "abs": abs,
+    "!": lambda n: Fraction(math.factorial(_whole(n))), "binom": _binomial,
     "mod": lambda a, b: Fraction(_whole(a, 10**9) % _whole(b, 10**9)),
+    "floor": lambda a: Fraction(math.floor(a)), "ceil": lambda a: Fraction(math.ceil(a)),
 }  # fmt: skip
 _sin, _cos, _sinh, _cosh = map(_of_sized, (_mp.sin, _mp.cos, _mp.sinh, _mp.cosh))
 _INEXACT = {
-    "+": _sum, "*": lambda a, b: _inexact(a) * _inexact(b), "/": lambda a, b: _inexact(a) / _inexact(b),
-    "^": _power, "root": _root, "abs": lambda a: mpc(abs(_inexact(a))),
-    "floor": _rounded(_mp.floor, _EQUAL), "ceil": _rounded(_mp.ceil, -_EQUAL),
-    "sin": _sin, "cos": _cos, "tan": lambda a: _sin(a) / _cos(a), "sec": lambda a: 1 / _cos(a),
-    "csc": lambda a: 1 / _sin(a), "cot": lambda a: _cos(a) / _sin(a),
+    "+": _sum, "*": operator.mul, "/": operator.truediv, "^": _power, "abs": lambda a: mpc(abs(a)),
+    "sin": _sin, "cos": _cos, "sec": lambda a: 1 / _cos(a), "csc": lambda a: 1 / _sin(a),
+    "tan": lambda a: _sin(a) / _cos(a), "cot": lambda a: _cos(a) / _sin(a),
     "sinh": _sinh, "cosh": _cosh, "tanh": lambda a: _sinh(a) / _cosh(a),
     "arcsin": _of_sized(_mp.asin), "arccos": _of_sized(_mp.acos), "arctan": _of_sized(_mp.atan),
     "ln": _of_sized(_mp.ln), "exp": _of_sized(_mp.exp),
+    # What is a whole number but for its last digits is that whole number.
+    "floor": lambda a: mpc(_mp.floor(a.real + _EQUAL)),
+    "ceil": lambda a: mpc(_mp.ceil(a.real - _EQUAL)),
 }  # fmt: skip
