@@ -21,6 +21,7 @@ from rewards.sandbox import (
     Sandbox,
     SandboxError,
     Stdio,
+    ZygoteDied,
     cgroups,
     landlock,
     pool,
@@ -371,6 +372,46 @@ def test_a_zygote_is_ready_soon():
         started = time.monotonic()
         sandbox._all[0].start()
         assert time.monotonic() - started < 5  # 0.3 on an idle machine
+
+
+def test_forks_of_a_busy_trainer_can_use_their_own(sandbox):
+    thread = threading.Thread(target=sandbox.run_batch, args=([RIGHT] * 100,))
+    thread.start()
+    ended = []
+    for _ in range(3):
+        if not (child := os.fork()):
+            code = 2
+            try:
+                code = int(sandbox.run_batch([RIGHT])[0].status != "pass")
+            finally:
+                os._exit(code)
+        ended.append(os.waitpid(child, 0)[1])
+    thread.join()
+    assert ended == [0, 0, 0] and sandbox.run_batch([RIGHT])[0].status == "pass"
+
+
+def test_closing_ends_a_running_call_with_an_error_of_the_sandbox():
+    made, ended = Sandbox(workers=1), []
+
+    def run():
+        try:
+            ended.append(made.run_asserts("while True: pass", ["assert f()"], timeout_s=5.0).status)
+        except Exception as error:
+            ended.append(type(error))
+
+    made.start()
+    thread = threading.Thread(target=run)
+    thread.start()
+    time.sleep(0.3)
+    made.close()
+    thread.join()
+    assert ended[0] in ("infra", SandboxError, ZygoteDied)
+
+
+@pytest.mark.parametrize("seconds", [0, -1, float("nan"), float("inf")])
+def test_a_limit_that_is_none_is_an_error_that_names_it(seconds, sandbox):
+    with pytest.raises(ValueError, match="timeout_s"):
+        sandbox.run_asserts(RIGHT.program, RIGHT.tests, timeout_s=seconds)
 
 
 # ------------------------------------------------------------------ fail closed

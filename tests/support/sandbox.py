@@ -1,12 +1,36 @@
-"""Processes, and the sandbox package where every user can read it: a clone may lie where others cannot enter."""
+"""Processes, and the sandbox package where every user can read it: a clone may lie where others
+cannot enter.
+"""
 
 import atexit
 import functools
 import shutil
 import tempfile
 from pathlib import Path
+from typing import NamedTuple
 
 SYSTEM_PYTHON = "/usr/bin/python3"
+
+
+class Program(NamedTuple):
+    """A program of a table, what the table says of it in a word, and its tests."""
+
+    kind: str
+    source: str
+    tests: list[str]
+
+
+def programs(table: str) -> dict[str, Program]:
+    """Programs by name: `=== kind | name` or `=== name` is before each, `---` before each of its
+    tests.
+    """
+    found = {}
+    for part in table.strip().removeprefix("=== ").split("\n=== "):
+        heading, _, text = part.partition("\n")
+        kind, _, name = heading.rpartition(" | ")
+        source, *tests = text.split("\n--- ")
+        found[name] = Program(kind, source, tests)
+    return found
 
 
 def is_alive(pid: int) -> bool:
@@ -18,7 +42,9 @@ def is_alive(pid: int) -> bool:
 
 @functools.cache
 def folder_for_everyone() -> Path:
-    """A folder outside the clone that holds `rewards/sandbox` and an empty `rewards/__init__.py`; removed at exit."""
+    """A folder outside the clone that holds `rewards/sandbox` and an empty `rewards/__init__.py`;
+    removed at exit.
+    """
     folder = Path(tempfile.mkdtemp(prefix="sandbox-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     shutil.copytree(
