@@ -36,18 +36,21 @@ _DIGIT = re.compile("[0-9¼½¾]")
 # --- Numbers in a sentence
 
 _NUMBER = re.compile(
-    # "is - 5" and "minus 5" have a sign, "20 - 5" has an operator.
-    r"(?:(?:\A|(?<=[=:#])|(?<=\bis))\s*-\s?|(?:\A|(?<=is )|(?<=: )|(?<== ))(?:[Mm]inus|[Nn]egative)\s"
-    r"|(?<![\w).])-)?"
-    # Not in a word, an index, a power or 5:30, and not the second half of "17,18".
+    # "-5", "is - 5" and "is minus 5" have a sign; "20 - 5" has an operator.
+    r"(?:(?:\A|(?<=[=:#])|(?<=\bis))\s*-\s?|(?<![\w).])-"
+    r"|(?:\A|(?<=is )|(?<=: )|(?<== ))(?:[Mm]inus|[Nn]egative)\s)?"
+    # It begins neither in a word, an index, a power or 5:30, nor behind the comma of "17,18".
     r"(?<![\w^_\\{])(?<![0-9][.,:])"
+    # A fraction, a mixed number, a decimal or a quotient.
     r"(?P<digits>(?:[0-9]{1,9}\s?)?\\frac\s?(?:\{[^{}]{1,20}\}|[0-9]){2}"
     r"|[0-9]{1,9}\s[0-9]{1,4}/[0-9]{1,4}"
     r"|(?:[0-9]{1,3}(?:,[0-9]{3})+(?![0-9])|[0-9]+)(?:\.[0-9]+)?(?:/[0-9]+)?|(?<!\.)\.[0-9]+)"
+    # It ends before no more digits, of any script, and nothing that cannot be seen.
     r"(?![0-9]|[,.][0-9]|:(?!00)[0-9]|[^\D0-9]|[\u200b-\u200f\u2060])"
+    # What may be written to it: "5th", "5:00 pm", "5 million", "5cm^2"; a factor may not.
     r"(?P<ordinal>(?:st|nd|rd|th)\b)?(?::00)?(?:\s?[ap]m\b)?"
     rf"(?:(?P<scale>\s?{SCALE})|(?P<unit>[A-Za-z]+)(?:\^\{{?[23]\}}?)?)?(?![A-Za-z0-9])"
-    r"(?!\s?(?:\\[a-z]|(?:[nyz]|pi|[ei](?!\.)|x(?!\s*[($]*[0-9]))\b))"  # no factor behind it
+    r"(?!\s?(?:\\[a-z]|(?:[nyz]|pi|[ei](?!\.)|x(?!\s*[($]*[0-9]))\b))"
 )
 # What an operation or a list stands between: "9 * 2", "18 less two", "17 or 18".
 _OPERATION = re.compile(
@@ -107,7 +110,7 @@ _LEAD = re.compile(
 
 
 def stated(sentence: str) -> Fraction | None:
-    """The number that a sentence states; None where it states none, several, or a sum not worked out.
+    """The number that a sentence states; None for none, several, or a sum that is not worked out.
 
     Example: `stated("2 * 9 = 18 dollars in 3 days") == 18`; `stated("17 or 18") is None`
     """
@@ -130,7 +133,7 @@ def _plain(text: str) -> str:
 
 
 def _result(text: str) -> Fraction | None:
-    """The right side of the last equation; the left one where only that is worked out (18 = 9 * 2)."""
+    """The right side of the last equation, or the left one where only that is worked out."""
     left, _, right = text.rpartition("=")
     right = right[_LEAD.match(right).end() :]
     number = _NUMBER.match(right)
@@ -158,19 +161,17 @@ def _last_number(text: str) -> Fraction | None:
     if not allowed:
         return None
     main = [i for i in allowed if i not in details]
-    return (
-        _value(text, numbers, main[-1], details)
-        if main
-        else _value(text, numbers, allowed[-1], set())
-    )
+    if not main:
+        return _value(text, numbers, allowed[-1], set())
+    return _value(text, numbers, main[-1], details)
 
 
 # --- The last sentence
 
 _PARENTHESES = re.compile(r"\([^()]*\)")
 _SENTENCE_END = re.compile(
-    r"(?<=[.!?])[*_)]{0,3}\s+|[,;]\s*(?:and\s)?so\b"
-    r"|\b(?:therefore|thus|hence|which (?:means|makes|gives|rounds)|meaning|giving|making|leaving)\b"
+    r"(?<=[.!?])[*_)]{0,3}\s+|[,;]\s*(?:and\s)?so\b|\b(?:therefore|thus|hence)\b"
+    r"|\b(?:which (?:means|makes|gives|rounds)|meaning|giving|making|leaving)\b"
 )
 _LABEL = re.compile(
     r"\s*(?:[-*•]\s+|#+\s+)?(?:\**(?:Step|Part)\s[0-9]{1,2}[:.]?|\**[0-9]{1,2}[.)](?=\s))?"
@@ -261,7 +262,7 @@ def final_answer(text: str, thoughts: bool = False) -> Fraction | None:
 
 
 def is_final_answer(text: str, gold: str) -> bool:
-    """True when the final answer of `text` has the value of `gold`; False when either is not a number.
+    """Whether the final answer of `text` has the value of `gold`; False where either is no number.
 
     Example: `is_final_answer("So she has $1,080 left.", "1080") is True`
     """

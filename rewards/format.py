@@ -8,10 +8,10 @@ THINK_TAGS = ("<think>", "</think>", "<answer>", "</answer>")
 
 
 def score_xml_format(text: str, per_tag: float = 0.2) -> float:
-    """`per_tag` for each of the four tags that occurs exactly once, in the asked order, and properly nested.
+    """`per_tag` for each of the four tags that occurs exactly once, in order and properly nested.
 
-    A tag that is repeated, stands before an earlier one that earned, or closes what was never opened
-    earns nothing for itself; the others still do. Range: 0.0 to 4 x `per_tag`.
+    A tag that is repeated, stands before an earlier one that earned, or closes what was never
+    opened earns nothing for itself; the others still do. Range: 0.0 to 4 x `per_tag`.
 
     Example: `score_xml_format("<reasoning>r</reasoning><answer>4</answer>") == 0.8`
     """
@@ -25,7 +25,7 @@ def score_xml_format(text: str, per_tag: float = 0.2) -> float:
 
 
 def is_xml_format(text: str) -> bool:
-    """Whether the whole completion is the asked format: the four tags once each, in order, nothing outside them.
+    """Whether the whole completion is the four tags once each, in order, and nothing outside them.
 
     Evaluation counts this; `score_xml_format` scores tags and not their surroundings.
     """
@@ -53,7 +53,7 @@ def _is_all_tagged(text: str, tags: tuple[str, str, str, str]) -> bool:
 
 
 class XmlFormat:
-    """Reward for `<reasoning>...</reasoning><answer>...</answer>`, `per_tag` for each tag in its place."""
+    """Reward for `<reasoning>..</reasoning><answer>..</answer>`: `per_tag` for each in place."""
 
     __name__ = "xml_format"
     kind = "format"
@@ -64,39 +64,32 @@ class XmlFormat:
         self.allowances = self._allowances()
 
     def __call__(self, prompts: list, completions: list, **kwargs) -> list[float]:
-        return [
-            score_xml_format(completion_text(completion), self.per_tag)
-            for completion in completions
-        ]
+        return [score_xml_format(completion_text(text), self.per_tag) for text in completions]
 
     def _allowances(self) -> dict[str, tuple[float, str]]:
-        """The tricks of the audit that may earn, and why: each tag earns, so that a start is worth something."""
-        whole = (
-            self.full,
-            "the four tags are there; it does not read what they hold and what surrounds them",
-        )
+        """The tricks of the audit that may earn: a tag does, so that a start is worth something."""
+        why = "the four tags are there; it does not read what they hold and what surrounds them"
+        whole = (self.full, why)
         some = (round(2 * self.per_tag, 6), "each tag in its place earns for itself")
         places = ("answer inside", "answer before", "unclosed tags")
         partly = [f"{kind}: {place}" for kind in ("reasoning", "think") for place in places]
-        partly += [
-            "think: tags only",
-            "think: code fence around",
-        ]  # <answer> is a tag of both formats
+        # <answer> is a tag of both formats.
+        partly += ["think: tags only", "think: code fence around", "shape: back to front"]
         most = (round(3 * self.per_tag, 6), "a tag that is repeated earns nothing, the others do")
         wholly = ("prompt echoed", "reasoning: tags only", "reasoning: code fence around")
         wholly += ("shape: text behind it", "shape: nothing in its tags")
         return (
             dict.fromkeys(wholly, whole)
-            | dict.fromkeys([*partly, "shape: back to front"], some)
+            | dict.fromkeys(partly, some)
             | {"shape: closed twice": most}
         )
 
 
 class ThinkAnswerFormat:
-    """Reward `full` for a completion that is `<think>...</think><answer>...</answer>` from end to end, else 0.0.
+    """Reward `full` for a whole completion `<think>..</think><answer>..</answer>`, else 0.0.
 
-    Set `prefilled` where the chat template writes the opening `<think>` itself; of a plain-text prompt that
-    ends in it the reward knows by itself.
+    Set `prefilled` where the chat template writes the opening `<think>` itself; of a plain-text
+    prompt that ends in it the reward knows by itself.
     """
 
     __name__ = "think_answer_format"
@@ -105,36 +98,32 @@ class ThinkAnswerFormat:
     def __init__(self, full: float = 1.0, prefilled: bool = False):
         self.full = full
         reason = "the shape is as asked; it does not read what the tags hold"
-        self.allowances = dict.fromkeys(
-            ("think: tags only", "shape: nothing in its tags"), (full, reason)
-        )
+        tricks = ("think: tags only", "shape: nothing in its tags")
+        self.allowances = dict.fromkeys(tricks, (full, reason))
         self.prefilled = prefilled
 
     def __call__(self, prompts: list, completions: list, **kwargs) -> list[float]:
-        ends = [
-            isinstance(prompt, str) and prompt.rstrip().endswith(THINK_TAGS[0])
-            for prompt in prompts
-        ]
-        rows = zip(completions, ends, strict=True)
+        rows = zip(prompts, completions, strict=True)
         return [
-            self.full * is_think_answer(completion_text(text), self.prefilled or open_)
-            for text, open_ in rows
+            self.full * is_think_answer(completion_text(text), self.prefilled or _is_open(prompt))
+            for prompt, text in rows
         ]
+
+
+def _is_open(prompt: str | list[dict]) -> bool:
+    return isinstance(prompt, str) and prompt.rstrip().endswith(THINK_TAGS[0])
 
 
 class CodeFormat:
-    """Reward `full` for a completion with one fenced Python block, complete and not empty, else 0.0."""
+    """Reward `full` for one fenced Python block, complete and not empty, else 0.0."""
 
     __name__ = "code_format"
     kind = "format"
 
     def __init__(self, full: float = 1.0):
         self.full = full
-        reason = "one block is there, as in a worked example of the prompt; it does not read what it holds"
+        reason = "one block is there, as in a worked example; it does not read what it holds"
         self.allowances = {"prompt echoed": (full, reason)}
 
     def __call__(self, prompts: list, completions: list, **kwargs) -> list[float]:
-        return [
-            self.full * is_one_python_block(completion_text(completion))
-            for completion in completions
-        ]
+        return [self.full * is_one_python_block(completion_text(text)) for text in completions]

@@ -14,10 +14,9 @@ _HASHES = re.compile(r"#### (?=-?[0-9.,])")
 
 
 def score_gsm8k(text: str, gold: str, exact: float = 2.0, numeric: float = 1.5) -> float | None:
-    """`exact` when the text of the last answer tag is `gold`, `numeric` when its value is, else 0.0.
+    """`exact` where the last answer tag holds `gold`, `numeric` where it holds its value, else 0.0.
 
-    None when `gold` is not a number. GSM8K's `####` before the answer is not part of it. What is
-    read as a number: `rewards.latex.number`.
+    None where `gold` is no number (see `number_of`). GSM8K's `####` is no part of the answer.
 
     Example: `score_gsm8k("<answer>$18</answer>", "18") == 1.5`
     """
@@ -45,10 +44,10 @@ def score_harness(
     per_character: float = 0.001,
     max_penalty: float = 0.5,
 ) -> float | None:
-    """`score_gsm8k` for runs evaluated by lm-evaluation-harness, whose strict filter wants `#### 18`.
+    """`score_gsm8k` for lm-evaluation-harness, whose strict filter wants `#### 18`.
 
-    A right answer behind `#### ` in the answer tag earns `marker` more; each character of text behind
-    `</answer>` costs `per_character`, at most `max_penalty`, right or wrong.
+    A right answer behind `#### ` in the answer tag earns `marker` more; each character of text
+    behind `</answer>` costs `per_character`, at most `max_penalty`, right or wrong.
 
     Example: `score_harness("<answer>#### 18</answer>", "18") == 2.2`
     """
@@ -65,8 +64,8 @@ def score_harness(
 class Gsm8kCorrectness:
     """Verifier for a numeric `answer` column: `exact` or `numeric` for the text of the answer tag.
 
-    With `lenient` it needs no tag: `exact` for a completion whose final answer, however it is marked
-    (see `rewards.answer`), has the right value.
+    With `lenient` it needs no tag: `exact` for a completion whose final answer, however it is
+    marked (see `rewards.answer`), has the right value.
 
     An answer inside `<think>` alone earns nothing: chat templates drop the thoughts, so a reader
     never sees it, and the model would learn to stop there. `thoughts` accepts it, for a model that
@@ -108,7 +107,7 @@ class Gsm8kCorrectness:
 
 
 class Gsm8kHarness:
-    """Verifier like `gsm8k_correctness` that rewards `####` and fines text behind (`score_harness`)."""
+    """Verifier like `gsm8k_correctness` that rewards `####` and fines text behind it."""
 
     __name__ = "gsm8k_harness"
     kind = "verifier"

@@ -1,4 +1,4 @@
-"""Whole numbers in a completion, counted: a toy that any model learns to farm; that is its purpose."""
+"""Whole numbers in a completion, counted: a toy that any model learns to farm, on purpose."""
 
 import re
 
@@ -30,7 +30,7 @@ def score_number_count(
 
 
 class NumberCount:
-    """Shaping reward for whole numbers in the completion; the prompt's do not count. Range `none` to `cap`."""
+    """Shaping reward for the whole numbers of the completion alone, from `none` to `cap`."""
 
     __name__ = "number_count"
     kind = "shaping"

@@ -1,60 +1,52 @@
 """Step rewards: what a completion earns on the way to its answer, and where."""
 
-import ast
 import itertools
 import math
-import operator
 import re
 from collections import Counter
 from collections.abc import Iterator
 from fractions import Fraction
 from typing import NamedTuple
 
+from rewards.latex.parse import Unreadable, parse
+from rewards.latex.value import value_at
 from rewards.steps import Steps
 from rewards.text import completion_text, find_tag
 
 MAX_CHARS = 10_000  # of a completion or a question: what stands behind that is not read
 MAX_TOKENS = 40  # of one side of an equation
 MAX_EQUATIONS = 200  # of a text: what stands behind them is not read
-# They calculate with the number next to them: of "10% of 200 + 5" or "3^2 + 4" no end can be taken alone.
+# They calculate with the number next to them: of "10% of 200 + 5" or "3^2 + 4" no end can be taken.
 BINDING = {
-    "of", "times", "plus", "minus", "over", "per", "percent", "squared", "cubed", "power", "root", "mod", "^", "√",
-    "hundred", "thousand", "million", "billion", "dozen", "twice", "double", "triple", "divided", "multiplied",
+    "of", "times", "plus", "minus", "over", "per", "percent", "squared", "cubed", "power", "root",
+    "mod", "^", "√", "hundred", "thousand", "million", "billion", "dozen", "twice", "double",
+    "triple", "divided", "multiplied",
 }  # fmt: skip
 WORDS = {
-    "one": 1, "two": 2, "three": 3, "four": 4, "five": 5, "six": 6, "seven": 7, "eight": 8, "nine": 9, "ten": 10,
-    "eleven": 11, "twelve": 12, "half": 2, "twice": 2, "double": 2, "doubled": 2, "triple": 3, "tripled": 3,
-    "thrice": 3, "dozen": 12, "quarter": 4, "third": 3, "pair": 2, "pairs": 2, "couple": 2,
+    "one": 1, "two": 2, "three": 3, "four": 4, "five": 5, "six": 6, "seven": 7, "eight": 8,
+    "nine": 9, "ten": 10, "eleven": 11, "twelve": 12, "half": 2, "twice": 2, "double": 2,
+    "doubled": 2, "triple": 3, "tripled": 3, "thrice": 3, "dozen": 12, "quarter": 4, "third": 3,
+    "pair": 2, "pairs": 2, "couple": 2,
 }  # fmt: skip
-OPERATIONS = {
-    ast.Add: operator.add,
-    ast.Sub: operator.sub,
-    ast.Mult: operator.mul,
-    ast.Div: operator.truediv,
-}
 _SIGNS = {
-    r"\times": "*",
-    r"\cdot": "*",
-    "×": "*",
-    "x": "*",
-    "X": "*",
-    r"\div": "/",
-    "÷": "/",
-    "−": "-",
+    r"\times": "*", r"\cdot": "*", "×": "*", "x": "*", "X": "*", r"\div": "/", "÷": "/", "−": "-",
     "–": "-",
-}
-# Bounded, so that a long row of digits is read once.
-_DIGITS = (
-    r"(?:[0-9]{1,3}(?:,[0-9]{3}){1,4}|[0-9]{1,15})(?:\.[0-9]{1,15})?|(?<![\w.])\.[0-9]{1,15}"
-)
+}  # fmt: skip
 _TOKEN = re.compile(
-    # With letters, a percent sign or more digits it is not a number; of 2.5kg or 12.5% a shorter one is not tried.
-    rf"\$?(?>(?P<number>{_DIGITS}))(?!\w| ?\\?%|:[0-9]|,[0-9]{{3}})"
+    # A number is bounded, so that a long row of digits is read once.
+    r"\$?(?>(?P<number>(?:[0-9]{1,3}(?:,[0-9]{3}){1,4}|[0-9]{1,15})(?:\.[0-9]{1,15})?"
+    r"|(?<![\w.])\.[0-9]{1,15}))"
+    # With letters, a percent sign or more digits it is none; of 2.5kg no shorter one is tried.
+    r"(?!\w| ?\\?%|:[0-9]|,[0-9]{3})"
     r"|(?P<equals>=)"
     r"|(?P<sign>[-+*/()×÷−–]|\\(?:times|cdot|div)\b|[xX](?=\s*[0-9(]))"
     r"|(?P<word>[0-9]+:[0-9]+|\w+%?)"
     r"|(?P<stop>[^\w\s]|\n)"
 )
+
+
+# What few mean by it: a product without a sign, and a plus that adds nothing.
+_IMPLIED = re.compile(r"[0-9)] \(|(?:\A|[-+*/(] )\+")
 
 
 class Token(NamedTuple):
@@ -65,7 +57,7 @@ class Token(NamedTuple):
 
 
 class Side(NamedTuple):
-    """One side of an equation: its value (NaN where it divides by 0), its numbers as written, and where it ends."""
+    """One side of an equation: its value (NaN where it divides by 0), its numbers, and its end."""
 
     value: Fraction | float
     numbers: list[Fraction]
@@ -73,9 +65,12 @@ class Side(NamedTuple):
 
 
 def equations(text: str, start: int = 0, end: int | None = None) -> Iterator[tuple[Side, Side]]:
-    """The two sides of each equation in `text[start:end]` whose left side has an operation; those of a chain in pairs.
+    """The two sides of each equation in `text[start:end]` with an operation on the left.
 
-    Example: of "2 + 3 = 5, 5 = 5, 1 + 1 = 3 - 1 = 2" these are 2 + 3 = 5, 1 + 1 = 3 - 1 and 3 - 1 = 2.
+    Those of a chain come in pairs.
+
+    Example: of "2 + 3 = 5, 5 = 5, 1 + 1 = 3 - 1 = 2" these are 2 + 3 = 5, 1 + 1 = 3 - 1 and 3 - 1 =
+    2.
     """
     chains = _chains(text, start, min(start + MAX_CHARS, len(text) if end is None else end))
     pairs = itertools.chain.from_iterable(map(itertools.pairwise, chains))
@@ -89,8 +84,9 @@ def equations(text: str, start: int = 0, end: int | None = None) -> Iterator[tup
 def _chains(text: str, start: int, end: int) -> Iterator[list[list[Token]]]:
     """Text between equal signs, as long as no word and no stop interrupts.
 
-    A word stays in front of what it may belong to: of "5 apples + 3 = 8" the side "apples + 3" cannot be read, of
-    "in all 5 + 3 = 8" the side "5 + 3" can. A line without an equal sign is not looked at.
+    A word stays in front of what it may belong to: of "5 apples + 3 = 8" the side "apples + 3"
+    cannot be read, of "in all 5 + 3 = 8" the side "5 + 3" can. A line without an equal sign is not
+    looked at.
     """
     while start < end:
         newline = text.find("\n", start, end)
@@ -101,9 +97,8 @@ def _chains(text: str, start: int, end: int) -> Iterator[list[list[Token]]]:
         for match in _TOKEN.finditer(text, line, start):
             token, side = Token(match.lastgroup, match[0], match.start(), match.end()), chain[-1]
             if token.kind == "word" or token.text in BINDING:
-                yield (
-                    chain[:-1] if token.text in BINDING else chain
-                )  # a number right before it belongs to it
+                # A number right before a binding word belongs to it.
+                yield chain[:-1] if token.text in BINDING else chain
                 chain = [[token]]
             elif token.kind == "stop":
                 yield chain
@@ -118,39 +113,29 @@ def _chains(text: str, start: int, end: int) -> Iterator[list[list[Token]]]:
 
 
 def _is_no_part(first: Token, token: Token) -> bool:
-    """Whether what stands first is not part of the expression that `token` begins: a word, or a dash for a bullet."""
+    """Whether what stands first, a word or the dash of a bullet, is not of what `token` begins."""
     opens = (token.kind == "number" or token.text == "(") and first.text not in BINDING
     return opens if first.kind == "word" else first.text == "-" and token.start > first.end
 
 
 def _side(tokens: list[Token]) -> Side | None:
-    """An expression of numbers, + - * / and parentheses; None for anything else."""
+    """An expression of numbers, + - * / and parentheses; None for anything else, such as 2(3)."""
     tokens = _trimmed(tokens)
     if not tokens or len(tokens) > MAX_TOKENS or tokens[0].kind in ("word", "stop"):
         return None
-    numbers = [
-        Fraction(token.text.lstrip("$").replace(",", ""))
-        for token in tokens
-        if token.kind == "number"
-    ]
-    if len(tokens) == len(numbers) == 1:
-        return Side(numbers[0], numbers, tokens[0].end)
-    places = (
-        itertools.count()
-    )  # numbers are named by their places: what is parsed is short, whatever they are
-    formula = " ".join(
-        str(next(places)) if t.kind == "number" else _SIGNS.get(t.text, t.text) for t in tokens
-    )
-    try:
-        return Side(_value(ast.parse(formula, mode="eval").body, numbers), numbers, tokens[-1].end)
-    except ZeroDivisionError:
-        return Side(math.nan, numbers, tokens[-1].end)
-    except (SyntaxError, ValueError):
+    texts = [_SIGNS.get(t.text, t.text.lstrip("$").replace(",", "")) for t in tokens]
+    if _IMPLIED.search(" ".join(texts)):
         return None
+    numbers = [Fraction(text) for text in texts if text[-1].isdigit()]
+    try:
+        value = value_at(parse(" ".join(texts)), 0)
+    except Unreadable:
+        return None
+    return Side(math.nan if value is None else value, numbers, tokens[-1].end)
 
 
 def _trimmed(tokens: list[Token]) -> list[Token]:
-    """Without a parenthesis that is closed behind the equation, or was opened before it, and without a dash behind."""
+    """Without a parenthesis that is opened or closed outside the equation, and a dash behind it."""
     signs = Counter(token.text for token in tokens if token.kind == "sign")
     surplus, first, last = signs["("] - signs[")"], 0, len(tokens)
     while surplus > 0 and first < last and tokens[first].text == "(":
@@ -160,17 +145,6 @@ def _trimmed(tokens: list[Token]) -> list[Token]:
     if first < last and tokens[last - 1].text == "-":
         last -= 1
     return tokens[first:last]
-
-
-def _value(node: ast.expr, numbers: list[Fraction]) -> Fraction:
-    match node:
-        case ast.Constant(value=int(place)):
-            return numbers[place]
-        case ast.UnaryOp(op=ast.USub(), operand=inner):
-            return -_value(inner, numbers)
-        case ast.BinOp(left=left, op=sign, right=right) if type(sign) in OPERATIONS:
-            return OPERATIONS[type(sign)](_value(left, numbers), _value(right, numbers))
-    raise ValueError(f"{ast.dump(node)} is not arithmetic")
 
 
 def numbers_in(question: str) -> Counter[Fraction]:
@@ -188,23 +162,26 @@ def numbers_in(question: str) -> Counter[Fraction]:
 
 
 class EquationSteps:
-    """Step reward for the arithmetic of a completion: `right` for a right equation, `wrong` for a wrong one.
+    """Step reward for the arithmetic of a completion: `right` or `wrong` for each equation.
 
-    It scores each `a op b = c` in the last complete `<reasoning>` (in the whole text where there is none), exactly: a
-    rounded result is wrong. Each equal sign of a chain is an equation. What cannot be read (units between the numbers,
-    percentages, an implied `2(3)`, a date) and `5 = 5` are not steps. After `max_steps` steps it stops.
+    It scores each `a op b = c` in the last complete `<reasoning>` (in the whole text where there is
+    none), exactly: a rounded result is wrong. Each equal sign of a chain is an equation. What
+    cannot be read (units between the numbers, percentages, an implied `2(3)`, a date) and `5 = 5`
+    are not steps. After `max_steps` steps it stops.
 
-    A right equation earns only with a number alone on its right (`3 + 4 = 3 + 4` does not), and only for numbers that
-    are there to be used: those of the question (the last message of the prompt), each as often as it stands there times
-    `uses`, and the result of each equation that earned, once. An equation that earns uses them up, so a completion
-    earns at most `uses` x numbers of the question - 1: with `uses=1`, the steps in which each number is needed once.
-    With more it is `farmable`. A right equation that does not earn is not a step; a wrong one always is.
+    A right equation earns only with a number alone on its right (`3 + 4 = 3 + 4` does not), and
+    only for numbers that are there to be used: those of the question (the last message of the
+    prompt), each as often as it stands there times `uses`, and the result of each equation that
+    earned, once. An equation that earns uses them up, so a completion earns at most `uses` x
+    numbers of the question - 1: with `uses=1`, the steps in which each number is needed once. With
+    more it is `farmable`. A right equation that does not earn is not a step; a wrong one always is.
 
-    Not covered: whether an equation is of any use. 58 - 26 = 32 earns for "58 + 26 =" what 58 + 26 = 84 does, so use it
-    next to a verifier. A completion that is cut off inside a result is fined. A dash with a space behind it opens a
-    bullet: `- 3 + 4 = 1` is read as 3 + 4 = 1 and fined.
+    Not covered: whether an equation is of any use. 58 - 26 = 32 earns for "58 + 26 =" what 58 + 26
+    = 84 does, so use it next to a verifier. A completion that is cut off inside a result is fined.
+    A dash with a space behind it opens a bullet: `- 3 + 4 = 1` is read as 3 + 4 = 1 and fined.
 
-    Example: with "3 + 4 - 2 =" as the question, `"3 + 4 = 7, 7 - 2 = 6"` has the steps `[(9, 1.0), (20, -1.0)]`.
+    Example: with "3 + 4 - 2 =" as the question, `"3 + 4 = 7, 7 - 2 = 6"` has the steps `[(9, 1.0),
+    (20, -1.0)]`.
     """
 
     __name__ = "equation_steps"
@@ -212,12 +189,11 @@ class EquationSteps:
 
     def __init__(self, right: float = 1.0, wrong: float = -1.0, uses: int = 1, max_steps: int = 16):
         if uses < 1 or max_steps < 1:
-            raise ValueError(
-                f"equation_steps: uses is {uses}, max_steps {max_steps}; they must be at least 1."
-            )
+            given = f"uses is {uses}, max_steps {max_steps}"
+            raise ValueError(f"equation_steps: {given}; they must be at least 1.")
         self.right, self.wrong, self.uses, self.max_steps = right, wrong, uses, max_steps
-        often = f"the numbers of a question may be used {uses} times, enough for equations that get nowhere"
-        self.farmable = often if uses > 1 else None
+        often = f"the numbers of a question may be used {uses} times"
+        self.farmable = f"{often}, enough for equations that get nowhere" if uses > 1 else None
 
     def __call__(self, prompts: list, completions: list, **kwargs) -> list[Steps]:
         rows = zip(prompts, completions, strict=True)
@@ -229,10 +205,9 @@ class EquationSteps:
     def steps(self, question: str, text: str) -> Steps:
         """The steps of one completion, in the order of the text."""
         steps: Steps = []
-        there = Counter(
-            {number: count * self.uses for number, count in numbers_in(question).items()}
-        )
-        for left, right in equations(text, *(_reasoning(text))):
+        found = numbers_in(question)
+        there = Counter({number: count * self.uses for number, count in found.items()})
+        for left, right in equations(text, *_reasoning(text)):
             used = Counter(left.numbers)
             if left.value != right.value:
                 steps.append((right.end, self.wrong))

@@ -10,20 +10,12 @@ import reasoning_gym
 from rewards.rows import LogExtra, log_answers, score_rows
 from rewards.text import after_thinking, completion_text, tagged_answer
 
-# Their verifiers hand the answer to `eval` or to sympy's parser: a completion could run code in the trainer.
-RUNS_ANSWERS = frozenset(
-    {
-        "binary_matrix",
-        "countdown",
-        "intermediate_integration",
-        "n_queens",
-        "polynomial_multiplication",
-        "puzzle24",
-        "simple_integration",
-        "spiral_matrix",
-        "string_insertion",
-    }
-)
+# Their verifiers hand the answer to `eval` or to sympy's parser: it could run code here.
+RUNS_ANSWERS = {
+    "binary_matrix", "countdown", "intermediate_integration", "n_queens",
+    "polynomial_multiplication", "puzzle24", "simple_integration", "spiral_matrix",
+    "string_insertion",
+}  # fmt: skip
 
 # Some verifiers make a Fraction of the answer: "1e999999999" would fill the memory.
 HUGE_EXPONENT = re.compile(r"[eE][+-]?[0-9]{4,}")
@@ -34,25 +26,26 @@ OTHER_DIGITS = re.compile(r"[^\D0-9]")
 
 @functools.cache
 def _verifier(source_dataset: str, parameters: str):
-    """The reasoning-gym data set whose `score_answer` verifies answers; `parameters` is JSON text.
+    """The data set whose `score_answer` verifies answers; `parameters` is JSON text.
 
     Raises:
         ValueError: its verifier would run the model's answer as code.
     """
     if source_dataset in RUNS_ANSWERS or source_dataset == "composite":
         raise ValueError(
-            f"the verifier of reasoning-gym's {source_dataset!r} may run the model's answer as code (eval or sympy's "
-            f"parser). Refused for that reason: composite, {', '.join(sorted(RUNS_ANSWERS))}. Use another data set."
+            f"the verifier of reasoning-gym's {source_dataset!r} may run an answer as code "
+            "(eval or sympy's parser). Refused for that reason: composite, "
+            f"{', '.join(sorted(RUNS_ANSWERS))}. Use another data set."
         )
-    return reasoning_gym.create_dataset(
-        source_dataset, **{**json.loads(parameters), "size": 1, "seed": 0}
-    )
+    given = json.loads(parameters)
+    return reasoning_gym.create_dataset(source_dataset, **given | {"size": 1, "seed": 0})
 
 
 def score_reasoning_gym(answer: str | None, entry: str) -> float:
-    """1.0 if the task's own verifier accepts the answer, else 0.0, also where it would give partial credit.
+    """1.0 if the task's own verifier accepts the answer wholly, else 0.0.
 
-    `entry` is JSON text: `{"dataset": name, "parameters": {...}, "question": ..., "answer": ..., "metadata": {...}}`.
+    `entry` is JSON text: `{"dataset": name, "parameters": {...}, "question": ..., "answer": ...,
+    "metadata": {...}}`.
     """
     row = json.loads(entry)
     verifier = _verifier(row["dataset"], json.dumps(row["parameters"], sort_keys=True))
@@ -60,32 +53,28 @@ def score_reasoning_gym(answer: str | None, entry: str) -> float:
         return 0.0
     try:
         return 1.0 if verifier.score_answer(answer, row) >= 1.0 else 0.0
-    except Exception:  # a hundred verifiers, written by others: a text that one of them trips over is not a right answer
+    except Exception:  # a text that one of a hundred verifiers trips over is not a right answer
         return 0.0
 
 
 def _gold(entry: str) -> str | None:
-    """The answer of an entry; None where there is none to be read, which is then an error of the scoring."""
+    """The answer of an entry, for the log; None where it cannot be read."""
     with contextlib.suppress(ValueError, TypeError, AttributeError):
         return json.loads(entry).get("answer")
     return None
 
 
-def _answer(completion: str | list[dict]) -> str | None:
-    return tagged_answer(after_thinking(completion_text(completion)))
-
-
 class ReasoningGym:
-    """Verifier for rows with an `entry` column: gives `correct` when the task's own verifier accepts the answer tag.
+    """Verifier for rows with an `entry` column: `correct` when the task's own accepts the tag.
 
-    A tag inside `<think>` alone earns nothing. Logs the columns `outcome/`, `gold/` and `parsed/reasoning_gym`.
+    A tag inside `<think>` alone earns nothing. Logs the columns `outcome/`, `gold/` and
+    `parsed/reasoning_gym`.
     """
 
     __name__ = "reasoning_gym"
     kind = "verifier"
 
     def __init__(self, correct: float = 2.0):
-        self.correct = correct
         self.full = correct
 
     def __call__(
@@ -96,9 +85,10 @@ class ReasoningGym:
         log_extra: LogExtra | None = None,
         **kwargs,
     ) -> list[float | None]:
-        parsed = [_answer(completion) for completion in completions]
+        texts = [after_thinking(completion_text(completion)) for completion in completions]
+        parsed = [tagged_answer(text) for text in texts]
         log_answers(self.__name__, [_gold(row) for row in entry], parsed, log_extra)
-        return score_rows(self.__name__, self._score, completions, entry, log_extra=log_extra)
+        return score_rows(self.__name__, self._score, parsed, entry, log_extra=log_extra)
 
-    def _score(self, completion: str | list[dict], entry: str) -> float:
-        return self.correct * score_reasoning_gym(_answer(completion), entry)
+    def _score(self, answer: str | None, entry: str) -> float:
+        return self.full * score_reasoning_gym(answer, entry)

@@ -1,15 +1,17 @@
 """Step rewards: for each completion its steps, each with the place where it ends and its reward.
 
-A step reward is named and called as any other, `reward(prompts, completions, <columns>, **kwargs)`, declares
-`kind = "step"`, and returns one list a completion: pairs of (end, reward). `end` is a position in the completion's text
-as in a slice: the step is the part of `text[:end]` that no earlier step has taken, so the first possible end is 1, the
-last `len(text)`. An empty list means that there are no steps; None, that they could not be scored, which voids the row.
+A step reward is named and called as any other, `reward(prompts, completions, <columns>, **kwargs)`,
+declares `kind = "step"`, and returns one list a completion: pairs of (end, reward). `end` is a
+position in the completion's text as in a slice: the step is the part of `text[:end]` that no
+earlier step has taken, so the first possible end is 1, the last `len(text)`. An empty list means
+that there are no steps; None, that they could not be scored, which voids the row.
 
-The audit holds the sum of the steps to that of the row's reference completion; what a trick may earn beyond that is
-declared as for any reward, in `allowances` or as `farmable`.
+The audit holds the sum of the steps to that of the row's reference completion; what a trick may
+earn beyond that is declared as for any reward, in `allowances` or as `farmable`.
 
     def agreed(prompts, completions, **kwargs):
-        return [[(m.end(), 1.0) for m in re.finditer("so", text)] for text in map(completion_text, completions)]
+        texts = [completion_text(completion) for completion in completions]
+        return [[(m.end(), 1.0) for m in re.finditer("so", text)] for text in texts]
 
     agreed.kind, agreed.farmable = "step", "it counts a word"
 """
@@ -27,18 +29,18 @@ def check_steps(found: list[Steps | None], completions: list) -> None:
     """Refuse what is not a list of steps inside its completion.
 
     Raises:
-        ValueError: a completion with something else than pairs of an end in its text and a reward finite in float32.
+        ValueError: something else than pairs of an end in the text and a reward finite in float32.
 
-    Example: `check_steps([[(3, 1.0)]], ["abc"])` passes; `check_steps([[(4, 1.0)]], ["abc"])` raises.
+    Example: `check_steps([[(3, 1.0)]], ["abc"])` passes; with `(4, 1.0)` it raises.
     """
     for steps, completion in zip(found, completions, strict=True):
         length = len(completion_text(completion))
-        if steps is not None and not (
-            isinstance(steps, list) and all(_is_step(step, length) for step in steps)
-        ):
+        is_list = isinstance(steps, list) and all(_is_step(step, length) for step in steps)
+        if steps is not None and not is_list:
             raise ValueError(
-                f"it returned the steps {steps} for a completion of {length} characters; a step is a pair (end, "
-                f"reward) with an end of 1 to {length}, an int, and a reward of at most {LARGEST:g}, an int or float"
+                f"it returned the steps {steps} for a completion of {length} characters; a step is "
+                f"a pair (end, reward) with an end of 1 to {length}, an int, and a reward of at "
+                f"most {LARGEST:g}, an int or float"
             )
 
 
@@ -46,9 +48,7 @@ def _is_step(step: Any, length: int) -> bool:
     if not isinstance(step, tuple | list) or len(step) != 2:
         return False
     end, reward = step
-    if type(end) is not int or not isinstance(
-        reward, int | float
-    ):  # True is an int too, and no place
+    if type(end) is not int or not isinstance(reward, int | float):  # True is an int, but no place
         return False
     return 1 <= end <= length and abs(reward) <= LARGEST
 
@@ -68,7 +68,7 @@ def sum_steps(reward: Callable) -> Callable:
 
 
 class SumOfSteps:
-    """A step reward as an ordinary one, that scores a completion with the sum of its steps, for checks and audits.
+    """A step reward as an ordinary one, for checks and audits: its score is the sum of the steps.
 
     Raises:
         ValueError: when called, for what `check_steps` refuses.

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 
 class Place(NamedTuple):
-    """Where something is marked in a text: it starts and ends, and so does what is inside."""
+    """Where something is marked in a text, and where what is inside starts and ends."""
 
     start: int
     inside: int
@@ -17,7 +17,7 @@ class Place(NamedTuple):
 
 
 def completion_text(completion: str | list[dict]) -> str:
-    """The text of a completion in either of TRL's forms: a plain string, or a list of chat messages.
+    """The text of a completion in either of TRL's forms: a string, or a list of chat messages.
 
     Only what the assistant says is an answer: a tool may say anything.
 
@@ -30,7 +30,7 @@ def completion_text(completion: str | list[dict]) -> str:
 
 
 def after_thinking(text: str) -> str:
-    """The text without its thoughts in `<think>`: what follows the last `</think>`, up to one left open.
+    """The text without its thoughts: what follows the last `</think>`, up to a `<think>` left open.
 
     Example: `after_thinking("<think>17?</think>It is 18.") == "It is 18."`
     """
@@ -42,7 +42,8 @@ def after_thinking(text: str) -> str:
 # The next problem of a list, or the next turn: models that nobody stops write on and answer it.
 _RUN_ON = re.compile(
     r"<\|[a-z_]+\|>|</s>|<eos>|<end_of_turn>|\[/?INST\]"
-    r"|(?:\n|(?<=[.!?}$\])0-9] ))[ \t*#]{0,6}(?:(?:Question|Problem|Exercise|Example|Human|User|Instruction|Input|Q)\b"
+    r"|(?:\n|(?<=[.!?}$\])0-9] ))[ \t*#]{0,6}"
+    r"(?:(?:Question|Problem|Exercise|Example|Human|User|Instruction|Input|Q)\b"
     r"[ \t]{0,3}[0-9]{0,4}[ \t*]{0,3}:|Problem [0-9]{1,4}[ \t*]{0,3}\n)",
     re.IGNORECASE,
 )
@@ -63,7 +64,7 @@ _FENCED = re.compile(r"```(?:(?!output|text|latex)[A-Za-z_+]+|[^`]*\bprint\()[^`
 
 
 def without_programs(text: str) -> str:
-    """The text without its fenced programs: their numbers are no answers, those of their output are.
+    """The text without fenced programs: their numbers are no answers, those of their output are.
 
     Example: `without_programs("```python\\nprint(9 * 2)\\n``` 18") == " 18"`
     """
@@ -127,7 +128,7 @@ _INNER = re.compile(r"\\+(?:boxed|fbox)\s*\{")  # a box inside a box is read whe
 
 
 def find_boxes(text: str) -> list[Place]:
-    r"""Each complete `\boxed{}` (or `\fbox{}`, or `\boxed 5`) that is inside no other, whatever the braces."""
+    r"""Each complete `\boxed{}` (or `\fbox{}`, or `\boxed 5`) that is inside no other."""
     found: list[Place] = []
     opened: list[re.Match | None] = []
     for match in _BRACE.finditer(text) if "box" in text else ():
@@ -182,11 +183,11 @@ def _are_joined(between: str, adjacent: bool) -> bool:
 # --- Denials
 
 _DENIES = re.compile(
-    r"(?:\b(?:not|never|neither|nor|either|cannot|wrong|incorrect|false|doubt|anything but|far from|different from"
-    r"|than|no longer|at least|at most)|n['’]t\b|≠|!=|\\neq?(?![a-z]))"
+    r"(?:\b(?:not|never|neither|nor|either|cannot|wrong|incorrect|false|doubt|anything but|far from"
+    r"|different from|than|no longer|at least|at most)|n['’]t\b|≠|!=|\\neq?(?![a-z]))"
     # What may stand between.
-    r"(?:[\s:*$({\"'~=]|<answer>|\\boxed|\b(?:an?|the|my|our|this|it|that|to|is|was|be|have|has|think|believe|say"
-    r"|final|correct|right|answer|result|number|exactly|actually)\b)*\Z",
+    r"(?:[\s:*$({\"'~=]|<answer>|\\boxed|\b(?:an?|the|my|our|this|it|that|to|is|was|be|have|has"
+    r"|think|believe|say|final|correct|right|answer|result|number|exactly|actually)\b)*\Z",
     re.IGNORECASE,
 )
 _DENIED = re.compile(
