@@ -1,26 +1,32 @@
 """The report page: what it shows of a run, and that a real browser shows, filters and sorts it."""
 
 import doctest
-import html
 import json
 import re
-import shutil
-import subprocess
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pandas as pd
 import pytest
-from support.browser import open_at
+from support.browser import visit
 
 from recipes.common.evaluation.curve import add_line
 from recipes.common.report import report
 from recipes.common.report.page import write_report
-from recipes.common.report.report import answer_parts, evenly, held_out, read_run, voided_sentence
+from recipes.common.report.record import final_table
+from recipes.common.report.report import (
+    answer_parts,
+    best_sentence,
+    evenly,
+    figures_of,
+    held_out,
+    read_run,
+    voided_sentence,
+)
 from recipes.common.utils.run_files import messages, write_json, write_rows
 
-CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
-ATTACK = '</script><script>alert(1)</script><img src=x onerror="alert(2)"><!--<script>&lt;b&gt; {{data}} $1 \\u003c'
+ATTACK = '</script><script>alert(1)</script><img src=x onerror="alert(2)">'
+ATTACK += "<!--<script>&lt;b&gt; {{data}} $1 \\u003c"
 PREFLIGHT = {
     "rewards": [
         {"task": "chain_sum", "reward": "right_sum", "kind": "verifier", "full": 2.0},
@@ -167,23 +173,16 @@ def test_completions_carry_rewards_total_and_whether_the_score_is_full(tmp_path)
 
 
 def test_a_full_score_is_that_of_every_verifier_and_step_rewards_have_no_column(tmp_path):
-    table, rewards = (
-        generation(1, 3).assign(tidy=[1.0, 1.0, 0.5]),
-        ["each_step", "right_sum", "tidy"],
-    )
-    folder = make_run(
-        tmp_path / "run", [table], reward_funcs=rewards, reward_weights=[9.0, 1.0, 0.5]
-    )
-    kinds = zip(rewards, ("step", "verifier", "verifier"), strict=True)
-    lines = [{"reward": name, "kind": kind, "full": 1.0} for name, kind in kinds]
-    (folder / "preflight.json").write_text(json.dumps({"rewards": lines}))
+    table = generation(1, 3).assign(tidy=[1.0, 1.0, 0.5])
+    kinds = {"each_step": "step", "right_sum": "verifier", "tidy": "verifier"}
+    settings = {"reward_funcs": list(kinds), "reward_weights": [9.0, 1.0, 0.5]}
+    folder = make_run(tmp_path / "run", [table], **settings)
+    lines = [{"reward": name, "kind": kind, "full": 1.0} for name, kind in kinds.items()]
+    write_json(folder / "preflight.json", {"rewards": lines})
     run = read_run(folder)
     assert run["rewards"] == ["right_sum", "tidy"]
-    assert [(row["full"], row["total"]) for row in run["completions"]] == [
-        (False, 0.5),
-        (True, 1.5),
-        (False, 2.25),
-    ]
+    found = [(row["full"], row["total"]) for row in run["completions"]]
+    assert found == [(False, 0.5), (True, 1.5), (False, 2.25)]
 
 
 def test_a_generation_that_was_logged_again_is_shown_once_and_a_column_that_comes_later_is_kept(
@@ -226,29 +225,25 @@ def test_of_many_rows_that_did_not_change_some_are_left_out_and_all_are_counted(
     assert shown["counts"]["strict"] == {"won": 0, "lost": 1, "kept": 4, "missed": 0}
 
 
-def test_before_and_after_stand_with_interval_and_p_and_a_run_that_goes_on_has_a_page(tmp_path):
-    row = '<th scope="row">strict</th><td>50.0 % (15-85)</td><td>50.0 % (15-85)</td><td>+0.0 pt</td><td>1</td>'
+def test_before_and_after_stand_with_interval_and_p(tmp_path):
+    share = "<td>50.0 % (15-85)</td>"
+    row = f'<th scope="row">strict</th>{2 * share}<td>+0.0 pt</td><td>1</td>'
     assert row in write_page(tmp_path).replace("\n(", " (")
+
+
+def test_a_run_that_goes_on_has_a_page(tmp_path):
     going_on = make_run(tmp_path / "going on", [], after=False)
     (going_on / "trainer_state.json").unlink()
     text = write_page(tmp_path, going_on)
-    assert (
-        "This run is not finished." in text
-        and "No step was logged yet." in text
-        and "50.0 %\n(15-85)" in text
-    )
+    for words in ("This run is not finished.", "No step was logged yet.", "50.0 %\n(15-85)"):
+        assert words in text
     assert "log_completions: true" in data_of(text)[0]["note"]
 
 
 def test_the_page_stores_each_message_once(tmp_path):
     texts = [text for _, text in data_of(write_page(tmp_path))[0]["messages"]]
-    assert texts == [
-        "Be brief.",
-        "What is 1?",
-        "What is 2?",
-        "What is 3?",
-        *(f"Held out {i}" for i in range(4)),
-    ]
+    prompts = [f"What is {i}?" for i in (1, 2, 3)] + [f"Held out {i}" for i in range(4)]
+    assert texts == ["Be brief.", *prompts]
 
 
 def test_several_runs_share_curves_in_their_own_colours_and_show_the_settings_that_differ(tmp_path):
@@ -301,6 +296,34 @@ def test_the_chosen_checkpoint_and_the_time_of_each_phase_are_on_the_page(tmp_pa
     assert found == cells
 
 
+def test_the_table_at_the_end_says_what_the_page_says(tmp_path):
+    folder = make_run(tmp_path / "run")
+    right = {"before": 30, "after": 70}  # of 160 rows
+    for name, count in right.items():
+        rows = [evaluated(row, row < count, "4") for row in range(160)]
+        write_rows(folder / "evaluation" / f"{name}.jsonl", rows)
+    best = {"step": 3, "metric": "validation/strict", "value": 0.25, "rows": 4}
+    ending = {"steps": 1, "minutes": 1.5, "hardware": "2 CPU cores", "rows_trained_on": 9}
+    ending |= {"stopped": "validation/strict was no better for 2 evaluations"}
+    figures = figures_of(folder, {}, chosen=None)
+    table = final_table(Path("run"), {**figures, **ending, "best_checkpoint": best})
+    assert table.splitlines()[:5] == [
+        "run: 1 step in 1.5 minutes on 2 CPU cores",
+        f"  {read_run(folder)['verdict']['sentence']}",
+        "  Trained on 9 distinct rows.",
+        "  Stopped early: validation/strict was no better for 2 evaluations.",
+        f"  {best_sentence(best)}",
+    ]
+    assert table.splitlines()[-3:] == [
+        "  160 held-out rows show a change of 11.4 points or more "
+        "(80 % power, as 25 % of them changed in strict)",
+        "  Every row: run/evaluation",
+        "  Look at it: run/report.html   All figures: run/summary.json",
+    ]
+    without = {**figures, **ending, "best_checkpoint": None, "after": None}
+    assert "no evaluation rows (num_eval_rows is 0)" in final_table(Path("run"), without)
+
+
 def test_voided_completions_are_counted_over_the_run():
     config = {
         "per_device_train_batch_size": 4,
@@ -336,115 +359,83 @@ def test_a_folder_of_no_run_a_cut_file_and_too_many_runs_are_refused(tmp_path):
         read_run(tmp_path / "run")
 
 
-class Shown(NamedTuple):
-    """The result of the script, what the browser reported, and the page in the end."""
+# --------------------------------------------------------------------------- in a browser
 
-    result: Any
-    console: list[str]
-    dom: str
+COUNT = "Number(document.getElementById('browsed').dataset.count)"
+# What an expression gives at each of these addresses.
+AT = "const at = (hash, get) => (history.replaceState(null, '', '#' + hash), show(), get());"
 
 
-def show(
-    page: Path, script: str = "", fragment: str = "", width: int = 1280, changed: str | None = None
-) -> Shown:
-    """Open a page in headless Chromium. A script runs in a copy without the policy that stops it."""
-    if CHROMIUM is None:
-        pytest.skip("no Chromium here (Debian: apt-get install chromium)")
-    text = page.read_text() if changed is None else changed
-    if script:
-        text = re.sub(r'<meta http-equiv="Content-Security-Policy"[^>]*>', "", text)
-        put = f"document.documentElement.dataset.result = JSON.stringify((() => {{{script}}})());"
-        text = text.replace("</body>", f"<script>{put}</script></body>")
-    copy = page.with_name("shown.html")
-    copy.write_text(text)
-    words = [
-        "--headless",
-        "--no-sandbox",
-        "--disable-gpu",
-        "--enable-logging=stderr",
-        "--no-first-run",
-        "--dump-dom",
-    ]
-    words += [
-        f"--window-size={width},844",
-        f"--user-data-dir={page.parent / 'chromium'}",
-        copy.as_uri() + fragment,
-    ]
-    done = subprocess.run(
-        [CHROMIUM, *words], capture_output=True, text=True, timeout=120, check=True
-    )
-    found = re.search(r'data-result="([^"]*)"', done.stdout)
-    console = [line for line in done.stderr.splitlines() if "CONSOLE" in line]
-    return Shown(json.loads(html.unescape(found[1])) if found else None, console, done.stdout)
+def texts_of(selector: str) -> str:
+    """An expression: the texts of all that a selector finds."""
+    text = "each.innerText.replace(/\\s+/g, ' ')"
+    return f"[...document.querySelectorAll('{selector}')].map(each => {text})"
 
 
 @pytest.fixture(scope="module")
 def small_page(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("small")
-    write_report(
-        [make_run(folder / "run"), make_run(folder / "other", [generation(9)])],
-        folder / "page.html",
-    )
+    write_page(folder, make_run(folder / "run"), make_run(folder / "other", [generation(9)]))
     return folder / "page.html"
 
 
-COUNT = "Number(document.getElementById('browsed').dataset.count)"
-FACTS = "[...document.querySelectorAll('#browsed .facts')].map(each => each.innerText.replace(/\\s+/g, ' '))"
-# What an expression gives at each of these addresses.
-AT = "const at = (hash, get) => (history.replaceState(null, '', '#' + hash), show(), get());"
+@pytest.mark.slow
+def test_the_address_filters_and_sorts_without_a_complaint(small_page):
+    expected = {
+        "": 12,
+        "run=1": 4,
+        "step=2": 4,
+        "step=2-3": 8,
+        "min=1": 6,
+        "reward=reward:right_sum&min=2": 3,
+        "reward=reward:right_sum&max=0": 6,
+        "verifier=full": 3,
+        "verifier=below": 9,
+        "verifier=none": 0,
+        "text=OF STEP 3": 4,
+        "text=what is 1": 4,
+        "text=be brief&step=1": 4,
+    }
+    counts = f"{json.dumps(list(expected))}.map(hash => at(hash, () => {COUNT}))"
+    orders = "['step=3&sort=-reward', 'step=3&sort=advantage']"
+    facts = f"{orders}.map(hash => at(hash, () => {texts_of('#browsed .facts')}))"
+    seen = visit(small_page, f"{AT} [{counts}, {facts}]")
+    assert dict(zip(expected, seen.value[0], strict=True)) == expected
+    by_reward, by_advantage = seen.value[1]
+    rewards = [float(re.search(r"reward ([\d.]+)", each)[1]) for each in by_reward]
+    assert rewards == [2.25, 1.25, 0.25, 0.25]
+    assert [each.rpartition(" ")[2] for each in by_advantage] == ["−1.5", "−0.5", "0.5", "1.5"]
+    assert seen.log == []
 
 
 @pytest.mark.slow
-def test_the_address_filters_and_sorts_without_a_console_error(small_page):
-    expected = {"step=2": 4, "step=2-3": 8, "min=1": 6, "run=1": 4, "": 12}
-    expected |= {"reward=reward:right_sum&min=2": 3, "reward=reward:right_sum&max=0": 6}
-    expected |= {"verifier=full": 3, "verifier=below": 9, "verifier=none": 0}
-    expected |= {"text=OF STEP 3": 4, "text=what is 1": 4, "text=be brief&step=1": 4}
-    counts = f"{json.dumps(list(expected))}.map(hash => at(hash, () => {COUNT}))"
-    facts = f"['step=3&sort=-reward', 'step=3&sort=advantage'].map(hash => at(hash, () => {FACTS}))"
-    shown = show(small_page, f"{AT} return [{counts}, {facts}]")
-    assert dict(zip(expected, shown.result[0], strict=True)) == expected
-    by_reward, by_advantage = shown.result[1]
-    assert [float(re.search(r"reward ([\d.]+)", each)[1]) for each in by_reward] == [
-        2.25,
-        1.25,
-        0.25,
-        0.25,
-    ]
-    assert [each.rpartition(" ")[2] for each in by_advantage] == ["−1.5", "−0.5", "0.5", "1.5"]
-    assert shown.console == [] and show(small_page).console == []
+def test_a_control_changes_the_address_at_which_the_page_was_opened(small_page):
     choose = "const c = document.querySelector('[name=verifier]'); c.value = 'full'; "
-    choose += f"c.dispatchEvent(new Event('input')); return [location.hash, {COUNT}]"
-    shown = show(small_page, choose, "#sort=-reward&page=3")
-    assert shown.result == [
-        "#sort=-reward&verifier=full",
-        3,
-    ]  # opened at an address, which a control changes
+    choose += f"c.dispatchEvent(new Event('input')); [location.hash, {COUNT}]"
+    seen = visit(small_page, choose, "#sort=-reward&page=3")
+    assert seen.value == ["#sort=-reward&verifier=full", 3]
 
 
 @pytest.mark.slow
 def test_held_out_rows_show_every_metric_and_call_no_answer_wrong(small_page):
+    expected = {
+        "": ["row 0", "row 1", "row 2", "row 3"],
+        "way=won": ["row 0"],
+        "way=lost": ["row 1"],
+        "way=missed": ["row 3"],
+        "metric=format&way=won": None,
+    }
     rows = "document.querySelector('#compared').innerText.match(/row \\d+/g)"
-    sides = "[...document.querySelectorAll('#compared .sides .facts')].map(each => each.innerText.replace(/\\s+/g, ' '))"
-    at = f"['', 'way=won', 'way=lost', 'way=missed', 'metric=format&way=won'].map(hash => at(hash, () => {rows}))"
-    ways = "[...document.querySelector('[name=way]').options].map(each => each.text)"
-    more = f"at('way=won', () => {sides}), at('', () => {ways}), document.body.innerText"
-    shown = show(small_page, f"{AT} return [{at}, {more}]")
-    assert shown.result[0] == [
-        ["row 0", "row 1", "row 2", "row 3"],
-        ["row 0"],
-        ["row 1"],
-        ["row 3"],
-        None,
-    ]
-    before, after = shown.result[
-        1
-    ]  # a right answer in another format fails the strict metric alone
-    assert before.startswith("before ✗ strict ✓ format") and after.startswith(
-        "after ✓ strict ✓ format"
-    )
-    assert shown.result[2][:2] == ["all", "won: ✗, then ✓ (1)"]
-    assert "wrong" not in shown.result[3].lower()
+    at = f"{json.dumps(list(expected))}.map(hash => at(hash, () => {rows}))"
+    sides = f"at('way=won', () => {texts_of('#compared .sides .facts')})"
+    ways = f"at('', () => {texts_of('[name=way] option')})"
+    seen = visit(small_page, f"{AT} [{at}, {sides}, {ways}, document.body.innerText]")
+    assert dict(zip(expected, seen.value[0], strict=True)) == expected
+    before, after = seen.value[1]  # a right answer in another format fails the strict metric alone
+    assert before.startswith("before ✗ strict ✓ format")
+    assert after.startswith("after ✓ strict ✓ format")
+    assert seen.value[2][:2] == ["all", "won: ✗, then ✓ (1)"]
+    assert "wrong" not in seen.value[3].lower()
 
 
 @pytest.mark.slow
@@ -454,67 +445,47 @@ def test_hostile_text_stays_text_and_the_policy_stops_a_script(tmp_path):
     folder = make_run(tmp_path / "run", [table], note=ATTACK)
     for name, strict in (("before", False), ("after", True)):
         row = {**evaluated(0, strict, ATTACK), "prompt": user(ATTACK)}
-        (folder / "evaluation" / f"{name}.jsonl").write_text(json.dumps(row) + "\n")
+        write_rows(folder / "evaluation" / f"{name}.jsonl", [row])
     text = write_page(tmp_path, folder)
     places = ["#browsed pre:not(details pre)", "#compared summary", "#versions"]
     texts = f"{json.dumps(places)}.map(place => document.querySelector(place).textContent)"
-    shown = show(tmp_path / "page.html", f"return [{texts}, document.images.length]")
-    assert (
-        shown.result[0][:2] == [ATTACK] * 2
-        and ATTACK in shown.result[0][2]
-        and shown.result[1] == 0
-    )
-    assert show(tmp_path / "page.html").console == []
+    seen = visit(tmp_path / "page.html", f"[...{texts}, document.images.length]")
+    completion, prompt, settings, images = seen.value
+    assert completion == prompt == ATTACK and ATTACK in settings and images == 0
+    assert seen.log == []
     injected = text.replace("<body>", "<body><script>document.body.dataset.ran = 1</script>", 1)
-    shown = show(tmp_path / "page.html", changed=injected)
-    assert "data-ran" not in shown.dom and "Content Security Policy" in shown.console[0]
+    (tmp_path / "page.html").write_text(injected)
+    seen = visit(tmp_path / "page.html", "document.body.dataset.ran ?? 'not run'")
+    assert seen.value == "not run" and "Content Security Policy" in seen.log[0]
 
 
 @pytest.mark.slow
 def test_five_thousand_completions_load_in_three_seconds(tmp_path):
-    words = (
-        "So {i} and {step}, "
-        + "a line of reasoning that goes on for a while, " * 13
-        + "<answer>{i}</answer>"
-    )
-    write_page(
-        tmp_path,
-        make_run(tmp_path / "run", [generation(step, 50, words) for step in range(1, 101)]),
-    )
-    search = "const t = performance.now(); change({text: 'of a while'}); const taken = performance.now() - t;"
+    line = "a line of reasoning that goes on for a while, "
+    text = f"So {{i}} and {{step}}, {13 * line}<answer>{{i}}</answer>"
+    write_page(tmp_path, make_run(tmp_path / "run", [generation(k, 50, text) for k in range(100)]))
+    search = "const t = performance.now(); change({text: 'of a while'});"
     cards = "document.querySelectorAll('#browsed article').length"
-    script = f"const loaded = performance.now(), n = {COUNT}; {search} return [loaded, n, taken, {cards}]"
-    loaded, count, taken, cards = show(tmp_path / "page.html", script).result
+    timing = "performance.getEntriesByType('navigation')[0].loadEventEnd"
+    ask = f"const n = {COUNT}; {search} [{timing}, n, performance.now() - t, {cards}]"
+    loaded, count, taken, cards = visit(tmp_path / "page.html", ask).value
     assert loaded < 3000 and count == 5000 and taken < 1000 and cards <= 25
 
 
-@pytest.fixture(scope="module")
-def pictures(tmp_path_factory):
-    """The page of a run with a curve, opened on a phone and a screen, light and dark: what it
-    measures, its picture.
-    """
-    folder = tmp_path_factory.mktemp("pictures")
-    make_run(folder / "run", note="a-word-too-long-for-a-phone" * 9)
-    add_curve(folder / "run")
-    write_report([folder / "run"], folder / "page.html")
-    if CHROMIUM is None:
-        pytest.skip("no Chromium here (Debian: apt-get install chromium)")
-    views = [(width, theme) for width in (400, 1280) for theme in ("light", "dark")]
-    ask = "[innerWidth, document.documentElement.scrollWidth, getComputedStyle(document.body).backgroundColor]"
-    return dict(
-        zip(
-            views,
-            open_at(CHROMIUM, folder, (folder / "page.html").as_uri(), views, ask),
-            strict=True,
-        )
-    )
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize("theme", ["light", "dark"])
-@pytest.mark.parametrize("width", [400, 1280])
-def test_the_page_never_scrolls_sideways_and_follows_the_theme(pictures, width, theme):
-    (inner, scroll, background), picture = pictures[width, theme]
-    assert inner == scroll == width
-    assert background == {"light": "rgb(251, 251, 250)", "dark": "rgb(22, 24, 28)"}[theme]
-    assert picture.startswith(b"\x89PNG") and int.from_bytes(picture[16:20]) == width
+@pytest.mark.parametrize(
+    ("width", "theme", "background"),
+    [
+        (400, "light", "rgb(251, 251, 250)"),  # a phone
+        (400, "dark", "rgb(22, 24, 28)"),
+        (1280, "dark", "rgb(22, 24, 28)"),
+    ],
+)
+def test_the_page_never_scrolls_sideways_and_follows_the_theme(tmp_path, width, theme, background):
+    add_curve(make_run(tmp_path / "run", note="a-word-too-long-for-a-phone" * 9))
+    write_page(tmp_path, tmp_path / "run")
+    sizes = "innerWidth, document.documentElement.scrollWidth"
+    ask = f"[{sizes}, getComputedStyle(document.body).backgroundColor]"
+    seen = visit(tmp_path / "page.html", ask, width=width, theme=theme)
+    assert seen.value == [width, width, background]
+    assert seen.picture.startswith(b"\x89PNG") and int.from_bytes(seen.picture[16:20]) == width

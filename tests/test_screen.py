@@ -17,16 +17,16 @@ STEP = {
     "rewards/right/mean": 0.25,
     "completions/mean_length": 20.0,
     "completions/clipped_ratio": 0.5,
+    "groups/without_spread": 0.75,
+    "groups/verifier_spread": 0.25,
+    "step_time": 2.0,
 }
-STEP |= {"groups/without_spread": 0.75, "groups/verifier_spread": 0.25, "step_time": 2.0}
 
 
 def step_line(capsys, step: int = 4, **logs) -> str:
     """The line of a step, 6 seconds after the start at step 1, of a run of 10 steps."""
-    callback, state = (
-        StepLineCallback(),
-        SimpleNamespace(global_step=1, max_steps=10, is_world_process_zero=True),
-    )
+    callback = StepLineCallback()
+    state = SimpleNamespace(global_step=1, max_steps=10, is_world_process_zero=True)
     callback.on_train_begin(None, state, None)
     callback.start = (1, time.monotonic() - 6.0)
     state.global_step = step
@@ -36,8 +36,9 @@ def step_line(capsys, step: int = 4, **logs) -> str:
 
 
 def test_a_step_is_one_line_with_the_time_that_is_left(capsys):
-    line = "step 4/10  reward 0.50  right 0.25  length 20  truncated 50 %  groups that teach 25 % (by the verifier 25 %)"
-    assert step_line(capsys) == f"{line}  2.0 s, 12 s left\n"
+    line = "step 4/10  reward 0.50  right 0.25  length 20  truncated 50 %"
+    line += "  groups that teach 25 % (by the verifier 25 %)  2.0 s, 12 s left\n"
+    assert step_line(capsys) == line
     assert step_line(capsys, step=10).endswith("2.0 s\n")
 
 
@@ -48,10 +49,6 @@ def test_a_step_is_one_line_with_the_time_that_is_left(capsys):
         ({"completions/voided": 0.0}, "25 %)  2.0 s"),
         ({"groups/without_spread": 1.0}, "  the rewards taught nothing  2.0 s"),
         ({"groups/without_spread": 1.0, "frac_groups_without_step_spread": 0.5}, "25 %)  2.0 s"),
-        (
-            {"groups/without_spread": 1.0, "frac_groups_without_step_spread": 1.0},
-            "  the rewards taught nothing  2.0 s",
-        ),
     ],
 )
 def test_a_step_names_voided_completions_and_rewards_that_taught_nothing(logs, shown, capsys):
@@ -79,21 +76,20 @@ def test_the_main_process_is_heard_before_the_others_end(monkeypatch, capsys):
 
 @pytest.fixture
 def end(monkeypatch, tmp_path, capsys):
-    """What a process prints that ends by an exception: its last lines, and all of it."""
+    """What a process prints that ends by an exception."""
     monkeypatch.setattr(sys, "excepthook", sys.excepthook)
     explain_endings(tmp_path)
 
     def printed(error: BaseException) -> tuple[str, str]:
         sys.excepthook(type(error), error, None)
-        out, err = capsys.readouterr()
-        return out, err
+        return tuple(capsys.readouterr())
 
     return printed
 
 
 def test_ctrl_c_outside_the_steps_ends_in_one_line(end, monkeypatch):
-    line = "\nInterrupted. Run the same command again to go on from the last checkpoint (without --fresh).\n"
-    assert end(KeyboardInterrupt()) == (line, "")
+    again = "Run the same command again to go on from the last checkpoint (without --fresh)."
+    assert end(KeyboardInterrupt()) == (f"\nInterrupted. {again}\n", "")
     monkeypatch.setenv("RANK", "1")
     assert end(KeyboardInterrupt()) == ("", "")
 
@@ -108,9 +104,7 @@ def from_a_full_disk() -> RuntimeError:
     "error",
     [
         OSError(errno.ENOSPC, "x"),
-        RuntimeError(
-            "IoError(Os { code: 28, kind: StorageFull, message: 'No space left on device' })"
-        ),
+        RuntimeError("IoError(Os { code: 28, message: 'No space left on device' })"),  # Rust's
         from_a_full_disk(),
     ],
 )

@@ -1,6 +1,6 @@
-"""The machine a run is on: its cores, versions and hardware, and two settings that make a CPU run faster.
+"""The machine a run is on: its cores, versions and hardware.
 
-The settings are measured in RESULTS.md and change nothing that is computed.
+And two settings that make a CPU run faster (measured in RESULTS.md) and change nothing computed.
 """
 
 import contextlib
@@ -16,17 +16,8 @@ from typing import Any
 import torch
 from transformers import PreTrainedModel, TrainingArguments
 
-PACKAGES = (
-    "torch",
-    "trl",
-    "transformers",
-    "accelerate",
-    "peft",
-    "deepspeed",
-    "datasets",
-    "reasoning-gym",
-    "wandb",
-)
+PACKAGES = ("torch", "trl", "transformers", "accelerate", "peft", "deepspeed", "datasets")
+PACKAGES += ("reasoning-gym", "wandb")
 
 
 DTYPES = ("float32", "bfloat16")
@@ -38,7 +29,7 @@ def usable_cores() -> int:
 
 
 def use_all_cores(training: TrainingArguments) -> None:
-    """Use all cores where a process has the one thread of `accelerate launch`'s default; another number stands."""
+    """Use all cores where a process has one thread, `accelerate launch`'s default."""
     if training.use_cpu and torch.get_num_threads() == 1:
         torch.set_num_threads(max(1, usable_cores() // int(os.environ.get("LOCAL_WORLD_SIZE", 1))))
 
@@ -72,8 +63,9 @@ def _seconds_of_products(dtype: torch.dtype) -> float:
 def make_head_input_contiguous(model: PreTrainedModel) -> None:
     """Let the LM head of a model on a CPU multiply once a batch when a prompt has been read.
 
-    `generate` gives the head a strided slice, the last position of each prompt, for which torch multiplies sequence by
-    sequence with a copy of the weights for each: 56 MB times the batch for a vocabulary of 49 152.
+    `generate` gives the head a strided slice, the last position of each prompt, for which torch
+    multiplies sequence by sequence with a copy of the weights for each: 56 MB times the batch for a
+    vocabulary of 49 152.
     """
     if model.device.type == "cpu":
         model.get_output_embeddings().register_forward_pre_hook(
@@ -82,7 +74,7 @@ def make_head_input_contiguous(model: PreTrainedModel) -> None:
 
 
 def versions() -> dict[str, Any]:
-    """Python, packages, commit, hardware and command of this process; tokens on the command line are left out."""
+    """Python, packages, commit, hardware and command of this process, without tokens."""
     changes, cores = _git("status", "--porcelain"), usable_cores()
     hardware = f"{cores} CPU core{'s' * (cores != 1)}"
     if torch.cuda.is_available():
@@ -97,20 +89,23 @@ def versions() -> dict[str, Any]:
 
 
 def package_versions() -> dict[str, str | None]:
-    """The versions of Python and of the packages that decide what is computed; None for one that is not installed."""
+    """The versions of Python and of the packages that decide what is computed, where installed."""
     return {"python": platform.python_version(), **{name: _version(name) for name in PACKAGES}}
 
 
 def without_tokens(words: list[str]) -> list[str]:
-    """Blank the values of `--..._token` options: `without_tokens(["--hub_token", "s"]) == ["--hub_token", "..."]`."""
-    public = []
-    for i, word in enumerate(words):
+    """Blank the values of `--..._token` options.
+
+    >>> without_tokens(["--hub_token", "secret", "--hub-token=secret", "--seed", "1"])
+    ['--hub_token', '...', '--hub-token=...', '--seed', '1']
+    """
+    public, is_value = [], False
+    for word in words:
         option, equals, _ = word.partition("=")
         is_token = option.replace("-", "_").endswith("_token")
-        after_token = i > 0 and words[i - 1].replace("-", "_").endswith("_token")
-        public.append(
-            "..." if after_token else option + equals + "..." if is_token and equals else word
-        )
+        shown = f"{option}=..." if is_token and equals else word
+        public.append("..." if is_value else shown)
+        is_value = is_token and not equals
     return public
 
 
@@ -121,11 +116,9 @@ def _version(package: str) -> str | None:
 
 
 def _git(*words: str) -> str | None:
-    root = Path(__file__).resolve().parents[3]
-    try:
-        result = subprocess.run(
-            ["git", "-C", str(root), *words], capture_output=True, text=True, timeout=10
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    return result.stdout.strip() if result.returncode == 0 else None
+    command = ["git", "-C", str(Path(__file__).resolve().parents[3]), *words]
+    with contextlib.suppress(OSError, subprocess.SubprocessError):
+        return subprocess.run(
+            command, capture_output=True, text=True, timeout=10, check=True
+        ).stdout.strip()
+    return None

@@ -1,6 +1,4 @@
-"""The run folder: the name of every file in it, and how each is read and written. Files are whole
-or absent.
-"""
+"""The run folder: every file name in it, and how each is read and written, whole or not at all."""
 
 import json
 from pathlib import Path
@@ -25,10 +23,10 @@ WANDB = "wandb_run.json"
 LOCK = "run.lock"
 CARD = "README.md"
 PARTIAL = ".partial"  # the ending of a file that is still being written
-WARM_START = "warm_start.json"  # of a warm-started checkpoint: its settings, and the digests of its questions
+WARM_START = "warm_start.json"  # of a warm start: its settings, and the digests of its questions
+PROBE_FIGURES = "figures.json"  # of a probe
 
-# The first columns of a file of completions; then come the rewards, what they log besides, and the
-# advantage.
+# The first columns of a file of completions; then come rewards, what they log, and the advantage.
 FIRST_COLUMNS = ("step", "prompt", "completion")
 
 
@@ -66,12 +64,11 @@ def read_rows(path: Path) -> list[dict[str, Any]]:
 
 def read_config(run: Path) -> dict[str, Any]:
     """Read the settings of a run that was started; `FileNotFoundError` where none was."""
-    config = read_json(run / RECORD)
-    if config is None:
-        raise FileNotFoundError(
-            f"{run} holds no {RECORD}: give the output_dir of a run that was started."
-        )
-    return config
+    record = read_json(run / RECORD)
+    if record is None:
+        remedy = "give the output_dir of a run that was started"
+        raise FileNotFoundError(f"{run} holds no {RECORD}: {remedy}.")
+    return {name: record[name] for name in record if name not in ("digests", "versions")}
 
 
 def read_evaluated(run: Path, file: str) -> list[dict[str, Any]]:
@@ -89,8 +86,7 @@ def read_evaluation(run: Path) -> tuple[list[dict], list[dict]]:
 
 
 def read_validation(run: Path) -> list[dict[str, Any]]:
-    """Read the evaluations of the validation rows, the untrained model's first, if the run made
-    any.
+    """Read the evaluations of the validation rows, if any; the first is of the untrained model.
 
     Each has `step`, `metrics` (name -> True, False or None for each row), `truncated` (a share),
     `mean_length` and `rewards` (name -> mean or None).
@@ -118,8 +114,7 @@ def read_log(run: Path) -> list[dict[str, float]]:
 
 
 def is_reward_mean(key: str) -> bool:
-    """Tell whether a key of the log is the mean of one reward function, TRL's or of one that scores
-    steps.
+    """Tell whether a key of the log is the mean of one reward function.
 
     >>> is_reward_mean("rewards/xml_format/mean"), is_reward_mean("rewards/xml_format/std")
     (True, False)

@@ -1,6 +1,7 @@
 """The screen of a run: what it waits for, and how it ends, in our words as its last lines.
 
-torchrun shows the file that it names in TORCHELASTIC_ERROR_FILE as the root cause, at the end of its own report.
+torchrun shows the file that it names in TORCHELASTIC_ERROR_FILE as the root cause, at the end of
+its own report.
 """
 
 import contextlib
@@ -18,11 +19,8 @@ from tqdm import tqdm
 
 DELAY_S = 3  # a bar that is gone sooner tells nothing
 FULL_BYTES = 16 << 20  # less is not enough for the checkpoint of any model
-FULL_WORDS = (
-    "no space left",
-    "disk is full",
-    "quota exceeded",
-)  # safetensors and others have no errno
+# Of errors without an errno, as those of safetensors.
+FULL_WORDS = ("no space left", "disk is full", "quota exceeded")
 OTHERS_WAIT_S = 60  # a launcher ends all processes when one ends: the main one is to be heard first
 
 
@@ -38,7 +36,7 @@ def announce(message: str) -> None:
 
 
 def bar(items: Sequence, title: str) -> Iterable:
-    """Go through the items; after some seconds the main process shows how far it is, and how long it will take."""
+    """Go through the items; after some seconds the main process shows how far it is."""
     return tqdm(
         items,
         desc=title,
@@ -59,32 +57,29 @@ def refuse(message: str) -> NoReturn:
 
 
 def explain_endings(folder: Path) -> None:
-    """Let Ctrl-C end the process in one line, and a full disk, in whatever form it is raised, in what to do."""
+    """Let Ctrl-C end the process in one line, and a full disk in what to do."""
 
     def explain(kind: type[BaseException], error: BaseException, trace: object) -> None:
-        message = f"{kind.__name__}: {error}"
         if kind is KeyboardInterrupt:
-            message = "\nInterrupted. Run the same command again to go on from the last checkpoint (without --fresh)."
-            return _end_with(message) if is_main() else None
+            again = (
+                "Run the same command again to go on from the last checkpoint (without --fresh)."
+            )
+            return _end_with(f"\nInterrupted. {again}") if is_main() else None
         sys.__excepthook__(kind, error, trace)
         if is_full_disk(error, folder):
-            message = f"error: the disk of {folder} is full, and a file was cut short.\n"
-            message += (
-                "Make room and run the same command again to resume from the checkpoint before."
-            )
-            return _end_with(message)
-        return _record(message)
+            again = "Make room and run the same command again to resume from the checkpoint before."
+            full = f"error: the disk of {folder} is full, and a file was cut short."
+            return _end_with(f"{full}\n{again}")
+        return _record(f"{kind.__name__}: {error}")
 
     sys.excepthook = explain
 
 
 def is_full_disk(error: BaseException | None, folder: Path) -> bool:
-    """Tell whether an exception is for lack of room, by what it says or what it came from says, else by the disk."""
+    """Tell whether an exception is for lack of room, by its words, its causes' or the disk."""
     while error is not None:
-        words = str(error).lower()
-        if getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT) or any(
-            text in words for text in FULL_WORDS
-        ):
+        words, number = str(error).lower(), getattr(error, "errno", None)
+        if number in (errno.ENOSPC, errno.EDQUOT) or any(text in words for text in FULL_WORDS):
             return True
         error = error.__cause__ or error.__context__
     return folder.is_dir() and shutil.disk_usage(folder).free < FULL_BYTES

@@ -1,4 +1,4 @@
-"""Statistics of before and after. scipy loads in the functions that need it: it takes seconds, a run starts without."""
+"""Statistics of before and after. scipy takes seconds to load: only where it is needed."""
 
 import math
 from statistics import mean, stdev
@@ -29,7 +29,7 @@ def wilson_interval(successes: int, n: int) -> tuple[float, float]:
 
 
 def mcnemar_p(before: list[bool], after: list[bool]) -> float:
-    """The exact two-sided McNemar test of paired outcomes (binomial on the rows that changed); 1.0 when none did.
+    """The exact two-sided McNemar test of paired outcomes; 1.0 where none changed.
 
     >>> mcnemar_p([False] * 9 + [True], [True] * 9 + [False])  # nine rows won and one lost
     0.021484375
@@ -50,7 +50,9 @@ def t_quantile(values: int) -> float:
 def t_interval(
     values: list[float], low: float = -math.inf, high: float = math.inf
 ) -> tuple[float, float] | None:
-    """Student's 95 % interval of the mean of a few independent values (seeds), cut at what is possible; None for one.
+    """Student's 95 % interval of the mean of a few independent values (seeds); None for one value.
+
+    Cut at what is possible.
 
     >>> [round(end, 4) for end in t_interval([1.0, 2.0, 3.0])]
     [-0.4841, 4.4841]
@@ -62,11 +64,12 @@ def t_interval(
 
 
 def paired_interval(before: list[bool], after: list[bool]) -> tuple[float, float]:
-    """The 95 % interval of the change of a share over paired rows; everything possible without any row.
+    """The 95 % interval of the change of a share over paired rows; all that is possible of none.
 
     Bonett and Price 2012: Laplace's, one row more each way.
 
-    >>> [round(end, 3) for end in paired_interval([False] * 32, [True] * 4 + [False] * 28)]  # four rows won, none lost
+    >>> after = [True] * 4 + [False] * 28  # four rows won, none lost
+    >>> [round(end, 3) for end in paired_interval([False] * 32, after)]
     [-0.018, 0.253]
     """
     won, lost = ((1 + changed) / (len(before) + 2) for changed in _won_and_lost(before, after))
@@ -82,10 +85,11 @@ def _won_and_lost(before: list[bool], after: list[bool]) -> tuple[int, int]:
 def bootstrap_interval(
     values: list[float], seed: int = 0, draws: int = 10_000
 ) -> tuple[float, float]:
-    """The 95 % percentile bootstrap interval of the mean of `values`, one of each problem (Efron 1979).
+    """The 95 % percentile bootstrap interval of the mean of one value a problem (Efron 1979).
 
-    Problems are resampled, not the samples of each, which show nothing of other problems. The interval is too narrow
-    below some thirty problems, and a point where all are alike. scipy's bootstrap refuses a single value.
+    Problems are resampled, not the samples of each, which show nothing of other problems. The
+    interval is too narrow below some thirty problems, and a point where all are alike. scipy's
+    bootstrap refuses a single value.
 
     `ValueError`: no values, or fewer than one draw.
 
@@ -93,9 +97,8 @@ def bootstrap_interval(
     ((0.25, 0.25), (0.0, 1.0))
     """
     if not len(values) or draws < 1:
-        raise ValueError(
-            f"a bootstrap of {len(values)} values in {draws} draws: it needs at least one of both."
-        )
+        given = f"{len(values)} values in {draws} draws"
+        raise ValueError(f"a bootstrap of {given}: it needs at least one of both.")
     given, random = np.asarray(values, dtype=float), np.random.default_rng(seed)
     means = [given[random.integers(len(given), size=len(given))].mean() for _ in range(draws)]
     low, high = np.percentile(means, [2.5, 97.5])
@@ -103,10 +106,11 @@ def bootstrap_interval(
 
 
 def moving_average(values: list[float]) -> list[float]:
-    """The mean of each value with as many before as after it, a twelfth of all but at most 25 on each side.
+    """The mean of each value with its neighbours: a twelfth of all, at most 25, on each side.
 
-    Centred, so that a rise is drawn where it happens; an average of the values so far would lag. At both ends it is the
-    line that fits the window best, within the least and the largest value: no share below 0 is drawn.
+    Centred, so that a rise is drawn where it happens; an average of the values so far would lag. At
+    both ends it is the line that fits the window best, within the least and the largest value: no
+    share below 0 is drawn.
 
     >>> [round(value, 6) for value in moving_average([1.0, 2.0, 6.0, 6.0, 9.0])]
     [1.0, 3.0, 4.666667, 7.0, 8.5]

