@@ -220,7 +220,7 @@ class Compared(NamedTuple):
 
 
 def compare_run(run: Path, entry: Entry) -> list[Compared]:
-    """Compare each metric's change with the entry's; `ValueError` names the settings that differ."""
+    """Compare each metric's change with the entry's; `ValueError` names settings that differ."""
     if sort_of(entry) != "runs":
         reason = entry.get("not_run", "it is a table")
         raise ValueError(f"{entry['title']!r} holds nothing to compare with: {reason}.")
