@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 import torch
 import transformers
 import trl
-from accelerate.utils import gather, gather_object, is_peft_model
+from accelerate.utils import gather, is_peft_model
 from transformers.integrations import is_deepspeed_zero3_enabled
 from trl.trainer import grpo_trainer
 
@@ -30,15 +30,7 @@ from recipes.common.training.guard import (
     guard,
 )
 from recipes.common.training.shared_prompt import share_prompts, why_prompts_are_not_shared
-from recipes.common.training.steps import (
-    TokenStep,
-    check_loss,
-    shown_steps,
-    step_metrics,
-    steps_at_tokens,
-    token_advantages,
-    weigh_steps,
-)
+from recipes.common.training.steps import StepRewards, TokenStep, check_loss, token_advantages
 from recipes.common.utils.machine import fastest_dtype
 from rewards import reward_kind, reward_name
 from rewards.contract import check_names, is_model
@@ -46,6 +38,7 @@ from rewards.contract import check_names, is_model
 NO_STEPS_WITH_TOOLS = (
     "reward_funcs names a step reward, which cannot be placed among the turns of tools: remove it."
 )
+OWN = ("prompt", "completion", "completion_ids")  # columns that TRL keeps from a reward
 # Losses of which a completion may be left out, by what TRL divides them by: tokens of the batch, or these completions.
 SKIPPABLE = {"grpo": "completions", "dr_grpo": "completions", "dapo": "tokens", "cispo": "tokens"}
 
@@ -218,8 +211,7 @@ class GRPOTrainer(trl.GRPOTrainer):
             )
             if has_tools:
                 raise ValueError(NO_STEPS_WITH_TOOLS)
-        self.step_reward_funcs = [reward for reward, _ in steps]
-        self.step_reward_weights = [weight for _, weight in steps]
+        self.steps = StepRewards([reward for reward, _ in steps], [weight for _, weight in steps])
         if steps or owned:  # weights that TRL does not know of
             args = copy.copy(args)
             args.reward_weights = [weight for _, weight in outcomes]
@@ -316,7 +308,7 @@ class GRPOTrainer(trl.GRPOTrainer):
             first = self.accelerator.process_index * len(inputs)
             advantages_c = advantages_c * scores.teaches_C[first : first + len(inputs)]
         output["advantages"] = advantages_c
-        if self.step_reward_funcs:
+        if self.steps.rewards:
             mask_cT = output["completion_mask"]
             steps_cT = token_advantages(scores.steps, tokens=mask_cT.shape[1]).to(advantages_c)
             advantages_cT = (advantages_c.unsqueeze(1) + steps_cT) * mask_cT
@@ -338,40 +330,34 @@ class GRPOTrainer(trl.GRPOTrainer):
             completion_ids_list,
         )
         self._log_turns(completions)
-        columns = {
-            name: [row[name] for row in inputs] for name in inputs[0] if name != "completion"
-        }
-        columns |= {"prompts": prompts, "completions": completions}
-        columns |= {"completion_ids": completion_ids_list, "trainer_state": self.state}
+        columns = {name: [row[name] for row in inputs] for name in inputs[0] if name not in OWN}
+        columns |= {"prompts": prompts, "completions": completions, "trainer_state": self.state}
         columns |= {"log_metric": self._log_metric, "log_extra": self._log_completion_extra}
-        columns.pop("prompt", None)
-        steps_Sc = []
-        for reward in self.step_reward_funcs:
-            graded[reward.__name__] = scored = reward.grade(**columns)
-            self._log_completion_extra(f"steps/{reward.__name__}", shown_steps(scored.amounts))
-            steps_c, error = steps_at_tokens(
-                scored, self._tokenizer, completions, completion_ids_list
-            )
-            reward.first_failure = reward.first_failure or error
-            steps_Sc.append(steps_c)
+        columns["completion_ids"] = completion_ids_list
+        graded_S, steps_Sc = self.steps.grade(self._tokenizer, **columns)
+        graded |= graded_S
         outcomes_CA = self._gather_outcomes(graded, len(prompts)).to(given_CR.device)
         failed_C = torch.isin(outcomes_CA, torch.tensor(FAILURES, device=given_CR.device)).any(1)
         self._log_metric("completions/voided", failed_C.float().mean().item())
         rewards_CR = void_and_gate(given_CR, failed_C, self.reward_func_names, self.reward_gates)
         teaches_C = self._log_spread(rewards_CR)
-        counts_CS = (outcomes_CA[:, len(self.reward_funcs) :] != NOT_APPLICABLE) & ~failed_C[
-            :, None
-        ]
-        names_S = [reward.__name__ for reward in self.step_reward_funcs]
-        weighed_c = self._weigh_steps(steps_Sc, counts_CS)
-        return Scores(graded, names_S, rewards_CR, teaches_C, weighed_c)
+        weighed_c: list[list[TokenStep]] = []
+        if self.steps.rewards:
+            counts_CA = (outcomes_CA != NOT_APPLICABLE) & ~failed_C.unsqueeze(1)
+            counts_CS = counts_CA[:, len(self.reward_funcs) :].tolist()
+            rank = self.accelerator.process_index
+            how = (rank, self._group_size(), self.scale_rewards)
+            weighed_c, metrics = self.steps.weigh(steps_Sc, counts_CS, *how)
+            for name, value in metrics.items():
+                self._log_metric(name, value)
+        return Scores(graded, list(graded_S), rewards_CR, teaches_C, weighed_c)
 
     def _group_size(self) -> int:
         return self.num_generations if self.model.training else self.num_generations_eval
 
     def _gather_outcomes(self, graded: dict[str, Graded], completions: int) -> torch.Tensor:
         """The outcomes of all ranks, (C, A); counted and logged, and too many failures stop all ranks."""
-        rewards = [*self.reward_funcs, *self.step_reward_funcs]
+        rewards = [*self.reward_funcs, *self.steps.rewards]
         own_Ac = [
             [GRADED] * completions if is_model(reward) else graded[reward_name(reward)].outcomes
             for reward in rewards
@@ -397,44 +383,6 @@ class GRPOTrainer(trl.GRPOTrainer):
             by_verifier_P = group_spread(rewards_CR, weights_R * is_verifier_R, self._group_size())
             self._log_metric("groups/verifier_spread", by_verifier_P.float().mean().item())
         return differ_P.repeat_interleave(self._group_size())
-
-    def _weigh_steps(
-        self, steps_Sc: list[list[list[TokenStep]]], counts_CS: torch.Tensor
-    ) -> list[list[TokenStep]]:
-        """Pairs (last token, weighted normalised reward) of this rank's completions.
-
-        `counts_CS` tells whether the steps of a completion count. A group may span ranks, and a completion has any
-        number of steps.
-        """
-        if not steps_Sc:
-            return []
-        amounts_cS = [
-            [[amount for _, amount in steps] for steps in steps_S]
-            for steps_S in zip(*steps_Sc, strict=True)
-        ]
-        everywhere_CS = gather_object(amounts_cS)
-        first = self.accelerator.process_index * len(amounts_cS)
-        weighed_c: list[list[TokenStep]] = [[] for _ in amounts_cS]
-        rewards_SC, completions = {}, {}
-        for s, reward in enumerate(self.step_reward_funcs):
-            counts_C = counts_CS[:, s].tolist()
-            amounts_C = [
-                amounts_S[s] if counted else []
-                for amounts_S, counted in zip(everywhere_CS, counts_C, strict=True)
-            ]
-            rewards_SC[reward.__name__], completions[reward.__name__] = amounts_C, sum(counts_C)
-            more_c = weigh_steps(
-                steps_Sc[s],
-                amounts_C,
-                first,
-                self.step_reward_weights[s],
-                self._group_size(),
-                self.scale_rewards,
-            )
-            weighed_c = [steps + more for steps, more in zip(weighed_c, more_c, strict=True)]
-        for name, value in step_metrics(rewards_SC, completions, self._group_size()).items():
-            self._log_metric(name, value)
-        return weighed_c
 
     def _log_advantages(self, means_c: torch.Tensor) -> None:
         """Replace the advantages that TRL has just logged of all ranks by those of this rank's completions."""

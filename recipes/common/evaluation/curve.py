@@ -14,9 +14,7 @@ from recipes.common.utils.run_files import VALIDATION, read_validation, write_ro
 def validate(trainer: GRPOTrainer, rows: list[dict], metric: Metric) -> dict[str, float]:
     """Evaluate the validation rows on all ranks and add a line to the curve; return what is to be logged of it."""
     step = trainer.state.global_step
-    evaluated = evaluate(
-        trainer, rows, metric, samples=0, title=f"validation, step {step}"
-    )
+    evaluated = evaluate(trainer, rows, metric, samples=0, title=f"validation, step {step}")
     if trainer.is_world_process_zero():
         add_line(Path(trainer.args.output_dir), validation_line(step, evaluated))
     summary = summarize(evaluated)

@@ -62,7 +62,9 @@ def evaluate(
     return [by_row[i] for i in range(len(rows))]
 
 
-def _scored(rows: list[dict], rollouts: list, rewards: list[Callable], metric: Metric) -> list[dict]:
+def _scored(
+    rows: list[dict], rollouts: list, rewards: list[Callable], metric: Metric
+) -> list[dict]:
     if rollouts[0].environment is not None:  # as TRL hands them to a reward
         known = [
             {**row, "environments": one.environment}

@@ -92,9 +92,7 @@ def filter_rows(probe: Path, low: float, high: float, out: Path) -> str:
     before = figures(scored, columns, *sizes)
     after = figures([one for one in scored if one.group in kept], columns, *sizes)
     write_rows(out / ROWS, [rows[row] for row in kept])
-    write_rows(
-        out / "pass_rates.jsonl", [{"row": row, **places[row]} for row in sorted(places)]
-    )
+    write_rows(out / "pass_rates.jsonl", [{"row": row, **places[row]} for row in sorted(places)])
     useful = {"before": before.useful_a_step, "after": after.useful_a_step}
     record = {"probe": str(probe), "low": low, "high": high, "kept": len(kept)}
     write_json(out / "filter.json", {**record, "useful_a_step": useful})

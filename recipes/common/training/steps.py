@@ -14,14 +14,16 @@ that completes it.
 import math
 import statistics
 from bisect import bisect_left
-from typing import NamedTuple
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import torch
+from accelerate.utils import gather_object
 from tokenizers.decoders import DecodeStream
 from transformers import PreTrainedTokenizerBase
 
 from recipes.common.training.gates import has_spread
-from recipes.common.training.guard import ERROR, Graded
+from recipes.common.training.guard import ERROR, Graded, GuardedReward
 from rewards.text import completion_text
 
 EPSILON = 1e-4  # TRL's
@@ -87,41 +89,6 @@ def _divisor(pooled: list[float], scale_rewards: str) -> float:
     return 1.0 if scale_rewards == "none" or len(pooled) < 2 else statistics.stdev(pooled) + EPSILON
 
 
-def weigh_steps(
-    steps_c: list[list[TokenStep]],
-    rewards_C: list[list[float]],
-    first: int,
-    weight: float,
-    num_generations: int,
-    scale_rewards: str,
-) -> list[list[TokenStep]]:
-    """Give each step of this rank's completions, which are those from `first`, its weighted normalised reward.
-
-    `rewards_C` has the rewards of the steps of all ranks, none for a completion whose steps do not count.
-    """
-    normalised_C = normalise_steps(rewards_C, num_generations, scale_rewards)
-    weighed = []
-    for steps, amounts in zip(steps_c, normalised_C[first : first + len(steps_c)], strict=True):
-        tokens = [token for token, _ in steps] if amounts else []
-        weighed.append([(t, weight * amount) for t, amount in zip(tokens, amounts, strict=True)])
-    return weighed
-
-
-def step_metrics(
-    rewards_SC: dict[str, list[list[float]]], completions: dict[str, int], num_generations: int
-) -> dict[str, float]:
-    """Of each reward the mean of a step (NaN without any) and the steps of a completion; groups without spread."""
-    metrics = {}
-    for name, rewards_C in rewards_SC.items():
-        amounts = pool(rewards_C)
-        metrics[f"step_rewards/{name}/mean"] = sum(amounts) / len(amounts) if amounts else math.nan
-        metrics[f"steps/{name}/count"] = len(amounts) / max(1, completions[name])
-    spreads = (groups_with_spread(rewards_C, num_generations) for rewards_C in rewards_SC.values())
-    differ = [any(of_group) for of_group in zip(*spreads, strict=True)]
-    metrics["frac_groups_without_step_spread"] = 1 - sum(differ) / len(differ)
-    return metrics
-
-
 def groups_with_spread(rewards_C: list[list[float]], num_generations: int) -> list[bool]:
     """Tell for each group whether its steps differ: `groups_with_spread([[1], [-1], [1], []], 2) == [True, False]`."""
     starts = range(0, len(rewards_C), num_generations)
@@ -140,6 +107,72 @@ def token_advantages(steps: list[list[tuple[int, float]]], tokens: int) -> torch
         for token, amount in pairs:
             ends[row, token] += amount
     return ends.flip(1).cumsum(1).flip(1)
+
+
+@dataclass
+class StepRewards:
+    """The S step rewards of a run, which the trainer asks besides TRL's; shapes in names: see trainer.py."""
+
+    rewards: list[GuardedReward]
+    weights: list[float]
+
+    def grade(
+        self, tokenizer: PreTrainedTokenizerBase, **columns: Any
+    ) -> tuple[dict[str, Graded], list[list[list[TokenStep]]]]:
+        """Call each as TRL calls a reward; the steps of each completion are logged, and found in its tokens."""
+        graded, steps_Sc = {}, []
+        for reward in self.rewards:
+            name = reward.__name__
+            graded[name] = reward.grade(**columns)
+            shown = [shown_steps(steps) for steps in graded[name].amounts]
+            columns["log_extra"](f"steps/{name}", shown)
+            steps_c, error = steps_at_tokens(
+                graded[name], tokenizer, columns["completions"], columns["completion_ids"]
+            )
+            reward.first_failure = reward.first_failure or error
+            steps_Sc.append(steps_c)
+        return graded, steps_Sc
+
+    def weigh(
+        self,
+        steps_Sc: list[list[list[TokenStep]]],
+        counts_CS: list[list[bool]],
+        rank: int,
+        num_generations: int,
+        scale_rewards: str,
+    ) -> tuple[list[list[TokenStep]], dict[str, float]]:
+        """Pairs (last token, weighted normalised reward) of this rank's completions, and what is to be logged.
+
+        `counts_CS` tells whether the steps of a completion count. A group may span ranks, and a completion has
+        any number of steps.
+        """
+        of_rank_cS = [
+            [[amount for _, amount in steps] for steps in steps_S]
+            for steps_S in zip(*steps_Sc, strict=True)
+        ]
+        everywhere_CS = gather_object(of_rank_cS)
+        first = rank * len(of_rank_cS)
+        weighed_c: list[list[TokenStep]] = [[] for _ in of_rank_cS]
+        metrics, differ_SP = {}, []
+        for s, (reward, weight) in enumerate(zip(self.rewards, self.weights, strict=True)):
+            amounts_C = [
+                amounts_S[s] if counts_S[s] else []
+                for amounts_S, counts_S in zip(everywhere_CS, counts_CS, strict=True)
+            ]
+            normalised_C = normalise_steps(amounts_C, num_generations, scale_rewards)
+            for row, steps in enumerate(steps_Sc[s]):
+                amounts = normalised_C[first + row]
+                tokens = [token for token, _ in steps] if amounts else []
+                pairs = zip(tokens, amounts, strict=True)
+                weighed_c[row] += [(token, weight * amount) for token, amount in pairs]
+            pooled, completions = pool(amounts_C), sum(counts_S[s] for counts_S in counts_CS)
+            mean = sum(pooled) / len(pooled) if pooled else math.nan
+            metrics[f"step_rewards/{reward.__name__}/mean"] = mean
+            metrics[f"steps/{reward.__name__}/count"] = len(pooled) / max(1, completions)
+            differ_SP.append(groups_with_spread(amounts_C, num_generations))
+        differ_P = [any(of_group) for of_group in zip(*differ_SP, strict=True)]
+        metrics["frac_groups_without_step_spread"] = 1 - sum(differ_P) / len(differ_P)
+        return weighed_c, metrics
 
 
 def steps_at_tokens(
@@ -164,12 +197,9 @@ def steps_at_tokens(
     return found, first_error
 
 
-def shown_steps(amounts: list) -> list[str | None]:
-    """The steps of each completion as the table of completions has them: `"9:+1 20:-1"`."""
-    return [
-        None if steps is None else " ".join(f"{end}:{amount:+g}" for end, amount in steps)
-        for steps in amounts
-    ]
+def shown_steps(steps: list[TokenStep] | None) -> str | None:
+    """Steps as the table of completions has them: `shown_steps([(9, 1.0), (20, -1.0)]) == "9:+1 20:-1"`."""
+    return None if steps is None else " ".join(f"{end}:{amount:+g}" for end, amount in steps)
 
 
 class Mark(NamedTuple):
