@@ -1,9 +1,11 @@
-"""Compare two models row by row in what lm-evaluation-harness logged of them (`--log_samples --output_path FOLDER`).
+"""Compare two models row by row in what lm-evaluation-harness logged of them (`--log_samples
+--output_path FOLDER`).
 
     python scripts/compare_lm_eval.py lm_eval/before lm_eval/after
 
-Prints both shares of each metric, the difference with its 95 % interval over the rows, and the exact McNemar p. Both
-folders must hold the same tasks with the same rows; values other than 0 and 1 are left out.
+Prints both shares of each metric, the difference with its 95 % interval over the rows, and the
+exact McNemar p. Both folders must hold the same tasks with the same rows; values other than 0 and 1
+are left out.
 """
 
 import argparse
@@ -17,7 +19,8 @@ def read_samples(folder: Path) -> dict[tuple[str, str, str], dict[tuple[int, str
     tasks = [file.stem.removeprefix("samples_").rpartition("_")[0] for file in files]
     if not tasks or len(set(tasks)) < len(tasks):
         raise ValueError(
-            f"{folder} must hold one samples_TASK_DATE.jsonl for each task; it holds {len(files)} files."
+            f"{folder} must hold one samples_TASK_DATE.jsonl for each task; it holds {len(files)} "
+            "files."
         )
     for task, file in zip(tasks, files, strict=True):
         for sample in map(json.loads, file.open(encoding="utf-8")):
@@ -36,8 +39,9 @@ def compare(before: Path, after: Path) -> str:
     for name in sorted(old.keys() | new.keys()):
         rows, others = old.get(name, {}), new.get(name, {})
         if rows.keys() != others.keys():
-            sizes = f"{len(rows)} rows in {before}, {len(others)} in {after}. Evaluate both with the same options."
-            raise ValueError(f"{' '.join(name)}: not the same rows: {sizes}")
+            sizes = f"{len(rows)} rows in {before}, {len(others)} in {after}"
+            remedy = "Evaluate both with the same options."
+            raise ValueError(f"{' '.join(name)}: not the same rows: {sizes}. {remedy}")
         pairs = list(rows.values()), [others[row] for row in rows]
         first, second = (sum(values) / len(rows) for values in pairs)
         cells = {

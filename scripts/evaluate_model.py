@@ -1,13 +1,15 @@
 """Evaluate any model on the held-out rows of a recipe, as a run does before and after training.
 
-    python scripts/evaluate_model.py --model runs/quickstart --config recipes/arithmetic/quickstart.yaml
-    python scripts/evaluate_model.py --model HUB_ID --config recipes/gsm8k/qwen2.5-1.5b-lora.yaml --num_eval_rows 1319
+    python scripts/evaluate_model.py --model runs/quickstart \\
+        --config recipes/arithmetic/quickstart.yaml
+    python scripts/evaluate_model.py --model HUB_ID --config recipes/gsm8k/qwen2.5-1.5b-lora.yaml \\
+        --num_eval_rows 1319
     python scripts/evaluate_model.py --model A --against B --config recipes/gsm8k/smollm2-135m.yaml
 
-`--model` is a Hub id, a checkpoint, or a run folder (under LoRA its adapter is loaded on its base). The
-rows, rewards, metric and lengths are the recipe's; any argument of the recipe can be overridden.
-`--output FILE` keeps what was found of every row. `--against` evaluates a second model and compares them
-row by row.
+`--model` is a Hub id, a checkpoint, or a run folder (under LoRA its adapter is loaded on its base).
+The rows, rewards, metric, lengths, tools and vLLM are the recipe's; any argument of it can be
+overridden. `--output FILE` keeps what was found of every row. `--against` evaluates a second model
+and compares them row by row.
 """
 
 import argparse

@@ -1,19 +1,24 @@
 """Keep the rows that are worth training on: solved sometimes, in a probe of the untrained model.
 
-    python scripts/probe.py --config recipes/arithmetic/quickstart.yaml --prompts 400 --output runs/probe
-    python scripts/filter_by_pass_rate.py --probe runs/probe --low 0.1 --high 0.9 --out data/sums-in-the-band
-    accelerate launch ... recipes/arithmetic/train.py --config ... --only_rows data/sums-in-the-band/rows.jsonl
+    python scripts/probe.py --config recipes/arithmetic/quickstart.yaml --prompts 400 \\
+        --output runs/probe
+    python scripts/filter_by_pass_rate.py --probe runs/probe --low 0.1 --high 0.9 --out data/kept
+    accelerate launch ... recipes/arithmetic/train.py --config ... \\
+        --only_rows data/kept/rows.jsonl
 
-A row is kept where the share of its completions that are solved, which is where every verifier gave the full reward, is
-between --low and --high; rows never or always solved are dropped in any case, rows of a task without a verifier are
-kept. Only what was probed can be kept: give the probe --prompts for all rows.
+A row is kept where the share of its completions that are solved, which is where every verifier gave
+the full reward, is between --low and --high; rows never or always solved are dropped in any case,
+rows of a task without a verifier are kept. Only what was probed can be kept: give the probe
+--prompts for all rows.
 
-The output folder holds rows.jsonl (what any recipe trains on by --only_rows, in their order), pass_rates.jsonl (every
-row that was probed) and filter.json. Exit status 2 where nothing is left or something cannot be read.
+The output folder holds rows.jsonl (what any recipe trains on by --only_rows, in their order),
+pass_rates.jsonl (every row that was probed) and filter.json. Exit status 2 where nothing is left or
+something cannot be read.
 
-*Not covered*: the pass rate changes while the model learns; few completions leave it uncertain (of 8, one solved is 2
-to 47 % with 95 % confidence); the shares of several tasks are not kept. The rows keep the prompts of the probe, with
-its system prompt and worked example: train with the same settings, or the held-out rows have other prompts.
+*Not covered*: the pass rate changes while the model learns; few completions leave it uncertain (of
+8, one solved is 2 to 47 % with 95 % confidence); the shares of several tasks are not kept. The rows
+keep the prompts of the probe, with its system prompt and worked example: train with the same
+settings, or the held-out rows have other prompts.
 """
 
 import argparse

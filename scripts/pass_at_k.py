@@ -1,21 +1,24 @@
-"""pass@k of a model on the held-out rows of a recipe: how likely one of k samples is right, for programs and for maths.
+"""pass@k of a model on a recipe's held-out rows: how likely one of k samples is right.
 
-    python scripts/pass_at_k.py --model runs/quickstart --config recipes/arithmetic/quickstart.yaml --samples 16
-    python scripts/pass_at_k.py --model BASE --against RUN --config recipes/code/smollm2-135m.yaml \\
-        --dataset_path data/humaneval --num_eval_rows 164 --max_completion_length 512 --samples 16 --k 1 4 16 \\
-        --output runs/humaneval.jsonl
-    python scripts/pass_at_k.py --replay runs/humaneval.jsonl --config recipes/code/smollm2-135m.yaml --k 1 2 8
+    python scripts/pass_at_k.py --model runs/quickstart --samples 16 \\
+        --config recipes/arithmetic/quickstart.yaml
+    python scripts/pass_at_k.py --model BASE --against RUN --samples 16 --k 1 4 16 \\
+        --config recipes/code/smollm2-135m.yaml --dataset_path data/humaneval \\
+        --num_eval_rows 164 --max_completion_length 512 --output runs/humaneval.jsonl
+    python scripts/pass_at_k.py --replay runs/humaneval.jsonl --k 1 2 8 \\
+        --config recipes/code/smollm2-135m.yaml
 
-Draws n samples a problem with the recipe's prompt and decoding at `--temperature`, and evaluates each by one metric of
-the recipe: its first unless `--metric` names another (maths: `strict`, right answer and format; programs: `tests`, all
-tests pass in the sandbox). pass@k is the unbiased estimate of Chen et al. 2021, the mean over the problems; its 95 %
-interval resamples the problems. A sample that could not be evaluated (the sandbox failed on it) makes n of its
-problem smaller, and is counted. Any argument of the recipe can be overridden: --num_eval_rows, --top_p, --seed, ...
+Draws n samples a problem with the recipe's prompt and decoding at `--temperature`, and evaluates
+each by one metric of the recipe: its first unless `--metric` names another (maths: `strict`, right
+answer and format; programs: `tests`, all tests pass in the sandbox). pass@k is the unbiased
+estimate of Chen et al. 2021, the mean over the problems; its 95 % interval resamples the problems.
+A sample that could not be evaluated (the sandbox failed on it) makes n of its problem smaller, and
+is counted. Any argument of the recipe can be overridden: --num_eval_rows, --top_p, --seed, ...
 
-`--output` keeps each problem with its samples and metrics. `--replay` evaluates such a file again: no model and
-no data set is loaded.
+`--output` keeps each problem with its samples and metrics. `--replay` evaluates such a file again:
+no model and no data set is loaded.
 
-*Not covered*: several processes, vLLM (transformers generates), quantized loading.
+*Not covered*: several processes.
 """
 
 import argparse

@@ -1,20 +1,23 @@
-"""Will a run learn? Sample the untrained model as training would, score it, and report. Minutes, not hours.
+"""Will a run learn? Sample the untrained model as training would, score it, and report.
 
     python scripts/probe.py --config recipes/arithmetic/quickstart.yaml
-    python scripts/probe.py --config recipes/gsm8k/smollm2-135m.yaml --prompts 16 --max_completion_length 64
-    python scripts/probe.py --config recipes/gsm8k/smollm2-135m.yaml --replay runs/probe-smollm2-135m \\
-        --reward_funcs my_reward.py:graded
+    python scripts/probe.py --config recipes/gsm8k/smollm2-135m.yaml --prompts 16 \\
+        --max_completion_length 64
+    python scripts/probe.py --config recipes/gsm8k/smollm2-135m.yaml \\
+        --replay runs/probe-smollm2-135m --reward_funcs my_reward.py:graded
 
-N training prompts, drawn by `seed`, x G completions by the recipe's model, chat template and decoding; any argument of
-the recipe can be overridden. Prints mean, hit rate (full reward, or more than 0 where none is declared) and spread of
-each reward by task, what was cut off, and how many groups of an optimizer step will teach something; the rule of the
-verdict is in recipes/common/sampling/learning.py. --replay scores an earlier probe with the rewards now asked for.
+Minutes, not hours: N training prompts, drawn by `seed`, x G completions by the recipe's trainer,
+which takes no step; any argument of the recipe can be overridden. Prints mean, hit rate (full
+reward, or more than 0 where none is declared) and spread of each reward by task, what was cut off,
+and how many groups of an optimizer step will teach something; the rule of the verdict is in
+recipes/common/sampling/learning.py. --replay scores an earlier probe with the rewards now asked
+for.
 
-The output folder holds rows.jsonl, completions.jsonl, sampling.json and figures.json. Exit status: 0 when it will
-learn (the task, where there is a verifier), 1 when it will learn the format only or nothing, 2 for an error. A reward
-that hangs ends the process as it ends a run.
+The output folder holds rows.jsonl, completions.jsonl, sampling.json and figures.json. Exit status:
+0 when it will learn (the task, where there is a verifier), 1 when it will learn the format only or
+nothing, 2 for an error. A reward that hangs ends the process as it ends a run.
 
-*Not covered*: vLLM (transformers generates), quantized loading, rows beyond the first 1 000 of a stream.
+*Not covered*: several processes, and rows beyond the first 1 000 of a stream.
 """
 
 import argparse
@@ -26,7 +29,9 @@ PROMPTS = 32
 
 
 def read_options() -> tuple[argparse.Namespace, list[str]]:
-    """The options of the probe, checked before anything slow is imported, and the overrides of the recipe."""
+    """The options of the probe, checked before anything slow is imported, and the overrides of the
+    recipe.
+    """
     formatter = argparse.RawDescriptionHelpFormatter
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=formatter, allow_abbrev=False
@@ -54,7 +59,8 @@ def read_options() -> tuple[argparse.Namespace, list[str]]:
             parser.error(f"--{name} is {value}; at least {least}")
     if options.replay and (options.prompts or options.completions):
         parser.error(
-            "--prompts and --completions are those of the folder that --replay names: leave them out"
+            "--prompts and --completions are those of the folder that --replay names: leave them "
+            "out"
         )
     options.prompts = options.prompts or PROMPTS
     output = options.output or (

@@ -1,13 +1,15 @@
-"""Train a recipe's model on its own reference completions for some minutes, and leave a checkpoint to start GRPO from.
+"""Train a recipe's model on its own reference completions, for a checkpoint to start GRPO from.
 
     python scripts/warm_start.py --config recipes/word_problems/smollm2-135m.yaml
-    accelerate launch --quiet --config_file accelerate_configs/single_gpu.yaml recipes/word_problems/train.py \\
-        --config recipes/word_problems/smollm2-135m.yaml --model_name_or_path runs/word-problems-warm-start
+    accelerate launch --config_file accelerate_configs/single_gpu.yaml \\
+        recipes/word_problems/train.py --config recipes/word_problems/smollm2-135m.yaml \\
+        --model_name_or_path runs/word-problems-warm-start
 
-A reward that is never earned teaches nothing. Supervised steps (TRL's SFTTrainer, loss on the completion alone) show
-the model the asked form first. The held-out rows are evaluated before and after. The questions used are kept in
-warm_start.json: a run from this checkpoint does not train on them again, and is refused if it evaluates on them.
-One process. Other arguments go to the recipe.
+A reward that is never earned teaches nothing. Some minutes of supervised steps (TRL's SFTTrainer,
+loss on the completion alone) show the model the asked form first. The held-out rows are evaluated
+before and after. The questions used are kept in warm_start.json: a run from this checkpoint does
+not train on them again, and is refused if it evaluates on them. One process. Other arguments go to
+the recipe.
 """
 
 import argparse

@@ -1,4 +1,5 @@
-"""Two rewards as one writes them in a hurry. The audit refuses both; hack.yaml trains on them to show why.
+"""Two rewards as one writes them in a hurry. The audit refuses both; hack.yaml trains on them to
+show why.
 
 They declare no kind: preflight shows them as undeclared, and lets them train. As a format reward
 or a verifier they would be refused before the run.

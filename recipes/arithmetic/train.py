@@ -5,22 +5,22 @@
 
 The model sees one worked example and a question such as `58 + 26 =`, and is asked to answer
 `<reasoning>...</reasoning><answer>84</answer>`. Expected of the quickstart, in eight minutes on two
-CPU cores: strict accuracy from 0 % to 34-43 %, lenient accuracy from 23 % to the same (three seeds).
+CPU cores: strict accuracy from 0 % to 34-43 %, lenient accuracy from 23 % to the same (three
+seeds).
 """
 
-import itertools
 import json
 import re
 from dataclasses import dataclass, field
 
-from recipes.common.data.split import is_held_out
 from recipes.common.data.questions import worked_example
+from recipes.common.data.split import split_distinct
 from recipes.common.run import RecipeArguments as CommonArguments
 from recipes.common.run import start, train_and_save
 from recipes.common.trainer import GRPOTrainer
 from rewards.answer import is_final_answer
-from rewards.latex.number import number_of
 from rewards.format import is_xml_format
+from rewards.latex.number import number_of
 from rewards.reasoning_gym import score_reasoning_gym
 from rewards.text import after_thinking, tagged_answer
 
@@ -28,10 +28,12 @@ import reasoning_gym
 from datasets import Dataset
 from trl import get_peft_config, get_quantization_config
 
-# Empty on purpose: without it SmolLM2's chat template adds one of its own, a quarter of every prompt.
+# Empty on purpose: without it SmolLM2's chat template adds one of its own, a quarter of every
+# prompt.
 SYSTEM_PROMPT = ""
 EXAMPLE = ["25 + 7 =", "<reasoning>25 + 7 = 32</reasoning><answer>32</answer>"]
-PREAMBLE = "State the final answer to the following arithmetic problem: "  # of chain_sum; tokens that teach nothing
+# Of chain_sum: tokens that teach nothing.
+PREAMBLE = "State the final answer to the following arithmetic problem: "
 
 
 @dataclass
@@ -71,12 +73,11 @@ def partial_sums(question: str) -> str:
     if not re.fullmatch(r"\d+( [+-] \d+)+ =", question):
         return ""
     first, *terms = re.findall(r"[+-]? ?\d+", question)
-    totals = itertools.accumulate(
-        (int(term.replace(" ", "")) for term in terms), initial=int(first)
-    )
-    return ", ".join(
-        f"{a} {term} = {b}" for (a, b), term in zip(itertools.pairwise(totals), terms, strict=True)
-    )
+    steps, total = [], int(first)
+    for term in terms:
+        before, total = total, total + int(term.replace(" ", ""))
+        steps.append(f"{before} {term} = {total}")
+    return ", ".join(steps)
 
 
 def reference_completion(row: dict) -> str:
@@ -85,11 +86,31 @@ def reference_completion(row: dict) -> str:
     return f"<reasoning>{steps}</reasoning><answer>{row['answer']}</answer>"
 
 
-def metric(row: dict, completion: str) -> dict[str, bool]:
-    """strict: right answer in the asked format; lenient: right final answer, format ignored; format: as asked.
+def load_rows(args: RecipeArguments, seed: int) -> tuple[Dataset, Dataset]:
+    """Distinct training and held-out rows; both follow from `seed`."""
+    count = args.num_train_rows or 2000
+    # Enough draws to say that a small task has no more distinct questions.
+    size = 100 * (count + args.num_eval_rows)
+    first = seed * 100 * (2000 + args.num_eval_rows)  # whatever the number of training rows
+    parameters = args.dataset_kwargs or {}
+    items = reasoning_gym.create_dataset(args.dataset_name, **parameters, seed=first, size=size)
+    train, held_out = split_distinct(items, count, args.num_eval_rows)
+    if len(held_out) < args.num_eval_rows:
+        raise ValueError(
+            f"{args.dataset_name} has only {len(held_out)} distinct held-out questions in {size} "
+            f"draws; num_eval_rows asks for {args.num_eval_rows}. Ask for fewer, or widen "
+            "dataset_kwargs."
+        )
+    train_rows, eval_rows = ([to_row(item, args) for item in side] for side in (train, held_out))
+    return Dataset.from_list(train_rows), Dataset.from_list(eval_rows)
 
-    Where the gold answer is not a number, lenient is the right answer in the tag, whatever is around it. Of sums of two
-    terms the lenient metric stands apart for additions and subtractions too: the model learns one of them much sooner.
+
+def metric(row: dict, completion: str) -> dict[str, bool]:
+    """strict: right and in the asked format; lenient: right, format ignored; format: as asked.
+
+    Where the gold answer is not a number, lenient is the right answer in the tag, whatever is
+    around it. Of sums of two terms lenient stands apart for additions and subtractions too: the
+    model learns one of them much sooner.
     """
     formatted = is_xml_format(completion)
     right = score_reasoning_gym(tagged_answer(after_thinking(completion)), row["entry"]) == 1.0
@@ -99,31 +120,6 @@ def metric(row: dict, completion: str) -> dict[str, bool]:
     sign = re.fullmatch(r"\d+ ([+-]) \d+ =", row["prompt"][-1]["content"])
     apart = {f"lenient {sign[1]}": lenient} if sign else {}
     return {"strict": formatted and right, "lenient": lenient, "format": formatted, **apart}
-
-
-def load_rows(args: RecipeArguments, seed: int) -> tuple[Dataset, Dataset]:
-    """Distinct training and held-out rows; both follow from `seed`."""
-    wanted = {False: args.num_train_rows or 2000, True: args.num_eval_rows}
-    rows, seen = {False: [], True: []}, set()
-    size = 100 * sum(
-        wanted.values()
-    )  # enough draws to say that a small task has no more distinct questions
-    first = seed * 100 * (2000 + args.num_eval_rows)  # whatever the number of training rows
-    for item in reasoning_gym.create_dataset(
-        args.dataset_name, **(args.dataset_kwargs or {}), seed=first, size=size
-    ):
-        held_out = is_held_out(item["question"], one_in=8)
-        if item["question"] not in seen and len(rows[held_out]) < wanted[held_out]:
-            seen.add(item["question"])
-            rows[held_out].append(to_row(item, args))
-        if all(len(rows[split]) == wanted[split] for split in wanted):
-            break
-    if len(rows[True]) < wanted[True]:
-        raise ValueError(
-            f"{args.dataset_name} has only {len(rows[True])} distinct held-out questions in {size} draws; "
-            f"num_eval_rows asks for {wanted[True]}. Ask for fewer, or widen dataset_kwargs."
-        )
-    return Dataset.from_list(rows[False]), Dataset.from_list(rows[True])
 
 
 def main() -> None:

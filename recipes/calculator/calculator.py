@@ -38,7 +38,8 @@ class Calculator:
 
 
 def value_of(expression: str) -> Fraction:
-    """Work out numbers, + - * / and parentheses; ValueError for anything else, which the model reads.
+    """Work out numbers, + - * / and parentheses; ValueError for anything else, which the model
+    reads.
 
     Example: `value_of("(2 + 3) * 4") == 20`
     """
@@ -66,5 +67,8 @@ def text_of(value: Fraction) -> str:
 
     Example: `text_of(Fraction(7, 2)) == "3.5"`
     """
-    decimal = f"{Decimal(value.numerator) / value.denominator:.4f}"  # of a float too large numbers would overflow
-    return str(value.numerator) if value.denominator == 1 else decimal.rstrip("0").rstrip(".")
+    if value.denominator == 1:
+        return str(value.numerator)
+    # Of a float too large numbers would overflow.
+    decimal = f"{Decimal(value.numerator) / value.denominator:.4f}"
+    return decimal.rstrip("0").rstrip(".")

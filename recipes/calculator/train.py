@@ -1,17 +1,20 @@
 """Multi-step arithmetic with a calculator: the model calls a tool, reads its result and answers.
 
     python scripts/warm_start.py --config recipes/calculator/smollm2-135m.yaml --rows 128 --steps 20
-    accelerate launch --config_file accelerate_configs/single_gpu.yaml recipes/calculator/train.py \\
-        --config recipes/calculator/smollm2-135m.yaml --model_name_or_path runs/calculator-warm-start
+    accelerate launch --config_file accelerate_configs/single_gpu.yaml \\
+        recipes/calculator/train.py --config recipes/calculator/smollm2-135m.yaml \\
+        --model_name_or_path runs/calculator-warm-start
 
-The environment (`environment_factory` in the YAML) is calculator.py, its reward the last of the run; the chat template
-that tells the model of the tool is chat_template.jinja. Expected numbers: README.md.
+The environment (`environment_factory` in the YAML) is calculator.py, its reward the last of the
+run; the chat template that tells the model of the tool is chat_template.jinja. Expected numbers:
+README.md.
 """
 
 import random
+from collections.abc import Iterator
 
 from recipes.calculator.calculator import text_of, value_of
-from recipes.common.data.split import is_held_out
+from recipes.common.data.split import split_distinct
 from recipes.common.run import RecipeArguments as CommonArguments
 from recipes.common.run import start, train_and_save
 from recipes.common.trainer import GRPOTrainer
@@ -32,7 +35,9 @@ class RecipeArguments(CommonArguments):
 
 
 def to_row(first: int, steps: list[tuple[str, int]]) -> dict:
-    """Make a number and the steps from it, from left to right, a row with its expression and answer."""
+    """Make a number and the steps from it, from left to right, a row with its expression and
+    answer.
+    """
     expression, before = str(first), "*"
     for sign, number in steps:
         expression = f"({expression})" if sign == "*" and before != "*" else expression
@@ -65,26 +70,27 @@ def reference_completion(row: dict) -> list[dict]:
     ]
 
 
+def questions(seed: int) -> Iterator[dict]:
+    """Questions of two or three steps, without end."""
+    drawn = random.Random(seed)
+    while True:
+        signs = [drawn.choice("+-*") for _ in range(drawn.randint(2, 3))]
+        first = drawn.randint(2, 99)
+        row = to_row(first, [(sign, drawn.randint(2, 9 if sign == "*" else 99)) for sign in signs])
+        yield {"question": row["prompt"][-1]["content"], "row": row}
+
+
+def load_rows(args: RecipeArguments, seed: int) -> tuple[Dataset, Dataset]:
+    """Distinct questions; which of them are held out follows from their text."""
+    sides = split_distinct(questions(seed), args.num_train_rows or 2000, args.num_eval_rows)
+    train, held_out = (Dataset.from_list([item["row"] for item in side]) for side in sides)
+    return train, held_out
+
+
 def metric(row: dict, completion: str) -> dict[str, bool]:
     """strict: the right answer in the tag; lenient: the right final answer, format ignored."""
     right = (score_gsm8k(completion, row["answer"]) or 0.0) > 0.0
     return {"strict": right, "lenient": is_final_answer(completion, row["answer"])}
-
-
-def load_rows(args: RecipeArguments, seed: int) -> tuple[Dataset, Dataset]:
-    """Distinct questions of two or three steps; which of them are held out follows from their text."""
-    wanted = {False: args.num_train_rows or 2000, True: args.num_eval_rows}
-    rows, drawn = {False: {}, True: {}}, random.Random(seed)
-    while any(len(rows[side]) < wanted[side] for side in wanted):
-        signs = [drawn.choice("+-*") for _ in range(drawn.randint(2, 3))]
-        row = to_row(
-            drawn.randint(2, 99), [(s, drawn.randint(2, 9 if s == "*" else 99)) for s in signs]
-        )
-        question = row["prompt"][-1]["content"]
-        held_out = is_held_out(question, one_in=8)
-        if len(rows[held_out]) < wanted[held_out]:
-            rows[held_out][question] = row
-    return tuple(Dataset.from_list(list(rows[side].values())) for side in (False, True))
 
 
 def main() -> None:

@@ -25,7 +25,9 @@ INTERRUPTED = 130  # the shell's status for a program that SIGINT ended
 
 @dataclass
 class Run:
-    """A run that passed preflight: what the trainer call needs, rows to evaluate, and the record of the run."""
+    """A run that passed preflight: what the trainer call needs, rows to evaluate, and the record of
+    the run.
+    """
 
     recipe: RecipeArguments
     training: GRPOConfig
@@ -44,10 +46,12 @@ def start(
     load_rows: Callable[[Any, int], tuple[Any, Any]],
     reference_completion: Callable[[dict], str | None],
 ) -> Run:
-    """Read the arguments, load rows and rewards, check all of them together, and open the run's folder.
+    """Read the arguments, load rows and rewards, check all of them together, and open the run's
+    folder.
 
     Raises:
-        SystemExit: status 2 with every problem at once; 0 after `--dry_run` and for a run that is finished.
+        SystemExit: status 2 with every problem at once; 0 after `--dry_run` and for a run that is
+        finished.
     """
     # Imported here, so that a script may import a recipe without all that a run needs.
     from recipes.common.checks.model_files import model_folder
@@ -101,10 +105,11 @@ def start(
 
 
 def train_and_save(trainer: GRPOTrainer, run: Run, metric: Metric) -> dict[str, Any] | None:
-    """Evaluate, train, evaluate again, and leave a folder that is enough to check and repeat the run.
+    """Evaluate, train, evaluate again, and leave a folder that is enough to check and repeat the
+    run.
 
-    Returns the content of summary.json, None on every rank but the main one. An interrupted run saves a
-    checkpoint and ends with status 130.
+    Returns the content of summary.json, None on every rank but the main one. An interrupted run
+    saves a checkpoint and ends with status 130.
     """
     from recipes.common.evaluation.curve import validate
     from recipes.common.report.record import finish, summary_of
@@ -126,7 +131,8 @@ def train_and_save(trainer: GRPOTrainer, run: Run, metric: Metric) -> dict[str, 
     trainer.add_callback(callbacks.ResumeCallback())
     trainer.add_callback(callbacks.RunRecordCallback(run.preflight))
     trainer.add_callback(TrackingCallback(folder, run.config))
-    # Before: the engine takes the model over inside `train`, so this is among the first that `train` calls.
+    # Before: the engine takes the model over inside `train`, so this is among the first that
+    # `train` calls.
     before = partial(_evaluate, trainer, run, metric, BEFORE)
     trainer.add_callback(callbacks.BeforeCallback(trainer, before))
     trainer.add_callback(callbacks.StepLineCallback())
@@ -159,7 +165,9 @@ def train_and_save(trainer: GRPOTrainer, run: Run, metric: Metric) -> dict[str, 
 
 
 def _evaluate(trainer: GRPOTrainer, run: Run, metric: Metric, file: str) -> None:
-    """Evaluate the held-out rows on all ranks, if there are any, and write them to a file of the run folder."""
+    """Evaluate the held-out rows on all ranks, if there are any, and write them to a file of the
+    run folder.
+    """
     from recipes.common.evaluation.evaluate import evaluate
     from recipes.common.evaluation.scores import comparison_table, summarize
 

@@ -1,8 +1,10 @@
-"""TRL's GRPO trainer with rewards that may fail, be gated, or score single steps; its loss is TRL's own.
+"""TRL's GRPO trainer with rewards that may fail, be gated, or score single steps; its loss is TRL's
+own.
 
-A completion's way: `complete` or TRL's `_generate` writes it, `score` asks the rewards and settles with all ranks what
-counts, and `_generate_and_score_completions` makes its advantage of that. Shapes in names: C completions of all ranks
-(P groups of G), c those of this rank, R rewards of completions, S step rewards, A all rewards, T tokens.
+A completion's way: `complete` or TRL's `_generate` writes it, `score` asks the rewards and settles
+with all ranks what counts, and `_generate_and_score_completions` makes its advantage of that.
+Shapes in names: C completions of all ranks (P groups of G), c those of this rank, R rewards of
+completions, S step rewards, A all rewards, T tokens.
 """
 
 import copy
@@ -39,7 +41,8 @@ NO_STEPS_WITH_TOOLS = (
     "reward_funcs names a step reward, which cannot be placed among the turns of tools: remove it."
 )
 OWN = ("prompt", "completion", "completion_ids")  # columns that TRL keeps from a reward
-# Losses of which a completion may be left out, by what TRL divides them by: tokens of the batch, or these completions.
+# Losses of which a completion may be left out, by what TRL divides them by: tokens of the batch, or
+# these completions.
 SKIPPABLE = {"grpo": "completions", "dr_grpo": "completions", "dapo": "tokens", "cispo": "tokens"}
 
 
@@ -67,7 +70,7 @@ class GRPOConfig(trl.GRPOConfig):
     skip_zero_advantages: bool = field(
         default=False,
         metadata={
-            "help": "Leave completions of advantage 0 out of the update: the same gradient, in less time."
+            "help": "Leave completions of advantage 0 out of the update: the same, in less time."
         },
     )
     # transformers' default is true for most models: a search at each step for weights without
@@ -78,9 +81,7 @@ class GRPOConfig(trl.GRPOConfig):
     )
     share_prompts: bool = field(
         default=False,
-        metadata={
-            "help": "Compute the prompt of a group once for its completions: the same, in less time."
-        },
+        metadata={"help": "Compute the prompt of a group once for its completions, in less time."},
     )
     tools: list[str] | None = field(
         default=None,
@@ -99,7 +100,9 @@ class GRPOConfig(trl.GRPOConfig):
 
     @property
     def skips(self) -> bool:
-        """Whether completions of advantage 0 are left out: it is asked for, and they add nothing to this loss."""
+        """Whether completions of advantage 0 are left out: it is asked for, and they add nothing to
+        this loss.
+        """
         more = (
             self.beta
             or self.entropy_coef
@@ -113,7 +116,8 @@ class GRPOConfig(trl.GRPOConfig):
     def order_matters(self) -> bool:
         """Whether an update depends on which completions share a micro batch, as TRL shuffles them.
 
-        It does where a generation serves several updates, and where a mean is taken over a micro batch.
+        It does where a generation serves several updates, and where a mean is taken over a micro
+        batch.
         """
         several_updates = self.gradient_accumulation_steps % self.steps_per_generation != 0
         by_entropy = (
@@ -135,7 +139,9 @@ def add_model_arguments(training: GRPOConfig, model: trl.ModelConfig) -> None:
 
 @dataclass
 class Scores:
-    """A generation scored: what each reward gave this rank's completions, and what counts of it on all ranks."""
+    """A generation scored: what each reward gave this rank's completions, and what counts of it on
+    all ranks.
+    """
 
     graded: dict[str, Graded]  # by the name of the reward; those of reward models are not here
     step_rewards: list[str]
@@ -145,23 +151,28 @@ class Scores:
 
 
 class GRPOTrainer(trl.GRPOTrainer):
-    """`trl.GRPOTrainer` that works on the gathered rewards of a batch before they become advantages.
+    """`trl.GRPOTrainer` that works on the gathered rewards of a batch before they become
+    advantages.
 
-    - A row that a reward failed on (see `training/guard.py`) gets None from every reward: its advantage is 0
-      and its group is normalised without it.
-    - Each generation logs `errors/<reward>`, `unparsed/<reward>` and `timeouts/<reward>`: the share of the
-      rows the reward applies to, over all ranks; and `completions/voided`, the share that any reward failed on.
+    - A row that a reward failed on (see `training/guard.py`) gets None from every reward: its
+      advantage is 0 and its group is normalised without it.
+    - Each generation logs `errors/<reward>`, `unparsed/<reward>` and `timeouts/<reward>`: the share
+      of the rows the reward applies to, over all ranks; and `completions/voided`, the share that
+      any reward failed on.
     - A gated reward is kept only where one of its gates scored more than 0.
-    - `groups/without_spread` is the share of groups that teach nothing, `groups/verifier_spread` of those in which a
-      verifier tells completions apart.
-    - With step rewards (DeepSeekMath, section 4.1.3; docs/grpo.md) TRL's loss gets advantages of the shape
-      (completions, tokens): its own, at each token, plus the weighted sum of the normalised rewards of the steps that
-      end at or after it; 0 where a token is masked. The advantage that is logged of a completion is their mean.
-    - The `get_reward` of an environment is a reward like any other, the last (see `training/environments.py`).
+    - `groups/without_spread` is the share of groups that teach nothing, `groups/verifier_spread` of
+      those in which a verifier tells completions apart.
+    - With step rewards (DeepSeekMath, section 4.1.3; docs/grpo.md) TRL's loss gets advantages of
+      the shape (completions, tokens): its own, at each token, plus the weighted sum of the
+      normalised rewards of the steps that end at or after it; 0 where a token is masked. The
+      advantage that is logged of a completion is their mean.
+    - The `get_reward` of an environment is a reward like any other, the last (see
+      `training/environments.py`).
 
-    `reward_funcs` needs one reward that is not of the kind step. `args.reward_weights` has one weight for each; that of
-    a step reward is applied after its normalisation. Raises ValueError for rewards, weights or a loss that do not go
-    together, and `RewardErrors` while training, on all ranks.
+    `reward_funcs` needs one reward that is not of the kind step. `args.reward_weights` has one
+    weight for each; that of a step reward is applied after its normalisation. Raises ValueError for
+    rewards, weights or a loss that do not go together, and `RewardErrors` while training, on all
+    ranks.
     """
 
     def __init__(
@@ -203,7 +214,8 @@ class GRPOTrainer(trl.GRPOTrainer):
         steps = [(r, weight) for r, weight in weighted if reward_kind(r) == "step"]
         if not outcomes:
             raise ValueError(
-                "reward_funcs needs a reward that is not of the kind step; one of weight 0 is enough."
+                "reward_funcs needs a reward that is not of the kind step; one of weight 0 is "
+                "enough."
             )
         if steps:
             check_loss(
@@ -241,7 +253,9 @@ class GRPOTrainer(trl.GRPOTrainer):
                 warnings.warn(f"share_prompts has no effect: {reason}.", stacklevel=3)
 
     def _prepare_inputs(self, generation_batch):
-        """TRL's, which shuffles completions; their groups stay together where nothing depends on it."""
+        """TRL's, which shuffles completions; their groups stay together where nothing depends on
+        it.
+        """
         if not self.args.share_prompts or self.args.order_matters:
             return super()._prepare_inputs(generation_batch)
         with rollout.replaced(grpo_trainer, shuffle_sequence_dict=_in_order):
@@ -250,8 +264,8 @@ class GRPOTrainer(trl.GRPOTrainer):
     def evaluate(self, *args, **kwargs) -> dict[str, float]:
         """Evaluate in mid-training as before and after it; as TRL does where `validate` is None.
 
-        The shares are logged as they are named, `validation/<metric>`. transformers looks for `metric_for_best_model`
-        with `eval_` in front, in the mapping that is returned.
+        The shares are logged as they are named, `validation/<metric>`. transformers looks for
+        `metric_for_best_model` with `eval_` in front, in the mapping that is returned.
         """
         if self.validate is None:
             return super().evaluate(*args, **kwargs)
@@ -274,7 +288,9 @@ class GRPOTrainer(trl.GRPOTrainer):
             return super()._generate(*args, **kwargs)
 
     def _compute_loss(self, model, inputs):
-        """TRL's loss; with `skip_zero_advantages` of the completions that add to it, scaled to the same gradient."""
+        """TRL's loss; with `skip_zero_advantages` of the completions that add to it, scaled to the
+        same gradient.
+        """
         if not self.args.skips or self.aux_loss_enabled or "pixel_values" in inputs:
             return super()._compute_loss(model, inputs)
         counts_c = inputs["advantages"].reshape(len(inputs["advantages"]), -1).any(dim=1)
@@ -290,7 +306,9 @@ class GRPOTrainer(trl.GRPOTrainer):
         return super()._compute_loss(model, inputs | rows) * share
 
     def complete(self, rows: list[dict], do_sample: bool = False) -> list[rollout.Rollout]:
-        """Complete rows as in training, tools and environments included, without scoring or logging them."""
+        """Complete rows as in training, tools and environments included, without scoring or logging
+        them.
+        """
         return rollout.complete(self, rows, do_sample)
 
     def _generate_and_score_completions(self, inputs):
@@ -317,7 +335,9 @@ class GRPOTrainer(trl.GRPOTrainer):
         return output
 
     def score(self, inputs, prompts, completions, completion_ids_list) -> Scores:
-        """Score this rank's completions by every reward, and settle with all ranks what counts of them."""
+        """Score this rank's completions by every reward, and settle with all ranks what counts of
+        them.
+        """
         with self.phase("scoring"):
             return self._score(inputs, prompts, completions, completion_ids_list)
 
@@ -356,7 +376,9 @@ class GRPOTrainer(trl.GRPOTrainer):
         return self.num_generations if self.model.training else self.num_generations_eval
 
     def _gather_outcomes(self, graded: dict[str, Graded], completions: int) -> torch.Tensor:
-        """The outcomes of all ranks, (C, A); counted and logged, and too many failures stop all ranks."""
+        """The outcomes of all ranks, (C, A); counted and logged, and too many failures stop all
+        ranks.
+        """
         rewards = [*self.reward_funcs, *self.steps.rewards]
         own_Ac = [
             [GRADED] * completions if is_model(reward) else graded[reward_name(reward)].outcomes
@@ -385,7 +407,9 @@ class GRPOTrainer(trl.GRPOTrainer):
         return differ_P.repeat_interleave(self._group_size())
 
     def _log_advantages(self, means_c: torch.Tensor) -> None:
-        """Replace the advantages that TRL has just logged of all ranks by those of this rank's completions."""
+        """Replace the advantages that TRL has just logged of all ranks by those of this rank's
+        completions.
+        """
         logged, means_C = self._logs["advantages"], gather(means_c).tolist()
         earlier = list(logged)[: -len(means_C)]
         logged.clear()

@@ -1,6 +1,8 @@
-"""A warm start: supervised training on reference completions, so that GRPO finds right answers to reinforce.
+"""A warm start: supervised training on reference completions, so that GRPO finds right answers to
+reinforce.
 
-DeepSeekMath (section 4.2) starts GRPO from an instruction-tuned model, DeepSeek-R1 (2.3.1) from cold-start data.
+DeepSeekMath (section 4.2) starts GRPO from an instruction-tuned model, DeepSeek-R1 (2.3.1) from
+cold-start data.
 """
 
 import json
@@ -9,16 +11,19 @@ import time
 from pathlib import Path
 from typing import Any
 
+import torch
 from datasets import Dataset
+from transformers import AutoTokenizer
 from transformers.utils import get_json_schema
 from trl import ModelConfig, SFTConfig, SFTTrainer, get_peft_config
 
 from recipes.common.checks.callables import tools_of
 from recipes.common.data.overlap import question_digest
 from recipes.common.data.recipe import Recipe, load_recipe
-from recipes.common.evaluation.scores import compare, comparison_table, summarize
 from recipes.common.evaluation.evaluate import evaluate
+from recipes.common.evaluation.scores import compare, comparison_table, summarize
 from recipes.common.sampling.idle import idle_trainer
+from recipes.common.trainer import add_model_arguments
 from recipes.common.utils.machine import versions
 from recipes.common.utils.run_files import (
     AFTER,
@@ -41,21 +46,20 @@ def warm_start(
     learning_rate: float | None,
     output_dir: Path | None,
 ) -> None:
-    """Train on `rows` reference completions of a recipe for `steps` batches, evaluate before and after, print both.
+    """Train on `rows` reference completions of a recipe for `steps` batches, evaluate before and
+    after, print both.
 
-    `output_dir` (default: the recipe's, with `-warm-start`) becomes an ordinary checkpoint, LoRA merged, with the list
-    of its questions: a run that starts from it leaves them out. ValueError with every problem, one a line.
+    `output_dir` (default: the recipe's, with `-warm-start`) becomes an ordinary checkpoint, LoRA
+    merged, with the list of its questions: a run that starts from it leaves them out. ValueError
+    with every problem, one a line.
     """
     recipe = load_recipe(config, overrides)
     args, held_out = recipe.args, recipe.eval_rows.to_list() if recipe.eval_rows else []
-    if tools_of(args.training):
-        held_out = []  # completions with tools are made in a run, whose evaluation before is that after this
     folder = output_dir or Path(f"{args.training['output_dir']}-warm-start")
     if folder.exists():
         raise ValueError(f"{folder} exists. Remove it, or give another --output_dir.")
-    partial = folder.with_name(
-        folder.name + ".partial"
-    )  # renamed at the end: a folder that exists is whole
+    # Renamed at the end: a folder that exists is whole.
+    partial = folder.with_name(folder.name + ".partial")
     shutil.rmtree(partial, ignore_errors=True)
     examples, used = reference_rows(recipe, rows)
     started = time.monotonic()
@@ -78,7 +82,8 @@ def warm_start(
         "versions": versions(),
         "questions": [question_digest(row["prompt"]) for row in used],
     }
-    table = f"{folder}: {steps} supervised steps on {len(used)} reference completions, {minutes:.1f} minutes"
+    did = f"{steps} supervised steps on {len(used)} reference completions"
+    table = f"{folder}: {did}, {minutes:.1f} minutes"
     if held_out:
         write_rows(partial / BEFORE, before)
         write_rows(partial / AFTER, after)
@@ -92,7 +97,9 @@ def warm_start(
 
 
 def reference_rows(recipe: Recipe, count: int) -> tuple[list[dict], list[dict]]:
-    """Draw `count` training rows with a reference completion; return TRL's prompt-completion examples, and the rows."""
+    """Draw `count` training rows with a reference completion; return TRL's prompt-completion
+    examples, and the rows.
+    """
     schemas = [get_json_schema(tool) for tool in tools_of(recipe.args.training)]
     examples, used = [], []
     for row in recipe.train_rows.shuffle(seed=recipe.args.training["seed"]):
@@ -108,7 +115,8 @@ def reference_rows(recipe: Recipe, count: int) -> tuple[list[dict], list[dict]]:
             used.append(row)
     if len(used) < count:
         raise ValueError(
-            f"the recipe has {len(used)} training rows with a reference completion; --rows is {count}."
+            f"the recipe has {len(used)} training rows with a reference completion; --rows is "
+            f"{count}."
         )
     return examples, used
 
@@ -116,31 +124,37 @@ def reference_rows(recipe: Recipe, count: int) -> tuple[list[dict], list[dict]]:
 def _train(
     recipe: Recipe, examples: list[dict], steps: int, learning_rate: float, folder: Path
 ) -> SFTTrainer:
-    args = recipe.args
-    kept = ("seed", "bf16", "gradient_checkpointing", "chat_template_kwargs")
-    idle = idle_trainer(recipe)
-    model, tokenizer = idle.model, idle.processing_class
+    training, model = recipe.args.training, ModelConfig(**recipe.args.model)
+    kept = ("seed", "bf16", "gradient_checkpointing", "chat_template_kwargs", "trust_remote_code")
+    args = SFTConfig(
+        output_dir=str(folder),
+        max_steps=steps,
+        per_device_train_batch_size=8,  # of 16 rows a step: half the memory
+        gradient_accumulation_steps=2,
+        learning_rate=learning_rate,
+        completion_only_loss=True,
+        assistant_only_loss="tools" in examples[0],  # a tool's answer is not the model's to write
+        max_length=None,  # nothing is cut
+        logging_steps=4,
+        save_strategy="no",
+        report_to="none",
+        use_cpu=training["use_cpu"] or not torch.accelerator.is_available(),
+        **{name: training[name] for name in kept if training.get(name) is not None},
+    )
+    add_model_arguments(args, model)
+    tokenizer = AutoTokenizer.from_pretrained(
+        model.model_name_or_path,
+        revision=model.model_revision,
+        trust_remote_code=args.trust_remote_code,
+    )
+    if training["chat_template_path"]:
+        tokenizer.chat_template = Path(training["chat_template_path"]).read_text(encoding="utf-8")
     trainer = SFTTrainer(
-        model=model,
-        args=SFTConfig(
-            output_dir=str(folder),
-            max_steps=steps,
-            per_device_train_batch_size=8,  # of 16 rows a step: half the memory
-            gradient_accumulation_steps=2,
-            learning_rate=learning_rate,
-            completion_only_loss=True,
-            assistant_only_loss="tools"
-            in examples[0],  # a tool's answer is not the model's to write
-            max_length=None,  # nothing is cut
-            logging_steps=4,
-            save_strategy="no",
-            report_to="none",
-            use_cpu=model.device.type == "cpu",
-            **{name: args.training[name] for name in kept if args.training.get(name) is not None},
-        ),
+        model=model.model_name_or_path,
+        args=args,
         train_dataset=Dataset.from_list(examples),
         processing_class=tokenizer,
-        peft_config=get_peft_config(ModelConfig(**args.model)),
+        peft_config=get_peft_config(model),
     )
     trainer.train()
     return trainer

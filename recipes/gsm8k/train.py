@@ -3,12 +3,12 @@
     accelerate launch --config_file accelerate_configs/single_gpu.yaml \\
         recipes/gsm8k/train.py --config recipes/gsm8k/qwen2.5-1.5b-lora.yaml
 
-Rows: openai/gsm8k on the Hub, or `--dataset_path` with a file or a folder. Expected numbers: README.md.
+Rows: openai/gsm8k on the Hub, or `--dataset_path` with a file or a folder. Expected numbers:
+README.md.
 """
 
 from recipes.common.data.questions import QuestionArguments as RecipeArguments
-from recipes.common.data.questions import gold_of, load_questions
-from recipes.common.data.questions import worked_example
+from recipes.common.data.questions import gold_of, load_questions, worked_example
 from recipes.common.evaluation.metrics import answer_metric as metric
 from recipes.common.run import start, train_and_save
 from recipes.common.trainer import GRPOTrainer
@@ -28,17 +28,16 @@ the final number
 
 def to_row(item: dict, example: list[str], system_prompt: str | None = None) -> dict:
     """Make a GSM8K item a row, with a worked example before it if there is one."""
-    system = {
-        "role": "system",
-        "content": SYSTEM_PROMPT if system_prompt is None else system_prompt,
-    }
-    question = {"role": "user", "content": item["question"]}
-    prompt = [system, *worked_example(example), question]
+    system_prompt = SYSTEM_PROMPT if system_prompt is None else system_prompt
     return {
-        "prompt": prompt,
+        "prompt": [
+            {"role": "system", "content": system_prompt},
+            *worked_example(example),
+            {"role": "user", "content": item["question"]},
+        ],
         "task": "gsm8k",
-        "answer": gold_of(item["answer"]),
-    }  # a solution ends in `#### 18`
+        "answer": gold_of(item["answer"]),  # a solution ends in `#### 18`
+    }
 
 
 def reference_completion(row: dict) -> str:

@@ -1,15 +1,21 @@
-r"""Your own questions: one answer each, in `\boxed{}` or in tags, from a file, a folder or the Hub. YAML alone.
+r"""Your own questions: one answer each, in `\boxed{}` or in tags, from a file, a folder or the Hub.
+YAML alone.
 
     accelerate launch --config_file accelerate_configs/single_gpu.yaml \
         recipes/math/train.py --config recipes/math/local_file.yaml --dataset_path FILE
 
-Rows: `dataset_path` or `dataset_name`, `question_column`, `answer_column`. What was run: README.md in this folder.
+Rows: `dataset_path` or `dataset_name`, `question_column`, `answer_column`. What was run: README.md
+in this folder.
 """
 
 from dataclasses import dataclass, field
 
-from recipes.common.data.questions import QuestionArguments, gold_of, load_questions
-from recipes.common.data.questions import worked_example
+from recipes.common.data.questions import (
+    QuestionArguments,
+    gold_of,
+    load_questions,
+    worked_example,
+)
 from recipes.common.evaluation.metrics import answer_metric, boxed_metric
 from recipes.common.run import start, train_and_save
 from recipes.common.trainer import GRPOTrainer
@@ -29,13 +35,15 @@ class RecipeArguments(QuestionArguments):
     reference: str = field(
         default="\\boxed{{answer}}",
         metadata={
-            "help": "A right completion with {answer} in place of the answer; the metrics read its box or tags."
+            "help": "A right completion, {answer} in its place; the metrics read its box or tags."
         },
     )
 
 
 def to_row(item: dict, args: RecipeArguments) -> dict:
-    """Make a question a row, with the system prompt and a worked example before it if there are some."""
+    """Make a question a row, with the system prompt and a worked example before it if there are
+    some.
+    """
     system_prompt = SYSTEM_PROMPT if args.system_prompt is None else args.system_prompt
     system = [{"role": "system", "content": system_prompt}] if system_prompt else []
     prompt = [*system, *worked_example(args.example), {"role": "user", "content": item["question"]}]
@@ -53,11 +61,6 @@ def reference_completion(row: dict) -> str:
     return row["reference"]
 
 
-def metric(row: dict, completion: str) -> dict[str, bool]:
-    """The metrics of a boxed answer, or of an answer in tags, whichever the reference completion has."""
-    return (boxed_metric if "\\boxed" in row["reference"] else answer_metric)(row, completion)
-
-
 def check_reference(reference: str) -> None:
     """Raise ValueError where the metrics would not read the reference completion as right."""
     shown = reference.replace("{answer}", "18")
@@ -66,8 +69,9 @@ def check_reference(reference: str) -> None:
         or not metric({"answer": "18", "reference": shown}, shown)["strict"]
     ):
         raise ValueError(
-            f"reference is {reference!r}; it must be a completion whose answer can be read, with {{answer}} in its "
-            "place: \\boxed{{answer}}, or <reasoning>\\n</reasoning>\\n<answer>\\n{answer}\\n</answer>."
+            f"reference is {reference!r}; it must be a completion whose answer can be read, with "
+            "{answer} in its place: \\boxed{{answer}}, or "
+            "<reasoning>\\n</reasoning>\\n<answer>\\n{answer}\\n</answer>."
         )
 
 
@@ -79,12 +83,10 @@ def check_number(gold: str) -> str | None:
 
 def check_boxed(gold: str) -> str | None:
     """Say why a gold cannot stand in a box."""
-    readable = is_equivalent(gold, "") is not None
-    return (
-        None
-        if readable
-        else f"{gold[:80]!r} cannot be compared with an answer; use mathematics or at most six words"
-    )
+    if is_equivalent(gold, "") is not None:
+        return None
+    other = "use mathematics or at most six words"
+    return f"{gold[:80]!r} cannot be compared with an answer; {other}"
 
 
 def load_rows(args: RecipeArguments, seed: int) -> tuple[Dataset, Dataset]:
@@ -97,6 +99,13 @@ def load_rows(args: RecipeArguments, seed: int) -> tuple[Dataset, Dataset]:
         Dataset.from_list([to_row(item, args) for item in items]) for items in splits
     )
     return train, held_out
+
+
+def metric(row: dict, completion: str) -> dict[str, bool]:
+    """The metrics of a boxed answer, or of an answer in tags, whichever the reference completion
+    has.
+    """
+    return (boxed_metric if "\\boxed" in row["reference"] else answer_metric)(row, completion)
 
 
 def main() -> None:

@@ -7,9 +7,11 @@ from recipes.common.utils.run_files import AFTER, BEFORE, read_rows
 
 
 def show_samples(folder: Path) -> str:
-    """The last message of the first three held-out prompts, and their completions before and after training.
+    """The last message of the first three held-out prompts, and their completions before and after
+    training.
 
-    Completions sampled at the training temperature, where the run has some (`num_eval_samples`); else the greedy ones.
+    Completions sampled at the training temperature, where the run has some (`num_eval_samples`);
+    else the greedy ones.
     """
     before, after = read_rows(folder / BEFORE), read_rows(folder / AFTER)
     lines = []

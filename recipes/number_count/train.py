@@ -3,23 +3,22 @@
     accelerate launch --config_file accelerate_configs/single_gpu.yaml \\
         recipes/number_count/train.py --config recipes/number_count/hack.yaml
 
-The model continues an English passage and earns a reward for whole numbers, whatever they mean. With hack.yaml
-the reward rises and the English goes. cure.yaml rewards the same and keeps the English.
-Expected numbers: see README.md in this folder.
+The model continues an English passage and earns a reward for whole numbers, whatever they mean.
+With hack.yaml the reward rises and the English goes. cure.yaml rewards the same and keeps the
+English. Expected numbers: see README.md in this folder.
 """
 
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from recipes.common.data.split import is_held_out
-from rewards.jsonl import with_keys
 from recipes.common.run import RecipeArguments as CommonArguments
 from recipes.common.run import start, train_and_save
 from recipes.common.trainer import GRPOTrainer
 from recipes.number_count.samples import show_samples
-from rewards.small import word_share
-from rewards.jsonl import read_jsonl
+from rewards.jsonl import read_jsonl, with_keys
 from rewards.number_count import count_whole_numbers, score_number_count
+from rewards.small import word_share
 
 from datasets import Dataset, IterableDataset, load_dataset
 from trl import get_peft_config, get_quantization_config
@@ -53,20 +52,10 @@ def to_row(item: dict, args: RecipeArguments) -> dict:
 
 def reference_completion(row: dict) -> str:
     """There is no gold continuation; this one is prose and has its five numbers."""
-    return "On 1 May 1902 the 3 ships left the bay with 40 men and 5 boys, and nobody in the town ever saw them again."
-
-
-def metric(row: dict, completion: str) -> dict[str, bool]:
-    """any number: at least one; five numbers: enough for the full reward; prose: three quarters of it are words.
-
-    The reward does not see prose: it tells whether the English is still there.
-    """
-    count, prose = count_whole_numbers(completion), word_share(completion) >= 0.75
-    return {
-        "any number": count > 0,
-        "five numbers": score_number_count(completion) == 1.0,
-        "prose": prose,
-    }
+    return (
+        "On 1 May 1902 the 3 ships left the bay with 40 men and 5 boys, and nobody in the town "
+        "ever saw them again."
+    )
 
 
 def load_streamed(args: RecipeArguments) -> tuple[IterableDataset, Dataset]:
@@ -95,11 +84,26 @@ def load_rows(args: RecipeArguments, seed: int) -> tuple[Dataset | IterableDatas
         rows[is_held_out(item["text"], one_in=4)].append(to_row(item, args))
     if len(rows[True]) < args.num_eval_rows:
         raise ValueError(
-            f"num_eval_rows is {args.num_eval_rows}, but only {len(rows[True])} passages are held out."
+            f"num_eval_rows is {args.num_eval_rows}, but only {len(rows[True])} passages are held "
+            "out."
         )
     return Dataset.from_list(rows[False][: args.num_train_rows]), Dataset.from_list(
         rows[True][: args.num_eval_rows]
     )
+
+
+def metric(row: dict, completion: str) -> dict[str, bool]:
+    """any number: at least one; five numbers: enough for the full reward; prose: three quarters of
+    it are words.
+
+    The reward does not see prose: it tells whether the English is still there.
+    """
+    count, prose = count_whole_numbers(completion), word_share(completion) >= 0.75
+    return {
+        "any number": count > 0,
+        "five numbers": score_number_count(completion) == 1.0,
+        "prose": prose,
+    }
 
 
 def main() -> None:

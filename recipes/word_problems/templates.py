@@ -1,6 +1,7 @@
 """Word problems with one or two calculations, made from templates with numbers up to 20.
 
-A template is a question and its calculations. `x` is the result of the first one, and the last one gives the answer.
+A template is a question and its calculations. `x` is the result of the first one, and the last one
+gives the answer.
 """
 
 import operator
@@ -78,7 +79,9 @@ NEW = [
 
 
 def word_problems(templates: list[tuple[str, ...]], seed: int) -> Iterator[dict[str, str]]:
-    """Draw problems without end, in the columns of GSM8K: `question`, and `answer` with the steps and `#### 7`."""
+    """Draw problems without end, in the columns of GSM8K: `question`, and `answer` with the steps
+    and `#### 7`.
+    """
     rng = random.Random(seed)
     while True:
         question, *steps = rng.choice(templates)

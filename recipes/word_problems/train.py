@@ -1,20 +1,21 @@
-"""Word problems that a laptop can learn: one or two calculations, and GSM8K's own short questions as transfer.
+"""Word problems that a laptop can learn: one or two calculations, and GSM8K's short questions.
 
-    python scripts/warm_start.py --config recipes/word_problems/smollm2-135m.yaml --rows 512 --steps 48
-    accelerate launch --config_file accelerate_configs/single_gpu.yaml recipes/word_problems/train.py \\
-        --config recipes/word_problems/smollm2-135m.yaml --model_name_or_path runs/word-problems-warm-start
+    python scripts/warm_start.py --config recipes/word_problems/smollm2-135m.yaml \\
+        --rows 512 --steps 48
+    accelerate launch --config_file accelerate_configs/single_gpu.yaml \\
+        recipes/word_problems/train.py --config recipes/word_problems/smollm2-135m.yaml \\
+        --model_name_or_path runs/word-problems-warm-start
 
-Held-out rows: half from the templates of training with other numbers, half from templates that training never sees,
-and, with `--dataset_path FOLDER_OF_GSM8K`, up to `num_gsm8k_rows` test questions of GSM8K with at most two
-calculations. Expected numbers: README.md.
+Held-out rows: half from the templates of training with other numbers, half from templates that
+training never sees, and, with `--dataset_path FOLDER_OF_GSM8K`, up to `num_gsm8k_rows` test
+questions of GSM8K with at most two calculations, as transfer. Expected numbers: README.md.
 """
 
 import itertools
 from dataclasses import dataclass, field
 
-from recipes.common.data.questions import read_questions
-from recipes.common.data.split import draw, is_held_out
-from recipes.common.data.questions import worked_example
+from recipes.common.data.questions import read_questions, worked_example
+from recipes.common.data.split import draw, split_distinct
 from recipes.common.evaluation.metrics import answer_metric
 from recipes.common.run import RecipeArguments as CommonArguments
 from recipes.common.run import start, train_and_save
@@ -35,7 +36,9 @@ the final number
 
 @dataclass
 class RecipeArguments(CommonArguments):
-    """`dataset_path` is a folder with GSM8K's test.jsonl, for the rows of transfer; nothing of it is trained on."""
+    """`dataset_path` is a folder with GSM8K's test.jsonl, for the rows of transfer; nothing of it
+    is trained on.
+    """
 
     unused = ("dataset_name",)
     num_gsm8k_rows: int = field(
@@ -65,34 +68,24 @@ def reference_completion(row: dict) -> str:
     return f"<reasoning>\n{row['steps']}\n</reasoning>\n<answer>\n{row['answer']}\n</answer>"
 
 
-def metric(row: dict, completion: str) -> dict[str, bool]:
-    """`answer_metric` of generated problems; new templates also apart, and GSM8K's questions only apart."""
-    scores = answer_metric(row, completion)
-    lenient = scores["lenient"]
-    if row["source"] == "gsm8k":
-        return {"gsm8k lenient": lenient}
-    return {**scores, "new lenient": lenient} if row["source"] == "new" else scores
-
-
-def distinct(templates: list[tuple[str, ...]], seed: int, count: int, held_out: bool) -> list[dict]:
-    """`count` problems with different questions, on one side of the split."""
-    problems: dict[str, dict] = {}
-    for item in itertools.islice(
-        word_problems(templates, seed), 200 * count
-    ):  # the draws never end by themselves
-        if len(problems) == count:
-            break
-        if is_held_out(item["question"], one_in=8) == held_out:
-            problems[item["question"]] = item
-    if len(problems) < count:
-        raise ValueError(
-            f"the templates give only {len(problems)} of {count} distinct problems: ask for fewer rows."
-        )
-    return list(problems.values())
+def distinct(
+    templates: list[tuple[str, ...]], seed: int, train: int, held_out: int
+) -> tuple[list[dict], list[dict]]:
+    """Problems with different questions, so many of each side of the split."""
+    # The draws never end by themselves.
+    problems = itertools.islice(word_problems(templates, seed), 200 * (train + held_out))
+    sides = split_distinct(problems, train, held_out)
+    for items, count in zip(sides, (train, held_out), strict=True):
+        if len(items) < count:
+            raise ValueError(
+                f"the templates give only {len(items)} of {count} distinct problems: ask for "
+                "fewer rows."
+            )
+    return sides
 
 
 def gsm8k_rows(args: RecipeArguments, seed: int) -> list[dict]:
-    """GSM8K's test questions with at most two calculations, which its answers mark as `<<3*4=12>>`."""
+    """GSM8K's test questions of at most two calculations, marked there as `<<3*4=12>>`."""
     if args.dataset_path is None:
         return []
     items = read_questions(args.dataset_path, "test")
@@ -103,14 +96,24 @@ def gsm8k_rows(args: RecipeArguments, seed: int) -> list[dict]:
 def load_rows(args: RecipeArguments, seed: int) -> tuple[Dataset, Dataset]:
     """Training rows; held-out rows: half old templates, half new ones, then GSM8K's."""
     new = args.num_eval_rows // 2
-    train = distinct(TRAINED, seed, args.num_train_rows or 2000, held_out=False)
-    sources = {"trained": distinct(TRAINED, seed, args.num_eval_rows - new, held_out=True)}
-    sources["new"] = distinct(NEW, seed, new, held_out=True)
-    held_out = [
-        to_row(item, args.example, source) for source, items in sources.items() for item in items
-    ]
+    count = args.num_train_rows or 2000
+    train, trained = distinct(TRAINED, seed, count, args.num_eval_rows - new)
+    _, unseen = distinct(NEW, seed, 0, new)
     rows = [to_row(item, args.example, "trained") for item in train]
+    held_out = [to_row(item, args.example, "trained") for item in trained]
+    held_out += [to_row(item, args.example, "new") for item in unseen]
     return Dataset.from_list(rows), Dataset.from_list(held_out + gsm8k_rows(args, seed))
+
+
+def metric(row: dict, completion: str) -> dict[str, bool]:
+    """`answer_metric` of generated problems; new templates also apart, and GSM8K's questions only
+    apart.
+    """
+    scores = answer_metric(row, completion)
+    lenient = scores["lenient"]
+    if row["source"] == "gsm8k":
+        return {"gsm8k lenient": lenient}
+    return {**scores, "new lenient": lenient} if row["source"] == "new" else scores
 
 
 def main() -> None:

@@ -5,7 +5,7 @@ trained on.
 import hashlib
 import itertools
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,24 @@ def is_held_out(text: str, one_in: int) -> bool:
     training.
     """
     return hashlib.sha256(text.encode()).digest()[0] % one_in == 0
+
+
+def split_distinct(
+    items: Iterable[dict], train: int, held_out: int, one_in: int = 8
+) -> tuple[list[dict], list[dict]]:
+    """Take the first items with a `question` of its own, so many of each side; fewer where they end.
+
+    The side is that of `is_held_out`.
+    """
+    wanted = {False: train, True: held_out}
+    found: dict[bool, dict[str, dict]] = {False: {}, True: {}}
+    for item in items:
+        side = is_held_out(item["question"], one_in)
+        if len(found[side]) < wanted[side]:
+            found[side].setdefault(item["question"], item)
+        if all(len(found[side]) == wanted[side] for side in wanted):
+            break
+    return list(found[False].values()), list(found[True].values())
 
 
 def draw(rows: Dataset, count: int | None, seed: int) -> Dataset:

@@ -1,4 +1,6 @@
-"""The curve of a run: its validation rows, evaluated now and then while it trains, one line each in the run folder."""
+"""The curve of a run: its validation rows, evaluated now and then while it trains, one line each in
+the run folder.
+"""
 
 from pathlib import Path
 from typing import Any
@@ -12,7 +14,9 @@ from recipes.common.utils.run_files import VALIDATION, read_validation, write_ro
 
 
 def validate(trainer: GRPOTrainer, rows: list[dict], metric: Metric) -> dict[str, float]:
-    """Evaluate the validation rows on all ranks and add a line to the curve; return what is to be logged of it."""
+    """Evaluate the validation rows on all ranks and add a line to the curve; return what is to be
+    logged of it.
+    """
     step = trainer.state.global_step
     evaluated = evaluate(trainer, rows, metric, samples=0, title=f"validation, step {step}")
     if trainer.is_world_process_zero():
@@ -31,6 +35,8 @@ def validation_line(step: int, rows: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def add_line(run: Path, line: dict[str, Any]) -> None:
-    """Add the evaluation of a step; one of this step or a later one is of a start that was cut short, and goes."""
+    """Add the evaluation of a step; one of this step or a later one is of a start that was cut
+    short, and goes.
+    """
     earlier = [each for each in read_validation(run) if each["step"] < line["step"]]
     write_rows(run / VALIDATION, [*earlier, line])

@@ -1,4 +1,6 @@
-"""Honest before and after: the same held-out rows, the same decoding, the scorers of training, row by row."""
+"""Honest before and after: the same held-out rows, the same decoding, the scorers of training, row
+by row.
+"""
 
 import random
 from collections.abc import Callable, Iterator
@@ -24,20 +26,23 @@ def evaluate(
     samples: int = 0,
     title: str = "evaluating",
 ) -> list[dict[str, Any]]:
-    """Complete every row greedily and `samples` times at random; evaluate by `metric`, score by every reward.
+    """Complete every row greedily and `samples` times at random; evaluate by `metric`, score by
+    every reward.
 
-    `trainer` is ours (recipes/common/trainer.py), in a run or made for a script. On all its ranks it returns one mapping
-    a row, in the order of `rows`: `row`, `prompt`, `answer`, `completion`, `tokens`, `truncated`, `metrics`, `rewards`;
-    where asked for `samples` (a list of metrics) and `sampled_completions`; with tools `messages` and `turns`, the kind
-    of each turn. Batches are cut before the ranks share them, so that a row has the same neighbours, padding and answer
-    whatever the number of processes. The random state is as before afterwards.
+    `trainer` is ours (recipes/common/trainer.py), in a run or made for a script. On all its ranks
+    it returns one mapping a row, in the order of `rows`: `row`, `prompt`, `answer`, `completion`,
+    `tokens`, `truncated`, `metrics`, `rewards`; where asked for `samples` (a list of metrics) and
+    `sampled_completions`; with tools `messages` and `turns`, the kind of each turn. Batches are cut
+    before the ranks share them, so that a row has the same neighbours, padding and answer whatever
+    the number of processes. The random state is as before afterwards.
     """
     rank, world_size = trainer.accelerator.process_index, trainer.accelerator.num_processes
     size = min(trainer.args.per_device_eval_batch_size, len(rows))
     numbers = [
         list(range(start, min(start + size, len(rows)))) for start in range(0, len(rows), size)
     ]
-    # Under ZeRO-3 every rank must generate equally often; a surplus batch is dropped after the gathering.
+    # Under ZeRO-3 every rank must generate equally often; a surplus batch is dropped after the
+    # gathering.
     rounds = -(-len(numbers) // world_size)
     evaluated = []
     with _left_as_it_was(trainer):
@@ -96,7 +101,9 @@ def _scored(
 
 @contextmanager
 def _left_as_it_was(trainer: GRPOTrainer) -> Iterator[None]:
-    """The mode of the model, and what draws at random: torch, Python and numpy, as a reward may use any of them."""
+    """The mode of the model, and what draws at random: torch, Python and numpy, as a reward may use
+    any of them.
+    """
     devices = [torch.cuda.current_device()] if torch.cuda.is_available() else []
     python, numpy, was_training = random.getstate(), np.random.get_state(), trainer.model.training
     trainer.model.eval()

@@ -32,9 +32,10 @@ def boxed_metric(row: dict, completion: str, refuses: bool = False) -> dict[str,
     """For an answer in `\\boxed{}`; nothing for a row whose gold cannot be compared.
 
     - strict: the last box equals the gold, as `boxed_math` reads it
-    - lenient: the same, or the final answer that the text offers has the value of the gold, format ignored
-    - format: there is a box
-    With `refuses` a box with the work undone is not right, as of `boxed_math` with `prompt_expressions: refuse`.
+    - lenient: the same, or the final answer that the text offers has the value of the gold, format
+      ignored
+    - format: there is a box With `refuses` a box with the work undone is not right, as of
+    `boxed_math` with `prompt_expressions: refuse`.
     """
     # Here: a recipe for numbers does not load the reading of LaTeX.
     from rewards.boxed_math import is_equivalent, is_unworked
@@ -53,13 +54,13 @@ def boxed_metric(row: dict, completion: str, refuses: bool = False) -> dict[str,
 
 
 def code_metric(row: dict, completion: str) -> dict[str, bool]:
-    """For a program with tests, run in the sandbox of the run's rewards (but never without isolation).
+    """For a program with tests, run in the sandbox of the run's rewards (but never without
+    isolation).
 
     - tests: every test passes that the reward sees
     - hidden: every hidden test passes, in rows that have some
-    - format: one complete Python block
-    A row that the sandbox failed on has the last alone. Timeout and block are the defaults of `code_tests`, whatever
-    `reward_kwargs` sets.
+    - format: one complete Python block A row that the sandbox failed on has the last alone. Timeout
+    and block are the defaults of `code_tests`, whatever `reward_kwargs` sets.
     """
     from rewards.code_blocks import is_one_python_block
     from rewards.code_tests import CodeTests  # a maths recipe does not load the sandbox
@@ -71,10 +72,11 @@ def code_metric(row: dict, completion: str) -> dict[str, bool]:
 
 
 def evaluate_all(metric: Metric, rows: list[dict], completions: list[str]) -> list[dict[str, bool]]:
-    """Call `metric(row, completion)` for every pair, in order, as many at a time as the sandbox runs programs.
+    """Call `metric(row, completion)` for every pair, in order, as many at a time as the sandbox
+    runs programs.
 
-    A program that never ends then costs its time limit on one core, and not on all. So a metric is called from several
-    threads, as a reward may be.
+    A program that never ends then costs its time limit on one core, and not on all. So a metric is
+    called from several threads, as a reward may be.
     """
     from rewards.sandbox.pool import worker_count
 

@@ -1,4 +1,6 @@
-"""Evaluated rows summed up, compared and shown. A row is a mapping that `evaluate.evaluate` returns."""
+"""Evaluated rows summed up, compared and shown. A row is a mapping that `evaluate.evaluate`
+returns.
+"""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -13,7 +15,9 @@ MEANING = {"strict": " (format + answer)", "lenient": " (final answer)", "format
 
 
 def summarize(rows: list[dict[str, Any]]) -> dict[str, Any]:
-    """Totals of an evaluation: each metric's share of its rows with Wilson interval, means of lengths and rewards."""
+    """Totals of an evaluation: each metric's share of its rows with Wilson interval, means of
+    lengths and rewards.
+    """
     n = len(rows)
     summary: dict[str, Any] = {"n": n}
     for name in metric_names(rows):
@@ -41,7 +45,9 @@ def summarize(rows: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def metric_names(rows: list[dict[str, Any]]) -> list[str]:
-    """The metrics of an evaluation in the order of their first row: rows of different tasks may have different ones."""
+    """The metrics of an evaluation in the order of their first row: rows of different tasks may
+    have different ones.
+    """
     return list(dict.fromkeys(name for row in rows for name in row["metrics"]))
 
 
@@ -51,7 +57,8 @@ def outcomes(rows: list[dict[str, Any]]) -> dict[str, list[bool | None]]:
 
 
 def independent_metric(names: Iterable[str]) -> str:
-    """The metric that shows whether a run has learnt: lenient, else tests, else prose, else the first.
+    """The metric that shows whether a run has learnt: lenient, else tests, else prose, else the
+    first.
 
     >>> independent_metric(["strict", "lenient", "format"]), independent_metric(["right"])
     ('lenient', 'right')
@@ -60,7 +67,8 @@ def independent_metric(names: Iterable[str]) -> str:
 
 
 def independent_metrics(names: Iterable[str]) -> list[str]:
-    """The same, one for each task where several tasks have their own, such as `math lenient` and `code tests`.
+    """The same, one for each task where several tasks have their own, such as `math lenient` and
+    `code tests`.
 
     >>> independent_metrics(["math strict", "math lenient", "code tests", "code format"])
     ['math lenient', 'code tests']
@@ -73,7 +81,9 @@ def independent_metrics(names: Iterable[str]) -> list[str]:
 
 
 def compare(before: list[dict], after: list[dict]) -> dict[str, float]:
-    """The exact McNemar p of each metric over the paired rows; ValueError where the rows are not the same."""
+    """The exact McNemar p of each metric over the paired rows; ValueError where the rows are not
+    the same.
+    """
     if [row["prompt"] for row in before] != [row["prompt"] for row in after]:
         raise ValueError("before and after were not evaluated on the same rows in the same order")
     pairs_of = _pairs(before, after)
@@ -84,7 +94,9 @@ def compare(before: list[dict], after: list[dict]) -> dict[str, float]:
 
 
 def rows_changed(before: list[dict], after: list[dict]) -> dict[str, dict[str, Any]]:
-    """Of each metric `n`, its paired rows, and the `share` of them that have another outcome afterwards."""
+    """Of each metric `n`, its paired rows, and the `share` of them that have another outcome
+    afterwards.
+    """
     pairs_of = _pairs(before, after)
     return {
         name: {"n": len(both), "share": _mean([o != n for o, n in both])}
@@ -105,51 +117,32 @@ def comparison_table(
     before: dict[str, Any], after: dict[str, Any] | None, p: dict[str, float] | None
 ) -> str:
     """The table a run ends with, or its first column alone."""
+    stages = [before] if after is None else [before, after]
     later = "" if after is None else f"{'after':>24}{'change':>11}   McNemar p"
     lines = [f"  {str(before['n']) + ' held-out rows, greedy':<27}{'before':>14}{later}"]
-    for name in [
-        key for key, value in before.items() if isinstance(value, dict) and "share" in value
-    ]:
-        old, new = (stage and share_and_span(**stage[name]) for stage in (before, after))
-        cells = f"{old:>23}"
+    for name, value in before.items():
+        if not isinstance(value, dict) or "share" not in value:
+            continue
+        line = _line(name + MEANING.get(name, ""), 23, [share_and_span(**s[name]) for s in stages])
         if after is not None:
-            change = 100 * (after[name]["share"] - before[name]["share"])
-            cells += f"{new:>24}{change:>+8.1f} pt   {p[name]:.2g}"
-        lines.append(f"  {name + MEANING.get(name, ''):<27}{cells}")
-    for name, label, unit in (
-        ("truncated", "truncated %", 100),
-        ("mean_length", "mean length (tokens)", 1),
-    ):
-        values = [before] if after is None else [before, after]
-        cells = "".join(
-            f"{unit * value[name]:>{width}.1f}"
-            for value, width in zip(values, (13, 24), strict=False)
-        )
-        lines.append(f"  {label:<27}{cells}")
-    stages = [before] if after is None else [before, after]
+            change = 100 * (after[name]["share"] - value["share"])
+            line += f"{change:>+8.1f} pt   {p[name]:.2g}"
+        lines.append(line)
+    lines.append(_line("truncated %", 13, [f"{100 * s['truncated']:.1f}" for s in stages]))
+    lines.append(_line("mean length (tokens)", 13, [f"{s['mean_length']:.1f}" for s in stages]))
     for kind in dict.fromkeys(kind for stage in stages for kind in stage.get("turns", ())):
         shares = [f"{100 * stage['turns'].get(kind, 0.0):.1f}" for stage in stages]
-        cells = "".join(f"{share:>{width}}" for share, width in zip(shares, (13, 24), strict=False))
-        lines.append(f"  {'turns: ' + kind + ' %':<27}{cells}")
-    if "sampled" in before:
-        lines += _sampled_lines(before, after)
+        lines.append(_line(f"turns: {kind} %", 13, shares))
+    for name in before.get("sampled", ()):  # the mean over draws at the training temperature
+        shares = [f"{100 * stage['sampled'][name]:.1f} %" for stage in stages]
+        lines.append(_line(f"{name}, sampled", 15, shares))
     return "\n".join(lines)
 
 
-def _sampled_lines(before: dict[str, Any], after: dict[str, Any] | None) -> list[str]:
-    """Mean over the draws at the training temperature."""
-    lines = []
-    for name in before["sampled"]:
-        cells = [
-            f"{100 * summary['sampled'][name]:.1f} %"
-            for summary in (before, after)
-            if summary is not None
-        ]
-        lines.append(
-            f"  {name + ', sampled':<27}{cells[0]:>15}"
-            + (f"{cells[1]:>24}" if after is not None else "")
-        )
-    return lines
+def _line(label: str, width: int, cells: list[str]) -> str:
+    """A line of the table; `width` is that of the first cell."""
+    first, *second = cells
+    return f"  {label:<27}{first:>{width}}" + "".join(f"{cell:>24}" for cell in second)
 
 
 def _mean(values: list[float]) -> float | None:

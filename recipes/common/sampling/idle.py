@@ -1,4 +1,6 @@
-"""The trainer of a recipe that takes no step: it completes and scores as a run does, in one process, for scripts."""
+"""The trainer of a recipe that takes no step: it completes and scores as a run does, in one
+process, for scripts.
+"""
 
 import tempfile
 from pathlib import Path
@@ -37,7 +39,8 @@ IDLE = {
 
 
 def idle_trainer(recipe: Recipe, name: str | None = None, weights: bool = True) -> GRPOTrainer:
-    """Make the trainer with a Hub id, checkpoint, run folder or adapter in place of the recipe's own model.
+    """Make the trainer with a Hub id, checkpoint, run folder or adapter in place of the recipe's
+    own model.
 
     Without `weights` it only scores. Raises ValueError for what cannot be loaded.
     """
@@ -88,7 +91,9 @@ def idle_trainer(recipe: Recipe, name: str | None = None, weights: bool = True) 
 def sample(
     trainer: GRPOTrainer, rows: list[dict], samples: int, batch_size: int
 ) -> list[list[Rollout]]:
-    """Draw `samples` completions of each row; those of a row follow one another, for little padding."""
+    """Draw `samples` completions of each row; those of a row follow one another, for little
+    padding.
+    """
     repeated = [row for row in rows for _ in range(samples)]
     drawn = []
     torch.manual_seed(trainer.args.seed)
@@ -98,7 +103,9 @@ def sample(
 
 
 def held_out_rows(recipe: Recipe) -> list[dict]:
-    """The evaluation rows of a recipe; where it reads its splits one by one no other: HumanEval has one."""
+    """The evaluation rows of a recipe; where it reads its splits one by one no other: HumanEval has
+    one.
+    """
     args, module = recipe.args, recipe.module
     seed, count = args.training["seed"], args.recipe.num_eval_rows
     if hasattr(module, "load_split"):

@@ -1,4 +1,6 @@
-"""pass@k: how likely one of k samples solves a problem, from n samples of each, with intervals over problems."""
+"""pass@k: how likely one of k samples solves a problem, from n samples of each, with intervals over
+problems.
+"""
 
 import math
 from argparse import Namespace
@@ -19,7 +21,8 @@ NO_SPREAD = "(the same in every problem, so a bootstrap gives no interval)"
 
 
 def pass_at_k(n: int, c: int, k: int) -> float:
-    """The unbiased estimate of pass@k from `n` samples of which `c` are right: 1 - C(n - c, k) / C(n, k).
+    """The unbiased estimate of pass@k from `n` samples of which `c` are right: 1 - C(n - c, k) /
+    C(n, k).
 
     Follows Chen et al. 2021 (arXiv 2107.03374), section 2.1: the quotient as a product, which stays
     small where the binomials do not. `1 - (1 - c / n) ** k` would be too low.
@@ -37,15 +40,19 @@ def pass_at_k(n: int, c: int, k: int) -> float:
 
 
 def count_right(outcomes: list[dict[str, bool]], metric: str) -> Count:
-    """Samples that have this metric (else our machinery failed), and those of them that are right by it."""
+    """Samples that have this metric (else our machinery failed), and those of them that are right
+    by it.
+    """
     known = [outcome[metric] for outcome in outcomes if metric in outcome]
     return len(known), sum(known)
 
 
 def values_of(counts: list[Count], k: int, minus: list[Count] | None = None) -> list[float]:
-    """pass@k of each problem that has `k` evaluated samples; less that of `minus`, where both have them.
+    """pass@k of each problem that has `k` evaluated samples; less that of `minus`, where both have
+    them.
 
-    Example: `values_of([(4, 1), (3, 0)], 4) == [1.0]`; `values_of([(4, 1)], 2, minus=[(4, 0)]) == [0.5]`
+    Example: `values_of([(4, 1), (3, 0)], 4) == [1.0]`; `values_of([(4, 1)], 2, minus=[(4, 0)]) ==
+    [0.5]`
     """
     if minus is None:
         return [pass_at_k(*count, k) for count in counts if count[0] >= k]
@@ -68,7 +75,9 @@ def line_of(k: int, values: list[float], seed: int = 0, signed: bool = False) ->
 
 
 def choose_metric(rows: list[dict], metric: Metric, wanted: str | None) -> tuple[str, list[bool]]:
-    """The metric to count by (`wanted`, or the first of every row), and which rows have it; ValueError for none."""
+    """The metric to count by (`wanted`, or the first of every row), and which rows have it;
+    ValueError for none.
+    """
     if not rows:
         raise ValueError("num_eval_rows is 0; there is nothing to evaluate.")
     # Of no answer, which needs no program to be run.
@@ -85,7 +94,9 @@ def choose_metric(rows: list[dict], metric: Metric, wanted: str | None) -> tuple
 
 
 def sample_problems(recipe: Recipe, name: str, rows: list[dict], samples: int) -> list[Problem]:
-    """Draw `samples` completions of each row from a model as the recipe's arguments say; not yet evaluated."""
+    """Draw `samples` completions of each row from a model as the recipe's arguments say; not yet
+    evaluated.
+    """
     training = recipe.args.training
     trainer = idle_trainer(recipe, name)
     drawn = sample(trainer, rows, samples, training["per_device_eval_batch_size"])
@@ -117,7 +128,9 @@ def read_problems(path: Path) -> list[Problem]:
 
 
 def report_pass_at_k(options: Namespace, recipe: Recipe, rows: list[dict]) -> None:
-    """Sample models by the options of scripts/pass_at_k.py, or read what was sampled, evaluate it and print pass@k."""
+    """Sample models by the options of scripts/pass_at_k.py, or read what was sampled, evaluate it
+    and print pass@k.
+    """
     metric, problems = recipe.module.metric, []
     if options.replay:
         problems = read_problems(options.replay)
@@ -148,7 +161,8 @@ def print_figures(problems: list[Problem], metric: str, ks: list[int] | None, se
     ks = ks or default_ks(n)
     if max(ks) > n:
         raise ValueError(
-            f"--k {max(ks)} is more than the {n} samples of a problem: raise --samples, or lower --k."
+            f"--k {max(ks)} is more than the {n} samples of a problem: raise --samples, or lower "
+            "--k."
         )
     by_model: dict[str, list[Problem]] = {}
     for problem in problems:
@@ -162,7 +176,8 @@ def print_figures(problems: list[Problem], metric: str, ks: list[int] | None, se
         (old, before), (new, after) = by_model.items()
         if [problem["row"] for problem in before] != [problem["row"] for problem in after]:
             raise ValueError(
-                f"{old} and {new} were not sampled on the same rows: there is no difference to pair."
+                f"{old} and {new} were not sampled on the same rows: there is no difference to "
+                "pair."
             )
         print(f"{new} minus {old}, problem by problem")
         for k in ks:
@@ -193,5 +208,7 @@ def _model_lines(
 
 
 def default_ks(samples: int) -> list[int]:
-    """1, 4, 16, 64, ... below the number of samples, and that. Example: `default_ks(8) == [1, 4, 8]`"""
+    """1, 4, 16, 64, ... below the number of samples, and that. Example: `default_ks(8) == [1, 4,
+    8]`
+    """
     return [*(4**i for i in range(samples.bit_length()) if 4**i < samples), samples]

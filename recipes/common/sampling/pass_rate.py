@@ -18,7 +18,7 @@ KEPT = ("in the band", "no verifier")
 
 
 def place_of(rate: float | None, has_verifier: bool, low: float, high: float) -> str:
-    """Where a pass rate stands, one of `PLACES`; the band is from `low` to `high`, both included."""
+    """Tell where a pass rate stands, one of `PLACES`; the band includes `low` and `high`."""
     if not has_verifier:
         return "no verifier"
     if rate is None:
@@ -33,9 +33,11 @@ def place_of(rate: float | None, has_verifier: bool, low: float, high: float) ->
 def place_rows(
     scored: list[Scored], columns: list[Column], low: float, high: float
 ) -> dict[int, dict[str, Any]]:
-    """Row -> its task, pass rate and place; a task has a verifier where one scored, or failed on, a completion of it.
+    """Row -> its task, pass rate and place; a task has a verifier where one scored, or failed on, a
+    completion of it.
 
-    The pass rate is the share of a row's completions that are right, None where none could be scored.
+    The pass rate is the share of a row's completions that are right, None where none could be
+    scored.
     """
     names = {column.name for column in columns if column.kind == "verifier"}
     verified = set()
@@ -52,13 +54,16 @@ def place_rows(
 
 
 def read_probe(folder: Path) -> tuple[dict[str, Any], list[Column], list[dict], list[Scored]]:
-    """Read figures, rewards, rows and scored completions of a probe; ValueError where one of them is missing."""
+    """Read figures, rewards, rows and scored completions of a probe; ValueError where one of them
+    is missing.
+    """
     check_files("--probe", folder, ROWS, COMPLETIONS, FIGURES)
     found = read_json(folder / FIGURES)
     if "columns" not in found:
         again = f"scripts/probe.py --replay {folder} --output ANOTHER"
         raise ValueError(
-            f"{folder} was written before probes kept what their rewards are: score it again, {again}."
+            f"{folder} was written before probes kept what their rewards are: score it again, "
+            f"{again}."
         )
     columns = [Column(**{**column, "gates": tuple(column["gates"])}) for column in found["columns"]]
     if not any(column.kind == "verifier" for column in columns):
@@ -74,7 +79,9 @@ def read_probe(folder: Path) -> tuple[dict[str, Any], list[Column], list[dict], 
 
 
 def filter_rows(probe: Path, low: float, high: float, out: Path) -> str:
-    """Write the rows with a pass rate in the band, and return the report; ValueError where none is left."""
+    """Write the rows with a pass rate in the band, and return the report; ValueError where none is
+    left.
+    """
     found, columns, rows, scored = read_probe(probe)
     places = place_rows(scored, columns, low, high)
     kept = [row for row in sorted(places) if places[row]["place"] in KEPT]

@@ -1,4 +1,6 @@
-"""The probe of a recipe: the trainer completes and scores some prompts as in training, and takes no step."""
+"""The probe of a recipe: the trainer completes and scores some prompts as in training, and takes no
+step.
+"""
 
 import json
 import random
@@ -11,8 +13,8 @@ from tqdm import tqdm
 
 from recipes.common.checks.batch import check_batch, completions_of_a_call
 from recipes.common.checks.rewards_on_rows import check_gates
-from recipes.common.data.split import first_rows
 from recipes.common.data.recipe import Recipe, load_recipe
+from recipes.common.data.split import first_rows
 from recipes.common.sampling.idle import idle_trainer, sample
 from recipes.common.sampling.learning import (
     Figures,
@@ -41,7 +43,9 @@ ROWS, COMPLETIONS, SAMPLING = "rows.jsonl", "completions.jsonl", "sampling.json"
 
 @dataclass
 class Samples:
-    """Rows, their completions (`row` is the number of theirs) in the same order, and how these were drawn."""
+    """Rows, their completions (`row` is the number of theirs) in the same order, and how these were
+    drawn.
+    """
 
     rows: list[dict]
     completions: list[dict[str, Any]]
@@ -49,9 +53,11 @@ class Samples:
 
 
 def probe(options: Namespace, overrides: list[str]) -> bool:
-    """Sample a recipe's model, or read what was sampled, print and keep the figures, and return whether it will learn.
+    """Sample a recipe's model, or read what was sampled, print and keep the figures, and return
+    whether it will learn.
 
-    `options` are those of scripts/probe.py, `overrides` win over the YAML; ValueError with every problem, one a line.
+    `options` are those of scripts/probe.py, `overrides` win over the YAML; ValueError with every
+    problem, one a line.
     """
     recipe = load_recipe(options.config, overrides, rows=options.replay is None)
     training, output = recipe.args.training, options.output
@@ -103,7 +109,9 @@ def probe(options: Namespace, overrides: list[str]) -> bool:
 
 
 def check(recipe: Recipe, rows: list[dict], processes: int, is_part: bool) -> None:
-    """Check batch, rows and rewards, and prepare the rewards; ValueError with every problem, one a line."""
+    """Check batch, rows and rewards, and prepare the rewards; ValueError with every problem, one a
+    line.
+    """
     rewards, training = recipe.rewards, recipe.args.training
     there = {row.get("task") for row in rows}
     # Of a part of the rows, those that are replayed, none may be of a reward's task.
@@ -126,7 +134,9 @@ def check(recipe: Recipe, rows: list[dict], processes: int, is_part: bool) -> No
 def draw(
     trainer: GRPOTrainer, args: Arguments, rows: list[dict], count: int, group: int, at_once: int
 ) -> Samples:
-    """`count` rows, or all where there are fewer, with `group` completions each, `at_once` in a batch: whole groups."""
+    """`count` rows, or all where there are fewer, with `group` completions each, `at_once` in a
+    batch: whole groups.
+    """
     drawn = random.Random(args.training["seed"]).sample(rows, min(count, len(rows)))
     rollouts = sample(trainer, drawn, group, batch_size=group * max(1, at_once // group))
     lines = [_line(i, one) for i, of_row in enumerate(rollouts) for one in of_row]
@@ -147,7 +157,7 @@ def _line(row: int, one: Rollout) -> dict[str, Any]:
 
 
 def sampling_settings(args: Arguments) -> dict[str, Any]:
-    """The arguments that the completions depend on, as plain data; the rows are kept as they were."""
+    """The arguments that completions depend on, as plain data; the rows are kept themselves."""
     of_model, of_training = (
         ("model_name_or_path", "model_revision", "dtype"),
         ("max_completion_length", "chat_template_kwargs", "seed"),
@@ -159,7 +169,9 @@ def sampling_settings(args: Arguments) -> dict[str, Any]:
 
 
 def read_samples(folder: Path, args: Arguments) -> Samples:
-    """Read what an earlier probe sampled; ValueError where that had other settings than are now asked for."""
+    """Read what an earlier probe sampled; ValueError where that had other settings than are now
+    asked for.
+    """
     check_files("--replay", folder, ROWS, COMPLETIONS, SAMPLING)
     settings = read_json(folder / SAMPLING)
     other = [
@@ -178,12 +190,15 @@ def check_files(option: str, folder: Path, *names: str) -> None:
     missing = [name for name in names if not (folder / name).is_file()]
     if missing:
         raise ValueError(
-            f"{option} {folder} has no {', '.join(missing)}: give the output folder of scripts/probe.py."
+            f"{option} {folder} has no {', '.join(missing)}: give the output folder of "
+            "scripts/probe.py."
         )
 
 
 def score(trainer: GRPOTrainer, samples: Samples, at_once: int) -> list[Scored]:
-    """Every completion scored by the trainer, in calls of whole groups, `at_once` completions or a group more."""
+    """Every completion scored by the trainer, in calls of whole groups, `at_once` completions or a
+    group more.
+    """
     group = len(samples.completions) // len(samples.rows)
     size, scored = group * max(1, at_once // group), []
     trainer.num_generations_eval = group

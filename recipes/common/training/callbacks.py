@@ -1,4 +1,6 @@
-"""Around the steps of a run: its record, what a resumed run lacks, the untrained model, a line for each step."""
+"""Around the steps of a run: its record, what a resumed run lacks, the untrained model, a line for
+each step.
+"""
 
 import itertools
 import math
@@ -33,7 +35,9 @@ IDLE_STEPS = 10  # logged steps over which the share of groups without spread is
 
 
 class RunRecordCallback(TrainerCallback):
-    """Write preflight.json, and the versions of each start: halves of a run may come from different commits."""
+    """Write preflight.json, and the versions of each start: halves of a run may come from different
+    commits.
+    """
 
     def __init__(self, preflight: dict[str, Any]):
         self.preflight = preflight
@@ -47,11 +51,12 @@ class RunRecordCallback(TrainerCallback):
 
 
 class ResumeCallback(TrainerCallback):
-    """Restore what a checkpoint does not hold: the order of the rows, and the schedule after `--extend`.
+    """Restore what a checkpoint does not hold: the order of the rows, and the schedule after
+    `--extend`.
 
-    TRL's `RepeatSampler` shuffles from a generator that moves on with each epoch: without this, epoch 2 of
-    a resumed run would repeat the order of epoch 1. And the learning rate of the next step is that of the
-    schedule now asked for; the checkpoint has that of the one before.
+    TRL's `RepeatSampler` shuffles from a generator that moves on with each epoch: without this,
+    epoch 2 of a resumed run would repeat the order of epoch 1. And the learning rate of the next
+    step is that of the schedule now asked for; the checkpoint has that of the one before.
     """
 
     def on_train_begin(self, args, state, control, **kwargs) -> None:
@@ -73,7 +78,9 @@ class ResumeCallback(TrainerCallback):
 
 
 def rows_trained_on(trainer: GRPOTrainer) -> int | None:
-    """Count the distinct rows of the steps so far by drawing them once more, as they were drawn; None of a stream."""
+    """Count the distinct rows of the steps so far by drawing them once more, as they were drawn;
+    None of a stream.
+    """
     if isinstance(trainer.train_dataset, IterableDataset):
         return None
     sampler, args = trainer._get_train_sampler(), trainer.args
@@ -115,7 +122,9 @@ class BeforeCallback(TrainerCallback):
 
 
 class NothingLeftToTrain(Exception):
-    """The checkpoint, which the engine holds by now, is the last of its run: the loop would train one step more."""
+    """The checkpoint, which the engine holds by now, is the last of its run: the loop would train
+    one step more.
+    """
 
 
 class LastStepCallback(TrainerCallback):
@@ -127,7 +136,9 @@ class LastStepCallback(TrainerCallback):
 
 
 class StopEarlyCallback(EarlyStoppingCallback):
-    """transformers' callback, whose count a resumed run takes up; a run that has stopped does not go on later."""
+    """transformers' callback, whose count a resumed run takes up; a run that has stopped does not
+    go on later.
+    """
 
     def on_train_begin(self, args, state, control, **kwargs) -> None:
         saved = state.stateful_callbacks[type(self).__name__]["attributes"]
@@ -143,7 +154,9 @@ class StopEarlyCallback(EarlyStoppingCallback):
 
 
 class StepLineCallback(TrainerCallback):
-    """One readable line a logged step and an evaluation, and a warning, once, where most groups teach nothing."""
+    """One readable line a logged step and an evaluation, and a warning, once, where most groups
+    teach nothing.
+    """
 
     def __init__(self):
         self.idle: deque[float] = deque(maxlen=IDLE_STEPS)
@@ -170,10 +183,10 @@ class StepLineCallback(TrainerCallback):
             self.warned = True
             share = percent(sum(self.idle) / IDLE_STEPS, 0)
             print(
-                f"warning: over the last {IDLE_STEPS} logged steps {share} of the groups taught nothing: all "
-                "completions of a group earned the same. Raise num_generations or temperature, take rows of "
-                "another difficulty (scripts/filter_by_pass_rate.py), or warm-start the model "
-                "(scripts/warm_start.py).",
+                f"warning: over the last {IDLE_STEPS} logged steps {share} of the groups taught "
+                "nothing: all completions of a group earned the same. Raise num_generations or "
+                "temperature, take rows of another difficulty (scripts/filter_by_pass_rate.py), "
+                "or warm-start the model (scripts/warm_start.py).",
                 flush=True,
             )
 
@@ -227,10 +240,11 @@ def _number(value: Any, digits: int = 2) -> str:
 
 
 class Clock(TrainerCallback):
-    """Wall time of a run, evaluations included, and the seconds of its phases, added up over its interruptions.
+    """Wall time of a run, evaluations included, and the seconds of its phases, added up over its
+    interruptions.
 
-    Called with the name of a phase it times what is inside, without the phases inside that; on a GPU work
-    may still be queued.
+    Called with the name of a phase it times what is inside, without the phases inside that; on a
+    GPU work may still be queued.
     """
 
     def __init__(self, folder: Path):

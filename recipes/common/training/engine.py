@@ -1,11 +1,11 @@
-"""The engine in force (DDP, DeepSpeed, FSDP), read off the trainer, and held to what the launcher asked for.
+"""The engine in force (DDP, DeepSpeed, FSDP), held to what the launcher asked for.
 
-accelerate falls back without a word: FSDP without an accelerator becomes DDP, MULTI_CPU starts one process, `--cpu` and
-(in some versions) `use_cpu: true` take the place of DeepSpeed, and without the training argument `use_cpu` ranks may
-not know of each other. What was asked for stands in the environment that `accelerate launch` makes, and in its launch
-file; a run in which something else is in force stops.
+accelerate falls back without a word: FSDP without an accelerator becomes DDP, MULTI_CPU starts one
+process, `--cpu` and (in some versions) `use_cpu: true` take the place of DeepSpeed, and without the
+training argument `use_cpu` ranks may not know of each other. What was asked for stands in the
+environment that `accelerate launch` makes; a run in which something else is in force stops.
 
-What is not covered: accelerate's own default file, and launchers other than `accelerate launch`.
+Not covered: accelerate's own default file, and launchers other than `accelerate launch`.
 """
 
 import os
@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from accelerate import DistributedType
 from torch.distributed import distributed_c10d
-from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+from transformers import TrainerCallback
 from trl import GRPOTrainer
 
 NAMES = {"NO": "one process", "DEEPSPEED": "DeepSpeed", "FSDP": "FSDP"}
@@ -42,28 +42,29 @@ def asked_of_the_launcher() -> dict[str, Any]:
 
 
 def asked_engine() -> str:
-    """Name it: "one process", "DDP", "ZeRO-2", "ZeRO-3, optimizer and parameters offloaded", "FSDP2"."""
+    """Name it: "one process", "DDP", "ZeRO-2", "ZeRO-3, optimizer and parameters offloaded",
+    "FSDP2".
+    """
     asked = asked_of_the_launcher()
     kind = asked.get("distributed_type")
     if kind == DistributedType.DEEPSPEED.value:
         devices = {"optimizer": "OPTIMIZER", "parameters": "PARAM"}
-        given = {
-            name: os.environ.get(f"ACCELERATE_DEEPSPEED_OFFLOAD_{key}_DEVICE")
+        offloaded = [
+            name
             for name, key in devices.items()
-        }
-        offloaded = " and ".join(
-            name for name, device in given.items() if device not in (None, "none")
-        )
-        return f"ZeRO-{asked.get('zero_stage', '?')}" + (
-            f", {offloaded} offloaded" if offloaded else ""
-        )
+            if os.environ.get(f"ACCELERATE_DEEPSPEED_OFFLOAD_{key}_DEVICE", "none") != "none"
+        ]
+        offload = f", {' and '.join(offloaded)} offloaded" if offloaded else ""
+        return f"ZeRO-{asked.get('zero_stage', '?')}{offload}"
     if kind == DistributedType.FSDP.value:
         return f"FSDP{asked.get('fsdp_version', '')}"
     return "DDP" if asked["world_size"] > 1 else "one process"
 
 
 def engine(trainer: GRPOTrainer) -> dict[str, Any]:
-    """The engine in force, read off the trainer rather than the launch file; under DeepSpeed off its own engine."""
+    """The engine in force, read off the trainer rather than the launch file; under DeepSpeed off
+    its own engine.
+    """
     accelerator = trainer.accelerator
     deepspeed = trainer.deepspeed
     return {
@@ -81,7 +82,7 @@ def engine(trainer: GRPOTrainer) -> dict[str, Any]:
 
 
 def differences(asked: dict[str, Any], in_force: dict[str, Any]) -> list[str]:
-    """Name each difference: `differences({"n": 2}, {"n": 1}) == ["n: asked for 2, in force is 1"]`."""
+    """Name them: `differences({"n": 2}, {"n": 1}) == ["n: asked for 2, in force is 1"]`."""
     return [
         f"{name}: asked for {value}, in force is {in_force[name]}"
         for name, value in asked.items()
@@ -90,40 +91,40 @@ def differences(asked: dict[str, Any], in_force: dict[str, Any]) -> list[str]:
 
 
 def check_engine(in_force: dict[str, Any]) -> None:
-    """Raise ValueError with each difference between the engine in force and the one that the launcher was asked for."""
+    """Raise ValueError with each difference between the engine in force and the one that the
+    launcher was asked for.
+    """
     wrong = differences(asked_of_the_launcher(), in_force)
     if wrong:
         raise ValueError(
-            f"the engine is not the one the launcher was asked for ({'; '.join(wrong)}). On a CPU, DeepSpeed needs "
-            "`use_cpu: false` in the launch file, DS_ACCELERATOR=cpu in the environment and --use_cpu true for the "
-            "recipe; FSDP needs an accelerator."
+            f"the engine is not the one the launcher was asked for ({'; '.join(wrong)}). On a "
+            "CPU, DeepSpeed needs `use_cpu: false` in the launch file, DS_ACCELERATOR=cpu in the "
+            "environment and --use_cpu true for the recipe; FSDP needs an accelerator."
         )
 
 
 def engine_line(in_force: dict[str, Any]) -> str:
     """One line for the log: `"Engine: DeepSpeed ZeRO-2, 2 processes, cpu, bf16."`"""
-    kind = NAMES.get(in_force["distributed_type"], "DDP")
-    stage = "" if in_force["zero_stage"] is None else f" ZeRO-{in_force['zero_stage']}"
-    offload = f" with {in_force['offload']} offloaded" if in_force["offload"] else ""
-    processes = (
-        "" if in_force["distributed_type"] == "NO" else f", {in_force['world_size']} processes"
-    )
-    precision = {"no": "no mixed precision"}.get(
-        in_force["mixed_precision"], in_force["mixed_precision"]
-    )
-    version = in_force.get("fsdp_version") or ""
-    return f"Engine: {kind}{version}{stage}{offload}{processes}, {in_force['device']}, {precision}."
+    name = NAMES.get(in_force["distributed_type"], "DDP") + str(in_force.get("fsdp_version") or "")
+    if in_force["zero_stage"] is not None:
+        name += f" ZeRO-{in_force['zero_stage']}"
+    if in_force["offload"]:
+        name += f" with {in_force['offload']} offloaded"
+    if in_force["distributed_type"] != "NO":
+        name += f", {in_force['world_size']} processes"
+    precision = in_force["mixed_precision"].replace("no", "no mixed precision")
+    return f"Engine: {name}, {in_force['device']}, {precision}."
 
 
 class EngineCallback(TrainerCallback):
-    """Say which engine is up before the first step, and stop on every rank where it is not the one asked for."""
+    """Say which engine is up before the first step, and stop on every rank where it is not the one
+    asked for.
+    """
 
     def __init__(self, trainer: GRPOTrainer):
         self.trainer = trainer
 
-    def on_train_begin(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs
-    ) -> None:
+    def on_train_begin(self, args, state, control, **kwargs) -> None:
         in_force = engine(self.trainer)
         if state.is_world_process_zero:
             print(engine_line(in_force), flush=True)
@@ -132,7 +133,9 @@ class EngineCallback(TrainerCallback):
 
 
 def limit_waiting(seconds: float) -> None:
-    """Let `ddp_timeout` hold for every process group: those that DeepSpeed makes would wait half an hour for a node."""
+    """Let `ddp_timeout` hold for every process group: those that DeepSpeed makes would wait half an
+    hour for a node.
+    """
     if torch.distributed.is_initialized():
         for group in list(distributed_c10d._world.pg_map):
             distributed_c10d._set_pg_timeout(timedelta(seconds=seconds), group)
@@ -149,7 +152,9 @@ def _offload(deepspeed: Any) -> str | None:
 
 
 def _share_held(parameters: Iterable[torch.nn.Parameter]) -> float:
-    """The share of the parameters that this rank keeps between steps: 1.0, or about 1 / ranks of ZeRO-3 and FSDP2."""
+    """The share of the parameters that this rank keeps between steps: 1.0, or about 1 / ranks of
+    ZeRO-3 and FSDP2.
+    """
 
     def sizes_of(p: torch.nn.Parameter) -> tuple[int, int]:
         if hasattr(p, "ds_tensor"):

@@ -1,8 +1,9 @@
 """Tools and environments by name, and the reward of an environment as a reward like any other.
 
-A tool is a function that the model may call. An environment, one for each completion, has `reset(**row)`, whose text is
-added to the prompt; its other public methods are tools, and `get_reward()`, where it has one, scores the rollout. Tools
-need type hints and an `Args:` section, from which the chat template describes them.
+A tool is a function that the model may call. An environment, one for each completion, has
+`reset(**row)`, whose text is added to the prompt; its other public methods are tools, and
+`get_reward()`, where it has one, scores the rollout. Tools need type hints and an `Args:` section,
+from which the chat template describes them.
 """
 
 import asyncio
@@ -24,12 +25,16 @@ Factories = dict[str | None, Callable]
 
 
 def load_tools(specs: list[str] | None) -> list[Callable]:
-    """Load the functions that `path/to/file.py:function` or `package.module:function` name; ValueError for none."""
+    """Load the functions that `path/to/file.py:function` or `package.module:function` name;
+    ValueError for none.
+    """
     return [_load("tool", spec) for spec in specs or []]
 
 
 def load_environments(spec: str | dict[str, str] | None) -> Callable | dict[str, Callable] | None:
-    """Load the class, or the classes by the name in the column `environment`; ValueError where there is none."""
+    """Load the class, or the classes by the name in the column `environment`; ValueError where
+    there is none.
+    """
     if isinstance(spec, dict):
         return {name: _load("environment_factory", of_one) for name, of_one in spec.items()}
     return None if spec is None else _load("environment_factory", spec)
@@ -83,7 +88,9 @@ def title_of(name: str | None, factory: Callable) -> str:
 def environment_rewards(
     environment_factory: Callable | dict[str, Callable] | None,
 ) -> list["EnvironmentReward"]:
-    """One for each class that has `get_reward`, named after it as TRL names it; makes one environment of each."""
+    """One for each class that has `get_reward`, named after it as TRL names it; makes one
+    environment of each.
+    """
     factories, owners = by_name(environment_factory), {}
     for name, factory in factories.items():
         kind = type(make(name, factory))
@@ -97,10 +104,11 @@ def environment_rewards(
 
 
 class EnvironmentReward:
-    """`get_reward()` of each completion's environment as a reward like any other; the class declares kind and so on.
+    """`get_reward()` of each completion's environment as a reward like any other; the class
+    declares kind and so on.
 
-    One that raises is an error of its row. Where no environments are given, as outside a rollout, the tool calls of
-    each completion are played in new ones.
+    One that raises is an error of its row. Where no environments are given, as outside a rollout,
+    the tool calls of each completion are played in new ones.
     """
 
     def __init__(self, environment: type, environment_factory: Callable | dict[str, Callable]):
@@ -184,7 +192,9 @@ def reset(environment: Any, row: dict, is_named: bool) -> Any:
 
 
 def play(environment: Any, completion: str | list[dict]) -> None:
-    """Make the tool calls of a completion; what fails is passed over, as TRL answers the model with the exception."""
+    """Make the tool calls of a completion; what fails is passed over, as TRL answers the model with
+    the exception.
+    """
     for message in completion if isinstance(completion, list) else []:
         for call in message.get("tool_calls") or []:
             with contextlib.suppress(Exception):

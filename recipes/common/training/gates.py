@@ -1,7 +1,9 @@
-"""From rewards to what counts: what is void, what a gate lets through, which groups have spread, what is right.
+"""From rewards to what counts: what is void, what a gate lets through, which groups have spread,
+what is right.
 
-Shapes in names, here and in trainer.py: C completions of all ranks (a batch of P prompts, one group of G completions
-after another), R rewards of completions, A all rewards with those of steps. NaN stands where a reward gives none.
+Shapes in names, here and in trainer.py: C completions of all ranks (a batch of P prompts, one group
+of G completions after another), R rewards of completions, A all rewards with those of steps. NaN
+stands where a reward gives none.
 """
 
 import torch
@@ -14,12 +16,13 @@ TOLERANCE = (
 def void_and_gate(
     rewards_CR: torch.Tensor, failed_C: torch.Tensor, names: list[str], gates: dict[str, list[str]]
 ) -> torch.Tensor:
-    """Copy the rewards; all of a completion that one failed on are void, and gated ones whose gates stay shut.
+    """Copy the rewards; all of a completion that one failed on are void, and gated ones whose gates
+    stay shut.
 
     A reward that `gates` names is kept only where one of its gates scored above 0.
 
-    Example: with `gates={"length": ["correct"]}`, rows `[0.0, 1.0]` and `[2.0, 1.0]` of (correct, length)
-    become `[0.0, nan]` and `[2.0, 1.0]`.
+    Example: with `gates={"length": ["correct"]}`, rows `[0.0, 1.0]` and `[2.0, 1.0]` of (correct,
+    length) become `[0.0, nan]` and `[2.0, 1.0]`.
     """
     scored_CR = rewards_CR.clone()
     scored_CR[failed_C] = torch.nan
@@ -34,9 +37,11 @@ def void_and_gate(
 def group_spread(
     rewards_CR: torch.Tensor, weights_R: torch.Tensor, num_generations: int
 ) -> torch.Tensor:
-    """Tell of each group, (P,), whether its weighted totals differ; a completion without any reward is left out.
+    """Tell of each group, (P,), whether its weighted totals differ; a completion without any reward
+    is left out.
 
-    A group without spread teaches nothing. TRL's `frac_reward_zero_std` misses many: it takes rounding for spread.
+    A group without spread teaches nothing. TRL's `frac_reward_zero_std` misses many: it takes
+    rounding for spread.
     """
     none_C = torch.isnan(rewards_CR).all(dim=1).tolist()
     totals_C = (rewards_CR * weights_R).nan_to_num(0.0).sum(dim=1).tolist()
@@ -54,7 +59,8 @@ def has_spread(amounts: list[float | None]) -> bool:
     Example: `has_spread([0.1 + 0.2, 0.3]) is False`; `has_spread([0.0, 1e-5]) is True`
     """
     known = [amount for amount in amounts if amount is not None]
-    # Below 1 it is absolute: a sum that cancels leaves 1e-17, and TRL divides by the deviation plus 1e-4.
+    # Below 1 it is absolute: a sum that cancels leaves 1e-17, and TRL divides by the deviation plus
+    # 1e-4.
     return bool(known) and max(known) - min(known) > TOLERANCE * max(1.0, *map(abs, known))
 
 

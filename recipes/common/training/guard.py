@@ -1,11 +1,13 @@
-"""Guards around a reward in a run: its failures are kept apart from its scores, and it cannot hang the job.
+"""Guards around a reward in a run: its failures are kept apart from its scores, and it cannot hang
+the job.
 
-A failure of ours (an exception, a gold that cannot be read, a worker that died, an async reward out of time) is None
-with an outcome of its own, for the trainer to count and to void. What the completion itself causes is scored as wrong
-by the reward.
+A failure of ours (an exception, a gold that cannot be read, a worker that died, an async reward out
+of time) is None with an outcome of its own, for the trainer to count and to void. What the
+completion itself causes is scored as wrong by the reward.
 
-Not covered: an async reward that blocks the event loop in C code that holds the interpreter. A traceback shows the
-innermost 100 frames of a hang: the name of a sync reward that hangs deeper than that is not among them.
+Not covered: an async reward that blocks the event loop in C code that holds the interpreter. A
+traceback shows the innermost 100 frames of a hang: the name of a sync reward that hangs deeper than
+that is not among them.
 """
 
 import asyncio
@@ -30,7 +32,8 @@ FAILURES = (ERROR, UNPARSED)  # of ours: such a completion is void
 RATES = {"errors": ERROR, "unparsed": UNPARSED, "timeouts": TIMEOUT}
 ERROR_WINDOW = 1000  # scored rows over which the rate of failures is taken
 GRACE_S = 5.0  # beyond its limit, before an async reward that does not let go ends the process
-# TRL takes amounts alone from a reward. The rest goes by this column: one mapping, the same in all rows of a batch.
+# TRL takes amounts alone from a reward. The rest goes by this column: one mapping, the same in all
+# rows of a batch.
 GRADED_BY = "_graded_by"
 
 logger = logging.getLogger(__name__)
@@ -42,7 +45,9 @@ class RewardErrors(RuntimeError):
 
 @dataclass
 class Graded:
-    """A call of a reward: for each completion the amount and how it came about, a code of this module."""
+    """A call of a reward: for each completion the amount and how it came about, a code of this
+    module.
+    """
 
     amounts: list
     outcomes: list[int]
@@ -79,7 +84,9 @@ class GuardedReward:
                 return self._failed(error, arguments)
 
     def _graded(self, amounts: list, logged: dict[str, list], arguments: dict) -> Graded:
-        """Tell each row's outcome; anything but a finite number, a list of steps or None fails the whole call."""
+        """Tell each row's outcome; anything but a finite number, a list of steps or None fails the
+        whole call.
+        """
         count = len(arguments["completions"])
         if len(amounts) != count:
             raise ValueError(f"it returned {len(amounts)} rewards for {count} completions")
@@ -100,9 +107,11 @@ class GuardedReward:
         return Graded(amounts, codes)
 
     def _code(self, amount: float | None, outcome: str | None, task: str | None) -> int:
-        """The outcome that a reward logs for its row counts; else a None of a verifier is a row it could not grade.
+        """The outcome that a reward logs for its row counts; else a None of a verifier is a row it
+        could not grade.
 
-        A None for steps is such a row whatever is logged, unless that is an error: only these two void a row.
+        A None for steps is such a row whatever is logged, unless that is an error: only these two
+        void a row.
         """
         if not scores_task(self.reward, task):
             return NOT_APPLICABLE
@@ -124,7 +133,9 @@ class GuardedReward:
         return Graded([None] * count, codes)
 
     def _pass_on(self, logged: dict[str, list], arguments: dict) -> None:
-        """Log every column it ever logged: TRL would show the values of an older batch for one that is left out."""
+        """Log every column it ever logged: TRL would show the values of an older batch for one that
+        is left out.
+        """
         self.columns |= dict.fromkeys(logged)
         count = len(arguments["completions"])
         if arguments.get("log_extra"):
@@ -149,8 +160,9 @@ class GuardedReward:
             if isinstance(values, list) and values
         }
         logger.warning(
-            f"reward {self.__name__!r} could not grade a row ({self.first_failure}). Such rows are counted in "
-            f"errors/{self.__name__} and unparsed/{self.__name__} and teach nothing. The first: {shown}",
+            f"reward {self.__name__!r} could not grade a row ({self.first_failure}). Such rows "
+            f"are counted in errors/{self.__name__} and unparsed/{self.__name__} and teach "
+            f"nothing. The first: {shown}",
             exc_info=error,
         )
 
@@ -158,7 +170,8 @@ class GuardedReward:
         """Count a generation of all ranks: the share of its scored rows by the name of the rate.
 
         Raises:
-            RewardErrors: of its last rows more failed than `limit`, or the reward's own `max_error_rate`, allows.
+            RewardErrors: of its last rows more failed than `limit`, or the reward's own
+            `max_error_rate`, allows.
         """
         scored = len(outcomes_C) - outcomes_C.count(NOT_APPLICABLE)
         self.recent.append((sum(outcomes_C.count(code) for code in FAILURES), scored))
@@ -166,20 +179,24 @@ class GuardedReward:
             self.recent.popleft()
         failed, rows = (sum(column) for column in zip(*self.recent, strict=True))
         rate = min(limit, reward_max_error_rate(self.reward))
-        # Before a thousand rows are through, as many failures as would be too many of a thousand are enough.
+        # Before a thousand rows are through, as many failures as would be too many of a thousand
+        # are enough.
         if failed > rate * max(rows, ERROR_WINDOW):
             raise RewardErrors(
-                f"reward {self.__name__!r} could not score {failed} of its last {rows} rows (at most {rate:g} of "
-                f"{ERROR_WINDOW} may fail: max_reward_error_rate, or the reward's own max_error_rate). The first "
-                f"failure on this rank: {self.first_failure}. Where the cause lies outside, such as a server, start "
-                "again: the run goes on from its last checkpoint. With a corrected reward, other rows or another "
-                "limit start anew: --fresh."
+                f"reward {self.__name__!r} could not score {failed} of its last {rows} rows (at "
+                f"most {rate:g} of {ERROR_WINDOW} may fail: max_reward_error_rate, or the "
+                "reward's own max_error_rate). The first failure on this rank: "
+                f"{self.first_failure}. Where the cause lies outside, such as a server, start "
+                "again: the run goes on from its last checkpoint. With a corrected reward, other "
+                "rows or another limit start anew: --fresh."
             )
         return {name: outcomes_C.count(code) / max(1, scored) for name, code in RATES.items()}
 
 
 class AsyncGuardedReward(GuardedReward):
-    """The same for an `async def` reward, which is left behind at its limit even if it ignores its cancellation."""
+    """The same for an `async def` reward, which is left behind at its limit even if it ignores its
+    cancellation.
+    """
 
     async def __call__(self, **arguments: Any) -> list[float | None]:
         graded_by = arguments.pop(GRADED_BY, [{}])[0]
@@ -215,7 +232,9 @@ def _end_process(name: str) -> None:
 
 
 def _listen(arguments: dict[str, Any], logged: dict[str, list]) -> dict[str, Any]:
-    """The arguments, with logged columns held back: an async reward left behind must not log into a later batch."""
+    """The arguments, with logged columns held back: an async reward left behind must not log into a
+    later batch.
+    """
 
     def log_extra(column: str, values: list) -> None:
         logged.setdefault(column, []).extend(values)
@@ -225,7 +244,7 @@ def _listen(arguments: dict[str, Any], logged: dict[str, list]) -> dict[str, Any
 
 @contextmanager
 def _process_ends_after(seconds: float):
-    """End the process with a traceback: nothing else stops Python code that holds the interpreter."""
+    """End the process with a traceback: nothing else stops code that holds the interpreter."""
     faulthandler.dump_traceback_later(seconds, exit=True, file=sys.__stderr__)
     try:
         yield
@@ -234,7 +253,9 @@ def _process_ends_after(seconds: float):
 
 
 def _in_frame(name: str, function: Callable) -> Callable:
-    """`function`, called from a frame of this name: the traceback of a hang shows nothing but names of frames."""
+    """`function`, called from a frame of this name: the traceback of a hang shows nothing but names
+    of frames.
+    """
 
     def call(**arguments: Any) -> Any:
         return function(**arguments)

@@ -8,22 +8,27 @@ import time
 from typing import Any
 
 import torch
-from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+from transformers import TrainerCallback
 from trl import GRPOTrainer
 
-INTERRUPTED = b"\nInterrupted: a checkpoint is saved at the end of this generation. Ctrl-C again to quit at once.\n"
+INTERRUPTED = (
+    b"\nInterrupted: a checkpoint is saved at the end of this generation. "
+    b"Ctrl-C again to quit at once.\n"
+)
 WAITS_30_S = (
-    b"The launcher waits 30 s for it: export TORCH_ELASTIC_SHUTDOWN_TIMEOUT=600 before the next launch if that is "
-    b"too short for a generation.\n"
+    b"The launcher waits 30 s for it: export TORCH_ELASTIC_SHUTDOWN_TIMEOUT=600 before the next "
+    b"launch if that is too short for a generation.\n"
 )
 
 
 def generation_period(
     gradient_accumulation_steps: int, steps_per_generation: int, num_iterations: int
 ) -> int | None:
-    """Optimizer steps between two moments at which TRL's generation buffer is used up; None where they never align.
+    """Optimizer steps between two moments at which TRL's generation buffer is used up; None where
+    they never align.
 
-    Only there can a run be resumed, as no checkpoint has the buffer. Example: `generation_period(1, 4, 2) == 8`
+    Only there can a run be resumed, as no checkpoint has the buffer. Example: `generation_period(1,
+    4, 2) == 8`
     """
     generate_every = steps_per_generation * num_iterations
     if gradient_accumulation_steps % generate_every == 0:
@@ -34,11 +39,12 @@ def generation_period(
 
 
 class InterruptCallback(TrainerCallback):
-    """On SIGINT or SIGTERM, save at the end of the current generation and stop, on all ranks together.
+    """On SIGINT or SIGTERM, save at the end of the current generation and stop, on all ranks
+    together.
 
-    The launcher may die of the same Ctrl-C before its child has saved, or be the only one signalled;
-    then the kernel passes its death on (Linux). A launcher may also repeat the signal within seconds,
-    so only a second SIGINT after `GRACE_S` ends the process at once.
+    The launcher may die of the same Ctrl-C before its child has saved, or be the only one
+    signalled; then the kernel passes its death on (Linux). A launcher may also repeat the signal
+    within seconds, so only a second SIGINT after `GRACE_S` ends the process at once.
     """
 
     GRACE_S = 5.0
@@ -54,9 +60,7 @@ class InterruptCallback(TrainerCallback):
             PR_SET_PDEATHSIG = 1
             ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
 
-    def on_train_begin(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs
-    ) -> None:
+    def on_train_begin(self, args, state, control, **kwargs) -> None:
         for number in (signal.SIGINT, signal.SIGTERM):
             self.replaced[number] = signal.signal(number, self._on_signal)
 
@@ -83,9 +87,7 @@ class InterruptCallback(TrainerCallback):
             )
             os.write(2, INTERRUPTED + (WAITS_30_S if kills_soon else b""))
 
-    def on_step_end(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs
-    ) -> None:
+    def on_step_end(self, args, state, control, **kwargs) -> None:
         period = generation_period(
             args.gradient_accumulation_steps, args.steps_per_generation, args.num_iterations
         )

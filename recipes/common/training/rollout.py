@@ -1,4 +1,5 @@
-"""Completing prompts as training does, tools included: all that is used of TRL 1.16's experimental interface.
+"""Completing prompts as training does, tools included: all that is used of TRL 1.16's experimental
+interface.
 
 Not covered: a tool that hangs stops the run with it, and images in what a tool returns.
 """
@@ -46,10 +47,12 @@ class Rollout:
 
 
 def tool_processor(processing_class: Any, model: Any, args: Any, has_tools: bool) -> Any:
-    """The tokenizer of a run, with the chat template that it asks for and a way to read the tool calls written in it.
+    """The tokenizer of a run, with the chat template that it asks for and a way to read the tool
+    calls written in it.
 
-    TRL knows how the templates of some models write a call; any other is read as `<tool_call>{"name": ..., "arguments":
-    {...}}</tool_call>`. None where TRL is to load the tokenizer itself.
+    TRL knows how the templates of some models write a call; any other is read as
+    `<tool_call>{"name": ..., "arguments": {...}}</tool_call>`. None where TRL is to load the
+    tokenizer itself.
     """
     if args.chat_template_path is None and not has_tools:
         return processing_class
@@ -89,7 +92,8 @@ def turn_kinds(messages: list[dict], opening: str | None) -> list[str]:
     """Name what each turn of the model was.
 
     - call: every tool that it called answered; failed call: one raised, or does not exist
-    - broken call: it opens a call that cannot be read; call without room: its answer would not have fitted
+    - broken call: it opens a call that cannot be read; call without room: its answer would not have
+      fitted
     - text: no call
 
     Example: `turn_kinds([{"role": "assistant", "content": "4"}], "<tool_call>") == ["text"]`
@@ -109,7 +113,9 @@ def turn_kinds(messages: list[dict], opening: str | None) -> list[str]:
 
 
 def keep_rewards(trainer: GRPOTrainer, count: int) -> None:
-    """Drop the rewards of environments that TRL adds behind ours, unguarded: ours hold them already."""
+    """Drop the rewards of environments that TRL adds behind ours, unguarded: ours hold them
+    already.
+    """
     del (
         trainer.reward_funcs[count:],
         trainer.reward_func_names[count:],
@@ -125,9 +131,10 @@ class _Generated(Exception):
 def complete(trainer: GRPOTrainer, rows: list[dict], do_sample: bool) -> list[Rollout]:
     """Complete each row as training does, greedily or at random; nothing is scored or logged.
 
-    Chat template, tools, environments, padding, end tokens, decoding and vLLM are those of training. TRL makes the
-    environments of a batch in the method that also scores it, which therefore is left by an exception. The model of the
-    trainer is in evaluation mode. Ranks may have different numbers of rows, but with vLLM.
+    Chat template, tools, environments, padding, end tokens, decoding and vLLM are those of
+    training. TRL makes the environments of a batch in the method that also scores it, which
+    therefore is left by an exception. The model of the trainer is in evaluation mode. Ranks may
+    have different numbers of rows, but with vLLM.
     """
 
     def stop(prompts: list) -> None:
@@ -171,7 +178,9 @@ def _own(values: Any) -> Any:
 
 
 def decoding_of(training: dict[str, Any]) -> dict[str, Any]:
-    """How training draws. Every setting is given: the model's generation_config would fill in the others."""
+    """How training draws. Every setting is given: the model's generation_config would fill in the
+    others.
+    """
     settings = {name: training[name] for name in (*SAMPLING, "repetition_penalty")}
     return settings | (training["generation_kwargs"] or {})
 
@@ -207,11 +216,13 @@ def replaced(owner: Any, **attributes: Any) -> Iterator[None]:
 
 
 def check_tool_template(tokenizer: PreTrainedTokenizerBase, tools: list[Callable]) -> list[str]:
-    """A call that the chat template writes can be read again, and a tool's answer only adds to what stands before."""
+    """A call that the chat template writes can be read again, and a tool's answer only adds to what
+    stands before.
+    """
     if not supports_tool_calling(tokenizer):
         return [
-            "its chat template writes no tool calls or drops what a tool answers. Give one that does by "
-            f"chat_template_path (as {TEMPLATE}), or a model that was trained with tools."
+            "its chat template writes no tool calls or drops what a tool answers. Give one that "
+            f"does by chat_template_path (as {TEMPLATE}), or a model that was trained with tools."
         ]
     read_calls(tokenizer)
     arguments = (
@@ -243,16 +254,17 @@ def check_tool_template(tokenizer: PreTrainedTokenizerBase, tools: list[Callable
         ]
     if not is_chat_template_prefix_preserving(tokenizer):
         return [
-            "its chat template changes earlier messages when a tool's answer is added: correct the template."
+            "its chat template changes earlier messages when a tool's answer is added: correct "
+            "the template."
         ]
     return []
 
 
 def _unreadable(reason: str, text: str) -> str:
     return (
-        f"its chat template and the way that tool calls are read do not go together: {reason}. Let the template write "
-        '`<tool_call>{"name": ..., "arguments": {...}}</tool_call>`, or set `response_template` in the '
-        f"tokenizer_config.json. It writes {text!r}."
+        f"its chat template and the way that tool calls are read do not go together: {reason}. "
+        'Let the template write `<tool_call>{"name": ..., "arguments": {...}}</tool_call>`, or set '
+        f"`response_template` in the tokenizer_config.json. It writes {text!r}."
     )
 
 
@@ -262,7 +274,8 @@ def undescribed(tool: Callable) -> list[str]:
         get_json_schema(tool)
     except Exception as error:  # whatever transformers makes of a signature
         return [
-            f"tool {tool.__name__!r} cannot be described to the model: {type(error).__name__}: {error} Each parameter "
-            "needs a type hint and a line in the `Args:` section of the docstring."
+            f"tool {tool.__name__!r} cannot be described to the model: {type(error).__name__}: "
+            f"{error} Each parameter needs a type hint and a line in the `Args:` section of the "
+            "docstring."
         ]
     return []

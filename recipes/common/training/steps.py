@@ -1,14 +1,16 @@
-r"""Process supervision (DeepSeekMath, section 4.1.3): from the rewards of steps to an advantage for each token.
+r"""Process supervision (DeepSeekMath, section 4.1.3): from the rewards of steps to an advantage for
+each token.
 
-The rewards of all steps in a group are normalised together. The advantage of a token is the sum of those of the steps
-that end at or after it.
+The rewards of all steps in a group are normalised together. The advantage of a token is the sum of
+those of the steps that end at or after it.
 
-Several step rewards are normalised each by itself, and then weighted: a weight before it would be divided out again,
-and two rewards of different scale would have a spread between them where neither has one.
+Several step rewards are normalised each by itself, and then weighted: a weight before it would be
+divided out again, and two rewards of different scale would have a spread between them where neither
+has one.
 
-The tokens of a step are found in the text that TRL shows to rewards, `decode(ids, skip_special_tokens=True)`: tokens as
-they were sampled, not those of the text tokenized anew. A character of several byte-level tokens belongs to the token
-that completes it.
+The tokens of a step are found in the text that TRL shows to rewards, `decode(ids,
+skip_special_tokens=True)`: tokens as they were sampled, not those of the text tokenized anew. A
+character of several byte-level tokens belongs to the token that completes it.
 """
 
 import math
@@ -28,43 +30,48 @@ from rewards.text import completion_text
 
 EPSILON = 1e-4  # TRL's
 TokenStep = tuple[int, float]  # the index of the last token of a step, and its reward
-# With these a token's gradient follows its own advantage; tests/test_grpo_arithmetic.py holds TRL to the formulas.
+# With these a token's gradient follows its own advantage; tests/test_grpo_arithmetic.py holds TRL
+# to the formulas.
 LOSS_TYPES = ("grpo", "bnpo", "dr_grpo", "dapo", "cispo")
 
 
 def check_loss(
     loss_type: str, importance_sampling_level: str, off_policy_mask_threshold: float | None
 ) -> None:
-    """Raise ValueError, with what to set, for a loss in which an advantage for each token would not act as such."""
+    """Raise ValueError, with what to set, for a loss in which an advantage for each token would not
+    act as such.
+    """
     if loss_type not in LOSS_TYPES:
         raise ValueError(
-            f"step rewards need an advantage for each token, tested with loss_type {', '.join(LOSS_TYPES)}; "
-            f"given: {loss_type}."
+            "step rewards need an advantage for each token, tested with loss_type "
+            f"{', '.join(LOSS_TYPES)}; given: {loss_type}."
         )
     if importance_sampling_level != "token":
         raise ValueError(
-            f"step rewards need importance_sampling_level: token; given: {importance_sampling_level}, where every "
-            "token of a completion is moved by the mean of its advantages, so that steps are not distinguished."
+            "step rewards need importance_sampling_level: token; given: "
+            f"{importance_sampling_level}, where every token of a completion is moved by the mean "
+            "of its advantages, so that steps are not distinguished."
         )
     if off_policy_mask_threshold is not None:
         raise ValueError(
-            "step rewards do not go with off_policy_mask_threshold, which keeps or drops a whole completion "
-            "by the sign of its one advantage: leave it out."
+            "step rewards do not go with off_policy_mask_threshold, which keeps or drops a whole "
+            "completion by the sign of its one advantage: leave it out."
         )
 
 
 def normalise_steps(
     rewards_C: list[list[float]], num_generations: int, scale_rewards: str = "group"
 ) -> list[list[float]]:
-    """Subtract from each step the mean of all steps of its group, and divide by their sample standard deviation.
+    """Subtract from each step the mean of all steps of its group, and divide by their sample
+    standard deviation.
 
     Args:
-        rewards_C: the rewards of the steps of each completion; the completions of a group follow one another.
-        num_generations: completions in a group.
-        scale_rewards: TRL's: `group`, `batch` (the deviation is that of all steps), or `none` (no division).
+        rewards_C: the rewards of the steps of each completion; the completions of a group follow
+        one another. num_generations: completions in a group. scale_rewards: TRL's: `group`, `batch`
+        (the deviation is that of all steps), or `none` (no division).
 
-    Example: `normalise_steps([[1.0, -1.0], []], 2)` is `[[0.7071, -0.7071], []]`, rounded (the deviation is 1.4142);
-    0.0 where all steps of a group have the same reward.
+    Example: `normalise_steps([[1.0, -1.0], []], 2)` is `[[0.7071, -0.7071], []]`, rounded (the
+    deviation is 1.4142); 0.0 where all steps of a group have the same reward.
     """
     normalised = []
     of_batch = _divisor(pool(rewards_C), scale_rewards) if scale_rewards == "batch" else None
@@ -90,15 +97,19 @@ def _divisor(pooled: list[float], scale_rewards: str) -> float:
 
 
 def groups_with_spread(rewards_C: list[list[float]], num_generations: int) -> list[bool]:
-    """Tell for each group whether its steps differ: `groups_with_spread([[1], [-1], [1], []], 2) == [True, False]`."""
+    """Tell for each group whether its steps differ: `groups_with_spread([[1], [-1], [1], []], 2) ==
+    [True, False]`.
+    """
     starts = range(0, len(rewards_C), num_generations)
     return [has_spread(pool(rewards_C[start : start + num_generations])) for start in starts]
 
 
 def token_advantages(steps: list[list[tuple[int, float]]], tokens: int) -> torch.Tensor:
-    """For each token of each completion, (completions, `tokens`), the sum over the steps that end at or after it.
+    """For each token of each completion, (completions, `tokens`), the sum over the steps that end
+    at or after it.
 
-    `steps` holds for each completion pairs (index of the token that a step ends with, its normalised reward).
+    `steps` holds for each completion pairs (index of the token that a step ends with, its
+    normalised reward).
 
     Example: `token_advantages([[(1, 0.5), (2, -1.0)]], 4)` is `[[-0.5, -0.5, -1.0, 0.0]]`.
     """
@@ -111,7 +122,9 @@ def token_advantages(steps: list[list[tuple[int, float]]], tokens: int) -> torch
 
 @dataclass
 class StepRewards:
-    """The S step rewards of a run, which the trainer asks besides TRL's; shapes in names: see trainer.py."""
+    """The S step rewards of a run, which the trainer asks besides TRL's; shapes in names: see
+    trainer.py.
+    """
 
     rewards: list[GuardedReward]
     weights: list[float]
@@ -119,7 +132,9 @@ class StepRewards:
     def grade(
         self, tokenizer: PreTrainedTokenizerBase, **columns: Any
     ) -> tuple[dict[str, Graded], list[list[list[TokenStep]]]]:
-        """Call each as TRL calls a reward; the steps of each completion are logged, and found in its tokens."""
+        """Call each as TRL calls a reward; the steps of each completion are logged, and found in
+        its tokens.
+        """
         graded, steps_Sc = {}, []
         for reward in self.rewards:
             name = reward.__name__
@@ -141,10 +156,11 @@ class StepRewards:
         num_generations: int,
         scale_rewards: str,
     ) -> tuple[list[list[TokenStep]], dict[str, float]]:
-        """Pairs (last token, weighted normalised reward) of this rank's completions, and what is to be logged.
+        """Pairs (last token, weighted normalised reward) of this rank's completions, and what is to
+        be logged.
 
-        `counts_CS` tells whether the steps of a completion count. A group may span ranks, and a completion has
-        any number of steps.
+        `counts_CS` tells whether the steps of a completion count. A group may span ranks, and a
+        completion has any number of steps.
         """
         of_rank_cS = [
             [[amount for _, amount in steps] for steps in steps_S]
@@ -180,7 +196,8 @@ def steps_at_tokens(
 ) -> tuple[list[list[TokenStep]], str | None]:
     """Each step of each completion by its last token, and the first error.
 
-    A completion with steps whose text is not what its tokens decode to loses them, and its outcome becomes an error.
+    A completion with steps whose text is not what its tokens decode to loses them, and its outcome
+    becomes an error.
     """
     found: list[list[TokenStep]] = []
     first_error = None
@@ -198,7 +215,9 @@ def steps_at_tokens(
 
 
 def shown_steps(steps: list[TokenStep] | None) -> str | None:
-    """Steps as the table of completions has them: `shown_steps([(9, 1.0), (20, -1.0)]) == "9:+1 20:-1"`."""
+    """Steps as the table of completions has them: `shown_steps([(9, 1.0), (20, -1.0)]) == "9:+1
+    20:-1"`.
+    """
     return None if steps is None else " ".join(f"{end}:{amount:+g}" for end, amount in steps)
 
 
@@ -214,9 +233,9 @@ def tokens_that_hold(
 ) -> list[int]:
     """For each end (as in a slice) the index of the token that holds the character before it.
 
-    The tokenizer's stream gives the place of most tokens in one pass. Where it held several of them back (a character
-    in parts), and where a tokenizer has no stream or tidies the text up afterwards, the shortest prefix is searched
-    that shows the character.
+    The tokenizer's stream gives the place of most tokens in one pass. Where it held several of them
+    back (a character in parts), and where a tokenizer has no stream or tidies the text up
+    afterwards, the shortest prefix is searched that shows the character.
 
     Args:
         ids: the tokens of a completion, special ones included.
@@ -224,21 +243,26 @@ def tokens_that_hold(
         ends: places in it, 1 to `len(text)`.
 
     Raises:
-        ValueError: `text` is not the text of these tokens, as of a completion with tool calls or a parsed response.
+        ValueError: `text` is not the text of these tokens, as of a completion with tool calls or a
+        parsed response.
 
-    Example: with tokens `3`, ` +`, ` 4`, ` =`, ` 7`, end of sequence, the ends `[1, 9]` of `"3 + 4 = 7"` give `[0, 4]`.
+    Example: with tokens `3`, ` +`, ` 4`, ` =`, ` 7`, end of sequence, the ends `[1, 9]` of `"3 + 4
+    = 7"` give `[0, 4]`.
     """
     if tokenizer.decode(ids, skip_special_tokens=True) != text:
         raise ValueError(
-            f"the completion {text[:200]!r} is not what its tokens decode to, so steps have no tokens in it: step "
-            "rewards go with the plain text alone, not with tool calls or a tokenizer's response_schema."
+            f"the completion {text[:200]!r} is not what its tokens decode to, so steps have no "
+            "tokens in it: step rewards go with the plain text alone, not with tool calls or a "
+            "tokenizer's response_schema."
         )
     marks = _marks(tokenizer, ids, text)
     return [_token(tokenizer, ids, text, end, marks) for end in ends]
 
 
 def _marks(tokenizer: PreTrainedTokenizerBase, ids: list[int], text: str) -> list[Mark]:
-    """Places known from the tokenizer's stream, as far as it gives this text; the first and the last in any case."""
+    """Places known from the tokenizer's stream, as far as it gives this text; the first and the
+    last in any case.
+    """
     marks, backend = [Mark(0, 0)], getattr(tokenizer, "backend_tokenizer", None)
     stream = DecodeStream(skip_special_tokens=True)
     for i, token in enumerate(ids if backend is not None else []):
@@ -256,7 +280,7 @@ def _marks(tokenizer: PreTrainedTokenizerBase, ids: list[int], text: str) -> lis
 def _token(
     tokenizer: PreTrainedTokenizerBase, ids: list[int], text: str, end: int, marks: list[Mark]
 ) -> int:
-    """The last token of the shortest prefix that shows `text[:end]`, which lies between two marks."""
+    """The last token of the shortest prefix that shows `text[:end]`, between two marks."""
     place = bisect_left(marks, end, key=lambda mark: mark.characters)
     too_few, enough = marks[place - 1].tokens, marks[place].tokens
     while enough - too_few > 1:

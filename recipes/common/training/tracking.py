@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import wandb
-from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+from transformers import TrainerCallback, TrainingArguments
 from transformers.integrations import TensorBoardCallback
 from trl import GRPOTrainer
 
@@ -51,9 +51,7 @@ class TrackingCallback(TrainerCallback):
     def __init__(self, folder: Path, config: dict[str, Any]):
         self.folder, self.config = folder, config
 
-    def on_train_begin(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs
-    ) -> None:
+    def on_train_begin(self, args, state, control, **kwargs) -> None:
         tracked = wandb_run(args)
         if tracked is None:
             return
