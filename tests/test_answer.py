@@ -102,7 +102,7 @@ TEXTS = [
     "```python\nprint(9 * 2)\n```\n```output\n18\n```",
     "There are 18.\n```python\nprint(9 * 3)\n```",
     "P = 10\nThere are 14 in group Q\n10 + 8 = 18", "<think>It is 17.</think>It is 18.",
-    "Let us see.\nQuestion: Tom has 3 hats and buys 15.\nAnswer: 3 + 15 = 18 hats",  # a question at the start
+    "Let us see.\nQuestion: Tom has 3 hats, buys 15.\nAnswer: 3 + 15 = 18",  # nothing before it
     "She has 3 eggs. " * 10_000 + "The answer is 18.",
 ]  # fmt: skip
 RUN_ON = [
@@ -132,7 +132,7 @@ NONE = [
     "<answer>18 mod seven</answer>", r"\boxed{18x}",
     "The answer is 18x.", "The answer is 18 pi.", "The answer is 18 point five.",
     "She has 18 and a half.",
-    *(f"The answer is 18 {word}." for word in ("squared", "factorial", "tenths", "lakh", "crore", "k", "M")),
+    *(f"The answer is 18 {more}." for more in ("squared", "factorial", "tenths", "lakh", "k", "M")),
     "#### 18k",
 ]  # fmt: skip
 DENIED = [
@@ -239,7 +239,7 @@ def test_the_value_is_compared_with_the_gold(text, gold, right):
     assert is_final_answer(text, gold) is right
 
 
-# The labelled completions that it reads otherwise: (style, gold), and why that is right or accepted.
+# The labelled completions that it reads otherwise: (style, gold), and why.
 OTHERWISE = {
     ("more_scale", "18000000"): "18 million is this number: its label is older than the rule",
     ("changed_mind", "24"): "it marks 20, takes it back, and marks nothing else",

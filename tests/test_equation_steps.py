@@ -1,4 +1,6 @@
-"""equation_steps: which equations it reads, what it gives for them, and that padding them out earns nothing."""
+"""equation_steps: which equations it reads, what it gives for them, and that padding them out earns
+nothing.
+"""
 
 import itertools
 from collections import Counter
@@ -20,10 +22,8 @@ from rewards.steps import total
 
 def steps_of(text: str, question: str = "3 + 4 - 2 =", **parameters) -> list[tuple[str, float]]:
     """The text up to each step's end, shortened to its last eight characters, with its reward."""
-    return [
-        (text[max(0, end - 8) : end], reward)
-        for end, reward in EquationSteps(**parameters).steps(question, text)
-    ]
+    steps = EquationSteps(**parameters).steps(question, text)
+    return [(text[max(0, end - 8) : end], reward) for end, reward in steps]
 
 
 def read(text: str) -> list[bool]:
@@ -38,8 +38,10 @@ def read(text: str) -> list[bool]:
     "text",
     [
         "3 + 4 = 7", "3+4=7", "so 3 + 4 = 7 pens.", "(3 + 4 = 7)", "- 3 + 4 = 7", "$3 + $4 = $7.00",
-        "1,000 * 5 = 5,000", "0.1 + 0.2 = 0.3", "2 * (3 + 4) = 14", "1 / 3 = 2 / 6", "-2 + 5 = 3", "2 - 5 = -3",
-        "5 × 4 = 20", r"5 \times 4 = 20", "20 ÷ 4 = 5", "5 x 4 = 20", "7 − 2 = 5", "007 + 1 = 8", ".5 * 4 = 2",
+        "1,000 * 5 = 5,000", "0.1 + 0.2 = 0.3", "2 * (3 + 4) = 14", "1 / 3 = 2 / 6", "-2 + 5 = 3",
+        "2 - 5 = -3",
+        "5 × 4 = 20", r"5 \times 4 = 20", "20 ÷ 4 = 5", "5 x 4 = 20", "7 − 2 = 5", "007 + 1 = 8",
+        ".5 * 4 = 2",
         "6 / 2 = 3 - that is all",
     ],
 )  # fmt: skip
@@ -64,15 +66,21 @@ def test_each_equation_is_right_or_wrong(text, right):
     "text",
     [
         "", "=", "3 + 4", "5 = 5", "Day 1 = 7", "total = 3 + 4", "x + 4 = 7", "5 apples + 3 = 8",
-        "3 boxes * 4 pens = 12", "3 + 4 == 7", "3 + 4 != 8", "3 + 4 >= 5", "2(3) + 1 = 7", "8 x 1 1/2 = 12",
-        "2x + 3 = 7", "50% * 2 = 1", "3 + 4 = 7%", "6:00 + 48 = 6:48", "2 ** 3 = 8", "7 // 2 = 3", "3 + = 7",
-        "(3 + 4 = 7", "3 + 4\n= 7", "A1 + 2 = 3", "１ + １ = ２", "1" * 16 + " + 1 = 2", "1 + " * 21 + "1 = 22",
-        "3 + 4 = seven", "10 / 4 = 2.5kg", "25 / 200 = 12.5%", "25 / 200 = 12.5 %", r"25 / 200 = 12.5\%",
+        "3 boxes * 4 pens = 12", "3 + 4 == 7", "3 + 4 != 8", "3 + 4 >= 5", "2(3) + 1 = 7",
+        "8 x 1 1/2 = 12",
+        "2x + 3 = 7", "50% * 2 = 1", "3 + 4 = 7%", "6:00 + 48 = 6:48", "2 ** 3 = 8", "7 // 2 = 3",
+        "3 + = 7",
+        "(3 + 4 = 7", "3 + 4\n= 7", "A1 + 2 = 3", "１ + １ = ２", "1" * 16 + " + 1 = 2",
+        "1 + " * 21 + "1 = 22",
+        "3 + 4 = seven", "10 / 4 = 2.5kg", "25 / 200 = 12.5%", "25 / 200 = 12.5 %",
+        r"25 / 200 = 12.5\%",
         "60 * 60 = 3,600m", "1 / 2 = 0.5000000000000000", "1) 3 + 4 = 7",
         "1,000 * 1,000,000,000,000 = 1,000,000,000,000,000",
         # Of more than the four operations: right as they are meant.
-        "3^2 + 4 = 13", "2 + 3^2 = 11", "4 + 5 = 3^2", "4 + 5 = 3 squared", "10% of 200 + 5 = 25", "half of 8 + 3 = 7",
-        "twice 4 + 3 = 11", "5 + 7 = 1 dozen", "1 + 5 = 2 times 3", "3 percent of 100 + 1 = 4", "√16 + 3 = 7",
+        "3^2 + 4 = 13", "2 + 3^2 = 11", "4 + 5 = 3^2", "4 + 5 = 3 squared", "10% of 200 + 5 = 25",
+        "half of 8 + 3 = 7",
+        "twice 4 + 3 = 11", "5 + 7 = 1 dozen", "1 + 5 = 2 times 3", "3 percent of 100 + 1 = 4",
+        "√16 + 3 = 7",
     ],
 )  # fmt: skip
 def test_what_cannot_be_read_is_no_equation(text):
@@ -81,10 +89,8 @@ def test_what_cannot_be_read_is_no_equation(text):
 
 def test_each_equal_sign_of_a_chain_is_an_equation_that_ends_behind_it():
     text = "3 + 4 - 2 = 7 - 2 = 5 = 5"
-    assert [(left.end, right.end, right.value) for left, right in equations(text)] == [
-        (9, 17, 5),
-        (17, 21, 5),
-    ]
+    found = [(left.end, right.end, right.value) for left, right in equations(text)]
+    assert found == [(9, 17, 5), (17, 21, 5)]
 
 
 def test_the_sides_carry_their_numbers():
@@ -129,13 +135,17 @@ def test_the_reasoning_is_scored_and_nothing_else():
 @pytest.mark.parametrize(
     ("text", "question", "rewards"),
     [
-        ("5 + 6 = 11, 1 + 1 = 2, 1 + 1 = 3", "3 + 4 - 2 =", [-1.0]),  # numbers that are not there earn nothing
-        ("3 + 4 = 3 + 4, 7 - 2 = 7 - 2", "3 + 4 - 2 =", []),  # a right equation earns by a number alone on its right
+        # Numbers that are not there earn nothing.
+        ("5 + 6 = 11, 1 + 1 = 2, 1 + 1 = 3", "3 + 4 - 2 =", [-1.0]),
+        # A right equation earns by a number alone on its right.
+        ("3 + 4 = 3 + 4, 7 - 2 = 7 - 2", "3 + 4 - 2 =", []),
         ("3 + 4 = 4 + 3 = 7", "3 + 4 =", [1.0]), ("3 + 4 = 5 + 3", "3 + 4 - 2 =", [-1.0]),
         ("3 + 4 - 2 = 7 - 2 = 5", "3 + 4 - 2 =", []), ("1 / 6 = 1 / 6", "1 and 6", []),
-        ("3 + 4 = 7, 4 + 3 = 7, 3 + 2 = 5", "3 + 4 - 2 =", [1.0]),  # a number is used as often as it is there
+        # A number is used as often as it is there.
+        ("3 + 4 = 7, 4 + 3 = 7, 3 + 2 = 5", "3 + 4 - 2 =", [1.0]),
         ("3 + 3 = 6, 6 + 3 = 9", "3 + 3 + 3 =", [1.0, 1.0]),
-        ("3 + 4 = 7, 7 - 2 = 5", "3 + 4 - 2 =", [1.0, 1.0]),  # a result may be used, a wrong one may not
+        # A result may be used, a wrong one may not.
+        ("3 + 4 = 7, 7 - 2 = 5", "3 + 4 - 2 =", [1.0, 1.0]),
         ("3 + 4 = 8, 8 - 2 = 6", "3 + 4 - 2 =", [-1.0]),
         ("3 + 4 = 8, no: 3 + 4 = 7, 7 - 2 = 5", "3 + 4 - 2 =", [-1.0, 1.0, 1.0]),
         ("3 - 5 = -2, -2 + 4 = 2", "3 - 5 + 4 =", [1.0, 1.0]),
@@ -155,20 +165,11 @@ def test_steps_behind_the_limit_are_not_looked_at():
 def test_the_numbers_of_a_question_are_those_of_its_last_message():
     example = [{"role": "user", "content": "8 + 5 ="}, {"role": "assistant", "content": "13"}]
     asked = [*example, {"role": "user", "content": "3 + 4 ="}]
-    reward = EquationSteps()
-    assert reward(
-        prompts=[asked, asked, "3 and 4"], completions=["8 + 5 = 13", "3 + 4 = 7", "3 + 4 = 7"]
-    ) == [
-        [],
-        [(9, 1.0)],
-        [(9, 1.0)],
-    ]
-    assert numbers_in("Half of 1,000 eggs, two dozen at $5.50 and 5.50") == {
-        Fraction(2): 2,
-        Fraction(1000): 1,
-        Fraction(12): 1,
-        Fraction(11, 2): 2,
-    }
+    texts = ["8 + 5 = 13", "3 + 4 = 7", "3 + 4 = 7"]
+    found = EquationSteps()(prompts=[asked, asked, "3 and 4"], completions=texts)
+    assert found == [[], [(9, 1.0)], [(9, 1.0)]]
+    found = numbers_in("Half of 1,000 eggs, two dozen at $5.50 and 5.50")
+    assert found == {2: 2, 1000: 1, 12: 1, Fraction(11, 2): 2}
 
 
 @pytest.mark.parametrize("parameters", [{"uses": 0}, {"max_steps": 0}])
@@ -180,20 +181,13 @@ def test_parameters_out_of_range_are_refused(parameters):
 # Farming
 
 
+WRITTEN = ["3 + 4 = 7", "7 - 2 = 5", "3 * 4 = 12", "12 / 4 = 3", "2 + 2 = 4", "3 = 3"]
+
+
 @settings(derandomize=True, deadline=None, max_examples=300)
-@given(
-    st.lists(
-        st.sampled_from(
-            ["3 + 4 = 7", "7 - 2 = 5", "3 * 4 = 12", "12 / 4 = 3", "2 + 2 = 4", "3 = 3"]
-        ),
-        max_size=30,
-    )
-)
-def test_no_text_earns_more_than_the_numbers_of_the_question_less_one(equations_written):
-    assert (
-        total(EquationSteps(max_steps=1000).steps("3 + 4 - 2 =", ", ".join(equations_written)))
-        <= 2.0
-    )
+@given(st.lists(st.sampled_from(WRITTEN), max_size=30).map(", ".join))
+def test_no_text_earns_more_than_the_numbers_of_the_question_less_one(text):
+    assert total(EquationSteps(max_steps=1000).steps("3 + 4 - 2 =", text)) <= 2.0
 
 
 def test_no_trick_of_the_audit_earns_more_than_the_honest_steps():
@@ -233,9 +227,8 @@ def test_numbers_that_a_question_spells_out_are_farmed():
 def test_the_audit_finds_a_step_reward_that_rewards_every_right_equation():
     class Careless(EquationSteps):
         def steps(self, question, text):
-            return [
-                (right.end, 1.0) for left, right in equations(text) if left.value == right.value
-            ]
+            pairs = equations(text)
+            return [(right.end, 1.0) for left, right in pairs if left.value == right.value]
 
     row = {"prompt": "3 + 4 =", "task": "sums", "answer": "7"}
     reference = "<reasoning>3 + 4 = 7</reasoning><answer>{}</answer>"
@@ -251,7 +244,8 @@ def test_right_arithmetic_that_farms_is_right_arithmetic():
 
 
 PARTS = [
-    "1+1=2 ", "1=", "1+", "1+1=", "1=2+", "x = ", "(", "1 + ", "a 1 + 1 = 3, ", "=\n", "9" * 50 + "+1=2 ",
+    "1+1=2 ", "1=", "1+", "1+1=", "1=2+", "x = ", "(", "1 + ", "a 1 + 1 = 3, ", "=\n",
+    "9" * 50 + "+1=2 ",
     "1" + ",111" * 5000 + "a", "1+1=1" + ",111" * 5000, "1+" * 9_999 + "=", "(" * 19_999 + "=",
 ]  # fmt: skip
 

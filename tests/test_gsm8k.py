@@ -29,8 +29,8 @@ AMOUNTS = [  # text of the answer tag, gold, amount
     ("١٨", "18", 0.0), ("18\u200b", "18", 0.0), ("1e999", "18", 0.0), ("9**9**9", "18", 0.0),
     ("nan", "18", 0.0),
     ("18%", "0.18", 0.0),  # GSM8K writes a percentage as a plain number
-    *((f"18{more}", "18", 0.0) for more in (" squared", " lakh", " pi", " is wrong", " wrong", "M", "x", " thousand")),
-    *((f"18 {more}", "18", 0.0) for more in ("point five", "less two", "mod seven")),
+    *((f"18{more}", "18", 0.0) for more in ("M", "x", " squared", " lakh", " pi", " thousand")),
+    *((f"18 {more}", "18", 0.0) for more in ("is wrong", "wrong", "point five", "mod seven")),
 ]  # fmt: skip
 
 

@@ -9,7 +9,8 @@ from rewards.number_count import count_whole_numbers, score_number_count
 COUNTS = {
     "": 0, "no digits here": 0, "3 cats and 12 dogs": 2, "1,000 ships": 1, "1,2,3": 3,
     "1,0000": 2,  # not thousands: two numbers
-    "pi is 3.14": 0, "$1,234.56": 0, "route66 and a4": 0, "It was 1902.": 1, "-5 and +6": 2, "(7) [8] 9%": 3,
+    "pi is 3.14": 0, "$1,234.56": 0, "route66 and a4": 0, "It was 1902.": 1, "-5 and +6": 2,
+    "(7) [8] 9%": 3,
     "2013-07-25": 3, "1 2 3 4 5 6 7": 7, "v1.2.3": 0,
     "１８ and ١٨": 0,  # full-width and Arabic digits
 }

@@ -1,6 +1,9 @@
-"""Process supervision: the advantage of a token is its completion's and those of the steps that end behind it."""
+"""Process supervision: the advantage of a token is its completion's and those of the steps that end
+behind it.
+"""
 
 import json
+import math
 import statistics
 import sys
 from collections.abc import Callable
@@ -33,11 +36,12 @@ ROOT = Path(__file__).parents[1]
 TEXTS = ["aaaa", "bbb", "cccccc", "d", "ee", "ff", "gg", ""]
 RIGHT = [1.0, 0.0, 0.0, 1.0, 1.0, 1.0, 0.0, 0.0]
 STEPS = [[(2, 1.0), (4, -1.0)], [(3, 1.0)], [], [(1, -1.0)], [(2, 1.0)], [(1, 1.0)], [], []]
-# Of the first group four steps, 1 and -1 twice: their mean is 0, their sample deviation the root of 4/3.
+# Of the first group four steps, 1 and -1 twice: their mean is 0, their sample deviation the root of
+# 4/3.
 S = 1 / ((4 / 3) ** 0.5 + 1e-4)
 A = 0.5 / (3**-0.5 + 1e-4)  # of the rewards 1, 0, 0, 1
-# The tokens: aaaa and its end of sequence; bbb and its; cccccc, cut off; d and its. The second group's steps are all
-# alike.
+# The tokens: aaaa and its end of sequence; bbb and its; cccccc, cut off; d and its. The second
+# group's steps are all alike.
 BY_HAND = [
     [A + S - S, A + S - S, A - S, A - S, A, 0.0],
     [-A + S, -A + S, -A + S, -A, 0.0, 0.0],
@@ -56,13 +60,9 @@ SINGLE = {"rel": 0, "abs": 1e-5}
 def build(model: Path, tmp_path: Path) -> Callable[..., GRPOTrainer]:
     """A trainer whose model writes TEXTS, with these step rewards and RIGHT as the outcome."""
 
-    def built(
-        *steps: Callable, right: list = RIGHT, texts: list = TEXTS, **settings
-    ) -> GRPOTrainer:
-        tasks, rewards = settings.pop("tasks", ["a", "b"]), [give("right", right), *steps]
-        trainer = make_trainer(
-            model, tmp_path, rewards, tasks, {"max_completion_length": 6, **settings}
-        )
+    def built(*steps, right: list = RIGHT, texts: list = TEXTS, **settings) -> GRPOTrainer:
+        rewards, settings = [give("right", right), *steps], {"max_completion_length": 6} | settings
+        trainer = make_trainer(model, tmp_path, rewards, ["a", "b"], settings)
         writes(trainer, texts)
         trainer.model.train()
         return trainer
@@ -104,10 +104,8 @@ def test_scale_rewards_means_for_steps_what_it_means_for_completions():
     rewards = [[1.0, -1.0], [1.0, 0.0], [9.0], [0.0]]
     assert normalise_steps(rewards, 2, "none") == [[0.75, -1.25], [0.75, -0.25], [4.5], [-4.5]]
     divisor = statistics.stdev([1.0, -1.0, 1.0, 0.0, 9.0, 0.0]) + 1e-4
-    expected = [
-        [amount / divisor for amount in steps]
-        for steps in ([0.75, -1.25], [0.75, -0.25], [4.5], [-4.5])
-    ]
+    centred = [[0.75, -1.25], [0.75, -0.25], [4.5], [-4.5]]
+    expected = [[amount / divisor for amount in steps] for steps in centred]
     assert_equal(normalise_steps(rewards, 2, "batch"), expected)
 
 
@@ -132,44 +130,38 @@ def tokenizer(request: pytest.FixtureRequest, model: Path) -> PreTrainedTokenize
 
 def shortest_prefixes(tokenizer: PreTrainedTokenizerBase, ids: list[int], text: str) -> list[int]:
     """The token that holds each character, by decoding every prefix."""
-    shown = [
-        tokenizer.decode(ids[:count], skip_special_tokens=True) for count in range(len(ids) + 1)
-    ]
-    ends = range(1, len(text) + 1)
-    return [
-        next(i for i, prefix in enumerate(shown) if prefix.startswith(text[:end])) - 1
-        for end in ends
-    ]
+    prefixes = [ids[:count] for count in range(len(ids) + 1)]
+    shown = [tokenizer.decode(prefix, skip_special_tokens=True) for prefix in prefixes]
+
+    def token_of(end: int) -> int:
+        return next(i for i, prefix in enumerate(shown) if prefix.startswith(text[:end])) - 1
+
+    return [token_of(end) for end in range(1, len(text) + 1)]
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "3 + 4 = 7, 7 - 2 = 5",
-        "café, é",
-        "三加四等于七。中文字",
-        "a 💩 b 👩‍👩‍👧",
-        "\ufffd and \ufffd",
-        " \n\t x",
-        "�💩",
-    ],
-)
+SCRIPTS = [
+    "7 - 2 = 5",
+    "café, é",
+    "三加四等于七。",
+    "a 💩 b 👩‍👩‍👧",
+    "\ufffd and \ufffd",
+    " \n\t x",
+    "�💩",
+]
+
+
+@pytest.mark.parametrize("text", SCRIPTS)
 def test_each_character_is_found_in_the_token_that_completes_it(tokenizer, text):
     ids = tokenizer(text)["input_ids"]
-    ids = [
-        *ids[:2],
-        tokenizer.eos_token_id,
-        *ids[2:],
-        tokenizer.eos_token_id,
-    ]  # special tokens are not in the text
+    end = tokenizer.eos_token_id
+    ids = [*ids[:2], end, *ids[2:], end]  # special tokens are not in the text
     found = tokens_that_hold(tokenizer, ids, text, list(range(1, len(text) + 1)))
     assert found == shortest_prefixes(tokenizer, ids, text)
 
 
 def test_bytes_that_are_not_text_are_found_too(tokenizer, model):
-    of_bytes = AutoTokenizer.from_pretrained(
-        model
-    )  # a token is a byte: an emoji of four tokens is held by the fourth
+    # A token is a byte: an emoji of four tokens is held by the fourth.
+    of_bytes = AutoTokenizer.from_pretrained(model)
     assert tokens_that_hold(of_bytes, of_bytes("a💩b")["input_ids"], "a💩b", [1, 2, 3]) == [0, 4, 5]
     generator = torch.Generator().manual_seed(0)
     for _ in range(20):
@@ -182,10 +174,8 @@ def test_bytes_that_are_not_text_are_found_too(tokenizer, model):
 def test_4000_tokens_take_less_than_a_second(tokenizer, seconds):
     ids = tokenizer("3 + 4 = 7, 中 💩. " * 1000)["input_ids"][:4000]
     text = tokenizer.decode(ids)
-    assert (
-        seconds(lambda: tokens_that_hold(tokenizer, ids, text, list(range(1, len(text), 100))))
-        < 1.0
-    )
+    ends = list(range(1, len(text), 100))
+    assert seconds(lambda: tokens_that_hold(tokenizer, ids, text, ends)) < 1.0
 
 
 def test_a_text_that_is_not_that_of_the_tokens_is_refused(tokenizer):
@@ -197,9 +187,8 @@ def test_a_text_that_is_not_that_of_the_tokens_is_refused(tokenizer):
 
 
 def test_the_advantages_of_a_group_are_those_worked_out_by_hand(build):
-    assert scored(build())["advantages"].shape == (8,), (
-        "without step rewards a completion has one advantage"
-    )
+    without_steps = scored(build())
+    assert without_steps["advantages"].shape == (8,)
     output = scored(build(give_steps("step", STEPS)))
     assert_equal(output["advantages"].tolist(), BY_HAND)
     masked = output["completion_mask"] == 0
@@ -221,9 +210,8 @@ def test_what_is_logged_of_a_completion_is_the_mean_over_its_tokens(build):
     scored(trainer)
     assert list(trainer._logs["advantages"]) == pytest.approx(MEANS, **SINGLE)
     scored(trainer)
-    assert list(trainer._logs["advantages"]) == pytest.approx(MEANS, **SINGLE), (
-        "those of the batch before are kept"
-    )
+    # Those of the batch before are kept.
+    assert list(trainer._logs["advantages"]) == pytest.approx(MEANS, **SINGLE)
     assert len(trainer._logs["prompt"]) == len(trainer._logs["advantages"]) == 8
 
 
@@ -233,22 +221,18 @@ def test_metrics_count_the_steps_and_average_their_rewards(build):
     metrics = {name: values[-1] for name, values in trainer._metrics["train"].items()}
     assert metrics["step_rewards/step/mean"] == pytest.approx(2 / 6)
     assert (metrics["steps/step/count"], metrics["steps/none/count"]) == (0.75, 0.0)
-    assert metrics["step_rewards/none/mean"] != metrics["step_rewards/none/mean"], (
-        "there is no mean of no steps"
-    )
+    assert math.isnan(metrics["step_rewards/none/mean"])  # there is no mean of no steps
     assert (metrics["frac_groups_without_step_spread"], metrics["errors/step"]) == (0.5, 0.0)
     assert list(trainer._logs["extra"]["steps/step"])[:4] == ["2:+1 4:-1", "3:+1", "", "1:-1"]
 
 
 def test_each_step_reward_is_normalised_by_itself_and_then_weighted(build):
-    alone = tokens_of(
-        build(give_steps("step", STEPS), reward_weights=[0.0, 1.0])
-    )  # the outcome weighs nothing
+    # The outcome weighs nothing.
+    alone = tokens_of(build(give_steps("step", STEPS), reward_weights=[0.0, 1.0]))
     assert_equal(alone[:2], [[0.0, 0.0, -S, -S, 0.0, 0.0], [S, S, S, 0.0, 0.0, 0.0]])
     large = [[(end, 100 * reward + 7) for end, reward in steps] for steps in STEPS]
-    trainer = build(
-        give_steps("one", STEPS), give_steps("large", large), reward_weights=[1.0, 1.0, 0.5]
-    )
+    steps = give_steps("one", STEPS), give_steps("large", large)
+    trainer = build(*steps, reward_weights=[1.0, 1.0, 0.5])
     s = 100 / (statistics.stdev([107.0, -93.0, 107.0, -93.0]) + 1e-4)
     rows = tokens_of(trainer)
     assert rows[1] == pytest.approx([-A + S + 0.5 * s] * 3 + [-A, 0.0, 0.0], **SINGLE)
@@ -267,10 +251,8 @@ def test_a_row_whose_steps_or_outcome_failed_is_as_if_absent(build, monkeypatch,
     if case == "not the text of its tokens":
         monkeypatch.setattr("recipes.common.training.steps.tokens_that_hold", first_is_none)
     steps = [None, *STEPS[1:]] if case == "None of the step reward" else STEPS
-    trainer = build(
-        give_steps("step", steps),
-        right=[None, *RIGHT[1:]] if case == "None of another reward" else RIGHT,
-    )
+    right = [None, *RIGHT[1:]] if case == "None of another reward" else RIGHT
+    trainer = build(give_steps("step", steps), right=right)
     rows, outcome, s = tokens_of(trainer), advantages_of([None, 0.0, 0.0, 1.0]), 1 / (2**0.5 + 1e-4)
     assert rows[0] == [0.0] * 6
     assert rows[1] == pytest.approx([outcome[1] + s] * 3 + [outcome[1], 0.0, 0.0], **SINGLE)
@@ -317,25 +299,18 @@ def test_rows_of_other_tasks_have_no_steps_and_are_not_failed(build):
     trainer = build(route(give_steps("step", STEPS[:4]), ("a",)))
     assert_equal(tokens_of(trainer), BY_HAND)
     assert trainer._metrics["train"]["unparsed/step"] == [0.0]
-    assert trainer._metrics["train"]["steps/step/count"] == [
-        1.0
-    ]  # of the four completions that it scores
+    # Of the four completions that it scores.
+    assert trainer._metrics["train"]["steps/step/count"] == [1.0]
 
 
 def test_advantages_travel_with_their_rows_through_every_update_of_a_generation(build):
     texts = ["aaaa", "bbb", "cccccc", "d", "ee", "ffff", "g", "hhhhh"]
     many = [[(len(text), float(i))] for i, text in enumerate(texts)]
-    sizes = {
-        "per_device_train_batch_size": 4,
-        "steps_per_generation": 2,
-        "num_iterations": 2,
-        "max_steps": 4,
-    }
+    sizes = {"per_device_train_batch_size": 4, "steps_per_generation": 2}
+    sizes |= {"num_iterations": 2, "max_steps": 4}
     trainer = build(give_steps("step", many), texts=texts, **sizes)
     rows = next(iter(trainer.get_train_dataloader()))
-    worth = [
-        amount for steps in normalise_steps([[float(i)] for i in range(8)], 4) for amount in steps
-    ]
+    worth = [steps[0] for steps in normalise_steps([[float(i)] for i in range(8)], 4)]
     seen = []
     for _ in range(4):
         batch = trainer._prepare_inputs(rows)
@@ -345,9 +320,8 @@ def test_advantages_travel_with_their_rows_through_every_update_of_a_generation(
             outcome = A if RIGHT[place] else -A
             length = len(texts[place])
             expected = [outcome + worth[place]] * length + [outcome] * (int(mask.sum()) - length)
-            assert advantages_here.tolist() == pytest.approx(
-                expected + [0.0] * (6 - len(expected)), **SINGLE
-            )
+            expected += [0.0] * (6 - len(expected))
+            assert advantages_here.tolist() == pytest.approx(expected, **SINGLE)
             seen.append(place)
         trainer._step += 1
     assert sorted(seen) == sorted([*range(8)] * 2), "each completion is used in two updates"
@@ -359,10 +333,8 @@ def test_two_updates_a_generation_train_and_log_the_steps_once(build):
     trainer = build(give_steps("step", STEPS), num_iterations=2, max_steps=4)
     before = trainer.model.lm_head.weight.clone()
     trainer.train()
-    assert [entry["step"] for entry in generations(trainer) if "steps/step/count" in entry] == [
-        1,
-        3,
-    ]
+    logged = [entry for entry in generations(trainer) if "steps/step/count" in entry]
+    assert [entry["step"] for entry in logged] == [1, 3]
     assert not torch.equal(before, trainer.model.lm_head.weight)
 
 
@@ -373,10 +345,8 @@ def test_an_evaluation_groups_steps_by_its_own_numbers(model, tmp_path):
     trainer = make_trainer(model, tmp_path, [give("right", [0.0]), steps], ["a", "b"], config)
     writes(trainer, ["ab"] * 4)
     logged = trainer.evaluate(trainer.train_dataset)
-    assert (
-        logged["eval_frac_groups_without_step_spread"],
-        logged["eval_step_rewards/step/mean"],
-    ) == (0.5, 0.5)
+    assert logged["eval_frac_groups_without_step_spread"] == 0.5
+    assert logged["eval_step_rewards/step/mean"] == 0.5
 
 
 # The loss
@@ -420,10 +390,8 @@ def test_step_rewards_load_like_any_other_with_one_reward_of_whole_completions()
     form, steps = load_rewards(["xml_format", "equation_steps"], kwargs, tasks)
     assert (form.__name__, steps.tasks, steps.__wrapped__.max_steps) == ("xml_format", ("a",), 3)
     own = "tests/support/step_rewards.py:every_third"
-    assert [reward.__name__ for reward in load_rewards([own, "xml_format"])] == [
-        "every_third",
-        "xml_format",
-    ]
+    names = [reward.__name__ for reward in load_rewards([own, "xml_format"])]
+    assert names == ["every_third", "xml_format"]
     with pytest.raises(ValueError, match="names only step rewards"):
         load_rewards(["equation_steps"])
 
@@ -443,10 +411,8 @@ def test_the_trainer_refuses_rewards_it_cannot_use(model, tmp_path, build):
 @pytest.mark.slow
 def test_groups_over_two_processes_are_those_of_one(model, tmp_path):
     words = [sys.executable, "-m", "accelerate.commands.accelerate_cli", "launch"]
-    words += [
-        "--config_file=accelerate_configs/cpu_2proc.yaml",
-        "tests/support/steps_on_two_ranks.py",
-    ]
+    words += ["--config_file=accelerate_configs/cpu_2proc.yaml"]
+    words += ["tests/support/steps_on_two_ranks.py"]
     run([*words, str(model), str(tmp_path)])
     ranks = [json.loads((tmp_path / f"seen_{rank}.json").read_text()) for rank in (0, 1)]
     alone = advantages(model, tmp_path / "alone", 0, 12)
@@ -460,13 +426,8 @@ def test_groups_over_two_processes_are_those_of_one(model, tmp_path):
 
 @pytest.mark.slow
 def test_the_recipe_trains_with_step_rewards_under_zero2(model, tmp_path):
-    short = {
-        "num_train_rows": 8,
-        "max_steps": 2,
-        "bf16": "false",
-        "use_cpu": "true",
-        "num_eval_rows": 0,
-    }
+    short = {"num_train_rows": 8, "max_steps": 2, "num_eval_rows": 0}
+    short |= {"bf16": "false", "use_cpu": "true"}
     rewards = ["xml_format", "reasoning_gym", "tests/support/step_rewards.py:every_third"]
     short |= {"reward_funcs": rewards, "per_device_train_batch_size": 4}
     launch = {"launch": "accelerate_configs/zero2.yaml", "launcher": ["--num_processes=2"]}
@@ -477,11 +438,8 @@ def test_the_recipe_trains_with_step_rewards_under_zero2(model, tmp_path):
     assert (engine["world_size"], engine["zero_stage"]) == (2, 2)
     history = json.loads((tmp_path / "run/trainer_state.json").read_text())["log_history"]
     (first, second) = [entry for entry in history if "steps/every_third/count" in entry]
-    assert (
-        first["steps/every_third/count"] > 1.0
-        and first["grad_norm"] > 0.0
-        and second["grad_norm"] > 0.0
-    )
+    assert first["steps/every_third/count"] > 1.0
+    assert first["grad_norm"] > 0.0 and second["grad_norm"] > 0.0
     table = pd.read_parquet(tmp_path / "run/completions/completions_00001.parquet")
     assert len(table) == 8 and table["advantage"].abs().max() > 0.0
     assert table["steps/every_third"].str.contains("3:").any()

@@ -26,17 +26,15 @@ ENTRY, GOLD = json.dumps(SUMS[0]), SUMS[0]["answer"]
 
 
 def score(text: str, entry: str = ENTRY, **parameters: float) -> float | None:
-    (amount,) = load_reward("reasoning_gym", **parameters)(
-        prompts=["p"], completions=[text], entry=[entry]
-    )
-    return amount
+    reward = load_reward("reasoning_gym", **parameters)
+    return reward(prompts=["p"], completions=[text], entry=[entry])[0]
 
 
 @pytest.mark.parametrize(
     ("text", "amount"),
     [
-        (f"<answer>{GOLD}</answer>", 2.0),
         (f"<answer>\n{GOLD}\n</answer>", 2.0),
+        (rf"<answer>\boxed{{{GOLD}}}</answer>", 2.0),
         (f"<reasoning>r</reasoning><answer>{GOLD}</answer>", 2.0),
         (f"<answer>1</answer><answer>{GOLD}</answer>", 2.0),
         (f"<answer>{GOLD}</answer><answer>1</answer>", 0.0),
@@ -55,26 +53,15 @@ def test_the_right_answer_in_its_tag_earns(text, amount):
 
 
 def test_partial_credit_of_a_verifier_is_not_given():
-    wrong = f"{GOLD} or 1"
-    assert (
-        0.0 < reasoning_gym.create_dataset("chain_sum", size=1).score_answer(wrong, SUMS[0]) < 1.0
-    )
+    wrong, verifier = f"{GOLD} or 1", reasoning_gym.create_dataset("chain_sum", size=1)
+    assert 0.0 < verifier.score_answer(wrong, SUMS[0]) < 1.0
     assert score(f"<answer>{wrong}</answer>") == 0.0
 
 
 def test_it_is_a_verifier_that_needs_the_entry_column():
-    reward = load_reward("reasoning_gym")
-    assert (reward_kind(reward), full_reward(reward), reward_columns(reward)) == (
-        "verifier",
-        2.0,
-        ["entry"],
-    )
     reward = load_reward("reasoning_gym", correct=7.0)
-    assert (
-        reward(prompts=["p"], completions=[f"<answer>{GOLD}</answer>"], entry=[ENTRY])
-        == [full_reward(reward)]
-        == [7.0]
-    )
+    assert (reward_kind(reward), reward_columns(reward)) == ("verifier", ["entry"])
+    assert score(f"<answer>{GOLD}</answer>", correct=7.0) == full_reward(reward) == 7.0
 
 
 @pytest.mark.parametrize(
@@ -111,13 +98,7 @@ def test_any_text_is_right_or_wrong(text):
 
 def test_a_verifier_that_would_run_the_answer_as_code_is_refused(tmp_path):
     attack = f"[open({str(tmp_path / 'written')!r}, 'w')]"
-    row = {
-        "dataset": "string_insertion",
-        "parameters": {},
-        "question": "?",
-        "answer": "AB",
-        "metadata": {},
-    }
+    row = {"dataset": "string_insertion", "parameters": {}, "question": "?", "answer": "AB"}
     with pytest.raises(ValueError, match="as code"):
         score_reasoning_gym(attack, json.dumps(row))
     assert not (tmp_path / "written").exists()
@@ -126,13 +107,9 @@ def test_a_verifier_that_would_run_the_answer_as_code_is_refused(tmp_path):
 def test_every_reasoning_gym_module_that_evaluates_text_is_refused_or_was_read():
     # Read by a person: what these evaluate is the task's own text, never the answer.
     own_text_only = {
-        "codeio",
-        "number_sorting",
-        "bitwise_arithmetic",
-        "basic_arithmetic",
-        "propositional_logic",
-    }
-    own_text_only |= {"gsm_symbolic"}
+        "codeio", "number_sorting", "bitwise_arithmetic", "basic_arithmetic", "propositional_logic",
+        "gsm_symbolic",
+    }  # fmt: skip
     pattern = re.compile(r"\b(eval|exec|parse_expr|sympify|parse_latex)\(")
     for name, (dataset, _) in reasoning_gym.factory.DATASETS.items():
         source = Path(sys.modules[dataset.__module__].__file__).read_text()
@@ -141,11 +118,5 @@ def test_every_reasoning_gym_module_that_evaluates_text_is_refused_or_was_read()
 
 
 def test_a_huge_exponent_earns_nothing_at_once():
-    row = {
-        "dataset": "coin_flip",
-        "parameters": {},
-        "question": "?",
-        "answer": "1/2",
-        "metadata": {},
-    }
+    row = {"dataset": "coin_flip", "parameters": {}, "question": "?", "answer": "1/2"}
     assert score_reasoning_gym("1e999999999", json.dumps(row)) == 0.0

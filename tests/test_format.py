@@ -1,11 +1,12 @@
-"""xml_format: 0.2 for each of four tags that stands once, in its place."""
+"""xml_format: 0.2 for each tag in its place; think_answer_format: the whole completion or nothing.
+"""
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rewards import full_reward, load_reward, reward_columns, reward_kind
-from rewards.format import TAGS, is_xml_format, score_xml_format
+from rewards.format import TAGS, is_think_answer, is_xml_format, score_xml_format
 
 FULL = "<reasoning>3 + 4 = 7</reasoning><answer>7</answer>"
 AMOUNTS = [
@@ -13,7 +14,6 @@ AMOUNTS = [
     ("<reasoning>\nr\n</reasoning>\n<answer>\n7\n</answer>\n", 0.8),
     ("<reasoning></reasoning><answer></answer>", 0.8),
     (f"Sure! {FULL} Hope it helps.", 0.8),
-    ("", 0.0),
     ("7", 0.0),
     # unclosed
     ("<reasoning>r</reasoning><answer>7", 0.6),
@@ -26,7 +26,6 @@ AMOUNTS = [
     ("</reasoning></answer>", 0.0),
     # repeated
     ("<reasoning>r</reasoning><answer>7</answer><answer>7</answer>", 0.4),
-    ("<reasoning>r<reasoning>r</reasoning><answer>7</answer>", 0.6),
     (f"{FULL}</answer>", 0.6),
     (FULL * 2, 0.0),
     # out of order
@@ -40,6 +39,19 @@ AMOUNTS = [
     ("＜reasoning＞r＜/reasoning＞＜answer＞7＜/answer＞", 0.0),
     ("<reas\u200boning>r</reasoning><answer>7</answer>", 0.4),
 ]
+# With the tags of either format.
+WHOLE = ["{0}r{1}{2}7{3}", "\n{0}\nr\n{1}\n\n{2}\n7\n{3}\n", "{0}{1}{2}{3}"]
+NOT_WHOLE = [
+    "", "r{1}{2}7{3}", "{0}r{1}", "Sure! {0}r{1}{2}7{3}", "{0}r{1}{2}7{3} Bye",
+    "{0}r{1} so {2}7{3}",
+    "{2}7{3}{0}r{1}", "{0}r{2}7{3}{1}", "{0}{2}{1}{3}", "{0}r{1}{2}7{3}" * 2,
+    "{0}r{1}{2}7{3}\nBye\n{0}",
+    "{0}{0}r{1}{2}7{3}",
+]  # fmt: skip
+FORMATS = [
+    (is_xml_format, TAGS),
+    (is_think_answer, ("<think>", "</think>", "<answer>", "</answer>")),
+]
 
 
 @pytest.mark.parametrize(("text", "amount"), AMOUNTS)
@@ -47,15 +59,29 @@ def test_each_tag_in_its_place_earns(text, amount):
     assert load_reward("xml_format")(prompts=["p"], completions=[text]) == [amount]
 
 
-@pytest.mark.parametrize(("per_tag", "full"), [(0.2, 0.8), (0.1, 0.4), (0.25, 1.0), (1.0, 4.0)])
-def test_the_amount_is_a_parameter(per_tag, full):
+@pytest.mark.parametrize(("check", "tags"), FORMATS)
+def test_a_format_is_the_whole_completion(check, tags):
+    assert all(check(text.format(*tags)) for text in WHOLE)
+    assert not any(check(text.format(*tags)) for text in NOT_WHOLE)
+
+
+@pytest.mark.parametrize("per_tag", [0.2, 0.1, 0.25, 1.0])
+def test_it_is_a_format_reward_without_columns_and_its_amount_is_a_parameter(per_tag):
     reward = load_reward("xml_format", per_tag=per_tag)
-    assert reward(prompts=["p"], completions=[FULL]) == [full] == [full_reward(reward)]
+    assert reward(prompts=["p"], completions=[FULL]) == [4 * per_tag] == [full_reward(reward)]
+    assert (reward_kind(reward), reward_columns(reward)) == ("format", [])
 
 
-def test_it_is_a_format_reward_that_needs_no_column():
-    reward = load_reward("xml_format")
-    assert (reward_kind(reward), full_reward(reward), reward_columns(reward)) == ("format", 0.8, [])
+def test_where_the_prompt_opens_the_thoughts_the_completion_starts_in_them():
+    text = "a</think><answer>b</answer>"
+    assert is_think_answer(text, prefilled=True)
+    assert not is_think_answer("<think>" + text, prefilled=True)
+    reward = load_reward("think_answer_format", full=0.5)
+    assert reward(prompts=["Q <think>\n", "Q"], completions=[text, text]) == [0.5, 0.0]
+    # A chat prompt does not show what its template writes: it is declared.
+    chat = {"prompts": [[{"role": "user", "content": "Q"}]], "completions": [[{"content": text}]]}
+    assert reward(**chat) == [0.0]
+    assert load_reward("think_answer_format", prefilled=True)(**chat) == [1.0]
 
 
 def test_hostile_text_is_scored_in_50_ms(hostile, seconds):
@@ -64,26 +90,10 @@ def test_hostile_text_is_scored_in_50_ms(hostile, seconds):
 
 @settings(deadline=None)
 @given(
-    st.one_of(
-        st.text(st.characters()),
-        st.lists(st.sampled_from([*TAGS, " ", "7"]), max_size=9).map("".join),
-    )
+    st.text(st.characters()) | st.lists(st.sampled_from([*TAGS, " ", "7"]), max_size=9).map("".join)
 )
 def test_any_text_earns_a_number_of_tags(text):
     earned = score_xml_format(text)
     assert earned in (0.0, 0.2, 0.4, 0.6, 0.8)
     assert earned == 0.8 or not is_xml_format(text)
     assert earned <= 0.2 * len([tag for tag in TAGS if text.count(tag) == 1]) + 1e-9
-
-
-@pytest.mark.parametrize(
-    ("text", "formatted"),
-    [
-        (FULL, True), (f"\n{FULL}\n", True), ("<reasoning>r</reasoning>\n\n<answer>7</answer>", True),
-        (f"Sure! {FULL}", False), (f"{FULL} Hope it helps.", False), (f"{FULL}\nHope it helps.", False),
-        ("<reasoning>r</reasoning> so <answer>7</answer>", False), ("<reasoning><answer></reasoning></answer>", False),
-        ("<reasoning>r<answer>7</answer></reasoning>", False), (FULL * 2, False), ("", False),
-    ],
-)  # fmt: skip
-def test_the_asked_format_is_the_whole_completion(text, formatted):
-    assert is_xml_format(text) is formatted
