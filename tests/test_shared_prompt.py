@@ -10,6 +10,7 @@ from support.scored_by_place import TINY, give
 from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig
 from trl.trainer.utils import add_fused_lm_head
 
+from recipes.common.checks.notes import shared_prompt_notes
 from recipes.common.trainer import GRPOConfig, GRPOTrainer
 from recipes.common.training.shared_prompt import share_prompts, why_prompts_are_not_shared
 
@@ -170,3 +171,23 @@ def test_where_a_prompt_is_not_shared_the_reason_is_given(
     )
     found = why_prompts_are_not_shared(args, config)
     assert found is None if reason is None else reason in found
+
+
+@pytest.mark.parametrize(
+    ("settings", "note"),
+    [
+        ({"share_prompts": True}, []),
+        ({"gradient_checkpointing": True}, []),  # not asked for
+        (
+            {"share_prompts": True, "gradient_checkpointing": True},
+            ["has no effect: gradient_check"],
+        ),
+        ({"share_prompts": True, "loss_type": "bnpo"}, ["completions keep TRL's shuffled order"]),
+    ],
+)
+def test_preflight_says_where_a_prompt_is_not_shared(model, tmp_path, settings, note):
+    args = GRPOConfig(
+        output_dir=str(tmp_path), **{**TINY, "gradient_checkpointing": False, **settings}
+    )
+    found = shared_prompt_notes(args, model)
+    assert len(found) == len(note) and all(a in b for a, b in zip(note, found, strict=True))

@@ -1,11 +1,15 @@
 """What preflight tells of a run that it does not refuse: what is not checked, costs, or is idle."""
 
 from collections.abc import Callable
+from pathlib import Path
+
+from transformers import AutoConfig
 
 from recipes.common.checks.batch import completions_of_run
 from recipes.common.settings import Arguments
 from recipes.common.trainer import GRPOConfig
 from recipes.common.training.engine import world_size
+from recipes.common.training.shared_prompt import why_prompts_are_not_shared
 from rewards import reward_kind, reward_name
 from rewards.audit.call import score
 from rewards.contract import UNDECLARED, declared, scores_task
@@ -55,6 +59,22 @@ def notes_on_settings(training: GRPOConfig) -> list[str]:
         ),
     ]
     return [note for holds, note in table if holds]
+
+
+def shared_prompt_notes(training: GRPOConfig, folder: Path | None) -> list[str]:
+    """Say why prompts are not shared where it is asked for; `folder` is the model's, if known."""
+    if not training.share_prompts:
+        return []
+    known = folder is not None and (folder / "config.json").is_file()
+    remote = bool(training.trust_remote_code)
+    config = AutoConfig.from_pretrained(folder, trust_remote_code=remote) if known else None
+    reason = why_prompts_are_not_shared(training, config)
+    if reason is None and training.order_matters:
+        return [
+            "share_prompts: completions keep TRL's shuffled order, on which this update depends; "
+            "less is shared"
+        ]
+    return [f"share_prompts has no effect: {reason}"] if reason else []
 
 
 def validation_notes(args: Arguments, validation: list[dict]) -> list[str]:

@@ -18,12 +18,13 @@ from trl import ModelConfig
 from recipes.common.checks.batch import check_batch, completions_of_a_call
 from recipes.common.checks.callables import check_tool_use
 from recipes.common.checks.combinations import check_launch_file, check_optimizer, check_settings
-from recipes.common.checks.model_files import check_model, check_reward_model
+from recipes.common.checks.model_files import check_model, check_reward_model, model_folder
 from recipes.common.checks.notes import (
     cost_notes,
     notes_on_rewards,
     notes_on_settings,
     only_rows_notes,
+    shared_prompt_notes,
     step_notes,
     validation_notes,
 )
@@ -119,6 +120,8 @@ def preflight(
     if result.training is not None:
         result.notes += step_notes(rows, rewards, reference_completion)
         result.notes += notes_on_settings(result.training)
+        model = model_folder(result.model.model_name_or_path, result.model.model_revision)
+        result.notes += shared_prompt_notes(result.training, model)
     return result
 
 

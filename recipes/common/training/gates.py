@@ -8,9 +8,8 @@ stands where a reward gives none.
 
 import torch
 
-TOLERANCE = (
-    1e-6  # relative to the amounts: eight times -0.2 has a standard deviation of 1.6e-8 in float32
-)
+TOLERANCE = 1e-6  # relative to a full amount
+ROUNDING = 4 * 2.0**-23  # relative: TRL's rewards are float32, and a total adds up a few of them
 
 
 def void_and_gate(
@@ -56,12 +55,11 @@ def group_spread(
 def has_spread(amounts: list[float | None]) -> bool:
     """Tell whether amounts differ by more than rounding; None is left out.
 
-    Example: `has_spread([0.1 + 0.2, 0.3]) is False`; `has_spread([0.0, 1e-5]) is True`
+    Example: `has_spread([0.1 + 0.2, 0.3]) is False`; `has_spread([1e6, 1e6 + 1]) is True`
     """
     known = [amount for amount in amounts if amount is not None]
-    # Below 1 it is absolute: a sum that cancels leaves 1e-17, and TRL divides by the deviation plus
-    # 1e-4.
-    return bool(known) and max(known) - min(known) > TOLERANCE * max(1.0, *map(abs, known))
+    # Below 1 it is absolute: a sum that cancels leaves 1e-17, and TRL adds 1e-4 to a deviation.
+    return bool(known) and max(known) - min(known) > ROUNDING * max(1.0, *map(abs, known))
 
 
 def is_hit(amount: float, full: float | None) -> bool:
