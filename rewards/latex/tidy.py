@@ -39,11 +39,15 @@ _CALL = (
 _SAME = [  # different ways to write the same thing, in this order
     # Size, colour and type say nothing.
     (r"\\(?:left|right|[bB]igg?[lr]?|displaystyle|textstyle|limits|nolimits)(?![A-Za-z])\s?", ""),
-    (r"\\(?:text(?:bf|it|rm|normal|up)?|mbox|math(?:rm|bf|it|sf)|operatorname)\*?\s*\{", r"\\text{"),
+    (r"\\(?:mbox|operatorname|text(?:bf|it|rm|normal|up)|math(?:rm|bf|it|sf))\*?\s*\{", r"\\text{"),
+    (r"\\text\s*\{", r"\\text{"),
     (r"\\text(?=\{[^{}A-Za-z]*(?:\\[A-Za-z]|\^))", ""),
     (r"\\(?:text)?color\s*\{[^{}]*\}|\\underline(?=\s*\{)", ""),
     # Words for numbers, and numbers among words.
-    (rf"\\text\{{\s*({'|'.join(NUMBER_WORDS)})\s*\}}", lambda word: str(NUMBER_WORDS[word[1]])),
+    (
+        rf"\\text\{{\s*({'|'.join(NUMBER_WORDS)})\s*\}}",
+        lambda match: str(NUMBER_WORDS[match[1]]),
+    ),
     (r"(?<=\d)\s*(?:\\text\{\s*out of\s*\}|out of)\s*(?=\d)", "/"),
     (r"\\text\{\s*(?:negative|minus)\s*\}", "-"),
     (r"(?<![A-Za-z\\])(?:[Nn]egative|[Mm]inus)\s(?=[\d.\\])", "-"),
