@@ -166,6 +166,18 @@ def _last_number(text: str) -> Fraction | None:
     return _value(text, numbers, main[-1], details)
 
 
+def one_number(text: str) -> Fraction | None:
+    """The value of a text that is one number: what `number_of` reads, `**18**`, `18m` and `18:00`.
+
+    Example: `one_number("**18**") == 18`; `one_number("She keeps 18 eggs") is None`
+    """
+    value = number_of(text)
+    if value is not None or len(text) > MAX_SENTENCE_CHARS:
+        return value
+    number = _NUMBER.fullmatch(_plain(text))
+    return _read(number) if number else None
+
+
 # --- The last sentence
 
 _PARENTHESES = re.compile(r"\([^()]*\)")
@@ -223,7 +235,7 @@ def _enclosed(text: str, place: Place) -> Fraction | None:
     if is_denied(text, place.start, place.end):
         return None
     inside = inside_of(text, place)
-    value = number_of(inside)
+    value = one_number(inside)
     return stated(inside) if value is None and _SENTENCE.match(inside) else value
 
 

@@ -4,7 +4,7 @@ import re
 from fractions import Fraction
 from functools import partial
 
-from rewards.answer import final_answer
+from rewards.answer import final_answer, one_number
 from rewards.latex.number import number_of
 from rewards.rows import LogExtra, log_answers, score_rows
 from rewards.text import after_thinking, completion_text, find_tag, tagged_answer
@@ -32,7 +32,7 @@ def _score(answer: str | Fraction | None, gold: str, exact: float, numeric: floa
     answer = answer.removeprefix("####").strip()
     if answer == gold.strip():
         return exact
-    return numeric * (number_of(answer) == wanted)
+    return numeric * (one_number(answer) == wanted)
 
 
 def score_harness(
