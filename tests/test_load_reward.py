@@ -1,4 +1,4 @@
-"""Rewards by name, file or module: each form loads, and every mistake is refused with its remedy."""
+"""Rewards by name, file or module: each form loads, every mistake is refused with its remedy."""
 
 import asyncio
 import functools

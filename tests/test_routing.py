@@ -1,4 +1,4 @@
-"""A routed reward sees the rows of its tasks alone; its scores and columns return to their places."""
+"""A routed reward sees the rows of its tasks alone; what it returns goes back to their places."""
 
 import asyncio
 import functools

@@ -1,4 +1,4 @@
-"""Rows: a row that fails costs itself alone, each row logs its outcome, and rows are grouped by task."""
+"""A row that fails costs itself alone, each row logs its outcome, and rows are grouped by task."""
 
 import pytest
 
