@@ -1,19 +1,20 @@
-"""Any reward audited by its name and a file of rows: TRL's, verl's and verifiers' styles, and each way to fail."""
+"""Any reward audited by its name and a file of rows: three styles, and each way to fail, apart."""
 
 import json
 import os
 import re
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from rewards.audit import any_reward, check_reward
-from rewards.audit.any_reward import agreement
-from rewards.audit.call import score_in_style as score_completions
-from rewards.audit.call import style_of
+from rewards.audit import any_reward, apart, check_reward
+from rewards.audit.any_reward import ForeignReward, agreement, audit_by_name
+from rewards.audit.apart import Apart, Ended, Late, Raised, check_apart
+from rewards.audit.call import score_in_style, style_of
 from rewards.audit.parts import fill
 
 SCRIPT = Path(__file__).parents[1] / "scripts/audit_rewards.py"
@@ -63,30 +64,25 @@ def hangs(completions, answer, **kwargs):
 def not_a_number(completions, answer, **kwargs):
     return [s if c else float("nan") for c, s in zip(completions, right(completions, answer))]
 
-def always_wrong(completions, **kwargs):
-    return [0.0] * len(completions)
+def eats_memory(completions, answer, **kwargs):
+    return len("1" * 10**12) if "" in completions else right(completions, answer)
 
 def both(completions, completion, **kwargs): pass
-def neither(text, gold): pass
 def not_for_trl(completions, answer): pass
 
-def one_score(completions, answer, **kwargs):
-    return right(completions[:1], answer)
-
-def takes_the_gold(completions, answer, info, **kwargs):
-    return [float(tagged(text_of(c)) == i.pop("gold", None)) for c, i in zip(completions, info)]
-
-async def of_whole_batch(completions, **kwargs):
+def of_whole_batch(completions, **kwargs):
     return [1.0 / len(completions)] * len(completions)
+"""
+WITH_TORCH = """
+import torch
 
-def runs_it(completions, tests, **kwargs):
-    def passes(text, lines):
-        try:
-            exec(chr(10).join([text.replace("```python", "").replace("```", ""), *lines]), {})
-        except BaseException:
-            return 0.0
-        return 1.0
-    return [passes(text_of(c), lines) for c, lines in zip(completions, tests)]
+weight = torch.ones(300, 300)
+weight @ weight                             # starts the threads of torch
+
+def right(completions, answer, **kwargs):
+    weight @ weight
+    while "" in completions: pass
+    return [float(c.strip() == f"<answer>{gold}</answer>") for c, gold in zip(completions, answer)]
 """
 
 
@@ -97,25 +93,22 @@ def mine(tmp_path: Path) -> str:
 
 
 @pytest.fixture
-def run(tmp_path: Path, mine: str) -> Callable:
-    """Exit status and output of the script for a reward of `mine`, where torch and its friends cannot be imported."""
-    for name in ("torch", "transformers", "trl", "datasets"):
-        (tmp_path / f"{name}.py").write_text("raise ImportError('not here')")
+def found_in(tmp_path: Path, mine: str) -> Callable:
+    """What the audit finds in a reward of `mine`, on the first rows."""
 
-    def ran(name: str, *words: str, rows: list = ROWS) -> tuple[int, str]:
+    def found(name: str, rows: list = ROWS[:1], seconds: float = 5.0) -> str:
         (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-        spec = name if ":" in name else f"my_rewards:{name}"
-        command = [sys.executable, str(SCRIPT), "--reward", spec, "--rows", "rows.jsonl", *words]
-        if "--reference" not in words:
-            command += ["--reference", REFERENCE]
-        environment = os.environ | {"PYTHONPATH": str(SCRIPT.parents[1])}
-        done = subprocess.run(
-            command, capture_output=True, text=True, cwd=tmp_path, env=environment, timeout=120
-        )
-        assert "Traceback" not in done.stderr, done.stderr
-        return done.returncode, done.stdout + done.stderr
+        file, spec = tmp_path / "rows.jsonl", name if ":" in name else f"{mine}:{name}"
+        return "\n".join(audit_by_name(spec, file, REFERENCE, seconds=seconds)[0].failures)
 
-    return ran
+    return found
+
+
+# Styles
+
+
+def in_trl(completions, answer, **kwargs):
+    return [float(text.strip() == gold) for text, gold in zip(completions, answer, strict=True)]
 
 
 def test_a_style_is_recognised_by_its_parameters():
@@ -127,16 +120,10 @@ def test_a_style_is_recognised_by_its_parameters():
 
     def neither(text, gold): ...
 
-    assert [style_of(one) for one in (check_trl, verl, rubric)] == ["trl", "verl", "verifiers"]
+    assert [style_of(one) for one in (in_trl, verl, rubric)] == ["trl", "verl", "verifiers"]
     for unclear, fits in ((both, "trl, verifiers"), (neither, "no style")):
-        with pytest.raises(
-            ValueError, match=rf"fits {fits}: name one of trl, verl, verifiers as the style"
-        ):
+        with pytest.raises(ValueError, match=f"fits {fits}: name one of trl, verl, verifiers"):
             style_of(unclear)
-
-
-def check_trl(completions, answer, **kwargs):
-    return [float(text.strip() == gold) for text, gold in zip(completions, answer, strict=True)]
 
 
 def test_each_style_gets_the_arguments_it_knows():
@@ -147,18 +134,16 @@ def test_each_style_gets_the_arguments_it_knows():
         return True
 
     def verl(**kwargs):
-        return {
-            "score": kwargs["ground_truth"] == kwargs["solution_str"]
-            and kwargs["data_source"] == "mine"
-        }
+        is_right = kwargs["ground_truth"] == kwargs["solution_str"]
+        return {"score": is_right and kwargs["data_source"] == "mine"}
 
     chat = [{"role": "user", "content": "9 + 9"}]
     row = {"prompt": chat, "answer": "18", "info": {"a": 1}, "task": "sums", "data_source": "mine"}
-    assert score_completions(rubric, "verifiers", [row], ["18"]) == [1.0]
+    assert score_in_style(rubric, "verifiers", [row], ["18"]) == [1.0]
     assert seen == [(chat, [{"role": "assistant", "content": "18"}], "18", {"a": 1}, "sums")]
-    assert score_completions(verl, "verl", [row] * 2, ["18", "19"]) == [1.0, 0.0]
-    assert score_completions(verl, "verl", [row | {"ground_truth": "19"}], ["19"]) == [1.0]
-    assert score_completions(check_trl, "trl", [row | {"prompt": "9 + 9"}], ["18"]) == [1.0]
+    assert score_in_style(verl, "verl", [row] * 2, ["18", "19"]) == [1.0, 0.0]
+    assert score_in_style(verl, "verl", [row | {"ground_truth": "19"}], ["19"]) == [1.0]
+    assert score_in_style(in_trl, "trl", [row | {"prompt": "9 + 9"}], ["18"]) == [1.0]
 
 
 def test_a_reference_is_filled_from_the_columns_of_a_row():
@@ -166,67 +151,71 @@ def test_a_reference_is_filled_from_the_columns_of_a_row():
     assert fill(r"\boxed{{answer}} {solution} {other}", row) == r"\boxed{18} x {other}"
 
 
-@pytest.mark.parametrize(
-    "name", ["right", "right_later", "right_verl", "right_rubric", "my_rewards.py:right"]
-)
-def test_a_right_reward_passes_in_each_style(run, name):
-    status, output = run(name)
-    assert status == 0, output
-    assert "  No reward gives more than it may." in output
+@pytest.mark.parametrize("name", ["right", "right_later", "right_verl", "right_rubric"])
+def test_a_right_reward_passes_in_each_style(found_in, name):
+    assert found_in(name, ROWS) == ""
 
 
 @pytest.mark.parametrize("name", ["naive", "naive_verl", "naive_rubric"])
-def test_a_naive_reward_is_found_in_each_style(run, name):
-    status, output = run(name)
-    assert status == 1
-    for trick in (
-        "answer: gold or another",
-        "answer: gold in the reasoning only",
-        "another answer behind the gold",
-    ):
-        assert (
-            f"reward '{name}' gives 1 for the trick '{trick}'; a verifier gives 0 or less" in output
-        )
+def test_a_naive_reward_is_found_in_each_style(found_in, name):
+    found = found_in(name)
+    for trick in ("gold or another", "gold in the reasoning only"):
+        trick = f"the trick 'answer: {trick}'"
+        assert f"reward '{name}' gives 1 for {trick}; a verifier gives 0 or less" in found
+
+
+# Apart
 
 
 @pytest.mark.parametrize(
     ("name", "message"),
     [
         ("raises", "ValueError: could not convert string to float: "),
-        ("dies", " completions: its process died. The first: row 0, ''"),
-        ("hangs", " completions: it takes more than 1 s. The first: row 0, ''"),
+        ("dies", "fails on 1 of 77 completions: its process died. The first: row 0, ''"),
+        ("hangs", "fails on 1 of 77 completions: it takes more than 0.5 s. The first: row 0, ''"),
+        ("eats_memory", "fails on 1 of 77 completions: MemoryError: . The first: row 0, ''"),
         ("not_a_number", "fails on 1 of 77 completions: it returned nan. The first: row 0, ''"),
-        (
-            "always_wrong",
-            "gives 0 instead of more than 0 for the reference answer of 1 of 1 rows: row 0, '<answer>18",
-        ),
-    ],
-)
-def test_a_crash_a_hang_and_a_nan_are_findings(run, name, message):
-    status, output = run(name, "--seconds", "1", rows=ROWS[:1])
-    assert status == 1
-    assert message in output
-
-
-@pytest.mark.parametrize(
-    ("name", "message"),
-    [
-        ("one_score", "ValueError: it returned 1 rewards for "),
-        ("takes_the_gold", "ValueError: it changes its argument info. The first: row 0"),
         ("of_whole_batch", " for the same completion, in another order and batch: row 0"),
     ],
 )
-def test_a_reward_gets_batches_as_from_a_trainer(run, name, message):
-    status, output = run(name, rows=[row | {"info": {"gold": row["answer"]}} for row in ROWS])
-    assert status == 1
-    assert message in output
+def test_a_crash_a_hang_and_a_nan_are_findings(found_in, name, message):
+    assert message in found_in(name, seconds=0.5)
 
 
-def test_a_reward_that_runs_programs_in_its_own_process_is_found(run):
-    rows = [{"prompt": "p", "tests": ["assert f() == 1"], "solution": "def f(): return 1"}]
-    status, output = run("runs_it", "--reference", "```python\n{solution}\n```", rows=rows)
-    assert status == 1
-    assert "it runs programs of the model in its own process, the trainer's" in output
+def test_a_reward_that_loads_torch_is_scored_and_stopped_like_any_other(tmp_path):
+    (tmp_path / "with_torch.py").write_text(WITH_TORCH)
+    reward, texts = Apart(f"{tmp_path}/with_torch.py:right"), ["<answer>18</answer>", "18"]
+    assert reward.score(ROWS[:2], texts, limit_s=60.0) == [1.0, 0.0]
+    with pytest.raises(Late):
+        reward.score(ROWS[:2], ["", ""], limit_s=0.5)
+    assert reward.score(ROWS[:2], texts, limit_s=60.0) == [1.0, 0.0]
+    reward.close()
+
+
+def test_a_reward_that_always_hangs_does_not_cost_its_limit_each_time(mine, monkeypatch):
+    monkeypatch.setattr(any_reward, "BUDGET_S", 1.0)
+    hangs, start = ForeignReward(f"{mine}:hangs", None, "verifier", 1.0), time.monotonic()
+    for _ in range(6):
+        with pytest.raises(Raised, match="it takes more than 1 s"):
+            hangs(["p"], [""], None, None, None, None, answer=["18"])
+    hangs.apart.close()
+    assert time.monotonic() - start < 1.0 + 6 * 0.8
+
+
+def test_a_call_apart_returns_raises_ends_or_is_late_and_the_next_one_starts_anew(mine):
+    reward, rows = Apart(f"{mine}:dies"), [{"prompt": "p", "answer": "18"}]
+    described = reward.start(limit_s=60.0)
+    assert (described["name"], described["columns"]) == ("dies", ["answer"])
+    first = reward.process.pid
+    with pytest.raises(Ended, match="3"):
+        reward.score(rows, [""], limit_s=60.0)
+    assert reward.score(rows, ["<answer>18</answer>"], limit_s=60.0) == [1.0]
+    assert reward.process.pid != first
+    with pytest.raises(Raised, match="ValueError"):
+        reward.score(rows, ["a", "b"], limit_s=60.0)
+    with pytest.raises(Late):
+        reward.score(rows * 2000, ["a"] * 2000, limit_s=0.0)
+    assert reward.process is None
 
 
 @pytest.mark.parametrize(
@@ -242,32 +231,56 @@ def test_a_module_that_cannot_be_imported_is_an_error_in_words(tmp_path, monkeyp
     (tmp_path / "bad.py").write_text(code + "\ndef reward(completions, **kwargs): ...\n")
     monkeypatch.setattr(any_reward, "IMPORT_S", 2.0)
     with pytest.raises(ValueError, match=re.escape(what)):
-        any_reward.ForeignReward(f"{tmp_path}/bad.py:reward", None, "verifier", 1.0)
+        ForeignReward(f"{tmp_path}/bad.py:reward", None, "verifier", 1.0)
 
 
-def test_labelled_pairs_give_accuracy_and_mistakes(run, tmp_path):
-    pairs = [
-        ("18", "<answer>18</answer>", True),
-        ("18", "<answer>180</answer>", False),
-        ("7", "seven", True),
+def test_the_check_before_a_run_names_what_ends_or_hangs_and_leaves_errors_to_the_run(mine):
+    specs = [f"{mine}:{name}" for name in ("right", "raises", "dies", "hangs")]
+    found = check_apart(specs, None, ROWS[:2], limit_s=2.0)
+    assert found == [
+        f"reward '{mine}:dies' ends the process (status 3) when it is called: correct it.",
+        f"reward '{mine}:hangs' does not return within reward_timeout_s (2 s) when it is called: "
+        "correct it.",
     ]
-    lines = [
-        json.dumps(dict(zip(("gold", "prediction", "label"), pair, strict=True))) for pair in pairs
-    ]
-    (tmp_path / "pairs.jsonl").write_text("\n".join(lines))
-    command = ["--reward", "my_rewards:naive", "--labels", "pairs.jsonl", "--json", "found.json"]
-    done = subprocess.run(
-        [sys.executable, str(SCRIPT), *command], capture_output=True, text=True, cwd=tmp_path, timeout=120,
-        env=os.environ | {"PYTHONPATH": str(SCRIPT.parents[1])},
-    )  # fmt: skip
-    assert (done.returncode, done.stderr) == (0, "")
-    assert (
-        "3 labelled pairs: accuracy 0.333 (0.061-0.792)\n  false positives: 1\n    gold '18', prediction"
-        in done.stdout
+
+
+def test_what_is_scored_apart_ends_with_the_process_that_asked(tmp_path):
+    (tmp_path / "sleepy.py").write_text(
+        "import os, time\n"
+        "def reward(completions, **kwargs):\n"
+        f"    open({str(tmp_path / 'pid')!r}, 'w').write(str(os.getpid()))\n"
+        "    while True: pass\n"
     )
-    found = json.loads((tmp_path / "found.json").read_text())["labels"]
-    assert [pair["prediction"] for pair in found["false_negatives"]] == ["seven"]
-    assert (found["pairs"], found["not_scored"]) == (3, [])
+    asks = (
+        "from rewards.audit import apart\napart.GRACE_S = 0.5\n"
+        f"apart.Apart({str(tmp_path / 'sleepy.py:reward')!r}).score([{{'prompt': 'p'}}], [''], 0.5)"
+    )
+    parent = subprocess.Popen([sys.executable, "-c", asks])
+    until = time.monotonic() + 60
+    while not (tmp_path / "pid").exists() and time.monotonic() < until:
+        time.sleep(0.05)
+    parent.kill()
+    parent.wait()
+    pid = int((tmp_path / "pid").read_text())
+    while Path(f"/proc/{pid}").exists() and time.monotonic() < until:
+        time.sleep(0.1)
+    assert not Path(f"/proc/{pid}").exists(), "the kernel ends it, by its own alarm"
+    assert apart.GRACE_S == 5.0
+
+
+# Labels
+
+
+def test_labelled_pairs_give_accuracy_and_mistakes(mine, tmp_path):
+    pairs = [("18", "18", True), ("18", "180", False), ("7", "seven", True)]
+    fields = ("gold", "prediction", "label")
+    lines = [json.dumps(dict(zip(fields, pair, strict=True))) for pair in pairs]
+    (tmp_path / "pairs.jsonl").write_text("\n".join(lines))
+    found = agreement(f"{mine}:naive", tmp_path / "pairs.jsonl", "It is {prediction}.")
+    assert (found.pairs, round(found.accuracy, 3), found.not_scored) == (3, 0.333, [])
+    assert [round(limit, 3) for limit in found.interval] == [0.061, 0.792]
+    assert [pair["prediction"] for pair in found.false_positives] == ["180"]
+    assert [pair["prediction"] for pair in found.false_negatives] == ["seven"]
 
 
 @pytest.mark.parametrize(
@@ -280,38 +293,65 @@ def test_labels_that_cannot_be_used_are_refused(tmp_path, line, message):
         agreement("number_count", tmp_path / "pairs.jsonl")
 
 
+# The script, where torch and its friends cannot be imported
+
+
+@pytest.fixture
+def run(tmp_path: Path, mine: str) -> Callable:
+    """Exit status and output of the script for a reward of `mine`."""
+    for name in ("torch", "transformers", "trl", "datasets"):
+        (tmp_path / f"{name}.py").write_text("raise ImportError('not here')")
+
+    def ran(name: str, *words: str, rows: list = ROWS) -> tuple[int, str]:
+        (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+        command = [sys.executable, str(SCRIPT), "--reward", f"my_rewards:{name}", *words]
+        command += ["--rows", "rows.jsonl", "--reference", REFERENCE]
+        environment = os.environ | {"PYTHONPATH": str(SCRIPT.parents[1])}
+        options = {"capture_output": True, "text": True, "cwd": tmp_path, "env": environment}
+        done = subprocess.run(command, timeout=120, **options)
+        assert "Traceback" not in done.stderr, done.stderr
+        return done.returncode, done.stdout + done.stderr
+
+    return ran
+
+
+def test_a_right_reward_has_status_0_and_a_naive_one_1_and_a_file(run, tmp_path):
+    (tmp_path / "pairs.jsonl").write_text('{"gold": "1", "prediction": "1", "label": true}')
+    assert run("right", "--kind", "verifier")[0] == 0
+    status, output = run("naive", "--json", "audit.json", "--labels", "pairs.jsonl")
+    found = json.loads((tmp_path / "audit.json").read_text())
+    assert status == 1
+    assert "1 labelled pairs: accuracy 1.000" in output
+    assert found["scores"]["naive"]["answer: gold or another"] == 1.0
+    assert found["labels"]["accuracy"] == 1.0
+
+
 @pytest.mark.parametrize(
-    ("name", "words", "rows", "message"),
+    ("name", "rows", "message"),
     [
-        ("gone", [], ROWS, "has no function or class 'gone'"),
-        ("both", [], ROWS, "fits trl, verifiers: name one of trl, verl, verifiers as the style"),
-        ("not_for_trl", [], ROWS, "TRL needs (prompts, completions, <dataset columns>, **kwargs)"),
-        ("right", [], [], "rows.jsonl holds no rows"),
-        ("right", [], [{"question": "?"}], "line 1: prompt missing (its keys: question; wanted: prompt)"),
+        ("gone", ROWS, "has no function or class 'gone'"),
+        ("both", ROWS, "fits trl, verifiers: name one of trl, verl, verifiers as the style"),
+        ("not_for_trl", ROWS, "TRL needs (prompts, completions, <dataset columns>, **kwargs)"),
+        ("right", [], "rows.jsonl holds no rows"),
         (
             "right",
-            [],
-            ["no object"],
-            "rows.jsonl, line 1: it must be a JSON object with prompt",
+            [{"question": "?"}],
+            "line 1: prompt missing (its keys: question; wanted",
         ),
-        ("right", [], [{"prompt": "?", "gold": "1"}], "needs the column answer; no row has it."),
+        ("right", ["no object"], "line 1: it must be a JSON object with prompt"),
+        ("right", [{"prompt": "?", "gold": "1"}], "needs the column answer; no row has it."),
     ],
 )
-def test_what_cannot_be_audited_is_refused_with_status_2(run, name, words, rows, message):
-    status, output = run(name, *words, rows=rows)
+def test_what_cannot_be_audited_is_refused_with_status_2(run, name, rows, message):
+    status, output = run(name, rows=rows)
     assert (status, message in output) == (2, True), output
 
 
-def test_the_audit_is_written_as_json(run, tmp_path):
-    status, _ = run("naive", "--json", "audit.json")
-    found = json.loads((tmp_path / "audit.json").read_text())
-    assert status == 1
-    assert found["scores"]["naive"]["reference answer"] == 1.0
-    assert found["scores"]["naive"]["answer: gold or another"] == 1.0
+# In a test of one's own
 
 
 def test_check_reward_raises_with_the_table():
-    check_reward(check_trl, ROWS, "{answer}")
+    check_reward(in_trl, ROWS, "{answer}")
 
     def naive(completions, answer, **kwargs):
         return [float(gold in text) for text, gold in zip(completions, answer, strict=True)]
@@ -321,4 +361,4 @@ def test_check_reward_raises_with_the_table():
     assert re.search(r"\n  answer: gold or another  +1.0\n", str(failed.value))
     assert "reward 'naive' gives 1 for the trick 'answer: gold or another'" in str(failed.value)
     with pytest.raises(AssertionError, match="there are no rows"):
-        check_reward(check_trl, [], "{answer}")
+        check_reward(in_trl, [], "{answer}")
