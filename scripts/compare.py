@@ -2,9 +2,10 @@
 
     python scripts/compare.py runs/quickstart --expect results/quickstart.json
 
-Each metric's change by training, next to the range in which the change of one more run is expected (19 of 20; how it
-is computed: recipes/common/many_runs/ledger.py), and how many commits lie between. That both saw the same data is not
-checked. Exit status 0: all agree; 1: one does not; 2: they cannot be compared.
+Each metric's change by training, next to the range in which the change of one more run is expected
+(19 of 20; how it is computed: recipes/common/many_runs/ledger.py), and how many commits lie
+between. That both saw the same data is not checked. Exit status 0: all agree; 1: one does not; 2:
+they cannot be compared.
 """
 
 import argparse
@@ -27,9 +28,8 @@ def main() -> None:
     except (OSError, ValueError) as problem:
         print(f"error: {problem}", file=sys.stderr)
         raise SystemExit(2) from problem
-    print(
-        f"{args.run} and {entry['title']} ({entry['commit']}, seeds {entry['seeds']}, {entry['hardware']})"
-    )
+    source = f"{entry['commit']}, seeds {entry['seeds']}, {entry['hardware']}"
+    print(f"{args.run} and {entry['title']} ({source})")
     print(between)
     if len(entry["seeds"]) == 1:
         print("note: the entry is of one seed, so the ranges do not hold the spread between seeds")

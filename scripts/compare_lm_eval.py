@@ -13,21 +13,18 @@ import json
 from pathlib import Path
 
 
-def read_samples(folder: Path) -> dict[tuple[str, str, str], dict[tuple[int, str], bool]]:
-    """(task, filter, metric) -> (number, hash) of the row -> right or wrong."""
-    found, files = {}, sorted(folder.rglob("samples_*.jsonl"))
-    tasks = [file.stem.removeprefix("samples_").rpartition("_")[0] for file in files]
-    if not tasks or len(set(tasks)) < len(tasks):
-        raise ValueError(
-            f"{folder} must hold one samples_TASK_DATE.jsonl for each task; it holds {len(files)} "
-            "files."
-        )
-    for task, file in zip(tasks, files, strict=True):
-        for sample in map(json.loads, file.open(encoding="utf-8")):
-            for metric in (name for name in sample["metrics"] if sample[name] in (0, 1)):
-                rows = found.setdefault((task, sample["filter"], metric), {})
-                rows[sample["doc_id"], sample["doc_hash"]] = sample[metric] == 1
-    return found
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "before", type=Path, help="folder with samples_TASK_DATE.jsonl, at any depth"
+    )
+    parser.add_argument("after", type=Path)
+    try:
+        print(compare(**vars(parser.parse_args())))
+    except ValueError as problem:
+        raise SystemExit(f"error: {problem}") from None
 
 
 def compare(before: Path, after: Path) -> str:
@@ -44,37 +41,33 @@ def compare(before: Path, after: Path) -> str:
             raise ValueError(f"{' '.join(name)}: not the same rows: {sizes}. {remedy}")
         pairs = list(rows.values()), [others[row] for row in rows]
         first, second = (sum(values) / len(rows) for values in pairs)
-        cells = {
-            "task": name[0],
-            "filter": name[1],
-            "metric": name[2],
-            "rows": len(rows),
-            "before": percent(first),
-        }
-        change = points(second - first, paired_interval(*pairs))
         table.append(
-            cells
-            | {
+            {
+                **dict(zip(("task", "filter", "metric"), name, strict=True)),
+                "rows": len(rows),
+                "before": percent(first),
                 "after": percent(second),
-                "difference": change,
+                "difference": points(second - first, paired_interval(*pairs)),
                 "McNemar p": f"{mcnemar_p(*pairs):.2g}",
             }
         )
     return format_table(table)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument(
-        "before", type=Path, help="folder with samples_TASK_DATE.jsonl, at any depth"
-    )
-    parser.add_argument("after", type=Path)
-    try:
-        print(compare(**vars(parser.parse_args())))
-    except ValueError as problem:
-        raise SystemExit(f"error: {problem}") from None
+def read_samples(folder: Path) -> dict[tuple[str, str, str], dict[tuple[int, str], bool]]:
+    """(task, filter, metric) -> (number, hash) of the row -> right or wrong."""
+    found, files = {}, sorted(folder.rglob("samples_*.jsonl"))
+    tasks = [file.stem.removeprefix("samples_").rpartition("_")[0] for file in files]
+    if not tasks or len(set(tasks)) < len(tasks):
+        needed = f"{folder} must hold one samples_TASK_DATE.jsonl for each task"
+        raise ValueError(f"{needed}; it holds {len(files)} files.")
+    for task, file in zip(tasks, files, strict=True):
+        for sample in map(json.loads, file.open(encoding="utf-8")):
+            for metric in sample["metrics"]:
+                if sample[metric] in (0, 1):
+                    rows = found.setdefault((task, sample["filter"], metric), {})
+                    rows[sample["doc_id"], sample["doc_hash"]] = sample[metric] == 1
+    return found
 
 
 if __name__ == "__main__":

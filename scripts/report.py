@@ -1,12 +1,14 @@
 """Write the report of a run, or of several side by side, as one HTML file that opens from disk.
 
-    python scripts/report.py runs/quickstart                                    # runs/quickstart/report.html
-    python scripts/report.py runs/seed0 runs/seed1                              # a report.html in each
-    python scripts/report.py runs/seed0 runs/seed1 --output seeds.html          # one page
-    python scripts/report.py runs/seed0 runs/seed1 --curves seeds.png           # the curves alone, as a picture
+    python scripts/report.py runs/quickstart                                    #
+    runs/quickstart/report.html python scripts/report.py runs/seed0 runs/seed1
+    # a report.html in each python scripts/report.py runs/seed0 runs/seed1 --output seeds.html
+    # one page python scripts/report.py runs/seed0 runs/seed1 --curves seeds.png           # the
+    curves alone, as a picture
 
-Before and after with intervals, curves, every completion that was logged (filter, search, sort), the
-held-out rows that flipped, settings and versions. It can also show a run that is still going on.
+Before and after with intervals, curves, every completion that was logged (filter, search, sort),
+the held-out rows that flipped, settings and versions. It can also show a run that is still going
+on.
 """
 
 import argparse
@@ -18,21 +20,17 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("runs", nargs="+", type=Path, help="run folders, finished or not")
-    parser.add_argument(
-        "--output", type=Path, help="one page for all runs; without it each gets its report.html"
-    )
-    parser.add_argument(
-        "--curves", type=Path, help="a picture of the curves of all runs, in place of a page"
-    )
-    args = parser.parse_args()
+    parser.add_argument("--output", type=Path, help="one page for all; default: one in each")
+    parser.add_argument("--curves", type=Path, help="a picture of all runs, in place of a page")
+    options = parser.parse_args()
     from recipes.common.report.page import write_report
     from recipes.common.report.plots import plot_runs
+    from recipes.common.utils.run_files import REPORT
 
-    one, write = args.curves or args.output, plot_runs if args.curves else write_report
+    one, write = options.curves or options.output, plot_runs if options.curves else write_report
+    pages = {one: options.runs} if one else {run / REPORT: [run] for run in options.runs}
     try:
-        for output, runs in (
-            [(one, args.runs)] if one else [(run / "report.html", [run]) for run in args.runs]
-        ):
+        for output, runs in pages.items():
             write(runs, output)
             print(f"Saved {output}")
     except (FileNotFoundError, ValueError) as error:

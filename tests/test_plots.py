@@ -20,6 +20,7 @@ CURVE = [
 
 
 def make_run(folder, log=LOG):
+    write_json(folder / "run_config.json", {})
     write_json(folder / "trainer_state.json", {"log_history": log})
     return folder
 
@@ -55,6 +56,8 @@ def test_several_runs_become_one_picture(tmp_path, logs, band):
         add_line(runs[0], {"step": step, "metrics": metrics})
     plot_runs(runs, tmp_path / "runs.png", band)
     assert (tmp_path / "runs.png").read_bytes().startswith(b"\x89PNG")
+    with pytest.raises(FileNotFoundError, match="give the output_dir of a run"):
+        plot_runs([tmp_path], tmp_path / "none.png", band)
 
 
 def test_a_panel_on_the_page_takes_its_colours_and_its_words_from_the_page():

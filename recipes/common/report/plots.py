@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from recipes.common.evaluation.scores import independent_metric
-from recipes.common.utils.run_files import is_reward_mean, read_log, read_validation
+from recipes.common.utils.run_files import is_reward_mean, read_config, read_log, read_validation
 from recipes.common.utils.stats import moving_average, wilson_interval
 
 Log = list[dict[str, float]]
@@ -109,13 +109,15 @@ def smooth(points: Points) -> Points:
 
 
 def plot_runs(runs: list[Path], output: Path, band: bool = False) -> None:
-    """Write a picture of all panels of run folders.
+    """Write a picture of all panels of run folders; `FileNotFoundError` as of `read_config`.
 
     With `band` the runs become one line: their mean, in a band from the least to the largest.
     """
     import matplotlib
     from matplotlib.figure import Figure
 
+    for run in runs:
+        read_config(run)
     drawn = panels([read_log(run) for run in runs], [read_validation(run) for run in runs])
     rows = max(1, math.ceil(len(drawn) / 2))
     words = "faint: each logged step    bold: moving average"
