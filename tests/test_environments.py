@@ -27,7 +27,7 @@ from transformers import AutoTokenizer
 
 from recipes.calculator.train import metric, reference_completion
 from recipes.common.checks.callables import check_tool_use
-from recipes.common.checks.run_folder import differences, identity_of
+from recipes.common.checks.identity import differences, identity_of
 from recipes.common.data.recipe import load_parts, load_recipe
 from recipes.common.evaluation.evaluate import evaluate
 from recipes.common.trainer import GRPOConfig, GRPOTrainer

@@ -49,6 +49,7 @@ def train(folder: Path, patch: pytest.MonkeyPatch, *more: str, max_steps: int = 
     settings |= {
         "model_name_or_path": place / "model",
         "reward_funcs": f"{place}/mine.py:letter_share",
+        "reward_gates": "{}",
     }
     settings |= {"only_rows": place / "rows.jsonl", "save_steps": 2}
     words = [word for name, value in settings.items() for word in (f"--{name}", str(value))]

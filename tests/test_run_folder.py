@@ -12,13 +12,8 @@ from safetensors.torch import save_file
 from transformers import SchedulerType
 from transformers.trainer_utils import rotate_checkpoints
 
-from recipes.common.checks.run_folder import (
-    differences,
-    files_read,
-    identity_of,
-    is_whole,
-    open_run_folder,
-)
+from recipes.common.checks.identity import differences, files_read, identity_of
+from recipes.common.checks.run_folder import is_whole, open_run_folder
 from recipes.common.report import record
 from recipes.common.report.record import complete_card, push
 from recipes.common.training.engine import asked_engine

@@ -54,14 +54,10 @@ def start(
         finished.
     """
     # Imported here, so that a script may import a recipe without all that a run needs.
+    from recipes.common.checks.identity import files_read, identity_of
     from recipes.common.checks.model_files import model_folder
     from recipes.common.checks.preflight import preflight, report, resolved
-    from recipes.common.checks.run_folder import (
-        dtype_of_run,
-        files_read,
-        identity_of,
-        open_run_folder,
-    )
+    from recipes.common.checks.run_folder import dtype_of_run, open_run_folder
     from recipes.common.data.recipe import load_parts
     from recipes.common.training.environments import by_name, load_environments, load_tools
     from recipes.common.utils.screen import announce, explain_endings, refuse

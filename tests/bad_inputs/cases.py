@@ -104,7 +104,7 @@ SETTINGS = {
             ("optim", "adam", "'adamw_torch'"),
             ("save_strategy", "never", "'no', 'steps'"),
             ("logging_strategy", "often", "'no', 'steps'"),
-            ("dtype", "float8", "'auto', 'bfloat16'"),
+            ("dtype", "float8", "'auto', 'fastest', 'bfloat16'"),
             ("report_to", "wandbb", "allowed: none, all, wandb"),
             ("log_level", "loud", "'detail', 'debug'"),
             ("train_sampling_strategy", "best", "'random', 'sequential'"),

@@ -27,7 +27,7 @@ from pathlib import Path
 from statistics import mean, stdev
 from typing import Any, NamedTuple
 
-from recipes.common.checks.run_folder import NOT_COMPARED
+from recipes.common.checks.identity import NOT_COMPARED
 from recipes.common.many_runs.arms import CONFIGURED, compare_arms, read_settings
 from recipes.common.settings import options_given
 from recipes.common.utils.run_files import (
