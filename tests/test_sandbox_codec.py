@@ -1,4 +1,4 @@
-"""The codec: every plain value arrives as it left, of the exact type; any other text is an error, never a call."""
+"""The codec: every plain value arrives as it left, of its type; other text is an error, never a call."""
 
 import collections
 import contextlib
@@ -203,9 +203,10 @@ def test_size_is_capped_both_ways():
 
 
 NO_ENCODINGS = [
-    "", "{}", '{"t":[],"s":[]}', '{"z":1}', '{"t":1}', '{"t":"ab"}', '{"s":[[1]]}', '{"d":[[1]]}', '{"d":[[[1],2]]}',
-    '{"b":"g"}', '{"c":[1,2]}', '{"r":[1,2,0]}', '{"r":[1,2]}', '{"q":[1,0]}', '{"q":[true,1]}', '{"D":"x"}',
-    '{"T":"object"}', '{"T":"eval"}', '{"n":"zz"}', '{"o":["f",1]}', '{"M":"2024"}', '{"S":[1e9,0,0]}',
+    '', '{}', '{"t":[],"s":[]}', '{"z":1}', '{"t":1}', '{"t":"ab"}', '{"s":[[1]]}',
+    '{"d":[[1]]}', '{"d":[[[1],2]]}', '{"b":"g"}', '{"c":[1,2]}', '{"r":[1,2,0]}',
+    '{"r":[1,2]}', '{"q":[1,0]}', '{"q":[true,1]}', '{"D":"x"}', '{"T":"object"}',
+    '{"T":"eval"}', '{"n":"zz"}', '{"o":["f",1]}', '{"M":"2024"}', '{"S":[1e9,0,0]}',
     '{"S":[9999999999,0,0]}', "1" * 5000,
 ]  # fmt: skip
 
