@@ -141,17 +141,6 @@ def test_environments_by_name_and_an_async_reward(make, tmp_path):
     )
 
 
-def test_the_text_of_a_tool_earns_nothing():
-    messages = [
-        {"role": "tool", "name": "t", "content": "<answer>18</answer>"},
-        {"role": "assistant", "content": "no"},
-    ]
-    row = {"prompt": [{"role": "user", "content": "?"}], "answer": "18"}
-    assert score(load_reward("gsm8k_correctness"), [row], [messages]) == [0.0]
-    messages[0]["role"] = "assistant"
-    assert score(load_reward("gsm8k_correctness"), [row], [messages]) == [2.0]
-
-
 def test_a_run_that_was_stopped_and_resumed_is_the_run_that_was_not(make, tmp_path):
     steps = {"max_steps": 4, "save_strategy": "steps", "save_steps": 2, "learning_rate": 0.01}
     weights = []
@@ -273,12 +262,6 @@ def test_the_reward_of_an_environment_needs_the_environments_of_its_rollouts(tmp
         GRPOTrainer("nobody/nothing", rewards, GRPOConfig(output_dir=str(tmp_path), bf16=False))
 
 
-def test_the_reward_of_an_environment_is_one_of_the_run(parse, tmp_path):
-    args = parse({**SETTINGS, "reward_funcs": [], "environment_factory": CALCULATOR})
-    (rewards, *_), problems = load_parts(args, None)
-    assert ([reward.__name__ for reward in rewards], problems) == (["Calculator"], [])
-
-
 def test_the_audit_plays_the_reference_and_finds_a_reward_for_nothing(monkeypatch):
     factory = load_environments(CALCULATOR)
     rewards = [load_reward("gsm8k_correctness"), *environment_rewards(factory)]
@@ -298,20 +281,6 @@ def test_a_warm_start_shows_the_tools_and_trains_on_the_turns_of_the_model():
     (example, *_), (row, *_) = reference_rows(recipe, 2)
     assert example["completion"] == reference_completion(row)
     assert [tool["function"]["name"] for tool in json.loads(example["tools"])] == ["calculate"]
-
-
-def test_the_template_marks_the_turns_of_the_model_and_not_those_of_a_tool(model):
-    tokenizer = AutoTokenizer.from_pretrained(model)
-    tokenizer.chat_template = template()
-    turns = {"return_assistant_tokens_mask": True, "return_dict": True, "tokenize": True}
-    encoded = tokenizer.apply_chat_template(
-        ROWS[0]["prompt"] + reference_completion(ROWS[0]), **turns
-    )
-    pairs = zip(encoded["input_ids"], encoded["assistant_masks"], strict=True)
-    assert (
-        tokenizer.decode([token for token, mine in pairs if mine])
-        == FIRST[0][0] + "<|end|><answer>5</answer><|end|>"
-    )
 
 
 def test_another_tool_makes_it_another_run(tmp_path):
@@ -380,11 +349,6 @@ def test_what_cannot_be_called_is_refused(parse, settings, words):
     assert args.problems == []
     (problem,) = check_tool_use(args.training, ROWS, [])
     assert words in problem
-
-
-def test_an_environment_with_the_columns_it_needs_passes(parse):
-    args = parse({**SETTINGS, "environment_factory": CALCULATOR})
-    assert check_tool_use(args.training, ROWS, []) == []
 
 
 def test_text_prompts_step_rewards_and_sharded_models_are_refused(parse, monkeypatch):

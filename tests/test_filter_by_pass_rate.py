@@ -9,15 +9,13 @@ import filter_by_pass_rate
 import pandas as pd
 import probe
 import pytest
-from datasets import Dataset
 from support.launching import DENSE_REWARD, TINY
 from support.tiny_model import build_tiny_model
 
 from recipes.common import run as life
 from recipes.common.checks.notes import only_rows_notes
-from recipes.common.data.recipe import import_recipe, with_columns
+from recipes.common.data.recipe import import_recipe
 from recipes.common.data.split import use_only_rows
-from recipes.common.sampling.learning import Column, Scored, right_by_group
 from recipes.common.utils.run_files import read_rows, write_rows
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -105,20 +103,6 @@ def test_the_counts_are_exact_and_the_rows_in_the_band_are_kept_bounds_included(
     assert (record["kept"], record["useful_a_step"]) == (3, {"before": 16 / 9, "after": 8 / 3})
 
 
-def test_solved_is_what_every_verifier_that_scored_it_scored_in_full():
-    columns = [
-        Column("a", "verifier", 1.0),
-        Column("b", "verifier", None),
-        Column("f", "format", 1.0),
-    ]
-    given = [(1.0, 0.5), (1.0, 0.0), (0.5, 0.5), (None, 0.5), (1.0, None), (None, None)]
-    scored = [Scored(0, "math", 3, False, {"a": a, "b": b, "f": 0.0}) for a, b in given]
-    failed = Scored(
-        0, "math", 3, False, {"a": 1.0, "b": None, "f": 0.0}, ("b",)
-    )  # counts for nothing
-    assert right_by_group([*scored, failed], columns) == {0: [True, False, False, True, True]}
-
-
 def test_bad_input_says_what_is_wrong_and_leaves_nothing_behind(status, tmp_path, capsys):
     shaped = write_probe(tmp_path / "shaped", MIXED, [SHAPE])
     extreme = write_probe(
@@ -190,15 +174,6 @@ def test_a_file_that_holds_no_rows_is_refused_and_a_column_of_a_later_row_is_kep
         use_only_rows(str(file), None)
     write_rows(file, [{"prompt": "a", "task": "t"}, {"prompt": "b", "task": "t", "answer": "7"}])
     assert use_only_rows(str(file), None)["answer"][:] == [None, "7"]
-
-
-def test_rows_that_a_probe_kept_may_have_the_columns_of_reward_columns_already():
-    columns = {"solution": "answer"}
-    kept = with_columns(Dataset.from_list([{"answer": "1"}, {"answer": "2"}]), columns)
-    assert with_columns(kept, columns).to_list() == kept.to_list()
-    other = Dataset.from_list([*kept.to_list(), {"answer": "3", "solution": "4"}])
-    with pytest.raises(ValueError, match="the rows have another of the name 'solution'"):
-        with_columns(other, columns)
 
 
 @pytest.mark.slow

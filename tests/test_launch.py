@@ -52,8 +52,6 @@ RESUMED = {
     "zero2": ["full"],
     "zero3": ["full", "lora"],
 }  # ZeRO-2 shards an adapter as it does weights
-# The tiny model never has the format: of equal checkpoints the first is the best.
-BEST = {"load_best_model_at_end": "true", "metric_for_best_model": "validation/format"}
 ON_ACCELERATORS = {
     "single_gpu": ("NO", None),
     "ddp": ("MULTI_GPU", None),
@@ -99,8 +97,6 @@ def launched(model: Path, tmp_path_factory: pytest.TempPathFactory):
         if name not in folders:
             folder = tmp_path_factory.mktemp(name)
             runs = [words_for(name, kind, model, folder / kind) for kind in KINDS]
-            if name == "zero3":
-                runs.append(words_for(name, "full", model, folder / "best", **BEST))
             for kind in RESUMED.get(name, []):
                 resumed = folder / f"{kind}-resumed"
                 runs.append(["tests/support/cut_short.py", str(folder / kind), str(resumed)])
@@ -219,14 +215,6 @@ def test_two_processes_under_zero_3_evaluate_the_validation_rows_as_one_process_
     rows, metric = recipe.validation_rows.to_list(), recipe.module.metric
     evaluated = evaluate(idle_trainer(recipe, str(folder)), rows, metric)
     assert read_validation(folder)[-1] == validation_line(4, evaluated)
-
-
-def test_the_best_checkpoint_is_loaded_under_zero_3(trained):
-    best, last = trained("zero3", "best"), trained("zero3", "full")
-    assert json.loads((best / "summary.json").read_text())["best_checkpoint"]["step"] == 2
-    mine, theirs = parameters(best), parameters(last / "checkpoint-2")
-    assert all(torch.equal(mine[name], theirs[name]) for name in mine)
-    assert not all(torch.equal(mine[name], parameters(last)[name]) for name in mine)
 
 
 @pytest.mark.parametrize("kind", KINDS)

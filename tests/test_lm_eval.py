@@ -73,16 +73,6 @@ def test_a_request_is_the_text_that_training_shows(load, data, tokenizer, exampl
     assert ("1 + 1?" in shown[0]) == bool(example) and recipe.SYSTEM_PROMPT in shown[0]
 
 
-def test_a_run_may_have_a_system_prompt_of_its_own(load, data, tokenizer):
-    (text, *_) = requests(
-        load(data=data, system_prompt="End with ####.")["gsm8k_recipe"], tokenizer
-    )
-    assert (
-        "End with ####." in text
-        and import_recipe(FOLDER.parent / "train.py").SYSTEM_PROMPT not in text
-    )
-
-
 @pytest.mark.parametrize(
     "options", [{"apply_chat_template": False}, {"system_instruction": "Be brief."}]
 )
@@ -149,22 +139,6 @@ def test_the_filters_read(tasks, tokenizer, task, response, strict, flexible):
         "strict-match": strict,
         "flexible-extract": flexible,
     }
-
-
-@pytest.mark.parametrize(
-    ("item", "found", "right"),
-    [
-        (0, "2", 1.0),
-        (0, "3", 0.0),
-        (0, "[invalid]", 0.0),
-        (0, "$2.", 1.0),
-        (1, "1080", 1.0),
-        (2, "3", 0.0),
-    ],
-)
-def test_what_was_found_is_compared_with_the_gold_number(tasks, item, found, right):
-    for task in tasks.values():
-        assert task.process_results(ITEMS[item], [found]) == {"exact_match": right}
 
 
 def write_samples(

@@ -41,19 +41,6 @@ def test_a_prompt_is_the_instruction_and_the_first_words_in_a_chat_or_plain(reci
     assert {row["task"] for row in rows} == {"number_count"}
 
 
-def test_a_list_of_numbers_has_all_of_the_reward_and_is_not_prose(recipe):
-    assert recipe.metric({}, "1882, 1920, 1930, 1980, 2000") == {
-        "any number": True,
-        "five numbers": True,
-        "prose": False,
-    }
-    assert recipe.metric({}, "They saw it go up.") == {
-        "any number": False,
-        "five numbers": False,
-        "prose": True,
-    }
-
-
 def test_the_passages_that_come_with_it_have_no_digits_and_two_splits_whatever_the_seed(recipe):
     splits = [recipe.load_rows(recipe.RecipeArguments(num_eval_rows=15), seed) for seed in (0, 1)]
     (train, first), (_, second) = (
@@ -70,11 +57,6 @@ def test_a_folder_of_passages_will_do(recipe, tmp_path):
         recipe.load_rows(args, seed=0)
     (tmp_path / "passages.jsonl").write_bytes(recipe.OWN_PASSAGES.read_bytes())
     assert len(recipe.load_rows(args, seed=0)[0]) == 33
-
-
-def test_more_held_out_passages_than_there_are_are_refused(recipe):
-    with pytest.raises(ValueError, match="num_eval_rows is 16, but only 15 passages are held out"):
-        recipe.load_rows(recipe.RecipeArguments(num_eval_rows=16), seed=0)
 
 
 def test_a_stream_trains_on_what_follows_the_held_out_rows(recipe, tmp_path):

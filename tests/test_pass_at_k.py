@@ -171,16 +171,6 @@ def test_replay_evaluates_what_was_kept(tmp_path, capsys):
     assert "  pass@1      75.0 % (50-100)" in capsys.readouterr().out
 
 
-def test_two_models_are_compared_on_the_same_problems(tmp_path, capsys):
-    old = [problem("7", ["no", "no"]), problem("9", [formatted("9"), "no"])]
-    new = [problem("7", [formatted("7"), "no"], "B"), problem("9", [formatted("9")] * 2, "B")]
-    write_rows(tmp_path / "both.jsonl", old + new)
-    run("--replay", tmp_path / "both.jsonl", "--k", 1, 2)
-    out = capsys.readouterr().out
-    assert "B minus A, problem by problem\n  pass@1     +50.0 pt (the same in every problem" in out
-    assert "\n  pass@2     +50.0 pt (+0 to +100)\n" in out
-
-
 def test_samples_that_the_sandbox_failed_on_are_counted_and_left_out(capsys):
     passed, failed = (
         {"metrics": {"tests": True}, "truncated": False},

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import probe
 import pytest
-import torch
 import trl.trainer.grpo_trainer
 from support.launching import DENSE_REWARD, TINY
 from support.tiny_model import build_tiny_model
@@ -14,14 +13,12 @@ from support.tiny_model import build_tiny_model
 from recipes.common.sampling.learning import (
     Column,
     Scored,
-    columns_of,
     disagreement,
     figures,
     notes,
     verdict,
 )
 from recipes.common.utils.run_files import read_rows
-from rewards import load_reward
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 ROOT = Path(__file__).parents[1]
@@ -56,12 +53,6 @@ def found(scored, columns=(RIGHT,), groups_a_step=4, **options):
 
 def right(scored, column=RIGHT):
     return found(scored, [column]).tasks["math"].rewards["right"]
-
-
-def test_rounding_is_no_spread_and_a_small_difference_is():
-    assert torch.tensor([-0.2] * 8).std() > 0.0  # in float32, as TRL reckons
-    total = found(groups(4, [-0.2] * 8)).tasks["math"].total
-    assert (total.mean, total.spread, total.zero_spread) == (pytest.approx(-0.2), 0.0, 1.0)
 
 
 def test_hit_rate_mean_spread_and_share_without_spread_are_exact():
@@ -248,19 +239,6 @@ def test_a_row_that_one_reward_could_not_grade_is_void_and_one_of_another_task_h
         other._replace(scores={"right": 1.0, "code": None}),
     )
     assert list(found([alone], [RIGHT, code]).tasks["math"].rewards) == ["right"]
-
-
-def test_lengths_are_of_those_that_ended():
-    scored = [Scored(0, "math", n, False, {"right": 0.0}) for n in range(1, 21)]
-    task = found(scored + [Scored(0, "math", 64, True, {"right": 0.0})] * 5).tasks["math"]
-    assert (task.truncated, task.median_tokens, task.p95_tokens) == (0.2, 10.5, 19)
-
-
-def test_columns_are_what_the_rewards_declare():
-    rewards = [load_reward("gsm8k_correctness"), load_reward("xml_format")]
-    first, second = columns_of(rewards, [2.0, 0.5], {"xml_format": "gsm8k_correctness"})
-    assert (first.kind, first.weight, first.gates) == ("verifier", 2.0, ())
-    assert (second.kind, second.weight, second.gates) == ("format", 0.5, ("gsm8k_correctness",))
 
 
 @pytest.fixture(scope="module")

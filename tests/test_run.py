@@ -105,14 +105,6 @@ def test_other_ranks_wait_in_silence_until_the_main_one_has_refused(begin, capsy
     assert (stop.value.code, capsys.readouterr().out) == (-15, "")
 
 
-def test_rows_of_a_file_take_the_place_of_the_training_rows(begin):
-    rows = make_rows(*range(200, 210))
-    rows.to_json("rows.jsonl")
-    run = begin("--only_rows", "rows.jsonl", "--num_train_rows", "4")
-    assert run.train_rows["answer"] == ["201", "202", "203", "204"]
-    assert run.eval_rows["answer"] == ["101", "102"]
-
-
 GSM8K = Path(__file__).parents[1] / "recipes" / "gsm8k"
 
 

@@ -63,10 +63,13 @@ one_row_raises.kind = "verifier"
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("scale", ["group", "none", "batch"])
 @pytest.mark.parametrize(
-    "verifier",
-    [give("right", FAILED), as_async(give("right", FAILED)), one_row_raises],
+    ("verifier", "scale"),
+    [
+        (give("right", FAILED), "group"),
+        (as_async(give("right", FAILED)), "none"),
+        (one_row_raises, "batch"),
+    ],
     ids=["None", "async", "raises"],
 )
 def test_a_failed_row_has_advantage_0_and_its_group_is_as_if_it_were_absent(
@@ -92,18 +95,6 @@ def test_a_failed_row_is_as_if_absent_where_each_reward_is_normalised_alone(trai
     table = completions(tmp_path)
     assert table["advantage"][2] == 0.0
     assert table["advantage"] == pytest.approx(advantages_of(total, group=8), abs=1e-5)
-
-
-@pytest.mark.slow
-def test_a_failed_row_of_a_shaping_reward_is_voided_too(train, tmp_path):
-    shaping = give(
-        "bonus", [None if i == 2 else amount for i, amount in enumerate(BONUS)], "shaping"
-    )
-    train(give("right", RIGHT), shaping)  # its None without a word means that it does not apply
-    assert completions(tmp_path)["advantage"][2] != 0.0
-    outcomes = ["error: dead worker" if i == 2 else "graded" for i in range(8)]
-    train(give("right", RIGHT), give("bonus", BONUS, "shaping", outcomes))
-    assert completions(tmp_path)["advantage"] == pytest.approx(advantages_of(TOTAL), abs=1e-5)
 
 
 @pytest.mark.slow
@@ -292,25 +283,6 @@ def test_rates_are_logged_once_a_generation_when_it_is_used_twice(train):
 
 
 @pytest.mark.slow
-def test_tasks_mixed_in_one_batch_log_each_reward_over_its_own_rows(train, tmp_path):
-    right = route(give("right", [1.0, 0.0, 0.0, 0.0]), ("math",))
-    spoken = route(as_async(give("spoken", [2.0, 2.0, 0.0, 2.0])), ("words",))
-    trainer = train(right, spoken, tasks=["math", "words"])
-    (logged,) = generations(trainer)
-    assert (logged["rewards/right/mean"], logged["rewards/spoken/mean"], logged["reward"]) == (
-        0.25,
-        1.5,
-        0.875,
-    )
-    assert (logged["unparsed/right"], logged["errors/spoken"]) == (0.0, 0.0)
-    table = completions(tmp_path)
-    assert table["right"] == [1.0, 0.0, 0.0, 0.0, None, None, None, None]
-    assert table["spoken"] == [None, None, None, None, 2.0, 2.0, 0.0, 2.0]
-    scores = [1.0, 0.0, 0.0, 0.0, 2.0, 2.0, 0.0, 2.0]
-    assert table["advantage"] == pytest.approx(advantages_of(scores), abs=1e-5)
-
-
-@pytest.mark.slow
 def test_an_evaluation_groups_and_counts_by_its_own_numbers(model, tmp_path):
     rewards = [give("right", [1.0, 1.0, None, 1.0]), give("bonus", [0.0, 0.5, 0.0, 0.0], "shaping")]
     config = {"num_generations_eval": 2, "per_device_eval_batch_size": 4}
@@ -335,32 +307,6 @@ def test_a_gated_reward_counts_only_where_its_gate_scored_above_0(train, tmp_pat
     scores = [1.1, 0.0, None, 0.0, 0.0, 1.25, 1.5, 1.75]
     assert table["advantage"] == pytest.approx(advantages_of(scores), abs=1e-5)
     assert generations(trainer)[0]["rewards/bonus/mean"] == pytest.approx(0.4)
-
-
-@pytest.mark.slow
-def test_a_gate_that_runs_after_what_it_gates_counts(train, tmp_path):
-    gates = {"bonus": ["right", "spoken"]}
-    rewards = [
-        give("bonus", [0.5], "shaping"),
-        as_async(give("right", RIGHT)),
-        give("spoken", [0.0] * 7 + [1.0]),
-    ]
-    train(*rewards, settings={"reward_gates": gates})
-    assert completions(tmp_path)["bonus"] == [0.5, None, 0.5, None, None, 0.5, 0.5, 0.5]
-
-
-@pytest.mark.slow
-def test_the_shares_of_groups_without_spread_and_with_spread_of_a_verifier_are_logged(train):
-    right, bonus = [1.0, 1.0, 1.0, 1.0, 0.0, 1.0, 1.0, 1.0], give("bonus", BONUS, "shaping")
-    (wrong, gates) = give("right", [0.0] * 8), {"reward_gates": {"bonus": "right"}}
-    trained = [
-        train(give("right", right), bonus),
-        train(give("right", right), bonus, reward_weights=[1.0, 0.0]),
-    ]
-    trained += [train(wrong, bonus), train(wrong, bonus, settings=gates)]
-    logged = [generations(trainer)[0] for trainer in trained]
-    shares = [(of["groups/without_spread"], of["groups/verifier_spread"]) for of in logged]
-    assert shares == [(0.0, 0.5), (0.5, 0.5), (0.0, 0.0), (1.0, 0.0)]
 
 
 # Too many failures

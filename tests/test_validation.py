@@ -15,7 +15,7 @@ from test_preflight import SETTINGS, make_rows, reference
 
 from recipes.common.checks.preflight import preflight
 from recipes.common.data.overlap import question_of
-from recipes.common.data.recipe import import_recipe, load_recipe
+from recipes.common.data.recipe import import_recipe
 from recipes.common.data.split import load_split
 from recipes.common.evaluation.curve import add_line
 from recipes.common.training.callbacks import Clock
@@ -84,38 +84,11 @@ def test_of_a_stream_the_first_rows_are_for_validation(parse):
     assert questions(train) == questions(make_rows(*range(5, 9)))
 
 
-def test_without_evaluations_during_training_all_rows_are_trained_on(parse):
-    train, _, validation = split(parse, eval_strategy="no", num_train_rows=8)
-    assert (len(train), validation) == (8, None)
-
-
 def test_more_validation_rows_than_there_are_training_rows_are_refused(parse):
     with pytest.raises(
         ValueError, match="num_validation_rows is 20, but there are only 20 training rows"
     ):
         split(parse, num_validation_rows=20)
-
-
-@pytest.mark.parametrize("seed", [0, 1])
-def test_the_quickstart_trains_on_the_same_rows_with_and_without_a_curve(seed):
-    words = [
-        "--seed",
-        str(seed),
-        "--num_train_rows",
-        "50",
-        "--num_eval_rows",
-        "20",
-        "--num_validation_rows",
-        "10",
-    ]
-    without, with_curve = (
-        load_recipe(QUICKSTART, [*words, "--eval_strategy", strategy, "--eval_steps", "2"])
-        for strategy in ("no", "steps")
-    )
-    assert without.train_rows.to_list() == with_curve.train_rows.to_list()
-    assert without.eval_rows.to_list() == with_curve.eval_rows.to_list()
-    everything = [*with_curve.train_rows, *with_curve.eval_rows, *with_curve.validation_rows]
-    assert len(set(questions(everything))) == 80
 
 
 # Settings
@@ -125,10 +98,7 @@ def test_the_quickstart_trains_on_the_same_rows_with_and_without_a_curve(seed):
     ("settings", "message"),
     [
         ({"num_validation_rows": 0}, "num_validation_rows is 0; eval_strategy needs at least 1"),
-        (
-            {"load_best_model_at_end": True},
-            "metric_for_best_model is None; a checkpoint is chosen",
-        ),
+        ({"load_best_model_at_end": True}, "metric_for_best_model is None; a checkpoint is chosen"),
         ({"save_strategy": "best"}, "save_strategy is best; give steps, save_steps as eval_steps"),
         (
             {"save_total_limit": 1, "metric_for_best_model": "validation/a"},

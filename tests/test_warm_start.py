@@ -51,22 +51,6 @@ def test_a_run_that_evaluates_on_the_questions_of_its_warm_start_is_refused(tmp_
     )
 
 
-def test_the_reference_rows_are_those_of_the_seed_and_as_many_as_asked():
-    from recipes.common.warm_start import reference_rows
-
-    recipe = load_recipe(CONFIG, SIZES)
-    examples, used = reference_rows(recipe, 5)
-    assert reference_rows(recipe, 5)[1] == used and len(examples) == len(used) == 5
-    assert examples[0]["prompt"] == used[0]["prompt"]
-    assert examples[0]["completion"][0]["content"] == recipe.module.reference_completion(used[0])
-    other = load_recipe(CONFIG, [*SIZES, "--seed", "1"])
-    assert reference_rows(other, 5)[1] != used
-    with pytest.raises(
-        ValueError, match="12 training rows with a reference completion; --rows is 13"
-    ):
-        reference_rows(recipe, 13)
-
-
 def test_rows_of_a_file_without_what_a_reference_is_made_of_are_refused_by_file_and_key(tmp_path):
     write_rows(tmp_path / "own.jsonl", [{"prompt": "9 + 9 =", "task": "math"}])
     with pytest.raises(

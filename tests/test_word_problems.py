@@ -34,18 +34,6 @@ def test_each_calculation_is_right_and_the_last_one_is_the_answer(template):
         assert "{" not in item["question"] and len(steps) == len(template) - 1
 
 
-def test_one_example_is_as_it_is_written():
-    (item,) = itertools.islice(word_problems([TRAINED[5]], seed=1), 1)
-    assert item["question"].startswith(
-        "Ali buys 8 bags with 5 pens in each, and gives 17 pens away."
-    )
-    assert item["answer"] == "8 * 5 = 40\n40 - 17 = 23\n#### 23"
-
-
-def test_there_are_twelve_templates_or_more_and_four_are_never_trained_on():
-    assert len(TRAINED) >= 12 and len(NEW) == 4 and not set(TRAINED) & set(NEW)
-
-
 def test_held_out_rows_are_half_of_old_and_half_of_new_templates_and_none_is_trained_on(recipe):
     sources = [row["source"] for row in recipe.eval_rows]
     assert (sources.count("trained"), sources.count("new")) == (21, 20)
@@ -86,4 +74,4 @@ def test_only_the_short_questions_of_gsm8k_are_evaluated_and_apart(tmp_path):
 
 def test_more_problems_than_a_template_gives_are_refused(recipe):
     with pytest.raises(ValueError, match="distinct problems: ask for fewer rows"):
-        recipe.module.distinct([("What is {a} plus {b}?", "a + b")], 0, 400, held_out=False)
+        recipe.module.distinct([("What is {a} plus {b}?", "a + b")], 0, 400, 0)

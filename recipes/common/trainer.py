@@ -23,14 +23,7 @@ from trl.trainer import grpo_trainer
 
 from recipes.common.training import environments, rollout
 from recipes.common.training.gates import group_spread, void_and_gate
-from recipes.common.training.guard import (
-    FAILURES,
-    GRADED,
-    GRADED_BY,
-    NOT_APPLICABLE,
-    Graded,
-    guard,
-)
+from recipes.common.training.guard import FAILURES, GRADED, GRADED_BY, NOT_APPLICABLE, Graded, guard
 from recipes.common.training.shared_prompt import share_prompts, why_prompts_are_not_shared
 from recipes.common.training.steps import StepRewards, TokenStep, check_loss, token_advantages
 from recipes.common.utils.machine import fastest_dtype

@@ -10,12 +10,7 @@ in this folder.
 
 from dataclasses import dataclass, field
 
-from recipes.common.data.questions import (
-    QuestionArguments,
-    gold_of,
-    load_questions,
-    worked_example,
-)
+from recipes.common.data.questions import QuestionArguments, gold_of, load_questions, worked_example
 from recipes.common.evaluation.metrics import answer_metric, boxed_metric
 from recipes.common.run import start, train_and_save
 from recipes.common.trainer import GRPOTrainer
