@@ -53,7 +53,7 @@ SENTENCES = [
     ("She makes 18 = 9 * 2 a day.", 18),  # the side that is worked out
     ("The average is 36/2 = size 18.", 18),
     ("The area is 18 m^2.", 18),  # a power of a unit
-    ("The rope is 18m long.", 18),
+    ("The volume is 18cm^3 of oil.", 18),
     ("Mary earns $18/hour.", 18),
     ("18% of the students like math.", 18),
     ("He ate 2/3 of the pizza.", Fraction(2, 3)),
@@ -74,7 +74,7 @@ SENTENCES = [
     ("Out of 24 students, 18 passed.", 18),
     ("In 2024, 18 students joined.", 18),  # no list, the first is a detail
     ("In 5 years she will be 18.", 18),
-    ("The 2nd team scored 18 points.", 18),  # an ordinal
+    ("She keeps 18 eggs, her sister comes 3rd.", 18),  # an ordinal
     ("Mia is 18 years old, 3 times her brother's age.", 18),  # a comparison
     ("Mia has 18 shells, 3 more than Tom.", 18),
     ("It is $18, since 9 eggs cost $2 each.", 18),  # a reason

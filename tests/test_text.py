@@ -32,6 +32,7 @@ def test_completion_text_is_what_the_assistant_says_in_both_forms(completion, te
         ("<think>17</think>18", "18"),
         ("17</think>18", "18"),  # the template wrote <think>
         ("<think>18", ""),  # left open
+        ("<think>17</think>16</think>18", "18"),  # the last one closes
         ("<think>17</think>18<think>19", "18"),
         ("18<think>17</think>", ""),
     ],
