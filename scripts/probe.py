@@ -29,9 +29,7 @@ PROMPTS = 32
 
 
 def read_options() -> tuple[argparse.Namespace, list[str]]:
-    """The options of the probe, checked before anything slow is imported, and the overrides of the
-    recipe.
-    """
+    """The options, checked before anything slow is imported, and the recipe's overrides."""
     formatter = argparse.RawDescriptionHelpFormatter
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=formatter, allow_abbrev=False

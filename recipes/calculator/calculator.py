@@ -38,8 +38,7 @@ class Calculator:
 
 
 def value_of(expression: str) -> Fraction:
-    """Work out numbers, + - * / and parentheses; ValueError for anything else, which the model
-    reads.
+    """Work out numbers, + - * / and parentheses; ValueError for anything else.
 
     Example: `value_of("(2 + 3) * 4") == 20`
     """

@@ -35,9 +35,7 @@ class RecipeArguments(CommonArguments):
 
 
 def to_row(first: int, steps: list[tuple[str, int]]) -> dict:
-    """Make a number and the steps from it, from left to right, a row with its expression and
-    answer.
-    """
+    """Make a number and the steps from it a row with its expression and answer."""
     expression, before = str(first), "*"
     for sign, number in steps:
         expression = f"({expression})" if sign == "*" and before != "*" else expression

@@ -25,9 +25,7 @@ INTERRUPTED = 130  # the shell's status for a program that SIGINT ended
 
 @dataclass
 class Run:
-    """A run that passed preflight: what the trainer call needs, rows to evaluate, and the record of
-    the run.
-    """
+    """A run that passed preflight: what the trainer call needs, and the record of the run."""
 
     recipe: RecipeArguments
     training: GRPOConfig
@@ -46,8 +44,7 @@ def start(
     load_rows: Callable[[Any, int], tuple[Any, Any]],
     reference_completion: Callable[[dict], str | None],
 ) -> Run:
-    """Read the arguments, load rows and rewards, check all of them together, and open the run's
-    folder.
+    """Read arguments, load rows and rewards, check all of them together, open the run's folder.
 
     Raises:
         SystemExit: status 2 with every problem at once; 0 after `--dry_run` and for a run that is
@@ -101,8 +98,7 @@ def start(
 
 
 def train_and_save(trainer: GRPOTrainer, run: Run, metric: Metric) -> dict[str, Any] | None:
-    """Evaluate, train, evaluate again, and leave a folder that is enough to check and repeat the
-    run.
+    """Evaluate, train, evaluate again, and leave a folder to check and repeat the run by.
 
     Returns the content of summary.json, None on every rank but the main one. An interrupted run
     saves a checkpoint and ends with status 130.
@@ -161,9 +157,7 @@ def train_and_save(trainer: GRPOTrainer, run: Run, metric: Metric) -> dict[str, 
 
 
 def _evaluate(trainer: GRPOTrainer, run: Run, metric: Metric, file: str) -> None:
-    """Evaluate the held-out rows on all ranks, if there are any, and write them to a file of the
-    run folder.
-    """
+    """Evaluate the held-out rows, if there are any, and write them into the run folder."""
     from recipes.common.evaluation.evaluate import evaluate
     from recipes.common.evaluation.scores import comparison_table, summarize
 

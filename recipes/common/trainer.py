@@ -93,9 +93,7 @@ class GRPOConfig(trl.GRPOConfig):
 
     @property
     def skips(self) -> bool:
-        """Whether completions of advantage 0 are left out: it is asked for, and they add nothing to
-        this loss.
-        """
+        """Whether completions of advantage 0 are left out: asked for, and nothing to this loss."""
         more = (
             self.beta
             or self.entropy_coef
@@ -132,9 +130,7 @@ def add_model_arguments(training: GRPOConfig, model: trl.ModelConfig) -> None:
 
 @dataclass
 class Scores:
-    """A generation scored: what each reward gave this rank's completions, and what counts of it on
-    all ranks.
-    """
+    """A generation scored: what rewards gave this rank's completions, and what counts on all."""
 
     graded: dict[str, Graded]  # by the name of the reward; those of reward models are not here
     step_rewards: list[str]
@@ -144,8 +140,7 @@ class Scores:
 
 
 class GRPOTrainer(trl.GRPOTrainer):
-    """`trl.GRPOTrainer` that works on the gathered rewards of a batch before they become
-    advantages.
+    """`trl.GRPOTrainer` that works on the rewards of a batch before they become advantages.
 
     - A row that a reward failed on (see `training/guard.py`) gets None from every reward: its
       advantage is 0 and its group is normalised without it.
@@ -246,9 +241,7 @@ class GRPOTrainer(trl.GRPOTrainer):
                 warnings.warn(f"share_prompts has no effect: {reason}.", stacklevel=3)
 
     def _prepare_inputs(self, generation_batch):
-        """TRL's, which shuffles completions; their groups stay together where nothing depends on
-        it.
-        """
+        """TRL's; groups stay together where nothing depends on TRL's shuffling."""
         if not self.args.share_prompts or self.args.order_matters:
             return super()._prepare_inputs(generation_batch)
         with rollout.replaced(grpo_trainer, shuffle_sequence_dict=_in_order):
@@ -281,9 +274,7 @@ class GRPOTrainer(trl.GRPOTrainer):
             return super()._generate(*args, **kwargs)
 
     def _compute_loss(self, model, inputs):
-        """TRL's loss; with `skip_zero_advantages` of the completions that add to it, scaled to the
-        same gradient.
-        """
+        """TRL's loss; with `skip_zero_advantages` of the completions that add to it."""
         if not self.args.skips or self.aux_loss_enabled or "pixel_values" in inputs:
             return super()._compute_loss(model, inputs)
         counts_c = inputs["advantages"].reshape(len(inputs["advantages"]), -1).any(dim=1)
@@ -299,9 +290,7 @@ class GRPOTrainer(trl.GRPOTrainer):
         return super()._compute_loss(model, inputs | rows) * share
 
     def complete(self, rows: list[dict], do_sample: bool = False) -> list[rollout.Rollout]:
-        """Complete rows as in training, tools and environments included, without scoring or logging
-        them.
-        """
+        """Complete rows as in training, tools included, without scoring or logging them."""
         return rollout.complete(self, rows, do_sample)
 
     def _generate_and_score_completions(self, inputs):
@@ -328,9 +317,7 @@ class GRPOTrainer(trl.GRPOTrainer):
         return output
 
     def score(self, inputs, prompts, completions, completion_ids_list) -> Scores:
-        """Score this rank's completions by every reward, and settle with all ranks what counts of
-        them.
-        """
+        """Score this rank's completions, and settle with all ranks what counts of them."""
         with self.phase("scoring"):
             return self._score(inputs, prompts, completions, completion_ids_list)
 
@@ -369,9 +356,7 @@ class GRPOTrainer(trl.GRPOTrainer):
         return self.num_generations if self.model.training else self.num_generations_eval
 
     def _gather_outcomes(self, graded: dict[str, Graded], completions: int) -> torch.Tensor:
-        """The outcomes of all ranks, (C, A); counted and logged, and too many failures stop all
-        ranks.
-        """
+        """The outcomes of all ranks, (C, A), counted and logged; too many failures stop all."""
         rewards = [*self.reward_funcs, *self.steps.rewards]
         own_Ac = [
             [GRADED] * completions if is_model(reward) else graded[reward_name(reward)].outcomes
@@ -400,9 +385,7 @@ class GRPOTrainer(trl.GRPOTrainer):
         return differ_P.repeat_interleave(self._group_size())
 
     def _log_advantages(self, means_c: torch.Tensor) -> None:
-        """Replace the advantages that TRL has just logged of all ranks by those of this rank's
-        completions.
-        """
+        """Replace the advantages that TRL has just logged by those of this rank's completions."""
         logged, means_C = self._logs["advantages"], gather(means_c).tolist()
         earlier = list(logged)[: -len(means_C)]
         logged.clear()

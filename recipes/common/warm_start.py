@@ -46,8 +46,7 @@ def warm_start(
     learning_rate: float | None,
     output_dir: Path | None,
 ) -> None:
-    """Train on `rows` reference completions of a recipe for `steps` batches, evaluate before and
-    after, print both.
+    """Train on `rows` reference completions for `steps` batches; evaluate before and after.
 
     `output_dir` (default: the recipe's, with `-warm-start`) becomes an ordinary checkpoint, LoRA
     merged, with the list of its questions: a run that starts from it leaves them out. ValueError
@@ -97,9 +96,7 @@ def warm_start(
 
 
 def reference_rows(recipe: Recipe, count: int) -> tuple[list[dict], list[dict]]:
-    """Draw `count` training rows with a reference completion; return TRL's prompt-completion
-    examples, and the rows.
-    """
+    """Draw `count` training rows with a reference; return TRL's examples, and the rows."""
     schemas = [get_json_schema(tool) for tool in tools_of(recipe.args.training)]
     examples, used = [], []
     for row in recipe.train_rows.shuffle(seed=recipe.args.training["seed"]):

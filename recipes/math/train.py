@@ -36,9 +36,7 @@ class RecipeArguments(QuestionArguments):
 
 
 def to_row(item: dict, args: RecipeArguments) -> dict:
-    """Make a question a row, with the system prompt and a worked example before it if there are
-    some.
-    """
+    """Make a question a row, behind the system prompt and a worked example, if any."""
     system_prompt = SYSTEM_PROMPT if args.system_prompt is None else args.system_prompt
     system = [{"role": "system", "content": system_prompt}] if system_prompt else []
     prompt = [*system, *worked_example(args.example), {"role": "user", "content": item["question"]}]
@@ -97,9 +95,7 @@ def load_rows(args: RecipeArguments, seed: int) -> tuple[Dataset, Dataset]:
 
 
 def metric(row: dict, completion: str) -> dict[str, bool]:
-    """The metrics of a boxed answer, or of an answer in tags, whichever the reference completion
-    has.
-    """
+    """The metrics of a box or of tags, whichever the reference completion has."""
     return (boxed_metric if "\\boxed" in row["reference"] else answer_metric)(row, completion)
 
 

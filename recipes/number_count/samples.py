@@ -7,8 +7,7 @@ from recipes.common.utils.run_files import AFTER, BEFORE, read_rows
 
 
 def show_samples(folder: Path) -> str:
-    """The last message of the first three held-out prompts, and their completions before and after
-    training.
+    """Three held-out prompts (their last message), and their completions before and after.
 
     Completions sampled at the training temperature, where the run has some (`num_eval_samples`);
     else the greedy ones.

@@ -93,8 +93,7 @@ def load_rows(args: RecipeArguments, seed: int) -> tuple[Dataset | IterableDatas
 
 
 def metric(row: dict, completion: str) -> dict[str, bool]:
-    """any number: at least one; five numbers: enough for the full reward; prose: three quarters of
-    it are words.
+    """any number: at least one; five numbers: the full reward; prose: mostly words.
 
     The reward does not see prose: it tells whether the English is still there.
     """

@@ -79,9 +79,7 @@ NEW = [
 
 
 def word_problems(templates: list[tuple[str, ...]], seed: int) -> Iterator[dict[str, str]]:
-    """Draw problems without end, in the columns of GSM8K: `question`, and `answer` with the steps
-    and `#### 7`.
-    """
+    """Draw problems without end, with `question` and `answer` as GSM8K has them."""
     rng = random.Random(seed)
     while True:
         question, *steps = rng.choice(templates)

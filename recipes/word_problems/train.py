@@ -36,9 +36,7 @@ the final number
 
 @dataclass
 class RecipeArguments(CommonArguments):
-    """`dataset_path` is a folder with GSM8K's test.jsonl, for the rows of transfer; nothing of it
-    is trained on.
-    """
+    """`dataset_path` is a folder with GSM8K's test.jsonl, for the rows of transfer alone."""
 
     unused = ("dataset_name",)
     num_gsm8k_rows: int = field(
@@ -106,9 +104,7 @@ def load_rows(args: RecipeArguments, seed: int) -> tuple[Dataset, Dataset]:
 
 
 def metric(row: dict, completion: str) -> dict[str, bool]:
-    """`answer_metric` of generated problems; new templates also apart, and GSM8K's questions only
-    apart.
-    """
+    """`answer_metric`; new templates also apart, and GSM8K's questions only apart."""
     scores = answer_metric(row, completion)
     lenient = scores["lenient"]
     if row["source"] == "gsm8k":

@@ -14,9 +14,7 @@ from recipes.common.utils.run_files import VALIDATION, read_validation, write_ro
 
 
 def validate(trainer: GRPOTrainer, rows: list[dict], metric: Metric) -> dict[str, float]:
-    """Evaluate the validation rows on all ranks and add a line to the curve; return what is to be
-    logged of it.
-    """
+    """Evaluate the validation rows and add a line to the curve; return what is to be logged."""
     step = trainer.state.global_step
     evaluated = evaluate(trainer, rows, metric, samples=0, title=f"validation, step {step}")
     if trainer.is_world_process_zero():
@@ -35,8 +33,6 @@ def validation_line(step: int, rows: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def add_line(run: Path, line: dict[str, Any]) -> None:
-    """Add the evaluation of a step; one of this step or a later one is of a start that was cut
-    short, and goes.
-    """
+    """Add the evaluation of a step; those of it or later are of a start cut short, and go."""
     earlier = [each for each in read_validation(run) if each["step"] < line["step"]]
     write_rows(run / VALIDATION, [*earlier, line])

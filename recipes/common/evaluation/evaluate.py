@@ -26,8 +26,7 @@ def evaluate(
     samples: int = 0,
     title: str = "evaluating",
 ) -> list[dict[str, Any]]:
-    """Complete every row greedily and `samples` times at random; evaluate by `metric`, score by
-    every reward.
+    """Complete every row greedily and `samples` times at random; evaluate and score.
 
     `trainer` is ours (recipes/common/trainer.py), in a run or made for a script. On all its ranks
     it returns one mapping a row, in the order of `rows`: `row`, `prompt`, `answer`, `completion`,
@@ -101,9 +100,7 @@ def _scored(
 
 @contextmanager
 def _left_as_it_was(trainer: GRPOTrainer) -> Iterator[None]:
-    """The mode of the model, and what draws at random: torch, Python and numpy, as a reward may use
-    any of them.
-    """
+    """The mode of the model and the random states: a reward may draw from any of them."""
     devices = [torch.cuda.current_device()] if torch.cuda.is_available() else []
     python, numpy, was_training = random.getstate(), np.random.get_state(), trainer.model.training
     trainer.model.eval()

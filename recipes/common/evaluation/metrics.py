@@ -54,8 +54,7 @@ def boxed_metric(row: dict, completion: str, refuses: bool = False) -> dict[str,
 
 
 def code_metric(row: dict, completion: str) -> dict[str, bool]:
-    """For a program with tests, run in the sandbox of the run's rewards (but never without
-    isolation).
+    """For a program with tests, run in the sandbox of the run's rewards, always isolated.
 
     - tests: every test passes that the reward sees
     - hidden: every hidden test passes, in rows that have some
@@ -72,8 +71,7 @@ def code_metric(row: dict, completion: str) -> dict[str, bool]:
 
 
 def evaluate_all(metric: Metric, rows: list[dict], completions: list[str]) -> list[dict[str, bool]]:
-    """Call `metric(row, completion)` for every pair, in order, as many at a time as the sandbox
-    runs programs.
+    """Call `metric` for every pair, in order, as many at a time as the sandbox runs programs.
 
     A program that never ends then costs its time limit on one core, and not on all. So a metric is
     called from several threads, as a reward may be.

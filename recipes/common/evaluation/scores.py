@@ -15,9 +15,7 @@ MEANING = {"strict": " (format + answer)", "lenient": " (final answer)", "format
 
 
 def summarize(rows: list[dict[str, Any]]) -> dict[str, Any]:
-    """Totals of an evaluation: each metric's share of its rows with Wilson interval, means of
-    lengths and rewards.
-    """
+    """Totals of an evaluation: shares with Wilson intervals, means of lengths and rewards."""
     n = len(rows)
     summary: dict[str, Any] = {"n": n}
     for name in metric_names(rows):
@@ -45,9 +43,7 @@ def summarize(rows: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def metric_names(rows: list[dict[str, Any]]) -> list[str]:
-    """The metrics of an evaluation in the order of their first row: rows of different tasks may
-    have different ones.
-    """
+    """The metrics in the order of their first row: rows of other tasks may have others."""
     return list(dict.fromkeys(name for row in rows for name in row["metrics"]))
 
 
@@ -57,8 +53,7 @@ def outcomes(rows: list[dict[str, Any]]) -> dict[str, list[bool | None]]:
 
 
 def independent_metric(names: Iterable[str]) -> str:
-    """The metric that shows whether a run has learnt: lenient, else tests, else prose, else the
-    first.
+    """The metric that shows whether a run has learnt: lenient, tests, prose, or the first.
 
     >>> independent_metric(["strict", "lenient", "format"]), independent_metric(["right"])
     ('lenient', 'right')
@@ -67,8 +62,7 @@ def independent_metric(names: Iterable[str]) -> str:
 
 
 def independent_metrics(names: Iterable[str]) -> list[str]:
-    """The same, one for each task where several tasks have their own, such as `math lenient` and
-    `code tests`.
+    """The same, one for each task where several tasks have metrics of their own.
 
     >>> independent_metrics(["math strict", "math lenient", "code tests", "code format"])
     ['math lenient', 'code tests']
@@ -81,9 +75,7 @@ def independent_metrics(names: Iterable[str]) -> list[str]:
 
 
 def compare(before: list[dict], after: list[dict]) -> dict[str, float]:
-    """The exact McNemar p of each metric over the paired rows; ValueError where the rows are not
-    the same.
-    """
+    """The exact McNemar p of each metric over the paired rows; ValueError for other rows."""
     if [row["prompt"] for row in before] != [row["prompt"] for row in after]:
         raise ValueError("before and after were not evaluated on the same rows in the same order")
     pairs_of = _pairs(before, after)
@@ -94,9 +86,7 @@ def compare(before: list[dict], after: list[dict]) -> dict[str, float]:
 
 
 def rows_changed(before: list[dict], after: list[dict]) -> dict[str, dict[str, Any]]:
-    """Of each metric `n`, its paired rows, and the `share` of them that have another outcome
-    afterwards.
-    """
+    """Of each metric `n`, its paired rows, and the `share` with another outcome afterwards."""
     pairs_of = _pairs(before, after)
     return {
         name: {"n": len(both), "share": _mean([o != n for o, n in both])}

@@ -39,8 +39,7 @@ IDLE = {
 
 
 def idle_trainer(recipe: Recipe, name: str | None = None, weights: bool = True) -> GRPOTrainer:
-    """Make the trainer with a Hub id, checkpoint, run folder or adapter in place of the recipe's
-    own model.
+    """Make the trainer with a Hub id, checkpoint, run folder or adapter for its model.
 
     Without `weights` it only scores. Raises ValueError for what cannot be loaded.
     """
@@ -91,9 +90,7 @@ def idle_trainer(recipe: Recipe, name: str | None = None, weights: bool = True) 
 def sample(
     trainer: GRPOTrainer, rows: list[dict], samples: int, batch_size: int
 ) -> list[list[Rollout]]:
-    """Draw `samples` completions of each row; those of a row follow one another, for little
-    padding.
-    """
+    """Draw `samples` completions of each row, one after another for little padding."""
     repeated = [row for row in rows for _ in range(samples)]
     drawn = []
     torch.manual_seed(trainer.args.seed)
@@ -103,9 +100,7 @@ def sample(
 
 
 def held_out_rows(recipe: Recipe) -> list[dict]:
-    """The evaluation rows of a recipe; where it reads its splits one by one no other: HumanEval has
-    one.
-    """
+    """The evaluation rows; of a recipe that reads splits singly no other: HumanEval has one."""
     args, module = recipe.args, recipe.module
     seed, count = args.training["seed"], args.recipe.num_eval_rows
     if hasattr(module, "load_split"):

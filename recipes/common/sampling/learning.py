@@ -123,9 +123,7 @@ def figures(
     limit: int,
     mask_truncated: bool = False,
 ) -> Figures:
-    """All figures of a probe; an optimizer step learns from `groups_a_step`, of completions of
-    `limit` tokens.
-    """
+    """All figures; a step learns from `groups_a_step`, of completions of `limit` tokens."""
     trained = _as_trained(scored, columns)
     tasks = {}
     for name in sorted({one.task for one in trained}):
@@ -139,8 +137,7 @@ def figures(
 
 
 def right_by_group(scored: list[Scored], columns: list[Column]) -> dict[int, list[bool]]:
-    """Of each prompt whether its completions are right; those that no verifier could score are left
-    out.
+    """Of each prompt whether its completions are right; those not scored are left out.
 
     One that any reward failed on is left out as well: in training it is void.
     """
@@ -166,9 +163,7 @@ def disagreement(scored: list[Scored], columns: list[Column]) -> float | None:
 
 
 def _as_trained(scored: list[Scored], columns: list[Column]) -> list[Scored]:
-    """The completions with their scores after voids and gates, and the total; without rewards that
-    do not apply.
-    """
+    """The completions with scores after voids and gates, and the total."""
     names = [column.name for column in columns]
     given = [[one.scores[name] for name in names] for one in scored]
     rewards_CR = torch.tensor(
@@ -258,9 +253,7 @@ def _state(known: list[float], kind: str) -> str | None:
 
 
 def verdict(found: Figures) -> tuple[bool, str]:
-    """Tell whether it will learn its task, and why, in one sentence: the task, the format only, or
-    nothing.
-    """
+    """Tell whether it will learn its task, and why, in one sentence."""
     limit = found.max_completion_length
     seen = {name: task for name, task in found.tasks.items() if task.groups >= ENOUGH_GROUPS}
     barren = [_why_barren(name, task, limit) for name, task in seen.items() if not task.useful]
@@ -293,17 +286,13 @@ def _why_barren(name: str, task: TaskFigures, limit: int) -> str:
 
 
 def _only_format(task: TaskFigures) -> bool:
-    """Whether the task has verifiers or step rewards, and none of them makes a difference within a
-    group.
-    """
+    """Whether verifiers or step rewards score the task, and none differs within a group."""
     lines = [line for line in task.rewards.values() if line.kind in OF_THE_TASK and line.scored]
     return bool(lines) and all(line.zero_spread == 1.0 for line in lines)
 
 
 def _remedy(task: TaskFigures, limit: int) -> str:
-    """The changes to make, by what was seen: not gradable, cut off, never above 0, no reward at
-    all, or all alike.
-    """
+    """The changes to make, by what was seen."""
     causes = []
     broken = [name for name, line in task.rewards.items() if line.failed > MOST]
     dead = [name for name, line in task.rewards.items() if line.state == DEAD]
@@ -322,9 +311,7 @@ def _remedy(task: TaskFigures, limit: int) -> str:
 
 
 def _too_short(task: TaskFigures, limit: int) -> str:
-    """Of a completion that was cut off only a lower bound is known: twice the limit, to be probed
-    again.
-    """
+    """Of a completion that was cut off only a lower bound is known: twice the limit."""
     cut = f"{percent(task.truncated, 0)} truncated at {limit} tokens"
     return f"{cut}: raise max_completion_length to >= {2 * limit}"
 
@@ -349,9 +336,7 @@ def notes(found: Figures) -> list[str]:
 
 
 def table(found: Figures) -> str:
-    """A line for each task and reward and the total of each task, and one for the lengths of each
-    task.
-    """
+    """A line for each task and reward, for each total, and for the lengths of each task."""
     lines, lengths = [], []
     for name, task in found.tasks.items():
         for reward, line in {**task.rewards, TOTAL: task.total}.items():

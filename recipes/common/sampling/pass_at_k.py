@@ -40,16 +40,13 @@ def pass_at_k(n: int, c: int, k: int) -> float:
 
 
 def count_right(outcomes: list[dict[str, bool]], metric: str) -> Count:
-    """Samples that have this metric (else our machinery failed), and those of them that are right
-    by it.
-    """
+    """Samples that have this metric (else our machinery failed), and those that are right."""
     known = [outcome[metric] for outcome in outcomes if metric in outcome]
     return len(known), sum(known)
 
 
 def values_of(counts: list[Count], k: int, minus: list[Count] | None = None) -> list[float]:
-    """pass@k of each problem that has `k` evaluated samples; less that of `minus`, where both have
-    them.
+    """pass@k of each problem with `k` evaluated samples; less that of `minus`, if given.
 
     Example: `values_of([(4, 1), (3, 0)], 4) == [1.0]`; `values_of([(4, 1)], 2, minus=[(4, 0)]) ==
     [0.5]`
@@ -75,9 +72,7 @@ def line_of(k: int, values: list[float], seed: int = 0, signed: bool = False) ->
 
 
 def choose_metric(rows: list[dict], metric: Metric, wanted: str | None) -> tuple[str, list[bool]]:
-    """The metric to count by (`wanted`, or the first of every row), and which rows have it;
-    ValueError for none.
-    """
+    """The metric to count by, and which rows have it; ValueError where none does."""
     if not rows:
         raise ValueError("num_eval_rows is 0; there is nothing to evaluate.")
     # Of no answer, which needs no program to be run.
@@ -94,9 +89,7 @@ def choose_metric(rows: list[dict], metric: Metric, wanted: str | None) -> tuple
 
 
 def sample_problems(recipe: Recipe, name: str, rows: list[dict], samples: int) -> list[Problem]:
-    """Draw `samples` completions of each row from a model as the recipe's arguments say; not yet
-    evaluated.
-    """
+    """Draw `samples` completions of each row by the recipe's arguments; not yet evaluated."""
     training = recipe.args.training
     trainer = idle_trainer(recipe, name)
     drawn = sample(trainer, rows, samples, training["per_device_eval_batch_size"])
@@ -128,9 +121,7 @@ def read_problems(path: Path) -> list[Problem]:
 
 
 def report_pass_at_k(options: Namespace, recipe: Recipe, rows: list[dict]) -> None:
-    """Sample models by the options of scripts/pass_at_k.py, or read what was sampled, evaluate it
-    and print pass@k.
-    """
+    """Sample models, or read what was sampled, evaluate it and print pass@k."""
     metric, problems = recipe.module.metric, []
     if options.replay:
         problems = read_problems(options.replay)
@@ -208,7 +199,5 @@ def _model_lines(
 
 
 def default_ks(samples: int) -> list[int]:
-    """1, 4, 16, 64, ... below the number of samples, and that. Example: `default_ks(8) == [1, 4,
-    8]`
-    """
+    """1, 4, 16, ... below the number of samples, and that: `default_ks(8) == [1, 4, 8]`"""
     return [*(4**i for i in range(samples.bit_length()) if 4**i < samples), samples]

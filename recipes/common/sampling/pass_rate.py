@@ -33,8 +33,7 @@ def place_of(rate: float | None, has_verifier: bool, low: float, high: float) ->
 def place_rows(
     scored: list[Scored], columns: list[Column], low: float, high: float
 ) -> dict[int, dict[str, Any]]:
-    """Row -> its task, pass rate and place; a task has a verifier where one scored, or failed on, a
-    completion of it.
+    """Row -> its task, pass rate and place.
 
     The pass rate is the share of a row's completions that are right, None where none could be
     scored.
@@ -54,9 +53,7 @@ def place_rows(
 
 
 def read_probe(folder: Path) -> tuple[dict[str, Any], list[Column], list[dict], list[Scored]]:
-    """Read figures, rewards, rows and scored completions of a probe; ValueError where one of them
-    is missing.
-    """
+    """Read figures, rewards, rows and scored completions; ValueError for what is missing."""
     check_files("--probe", folder, ROWS, COMPLETIONS, FIGURES)
     found = read_json(folder / FIGURES)
     if "columns" not in found:
@@ -79,9 +76,7 @@ def read_probe(folder: Path) -> tuple[dict[str, Any], list[Column], list[dict], 
 
 
 def filter_rows(probe: Path, low: float, high: float, out: Path) -> str:
-    """Write the rows with a pass rate in the band, and return the report; ValueError where none is
-    left.
-    """
+    """Write the rows with a pass rate in the band; ValueError where none is left."""
     found, columns, rows, scored = read_probe(probe)
     places = place_rows(scored, columns, low, high)
     kept = [row for row in sorted(places) if places[row]["place"] in KEPT]

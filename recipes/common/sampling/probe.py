@@ -43,9 +43,7 @@ ROWS, COMPLETIONS, SAMPLING = "rows.jsonl", "completions.jsonl", "sampling.json"
 
 @dataclass
 class Samples:
-    """Rows, their completions (`row` is the number of theirs) in the same order, and how these were
-    drawn.
-    """
+    """Rows, their completions (`row` is the number of theirs), and how these were drawn."""
 
     rows: list[dict]
     completions: list[dict[str, Any]]
@@ -53,8 +51,7 @@ class Samples:
 
 
 def probe(options: Namespace, overrides: list[str]) -> bool:
-    """Sample a recipe's model, or read what was sampled, print and keep the figures, and return
-    whether it will learn.
+    """Sample or read samples, print and keep the figures, return whether it will learn.
 
     `options` are those of scripts/probe.py, `overrides` win over the YAML; ValueError with every
     problem, one a line.
@@ -109,9 +106,7 @@ def probe(options: Namespace, overrides: list[str]) -> bool:
 
 
 def check(recipe: Recipe, rows: list[dict], processes: int, is_part: bool) -> None:
-    """Check batch, rows and rewards, and prepare the rewards; ValueError with every problem, one a
-    line.
-    """
+    """Check batch, rows and rewards, and prepare these; ValueError with every problem."""
     rewards, training = recipe.rewards, recipe.args.training
     there = {row.get("task") for row in rows}
     # Of a part of the rows, those that are replayed, none may be of a reward's task.
@@ -134,9 +129,7 @@ def check(recipe: Recipe, rows: list[dict], processes: int, is_part: bool) -> No
 def draw(
     trainer: GRPOTrainer, args: Arguments, rows: list[dict], count: int, group: int, at_once: int
 ) -> Samples:
-    """`count` rows, or all where there are fewer, with `group` completions each, `at_once` in a
-    batch: whole groups.
-    """
+    """`count` rows, or all, with `group` completions each, in batches of whole groups."""
     drawn = random.Random(args.training["seed"]).sample(rows, min(count, len(rows)))
     rollouts = sample(trainer, drawn, group, batch_size=group * max(1, at_once // group))
     lines = [_line(i, one) for i, of_row in enumerate(rollouts) for one in of_row]
@@ -169,9 +162,7 @@ def sampling_settings(args: Arguments) -> dict[str, Any]:
 
 
 def read_samples(folder: Path, args: Arguments) -> Samples:
-    """Read what an earlier probe sampled; ValueError where that had other settings than are now
-    asked for.
-    """
+    """Read what an earlier probe sampled; ValueError where its settings were others."""
     check_files("--replay", folder, ROWS, COMPLETIONS, SAMPLING)
     settings = read_json(folder / SAMPLING)
     other = [
@@ -196,9 +187,7 @@ def check_files(option: str, folder: Path, *names: str) -> None:
 
 
 def score(trainer: GRPOTrainer, samples: Samples, at_once: int) -> list[Scored]:
-    """Every completion scored by the trainer, in calls of whole groups, `at_once` completions or a
-    group more.
-    """
+    """Every completion scored by the trainer, in calls of whole groups."""
     group = len(samples.completions) // len(samples.rows)
     size, scored = group * max(1, at_once // group), []
     trainer.num_generations_eval = group

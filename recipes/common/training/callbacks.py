@@ -35,9 +35,7 @@ IDLE_STEPS = 10  # logged steps over which the share of groups without spread is
 
 
 class RunRecordCallback(TrainerCallback):
-    """Write preflight.json, and the versions of each start: halves of a run may come from different
-    commits.
-    """
+    """Write preflight.json, and the versions of each start: they may differ."""
 
     def __init__(self, preflight: dict[str, Any]):
         self.preflight = preflight
@@ -51,8 +49,7 @@ class RunRecordCallback(TrainerCallback):
 
 
 class ResumeCallback(TrainerCallback):
-    """Restore what a checkpoint does not hold: the order of the rows, and the schedule after
-    `--extend`.
+    """Restore what a checkpoint lacks: the order of the rows, and `--extend`'s schedule.
 
     TRL's `RepeatSampler` shuffles from a generator that moves on with each epoch: without this,
     epoch 2 of a resumed run would repeat the order of epoch 1. And the learning rate of the next
@@ -78,9 +75,7 @@ class ResumeCallback(TrainerCallback):
 
 
 def rows_trained_on(trainer: GRPOTrainer) -> int | None:
-    """Count the distinct rows of the steps so far by drawing them once more, as they were drawn;
-    None of a stream.
-    """
+    """Count the distinct rows so far by drawing them once more; None of a stream."""
     if isinstance(trainer.train_dataset, IterableDataset):
         return None
     sampler, args = trainer._get_train_sampler(), trainer.args
@@ -122,9 +117,7 @@ class BeforeCallback(TrainerCallback):
 
 
 class NothingLeftToTrain(Exception):
-    """The checkpoint, which the engine holds by now, is the last of its run: the loop would train
-    one step more.
-    """
+    """The checkpoint that was loaded is the last of its run: the loop would train on."""
 
 
 class LastStepCallback(TrainerCallback):
@@ -136,9 +129,7 @@ class LastStepCallback(TrainerCallback):
 
 
 class StopEarlyCallback(EarlyStoppingCallback):
-    """transformers' callback, whose count a resumed run takes up; a run that has stopped does not
-    go on later.
-    """
+    """transformers' callback; a resumed run takes its count up, a stopped one stays so."""
 
     def on_train_begin(self, args, state, control, **kwargs) -> None:
         saved = state.stateful_callbacks[type(self).__name__]["attributes"]
@@ -154,9 +145,7 @@ class StopEarlyCallback(EarlyStoppingCallback):
 
 
 class StepLineCallback(TrainerCallback):
-    """One readable line a logged step and an evaluation, and a warning, once, where most groups
-    teach nothing.
-    """
+    """One line a logged step and evaluation, and a warning where most groups teach nothing."""
 
     def __init__(self):
         self.idle: deque[float] = deque(maxlen=IDLE_STEPS)
@@ -240,8 +229,7 @@ def _number(value: Any, digits: int = 2) -> str:
 
 
 class Clock(TrainerCallback):
-    """Wall time of a run, evaluations included, and the seconds of its phases, added up over its
-    interruptions.
+    """Wall time of a run, evaluations included, and of its phases, over all its starts.
 
     Called with the name of a phase it times what is inside, without the phases inside that; on a
     GPU work may still be queued.

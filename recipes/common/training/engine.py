@@ -42,9 +42,7 @@ def asked_of_the_launcher() -> dict[str, Any]:
 
 
 def asked_engine() -> str:
-    """Name it: "one process", "DDP", "ZeRO-2", "ZeRO-3, optimizer and parameters offloaded",
-    "FSDP2".
-    """
+    """Name it: "one process", "DDP", "ZeRO-3, optimizer and parameters offloaded", "FSDP2"."""
     asked = asked_of_the_launcher()
     kind = asked.get("distributed_type")
     if kind == DistributedType.DEEPSPEED.value:
@@ -62,9 +60,7 @@ def asked_engine() -> str:
 
 
 def engine(trainer: GRPOTrainer) -> dict[str, Any]:
-    """The engine in force, read off the trainer rather than the launch file; under DeepSpeed off
-    its own engine.
-    """
+    """The engine in force, read off the trainer, under DeepSpeed off its own engine."""
     accelerator = trainer.accelerator
     deepspeed = trainer.deepspeed
     return {
@@ -91,9 +87,7 @@ def differences(asked: dict[str, Any], in_force: dict[str, Any]) -> list[str]:
 
 
 def check_engine(in_force: dict[str, Any]) -> None:
-    """Raise ValueError with each difference between the engine in force and the one that the
-    launcher was asked for.
-    """
+    """Raise ValueError with each difference from the engine that was asked for."""
     wrong = differences(asked_of_the_launcher(), in_force)
     if wrong:
         raise ValueError(
@@ -117,9 +111,7 @@ def engine_line(in_force: dict[str, Any]) -> str:
 
 
 class EngineCallback(TrainerCallback):
-    """Say which engine is up before the first step, and stop on every rank where it is not the one
-    asked for.
-    """
+    """Say which engine is up, and stop on every rank where it is not the one asked for."""
 
     def __init__(self, trainer: GRPOTrainer):
         self.trainer = trainer
@@ -133,9 +125,7 @@ class EngineCallback(TrainerCallback):
 
 
 def limit_waiting(seconds: float) -> None:
-    """Let `ddp_timeout` hold for every process group: those that DeepSpeed makes would wait half an
-    hour for a node.
-    """
+    """Let `ddp_timeout` hold for every process group, those of DeepSpeed too."""
     if torch.distributed.is_initialized():
         for group in list(distributed_c10d._world.pg_map):
             distributed_c10d._set_pg_timeout(timedelta(seconds=seconds), group)
@@ -152,9 +142,7 @@ def _offload(deepspeed: Any) -> str | None:
 
 
 def _share_held(parameters: Iterable[torch.nn.Parameter]) -> float:
-    """The share of the parameters that this rank keeps between steps: 1.0, or about 1 / ranks of
-    ZeRO-3 and FSDP2.
-    """
+    """The share of the parameters that this rank keeps between steps."""
 
     def sizes_of(p: torch.nn.Parameter) -> tuple[int, int]:
         if hasattr(p, "ds_tensor"):

@@ -25,16 +25,12 @@ Factories = dict[str | None, Callable]
 
 
 def load_tools(specs: list[str] | None) -> list[Callable]:
-    """Load the functions that `path/to/file.py:function` or `package.module:function` name;
-    ValueError for none.
-    """
+    """Load functions by `path/to/file.py:function` or `package.module:function`."""
     return [_load("tool", spec) for spec in specs or []]
 
 
 def load_environments(spec: str | dict[str, str] | None) -> Callable | dict[str, Callable] | None:
-    """Load the class, or the classes by the name in the column `environment`; ValueError where
-    there is none.
-    """
+    """Load the class, or the classes by the name in the column `environment`."""
     if isinstance(spec, dict):
         return {name: _load("environment_factory", of_one) for name, of_one in spec.items()}
     return None if spec is None else _load("environment_factory", spec)
@@ -88,9 +84,7 @@ def title_of(name: str | None, factory: Callable) -> str:
 def environment_rewards(
     environment_factory: Callable | dict[str, Callable] | None,
 ) -> list["EnvironmentReward"]:
-    """One for each class that has `get_reward`, named after it as TRL names it; makes one
-    environment of each.
-    """
+    """One for each class with `get_reward`, by TRL's name; makes an environment of each."""
     factories, owners = by_name(environment_factory), {}
     for name, factory in factories.items():
         kind = type(make(name, factory))
@@ -104,8 +98,7 @@ def environment_rewards(
 
 
 class EnvironmentReward:
-    """`get_reward()` of each completion's environment as a reward like any other; the class
-    declares kind and so on.
+    """`get_reward()` of each completion's environment as a reward like any other.
 
     One that raises is an error of its row. Where no environments are given, as outside a rollout,
     the tool calls of each completion are played in new ones.
@@ -192,9 +185,7 @@ def reset(environment: Any, row: dict, is_named: bool) -> Any:
 
 
 def play(environment: Any, completion: str | list[dict]) -> None:
-    """Make the tool calls of a completion; what fails is passed over, as TRL answers the model with
-    the exception.
-    """
+    """Make the tool calls of a completion; what fails is passed over, as the model is told."""
     for message in completion if isinstance(completion, list) else []:
         for call in message.get("tool_calls") or []:
             with contextlib.suppress(Exception):

@@ -15,8 +15,7 @@ ROUNDING = 4 * 2.0**-23  # relative: TRL's rewards are float32, and a total adds
 def void_and_gate(
     rewards_CR: torch.Tensor, failed_C: torch.Tensor, names: list[str], gates: dict[str, list[str]]
 ) -> torch.Tensor:
-    """Copy the rewards; all of a completion that one failed on are void, and gated ones whose gates
-    stay shut.
+    """Copy the rewards, without those of failed completions and those behind shut gates.
 
     A reward that `gates` names is kept only where one of its gates scored above 0.
 
@@ -36,8 +35,7 @@ def void_and_gate(
 def group_spread(
     rewards_CR: torch.Tensor, weights_R: torch.Tensor, num_generations: int
 ) -> torch.Tensor:
-    """Tell of each group, (P,), whether its weighted totals differ; a completion without any reward
-    is left out.
+    """Tell of each group, (P,), whether its weighted totals differ.
 
     A group without spread teaches nothing. TRL's `frac_reward_zero_std` misses many: it takes
     rounding for spread.

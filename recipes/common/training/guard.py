@@ -45,9 +45,7 @@ class RewardErrors(RuntimeError):
 
 @dataclass
 class Graded:
-    """A call of a reward: for each completion the amount and how it came about, a code of this
-    module.
-    """
+    """A call of a reward: for each completion the amount and a code of this module."""
 
     amounts: list
     outcomes: list[int]
@@ -84,9 +82,7 @@ class GuardedReward:
                 return self._failed(error, arguments)
 
     def _graded(self, amounts: list, logged: dict[str, list], arguments: dict) -> Graded:
-        """Tell each row's outcome; anything but a finite number, a list of steps or None fails the
-        whole call.
-        """
+        """Tell each row's outcome; what is no finite number, steps or None fails the call."""
         count = len(arguments["completions"])
         if len(amounts) != count:
             raise ValueError(f"it returned {len(amounts)} rewards for {count} completions")
@@ -107,8 +103,7 @@ class GuardedReward:
         return Graded(amounts, codes)
 
     def _code(self, amount: float | None, outcome: str | None, task: str | None) -> int:
-        """The outcome that a reward logs for its row counts; else a None of a verifier is a row it
-        could not grade.
+        """The outcome that a reward logs counts; else a verifier's None could not be graded.
 
         A None for steps is such a row whatever is logged, unless that is an error: only these two
         void a row.
@@ -133,9 +128,7 @@ class GuardedReward:
         return Graded([None] * count, codes)
 
     def _pass_on(self, logged: dict[str, list], arguments: dict) -> None:
-        """Log every column it ever logged: TRL would show the values of an older batch for one that
-        is left out.
-        """
+        """Log every column it ever logged, or TRL would show the values of an older batch."""
         self.columns |= dict.fromkeys(logged)
         count = len(arguments["completions"])
         if arguments.get("log_extra"):
@@ -194,9 +187,7 @@ class GuardedReward:
 
 
 class AsyncGuardedReward(GuardedReward):
-    """The same for an `async def` reward, which is left behind at its limit even if it ignores its
-    cancellation.
-    """
+    """The same for an `async def` reward, left behind at its limit whatever it does."""
 
     async def __call__(self, **arguments: Any) -> list[float | None]:
         graded_by = arguments.pop(GRADED_BY, [{}])[0]
@@ -232,9 +223,7 @@ def _end_process(name: str) -> None:
 
 
 def _listen(arguments: dict[str, Any], logged: dict[str, list]) -> dict[str, Any]:
-    """The arguments, with logged columns held back: an async reward left behind must not log into a
-    later batch.
-    """
+    """The arguments, with logged columns held back: a late reward must not log any more."""
 
     def log_extra(column: str, values: list) -> None:
         logged.setdefault(column, []).extend(values)
@@ -253,9 +242,7 @@ def _process_ends_after(seconds: float):
 
 
 def _in_frame(name: str, function: Callable) -> Callable:
-    """`function`, called from a frame of this name: the traceback of a hang shows nothing but names
-    of frames.
-    """
+    """`function`, called from a frame of this name: a hang's traceback shows frames alone."""
 
     def call(**arguments: Any) -> Any:
         return function(**arguments)

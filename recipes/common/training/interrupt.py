@@ -24,8 +24,7 @@ WAITS_30_S = (
 def generation_period(
     gradient_accumulation_steps: int, steps_per_generation: int, num_iterations: int
 ) -> int | None:
-    """Optimizer steps between two moments at which TRL's generation buffer is used up; None where
-    they never align.
+    """Optimizer steps between two moments at which TRL's generation buffer is used up.
 
     Only there can a run be resumed, as no checkpoint has the buffer. Example: `generation_period(1,
     4, 2) == 8`
@@ -39,8 +38,7 @@ def generation_period(
 
 
 class InterruptCallback(TrainerCallback):
-    """On SIGINT or SIGTERM, save at the end of the current generation and stop, on all ranks
-    together.
+    """On SIGINT or SIGTERM, save at the end of the generation and stop, on all ranks.
 
     The launcher may die of the same Ctrl-C before its child has saved, or be the only one
     signalled; then the kernel passes its death on (Linux). A launcher may also repeat the signal

@@ -47,8 +47,7 @@ class Rollout:
 
 
 def tool_processor(processing_class: Any, model: Any, args: Any, has_tools: bool) -> Any:
-    """The tokenizer of a run, with the chat template that it asks for and a way to read the tool
-    calls written in it.
+    """The tokenizer of a run with its chat template, and a way to read tool calls.
 
     TRL knows how the templates of some models write a call; any other is read as
     `<tool_call>{"name": ..., "arguments": {...}}</tool_call>`. None where TRL is to load the
@@ -113,9 +112,7 @@ def turn_kinds(messages: list[dict], opening: str | None) -> list[str]:
 
 
 def keep_rewards(trainer: GRPOTrainer, count: int) -> None:
-    """Drop the rewards of environments that TRL adds behind ours, unguarded: ours hold them
-    already.
-    """
+    """Drop the rewards of environments that TRL adds behind ours: ours hold them already."""
     del (
         trainer.reward_funcs[count:],
         trainer.reward_func_names[count:],
@@ -178,9 +175,7 @@ def _own(values: Any) -> Any:
 
 
 def decoding_of(training: dict[str, Any]) -> dict[str, Any]:
-    """How training draws. Every setting is given: the model's generation_config would fill in the
-    others.
-    """
+    """How training draws, all of it: the model's own settings would fill in the others."""
     settings = {name: training[name] for name in (*SAMPLING, "repetition_penalty")}
     return settings | (training["generation_kwargs"] or {})
 
@@ -216,9 +211,7 @@ def replaced(owner: Any, **attributes: Any) -> Iterator[None]:
 
 
 def check_tool_template(tokenizer: PreTrainedTokenizerBase, tools: list[Callable]) -> list[str]:
-    """A call that the chat template writes can be read again, and a tool's answer only adds to what
-    stands before.
-    """
+    """A call that the template writes is read again, and an answer changes nothing before."""
     if not supports_tool_calling(tokenizer):
         return [
             "its chat template writes no tool calls or drops what a tool answers. Give one that "

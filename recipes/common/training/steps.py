@@ -38,9 +38,7 @@ LOSS_TYPES = ("grpo", "bnpo", "dr_grpo", "dapo", "cispo")
 def check_loss(
     loss_type: str, importance_sampling_level: str, off_policy_mask_threshold: float | None
 ) -> None:
-    """Raise ValueError, with what to set, for a loss in which an advantage for each token would not
-    act as such.
-    """
+    """Raise ValueError for a loss in which an advantage for each token would not act."""
     if loss_type not in LOSS_TYPES:
         raise ValueError(
             "step rewards need an advantage for each token, tested with loss_type "
@@ -62,8 +60,7 @@ def check_loss(
 def normalise_steps(
     rewards_C: list[list[float]], num_generations: int, scale_rewards: str = "group"
 ) -> list[list[float]]:
-    """Subtract from each step the mean of all steps of its group, and divide by their sample
-    standard deviation.
+    """Subtract from each step the mean of its group's, and divide by their deviation.
 
     Args:
         rewards_C: the rewards of the steps of each completion; the completions of a group follow
@@ -97,16 +94,13 @@ def _divisor(pooled: list[float], scale_rewards: str) -> float:
 
 
 def groups_with_spread(rewards_C: list[list[float]], num_generations: int) -> list[bool]:
-    """Tell for each group whether its steps differ: `groups_with_spread([[1], [-1], [1], []], 2) ==
-    [True, False]`.
-    """
+    """Tell for each group whether its steps differ."""
     starts = range(0, len(rewards_C), num_generations)
     return [has_spread(pool(rewards_C[start : start + num_generations])) for start in starts]
 
 
 def token_advantages(steps: list[list[tuple[int, float]]], tokens: int) -> torch.Tensor:
-    """For each token of each completion, (completions, `tokens`), the sum over the steps that end
-    at or after it.
+    """For each token, (c, T), the sum over the steps that end at or after it.
 
     `steps` holds for each completion pairs (index of the token that a step ends with, its
     normalised reward).
@@ -122,9 +116,7 @@ def token_advantages(steps: list[list[tuple[int, float]]], tokens: int) -> torch
 
 @dataclass
 class StepRewards:
-    """The S step rewards of a run, which the trainer asks besides TRL's; shapes in names: see
-    trainer.py.
-    """
+    """The S step rewards of a run, which our trainer asks; shapes in names: trainer.py."""
 
     rewards: list[GuardedReward]
     weights: list[float]
@@ -132,9 +124,7 @@ class StepRewards:
     def grade(
         self, tokenizer: PreTrainedTokenizerBase, **columns: Any
     ) -> tuple[dict[str, Graded], list[list[list[TokenStep]]]]:
-        """Call each as TRL calls a reward; the steps of each completion are logged, and found in
-        its tokens.
-        """
+        """Call each as TRL does; steps are logged, and found in their tokens."""
         graded, steps_Sc = {}, []
         for reward in self.rewards:
             name = reward.__name__
@@ -156,8 +146,7 @@ class StepRewards:
         num_generations: int,
         scale_rewards: str,
     ) -> tuple[list[list[TokenStep]], dict[str, float]]:
-        """Pairs (last token, weighted normalised reward) of this rank's completions, and what is to
-        be logged.
+        """Pairs (last token, weighted normalised reward) by completion, and what to log.
 
         `counts_CS` tells whether the steps of a completion count. A group may span ranks, and a
         completion has any number of steps.
@@ -215,9 +204,7 @@ def steps_at_tokens(
 
 
 def shown_steps(steps: list[TokenStep] | None) -> str | None:
-    """Steps as the table of completions has them: `shown_steps([(9, 1.0), (20, -1.0)]) == "9:+1
-    20:-1"`.
-    """
+    """Steps as a table shows them: `shown_steps([(9, 1.0), (20, -1.0)]) == "9:+1 20:-1"`."""
     return None if steps is None else " ".join(f"{end}:{amount:+g}" for end, amount in steps)
 
 
@@ -260,9 +247,7 @@ def tokens_that_hold(
 
 
 def _marks(tokenizer: PreTrainedTokenizerBase, ids: list[int], text: str) -> list[Mark]:
-    """Places known from the tokenizer's stream, as far as it gives this text; the first and the
-    last in any case.
-    """
+    """Places known from the tokenizer's stream, and in any case the first and the last."""
     marks, backend = [Mark(0, 0)], getattr(tokenizer, "backend_tokenizer", None)
     stream = DecodeStream(skip_special_tokens=True)
     for i, token in enumerate(ids if backend is not None else []):
