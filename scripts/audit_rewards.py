@@ -1,7 +1,7 @@
 """Audit rewards: which score does each give to cheap tricks? Those of a recipe, or any function.
 
     python scripts/audit_rewards.py --config recipes/gsm8k/smollm2-135m.yaml --dataset_path FOLDER
-    python scripts/audit_rewards.py --config recipes/arithmetic/quickstart.yaml \\
+    python scripts/audit_rewards.py --config recipes/arithmetic/warm.yaml \\
         --reward_funcs my_reward.py:brevity
     python scripts/audit_rewards.py --reward my_pkg.rewards:correct --rows rows.jsonl \\
         --reference "#### {answer}"

@@ -646,6 +646,6 @@ def test_the_exit_status_is_0_1_for_a_failure_and_2_where_nothing_is_scored(
     for name in ("tag_count", "gold_in_text"):
         own[name] = f"recipes/arithmetic/naive_rewards.py:{name}"
     specs = [own.get(word, word) for word in words.split()]
-    found, output = run_script("--config", "recipes/arithmetic/quickstart.yaml", *specs)
+    found, output = run_script("--config", "recipes/arithmetic/warm.yaml", *specs)
     assert (found, part in output) == (status, True), output
     assert "'reasoning_gym' gives" not in output
