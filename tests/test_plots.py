@@ -47,17 +47,16 @@ def test_a_validation_metric_is_a_share_of_the_rows_that_have_it_with_its_interv
     assert shares(CURVE, "none") == ({}, {})
 
 
-@pytest.mark.parametrize("band", [False, True])
 @pytest.mark.parametrize("logs", [[LOG, OTHER], [LOG, LOG], [[]]], ids=["other", "same", "none"])
-def test_several_runs_become_one_picture(tmp_path, logs, band):
+def test_several_runs_become_one_picture(tmp_path, logs):
     runs = [make_run(tmp_path / str(i), log) for i, log in enumerate(logs)]
     for step in (0, 2):  # of one run alone
         metrics = {"strict": [True, False], "format": [None, None]}
         add_line(runs[0], {"step": step, "metrics": metrics})
-    plot_runs(runs, tmp_path / "runs.png", band)
+    plot_runs(runs, tmp_path / "runs.png")
     assert (tmp_path / "runs.png").read_bytes().startswith(b"\x89PNG")
     with pytest.raises(FileNotFoundError, match="give the output_dir of a run"):
-        plot_runs([tmp_path], tmp_path / "none.png", band)
+        plot_runs([tmp_path], tmp_path / "none.png")
 
 
 def test_a_panel_on_the_page_takes_its_colours_and_its_words_from_the_page():

@@ -8,21 +8,11 @@ from recipes.common.evaluation import scores
 from recipes.common.report.verdict import verdict, verdict_of_run
 
 FLAT = [1.0, 1.2, 0.9, 1.1, 1.0, 0.8, 1.2, 1.0, 0.9, 1.1, 1.0, 1.2]
-NOISY = [
-    0.9,
-    0.4,
-    1.3,
-    0.8,
-    1.6,
-    1.1,
-    1.9,
-    1.4,
-    2.1,
-    1.6,
-    1.5,
-    2.4,
-]  # Welch, of the first and the last quarter: p 0.07
 RISING = [value + 0.2 * step for step, value in enumerate(FLAT)]
+FALLING = [-value for value in RISING]
+# Welch's test of the first and the last quarter gives p = 0.07.
+NOISY = [0.9, 0.4, 1.3, 0.8, 1.6, 1.1, 1.9, 1.4, 2.1, 1.6, 1.5, 2.4]
+STEP = [1.0] * 4 + [2.0] * 4
 
 
 def log(rewards):
@@ -30,7 +20,9 @@ def log(rewards):
 
 
 def evaluations(*rows_right, n=100, metric="lenient"):
-    """Evaluations at steps 0, 10, 20, ...: so many of the first rows are right in `metric`; strict sees nothing."""
+    """Evaluations at steps 0, 10, 20, ...: so many of the first rows are right in `metric`; strict
+    sees nothing.
+    """
     metrics = [
         {"strict": [False] * n, metric: [row < right for row in range(n)]} for right in rows_right
     ]
@@ -41,73 +33,48 @@ def test_the_examples_of_the_docstrings_are_right():
     assert doctest.testmod(scores) == (0, 2)
 
 
+TOGETHER = "Reward and held-out lenient rose together: "
+DIVERGED = "The reward rose and held-out lenient fell: "
+REWARD_ALONE = "The reward rose, and no rise of held-out lenient is shown: "
+ALONE = "Held-out lenient rose, and no rise of the reward is shown: "
+NOTHING = "No change of reward or held-out lenient is shown: "
+
+
 @pytest.mark.parametrize(
     ("rewards", "rows_right", "name", "opening"),
     [
-        (
-            RISING,
-            (20, 30, 45),
-            "rose together",
-            "Reward and held-out lenient rose together: reward 1.23 to 3.10; ",
-        ),
-        (RISING, (60, 50, 20), "diverged", "The reward rose and held-out lenient fell: "),
-        (
-            RISING,
-            (60, 61),
-            "reward alone",
-            "The reward rose, and no rise of held-out lenient is shown: ",
-        ),
+        (RISING, (20, 30, 45), "rose together", f"{TOGETHER}reward 1.23 to 3.10; "),
+        (NOISY, (20, 30, 45), "rose together", f"{TOGETHER}reward 0.87 to 1.83; "),
+        (STEP, (20, 60), "rose together", TOGETHER),
+        (RISING, (60, 50, 20), "diverged", DIVERGED),
+        (RISING, (60, 61), "reward alone", REWARD_ALONE),
         (RISING, (20, 50, 25), "accuracy fell", "Held-out lenient fell after step 10: "),
         (RISING, (20, 70, 45), "accuracy fell", "Held-out lenient fell after step 10: "),
         (FLAT, (60, 50, 20), "accuracy fell", "Held-out lenient fell after step 0: "),
-        (FLAT, (20, 30, 45), "accuracy alone", "Held-out lenient rose, and no rise of the reward "),
-        (FLAT, (20, 21, 19), "nothing moved", "No change of reward or held-out lenient is shown: "),
-        (
-            [-r for r in RISING],
-            (20, 30, 45),
-            "accuracy alone",
-            "Held-out lenient rose, and no rise of the reward ",
-        ),
-        (
-            [1.0] * 6,
-            (20, 21),
-            "nothing moved",
-            "No change of reward or held-out lenient is shown: ",
-        ),
-        (
-            NOISY,
-            (20, 30, 45),
-            "rose together",
-            "Reward and held-out lenient rose together: reward 0.87 to 1.83; ",
-        ),
-        (
-            [1.0] * 4 + [2.0] * 4,
-            (20, 60),
-            "rose together",
-            "Reward and held-out lenient rose together: ",
-        ),
+        (FLAT, (20, 30, 45), "accuracy alone", ALONE),
+        (FALLING, (20, 30, 45), "accuracy alone", ALONE),
+        (FLAT, (20, 21, 19), "nothing moved", NOTHING),
+        ([1.0] * 6, (20, 21), "nothing moved", NOTHING),
     ],
 )
 def test_the_verdict_follows_from_what_moved(rewards, rows_right, name, opening):
     found = verdict(log(rewards), evaluations(*rows_right))
-    assert found.name == name
-    assert found.sentence.startswith(opening)
+    assert found.name == name and found.sentence.startswith(opening)
 
 
 def test_the_sentence_holds_the_figures_with_their_interval_and_rows():
-    sentence = verdict(log(RISING), evaluations(20, 70, 45)).sentence
-    assert sentence == (
-        "Held-out lenient fell after step 10: reward 1.23 to 3.10; lenient 20.0 % to 45.0 %, +25.0 pt (+16 to +33), on "
-        "100 rows; validation since step 10 70.0 % to 45.0 %, -25.0 pt (-33 to -16), on 100 rows."
+    assert verdict(log(RISING), evaluations(20, 70, 45)).sentence == (
+        "Held-out lenient fell after step 10: reward 1.23 to 3.10; "
+        "lenient 20.0 % to 45.0 %, +25.0 pt (+16 to +33), on 100 rows; "
+        "validation since step 10 70.0 % to 45.0 %, -25.0 pt (-33 to -16), on 100 rows."
     )
 
 
 def test_the_best_of_many_evaluations_is_held_to_more():
     dip = (50, 57, 50)  # seven rows lost since the best: p = 0.016
     assert verdict(log(RISING), evaluations(*dip)).name == "accuracy fell"
-    assert (
-        verdict(log(RISING), evaluations(50, *[57] * 5, 50)).name == "reward alone"
-    )  # 0.05 / 5 = 0.01
+    many = evaluations(50, *[57] * 5, 50)  # 0.05 / 5 = 0.01
+    assert verdict(log(RISING), many).name == "reward alone"
 
 
 def test_rows_without_the_metric_do_not_count():
@@ -125,13 +92,9 @@ def test_held_out_rows_before_and_after_decide_where_the_validation_rows_are_too
     few, many = evaluations(3, 4, 5, n=10), evaluations(50, 80, n=200)
     assert verdict(log(RISING), few).name == "reward alone"
     found = verdict(log(RISING), few, many)
-    assert (
-        found.sentence.startswith("Reward and held-out lenient rose together: ")
-        and "on 200 rows" in found.sentence
-    )
-    assert (
-        verdict(log(RISING), evaluations(50, *[90, 60]), many).name == "accuracy fell"
-    )  # since a step in between
+    assert found.sentence.startswith(TOGETHER) and "on 200 rows" in found.sentence
+    since_between = verdict(log(RISING), evaluations(50, 90, 60), many)
+    assert since_between.name == "accuracy fell"
 
 
 def rows(right, n=100, metric="lenient"):
@@ -158,19 +121,15 @@ def test_each_of_several_tasks_has_its_sentence():
 
 def test_held_out_rows_decide_alone_where_they_have_no_metric_of_the_validation_rows():
     held_out = rows(20, metric="tests"), rows(50, metric="tests")
-    assert (
-        "held-out tests rose"
-        in verdict_of_run(log(RISING), evaluations(20, 20), *held_out).sentence
-    )
+    found = verdict_of_run(log(RISING), evaluations(20, 20), *held_out)
+    assert "held-out tests rose" in found.sentence
 
 
 @pytest.mark.parametrize("metric", ["tests", "prose", "right"])
 def test_without_lenient_it_is_tests_then_prose_then_the_first(metric):
-    curve = [
-        {"step": e["step"], "metrics": {metric: e["metrics"][metric]}}
-        for e in evaluations(9, 40, metric=metric)
-    ]
-    curve = [{**e, "metrics": {**e["metrics"], "format": [True] * 100}} for e in curve]
+    curve = evaluations(9, 40, metric=metric)
+    for each in curve:
+        each["metrics"] = {metric: each["metrics"][metric], "format": [True] * 100}
     assert f"held-out {metric} rose" in verdict(log(RISING), curve).sentence
 
 

@@ -97,7 +97,7 @@ def run_series(series: Series) -> None:
     write_whole(written.with_suffix(".txt"), table + "\n")
     print(f"\n{series.config}\n{table}\nSaved {written}.txt and {written}.json")
     if len(series.seeds) > 1:
-        plot_runs(configured, written.with_suffix(".png"), band=True)
+        plot_runs(configured, written.with_suffix(".png"))
         print(f"Saved {written}.png")
 
 

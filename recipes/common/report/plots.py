@@ -108,11 +108,8 @@ def smooth(points: Points) -> Points:
     return dict(zip(points, moving_average(list(points.values())), strict=True))
 
 
-def plot_runs(runs: list[Path], output: Path, band: bool = False) -> None:
-    """Write a picture of all panels of run folders; `FileNotFoundError` as of `read_config`.
-
-    With `band` the runs become one line: their mean, in a band from the least to the largest.
-    """
+def plot_runs(runs: list[Path], output: Path) -> None:
+    """Write a picture of all panels of run folders; `FileNotFoundError` as of `read_config`."""
     import matplotlib
     from matplotlib.figure import Figure
 
@@ -120,22 +117,16 @@ def plot_runs(runs: list[Path], output: Path, band: bool = False) -> None:
         read_config(run)
     drawn = panels([read_log(run) for run in runs], [read_validation(run) for run in runs])
     rows = max(1, math.ceil(len(drawn) / 2))
-    words = "faint: each logged step    bold: moving average"
-    if band:
-        words = f"mean of {len(runs)} runs in a band from the least to the largest, smoothed"
     with matplotlib.rc_context(STYLE):
         figure = Figure(figsize=(11, 2.9 * rows), layout="constrained")
         axes = figure.subplots(rows, 2, squeeze=False).flat
         for axis, panel in zip(axes, drawn, strict=False):
-            if band:
-                _draw_band(axis, [smooth(points) for points in panel.curves if points])
-            else:
-                _draw(axis, panel, [str(run) for run in runs])
+            _draw(axis, panel, [str(run) for run in runs])
             axis.set_title(panel.title)
         for axis in axes[len(drawn) :]:
             axis.axis("off")
-        figure.suptitle(words, fontsize=9)
-        if len(runs) > 1 and not band:
+        figure.suptitle("faint: each logged step    bold: moving average", fontsize=9)
+        if len(runs) > 1:
             handles, names = axes[0].get_legend_handles_labels()
             figure.legend(handles, names, loc="outside lower center", ncols=3)
         figure.savefig(output, dpi=120)
@@ -173,7 +164,7 @@ def _ends(name: str, points: Points) -> str:
 
 def _draw(axis: Any, panel: Panel, names: list[str]) -> None:
     """Draw the curve of each run, in the run's colour."""
-    from matplotlib.ticker import PercentFormatter
+    from matplotlib.ticker import MaxNLocator, PercentFormatter
 
     behind = axis.twinx() if panel.spans else None
     for number, (name, points) in enumerate(zip(names, panel.curves, strict=True)):
@@ -182,7 +173,8 @@ def _draw(axis: Any, panel: Panel, names: list[str]) -> None:
         if behind is None:
             axis.plot(steps, values, color=color, alpha=0.35, linewidth=1)
             mean = list(smooth(points).values())
-            axis.plot(steps, mean, color=color, label=name, **_dot(points))
+            dot = "o" if len(points) == 1 else None  # a line of one point is not seen
+            axis.plot(steps, mean, color=color, label=name, marker=dot)
             continue
         low, high = zip(*panel.spans[number].values(), strict=True) if points else ((), ())
         axis.fill_between(steps, low, high, color=color, alpha=0.2, linewidth=0)
@@ -194,27 +186,7 @@ def _draw(axis: Any, panel: Panel, names: list[str]) -> None:
         axis.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
         behind.set_ylabel("reward")
         behind.grid(visible=False)
-    _steps(axis, [step for points in panel.curves for step in points])
-
-
-def _dot(points: Points) -> dict[str, Any]:
-    return {"marker": "o"} if len(points) == 1 else {}  # a line of one point is not seen
-
-
-def _draw_band(axis: Any, curves: list[Points]) -> None:
-    """Draw the mean of curves in a band from the least to the largest, where all have a value."""
-    steps = sorted(set.intersection(*map(set, curves))) if curves else []
-    values = [[points[step] for points in curves] for step in steps]
-    low, high = [min(each) for each in values], [max(each) for each in values]
-    axis.fill_between(steps, low, high, color=COLORS[0], alpha=0.25, linewidth=0)
-    axis.plot(steps, [sum(each) / len(each) for each in values], color=COLORS[0])
-    _steps(axis, steps)
-
-
-def _steps(axis: Any, steps: list[int]) -> None:
-    """Label the steps that there are: nothing happens at a step 0."""
-    from matplotlib.ticker import MaxNLocator
-
-    axis.set_xlim(min(steps, default=1) - 0.5, max(steps, default=1) + 0.5)
+    steps = [step for points in panel.curves for step in points] or [1]
+    axis.set_xlim(min(steps) - 0.5, max(steps) + 0.5)  # nothing happens at a step 0
     axis.xaxis.set_major_locator(MaxNLocator(nbins=6, integer=True))
     axis.set_xlabel("optimizer step")
