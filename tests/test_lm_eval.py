@@ -1,4 +1,4 @@
-"""lm-evaluation-harness: the tasks show what training shows, their filters are exact, samples are compared by row."""
+"""lm-evaluation-harness: tasks show what training shows, filters are exact, rows are compared."""
 
 import json
 import os
@@ -186,15 +186,11 @@ def test_samples_that_cannot_be_paired_are_refused(tmp_path):
 def test_what_lm_eval_writes_is_what_the_comparison_reads(load, data, tmp_path):
     for seed, name in enumerate(("before", "after")):
         model = build_tiny_model(tmp_path / f"model-{name}", seed)
-        words = f"run --model hf --model_args pretrained={model} --apply_chat_template --include_path {FOLDER}"
-        words += " --tasks gsm8k_recipe --gen_kwargs max_gen_toks=8 --device cpu --batch_size 1 --log_samples"
-        words = [
-            *words.split(),
-            "--output_path",
-            tmp_path / name,
-            "--metadata",
-            json.dumps({"data": data}),
-        ]
+        words = f"run --model hf --model_args pretrained={model} --include_path {FOLDER}"
+        words += " --apply_chat_template --tasks gsm8k_recipe --gen_kwargs max_gen_toks=8"
+        words += " --device cpu --batch_size 1 --log_samples"
+        words = words.split() + ["--output_path", tmp_path / name]
+        words += ["--metadata", json.dumps({"data": data})]
         env = {**os.environ, "HF_HUB_OFFLINE": "1"}
         subprocess.run(
             [sys.executable, "-m", "lm_eval", *words], check=True, env=env, cwd=ROOT, timeout=300

