@@ -11,11 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from rewards.audit import any_reward, apart, check_reward
+from rewards.audit import any_reward, check_reward
 from rewards.audit.any_reward import ForeignReward, agreement, audit_by_name
 from rewards.audit.apart import Apart, Ended, Late, Raised, check_apart
 from rewards.audit.call import score_in_style, style_of
-from rewards.audit.parts import fill
 
 SCRIPT = Path(__file__).parents[1] / "scripts/audit_rewards.py"
 REFERENCE = "<answer>{answer}</answer>"
@@ -36,9 +35,6 @@ def right(completions, answer, **kwargs):
 def naive(completions, answer, **kwargs):
     return [float(gold in text_of(c)) for c, gold in zip(completions, answer)]
 
-async def right_later(completions, answer, **kwargs):
-    return right(completions, answer)
-
 def right_verl(data_source, solution_str, ground_truth, extra_info=None):
     return {"score": float(tagged(solution_str) == ground_truth), "acc": True}
 
@@ -50,9 +46,6 @@ def right_rubric(completion, answer, **kwargs):
 
 async def naive_rubric(completion, answer, state):
     return answer in text_of(completion) and state["answer"] == answer
-
-def raises(completions, answer, **kwargs):
-    return [float(c) for c in completions]
 
 def dies(completions, answer, **kwargs):
     return os._exit(3) if "" in completions else right(completions, answer)
@@ -70,8 +63,6 @@ def eats_memory(completions, answer, **kwargs):
 def both(completions, completion, **kwargs): pass
 def not_for_trl(completions, answer): pass
 
-def of_whole_batch(completions, **kwargs):
-    return [1.0 / len(completions)] * len(completions)
 """
 WITH_TORCH = """
 import torch
@@ -146,12 +137,7 @@ def test_each_style_gets_the_arguments_it_knows():
     assert score_in_style(in_trl, "trl", [row | {"prompt": "9 + 9"}], ["18"]) == [1.0]
 
 
-def test_a_reference_is_filled_from_the_columns_of_a_row():
-    row = {"answer": 18, "solution": "x"}
-    assert fill(r"\boxed{{answer}} {solution} {other}", row) == r"\boxed{18} x {other}"
-
-
-@pytest.mark.parametrize("name", ["right", "right_later", "right_verl", "right_rubric"])
+@pytest.mark.parametrize("name", ["right", "right_verl", "right_rubric"])
 def test_a_right_reward_passes_in_each_style(found_in, name):
     assert found_in(name, ROWS) == ""
 
@@ -170,12 +156,10 @@ def test_a_naive_reward_is_found_in_each_style(found_in, name):
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("raises", "ValueError: could not convert string to float: "),
         ("dies", "fails on 1 of 77 completions: its process died. The first: row 0, ''"),
         ("hangs", "fails on 1 of 77 completions: it takes more than 0.5 s. The first: row 0, ''"),
         ("eats_memory", "fails on 1 of 77 completions: MemoryError: . The first: row 0, ''"),
         ("not_a_number", "fails on 1 of 77 completions: it returned nan. The first: row 0, ''"),
-        ("of_whole_batch", " for the same completion, in another order and batch: row 0"),
     ],
 )
 def test_a_crash_a_hang_and_a_nan_are_findings(found_in, name, message):
@@ -235,7 +219,7 @@ def test_a_module_that_cannot_be_imported_is_an_error_in_words(tmp_path, monkeyp
 
 
 def test_the_check_before_a_run_names_what_ends_or_hangs_and_leaves_errors_to_the_run(mine):
-    specs = [f"{mine}:{name}" for name in ("right", "raises", "dies", "hangs")]
+    specs = [f"{mine}:{name}" for name in ("right", "eats_memory", "dies", "hangs")]
     found = check_apart(specs, None, ROWS[:2], limit_s=2.0)
     assert found == [
         f"reward '{mine}:dies' ends the process (status 3) when it is called: correct it.",
@@ -245,27 +229,20 @@ def test_the_check_before_a_run_names_what_ends_or_hangs_and_leaves_errors_to_th
 
 
 def test_what_is_scored_apart_ends_with_the_process_that_asked(tmp_path):
-    (tmp_path / "sleepy.py").write_text(
-        "import os, time\n"
-        "def reward(completions, **kwargs):\n"
-        f"    open({str(tmp_path / 'pid')!r}, 'w').write(str(os.getpid()))\n"
-        "    while True: pass\n"
-    )
-    asks = (
-        "from rewards.audit import apart\napart.GRACE_S = 0.5\n"
-        f"apart.Apart({str(tmp_path / 'sleepy.py:reward')!r}).score([{{'prompt': 'p'}}], [''], 0.5)"
-    )
-    parent = subprocess.Popen([sys.executable, "-c", asks])
-    until = time.monotonic() + 60
-    while not (tmp_path / "pid").exists() and time.monotonic() < until:
-        time.sleep(0.05)
+    file, pid_file = tmp_path / "sleepy.py", tmp_path / "pid"
+    notes = f"open({str(pid_file)!r}, 'w').write(str(os.getpid()))"
+    file.write_text(f"import os\ndef r(completions, **kwargs):\n {notes}\n while True: pass")
+    asks = f"Apart('{file}:r').score([{{'prompt': 'p'}}], [''], 0.5)"
+    code = f"from rewards.audit.apart import Apart\n{asks}"
+    parent, until = subprocess.Popen([sys.executable, "-c", code]), time.monotonic() + 60
+    while not (pid_file.exists() and pid_file.read_text()) and time.monotonic() < until:
+        time.sleep(0.02)
     parent.kill()
     parent.wait()
-    pid = int((tmp_path / "pid").read_text())
-    while Path(f"/proc/{pid}").exists() and time.monotonic() < until:
+    process = Path("/proc") / pid_file.read_text()
+    while process.exists() and time.monotonic() < until:
         time.sleep(0.1)
-    assert not Path(f"/proc/{pid}").exists(), "the kernel ends it, by its own alarm"
-    assert apart.GRACE_S == 5.0
+    assert not process.exists(), "the kernel ends it, by its own alarm"
 
 
 # Labels

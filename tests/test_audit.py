@@ -433,16 +433,15 @@ def returns(value: float | Callable, kind: str = "verifier") -> Callable:
     return reward("mostly_right", scorer, kind, farmable="by no trick")
 
 
-@pytest.mark.parametrize("kind", ["verifier", "shaping"])
 @pytest.mark.parametrize(
-    ("value", "message"),
+    ("value", "message", "kind"),
     [
-        (lambda: float("one"), "ValueError: could not convert string to float: 'one'"),
-        (float("nan"), "it returned nan"),
-        (float("inf"), "it returned inf"),
+        (lambda: float("a"), "ValueError: could not convert string to float: 'a'", "verifier"),
+        (lambda: float("a"), "ValueError: could not convert string to float: 'a'", "shaping"),
+        (float("inf"), "it returned inf", "verifier"),
     ],
 )
-def test_a_score_that_fails_is_named_with_its_completion(kind, value, message):
+def test_a_score_that_fails_is_named_with_its_completion(value, message, kind):
     failure, *_ = audit(make_rows("0.5"), [returns(value, kind)], tagged).failures
     count = len(battery_of("0.5")) + 7  # the reference answer and its variants
     fails = f"fails on 1 of {count} completions: {message}"
@@ -526,13 +525,6 @@ def test_the_short_form_finds_careless_verifiers_and_leaves_shaping_out():
     problems = check_tricks(ROWS, [exact, uses_in, counts_letters], tagged)
     assert {text.split("'")[1] for text in problems} == {"uses_in"}
     assert all("row 0" in text for text in problems)
-
-
-def test_a_verifier_that_trusts_an_exit_code_is_found_before_a_run():
-    rows = [row | {"tests": [f"assert f() == {row['answer']}"]} for row in make_rows("18", "7")]
-    trusts = verifier("trusts", lambda text, gold: "return" in text or "sys.exit" in text)
-    (problem, *_) = check_tricks(rows, [trusts], programmed)
-    assert problem.startswith("reward 'trusts' gives 1 for the trick 'code: exits first'")
 
 
 def test_the_short_form_takes_less_than_a_second():
