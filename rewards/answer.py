@@ -138,7 +138,8 @@ def _result(text: str) -> Fraction | None:
     right = right[_LEAD.match(right).end() :]
     number = _NUMBER.match(right)
     if number and not _OPERATION.match(right, number.end()):
-        return _read(number)
+        value, other = _read(number), _NUMBER.fullmatch(left.strip())
+        return value if not other or _read(other) in (None, value) else None  # "17 = 18"
     if not number and _DIGIT.search(right):  # "= size 18"
         return _last_number(right)
     numbers = list(_NUMBER.finditer(left.rstrip()))

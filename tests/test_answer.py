@@ -123,7 +123,8 @@ NONE = [
     r"\boxed{17 \text{ or } 18}", "<answer>17, 18</answer>", "<answer>18 or 19</answer>",
     ", ".join(map(str, range(101))),
     # Not worked out.
-    "36/2", "The answer is 36/2", "The answer is 9 * 2", "She keeps 9 * 2", "9 * 2 =", "9**9**9",
+    "<answer>17 = 18</answer>", r"\boxed{17 = 18}", "36/2", "The answer is 36/2",
+    "The answer is 9 * 2", "She keeps 9 * 2", "9 * 2 =", "9**9**9",
     "20 - 3",
     r"\boxed{\frac{36}{2}}", r"\boxed{\sqrt{18}}", r"The answer is \sqrt{18}.", r"\boxed{18^2}",
     r"\boxed{18!}",
