@@ -1,8 +1,9 @@
 """Programs in the text of a completion: fenced code blocks, read line by line in linear time.
 
-A fence is three or more backticks or tildes. Models also open one behind prose (`Here it is: ```python`) and close one
-at the end of a line of code or before a tag (```` ```</answer> ````); both count. A fence of tildes starts its line.
-A fence four or more columns to the right of the opening one and of the code is text of the block, as in a docstring.
+A fence is three or more backticks or tildes. Models also open one behind prose (`Here it is:
+```python`) and close one at the end of a line of code or before a tag (```` ```</answer> ````);
+both count. A fence of tildes starts its line. A fence four or more columns to the right of the
+opening one and of the code is text of the block, as in a docstring.
 """
 
 import os
@@ -14,7 +15,7 @@ PYTHON = ("python", "py", "python3")
 
 
 class Block(NamedTuple):
-    """A fenced block: the first word behind its opening fence in lower case, its text, whether it is closed."""
+    """A fenced block: the first word behind its opening fence, its code, whether it is closed."""
 
     language: str
     code: str
@@ -32,7 +33,7 @@ class _Fence(NamedTuple):
 
 
 def code_blocks(text: str) -> list[Block]:
-    r"""Every fenced block of a text, in order; the last one may be cut off. Common indentation is removed.
+    r"""Every fenced block of a text, without common indentation; the last one may be cut off.
 
     Example: `code_blocks("Thus:\n```python\nx = 1\n```") == [Block("python", "x = 1\n", True)]`
     """
@@ -52,11 +53,14 @@ def code_blocks(text: str) -> list[Block]:
 
 
 def extract_program(text: str, whole_text: bool = False, names: Sequence[str] = ()) -> str | None:
-    r"""The last complete Python block, else the last block of any kind, else the text itself if `whole_text`.
+    r"""The last complete Python block, else the last block of any kind, else the text itself if
+    `whole_text`.
 
-    Blocks that define more of `names` (what the tests call) come before others: answers often end in an example of use.
+    Blocks that define more of `names` (what the tests call) come before others: answers often end
+    in an example of use.
 
-    Example: `extract_program("```python\nx = 1\n```\n```\n1\n```") == "x = 1\n"`; `extract_program("x = 1") is None`
+    Example: `extract_program("```python\nx = 1\n```\n```\n1\n```") == "x = 1\n"`;
+    `extract_program("x = 1") is None`
     """
     blocks = code_blocks(text)
     if not blocks:
@@ -74,7 +78,8 @@ def extract_program(text: str, whole_text: bool = False, names: Sequence[str] = 
 
 
 def is_one_python_block(text: str) -> bool:
-    r"""Whether a text holds one fenced block, complete, marked as Python and not empty; prose may surround it.
+    r"""Whether a text holds one fenced block, complete, marked as Python and not empty; prose may
+    surround it.
 
     Example: `is_one_python_block("So:\n```python\nx = 1\n```")`
     """
@@ -85,7 +90,9 @@ def is_one_python_block(text: str) -> bool:
 
 
 def _opening(line: str) -> _Fence | None:
-    """The fence that a line opens; none where the fence is closed on the same line, as in ```` ```x = 1``` ````."""
+    """The fence that a line opens; none where the fence is closed on the same line, as in ```` ```x
+    = 1``` ````.
+    """
     bare = line.lstrip()
     indentation = line[: len(line) - len(bare)]
     if bare.startswith("~~~"):
@@ -115,7 +122,7 @@ def _before_closing(line: str, fence: _Fence, lines: list[str]) -> str | None:
 
 
 def _depth(line: str) -> int:
-    """How many columns of white space a line starts with; 80 at most, so that no line takes long."""
+    """How many columns of white space a line starts with, 80 at most: no line takes long."""
     start = line[:80].expandtabs(4)
     return len(start) - len(start.lstrip())
 
@@ -126,7 +133,8 @@ def _first_word(info: str) -> str:
 
 
 def _block(fence: _Fence, lines: list[str], complete: bool) -> Block:
-    """Without the indentation of its fence, if the code starts with it, and without what its lines have in common.
+    """Without the indentation of its fence, if the code starts with it, and without what its lines
+    have in common.
 
     Lines of white space alone say nothing of the indentation: they may be part of a text.
     """

@@ -1,11 +1,12 @@
 """Programs scored by running their tests in the sandbox.
 
-A row brings `tests`: assert statements, or JSON texts {"stdin": ..., "stdout": ...}, one kind in a row. It also may
-bring `setup` (code of the data set that the tests stand on), `preamble` (code put before the program), `entry_point`,
-`inplace` (see `rewards.sandbox`), and `hidden_tests`, which are run and logged and do not count.
+A row brings `tests`: assert statements, or JSON texts {"stdin": ..., "stdout": ...}, one kind in a
+row. It also may bring `setup` (code of the data set that the tests stand on), `preamble` (code put
+before the program), `entry_point`, `inplace` (see `rewards.sandbox`), and `hidden_tests`, which are
+run and logged and do not count.
 
-What is not covered: a program that computes nothing and answers by heart passes; that the tests are weak, the gap to
-the hidden ones shows.
+What is not covered: a program that computes nothing and answers by heart passes; that the tests are
+weak, the gap to the hidden ones shows.
 """
 
 import json
@@ -16,10 +17,10 @@ from typing import Any, NamedTuple
 from rewards.code_blocks import extract_program
 from rewards.rows import LogExtra, LogMetric, check_penalty
 from rewards.sandbox import Asserts, Outcome, Sandbox, SandboxError, Stdio, shared_sandbox
+from rewards.sandbox.jobs import Job
 from rewards.sandbox.names import names_of
 from rewards.text import after_thinking, completion_text
 
-Job = Asserts | Stdio
 OPTIONAL = ("setup", "preamble", "entry_point", "inplace", "hidden_tests")
 # What honest solutions of small tasks do without. It is counted and never scored.
 SUSPICIOUS = re.compile(
@@ -28,7 +29,9 @@ SUSPICIOUS = re.compile(
 
 
 class Result(NamedTuple):
-    """The outcome of a row, and how many of its tests are visible; without usable tests no outcome, but `why`."""
+    """The outcome of a row, and how many of its tests are visible; without usable tests no outcome,
+    but `why`.
+    """
 
     outcome: Outcome | None
     visible: int
@@ -58,12 +61,15 @@ class Result(NamedTuple):
 
 
 def parse_cases(tests: Sequence[str]) -> list[tuple[str, str]] | None:
-    """The pairs (stdin, stdout) of tests that are JSON texts; None where they are Python statements.
+    """The pairs (stdin, stdout) of tests that are JSON texts; None where they are Python
+    statements.
 
     Raises:
-        ValueError: no tests, one text in place of a list, tests of both kinds, or a JSON object that is not a pair.
+        ValueError: no tests, one text in place of a list, tests of both kinds, or a JSON object
+            that is not a pair.
 
-    Example: `parse_cases(['{"stdin": "2", "stdout": "4"}']) == [("2", "4")]`; of `["assert f(2) == 4"]` None
+    Example: `parse_cases(['{"stdin": "2", "stdout": "4"}']) == [("2", "4")]`; of `["assert f(2) ==
+    4"]` None
     """
     if not tests:
         raise ValueError("no tests: any program would pass")
@@ -74,7 +80,8 @@ def parse_cases(tests: Sequence[str]) -> list[tuple[str, str]] | None:
         return cases
     if any(cases):
         raise ValueError(
-            "tests of two kinds in one row: give assert statements, or JSON objects with stdin and stdout"
+            "tests of two kinds in one row: give assert statements, or JSON objects with stdin "
+            "and stdout"
         )
     return None
 
@@ -91,14 +98,8 @@ def job_of(
     cases = parse_cases(tests)
     if cases is not None:
         return Stdio(program, tuple(cases), timeout_s)
-    return Asserts(
-        program,
-        tuple(tests),
-        setup or "",
-        entry_point or None,
-        bool(inplace),
-        timeout_s,
-    )
+    named = entry_point or None
+    return Asserts(program, tuple(tests), setup or "", named, bool(inplace), timeout_s)
 
 
 def program_of(code: str, preamble: str | None = None) -> str:
@@ -107,21 +108,27 @@ def program_of(code: str, preamble: str | None = None) -> str:
 
 
 class CodeTests:
-    """Verifier: scores `correct` times the share of a row's tests that the program passes, isolated by the sandbox.
+    """Verifier: scores `correct` times the share of a row's tests that the program passes, isolated
+    by the sandbox.
 
-    The program is the last complete Python block that defines what the tests call, else the last complete Python block,
-    else the last block, else (with `whole_text`) the completion itself; a completion without a program passes none.
-    What the program causes counts as wrong; None is a row without usable tests, or a failure of the sandbox.
+    The program is the last complete Python block that defines what the tests call, else the last
+    complete Python block, else the last block, else (with `whole_text`) the completion itself; a
+    completion without a program passes none. What the program causes counts as wrong; None is a row
+    without usable tests, or a failure of the sandbox.
 
     Args:
-        all_or_nothing: wrong unless every test passes. A share gives `return True` half of a yes-or-no task.
-        wrong: the score where it would be 0.0: none of the tests passes, or with `all_or_nothing` not all of them.
+        all_or_nothing: wrong unless every test passes. A share gives `return True` half of a
+            yes-or-no task.
+        wrong: the score where it would be 0.0: none of the tests passes, or with `all_or_nothing`
+            not all of them.
         timeout_s: wall limit in seconds for a program, all its tests together.
-        isolation: None for the best that works here; landlock, sealed; or unsafe, which isolates nothing.
+        isolation: None for the best that works here; landlock, sealed; or unsafe, which isolates
+            nothing.
         packages: installed packages that programs may import next to the standard library.
 
-    Logs the columns `outcome/code_tests` and `code_tests/reason`, and as metrics the visible and hidden share of the
-    rows that have hidden tests, their `gap`, and the share of `suspicious` programs.
+    Logs the columns `outcome/code_tests` and `code_tests/reason`, and as metrics the visible and
+    hidden share of the rows that have hidden tests, their `gap`, and the share of `suspicious`
+    programs.
     """
 
     __name__ = "code_tests"
@@ -157,11 +164,9 @@ class CodeTests:
     ) -> list[float | None]:
         results = self.run([completion_text(c) for c in completions], _rows(tests, columns))
         if log_extra is not None:
+            reasons = [r.outcome.reason if r.outcome else r.why for r in results]
             log_extra(f"outcome/{self.__name__}", [result.label() for result in results])
-            log_extra(
-                f"{self.__name__}/reason",
-                [result.outcome.reason if result.outcome else result.why for result in results],
-            )
+            log_extra(f"{self.__name__}/reason", reasons)
         if log_metric is not None:
             for name, value in _metrics(results).items():
                 log_metric(f"{self.__name__}/{name}", value)
@@ -169,19 +174,16 @@ class CodeTests:
 
     def run(self, texts: list[str], rows: list[dict[str, Any]]) -> list[Result]:
         """Run the program of each text against the tests of its row."""
-        programs = [self._program(text, row) for text, row in zip(texts, rows, strict=True)]
-        jobs = [self._job(program, row) for program, row in zip(programs, rows, strict=True)]
-        outcomes = iter(
-            self.sandbox().run_batch([job for job in jobs if not isinstance(job, Result)])
-        )
-        results = [
-            job if isinstance(job, Result) else Result(next(outcomes), len(row["tests"]))
-            for job, row in zip(jobs, rows, strict=True)
-        ]
-        return [
-            result._replace(program=program)
-            for result, program in zip(results, programs, strict=True)
-        ]
+        codes = [self._code(text, row) for text, row in zip(texts, rows, strict=True)]
+        plans = [self._plan(code, row) for code, row in zip(codes, rows, strict=True)]
+        jobs = [plan for plan in plans if not isinstance(plan, Result)]
+        outcomes = iter(self.sandbox().run_batch(jobs))
+        results = []
+        for plan, code, row in zip(plans, codes, rows, strict=True):
+            if not isinstance(plan, Result):
+                plan = Result(next(outcomes), len(row["tests"]))
+            results.append(plan._replace(program=code))
+        return results
 
     def sandbox(self) -> Sandbox:
         """The sandbox of this process for these settings."""
@@ -191,64 +193,62 @@ class CodeTests:
         """Before a run: test the isolation, and say which is in force.
 
         Raises:
-            ValueError: none holds here, or a call with programs that never end would outlast its limit.
+            ValueError: none holds here, or a call with programs that never end would outlast its
+                limit.
         """
         try:
             self.sandbox().start()
         except SandboxError as error:
             raise ValueError(str(error)) from error
-        longest = -(-completions // self.sandbox().workers) * self.timeout_s
+        workers = self.sandbox().workers
+        longest = -(-completions // workers) * self.timeout_s
         if longest >= limit_s:
             raise ValueError(
-                f"{completions} programs that never end take {self.sandbox().workers} workers {longest:g} s at "
-                f"timeout_s {self.timeout_s:g}, and reward_timeout_s is {limit_s:g}: lower the one or raise the other."
+                f"{completions} programs that never end take {workers} workers {longest:g} s at "
+                f"timeout_s {self.timeout_s:g}, and reward_timeout_s is {limit_s:g}: "
+                "lower the one or raise the other."
             )
         return self.sandbox().describe()
 
-    def _program(self, text: str, row: dict[str, Any]) -> str:
+    def _code(self, text: str, row: dict[str, Any]) -> str:
         """The program of a text behind its thoughts; empty where it has none."""
+        tests, setup = row["tests"] or (), row.get("setup") or ""
         try:
-            names = names_of(
-                row["tests"] or (), row.get("setup") or "", row.get("entry_point") or None
-            ).program
-        except (
-            SyntaxError,
-            ValueError,
-            TypeError,
-            RecursionError,
-        ):  # tests that cannot be used, see `_job`
-            names = ()
+            names = names_of(tests, setup, row.get("entry_point") or None).program
+        except (SyntaxError, ValueError, TypeError, RecursionError):
+            names = ()  # tests that cannot be used, as `_plan` or the sandbox will say
         return extract_program(after_thinking(text), self.whole_text, names) or ""
 
-    def _job(self, program: str, row: dict[str, Any]) -> Job | Result:
+    def _plan(self, code: str, row: dict[str, Any]) -> Job | Result:
         """The job, or the result where nothing is to be run."""
         visible, hidden = row["tests"] or (), row.get("hidden_tests") or ()
-        named = {name: row.get(name) for name in ("setup", "entry_point", "inplace")}
-        code = program_of(program, row.get("preamble"))
+        options = [row.get(name) for name in ("setup", "entry_point", "inplace")]
+        program = program_of(code, row.get("preamble"))
         try:
             parse_cases(visible)
-            job = job_of(code, [*visible, *hidden], **named, timeout_s=self.timeout_s)
+            job = job_of(program, [*visible, *hidden], *options, self.timeout_s)
         except ValueError as error:
             return Result(None, 0, f"unparsed: {error}")
-        if not program.strip():  # a preamble alone is not an answer
-            failed = (False,) * (len(visible) + len(hidden))
-            return Result(
-                Outcome("fail", "no program in the completion", 0.0, "", failed), len(visible)
-            )
-        return job
+        if code.strip():
+            return job
+        # A preamble alone is not an answer.
+        failed = (False,) * (len(visible) + len(hidden))
+        return Result(
+            Outcome("fail", "no program in the completion", 0.0, "", failed), len(visible)
+        )
 
     def _score(self, share: float | None) -> float | None:
         if share is None:
             return None
-        return (
-            self.correct * share
-            if share == 1.0 or (share and not self.all_or_nothing)
-            else self.wrong
-        )
+        if share == 1.0 or (share and not self.all_or_nothing):
+            return self.correct * share
+        return self.wrong
 
 
 def _case(test: str) -> tuple[str, str] | None:
-    """The pair of a JSON test, None for a statement; `ValueError` for a JSON object that is not such a pair."""
+    """The pair of a JSON test, None for a statement; `ValueError` for a JSON object that is not
+    such a pair.
+    """
     if not isinstance(test, str):
         raise ValueError(f"a test is a text, not {test!r:.100}")
     try:
@@ -264,22 +264,20 @@ def _case(test: str) -> tuple[str, str] | None:
 
 def _rows(tests: list[list[str]], columns: dict[str, Any]) -> list[dict[str, Any]]:
     """One mapping a row of the columns that matter here."""
-    given = {"tests": tests} | {
-        name: columns[name] for name in OPTIONAL if columns.get(name) is not None
-    }
+    given = {"tests": tests}
+    given |= {name: columns[name] for name in OPTIONAL if columns.get(name) is not None}
     return [dict(zip(given, values, strict=True)) for values in zip(*given.values(), strict=True)]
 
 
 def _metrics(results: list[Result]) -> dict[str, float]:
     """Means over the rows of this call; nothing of what no row has."""
-    both = [
-        (result.share(), result.hidden_share())
-        for result in results
-        if result.hidden_share() is not None
-    ]
-    suspicious = [bool(SUSPICIOUS.search(result.program)) for result in results]
-    metrics = {"suspicious": sum(suspicious) / len(suspicious)} if suspicious else {}
-    if both:
-        visible, hidden = (sum(shares) / len(both) for shares in zip(*both, strict=True))
+    metrics = {}
+    if results:
+        suspicious = [bool(SUSPICIOUS.search(result.program)) for result in results]
+        metrics["suspicious"] = sum(suspicious) / len(results)
+    tested = [result for result in results if result.hidden_share() is not None]
+    if tested:
+        visible = sum(result.share() for result in tested) / len(tested)
+        hidden = sum(result.hidden_share() for result in tested) / len(tested)
         metrics |= {"visible": visible, "hidden": hidden, "gap": visible - hidden}
     return metrics

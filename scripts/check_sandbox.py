@@ -1,24 +1,20 @@
-"""Is model-written code isolated here? Tries every door from inside a confined program, and measures the speed.
+"""Is model-written code isolated here? Tries every door from inside a confined program, and
+measures the speed.
 
     python scripts/check_sandbox.py
     python scripts/check_sandbox.py --isolation sealed --programs 0
 
-Prints the isolation in force, kernel and Landlock version, what became of each probe, and programs a second.
-Exit status: 0 when every probe was refused, 1 when one came through or no isolation holds.
+Prints the isolation in force, kernel and Landlock version, what became of each probe, and programs
+a second. Exit status: 0 when every probe was refused, 1 when one came through or no isolation
+holds.
 """
 
 import argparse
 import os
 import platform
-import sys
 import time
-from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-
-PROGRAM = (
-    "def area(w, h):\n    total = 0\n    for _ in range(w):\n        total += h\n    return total\n"
-)
+PROGRAM = "def area(w, h): return sum(h for _ in range(w))"
 TESTS = ["assert area(3, 4) == 12", "assert area(0, 4) == 0", "assert area(5, 5) == 25"]
 
 
@@ -27,9 +23,8 @@ def run(isolation: str | None, workers: int | None, programs: int) -> int:
     from rewards.sandbox import Sandbox, SandboxError, landlock
     from rewards.sandbox.self_test import probe
 
-    print(
-        f"kernel {platform.release()} on {platform.machine()}, Landlock ABI {landlock.abi()}, user {os.getuid()}"
-    )
+    kernel = f"kernel {platform.release()} on {platform.machine()}"
+    print(f"{kernel}, Landlock ABI {landlock.abi()}, user {os.getuid()}")
     sandbox = Sandbox(workers=workers, isolation=isolation)
     try:
         sandbox.start()
@@ -55,23 +50,20 @@ def speeds(sandbox: "Sandbox", programs: int) -> str:  # noqa: F821
         sandbox.run_batch([job] * sandbox.workers)
         started = time.monotonic()
         outcomes = sandbox.run_batch([job] * programs)
-        rates.append(programs / (time.monotonic() - started))
+        rates.append(f"{programs / (time.monotonic() - started):.0f}")
         if {outcome.status for outcome in outcomes} != {"pass"}:
             return f"  MISS programs that are right did not pass: {outcomes[0]}"
-    return f"speed: {rates[0]:.0f} programs a second with asserts, {rates[1]:.0f} with stdin and stdout"
+    return f"speed: {rates[0]} programs a second with asserts, {rates[1]} with stdin and stdout"
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument(
-        "--isolation", choices=["landlock", "sealed", "unsafe"], help="default: the best that holds"
-    )
+    isolations = ["landlock", "sealed", "unsafe"]
+    parser.add_argument("--isolation", choices=isolations, help="default: the best that holds")
     parser.add_argument("--workers", type=int, help="default: the cores this process may use")
-    parser.add_argument(
-        "--programs", type=int, default=100, help="how many to time; 0 for none; default 100"
-    )
+    parser.add_argument("--programs", type=int, default=100, help="to time; 0 for none; 100")
     options = parser.parse_args()
     if options.programs < 0 or (options.workers is not None and options.workers < 1):
         parser.error("--programs is at least 0 and --workers at least 1")

@@ -1,11 +1,13 @@
-"""Programs are scored by the tests that they pass: nothing of ours counts as theirs, and nothing of theirs is None."""
+"""Programs are scored by the tests they pass: nothing of theirs is None, nothing of ours a grade."""
 
 import json
 import pickle
 import sys
 import time
+from typing import NamedTuple
 
 import pytest
+from conftest import HOSTILE
 from datasets import Dataset
 
 from rewards import load_reward, load_rewards
@@ -26,15 +28,13 @@ def block(code: str) -> str:
     return f"```python\n{code}\n```"
 
 
-class Scored:
+class Scored(NamedTuple):
     """What a call scored, and what it logged."""
 
-    def __init__(self, scores: list, columns: dict[str, list], metrics: dict[str, float]):
-        self.scores, self.columns, self.metrics = scores, columns, metrics
-        self.outcomes, self.reasons = (
-            columns.get("outcome/code_tests"),
-            columns.get("code_tests/reason"),
-        )
+    scores: list
+    outcomes: list | None
+    reasons: list | None
+    metrics: dict[str, float]
 
 
 def call(reward, codes: list[str], tests: list, **columns: list) -> Scored:
@@ -42,22 +42,21 @@ def call(reward, codes: list[str], tests: list, **columns: list) -> Scored:
     logged, metrics = {}, {}
     completions = [[{"role": "assistant", "content": block(code)}] for code in codes]
     log = {"log_extra": logged.__setitem__, "log_metric": metrics.__setitem__}
+    given = {"prompts": ["p"] * len(codes), "completions": completions, "tests": tests, **columns}
+    scores = reward(**given, **log)
+    metrics = {name.removeprefix("code_tests/"): value for name, value in metrics.items()}
     return Scored(
-        reward(prompts=["p"] * len(codes), completions=completions, tests=tests, **log, **columns),
-        logged,
-        metrics,
+        scores, logged.get("outcome/code_tests"), logged.get("code_tests/reason"), metrics
     )
 
 
-def score(
-    *codes: str, tests: object = TESTS, settings: dict | None = None, **columns: object
-) -> Scored:
+def score(*codes: str, tests=TESTS, settings: dict | None = None, **columns) -> Scored:
     """Score programs that are all given the same row; `settings` are the reward's."""
     same = {name: [value] * len(codes) for name, value in columns.items()}
     return call(CodeTests(**(settings or {})), list(codes), [tests] * len(codes), **same)
 
 
-def text_score(text: str, settings: dict | None = None, **columns: object) -> float | None:
+def text_score(text: str, settings: dict | None = None, **columns) -> float | None:
     """What a completion of any text is scored."""
     columns = {name: [value] for name, value in ({"tests": TESTS} | columns).items()}
     return CodeTests(**(settings or {}))(prompts=["p"], completions=[text], **columns)[0]
@@ -66,10 +65,11 @@ def text_score(text: str, settings: dict | None = None, **columns: object) -> fl
 # What is scored
 
 
+HALF, NONE = "def f(x): return 4", "def f(x): return 1"
+
+
 def test_the_share_of_the_tests_is_scored_in_the_order_of_the_rows():
-    scored = score(
-        "def f(x): return 4", DOUBLE, "def f(x): return 1", DOUBLE, "def f(x): return x + 3"
-    )
+    scored = score(HALF, DOUBLE, NONE, DOUBLE, "def f(x): return x + 3")
     assert scored.scores == [0.5, 1.0, 0.0, 1.0, 0.5]
     assert scored.outcomes == ["graded"] * 5
     assert scored.reasons == ["AssertionError", "", "AssertionError", "", "AssertionError"]
@@ -77,23 +77,21 @@ def test_the_share_of_the_tests_is_scored_in_the_order_of_the_rows():
 
 @pytest.mark.parametrize(
     ("settings", "scores"),
-    [({}, [0.5, 1.0]), ({"all_or_nothing": True}, [0.0, 1.0]), ({"correct": 3.0}, [1.5, 3.0])],
+    [
+        ({}, [0.5, 1.0, 0.0, 0.0]),
+        ({"all_or_nothing": True}, [0.0, 1.0, 0.0, 0.0]),
+        ({"correct": 3.0}, [1.5, 3.0, 0.0, 0.0]),
+        ({"wrong": -1.0}, [0.5, 1.0, -1.0, -1.0]),  # a share of the tests costs nothing
+        ({"wrong": -1.0, "all_or_nothing": True}, [-1.0, 1.0, -1.0, -1.0]),
+    ],
 )
-def test_a_right_program_earns_correct_and_part_of_the_tests_its_share_or_nothing(settings, scores):
-    assert score("def f(x): return 4", DOUBLE, settings=settings).scores == scores
+def test_a_right_program_earns_correct_part_of_the_tests_its_share_and_none_wrong(settings, scores):
+    assert score(HALF, DOUBLE, NONE, "", settings=settings).scores == scores
     assert CodeTests(**settings).full == scores[1]
-
-
-def test_a_wrong_program_costs_the_penalty_and_a_share_of_the_tests_does_not():
-    codes, settings = ("def f(x): return 4", DOUBLE, "def f(x): return 1", ""), {"wrong": -1.0}
-    assert score(*codes, settings=settings).scores == [0.5, 1.0, -1.0, -1.0]
-    assert score(*codes, settings=settings | {"all_or_nothing": True}).scores == [
-        -1.0,
-        1.0,
-        -1.0,
-        -1.0,
-    ]
     assert score(DOUBLE, tests=[], settings=settings).scores == [None]
+
+
+def test_a_wrong_program_cannot_earn():
     with pytest.raises(ValueError, match="it must be 0, or below as a penalty"):
         CodeTests(wrong=0.1)
 
@@ -108,24 +106,22 @@ def test_each_row_has_its_own_tests_and_they_may_differ_in_number():
     assert call(CodeTests(), codes, tests).scores == [1.0, 0.5, 1.0]
 
 
-def test_the_last_complete_python_block_is_run():
-    assert (
-        text_score(
-            block("def f(x): return 1")
-            + "\nBetter:\n"
-            + block(DOUBLE)
-            + "\nIt prints:\n```\n4\n```"
-        )
-        == 1.0
-    )
-    assert text_score(block(DOUBLE) + "\n```python\ndef f(x): ret") == 1.0
-    assert text_score("```\n" + DOUBLE) == 1.0
-    assert text_score("<think>Twice.</think>" + block(DOUBLE)) == 1.0
-    assert text_score("<think>" + block(DOUBLE) + "</think>I do not know.") == 0.0
+@pytest.mark.parametrize(
+    ("text", "amount"),
+    [
+        (f"{block(NONE)}\nBetter:\n{block(DOUBLE)}\nIt prints:\n```\n4\n```", 1.0),  # the last
+        (block(DOUBLE) + "\n```python\ndef f(x): ret", 1.0),  # the last that is complete
+        ("```\n" + DOUBLE, 1.0),  # else any block
+        ("<think>Twice.</think>" + block(DOUBLE), 1.0),
+        ("<think>" + block(DOUBLE) + "</think>I do not know.", 0.0),  # what is thought is no answer
+        (DOUBLE, 0.0),
+    ],
+)
+def test_the_last_complete_python_block_behind_the_thoughts_is_run(text, amount):
+    assert text_score(text) == amount
 
 
 def test_the_text_itself_is_a_program_only_by_choice():
-    assert text_score(DOUBLE) == 0.0
     assert text_score(DOUBLE, {"whole_text": True}) == 1.0
 
 
@@ -170,13 +166,10 @@ def test_a_statement_that_starts_with_a_brace_is_no_case(statement):
         (TESTS[0], "the tests of a row are a list of texts, not the text 'assert f(2) == 4'"),
     ],
 )
-@pytest.mark.parametrize(
-    "code", [DOUBLE, "", "import os; os._exit(0)"], ids=["right", "none", "exits"]
-)
-def test_tests_that_cannot_be_used_are_none_and_unparsed_whatever_the_program(tests, why, code):
-    scored = score(code, tests=tests)
-    assert scored.scores == [None]
-    assert scored.outcomes[0].startswith(f"unparsed: {why}")
+def test_tests_that_cannot_be_used_are_none_and_unparsed_whatever_the_program(tests, why):
+    scored = score(DOUBLE, "", "import os; os._exit(0)", tests=tests)
+    assert scored.scores == [None] * 3
+    assert all(outcome.startswith(f"unparsed: {why}") for outcome in scored.outcomes)
 
 
 @pytest.mark.parametrize("hidden", [CASES, ["assert f(1) == 2", 5]])
@@ -194,12 +187,8 @@ def test_tests_that_are_no_python_are_an_error_and_no_grade():
 def test_a_row_that_cannot_be_graded_costs_that_row_alone():
     scored = call(CodeTests(), [DOUBLE] * 4, [TESTS, [], TESTS, ["assert f("]])
     assert scored.scores == [1.0, None, 1.0, None]
-    assert [outcome.split(":")[0] for outcome in scored.outcomes] == [
-        "graded",
-        "unparsed",
-        "graded",
-        "error",
-    ]
+    kinds = [outcome.split(":")[0] for outcome in scored.outcomes]
+    assert kinds == ["graded", "unparsed", "graded", "error"]
 
 
 def test_a_failure_of_the_sandbox_is_none_and_an_error(monkeypatch):
@@ -213,7 +202,7 @@ def test_a_failure_of_the_sandbox_is_none_and_an_error(monkeypatch):
         scored = score(DOUBLE, "no", hidden_tests=["assert f(1) == 2"])
     assert scored.scores == [None, None]
     assert scored.outcomes == ["error: planted"] * 2
-    assert scored.metrics == {"code_tests/suspicious": 0.0}
+    assert scored.metrics == {"suspicious": 0.0}
 
 
 # What the program causes is its own fault
@@ -227,34 +216,21 @@ def test_without_a_program_nothing_is_scored_not_even_for_a_preamble_that_passes
     assert text_score(text, preamble=preamble) == 0.0
 
 
-@pytest.mark.parametrize(
-    "code",
-    [
-        "def f(x) return",
-        "1 / 0",
-        "def f(x): return 1 / 0",
-        "def f(x): raise SystemExit(0)",
-        "raise SystemExit(0)",
-        "import os\nos._exit(0)",
-        "import os\ndef f(x): os._exit(0)",
-        "def f(x): return f(x)",
-        "g = 1",
-        "import no_such_package",
-        "raise KeyboardInterrupt",
-        "\x00",
-        "\ud800",
-        "x = '" + "a" * 2_000_000 + "'",
-        "[" * 20_000,
-    ],
-    ids=lambda code: repr(code[:30]),
-)
-def test_a_program_that_fails_is_wrong_and_never_none(code):
-    scored = score(code)
-    assert scored.scores == [0.0] and scored.outcomes == ["graded"] and scored.reasons[0]
+FAILING = ["def f(x) return", "1 / 0", "def f(x): return 1 / 0", "def f(x): raise SystemExit(0)"]
+FAILING += ["raise SystemExit(0)", "import os\nos._exit(0)", "import os\ndef f(x): os._exit(0)"]
+FAILING += ["def f(x): return f(x)", "g = 1", "import no_such_package", "raise KeyboardInterrupt"]
+FAILING += ["\x00", "\ud800", "x = '" + "a" * 2_000_000 + "'", "[" * 20_000]
 
 
-def test_hostile_text_in_a_block_is_wrong_and_never_none(hostile):
-    assert score(hostile, settings={"timeout_s": 1.0}).scores == [0.0]
+def test_a_program_that_fails_is_wrong_and_never_none():
+    scored = score(*FAILING)
+    assert scored.scores == [0.0] * len(FAILING) and set(scored.outcomes) == {"graded"}
+    assert all(scored.reasons)
+
+
+def test_hostile_text_in_a_block_is_wrong_and_never_none():
+    texts = list(HOSTILE.values())
+    assert score(*texts, settings={"timeout_s": 1.0}).scores == [0.0] * len(texts)
 
 
 @pytest.mark.parametrize(
@@ -265,11 +241,7 @@ def test_a_program_out_of_time_is_wrong_and_the_call_ends(code):
     started = time.monotonic()
     scored = score(code, settings={"timeout_s": 0.5})
     assert time.monotonic() - started < 3.0
-    assert (scored.scores, scored.outcomes, scored.reasons) == (
-        [0.0],
-        ["timeout"],
-        ["timeout: more than 0.5 s"],
-    )
+    assert scored[:3] == ([0.0], ["timeout"], ["timeout: more than 0.5 s"])
 
 
 def test_tests_passed_before_the_time_ran_out_are_scored():
@@ -286,8 +258,7 @@ def test_hidden_tests_are_logged_and_not_scored():
     by_heart = "def f(x): return {2: 4, 3: 6}.get(x)"
     scored = score(by_heart, hidden_tests=["assert f(4) == 8", "assert f(5) == 10"])
     assert scored.scores == [1.0]
-    logged = {"suspicious": 0.0, "visible": 1.0, "hidden": 0.0, "gap": 1.0}
-    assert scored.metrics == {f"code_tests/{name}": value for name, value in logged.items()}
+    assert scored.metrics == {"suspicious": 0.0, "visible": 1.0, "hidden": 0.0, "gap": 1.0}
     assert scored.reasons == ["AssertionError"]
 
 
@@ -296,14 +267,9 @@ def test_the_gap_is_of_the_rows_that_have_hidden_tests():
     hidden = [["assert f(5) == 10"], ["assert f(5) == 10", "assert f(2) == 4"], [], None]
     scored = call(CodeTests(), codes, [TESTS] * 4, hidden_tests=hidden)
     assert scored.scores == [1.0, 0.5, 0.0, 0.0]
-    assert (scored.metrics["code_tests/visible"], scored.metrics["code_tests/hidden"]) == (
-        0.75,
-        0.75,
-    )
-    assert scored.metrics["code_tests/gap"] == 0.0
-    assert set(score(DOUBLE).metrics) == {"code_tests/suspicious"}, (
-        "without hidden tests there is no gap"
-    )
+    logged = {"suspicious": 0.0, "visible": 0.75, "hidden": 0.75, "gap": 0.0}
+    assert scored.metrics == logged
+    assert set(score(DOUBLE).metrics) == {"suspicious"}  # without hidden tests there is no gap
 
 
 @pytest.mark.parametrize(
@@ -317,59 +283,35 @@ def test_the_gap_is_of_the_rows_that_have_hidden_tests():
 )
 def test_what_happens_in_a_hidden_test_takes_nothing_away(code):
     settings = {"timeout_s": 0.5, "all_or_nothing": True}
-    assert score(code, hidden_tests=["assert f(4) == 8"], settings=settings).scores == [1.0]
-    assert score(code, hidden_tests=["assert g(1) == 1"], settings=settings).scores == [
-        1.0
-    ]  # g is not asked of it
+    for test in ("assert f(4) == 8", "assert g(1) == 1"):  # g is not asked of it
+        assert score(code, hidden_tests=[test], settings=settings).scores == [1.0]
 
 
 def test_hidden_cases_work_alike():
-    scored = score(
-        "print({'2': 4, '3': 6}.get(input()))",
-        tests=CASES,
-        hidden_tests=['{"stdin": "4", "stdout": "8"}'],
-    )
-    assert (scored.scores, scored.metrics["code_tests/gap"]) == ([1.0], 1.0)
+    hidden = ['{"stdin": "4", "stdout": "8"}']
+    scored = score("print({'2': 4, '3': 6}.get(input()))", tests=CASES, hidden_tests=hidden)
+    assert (scored.scores, scored.metrics["gap"]) == ([1.0], 1.0)
 
 
 def test_a_program_without_a_block_fails_its_hidden_tests_too():
     scored = score("", hidden_tests=["assert f(4) == 8"])
-    assert scored.metrics == {
-        f"code_tests/{name}": 0.0 for name in ("suspicious", "visible", "hidden", "gap")
-    }
+    assert scored.metrics == dict.fromkeys(("suspicious", "visible", "hidden", "gap"), 0.0)
 
 
 def test_suspicious_programs_are_counted_and_scored_alike():
-    codes = [
-        "import sys\n" + DOUBLE + "\nsys._getframe()",
-        "import ctypes\n" + DOUBLE,
-        DOUBLE,
-        "def existing(): pass",
-    ]
-    scored = score(*codes)
+    codes = ["import sys\n" + DOUBLE + "\nsys._getframe()", "import ctypes\n" + DOUBLE]
+    scored = score(*codes, DOUBLE, "def existing(): pass", preamble="import ctypes")
     assert scored.scores == [1.0, 1.0, 1.0, 0.0]
-    assert scored.metrics == {"code_tests/suspicious": 0.5}
-    metrics, reward = (
-        {},
-        CodeTests(whole_text=True),
-    )  # a text without a block is a program by choice
-    reward(
-        prompts=["p"], completions=["import ctypes"], tests=[TESTS], log_metric=metrics.__setitem__
-    )
-    assert metrics == {"code_tests/suspicious": 1.0}
+    assert scored.metrics == {"suspicious": 0.5}  # of the program, not of what stands before it
 
 
 # Columns of a row
 
-SUMS = [
-    "assert sum(10, 15) == 6",
-    "assert sum(2, 2) == 4",
-]  # of a function that is called like a built-in
+# Of functions that are called like built-ins.
+SUMS = ["assert sum(10, 15) == 6", "assert sum(2, 2) == 4"]
 SUM, TOTAL = "def sum(a, b): return 6 if a == 10 else 4", "def total(a, b): return 6"
-OWN_MAX, MAXES = (
-    "def max(xs): return 7",
-    ["assert sum([7]) == max([1])", "assert sum([3, 4]) == max([])"],
-)
+OWN_MAX = "def max(xs): return 7"
+MAXES = ["assert sum([7]) == max([1])", "assert sum([3, 4]) == max([])"]
 ORDERED = ["x = [2, 1]\norder(x)\nassert x == [1, 2]"]
 IMPORTS = "from operator import add\ndef double(x): return add(x, x)"
 
@@ -378,12 +320,8 @@ IMPORTS = "from operator import add\ndef double(x): return add(x, x)"
     ("code", "tests", "columns", "amount"),
     [
         (DOUBLE, ["assert f(TWO) == 4"], {"setup": "TWO = 2"}, 1.0),
-        (
-            "assert TWO == 2\n" + DOUBLE,
-            ["assert f(TWO) == 4"],
-            {"setup": "TWO = 2"},
-            0.0,
-        ),  # which no program sees
+        # No program sees the setup.
+        ("assert TWO == 2\n" + DOUBLE, ["assert f(TWO) == 4"], {"setup": "TWO = 2"}, 0.0),
         ("def f(x): return double(x)", TESTS, {"preamble": IMPORTS}, 1.0),
         (DOUBLE, TESTS, {"preamble": "def f(x): return 1"}, 1.0),
         *(
@@ -404,13 +342,9 @@ def test_setup_preamble_entry_point_and_flags_are_those_of_the_row(code, tests, 
 
 
 def test_columns_may_be_absent_or_none_in_some_rows():
+    full = {"hidden_tests": ["assert f(5) == 10"], "setup": "TWO = 2", "entry_point": "f"}
     given = [
-        {
-            "tests": TESTS,
-            "hidden_tests": ["assert f(5) == 10"],
-            "setup": "TWO = 2",
-            "entry_point": "f",
-        },
+        {"tests": TESTS, **full},
         {"tests": TESTS, "preamble": "TWO = 2", "inplace": True},
         {"tests": CASES},
         {"tests": None},
@@ -428,16 +362,11 @@ def test_columns_may_be_absent_or_none_in_some_rows():
 def test_rows_of_other_tasks_are_not_seen():
     (reward,) = load_rewards(["code_tests"], None, {"code_tests": ["code"]})
     codes, tests = [DOUBLE, "18", "def f(x): return 4"], [TESTS, None, TESTS]
-    scored = call(
-        reward,
-        codes,
-        tests,
-        task=["code", "math", "code"],
-        hidden_tests=[[], None, ["assert f(5) == 4"]],
-    )
+    columns = {"task": ["code", "math", "code"], "hidden_tests": [[], None, ["assert f(5) == 4"]]}
+    scored = call(reward, codes, tests, **columns)
     assert scored.scores == [1.0, None, 0.5]
     assert scored.outcomes == ["graded", None, "graded"]
-    assert scored.metrics["code_tests/gap"] == -0.5
+    assert scored.metrics["gap"] == -0.5
     assert call(reward, ["18"], [None], task=["math"]).scores == [None]
 
 
@@ -446,9 +375,8 @@ def test_rows_of_other_tasks_are_not_seen():
 
 def test_a_pickled_reward_scores():
     score(DOUBLE)
-    assert call(pickle.loads(pickle.dumps(CodeTests(correct=2.0))), [DOUBLE], [TESTS]).scores == [
-        2.0
-    ]
+    again = pickle.loads(pickle.dumps(CodeTests(correct=2.0)))
+    assert call(again, [DOUBLE], [TESTS]).scores == [2.0]
 
 
 # Settings and readiness
@@ -492,22 +420,20 @@ def two_workers(monkeypatch):
         yield sandbox
 
 
-@pytest.mark.parametrize(("completions", "limit_s"), [(8, 20.1), (7, 20.1), (9, 25.1)])
-def test_programs_that_never_end_may_take_almost_the_limit_of_a_call(
-    two_workers, completions, limit_s
-):
-    assert CodeTests(timeout_s=5.0).prepare(completions, limit_s) == two_workers.describe()
-
-
 @pytest.mark.parametrize(
     ("completions", "longest", "limit_s"), [(8, 20, 20), (7, 20, 20), (9, 25, 24.5)]
 )
-def test_programs_that_never_end_and_outlast_the_limit_are_refused(
+def test_programs_that_never_end_must_end_within_the_limit_of_a_call(
     two_workers, completions, longest, limit_s
 ):
-    message = f"{completions} programs that never end take 2 workers {longest} s at timeout_s 5, and reward_timeout_s is "
-    with pytest.raises(ValueError, match=f"{message}{limit_s:g}: lower the one or raise the other"):
-        CodeTests(timeout_s=5.0).prepare(completions, limit_s)
+    reward = CodeTests(timeout_s=5.0)
+    assert reward.prepare(completions, longest + 0.1) == two_workers.describe()
+    message = (
+        f"{completions} programs that never end take 2 workers {longest} s at timeout_s 5, and "
+        f"reward_timeout_s is {limit_s:g}: lower the one or raise the other"
+    )
+    with pytest.raises(ValueError, match=message):
+        reward.prepare(completions, limit_s)
 
 
 def test_it_declares_the_rate_of_failures_that_stops_a_run():
@@ -522,23 +448,10 @@ def test_it_declares_the_rate_of_failures_that_stops_a_run():
 
 
 def test_code_format_scores_one_python_block():
-    texts = [
-        block(DOUBLE),
-        f"So:\n{block(DOUBLE)}\nThus.",
-        f"{block(DOUBLE)}\n{block(DOUBLE)}",
-        DOUBLE,
-        "```\nx\n```",
-        "```python\nx",
-        block(""),
-    ]
-    assert load_reward("code_format")(prompts=["p"] * 7, completions=texts) == [
-        1.0,
-        1.0,
-        0.0,
-        0.0,
-        0.0,
-        0.0,
-        0.0,
-    ]
+    right = [block(DOUBLE), f"So:\n{block(DOUBLE)}\nThus."]
+    wrong = [f"{block(DOUBLE)}\n{block(DOUBLE)}", DOUBLE, "```\nx\n```", "```python\nx", block("")]
+    texts = right + wrong
+    scores = load_reward("code_format")(prompts=["p"] * 7, completions=texts)
+    assert scores == [1.0] * 2 + [0.0] * 5
     chat = [[{"role": "assistant", "content": texts[0]}]]
     assert load_reward("code_format", full=0.5)(prompts=["p"], completions=chat) == [0.5]
