@@ -15,23 +15,17 @@ from functools import lru_cache
 from rewards.latex.compare import can_be_equal, compare
 from rewards.latex.number import number_of, written_number
 from rewards.latex.read import Answer, read_answer
-from rewards.latex.stated import (
-    gold_answer,
-    is_number_in_words,
-    is_prose,
-    sentence_answer,
-    without_dollars,
-)
-from rewards.latex.tidy import tidy
+from rewards.latex.stated import gold_answer, is_prose, sentence_answer, without_dollars
+from rewards.latex.tidy import NUMBER_WORDS, tidy
 from rewards.rows import LogExtra, check_penalty, log_answers, score_rows
 from rewards.text import after_thinking, boxed_answer, completion_text
 
 MAX_ANSWER_CHARS = 2000  # a longer answer is wrong without being read
 MAX_GOLD_WORDS = 6  # a gold of more words is a sentence, which nobody repeats word by word
+_NUMBER_WORDS = {*NUMBER_WORDS, "a", "and", "hundred", "thousand", "million", "billion"}
 _CHOICE = re.compile(
     r"\s*\\(?:text|mathrm|mathbf)[a-z]*\{\s*\(?([A-F])\)\s*\}[\s~\\:,]*(\S.*)", re.DOTALL
 )
-_TAKEN_BACK = re.compile(r"\b(?:wrong|incorrect)\b", re.IGNORECASE)
 
 
 def is_equivalent(gold: str, answer: str) -> bool | None:
@@ -51,8 +45,6 @@ def _read_in_box(text: str, wanted: Answer) -> Answer:
     choice = _CHOICE.fullmatch(text)
     if choice:  # "(C) 14" answers both what C is and what 14 is
         text = choice[1] if wanted.tree == ("letter", choice[1]) else choice[2]
-    if wanted.kind != "text" and _TAKEN_BACK.search(text):
-        return Answer("bad", "")  # its letters would be factors, which 0 makes equal to 0
     return _read(text, wanted)
 
 
@@ -67,17 +59,18 @@ def _read(text: str, wanted: Answer | None = None) -> Answer:
 
 @lru_cache(maxsize=4096)
 def _read_gold(gold: str) -> Answer:
-    """The gold answer; bad where no answer could equal it, as a sentence, or a number in words."""
+    """The gold answer; bad where no answer could equal it: a sentence, a number in words."""
     text = gold_answer(gold) if isinstance(gold, str) else ""
     if len(text) > MAX_ANSWER_CHARS:
         return Answer("bad", "")
     answer = _read(text)
-    is_long = len(answer.source.split()) > MAX_GOLD_WORDS or is_number_in_words(answer.source)
-    return Answer("bad", answer.source) if answer.kind == "text" and is_long else answer
+    words = answer.source.split()
+    is_no_answer = len(words) > MAX_GOLD_WORDS or _NUMBER_WORDS.issuperset(words)
+    return Answer("bad", answer.source) if answer.kind == "text" and is_no_answer else answer
 
 
 class BoxedMath:
-    r"""Verifier for an `answer` column in LaTeX: `correct` for the same answer in the last `\boxed{}`.
+    r"""Verifier for an `answer` column in LaTeX: `correct` for its value in the last `\boxed{}`.
 
     `wrong` (0.0, or a penalty) for a wrong answer and for none; None where the gold is unusable.
     Logs the columns `outcome/`, `gold/` and `parsed/boxed_math`.

@@ -163,24 +163,11 @@ def _residual(answer: Answer) -> Tree | None:
 
 
 def _same_equation(gold: Answer, answer: Answer) -> bool:
-    """The same zeros: one residual, multiplied out, is a multiple of the other."""
+    """The same zeros: one residual is a multiple of the other."""
     left, right = _residual(gold), _residual(answer)
     if left is None or right is None:
         return gold.source == answer.source
-    ratio = constant_ratio(_multiplied_out(left)[0], _multiplied_out(right)[0])
-    return ratio is not None and bool(letters(left))
-
-
-def _multiplied_out(tree: Tree) -> tuple[Tree, Tree]:
-    """A tree as numerator and denominator."""
-    if tree[0] not in ("+", "*", "/"):
-        return tree, rational(1)
-    (a, b), (c, d) = map(_multiplied_out, tree[1:])
-    if tree[0] == "/":
-        return ("*", a, d), ("*", b, c)
-    if tree[0] == "*":
-        return ("*", a, c), ("*", b, d)
-    return (("+", a, c), b) if b == d else (("+", ("*", a, d), ("*", c, b)), ("*", b, d))
+    return bool(letters(left)) and constant_ratio(left, right) is not None
 
 
 def _is_unknown(answer: Answer) -> bool:

@@ -11,8 +11,9 @@ from rewards.latex.units import split_unit
 MAX_NUMBER_CHARS = 100  # a longer text is not a number that anybody meant
 _THOUSANDS = re.compile(r"(?<![\d.,])[1-9]\d{0,2}(?:(?:,\d{3})+|(?: \d{3})+)(?![\d,])", re.ASCII)
 _REPEATING = re.compile(r"([0-9]{1,9})\.([0-9]{0,9})\\overline\{([0-9]{1,9})\}")
-UPRIGHT_LETTER = re.compile(r"\\text\{\s*\(?([A-Za-z])\)?\s*\}")
+_UPRIGHT_LETTER = re.compile(r"\\text\{\s*\(?([A-Za-z])\)?\s*\}")
 _DECIMAL = re.compile(r"[-+]?\s*\d*\.(\d+)")
+_WORD = re.compile(r"(?<![A-Za-z\\{_])[A-Za-z]{4}")  # which is no product of letters
 _PLAIN_MIXED = re.compile(r"([-+]?)\s*(\d+) (\d+)/(\d+)", re.ASCII)
 
 
@@ -54,6 +55,8 @@ def read_quantity(text: str, in_prose: bool = False) -> Quantity:
         Unreadable: it is none.
     """
     source, unit, scale = split_unit(without_separators(text), in_prose)
+    if _WORD.search(source):
+        raise Unreadable("a word")
     decimal = _DECIMAL.fullmatch(source)
     tree = parse(_with_fractions(source))
     if scale != 1:
@@ -90,7 +93,7 @@ def without_separators(text: str) -> str:
 
 def _with_fractions(text: str) -> str:
     """Mixed numbers and repeating decimals by `\\frac`, and upright letters as letters."""
-    text = _REPEATING.sub(_repeating, UPRIGHT_LETTER.sub(r"\1", text))
+    text = _REPEATING.sub(_repeating, _UPRIGHT_LETTER.sub(r"\1", text))
     match = _PLAIN_MIXED.fullmatch(text)
     return rf"{match[1]}{match[2]}\frac{{{match[3]}}}{{{match[4]}}}" if match else text
 

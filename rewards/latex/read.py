@@ -4,7 +4,7 @@ import itertools
 import re
 from typing import NamedTuple
 
-from rewards.latex.number import UPRIGHT_LETTER, read_quantity, without_separators
+from rewards.latex.number import read_quantity, without_separators
 from rewards.latex.parse import Malformed, Tree, Unreadable
 from rewards.latex.tidy import tidy
 from rewards.latex.value import constant, same_value
@@ -39,6 +39,38 @@ _LITERAL = re.compile(
     re.DOTALL,
 )
 _LIST_WORD = r"\\text\{\s*,?\s*(?:and|or)\s*,?\s*\}|(?<![A-Za-z\\])(?:and|or)(?![A-Za-z])"
+_SEPARATOR = rf",|;|{_LIST_WORD}"
+_RELATION = r"\\le |\\ge |\\ne |<|>|="
+_FLIPPED = {">": "<", r"\ge": r"\le"}
+_MEMBER = re.compile(r"([A-Za-z])\s*\\in(?![A-Za-z])\s*(.+)", re.DOTALL)
+_NAME = re.compile(  # x, f(x), \vec{v}, x_1, total area, AB^2, (x, y)
+    r"\s*(?:(?:\\(?:angle|triangle|overline|text|vec|mathbb|mathcal)\s*)?"
+    r"\{?(?:\\[A-Za-z]+|[A-Za-z][A-Za-z ]*)\}?'*(?:_(?:\w|\{\w+\}))?"
+    r"(?:\(\s*-?\w+(?:\s*,\s*-?\w+)*\s*\))?"
+    r"|\(\s*[A-Za-z](?:\s*,\s*[A-Za-z])*\s*\)|[A-Z]{2,4}\^2)\s*"
+    # What has a value without being an unknown: |AB|, P(A|B), A : B, dy/dx, a limit, 17 mod 5.
+    r"|\s*(?:\|\s*[A-Z]{1,4}\s*\||(?:[A-Zfghpq]'*|\\text\{\w+\})\s*[(\[][^()\[\]=+]*[)\]]"
+    r"|[A-Za-z]+(?:\s*:\s*[A-Za-z]+)+|\\frac\s*\{d[^{}]*\}\s*\{d[^{}]*\}"
+    r"|\\begin\{vmatrix\}.*\\end\{vmatrix\}"
+    r"|\\(?:lim|int|sum|prod|max|min|gcd|det|dim|deg)(?![A-Za-z]).*|.*\\bmod(?![A-Za-z]).*)\s*",
+    re.DOTALL,
+)
+_COORDINATES = re.compile(r"\(\s*[A-Za-z](?:\s*,\s*[A-Za-z])+\s*\)")
+_REALS = re.compile(
+    r"\\mathbb\s*\{?R\}?(?:\s*(?:\\setminus|\\backslash|-)\s*\\\{(.*)\\\})?", re.DOTALL
+)
+_SUCH_THAT = re.compile(
+    r"\s*[A-Za-z]\s*(?:\\in\s*\\mathbb\s*\{?R\}?\s*)?(?:\\mid|\||:)(?![A-Za-z])(.+)", re.DOTALL
+)
+_PLUS_MINUS = re.compile(r"\\pm(?![A-Za-z])")
+# A matrix in its brackets and the number that it is multiplied by, as one of a sum.
+_MATRIX = re.compile(
+    r"\s*(?P<sign>[-+]?)\s*(?P<times>[^-+=,;&\[(]*?)\s*\(?\s*(?:\[\s*|\(\s*)?"
+    r"\\begin\{(?P<kind>[pbB]?matrix|array)\}(?:\{[lcr|]*\})?(?P<rows>.*?)\\end\{(?P=kind)\}"
+    r"\s*[\])]?\s*\)?",
+    re.DOTALL,
+)
+_WORD = r"\\text\{\s*,?\s*(?:and|or)\s*,?\s*\}|(?<![A-Za-z\\])(?:and|or)(?![A-Za-z])"
 _SEPARATOR = rf",|;|{_LIST_WORD}"
 _RELATION = r"\\le |\\ge |\\ne |<|>|="
 _FLIPPED = {">": "<", r"\ge": r"\le"}
@@ -290,7 +322,7 @@ def _read_matrix(text: str, depth: int) -> Answer | None:
 def _read_quantity(text: str) -> Answer:
     if text in (r"\emptyset", r"\infty", r"+\infty", r"-\infty"):
         return Answer("text", text.lstrip("+"))
-    if _is_words(text):
+    if _LETTERS.fullmatch(text) and _WORD.search(text):  # a name rather than a product
         return _text(text)
     try:
         return Answer("quantity", **read_quantity(text)._asdict())
@@ -301,10 +333,3 @@ def _read_quantity(text: str) -> Answer:
             return _text(text)
         torn = text.count("(") != text.count(")") or text.count("[") != text.count("]")
         return Answer("bad" if torn or re.search(r"\{\s*,?\s*\}|\?|__", text) else "opaque", text)
-
-
-def _is_words(text: str) -> bool:
-    """Letters of a name rather than a product: upright, three together, or two capitals."""
-    if text.startswith(r"\text"):
-        return bool(_UPRIGHT.fullmatch(text)) and not UPRIGHT_LETTER.fullmatch(text)
-    return bool(_LETTERS.fullmatch(text) and _WORD.search(text))

@@ -2,7 +2,6 @@
 
 import re
 
-from rewards.latex.tidy import NUMBER_WORDS
 from rewards.latex.units import HEDGES, SCALE
 from rewards.text import boxed_answer
 
@@ -18,7 +17,6 @@ _NUMBER = re.compile(
     r"\s*(?:%|percent)?(?!\d)",
     re.ASCII,
 )
-_LARGE = {"hundred", "thousand", "million", "billion", "and"}
 _UNCLEAR = re.compile(rf"n['’]t\b|[0-9]\s*{SCALE}|\?|\\n?[lg]?eq?\b|[<>≠]")
 
 
@@ -56,12 +54,6 @@ def gold_answer(gold: str) -> str:
     """
     boxed = boxed_answer(gold, adjacent=True)
     return without_dollars(gold if boxed is None else boxed)
-
-
-def is_number_in_words(text: str) -> bool:
-    """Whether a text is a number such as "forty two": no answer in digits equals it here."""
-    words = re.split(r"[\s-]+", text.strip().casefold())
-    return all(word in NUMBER_WORDS or word in _LARGE for word in words)
 
 
 def without_dollars(text: str) -> str:

@@ -40,7 +40,6 @@ _SAME = [  # different ways to write the same thing, in this order
     # Size, colour and type say nothing.
     (r"\\(?:left|right|[bB]igg?[lr]?|displaystyle|textstyle|limits|nolimits)(?![A-Za-z])\s?", ""),
     (r"\\(?:mbox|operatorname|text(?:bf|it|rm|normal|up)|math(?:rm|bf|it|sf))\*?\s*\{", r"\\text{"),
-    (r"\\text\s*\{", r"\\text{"),
     (r"\\text(?=\{[^{}A-Za-z]*(?:\\[A-Za-z]|\^))", ""),
     (r"\\(?:text)?color\s*\{[^{}]*\}|\\underline(?=\s*\{)", ""),
     # Words for numbers, and numbers among words.
@@ -75,9 +74,6 @@ _SAME = [  # different ways to write the same thing, in this order
     (r"\s+", " "),
 ]  # fmt: skip
 _SAME = [(re.compile(pattern), replacement) for pattern, replacement in _SAME]
-_DOUBLED = re.compile(
-    r"\\\\(?=(?:[dtc]?frac|sqrt|pi|left|right|boxed|text|mbox|infty|cup|circ|cdot|times|le|ge|in|pm)\b)"
-)
 _DELIMITERS = [("$$", "$$"), ("$", "$"), (r"\(", r"\)"), (r"\[", r"\]")]
 
 
@@ -87,8 +83,6 @@ def tidy(text: str) -> str:
     Example: `tidy(r"$\dfrac{1}{2}\,\mbox{cm}.$") == r"\frac{1}{2} \text{cm}"`
     """
     text = _without_delimiters(text).translate(_SIGNS)
-    if r"\begin" not in text:  # in a matrix, \\ ends a row
-        text = _DOUBLED.sub(r"\\", text)
     for pattern, replacement in _SAME:
         text = pattern.sub(replacement, text)
     return _without_delimiters(text)

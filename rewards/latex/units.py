@@ -46,8 +46,6 @@ _NO_UNITS = HEDGES | NUMBER_WORDS.keys() | {
     "quarters", "e", "i", "k", "sin", "cos", "tan", "log", "ln", "st", "nd", "rd", "th", "so",
     "such", "that", "is", "are", "modulo",
 }  # fmt: skip
-# No unit begins with these, though "18 cups of flour" and "18 dollars each" are units.
-_NO_FIRST = {"of", "at", "the", "with", "from", "through", "base", "below", "above", "each"}
 _WORDS = r"[A-Za-z¢][A-Za-z.]*(?:[ /][A-Za-z]+\.?)*"
 _UNIT = re.compile(
     r"(?P<value>.*?[\w)}.])(?P<gap>\s*)"
@@ -109,7 +107,7 @@ def conversion(unit: str, other: str) -> Fraction | None:
 def _is_unit(match: re.Match[str], words: list[str], in_prose: bool) -> bool:
     """`5 cm`, `5cm`, `5 eggs` have units, `5 m`, `3ba`, `3 ba` letters, `5 tenths` is neither."""
     word, value = words[0].removesuffix("s"), match["value"]
-    if words[0] in _NO_FIRST or _NO_UNITS.intersection(words):
+    if _NO_UNITS.intersection(words):
         return False
     if re.fullmatch(SCALE, words[0]) and word not in _SCALES:
         return False
