@@ -12,8 +12,6 @@ Without --arms the run as configured alone. The arms, with the same rows and see
     sft          no GRPO: --sft_steps of 16 reference completions; choose them to take the minutes
     of the run sft+grpo     a warm start (--warm_steps, on 256 rows), then the run as configured
     from that checkpoint
-With random, constant or format-only the table also has
-    untrained    the untrained model evaluated a second time: what evaluation itself varies by
 Each run keeps a folder of its own, the YAML's output_dir followed by -seed0, -random-seed0 and so
 on; a finished one is not run again, an interrupted one goes on. Next to them stand
 OUTPUT_DIR-arms.txt and .json (means over seeds with Student's interval, differences paired by seed;

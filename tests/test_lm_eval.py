@@ -189,7 +189,7 @@ def test_what_lm_eval_writes_is_what_the_comparison_reads(load, data, tmp_path):
         words = f"run --model hf --model_args pretrained={model} --include_path {FOLDER}"
         words += " --apply_chat_template --tasks gsm8k_recipe --gen_kwargs max_gen_toks=8"
         words += " --device cpu --batch_size 1 --log_samples"
-        words = words.split() + ["--output_path", tmp_path / name]
+        words = [*words.split(), "--output_path", tmp_path / name]
         words += ["--metadata", json.dumps({"data": data})]
         env = {**os.environ, "HF_HUB_OFFLINE": "1"}
         subprocess.run(

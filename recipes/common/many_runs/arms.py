@@ -44,7 +44,7 @@ from rewards import load_rewards, reward_kind, reward_tasks
 Rows = list[dict[str, Any]]
 Figures = dict[str, Any]  # of an arm in one metric, as `compare_arms` returns them
 
-CONFIGURED, UNTRAINED, SFT, SFT_GRPO = "as configured", "untrained", "sft", "sft+grpo"
+CONFIGURED, SFT, SFT_GRPO = "as configured", "sft", "sft+grpo"
 WARM_START_ROWS = 256  # of sft+grpo, as of scripts/warm_start.py
 # The script sets these for each run, so that they cannot be given for all of them.
 TAKEN = {"seed", "output_dir"}
@@ -85,10 +85,6 @@ def run_series(series: Series) -> None:
         minutes[name] = [sum(map(_minutes, of)) for of in folders]
         if name == CONFIGURED:
             configured = [folder for (folder,) in folders]
-        elif name in rewards:
-            # Each of them evaluates the untrained model by itself: how evaluation itself varies.
-            pairs = zip(arms[CONFIGURED], arms[name], strict=True)
-            arms.setdefault(UNTRAINED, [(before, other) for (before, _), (other, _) in pairs])
     compared = compare_arms(arms)
     table = arms_table(series.seeds, compared, minutes)
     written = stem.with_name(f"{stem.name}-arms")
@@ -347,8 +343,20 @@ def arms_table(
     for metric, arms in compared.items():
         configured, rows = arms[CONFIGURED], []
         for number, seed in enumerate(seeds if several else []):
-            rows.append(_seed_row(seed, number, configured, minutes[CONFIGURED]))
-        rows += [_arm_row(name, arm, minutes.get(name), several) for name, arm in arms.items()]
+            stages = [configured[name]["seeds"][number] for name in ("before", "after", "change")]
+            p, spent = configured["change"]["p"][number], minutes[CONFIGURED][number]
+            cells = [
+                percent(stages[0]),
+                percent(stages[1]),
+                None if p is None else points(stages[2]),
+            ]
+            rows.append(_row(f"  seed {seed}", spent, cells, p, None))
+        for name, arm in arms.items():
+            after, p = arm["after"], None if several else arm["change"]["p"][0]
+            share = share_and_span(after["mean"], after["interval"])
+            cells = [percent(arm["before"]["mean"]), share, _points(arm["change"])]
+            beyond = None if name == CONFIGURED else _points(arm["beyond"])
+            rows.append(_row(name, _mean(minutes[name]), cells, p, beyond))
         lines = [
             f"{metric}, {sum(configured['n'])} held-out rows, seeds {' '.join(map(str, seeds))}"
         ]
@@ -364,32 +372,18 @@ def arms_table(
     return "\n\n".join([*blocks, f"Intervals are over {over}"])
 
 
-def _seed_row(seed: int, number: int, arm: Figures, minutes: list[float]) -> dict[str, str | None]:
-    before, after, change = (arm[stage]["seeds"][number] for stage in ("before", "after", "change"))
-    p = arm["change"]["p"][number]
-    return {
-        "arm": f"  seed {seed}",
-        "minutes": f"{minutes[number]:.1f}",
-        "before": percent(before),
-        "after (95 %)": percent(after),
-        "change (95 %)": None if change is None else points(change),
-        "McNemar p": None if p is None else f"{p:.2g}",
-        "as configured is above it by": None,
-    }
-
-
-def _arm_row(
-    name: str, arm: Figures, minutes: list[float] | None, several: bool
+def _row(
+    name: str, minutes: float, cells: list[str | None], p: float | None, beyond: str | None
 ) -> dict[str, str | None]:
-    after, p = arm["after"], arm["change"]["p"][0]
+    before, after, change = cells
     return {
         "arm": name,
-        "minutes": None if minutes is None else f"{_mean(minutes):.1f}",
-        "before": percent(arm["before"]["mean"]),
-        "after (95 %)": share_and_span(after["mean"], after["interval"]),
-        "change (95 %)": _points(arm["change"]),
-        "McNemar p": None if several else f"{p:.2g}",
-        "as configured is above it by": None if name == CONFIGURED else _points(arm["beyond"]),
+        "minutes": f"{minutes:.1f}",
+        "before": before,
+        "after (95 %)": after,
+        "change (95 %)": change,
+        "McNemar p": None if p is None else f"{p:.2g}",
+        "as configured is above it by": beyond,
     }
 
 
