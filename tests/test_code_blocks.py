@@ -1,4 +1,4 @@
-"""Programs are found in the text of a completion however the model sets its fences, and no text takes long."""
+"""Programs are found in a completion however the model sets its fences, and no text takes long."""
 
 import textwrap
 
@@ -38,23 +38,13 @@ HOSTILE = {
 
 # Which block is the program
 
-OF_SEVERAL = {  # text: program
-    **{
-        f"{ONE}or\n{TWO}{later}": "x = 2\n"  # the last complete Python block wins over whatever follows
-        for later in (
-            "",
-            "```\n5\n```",
-            "```text\n5\n```",
-            "```js\n5\n```\n```",
-            "```python\nx = 4",
-            "```",
-        )
-    },
-    **{
-        f"```{name}\nx = 1\n```\n```\n2\n```": "x = 1\n"
-        for name in ("python", "Python", "PY", "py", "python3", "python title=a.py", " python")
-    },
-    # Without a complete Python block it is the last of any kind.
+# The last complete Python block wins over whatever follows.
+FOLLOWING = ["", "```\n5\n```", "```text\n5\n```", "```js\n5\n```\n```", "```python\nx = 4", "```"]
+OF_SEVERAL = {f"{ONE}or\n{TWO}{later}": "x = 2\n" for later in FOLLOWING}
+for name in ("python", "Python", "PY", "py", "python3", "python title=a.py", " python"):
+    OF_SEVERAL[f"```{name}\nx = 1\n```\n```\n2\n```"] = "x = 1\n"
+# Without a complete Python block it is the last of any kind.
+OF_SEVERAL |= {
     "```\nx = 1\n```": "x = 1\n",
     "```text\nout\n```\n```\nx = 1\n```": "x = 1\n",
     "```js\nx\n```": "x\n",
@@ -65,11 +55,8 @@ OF_SEVERAL = {  # text: program
 
 @pytest.mark.parametrize("text", OF_SEVERAL)
 def test_the_program_is_the_last_complete_python_block_else_the_last_of_any_kind(text):
-    assert (
-        extract_program(text)
-        == extract_program(f"y = 2\n{text}", whole_text=True)
-        == OF_SEVERAL[text]
-    )
+    assert extract_program(text) == OF_SEVERAL[text]
+    assert extract_program(f"y = 2\n{text}", whole_text=True) == OF_SEVERAL[text]
 
 
 @pytest.mark.parametrize(
@@ -130,65 +117,49 @@ DOCUMENTED = '''def f(x):
 '''
 
 
+TABS = 'def f():\n\t"""\n\t```\n\tx\n\t```\n\t"""\n'
 FENCED = {  # text: its one program
     # Blocks of tildes, and longer fences, hold shorter ones.
     "~~~python\nx = 1\n```\n~~~~": "x = 1\n```\n",
     "~~~~ python\n~~~\n~~~~\nThus.": "~~~\n",
     "````python\nx = '''\n```\n'''\n````": "x = '''\n```\n'''\n",
     "```python\nx = 1\n`````\nThus.": "x = 1\n",
-    # A fence opens behind prose, and prose about fences opens none.
-    **{
-        f"{prose}```python\nx = 1\n```": "x = 1\n"
-        for prose in ("Here it is: ", "Use `f` so: ", "**Answer:**", "- ", "1. so ", "<answer>")
-    },
-    **{
-        f"{prose}\n{ONE}": "x = 1\n"
-        for prose in (
-            "Put it in ``` fences:",
-            "Put it between ``` and ``` so:",
-            "Open it by ``` as asked.",
-        )
-    },
-    # It closes behind code or before a tag, and not within a line of code.
-    **{
-        f"```python\ndef f():\n    return 1{end}": "def f():\n    return 1\n"
-        for end in (
-            "```",
-            "```\n",
-            "\n``` \n",
-            "```\nThat is `f`.",
-            "\n```</answer>",
-            "\n``` </answer>\nThus.",
-        )
-    },
-    **{
-        f"```python\nif x:\n{line}\n```": f"if x:\n{line}\n"
-        for line in ("    Thus ```f(1)```", "x = '```'", "s = 'a``` b'", "# ```python")
-    },
-    # A docstring with fences stays whole, whatever it is indented by.
-    **{
-        f"So:\n{by}```python\n{textwrap.indent(DOCUMENTED, by)}{by}```\nThus.": DOCUMENTED
-        for by in ("", "  ", "    ")
-    },
-    '```python\ndef f():\n\t"""\n\t```\n\tx\n\t```\n\t"""\n```': 'def f():\n\t"""\n\t```\n\tx\n\t```\n\t"""\n',
+    f"```python\n{TABS}```": TABS,
     "So:\r\n```python\r\nx = 1\r\ny = 2\r\n```\r\n": "x = 1\ny = 2\n",
-    # Common indentation is removed and the rest kept; text at the margin does not keep it, nor do lines of white space.
-    **dict.fromkeys(
-        (
-            "- so:\n  ```python\n  if x:\n      y = 1\n  ```",
-            "1. so:\n\n    ```python\n    if x:\n        y = 1\n    ```",
-            "1. so:\n\t```python\n\tif x:\n\t    y = 1\n\t```",
-            "1. so: ```python\n    if x:\n        y = 1\n    ```",
-            "   ```python\nif x:\n    y = 1\n   ```",
-            "    ```python\nif x:\n    y = 1\n```",
-            "```python\n        if x:\n            y = 1\n```",
-            "```python\n    if x:\n        y = 1\n    ```",
-        ),
-        "if x:\n    y = 1\n",
-    ),
     '  ```python\n  x = """\nat the margin\n  """\n  ```': 'x = """\nat the margin\n"""\n',
     "```python\nx = '''\n   \n\t\n'''\n```": "x = '''\n   \n\t\n'''\n",
 }
+# A fence opens behind prose, and prose about fences opens none.
+for prose in ("Here it is: ", "Use `f` so: ", "**Answer:**", "- ", "1. so ", "<answer>"):
+    FENCED[f"{prose}```python\nx = 1\n```"] = "x = 1\n"
+for prose in (
+    "Put it in ``` fences:",
+    "Put it between ``` and ``` so:",
+    "Open it by ``` as asked.",
+):
+    FENCED[f"{prose}\n{ONE}"] = "x = 1\n"
+# It closes behind code or before a tag, and not within a line of code.
+ENDS = ["```", "```\n", "\n``` \n", "```\nThat is `f`.", "\n```</answer>", "\n``` </answer>\nThus."]
+for end in ENDS:
+    FENCED[f"```python\ndef f():\n    return 1{end}"] = "def f():\n    return 1\n"
+for line in ("    Thus ```f(1)```", "x = '```'", "s = 'a``` b'", "# ```python"):
+    FENCED[f"```python\nif x:\n{line}\n```"] = f"if x:\n{line}\n"
+# A docstring with fences stays whole, whatever it is indented by.
+for by in ("", "  ", "    "):
+    shown = textwrap.indent(DOCUMENTED, by)
+    FENCED[f"So:\n{by}```python\n{shown}{by}```\nThus."] = DOCUMENTED
+# Common indentation is removed and the rest kept.
+for text in (
+    "- so:\n  ```python\n  if x:\n      y = 1\n  ```",
+    "1. so:\n\n    ```python\n    if x:\n        y = 1\n    ```",
+    "1. so:\n\t```python\n\tif x:\n\t    y = 1\n\t```",
+    "1. so: ```python\n    if x:\n        y = 1\n    ```",
+    "   ```python\nif x:\n    y = 1\n   ```",
+    "    ```python\nif x:\n    y = 1\n```",
+    "```python\n        if x:\n            y = 1\n```",
+    "```python\n    if x:\n        y = 1\n    ```",
+):
+    FENCED[text] = "if x:\n    y = 1\n"
 
 
 @pytest.mark.parametrize("text", FENCED)
@@ -197,48 +168,30 @@ def test_a_block_is_found_whole_however_its_fences_are_set(text):
 
 
 def test_a_block_that_is_cut_off_is_incomplete_and_tildes_close_none_behind_code():
-    assert code_blocks(ONE + "```python\ny =") == [
-        Block("python", "x = 1\n", True),
-        Block("python", "y =\n", False),
-    ]
+    cut = Block("python", "y =\n", False)
+    assert code_blocks(ONE + "```python\ny =") == [Block("python", "x = 1\n", True), cut]
     assert code_blocks("~~~python\nx = ~~~\n") == [Block("python", "x = ~~~\n\n", False)]
     assert code_blocks("```") == [Block("", "", False)]
 
 
 def test_an_empty_block_has_no_code():
-    assert (
-        code_blocks("```python\n```")
-        == code_blocks("```python\n\n```")
-        == [Block("python", "", True)]
-    )
+    for text in ("```python\n```", "```python\n\n```"):
+        assert code_blocks(text) == [Block("python", "", True)]
 
 
 # The asked format
 
 
-@pytest.mark.parametrize(
-    "text",
-    [ONE, f"So:\n{ONE}Thus.", "~~~py\nx\n~~~", "Thus: ```python\nx = 1```", "- a\n\n  " + ONE],
-)
-def test_one_python_block_is_the_asked_format(text):
-    assert is_one_python_block(text)
+ASKED = [ONE, f"So:\n{ONE}Thus.", "~~~py\nx\n~~~", "Thus: ```python\nx = 1```", "- a\n\n  " + ONE]
+OTHERS = ["", "x = 1", ONE + TWO, ONE + "```", "```\nx = 1\n```", "```js\nx\n```"]
+OTHERS += ["```python\nx = 1", "```python\n \n```"]
 
 
 @pytest.mark.parametrize(
-    "text",
-    [
-        "",
-        "x = 1",
-        ONE + TWO,
-        ONE + "```",
-        "```\nx = 1\n```",
-        "```js\nx\n```",
-        "```python\nx = 1",
-        "```python\n \n```",
-    ],
+    ("text", "asked"), [*((text, True) for text in ASKED), *((text, False) for text in OTHERS)]
 )
-def test_anything_else_is_not(text):
-    assert not is_one_python_block(text)
+def test_one_python_block_and_nothing_else_is_the_asked_format(text, asked):
+    assert is_one_python_block(text) is asked
 
 
 # Any text

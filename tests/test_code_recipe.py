@@ -1,4 +1,4 @@
-"""The code recipe: its rows hold what its rewards need, nothing is lost on the way, and a run logs its tests."""
+"""The code recipe: its rows hold what its rewards need, and a run logs its tests."""
 
 import json
 import sys
@@ -87,14 +87,9 @@ def test_a_row_has_the_columns_that_rewards_need_and_no_others(rows):
     made = rows(TASK, ECHO, OWN)
     assert set(made.column_names) == COLUMNS
     assert made[0]["tests"] == TASK["tests"] and made[0]["hidden_tests"] == TASK["hidden_tests"]
-    empty = {
-        "setup": "",
-        "preamble": "",
-        "entry_point": "",
-        "inplace": False,
-        "hidden_tests": [],
-    }
-    assert {name: made[2][name] for name in (*OPTIONAL, "solution")} == {**empty, "solution": ""}
+    empty = dict.fromkeys(("setup", "preamble", "entry_point", "solution"), "")
+    empty |= {"inplace": False, "hidden_tests": []}
+    assert {name: made[2][name] for name in (*OPTIONAL, "solution")} == empty
 
 
 def test_a_prompt_asks_for_a_block_and_shows_the_example(recipe, rows):
@@ -145,7 +140,7 @@ def test_rows_come_back_from_arrow_as_they_went_in(rows):
 
 
 def test_a_column_of_hidden_tests_that_are_all_empty_does_no_harm(rows):
-    """Arrow takes it for a list of nulls; next to rows with hidden tests, or without the column, it is one of texts."""
+    """Arrow takes it for a list of nulls; next to rows with hidden tests it is one of texts."""
     empty, full = rows(ECHO, OWN), rows(TASK)
     others = Dataset.from_list(
         [{"prompt": [{"role": "user", "content": "1 + 1 ="}], "task": "math", "answer": "2"}]
@@ -160,24 +155,25 @@ def test_a_column_of_hidden_tests_that_are_all_empty_does_no_harm(rows):
 
 
 @pytest.mark.parametrize(
-    ("completion", "metrics"),
+    ("completion", "tests", "hidden", "format"),
     [
-        (RIGHT, {"tests": True, "hidden": True, "format": True}),
-        (BY_HEART, {"tests": True, "hidden": False, "format": True}),
-        (HALF, {"tests": False, "hidden": False, "format": True}),
-        (RIGHT + "\n" + RIGHT, {"tests": True, "hidden": True, "format": False}),
-        ("twice", {"tests": False, "hidden": False, "format": False}),
+        (RIGHT, True, True, True),
+        (BY_HEART, True, False, True),
+        (HALF, False, False, True),
+        (RIGHT + "\n" + RIGHT, True, True, False),
+        ("twice", False, False, False),
     ],
 )
-def test_the_metric_is_all_tests_all_hidden_tests_and_format(rows, completion, metrics):
-    assert code_metric(rows(TASK)[0], completion) == metrics
+def test_the_metric_is_all_tests_all_hidden_tests_and_format(
+    rows, completion, tests, hidden, format
+):
+    wanted = {"tests": tests, "hidden": hidden, "format": format}
+    assert code_metric(rows(TASK)[0], completion) == wanted
 
 
 def test_the_metric_leaves_hidden_tests_out_where_there_are_none(rows):
-    assert code_metric(rows(ECHO)[0], "```python\nprint(input())\n```") == {
-        "tests": True,
-        "format": True,
-    }
+    metrics = code_metric(rows(ECHO)[0], "```python\nprint(input())\n```")
+    assert metrics == {"tests": True, "format": True}
 
 
 def test_the_metric_of_a_row_that_the_sandbox_failed_on_is_the_format_alone(rows, monkeypatch):
@@ -228,53 +224,34 @@ def test_a_batch_with_programs_logs_the_outcomes_of_their_tests(rows, train, tmp
         rows(TASK, OWN), Answers(RIGHT, BY_HEART, HALF, "none"), load_reward("code_format")
     )
     (logged,) = generations(trainer)
-    metrics = {
-        name.partition("/")[2]: logged[name] for name in logged if name.startswith("code_tests/")
-    }
-    assert metrics == pytest.approx(
-        {"suspicious": 0.0, "visible": 2.5 / 4, "hidden": 0.25, "gap": 0.375}
-    )
-    rates = {name: logged[f"{name}/code_tests"] for name in ("errors", "unparsed", "timeouts")}
-    assert rates == {"errors": 0.0, "unparsed": 0.0, "timeouts": 0.0}
+    wanted = {"suspicious": 0.0, "visible": 2.5 / 4, "hidden": 0.25, "gap": 0.375}
+    for name, value in wanted.items():
+        assert logged[f"code_tests/{name}"] == pytest.approx(value)
+    assert not any(logged[f"{name}/code_tests"] for name in ("errors", "unparsed", "timeouts"))
     assert logged["rewards/code_tests/mean"] == pytest.approx(2.5 / 8)
     table = completions(tmp_path / "run")
     assert table["code_tests"] == [1.0, 1.0, 0.5, 0.0, 0.0, 0.0, 0.0, 0.0]
     assert table["outcome/code_tests"] == ["graded"] * 8
-    assert table["code_tests/reason"][:4] == [
-        "",
-        "AssertionError",
-        "AssertionError",
-        "no program in the completion",
-    ]
+    reasons = ["", "AssertionError", "AssertionError", "no program in the completion"]
+    assert table["code_tests/reason"][:4] == reasons
     assert table["advantage"] == pytest.approx(advantages_of(table["code_tests"]), abs=1e-5)
 
 
 @pytest.mark.slow
 def test_programs_and_other_tasks_share_a_batch(rows, train, tmp_path):
     other = {"prompt": [{"role": "user", "content": "1 + 1 ="}], "task": "math", "answer": "2"}
-    mixed = Dataset.from_list(
-        [dict.fromkeys(COLUMNS) | {"answer": None} | row for row in (rows(TASK)[0], other)]
-    )
+    empty = dict.fromkeys(COLUMNS) | {"answer": None}
+    mixed = Dataset.from_list([empty | rows(TASK)[0], empty | other])
     rewards = [
         route(Answers(HALF, RIGHT), ("code",)),
         route(load_reward("gsm8k_correctness"), ("math",)),
     ]
     (logged,) = generations(train(mixed, *rewards))
-    assert (logged["rewards/code_tests/mean"], logged["rewards/gsm8k_correctness/mean"]) == (
-        0.75,
-        0.0,
-    )
+    assert logged["rewards/code_tests/mean"] == 0.75
+    assert logged["rewards/gsm8k_correctness/mean"] == 0.0
     assert (logged["code_tests/gap"], logged["unparsed/code_tests"]) == (0.25, 0.0)
-    assert completions(tmp_path / "run")["code_tests"] == [
-        0.5,
-        1.0,
-        0.5,
-        1.0,
-        None,
-        None,
-        None,
-        None,
-    ]
+    scores = completions(tmp_path / "run")["code_tests"]
+    assert scores == [0.5, 1.0, 0.5, 1.0, None, None, None, None]
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""Programs are scored by the tests they pass: nothing of theirs is None, nothing of ours a grade."""
+"""Programs are scored by the tests they pass: what is theirs is no None, what is ours no grade."""
 
 import json
 import pickle

@@ -1,4 +1,4 @@
-"""Several tasks in one run: mixed by weight, apart from the held-out rows, each scored by its own rewards alone."""
+"""Several tasks in one run: mixed by weight, apart from held-out rows, each scored by its own rewards."""
 
 import json
 import math
@@ -73,24 +73,22 @@ def test_sources_that_mean_nothing_are_refused(recipe, sources):
         load(recipe, sources=sources)
 
 
-def test_each_task_has_its_own_metric(recipe):
-    math_row, passage = (
-        {"task": "math", "prompt": "9 + 9 =", "answer": "18"},
-        {"task": "number_count", "answer": None},
-    )
-    assert recipe.metric(math_row, "\\boxed{18}") == {
-        "math strict": True,
-        "math lenient": True,
-        "math format": True,
-    }
-    assert recipe.metric(math_row, "18") == {
-        "math strict": False,
-        "math lenient": True,
-        "math format": False,
-    }
-    assert not any(
-        list(recipe.metric(math_row, "\\boxed{10 + 8}").values())[:2]
-    )  # as its reward scores it
+@pytest.mark.parametrize(
+    ("completion", "strict", "lenient", "format"),
+    [
+        ("\\boxed{18}", True, True, True),
+        ("18", False, True, False),
+        ("\\boxed{10 + 8}", False, False, True),  # work undone, as its reward scores it
+    ],
+)
+def test_maths_has_the_metric_of_boxed_answers(recipe, completion, strict, lenient, format):
+    row = {"task": "math", "prompt": "9 + 9 =", "answer": "18"}
+    wanted = {"math strict": strict, "math lenient": lenient, "math format": format}
+    assert recipe.metric(row, completion) == wanted
+
+
+def test_passages_have_the_metric_of_five_numbers(recipe):
+    passage = {"task": "number_count", "answer": None}
     assert recipe.metric(passage, "1 2 3 4 5") == {"five numbers": True}
     assert recipe.metric(passage, "1 2 3 4") == {"five numbers": False}
 
@@ -101,11 +99,8 @@ def mixed(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("mixed") / "run"
     rewards = {"reward_funcs": ["boxed_math", "number_count", "random"], "max_steps": 3}
     # 4 prompts a step: enough for both tasks in most of them.
-    run(
-        command(
-            "math_code", "smollm2-135m", model, folder, per_device_train_batch_size=16, **rewards
-        )
-    )
+    settings = {"per_device_train_batch_size": 16, **rewards}
+    run(command("math_code", "smollm2-135m", model, folder, **settings))
     return folder
 
 
@@ -118,18 +113,13 @@ def test_each_reward_is_logged_over_its_own_rows_alone_and_its_failures_in_every
     for entry, table in zip(log, tables, strict=True):
         is_math = table["prompt"].map(lambda prompt: "boxed" in prompt[0]["content"])
         seen |= set(is_math)
-        assert table["boxed_math"].notna().equals(is_math) and table["number_count"].isna().equals(
-            is_math
-        )
+        assert table["boxed_math"].notna().equals(is_math)
+        assert table["number_count"].isna().equals(is_math)
         assert table["random"].notna().all()
         for name in ("boxed_math", "number_count", "random"):
             mean, logged = table[name].mean(), entry[f"rewards/{name}/mean"]
             assert (math.isnan(mean) and logged is None) or logged == pytest.approx(mean, abs=1e-6)
-            assert [entry[f"{rate}/{name}"] for rate in ("errors", "unparsed", "timeouts")] == [
-                0.0,
-                0.0,
-                0.0,
-            ]
+            assert not any(entry[f"{rate}/{name}"] for rate in ("errors", "unparsed", "timeouts"))
     assert seen == {True, False}
 
 
