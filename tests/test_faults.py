@@ -34,7 +34,7 @@ SLOWLY |= {
     "bf16": "false",
     "use_cpu": "true",
 }
-ON_CPU = {"DS_ACCELERATOR": "cpu", "PYTHONPATH": str(ROOT / "tests")}
+ON_CPU = {"DS_ACCELERATOR": "cpu", "PYTHONPATH": f"{ROOT}:{ROOT / 'tests'}"}
 ENDS_WITHIN_S = 60
 
 

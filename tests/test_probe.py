@@ -1,4 +1,4 @@
-"""The probe: figures that hold exactly, a verdict for the right reason, and completions that can be scored again."""
+"""The probe: exact figures, a verdict for the right reason, completions that can be scored again."""
 
 import json
 import sys
@@ -16,6 +16,7 @@ from recipes.common.sampling.learning import (
     disagreement,
     figures,
     notes,
+    right_by_group,
     verdict,
 )
 from recipes.common.utils.run_files import read_rows
@@ -23,9 +24,8 @@ from recipes.common.utils.run_files import read_rows
 pytestmark = pytest.mark.usefixtures("one_thread")
 ROOT = Path(__file__).parents[1]
 RIGHT = Column("right", "verifier", 1.0)
-DEAD = (
-    "never more than 0: right (show a worked example, take easier rows, reward parts of an answer)"
-)
+EASIER = "show a worked example, take easier rows, reward parts of an answer"
+DEAD = f"never more than 0: right ({EASIER})"
 REWARDS = """
 def never(completions, **kwargs):
     return [0.0 for _ in completions]
@@ -56,15 +56,14 @@ def right(scored, column=RIGHT):
 
 
 def test_hit_rate_mean_spread_and_share_without_spread_are_exact():
-    scored = group(
-        0, [0.5, 1.0, 0.0, 1.0]
-    )  # a hit is the full reward, or more than 0 where none is declared
-    assert (right(scored).hit_rate, right(scored, Column("right", "shaping", None)).hit_rate) == (
-        0.5,
-        0.75,
-    )
+    # A hit is the full reward, or more than 0 where none is declared.
+    scored = group(0, [0.5, 1.0, 0.0, 1.0])
+    hits = (right(scored).hit_rate, right(scored, Column("right", "shaping", None)).hit_rate)
+    assert hits == (0.5, 0.75)
     line = right(group(0, [0.0, 2.0]) + group(1, [1.0, 1.0]))
     assert (line.mean, line.spread, line.zero_spread) == (1.0, pytest.approx(2**0.5 / 2), 0.5)
+    total = found(groups(4, [-0.2] * 8)).tasks["math"].total  # rounding is no spread
+    assert (total.mean, total.spread, total.zero_spread) == (pytest.approx(-0.2), 0.0, 1.0)
 
 
 @pytest.mark.parametrize(
@@ -72,7 +71,7 @@ def test_hit_rate_mean_spread_and_share_without_spread_are_exact():
     [
         ("verifier", [0.0, 0.0], "never more than 0"),
         ("verifier", [-0.5, 0.0], "never more than 0"),
-        ("shaping", [-0.5, 0.0], None),
+        ("shaping", [-0.5, 0.0], None),  # it differs
         ("shaping", [-0.2, -0.2], "never more than 0"),
         ("format", [1.0, 1.0], "constant"),
         ("verifier", [1.0, 0.0], None),
@@ -83,108 +82,80 @@ def test_dead_and_constant_rewards_differ(kind, amounts, state):
 
 
 def test_how_often_two_samples_of_a_prompt_differ_in_being_right():
-    scored = (
-        group(0, [0.0, 1.0]) + group(1, [1.0] * 2) + group(2, [0.0, 0.0, 0.5, 1.0])
-    )  # of all pairs 1, 0 and 3 of 6
+    # Of all pairs 1, 0 and 3 of 6.
+    scored = group(0, [0.0, 1.0]) + group(1, [1.0] * 2) + group(2, [0.0, 0.0, 0.5, 1.0])
     assert disagreement(scored, [RIGHT]) == pytest.approx(0.5)
-    assert (
-        disagreement(scored, [Column("right", "shaping", None)]) is None
-    )  # no verifier tells what is right
+    assert disagreement(scored, [Column("right", "shaping", None)]) is None  # no verifier
+    void = group(0, [1.0], failed=("other",)) + group(0, [None, 1.0])
+    assert right_by_group(void, [RIGHT]) == {0: [True]}
 
 
-CONTROLS, MASKED = {"columns": [Column("right", "control", None)]}, {"mask_truncated": True}
 CUT = {"first": 8, "task": "code", "truncated": True}
 A_FEW = groups(2, [0.0, 1.0]) + groups(6, [0.0, 0.0], first=2)
 TOO_SHORT = "100 % truncated at 64 tokens: raise max_completion_length to >= 128"
+VERDICTS = {
+    "a task without spread": (
+        groups(8, [0.0, 1.0]) + groups(8, [0.0, 0.0], **CUT),
+        {},
+        f"will not learn: every group of task code has zero spread; {TOO_SHORT}; {DEAD}",
+    ),
+    "never right": (
+        groups(4, [0.0, 0.0]),
+        {},
+        f"will not learn: every group of task math has zero spread; {DEAD}",
+    ),
+    "always right": (
+        groups(4, [1.0, 1.0]),
+        {},
+        "score alike: raise num_generations, or take rows of another difficulty",
+    ),
+    "enough": (
+        A_FEW,
+        {"groups_a_step": 2},
+        "will learn the task: 0.5 useful groups are expected in an optimizer step of 2",
+    ),
+    "too few": (
+        A_FEW,
+        {"groups_a_step": 1},
+        "only 0.25 useful groups are expected in an optimizer step of 1 (at",
+    ),
+    "controls": (
+        groups(4, [0.3, 0.7]),
+        {"columns": [Column("right", "control", None)]},
+        "only controls score, which teach nothing: name another reward",
+    ),
+    "masked": (
+        groups(4, [0.0, 1.0], truncated=True),
+        {"mask_truncated": True},
+        "both spread and a completion that ended",
+    ),
+    "shaping alone": (
+        groups(4, [0.0, 1.0]),
+        {"columns": [Column("right", "shaping", None)]},
+        "will learn: ",
+    ),
+}
 
 
-@pytest.mark.parametrize(
-    ("scored", "options", "learns", "sentence"),
-    [
-        (
-            groups(8, [0.0, 1.0]) + groups(8, [0.0, 0.0], **CUT),
-            {},
-            False,
-            f"will not learn: every group of task code has zero spread; {TOO_SHORT}; {DEAD}",
-        ),
-        (
-            groups(4, [0.0, 0.0]),
-            {},
-            False,
-            f"will not learn: every group of task math has zero spread; {DEAD}",
-        ),
-        (
-            groups(4, [1.0, 1.0]),
-            {},
-            False,
-            "score alike: raise num_generations, or take rows of another difficulty",
-        ),
-        (
-            A_FEW,
-            {"groups_a_step": 2},
-            True,
-            "will learn the task: 0.5 useful groups are expected in an optimizer step of 2",
-        ),
-        (
-            A_FEW,
-            {"groups_a_step": 1},
-            False,
-            "only 0.25 useful groups are expected in an optimizer step of 1 (at",
-        ),
-        (
-            groups(4, [0.3, 0.7]),
-            CONTROLS,
-            False,
-            "only controls score, which teach nothing: name another reward",
-        ),
-        (
-            groups(4, [0.0, 1.0], truncated=True),
-            MASKED,
-            False,
-            "both spread and a completion that ended",
-        ),
-    ],
-    ids=[
-        "a task without spread",
-        "never right",
-        "always right",
-        "enough",
-        "too few",
-        "controls",
-        "masked",
-    ],
-)
-def test_a_verdict_has_its_reason(scored, options, learns, sentence):
-    verdict_of, text = verdict(found(scored, **options))
-    assert verdict_of is learns and sentence in text
+@pytest.mark.parametrize(("scored", "options", "sentence"), VERDICTS.values(), ids=VERDICTS)
+def test_a_verdict_has_its_reason(scored, options, sentence):
+    learns, text = verdict(found(scored, **options))
+    assert learns is sentence.startswith("will learn") and sentence in text
 
 
 @pytest.mark.parametrize("kind", ["verifier", "step"])
-@pytest.mark.parametrize(
-    ("full", "start"),
-    [
-        (
-            0.0,
-            "will learn the format only: no group of task math differs in the score of a verifier or a step reward",
-        ),
-        (1.0, "will learn the ta"),
-    ],
-)
-def test_where_only_the_format_differs_within_groups_only_the_format_is_learnt(kind, full, start):
+@pytest.mark.parametrize("full", [0.0, 1.0])
+def test_where_only_the_format_differs_within_groups_only_the_format_is_learnt(kind, full):
     scored = [
         Scored(number, "math", 9, False, {"right": full * (i % 2), "tidy": float(i % 2)})
         for number in range(8)
         for i in range(4)
     ]
-    learns, sentence = verdict(
-        found(scored, (Column("right", kind, 1.0), Column("tidy", "format", 1.0)))
-    )
-    assert (learns, sentence[: len(start)]) == (full == 1.0, start)
-
-
-def test_a_run_without_a_verifier_learns_what_its_rewards_shape():
-    learns, sentence = verdict(found(groups(4, [0.0, 1.0]), (Column("right", "shaping", None),)))
-    assert learns and sentence.startswith("will learn: ")
+    columns = Column("right", kind, 1.0), Column("tidy", "format", 1.0)
+    learns, sentence = verdict(found(scored, columns))
+    only = "no group of task math differs in the score of a verifier or a step reward"
+    start = "will learn the task" if full else f"will learn the format only: {only}"
+    assert learns is (full == 1.0) and sentence.startswith(start)
 
 
 def test_a_task_of_few_groups_is_noted_and_changes_no_verdict():
@@ -196,11 +167,7 @@ def test_a_task_of_few_groups_is_noted_and_changes_no_verdict():
 @pytest.mark.parametrize(
     ("steps", "weight", "useful"),
     [
-        (
-            [[1.0, 1.0], [1.0], [], [1.0]],
-            1.0,
-            0,
-        ),  # the sums differ, and training normalises the steps to 0
+        ([[1.0, 1.0], [1.0], [], [1.0]], 1.0, 0),  # the sums differ; training makes the steps 0
         ([[1.0, -1.0], [], [-1.0, 1.0], []], 1.0, 1),
         ([[1.0, -1.0], [], [-1.0, 1.0], []], 0.0, 0),
     ],
@@ -214,51 +181,39 @@ def test_steps_that_differ_make_a_group_useful_whatever_their_sums(steps, weight
 
 
 def test_weights_and_gates_count_in_the_total():
-    scored = [
-        Scored(0, "math", 5, False, {"right": -amount, "other": amount}) for amount in (0.1, 0.9)
-    ]
+    scored = [Scored(0, "math", 5, False, {"right": -a, "other": a}) for a in (0.1, 0.9)]
     other = Column("other", "shaping", None)
-    for column, useful in (
-        (other, 0),
-        (other._replace(weight=0.5), 1),
-        (other._replace(gates=("right",)), 1),
-    ):
-        figures_of = found(scored, [RIGHT, column])
-        assert figures_of.useful == useful
-    assert (
-        figures_of.tasks["math"].rewards["other"].state == "nothing was scored"
-    )  # its gate never opens
+    columns = [other, other._replace(weight=0.5), other._replace(gates=("right",))]
+    of_each = [found(scored, [RIGHT, column]) for column in columns]
+    assert [of_one.useful for of_one in of_each] == [0, 1, 1]
+    gated = of_each[-1].tasks["math"].rewards["other"]
+    assert gated.state == "nothing was scored"  # its gate never opens
 
 
 def test_a_row_that_one_reward_could_not_grade_is_void_and_one_of_another_task_has_no_line():
     scored = group(0, [1.0], failed=("right",)) + group(0, [0.0, 0.0])
     assert (found(scored).useful, right(scored).scored, right(scored).failed) == (0, 2, 1 / 3)
-    (other,) = group(0, [None], name="code")
-    code, alone = (
-        Column("code", "verifier", 1.0),
-        other._replace(scores={"right": 1.0, "code": None}),
-    )
-    assert list(found([alone], [RIGHT, code]).tasks["math"].rewards) == ["right"]
+    alone = Scored(0, "math", 10, False, {"right": 1.0, "code": None})
+    assert list(found([alone], [RIGHT, RIGHT._replace(name="code")]).tasks["math"].rewards) == [
+        "right"
+    ]
+
+
+# The script
 
 
 @pytest.fixture(scope="module")
 def status(tmp_path_factory):
     """The exit status of the probe on the quickstart, made tiny."""
     model = build_tiny_model(tmp_path_factory.mktemp("tiny") / "model")
+    fixed = ["probe.py", "--config", "recipes/arithmetic/quickstart.yaml"]
+    for name, value in {**TINY, "model_name_or_path": model}.items():
+        fixed += [f"--{name}", str(value)]
 
     def run(*words, reward=DENSE_REWARD):
-        tiny = [word for name, value in TINY.items() for word in (f"--{name}", str(value))]
-        fixed = [
-            "--config",
-            "recipes/arithmetic/quickstart.yaml",
-            "--model_name_or_path",
-            str(model),
-        ]
         with pytest.MonkeyPatch.context() as patch, pytest.raises(SystemExit) as ended:
             patch.chdir(ROOT)
-            patch.setattr(
-                sys, "argv", ["probe.py", *fixed, "--reward_funcs", reward, *tiny, *map(str, words)]
-            )
+            patch.setattr(sys, "argv", [*fixed, "--reward_funcs", reward, *map(str, words)])
             probe.main()
         return ended.value.code
 
@@ -276,10 +231,8 @@ def probed(status, tmp_path_factory):
 def test_a_dense_reward_will_be_learnt_and_what_was_sampled_is_kept(probed):
     rows, lines = read_rows(probed / "rows.jsonl"), read_rows(probed / "completions.jsonl")
     assert [line["row"] for line in lines] == [i for i in range(4) for _ in range(4)]
-    assert all(
-        len(line["token_ids"]) == line["tokens"] <= 12 and set(rows[0]) > {"prompt", "task"}
-        for line in lines
-    )
+    assert all(len(line["token_ids"]) == line["tokens"] <= 12 for line in lines)
+    assert set(rows[0]) > {"prompt", "task"}
     kept = json.loads((probed / "figures.json").read_text())
     assert (kept["will_learn"], kept["groups"], kept["useful"]) == (True, 4, 4)
     assert kept["config"] == "recipes/arithmetic/quickstart.yaml"
@@ -302,33 +255,26 @@ def test_a_replay_scores_the_same_completions_without_a_model(
         capsys.readouterr()
         assert status("--replay", probed, reward=f"{tmp_path}/own.py:{name}") == 1
         printed = capsys.readouterr().out
-        assert (
-            "will not learn: every group of task chain_sum has zero spread" in printed
-            and why in printed
-        )
-    rewards = ("--reward_funcs", DENSE_REWARD, "reasoning_gym")
-    assert status("--replay", probed, *rewards) == 1
+        assert "will not learn: every group of task " in printed and why in printed
+    assert status("--replay", probed, "--reward_funcs", DENSE_REWARD, "reasoning_gym") == 1
     assert "\nwill learn the format only: " in capsys.readouterr().out
     assert (probed / "figures.json").read_text() == before
     assert status("--replay", probed, "--temperature", 0.5, "--max_completion_length", 13) == 2
     message = capsys.readouterr().err
-    assert (
-        "sampled with max_completion_length 12, not 13; decoding" in message
-        and "sample anew" in message
-    )
+    assert "sampled with max_completion_length 12, not 13; decoding" in message
 
 
 def test_few_prompts_of_a_mixture_are_no_mistake_of_its_rewards_and_other_groups_are_noted(
     status, tmp_path, capsys
 ):
+    mixed = ["--config", "recipes/math_code/smollm2-135m.yaml", "--seed", 1]
+    mixed += ["--reward_funcs", "boxed_math", "number_count"]
     out = tmp_path / "probe"
-    mixed = ("--config", "recipes/math_code/smollm2-135m.yaml")
-    tasks = ("--reward_funcs", "boxed_math", "number_count", "--seed", 1)
-    assert status(*mixed, *tasks, "--prompts", 1, "--completions", 3, "--output", out) == 1
+    assert status(*mixed, "--prompts", 1, "--completions", 3, "--output", out) == 1
     printed = capsys.readouterr().out
     assert "no prompt of it was drawn: raise --prompts" in printed
     assert "groups of 3 were sampled, and num_generations is 4" in printed
-    assert status(*mixed, *tasks, "--replay", out) == 1
+    assert status(*mixed, "--replay", out) == 1
 
 
 def test_bad_arguments_end_with_status_2_and_say_what_is_wrong(status, tmp_path, capsys):

@@ -16,7 +16,7 @@ from support.launching import DENSE_REWARD, ROOT, command, start, wait_for, wait
 pytestmark = pytest.mark.slow
 
 LINK = "node"  # the name of the network interface on both sides
-ENV = {"DS_ACCELERATOR": "cpu", "PYTHONPATH": str(ROOT / "tests"), "GLOO_SOCKET_IFNAME": LINK}
+ENV = {"DS_ACCELERATOR": "cpu", "PYTHONPATH": f"{ROOT}:{ROOT / 'tests'}", "GLOO_SOCKET_IFNAME": LINK}
 SETTINGS = {
     "num_train_rows": 8,
     "num_eval_rows": 0,

@@ -26,6 +26,7 @@ TINY = {
     "save_steps": 2,
     "save_total_limit": 20,
     "eval_strategy": "no",
+    "reward_gates": "{}",  # those of a YAML belong to its own rewards
 }
 
 
