@@ -1,4 +1,6 @@
-"""The tree: names that shadow nothing, packages where they belong, and YAML files that pass preflight."""
+"""The tree: names that shadow nothing, packages where they belong, and YAML files that pass
+preflight.
+"""
 
 import functools
 import importlib.util
@@ -22,7 +24,8 @@ RECIPES = sorted(
     folder for folder in (ROOT / "recipes").iterdir() if (folder / "train.py").is_file()
 )
 CONFIGS = sorted(file for folder in RECIPES for file in folder.glob("*.yaml"))
-# `python script.py` and `accelerate launch` put the folder of the script first on sys.path; pytest does so with tests/.
+# `python script.py` and `accelerate launch` put the folder of the script first on sys.path; pytest
+# does so with tests/.
 LAUNCHED = [
     *(ROOT / "scripts").glob("*.py"),
     *(ROOT / "scripts/benchmarks").glob("*.py"),

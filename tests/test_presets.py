@@ -1,4 +1,6 @@
-"""Presets: each holds what it says, changes nothing else, goes with every recipe, and trains as it says."""
+"""Presets: each holds what it says, changes nothing else, goes with every recipe, and trains as it
+says.
+"""
 
 import re
 
@@ -336,7 +338,8 @@ CORRECTED = {"importance_sampling_level": "sequence", "loss_type": "grpo", "beta
         (
             {**CORRECTED, "use_bias_correction_kl": False},
             [
-                "the ratio is 1, and epsilon, epsilon_high and importance_sampling_level change nothing"
+                "the ratio is 1, and epsilon, epsilon_high and importance_sampling_level change "
+                "nothing"
             ],
         ),
         (

@@ -1,4 +1,6 @@
-"""A real run of a tiny model that is cut short, damaged, changed or extended: it goes on as it was, or is refused."""
+"""A real run of a tiny model that is cut short, damaged, changed or extended: it goes on as it was,
+or is refused.
+"""
 
 import json
 import re
@@ -22,7 +24,9 @@ CODE = (ROOT / DENSE_REWARD.partition(":")[0]).read_text()
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with the model, reward and rows of all runs here, and with `whole`, a run of four steps."""
+    """A folder with the model, reward and rows of all runs here, and with `whole`, a run of four
+    steps.
+    """
     place = tmp_path_factory.mktemp("resume")
     build_tiny_model(place / "model")
     (place / "mine.py").write_text(CODE)
@@ -159,15 +163,16 @@ def assert_refused(run: Path, monkeypatch, capsys, message: str, *more: str) -> 
 def test_ctrl_c_in_an_evaluation_ends_in_one_line_and_the_evaluation_is_made_again(
     run, place, monkeypatch, capsys
 ):
-    def interrupted(*arguments):
+    def interrupted(*arguments, **options):
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr("recipes.common.evaluation.evaluate.evaluate_in_training", interrupted)
+        patch.setattr("recipes.common.evaluation.evaluate.evaluate", interrupted)
         train(run, monkeypatch)
     sys.excepthook(KeyboardInterrupt, KeyboardInterrupt(), None)
     assert capsys.readouterr().out.endswith(
-        "\nInterrupted. Run the same command again to go on from the last checkpoint (without --fresh).\n"
+        "\nInterrupted. Run the same command again to go on from the last checkpoint (without "
+        "--fresh).\n"
     )
     train(run, monkeypatch)
     assert read_rows(run / "evaluation" / "after.jsonl") == read_rows(

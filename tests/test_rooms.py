@@ -173,8 +173,8 @@ def test_a_recipe_fits_on_a_page_or_two(recipe, lines):
 
 def test_importing_a_recipe_is_light():
     code = (
-        "import sys, runpy; sys.path.insert(0, '.'); runpy.run_path('recipes/gsm8k/train.py', run_name='recipe')\n"
-        "print('\\n'.join(name for name in sys.modules))"
+        "import sys, runpy; sys.path.insert(0, '.'); runpy.run_path('recipes/gsm8k/train.py', "
+        "run_name='recipe')\nprint('\\n'.join(name for name in sys.modules))"
     )
     done = subprocess.run(
         [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=300

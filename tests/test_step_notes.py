@@ -39,7 +39,8 @@ def test_a_note_says_which_steps_are_seen():
         ROWS, [EquationSteps(), route(give_steps("never", [[]]), ("words",))], reference
     )
     assert notes == [
-        "equation_steps sees 2 steps in the reference completion of row 0: '<reasoning>3 + 4 = 7' +1, ', 7 - 2 = 5' +1",
+        "equation_steps sees 2 steps in the reference completion of row 0: '<reasoning>3 + 4 = 7' "
+        "+1, ', 7 - 2 = 5' +1",
         "never sees no steps in the reference completion of row 1",
     ]
     assert (

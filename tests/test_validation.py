@@ -1,4 +1,6 @@
-"""The curve of a run: on which rows it is drawn, that training does not notice it, and that it chooses a checkpoint."""
+"""The curve of a run: on which rows it is drawn, that training does not notice it, and that it
+chooses a checkpoint.
+"""
 
 import json
 import shutil
@@ -36,7 +38,9 @@ def questions(rows) -> list[str]:
 
 
 def split(parse, rows=None, held_out=None, seed=0, **settings):
-    """Load the rows of a recipe that has twenty, of which `num_train_rows` are drawn from the front."""
+    """Load the rows of a recipe that has twenty, of which `num_train_rows` are drawn from the
+    front.
+    """
     args = parse({**SETTINGS, **CURVE, "seed": seed, **settings})
     rows = make_rows(*range(20)) if rows is None else rows
 
@@ -102,7 +106,8 @@ def test_more_validation_rows_than_there_are_training_rows_are_refused(parse):
         ({"save_strategy": "best"}, "save_strategy is best; give steps, save_steps as eval_steps"),
         (
             {"save_total_limit": 1, "metric_for_best_model": "validation/a"},
-            "save_total_limit is 1, so that transformers deletes all checkpoints but the best when a run ends or is",
+            "save_total_limit is 1, so that transformers deletes all checkpoints but the best when "
+            "a run ends or is",
         ),
         (
             {"early_stopping_patience": 5},
@@ -114,7 +119,8 @@ def test_more_validation_rows_than_there_are_training_rows_are_refused(parse):
                 "metric_for_best_model": "validation/strict",
                 "save_steps": 4,
             },
-            "with save_steps 4 and eval_steps 2 the best step may have no checkpoint. Set save_steps to 2",
+            "with save_steps 4 and eval_steps 2 the best step may have no checkpoint. Set "
+            "save_steps to 2",
         ),
     ],
 )

@@ -1,4 +1,5 @@
-"""Inputs that no run may start with, and the words that its refusal must have: name -> (input, *words).
+"""Inputs that no run may start with, and the words that its refusal must have: name -> (input,
+*words).
 
 An input is a mapping of settings, a list of words of the command line, or the text of the YAML.
 """
@@ -70,6 +71,7 @@ RANGES = {  # what the message says: settings out of range
     "at least 2": {"num_generations": [0, 1]},
     "it must be less than 4294967296": {"seed": [2**32]},
 }  # fmt: skip
+# fmt: off
 SETTINGS = {
     **{
         f"{name} as {value!r}": ({name: value}, name, words)
@@ -78,13 +80,10 @@ SETTINGS = {
         for value in values
     },
     "a reward model that is not there": (
-        {"reward_funcs": ["./scorer"]},
-        "the reward model './scorer' is not a folder",
+        {"reward_funcs": ["./scorer"]}, "the reward model './scorer' is not a folder",
     ),
     "a file for a reward": (
-        {"reward_funcs": ["data/mine.py"]},
-        "unknown reward 'data/mine.py'",
-        "TRL's: trl.rewards.",
+        {"reward_funcs": ["data/mine.py"]}, "unknown reward 'data/mine.py'", "TRL's: trl.rewards.",
     ),
     **{
         f"{name} {value}": ({name: value}, f"{name} is {value}", words)
@@ -92,7 +91,6 @@ SETTINGS = {
         for name, values in settings.items()
         for value in values
     },
-    # choices
     **{
         f"{name} {value}": ({name: value}, f"{name} is '{value}'", words)
         for name, value, words in (
@@ -110,55 +108,39 @@ SETTINGS = {
             ("train_sampling_strategy", "best", "'random', 'sequential'"),
         )
     },
-    # objects that are built from several values
     "optim_args that are not pairs": ({"optim_args": "fast"}, "optim_args 'fast'", "ValueError"),
     "optim_args out of range": (
-        {"optim": "sgd", "optim_args": "momentum=-1"},
-        "optim 'sgd'",
-        "Invalid momentum",
+        {"optim": "sgd", "optim_args": "momentum=-1"}, "optim 'sgd'", "Invalid momentum",
     ),
     "an optimizer that is not installed": (
-        {"optim": "adamw_bnb_8bit"},
-        "optim 'adamw_bnb_8bit'",
-        "bitsandbytes",
+        {"optim": "adamw_bnb_8bit"}, "optim 'adamw_bnb_8bit'", "bitsandbytes",
     ),
     "a schedule without what it needs": (
-        {"lr_scheduler_type": "warmup_stable_decay"},
-        "'warmup_stable_decay'",
+        {"lr_scheduler_type": "warmup_stable_decay"}, "'warmup_stable_decay'",
     ),
     "a schedule with what it does not know": (
-        {"lr_scheduler_kwargs": {"speed": 1}},
-        "unexpected keyword",
-        "'speed'",
+        {"lr_scheduler_kwargs": {"speed": 1}}, "unexpected keyword", "'speed'",
     ),
     "LoRA's task": (
-        {"use_peft": True, "lora_task_type": "CHAT"},
-        "the model and LoRA settings",
-        "CHAT",
+        {"use_peft": True, "lora_task_type": "CHAT"}, "the model and LoRA settings", "CHAT",
     ),
     "generation_kwargs with an unknown name": (
-        {"generation_kwargs": {"topp": 1}},
-        "generation_kwargs has topp",
+        {"generation_kwargs": {"topp": 1}}, "generation_kwargs has topp",
     ),
     "generation_kwargs with beams": (
-        {"generation_kwargs": {"num_beams": 4}},
-        "GRPO samples one completion a row",
+        {"generation_kwargs": {"num_beams": 4}}, "GRPO samples one completion a row",
     ),
     "generation_kwargs without sampling": (
-        {"generation_kwargs": {"do_sample": False}},
-        "do_sample true",
+        {"generation_kwargs": {"do_sample": False}}, "do_sample true",
     ),
     "generation_kwargs with an end": (
-        {"generation_kwargs": {"eos_token_id": [2]}},
-        "training and evaluation take from",
+        {"generation_kwargs": {"eos_token_id": [2]}}, "training and evaluation take from",
     ),
     "generation_kwargs with a length": (
-        {"generation_kwargs": {"max_length": 9}},
-        "set max_completion_length",
+        {"generation_kwargs": {"max_length": 9}}, "set max_completion_length",
     ),
     "generation_kwargs with a value that transformers refuses": (
-        {"generation_kwargs": {"cache_implementation": "disk"}},
-        "generation_kwargs: ValueError",
+        {"generation_kwargs": {"cache_implementation": "disk"}}, "generation_kwargs: ValueError",
         "cache_implementation",
     ),
     "8 bits and 4 bits": (
@@ -166,50 +148,30 @@ SETTINGS = {
         "the model and LoRA settings: ValueError: You can't use 8 bit and 4 bit",
     ),
     "generation_kwargs out of range": (
-        {"generation_kwargs": {"top_p": 7.0}},
-        "top_p is 7.0; it must be",
+        {"generation_kwargs": {"top_p": 7.0}}, "top_p is 7.0; it must be",
     ),
     "an output_dir below a file": (
-        {"output_dir": "run.yaml/run"},
-        "run.yaml is a file: give another folder",
+        {"output_dir": "run.yaml/run"}, "run.yaml is a file: give another folder",
     ),
     "an output_dir that is a file": (
-        {"output_dir": "run.yaml"},
-        "run.yaml is a file: give another folder",
-    ),
-    "the best checkpoint alone": (
-        {"metric_for_best_model": "validation/strict", "save_total_limit": 1},
-        "deletes all checkpoints but the best",
+        {"output_dir": "run.yaml"}, "run.yaml is a file: give another folder",
     ),
     "the best checkpoint by nothing": (
-        {"load_best_model_at_end": True},
-        "metric_for_best_model is None",
+        {"load_best_model_at_end": True}, "metric_for_best_model is None",
     ),
     "a batch size that shrinks": (
-        {"auto_find_batch_size": True},
-        "lower per_device_train_batch_size",
+        {"auto_find_batch_size": True}, "lower per_device_train_batch_size",
     ),
     "both batch settings": (
-        {"generation_batch_size": 4, "steps_per_generation": 1},
-        "can not be both configured",
+        {"generation_batch_size": 4, "steps_per_generation": 1}, "can not be both configured",
     ),
     "bf16 and fp16": ({"bf16": True, "fp16": True}, "set one or the other"),
     "a weight that is not a number": (
-        {"reward_weights": [1.0, float("nan")]},
-        "it must be a list of finite number",
+        {"reward_weights": [1.0, float("nan")]}, "it must be a list of finite number",
     ),
     "weights that are all 0": ({"reward_weights": [0.0, 0.0]}, "one must not be 0"),
-    "a reference that moves without a KL": (
-        {"sync_ref_model": True, "beta": 0.0},
-        "sync_ref_model is set with beta 0",
-    ),
-    "one weight for two rewards": (
-        {"reward_weights": [1.0]},
-        "reward_weights has 1 values for 2 rewards",
-    ),
     "a misspelt tool": (
-        {"tools": ["recipes.calculator.calculator:valu_of"]},
-        "Did you mean 'value_of'?",
+        {"tools": ["recipes.calculator.calculator:valu_of"]}, "Did you mean 'value_of'?",
     ),
     "a misspelt environment": (
         {"environment_factory": "recipes.calculator.calculator:Calculater"},
@@ -221,23 +183,21 @@ SETTINGS = {
         "environment 'Fraction' has no method `reset`",
     ),
     "a template without tools": (
-        {"environment_factory": "recipes.calculator.calculator:Calculator"},
-        "writes no tool calls",
+        {"environment_factory": "recipes.calculator.calculator:Calculator"}, "writes no tool calls",
         "chat_template_path",
     ),
     "a template that is not there": ({"chat_template_path": "a.jinja"}, "there is no file a.jinja"),
     "no rewards": ({"reward_funcs": []}, "reward_funcs is empty"),
     "an unknown key": (
-        {"num_generation": 4},
-        "unknown argument 'num_generation'",
+        {"num_generation": 4}, "unknown argument 'num_generation'",
         "did you mean 'num_generations'?",
     ),
     "a key that is a number": ({5: 4}, "unknown argument 5"),
     "a data set twice": (
-        {"dataset_name": "openai/gsm8k"},
-        "dataset_name and dataset_path are both given",
+        {"dataset_name": "openai/gsm8k"}, "dataset_name and dataset_path are both given",
     ),
 }
+# fmt: on
 # The starts of those that other problems follow; the rest is refused by one problem.
 FOLLOWED = (
     "num_generations",
@@ -247,6 +207,7 @@ FOLLOWED = (
     "a template without",
     "8 bits and 4 bits",
 )
+# fmt: off
 TEXTS = {
     "a key twice": ("beta: 0.1\nmax_steps: 5\nbeta: 0.2\n", "beta is given twice (line 1"),
     "an inner key twice": ("reward_kwargs:\n  a: {b: 1, b: 2}\n", "b is given twice (line 2"),
@@ -257,21 +218,22 @@ TEXTS = {
     "no UTF-8": (b"a: \xff\xfe\xfa\n", "cannot read run.yaml"),
     "Python's own tags": ("a: !!python/object/apply:os.getcwd []\n", "cannot read run.yaml"),
 }
+# fmt: on
+# fmt: off
 WORDS = {
     "a second --config": (["--config", "other.yaml"], "--config is given twice", "other.yaml"),
     "an option without its value": (["--max_steps"], "max_steps: expected one argument"),
     "an unknown option": (["--max_step", "5"], "did you mean 'max_steps'?"),
     "a stray word": (["run.yaml"], "unknown argument 'run.yaml' in the command line"),
     "broken JSON": (["--reward_kwargs", "{'a': 1}"], "reward_kwargs is not a JSON mapping"),
-    "text for a mapping": (
-        ["--reward_gates", "xml_format"],
-        "it must be a mapping by name",
-    ),
+    "text for a mapping": (["--reward_gates", "xml_format"], "it must be a mapping by name"),
 }
+# fmt: on
 
 ROW = '{"question": "1 + 2 =", "answer": "so #### 3"}\n'
 WANTED = "wanted: question, answer"
 # The content of train.jsonl, bytes or text.
+# fmt: off
 TRAIN_FILES = {
     "no file": (None, "data has no split 'train' (it has: test): set dataset_train_split"),
     "an empty file": ("", "data holds no rows; it needs one question and one answer a row"),
@@ -281,32 +243,24 @@ TRAIN_FILES = {
     "a number": ("5\n", "train.jsonl, line 1:", "must be a JSON object with question, answer"),
     "CSV": ("question,answer\n1+1,2\n", "train.jsonl, line 1:", "Expecting value"),
     "wrong columns": (
-        '{"prompt": "a", "gold": "b"}\n',
-        "line 1: question, answer missing",
-        "prompt, gold",
+        '{"prompt": "a", "gold": "b"}\n', "line 1: question, answer missing", "prompt, gold",
         WANTED,
     ),
     "one column missing": (
-        ROW + '{"question": "2 + 2 ="}\n',
-        "line 2: answer missing",
-        "keys: question;",
-        WANTED,
+        ROW + '{"question": "2 + 2 ="}\n', "line 2: answer missing", "keys: question;", WANTED,
     ),
     "a null": (
         ROW + '{"question": null, "answer": "#### 3"}\n',
         "line 2: question is null; it must be text",
     ),
     "a number for text": (
-        '{"question": 1, "answer": 2}\n',
-        "line 1: question is 1; it must be text",
+        '{"question": 1, "answer": 2}\n', "line 1: question is 1; it must be text",
     ),
     "true for an answer": (
-        '{"question": "1+1", "answer": true}\n',
-        "answer is true; it must be text or a number",
+        '{"question": "1+1", "answer": true}\n', "answer is true; it must be text or a number",
     ),
     "an empty text": (
-        '{"question": "", "answer": "#### 2"}\n',
-        'line 1: question is ""; it must be text',
+        '{"question": "", "answer": "#### 2"}\n', 'line 1: question is ""; it must be text',
     ),
     "no gold": (
         '{"question": "1+1", "answer": "so 2"}\n',
@@ -319,8 +273,7 @@ TRAIN_FILES = {
     "many bad lines": ("x\n" * 9, "train.jsonl, line 1 (and 8 more): it is not JSON"),
     "bad lines of many kinds": (
         "".join(f'{{"question": "q", "answer": "{word}"}}\n' for word in "abcdefghi"),
-        "train.jsonl, line 5: 'e' is not a number",
-        "... and 4 other problems",
+        "train.jsonl, line 5: 'e' is not a number", "... and 4 other problems",
     ),
     "Latin-1": (
         '{"question": "caf\xe9", "answer": "#### 3"}\n'.encode("latin-1"),
@@ -328,8 +281,7 @@ TRAIN_FILES = {
     ),
     "UTF-16": (ROW.encode("utf-16"), "line 1: it is not UTF-8", "Save the file as UTF-8"),
     "a gold that is a word": (
-        '{"question": "1+1", "answer": "#### two"}\n',
-        "'two' is not a number; use recipes/math",
+        '{"question": "1+1", "answer": "#### two"}\n', "'two' is not a number; use recipes/math",
     ),
     "two golds": (
         "".join(
@@ -341,6 +293,8 @@ TRAIN_FILES = {
     ),
     "fewer rows than prompts": (ROW, "1 training rows are fewer than the 2 prompts"),
 }
+# fmt: on
+# fmt: off
 TEST_FILES = {
     "no held-out file": (None, "data has 4 rows, and none of them is held out"),
     "a held-out question twice": (
@@ -356,11 +310,13 @@ TEST_FILES = {
         "1 of 1 evaluation rows are also training rows",
     ),
 }
+# fmt: on
 
 ROWS = [f'{{"question": "{n} + 1 =", "answer": {n + 1}}}\n' for n in range(40)]
 TAGS = {"reference": "<reasoning>\n</reasoning>\n<answer>\n{answer}\n</answer>"}
 LIST = '[{"role": "user", "content": "1 + 1 ="}]'
-QUESTION_SETTINGS = {  # besides
+# fmt: off
+QUESTION_SETTINGS = {
     "one other column": {"question_column": "problem", "answer_column": "gold"},
     "no such file": {"dataset_path": "data/mien.jsonl"},
     "no data at all": {"dataset_path": None},
@@ -370,11 +326,12 @@ QUESTION_SETTINGS = {  # besides
     "a reference that nobody reads": {"reference": "It is {answer}."},
     "a reward for tags on boxes": {"reward_funcs": ["gsm8k_correctness"]},
 }
+# fmt: on
 # The file of recipes/math: its name, its content, and the words.
+# fmt: off
 QUESTION_FILES = {
     "other columns": (
-        "mine.jsonl",
-        '{"problem": "1 + 1 =", "solution": "2"}\n' * 20,
+        "mine.jsonl", '{"problem": "1 + 1 =", "solution": "2"}\n' * 20,
         "mine.jsonl, line 1 (and 19 more): question, answer missing",
         "(its keys: problem, solution; wanted: question, answer)",
         "name the key that holds it by --question_column and --answer_column",
@@ -382,116 +339,93 @@ QUESTION_FILES = {
     "one other column": (
         "mine.jsonl",
         '{"problem": "1 + 1 =", "answer": "2"}\n',
-        (
-            "line 1: gold missing (its keys: problem, answer; wanted: problem, gold): name the key that holds it by "
-            "--answer_column"
-        ),
+        "line 1: gold missing (its keys: problem, answer; wanted: problem, gold): name the key "
+        "that holds it by "
+            "--answer_column",
     ),
     "other columns in a JSON list": (
-        "mine.json",
-        '[{"q": "1 + 1 =", "a": "2"}]',
+        "mine.json", '[{"q": "1 + 1 =", "a": "2"}]',
         "mine.json, row 1: question, answer missing (its keys: q, a; wanted: question, answer)",
     ),
     "CSV with semicolons": (
-        "mine.csv",
-        "question;answer\nWhat is 1, 2 and 3 together?;6\n",
+        "mine.csv", "question;answer\nWhat is 1, 2 and 3 together?;6\n",
         "mine.csv separates its columns by ';': separate them by commas.",
     ),
     "CSV without a header": (
-        "mine.csv",
-        "1 + 1 =,2\n2 + 2 =,4\n",
-        "mine.csv, row 1: question, answer missing",
+        "mine.csv", "1 + 1 =,2\n2 + 2 =,4\n", "mine.csv, row 1: question, answer missing",
     ),
     "CSV in Latin-1": (
-        "mine.csv",
-        "question,answer\ncaf\xe9 + 1 =,2\n".encode("latin-1"),
+        "mine.csv", "question,answer\ncaf\xe9 + 1 =,2\n".encode("latin-1"),
         "mine.csv cannot be read",
     ),
     "an empty cell": (
-        "mine.csv",
-        "question,answer\n1 + 1 =,2\n2 + 2 =,\n",
+        "mine.csv", "question,answer\n1 + 1 =,2\n2 + 2 =,\n",
         'mine.csv, row 2: answer is ""; it must be text or a number that is not empty',
     ),
     "a damaged Parquet file": (
-        "mine.parquet",
-        "PAR1 and no more",
-        "mine.parquet cannot be read as parquet",
+        "mine.parquet", "PAR1 and no more", "mine.parquet cannot be read as parquet",
     ),
     "JSON that ends early": (
-        "mine.json",
-        '[{"question": "1 + 1 =", "ans',
-        "mine.json cannot be read as json",
+        "mine.json", '[{"question": "1 + 1 =", "ans', "mine.json cannot be read as json",
     ),
     "an unknown kind of file": (
-        "mine.txt",
-        "1 + 1 = 2\n",
+        "mine.txt", "1 + 1 = 2\n",
         "mine.txt is not a .jsonl, .json, .csv, .parquet file, nor a folder",
     ),
     "no such file": (None, "", "dataset_path: there is no file or folder data/mien.jsonl"),
     "no data at all": (None, "", "dataset_path (a file or a folder) or dataset_name (a Hub id)"),
     "a folder with files of other names": (
-        "a.jsonl",
-        "".join(ROWS),
+        "a.jsonl", "".join(ROWS),
         "data has no split 'train' (it has: a, b): set dataset_train_split",
     ),
     "one line that is cut short": (
-        "mine.jsonl",
-        "".join(ROWS[:3]) + '{"question": "3 + 1',
+        "mine.jsonl", "".join(ROWS[:3]) + '{"question": "3 + 1',
         "mine.jsonl, line 4: it is not JSON (Unterminated string starting at, column 14)",
     ),
     "a null": (
-        "mine.jsonl",
-        ROWS[0] + '{"question": "a", "answer": null}',
+        "mine.jsonl", ROWS[0] + '{"question": "a", "answer": null}',
         "line 2: answer is null; it must be text",
     ),
     "messages for a question": (
-        "mine.jsonl",
-        f'{{"question": {LIST}, "answer": "2"}}\n',
-        'line 1: question is [{"role": "user"',
-        "it must be text that is not empty",
+        "mine.jsonl", f'{{"question": {LIST}, "answer": "2"}}\n',
+        'line 1: question is [{"role": "user"', "it must be text that is not empty",
     ),
     "a word for a number": (
-        "mine.jsonl",
-        "".join(ROWS) + '{"question": "The capital of France?", "answer": "Paris"}\n',
-        "mine.jsonl, line 41: 'Paris' is not a number; ask for it in a box",
-        "use boxed_math",
+        "mine.jsonl", "".join(ROWS) + '{"question": "The capital of France?", "answer": "Paris"}\n',
+        "mine.jsonl, line 41: 'Paris' is not a number; ask for it in a box", "use boxed_math",
     ),
     "a sentence for an answer": (
         "mine.jsonl",
-        '{"question": "Why?", "answer": "Because the sum of two odd numbers is always even"}\n',
-        "line 1: 'Because the sum of two odd numbers is always even' cannot be compared with an answer",
+        '{"question": "Why?", "answer": "The sum of two odd numbers can never be an odd number again"}\n',
+        "line 1: 'The sum of two odd numbers can never be an odd number again' cannot be compared "
+        "with an answer",
     ),
     "a solution without its answer": (
-        "mine.jsonl",
-        '{"question": "1 + 1 =", "answer": "It is 2. ####"}\n',
+        "mine.jsonl", '{"question": "1 + 1 =", "answer": "It is 2. ####"}\n',
         "line 1: answer has no final answer behind ####",
     ),
     "an empty file": (
-        "mine.jsonl",
-        "",
-        "mine.jsonl holds no rows; it needs one question and one answer a row",
+        "mine.jsonl", "", "mine.jsonl holds no rows; it needs one question and one answer a row",
     ),
     "too few rows to hold one out": (
-        "mine.jsonl",
-        ROWS[0],
-        "has 1 rows, and none of them is held out",
+        "mine.jsonl", ROWS[0], "has 1 rows, and none of them is held out",
     ),
     "two golds": (
-        "mine.jsonl",
-        "".join([*ROWS, ROWS[0].replace(": 1}", ": 5}")]),
+        "mine.jsonl", "".join([*ROWS, ROWS[0].replace(": 1}", ": 5}")]),
         "give another answer to the question",
     ),
     "a reference without the answer": ("mine.jsonl", "".join(ROWS), "reference is '\\\\boxed{}'"),
     "a reference that nobody reads": ("mine.jsonl", "".join(ROWS), "reference is 'It is"),
     "a reward for tags on boxes": (
-        "mine.jsonl",
-        "".join(ROWS),
+        "mine.jsonl", "".join(ROWS),
         "reward 'gsm8k_correctness' scores 0.0 instead of 2.0 for the reference answer",
     ),
 }
+# fmt: on
 
 SIGNATURE = "def mine(completions, **kwargs):\n    "
 # The code of a reward, and settings that go with it.
+# fmt: off
 REWARDS = {
     **{
         f"a reward that returns {name}": (
@@ -517,22 +451,16 @@ REWARDS = {
         )
     },
     "a reward that scores no row": (
-        SIGNATURE + "return [None] * len(completions)",
-        "'mine' scores none of the rows",
+        SIGNATURE + "return [None] * len(completions)", "'mine' scores none of the rows",
     ),
     "a reward that raises": (
-        SIGNATURE + "raise KeyError('gold')",
-        "reward 'mine' fails",
-        "KeyError: 'gold'",
+        SIGNATURE + "raise KeyError('gold')", "reward 'mine' fails", "KeyError: 'gold'",
     ),
     "a reward that calls sys.exit": (
-        SIGNATURE + "raise SystemExit(3)",
-        "ends the process",
-        "when it is called",
+        SIGNATURE + "raise SystemExit(3)", "ends the process", "when it is called",
     ),
     "a reward that calls os._exit": (
-        "import os\n" + SIGNATURE + "os._exit(0)",
-        "ends the process (status 0) when it is called",
+        "import os\n" + SIGNATURE + "os._exit(0)", "ends the process (status 0) when it is called",
     ),
     "a reward that ends the process on an answer": (
         "import os\n"
@@ -541,8 +469,7 @@ REWARDS = {
         "ends the process (status 0) when it is called",
     ),
     "a reward that crashes the interpreter": (
-        "import os\n" + SIGNATURE + "os.abort()",
-        "ends the process (status -6) when it is called",
+        "import os\n" + SIGNATURE + "os.abort()", "ends the process (status -6) when it is called",
     ),
     "a reward that hangs": (
         "import time\n" + SIGNATURE + "time.sleep(60)",
@@ -550,42 +477,30 @@ REWARDS = {
     ),
     "a file that calls sys.exit": ("import sys\nsys.exit()", "fails to import: SystemExit"),
     "a file that calls os._exit": (
-        "import os\nos._exit(1)",
-        "ends the process (status 1) when it is imported",
+        "import os\nos._exit(1)", "ends the process (status 1) when it is imported",
     ),
     "a file that hangs": (
         "import time\ntime.sleep(60)",
         "does not return within reward_timeout_s (5 s) when it is imported",
     ),
     "a file with a syntax error": (
-        "def mine(completions, **kwargs:\n",
-        "fails to import: SyntaxError",
+        "def mine(completions, **kwargs:\n", "fails to import: SyntaxError",
     ),
     "a file that imports what is not there": (
-        "import nowhere",
-        "fails to import: ModuleNotFoundError",
+        "import nowhere", "fails to import: ModuleNotFoundError",
     ),
     "a file without the function": (
-        "def other(completions, **kwargs): ...",
-        "has no function or class 'mine'",
+        "def other(completions, **kwargs): ...", "has no function or class 'mine'",
     ),
     "a reward that is not callable": ("mine = 5", "has no function or class 'mine'"),
     "a class whose instances are not callable": ("class mine: ...", "which cannot be called"),
     "a reward that returns no reward": (
-        "def mine(limit=5):\n    return limit",
-        "makes 5, which cannot be called",
+        "def mine(limit=5):\n    return limit", "makes 5, which cannot be called",
     ),
     "a reward without **kwargs": ("def mine(completions):\n    return [0.0]", "TRL needs"),
-    "a column that no row has": (
-        "def mine(completions, gold, **kwargs):\n    return [0.0] * len(completions)",
-        "reward 'mine' needs the column gold",
-    ),
     "an unknown kind": (
         SIGNATURE + "return []\n\n\nmine.kind = 'verifyer'",
         "has kind 'verifyer'; allowed: verifier",
     ),
-    "a verifier that rewards an empty completion": (
-        SIGNATURE + "return [1.0] * len(completions)\n\n\nmine.kind = 'verifier'",
-        "scores an empty completion 1.0",
-    ),
 }
+# fmt: on

@@ -216,28 +216,25 @@ def as_an_adapter(folder: Path) -> None:
 NO_SYSTEM = (
     "{% if messages[0]['role'] == 'system' %}{{ raise_exception('no system role') }}{% endif %}"
 )
+# fmt: off
 MODELS = {
     "no config": (without("config.json"), "it has no config.json"),
     "an adapter": (as_an_adapter, "it is a LoRA adapter; merge it"),
     "a damaged config": (
-        with_text("config.json", '{"model_type": "llama"'),
-        "its config.json is damaged",
+        with_text("config.json", '{"model_type": "llama"'), "its config.json is damaged",
     ),
     "a config of nothing": (with_text("config.json", "{}"), "its config.json has no model_type"),
     "an unknown architecture": (
-        with_values("config.json", model_type="lama"),
-        "config or tokenizer cannot be read",
+        with_values("config.json", model_type="lama"), "config or tokenizer cannot be read",
     ),
     "no tokenizer": (without("tokenizer.json"), "it has no tokenizer"),
     "a damaged tokenizer": (
-        with_text("tokenizer.json", "{"),
-        "its config or tokenizer cannot be read",
+        with_text("tokenizer.json", "{"), "its config or tokenizer cannot be read",
     ),
     "no weights": (without("model.safetensors"), "there are no weights"),
     "weights cut short": (cut_short, "its weights cannot be read (SafetensorError"),
     "empty weights": (
-        with_text("model.safetensors", ""),
-        "its weights cannot be read (SafetensorError",
+        with_text("model.safetensors", ""), "its weights cannot be read (SafetensorError",
     ),
     "a damaged header": (with_a_damaged_header, "its weights cannot be read (SafetensorError"),
     "a Git LFS pointer": (
@@ -251,8 +248,7 @@ MODELS = {
         "its weights cannot be read (FileNotFoundError",
     ),
     "a damaged index": (
-        with_text("model.safetensors.index.json", "[]"),
-        "its weights cannot be read (TypeError",
+        with_text("model.safetensors.index.json", "[]"), "its weights cannot be read (TypeError",
     ),
     "a layer that is missing": (without_a_layer, "its weights lack 1 of 2 layers (the first: 1)"),
     "no end token": (
@@ -262,19 +258,17 @@ MODELS = {
     "no chat template": (without("chat_template.jinja"), "its tokenizer has no chat template"),
     "a template without a system role": (
         with_text("chat_template.jinja", NO_SYSTEM),
-        "its chat template does not take the messages of the rows",
-        "no system role",
+        "its chat template does not take the messages of the rows", "no system role",
     ),
     "a broken template": (
-        with_text("chat_template.jinja", "{% for %}"),
-        "does not take the messages of the rows",
+        with_text("chat_template.jinja", "{% for %}"), "does not take the messages of the rows",
     ),
     "a context that is too small": (
-        with_values("config.json", max_position_embeddings=300),
-        "its context has 300 tokens",
+        with_values("config.json", max_position_embeddings=300), "its context has 300 tokens",
         "max_completion_length is 256",
     ),
 }
+# fmt: on
 
 
 @pytest.mark.parametrize("case", MODELS)
