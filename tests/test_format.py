@@ -1,5 +1,4 @@
-"""xml_format: 0.2 for each tag in its place; think_answer_format: the whole completion or nothing.
-"""
+"""xml_format: 0.2 for each tag in its place; think_answer_format: the whole text or nothing."""
 
 import pytest
 from hypothesis import given, settings
