@@ -1,4 +1,4 @@
-"""Several tasks in one run: mixed by weight, apart from held-out rows, each scored by its own rewards."""
+"""Several tasks in one run: mixed by weight, apart from held-out rows, each by its own rewards."""
 
 import json
 import math

@@ -1,4 +1,4 @@
-"""The codec: every plain value arrives as it left, of its type; other text is an error, never a call."""
+"""The codec: plain values arrive as they left, of their type; other text is an error, no call."""
 
 import collections
 import contextlib

@@ -101,35 +101,6 @@ def thread_answer():
 
 
 @pytest.mark.parametrize(
-    "attack",
-    [
-        fork_once,
-        lambda: os.execv("/bin/true", ["true"]),
-        lambda: socket.socket().close() or "made",
-        lambda: socket.socket(socket.AF_UNIX).close() or "made",
-        lambda: socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM) and "made",
-        lambda: signalled(os.getppid()),
-        lambda: signalled(-1),
-        lambda: signalled(0),
-        lambda: os.setsid() and "led",
-        lambda: os.memfd_create("x") and "made",
-        lambda: resource.prlimit(os.getppid(), resource.RLIMIT_CORE) and "read",
-        lambda: os.setpriority(os.PRIO_PROCESS, os.getppid(), 0) or "set",
-        lambda: os.sched_setaffinity(0, os.sched_getaffinity(0)) or "set",
-        lambda: os.chdir("/") or "moved",
-        lambda: os.chmod("/nonexistent", 0o600) or "changed",
-        lambda: os.utime("/nonexistent") or "changed",
-        lambda: os.readlink("/proc/self/exe"),
-        lambda: os.setuid(os.getuid()) or "set",
-        lambda: os.unlink("/nonexistent") or "removed",
-        lambda: os.mkdir("/nonexistent/x") or "made",
-    ],
-)
-def test_the_filter_refuses(attack):
-    assert in_child(attack, filtered()) == "PermissionError"
-
-
-@pytest.mark.parametrize(
     ("work", "answer"),
     [
         (thread_answer, "ran"),

@@ -1,4 +1,4 @@
-"""The link: what the other side sends is a value, an exception for a test, or the end of the link."""
+"""The link: what the other side sends is a value, an exception or the end, and nothing else."""
 
 import json
 import os

@@ -2,7 +2,6 @@
 
 import gc
 import logging
-import multiprocessing
 import os
 import resource
 import signal
@@ -23,7 +22,6 @@ from rewards.sandbox import (
     Stdio,
     ZygoteDied,
     cgroups,
-    landlock,
     pool,
     shared_sandbox,
 )
@@ -97,12 +95,6 @@ def test_descriptors_do_not_pile_up(sandbox):
         [RIGHT, HANGS, Stdio("print(1)", [("", "1")]), WRONG, Asserts("(", ["assert f()"])]
     )
     assert len(os.listdir("/proc/self/fd")) == before
-
-
-def test_a_zygote_killed_while_idle_is_replaced(sandbox):
-    for pid in zygotes(sandbox):
-        os.kill(pid, signal.SIGKILL)
-    assert statuses(sandbox.run_batch([RIGHT, WRONG, RIGHT])) == ["pass", "fail", "pass"]
 
 
 def test_a_call_without_descriptors_left_leaks_none_and_is_our_failure(sandbox):
@@ -287,26 +279,6 @@ def test_everything_ends_with_the_trainer():
     assert children and not any(map(is_alive, [zygote, *children]))
 
 
-def run_in_fork(sandbox, queue):
-    queue.put(statuses(sandbox.run_batch([RIGHT, WRONG])))
-
-
-def test_a_forked_process_starts_its_own(sandbox):
-    mine = zygotes(sandbox)
-    context = multiprocessing.get_context("fork")
-    queue = context.Queue()
-    process = context.Process(target=run_in_fork, args=(sandbox, queue))
-    process.start()
-    assert queue.get(timeout=30) == ["pass", "fail"]
-    process.join()
-    assert sandbox.run_batch([RIGHT])[0].status == "pass" and zygotes(sandbox) == mine
-
-
-def test_twelve_workers_on_few_cores_give_no_false_failure():
-    with Sandbox(workers=12) as sandbox:
-        assert set(statuses(sandbox.run_batch([RIGHT] * 120))) == {"pass"}
-
-
 @pytest.mark.parametrize(("ranks", "count"), [("1", 8), ("4", 2), ("16", 1), ("many", 8)])
 def test_the_number_of_workers_is_this_ranks_share_of_the_cores(monkeypatch, ranks, count):
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(8)), raising=False)
@@ -356,15 +328,6 @@ def test_who_does_not_ask_for_unsafe_never_gets_it(monkeypatch):
     assert shared_sandbox(isolation="unsafe", packages=["numpy"]) is unsafe
 
 
-def test_a_zygote_is_ready_soon():
-    started = time.monotonic()
-    with Sandbox(workers=1) as sandbox:
-        sandbox._all[0].close()
-        started = time.monotonic()
-        sandbox._all[0].start()
-        assert time.monotonic() - started < 5  # 0.3 on an idle machine
-
-
 def test_forks_of_a_busy_trainer_can_use_their_own(sandbox):
     thread = threading.Thread(target=sandbox.run_batch, args=([RIGHT] * 100,))
     thread.start()
@@ -408,11 +371,6 @@ def test_a_limit_that_is_none_is_an_error_that_names_it(seconds, sandbox):
 # ------------------------------------------------------------------ fail closed
 
 
-def test_every_probe_is_refused(sandbox):
-    results = probe(lambda job: sandbox.run_batch([job])[0])
-    assert set(results.values()) == {"ok"} and len(results) == len(REFUSED) + 2
-
-
 @pytest.mark.parametrize("name", [name for name in REFUSED if "trainer" not in name])
 def test_every_probe_can_miss(name, monkeypatch):
     """Without isolation it comes through; so none of them is refused by accident."""
@@ -423,14 +381,6 @@ def test_every_probe_can_miss(name, monkeypatch):
     # Root has given up its user, to whom the parent is a stranger.
     refused_anyway = os.geteuid() == 0 and name.endswith("its_parent")
     assert (results[name] == "ok") is refused_anyway
-
-
-def test_without_landlock_it_is_sealed(monkeypatch):
-    monkeypatch.setattr(landlock, "abi", lambda: 0)
-    with Sandbox(workers=1) as sandbox:
-        assert sandbox.isolation == "sealed"
-        assert sandbox.run_batch([RIGHT, WRONG])[0].status == "pass"
-        assert "without any file system" in sandbox.describe()
 
 
 def test_where_nothing_holds_no_program_is_run(monkeypatch):

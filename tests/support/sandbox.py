@@ -20,16 +20,18 @@ class Program(NamedTuple):
     tests: list[str]
 
 
-def programs(table: str) -> dict[str, Program]:
-    """Programs by name: `=== kind | name` or `=== name` is before each, `---` before each of its
-    tests.
+def programs(name: str) -> dict[str, Program]:
+    """The programs of tests/programs/NAME.txt, by name, in the order of the file.
+
+    `=== kind | name` or `=== name` stands before each, `--- ` before each of its tests.
     """
+    file = Path(__file__).parents[1] / "programs" / f"{name}.txt"
     found = {}
-    for part in table.strip().removeprefix("=== ").split("\n=== "):
+    for part in file.read_text(encoding="utf-8").rstrip("\n").split("\n=== ")[1:]:
         heading, _, text = part.partition("\n")
-        kind, _, name = heading.rpartition(" | ")
+        kind, _, title = heading.rpartition(" | ")
         source, *tests = text.split("\n--- ")
-        found[name] = Program(kind, source, tests)
+        found[title] = Program(kind, source, tests)
     return found
 
 
