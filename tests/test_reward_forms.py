@@ -16,7 +16,7 @@ from transformers import (
 )
 
 from recipes.common.data.recipe import with_columns
-from recipes.common.evaluation.evaluate import evaluate_in_training
+from recipes.common.evaluation.evaluate import evaluate
 from recipes.common.trainer import GRPOConfig, GRPOTrainer
 from rewards import load_rewards, reward_name
 
@@ -129,7 +129,7 @@ def test_every_form_of_reward_trains_two_steps_without_a_failure(model, scorer, 
         assert not any(failures), name
     assert "errors/scorer" not in logged[0], "TRL calls a reward model, and no guard of ours"
     held_out = trainer.train_dataset.to_list()
-    evaluated = evaluate_in_training(trainer, held_out, lambda row, completion: {}, 0, "after")
+    evaluated = evaluate(trainer, held_out, lambda row, completion: {})
     assert list(evaluated[0]["rewards"]) == [name for name in names if name != "scorer"]
 
 
