@@ -1,4 +1,4 @@
-"""Every form of reward that TRL's documentation names trains two steps under our trainer, by its name in a YAML."""
+"""Every form of reward that TRL's documentation names trains two steps under our trainer."""
 
 import math
 from collections.abc import Callable
@@ -26,7 +26,7 @@ MINE = """
 import asyncio, functools
 
 def by_tokens(completion_ids, **kwargs): return [float(len(ids)) for ids in completion_ids]
-def by_text(prompts, completions, **kwargs): return [float(len(c[0]["content"])) for c in completions]
+def by_text(completions, **kwargs): return [float(len(c[0]["content"])) for c in completions]
 def by_gold(completions, solution, **kwargs):
     return [float(gold in c[0]["content"]) for c, gold in zip(completions, solution)]
 def for_sums(completions, task, **kwargs): return [1.0 if t == "sums" else None for t in task]
@@ -88,7 +88,7 @@ def scorer(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def trained(
     model: Path, folder: Path, rewards: Callable | str | PreTrainedModel | list
 ) -> GRPOTrainer:
-    """Train two steps on chat prompts whose gold is in `answer`, and for TRL's rewards in `solution`."""
+    """Train two steps on chat prompts with a gold in `answer`, for TRL's rewards in `solution`."""
     rows = [
         {"prompt": [{"role": "user", "content": f"{n} + 1 ="}], "task": task, "answer": str(n + 1)}
         for n, task in enumerate(["sums", "prose"])

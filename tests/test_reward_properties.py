@@ -1,4 +1,4 @@
-"""Properties of every registered reward on any text: it scores it, soon, and alike in any form, order and thread."""
+"""Every registered reward scores any text, soon, and alike in any form, order and thread."""
 
 import asyncio
 import inspect
@@ -31,7 +31,7 @@ COLUMNS = {
     "task": "maths",
     "tests": ["assert f(9) == 18"],
 }
-GOLDS = {"boxed_math": r"\sqrt{x^2+1}"}  # so that its workers are asked
+GOLDS = {"boxed_math": r"\sqrt{x^2+1}"}  # so that values are compared
 VALID = [
     "<reasoning>9 + 9 = 18</reasoning>\n<answer>\n18\n</answer>",
     "<think>9 + 9 = 18</think><answer>18</answer>",
@@ -47,8 +47,7 @@ NUMBERS = ["####", "**", "18", "0", ",", ".", "-", "/", "e9", "１", "²", "NaN"
 FENCES = ["```python\n", "```", "~~~"]
 PIECES = [*TAGS, *LATEX, *NUMBERS, *FENCES, "\n", " ", "\x00", "\u200b", "\u202e", "\ud800"]
 WRAPPERS = ["{}", "<answer>{}</answer>", r"\boxed{{{}}}", "#### {}"]
-# What asks Math-Verify, or runs programs, is asked less.
-EXAMPLES = {"boxed_math": 15, "code_tests": 15}
+EXAMPLES = {"code_tests": 15}  # what runs programs is asked less
 
 
 @st.composite
