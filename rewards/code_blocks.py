@@ -90,9 +90,7 @@ def is_one_python_block(text: str) -> bool:
 
 
 def _opening(line: str) -> _Fence | None:
-    """The fence that a line opens; none where the fence is closed on the same line, as in ```` ```x
-    = 1``` ````.
-    """
+    """The fence that a line opens; none where it is closed there, as in ```` ```x = 1``` ````."""
     bare = line.lstrip()
     indentation = line[: len(line) - len(bare)]
     if bare.startswith("~~~"):

@@ -29,9 +29,7 @@ SUSPICIOUS = re.compile(
 
 
 class Result(NamedTuple):
-    """The outcome of a row, and how many of its tests are visible; without usable tests no outcome,
-    but `why`.
-    """
+    """The outcome of a row and how many of its tests are visible; without usable ones `why`."""
 
     outcome: Outcome | None
     visible: int
@@ -246,9 +244,7 @@ class CodeTests:
 
 
 def _case(test: str) -> tuple[str, str] | None:
-    """The pair of a JSON test, None for a statement; `ValueError` for a JSON object that is not
-    such a pair.
-    """
+    """The pair of a JSON test, None for a statement; `ValueError` for another JSON object."""
     if not isinstance(test, str):
         raise ValueError(f"a test is a text, not {test!r:.100}")
     try:

@@ -136,9 +136,7 @@ class LlmJudge:
         return f"{self.base_url}/chat/completions is not called before the run"
 
     def cost(self, rows: list[dict], calls: int, completion_tokens: int) -> str:
-        """Describe the cost of `calls`, taking four characters for a token and no reply from the
-        cache.
-        """
+        """Describe the cost of `calls`, at four characters a token and nothing from the disk."""
         size = sum(len(self._text(row, "")) for row in rows) / len(rows) / 4 + completion_tokens
         most = self.request.get("max_tokens", "any number")
         each = f"each of up to about {size:,.0f} tokens to read and {most} to write"

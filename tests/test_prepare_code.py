@@ -7,7 +7,6 @@ HumanEval.jsonl.gz, else they are looked for next to the repository.
 import gzip
 import json
 import os
-import re
 import sys
 from pathlib import Path
 
@@ -503,8 +502,6 @@ WEAK = {
     **dict.fromkeys((404, 698, 847), "return the argument"),
     **dict.fromkeys((37, 203, 339, 667, 674, 816), "return what the first test expects"),
 }
-# The helpers that prompts of HumanEval define and checks call.
-HELPERS = {"humaneval/32": "poly", "humaneval/38": "encode_cyclic", "humaneval/50": "encode_shift"}
 
 
 @pytest.fixture(scope="module")
@@ -554,39 +551,9 @@ def test_mbpp_has_ten_tasks_that_a_trivial_solution_passes(mbpp, run):
 
 
 @isolated
-@needs_mbpp
-@pytest.mark.slow
-def test_a_changed_expected_value_fails(mbpp, run):
-    """The last visible test expects what no program returns."""
-    left_out = [*NEED_OBJECTS, "mbpp/123"]
-    tasks = [task for task in mbpp if task["name"] not in left_out]
-    tasks = [task for task in tasks if all("==" in test for test in task["tests"])]
-    tests = []
-    for *others, last in (task["tests"] for task in tasks):
-        wrong = re.sub(r"==(?!.*==).*", "== ('no', 'such', 'value')", last, flags=re.DOTALL)
-        tests.append([*others, wrong])
-    assert len(tasks) > 900
-    assert set(statuses(run, tasks, [task["solution"] for task in tasks], tests)) == {"fail"}
-
-
-@isolated
 @pytest.mark.slow
 def test_references_of_humaneval_pass_strictly_and_no_trivial_solution_does(humaneval, run):
     assert statuses(run, humaneval, [task["solution"] for task in humaneval]) == ["pass"] * 164
     for body in ("pass", "return True", "raise SystemExit"):
         codes = [f"def {task['entry_point']}(*given): {body}" for task in humaneval]
         assert statuses(run, humaneval, codes) == ["fail"] * 164
-
-
-@isolated
-@pytest.mark.slow
-def test_the_helpers_of_a_humaneval_check_are_the_data_sets(humaneval, run):
-    """A program whose own helper makes its wrong answer look right fails."""
-    found = [task for task in humaneval if task["name"] in HELPERS]
-    lie = "def {}(*given): return given[0]\ndef {}(x, *others): return 0 if others else x\n"
-    codes = [lie.format(task["entry_point"], HELPERS[task["name"]]) for task in found]
-    assert all(f"def {HELPERS[task['name']]}(" in task["setup"] for task in found)
-    assert statuses(run, found, codes) == ["fail"] * 3
-    own = [t | {"setup": "", "entry_point": (t["entry_point"], HELPERS[t["name"]])} for t in found]
-    # What would happen if the check called the program's helper.
-    assert statuses(run, own, codes) == ["pass"] * 3

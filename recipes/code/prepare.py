@@ -292,9 +292,7 @@ def check_references(
 def drop_trivial(
     tasks: Sequence[Task], run: Run, timeout_s: float = TIMEOUT_S
 ) -> tuple[list[Task], Dropped]:
-    """Keep the tasks whose visible tests all call the program, and which no trivial solution
-    passes.
-    """
+    """Keep the tasks whose visible tests all call the program and no trivial solution passes."""
     solutions = {task["name"]: trivial_solutions(task) for task in tasks}
     dropped: Dropped = {}
     for kind in dict.fromkeys(kind for of_task in solutions.values() for kind in of_task):
@@ -316,9 +314,7 @@ def run_codes(
     run: Run,
     timeout_s: float,
 ) -> list[Outcome]:
-    """The outcome of each code on the given tests of its task; `SandboxError` where the sandbox
-    fails.
-    """
+    """The outcome of each code on tests of its task; `SandboxError` where the sandbox fails."""
     jobs = []
     for task, code, of_task in zip(tasks, codes, tests, strict=True):
         program = program_of(code, task["preamble"])
@@ -344,9 +340,7 @@ FUNCTION = "def {}(*arguments, **keywords):\n    given = [*arguments, *keywords.
 
 
 def trivial_solutions(task: Task) -> dict[str, str]:
-    """Programs that solve nothing, by what they do; among them the first test's own answer, if
-    there are more tests.
-    """
+    """Programs that solve nothing, by what they do; one knows the first of several tests."""
     cases = parse_cases(task["tests"])
     if cases is not None:
         printed = {f"print {text!r}": f"print({text!r})" for text in PRINTED}

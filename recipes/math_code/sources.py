@@ -1,6 +1,4 @@
-"""The data sets that the recipe mixes: each yields its items with their task, and whether an item
-is held out.
-"""
+"""The data sets that the recipe mixes: items with their task, and whether one is held out."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -31,9 +29,7 @@ def sums(path: None, seed: int) -> Iterator[tuple[Item, bool]]:
 
 
 def gsm8k(path: str | None, seed: int) -> Iterator[tuple[Item, bool]]:
-    """GSM8K from a folder with train.jsonl and test.jsonl, or from the Hub; its test rows are held
-    out.
-    """
+    """GSM8K from a folder with train.jsonl and test.jsonl, or the Hub; test is held out."""
     for split in ("train", "test"):
         if path:
             questions = read_questions(path, split)
@@ -46,9 +42,7 @@ def gsm8k(path: str | None, seed: int) -> Iterator[tuple[Item, bool]]:
 
 
 def programs(path: str | None, seed: int) -> Iterator[tuple[Item, bool]]:
-    """Programming tasks from a folder that scripts/prepare_code.py wrote; its test rows are held
-    out.
-    """
+    """Programming tasks of scripts/prepare_code.py; its test rows are held out."""
     for split in ("train", "test"):
         for task in read_tasks(path or TASKS, split):
             yield {"task": "code", "question": task.pop("prompt"), **task}, split == "test"
