@@ -1,4 +1,4 @@
-r"""boxed_math: the last \boxed{} against the gold; only a gold that nobody can compare is no grade."""
+r"""boxed_math: the last \boxed{} against the gold; a gold that nobody can compare is no grade."""
 
 import json
 import multiprocessing
@@ -21,53 +21,40 @@ OTHERS = Path(__file__).parents[2] / "shared/data/math_pairs/pairs.jsonl"  # not
 N = 100_000
 
 AMOUNTS = [  # completion, gold, amount
-    (r"So it is \boxed{18}.", "18", 1.0),
-    (r"\boxed{\frac{1}{2}}", "0.5", 1.0),
+    (r"So it is \boxed{18}.", "18", 1.0), (r"\boxed{\frac{1}{2}}", "0.5", 1.0),
     (r"$\boxed{\dfrac{\sqrt{2}}{2}}$", r"\frac{1}{\sqrt2}", 1.0),
-    (r"\boxed{2\sin x\cos x}", r"\sin 2x", 1.0),
-    (r"\boxed{18}", r"$18$", 1.0),
+    (r"\boxed{2\sin x\cos x}", r"\sin 2x", 1.0), (r"\boxed{18}", r"$18$", 1.0),
     (r"\boxed{18}", r"The sum is \boxed{18}.", 1.0),
     (r"\boxed{28\%}", r"The final answer is $28 \%$. I hope it is correct.", 1.0),
     # Which box: the last complete one; boxes joined by words are one answer.
     (r"\boxed{1} and then \boxed{2}, so \boxed{18}", "18", 1.0),
     (r"\boxed{18} is what I first thought, but \boxed{19}", "18", 0.0),
-    (r"\boxed{18} \boxed{}", "18", 0.0),
-    (r"\boxed{\boxed{18}}", "18", 1.0),
-    (r"\fbox{18}", "18", 1.0),
-    (r"\boxed 18", "18", 1.0),
-    (r"\boxed{-2} and \boxed{1}", "1, -2", 1.0),
-    (r"\boxed{17} or \boxed{18}", "18", 0.0),
+    (r"\boxed{18} \boxed{}", "18", 0.0), (r"\boxed{\boxed{18}}", "18", 1.0),
+    (r"\fbox{18}", "18", 1.0), (r"\boxed 18", "18", 1.0),
+    (r"\boxed{-2} and \boxed{1}", "1, -2", 1.0), (r"\boxed{17} or \boxed{18}", "18", 0.0),
     # No box, and nothing in it.
-    ("18", "18", 0.0),
-    ("", "18", 0.0),
-    (r"\boxed{}", "18", 0.0),
-    (r"\boxed{18", "18", 0.0),
+    ("18", "18", 0.0), ("", "18", 0.0), (r"\boxed{}", "18", 0.0), (r"\boxed{18", "18", 0.0),
     # Candidates.
     (r"\boxed{17 or 18}", "18", 0.0),
     (r"\boxed{" + ", ".join(map(str, range(101))) + "}", "18", 0.0),
     # A number that words or letters change is another.
-    (r"\boxed{18 \text{ thousand}}", "18", 0.0),
-    (r"\boxed{18x}", "18", 0.0),
-    (r"\boxed{18 \text{ wrong}}", "18", 0.0),
-    (r"\boxed{18 \text{ eggs}}", "18", 1.0),
+    (r"\boxed{18 \text{ thousand}}", "18", 0.0), (r"\boxed{18x}", "18", 0.0),
+    (r"\boxed{18 \text{ wrong}}", "18", 0.0), (r"\boxed{18 \text{ eggs}}", "18", 1.0),
     # A sentence in the box states its answer unless it hedges.
     (r"\boxed{\text{The answer is } \boxed{18}}", "18", 1.0),
     (r"\boxed{\text{She earns 18 dollars.}}", "18", 1.0),
     (r"\boxed{\text{The probability is }\frac{1}{2}}", "0.5", 1.0),
-    (r"\boxed{Answer: 18}", "18", 1.0),
-    (r"\boxed{\text{The answer is not } 18}", "18", 0.0),
-    (r"\boxed{\text{17 or } \boxed{18}}", "18", 0.0),
-    (r"\boxed{\text{at least }18}", "18", 0.0),
+    (r"\boxed{Answer: 18}", "18", 1.0), (r"\boxed{\text{The answer is not } 18}", "18", 0.0),
+    (r"\boxed{\text{17 or } \boxed{18}}", "18", 0.0), (r"\boxed{\text{at least }18}", "18", 0.0),
     # What a program or a font makes of numbers.
-    (r"\boxed{１８}", "18", 0.0),
-    ("\\boxed{18\u200b}", "18", 0.0),
-    (r"\boxed{NaN}", "18", 0.0),
-    (r"\boxed{1e999}", "18", 0.0),
-    (r"\boxed{9**9**9}", "18", 0.0),
-    (r"\boxed{18" + "0" * 5000 + "}", "18", 0.0),
-    (r"\boxed{__import__('os')}", "18", 0.0),
+    (r"\boxed{１８}", "18", 0.0), ("\\boxed{18\u200b}", "18", 0.0), (r"\boxed{NaN}", "18", 0.0),
+    (r"\boxed{1e999}", "18", 0.0), (r"\boxed{9**9**9}", "18", 0.0),
+    (r"\boxed{18" + "0" * 5000 + "}", "18", 0.0), (r"\boxed{__import__('os')}", "18", 0.0),
     # Too large, or no value, is the doing of the completion.
-    *((rf"\boxed{{{box}}}", "18", 0.0) for box in (r"\sinh{2356!}", "|2000!+x|", "10^{9999}", r"\frac10")),
+    (r"\boxed{\sinh{2356!}}", "18", 0.0),
+    (r"\boxed{|2000!+x|}", "18", 0.0),
+    (r"\boxed{10^{9999}}", "18", 0.0),
+    (r"\boxed{\frac10}", "18", 0.0),
     (r"\boxed{\log 3}", r"2.\overline{3}", 0.0),
 ]  # fmt: skip
 SCORES = [amount for *_, amount in AMOUNTS]
@@ -106,10 +93,11 @@ def test_it_is_a_verifier_of_the_answer_column():
 @pytest.mark.parametrize(
     ("text", "inside"),
     [
-        (r"\boxed{\frac{1}{2}}", r"\frac{1}{2}"), (r"\boxed{\{1, 2\}}", r"\{1, 2\}"), (r"\\boxed{1}", "1"),
-        (r"\boxed{\left\{ x \right.}", r"\left\{ x \right."), (r"\boxed{a\boxed{b}}", r"a\boxed{b}"),
-        (r"\boxed{1} \boxed{2", "1"), (r"{ \boxed{1}", "1"), (r"} \boxed{1}", "1"), (r"\boxed {1}", "1"),
-        (r"\boxed 5 apples", "5"), (r"$\boxed 5$", "5"), (r"\boxed", None), ("boxed{1}", None),
+        (r"\boxed{\frac{1}{2}}", r"\frac{1}{2}"), (r"\boxed{\{1, 2\}}", r"\{1, 2\}"),
+        (r"\\boxed{1}", "1"), (r"\boxed{\left\{ x \right.}", r"\left\{ x \right."),
+        (r"\boxed{a\boxed{b}}", r"a\boxed{b}"), (r"\boxed{1} \boxed{2", "1"), (r"{ \boxed{1}", "1"),
+        (r"} \boxed{1}", "1"), (r"\boxed {1}", "1"), (r"\boxed 5 apples", "5"),
+        (r"$\boxed 5$", "5"), (r"\boxed", None), ("boxed{1}", None),
     ],
 )  # fmt: skip
 def test_the_last_complete_box(text, inside):
@@ -121,7 +109,8 @@ def test_the_last_complete_box(text, inside):
     [
         (r"\boxed{-2} \quad \text{and} \quad \boxed{1}", "-2 or 1"), (r"\boxed{1}\boxed{2}", "2"),
         (r"\boxed{1}, \boxed{1}", "1"), (r"\boxed{1}. So \boxed{2}", "2"),
-        (r"\boxed{1} thus \boxed{2} or \boxed{3}", "2 or 3"), (r"\boxed{1}" + " " * 80 + r"\boxed{2}", "2"),
+        (r"\boxed{1} thus \boxed{2} or \boxed{3}", "2 or 3"),
+        (r"\boxed{1}" + " " * 80 + r"\boxed{2}", "2"),
     ],
 )  # fmt: skip
 def test_boxes_side_by_side_are_one_answer(text, answer):
@@ -146,13 +135,15 @@ def test_a_gold_comes_in_several_forms(gold, answer):
         (r"Compute $\dfrac{1}{2} \cdot 6$.", r"\frac{1}{2}\times 6", "3", 0.0),
         ("Write $0.5$ as a fraction.", "0.5", r"\frac{1}{2}", 0.0),
         # In other words than the question's, but still with work to do.
-        ("25 + 7 =", "7 + 25", "32", 0.0), ("25 + 7 =", "(25+7)", "32", 0.0), ("25 + 7 =", "64/2", "32", 0.0),
-        ("25 + 7 =", r"\frac{64}{2}", "32", 0.0), ("58 - 26 =", "-26+58", "32", 0.0), ("25 + 7 =", "2^5", "32", 0.0),
+        ("25 + 7 =", "7 + 25", "32", 0.0), ("25 + 7 =", "(25+7)", "32", 0.0),
+        ("25 + 7 =", "64/2", "32", 0.0), ("25 + 7 =", r"\frac{64}{2}", "32", 0.0),
+        ("58 - 26 =", "-26+58", "32", 0.0), ("25 + 7 =", "2^5", "32", 0.0),
         ("Halve 1.", r"1 - \frac12", "0.5", 0.0),
         # Worked out.
-        ("25 + 7 =", "25 + 7 = 32", "32", 1.0), ("25 + 7 =", "32.0", "32", 1.0), ("Halve 1.", r"\frac12", "0.5", 1.0),
-        ("Is it 18 or 19?", "18", "18", 1.0), ("Is it 18 or 19 eggs?", "18", r"18\text{ eggs}", 1.0),
-        ("7 - 25 =", "-18", "-18", 1.0), ("Write 32.5 in words, or 132", "32", "32.0", 1.0),
+        ("25 + 7 =", "25 + 7 = 32", "32", 1.0), ("25 + 7 =", "32.0", "32", 1.0),
+        ("Halve 1.", r"\frac12", "0.5", 1.0), ("Is it 18 or 19?", "18", "18", 1.0),
+        ("Is it 18 or 19 eggs?", "18", r"18\text{ eggs}", 1.0), ("7 - 25 =", "-18", "-18", 1.0),
+        ("Write 32.5 in words, or 132", "32", "32.0", 1.0),
     ],
 )  # fmt: skip
 def test_work_left_undone_is_refused_where_asked(question, box, gold, amount):
@@ -208,10 +199,13 @@ def test_no_text_reaches_an_evaluator(tmp_path):
 @pytest.mark.parametrize(
     ("text", "answer"),
     [
-        ("Answer: 9", "9"), ("Therefore the probability is 2/3.", "2/3"), ("She earns 18 dollars.", "18"),
-        (r"The final answer is $28 \%$. I hope it is correct.", r"28 \%"), ("The winner is Maria", "Maria"),
+        ("Answer: 9", "9"), ("Therefore the probability is 2/3.", "2/3"),
+        ("She earns 18 dollars.", "18"),
+        (r"The final answer is $28 \%$. I hope it is correct.", r"28 \%"),
+        ("The winner is Maria", "Maria"),
         (r"So the pair $(x, y)$ that solves it is $(7, 6)$. I hope it is correct.", "(7, 6)"),
-        ("The cost increases by 100%.", None), ("It is not 18.", None), ("Is it 18?", None), ("18", None),
+        ("The cost increases by 100%.", None), ("It is not 18.", None), ("Is it 18?", None),
+        ("18", None),
     ],
 )  # fmt: skip
 def test_a_sentence_states_one_answer_or_none(text, answer):
