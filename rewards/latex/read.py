@@ -70,39 +70,6 @@ _MATRIX = re.compile(
     r"\s*[\])]?\s*\)?",
     re.DOTALL,
 )
-_WORD = r"\\text\{\s*,?\s*(?:and|or)\s*,?\s*\}|(?<![A-Za-z\\])(?:and|or)(?![A-Za-z])"
-_SEPARATOR = rf",|;|{_LIST_WORD}"
-_RELATION = r"\\le |\\ge |\\ne |<|>|="
-_FLIPPED = {">": "<", r"\ge": r"\le"}
-_MEMBER = re.compile(r"([A-Za-z])\s*\\in(?![A-Za-z])\s*(.+)", re.DOTALL)
-_NAME = re.compile(  # x, f(x), \vec{v}, x_1, total area, AB^2, (x, y)
-    r"\s*(?:(?:\\(?:angle|triangle|overline|text|vec|mathbb|mathcal)\s*)?"
-    r"\{?(?:\\[A-Za-z]+|[A-Za-z][A-Za-z ]*)\}?'*(?:_(?:\w|\{\w+\}))?"
-    r"(?:\(\s*-?\w+(?:\s*,\s*-?\w+)*\s*\))?"
-    r"|\(\s*[A-Za-z](?:\s*,\s*[A-Za-z])*\s*\)|[A-Z]{2,4}\^2)\s*"
-    # What has a value without being an unknown: |AB|, P(A|B), A : B, dy/dx, a limit, 17 mod 5.
-    r"|\s*(?:\|\s*[A-Z]{1,4}\s*\||(?:[A-Zfghpq]'*|\\text\{\w+\})\s*[(\[][^()\[\]=+]*[)\]]"
-    r"|[A-Za-z]+(?:\s*:\s*[A-Za-z]+)+|\\frac\s*\{d[^{}]*\}\s*\{d[^{}]*\}"
-    r"|\\begin\{vmatrix\}.*\\end\{vmatrix\}"
-    r"|\\(?:lim|int|sum|prod|max|min|gcd|det|dim|deg)(?![A-Za-z]).*|.*\\bmod(?![A-Za-z]).*)\s*",
-    re.DOTALL,
-)
-_COORDINATES = re.compile(r"\(\s*[A-Za-z](?:\s*,\s*[A-Za-z])+\s*\)")
-_REALS = re.compile(
-    r"\\mathbb\s*\{?R\}?(?:\s*(?:\\setminus|\\backslash|-)\s*\\\{(.*)\\\})?", re.DOTALL
-)
-_SUCH_THAT = re.compile(
-    r"\s*[A-Za-z]\s*(?:\\in\s*\\mathbb\s*\{?R\}?\s*)?(?:\\mid|\||:)(?![A-Za-z])(.+)", re.DOTALL
-)
-_PLUS_MINUS = re.compile(r"\\pm(?![A-Za-z])")
-# A matrix in its brackets and the number that it is multiplied by, as one of a sum.
-_MATRIX = re.compile(
-    r"\s*(?P<sign>[-+]?)\s*(?P<times>[^-+=,;&\[(]*?)\s*\(?\s*(?:\[\s*|\(\s*)?"
-    r"\\begin\{(?P<kind>[pbB]?matrix|array)\}(?:\{[lcr|]*\})?(?P<rows>.*?)\\end\{(?P=kind)\}"
-    r"\s*[\])]?\s*\)?",
-    re.DOTALL,
-)
-_UPRIGHT = re.compile(r"(?:\\text\{[^{}]*[A-Za-z][^{}]*\}\s*)+")
 _WORD = re.compile(r"[A-Za-z]{3}|[A-Z]{2}|^[A-Z][a-z]$|^no$")
 _LETTERS = re.compile(r"[A-Za-z][A-Za-z0-9 ,.'\-]*")
 
