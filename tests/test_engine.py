@@ -1,4 +1,6 @@
-"""The engine that the launcher was asked for, read off its environment, and the name of the one in force."""
+"""The engine that the launcher was asked for, read off its environment, and the name of the one in
+force.
+"""
 
 from types import SimpleNamespace
 

@@ -1,4 +1,6 @@
-"""Tools and environments: TRL's rollout and ours are one, their rewards are guarded, and only the model is scored."""
+"""Tools and environments: TRL's rollout and ours are one, their rewards are guarded, and only the
+model is scored.
+"""
 
 import asyncio
 import json
@@ -28,7 +30,7 @@ from transformers import AutoTokenizer
 from recipes.calculator.train import metric, reference_completion
 from recipes.common.checks.callables import check_tool_use
 from recipes.common.checks.identity import differences, identity_of
-from recipes.common.data.recipe import load_parts, load_recipe
+from recipes.common.data.recipe import load_recipe
 from recipes.common.evaluation.evaluate import evaluate
 from recipes.common.trainer import GRPOConfig, GRPOTrainer
 from recipes.common.training.environments import environment_rewards, load_environments, load_tools
@@ -83,17 +85,6 @@ def test_rewards_turns_and_advantages_of_a_batch(make, tmp_path):
     assert {name: logged[name] for name in shares} == pytest.approx(shares)
 
 
-def test_a_run_that_names_its_environment_in_settings_scores_the_rollouts_of_that_class(
-    make, parse, tmp_path
-):
-    args = parse(
-        {**SETTINGS, "reward_funcs": ["gsm8k_correctness"], "environment_factory": CALCULATOR}
-    )
-    (rewards, *_), _ = load_parts(args, None)
-    make(rewards=rewards, environment_factory=CALCULATOR).train()
-    assert completions(tmp_path)["Calculator"] == ENVIRONMENT
-
-
 class Breaks:
     """An environment whose reward fails where the answer is 5."""
 
@@ -113,14 +104,6 @@ def test_a_get_reward_that_raises_is_an_error_of_its_rows(make, tmp_path):
     assert logged["errors/Breaks"] == 0.5
     assert table["Breaks"] == [None] * 4 + [1.0] * 4
     assert table["gsm8k_correctness"][:4] == [None] * 4, "a row that a reward failed on is void"
-
-
-def test_the_reward_of_an_environment_opens_a_gate(make, tmp_path):
-    def bonus(completions, **kwargs):
-        return [1.0] * len(completions)
-
-    make(rewards=[bonus], reward_gates={"bonus": "Calculator"}).train()
-    assert completions(tmp_path)["bonus"] == [1.0 if amount else None for amount in ENVIRONMENT]
 
 
 class Awaited(Breaks):

@@ -1,4 +1,4 @@
-"""Before and after: the same rows, the same decoding, row by row, whatever the number of processes."""
+"""Before and after: the same rows and decoding, row by row, whatever the number of processes."""
 
 import random
 from types import SimpleNamespace

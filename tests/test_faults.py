@@ -1,4 +1,6 @@
-"""What goes wrong in a run of several processes ends it soon, with a message, and costs what was not saved yet."""
+"""What goes wrong in a run of several processes ends it soon, with a message, and costs what was
+not saved yet.
+"""
 
 import json
 import os

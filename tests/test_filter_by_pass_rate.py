@@ -1,4 +1,6 @@
-"""Filtering by pass rate: exact counts, the rows between two bounds, and a run that trains on just those."""
+"""Filtering by pass rate: exact counts, the rows between two bounds, and a run that trains on just
+those.
+"""
 
 import json
 import re
@@ -24,8 +26,9 @@ RIGHT = {"name": "right", "kind": "verifier", "full": 2.0, "weight": 1.0, "gates
 QUICKSTART = "recipes/arithmetic/quickstart.yaml"
 HALVES = """
 def halves(prompts, completions, **kwargs):
-    # Every second completion of a question that starts with an odd number is right, all of the others.
-    return [float(i % 2 or int(prompt[-1]["content"].split()[0]) % 2 == 0) for i, prompt in enumerate(prompts)]
+    # Right are every second completion of a question that starts with an odd number, and all others.
+    first = [int(prompt[-1]["content"].split()[0]) for prompt in prompts]
+    return [float(i % 2 or number % 2 == 0) for i, number in enumerate(first)]
 halves.kind, halves.full = "verifier", 1.0
 """
 SHAPE = {"name": "shape", "kind": "shaping", "full": None, "weight": 1.0, "gates": []}

@@ -1,9 +1,12 @@
-"""What TRL's trainer computes is what the formulas of docs/grpo.md say, term by term, on a tiny model.
+"""What TRL's trainer computes is what the formulas of docs/grpo.md say, term by term, on a tiny
+model.
 
-TRL's head gives log-probabilities in float32 whatever the model is in. They are held to the model's logits at that
-precision; from there on TRL's own loss runs in float64 and is held to `reference_grpo.py` to 1e-9, with its gradient.
+TRL's head gives log-probabilities in float32 whatever the model is in. They are held to the model's
+logits at that precision; from there on TRL's own loss runs in float64 and is held to
+`reference_grpo.py` to 1e-9, with its gradient.
 
-Not covered: what `reference_grpo.py` does not cover; that groups may span processes is tested in test_trainer.py.
+Not covered: what `reference_grpo.py` does not cover; that groups may span processes is tested in
+test_trainer.py.
 """
 
 import re
@@ -27,8 +30,9 @@ EXACT = {"rel": 0, "abs": 1e-9}
 SINGLE = {"rel": 0, "abs": 1e-5}  # what passed through float32
 CLIPS = {"epsilon": 0.2, "epsilon_high": 0.28}
 
-# Four completions of up to five tokens. Ratios on both sides of each bound (0.8, 1.28), and between a bound and its
-# mirror image (0.75, 1.25), for either sign of the advantage; past the length of a completion they are junk.
+# Four completions of up to five tokens. Ratios on both sides of each bound (0.8, 1.28), and between
+# a bound and its mirror image (0.75, 1.25), for either sign of the advantage; past the length of a
+# completion they are junk.
 LENGTHS = [5, 4, 1, 3]
 ADVANTAGES = [1.2, -0.7, 0.4, -1.5]
 TOKEN_ADVANTAGES = [
@@ -53,7 +57,9 @@ GAPS = [
 
 @pytest.fixture
 def build(model: Path, tmp_path: Path) -> Callable[..., GRPOTrainer]:
-    """A trainer as it is inside `train()`, whose loss takes log-probabilities in float64 and keeps them in `logps`."""
+    """A trainer as it is inside `train()`, whose loss takes log-probabilities in float64 and keeps
+    them in `logps`.
+    """
 
     def built(rewards: tuple[float, ...] = (0.0,), **config) -> GRPOTrainer:
         config = {"max_completion_length": 8, "log_completions": False, **config}
@@ -84,7 +90,9 @@ def use_float64(trainer: GRPOTrainer) -> None:
 def make_batch(
     lengths: list[int] = LENGTHS, advantages: list = ADVANTAGES
 ) -> dict[str, torch.Tensor]:
-    """What TRL's loss takes, without old and reference policy; one prompt is shorter than the others."""
+    """What TRL's loss takes, without old and reference policy; one prompt is shorter than the
+    others.
+    """
     mask = (torch.arange(max(lengths)) < torch.tensor(lengths)[:, None]).long()
     prompts = torch.tensor([[PAD, 10, 11]] + [[12, 13, 14]] * (len(lengths) - 1))
     return {
@@ -157,7 +165,9 @@ def assert_held(trainer: GRPOTrainer, inputs: dict, **changed) -> None:
 
 
 def scored(trainer: GRPOTrainer) -> dict[str, torch.Tensor]:
-    """What TRL makes of one generation: tokens, masks, advantages, old and reference log-probabilities."""
+    """What TRL makes of one generation: tokens, masks, advantages, old and reference
+    log-probabilities.
+    """
     return trainer._generate_and_score_completions(next(iter(trainer.get_train_dataloader())))
 
 

@@ -1,9 +1,12 @@
-"""Every engine that a CPU can run, really launched with two processes: the one asked for is in force, and all agree.
+"""Every engine that a CPU can run, really launched with two processes: the one asked for is in
+force, and all agree.
 
-The same rows, seed and model give the same tokens, rewards, gradient norms and parameters whatever the engine. The loss
-is not compared: with equal lengths it is 0 on policy. The tolerances were fixed before the first run.
+The same rows, seed and model give the same tokens, rewards, gradient norms and parameters whatever
+the engine. The loss is not compared: with equal lengths it is 0 on policy. The tolerances were
+fixed before the first run.
 
-An engine is launched once for all its runs (tests/support/in_turn.py). `make test-gpu` runs what needs accelerators.
+An engine is launched once for all its runs (tests/support/in_turn.py). `make test-gpu` runs what
+needs accelerators.
 """
 
 import json
@@ -36,7 +39,8 @@ ENGINES = {  # launch file: type, ZeRO stage, offload, share of the parameters o
     "zero3_offload": ("DEEPSPEED", 3, "optimizer and parameters", 0.5),
 }
 KINDS = {"full": {"beta": 0.04}, "lora": {"use_peft": "true", "beta": 0.04}}
-# Two prompts a step, one on each rank. float32, and an Adam whose steps follow the gradient down to its noise.
+# Two prompts a step, one on each rank. float32, and an Adam whose steps follow the gradient down to
+# its noise.
 TRAINING = {
     "num_train_rows": 8,
     "max_steps": 4,

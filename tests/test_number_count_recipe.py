@@ -1,4 +1,6 @@
-"""The number-count recipe: passages cut to prompts, chat or plain, from a file or a stream, and samples at the end."""
+"""The number-count recipe: passages cut to prompts, chat or plain, from a file or a stream, and
+samples at the end.
+"""
 
 import json
 from pathlib import Path

@@ -1,4 +1,6 @@
-"""pass@k: the estimator against enumeration, intervals over problems, the script from samples to figures and back."""
+"""pass@k: the estimator against enumeration, intervals over problems, the script from samples to
+figures and back.
+"""
 
 import itertools
 import json
@@ -55,7 +57,9 @@ def test_a_sample_without_the_metric_makes_n_smaller_and_too_few_leave_the_probl
 
 
 def test_a_difference_is_taken_problem_by_problem():
-    """Of problem 1: 0 -> 1/2 by 1 of 4 at k = 2; problem 2 is the same; problem 3 had too few samples before."""
+    """Of problem 1: 0 -> 1/2 by 1 of 4 at k = 2; problem 2 is the same; problem 3 had too few
+    samples before.
+    """
     before, after = [(4, 0), (4, 4), (1, 0)], [(4, 1), (4, 4), (4, 4)]
     assert (values_of(after, 2, minus=before), values_of(before, 2, minus=after)) == (
         [0.5, 0.0],

@@ -1,4 +1,4 @@
-"""The probe: exact figures, a verdict for the right reason, completions that can be scored again."""
+"""The probe: exact figures, a verdict for the right reason, samples that can be scored again."""
 
 import json
 import sys

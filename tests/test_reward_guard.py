@@ -1,4 +1,6 @@
-"""The guard: a reward that fails is told from one that grades, row by row, and none can hang the job."""
+"""The guard: a reward that fails is told from one that grades, row by row, and none can hang the
+job.
+"""
 
 import asyncio
 import logging
@@ -206,7 +208,7 @@ def test_the_first_failure_is_logged_with_its_row_and_no_other(form, caplog):
         amounts[0] = None
         run(guarded)
     (record,) = caplog.records
-    row = "{'prompts': 'p1', 'completions': 'c1', 'completion_ids': [1], 'task': 'code', 'answer': '11'}"
+    row = {name: values[1] for name, values in BATCH.items()}
     message = "reward 'mine' could not grade a row (it returned None)."
     assert record.message.startswith(message) and record.message.endswith(f"The first: {row}")
     assert guarded.first_failure == "it returned None"
@@ -360,7 +362,9 @@ def test_an_async_reward_that_is_cancelled_from_within_is_an_error():
 
 
 def in_a_process(tmp_path: Path, *lines: str) -> tuple[subprocess.CompletedProcess, float]:
-    """Run a script that ends by calling guarded rewards; also the seconds since it started to call them."""
+    """Run a script that ends by calling guarded rewards; also the seconds since it started to call
+    them.
+    """
     script = tmp_path / "hangs.py"
     head = ["import asyncio, re, sys, time", "from recipes.common.training import guard as guards"]
     script.write_text(
@@ -379,7 +383,10 @@ START = "print(time.time(), flush=True)"
 SYNC = (
     "guards.guard(route(slow_one, ('math',)), 1.0)(prompts=['p'], completions=['c'], task=['math'])"
 )
-ASYNC = "guards.GRACE_S = 0.5; asyncio.run(guards.guard(slow_one, 0.5)(prompts=['p'], completions=['c']))"
+ASYNC = (
+    "guards.GRACE_S = 0.5; "
+    "asyncio.run(guards.guard(slow_one, 0.5)(prompts=['p'], completions=['c']))"
+)
 
 
 @pytest.mark.parametrize(

@@ -137,7 +137,9 @@ def test_help_begins_with_the_options_of_the_recipe():
 @pytest.mark.parametrize(("accumulation", "repeats"), [(1, 1), (2, 2), (1, 4)])
 @pytest.mark.parametrize("step", range(9))
 def test_rows_are_counted_once_over_the_epochs(accumulation, repeats, step):
-    """Of 10 rows an epoch draws three times 3, in a new order each time, and each draw serves `repeats` batches."""
+    """Of 10 rows an epoch draws three times 3, in a new order each time, and each draw serves
+    `repeats` batches.
+    """
 
     def sampler() -> RepeatSampler:
         return RepeatSampler(

@@ -1,4 +1,5 @@
-"""Two machines, as two network namespaces: DeepSpeed trains across them, and a cut link ends both sides.
+"""Two machines, as two network namespaces: DeepSpeed trains across them, and a cut link ends both
+sides.
 
 Skipped with the reason where namespaces cannot be made (that needs root and iproute2).
 """
@@ -16,7 +17,11 @@ from support.launching import DENSE_REWARD, ROOT, command, start, wait_for, wait
 pytestmark = pytest.mark.slow
 
 LINK = "node"  # the name of the network interface on both sides
-ENV = {"DS_ACCELERATOR": "cpu", "PYTHONPATH": f"{ROOT}:{ROOT / 'tests'}", "GLOO_SOCKET_IFNAME": LINK}
+ENV = {
+    "DS_ACCELERATOR": "cpu",
+    "PYTHONPATH": f"{ROOT}:{ROOT / 'tests'}",
+    "GLOO_SOCKET_IFNAME": LINK,
+}
 SETTINGS = {
     "num_train_rows": 8,
     "num_eval_rows": 0,

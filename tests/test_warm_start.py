@@ -99,7 +99,9 @@ def test_a_warm_start_leaves_a_checkpoint_that_writes_the_references_more_likely
 
 
 def reference_loss(name: Path) -> float:
-    """The mean loss of a model on a reference completion, of a checkpoint that loads without an adapter."""
+    """The mean loss of a model on a reference completion, of a checkpoint that loads without an
+    adapter.
+    """
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
 

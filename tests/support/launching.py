@@ -41,7 +41,8 @@ def command(
 ) -> list[str]:
     """`accelerate launch` of a recipe's YAML, made tiny; a list value becomes several words.
 
-    `launcher`: more words for `accelerate launch`; what is no option there runs in front of the recipe.
+    `launcher`: more words for `accelerate launch`; what is no option there runs in front of the
+    recipe.
     """
     arguments = {**TINY, "model_name_or_path": model, "output_dir": output_dir, **overrides}
     words = [f"--config_file={launch}", *launcher, f"recipes/{recipe}/train.py"]
@@ -81,7 +82,8 @@ def run(
 def start(words: list[str], log: Path, env: dict[str, str] | None = None) -> subprocess.Popen:
     """Start in a process group of its own, with everything printed going to `log`.
 
-    SIGINT does what it does by default, also where the tests themselves run in the background, which ignores it.
+    SIGINT does what it does by default, also where the tests themselves run in the background,
+    which ignores it.
     """
     ours = signal.signal(signal.SIGINT, signal.SIG_DFL)
     mark = uuid.uuid4().hex
@@ -100,7 +102,9 @@ def start(words: list[str], log: Path, env: dict[str, str] | None = None) -> sub
 def wait_for(
     text: str, log: Path, process: subprocess.Popen | None = None, timeout_s: float = 180
 ) -> None:
-    """Return once `text` was printed; fail at once where the `process` that should print it has ended."""
+    """Return once `text` was printed; fail at once where the `process` that should print it has
+    ended.
+    """
     deadline = time.monotonic() + timeout_s
     while text not in log.read_text():
         assert process is None or process.poll() is None, (

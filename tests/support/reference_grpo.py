@@ -1,10 +1,12 @@
-"""GRPO written out sequence by sequence and token by token: what `test_grpo_arithmetic.py` holds TRL's loss to.
+"""GRPO written out sequence by sequence and token by token: what `test_grpo_arithmetic.py` holds
+TRL's loss to.
 
-The formulas and their papers are in docs/grpo.md. Arguments have TRL's names. Whatever is masked is dropped before
-anything is computed, so that no mask can be forgotten afterwards; tensors are float64.
+The formulas and their papers are in docs/grpo.md. Arguments have TRL's names. Whatever is masked is
+dropped before anything is computed, so that no mask can be forgotten afterwards; tensors are
+float64.
 
-Not covered: the other loss types of TRL (sapo, luspo, vespo), `delta`, the entropy terms, the off-policy mask, the
-correction for tokens sampled by vLLM, more than one process.
+Not covered: the other loss types of TRL (sapo, luspo, vespo), `delta`, the entropy terms, the
+off-policy mask, the correction for tokens sampled by vLLM, more than one process.
 """
 
 import statistics
@@ -13,10 +15,11 @@ import torch
 
 
 def group_advantages(rewards: list[float], epsilon: float = 1e-4) -> list[float]:
-    """How far each reward of a group is from their mean, in sample standard deviations (divisor n - 1).
+    """How far each reward of a group is from their mean, in sample standard deviations (divisor n -
+    1).
 
     Example:
-        >>> [round(advantage, 4) for advantage in group_advantages([1.0, 0.0, 1.0, 0.0], epsilon=0.01)]
+        >>> [round(a, 4) for a in group_advantages([1.0, 0.0, 1.0, 0.0], epsilon=0.01)]
         [0.8513, -0.8513, 0.8513, -0.8513]
     """
     mean, std = statistics.fmean(rewards), statistics.stdev(rewards)
@@ -36,7 +39,8 @@ def k3(new: torch.Tensor, ref: torch.Tensor) -> torch.Tensor:
 def surrogate(
     ratio: torch.Tensor, advantage: torch.Tensor, epsilon: float, epsilon_high: float
 ) -> torch.Tensor:
-    """What one token is worth: a good one no more than at 1 + epsilon_high, a bad one no more than at 1 - epsilon.
+    """What one token is worth: a good one no more than at 1 + epsilon_high, a bad one no more than
+    at 1 - epsilon.
 
     Example:
         >>> surrogate(torch.tensor(2.0), torch.tensor(1.0), epsilon=0.25, epsilon_high=0.5)
@@ -83,7 +87,9 @@ def grpo_loss(
     num_items_in_batch,
     **settings,
 ) -> torch.Tensor:
-    """The loss of a batch of (completions, tokens); of dapo and cispo with the divisor `num_items_in_batch`."""
+    """The loss of a batch of (completions, tokens); of dapo and cispo with the divisor
+    `num_items_in_batch`.
+    """
     rows = zip(new, old, ref, advantages, mask.bool(), strict=True)
     kept = [[tokens[real] for tokens in row] for *row, real in rows if real.any()]
     sequences = [token_losses(*row, loss_type, **settings) for row in kept]

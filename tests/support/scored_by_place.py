@@ -1,4 +1,6 @@
-"""Runs whose rewards go by the place of a completion in the batch: every advantage can be worked out by hand."""
+"""Runs whose rewards go by the place of a completion in the batch: every advantage can be worked
+out by hand.
+"""
 
 import asyncio
 import math
@@ -31,7 +33,9 @@ TINY = {
 def give(
     name: str, amounts: list, kind: str = "verifier", outcomes: list[str] | None = None
 ) -> Callable:
-    """A reward that gives the first completion of a call the first amount, and so on; then it starts again."""
+    """A reward that gives the first completion of a call the first amount, and so on; then it
+    starts again.
+    """
 
     def reward(prompts, completions, log_extra, **kwargs):
         if outcomes is not None:
@@ -64,7 +68,9 @@ def make_trainer(
     trainer=GRPOTrainer,
     **config,
 ) -> trl.GRPOTrainer:
-    """A trainer of the tiny model on one row a task; `settings` and `config` are fields of our GRPOConfig."""
+    """A trainer of the tiny model on one row a task; `settings` and `config` are fields of our
+    GRPOConfig.
+    """
     rows = Dataset.from_list(
         [{"prompt": f"Row {i}:", "task": task} for i, task in enumerate(tasks)]
     )

@@ -1,6 +1,8 @@
-"""A trainer whose model writes tool calls from a script; `accelerate launch` of this file takes MODEL and FOLDER.
+"""A trainer whose model writes tool calls from a script; `accelerate launch` of this file takes
+MODEL and FOLDER.
 
-On two ranks it trains two steps and evaluates three rows in batches of two, and each rank writes what it saw.
+On two ranks it trains two steps and evaluates three rows in batches of two, and each rank writes
+what it saw.
 """
 
 import json
@@ -28,7 +30,8 @@ QUESTIONS = [row["prompt"][-1]["content"] for row in ROWS]
 
 
 def call(expression: str, name: str = "calculate") -> str:
-    return f'<tool_call>{{"name": "{name}", "arguments": {{"expression": "{expression}"}}}}</tool_call>'
+    arguments = f'{{"expression": "{expression}"}}'
+    return f'<tool_call>{{"name": "{name}", "arguments": {arguments}}}</tool_call>'
 
 
 # By question and place in its group: the first turn. The second repeats the tool's answer in a tag.
@@ -79,7 +82,9 @@ def make_trainer(
     environment=None,
     **settings,
 ) -> trl.GRPOTrainer:
-    """The scripted trainer on two rows with the calculator; `settings` are fields of our GRPOConfig."""
+    """The scripted trainer on two rows with the calculator; `settings` are fields of our
+    GRPOConfig.
+    """
     if environment is None and "environment_factory" not in settings:
         environment = load_environments(CALCULATOR)
     args = GRPOConfig(output_dir=str(folder), **{**TINY, "max_completion_length": 400, **settings})

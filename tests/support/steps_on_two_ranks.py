@@ -1,4 +1,5 @@
-"""What one rank of two makes of steps: `accelerate launch tests/support/steps_on_two_ranks.py MODEL FOLDER`.
+"""What one rank of two makes of steps: `accelerate launch tests/support/steps_on_two_ranks.py MODEL
+FOLDER`.
 
 Three groups of four; the second spans the ranks, and its failed row is on rank 1.
 """
@@ -22,7 +23,9 @@ STEPS = [
 
 
 def writes(trainer, texts: list[str]) -> None:
-    """Let the model write the first six tokens of these texts, each with an end of sequence behind it."""
+    """Let the model write the first six tokens of these texts, each with an end of sequence behind
+    it.
+    """
     tokenizer = trainer.processing_class
     ids = [tokenizer(text)["input_ids"] + [tokenizer.eos_token_id] for text in texts]
     rows = torch.tensor([(row + [tokenizer.pad_token_id] * 6)[:6] for row in ids])
@@ -30,7 +33,7 @@ def writes(trainer, texts: list[str]) -> None:
 
 
 def advantages(model: Path, folder: Path, first: int, last: int) -> dict:
-    """Token advantages and logs of the process that holds the completions from `first` to `last`."""
+    """Token advantages and logs of the process with the completions from `first` to `last`."""
     here = slice(first, last)
     rewards = [give("right", RIGHT[here]), give_steps("third", STEPS[here])]
     batch = {"per_device_train_batch_size": last - first, "max_completion_length": 6}

@@ -1,4 +1,5 @@
-"""What one rank of two sees: `accelerate launch tests/support/two_ranks.py MODEL FOLDER`; it ends in RewardErrors.
+"""What one rank of two sees: `accelerate launch tests/support/two_ranks.py MODEL FOLDER`; it ends
+in RewardErrors.
 
 Three groups of four: the second spans the ranks, and a verifier fails on one of its rows on rank 1.
 """
@@ -16,7 +17,8 @@ from rewards.routing import route
 
 RANK = int(os.environ["RANK"])
 TASKS = ["math", "math", "words"]
-# By place on this rank: rank 0 holds six rows of math; rank 1 the last two of math, then four of words.
+# By place on this rank: rank 0 holds six rows of math; rank 1 the last two of math, then four of
+# words.
 RIGHT = [[1.0, 0.0, 1.0, 1.0, 0.0, 1.0], [None, 1.0]][RANK]
 ALIKE = [[1.0, 0.0, 0.0, 0.0, 0.5, 0.5], [0.5] * 6][RANK]  # rank 1 has no group with spread
 BONUS = [[0.1, 0.2, 0.3, 0.4, 0.5, 0.6], [5.0, 0.1, 0.2, 0.3, 0.4, 0.5]][RANK]
@@ -50,7 +52,9 @@ def main(model: Path, folder: Path) -> None:
 
 
 def skipped(model: Path, folder: Path) -> tuple[float, float]:
-    """The largest change of a weight in a step, and the largest that leaving out completions of advantage 0 makes."""
+    """The largest change of a weight in a step, and the largest that leaving out completions of
+    advantage 0 makes.
+    """
     ends = []
     for skip in (False, True):
         config = {
