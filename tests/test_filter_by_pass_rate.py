@@ -26,8 +26,8 @@ RIGHT = {"name": "right", "kind": "verifier", "full": 2.0, "weight": 1.0, "gates
 QUICKSTART = "recipes/arithmetic/quickstart.yaml"
 HALVES = """
 def halves(prompts, completions, **kwargs):
-    # Right are every second completion of a question that starts with an odd number, and all others.
-    first = [int(prompt[-1]["content"].split()[0]) for prompt in prompts]
+    # Right are all but every second completion of a question that starts with an odd number.
+    first = [int(prompt[-1]["content"].split()[1]) for prompt in prompts]
     return [float(i % 2 or number % 2 == 0) for i, number in enumerate(first)]
 halves.kind, halves.full = "verifier", 1.0
 """
@@ -188,6 +188,7 @@ def test_a_probe_is_filtered_and_the_recipe_trains_on_the_rows_that_are_kept(
     model = build_tiny_model(tmp_path / "model")
     (tmp_path / "halves.py").write_text(HALVES)
     tiny = {**TINY, "model_name_or_path": model, "bf16": "false", "num_train_rows": 40, "seed": 3}
+    tiny["reward_gates"] = "{}"
     tiny |= {"reward_funcs": f"{tmp_path}/halves.py:halves", "num_eval_rows": 0}
     words = [word for name, value in tiny.items() for word in (f"--{name}", str(value))]
     fixed = ["--config", QUICKSTART, "--output", str(tmp_path / "probe"), "--prompts", "12"]
@@ -197,7 +198,7 @@ def test_a_probe_is_filtered_and_the_recipe_trains_on_the_rows_that_are_kept(
     assert status("--probe", tmp_path / "probe", "--out", tmp_path / "kept") == 0
     kept = [row["prompt"][-1]["content"] for row in read_rows(tmp_path / "kept" / "rows.jsonl")]
     probed = [row["prompt"][-1]["content"] for row in read_rows(tmp_path / "probe" / "rows.jsonl")]
-    assert kept == [question for question in probed if int(question.split()[0]) % 2]
+    assert kept == [question for question in probed if int(question.split()[1]) % 2]
     assert 0 < len(kept) < len(probed) == 12
     more = [
         "--only_rows",

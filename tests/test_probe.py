@@ -207,7 +207,7 @@ def status(tmp_path_factory):
     """The exit status of the probe on the quickstart, made tiny."""
     model = build_tiny_model(tmp_path_factory.mktemp("tiny") / "model")
     fixed = ["probe.py", "--config", "recipes/arithmetic/quickstart.yaml"]
-    for name, value in {**TINY, "model_name_or_path": model}.items():
+    for name, value in {**TINY, "model_name_or_path": model, "reward_gates": "{}"}.items():
         fixed += [f"--{name}", str(value)]
 
     def run(*words, reward=DENSE_REWARD):

@@ -26,7 +26,6 @@ TINY = {
     "save_steps": 2,
     "save_total_limit": 20,
     "eval_strategy": "no",
-    "reward_gates": "{}",  # those of a YAML belong to its own rewards
 }
 
 
@@ -45,6 +44,8 @@ def command(
     recipe.
     """
     arguments = {**TINY, "model_name_or_path": model, "output_dir": output_dir, **overrides}
+    if "reward_funcs" in overrides:
+        arguments = {"reward_gates": "{}", **arguments}  # a YAML's belong to its own rewards
     words = [f"--config_file={launch}", *launcher, f"recipes/{recipe}/train.py"]
     words += ["--config", f"recipes/{recipe}/{config}.yaml"]
     for name, value in arguments.items():
