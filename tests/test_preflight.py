@@ -247,23 +247,9 @@ def test_good_input_becomes_a_run(check):
 
 def test_the_report_shows_what_each_reward_gives_and_the_batch(check):
     outcome = check()
-    names = (
-        "task",
-        "weight",
-        "reward",
-        "kind",
-        "rows scored",
-        "reference earns",
-        "full",
-        "empty earns",
-    )
-    assert [list(line.items()) for line in outcome.table] == [
-        list(zip(names, ("sums", 1.0, "xml_format", "format", 8, 0.8, 0.8, 0.0), strict=True)),
-        list(
-            zip(
-                names, ("sums", 1.0, "gsm8k_correctness", "verifier", 8, 2.0, 2.0, 0.0), strict=True
-            )
-        ),
+    assert [list(line.values()) for line in outcome.table] == [
+        ["sums", 1.0, "xml_format", "format", 8, 0.8, 0.8, 0.0],
+        ["sums", 1.0, "gsm8k_correctness", "verifier", 8, 2.0, 2.0, 0.0],
     ]
     assert "Preflight of run.yaml" in outcome.printed
     assert (
@@ -335,7 +321,7 @@ EMPTY_EARNS = "is a verifier but scores an empty completion 1.0"
 ALSO_TRAINED = "1 of 1 evaluation rows are also training rows"
 NO_GATE = "a gate is a verifier or a format reward"
 NO_NAMES = "give the name of a reward, or a list of names"
-# What is refused: settings, rows and rewards, and the one message, ... where parts of it are left out.
+# What is refused: settings, rows and rewards, and the message, ... where parts are left out.
 # fmt: off
 REFUSED = {
     "a column that all rows lack": (
@@ -651,7 +637,7 @@ def test_the_change_that_the_held_out_rows_show_is_noted(check):
 
 
 def test_near_duplicates_are_noted_with_the_pair(check):
-    story = "Tom buys {} boxes of four pens and gives two pens to Ann and one to Bob. How many pens are left?"
+    story = "Tom buys {} boxes of four pens and gives two to Ann and one to Bob. How many are left?"
     train, held_out = TRAIN.to_list(), HELD_OUT.to_list()
     train[2]["prompt"][0]["content"], held_out[1]["prompt"][0]["content"] = (
         story.format(3),
@@ -778,7 +764,8 @@ def test_a_run_with_code_rewards_notes_its_isolation(check):
 def test_programs_that_never_end_must_fit_into_the_time_of_a_call(check):
     longest = 5 * -(-8 // shared_sandbox().workers)
     settings = {**PROGRAMS, "train": program_rows(DOUBLE, DOUBLE)}
-    message = f"8 programs that never end take {shared_sandbox().workers} workers {longest} s at timeout_s 5, and "
+    workers = shared_sandbox().workers
+    message = f"8 programs that never end take {workers} workers {longest} s at timeout_s 5, and "
     message += f"reward_timeout_s is {longest}: lower the one"
     assert_refused(check(reward_timeout_s=longest, **settings), message)
     assert check(reward_timeout_s=longest + 1, **settings).status is None

@@ -1,4 +1,4 @@
-"""Questions of one's own: every kind of file gives the same rows, and no question is on both sides."""
+"""Questions of one's own: every kind of file gives the same rows; none is on both sides."""
 
 import json
 from pathlib import Path
@@ -14,7 +14,6 @@ from recipes.common.settings import parse_arguments
 from rewards import load_reward
 
 ROOT = Path(__file__).parents[1]
-REAL = Path("/work/shared/data/gsm8k")
 ITEMS = [{"question": f"What is {n} + 1?", "answer": str(n + 1)} for n in range(40)]
 
 
@@ -151,7 +150,7 @@ def test_the_splits_of_the_hub_are_named_and_a_single_one_is_that_of_training(mo
     train, held_out = load_questions(args, 0, lambda gold: None)
     assert len(train) + len(held_out) == 40
     hub(monkeypatch, train=ITEMS, validation=ITEMS)
-    message = r"me/mine has no split 'test' \(it has: train, validation\): set dataset_test_split, or null"
+    message = r"no split 'test' \(it has: train, validation\): set dataset_test_split, or null"
     with pytest.raises(ValueError, match=message):
         load_questions(args, 0, lambda gold: None)
 
@@ -227,21 +226,6 @@ def test_metrics_of_a_box(recipe, completion, strict, lenient, has_box):
         "lenient": lenient,
         "format": has_box,
     }
-
-
-@pytest.mark.skipif(not REAL.is_dir(), reason="GSM8K is not on this machine")
-@pytest.mark.parametrize("name", ["math", "gsm8k"])
-def test_all_rows_of_gsm8k_are_read(name):
-    recipe = import_recipe(ROOT / "recipes" / name / "train.py")
-    args = recipe.RecipeArguments(dataset_path=str(REAL), num_eval_rows=2000)
-    if name == "math":
-        args.reference = TAGS
-    train, held_out = recipe.load_rows(args, 0)
-    assert (len(train), len(held_out)) == (7473, 1319)
-    rows = [*train, *held_out]
-    texts = [recipe.reference_completion(row) for row in rows]
-    scores = load_reward("gsm8k_correctness")(texts, texts, answer=[row["answer"] for row in rows])
-    assert set(scores) == {2.0}
 
 
 # --------------------------------------------------------------------------- recipes/gsm8k

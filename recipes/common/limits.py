@@ -75,9 +75,7 @@ STRICT = ConfigDict(
 
 
 def usable(kind: type, values: dict[str, Any], problems: list[str]) -> dict[str, Any]:
-    """Replace each value that is not allowed by its default, with a message; what is as by default
-    is not checked.
-    """
+    """Replace each value that is not allowed by its default, with a message."""
     fields = {field.name: field for field in dataclasses.fields(kind)}
     hints = typing.get_type_hints(kind)
     types, given, defaults = {}, {}, {}

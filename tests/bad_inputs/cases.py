@@ -8,7 +8,8 @@ AT_LEAST_1 = "it must be at least 1"
 TYPES = {  # what the message says: settings of another type, or that name what is not there
     "invalid int value: 'many'": {"max_steps": ["many"]},
     "it must be a whole number": {
-        "max_steps": [[5], 1.5, None], "seed": [True], "num_generations": [[4], 4.5], "num_train_rows": [0.5],
+        "max_steps": [[5], 1.5, None], "seed": [True], "num_generations": [[4], 4.5],
+        "num_train_rows": [0.5],
     },
     "invalid float value: 'fast'": {"learning_rate": ["fast"]},
     "it must be a number": {
@@ -26,13 +27,15 @@ TYPES = {  # what the message says: settings of another type, or that name what 
     "must be a list": {"reward_weights": [["a"], {"xml_format": 1}]},
     "it must be a mapping": {
         "reward_kwargs": [["per_tag"]], "reward_tasks": [5], "reward_gates": [["xml_format"]],
-        "reward_columns": [["solution"]], "chat_template_kwargs": ["thinking"], "generation_kwargs": ["fast"],
+        "reward_columns": [["solution"]], "chat_template_kwargs": ["thinking"],
+        "generation_kwargs": ["fast"],
         "lr_scheduler_kwargs": ["fast"], "env": [["A=1"]],
     },
     "do not have it; their columns: ": {"reward_columns": [{"solution": "gold"}]},
     "the rows have another of the name 'answer'": {"reward_columns": [{"answer": "task"}]},
     "it must be text": {
-        "model_name_or_path": [135], "model_revision": [1.0], "output_dir": [["runs"]], "run_name": [5],
+        "model_name_or_path": [135], "model_revision": [1.0], "output_dir": [["runs"]],
+        "run_name": [5],
         "only_rows": [["a", "b"]],
         "trackio_static_space_id": [True],  # false is allowed
     },
@@ -53,16 +56,20 @@ RANGES = {  # what the message says: settings out of range
     },
     "it must be at most 1": {"top_p": [1.5], "min_p": [2.0], "max_reward_error_rate": [1.5]},
     "it must be at least 0": {
-        "top_k": [-5], "num_eval_rows": [-1], "num_eval_samples": [-1], "dataloader_num_workers": [-1],
-        "beta": [-0.1], "max_reward_error_rate": [-0.1], "epsilon_high": [-0.2], "weight_decay": [-0.1], "max_grad_norm": [-1.0],
+        "top_k": [-5], "num_eval_rows": [-1], "num_eval_samples": [-1],
+        "dataloader_num_workers": [-1],
+        "beta": [-0.1], "max_reward_error_rate": [-0.1], "epsilon_high": [-0.2],
+        "weight_decay": [-0.1], "max_grad_norm": [-1.0],
         "warmup_steps": [-5.0], "epsilon": [-0.2], "seed": [-1],
     },
     "it must be less than 1": {
         "epsilon": [1.0], "adam_beta1": [1.0], "adam_beta2": [1.5], "lora_dropout": [1.0],
     },
     AT_LEAST_1: {
-        "max_completion_length": [0, -5], "num_train_rows": [0, -3], "per_device_train_batch_size": [0, -8],
-        "per_device_eval_batch_size": [0], "gradient_accumulation_steps": [0], "num_iterations": [0],
+        "max_completion_length": [0, -5], "num_train_rows": [0, -3],
+        "per_device_train_batch_size": [0, -8],
+        "per_device_eval_batch_size": [0], "gradient_accumulation_steps": [0],
+        "num_iterations": [0],
         "steps_per_generation": [0], "generation_batch_size": [0], "save_total_limit": [0],
         "lora_r": [0], "lora_alpha": [0], "ddp_timeout": [0],
     },
@@ -128,16 +135,16 @@ SETTINGS = {
         {"generation_kwargs": {"topp": 1}}, "generation_kwargs has topp",
     ),
     "generation_kwargs with beams": (
-        {"generation_kwargs": {"num_beams": 4}}, "GRPO samples one completion a row",
+        {"generation_kwargs": {"num_beams": 4}}, "generation_kwargs sets num_beams",
     ),
     "generation_kwargs without sampling": (
-        {"generation_kwargs": {"do_sample": False}}, "do_sample true",
+        {"generation_kwargs": {"do_sample": False}}, "sets do_sample", "a row is sampled",
     ),
     "generation_kwargs with an end": (
-        {"generation_kwargs": {"eos_token_id": [2]}}, "training and evaluation take from",
+        {"generation_kwargs": {"eos_token_id": [2]}}, "sets eos_token_id",
     ),
     "generation_kwargs with a length": (
-        {"generation_kwargs": {"max_length": 9}}, "set max_completion_length",
+        {"generation_kwargs": {"max_length": 9}}, "the length is max_completion_length",
     ),
     "generation_kwargs with a value that transformers refuses": (
         {"generation_kwargs": {"cache_implementation": "disk"}}, "generation_kwargs: ValueError",
@@ -302,7 +309,8 @@ TEST_FILES = {
         "evaluation rows: 1 of 2 stand there twice (the first: row 1 is row 0)",
     ),
     "a held-out question with two golds": (
-        '{"question": "90 + 2 =", "answer": "#### 92"}\n{"question": "90 + 2 =", "answer": "#### 93"}\n',
+        '{"question": "90 + 2 =", "answer": "#### 92"}\n'
+        '{"question": "90 + 2 =", "answer": "#### 93"}\n',
         "evaluation rows: 1 give another answer",
     ),
     "a training question, written otherwise": (
@@ -396,7 +404,8 @@ QUESTION_FILES = {
     ),
     "a sentence for an answer": (
         "mine.jsonl",
-        '{"question": "Why?", "answer": "The sum of two odd numbers can never be an odd number again"}\n',
+        '{"question": "Why?", '
+        '"answer": "The sum of two odd numbers can never be an odd number again"}',
         "line 1: 'The sum of two odd numbers can never be an odd number again' cannot be compared "
         "with an answer",
     ),

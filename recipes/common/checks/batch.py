@@ -12,9 +12,7 @@ from recipes.common.training.interrupt import generation_period
 def check_batch(
     training: dict[str, Any], world_size: int, rows: Dataset | IterableDataset | None
 ) -> list[str]:
-    """Find what does not divide, with the nearest values that do, and where a run could not be
-    resumed.
-    """
+    """Find what does not divide, what does, and where a run could not be resumed."""
     s = SimpleNamespace(**training)
     group, per_step = s.num_generations, s.per_device_train_batch_size * world_size
     batch = completions_of_a_call(training, world_size) * world_size

@@ -1,6 +1,4 @@
-"""Tools and environments before a run: they load, describe themselves, start on a row, and the
-model can call them.
-"""
+"""Tools and environments: they load, start on a row, and the model can call them."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -24,9 +22,7 @@ from rewards import reward_kind
 def check_tool_use(
     training: dict[str, Any], rows: list[dict], rewards: list[Callable]
 ) -> list[str]:
-    """Check tools and environments, of these each one's `reset` on its first row; nothing for a run
-    without them.
-    """
+    """Check tools and environments, of these each one's `reset` on its first row."""
     path = training["chat_template_path"]
     problems = (
         [f"chat_template_path: there is no file {path}."]
@@ -107,9 +103,7 @@ def _check_environment(name: str | None, factory: Callable, rows: list[dict]) ->
 
 
 def _check_engine(training: dict[str, Any]) -> list[str]:
-    """Ranks have rollouts of different numbers of turns, and TRL 1.16 would wait for ever where
-    each turn needs all.
-    """
+    """Where each turn needs all ranks, TRL 1.16 waits for ever: turns differ in number."""
     sharded = asked_engine().startswith(("ZeRO-3", "FSDP"))
     server = training["use_vllm"] and (
         training["vllm_mode"] == "server" or (training["vllm_tensor_parallel_size"] or 1) > 1

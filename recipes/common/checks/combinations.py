@@ -1,5 +1,4 @@
-"""Settings next to one another: what does not go together, what does not divide, what cannot be
-built of them.
+"""Settings next to one another: what does not go together, or cannot be built of them.
 
 A row of a table is a condition and its message. TRL and transformers refuse some of these as
 well, but one at a time, and with the model loaded.
@@ -144,9 +143,7 @@ def check_settings(args: Arguments, rewards: list[Callable]) -> list[str]:
 
 
 def check_output_dir(path: str | None) -> list[str]:
-    """The run's folder can be made: no file stands in its way, and the folder above it can be
-    written.
-    """
+    """The run's folder can be made: no file is in its way, and it can be written."""
     folder = Path(path or "trainer_output").absolute()
     above = next(parent for parent in (folder, *folder.parents) if parent.exists())
     if not above.is_dir():
@@ -157,43 +154,24 @@ def check_output_dir(path: str | None) -> list[str]:
 
 
 def check_generation(training: dict[str, Any]) -> list[str]:
-    """`generation_kwargs` has names and values that transformers' generation takes; vLLM has names
-    of its own.
-    """
+    """`generation_kwargs` is one that transformers takes; vLLM has names of its own."""
     given = training["generation_kwargs"] or {}
     if training["use_vllm"]:
         return []
     known = GenerationConfig().to_dict().keys()
     known |= inspect.signature(GenerationConfig.__init__).parameters.keys()
-    unknown = ", ".join(sorted(given.keys() - known))
-    taken = ", ".join(sorted(given.keys() & {"eos_token_id", "pad_token_id"}))
-    samples_one = (
-        given.get("num_beams", 1) == 1
-        and given.get("num_return_sequences", 1) == 1
-        and given.get("do_sample") is not False
-    )
-    table = [
-        (
-            unknown,
-            f"generation_kwargs has {unknown}, which transformers' GenerationConfig does not have.",
-        ),
-        (
-            given.keys() & {"max_new_tokens", "max_length"},
-            "generation_kwargs sets the length; set max_completion_length in its place.",
-        ),
-        (
-            taken,
-            f"generation_kwargs sets {taken}, which training and evaluation take from the "
-            "tokenizer.",
-        ),
-        (
-            not samples_one,
-            f"generation_kwargs is {given!r}; GRPO samples one completion a row: without beams, "
-            "do_sample true.",
-        ),
-    ]
-    if found := [message for holds, message in table if holds]:
-        return found[:1]
+    if unknown := ", ".join(sorted(given.keys() - known)):
+        return [
+            f"generation_kwargs has {unknown}, which transformers' GenerationConfig does not have."
+        ]
+    taken = given.keys() & {"max_new_tokens", "max_length", "eos_token_id", "pad_token_id"}
+    taken |= {name for name in ("num_beams", "num_return_sequences") if given.get(name, 1) != 1}
+    taken |= {"do_sample"} if given.get("do_sample") is False else set()
+    if taken:
+        return [
+            f"generation_kwargs sets {', '.join(sorted(taken))}, which is not for it: the length "
+            "is max_completion_length, the end the tokenizer's, and a row is sampled, once."
+        ]
     types = {name: Annotated[int | float, LIMIT_OF[name]] for name in given if name in LIMIT_OF}
     wrong = refused_values(types, {name: given[name] for name in types})
     if wrong:
@@ -311,9 +289,7 @@ def check_launch_file() -> list[str]:
 
 
 def _launch_file(words: list[str]) -> dict[str, Any]:
-    """The content of the launch file that a command line names; nothing where it names none that
-    can be read.
-    """
+    """The launch file that a command line names; nothing where there is none to be read."""
     joined = (word.partition("=")[2] for word in words if word.startswith("--config_file="))
     path = dict(pairwise(words)).get("--config_file") or next(joined, None)
     try:

@@ -48,8 +48,7 @@ def identity_of(
     model: Path | None,
     files: Iterable[str] = (),
 ) -> dict[str, Any]:
-    """What makes a run this run besides its settings; of streamed data `train_rows` are the first
-    rows.
+    """What makes a run this run besides its settings; of a stream, its first rows.
 
     `code` are rewards, tools and environments; `model` is the folder of the model at step 0, None
     for one that is not on this disk; `files` are those that rewards and templates read.
@@ -89,9 +88,7 @@ def _line(row: dict) -> str:
 
 
 def _source_digest(function: Callable) -> str | None:
-    """Of the file that holds it, without comments and layout; None for C code or an interactive
-    session.
-    """
+    """Of its file, without comments and layout; None for C code or an interactive session."""
     while isinstance(function, functools.partial) or hasattr(function, "__wrapped__"):
         is_partial = isinstance(function, functools.partial)
         function = function.func if is_partial else function.__wrapped__

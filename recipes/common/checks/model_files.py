@@ -1,6 +1,4 @@
-"""The model, from its files alone: a whole checkpoint, a template for the rows, room for prompts
-and completions.
-"""
+"""The model, from its files alone: it is whole, reads the rows, and has room for them."""
 
 import json
 import re
@@ -14,9 +12,7 @@ MEASURED_ROWS = 200  # whose prompts are counted in tokens
 
 
 def model_folder(model: str, revision: str | None = None) -> Path | None:
-    """The folder of a local model, or of a model of the Hub in the cache; None for one that is not
-    on this disk.
-    """
+    """The folder of a model, local or in the Hub's cache; None where it is not on this disk."""
     if Path(model).is_dir():
         return Path(model)
     try:
@@ -27,9 +23,7 @@ def model_folder(model: str, revision: str | None = None) -> Path | None:
 
 
 def check_model(model: dict[str, Any], training: dict[str, Any], rows: list[dict]) -> list[str]:
-    """Find what keeps the model from loading or from reading the rows; nothing of a model that is
-    not on this disk.
-    """
+    """Find what keeps a model that is on this disk from loading or from reading the rows."""
     name = model.get("model_name_or_path")
     if not name:
         return ["model_name_or_path is missing: give a Hub id or the path of a checkpoint."]
@@ -37,9 +31,7 @@ def check_model(model: dict[str, Any], training: dict[str, Any], rows: list[dict
 
 
 def check_reward_model(name: str, training: dict[str, Any], rows: list[dict]) -> list[str]:
-    """Find the same of a reward model that TRL will load, and a head that it would make anew, at
-    random.
-    """
+    """Find the same of a reward model, and a head that TRL would make anew, at random."""
     if problems := _check("the reward model", name, None, training, rows):
         return problems
     folder = model_folder(name)

@@ -141,9 +141,7 @@ def cost_notes(
 def step_notes(
     rows: list[dict], rewards: list[Callable], reference_completion: Callable[[dict], str | None]
 ) -> list[str]:
-    """Say for each step reward which steps it sees in the reference completion of the first row it
-    scores.
-    """
+    """Say which steps each step reward sees in the reference completion of its first row."""
     notes = []
     for reward in (reward for reward in rewards if reward_kind(reward) == "step"):
         mine = [
@@ -164,11 +162,10 @@ def step_notes(
 
 
 def shown_steps(text: str, steps: Steps) -> str:
-    """Show each step with its reward: the text since the step before it, of that the last 40
-    characters.
+    """Show each step with its reward: the last 40 characters since the step before it.
 
-    Example: `shown_steps("3 + 4 = 7, 7 - 2 = 6", [(9, 1.0), (20, -1.0)]) == "'3 + 4 = 7' +1, ', 7 -
-    2 = 6' -1"`
+    Example: `shown_steps("3 + 4 = 7, 7 - 2 = 6", [(9, 1.0), (20, -1.0)])` is
+    `"'3 + 4 = 7' +1, ', 7 - 2 = 6' -1"`.
     """
     ends = sorted(steps)
     pieces = zip([0, *(end for end, _ in ends)], ends, strict=False)

@@ -212,9 +212,7 @@ def resolved(
 
 
 def report(result: Preflight, args: Arguments) -> str:
-    """The text of preflight: the table of rewards, notes, and either the problems or the batch in
-    one sentence.
-    """
+    """The text of preflight: the table of rewards, notes, and the problems or the batch."""
     lines = [f"Preflight of {args.config_path or 'the command line'}"]
     if result.streamed:
         seen = f"only its first {len(result.rows)} rows were checked"

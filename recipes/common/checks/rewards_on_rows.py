@@ -1,6 +1,4 @@
-"""Rows against rewards: the columns are there, the reference answer earns its due, an empty
-completion nothing.
-"""
+"""Rows against rewards: the reference answer earns its due, an empty completion nothing."""
 
 import numbers
 import re
@@ -17,9 +15,7 @@ PART = 200  # rows of one call
 
 @dataclass
 class RewardLine:
-    """One reward on the rows of one task: what the reference and the empty completion earn, and
-    what is wrong.
-    """
+    """One reward on the rows of one task: what is earned there, and what is wrong."""
 
     task: str
     weight: float
@@ -55,9 +51,7 @@ def reward_lines(
     weights: list[float] | None,
     reference: Callable[[dict], str | None],
 ) -> list[RewardLine]:
-    """Score the rows of each task by each reward, one line each; rows without prompt or task are
-    left out.
-    """
+    """Score the rows of each task by each reward, one line each."""
     if check_columns(rows):
         return []
     return [
@@ -132,9 +126,7 @@ def check_every_reward_scores(lines: list[RewardLine], rewards: list[Callable]) 
 
 
 def check_tasks(rows: list[dict], rewards: list[Callable]) -> list[str]:
-    """A reward may only be meant for tasks that there are: a misspelt one would silently never be
-    scored.
-    """
+    """A reward is meant for tasks that there are: a misspelt one would never be scored."""
     there, problems = sorted({row["task"] for row in rows if row.get("task")}), []
     for reward in rewards:
         unknown = sorted(set(reward_tasks(reward) or ()) - set(there))
@@ -150,9 +142,7 @@ def check_tasks(rows: list[dict], rewards: list[Callable]) -> list[str]:
 def check_gates(
     gates: dict[str, list[str] | str], rows: list[dict], rewards: list[Callable]
 ) -> list[str]:
-    """A gate is a verifier or a format reward that scores every task of the reward it gates, not
-    itself a verifier.
-    """
+    """A gate is a verifier or a format reward, and scores every task of what it gates."""
     named = {reward_name(reward): reward for reward in rewards}
     kinds, problems = {name: reward_kind(reward) for name, reward in named.items()}, []
     for gated, openers in gates.items():

@@ -206,9 +206,7 @@ def _check_resumable(
 
 
 def _read(path: Path, default: Any = None) -> Any:
-    """Read a file of the folder, which we write whole or not at all; refuse the folder where it is
-    damaged.
-    """
+    """Read a file of the folder; refuse it where that is damaged: we write it whole."""
     try:
         read = read_rows if path.suffix == ".jsonl" else read_json
         return read(path) if path.is_file() else default
@@ -224,9 +222,7 @@ def _damaged(path: Path, why: str) -> Refusal:
 
 
 def _extend(folder: Path, training: GRPOConfig, was: int, now: int) -> None:
-    """Allow a larger max_steps, say what becomes of the learning rate, and take back what marks the
-    run as finished.
-    """
+    """Allow a larger max_steps, and take back what marks the run as finished."""
     if not 0 < was < now:
         raise Refusal(
             f"--extend raises max_steps, and it was {was}, now {now}: give a larger number of "
@@ -254,9 +250,7 @@ _lock = None  # held for the life of the process
 
 
 def _take_lock(folder: Path) -> None:
-    """Refuse where another process still writes the folder: after Ctrl-C a recipe may outlive its
-    launcher.
-    """
+    """Refuse where another process still writes: a recipe may outlive its launcher."""
     global _lock
     folder.mkdir(parents=True, exist_ok=True)
     if _lock is not None:

@@ -1,6 +1,4 @@
-"""Questions seen twice: held-out ones that training sees, near duplicates, and those of a warm
-start.
-"""
+"""Questions seen twice: in training and held out, nearly so, or in the warm start."""
 
 import hashlib
 import json
@@ -34,16 +32,12 @@ def question_digest(prompt: str | list[dict[str, Any]]) -> str:
 
 
 def warm_start_questions(model: str | None) -> set[str]:
-    """The digests of the questions that a local model's warm start used; none where it had no warm
-    start.
-    """
+    """The digests of the questions of a local model's warm start; none without one."""
     return set(read_json(Path(model or "", WARM_START), {}).get("questions", []))
 
 
 def check_held_out(train_rows: list[dict], eval_rows: list[dict], model: str | None) -> list[str]:
-    """No evaluation question may be one of training or of the model's warm start, whatever stands
-    before it.
-    """
+    """No evaluation question may be one of training or of the model's warm start."""
     warm = (
         f"were in the warm start of {model}",
         "Evaluate other rows, or warm-start with this run's rows and seed.",
@@ -65,9 +59,7 @@ def check_held_out(train_rows: list[dict], eval_rows: list[dict], model: str | N
 
 
 def check_duplicates(train_rows: list[dict], eval_rows: list[dict]) -> list[str]:
-    """No question has two answers, and no evaluation row stands twice, which would make its
-    intervals too narrow.
-    """
+    """No question has two answers, and no evaluation row stands twice."""
     problems = []
     for kind, rows in (("training", train_rows), ("evaluation", eval_rows)):
         first, conflicts, twice = {}, [], []
@@ -98,9 +90,7 @@ def check_duplicates(train_rows: list[dict], eval_rows: list[dict]) -> list[str]
 
 
 def near_duplicates(train_rows: list[dict], eval_rows: list[dict]) -> list[tuple[int, int]]:
-    """Pairs (evaluation row, training row) whose questions share at least half of the first one's
-    8-grams of words.
-    """
+    """Pairs (evaluation row, training row) that share half of the first one's 8-grams."""
     # Only the grams that are asked for: those of all training rows would take gigabytes.
     holders: dict[tuple[str, ...], list[int]] = {
         gram: [] for row in eval_rows for gram in _grams(row)

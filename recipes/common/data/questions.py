@@ -1,6 +1,4 @@
-"""Questions and their answers, from the Hub or from files of one's own, by the names of their
-columns.
-"""
+"""Questions and their answers, from the Hub or from files, by the names of columns."""
 
 import json
 import math
@@ -56,8 +54,7 @@ def worked_example(example: list[str]) -> list[dict[str, str]]:
 
 
 def gold_of(answer: str) -> str:
-    r"""The final answer of a solution: behind its last `####`, else in its last box, else all of
-    it.
+    r"""The final answer of a solution: behind `####`, else in its last box, else all of it.
 
     Example: `gold_of("3 + 4 = 7\n#### 7") == gold_of(r"So \boxed{7}.") == gold_of(" 7 ") == "7"`
     """
@@ -72,8 +69,7 @@ def load_questions(
     check: Callable[[str], str | None],
     hub: tuple[str, str] | None = None,
 ) -> tuple[Dataset, Dataset]:
-    """Draw training and held-out items from `dataset_path` or `dataset_name`, else from `hub`
-    (name, configuration).
+    """Draw training and held-out items from the source that is named, else from `hub`.
 
     Without a test split one question in `ONE_IN` is held out by its hash: no seed brings it into
     training.
@@ -147,9 +143,7 @@ def read_questions(folder: str, split: str) -> list[Item]:
 
 
 def splits_of_path(path: Path, columns: tuple[str, str]) -> dict[str, Values]:
-    """The splits of a file or a folder, by the names of its files; those of `train-00000-of-00002`
-    are one split.
-    """
+    """The splits of a file or a folder, by the names of its files; parts are put together."""
     if not path.exists():
         raise ValueError(f"dataset_path: there is no file or folder {path}.")
     files = sorted(path.iterdir()) if path.is_dir() else [path]
@@ -178,9 +172,7 @@ def splits_of_hub(name: str, config: str | None) -> dict[str, Values]:
 
 
 def values_of(file: Path, columns: tuple[str, str]) -> Iterator[tuple[str, Any]]:
-    """The rows of a file with their places; lines of JSON Lines as text, for the one who lists all
-    that is wrong.
-    """
+    """The rows of a file with their places; lines of JSON Lines as text."""
     if file.suffix == ".jsonl":
         yield from lines_of(file)
         return

@@ -1,6 +1,4 @@
-"""A recipe by its YAML: its module, arguments, rewards and rows, for scripts that work on any
-recipe.
-"""
+"""A recipe by its YAML: its module, arguments, rewards and rows."""
 
 import importlib.util
 import itertools
@@ -74,8 +72,7 @@ def load_recipe(config: Path, overrides: list[str], rows: bool = True) -> Recipe
 def load_parts(
     args: Arguments, load_rows: Callable[[Any, int], tuple[Any, Any]] | None
 ) -> tuple[tuple, list[str]]:
-    """Load rewards, training, held-out and validation rows, None for what fails or is not asked
-    for, and list problems.
+    """Load rewards and rows, None for what fails or is not asked for, and list problems.
 
     A ValueError is a message to the user; any other exception is a bug and keeps its traceback.
     """
@@ -118,9 +115,7 @@ def load_parts(
 
 
 def check_reference(rows: list[dict], reference: Callable[[dict], str | None]) -> list[str]:
-    """Every row has the columns that the recipe makes its reference completion of; those of a file
-    may not.
-    """
+    """Every row has the columns that the recipe makes its reference completion of."""
     for number, row in enumerate(rows):
         try:
             reference(row)

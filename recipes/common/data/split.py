@@ -1,6 +1,4 @@
-"""Which rows a run sees: what is held out, what is drawn, and what is kept for the curve and never
-trained on.
-"""
+"""Which rows a run sees: held out, drawn, or kept for the curve."""
 
 import hashlib
 import itertools
@@ -20,16 +18,14 @@ STREAMED_ROWS = 1000  # of a stream, so many are checked
 
 
 def is_held_out(text: str, one_in: int) -> bool:
-    """Tell whether a text is held out, about one in `one_in`, by its hash: no seed brings it into
-    training.
-    """
+    """Tell by its hash whether a text, about one in `one_in`, is held out, by any seed."""
     return hashlib.sha256(text.encode()).digest()[0] % one_in == 0
 
 
 def split_distinct(
     items: Iterable[dict], train: int, held_out: int, one_in: int = 8
 ) -> tuple[list[dict], list[dict]]:
-    """Take the first items with a `question` of its own, so many of each side; fewer where they end.
+    """Take the first items with a `question` of its own, so many of each side.
 
     The side is that of `is_held_out`.
     """
@@ -59,8 +55,7 @@ def first_rows(rows: Rows | None) -> list[dict]:
 def load_split(
     args: Arguments, load_rows: Callable[[Any, int], tuple[Any, Any]]
 ) -> tuple[Rows, Dataset | None, Dataset | None]:
-    """Load training, held-out and validation rows; the last are None where none are evaluated while
-    the run trains.
+    """Load training, held-out and validation rows, the last None without a curve.
 
     With `num_train_rows` the validation rows are those that the recipe loads after them, so that a
     run trains on the same rows with and without a curve; else they are drawn by the seed. Of a
@@ -105,9 +100,7 @@ def use_only_rows(file: str, count: int | None) -> Dataset:
 
 
 def _take_validation(rows: Rows, count: int, seed: int | None) -> tuple[Rows, Dataset]:
-    """Take `count` rows out of `rows`: the first of a stream, the last without a seed, else drawn
-    by it.
-    """
+    """Take `count` rows: the first of a stream, the last without a seed, else drawn by it."""
     if isinstance(rows, IterableDataset):
         return rows.skip(count), Dataset.from_list(list(rows.take(count)))
     if len(rows) <= count:
