@@ -110,7 +110,7 @@ SETTINGS = {
             ("save_strategy", "never", "'no', 'steps'"),
             ("logging_strategy", "often", "'no', 'steps'"),
             ("dtype", "float8", "'auto', 'fastest', 'bfloat16'"),
-            ("report_to", "wandbb", "allowed: none, all, wandb"),
+            ("report_to", "wandbb", "allowed: none, all, clearml"),
             ("log_level", "loud", "'detail', 'debug'"),
             ("train_sampling_strategy", "best", "'random', 'sequential'"),
         )
@@ -348,8 +348,7 @@ QUESTION_FILES = {
         "mine.jsonl",
         '{"problem": "1 + 1 =", "answer": "2"}\n',
         "line 1: gold missing (its keys: problem, answer; wanted: problem, gold): name the key "
-        "that holds it by "
-            "--answer_column",
+        "that holds it by --answer_column",
     ),
     "other columns in a JSON list": (
         "mine.json", '[{"q": "1 + 1 =", "a": "2"}]',
@@ -386,14 +385,6 @@ QUESTION_FILES = {
         "a.jsonl", "".join(ROWS),
         "data has no split 'train' (it has: a, b): set dataset_train_split",
     ),
-    "one line that is cut short": (
-        "mine.jsonl", "".join(ROWS[:3]) + '{"question": "3 + 1',
-        "mine.jsonl, line 4: it is not JSON (Unterminated string starting at, column 14)",
-    ),
-    "a null": (
-        "mine.jsonl", ROWS[0] + '{"question": "a", "answer": null}',
-        "line 2: answer is null; it must be text",
-    ),
     "messages for a question": (
         "mine.jsonl", f'{{"question": {LIST}, "answer": "2"}}\n',
         'line 1: question is [{"role": "user"', "it must be text that is not empty",
@@ -409,19 +400,8 @@ QUESTION_FILES = {
         "line 1: 'The sum of two odd numbers can never be an odd number again' cannot be compared "
         "with an answer",
     ),
-    "a solution without its answer": (
-        "mine.jsonl", '{"question": "1 + 1 =", "answer": "It is 2. ####"}\n',
-        "line 1: answer has no final answer behind ####",
-    ),
-    "an empty file": (
-        "mine.jsonl", "", "mine.jsonl holds no rows; it needs one question and one answer a row",
-    ),
     "too few rows to hold one out": (
         "mine.jsonl", ROWS[0], "has 1 rows, and none of them is held out",
-    ),
-    "two golds": (
-        "mine.jsonl", "".join([*ROWS, ROWS[0].replace(": 1}", ": 5}")]),
-        "give another answer to the question",
     ),
     "a reference without the answer": ("mine.jsonl", "".join(ROWS), "reference is '\\\\boxed{}'"),
     "a reference that nobody reads": ("mine.jsonl", "".join(ROWS), "reference is 'It is"),

@@ -28,16 +28,8 @@ from recipes.common.trainer import GRPOConfig
 from recipes.common.training.steps import check_loss
 from rewards import reward_kind, reward_name
 
-TRACKERS = (
-    "wandb",
-    "tensorboard",
-    "trackio",
-    "mlflow",
-    "comet_ml",
-    "swanlab",
-    "clearml",
-    "neptune",
-)
+TRACKERS = {"wandb", "tensorboard", "trackio", "mlflow"}
+TRACKERS |= {"comet_ml", "swanlab", "clearml", "neptune"}
 
 
 def check_settings(args: Arguments, rewards: list[Callable]) -> list[str]:
@@ -229,6 +221,7 @@ def _refusal(name: str, build: Callable[[], Any]) -> list[str]:
 def check_packages(s: SimpleNamespace) -> list[str]:
     """Find settings whose package is not installed, or not in the range that TRL supports."""
     trackers = [s.report_to] if isinstance(s.report_to, str) else s.report_to or []
+    known = ", ".join(sorted(TRACKERS))
     unknown = [name for name in trackers if name not in ("none", "all", *TRACKERS)]
     needed = {
         "bitsandbytes": "load_in_4bit or load_in_8bit" * (s.load_in_4bit or s.load_in_8bit),
@@ -237,7 +230,7 @@ def check_packages(s: SimpleNamespace) -> list[str]:
         **{name: f"report_to: {name}" for name in trackers if name in TRACKERS},
     }
     return [
-        *(f"report_to is {u!r}; allowed: none, all, {', '.join(TRACKERS)}." for u in unknown),
+        *(f"report_to is {name!r}; allowed: none, all, {known}." for name in unknown),
         *(
             problem
             for package, setting in needed.items()
