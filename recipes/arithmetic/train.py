@@ -3,7 +3,7 @@
     accelerate launch --config_file accelerate_configs/single_gpu.yaml \\
         recipes/arithmetic/train.py --config recipes/arithmetic/quickstart.yaml
 
-The model sees one worked example and a question such as `58 + 26 =`, and is asked to answer
+The model sees one worked example and a question such as `Calculate 58 + 26.`, and answers
 `<reasoning>...</reasoning><answer>84</answer>`. Expected of the quickstart, in eight minutes on two
 CPU cores: strict accuracy from 0 % to 34-43 %, lenient accuracy from 23 % to the same (three
 seeds).
@@ -70,9 +70,10 @@ def partial_sums(question: str) -> str:
 
     Example: `partial_sums("3 + 4 - 2 =") == "3 + 4 = 7, 7 - 2 = 5"`
     """
-    if not re.fullmatch(r"\d+( [+-] \d+)+ =", question):
+    written = re.fullmatch(r"(?:Calculate )?(\d+(?: [+-] \d+)+)(?: =|\.)", question)
+    if written is None:
         return ""
-    first, *terms = re.findall(r"[+-]? ?\d+", question)
+    first, *terms = re.findall(r"[+-]? ?\d+", written[1])
     steps, total = [], int(first)
     for term in terms:
         before, total = total, total + int(term.replace(" ", ""))
