@@ -17,13 +17,12 @@ import statistics
 import subprocess
 import sys
 import tempfile
-from collections import Counter
+import time
 from pathlib import Path
 
-from overhead import CONFIG, build, time_calls, watch_steps
-
-TWO_STEPS = ["--max_steps", "2", "--skip_zero_advantages", "false"]
-TWO_STEPS += ["--log_completions", "false"]
+CONFIG = Path("recipes/arithmetic/quickstart.yaml")
+SETTINGS = ["--max_steps", "2", "--skip_zero_advantages", "false", "--log_completions", "false"]
+SETTINGS += ["--num_eval_rows", "0", "--eval_strategy", "no", "--save_strategy", "no"]
 LONG = ["--example", "Calculate 25 + 7.", "25 + 7 = 32 and " * 66]
 LONG += ["--max_completion_length", "64", "--gradient_accumulation_steps", "1"]
 SHAPES = {
@@ -34,13 +33,31 @@ SHAPES = {
 
 def measure(arm: str, words: list[str]) -> None:
     """Train two steps as one of the processes; the main one prints the figures of the second."""
-    spent = Counter(generation=0.0)
+    import trl
+
+    from recipes.common.data.recipe import import_recipe
+    from recipes.common.run import start
+    from recipes.common.trainer import GRPOTrainer
+
+    class Timed(GRPOTrainer if arm == "ours" else trl.GRPOTrainer):
+        def _generate_single_turn(self, *args, **kwargs):
+            self.began = time.perf_counter()
+            result = super()._generate_single_turn(*args, **kwargs)
+            self.generated = time.perf_counter()
+            return result
+
+    recipe = import_recipe(CONFIG)
     with tempfile.TemporaryDirectory() as folder:
-        _, _, trainer = build(CONFIG, words, Path(folder), bare=arm == "stock")
-        time_calls(trainer, "_generate_single_turn", spent, "generation")
-        steps = watch_steps(trainer, spent)
+        sys.argv = [f"{CONFIG.parent}/train.py", "--config", str(CONFIG), *SETTINGS, *words]
+        sys.argv += ["--output_dir", f"{folder}/run"]
+        run = start(recipe.RecipeArguments, recipe.load_rows, recipe.reference_completion)
+        peft, model = trl.get_peft_config(run.model), run.model.model_name_or_path
+        more = {"args": run.training, "train_dataset": run.train_rows, "peft_config": peft}
+        trainer = Timed(model=model, reward_funcs=run.rewards, **more)
         trainer.train()
-    figures = {**steps[-1], "update": steps[-1]["step"] - steps[-1]["generation"]}
+    ended = time.perf_counter()
+    figures = {"generation": trainer.generated - trainer.began, "update": ended - trainer.generated}
+    figures |= {"step": ended - trainer.began}
     figures["GiB"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
     if trainer.accelerator.is_main_process:
         print(json.dumps(figures), flush=True)
@@ -56,7 +73,7 @@ def main() -> None:
     parser.add_argument("--arm", choices=("stock", "ours"), help=argparse.SUPPRESS)
     options, more = parser.parse_known_args()
     if options.arm:
-        return measure(options.arm, [*TWO_STEPS, *SHAPES[options.shape], *more])
+        return measure(options.arm, [*SHAPES[options.shape], *more])
     launch = ["accelerate.commands.accelerate_cli", "launch", "--config_file"]
     launch += [f"accelerate_configs/{options.launch}.yaml", __file__, *sys.argv[1:]]
     found = {"stock": [], "ours": []}
