@@ -1,4 +1,4 @@
-"""Shared by tests: completions that no reward may trip over, a tiny model, a stopwatch, one thread, an environment."""
+"""Shared by tests: hostile completions, a tiny model, a stopwatch, one thread, an environment."""
 
 import os
 import time
@@ -95,7 +95,7 @@ def one_thread() -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def same_environment() -> Iterator[None]:
-    """accelerate writes ranks into the environment of its process: no test sees those of another."""
+    """accelerate writes ranks into the environment of its process: each test has its own."""
     before = dict(os.environ)
     for name in ("WORLD_SIZE", "RANK", "LOCAL_RANK", "ACCELERATE_USE_CPU"):
         os.environ.pop(name, None)

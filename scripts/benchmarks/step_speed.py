@@ -25,13 +25,10 @@ SETTINGS = ["--max_steps", "2", "--skip_zero_advantages", "false", "--log_comple
 SETTINGS += ["--num_eval_rows", "0", "--eval_strategy", "no", "--save_strategy", "no"]
 LONG = ["--example", "Calculate 25 + 7.", "25 + 7 = 32 and " * 66]
 LONG += ["--max_completion_length", "64", "--gradient_accumulation_steps", "1"]
-SHAPES = {
-    "quickstart": ["--generation_kwargs", '{"min_new_tokens": 28}'],
-    "long": [*LONG, "--generation_kwargs", '{"min_new_tokens": 64}'],
-}
+SHAPES = {"quickstart": (28, []), "long": (64, LONG)}  # tokens of a completion, settings
 
 
-def measure(arm: str, words: list[str]) -> None:
+def measure(arm: str, shape: str, words: list[str]) -> None:
     """Train two steps as one of the processes; the main one prints the figures of the second."""
     import trl
 
@@ -48,12 +45,18 @@ def measure(arm: str, words: list[str]) -> None:
 
     recipe = import_recipe(CONFIG)
     with tempfile.TemporaryDirectory() as folder:
-        sys.argv = [f"{CONFIG.parent}/train.py", "--config", str(CONFIG), *SETTINGS, *words]
+        tokens, more = SHAPES[shape]
+        sys.argv = [f"{CONFIG.parent}/train.py", "--config", str(CONFIG), *SETTINGS, *more, *words]
+        sys.argv += ["--generation_kwargs", json.dumps({"min_new_tokens": tokens})]
         sys.argv += ["--output_dir", f"{folder}/run"]
         run = start(recipe.RecipeArguments, recipe.load_rows, recipe.reference_completion)
-        peft, model = trl.get_peft_config(run.model), run.model.model_name_or_path
-        more = {"args": run.training, "train_dataset": run.train_rows, "peft_config": peft}
-        trainer = Timed(model=model, reward_funcs=run.rewards, **more)
+        trainer = Timed(
+            run.model.model_name_or_path,
+            run.rewards,
+            args=run.training,
+            train_dataset=run.train_rows,
+            peft_config=trl.get_peft_config(run.model),
+        )
         trainer.train()
     ended = time.perf_counter()
     figures = {"generation": trainer.generated - trainer.began, "update": ended - trainer.generated}
@@ -73,7 +76,7 @@ def main() -> None:
     parser.add_argument("--arm", choices=("stock", "ours"), help=argparse.SUPPRESS)
     options, more = parser.parse_known_args()
     if options.arm:
-        return measure(options.arm, [*SHAPES[options.shape], *more])
+        return measure(options.arm, options.shape, more)
     launch = ["accelerate.commands.accelerate_cli", "launch", "--config_file"]
     launch += [f"accelerate_configs/{options.launch}.yaml", __file__, *sys.argv[1:]]
     found = {"stock": [], "ours": []}

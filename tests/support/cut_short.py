@@ -1,4 +1,4 @@
-"""Copy a finished run as a kill during its second checkpoint would have left it: `cut_short.py FINISHED COPY`."""
+"""Copy a finished run as a kill during its second save leaves it: `cut_short.py FINISHED COPY`."""
 
 import os
 import shutil

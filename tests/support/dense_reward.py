@@ -1,8 +1,8 @@
-"""A reward that a random model earns: without spread in its groups nothing would be learnt and no test could see it."""
+"""A reward that a random model earns: without spread in its groups nothing would be learnt."""
 
 
 def letter_share(prompts, completions, completion_ids, log_extra, **kwargs):
-    """The share of ASCII letters among the characters of a completion; logs its token ids next to it."""
+    """The share of ASCII letters in a completion; logs its token ids next to it."""
     log_extra("token_ids", [list(ids) for ids in completion_ids])
     texts = [
         completion if isinstance(completion, str) else completion[0]["content"]

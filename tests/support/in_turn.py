@@ -1,7 +1,7 @@
-"""Several runs in one launch: `accelerate launch tests/support/in_turn.py LOG recipes/x/train.py ... --then LOG ...`.
+"""Several runs in one launch: `accelerate launch tests/support/in_turn.py LOG train.py ... --then ...`.
 
-Four fifths of the time of a short launch are imports. Here each rank imports once and forks for every run, which has
-its own engine and process group. What a run prints on rank 0 goes to its LOG.
+Four fifths of the time of a short launch are imports. Here each rank imports once and forks for
+every run, which has its own engine and process group. What a run prints on rank 0 goes to its LOG.
 """
 
 import os
@@ -13,7 +13,7 @@ THEN = "--then"
 
 
 def meet_at_own_port(number: int) -> None:
-    """Let the ranks of this run meet in a store of their own: the launcher's holds the addresses of the last run."""
+    """Let the ranks meet in a store of their own: the launcher's has addresses of the last run."""
     from torch.distributed import TCPStore
 
     launcher = TCPStore(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), is_master=False)

@@ -1,4 +1,4 @@
-"""A recipe that loses the gradients of rank 1: `accelerate launch tests/support/lost_gradient.py recipes/x/train.py`.
+"""A recipe that loses the gradients of rank 1: `accelerate launch lost_gradient.py train.py`.
 
 It runs to its end and logs its rewards; only a comparison of parameters or gradient norms can tell.
 """

@@ -6,7 +6,7 @@ from rewards.text import completion_text
 
 
 def give_steps(name: str, steps: list) -> Callable:
-    """A step reward that gives the first completion of a call the first steps, and so on; then it starts again."""
+    """A step reward that gives each completion of a call its steps, and starts again at the end."""
 
     def reward(prompts, completions, **kwargs):
         return [steps[i % len(steps)] for i in range(len(completions))]

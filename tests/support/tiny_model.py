@@ -1,4 +1,4 @@
-"""A random model of a few thousand parameters with a byte-level tokenizer, for tests that train and launch."""
+"""A random model of a few thousand parameters with a byte-level tokenizer, to train and launch."""
 
 from pathlib import Path
 
@@ -8,7 +8,8 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 CHAT_TEMPLATE = (
-    "{% for message in messages %}<|{{ message['role'] }}|>{{ message['content'] }}<|end|>{% endfor %}"
+    "{% for message in messages %}<|{{ message['role'] }}|>"
+    "{{ message['content'] }}<|end|>{% endfor %}"
     "{% if add_generation_prompt %}<|assistant|>{% endif %}"
 )
 SPECIAL = ["<|pad|>", "<|end|>", "<|system|>", "<|user|>", "<|assistant|>"]

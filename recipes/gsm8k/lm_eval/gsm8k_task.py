@@ -1,4 +1,4 @@
-"""Parts that the YAML files next to this one cannot express: where the rows come from, and the recipe's own prompt."""
+"""What the YAML files next to this one cannot express: where rows come from, and the prompt."""
 
 from pathlib import Path
 from typing import Any
@@ -12,13 +12,12 @@ recipe = import_recipe(Path(__file__).parents[1] / "train.py")
 
 
 def load_rows(data: str | None = None, **metadata: Any) -> dict[str, Dataset] | DatasetDict:
-    """The test split of openai/gsm8k from the Hub, or from test.jsonl in the folder `data` of the task's metadata."""
+    """The test split of openai/gsm8k from the Hub, or from test.jsonl in the folder `data`."""
     try:
         if data is None:
             return load_dataset("openai/gsm8k", "main")
-        return {
-            "test": load_dataset("json", data_files=str(Path(data, "test.jsonl")), split="train")
-        }
+        file = str(Path(data, "test.jsonl"))
+        return {"test": load_dataset("json", data_files=file, split="train")}
     except OSError as error:
         source = "openai/gsm8k on the Hub" if data is None else f"test.jsonl in the folder {data!r}"
         remedy = """Give a folder with test.jsonl: --metadata '{"data": "FOLDER"}'"""
@@ -26,38 +25,42 @@ def load_rows(data: str | None = None, **metadata: Any) -> dict[str, Dataset] | 
 
 
 class RecipePrompt(ConfigurableTask):
-    """A task whose request is the recipe's prompt through the model's chat template: exactly what training shows.
+    """A task whose request is the recipe's prompt through the chat template, as training shows it.
 
-    The worked example is `example` of the metadata (question, completion), none by default; `system_prompt` of the
-    metadata is the run's, where it is not the recipe's own.
+    The worked example is `example` of the metadata (question, completion), none by default;
+    `system_prompt` of the metadata is the run's, where it is not the recipe's own.
     """
 
     def __init__(self, config: dict[str, Any]):
         super().__init__(config={key: value for key, value in config.items() if key != "class"})
 
-    def fewshot_context(self, doc: dict[str, str], num_fewshot: int, system_instruction=None, apply_chat_template=False,
-                        fewshot_as_multiturn=True, chat_template=None, gen_prefix=None) -> str:  # fmt: skip
+    def fewshot_context(
+        self,
+        doc: dict[str, str],
+        num_fewshot: int,
+        system_instruction=None,
+        apply_chat_template=False,
+        fewshot_as_multiturn=True,
+        chat_template=None,
+        gen_prefix=None,
+    ) -> str:
         """The text of the request; `ValueError` for options that would change it.
 
         A template without system role is one of them: lm-eval would leave the prompt out with a warning.
         """
-        if (
-            num_fewshot
-            or system_instruction
-            or gen_prefix
-            or not (apply_chat_template and chat_template)
-        ):
+        templated = apply_chat_template and chat_template
+        if num_fewshot or system_instruction or gen_prefix or not templated:
             raise ValueError(
-                "gsm8k_recipe uses the prompt of training: it needs --apply_chat_template, and takes neither "
-                "--num_fewshot nor --system_instruction; the worked example comes from the metadata."
+                "gsm8k_recipe uses the prompt of training: it needs --apply_chat_template, and takes "
+                "neither --num_fewshot nor --system_instruction; the worked example comes from the "
+                "metadata."
             )
-        metadata = self.config.metadata or {}
-        prompt = recipe.to_row(doc, metadata.get("example") or [], metadata.get("system_prompt"))[
-            "prompt"
-        ]
+        given = self.config.metadata or {}
+        row = recipe.to_row(doc, given.get("example") or [], given.get("system_prompt"))
+        prompt = row["prompt"]
         text = chat_template(prompt)
         if prompt[0]["content"] not in text:
             raise ValueError(
-                "this model's chat template leaves the system prompt out, so training cannot show it."
+                "this model's chat template leaves the system prompt out: training cannot show it."
             )
         return text
