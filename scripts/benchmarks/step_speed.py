@@ -6,8 +6,7 @@
 
 The arms take turns, each run in processes of its own, so that the peak of memory is its own. A run
 makes two steps of completions of full length; the second is timed. `long` has 8 completions of 64
-tokens for a prompt of about 800. Prints medians of the main process. Any argument of the recipe can
-be overridden.
+tokens for a prompt of about 800. Prints medians of the main process; takes any argument of a run.
 """
 
 import argparse
@@ -33,37 +32,31 @@ def measure(arm: str, shape: str, words: list[str]) -> None:
     import trl
 
     from recipes.common.data.recipe import import_recipe
-    from recipes.common.run import start
-    from recipes.common.trainer import GRPOTrainer
 
-    class Timed(GRPOTrainer if arm == "ours" else trl.GRPOTrainer):
+    recipe, marks = import_recipe(CONFIG), {}
+
+    class Timed(recipe.GRPOTrainer if arm == "ours" else trl.GRPOTrainer):
         def _generate_single_turn(self, *args, **kwargs):
-            self.began = time.perf_counter()
+            marks["start"] = time.perf_counter()
             result = super()._generate_single_turn(*args, **kwargs)
-            self.generated = time.perf_counter()
+            marks["generated"] = time.perf_counter()
             return result
 
-    recipe = import_recipe(CONFIG)
-    with tempfile.TemporaryDirectory() as folder:
-        tokens, more = SHAPES[shape]
-        sys.argv = [f"{CONFIG.parent}/train.py", "--config", str(CONFIG), *SETTINGS, *more, *words]
-        sys.argv += ["--generation_kwargs", json.dumps({"min_new_tokens": tokens})]
-        sys.argv += ["--output_dir", f"{folder}/run"]
-        run = start(recipe.RecipeArguments, recipe.load_rows, recipe.reference_completion)
-        trainer = Timed(
-            run.model.model_name_or_path,
-            run.rewards,
-            args=run.training,
-            train_dataset=run.train_rows,
-            peft_config=trl.get_peft_config(run.model),
-        )
+    def train(trainer, run, metric):
         trainer.train()
-    ended = time.perf_counter()
-    figures = {"generation": trainer.generated - trainer.began, "update": ended - trainer.generated}
-    figures |= {"step": ended - trainer.began}
-    figures["GiB"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
-    if trainer.accelerator.is_main_process:
-        print(json.dumps(figures), flush=True)
+        step, update = (time.perf_counter() - marks[name] for name in ("start", "generated"))
+        figures = {"generation": step - update, "update": update, "step": step}
+        figures["GiB"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+        if trainer.accelerator.is_main_process:
+            print(json.dumps(figures), flush=True)
+
+    recipe.GRPOTrainer, recipe.train_and_save = Timed, train
+    tokens, more = SHAPES[shape]
+    sys.argv = [f"{CONFIG.parent}/train.py", "--config", str(CONFIG), *SETTINGS, *more, *words]
+    sys.argv += ["--generation_kwargs", json.dumps({"min_new_tokens": tokens})]
+    with tempfile.TemporaryDirectory() as folder:
+        sys.argv += ["--output_dir", f"{folder}/run"]
+        recipe.main()
 
 
 def main() -> None:
@@ -77,13 +70,12 @@ def main() -> None:
     options, more = parser.parse_known_args()
     if options.arm:
         return measure(options.arm, options.shape, more)
-    launch = ["accelerate.commands.accelerate_cli", "launch", "--config_file"]
-    launch += [f"accelerate_configs/{options.launch}.yaml", __file__, *sys.argv[1:]]
+    launch = [sys.executable, "-m", "accelerate.commands.accelerate_cli", "launch"]
+    launch += [f"--config_file=accelerate_configs/{options.launch}.yaml", __file__, *sys.argv[1:]]
     found = {"stock": [], "ours": []}
     for _ in range(options.rounds):
         for arm, runs in found.items():
-            words = [sys.executable, "-m", *launch, "--arm", arm]
-            done = subprocess.run(words, capture_output=True, text=True)
+            done = subprocess.run([*launch, "--arm", arm], capture_output=True, text=True)
             if done.returncode:
                 raise SystemExit(f"{arm}: {done.stdout[-2000:]}{done.stderr[-2000:]}")
             lines = [line for line in done.stdout.splitlines() if line.startswith('{"')]

@@ -1,4 +1,4 @@
-"""Several runs in one launch: `accelerate launch tests/support/in_turn.py LOG train.py ... --then ...`.
+"""Several runs in one launch: `accelerate launch in_turn.py LOG train.py ... --then ...`.
 
 Four fifths of the time of a short launch are imports. Here each rank imports once and forks for
 every run, which has its own engine and process group. What a run prints on rank 0 goes to its LOG.

@@ -46,14 +46,14 @@ class RecipePrompt(ConfigurableTask):
     ) -> str:
         """The text of the request; `ValueError` for options that would change it.
 
-        A template without system role is one of them: lm-eval would leave the prompt out with a warning.
+        A template without system role is one: lm-eval would leave the prompt out with a warning.
         """
         templated = apply_chat_template and chat_template
         if num_fewshot or system_instruction or gen_prefix or not templated:
             raise ValueError(
-                "gsm8k_recipe uses the prompt of training: it needs --apply_chat_template, and takes "
-                "neither --num_fewshot nor --system_instruction; the worked example comes from the "
-                "metadata."
+                "gsm8k_recipe uses the prompt of training: it needs --apply_chat_template, and "
+                "takes neither --num_fewshot nor --system_instruction; the worked example comes from "
+                "the metadata."
             )
         given = self.config.metadata or {}
         row = recipe.to_row(doc, given.get("example") or [], given.get("system_prompt"))
