@@ -52,7 +52,7 @@ class RecipePrompt(ConfigurableTask):
         if num_fewshot or system_instruction or gen_prefix or not templated:
             raise ValueError(
                 "gsm8k_recipe uses the prompt of training: it needs --apply_chat_template, and "
-                "takes neither --num_fewshot nor --system_instruction; the worked example comes from "
+                "takes neither --num_fewshot nor --system_instruction; the worked example is of "
                 "the metadata."
             )
         given = self.config.metadata or {}
