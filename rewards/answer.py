@@ -232,12 +232,17 @@ def _last_marked(text: str) -> Marked:
 
 
 def _enclosed(text: str, place: Place) -> Fraction | None:
-    """What stands in a tag or a box: a number, or a sentence that states one."""
+    """What stands in a tag or a box: a number, one behind a marker, or a sentence that states one."""
     if is_denied(text, place.start, place.end):
         return None
     inside = inside_of(text, place)
     value = one_number(inside)
-    return stated(inside) if value is None and _SENTENCE.match(inside) else value
+    if value is not None:
+        return value
+    marked = _after_marker(inside)
+    if marked != _NOWHERE:
+        return marked[1]
+    return stated(inside) if _SENTENCE.match(inside) else None
 
 
 def _after_marker(text: str) -> Marked:
