@@ -100,9 +100,11 @@ def test_a_streamed_plain_text_run_trains_and_shows_samples(runs):
 
 @pytest.mark.slow
 def test_the_cure_scores_numbers_in_prose_alone(runs):
-    """A tiny random model writes no prose: its numbers have no score."""
+    """A tiny random model hardly writes prose: elsewhere its numbers have no score."""
     log = json.loads((runs / "cure/trainer_state.json").read_text())["log_history"]
     steps = [entry for entry in log if "reward" in entry]
     assert len(steps) == 2
-    assert {entry["rewards/prose/mean"] for entry in steps} == {0.0}
-    assert {entry["rewards/number_count/mean"] for entry in steps} == {None}  # a mean over nothing
+    for entry in steps:  # a mean over nothing is None
+        no_prose = entry["rewards/prose/mean"] == 0.0
+        assert (entry["rewards/number_count/mean"] is None) is no_prose
+    assert any(entry["rewards/prose/mean"] == 0.0 for entry in steps)
