@@ -232,7 +232,7 @@ def _last_marked(text: str) -> Marked:
 
 
 def _enclosed(text: str, place: Place) -> Fraction | None:
-    """What stands in a tag or a box: a number, one behind a marker, or a sentence that states one."""
+    """What stands in a tag or a box: a number, marked or not, or a sentence that states one."""
     if is_denied(text, place.start, place.end):
         return None
     inside = inside_of(text, place)
