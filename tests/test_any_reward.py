@@ -197,9 +197,11 @@ def test_a_call_apart_returns_raises_ends_or_is_late_and_the_next_one_starts_ane
     assert reward.process.pid != first
     with pytest.raises(Raised, match="ValueError"):
         reward.score(rows, ["a", "b"], limit_s=60.0)
+    reward.close()
+    hangs = Apart(f"{mine}:hangs")
     with pytest.raises(Late):
-        reward.score(rows * 2000, ["a"] * 2000, limit_s=0.0)
-    assert reward.process is None
+        hangs.score(rows, [""], limit_s=0.5)
+    assert hangs.process is None
 
 
 @pytest.mark.parametrize(
