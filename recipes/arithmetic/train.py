@@ -4,9 +4,8 @@
         recipes/arithmetic/train.py --config recipes/arithmetic/quickstart.yaml
 
 The model sees one worked example and a question such as `Calculate 58 + 26.`, and answers
-`<reasoning>...</reasoning><answer>84</answer>`. Expected of the quickstart, in eight minutes on two
-CPU cores: strict accuracy from 0 % to 34-43 %, lenient accuracy from 23 % to the same (three
-seeds).
+`<reasoning>...</reasoning><answer>84</answer>`. Expected of the quickstart, in three minutes on two
+CPU cores: strict accuracy from 4 % to 69 %, lenient accuracy from 36 % to the same (seed 0).
 """
 
 import json
