@@ -53,9 +53,7 @@ def main() -> None:
         end = words.index(THEN) if THEN in words else len(words)
         child = os.fork()
         if not child:
-            run_script(number, words[0], words[1:end])
-            sys.stdout.flush()
-            os._exit(0)  # threads of the store that a fork left joinable abort a usual end
+            return run_script(number, words[0], words[1:end])
         if status := os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]):
             raise SystemExit(f"{words[:end]} ended with {status}")
         words, number = words[end + 1 :], number + 1
