@@ -92,14 +92,15 @@ class GRPOConfig(trl.GRPOConfig):
     )
 
     @property
+    def uses_entropy(self) -> bool:
+        """Whether the loss has a bonus for entropy, or drops tokens by it."""
+        bonus = self.entropy_coef or self.use_adaptive_entropy
+        return bool(bonus or self.top_entropy_quantile < 1.0)
+
+    @property
     def skips(self) -> bool:
         """Whether completions of advantage 0 are left out: asked for, and nothing to this loss."""
-        more = (
-            self.beta
-            or self.entropy_coef
-            or self.use_adaptive_entropy
-            or self.top_entropy_quantile < 1.0
-        )
+        more = self.beta or self.uses_entropy
         by_group = self.multi_objective_aggregation == "sum_then_normalize"
         return self.skip_zero_advantages and by_group and not more and self.loss_type in SKIPPABLE
 
@@ -111,10 +112,7 @@ class GRPOConfig(trl.GRPOConfig):
         batch.
         """
         several_updates = self.gradient_accumulation_steps % self.steps_per_generation != 0
-        by_entropy = (
-            self.entropy_coef or self.use_adaptive_entropy or self.top_entropy_quantile < 1.0
-        )
-        return bool(several_updates or by_entropy or self.loss_type == "bnpo")
+        return several_updates or self.uses_entropy or self.loss_type == "bnpo"
 
 
 def add_model_arguments(training: GRPOConfig, model: trl.ModelConfig) -> None:
