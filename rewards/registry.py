@@ -17,4 +17,5 @@ REGISTRY = {
     "equation_steps": "rewards.process:EquationSteps",
     "random": "rewards.small:Random",
     "constant": "rewards.small:Constant",
+    "majority": "rewards.small:Majority",
 }

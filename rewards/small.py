@@ -1,9 +1,12 @@
-"""Rewards of a few lines: length in tokens, the share of words, and arms that know nothing."""
+"""Rewards of a few lines: length in tokens, the share of words, and arms that know no answer."""
 
 import hashlib
+import json
 import re
+from collections import Counter, defaultdict
 
-from rewards.text import completion_text
+from rewards.answer import final_answer
+from rewards.text import after_thinking, boxed_answer, completion_text, tagged_answer
 
 _WORD = re.compile(r"[^\w\s]*[^\W\d_]+(?:['’-][^\W\d_]+)*[^\w\s]*")
 
@@ -118,3 +121,51 @@ class Constant:
 
     def __call__(self, prompts: list, completions: list, **kwargs) -> list[float]:
         return [self.value for _ in completions]
+
+
+class Majority:
+    """Control: 1.0 for the final answer that most completions of the prompt's group offer, no gold.
+
+    What a run gains by it comes from agreement alone (TTRL, arXiv 2504.16084); what the gold adds
+    is the difference from it. Answers that are equally common earn alike; no answer earns nothing.
+
+    Example: four completions of one prompt that end in 7, 8, 7 and nothing score 1, 0, 1 and 0.
+    """
+
+    __name__ = "majority"
+    kind = "control"
+    farmable = "a control arm: it rewards any answer that the group agrees on"
+
+    def __call__(self, prompts: list, completions: list, **kwargs) -> list[float]:
+        keys = [json.dumps(prompt) for prompt in prompts]
+        answers = [_offered(completion_text(completion)) for completion in completions]
+        offered = list(zip(keys, answers, strict=True))
+        counts = defaultdict(Counter)
+        for key, answer in _of_all_ranks(offered):
+            if answer is not None:
+                counts[key][answer] += 1
+        most = {key: max(of_group.values()) for key, of_group in counts.items()}
+        return [
+            1.0 if answer is not None and counts[key][answer] == most[key] else 0.0
+            for key, answer in offered
+        ]
+
+
+def _offered(text: str) -> str | None:
+    """The final answer as text: a number by its value, else what stands in the tag or the box."""
+    number = final_answer(text)
+    if number is not None:
+        return str(number)
+    text = after_thinking(text)
+    return tagged_answer(text) or boxed_answer(text)
+
+
+def _of_all_ranks(offered: list) -> list:
+    """A group may be spread over ranks; all of them call each reward for each batch."""
+    import torch.distributed as dist
+
+    if not (dist.is_available() and dist.is_initialized()):
+        return offered
+    by_rank = [None] * dist.get_world_size()
+    dist.all_gather_object(by_rank, offered)
+    return [pair for of_rank in by_rank for pair in of_rank]

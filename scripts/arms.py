@@ -1,17 +1,19 @@
 """Run a recipe with several seeds, and beside it control arms: luck, rewards or something else?
 
-    python scripts/arms.py --config recipes/arithmetic/quickstart.yaml --seeds 0 1 2 python
-    scripts/arms.py --config recipes/arithmetic/quickstart.yaml --seeds 0 1 2 --arms all --sft_steps
-    80 python scripts/arms.py --config recipes/gsm8k/smollm2-135m.yaml --seeds 0 1 --arms constant
-    --max_steps 20
+    python scripts/arms.py --config recipes/arithmetic/quickstart.yaml --seeds 0 1 2
+    python scripts/arms.py --config recipes/arithmetic/quickstart.yaml --seeds 0 1 2 --arms all
+    python scripts/arms.py --config recipes/gsm8k/smollm2-135m.yaml --arms constant --max_steps 20
 
 Without --arms the run as configured alone. The arms, with the same rows and seeds:
-    random       a random number for every completion: what updates without any aim do constant
-    the same amount for every completion: no advantage, so what the code does apart from learning
+
+    random       a random number for every completion: what updates without any aim do
+    constant     the same amount for every completion: no advantage, so what the code does alone
+    majority     agreement with the group's most common final answer: what no gold is needed for
     format-only  the run's format rewards alone: what the form of the answer brings, right or not
     sft          no GRPO: --sft_steps of 16 reference completions; choose them to take the minutes
-    of the run sft+grpo     a warm start (--warm_steps, on 256 rows), then the run as configured
-    from that checkpoint
+                 of the run
+    sft+grpo     a warm start (--warm_steps, on 256 rows), then the run as configured from there
+
 Each run keeps a folder of its own, the YAML's output_dir followed by -seed0, -random-seed0 and so
 on; a finished one is not run again, an interrupted one goes on. Next to them stand
 OUTPUT_DIR-arms.txt and .json (means over seeds with Student's interval, differences paired by seed;
@@ -22,7 +24,7 @@ band). Other arguments go to the recipe.
 import argparse
 from pathlib import Path
 
-ARMS = ["random", "constant", "format-only", "sft", "sft+grpo"]
+ARMS = ["random", "constant", "majority", "format-only", "sft", "sft+grpo"]
 
 
 def main() -> None:

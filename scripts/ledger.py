@@ -1,8 +1,8 @@
 """Keep the ledger: put runs into results/, and generate RESULTS.md and the tables of the READMEs.
 
-    python scripts/ledger.py record --config recipes/arithmetic/quickstart.yaml --runs
-    runs/quickstart-seed[0-9] \\
-        --title "arithmetic quickstart" --output results/quickstart.json
+    python scripts/ledger.py record --config recipes/arithmetic/quickstart.yaml \\
+        --runs runs/quickstart-seed[0-9] --title "arithmetic quickstart" \\
+        --output results/quickstart.json
     python scripts/ledger.py render            # after any change to results/
 
 Nothing in RESULTS.md is edited by hand: its words stand in results/RESULTS.md.in, its figures in

@@ -2,11 +2,9 @@
 
     python scripts/prepare_code.py mbpp --out data/mbpp                        # from the Hub
     python scripts/prepare_code.py mbpp --path FOLDER --out data/mbpp          # FOLDER/mbpp.jsonl
-    python scripts/prepare_code.py mbpp --sanitized --path FOLDER --out DIR    #
-    FOLDER/sanitized-mbpp.json
+    python scripts/prepare_code.py mbpp --sanitized --path FOLDER --out DIR    # its sanitized file
     python scripts/prepare_code.py humaneval --path HumanEval.jsonl.gz --out data/humaneval
-    python scripts/prepare_code.py one_liners --out data/one-liners            # generated, for
-    small models
+    python scripts/prepare_code.py one_liners --out data/one-liners            # for small models
     python scripts/prepare_code.py jsonl --path mine.jsonl --held_out 8 --out data/mine
 
 Writes train.jsonl and test.jsonl (HumanEval is for evaluation only), and dropped.jsonl: tasks whose

@@ -1,10 +1,9 @@
 """Write the report of a run, or of several side by side, as one HTML file that opens from disk.
 
-    python scripts/report.py runs/quickstart                                    #
-    runs/quickstart/report.html python scripts/report.py runs/seed0 runs/seed1
-    # a report.html in each python scripts/report.py runs/seed0 runs/seed1 --output seeds.html
-    # one page python scripts/report.py runs/seed0 runs/seed1 --curves seeds.png           # the
-    curves alone, as a picture
+    python scripts/report.py runs/quickstart                      # runs/quickstart/report.html
+    python scripts/report.py runs/seed0 runs/seed1                # a report.html in each
+    python scripts/report.py runs/seed0 runs/seed1 --output seeds.html               # one page
+    python scripts/report.py runs/seed0 runs/seed1 --curves seeds.png                # the curves
 
 Before and after with intervals, curves, every completion that was logged (filter, search, sort),
 the held-out rows that flipped, settings and versions. It can also show a run that is still going

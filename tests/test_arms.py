@@ -175,6 +175,7 @@ def test_the_arms_of_the_quickstart():
         CONFIGURED: [],
         "random": ["--reward_funcs", "random"],
         "constant": ["--reward_funcs", "constant"],
+        "majority": ["--reward_funcs", "majority"],
         "format-only": ["--reward_funcs", "xml_format"],
     }
 
@@ -190,7 +191,7 @@ def test_the_arms_of_the_quickstart():
 )
 def test_format_only_is_left_out_where_it_would_show_nothing(names, tasks):
     found = rewards_of_arms({"reward_funcs": names, "reward_tasks": tasks})
-    assert list(found) == [CONFIGURED, "random", "constant"]
+    assert list(found) == [CONFIGURED, "random", "constant", "majority"]
 
 
 def test_settings_of_rewards_that_are_gone_are_replaced():

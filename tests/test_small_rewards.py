@@ -83,3 +83,22 @@ def test_random_is_uniform_from_zero_to_one():
 
 def test_constant_gives_its_value():
     assert score("constant", ["a", ""], value=0.3) == [0.3, 0.3]
+
+
+@pytest.mark.parametrize(
+    ("completions", "expected"),
+    [
+        (["<answer>7</answer>", "It is 8.", "#### 7.0", "no idea"], [1, 0, 1, 0]),  # by its value
+        (["1", "2", "2", "1"], [1, 1, 1, 1]),  # two answers are equally common
+        ([r"\boxed{x+1}", r"\boxed{x}", r"\boxed{x+1}"], [1, 0, 1]),  # no number: its text
+        (["", "none", ""], [0, 0, 0]),  # nothing to agree on
+    ],
+)
+def test_majority_pays_the_most_common_final_answer_of_a_group(completions, expected):
+    assert score("majority", completions) == expected
+
+
+def test_majority_counts_each_prompt_apart():
+    prompts = ["p", "p", "q", "q", "p"]
+    scores = load_reward("majority")(prompts=prompts, completions=["1", "1", "2", "3", "2"])
+    assert scores == [1, 1, 1, 1, 0]

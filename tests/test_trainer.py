@@ -321,6 +321,12 @@ def test_rows_and_rates_are_those_of_the_groups_and_rows_of_all_ranks_together(t
 
 
 @pytest.mark.slow
+def test_the_majority_of_a_group_is_that_of_all_ranks(two_ranks):
+    found = [json.loads((two_ranks / f"seen_{rank}.json").read_text()) for rank in (0, 1)]
+    assert [rank["agreement"] for rank in found] == [[0.0, 1.0], [1.0, 0.0]]
+
+
+@pytest.mark.slow
 def test_ranks_with_different_numbers_of_advantages_leave_out_completions_together(two_ranks):
     for rank in (json.loads((two_ranks / f"seen_{rank}.json").read_text()) for rank in (0, 1)):
         assert rank["moved"] > 1e-4 and rank["apart"] < 1e-3 * rank["moved"]

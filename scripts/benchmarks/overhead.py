@@ -1,7 +1,7 @@
 """Measure the cost of our own code: its share of a training step. step_speed.py has the whole step.
 
-    python scripts/benchmarks/overhead.py                # quickstart, 12 steps, 5 minutes on 2
-    cores python scripts/benchmarks/overhead.py --steps 3
+    python scripts/benchmarks/overhead.py                # the quickstart, 12 steps
+    python scripts/benchmarks/overhead.py --steps 3
 
 The first step is dropped (it warms up). "Our own code" is the scoring of the completions, with the
 rewards themselves, and every callback of ours.

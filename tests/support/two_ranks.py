@@ -13,6 +13,7 @@ from pathlib import Path
 from support.scored_by_place import as_async, generations, give, make_trainer
 
 from recipes.common.training.guard import RewardErrors
+from rewards import load_reward
 from rewards.routing import route
 
 RANK = int(os.environ["RANK"])
@@ -38,6 +39,9 @@ def main(model: Path, folder: Path) -> None:
         "world size": trainer.accelerator.num_processes,
         "bonus": list(trainer._logs["rewards"]["bonus"]),
     }
+    seen["agreement"] = load_reward("majority")(
+        prompts=["one", "one"], completions=[["1", "2"], ["2", "3"]][RANK]
+    )
     seen["moved"], seen["apart"] = skipped(model, folder)
     (folder / f"seen_{RANK}.json").write_text(json.dumps(seen))
     stop = make_trainer(

@@ -220,7 +220,7 @@ def rewards_of_arms(settings: dict[str, Any]) -> dict[str, list[str]]:
         for name, reward in zip(names, loaded, strict=True)
         if reward_kind(reward) == "format"
     }
-    arms = {name: _only(settings, [name]) for name in ("random", "constant")}
+    arms = {name: _only(settings, [name]) for name in ("random", "constant", "majority")}
     covered = [reward_tasks(reward) for reward in formats.values()]
     scored = [reward_tasks(reward) for reward in loaded]
     all_tasks = None in covered or (
