@@ -72,8 +72,7 @@ for arm in options.rounds * ARMS[options.shape]:
     command += [f"--config_file=accelerate_configs/{arm[1]}.yaml", __file__, *sys.argv[1:]]
     command += ["--trainer", arm[0], f"--gradient_accumulation_steps={arm[2]}"]
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
-    line = next(line for line in done.stdout.splitlines() if '"GiB"' in line)
-    found[arm].append(json.loads(line))
+    found[arm] += [json.loads(line) for line in done.stdout.splitlines() if '"GiB"' in line]
     print(arm, found[arm][-1], flush=True)
 for key in ("step", "update", "GiB"):
     medians = [statistics.median(run[key] for run in runs) for runs in found.values()]
