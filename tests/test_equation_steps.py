@@ -254,18 +254,3 @@ PARTS = [
 def test_a_text_of_20_000_characters_takes_less_than_50_ms(part, seconds):
     text = part * (20_000 // len(part) or 1)
     assert seconds(lambda: EquationSteps(uses=9, max_steps=10**6).steps("1 + 1", text)) < 0.05
-
-
-@pytest.mark.parametrize(("terms", "apart"), [(2, {"lenient +", "lenient -"}), (3, set())])
-def test_the_metric_tells_additions_and_subtractions_of_two_terms_apart(terms, apart):
-    recipe = import_recipe(Path("recipes/arithmetic/process.yaml"))
-    parameters = {"min_terms": terms, "max_terms": terms}
-    args = recipe.RecipeArguments(num_train_rows=20, num_eval_rows=0, dataset_kwargs=parameters)
-    names = set()
-    for row in recipe.load_rows(args, 0)[0].to_list():
-        found = recipe.metric(row, recipe.reference_completion(row))
-        assert set(found.values()) == {True}
-        names |= found.keys()
-        sign = row["prompt"][-1]["content"].split()[1]
-        assert terms > 2 or found.keys() - {"strict", "lenient", "format"} == {f"lenient {sign}"}
-    assert names == {"strict", "lenient", "format"} | apart

@@ -12,7 +12,7 @@ from transformers import GenerationConfig
 
 from recipes.common.evaluation.evaluate import evaluate
 from recipes.common.evaluation.metrics import answer_metric
-from recipes.common.evaluation.scores import compare, comparison_table, summarize
+from recipes.common.evaluation.scores import compare, comparison, summarize
 from recipes.common.trainer import GRPOConfig, GRPOTrainer
 from recipes.common.utils.machine import make_head_input_contiguous
 from recipes.common.utils.run_files import read_rows, write_rows
@@ -205,8 +205,12 @@ def test_compare_tests_the_paired_rows_shows_the_change_in_points_and_refuses_ot
     after = [evaluated_row(i < 9, True, prompt=i) for i in range(10)]
     assert compare(before, after) == {"strict": 0.00390625, "lenient": 1.0, "format": 0.00390625}
     old, new = before[5:], after[5:]
-    table = comparison_table(summarize(old), summarize(new), compare(old, new))
-    assert "0.0 % (0-43)" in table and "80.0 % (38-96)" in table and "+80.0 pt" in table
+    head, strict, *_, reward = comparison(summarize(old), summarize(new), compare(old, new))
+    assert head == ["5 held-out rows, greedy", "before", "after", "change", "McNemar p"]
+    cells = ["0.0 % (0-43)", "80.0 % (38-96)", "+80.0 pt", "0.12"]
+    assert strict == ["strict (format + answer)", *cells]
+    assert reward == ["r, mean", "0.00", "0.00", "+0.00"]
+    assert comparison(summarize(old), None, None)[1] == strict[:2]
     with pytest.raises(ValueError, match="same rows"):
         compare([evaluated_row(True, True, prompt="a")], [evaluated_row(True, True, prompt="b")])
 

@@ -15,13 +15,11 @@ from recipes.common.report import report
 from recipes.common.report.page import write_report
 from recipes.common.report.record import final_table
 from recipes.common.report.report import (
-    answer_parts,
     best_sentence,
     evenly,
     figures_of,
     held_out,
     read_run,
-    voided_sentence,
 )
 from recipes.common.utils.run_files import messages, write_json, write_rows
 
@@ -129,28 +127,6 @@ def test_the_examples_of_the_docstrings_are_right():
     assert doctest.testmod(report) == (0, 2)
 
 
-@pytest.mark.parametrize(
-    ("text", "parts"),
-    [
-        ("nothing here", ["nothing here"]),
-        ("a <answer> 4 </answer> b", ["a <answer>", " 4 ", "</answer> b"]),
-        ("<answer>3</answer> or <answer>4</answer> so </answer>", None),
-        (r"so \boxed{\frac{1}{2}}.", [r"so \boxed{", r"\frac{1}{2}", "}."]),
-        ("sum\n#### 18 \nmore", ["sum\n#### ", "18", " \nmore"]),
-        ("Thus:\n```python\nx = 1\n```\n", ["Thus:\n```python\n", "x = 1\n", "```\n"]),
-        ("<answer></answer>", ["<answer></answer>"]),
-    ],
-)
-def test_the_answer_is_marked_where_it_is_found(text, parts):
-    parts = parts or ["<answer>3</answer> or <answer>", "4", "</answer> so </answer>"]
-    assert answer_parts(text) == parts
-
-
-def test_marking_loses_no_character_and_is_fast_on_hostile_text(hostile, seconds):
-    assert "".join(answer_parts(hostile)) == hostile
-    assert seconds(lambda: answer_parts(hostile)) < 1.0
-
-
 def test_a_plain_prompt_is_a_message_without_a_role():
     assert messages("2 + 2 =") == [("", "2 + 2 =")]
     odd = [{"role": "user", "content": [{"type": "text"}]}, {"role": "assistant", "content": None}]
@@ -214,7 +190,7 @@ def test_held_out_rows_stand_side_by_side_those_that_changed_first(tmp_path):
     assert run["counts"]["strict"] == {"won": 1, "lost": 1, "kept": 1, "missed": 1}
     assert run["counts"]["format"] == {"won": 0, "lost": 0, "kept": 4, "missed": 0}
     first = run["held_out"][0]
-    assert (first["before"]["parts"], first["after"]["parts"]) == (["before 0"], ["after 0"])
+    assert (first["before"]["text"], first["after"]["text"]) == ("before 0", "after 0")
 
 
 def test_of_many_rows_that_did_not_change_some_are_left_out_and_all_are_counted(monkeypatch):
@@ -227,7 +203,8 @@ def test_of_many_rows_that_did_not_change_some_are_left_out_and_all_are_counted(
 
 def test_before_and_after_stand_with_interval_and_p(tmp_path):
     share = "<td>50.0 % (15-85)</td>"
-    row = f'<th scope="row">strict</th>{2 * share}<td>+0.0 pt</td><td>1</td>'
+    label = '<th scope="row">strict (format + answer)</th>'
+    row = f"{label}{2 * share}<td>+0.0 pt</td><td>1</td>"
     assert row in write_page(tmp_path).replace("\n(", " (")
 
 
@@ -238,12 +215,6 @@ def test_a_run_that_goes_on_has_a_page(tmp_path):
     for words in ("This run is not finished.", "No step was logged yet.", "50.0 %\n(15-85)"):
         assert words in text
     assert "log_completions: true" in data_of(text)[0]["note"]
-
-
-def test_the_page_stores_each_message_once(tmp_path):
-    texts = [text for _, text in data_of(write_page(tmp_path))[0]["messages"]]
-    prompts = [f"What is {i}?" for i in (1, 2, 3)] + [f"Held out {i}" for i in range(4)]
-    assert texts == ["Be brief.", *prompts]
 
 
 def test_several_runs_share_curves_in_their_own_colours_and_show_the_settings_that_differ(tmp_path):
@@ -267,7 +238,7 @@ def test_the_page_opens_with_the_verdict_the_result_and_the_reward_over_the_inde
     add_curve(folder)
     text = write_page(tmp_path, folder)
     opening = text[text.index("<h1>") : text.index('<section id="rows">')]
-    parts = ('<p class="verdict">', '<th scope="row">strict</th>', "<figure>")
+    parts = ('<p class="verdict">', '<th scope="row">strict (', "<figure>")
     places = [opening.index(part) for part in parts]
     assert places == sorted(places)
     assert "eld-out strict" in opening, "the metric that the held-out rows have, too"
@@ -305,7 +276,7 @@ def test_the_table_at_the_end_says_what_the_page_says(tmp_path):
     best = {"step": 3, "metric": "validation/strict", "value": 0.25, "rows": 4}
     ending = {"steps": 1, "minutes": 1.5, "hardware": "2 CPU cores", "rows_trained_on": 9}
     ending |= {"stopped": "validation/strict was no better for 2 evaluations"}
-    figures = figures_of(folder, {}, chosen=None)
+    figures = figures_of(folder, chosen=None)
     table = final_table(Path("run"), {**figures, **ending, "best_checkpoint": best})
     assert table.splitlines()[:5] == [
         "run: 1 step in 1.5 minutes on 2 CPU cores",
@@ -322,26 +293,6 @@ def test_the_table_at_the_end_says_what_the_page_says(tmp_path):
     ]
     without = {**figures, **ending, "best_checkpoint": None, "after": None}
     assert "no evaluation rows (num_eval_rows is 0)" in final_table(Path("run"), without)
-
-
-def test_voided_completions_are_counted_over_the_run():
-    config = {
-        "per_device_train_batch_size": 4,
-        "world_size": 2,
-        "gradient_accumulation_steps": 2,
-        "num_iterations": 2,
-    }
-    failed = {"errors/right": 0.25, "unparsed/right": 0.0, "errors/fine": 0.0}
-    log = [
-        {"step": 1, "completions/voided": 0.25, **failed},
-        {"step": 2},  # uses the completions of step 1 once more
-        {"step": 3, "completions/voided": 0.125, "unparsed/steps": 0.5},
-        {"step": 4},
-    ]
-    sentence = "6 of 32 completions were voided and taught nothing: right, steps could not score"
-    assert voided_sentence(log, config) == f"{sentence} them."
-    assert voided_sentence([{"step": 1, "completions/voided": 0.0}], config) is None
-    assert voided_sentence([{"step": 1}], {}) is None, "a log of before"
 
 
 def test_the_page_fetches_nothing(tmp_path):

@@ -109,17 +109,14 @@ def metric(row: dict, completion: str) -> dict[str, bool]:
     """strict: right and in the asked format; lenient: right, format ignored; format: as asked.
 
     Where the gold answer is not a number, lenient is the right answer in the tag, whatever is
-    around it. Of sums of two terms lenient stands apart for additions and subtractions too: the
-    model learns one of them much sooner.
+    around it.
     """
     formatted = is_xml_format(completion)
     right = score_reasoning_gym(tagged_answer(after_thinking(completion)), row["entry"]) == 1.0
     lenient = (
         right if number_of(row["answer"]) is None else is_final_answer(completion, row["answer"])
     )
-    sign = re.fullmatch(r"\d+ ([+-]) \d+ =", row["prompt"][-1]["content"])
-    apart = {f"lenient {sign[1]}": lenient} if sign else {}
-    return {"strict": formatted and right, "lenient": lenient, "format": formatted, **apart}
+    return {"strict": formatted and right, "lenient": lenient, "format": formatted}
 
 
 def main() -> None:

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from recipes.common.utils.stats import mcnemar_p, wilson_interval
-from recipes.common.utils.tables import share_and_span
+from recipes.common.utils.tables import format_table, percent, points, share_and_span
 
 # The first of these that a recipe has is the measure that its rewards do not see, or see the least.
 INDEPENDENT = ("lenient", "tests", "prose")
@@ -103,36 +103,49 @@ def _pairs(before: list[dict], after: list[dict]) -> dict[str, list[tuple[bool, 
     }
 
 
+def comparison(
+    before: dict[str, Any], after: dict[str, Any] | None, p: dict[str, float] | None
+) -> list[list[str]]:
+    """The table of before and after as cells, its head first; without `after` two columns.
+
+    A mean has no interval and no p: `truncated`, lengths, turns, the mean of each reward and what
+    was sampled at the training temperature.
+    """
+    stages = [before] if after is None else [before, after]
+    head = [f"{before['n']} held-out rows, greedy", "before", "after", "change", "McNemar p"]
+    table = [head[: 2 if after is None else 5]]
+    for name, value in before.items():
+        if isinstance(value, dict) and "share" in value:
+            cells = [share_and_span(**stage[name]) for stage in stages if name in stage]
+            if len(cells) == 2:
+                cells += [points(after[name]["share"] - value["share"]), f"{p[name]:.2g}"]
+            table.append([name + MEANING.get(name, ""), *cells])
+    means = [_means(stage) for stage in stages]
+    for label in dict.fromkeys(label for of_stage in means for label in of_stage):
+        show = percent if label.endswith("%") else "{:.2f}".format
+        values = [of_stage.get(label) for of_stage in means]
+        cells = ["-" if value is None else show(value) for value in values]
+        if len(values) == 2 and None not in values:
+            change = values[1] - values[0]
+            cells.append(points(change) if show is percent else f"{change:+.2f}")
+        table.append([label, *cells])
+    return table
+
+
+def _means(summary: dict[str, Any]) -> dict[str, float | None]:
+    means = {"truncated, %": summary["truncated"], "mean length (tokens)": summary["mean_length"]}
+    means |= {f"turns: {kind}, %": share for kind, share in summary.get("turns", {}).items()}
+    means |= {f"{name}, sampled, %": share for name, share in summary.get("sampled", {}).items()}
+    return means | {f"{name}, mean": value for name, value in summary["rewards"].items()}
+
+
 def comparison_table(
     before: dict[str, Any], after: dict[str, Any] | None, p: dict[str, float] | None
 ) -> str:
-    """The table a run ends with, or its first column alone."""
-    stages = [before] if after is None else [before, after]
-    later = "" if after is None else f"{'after':>24}{'change':>11}   McNemar p"
-    lines = [f"  {str(before['n']) + ' held-out rows, greedy':<27}{'before':>14}{later}"]
-    for name, value in before.items():
-        if not isinstance(value, dict) or "share" not in value:
-            continue
-        line = _line(name + MEANING.get(name, ""), 23, [share_and_span(**s[name]) for s in stages])
-        if after is not None:
-            change = 100 * (after[name]["share"] - value["share"])
-            line += f"{change:>+8.1f} pt   {p[name]:.2g}"
-        lines.append(line)
-    lines.append(_line("truncated %", 13, [f"{100 * s['truncated']:.1f}" for s in stages]))
-    lines.append(_line("mean length (tokens)", 13, [f"{s['mean_length']:.1f}" for s in stages]))
-    for kind in dict.fromkeys(kind for stage in stages for kind in stage.get("turns", ())):
-        shares = [f"{100 * stage['turns'].get(kind, 0.0):.1f}" for stage in stages]
-        lines.append(_line(f"turns: {kind} %", 13, shares))
-    for name in before.get("sampled", ()):  # the mean over draws at the training temperature
-        shares = [f"{100 * stage['sampled'][name]:.1f} %" for stage in stages]
-        lines.append(_line(f"{name}, sampled", 15, shares))
-    return "\n".join(lines)
-
-
-def _line(label: str, width: int, cells: list[str]) -> str:
-    """A line of the table; `width` is that of the first cell."""
-    first, *second = cells
-    return f"  {label:<27}{first:>{width}}" + "".join(f"{cell:>24}" for cell in second)
+    """`comparison` as text: what a run ends with, or its first column alone."""
+    head, *rows = comparison(before, after, p)
+    filled = [row + [""] * (len(head) - len(row)) for row in rows]
+    return format_table([dict(zip(head, row, strict=True)) for row in filled])
 
 
 def _mean(values: list[float]) -> float | None:

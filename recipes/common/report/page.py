@@ -15,10 +15,11 @@ import re
 from pathlib import Path
 from typing import Any
 
+from recipes.common.evaluation.scores import comparison
 from recipes.common.report.plots import COLORS, Panel, panels, svg
 from recipes.common.report.report import best_sentence, config_rows, read_run
 from recipes.common.utils.run_files import write_whole
-from recipes.common.utils.tables import percent, points, share_and_span
+from recipes.common.utils.tables import percent
 
 TEMPLATE = Path(__file__).with_name("page.html")
 MAX_RUNS = len(COLORS)  # colours that differ enough
@@ -108,19 +109,15 @@ def _browsable(run: dict[str, Any]) -> dict[str, Any]:
 def _time(runs: list[dict[str, Any]]) -> str:
     """Minutes of each phase in every finished run, and what is left: loading, saving, waiting."""
     timed = [run for run in runs if run["outcome"]["seconds"] is not None]
-    if not timed:
-        return "<p>Not recorded.</p>"
     columns = []
     for run in timed:
-        minutes = run["outcome"]["minutes"]
+        whole = run["outcome"]["minutes"]
         of = {phase: seconds / 60 for phase, seconds in run["outcome"]["seconds"].items()}
-        of["everything else"] = max(0.0, minutes - sum(of.values()))
-        whole = max(minutes, 1e-9)
-        columns.append({name: f"{n:.1f} ({percent(n / whole, 0)})" for name, n in of.items()})
-    phases = dict.fromkeys(name for column in columns for name in column)
-    phases["everything else"] = phases.pop("everything else")  # last
-    rows = [[name, *(column.get(name, "0.0 (0 %)") for column in columns)] for name in phases]
-    return _table(["minutes", *(run["name"] for run in timed)], rows)
+        of["everything else"] = max(0.0, whole - sum(of.values()))
+        shares = {name: percent(n / max(whole, 1e-9), 0) for name, n in of.items()}
+        columns.append({name: f"{n:.1f} ({shares[name]})" for name, n in of.items()})
+    table = _table(["minutes", *(run["name"] for run in timed)], _cells(config_rows(columns)))
+    return table if timed else "<p>Not recorded.</p>"
 
 
 def _result(run: dict[str, Any]) -> str:
@@ -141,45 +138,11 @@ def _result(run: dict[str, Any]) -> str:
     if before is None:
         nothing = "No held-out rows were evaluated: nothing shows whether the model got better."
         return f"{opening}<p>{nothing}</p>"
-    head = [f"{before['n']} held-out rows, greedy", "before"]
-    head += ["after", "change", "p"] if after else []
-    rows = []
-    for name, value in before.items():
-        if isinstance(value, dict) and "share" in value:
-            rows.append([name, *_share_cells(name, run)])
-    later = _means(after) if after else {}
-    for label, (show, old) in _means(before).items():
-        values = [old, later.get(label, (show, None))[1]] if after else [old]
-        cells = ["-" if value is None else show(value) for value in values]
-        if after and None not in values:
-            change = values[1] - values[0]
-            sign = "+" if change >= 0 else ""
-            cells.append(points(change) if show is percent else sign + show(change))
-        rows.append([label, *cells])
+    head, *rows = comparison(before, after, run["mcnemar_p"])
+    # A phone breaks the line before the bracket.
+    rows = [[cell.replace(" (", "\n(") if "%" in cell else cell for cell in row] for row in rows]
     note = '<p class="quiet">In brackets 95 % (Wilson); p: exact McNemar</p>'
     return opening + _table(head, rows) + note
-
-
-def _share_cells(name: str, run: dict[str, Any]) -> list[str]:
-    """Before, after, change and p of a metric, as far as the run has them."""
-    stages = [stage[name] for stage in (run["before"], run["after"]) if stage and name in stage]
-    # A phone breaks the line before the bracket.
-    cells = [share_and_span(**stage).replace(" (", "\n(") for stage in stages]
-    if len(stages) == 2:
-        change = stages[1]["share"] - stages[0]["share"]
-        cells += [points(change), f"{run['mcnemar_p'][name]:.2g}"]
-    return cells
-
-
-def _means(summary: dict[str, Any]) -> dict[str, tuple[Any, float | None]]:
-    """Figures without an interval: label -> how to show it, and its value."""
-    means = {"truncated": (percent, summary["truncated"])}
-    means["mean length (tokens)"] = ("{:.1f}".format, summary["mean_length"])
-    for name, value in summary["rewards"].items():
-        means[f"{name}, mean"] = ("{:.3f}".format, value)
-    for name, value in summary.get("sampled", {}).items():
-        means[f"{name}, sampled"] = (percent, value)
-    return means
 
 
 def _environment(runs: list[dict[str, Any]]) -> str:

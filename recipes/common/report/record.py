@@ -39,7 +39,7 @@ def summary_of(trainer: GRPOTrainer, config: dict[str, Any], clock: Clock) -> di
     metric, patience = trainer.args.metric_for_best_model, config["early_stopping_patience"]
     early = patience and state.global_step < state.max_steps
     return {
-        **figures_of(Path(trainer.args.output_dir), config, best["step"] if best else None),
+        **figures_of(Path(trainer.args.output_dir), best["step"] if best else None),
         "best_checkpoint": best,
         "stopped": f"{metric} was no better for {patience} evaluations" if early else None,
         "minutes": round(clock.minutes(), 2),

@@ -1,21 +1,20 @@
 """What a run's folder says of the run; no code of the run is loaded or executed.
 
 Promised: a generation that TRL logged again (it is logged at each optimizer step that uses it) is
-kept once; of a run with more completions than `MAX_COMPLETIONS` or `MAX_BYTES`, whole generations
-are kept at even distances, the first and the last among them, and `logged` is how many there were.
+kept once; of a run with more completions than `MAX_COMPLETIONS` whole generations are kept at even
+distances, the first and the last among them, and `logged` is how many there were.
 
 Not covered: images, what a run did not log (with `logging_steps` > 1 the generations between are
 lost), and whether a completion is right: `full` is true where every verifier that scored it gave
-its full reward, and None where none did score it. The marked answer is where answers usually stand;
-the reward of the run may read it elsewhere.
+its full reward, and None where none did score it.
 """
 
 import json
 import math
-import re
 from collections import Counter
 from dataclasses import asdict
 from pathlib import Path
+from statistics import mean
 from typing import Any
 
 import pyarrow
@@ -25,12 +24,10 @@ from recipes.common.evaluation.scores import compare, metric_names, rows_changed
 from recipes.common.report.verdict import verdict_of_run
 from recipes.common.utils import run_files as files
 from recipes.common.utils.run_files import FIRST_COLUMNS, messages, read_json
-from rewards.code_blocks import extract_program
-from rewards.text import find_boxes, find_tag
+from recipes.common.utils.tables import percent
 
 MAX_COMPLETIONS = 5_000
 MAX_UNCHANGED = 200  # held-out rows
-MAX_BYTES = 30_000_000
 FAILURES = ("errors/", "unparsed/")
 OUTCOME = ("steps", "minutes", "seconds", "engine", "stopped", "best_checkpoint")
 
@@ -43,7 +40,6 @@ def read_run(folder: Path) -> dict[str, Any]:
     """
     config, summary = files.read_config(folder), read_json(folder / files.SUMMARY, {})
     before, after = (files.read_evaluated(folder, stage) for stage in (files.BEFORE, files.AFTER))
-    both = before and after
     chosen = (summary.get("best_checkpoint") or {}).get("step")
     return {
         "name": folder.resolve().name,
@@ -52,13 +48,13 @@ def read_run(folder: Path) -> dict[str, Any]:
         "outcome": {name: summary.get(name) for name in OUTCOME},
         "log": files.read_log(folder),
         "validation": files.read_validation(folder),
-        **figures_of(folder, config, chosen),
-        **(held_out(before, after) if both else {"held_out": [], "counts": {}}),
+        **figures_of(folder, chosen),
+        **held_out(before, after),
         **_read_completions(folder, config),
     }
 
 
-def figures_of(folder: Path, config: dict[str, Any], chosen: int | None) -> dict[str, Any]:
+def figures_of(folder: Path, chosen: int | None) -> dict[str, Any]:
     """Verdict, before and after, as far as the run has come; `chosen` as of `verdict_of_run`."""
     log, validation = files.read_log(folder), files.read_validation(folder)
     before, after = (files.read_evaluated(folder, stage) for stage in (files.BEFORE, files.AFTER))
@@ -68,7 +64,7 @@ def figures_of(folder: Path, config: dict[str, Any], chosen: int | None) -> dict
         "after": summarize(after) if after else None,
         "mcnemar_p": compare(before, after) if after else None,
         "changed": rows_changed(before, after) if after else None,
-        "voided": voided_sentence(log, config),
+        "voided": voided_sentence(log),
     }
 
 
@@ -78,19 +74,19 @@ def best_sentence(best: dict[str, Any]) -> str:
     return f"The model is that of step {best['step']}, the best by {best['metric']}: {value}."
 
 
-def voided_sentence(log: list[dict[str, Any]], config: dict[str, Any]) -> str | None:
-    """Count the completions that taught nothing because a reward could not score them, if any."""
+def voided_sentence(log: list[dict[str, Any]]) -> str | None:
+    """The share of completions that taught nothing because a reward could not score them, if any.
+
+    >>> voided_sentence([{"completions/voided": 0.25, "errors/right": 0.25}, {"reward": 1.0}])
+    '25.0 % of the completions were voided and taught nothing: right could not score them.'
+    """
     shares = [entry["completions/voided"] for entry in log if "completions/voided" in entry]
     if not any(shares):
         return None
-    a_step = config["per_device_train_batch_size"] * config["gradient_accumulation_steps"]
-    generated = max(entry["step"] for entry in log) * a_step * config["world_size"]
-    completions = generated // config["num_iterations"]
     keys = {key for entry in log for key in entry if key.startswith(FAILURES) and entry[key]}
     names = ", ".join(sorted({key.partition("/")[2] for key in keys}))
-    voided = round(sum(shares) / len(shares) * completions)
-    count = f"{voided} of {completions} completions were voided and taught nothing"
-    return f"{count}: {names} could not score them."
+    voided = f"{percent(mean(shares))} of the completions were voided and taught nothing"
+    return f"{voided}: {names} could not score them."
 
 
 def config_rows(
@@ -106,32 +102,6 @@ def config_rows(
     return [row for row in rows if not differing or any(v != row[1][0] for v in row[1])]
 
 
-def answer_parts(text: str) -> list[str]:
-    r"""Cut a completion in three, the answer in the middle; it stays whole where none is found.
-
-    The answer is the last `<answer>`, else the last `\boxed{}`, else what follows the last `####`,
-    else the program.
-
-    >>> answer_parts("So <answer>4</answer>"), answer_parts("4")
-    (['So <answer>', '4', '</answer>'], ['4'])
-    """
-    start, end = _answer_span(text)
-    return [text[:start], text[start:end], text[end:]] if end > start else [text]
-
-
-def _answer_span(text: str) -> tuple[int, int]:
-    tag = find_tag(text, "answer")
-    if tag is not None and tag.inside < tag.inside_end:
-        return tag.inside, tag.inside_end
-    if boxes := find_boxes(text):
-        return boxes[-1].inside, boxes[-1].inside_end
-    if hashes := list(re.finditer(r"####[ \t]*(\S(?:[^\n]*\S)?)", text)):
-        return hashes[-1].span(1)
-    program = extract_program(text) or ""
-    start = text.rfind(program)
-    return start, start + len(program)
-
-
 WAYS = {(False, True): "won", (True, False): "lost", (True, True): "kept", (False, False): "missed"}
 
 
@@ -142,7 +112,7 @@ def held_out(before: list[dict], after: list[dict]) -> dict[str, Any]:
     `MAX_UNCHANGED` are kept, at even distances. `metrics` of a row: name -> (was, is).
     """
     changed, unchanged, counts = [], [], {}
-    for old, new in zip(before, after, strict=True):
+    for old, new in zip(before if after else [], after, strict=True):
         names = [name for name in metric_names([old]) if name in new["metrics"]]
         metrics = {name: (old["metrics"][name], new["metrics"][name]) for name in names}
         for name, pair in metrics.items():
@@ -164,14 +134,14 @@ def held_out(before: list[dict], after: list[dict]) -> dict[str, Any]:
 def _stage(row: dict[str, Any]) -> dict[str, Any]:
     """What is shown of an evaluated row; with tools the whole conversation."""
     return {
-        "parts": _parts(row.get("messages") or row["completion"]),
+        "text": _shown(row.get("messages") or row["completion"]),
         "rewards": {name: _number(value) for name, value in row["rewards"].items()},
         "truncated": row["truncated"],
     }
 
 
-def _parts(completion: str | list[dict]) -> list[str]:
-    return answer_parts("\n".join(text for _, text in messages(completion)))
+def _shown(completion: str | list[dict]) -> str:
+    return "\n".join(text for _, text in messages(completion))
 
 
 def _read_completions(folder: Path, config: dict[str, Any]) -> dict[str, Any]:
@@ -208,7 +178,7 @@ def _completion(
     return {
         "step": row["step"],
         "prompt": messages(row["prompt"]),
-        "parts": _parts(row["completion"]),
+        "text": _shown(row["completion"]),
         "rewards": list(scores.values()),
         "total": sum(weights[name] * score for name, score in known.items()) if known else None,
         "advantage": _number(row.get("advantage")),
@@ -224,15 +194,14 @@ def _text(value: Any) -> str | None:
 
 def _generations(paths: list[Path]) -> tuple[list[pyarrow.Table], int]:
     """The tables to show, and how many completions were generated in all."""
-    kept, previous, count, size = [], None, 0, 0
+    kept, previous, count = [], None, 0
     for path in paths:
         content = _read_table(path).drop_columns(["step"])
         if previous is None or not content.equals(previous):
             kept.append(path)
             count += content.num_rows
-            size += content.nbytes
         previous = content
-    share = min(1.0, MAX_COMPLETIONS / max(1, count), MAX_BYTES / max(1, size))
+    share = min(1.0, MAX_COMPLETIONS / max(1, count))
     return [_read_table(path) for path in evenly(kept, max(2, int(share * len(kept))))], count
 
 
