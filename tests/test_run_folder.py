@@ -13,7 +13,7 @@ from transformers import SchedulerType
 from transformers.trainer_utils import rotate_checkpoints
 
 from recipes.common.checks.identity import differences, files_read, identity_of
-from recipes.common.checks.run_folder import is_whole, open_run_folder
+from recipes.common.checks.run_folder import open_run_folder, why_not_whole
 from recipes.common.report import record
 from recipes.common.report.record import complete_card, push
 from recipes.common.training.engine import asked_engine
@@ -151,11 +151,11 @@ def test_a_run_goes_on_from_its_newest_whole_checkpoint(run, capsys):
 )
 def test_a_checkpoint_that_was_cut_short_is_not_whole(file, content, tmp_path):
     path = Path(add_checkpoint(tmp_path, 10, world_size=2))
-    assert is_whole(path, world_size=2)
+    assert why_not_whole(path, world_size=2) is None
     (path / file).unlink()
     if content is not None:
         (path / file).write_bytes(content)
-    assert not is_whole(path, world_size=2)
+    assert file in why_not_whole(path, world_size=2)
 
 
 def test_old_checkpoints_are_deleted_by_their_step_whatever_a_copy_did_to_their_times(tmp_path):

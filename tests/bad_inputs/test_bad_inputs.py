@@ -221,7 +221,7 @@ MODELS = {
     "no config": (without("config.json"), "it has no config.json"),
     "an adapter": (as_an_adapter, "it is a LoRA adapter; merge it"),
     "a damaged config": (
-        with_text("config.json", '{"model_type": "llama"'), "its config.json is damaged",
+        with_text("config.json", '{"model_type": "llama"'), "config.json cannot be read (JSON",
     ),
     "a config of nothing": (with_text("config.json", "{}"), "its config.json has no model_type"),
     "an unknown architecture": (
@@ -229,26 +229,26 @@ MODELS = {
     ),
     "no tokenizer": (without("tokenizer.json"), "it has no tokenizer"),
     "a damaged tokenizer": (
-        with_text("tokenizer.json", "{"), "its config or tokenizer cannot be read",
+        with_text("tokenizer.json", "{"), "tokenizer.json cannot be read (JSON",
     ),
     "no weights": (without("model.safetensors"), "there are no weights"),
-    "weights cut short": (cut_short, "its weights cannot be read (SafetensorError"),
+    "weights cut short": (cut_short, "model.safetensors cannot be read (SafetensorError"),
     "empty weights": (
-        with_text("model.safetensors", ""), "its weights cannot be read (SafetensorError",
+        with_text("model.safetensors", ""), "model.safetensors cannot be read (SafetensorError",
     ),
-    "a damaged header": (with_a_damaged_header, "its weights cannot be read (SafetensorError"),
+    "a damaged header": (with_a_damaged_header, "model.safetensors cannot be read (Saf"),
     "a Git LFS pointer": (
         with_text("model.safetensors", "version https://git-lfs"),
-        "its weights cannot be read (SafetensorError",
+        "model.safetensors cannot be read (SafetensorError",
     ),
     "a part that is missing": (
         with_text(
             "model.safetensors.index.json", '{"weight_map": {"a": "model-00002.safetensors"}}'
         ),
-        "its weights cannot be read (FileNotFoundError",
+        "model-00002.safetensors is missing",
     ),
     "a damaged index": (
-        with_text("model.safetensors.index.json", "[]"), "its weights cannot be read (TypeError",
+        with_text("model.safetensors.index.json", "[]"), "index.json has no weight_map",
     ),
     "a layer that is missing": (without_a_layer, "its weights lack 1 of 2 layers (the first: 1)"),
     "no end token": (

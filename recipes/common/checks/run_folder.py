@@ -8,7 +8,6 @@ import fcntl
 import os
 import sys
 import time
-import zipfile
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -16,27 +15,11 @@ from typing import Any
 from accelerate.utils import broadcast_object_list
 
 from recipes.common.checks.identity import differences
+from recipes.common.checks.model_files import unreadable
 from recipes.common.settings import RecipeArguments
 from recipes.common.trainer import GRPOConfig
+from recipes.common.utils import run_files as files
 from recipes.common.utils.machine import fastest_dtype
-from recipes.common.utils.run_files import (
-    AFTER,
-    BEFORE,
-    LOCK,
-    MINUTES,
-    RECORD,
-    REPORT,
-    STATE,
-    SUMMARY,
-    TABLE,
-    VALIDATION,
-    VERSIONS,
-    WANDB,
-    checkpoints,
-    read_json,
-    read_rows,
-    write_json,
-)
 from recipes.common.utils.screen import announce, refuse
 
 
@@ -44,16 +27,12 @@ class Refusal(Exception):
     """Why the main process refuses the folder; every process ends with it."""
 
 
-# --------------------------------------------------------------------------- begin, go on, or
-# refuse
-
-
 def dtype_of_run(recipe: RecipeArguments, training: GRPOConfig) -> str:
     """What `dtype: fastest` is: as the folder records it, else measured. Every rank calls this."""
     dtype = None
     if not recipe.fresh:
         with contextlib.suppress(ValueError):  # `open_run_folder` refuses a damaged record
-            dtype = read_json(Path(training.output_dir, RECORD), default={}).get("dtype")
+            dtype = files.read_json(Path(training.output_dir, files.RECORD), {}).get("dtype")
     if dtype is None:
         dtype, times = fastest_dtype()
         faster = f", {times:.1f} times as fast here as the other" if times > 1.0 else ""
@@ -94,20 +73,21 @@ def open_run_folder(
     return value
 
 
-def is_whole(checkpoint: Path, world_size: int) -> bool:
-    """Whether a checkpoint can be gone on from.
+def why_not_whole(checkpoint: Path, world_size: int) -> str | None:
+    """What keeps a checkpoint from being gone on from; None where it is whole.
 
     transformers writes trainer_state.json last, and each rank its random state: a save that was cut
     short lacks one.
     """
     ranks = [f"rng_state_{rank}.pth" for rank in range(world_size)]
-    ranks = ["rng_state.pth"] if world_size == 1 else ranks
-    try:
-        step = read_json(checkpoint / STATE, {}).get("global_step")
-    except ValueError:
-        return False
-    written = all(zipfile.is_zipfile(checkpoint / name) for name in ranks)
-    return written and checkpoint.name == f"checkpoint-{step}"
+    for name in [files.STATE, *(ranks if world_size > 1 else ["rng_state.pth"])]:
+        if not (checkpoint / name).is_file():
+            return f"{name} is missing"
+    if problem := unreadable(checkpoint):
+        return problem
+    state = files.read_json(checkpoint / files.STATE)
+    step = state.get("global_step") if isinstance(state, dict) else None
+    return None if checkpoint.name == f"checkpoint-{step}" else f"{files.STATE} is of step {step}"
 
 
 def _decide(recipe: RecipeArguments, training: GRPOConfig, record: dict[str, Any]) -> str | None:
@@ -116,20 +96,13 @@ def _decide(recipe: RecipeArguments, training: GRPOConfig, record: dict[str, Any
     _take_lock(folder)
     if recipe.fresh and _contents(folder):
         print(f"--fresh: the content of {folder} is now in {_move_aside(folder)}.")
-    if not (folder / RECORD).is_file() and _contents(folder):
+    if not (folder / files.RECORD).is_file() and _contents(folder):
         raise Refusal(
-            f"{folder} is not empty and not a run (it has no {RECORD}).\n"
+            f"{folder} is not empty and not a run (it has no {files.RECORD}).\n"
             "Use another output_dir, or --fresh to move it aside."
         )
-    old = _read(folder / RECORD, record)
-    if not isinstance(old, dict):
-        raise _damaged(folder / RECORD, "it does not hold settings")
-    for name in (SUMMARY, VERSIONS, MINUTES, WANDB):
-        _read(folder / name)
-    before, rows = _read(folder / BEFORE), old.get("rows_held_out")
-    if checkpoints(folder) and before is not None and len(before) != (rows or 0):
-        raise _damaged(folder / BEFORE, f"it holds {len(before)} rows of {rows}")
-    started = bool(checkpoints(folder)) or (folder / SUMMARY).is_file()
+    old = _read_all(folder, record)
+    started = bool(files.checkpoints(folder)) or (folder / files.SUMMARY).is_file()
     wrong = differences(old, record)
     longer = wrong.pop("max_steps", None) if recipe.extend else None
     if wrong and started:
@@ -141,42 +114,78 @@ def _decide(recipe: RecipeArguments, training: GRPOConfig, record: dict[str, Any
         first = f"{folder} holds a run with another configuration:"
         raise Refusal("\n".join([first, *lines, remedy + extend]))
     # A start that saved nothing binds nobody.
-    if wrong and any((folder / name).is_file() for name in (BEFORE, VALIDATION)):
+    if wrong and any((folder / name).is_file() for name in (files.BEFORE, files.VALIDATION)):
         print(
             "The start before had another configuration and saved no checkpoint: it is now in "
             f"{_move_aside(folder)}."
         )
     if started:
-        was, now = old.get("versions") or {}, record.get("versions") or {}
-        if changed := [
-            f"{n} {was[n]} -> {now.get(n)}" for n in sorted(was) if was[n] != now.get(n)
-        ]:
-            print(f"warning: other versions than at the start: {', '.join(changed)}.")
-            print("The tokens may not be the same.")
+        _warn_of_versions(old.get("versions") or {}, record.get("versions") or {})
     if longer and started:
         _extend(folder, training, old["max_steps"], record["max_steps"])
-        write_json(folder / RECORD, {**old, "max_steps": record["max_steps"]})
+        files.write_json(folder / files.RECORD, {**old, "max_steps": record["max_steps"]})
     if not started:
-        write_json(folder / RECORD, record)
-    if all((folder / name).is_file() for name in (SUMMARY, TABLE, REPORT)):
+        files.write_json(folder / files.RECORD, record)
+    if all((folder / name).is_file() for name in (files.SUMMARY, files.TABLE, files.REPORT)):
         print(f"The run in {folder} is finished (--fresh starts it anew):")
-        print((folder / TABLE).read_text(encoding="utf-8"))
+        print((folder / files.TABLE).read_text(encoding="utf-8"))
         sys.exit(0)
     return _checkpoint_of(recipe, training, folder)
 
 
+def _read_all(folder: Path, record: dict[str, Any]) -> dict[str, Any]:
+    """The record of the run, `record` where there is none; refuse a file that is damaged.
+
+    We write our files whole, so that no kill leaves one cut short.
+    """
+    contents = {}
+    for name in (files.RECORD, files.SUMMARY, files.VERSIONS, files.MINUTES, files.WANDB):
+        contents[name] = _read(folder / name)
+    old = contents[files.RECORD] or record
+    if not isinstance(old, dict):
+        raise _damaged(folder / files.RECORD, "it does not hold settings")
+    before, rows = _read(folder / files.BEFORE), old.get("rows_held_out") or 0
+    if files.checkpoints(folder) and before is not None and len(before) != rows:
+        raise _damaged(folder / files.BEFORE, f"it holds {len(before)} rows of {rows}")
+    return old
+
+
+def _read(path: Path) -> Any:
+    try:
+        read = files.read_rows if path.suffix == ".jsonl" else files.read_json
+        return read(path) if path.is_file() else None
+    except ValueError as error:
+        raise _damaged(path, str(error)) from None
+
+
+def _damaged(path: Path, why: str) -> Refusal:
+    return Refusal(
+        f"{path} is damaged ({why}).\n"
+        "Restore it from a copy, use another output_dir, or --fresh to start anew."
+    )
+
+
+def _warn_of_versions(was: dict[str, str], now: dict[str, str]) -> None:
+    names = [name for name in sorted(was) if was[name] != now.get(name)]
+    if names:
+        changed = ", ".join(f"{name} {was[name]} -> {now.get(name)}" for name in names)
+        print(f"warning: other versions than at the start: {changed}.")
+        print("The tokens may not be the same.")
+
+
 def _checkpoint_of(recipe: RecipeArguments, training: GRPOConfig, folder: Path) -> str | None:
-    there, whole = checkpoints(folder), None  # the newest first
+    there, whole = files.checkpoints(folder), None  # the newest first
     for path in there:
-        if is_whole(path, training.world_size):
+        why = why_not_whole(path, training.world_size)
+        if why is None:
             whole = str(path)
             break
-        print(f"warning: {path} was cut short. Passing over it.", file=sys.stderr)
+        print(f"warning: {path} was cut short ({why}). Passing over it.", file=sys.stderr)
     checkpoint = whole or training.resume_from_checkpoint
-    if checkpoint is None and (folder / SUMMARY).is_file():
+    if checkpoint is None and (folder / files.SUMMARY).is_file():
         raise Refusal(
-            f"the run in {folder} is finished but for its {REPORT} or {TABLE}, and it has no "
-            f"checkpoint left.\nWrite the report with: python scripts/report.py {folder}"
+            f"the run in {folder} is finished but for its {files.REPORT} or {files.TABLE}, and it "
+            f"has no checkpoint left.\nWrite the report with: python scripts/report.py {folder}"
         )
     if checkpoint is None and there:
         print(f"warning: no checkpoint of {folder} is whole: the run starts again at step 0.")
@@ -193,32 +202,15 @@ def _checkpoint_of(recipe: RecipeArguments, training: GRPOConfig, folder: Path) 
 def _check_resumable(
     recipe: RecipeArguments, training: GRPOConfig, folder: Path, checkpoint: Path
 ) -> None:
-    why = None
-    if not is_whole(checkpoint, training.world_size):
-        why = "it is no whole checkpoint of a run of so many processes"
-    elif training.sync_ref_model:
+    why = why_not_whole(checkpoint, training.world_size)
+    if why is None and training.sync_ref_model:
         why = "TRL keeps a moving reference (sync_ref_model) in no checkpoint. Give --fresh"
-    elif recipe.num_eval_rows and not (folder / BEFORE).is_file():
+    if why is None and recipe.num_eval_rows and not (folder / files.BEFORE).is_file():
         other = "" if folder in checkpoint.parents else ", or --num_eval_rows 0"
-        why = f"{BEFORE} is missing, and the untrained model is gone. Copy it from that run{other}"
+        why = f"{files.BEFORE} is missing, and the untrained model is gone. "
+        why += f"Copy it from that run{other}"
     if why:
         raise Refusal(f"cannot resume from {checkpoint}: {why}.")
-
-
-def _read(path: Path, default: Any = None) -> Any:
-    """Read a file of the folder; refuse it where that is damaged: we write it whole."""
-    try:
-        read = read_rows if path.suffix == ".jsonl" else read_json
-        return read(path) if path.is_file() else default
-    except ValueError as error:
-        raise _damaged(path, str(error)) from None
-
-
-def _damaged(path: Path, why: str) -> Refusal:
-    return Refusal(
-        f"{path} is damaged ({why}).\n"
-        "Restore it from a copy, use another output_dir, or --fresh to start anew."
-    )
 
 
 def _extend(folder: Path, training: GRPOConfig, was: int, now: int) -> None:
@@ -233,7 +225,7 @@ def _extend(folder: Path, training: GRPOConfig, was: int, now: int) -> None:
         f"{training.lr_scheduler_type.value!r} over {now} steps, as a run of {now} steps has it at "
         "the same step."
     )
-    for name in (SUMMARY, REPORT, TABLE, AFTER):
+    for name in (files.SUMMARY, files.REPORT, files.TABLE, files.AFTER):
         if (folder / name).is_file():
             (folder / name).rename(folder / f"{name}.{was}_steps")
 
@@ -255,13 +247,13 @@ def _take_lock(folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     if _lock is not None:
         _lock.close()
-    lock = (folder / LOCK).open("a+")
+    _lock = (folder / files.LOCK).open("a+")
     try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(_lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
-        lock.seek(0)
+        _lock.seek(0)
         raise Refusal(
-            f"{folder} is still being written by process {lock.read().strip()}.\n"
+            f"{folder} is still being written by process {_lock.read().strip()}.\n"
             "Wait for it to end, or use another output_dir."
         ) from None
     except OSError as error:
@@ -269,11 +261,10 @@ def _take_lock(folder: Path) -> None:
             f"warning: this file system cannot lock ({error}): make sure that only one run writes "
             f"{folder}."
         )
-    lock.truncate(0)
-    lock.write(f"{os.getpid()}\n")
-    lock.flush()
-    _lock = lock
+    _lock.truncate(0)
+    _lock.write(f"{os.getpid()}\n")
+    _lock.flush()
 
 
 def _contents(folder: Path) -> list[Path]:
-    return [path for path in folder.iterdir() if path.name != LOCK]
+    return [path for path in folder.iterdir() if path.name != files.LOCK]
