@@ -8,7 +8,6 @@ import signal
 import socket
 import struct
 import sys
-import threading
 import time
 from pathlib import Path
 
@@ -55,9 +54,12 @@ def landlocked(*readable):
     return lambda: landlock.restrict(landlock.ruleset(readable))
 
 
-def everything(isolation="landlock", uid=None):
-    limits = Limits(isolation, uid, 5, os.getpid())
-    return lambda: confine(limits, prepare(isolation, ["/usr/lib"]))
+def everything(isolation, uid=None):
+    def confine_all():
+        rules, (chosen, _) = prepare(isolation, ["/usr/lib"])
+        confine(Limits(isolation, uid, 5, os.getppid()), rules, chosen)
+
+    return confine_all
 
 
 def limited(tasks=8):
@@ -76,51 +78,21 @@ def raw_call(number, *arguments):
     return ctypes.get_errno() if answer < 0 else 0
 
 
-def fork_once():
-    child = os.fork()
-    if not child:
-        os._exit(0)
-    os.waitpid(child, 0)
-    return "forked"
-
-
 def signalled(pid):
     os.kill(pid, 0)
     return "reached"
 
 
-def thread_answer():
-    answers = []
-    thread = threading.Thread(target=lambda: answers.append("ran"))
-    thread.start()
-    thread.join()
-    return answers[0]
-
-
 # ------------------------------------------------------------------ seccomp
 
 
-@pytest.mark.parametrize(
-    ("work", "answer"),
-    [
-        (thread_answer, "ran"),
-        (lambda: time.sleep(0.001), None),
-        (lambda: len(os.urandom(8)), 8),
-        (lambda: signalled(os.getpid()), "reached"),
-        (lambda: len(os.pipe()), 2),
-        (lambda: [pair.send(b"x") for pair in socket.socketpair()], [1, 1]),
-        (lambda: len(Path("/etc/hostname").read_text()) >= 0, True),
-        (lambda: resource.getrlimit(resource.RLIMIT_CORE) != (), True),
-        (lambda: len(bytearray(64 << 20)), 64 << 20),
-    ],
-)
-def test_the_filter_allows(work, answer):
-    assert in_child(work, filtered()) == answer
+OPEN_FLAGS = [os.O_WRONLY, os.O_RDWR, os.O_CREAT, os.O_TRUNC, os.O_APPEND, os.O_PATH, os.O_TMPFILE]
 
 
 @pytest.mark.parametrize(
     ("name", "arguments"),
     [
+        *(("openat", (-100, 0, flags)) for flags in OPEN_FLAGS),
         *(("futex", (0, operation)) for operation in (0, 1, 6, 9, 11, 13, 0x86, 0x87, 0x8B, 0x8D)),
         *(("madvise", (0, 0, advice)) for advice in (3, 9, 12, 20, 21, 22, 23, 100, 101)),
         ("sendto", (0, 0, 0, 1, 0, 0)),
@@ -140,21 +112,6 @@ def test_the_filter_refuses_these_arguments(name, arguments):
         return raw_call(seccomp.CALLS[name][seccomp.machine()], *given)
 
     assert in_child(work, filtered()) == 1
-
-
-OPEN_FLAGS = [os.O_WRONLY, os.O_RDWR, os.O_CREAT, os.O_TRUNC, os.O_APPEND, os.O_PATH, os.O_TMPFILE]
-
-
-@pytest.mark.parametrize("flags", OPEN_FLAGS)
-def test_the_filter_refuses_to_open_but_for_reading(flags, tmp_path):
-    path = tmp_path / "made"
-    assert in_child(lambda: os.open(path, flags), filtered()) == "PermissionError"
-    assert not path.exists()
-
-
-def test_the_filter_without_files_opens_nothing():
-    for look in (lambda: os.open("/etc/hostname", os.O_RDONLY), lambda: os.stat("/etc/hostname")):
-        assert in_child(look, filtered(files=False)) == "PermissionError"
 
 
 def answer_of(instructions, number, arch, arguments=(0,) * 6):
@@ -231,46 +188,34 @@ def test_another_machine_is_an_error(monkeypatch):
 
 
 @needs_landlock
-@pytest.mark.parametrize(
-    "path", ["/etc/passwd", "/proc/{parent}/environ", "/proc/self/mem", "/dev/null", "/"]
-)
-def test_landlock_refuses_to_read(path):
-    path = path.format(parent=os.getpid())
-    assert in_child(lambda: os.open(path, os.O_RDONLY), landlocked()) == "PermissionError"
-
-
-@needs_landlock
-def test_landlock_reads_what_is_allowed_and_changes_nothing_there(tmp_path):
-    (tmp_path / "old").write_text("text")
-    inside = landlocked(str(tmp_path))
-    assert in_child(lambda: (tmp_path / "old").read_text(), inside) == "text"
-    for attack in (
-        lambda: os.open(tmp_path / "new", os.O_CREAT),
-        lambda: os.open(tmp_path / "old", os.O_WRONLY),
-        lambda: os.unlink(tmp_path / "old"),
-    ):
-        assert in_child(attack, inside) == "PermissionError"
-    assert in_child(lambda: os.listdir(tmp_path), landlocked()) == "PermissionError"
-    assert [path.name for path in tmp_path.iterdir()] == ["old"]
-
-
-@pytest.mark.skipif(landlock.abi() < 6, reason="Landlock scopes signals from ABI 6")
-def test_landlock_keeps_signals_inside():
-    assert in_child(lambda: signalled(os.getppid()), landlocked()) == "PermissionError"
-
-
-@pytest.mark.skipif(landlock.abi() < 4, reason="Landlock knows ports from ABI 4")
-def test_landlock_refuses_ports():
+def test_landlock_reads_what_is_allowed_and_refuses_all_else(tmp_path):
+    inside, outside = tmp_path / "inside", tmp_path / "outside"
+    for folder in (inside, outside):
+        folder.mkdir()
+        (folder / "old").write_text("text")
+    refused = {
+        "reading elsewhere": lambda: (outside / "old").read_text(),
+        "listing elsewhere": lambda: os.listdir(outside),
+        "a parent's environment": lambda: Path(f"/proc/{os.getppid()}/environ").read_bytes(),
+        "its own memory": lambda: os.open("/proc/self/mem", os.O_RDONLY),
+        "a new file": lambda: os.open(inside / "new", os.O_CREAT),
+        "writing": lambda: os.open(inside / "old", os.O_WRONLY),
+        "removing": lambda: os.unlink(inside / "old"),
+    }
     with socket.create_server(("127.0.0.1", 0)) as server:
-        connect = lambda: socket.create_connection(server.getsockname())  # noqa: E731
-        assert in_child(connect, landlocked()) == "PermissionError"
+        if landlock.abi() >= 4:
+            refused["a port"] = lambda: socket.create_connection(server.getsockname())
+        if landlock.abi() >= 6:
+            refused["a signal"] = lambda: signalled(os.getppid())
+        answers = {name: in_child(work, landlocked(str(inside))) for name, work in refused.items()}
+    assert answers == dict.fromkeys(refused, "PermissionError")
+    assert in_child(lambda: (inside / "old").read_text(), landlocked(str(inside))) == "text"
 
 
 def test_a_kernel_without_landlock_is_an_error(monkeypatch):
     monkeypatch.setattr(landlock, "abi", lambda: 0)
     with pytest.raises(OSError, match="no Landlock"):
         prepare("landlock", [])
-    assert prepare("sealed", []).rules is None
 
 
 # ------------------------------------------------------------------ user, dumping, limits
@@ -367,18 +312,7 @@ def test_a_fork_that_the_kernel_refuses_is_an_error():
 
 @pytest.mark.parametrize("isolation", [pytest.param("landlock", marks=needs_landlock), "sealed"])
 @pytest.mark.parametrize("uid", [pytest.param(UID, marks=needs_root), None])
-def test_all_together_can_still_compute_and_print(isolation, uid):
+def test_all_together_can_still_compute_and_opens_nothing_to_write(isolation, uid, tmp_path):
     assert in_child(lambda: sum(range(10)), everything(isolation, uid)) == 45
-
-
-@needs_landlock
-def test_all_together_reads_the_library_alone_and_writes_nowhere(tmp_path):
-    assert in_child(lambda: len(os.listdir("/usr/lib")) > 0, everything()) is True
-    assert in_child(lambda: os.listdir("/etc"), everything()) == "PermissionError"
     attack = lambda: os.open(tmp_path, os.O_TMPFILE | os.O_RDWR)  # noqa: E731
-    assert in_child(attack, everything("sealed")) == "PermissionError"
-
-
-def test_unsafe_limits_resources_alone():
-    assert in_child(lambda: resource.getrlimit(resource.RLIMIT_CPU), everything("unsafe")) == [5, 5]
-    assert in_child(fork_once, everything("unsafe", UID if os.geteuid() == 0 else None)) == "forked"
+    assert in_child(attack, everything(isolation, uid)) == "PermissionError"

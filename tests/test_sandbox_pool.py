@@ -62,22 +62,19 @@ def descendants(pid):
     return children + [below for child in children for below in descendants(child)]
 
 
-def test_a_batch_comes_back_in_order(sandbox):
-    scripts = [Stdio("print(input())", [(str(n), str(n % 3))]) for n in range(6)]
-    expected = ["pass", "fail", "pass", *["pass"] * 3, *["fail"] * 3]
-    assert statuses(sandbox.run_batch([RIGHT, WRONG, RIGHT, *scripts])) == expected
-
-
 def test_a_batch_keeps_all_workers_busy(sandbox):
     started = time.monotonic()
-    assert statuses(sandbox.run_batch([SLOW] * 6)) == ["pass"] * 6
-    assert time.monotonic() - started < 1.1  # 1.2 one after the other
+    outcomes = sandbox.run_batch([SLOW] * 6)
+    assert statuses(outcomes) == ["pass"] * 6
+    assert time.monotonic() - started < 0.75 * sum(outcome.seconds for outcome in outcomes)
 
 
-def test_it_runs_from_several_threads(sandbox):
+def test_batches_of_several_threads_come_back_in_order(sandbox):
+    scripts = [Stdio("print(input())", [(str(n), str(n % 3))]) for n in (2, 3)]
     with ThreadPoolExecutor(6) as threads:
-        futures = [threads.submit(sandbox.run_batch, [RIGHT, WRONG]) for _ in range(12)]
-        assert [statuses(future.result()) for future in futures] == [["pass", "fail"]] * 12
+        futures = [threads.submit(sandbox.run_batch, [WRONG, RIGHT, *scripts]) for _ in range(12)]
+        answers = [statuses(future.result()) for future in futures]
+    assert answers == [["fail", "pass", "pass", "fail"]] * 12
 
 
 def test_the_limit_holds_and_nothing_is_left(sandbox):
@@ -130,14 +127,6 @@ def test_a_child_that_somebody_else_ends_or_stops_costs_no_verdict(place, number
     killer.start()
     assert statuses(sandbox.run_batch([job])) == ["pass"]
     killer.join()
-
-
-def test_a_program_can_neither_kill_nor_stop_itself_but_end_by_other_signals(sandbox):
-    program = "import os, signal\ndef f(n):\n    os.kill(os.getpid(), n)\n    return n"
-    refused = ["assert f(9) == 9", "import signal\nassert f(int(signal.SIGSTOP)) == 19"]
-    reason = "PermissionError: [Errno 1] Operation not permitted"
-    assert sandbox.run_asserts(program, refused).reason == reason
-    assert sandbox.run_asserts(program, ["assert f(15) == 15"]).reason == "killed by SIGTERM"
 
 
 def test_time_in_which_the_whole_job_is_stopped_is_not_the_programs(sandbox):
@@ -202,18 +191,6 @@ def test_a_zygote_killed_in_mid_batch_costs_no_verdict(sandbox):
     killer.join()
 
 
-def test_the_children_of_a_killed_zygote_die(sandbox):
-    thread = threading.Thread(target=sandbox.run_batch, args=([HANGS],))
-    thread.start()
-    time.sleep(0.4)
-    children = [child for pid in zygotes(sandbox) for child in descendants(pid)]
-    for pid in zygotes(sandbox):
-        os.kill(pid, signal.SIGKILL)
-    time.sleep(0.5)
-    assert children and not any(map(is_alive, children))
-    thread.join()
-
-
 def test_a_zygote_that_dies_twice_is_infra_and_no_grade():
     with Sandbox(workers=1) as sandbox:
         sandbox._all[0].run = lambda *_: (_ for _ in ()).throw(pool.ZygoteDied("planted"))
@@ -228,9 +205,7 @@ def test_an_error_of_ours_costs_the_row_that_it_happened_in(sandbox, monkeypatch
     monkeypatch.setattr(pool, "run_job", fails_once)
     outcomes = sandbox.run_batch([RIGHT, WRONG, RIGHT])
     assert statuses(outcomes) == ["pass", "infra", "pass"]
-    assert outcomes[1].reason == "IndexError: list index out of range" and outcomes[1].passed == (
-        False,
-    )
+    assert outcomes[1].reason == "IndexError: list index out of range"
 
 
 def test_a_stopped_zygote_is_given_up(monkeypatch):

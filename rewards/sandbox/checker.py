@@ -29,15 +29,9 @@ import threading
 from types import CodeType
 from typing import Any
 
-from rewards.sandbox.link import (
-    InplaceCallable,
-    LinkError,
-    Peer,
-    RemoteCallable,
-    read_all,
-    received,
-)
+from rewards.sandbox.link import LinkError, Peer, RemoteCallable, read_all, received
 
+CHECKER_PROGRAMS = 64  # that one checker serves at the most
 ORDERS = 3  # the descriptor on which programs come in and verdicts go out
 GROWTH_KB = 100_000  # a checker that has needed so much more memory serves no other program
 REASON_LENGTH = 300
@@ -66,7 +60,7 @@ def check() -> None:
 
 def _check_program(link: int, job: dict) -> None:
     """Report one line a test, `[passed, reason]`; `[null, reason]` where none can run."""
-    peer = Peer(link, {})
+    peer = Peer(link, {}, job["inplace"])
     try:
         _await_program(peer)
         scope = _scope(peer, job)
@@ -95,9 +89,12 @@ def _await_program(peer: Peer) -> None:
 
 def _scope(peer: Peer, job: dict) -> dict[str, Any]:
     """The values of the names in the tests, before the setup adds its own."""
-    kind = InplaceCallable if job["inplace"] else RemoteCallable
     modules = {name: importlib.import_module(name) for name in job["modules"]}
-    return {"__name__": "tests"} | modules | {name: kind(peer, name) for name in job["names"]}
+    return (
+        {"__name__": "tests"}
+        | modules
+        | {name: RemoteCallable(peer, name) for name in job["names"]}
+    )
 
 
 def _outcome(test: CodeType, scope: dict[str, Any], peer: Peer) -> list:

@@ -1,8 +1,8 @@
 """Rights taken from a child of the zygote before it runs a line that a model wrote. A function a
 promise.
 
-    prepared = prepare("landlock", ["/usr/lib/python3.11"])     # once, in the zygote
-    confine(Limits("landlock", uid=60001, seconds=10, parent=1234), prepared)       # in each child
+    rules, filters = prepare("landlock", ["/usr/lib/python3.11"])       # once, in the zygote
+    confine(Limits("landlock", uid=60001, seconds=10, parent=1234), rules, filters[0])  # in a child
 
 In this order, since each step needs rights that a later one takes away: user, dumping and death
 with the parent (a change of user clears both), limits, Landlock, seccomp. Any step that fails
@@ -51,24 +51,25 @@ class Limits(NamedTuple):
 
 
 class Prepared(NamedTuple):
-    """Made once, before any child: the Landlock descriptor and the seccomp filters, if any."""
+    """Made once, before any child: the Landlock descriptor, and the seccomp filters of programs
+    and of checkers, if any.
+    """
 
     rules: int | None
-    filter: seccomp.Filter | None
-    checker_filter: seccomp.Filter | None
+    filters: tuple[seccomp.Filter | None, seccomp.Filter | None]
 
 
 def prepare(isolation: str, readable: Sequence[str]) -> Prepared:
     """The parts of an isolation that its children share; `readable`: what Landlock leaves open."""
     if isolation == "unsafe":
-        return Prepared(None, None, None)
+        return Prepared(None, (None, None))
     files = isolation == "landlock"
     rules = landlock.ruleset(readable) if files else None
-    for_programs, for_checkers = (seccomp.program(files, receives) for receives in (False, True))
-    return Prepared(rules, seccomp.assemble(for_programs), seccomp.assemble(for_checkers))
+    filters = (seccomp.assemble(seccomp.program(files, receives)) for receives in (False, True))
+    return Prepared(rules, tuple(filters))
 
 
-def confine(limits: Limits, prepared: Prepared) -> None:
+def confine(limits: Limits, rules: int | None, chosen: seccomp.Filter | None) -> None:
     """Every promise, for good. The Landlock descriptor is closed."""
     if limits.uid is not None:
         drop_user(limits.uid)
@@ -77,12 +78,11 @@ def confine(limits: Limits, prepared: Prepared) -> None:
         forbid_dumping()
     die_with(limits.parent)
     limit_resources(limits.seconds, limits.tasks)
-    if limits.isolation == "unsafe":
-        return
-    if prepared.rules is not None:
-        landlock.restrict(prepared.rules)
-        os.close(prepared.rules)
-    seccomp.install(prepared.filter)
+    if rules is not None:
+        landlock.restrict(rules)
+        os.close(rules)
+    if chosen is not None:
+        seccomp.install(chosen)
 
 
 def drop_user(uid: int) -> None:

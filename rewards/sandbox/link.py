@@ -78,15 +78,6 @@ class RemoteCallable(Remote):
         return self._peer.call(self._place, arguments, keywords)
 
 
-class InplaceCallable(Remote):
-    """A function that may change its arguments, as the task says."""
-
-    __slots__ = ()
-
-    def __call__(self, *arguments: Any, **keywords: Any) -> Any:
-        return self._peer.call(self._place, arguments, keywords, inplace=True)
-
-
 class RemoteIterator(Remote):
     __slots__ = ()
 
@@ -151,20 +142,23 @@ def received(names: Any, message: Any) -> BaseException:
 
 
 class Peer:
-    """One end of a stream (a descriptor); `names` are what the other side may call by name."""
+    """One end of a stream (a descriptor); `names` are what the other side may call by name.
 
-    def __init__(self, stream: int, names: dict[str, Any]):
-        self.stream, self.names = stream, names
+    `inplace`: what the other side made of the arguments of a call is taken over.
+    """
+
+    def __init__(self, stream: int, names: dict[str, Any], inplace: bool = False):
+        self.stream, self.names, self.inplace = stream, names, inplace
         self.exports: list[Any] = []
         self.depth = 0
         self.asked = 0
         self.ended = False  # the other side is gone, whatever whoever asked makes of the error
         self.flush: Callable[[], None] = lambda: None
 
-    def call(self, target: Any, arguments: tuple, keywords: dict, inplace: bool = False) -> Any:
-        """Call a name, or a number handed over; `inplace`: take over what became of arguments."""
-        answer = self.ask("call", target, [arguments, keywords, inplace])
-        if not inplace:
+    def call(self, target: Any, arguments: tuple, keywords: dict) -> Any:
+        """Call a name, or a number handed over."""
+        answer = self.ask("call", target, [arguments, keywords, self.inplace])
+        if not self.inplace:
             return answer
         result, after = answer
         for mine, theirs in zip((*arguments, *keywords.values()), after, strict=True):

@@ -96,18 +96,13 @@ class Sandbox:
         for job in jobs:
             tests_of(job)
         self.start()
-        counting, calls, slots = self._counting, self._calls, self._all
-        with counting:
-            calls.append(jobs)
+        slots = self._slots
         try:
             if len(jobs) == 1:
                 return [self._run(jobs[0])]
             return list(self._threads.map(self._run, jobs))
         finally:
-            with counting:
-                calls.pop()
-                if not calls:
-                    _end_checkers(slots)
+            _end_checkers(slots)
 
     def run_asserts(self, program: str, tests: Sequence[str], **options: Any) -> Outcome:
         """One program against tests, with the options of `Asserts`."""
@@ -198,7 +193,7 @@ class Sandbox:
         try:
             return misses(lambda job: run_job(self._all[0], job))
         finally:
-            _end_checkers(self._all)
+            _end_checkers(self._slots)
 
     def _make_slots(self, isolation: str) -> None:
         for slot in self._all:
@@ -215,8 +210,7 @@ class Sandbox:
             slot.disown()
         self.isolation: str | None = None
         self._all: list[Slot] = []
-        self._calls: list[Sequence] = []  # those that run now
-        self._lock, self._counting = threading.Lock(), threading.Lock()
+        self._lock = threading.Lock()
         self._threads = ThreadPoolExecutor(self.workers, thread_name_prefix="sandbox")
 
 
@@ -264,11 +258,16 @@ def _warn_of_few_tasks(workers: int) -> None:
         )
 
 
-def _end_checkers(slots: Sequence[Slot]) -> None:
-    """Once no call runs: a checker stays for the programs of calls that overlap, and no longer."""
-    for slot in slots:
+def _end_checkers(slots: queue.SimpleQueue) -> None:
+    """Of the slots that are free: a checker is gone once no call runs, for the last finds all."""
+    free = []
+    with contextlib.suppress(queue.Empty):
+        while True:
+            free.append(slots.get_nowait())
+    for slot in free:
         with contextlib.suppress(ZygoteDied):
             slot.end_checker()
+        slots.put(slot)
 
 
 def _close_all() -> None:

@@ -24,6 +24,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from rewards.sandbox.checker import CHECKER_PROGRAMS
 from rewards.sandbox.clock import Clock
 from rewards.sandbox.confinement import UNCONFINED_EXIT
 
@@ -32,7 +33,6 @@ OVERDUE_S = 5.0  # after the wall limit, before the zygote itself is given up
 LINGER_S = 0.1  # a program may take so long to end after its tests
 GRACE_S = 0.5  # tests may take so long to end after the wall limit
 POLL_S = 0.5
-CHECKER_PROGRAMS = 64
 OUTPUT_BYTES = 1 << 20
 PACKET = 1 << 16
 ADD_SEALS, SEALS = 1033, 0b1111  # F_ADD_SEALS; no more seals, no shrinking, growing, writing

@@ -50,7 +50,6 @@ LAYOUT = {
     "script": (0, 1, 2, None, 3),
     "checker": (None, None, None, 0),
 }
-CHECKER_PROGRAMS = 64  # that one checker serves at the most
 FIRST_USER, USERS = 60_000, 2_500
 PARENT_CHECK_S = 0.2
 
@@ -158,22 +157,20 @@ class Zygote:
         limits = confinement.Limits(
             self.settings["isolation"],
             self.users[is_checker] if self.users else None,
-            (self.seconds + 2) * self.cores * (CHECKER_PROGRAMS if is_checker else 1),
+            (self.seconds + 2) * self.cores * (checker.CHECKER_PROGRAMS if is_checker else 1),
             self.pid,
             self._tasks(),
         )
-        prepared = self.prepared
-        chosen = prepared.checker_filter if is_checker else prepared.filter
-        if prepared.rules is None:
+        confirm, rules = len(descriptors), None
+        if self.prepared.rules is None:
             arrange([*descriptors, self.confirm])
-            own = prepared._replace(filter=chosen)
         else:
-            arrange([*descriptors, self.confirm, prepared.rules])
-            own = prepared._replace(filter=chosen, rules=len(descriptors) + 1)
-        confinement.confine(limits, own)
+            arrange([*descriptors, self.confirm, self.prepared.rules])
+            rules = confirm + 1
+        confinement.confine(limits, rules, self.prepared.filters[is_checker])
         if not is_checker:
-            os.write(len(descriptors), b"C")
-        os.close(len(descriptors))
+            os.write(confirm, b"C")
+        os.close(confirm)
 
     def _tasks(self) -> int:
         """The limit on threads of a child's user: his own, or what we have now and room for every
