@@ -13,7 +13,6 @@ from typing import Any
 
 import torch
 from datasets import Dataset
-from transformers import AutoTokenizer
 from transformers.utils import get_json_schema
 from trl import ModelConfig, SFTConfig, SFTTrainer, get_peft_config
 
@@ -24,6 +23,7 @@ from recipes.common.evaluation.evaluate import evaluate
 from recipes.common.evaluation.scores import compare, comparison_table, summarize
 from recipes.common.sampling.idle import idle_trainer
 from recipes.common.trainer import add_model_arguments
+from recipes.common.training.rollout import load_tokenizer
 from recipes.common.utils.machine import versions
 from recipes.common.utils.run_files import (
     AFTER,
@@ -139,13 +139,12 @@ def _train(
         **{name: training[name] for name in kept if training.get(name) is not None},
     )
     add_model_arguments(args, model)
-    tokenizer = AutoTokenizer.from_pretrained(
+    tokenizer = load_tokenizer(
         model.model_name_or_path,
-        revision=model.model_revision,
-        trust_remote_code=args.trust_remote_code,
+        model.model_revision,
+        args.trust_remote_code,
+        training["chat_template_path"],
     )
-    if training["chat_template_path"]:
-        tokenizer.chat_template = Path(training["chat_template_path"]).read_text(encoding="utf-8")
     trainer = SFTTrainer(
         model=model.model_name_or_path,
         args=args,

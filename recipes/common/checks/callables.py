@@ -1,8 +1,17 @@
 """Tools and environments: they load, start on a row, and the model can call them."""
 
+import inspect
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+
+from transformers import PreTrainedTokenizerBase
+from transformers.utils import get_json_schema
+from trl.chat_template_utils import (
+    is_chat_template_prefix_preserving,
+    parse_response,
+    supports_tool_calling,
+)
 
 from recipes.common.trainer import NO_STEPS_WITH_TOOLS
 from recipes.common.training.engine import asked_engine, world_size
@@ -15,8 +24,10 @@ from recipes.common.training.environments import (
     reset,
     title_of,
 )
-from recipes.common.training.rollout import undescribed
+from recipes.common.training.rollout import read_calls
 from rewards import reward_kind
+
+TEMPLATE = "recipes/calculator/chat_template.jinja"
 
 
 def check_tool_use(
@@ -24,46 +35,99 @@ def check_tool_use(
 ) -> list[str]:
     """Check tools and environments, of these each one's `reset` on its first row."""
     path = training["chat_template_path"]
-    problems = (
-        [f"chat_template_path: there is no file {path}."]
-        if path and not Path(path).is_file()
-        else []
-    )
+    missing = bool(path) and not Path(path).is_file()
+    problems = [f"chat_template_path: there is no file {path}."] if missing else []
     if not (training["tools"] or training["environment_factory"]):
         return problems
     try:
         factories = by_name(load_environments(training["environment_factory"]))
-        problems += [
-            problem for tool in load_tools(training["tools"]) for problem in undescribed(tool)
-        ]
+        for tool in load_tools(training["tools"]):
+            problems += _undescribed(tool)
     except ValueError as problem:
         return [*problems, str(problem)]
-    if any(isinstance(row.get("prompt"), str) for row in rows):
-        problems.append(
-            "tools and environments need prompts of chat messages; the rows have plain text."
-        )
-    if any(reward_kind(reward) == "step" for reward in rewards):
-        problems.append(NO_STEPS_WITH_TOOLS)
     for name, factory in factories.items():
         problems += _check_environment(name, factory, rows)
-    unknown = sorted(
-        {str(row.get("environment")) for row in rows} - {str(name) for name in factories}
-    )
-    if unknown and factories and None not in factories:
-        problems.append(
+    named = {str(row.get("environment")) for row in rows}
+    unknown = sorted(named - {str(name) for name in factories})
+    there = ", ".join(map(str, factories))
+    table = [
+        (
+            any(isinstance(row.get("prompt"), str) for row in rows),
+            "tools and environments need prompts of chat messages; the rows have plain text.",
+        ),
+        (any(reward_kind(reward) == "step" for reward in rewards), NO_STEPS_WITH_TOOLS),
+        (
+            unknown and factories and None not in factories,
             f"rows have the environment {', '.join(map(repr, unknown))}, and environment_factory "
-            f"has only {', '.join(factories)}: the column `environment` names one of these."
-        )
-    return problems + _check_engine(training)
+            f"has only {there}: the column `environment` names one of these.",
+        ),
+    ]
+    return [*problems, *(message for holds, message in table if holds), *_check_engine(training)]
 
 
 def tools_of(training: dict[str, Any]) -> list[Callable]:
     """All tools of a run, methods of environments included; ValueError for what does not load."""
-    factories = by_name(load_environments(training["environment_factory"]))
-    methods = [
-        method for name, factory in factories.items() for method in methods_of(make(name, factory))
-    ]
-    return [*load_tools(training["tools"]), *methods]
+    tools = load_tools(training["tools"])
+    for name, factory in by_name(load_environments(training["environment_factory"])).items():
+        tools += methods_of(make(name, factory))
+    return tools
+
+
+def check_tool_template(tokenizer: PreTrainedTokenizerBase, tools: list[Callable]) -> list[str]:
+    """A call that the template writes is read again, and an answer changes nothing before."""
+    if not supports_tool_calling(tokenizer):
+        return [
+            "its chat template writes no tool calls or drops what a tool answers. Give one that "
+            f"does by chat_template_path (as {TEMPLATE}), or a model that was trained with tools."
+        ]
+    read_calls(tokenizer)
+    name = tools[0].__name__ if tools else "tool"
+    parameters = list(inspect.signature(tools[0]).parameters)[:1] if tools else []
+    function = {"name": name, "arguments": dict.fromkeys(parameters, "1")}
+    question = [{"role": "user", "content": "?"}]
+    call = {"type": "function", "function": function}
+    turn = [{"role": "assistant", "content": "", "tool_calls": [call]}]
+    schemas = [get_json_schema(tool) for tool in tools]
+    before = tokenizer.apply_chat_template(
+        question, tools=schemas, add_generation_prompt=True, tokenize=False
+    )
+    whole = tokenizer.apply_chat_template(question + turn, tools=schemas, tokenize=False)
+    if not whole.startswith(before):
+        return [_unreadable("it writes the turn of the model otherwise than a prompt ends", whole)]
+    written = whole.removeprefix(before)
+    ids, prefix = (
+        tokenizer(text, add_special_tokens=False)["input_ids"] for text in (written, before)
+    )
+    read = parse_response(tokenizer, ids, prefix=prefix, tools=schemas).get("tool_calls")
+    if [each["function"] for each in read or []] != [function]:
+        return [_unreadable(f"the call {function} is read as {read}", written)]
+    if not is_chat_template_prefix_preserving(tokenizer):
+        return [
+            "its chat template changes earlier messages when a tool's answer is added: correct "
+            "the template."
+        ]
+    return []
+
+
+def _unreadable(reason: str, text: str) -> str:
+    return (
+        f"its chat template and the way that tool calls are read do not go together: {reason}. "
+        'Let the template write `<tool_call>{"name": ..., "arguments": {...}}</tool_call>`, or set '
+        f"`response_template` in the tokenizer_config.json. It writes {text!r}."
+    )
+
+
+def _undescribed(tool: Callable) -> list[str]:
+    """Say why the chat template cannot describe a tool."""
+    try:
+        get_json_schema(tool)
+    except Exception as error:  # whatever transformers makes of a signature
+        return [
+            f"tool {tool.__name__!r} cannot be described to the model: {type(error).__name__}: "
+            f"{error} Each parameter needs a type hint and a line in the `Args:` section of the "
+            "docstring."
+        ]
+    return []
 
 
 def _check_environment(name: str | None, factory: Callable, rows: list[dict]) -> list[str]:
@@ -76,29 +140,23 @@ def _check_environment(name: str | None, factory: Callable, rows: list[dict]) ->
             f"{shown} has no method `reset`; it is called with the columns of a row, and may "
             "return a text."
         ]
-    problems = [
-        f"{shown}: {problem}"
-        for method in methods_of(environment)
-        for problem in undescribed(method)
-    ]
-    mine = [
-        (i, row) for i, row in enumerate(rows) if name is None or row.get("environment") == name
-    ]
-    for number, row in mine[:1]:
-        try:
-            observation = reset(environment, row, is_named=name is not None)
-        except (Exception, SystemExit) as error:
-            return [
-                *problems,
-                f"{shown}: reset fails on row {number}: {type(error).__name__}: {error}. It gets "
-                f"each column of the row by its name ({', '.join(row)}): take those it needs, and "
-                "**kwargs.",
-            ]
-        if not isinstance(observation, str | list | None):
-            problems.append(
-                f"{shown}: reset returned {observation!r}; allowed are a text for the prompt and "
-                "None."
-            )
+    tools = methods_of(environment)
+    problems = [f"{shown}: {problem}" for tool in tools for problem in _undescribed(tool)]
+    mine = (i for i, row in enumerate(rows) if name is None or row.get("environment") == name)
+    if (number := next(mine, None)) is None:
+        return problems
+    row = rows[number]
+    try:
+        observation = reset(environment, row, is_named=name is not None)
+    except (Exception, SystemExit) as error:
+        return [
+            *problems,
+            f"{shown}: reset fails on row {number}: {type(error).__name__}: {error}. It gets each "
+            f"column of the row by its name ({', '.join(row)}): take those it needs, and **kwargs.",
+        ]
+    if not isinstance(observation, str | list | None):
+        allowed = "allowed are a text for the prompt and None"
+        problems.append(f"{shown}: reset returned {observation!r}; {allowed}.")
     return problems
 
 

@@ -142,12 +142,16 @@ def _weights_problem(folder: Path, layers: Any) -> str | None:
 
 def _reading_problem(folder: Path, training: dict[str, Any], rows: list[dict]) -> str | None:
     """Tokenize the rows' prompts as the run will."""
-    from transformers import AutoConfig, AutoTokenizer
+    from transformers import AutoConfig
 
-    remote = bool(training.get("trust_remote_code"))
+    from recipes.common.training.rollout import load_tokenizer
+
+    remote, template = bool(training.get("trust_remote_code")), training.get("chat_template_path")
+    if template and not Path(template).is_file():  # reported by check_tool_use
+        template = None
     try:
         config = AutoConfig.from_pretrained(folder, trust_remote_code=remote)
-        tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=remote)
+        tokenizer = load_tokenizer(folder, None, remote, template)
     except Exception as error:  # whatever a damaged file makes of it
         words = " ".join(str(error).split())[:300]
         return f"its config or tokenizer cannot be read: {type(error).__name__}: {words}"
@@ -156,9 +160,6 @@ def _reading_problem(folder: Path, training: dict[str, Any], rows: list[dict]) -
             "its tokenizer has neither an end token nor a pad token; set eos_token in "
             "tokenizer_config.json."
         )
-    template = Path(training.get("chat_template_path") or "")
-    if template.is_file():
-        tokenizer.chat_template = template.read_text(encoding="utf-8")
     tools, problem = _tools(tokenizer, training)
     if problem:
         return problem
@@ -194,8 +195,7 @@ def _tools(tokenizer: Any, training: dict[str, Any]) -> tuple[list[Callable], st
     """The tools that a prompt describes, and why the chat template cannot."""
     if not (training.get("tools") or training.get("environment_factory")):
         return [], None
-    from recipes.common.checks.callables import tools_of
-    from recipes.common.training.rollout import check_tool_template
+    from recipes.common.checks.callables import check_tool_template, tools_of
 
     try:
         tools = tools_of(training)

@@ -10,12 +10,12 @@ import torch
 from datasets import Dataset
 from peft import AutoPeftModelForCausalLM
 from tqdm import tqdm
-from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM
+from transformers import LlamaConfig, LlamaForCausalLM
 from trl import ModelConfig, get_quantization_config
 
 from recipes.common.data.recipe import Recipe
 from recipes.common.trainer import GRPOConfig, GRPOTrainer, add_model_arguments
-from recipes.common.training.rollout import Rollout
+from recipes.common.training.rollout import Rollout, load_tokenizer
 from recipes.common.utils.machine import make_head_input_contiguous
 
 # Nothing is learnt, logged or saved, and no failure of a reward ends a probe: it reports them.
@@ -54,13 +54,7 @@ def idle_trainer(recipe: Recipe, name: str | None = None, weights: bool = True) 
     add_model_arguments(training, own)
     model: Any = name
     try:
-        tokenizer = AutoTokenizer.from_pretrained(
-            name,
-            revision=own.model_revision,
-            trust_remote_code=training.trust_remote_code,
-            padding_side="left",
-            truncation_side="left",
-        )
+        tokenizer = load_tokenizer(name, own.model_revision, training.trust_remote_code)
         if not weights:
             sizes = {"hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1}
             model = LlamaForCausalLM(LlamaConfig(vocab_size=8, num_attention_heads=1, **sizes))

@@ -5,27 +5,21 @@ Not covered: a tool that hangs stops the run with it, and images in what a tool 
 """
 
 import contextlib
-import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from transformers import AutoProcessor, GenerationConfig, PreTrainedTokenizerBase
-from transformers.utils import get_json_schema
+from transformers import AutoProcessor, GenerationConfig
 from trl import GRPOTrainer
 from trl.chat_template_utils import (
     add_response_schema,
-    is_chat_template_prefix_preserving,
-    parse_response,
     qwen3_template,
-    supports_tool_calling,
 )
 
 from rewards.text import completion_text
 
 TURN_KINDS = ("call", "failed call", "broken call", "call without room", "text")
-TEMPLATE = "recipes/calculator/chat_template.jinja"
 SAMPLING = ("temperature", "top_p", "top_k", "min_p")  # without meaning next to a greedy choice
 
 
@@ -46,6 +40,22 @@ class Rollout:
         return completion_text(self.completion)
 
 
+def load_tokenizer(
+    name: str, revision: str | None, trust_remote_code: bool, template: str | None = None
+) -> Any:
+    """Load a model's tokenizer as TRL does, with the chat template of a file where one is given."""
+    tokenizer = AutoProcessor.from_pretrained(
+        name,
+        revision=revision,
+        truncation_side="left",
+        padding_side="left",
+        trust_remote_code=trust_remote_code,
+    )
+    if template is not None:
+        tokenizer.chat_template = Path(template).read_text(encoding="utf-8")
+    return tokenizer
+
+
 def tool_processor(processing_class: Any, model: Any, args: Any, has_tools: bool) -> Any:
     """The tokenizer of a run with its chat template, and a way to read tool calls.
 
@@ -53,19 +63,16 @@ def tool_processor(processing_class: Any, model: Any, args: Any, has_tools: bool
     `<tool_call>{"name": ..., "arguments": {...}}</tool_call>`. None where TRL is to load the
     tokenizer itself.
     """
-    if args.chat_template_path is None and not has_tools:
+    template = args.chat_template_path
+    if template is None and not has_tools:
         return processing_class
     if processing_class is None:
         is_name = isinstance(model, str)
-        processing_class = AutoProcessor.from_pretrained(  # as TRL does
-            model if is_name else model.config._name_or_path,
-            revision=(args.model_init_kwargs or {}).get("revision") if is_name else None,
-            truncation_side="left",
-            padding_side="left",
-            trust_remote_code=args.trust_remote_code,
-        )
-    if args.chat_template_path is not None:
-        processing_class.chat_template = Path(args.chat_template_path).read_text(encoding="utf-8")
+        name = model if is_name else model.config._name_or_path
+        revision = (args.model_init_kwargs or {}).get("revision") if is_name else None
+        processing_class = load_tokenizer(name, revision, args.trust_remote_code, template)
+    elif template is not None:
+        processing_class.chat_template = Path(template).read_text(encoding="utf-8")
     if has_tools:
         read_calls(processing_class)
     return processing_class
@@ -205,70 +212,3 @@ def replaced(owner: Any, **attributes: Any) -> Iterator[None]:
         for name in attributes:
             del vars(owner)[name]
         vars(owner).update(kept)
-
-
-# --------------------------------------------------------------------------- before a run
-
-
-def check_tool_template(tokenizer: PreTrainedTokenizerBase, tools: list[Callable]) -> list[str]:
-    """A call that the template writes is read again, and an answer changes nothing before."""
-    if not supports_tool_calling(tokenizer):
-        return [
-            "its chat template writes no tool calls or drops what a tool answers. Give one that "
-            f"does by chat_template_path (as {TEMPLATE}), or a model that was trained with tools."
-        ]
-    read_calls(tokenizer)
-    arguments = (
-        {name: "1" for name in list(inspect.signature(tools[0]).parameters)[:1]} if tools else {}
-    )
-    call = {
-        "type": "function",
-        "function": {"name": tools[0].__name__ if tools else "tool", "arguments": arguments},
-    }
-    question = [{"role": "user", "content": "?"}]
-    turn = [{"role": "assistant", "content": "", "tool_calls": [call]}]
-    schemas = [get_json_schema(tool) for tool in tools]
-    before = tokenizer.apply_chat_template(
-        question, tools=schemas, add_generation_prompt=True, tokenize=False
-    )
-    whole = tokenizer.apply_chat_template(question + turn, tools=schemas, tokenize=False)
-    if not whole.startswith(before):
-        return [_unreadable("it writes the turn of the model otherwise than a prompt ends", whole)]
-    ids, prefix = (
-        tokenizer(text, add_special_tokens=False)["input_ids"]
-        for text in (whole.removeprefix(before), before)
-    )
-    read = parse_response(tokenizer, ids, prefix=prefix, tools=schemas).get("tool_calls")
-    if [one["function"] for one in read or []] != [call["function"]]:
-        return [
-            _unreadable(
-                f"the call {call['function']} is read as {read}", whole.removeprefix(before)
-            )
-        ]
-    if not is_chat_template_prefix_preserving(tokenizer):
-        return [
-            "its chat template changes earlier messages when a tool's answer is added: correct "
-            "the template."
-        ]
-    return []
-
-
-def _unreadable(reason: str, text: str) -> str:
-    return (
-        f"its chat template and the way that tool calls are read do not go together: {reason}. "
-        'Let the template write `<tool_call>{"name": ..., "arguments": {...}}</tool_call>`, or set '
-        f"`response_template` in the tokenizer_config.json. It writes {text!r}."
-    )
-
-
-def undescribed(tool: Callable) -> list[str]:
-    """Say why the chat template cannot describe a tool."""
-    try:
-        get_json_schema(tool)
-    except Exception as error:  # whatever transformers makes of a signature
-        return [
-            f"tool {tool.__name__!r} cannot be described to the model: {type(error).__name__}: "
-            f"{error} Each parameter needs a type hint and a line in the `Args:` section of the "
-            "docstring."
-        ]
-    return []
