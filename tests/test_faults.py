@@ -20,6 +20,7 @@ from support.launching import (
     started_by,
     wait_for,
     wait_for_end,
+    warmed,
 )
 
 pytestmark = pytest.mark.slow
@@ -60,7 +61,7 @@ def checkpoint_steps(folder: Path) -> list[int]:
 @pytest.mark.parametrize("launch", ["ddp", "zero2"])
 def test_a_killed_rank_ends_the_job_and_is_named_and_the_run_goes_on(launch, model, tmp_path):
     log, folder = tmp_path / "log", tmp_path / "run"
-    process = start(words_for(model, folder, launch), log, ON_CPU)
+    process = start(warmed(words_for(model, folder, launch)), log, ON_CPU)
     wait_for("step 5/12", log, process)
     (rank_1,) = [pid for pid, env in started_by(process).items() if env.get("RANK") == "1"]
     os.kill(rank_1, signal.SIGKILL)
@@ -79,7 +80,8 @@ def test_a_killed_rank_ends_the_job_and_is_named_and_the_run_goes_on(launch, mod
 def test_a_reward_that_hangs_on_one_rank_ends_the_job_and_is_named(model, tmp_path):
     log = tmp_path / "log"
     hangs = {"reward_funcs": "tests/support/slow_rewards.py:hangs_on_rank_1", "reward_timeout_s": 5}
-    process = start(words_for(model, tmp_path / "run", "ddp", **hangs), log, ON_CPU)
+    words = words_for(model, tmp_path / "run", "ddp", **hangs)
+    process = start(warmed(words), log, ON_CPU)
     wait_for("step 2/12", log, process)
     wait_for_end(process, timeout_s=ENDS_WITHIN_S)
     assert process.returncode != 0

@@ -5,11 +5,11 @@ The same rows, seed and model give the same tokens, rewards, gradient norms and 
 the engine. The loss is not compared: with equal lengths it is 0 on policy. The tolerances were
 fixed before the first run.
 
-An engine is launched once for all its runs (tests/support/in_turn.py). `make test-gpu` runs what
-needs accelerators.
+`make test-gpu` runs what needs accelerators.
 """
 
 import json
+import shutil
 from pathlib import Path
 
 import pandas as pd
@@ -17,7 +17,7 @@ import pytest
 import torch
 from peft import AutoPeftModelForCausalLM
 from safetensors.torch import load_file
-from support.launching import DENSE_REWARD, command, in_turn, run
+from support.launching import DENSE_REWARD, command, run
 from support.tiny_model import build_tiny_model
 from transformers import AutoModelForCausalLM
 
@@ -66,6 +66,12 @@ ON_ACCELERATORS = {
 COLUMNS = ("prompt", "token_ids", "letter_share", "xml_format", "reasoning_gym", "advantage")
 NORM_TOLERANCE, PARAMETER_TOLERANCE, LOGIT_TOLERANCE = 1e-3, 1e-4, 1e-3
 BF16_ROUNDING = 2**-7  # the most that saving weights below 2 in bf16 changes
+LOST_GRADIENT, PRINTED = ["tests/support/lost_gradient.py"], "printed.txt"
+FORGOTTEN = (  # by a run that is killed during its second save
+    *("summary.json", "trainer_state.json", "evaluation/after.jsonl", PRINTED),
+    "checkpoint-4/trainer_state.json",
+    *(f"completions/completions_0000{step}.parquet" for step in (3, 4)),
+)
 ON_CPU = {"DS_ACCELERATOR": "cpu"}
 ACCELERATOR = torch.accelerator.is_available()
 without_accelerator = pytest.mark.skipif(ACCELERATOR, reason="there is an accelerator")
@@ -93,35 +99,36 @@ def words_for(
 
 
 @pytest.fixture(scope="session")
-def launched(model: Path, tmp_path_factory: pytest.TempPathFactory):
-    """Launch an engine once: launch file -> the folder that holds the folder of each run."""
-    folders: dict[str, Path] = {}
+def trained(model: Path, tmp_path_factory: pytest.TempPathFactory):
+    """Launch a run once: launch file and kind -> its folder, which holds what was printed, too."""
+    base = tmp_path_factory.mktemp("engines")
 
-    def launch(name: str) -> Path:
-        if name not in folders:
-            folder = tmp_path_factory.mktemp(name)
-            runs = [words_for(name, kind, model, folder / kind) for kind in KINDS]
-            for kind in RESUMED.get(name, []):
-                resumed = folder / f"{kind}-resumed"
-                runs.append(["tests/support/cut_short.py", str(folder / kind), str(resumed)])
-                runs.append(words_for(name, kind, model, resumed))
-            if name == "ddp":
-                lost = folder / "lost", "tests/support/lost_gradient.py"
-                runs.append(words_for(name, "full", model, *lost, use_cpu=str(ACCELERATOR).lower()))
-            run(in_turn(*runs), env=ON_CPU, timeout_s=600)
-            folders[name] = folder
-        return folders[name]
+    def folder_of(launch: str, kind: str) -> Path:
+        folder = base / launch / kind
+        if not folder.exists():
+            kind, _, how = kind.partition("-")
+            script, settings = [], {}
+            if how == "lost":
+                script, settings = LOST_GRADIENT, {"use_cpu": str(ACCELERATOR).lower()}
+            if how == "resumed":
+                cut_short(folder_of(launch, kind), folder)
+            words = words_for(launch, kind, model, folder, *script, **settings)
+            printed = run(words, env=ON_CPU, timeout_s=600)
+            (folder / PRINTED).write_text(printed)
+        return folder
 
-    return launch
+    return folder_of
 
 
-@pytest.fixture
-def trained(launched):
-    return lambda launch, kind: launched(launch) / kind
+def cut_short(finished: Path, copy: Path) -> None:
+    """Copy a finished run as a kill during its second save leaves it."""
+    shutil.copytree(finished, copy)
+    for file in [*(copy / name for name in FORGOTTEN), *copy.glob("*model.safetensors")]:
+        file.unlink()
 
 
 def printed_by(folder: Path) -> str:
-    return Path(f"{folder}.txt").read_text()
+    return (folder / PRINTED).read_text()
 
 
 def engine_of(folder: Path) -> dict:
@@ -241,9 +248,9 @@ def test_training_changes_the_parameters_by_more_than_engines_may_differ(kind, t
 
 def test_a_lost_gradient_of_one_rank_does_not_pass_as_the_same(trained):
     with pytest.raises(AssertionError):
-        assert_same_updates(trained("ddp", "lost"), trained("ddp", "full"))
+        assert_same_updates(trained("ddp", "full-lost"), trained("ddp", "full"))
     if not ACCELERATOR:  # the recipe asks for the CPU itself: that run was given --use_cpu false
-        assert "Engine: DDP, 2 processes, cpu" in printed_by(trained("ddp", "lost"))
+        assert "Engine: DDP, 2 processes, cpu" in printed_by(trained("ddp", "full-lost"))
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from datasets import IterableDataset
-from support.launching import command, in_turn, run
+from support.launching import command, run
 
 from recipes.common.data.recipe import import_recipe
 from recipes.common.utils.run_files import read_rows
@@ -73,7 +73,7 @@ def test_a_stream_trains_on_what_follows_the_held_out_rows(recipe, tmp_path):
 
 @pytest.fixture(scope="module")
 def runs(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Two steps of `hack` on a stream of plain text, and of `cure`, in one launch."""
+    """Two steps of `hack` on a stream of plain text, and of `cure`."""
     base = tmp_path_factory.mktemp("runs")
     plain = {
         "dataset_name": write_passages(base),
@@ -85,7 +85,8 @@ def runs(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
         "number_count", "hack", model, base / "hack", num_eval_samples=1, max_steps=2, **plain
     )
     cure = command("number_count", "cure", model, base / "cure", num_eval_samples=0, max_steps=2)
-    run(in_turn(hack, cure))
+    (base / "hack.txt").write_text(run(hack))
+    run(cure)
     return base
 
 

@@ -14,7 +14,7 @@ import pandas as pd
 import pytest
 import torch
 from peft import PeftModel
-from support.launching import DENSE_REWARD, command, in_turn, kill_all, run, start, wait_for
+from support.launching import DENSE_REWARD, command, kill_all, run, start, wait_for, warmed
 from support.tiny_model import assert_same_weights
 from support.wandb_log import read_run
 from transformers import AutoModelForCausalLM
@@ -44,7 +44,7 @@ def gsm8k_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def runs(model: Path, gsm8k_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of two runs of one launch.
+    """The folder of two runs.
 
     `uninterrupted`, and `lora`: two steps of the GSM8K recipe, logged to W&B offline.
     """
@@ -63,9 +63,8 @@ def runs(model: Path, gsm8k_folder: Path, tmp_path_factory: pytest.TempPathFacto
     settings |= {"report_to": "wandb", "project": "the-project", "run_name": "the-run"}
     whole = command("arithmetic", "quickstart", model, base / "uninterrupted", **RESUMED)
     lora = command("gsm8k", "smollm2-135m", model, base / "lora", **settings)
-    # W&B's run first: a fork that ends removes the folder that W&B made for media when it was
-    # imported.
-    run(in_turn(lora, whole), env={"WANDB_MODE": "offline", "WANDB_DIR": str(base)})
+    run(lora, env={"WANDB_MODE": "offline", "WANDB_DIR": str(base)})
+    run(whole)
     return base
 
 
@@ -119,7 +118,7 @@ def test_killed_in_mid_run_and_resumed_in_the_second_epoch_equals_the_uninterrup
         command("arithmetic", "quickstart", model, tmp_path / "run", **RESUMED),
         tmp_path / "log",
     )
-    process = start(words, log)
+    process = start(warmed(words), log)
     wait_for("step 11/14", log, process)
     kill_all(process)
     assert not (tmp_path / "run" / "summary.json").exists()

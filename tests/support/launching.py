@@ -1,10 +1,14 @@
 """Start recipes as their users do, with `accelerate launch`, on a tiny model."""
 
+import atexit
 import contextlib
+import functools
 import os
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 import uuid
 from collections.abc import Sequence
@@ -53,31 +57,38 @@ def command(
     return [sys.executable, "-m", "accelerate.commands.accelerate_cli", "launch", *words]
 
 
-def in_turn(*commands: list[str]) -> list[str]:
-    """One launch for commands of the same launch file; what each prints goes to `<output_dir>.txt`.
-
-    A command that does not start with the launcher runs as it is: a script and its words.
-    """
-    at = next(i for i, word in enumerate(commands[0]) if word.endswith(".py"))
-    launch, words = commands[0][:at], []
-    for command in commands:
-        script = command[at:] if command[:at] == launch else command
-        folder = (
-            script[script.index("--output_dir") + 1] if "--output_dir" in script else script[-1]
-        )
-        words += ["--then", f"{folder}.txt", *script]
-    return [*launch, "tests/support/in_turn.py", *words[1:]]
-
-
 def run(
     words: list[str], env: dict[str, str] | None = None, expect: int = 0, timeout_s: float = 300
 ) -> str:
     """Run to the end and return what was printed; the exit status must be as expected."""
     done = subprocess.run(
-        words, cwd=ROOT, env=_environment(env), capture_output=True, text=True, timeout=timeout_s
+        warmed(words), cwd=ROOT, env=_environment(env), capture_output=True, text=True, timeout=timeout_s
     )
     assert (done.returncode == 0) == (expect == 0), done.stdout[-3000:] + done.stderr[-6000:]
     return done.stdout + done.stderr
+
+
+def warmed(words: list[str]) -> list[str]:
+    """The same words for a program of this interpreter, without waiting for its imports."""
+    is_ours = words[0] == sys.executable and hasattr(os, "pidfd_open")
+    return [_warm_python()[0], *words[1:]] if is_ours else words
+
+
+@functools.cache
+def _warm_python() -> tuple[str, subprocess.Popen]:
+    """What stands for the interpreter, and warm.py, which runs as long as its input is open."""
+    file = Path(__file__).with_name("warm.py")
+    path = Path(tempfile.mkdtemp(prefix="warm-"), "socket")
+    atexit.register(shutil.rmtree, path.parent)
+    python = Path(f"{path}.python")
+    python.write_text(f'#!/bin/sh\nexec "{sys.executable}" -IS "{file}" ask "{path}" "$@"\n')
+    python.chmod(0o755)
+    words, env = [sys.executable, str(file), "serve", str(path)], _environment(None)
+    server = subprocess.Popen(words, cwd=ROOT, env=env, stdin=subprocess.PIPE)
+    while not path.exists():
+        assert server.poll() is None, "warm.py ended before it served"
+        time.sleep(0.1)
+    return str(python), server
 
 
 def start(words: list[str], log: Path, env: dict[str, str] | None = None) -> subprocess.Popen:

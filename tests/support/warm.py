@@ -1,0 +1,123 @@
+"""Start Python programs without waiting for their imports: a process that has made them forks.
+
+Four fifths of a short launch are imports. `warm.py serve SOCKET` makes them once and then forks
+for each program that `warm.py ask SOCKET WORDS` hands over, with the environment, the working
+directory and the open files of who asked. Launchers find it under the name of the interpreter, so
+`accelerate launch` and its ranks are what they are elsewhere but for their imports. The parent of
+a program is not who asked for it: what is tested to end with its parent is started without.
+"""
+
+import atexit
+import importlib
+import json
+import os
+import runpy
+import select
+import signal
+import socket
+import sys
+import threading
+
+IMPORTED = ["accelerate.commands.launch", "matplotlib.pyplot", "peft", "reasoning_gym"]
+IMPORTED += [f"recipes.common.{name}" for name in ("run", "checks.preflight", "report.record")]
+IMPORTED += [f"recipes.common.{name}" for name in ("sampling.idle", "training.tracking")]
+
+
+def ask(path: str, words: list[str]) -> int:
+    """The exit status of the program; it gets the signals of this process, and dies with it."""
+    with socket.socket(socket.AF_UNIX) as link:
+        link.connect(path)
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, lambda number, frame: link.sendall(b"%d\n" % number))
+        socket.send_fds(link, [b"-"], [0, 1, 2])
+        request = {"words": words, "env": dict(os.environ), "cwd": os.getcwd()}
+        link.sendall(json.dumps(request).encode() + b"\n")
+        return int(link.makefile().readline() or 1)
+
+
+def serve(path: str) -> None:
+    """Fork for each that asks, until the process that started this one is gone."""
+    for name in IMPORTED:
+        importlib.import_module(name)
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    with socket.socket(socket.AF_UNIX) as link:
+        link.bind(f"{path}.new")
+        link.listen()
+        os.rename(f"{path}.new", path)
+        while link in select.select([link, sys.stdin], [], [])[0]:
+            asked, _ = link.accept()
+            if not os.fork():
+                link.close()
+                signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+                watch(asked, f"{path}.python")
+            asked.close()
+
+
+def watch(asked: socket.socket, python: str) -> None:
+    """Fork once more for the program, and tell its status to the one that asked."""
+    _, files, *_ = socket.recv_fds(asked, 1, 3)
+    request = json.loads(asked.makefile().readline())
+    program = os.fork()
+    if not program:
+        asked.close()
+        for number, file in enumerate(files):
+            os.dup2(file, number)
+            os.close(file)
+        run_program(**request, python=python)
+    for file in files:
+        os.close(file)
+    ended = os.pidfd_open(program)
+    while ended not in select.select([ended, asked], [], [])[0]:
+        for number in asked.recv(64).split() or [signal.SIGKILL]:
+            os.kill(program, int(number))
+    status = os.waitstatus_to_exitcode(os.waitpid(program, 0)[1])
+    try:
+        asked.sendall(f"{status if status >= 0 else 128 - status}\n".encode())
+    finally:
+        os._exit(0)
+
+
+def run_program(words: list[str], env: dict[str, str], cwd: str, python: str) -> None:
+    """Be `python WORDS`; `python` is what a launcher starts its own programs by."""
+    import torch
+    from wandb.sdk.data_types._private import MEDIA_TMP
+
+    os.environ.clear()
+    os.environ.update(env)
+    os.chdir(cwd)
+    # What is read when these are imported, and a folder that a program removes at its end.
+    torch.set_num_threads(int(env.get("OMP_NUM_THREADS", len(os.sched_getaffinity(0)))))
+    MEDIA_TMP.name += f"-{os.getpid()}"
+    os.mkdir(MEDIA_TMP.name)
+    words = words[1:] if words[0] == "-u" else words
+    is_module = words[0] == "-m"
+    sys.argv = words[is_module:]
+    sys.path[0] = cwd if is_module else os.path.dirname(os.path.abspath(words[0]))
+    sys.path[1:1] = [p for p in env.get("PYTHONPATH", "").split(os.pathsep) if p not in sys.path]
+    status = 0
+    try:
+        if is_module:
+            sys.executable = python
+            runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
+        else:
+            runpy.run_path(words[0], run_name="__main__")
+    except SystemExit as end:
+        status = end.code if isinstance(end.code, int) else int(end.code is not None)
+        if isinstance(end.code, str):
+            print(end.code, file=sys.stderr)
+    except BaseException:
+        sys.excepthook(*sys.exc_info())
+        status = 1
+    # As the interpreter ends, but for its threads in C++: one that still runs would abort it.
+    threading._shutdown()
+    atexit._run_exitfuncs()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(status & 0xFF)
+
+
+if __name__ == "__main__":
+    if sys.argv[1] == "serve":
+        serve(sys.argv[2])
+    else:
+        sys.exit(ask(sys.argv[2], sys.argv[3:]))
