@@ -62,7 +62,12 @@ def run(
 ) -> str:
     """Run to the end and return what was printed; the exit status must be as expected."""
     done = subprocess.run(
-        warmed(words), cwd=ROOT, env=_environment(env), capture_output=True, text=True, timeout=timeout_s
+        warmed(words),
+        cwd=ROOT,
+        env=_environment(env),
+        capture_output=True,
+        text=True,
+        timeout=timeout_s,
     )
     assert (done.returncode == 0) == (expect == 0), done.stdout[-3000:] + done.stderr[-6000:]
     return done.stdout + done.stderr
