@@ -70,7 +70,6 @@ def test_seeds_are_averaged_and_the_change_has_an_interval_of_its_own():
     assert strict["change"] == {
         "seeds": [1.0, 0.0],
         "p": [0.5, 1.0],
-        "changed": [1.0, 0.0],  # two rows won; none changed
         "mean": 0.5,
         "interval": (-1.0, 1.0),
     }
@@ -110,12 +109,7 @@ def test_over_seeds_a_difference_between_arms_is_paired_by_seed():
     assert sft["after"]["mean"] == pytest.approx(0.3)
 
 
-def test_an_arm_that_did_not_start_alike_is_named_and_one_with_other_rows_is_refused(capsys):
-    (before, after), other = arm(60), rows([True] + [False] * 99)
-    compare_arms({CONFIGURED: [(before, after)], "random": [(other, after)]})
-    warning = " ".join(capsys.readouterr().out.split())
-    assert "in arm random the untrained model has other metrics" in warning
-    assert "in 1 of 100 rows" in warning
+def test_arms_with_other_rows_are_not_compared():
     with pytest.raises(ValueError, match="not evaluated on the same rows"):
         compare_arms({CONFIGURED: [arm(60)], "random": [arm(60, n=99)]})
 
@@ -157,14 +151,13 @@ def test_the_table_has_a_line_for_each_arm_and_for_each_seed_as_configured():
     configured = "as configured 8.0 0.0 % 60.0 % (50-69) +60.0 pt (+49 to +69) 1.7e-18 -"
     constant = "constant 8.0 0.0 % 0.0 % (0-4) +0.0 pt (-3 to +3) 1 +60.0 pt (+49 to +69)"
     assert lines[2:4] == [configured, constant]
-    assert lines[5].startswith("100 held-out rows show a change of 22.2 points or more (80 % power")
     lines = lines_of([0, 7], **{CONFIGURED: [40, 60]})
     assert lines[2:5] == [
         "seed 0 8.0 0.0 % 40.0 % +40.0 pt 1.8e-12 -",
         "seed 7 8.0 0.0 % 60.0 % +60.0 pt 1.7e-18 -",
         "as configured 8.0 0.0 % 50.0 % (0-100) +50.0 pt (-77 to +100) - -",
     ]
-    assert "power" not in " ".join(lines) and lines[-1].startswith("Intervals are over 2 seeds")
+    assert lines[-1].startswith("Intervals are over 2 seeds")
 
 
 # --------------------------------------------------------------------------- rewards of the arms

@@ -2,8 +2,6 @@
 says.
 """
 
-import re
-
 import pytest
 import torch
 from datasets import Dataset
@@ -13,8 +11,6 @@ from test_layout import CONFIGS, ROOT, recipe_of, relative
 from recipes.common.checks import preflight as checks
 from recipes.common.checks.notes import notes_on_settings as loss_notes
 from recipes.common.settings import (
-    PRESETS,
-    Arguments,
     RecipeArguments,
     parse_arguments,
     preset_names,
@@ -43,7 +39,6 @@ HELD = {
     },
 }
 # fmt: on
-QUICKSTART = str(ROOT / "recipes/arithmetic/quickstart.yaml")
 # Where a preset and a YAML cannot both be had, and the message of preflight.
 REFUSED = {
     "iterative_grpo": (lambda args: args.model["use_peft"], "sync_ref_model is set with LoRA"),
@@ -52,12 +47,6 @@ REFUSED = {
         "need importance_sampling_level: token",
     ),
 }
-PAPERS = {"grpo": "2402.03300", "dr_grpo": "2503.20783", "dapo": "2503.14476", "gspo": "2507.18071"}
-PAPERS |= {"cispo": "2506.13585", "iterative_grpo": "2402.03300"}
-
-
-def values_of(args: Arguments) -> dict:
-    return {**vars(args.recipe), **args.training, **args.model}
 
 
 @pytest.mark.parametrize(
@@ -87,34 +76,6 @@ def test_the_presets_are_those_of_this_list():
 def test_a_preset_holds_exactly_what_it_says(name):
     added = {"add_reward_funcs": ["soft_overlong"]} if name == "dapo" else {}
     assert read_presets([name]) == HELD[name] | added
-
-
-@pytest.mark.parametrize("name", HELD)
-def test_a_preset_names_its_paper_and_how_to_ask_for_it(name):
-    header = re.match(r"(#.*\n)+", (PRESETS / f"{name}.yaml").read_text())[0]
-    assert f"arXiv {PAPERS[name]}" in header and f"--preset {name}\n" in header
-    assert "Changes:" in header and re.search(r"Not (the paper's|done)", header)
-
-
-@pytest.mark.parametrize("name", HELD)
-def test_a_preset_changes_exactly_its_keys(name):
-    asked = ([], ["--preset", name])
-    before, after = (
-        values_of(parse_arguments(RecipeArguments, ["--config", QUICKSTART, *words]))
-        for words in asked
-    )
-    changed = {
-        key: value for key, value in after.items() if value != before[key] and key != "preset"
-    }
-    own = {key: value for key, value in HELD[name].items() if before[key] != value}
-    if name == "dapo":
-        kwargs = {"soft_overlong": {"max_completion_len": 28, "soft_punish_cache": 5}}
-        own |= {
-            "reward_funcs": ["xml_format", "reasoning_gym", "soft_overlong"],
-            "reward_kwargs": kwargs,
-        }
-    assert changed == own
-    assert after["preset"] == [name]
 
 
 @pytest.mark.parametrize("name", HELD)
@@ -186,14 +147,6 @@ def test_one_preset_wins_over_another(parse, settings, words, presets, values):
     assert args.recipe.preset == presets and args.recipe.reward_funcs == []
 
 
-@pytest.mark.parametrize("name", sorted(HELD.keys() - {"gspo"}))
-def test_a_ratio_per_completion_does_not_outlive_a_preset_that_has_one_per_token(parse, name):
-    assert parse({}, "--preset", "gspo", name).training["importance_sampling_level"] == "token"
-    args = parse({"importance_sampling_level": "sequence"}, "--preset", name)
-    assert args.training["importance_sampling_level"] == "token"
-    assert "importance_sampling_level sequence -> token" in args.notes[0]
-
-
 @pytest.mark.parametrize(
     ("settings", "words"), [({}, ["--preset", "dappo", "grpo"]), ({"preset": "dappo"}, [])]
 )
@@ -226,15 +179,6 @@ def test_soft_overlong_is_added_with_the_runs_own_limit_and_a_weight(parse):
         -0.5,
         -1.0,
     ]
-
-
-@pytest.mark.parametrize("settings", [{}, {"reward_funcs": []}])
-def test_a_run_without_rewards_gets_none_and_is_refused(parse, settings):
-    args = parse(settings, "--preset", "dapo")
-    assert not args.recipe.reward_funcs and args.recipe.reward_kwargs is None
-    assert "soft_overlong" not in args.notes[0]
-    with pytest.raises(ValueError, match="reward_funcs is empty"):
-        load_rewards(args.recipe.reward_funcs, args.recipe.reward_kwargs)
 
 
 KWARGS = {"soft_overlong": {"max_completion_len": 9, "soft_punish_cache": 3}}

@@ -17,7 +17,6 @@ from recipes.common.checks.run_folder import open_run_folder, why_not_whole
 from recipes.common.report import record
 from recipes.common.report.record import complete_card, push
 from recipes.common.training.engine import asked_engine
-from recipes.common.utils.machine import without_tokens
 from rewards import load_reward
 
 IDENTITY = {
@@ -218,10 +217,7 @@ def test_a_finished_run_without_checkpoint_and_report_says_how_to_write_it(tmp_p
     ("changed", "message"),
     [
         ({"seed": 1, "beta": 0.1}, "seed: was 0, now 1"),
-        ({"beta": 0.1}, "beta: was None, now 0.1"),
         ({"engine": "ZeRO-2"}, "engine: was 'one process', now 'ZeRO-2'"),
-        ({"digests": {"training rows": "x"}}, "training rows: changed"),
-        ({"digests": {"the code of 'a'": "x"}}, "the code of 'a': changed"),
         ({"digests": {"model": "x"}}, "model: changed"),
     ],
 )
@@ -237,23 +233,16 @@ def test_what_is_not_known_and_other_versions_are_gone_on_with(run, capsys):
     assert "other versions than at the start: torch 2.8 -> 2.9" in capsys.readouterr().out
 
 
-def test_fresh_is_not_a_difference():
-    assert differences({"seed": 0, "fresh": False}, {"seed": 0, "fresh": True}) == {}
-
-
 @pytest.mark.parametrize(
     ("name", "content"),
     [
         ("run_config.json", b'{"a": '),
-        ("run_config.json", b"\xff\xfe{}"),
         ("run_config.json", b"[1]"),
         ("evaluation/before.jsonl", b""),
         ("evaluation/before.jsonl", b"{}\n{}\n"),  # there was one row
         ("evaluation/before.jsonl", b'{"a": '),
         ("minutes.json", b'{"minutes": 1'),
-        ("versions.json", b""),
-        ("wandb_run.json", b"{"),
-        ("summary.json", b"{"),
+        ("summary.json", b""),
     ],
 )
 def test_a_damaged_file_is_refused_by_name(name, content, run, capsys):
@@ -311,17 +300,6 @@ def test_the_engine_is_named_as_the_launcher_was_asked(environment, name, monkey
     for key, value in environment.items():
         monkeypatch.setenv(key, value)
     assert asked_engine() == name
-
-
-def test_tokens_are_left_out_of_the_recorded_command():
-    words = ["train.py", "--hub_token", "secret", "--hub-token=secret", "--seed=1"]
-    assert without_tokens(words) == [
-        "train.py",
-        "--hub_token",
-        "...",
-        "--hub-token=...",
-        "--seed=1",
-    ]
 
 
 def test_a_finished_run_is_pushed_without_its_checkpoints_or_says_how_to_repeat_it(

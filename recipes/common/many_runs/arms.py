@@ -17,8 +17,6 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from recipes.common.evaluation.scores import metric_names
 from recipes.common.report.plots import plot_runs
 from recipes.common.settings import (
@@ -28,7 +26,6 @@ from recipes.common.settings import (
     options_given,
     read_presets,
 )
-from recipes.common.utils.power import power_line
 from recipes.common.utils.run_files import (
     SUMMARY,
     WARM_START,
@@ -39,6 +36,7 @@ from recipes.common.utils.run_files import (
 )
 from recipes.common.utils.stats import mcnemar_p, paired_interval, t_interval, wilson_interval
 from recipes.common.utils.tables import format_table, percent, points, share_and_span
+from recipes.common.utils.yaml_file import read_yaml
 from rewards import load_rewards, reward_kind, reward_tasks
 
 Rows = list[dict[str, Any]]
@@ -108,17 +106,16 @@ def check_given(series: Series) -> None:
 
 
 def read_settings(config: Path) -> dict[str, Any]:
-    """Read a run's YAML; `ValueError` where it is not a mapping next to a train.py."""
+    """Read the YAML of a run; `ValueError` where no train.py is next to it, or without output_dir.
+
+    Errors as of `read_yaml`, too.
+    """
     if not config.with_name("train.py").is_file():
         place = "--config names a YAML inside a recipe's folder"
         raise ValueError(f"{config} has no train.py next to it: {place}.")
-    try:
-        settings = yaml.safe_load(config.read_text(encoding="utf-8"))
-    except (OSError, yaml.YAMLError) as error:
-        raise ValueError(f"cannot read --config {config}: {error}") from error
-    if not isinstance(settings, dict) or not settings.get("output_dir"):
-        what = "a mapping of names to values, with an output_dir among them"
-        raise ValueError(f"{config} must be {what}.")
+    settings = read_yaml(config)
+    if not settings.get("output_dir"):
+        raise ValueError(f"{config} names no output_dir.")
     return settings
 
 
@@ -262,7 +259,6 @@ def compare_arms(arms: dict[str, list[tuple[Rows, Rows]]]) -> dict[str, dict[str
             stages = (before, after, start, end)
             if len({json.dumps([row["prompt"] for row in rows]) for rows in stages}) > 1:
                 raise ValueError("the runs were not evaluated on the same rows in the same order")
-        _warn_of_another_start(arm, pairs)
         for metric, of_arms in compared.items():
             seeds = [_paired((before, after, end), metric) for (before, after), (_, end) in pairs]
             old, new, best = ([[row[i] for row in rows] for rows in seeds] for i in range(3))
@@ -282,15 +278,6 @@ def _paired(stages: tuple[Rows, ...], metric: str) -> list[tuple[bool, ...]]:
     return [of_row for of_row in zip(*outcomes, strict=True) if None not in of_row]
 
 
-def _warn_of_another_start(arm: str, pairs: list[tuple[tuple[Rows, Rows], ...]]) -> None:
-    """An arm's rewards may have started another sandbox, where the same answers fare otherwise."""
-    rows = [pair for (mine, _), (theirs, _) in pairs for pair in zip(mine, theirs, strict=True)]
-    if different := sum(row["metrics"] != same["metrics"] for row, same in rows):
-        print(f"warning: in arm {arm} the untrained model has other metrics than in the run as")
-        print(f"configured, in {different} of {len(rows)} rows: not all that this arm shows comes")
-        print("from its rewards.")
-
-
 def share_over_seeds(outcomes: list[list[bool]]) -> dict[str, Any]:
     """`seeds`: the share of right rows of each, None without rows; their `mean`; its `interval`.
 
@@ -305,8 +292,7 @@ def share_over_seeds(outcomes: list[list[bool]]) -> dict[str, Any]:
 def change_over_seeds(before: list[list[bool]], after: list[list[bool]]) -> dict[str, Any]:
     """The same for a change on paired rows, with McNemar's exact `p` of each seed.
 
-    And the share of the rows of each seed that `changed`. Where only one seed has rows, the
-    interval is the paired one over rows.
+    Where only one seed has rows, the interval is the paired one over rows.
     """
     pairs = [list(zip(*rows, strict=True)) for rows in zip(before, after, strict=True)]
     found = _over_seeds(pairs, lambda rows: _mean([new - old for old, new in rows]), (-1.0, 1.0))
@@ -315,7 +301,6 @@ def change_over_seeds(before: list[list[bool]], after: list[list[bool]]) -> dict
         **found,
         "interval": found["interval"] or paired_interval(*zip(*one, strict=True)),
         "p": [mcnemar_p(*zip(*rows, strict=True)) if rows else None for rows in pairs],
-        "changed": [_mean([old != new for old, new in rows]) if rows else None for rows in pairs],
     }
 
 
@@ -335,6 +320,10 @@ def _mean(values: list[float]) -> float:
 # --- Showing
 
 
+COLUMNS = ("arm", "minutes", "before", "after (95 %)", "change (95 %)", "McNemar p")
+COLUMNS += ("as configured is above it by",)
+
+
 def arms_table(
     seeds: list[int], compared: dict[str, dict[str, Figures]], minutes: dict[str, list[float]]
 ) -> str:
@@ -343,48 +332,30 @@ def arms_table(
     for metric, arms in compared.items():
         configured, rows = arms[CONFIGURED], []
         for number, seed in enumerate(seeds if several else []):
-            stages = [configured[name]["seeds"][number] for name in ("before", "after", "change")]
+            before, after, change = (
+                configured[stage]["seeds"][number] for stage in ("before", "after", "change")
+            )
             p, spent = configured["change"]["p"][number], minutes[CONFIGURED][number]
-            cells = [
-                percent(stages[0]),
-                percent(stages[1]),
-                None if p is None else points(stages[2]),
-            ]
-            rows.append(_row(f"  seed {seed}", spent, cells, p, None))
+            moved = None if p is None else points(change)
+            stages = [percent(before), percent(after), moved, _shown_p(p), None]
+            rows.append([f"  seed {seed}", f"{spent:.1f}", *stages])
         for name, arm in arms.items():
             after, p = arm["after"], None if several else arm["change"]["p"][0]
             share = share_and_span(after["mean"], after["interval"])
-            cells = [percent(arm["before"]["mean"]), share, _points(arm["change"])]
             beyond = None if name == CONFIGURED else _points(arm["beyond"])
-            rows.append(_row(name, _mean(minutes[name]), cells, p, beyond))
-        lines = [
-            f"{metric}, {sum(configured['n'])} held-out rows, seeds {' '.join(map(str, seeds))}"
-        ]
-        lines += [format_table(rows), f"  {verdict(arms)}"]
-        if not several:  # the power of McNemar's test, which is of one seed
-            changed = configured["change"]["changed"][0]
-            condition = f"as {percent(changed, 0)} of them changed as configured"
-            lines.append(f"  {power_line(configured['n'][0], changed, condition)}")
-        blocks.append("\n".join(lines))
+            stages = [percent(arm["before"]["mean"]), share, _points(arm["change"]), _shown_p(p)]
+            rows.append([name, f"{_mean(minutes[name]):.1f}", *stages, beyond])
+        named = [dict(zip(COLUMNS, row, strict=True)) for row in rows]
+        title = f"{metric}, {sum(configured['n'])} held-out rows, seeds {' '.join(map(str, seeds))}"
+        blocks.append("\n".join([title, format_table(named), f"  {verdict(arms)}"]))
     over = "rows, of 1 training run an arm: other seeds may move each arm by some points."
     if several:
         over = f"{len(seeds)} seeds (Student); a difference between arms is taken at each seed."
     return "\n\n".join([*blocks, f"Intervals are over {over}"])
 
 
-def _row(
-    name: str, minutes: float, cells: list[str | None], p: float | None, beyond: str | None
-) -> dict[str, str | None]:
-    before, after, change = cells
-    return {
-        "arm": name,
-        "minutes": f"{minutes:.1f}",
-        "before": before,
-        "after (95 %)": after,
-        "change (95 %)": change,
-        "McNemar p": None if p is None else f"{p:.2g}",
-        "as configured is above it by": beyond,
-    }
+def _shown_p(p: float | None) -> str | None:
+    return None if p is None else f"{p:.2g}"
 
 
 def verdict(arms: dict[str, Figures]) -> str:
