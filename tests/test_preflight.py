@@ -16,7 +16,6 @@ from datasets import Dataset, concatenate_datasets
 from recipes.common.checks.preflight import Preflight, preflight, report, resolved
 from recipes.common.data.overlap import near_duplicates
 from recipes.common.settings import RecipeArguments, parse_arguments
-from recipes.common.trainer import add_model_arguments
 from rewards import load_rewards
 from rewards.audit.call import score
 from rewards.format import XmlFormat
@@ -222,20 +221,19 @@ def test_what_a_reward_of_a_server_costs_is_noted_and_the_server_not_called(chec
     )
 
 
-@pytest.mark.parametrize(("word", "row"), [("colour", 0), ("answer", 3)])
-def test_a_word_in_a_judges_prompt_is_a_column_of_every_row(check, tmp_path_factory, word, row):
+def test_a_word_in_a_judges_prompt_is_a_column_of_every_row(check, tmp_path_factory):
     file = tmp_path_factory.mktemp("judge") / "judge.txt"
-    file.write_text(f"{{completion}} {{{word}}}")
+    file.write_text("{completion} {answer}")
     settings = {"base_url": "http://127.0.0.1:9/v1", "model": "small", "prompt_file": str(file)}
     asked = {"reward_funcs": ["xml_format", "llm_judge"], "reward_kwargs": {"llm_judge": settings}}
     outcome = check(train=with_answer(3, None), **asked)
     assert_refused(
         outcome,
-        f"reward 'llm_judge' needs the column {word}, which row {row} lacks (its columns: [",
+        "reward 'llm_judge' needs the column answer, which row 3 lacks (its columns: [",
     )
 
 
-def test_good_input_becomes_a_run(check):
+def test_good_input_becomes_a_run_and_the_report_shows_what_each_reward_gives(check):
     outcome = check()
     assert outcome.status is None and outcome.result.notes == [TWO_ROWS]
     assert outcome.result.training.num_generations == 4
@@ -243,27 +241,16 @@ def test_good_input_becomes_a_run(check):
     assert outcome.result.model.model_name_or_path == "org/model"
     assert outcome.config["reward_funcs"] == ["xml_format", "gsm8k_correctness"]
     assert outcome.config["world_size"] == 1
-
-
-def test_the_report_shows_what_each_reward_gives_and_the_batch(check):
-    outcome = check()
     assert [list(line.values()) for line in outcome.table] == [
         ["sums", 1.0, "xml_format", "format", 8, 0.8, 0.8, 0.0],
         ["sums", 1.0, "gsm8k_correctness", "verifier", 8, 2.0, 2.0, 0.0],
     ]
-    assert "Preflight of run.yaml" in outcome.printed
-    assert (
-        "  sums  1.0     gsm8k_correctness  verifier  8            2.0              2.0   0.0"
-        in outcome.printed
-    )
-    line = "8 rows; an optimizer step learns from 8 completions (2 prompts x 4) on 1 CPU process."
-    assert line in outcome.printed
-
-
-def test_dtype_reaches_the_model(check):
-    result = check(dtype="bfloat16", model_revision="abc").result
-    add_model_arguments(result.training, result.model)
-    assert result.training.model_init_kwargs == {"dtype": "bfloat16", "revision": "abc"}
+    for line in (
+        "Preflight of run.yaml",
+        "  sums  1.0     gsm8k_correctness  verifier  8            2.0              2.0   0.0",
+        "8 rows; an optimizer step learns from 8 completions (2 prompts x 4) on 1 CPU process.",
+    ):
+        assert line in outcome.printed
 
 
 # fmt: off
@@ -291,10 +278,6 @@ def test_what_can_train_passes(check, changes):
 
 
 # Rows and rewards
-
-
-def fails(completions, **kwargs):
-    raise KeyError("gold")
 
 
 async def generous_async(completions, **kwargs):
@@ -374,13 +357,7 @@ REFUSED = {
     "a verifier that scores an empty completion": (
         {"rewards": [giving([1.0], "verifier", 1.0)]}, EMPTY_EARNS,
     ),
-    "such a verifier without a full reward": (
-        {"rewards": [giving([1.0], "verifier")]}, EMPTY_EARNS,
-    ),
     "such a verifier, async": ({"rewards": [reward(generous_async, "verifier", 1.0)]}, EMPTY_EARNS),
-    "such a verifier, rows without reference answers": (
-        {"rewards": [giving([1.0], "verifier", 1.0)], "reference": lambda row: None}, EMPTY_EARNS,
-    ),
     "a verifier that scores an empty completion of the last row alone": (
         {"rewards": [reward(scores_the_last, "verifier", 1.0)]}, EMPTY_EARNS,
     ),
@@ -391,33 +368,15 @@ REFUSED = {
         },
         "task 'products': none of the rewards sums_only scores its 2 rows",
     ),
-    "a reward that raises": (
-        {"rewards": [XmlFormat(), reward(fails, "shaping")]},
-        "'fails' fails on the reference answers ... KeyError",
-    ),
-    "an evaluation row that is a training row": (
-        {"held_out": make_rows(100, 3)},
-        "1 of 2 evaluation rows are also training rows (the first is row 1)",
-    ),
     "a training question after another prompt": (
         {"held_out": after_example("3 + 1 =")}, ALSO_TRAINED,
-    ),
-    "a training question in other spaces": (
-        {"held_out": after_example(" 3  + 1\n=")}, ALSO_TRAINED,
     ),
     "the thousandth row of a stream": (
         {"train": with_answer(999, "checked", MANY).to_iterable_dataset(), "max_steps": 5},
         "the first is row 999",
     ),
-    "a later row of what is not a stream": (
-        {"train": with_answer(1000, "checked", MANY)}, "the first is row 1000",
-    ),
     "a stream without an end": (
         {"train": TRAIN.to_iterable_dataset(), "max_steps": -1}, "set max_steps",
-    ),
-    "rows that could not be loaded": (
-        {"train": None, "held_out": None, "problems": ["dataset_path 'x' has no train.jsonl."]},
-        "dataset_path 'x' has no train.jsonl. ... (no rows or rewards to check)",
     ),
     "a verifier that can grade no row of a task": (
         MIXED,
@@ -449,7 +408,6 @@ BATCH = "per_device_train_batch_size"
 # Settings that are refused, and the message.
 # fmt: off
 WRONG = [
-    ({"reward_funcs": ["xml_formt"]}, "unknown reward 'xml_formt'. Known rewards: boxed_math, "),
     (
         {
             "reward_gates": {"xml_format": "gsm8k_correctness"},
@@ -465,22 +423,12 @@ WRONG = [
         {"reward_gates": {"length": "gsm8k_correctness"}},
         "reward_gates names 'length', which is not in reward_funcs",
     ),
-    (
-        {"reward_gates": {"xml_format": "gsm8k"}},
-        "reward_gates names 'gsm8k', which is not in reward_funcs",
-    ),
     ({"reward_gates": {"gsm8k_correctness": "xml_format"}}, NO_GATE),
-    ({"reward_gates": {"xml_format": ["gsm8k_correctness", "xml_format"]}}, NO_GATE),
+    ({"reward_gates": {"xml_format": "xml_format"}}, "opens 'xml_format' by itself"),
     ({"reward_gates": {"xml_format": None}}, NO_NAMES),
-    ({"reward_gates": {"xml_format": []}}, NO_NAMES),
-    ({"reward_gates": {"xml_format": {"a": 1}}}, NO_NAMES),
     ({"load_in_4bit": True}, "load_in_4bit or load_in_8bit needs the package bitsandbytes"),
     ({"use_vllm": True}, "use_vllm: true needs the package vllm"),
     ({"report_to": ["none", "trackio"]}, "report_to: trackio needs the package trackio"),
-    (
-        {"model_name_or_path": "models/SmolLM2"},
-        "is not a folder. Run `python scripts/prepare_model.py` first.",
-    ),
     ({"generation_batch_size": 12}, "generation_batch_size 12 does not divide by 8"),
     (
         {"train": make_rows(1), "per_device_train_batch_size": 8},
@@ -491,19 +439,15 @@ WRONG = [
         "gradient_accumulation_steps (3) and steps_per_generation x num_iterations (2 x 1) do not "
         "divide one another",
     ),
-    *(
-        (
-            {"reward_weights": w},
-            f"reward_weights has {len(w)} values for 2 rewards: xml_format, gsm8k_correctness",
-        )
-        for w in ([1.0], [1.0, 2.0, 3.0])
+    (
+        {"reward_weights": [1.0, 2.0, 3.0]},
+        "reward_weights has 3 values for 2 rewards: xml_format, gsm8k_correctness",
     ),
     *(
         (settings, f"does not divide by num_generations=4 ... {advice}")
         for settings, advice in (
             ({BATCH: 6}, f"{BATCH} to 4 or 8, or num_generations to 2 or 3."),
             ({BATCH: 3}, f"{BATCH} to 4, or num_generations to 3."),
-            ({BATCH: 1}, f"set {BATCH} to 4."),
             (
                 {BATCH: 3, "gradient_accumulation_steps": 2},
                 f"set {BATCH} to 2 or 4, or num_generations to 2 or 3.",
@@ -521,12 +465,7 @@ WRONG = [
         )
         for settings, advice in (
             ({"save_steps": 10, "steps_per_generation": 4}, "8 or 12 (a multiple of 4)"),
-            ({"save_steps": 5, "num_iterations": 2}, "4 or 6 (a multiple of 2)"),
             ({"save_steps": 1, "num_iterations": 2}, "2 (a multiple of 2)"),
-            (
-                {"save_steps": 6, "num_iterations": 2, "steps_per_generation": 2},
-                "4 or 8 (a multiple of 4)",
-            ),
             ({"save_steps": 0.5}, "1 (a multiple of 1)"),
             ({"save_steps": 3, "generation_batch_size": 16}, "2 or 4 (a multiple of 2)"),
         )
@@ -599,18 +538,13 @@ def test_rewards_are_called_as_trl_calls_them():
 
 
 def test_rows_without_a_reference_answer_are_scored_by_what_needs_none(check):
-    outcome = check(reference=lambda row: None if int(row["answer"]) % 2 else reference(row))
-    assert outcome.status is None
-    assert [(line["rows scored"], line["reference earns"]) for line in outcome.table] == [
-        (8, 0.8),
-        (8, 2.0),
+    odd = check(reference=lambda row: None if int(row["answer"]) % 2 else reference(row))
+    none = check(reference=lambda row: None)
+    assert odd.status is none.status is None
+    earned = [
+        [(line["rows scored"], line["reference earns"]) for line in o.table] for o in (odd, none)
     ]
-    outcome = check(reference=lambda row: None)
-    assert outcome.status is None
-    assert [(line["rows scored"], line["reference earns"]) for line in outcome.table] == [
-        (8, None),
-        (8, None),
-    ]
+    assert earned == [[(8, 0.8), (8, 2.0)], [(8, None), (8, None)]]
 
 
 def test_a_routed_verifier_does_not_apply_to_other_tasks(check):
@@ -697,10 +631,8 @@ def ready(prepare: Callable[[int, float], str]) -> list[Callable]:
     ("settings", "world", "completions"),
     [
         ({}, 1, 8),
-        ({"gradient_accumulation_steps": 2}, 1, 16),
         ({"gradient_accumulation_steps": 2, "steps_per_generation": 4, "save_steps": 4}, 1, 32),
         ({"generation_batch_size": 16}, 2, 8),
-        ({"gradient_accumulation_steps": 2}, 2, 16),
     ],
 )
 def test_a_reward_gets_ready_for_the_completions_of_one_process(
@@ -714,12 +646,9 @@ def test_a_reward_gets_ready_for_the_completions_of_one_process(
 
 
 def test_the_note_of_a_reward_that_is_ready_is_printed_and_kept(check):
-    outcome = check(
-        rewards=ready(lambda completions, limit_s: f"seccomp; {completions} in {limit_s:g} s")
-    )
-    assert outcome.result.notes == ["readied: seccomp; 8 in 300 s", TWO_ROWS]
-    assert check(rewards=ready(lambda completions, limit_s: "")).result.notes == [TWO_ROWS]
-    assert "\n  readied: seccomp; 8 in 300 s\n" in outcome.printed
+    outcome = check(rewards=ready(lambda completions, limit_s: f"{completions} in {limit_s:g} s"))
+    assert outcome.result.notes == ["readied: 8 in 300 s", TWO_ROWS]
+    assert "\n  readied: 8 in 300 s\n" in outcome.printed
 
 
 def test_a_reward_that_cannot_get_ready_joins_the_problems(check):
@@ -750,13 +679,12 @@ PROGRAMS["reference"] = lambda row: "```python\ndef double(x):\n    return 2 * x
 
 
 @linux
-def test_a_run_with_code_rewards_notes_its_isolation(check):
-    outcome = check(train=program_rows(*[[*DOUBLE, "assert double(0) == 0"]] * 2), **PROGRAMS)
+@pytest.mark.parametrize("answer", [PROGRAMS["reference"], lambda row: None])
+def test_a_run_with_code_rewards_notes_its_isolation_and_needs_no_reference(check, answer):
+    outcome = check(train=program_rows(DOUBLE, DOUBLE), **{**PROGRAMS, "reference": answer})
     assert outcome.status is None
-    assert [(line["rows scored"], line["reference earns"]) for line in outcome.table] == [
-        (2, 1.0),
-        (2, 1.0),
-    ]
+    scored = [(line["rows scored"], line["empty earns"]) for line in outcome.table]
+    assert scored == [(2, 0.0), (2, 0.0)]
     assert outcome.result.notes == [f"code_tests: {shared_sandbox().describe()}"]
 
 
@@ -780,15 +708,3 @@ def test_a_row_whose_tests_cannot_be_used_is_refused(check, tests):
     for first in (rows, rows.select([2, 0, 1])):
         outcome = check(train=first, **PROGRAMS)
         assert outcome.status == 2 and "reward 'code_tests' " in outcome.printed
-
-
-@linux
-def test_programs_need_no_reference_answer(check):
-    outcome = check(
-        train=program_rows(DOUBLE, DOUBLE, DOUBLE), **{**PROGRAMS, "reference": lambda row: None}
-    )
-    assert outcome.status is None
-    assert [(line["rows scored"], line["empty earns"]) for line in outcome.table] == [
-        (3, 0.0),
-        (3, 0.0),
-    ]

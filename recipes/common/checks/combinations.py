@@ -39,87 +39,59 @@ def check_settings(args: Arguments, rewards: list[Callable]) -> list[str]:
     names = ", ".join(map(reward_name, rewards))
     metric = str(s.metric_for_best_model)
     chooses = s.load_best_model_at_end or s.early_stopping_patience
-    table = [
-        (s.max_steps == 0, "max_steps is 0; it must be at least 1, or -1 for num_train_epochs."),
-        (s.bf16 and s.fp16, "bf16 and fp16 are both true: set one or the other."),
+    table = {
+        "max_steps is 0; it must be at least 1, or -1 for num_train_epochs.": (s.max_steps == 0),
+        "bf16 and fp16 are both true: set one or the other.": (s.bf16 and s.fp16),
         # Rewards
-        (
-            rewards and weights and len(weights) != len(rewards),
-            f"reward_weights has {len(weights)} values for {len(rewards)} rewards: {names}.",
+        f"reward_weights has {len(weights)} values for {len(rewards)} rewards: {names}.": (
+            rewards and weights and len(weights) != len(rewards)
         ),
-        (
-            weights and not any(weights),
-            f"reward_weights is {weights}; one must not be 0.",
+        f"reward_weights is {weights}; one must not be 0.": (weights and not any(weights)),
+        f"example has {len(s.example)} entries; give a question and its completion, or none.": (
+            len(s.example) not in (0, 2)
         ),
-        (
-            len(s.example) not in (0, 2),
-            f"example has {len(s.example)} entries; give a question and its completion, or none.",
-        ),
-        (
-            # What is normalised over the right answers alone would count a wrong one as their mean.
-            s.reward_gates and s.multi_objective_aggregation == "normalize_then_sum",
-            "reward_gates do not go with multi_objective_aggregation: normalize_then_sum: a wrong "
-            "answer would get the mean of the gated reward. Use sum_then_normalize.",
+        # What is normalised over the right answers alone would count a wrong one as their mean.
+        "reward_gates do not go with multi_objective_aggregation: normalize_then_sum: a wrong "
+        "answer would get the mean of the gated reward. Use sum_then_normalize.": (
+            s.reward_gates and s.multi_objective_aggregation == "normalize_then_sum"
         ),
         # The reference
-        (
-            s.sync_ref_model and s.use_peft,
-            "sync_ref_model is set with LoRA, where the reference is the model without its adapter "
-            "and cannot move. Train all weights (use_peft: false), or stop after each N steps and "
-            "start again from the merged model.",
-        ),
-        (
-            s.sync_ref_model and not s.beta,
-            "sync_ref_model is set with beta 0, where no reference is loaded: set beta (0.04, for "
-            "example), or leave sync_ref_model out.",
-        ),
+        "sync_ref_model is set with LoRA, where the reference is the model without its adapter "
+        "and cannot move. Train all weights (use_peft: false), or stop after each N steps and "
+        "start again from the merged model.": (s.sync_ref_model and s.use_peft),
+        "sync_ref_model is set with beta 0, where no reference is loaded: set beta (0.04, for "
+        "example), or leave sync_ref_model out.": (s.sync_ref_model and not s.beta),
         # Checkpoints that a run could not go on from, or not to the same tokens
-        (
-            s.ignore_data_skip,
-            "ignore_data_skip is set, but a resumed run would train on rows that it has had.",
+        "ignore_data_skip is set, but a resumed run would train on rows that it has had.": (
+            s.ignore_data_skip
         ),
-        (
-            s.save_only_model,
-            "save_only_model is set, but a checkpoint would hold no optimizer and no random state.",
+        "save_only_model is set, but a checkpoint would hold no optimizer and no random state.": (
+            s.save_only_model
         ),
-        (
-            # Ctrl-C between two bests would save nothing, and a kill lose what follows the last.
-            s.save_strategy == "best",
-            "save_strategy is best; give steps, save_steps as eval_steps, load_best_model_at_end: "
-            "true.",
-        ),
-        (
-            s.metric_for_best_model and s.save_total_limit == 1,
-            "save_total_limit is 1, so that transformers deletes all checkpoints but the best when "
-            "a run ends or is interrupted, and it could not go on from its last. Set it to 2.",
+        # Ctrl-C between two bests would save nothing, and a kill lose what follows the last.
+        "save_strategy is best; give steps, save_steps as eval_steps, load_best_model_at_end: "
+        "true.": (s.save_strategy == "best"),
+        "save_total_limit is 1, so that transformers deletes all checkpoints but the best when "
+        "a run ends or is interrupted, and it could not go on from its last. Set it to 2.": (
+            s.metric_for_best_model and s.save_total_limit == 1
         ),
         # The curve
-        (
-            args.validates and s.num_validation_rows < 1,
-            f"num_validation_rows is {s.num_validation_rows}; eval_strategy needs at least 1, or "
-            "set it to 'no'.",
-        ),
-        (
-            s.early_stopping_patience and not args.validates,
-            "early_stopping_patience needs evaluations while training: set eval_strategy: steps "
-            "and eval_steps.",
-        ),
-        (
-            chooses and not metric.startswith("validation/"),
-            f"metric_for_best_model is {s.metric_for_best_model!r}; a checkpoint is chosen, and a "
-            "run stopped early, by a metric of the recipe on the validation rows: "
-            "validation/strict, say.",
-        ),
-        (
+        f"num_validation_rows is {s.num_validation_rows}; eval_strategy needs at least 1, or "
+        "set it to 'no'.": (args.validates and s.num_validation_rows < 1),
+        "early_stopping_patience needs evaluations while training: set eval_strategy: steps "
+        "and eval_steps.": (s.early_stopping_patience and not args.validates),
+        f"metric_for_best_model is {s.metric_for_best_model!r}; a checkpoint is chosen, and a "
+        "run stopped early, by a metric of the recipe on the validation rows: "
+        "validation/strict, say.": (chooses and not metric.startswith("validation/")),
+        f"load_best_model_at_end: with save_steps {s.save_steps} and eval_steps {s.eval_steps} "
+        f"the best step may have no checkpoint. Set save_steps to {s.eval_steps}.": (
             s.load_best_model_at_end
             and s.save_strategy == "steps"
             and s.eval_steps
-            and s.save_steps != s.eval_steps,
-            f"load_best_model_at_end: with save_steps {s.save_steps} and eval_steps {s.eval_steps} "
-            f"the best step may have no checkpoint. Set save_steps to {s.eval_steps}.",
+            and s.save_steps != s.eval_steps
         ),
-    ]
-    problems = [message for holds, message in table if holds]
+    }
+    problems = [message for message, holds in table.items() if holds]
     if any(reward_kind(reward) == "step" for reward in rewards):
         level, threshold = s.importance_sampling_level, s.off_policy_mask_threshold
         problems += _refusal("", lambda: check_loss(s.loss_type, level, threshold))
@@ -152,28 +124,27 @@ def check_generation(training: dict[str, Any]) -> list[str]:
         return []
     known = GenerationConfig().to_dict().keys()
     known |= inspect.signature(GenerationConfig.__init__).parameters.keys()
-    if unknown := ", ".join(sorted(given.keys() - known)):
-        return [
-            f"generation_kwargs has {unknown}, which transformers' GenerationConfig does not have."
-        ]
+    unknown = ", ".join(sorted(given.keys() - known))
+    single = {"do_sample": True, "num_beams": 1, "num_return_sequences": 1}
     taken = given.keys() & {"max_new_tokens", "max_length", "eos_token_id", "pad_token_id"}
-    taken |= {name for name in ("num_beams", "num_return_sequences") if given.get(name, 1) != 1}
-    taken |= {"do_sample"} if given.get("do_sample") is False else set()
-    if taken:
-        return [
-            f"generation_kwargs sets {', '.join(sorted(taken))}, which is not for it: the length "
-            "is max_completion_length, the end the tokenizer's, and a row is sampled, once."
-        ]
+    taken |= {name for name, only in single.items() if given.get(name, only) != only}
     types = {name: Annotated[int | float, LIMIT_OF[name]] for name in given if name in LIMIT_OF}
     wrong = refused_values(types, {name: given[name] for name in types})
-    if wrong:
-        return [
-            f"generation_kwargs: {name} is {given[name]!r}; it must be {words}."
-            for name, words in wrong.items()
-        ]
-    return _refusal(
-        "generation_kwargs",
-        lambda: GenerationConfig(**{"do_sample": True, **given}).validate(strict=True),
+    problems = [
+        f"generation_kwargs: {name} is {given[name]!r}; it must be {words}."
+        for name, words in wrong.items()
+    ]
+    if unknown:
+        there = "which transformers' GenerationConfig does not have"
+        problems.append(f"generation_kwargs has {unknown}, {there}.")
+    if taken:
+        problems.append(
+            f"generation_kwargs sets {', '.join(sorted(taken))}, which is not for it: the length "
+            "is max_completion_length, the end the tokenizer's, and a row is sampled, once."
+        )
+    whole = {"do_sample": True, **given}
+    return problems or _refusal(
+        "generation_kwargs", lambda: GenerationConfig(**whole).validate(strict=True)
     )
 
 
@@ -214,29 +185,26 @@ def _refusal(name: str, build: Callable[[], Any]) -> list[str]:
     return []
 
 
-# --------------------------------------------------------------------------- packages and the
-# launcher
+# ----------------------------------------------------------------- packages and the launcher
 
 
 def check_packages(s: SimpleNamespace) -> list[str]:
     """Find settings whose package is not installed, or not in the range that TRL supports."""
     trackers = [s.report_to] if isinstance(s.report_to, str) else s.report_to or []
     known = ", ".join(sorted(TRACKERS))
-    unknown = [name for name in trackers if name not in ("none", "all", *TRACKERS)]
     needed = {
-        "bitsandbytes": "load_in_4bit or load_in_8bit" * (s.load_in_4bit or s.load_in_8bit),
-        "vllm": "use_vllm: true" * s.use_vllm,
-        "liger_kernel": "use_liger_kernel: true" * s.use_liger_kernel,
-        **{name: f"report_to: {name}" for name in trackers if name in TRACKERS},
+        "load_in_4bit or load_in_8bit": "bitsandbytes" if s.load_in_4bit or s.load_in_8bit else "",
+        "use_vllm: true": "vllm" * s.use_vllm,
+        "use_liger_kernel: true": "liger_kernel" * s.use_liger_kernel,
     }
-    return [
-        *(f"report_to is {name!r}; allowed: none, all, {known}." for name in unknown),
-        *(
-            problem
-            for package, setting in needed.items()
-            if setting and (problem := _package_problem(package, setting))
-        ),
-    ]
+    problems = []
+    for name in trackers:
+        if name in TRACKERS:
+            needed[f"report_to: {name}"] = name
+        elif name not in ("none", "all"):
+            problems.append(f"report_to is {name!r}; allowed: none, all, {known}.")
+    found = (_package_problem(package, setting) for setting, package in needed.items() if package)
+    return [*problems, *filter(None, found)]
 
 
 def _package_problem(package: str, setting: str) -> str | None:
@@ -249,8 +217,7 @@ def _package_problem(package: str, setting: str) -> str | None:
     except Exception as error:  # whatever a broken installation raises
         return f"{needs}, which fails to import: {type(error).__name__}: {error}."
     installed = metadata.version(name)
-    for line in metadata.requires("trl") or []:
-        wanted = Requirement(line)
+    for wanted in map(Requirement, metadata.requires("trl") or []):
         of_an_extra = wanted.marker is not None and wanted.marker.evaluate({"extra": package})
         if wanted.name == package and of_an_extra and installed not in wanted.specifier:
             supported = f"{package} {wanted.specifier}, the range that TRL supports"
@@ -264,21 +231,19 @@ def check_launch_file() -> list[str]:
     words = parent.cmdline() if parent else []
     launch = _launch_file(words)
     kind = str(launch.get("distributed_type") or "NO").upper()  # YAML reads NO as False
-    table = [
-        (
-            kind == "DEEPSPEED" and (launch.get("use_cpu") or "--cpu" in words),
-            "the launch file asks for DeepSpeed and for the CPU (use_cpu: true, or --cpu), and "
-            "accelerate may run DDP instead. Set use_cpu: false; on a CPU export "
-            "DS_ACCELERATOR=cpu and give --use_cpu true to the recipe.",
+    table = {
+        "the launch file asks for DeepSpeed and for the CPU (use_cpu: true, or --cpu), and "
+        "accelerate may run DDP instead. Set use_cpu: false; on a CPU export "
+        "DS_ACCELERATOR=cpu and give --use_cpu true to the recipe.": (
+            kind == "DEEPSPEED" and (launch.get("use_cpu") or "--cpu" in words)
         ),
-        (
-            kind == "MULTI_CPU" and "WORLD_SIZE" not in os.environ,
-            "the launch file says MULTI_CPU, for which accelerate starts one process only. Say "
-            "MULTI_GPU and give --use_cpu true to the recipe, as in "
-            "accelerate_configs/cpu_2proc.yaml.",
+        "the launch file says MULTI_CPU, for which accelerate starts one process only. Say "
+        "MULTI_GPU and give --use_cpu true to the recipe, as in "
+        "accelerate_configs/cpu_2proc.yaml.": (
+            kind == "MULTI_CPU" and "WORLD_SIZE" not in os.environ
         ),
-    ]
-    return [message for holds, message in table if holds]
+    }
+    return [message for message, holds in table.items() if holds]
 
 
 def _launch_file(words: list[str]) -> dict[str, Any]:

@@ -34,7 +34,6 @@ from recipes.common.checks.rewards_on_rows import (
     check_every_reward_scores,
     check_every_task_is_scored,
     check_gates,
-    check_tasks,
     reward_lines,
 )
 from recipes.common.data.overlap import check_duplicates, check_held_out, overlap_notes
@@ -173,33 +172,25 @@ def check_rows(
     weights = args.training["reward_weights"] or []
     fitting = weights if len(weights) == len(rewards) else None
     lines = reward_lines(rows, rewards, fitting, reference)
-    problems += [problem for line in lines for problem in line.problems]
+    problems = [problem for line in lines for problem in line.problems]
     problems += check_every_task_is_scored(lines, rows)
     if not streamed:  # the tasks of a stream's later rows are not known
-        problems += check_tasks(rows, rewards) + check_every_reward_scores(lines, rewards)
+        problems += check_every_reward_scores(lines, rewards)
     problems += check_gates(args.training["reward_gates"] or {}, rows, rewards)
     broken = {line.reward for line in lines if line.problems}
     sound = [reward for reward in rewards if reward_name(reward) not in broken]
     problems += check_tricks(rows, sound, reference)
-    if eval_rows:
-        found = _check_eval_rows(rows, eval_rows, sound, reference)
-        problems += [f"evaluation rows: {each}" for each in found if each not in problems]
-    if not check_columns(eval_rows):
+    found = check_columns(eval_rows)
+    if not found:
+        eval_lines = reward_lines(eval_rows, sound, None, reference)
+        found = [problem for line in eval_lines for problem in line.problems]
+        tasks = {row["task"] for row in rows}  # theirs are reported of the training rows
+        others = [row for row in eval_rows if tasks and row["task"] not in tasks]
+        found += check_every_task_is_scored(eval_lines, others)
         problems += check_held_out(rows, eval_rows, args.model["model_name_or_path"])
         problems += check_duplicates(rows, eval_rows)
+    problems += [f"evaluation rows: {each}" for each in found if each not in problems]
     return lines, problems
-
-
-def _check_eval_rows(
-    rows: list[dict], eval_rows: list[dict], rewards: list[Callable], reference: Callable
-) -> list[str]:
-    lines = reward_lines(eval_rows, rewards, None, reference)
-    found = [*check_columns(eval_rows), *(each for line in lines for each in line.problems)]
-    if rows:  # a task that no reward scores is reported of the training rows
-        tasks = {row.get("task") for row in rows}
-        others = [row for row in eval_rows if row.get("task") not in tasks]
-        found += check_every_task_is_scored(lines, others)
-    return found
 
 
 def resolved(
@@ -218,26 +209,23 @@ def report(result: Preflight, args: Arguments) -> str:
         seen = f"only its first {len(result.rows)} rows were checked"
         lines.append(f"  streamed data: {seen}, and a second pass is not resumed exactly")
     table = [line.cells() for line in result.lines]
-    lines += [format_table(table) if table else "  (no rows or rewards to check)"]
+    lines.append(format_table(table) if table else "  (no rows or rewards to check)")
     lines += [f"  {note}" for note in result.notes]
-    if not result.problems:
-        return "\n".join([*lines, _batch_sentence(args.training, len(result.rows))])
     problems = [line for problem in result.problems for line in problem.split("\n")]
-    count = len(problems)
-    lines.append(
-        f"\n{count} problem{'s' * (count > 1)}; nothing was loaded and nothing was written:"
-    )
-    return "\n".join([*lines, *(f"  - {problem}" for problem in problems)])
-
-
-def _batch_sentence(training: dict[str, Any], rows: int) -> str:
-    group, world = training["num_generations"], world_size()
-    batch = (
-        training["per_device_train_batch_size"] * world * training["gradient_accumulation_steps"]
-    )
+    if problems:
+        count = f"{len(problems)} problem{'s' * (len(problems) > 1)}"
+        lines.append(f"\n{count}; nothing was loaded and nothing was written:")
+        return "\n".join([*lines, *(f"  - {problem}" for problem in problems)])
+    training, world = args.training, world_size()
+    per_device, group = training["per_device_train_batch_size"], training["num_generations"]
+    batch = per_device * world * training["gradient_accumulation_steps"]
     device = "CPU" if training["use_cpu"] else "accelerator"
-    return (
-        f"  {rows} rows; an optimizer step learns from {batch} completions "
-        f"({batch / group:g} prompt{'s' * (batch != group)} x {group}) on "
-        f"{world} {device} process{'es' * (world > 1)}.\n  Everything checked is as it should be.\n"
+    return "\n".join(
+        [
+            *lines,
+            f"  {len(result.rows)} rows; an optimizer step learns from {batch} completions "
+            f"({batch / group:g} prompt{'s' * (batch != group)} x {group}) on {world} {device} "
+            f"process{'es' * (world > 1)}.",
+            "  Everything checked is as it should be.\n",
+        ]
     )

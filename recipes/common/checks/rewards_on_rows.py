@@ -1,9 +1,8 @@
 """Rows against rewards: the reference answer earns its due, an empty completion nothing."""
 
 import numbers
-import re
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 from rewards import full_reward, reward_columns, reward_kind, reward_name, reward_tasks
@@ -21,28 +20,17 @@ class RewardLine:
     weight: float
     reward: str
     kind: str
-    full: float | None
     rows_scored: int = 0
     reference_earns: float | None = None
+    full: float | None = None
     empty_earns: float | None = None
     problems: list[str] = field(default_factory=list)
 
     def cells(self) -> dict[str, Any]:
         """The line for people, and for preflight.json."""
-        reference, empty = (
-            None if score is None else round(score, 6)
-            for score in (self.reference_earns, self.empty_earns)
-        )
-        return {
-            "task": self.task,
-            "weight": self.weight,
-            "reward": self.reward,
-            "kind": self.kind,
-            "rows scored": self.rows_scored,
-            "reference earns": reference,
-            "full": self.full,
-            "empty earns": empty,
-        }
+        names = [each.name for each in fields(self) if each.name != "problems"]
+        shown = {name.replace("_", " "): getattr(self, name) for name in names}
+        return {k: round(v, 6) if isinstance(v, float) else v for k, v in shown.items()}
 
 
 def reward_lines(
@@ -52,47 +40,43 @@ def reward_lines(
     reference: Callable[[dict], str | None],
 ) -> list[RewardLine]:
     """Score the rows of each task by each reward, one line each."""
-    if check_columns(rows):
-        return []
-    return [
-        _line(numbered, rows, reward, weight, reference)
-        for numbered in rows_by_task(rows).values()
-        for reward, weight in zip(rewards, weights or [1.0] * len(rewards), strict=True)
-    ]
+    lines = []
+    for task, numbered in rows_by_task(rows).items():
+        for reward, weight in zip(rewards, weights or [1.0] * len(rewards), strict=True):
+            line = RewardLine(task, weight, reward_name(reward), reward_kind(reward))
+            line.full = full_reward(reward)
+            if scores_task(reward, task):
+                line.problems = _score_line(line, numbered, rows, reward, reference)
+            lines.append(line)
+    return lines
 
 
 def check_columns(rows: list[dict]) -> list[str]:
     """Every row has a prompt, a text or messages that end in a text, and a task."""
-    problems = {}
+    problems: dict[str, str] = {}  # the first of each kind
     for number, row in enumerate(rows):
-        missing = [name for name in ("prompt", "task") if not row.get(name)]
+        missing = ", ".join(name for name in ("prompt", "task") if not row.get(name))
         if missing:
             has = f"every row has a prompt and a task (its columns: {sorted(row)})"
-            message = f"rows lack {', '.join(missing)}: {has}."
+            problems.setdefault(missing, f"rows lack {missing}: {has}.")
         elif not isinstance(row["task"], str):
-            message = f"the task of row {number} is {row['task']!r}; it must be text."
+            wrong = f"the task of row {number} is {row['task']!r}; it must be text."
+            problems.setdefault("the task", wrong)
         elif not _is_prompt(row["prompt"]):
-            shown = repr(row["prompt"])[:200]
             wanted = "must be text, or messages with a role and a text"
-            message = f"the prompt of row {number} {wanted}: {shown}."
-        else:
-            continue
-        problems.setdefault(
-            re.sub(r"row \d+ .*", "", message), message
-        )  # the first row of each kind
+            shown = f"the prompt of row {number} {wanted}: {repr(row['prompt'])[:200]}."
+            problems.setdefault("the prompt", shown)
     return list(problems.values())
 
 
 def _is_prompt(prompt: Any) -> bool:
     if isinstance(prompt, str):
         return bool(prompt.strip())
-    sound = isinstance(prompt, list) and all(
-        isinstance(m, dict) and m.get("role") and "content" in m for m in prompt
-    )
     return (
-        sound
+        isinstance(prompt, list)
         and bool(prompt)
-        and all(isinstance(m["content"], str | list) for m in prompt)
+        and all(isinstance(message, dict) and message.get("role") for message in prompt)
+        and all(isinstance(message.get("content"), str | list) for message in prompt)
         and bool(prompt[-1]["content"])
     )
 
@@ -111,31 +95,20 @@ def check_every_task_is_scored(lines: list[RewardLine], rows: list[dict]) -> lis
 
 
 def check_every_reward_scores(lines: list[RewardLine], rewards: list[Callable]) -> list[str]:
-    """A reward for tasks that there are scores some of their rows, or it does nothing."""
-    problems = []
+    """A reward is for tasks that there are, and scores some of their rows, or it does nothing."""
+    there, problems = sorted({line.task for line in lines}), []
     for reward in rewards:
-        mine = [
-            line
-            for line in lines
-            if line.reward == reward_name(reward) and scores_task(reward, line.task)
-        ]
-        if mine and not any(line.rows_scored or line.problems for line in mine):
-            remedy = "remove it, or correct reward_tasks or the rows"
-            problems.append(f"reward {reward_name(reward)!r} scores none of the rows: {remedy}.")
-    return problems
-
-
-def check_tasks(rows: list[dict], rewards: list[Callable]) -> list[str]:
-    """A reward is meant for tasks that there are: a misspelt one would never be scored."""
-    there, problems = sorted({row["task"] for row in rows if row.get("task")}), []
-    for reward in rewards:
+        name = reward_name(reward)
         unknown = sorted(set(reward_tasks(reward) or ()) - set(there))
+        mine = [line for line in lines if line.reward == name and scores_task(reward, line.task)]
         if unknown and there:
             problems.append(
-                f"reward {reward_name(reward)!r} is for rows of task "
-                f"{', '.join(map(repr, unknown))}, but the rows have only: {', '.join(there)}. "
-                "Correct reward_tasks or the rows."
+                f"reward {name!r} is for rows of task {', '.join(map(repr, unknown))}, but the "
+                f"rows have only: {', '.join(there)}. Correct reward_tasks or the rows."
             )
+        if mine and not any(line.rows_scored or line.problems for line in mine):
+            remedy = "remove it, or correct reward_tasks or the rows"
+            problems.append(f"reward {name!r} scores none of the rows: {remedy}.")
     return problems
 
 
@@ -144,76 +117,66 @@ def check_gates(
 ) -> list[str]:
     """A gate is a verifier or a format reward, and scores every task of what it gates."""
     named = {reward_name(reward): reward for reward in rewards}
-    kinds, problems = {name: reward_kind(reward) for name, reward in named.items()}, []
-    for gated, openers in gates.items():
-        openers = [openers] if isinstance(openers, str) else openers
+    tasks = sorted({row["task"] for row in rows if row.get("task")})
+    problems = []
+    for gated, given in gates.items():
+        openers = [given] if isinstance(given, str) else given
         if not (isinstance(openers, list) and openers):
             problems.append(
                 f"reward_gates gives {gated!r} {openers!r}: give the name of a reward, or a list "
                 "of names."
             )
-        elif unknown := [name for name in (gated, *openers) if name not in named]:
+            continue
+        if unknown := [name for name in (gated, *openers) if name not in named]:
             names, there = ", ".join(map(repr, unknown)), ", ".join(named)
             problems.append(f"reward_gates names {names}, which is not in reward_funcs ({there}).")
-        elif {kinds[gated], *(kinds[o] for o in openers)} & {"step"}:
-            problems.append(
-                f"reward_gates names a step reward in {gated!r}: {openers}: steps are not gated."
-            )
-        elif (
-            kinds[gated] == "verifier"
-            or gated in openers
-            or {kinds[o] for o in openers} - {"verifier", "format"}
-        ):
+            continue
+        kinds = {reward_kind(named[name]) for name in openers}
+        shut = [
+            task
+            for task in tasks
+            if scores_task(named[gated], task)
+            and not any(scores_task(named[opener], task) for opener in openers)
+        ]
+        if reward_kind(named[gated]) in ("verifier", "step") or kinds - {"verifier", "format"}:
             problems.append(
                 f"reward_gates opens {gated!r} by {openers}: a gate is a verifier or a format "
-                "reward, and what it gates is another reward and not a verifier."
+                "reward, and what it gates is another reward, neither a verifier nor a step reward."
             )
-        elif shut := _tasks_without_gate(rows, named[gated], [named[name] for name in openers]):
-            tasks = ", ".join(map(repr, shut))
+        elif gated in openers:
+            problems.append(f"reward_gates opens {gated!r} by itself: {openers}.")
+        elif shut:
             problems.append(
-                f"reward_gates would never open {gated!r} for task {tasks}: {openers} do not score "
-                "it."
+                f"reward_gates would never open {gated!r} for task "
+                f"{', '.join(map(repr, shut))}: {openers} do not score it."
             )
     return problems
 
 
-def _tasks_without_gate(rows: list[dict], gated: Callable, openers: list[Callable]) -> list[str]:
-    tasks = sorted(
-        {row["task"] for row in rows if row.get("task") and scores_task(gated, row["task"])}
-    )
-    return [task for task in tasks if not any(scores_task(opener, task) for opener in openers)]
+# ------------------------------------------------------------- one reward on the rows of one task
 
 
-# --------------------------------------------------------------------------- one reward on the rows
-# of one task
-
-
-def _line(
+def _score_line(
+    line: RewardLine,
     numbered: list[NumberedRow],
     all_rows: list[dict],
     reward: Callable,
-    weight: float,
     reference: Callable,
-) -> RewardLine:
-    """Score the rows of one task; a promise of its kind that the reward breaks is a problem."""
-    name, rows = reward_name(reward), [row for _, row in numbered]
-    line = RewardLine(rows[0]["task"], weight, name, reward_kind(reward), full_reward(reward))
-    if not scores_task(reward, line.task):
-        return line
+) -> list[str]:
+    """Fill in what a reward gives to the rows of a task, and list the promises that it breaks."""
+    name, rows = line.reward, [row for _, row in numbered]
     missing = [
         column for column in reward_columns(reward) if any(row.get(column) is None for row in rows)
     ]
-    routed = reward_tasks(reward) is not None
-    is_called = (
-        line.kind != "model"
-    )  # each score is a call of a model: none is loaded or asked before the run
+    lacks = [_lacks(name, missing, numbered)] if missing else []
+    # A reward that sees every row may pass over a task that lacks its columns.
     there = any(row.get(column) is not None for row in all_rows for column in missing)
-    if missing and (routed or not is_called or not there):
-        line.problems.append(_lacks(name, missing, numbered))
-        return line
-    if not is_called:
+    may_pass_over = there and reward_tasks(reward) is None and line.kind != "model"
+    if lacks and not may_pass_over:
+        return lacks
+    if line.kind == "model":  # each score is a call of a model: none is asked before the run
         line.rows_scored = len(rows)
-        return line
+        return []
     golds = [reference(row) for row in rows]  # a row of one's own needs no reference answer: None
     sure = [i for i, gold in enumerate(golds) if gold is not None]
     logged: dict[str, list] = {}
@@ -221,41 +184,45 @@ def _line(
         scores = _score(reward, [rows[i] for i in sure], [golds[i] for i in sure], logged)
         empty = _score(reward, rows, [""] * len(rows), {})
         check_amounts([*scores, *empty])
-        failures = [
-            str(outcome)
-            for outcome in logged.get(f"outcome/{name}", [])
-            if str(outcome).startswith("error: ")
-        ]
+        outcomes = map(str, logged.get(f"outcome/{name}", []))
+        failures = [each[len("error: ") :] for each in outcomes if each.startswith("error: ")]
     except (Exception, SystemExit) as error:
         failures = [f"{type(error).__name__}: {error}"]
     if failures:
-        failure = (
-            f"reward {name!r} fails on the reference answers: {failures[0].removeprefix('error: ')}"
-        )
-        line.problems.append(_lacks(name, missing, numbered) if missing else failure)
-        return line
-    ungraded = [
-        numbered[i] for i, amount in enumerate(empty) if golds[i] is None and amount is None
-    ]
+        return lacks or [f"reward {name!r} fails on the reference answers: {failures[0]}"]
     known = [amount for amount in scores if amount is not None]
+    ungraded = [i for i, amount in enumerate(empty) if golds[i] is None and amount is None]
     line.rows_scored = len(known) + len(rows) - len(sure) - len(ungraded)
     line.reference_earns = min(known, default=None)
     line.empty_earns = max((amount for amount in empty if amount is not None), default=None)
-    if line.rows_scored and missing:
-        line.problems.append(_lacks(name, missing, numbered))
-    elif line.rows_scored:
-        line.problems += _broken_promises(line, [(numbered[i], golds[i]) for i in sure], scores)
-        if ungraded and line.kind == "verifier":  # not even an empty completion is graded
-            first = f"the first is row {ungraded[0][0]}"
-            line.problems.append(
-                f"reward {name!r} cannot grade {len(ungraded)} of the rows without a reference "
-                f"answer; {first}."
-            )
-    elif (
-        line.kind == "verifier"
-    ):  # another reward that scores a whole task None does not apply to it
-        line.problems.append(_grades_none(name, line.task, all_rows))
-    return line
+    if not line.rows_scored:  # but for a verifier: it does not apply to this task
+        return [_grades_none(name, line.task, all_rows)] if line.kind == "verifier" else []
+    if lacks:
+        return lacks
+    problems = []
+    if line.kind == "verifier" and (line.empty_earns or 0.0) > 0.0:
+        earned = f"scores an empty completion {line.empty_earns}"
+        problems.append(f"reward {name!r} is a verifier but {earned}.")
+    short = [i for i, amount in zip(sure, scores, strict=True) if not _is_full(line, amount)]
+    if short:
+        first, amount = short[0], scores[sure.index(short[0])]
+        problems.append(
+            f"reward {name!r} scores {amount} instead of {line.full} for the reference answer of "
+            f"{len(short)} of {len(scores)} rows of task {line.task!r}; the first is row "
+            f"{numbered[first][0]}: {golds[first]!r}."
+        )
+    if ungraded and line.kind == "verifier":  # not even an empty completion is graded
+        problems.append(
+            f"reward {name!r} cannot grade {len(ungraded)} of the rows without a reference answer; "
+            f"the first is row {numbered[ungraded[0]][0]}."
+        )
+    return problems
+
+
+def _is_full(line: RewardLine, amount: float | None) -> bool:
+    """Whether a reference answer earned what the kind of the reward promises for it."""
+    promises = line.kind in ("verifier", "format") and line.full is not None
+    return not promises or (amount is not None and amount >= line.full)
 
 
 def _score(
@@ -264,29 +231,25 @@ def _score(
     from recipes.common.utils.screen import bar  # importing a recipe stays light
     from rewards.audit.call import score
 
+    def keep(column: str, values: list) -> None:
+        logged.setdefault(column, []).extend(values)
+
     scores = []
     for start in bar(range(0, len(rows), PART), f"preflight, {reward_name(reward)}"):
         part = slice(start, start + PART)
-        scores += score(
-            reward,
-            rows[part],
-            texts[part],
-            log_extra=lambda name, got: logged.setdefault(name, []).extend(got),
-        )
+        scores += score(reward, rows[part], texts[part], log_extra=keep)
     return scores
 
 
 def check_amounts(amounts: list) -> None:
     """Raise ValueError where a score is not None or a number that TRL's float32 can hold."""
     for amount in amounts:
-        number = isinstance(amount, numbers.Real)
-        if amount is not None and not (number and abs(amount) <= LARGEST):
-            kind = (
-                "is not finite in float32"
-                if number
-                else f"is {type(amount).__name__}, not a number"
-            )
-            raise ValueError(f"it returned {amount!r}, which {kind}; allowed are numbers and None")
+        is_number = isinstance(amount, numbers.Real)
+        if amount is None or (is_number and abs(amount) <= LARGEST):
+            continue
+        other = f"is {type(amount).__name__}, not a number"
+        wrong = "is not finite in float32" if is_number else other
+        raise ValueError(f"it returned {amount!r}, which {wrong}; allowed are numbers and None")
 
 
 def _lacks(name: str, missing: list[str], numbered: list[NumberedRow]) -> str:
@@ -299,35 +262,7 @@ def _lacks(name: str, missing: list[str], numbered: list[NumberedRow]) -> str:
 
 
 def _grades_none(name: str, task: str, all_rows: list[dict]) -> str:
-    others = sorted({row["task"] for row in all_rows if row.get("task")} - {task})
-    remedy = (
-        f" If they are not meant for it, set reward_tasks: {{{name}: [{', '.join(others)}]}}."
-        if others
-        else ""
-    )
+    others = sorted({row["task"] for row in all_rows} - {task})
+    tasks = f"reward_tasks: {{{name}: [{', '.join(others)}]}}"
+    remedy = f" If they are not meant for it, set {tasks}." if others else ""
     return f"reward {name!r} can grade none of the rows of task {task!r}.{remedy}"
-
-
-def _broken_promises(
-    line: RewardLine, answered: list[tuple[NumberedRow, str]], scores: list[float | None]
-) -> list[str]:
-    problems = []
-    if line.kind == "verifier" and (line.empty_earns or 0.0) > 0.0:
-        problems.append(
-            f"reward {line.reward!r} is a verifier but scores an empty completion "
-            f"{line.empty_earns}."
-        )
-    promises_full = line.kind in ("verifier", "format") and line.full is not None
-    short = [
-        i
-        for i, amount in enumerate(scores)
-        if promises_full and (amount is None or amount < line.full)
-    ]
-    if short:
-        (number, _), gold = answered[short[0]]
-        problems.append(
-            f"reward {line.reward!r} scores {scores[short[0]]} instead of {line.full} for the "
-            f"reference answer of {len(short)} of {len(scores)} rows of task {line.task!r}; the "
-            f"first is row {number}: {gold!r}."
-        )
-    return problems

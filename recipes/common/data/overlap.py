@@ -4,7 +4,7 @@ import hashlib
 import json
 import re
 from collections import Counter
-from collections.abc import Iterable
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -38,21 +38,16 @@ def warm_start_questions(model: str | None) -> set[str]:
 
 def check_held_out(train_rows: list[dict], eval_rows: list[dict], model: str | None) -> list[str]:
     """No evaluation question may be one of training or of the model's warm start."""
-    warm = (
-        f"were in the warm start of {model}",
-        "Evaluate other rows, or warm-start with this run's rows and seed.",
-    )
-    trained = (
-        "are also training rows",
-        "Accuracy on them would measure memory: give evaluation rows of their own.",
-    )
-    questions = [question_digest(row["prompt"]) for row in eval_rows]
+    trained = {question_digest(row["prompt"]) for row in train_rows}
+    memory = "Accuracy on them would measure memory: give evaluation rows of their own."
+    others = "Evaluate other rows, or warm-start with this run's rows and seed."
     problems = []
-    for seen, (where, remedy) in (
-        ({question_digest(row["prompt"]) for row in train_rows}, trained),
-        (warm_start_questions(model), warm),
+    for seen, where, remedy in (
+        (trained, "are also training rows", memory),
+        (warm_start_questions(model), f"were in the warm start of {model}", others),
     ):
-        if leaked := [i for i, question in enumerate(questions) if question in seen]:
+        leaked = [i for i, row in enumerate(eval_rows) if question_digest(row["prompt"]) in seen]
+        if leaked:
             count = f"{len(leaked)} of {len(eval_rows)} evaluation rows {where}"
             problems.append(f"evaluation rows: {count} (the first is row {leaked[0]}). {remedy}")
     return problems
@@ -62,18 +57,15 @@ def check_duplicates(train_rows: list[dict], eval_rows: list[dict]) -> list[str]
     """No question has two answers, and no evaluation row stands twice."""
     problems = []
     for kind, rows in (("training", train_rows), ("evaluation", eval_rows)):
-        first, conflicts, twice = {}, [], []
+        first: dict[str, int] = {}
+        conflicts, twice = [], []
         for number, row in enumerate(rows):
-            asked = [
-                row["task"],
-                row["prompt"],
-                row.get("tests"),
-            ]  # two tasks of MBPP differ by their tests alone
+            # Two tasks of MBPP differ by their tests alone.
+            asked = [row["task"], row["prompt"], row.get("tests")]
             at = first.setdefault(json.dumps(asked, sort_keys=True, default=str), number)
-            if at != number and rows[at].get("answer") != row.get("answer"):
-                conflicts.append(
-                    f"rows {at} and {number}: {rows[at].get('answer')!r} and {row.get('answer')!r}"
-                )
+            earlier, answer = rows[at].get("answer"), row.get("answer")
+            if earlier != answer:
+                conflicts.append(f"rows {at} and {number}: {earlier!r} and {answer!r}")
             elif at != number:
                 twice.append(f"row {number} is row {at}")
         if conflicts:
@@ -96,16 +88,15 @@ def near_duplicates(train_rows: list[dict], eval_rows: list[dict]) -> list[tuple
         gram: [] for row in eval_rows for gram in _grams(row)
     }
     for number, row in enumerate(train_rows):
-        for gram in holders.keys() & set(_grams(row)):
+        for gram in holders.keys() & _grams(row):
             holders[gram].append(number)
     found = []
     for number, row in enumerate(eval_rows):
-        grams = set(_grams(row))
-        shared = Counter(
-            train for gram in grams for train in holders[gram] if len(holders[gram]) <= COMMON
-        )
-        if shared and shared.most_common(1)[0][1] >= SHARE * len(grams):
-            found.append((number, shared.most_common(1)[0][0]))
+        grams = _grams(row)
+        own = [holders[gram] for gram in grams if len(holders[gram]) <= COMMON]
+        for train, shared in Counter(chain.from_iterable(own)).most_common(1):
+            if shared >= SHARE * len(grams):
+                found.append((number, train))
     return found
 
 
@@ -114,10 +105,8 @@ def overlap_notes(train_rows: list[dict], eval_rows: list[dict]) -> list[str]:
     if not (pairs := near_duplicates(train_rows, eval_rows)):
         return []
     number, train = pairs[0]
-    held_out, trained = (
-        question_of(rows[i]["prompt"])[:120]
-        for rows, i in ((eval_rows, number), (train_rows, train))
-    )
+    held_out = question_of(eval_rows[number]["prompt"])[:120]
+    trained = question_of(train_rows[train]["prompt"])[:120]
     return [
         f"{len(pairs)} of {len(eval_rows)} evaluation questions share half of their 8-word runs "
         f"with a training question; the first is row {number}: {held_out!r}, like training row "
@@ -125,6 +114,6 @@ def overlap_notes(train_rows: list[dict], eval_rows: list[dict]) -> list[str]:
     ]
 
 
-def _grams(row: dict) -> Iterable[tuple[str, ...]]:
-    words = question_of(row["prompt"]).split() if row.get("prompt") else []
-    return zip(*(words[i:] for i in range(GRAM)), strict=False)
+def _grams(row: dict) -> set[tuple[str, ...]]:
+    words = question_of(row["prompt"]).split()
+    return set(zip(*(words[i:] for i in range(GRAM)), strict=False))

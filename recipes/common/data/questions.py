@@ -47,10 +47,8 @@ class QuestionArguments(RecipeArguments):
 
 def worked_example(example: list[str]) -> list[dict[str, str]]:
     """The messages of a worked example, a question and its completion; none for an empty one."""
-    return [
-        {"role": role, "content": text}
-        for role, text in zip(("user", "assistant"), example, strict=False)
-    ]
+    pairs = zip(("user", "assistant"), example, strict=False)
+    return [{"role": role, "content": text} for role, text in pairs]
 
 
 def gold_of(answer: str) -> str:
@@ -58,9 +56,8 @@ def gold_of(answer: str) -> str:
 
     Example: `gold_of("3 + 4 = 7\n#### 7") == gold_of(r"So \boxed{7}.") == gold_of(" 7 ") == "7"`
     """
-    return (
-        answer.rpartition("####")[2] if "####" in answer else last_boxed(answer) or answer
-    ).strip()
+    marked = answer.rpartition("####")[2] if "####" in answer else last_boxed(answer) or answer
+    return marked.strip()
 
 
 def load_questions(
@@ -86,49 +83,42 @@ def load_questions(
         raise ValueError(
             "dataset_path (a file or a folder) or dataset_name (a Hub id) is missing: give one."
         )
-    name, config = (args.dataset_name, None) if args.dataset_name else hub or ("", None)
-    source = args.dataset_path or name
-    path = Path(args.dataset_path or "")
     columns = (args.question_column, args.answer_column)
-    splits = (
-        splits_of_path(path, columns)
-        if args.dataset_path
-        else splits_of_hub(name, args.dataset_config or config)
-    )
+    if args.dataset_path:
+        source, splits = args.dataset_path, splits_of_path(Path(args.dataset_path), columns)
+    else:
+        source, config = (args.dataset_name, None) if args.dataset_name else hub
+        splits = splits_of_hub(source, args.dataset_config or config)
     train, test = args.dataset_train_split, args.dataset_test_split
     if len(splits) == 1 and test not in splits:  # whatever its name
-        splits = {train: next(iter(splits.values()))}
-    named = {"dataset_train_split": train, "dataset_test_split": test if len(splits) > 1 else None}
-    for option, split in named.items():
+        splits, test = {train: next(iter(splits.values()))}, None
+    by_hash = f", or null: one row in {ONE_IN} is held out"
+    for option, split, or_else in (
+        ("dataset_train_split", train, ""),
+        ("dataset_test_split", test, by_hash),
+    ):
         if split is not None and split not in splits:
-            by_hash = (
-                f", or null: one row in {ONE_IN} is held out"
-                if option == "dataset_test_split"
-                else ""
-            )
-            raise ValueError(
-                f"{source} has no split {split!r} (it has: {', '.join(splits)}): set "
-                f"{option}{by_hash}."
-            )
+            there = f"{source} has no split {split!r} (it has: {', '.join(splits)})"
+            raise ValueError(f"{there}: set {option}{or_else}.")
     accept = partial(_item, columns=columns, check=check)
     items = _usable(source, splits[train], accept, args.max_bad_rows)
-    parts: dict[bool, list[Item]] = {False: [], True: []}
-    if test in splits:
-        parts = {False: items, True: _usable(source, splits[test], accept, args.max_bad_rows)}
+    if test is not None:
+        held_out = _usable(source, splits[test], accept, args.max_bad_rows)
     else:
+        sides: dict[bool, list[Item]] = {False: [], True: []}
         for item in items:
-            parts[is_held_out(question_of(item["question"]), ONE_IN)].append(item)
-    if args.num_eval_rows and not parts[True]:
+            sides[is_held_out(question_of(item["question"]), ONE_IN)].append(item)
+        items, held_out = sides[False], sides[True]
+    if args.num_eval_rows and not held_out:
         raise ValueError(
             f"{source} has {len(items)} rows, and none of them is held out (one in {ONE_IN} is, by "
             "its question): give more rows, a folder with train and test files, or num_eval_rows: "
             "0."
         )
-    counts = {False: args.num_train_rows, True: args.num_eval_rows}
-    train, held_out = (
-        draw(Dataset.from_list(part), counts[side], seed) for side, part in parts.items()
+    return (
+        draw(Dataset.from_list(items), args.num_train_rows, seed),
+        draw(Dataset.from_list(held_out), args.num_eval_rows, seed),
     )
-    return train, held_out
 
 
 def read_questions(folder: str, split: str) -> list[Item]:
@@ -137,24 +127,22 @@ def read_questions(folder: str, split: str) -> list[Item]:
     splits = splits_of_path(Path(folder), columns)
     if split not in splits:
         raise ValueError(f"{folder} has no file {split} (it has: {', '.join(splits)}).")
-    return _usable(
-        folder, splits[split], partial(_item, columns=columns, check=lambda gold: None), 0
-    )
+    accept = partial(_item, columns=columns, check=lambda gold: None)
+    return _usable(folder, splits[split], accept, 0)
 
 
 def splits_of_path(path: Path, columns: tuple[str, str]) -> dict[str, Values]:
     """The splits of a file or a folder, by the names of its files; parts are put together."""
     if not path.exists():
         raise ValueError(f"dataset_path: there is no file or folder {path}.")
-    files = sorted(path.iterdir()) if path.is_dir() else [path]
     splits: dict[str, list[Path]] = {}
-    for file in files:
+    for file in sorted(path.iterdir()) if path.is_dir() else [path]:
         if file.suffix in BUILDERS:
             splits.setdefault(re.sub(r"-\d{5}-of-\d{5}$", "", file.stem), []).append(file)
     if not splits:
+        kinds = ", ".join(BUILDERS)
         raise ValueError(
-            f"dataset_path: {path} is not a {', '.join(BUILDERS)} file, nor a folder that holds "
-            "some."
+            f"dataset_path: {path} is not a {kinds} file, nor a folder that holds some."
         )
     return {
         name: chain.from_iterable(values_of(part, columns) for part in parts)
@@ -164,10 +152,9 @@ def splits_of_path(path: Path, columns: tuple[str, str]) -> dict[str, Values]:
 
 def splits_of_hub(name: str, config: str | None) -> dict[str, Values]:
     """The splits of a data set on the Hub."""
-    splits = load_dataset(name, config)
     return {
         split: ((f"{name}, {split}, row {number}", row) for number, row in enumerate(rows, start=1))
-        for split, rows in splits.items()
+        for split, rows in load_dataset(name, config).items()
     }
 
 
@@ -176,11 +163,7 @@ def values_of(file: Path, columns: tuple[str, str]) -> Iterator[tuple[str, Any]]
     if file.suffix == ".jsonl":
         yield from lines_of(file)
         return
-    as_text = {
-        "converters": dict.fromkeys(columns, str),
-        "keep_default_na": False,
-    }  # 007 and NA as they stand
-    options = as_text if file.suffix == ".csv" else {}
+    options: dict[str, Any] = {}
     if file.suffix == ".csv":
         with file.open(encoding="utf-8", errors="replace") as lines:
             header = lines.readline()
@@ -188,14 +171,15 @@ def values_of(file: Path, columns: tuple[str, str]) -> Iterator[tuple[str, Any]]
             raise ValueError(
                 f"{file} separates its columns by {other[0]!r}: separate them by commas."
             )
+        # 007 and NA as they stand
+        options = {"converters": dict.fromkeys(columns, str), "keep_default_na": False}
+    kind = BUILDERS[file.suffix]
     try:  # a stream writes no cache
-        rows = load_dataset(
-            BUILDERS[file.suffix], data_files=str(file), split="train", streaming=True, **options
-        )
+        rows = load_dataset(kind, data_files=str(file), split="train", streaming=True, **options)
         for number, row in enumerate(rows, start=1):
             yield f"{file}, row {number}", row
     except (ValueError, OSError, DatasetsError) as error:
-        raise ValueError(f"{file} cannot be read as {BUILDERS[file.suffix]}: {error}") from error
+        raise ValueError(f"{file} cannot be read as {kind}: {error}") from error
 
 
 def _usable(source: str, values: Values, accept: Callable[[Any], Item], allowed: int) -> list[Item]:
@@ -215,18 +199,19 @@ def _item(value: Any, columns: tuple[str, str], check: Callable[[str], str | Non
     row, wanted = parse_line(value) if isinstance(value, str) else value, ", ".join(columns)
     if not isinstance(row, dict):
         raise ValueError(f"it must be a JSON object with {wanted}, not {str(row)[:80]!r}")
-    options = {"question_column": columns[0], "answer_column": columns[1]}
-    missing = {option: column for option, column in options.items() if column not in row}
-    if missing:
+    options = zip(("--question_column", "--answer_column"), columns, strict=True)
+    if missing := [(option, column) for option, column in options if column not in row]:
+        names, there = ", ".join(column for _, column in missing), ", ".join(map(str, row))
         raise ValueError(
-            f"{', '.join(missing.values())} missing (its keys: {', '.join(map(str, row))}; wanted: "
-            f"{wanted}): name the key that holds it by "
-            f"{' and '.join(f'--{option}' for option in missing)}"
+            f"{names} missing (its keys: {there}; wanted: {wanted}): name the key that holds it by "
+            f"{' and '.join(option for option, _ in missing)}"
         )
     question, answer = row[columns[0]], _as_text(row[columns[1]])
-    for column, text in zip(columns, (question, answer), strict=True):
+    for column, text, kind in (
+        (columns[0], question, "text"),
+        (columns[1], answer, "text or a number"),
+    ):
         if not isinstance(text, str) or not text.strip():
-            kind = "text" if column == columns[0] else "text or a number"
             given = json.dumps(row[column], default=str, ensure_ascii=False)[:80]
             raise ValueError(f"{column} is {given}; it must be {kind} that is not empty")
     gold = gold_of(answer)

@@ -80,10 +80,8 @@ def load_parts(
     rewards, rows = None, (None, None, None)
     try:
         if load_rows and args.is_read:
-            rows = tuple(
-                with_columns(part, recipe.reward_columns or {})
-                for part in load_split(args, load_rows)
-            )
+            split = load_split(args, load_rows)
+            rows = tuple(with_columns(part, recipe.reward_columns or {}) for part in split)
     except ValueError as problem:
         problems.append(str(problem))
     except OSError as error:  # as the Hub's client raises them
@@ -94,19 +92,14 @@ def load_parts(
         owned = environment_rewards(load_environments(args.training["environment_factory"]))
     except ValueError as problem:
         problems.append(str(problem))
-    own = [
-        spec for spec in recipe.reward_funcs if re.search("[:.]", spec) and not names_model(spec)
-    ]
+    specs = recipe.reward_funcs
+    own = [spec for spec in specs if re.search("[:.]", spec) and not names_model(spec)]
     few = list(itertools.islice(rows[0] or (), ROWS))
     died = check_apart(own, recipe.reward_kwargs, few, args.training["reward_timeout_s"])
     try:
         if not died:
-            named = load_rewards(
-                recipe.reward_funcs,
-                recipe.reward_kwargs,
-                recipe.reward_tasks,
-                allow_none=owned != [],
-            )
+            allow_none = owned != []
+            named = load_rewards(specs, recipe.reward_kwargs, recipe.reward_tasks, allow_none)
             rewards = [*named, *(owned or [])]
             problems += check_names(rewards)
     except ValueError as problem:
@@ -126,8 +119,7 @@ def check_reference(rows: list[dict], reference: Callable[[dict], str | None]) -
 
 
 def with_columns(rows: Rows | None, columns: dict[str, str]) -> Rows | None:
-    """The rows, with columns also under the names that rewards take them by: `{"solution":
-    "answer"}`.
+    """Give columns also under other names, as `{"solution": "answer"}` does.
 
     Raises:
         ValueError: a column that the rows do not have, or a name under which they have another.
@@ -137,14 +129,13 @@ def with_columns(rows: Rows | None, columns: dict[str, str]) -> Rows | None:
 
     def added(row: dict) -> dict:
         for name, column in columns.items():
-            if (
-                column not in row or row.get(name, row[column]) != row[column]
-            ):  # equal in what a probe kept
-                wrong = f"have another of the name {name!r}" if column in row else "do not have it"
-                has = f"the rows {wrong}; their columns: {', '.join(row)}."
-                raise ValueError(
-                    f"reward_columns gives the column {column!r} as {name!r}, but {has}"
-                )
+            wrong = None if column in row else "do not have it"
+            if wrong is None and row.get(name, row[column]) != row[column]:
+                wrong = f"have another of the name {name!r}"  # what a probe kept is equal
+            if wrong:
+                given = f"reward_columns gives the column {column!r} as {name!r}"
+                has = f"the rows {wrong}; their columns: {', '.join(row)}"
+                raise ValueError(f"{given}, but {has}.")
         return {name: row[column] for name, column in columns.items()}
 
     added(next(iter(rows)))  # a stream is read later
