@@ -7,77 +7,43 @@ An input is a mapping of settings, a list of words of the command line, or the t
 AT_LEAST_1 = "it must be at least 1"
 TYPES = {  # what the message says: settings of another type, or that name what is not there
     "invalid int value: 'many'": {"max_steps": ["many"]},
-    "it must be a whole number": {
-        "max_steps": [[5], 1.5, None], "seed": [True], "num_generations": [[4], 4.5],
-        "num_train_rows": [0.5],
-    },
+    "it must be a whole number": {"max_steps": [[5], 1.5, None], "seed": [True]},
     "invalid float value: 'fast'": {"learning_rate": ["fast"]},
     "it must be a number": {
-        "learning_rate": [{"a": 1}, True], "beta": [None],
+        "learning_rate": [{"a": 1}], "beta": [None],
         "temperature": [True],  # its default is 1.0, which equals true
     },
     "it must be true or false": {"bf16": [2]},
     "Truthy value expected": {"use_cpu": ["maybe"]},
-    "invalid int value: 'all'": {"num_eval_rows": ["all"]},
     "it must be a list": {"reward_funcs": [{"xml_format": 1.0}]},
-    "it must be a list of text": {
-        "reward_funcs": [[1, 2], 5], "preset": [5], "example": [[1, 2]],
-        "lora_target_modules": [5],
-    },
+    "it must be a list of text": {"reward_funcs": [[1, 2], 5], "preset": [5]},
     "must be a list": {"reward_weights": [["a"], {"xml_format": 1}]},
     "it must be a mapping": {
-        "reward_kwargs": [["per_tag"]], "reward_tasks": [5], "reward_gates": [["xml_format"]],
-        "reward_columns": [["solution"]], "chat_template_kwargs": ["thinking"],
+        "reward_kwargs": [["per_tag"]], "reward_tasks": [5], "env": [["A=1"]],
         "generation_kwargs": ["fast"],
-        "lr_scheduler_kwargs": ["fast"], "env": [["A=1"]],
     },
     "do not have it; their columns: ": {"reward_columns": [{"solution": "gold"}]},
     "the rows have another of the name 'answer'": {"reward_columns": [{"answer": "task"}]},
     "it must be text": {
-        "model_name_or_path": [135], "model_revision": [1.0], "output_dir": [["runs"]],
-        "run_name": [5],
-        "only_rows": [["a", "b"]],
+        "model_name_or_path": [135], "output_dir": [["runs"]],
         "trackio_static_space_id": [True],  # false is allowed
     },
     "unknown preset 'gpro'": {"preset": ["gpro"]},
     "give a question and its completion": {"example": [["question"]]},
-    "invalid int value: 'big'": {"lora_r": ["big"]},
-    "invalid int value: 'few'": {"save_total_limit": ["few"]},
 }  # fmt: skip
 NAN, INF = float("nan"), float("inf")
-RANGES = {  # what the message says: settings out of range
-    "it must be a finite number": {
-        "temperature": [NAN, INF], "learning_rate": [NAN], "reward_timeout_s": [INF], "beta": [NAN],
-    },
-    "it must be more than 0": {
-        "temperature": [0.0, -1.0], "repetition_penalty": [0.0], "delta": [-1.0],
-        "learning_rate": [0.0, -0.001], "adam_epsilon": [0.0], "num_train_epochs": [0.0, -1.0],
-        "logging_steps": [0.0, -1.0], "reward_timeout_s": [0.0], "top_p": [0.0],
-    },
-    "it must be at most 1": {"top_p": [1.5], "min_p": [2.0], "max_reward_error_rate": [1.5]},
-    "it must be at least 0": {
-        "top_k": [-5], "num_eval_rows": [-1], "num_eval_samples": [-1],
-        "dataloader_num_workers": [-1],
-        "beta": [-0.1], "max_reward_error_rate": [-0.1], "epsilon_high": [-0.2],
-        "weight_decay": [-0.1], "max_grad_norm": [-1.0],
-        "warmup_steps": [-5.0], "epsilon": [-0.2], "seed": [-1],
-    },
-    "it must be less than 1": {
-        "epsilon": [1.0], "adam_beta1": [1.0], "adam_beta2": [1.5], "lora_dropout": [1.0],
-    },
-    AT_LEAST_1: {
-        "max_completion_length": [0, -5], "num_train_rows": [0, -3],
-        "per_device_train_batch_size": [0, -8],
-        "per_device_eval_batch_size": [0], "gradient_accumulation_steps": [0],
-        "num_iterations": [0],
-        "steps_per_generation": [0], "generation_batch_size": [0], "save_total_limit": [0],
-        "lora_r": [0], "lora_alpha": [0], "ddp_timeout": [0],
-    },
+RANGES = {  # what the message says: settings out of range, two of each limit
+    "it must be a finite number": {"temperature": [NAN, INF], "reward_timeout_s": [INF]},
+    "it must be more than 0": {"temperature": [0.0, -1.0], "logging_steps": [0.0]},
+    "it must be at most 1": {"top_p": [1.5], "max_reward_error_rate": [1.5]},
+    "it must be at least 0": {"top_k": [-5], "beta": [-0.1], "num_eval_rows": [-1]},
+    "it must be less than 1": {"epsilon": [1.0], "lora_dropout": [1.0]},
+    AT_LEAST_1: {"max_completion_length": [0, -5], "generation_batch_size": [0]},
     "at least 1, or -1 for num_train_epochs": {"max_steps": [0]},
     "it must be at least -1": {"max_steps": [-7]},
     "at least 2": {"num_generations": [0, 1]},
     "it must be less than 4294967296": {"seed": [2**32]},
-}  # fmt: skip
+}
 # fmt: off
 SETTINGS = {
     **{
@@ -102,13 +68,9 @@ SETTINGS = {
         f"{name} {value}": ({name: value}, f"{name} is '{value}'", words)
         for name, value, words in (
             ("loss_type", "gpro", "'grpo', 'dr_grpo', 'dapo'"),
-            ("importance_sampling_level", "word", "'token' or 'sequence'"),
             ("scale_rewards", "all", "'group', 'batch' or 'none'"),
-            ("multi_objective_aggregation", "mean", "'sum_then_normalize' or"),
             ("lr_scheduler_type", "cosin", "'linear', 'cosine'"),
             ("optim", "adam", "'adamw_torch'"),
-            ("save_strategy", "never", "'no', 'steps'"),
-            ("logging_strategy", "often", "'no', 'steps'"),
             ("dtype", "float8", "'auto', 'fastest', 'bfloat16'"),
             ("report_to", "wandbb", "allowed: none, all, clearml"),
             ("log_level", "loud", "'detail', 'debug'"),
@@ -137,14 +99,8 @@ SETTINGS = {
     "generation_kwargs with beams": (
         {"generation_kwargs": {"num_beams": 4}}, "generation_kwargs sets num_beams",
     ),
-    "generation_kwargs without sampling": (
-        {"generation_kwargs": {"do_sample": False}}, "sets do_sample", "a row is sampled",
-    ),
     "generation_kwargs with an end": (
         {"generation_kwargs": {"eos_token_id": [2]}}, "sets eos_token_id",
-    ),
-    "generation_kwargs with a length": (
-        {"generation_kwargs": {"max_length": 9}}, "the length is max_completion_length",
     ),
     "generation_kwargs with a value that transformers refuses": (
         {"generation_kwargs": {"cache_implementation": "disk"}}, "generation_kwargs: ValueError",
@@ -156,9 +112,6 @@ SETTINGS = {
     ),
     "generation_kwargs out of range": (
         {"generation_kwargs": {"top_p": 7.0}}, "top_p is 7.0; it must be",
-    ),
-    "an output_dir below a file": (
-        {"output_dir": "run.yaml/run"}, "run.yaml is a file: give another folder",
     ),
     "an output_dir that is a file": (
         {"output_dir": "run.yaml"}, "run.yaml is a file: give another folder",
@@ -244,17 +197,12 @@ WANTED = "wanted: question, answer"
 TRAIN_FILES = {
     "no file": (None, "data has no split 'train' (it has: test): set dataset_train_split"),
     "an empty file": ("", "data holds no rows; it needs one question and one answer a row"),
-    "blank lines": ("\n \n", "data holds no rows"),
     "a line cut short": (ROW + '{"question": "2 +', "train.jsonl, line 2:", "Unterminated string"),
     "a list": ("[1, 2]\n", "train.jsonl, line 1:", "must be a JSON object with question, answer"),
-    "a number": ("5\n", "train.jsonl, line 1:", "must be a JSON object with question, answer"),
     "CSV": ("question,answer\n1+1,2\n", "train.jsonl, line 1:", "Expecting value"),
     "wrong columns": (
         '{"prompt": "a", "gold": "b"}\n', "line 1: question, answer missing", "prompt, gold",
         WANTED,
-    ),
-    "one column missing": (
-        ROW + '{"question": "2 + 2 ="}\n', "line 2: answer missing", "keys: question;", WANTED,
     ),
     "a null": (
         ROW + '{"question": null, "answer": "#### 3"}\n',
@@ -266,18 +214,10 @@ TRAIN_FILES = {
     "true for an answer": (
         '{"question": "1+1", "answer": true}\n', "answer is true; it must be text or a number",
     ),
-    "an empty text": (
-        '{"question": "", "answer": "#### 2"}\n', 'line 1: question is ""; it must be text',
-    ),
-    "no gold": (
-        '{"question": "1+1", "answer": "so 2"}\n',
-        "line 1: 'so 2' is not a number; use recipes/math",
-    ),
     "an empty gold": (
         '{"question": "1+1", "answer": "#### "}\n',
         "line 1: answer has no final answer behind ####",
     ),
-    "many bad lines": ("x\n" * 9, "train.jsonl, line 1 (and 8 more): it is not JSON"),
     "bad lines of many kinds": (
         "".join(f'{{"question": "q", "answer": "{word}"}}\n' for word in "abcdefghi"),
         "train.jsonl, line 5: 'e' is not a number", "... and 4 other problems",
@@ -285,10 +225,6 @@ TRAIN_FILES = {
     "Latin-1": (
         '{"question": "caf\xe9", "answer": "#### 3"}\n'.encode("latin-1"),
         "line 1: it is not UTF-8",
-    ),
-    "UTF-16": (ROW.encode("utf-16"), "line 1: it is not UTF-8", "Save the file as UTF-8"),
-    "a gold that is a word": (
-        '{"question": "1+1", "answer": "#### two"}\n', "'two' is not a number; use recipes/math",
     ),
     "two golds": (
         "".join(
@@ -307,11 +243,6 @@ TEST_FILES = {
     "a held-out question twice": (
         '{"question": "90 + 2 =", "answer": "#### 92"}\n' * 2,
         "evaluation rows: 1 of 2 stand there twice (the first: row 1 is row 0)",
-    ),
-    "a held-out question with two golds": (
-        '{"question": "90 + 2 =", "answer": "#### 92"}\n'
-        '{"question": "90 + 2 =", "answer": "#### 93"}\n',
-        "evaluation rows: 1 give another answer",
     ),
     "a training question, written otherwise": (
         '{"question": " 0 +  1 = ", "answer": "#### 1"}\n',
@@ -350,16 +281,9 @@ QUESTION_FILES = {
         "line 1: gold missing (its keys: problem, answer; wanted: problem, gold): name the key "
         "that holds it by --answer_column",
     ),
-    "other columns in a JSON list": (
-        "mine.json", '[{"q": "1 + 1 =", "a": "2"}]',
-        "mine.json, row 1: question, answer missing (its keys: q, a; wanted: question, answer)",
-    ),
     "CSV with semicolons": (
         "mine.csv", "question;answer\nWhat is 1, 2 and 3 together?;6\n",
         "mine.csv separates its columns by ';': separate them by commas.",
-    ),
-    "CSV without a header": (
-        "mine.csv", "1 + 1 =,2\n2 + 2 =,4\n", "mine.csv, row 1: question, answer missing",
     ),
     "CSV in Latin-1": (
         "mine.csv", "question,answer\ncaf\xe9 + 1 =,2\n".encode("latin-1"),
