@@ -34,8 +34,8 @@ quickstart: install ## prepare the model, train, and print the table; ARGS=--fre
 			recipes/arithmetic/train.py --config $(QUICKSTART) $$more $(ARGS); \
 	fi
 
-# Two files at a time: what they share is made once a file.
-PYTEST := $(BIN)/python -m pytest --numprocesses 2 --dist loadfile
+# Two files at a time, in the order of tests/conftest.py: what they share is made once a file.
+PYTEST := $(BIN)/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder
 
 test: install-tests ## the whole suite
 	$(PYTEST)

@@ -19,6 +19,7 @@ os.environ["PYTHONPATH"] = os.pathsep.join(
 import torch
 import yaml
 
+LONGEST = ("test_launch", "test_faults", "test_training", "test_two_nodes", "test_sandbox_pool")
 N = 100_000
 HOSTILE = {
     "empty": "",
@@ -51,6 +52,11 @@ HOSTILE = {
     "many answers": "<answer>1</answer>" * (N // 18),
     "all tags": "<reasoning></reasoning><answer></answer>" * (N // 40),
 }
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The longest files first, as a file goes to one of two processes (Makefile)."""
+    items.sort(key=lambda item: item.path.stem not in LONGEST)
 
 
 @pytest.fixture(scope="session")

@@ -2,12 +2,12 @@
 
 import json
 import os
-import subprocess
 import sys
 from pathlib import Path
 
 import compare_lm_eval
 import pytest
+from support.launching import run
 from support.tiny_model import build_tiny_model
 from transformers import AutoTokenizer
 
@@ -191,10 +191,7 @@ def test_what_lm_eval_writes_is_what_the_comparison_reads(load, data, tmp_path):
         words += " --device cpu --batch_size 1 --log_samples"
         words = [*words.split(), "--output_path", tmp_path / name]
         words += ["--metadata", json.dumps({"data": data})]
-        env = {**os.environ, "HF_HUB_OFFLINE": "1"}
-        subprocess.run(
-            [sys.executable, "-m", "lm_eval", *words], check=True, env=env, cwd=ROOT, timeout=300
-        )
+        run([sys.executable, "-m", "lm_eval", *map(str, words)])
     lines = compare_lm_eval.compare(tmp_path / "before", tmp_path / "after").splitlines()[1:]
     found = ["strict-match", *["exact_match", "3", "0.0", "%", "0.0", "%", "+0.0", "pt"]]
     assert [line.split()[1:10] for line in lines] == [["flexible-extract", *found[1:]], found]

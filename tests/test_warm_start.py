@@ -1,11 +1,11 @@
 """A warm start: what it trains on, what it leaves, and the questions that later runs leave out."""
 
 import json
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from support.launching import run
 
 from recipes.common.data.overlap import check_held_out, question_digest
 from recipes.common.data.recipe import load_recipe
@@ -63,39 +63,16 @@ def test_rows_of_a_file_without_what_a_reference_is_made_of_are_refused_by_file_
 @pytest.mark.slow
 def test_a_warm_start_leaves_a_checkpoint_that_writes_the_references_more_likely(model, tmp_path):
     folder = tmp_path / "warm"
-    words = [
-        "--config",
-        CONFIG,
-        *SIZES,
-        "--model_name_or_path",
-        model,
-        "--max_completion_length",
-        "8",
-    ]
-    words += [
-        "--rows",
-        "8",
-        "--steps",
-        "2",
-        "--output_dir",
-        folder,
-        "--bf16",
-        "true",
-    ]  # on a CPU too, as a run
-    command = [sys.executable, ROOT / "scripts/warm_start.py", *words]
-    done = subprocess.run(
-        list(map(str, command)), cwd=tmp_path, capture_output=True, text=True, timeout=600
-    )
-    assert done.returncode == 0, done.stderr
-    assert f"Train from it: --model_name_or_path {folder}" in done.stdout
+    words = ["--config", CONFIG, *SIZES, "--model_name_or_path", model, "--rows", "8"]
+    words += ["--max_completion_length", "8", "--steps", "2", "--output_dir", folder]
+    words += ["--bf16", "true"]  # on a CPU too, as a run
+    command = list(map(str, [sys.executable, ROOT / "scripts/warm_start.py", *words]))
+    assert f"Train from it: --model_name_or_path {folder}" in run(command)
     record = json.loads((folder / WARM_START).read_text())
     assert (len(record["questions"]), record["steps"], record["model"]) == (8, 2, str(model))
     losses = [reference_loss(name) for name in (model, folder)]
     assert losses[1] < losses[0]
-    again = subprocess.run(
-        list(map(str, command)), cwd=tmp_path, capture_output=True, text=True, timeout=600
-    )
-    assert again.returncode == 1 and f"{folder} exists" in again.stderr
+    assert f"{folder} exists" in run(command, expect=1)
 
 
 def reference_loss(name: Path) -> float:

@@ -58,17 +58,16 @@ def command(
 
 
 def run(
-    words: list[str], env: dict[str, str] | None = None, expect: int = 0, timeout_s: float = 300
+    words: list[str],
+    env: dict[str, str] | None = None,
+    expect: int = 0,
+    timeout_s: float = 300,
+    warm: bool = True,
 ) -> str:
     """Run to the end and return what was printed; the exit status must be as expected."""
-    done = subprocess.run(
-        warmed(words),
-        cwd=ROOT,
-        env=_environment(env),
-        capture_output=True,
-        text=True,
-        timeout=timeout_s,
-    )
+    words = warmed(words) if warm else words
+    options = {"cwd": ROOT, "env": _environment(env), "timeout": timeout_s}
+    done = subprocess.run(words, capture_output=True, text=True, **options)
     assert (done.returncode == 0) == (expect == 0), done.stdout[-3000:] + done.stderr[-6000:]
     return done.stdout + done.stderr
 

@@ -3,8 +3,8 @@
 Four fifths of a short launch are imports. `warm.py serve SOCKET` makes them once and then forks
 for each program that `warm.py ask SOCKET WORDS` hands over, with the environment, the working
 directory and the open files of who asked. Launchers find it under the name of the interpreter, so
-`accelerate launch` and its ranks are what they are elsewhere but for their imports. The parent of
-a program is not who asked for it: what is tested to end with its parent is started without.
+`accelerate launch` and its ranks are what they are elsewhere but for their imports. Its parent is
+not who asked for it: a program that looks at its parent, or is to end with it, is started without.
 """
 
 import atexit
