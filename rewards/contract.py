@@ -26,7 +26,7 @@ It declares, as attributes (`my_reward.kind, my_reward.full = "verifier", 1.0`),
 
 import functools
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 LARGEST = 3.4e38  # of a score: more is infinite in TRL's float32; NaN is not below it either
@@ -42,6 +42,7 @@ TRL_ARGUMENTS = {
     "log_metric",
     "environments",
 }
+PER_CALL = ("trainer_state", "log_extra", "log_metric")  # one value a call; others one a row
 NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 
 
@@ -124,6 +125,35 @@ def is_async(reward: Callable) -> bool:
     while isinstance(reward, functools.partial):
         reward = reward.func
     return inspect.iscoroutinefunction(reward) or inspect.iscoroutinefunction(type(reward).__call__)
+
+
+def at_once(coroutine: Coroutine) -> Any:
+    """What a coroutine that waits for nothing returns: one text for rewards of both kinds."""
+    try:
+        coroutine.send(None)
+    except StopIteration as end:
+        return end.value
+    coroutine.close()
+    raise RuntimeError("a reward that is not async waits for something")
+
+
+async def answer_of(reward: Callable, **arguments: Any) -> Any:
+    """Call a reward of either kind."""
+    answer = reward(**arguments)
+    return await answer if inspect.isawaitable(answer) else answer
+
+
+def rows_of(arguments: dict[str, Any], places: list[int]) -> dict[str, Any]:
+    """The arguments of a call for some of its rows; a column that is None is left out.
+
+    Example: `rows_of({"answer": ["1", "2"], "log_extra": None}, [1]) == {"answer": ["2"],
+    "log_extra": None}`
+    """
+    own = {name: values for name, values in arguments.items() if name in PER_CALL}
+    for name, values in arguments.items():
+        if name not in PER_CALL and values is not None:
+            own[name] = [values[place] for place in places]
+    return own
 
 
 def parameters_of(reward: Callable) -> list[inspect.Parameter]:

@@ -3,10 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from rewards.contract import is_async, reward_name
-
-# What TRL passes once a call; everything else has one value a row.
-_PER_CALL = ("trainer_state", "log_extra", "log_metric")
+from rewards.contract import answer_of, at_once, is_async, reward_name, rows_of
 
 
 def for_tasks(*tasks: str) -> Callable[[Callable], Callable]:
@@ -40,46 +37,31 @@ class RoutedReward:
         self.__name__ = reward_name(reward)
 
     def __call__(self, **arguments: Any) -> list[float | None]:
-        mine, picked, logged = self._pick(arguments)
-        return _spread(self.__wrapped__(**picked) if mine else [], mine, logged, arguments)
+        return at_once(self._score(arguments))
 
-    def _pick(self, arguments: dict[str, Any]) -> tuple[list[int], dict[str, Any], dict[str, list]]:
-        """The places of its rows, the arguments of these, and the columns that it will log."""
+    async def _score(self, arguments: dict[str, Any]) -> list[float | None]:
+        """Raises ValueError for another number of values than of rows."""
         mine = [i for i, task in enumerate(arguments["task"]) if task in self.tasks]
         logged: dict[str, list] = {}
-        picked: dict[str, Any] = {}
-        for name, values in arguments.items():
-            if name in _PER_CALL:
-                picked[name] = values
-            elif values is not None:
-                picked[name] = [values[i] for i in mine]
-        picked["log_extra"] = lambda column, values: logged.setdefault(column, []).extend(values)
-        return mine, picked, logged
+
+        def log_extra(column: str, values: list) -> None:
+            logged.setdefault(column, []).extend(values)
+
+        def among_all(values: list) -> list:
+            spread = [None] * len(arguments["completions"])
+            for place, value in zip(mine, values, strict=True):
+                spread[place] = value
+            return spread
+
+        picked = {**rows_of(arguments, mine), "log_extra": log_extra}
+        scores = await answer_of(self.__wrapped__, **picked) if mine else []
+        for column, values in logged.items() if arguments.get("log_extra") else ():
+            arguments["log_extra"](column, among_all(values))
+        return among_all(scores)
 
 
 class AsyncRoutedReward(RoutedReward):
     """The same for an `async def` reward: TRL looks at `__call__` to tell them apart."""
 
     async def __call__(self, **arguments: Any) -> list[float | None]:
-        mine, picked, logged = self._pick(arguments)
-        return _spread(await self.__wrapped__(**picked) if mine else [], mine, logged, arguments)
-
-
-def _spread(
-    scores: list, mine: list[int], logged: dict[str, list], arguments: dict[str, Any]
-) -> list[float | None]:
-    """The scores, and through `log_extra` the logged columns, among the rows of other tasks.
-
-    Raises:
-        ValueError: another number of values than of rows.
-    """
-
-    def among_all(values: list) -> list:
-        spread = [None] * len(arguments["completions"])
-        for place, value in zip(mine, values, strict=True):
-            spread[place] = value
-        return spread
-
-    for column, values in logged.items() if arguments.get("log_extra") else ():
-        arguments["log_extra"](column, among_all(values))
-    return among_all(scores)
+        return await self._score(arguments)

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from rewards.contract import TRL_ARGUMENTS
+from rewards.contract import TRL_ARGUMENTS, answer_of, at_once
 from rewards.loading import find_object
 from rewards.rows import score_rows
 
@@ -45,9 +45,8 @@ def _load(setting: str, spec: Any) -> Callable:
         raise ValueError(str(problem).replace("reward", setting, 1)) from problem
 
 
-_loaded = functools.cache(
-    find_object
-)  # a file that is imported twice holds another class of the same name
+# A file that is imported twice holds another class of the same name.
+_loaded = functools.cache(find_object)
 
 
 def by_name(environment_factory: Callable | dict[str, Callable] | None) -> Factories:
@@ -89,11 +88,8 @@ def environment_rewards(
     for name, factory in factories.items():
         kind = type(make(name, factory))
         if hasattr(kind, "get_reward"):
-            owners[kind] = (
-                AsyncEnvironmentReward
-                if inspect.iscoroutinefunction(kind.get_reward)
-                else EnvironmentReward
-            )
+            waits = inspect.iscoroutinefunction(kind.get_reward)
+            owners[kind] = AsyncEnvironmentReward if waits else EnvironmentReward
     return [reward(kind, environment_factory) for kind, reward in owners.items()]
 
 
@@ -115,18 +111,16 @@ class EnvironmentReward:
         self, prompts, completions, environments=None, log_extra=None, **columns
     ) -> list[float | None]:
         environments = environments or self._played(prompts, completions, columns)
-        return self._scores([self._outcome(environment) for environment in environments], log_extra)
+        return at_once(self._score(environments, log_extra))
 
-    def _outcome(self, environment: Any) -> Any:
-        """The reward, an exception, or that it is not this one's to give."""
-        if type(environment) is not self.environment:
-            return OTHER_ENVIRONMENT
-        try:
-            return environment.get_reward()
-        except Exception as error:
-            return error
-
-    def _scores(self, outcomes: list, log_extra: Callable | None) -> list[float | None]:
+    async def _score(self, environments: list, log_extra: Callable | None) -> list[float | None]:
+        """Of each its reward, its exception, or that the reward is not this one's to give."""
+        outcomes: list[Any] = []
+        for environment in environments:
+            if type(environment) is self.environment:
+                outcomes.append(await _settled(environment.get_reward))
+            else:
+                outcomes.append(OTHER_ENVIRONMENT)
         logged: dict[str, list] = {}
         scores = score_rows(self.__name__, _returned, outcomes, log_extra=logged.__setitem__)
         for column, words in logged.items() if log_extra is not None else ():
@@ -160,13 +154,13 @@ class AsyncEnvironmentReward(EnvironmentReward):
         self, prompts, completions, environments=None, log_extra=None, **columns
     ) -> list[float | None]:
         environments = environments or self._played(prompts, completions, columns)
-        outcomes = [self._outcome(environment) for environment in environments]
-        return self._scores([await _settled(outcome) for outcome in outcomes], log_extra)
+        return await self._score(environments, log_extra)
 
 
-async def _settled(outcome: Any) -> Any:
+async def _settled(call: Callable, **arguments: Any) -> Any:
+    """What a function of either kind returns, or its exception."""
     try:
-        return await outcome if inspect.isawaitable(outcome) else outcome
+        return await answer_of(call, **arguments)
     except Exception as error:
         return error
 
@@ -189,9 +183,10 @@ def play(environment: Any, completion: str | list[dict]) -> None:
     for message in completion if isinstance(completion, list) else []:
         for call in message.get("tool_calls") or []:
             with contextlib.suppress(Exception):
-                result = getattr(environment, call["function"]["name"])(
-                    **call["function"]["arguments"]
-                )
-                if inspect.isawaitable(result):
+                tool = getattr(environment, call["function"]["name"])
+                settled = _settled(tool, **call["function"]["arguments"])
+                if inspect.iscoroutinefunction(tool):
                     with ThreadPoolExecutor(1) as thread:  # this one may run an event loop
-                        thread.submit(asyncio.run, _settled(result)).result()
+                        thread.submit(asyncio.run, settled).result()
+                else:
+                    at_once(settled)

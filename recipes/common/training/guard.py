@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rewards import reward_kind, reward_name
-from rewards.contract import LARGEST, is_async, reward_max_error_rate, scores_task
+from rewards.contract import LARGEST, at_once, is_async, reward_max_error_rate, scores_task
 from rewards.steps import check_steps
 
 GRADED, NOT_APPLICABLE, ERROR, UNPARSED, TIMEOUT = range(5)
@@ -51,6 +51,15 @@ class Graded:
     outcomes: list[int]
 
 
+@dataclass
+class Answer:
+    """What a call of a reward returned and logged, or the exception that it ended in."""
+
+    amounts: list
+    logged: dict[str, list]
+    error: BaseException | None = None
+
+
 def guard(reward: Callable, timeout_s: float) -> "GuardedReward":
     """`reward` with its failures caught, and a limit on the time of a call in seconds."""
     kind = AsyncGuardedReward if is_async(reward) else GuardedReward
@@ -68,39 +77,65 @@ class GuardedReward:
         self.recent: deque[tuple[int, int]] = deque()  # failed and scored rows of each generation
 
     def __call__(self, **arguments: Any) -> list[float | None]:
-        graded_by = arguments.pop(GRADED_BY, [{}])[0]
-        graded_by[self.__name__] = graded = self.grade(**arguments)
-        return graded.amounts
+        return at_once(self._amounts(arguments))
 
     def grade(self, **arguments: Any) -> Graded:
-        logged: dict[str, list] = {}
-        with _process_ends_after(self.timeout_s):
-            try:
-                called = _in_frame(f"reward {self.__name__}", self.reward)
-                return self._graded(called(**_listen(arguments, logged)), logged, arguments)
-            except (Exception, SystemExit) as error:
-                return self._failed(error, arguments)
+        return at_once(self._grade(arguments))
 
-    def _graded(self, amounts: list, logged: dict[str, list], arguments: dict) -> Graded:
-        """Tell each row's outcome; what is no finite number, steps or None fails the call."""
+    async def _amounts(self, arguments: dict) -> list[float | None]:
+        graded_by = arguments.pop(GRADED_BY, [{}])[0]
+        graded_by[self.__name__] = graded = await self._grade(arguments)
+        return graded.amounts
+
+    async def _grade(self, arguments: dict) -> Graded:
+        answer = await self._ask(arguments)
         count = len(arguments["completions"])
+        tasks = arguments.get("task") or [None] * count
+        words = answer.logged.get(f"outcome/{self.__name__}", [None] * count)
+        if answer.error is not None:
+            words = [f"error: {type(answer.error).__name__}: {answer.error}"] * count
+        codes = [self._code(*row) for row in zip(answer.amounts, words, tasks, strict=True)]
+        self._report_first(codes, words, arguments, answer.error)
+        self._pass_on(answer.logged, arguments)
+        return Graded(answer.amounts, codes)
+
+    async def _ask(self, arguments: dict) -> Answer:
+        """One call; what it returns or logs without being of use makes it fail."""
+        logged: dict[str, list] = {}
+
+        def log_extra(column: str, values: list) -> None:
+            """Hold the column back: a late reward must not log any more."""
+            logged.setdefault(column, []).extend(values)
+
+        count = len(arguments["completions"])
+        try:
+            amounts = await self._call({**arguments, "log_extra": log_extra})
+            self._check(amounts, logged, arguments["completions"])
+        except (Exception, SystemExit) as error:
+            return Answer([None] * count, {}, error)
+        return Answer(amounts, logged)
+
+    async def _call(self, arguments: dict) -> list:
+        with _process_ends_after(self.timeout_s):
+            return _in_frame(f"reward {self.__name__}", self.reward)(**arguments)
+
+    def _check(self, amounts: list, logged: dict[str, list], completions: list) -> None:
+        """Raise ValueError for what is no finite number, steps or None for each row."""
+        count = len(completions)
         if len(amounts) != count:
             raise ValueError(f"it returned {len(amounts)} rewards for {count} completions")
         if reward_kind(self.reward) == "step":
-            check_steps(amounts, arguments["completions"])
+            check_steps(amounts, completions)
         elif not all(amount is None or abs(amount) <= LARGEST for amount in amounts):
             raise ValueError(f"it returned a reward that is not finite: {amounts}")
+        words = logged.get(f"outcome/{self.__name__}", [])
+        if not all(word is None or isinstance(word, str) for word in words):
+            raise ValueError(f"it logged outcomes that are no text: {words}")
         short = [column for column, values in logged.items() if len(values) != count]
         if short:
             raise ValueError(
                 f"it logged the columns {short} with another number of values than {count}"
             )
-        words = logged.get(f"outcome/{self.__name__}", [None] * count)
-        tasks = arguments.get("task") or [None] * count
-        codes = [self._code(*row) for row in zip(amounts, words, tasks, strict=True)]
-        self._report_first(codes, words, arguments)
-        self._pass_on(logged, arguments)
-        return Graded(amounts, codes)
 
     def _code(self, amount: float | None, outcome: str | None, task: str | None) -> int:
         """The outcome that a reward logs counts; else a verifier's None could not be graded.
@@ -108,24 +143,15 @@ class GuardedReward:
         A None for steps is such a row whatever is logged, unless that is an error: only these two
         void a row.
         """
-        if not scores_task(self.reward, task):
+        if task is not None and not scores_task(self.reward, task):
             return NOT_APPLICABLE
-        code, kind = CODES.get((outcome or "").split(":")[0], GRADED), reward_kind(self.reward)
+        code = CODES.get((outcome or "").split(":")[0], GRADED)
+        kind = reward_kind(self.reward)
         if kind == "step" and amount is None:
             return ERROR if code == ERROR else UNPARSED
         if code != GRADED or amount is not None:
             return code
         return UNPARSED if kind == "verifier" else NOT_APPLICABLE
-
-    def _failed(self, error: BaseException, arguments: dict) -> Graded:
-        count = len(arguments["completions"])
-        tasks = arguments.get("task")
-        mine = [scores_task(self.reward, task) for task in tasks] if tasks else [True] * count
-        codes = [ERROR if own else NOT_APPLICABLE for own in mine]
-        words = [f"error: {type(error).__name__}: {error}"] * count
-        self._report_first(codes, words, arguments, error)
-        self._pass_on({}, arguments)
-        return Graded([None] * count, codes)
 
     def _pass_on(self, logged: dict[str, list], arguments: dict) -> None:
         """Log every column it ever logged, or TRL would show the values of an older batch."""
@@ -190,29 +216,27 @@ class AsyncGuardedReward(GuardedReward):
     """The same for an `async def` reward, left behind at its limit whatever it does."""
 
     async def __call__(self, **arguments: Any) -> list[float | None]:
-        graded_by = arguments.pop(GRADED_BY, [{}])[0]
-        graded_by[self.__name__] = graded = await self.grade(**arguments)
-        return graded.amounts
+        return await self._amounts(arguments)
 
     async def grade(self, **arguments: Any) -> Graded:
-        logged: dict[str, list] = {}
+        return await self._grade(arguments)
+
+    async def _call(self, arguments: dict) -> list:
         blocked = threading.Timer(self.timeout_s + GRACE_S, _end_process, [self.__name__])
         blocked.daemon = True
         blocked.start()
         try:
-            task = asyncio.ensure_future(self.reward(**_listen(arguments, logged)))
+            task = asyncio.ensure_future(self.reward(**arguments))
             # wait_for would wait for the cancellation
             done, _ = await asyncio.wait({task}, timeout=self.timeout_s)
-            if not done:
-                task.cancel()
-                raise TimeoutError(f"no answer after {self.timeout_s:g} s")
-            if task.cancelled():  # its result would be CancelledError, which is not an Exception
-                raise RuntimeError("it was cancelled")
-            return self._graded(task.result(), logged, arguments)
-        except Exception as error:
-            return self._failed(error, arguments)
         finally:
             blocked.cancel()
+        if not done:
+            task.cancel()
+            raise TimeoutError(f"no answer after {self.timeout_s:g} s")
+        if task.cancelled():  # its result would be CancelledError, which is not an Exception
+            raise RuntimeError("it was cancelled")
+        return task.result()
 
 
 def _end_process(name: str) -> None:
@@ -220,15 +244,6 @@ def _end_process(name: str) -> None:
     sys.__stderr__.write(f"async reward {name!r} blocks the event loop beyond its limit:\n")
     faulthandler.dump_traceback(file=sys.__stderr__)
     os._exit(1)
-
-
-def _listen(arguments: dict[str, Any], logged: dict[str, list]) -> dict[str, Any]:
-    """The arguments, with logged columns held back: a late reward must not log any more."""
-
-    def log_extra(column: str, values: list) -> None:
-        logged.setdefault(column, []).extend(values)
-
-    return {**arguments, "log_extra": log_extra}
 
 
 @contextmanager
