@@ -16,13 +16,39 @@ earn beyond that is declared as for any reward, in `allowances` or as `farmable`
     agreed.kind, agreed.farmable = "step", "it counts a word"
 """
 
-from collections.abc import Callable
+import numbers
+from collections.abc import Callable, Iterable
 from typing import Any
 
-from rewards.contract import LARGEST, reward_kind, reward_name
+from rewards.contract import LARGEST, declared, reward_kind, reward_name
 from rewards.text import completion_text
 
 Steps = list[tuple[int, float]]
+
+
+def read_scores(reward: Callable, returned: Iterable, completions: list) -> list:
+    """What a call of a reward returned as a list: a number, of a step reward its steps, or None.
+
+    An array or a tensor is a list of numbers.
+
+    Raises:
+        ValueError: another number of scores than of completions, or one that TRL cannot take.
+
+    Example: `read_scores(reward, numpy.ones(2), ["a", "b"]) == [1.0, 1.0]`
+    """
+    scores = [one.item() if hasattr(one, "item") else one for one in returned]
+    if len(scores) != len(completions):
+        raise ValueError(f"it returned {len(scores)} rewards for {len(completions)} completions")
+    if _has_steps(reward):
+        check_steps(scores, completions)
+        return scores
+    for score in scores:
+        is_number = isinstance(score, numbers.Real)
+        if score is not None and not (is_number and abs(score) <= LARGEST):
+            kind = type(score).__name__
+            wrong = "is not finite in float32" if is_number else f"is {kind}, not a number"
+            raise ValueError(f"it returned {score!r:.80}, which {wrong}; allowed: numbers and None")
+    return scores
 
 
 def check_steps(found: list[Steps | None], completions: list) -> None:
@@ -63,8 +89,11 @@ def total(steps: Steps | None) -> float | None:
 
 def sum_steps(reward: Callable) -> Callable:
     """The reward itself; of a step reward, the sum of its steps."""
-    is_step = reward_kind(reward) == "step" and not isinstance(reward, SumOfSteps)
-    return SumOfSteps(reward) if is_step else reward
+    return SumOfSteps(reward) if _has_steps(reward) else reward
+
+
+def _has_steps(reward: Callable) -> bool:
+    return reward_kind(reward) == "step" and not declared(reward, "is_sum", False)
 
 
 class SumOfSteps:
@@ -73,6 +102,8 @@ class SumOfSteps:
     Raises:
         ValueError: when called, for what `check_steps` refuses.
     """
+
+    is_sum = True
 
     def __init__(self, reward: Callable):
         self.reward = self.__wrapped__ = reward  # what it wraps declares the rest

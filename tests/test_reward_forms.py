@@ -4,6 +4,7 @@ import math
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from datasets import Dataset
@@ -15,10 +16,13 @@ from transformers import (
     PreTrainedModel,
 )
 
+from recipes.common.checks.rewards_on_rows import reward_lines
 from recipes.common.data.recipe import with_columns
 from recipes.common.evaluation.evaluate import evaluate
 from recipes.common.trainer import GRPOConfig, GRPOTrainer
+from recipes.common.training.guard import guard
 from rewards import load_rewards, reward_name
+from rewards.audit.call import score
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -131,6 +135,19 @@ def test_every_form_of_reward_trains_two_steps_without_a_failure(model, scorer, 
     held_out = trainer.train_dataset.to_list()
     evaluated = evaluate(trainer, held_out, lambda row, completion: {})
     assert list(evaluated[0]["rewards"]) == [name for name in names if name != "scorer"]
+
+
+@pytest.mark.parametrize("make", [np.array, torch.tensor, tuple, lambda scores: map(float, scores)])
+def test_a_reward_may_return_its_scores_in_any_kind_of_sequence(make):
+    def half(completions, **kwargs):
+        return make([0.5] * len(completions))
+
+    rows = [{"prompt": "p"}] * 2
+    assert score(half, rows, ["a", "b"]) == [0.5, 0.5]
+    guarded = guard(half, timeout_s=60.0)
+    assert guarded(prompts=["p"] * 2, completions=["a", "b"]) == [0.5, 0.5]
+    (line,) = reward_lines([{"prompt": "p", "task": "t"}], [half], [1.0], lambda row: "a")
+    assert (line.problems, line.reference_earns) == ([], 0.5)
 
 
 @pytest.mark.slow

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from rewards.contract import parameters_of, reward_name
+from rewards.steps import read_scores
+from rewards.text import completion_text
 
 # Of a style: the parameters by which it is recognised.
 STYLES = {
@@ -49,17 +51,20 @@ def score(
     """Score each row's completion, a text or messages, as `GRPOTrainer._calculate_rewards` does.
 
     The columns that the reward logs go to `log_extra`, its metrics nowhere; the state is that
-    before step 1.
+    before step 1. Without token ids a reward that names them gets `stand_in_ids`.
 
     Raises:
-        ValueError: the reward returned another number of scores than there are completions.
+        ValueError: the reward returned what `read_scores` refuses.
     """
     columns = {name: [row.get(name) for row in rows] for name in rows[0] if name not in NOT_PASSED}
     prompts = [row["prompt"] for row in rows]
+    if token_ids is None:
+        takes_ids = "completion_ids" in {parameter.name for parameter in parameters_of(reward)}
+        token_ids = [stand_in_ids(completion_text(text)) if takes_ids else [] for text in texts]
     scores = reward(
         prompts=prompts,
         completions=[as_completion(*pair) for pair in zip(prompts, texts, strict=True)],
-        completion_ids=token_ids or [[] for _ in rows],
+        completion_ids=token_ids,
         trainer_state=FirstState(),
         log_extra=log_extra,
         log_metric=lambda name, value: None,
@@ -67,9 +72,7 @@ def score(
     )
     if inspect.isawaitable(scores):
         scores = asyncio.run(_awaited(scores))
-    if len(scores) != len(rows):
-        raise ValueError(f"it returned {len(scores)} rewards for {len(rows)} completions")
-    return scores
+    return read_scores(reward, scores, texts)
 
 
 def style_of(function: Callable) -> str:
@@ -92,9 +95,7 @@ def score_in_style(
 ) -> list[float | None]:
     """Score completions as a trainer of that style does: TRL in one call, the others one by one."""
     if style == "trl":
-        takes_ids = "completion_ids" in {parameter.name for parameter in parameters_of(function)}
-        ids = [stand_in_ids(text) for text in texts] if takes_ids else None
-        values = score(unchanged(function), rows, texts, ids)
+        values = score(unchanged(function), rows, texts)
     else:
         pairs = zip(rows, texts, strict=True)
         values = [_score_one(function, style, row, text) for row, text in pairs]

@@ -23,8 +23,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from rewards import reward_kind, reward_name
-from rewards.contract import LARGEST, at_once, is_async, reward_max_error_rate, scores_task
-from rewards.steps import check_steps
+from rewards.contract import at_once, is_async, reward_max_error_rate, scores_task
+from rewards.steps import read_scores
 
 GRADED, NOT_APPLICABLE, ERROR, UNPARSED, TIMEOUT = range(5)
 CODES = {"error": ERROR, "unparsed": UNPARSED, "timeout": TIMEOUT, "not applicable": NOT_APPLICABLE}
@@ -109,8 +109,9 @@ class GuardedReward:
 
         count = len(arguments["completions"])
         try:
-            amounts = await self._call({**arguments, "log_extra": log_extra})
-            self._check(amounts, logged, arguments["completions"])
+            returned = await self._call({**arguments, "log_extra": log_extra})
+            amounts = read_scores(self.reward, returned, arguments["completions"])
+            self._check_logged(logged, count)
         except (Exception, SystemExit) as error:
             return Answer([None] * count, {}, error)
         return Answer(amounts, logged)
@@ -119,15 +120,8 @@ class GuardedReward:
         with _process_ends_after(self.timeout_s):
             return _in_frame(f"reward {self.__name__}", self.reward)(**arguments)
 
-    def _check(self, amounts: list, logged: dict[str, list], completions: list) -> None:
-        """Raise ValueError for what is no finite number, steps or None for each row."""
-        count = len(completions)
-        if len(amounts) != count:
-            raise ValueError(f"it returned {len(amounts)} rewards for {count} completions")
-        if reward_kind(self.reward) == "step":
-            check_steps(amounts, completions)
-        elif not all(amount is None or abs(amount) <= LARGEST for amount in amounts):
-            raise ValueError(f"it returned a reward that is not finite: {amounts}")
+    def _check_logged(self, logged: dict[str, list], count: int) -> None:
+        """Raise ValueError for outcomes that are no text, and columns of another length."""
         words = logged.get(f"outcome/{self.__name__}", [])
         if not all(word is None or isinstance(word, str) for word in words):
             raise ValueError(f"it logged outcomes that are no text: {words}")
