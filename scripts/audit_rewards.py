@@ -5,14 +5,12 @@
         --reward_funcs my_reward.py:brevity
     python scripts/audit_rewards.py --reward my_pkg.rewards:correct --rows rows.jsonl \\
         --reference "#### {answer}"
-    python scripts/audit_rewards.py --reward my_reward.py:correct --labels pairs.jsonl \\
-        --completion "#### {prediction}"
 
 Prints a table trick x reward with the highest score (for the reference answer: the lowest), then
 the failures in words, and which rewards are farmable by design. No model is loaded. With --config
 any argument of the recipe can be given too. With --reward the function is called as TRL, verl
 (compute_score) or verifiers (a rubric function) does, by the names of its parameters, in another
-process with a limit on its time. --labels: accuracy on labelled pairs, and every mistake.
+process with a limit on its time.
 
 Exit status: 0 when no reward gives more than it may, 1 when one does, fails, or does not reward the
 reference answer, 2 for arguments or rows that cannot be used, and when nothing could be scored.
@@ -41,8 +39,6 @@ def main() -> None:
     add("--json", type=Path, metavar="FILE", help="write scores, failures and notes")
     add = parser.add_argument_group("with --reward").add_argument
     add("--rows", type=Path, metavar="FILE", help="JSONL: a prompt and what the reward needs")
-    add("--labels", type=Path, metavar="FILE", help="JSONL: gold, prediction, label (true, false)")
-    add("--completion", default="{prediction}", help="of a labelled pair, its fields in braces")
     add("--reference", default="{answer}", help="a right completion, columns of a row in braces")
     add("--style", choices=["trl", "verl", "verifiers"], help="where the parameters leave it open")
     kinds = ["verifier", "format", "shaping"]
@@ -53,8 +49,8 @@ def main() -> None:
         parser.error(f"--per_task is {options.per_task}; at least 1")
     if options.reward and overrides:
         parser.error(f"unknown arguments {overrides}")
-    if bool(options.reward) is not bool(options.rows or options.labels):
-        parser.error("--reward goes with --rows FILE or --labels FILE")
+    if bool(options.reward) is not bool(options.rows):
+        parser.error("--reward goes with --rows FILE")
     faulthandler.dump_traceback_later(HANGS_S, exit=True, file=sys.__stderr__)
     try:
         raise SystemExit(run(options, overrides))
@@ -67,12 +63,15 @@ def main() -> None:
 
 def run(options: argparse.Namespace, overrides: list[str]) -> int:
     """Audit what is named, print and write the report, and return the exit status."""
+    from rewards.audit.apart import audit_by_name
     from rewards.audit.audit import audit
-    from rewards.audit.report import publish, publish_by_name
+    from rewards.audit.report import publish
 
     if options.reward:
         sys.path.insert(0, os.getcwd())  # of a script this is the script's folder
-        return publish_by_name(**{k: v for k, v in vars(options).items() if k != "config"})
+        how = (options.style, options.kind, options.seconds, options.per_task)
+        found = audit_by_name(options.reward, options.rows, options.reference, *how)
+        return publish(*found, options.json)
     from recipes.common.data.recipe import load_recipe
     from recipes.common.data.split import first_rows
 

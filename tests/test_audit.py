@@ -438,14 +438,15 @@ def returns(value: float | Callable, kind: str = "verifier") -> Callable:
     [
         (lambda: float("a"), "ValueError: could not convert string to float: 'a'", "verifier"),
         (lambda: float("a"), "ValueError: could not convert string to float: 'a'", "shaping"),
-        (float("inf"), "it returned inf", "verifier"),
+        (float("inf"), "ValueError: it returned inf, which is not finite", "verifier"),
     ],
 )
 def test_a_score_that_fails_is_named_with_its_completion(value, message, kind):
     failure, *_ = audit(make_rows("0.5"), [returns(value, kind)], tagged).failures
     count = len(battery_of("0.5")) + 7  # the reference answer and its variants
     fails = f"fails on 1 of {count} completions: {message}"
-    assert failure == f"reward 'mostly_right' {fails}. The first: row 0, ''"
+    assert failure.startswith(f"reward 'mostly_right' {fails}")
+    assert failure.endswith(". The first: row 0, ''")
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from support.planted import BUGS, ROWS, SOUND
 
-from rewards.audit.any_reward import audit_by_name
+from rewards.audit.apart import audit_by_name
 from rewards.audit.audit import audit
 
 APART = ("evaluates", "runs_in_process")  # hangs, and lets a program end its process

@@ -1,5 +1,7 @@
 """A reward in a process of its own, where one that hangs, ends its process or prints costs nothing.
 
+It may be in the style of TRL, verl (`compute_score`) or verifiers (a rubric's function).
+
     apart = Apart("my_rewards.py:correct")
     apart.start(limit_s=60.0)                       # {"name": "correct", "kind": "verifier", ...}
     apart.score([{"prompt": "9+9", "answer": "18"}], ["18"], limit_s=5.0)                  # [1.0]
@@ -10,6 +12,7 @@ late is killed, and the next call starts another. It is no sandbox: it may do wh
 
 import contextlib
 import functools
+import inspect
 import json
 import os
 import resource
@@ -22,14 +25,19 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
+from rewards.audit.audit import ROWS_PER_TASK, Audit, Raised, audit
 from rewards.audit.call import score_in_style, style_of
 from rewards.contract import declared, is_model, reward_columns, reward_name
+from rewards.jsonl import read_jsonl, with_keys
 from rewards.loading import build_reward, load_reward, short_name
+from rewards.text import completion_text
 
 IMPORT_S = 60.0  # for the imports of a reward
 GRACE_S = 5.0  # after which a call whose parent is gone ends by itself
 MEMORY_BYTES = 8 << 30  # on top of what the imports took
 DECLARATIONS = ("kind", "full", "allowances", "farmable")  # that the audit looks at
+PATIENCE = 4  # a batch has so many times the seconds of one completion
+BUDGET_S, LEAST_S = 120.0, 0.1  # for calls that are late, all together; for one when that is spent
 ROWS = 4  # for `check_apart`
 FORMS = (
     "",
@@ -47,10 +55,6 @@ class Late(Exception):
 
 class Ended(Exception):
     """A call ended the process; its text is the exit status."""
-
-
-class Raised(Exception):
-    """A call raised; its text is the type and the message of the error."""
 
 
 class Apart:
@@ -113,6 +117,81 @@ class Apart:
         if status == "raised":
             raise Raised(value)
         return value
+
+
+class ForeignReward:
+    """A reward under TRL's contract that has the function `spec` score in a process of its own.
+
+    Args:
+        style: trl, verl or verifiers, where the parameters of the function do not say.
+        kind: where the function declares none.
+        seconds: the limit for one completion.
+
+    Raises:
+        ValueError: it cannot be imported, or called in any style.
+    """
+
+    def __init__(self, spec: str, style: str | None, kind: str, seconds: float):
+        self.apart, self.seconds, self.late_s = Apart(spec, style=style), seconds, 0.0
+        remedy = "What its module does besides definitions, move away."
+        try:
+            found = self.apart.start(IMPORT_S)
+        except Raised as error:
+            self.apart.close()
+            raise ValueError(str(error).removeprefix("ValueError: ")) from None
+        except Late:
+            late = f"importing it takes more than {IMPORT_S:g} s"
+            raise ValueError(f"reward {spec!r}: {late}. {remedy}") from None
+        except Ended:
+            raise ValueError(f"reward {spec!r}: importing it ends its process. {remedy}") from None
+        self.__name__, columns = found.pop("name"), found.pop("columns")
+        declarations = {name: value for name, value in found.items() if value is not None}
+        vars(self).update({"kind": kind} | declarations)
+        named = [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY) for name in columns]
+        rest = inspect.Parameter("rest", inspect.Parameter.VAR_KEYWORD)
+        self.__signature__ = inspect.Signature([*named, rest])  # the columns that it needs
+
+    def __call__(self, prompts: list, completions: list, **columns: Any) -> list[float | None]:
+        rows = [{"prompt": prompt} for prompt in prompts]
+        for name, values in columns.items():
+            if isinstance(values, list) and name != "completion_ids":
+                rows = [{**row, name: value} for row, value in zip(rows, values, strict=True)]
+        texts = [completion_text(completion) for completion in completions]
+        limit_s = self.seconds if self.late_s < BUDGET_S else LEAST_S
+        if len(texts) > 1:
+            limit_s *= PATIENCE
+        try:
+            return self.apart.score(rows, texts, limit_s)
+        except Late:
+            self.late_s += limit_s
+            raise Raised(f"it takes more than {self.seconds:g} s") from None
+        except Ended:
+            raise Raised("its process died") from None
+
+
+def audit_by_name(
+    spec: str,
+    rows_file: Path,
+    reference: str,
+    style: str | None = None,
+    kind: str = "verifier",
+    seconds: float = 5.0,
+    per_task: int = ROWS_PER_TASK,
+) -> tuple[Audit, list[Callable]]:
+    """Audit the reward named `spec` on the rows of a JSON Lines file; the audit and its rewards.
+
+    Args:
+        style, kind, seconds: as of `ForeignReward`.
+
+    Raises:
+        ValueError: a reward or a file of rows that cannot be used.
+    """
+    rows = read_jsonl(rows_file, with_keys({"prompt": (str, list)}))
+    reward = ForeignReward(spec, style, kind, seconds)
+    try:
+        return audit(rows, [reward], reference, per_task), [reward]
+    finally:
+        reward.apart.close()
 
 
 def check_apart(

@@ -12,14 +12,12 @@ There is no tokenizer: rewards that count tokens get one for every four characte
 """
 
 import functools
-import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from rewards.audit.apart import Raised
-from rewards.audit.call import score, stand_in_ids, unchanged
+from rewards.audit.call import score, unchanged
 from rewards.audit.parts import GOLD_COLUMNS, SAME_AS, fill, gold_column, gold_of, variants
 from rewards.audit.tricks import ASKED, LONG, PROGRAM, SHORT, UNREADABLE, tricks
 from rewards.contract import (
@@ -46,6 +44,10 @@ SHOWN = 160  # characters of a completion in a message
 Reference = Callable[[dict], str | list[dict] | None]  # messages where tools are called on the way
 
 
+class Raised(Exception):
+    """A reward failed in another process; its text is the type and the message of the error."""
+
+
 class Attempt(NamedTuple):
     """One completion for one row, its reference answer or a trick, with its score or failure."""
 
@@ -53,7 +55,6 @@ class Attempt(NamedTuple):
     row: dict
     trick: str
     text: str | list[dict]
-    token_ids: list[int]
     score: float | None = None
     failure: str | None = None
 
@@ -183,9 +184,7 @@ def _attempts(
         wrong = battery.get(ASKED + "another row's", battery.get(ASKED + "gold plus one"))
         if column and wrong is not None and only is None:  # without a gold no completion is right
             named += [(name, row | {column: gold}, wrong) for name, gold in UNREADABLE.items()]
-        for name, its_row, text in named:
-            ids = stand_in_ids(completion_text(text))
-            attempts.append(Attempt(number, its_row, name, text, ids))
+        attempts += [Attempt(number, its_row, name, text) for name, its_row, text in named]
     places = {name: i for i, name in enumerate(dict.fromkeys(one.trick for one in attempts))}
     return sorted(attempts, key=lambda one: places[one.trick])
 
@@ -238,20 +237,16 @@ def score_attempts(reward: Callable, attempts: list[Attempt]) -> list[Attempt]:
 def _score_batch(reward: Callable, attempts: list[Attempt]) -> list[Attempt]:
     logged: dict[str, list] = {}
     rows, texts = [one.row for one in attempts], [one.text for one in attempts]
-    ids = [one.token_ids for one in attempts]
     try:
-        scores = score(unchanged(reward), rows, texts, ids, logged.__setitem__)
+        scores = score(unchanged(reward), rows, texts, log_extra=logged.__setitem__)
     except Exception as error:
         failure = str(error) if isinstance(error, Raised) else f"{type(error).__name__}: {error}"
         return [one._replace(score=None, failure=failure) for one in attempts]
     outcomes = logged.get(f"outcome/{reward_name(reward)}") or [None] * len(attempts)
     found = []
     for one, value, outcome in zip(attempts, scores, outcomes, strict=True):
-        failure = None
-        if value is not None and not math.isfinite(value):
-            value, failure = None, f"it returned {value}"
-        elif str(outcome).startswith("error"):
-            failure = str(outcome).removeprefix("error: ")
+        is_error = str(outcome).startswith("error")
+        failure = str(outcome).removeprefix("error: ") if is_error else None
         found.append(one._replace(score=value, failure=failure))
     return found
 

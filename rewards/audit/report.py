@@ -5,9 +5,7 @@ import json
 import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
-from rewards.audit.any_reward import Agreement, agreement, audit_by_name
 from rewards.audit.audit import Audit, Reference, audit
 from rewards.audit.tricks import LESSONS
 from rewards.contract import UNDECLARED, farmable, reward_kind, reward_name
@@ -47,59 +45,15 @@ def report(result: Audit, rewards: list[Callable]) -> str:
     return "\n".join(lines)
 
 
-def publish(
-    result: Audit,
-    rewards: list[Callable],
-    json_file: Path | None = None,
-    labels: Agreement | None = None,
-) -> int:
+def publish(result: Audit, rewards: list[Callable], json_file: Path | None = None) -> int:
     """Print the report, write the file; the exit status: 1 for failures, 2 for nothing scored."""
     print("The highest score for each trick (for the reference answer: the lowest)")
     print(report(result, rewards))
     if json_file:
-        found = dataclasses.asdict(result)
-        _write_json(json_file, found | ({"labels": dataclasses.asdict(labels)} if labels else {}))
+        json_file.write_text(json.dumps(dataclasses.asdict(result), indent=2) + "\n")
     if not result.scores:
         return 2
     return 1 if result.failures else 0
-
-
-def publish_by_name(
-    reward: str,
-    rows: Path | None,
-    labels: Path | None,
-    completion: str,
-    json: Path | None,
-    **settings: Any,
-) -> int:
-    """Audit a reward on a file of rows, of labelled pairs, or on both, and publish it."""
-    found = None
-    if labels:
-        found = agreement(reward, labels, completion, settings["style"], settings["seconds"])
-        print(labelled(found))
-    if rows:
-        return publish(*audit_by_name(reward, rows, **settings), json, found)
-    if json:
-        _write_json(json, {"labels": dataclasses.asdict(found)})
-    return 2 if len(found.not_scored) == found.pairs else 0
-
-
-def labelled(found: Agreement) -> str:
-    """Accuracy on labelled pairs in a line, then every mistake."""
-    low, high = found.interval
-    accuracy = f"accuracy {found.accuracy:.3f} ({low:.3f}-{high:.3f})"
-    lines = [f"  {found.pairs} labelled pairs: {accuracy}"]
-    for name in ("false_positives", "false_negatives", "not_scored"):
-        pairs = getattr(found, name)
-        lines.append(f"  {name.replace('_', ' ')}: {len(pairs)}")
-        for pair in pairs:
-            gold, prediction = str(pair["gold"])[:100], str(pair["prediction"])[:100]
-            lines.append(f"    gold {gold!r}, prediction {prediction!r}")
-    return "\n".join(lines) + "\n"
-
-
-def _write_json(file: Path, found: dict) -> None:
-    file.write_text(json.dumps(found, indent=2) + "\n")
 
 
 def _table(scores: dict[str, dict[str, float | None]]) -> list[str]:

@@ -36,13 +36,19 @@ class Row(NamedTuple):
 
 def read(file: Path, gold: str, text: str) -> list[Row]:
     """The rows of a label file, or an exit that names file, line and what a line needs."""
-    from rewards.audit.any_reward import read_pairs
+    from rewards.jsonl import read_jsonl
+
+    def accept(pair: dict) -> Row:
+        is_pair = isinstance(pair, dict) and {gold, text} <= pair.keys()
+        if not is_pair or not isinstance(pair.get("label"), bool):
+            needed = f"a pair has {gold}, {text}, label (true or false)"
+            raise ValueError(f"{needed}, not {str(pair)[:80]}")
+        return Row(str(pair[gold]), str(pair[text]), pair["label"])
 
     try:
-        pairs = read_pairs(file, (gold, text, "label"))
+        return read_jsonl(file, accept)
     except ValueError as problem:
         raise SystemExit(f"error: {problem}") from None
-    return [Row(str(pair[gold]), str(pair[text]), pair["label"]) for pair in pairs]
 
 
 def is_boxed_math(row: Row) -> bool | None:
