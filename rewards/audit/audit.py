@@ -205,7 +205,8 @@ def _audit_reward(reward: Callable, column: str, attempts: list[Attempt], result
     messages += _failed(scored)
     if reward_kind(reward) in ("verifier", "format"):
         messages += _short(reward, scored) + _sensitive(scored)
-    messages += _unsteady(reward, scored)
+    if reward_kind(reward) != "control":  # which may look at all of its batch
+        messages += _unsteady(reward, scored)
     without_gold = score_attempts(reward, [one for one in attempts if one.trick in UNREADABLE])
     scored += [one for one in without_gold if not one.failure]  # an error is an answer here
     highest = result.scores[column] = {}

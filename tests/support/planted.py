@@ -303,7 +303,7 @@ def evaluates(text, gold):
     return 0.0
 
 
-@planted("TypeError: object of type 'NoneType' has no len()")
+@planted("TypeError: 'NoneType' object is not iterable")
 def nothing_after_an_error(completions, answer, **kwargs):
     """open-r1: returns None for the whole batch after an error."""
     try:
