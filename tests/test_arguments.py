@@ -130,3 +130,16 @@ def test_environment_of_the_yaml_does_not_override_the_shell(parse, monkeypatch)
     args = parse({"env": {"GRPO_TEST_SET": "yaml", "GRPO_TEST_UNSET": 1}})
     assert (os.environ["GRPO_TEST_SET"], os.environ.pop("GRPO_TEST_UNSET")) == ("shell", "1")
     assert args.problems == []
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("max_prompt_length", "TRL has it no more: it trains on prompts of any length"),
+        ("torch_dtype", "its name is now 'dtype'"),
+        ("evaluation_strategy", "its name is now 'eval_strategy'"),
+    ],
+)
+def test_a_setting_that_was_renamed_or_is_gone_is_named_as_such(parse, name, words):
+    (problem,) = parse({name: "x"}).problems
+    assert name in problem and words in problem and "did you mean" not in problem

@@ -1,16 +1,18 @@
 """The run folder: what a new start finds in it, and what it decides."""
 
 import json
+import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 import torch
 from safetensors.torch import save_file
-from transformers import SchedulerType
-from transformers.trainer_utils import rotate_checkpoints
+from support.scored_by_place import give, make_trainer
+from transformers import SchedulerType, TrainerCallback
 
 from recipes.common.checks.identity import differences, files_read, identity_of
 from recipes.common.checks.run_folder import open_run_folder, why_not_whole
@@ -29,7 +31,7 @@ IDENTITY = {
 
 def start(folder: Path, digests: dict | None = None, world_size: int = 1, **settings) -> str | None:
     """Open a folder as a start with these settings does."""
-    own = {"fresh": False, "extend": False, "num_eval_rows": 4}
+    own = {"fresh": False, "extend": False, "num_eval_rows": 4, "accept_changed": []}
     recipe = {name: settings.pop(name, default) for name, default in own.items()}
     training = {
         "output_dir": str(folder),
@@ -146,10 +148,13 @@ def test_a_run_goes_on_from_its_newest_whole_checkpoint(run, capsys):
         ("trainer_state.json", b'{"global_step": 7}'),  # of another checkpoint
         ("rng_state_1.pth", None),  # the second rank was slower
         ("rng_state_1.pth", b"PK"),
+        ("config.json", b""),
+        ("config.json", b'{"model_type": "ll'),
     ],
 )
 def test_a_checkpoint_that_was_cut_short_is_not_whole(file, content, tmp_path):
     path = Path(add_checkpoint(tmp_path, 10, world_size=2))
+    (path / "config.json").write_text('{"model_type": "llama"}')
     assert why_not_whole(path, world_size=2) is None
     (path / file).unlink()
     if content is not None:
@@ -157,19 +162,93 @@ def test_a_checkpoint_that_was_cut_short_is_not_whole(file, content, tmp_path):
     assert file in why_not_whole(path, world_size=2)
 
 
-def test_old_checkpoints_are_deleted_by_their_step_whatever_a_copy_did_to_their_times(tmp_path):
-    start(tmp_path, num_eval_rows=0)
-    paths = [add_checkpoint(tmp_path, step) for step in (8, 10, 9)]  # as a copy may write them
-    start(tmp_path, num_eval_rows=0)
-    rotate_checkpoints(str(tmp_path), save_total_limit=2, use_mtime=True)  # as the trainer does it
-    assert [Path(path).is_dir() for path in paths] == [False, True, True]
+@pytest.mark.slow
+def test_old_checkpoints_are_deleted_by_their_step_whatever_the_clock_and_a_copy_say(
+    model, tmp_path, one_thread
+):
+    class ClockSetBack(TrainerCallback):
+        """What was saved lies an hour and more ahead of the clock, the oldest the most."""
+
+        def on_save(self, args, state, control, **kwargs) -> None:
+            step, now = state.global_step, time.time()
+            os.utime(tmp_path / f"checkpoint-{step}", (now, now + 7200 - step))
+
+    saving = {"save_strategy": "steps", "save_steps": 1, "save_total_limit": 2, "max_steps": 4}
+    trainer = make_trainer(model, tmp_path, [give("right", [1.0, 0.0])], ["math"] * 4, saving)
+    trainer.add_callback(ClockSetBack())
+    trainer.train()
+    assert sorted(path.name for path in tmp_path.glob("checkpoint-*")) == [
+        "checkpoint-3",
+        "checkpoint-4",
+    ]
 
 
-def test_a_checkpoint_from_elsewhere_needs_the_evaluation_of_its_untrained_model(tmp_path, capsys):
-    elsewhere = add_checkpoint(tmp_path / "other", 5)
-    assert refused(tmp_path / "run", resume_from_checkpoint=elsewhere) == 2
+def test_a_checkpoint_from_elsewhere_needs_the_evaluation_of_its_untrained_model(
+    run, tmp_path, capsys
+):
+    new, elsewhere = tmp_path / "new", str(run / "checkpoint-5")
+    assert refused(new, resume_from_checkpoint=elsewhere) == 2
     assert "before.jsonl is missing" in capsys.readouterr().out
-    assert start(tmp_path / "run", num_eval_rows=0, resume_from_checkpoint=elsewhere) == elsewhere
+    without = {"num_eval_rows": 0, "rows_held_out": 0, "resume_from_checkpoint": elsewhere}
+    assert start(new, {"held-out rows": "none"}, **without) == elsewhere
+    assert recorded(new)["resumed_from"] == elsewhere
+
+
+@pytest.mark.parametrize(
+    ("digests", "settings", "message"),
+    [
+        ({}, {"seed": 1}, "seed: was 0, now 1"),
+        ({"the code of 'a'": "x"}, {}, "the code of 'a': changed"),
+        ({}, {"max_steps": 9}, "max_steps: was None, now 9"),
+    ],
+)
+def test_a_checkpoint_from_elsewhere_is_gone_on_with_by_the_same_run_alone(
+    digests, settings, message, run, tmp_path, capsys
+):
+    elsewhere = {"num_eval_rows": 0, "resume_from_checkpoint": str(run / "checkpoint-5")}
+    assert refused(tmp_path / "new", digests, **elsewhere, **settings) == 2
+    printed = capsys.readouterr().out
+    assert message in printed and f"{run} holds a run with another configuration" in printed
+
+
+def test_a_checkpoint_of_which_no_record_tells_the_run_is_not_gone_on_with(run, tmp_path, capsys):
+    (run / "run_config.json").unlink()
+    elsewhere = {"num_eval_rows": 0, "resume_from_checkpoint": str(run / "checkpoint-5")}
+    assert refused(tmp_path / "new", **elsewhere) == 2
+    assert f"{run} has no run_config.json" in capsys.readouterr().out
+    assert refused(run, {"the code of 'a'": "x"}) == 2
+
+
+@pytest.mark.parametrize("lost", ["digests", "training rows", "the code of 'a'"])
+def test_a_record_without_a_digest_is_not_taken_for_one_of_this_run(lost, run, capsys):
+    record = recorded(run)
+    record["digests"].pop(lost, None)
+    record.pop(lost, None)
+    (run / "run_config.json").write_text(json.dumps(record))
+    assert refused(run) == 2
+    assert "it is not in the record" in capsys.readouterr().out
+
+
+def test_a_resume_may_change_how_many_errors_of_a_reward_are_borne_and_how_long_it_may_take(
+    run, capsys
+):
+    changed = {"max_reward_error_rate": 0.2, "reward_timeout_s": 600.0}
+    assert start(run, **changed) == str(run / "checkpoint-5")
+    assert "max_reward_error_rate: was None, now 0.2" in capsys.readouterr().out
+    assert recorded(run)["max_reward_error_rate"] == 0.2
+    assert start(run, **changed) and "max_reward_error_rate" not in capsys.readouterr().out
+
+
+def test_changed_code_of_a_reward_is_gone_on_with_where_it_is_named_and_is_recorded(run, capsys):
+    other = {"the code of 'a'": "9"}
+    assert refused(run, other) == 2
+    assert "--accept_changed reward_code" in capsys.readouterr().out
+    accepted = {"accept_changed": ["reward_code"]}
+    assert refused(run, {**other, "training rows": "x"}, **accepted) == 2
+    assert start(run, other, **accepted) == str(run / "checkpoint-5")
+    assert recorded(run)["accepted"] == [{"from_step": 5, "the code of 'a'": ["4", "9"]}]
+    assert start(run, other) == str(run / "checkpoint-5"), "from now on that is the run"
+    assert refused(run) == 2, "and the code before is another"
 
 
 def test_a_run_with_a_moving_reference_is_not_resumed(run, capsys):
@@ -228,7 +307,7 @@ def test_another_configuration_is_refused_with_what_differs(changed, message, ru
 
 
 def test_what_is_not_known_and_other_versions_are_gone_on_with(run, capsys):
-    unknown = {"model": None, "the code of 'a'": None, "the code of 'b'": "x"}
+    unknown = {"model": None, "the code of 'a'": None}
     assert start(run, unknown, versions={"torch": "2.9"}) == str(run / "checkpoint-5")
     assert "other versions than at the start: torch 2.8 -> 2.9" in capsys.readouterr().out
 
@@ -241,14 +320,25 @@ def test_what_is_not_known_and_other_versions_are_gone_on_with(run, capsys):
         ("evaluation/before.jsonl", b""),
         ("evaluation/before.jsonl", b"{}\n{}\n"),  # there was one row
         ("evaluation/before.jsonl", b'{"a": '),
+        ("evaluation/validation.jsonl", b'{"step": 0}\n{"st'),
+        ("completions/completions_00005.parquet", b"PAR1\x15"),
         ("minutes.json", b'{"minutes": 1'),
         ("summary.json", b""),
     ],
 )
 def test_a_damaged_file_is_refused_by_name(name, content, run, capsys):
+    (run / name).parent.mkdir(exist_ok=True)
     (run / name).write_bytes(content)
     assert refused(run) == 2
     assert f"{run / name} is damaged" in capsys.readouterr().out
+
+
+def test_a_file_of_completions_that_a_kill_cut_short_is_written_again(run, capsys):
+    file = run / "completions" / "completions_00006.parquet"  # behind the checkpoint of step 5
+    file.parent.mkdir()
+    file.write_bytes(b"PAR1")
+    assert start(run) == str(run / "checkpoint-5")
+    assert not file.exists()
 
 
 # Which run it is
@@ -258,9 +348,12 @@ def test_the_identity_follows_rows_code_files_and_the_model(tmp_path):
     file = tmp_path / "mine.py"
     (tmp_path / "config.json").write_text("{}")
 
-    def identity(code="0.0", rows="a", held_out="b", weights=0.0, text="x", top="") -> dict:
+    def identity(
+        code="0.0", rows="a", held_out="b", weights=0.0, text="x", top="", template="t"
+    ) -> dict:
         file.write_text(f"{top}def mine(completions, **kwargs):\n    return [{code}]\n")
         save_file({"weight": torch.full((3,), weights)}, tmp_path / "model.safetensors")
+        (tmp_path / "chat_template.jinja").write_text(template)
         (tmp_path / "prompt.txt").write_text(text)
         mine, rows = load_reward(f"{file}:mine"), [{"prompt": rows}]
         read = [str(tmp_path / "prompt.txt")]
@@ -273,6 +366,7 @@ def test_the_identity_follows_rows_code_files_and_the_model(tmp_path):
         "training rows": identity(rows="c"),
         "held-out rows": identity(held_out="c"),
         "model": identity(weights=1.0),
+        "tokenizer, chat template and generation config": identity(template="u"),
         f"the file {str(tmp_path / 'prompt.txt')!r}": identity(text="y"),
     }.items():
         assert differences(first, changed).keys() == {name}

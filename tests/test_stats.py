@@ -5,7 +5,7 @@ import doctest
 import numpy as np
 import pytest
 
-from recipes.common.utils import machine, power, run_files, stats, tables
+from recipes.common.utils import power, run_files, screen, secrets, stats, tables
 from recipes.common.utils.stats import (
     bootstrap_interval,
     mcnemar_p,
@@ -17,7 +17,7 @@ from recipes.common.utils.stats import (
 )
 
 
-@pytest.mark.parametrize("module", [machine, power, run_files, stats, tables])
+@pytest.mark.parametrize("module", [power, run_files, screen, secrets, stats, tables])
 def test_the_examples_of_the_docstrings_are_right(module):
     found = doctest.testmod(module)
     assert found.attempted >= 1 and found.failed == 0

@@ -14,6 +14,8 @@ from transformers import SchedulerType
 from transformers.trainer_utils import IntervalStrategy, SaveStrategy
 from transformers.training_args import OptimizerNames
 
+from recipes.common.utils.secrets import blank
+
 # A value that may be left out (None) is not held to its limit where it is.
 LIMITS: list[tuple[Any, str]] = [
     (Field(ge=2), "num_generations"),
@@ -22,6 +24,7 @@ LIMITS: list[tuple[Any, str]] = [
     (Field(ge=1), "gradient_accumulation_steps steps_per_generation generation_batch_size"),
     (Field(ge=1), "lora_r lora_alpha ddp_timeout torch_empty_cache_steps ref_model_sync_steps"),
     (Field(ge=0), "num_eval_rows num_validation_rows num_eval_samples num_gsm8k_rows top_k"),
+    (Field(ge=0), "max_bad_rows"),
     (Field(ge=0), "num_completions_to_print dataloader_num_workers"),
     (Field(ge=0, lt=2**32), "seed data_seed"),
     (Field(ge=-1), "max_steps"),  # 0 is refused with the other settings
@@ -41,6 +44,7 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "scale_rewards": ("group", "batch", "none"),
     "multi_objective_aggregation": ("sum_then_normalize", "normalize_then_sum"),
     "vllm_mode": ("server", "colocate"),
+    "accept_changed": ("reward_code",),
     "dtype": ("auto", "fastest", "bfloat16", "float16", "float32"),
     "lr_scheduler_type": tuple(kind.value for kind in SchedulerType),
     "optim": tuple(kind.value for kind in OptimizerNames),
@@ -87,7 +91,8 @@ def usable(kind: type, values: dict[str, Any], problems: list[str]) -> dict[str,
         given[name] = value
         types[name] = _type(name, hints[name], fields[name].metadata.get("choices"))
     wrong = refused_values(types, given)
-    problems += [f"{name} is {given[name]!r}; it must be {words}." for name, words in wrong.items()]
+    shown = blank(given)
+    problems += [f"{name} is {shown[name]!r}; it must be {words}." for name, words in wrong.items()]
     return {**values, **{name: defaults[name] for name in wrong}}
 
 
@@ -114,7 +119,9 @@ def refused_values(types: dict[str, Any], given: dict[str, Any]) -> dict[str, st
 
 def _type(name: str, hint: Any, choices: Any) -> Any:
     choices = CHOICES.get(name) or tuple(choices or ())
-    if choices:
+    if choices and typing.get_origin(hint) is list:
+        hint = list[Literal[choices]]
+    elif choices:
         hint = Literal[choices] | None if type(None) in typing.get_args(hint) else Literal[choices]
     elif name in MAPPINGS or name.endswith("_kwargs"):
         hint = dict | None

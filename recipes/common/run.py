@@ -58,10 +58,12 @@ def start(
     from recipes.common.data.recipe import load_parts
     from recipes.common.training.environments import by_name, load_environments, load_tools
     from recipes.common.utils.screen import announce, explain_endings, refuse
+    from recipes.common.utils.secrets import blank
 
     # A launcher that waits for its runs may ignore Ctrl-C.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     args = parse_arguments(recipe_type)
+    sys.argv[:] = blank(sys.argv)  # W&B and the record of a start keep the command
     recipe = args.recipe
     explain_endings(Path(args.training["output_dir"] or "trainer_output"))
     announce("Checking settings, rows and rewards ...")
@@ -110,6 +112,7 @@ def train_and_save(trainer: GRPOTrainer, run: Run, metric: Metric) -> dict[str, 
     from recipes.common.training.interrupt import InterruptCallback
     from recipes.common.training.tracking import TrackingCallback, continue_wandb_run
 
+    _check_metric(run, metric)
     folder, patience = Path(run.training.output_dir), run.recipe.early_stopping_patience
     clock, interrupt = callbacks.Clock(folder), InterruptCallback(trainer)
     trainer.phase = clock
@@ -154,6 +157,21 @@ def train_and_save(trainer: GRPOTrainer, run: Run, metric: Metric) -> dict[str, 
     summary = summary_of(trainer, run.config, clock)
     finish(trainer, folder, summary)
     return summary
+
+
+def _check_metric(run: Run, metric: Metric) -> None:
+    """Refuse a metric to choose a checkpoint by that no evaluation will have."""
+    from recipes.common.utils.screen import refuse
+
+    name, rows = run.training.metric_for_best_model or "", run.validation_rows or []
+    if not rows or not name.startswith("validation/"):
+        return
+    one_of_a_task = {row["task"]: row for row in rows}.values()
+    known = {known for row in one_of_a_task for known in metric(row, "")}
+    known = [f"validation/{each}" for each in (*sorted(known), "truncated", "mean_length")]
+    if name not in known:
+        there = ", ".join(known)
+        refuse(f"error: metric_for_best_model is {name!r}; the validation rows have {there}.")
 
 
 def _evaluate(trainer: GRPOTrainer, run: Run, metric: Metric, file: str) -> None:

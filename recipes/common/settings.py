@@ -26,6 +26,13 @@ from recipes.common.trainer import GRPOConfig
 # Settings that belong to the rewards named with them.
 REWARD_MAPPINGS = ("reward_kwargs", "reward_tasks", "reward_gates")
 REWARD_SETTINGS = ("reward_weights", *REWARD_MAPPINGS)
+RENAMED = {  # settings of tutorials, and what became of them
+    "max_prompt_length": "TRL has it no more: it trains on prompts of any length",
+    "torch_dtype": "its name is now 'dtype'",
+    "evaluation_strategy": "its name is now 'eval_strategy'",
+    "no_cuda": "its name is now 'use_cpu'",
+    "max_new_tokens": "its name here is 'max_completion_length'",
+}
 PRESETS = Path(__file__).resolve().parents[1] / "presets"
 ADDED = "add_reward_funcs"  # the one key of a preset that is not an argument of a run
 
@@ -81,6 +88,9 @@ class RecipeArguments:
     )
     fresh: bool = setting(False, "Move an existing output_dir aside and start anew.")
     extend: bool = setting(False, "Resume a run, finished or not, with a larger max_steps.")
+    accept_changed: list[str] = setting(
+        [], "Resume although this is another: reward_code, the code of rewards and tools."
+    )
     dry_run: bool = setting(False, "Stop after preflight, before any weight is loaded.")
 
 
@@ -108,6 +118,7 @@ def parse_arguments(recipe_type: type[RecipeArguments], argv: list[str] | None =
     A default takes the place of a bad value, so that everything else can be checked as well.
     """
     from recipes.common.limits import usable  # importing a recipe stays light
+    from recipes.common.utils.secrets import remember
     from recipes.common.utils.yaml_file import read_yaml
 
     argv = list(sys.argv[1:] if argv is None else argv)
@@ -131,6 +142,7 @@ def parse_arguments(recipe_type: type[RecipeArguments], argv: list[str] | None =
     parser.set_defaults_with_config(**usual)
     values, rest = _read_values(parser, argv, defaults, problems)
     problems += [_unknown(word, known, "the command line") for word in _strays(rest)]
+    remember(values)
     given = options_given(argv)
     for name, other in (("dataset_name", "dataset_path"), ("dataset_path", "dataset_name")):
         # The command line replaces the YAML's rows.
@@ -139,6 +151,7 @@ def parse_arguments(recipe_type: type[RecipeArguments], argv: list[str] | None =
     fields = usable(recipe_type, _fields_of(recipe_type, values, problems), problems)
     training = usable(GRPOConfig, _fields_of(GRPOConfig, values, problems), problems)
     model = usable(ModelConfig, _fields_of(ModelConfig, values, []), problems)
+    remember([fields, training])  # JSON of the command line is a mapping now
     problems += _stale_reward_settings(config, given, fields["reward_funcs"])
     problems += [
         f"{name} is {fields[name]!r}; this recipe does not use it: leave it out."
@@ -345,6 +358,9 @@ def options_given(words: list[str]) -> set[str]:
 
 
 def _unknown(name: str, known: set[str], source: str) -> str:
-    close = difflib.get_close_matches(str(name).lstrip("-").replace("-", "_"), known, n=1)
+    plain = str(name).lstrip("-").partition("=")[0].replace("-", "_")
+    if plain in RENAMED:
+        return f"unknown argument {name!r} in {source}: {RENAMED[plain]}"
+    close = difflib.get_close_matches(plain, known, n=1)
     hint = f"; did you mean {close[0]!r}?" if close else ""
     return f"unknown argument {name!r} in {source}{hint}"

@@ -19,6 +19,7 @@ import transformers
 import trl
 from accelerate.utils import gather, is_peft_model
 from transformers.integrations import is_deepspeed_zero3_enabled
+from transformers.trainer_utils import rotate_checkpoints
 from trl.trainer import grpo_trainer
 
 from recipes.common.training import environments, rollout
@@ -27,6 +28,7 @@ from recipes.common.training.guard import FAILURES, GRADED, GRADED_BY, NOT_APPLI
 from recipes.common.training.shared_prompt import share_prompts, why_prompts_are_not_shared
 from recipes.common.training.steps import StepRewards, TokenStep, check_loss, token_advantages
 from recipes.common.utils.machine import fastest_dtype
+from recipes.common.utils.secrets import blank
 from rewards import reward_kind, reward_name
 from rewards.contract import check_names, is_model
 
@@ -90,6 +92,19 @@ class GRPOConfig(trl.GRPOConfig):
         default=None,
         metadata={"help": "A Jinja file that takes the place of the tokenizer's chat template."},
     )
+
+    def __getstate__(self) -> dict:
+        """What training_args.bin keeps: it goes to the Hub with the model."""
+        return blank(vars(self))
+
+    def __copy__(self) -> "GRPOConfig":
+        copied = object.__new__(type(self))
+        vars(copied).update(vars(self))
+        return copied
+
+    def to_dict(self) -> dict:
+        """What W&B and TensorBoard get."""
+        return blank(super().to_dict())
 
     @property
     def uses_entropy(self) -> bool:
@@ -237,6 +252,11 @@ class GRPOTrainer(trl.GRPOTrainer):
                 share_prompts(inner, partitioned)
             elif model is self.model:
                 warnings.warn(f"share_prompts has no effect: {reason}.", stacklevel=3)
+
+    def _save_checkpoint(self, *args, **kwargs) -> None:
+        """TRL's; the oldest checkpoints are those of the least step, whatever the clock says."""
+        with rollout.replaced(transformers.trainer, rotate_checkpoints=_rotate_by_step):
+            super()._save_checkpoint(*args, **kwargs)
 
     def _prepare_inputs(self, generation_batch):
         """TRL's; groups stay together where nothing depends on TRL's shuffling."""
@@ -397,6 +417,10 @@ class GRPOTrainer(trl.GRPOTrainer):
         turns = Counter(kind for each in completions for kind in rollout.turn_kinds(each, opening))
         for kind in rollout.TURN_KINDS if turns else ():
             self._log_metric(f"turns/{kind.replace(' ', '_')}", turns[kind] / turns.total())
+
+
+def _rotate_by_step(use_mtime: bool = True, **options) -> None:
+    rotate_checkpoints(**options)
 
 
 def _in_order(batch: dict) -> dict:

@@ -36,7 +36,7 @@ RANGES = {  # what the message says: settings out of range, two of each limit
     "it must be a finite number": {"temperature": [NAN, INF], "reward_timeout_s": [INF]},
     "it must be more than 0": {"temperature": [0.0, -1.0], "logging_steps": [0.0]},
     "it must be at most 1": {"top_p": [1.5], "max_reward_error_rate": [1.5]},
-    "it must be at least 0": {"top_k": [-5], "beta": [-0.1], "num_eval_rows": [-1]},
+    "it must be at least 0": {"top_k": [-5], "beta": [-0.1], "max_bad_rows": [-1]},
     "it must be less than 1": {"epsilon": [1.0], "lora_dropout": [1.0]},
     AT_LEAST_1: {"max_completion_length": [0, -5], "generation_batch_size": [0]},
     "at least 1, or -1 for num_train_epochs": {"max_steps": [0]},
@@ -105,6 +105,32 @@ SETTINGS = {
     "generation_kwargs with a value that transformers refuses": (
         {"generation_kwargs": {"cache_implementation": "disk"}}, "generation_kwargs: ValueError",
         "cache_implementation",
+    ),
+    "generation_kwargs with texts to stop at": (
+        {"generation_kwargs": {"stop_strings": ["."]}}, "generation_kwargs has stop_strings",
+    ),
+    "LoRA's only target misspelt": (
+        {"use_peft": True, "lora_target_modules": ["q_prj"]}, "lora_target_modules is ['q_prj']",
+        "q_proj",
+    ),
+    "one of LoRA's targets misspelt": (
+        {"use_peft": True, "lora_target_modules": ["q_proj", "v_prj"]},
+        "lora_target_modules: nothing has the name v_prj: the model has", "v_proj",
+    ),
+    "attention of a name that is none": (
+        {"attn_implementation": "flash"}, "attn_implementation 'flash': ",
+    ),
+    "attention of a package that is not installed": (
+        {"attn_implementation": "flash_attention_2"}, "attn_implementation 'flash_attention_2'",
+    ),
+    "model_init_kwargs with an unknown name": (
+        {"model_init_kwargs": {"speed": 1}}, "model_init_kwargs has speed, which neither",
+    ),
+    "model_init_kwargs with a dtype that is none": (
+        {"model_init_kwargs": {"dtype": "float8x"}}, "model_init_kwargs: dtype is 'float8x'",
+    ),
+    "model_init_kwargs that are a list": (
+        {"model_init_kwargs": ["dtype"]}, "model_init_kwargs is ['dtype']; it must be a mapping",
     ),
     "8 bits and 4 bits": (
         {"load_in_8bit": True, "load_in_4bit": True},

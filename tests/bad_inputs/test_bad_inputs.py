@@ -9,13 +9,16 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+import torch
 import yaml
 from bad_inputs import cases
 from safetensors.torch import load_file, save_file
 from trl import ModelConfig
 
+from recipes.common.checks import model_files
 from recipes.common.checks.combinations import check_generation
 from recipes.common.checks.preflight import preflight
+from recipes.common.data.questions import QuestionArguments
 from recipes.common.data.recipe import import_recipe, load_parts
 from recipes.common.limits import CHOICES, LIMIT_OF
 from recipes.common.settings import parse_arguments
@@ -110,7 +113,7 @@ def test_every_field_with_a_range_or_with_choices_exists():
     ).RecipeArguments  # num_gsm8k_rows is its own
     fields = {
         field.name
-        for kind in (word_problems, GRPOConfig, ModelConfig)
+        for kind in (word_problems, QuestionArguments, GRPOConfig, ModelConfig)
         for field in dataclasses.fields(kind)
     }
     assert LIMIT_OF.keys() | CHOICES.keys() <= fields
@@ -213,6 +216,21 @@ def as_an_adapter(folder: Path) -> None:
     (folder / "config.json").rename(folder / "adapter_config.json")
 
 
+def with_nan(folder: Path) -> None:
+    tensors = load_file(folder / "model.safetensors")
+    for name in tensors:
+        tensors[name] = torch.full_like(tensors[name], float("nan"))
+    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+
+
+def with_few_embeddings(folder: Path) -> None:
+    tensors = load_file(folder / "model.safetensors")
+    name = "model.embed_tokens.weight"
+    tensors[name] = tensors[name][:50].clone()
+    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+
+
+LOOPS = "{% for a in range(9999) %}{% for b in range(9999) %}{% endfor %}{% endfor %}"
 NO_SYSTEM = (
     "{% if messages[0]['role'] == 'system' %}{{ raise_exception('no system role') }}{% endif %}"
 )
@@ -260,6 +278,11 @@ MODELS = {
         with_text("chat_template.jinja", NO_SYSTEM),
         "its chat template does not take the messages of the rows", "no system role",
     ),
+    "NaN for weights": (with_nan, "its weights are no numbers (the first: "),
+    "a tokenizer larger than the embedding": (with_few_embeddings, "and its embedding 50 rows"),
+    "a template that takes minutes": (
+        with_text("chat_template.jinja", LOOPS), "TimeoutError: it is not done after 1 s",
+    ),
     "a broken template": (
         with_text("chat_template.jinja", "{% for %}"), "does not take the messages of the rows",
     ),
@@ -272,12 +295,28 @@ MODELS = {
 
 
 @pytest.mark.parametrize("case", MODELS)
-def test_models(case, refusal, model, tmp_path_factory):
+def test_models(case, refusal, model, tmp_path_factory, monkeypatch):
+    monkeypatch.setattr(model_files, "TEMPLATE_S", 1)
     change, *words = MODELS[case]
     folder = tmp_path_factory.mktemp("model") / "model"
     shutil.copytree(model, folder)
     change(folder)
     assert_refused(refusal({"model_name_or_path": str(folder)}), words)
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"report_to": "wandb"}, "W&B has no key: run `wandb login`"),
+        ({"push_to_hub": True}, "nobody is logged in to the Hub: run `hf auth login`"),
+    ],
+)
+def test_accounts(settings, words, refusal, monkeypatch, tmp_path_factory):
+    for name in ("WANDB_API_KEY", "WANDB_MODE", "HF_TOKEN"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path_factory.mktemp("home")))
+    monkeypatch.setattr("recipes.common.checks.accounts.get_token", lambda: None)
+    assert_refused(refusal(settings), [words])
 
 
 def test_a_language_model_as_a_reward_model(refusal, model):

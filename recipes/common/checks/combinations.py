@@ -137,6 +137,11 @@ def check_generation(training: dict[str, Any]) -> list[str]:
     if unknown:
         there = "which transformers' GenerationConfig does not have"
         problems.append(f"generation_kwargs has {unknown}, {there}.")
+    if "stop_strings" in given:
+        problems.append(
+            "generation_kwargs has stop_strings, for which transformers needs a tokenizer that TRL "
+            "does not hand on: let max_completion_length end a completion."
+        )
     if taken:
         problems.append(
             f"generation_kwargs sets {', '.join(sorted(taken))}, which is not for it: the length "

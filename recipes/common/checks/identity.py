@@ -24,6 +24,12 @@ from rewards import reward_name
 NOT_COMPARED = {"disable_tqdm", "dry_run", "fresh", "num_completions_to_print", "output_dir"}
 NOT_COMPARED |= {"extend", "push_to_hub", "report_to", "resume_from_checkpoint", "save_total_limit"}
 NOT_COMPARED |= {"digests", "versions"}  # compared by themselves
+NOT_COMPARED |= {"accept_changed", "accepted", "resumed_from"}
+# What a resume may change: not what is learnt from a row, but when a run ends for want of it.
+CHANGEABLE = {"max_reward_error_rate", "reward_timeout_s"}
+CODE = "the code of "
+READING = ("*.jinja", "tokenizer*", "generation_config.json", "special_tokens_map.json")
+READING += ("added_tokens.json", "vocab.*", "merges.txt")
 SAMPLE = 1 << 22  # bytes from the middle of a file of weights; training changes every part of it
 
 
@@ -31,14 +37,22 @@ def differences(old: dict[str, Any], new: dict[str, Any]) -> dict[str, str]:
     """What makes it another run: `differences({"seed": 0}, {"seed": 1}) == {"seed": "was 0, now
     1"}`.
     """
-    names = sorted((old.keys() | new.keys()) - NOT_COMPARED)
+    names = sorted((old.keys() | new.keys()) - NOT_COMPARED - CHANGEABLE)
     pairs = {name: (old.get(name), new.get(name)) for name in names}
     found = {n: f"was {was!r}, now {now!r}" for n, (was, now) in pairs.items() if was != now}
     was, now = old.get("digests") or {}, new.get("digests") or {}
-    for name in sorted(was.keys() & now.keys()):
-        if None not in (was[name], now[name]) and was[name] != now[name]:
+    for name in sorted(now):
+        if name not in was:
+            found[name] = "it is not in the record"
+        elif None not in (was[name], now[name]) and was[name] != now[name]:
             found[name] = "changed: restore what it was"
     return found
+
+
+def changed_limits(old: dict[str, Any], new: dict[str, Any]) -> dict[str, str]:
+    """The same of what a resume may change."""
+    pairs = {name: (old.get(name), new.get(name)) for name in sorted(CHANGEABLE)}
+    return {n: f"was {was!r}, now {now!r}" for n, (was, now) in pairs.items() if was != now}
 
 
 def identity_of(
@@ -57,7 +71,8 @@ def identity_of(
         "training rows": _digest(map(_line, train_rows)),
         "held-out rows": _digest(map(_line, eval_rows)),
         "model": _weights_digest(model) if model else None,
-        **{f"the code of {reward_name(each)!r}": _source_digest(each) for each in code},
+        "tokenizer, chat template and generation config": _reading_digest(model) if model else None,
+        **{f"{CODE}{reward_name(each)!r}": _source_digest(each) for each in code},
         **{f"the file {file!r}": _digest([Path(file).read_bytes()]) for file in files},
     }
     return {
@@ -111,3 +126,9 @@ def _weights_digest(folder: Path) -> str:
             content.seek(max(0, (size - SAMPLE) // 2))
             pieces += [f"{file.name} {size}", content.read(SAMPLE)]
     return _digest(pieces)
+
+
+def _reading_digest(folder: Path) -> str:
+    """Of the files by which prompts and completions become tokens and text."""
+    files = sorted({file for pattern in READING for file in folder.glob(pattern)})
+    return _digest(part for file in files for part in (file.name, file.read_bytes()))

@@ -2,8 +2,11 @@
 
 import json
 import re
+import signal
+import threading
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +14,8 @@ from huggingface_hub import constants, try_to_load_from_cache
 from safetensors import SafetensorError, safe_open
 
 MEASURED_ROWS = 200  # whose prompts are counted in tokens
+TEMPLATE_S = 20  # for them; an ordinary template takes a hundredth
+EMBEDDING = re.compile(r"(?:^|\.)(?:embed_tokens|wte|word_embeddings|embed_in)\.weight$")
 TOKENIZERS = ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt")
 
 
@@ -49,12 +54,12 @@ def check_model(model: dict[str, Any], training: dict[str, Any], rows: list[dict
     name = model.get("model_name_or_path")
     if not name:
         return ["model_name_or_path is missing: give a Hub id or the path of a checkpoint."]
-    return _check("model_name_or_path", name, model.get("model_revision"), training, rows)
+    return _check("model_name_or_path", name, model, training, rows)
 
 
 def check_reward_model(name: str, training: dict[str, Any], rows: list[dict]) -> list[str]:
     """Find the same of a reward model, and a head that TRL would make anew, at random."""
-    problems = _check("the reward model", name, None, training, rows)
+    problems = _check("the reward model", name, {}, training, rows)
     folder = model_folder(name)
     if problems or folder is None:
         return problems
@@ -69,15 +74,19 @@ def check_reward_model(name: str, training: dict[str, Any], rows: list[dict]) ->
 
 
 def _check(
-    setting: str, name: str, revision: str | None, training: dict[str, Any], rows: list[dict]
+    setting: str, name: str, model: dict[str, Any], training: dict[str, Any], rows: list[dict]
 ) -> list[str]:
-    folder = model_folder(name, revision)
+    folder = model_folder(name, model.get("model_revision"))
     if folder is None:
         problem = _absent(name)
         return [f"{setting} {name!r} {problem}"] if problem else []
     if problem := _files_problem(folder):
         return [f"{setting} {name!r}: {problem}. Give the folder of a whole checkpoint."]
     problem = _reading_problem(folder, training, rows)
+    if problem is None and setting == "model_name_or_path":
+        from recipes.common.checks.building import check_building
+
+        return check_building(folder, model, training)
     return [f"{setting} {name!r}: {problem}"] if problem else []
 
 
@@ -128,16 +137,57 @@ def _weights_problem(folder: Path, layers: Any) -> str | None:
     if missing := sorted(file.name for file in files if not file.is_file()):
         return f"{', '.join(missing)} is missing"
     names: list[str] = []
-    for file in files:
-        if file.suffix == ".safetensors":
-            with safe_open(file, "pt") as weights:
-                names += weights.keys()
+    for file in (each for each in files if each.suffix == ".safetensors"):
+        with safe_open(file, "pt") as weights:
+            own = list(weights.keys())
+            names += own
+            for name in own:
+                if not _is_finite(weights, name):
+                    return f"its weights are no numbers (the first: {name} in {file.name})"
     found = [re.search(r"\.(?:layers|h)\.(\d+)\.", name) for name in names]
     numbers = {int(match[1]) for match in found if match}
     missing = sorted(set(range(layers)) - numbers) if isinstance(layers, int) and numbers else []
     if missing:
         return f"its weights lack {len(missing)} of {layers} layers (the first: {missing[0]})"
     return None
+
+
+def _is_finite(weights: Any, name: str) -> bool:
+    """Look at the first and the last row: a run that diverged left nothing else."""
+    part = weights.get_slice(name)
+    shape = part.get_shape()
+    is_short = len(shape) < 2
+    ends = [weights.get_tensor(name)] if is_short else [part[:1], part[shape[0] - 1 :]]
+    return all(bool(end.float().isfinite().all()) for end in ends)
+
+
+def embedded_tokens(folder: Path) -> int | None:
+    """The rows of the input embedding in a folder's safetensors; None where there are none."""
+    for file in folder.glob("model*.safetensors"):
+        with safe_open(file, "pt") as weights:
+            own = [name for name in list(weights.keys()) if EMBEDDING.search(name)]
+            if own:
+                return weights.get_slice(own[0]).get_shape()[0]
+    return None
+
+
+@contextmanager
+def limited(seconds: float) -> Iterator[None]:
+    """Raise TimeoutError in Python code that takes longer; in the main thread alone."""
+
+    def stop(*arguments: Any) -> None:
+        raise TimeoutError(f"it is not done after {seconds:g} s")
+
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGALRM, stop)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
 
 
 def _reading_problem(folder: Path, training: dict[str, Any], rows: list[dict]) -> str | None:
@@ -160,6 +210,12 @@ def _reading_problem(folder: Path, training: dict[str, Any], rows: list[dict]) -
             "its tokenizer has neither an end token nor a pad token; set eos_token in "
             "tokenizer_config.json."
         )
+    largest, rows_of_it = max(tokenizer.get_vocab().values()), embedded_tokens(folder)
+    if rows_of_it is not None and largest >= rows_of_it:
+        return (
+            f"its tokenizer has tokens up to {largest}, and its embedding {rows_of_it} rows: save "
+            "the tokenizer that belongs to it, or resize the embedding."
+        )
     tools, problem = _tools(tokenizer, training)
     if problem:
         return problem
@@ -174,7 +230,8 @@ def _reading_problem(folder: Path, training: dict[str, Any], rows: list[dict]) -
     kwargs = {"tools": tools or None, **(training.get("chat_template_kwargs") or {})}
     kwargs |= {"tokenize": False, "add_generation_prompt": True}
     try:
-        texts += [tokenizer.apply_chat_template(chat, **kwargs) for chat in chats]
+        with limited(TEMPLATE_S):
+            texts += [tokenizer.apply_chat_template(chat, **kwargs) for chat in chats]
     except Exception as error:  # a template raises what it likes
         name = type(error).__name__
         return f"its chat template does not take the messages of the rows: {name}: {error}."

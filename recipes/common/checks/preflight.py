@@ -15,6 +15,7 @@ import torch
 from datasets import Dataset, IterableDataset
 from trl import ModelConfig
 
+from recipes.common.checks.accounts import check_accounts
 from recipes.common.checks.batch import check_batch, completions_of_a_call
 from recipes.common.checks.callables import check_tool_use
 from recipes.common.checks.combinations import check_launch_file, check_optimizer, check_settings
@@ -44,6 +45,7 @@ from recipes.common.trainer import GRPOConfig
 from recipes.common.training.engine import asked_engine, check_engine, world_size
 from recipes.common.utils.power import expected_to_change, power_line
 from recipes.common.utils.screen import announce
+from recipes.common.utils.secrets import blank
 from recipes.common.utils.tables import format_table
 from rewards import reward_name
 from rewards.audit.audit import check_tricks
@@ -99,6 +101,7 @@ def preflight(
         *row_problems,
         *check_model(args.model, args.training, seen),
         *check_launch_file(),
+        *check_accounts(args.training),
     ]
     for reward in (each for each in rewards if isinstance(each, str)):
         found += check_reward_model(reward, args.training, seen)
@@ -196,10 +199,9 @@ def check_rows(
 def resolved(
     recipe: RecipeArguments, training: dict[str, Any], model: dict[str, Any], name: str
 ) -> dict[str, Any]:
-    """Every value of the run as plain data, secrets left out: a later start is compared with it."""
+    """Every value of the run as plain data, secrets blanked: a later start is compared with it."""
     values = {"recipe": name, **asdict(recipe), **training, **model, "world_size": world_size()}
-    public = {name: value for name, value in values.items() if not name.endswith("_token")}
-    return json.loads(json.dumps(public, default=str))
+    return blank(json.loads(json.dumps(values, default=str)))
 
 
 def report(result: Preflight, args: Arguments) -> str:

@@ -7,20 +7,26 @@ import contextlib
 import fcntl
 import os
 import sys
-import time
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 from accelerate.utils import broadcast_object_list
 
-from recipes.common.checks.identity import differences
+from recipes.common.checks.identity import CODE, changed_limits, differences
 from recipes.common.checks.model_files import unreadable
 from recipes.common.settings import RecipeArguments
 from recipes.common.trainer import GRPOConfig
 from recipes.common.utils import run_files as files
 from recipes.common.utils.machine import fastest_dtype
 from recipes.common.utils.screen import announce, refuse
+
+# What a later start, or the end of a run, reads.
+READ_AGAIN = (files.RECORD, files.SUMMARY, files.VERSIONS, files.MINUTES, files.WANDB)
+READ_AGAIN += (files.VALIDATION, files.AFTER)
+# What a checkpoint from another folder does not hold.
+OF_EVALUATION = {"num_eval_rows", "num_eval_samples", "rows_held_out", "held-out rows"}
+PARQUET_END = b"PAR1"
 
 
 class Refusal(Exception):
@@ -105,14 +111,9 @@ def _decide(recipe: RecipeArguments, training: GRPOConfig, record: dict[str, Any
     started = bool(files.checkpoints(folder)) or (folder / files.SUMMARY).is_file()
     wrong = differences(old, record)
     longer = wrong.pop("max_steps", None) if recipe.extend else None
+    accepted = _accepted(recipe, wrong) if started else []
     if wrong and started:
-        extend = " To train on for more steps, give --extend." if "max_steps" in wrong else ""
-        lines = [f"  {name}: {change}" for name, change in wrong.items()]
-        remedy = (
-            "Undo these changes to resume it, use another output_dir, or --fresh to move it aside."
-        )
-        first = f"{folder} holds a run with another configuration:"
-        raise Refusal("\n".join([first, *lines, remedy + extend]))
+        raise _other_configuration(folder, wrong)
     # A start that saved nothing binds nobody.
     if wrong and any((folder / name).is_file() for name in (files.BEFORE, files.VALIDATION)):
         print(
@@ -123,14 +124,93 @@ def _decide(recipe: RecipeArguments, training: GRPOConfig, record: dict[str, Any
         _warn_of_versions(old.get("versions") or {}, record.get("versions") or {})
     if longer and started:
         _extend(folder, training, old["max_steps"], record["max_steps"])
-        files.write_json(folder / files.RECORD, {**old, "max_steps": record["max_steps"]})
-    if not started:
-        files.write_json(folder / files.RECORD, record)
     if all((folder / name).is_file() for name in (files.SUMMARY, files.TABLE, files.REPORT)):
         print(f"The run in {folder} is finished (--fresh starts it anew):")
         print((folder / files.TABLE).read_text(encoding="utf-8"))
         sys.exit(0)
-    return _checkpoint_of(recipe, training, folder)
+    checkpoint = _newest_whole(folder, training.world_size) or training.resume_from_checkpoint
+    if checkpoint and Path(checkpoint).absolute().parent != folder.absolute():
+        record = _of_another_folder(recipe, checkpoint, record)
+    if not started:
+        files.write_json(folder / files.RECORD, record)
+    _check_resumable(recipe, training, folder, checkpoint)
+    _check_completions(folder, checkpoint)
+    if started:
+        kept = {
+            **old,
+            **_changed(old, record),
+            **_accepted_digests(old, record, accepted, checkpoint),
+        }
+        files.write_json(folder / files.RECORD, kept)
+    print(f"Resuming from {checkpoint}." if checkpoint else f"A new run in {folder}.", flush=True)
+    return checkpoint
+
+
+def _accepted(recipe: RecipeArguments, wrong: dict[str, str]) -> list[str]:
+    """Take out of the differences what `--accept_changed` names."""
+    names = [name for name in wrong if name.startswith(CODE)]
+    if "reward_code" not in recipe.accept_changed:
+        return []
+    for name in names:
+        print(f"warning: {name} is another from here on (--accept_changed): {wrong.pop(name)}.")
+    return names
+
+
+def _other_configuration(folder: Path, wrong: dict[str, str]) -> Refusal:
+    lines = [f"  {name}: {change}" for name, change in wrong.items()]
+    remedy = "Undo these changes to resume it, use another output_dir, or --fresh to move it aside."
+    if "max_steps" in wrong:
+        remedy += " To train on for more steps, give --extend."
+    if any(name.startswith(CODE) for name in wrong):
+        remedy += " To go on with the code as it is now, give --accept_changed reward_code."
+    return Refusal("\n".join([f"{folder} holds a run with another configuration:", *lines, remedy]))
+
+
+def _of_another_folder(
+    recipe: RecipeArguments, checkpoint: str, record: dict[str, Any]
+) -> dict[str, Any]:
+    """The record of a run that goes on from another folder's checkpoint, if it is the same run.
+
+    Evaluation apart, of which a checkpoint holds nothing.
+    """
+    folder = Path(checkpoint).parent
+    other = _read(folder / files.RECORD)
+    if not isinstance(other, dict):
+        raise Refusal(
+            f"cannot resume from {checkpoint}: {folder} has no {files.RECORD}, which tells which "
+            "run it is. Copy it from that run."
+        )
+    wrong = differences(other, record)
+    wrong = {name: change for name, change in wrong.items() if name not in OF_EVALUATION}
+    if recipe.extend:
+        wrong.pop("max_steps", None)
+    accepted = _accepted(recipe, wrong)
+    if wrong:
+        raise _other_configuration(folder, wrong)
+    more = _accepted_digests(other, record, accepted, checkpoint)
+    return {**record, "resumed_from": checkpoint, **more, "digests": record["digests"]}
+
+
+def _changed(old: dict[str, Any], record: dict[str, Any]) -> dict[str, Any]:
+    """The settings that this start may change of a run, and changes."""
+    limits = changed_limits(old, record)
+    for name, change in limits.items():
+        print(f"{name}: {change}; a resume may change it.")
+    return {name: record[name] for name in [*limits, "max_steps"] if name in record}
+
+
+def _accepted_digests(
+    old: dict[str, Any], record: dict[str, Any], names: list[str], checkpoint: str | None
+) -> dict[str, Any]:
+    """The part of a record that says which code is another from which step on."""
+    if not names:
+        return {}
+    was, now = old["digests"], record["digests"]
+    entry = {"from_step": _step_of(checkpoint), **{n: [was.get(n), now[n]] for n in names}}
+    return {
+        "digests": {**was, **{name: now[name] for name in names}},
+        "accepted": [*old.get("accepted", []), entry],
+    }
 
 
 def _read_all(folder: Path, record: dict[str, Any]) -> dict[str, Any]:
@@ -139,9 +219,9 @@ def _read_all(folder: Path, record: dict[str, Any]) -> dict[str, Any]:
     We write our files whole, so that no kill leaves one cut short.
     """
     contents = {}
-    for name in (files.RECORD, files.SUMMARY, files.VERSIONS, files.MINUTES, files.WANDB):
+    for name in READ_AGAIN:
         contents[name] = _read(folder / name)
-    old = contents[files.RECORD] or record
+    old = contents[files.RECORD] if (folder / files.RECORD).is_file() else record
     if not isinstance(old, dict):
         raise _damaged(folder / files.RECORD, "it does not hold settings")
     before, rows = _read(folder / files.BEFORE), old.get("rows_held_out") or 0
@@ -173,44 +253,55 @@ def _warn_of_versions(was: dict[str, str], now: dict[str, str]) -> None:
         print("The tokens may not be the same.")
 
 
-def _checkpoint_of(recipe: RecipeArguments, training: GRPOConfig, folder: Path) -> str | None:
-    there, whole = files.checkpoints(folder), None  # the newest first
+def _newest_whole(folder: Path, world_size: int) -> str | None:
+    there = files.checkpoints(folder)  # the newest first
     for path in there:
-        why = why_not_whole(path, training.world_size)
+        why = why_not_whole(path, world_size)
         if why is None:
-            whole = str(path)
-            break
+            return str(path)
         print(f"warning: {path} was cut short ({why}). Passing over it.", file=sys.stderr)
-    checkpoint = whole or training.resume_from_checkpoint
-    if checkpoint is None and (folder / files.SUMMARY).is_file():
-        raise Refusal(
-            f"the run in {folder} is finished but for its {files.REPORT} or {files.TABLE}, and it "
-            f"has no checkpoint left.\nWrite the report with: python scripts/report.py {folder}"
-        )
-    if checkpoint is None and there:
+    if there:
         print(f"warning: no checkpoint of {folder} is whole: the run starts again at step 0.")
-    if checkpoint:
-        _check_resumable(recipe, training, folder, Path(checkpoint))
-    now = time.time()
-    for age, path in enumerate(there):
-        # The trainer deletes the oldest by its time, which a copy changes.
-        os.utime(path, (now - age, now - age))
-    print(f"Resuming from {checkpoint}." if checkpoint else f"A new run in {folder}.", flush=True)
-    return checkpoint
+    return None
 
 
 def _check_resumable(
-    recipe: RecipeArguments, training: GRPOConfig, folder: Path, checkpoint: Path
+    recipe: RecipeArguments, training: GRPOConfig, folder: Path, checkpoint: str | None
 ) -> None:
-    why = why_not_whole(checkpoint, training.world_size)
+    if checkpoint is None:
+        if (folder / files.SUMMARY).is_file():
+            raise Refusal(
+                f"the run in {folder} is finished but for its {files.REPORT} or {files.TABLE}, and "
+                "it has no checkpoint left.\nWrite the report with: "
+                f"python scripts/report.py {folder}"
+            )
+        return
+    why = why_not_whole(Path(checkpoint), training.world_size)
     if why is None and training.sync_ref_model:
         why = "TRL keeps a moving reference (sync_ref_model) in no checkpoint. Give --fresh"
     if why is None and recipe.num_eval_rows and not (folder / files.BEFORE).is_file():
-        other = "" if folder in checkpoint.parents else ", or --num_eval_rows 0"
+        other = "" if folder in Path(checkpoint).parents else ", or --num_eval_rows 0"
         why = f"{files.BEFORE} is missing, and the untrained model is gone. "
         why += f"Copy it from that run{other}"
     if why:
         raise Refusal(f"cannot resume from {checkpoint}: {why}.")
+
+
+def _check_completions(folder: Path, checkpoint: str | None) -> None:
+    """Refuse a file of completions that was cut short; one that is written again is taken away."""
+    step = _step_of(checkpoint)
+    for file in files.completion_files(folder):
+        with file.open("rb") as content:
+            content.seek(max(len(PARQUET_END), file.stat().st_size - len(PARQUET_END)))
+            if content.read() == PARQUET_END:  # it begins with the same word
+                continue
+        if int(file.stem.rpartition("_")[2]) <= step:
+            raise _damaged(file, "it was cut short; the run can do without it, its step is lost")
+        file.unlink()
+
+
+def _step_of(checkpoint: str | None) -> int:
+    return int(Path(checkpoint).name.rpartition("-")[2]) if checkpoint else 0
 
 
 def _extend(folder: Path, training: GRPOConfig, was: int, now: int) -> None:

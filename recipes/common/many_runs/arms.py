@@ -34,6 +34,7 @@ from recipes.common.utils.run_files import (
     write_json,
     write_whole,
 )
+from recipes.common.utils.secrets import blank
 from recipes.common.utils.stats import mcnemar_p, paired_interval, t_interval, wilson_interval
 from recipes.common.utils.tables import format_table, percent, points, share_and_span
 from recipes.common.utils.yaml_file import read_yaml
@@ -154,7 +155,8 @@ def train(series: Series, folder: Path, words: list[str]) -> Path:
         command += ["--num_processes", str(series.num_processes)]
     command += [str(config.with_name("train.py")), "--config", str(config)]
     command += [*words, "--output_dir", str(folder)]
-    print(f"\n== {folder}: {shlex.join(['accelerate', 'launch', *command])}", flush=True)
+    shown = shlex.join(["accelerate", "launch", *blank(command)])
+    print(f"\n== {folder}: {shown}", flush=True)
     command = [sys.executable, "-m", "accelerate.commands.launch", *command]
     environment = {"WANDB_RUN_GROUP": Path(read_settings(config)["output_dir"]).name, **os.environ}
     with subprocess.Popen(command, env=environment) as process:
@@ -178,7 +180,7 @@ def wait_for(process: subprocess.Popen) -> int:
 
 def supervise(config: Path, words: list[str], rows: int, steps: int, folder: Path) -> Path:
     """Warm-start into `folder`, once; `ValueError` where a finished one had other settings."""
-    asked = {"overrides": words, "rows": rows, "steps": steps}
+    asked = {"overrides": blank(words), "rows": rows, "steps": steps}
     if there := read_json(folder / WARM_START):
         differ = [name for name, value in asked.items() if there[name] != value]
         if other := [f"{name} {there[name]}, not {asked[name]}" for name in differ]:

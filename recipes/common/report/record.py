@@ -1,5 +1,6 @@
 """The record of a run: the summary that marks it as finished, table, curves, model card, page."""
 
+from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ from recipes.common.utils.run_files import (
     TABLE,
     write_json,
 )
+from recipes.common.utils.secrets import blank
 from recipes.common.utils.tables import percent
 
 
@@ -95,9 +97,12 @@ def complete_card(card: str, config: dict[str, Any], table: str) -> str:
     origin, about = base / CARD, f"`{base}`"
     if origin.is_file():
         about = origin.read_text(encoding="utf-8").strip()
+    # A page of the Hub shows markup in names and in what a model wrote as markup.
+    table = escape(table, quote=False).replace("```", "'''")
     names = ("dataset_name", "dataset_path", "sources")
     data = {name: config[name] for name in names if config.get(name)}
-    rows = f"Rows of the recipe `{config['recipe']}`{f': {data}' if data else ''}."
+    named = f": {escape(str(data), quote=False)}" if data else ""
+    rows = f"Rows of the recipe `{config['recipe']}`{named}."
     sections = {
         "Base model": about,
         "Data": f"{rows} Licences: README of the repository.",
@@ -120,7 +125,7 @@ def push(repo_id: str, folder: Path, token: str | None, revision: str | None) ->
             ignore_patterns=[CHECKPOINTS, f"*{PARTIAL}", LOCK],
         )
     except Exception as error:
-        reason = f"{type(error).__name__}: {error}"
+        reason = blank(f"{type(error).__name__}: {error}")
         print(f"error: the run is finished, but uploading it failed: {reason}")
         print(f"Upload it with: hf upload {repo_id} {folder} --exclude '{CHECKPOINTS}'")
         raise SystemExit(1) from error

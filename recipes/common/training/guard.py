@@ -16,12 +16,14 @@ import logging
 import os
 import sys
 import threading
+import traceback
 from collections import deque
 from collections.abc import Callable
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+from recipes.common.utils.secrets import blank
 from rewards import reward_kind, reward_name
 from rewards.contract import at_once, is_async, reward_max_error_rate, scores_task
 from rewards.steps import read_scores
@@ -93,7 +95,7 @@ class GuardedReward:
         tasks = arguments.get("task") or [None] * count
         words = answer.logged.get(f"outcome/{self.__name__}", [None] * count)
         if answer.error is not None:
-            words = [f"error: {type(answer.error).__name__}: {answer.error}"] * count
+            words = [blank(f"error: {type(answer.error).__name__}: {answer.error}")] * count
         codes = [self._code(*row) for row in zip(answer.amounts, words, tasks, strict=True)]
         self._report_first(codes, words, arguments, answer.error)
         self._pass_on(answer.logged, arguments)
@@ -104,8 +106,12 @@ class GuardedReward:
         logged: dict[str, list] = {}
 
         def log_extra(column: str, values: list) -> None:
-            """Hold the column back: a late reward must not log any more."""
-            logged.setdefault(column, []).extend(values)
+            """Hold the column back: a late reward must not log any more.
+
+            What a server said of a failure may hold the key that it was sent.
+            """
+            texts = [blank(value) if isinstance(value, str) else value for value in values]
+            logged.setdefault(column, []).extend(texts)
 
         count = len(arguments["completions"])
         try:
@@ -172,11 +178,11 @@ class GuardedReward:
             for name, values in arguments.items()
             if isinstance(values, list) and values
         }
+        trace = "".join(traceback.format_exception(error)) if error else ""
         logger.warning(
             f"reward {self.__name__!r} could not grade a row ({self.first_failure}). Such rows "
             f"are counted in errors/{self.__name__} and unparsed/{self.__name__} and teach "
-            f"nothing. The first: {shown}",
-            exc_info=error,
+            f"nothing. The first: {blank(shown)}\n{blank(trace)}".rstrip()
         )
 
     def count(self, outcomes_C: list[int], limit: float) -> dict[str, float]:
@@ -199,9 +205,10 @@ class GuardedReward:
                 f"reward {self.__name__!r} could not score {failed} of its last {rows} rows (at "
                 f"most {rate:g} of {ERROR_WINDOW} may fail: max_reward_error_rate, or the "
                 "reward's own max_error_rate). The first failure on this rank: "
-                f"{self.first_failure}. Where the cause lies outside, such as a server, start "
-                "again: the run goes on from its last checkpoint. With a corrected reward, other "
-                "rows or another limit start anew: --fresh."
+                f"{self.first_failure}. The same command goes on from the last checkpoint: at once "
+                "where the cause lay outside, such as a server; with a corrected reward by "
+                "--accept_changed reward_code; with another limit by --max_reward_error_rate. "
+                "With other rows start anew: --fresh."
             )
         return {name: outcomes_C.count(code) / max(1, scored) for name, code in RATES.items()}
 

@@ -24,6 +24,7 @@ from transformers.integrations import TensorBoardCallback
 from trl import GRPOTrainer
 
 from recipes.common.utils.run_files import WANDB, read_json, write_json
+from recipes.common.utils.secrets import blank
 
 
 def wandb_run(args: TrainingArguments) -> Any:
@@ -123,4 +124,5 @@ def failures_are_warnings(what: str) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        print(f"warning: {what}: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
+        reason = blank(f"{type(error).__name__}: {error}")
+        print(f"warning: {what}: {reason}", file=sys.stderr, flush=True)

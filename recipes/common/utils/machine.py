@@ -16,6 +16,8 @@ from typing import Any
 import torch
 from transformers import PreTrainedModel, TrainingArguments
 
+from recipes.common.utils.secrets import blank
+
 PACKAGES = ("torch", "trl", "transformers", "accelerate", "peft", "deepspeed", "datasets")
 PACKAGES += ("reasoning-gym", "wandb")
 
@@ -74,7 +76,7 @@ def make_head_input_contiguous(model: PreTrainedModel) -> None:
 
 
 def versions() -> dict[str, Any]:
-    """Python, packages, commit, hardware and command of this process, without tokens."""
+    """Python, packages, commit, hardware and command of this process, without secrets."""
     changes, cores = _git("status", "--porcelain"), usable_cores()
     hardware = f"{cores} CPU core{'s' * (cores != 1)}"
     if torch.cuda.is_available():
@@ -84,29 +86,13 @@ def versions() -> dict[str, Any]:
         "commit": _git("rev-parse", "HEAD"),
         "uncommitted_changes": None if changes is None else bool(changes),
         "hardware": hardware,
-        "command": without_tokens([sys.executable, *sys.argv]),
+        "command": blank([sys.executable, *sys.argv]),
     }
 
 
 def package_versions() -> dict[str, str | None]:
     """The versions of Python and of the packages that decide what is computed, where installed."""
     return {"python": platform.python_version(), **{name: _version(name) for name in PACKAGES}}
-
-
-def without_tokens(words: list[str]) -> list[str]:
-    """Blank the values of `--..._token` options.
-
-    >>> without_tokens(["--hub_token", "secret", "--hub-token=secret", "--seed", "1"])
-    ['--hub_token', '...', '--hub-token=...', '--seed', '1']
-    """
-    public, is_value = [], False
-    for word in words:
-        option, equals, _ = word.partition("=")
-        is_token = option.replace("-", "_").endswith("_token")
-        shown = f"{option}=..." if is_token and equals else word
-        public.append("..." if is_value else shown)
-        is_value = is_token and not equals
-    return public
 
 
 def _version(package: str) -> str | None:

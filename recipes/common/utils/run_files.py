@@ -4,6 +4,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+from recipes.common.utils.secrets import blank
+
 RECORD = "run_config.json"  # every setting, and digests of rows, rewards and the model at step 0
 PREFLIGHT = "preflight.json"  # the table of rewards and the notes of preflight
 VERSIONS = "versions.json"  # one entry for each start: versions, commit, hardware, command
@@ -39,8 +41,8 @@ def write_whole(path: Path, text: str) -> None:
 
 
 def write_json(path: Path, value: Any) -> None:
-    """Write indented JSON by `write_whole`."""
-    write_whole(path, json.dumps(value, indent=2, ensure_ascii=False) + "\n")
+    """Write indented JSON by `write_whole`, without secrets: settings, records and figures."""
+    write_whole(path, json.dumps(blank(value), indent=2, ensure_ascii=False) + "\n")
 
 
 def read_json(path: Path, default: Any = None) -> Any:
@@ -57,9 +59,12 @@ def write_rows(path: Path, rows: list[dict[str, Any]]) -> None:
 
 
 def read_rows(path: Path) -> list[dict[str, Any]]:
-    """Read what `write_rows` wrote."""
-    with path.open(encoding="utf-8", newline="\n") as lines:  # splitlines would cut at U+2028
-        return [json.loads(line) for line in lines]
+    """Read what `write_rows` wrote; `ValueError` where it is damaged."""
+    try:
+        with path.open(encoding="utf-8", newline="\n") as lines:  # splitlines would cut at U+2028
+            return [json.loads(line) for line in lines]
+    except ValueError as error:
+        raise ValueError(f"{path} is damaged: {error}") from error
 
 
 def read_config(run: Path) -> dict[str, Any]:

@@ -8,19 +8,25 @@ import contextlib
 import errno
 import json
 import os
+import re
 import shutil
 import sys
 import time
+import traceback
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import NoReturn
 
 from tqdm import tqdm
 
+from recipes.common.utils.secrets import blank
+
 DELAY_S = 3  # a bar that is gone sooner tells nothing
 FULL_BYTES = 16 << 20  # less is not enough for the checkpoint of any model
 # Of errors without an errno, as those of safetensors.
 FULL_WORDS = ("no space left", "disk is full", "quota exceeded")
+# All but tab and new line, and what turns the direction of a text.
+CONTROL = re.compile("[\\x00-\\x08\\x0b-\\x1f\\x7f-\\x9f\\u2028-\\u202e\\u2066-\\u2069]")
 OTHERS_WAIT_S = 60  # a launcher ends all processes when one ends: the main one is to be heard first
 
 
@@ -32,7 +38,16 @@ def is_main() -> bool:
 def announce(message: str) -> None:
     """Print on the main process what is waited for."""
     if is_main():
-        print(message, flush=True)
+        print(shown(message), flush=True)
+
+
+def shown(message: str) -> str:
+    r"""A message for a terminal: without secrets, and without characters that would steer it.
+
+    >>> shown("a key of the file: \x1b[2J")
+    'a key of the file: \\x1b[2J'
+    """
+    return CONTROL.sub(lambda found: repr(found[0])[1:-1], blank(message))
 
 
 def bar(items: Sequence, title: str) -> Iterable:
@@ -65,12 +80,12 @@ def explain_endings(folder: Path) -> None:
                 "Run the same command again to go on from the last checkpoint (without --fresh)."
             )
             return _end_with(f"\nInterrupted. {again}") if is_main() else None
-        sys.__excepthook__(kind, error, trace)
+        print(blank("".join(traceback.format_exception(kind, error, trace))), file=sys.stderr)
         if is_full_disk(error, folder):
             again = "Make room and run the same command again to resume from the checkpoint before."
             full = f"error: the disk of {folder} is full, and a file was cut short."
             return _end_with(f"{full}\n{again}")
-        return _record(f"{kind.__name__}: {error}")
+        return _record(shown(f"{kind.__name__}: {error}"))
 
     sys.excepthook = explain
 
@@ -86,6 +101,7 @@ def is_full_disk(error: BaseException | None, folder: Path) -> bool:
 
 
 def _end_with(message: str) -> None:
+    message = shown(message)
     print(message, flush=True)
     _record(message.rpartition("\n\n")[2])  # of preflight's report the problems
 

@@ -1,0 +1,70 @@
+"""The model as it will be built, without its weights: attention, arguments, and where LoRA goes."""
+
+import inspect
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
+from trl import ModelConfig, get_peft_config
+
+# Arguments of `from_pretrained` that its signature does not name.
+LOADING = {"attn_implementation", "code_revision", "device_map", "dtype", "torch_dtype"}
+LOADING |= {"low_cpu_mem_usage", "max_memory", "offload_folder", "offload_state_dict", "proxies"}
+LOADING |= {"experts_implementation", "quantization_config", "subfolder", "tp_plan", "variant"}
+LOADING |= {"trust_remote_code"}
+
+
+def check_building(folder: Path, model: dict[str, Any], training: dict[str, Any]) -> list[str]:
+    """Build the model of a folder on no device, with its adapter; whatever refuses is a problem."""
+    given = training.get("model_init_kwargs") or {}
+    remote = bool(training.get("trust_remote_code") or model.get("trust_remote_code"))
+    try:
+        config = AutoConfig.from_pretrained(folder, trust_remote_code=remote)
+    except Exception:  # reported by check_model
+        return []
+    known = LOADING | inspect.signature(PreTrainedModel.from_pretrained).parameters.keys()
+    if unknown := sorted(name for name in given if name not in known and not hasattr(config, name)):
+        return [
+            f"model_init_kwargs has {', '.join(unknown)}, which neither from_pretrained nor the "
+            "model's config.json knows."
+        ]
+    dtype = given.get("dtype", given.get("torch_dtype", "auto"))
+    if not isinstance(dtype, torch.dtype) and not hasattr(torch, str(dtype)) and dtype != "auto":
+        return [f"model_init_kwargs: dtype is {dtype!r}; it must be the name of one, or auto."]
+    attention = given.get("attn_implementation") or model.get("attn_implementation")
+    try:
+        with torch.device("meta"):
+            built = AutoModelForCausalLM.from_config(
+                config, attn_implementation=attention, trust_remote_code=remote
+            )
+    except Exception as error:  # of a package that is not there, or of a name that is none
+        name = f"attn_implementation {attention!r}" if attention else "its config.json"
+        return [f"{name}: {type(error).__name__}: {' '.join(str(error).split())[:400]}"]
+    return _check_lora(built, model) if model.get("use_peft") else []
+
+
+def _check_lora(built: PreTrainedModel, model: dict[str, Any]) -> list[str]:
+    from peft import inject_adapter_in_model
+
+    names = {name for name, module in built.named_modules() if isinstance(module, torch.nn.Linear)}
+    ends = sorted({name.rpartition(".")[2] for name in names})
+    remedy = f"the model has {', '.join(ends)}; or give all-linear."
+    asked = model.get("lora_target_modules") or []
+    if missing := [each for each in asked if len(asked) > 1 and not _is_there(each, built)]:
+        return [f"lora_target_modules: nothing has the name {', '.join(missing)}: {remedy}"]
+    try:
+        config = get_peft_config(ModelConfig(**model))
+    except Exception:  # reported by check_settings
+        return []
+    try:
+        inject_adapter_in_model(config, built, low_cpu_mem_usage=True)
+    except Exception as error:
+        words = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
+        hint = " One name alone is a regular expression of the whole name." * (len(asked) == 1)
+        return [f"lora_target_modules is {asked or None}: {words}{hint} By their ends {remedy}"]
+    return []
+
+
+def _is_there(target: str, built: PreTrainedModel) -> bool:
+    return any(f".{name}".endswith(f".{target}") for name, _ in built.named_modules())

@@ -1,0 +1,92 @@
+"""Secrets: tokens, keys and passwords, blanked wherever a setting or a message leaves the process.
+
+A secret is known by the name of its setting, option or environment variable, by its value once it
+was seen under such a name, and by the forms that some services give theirs.
+
+*Not covered*: a secret in another encoding (base64, say), and one of less than 8 characters that
+stands in a text without its name.
+"""
+
+import os
+import re
+from typing import Any
+
+BLANK = "..."
+SHORTEST = 8  # a shorter value may be a word of any text
+WORDS = (
+    r"(?:token|passw(?:or)?d|secret|credentials?|authorization"
+    r"|(?:api|access|auth|private|secret)[_-]?key)"
+)
+NAME = re.compile(rf"(?:.*[_-])?{WORDS}", re.IGNORECASE)
+# Of a tokenizer, in transformers' and in people's settings.
+OF_A_TEXT = re.compile(r".*(?:bos|eos|pad|unk|sep|cls|mask|image|video|audio|end|stop)[_-]?token")
+# As an option, a setting, a parameter of an address or an entry of a mapping stands in a text.
+NAMED = re.compile(
+    rf"""(?<![\w-])((?:[\w-]*[_-])?{WORDS})(["']?\s*[:=]\s*["']?)([^\s"',;&{{}}()\[\]]+)""",
+    re.IGNORECASE,
+)
+IN_AN_ADDRESS = re.compile(r"(://[^\s/:@]*):[^\s/@]+@")
+# Tokens of Hugging Face, OpenAI, GitHub, Slack and Amazon.
+FORMS = re.compile(r"\b(?:hf_|sk-|ghp_|github_pat_|xox[abp]-|AKIA)[\w-]{12,}")
+_seen: set[str] = set()
+
+
+def is_secret(name: str) -> bool:
+    """Tell whether a setting, an option or a variable of this name holds a secret.
+
+    >>> [is_secret(name) for name in ("hub_token", "--api-key", "eos_token", "max_tokens", "key")]
+    [True, True, False, False, False]
+    """
+    return bool(NAME.fullmatch(name)) and not OF_A_TEXT.fullmatch(name.lower())
+
+
+def remember(settings: Any) -> None:
+    """Note the values of secrets among settings, at any depth, to know them in a text."""
+    if isinstance(settings, dict):
+        for name, value in settings.items():
+            if is_secret(str(name)) and isinstance(value, str | int | float):
+                _seen.add(str(value))
+            remember(value)
+    elif isinstance(settings, list | tuple):
+        for value in settings:
+            remember(value)
+
+
+def blank(value: Any) -> Any:
+    """`value` with its secrets blanked: of a mapping, of the words of a command, of a text.
+
+    What is neither text, mapping, list nor tuple is returned as it is.
+
+    >>> blank({"hub_token": "abc", "seed": 1, "judge": {"base_url": "https://me:abc@host/v1"}})
+    {'hub_token': '...', 'seed': 1, 'judge': {'base_url': 'https://me:...@host/v1'}}
+    >>> blank(["--hub_token", "abc", "--hub-token=abc", "--seed", "1"])
+    ['--hub_token', '...', '--hub-token=...', '--seed', '1']
+    >>> blank("{'api_key': 'abc'} is no mapping of https://host/v1?token=abc&n=2")
+    "{'api_key': '...'} is no mapping of https://host/v1?token=...&n=2"
+    """
+    if isinstance(value, str):
+        return _blank_text(value)
+    if isinstance(value, dict):
+        return {name: _blank_named(str(name), of_name) for name, of_name in value.items()}
+    if type(value) not in (list, tuple):
+        return value
+    blanked = []
+    for before, word in zip([None, *value], value, strict=False):
+        is_option = isinstance(before, str) and before.startswith("--") and "=" not in before
+        blanked.append(_blank_named(before, word) if is_option else blank(word))
+    return type(value)(blanked)
+
+
+def _blank_named(name: str, value: Any) -> Any:
+    is_given = isinstance(value, str | int | float) and value is not True and value is not False
+    return BLANK if is_given and value != "" and is_secret(name) else blank(value)
+
+
+def _blank_text(text: str) -> str:
+    named = {value for name, value in os.environ.items() if is_secret(name)}
+    values = {value.strip() for value in _seen | named}
+    for value in sorted(values, key=len, reverse=True):
+        if len(value) >= SHORTEST:
+            text = text.replace(value, BLANK).replace(repr(value)[1:-1], BLANK)
+    text = NAMED.sub(lambda m: m[1] + m[2] + (BLANK if is_secret(m[1]) else m[3]), text)
+    return FORMS.sub(BLANK, IN_AN_ADDRESS.sub(rf"\1:{BLANK}@", text))

@@ -1,0 +1,169 @@
+"""No secret leaves a run: not in its files, its trackers, its messages; and no markup as itself."""
+
+import copy
+import json
+import pickle
+import sys
+
+import pytest
+from support.launching import DENSE_REWARD, command, run
+
+from recipes.common import limits
+from recipes.common.report.record import complete_card
+from recipes.common.settings import RecipeArguments, parse_arguments
+from recipes.common.trainer import GRPOConfig
+from recipes.common.training.guard import guard
+from recipes.common.utils import screen
+from recipes.common.utils.machine import versions
+
+# fmt: off
+TEXTS = {  # a text or setting, and what is shown of it
+    "an option": (["--hub_token", "s3", "--seed", "1"], ["--hub_token", "...", "--seed", "1"]),
+    "an option with =": (["--hub-token=s3"], ["--hub-token=..."]),
+    "a number": ({"hub_token": 12345678}, {"hub_token": "..."}),
+    "deep in parameters": ({"judge": [{"password": "s3"}]}, {"judge": [{"password": "..."}]}),
+    "no value": ({"hub_token": None, "api_key": ""}, {"hub_token": None, "api_key": ""}),
+    "a tokenizer's": ({"eos_token": "<|im_end|>"}, {"eos_token": "<|im_end|>"}),
+    "a number of tokens": ({"max_new_tokens": 5}, {"max_new_tokens": 5}),
+    "a password in an address": ("to https://me:s3@host/v1", "to https://me:...@host/v1"),
+    "a port in an address": ("to http://127.0.0.1:9/v1", "to http://127.0.0.1:9/v1"),
+    "a key in an address": ("host/v1?api_key=s3&n=2", "host/v1?api_key=...&n=2"),
+    "a mapping in a message": ("{'token': 's3', 'n': 2}", "{'token': '...', 'n': 2}"),
+    "a form of a service": ("got hf_abcdefghijklmnop.", "got ...."),
+    "a variable of the environment": ("header b'Bearer 9f8e7d6c5b'", "header b'Bearer ...'"),
+}
+# fmt: on
+
+
+@pytest.mark.parametrize("case", TEXTS)
+def test_a_secret_is_known_by_its_name_and_by_its_value(case, monkeypatch):
+    from recipes.common.utils.secrets import blank
+
+    monkeypatch.setenv("MY_API_KEY", "9f8e7d6c5b\n")  # as `export MY_API_KEY="$(cat file)\n"`
+    value, shown = TEXTS[case]
+    assert blank(value) == shown
+
+
+def test_a_setting_that_is_refused_is_not_printed_back_where_it_is_a_secret(parse):
+    problems = parse({"hub_token": 12345678, "model_revision": 5}).problems
+    assert "hub_token is '...'; it must be text." in problems
+    assert "model_revision is 5; it must be text." in problems
+    assert limits.usable(RecipeArguments, {"fresh": 1}, []) == {"fresh": False}
+
+
+@pytest.fixture
+def known(monkeypatch):
+    """A secret that the process knows."""
+    monkeypatch.setattr(sys, "argv", ["train.py"])
+    parse_arguments(RecipeArguments, ["--hub_token", "known-secret-1"])
+    return "known-secret-1"
+
+
+def test_what_the_screen_shows_has_no_secret_and_no_character_that_steers_a_terminal(
+    known, capsys, monkeypatch, tmp_path
+):
+    screen.announce(f"a row has the key '\x1b[2J\r{known}'\n\tdone")
+    assert capsys.readouterr().out == "a row has the key '\\x1b[2J\\r...'\n\tdone\n"
+    with pytest.raises(SystemExit):
+        screen.refuse(f"reward_kwargs: {known}")
+    assert capsys.readouterr().out == "reward_kwargs: ...\n"
+    monkeypatch.setattr(sys, "excepthook", sys.excepthook)
+    screen.explain_endings(tmp_path)
+    try:
+        raise ValueError(f"Illegal header value {known}")
+    except ValueError as error:
+        sys.excepthook(ValueError, error, error.__traceback__)
+    shown = capsys.readouterr().err
+    assert "Illegal header value ..." in shown and "Traceback" in shown and known not in shown
+
+
+def test_what_a_reward_says_of_its_failure_has_no_secret(known, caplog):
+    logged = {}
+
+    def fails(completions, **kwargs):
+        raise ValueError(f"Illegal header value {known}")
+
+    def echoes(completions, log_extra, **kwargs):
+        log_extra("outcome/echoes", [f"error: 401 Incorrect API key: {known}"])
+        return [None]
+
+    arguments = {"prompts": ["p"], "completions": ["c"], "log_extra": logged.__setitem__}
+    for reward in (fails, echoes):
+        guarded = guard(reward, 60.0)
+        guarded.grade(**arguments)
+        assert "..." in guarded.first_failure and known not in guarded.first_failure
+    assert logged == {"outcome/echoes": ["error: 401 Incorrect API key: ..."]}
+    assert known not in caplog.text and "Illegal header value ..." in caplog.text
+
+
+def test_the_settings_that_are_saved_or_tracked_have_no_secret_and_those_in_use_do(tmp_path, known):
+    given = {"hub_token": known, "model_init_kwargs": {"token": "another-secret"}}
+    config = GRPOConfig(output_dir=str(tmp_path), use_cpu=True, bf16=False, **given)
+    saved = pickle.loads(pickle.dumps(config))
+    for shown in (vars(saved), config.to_dict(), json.loads(config.to_json_string())):
+        assert known not in str(shown) and "another-secret" not in str(shown)
+        assert shown["learning_rate"] == config.learning_rate
+    copied = copy.copy(config)
+    assert (copied.hub_token, copied.model_init_kwargs) == (known, {"token": "another-secret"})
+
+
+def test_the_command_in_the_record_has_no_secret(monkeypatch, known):
+    monkeypatch.setattr(sys, "argv", ["train.py", "--kwargs", json.dumps({"api_key": known})])
+    assert known not in str(versions()["command"]) and "train.py" in versions()["command"]
+
+
+def test_the_model_card_shows_names_and_tables_as_text():
+    config = {"model_name_or_path": "org/m", "output_dir": "runs/x", "recipe": "sums"}
+    name = "<img src=x onerror=alert(1)>"
+    done = complete_card("", {**config, "dataset_name": name}, "a ``` <b>table</b>")
+    assert "<img" not in done and "&lt;img src=x onerror=alert(1)&gt;" in done
+    assert "<b>" not in done and done.count("```") == 2
+
+
+LEAKY = """
+import os
+
+
+class leaky:
+    kind = "shaping"
+
+    def __init__(self, api_key, base_url):
+        self.api_key, self.base_url = api_key, base_url
+
+    def __call__(self, completions, trainer_state=None, **kwargs):
+        if getattr(trainer_state, "global_step", 0):  # not while it is checked
+            key = os.environ["MY_API_KEY"]
+            raise ValueError(f"Illegal header value {key!r} for {self.base_url}: {self.api_key}")
+        return [0.0] * len(completions)
+"""
+
+
+@pytest.mark.slow
+def test_no_file_and_no_word_of_a_run_holds_a_secret(model, tmp_path):
+    names = ("hub", "model", "environment", "reward", "address")
+    secrets = [f"{name}-s3cr3t-of-a-user" for name in names]
+    hub, of_model, environment, reward, address = secrets
+    (tmp_path / "leaky.py").write_text(LEAKY)
+    judge = {"api_key": reward, "base_url": f"https://me:{address}@host/v1"}
+    settings = {
+        "reward_funcs": [DENSE_REWARD, f"{tmp_path}/leaky.py:leaky"],
+        "reward_kwargs": json.dumps({"leaky": judge}),
+        "hub_token": hub,
+        "model_init_kwargs": json.dumps({"token": of_model}),
+        "num_train_rows": 8,
+        "max_steps": 2,
+        "report_to": "wandb",
+    }
+    words = command("arithmetic", "quickstart", model, tmp_path / "run", **settings)
+    env = {"WANDB_MODE": "offline", "WANDB_DIR": str(tmp_path), "MY_API_KEY": f"{environment}\n"}
+    printed = run(words, env=env)
+    assert "Illegal header value" in printed
+    left = {"what was printed": printed.encode()}
+    left |= {str(file): file.read_bytes() for file in tmp_path.rglob("*") if file.is_file()}
+    assert any(name.endswith(".wandb") for name in left)
+    assert any(name.endswith("training_args.bin") for name in left)
+    found = {
+        (name, secret) for name, content in left.items() for secret in secrets
+        if secret.encode() in content
+    }  # fmt: skip
+    assert found == set()
