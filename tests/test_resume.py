@@ -115,6 +115,8 @@ def test_a_resume_with_something_else_is_refused_before_the_model_loads_and_leav
     write_rows(place / "rows.jsonl", [*rows[1:], rows[0]])
     (place / "mine.py").write_text(CODE.replace("/ max(1,", "/ max(2,"))
     build_tiny_model(place / "model", seed=1)
+    template = place / "model" / "chat_template.jinja"
+    template.write_text(template.read_text() + "{# another #}")
     monkeypatch.setenv("ACCELERATE_USE_FSDP", "true")
     monkeypatch.setenv("FSDP_VERSION", "2")
     with pytest.raises(SystemExit) as stop:
@@ -124,12 +126,29 @@ def test_a_resume_with_something_else_is_refused_before_the_model_loads_and_leav
         "training rows: changed",
         "the code of 'letter_share': changed",
         "model: changed",
+        "tokenizer, chat template and generation config: changed",
         "num_eval_rows: was 2, now 3",
         "engine: was 'one process', now 'FSDP2'",
     ):
         assert message in printed
     assert stop.value.code == 2 and "Loading the model" not in printed
     assert files() == before
+
+
+def test_a_corrected_reward_goes_on_where_it_is_named_and_the_record_keeps_from_which_step_on(
+    run, monkeypatch, capsys
+):
+    (run / "checkpoint-4" / "config.json").write_text('{"model_type": "ll')
+    (run.parent / "mine.py").write_text(CODE.replace("/ max(1,", "/ max(2,"))
+    train(run, monkeypatch, "--accept_changed", "reward_code", "--max_reward_error_rate", "0.5")
+    printed = capsys.readouterr()
+    assert f"{run / 'checkpoint-4'} was cut short (config.json cannot be read" in printed.err
+    assert f"Resuming from {run / 'checkpoint-2'}." in printed.out
+    record = json.loads((run / "run_config.json").read_text())
+    (accepted,) = record["accepted"]
+    assert accepted.keys() == {"from_step", "the code of 'letter_share'"}
+    assert (accepted["from_step"], record["max_reward_error_rate"]) == (2, 0.5)
+    assert json.loads((run / "summary.json").read_text())["steps"] == 4
 
 
 def test_ctrl_c_in_an_evaluation_ends_in_one_line_and_the_evaluation_is_made_again(
