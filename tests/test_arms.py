@@ -144,7 +144,7 @@ def test_the_verdict_is_of_the_best_other_arm_and_of_what_is_shown(won, start, e
     assert text.startswith(start) and text.endswith(end)
 
 
-def test_the_table_has_a_line_for_each_arm_and_for_each_seed_as_configured():
+def test_the_table_has_a_line_for_each_arm_and_for_each_of_its_seeds():
     won = {CONFIGURED: [60], "constant": [0]}
     lines = lines_of([0], **won)
     assert lines[0] == "strict, 100 held-out rows, seeds 0"
@@ -158,6 +158,11 @@ def test_the_table_has_a_line_for_each_arm_and_for_each_seed_as_configured():
         "as configured 8.0 0.0 % 50.0 % (0-100) +50.0 pt (-77 to +100) - -",
     ]
     assert lines[-1].startswith("Intervals are over 2 seeds")
+    lines = lines_of([0, 7], **{CONFIGURED: [40, 60], "sft": [30, 20]})
+    assert lines[5:7] == [
+        "seed 0 8.0 0.0 % 30.0 % +30.0 pt 1.9e-09 +10.0 pt",
+        "seed 7 8.0 0.0 % 20.0 % +20.0 pt 1.9e-06 +40.0 pt",
+    ]
 
 
 # --------------------------------------------------------------------------- rewards of the arms

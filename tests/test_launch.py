@@ -102,6 +102,8 @@ def trained(model: Path, tmp_path_factory: pytest.TempPathFactory):
             script, settings = [], {}
             if how == "lost":
                 script, settings = LOST_GRADIENT, {"use_cpu": str(ACCELERATOR).lower()}
+            if how == "plain":
+                settings = {"share_prompts": "false"}
             if how == "resumed":
                 cut_short(folder_of(launch, kind), folder)
             words = words_for(launch, kind, model, folder, *script, **settings)
@@ -183,6 +185,19 @@ def test_every_engine_trains_as_ddp_and_gives_its_answers_before_between_and_aft
         rows = read_rows(mine / "evaluation" / file)
         assert rows == read_rows(theirs / "evaluation" / file)
         assert len({row["completion"] for row in rows}) > 1
+
+
+def test_two_ranks_that_share_prompts_take_the_steps_of_plain_trl(trained):
+    """And so does every engine, which is held to this run of DDP."""
+    shared, plain = trained("ddp", "full"), trained("ddp", "full-plain")
+    on = [
+        json.loads((folder / "run_config.json").read_text())["share_prompts"]
+        for folder in (shared, plain)
+    ]
+    assert on == [True, False] and "share_prompts has no effect" not in printed_by(shared)
+    assert_same_steps(shared, plain)
+    assert_same_updates(shared, plain)
+    assert gradient_norms(shared) != gradient_norms(plain), "the same to rounding, by another way"
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -287,8 +287,8 @@ NO_REWARDS = [
 
 
 @pytest.mark.parametrize("steps", [*NO_STEPS, *NO_REWARDS])
-def test_what_is_not_a_step_of_the_text_fails_the_call(build, steps):
-    trainer = build(give_steps("step", [[], steps]), texts=["aaaa"] * 8)
+def test_what_is_not_a_step_of_the_text_fails_its_row(build, steps):
+    trainer = build(give_steps("step", [steps]), texts=["aaaa"] * 8)
     assert tokens_of(trainer) == [[0.0] * 5] * 8
     assert trainer._metrics["train"]["errors/step"] == [1.0]
     with pytest.raises(ValueError, match="a step is a pair"):

@@ -172,6 +172,54 @@ def test_ctrl_c_is_not_a_failed_reward():
         run(guard(interrupted, 60))
 
 
+def brittle(prompts, completions, answer, log_extra, **kwargs):
+    """Raises on a call with the row of answer 11, after it has logged."""
+    log_extra("seen", list(completions))
+    if "11" in answer:
+        raise KeyError(11)
+    return [float(number) for number in answer]
+
+
+def test_an_exception_costs_its_own_row_alone(form):
+    guarded, logged = guard(form(brittle), 60), {}
+    scores = run(guarded, log_extra=logged.__setitem__)
+    assert scores == ([10.0, None, 12.0], [GRADED, ERROR, GRADED])
+    assert logged == {"seen": ["c0", None, "c2"]}
+    assert guarded.first_failure == "error: KeyError: 11"
+
+
+@pytest.mark.parametrize("unusable", [math.nan, 1e39])
+def test_a_score_that_trl_could_not_use_costs_its_own_row_alone(form, unusable):
+    def gives(prompts, completions, **kwargs):
+        return [unusable if text == "c1" else 1.0 for text in completions]
+
+    assert run(guard(form(gives), 60)) == ([1.0, None, 1.0], [GRADED, ERROR, GRADED])
+
+
+def test_four_bad_rows_of_400_do_not_end_a_run(form):
+    def fails(prompts, completions, **kwargs):
+        return [1 / (int(text) % 100) for text in completions]
+
+    guarded, texts = guard(form(fails), 60), list(map(str, range(400)))
+    for start in range(0, 400, 8):
+        batch = {"prompts": texts[:8], "completions": texts[start : start + 8]}
+        _, outcomes = run(guarded, **batch, completion_ids=[[0]] * 8, task=None, answer=None)
+        guarded.count(outcomes, limit=0.05)
+    assert sum(failed for failed, _ in guarded.recent) == 4
+
+
+def test_a_failed_call_and_its_repeats_share_one_limit():
+    calls = []
+
+    def late(prompts, completions, **kwargs):
+        calls.append(len(completions))
+        time.sleep(0.2)
+        raise KeyError("late")
+
+    assert run(guard(late, 0.3))[1] == ERRORS
+    assert calls == [3, 1], "the other rows have the exception of the call"
+
+
 # What is logged
 
 

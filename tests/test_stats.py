@@ -1,6 +1,8 @@
 """Statistics and figures against published values, and every docstring example of the utils."""
 
 import doctest
+import itertools
+import math
 
 import numpy as np
 import pytest
@@ -65,6 +67,15 @@ def test_t_interval_matches_the_tables_is_cut_and_of_one_value_is_none():
     assert t_quantile(29) == pytest.approx(2.0484, abs=1e-4)  # 28 degrees of freedom
     assert t_interval([0.0, 1.0], 0.0, 1.0) == (0.0, 1.0)  # 0.5 +- 6.3531
     assert t_interval([0.5]) is None
+
+
+def test_of_seeds_that_take_off_or_do_not_students_interval_holds_the_mean_less_often():
+    takes_off, covered = 0.3, 0.0  # the figure under the table of arms
+    for seeds in itertools.product([True, False], repeat=3):
+        low, high = t_interval([float(seed) for seed in seeds])
+        chance = math.prod(takes_off if seed else 1 - takes_off for seed in seeds)
+        covered += chance * (low <= takes_off <= high)
+    assert covered == pytest.approx(0.63)
 
 
 def test_a_paired_interval_needs_rows_to_be_narrow():

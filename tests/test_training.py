@@ -124,7 +124,9 @@ def test_killed_in_mid_run_and_resumed_in_the_second_epoch_equals_the_uninterrup
     assert not (tmp_path / "run" / "summary.json").exists()
     forget_after(tmp_path / "run", 10)
     before = (tmp_path / "run" / "evaluation" / "before.jsonl").stat().st_mtime_ns
-    assert f"Resuming from {tmp_path / 'run' / 'checkpoint-10'}" in run(words)
+    printed = run(words)
+    assert f"Resuming from {tmp_path / 'run' / 'checkpoint-10'}" in printed
+    assert "share_prompts has no effect" not in printed, "the YAML asks for it"
     for step in (11, 13):
         for column in ("prompt", "token_ids", "letter_share", "xml_format", "advantage"):
             resumed, whole = (

@@ -329,31 +329,40 @@ COLUMNS += ("as configured is above it by",)
 def arms_table(
     seeds: list[int], compared: dict[str, dict[str, Figures]], minutes: dict[str, list[float]]
 ) -> str:
-    """One block a metric: a line for each seed as configured, one for each arm, and the verdict."""
+    """One block a metric: a line for each seed of an arm, one for the arm, and the verdict."""
     several, blocks = len(seeds) > 1, []
     for metric, arms in compared.items():
-        configured, rows = arms[CONFIGURED], []
-        for number, seed in enumerate(seeds if several else []):
-            before, after, change = (
-                configured[stage]["seeds"][number] for stage in ("before", "after", "change")
-            )
-            p, spent = configured["change"]["p"][number], minutes[CONFIGURED][number]
-            moved = None if p is None else points(change)
-            stages = [percent(before), percent(after), moved, _shown_p(p), None]
-            rows.append([f"  seed {seed}", f"{spent:.1f}", *stages])
+        rows = []
         for name, arm in arms.items():
+            for number, seed in enumerate(seeds if several else []):
+                spent = minutes[name][number]
+                rows.append([f"  seed {seed}", f"{spent:.1f}", *_of_seed(arm, number, name)])
             after, p = arm["after"], None if several else arm["change"]["p"][0]
             share = share_and_span(after["mean"], after["interval"])
             beyond = None if name == CONFIGURED else _points(arm["beyond"])
             stages = [percent(arm["before"]["mean"]), share, _points(arm["change"]), _shown_p(p)]
             rows.append([name, f"{_mean(minutes[name]):.1f}", *stages, beyond])
         named = [dict(zip(COLUMNS, row, strict=True)) for row in rows]
-        title = f"{metric}, {sum(configured['n'])} held-out rows, seeds {' '.join(map(str, seeds))}"
+        n = sum(arms[CONFIGURED]["n"])
+        title = f"{metric}, {n} held-out rows, seeds {' '.join(map(str, seeds))}"
         blocks.append("\n".join([title, format_table(named), f"  {verdict(arms)}"]))
     over = "rows, of 1 training run an arm: other seeds may move each arm by some points."
     if several:
-        over = f"{len(seeds)} seeds (Student); a difference between arms is taken at each seed."
+        over = (
+            f"{len(seeds)} seeds (Student); a difference between arms is taken at each seed. Where "
+            "a seed takes off or does not, they hold the mean less often: of three seeds in 63 % "
+            "of the cases where three in ten take off. Look at the change of each seed."
+        )
     return "\n\n".join([*blocks, f"Intervals are over {over}"])
+
+
+def _of_seed(arm: Figures, number: int, name: str) -> list[str | None]:
+    """The cells of one seed of an arm; no change where the seed has no rows of the metric."""
+    before, after, change = (arm[stage]["seeds"][number] for stage in ("before", "after", "change"))
+    p = arm["change"]["p"][number]
+    beyond = None if name == CONFIGURED else arm["beyond"]["seeds"][number]
+    moved, above = (None if None in (p, each) else points(each) for each in (change, beyond))
+    return [percent(before), percent(after), moved, _shown_p(p), above]
 
 
 def _shown_p(p: float | None) -> str | None:

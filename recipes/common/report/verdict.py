@@ -58,8 +58,8 @@ def verdict(
       the same test at 5 % divided by the number of evaluations between (Bonferroni): the best was
       chosen by looking at all.
 
-    rose together: the reward and the metric, without a fall in between. diverged: the reward rose
-    and the metric fell below step 0. accuracy fell: below step 0 or the best in between, otherwise.
+    rose together: the reward and the metric. diverged: the reward rose and the metric fell below
+    step 0. accuracy fell: below step 0 otherwise, or, without `ends`, below the best in between.
     reward alone, accuracy alone, nothing moved: as they say. A change that the rows are too few to
     show counts as none, and the sentence gives its interval.
     """
@@ -83,19 +83,23 @@ def verdict(
     was_better = share(best["metrics"][metric]) > share(first["metrics"][metric])
     dropped = was_better and drop < 0 and p_drop < LEVEL / len(between)
     start, end, reward_rose = _ends(rewards)
+    # Held-out rows were not evaluated in between: a fall of the validation rows is told beside
+    # what they say, and decides where there are no others.
+    decides = dropped and ends is None
     if fell and reward_rose:
         name = DIVERGED
-    elif fell or dropped:
+    elif fell or decides:
         name = FELL
     elif reward_rose:
         name = TOGETHER if rose else REWARD_ALONE
     else:
         name = METRIC_ALONE if rose else NOTHING
-    top = best if dropped else first
+    top = best if decides else first
     opening = OPENINGS[name].format(metric=f"held-out {metric}", step=top["step"])
     figures = [f"reward {start:.2f} to {end:.2f}", _figures(metric, metric, before, after)]
     if dropped:
-        figures.append(_figures(f"validation since step {top['step']}", metric, top, last))
+        fall = f"the validation rows fell after step {best['step']}:"
+        figures.append(_figures(fall, metric, best, last))
     return Verdict(name, f"{opening[0].upper()}{opening[1:]}: {'; '.join(figures)}.")
 
 

@@ -16,6 +16,7 @@ import logging
 import os
 import sys
 import threading
+import time
 import traceback
 from collections import deque
 from collections.abc import Callable
@@ -25,7 +26,7 @@ from typing import Any
 
 from recipes.common.utils.secrets import blank
 from rewards import reward_kind, reward_name
-from rewards.contract import at_once, is_async, reward_max_error_rate, scores_task
+from rewards.contract import at_once, is_async, reward_max_error_rate, rows_of, scores_task
 from rewards.steps import read_scores
 
 GRADED, NOT_APPLICABLE, ERROR, UNPARSED, TIMEOUT = range(5)
@@ -55,11 +56,25 @@ class Graded:
 
 @dataclass
 class Answer:
-    """What a call of a reward returned and logged, or the exception that it ended in."""
+    """What a reward returned and logged of each row, and the exception that it ended in."""
 
     amounts: list
     logged: dict[str, list]
-    error: BaseException | None = None
+    errors: list[BaseException | None]
+
+    @classmethod
+    def failed(cls, count: int, error: BaseException) -> "Answer":
+        return cls([None] * count, {}, [error] * count)
+
+    @classmethod
+    def joined(cls, rows: list["Answer"]) -> "Answer":
+        """Of calls of one row each; a column that a row did not log has None there."""
+        columns = dict.fromkeys(column for row in rows for column in row.logged)
+        return cls(
+            [row.amounts[0] for row in rows],
+            {column: [row.logged.get(column, [None])[0] for row in rows] for column in columns},
+            [row.errors[0] for row in rows],
+        )
 
 
 def guard(reward: Callable, timeout_s: float) -> "GuardedReward":
@@ -90,14 +105,25 @@ class GuardedReward:
         return graded.amounts
 
     async def _grade(self, arguments: dict) -> Graded:
+        """All rows in one call; where that fails, row by row until the limit of the call is up."""
+        until = time.monotonic() + self.timeout_s
         answer = await self._ask(arguments)
         count = len(arguments["completions"])
+        if answer.errors[0] is not None and count > 1:
+            rows = []
+            for row in range(count):
+                own = rows_of(arguments, [row])
+                in_time = time.monotonic() < until
+                rows.append(await self._ask(own) if in_time else Answer.failed(1, answer.errors[0]))
+            answer = Answer.joined(rows)
         tasks = arguments.get("task") or [None] * count
         words = answer.logged.get(f"outcome/{self.__name__}", [None] * count)
-        if answer.error is not None:
-            words = [blank(f"error: {type(answer.error).__name__}: {answer.error}")] * count
+        words = [
+            word if error is None else blank(f"error: {type(error).__name__}: {error}")
+            for word, error in zip(words, answer.errors, strict=True)
+        ]
         codes = [self._code(*row) for row in zip(answer.amounts, words, tasks, strict=True)]
-        self._report_first(codes, words, arguments, answer.error)
+        self._report_first(codes, words, arguments, answer.errors)
         self._pass_on(answer.logged, arguments)
         return Graded(answer.amounts, codes)
 
@@ -119,8 +145,8 @@ class GuardedReward:
             amounts = read_scores(self.reward, returned, arguments["completions"])
             self._check_logged(logged, count)
         except (Exception, SystemExit) as error:
-            return Answer([None] * count, {}, error)
-        return Answer(amounts, logged)
+            return Answer.failed(count, error)
+        return Answer(amounts, logged, [None] * count)
 
     async def _call(self, arguments: dict) -> list:
         with _process_ends_after(self.timeout_s):
@@ -162,11 +188,7 @@ class GuardedReward:
                 arguments["log_extra"](column, logged.get(column, [None] * count))
 
     def _report_first(
-        self,
-        codes: list[int],
-        words: list[str | None],
-        arguments: dict,
-        error: BaseException | None = None,
+        self, codes: list[int], words: list[str | None], arguments: dict, errors: list
     ) -> None:
         """The first failure is logged with its row; later ones are counted."""
         row = next((i for i, code in enumerate(codes) if code in FAILURES), None)
@@ -178,7 +200,7 @@ class GuardedReward:
             for name, values in arguments.items()
             if isinstance(values, list) and values
         }
-        trace = "".join(traceback.format_exception(error)) if error else ""
+        trace = "".join(traceback.format_exception(errors[row])) if errors[row] else ""
         logger.warning(
             f"reward {self.__name__!r} could not grade a row ({self.first_failure}). Such rows "
             f"are counted in errors/{self.__name__} and unparsed/{self.__name__} and teach "
