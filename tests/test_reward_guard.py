@@ -240,7 +240,7 @@ def test_columns_that_a_reward_logs_reach_trl_once_and_none_in_calls_that_fail_o
 
 def test_a_column_of_another_length_never_reaches_trl(form):
     def careless(prompts, completions, log_extra, **kwargs):
-        log_extra("seen", ["one"])
+        log_extra("seen", ["one", "two"])
         return [1.0] * len(completions)
 
     logged = {}
