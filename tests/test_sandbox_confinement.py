@@ -144,11 +144,11 @@ NUMBERS = {
                    unshare=272, mount=165, setxattr=188, userfaultfd=323, perf_event_open=298,
                    keyctl=250, pidfd_open=434, msgget=68, fork=57, vfork=58, execveat=322,
                    inotify_init1=294, sendmsg=46, truncate=76, rename=82, recvmsg=47,
-                   arch_prctl=158, get_robust_list=274, x32_getpid=0x40000000 | 39),
+                   arch_prctl=158, get_robust_list=274, sysinfo=99, x32_getpid=0x40000000 | 39),
     "aarch64": dict(ptrace=117, shmget=194, process_vm_readv=270, io_uring_setup=425, bpf=280,
                     unshare=97, mount=40, setxattr=5, userfaultfd=282, perf_event_open=241,
                     keyctl=219, pidfd_open=434, msgget=186, execveat=281, inotify_init1=26,
-                    sendmsg=211, truncate=45, recvmsg=212, get_robust_list=100),
+                    sendmsg=211, truncate=45, recvmsg=212, get_robust_list=100, sysinfo=179),
 }  # fmt: skip
 
 

@@ -45,7 +45,7 @@ any_json = st.recursive(
     max_leaves=8,
 )
 kinds = st.sampled_from(
-    ["value", "error", "end", "call", "next", "getattr", "isinstance", "ready", ""]
+    ["value", "error", "end", "call", "next", "iter", "await", "close", "getattr", "ready", ""]
 )
 messages = st.tuples(kinds, any_json, any_json).map(list)
 

@@ -5,16 +5,18 @@ standard library, else (and where the task names it) a function of the program, 
 the link. So nothing that the program patches, overrides or returns changes what a test means; and
 no line of a test exists in the program's process.
 
-One checker serves up to 64 programs, one after the other. All that it takes from a program are
-messages, of which the codec makes new built-in values. The link, the names and the values of a
-program are gone before the next one comes, and a checker with threads or much more memory than at
-first is replaced. A program that took the checker over could pass itself and the programs after it
-in the group, and read their tests; it could reach nothing else, for the checker has no more rights
-than a program. It would need an error in the C code of Python's json, int, float or Decimal.
+Where tests are plain (see `names.are_plain`), one checker serves up to 64 programs, one after the
+other; tests that could leave something behind in the process have one of their own for each
+program. All that a checker takes from a program are messages, of which the codec makes new built-in
+values. The link, the names and the values of a program are gone before the next one comes, and a
+checker with threads or much more memory than at first is replaced; a program whose checker dies
+under it after serving others is run once more, on a fresh one. A program that took the checker over
+could pass itself and the programs after it in the group, and read their tests; it could reach
+nothing else, for the checker has no more rights than a program. It would need an error in the C
+code of Python's json, int, float or Decimal.
 
-What is not covered: such an error; tests that change a module change it for the tests of the
-programs that come after theirs; a test that calls the program and then compares nothing passes; a
-weak test stays weak.
+What is not covered: such an error; a test that calls the program and then compares nothing passes;
+a weak test stays weak.
 """
 
 import gc
@@ -26,6 +28,7 @@ import random
 import resource
 import socket
 import threading
+from collections import ChainMap
 from types import CodeType
 from typing import Any
 
@@ -68,7 +71,8 @@ def _check_program(link: int, job: dict) -> None:
     except BaseException as error:
         _report([None, _reason(error)])
         return
-    for test in job["tests"]:
+    for test, names_exit in zip(job["tests"], job["name_exit"], strict=True):
+        peer.own = ChainMap(scope, {"SystemExit": SystemExit} if names_exit else {})
         _report(_outcome(test, scope, peer))
 
 
@@ -90,11 +94,9 @@ def _await_program(peer: Peer) -> None:
 def _scope(peer: Peer, job: dict) -> dict[str, Any]:
     """The values of the names in the tests, before the setup adds its own."""
     modules = {name: importlib.import_module(name) for name in job["modules"]}
-    return (
-        {"__name__": "tests"}
-        | modules
-        | {name: RemoteCallable(peer, name) for name in job["names"]}
-    )
+    errors = {name: type(name, (Exception,), {}) for name in job["errors"]}
+    functions = {name: RemoteCallable(peer, name) for name in job["names"]}
+    return {"__name__": "tests"} | modules | errors | functions
 
 
 def _outcome(test: CodeType, scope: dict[str, Any], peer: Peer) -> list:

@@ -6,8 +6,9 @@
 Promises: `decode` builds only the types listed here, never calls anything that the text names, and
 answers any text with a value or `CodecError`, in time linear in its length (but for the hashing of
 keys). A value of a subclass is sent as the built-in type under it: a `Counter` arrives as a `dict`,
-a named tuple as a `tuple`. What has no tag (functions, iterators, objects) goes through `refer` and
-comes back through `resolve`, or is an error.
+a named tuple as a `tuple`; a time with a zone as one with its offset from UTC. What has no tag
+(functions, iterators, objects) goes through `refer` and comes back through `resolve`, or is an
+error.
 
 What is not covered: two names for one list arrive as two lists; keys with equal hashes make a
 `dict` slow (the wall limit of the process that decodes is the answer to that); order and extra
@@ -16,9 +17,10 @@ methods of subclasses are lost.
 
 import builtins
 import json
+from array import array
 from collections import deque
 from collections.abc import Callable
-from datetime import date, datetime, time, timedelta
+from datetime import date, datetime, time, timedelta, timezone
 from decimal import Decimal
 from fractions import Fraction
 from typing import Any
@@ -75,12 +77,6 @@ def _of(kinds: tuple[type, ...], build: Callable) -> Callable[[list], Any]:
     return checked
 
 
-def _naive(value: Any) -> str:
-    if value.tzinfo is not None:
-        raise CodecError("cannot be sent: a time with a time zone")
-    return value.isoformat()
-
-
 def _parts_of_delta(value: timedelta) -> list[int]:
     return [value.days, value.seconds, value.microseconds]
 
@@ -124,8 +120,10 @@ CODES: dict[type, tuple[str, type, Callable, Callable]] = {
     Fraction: ("q", list, lambda q: [q.numerator, q.denominator], _of((int, int), Fraction)),
     Decimal: ("D", str, str, Decimal),
     date: ("Y", str, date.isoformat, date.fromisoformat),
-    datetime: ("M", str, _naive, datetime.fromisoformat),
-    time: ("H", str, _naive, time.fromisoformat),
+    datetime: ("M", str, datetime.isoformat, datetime.fromisoformat),
+    time: ("H", str, time.isoformat, time.fromisoformat),
+    timezone: ("z", list, lambda zone: [zone.utcoffset(None)], _of((timedelta,), timezone)),
+    array: ("a", list, lambda items: [items.typecode, items.tolist()], _of((str, list), array)),
     timedelta: ("S", list, _parts_of_delta, _of((int, int, int), timedelta)),
     KEYS: ("k", list, list, lambda keys: dict.fromkeys(keys).keys()),
     ITEMS: ("i", list, list, lambda items: dict(items).items()),

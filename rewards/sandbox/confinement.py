@@ -11,9 +11,10 @@ raises: the child must then end, unused.
 What is not covered: where root cannot change user (no capabilities, a user namespace), the limit on
 threads does not bind, and memory alone ends a bomb of threads; where an ordinary user has no user
 namespaces (in most containers), a program that makes threads past libc can use up the room of those
-that run next to it; bugs of the kernel, timing, the memory bus and caches, what `stat` and
-`sysinfo` tell. The memory limit is one of addresses and is per process, not a share of the
-machine's.
+that run next to it; bugs of the kernel, timing, the memory bus and caches. Two programs that want
+to can pass each other words: by process numbers, which tell how many threads were made in between,
+and by `stat` of `/proc/PID/task`, which tells how many there are now. The memory limit is one of
+addresses and is per process, not a share of the machine's.
 """
 
 import contextlib

@@ -2,24 +2,31 @@
 socket.
 
 Both sides hold a `Peer`. What has no plain form stays where it was made and travels as a number,
-for which the other side holds a `Remote`: a callable can be called, an iterator advanced; anything
-else is opaque.
+for which the other side holds a `Remote`: a callable can be called, an iterable iterated over, an
+iterator advanced, a generator sent to, a coroutine awaited; anything else is opaque.
 
 Promises: the other side reaches nothing but what was handed to it, by the number under which it
-was, and of that only calling and advancing; whatever it sends is a value, an exception of a
-built-in type, or `LinkError`. A `Remote` has no value here: comparing or hashing it is an error and
-no answer, so an object that equals everything in the program equals nothing in a test. An exception
-that means something to a loop (`StopIteration`, `GeneratorExit`) or ends a process (`SystemExit`)
-arrives as another one.
+was, and of that only the above; functions that read whatever they are pointed at (`getattr`,
+`str.format`) are not handed over. Whatever it sends is a value, an exception of a built-in type or
+of one that the tests name, or `LinkError`. A `Remote` has no value here: comparing or hashing it is
+an error and no answer, so an object that equals everything in the program equals nothing in a test.
+An exception that means something to a loop (`StopIteration`, `GeneratorExit`) or ends a process
+arrives as another one; `SystemExit` as itself for a test that names it.
 
 What is not covered: the other side may answer anything, late or never (the wall limit ends that);
-what a callable returns and an iterator yields is the program's word, as any result is.
+what a callable returns and an iterator yields is the program's word, as any result is. A test that
+formats a text of the program with an object of its own shows it that object. Refused though they
+may be right: `ZoneInfo` objects, asynchronous generators and context managers as values, coroutines
+of a test that the program awaits while the test awaits the program, `throw` into a generator and
+the value that one returns, operators and attributes of objects.
 """
 
 import builtins
+import operator
 import os
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Generator, Iterator, Mapping
+from types import GeneratorType
 from typing import Any
 
 from rewards.sandbox.codec import MAX_BYTES, CodecError, decode, encode
@@ -27,6 +34,9 @@ from rewards.sandbox.codec import MAX_BYTES, CodecError, decode, encode
 MAX_EXPORTS = 100_000
 MAX_NESTED = 50  # calls within calls
 LOOP_ENDS = (StopIteration, StopAsyncIteration, GeneratorExit)
+# They would read for the other side whatever it names, of what it was handed.
+READERS = (getattr, vars, eval, exec, compile, globals, locals, open, __import__)
+READERS += (str.format, str.format_map, operator.attrgetter, operator.methodcaller)
 OPAQUE = "the program returned an object, not a plain value"
 
 
@@ -78,6 +88,13 @@ class RemoteCallable(Remote):
         return self._peer.call(self._place, arguments, keywords)
 
 
+class RemoteIterable(Remote):
+    __slots__ = ()
+
+    def __iter__(self) -> Iterator:
+        return self._peer.ask("iter", self._place, None)
+
+
 class RemoteIterator(Remote):
     __slots__ = ()
 
@@ -85,13 +102,59 @@ class RemoteIterator(Remote):
         return self
 
     def __next__(self) -> Any:
+        return self.send(None)
+
+    def send(self, value: Any) -> Any:
         try:
-            return self._peer.ask("next", self._place, None)
+            return self._peer.ask("next", self._place, value)
         except EndOfIterator:
             raise StopIteration from None
 
+    def close(self) -> None:
+        self._peer.ask("close", self._place, None)
 
-REMOTES = {"callable": RemoteCallable, "iterator": RemoteIterator, "object": Remote}
+
+class RemoteCoroutine(Remote):
+    """Runs to its end over there when it is awaited here; `asyncio` asks for these methods, and
+    keeps it as a key.
+    """
+
+    __slots__ = ()
+    __hash__ = object.__hash__  # type: ignore
+
+    def __await__(self) -> Generator[None, None, Any]:
+        return self._peer.ask("await", self._place, None)
+        yield  # which makes it a generator
+
+    def send(self, _: None) -> None:
+        raise StopIteration(self._peer.ask("await", self._place, None))
+
+    def throw(self, error: BaseException, *_: Any) -> None:
+        raise error
+
+    def close(self) -> None:
+        """Nothing is held here."""
+
+
+REMOTES = {
+    "callable": RemoteCallable,
+    "coroutine": RemoteCoroutine,
+    "iterator": RemoteIterator,
+    "iterable": RemoteIterable,
+    "object": Remote,
+}
+
+
+def kind_of(value: Any) -> str:
+    """As which of `REMOTES` the other side will know it."""
+    if callable(value):
+        return "callable"
+    methods = {"__await__": "coroutine", "__next__": "iterator", "__iter__": "iterable"}
+    return next((kind for name, kind in methods.items() if hasattr(type(value), name)), "object")
+
+
+async def finish(awaitable: Awaitable) -> Any:
+    return await awaitable
 
 
 def replace_contents(mine: Any, theirs: Any) -> None:
@@ -109,33 +172,57 @@ def replace_contents(mine: Any, theirs: Any) -> None:
 
 
 def described(error: BaseException) -> list:
-    """Names of the built-in types of an exception, nearest first, and its message."""
+    """Names of the types of an exception, nearest first, and its message.
+
+    A dot stands before the name of a type that is not built in. An exception that came from the
+    other side has the names that it had there.
+    """
     try:
         # A KeyError shows its argument's repr, and would do so once more over there.
         is_quoted = isinstance(error, KeyError) and len(error.args) == 1
         message = str(error.args[0] if is_quoted else error)[:1000]
     except BaseException:
         message = ""
-    names = [kind.__name__ for kind in type(error).__mro__ if kind.__module__ == "builtins"]
+    names = getattr(error, "names_there", None)
+    if type(names) is not list:
+        kinds = type(error).__mro__[:-1]
+        names = [("." * (kind.__module__ != "builtins")) + kind.__name__ for kind in kinds]
     return [names, message]
 
 
-def received(names: Any, message: Any) -> BaseException:
-    """The exception to raise for one of the other side: a built-in one, else `RemoteError`."""
-    text = message if type(message) is str else ""
+def received(names: Any, message: Any, own: Mapping[str, Any] | None = None) -> BaseException:
+    """The exception to raise for one of the other side: a built-in one, or one of our `own` that is
+    called as it is there, else `RemoteError`. `SystemExit` arrives where it is among our own.
+    """
+    text, own = message if type(message) is str else "", own or {}
+    error: BaseException = RemoteError(text)
     for name in names if type(names) is list else []:
-        kind = getattr(builtins, name, None) if type(name) is str else None
-        if not isinstance(kind, type) or not issubclass(kind, BaseException):
+        kind = _exception_type(name, own)
+        if kind is None:
             continue
+        if kind is SystemExit and "SystemExit" in own:
+            return SystemExit(int(text) if text.isdecimal() else text)
         if issubclass(kind, (SystemExit, KeyboardInterrupt)):
             return ProgramEnded(f"the program raised {name}: {text}")
         if not issubclass(kind, Exception) or issubclass(kind, LOOP_ENDS):
             return RuntimeError(f"the program raised {name}: {text}")
         try:
-            return kind(text)
-        except TypeError:
+            error = kind(text)
+        except Exception:
             continue  # of types that want more than a text the next one
-    return RemoteError(text)
+        break
+    error.names_there = names
+    return error
+
+
+def _exception_type(name: Any, own: Mapping[str, Any]) -> type[BaseException] | None:
+    if type(name) is not str:
+        return None
+    is_own = name.startswith(".")
+    kind = own.get(name[1:]) if is_own else getattr(builtins, name, None)
+    if not isinstance(kind, type) or not issubclass(kind, Exception if is_own else BaseException):
+        return None
+    return kind
 
 
 # --------------------------------------------------------------------------- the link
@@ -149,6 +236,7 @@ class Peer:
 
     def __init__(self, stream: int, names: dict[str, Any], inplace: bool = False):
         self.stream, self.names, self.inplace = stream, names, inplace
+        self.own: Mapping[str, Any] = {}  # among which exceptions of the other side may be
         self.exports: list[Any] = []
         self.depth = 0
         self.asked = 0
@@ -191,7 +279,7 @@ class Peer:
                 elif kind == "end":
                     raise EndOfIterator
                 else:
-                    raise received(target, content)
+                    raise received(target, content, self.own)
         finally:
             self.depth -= 1
         if until_answer:
@@ -256,9 +344,23 @@ class Peer:
             call = self._named(target) if type(target) is str else self._exported(target)
             result = call(*arguments, **keywords)
             return (result, [*arguments, *keywords.values()]) if inplace is True else result
+        thing = self._exported(target)
         if kind == "next":
-            return next(self._exported(target))
+            return next(thing) if content is None else self._generator(thing).send(content)
+        if kind == "close":
+            return self._generator(thing).close()
+        if kind == "iter":
+            return iter(thing)
+        if kind == "await":
+            import asyncio
+
+            return asyncio.run(finish(thing))
         raise LinkError(f"no message of kind {kind!r}"[:100])
+
+    def _generator(self, thing: Any) -> GeneratorType:
+        if type(thing) is not GeneratorType:
+            raise AttributeError("this is no generator, to which something could be sent")
+        return thing
 
     def _named(self, name: str) -> Any:
         if name not in self.names:
@@ -273,15 +375,12 @@ class Peer:
     def _refer(self, value: Any) -> list:
         if isinstance(value, Remote):
             return ["yours", value._place, True]
+        if any(value is reader for reader in READERS):
+            raise CodecError(f"cannot be sent: {value.__name__}, which reads what it is pointed at")
         if len(self.exports) >= MAX_EXPORTS:
             raise CodecError(f"cannot be sent: more than {MAX_EXPORTS} objects")
         self.exports.append(value)
-        kind = "object"
-        if callable(value):
-            kind = "callable"
-        elif hasattr(type(value), "__next__"):
-            kind = "iterator"
-        return [kind, len(self.exports) - 1, bool(value)]
+        return [kind_of(value), len(self.exports) - 1, bool(value)]
 
     def _resolve(self, parts: list) -> Any:
         if len(parts) != 3 or type(parts[2]) is not bool:

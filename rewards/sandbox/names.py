@@ -1,9 +1,9 @@
-"""Names that the tests of a task need: functions of the program, and modules that are used without
-an import.
+"""What can be told of tests by reading them: the functions that the program must define, modules
+that are used without an import, and whether a test could leave something behind.
 
-    names_of(["assert area(2) == math.pi * 4"])         # Names(program=('area',),
-    modules=('math',))
-    names_of(["assert sum(10, 15) == 6"])               # Names(program=('sum',), modules=())
+    names_of(["assert area(2) == math.pi * 4"])     # Names(program=('area',), modules=('math',))
+    names_of(["assert sum(10, 15) == 6"])           # Names(program=('sum',), modules=())
+    are_plain(["math.pi = 3"])                      # False: the next test has another pi
 
 Promises: tests are compiled here, once for all programs of a task, and never run; their asserts are
 in force whatever the flags of this Python.
@@ -16,14 +16,29 @@ import ast
 import builtins
 import functools
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from types import CodeType
 from typing import NamedTuple
 
+# Nothing that a test does with these by calling their functions changes what another test means.
+_harmless = """
+    math cmath numbers fractions statistics random string re textwrap unicodedata json copy
+    operator itertools functools collections heapq bisect typing datetime time hashlib
+"""
+PLAIN_MODULES = frozenset(_harmless.split())
+# By these a test could change things that its own text does not name.
+_reaching = """
+    setattr delattr getattr vars globals locals exec eval compile open input breakpoint register
+"""
+REACHING = frozenset(_reaching.split())
+
 
 class Names(NamedTuple):
+    """`errors`: exceptions that the tests catch and the program is to define."""
+
     program: tuple[str, ...]
     modules: tuple[str, ...]
+    errors: tuple[str, ...] = ()
 
 
 def names_of(
@@ -44,8 +59,42 @@ def _names_of(tests: tuple[str, ...], setup: str, given: tuple[str, ...]) -> Nam
     )
     free = [name for name in names if name not in bound and name not in given]
     modules = tuple(name for name in free if name in sys.stdlib_module_names and name not in called)
-    unknown = tuple(name for name in free if not hasattr(builtins, name) and name not in modules)
-    return Names(given or unknown or _called_in_all(trees[1:], bound), modules)
+    unknown = [name for name in free if not hasattr(builtins, name) and name not in modules]
+    caught = {name for tree in trees for name in _caught(tree)}
+    errors = tuple(name for name in unknown if name in caught)
+    functions = tuple(name for name in unknown if name not in caught)
+    return Names(given or functions or _called_in_all(trees[1:], bound), modules, errors)
+
+
+def are_plain(tests: Sequence[str], setup: str = "") -> bool:
+    """Whether these tests change nothing but variables of their own, by what they are made of:
+    they import only what is known to be harmless, and store to no attribute.
+    """
+    return all(_is_plain(text) for text in (setup, *tests))
+
+
+@functools.lru_cache(maxsize=4096)
+def _is_plain(text: str) -> bool:
+    tree = ast.parse(text)
+    used = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)} - _bound(tree)
+    modules = used & sys.stdlib_module_names
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            modules |= {alias.name.partition(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            modules.add((node.module or "").partition(".")[0])
+    return modules <= PLAIN_MODULES and not any(map(_reaches_out, ast.walk(tree)))
+
+
+def _reaches_out(node: ast.AST) -> bool:
+    """Whether this part of a test could change more than variables of the test."""
+    if isinstance(node, ast.Name):
+        return node.id in REACHING or (node.id.startswith("__") and node.id != "__name__")
+    is_stored = not isinstance(getattr(node, "ctx", None), ast.Load)
+    if isinstance(node, ast.Attribute):
+        return is_stored or node.attr in REACHING or node.attr.startswith("_")
+    is_part_of_one = isinstance(node, ast.Subscript) and isinstance(node.value, ast.Attribute)
+    return is_part_of_one and is_stored
 
 
 @functools.lru_cache(maxsize=4096)
@@ -55,6 +104,18 @@ def compiled(text: str, name: str) -> CodeType:
         if isinstance(node, ast.Assert) and isinstance(node.test, ast.Tuple) and node.test.elts:
             raise ValueError(f"an assert of a tuple is always true (line {node.lineno})")
     return compile(text, name, "exec", dont_inherit=True, optimize=0)
+
+
+def _caught(tree: ast.Module) -> Iterator[str]:
+    """Names of exceptions: after `except`, or first in a call of `raises` or `assertRaises`."""
+    for node in ast.walk(tree):
+        kinds = []
+        if isinstance(node, ast.ExceptHandler) and node.type is not None:
+            kinds = [node.type]
+        elif isinstance(node, ast.Call) and ast.unparse(node.func).endswith("aises"):
+            kinds = node.args[:1]
+        for kind in kinds:
+            yield from (name.id for name in ast.walk(kind) if isinstance(name, ast.Name))
 
 
 def _called(trees: list[ast.Module]) -> list[str]:

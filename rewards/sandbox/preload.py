@@ -11,12 +11,13 @@ library its current folder, and every import goes by a relative path.
 
 What is not covered: modules outside such a folder, for which `__file__` still gives the absolute
 path; access times of files under `strictatime`, or after a day; an extension that links to a
-library of the system which nothing preloaded uses.
+library of the system which nothing preloaded uses; time zones in the sealed mode.
 """
 
 import contextlib
 import importlib
 import importlib.util
+import mimetypes
 import os
 import stat
 import sys
@@ -36,6 +37,7 @@ from types import ModuleType
 from rewards.sandbox import landlock
 
 DAY_S = 86_400.0
+ZONES = "/usr/share/zoneinfo"
 LIBRARY = [path for path in sys.path if os.path.isdir(path)]  # of an interpreter started with -I -S
 LOADERS = (ExtensionFileLoader, EXTENSION_SUFFIXES), (SourceFileLoader, SOURCE_SUFFIXES)
 
@@ -70,8 +72,11 @@ def prepare(isolation: str, packages: dict[str, str]) -> None:
 
 
 def readable_paths(packages: dict[str, str]) -> list[str]:
-    """Folders of the standard library, of packages, and of libraries that wheels bring along."""
-    return [*LIBRARY, *packages.values(), *(f"{folder}.libs" for folder in packages.values())]
+    """Folders of the standard library, of packages, and of libraries that wheels bring along; time
+    zones, and types of files.
+    """
+    libraries = [f"{folder}.libs" for folder in packages.values()]
+    return [*LIBRARY, *packages.values(), *libraries, ZONES, *mimetypes.knownfiles]
 
 
 def readable_by_all(path: str) -> bool:

@@ -52,7 +52,7 @@ ALWAYS = _read("""
     getegid 108 177  getresuid 118 148  getresgid 120 150  getgroups 115 158  exit 60 93
     exit_group 231 94  wait4 61 260  uname 63 160  getcwd 79 17  gettimeofday 96 169  time 201 -
     times 100 153  clock_gettime 228 113  clock_getres 229 114  getrlimit 97 163  getrusage 98 165
-    sysinfo 99 179  rt_sigpending 127 136  rt_sigtimedwait 128 137  rt_sigsuspend 130 133
+    rt_sigpending 127 136  rt_sigtimedwait 128 137  rt_sigsuspend 130 133
     sigaltstack 131 132  restart_syscall 219 128  sched_getaffinity 204 123  getcpu 309 168
     set_tid_address 218 96  set_robust_list 273 99  rseq 334 293  membarrier 324 283
     getrandom 318 278  epoll_create 213 -  epoll_create1 291 20  epoll_ctl 233 21  epoll_wait 232 -

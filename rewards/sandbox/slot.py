@@ -49,7 +49,7 @@ class Ran(NamedTuple):
 
     `exit`: its code, negative for a signal; `written`: what came out of each pipe; `verdicts`: the
     words of its checker; `late`: killed at the limit; `confined`: False where it did not get so
-    far.
+    far; `orphaned`: its checker, which had served others before, ended before its tests did.
     """
 
     exit: int
@@ -59,6 +59,7 @@ class Ran(NamedTuple):
     late: bool
     confined: bool
     seconds: float
+    orphaned: bool = False
 
 
 class Ends:
@@ -126,7 +127,8 @@ class Slot:
                 [sys.executable, "-I", "-S", zygote, settings],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
-                env={},
+                # Each thread would reserve 64 MiB of the addresses that a program may have.
+                env={"MALLOC_ARENA_MAX": "1"},
                 cwd="/",
                 pass_fds=[theirs.fileno()],
                 start_new_session=True,
@@ -184,15 +186,21 @@ class Slot:
         descriptors: Sequence[int],
         seconds: float,
         tests: Sequence[int] | None = None,
+        shares: bool = False,
     ) -> Ran:
-        """Run a program (role worker or script) on its descriptors; its checker gets `tests`."""
+        """Run a program (role worker or script) on its descriptors; its checker gets `tests`.
+
+        `shares`: the checker may have served other programs, and may serve others after it.
+        """
         self.running = True
         try:
             self.start()
+            if tests is not None and not shares:
+                self.end_checker()
             clock = Clock()
             self._request(role, descriptors, seconds, tests)
             ends.close_sent()
-            return self._watch(_Reader(ends.pipes), clock, seconds, tests is not None)
+            return self._watch(_Reader(ends.pipes), clock, seconds, tests is not None, shares)
         finally:
             self.running = False
 
@@ -231,7 +239,9 @@ class Slot:
         self.end_checker()
         return False
 
-    def _watch(self, reader: "_Reader", clock: Clock, seconds: float, has_tests: bool) -> Ran:
+    def _watch(
+        self, reader: "_Reader", clock: Clock, seconds: float, has_tests: bool, shares: bool
+    ) -> Ran:
         """Read until the program has ended and its tests are done."""
         poll, verdicts, ended = select.poll(), [], None
         done, killed = not has_tests, False
@@ -262,8 +272,9 @@ class Slot:
                     raise self._died(f"no process for a program: {ended.get('failed')}")
                 poll.unregister(self.control)
                 until = max(seconds, clock.seconds()) + GRACE_S
+        is_second_hand = has_tests and self.served > 1
         if has_tests:
-            self._replace_checker(verdicts[-1:] == ["done"])
+            self._replace_checker(shares and verdicts[-1:] == ["done"])
         if ended["foreign"]:
             raise ZygoteDied(FOREIGN_DEATH)
         reader.finish()
@@ -275,6 +286,7 @@ class Slot:
             late=ended["late"] or not done,
             confined=ended["confined"],
             seconds=clock.seconds(),
+            orphaned=is_second_hand and verdicts[-1:] == [None],
         )
 
     def _verdict(self) -> Any:

