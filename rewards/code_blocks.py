@@ -6,12 +6,15 @@ both count. A fence of tildes starts its line. A fence four or more columns to t
 opening one and of the code is text of the block, as in a docstring.
 """
 
+import builtins
 import os
 import re
+import symtable
 from collections.abc import Sequence
 from typing import NamedTuple
 
 PYTHON = ("python", "py", "python3")
+MOST_BLOCKS, MOST_CHARACTERS = 50, 50_000  # of a text in which a block may be joined with others
 
 
 class Block(NamedTuple):
@@ -57,7 +60,8 @@ def extract_program(text: str, whole_text: bool = False, names: Sequence[str] = 
     `whole_text`.
 
     Blocks that define more of `names` (what the tests call) come before others: answers often end
-    in an example of use.
+    in an example of use. Where the block uses a name that it does not define, the Python blocks
+    that define it are put before it: models write imports and helpers in fences of their own.
 
     Example: `extract_program("```python\nx = 1\n```\n```\n1\n```") == "x = 1\n"`;
     `extract_program("x = 1") is None`
@@ -74,7 +78,51 @@ def extract_program(text: str, whole_text: bool = False, names: Sequence[str] = 
         )
         for block in blocks
     ]
-    return blocks[len(blocks) - 1 - ranks[::-1].index(max(ranks))].code
+    return _joined(blocks, len(blocks) - 1 - ranks[::-1].index(max(ranks)), names)
+
+
+def _joined(blocks: list[Block], chosen: int, names: Sequence[str]) -> str:
+    """The code of the chosen block behind that of the blocks which define what it lacks.
+
+    It comes last, so that its own definitions hold.
+    """
+    program, length = blocks[chosen].code, sum(len(block.code) for block in blocks)
+    found = _names(program) if length <= MOST_CHARACTERS and len(blocks) <= MOST_BLOCKS else None
+    if found is None:
+        return program
+    bound, lacking = found[0], found[1] | set(names) - found[0]
+    others = {}
+    for number, block in enumerate(blocks):
+        is_code = block.complete and block.language in (*PYTHON, "")
+        if number != chosen and is_code and (of_block := _names(block.code)):
+            others[number] = of_block
+    joined = []
+    while definers := [number for number, (binds, _) in others.items() if binds & lacking]:
+        joined.append(definers[-1])
+        also_bound, also_used = others.pop(definers[-1])
+        bound |= also_bound
+        lacking = (lacking | also_used) - bound
+    return "".join([*(blocks[number].code for number in sorted(joined)), program])
+
+
+def _names(code: str) -> tuple[set[str], set[str]] | None:
+    r"""The global names that a program binds, and those that it uses only; None of no program.
+
+    Example: `_names("import math\ndef f(x): return math.pi * g(x)") == ({"math", "f"}, {"g"})`
+    """
+    try:
+        top = symtable.symtable(code, "program", "exec")
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return None
+    bound, used, tables = set(), set(), [top]
+    while tables:
+        table = tables.pop()
+        tables += table.get_children()
+        for symbol in table.get_symbols():
+            if table is top or symbol.is_global():
+                binds = symbol.is_assigned() or symbol.is_imported()
+                (bound if binds else used).add(symbol.get_name())
+    return bound, used - bound - set(dir(builtins))
 
 
 def is_one_python_block(text: str) -> bool:

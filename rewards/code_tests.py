@@ -19,6 +19,7 @@ from rewards.rows import LogExtra, LogMetric, check_penalty
 from rewards.sandbox import Asserts, Outcome, Sandbox, SandboxError, Stdio, shared_sandbox
 from rewards.sandbox.jobs import Job
 from rewards.sandbox.names import names_of
+from rewards.sandbox.slot import GRACE_S
 from rewards.text import after_thinking, completion_text
 
 OPTIONAL = ("setup", "preamble", "entry_point", "inplace", "hidden_tests")
@@ -109,10 +110,10 @@ class CodeTests:
     """Verifier: scores `correct` times the share of a row's tests that the program passes, isolated
     by the sandbox.
 
-    The program is the last complete Python block that defines what the tests call, else the last
-    complete Python block, else the last block, else (with `whole_text`) the completion itself; a
-    completion without a program passes none. What the program causes counts as wrong; None is a row
-    without usable tests, or a failure of the sandbox.
+    The program is the last complete Python block that defines what the tests call (behind those
+    that define what it lacks), else the last complete Python block, else the last block, else (with
+    `whole_text`) the completion itself; a completion without a program passes none. What the
+    program causes counts as wrong; None is a row without usable tests, or a failure of the sandbox.
 
     Args:
         all_or_nothing: wrong unless every test passes. A share gives `return True` half of a
@@ -138,7 +139,7 @@ class CodeTests:
         correct: float = 1.0,
         all_or_nothing: bool = False,
         timeout_s: float = 5.0,
-        whole_text: bool = False,
+        whole_text: bool = True,
         isolation: str | None = None,
         packages: Sequence[str] = (),
         wrong: float = 0.0,
@@ -199,7 +200,7 @@ class CodeTests:
         except SandboxError as error:
             raise ValueError(str(error)) from error
         workers = self.sandbox().workers
-        longest = -(-completions // workers) * self.timeout_s
+        longest = -(-completions // workers) * (self.timeout_s + GRACE_S)
         if longest >= limit_s:
             raise ValueError(
                 f"{completions} programs that never end take {workers} workers {longest:g} s at "

@@ -82,7 +82,7 @@ USE = f"Example usage:\n```python\n{USED}```\n"
         (F + F.replace("1", "2 +") + USE, ("f",), "def f(x): return 2 +\n"),
         (F + USE.replace("python", ""), ("f",), "def f(x): return 1\n"),
         (F.replace("python", "") + USE, ("f",), "def f(x): return 1\n"),
-        (F + G + F.replace("f(x)", "h(x)"), ("f", "g"), "g = f\n"),
+        (F + G + F.replace("f(x)", "h(x)"), ("f", "g"), "def f(x): return 1\ng = f\n"),
         (F.replace("\n```", "\ng = f\n```") + G, ("f", "g"), "def f(x): return 1\ng = f\n"),
         (F.replace("def f", "async def f") + USE, ("f",), "async def f(x): return 1\n"),
         (
@@ -102,6 +102,38 @@ USE = f"Example usage:\n```python\n{USED}```\n"
 )
 def test_the_last_block_that_defines_what_the_tests_call_is_the_program(text, names, code):
     assert extract_program(text, names=names) == code
+
+
+HELPER = "```python\nimport math\ndef half(x): return x / 2\n```\n"
+USES_HELPER = "```python\ndef f(x): return math.floor(half(x))\n```\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "names", "needs"),
+    [
+        (HELPER + USES_HELPER, ("f",), True),
+        (USES_HELPER + HELPER, ("f",), True),  # a helper may stand behind
+        (F + "```python\ndef g(): return 2\n```\n", ("f", "g"), True),  # the tests call both
+        (HELPER.replace("math\n", "math\n```\nand\n```python\n") + USES_HELPER, ("f",), True),
+        (HELPER + "```python\ndef f(half): return half\n```\n", ("f",), False),  # its argument
+        (HELPER + "```python\ndef f(x):\n    half = x\n    return half\n```\n", ("f",), False),
+        (HELPER + "```python\ndef f(x): return x.half\n```\n", ("f",), False),  # an attribute
+        (HELPER + "```python\ndef f(x): return 'half' # half\n```\n", ("f",), False),
+        (HELPER + "```python\ndef f(x): return half(\n```\n", ("f",), False),  # no Python
+        (HELPER.replace("python", "text") + USES_HELPER, ("f",), False),  # what is no Python block
+        (USES_HELPER + HELPER[:-5], ("f",), False),  # nor one that is cut off
+    ],
+)
+def test_a_block_is_joined_with_those_that_define_what_it_lacks_and_with_no_others(
+    text, names, needs
+):
+    blocks = [block.code for block in code_blocks(text)]
+    program = extract_program(text, names=names)
+    assert (program not in blocks) is needs
+    if needs:
+        assert sorted(program.splitlines()) == sorted("".join(blocks).splitlines())
+        exec(program, scope := {})
+        assert scope["f"](1) in (0, 1)
 
 
 # Fences

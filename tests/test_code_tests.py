@@ -1,7 +1,6 @@
 """Programs are scored by the tests they pass: what is theirs is no None, what is ours no grade."""
 
 import json
-import pickle
 import sys
 import time
 from typing import NamedTuple
@@ -12,8 +11,9 @@ from datasets import Dataset
 
 from rewards import load_reward, load_rewards
 from rewards.code_tests import OPTIONAL, CodeTests, parse_cases
-from rewards.contract import prepare_reward, reward_columns, reward_max_error_rate
+from rewards.contract import prepare_reward, reward_columns
 from rewards.sandbox import Sandbox, SandboxError, ZygoteDied, pool
+from rewards.sandbox.slot import GRACE_S
 
 pytestmark = pytest.mark.skipif(
     not sys.platform.startswith("linux"), reason="the sandbox is built for Linux"
@@ -91,11 +91,6 @@ def test_a_right_program_earns_correct_part_of_the_tests_its_share_and_none_wron
     assert score(DOUBLE, tests=[], settings=settings).scores == [None]
 
 
-def test_a_wrong_program_cannot_earn():
-    with pytest.raises(ValueError, match="it must be 0, or below as a penalty"):
-        CodeTests(wrong=0.1)
-
-
 def test_each_row_has_its_own_tests_and_they_may_differ_in_number():
     tests = [
         ["assert f(2) == 4"],
@@ -114,15 +109,20 @@ def test_each_row_has_its_own_tests_and_they_may_differ_in_number():
         ("```\n" + DOUBLE, 1.0),  # else any block
         ("<think>Twice.</think>" + block(DOUBLE), 1.0),
         ("<think>" + block(DOUBLE) + "</think>I do not know.", 0.0),  # what is thought is no answer
-        (DOUBLE, 0.0),
+        (
+            block("def g(x): return 2 * x") + "\n" + block("def f(x): return g(x)"),
+            1.0,
+        ),  # a helper apart
+        (DOUBLE, 1.0),  # without a block the text is the program
+        (f"Thus: {DOUBLE}", 0.0),  # and prose is none
     ],
 )
 def test_the_last_complete_python_block_behind_the_thoughts_is_run(text, amount):
     assert text_score(text) == amount
 
 
-def test_the_text_itself_is_a_program_only_by_choice():
-    assert text_score(DOUBLE, {"whole_text": True}) == 1.0
+def test_a_text_without_a_block_is_no_program_by_choice():
+    assert text_score(DOUBLE, {"whole_text": False}) == 0.0
 
 
 # Tests with standard input and output
@@ -209,7 +209,7 @@ def test_a_failure_of_the_sandbox_is_none_and_an_error(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "text", ["", "I do not know.", DOUBLE, "```python\n```", "```python\n \n\n```", "```"]
+    "text", ["", "I do not know.", "```python\n```", "```python\n \n\n```", "```"]
 )
 @pytest.mark.parametrize("preamble", [None, DOUBLE])
 def test_without_a_program_nothing_is_scored_not_even_for_a_preamble_that_passes(text, preamble):
@@ -285,12 +285,6 @@ def test_what_happens_in_a_hidden_test_takes_nothing_away(code):
     settings = {"timeout_s": 0.5, "all_or_nothing": True}
     for test in ("assert f(4) == 8", "assert g(1) == 1"):  # g is not asked of it
         assert score(code, hidden_tests=[test], settings=settings).scores == [1.0]
-
-
-def test_hidden_cases_work_alike():
-    hidden = ['{"stdin": "4", "stdout": "8"}']
-    scored = score("print({'2': 4, '3': 6}.get(input()))", tests=CASES, hidden_tests=hidden)
-    assert (scored.scores, scored.metrics["gap"]) == ([1.0], 1.0)
 
 
 def test_a_program_without_a_block_fails_its_hidden_tests_too():
@@ -370,15 +364,6 @@ def test_rows_of_other_tasks_are_not_seen():
     assert call(reward, ["18"], [None], task=["math"]).scores == [None]
 
 
-# Forms of calls
-
-
-def test_a_pickled_reward_scores():
-    score(DOUBLE)
-    again = pickle.loads(pickle.dumps(CodeTests(correct=2.0)))
-    assert call(again, [DOUBLE], [TESTS]).scores == [2.0]
-
-
 # Settings and readiness
 
 
@@ -421,7 +406,7 @@ def two_workers(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("completions", "longest", "limit_s"), [(8, 20, 20), (7, 20, 20), (9, 25, 24.5)]
+    ("completions", "longest", "limit_s"), [(8, 22, 22), (7, 22, 22), (9, 27.5, 27)]
 )
 def test_programs_that_never_end_must_end_within_the_limit_of_a_call(
     two_workers, completions, longest, limit_s
@@ -436,12 +421,13 @@ def test_programs_that_never_end_must_end_within_the_limit_of_a_call(
         reward.prepare(completions, limit_s)
 
 
-def test_it_declares_the_rate_of_failures_that_stops_a_run():
-    (routed,) = load_rewards(["code_tests"], None, {"code_tests": ["code"]})
-    assert (
-        reward_max_error_rate(routed) == reward_max_error_rate(load_reward("code_tests")) == 0.001
-    )
-    assert reward_max_error_rate(load_reward("code_format")) == 1.0
+def test_programs_that_never_end_take_no_longer_than_is_said(two_workers):
+    longest = 4 / 2 * (0.5 + GRACE_S)
+    with pytest.raises(ValueError, match=f"4 programs that never end take 2 workers {longest:g} s"):
+        CodeTests(timeout_s=0.5).prepare(4, longest)
+    started = time.monotonic()
+    score(*["def f(x):\n    while True: pass"] * 4, settings={"timeout_s": 0.5})
+    assert time.monotonic() - started < longest
 
 
 # Format
@@ -451,7 +437,4 @@ def test_code_format_scores_one_python_block():
     right = [block(DOUBLE), f"So:\n{block(DOUBLE)}\nThus."]
     wrong = [f"{block(DOUBLE)}\n{block(DOUBLE)}", DOUBLE, "```\nx\n```", "```python\nx", block("")]
     texts = right + wrong
-    scores = load_reward("code_format")(prompts=["p"] * 7, completions=texts)
-    assert scores == [1.0] * 2 + [0.0] * 5
-    chat = [[{"role": "assistant", "content": texts[0]}]]
-    assert load_reward("code_format", full=0.5)(prompts=["p"], completions=chat) == [0.5]
+    assert load_reward("code_format")(prompts=["p"] * 7, completions=texts) == [1.0] * 2 + [0.0] * 5
