@@ -1,6 +1,9 @@
 """JSON Lines: the one reader of such files, which names the line of each object that is no use."""
 
+import contextlib
+import gzip
 import json
+import zlib
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
@@ -26,26 +29,42 @@ def read_jsonl(file: Path, accept: Callable[[Any], T]) -> list[T]:
 
 
 def lines_of(file: Path) -> Iterator[tuple[str, str]]:
-    """Each line of a file that is not blank, with its place: the file and its number."""
+    """Each line of a file that is not blank, with its place: the file and its number.
+
+    A file of the name `.gz` is unpacked; of a JSON list each item is a line.
+    """
     if not file.is_file():
         raise ValueError(f"there is no file {file}.")
     try:
-        text = file.read_text(encoding="utf-8-sig")
+        data = gzip.decompress(file.read_bytes()) if file.suffix == ".gz" else file.read_bytes()
+    except (OSError, EOFError, zlib.error) as error:
+        raise ValueError(f"{file} cannot be unpacked: {error}") from error
+    try:
+        text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        line = file.read_bytes()[: error.start].count(b"\n") + 1
+        line = data[: error.start].count(b"\n") + 1
         wrong = f"it is not UTF-8 ({error.reason}). Save the file as UTF-8."
         raise ValueError(f"{file}, line {line}: {wrong}") from error
+    if text.lstrip().startswith("["):
+        with contextlib.suppress(ValueError, RecursionError):
+            items = enumerate(json.loads(text), start=1)
+            return ((f"{file}, item {number}", json.dumps(item)) for number, item in items)
     lines = enumerate(text.split("\n"), start=1)  # splitlines would cut at U+2028 in a string
     return ((f"{file}, line {number}", line) for number, line in lines if line.strip())
 
 
 def parse_line(line: str) -> Any:
     """The value of one line; ValueError where it is not JSON."""
+    needed = "one line of a .jsonl file is one JSON object."
     try:
         return json.loads(line)
+    except RecursionError as error:
+        raise ValueError(f"it is nested too deeply: {needed}") from error
     except json.JSONDecodeError as error:
         wrong = f"it is not JSON ({error.msg}, column {error.colno})"
-        raise ValueError(f"{wrong}: one line of a .jsonl file is one JSON object.") from error
+        if "\t" in line.strip() and not line.lstrip().startswith("{"):
+            wrong = "it is a line of a table with tabs, not JSON"
+        raise ValueError(f"{wrong}: {needed}") from error
 
 
 def collect(

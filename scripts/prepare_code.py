@@ -13,6 +13,9 @@ passes, such as `return True`. MBPP keeps its official splits: task ids 601-974 
 the others are left out. A row of your own needs `prompt` and `tests`: assert statements, or JSON
 texts {"stdin": ..., "stdout": ...}; `solution` is its reference.
 
+The last third of a task's tests becomes its `hidden_tests`, where it has none: the reward does not
+see them, and the metric rests on them. MBPP's challenge tests are such.
+
 Exit status: 0 when tasks were kept, 1 when none was or no isolation works here, 2 for input that
 cannot be used. Where evaluation tasks are dropped, a score is over fewer tasks than published
 scores are.
@@ -37,7 +40,9 @@ def parse(words: list[str] | None = None) -> dict:
     add("--isolation", choices=isolations, help="default: the best that works")
     add("--packages", nargs="*", default=[], help="installed packages that programs may import")
     hiding = argparse.ArgumentParser(add_help=False)
-    hiding.add_argument("--hide", type=int, default=0, help="hide each task's last N tests; 0")
+    hiding.add_argument(
+        "--hide", type=int, help="hide each task's last N tests; a third where none is hidden yet"
+    )
 
     data = parser.add_subparsers(
         dest="data", required=True, metavar="mbpp|humaneval|one_liners|jsonl"
@@ -48,7 +53,9 @@ def parse(words: list[str] | None = None) -> dict:
     add("--show_tests", type=int, default=1, help="tests that the prompt shows; 1")
     add = data.add_parser("humaneval", parents=[common], help="evaluation only").add_argument
     add("--path", type=Path, help="HumanEval.jsonl or HumanEval.jsonl.gz; or from the Hub")
-    small = data.add_parser("one_liners", parents=[common], help="generated one-line functions")
+    small = data.add_parser(
+        "one_liners", parents=[common, hiding], help="generated one-line functions"
+    )
     small.add_argument("--train", type=int, default=600, help="tasks for training; 600")
     small.add_argument(
         "--test", type=int, default=128, help="for evaluation, half of new ones; 128"
@@ -61,7 +68,7 @@ def parse(words: list[str] | None = None) -> dict:
 
     options = vars(parser.parse_args(words))
     for name, least in LEAST.items():
-        if options.get(name, least) < least:
+        if options.get(name) is not None and options[name] < least:
             parser.error(f"--{name} is {options[name]}; at least {least}")
     if options.get("held_out") == 1 or not options["timeout_s"] > 0:
         parser.error("--held_out 1 would hold out every task, and --timeout_s must be more than 0")

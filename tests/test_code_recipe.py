@@ -11,9 +11,12 @@ from datasets import Dataset, interleave_datasets
 from support.launching import command, run
 from support.scored_by_place import TINY, advantages_of, completions, generations
 
+from recipes.code.prepare import prepare
+from recipes.code.tasks import read_tasks
 from recipes.common.data.overlap import check_duplicates
 from recipes.common.data.recipe import import_recipe
-from recipes.common.evaluation.metrics import code_metric
+from recipes.common.evaluation.metrics import answer_metric, by_reward, code_metric
+from recipes.common.evaluation.scores import independent_metric
 from recipes.common.settings import RecipeArguments
 from recipes.common.trainer import GRPOConfig, GRPOTrainer
 from rewards import load_reward, load_rewards
@@ -171,6 +174,40 @@ def test_the_metric_is_all_tests_all_hidden_tests_and_format(
     assert code_metric(rows(TASK)[0], completion) == wanted
 
 
+def test_a_table_of_the_visible_tests_earns_the_full_reward_and_fails_the_metric(recipe, tmp_path):
+    tests = [f"assert twice({n}) == {2 * n}" for n in range(1, 4)]
+    (tmp_path / "mine.jsonl").write_text(json.dumps({**TASK, "tests": tests, "hidden_tests": []}))
+    assert prepare("jsonl", tmp_path / "data", tmp_path / "mine.jsonl") == 0
+    (task,) = read_tasks(tmp_path / "data", "train")
+    row = recipe.to_row(task, [])
+    pairs = [test.removeprefix("assert twice(").split(") == ") for test in row["tests"]]
+    table = f"{{{', '.join(': '.join(pair) for pair in pairs)}}}"
+    by_heart = f"```python\ndef twice(x):\n    return {table}.get(x)\n```"
+    for text, is_right in ((by_heart, False), (RIGHT, True)):
+        assert CodeTests()(["p"], [text], [row["tests"]], hidden_tests=[row["hidden_tests"]]) == [1]
+        assert recipe.metric(row, text) == {"tests": True, "hidden": is_right, "format": True}
+    assert independent_metric(recipe.metric(row, RIGHT)) == "hidden"
+
+
+@pytest.mark.parametrize(
+    ("name", "rewards", "shared"),
+    [
+        ("code", ["code_tests", "code_format"], ["tests", "new tests"]),
+        ("code", ["code_format"], []),
+        ("math", ["boxed_math"], ["strict", "lenient"]),
+        ("gsm8k", ["xml_format", "gsm8k_correctness"], ["strict"]),
+        ("arithmetic", ["reasoning_gym"], ["strict"]),
+        ("number_count", ["number_count"], ["any number", "five numbers"]),
+        ("number_count", ["prose"], ["prose"]),
+        ("math_code", ["boxed_math", "code_tests"], ["math strict", "math lenient", "code tests"]),
+    ],
+)
+def test_a_recipe_says_which_metrics_score_as_a_reward_of_the_run_does(name, rewards, shared):
+    module = import_recipe(ROOT / f"recipes/{name}/train.py")
+    metric = getattr(module, "metric", answer_metric)
+    assert by_reward(metric, load_rewards(rewards)) == shared
+
+
 def test_the_metric_leaves_hidden_tests_out_where_there_are_none(rows):
     metrics = code_metric(rows(ECHO)[0], "```python\nprint(input())\n```")
     assert metrics == {"tests": True, "format": True}
@@ -232,7 +269,7 @@ def test_a_batch_with_programs_logs_the_outcomes_of_their_tests(rows, train, tmp
     table = completions(tmp_path / "run")
     assert table["code_tests"] == [1.0, 1.0, 0.5, 0.0, 0.0, 0.0, 0.0, 0.0]
     assert table["outcome/code_tests"] == ["graded"] * 8
-    reasons = ["", "AssertionError", "AssertionError", "no program in the completion"]
+    reasons = ["", "AssertionError", "AssertionError", "NameError: name 'none' is not defined"]
     assert table["code_tests/reason"][:4] == reasons
     assert table["advantage"] == pytest.approx(advantages_of(table["code_tests"]), abs=1e-5)
 

@@ -108,7 +108,10 @@ def test_a_folder_is_read_by_split_and_a_file_as_it_is_where_only_a_line_feed_en
         ([OWN, ECHO | {"name": "train/1"}], ["{}, line 2: a second task has the name 'train/1'"]),
         (
             [OWN, {"prompt": "p"}, OWN | {"tests": []}],  # each bad line is named
-            ["{}, line 2: tests missing; ", "{}, line 3: tests must not be empty."],
+            [
+                "{}, line 2: tests missing (its keys: prompt); ",
+                "{}, line 3: tests must not be empty.",
+            ],
         ),
     ],
     ids=["no file", "no task", "a name twice", "two bad lines"],
@@ -208,6 +211,23 @@ def test_hiding_moves_the_last_tests_before_those_that_are_hidden_already():
     hidden = task | {"tests": ["assert f(1)"], "hidden_tests": ["assert f(2)", "assert f(3)"]}
     assert hide_tests([task], 1) == ([hidden], {})
     assert hide_tests([task], 2) == ([], {"a": "too few tests to hide 2"})
+
+
+@pytest.mark.parametrize(
+    ("tests", "hidden", "visible"),
+    [
+        (6, 0, 4),  # a third is hidden
+        (2, 0, 1),  # at least one
+        (1, 0, 1),  # the reward needs one
+        (3, 1, 3),  # what is hidden already is enough
+    ],
+)
+def test_by_default_a_third_of_the_tests_is_hidden_at_least_one_each(tests, hidden, visible):
+    all_tests = [f"assert f({n})" for n in range(tests + hidden)]
+    task = named("a", all_tests[:tests], hidden_tests=all_tests[tests:])
+    ((split,), dropped) = hide_tests([task], None)
+    assert (split["tests"], split["hidden_tests"]) == (all_tests[:visible], all_tests[visible:])
+    assert dropped == {}
 
 
 # --------------------------------------------------------------------------- references
@@ -427,6 +447,7 @@ def test_own_rows_are_checked_split_and_written(prepared, tmp_path):
         "4 tasks read\n",
         "isolation in force: ",
         "kept: 2 for training, 0 for evaluation\n",
+        "with tests that the reward does not see: 2\n",
         "rules the tests run under: 2 strict, 0 inplace\n",
         "without a reference, checked with the trivial solutions only: 1\n",
         "dropped: 2\n     1  the reference fails\n     1  a trivial solution passes: return True\n",
@@ -460,6 +481,8 @@ def test_humaneval_is_for_evaluation_only(prepared, tmp_path):
     assert list(read_tasks(tmp_path / "out", "test")[0]) == list(KEYS)
 
 
+CHAT = OWN | {"prompt": [{"role": "user", "content": OWN["prompt"]}]}
+ACCENT = OWN | {"prompt": "Écris double(x)."}
 CUT = gzip.compress(lines(HUMANEVAL_ROW).encode())[:-20]
 BAD_CASE = lines(OWN, OWN | {"tests": ['{"stdin": "1"}']}).encode()
 
@@ -467,13 +490,29 @@ BAD_CASE = lines(OWN, OWN | {"tests": ['{"stdin": "1"}']}).encode()
 @pytest.mark.parametrize(
     ("words", "name", "content", "message"),
     [
-        ("mbpp", "", b"", "/mbpp.jsonl cannot be read"),
-        ("mbpp --sanitized", "", b"", "/sanitized-mbpp.json cannot be read"),
-        ("mbpp", "mbpp.jsonl", lines(FULL, OWN).encode(), "row 2 has no task_id, code, test_list"),
+        ("mbpp", "", b"", "there is no file {}/mbpp.jsonl"),
+        ("mbpp --sanitized", "", b"", "there is no file {}/sanitized-mbpp.json"),
+        ("mbpp", "mbpp.jsonl", lines(FULL, OWN).encode(), "line 2: it has no task_id, code, test"),
         ("mbpp", "mbpp.jsonl", lines(FULL, FULL).encode(), "once; more than once: mbpp/601"),
-        ("humaneval", "cut.jsonl.gz", CUT, "cut.jsonl.gz cannot be read"),
+        ("humaneval", "cut.jsonl.gz", CUT, "cut.jsonl.gz cannot be unpacked"),
         ("jsonl", "mine.jsonl", BAD_CASE, "line 2: a JSON test has"),
         ("jsonl", "out/train.jsonl", lines(OWN).encode(), "out already holds train.jsonl. Remove"),
+        ("jsonl", "", b"", "there is no file {}: --path is a JSON Lines file of your rows"),
+        (
+            "jsonl",
+            "chat.jsonl",
+            lines(CHAT).encode(),
+            "line 1: prompt is a chat; give its question",
+        ),
+        (
+            "jsonl",
+            "a.tsv",
+            b"prompt\ttests\nf\tassert f()",
+            "line 1: it is a line of a table with tabs",
+        ),
+        ("jsonl", "nested.jsonl", lines({"data": OWN}).encode(), "missing (its keys: data)"),
+        ("jsonl", "deep.jsonl", b"[" * 100_000, "line 1: it is nested too deeply"),
+        ("jsonl", "old.jsonl", lines(ACCENT).encode("latin-1"), "line 1: it is not UTF-8"),
         ("mbpp --show_tests 0", "", b"", "--show_tests is 0; at least 1"),
         ("mbpp --hide -1", "", b"", "--hide is -1; at least 0"),
         ("jsonl --held_out 1", "", b"", "--held_out 1 would hold out every task"),
@@ -488,7 +527,7 @@ def test_what_cannot_be_used_is_refused_in_words_and_nothing_is_written(
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_bytes(content)
     status, _, error = prepared(*words.split(), "--path", tmp_path / name)
-    assert status == 2 and message in error
+    assert status == 2 and message.format(tmp_path) in error
     left = [path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()]
     assert left == [content] * bool(name)
 

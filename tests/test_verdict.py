@@ -155,3 +155,15 @@ def test_without_lenient_it_is_tests_then_prose_then_the_first(metric):
 def test_too_little_to_tell_is_not_known(rewards, rows_right, message):
     found = verdict(log(rewards), evaluations(*rows_right))
     assert found.name == "not known" and message in found.sentence
+
+
+def test_a_metric_that_scores_as_a_reward_does_is_not_called_independent():
+    row = {"rewards": {"code_tests": 1.0}, "by_reward": ["tests"]}
+    rows = [{**row, "metrics": {"tests": n < 45, "format": True}} for n in range(100)]
+    before = [{**row, "metrics": {"tests": False, "format": True}} for _ in range(100)]
+    found = verdict_of_run(log(RISING), [], before, rows)
+    opening = "Reward and held-out tests (by the reward's own scorer) rose together: "
+    assert found.sentence.startswith(opening)
+    hidden = [{**each, "metrics": {**each["metrics"], "hidden": False}} for each in rows]
+    found = verdict_of_run(log(RISING), [], hidden, hidden)
+    assert found.sentence.startswith("The reward rose, and no rise of held-out hidden is shown: ")

@@ -119,6 +119,9 @@ def metric(row: dict, completion: str) -> dict[str, bool]:
     return {"strict": formatted and right, "lenient": lenient, "format": formatted}
 
 
+metric.scorers = {"strict": ["reasoning_gym"]}
+
+
 def main() -> None:
     run = start(RecipeArguments, load_rows, reference_completion)  # or exits, listing every problem
     trainer = GRPOTrainer(

@@ -12,19 +12,19 @@ same way as its tests, and a prompt that does not say what the tests want.
 import ast
 import builtins
 import contextlib
-import gzip
 import json
 import re
 import sys
 import time
-import zlib
 from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 from recipes.code.one_liners import one_liner_tasks
 from recipes.code.tasks import Task, called_names, complete_row, read_tasks
 from rewards.code_tests import job_of, parse_cases, program_of
+from rewards.jsonl import read_jsonl
 from rewards.sandbox import Asserts, Outcome, Sandbox, SandboxError, Stdio
 from rewards.sandbox.checker import NEVER_CALLED
 
@@ -42,14 +42,13 @@ def prepare(
     out: Path,
     path: Path | None = None,
     *,
-    hide: int = 0,
+    hide: int | None = None,
     timeout_s: float = TIMEOUT_S,
     isolation: str | None = None,
     packages: Sequence[str] = (),
     **source,
 ) -> int:
-    """Load the tasks, run them in the sandbox, write those that are kept, and return the exit
-    status.
+    """Load the tasks, run them in the sandbox, write those that are kept; the exit status.
 
     0: tasks were kept; 1: none was, or no isolation works here; 2: the input cannot be used.
     """
@@ -57,16 +56,14 @@ def prepare(
     try:
         files = ("train.jsonl", "test.jsonl", DROPPED_FILE)
         if taken := [name for name in files if (out / name).exists()]:
-            raise ValueError(
-                f"{out} already holds {', '.join(taken)}. Remove them or give another --out."
-            )
+            there = f"{out} already holds {', '.join(taken)}"
+            raise ValueError(f"{there}. Remove them or give another --out.")
         splits = load_tasks(data, path, hide=hide, **source)
         tasks = [task for of_split in splits.values() for task in of_split]
         counts = Counter(task["name"] for task in tasks)
         if twice := [name for name, count in counts.items() if count > 1]:
-            raise ValueError(
-                f"each task must be there once; more than once: {', '.join(twice[:10])}."
-            )
+            once = "each task must be there once; more than once"
+            raise ValueError(f"{once}: {', '.join(twice[:10])}.")
         out.mkdir(parents=True, exist_ok=True)  # fails now, not after minutes
         print(f"{len(tasks)} tasks read", flush=True)
         tasks, few = hide_tests(tasks, hide)
@@ -79,14 +76,12 @@ def prepare(
     except (SandboxError, ValueError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1 if isinstance(error, SandboxError) else 2
-    kept = {task["name"]: task for task in tasks}
-    splits = {
-        split: [kept[task["name"]] for task in of_split if task["name"] in kept]
-        for split, of_split in splits.items()
-    }
-    dropped = few | failed | trivial
-    print(summary(splits, dropped))
-    written = {f"{split}.jsonl": of_split for split, of_split in splits.items() if of_split}
+    kept, dropped = {task["name"]: task for task in tasks}, few | failed | trivial
+    written = {}
+    for split, of_split in splits.items():
+        if rows := [kept[task["name"]] for task in of_split if task["name"] in kept]:
+            written[f"{split}.jsonl"] = rows
+    print(summary(written, tasks, dropped))
     written[DROPPED_FILE] = [{"task": name, "reason": why} for name, why in dropped.items()]
     for name, rows in written.items():
         partial = out / f"{name}.partial"  # renamed at the end: a file that exists is whole
@@ -97,23 +92,24 @@ def prepare(
     return 0 if kept else 1
 
 
-def summary(splits: dict[str, list[Task]], dropped: Dropped) -> str:
+def summary(written: dict[str, list[Task]], tasks: list[Task], dropped: Dropped) -> str:
     """Lines for people: the tasks kept, and those dropped, with the reason."""
-    tasks = [task for of_split in splits.values() for task in of_split]
+    train, test = (len(written.get(f"{split}.jsonl", [])) for split in ("train", "test"))
     inplace = sum(task["inplace"] for task in tasks)
+    hiding = sum(bool(task["hidden_tests"]) for task in tasks)
     unchecked = sum(not task["solution"] for task in tasks)
     # References fail in too many ways to list them: dropped.jsonl has each.
-    reasons = Counter(
-        re.sub("^(the reference fails).*", r"\1", why, flags=re.DOTALL) for why in dropped.values()
+    short = [re.sub("(?s)^(the reference fails).*", r"\1", why) for why in dropped.values()]
+    return "\n".join(
+        [
+            f"kept: {train} for training, {test} for evaluation",
+            f"with tests that the reward does not see: {hiding}",
+            f"rules the tests run under: {len(tasks) - inplace} strict, {inplace} inplace",
+            f"without a reference, checked with the trivial solutions only: {unchecked}",
+            f"dropped: {len(dropped)}",
+            *(f"  {count:4}  {why}" for why, count in Counter(short).most_common()),
+        ]
     )
-    train, test = (len(splits.get(split, [])) for split in ("train", "test"))
-    lines = [
-        f"kept: {train} for training, {test} for evaluation",
-        f"rules the tests run under: {len(tasks) - inplace} strict, {inplace} inplace",
-        f"without a reference, checked with the trivial solutions only: {unchecked}",
-        f"dropped: {len(dropped)}",
-    ]
-    return "\n".join(lines + [f"  {count:4}  {why}" for why, count in reasons.most_common()])
 
 
 # --------------------------------------------------------------------------- data sets
@@ -123,7 +119,7 @@ def load_tasks(
     data: str,
     path: Path | None,
     *,
-    hide: int = 0,
+    hide: int | None = None,
     sanitized: bool = False,
     show_tests: int = 1,
     held_out: Callable[[str], bool] = lambda prompt: False,
@@ -139,6 +135,8 @@ def load_tasks(
         train, test, seed: how many of `one_liners` are drawn.
     """
     if data == "jsonl":
+        if not path.is_file():
+            raise ValueError(f"there is no file {path}: --path is a JSON Lines file of your rows.")
         splits: dict[str, list[Task]] = {"train": [], "test": []}
         for task in read_tasks(path, "train"):
             splits["test" if held_out(task["prompt"]) else "train"].append(task)
@@ -162,15 +160,16 @@ def load_tasks(
     return {split: [complete_row(task) for task in tasks] for split, tasks in splits.items()}
 
 
-def mbpp_task(row: dict, show_tests: int, hide: int) -> Task:
+def mbpp_task(row: dict, show_tests: int, hide: int | None) -> Task:
     """A row of MBPP, full or sanitized, as a task; its prompt shows tests that stay visible.
 
     Example: the prompt of task 603 ends in
     "Your code should pass this test:\\nassert get_ludic(10) == [1, 2, 3, 5, 7]"
     """
     setup = row.get("test_setup_code") or "\n".join(row.get("test_imports", []))
-    tests = row["test_list"]
-    shown = tests[: max(1, min(show_tests, len(tests) - hide))]
+    tests, challenges = row["test_list"], row.get("challenge_test_list", [])
+    visible = len(tests) - hidden_count(tests, challenges, hide)
+    shown = tests[: max(1, min(show_tests, visible))]
     words = "this test" if len(shown) == 1 else "these tests"
     example = "\n".join([setup.strip(), *shown]).strip()  # some tests use what the setup makes
     question = (row["prompt"] if "prompt" in row else row["text"]).strip()
@@ -179,7 +178,7 @@ def mbpp_task(row: dict, show_tests: int, hide: int) -> Task:
         "name": f"mbpp/{row['task_id']}",
         "prompt": prompt.replace("\r\n", "\n"),
         "tests": tests,
-        "hidden_tests": row.get("challenge_test_list", []),
+        "hidden_tests": challenges,
         "setup": setup.replace("\r\n", "\n"),
         "solution": row["code"].replace("\r\n", "\n"),
     }
@@ -211,46 +210,47 @@ def humaneval_task(row: dict) -> Task:
 
 
 def read_rows(file: Path | None, keys: Sequence[str], *hub: str) -> list[dict]:
-    """The rows of a JSON or JSON Lines file, packed by gzip or not; without a file, of all splits
-    on the Hub.
+    """The rows of a file, or without one of all splits on the Hub; each has all of the keys."""
 
-    Raises:
-        ValueError: they cannot be read, or one has not all of the keys.
-    """
-    try:
-        if file is None:
-            from datasets import load_dataset
-
-            rows = [row for split in load_dataset(*hub).values() for row in split]
-        else:
-            data = file.read_bytes()
-            text = (gzip.decompress(data) if file.suffix == ".gz" else data).decode("utf-8")
-            lines = [line for line in text.split("\n") if line.strip()]
-            rows = json.loads(text) if file.suffix == ".json" else list(map(json.loads, lines))
-    except (ValueError, OSError, EOFError, zlib.error) as error:
-        raise ValueError(
-            f"{file or f'{hub[0]} on the Hub'} cannot be read: {error}. Give as --path a JSON list "
-            "(.json) or JSON Lines (any other name); --help says what it must hold."
-        ) from error
-    for number, row in enumerate(rows, 1):
+    def accept(row: Any) -> dict:
         if missing := [key for key in keys if not isinstance(row, dict) or key not in row]:
-            raise ValueError(
-                f"{file}, row {number} has no {', '.join(missing)}; "
-                "--help says what the file must be."
-            )
-    return rows
+            raise ValueError(f"it has no {', '.join(missing)}; --help says what the file must be.")
+        return row
+
+    if file:
+        return read_jsonl(file, accept)
+    from datasets import load_dataset
+
+    try:
+        return [accept(row) for split in load_dataset(*hub).values() for row in split]
+    except (ValueError, OSError) as error:
+        remedy = "Give a file of it as --path; --help says which."
+        raise ValueError(f"{hub[0]} cannot be read from the Hub: {error}. {remedy}") from error
 
 
 # --------------------------------------------------------------------------- checks
 
 
-def hide_tests(tasks: Sequence[Task], count: int) -> tuple[list[Task], Dropped]:
-    """Hide the last `count` visible tests of each task; drop a task that has no more."""
+def hidden_count(tests: Sequence[str], hidden: Sequence[str], hide: int | None) -> int:
+    """How many of the tests to hide: `hide`, else a third where none is hidden and one can be.
+
+    Example: `hidden_count(["a", "b", "c"], [], None) == 1`; `hidden_count(["a"], [], None) == 0`
+    """
+    if hide is not None:
+        return hide
+    return 0 if hidden or len(tests) < 2 else max(1, len(tests) // 3)
+
+
+def hide_tests(tasks: Sequence[Task], hide: int | None) -> tuple[list[Task], Dropped]:
+    """Hide the last tests of each task: the reward does not see them, the metric rests on them.
+
+    A task that has too few to hide `hide` is dropped.
+    """
     kept, dropped = [], {}
     for task in tasks:
-        visible = len(task["tests"]) - count
+        visible = len(task["tests"]) - hidden_count(task["tests"], task["hidden_tests"], hide)
         if visible < 1:
-            dropped[task["name"]] = f"too few tests to hide {count}"
+            dropped[task["name"]] = f"too few tests to hide {hide}"
             continue
         hidden = task["tests"][visible:] + task["hidden_tests"]
         kept.append(task | {"tests": task["tests"][:visible], "hidden_tests": hidden})

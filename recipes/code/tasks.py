@@ -44,7 +44,10 @@ def complete_row(row: Any, name: str = "") -> Task:
     if not isinstance(row, dict):
         raise ValueError(f"a task is a JSON object, not {row!r}"[:200])
     if missing := [key for key in ("prompt", "tests") if key not in row]:
-        raise ValueError(f"{' and '.join(missing)} missing; a task needs prompt and tests.")
+        lacks = f"{' and '.join(missing)} missing (its keys: {', '.join(row)})"
+        raise ValueError(f"{lacks}; a task needs prompt and tests.")
+    if isinstance(row["prompt"], list):
+        raise ValueError("prompt is a chat; give its question as text: the recipe makes the chat.")
     if unknown := sorted(row.keys() - KEYS.keys()):
         raise ValueError(f"unknown key {', '.join(unknown)}; allowed: {', '.join(KEYS)}.")
     task = {key: row.get(key, kind()) for key, kind in KEYS.items()}

@@ -44,6 +44,9 @@ def metric(row: dict, completion: str) -> dict[str, bool]:
     return scores
 
 
+metric.scorers = {"tests": ["code_tests"], "new tests": ["code_tests"]}
+
+
 def load_split(args: RecipeArguments, split: str, count: int | None, seed: int) -> Dataset:
     """Load a split and draw `count` of its rows (all when None)."""
     if args.dataset_path is None:

@@ -99,6 +99,9 @@ def metric(row: dict, completion: str) -> dict[str, bool]:
     return (boxed_metric if "\\boxed" in row["reference"] else answer_metric)(row, completion)
 
 
+metric.scorers = boxed_metric.scorers
+
+
 def main() -> None:
     run = start(RecipeArguments, load_rows, reference_completion)  # or exits, listing every problem
     trainer = GRPOTrainer(

@@ -77,6 +77,10 @@ def metric(row: dict, completion: str) -> dict[str, bool]:
     return {f"{row['task']} {name}": value for name, value in scores.items()}
 
 
+metric.scorers = {"math strict": ["boxed_math"], "math lenient": ["boxed_math"]}
+metric.scorers |= {"code tests": ["code_tests"], "five numbers": ["number_count"]}
+
+
 def load_source(args: RecipeArguments, name: str, seed: int) -> tuple[Dataset, Dataset]:
     """Load distinct training and held-out rows of one source, shuffled by `seed`."""
     train, held_out = {}, {}

@@ -105,6 +105,10 @@ def metric(row: dict, completion: str) -> dict[str, bool]:
     }
 
 
+metric.scorers = {"any number": ["number_count"], "five numbers": ["number_count"]}
+metric.scorers |= {"prose": ["prose"]}
+
+
 def main() -> None:
     run = start(RecipeArguments, load_rows, reference_completion)  # or exits, listing every problem
     trainer = GRPOTrainer(

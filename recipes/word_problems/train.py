@@ -112,6 +112,9 @@ def metric(row: dict, completion: str) -> dict[str, bool]:
     return {**scores, "new lenient": lenient} if row["source"] == "new" else scores
 
 
+metric.scorers = answer_metric.scorers
+
+
 def main() -> None:
     run = start(RecipeArguments, load_rows, reference_completion)  # or exits, listing every problem
     trainer = GRPOTrainer(

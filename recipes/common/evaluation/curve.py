@@ -29,7 +29,8 @@ def validation_line(step: int, rows: list[dict[str, Any]]) -> dict[str, Any]:
     """Sum up the evaluated rows of a step as `read_validation` returns them."""
     summary = summarize(rows)
     figures = {key: summary[key] for key in ("truncated", "mean_length", "rewards")}
-    return {"step": step, "metrics": outcomes(rows), **figures}
+    shared = rows[0].get("by_reward", [])
+    return {"step": step, "metrics": outcomes(rows), "by_reward": shared, **figures}
 
 
 def add_line(run: Path, line: dict[str, Any]) -> None:

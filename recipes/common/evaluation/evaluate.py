@@ -13,7 +13,7 @@ from accelerate.utils import gather_object
 from tqdm import tqdm
 from trl import GRPOTrainer
 
-from recipes.common.evaluation.metrics import Metric
+from recipes.common.evaluation.metrics import Metric, by_reward
 from rewards import reward_name
 from rewards.audit.call import score
 from rewards.contract import is_model
@@ -80,6 +80,7 @@ def _scored(
     # TRL alone has a reward model's tokenizer.
     called = [reward for reward in rewards if not is_model(reward)]
     scores = {reward_name(reward): score(reward, known, completions, ids) for reward in called}
+    shared = by_reward(metric, called)
     results = []
     for i, (row, one) in enumerate(zip(rows, rollouts, strict=True)):
         turns = {"messages": one.completion, "turns": one.turns} if one.turns else {}
@@ -92,6 +93,7 @@ def _scored(
                 "tokens": one.tokens,
                 "truncated": one.truncated,
                 "metrics": metric(row, one.text),
+                **({"by_reward": shared} if shared else {}),
                 "rewards": {name: amounts[i] for name, amounts in scores.items()},
             }
         )

@@ -1,16 +1,31 @@
-"""Metrics of a held-out answer: metric(row, completion) -> name -> True or False."""
+"""Metrics of a held-out answer: metric(row, completion) -> name -> True or False.
+
+A metric may say which rewards score as it does: `metric.scorers`, its names -> names of rewards. Of
+a run with such a reward it is no evidence of its own, and the verdict says so.
+"""
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 from tqdm import tqdm
 
+from rewards import reward_name
 from rewards.answer import is_final_answer
 from rewards.format import is_xml_format
 from rewards.gsm8k import score_gsm8k
 from rewards.text import after_thinking
 
 Metric = Callable[[dict, str], dict[str, bool]]
+
+
+def by_reward(metric: Metric, rewards: list[Callable]) -> list[str]:
+    """The names of the metric that score as a reward of the run does.
+
+    Example: `by_reward(code_metric, load_rewards(["code_tests"])) == ["tests"]`
+    """
+    used = {reward_name(reward) for reward in rewards}
+    scorers = getattr(metric, "scorers", {})
+    return [name for name, rewards in scorers.items() if used & set(rewards)]
 
 
 def answer_metric(row: dict, completion: str) -> dict[str, bool]:
@@ -26,6 +41,9 @@ def answer_metric(row: dict, completion: str) -> dict[str, bool]:
         "lenient": is_final_answer(completion, row["answer"]),
         "format": formatted,
     }
+
+
+answer_metric.scorers = {"strict": ["gsm8k_correctness", "gsm8k_harness"]}
 
 
 def boxed_metric(row: dict, completion: str, refuses: bool = False) -> dict[str, bool]:
@@ -53,6 +71,9 @@ def boxed_metric(row: dict, completion: str, refuses: bool = False) -> dict[str,
     }
 
 
+boxed_metric.scorers = {"strict": ["boxed_math"], "lenient": ["boxed_math"]}
+
+
 def code_metric(row: dict, completion: str) -> dict[str, bool]:
     """For a program with tests, run in the sandbox of the run's rewards, always isolated.
 
@@ -68,6 +89,9 @@ def code_metric(row: dict, completion: str) -> dict[str, bool]:
     shares = {"tests": result.share(), "hidden": result.hidden_share()}
     passed = {name: share == 1.0 for name, share in shares.items() if share is not None}
     return passed | {"format": is_one_python_block(completion)}
+
+
+code_metric.scorers = {"tests": ["code_tests"]}
 
 
 def evaluate_all(metric: Metric, rows: list[dict], completions: list[str]) -> list[dict[str, bool]]:

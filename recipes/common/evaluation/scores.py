@@ -10,7 +10,7 @@ from recipes.common.utils.stats import mcnemar_p, wilson_interval
 from recipes.common.utils.tables import format_table, percent, points, share_and_span
 
 # The first of these that a recipe has is the measure that its rewards do not see, or see the least.
-INDEPENDENT = ("lenient", "tests", "prose")
+INDEPENDENT = ("lenient", "hidden", "tests", "prose")
 MEANING = {"strict": " (format + answer)", "lenient": " (final answer)", "format": " (as asked)"}
 
 
@@ -53,7 +53,7 @@ def outcomes(rows: list[dict[str, Any]]) -> dict[str, list[bool | None]]:
 
 
 def independent_metric(names: Iterable[str]) -> str:
-    """The metric that shows whether a run has learnt: lenient, tests, prose, or the first.
+    """The metric that shows whether a run has learnt: the first of `INDEPENDENT`, or of all.
 
     >>> independent_metric(["strict", "lenient", "format"]), independent_metric(["right"])
     ('lenient', 'right')
@@ -64,14 +64,17 @@ def independent_metric(names: Iterable[str]) -> str:
 def independent_metrics(names: Iterable[str]) -> list[str]:
     """The same, one for each task where several tasks have metrics of their own.
 
-    >>> independent_metrics(["math strict", "math lenient", "code tests", "code format"])
-    ['math lenient', 'code tests']
+    >>> independent_metrics(["math strict", "math lenient", "code tests", "code hidden"])
+    ['math lenient', 'code hidden']
     """
+    found: dict[str, str] = {}  # task -> metric
     names = list(names)
-    overall = [name for name in INDEPENDENT if name in names][:1]
-    return (
-        overall or [name for name in names if name.rpartition(" ")[2] in INDEPENDENT] or names[:1]
-    )
+    for kind in INDEPENDENT:
+        for name in names:
+            task, _, last = name.rpartition(" ")
+            if last == kind:
+                found.setdefault(task, name)
+    return [found[""]] if "" in found else list(found.values()) or names[:1]
 
 
 def compare(before: list[dict], after: list[dict]) -> dict[str, float]:

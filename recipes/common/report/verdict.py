@@ -95,7 +95,9 @@ def verdict(
     else:
         name = METRIC_ALONE if rose else NOTHING
     top = best if decides else first
-    opening = OPENINGS[name].format(metric=f"held-out {metric}", step=top["step"])
+    is_shared = metric in before.get("by_reward", [])
+    label = f"held-out {metric}" + " (by the reward's own scorer)" * is_shared
+    opening = OPENINGS[name].format(metric=label, step=top["step"])
     figures = [f"reward {start:.2f} to {end:.2f}", _figures(metric, metric, before, after)]
     if dropped:
         fall = f"the validation rows fell after step {best['step']}:"
@@ -123,8 +125,8 @@ def verdict_of_run(
         return verdict(log, validation)
     last = max((entry["step"] for entry in log), default=0)
     ends = [
-        {"step": 0, "metrics": outcomes(before)},
-        {"step": last, "metrics": outcomes(after)},
+        {"step": step, "metrics": outcomes(rows), "by_reward": rows[0].get("by_reward", [])}
+        for step, rows in ((0, before), (last, after))
     ]
     is_curve = len(validation) > 1
     shared = is_curve and ends[0]["metrics"].keys() & validation[0]["metrics"].keys()
