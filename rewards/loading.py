@@ -1,5 +1,6 @@
 """Rewards by name, file, module or model, with their parameters and tasks set."""
 
+import contextlib
 import difflib
 import functools
 import importlib
@@ -8,7 +9,7 @@ import inspect
 import os
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -56,9 +57,11 @@ def load_rewards(
     specs = [specs] if isinstance(specs, str) else specs or []
     kwargs, tasks = dict(kwargs or {}), dict(tasks or {})
     rewards, problems = [], []
-    for name in [name for name, values in kwargs.items() if not isinstance(values, dict)]:
-        needed = "must be a mapping of names to values"
-        problems.append(f"reward_kwargs of {name!r} {needed}, not {kwargs.pop(name)!r}.")
+    for name, values in list(kwargs.items()):
+        if not isinstance(values, dict):
+            del kwargs[name]
+            needed = "must be a mapping of names to values"
+            problems.append(f"reward_kwargs of {name!r} {needed}, not {values!r}.")
     for spec in specs:
         try:
             reward = load_reward(spec, **_take(kwargs, spec, {}))
@@ -101,13 +104,9 @@ def load_reward(spec: str, **kwargs: Any) -> Callable | str:
     parameters = parameters_of(reward)
     names = {p.name for p in parameters if p.kind in NAMED}
     kinds = {p.kind for p in parameters}
-    # By keyword, with more than it needs.
-    is_callable = (
-        inspect.Parameter.VAR_KEYWORD in kinds
-        and inspect.Parameter.POSITIONAL_ONLY not in kinds
-        and names & {"completions", "completion_ids"}
-    )
-    if not is_callable:
+    takes_more = inspect.Parameter.VAR_KEYWORD in kinds  # than it needs
+    by_keyword = inspect.Parameter.POSITIONAL_ONLY not in kinds
+    if not (takes_more and by_keyword and names & {"completions", "completion_ids"}):
         has = f"reward {spec!r} has the signature {inspect.signature(reward)}"
         raise ValueError(f"{has}; {TRL_CALLS}.")
     kind = reward_kind(reward)
@@ -185,8 +184,7 @@ def find_object(spec: str) -> Any:
             "Your own: path/to/file.py:function or package.module:function. "
             "TRL's: trl.rewards.accuracy_reward. A reward model: its Hub id or folder."
         )
-    read = _import_file if location.endswith(".py") else _import_module
-    module = read(location, spec)
+    module = _import(location, spec)
     target = getattr(module, name, None)
     if not callable(target):
         public = [each for each in vars(module) if not each.startswith("_")]
@@ -196,34 +194,37 @@ def find_object(spec: str) -> Any:
     return target
 
 
-def _import_file(path: str, spec: str) -> ModuleType:
-    """Import a file under a name made from its path: two called `my_reward.py` do not collide."""
-    file = Path(path).resolve()
+def _import(location: str, spec: str) -> ModuleType:
+    """Import a module, or a file under a name made from its path: equal file names do not collide.
+
+    Raises:
+        ValueError: there is none, or its code fails.
+    """
+    if not location.endswith(".py"):
+        if os.getcwd() not in sys.path:  # of a script the first place is the script's folder
+            sys.path.append(os.getcwd())
+        hint = " A file is named with its ending: path/to/file.py:function."
+        with _in_words(f"reward {spec!r}: cannot import {location!r}", hint):
+            return importlib.import_module(location)
+    file = Path(location).resolve()
     if not file.is_file():
         raise ValueError(f"reward {spec!r}: no file {file}.")
     name = "reward_file_" + "_".join(file.with_suffix("").parts[1:])
     module_spec = importlib.util.spec_from_file_location(name, file)
     module = importlib.util.module_from_spec(module_spec)
     sys.modules[name] = module  # dataclasses and friends look their module up while it runs
-    try:
+    with _in_words(f"reward {spec!r}: {file} fails to import"):
         module_spec.loader.exec_module(module)
-    except (Exception, SystemExit) as error:
-        del sys.modules[name]
-        failure = f"{file} fails to import: {type(error).__name__}: {error}"
-        raise ValueError(f"reward {spec!r}: {failure}") from error
     return module
 
 
-def _import_module(name: str, spec: str) -> ModuleType:
-    if os.getcwd() not in sys.path:  # of a script the first place is the script's folder
-        sys.path.append(os.getcwd())
+@contextlib.contextmanager
+def _in_words(failure: str, hint: str = "") -> Iterator[None]:
+    """Raise ValueError for whatever foreign code raises while it is imported."""
     try:
-        return importlib.import_module(name)
+        yield
     except (Exception, SystemExit) as error:
-        raise ValueError(
-            f"reward {spec!r}: cannot import {name!r}: {type(error).__name__}: {error}. "
-            "A file is named with its ending: path/to/file.py:function."
-        ) from error
+        raise ValueError(f"{failure}: {type(error).__name__}: {error}.{hint}") from error
 
 
 def _take(settings: dict[str, Any], spec: str, default: Any) -> Any:

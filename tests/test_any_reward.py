@@ -71,17 +71,6 @@ def both(completions, completion, **kwargs): pass
 def not_for_trl(completions, answer): pass
 
 """
-WITH_TORCH = """
-import torch
-
-weight = torch.ones(300, 300)
-weight @ weight                             # starts the threads of torch
-
-def right(completions, answer, **kwargs):
-    weight @ weight
-    while "" in completions: pass
-    return [float(c.strip() == f"<answer>{gold}</answer>") for c, gold in zip(completions, answer)]
-"""
 
 
 @pytest.fixture
@@ -174,16 +163,6 @@ def test_a_naive_reward_is_found_in_each_style(found_in, name):
 )
 def test_a_crash_a_hang_and_a_nan_are_findings(found_in, name, message):
     assert message in found_in(name, seconds=0.5)
-
-
-def test_a_reward_that_loads_torch_is_scored_and_stopped_like_any_other(tmp_path):
-    (tmp_path / "with_torch.py").write_text(WITH_TORCH)
-    reward, texts = Apart(f"{tmp_path}/with_torch.py:right"), ["<answer>18</answer>", "18"]
-    assert reward.score(ROWS[:2], texts, limit_s=60.0) == [1.0, 0.0]
-    with pytest.raises(Late):
-        reward.score(ROWS[:2], ["", ""], limit_s=0.5)
-    assert reward.score(ROWS[:2], texts, limit_s=60.0) == [1.0, 0.0]
-    reward.close()
 
 
 def test_a_reward_that_always_hangs_does_not_cost_its_limit_each_time(mine, monkeypatch):

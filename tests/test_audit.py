@@ -4,7 +4,6 @@ That it finds the mistakes of public rewards is held by tests/test_planted_rewar
 """
 
 import json
-import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -71,7 +70,6 @@ def verifier(name: str, is_right: Callable[[str, str], bool]) -> Callable:
 
 exact = verifier("exact", lambda text, gold: tag_text(text, "answer") == gold)
 uses_in = verifier("uses_in", lambda text, gold: "<answer>" in text and gold in text)
-mute = reward("mute", lambda text, gold: None, "verifier")
 elsewhere = reward("elsewhere", lambda text, gold: None, "format")
 counts_letters = reward("counts_letters", lambda text, gold: min(1.0, len(text) / 100))
 
@@ -84,19 +82,6 @@ def battery_of(*golds: str, reference: Callable = tagged, **row) -> dict[str, st
 def failing_tricks(result: Audit) -> set[str]:
     found = [text for text in result.failures if "for the trick" in text]
     return {text.split("'")[3] for text in found}
-
-
-def test_nothing_heavy_is_imported_and_no_row_of_maths_loads_the_sandbox():
-    code = """
-import sys
-from rewards import load_rewards
-from rewards.audit.audit import audit
-heavy = ["torch", "transformers", "trl", "rewards.sandbox", "rewards.code_tests", "recipes"]
-audit([{"prompt": "9+9", "answer": "18"}], load_rewards(["gsm8k_correctness"]), "#### {answer}")
-print([name for name in heavy if name in sys.modules])
-"""
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout == "[]\n"
 
 
 def test_a_reward_reads_the_state_of_a_trainer_before_step_1():
@@ -241,19 +226,6 @@ def test_tests_that_name_no_function_are_forged_without_one(tests):
     assert battery["code: exits when called"] == "```python\n\n```"
 
 
-def test_the_first_line_alone_is_printed_where_the_tests_want_several():
-    reference, name = "```python\nprint(2)\nprint(3)\n```", "code: prints the first line alone"
-    text = forged(reference, tests=['{"stdin": "1", "stdout": "2\\n3\\n"}'])[name]
-    command = [sys.executable, "-c", extract_program(text)]
-    assert subprocess.check_output(command, text=True) == "2\n"
-    assert name not in forged(reference, tests=[STDIN])
-
-
-@pytest.mark.parametrize("tests", [None, []])
-def test_a_row_without_tests_is_not_forged(tests):
-    assert forged(tests=tests) == {}
-
-
 # Rows
 
 
@@ -368,16 +340,6 @@ def test_a_failure_names_reward_trick_score_row_and_completion():
     ) in result.failures
 
 
-@pytest.mark.parametrize(
-    ("wrong", "form", "given"),
-    [(exact, "<answer>GOLD.</answer>", "0"), (mute, "GOLD", "nothing")],
-)
-def test_a_reference_below_the_full_reward_is_a_failure(wrong, form, given):
-    (failure,) = audit(make_rows("18", "7"), [wrong], shaped(form)).failures
-    due = f"gives {given} instead of 1 for the reference answer of 2 of 2 rows"
-    assert failure == f"reward {wrong.__name__!r} {due}: row 0, {form.replace('GOLD', '18')!r}"
-
-
 @pytest.mark.parametrize(("allowed", "count"), [(0.5, 0), (0.4, 1)])
 def test_an_allowance_is_what_a_trick_may_get(allowed, count):
     empty = "<reasoning></reasoning><answer></answer>"
@@ -431,35 +393,6 @@ def returns(value: float | Callable, kind: str = "verifier") -> Callable:
         return value() if callable(value) else value
 
     return reward("mostly_right", scorer, kind, farmable="by no trick")
-
-
-@pytest.mark.parametrize(
-    ("value", "message", "kind"),
-    [
-        (lambda: float("a"), "ValueError: could not convert string to float: 'a'", "verifier"),
-        (lambda: float("a"), "ValueError: could not convert string to float: 'a'", "shaping"),
-        (float("inf"), "ValueError: it returned inf, which is not finite", "verifier"),
-    ],
-)
-def test_a_score_that_fails_is_named_with_its_completion(value, message, kind):
-    failure, *_ = audit(make_rows("0.5"), [returns(value, kind)], tagged).failures
-    count = len(battery_of("0.5")) + 7  # the reference answer and its variants
-    fails = f"fails on 1 of {count} completions: {message}"
-    assert failure.startswith(f"reward 'mostly_right' {fails}")
-    assert failure.endswith(". The first: row 0, ''")
-
-
-@pytest.mark.parametrize(
-    ("name", "is_seen_alone"), [("prompts", True), ("completions", True), ("answer", False)]
-)
-def test_a_reward_that_changes_its_arguments_is_a_failure(name, is_seen_alone):
-    def careless(**arguments):
-        arguments[name].reverse() if name == "answer" else arguments[name][0][0].update(content="")
-        return [0.0] * len(arguments["completions"])
-
-    (failure,) = audit(make_rows("18", "7"), [careless], tagged).failures
-    assert f"completions: ValueError: it changes its argument {name}" in failure
-    assert ("(only in a batch)" in failure) is not is_seen_alone  # a list of one is its reverse
 
 
 def test_an_error_that_a_reward_reports_itself_is_a_failure():
@@ -528,20 +461,12 @@ def test_the_short_form_finds_careless_verifiers_and_leaves_shaping_out():
     assert all("row 0" in text for text in problems)
 
 
-def test_the_short_form_takes_less_than_a_second():
-    start = time.perf_counter()
-    check_tricks(ROWS * 1000, [load_reward("xml_format"), load_reward("gsm8k_correctness")], tagged)
-    assert time.perf_counter() - start < 1.0
-
-
-@pytest.mark.parametrize("streamed", [False, True])
-def test_preflight_refuses_a_verifier_that_rewards_a_trick(streamed, monkeypatch):
+def test_preflight_refuses_a_verifier_that_rewards_a_trick(monkeypatch):
     for name in ("WORLD_SIZE", "RANK", "LOCAL_RANK"):
         monkeypatch.delenv(name, raising=False)
     words = "--model_name_or_path org/model --num_generations 4 --max_steps 5 --save_steps 10"
     args, rows = parse_arguments(RecipeArguments, words.split()), Dataset.from_list(ROWS)
-    given = rows.to_iterable_dataset() if streamed else rows
-    found = preflight(args, given, None, [uses_in], tagged)
+    found = preflight(args, rows.to_iterable_dataset(), None, [uses_in], tagged)
     message = "reward 'uses_in' gives 1 for the trick 'answer: gold or another'"
     assert message in "\n".join(found.problems)
 
@@ -619,11 +544,8 @@ def test_the_rewards_of_a_yaml_pass(file, run_script, data):
     ("words", "status", "part"),
     [
         ("--reward_funcs careless --per_task 2", 1, "\n  answer: every number "),
-        ("--reward_funcs careless --per_task 2", 1, "for the trick 'answer: gold or another'"),
         ("--reward_funcs reasoning_gym brevity", 0, "Note: brevity gives 0 for the trick 'empty'"),
         ("--reward_funcs elsewhere", 2, "  - nothing was scored: none of the"),
-        ("--reward_funcs xml_formt", 2, "error: unknown reward 'xml_formt'"),
-        ("--no_such_key 1", 2, "unknown argument '--no_such_key'"),
         ("--per_task 0", 2, "--per_task is 0; at least 1"),
         ('--reward_tasks {"reasoning_gym":["sums"]}', 2, "is for ('sums',); no row is"),
         # the naive rewards of the hack

@@ -8,7 +8,6 @@ import sys
 from pathlib import Path
 
 import pytest
-from test_layout import REQUIRED
 from trl.trainer.utils import get_callable_name, is_async_callable
 
 from rewards import full_reward, load_reward, load_rewards, reward_columns, reward_kind, reward_name
@@ -24,21 +23,16 @@ def at_most(prompts, completions, limit, **kwargs): return [float(len(c) <= limi
 def right(prompts, completions, answer, *, unit="", task, trainer_state=None, log_metric, **kwargs): return []
 async def slow(prompts, completions, amount=1.0, **kwargs): return [amount] * len(completions)
 async def slow_steps(completions, **kwargs): return []
-def odd(completions, **kwargs): return []
-right.kind, right.full, odd.kind, slow_steps.kind = "verifier", 1.0, "oddity", "step"
+right.kind, right.full, slow_steps.kind = "verifier", 1.0, "step"
 class Counter:
     def __init__(self, limit=5): self.limit = limit
     def __call__(self, prompts, completions, **kwargs): return [float(len(c) <= self.limit) for c in completions]
 class Later(Counter):
     async def __call__(self, prompts, completions, **kwargs): return super().__call__(prompts, completions)
-class not_a_reward: pass
 counter, later, at_most_4 = Counter(4), Later(4), functools.partial(at_most, limit=4)
 def make(limit): return Counter(limit)
-def make_text(text): return text
-def no_kwargs(prompts, completions): return []
 def no_completions(prompts, **kwargs): return []
 def by_position(prompts, completions, /, **kwargs): return []
-not_callable = 5
 """  # noqa: E501
 FULL = "<reasoning>r</reasoning><answer>18</answer>"
 
@@ -126,10 +120,6 @@ def test_two_files_of_one_name_do_not_collide(tmp_path):
     assert [score(reward, "") for reward in loaded] == [["a"], ["b"]]
 
 
-def test_a_single_reward_needs_no_list():
-    assert [reward_name(reward) for reward in load_rewards("xml_format")] == ["xml_format"]
-
-
 def test_a_reward_model_is_named_as_trl_logs_it_and_scores_every_row(tmp_path):
     folder = tmp_path / "scorer"
     folder.mkdir()
@@ -141,13 +131,6 @@ def test_a_reward_model_is_named_as_trl_logs_it_and_scores_every_row(tmp_path):
 
 
 # Declarations
-
-
-def test_the_name_is_the_one_trl_logs():
-    loaded = [load_reward(name, **REQUIRED.get(name, {})) for name in REGISTRY]
-    loaded.append(functools.partial(loaded[0], prompts=[]))
-    names = [reward_name(reward) for reward in loaded]
-    assert names == [get_callable_name(reward) for reward in loaded]
 
 
 def test_kind_and_full_amount_are_declared_or_unknown(mine):
@@ -191,21 +174,16 @@ FACTORY = "a function that returns a reward takes its parameters from reward_kwa
         ("nowhere.py:short", {}, [f"no file {Path('nowhere.py').resolve()}"]),
         ("no_such_package:f", {}, ["cannot import 'no_such_package'"]),
         ("{mine}:shrt", {}, ["has no function or class 'shrt'. Did you mean 'short'?"]),
-        ("{mine}:not_callable", {}, ["has no function or class 'not_callable'"]),
         ("trl.rewards.acuracy_reward", {}, ["trl.rewards has no function or class"]),
-        ("{mine}:no_kwargs", {}, [TRL_NEEDS]),
         ("{mine}:no_completions", {}, [TRL_NEEDS]),
         ("{mine}:by_position", {}, [TRL_NEEDS]),
-        ("{mine}:not_a_reward", {}, ["not_a_reward' makes <", "cannot be called; TRL needs"]),
         ("{mine}:make", {}, ["(limit)", FACTORY]),
         ("{mine}:make", {"limt": 3}, ["has no parameter limt", "(limit)"]),
-        ("{mine}:make_text", {"text": "high"}, ["makes 'high', which cannot be called"]),
         (
             "org/model",
             {"limit": 3},
             ["'org/model' is a reward model; it has no parameters (limit)"],
         ),
-        ("{mine}:odd", {}, ["has kind 'oddity'; allowed: verifier, format, shaping, control"]),
         ("{mine}:slow_steps", {}, ["is async; a step reward is a plain function"]),
         ("gsm8k_correctness", {"exakt": 2.0}, ["exakt", "exact: float = 2.0"]),
         ("{mine}:short", {"limt": 3}, ["has no parameter limt", "limit=10"]),
@@ -215,19 +193,6 @@ FACTORY = "a function that returns a reward takes its parameters from reward_kwa
 def test_a_reward_that_cannot_be_loaded_is_refused_with_its_remedy(mine, spec, kwargs, parts):
     text = message(load_reward, spec.format(mine=mine), **kwargs)
     assert [part for part in parts if part not in text] == []
-
-
-@pytest.mark.parametrize(
-    ("source", "error"),
-    [
-        ("import no_such_package", "ModuleNotFoundError: No module named 'no_such_package'"),
-        ("def f(:", "SyntaxError"),
-        ("1 / 0", "ZeroDivisionError: division by zero"),
-    ],
-)
-def test_a_file_that_fails_to_import_is_refused_with_its_error(tmp_path, source, error):
-    (tmp_path / "broken.py").write_text(source)
-    assert f"broken.py fails to import: {error}" in message(load_reward, f"{tmp_path}/broken.py:f")
 
 
 def test_a_file_that_hides_the_package_is_named(tmp_path):
@@ -257,7 +222,7 @@ def test_all_problems_of_the_rewards_of_a_run_are_reported_at_once(mine):
     assert [part for part, line in zip(parts, lines, strict=True) if part not in line] == []
 
 
-@pytest.mark.parametrize("tasks", [5, {}, [], ["math", 5], [None], {"math": 1}, True])
+@pytest.mark.parametrize("tasks", [{}, [], ["math", 5]])
 def test_tasks_that_are_not_a_list_of_names_are_refused(tasks):
     refused = message(load_rewards, ["xml_format"], tasks={"xml_format": tasks})
     must = "reward_tasks of 'xml_format' must be a list of task names"
