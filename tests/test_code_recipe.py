@@ -117,29 +117,12 @@ def test_the_reference_is_the_solution_in_the_asked_format_or_none_and_earns_the
         assert reward(prompts=prompts, completions=texts[:2], **columns) == [1.0, 1.0]
 
 
-def test_a_number_of_rows_is_drawn_by_the_seed(recipe, tmp_path):
-    path = write_tasks(
-        tmp_path, [TASK | {"prompt": f"Write twice(x), {i}."} for i in range(20)], [TASK]
-    )
-    args = RecipeArguments(dataset_path=path, num_train_rows=5, num_eval_rows=100)
-    drawn = [recipe.load_rows(args, seed) for seed in (0, 0, 1)]
-    assert [len(train) for train, _ in drawn] == [5] * 3 and len(drawn[0][1]) == 1
-    assert drawn[0][0]["prompt"] == drawn[1][0]["prompt"] != drawn[2][0]["prompt"]
-
-
 def test_without_a_folder_the_recipe_says_what_to_give(recipe):
     with pytest.raises(
         ValueError,
         match=r"dataset_path is missing: give a folder that scripts/prepare_code\.py wrote",
     ):
         recipe.load_rows(RecipeArguments(), seed=0)
-
-
-def test_rows_come_back_from_arrow_as_they_went_in(rows):
-    made = rows(TASK, ECHO)
-    again = Dataset.from_list(made.to_list()).map(lambda row: {"length": len(row["tests"])})
-    assert again.remove_columns("length").to_list() == made.to_list()
-    assert again["length"][:] == [2, 1]
 
 
 def test_a_column_of_hidden_tests_that_are_all_empty_does_no_harm(rows):
