@@ -508,7 +508,7 @@ BAD_CASE = lines(OWN, OWN | {"tests": ['{"stdin": "1"}']}).encode()
             "jsonl",
             "a.tsv",
             b"prompt\ttests\nf\tassert f()",
-            "line 1: it is a line of a table with tabs",
+            "(and 1 more): it is a line of a table with tabs",
         ),
         ("jsonl", "nested.jsonl", lines({"data": OWN}).encode(), "missing (its keys: data)"),
         ("jsonl", "deep.jsonl", b"[" * 100_000, "line 1: it is nested too deeply"),
