@@ -147,6 +147,7 @@ def test_a_yaml_passes_preflight_without_rows_and_weights(file, monkeypatch):
     monkeypatch.chdir(ROOT)
     # Nor what is installed here.
     monkeypatch.setattr("recipes.common.checks.combinations.check_packages", lambda s: [])
+    monkeypatch.setattr(checks, "check_accounts", lambda training: [])
     args = parse_arguments(
         recipe_of(file.parent).RecipeArguments, ["--config", str(file), "--dry_run"]
     )

@@ -88,6 +88,7 @@ def test_a_preset_goes_with_every_yaml(name, file, monkeypatch):
     monkeypatch.setattr(checks, "prepare_reward", lambda *args: None)  # no sandbox is started
     # What is installed here is not the question.
     monkeypatch.setattr("recipes.common.checks.combinations.check_packages", lambda s: [])
+    monkeypatch.setattr(checks, "check_accounts", lambda training: [])
     recipe = args.recipe
     rewards = load_rewards(recipe.reward_funcs, recipe.reward_kwargs)
     result = checks.preflight(args, None, None, rewards, lambda row: "")

@@ -14,7 +14,8 @@ from test_preflight import SETTINGS, make_rows, reference
 from trl.trainer.utils import RepeatSampler
 
 from recipes.common.data.recipe import load_recipe
-from recipes.common.run import RecipeArguments, start
+from recipes.common.evaluation.metrics import answer_metric
+from recipes.common.run import RecipeArguments, start, train_and_save
 from recipes.common.training.callbacks import rows_trained_on
 
 
@@ -161,3 +162,13 @@ def test_rows_are_counted_once_over_the_epochs(accumulation, repeats, step):
         train_dataset=None, _get_train_sampler=sampler, args=args, state=state
     )
     assert rows_trained_on(trainer) == len(expected)
+
+
+def test_a_metric_to_choose_by_that_no_evaluation_will_have_is_refused_in_words(capsys):
+    training = SimpleNamespace(metric_for_best_model="validation/strickt")
+    rows = [{"task": "sums", "prompt": "1 + 1 =", "answer": "2"}]
+    run = SimpleNamespace(training=training, validation_rows=rows)
+    with pytest.raises(SystemExit):
+        train_and_save(None, run, answer_metric)
+    there = "validation/format, validation/lenient, validation/strict, validation/truncated"
+    assert f"'validation/strickt'; the validation rows have {there}" in capsys.readouterr().out

@@ -4,6 +4,7 @@ import os
 from typing import Any
 
 from huggingface_hub import get_token
+from requests.utils import get_netrc_auth
 
 
 def check_accounts(training: dict[str, Any]) -> list[str]:
@@ -25,12 +26,10 @@ def check_accounts(training: dict[str, Any]) -> list[str]:
 
 
 def _wandb_is_ready() -> bool:
-    without = os.environ.get("WANDB_MODE", "online") in ("offline", "disabled", "dryrun")
-    if without or os.environ.get("WANDB_DISABLED", "").lower() in ("1", "true"):
+    """Look where W&B looks, without a call of it: offline, a key of the environment, or .netrc."""
+    given = os.environ
+    without = given.get("WANDB_MODE", "online") in ("offline", "disabled", "dryrun")
+    if without or given.get("WANDB_DISABLED", "").lower() in ("1", "true"):
         return True
-    try:
-        import wandb
-
-        return bool(wandb.api.api_key)  # of the environment or of .netrc
-    except Exception:  # reported by check_packages
-        return True
+    named = given.get("WANDB_API_KEY") or given.get("WANDB_IDENTITY_TOKEN_FILE")
+    return bool(named or get_netrc_auth(given.get("WANDB_BASE_URL", "https://api.wandb.ai")))

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import transformers
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 from trl import ModelConfig, get_peft_config
 
@@ -13,6 +14,7 @@ LOADING = {"attn_implementation", "code_revision", "device_map", "dtype", "torch
 LOADING |= {"low_cpu_mem_usage", "max_memory", "offload_folder", "offload_state_dict", "proxies"}
 LOADING |= {"experts_implementation", "quantization_config", "subfolder", "tp_plan", "variant"}
 LOADING |= {"trust_remote_code"}
+DTYPES = (None, "auto", "bfloat16", "float16", "float32")
 
 
 def check_building(folder: Path, model: dict[str, Any], training: dict[str, Any]) -> list[str]:
@@ -29,15 +31,18 @@ def check_building(folder: Path, model: dict[str, Any], training: dict[str, Any]
             f"model_init_kwargs has {', '.join(unknown)}, which neither from_pretrained nor the "
             "model's config.json knows."
         ]
-    dtype = given.get("dtype", given.get("torch_dtype", "auto"))
-    if not isinstance(dtype, torch.dtype) and not hasattr(torch, str(dtype)) and dtype != "auto":
-        return [f"model_init_kwargs: dtype is {dtype!r}; it must be the name of one, or auto."]
+    if given.get("dtype") not in DTYPES:
+        allowed = ", ".join(filter(None, DTYPES))
+        return [f"model_init_kwargs: dtype is {given['dtype']!r}; it must be one of {allowed}."]
+    if not config.architectures:
+        return ["the model's config.json names no architectures: TRL would not know what to build."]
+    kind = getattr(transformers, config.architectures[0], AutoModelForCausalLM)  # as TRL does it
+    build = getattr(kind, "_from_config", AutoModelForCausalLM.from_config)
+    more = {"trust_remote_code": remote} if kind is AutoModelForCausalLM else {}
     attention = given.get("attn_implementation") or model.get("attn_implementation")
     try:
         with torch.device("meta"):
-            built = AutoModelForCausalLM.from_config(
-                config, attn_implementation=attention, trust_remote_code=remote
-            )
+            built = build(config, attn_implementation=attention, **more)
     except Exception as error:  # of a package that is not there, or of a name that is none
         name = f"attn_implementation {attention!r}" if attention else "its config.json"
         return [f"{name}: {type(error).__name__}: {' '.join(str(error).split())[:400]}"]
@@ -61,7 +66,9 @@ def _check_lora(built: PreTrainedModel, model: dict[str, Any]) -> list[str]:
         inject_adapter_in_model(config, built, low_cpu_mem_usage=True)
     except Exception as error:
         words = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
-        hint = " One name alone is a regular expression of the whole name." * (len(asked) == 1)
+        hint = ""
+        if len(asked) == 1:  # TRL hands PEFT a text in its place
+            hint = f" One name alone is a regular expression of a whole name: give '.*{asked[0]}'."
         return [f"lora_target_modules is {asked or None}: {words}{hint} By their ends {remedy}"]
     return []
 

@@ -45,7 +45,7 @@ from recipes.common.trainer import GRPOConfig
 from recipes.common.training.engine import asked_engine, check_engine, world_size
 from recipes.common.utils.power import expected_to_change, power_line
 from recipes.common.utils.screen import announce
-from recipes.common.utils.secrets import blank
+from recipes.common.utils.secrets import blank, is_secret
 from recipes.common.utils.tables import format_table
 from rewards import reward_name
 from rewards.audit.audit import check_tricks
@@ -199,9 +199,10 @@ def check_rows(
 def resolved(
     recipe: RecipeArguments, training: dict[str, Any], model: dict[str, Any], name: str
 ) -> dict[str, Any]:
-    """Every value of the run as plain data, secrets blanked: a later start is compared with it."""
+    """Every value of the run as plain data, without secrets: a later start is compared with it."""
     values = {"recipe": name, **asdict(recipe), **training, **model, "world_size": world_size()}
-    return blank(json.loads(json.dumps(values, default=str)))
+    public = {name: value for name, value in values.items() if not is_secret(name)}
+    return blank(json.loads(json.dumps(public, default=str)))
 
 
 def report(result: Preflight, args: Arguments) -> str:
