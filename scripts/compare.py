@@ -3,9 +3,8 @@
     python scripts/compare.py runs/quickstart --expect results/quickstart.json
 
 Each metric's change by training, next to the range in which the change of one more run is expected
-(19 of 20; how it is computed: recipes/common/many_runs/ledger.py), and how many commits lie
-between. That both saw the same data is not checked. Exit status 0: all agree; 1: one does not; 2:
-they cannot be compared.
+(19 of 20; how it is computed: recipes/common/many_runs/ledger.py). That both saw the same data is
+not checked. Exit status 0: all agree; 1: one does not; 2: they cannot be compared.
 """
 
 import argparse
@@ -20,17 +19,16 @@ def main() -> None:
     parser.add_argument("run", type=Path, help="the folder of a finished run")
     parser.add_argument("--expect", required=True, type=Path, help="an entry of the ledger")
     args = parser.parse_args()
-    from recipes.common.many_runs.ledger import code_between, compare_run, read_entry
+    from recipes.common.many_runs.ledger import compare_run, read_entry
 
     try:
         entry = read_entry(args.expect)
-        compared, between = compare_run(args.run, entry), code_between(args.run, entry)
+        compared = compare_run(args.run, entry)
     except (OSError, ValueError) as problem:
         print(f"error: {problem}", file=sys.stderr)
         raise SystemExit(2) from problem
     source = f"{entry['commit']}, seeds {entry['seeds']}, {entry['hardware']}"
     print(f"{args.run} and {entry['title']} ({source})")
-    print(between)
     if len(entry["seeds"]) == 1:
         print("note: the entry is of one seed, so the ranges do not hold the spread between seeds")
     print("\n".join(f"  {row.line()}" for row in compared))

@@ -4,12 +4,10 @@ import pytest
 from scipy.stats import binom, binomtest
 
 from recipes.common.utils.power import (
-    expected_to_change,
     mcnemar_power,
     power_line,
     smallest_change,
 )
-from recipes.common.utils.run_files import write_json
 
 
 def test_the_power_is_the_sum_over_all_outcomes_of_few_rows():
@@ -30,24 +28,3 @@ def test_the_smallest_change_has_the_power_and_grows_with_the_rows_that_change()
     assert smallest_change(160, 0.0) == pytest.approx(0.049, abs=0.001)  # six rows or more, all won
     assert smallest_change(160, 0.0) < smallest_change(160, 0.1) < change
     assert "5 held-out rows show no change, however large" in power_line(5, 0.25, "if a quarter")
-
-
-def test_a_probe_of_the_same_model_tells_how_many_rows_change(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    assert expected_to_change("recipes/x/mine.yaml", "m") == (
-        0.25,
-        "if a quarter of the rows change",
-    )
-    probe = {
-        "config": "recipes/x/mine.yaml",
-        "changed": 0.1,
-        "sampling": {"model_name_or_path": "m"},
-    }
-    write_json(tmp_path / "runs/probe-mine/figures.json", probe)
-    changed, condition = expected_to_change("recipes/x/mine.yaml", "m")
-    assert changed == 0.1
-    assert condition.startswith(
-        "if 10 % of the rows change, as often as two samples of a prompt differ in runs/probe-"
-    )
-    assert expected_to_change("recipes/x/mine.yaml", "another")[0] == 0.25
-    assert expected_to_change("recipes/y/mine.yaml", "m")[0] == 0.25

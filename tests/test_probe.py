@@ -13,7 +13,6 @@ from support.tiny_model import build_tiny_model
 from recipes.common.sampling.learning import (
     Column,
     Scored,
-    disagreement,
     figures,
     notes,
     right_by_group,
@@ -81,11 +80,7 @@ def test_dead_and_constant_rewards_differ(kind, amounts, state):
     assert right(group(0, amounts), Column("right", kind, None)).state == state
 
 
-def test_how_often_two_samples_of_a_prompt_differ_in_being_right():
-    # Of all pairs 1, 0 and 3 of 6.
-    scored = group(0, [0.0, 1.0]) + group(1, [1.0] * 2) + group(2, [0.0, 0.0, 0.5, 1.0])
-    assert disagreement(scored, [RIGHT]) == pytest.approx(0.5)
-    assert disagreement(scored, [Column("right", "shaping", None)]) is None  # no verifier
+def test_a_void_completion_is_neither_right_nor_wrong():
     void = group(0, [1.0], failed=("other",)) + group(0, [None, 1.0])
     assert right_by_group(void, [RIGHT]) == {0: [True]}
 

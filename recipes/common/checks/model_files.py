@@ -16,6 +16,7 @@ from safetensors import SafetensorError, safe_open
 MEASURED_ROWS = 200  # whose prompts are counted in tokens
 TEMPLATE_S = 20  # for them; an ordinary template takes a hundredth
 EMBEDDING = re.compile(r"(?:^|\.)(?:embed_tokens|wte|word_embeddings|embed_in)\.weight$")
+OF_THE_TRAINER = ("rng_state", "optimizer.pt", "scheduler.pt", "scaler.pt")
 TOKENIZERS = ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt")
 
 
@@ -33,7 +34,8 @@ def model_folder(model: str, revision: str | None = None) -> Path | None:
 def unreadable(folder: Path) -> str | None:
     """Name the first file of a model or a checkpoint that is damaged or cut short, and say why.
 
-    JSON is read, of weights in safetensors the header, of torch's archives the table at the end.
+    JSON is read, of weights in safetensors the header, of the trainer's archives the table at the
+    end.
     """
     for file in sorted(folder.iterdir()):
         try:
@@ -42,7 +44,7 @@ def unreadable(folder: Path) -> str | None:
             elif file.suffix == ".safetensors":
                 with safe_open(file, "pt"):
                     pass
-            elif file.suffix in (".pt", ".pth") and not zipfile.is_zipfile(file):
+            elif file.name.startswith(OF_THE_TRAINER) and not zipfile.is_zipfile(file):
                 return f"{file.name} is no whole archive of torch"
         except (OSError, ValueError, SafetensorError) as error:
             return f"{file.name} cannot be read ({type(error).__name__}: {error})"

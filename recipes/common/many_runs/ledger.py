@@ -22,7 +22,6 @@ README's table), `remark` (above its table).
 import math
 import re
 import shlex
-import subprocess
 from pathlib import Path
 from statistics import mean, stdev
 from typing import Any, NamedTuple
@@ -243,18 +242,6 @@ def compare_run(run: Path, entry: Entry) -> list[Compared]:
         Compared(name, after[name]["share"] - before[name]["share"], *value["expected_change"])
         for name, value in entry["metrics"].items()
     ]
-
-
-def code_between(run: Path, entry: Entry, root: Path = ROOT) -> str:
-    """A sentence on how many commits changed recipes/ or rewards/ between the entry and the run."""
-    between = f"{entry['commit'].split()[0]}...{read_json(run / SUMMARY)['commit'] or 'unknown'}"
-    words = ["git", "-C", str(root), "rev-list", "--count", between, "--", "recipes", "rewards"]
-    done = subprocess.run(words, capture_output=True, text=True, timeout=30)
-    if done.returncode:
-        return f"How many commits lie between is not known: git has not both of {between}."
-    return (
-        f"{done.stdout.strip()} commits that changed recipes/ or rewards/ lie between ({between})."
-    )
 
 
 # --- Pages

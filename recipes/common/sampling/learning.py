@@ -151,17 +151,6 @@ def right_by_group(scored: list[Scored], columns: list[Column]) -> dict[int, lis
     return groups
 
 
-def disagreement(scored: list[Scored], columns: list[Column]) -> float | None:
-    """How often two completions of a prompt differ in being right; None without a verifier.
-
-    So many held-out rows may change by chance alone, and more by training: the base of the power of
-    an evaluation.
-    """
-    groups = right_by_group(scored, columns).values()
-    pairs = [(sum(group), len(group)) for group in groups if len(group) > 1]
-    return statistics.fmean(2 * c * (n - c) / (n * (n - 1)) for c, n in pairs) if pairs else None
-
-
 def _as_trained(scored: list[Scored], columns: list[Column]) -> list[Scored]:
     """The completions with scores after voids and gates, and the total."""
     names = [column.name for column in columns]

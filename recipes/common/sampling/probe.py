@@ -20,7 +20,6 @@ from recipes.common.sampling.learning import (
     Figures,
     Scored,
     columns_of,
-    disagreement,
     figures,
     notes,
     table,
@@ -96,7 +95,6 @@ def probe(options: Namespace, overrides: list[str]) -> bool:
             "num_generations": training["num_generations"],
             "columns": [column._asdict() for column in columns],
             "config": str(options.config),
-            "changed": disagreement(scored, columns),  # preflight reads it
             "sampling": samples.settings,
             **versions(),
         }

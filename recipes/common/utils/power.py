@@ -1,14 +1,11 @@
 """How small a change can an evaluation show? The power of the test that compares before and after.
 
-The two-sided exact McNemar test at 5 %, over the binomial number of rows that change. A probe tells
-how many change; without one a quarter is assumed, as in the published quickstart (119 of 480).
+The two-sided exact McNemar test at 5 %, over the binomial number of rows that change. Before a run
+a quarter is assumed, as in a published quickstart (119 of 480).
 """
-
-from pathlib import Path
 
 import numpy as np
 
-from recipes.common.utils.run_files import PROBE_FIGURES, read_json
 from recipes.common.utils.tables import percent
 
 POWER = 0.8
@@ -49,21 +46,6 @@ def smallest_change(n: int, changed: float = A_QUARTER) -> float | None:
         middle = (low + high) / 2
         low, high = (low, middle) if mcnemar_power(n, middle, changed) >= POWER else (middle, high)
     return high
-
-
-def expected_to_change(config: str | None, model: str) -> tuple[float, str]:
-    """The share of the rows that may change, with words for it.
-
-    From a probe of this YAML and model where scripts/probe.py keeps it by default, or a quarter.
-    """
-    folder = Path("runs", f"probe-{Path(config or '').stem}")
-    found = read_json(folder / PROBE_FIGURES, {})
-    probed = (found.get("config"), found.get("sampling", {}).get("model_name_or_path"))
-    if found.get("changed") is None or probed != (str(Path(config or "")), model):
-        return A_QUARTER, "if a quarter of the rows change"
-    share = percent(found["changed"], 0)
-    same = f"as often as two samples of a prompt differ in {folder}"
-    return found["changed"], f"if {share} of the rows change, {same}"
 
 
 def power_line(n: int, changed: float, condition: str) -> str:
