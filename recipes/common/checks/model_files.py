@@ -14,7 +14,7 @@ from huggingface_hub import constants, try_to_load_from_cache
 from safetensors import SafetensorError, safe_open
 
 MEASURED_ROWS = 200  # whose prompts are counted in tokens
-TEMPLATE_S = 20  # for them; an ordinary template takes a hundredth
+TEMPLATE_S = 10  # for them; an ordinary template takes a hundredth
 EMBEDDING = re.compile(r"(?:^|\.)(?:embed_tokens|wte|word_embeddings|embed_in)\.weight$")
 OF_THE_TRAINER = ("rng_state", "optimizer.pt", "scheduler.pt", "scaler.pt")
 TOKENIZERS = ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt")
