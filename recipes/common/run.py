@@ -5,7 +5,6 @@ import signal
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,7 @@ from recipes.common.evaluation.metrics import Metric
 from recipes.common.settings import RecipeArguments, parse_arguments
 from recipes.common.trainer import GRPOConfig, GRPOTrainer, add_model_arguments
 from recipes.common.utils.machine import make_head_input_contiguous, use_all_cores
-from recipes.common.utils.run_files import AFTER, BEFORE, write_rows
+from recipes.common.utils.run_files import PREFLIGHT, write_json
 
 INTERRUPTED = 130  # the shell's status for a program that SIGINT ended
 
@@ -105,57 +104,62 @@ def train_and_save(trainer: GRPOTrainer, run: Run, metric: Metric) -> dict[str, 
     Returns the content of summary.json, None on every rank but the main one. An interrupted run
     saves a checkpoint and ends with status 130.
     """
-    from recipes.common.evaluation.curve import validate
-    from recipes.common.report.record import finish, summary_of
+    from recipes.common.report.record import final_table, push, summary_of, write_card, write_record
     from recipes.common.training import callbacks
     from recipes.common.training.engine import EngineCallback
     from recipes.common.training.interrupt import InterruptCallback
     from recipes.common.training.tracking import TrackingCallback, continue_wandb_run
+    from recipes.common.watch import Watch
 
     _check_metric(run, metric)
-    folder, patience = Path(run.training.output_dir), run.recipe.early_stopping_patience
+    args, recipe, folder = run.training, run.recipe, Path(run.training.output_dir)
     clock, interrupt = callbacks.Clock(folder), InterruptCallback(trainer)
-    trainer.phase = clock
+    rows, how = (run.eval_rows, metric, run.validation_rows), (trainer.complete,)
+    how += (recipe.num_eval_samples, recipe.metric_steps)
+    watched = Watch(trainer, *rows, clock, *how)
+    trainer.phase, trainer.observe = clock, watched.observe
+    trainer.is_watched = bool(run.validation_rows)
     make_head_input_contiguous(trainer.accelerator.unwrap_model(trainer.model))
-    if run.validation_rows:
-        trainer.validate = lambda: validate(trainer, run.validation_rows.to_list(), metric)
     disable_progress_bar()  # transformers would draw one for each file of each checkpoint
     for printer in (PrinterCallback, ProgressCallback):  # StepLineCallback does it in one line
         trainer.remove_callback(printer)
     trainer.add_callback(EngineCallback(trainer))
     trainer.add_callback(callbacks.ResumeCallback())
-    trainer.add_callback(callbacks.RunRecordCallback(run.preflight))
     trainer.add_callback(TrackingCallback(folder, run.config))
+    trainer.add_callback(clock)
     # Before: the engine takes the model over inside `train`, so this is among the first that
     # `train` calls.
-    before = partial(_evaluate, trainer, run, metric, BEFORE)
-    trainer.add_callback(callbacks.BeforeCallback(trainer, before))
+    trainer.add_callback(watched)
     trainer.add_callback(callbacks.StepLineCallback())
-    trainer.add_callback(clock)
     trainer.add_callback(interrupt)
-    if patience:
-        trainer.add_callback(callbacks.StopEarlyCallback(patience))
+    if recipe.early_stopping_patience:
+        trainer.add_callback(callbacks.StopEarlyCallback(recipe.early_stopping_patience))
     trainer.add_callback(callbacks.LastStepCallback())
     continue_wandb_run(folder, trainer.args, run.checkpoint)
+    if trainer.is_world_process_zero():
+        write_json(folder / PREFLIGHT, run.preflight)
     try:
         trainer.train(resume_from_checkpoint=run.checkpoint)
     except callbacks.NothingLeftToTrain:
         # transformers chooses the best checkpoint after the loop, which was not entered.
-        if run.training.load_best_model_at_end and trainer.state.best_model_checkpoint is not None:
+        if args.load_best_model_at_end and trainer.state.best_model_checkpoint is not None:
             trainer._load_best_model()
     finally:
         interrupt.restore_handlers()
     if interrupt.requested:
         _stop_here(trainer, folder)
-    # After.
-    _evaluate(trainer, run, metric, AFTER)
+    watched.after()
     # Without a push: that comes last, with the table in the model card.
     trainer.save_model(_internal_call=True)
     trainer.save_state()
     if not trainer.is_world_process_zero():
         return None
     summary = summary_of(trainer, run.config, clock)
-    finish(trainer, folder, summary)
+    summary["rows_trained_on"] = callbacks.rows_trained_on(trainer)
+    write_card(trainer, folder, run.config, final_table(folder, summary))
+    write_record(trainer, folder, summary)
+    if args.push_to_hub:
+        push(trainer.hub_model_id, folder, args.hub_token, args.hub_revision)
     return summary
 
 
@@ -172,22 +176,6 @@ def _check_metric(run: Run, metric: Metric) -> None:
     if name not in known:
         there = ", ".join(known)
         refuse(f"error: metric_for_best_model is {name!r}; the validation rows have {there}.")
-
-
-def _evaluate(trainer: GRPOTrainer, run: Run, metric: Metric, file: str) -> None:
-    """Evaluate the held-out rows, if there are any, and write them into the run folder."""
-    from recipes.common.evaluation.evaluate import evaluate
-    from recipes.common.evaluation.scores import comparison_table, summarize
-
-    if not run.eval_rows:
-        return
-    rows, samples = run.eval_rows.to_list(), run.recipe.num_eval_samples
-    with trainer.phase("before and after"):
-        evaluated = evaluate(trainer, rows, metric, samples, title=Path(file).stem)
-    if trainer.is_world_process_zero():
-        write_rows(Path(run.training.output_dir, file), evaluated)
-        if file == BEFORE:
-            print(comparison_table(summarize(evaluated), None, None), flush=True)
 
 
 def _stop_here(trainer: GRPOTrainer, folder: Path) -> None:

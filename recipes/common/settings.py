@@ -71,6 +71,9 @@ class RecipeArguments:
     num_validation_rows: int = setting(
         64, "With eval_strategy: rows evaluated during training, and never trained on."
     )
+    metric_steps: int = setting(
+        1, "Apply the metric to the completions of training every so many steps; 0 for never."
+    )
     early_stopping_patience: int | None = setting(
         None, "Stop after so many evaluations in a row without a better metric_for_best_model."
     )

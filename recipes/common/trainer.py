@@ -15,7 +15,6 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 
 import torch
-import transformers
 import trl
 from accelerate.utils import gather, is_peft_model
 from transformers.integrations import is_deepspeed_zero3_enabled
@@ -23,6 +22,7 @@ from transformers.trainer_utils import rotate_checkpoints
 from trl.trainer import grpo_trainer
 
 from recipes.common.training import environments, rollout
+from recipes.common.training.completion import Rollout
 from recipes.common.training.gates import group_spread, void_and_gate
 from recipes.common.training.guard import FAILURES, GRADED, GRADED_BY, NOT_APPLICABLE, Graded, guard
 from recipes.common.training.shared_prompt import share_prompts, why_prompts_are_not_shared
@@ -237,9 +237,11 @@ class GRPOTrainer(trl.GRPOTrainer):
         self.reward_gates = {
             name: [of] if isinstance(of, str) else list(of) for name, of in gates.items()
         }
-        # run.py sets both: what times a phase of the run, and what evaluates its validation rows.
+        # run.py sets them: what times a phase of the run, whether `Watch` evaluates the validation
+        # rows, and what it says of a generation (rows, completions, advantages).
         self.phase: Callable[[str], AbstractContextManager] = nullcontext
-        self.validate: Callable[[], dict[str, float]] | None = None
+        self.is_watched = False
+        self.observe: Callable[..., dict[str, float]] | None = None
 
     def _share_prompts(self) -> None:
         """For the policy and the reference model, or say why not."""
@@ -266,18 +268,13 @@ class GRPOTrainer(trl.GRPOTrainer):
             return super()._prepare_inputs(generation_batch)
 
     def evaluate(self, *args, **kwargs) -> dict[str, float]:
-        """Evaluate in mid-training as before and after it; as TRL does where `validate` is None.
+        """Leave the validation rows to the callback `Watch`, as before and after; or as TRL does.
 
-        The shares are logged as they are named, `validation/<metric>`. transformers looks for
-        `metric_for_best_model` with `eval_` in front, in the mapping that is returned.
+        transformers looks for `metric_for_best_model` in the mapping that is returned.
         """
-        if self.validate is None:
+        if not self.is_watched:
             return super().evaluate(*args, **kwargs)
-        with self.phase("validation"):
-            shares = self.validate()
-        # TRL's own `log` would write the completions of this step once more.
-        transformers.Trainer.log(self, dict(shares))
-        metrics = {f"eval_{name}": share for name, share in shares.items()}
+        metrics: dict[str, float] = {}
         self.control = self.callback_handler.on_evaluate(
             self.args, self.state, self.control, metrics
         )
@@ -307,20 +304,20 @@ class GRPOTrainer(trl.GRPOTrainer):
         share = 1.0 if SKIPPABLE[self.loss_type] == "tokens" else most / len(counts_c)
         return super()._compute_loss(model, inputs | rows) * share
 
-    def complete(self, rows: list[dict], do_sample: bool = False) -> list[rollout.Rollout]:
+    def complete(self, rows: list[dict], do_sample: bool = False) -> list[Rollout]:
         """Complete rows as in training, tools included, without scoring or logging them."""
         return rollout.complete(self, rows, do_sample)
 
     def _generate_and_score_completions(self, inputs):
-        kept: list[Scores] = []
+        kept: list[tuple[list, Scores]] = []
 
-        def calculate(*batch) -> torch.Tensor:
-            kept.append(self.score(*batch))
-            return kept[0].rewards_CR  # all that TRL's method takes
+        def calculate(inputs, prompts, completions, *ids) -> torch.Tensor:
+            kept.append((completions, self.score(inputs, prompts, completions, *ids)))
+            return kept[0][1].rewards_CR  # all that TRL's method takes
 
         with rollout.replaced(self, _calculate_rewards=calculate):
             output = super()._generate_and_score_completions(inputs)
-        (scores,) = kept
+        ((completions, scores),) = kept
         advantages_c = output["advantages"]
         if self.args.skips:  # rounding leaves 1e-4 where a group has no spread
             first = self.accelerator.process_index * len(inputs)
@@ -331,7 +328,11 @@ class GRPOTrainer(trl.GRPOTrainer):
             steps_cT = token_advantages(scores.steps, tokens=mask_cT.shape[1]).to(advantages_c)
             advantages_cT = (advantages_c.unsqueeze(1) + steps_cT) * mask_cT
             output["advantages"] = advantages_cT
-            self._log_advantages(advantages_cT.sum(dim=1) / mask_cT.sum(dim=1).clamp(min=1))
+            advantages_c = advantages_cT.sum(dim=1) / mask_cT.sum(dim=1).clamp(min=1)
+            self._log_advantages(advantages_c)
+        if self.observe and self.model.training:
+            for name, value in self.observe(inputs, completions, advantages_c.tolist()).items():
+                self._metrics["train"][name].append(value)
         return output
 
     def score(self, inputs, prompts, completions, completion_ids_list) -> Scores:

@@ -7,16 +7,19 @@ from typing import Any
 
 from trl import GRPOTrainer
 
-from recipes.common.evaluation.evaluate import evaluate
+from recipes.common.evaluation.evaluate import Complete, evaluate
 from recipes.common.evaluation.metrics import Metric
 from recipes.common.evaluation.scores import metric_names, outcomes, summarize
 from recipes.common.utils.run_files import VALIDATION, read_validation, write_rows
 
 
-def validate(trainer: GRPOTrainer, rows: list[dict], metric: Metric) -> dict[str, float]:
+def validate(
+    trainer: GRPOTrainer, rows: list[dict], metric: Metric, complete: Complete
+) -> dict[str, float]:
     """Evaluate the validation rows and add a line to the curve; return what is to be logged."""
     step = trainer.state.global_step
-    evaluated = evaluate(trainer, rows, metric, samples=0, title=f"validation, step {step}")
+    title = f"validation, step {step}"
+    evaluated = evaluate(trainer, rows, metric, title=title, complete=complete)
     if trainer.is_world_process_zero():
         add_line(Path(trainer.args.output_dir), validation_line(step, evaluated))
     summary = summarize(evaluated)

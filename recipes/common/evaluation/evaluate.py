@@ -18,6 +18,8 @@ from rewards import reward_name
 from rewards.audit.call import score
 from rewards.contract import is_model
 
+Complete = Callable[..., list]  # (rows, do_sample=False) -> one Rollout a row
+
 
 def evaluate(
     trainer: GRPOTrainer,
@@ -25,16 +27,19 @@ def evaluate(
     metric: Metric,
     samples: int = 0,
     title: str = "evaluating",
+    complete: Complete | None = None,
 ) -> list[dict[str, Any]]:
     """Complete every row greedily and `samples` times at random; evaluate and score.
 
-    `trainer` is ours (recipes/common/trainer.py), in a run or made for a script. On all its ranks
-    it returns one mapping a row, in the order of `rows`: `row`, `prompt`, `answer`, `completion`,
-    `tokens`, `truncated`, `metrics`, `rewards`; where asked for `samples` (a list of metrics) and
-    `sampled_completions`; with tools `messages` and `turns`, the kind of each turn. Batches are cut
-    before the ranks share them, so that a row has the same neighbours, padding and answer whatever
-    the number of processes. The random state is as before afterwards.
+    `trainer` is ours (recipes/common/trainer.py), in a run or made for a script, or any of TRL with
+    a `complete`. On all its ranks it returns one mapping a row, in the order of `rows`: `row`,
+    `prompt`, `answer`, `completion`, `tokens`, `truncated`, `metrics`, `rewards`; where asked for
+    `samples` (a list of metrics) and `sampled_completions`; with tools `messages` and `turns`, the
+    kind of each turn. Batches are cut before the ranks share them, so that a row has the same
+    neighbours, padding and answer whatever the number of processes. The random state is as before
+    afterwards.
     """
+    complete = complete or trainer.complete
     rank, world_size = trainer.accelerator.process_index, trainer.accelerator.num_processes
     size = min(trainer.args.per_device_eval_batch_size, len(rows))
     numbers = [
@@ -50,11 +55,11 @@ def evaluate(
             batch = [rows[i] for i in numbers[number]]
             missing = size - len(batch) if trainer.use_vllm else 0  # its server shares out evenly
             filled = batch + batch[-1:] * missing
-            greedy = trainer.complete(filled)[: len(batch)]
+            greedy = complete(filled)[: len(batch)]
             results = _scored(batch, greedy, trainer.reward_funcs, metric)
             for draw in range(samples):
                 torch.manual_seed(trainer.args.seed * 1_000_003 + number * 1_009 + draw)
-                drawn = trainer.complete(filled, do_sample=True)[: len(batch)]
+                drawn = complete(filled, do_sample=True)[: len(batch)]
                 for result, row, one in zip(results, batch, drawn, strict=True):
                     result.setdefault("samples", []).append(metric(row, one.text))
                     result.setdefault("sampled_completions", []).append(one.text)

@@ -52,7 +52,7 @@ def page(runs: list[dict[str, Any]]) -> str:
         table = _table(["setting", *names], rows) if rows else "<p>All settings are the same.</p>"
         differences = f"<section><h2>Settings that differ</h2>{table}</section>"
     drawn = panels([run["log"] for run in runs], [run["validation"] for run in runs])
-    first = next((panel for panel in drawn if panel.spans), None)
+    first = next((panel for panel in drawn if panel.rewards), None)
     curves = [_figure(panel, names) for panel in drawn if panel is not first]
     results = [heading + _result(run) for heading, run in zip(headings, runs, strict=True)]
     data = json.dumps(

@@ -54,7 +54,7 @@ class Panel:
 
     title: str
     curves: list[Points]
-    spans: list[Spans] | None = None  # of a validation metric
+    spans: list[Spans] | None = None  # of a validation metric, or of a push
     rewards: list[Points] | None = None  # behind a validation metric
 
 
@@ -63,11 +63,17 @@ def panels(logs: list[Log], validations: list[list[dict[str, Any]]]) -> list[Pan
     keys = {key for log in logs for entry in log for key in entry}
     means = sorted(filter(is_reward_mean, keys))
     named = [(f"reward {key.split('/')[1]} (mean)", key) for key in means]
+    judged = [key for key in sorted(keys) if key.startswith("metrics/")]
+    named += [(f"{key.partition('/')[2]} of the completions of training", key) for key in judged]
     drawn = [
         Panel(title, [curve(log, key) for log in logs])
         for title, key in (("reward (weighted sum)", "reward"), *named, *KEYS)
         if key in keys
     ]
+    for key in (f"push/{key.partition('/')[2]}" for key in judged):
+        title = f"{key} (covariance with the advantage; band: running interval)"
+        spans = [band(log, key) for log in logs]
+        drawn.append(Panel(title, [curve(log, key) for log in logs], spans))
     rewards = [curve(log, "reward") for log in logs]
     lines = [line for validation in validations for line in validation]
     metrics = dict.fromkeys(name for line in lines for name in line["metrics"])
@@ -87,6 +93,12 @@ def curve(log: Log, key: str) -> Points:
     """Step -> value, where one was logged that is a number."""
     values = {entry["step"]: float(entry[key]) for entry in log if entry.get(key) is not None}
     return {step: value for step, value in values.items() if math.isfinite(value)}
+
+
+def band(log: Log, key: str) -> Spans:
+    """Step -> the running interval of a push, where it was logged."""
+    low, high = (curve(log, f"{key}_{end}") for end in ("low", "high"))
+    return {step: (low[step], high[step]) for step in low if step in high}
 
 
 def shares(validation: list[dict[str, Any]], metric: str) -> tuple[Points, Spans]:
@@ -166,18 +178,19 @@ def _draw(axis: Any, panel: Panel, names: list[str]) -> None:
     """Draw the curve of each run, in the run's colour."""
     from matplotlib.ticker import MaxNLocator, PercentFormatter
 
-    behind = axis.twinx() if panel.spans else None
+    behind = axis.twinx() if panel.rewards else None
     for number, (name, points) in enumerate(zip(names, panel.curves, strict=True)):
         color = COLORS[number % len(COLORS)]
         steps, values = list(points), list(points.values())
+        spans = panel.spans[number] if panel.spans else {}
+        low, high = zip(*spans.values(), strict=True) if spans else ((), ())
+        axis.fill_between(list(spans), low, high, color=color, alpha=0.2, linewidth=0)
         if behind is None:
             axis.plot(steps, values, color=color, alpha=0.35, linewidth=1)
             mean = list(smooth(points).values())
             dot = "o" if len(points) == 1 else None  # a line of one point is not seen
             axis.plot(steps, mean, color=color, label=name, marker=dot)
             continue
-        low, high = zip(*panel.spans[number].values(), strict=True) if points else ((), ())
-        axis.fill_between(steps, low, high, color=color, alpha=0.2, linewidth=0)
         axis.plot(steps, values, color=color, marker="o", markersize=4)
         reward = smooth(panel.rewards[number])
         style = {"color": color, "linestyle": "--", "alpha": 0.6, "linewidth": 1.4}
@@ -186,6 +199,8 @@ def _draw(axis: Any, panel: Panel, names: list[str]) -> None:
         axis.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
         behind.set_ylabel("reward")
         behind.grid(visible=False)
+    elif panel.spans:
+        axis.axhline(0.0, color=INK, linewidth=1)
     steps = [step for points in panel.curves for step in points] or [1]
     axis.set_xlim(min(steps) - 0.5, max(steps) + 0.5)  # nothing happens at a step 0
     axis.xaxis.set_major_locator(MaxNLocator(nbins=6, integer=True))

@@ -11,7 +11,7 @@ from recipes.common.evaluation.scores import comparison_table, independent_metri
 from recipes.common.report.page import write_report
 from recipes.common.report.plots import plot_runs
 from recipes.common.report.report import best_sentence, figures_of
-from recipes.common.training.callbacks import Clock, rows_trained_on
+from recipes.common.training.callbacks import Clock
 from recipes.common.training.engine import engine
 from recipes.common.training.tracking import track_report, track_summary
 from recipes.common.utils.machine import versions
@@ -38,7 +38,7 @@ def summary_of(trainer: GRPOTrainer, config: dict[str, Any], clock: Clock) -> di
     `before`, `after`, `mcnemar_p` and `changed` are None for a run without evaluation rows.
     """
     best, state = best_checkpoint(trainer), trainer.state
-    metric, patience = trainer.args.metric_for_best_model, config["early_stopping_patience"]
+    metric, patience = trainer.args.metric_for_best_model, config.get("early_stopping_patience")
     early = patience and state.global_step < state.max_steps
     return {
         **figures_of(Path(trainer.args.output_dir), best["step"] if best else None),
@@ -47,7 +47,6 @@ def summary_of(trainer: GRPOTrainer, config: dict[str, Any], clock: Clock) -> di
         "minutes": round(clock.minutes(), 2),
         "seconds": {phase: round(seconds, 1) for phase, seconds in clock.seconds.items()},
         "steps": state.global_step,
-        "rows_trained_on": rows_trained_on(trainer),
         "engine": engine(trainer),
         **versions(),
         "config": config,
@@ -59,30 +58,31 @@ def best_checkpoint(trainer: GRPOTrainer) -> dict[str, Any] | None:
     chosen = trainer.state.best_model_checkpoint if trainer.args.load_best_model_at_end else None
     if chosen is None:
         return None
-    step, metric = int(chosen.rpartition("-")[2]), trainer.args.metric_for_best_model
-    entries = [entry for entry in trainer.state.log_history if entry["step"] == step]
-    values = [entry[metric] for entry in entries if metric in entry]
-    return {"step": step, "metric": metric, "value": values[-1], "rows": len(trainer.eval_dataset)}
+    step, rows = int(chosen.rpartition("-")[2]), len(trainer.eval_dataset or ())
+    found = {"metric": trainer.args.metric_for_best_model, "value": trainer.state.best_metric}
+    return {"step": step, **found, "rows": rows}
 
 
-def finish(trainer: GRPOTrainer, folder: Path, summary: dict[str, Any]) -> None:
-    """Write curves, table and model card, then summary.json, which marks the run as finished.
+def write_card(trainer: GRPOTrainer, folder: Path, config: dict[str, Any], table: str) -> None:
+    """Write TRL's model card with the table."""
+    trainer.create_model_card(model_name=folder.name)
+    card = (folder / CARD).read_text(encoding="utf-8")
+    (folder / CARD).write_text(complete_card(card, config, table), encoding="utf-8")
 
-    Then the page, which reads it, and the upload.
+
+def write_record(trainer: GRPOTrainer, folder: Path, summary: dict[str, Any]) -> None:
+    """Write curves and table, then summary.json, which marks the run as finished.
+
+    Then the page, which reads it.
     """
     plot_runs([folder], folder / CURVES)
     table = final_table(folder, summary)
     (folder / TABLE).write_text(table + "\n", encoding="utf-8")
-    trainer.create_model_card(model_name=folder.name)
-    card = (folder / CARD).read_text(encoding="utf-8")
-    (folder / CARD).write_text(complete_card(card, summary["config"], table), encoding="utf-8")
     track_summary(trainer, summary)
     write_json(folder / SUMMARY, summary)
     write_report([folder], folder / REPORT)
     track_report(trainer.args, folder / REPORT)
     print("\n" + table, flush=True)
-    if trainer.args.push_to_hub:
-        push(trainer.hub_model_id, folder, trainer.args.hub_token, trainer.args.hub_revision)
 
 
 def complete_card(card: str, config: dict[str, Any], table: str) -> str:

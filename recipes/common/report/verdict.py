@@ -82,7 +82,8 @@ def verdict(
     # Where the best was no better than the first, the change from before to after says it all.
     was_better = share(best["metrics"][metric]) > share(first["metrics"][metric])
     dropped = was_better and drop < 0 and p_drop < LEVEL / len(between)
-    start, end, reward_rose = _ends(rewards)
+    reward_rose, count = reward_rises(log), max(FEWEST_STEPS // 2, len(rewards) // 4)
+    start, end = mean(rewards[:count]), mean(rewards[-count:])
     # Held-out rows were not evaluated in between: a fall of the validation rows is told beside
     # what they say, and decides where there are no others.
     decides = dropped and ends is None
@@ -138,14 +139,15 @@ def verdict_of_run(
     return Verdict(", ".join(names), " ".join(sentences))
 
 
-def _ends(rewards: list[float]) -> tuple[float, float, bool]:
-    """The means of the first and the last quarter of the steps, and whether the rewards rise."""
+def reward_rises(log: list[dict[str, Any]]) -> bool:
+    """Whether the rewards of the logged steps rise; not of fewer than six."""
     from scipy.stats import linregress
 
-    count = max(FEWEST_STEPS // 2, len(rewards) // 4)
+    rewards = list(curve(log, "reward").values())
+    if len(rewards) < FEWEST_STEPS:
+        return False
     line = linregress(range(len(rewards)), rewards)
-    rose = line.slope > 0 and line.pvalue < REWARD_LEVEL
-    return mean(rewards[:count]), mean(rewards[-count:]), rose
+    return bool(line.slope > 0 and line.pvalue < REWARD_LEVEL)
 
 
 def _pairs(old: dict[str, Any], new: dict[str, Any], metric: str) -> tuple[list[bool], list[bool]]:

@@ -10,7 +10,7 @@ from typing import Any
 from recipes.common.data.recipe import Recipe
 from recipes.common.evaluation.metrics import Metric, evaluate_all
 from recipes.common.sampling.idle import idle_trainer, sample
-from recipes.common.training.rollout import decoding_of
+from recipes.common.training.completion import decoding_of
 from recipes.common.utils.run_files import read_rows, write_rows
 from recipes.common.utils.stats import bootstrap_interval
 

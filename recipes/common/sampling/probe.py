@@ -27,8 +27,8 @@ from recipes.common.sampling.learning import (
 )
 from recipes.common.settings import Arguments
 from recipes.common.trainer import GRPOTrainer, Scores
+from recipes.common.training.completion import Rollout, decoding_of
 from recipes.common.training.guard import FAILURES
-from recipes.common.training.rollout import Rollout, decoding_of
 from recipes.common.utils.machine import versions
 from recipes.common.utils.power import PROBE_FIGURES as FIGURES
 from recipes.common.utils.run_files import read_json, read_rows, write_json, write_rows

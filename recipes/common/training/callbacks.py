@@ -1,51 +1,24 @@
-"""Around the steps of a run: its record, what a resumed run lacks, the untrained model, a line for
-each step.
-"""
+"""Around the steps of a run: what a resumed run lacks, a line for each step, its time."""
 
 import itertools
 import math
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import torch
-from accelerate.utils import broadcast_object_list
 from datasets import IterableDataset
 from transformers import EarlyStoppingCallback, TrainerCallback, TrainerState
 from trl import GRPOTrainer
 
-from recipes.common.utils.machine import versions
-from recipes.common.utils.run_files import (
-    BEFORE,
-    MINUTES,
-    PREFLIGHT,
-    VERSIONS,
-    is_reward_mean,
-    read_json,
-    read_validation,
-    write_json,
-)
+from recipes.common.utils.run_files import MINUTES, is_reward_mean, read_json, write_json
 from recipes.common.utils.screen import announce
 from recipes.common.utils.tables import percent
 
 IDLE_STEPS = 10  # logged steps over which the share of groups without spread is averaged
-
-
-class RunRecordCallback(TrainerCallback):
-    """Write preflight.json, and the versions of each start: they may differ."""
-
-    def __init__(self, preflight: dict[str, Any]):
-        self.preflight = preflight
-
-    def on_train_begin(self, args, state, control, **kwargs) -> None:
-        if state.is_world_process_zero:
-            folder = Path(args.output_dir)
-            starts = read_json(folder / VERSIONS, default=[])
-            write_json(folder / VERSIONS, [*starts, {"from_step": state.global_step, **versions()}])
-            write_json(folder / PREFLIGHT, self.preflight)
 
 
 class ResumeCallback(TrainerCallback):
@@ -84,36 +57,6 @@ def rows_trained_on(trainer: GRPOTrainer) -> int | None:
     epochs, steps = divmod(trainer.state.global_step, math.ceil(len(sampler) / of_a_step))
     drawn = [*itertools.repeat(len(sampler), epochs), steps * of_a_step]
     return len({row for count in drawn for row in itertools.islice(sampler, count)})
-
-
-class BeforeCallback(TrainerCallback):
-    """Evaluate the untrained model once the engine is up, by `evaluate` and on the validation rows.
-
-    A resumed run has done it already.
-    """
-
-    def __init__(self, trainer: GRPOTrainer, evaluate: Callable[[], Any]):
-        self.trainer, self.evaluate = trainer, evaluate
-
-    def on_train_begin(self, args, state, control, **kwargs) -> None:
-        folder = Path(args.output_dir)
-        if not self._decided_by_main((folder / BEFORE).is_file()):
-            self.evaluate()
-        known = any(line["step"] <= state.global_step for line in read_validation(folder))
-        if self.trainer.validate is None or self._decided_by_main(known):
-            return
-        metrics, wanted = self.trainer.evaluate(), args.metric_for_best_model
-        # transformers would find out at the first checkpoint
-        if wanted and f"eval_{wanted}" not in metrics:
-            names = ", ".join(name.removeprefix("eval_") for name in metrics)
-            raise ValueError(
-                f"metric_for_best_model is {wanted!r}; the validation rows have {names}."
-            )
-
-    def _decided_by_main(self, value: bool) -> bool:
-        """What the main process found: file systems may not agree."""
-        several = self.trainer.accelerator.num_processes > 1
-        return broadcast_object_list([value])[0] if several else value
 
 
 class NothingLeftToTrain(Exception):
@@ -198,6 +141,12 @@ def _step_parts(logs: dict[str, Any]) -> list[str]:
     for name, value in logs.items():
         if is_reward_mean(name):
             parts.append(f"{name.split('/')[1]} {_number(value)}")
+    for name, value in logs.items():
+        kind, _, metric = name.partition("/")
+        if kind == "metrics" and value is not None:
+            pushed = logs.get(f"push/{metric}")
+            way = "" if pushed is None else f" (push {pushed:+.2f})"
+            parts.append(f"{metric} {percent(value, 0)}{way}")
     parts.append(f"length {_number(logs.get('completions/mean_length'), 0)}")
     parts.append(f"truncated {percent(float(logs.get('completions/clipped_ratio') or 0), 0)}")
     without = logs.get("groups/without_spread", 0.0)
@@ -252,6 +201,10 @@ class Clock(TrainerCallback):
             self.seconds[phase] += taken - self._inside.pop()
             if self._inside:
                 self._inside[-1] += taken
+
+    def on_train_begin(self, args, state, control, **kwargs) -> None:
+        if state.global_step == 0:  # an earlier run in this folder does not count
+            self.before, self.seconds = 0.0, Counter()
 
     def minutes(self) -> float:
         return self.before + (time.monotonic() - self.started) / 60

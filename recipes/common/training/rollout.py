@@ -6,38 +6,20 @@ Not covered: a tool that hangs stops the run with it, and images in what a tool 
 
 import contextlib
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from transformers import AutoProcessor, GenerationConfig
+from transformers import AutoProcessor
 from trl import GRPOTrainer
 from trl.chat_template_utils import (
     add_response_schema,
     qwen3_template,
 )
 
+from recipes.common.training.completion import Rollout, generation_config
 from rewards.text import completion_text
 
 TURN_KINDS = ("call", "failed call", "broken call", "call without room", "text")
-SAMPLING = ("temperature", "top_p", "top_k", "min_p")  # without meaning next to a greedy choice
-
-
-@dataclass
-class Rollout:
-    """A completion: what rewards get, and what the model itself wrote of it."""
-
-    completion: list[dict] | str  # messages, or text after a prompt of plain text
-    token_ids: list[int]  # of all turns, the tools' included, with the end of sequence
-    tokens: int  # of the model alone
-    truncated: bool
-    turns: list[str]  # with tools the kind of each turn of the model
-    environment: Any
-
-    @property
-    def text(self) -> str:
-        """What the model wrote, without the tools' answers."""
-        return completion_text(self.completion)
 
 
 def load_tokenizer(
@@ -150,7 +132,9 @@ def complete(trainer: GRPOTrainer, rows: list[dict], do_sample: bool) -> list[Ro
         greedy = {} if do_sample else {"temperature": 0.0}
         decoding = replaced(trainer.vllm_generation, **greedy)
     else:
-        decoding = replaced(trainer, generation_config=generation_config(trainer, do_sample))
+        pad = trainer._tokenizer.pad_token_id
+        config = generation_config(trainer.args, trainer.eos_token_ids, pad, do_sample)
+        decoding = replaced(trainer, generation_config=config)
     # The lengths that TRL would gather from all ranks are for its log.
     with replaced(trainer, **alone), replaced(trainer.accelerator, gather=_own), decoding:
         try:
@@ -179,26 +163,6 @@ def complete(trainer: GRPOTrainer, rows: list[dict], do_sample: bool) -> list[Ro
 
 def _own(values: Any) -> Any:
     return values
-
-
-def decoding_of(training: dict[str, Any]) -> dict[str, Any]:
-    """How training draws, all of it: the model's own settings would fill in the others."""
-    settings = {name: training[name] for name in (*SAMPLING, "repetition_penalty")}
-    return settings | (training["generation_kwargs"] or {})
-
-
-def generation_config(trainer: GRPOTrainer, do_sample: bool) -> GenerationConfig:
-    """The same for transformers, or greedily."""
-    decoding = decoding_of(vars(trainer.args))
-    if not do_sample:
-        decoding = {name: value for name, value in decoding.items() if name not in SAMPLING}
-    return GenerationConfig(
-        **decoding,
-        do_sample=do_sample,
-        max_new_tokens=trainer.args.max_completion_length,
-        eos_token_id=trainer.eos_token_ids,
-        pad_token_id=trainer._tokenizer.pad_token_id,
-    )
 
 
 @contextlib.contextmanager

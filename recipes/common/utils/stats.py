@@ -40,26 +40,26 @@ def mcnemar_p(before: list[bool], after: list[bool]) -> float:
     return float(binomtest(won, won + lost).pvalue) if won + lost else 1.0
 
 
-def t_quantile(values: int) -> float:
+def t_quantile(values: int, level: float = 0.05) -> float:
     """The 0.975 quantile of Student's t for the mean of so many values, two or more."""
     from scipy.stats import t
 
-    return float(t.ppf(0.975, values - 1))
+    return float(t.ppf(1 - level / 2, values - 1))
 
 
 def t_interval(
-    values: list[float], low: float = -math.inf, high: float = math.inf
+    values: list[float], low: float = -math.inf, high: float = math.inf, level: float = 0.05
 ) -> tuple[float, float] | None:
     """Student's 95 % interval of the mean of a few independent values (seeds); None for one value.
 
-    Cut at what is possible.
+    Cut at what is possible. `level` is the share of such intervals that miss the mean.
 
     >>> [round(end, 4) for end in t_interval([1.0, 2.0, 3.0])]
     [-0.4841, 4.4841]
     """
     if len(values) < 2:
         return None
-    half = t_quantile(len(values)) * stdev(values) / math.sqrt(len(values))
+    half = t_quantile(len(values), level) * stdev(values) / math.sqrt(len(values))
     return max(low, mean(values) - half), min(high, mean(values) + half)
 
 

@@ -1,0 +1,278 @@
+"""Watch the training of any `trl.GRPOTrainer`: held-out rows before and after, the curve between.
+
+    watch(trainer, rows, metric, validation_rows)  # before trainer.train()
+
+A callback evaluates by public parts of TRL 1.9 to 1.16 and leaves the files of a run folder in
+`output_dir`: `evaluation/`, `table.txt`, `curves.png`, `summary.json` and `report.html`. Every step
+logs the metric of the completions of training, and which way their advantages push it.
+`train_and_save` of the recipes uses the same callback.
+
+Not covered: tools, environments and images in a script of one's own; push with reward models,
+asynchronous rewards or `multi_objective_aggregation: normalize_then_sum`.
+"""
+
+import functools
+import inspect
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import transformers
+from accelerate.utils import gather_object
+from transformers import TrainerCallback
+from trl import GRPOTrainer
+
+from recipes.common.evaluation.curve import validate
+from recipes.common.evaluation.evaluate import Complete, evaluate
+from recipes.common.evaluation.metrics import Metric
+from recipes.common.evaluation.push import advantages_of, figures
+from recipes.common.evaluation.scores import comparison_table, independent_metrics, summarize
+from recipes.common.report.record import summary_of, write_record
+from recipes.common.report.verdict import reward_rises
+from recipes.common.training.callbacks import Clock
+from recipes.common.training.completion import complete_plainly
+from recipes.common.utils.machine import versions
+from recipes.common.utils.run_files import (
+    AFTER,
+    BEFORE,
+    RECORD,
+    STATE,
+    SUMMARY,
+    VALIDATION,
+    VERSIONS,
+    read_json,
+    write_json,
+    write_rows,
+)
+from rewards import reward_name
+from rewards.contract import is_model
+from rewards.text import completion_text
+
+
+def watch(
+    trainer: GRPOTrainer, rows: Any, metric: Metric, validation_rows: Any | None = None
+) -> None:
+    """Evaluate `rows` before and after `trainer.train()`, and write its report; on all ranks.
+
+    Args:
+        trainer: any `trl.GRPOTrainer`, not yet trained; on a resume from a checkpoint it goes on.
+        rows: held-out rows (a list or a `datasets.Dataset`), as those of training.
+        metric: `metric(row, completion) -> {name: True or False}`, of the text of a completion.
+        validation_rows: rows of the training side, evaluated every `args.eval_steps` steps.
+
+    Raises:
+        ValueError: `validation_rows` without `eval_steps`.
+    """
+    args = trainer.args
+    if validation_rows is not None and args.eval_strategy == "no" and not args.eval_steps:
+        raise ValueError("validation_rows are evaluated every eval_steps steps: set eval_steps.")
+    clock = Clock(Path(args.output_dir))
+    watched = Watch(trainer, rows, metric, validation_rows, clock)
+    _observe_rewards(trainer, watched)
+    for callback in (clock, watched, _Report(watched)):
+        trainer.add_callback(callback)
+
+
+class Watch(TrainerCallback):
+    """Evaluate before training, at each evaluation of the trainer, or every `eval_steps`.
+
+    `after` is for whoever knows that the training is over. `observe` sees each generation.
+    """
+
+    def __init__(
+        self,
+        trainer: GRPOTrainer,
+        rows: Any,
+        metric: Metric,
+        validation_rows: Any | None,
+        clock: Clock,
+        complete: Complete | None = None,
+        samples: int = 0,
+        metric_steps: int = 1,
+    ):
+        self.trainer, self.metric, self.clock, self.samples = trainer, metric, clock, samples
+        self.rows, self.validation_rows = list(rows or ()), list(validation_rows or ())
+        self.complete = complete or functools.partial(complete_plainly, trainer)
+        self.metric_steps, self.next_step = metric_steps, 0
+        self.folder, self.warned = Path(trainer.args.output_dir), set()
+
+    def on_train_begin(self, args, state, control, **kwargs) -> None:
+        step, is_main = state.global_step, state.is_world_process_zero
+        self.next_step = -(-step // max(1, self.metric_steps)) * self.metric_steps
+        if is_main:
+            starts = read_json(self.folder / VERSIONS, default=[]) if step else []
+            write_json(self.folder / VERSIONS, [*starts, {"from_step": step, **versions()}])
+        if step == 0:
+            if is_main:
+                for file in (AFTER, VALIDATION, SUMMARY):  # of an earlier run in this folder
+                    (self.folder / file).unlink(missing_ok=True)
+            self.evaluate_held_out(BEFORE)
+            self.evaluate_validation()
+        elif is_main and self.rows and not (self.folder / BEFORE).is_file():
+            raise ValueError(
+                f"{self.folder / BEFORE} is missing: training resumes at step {step}, and the "
+                "model of step 0 was not evaluated. Train from step 0, with `watch`."
+            )
+
+    def on_evaluate(self, args, state, control, metrics: dict, **kwargs) -> None:
+        """Put the validation rows among the trainer's metrics, where the best model is chosen."""
+        if state.global_step:
+            metrics |= self.evaluate_validation()
+
+    def on_step_end(self, args, state, control, **kwargs) -> None:
+        due = state.global_step % (state.eval_steps or 1) == 0
+        if args.eval_strategy == "no" and (due or state.global_step >= state.max_steps):
+            should_log = control.should_log
+            self.evaluate_validation()
+            control.should_log = should_log  # to log the shares has set it to False
+
+    def after(self) -> None:
+        """Evaluate the held-out rows of the trained model."""
+        self.evaluate_held_out(AFTER)
+
+    def evaluate_held_out(self, file: str) -> None:
+        if not self.rows:
+            return
+        with self.clock("before and after"):
+            evaluated = evaluate(
+                self.trainer, self.rows, self.metric, self.samples, Path(file).stem, self.complete
+            )
+        if self.trainer.is_world_process_zero():
+            write_rows(self.folder / file, evaluated)
+            if file == BEFORE:
+                print(comparison_table(summarize(evaluated), None, None), flush=True)
+
+    def evaluate_validation(self) -> dict[str, float]:
+        """Evaluate and log, as `validation/<metric>`; return it as the trainer's own metrics.
+
+        ValueError where `metric_for_best_model` is none of them.
+        """
+        if not self.validation_rows:
+            return {}
+        with self.clock("validation"):
+            shares = validate(self.trainer, self.validation_rows, self.metric, self.complete)
+        # TRL's own `log` would write the completions of this step once more.
+        transformers.Trainer.log(self.trainer, dict(shares))
+        wanted = self.trainer.args.metric_for_best_model or ""
+        # transformers would find out at the first checkpoint
+        if wanted.startswith("validation/") and wanted not in shares:
+            has = ", ".join(shares)
+            raise ValueError(f"metric_for_best_model is {wanted!r}; the validation rows have {has}")
+        return {f"eval_{name}": share for name, share in shares.items()}
+
+    # ----------------------------------------------------------------------- each generation
+
+    def observe(
+        self, rows: list[dict], completions: list, amounts: list | None, are_rewards: bool = False
+    ) -> dict[str, float]:
+        """Judge this rank's completions of training by the metric; return what is to be logged.
+
+        `amounts` are their advantages, or with `are_rewards` their total rewards; None where they
+        are not known. Called on all ranks together.
+        """
+        trainer, state = self.trainer, self.trainer.state
+        if not self.metric_steps or state.global_step < self.next_step:
+            return {}
+        self.next_step = (state.global_step // self.metric_steps + 1) * self.metric_steps
+        texts = map(completion_text, completions)
+        judged = list(map(self.metric, rows, texts))
+        told = list(zip(judged, amounts or [None] * len(judged), strict=True))
+        if trainer.accelerator.num_processes > 1:
+            told = gather_object(told)
+        outcomes, amounts = [each for each, _ in told], amounts and [amount for _, amount in told]
+        args = trainer.args
+        if amounts and are_rewards:
+            scale = {True: "group", False: "none"}.get(args.scale_rewards, args.scale_rewards)
+            amounts = advantages_of(amounts, args.num_generations, scale)
+        every = max(self.metric_steps, state.logging_steps)
+        looks = -(-state.max_steps // every) * len(independent_metrics(outcomes[0]))
+        return figures(outcomes, amounts, args.num_generations, state.log_history, looks)
+
+    def on_log(self, args, state, control, logs: dict | None = None, **kwargs) -> None:
+        """Warn once where the reward rises and pushes the independent metric down."""
+        metrics = [key.partition("/")[2] for key in logs or () if key.startswith("metrics/")]
+        for name in independent_metrics(metrics) if state.is_world_process_zero else ():
+            high = logs.get(f"push/{name}_high")
+            if name in self.warned or high is None or high >= 0.0:
+                continue
+            if reward_rises(state.log_history):
+                self.warned.add(name)
+                low = logs[f"push/{name}_low"]
+                print(
+                    f"warning: the reward rises and pushes {name} down: push/{name} is between "
+                    f"{low:+.3f} and {high:+.3f} over the last logged steps (95 %, all looks of "
+                    "the run allowed for). What it pays for is not what is asked for: read the "
+                    "latest completions, and try scripts/audit_rewards.py.",
+                    flush=True,
+                )
+
+
+def _observe_rewards(trainer: GRPOTrainer, watched: Watch) -> None:
+    """Have the rewards of a trainer of TRL tell `watched` what they are given and give."""
+    rewards = trainer.reward_funcs
+    plain = [
+        i
+        for i, reward in enumerate(rewards)
+        if not is_model(reward) and not inspect.iscoroutinefunction(reward)
+    ]
+    aggregation = getattr(trainer.args, "multi_objective_aggregation", "sum_then_normalize")
+    all_known = len(plain) == len(rewards) and aggregation == "sum_then_normalize"
+    weights = trainer.args.reward_weights or [1.0] * len(rewards)
+    given: dict[int, list[float | None]] = {}
+
+    def total_of(scores: tuple[float | None, ...]) -> float | None:
+        known = [w * float(s) for w, s in zip(weights, scores, strict=True) if s is not None]
+        return sum(known) if known else None
+
+    def telling(i: int, reward: Callable) -> Callable:
+        @functools.wraps(reward)
+        def call(prompts, completions, log_metric, **columns):
+            named = {"prompts": prompts, "completions": completions, "log_metric": log_metric}
+            given[i] = reward(**named, **columns)
+            if i == plain[-1] and trainer.model.training:
+                known = {n: v for n, v in columns.items() if isinstance(v, list)}
+                rows = [
+                    {"prompt": prompt} | {name: values[at] for name, values in known.items()}
+                    for at, prompt in enumerate(prompts)
+                ]
+                totals = None
+                if all_known:
+                    totals = [total_of(of) for of in zip(*map(given.get, plain), strict=True)]
+                for name, value in watched.observe(rows, completions, totals, True).items():
+                    log_metric(name, value)
+            return given[i]
+
+        return call
+
+    for i in plain:
+        rewards[i] = telling(i, rewards[i])
+
+
+class _Report(TrainerCallback):
+    """Of a script of one's own: the settings at the start, the record at the end."""
+
+    def __init__(self, watched: Watch):
+        self.watched = watched
+
+    def on_train_begin(self, args, state, control, **kwargs) -> None:
+        if state.is_world_process_zero and state.global_step == 0:
+            write_json(self.watched.folder / RECORD, self.config())
+
+    def on_train_end(self, args, state, control, **kwargs) -> None:
+        watched = self.watched
+        watched.after()
+        if state.is_world_process_zero:
+            state.save_to_json(watched.folder / STATE)
+            summary = summary_of(watched.trainer, self.config(), watched.clock)
+            write_record(watched.trainer, watched.folder, summary)
+
+    def config(self) -> dict[str, Any]:
+        trainer = self.watched.trainer
+        settings = json.loads(json.dumps(trainer.args.to_dict(), default=str))  # without tokens
+        names = [reward_name(reward) for reward in trainer.reward_funcs]
+        model = trainer.model.config._name_or_path
+        world_size = trainer.accelerator.num_processes
+        own = {"recipe": Path(sys.argv[0]).name, "model_name_or_path": model, "reward_funcs": names}
+        return {**own, "world_size": world_size, **settings}
