@@ -42,6 +42,17 @@ def test_a_panel_is_drawn_of_each_key_that_any_run_logged_and_of_each_validation
     assert curve(LOG, "completions/mean_length") == {1: 10.0}  # NaN is not drawn
 
 
+def test_the_metric_of_each_step_and_its_push_with_its_interval_have_a_panel():
+    low, high = {"push/right_low": -0.2}, {"push/right_high": 0.1}
+    each = {"reward": 0.1, "metrics/right": 0.5, "push/right": 0.1}
+    log = [{"step": step, **each} for step in (1, 2)]
+    log[1] |= low | high
+    _, metric, pushed = panels([log], [[]])
+    assert metric.title == "right of the completions of training" and pushed.rewards is None
+    assert (pushed.curves, pushed.spans) == ([{1: 0.1, 2: 0.1}], [{2: (-0.2, 0.1)}])
+    assert svg(pushed, ["run"]).startswith("<svg")
+
+
 def test_a_validation_metric_is_a_share_of_the_rows_that_have_it_with_its_interval():
     assert shares(CURVE, "strict") == ({0: 0.5}, {0: wilson_interval(1, 2)})
     assert shares(CURVE, "none") == ({}, {})

@@ -1,14 +1,20 @@
-"""`watch` in a script of one's own: the script of the documentation, resumed, on two ranks, and what it
-leaves.
-"""
+"""`watch` in a script of one's own: the very script of the documentation, and what it leaves."""
 
 import re
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+import trl
+from datasets import Dataset
 from support.launching import ROOT
+from transformers import TrainerState
 
+from recipes.common.evaluation.metrics import answer_metric
+from recipes.common.evaluation.push import advantages_of, figures, push, pushes, running_interval
+from recipes.common.report.pushes import read_steps, table_of_pushes
 from recipes.common.utils.run_files import read_evaluation, read_json, read_log, read_validation
+from recipes.common.watch import Watch, watch
 
 SCRIPT = re.search(
     r"## In a script of your own.*?```python\n(.*?)```",
@@ -25,8 +31,8 @@ def tiny(model: Path, folder: Path) -> str:
         "max_steps=32": "max_steps=4, save_steps=2, use_cpu=True, log_completions=True",
         "eval_steps=8": "eval_steps=2",
         "max_completion_length=28": "max_completion_length=6",
-        "take(160)": "take(6)",
-        "take(40)": "take(4)",
+        "rows[:160]": "rows[:6]",
+        "rows[160:200]": "rows[160:164]",
     }
     script = SCRIPT
     for old, new in changes.items():
@@ -35,17 +41,29 @@ def tiny(model: Path, folder: Path) -> str:
     return script
 
 
-def test_the_script_has_at_most_30_lines():
-    assert (
-        len(SCRIPT.splitlines()) <= 30 or len([x for x in SCRIPT.splitlines() if x.strip()]) <= 30
-    )
+def test_the_script_has_at_most_30_lines_besides_empty_ones():
+    assert len([line for line in SCRIPT.splitlines() if line.strip()]) <= 30
 
 
 @pytest.fixture(scope="module")
-def stock(model, tmp_path_factory, one_thread) -> Path:
-    folder = tmp_path_factory.mktemp("stock") / "run"
-    exec(compile(tiny(model, folder), "script", "exec"), {"__name__": "script"})
-    return folder
+def run_script(model, tmp_path_factory, one_thread):
+    """Run the script with changes: texts of it, and what takes their place -> the run's folder."""
+
+    def run(folder: Path | None = None, **changes: str) -> Path:
+        folder = folder or tmp_path_factory.mktemp("stock") / "run"
+        script = tiny(model, folder)
+        for old, new in changes.items():
+            assert old in script
+            script = script.replace(old, new)
+        exec(compile(script, "script", "exec"), {"__name__": "script"})
+        return folder
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def stock(run_script) -> Path:
+    return run_script()
 
 
 @pytest.mark.slow
@@ -58,5 +76,147 @@ def test_the_script_leaves_the_record_of_a_run(stock):
     summary = read_json(stock / "summary.json")
     assert summary["steps"] == 4 and summary["verdict"]["sentence"]
     log = read_log(stock)
-    assert [entry["step"] for entry in log] == [1, 2, 3, 4]
+    assert [entry["step"] for entry in log] == [1, 2, 3, 4], "each step is logged once"
     assert all({"metrics/lenient", "push/lenient", "push/format"} <= entry.keys() for entry in log)
+
+
+@pytest.mark.slow
+def test_a_script_that_resumes_goes_on_with_the_same_record(stock, run_script, tmp_path):
+    first = run_script(
+        tmp_path / "run", **{"max_steps=4": "max_steps=2, lr_scheduler_type='constant'"}
+    )
+    before = (first / "evaluation/before.jsonl").read_bytes()
+    resumed = {"trainer.train()": "trainer.train(resume_from_checkpoint=True)"}
+    run_script(first, **resumed)
+    assert (first / "evaluation/before.jsonl").read_bytes() == before
+    assert [line["step"] for line in read_validation(first)] == [0, 2, 4]
+    starts = [start["from_step"] for start in read_json(first / "versions.json")]
+    assert starts == [0, 2] and read_json(first / "summary.json")["steps"] == 4
+    (first / "evaluation/before.jsonl").unlink()
+    with pytest.raises(ValueError, match="the model of step 0 was not evaluated"):
+        run_script(first, **resumed)
+
+
+def letters(row, completion):
+    return {"letters": len(set(completion)) % 2 == 1} if row["gold"] else {}
+
+
+@pytest.mark.slow
+def test_the_push_of_a_script_is_that_of_trls_own_advantages(model, tmp_path):
+    """The table of completions holds the advantages that TRL trained on."""
+
+    def one(completions, **kwargs):
+        return [float(len(set(text))) for text in completions]
+
+    def other(completions, **kwargs):
+        return [None if text.startswith("a") else 1.0 * text.count("e") for text in completions]
+
+    args = trl.GRPOConfig(
+        str(tmp_path), num_generations=4, per_device_train_batch_size=8, max_steps=2, bf16=False,
+        use_cpu=True, max_completion_length=8, reward_weights=[1.0, 0.5], log_completions=True,
+        logging_steps=1, save_strategy="no", report_to="none", scale_rewards="batch",
+    )  # fmt: skip
+    rows = Dataset.from_list([{"prompt": f"Row {i}:", "gold": "8"} for i in range(8)])
+    trainer = trl.GRPOTrainer(str(model), [one, other], args=args, train_dataset=rows)
+    watch(trainer, rows.take(2), letters)
+    trainer.train()
+    seen = [dict(row) for row in rows]
+    log = [entry for entry in trainer.state.log_history if "reward" in entry]
+    for step, entry in zip(read_steps(tmp_path / "completions", letters, seen), log, strict=True):
+        assert step["advantage", "letters"] == pytest.approx(entry["push/letters"], abs=1e-5) != 0.0
+        assert {name for name, _ in step} == {"advantage", "one", "other"}
+
+
+def test_validation_rows_need_to_know_when(tmp_path):
+    args = trl.GRPOConfig(str(tmp_path), bf16=False, use_cpu=True, report_to="none")
+    with pytest.raises(ValueError, match="every eval_steps steps: set eval_steps"):
+        watch(SimpleNamespace(args=args), [], answer_metric, validation_rows=[{"prompt": "?"}])
+
+
+# Push
+
+
+def test_the_push_of_the_reward_itself_is_its_deviation_and_of_what_goes_against_it_the_negative():
+    rewards = [1.0, 0.0, 1.0, 0.0, 1.0, 1.0, 1.0, 1.0]
+    advantages = advantages_of(rewards, 4)
+    outcomes = [{"right": r == 1.0, "wrong": r == 0.0, "always": True} for r in rewards]
+    found = pushes(outcomes, advantages, 4)
+    # The first group has the deviation 0.5774, the second none.
+    assert {name: round(value, 3) for name, value in found.items()} == {
+        "right": 0.289,
+        "wrong": -0.289,
+        "always": 0.0,
+    }
+
+
+def test_a_push_is_the_change_of_the_metric_under_a_small_step_along_the_advantages():
+    """Of a policy over five answers, exactly: probabilities times exp(step x advantage)."""
+    import math
+
+    policy, advantages = [0.4, 0.3, 0.1, 0.1, 0.1], [1.0, -1.0, 0.5, 2.0, -3.0]
+    metric, step = [0.0, 1.0, 1.0, 0.0, 1.0], 1e-6
+    moved = [p * math.exp(step * a) for p, a in zip(policy, advantages, strict=True)]
+    share = sum(p * m for p, m in zip(moved, metric, strict=True)) / sum(moved)
+    change = (share - sum(p * m for p, m in zip(policy, metric, strict=True))) / step
+    drawn = [i for i, p in enumerate(policy) for _ in range(round(1000 * p))]
+    group = [(advantages[i], metric[i]) for i in drawn]
+    assert push([group]) == pytest.approx(change, rel=2e-3)
+
+
+def test_the_running_interval_is_wider_the_more_often_one_looks():
+    history = [0.1, 0.3] * 10
+    few, many = running_interval(history, 1), running_interval(history, 100)
+    assert many[0] < few[0] < 0.2 < few[1] < many[1]
+    assert running_interval(history[:5], 1) is None
+    assert running_interval([-9.0, *history], 1) == few, "of the last twenty steps"
+
+
+def test_a_metric_that_some_completions_lack_is_of_the_others_and_history_goes_on():
+    outcomes = [{"a": True}, {"a": False, "b": True}, {}, {"b": True}]
+    log = [{"push/a": value} for value in (0.4, 0.6, None, 0.5, float("nan"), 0.5, 0.4)] + [{}]
+    logged = figures(outcomes, [1.0, -1.0, 0.0, 0.0], 2, log, looks=1)
+    assert (logged["metrics/a"], logged["metrics/b"]) == (0.5, 1.0)
+    assert logged["push/a"] == 1.0 and "push/b" not in logged
+    assert logged["push/a_low"] < (0.4 + 0.6 + 0.5 + 0.5 + 0.4 + 1.0) / 6 < logged["push/a_high"]
+    assert figures(outcomes, None, 2, log, looks=1) == {"metrics/a": 0.5, "metrics/b": 1.0}
+
+
+def test_the_script_shows_the_pushes_of_a_run_and_refuses_a_folder_without_tables(tmp_path):
+    steps = [{("advantage", "right"): value, ("tidy", "right"): 0.0} for value in (0.3, 0.2, 0.1)]
+    _, trained, alone = table_of_pushes(steps).splitlines()
+    assert "+0.200 (-0.048 to +0.448)" in trained and "+0.300 +0.200 +0.100" in trained
+    assert alone.split()[:4] == ["tidy", "alone", "right", "3"]
+    with pytest.raises(ValueError, match=r"holds no completions_\*\.parquet: train with log_compl"):
+        read_steps(tmp_path, letters, [])
+
+
+def warnings_of(tmp_path, capsys, rewards, high):
+    args = SimpleNamespace(output_dir=str(tmp_path))
+    trainer = SimpleNamespace(args=args)
+    watched = Watch(trainer, [], answer_metric, None, clock=None, complete=lambda rows: [])
+    state = TrainerState(is_world_process_zero=True)
+    for step, reward in enumerate(rewards, 1):
+        logs = {"reward": reward, "metrics/strict": 0.5, "metrics/lenient": 0.5}
+        logs |= {"push/lenient": -0.2, "push/lenient_low": -0.3, "push/lenient_high": high}
+        logs |= {"push/strict_low": -0.3, "push/strict_high": -0.1}
+        state.log_history.append({**logs, "step": step})
+        watched.on_log(args, state, None, logs)
+    return capsys.readouterr().out.count("warning: the reward rises and pushes lenient down")
+
+
+RISING = [0.1 * step for step in range(12)]
+
+
+@pytest.mark.parametrize(
+    ("rewards", "high", "times"),
+    [
+        (RISING, -0.1, 1),  # once
+        (RISING, 0.01, 0),  # the interval holds 0; strict, which the reward may see, has no say
+        (RISING[::-1], -0.1, 0),  # the reward falls
+        (RISING[:5], -0.1, 0),  # too few to tell
+    ],
+)
+def test_a_reward_that_rises_and_pushes_the_independent_metric_down_is_named_once(
+    tmp_path, capsys, rewards, high, times
+):
+    assert warnings_of(tmp_path, capsys, rewards, high) == times

@@ -7,7 +7,7 @@ A callback evaluates by public parts of TRL 1.9 to 1.16 and leaves the files of 
 logs the metric of the completions of training, and which way their advantages push it.
 `train_and_save` of the recipes uses the same callback.
 
-Not covered: tools, environments and images in a script of one's own; push with reward models,
+Not covered in a script of one's own: tools, environments, images and FSDP; push with reward models,
 asynchronous rewards or `multi_objective_aggregation: normalize_then_sum`.
 """
 
@@ -187,7 +187,8 @@ class Watch(TrainerCallback):
             scale = {True: "group", False: "none"}.get(args.scale_rewards, args.scale_rewards)
             amounts = advantages_of(amounts, args.num_generations, scale)
         every = max(self.metric_steps, state.logging_steps)
-        looks = -(-state.max_steps // every) * len(independent_metrics(outcomes[0]))
+        names = dict.fromkeys(name for each in outcomes for name in each)
+        looks = -(-state.max_steps // every) * len(independent_metrics(names))
         return figures(outcomes, amounts, args.num_generations, state.log_history, looks)
 
     def on_log(self, args, state, control, logs: dict | None = None, **kwargs) -> None:

@@ -97,12 +97,17 @@ def _scored(
                 **turns,
                 "tokens": one.tokens,
                 "truncated": one.truncated,
-                "metrics": metric(row, one.text),
+                "metrics": {name: bool(holds) for name, holds in metric(row, one.text).items()},
                 **({"by_reward": shared} if shared else {}),
-                "rewards": {name: amounts[i] for name, amounts in scores.items()},
+                "rewards": {name: _plain(amounts[i]) for name, amounts in scores.items()},
             }
         )
     return results
+
+
+def _plain(amount: Any) -> float | None:
+    """A score as JSON knows it: a reward may give NumPy's or torch's numbers."""
+    return None if amount is None else float(amount)
 
 
 @contextmanager

@@ -196,16 +196,17 @@ def _generations(paths: list[Path]) -> tuple[list[pyarrow.Table], int]:
     """The tables to show, and how many completions were generated in all."""
     kept, previous, count = [], None, 0
     for path in paths:
-        content = _read_table(path).drop_columns(["step"])
+        content = read_table(path).drop_columns(["step"])
         if previous is None or not content.equals(previous):
             kept.append(path)
             count += content.num_rows
         previous = content
     share = min(1.0, MAX_COMPLETIONS / max(1, count))
-    return [_read_table(path) for path in evenly(kept, max(2, int(share * len(kept))))], count
+    return [read_table(path) for path in evenly(kept, max(2, int(share * len(kept))))], count
 
 
-def _read_table(path: Path) -> pyarrow.Table:
+def read_table(path: Path) -> pyarrow.Table:
+    """One file of completions; ValueError where it is not whole."""
     try:
         return pyarrow.parquet.read_table(path)
     except pyarrow.ArrowInvalid as error:

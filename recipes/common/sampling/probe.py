@@ -15,6 +15,8 @@ from recipes.common.checks.batch import check_batch, completions_of_a_call
 from recipes.common.checks.rewards_on_rows import check_gates
 from recipes.common.data.recipe import Recipe, load_recipe
 from recipes.common.data.split import first_rows
+from recipes.common.evaluation.metrics import Metric
+from recipes.common.evaluation.push import advantages_of, pushes
 from recipes.common.sampling.idle import idle_trainer, sample
 from recipes.common.sampling.learning import (
     Figures,
@@ -79,7 +81,8 @@ def probe(options: Namespace, overrides: list[str]) -> bool:
     groups_a_step, limit = step / training["num_generations"], training["max_completion_length"]
     found = figures(scored, columns, groups_a_step, limit, masked)
     learns, sentence = verdict(found)
-    shown = report(samples, found, training["num_generations"])
+    pushed = pushes_of_rewards(recipe.module.metric, samples, scored)
+    shown = report(samples, found, training["num_generations"], pushed)
     print(f"Probe of {options.config}: {shown}\n{sentence}", flush=True)
     if output:
         kept = [
@@ -95,6 +98,7 @@ def probe(options: Namespace, overrides: list[str]) -> bool:
             "num_generations": training["num_generations"],
             "columns": [column._asdict() for column in columns],
             "config": str(options.config),
+            "push": pushed,
             "sampling": samples.settings,
             **versions(),
         }
@@ -220,7 +224,26 @@ def _scored(row: dict, line: dict, scores: Scores, i: int) -> Scored:
     )
 
 
-def report(samples: Samples, found: Figures, num_generations: int) -> str:
+def pushes_of_rewards(
+    metric: Metric, samples: Samples, scored: list[Scored]
+) -> dict[str, dict[str, float]]:
+    """Which way each reward, were it alone, pushes each metric: metric -> reward -> push."""
+    group = len(samples.completions) // len(samples.rows)
+    outcomes = [metric(samples.rows[line["row"]], line["text"]) for line in samples.completions]
+    pushed: dict[str, dict[str, float]] = {}
+    for name in scored[0].scores:
+        advantages = advantages_of([one.scores[name] for one in scored], group)
+        for of, value in pushes(outcomes, advantages, group).items():
+            pushed.setdefault(of, {})[name] = round(value, 3)
+    return pushed
+
+
+def report(
+    samples: Samples,
+    found: Figures,
+    num_generations: int,
+    pushed: dict[str, dict[str, float]],
+) -> str:
     """Everything but the verdict as text."""
     settings, (low, high) = samples.settings, found.useful_a_step_interval
     texts, group = notes(found), len(samples.completions) // len(samples.rows)
@@ -238,4 +261,7 @@ def report(samples: Samples, found: Figures, num_generations: int) -> str:
         table(found),
         f"  Useful: {found.useful} of {found.groups} groups; {interval}",
     ]
+    for metric, by in pushed.items():
+        each = ", ".join(f"{name} {value:+.2f}" for name, value in by.items())
+        lines.append(f"  Push on {metric} by each reward alone: {each}")
     return "\n".join([*lines, *(f"  Note: {text}" for text in texts)])

@@ -9,15 +9,20 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import trl
 from transformers import AutoProcessor
 from trl import GRPOTrainer
-from trl.chat_template_utils import (
-    add_response_schema,
-    qwen3_template,
-)
 
 from recipes.common.training.completion import Rollout, generation_config
 from rewards.text import completion_text
+
+NEEDED = "1.16"
+if not trl.__version__.startswith(NEEDED + "."):
+    raise ImportError(
+        f"the recipes' trainer needs TRL {NEEDED}, whose insides it extends; {trl.__version__} is "
+        f"installed: pip install 'trl=={NEEDED}.*'. A script of your own can use "
+        "recipes.common.watch with TRL 1.9 to 1.16 (docs/running.md)."
+    )
 
 TURN_KINDS = ("call", "failed call", "broken call", "call without room", "text")
 
@@ -64,6 +69,9 @@ def read_calls(processing_class: Any) -> None:
     """Set how tool calls are read in what the model writes, unless the tokenizer says so itself."""
     tokenizer = getattr(processing_class, "tokenizer", processing_class)
     if getattr(tokenizer, "response_template", None) is None:
+        # Not at the top: TRL before 1.16 is to be refused by the words above.
+        from trl.chat_template_utils import add_response_schema, qwen3_template
+
         try:
             add_response_schema(processing_class)
         except ValueError:  # not a template of a model that TRL knows
