@@ -18,6 +18,7 @@ from recipes.common.sampling.learning import (
     right_by_group,
     verdict,
 )
+from recipes.common.sampling.probe import Samples, pushes_of_rewards
 from recipes.common.utils.run_files import read_rows
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -194,6 +195,25 @@ def test_a_row_that_one_reward_could_not_grade_is_void_and_one_of_another_task_h
     ]
 
 
+def test_the_push_of_each_reward_alone_says_what_it_would_teach():
+    texts = ["<4>", "4", "<5>", "5"]
+    lines = [{"row": row, "text": text} for row in (0, 1) for text in texts]
+    samples = Samples([{"answer": "4"}, {"answer": "7"}], lines, {})
+    scored = []
+    for line in lines:
+        tidy, right = float("<" in line["text"]), float(line["row"] == 0 and "4" in line["text"])
+        scored += group(line["row"], [0.0])
+        scored[-1] = scored[-1]._replace(scores={"tidy": tidy, "right": right})
+
+    def metric(row, text):
+        return {"format": text.startswith("<"), "right": row["answer"] in text}
+
+    assert pushes_of_rewards(metric, samples, scored) == {
+        "format": {"tidy": 0.577, "right": 0.0},  # the format first
+        "right": {"tidy": 0.0, "right": 0.289},  # no answer to the second row is right
+    }
+
+
 # The script
 
 
@@ -231,6 +251,7 @@ def test_a_dense_reward_will_be_learnt_and_what_was_sampled_is_kept(probed):
     kept = json.loads((probed / "figures.json").read_text())
     assert (kept["will_learn"], kept["groups"], kept["useful"]) == (True, 4, 4)
     assert kept["config"] == "recipes/arithmetic/quickstart.yaml"
+    assert kept["push"].keys() == {"strict", "lenient", "format"}
     assert kept["verdict"] == "will learn: 2 useful groups are expected in an optimizer step of 2"
 
 

@@ -20,6 +20,7 @@ from recipes.common.data.overlap import question_of
 from recipes.common.data.recipe import import_recipe
 from recipes.common.data.split import load_split
 from recipes.common.evaluation.curve import add_line
+from recipes.common.report.pushes import read_steps
 from recipes.common.training.callbacks import Clock
 from recipes.common.utils.run_files import VALIDATION, read_json, read_validation, write_rows
 from rewards import load_rewards
@@ -190,9 +191,21 @@ def without(train):
     return train("without")
 
 
+def odd(row, completion):
+    return {"odd": len(completion) % 2 == 1}
+
+
+def recipe_with_odd():
+    """The recipe with one more metric, of which even a random model's completions differ."""
+    recipe = import_recipe(QUICKSTART)
+    own = recipe.metric
+    recipe.metric = lambda row, completion: own(row, completion) | odd(row, completion)
+    return recipe
+
+
 @pytest.fixture(scope="module")
 def curve(train):
-    return train("curve", **CURVE)
+    return train("curve", metric=recipe_with_odd().metric, **CURVE)
 
 
 def log_of(folder: Path, key: str) -> dict[int, float]:
@@ -217,6 +230,15 @@ def test_the_untrained_model_every_second_step_and_the_last_are_evaluated_row_by
 
 
 @pytest.mark.slow
+def test_each_step_has_the_push_of_the_advantages_that_it_trains_on(curve):
+    steps = read_steps(curve / "completions", odd, [])
+    logged = log_of(curve, "push/odd")
+    assert list(logged) == [1, 2, 3, 4, 5] and len(set(logged.values())) > 1
+    assert [step["advantage", "odd"] for step in steps] == pytest.approx(list(logged.values()))
+    assert log_of(curve, "metrics/odd").keys() == log_of(curve, "metrics/lenient").keys()
+
+
+@pytest.mark.slow
 def test_a_run_killed_between_two_evaluations_and_resumed_draws_the_same_curve(
     curve, train, tmp_path
 ):
@@ -233,7 +255,7 @@ def test_a_run_killed_between_two_evaluations_and_resumed_draws_the_same_curve(
         shutil.rmtree(folder / f"checkpoint-{step}")
     first, second, third, _ = read_validation(folder)
     write_rows(folder / VALIDATION, [first, second, {**third, "truncated": -1.0}])
-    train.again(import_recipe(QUICKSTART), folder, **CURVE)
+    train.again(recipe_with_odd(), folder, **CURVE)
     assert read_validation(folder) == read_validation(curve)
     assert log_of(folder, "validation/mean_length") == log_of(curve, "validation/mean_length")
 

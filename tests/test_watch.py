@@ -190,6 +190,21 @@ def test_the_script_shows_the_pushes_of_a_run_and_refuses_a_folder_without_table
         read_steps(tmp_path, letters, [])
 
 
+@pytest.mark.parametrize(("every", "seen"), [(1, "1111"), (2, "1010"), (3, "1001"), (0, "0000")])
+def test_the_metric_is_applied_every_so_many_steps(tmp_path, every, seen):
+    args = SimpleNamespace(output_dir=str(tmp_path), num_generations=2)
+    state = TrainerState(max_steps=4, logging_steps=1)
+    accelerator = SimpleNamespace(num_processes=1)
+    trainer = SimpleNamespace(args=args, state=state, accelerator=accelerator)
+    given = {"clock": None, "complete": lambda rows: [], "metric_steps": every}
+    watched = Watch(trainer, [], lambda row, text: {"right": text == row["answer"]}, None, **given)
+    found = []
+    for state.global_step in range(4):
+        found.append(watched.observe([{"answer": "a"}] * 2, ["a", "b"], [1.0, -1.0]))
+    assert "".join(str(int(bool(each))) for each in found) == seen
+    assert not any(found) or found[0] == {"metrics/right": 0.5, "push/right": 1.0}
+
+
 def warnings_of(tmp_path, capsys, rewards, high):
     args = SimpleNamespace(output_dir=str(tmp_path))
     trainer = SimpleNamespace(args=args)

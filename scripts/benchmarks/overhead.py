@@ -59,7 +59,8 @@ def measure(config: Path, steps: int) -> list[tuple[float, float]]:
 
     class Mark(TrainerCallback):
         def on_train_begin(self, *args, **kwargs) -> None:
-            time_calls(trainer, "score", spent)
+            for name in ("score", "observe"):
+                time_calls(trainer, name, spent)
             for callback in trainer.callback_handler.callbacks:
                 if type(callback).__module__.startswith("recipes."):
                     for name in [name for name in dir(callback) if name.startswith("on_")]:
