@@ -15,6 +15,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 
 import torch
+import transformers
 import trl
 from accelerate.utils import gather, is_peft_model
 from transformers.integrations import is_deepspeed_zero3_enabled
