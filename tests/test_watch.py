@@ -1,6 +1,9 @@
 """`watch` in a script of one's own: the very script of the documentation, and what it leaves."""
 
+import importlib
 import re
+import subprocess
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -13,6 +16,7 @@ from transformers import TrainerState
 from recipes.common.evaluation.metrics import answer_metric
 from recipes.common.evaluation.push import advantages_of, figures, push, pushes, running_interval
 from recipes.common.report.pushes import read_steps, table_of_pushes
+from recipes.common.training import rollout
 from recipes.common.utils.run_files import read_evaluation, read_json, read_log, read_validation
 from recipes.common.watch import Watch, watch
 
@@ -131,6 +135,19 @@ def test_validation_rows_need_to_know_when(tmp_path):
     args = trl.GRPOConfig(str(tmp_path), bf16=False, use_cpu=True, report_to="none")
     with pytest.raises(ValueError, match="every eval_steps steps: set eval_steps"):
         watch(SimpleNamespace(args=args), [], answer_metric, validation_rows=[{"prompt": "?"}])
+
+
+def test_with_another_trl_our_trainer_says_which_it_needs(monkeypatch):
+    monkeypatch.setattr(trl, "__version__", "1.9.0")
+    with pytest.raises(ImportError, match=r"needs TRL 1\.16.*recipes\.common\.watch with TRL 1\.9"):
+        importlib.reload(rollout)
+
+
+def test_watch_does_not_load_what_needs_our_trl():
+    code = "import sys, recipes.common.watch; print([name for name in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
+    assert "recipes.common.watch" in done.stdout, done.stderr
+    assert "training.rollout" not in done.stdout and "common.trainer" not in done.stdout
 
 
 # Push
