@@ -345,14 +345,3 @@ def test_a_run_stops_when_an_evaluation_is_no_better_and_a_later_start_does_not_
     train.again(recipe, folder, **CURVE, **settings)
     assert read_json(folder / "summary.json")["steps"] == 4
     assert [line["step"] for line in read_validation(folder)] == [0, 2, 4]
-
-
-@pytest.mark.slow
-def test_a_metric_that_the_recipe_lacks_is_refused_before_the_first_step(train, capsys):
-    best = {"load_best_model_at_end": "true", "metric_for_best_model": "validation/strct"}
-    with pytest.raises(
-        ValueError,
-        match=r"is 'validation/strct'; the validation rows have validation/strict, valid",
-    ):
-        train("wrong", **CURVE, **best)
-    assert "step 0/5  validation: strict" in capsys.readouterr().out
