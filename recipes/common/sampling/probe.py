@@ -32,7 +32,7 @@ from recipes.common.trainer import GRPOTrainer, Scores
 from recipes.common.training.completion import Rollout, decoding_of
 from recipes.common.training.guard import FAILURES
 from recipes.common.utils.machine import versions
-from recipes.common.utils.power import PROBE_FIGURES as FIGURES
+from recipes.common.utils.run_files import PROBE_FIGURES as FIGURES
 from recipes.common.utils.run_files import read_json, read_rows, write_json, write_rows
 from rewards import reward_name
 from rewards.audit.audit import unusable_rows
