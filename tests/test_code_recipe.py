@@ -296,3 +296,4 @@ def test_the_recipe_runs_and_leaves_what_its_programs_earned(model, tmp_path):
     assert set(table["outcome/code_tests"]) == {"graded"} and set(table["code_tests"]) == {0.0}
     (row,) = map(json.loads, (tmp_path / "run/evaluation/after.jsonl").read_text().splitlines())
     assert row["metrics"] == {"tests": False, "hidden": False, "format": False}
+    assert row["by_reward"] == ["tests", "new tests"]

@@ -335,6 +335,14 @@ def test_a_task_that_a_trivial_solution_passes_is_dropped_by_its_name(run, kind,
 
 
 @isolated
+def test_a_task_for_evaluation_is_dropped_only_if_a_trivial_solution_passes_its_hidden_tests(run):
+    visible, hidden = ["assert f(1) == True"], ["assert f(2) == False"]
+    weak = named("weak", visible, hidden_tests=hidden)
+    assert drop_trivial([weak], run)[0] == []
+    assert drop_trivial([weak], run, seen=lambda task: visible + hidden)[0] == [weak]
+
+
+@isolated
 @pytest.mark.parametrize("solution", ["", OWN_RIGHT["solution"]], ids=["no reference", "one"])
 @pytest.mark.parametrize("test", ["pass", "def test_f():\n    assert double(2) == 4"])
 def test_a_task_with_a_test_that_never_calls_the_program_is_dropped(run, test, solution):

@@ -2,8 +2,8 @@
 sandbox.
 
 Promises: a task is kept only if its own reference passes all its tests, in half the time that a
-program has, and none of the trivial solutions passes all the visible tests. A failure of the
-sandbox drops no task: it stops the preparation.
+program has, and none of the trivial solutions passes all the tests that the reward sees (of a task
+for evaluation: all). A failure of the sandbox drops no task: it stops the preparation.
 
 Not covered: tests that a wrong but less trivial program passes, a reference that is wrong in the
 same way as its tests, and a prompt that does not say what the tests want.
@@ -72,7 +72,14 @@ def prepare(
             print("[1/2] running each reference against its own tests", flush=True)
             tasks, failed = check_references(tasks, sandbox.run_batch, timeout_s)
             print("[2/2] running the trivial solutions against each task", flush=True)
-            tasks, trivial = drop_trivial(tasks, sandbox.run_batch, timeout_s)
+            # A reward sees the visible tests; the metric of an evaluation rests on all.
+            evaluated = {task["name"] for task in splits.get("test", [])}
+            tasks, trivial = drop_trivial(
+                tasks,
+                sandbox.run_batch,
+                timeout_s,
+                lambda task: task["tests"] + task["hidden_tests"] * (task["name"] in evaluated),
+            )
     except (SandboxError, ValueError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1 if isinstance(error, SandboxError) else 2
@@ -290,15 +297,18 @@ def check_references(
 
 
 def drop_trivial(
-    tasks: Sequence[Task], run: Run, timeout_s: float = TIMEOUT_S
+    tasks: Sequence[Task],
+    run: Run,
+    timeout_s: float = TIMEOUT_S,
+    seen: Callable[[Task], list[str]] = lambda task: task["tests"],
 ) -> tuple[list[Task], Dropped]:
-    """Keep the tasks whose visible tests all call the program and no trivial solution passes."""
+    """Keep the tasks whose `seen` tests all call the program and no trivial solution passes."""
     solutions = {task["name"]: trivial_solutions(task) for task in tasks}
     dropped: Dropped = {}
     for kind in dict.fromkeys(kind for of_task in solutions.values() for kind in of_task):
         tried = [t for t in tasks if kind in solutions[t["name"]] and t["name"] not in dropped]
         codes = [solutions[task["name"]][kind] for task in tried]
-        outcomes = run_codes(tried, codes, [task["tests"] for task in tried], run, timeout_s)
+        outcomes = run_codes(tried, codes, [seen(task) for task in tried], run, timeout_s)
         for task, outcome in zip(tried, outcomes, strict=True):
             if outcome.status == "pass":
                 dropped[task["name"]] = f"a trivial solution passes: {kind}"
