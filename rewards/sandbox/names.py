@@ -31,6 +31,7 @@ _reaching = """
     setattr delattr getattr vars globals locals exec eval compile open input breakpoint register
 """
 REACHING = frozenset(_reaching.split())
+RAISES = ("raises", "assertRaises")  # of pytest and of unittest
 
 
 class Names(NamedTuple):
@@ -112,7 +113,7 @@ def _caught(tree: ast.Module) -> Iterator[str]:
         kinds = []
         if isinstance(node, ast.ExceptHandler) and node.type is not None:
             kinds = [node.type]
-        elif isinstance(node, ast.Call) and ast.unparse(node.func).endswith("aises"):
+        elif isinstance(node, ast.Call) and getattr(node.func, "attr", "") in RAISES:
             kinds = node.args[:1]
         for kind in kinds:
             yield from (name.id for name in ast.walk(kind) if isinstance(name, ast.Name))

@@ -63,16 +63,21 @@ class Ran(NamedTuple):
 
 
 class Ends:
-    """The descriptors of one run, closed whatever happens: those for others once they are sent."""
+    """The descriptors of one run, closed whatever happens: those for others once they are sent.
+
+    What comes out of a pipe is read without ever waiting.
+    """
 
     def __init__(self) -> None:
-        self.pipes: list[int] = []  # to be read here
+        self.written: dict[int, bytearray] = {}  # by the end of its pipe that is read here
         self.sent: list[int] = []
+        self.overflow = False
 
     def pipe(self) -> int:
         """The end to write to."""
         reading, writing = os.pipe2(os.O_CLOEXEC)
-        self.pipes.append(reading)
+        os.set_blocking(reading, False)
+        self.written[reading] = bytearray()
         self.sent.append(writing)
         return writing
 
@@ -85,6 +90,27 @@ class Ends:
         self.sent.append(sealed_file(data))
         return self.sent[-1]
 
+    def read(self, pipe: int) -> bool:
+        """Take what is there; False at the end of the pipe."""
+        try:
+            data = os.read(pipe, PACKET)
+        except BlockingIOError:
+            return True
+        part = self.written[pipe]
+        if len(part) <= OUTPUT_BYTES:
+            part += data
+        self.overflow = self.overflow or len(part) > OUTPUT_BYTES
+        return bool(data)
+
+    def read_rest(self) -> list[bytes]:
+        """What came out of each pipe; all writers are dead, so none holds more than its buffer."""
+        for pipe, part in self.written.items():
+            for _ in range(32):
+                before = len(part)
+                if not self.read(pipe) or len(part) == before:
+                    break
+        return [bytes(part[:OUTPUT_BYTES]) for part in self.written.values()]
+
     def close_sent(self) -> None:
         while self.sent:
             os.close(self.sent.pop())
@@ -94,8 +120,8 @@ class Ends:
 
     def __exit__(self, *_: object) -> None:
         self.close_sent()
-        while self.pipes:
-            os.close(self.pipes.pop())
+        while self.written:
+            os.close(self.written.popitem()[0])
 
 
 class Slot:
@@ -200,7 +226,7 @@ class Slot:
             clock = Clock()
             self._request(role, descriptors, seconds, tests)
             ends.close_sent()
-            return self._watch(_Reader(ends.pipes), clock, seconds, tests is not None, shares)
+            return self._watch(ends, clock, seconds, tests is not None, shares)
         finally:
             self.running = False
 
@@ -240,12 +266,12 @@ class Slot:
         return False
 
     def _watch(
-        self, reader: "_Reader", clock: Clock, seconds: float, has_tests: bool, shares: bool
+        self, ends: Ends, clock: Clock, seconds: float, has_tests: bool, shares: bool
     ) -> Ran:
         """Read until the program has ended and its tests are done."""
         poll, verdicts, ended = select.poll(), [], None
         done, killed = not has_tests, False
-        for pipe in (self.control, *reader.pipes, *([self.checker] if has_tests else [])):
+        for pipe in (self.control, *ends.written, *([self.checker] if has_tests else [])):
             poll.register(pipe, select.POLLIN)
         until = seconds + OVERDUE_S
         while ended is None or not done:
@@ -256,10 +282,10 @@ class Slot:
                     raise self._died("it does not answer")
                 killed, until = self._kill(), until + OVERDUE_S
             ready = {number for number, _ in poll.poll(1000 * max(0.0, min(left, POLL_S)) + 1)}
-            for pipe in ready.intersection(reader.pipes):
-                if not reader.read(pipe):
+            for pipe in ready.intersection(ends.written):
+                if not ends.read(pipe):
                     poll.unregister(pipe)
-            if reader.overflow and not killed:
+            if ends.overflow and not killed:
                 killed = self._kill()
             if has_tests and not done and self.checker.fileno() in ready:
                 verdicts.append(self._verdict())
@@ -277,12 +303,12 @@ class Slot:
             self._replace_checker(shares and verdicts[-1:] == ["done"])
         if ended["foreign"]:
             raise ZygoteDied(FOREIGN_DEATH)
-        reader.finish()
+        written = ends.read_rest()
         return Ran(
             exit=ended["exit"],
-            written=[bytes(part[:OUTPUT_BYTES]) for part in reader.written],
+            written=written,
             verdicts=verdicts,
-            overflow=reader.overflow,
+            overflow=ends.overflow,
             late=ended["late"] or not done,
             confined=ended["confined"],
             seconds=clock.seconds(),
@@ -332,37 +358,6 @@ class Slot:
     def _died(self, why: str) -> ZygoteDied:
         self.close()
         return ZygoteDied(f"the zygote is gone: {why}")
-
-
-class _Reader:
-    """Reads pipes without ever waiting."""
-
-    def __init__(self, pipes: Sequence[int]):
-        self.pipes = {pipe: place for place, pipe in enumerate(pipes)}
-        self.written = [bytearray() for _ in pipes]
-        self.overflow = False
-        for pipe in pipes:
-            os.set_blocking(pipe, False)
-
-    def read(self, pipe: int) -> bool:
-        """Take what is there; False at the end of the pipe."""
-        try:
-            data = os.read(pipe, PACKET)
-        except BlockingIOError:
-            return True
-        part = self.written[self.pipes[pipe]]
-        if len(part) <= OUTPUT_BYTES:
-            part += data
-        self.overflow = self.overflow or len(part) > OUTPUT_BYTES
-        return bool(data)
-
-    def finish(self) -> None:
-        """Take what is left: all writers are dead, so a pipe holds no more than its buffer."""
-        for pipe, place in self.pipes.items():
-            for _ in range(32):
-                before = len(self.written[place])
-                if not self.read(pipe) or len(self.written[place]) == before:
-                    break
 
 
 def sealed_file(data: bytes) -> int:
