@@ -106,7 +106,8 @@ def load_reward(spec: str, **kwargs: Any) -> Callable | str:
     kinds = {p.kind for p in parameters}
     takes_more = inspect.Parameter.VAR_KEYWORD in kinds  # than it needs
     by_keyword = inspect.Parameter.POSITIONAL_ONLY not in kinds
-    if not (takes_more and by_keyword and names & {"completions", "completion_ids"}):
+    what = names & {"completions", "completion_ids", "environments"}
+    if not (takes_more and by_keyword and what):
         has = f"reward {spec!r} has the signature {inspect.signature(reward)}"
         raise ValueError(f"{has}; {TRL_CALLS}.")
     kind = reward_kind(reward)
@@ -132,6 +133,9 @@ def build_reward(spec: str, kwargs: dict[str, Any]) -> Any:
     target = find_object(spec)
     accepted = inspect.signature(target)
     named = {p.name for p in accepted.parameters.values() if p.kind in NAMED}
+    for name, value in kwargs.items():
+        if name in named and (words := _other_kind(accepted.parameters[name], value)):
+            raise ValueError(f"reward {spec!r}: {name} is {value!r}; it must be {words}.")
     if not (inspect.isclass(target) or _is_factory(accepted, named, kwargs)):
         # The `**kwargs` that TRL needs would swallow a misspelt parameter.
         unknown = [name for name in kwargs if name not in named - TRL_ARGUMENTS]
@@ -147,6 +151,17 @@ def build_reward(spec: str, kwargs: dict[str, Any]) -> Any:
         made = f"reward {spec!r} makes {reward!r:.80}, which cannot be called"
         raise ValueError(f"{made}; {TRL_CALLS}.")
     return reward
+
+
+def _other_kind(parameter: inspect.Parameter, value: Any) -> str | None:
+    """What a value must be that is of another kind than its default: "no" for false is true."""
+    if value is None and "None" in str(parameter.annotation):
+        return None
+    for kind, words in ((bool, "true or false"), ((int, float), "a number"), (str, "text")):
+        if isinstance(parameter.default, kind):
+            is_bool = isinstance(value, bool) and kind is not bool
+            return words if is_bool or not isinstance(value, kind) else None
+    return None
 
 
 def _is_factory(accepted: inspect.Signature, named: set[str], kwargs: dict[str, Any]) -> bool:

@@ -143,3 +143,33 @@ def test_environment_of_the_yaml_does_not_override_the_shell(parse, monkeypatch)
 def test_a_setting_that_was_renamed_or_is_gone_is_named_as_such(parse, name, words):
     (problem,) = parse({name: "x"}).problems
     assert name in problem and words in problem and "did you mean" not in problem
+
+
+def test_home_and_variables_are_expanded_in_paths(parse, monkeypatch):
+    monkeypatch.setenv("HOME", "/home/me")
+    monkeypatch.setenv("DATA", "/big")
+    args = parse(
+        {
+            "dataset_path": "~/rows",
+            "output_dir": "$DATA/run",
+            "model_name_or_path": "${DATA}/model",
+            "reward_funcs": ["~/mine.py:correct", "xml_format"],
+        },
+        "--only_rows=~/kept.jsonl",
+    )
+    assert args.problems == []
+    assert (args.recipe.dataset_path, args.recipe.only_rows) == (
+        "/home/me/rows",
+        "/home/me/kept.jsonl",
+    )
+    assert args.training["output_dir"] == "/big/run"
+    assert args.model["model_name_or_path"] == "/big/model"
+    assert args.recipe.reward_funcs == ["/home/me/mine.py:correct", "xml_format"]
+
+
+@pytest.mark.parametrize(
+    ("given", "read"), [(True, "group"), (False, "none"), ("batch", "batch"), ("none", "none")]
+)
+def test_scale_rewards_may_be_true_or_false_as_in_trl(parse, given, read):
+    for args in (parse({"scale_rewards": given}), parse({}, "--scale_rewards", str(given))):
+        assert (args.problems, args.training["scale_rewards"]) == ([], read)

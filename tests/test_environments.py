@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 import trl
+from datasets import Dataset
 from support.launching import ROOT, run
 from support.scored_by_place import advantages_of, completions, generations
 from support.scripted_tools import (
@@ -19,6 +20,7 @@ from support.scripted_tools import (
     ENVIRONMENT,
     FIRST,
     KINDS,
+    QUESTIONS,
     ROWS,
     evaluated,
     make_trainer,
@@ -29,13 +31,15 @@ from transformers import AutoTokenizer
 
 from recipes.calculator.train import metric, reference_completion
 from recipes.common.checks.callables import check_tool_template, check_tool_use
+from recipes.common.checks.combinations import check_settings
 from recipes.common.checks.identity import differences, identity_of
-from recipes.common.data.recipe import load_recipe
+from recipes.common.checks.preflight import check_rows
+from recipes.common.data.recipe import load_parts, load_recipe
 from recipes.common.evaluation.evaluate import evaluate
 from recipes.common.trainer import GRPOConfig, GRPOTrainer
 from recipes.common.training.environments import environment_rewards, load_environments, load_tools
 from recipes.common.training.rollout import opening_of, turn_kinds
-from rewards import load_reward
+from rewards import load_reward, reward_name
 from rewards.audit.audit import audit
 from rewards.audit.call import score
 
@@ -288,6 +292,145 @@ def test_a_call_that_the_template_writes_is_read_again(model):
     tokenizer.chat_template = tokenizer.chat_template.replace("<tool_call>' + {", "<call>' + {")
     (problem,) = check_tool_template(tokenizer, tools)
     assert "do not go together" in problem and "response_template" in problem
+
+
+def multiply(a: int, b: int) -> int:
+    """
+    Multiplies two integers.
+
+    Args:
+        a: The first.
+        b: The second.
+
+    Returns:
+        Their product.
+    """
+    return a * b
+
+
+class Increment:
+    """An environment as in TRL's documents: a tool whose first parameter is a number."""
+
+    def reset(self, **row):
+        self.counter = 0
+
+    def increment(self, step: int) -> int:
+        """
+        Increments the counter.
+
+        Args:
+            step: By how much.
+
+        Returns:
+            The counter.
+        """
+        self.counter += step
+        return self.counter
+
+
+@pytest.mark.parametrize("tool", [multiply, Increment().increment])
+def test_a_tool_may_take_a_number_first(model, tool):
+    tokenizer = AutoTokenizer.from_pretrained(model)
+    tokenizer.chat_template = template()
+    assert check_tool_template(tokenizer, [tool]) == []
+
+
+def by_environment(environments, **kwargs):
+    return [environment.get_reward() for environment in environments]
+
+
+async def by_both(completions, environments, **kwargs):
+    return [float(bool(c)) * e.get_reward() for c, e in zip(completions, environments, strict=True)]
+
+
+def parts_of(parse, load_rows=lambda args, seed: (Dataset.from_list(ROWS), None), **settings):
+    """Arguments, rewards and rows of a run with environments, as a run loads them."""
+    args = parse({**SETTINGS, "environment_factory": CALCULATOR, **settings})
+    assert args.problems == []
+    (rewards, rows, *_), problems = load_parts(args, load_rows)
+    return args, rewards, rows, problems
+
+
+@pytest.mark.parametrize("name", ["by_environment", "by_both"])
+def test_a_reward_may_take_the_environments(make, parse, tmp_path, name):
+    _, (reward, owned), _, problems = parts_of(parse, reward_funcs=[f"{__file__}:{name}"])
+    assert problems == [] and reward_name(reward) == name
+    played = [reference_completion(row) for row in ROWS]
+    assert score(reward, ROWS, played) == [1.0, 1.0], "outside a rollout its calls are played"
+    assert score(reward, ROWS, ["", "<answer>20</answer>"]) == [0.0, 0.0]
+    make(rewards=[reward, owned]).train()
+    assert completions(tmp_path)[name] == ENVIRONMENT
+
+
+def test_a_reward_that_takes_environments_needs_an_environment(parse):
+    funcs = [f"{__file__}:by_both"]
+    *_, problems = parts_of(parse, reward_funcs=funcs, environment_factory=None)
+    assert problems == [
+        "reward 'by_both' takes environments, and environment_factory names none: name one."
+    ]
+
+
+@pytest.mark.parametrize("weights", [[0.5, 2.0], [0.5]])
+def test_weights_are_of_all_rewards_or_of_reward_funcs_as_in_trl(parse, weights):
+    args, rewards, rows, problems = parts_of(
+        parse, reward_funcs=["gsm8k_correctness"], reward_weights=weights
+    )
+    assert problems == [] and not any("weights" in each for each in check_settings(args, rewards))
+    lines, _ = check_rows(args, rows.to_list(), [], rewards, reference_completion)
+    assert [line.weight for line in lines] == [*weights, 1.0][:2]
+
+
+class Asks:
+    """An environment that brings its question."""
+
+    kind = "shaping"
+
+    def reset(self, **row):
+        self.answers = 0
+        return QUESTIONS[0]
+
+    def get_reward(self):
+        return 1.0
+
+
+class Silent(Asks):
+    def reset(self, **row):
+        return None
+
+
+def test_an_environment_may_make_the_prompt_without_rows(make, parse, tmp_path):
+    settings = {"environment_factory": f"{__file__}:Asks", "max_steps": 1, "reward_funcs": []}
+    args, rewards, rows, problems = parts_of(parse, lambda args, seed: (None, None), **settings)
+    assert problems == [] and len(rows) >= 2
+    assert all(prompt == [{"role": "user", "content": ""}] for prompt in rows["prompt"])
+    _, problems = check_rows(args, rows.to_list(), [], rewards, lambda row: None)
+    assert problems == [] and check_tool_use(args.training, rows.to_list(), rewards) == []
+    trainer = make(
+        rows=rows.to_list(), environment=load_environments(f"{__file__}:Asks"), rewards=rewards
+    )
+    trainer.train()
+    table = completions(tmp_path)
+    assert QUESTIONS[0] in str(table["prompt"][0]) and table["Asks"] == [1.0] * 8
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"max_steps": 1, "environment_factory": None}, "needs one environment"),
+        ({"max_steps": -1}, "and max_steps"),
+    ],
+)
+def test_no_rows_need_an_environment_and_an_end(parse, settings, words):
+    *_, problems = parts_of(parse, lambda args, seed: (None, None), **settings)
+    assert len(problems) == 1 and "the recipe loads no training rows" in problems[0]
+    assert words in problems[0]
+
+
+def test_an_environment_without_a_question_is_refused(parse):
+    args = parse({**SETTINGS, "environment_factory": f"{__file__}:Silent"})
+    rows = [{"prompt": [{"role": "user", "content": ""}], "task": "environment"}]
+    (problem,) = check_tool_use(args.training, rows, [])
+    assert "row 0 asks nothing, and reset returned None" in problem
 
 
 def undescribed(a):

@@ -2,6 +2,7 @@
 them at once.
 """
 
+import functools
 import json
 import os
 import sys
@@ -157,25 +158,39 @@ def assert_refused(outcome: Outcome, *parts: str) -> None:
 # What passes
 
 
-def test_an_undeclared_reward_is_shown_with_the_line_that_declares_it(check):
-    def brief(completions, **kwargs):
-        return [0.0] * len(completions)
+def says_it(completions, answer, **kwargs):
+    given = [completion[0]["content"] for completion in completions]
+    wanted = [reference({"answer": gold}) for gold in answer]
+    return [2.0 * (text == right) for text, right in zip(given, wanted, strict=True)]
 
-    outcome = check(rewards=[XmlFormat(), brief])
+
+def has_tags(completions, **kwargs):
+    return [float("</answer>" in completion[0]["content"]) for completion in completions]
+
+
+def longer(completions, **kwargs):
+    return [len(completion[0]["content"]) / 1000 for completion in completions]
+
+
+@pytest.mark.parametrize(
+    ("mine", "declared"),
+    [
+        (says_it, 'says_it.kind, says_it.full = "verifier", 2.0'),
+        (has_tags, 'has_tags.kind = "shaping"'),  # tags without an answer earn something
+        (longer, 'longer.kind = "shaping"'),
+    ],
+)
+def test_the_line_that_declares_a_reward_is_one_that_preflight_accepts(check, mine, declared):
+    outcome = check(rewards=[XmlFormat(), mine])
     assert outcome.status is None
     assert [line["kind"] for line in outcome.table] == ["format", "undeclared"]
-    assert (
-        'below its definition add, say: brief.kind, brief.full = "verifier", 1.0' in outcome.printed
-    )
-    assert (
-        "python scripts/audit_rewards.py --config run.yaml --reward_funcs xml_format"
-        in outcome.printed
-    )
-    brief.kind, brief.full = "verifier", 1.0
-    assert_refused(
-        check(rewards=[XmlFormat(), brief]),
-        "'brief' scores 0.0 instead of 1.0 for the reference answer",
-    )
+    assert f"below its definition add, say: {declared}\n" in outcome.printed
+    command = "python scripts/audit_rewards.py --config run.yaml --reward_funcs xml_format"
+    assert command in outcome.printed
+    promised = functools.partial(mine)
+    promised.__name__ = mine.__name__
+    exec(declared.replace(mine.__name__, "promised"), {"promised": promised})
+    assert check(rewards=[XmlFormat(), promised]).status is None
 
 
 def test_a_reward_of_the_kind_model_is_not_called(check):

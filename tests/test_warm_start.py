@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from support.launching import run
 
-from recipes.common.data.overlap import check_held_out, question_digest
+from recipes.common.data.overlap import QUESTIONS, check_held_out, question_digest
 from recipes.common.data.recipe import load_recipe
 from recipes.common.utils.run_files import WARM_START, write_json, write_rows
 
@@ -18,7 +18,7 @@ SIZES = ["--num_train_rows", "12", "--num_eval_rows", "4"]
 
 def warm_model(folder: Path, questions: list[str]) -> str:
     """A folder that says which questions its warm start used."""
-    write_json(folder / WARM_START, {"questions": [question_digest(text) for text in questions]})
+    write_json(folder / WARM_START, {QUESTIONS: [question_digest(text) for text in questions]})
     return str(folder)
 
 
@@ -69,7 +69,7 @@ def test_a_warm_start_leaves_a_checkpoint_that_writes_the_references_more_likely
     command = list(map(str, [sys.executable, ROOT / "scripts/warm_start.py", *words]))
     assert f"Train from it: --model_name_or_path {folder}" in run(command)
     record = json.loads((folder / WARM_START).read_text())
-    assert (len(record["questions"]), record["steps"], record["model"]) == (8, 2, str(model))
+    assert (len(record[QUESTIONS]), record["steps"], record["model"]) == (8, 2, str(model))
     losses = [reference_loss(name) for name in (model, folder)]
     assert losses[1] < losses[0]
     assert f"{folder} exists" in run(command, expect=1)

@@ -29,7 +29,10 @@ LIMITS: list[tuple[Any, str]] = [
     (Field(ge=0, lt=2**32), "seed data_seed"),
     (Field(ge=-1), "max_steps"),  # 0 is refused with the other settings
     (Field(gt=0), "temperature repetition_penalty learning_rate num_train_epochs adam_epsilon"),
-    (Field(gt=0), "delta reward_timeout_s logging_steps sapo_temperature_neg sapo_temperature_pos"),
+    (
+        Field(gt=0),
+        "delta reward_timeout_s logging_steps eval_steps sapo_temperature_neg sapo_temperature_pos",
+    ),
     (Field(ge=0), "beta weight_decay max_grad_norm warmup_steps epsilon_high entropy_coef"),
     (Field(ge=0), "off_policy_mask_threshold"),
     (Field(gt=0, le=1), "top_p top_entropy_quantile vllm_gpu_memory_utilization"),

@@ -13,6 +13,7 @@ import dataclasses
 import difflib
 import json
 import os
+import re
 import sys
 import typing
 from dataclasses import dataclass, field
@@ -34,6 +35,10 @@ RENAMED = {  # settings of tutorials, and what became of them
     "max_new_tokens": "its name here is 'max_completion_length'",
 }
 PRESETS = Path(__file__).resolve().parents[1] / "presets"
+# Settings that name a file or a folder; `~` and variables in them are expanded.
+PATHS = ("dataset_path", "only_rows", "output_dir", "model_name_or_path", "chat_template_path")
+PATHS += ("resume_from_checkpoint", "reward_funcs", "tools", "environment_factory")
+SCALES = {"true": "group", "false": "none"}  # as TRL takes them
 ADDED = "add_reward_funcs"  # the one key of a preset that is not an argument of a run
 
 
@@ -153,7 +158,7 @@ def parse_arguments(recipe_type: type[RecipeArguments], argv: list[str] | None =
             values[other] = defaults[other]
     fields = usable(recipe_type, _fields_of(recipe_type, values, problems), problems)
     training = usable(GRPOConfig, _fields_of(GRPOConfig, values, problems), problems)
-    model = usable(ModelConfig, _fields_of(ModelConfig, values, []), problems)
+    model = usable(ModelConfig, _fields_of(ModelConfig, values, problems), problems)
     remember([fields, training])  # JSON of the command line is a mapping now
     problems += _stale_reward_settings(config, given, fields["reward_funcs"])
     problems += [
@@ -305,6 +310,10 @@ def _fields_of(dataclass_type: type, values: dict[str, Any], problems: list[str]
         fields[name] = value = getattr(value, "value", value)  # of an enum
         if _is_list(types[name]) and isinstance(value, str | int | float):
             fields[name] = value = [value]
+        if name == "scale_rewards":
+            fields[name] = value = SCALES.get(str(value).lower(), value)
+        if name in PATHS:
+            fields[name] = value = _expanded(name, value, problems)
         if isinstance(value, str) and value.startswith("{"):
             try:
                 fields[name] = json.loads(value)
@@ -312,6 +321,20 @@ def _fields_of(dataclass_type: type, values: dict[str, Any], problems: list[str]
                 problems.append(f"{name} is not a JSON mapping: {error}; given: {value}")
                 fields[name] = None
     return fields
+
+
+def _expanded(name: str, value: Any, problems: list[str]) -> Any:
+    """A path, or each of several, with `~` and the environment's variables in their place."""
+    if isinstance(value, list):
+        return [_expanded(name, each, problems) for each in value]
+    if isinstance(value, dict):  # environments by name
+        return {key: _expanded(name, each, problems) for key, each in value.items()}
+    if not isinstance(value, str) or value.startswith("{"):  # a mapping, as JSON
+        return value
+    path = os.path.expandvars(os.path.expanduser(value))
+    if unset := re.search(r"\$\{?(\w+)", path):
+        problems.append(f"{name} is {value!r}, and the variable {unset[1]} is not set: export it.")
+    return path
 
 
 def _is_list(hint: Any) -> bool:

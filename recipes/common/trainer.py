@@ -202,9 +202,8 @@ class GRPOTrainer(trl.GRPOTrainer):
         reward_funcs = [reward for reward in reward_funcs if reward not in owned] + owned
         if problems := check_names(reward_funcs):
             raise ValueError("\n".join(problems))
-        weights = [1.0] * len(reward_funcs) if args.reward_weights is None else args.reward_weights
-        if len(weights) == len(reward_funcs) - len(owned):
-            weights = [*weights, *[1.0] * len(owned)]  # TRL gives those of environments a 1
+        weights = environments.all_weights(args.reward_weights, reward_funcs)
+        weights = [1.0] * len(reward_funcs) if weights is None else weights
         if len(weights) != len(reward_funcs):
             raise ValueError(
                 f"reward_weights has {len(weights)} values for {len(reward_funcs)} rewards."

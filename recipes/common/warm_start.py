@@ -17,7 +17,7 @@ from transformers.utils import get_json_schema
 from trl import ModelConfig, SFTConfig, SFTTrainer, get_peft_config
 
 from recipes.common.checks.callables import tools_of
-from recipes.common.data.overlap import question_digest
+from recipes.common.data.overlap import QUESTIONS, question_digest
 from recipes.common.data.recipe import Recipe, load_recipe
 from recipes.common.evaluation.evaluate import evaluate
 from recipes.common.evaluation.scores import compare, comparison_table, summarize
@@ -79,7 +79,7 @@ def warm_start(
         "steps": steps,
         "minutes": minutes,
         "versions": versions(),
-        "questions": [question_digest(row["prompt"]) for row in used],
+        QUESTIONS: [question_digest(row["prompt"]) for row in used],
     }
     did = f"{steps} supervised steps on {len(used)} reference completions"
     table = f"{folder}: {did}, {minutes:.1f} minutes"

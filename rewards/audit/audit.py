@@ -104,6 +104,21 @@ def check_tricks(rows: list[dict], rewards: list[Callable], reference: Reference
     return _try_tricks(rows, promising, reference, 1, SHORT).failures
 
 
+def scores_of_tricks(rows: list[dict], reward: Callable, reference: Reference) -> list[float]:
+    """What a reward gives to the reference answer and to tricks, on the first row of each task.
+
+    Short texts alone; what it fails on, or does not score, is left out.
+    """
+    found = []
+    for task, numbered in rows_by_task(rows).items():
+        known = [(number, row) for number, row in numbered if reference(row) is not None]
+        if known and scores_task(reward, task):
+            attempts = _attempts(known, 1, reference, None)
+            tried = [one for one in attempts if one.trick not in (*LONG, *UNREADABLE)]
+            found += [one.score for one in score_attempts(reward, tried) if one.score is not None]
+    return found
+
+
 def unusable_rows(rows: list[dict], rewards: list[Callable]) -> list[str]:
     """Say what keeps rows from being scored: no prompt, no row of a task, no column."""
     if not rows:

@@ -34,7 +34,11 @@ TYPES = {  # what the message says: settings of another type, or that name what 
 NAN, INF = float("nan"), float("inf")
 RANGES = {  # what the message says: settings out of range, two of each limit
     "it must be a finite number": {"temperature": [NAN, INF], "reward_timeout_s": [INF]},
-    "it must be more than 0": {"temperature": [0.0, -1.0], "logging_steps": [0.0]},
+    "it must be more than 0": {
+        "temperature": [0.0, -1.0],
+        "logging_steps": [0.0],
+        "eval_steps": [-3],
+    },
     "it must be at most 1": {"top_p": [1.5], "max_reward_error_rate": [1.5]},
     "it must be at least 0": {"top_k": [-5], "beta": [-0.1], "max_bad_rows": [-1]},
     "it must be less than 1": {"epsilon": [1.0], "lora_dropout": [1.0]},
@@ -173,6 +177,25 @@ SETTINGS = {
         "chat_template_path",
     ),
     "a template that is not there": ({"chat_template_path": "a.jinja"}, "there is no file a.jinja"),
+    "a word for true or false": (
+        {"reward_kwargs": {"gsm8k_correctness": {"lenient": "no"}}},
+        "lenient is 'no'; it must be true or false",
+    ),
+    "text for a number of a reward": (
+        {"reward_kwargs": {"xml_format": {"per_tag": "much"}}},
+        "per_tag is 'much'; it must be a number",
+    ),
+    "rewards that lose their columns": (
+        {"remove_unused_columns": True}, "remove_unused_columns is true", "leave it out",
+    ),
+    "a length in which no reference fits": (
+        {"max_completion_length": 20}, "max_completion_length is 20",
+        "the shortest reference completion of the first 4 rows has",
+    ),
+    "a variable that is not set": (
+        {"output_dir": "$NO_SUCH_FOLDER/run"}, "output_dir is '$NO_SUCH_FOLDER/run'",
+        "NO_SUCH_FOLDER is not set",
+    ),
     "no rewards": ({"reward_funcs": []}, "reward_funcs is empty"),
     "an unknown key": (
         {"num_generation": 4}, "unknown argument 'num_generation'",
@@ -271,7 +294,7 @@ TEST_FILES = {
         "evaluation rows: 1 of 2 stand there twice (the first: row 1 is row 0)",
     ),
     "a training question, written otherwise": (
-        '{"question": " 0 +  1 = ", "answer": "#### 1"}\n',
+        '{"question": " 0+  1= ", "answer": "#### 1"}\n',
         "1 of 1 evaluation rows are also training rows",
     ),
 }
@@ -282,6 +305,7 @@ TAGS = {"reference": "<reasoning>\n</reasoning>\n<answer>\n{answer}\n</answer>"}
 LIST = '[{"role": "user", "content": "1 + 1 ="}]'
 # fmt: off
 QUESTION_SETTINGS = {
+    "a part that is missing": {"dataset_path": "data"},
     "one other column": {"question_column": "problem", "answer_column": "gold"},
     "no such file": {"dataset_path": "data/mien.jsonl"},
     "no data at all": {"dataset_path": None},
@@ -350,6 +374,22 @@ QUESTION_FILES = {
         "line 1: 'The sum of two odd numbers can never be an odd number again' cannot be compared "
         "with an answer",
     ),
+    **{
+        f"{gold!r} for an answer": (
+            "mine.jsonl", "".join(ROWS) + f'{{"question": "1 + 1 =", "answer": "{gold}"}}\n',
+            f"mine.jsonl, line 41: the answer is {gold!r}, which stands for none",
+        )
+        for gold in ("N/A", "-", "TODO", "null")
+    },
+    "two boxes that differ": (
+        "mine.jsonl",
+        '{"question": "1 + 1 =", "answer": "\\\\boxed{2}, no, \\\\boxed{3}."}\n',
+        "line 1: answer has boxes that differ: '2' and '3'",
+    ),
+    "a part that is missing": (
+        "train-00000-of-00002.jsonl", "".join(ROWS),
+        "has 1 of the 2 parts of train: train-00001-of-00002 is missing",
+    ),
     "too few rows to hold one out": (
         "mine.jsonl", ROWS[0], "has 1 rows, and none of them is held out",
     ),
@@ -391,6 +431,14 @@ REWARDS = {
     },
     "a reward that scores no row": (
         SIGNATURE + "return [None] * len(completions)", "'mine' scores none of the rows",
+    ),
+    "a constant reward": (
+        SIGNATURE + "return [0.5] * len(completions)",
+        "reward 'mine' gives 0.5 to each of the", "completion[0][\"content\"]",
+    ),
+    "a reward that counts messages": (
+        SIGNATURE + "return [float(len(completion)) for completion in completions]",
+        "reward 'mine' gives 1 to each of the", "chat messages",
     ),
     "a reward that raises": (
         SIGNATURE + "raise KeyError('gold')", "reward 'mine' fails", "KeyError: 'gold'",

@@ -212,6 +212,13 @@ def with_a_damaged_header(folder: Path) -> None:
     (folder / "model.safetensors").write_bytes(content)
 
 
+def with_names_of_a_wrapper(folder: Path) -> None:
+    """As DataParallel saves them."""
+    tensors = load_file(folder / "model.safetensors")
+    named = {f"module.{name}": tensor for name, tensor in tensors.items()}
+    save_file(named, folder / "model.safetensors", metadata={"format": "pt"})
+
+
 def as_an_adapter(folder: Path) -> None:
     (folder / "config.json").rename(folder / "adapter_config.json")
 
@@ -269,6 +276,14 @@ MODELS = {
         with_text("model.safetensors.index.json", "[]"), "index.json has no weight_map",
     ),
     "a layer that is missing": (without_a_layer, "its weights lack 1 of 2 layers (the first: 1)"),
+    "weights of other names": (
+        with_names_of_a_wrapper, "its weights have other names than the model's",
+        "module.model.embed_tokens.weight", "the model would start at random",
+    ),
+    "a template that drops the question": (
+        with_text("chat_template.jinja", "{% for m in messages %}<|{{ m['role'] }}|>{% endfor %}"),
+        "its chat template leaves out the question of row 0", "'0 + 1 ='",
+    ),
     "no end token": (
         with_values("tokenizer_config.json", eos_token=None, pad_token=None),
         "its tokenizer has neither an end token nor a pad token",
@@ -317,6 +332,13 @@ def test_accounts(settings, words, refusal, monkeypatch, tmp_path_factory):
     monkeypatch.setenv("HOME", str(tmp_path_factory.mktemp("home")))
     monkeypatch.setattr("recipes.common.checks.accounts.get_token", lambda: None)
     assert_refused(refusal(settings), [words])
+
+
+@pytest.mark.parametrize("words", [{"RANK": "1"}, {"RANK": "1", "WORLD_SIZE": "1"}])
+def test_a_rank_left_in_the_environment(words, refusal, monkeypatch):
+    for name, value in words.items():
+        monkeypatch.setenv(name, value)
+    assert_refused(refusal(), ["RANK is 1", "no process of that rank", "unset RANK"])
 
 
 def test_a_language_model_as_a_reward_model(refusal, model):

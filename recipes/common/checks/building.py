@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 import transformers
+from safetensors import safe_open
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 from trl import ModelConfig, get_peft_config
 
@@ -46,7 +47,31 @@ def check_building(folder: Path, model: dict[str, Any], training: dict[str, Any]
     except Exception as error:  # of a package that is not there, or of a name that is none
         name = f"attn_implementation {attention!r}" if attention else "its config.json"
         return [f"{name}: {type(error).__name__}: {' '.join(str(error).split())[:400]}"]
+    if foreign := _foreign_weights(folder, built):
+        return [f"model_name_or_path {model['model_name_or_path']!r}: {foreign}"]
     return _check_lora(built, model) if model.get("use_peft") else []
+
+
+def _foreign_weights(folder: Path, built: PreTrainedModel) -> str | None:
+    """Say that most of the model has no weights under its names; transformers would only warn.
+
+    Some may have none: those that are tied, or that transformers puts together of others.
+    """
+    named: set[str] = set()
+    for file in folder.glob("model*.safetensors"):
+        with safe_open(file, "pt") as weights:
+            named |= set(weights.keys())
+    prefix = f"{built.base_model_prefix}."  # a checkpoint of the model without its head has none
+    wanted = [name for name, _ in built.named_parameters()]
+    found = [name for name in wanted if {name, name.removeprefix(prefix)} & named]
+    if not named or 2 * len(found) >= len(wanted):
+        return None
+    shown = next((name for name in sorted(named) if name.endswith(wanted[0])), min(named))
+    return (
+        f"its weights have other names than the model's: {shown}, where the model has "
+        f"{wanted[0]}. {len(wanted) - len(found)} of {len(wanted)} weights of the model would "
+        "start at random: save them again without what wraps the model."
+    )
 
 
 def _check_lora(built: PreTrainedModel, model: dict[str, Any]) -> list[str]:

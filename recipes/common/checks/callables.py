@@ -1,6 +1,5 @@
 """Tools and environments: they load, start on a row, and the model can call them."""
 
-import inspect
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ from trl.chat_template_utils import (
     supports_tool_calling,
 )
 
+from recipes.common.data.overlap import question_of
 from recipes.common.trainer import NO_STEPS_WITH_TOOLS
 from recipes.common.training.engine import asked_engine, world_size
 from recipes.common.training.environments import (
@@ -27,6 +27,7 @@ from recipes.common.training.environments import (
 from recipes.common.training.rollout import read_calls
 from rewards import reward_kind
 
+EXAMPLES = {"integer": 1, "number": 1.5, "boolean": True, "array": [], "object": {}}  # by type
 TEMPLATE = "recipes/calculator/chat_template.jinja"
 
 
@@ -81,13 +82,14 @@ def check_tool_template(tokenizer: PreTrainedTokenizerBase, tools: list[Callable
             f"does by chat_template_path (as {TEMPLATE}), or a model that was trained with tools."
         ]
     read_calls(tokenizer)
-    name = tools[0].__name__ if tools else "tool"
-    parameters = list(inspect.signature(tools[0]).parameters)[:1] if tools else []
-    function = {"name": name, "arguments": dict.fromkeys(parameters, "1")}
+    schemas = [get_json_schema(tool) for tool in tools]
+    first = schemas[0]["function"] if schemas else {"name": "tool", "parameters": {}}
+    parameters = first["parameters"].get("properties", {})
+    arguments = {name: EXAMPLES.get(str(of.get("type")), "1") for name, of in parameters.items()}
+    function = {"name": first["name"], "arguments": dict(list(arguments.items())[:1])}
     question = [{"role": "user", "content": "?"}]
     call = {"type": "function", "function": function}
     turn = [{"role": "assistant", "content": "", "tool_calls": [call]}]
-    schemas = [get_json_schema(tool) for tool in tools]
     before = tokenizer.apply_chat_template(
         question, tools=schemas, add_generation_prompt=True, tokenize=False
     )
@@ -154,6 +156,9 @@ def _check_environment(name: str | None, factory: Callable, rows: list[dict]) ->
             f"{shown}: reset fails on row {number}: {type(error).__name__}: {error}. It gets each "
             f"column of the row by its name ({', '.join(row)}): take those it needs, and **kwargs.",
         ]
+    if not observation and not question_of(row["prompt"]):
+        asks = "its prompt is to come from reset"
+        problems.append(f"{shown}: row {number} asks nothing, and reset returned None: {asks}.")
     if not isinstance(observation, str | list | None):
         allowed = "allowed are a text for the prompt and None"
         problems.append(f"{shown}: reset returned {observation!r}; {allowed}.")

@@ -25,6 +25,8 @@ from trl import ModelConfig, get_peft_config
 from recipes.common.limits import LIMIT_OF, refused_values
 from recipes.common.settings import Arguments
 from recipes.common.trainer import GRPOConfig
+from recipes.common.training.engine import world_size
+from recipes.common.training.environments import all_weights
 from recipes.common.training.steps import check_loss
 from rewards import reward_kind, reward_name
 
@@ -35,7 +37,7 @@ TRACKERS |= {"comet_ml", "swanlab", "clearml", "neptune"}
 def check_settings(args: Arguments, rewards: list[Callable]) -> list[str]:
     """Refuse settings that do not go together; of rows only their number is asked elsewhere."""
     s = SimpleNamespace(**{**vars(args.recipe), **args.training, **args.model})
-    weights = s.reward_weights or []
+    weights = all_weights(s.reward_weights, rewards) or []
     names = ", ".join(map(reward_name, rewards))
     metric = str(s.metric_for_best_model)
     chooses = s.load_best_model_at_end or s.early_stopping_patience
@@ -55,6 +57,9 @@ def check_settings(args: Arguments, rewards: list[Callable]) -> list[str]:
         "answer would get the mean of the gated reward. Use sum_then_normalize.": (
             s.reward_gates and s.multi_objective_aggregation == "normalize_then_sum"
         ),
+        # TRL would keep the prompt alone, and every row would be void.
+        "remove_unused_columns is true, and would take from the rewards the columns that they "
+        "need: leave it out.": s.remove_unused_columns,
         # The reference
         "sync_ref_model is set with LoRA, where the reference is the model without its adapter "
         "and cannot move. Train all weights (use_peft: false), or stop after each N steps and "
@@ -236,7 +241,11 @@ def check_launch_file() -> list[str]:
     words = parent.cmdline() if parent else []
     launch = _launch_file(words)
     kind = str(launch.get("distributed_type") or "NO").upper()  # YAML reads NO as False
+    rank, world = int(os.environ.get("RANK", 0)), world_size()
     table = {
+        # Every process but that of rank 0 is silent.
+        f"RANK is {rank} in the environment and WORLD_SIZE {world}: there is no process of that "
+        "rank, and nothing would be printed: unset RANK.": rank >= world,
         "the launch file asks for DeepSpeed and for the CPU (use_cpu: true, or --cpu), and "
         "accelerate may run DDP instead. Set use_cpu: false; on a CPU export "
         "DS_ACCELERATOR=cpu and give --use_cpu true to the recipe.": (

@@ -13,6 +13,8 @@ from typing import Any
 from huggingface_hub import constants, try_to_load_from_cache
 from safetensors import SafetensorError, safe_open
 
+from rewards.text import completion_text
+
 MEASURED_ROWS = 200  # whose prompts are counted in tokens
 TEMPLATE_S = 10  # for them; an ordinary template takes a hundredth
 EMBEDDING = re.compile(r"(?:^|\.)(?:embed_tokens|wte|word_embeddings|embed_in)\.weight$")
@@ -51,12 +53,20 @@ def unreadable(folder: Path) -> str | None:
     return None
 
 
-def check_model(model: dict[str, Any], training: dict[str, Any], rows: list[dict]) -> list[str]:
-    """Find what keeps a model that is on this disk from loading or from reading the rows."""
+def check_model(
+    model: dict[str, Any],
+    training: dict[str, Any],
+    rows: list[dict],
+    reference: Callable[[dict], Any] = lambda row: None,
+) -> list[str]:
+    """Find what keeps a model that is on this disk from loading, or from reading the rows.
+
+    `reference` gives the reference completion of a row, which must fit into its length, or None.
+    """
     name = model.get("model_name_or_path")
     if not name:
         return ["model_name_or_path is missing: give a Hub id or the path of a checkpoint."]
-    return _check("model_name_or_path", name, model, training, rows)
+    return _check("model_name_or_path", name, model, training, rows, reference)
 
 
 def check_reward_model(name: str, training: dict[str, Any], rows: list[dict]) -> list[str]:
@@ -76,7 +86,12 @@ def check_reward_model(name: str, training: dict[str, Any], rows: list[dict]) ->
 
 
 def _check(
-    setting: str, name: str, model: dict[str, Any], training: dict[str, Any], rows: list[dict]
+    setting: str,
+    name: str,
+    model: dict[str, Any],
+    training: dict[str, Any],
+    rows: list[dict],
+    reference: Callable[[dict], Any] = lambda row: None,
 ) -> list[str]:
     folder = model_folder(name, model.get("model_revision"))
     if folder is None:
@@ -84,7 +99,7 @@ def _check(
         return [f"{setting} {name!r} {problem}"] if problem else []
     if problem := _files_problem(folder):
         return [f"{setting} {name!r}: {problem}. Give the folder of a whole checkpoint."]
-    problem = _reading_problem(folder, training, rows)
+    problem = _reading_problem(folder, training, rows, reference)
     if problem is None and setting == "model_name_or_path":
         from recipes.common.checks.building import check_building
 
@@ -192,8 +207,10 @@ def limited(seconds: float) -> Iterator[None]:
         signal.signal(signal.SIGALRM, before)
 
 
-def _reading_problem(folder: Path, training: dict[str, Any], rows: list[dict]) -> str | None:
-    """Tokenize the rows' prompts as the run will."""
+def _reading_problem(
+    folder: Path, training: dict[str, Any], rows: list[dict], reference: Callable[[dict], Any]
+) -> str | None:
+    """Tokenize the rows' prompts as the run will, and their reference completions."""
     from transformers import AutoConfig
 
     from recipes.common.training.rollout import load_tokenizer
@@ -228,19 +245,38 @@ def _reading_problem(folder: Path, training: dict[str, Any], rows: list[dict]) -
             "its tokenizer has no chat template, and the prompts are chat messages: give a chat "
             "model, or rows whose prompts are text."
         )
-    texts = [prompt for prompt in prompts if isinstance(prompt, str)]
+    texts = []
     kwargs = {"tools": tools or None, **(training.get("chat_template_kwargs") or {})}
     kwargs |= {"tokenize": False, "add_generation_prompt": True}
     try:
         with limited(TEMPLATE_S):
-            texts += [tokenizer.apply_chat_template(chat, **kwargs) for chat in chats]
+            for prompt in prompts:
+                is_chat = isinstance(prompt, list)
+                texts.append(tokenizer.apply_chat_template(prompt, **kwargs) if is_chat else prompt)
     except Exception as error:  # a template raises what it likes
         name = type(error).__name__
         return f"its chat template does not take the messages of the rows: {name}: {error}."
-    ids = tokenizer(texts, add_special_tokens=False)["input_ids"] if texts else []
-    longest = max(map(len, ids), default=0)
-    room = getattr(config, "max_position_embeddings", None)
+    for number, (prompt, text) in enumerate(zip(prompts, texts, strict=True)):
+        question = prompt[-1]["content"] if isinstance(prompt, list) else ""
+        if isinstance(question, str) and "".join(question.split()) not in "".join(text.split()):
+            return (
+                f"its chat template leaves out the question of row {number}: {question[:80]!r} "
+                "is not in what it writes. Correct the template, or give one by chat_template_path."
+            )
+
+    def lengths(texts: list[str]) -> list[int]:
+        return [len(ids) for ids in tokenizer(texts, add_special_tokens=False)["input_ids"]]
+
     asked = training["max_completion_length"] or 0
+    known = [given for row in rows[:MEASURED_ROWS] if (given := reference(row)) is not None]
+    shortest = min(lengths([completion_text(given) for given in known]), default=0) if known else 0
+    if asked and shortest >= asked:  # one more token ends it
+        return (
+            f"max_completion_length is {asked}; the shortest reference completion of the first "
+            f"{len(known)} rows has {shortest} tokens and an end: set it to more."
+        )
+    longest = max(lengths(texts), default=0) if texts else 0
+    room = getattr(config, "max_position_embeddings", None)
     if isinstance(room, int) and longest + asked > room:
         return (
             f"its context has {room} tokens; the longest prompt of the first {len(texts)} rows has "

@@ -105,14 +105,20 @@ def _before_question(row: dict) -> list[dict]:
     return [{key: value for key, value in m.items() if value is not None} for m in messages]
 
 
-def notes_on_rewards(args: Arguments, rewards: list[Callable]) -> list[str]:
-    """Name the rewards of which little is checked: those that declare no kind, and models."""
+def notes_on_rewards(
+    args: Arguments, rewards: list[Callable], declarations: dict[str, str]
+) -> list[str]:
+    """Name the rewards of which little is checked: those that declare no kind, and models.
+
+    `declarations` has the line that would declare a reward, by its name.
+    """
     kinds = {reward_name(reward): reward_kind(reward) for reward in rewards}
     undeclared = [name for name, kind in kinds.items() if kind == UNDECLARED]
     notes = [
         f"{name} is undeclared, so no score of it is checked; below its definition add, say: "
-        f'{name}.kind, {name}.full = "verifier", 1.0'
+        f"{declarations[name]}"
         for name in undeclared
+        if name in declarations
     ]
     if undeclared:
         command = f"python scripts/audit_rewards.py --config {args.config_path or 'FILE'}"

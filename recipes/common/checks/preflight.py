@@ -32,9 +32,11 @@ from recipes.common.checks.notes import (
 from recipes.common.checks.rewards_on_rows import (
     RewardLine,
     check_columns,
+    check_constant,
     check_every_reward_scores,
     check_every_task_is_scored,
     check_gates,
+    declaration,
     reward_lines,
 )
 from recipes.common.data.overlap import check_duplicates, check_held_out, overlap_notes
@@ -43,13 +45,14 @@ from recipes.common.data.split import first_rows
 from recipes.common.settings import Arguments, RecipeArguments
 from recipes.common.trainer import GRPOConfig
 from recipes.common.training.engine import asked_engine, check_engine, world_size
+from recipes.common.training.environments import all_weights
 from recipes.common.utils.power import A_QUARTER, power_line
 from recipes.common.utils.screen import announce
 from recipes.common.utils.secrets import blank, is_secret
 from recipes.common.utils.tables import format_table
-from rewards import reward_name
+from rewards import reward_kind, reward_name
 from rewards.audit.audit import check_tricks
-from rewards.contract import prepare_reward
+from rewards.contract import UNDECLARED, prepare_reward
 from rewards.steps import sum_steps
 
 
@@ -92,6 +95,8 @@ def preflight(
     summed = [sum_steps(reward) for reward in rewards]
     ready, notes = _prepare_rewards(args, summed)
     lines, row_problems = check_rows(args, seen, held_out, summed, reference_completion, streamed)
+    # Where a column of it is missing, that is the problem.
+    known = (lambda row: None) if row_problems else reference_completion
     found = [
         *args.problems,
         *(problems or []),
@@ -99,15 +104,24 @@ def preflight(
         *check_settings(args, rewards),
         *ready,
         *row_problems,
-        *check_model(args.model, args.training, seen),
+        *check_model(args.model, args.training, seen, known),
         *check_launch_file(),
         *check_accounts(args.training),
     ]
     for reward in (each for each in rewards if isinstance(each, str)):
         found += check_reward_model(reward, args.training, seen)
     found += [each for each in check_tool_use(args.training, seen, rewards) if each not in found]
-    notes = [*args.notes, *notes, *notes_on_rewards(args, rewards)]
-    if not check_columns([*seen, *held_out]):
+    declarations = (
+        {}
+        if row_problems
+        else {
+            reward_name(reward): declaration(reward, lines, seen, reference_completion)
+            for reward in summed
+            if reward_kind(reward) == UNDECLARED
+        }
+    )
+    notes = [*args.notes, *notes, *notes_on_rewards(args, rewards, declarations)]
+    if not check_columns([*seen, *held_out], bool(args.training["environment_factory"])):
         notes += cost_notes(args, rows, len(held_out), len(validation), rewards)
         notes += overlap_notes(seen, held_out)
     notes += validation_notes(args, validation)
@@ -169,9 +183,10 @@ def check_rows(
     streamed: bool = False,
 ) -> tuple[list[RewardLine], list[str]]:
     """Check training rows, whose lines are returned, and evaluation rows by the sound rewards."""
-    if problems := check_columns(rows) or check_reference(rows, reference):
+    has_environment = bool(args.training["environment_factory"])
+    if problems := check_columns(rows, has_environment) or check_reference(rows, reference):
         return [], problems
-    weights = args.training["reward_weights"] or []
+    weights = all_weights(args.training["reward_weights"], rewards) or []
     fitting = weights if len(weights) == len(rewards) else None
     lines = reward_lines(rows, rewards, fitting, reference)
     problems = [problem for line in lines for problem in line.problems]
@@ -181,8 +196,9 @@ def check_rows(
     problems += check_gates(args.training["reward_gates"] or {}, rows, rewards)
     broken = {line.reward for line in lines if line.problems}
     sound = [reward for reward in rewards if reward_name(reward) not in broken]
-    problems += check_tricks(rows, sound, reference)
-    found = check_columns(eval_rows)
+    constant = [problem for each in sound for problem in check_constant(rows, each, reference)]
+    problems += constant or check_tricks(rows, sound, reference)
+    found = check_columns(eval_rows, has_environment)
     if not found:
         eval_lines = reward_lines(eval_rows, sound, None, reference)
         found = [problem for line in eval_lines for problem in line.problems]

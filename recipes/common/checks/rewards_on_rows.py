@@ -1,11 +1,12 @@
 """Rows against rewards: the reference answer earns its due, an empty completion nothing."""
 
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields
 from typing import Any
 
 from rewards import full_reward, reward_columns, reward_kind, reward_name, reward_tasks
-from rewards.contract import scores_task
+from rewards.contract import UNDECLARED, scores_task
 from rewards.rows import NumberedRow, rows_by_task
 
 PART = 200  # rows of one call
@@ -50,8 +51,11 @@ def reward_lines(
     return lines
 
 
-def check_columns(rows: list[dict]) -> list[str]:
-    """Every row has a prompt, a text or messages that end in a text, and a task."""
+def check_columns(rows: list[dict], is_asked_later: bool = False) -> list[str]:
+    """Every row has a prompt, a text or messages that end in a text, and a task.
+
+    With `is_asked_later` the text may be empty: an environment makes the question.
+    """
     problems: dict[str, str] = {}  # the first of each kind
     for number, row in enumerate(rows):
         missing = ", ".join(name for name in ("prompt", "task") if not row.get(name))
@@ -61,14 +65,14 @@ def check_columns(rows: list[dict]) -> list[str]:
         elif not isinstance(row["task"], str):
             wrong = f"the task of row {number} is {row['task']!r}; it must be text."
             problems.setdefault("the task", wrong)
-        elif not _is_prompt(row["prompt"]):
+        elif not _is_prompt(row["prompt"], is_asked_later):
             wanted = "must be text, or messages with a role and a text"
             shown = f"the prompt of row {number} {wanted}: {repr(row['prompt'])[:200]}."
             problems.setdefault("the prompt", shown)
     return list(problems.values())
 
 
-def _is_prompt(prompt: Any) -> bool:
+def _is_prompt(prompt: Any, may_be_empty: bool) -> bool:
     if isinstance(prompt, str):
         return bool(prompt.strip())
     return (
@@ -76,7 +80,7 @@ def _is_prompt(prompt: Any) -> bool:
         and bool(prompt)
         and all(isinstance(message, dict) and message.get("role") for message in prompt)
         and all(isinstance(message.get("content"), str | list) for message in prompt)
-        and bool(prompt[-1]["content"])
+        and (may_be_empty or bool(prompt[-1]["content"]))
     )
 
 
@@ -109,6 +113,48 @@ def check_every_reward_scores(lines: list[RewardLine], rewards: list[Callable]) 
             remedy = "remove it, or correct reward_tasks or the rows"
             problems.append(f"reward {name!r} scores none of the rows: {remedy}.")
     return problems
+
+
+def check_constant(rows: list[dict], reward: Callable, reference: Callable) -> list[str]:
+    """An undeclared reward tells some completions apart: of a constant no group learns.
+
+    One that gives 0 to all that is tried may be a penalty for what was not tried.
+    """
+    from rewards.audit.audit import scores_of_tricks  # importing a recipe stays light
+
+    is_undeclared = reward_kind(reward) == UNDECLARED
+    scores = scores_of_tricks(rows, reward, reference) if is_undeclared else []
+    if len(set(scores)) != 1 or not any(scores):
+        return []
+    name = reward_name(reward)
+    return [
+        f"reward {name!r} gives {scores[0]:g} to each of the {len(scores)} completions that were "
+        "tried, right, wrong and empty: the same score for every completion teaches nothing. A "
+        'completion of chat messages is a list: its text is completion[0]["content"], and its '
+        f"length the number of messages. If it scores what was not tried: {name}.kind = "
+        '"shaping".'
+    ]
+
+
+def declaration(
+    reward: Callable, lines: list[RewardLine], rows: list[dict], reference: Callable
+) -> str:
+    """The line by which an undeclared reward could promise the most that preflight accepts."""
+    from rewards.audit.audit import check_tricks
+
+    name = reward_name(reward)
+    mine = [line for line in lines if line.reward == name and line.rows_scored]
+    full = min((line.reference_earns or 0.0 for line in mine), default=0.0)
+    promised: Any = functools.partial(reward)
+    promised.full = full
+    for kind in ("verifier", "format") if full > 0.0 else ():
+        promised.kind = kind
+        pays_nothing = any((line.empty_earns or 0.0) > 0.0 for line in mine)
+        if not (kind == "verifier" and pays_nothing) and not check_tricks(
+            rows, [promised], reference
+        ):
+            return f'{name}.kind, {name}.full = "{kind}", {full!r}'
+    return f'{name}.kind = "shaping"'
 
 
 def check_gates(

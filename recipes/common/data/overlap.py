@@ -12,6 +12,7 @@ from recipes.common.utils.run_files import WARM_START, read_json
 
 GRAM = 8  # words
 SHARE = 0.5  # of a question's 8-grams that one training question must share to be a near duplicate
+QUESTIONS = "question_digests"  # of a warm start's record
 COMMON = 5  # training questions: an 8-gram of more is an instruction that many questions share
 
 
@@ -27,13 +28,27 @@ def question_of(prompt: str | list[dict[str, Any]]) -> str:
 
 
 def question_digest(prompt: str | list[dict[str, Any]]) -> str:
-    """A short digest of `question_of(prompt)`."""
-    return hashlib.sha256(question_of(prompt).encode()).hexdigest()[:16]
+    """A short digest of `question_of(prompt)`, whatever spaces stand beside its signs.
+
+    Example: `question_digest("2 + 2 =") == question_digest("2+2=")`
+    """
+    written = re.sub(r"\s*([^\w\s])\s*", r"\1", question_of(prompt))
+    return hashlib.sha256(written.encode()).hexdigest()[:16]
 
 
 def warm_start_questions(model: str | None) -> set[str]:
-    """The digests of the questions of a local model's warm start; none without one."""
-    return set(read_json(Path(model or "", WARM_START), {}).get("questions", []))
+    """The digests of the questions of a local model's warm start; none without one.
+
+    Raises:
+        ValueError: a version before this one wrote them, by another digest.
+    """
+    record = read_json(Path(model or "", WARM_START), {})
+    if "questions" in record:
+        raise ValueError(
+            f"the warm start {model} was made by an earlier version, whose record of its questions "
+            "cannot be compared: run scripts/warm_start.py again."
+        )
+    return set(record.get(QUESTIONS, []))
 
 
 def check_held_out(train_rows: list[dict], eval_rows: list[dict], model: str | None) -> list[str]:
@@ -47,6 +62,7 @@ def check_held_out(train_rows: list[dict], eval_rows: list[dict], model: str | N
         (warm_start_questions(model), f"were in the warm start of {model}", others),
     ):
         leaked = [i for i, row in enumerate(eval_rows) if question_digest(row["prompt"]) in seen]
+        leaked = [i for i in leaked if question_of(eval_rows[i]["prompt"])]  # an environment asks
         if leaked:
             count = f"{len(leaked)} of {len(eval_rows)} evaluation rows {where}"
             problems.append(f"evaluation rows: {count} (the first is row {leaked[0]}). {remedy}")
@@ -60,6 +76,8 @@ def check_duplicates(train_rows: list[dict], eval_rows: list[dict]) -> list[str]
         first: dict[str, int] = {}
         conflicts, twice = [], []
         for number, row in enumerate(rows):
+            if not question_of(row["prompt"]):  # an environment asks
+                continue
             # Two tasks of MBPP differ by their tests alone.
             asked = [row["task"], row["prompt"], row.get("tests")]
             at = first.setdefault(json.dumps(asked, sort_keys=True, default=str), number)

@@ -16,13 +16,15 @@ from datasets.exceptions import DatasetsError
 from recipes.common.data.split import draw, is_held_out
 from recipes.common.settings import RecipeArguments, setting
 from rewards.jsonl import collect, lines_of, parse_line, shown
-from rewards.text import last_boxed
+from rewards.text import find_boxes, last_boxed
 
 Item = dict[
     str, str
 ]  # question, and answer as the data has it: the gold, or a solution that ends in it
 Values = Iterable[tuple[str, Any]]  # a place for messages, and what stands there
 BUILDERS = {".jsonl": "json", ".json": "json", ".csv": "csv", ".parquet": "parquet"}
+PART = re.compile(r"(?P<split>.+)-\d{5}-of-(?P<count>\d{5})")  # as the Hub names files
+NO_ANSWER = {"n/a", "-", "--", "?", "todo", "tbd", "null", "nan"}  # what stands for none
 ONE_IN = 8  # questions are held out where the data have no test split
 
 
@@ -136,9 +138,20 @@ def splits_of_path(path: Path, columns: tuple[str, str]) -> dict[str, Values]:
     if not path.exists():
         raise ValueError(f"dataset_path: there is no file or folder {path}.")
     splits: dict[str, list[Path]] = {}
+    parts: dict[str, int] = {}
     for file in sorted(path.iterdir()) if path.is_dir() else [path]:
         if file.suffix in BUILDERS:
-            splits.setdefault(re.sub(r"-\d{5}-of-\d{5}$", "", file.stem), []).append(file)
+            part = PART.fullmatch(file.stem)
+            name = part["split"] if part else file.stem
+            splits.setdefault(name, []).append(file)
+            if part and path.is_dir():
+                parts[name] = int(part["count"])
+    for name, count in parts.items():
+        there = {file.stem for file in splits[name]}
+        wanted = {f"{name}-{number:05}-of-{count:05}" for number in range(count)}
+        if missing := sorted(wanted - there):
+            has = f"{path} has {len(wanted & there)} of the {count} parts of {name}"
+            raise ValueError(f"dataset_path: {has}: {', '.join(missing)} is missing.")
     if not splits:
         kinds = ", ".join(BUILDERS)
         raise ValueError(
@@ -215,6 +228,12 @@ def _item(value: Any, columns: tuple[str, str], check: Callable[[str], str | Non
             given = json.dumps(row[column], default=str, ensure_ascii=False)[:80]
             raise ValueError(f"{column} is {given}; it must be {kind} that is not empty")
     gold = gold_of(answer)
+    if gold.lower() in NO_ANSWER:
+        raise ValueError(f"the answer is {gold!r}, which stands for none")
+    boxes = list(dict.fromkeys(answer[box.inside : box.inside_end] for box in find_boxes(answer)))
+    if "####" not in answer and len(boxes) > 1:
+        differ = f"has boxes that differ: {' and '.join(map(repr, boxes))}"
+        raise ValueError(f"{columns[1]} {differ}; give the final answer alone")
     if problem := check(gold) if gold else f"{columns[1]} has no final answer behind ####":
         raise ValueError(problem)
     return {"question": question, "answer": answer}

@@ -14,7 +14,12 @@ from datasets import Dataset
 
 from recipes.common.data.split import Rows, first_rows, load_split
 from recipes.common.settings import Arguments, parse_arguments
-from recipes.common.training.environments import environment_rewards, load_environments
+from recipes.common.training.environments import (
+    by_name,
+    environment_rewards,
+    load_environments,
+    with_environments,
+)
 from rewards import load_rewards
 from rewards.audit.apart import ROWS, check_apart
 from rewards.contract import check_names
@@ -88,8 +93,10 @@ def load_parts(
         where = "give dataset_path, correct dataset_name, or connect to the network"
         problems.append(f"the rows cannot be loaded ({type(error).__name__}: {error}): {where}.")
     owned: list[Callable] | None = None
+    factory = None
     try:
-        owned = environment_rewards(load_environments(args.training["environment_factory"]))
+        factory = load_environments(args.training["environment_factory"])
+        owned = environment_rewards(factory)
     except ValueError as problem:
         problems.append(str(problem))
     specs = recipe.reward_funcs
@@ -100,6 +107,8 @@ def load_parts(
         if not died:
             allow_none = owned != []
             named = load_rewards(specs, recipe.reward_kwargs, recipe.reward_tasks, allow_none)
+            if owned is not None:
+                named = with_environments(named, by_name(factory))
             rewards = [*named, *(owned or [])]
             problems += check_names(rewards)
     except ValueError as problem:

@@ -69,6 +69,7 @@ def load_split(
     wanted = recipe.num_train_rows
     loaded = replace(recipe, num_train_rows=wanted + count) if wanted and count else recipe
     train, held_out = load_rows(loaded, seed)
+    train = rows_without_question(args) if train is None else train
     validation = None
     used = warm_start_questions(args.model["model_name_or_path"])
     if used:
@@ -97,6 +98,26 @@ def use_only_rows(file: str, count: int | None) -> Dataset:
     rows = read_jsonl(Path(file), with_keys({"prompt": (str, list), "task": (str,)}))[:count]
     columns = dict.fromkeys(name for row in rows for name in row)  # of all rows, not of the first
     return Dataset.from_dict({name: [row.get(name) for row in rows] for name in columns})
+
+
+def rows_without_question(args: Arguments) -> Dataset:
+    """The rows of one generation, as TRL makes them for an environment that brings its question.
+
+    ValueError where no environment does, or where the run would not end.
+    """
+    from recipes.common.training.engine import world_size  # importing a recipe stays light
+
+    training = args.training
+    is_one = isinstance(training["environment_factory"], str)
+    if not is_one or training["max_steps"] < 1 or args.validates:
+        raise ValueError(
+            "the recipe loads no training rows, which needs one environment_factory, whose reset "
+            "makes the prompt, and max_steps; and eval_strategy: no."
+        )
+    steps = training["steps_per_generation"] or training["gradient_accumulation_steps"]
+    count = training["per_device_train_batch_size"] * steps * world_size()
+    row = {"prompt": [{"role": "user", "content": ""}], "task": "environment"}
+    return Dataset.from_list([row] * max(count, training["generation_batch_size"] or 0))
 
 
 def _take_validation(rows: Rows, count: int, seed: int | None) -> tuple[Rows, Dataset]:

@@ -14,7 +14,15 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from rewards.contract import TRL_ARGUMENTS, answer_of, at_once
+from rewards.contract import (
+    TRL_ARGUMENTS,
+    answer_of,
+    at_once,
+    is_async,
+    is_model,
+    parameters_of,
+    reward_name,
+)
 from rewards.loading import find_object
 from rewards.rows import score_rows
 
@@ -110,7 +118,7 @@ class EnvironmentReward:
     def __call__(
         self, prompts, completions, environments=None, log_extra=None, **columns
     ) -> list[float | None]:
-        environments = environments or self._played(prompts, completions, columns)
+        environments = environments or played(self.factories, prompts, completions, columns)
         return at_once(self._score(environments, log_extra))
 
     async def _score(self, environments: list, log_extra: Callable | None) -> list[float | None]:
@@ -131,21 +139,6 @@ class EnvironmentReward:
             )
         return scores
 
-    def _played(self, prompts: list, completions: list, columns: dict[str, Any]) -> list[Any]:
-        rows = {"prompt": prompts} | {
-            name: of for name, of in columns.items() if name not in TRL_ARGUMENTS
-        }
-        played = []
-        for number, completion in enumerate(completions):
-            row = {name: values[number] for name, values in rows.items()}
-            environment = self.factories[
-                row["environment"] if None not in self.factories else None
-            ]()
-            reset(environment, row, is_named=None not in self.factories)
-            play(environment, completion)
-            played.append(environment)
-        return played
-
 
 class AsyncEnvironmentReward(EnvironmentReward):
     """The same for an `async def get_reward`, on the event loop on which its tools ran."""
@@ -153,8 +146,71 @@ class AsyncEnvironmentReward(EnvironmentReward):
     async def __call__(
         self, prompts, completions, environments=None, log_extra=None, **columns
     ) -> list[float | None]:
-        environments = environments or self._played(prompts, completions, columns)
+        environments = environments or played(self.factories, prompts, completions, columns)
         return await self._score(environments, log_extra)
+
+
+class TakesEnvironments:
+    """A reward with a parameter `environments`; outside a rollout the calls are played in new ones.
+
+    What it wraps declares the rest.
+    """
+
+    def __init__(self, reward: Callable, factories: Factories):
+        self.__wrapped__, self.factories = reward, factories
+
+    def __call__(self, prompts, completions, environments=None, **columns) -> list[float | None]:
+        environments = environments or played(self.factories, prompts, completions, columns)
+        given = {"prompts": prompts, "completions": completions, "environments": environments}
+        return self.__wrapped__(**given, **columns)
+
+
+class AsyncTakesEnvironments(TakesEnvironments):
+    """The same for an async reward."""
+
+    async def __call__(self, *args, **columns) -> list[float | None]:
+        return await super().__call__(*args, **columns)
+
+
+def with_environments(rewards: list[Callable], factories: Factories) -> list[Callable]:
+    """Wrap the rewards that take `environments`; ValueError where there are none to give."""
+    wrapped = []
+    for reward in rewards:
+        names = [] if is_model(reward) else [each.name for each in parameters_of(reward)]
+        if "environments" not in names:
+            wrapped.append(reward)
+        elif not factories:
+            lacks = "takes environments, and environment_factory names none: name one"
+            raise ValueError(f"reward {reward_name(reward)!r} {lacks}.")
+        else:
+            kind = AsyncTakesEnvironments if is_async(reward) else TakesEnvironments
+            wrapped.append(kind(reward, factories))
+    return wrapped
+
+
+def all_weights(weights: list[float] | None, rewards: list[Callable]) -> list[float] | None:
+    """One weight for each reward; as in TRL those of environments may be left out, for 1.0."""
+    owned = sum(isinstance(reward, EnvironmentReward) for reward in rewards)
+    if weights and owned and len(weights) == len(rewards) - owned:
+        return [*weights, *[1.0] * owned]
+    return weights
+
+
+def played(
+    factories: Factories, prompts: list, completions: list, columns: dict[str, Any]
+) -> list[Any]:
+    """One environment for each completion, in which its tool calls were made."""
+    rows = {"prompt": prompts}
+    rows |= {name: of for name, of in columns.items() if name not in TRL_ARGUMENTS}
+    environments = []
+    for number, completion in enumerate(completions):
+        row = {name: values[number] for name, values in rows.items()}
+        is_named = None not in factories
+        environment = factories[row["environment"] if is_named else None]()
+        reset(environment, row, is_named)
+        play(environment, completion)
+        environments.append(environment)
+    return environments
 
 
 async def _settled(call: Callable, **arguments: Any) -> Any:

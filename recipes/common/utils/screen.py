@@ -31,8 +31,12 @@ OTHERS_WAIT_S = 60  # a launcher ends all processes when one ends: the main one 
 
 
 def is_main() -> bool:
-    """Tell whether this is the process that speaks for all."""
-    return int(os.environ.get("RANK", 0)) == 0
+    """Tell whether this is the process that speaks for all.
+
+    One whose rank nobody has, left in the environment, does: it is to say so.
+    """
+    rank = int(os.environ.get("RANK", 0))
+    return rank == 0 or rank >= int(os.environ.get("WORLD_SIZE", 1))
 
 
 def announce(message: str) -> None:
