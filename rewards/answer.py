@@ -16,15 +16,16 @@ from fractions import Fraction
 
 from rewards.latex.number import number_of
 from rewards.latex.tidy import NUMBER_WORDS, tidy
-from rewards.latex.units import SCALE
+from rewards.latex.units import HEDGES, SCALE
 from rewards.text import (
     Place,
-    after_thinking,
+    answer_part,
     before_next_problem,
     find_boxes,
     find_tag,
     inside_of,
     is_denied,
+    without_dollars,
     without_programs,
 )
 
@@ -54,7 +55,7 @@ _NUMBER = re.compile(
 )
 # What an operation or a list stands between: "9 * 2", "18 less two", "17 or 18".
 _OPERATION = re.compile(
-    r"[\s*)}]{0,4}(?:[A-Za-z]+\s){0,2}\s?(?:and a (?:half|third|quarter)\b"
+    r"[\s*)}]{0,4}(?:[A-Za-z]+\s){0,2}\s?(?:and a (?:third|quarter)\b"
     r"|(?:[-+/^*x]|plus|minus|less|times|point|mod|divided by|multiplied by)"
     rf"(?=[\s(]*(?:[0-9.]|\\|(?:{'|'.join(NUMBER_WORDS)})\b)))"
 )
@@ -90,6 +91,7 @@ def _value(text: str, numbers: list[re.Match], i: int, asides: set[int]) -> Frac
 _CALCULATED = re.compile(r"<<[^<>]*>>(?=[$\s]?[-.0-9])|<<[^<>=]*=?([^<>]*)>>")
 _BOLD = re.compile(r"(?<![0-9)])\*\*|\*\*(?![0-9(])")
 _WRAPPING = re.compile(r"\\(?:text|boxed|fbox)\s?\{([^{}]*)\}|\\[()\[\]$%]")
+_AND_A_HALF = re.compile(r"(?<=[0-9]) and a half\b")
 _CURRENCY = str.maketrans("", "", "$£€")
 _REASON = re.compile(r"[\s,](?:because|since)\b")
 # Before a number, with at most three words between: a detail and not the result.
@@ -127,6 +129,7 @@ def _plain(text: str) -> str:
     """The text without calculator marks, bold, LaTeX delimiters and currency."""
     text = _CALCULATED.sub(r"\1", text) if "<<" in text else text
     text = _BOLD.sub("", text) if "**" in text else text
+    text = _AND_A_HALF.sub(" 1/2", text)
     if "\\" in text or "{,}" in text or not text.isascii():
         text = _WRAPPING.sub(r"\1", tidy(text)).replace("\\approx", "=")
     return text.translate(_CURRENCY)
@@ -181,10 +184,40 @@ def one_number(text: str) -> Fraction | None:
 
 # --- The last sentence
 
+# A sentence in the place of an answer; "3.5" and a new line in a formula end none.
+_FORMAL_END = re.compile(r"(?<=[.!?])\s+(?=[A-Z<])|\n\s*\n|\n(?=Answer:)")
+_TEXT = re.compile(r"\\(?:text|textbf|textit|textrm|mbox|mathrm|mathbf)\s*\{([^{}]*)\}|\\[][()]")
+_VERB = re.compile(r"(?:\b(?:is|are|be|equals|costs|makes?|gives?)\b|:)")
+
+
+def stated_text(text: str) -> str | None:
+    r"""What the last sentence with mathematics states, as text; None where it denies or asks.
+
+    It is what follows its verb, else its number.
+
+    Example: `stated_text(r"\text{The answer is } \sqrt{2}") == r"\sqrt{2}"`;
+    `stated_text("Is it 18?") is None`
+    """
+    sentences = [part for part in _FORMAL_END.split(text) if re.search(r"[\d$\\]", part)]
+    words = _TEXT.sub(r" \1 ", without_dollars(sentences[-1] if sentences else text))
+    words = " ".join(words.split()).strip(" .")
+    has_words = re.search(r"(?<![A-Za-z\\])[A-Za-z]{2,}", words) is not None
+    if len(words) > MAX_SENTENCE_CHARS or not has_words or "?" in words:
+        return None
+    *_, end = (0, *(verb.end() for verb in _VERB.finditer(words)))
+    if is_denied(words, end, len(words)):
+        return None
+    if end and words[end:].strip():
+        return words[end:].strip()
+    is_vague = HEDGES.intersection(words.casefold().split())
+    value = None if is_vague or re.search(r"[=\\^]", words) else stated(words)
+    return None if value is None else str(value)
+
+
 _PARENTHESES = re.compile(r"\([^()]*\)")
 _SENTENCE_END = re.compile(
     r"(?<=[.!?])[*_)]{0,3}\s+|[,;]\s*(?:and\s)?so\b|\b(?:therefore|thus|hence)\b"
-    r"|\b(?:which (?:means|makes|gives|rounds)|meaning|giving|making|leaving)\b"
+    r"|\b(?:which (?:means|makes|gives|rounds)|meaning|giving|making|leaving|leaves)\b"
 )
 _LABEL = re.compile(
     r"\s*(?:[-*•]\s+|#+\s+)?(?:\**(?:Step|Part)\s[0-9]{1,2}[:.]?|\**[0-9]{1,2}[.)](?=\s))?"
@@ -273,7 +306,7 @@ def final_answer(text: str, thoughts: bool = False) -> Fraction | None:
     `final_answer("The answer is 17 or 18.") is None`
     """
     text = before_next_problem(text)[-MAX_CHARS:]
-    answer = after_thinking(text)
+    answer = answer_part(text)
     text = without_programs(answer if _DIGIT.search(answer) or not thoughts else text)
     marked = _last_marked(text)
     return _last_stated(text) if marked == _NOWHERE else marked[1]

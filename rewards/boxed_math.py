@@ -12,17 +12,27 @@ convert, 0.333333 is 1/3 but 0.33 is not.
 import re
 from functools import lru_cache
 
+from rewards.answer import stated_text
 from rewards.latex.compare import can_be_equal, compare
-from rewards.latex.number import number_of, written_number
+from rewards.latex.number import written_number
+from rewards.latex.parse import Tree
 from rewards.latex.read import Answer, read_answer
-from rewards.latex.stated import gold_answer, is_prose, sentence_answer, without_dollars
 from rewards.latex.tidy import NUMBER_WORDS, tidy
 from rewards.rows import LogExtra, check_penalty, log_answers, score_rows
-from rewards.text import after_thinking, boxed_answer, completion_text
+from rewards.text import (
+    answer_part,
+    boxed_answer,
+    completion_text,
+    gold_answer,
+    without_dollars,
+)
 
 MAX_ANSWER_CHARS = 2000  # a longer answer is wrong without being read
 MAX_GOLD_WORDS = 6  # a gold of more words is a sentence, which nobody repeats word by word
 _NUMBER_WORDS = {*NUMBER_WORDS, "a", "and", "hundred", "thousand", "million", "billion"}
+_PROSE = re.compile(
+    r"(?<![A-Za-z\\])(?:answer|is|are|therefore|thus|hence|so|we)(?![A-Za-z])", re.I
+)
 _CHOICE = re.compile(
     r"\s*\\(?:text|mathrm|mathbf)[a-z]*\{\s*\(?([A-F])\)\s*\}[\s~\\:,]*(\S.*)", re.DOTALL
 )
@@ -52,8 +62,8 @@ def _read(text: str, wanted: Answer | None = None) -> Answer:
     """The answer, or what the sentence states that stands in its place."""
     answer = read_answer(without_dollars(text))
     unread = ("opaque", "bad") if wanted is None else ("opaque", "bad", "text")
-    is_answer = answer == wanted or (answer.kind not in unread and not is_prose(text))
-    stated = None if is_answer else sentence_answer(text)
+    is_answer = answer == wanted or (answer.kind not in unread and not _PROSE.search(text))
+    stated = None if is_answer else stated_text(text)
     return answer if stated is None else read_answer(stated)
 
 
@@ -111,7 +121,7 @@ class BoxedMath:
         **kwargs,
     ) -> list[float | None]:
         texts = [completion_text(completion) for completion in completions]
-        boxes = [boxed_answer(text if self.thoughts else after_thinking(text)) for text in texts]
+        boxes = [boxed_answer(answer_part(text, self.thoughts)) for text in texts]
         log_answers(self.__name__, answer, boxes, log_extra)
         return score_rows(self.__name__, self._score, prompts, boxes, answer, log_extra=log_extra)
 
@@ -125,9 +135,10 @@ class BoxedMath:
 
 
 def is_unworked(prompt: str | list[dict], answer: str, gold: str) -> bool:
-    """Whether a right answer stands in the question, or is an expression in place of a number.
+    """Whether a right answer stands in the question, or has a sum in the place of a number.
 
-    The gold as text is always worked out.
+    It does where the gold has numbers alone and the answer an expression. The gold as text is
+    always worked out.
 
     Example: `is_unworked("What is $3 + 4$?", "4+3", "7")`; `not is_unworked("3 or 4?", "4", "4")`
     """
@@ -135,14 +146,24 @@ def is_unworked(prompt: str | list[dict], answer: str, gold: str) -> bool:
     sources = {gold_answer(gold), wanted.source, *(item.source for item in wanted.items)}
     if _squeezed(given) in map(_squeezed, sources):
         return False
-    tree = _read_in_box(given, wanted).tree
-    if number_of(gold) is not None and tree is not None and written_number(tree) is None:
+    wanted_values, given_values = (
+        [*map(written_number, _values(side))] for side in (wanted, _read_in_box(given, wanted))
+    )
+    if wanted_values and None not in wanted_values and None in given_values:
         return True
     question = prompt
     if not isinstance(prompt, str):
         question = str(prompt[-1].get("content")) if prompt else ""
     asked = rf"(?:(?<![\w.])|(?!\w)){re.escape(_squeezed(given))}(?!\w|\.\d)"
     return re.search(asked, _squeezed(question)) is not None
+
+
+def _values(answer: Answer) -> list[Tree]:
+    """The expressions in an answer, of `x = 5` that of 5."""
+    if answer.tree is not None:
+        return [answer.tree]
+    items = answer.items[:1] if answer.kind == "named" else answer.items
+    return [tree for item in items for tree in _values(item)]
 
 
 @lru_cache(maxsize=1024)

@@ -7,7 +7,7 @@ from functools import partial
 from rewards.answer import final_answer, one_number
 from rewards.latex.number import number_of
 from rewards.rows import LogExtra, log_answers, score_rows
-from rewards.text import after_thinking, completion_text, find_tag, tagged_answer
+from rewards.text import answer_part, completion_text, find_tag, tagged_answer
 
 # What lm-evaluation-harness's strict filter wants.
 _HASHES = re.compile(r"#### (?=-?[0-9.,])")
@@ -20,7 +20,7 @@ def score_gsm8k(text: str, gold: str, exact: float = 2.0, numeric: float = 1.5) 
 
     Example: `score_gsm8k("<answer>$18</answer>", "18") == 1.5`
     """
-    return _score(tagged_answer(after_thinking(text)), gold, exact, numeric)
+    return _score(tagged_answer(answer_part(text)), gold, exact, numeric)
 
 
 def _score(answer: str | Fraction | None, gold: str, exact: float, numeric: float) -> float | None:
@@ -103,7 +103,7 @@ class Gsm8kCorrectness:
     def _read(self, text: str) -> str | Fraction | None:
         if self.lenient:
             return final_answer(text, self.thoughts)
-        return tagged_answer(text if self.thoughts else after_thinking(text))
+        return tagged_answer(answer_part(text, self.thoughts))
 
 
 class Gsm8kHarness:
@@ -125,6 +125,6 @@ class Gsm8kHarness:
         log_extra: LogExtra | None = None,
         **kwargs,
     ) -> list[float | None]:
-        texts = [after_thinking(completion_text(completion)) for completion in completions]
+        texts = [answer_part(completion_text(completion)) for completion in completions]
         log_answers(self.__name__, answer, [tagged_answer(text) for text in texts], log_extra)
         return score_rows(self.__name__, self.score, texts, answer, log_extra=log_extra)

@@ -39,9 +39,23 @@ def after_thinking(text: str) -> str:
     return text.rpartition("</think>")[2].partition("<think>")[0]
 
 
+# What models write to stop, as text where nothing stops them.
+_END_TOKEN = r"<\|(?:end|im_end|eot|eom|return)[a-z_]{0,9}\|>|</s>|<eos>|<end_of_turn>"
+_ENDED = re.compile(_END_TOKEN)
+
+
+def answer_part(text: str, thoughts: bool = False) -> str:
+    """The text that may hold the answer: up to an end token, and without thoughts unless asked.
+
+    Example: `answer_part("<think>17?</think>It is 18.<|im_end|>19") == "It is 18."`
+    """
+    text = _ENDED.split(text, maxsplit=1)[0]
+    return text if thoughts else after_thinking(text)
+
+
 # The next problem of a list, or the next turn: models that nobody stops write on and answer it.
 _RUN_ON = re.compile(
-    r"<\|[a-z_]+\|>|</s>|<eos>|<end_of_turn>|\[/?INST\]"
+    rf"{_END_TOKEN}|<\|[a-z_]+\|>|\[/?INST\]"
     r"|(?:\n|(?<=[.!?}$\])0-9] ))[ \t*#]{0,6}"
     r"(?:(?:Question|Problem|Exercise|Example|Human|User|Instruction|Input|Q)\b"
     r"[ \t]{0,3}[0-9]{0,4}[ \t*]{0,3}:|Problem [0-9]{1,4}[ \t*]{0,3}\n)",
@@ -174,6 +188,21 @@ def boxed_answer(text: str, adjacent: bool = False) -> str | None:
     return " or ".join(contents) if len(contents) <= _MAX_JOINED else ""
 
 
+def gold_answer(gold: str) -> str:
+    r"""The answer in a gold that is bare, in dollars, in a box, or a solution that ends in one.
+
+    Example: `gold_answer(r"So $x = \boxed{3}$.") == "3"`; `gold_answer("$5$ miles") == "5 miles"`
+    """
+    boxed = boxed_answer(gold, adjacent=True)
+    return without_dollars(gold if boxed is None else boxed)
+
+
+def without_dollars(text: str) -> str:
+    """Without the signs that open and close mathematics; an odd one is money."""
+    plain, signs = re.subn(r"(?<!\\)\$", "", text)
+    return text if signs % 2 else plain
+
+
 def _are_joined(between: str, adjacent: bool) -> bool:
     if len(between) > _MAX_BETWEEN or not (adjacent or _JOINS.search(between)):
         return False
@@ -192,7 +221,8 @@ _DENIES = re.compile(
 )
 _DENIED = re.compile(
     r"[ \t*$)}\]\"'.,?]{0,6}(?:\\text\{|</answer>)?\s?(?:[^.!?\n0-9]{0,60}\bbut\s)?"
-    r"(?:(?:which|that|this|it)\s)?(?:(?:is|was)\s)?"
+    # "is wrong", "Wait, no, that's not right"
+    r"(?:(?:[a-z]{1,9}[,.!]?\s){0,4}(?:which|that|this|it)(?:\s|(?=['’]s)))?(?:(?:is|was|['’]s)\s)?"
     r"(?:wrong|incorrect|false|not (?:correct|right|true|(?:the|my|our) (?:[a-z]+ )?answer))\b"
     r"|\W{0,3}\?",
     re.IGNORECASE,

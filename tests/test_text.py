@@ -4,7 +4,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rewards.text import after_thinking, completion_text, tag_text, tagged_answer, without_programs
+from rewards.text import (
+    after_thinking,
+    answer_part,
+    completion_text,
+    tag_text,
+    tagged_answer,
+    without_programs,
+)
 
 ANY_TEXT = st.text(st.characters())  # surrogates included
 
@@ -38,7 +45,13 @@ def test_completion_text_is_what_the_assistant_says_in_both_forms(completion, te
     ],
 )
 def test_thoughts_are_no_answer(text, rest):
-    assert after_thinking(text) == rest
+    assert after_thinking(text) == answer_part(text) == rest
+    assert answer_part(text, thoughts=True) == text
+
+
+@pytest.mark.parametrize("token", ["<|im_end|>", "<|endoftext|>", "<|eot_id|>", "</s>", "<eos>"])
+def test_nothing_behind_an_end_token_is_said(token):
+    assert answer_part(f"18{token}19{token}20") == "18"
 
 
 @pytest.mark.parametrize(

@@ -170,8 +170,6 @@ class _Parser:
             return self.root()
         if name in _FUNCTIONS:
             return self.function(name)
-        if name in ("sum", "prod"):
-            return self.series(name)
         raise Unreadable(token)
 
     def letter(self, name: str) -> Tree:
@@ -183,7 +181,7 @@ class _Parser:
         return ("letter", name)
 
     def word(self) -> str:
-        """The text of a group or of a single token: a subscript, or a limit of a sum."""
+        """The text of a group or of a single token: a subscript."""
         if self.next != "{":
             return self.take()
         self.take()
@@ -203,14 +201,6 @@ class _Parser:
         if self.next == "[":
             degree = self.atom()
         return ("root", degree, self.argument())
-
-    def series(self, name: str) -> Tree:
-        """Its limits are kept as they are written."""
-        limits = {}
-        while self.next in ("_", "^"):
-            place = self.take()
-            limits[place] = self.word()
-        return (name, ("letter", f"{limits.get('_')}..{limits.get('^')}"), self.product())
 
     def function(self, name: str) -> Tree:
         base = power = None

@@ -63,11 +63,11 @@ _SUCH_THAT = re.compile(
     r"\s*[A-Za-z]\s*(?:\\in\s*\\mathbb\s*\{?R\}?\s*)?(?:\\mid|\||:)(?![A-Za-z])(.+)", re.DOTALL
 )
 _PLUS_MINUS = re.compile(r"\\pm(?![A-Za-z])")
-# A matrix in its brackets and the number that it is multiplied by, as one of a sum.
+# A matrix in its brackets and the number that it is multiplied by.
 _MATRIX = re.compile(
-    r"\s*(?P<sign>[-+]?)\s*(?P<times>[^-+=,;&\[(]*?)\s*\(?\s*(?:\[\s*|\(\s*)?"
+    r"\s*(?P<times>-?[^-+=,;&\[(]*?)\s*(?:\[\s*|\(\s*)?"
     r"\\begin\{(?P<kind>[pbB]?matrix|array)\}(?:\{[lcr|]*\})?(?P<rows>.*?)\\end\{(?P=kind)\}"
-    r"\s*[\])]?\s*\)?",
+    r"\s*[\])]?\s*",
     re.DOTALL,
 )
 _WORD = re.compile(r"[A-Za-z]{3}|[A-Z]{2}|^[A-Z][a-z]$|^no$")
@@ -263,24 +263,18 @@ def _read_group(text: str, depth: int) -> Answer | None:
 
 
 def _read_matrix(text: str, depth: int) -> Answer | None:
-    """A matrix, or a sum of multiples of matrices of one shape, which is added up cell by cell."""
+    """A matrix, or a multiple of one."""
     if r"\begin" not in text:
         return None
-    cells, end = [], 0
-    while match := _MATRIX.match(text, end):
-        times = match["sign"] + (match["times"].rstrip("* ") + "*" if match["times"] else "")
-        rows = [row.split("&") for row in match["rows"].split(r"\\") if row.strip()]
-        rows = [[f"{times}({cell})" if times else cell for cell in row] for row in rows]
-        if cells and (not match["sign"] or list(map(len, rows)) != list(map(len, cells))):
-            return Answer("opaque", text)
-        if cells:
-            pairs = zip(cells, rows, strict=True)
-            rows = [list(map("".join, zip(*pair, strict=True))) for pair in pairs]
-        cells, end = rows, match.end()
-    if end != len(text) or any(r"\begin" in cell for row in cells for cell in row):
+    match = _MATRIX.fullmatch(text)
+    if match is None or r"\begin" in match["rows"]:
         return Answer("opaque", text)
-    rows = tuple(Answer("list", "", tuple(_read(cell, depth) for cell in row)) for row in cells)
-    return Answer("matrix", text, rows)
+    times = match["times"].rstrip("* ")
+    rows = []
+    for row in filter(str.strip, match["rows"].split(r"\\")):
+        cells = [f"{times}({cell})" if times else cell for cell in row.split("&")]
+        rows.append(Answer("list", "", tuple(_read(cell, depth) for cell in cells)))
+    return Answer("matrix", text, tuple(rows))
 
 
 # --------------------------------------------------------------------------- one value

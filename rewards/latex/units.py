@@ -32,16 +32,15 @@ SCALE = (
     r"|(?:hundred|thousand|[a-z]{1,6}illion)ths?|(?:third|(?:four|fif|six|seven|eigh|nin|ten|eleven"
     r"|twelf|[a-z]{3,6}teen|[a-z]{3,6}tie)th)s)s?)(?![A-Za-z0-9])"
 )
-# Words that take back, bound or multiply what they stand by.
+# Words that make a guess of an answer.
 HEDGES = {
-    "no", "not", "never", "neither", "nor", "cannot", "wrong", "incorrect", "false", "doubt",
-    "unlike", "or", "and", "either", "other", "but", "except", "if", "maybe", "perhaps", "possibly",
-    "might", "could", "between", "less", "more", "fewer", "greater", "least", "most", "than",
-    "about", "approximately", "around", "nearly", "almost", "roughly", "probably",
-    "to", "by", "mod",
+    "maybe", "perhaps", "possibly", "probably", "about", "approximately", "around", "nearly",
+    "almost", "roughly",
 }  # fmt: skip
-# No unit has these words: they are a part of the number, or of a sentence.
+# No unit has these words: they are a part of the number or of a sentence, or take it back.
 _NO_UNITS = HEDGES | NUMBER_WORDS.keys() | {
+    "no", "not", "never", "wrong", "incorrect", "false", "or", "and", "but", "except", "if",
+    "less", "more", "fewer", "than", "to", "by", "mod",
     "times", "plus", "minus", "over", "root", "pi", "sqrt", "choose", "point", "third", "quarter",
     "quarters", "e", "i", "k", "sin", "cos", "tan", "log", "ln", "st", "nd", "rd", "th", "so",
     "such", "that", "is", "are", "modulo",

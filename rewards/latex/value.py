@@ -22,7 +22,6 @@ Number = Fraction | mpc
 MAX_BITS = 40_000  # of a fraction
 MAX_INEXACT_BITS = 450  # of a fraction that meets a root or a sine
 MAX_WORK = 5000  # microseconds, about, that the value at one point takes
-MAX_TERMS = 200  # of a sum or product that is written out
 # Relative to what is added: what is smaller is an error of rounding, the same, or lost in a sum.
 _NOISE, _EQUAL, _LOST = mpf(2) ** -1000, mpf(2) ** -950, mpf(2) ** -450
 _SMALL, _LARGE = mpf(2) ** -300, 10**6  # where functions keep their digits
@@ -90,7 +89,6 @@ class _Point:
 
     def __init__(self, number: int):
         self.number, self.work = number, MAX_WORK
-        self.known: dict[str, Number] = dict(_CONSTANTS)  # and what a sum counts by
 
     def value(self, tree: Tree) -> Number:
         operation, *parts = tree
@@ -98,13 +96,11 @@ class _Point:
             return parts[0]
         if operation == "letter":
             return self.letter(parts[0])
-        if operation in ("sum", "prod"):
-            return self.series(*tree)
         return self.apply(operation, [self.value(part) for part in parts])
 
     def letter(self, name: str) -> Number:
-        if name in self.known:
-            return self.known[name]
+        if name in _CONSTANTS:
+            return _CONSTANTS[name]
         size = Fraction(300 + zlib.crc32(f"{self.number}{name}".encode()) % 10_007, 9000)
         return -size if self.number == 2 else size  # below 0 the root of x^2 is not x
 
@@ -135,21 +131,6 @@ class _Point:
         self.work -= work
         if self.work < 0:
             raise Unreadable("too much work")
-
-    def series(self, operation: str, limits: Tree, body: Tree) -> Number:
-        """A short one written out; any other is a letter that its limits and its body name."""
-        start, _, end = limits[1].partition("..")
-        name, _, start = start.partition("=")
-        if not (start.isdigit() and end.isdigit() and int(end) - int(start) < MAX_TERMS):
-            value = self.value(body)
-            digits = value if isinstance(value, Fraction) else _mp.nstr(value, 250)
-            return self.letter(f"{operation} {limits[1]} {digits}")
-        outside, total = self.known, Fraction(operation == "prod")
-        for k in range(int(start), int(end) + 1):
-            self.known = outside | {name: Fraction(k)}
-            total = self.apply("+" if operation == "sum" else "*", [total, self.value(body)])
-        self.known = outside
-        return total
 
 
 def _bits(value: Fraction) -> int:

@@ -13,7 +13,7 @@ from rewards import reward_name
 from rewards.answer import is_final_answer
 from rewards.format import is_xml_format
 from rewards.gsm8k import score_gsm8k
-from rewards.text import after_thinking
+from rewards.text import answer_part
 
 Metric = Callable[[dict, str], dict[str, bool]]
 
@@ -59,7 +59,7 @@ def boxed_metric(row: dict, completion: str, refuses: bool = False) -> dict[str,
     from rewards.boxed_math import is_equivalent, is_unworked
     from rewards.text import boxed_answer
 
-    box = boxed_answer(after_thinking(completion))
+    box = boxed_answer(answer_part(completion))
     right = is_equivalent(row["answer"], box or "")
     if right is None:
         return {}
