@@ -7,8 +7,9 @@ import re
 
 import reasoning_gym
 
+from rewards.latex.number import number_of
 from rewards.rows import LogExtra, log_answers, score_rows
-from rewards.text import after_thinking, completion_text, tagged_answer
+from rewards.text import answer_part, completion_text, tagged_answer
 
 # Their verifiers hand the answer to `eval` or to sympy's parser: it could run code here.
 RUNS_ANSWERS = {
@@ -19,6 +20,13 @@ RUNS_ANSWERS = {
 
 # Some verifiers make a Fraction of the answer: "1e999999999" would fill the memory.
 HUGE_EXPONENT = re.compile(r"[eE][+-]?[0-9]{4,}")
+
+# Of "nan" every comparison is false, also the one that would find a mistake.
+NO_NUMBER = re.compile(r"(?<![a-z])(?:nan|inf(?:inity)?)[ij]?(?![a-z])", re.IGNORECASE)
+
+# What answers no question; "0" does where it is the answer. A verifier that accepts one of them
+# takes a text for true because it is not empty, or for right because it begins like the answer.
+NO_ANSWERS = ("?", "0")
 
 # int() and float(), by which many verifiers read an answer, take the digits of any script.
 OTHER_DIGITS = re.compile(r"[^\D0-9]")
@@ -41,20 +49,50 @@ def _verifier(source_dataset: str, parameters: str):
     return reasoning_gym.create_dataset(source_dataset, **given | {"size": 1, "seed": 0})
 
 
+@functools.lru_cache(maxsize=4096)
+def _checked_row(entry: str):
+    """The row of an entry and its verifier.
+
+    Raises:
+        ValueError: the verifier accepts what is no answer.
+    """
+    row = json.loads(entry)
+    verifier = _verifier(row["dataset"], json.dumps(row["parameters"], sort_keys=True))
+    own = str(row["answer"])
+    for text in NO_ANSWERS:
+        is_own = own.strip() == text or (text == "0" and number_of(own) == 0)
+        if not is_own and _accepts(verifier, text, row):
+            raise ValueError(
+                f"the verifier of reasoning-gym's {row['dataset']!r} accepts {text!r} where the "
+                f"answer is {own[:40]!r}: it pays for wrong answers. Use another data set."
+            )
+    return row, verifier
+
+
+def _accepts(verifier, answer: str, row: dict) -> bool:
+    try:
+        return verifier.score_answer(answer, row) >= 1.0
+    except Exception:  # a text that one of a hundred verifiers trips over is not a right answer
+        return False
+
+
 def score_reasoning_gym(answer: str | None, entry: str) -> float:
     """1.0 if the task's own verifier accepts the answer wholly, else 0.0.
 
     `entry` is JSON text: `{"dataset": name, "parameters": {...}, "question": ..., "answer": ...,
     "metadata": {...}}`.
+
+    Raises:
+        ValueError: the verifier would run an answer as code, or accepts what is no answer.
     """
-    row = json.loads(entry)
-    verifier = _verifier(row["dataset"], json.dumps(row["parameters"], sort_keys=True))
-    if answer is None or HUGE_EXPONENT.search(answer) or OTHER_DIGITS.search(answer):
+    row, verifier = _checked_row(entry)
+    if answer is None:
         return 0.0
-    try:
-        return 1.0 if verifier.score_answer(answer, row) >= 1.0 else 0.0
-    except Exception:  # a text that one of a hundred verifiers trips over is not a right answer
+    if answer != row["answer"] and any(
+        pattern.search(answer) for pattern in (HUGE_EXPONENT, OTHER_DIGITS, NO_NUMBER)
+    ):
         return 0.0
+    return 1.0 if _accepts(verifier, answer, row) else 0.0
 
 
 def _gold(entry: str) -> str | None:
@@ -85,7 +123,7 @@ class ReasoningGym:
         log_extra: LogExtra | None = None,
         **kwargs,
     ) -> list[float | None]:
-        texts = [after_thinking(completion_text(completion)) for completion in completions]
+        texts = [answer_part(completion_text(completion)) for completion in completions]
         parsed = [tagged_answer(text) for text in texts]
         log_answers(self.__name__, [_gold(row) for row in entry], parsed, log_extra)
         return score_rows(self.__name__, self._score, parsed, entry, log_extra=log_extra)

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rewards import full_reward, load_reward, reward_columns, reward_kind
-from rewards.reasoning_gym import RUNS_ANSWERS, score_reasoning_gym
+from rewards.reasoning_gym import HUGE_EXPONENT, RUNS_ANSWERS, score_reasoning_gym
 
 PARAMETERS = {"min_terms": 2, "max_terms": 2, "min_digits": 2, "max_digits": 2}
 
@@ -87,7 +87,7 @@ def test_a_verifier_that_raises_gives_nothing(monkeypatch):
             raise RecursionError("too deep")
 
     monkeypatch.setattr("rewards.reasoning_gym._verifier", lambda dataset, parameters: Raises())
-    assert score(f"<answer>{GOLD}</answer>") == 0.0
+    assert score(f"<answer>{GOLD}</answer>", ENTRY + " ") == 0.0  # a row not seen before
 
 
 @settings(deadline=None)
@@ -117,6 +117,42 @@ def test_every_reasoning_gym_module_that_evaluates_text_is_refused_or_was_read()
             assert name in RUNS_ANSWERS, name
 
 
+@pytest.mark.parametrize(("dataset", "text"), [("game_of_life_halting", "?"), ("coin_flip", "0")])
+def test_a_verifier_that_accepts_what_is_no_answer_is_refused(dataset, text):
+    (entry,) = make_entries(dataset, {}, 1)
+    assert reasoning_gym.create_dataset(dataset, size=1).score_answer(text, entry) == 1.0
+    with pytest.raises(ValueError, match=r"accepts '[?0]' .* it pays for wrong answers"):
+        score_reasoning_gym(entry["answer"], json.dumps(entry))
+    assert score(f"<answer>{entry['answer']}</answer>", json.dumps(entry)) is None
+
+
+def test_zero_is_an_answer_where_it_is_the_answer():
+    entry = json.dumps(SUMS[0] | {"answer": "0"})
+    assert (score("<answer>0</answer>", entry), score("<answer>1</answer>", entry)) == (2.0, 0.0)
+
+
+def test_no_comparison_with_nan_makes_an_answer_right():
+    (entry,) = make_entries("complex_arithmetic", {}, 1)
+    verifier = reasoning_gym.create_dataset("complex_arithmetic", size=1)
+    for text in ("nan", "NaN+nanj", "inf - inf"):
+        assert score(f"<answer>{text}</answer>", json.dumps(entry)) == 0.0
+    assert verifier.score_answer("nan", entry) == 1.0
+    assert score(f"<answer>{entry['answer']}</answer>", json.dumps(entry)) == 2.0
+
+
+def test_a_fraction_among_the_metadata_makes_no_row_unusable():
+    from recipes.arithmetic.train import RecipeArguments, to_row
+
+    items = reasoning_gym.create_dataset("gsm_symbolic", seed=0, size=8)
+    rows = [to_row(item, RecipeArguments(dataset_name="gsm_symbolic")) for item in items]
+    assert {score(f"<answer>{row['answer']}</answer>", row["entry"]) for row in rows} == {2.0}
+
+
+def test_a_hexadecimal_answer_is_no_huge_exponent():
+    entries = make_entries("bitwise_arithmetic", {}, 300)
+    (entry, *_) = (entry for entry in entries if HUGE_EXPONENT.search(entry["answer"]))
+    assert score(f"<answer>{entry['answer']}</answer>", json.dumps(entry)) == 2.0
+
+
 def test_a_huge_exponent_earns_nothing_at_once():
-    row = {"dataset": "coin_flip", "parameters": {}, "question": "?", "answer": "1/2"}
-    assert score_reasoning_gym("1e999999999", json.dumps(row)) == 0.0
+    assert score_reasoning_gym("1e999999999", ENTRY) == 0.0

@@ -21,7 +21,7 @@ from rewards.answer import is_final_answer
 from rewards.format import is_xml_format
 from rewards.latex.number import number_of
 from rewards.reasoning_gym import score_reasoning_gym
-from rewards.text import after_thinking, tagged_answer
+from rewards.text import answer_part, tagged_answer
 
 import reasoning_gym
 from datasets import Dataset
@@ -60,7 +60,7 @@ def to_row(item: dict, args: RecipeArguments) -> dict:
         ],
         "task": args.dataset_name,
         "answer": item["answer"],
-        "entry": json.dumps(entry),
+        "entry": json.dumps(entry, default=str),  # a Fraction in its metadata scores nothing
     }
 
 
@@ -112,7 +112,7 @@ def metric(row: dict, completion: str) -> dict[str, bool]:
     around it.
     """
     formatted = is_xml_format(completion)
-    right = score_reasoning_gym(tagged_answer(after_thinking(completion)), row["entry"]) == 1.0
+    right = score_reasoning_gym(tagged_answer(answer_part(completion)), row["entry"]) == 1.0
     lenient = (
         right if number_of(row["answer"]) is None else is_final_answer(completion, row["answer"])
     )
