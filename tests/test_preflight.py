@@ -322,6 +322,13 @@ NO_NAMES = "give the name of a reward, or a list of names"
 # What is refused: settings, rows and rewards, and the message, ... where parts are left out.
 # fmt: off
 REFUSED = {
+    "the question's own expression in the box": (
+        {
+            "reward_funcs": ["boxed_math"],
+            "reference": lambda row: rf"\boxed{{{row['answer']}}}",
+        },
+        "own expression ... Set reward_kwargs: {boxed_math: {prompt_expressions: refuse}}.",
+    ),
     "a column that all rows lack": (
         {
             "train": TRAIN.remove_columns("answer"),

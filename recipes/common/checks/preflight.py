@@ -197,7 +197,7 @@ def check_rows(
     broken = {line.reward for line in lines if line.problems}
     sound = [reward for reward in rewards if reward_name(reward) not in broken]
     constant = [problem for each in sound for problem in check_constant(rows, each, reference)]
-    problems += constant or check_tricks(rows, sound, reference)
+    problems += constant or map(_with_remedy, check_tricks(rows, sound, reference))
     found = check_columns(eval_rows, has_environment)
     if not found:
         eval_lines = reward_lines(eval_rows, sound, None, reference)
@@ -209,6 +209,13 @@ def check_rows(
         problems += check_duplicates(rows, eval_rows)
     problems += [f"evaluation rows: {each}" for each in found if each not in problems]
     return lines, problems
+
+
+def _with_remedy(problem: str) -> str:
+    """Name the setting of `boxed_math` that ends one of the tricks."""
+    if "boxed_math" in problem and "the question's own expression" in problem:
+        return f"{problem} Set reward_kwargs: {{boxed_math: {{prompt_expressions: refuse}}}}."
+    return problem
 
 
 def resolved(
