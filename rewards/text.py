@@ -7,6 +7,9 @@ import re
 from typing import NamedTuple
 
 
+MAX_ANSWER_CHARS = 20_000  # of a longer text in a tag only the end is searched for a box
+
+
 class Place(NamedTuple):
     """Where something is marked in a text, and where what is inside starts and ends."""
 
@@ -111,9 +114,9 @@ def tag_text(text: str, tag: str) -> str | None:
 
 
 def inside_of(text: str, place: Place) -> str:
-    """What is marked there, stripped; of a box inside it, the content."""
+    """What is marked there, stripped; of a box inside it, near its end, the content."""
     inside = text[place.inside : place.inside_end].strip()
-    return last_boxed(inside) or inside
+    return last_boxed(inside[-MAX_ANSWER_CHARS:]) or inside
 
 
 def tagged_answer(text: str) -> str | None:
