@@ -6,7 +6,6 @@ Every function is linear in the length of the text and raises on no string.
 import re
 from typing import NamedTuple
 
-
 MAX_ANSWER_CHARS = 20_000  # of a longer text in a tag only the end is searched for a box
 
 
