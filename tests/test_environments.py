@@ -55,6 +55,7 @@ def make(model: Path, tmp_path: Path) -> Callable[..., trl.GRPOTrainer]:
 # Training
 
 
+@pytest.mark.slow
 def test_the_reward_of_an_environment_trains_as_in_trl(make, tmp_path):
     trained = []
     for kind in (GRPOTrainer, trl.GRPOTrainer):
@@ -74,6 +75,7 @@ def test_the_reward_of_an_environment_trains_as_in_trl(make, tmp_path):
     assert all(torch.equal(our_weights[name], their_weights[name]) for name in their_weights)
 
 
+@pytest.mark.slow
 def test_rewards_turns_and_advantages_of_a_batch(make, tmp_path):
     trainer = make(reward_weights=[1.0, 0.5])
     trainer.train()
@@ -101,6 +103,7 @@ class Breaks:
         return 1.0 / (self.answer != "5")
 
 
+@pytest.mark.slow
 def test_a_get_reward_that_raises_is_an_error_of_its_rows(make, tmp_path):
     trainer = make(environment=Breaks)
     trainer.train()
@@ -116,6 +119,7 @@ class Awaited(Breaks):
         return 0.5
 
 
+@pytest.mark.slow
 def test_environments_by_name_and_an_async_reward(make, tmp_path):
     named = {"one": Breaks, "two": Awaited}
     rows = [{**ROWS[0], "environment": "two"}, {**ROWS[1], "environment": "one"}]
@@ -128,6 +132,7 @@ def test_environments_by_name_and_an_async_reward(make, tmp_path):
     )
 
 
+@pytest.mark.slow
 def test_a_run_that_was_stopped_and_resumed_is_the_run_that_was_not(make, tmp_path):
     steps = {"max_steps": 4, "save_strategy": "steps", "save_steps": 2, "learning_rate": 0.01}
     weights = []

@@ -47,6 +47,7 @@ def train(model: Path, folder: Path, share: bool, **config) -> tuple[list[torch.
     return weights, sorted(trainer._logs["completion"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "config",
     [

@@ -6,6 +6,7 @@ import math
 
 import numpy as np
 import pytest
+import scipy.stats
 
 from recipes.common.utils import power, run_files, screen, secrets, stats, tables
 from recipes.common.utils.stats import (
@@ -13,6 +14,7 @@ from recipes.common.utils.stats import (
     mcnemar_p,
     moving_average,
     paired_interval,
+    slope_test,
     t_interval,
     t_quantile,
     wilson_interval,
@@ -67,6 +69,48 @@ def test_t_interval_matches_the_tables_is_cut_and_of_one_value_is_none():
     assert t_quantile(29) == pytest.approx(2.0484, abs=1e-4)  # 28 degrees of freedom
     assert t_interval([0.0, 1.0], 0.0, 1.0) == (0.0, 1.0)  # 0.5 +- 6.3531
     assert t_interval([0.5]) is None
+
+
+def remembering(noise: np.ndarray, memory: float) -> np.ndarray:
+    """Errors of which each keeps this share of the one before; 1.0 is a random walk."""
+    errors = noise.copy()
+    for step in range(1, noise.shape[1]):
+        errors[:, step] += memory * errors[:, step - 1]
+    return errors
+
+
+# Runs of 32 steps: what their rewards are made of, and the least and most in 100 that `slope_test`
+# takes for a rise at 1 %: 0.5 would be of steps that know nothing of each other. A plain t test
+# takes 6 where half of an error is kept, 16 and 36 of a drift with and without noise.
+RISES = {
+    "noise": (lambda noise, drift: noise, 0.0, 0.8),
+    "noise that keeps half": (lambda noise, drift: remembering(noise, 0.5), 0.0, 1.5),
+    "a drift, and noise that hides it": (lambda noise, drift: noise + 0.3 * drift, 0.0, 15.0),
+    "a drift alone": (lambda noise, drift: drift, 0.0, 7.0),
+    "a line that rises by four deviations": (lambda noise, drift: noise + LINE, 95.0, 100.0),
+    "a rise that levels off": (lambda noise, drift: noise + LEVELS_OFF, 70.0, 100.0),
+}
+LINE = np.linspace(0.0, 4.0, 32)
+LEVELS_OFF = 4 * (1 - np.exp(-np.linspace(0.0, 4.0, 32)))
+
+
+@pytest.mark.parametrize(("rewards", "least", "most"), RISES.values(), ids=RISES)
+def test_how_often_a_reward_is_said_to_rise(rewards, least, most):
+    noise, steps = np.random.default_rng(0).normal(size=(2, 1000, 32))
+    found = [slope_test(run) for run in rewards(noise, remembering(steps, 1.0))]
+    assert least <= sum(slope > 0 and p < 0.01 for slope, p in found) / 10 <= most
+
+
+def test_the_slope_and_p_of_errors_that_alternate_are_those_of_a_plain_regression():
+    values = [1.0, 3.0, 2.0, 4.0, 3.0, 5.0]
+    line = scipy.stats.linregress(range(6), values)
+    assert slope_test(values) == pytest.approx((line.slope, line.pvalue))
+
+
+def test_values_that_leave_too_few_independent_ones_have_a_p_of_1():
+    wave = [2.0, 1.0, 0.0, 0.0, 1.0, 2.0, 4.0, 6.0, 8.0, 9.0, 9.0, 8.0]
+    assert slope_test(wave) == (pytest.approx(0.9021, abs=1e-4), 1.0)
+    assert slope_test([2.0] * 9) == (0.0, 1.0)
 
 
 def test_of_seeds_that_take_off_or_do_not_students_interval_holds_the_mean_less_often():

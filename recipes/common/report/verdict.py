@@ -8,7 +8,7 @@ from typing import Any
 
 from recipes.common.evaluation.scores import independent_metric, independent_metrics, outcomes
 from recipes.common.report.plots import curve
-from recipes.common.utils.stats import mcnemar_p, paired_interval, share
+from recipes.common.utils.stats import mcnemar_p, paired_interval, share, slope_test
 from recipes.common.utils.tables import percent, points
 
 LEVEL = 0.05
@@ -50,8 +50,8 @@ def verdict(
     named. Three questions, each with its own rate of false alarms:
 
     - *Did the reward rise?* The slope of the logged steps' rewards, by the t test of a linear
-      regression at 1 %; a step's reward is noisy, but the noise of one step says nothing of the
-      next. The sentence gives the means of the first and of the last quarter.
+      regression at 1 %, with as many steps as their correlation leaves independent (`slope_test`).
+      The sentence gives the means of the first and of the last quarter.
     - *Did the metric change?* After against before, on the same rows, by the exact McNemar test at
       5 %: of 40 runs that changed nothing one has a rise, one a fall.
     - *Did it fall from a better one in between?* The last validation against the best between, by
@@ -141,13 +141,11 @@ def verdict_of_run(
 
 def reward_rises(log: list[dict[str, Any]]) -> bool:
     """Whether the rewards of the logged steps rise; not of fewer than six."""
-    from scipy.stats import linregress
-
     rewards = list(curve(log, "reward").values())
     if len(rewards) < FEWEST_STEPS:
         return False
-    line = linregress(range(len(rewards)), rewards)
-    return bool(line.slope > 0 and line.pvalue < REWARD_LEVEL)
+    slope, p = slope_test(rewards)
+    return slope > 0 and p < REWARD_LEVEL
 
 
 def _pairs(old: dict[str, Any], new: dict[str, Any], metric: str) -> tuple[list[bool], list[bool]]:
