@@ -62,7 +62,6 @@ LEFT_BEHIND = {
         "import warnings\nwarnings.warn('heard')\nassert f(1) == 1",
     ),
     "a constant of a module": ("math.pi = 3", "assert math.pi > 3 and f(1) == 1"),
-    "a constant set by name": ("setattr(math, 'pi', 3)", "assert math.pi > 3 and f(1) == 1"),
     "a constant in a dictionary": ("vars(math)['pi'] = 3", "assert math.pi > 3 and f(1) == 1"),
     "a first weekday": (
         "import calendar\ncalendar.setfirstweekday(6)",

@@ -283,25 +283,6 @@ def test_the_limits_hold(attack, answer):
     assert in_child(attack, limited()) == answer
 
 
-def test_a_file_cannot_grow(tmp_path):
-    file = os.open(tmp_path / "file", os.O_CREAT | os.O_WRONLY)
-    before = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-    assert in_child(lambda: os.write(file, b"x"), limited()) == "OSError"
-    signal.signal(signal.SIGXFSZ, before)
-    os.close(file)
-
-
-def test_processor_time_ends_it():
-    def spin():
-        while True:
-            pass
-
-    started = time.monotonic()
-    one_second = lambda: resource.setrlimit(resource.RLIMIT_CPU, (1, 1))  # noqa: E731
-    assert in_child(spin, one_second) == -signal.SIGKILL
-    assert time.monotonic() - started < 20
-
-
 @needs_root
 def test_a_fork_that_the_kernel_refuses_is_an_error():
     assert in_child(libc.fork, limited(tasks=1)) == "BlockingIOError"
