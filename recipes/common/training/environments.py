@@ -92,20 +92,17 @@ def environment_rewards(
     environment_factory: Callable | dict[str, Callable] | None,
 ) -> list["EnvironmentReward"]:
     """One for each class with `get_reward`, by TRL's name; makes an environment of each."""
-    factories, owners = by_name(environment_factory), {}
-    for name, factory in factories.items():
-        kind = type(make(name, factory))
-        if hasattr(kind, "get_reward"):
-            waits = inspect.iscoroutinefunction(kind.get_reward)
-            owners[kind] = AsyncEnvironmentReward if waits else EnvironmentReward
-    return [reward(kind, environment_factory) for kind, reward in owners.items()]
+    made = [make(name, factory) for name, factory in by_name(environment_factory).items()]
+    kinds = [kind for kind in dict.fromkeys(map(type, made)) if hasattr(kind, "get_reward")]
+    return [EnvironmentReward(kind, environment_factory) for kind in kinds]
 
 
 class EnvironmentReward:
     """`get_reward()` of each completion's environment as a reward like any other.
 
     One that raises is an error of its row. Where no environments are given, as outside a rollout,
-    the tool calls of each completion are played in new ones.
+    the tool calls of each completion are played in new ones. It is async for those that are: they
+    run on the event loop on which their tools ran.
     """
 
     def __init__(self, environment: type, environment_factory: Callable | dict[str, Callable]):
@@ -115,15 +112,12 @@ class EnvironmentReward:
             if hasattr(environment, name):
                 setattr(self, name, getattr(environment, name))
 
-    def __call__(
+    async def __call__(
         self, prompts, completions, environments=None, log_extra=None, **columns
     ) -> list[float | None]:
-        environments = environments or played(self.factories, prompts, completions, columns)
-        return at_once(self._score(environments, log_extra))
-
-    async def _score(self, environments: list, log_extra: Callable | None) -> list[float | None]:
-        """Of each its reward, its exception, or that the reward is not this one's to give."""
+        # Of each its reward, its exception, or that the reward is not this one's to give.
         outcomes: list[Any] = []
+        environments = environments or played(self.factories, prompts, completions, columns)
         for environment in environments:
             if type(environment) is self.environment:
                 outcomes.append(await _settled(environment.get_reward))
@@ -138,16 +132,6 @@ class EnvironmentReward:
                 [word if outcome is not OTHER_ENVIRONMENT else outcome for outcome, word in pairs],
             )
         return scores
-
-
-class AsyncEnvironmentReward(EnvironmentReward):
-    """The same for an `async def get_reward`, on the event loop on which its tools ran."""
-
-    async def __call__(
-        self, prompts, completions, environments=None, log_extra=None, **columns
-    ) -> list[float | None]:
-        environments = environments or played(self.factories, prompts, completions, columns)
-        return await self._score(environments, log_extra)
 
 
 class TakesEnvironments:
