@@ -65,6 +65,7 @@ def test_a_refusal_is_printed_and_handed_to_the_launcher(tmp_path, monkeypatch, 
 
 def test_the_main_process_is_heard_before_the_others_end(monkeypatch, capsys):
     monkeypatch.setenv("RANK", "2")
+    monkeypatch.setenv("WORLD_SIZE", "3")
     waited = []
     monkeypatch.setattr(screen.time, "sleep", waited.append)
     with pytest.raises(SystemExit):
@@ -91,6 +92,7 @@ def test_ctrl_c_outside_the_steps_ends_in_one_line(end, monkeypatch):
     again = "Run the same command again to go on from the last checkpoint (without --fresh)."
     assert end(KeyboardInterrupt()) == (f"\nInterrupted. {again}\n", "")
     monkeypatch.setenv("RANK", "1")
+    monkeypatch.setenv("WORLD_SIZE", "2")
     assert end(KeyboardInterrupt()) == ("", "")
 
 

@@ -188,10 +188,6 @@ SETTINGS = {
     "rewards that lose their columns": (
         {"remove_unused_columns": True}, "remove_unused_columns is true", "leave it out",
     ),
-    "a length in which no reference fits": (
-        {"max_completion_length": 20}, "max_completion_length is 20",
-        "the shortest reference completion of the first 4 rows has",
-    ),
     "a variable that is not set": (
         {"output_dir": "$NO_SUCH_FOLDER/run"}, "output_dir is '$NO_SUCH_FOLDER/run'",
         "NO_SUCH_FOLDER is not set",

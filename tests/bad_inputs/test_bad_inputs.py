@@ -17,6 +17,7 @@ from trl import ModelConfig
 
 from recipes.common.checks import model_files
 from recipes.common.checks.combinations import check_generation
+from recipes.common.checks.model_files import length_notes
 from recipes.common.checks.preflight import preflight
 from recipes.common.data.questions import QuestionArguments
 from recipes.common.data.recipe import import_recipe, load_parts
@@ -339,6 +340,19 @@ def test_a_rank_left_in_the_environment(words, refusal, monkeypatch):
     for name, value in words.items():
         monkeypatch.setenv(name, value)
     assert_refused(refusal(), ["RANK is 1", "no process of that rank", "unset RANK"])
+
+
+def test_a_length_in_which_no_reference_fits_is_noted(model):
+    rows = [{"answer": "x" * 30}, {"answer": "x" * 40}, {"answer": None}]
+
+    def notes(length: int) -> list[str]:
+        settings = {"max_completion_length": length, "trust_remote_code": False}
+        name = {"model_name_or_path": str(model)}
+        return length_notes(name, settings, rows, lambda row: row["answer"])
+
+    (note,) = notes(30)
+    assert "max_completion_length is 30, and the shortest of the first 2 rows has 30 tokens" in note
+    assert notes(31) == []
 
 
 def test_a_language_model_as_a_reward_model(refusal, model):

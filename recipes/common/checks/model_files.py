@@ -57,16 +57,12 @@ def check_model(
     model: dict[str, Any],
     training: dict[str, Any],
     rows: list[dict],
-    reference: Callable[[dict], Any] = lambda row: None,
 ) -> list[str]:
-    """Find what keeps a model that is on this disk from loading, or from reading the rows.
-
-    `reference` gives the reference completion of a row, which must fit into its length, or None.
-    """
+    """Find what keeps a model that is on this disk from loading or from reading the rows."""
     name = model.get("model_name_or_path")
     if not name:
         return ["model_name_or_path is missing: give a Hub id or the path of a checkpoint."]
-    return _check("model_name_or_path", name, model, training, rows, reference)
+    return _check("model_name_or_path", name, model, training, rows)
 
 
 def check_reward_model(name: str, training: dict[str, Any], rows: list[dict]) -> list[str]:
@@ -91,7 +87,6 @@ def _check(
     model: dict[str, Any],
     training: dict[str, Any],
     rows: list[dict],
-    reference: Callable[[dict], Any] = lambda row: None,
 ) -> list[str]:
     folder = model_folder(name, model.get("model_revision"))
     if folder is None:
@@ -99,7 +94,7 @@ def _check(
         return [f"{setting} {name!r} {problem}"] if problem else []
     if problem := _files_problem(folder):
         return [f"{setting} {name!r}: {problem}. Give the folder of a whole checkpoint."]
-    problem = _reading_problem(folder, training, rows, reference)
+    problem = _reading_problem(folder, training, rows)
     if problem is None and setting == "model_name_or_path":
         from recipes.common.checks.building import check_building
 
@@ -209,10 +204,37 @@ def limited(seconds: float) -> Iterator[None]:
         signal.signal(signal.SIGALRM, before)
 
 
-def _reading_problem(
-    folder: Path, training: dict[str, Any], rows: list[dict], reference: Callable[[dict], Any]
-) -> str | None:
-    """Tokenize the rows' prompts as the run will, and their reference completions."""
+def length_notes(
+    model: dict[str, Any],
+    training: dict[str, Any],
+    rows: list[dict],
+    reference: Callable[[dict], Any],
+) -> list[str]:
+    """Say that no reference completion of the first rows fits into `max_completion_length`.
+
+    A right completion may be shorter than its reference, so it is no refusal.
+    """
+    from recipes.common.training.rollout import load_tokenizer
+
+    folder = model_folder(model["model_name_or_path"], model.get("model_revision"))
+    known = [given for row in rows[:MEASURED_ROWS] if (given := reference(row)) is not None]
+    asked = training["max_completion_length"]
+    if folder is None or not known or not asked:
+        return []
+    tokenizer = load_tokenizer(folder, None, bool(training["trust_remote_code"]))
+    texts = [completion_text(given) for given in known]
+    shortest = min(map(len, tokenizer(texts, add_special_tokens=False)["input_ids"]))
+    if shortest < asked:  # one more token ends it
+        return []
+    return [
+        f"no reference completion fits: max_completion_length is {asked}, and the shortest of the "
+        f"first {len(known)} rows has {shortest} tokens and an end. Set it to more, or expect that "
+        "completions are cut before they answer"
+    ]
+
+
+def _reading_problem(folder: Path, training: dict[str, Any], rows: list[dict]) -> str | None:
+    """Tokenize the rows' prompts as the run will."""
     from transformers import AutoConfig
 
     from recipes.common.training.rollout import load_tokenizer
@@ -265,19 +287,9 @@ def _reading_problem(
                 f"its chat template leaves out the question of row {number}: {question[:80]!r} "
                 "is not in what it writes. Correct the template, or give one by chat_template_path."
             )
-
-    def lengths(texts: list[str]) -> list[int]:
-        return [len(ids) for ids in tokenizer(texts, add_special_tokens=False)["input_ids"]]
-
+    ids = tokenizer(texts, add_special_tokens=False)["input_ids"] if texts else []
+    longest = max(map(len, ids), default=0)
     asked = training["max_completion_length"] or 0
-    known = [given for row in rows[:MEASURED_ROWS] if (given := reference(row)) is not None]
-    shortest = min(lengths([completion_text(given) for given in known]), default=0) if known else 0
-    if asked and shortest >= asked:  # one more token ends it
-        return (
-            f"max_completion_length is {asked}; the shortest reference completion of the first "
-            f"{len(known)} rows has {shortest} tokens and an end: set it to more."
-        )
-    longest = max(lengths(texts), default=0) if texts else 0
     room = getattr(config, "max_position_embeddings", None)
     if isinstance(room, int) and longest + asked > room:
         return (

@@ -19,7 +19,12 @@ from recipes.common.checks.accounts import check_accounts
 from recipes.common.checks.batch import check_batch, completions_of_a_call
 from recipes.common.checks.callables import check_tool_use
 from recipes.common.checks.combinations import check_launch_file, check_optimizer, check_settings
-from recipes.common.checks.model_files import check_model, check_reward_model, model_folder
+from recipes.common.checks.model_files import (
+    check_model,
+    check_reward_model,
+    length_notes,
+    model_folder,
+)
 from recipes.common.checks.notes import (
     cost_notes,
     notes_on_rewards,
@@ -95,8 +100,6 @@ def preflight(
     summed = [sum_steps(reward) for reward in rewards]
     ready, notes = _prepare_rewards(args, summed)
     lines, row_problems = check_rows(args, seen, held_out, summed, reference_completion, streamed)
-    # Where a column of it is missing, that is the problem.
-    known = (lambda row: None) if row_problems else reference_completion
     found = [
         *args.problems,
         *(problems or []),
@@ -104,7 +107,7 @@ def preflight(
         *check_settings(args, rewards),
         *ready,
         *row_problems,
-        *check_model(args.model, args.training, seen, known),
+        *check_model(args.model, args.training, seen),
         *check_launch_file(),
         *check_accounts(args.training),
     ]
@@ -133,6 +136,7 @@ def preflight(
     if not found:
         _build(args, result)
     if result.training is not None:
+        result.notes += length_notes(args.model, args.training, rows, reference_completion)
         result.notes += step_notes(rows, rewards, reference_completion)
         result.notes += notes_on_settings(result.training)
         model = model_folder(result.model.model_name_or_path, result.model.model_revision)
