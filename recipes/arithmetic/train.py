@@ -93,7 +93,11 @@ def load_rows(args: RecipeArguments, seed: int) -> tuple[Dataset, Dataset]:
     size = 100 * (count + args.num_eval_rows)
     first = seed * 100 * (2000 + args.num_eval_rows)  # whatever the number of training rows
     parameters = args.dataset_kwargs or {}
-    items = reasoning_gym.create_dataset(args.dataset_name, **parameters, seed=first, size=size)
+    try:
+        items = reasoning_gym.create_dataset(args.dataset_name, **parameters, seed=first, size=size)
+    except (TypeError, AssertionError) as error:
+        given = f"{args.dataset_name} does not take dataset_kwargs {parameters}"
+        raise ValueError(f"{given}: {error}. Give parameters of this data set.") from error
     train, held_out = split_distinct(items, count, args.num_eval_rows)
     if len(held_out) < args.num_eval_rows:
         raise ValueError(

@@ -243,7 +243,7 @@ TRAIN_FILES = {
     "no file": (None, "data has no split 'train' (it has: test): set dataset_train_split"),
     "an empty file": ("", "data holds no rows; it needs one question and one answer a row"),
     "a line cut short": (ROW + '{"question": "2 +', "train.jsonl, line 2:", "Unterminated string"),
-    "a list": ("[1, 2]\n", "train.jsonl, line 1:", "must be a JSON object with question, answer"),
+    "a list": ("[1, 2]\n", "train.jsonl, item 1", "must be a JSON object with question, answer"),
     "CSV": ("question,answer\n1+1,2\n", "train.jsonl, line 1:", "Expecting value"),
     "wrong columns": (
         '{"prompt": "a", "gold": "b"}\n', "line 1: question, answer missing", "prompt, gold",

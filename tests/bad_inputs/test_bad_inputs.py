@@ -397,6 +397,21 @@ def test_settings_that_a_recipe_does_not_use(recipe, name, parse):
     assert args.problems == [f"{name} is 'x'; this recipe does not use it: leave it out."]
 
 
+@pytest.mark.parametrize(
+    ("parameters", "why"),
+    [
+        ({"operators": ["+"]}, "unexpected keyword argument 'operators'"),
+        ({"min_terms": 5, "max_terms": 2}, "max_terms must be >= min_terms"),
+    ],
+)
+def test_parameters_that_a_data_set_of_reasoning_gym_does_not_take(parameters, why):
+    recipe = import_recipe(ROOT / "recipes/arithmetic/train.py")
+    args = recipe.RecipeArguments(dataset_name="chain_sum", dataset_kwargs=parameters)
+    with pytest.raises(ValueError, match="chain_sum does not take dataset_kwargs") as refused:
+        recipe.load_rows(args, seed=0)
+    assert why in str(refused.value)
+
+
 PRINTS = """import atexit
 import os
 
