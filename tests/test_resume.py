@@ -19,6 +19,10 @@ from recipes.common.utils.run_files import read_rows, write_rows
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("one_thread")]
 QUICKSTART = ROOT / "recipes/arithmetic/quickstart.yaml"
+# What the metric of the recipe looks for in a row.
+ENTRY = json.dumps(
+    {"dataset": "chain_sum", "parameters": {}, "question": "?", "answer": "?", "metadata": {}}
+)
 CODE = (ROOT / DENSE_REWARD.partition(":")[0]).read_text()
 
 
@@ -33,7 +37,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     prompts = [[{"role": "user", "content": f"{n} + 1 ="}] for n in range(100, 108)]
     write_rows(
         place / "rows.jsonl",
-        [{"prompt": prompt, "task": "sums", "answer": "?"} for prompt in prompts],
+        [{"prompt": prompt, "task": "sums", "answer": "?", "entry": ENTRY} for prompt in prompts],
     )
     with pytest.MonkeyPatch.context() as patch:
         train(place / "whole", patch)
