@@ -57,7 +57,7 @@ def parse_line(line: str) -> Any:
     """The value of one line; ValueError where it is not JSON."""
     needed = "one line of a .jsonl file is one JSON object."
     try:
-        return json.loads(line)
+        return json.loads(line, object_pairs_hook=_without_doubles)
     except RecursionError as error:
         raise ValueError(f"it is nested too deeply: {needed}") from error
     except json.JSONDecodeError as error:
@@ -65,6 +65,16 @@ def parse_line(line: str) -> Any:
         if "\t" in line.strip() and not line.lstrip().startswith("{"):
             wrong = "it is a line of a table with tabs, not JSON"
         raise ValueError(f"{wrong}: {needed}") from error
+
+
+def _without_doubles(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """The object of these pairs; `json` alone would keep the last value of a name."""
+    made = dict(pairs)
+    if len(made) < len(pairs):
+        names = [name for name, _ in pairs]
+        double = next(name for name in names if names.count(name) > 1)
+        raise ValueError(f"the key {double!r} stands twice in one object: keep one.")
+    return made
 
 
 def collect(

@@ -97,6 +97,26 @@ SETTINGS = {
     "LoRA's task": (
         {"use_peft": True, "lora_task_type": "CHAT"}, "the model and LoRA settings", "CHAT",
     ),
+    "LoRA for another task": (
+        {"use_peft": True, "lora_task_type": "SEQ_CLS"}, "lora_task_type is SEQ_CLS", "CAUSAL_LM",
+    ),
+    "a module to save that is misspelt": (
+        {"use_peft": True, "lora_modules_to_save": ["lm_haed"]}, "the name lm_haed",
+    ),
+    "the worst checkpoint": (
+        {
+            "load_best_model_at_end": True, "metric_for_best_model": "validation/strict",
+            "greater_is_better": False, "eval_strategy": "steps", "num_validation_rows": 1,
+            "eval_steps": 2, "save_steps": 2,
+        },
+        "greater_is_better is false",
+    ),
+    "an output_dir that holds the rows": (
+        {"output_dir": "data"}, "output_dir is 'data', the folder of the data",
+    ),
+    "one column for question and answer": (
+        {"question_column": "answer"}, "question_column and answer_column are both 'answer'",
+    ),
     "generation_kwargs with an unknown name": (
         {"generation_kwargs": {"topp": 1}}, "generation_kwargs has topp",
     ),
@@ -252,6 +272,10 @@ TRAIN_FILES = {
     "a null": (
         ROW + '{"question": null, "answer": "#### 3"}\n',
         "line 2: question is null; it must be text",
+    ),
+    "a key twice": (
+        '{"question": "a", "question": "b", "answer": "#### 2"}\n',
+        "line 1: the key 'question' stands twice in one object",
     ),
     "a number for text": (
         '{"question": 1, "answer": 2}\n', "line 1: question is 1; it must be text",

@@ -231,6 +231,18 @@ def with_nan(folder: Path) -> None:
     save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
 
 
+def with_zeros(folder: Path) -> None:
+    tensors = load_file(folder / "model.safetensors")
+    tensors = {name: torch.zeros_like(tensor) for name, tensor in tensors.items()}
+    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+
+
+def with_a_weight_renamed(folder: Path) -> None:
+    tensors = load_file(folder / "model.safetensors")
+    tensors["model.layers.1.mlp.down.weight"] = tensors.pop("model.layers.1.mlp.down_proj.weight")
+    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+
+
 def with_few_embeddings(folder: Path) -> None:
     tensors = load_file(folder / "model.safetensors")
     name = "model.embed_tokens.weight"
@@ -294,6 +306,14 @@ MODELS = {
         with_text("chat_template.jinja", NO_SYSTEM),
         "its chat template does not take the messages of the rows", "no system role",
     ),
+    "a weight of another name": (
+        with_a_weight_renamed, "its weights lack model.layers.1.mlp.down_proj.weight",
+        "would start at random",
+    ),
+    "a config of another width": (
+        with_values("config.json", intermediate_size=48), "mlp.gate_proj.weight has the shape",
+    ),
+    "zeros for weights": (with_zeros, "its weights are all 0"),
     "NaN for weights": (with_nan, "its weights are no numbers (the first: "),
     "a tokenizer larger than the embedding": (with_few_embeddings, "and its embedding 50 rows"),
     "a template that takes minutes": (

@@ -1,6 +1,7 @@
 """The model as it will be built, without its weights: attention, arguments, and where LoRA goes."""
 
 import inspect
+import re
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +9,7 @@ import torch
 import transformers
 from safetensors import safe_open
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
+from transformers.conversion_mapping import get_checkpoint_conversion_mapping
 from trl import ModelConfig, get_peft_config
 
 # Arguments of `from_pretrained` that its signature does not name.
@@ -53,30 +55,49 @@ def check_building(folder: Path, model: dict[str, Any], training: dict[str, Any]
 
 
 def _foreign_weights(folder: Path, built: PreTrainedModel) -> str | None:
-    """Say that most of the model has no weights under its names; transformers would only warn.
+    """Name the weights of the model that its files do not hold; transformers would only warn.
 
-    Some may have none: those that are tied, or that transformers puts together of others.
+    Those that are tied need none. Where transformers puts weights together of others, by its table
+    of conversions, only a model of which most is missing is told.
     """
-    named: set[str] = set()
+    named: dict[str, list[int]] = {}
     for file in folder.glob("model*.safetensors"):
         with safe_open(file, "pt") as weights:
-            named |= set(weights.keys())
+            names = list(weights.keys())
+            named |= {name: weights.get_slice(name).get_shape() for name in names}
     prefix = f"{built.base_model_prefix}."  # a checkpoint of the model without its head has none
-    wanted = [name for name, _ in built.named_parameters()]
-    found = [name for name in wanted if {name, name.removeprefix(prefix)} & named]
-    if not named or 2 * len(found) >= len(wanted):
+    wanted = [name for name, _ in built.named_parameters() if not _may_be_absent(name, built)]
+    missing = [name for name in wanted if not {name, name.removeprefix(prefix)} & named.keys()]
+    converted = get_checkpoint_conversion_mapping(built.config.model_type) is not None
+    packed = getattr(built.config, "quantization_config", None) is not None
+    for name, parameter in built.named_parameters() if not (converted or packed) else ():
+        shape = named.get(name, list(parameter.shape))
+        if shape != list(parameter.shape):
+            return f"{name} has the shape {shape}, and by its config.json {list(parameter.shape)}."
+    if not named or not missing or (converted and 2 * len(missing) <= len(wanted)):
         return None
-    shown = next((name for name in sorted(named) if name.endswith(wanted[0])), min(named))
-    return (
-        f"its weights have other names than the model's: {shown}, where the model has "
-        f"{wanted[0]}. {len(wanted) - len(found)} of {len(wanted)} weights of the model would "
-        "start at random: save them again without what wraps the model."
-    )
+    would = f"{len(missing)} of {len(wanted)} weights of the model would start at random"
+    like = next((name for name in sorted(named) if name.endswith(wanted[0])), min(named))
+    if len(missing) == len(wanted):
+        return (
+            f"its weights have other names than the model's: {like}, where the model has "
+            f"{wanted[0]}. {would}: save them again without what wraps the model."
+        )
+    return f"its weights lack {', '.join(missing[:3])}: {would}. Give the whole checkpoint."
+
+
+def _may_be_absent(name: str, built: PreTrainedModel) -> bool:
+    ignored = built._keys_to_ignore_on_load_missing or ()
+    is_ignored = any(re.search(pattern, name) for pattern in ignored)
+    return is_ignored or name in built.all_tied_weights_keys
 
 
 def _check_lora(built: PreTrainedModel, model: dict[str, Any]) -> list[str]:
     from peft import inject_adapter_in_model
 
+    saved = model.get("lora_modules_to_save") or []
+    if missing := [each for each in saved if not _is_there(each, built)]:
+        return [f"lora_modules_to_save: nothing in the model has the name {', '.join(missing)}."]
     names = {name for name, module in built.named_modules() if isinstance(module, torch.nn.Linear)}
     ends = sorted({name.rpartition(".")[2] for name in names})
     remedy = f"the model has {', '.join(ends)}; or give all-linear."

@@ -48,6 +48,8 @@ def check_tool_use(
         return [*problems, str(problem)]
     for name, factory in factories.items():
         problems += _check_environment(name, factory, rows)
+    names = [] if problems else [tool.__name__ for tool in tools_of(training)]
+    doubles = sorted({name for name in names if names.count(name) > 1})
     named = {str(row.get("environment")) for row in rows}
     unknown = sorted(named - {str(name) for name in factories})
     there = ", ".join(map(str, factories))
@@ -57,6 +59,11 @@ def check_tool_use(
             "tools and environments need prompts of chat messages; the rows have plain text.",
         ),
         (any(reward_kind(reward) == "step" for reward in rewards), NO_STEPS_WITH_TOOLS),
+        (
+            doubles and len(factories) < 2,
+            f"two tools are called {', '.join(doubles)}: a call would reach one of them alone. "
+            "Rename the other (an environment's methods are tools).",
+        ),
         (
             unknown and factories and None not in factories,
             f"rows have the environment {', '.join(map(repr, unknown))}, and environment_factory "

@@ -8,6 +8,7 @@ import importlib
 import importlib.util
 import inspect
 import os
+import re
 from collections.abc import Callable
 from importlib import metadata
 from itertools import pairwise
@@ -19,6 +20,7 @@ import psutil
 import torch
 import yaml
 from packaging.requirements import Requirement
+from peft import TaskType
 from transformers import GenerationConfig, Trainer, get_scheduler
 from trl import ModelConfig, get_peft_config
 
@@ -60,6 +62,12 @@ def check_settings(args: Arguments, rewards: list[Callable]) -> list[str]:
         # TRL would keep the prompt alone, and every row would be void.
         "remove_unused_columns is true, and would take from the rewards the columns that they "
         "need: leave it out.": s.remove_unused_columns,
+        f"lora_task_type is {s.lora_task_type}; GRPO trains a model that writes: CAUSAL_LM.": (
+            s.use_peft and s.lora_task_type in {*TaskType} - {TaskType.CAUSAL_LM}
+        ),
+        f"project is {s.project!r}; W&B allows none of / \\ # ? % : in it.": (
+            "wandb" in (s.report_to or ()) and re.search(r"[/\\#?%:]", str(s.project))
+        ),
         # The reference
         "sync_ref_model is set with LoRA, where the reference is the model without its adapter "
         "and cannot move. Train all weights (use_peft: false), or stop after each N steps and "
@@ -88,6 +96,8 @@ def check_settings(args: Arguments, rewards: list[Callable]) -> list[str]:
         f"metric_for_best_model is {s.metric_for_best_model!r}; a checkpoint is chosen, and a "
         "run stopped early, by a metric of the recipe on the validation rows: "
         "validation/strict, say.": (chooses and not metric.startswith("validation/")),
+        "greater_is_better is false, but the metrics of a recipe are shares of right answers: "
+        "leave it out.": (chooses and s.greater_is_better is False),
         f"load_best_model_at_end: with save_steps {s.save_steps} and eval_steps {s.eval_steps} "
         f"the best step may have no checkpoint. Set save_steps to {s.eval_steps}.": (
             s.load_best_model_at_end
@@ -102,7 +112,7 @@ def check_settings(args: Arguments, rewards: list[Callable]) -> list[str]:
         problems += _refusal("", lambda: check_loss(s.loss_type, level, threshold))
     return [
         *problems,
-        *check_output_dir(s.output_dir),
+        *check_output_dir(s.output_dir, {"model": s.model_name_or_path, "data": s.dataset_path}),
         *check_generation(args.training),
         *_refusal(
             "the model and LoRA settings", lambda: get_peft_config(ModelConfig(**args.model))
@@ -111,9 +121,15 @@ def check_settings(args: Arguments, rewards: list[Callable]) -> list[str]:
     ]
 
 
-def check_output_dir(path: str | None) -> list[str]:
-    """The run's folder can be made: no file is in its way, and it can be written."""
+def check_output_dir(path: str | None, taken: dict[str, str | None]) -> list[str]:
+    """The run's folder can be made: no file is in its way, it can be written, and is not `taken`.
+
+    `taken`: what is in use -> its folder.
+    """
     folder = Path(path or "trainer_output").absolute()
+    for what, other in taken.items():
+        if other and Path(other).is_dir() and folder == Path(other).absolute():
+            return [f"output_dir is {path!r}, the folder of the {what}: give one of its own."]
     above = next(parent for parent in (folder, *folder.parents) if parent.exists())
     if not above.is_dir():
         return [f"output_dir is {path!r}, but {above} is a file: give another folder."]

@@ -1,6 +1,7 @@
 """The model, from its files alone: it is whole, reads the rows, and has room for them."""
 
 import json
+import math
 import re
 import signal
 import threading
@@ -149,13 +150,18 @@ def _weights_problem(folder: Path, layers: Any) -> str | None:
     if missing := sorted(file.name for file in files if not file.is_file()):
         return f"{', '.join(missing)} is missing"
     names: list[str] = []
+    largest = 0.0
     for file in (each for each in files if each.suffix == ".safetensors"):
         with safe_open(file, "pt") as weights:
             own = list(weights.keys())
             names += own
             for name in own:
-                if _has_nan(weights, name):
+                size = _size_at_the_ends(weights, name)
+                if math.isnan(size):
                     return f"its weights are no numbers (the first: {name} in {file.name})"
+                largest = max(largest, size)
+    if names and largest == 0.0:
+        return "its weights are all 0, as of a copy that was cut short"
     found = [re.search(r"\.(?:layers|h)\.(\d+)\.", name) for name in names]
     numbers = {int(match[1]) for match in found if match}
     missing = sorted(set(range(layers)) - numbers) if isinstance(layers, int) and numbers else []
@@ -164,15 +170,16 @@ def _weights_problem(folder: Path, layers: Any) -> str | None:
     return None
 
 
-def _has_nan(weights: Any, name: str) -> bool:
-    """Look at the first and the last row: a run that diverged left nothing else."""
+def _size_at_the_ends(weights: Any, name: str) -> float:
+    """The largest size in the first and the last row: NaN there is what a diverged run leaves."""
     part = weights.get_slice(name)
     shape = part.get_shape()
     if 0 in shape:
-        return False
+        return 0.0
     is_short = len(shape) < 2
     ends = [weights.get_tensor(name)] if is_short else [part[:1], part[shape[0] - 1 :]]
-    return any(bool(end.float().isnan().any()) for end in ends)
+    sizes = [end.float().abs().max().item() for end in ends]
+    return math.nan if any(map(math.isnan, sizes)) else max(sizes)
 
 
 def embedded_tokens(folder: Path) -> int | None:

@@ -86,6 +86,9 @@ def load_questions(
             "dataset_path (a file or a folder) or dataset_name (a Hub id) is missing: give one."
         )
     columns = (args.question_column, args.answer_column)
+    if len(set(columns)) == 1:
+        both = f"question_column and answer_column are both {args.question_column!r}"
+        raise ValueError(f"{both}: the question would be its own answer. Name two columns.")
     if args.dataset_path:
         source, splits = args.dataset_path, splits_of_path(Path(args.dataset_path), columns)
     else:
