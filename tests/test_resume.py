@@ -162,7 +162,7 @@ def test_ctrl_c_in_an_evaluation_ends_in_one_line_and_the_evaluation_is_made_aga
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr("recipes.common.evaluation.evaluate.evaluate", interrupted)
+        patch.setattr("recipes.common.watch.evaluate", interrupted)
         train(run, monkeypatch)
     sys.excepthook(KeyboardInterrupt, KeyboardInterrupt(), None)
     assert capsys.readouterr().out.endswith(
