@@ -87,7 +87,7 @@ SENTENCES = [
     (r"So he pays \$18 for the 3 books.", 18),
     ("That leaves 18!", 18),
 ]  # fmt: skip
-# Written by someone who thought of how solutions end and not of how they are read.
+# How solutions end, written by someone who knew the reader: 28 of 30 were read right at first.
 NATURAL = [
     ("So Janet makes $18 every day at the farmers' market.", 18),
     ("That means the robe needs 3 bolts altogether.", 3),
