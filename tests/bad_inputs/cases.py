@@ -114,6 +114,9 @@ SETTINGS = {
     "an output_dir that holds the rows": (
         {"output_dir": "data"}, "output_dir is 'data', the folder of the data",
     ),
+    "a project that W&B refuses": (
+        {"report_to": "wandb", "project": "a/b"}, "project is 'a/b'; W&B allows none of",
+    ),
     "one column for question and answer": (
         {"question_column": "answer"}, "question_column and answer_column are both 'answer'",
     ),
@@ -230,6 +233,7 @@ FOLLOWED = (
     "model_name_or_path as",
     "an environment of",
     "a template without",
+    "a project that",
     "8 bits and 4 bits",
 )
 # fmt: off
