@@ -20,12 +20,8 @@ from test_grpo_arithmetic import by_trl, make_batch, use_float64, with_policies
 from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
 from recipes.common.trainer import GRPOTrainer
-from recipes.common.training.steps import (
-    LOSS_TYPES,
-    normalise_steps,
-    token_advantages,
-    tokens_that_hold,
-)
+from recipes.common.training.gates import normalise
+from recipes.common.training.steps import LOSS_TYPES, token_advantages, tokens_that_hold
 from rewards import load_rewards
 from rewards.routing import route
 from rewards.steps import check_steps
@@ -91,22 +87,22 @@ def test_the_steps_of_a_group_are_normalised_together():
     pooled = [1.0, 0.0, 0.5, 0.0, 0.0, 3.0]
     mean, std = statistics.fmean(pooled), statistics.stdev(pooled)
     expected = [[(reward - mean) / (std + 1e-4) for reward in steps] for steps in rewards]
-    assert_equal(normalise_steps(rewards, 4), expected)
-    assert_equal(normalise_steps([*rewards, [5.0], [], [], []], 4)[:4], expected)
+    assert_equal(normalise(rewards, 4), expected)
+    assert_equal(normalise([*rewards, [5.0], [], [], []], 4)[:4], expected)
 
 
 @pytest.mark.parametrize("alike", [[[], []], [[1.0], []], [[0.3] * 7, [0.1 + 0.2]]])
 def test_steps_without_spread_are_worth_nothing(alike):
-    assert normalise_steps(alike, 2) == [[0.0] * len(steps) for steps in alike]
+    assert normalise(alike, 2) == [[0.0] * len(steps) for steps in alike]
 
 
 def test_scale_rewards_means_for_steps_what_it_means_for_completions():
     rewards = [[1.0, -1.0], [1.0, 0.0], [9.0], [0.0]]
-    assert normalise_steps(rewards, 2, "none") == [[0.75, -1.25], [0.75, -0.25], [4.5], [-4.5]]
+    assert normalise(rewards, 2, "none") == [[0.75, -1.25], [0.75, -0.25], [4.5], [-4.5]]
     divisor = statistics.stdev([1.0, -1.0, 1.0, 0.0, 9.0, 0.0]) + 1e-4
     centred = [[0.75, -1.25], [0.75, -0.25], [4.5], [-4.5]]
     expected = [[amount / divisor for amount in steps] for steps in centred]
-    assert_equal(normalise_steps(rewards, 2, "batch"), expected)
+    assert_equal(normalise(rewards, 2, "batch"), expected)
 
 
 def test_a_token_is_worth_the_steps_that_end_at_or_after_it():
@@ -310,7 +306,7 @@ def test_advantages_travel_with_their_rows_through_every_update_of_a_generation(
     sizes |= {"num_iterations": 2, "max_steps": 4}
     trainer = build(give_steps("step", many), texts=texts, **sizes)
     rows = next(iter(trainer.get_train_dataloader()))
-    worth = [steps[0] for steps in normalise_steps([[float(i)] for i in range(8)], 4)]
+    worth = [steps[0] for steps in normalise([[float(i)] for i in range(8)], 4)]
     seen = []
     for _ in range(4):
         batch = trainer._prepare_inputs(rows)

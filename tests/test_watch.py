@@ -14,9 +14,10 @@ from support.launching import ROOT
 from transformers import TrainerState
 
 from recipes.common.evaluation.metrics import answer_metric
-from recipes.common.evaluation.push import advantages_of, figures, push, pushes, running_interval
 from recipes.common.report.pushes import read_steps, table_of_pushes
 from recipes.common.training import rollout
+from recipes.common.training.gates import advantages_of
+from recipes.common.training.push import figures, push, pushes, running_interval
 from recipes.common.utils.run_files import read_evaluation, read_json, read_log, read_validation
 from recipes.common.watch import Watch, watch
 

@@ -27,12 +27,13 @@ from trl import GRPOTrainer
 from recipes.common.evaluation.curve import validate
 from recipes.common.evaluation.evaluate import Complete, evaluate
 from recipes.common.evaluation.metrics import Metric
-from recipes.common.evaluation.push import advantages_of, figures
 from recipes.common.evaluation.scores import comparison_table, independent_metrics, summarize
 from recipes.common.report.record import summary_of, write_record
 from recipes.common.report.verdict import reward_rises
 from recipes.common.training.callbacks import Clock
 from recipes.common.training.completion import complete_plainly
+from recipes.common.training.gates import advantages_of
+from recipes.common.training.push import figures, metric_names
 from recipes.common.utils.machine import versions
 from recipes.common.utils.run_files import (
     AFTER,
@@ -180,8 +181,7 @@ class Watch(TrainerCallback):
             scale = {True: "group", False: "none"}.get(args.scale_rewards, args.scale_rewards)
             amounts = advantages_of(amounts, args.num_generations, scale)
         every = max(self.metric_steps, state.logging_steps)
-        names = dict.fromkeys(name for each in outcomes for name in each)
-        looks = -(-state.max_steps // every) * len(independent_metrics(names))
+        looks = -(-state.max_steps // every) * len(independent_metrics(metric_names(outcomes)))
         return figures(outcomes, amounts, args.num_generations, state.log_history, looks)
 
     def on_log(self, args, state, control, logs: dict | None = None, **kwargs) -> None:

@@ -7,8 +7,9 @@ from statistics import fmean
 from typing import Any
 
 from recipes.common.evaluation.metrics import Metric
-from recipes.common.evaluation.push import advantages_of, pushes
 from recipes.common.report.report import read_table
+from recipes.common.training.gates import advantages_of
+from recipes.common.training.push import pushes
 from recipes.common.utils.run_files import messages
 from recipes.common.utils.stats import t_interval
 from recipes.common.utils.tables import format_table

@@ -16,7 +16,6 @@ from recipes.common.checks.rewards_on_rows import check_gates
 from recipes.common.data.recipe import Recipe, load_recipe
 from recipes.common.data.split import first_rows
 from recipes.common.evaluation.metrics import Metric
-from recipes.common.evaluation.push import advantages_of, pushes
 from recipes.common.sampling.idle import idle_trainer, sample
 from recipes.common.sampling.learning import (
     Figures,
@@ -30,7 +29,9 @@ from recipes.common.sampling.learning import (
 from recipes.common.settings import Arguments
 from recipes.common.trainer import GRPOTrainer, Scores
 from recipes.common.training.completion import Rollout, decoding_of
+from recipes.common.training.gates import advantages_of
 from recipes.common.training.guard import FAILURES
+from recipes.common.training.push import pushes
 from recipes.common.utils.machine import versions
 from recipes.common.utils.run_files import PROBE_FIGURES as FIGURES
 from recipes.common.utils.run_files import read_json, read_rows, write_json, write_rows

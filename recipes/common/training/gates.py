@@ -1,13 +1,16 @@
 """From rewards to what counts: what is void, what a gate lets through, which groups have spread,
-what is right.
+what is right, and the advantages.
 
 Shapes in names, here and in trainer.py: C completions of all ranks (a batch of P prompts, one group
 of G completions after another), R rewards of completions, A all rewards with those of steps. NaN
 stands where a reward gives none.
 """
 
+import statistics
+
 import torch
 
+EPSILON = 1e-4  # TRL's
 TOLERANCE = 1e-6  # relative to a full amount
 ROUNDING = 4 * 2.0**-23  # relative: TRL's rewards are float32, and a total adds up a few of them
 
@@ -74,3 +77,49 @@ def is_right(scores: dict[str, float | None], full: dict[str, float | None]) -> 
     """
     known = [(scores[name], most) for name, most in full.items() if scores[name] is not None]
     return all(is_hit(amount, most) for amount, most in known) if known else None
+
+
+def normalise(
+    rewards_C: list[list[float]], num_generations: int, scale_rewards: str = "group"
+) -> list[list[float]]:
+    """Subtract from each step the mean of its group's, and divide by their deviation.
+
+    `rewards_C` has the rewards of the steps of each completion. `scale_rewards` is TRL's: `group`,
+    `batch` (the deviation is that of all steps), or `none` (no division).
+
+    Example: `normalise([[1.0, -1.0], []], 2)` is `[[0.7071, -0.7071], []]`, rounded (the
+    deviation is 1.4142); 0.0 where all steps of a group have the same reward.
+    """
+    normalised = []
+    of_batch = _divisor(pool(rewards_C), scale_rewards) if scale_rewards == "batch" else None
+    for start in range(0, len(rewards_C), num_generations):
+        members = rewards_C[start : start + num_generations]
+        pooled = pool(members)
+        mean = statistics.fmean(pooled) if has_spread(pooled) else None
+        divisor = of_batch or _divisor(pooled, scale_rewards)
+        normalised += [
+            [0.0 if mean is None else (reward - mean) / divisor for reward in steps]
+            for steps in members
+        ]
+    return normalised
+
+
+def pool(rewards_C: list[list[float]]) -> list[float]:
+    """`pool([[1.0, -1.0], [], [0.5]]) == [1.0, -1.0, 0.5]`"""
+    return [reward for steps in rewards_C for reward in steps]
+
+
+def _divisor(pooled: list[float], scale_rewards: str) -> float:
+    return 1.0 if scale_rewards == "none" or len(pooled) < 2 else statistics.stdev(pooled) + EPSILON
+
+
+def advantages_of(
+    totals_C: list[float | None], num_generations: int, scale_rewards: str = "group"
+) -> list[float]:
+    """GRPO's advantages of total rewards; 0.0 without a reward, or without spread.
+
+    >>> [round(each, 4) for each in advantages_of([1.0, 0.0, 1.0, 0.0], 4)]
+    [0.8659, -0.8659, 0.8659, -0.8659]
+    """
+    rewards_C = [[] if total is None else [total] for total in totals_C]
+    return [sum(each) for each in normalise(rewards_C, num_generations, scale_rewards)]

@@ -14,7 +14,6 @@ character of several byte-level tokens belongs to the token that completes it.
 """
 
 import math
-import statistics
 from bisect import bisect_left
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -24,11 +23,10 @@ from accelerate.utils import gather_object
 from tokenizers.decoders import DecodeStream
 from transformers import PreTrainedTokenizerBase
 
-from recipes.common.training.gates import has_spread
+from recipes.common.training.gates import has_spread, normalise, pool
 from recipes.common.training.guard import ERROR, Graded, GuardedReward
 from rewards.text import completion_text
 
-EPSILON = 1e-4  # TRL's
 TokenStep = tuple[int, float]  # the index of the last token of a step, and its reward
 # With these a token's gradient follows its own advantage; tests/test_grpo_arithmetic.py holds TRL
 # to the formulas.
@@ -55,42 +53,6 @@ def check_loss(
             "step rewards do not go with off_policy_mask_threshold, which keeps or drops a whole "
             "completion by the sign of its one advantage: leave it out."
         )
-
-
-def normalise_steps(
-    rewards_C: list[list[float]], num_generations: int, scale_rewards: str = "group"
-) -> list[list[float]]:
-    """Subtract from each step the mean of its group's, and divide by their deviation.
-
-    Args:
-        rewards_C: the rewards of the steps of each completion; the completions of a group follow
-        one another. num_generations: completions in a group. scale_rewards: TRL's: `group`, `batch`
-        (the deviation is that of all steps), or `none` (no division).
-
-    Example: `normalise_steps([[1.0, -1.0], []], 2)` is `[[0.7071, -0.7071], []]`, rounded (the
-    deviation is 1.4142); 0.0 where all steps of a group have the same reward.
-    """
-    normalised = []
-    of_batch = _divisor(pool(rewards_C), scale_rewards) if scale_rewards == "batch" else None
-    for start in range(0, len(rewards_C), num_generations):
-        members = rewards_C[start : start + num_generations]
-        pooled = pool(members)
-        mean = statistics.fmean(pooled) if has_spread(pooled) else None
-        divisor = of_batch or _divisor(pooled, scale_rewards)
-        normalised += [
-            [0.0 if mean is None else (reward - mean) / divisor for reward in steps]
-            for steps in members
-        ]
-    return normalised
-
-
-def pool(rewards_C: list[list[float]]) -> list[float]:
-    """`pool([[1.0, -1.0], [], [0.5]]) == [1.0, -1.0, 0.5]`"""
-    return [reward for steps in rewards_C for reward in steps]
-
-
-def _divisor(pooled: list[float], scale_rewards: str) -> float:
-    return 1.0 if scale_rewards == "none" or len(pooled) < 2 else statistics.stdev(pooled) + EPSILON
 
 
 def groups_with_spread(rewards_C: list[list[float]], num_generations: int) -> list[bool]:
@@ -164,7 +126,7 @@ class StepRewards:
                 amounts_S[s] if counts_S[s] else []
                 for amounts_S, counts_S in zip(everywhere_CS, counts_CS, strict=True)
             ]
-            normalised_C = normalise_steps(amounts_C, num_generations, scale_rewards)
+            normalised_C = normalise(amounts_C, num_generations, scale_rewards)
             for row, steps in enumerate(steps_Sc[s]):
                 amounts = normalised_C[first + row]
                 tokens = [token for token, _ in steps] if amounts else []

@@ -6,11 +6,10 @@ not.
 """
 
 import math
-from statistics import StatisticsError, covariance, fmean, stdev
+from statistics import covariance, fmean
 
 from recipes.common.utils.stats import t_interval
 
-EPSILON = 1e-4  # TRL's
 WINDOW = 20  # logged steps of the running interval
 FEWEST_STEPS = 6
 LEVEL = 0.05
@@ -30,29 +29,9 @@ def push(groups: list[list[tuple[float, float]]]) -> float | None:
     return fmean(told) if told else None
 
 
-def advantages_of(totals: list[float | None], group: int, scale: str = "group") -> list[float]:
-    """GRPO's advantages of total rewards, one group after another; 0.0 without a reward.
-
-    `scale` is TRL's `scale_rewards`: group, batch or none.
-
-    >>> [round(each, 4) for each in advantages_of([1.0, 0.0, 1.0, 0.0], 4)]
-    [0.8659, -0.8659, 0.8659, -0.8659]
-    """
-    advantages = []
-    for start in range(0, len(totals), group):
-        members = totals[start : start + group]
-        known = [total for total in members if total is not None]
-        mean = fmean(known) if known else 0.0
-        divisor = 1.0 if scale == "none" else _std(totals if scale == "batch" else known) + EPSILON
-        advantages += [0.0 if total is None else (total - mean) / divisor for total in members]
-    return advantages
-
-
-def _std(totals: list[float | None]) -> float:
-    try:
-        return stdev(total for total in totals if total is not None)
-    except StatisticsError:  # of one value
-        return 0.0
+def metric_names(outcomes: list[Outcomes]) -> list[str]:
+    """The metrics that some completion has: those of other tasks may have others."""
+    return list(dict.fromkeys(name for each in outcomes for name in each))
 
 
 def pushes(outcomes: list[Outcomes], advantages: list[float], group: int) -> dict[str, float]:
@@ -62,7 +41,7 @@ def pushes(outcomes: list[Outcomes], advantages: list[float], group: int) -> dic
     {'right': 0.5}
     """
     found = {}
-    for name in dict.fromkeys(name for each in outcomes for name in each):
+    for name in metric_names(outcomes):
         pairs = [
             [(a, o[name]) for a, o in zip(advantages[i:j], outcomes[i:j], strict=True) if name in o]
             for i, j in ((i, i + group) for i in range(0, len(outcomes), group))
@@ -97,7 +76,7 @@ def figures(
     The running interval, `push/<name>_low` and `_high`, goes on from the `log` so far.
     """
     logged = {}
-    for name in dict.fromkeys(name for each in outcomes for name in each):
+    for name in metric_names(outcomes):
         logged[f"metrics/{name}"] = fmean(each[name] for each in outcomes if name in each)
     for name, value in ({} if advantages is None else pushes(outcomes, advantages, group)).items():
         key = f"push/{name}"
