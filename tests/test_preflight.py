@@ -2,7 +2,6 @@
 them at once.
 """
 
-import functools
 import json
 import os
 import sys
@@ -158,39 +157,17 @@ def assert_refused(outcome: Outcome, *parts: str) -> None:
 # What passes
 
 
-def says_it(completions, answer, **kwargs):
-    given = [completion[0]["content"] for completion in completions]
-    wanted = [reference({"answer": gold}) for gold in answer]
-    return [2.0 * (text == right) for text, right in zip(given, wanted, strict=True)]
-
-
-def has_tags(completions, **kwargs):
-    return [float("</answer>" in completion[0]["content"]) for completion in completions]
-
-
 def longer(completions, **kwargs):
     return [len(completion[0]["content"]) / 1000 for completion in completions]
 
 
-@pytest.mark.parametrize(
-    ("mine", "declared"),
-    [
-        (says_it, 'says_it.kind, says_it.full = "verifier", 2.0'),
-        (has_tags, 'has_tags.kind = "shaping"'),  # tags without an answer earn something
-        (longer, 'longer.kind = "shaping"'),
-    ],
-)
-def test_the_line_that_declares_a_reward_is_one_that_preflight_accepts(check, mine, declared):
-    outcome = check(rewards=[XmlFormat(), mine])
+def test_a_reward_that_declares_nothing_trains_and_is_named_with_its_audit(check):
+    outcome = check(rewards=[XmlFormat(), longer])
     assert outcome.status is None
     assert [line["kind"] for line in outcome.table] == ["format", "undeclared"]
-    assert f"below its definition add, say: {declared}\n" in outcome.printed
+    assert "undeclared, so that no score of theirs is checked: longer; " in outcome.printed
     command = "python scripts/audit_rewards.py --config run.yaml --reward_funcs xml_format"
     assert command in outcome.printed
-    promised = functools.partial(mine)
-    promised.__name__ = mine.__name__
-    exec(declared.replace(mine.__name__, "promised"), {"promised": promised})
-    assert check(rewards=[XmlFormat(), promised]).status is None
 
 
 def test_a_reward_of_the_kind_model_is_not_called(check):
@@ -207,11 +184,8 @@ def test_a_reward_of_the_kind_model_is_not_called(check):
         for line in outcome.table[1:]
     ]
     assert cells == [("mine", "model", None, None), ("scorer", "model", None, None)]
-    for name in ("mine", "scorer"):
-        assert (
-            f"{name} is of the kind model: neither preflight nor the audit call it"
-            in outcome.printed
-        )
+    words = "of the kind model, which neither preflight nor the audit call: mine, scorer\n"
+    assert words in outcome.printed
 
 
 def test_what_a_reward_of_a_server_costs_is_noted_and_the_server_not_called(check):

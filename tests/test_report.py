@@ -306,7 +306,7 @@ def test_a_folder_of_no_run_a_cut_file_and_too_many_runs_are_refused(tmp_path):
     with pytest.raises(ValueError, match="at most 6"):
         write_page(tmp_path, *[tmp_path] * 7)
     (make_run(tmp_path / "run") / "completions" / "completions_00004.parquet").write_bytes(b"PAR1")
-    with pytest.raises(ValueError, match=r"completions_00004\.parquet is cut short"):
+    with pytest.raises(ValueError, match=r"completions_00004\.parquet is damaged"):
         read_run(tmp_path / "run")
 
 

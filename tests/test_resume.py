@@ -150,7 +150,8 @@ def test_a_corrected_reward_goes_on_where_it_is_named_and_the_record_keeps_from_
     assert f"Resuming from {run / 'checkpoint-2'}." in printed.out
     record = json.loads((run / "run_config.json").read_text())
     (accepted,) = record["accepted"]
-    assert accepted.keys() == {"from_step", "the code of 'letter_share'"}
+    changed = {"from_step", "the code of 'letter_share'", "max_reward_error_rate"}
+    assert accepted.keys() == changed
     assert (accepted["from_step"], record["max_reward_error_rate"]) == (2, 0.5)
     assert json.loads((run / "summary.json").read_text())["steps"] == 4
 

@@ -1,8 +1,5 @@
-"""Step rewards before a run: what preflight shows of them, and the tricks it plays on them."""
+"""Step rewards before a run: their sums on the reference, and the tricks played on them."""
 
-from support.step_rewards import give_steps
-
-from recipes.common.checks.notes import shown_steps, step_notes
 from recipes.common.checks.rewards_on_rows import check_every_task_is_scored, reward_lines
 from rewards import load_reward
 from rewards.audit.audit import check_tricks
@@ -32,21 +29,6 @@ def test_the_table_has_the_sum_of_the_steps_of_the_reference():
         ("words", "step", 0.5, 0, None),
     ]
     assert check_every_task_is_scored(lines, ROWS) == [], "a task may do without step rewards"
-
-
-def test_a_note_says_which_steps_are_seen():
-    notes = step_notes(
-        ROWS, [EquationSteps(), route(give_steps("never", [[]]), ("words",))], reference
-    )
-    assert notes == [
-        "equation_steps sees 2 steps in the reference completion of row 0: '<reasoning>3 + 4 = 7' "
-        "+1, ', 7 - 2 = 5' +1",
-        "never sees no steps in the reference completion of row 1",
-    ]
-    assert (
-        shown_steps("3 + 4 = 7, 7 - 2 = 6", [(20, -1.0), (9, 1.0)])
-        == "'3 + 4 = 7' +1, ', 7 - 2 = 6' -1"
-    )
 
 
 def test_tricks_are_played_on_step_rewards_too():

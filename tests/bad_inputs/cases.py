@@ -57,7 +57,7 @@ SETTINGS = {
         for value in values
     },
     "a reward model that is not there": (
-        {"reward_funcs": ["./scorer"]}, "the reward model './scorer' is not a folder",
+        {"reward_funcs": ["./scorer"]}, "the reward model './scorer': it is not a folder",
     ),
     "a file for a reward": (
         {"reward_funcs": ["data/mine.py"]}, "unknown reward 'data/mine.py'", "TRL's: trl.rewards.",

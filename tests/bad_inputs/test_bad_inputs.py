@@ -13,6 +13,7 @@ import torch
 import yaml
 from bad_inputs import cases
 from safetensors.torch import load_file, save_file
+from transformers import AutoTokenizer
 from trl import ModelConfig
 
 from recipes.common.checks import model_files
@@ -288,7 +289,9 @@ MODELS = {
     "a damaged index": (
         with_text("model.safetensors.index.json", "[]"), "index.json has no weight_map",
     ),
-    "a layer that is missing": (without_a_layer, "its weights lack 1 of 2 layers (the first: 1)"),
+    "a layer that is missing": (
+        without_a_layer, "its weights lack model.layers.1.", "would start at random",
+    ),
     "weights of other names": (
         with_names_of_a_wrapper, "its weights have other names than the model's",
         "module.model.embed_tokens.weight", "the model would start at random",
@@ -315,7 +318,12 @@ MODELS = {
     ),
     "zeros for weights": (with_zeros, "its weights are all 0"),
     "NaN for weights": (with_nan, "its weights are no numbers (the first: "),
-    "a tokenizer larger than the embedding": (with_few_embeddings, "and its embedding 50 rows"),
+    "a tokenizer larger than the embedding": (
+        with_values("config.json", vocab_size=50), "and its embedding 50 rows",
+    ),
+    "an embedding with too few rows": (
+        with_few_embeddings, "model.embed_tokens.weight has the shape [50, ",
+    ),
     "a template that takes minutes": (
         with_text("chat_template.jinja", LOOPS), "TimeoutError: it is not done after 1 s",
     ),
@@ -351,7 +359,7 @@ def test_accounts(settings, words, refusal, monkeypatch, tmp_path_factory):
     for name in ("WANDB_API_KEY", "WANDB_MODE", "HF_TOKEN"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("HOME", str(tmp_path_factory.mktemp("home")))
-    monkeypatch.setattr("recipes.common.checks.accounts.get_token", lambda: None)
+    monkeypatch.setattr("recipes.common.checks.combinations.get_token", lambda: None)
     assert_refused(refusal(settings), [words])
 
 
@@ -364,15 +372,10 @@ def test_a_rank_left_in_the_environment(words, refusal, monkeypatch):
 
 def test_a_length_in_which_no_reference_fits_is_noted(model):
     rows = [{"answer": "x" * 30}, {"answer": "x" * 40}, {"answer": None}]
-
-    def notes(length: int) -> list[str]:
-        settings = {"max_completion_length": length, "trust_remote_code": False}
-        name = {"model_name_or_path": str(model)}
-        return length_notes(name, settings, rows, lambda row: row["answer"])
-
-    (note,) = notes(30)
+    tokenizer = AutoTokenizer.from_pretrained(model)
+    (note,) = length_notes(tokenizer, 30, rows, lambda row: row["answer"])
     assert "max_completion_length is 30, and the shortest of the first 2 rows has 30 tokens" in note
-    assert notes(31) == []
+    assert length_notes(tokenizer, 31, rows, lambda row: row["answer"]) == []
 
 
 def test_a_language_model_as_a_reward_model(refusal, model):
@@ -383,10 +386,10 @@ def test_a_language_model_as_a_reward_model(refusal, model):
 @pytest.mark.parametrize(
     ("name", "words"),
     [
-        ("./model", ["'./model' is not a folder."]),
-        ("/nowhere", ["'/nowhere' is not a folder."]),
-        ("data/modle", ["'data/modle' is not a folder."]),
-        ("runs/2026/model", ["'runs/2026/model' is not a folder."]),
+        ("./model", ["'./model': it is not a folder."]),
+        ("/nowhere", ["'/nowhere': it is not a folder."]),
+        ("data/modle", ["'data/modle': it is not a folder."]),
+        ("runs/2026/model", ["'runs/2026/model': it is not a folder."]),
         ("org/model", ["the Hub is offline (HF_HUB_OFFLINE=1): correct the path, or unset"]),
         (None, ["model_name_or_path is missing"]),
     ],

@@ -19,8 +19,10 @@ from typing import Annotated, Any
 import psutil
 import torch
 import yaml
+from huggingface_hub import get_token
 from packaging.requirements import Requirement
 from peft import TaskType
+from requests.utils import get_netrc_auth
 from transformers import GenerationConfig, Trainer, get_scheduler
 from trl import ModelConfig, get_peft_config
 
@@ -88,6 +90,9 @@ def check_settings(args: Arguments, rewards: list[Callable]) -> list[str]:
         "a run ends or is interrupted, and it could not go on from its last. Set it to 2.": (
             s.metric_for_best_model and s.save_total_limit == 1
         ),
+        f"chat_template_path: there is no file {s.chat_template_path}.": (
+            s.chat_template_path and not Path(s.chat_template_path).is_file()
+        ),
         # The curve
         f"num_validation_rows is {s.num_validation_rows}; eval_strategy needs at least 1, or "
         "set it to 'no'.": (args.validates and s.num_validation_rows < 1),
@@ -151,25 +156,21 @@ def check_generation(training: dict[str, Any]) -> list[str]:
     taken |= {name for name, only in single.items() if given.get(name, only) != only}
     types = {name: Annotated[int | float, LIMIT_OF[name]] for name in given if name in LIMIT_OF}
     wrong = refused_values(types, {name: given[name] for name in types})
-    problems = [
-        f"generation_kwargs: {name} is {given[name]!r}; it must be {words}."
-        for name, words in wrong.items()
-    ]
-    if unknown:
-        there = "which transformers' GenerationConfig does not have"
-        problems.append(f"generation_kwargs has {unknown}, {there}.")
-    if "stop_strings" in given:
-        problems.append(
-            "generation_kwargs has stop_strings, for which transformers needs a tokenizer that TRL "
-            "does not hand on: let max_completion_length end a completion."
-        )
-    if taken:
-        problems.append(
-            f"generation_kwargs sets {', '.join(sorted(taken))}, which is not for it: the length "
-            "is max_completion_length, the end the tokenizer's, and a row is sampled, once."
-        )
+    table = {
+        **{
+            f"generation_kwargs: {name} is {given[name]!r}; it must be {words}.": True
+            for name, words in wrong.items()
+        },
+        f"generation_kwargs has {unknown}, which transformers' GenerationConfig does not have.": (
+            unknown
+        ),
+        "generation_kwargs has stop_strings, for which transformers needs a tokenizer that TRL "
+        "does not hand on: let max_completion_length end a completion.": "stop_strings" in given,
+        f"generation_kwargs sets {', '.join(sorted(taken))}, which is not for it: the length is "
+        "max_completion_length, the end the tokenizer's, and a row is sampled, once.": taken,
+    }
     whole = {"do_sample": True, **given}
-    return problems or _refusal(
+    return [message for message, holds in table.items() if holds] or _refusal(
         "generation_kwargs", lambda: GenerationConfig(**whole).validate(strict=True)
     )
 
@@ -211,7 +212,30 @@ def _refusal(name: str, build: Callable[[], Any]) -> list[str]:
     return []
 
 
-# ----------------------------------------------------------------- packages and the launcher
+# ------------------------------------------------------- accounts, packages and the launcher
+
+
+def check_accounts(training: dict[str, Any]) -> list[str]:
+    """Refuse to report or to push where nobody is logged in: it would end the run, late.
+
+    Looks where W&B looks, without a call of it: offline, a key of the environment, or .netrc.
+    """
+    given, trackers = os.environ, training["report_to"] or []
+    uses_wandb = {"wandb", "all"} & {*([trackers] if isinstance(trackers, str) else trackers)}
+    is_ready = (
+        given.get("WANDB_MODE") in ("offline", "disabled", "dryrun")
+        or given.get("WANDB_DISABLED", "").lower() in ("1", "true")
+        or given.get("WANDB_API_KEY")
+        or given.get("WANDB_IDENTITY_TOKEN_FILE")
+        or get_netrc_auth(given.get("WANDB_BASE_URL", "https://api.wandb.ai"))
+    )
+    table = {
+        "report_to is wandb, and W&B has no key: run `wandb login`, set WANDB_MODE=offline, or "
+        "give --report_to none.": uses_wandb and not is_ready,
+        "push_to_hub is set, and nobody is logged in to the Hub: run `hf auth login`, or set "
+        "HF_TOKEN.": training["push_to_hub"] and not (training["hub_token"] or get_token()),
+    }
+    return [message for message, holds in table.items() if holds]
 
 
 def check_packages(s: SimpleNamespace) -> list[str]:

@@ -37,7 +37,7 @@ def differences(old: dict[str, Any], new: dict[str, Any]) -> dict[str, str]:
     """What makes it another run: `differences({"seed": 0}, {"seed": 1}) == {"seed": "was 0, now
     1"}`.
     """
-    names = sorted((old.keys() | new.keys()) - NOT_COMPARED - CHANGEABLE)
+    names = sorted((old.keys() | new.keys()) - NOT_COMPARED)
     pairs = {name: (old.get(name), new.get(name)) for name in names}
     found = {n: f"was {was!r}, now {now!r}" for n, (was, now) in pairs.items() if was != now}
     was, now = old.get("digests") or {}, new.get("digests") or {}
@@ -47,12 +47,6 @@ def differences(old: dict[str, Any], new: dict[str, Any]) -> dict[str, str]:
         elif None not in (was[name], now[name]) and was[name] != now[name]:
             found[name] = "changed: restore what it was"
     return found
-
-
-def changed_limits(old: dict[str, Any], new: dict[str, Any]) -> dict[str, str]:
-    """The same of what a resume may change."""
-    pairs = {name: (old.get(name), new.get(name)) for name in sorted(CHANGEABLE)}
-    return {n: f"was {was!r}, now {now!r}" for n, (was, now) in pairs.items() if was != now}
 
 
 def identity_of(

@@ -11,10 +11,7 @@ from recipes.common.trainer import GRPOConfig
 from recipes.common.training.engine import world_size
 from recipes.common.training.shared_prompt import why_prompts_are_not_shared
 from rewards import reward_kind, reward_name
-from rewards.audit.call import score
-from rewards.contract import UNDECLARED, declared, scores_task
-from rewards.steps import Steps
-from rewards.text import completion_text
+from rewards.contract import UNDECLARED, declared
 
 
 def notes_on_settings(training: GRPOConfig) -> list[str]:
@@ -30,35 +27,24 @@ def notes_on_settings(training: GRPOConfig) -> list[str]:
     # By TRL's own rule a generation feeds one optimizer step.
     one_step = t.gradient_accumulation_steps % (t.steps_per_generation * t.num_iterations) == 0
     every = t.ref_model_sync_steps
-    table = [
-        (
-            caps,
-            "loss_type cispo takes epsilon_high as the cap itself: on policy each token counts "
-            f"{cap:g}; set it to 5.0, for example",
+    table = {
+        "loss_type cispo takes epsilon_high as the cap itself: on policy each token counts "
+        f"{cap:g}; set it to 5.0, for example": caps,
+        f"one update a generation: the ratio is 1, and {', '.join(idle[:-1])} and {idle[-1]} "
+        "change nothing. For more updates set num_iterations to 2, or steps_per_generation above "
+        "gradient_accumulation_steps": clips and one_step and not caps,
+        # What moves after the last update is compared with nothing.
+        f"the reference never moves before the end: ref_model_sync_steps is {every}, and the run "
+        f"ends after {t.max_steps}": t.sync_ref_model and 0 < t.max_steps <= every,
+        "TRL keeps a moving reference in no checkpoint: this run cannot be resumed": (
+            t.sync_ref_model
         ),
-        (
-            clips and one_step and not caps,
-            f"one update a generation: the ratio is 1, and {', '.join(idle[:-1])} and {idle[-1]} "
-            "change nothing. For more updates set num_iterations to 2, or steps_per_generation "
-            "above gradient_accumulation_steps",
+        "skip_zero_advantages changes nothing: with a KL, an entropy bonus or quantile, "
+        "normalize_then_sum, or this loss_type every completion counts": (
+            t.skip_zero_advantages and not t.skips
         ),
-        (
-            # What moves after the last update is compared with nothing.
-            t.sync_ref_model and 0 < t.max_steps <= every,
-            f"the reference never moves before the end: ref_model_sync_steps is {every}, and the "
-            f"run ends after {t.max_steps}",
-        ),
-        (
-            t.sync_ref_model,
-            "TRL keeps a moving reference in no checkpoint: this run cannot be resumed",
-        ),
-        (
-            t.skip_zero_advantages and not t.skips,
-            "skip_zero_advantages changes nothing: with a KL, an entropy bonus or quantile, "
-            "normalize_then_sum, or this loss_type every completion counts",
-        ),
-    ]
-    return [note for holds, note in table if holds]
+    }
+    return [note for note, holds in table.items() if holds]
 
 
 def shared_prompt_notes(training: GRPOConfig, folder: Path | None) -> list[str]:
@@ -105,28 +91,21 @@ def _before_question(row: dict) -> list[dict]:
     return [{key: value for key, value in m.items() if value is not None} for m in messages]
 
 
-def notes_on_rewards(
-    args: Arguments, rewards: list[Callable], declarations: dict[str, str]
-) -> list[str]:
-    """Name the rewards of which little is checked: those that declare no kind, and models.
-
-    `declarations` has the line that would declare a reward, by its name.
-    """
+def notes_on_rewards(args: Arguments, rewards: list[Callable]) -> list[str]:
+    """Name the rewards of which little is checked: those that declare no kind, and models."""
     kinds = {reward_name(reward): reward_kind(reward) for reward in rewards}
-    undeclared = [name for name, kind in kinds.items() if kind == UNDECLARED]
-    notes = [
-        f"{name} is undeclared, so no score of it is checked; below its definition add, say: "
-        f"{declarations[name]}"
-        for name in undeclared
-        if name in declarations
-    ]
-    if undeclared:
-        command = f"python scripts/audit_rewards.py --config {args.config_path or 'FILE'}"
-        named = " ".join(args.recipe.reward_funcs)
-        notes.append(f"which tricks do they reward? {command} --reward_funcs {named}")
-    models = [name for name, kind in kinds.items() if kind == "model"]
-    called = "is of the kind model: neither preflight nor the audit call it"
-    return [*notes, *(f"{name} {called}" for name in models)]
+    undeclared = ", ".join(name for name, kind in kinds.items() if kind == UNDECLARED)
+    models = ", ".join(name for name, kind in kinds.items() if kind == "model")
+    named = " ".join(args.recipe.reward_funcs)
+    table = {
+        f"undeclared, so that no score of theirs is checked: {undeclared}; below a definition add "
+        "NAME.kind, NAME.full (docs/rewards.md). Which tricks do they reward? python "
+        f"scripts/audit_rewards.py --config {args.config_path or 'FILE'} --reward_funcs {named}": (
+            undeclared
+        ),
+        f"of the kind model, which neither preflight nor the audit call: {models}": models,
+    }
+    return [note for note, holds in table.items() if holds]
 
 
 def cost_notes(
@@ -142,39 +121,3 @@ def cost_notes(
         for name, cost in asking.items()
         if rows and cost
     ]
-
-
-def step_notes(
-    rows: list[dict], rewards: list[Callable], reference_completion: Callable[[dict], str | None]
-) -> list[str]:
-    """Say which steps each step reward sees in the reference completion of its first row."""
-    notes = []
-    for reward in (reward for reward in rewards if reward_kind(reward) == "step"):
-        mine = [
-            i
-            for i, row in enumerate(rows)
-            if scores_task(reward, row["task"]) and reference_completion(row)
-        ]
-        for number in mine[:1]:
-            text = completion_text(reference_completion(rows[number]))
-            (steps,) = score(reward, [rows[number]], [text])
-            count = f"{len(steps or []) or 'no'} step{'s' * (len(steps or []) != 1)}"
-            shown = f": {shown_steps(text, steps)}" if steps else ""
-            notes.append(
-                f"{reward_name(reward)} sees {count} in the reference completion of row "
-                f"{number}{shown}"
-            )
-    return notes
-
-
-def shown_steps(text: str, steps: Steps) -> str:
-    """Show each step with its reward: the last 40 characters since the step before it.
-
-    Example: `shown_steps("3 + 4 = 7, 7 - 2 = 6", [(9, 1.0), (20, -1.0)])` is
-    `"'3 + 4 = 7' +1, ', 7 - 2 = 6' -1"`.
-    """
-    ends = sorted(steps)
-    pieces = zip([0, *(end for end, _ in ends)], ends, strict=False)
-    return ", ".join(
-        f"{text[max(start, end - 40) : end]!r} {reward:+g}" for start, (end, reward) in pieces
-    )

@@ -15,23 +15,22 @@ import torch
 from datasets import Dataset, IterableDataset
 from trl import ModelConfig
 
-from recipes.common.checks.accounts import check_accounts
 from recipes.common.checks.batch import check_batch, completions_of_a_call
-from recipes.common.checks.callables import check_tool_use
-from recipes.common.checks.combinations import check_launch_file, check_optimizer, check_settings
-from recipes.common.checks.model_files import (
-    check_model,
-    check_reward_model,
-    length_notes,
-    model_folder,
+from recipes.common.checks.callables import check_tool_use, tools_of
+from recipes.common.checks.combinations import (
+    check_accounts,
+    check_launch_file,
+    check_optimizer,
+    check_settings,
 )
+from recipes.common.checks.model import check_model, check_reward_model
+from recipes.common.checks.model_files import length_notes, model_folder
 from recipes.common.checks.notes import (
     cost_notes,
     notes_on_rewards,
     notes_on_settings,
     only_rows_notes,
     shared_prompt_notes,
-    step_notes,
     validation_notes,
 )
 from recipes.common.checks.rewards_on_rows import (
@@ -41,7 +40,6 @@ from recipes.common.checks.rewards_on_rows import (
     check_every_reward_scores,
     check_every_task_is_scored,
     check_gates,
-    declaration,
     reward_lines,
 )
 from recipes.common.data.overlap import check_duplicates, check_held_out, overlap_notes
@@ -55,9 +53,9 @@ from recipes.common.utils.power import A_QUARTER, power_line
 from recipes.common.utils.screen import announce
 from recipes.common.utils.secrets import blank, is_secret
 from recipes.common.utils.tables import format_table
-from rewards import reward_kind, reward_name
+from rewards import reward_name
 from rewards.audit.audit import check_tricks
-from rewards.contract import UNDECLARED, prepare_reward
+from rewards.contract import prepare_reward
 from rewards.steps import sum_steps
 
 
@@ -100,6 +98,9 @@ def preflight(
     summed = [sum_steps(reward) for reward in rewards]
     ready, notes = _prepare_rewards(args, summed)
     lines, row_problems = check_rows(args, seen, held_out, summed, reference_completion, streamed)
+    unusable = check_tool_use(args.training, seen, rewards)
+    tools = [] if unusable else tools_of(args.training)
+    wrong_model, tokenizer = check_model(args.model, args.training, seen, tools)
     found = [
         *args.problems,
         *(problems or []),
@@ -107,23 +108,14 @@ def preflight(
         *check_settings(args, rewards),
         *ready,
         *row_problems,
-        *check_model(args.model, args.training, seen),
+        *wrong_model,
         *check_launch_file(),
         *check_accounts(args.training),
     ]
     for reward in (each for each in rewards if isinstance(each, str)):
         found += check_reward_model(reward, args.training, seen)
-    found += [each for each in check_tool_use(args.training, seen, rewards) if each not in found]
-    declarations = (
-        {}
-        if row_problems
-        else {
-            reward_name(reward): declaration(reward, lines, seen, reference_completion)
-            for reward in summed
-            if reward_kind(reward) == UNDECLARED
-        }
-    )
-    notes = [*args.notes, *notes, *notes_on_rewards(args, rewards, declarations)]
+    found += [each for each in unusable if each not in found]
+    notes = [*args.notes, *notes, *notes_on_rewards(args, rewards)]
     if not check_columns([*seen, *held_out], bool(args.training["environment_factory"])):
         notes += cost_notes(args, rows, len(held_out), len(validation), rewards)
         notes += overlap_notes(seen, held_out)
@@ -136,8 +128,9 @@ def preflight(
     if not found:
         _build(args, result)
     if result.training is not None:
-        result.notes += length_notes(args.model, args.training, rows, reference_completion)
-        result.notes += step_notes(rows, rewards, reference_completion)
+        if tokenizer is not None:
+            asked = args.training["max_completion_length"]
+            result.notes += length_notes(tokenizer, asked, rows, reference_completion)
         result.notes += notes_on_settings(result.training)
         model = model_folder(result.model.model_name_or_path, result.model.model_revision)
         result.notes += shared_prompt_notes(result.training, model)

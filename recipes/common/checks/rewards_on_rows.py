@@ -1,6 +1,5 @@
 """Rows against rewards: the reference answer earns its due, an empty completion nothing."""
 
-import functools
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields
 from typing import Any
@@ -46,7 +45,7 @@ def reward_lines(
             line = RewardLine(task, weight, reward_name(reward), reward_kind(reward))
             line.full = full_reward(reward)
             if scores_task(reward, task):
-                line.problems = _score_line(line, numbered, rows, reward, reference)
+                line.problems = _problems_of(line, numbered, rows, reward, reference)
             lines.append(line)
     return lines
 
@@ -136,27 +135,6 @@ def check_constant(rows: list[dict], reward: Callable, reference: Callable) -> l
     ]
 
 
-def declaration(
-    reward: Callable, lines: list[RewardLine], rows: list[dict], reference: Callable
-) -> str:
-    """The line by which an undeclared reward could promise the most that preflight accepts."""
-    from rewards.audit.audit import check_tricks
-
-    name = reward_name(reward)
-    mine = [line for line in lines if line.reward == name and line.rows_scored]
-    full = min((line.reference_earns or 0.0 for line in mine), default=0.0)
-    promised: Any = functools.partial(reward)
-    promised.full = full
-    for kind in ("verifier", "format") if full > 0.0 else ():
-        promised.kind = kind
-        pays_nothing = any((line.empty_earns or 0.0) > 0.0 for line in mine)
-        if not (kind == "verifier" and pays_nothing) and not check_tricks(
-            rows, [promised], reference
-        ):
-            return f'{name}.kind, {name}.full = "{kind}", {full!r}'
-    return f'{name}.kind = "shaping"'
-
-
 def check_gates(
     gates: dict[str, list[str] | str], rows: list[dict], rewards: list[Callable]
 ) -> list[str]:
@@ -177,31 +155,26 @@ def check_gates(
             problems.append(f"reward_gates names {names}, which is not in reward_funcs ({there}).")
             continue
         kinds = {reward_kind(named[name]) for name in openers}
-        shut = [
-            task
-            for task in tasks
-            if scores_task(named[gated], task)
-            and not any(scores_task(named[opener], task) for opener in openers)
-        ]
-        if reward_kind(named[gated]) in ("verifier", "step") or kinds - {"verifier", "format"}:
-            problems.append(
-                f"reward_gates opens {gated!r} by {openers}: a gate is a verifier or a format "
-                "reward, and what it gates is another reward, neither a verifier nor a step reward."
-            )
-        elif gated in openers:
-            problems.append(f"reward_gates opens {gated!r} by itself: {openers}.")
-        elif shut:
-            problems.append(
-                f"reward_gates would never open {gated!r} for task "
-                f"{', '.join(map(repr, shut))}: {openers} do not score it."
-            )
+        mine = [task for task in tasks if scores_task(named[gated], task)]
+        opened = [task for task in mine for name in openers if scores_task(named[name], task)]
+        shut = ", ".join(repr(task) for task in mine if task not in opened)
+        table = {
+            f"reward_gates opens {gated!r} by {openers}: a gate is a verifier or a format reward, "
+            "and what it gates is another reward, neither a verifier nor a step reward.": (
+                reward_kind(named[gated]) in ("verifier", "step") or kinds - {"verifier", "format"}
+            ),
+            f"reward_gates opens {gated!r} by itself: {openers}.": gated in openers,
+            f"reward_gates would never open {gated!r} for task {shut}: {openers} do not score "
+            "it.": shut,
+        }
+        problems += [message for message, holds in table.items() if holds][:1]
     return problems
 
 
 # ------------------------------------------------------------- one reward on the rows of one task
 
 
-def _score_line(
+def _problems_of(
     line: RewardLine,
     numbered: list[NumberedRow],
     all_rows: list[dict],
@@ -213,89 +186,78 @@ def _score_line(
     missing = [
         column for column in reward_columns(reward) if any(row.get(column) is None for row in rows)
     ]
-    lacks = [_lacks(name, missing, numbered)] if missing else []
+    lacks = []
+    if missing:
+        number, row = next(item for item in numbered if item[1].get(missing[0]) is None)
+        has = sorted(key for key, value in row.items() if value is not None)
+        lacks = [
+            f"reward {name!r} needs the column {', '.join(missing)}, which row {number} lacks (its "
+            f"columns: {has})."
+        ]
     # A reward that sees every row may pass over a task that lacks its columns.
     there = any(row.get(column) is not None for row in all_rows for column in missing)
-    may_pass_over = there and reward_tasks(reward) is None and line.kind != "model"
-    if lacks and not may_pass_over:
+    if lacks and not (there and reward_tasks(reward) is None and line.kind != "model"):
         return lacks
     if line.kind == "model":  # each score is a call of a model: none is asked before the run
         line.rows_scored = len(rows)
         return []
     golds = [reference(row) for row in rows]  # a row of one's own needs no reference answer: None
     sure = [i for i, gold in enumerate(golds) if gold is not None]
-    logged: dict[str, list] = {}
+    failures: list[str] = []
     try:
-        scores = _score(reward, [rows[i] for i in sure], [golds[i] for i in sure], logged)
-        empty = _score(reward, rows, [""] * len(rows), {})
-        outcomes = map(str, logged.get(f"outcome/{name}", []))
-        failures = [each[len("error: ") :] for each in outcomes if each.startswith("error: ")]
+        given = _score(reward, [rows[i] for i in sure], [golds[i] for i in sure], failures)
+        empty = _score(reward, rows, [""] * len(rows), [])
     except (Exception, SystemExit) as error:
         failures = [f"{type(error).__name__}: {error}"]
     if failures:
         return lacks or [f"reward {name!r} fails on the reference answers: {failures[0]}"]
-    known = [amount for amount in scores if amount is not None]
+    scores = dict(zip(sure, given, strict=True))
     ungraded = [i for i, amount in enumerate(empty) if golds[i] is None and amount is None]
+    known = [amount for amount in given if amount is not None]
     line.rows_scored = len(known) + len(rows) - len(sure) - len(ungraded)
     line.reference_earns = min(known, default=None)
     line.empty_earns = max((amount for amount in empty if amount is not None), default=None)
+    is_verifier = line.kind == "verifier"
     if not line.rows_scored:  # but for a verifier: it does not apply to this task
-        return [_grades_none(name, line.task, all_rows)] if line.kind == "verifier" else []
+        others = ", ".join(sorted({row["task"] for row in all_rows} - {line.task}))
+        remedy = f" If they are not meant for it, set reward_tasks: {{{name}: [{others}]}}"
+        none = f"reward {name!r} can grade none of the rows of task {line.task!r}."
+        return [none + remedy * bool(others)] if is_verifier else []
     if lacks:
         return lacks
-    problems = []
-    if line.kind == "verifier" and (line.empty_earns or 0.0) > 0.0:
-        earned = f"scores an empty completion {line.empty_earns}"
-        problems.append(f"reward {name!r} is a verifier but {earned}.")
-    short = [i for i, amount in zip(sure, scores, strict=True) if not _is_full(line, amount)]
-    if short:
-        first, amount = short[0], scores[sure.index(short[0])]
-        problems.append(
-            f"reward {name!r} scores {amount} instead of {line.full} for the reference answer of "
-            f"{len(short)} of {len(scores)} rows of task {line.task!r}; the first is row "
-            f"{numbered[first][0]}: {golds[first]!r}."
-        )
-    if ungraded and line.kind == "verifier":  # not even an empty completion is graded
-        problems.append(
-            f"reward {name!r} cannot grade {len(ungraded)} of the rows without a reference answer; "
-            f"the first is row {numbered[ungraded[0]][0]}."
-        )
-    return problems
-
-
-def _is_full(line: RewardLine, amount: float | None) -> bool:
-    """Whether a reference answer earned what the kind of the reward promises for it."""
     promises = line.kind in ("verifier", "format") and line.full is not None
-    return not promises or (amount is not None and amount >= line.full)
+    short = [
+        i for i, amount in scores.items() if promises and (amount is None or amount < line.full)
+    ]
+    first = short[0] if short else 0
+    table = {
+        f"reward {name!r} is a verifier but scores an empty completion {line.empty_earns}.": (
+            is_verifier and (line.empty_earns or 0.0) > 0.0
+        ),
+        f"reward {name!r} scores {scores.get(first)} instead of {line.full} for the reference "
+        f"answer of {len(short)} of {len(sure)} rows of task {line.task!r}; the first is row "
+        f"{numbered[first][0]}: {golds[first]!r}.": short,
+        # Not even an empty completion is graded.
+        f"reward {name!r} cannot grade {len(ungraded)} of the rows without a reference answer; the "
+        f"first is row {numbered[ungraded[0] if ungraded else 0][0]}.": ungraded and is_verifier,
+    }
+    return [message for message, holds in table.items() if holds]
 
 
 def _score(
-    reward: Callable, rows: list[dict], texts: list[str], logged: dict[str, list]
+    reward: Callable, rows: list[dict], texts: list[str], failures: list[str]
 ) -> list[float | None]:
+    """Score texts; the rows on which the reward says that it failed go to `failures`."""
     from recipes.common.utils.screen import bar  # importing a recipe stays light
     from rewards.audit.call import score
 
     def keep(column: str, values: list) -> None:
-        logged.setdefault(column, []).extend(values)
+        if column == f"outcome/{reward_name(reward)}":
+            failed = [str(value) for value in values if str(value).startswith("error: ")]
+            failures.extend(each.removeprefix("error: ") for each in failed)
 
     scores = []
     for start in bar(range(0, len(rows), PART), f"preflight, {reward_name(reward)}"):
         part = slice(start, start + PART)
         scores += score(reward, rows[part], texts[part], log_extra=keep)
     return scores
-
-
-def _lacks(name: str, missing: list[str], numbered: list[NumberedRow]) -> str:
-    number, row = next(item for item in numbered if item[1].get(missing[0]) is None)
-    has = sorted(key for key, value in row.items() if value is not None)
-    return (
-        f"reward {name!r} needs the column {', '.join(missing)}, which row {number} lacks (its "
-        f"columns: {has})."
-    )
-
-
-def _grades_none(name: str, task: str, all_rows: list[dict]) -> str:
-    others = sorted({row["task"] for row in all_rows} - {task})
-    tasks = f"reward_tasks: {{{name}: [{', '.join(others)}]}}"
-    remedy = f" If they are not meant for it, set {tasks}." if others else ""
-    return f"reward {name!r} can grade none of the rows of task {task!r}.{remedy}"

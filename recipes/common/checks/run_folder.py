@@ -1,6 +1,7 @@
 """The folder of a run: a start begins in it, goes on with what it finds, or is refused.
 
-`run_config.json` says which run it is (see identity.py): a start that differs is refused.
+`run_config.json` says which run it is (see identity.py): a start that differs is refused, but for
+what a resume may change.
 """
 
 import contextlib
@@ -13,24 +14,17 @@ from typing import Any
 
 from accelerate.utils import broadcast_object_list
 
-from recipes.common.checks.identity import CODE, changed_limits, differences
-from recipes.common.checks.model_files import unreadable
+from recipes.common.checks.identity import CHANGEABLE, CODE, differences
+from recipes.common.checks.model_files import check_readable
 from recipes.common.settings import RecipeArguments
 from recipes.common.trainer import GRPOConfig
 from recipes.common.utils import run_files as files
 from recipes.common.utils.machine import fastest_dtype
 from recipes.common.utils.screen import announce, refuse
 
-# What a later start, or the end of a run, reads.
-READ_AGAIN = (files.RECORD, files.SUMMARY, files.VERSIONS, files.MINUTES, files.WANDB)
-READ_AGAIN += (files.VALIDATION, files.AFTER)
+FINISHED = (files.SUMMARY, files.TABLE, files.REPORT)
 # What a checkpoint from another folder does not hold.
 OF_EVALUATION = {"num_eval_rows", "num_eval_samples", "rows_held_out", "held-out rows"}
-PARQUET_END = b"PAR1"
-
-
-class Refusal(Exception):
-    """Why the main process refuses the folder; every process ends with it."""
 
 
 def dtype_of_run(recipe: RecipeArguments, training: GRPOConfig) -> str:
@@ -61,22 +55,21 @@ def open_run_folder(
         SystemExit: status 0 when the run is finished (its table is printed), status 2 when the
             folder belongs to another run, is damaged or is still being written.
     """
-    decision: list[Any] = [None, None]
+    decision: list[Any] = [None, None]  # a refusal, or whether it is finished and its checkpoint
     if training.process_index == 0:
         try:
-            decision = ["go", _decide(recipe, training, record)]
-        except Refusal as refusal:
-            decision = ["refuse", f"error: {refusal}"]
-        except SystemExit:
-            decision = ["finished", None]
+            decision = [None, _decide(recipe, training, record)]
+        except ValueError as refusal:
+            decision = [f"error: {refusal}", None]
     if training.world_size > 1:
         decision = broadcast_object_list(decision)
-    status, value = decision
-    if status == "refuse":
-        refuse(value)
-    if status == "finished":
+    refusal, answer = decision
+    if refusal:
+        refuse(refusal)
+    is_finished, checkpoint = answer
+    if is_finished:
         sys.exit(0)
-    return value
+    return checkpoint
 
 
 def why_not_whole(checkpoint: Path, world_size: int) -> str | None:
@@ -89,168 +82,85 @@ def why_not_whole(checkpoint: Path, world_size: int) -> str | None:
     for name in [files.STATE, *(ranks if world_size > 1 else ["rng_state.pth"])]:
         if not (checkpoint / name).is_file():
             return f"{name} is missing"
-    if problem := unreadable(checkpoint):
-        return problem
+    try:
+        check_readable(checkpoint)
+    except ValueError as problem:
+        return str(problem)
     state = files.read_json(checkpoint / files.STATE)
     step = state.get("global_step") if isinstance(state, dict) else None
     return None if checkpoint.name == f"checkpoint-{step}" else f"{files.STATE} is of step {step}"
 
 
-def _decide(recipe: RecipeArguments, training: GRPOConfig, record: dict[str, Any]) -> str | None:
-    """Look at the folder on the main process; returns the checkpoint or None, or exits."""
+def _decide(
+    recipe: RecipeArguments, training: GRPOConfig, record: dict[str, Any]
+) -> tuple[bool, str | None]:
+    """Whether the run is finished, and its checkpoint; ValueError for what is refused."""
     folder = Path(training.output_dir)
     _take_lock(folder)
-    if recipe.fresh and _contents(folder):
+    is_there = any(path.name != files.LOCK for path in folder.iterdir())
+    if recipe.fresh and is_there:
         print(f"--fresh: the content of {folder} is now in {_move_aside(folder)}.")
-    if not (folder / files.RECORD).is_file() and _contents(folder):
-        raise Refusal(
+    elif is_there and not (folder / files.RECORD).is_file():
+        raise ValueError(
             f"{folder} is not empty and not a run (it has no {files.RECORD}).\n"
             "Use another output_dir, or --fresh to move it aside."
         )
-    old = _read_all(folder, record)
+    try:
+        old = _read_all(folder, record)
+    except ValueError as damage:
+        remedy = "Restore it from a copy, use another output_dir, or --fresh to start anew."
+        raise ValueError(f"{damage}.\n{remedy}") from None
+    checkpoint = _newest_whole(folder, training.world_size) or training.resume_from_checkpoint
     started = bool(files.checkpoints(folder)) or (folder / files.SUMMARY).is_file()
-    wrong = differences(old, record)
-    longer = wrong.pop("max_steps", None) if recipe.extend else None
-    accepted = _accepted(recipe, wrong) if started else []
-    if wrong and started:
-        raise _other_configuration(folder, wrong)
-    # A start that saved nothing binds nobody.
-    if wrong and any((folder / name).is_file() for name in (files.BEFORE, files.VALIDATION)):
-        print(
-            "The start before had another configuration and saved no checkpoint: it is now in "
-            f"{_move_aside(folder)}."
-        )
     if started:
-        _warn_of_versions(old.get("versions") or {}, record.get("versions") or {})
-    if longer and started:
-        _extend(folder, training, old["max_steps"], record["max_steps"])
-    if all((folder / name).is_file() for name in (files.SUMMARY, files.TABLE, files.REPORT)):
+        kept = _same_run(recipe, folder, old, record, checkpoint)
+        if kept.get("max_steps") != old.get("max_steps"):
+            _extend(folder, training, old["max_steps"], kept["max_steps"])
+    else:  # a start that saved nothing binds nobody
+        kept = record
+        evaluated = [name for name in (files.BEFORE, files.VALIDATION) if (folder / name).is_file()]
+        if evaluated and differences(old, record).keys() - CHANGEABLE:
+            print(
+                "The start before had another configuration and saved no checkpoint: it is now in "
+                f"{_move_aside(folder)}."
+            )
+    if all((folder / name).is_file() for name in FINISHED):
         print(f"The run in {folder} is finished (--fresh starts it anew):")
         print((folder / files.TABLE).read_text(encoding="utf-8"))
-        sys.exit(0)
-    checkpoint = _newest_whole(folder, training.world_size) or training.resume_from_checkpoint
+        return True, None
     if checkpoint and Path(checkpoint).absolute().parent != folder.absolute():
-        record = _of_another_folder(recipe, checkpoint, record)
-    if not started:
-        files.write_json(folder / files.RECORD, record)
-    _check_resumable(recipe, training, folder, checkpoint)
-    _check_completions(folder, checkpoint)
-    if started:
-        kept = {
-            **old,
-            **_changed(old, record),
-            **_accepted_digests(old, record, accepted, checkpoint),
-        }
+        kept = _from_elsewhere(recipe, checkpoint, record)
+    if not started:  # a file that is missing may be copied into it
         files.write_json(folder / files.RECORD, kept)
+    _check_resumable(recipe, training, folder, checkpoint)
+    for file in files.completion_files(folder):
+        if int(file.stem.rpartition("_")[2]) > _step_of(checkpoint):
+            file.unlink()  # it is written again; a kill may have cut it short
+        else:
+            files.read_completions(file)
+    files.write_json(folder / files.RECORD, kept)
     print(f"Resuming from {checkpoint}." if checkpoint else f"A new run in {folder}.", flush=True)
-    return checkpoint
-
-
-def _accepted(recipe: RecipeArguments, wrong: dict[str, str]) -> list[str]:
-    """Take out of the differences what `--accept_changed` names."""
-    names = [name for name in wrong if name.startswith(CODE)]
-    if "reward_code" not in recipe.accept_changed:
-        return []
-    for name in names:
-        print(f"warning: {name} is another from here on (--accept_changed): {wrong.pop(name)}.")
-    return names
-
-
-def _other_configuration(folder: Path, wrong: dict[str, str]) -> Refusal:
-    lines = [f"  {name}: {change}" for name, change in wrong.items()]
-    remedy = "Undo these changes to resume it, use another output_dir, or --fresh to move it aside."
-    if "max_steps" in wrong:
-        remedy += " To train on for more steps, give --extend."
-    if any(name.startswith(CODE) for name in wrong):
-        remedy += " To go on with the code as it is now, give --accept_changed reward_code."
-    return Refusal("\n".join([f"{folder} holds a run with another configuration:", *lines, remedy]))
-
-
-def _of_another_folder(
-    recipe: RecipeArguments, checkpoint: str, record: dict[str, Any]
-) -> dict[str, Any]:
-    """The record of a run that goes on from another folder's checkpoint, if it is the same run.
-
-    Evaluation apart, of which a checkpoint holds nothing.
-    """
-    folder = Path(checkpoint).parent
-    other = _read(folder / files.RECORD)
-    if not isinstance(other, dict):
-        raise Refusal(
-            f"cannot resume from {checkpoint}: {folder} has no {files.RECORD}, which tells which "
-            "run it is. Copy it from that run."
-        )
-    wrong = differences(other, record)
-    wrong = {name: change for name, change in wrong.items() if name not in OF_EVALUATION}
-    if recipe.extend:
-        wrong.pop("max_steps", None)
-    accepted = _accepted(recipe, wrong)
-    if wrong:
-        raise _other_configuration(folder, wrong)
-    more = _accepted_digests(other, record, accepted, checkpoint)
-    return {**record, "resumed_from": checkpoint, **more, "digests": record["digests"]}
-
-
-def _changed(old: dict[str, Any], record: dict[str, Any]) -> dict[str, Any]:
-    """The settings that this start may change of a run, and changes."""
-    limits = changed_limits(old, record)
-    for name, change in limits.items():
-        print(f"{name}: {change}; a resume may change it.")
-    return {name: record[name] for name in [*limits, "max_steps"] if name in record}
-
-
-def _accepted_digests(
-    old: dict[str, Any], record: dict[str, Any], names: list[str], checkpoint: str | None
-) -> dict[str, Any]:
-    """The part of a record that says which code is another from which step on."""
-    if not names:
-        return {}
-    was, now = old["digests"], record["digests"]
-    entry = {"from_step": _step_of(checkpoint), **{n: [was.get(n), now[n]] for n in names}}
-    return {
-        "digests": {**was, **{name: now[name] for name in names}},
-        "accepted": [*old.get("accepted", []), entry],
-    }
+    return False, checkpoint
 
 
 def _read_all(folder: Path, record: dict[str, Any]) -> dict[str, Any]:
-    """The record of the run, `record` where there is none; refuse a file that is damaged.
+    """The record of the run, `record` where there is none; ValueError for a file that is damaged.
 
     We write our files whole, so that no kill leaves one cut short.
     """
-    contents = {}
-    for name in READ_AGAIN:
-        contents[name] = _read(folder / name)
-    old = contents[files.RECORD] if (folder / files.RECORD).is_file() else record
+    for name in (files.SUMMARY, files.VERSIONS, files.MINUTES, files.WANDB):
+        files.read_json(folder / name)
+    for name in (files.VALIDATION, files.AFTER):
+        files.read_evaluated(folder, name)
+    old = files.read_json(folder / files.RECORD, record)
     if not isinstance(old, dict):
-        raise _damaged(folder / files.RECORD, "it does not hold settings")
-    before, rows = _read(folder / files.BEFORE), old.get("rows_held_out") or 0
-    if files.checkpoints(folder) and before is not None and len(before) != rows:
-        raise _damaged(folder / files.BEFORE, f"it holds {len(before)} rows of {rows}")
+        raise ValueError(f"{folder / files.RECORD} is damaged: it does not hold settings")
+    before, rows = files.read_evaluated(folder, files.BEFORE), old.get("rows_held_out") or 0
+    is_due = files.checkpoints(folder) and (folder / files.BEFORE).is_file()
+    if is_due and len(before) != rows:
+        held = f"it holds {len(before)} rows of {rows}"
+        raise ValueError(f"{folder / files.BEFORE} is damaged: {held}")
     return old
-
-
-def _read(path: Path) -> Any:
-    try:
-        read = files.read_rows if path.suffix == ".jsonl" else files.read_json
-        return read(path) if path.is_file() else None
-    except ValueError as error:
-        raise _damaged(path, str(error)) from None
-
-
-def _damaged(path: Path, why: str) -> Refusal:
-    return Refusal(
-        f"{path} is damaged ({why}).\n"
-        "Restore it from a copy, use another output_dir, or --fresh to start anew."
-    )
-
-
-def _warn_of_versions(was: dict[str, str], now: dict[str, str]) -> None:
-    names = [name for name in sorted(was) if was[name] != now.get(name)]
-    if names:
-        changed = ", ".join(f"{name} {was[name]} -> {now.get(name)}" for name in names)
-        print(f"warning: other versions than at the start: {changed}.")
-        print("The tokens may not be the same.")
 
 
 def _newest_whole(folder: Path, world_size: int) -> str | None:
@@ -265,16 +175,84 @@ def _newest_whole(folder: Path, world_size: int) -> str | None:
     return None
 
 
+def _same_run(
+    recipe: RecipeArguments,
+    folder: Path,
+    old: dict[str, Any],
+    record: dict[str, Any],
+    checkpoint: str | None,
+    not_compared: frozenset[str] = frozenset(),
+) -> dict[str, Any]:
+    """The record `old` of a folder with what a resume may change of it; ValueError for another run.
+
+    What is changed stands under `accepted`, with the step from which on it holds.
+    """
+    changed = differences(old, record)
+    changed = {name: change for name, change in changed.items() if name not in not_compared}
+    allowed = CHANGEABLE | ({"max_steps"} if recipe.extend else set())
+    if "reward_code" in recipe.accept_changed:
+        allowed |= {name for name in changed if name.startswith(CODE)}
+    if wrong := changed.keys() - allowed:
+        more = {
+            "To train on for more steps, give --extend.": "max_steps" in wrong,
+            "To go on with the code as it is now, give --accept_changed reward_code.": any(
+                name.startswith(CODE) for name in wrong
+            ),
+        }
+        lines = [
+            f"{folder} holds a run with another configuration:",
+            *(f"  {name}: {change}" for name, change in changed.items() if name in wrong),
+            "Undo these changes to resume it, use another output_dir, or --fresh to move it aside.",
+            *(remedy for remedy, helps in more.items() if helps),
+        ]
+        raise ValueError("\n".join(lines))
+    was, now = old.get("versions") or {}, record.get("versions") or {}
+    others = [
+        f"{name} {was[name]} -> {now.get(name)}" for name in was if was[name] != now.get(name)
+    ]
+    if others:
+        print(f"warning: other versions than at the start: {', '.join(others)}.")
+        print("The tokens may not be the same.")
+    if not changed:
+        return old
+    before, after = ({**each, **each["digests"]} for each in (old, record))
+    entry = {name: [before.get(name), after.get(name)] for name in changed}
+    kept = {**old, "digests": {**old["digests"]}}
+    for name, change in changed.items():
+        print(f"{name}: {change}; from here on this is the run's.")
+        (kept["digests"] if name in record["digests"] else kept)[name] = after.get(name)
+    entry = {"from_step": _step_of(checkpoint), **entry}
+    return {**kept, "accepted": [*old.get("accepted", []), entry]}
+
+
+def _from_elsewhere(
+    recipe: RecipeArguments, checkpoint: str, record: dict[str, Any]
+) -> dict[str, Any]:
+    """The record of a run that goes on from another folder's checkpoint, if it is the same run.
+
+    Evaluation apart, of which a checkpoint holds nothing.
+    """
+    folder = Path(checkpoint).parent
+    other = files.read_json(folder / files.RECORD)
+    if not isinstance(other, dict):
+        raise ValueError(
+            f"cannot resume from {checkpoint}: {folder} has no {files.RECORD}, which tells which "
+            "run it is. Copy it from that run."
+        )
+    kept = _same_run(recipe, folder, other, record, checkpoint, OF_EVALUATION)
+    return {**kept, **record, "resumed_from": checkpoint}
+
+
 def _check_resumable(
     recipe: RecipeArguments, training: GRPOConfig, folder: Path, checkpoint: str | None
 ) -> None:
+    if checkpoint is None and (folder / files.SUMMARY).is_file():
+        raise ValueError(
+            f"the run in {folder} is finished but for its {files.REPORT} or {files.TABLE}, and "
+            "it has no checkpoint left.\nWrite the report with: "
+            f"python scripts/report.py {folder}"
+        )
     if checkpoint is None:
-        if (folder / files.SUMMARY).is_file():
-            raise Refusal(
-                f"the run in {folder} is finished but for its {files.REPORT} or {files.TABLE}, and "
-                "it has no checkpoint left.\nWrite the report with: "
-                f"python scripts/report.py {folder}"
-            )
         return
     why = why_not_whole(Path(checkpoint), training.world_size)
     if why is None and training.sync_ref_model:
@@ -284,20 +262,7 @@ def _check_resumable(
         why = f"{files.BEFORE} is missing, and the untrained model is gone. "
         why += f"Copy it from that run{other}"
     if why:
-        raise Refusal(f"cannot resume from {checkpoint}: {why}.")
-
-
-def _check_completions(folder: Path, checkpoint: str | None) -> None:
-    """Refuse a file of completions that was cut short; one that is written again is taken away."""
-    step = _step_of(checkpoint)
-    for file in files.completion_files(folder):
-        with file.open("rb") as content:
-            content.seek(max(len(PARQUET_END), file.stat().st_size - len(PARQUET_END)))
-            if content.read() == PARQUET_END:  # it begins with the same word
-                continue
-        if int(file.stem.rpartition("_")[2]) <= step:
-            raise _damaged(file, "it was cut short; the run can do without it, its step is lost")
-        file.unlink()
+        raise ValueError(f"cannot resume from {checkpoint}: {why}.")
 
 
 def _step_of(checkpoint: str | None) -> int:
@@ -307,7 +272,7 @@ def _step_of(checkpoint: str | None) -> int:
 def _extend(folder: Path, training: GRPOConfig, was: int, now: int) -> None:
     """Allow a larger max_steps, and take back what marks the run as finished."""
     if not 0 < was < now:
-        raise Refusal(
+        raise ValueError(
             f"--extend raises max_steps, and it was {was}, now {now}: give a larger number of "
             "steps."
         )
@@ -316,7 +281,7 @@ def _extend(folder: Path, training: GRPOConfig, was: int, now: int) -> None:
         f"{training.lr_scheduler_type.value!r} over {now} steps, as a run of {now} steps has it at "
         "the same step."
     )
-    for name in (files.SUMMARY, files.REPORT, files.TABLE, files.AFTER):
+    for name in (*FINISHED, files.AFTER):
         if (folder / name).is_file():
             (folder / name).rename(folder / f"{name}.{was}_steps")
 
@@ -343,7 +308,7 @@ def _take_lock(folder: Path) -> None:
         fcntl.flock(_lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         _lock.seek(0)
-        raise Refusal(
+        raise ValueError(
             f"{folder} is still being written by process {_lock.read().strip()}.\n"
             "Wait for it to end, or use another output_dir."
         ) from None
@@ -355,7 +320,3 @@ def _take_lock(folder: Path) -> None:
     _lock.truncate(0)
     _lock.write(f"{os.getpid()}\n")
     _lock.flush()
-
-
-def _contents(folder: Path) -> list[Path]:
-    return [path for path in folder.iterdir() if path.name != files.LOCK]

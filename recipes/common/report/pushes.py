@@ -7,10 +7,9 @@ from statistics import fmean
 from typing import Any
 
 from recipes.common.evaluation.metrics import Metric
-from recipes.common.report.report import read_table
 from recipes.common.training.gates import advantages_of
 from recipes.common.training.push import pushes
-from recipes.common.utils.run_files import messages
+from recipes.common.utils.run_files import messages, read_completions
 from recipes.common.utils.stats import t_interval
 from recipes.common.utils.tables import format_table
 from rewards.text import completion_text
@@ -29,7 +28,7 @@ def read_steps(folder: Path, metric: Metric, rows: list[dict[str, Any]]) -> list
     if not files:
         raise ValueError(f"{folder} holds no completions_*.parquet: train with log_completions.")
     known = {str(messages(row["prompt"])): row for row in rows}
-    return [_pushes_of(read_table(file).to_pylist(), metric, known) for file in files]
+    return [_pushes_of(read_completions(file).to_pylist(), metric, known) for file in files]
 
 
 def _pushes_of(table: list[dict[str, Any]], metric: Metric, known: dict[str, dict]) -> Pushes:

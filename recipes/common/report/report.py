@@ -18,7 +18,6 @@ from statistics import mean
 from typing import Any
 
 import pyarrow
-import pyarrow.parquet
 
 from recipes.common.evaluation.scores import compare, metric_names, rows_changed, summarize
 from recipes.common.report.verdict import verdict_of_run
@@ -196,22 +195,15 @@ def _generations(paths: list[Path]) -> tuple[list[pyarrow.Table], int]:
     """The tables to show, and how many completions were generated in all."""
     kept, previous, count = [], None, 0
     for path in paths:
-        content = read_table(path).drop_columns(["step"])
+        content = files.read_completions(path).drop_columns(["step"])
         if previous is None or not content.equals(previous):
             kept.append(path)
             count += content.num_rows
         previous = content
     share = min(1.0, MAX_COMPLETIONS / max(1, count))
-    return [read_table(path) for path in evenly(kept, max(2, int(share * len(kept))))], count
-
-
-def read_table(path: Path) -> pyarrow.Table:
-    """One file of completions; ValueError where it is not whole."""
-    try:
-        return pyarrow.parquet.read_table(path)
-    except pyarrow.ArrowInvalid as error:
-        reason = "a run is writing it (try again), or was killed then (remove it)"
-        raise ValueError(f"{path} is cut short: {reason}.") from error
+    return [
+        files.read_completions(path) for path in evenly(kept, max(2, int(share * len(kept))))
+    ], count
 
 
 def evenly(items: list, count: int) -> list:

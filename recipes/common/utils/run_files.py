@@ -104,6 +104,17 @@ def completion_files(run: Path) -> list[Path]:
     return sorted((run / COMPLETIONS).glob("completions_*.parquet"))
 
 
+def read_completions(path: Path) -> Any:
+    """Read one of them as a table of pyarrow; `ValueError` where it is damaged."""
+    from pyarrow import ArrowInvalid, parquet
+
+    try:
+        return parquet.read_table(path)
+    except ArrowInvalid as error:
+        cut = "it was cut short, or a run is writing it; the report can do without it"
+        raise ValueError(f"{path} is damaged: {cut}") from error
+
+
 def checkpoints(run: Path) -> list[Path]:
     """The checkpoints of a run, the newest first."""
     steps = {path.name.rpartition("-")[2]: path for path in run.glob(CHECKPOINTS)}
