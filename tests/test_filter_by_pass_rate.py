@@ -22,7 +22,6 @@ from recipes.common.utils.run_files import read_rows, write_rows
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 ROOT = Path(__file__).parents[1]
-RIGHT = {"name": "right", "kind": "verifier", "full": 2.0, "weight": 1.0, "gates": []}
 QUICKSTART = "recipes/arithmetic/quickstart.yaml"
 HALVES = """
 def halves(prompts, completions, **kwargs):
@@ -31,29 +30,22 @@ def halves(prompts, completions, **kwargs):
     return [float(i % 2 or number % 2 == 0) for i, number in enumerate(first)]
 halves.kind, halves.full = "verifier", 1.0
 """
-SHAPE = {"name": "shape", "kind": "shaping", "full": None, "weight": 1.0, "gates": []}
 
 
-def write_probe(
-    folder: Path, given: list[tuple[str, list[float | None]]], columns: list[dict]
-) -> Path:
-    """Write the folder of a probe: task and amounts of each row; all shaping is 0.0."""
-    write_rows(
-        folder / "rows.jsonl",
-        [{"prompt": f"p{i}", "task": task} for i, (task, _) in enumerate(given)],
-    )
-    line = {"text": "t", "tokens": 3, "truncated": False, "token_ids": [1, 2, 3]}
-    scores = [
-        (i, {"right": amount, "shape": 0.0})
-        for i, (_, amounts) in enumerate(given)
-        for amount in amounts
-    ]
-    write_rows(
-        folder / "completions.jsonl",
-        [{**line, "row": i, "rewards": of, "failed": []} for i, of in scores],
-    )
-    found = {"groups_a_step": 4, "max_completion_length": 9, "mask_truncated_completions": False}
-    (folder / "figures.json").write_text(json.dumps({**found, "columns": columns}))
+def write_probe(folder: Path, given: list[tuple[str, float | None, bool]], kind: str) -> Path:
+    """Write the folder of a probe: task, pass rate and use of each row; kind of the reward."""
+    rows = [{"prompt": f"p{i}", "task": task} for i, (task, _, _) in enumerate(given)]
+    write_rows(folder / "rows.jsonl", rows)
+    figures = {
+        "groups_a_step": 4,
+        "useful_a_step": 4 * sum(useful for *_, useful in given) / len(given),
+        "rows": [{"task": t, "pass_rate": rate, "useful": useful} for t, rate, useful in given],
+        "tasks": {
+            "math": {"rewards": {"right": {"kind": kind}, "shape": {"kind": "shaping"}}},
+            "text": {"rewards": {"shape": {"kind": "shaping"}}},
+        },
+    }
+    (folder / "figures.json").write_text(json.dumps(figures))
     return folder
 
 
@@ -70,21 +62,14 @@ def status(monkeypatch):
     return run
 
 
-def amounts(solved: int, of: int = 10) -> list[float]:
-    """1.5 is the score of half an answer: it is not solved."""
-    return [2.0] * solved + [1.5] * (of - solved)
-
-
-MIXED = [("math", amounts(n)) for n in (0, 0, 1, 3, 5, 8, 10)] + [
-    ("text", [None] * 10),
-    ("math", [None] * 10),
-]
+MIXED = [("math", rate, 0 < rate < 1) for rate in (0.0, 0.0, 0.1, 0.3, 0.5, 0.8, 1.0)]
+MIXED += [("text", None, False), ("math", None, False)]
 
 
 def test_the_counts_are_exact_and_the_rows_in_the_band_are_kept_bounds_included(
     status, tmp_path, capsys
 ):
-    probe = write_probe(tmp_path / "probe", MIXED, [RIGHT, SHAPE])
+    probe = write_probe(tmp_path / "probe", MIXED, "verifier")
     assert status("--probe", probe, "--low", 0.3, "--high", 0.5, "--out", tmp_path / "out") == 0
     printed = capsys.readouterr().out
     table = [line.split() for line in printed.splitlines()]
@@ -107,17 +92,16 @@ def test_the_counts_are_exact_and_the_rows_in_the_band_are_kept_bounds_included(
 
 
 def test_bad_input_says_what_is_wrong_and_leaves_nothing_behind(status, tmp_path, capsys):
-    shaped = write_probe(tmp_path / "shaped", MIXED, [SHAPE])
-    extreme = write_probe(
-        tmp_path / "extreme", [("math", amounts(0)), ("math", amounts(10))], [RIGHT, SHAPE]
-    )
-    old = write_probe(tmp_path / "old", MIXED, [RIGHT])
+    shaped = write_probe(tmp_path / "shaped", MIXED, "shaping")
+    ends = [("math", 0.0, False), ("math", 1.0, False)]
+    extreme = write_probe(tmp_path / "extreme", ends, "verifier")
+    old = write_probe(tmp_path / "old", MIXED, "verifier")
     (old / "figures.json").write_text("{}")
     out, table = tmp_path / "out", r"math +2 +1 +0 +0 +0 +1 +0 +0\n"
     for probed, words, message in (
         (extreme, (), rf"no row is left between 0\.1 and 0\.9:\n.*\n.*{table}.*Widen the band"),
-        (tmp_path, (), r"has no rows\.jsonl, completions\.jsonl, figures\.json"),
-        (shaped, (), "none of the rewards shape is a verifier"),
+        (tmp_path, (), r"has no rows\.jsonl, figures\.json"),
+        (shaped, (), "none of the rewards right, shape is a verifier"),
         (old, (), "--replay"),
         (shaped, ("--low", 0), "they must be 0 < low <= high < 1"),
         (shaped, ("--low", 0.6, "--high", 0.5), "they must be 0 < low <= high < 1"),

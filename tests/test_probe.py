@@ -1,5 +1,6 @@
 """The probe: exact figures, a verdict for the right reason, samples that can be scored again."""
 
+import dataclasses
 import json
 import sys
 from pathlib import Path
@@ -8,22 +9,17 @@ import probe
 import pytest
 import trl.trainer.grpo_trainer
 from support.launching import DENSE_REWARD, TINY
+from support.scored_by_place import give, make_trainer
+from support.step_rewards import give_steps
 from support.tiny_model import build_tiny_model
 
-from recipes.common.sampling.learning import (
-    Column,
-    Scored,
-    figures,
-    notes,
-    right_by_group,
-    verdict,
-)
-from recipes.common.sampling.probe import Samples, pushes_of_rewards
+from recipes.common.sampling.learning import Scored, figures, notes, verdict
+from recipes.common.sampling.probe import Samples, pushes_of_rewards, score
+from recipes.common.training.gates import has_spread
 from recipes.common.utils.run_files import read_rows
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 ROOT = Path(__file__).parents[1]
-RIGHT = Column("right", "verifier", 1.0)
 EASIER = "show a worked example, take easier rows, reward parts of an answer"
 DEAD = f"never more than 0: right ({EASIER})"
 REWARDS = """
@@ -37,28 +33,41 @@ def broken(completions, **kwargs):
 """
 
 
-def group(number, amounts, task="math", name="right", **given):
+def reward(kind="verifier", full=None, name="right"):
+    """What is declared of a reward: nothing calls it here."""
+    declared = give(name, [], kind)
+    declared.full = full
+    return declared
+
+
+RIGHT = reward(full=1.0)
+
+
+def group(row, amounts, task="math", truncated=False, **given):
     """One prompt's completions, which ended after ten tokens each."""
-    given = {"tokens": 10, "truncated": False, **given}
-    return [Scored(group=number, task=task, scores={name: amount}, **given) for amount in amounts]
+    given = {"teaches": has_spread(amounts), **given}
+    return [
+        Scored(row, task, 10, truncated, {"right": amount}, amount, **given)
+        for amount in amounts
+    ]
 
 
 def groups(count, amounts, first=0, **given):
     return [s for number in range(first, first + count) for s in group(number, amounts, **given)]
 
 
-def found(scored, columns=(RIGHT,), groups_a_step=4, **options):
-    return figures(scored, list(columns), groups_a_step, limit=64, **options)
+def found(scored, rewards=(RIGHT,), groups_a_step=4, **options):
+    return figures(scored, list(rewards), groups_a_step, limit=64, **options)
 
 
-def right(scored, column=RIGHT):
-    return found(scored, [column]).tasks["math"].rewards["right"]
+def right(scored, declared=RIGHT):
+    return found(scored, [declared]).tasks["math"].rewards["right"]
 
 
 def test_hit_rate_mean_spread_and_share_without_spread_are_exact():
     # A hit is the full reward, or more than 0 where none is declared.
     scored = group(0, [0.5, 1.0, 0.0, 1.0])
-    hits = (right(scored).hit_rate, right(scored, Column("right", "shaping", None)).hit_rate)
+    hits = (right(scored).hit_rate, right(scored, reward("shaping")).hit_rate)
     assert hits == (0.5, 0.75)
     line = right(group(0, [0.0, 2.0]) + group(1, [1.0, 1.0]))
     assert (line.mean, line.spread, line.zero_spread) == (1.0, pytest.approx(2**0.5 / 2), 0.5)
@@ -78,12 +87,7 @@ def test_hit_rate_mean_spread_and_share_without_spread_are_exact():
     ],
 )
 def test_dead_and_constant_rewards_differ(kind, amounts, state):
-    assert right(group(0, amounts), Column("right", kind, None)).state == state
-
-
-def test_a_void_completion_is_neither_right_nor_wrong():
-    void = group(0, [1.0], failed=("other",)) + group(0, [None, 1.0])
-    assert right_by_group(void, [RIGHT]) == {0: [True]}
+    assert right(group(0, amounts), reward(kind)).state == state
 
 
 CUT = {"first": 8, "task": "code", "truncated": True}
@@ -116,8 +120,8 @@ VERDICTS = {
         "only 0.25 useful groups are expected in an optimizer step of 1 (at",
     ),
     "controls": (
-        groups(4, [0.3, 0.7]),
-        {"columns": [Column("right", "control", None)]},
+        groups(4, [0.3, 0.7], teaches=False),
+        {"rewards": [reward("control")]},
         "only controls score, which teach nothing: name another reward",
     ),
     "masked": (
@@ -127,7 +131,7 @@ VERDICTS = {
     ),
     "shaping alone": (
         groups(4, [0.0, 1.0]),
-        {"columns": [Column("right", "shaping", None)]},
+        {"rewards": [reward("shaping")]},
         "will learn: ",
     ),
 }
@@ -143,12 +147,12 @@ def test_a_verdict_has_its_reason(scored, options, sentence):
 @pytest.mark.parametrize("full", [0.0, 1.0])
 def test_where_only_the_format_differs_within_groups_only_the_format_is_learnt(kind, full):
     scored = [
-        Scored(number, "math", 9, False, {"right": full * (i % 2), "tidy": float(i % 2)})
+        Scored(number, "math", 9, False, {"right": full * (i % 2), "tidy": i % 2}, i % 2, True)
         for number in range(8)
         for i in range(4)
     ]
-    columns = Column("right", kind, 1.0), Column("tidy", "format", 1.0)
-    learns, sentence = verdict(found(scored, columns))
+    rewards = reward(kind, 1.0), reward("format", 1.0, "tidy")
+    learns, sentence = verdict(found(scored, rewards))
     only = "no group of task math differs in the score of a verifier or a step reward"
     start = "will learn the task" if full else f"will learn the format only: {only}"
     assert learns is (full == 1.0) and sentence.startswith(start)
@@ -160,39 +164,42 @@ def test_a_task_of_few_groups_is_noted_and_changes_no_verdict():
     assert verdict(few)[0] and note in notes(few)
 
 
-@pytest.mark.parametrize(
-    ("steps", "weight", "useful"),
-    [
-        ([[1.0, 1.0], [1.0], [], [1.0]], 1.0, 0),  # the sums differ; training makes the steps 0
-        ([[1.0, -1.0], [], [-1.0, 1.0], []], 1.0, 1),
-        ([[1.0, -1.0], [], [-1.0, 1.0], []], 0.0, 0),
-    ],
-)
-def test_steps_that_differ_make_a_group_useful_whatever_their_sums(steps, weight, useful):
-    scored = [
-        Scored(0, "math", 9, False, {"right": 0.0, "steps": float(sum(s))}, steps={"steps": s})
-        for s in steps
+def test_completions_are_scored_and_their_groups_have_spread_as_in_training(model, tmp_path):
+    """Eight of two rows: of the first nothing is worth more than another but in its steps."""
+    steps = [[(1, 1.0)], [(1, -1.0)], [], [], *[[(1, 1.0)]] * 4]
+    rewards = [
+        give("right", [0.0, 0.0, 0.0, 0.0, 1.0, None, 0.0, 1.0]),
+        give("gated", [0.5], "shaping"),
+        give("random", [0.1, 0.9], "control"),
+        give_steps("steps", steps),
     ]
-    assert found(scored, (RIGHT, Column("steps", "step", None, weight))).useful == useful
+    settings = {"reward_gates": {"gated": "right"}, "reward_weights": [1.0, 0.5, 1.0, 1.0]}
+    trainer = make_trainer(model, tmp_path, rewards, ["math"], settings)
+    trainer.model.eval()
+    tokens = trainer.processing_class("one")["input_ids"]
+    line = {"text": trainer.processing_class.decode(tokens), "token_ids": tokens}
+    line |= {"tokens": len(tokens), "truncated": False}
+    rows = [{"prompt": f"{i}:", "task": "math"} for i in range(2)]
+    samples = Samples(rows, [{"row": i, **line} for i in (0, 0, 0, 0, 1, 1, 1, 1)], {})
+    scored = score(trainer, samples, at_once=8)
+    assert [one.row for one in scored] == [0, 0, 0, 0, 1, 1, 1, 1]
+    assert [one.teaches for one in scored] == [True] * 8, "the first group by its steps alone"
+    nothing = dict.fromkeys(("right", "gated", "random", "steps"))
+    assert scored[0].rewards == {"right": 0.0, "gated": None, "random": 0.1, "steps": 1.0}
+    assert scored[4].rewards == {"right": 1.0, "gated": 0.5, "random": 0.1, "steps": 1.0}
+    assert (scored[5].rewards, scored[5].failed) == (nothing, ("right",)), "void"
+    assert [one.total for one in scored[3:]] == [0.0, 1.25, None, 0.0, 1.25]
+    assert [one.right for one in scored[3:]] == [False, True, None, False, True]
+    trainer.steps.weights = [0.0]
+    again = score(trainer, samples, at_once=8)
+    assert [one.teaches for one in again] == [False] * 4 + [True] * 4, "a control counts for none"
 
 
-def test_weights_and_gates_count_in_the_total():
-    scored = [Scored(0, "math", 5, False, {"right": -a, "other": a}) for a in (0.1, 0.9)]
-    other = Column("other", "shaping", None)
-    columns = [other, other._replace(weight=0.5), other._replace(gates=("right",))]
-    of_each = [found(scored, [RIGHT, column]) for column in columns]
-    assert [of_one.useful for of_one in of_each] == [0, 1, 1]
-    gated = of_each[-1].tasks["math"].rewards["other"]
-    assert gated.state == "nothing was scored"  # its gate never opens
-
-
-def test_a_row_that_one_reward_could_not_grade_is_void_and_one_of_another_task_has_no_line():
-    scored = group(0, [1.0], failed=("right",)) + group(0, [0.0, 0.0])
-    assert (found(scored).useful, right(scored).scored, right(scored).failed) == (0, 2, 1 / 3)
-    alone = Scored(0, "math", 10, False, {"right": 1.0, "code": None})
-    assert list(found([alone], [RIGHT, RIGHT._replace(name="code")]).tasks["math"].rewards) == [
-        "right"
-    ]
+def test_the_pass_rate_of_a_row_is_over_the_completions_that_a_verifier_could_score():
+    scored = [*group(0, [1.0], right=True), *group(0, [0.0], right=False), *group(0, [None])]
+    assert [row.pass_rate for row in found(scored + group(1, [None])).rows] == [0.5, None]
+    failed = right(group(0, [None], failed=("right",)) + group(0, [0.0, 0.0]))
+    assert (failed.scored, failed.failed) == (2, 1 / 3)
 
 
 def test_the_push_of_each_reward_alone_says_what_it_would_teach():
@@ -202,8 +209,8 @@ def test_the_push_of_each_reward_alone_says_what_it_would_teach():
     scored = []
     for line in lines:
         tidy, right = float("<" in line["text"]), float(line["row"] == 0 and "4" in line["text"])
-        scored += group(line["row"], [0.0])
-        scored[-1] = scored[-1]._replace(scores={"tidy": tidy, "right": right})
+        (one,) = group(line["row"], [0.0])
+        scored.append(dataclasses.replace(one, rewards={"tidy": tidy, "right": right}))
 
     def metric(row, text):
         return {"format": text.startswith("<"), "right": row["answer"] in text}

@@ -1,10 +1,9 @@
 """Will it learn? Figures and a verdict from scored completions, sampled before anything is trained.
 
-GRPO learns from what differs within a group. A group is useful when its completions differ in
-total reward by more than rounding, after voids and gates as in training (training/gates.py), here
-without rewards of the kind `control`, which teach nothing; or where a step reward scores the steps
-of all its completions, taken together, differently. Where `mask_truncated_completions` is set, a
-group must also hold a completion that ended.
+GRPO learns from what differs within a group. A group is useful when the trainer finds spread in it:
+its completions differ in total reward by more than rounding, after voids and gates, without rewards
+of the kind `control`, which teach nothing; or a step reward scores the steps of all its completions
+differently. Where `mask_truncated_completions` is set, one of them must also have ended.
 
 It will learn when the share of useful groups, times the groups of an optimizer step, is at least
 `USEFUL_A_STEP`, and no task of which at least `ENOUGH_GROUPS` groups were seen is without a useful
@@ -15,14 +14,12 @@ differs in the score of any: then the other rewards alone teach.
 sum decides all the same), and a task of which no prompt was drawn.
 """
 
+import itertools
 import statistics
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple
 
-import torch
-
-from recipes.common.training.gates import has_spread, is_hit, is_right, void_and_gate
+from recipes.common.training.gates import has_spread, is_hit
 from recipes.common.utils.stats import wilson_interval
 from recipes.common.utils.tables import format_table, percent
 from rewards import full_reward, reward_kind, reward_name
@@ -34,29 +31,25 @@ TOTAL = "= weighted total"
 DEAD = "never more than 0"
 CONTROL = "a control, left out of the total"
 OF_THE_TASK = ("verifier", "step")  # a score of the answer or its steps, not of its form
-APART = ("control", "step")  # from the total: a step reward is normalised by itself
 
 
-class Scored(NamedTuple):
-    """A completion, the number of its prompt, and its scores (of a step reward the sum)."""
+@dataclass
+class Scored:
+    """A completion as the trainer scored it; those of a row follow one another.
 
-    group: int
+    `rewards` has those that apply to it, after voids and gates (None: nothing is left), of a step
+    reward the sum. `right` is None where no verifier could tell.
+    """
+
+    row: int
     task: str
     tokens: int
     truncated: bool
-    scores: dict[str, float | None]
+    rewards: dict[str, float | None]
+    total: float | None
+    teaches: bool  # its group has spread
+    right: bool | None = None
     failed: tuple[str, ...] = ()  # rewards that could not grade it
-    steps: dict[str, list[float]] = {}
-
-
-class Column(NamedTuple):
-    """A reward of the run: its name, what it declares, its weight and the rewards that open it."""
-
-    name: str
-    kind: str
-    full: float | None
-    weight: float = 1.0
-    gates: tuple[str, ...] = ()
 
 
 @dataclass
@@ -74,7 +67,16 @@ class RewardFigures:
     hit_rate: float | None
     failed: float
     state: str | None
-    kind: str | None = None
+    kind: str | None
+
+
+@dataclass
+class RowFigures:
+    """A row, whose completions are a group; no pass rate where no verifier could tell."""
+
+    task: str
+    useful: bool
+    pass_rate: float | None
 
 
 @dataclass
@@ -98,122 +100,78 @@ class Figures:
     completions: int
     max_completion_length: int
     tasks: dict[str, TaskFigures]
+    rows: list[RowFigures]
     useful: int
     groups_a_step: float
     useful_a_step: float
     useful_a_step_interval: list[float]
 
 
-def columns_of(
-    rewards: list[Callable], weights: list[float] | None, gates: dict[str, Any] | None
-) -> list[Column]:
-    """The columns of the rewards of a run."""
-    columns = []
-    for reward, weight in zip(rewards, weights or [1.0] * len(rewards), strict=True):
-        name, of = reward_name(reward), (gates or {}).get(reward_name(reward), ())
-        openers = (of,) if isinstance(of, str) else tuple(of)
-        columns.append(Column(name, reward_kind(reward), full_reward(reward), weight, openers))
-    return columns
-
-
 def figures(
     scored: list[Scored],
-    columns: list[Column],
+    rewards: list[Callable],
     groups_a_step: float,
     limit: int,
     mask_truncated: bool = False,
 ) -> Figures:
     """All figures; a step learns from `groups_a_step`, of completions of `limit` tokens."""
-    trained = _as_trained(scored, columns)
+    groups = [list(group) for _, group in itertools.groupby(scored, lambda one: one.row)]
+    rows = [_row(group, mask_truncated) for group in groups]
     tasks = {}
-    for name in sorted({one.task for one in trained}):
-        of_task = [one for one in trained if one.task == name]
-        tasks[name] = _task(of_task, columns, mask_truncated)
-    groups = sum(task.groups for task in tasks.values())
-    useful = sum(task.useful for task in tasks.values())
-    interval = [groups_a_step * share for share in wilson_interval(useful, groups)]
-    a_step = groups_a_step * useful / groups
-    return Figures(groups, len(scored), limit, tasks, useful, groups_a_step, a_step, interval)
+    for name in sorted({row.task for row in rows}):
+        of_task = [group for group in groups if group[0].task == name]
+        useful = sum(row.useful for row in rows if row.task == name)
+        tasks[name] = _task(of_task, rewards, useful)
+    useful = sum(row.useful for row in rows)
+    interval = [groups_a_step * share for share in wilson_interval(useful, len(groups))]
+    a_step = groups_a_step * useful / len(groups)
+    counts = (len(groups), len(scored), limit)
+    return Figures(*counts, tasks, rows, useful, groups_a_step, a_step, interval)
 
 
-def right_by_group(scored: list[Scored], columns: list[Column]) -> dict[int, list[bool]]:
-    """Of each prompt whether its completions are right; those not scored are left out.
-
-    One that any reward failed on is left out as well: in training it is void.
-    """
-    full = {column.name: column.full for column in columns if column.kind == "verifier"}
-    groups: dict[int, list[bool]] = {}
-    for one in scored:
-        known = groups.setdefault(one.group, [])
-        right = None if one.failed else is_right(one.scores, full)
-        if right is not None:
-            known.append(right)
-    return groups
+def _row(group: list[Scored], mask_truncated: bool) -> RowFigures:
+    masked = mask_truncated and all(one.truncated for one in group)
+    right = [one.right for one in group if one.right is not None]
+    rate = statistics.fmean(right) if right else None
+    return RowFigures(group[0].task, group[0].teaches and not masked, rate)
 
 
-def _as_trained(scored: list[Scored], columns: list[Column]) -> list[Scored]:
-    """The completions with scores after voids and gates, and the total."""
-    names = [column.name for column in columns]
-    given = [[one.scores[name] for name in names] for one in scored]
-    rewards_CR = torch.tensor(
-        [[torch.nan if amount is None else amount for amount in row] for row in given],
-        dtype=torch.float64,
-    )
-    failed_C = torch.tensor([bool(one.failed) for one in scored])
-    gates = {column.name: list(column.gates) for column in columns if column.gates}
-    rewards_CR = void_and_gate(rewards_CR, failed_C, names, gates)
-    trained = []
-    for one, row in zip(scored, rewards_CR.tolist(), strict=True):
-        known = {
-            name: None if amount != amount else amount
-            for name, amount in zip(names, row, strict=True)
-        }
-        kept = {n: known[n] for n in names if one.scores[n] is not None or n in one.failed}
-        there = [column for column in columns if known[column.name] is not None]
-        parts = [known[c.name] * c.weight for c in there if c.kind not in APART]
-        trained.append(one._replace(scores={**kept, TOTAL: sum(parts) if there else None}))
-    return trained
-
-
-def _task(scored: list[Scored], columns: list[Column], mask_truncated: bool) -> TaskFigures:
-    by_prompt: dict[int, list[Scored]] = {}
-    for one in scored:
-        by_prompt.setdefault(one.group, []).append(one)
-    groups = list(by_prompt.values())
-    there = [column for column in columns if any(column.name in one.scores for one in scored)]
+def _task(groups: list[list[Scored]], rewards: list[Callable], useful: int) -> TaskFigures:
+    scored = [one for group in groups for one in group]
     ended = sorted(one.tokens for one in scored if not one.truncated)
+    there = {name for one in scored for name in one.rewards}
+    of_rewards = {}
+    for reward in rewards:
+        name = reward_name(reward)
+        if name in there:
+            amounts = [[one.rewards.get(name) for one in group] for group in groups]
+            failed = sum(name in one.failed for one in scored) / len(scored)
+            of_rewards[name] = _figures_of(amounts, failed, reward)
     return TaskFigures(
         groups=len(groups),
-        useful=sum(_is_useful(group, columns, mask_truncated) for group in groups),
-        rewards={column.name: _reward(column.name, groups, column) for column in there},
-        total=_reward(TOTAL, groups),
+        useful=useful,
+        rewards=of_rewards,
+        total=_figures_of([[one.total for one in group] for group in groups]),
         truncated=(len(scored) - len(ended)) / len(scored),
         median_tokens=statistics.median(ended) if ended else None,
         p95_tokens=ended[-(-95 * len(ended) // 100) - 1] if ended else None,  # the nearest rank
     )
 
 
-def _is_useful(group: list[Scored], columns: list[Column], mask_truncated: bool) -> bool:
-    if mask_truncated and all(one.truncated for one in group):
-        return False
-    graded = [one for one in group if not one.failed]
-    names = [column.name for column in columns if column.kind == "step" and column.weight]
-    pooled = [[amount for one in graded for amount in one.steps.get(name, [])] for name in names]
-    return has_spread([one.scores[TOTAL] for one in group]) or any(map(has_spread, pooled))
-
-
-def _reward(name: str, groups: list[list[Scored]], column: Column | None = None) -> RewardFigures:
-    """The figures of one reward, or of the total, which has no column."""
-    scored = [one for group in groups for one in group]
-    failed = sum(name in one.failed for one in scored) / len(scored)
-    scores = [[one.scores.get(name) for one in group] for group in groups]
-    graded = [[amount for amount in group if amount is not None] for group in scores]
+def _figures_of(
+    amounts: list[list[float | None]], failed: float = 0.0, reward: Callable | None = None
+) -> RewardFigures:
+    """The figures of one reward by group, or of the total."""
+    graded = [[amount for amount in group if amount is not None] for group in amounts]
     graded = [group for group in graded if group]
     known = [amount for group in graded for amount in group]
-    state, kind = (_state(known, column.kind), column.kind) if column else (None, None)
+    kind = reward_kind(reward) if reward else None
+    state = _state(known, kind) if reward else None
     if not known:
         return RewardFigures(0, None, None, None, None, failed, state, kind)
-    hits = [is_hit(amount, column.full) for amount in known] if column else None
+    hit_rate = None
+    if reward:
+        hit_rate = statistics.fmean(is_hit(amount, full_reward(reward)) for amount in known)
     differ = [has_spread(group) for group in graded]
     deviations = [
         statistics.stdev(group) if differs else 0.0
@@ -224,7 +182,7 @@ def _reward(name: str, groups: list[list[Scored]], column: Column | None = None)
         mean=statistics.fmean(known),
         spread=statistics.fmean(deviations),
         zero_spread=differ.count(False) / len(differ),
-        hit_rate=sum(hits) / len(hits) if hits else None,
+        hit_rate=hit_rate,
         failed=failed,
         state=state,
         kind=kind,
@@ -233,8 +191,10 @@ def _reward(name: str, groups: list[list[Scored]], column: Column | None = None)
 
 def _state(known: list[float], kind: str) -> str | None:
     """Dead is what never exceeds 0: a verifier or format reward, or one constant as well."""
-    if kind == "control" or not known:
-        return CONTROL if kind == "control" else "nothing was scored"
+    if kind == "control":
+        return CONTROL
+    if not known:
+        return "nothing was scored"
     constant = not has_spread(known)
     if max(known) <= 0.0 and (constant or kind in ("verifier", "format")):
         return DEAD
@@ -243,8 +203,8 @@ def _state(known: list[float], kind: str) -> str | None:
 
 def verdict(found: Figures) -> tuple[bool, str]:
     """Tell whether it will learn its task, and why, in one sentence."""
-    limit = found.max_completion_length
-    seen = {name: task for name, task in found.tasks.items() if task.groups >= ENOUGH_GROUPS}
+    limit, tasks = found.max_completion_length, found.tasks
+    seen = {name: task for name, task in tasks.items() if task.groups >= ENOUGH_GROUPS}
     barren = [_why_barren(name, task, limit) for name, task in seen.items() if not task.useful]
     if barren:
         return False, "will not learn: " + "; ".join(barren)
@@ -253,16 +213,14 @@ def verdict(found: Figures) -> tuple[bool, str]:
         f"{found.groups_a_step:g}"
     )
     if found.useful_a_step < USEFUL_A_STEP:
-        remedies = "; ".join(dict.fromkeys(_remedy(task, limit) for task in found.tasks.values()))
-        reason = f"only {expected} (at least {USEFUL_A_STEP:g}); {remedies}"
-        return False, f"will not learn: {reason}"
+        remedies = _remedies(tasks, limit)
+        return False, f"will not learn: only {expected} (at least {USEFUL_A_STEP:g}); {remedies}"
     unverified = {name: task for name, task in seen.items() if _only_format(task)}
     if unverified:
-        remedies = "; ".join(dict.fromkeys(_remedy(task, limit) for task in unverified.values()))
-        of_tasks = f"no group of task {', '.join(unverified)} differs in the score of"
-        reason = f"{of_tasks} a verifier or a step reward; {remedies}"
+        reason = f"no group of task {', '.join(unverified)} differs in the score of"
+        reason += f" a verifier or a step reward; {_remedies(unverified, limit)}"
         return False, f"will learn the format only: {reason}"
-    kinds = {line.kind for task in found.tasks.values() for line in task.rewards.values()}
+    kinds = {line.kind for task in tasks.values() for line in task.rewards.values()}
     return True, f"will learn{' the task' if kinds & {*OF_THE_TASK} else ''}: {expected}"
 
 
@@ -271,7 +229,7 @@ def _why_barren(name: str, task: TaskFigures, limit: int) -> str:
     if task.total.zero_spread not in (None, 1.0):
         ended = "a completion that ended (mask_truncated_completions)"
         why = f"no group of task {name} has both spread and {ended}"
-    return f"{why}; {_remedy(task, limit)}"
+    return f"{why}; {_remedies({name: task}, limit)}"
 
 
 def _only_format(task: TaskFigures) -> bool:
@@ -280,23 +238,26 @@ def _only_format(task: TaskFigures) -> bool:
     return bool(lines) and all(line.zero_spread == 1.0 for line in lines)
 
 
-def _remedy(task: TaskFigures, limit: int) -> str:
+def _remedies(tasks: dict[str, TaskFigures], limit: int) -> str:
     """The changes to make, by what was seen."""
-    causes = []
-    broken = [name for name, line in task.rewards.items() if line.failed > MOST]
-    dead = [name for name, line in task.rewards.items() if line.state == DEAD]
-    if broken:
-        names = ", ".join(broken)
-        causes.append(f"{names} could not grade most completions: correct the rows or the reward")
-    if task.truncated > MOST:
-        causes.append(_too_short(task, limit))
-    if dead:
-        easier = "show a worked example, take easier rows, reward parts of an answer"
-        causes.append(f"{DEAD}: {', '.join(dead)} ({easier})")
-    if all(line.state == CONTROL for line in task.rewards.values()):
-        causes.append("only controls score, which teach nothing: name another reward")
-    alike = "raise num_generations, or take rows of another difficulty"
-    return "; ".join(causes or [f"completions of a prompt score alike: {alike}"])
+    remedies = {}
+    for task in tasks.values():
+        causes = []
+        broken = [name for name, line in task.rewards.items() if line.failed > MOST]
+        dead = [name for name, line in task.rewards.items() if line.state == DEAD]
+        if broken:
+            could_not = "could not grade most completions: correct the rows or the reward"
+            causes.append(f"{', '.join(broken)} {could_not}")
+        if task.truncated > MOST:
+            causes.append(_too_short(task, limit))
+        if dead:
+            easier = "show a worked example, take easier rows, reward parts of an answer"
+            causes.append(f"{DEAD}: {', '.join(dead)} ({easier})")
+        if all(line.state == CONTROL for line in task.rewards.values()):
+            causes.append("only controls score, which teach nothing: name another reward")
+        alike = "raise num_generations, or take rows of another difficulty"
+        remedies["; ".join(causes or [f"completions of a prompt score alike: {alike}"])] = None
+    return "; ".join(remedies)
 
 
 def _too_short(task: TaskFigures, limit: int) -> str:

@@ -1,4 +1,4 @@
-"""How often each row was solved in a probe, and which rows to keep for it.
+"""Which rows of a probe to keep, by how often each was solved.
 
 A row's pass rate is the share of its completions that are right: every verifier that scored one
 scored it in full. Rows never or always solved teach nothing through a verifier: their groups have
@@ -6,10 +6,10 @@ no spread. Rows of a task without a verifier have no pass rate, and are kept.
 """
 
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
-from recipes.common.sampling.learning import Column, Scored, figures, right_by_group
-from recipes.common.sampling.probe import COMPLETIONS, FIGURES, ROWS, check_files
+from recipes.common.sampling.probe import FIGURES, ROWS, check_files
 from recipes.common.utils.run_files import read_json, read_rows, write_json, write_rows
 from recipes.common.utils.tables import format_table
 
@@ -30,77 +30,57 @@ def place_of(rate: float | None, has_verifier: bool, low: float, high: float) ->
     return "below" if rate < low else "above"
 
 
-def place_rows(
-    scored: list[Scored], columns: list[Column], low: float, high: float
-) -> dict[int, dict[str, Any]]:
-    """Row -> its task, pass rate and place.
-
-    The pass rate is the share of a row's completions that are right, None where none could be
-    scored.
-    """
-    names = {column.name for column in columns if column.kind == "verifier"}
-    verified = set()
-    for one in scored:
-        given = {name for name, amount in one.scores.items() if amount is not None}
-        if names & {*one.failed, *given}:
-            verified.add(one.task)
-    tasks, places = {one.group: one.task for one in scored}, {}
-    for row, right in right_by_group(scored, columns).items():
-        rate = sum(right) / len(right) if right else None
-        place = place_of(rate, tasks[row] in verified, low, high)
-        places[row] = {"task": tasks[row], "pass_rate": rate, "place": place}
-    return places
-
-
-def read_probe(folder: Path) -> tuple[dict[str, Any], list[Column], list[dict], list[Scored]]:
-    """Read figures, rewards, rows and scored completions; ValueError for what is missing."""
-    check_files("--probe", folder, ROWS, COMPLETIONS, FIGURES)
-    found = read_json(folder / FIGURES)
-    if "columns" not in found:
+def verified_tasks(folder: Path, found: dict[str, Any]) -> set[str]:
+    """The tasks that a verifier scores; ValueError where there is none, or none is told."""
+    if "rows" not in found:
         again = f"scripts/probe.py --replay {folder} --output ANOTHER"
         raise ValueError(
-            f"{folder} was written before probes kept what their rewards are: score it again, "
+            f"{folder} was written before probes kept what became of each row: score it again, "
             f"{again}."
         )
-    columns = [Column(**{**column, "gates": tuple(column["gates"])}) for column in found["columns"]]
-    if not any(column.kind == "verifier" for column in columns):
-        names = ", ".join(column.name for column in columns)
+    kinds = {
+        task: {name: line["kind"] for name, line in of_task["rewards"].items()}
+        for task, of_task in found["tasks"].items()
+    }
+    verified = {task for task, of_task in kinds.items() if "verifier" in of_task.values()}
+    if not verified:
+        names = ", ".join(dict.fromkeys(name for of_task in kinds.values() for name in of_task))
         raise ValueError(
             f"none of the rewards {names} is a verifier, so it is not known which rows are solved."
         )
-    rows, scored = read_rows(folder / ROWS), []
-    for line in read_rows(folder / COMPLETIONS):
-        sizes = line["row"], rows[line["row"]]["task"], line["tokens"], line["truncated"]
-        scored.append(Scored(*sizes, line["rewards"], tuple(line["failed"]), line.get("steps", {})))
-    return found, columns, rows, scored
+    return verified
 
 
 def filter_rows(probe: Path, low: float, high: float, out: Path) -> str:
     """Write the rows with a pass rate in the band; ValueError where none is left."""
-    found, columns, rows, scored = read_probe(probe)
-    places = place_rows(scored, columns, low, high)
-    kept = [row for row in sorted(places) if places[row]["place"] in KEPT]
+    check_files("--probe", probe, ROWS, FIGURES)
+    found, rows = read_json(probe / FIGURES), read_rows(probe / ROWS)
+    verified = verified_tasks(probe, found)
+    rates = []
+    for number, row in enumerate(found["rows"]):
+        task, rate = row["task"], row["pass_rate"]
+        place = place_of(rate, task in verified, low, high)
+        rates.append({"row": number, "task": task, "pass_rate": rate, "place": place})
+    kept = [row["row"] for row in rates if row["place"] in KEPT]
     lines = []
-    for task in sorted({place["task"] for place in places.values()}):
-        of_task = [place["place"] for place in places.values() if place["task"] == task]
+    for task in sorted({row["task"] for row in rates}):
+        of_task = [row["place"] for row in rates if row["task"] == task]
         counts = {name: of_task.count(name) for name in PLACES}
         lines.append({"task": task, "rows": len(of_task), **counts})
     counted = format_table(lines)
     if not kept:
         remedy = "Widen the band, probe more rows, or take easier ones."
         raise ValueError(f"no row is left between {low:g} and {high:g}:\n{counted}\n{remedy}")
-    names = ("groups_a_step", "max_completion_length", "mask_truncated_completions")
-    sizes = [found[name] for name in names]
-    before = figures(scored, columns, *sizes)
-    after = figures([one for one in scored if one.group in kept], columns, *sizes)
+    groups = found["groups_a_step"]
+    after = groups * fmean(found["rows"][row]["useful"] for row in kept)
+    useful = {"before": found["useful_a_step"], "after": after}
     write_rows(out / ROWS, [rows[row] for row in kept])
-    write_rows(out / "pass_rates.jsonl", [{"row": row, **places[row]} for row in sorted(places)])
-    useful = {"before": before.useful_a_step, "after": after.useful_a_step}
+    write_rows(out / "pass_rates.jsonl", rates)
     record = {"probe": str(probe), "low": low, "high": high, "kept": len(kept)}
     write_json(out / "filter.json", {**record, "useful_a_step": useful})
     return (
-        f"{counted}\n  Useful groups of the {before.groups_a_step:g} in a step: "
-        f"{useful['before']:.2f} with all {before.groups} rows, {useful['after']:.2f} with the "
+        f"{counted}\n  Useful groups of the {groups:g} in a step: "
+        f"{useful['before']:.2f} with all {len(rates)} rows, {after:.2f} with the "
         f"{len(kept)} that are kept (in this probe: their next samples will do worse).\n"
         f"  Train on them: --only_rows {out / ROWS}"
     )

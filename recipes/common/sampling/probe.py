@@ -17,25 +17,17 @@ from recipes.common.data.recipe import Recipe, load_recipe
 from recipes.common.data.split import first_rows
 from recipes.common.evaluation.metrics import Metric
 from recipes.common.sampling.idle import idle_trainer, sample
-from recipes.common.sampling.learning import (
-    Figures,
-    Scored,
-    columns_of,
-    figures,
-    notes,
-    table,
-    verdict,
-)
+from recipes.common.sampling.learning import Figures, Scored, figures, notes, table, verdict
 from recipes.common.settings import Arguments
 from recipes.common.trainer import GRPOTrainer, Scores
 from recipes.common.training.completion import Rollout, decoding_of
-from recipes.common.training.gates import advantages_of
-from recipes.common.training.guard import FAILURES
+from recipes.common.training.gates import advantages_of, is_right
+from recipes.common.training.guard import FAILURES, NOT_APPLICABLE
 from recipes.common.training.push import pushes
 from recipes.common.utils.machine import versions
 from recipes.common.utils.run_files import PROBE_FIGURES as FIGURES
 from recipes.common.utils.run_files import read_json, read_rows, write_json, write_rows
-from rewards import reward_name
+from rewards import full_reward, reward_kind, reward_name
 from rewards.audit.audit import unusable_rows
 from rewards.contract import is_model, prepare_reward, scores_task
 from rewards.steps import total
@@ -76,28 +68,21 @@ def probe(options: Namespace, overrides: list[str]) -> bool:
         write_rows(output / COMPLETIONS, samples.completions)
         write_json(output / SAMPLING, samples.settings)
     scored = score(trainer, samples, at_once)
-    columns = columns_of(recipe.rewards, training["reward_weights"], training["reward_gates"])
-    masked, per_device = training["mask_truncated_completions"], "per_device_train_batch_size"
-    step = training[per_device] * training["gradient_accumulation_steps"] * options.num_processes
-    groups_a_step, limit = step / training["num_generations"], training["max_completion_length"]
-    found = figures(scored, columns, groups_a_step, limit, masked)
+    masked, limit = training["mask_truncated_completions"], training["max_completion_length"]
+    step = training["per_device_train_batch_size"] * training["gradient_accumulation_steps"]
+    groups_a_step = step * options.num_processes / training["num_generations"]
+    found = figures(scored, recipe.rewards, groups_a_step, limit, masked)
     learns, sentence = verdict(found)
     pushed = pushes_of_rewards(recipe.module.metric, samples, scored)
     shown = report(samples, found, training["num_generations"], pushed)
     print(f"Probe of {options.config}: {shown}\n{sentence}", flush=True)
     if output:
-        kept = [
-            {**line, "rewards": one.scores, "failed": one.failed, "steps": one.steps}
-            for line, one in zip(samples.completions, scored, strict=True)
-        ]
-        write_rows(output / COMPLETIONS, kept)
+        pairs = zip(samples.completions, scored, strict=True)
+        write_rows(output / COMPLETIONS, [{**line, **asdict(one)} for line, one in pairs])
         record = {
             "will_learn": learns,
             "verdict": sentence,
             **asdict(found),
-            "mask_truncated_completions": masked,
-            "num_generations": training["num_generations"],
-            "columns": [column._asdict() for column in columns],
             "config": str(options.config),
             "push": pushed,
             "sampling": samples.settings,
@@ -195,14 +180,22 @@ def score(trainer: GRPOTrainer, samples: Samples, at_once: int) -> list[Scored]:
     size, scored = group * max(1, at_once // group), []
     trainer.num_generations_eval = group
     trainer.environments = None  # a tool's calls are played again: they were those of many batches
+    for i, reward in enumerate(trainer.reward_funcs):
+        if reward_kind(reward) == "control":  # its spread teaches nothing
+            trainer.reward_weights[i] = 0.0
     for start in tqdm(range(0, len(samples.completions), size), desc="scoring", unit="call"):
         lines = samples.completions[start : start + size]
         rows = [samples.rows[line["row"]] for line in lines]
         completions = [_completion(*pair) for pair in zip(rows, lines, strict=True)]
         ids = [line["token_ids"] for line in lines]
         scores = trainer.score(rows, [row["prompt"] for row in rows], completions, ids)
-        for i, (row, line) in enumerate(zip(rows, lines, strict=True)):
-            scored.append(_scored(row, line, scores, i))
+        teaches = scores.teaches_C.tolist()
+        for first in range(0, len(lines), group):
+            # Steps that do not differ within their group are normalised to 0.
+            of_steps = [amount for of in scores.steps[first : first + group] for _, amount in of]
+            for i in range(first, first + group):
+                is_useful = teaches[i] or any(of_steps)
+                scored.append(_scored(trainer, rows[i], lines[i], scores, i, is_useful))
     return scored
 
 
@@ -213,15 +206,30 @@ def _completion(row: dict, line: dict) -> str | list[dict]:
     return [{"role": "assistant", "content": line["text"]}]
 
 
-def _scored(row: dict, line: dict, scores: Scores, i: int) -> Scored:
-    amounts = {name: graded.amounts[i] for name, graded in scores.graded.items()}
-    steps = {name: amounts[name] for name in scores.step_rewards}
-    sizes = line["row"], row["task"], line["tokens"], line["truncated"]
+def _scored(
+    trainer: GRPOTrainer, row: dict, line: dict, scores: Scores, i: int, teaches: bool
+) -> Scored:
+    given = {name: graded.amounts[i] for name, graded in scores.graded.items()}
+    given |= {name: total(given[name]) for name in scores.step_rewards}
+    outcomes = {name: graded.outcomes[i] for name, graded in scores.graded.items()}
+    failed = tuple(name for name, outcome in outcomes.items() if outcome in FAILURES)
+    kept = zip(trainer.reward_func_names, scores.rewards_CR[i].isnan().tolist(), strict=True)
+    lost = {name for name, is_lost in kept if is_lost} | set(scores.step_rewards if failed else ())
+    rewards = {
+        name: None if name in lost else amount
+        for name, amount in given.items()
+        if outcomes[name] != NOT_APPLICABLE
+    }
+    weights = zip(trainer.reward_func_names, trainer.reward_weights.tolist(), strict=True)
+    parts = [weight * given[name] for name, weight in weights if name not in lost]
+    verifiers = [r for r in trainer.reward_funcs if reward_kind(r) == "verifier"]
+    full = {reward_name(reward): full_reward(reward) for reward in verifiers}
     return Scored(
-        *sizes,
-        scores=amounts | {name: total(of_one) for name, of_one in steps.items()},
-        failed=tuple(n for n, graded in scores.graded.items() if graded.outcomes[i] in FAILURES),
-        steps={name: [amount for _, amount in of_one or []] for name, of_one in steps.items()},
+        *(line["row"], row["task"], line["tokens"], line["truncated"], rewards),
+        total=sum(parts) if parts else None,
+        teaches=teaches,
+        right=None if failed else is_right(given, full),
+        failed=failed,
     )
 
 
@@ -232,8 +240,8 @@ def pushes_of_rewards(
     group = len(samples.completions) // len(samples.rows)
     outcomes = [metric(samples.rows[line["row"]], line["text"]) for line in samples.completions]
     pushed: dict[str, dict[str, float]] = {}
-    for name in scored[0].scores:
-        advantages = advantages_of([one.scores[name] for one in scored], group)
+    for name in dict.fromkeys(name for one in scored for name in one.rewards):
+        advantages = advantages_of([one.rewards.get(name) for one in scored], group)
         for of, value in pushes(outcomes, advantages, group).items():
             pushed.setdefault(of, {})[name] = round(value, 3)
     return pushed
