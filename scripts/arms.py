@@ -21,17 +21,15 @@ of one seed intervals over rows), and with several seeds OUTPUT_DIR-arms.png (th
 band). Other arguments go to the recipe.
 """
 
-import argparse
 from pathlib import Path
+
+from command import make_parser, refusals
 
 ARMS = ["random", "constant", "majority", "format-only", "sft", "sft+grpo"]
 
 
 def main() -> None:
-    formatter = argparse.RawDescriptionHelpFormatter
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=formatter, allow_abbrev=False
-    )
+    parser = make_parser(__doc__)
     parser.add_argument("--config", required=True, type=Path, help="a YAML of a recipe")
     parser.add_argument("--seeds", nargs="+", type=int, default=[0])
     parser.add_argument("--arms", nargs="+", choices=[*ARMS, "all"], default=[])
@@ -46,10 +44,8 @@ def main() -> None:
     options.arms = ARMS if "all" in options.arms else options.arms
     from recipes.common.many_runs.arms import Series, run_series
 
-    try:
+    with refusals():
         run_series(Series(**vars(options), words=words))
-    except ValueError as problem:
-        raise SystemExit(f"error: {problem}") from problem
 
 
 if __name__ == "__main__":

@@ -22,20 +22,20 @@ import os
 import sys
 from pathlib import Path
 
+from command import at_least, make_parser, refusals
+
 HANGS_S = 600.0  # for all of it; the traceback then shows which reward was at work
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = make_parser(__doc__)
     add = parser.add_argument
     source = parser.add_mutually_exclusive_group(required=True)
     source.add_argument("--config", type=Path, help="a YAML of a recipe")
     source.add_argument(
         "--reward", metavar="SPEC", help="package.module:function or path/to/file.py:function"
     )
-    add("--per_task", type=int, default=8, help="rows of each task; default 8")
+    add("--per_task", type=at_least(1), default=8, help="rows of each task; default 8")
     add("--json", type=Path, metavar="FILE", help="write scores, failures and notes")
     add = parser.add_argument_group("with --reward").add_argument
     add("--rows", type=Path, metavar="FILE", help="JSONL: a prompt and what the reward needs")
@@ -45,18 +45,14 @@ def main() -> None:
     add("--kind", choices=kinds, default="verifier", help="if not declared")
     add("--seconds", type=float, default=5.0, help="limit for one completion; default 5")
     options, overrides = parser.parse_known_args()
-    if options.per_task < 1:
-        parser.error(f"--per_task is {options.per_task}; at least 1")
     if options.reward and overrides:
         parser.error(f"unknown arguments {overrides}")
     if bool(options.reward) is not bool(options.rows):
         parser.error("--reward goes with --rows FILE")
     faulthandler.dump_traceback_later(HANGS_S, exit=True, file=sys.__stderr__)
     try:
-        raise SystemExit(run(options, overrides))
-    except ValueError as problem:
-        print(f"error: {problem}", file=sys.stderr)
-        raise SystemExit(2) from None
+        with refusals():
+            raise SystemExit(run(options, overrides))
     finally:
         faulthandler.cancel_dump_traceback_later()
 

@@ -8,9 +8,10 @@ programs a second run: scripts/benchmarks/sandbox_speed.py. Exit status: 0 when 
 refused, 1 when one came through or no isolation holds.
 """
 
-import argparse
 import os
 import platform
+
+from command import make_parser
 
 
 def run(isolation: str | None) -> int:
@@ -35,9 +36,7 @@ def run(isolation: str | None) -> int:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = make_parser(__doc__)
     isolations = ["landlock", "sealed", "unsafe"]
     parser.add_argument("--isolation", choices=isolations, help="default: the best that holds")
     raise SystemExit(run(parser.parse_args().isolation))

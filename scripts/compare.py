@@ -7,26 +7,21 @@ Each metric's change by training, next to the range in which the change of one m
 not checked. Exit status 0: all agree; 1: one does not; 2: they cannot be compared.
 """
 
-import argparse
-import sys
 from pathlib import Path
+
+from command import make_parser, refusals
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = make_parser(__doc__)
     parser.add_argument("run", type=Path, help="the folder of a finished run")
     parser.add_argument("--expect", required=True, type=Path, help="an entry of the ledger")
     args = parser.parse_args()
     from recipes.common.many_runs.ledger import compare_run, read_entry
 
-    try:
+    with refusals():
         entry = read_entry(args.expect)
         compared = compare_run(args.run, entry)
-    except (OSError, ValueError) as problem:
-        print(f"error: {problem}", file=sys.stderr)
-        raise SystemExit(2) from problem
     source = f"{entry['commit']}, seeds {entry['seeds']}, {entry['hardware']}"
     print(f"{args.run} and {entry['title']} ({source})")
     if len(entry["seeds"]) == 1:

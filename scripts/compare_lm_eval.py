@@ -8,23 +8,20 @@ exact McNemar p. Both folders must hold the same tasks with the same rows; value
 are left out.
 """
 
-import argparse
 import json
 from pathlib import Path
 
+from command import make_parser, refusals
+
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = make_parser(__doc__)
     parser.add_argument(
         "before", type=Path, help="folder with samples_TASK_DATE.jsonl, at any depth"
     )
     parser.add_argument("after", type=Path)
-    try:
+    with refusals():
         print(compare(**vars(parser.parse_args())))
-    except ValueError as problem:
-        raise SystemExit(f"error: {problem}") from None
 
 
 def compare(before: Path, after: Path) -> str:

@@ -12,14 +12,13 @@ overridden. `--output FILE` keeps what was found of every row. `--against` evalu
 and compares them row by row.
 """
 
-import argparse
 from pathlib import Path
+
+from command import make_parser, refusals
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = make_parser(__doc__)
     parser.add_argument("--model", required=True, help="Hub id, checkpoint or run folder")
     parser.add_argument("--config", required=True, type=Path, help="a YAML of a recipe")
     parser.add_argument("--against", help="a second model, shown as `after`")
@@ -36,14 +35,12 @@ def main() -> None:
     from recipes.common.utils.run_files import write_rows
 
     evaluated = []
-    try:
+    with refusals():
         recipe = load_recipe(options.config, overrides, rows=False)
         rows, samples = held_out_rows(recipe), recipe.args.recipe.num_eval_samples
         for name in filter(None, (options.model, options.against)):
             trainer = idle_trainer(recipe, name)
             evaluated.append(evaluate(trainer, rows, recipe.module.metric, samples, name))
-    except ValueError as problem:
-        raise SystemExit(f"error: {problem}") from problem
     if options.output:
         write_rows(options.output, evaluated[-1])
     before, after = [*map(summarize, evaluated), None][:2]

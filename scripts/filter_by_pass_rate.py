@@ -21,16 +21,13 @@ keep the prompts of the probe, with its system prompt and worked example: train 
 settings, or the held-out rows have other prompts.
 """
 
-import argparse
-import sys
 from pathlib import Path
+
+from command import make_parser, new_folder, refusals
 
 
 def main() -> None:
-    formatter = argparse.RawDescriptionHelpFormatter
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=formatter, allow_abbrev=False
-    )
+    parser = make_parser(__doc__)
     parser.add_argument(
         "--probe", required=True, type=Path, help="output folder of scripts/probe.py"
     )
@@ -41,22 +38,17 @@ def main() -> None:
         "--high", type=float, default=0.9, help="greatest pass rate that is kept; default 0.9"
     )
     parser.add_argument(
-        "--out", required=True, type=Path, help="folder to write; it must be new or empty"
+        "--out", required=True, type=new_folder, help="folder to write; it must be new or empty"
     )
     options = parser.parse_args()
     if not 0.0 < options.low <= options.high < 1.0:
         parser.error(
             f"--low {options.low:g} --high {options.high:g}: they must be 0 < low <= high < 1"
         )
-    if options.out.exists() and not (options.out.is_dir() and not any(options.out.iterdir())):
-        parser.error(f"--out {options.out} exists: name another folder, or remove it")
     from recipes.common.sampling.pass_rate import filter_rows
 
-    try:
+    with refusals():
         print(filter_rows(**vars(options)))
-    except ValueError as problem:  # a message for the user
-        print(f"error: {problem}", file=sys.stderr)
-        raise SystemExit(2) from problem
 
 
 if __name__ == "__main__":

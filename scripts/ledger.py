@@ -10,14 +10,13 @@ results/*.json. In a README a table stands where a comment `generated from resul
 scripts/ledger.py` opens it.
 """
 
-import argparse
 from pathlib import Path
+
+from command import make_parser, refusals
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = make_parser(__doc__)
     commands = parser.add_subparsers(dest="what", required=True)
     record = commands.add_parser("record", help="an entry from runs that differ in their seed")
     record.add_argument("--runs", nargs="+", required=True, type=Path)
@@ -29,15 +28,13 @@ def main() -> None:
     options = vars(parser.parse_args())
     from recipes.common.many_runs.ledger import record_entry, render_pages
 
-    try:
+    with refusals():
         if options.pop("what") == "record":
             record_entry(**options)
             print(f"Saved {options['output']}; name it in results/RESULTS.md.in, and render.")
         else:
             render_pages()
             print("Generated RESULTS.md and the tables in the READMEs.")
-    except ValueError as problem:
-        raise SystemExit(f"error: {problem}") from problem
 
 
 if __name__ == "__main__":

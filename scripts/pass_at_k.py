@@ -25,56 +25,42 @@ import argparse
 import math
 from pathlib import Path
 
-SAMPLES, TEMPERATURE = 16, 0.8
+from command import at_least, make_parser, refusals
+
+DRAWN = {"samples": 16, "temperature": 0.8}  # what --replay does not draw
 
 
-def parse(words: list[str] | None = None) -> tuple[argparse.Namespace, list[str]]:
+def parse() -> tuple[argparse.Namespace, list[str]]:
     """The options, checked, and the words that are the recipe's own arguments."""
-    formatter = argparse.RawDescriptionHelpFormatter
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=formatter, allow_abbrev=False
-    )
+    parser = make_parser(__doc__)
     source = parser.add_mutually_exclusive_group(required=True)
     source.add_argument("--model", help="Hub id, checkpoint or run folder")
     source.add_argument(
         "--replay", type=Path, metavar="FILE", help="a file of --output: no model is loaded"
     )
-    parser.add_argument("--config", required=True, type=Path, help="a YAML of a recipe")
-    parser.add_argument(
-        "--against", help="a second model, and what it gains over the first, problem by problem"
-    )
-    parser.add_argument("--samples", type=int, help=f"samples a problem; default {SAMPLES}")
-    parser.add_argument("--k", type=int, nargs="+", help="default 1, 4, 16, ... and --samples")
-    parser.add_argument("--temperature", type=float, help=f"default {TEMPERATURE}")
-    parser.add_argument("--metric", help="what counts as right; default the recipe's first metric")
-    parser.add_argument(
-        "--output",
-        type=Path,
-        metavar="FILE",
-        help="keep problems, samples and metrics as JSON Lines",
-    )
-    options, rest = parser.parse_known_args(words)
-    if options.replay and (
-        options.against or options.samples is not None or options.temperature is not None
-    ):
-        parser.error(
-            "--against, --samples and --temperature say what to draw; --replay draws nothing"
-        )
-    for name, default in (("samples", SAMPLES), ("temperature", TEMPERATURE)):
-        setattr(
-            options, name, default if getattr(options, name) is None else getattr(options, name)
-        )
-    if options.samples < 1 or (options.k and min(options.k) < 1):
-        parser.error(f"--samples {options.samples} and --k {options.k or ''} must be at least 1")
+    add = parser.add_argument
+    add("--config", required=True, type=Path, help="a YAML of a recipe")
+    add("--against", help="a second model, and what it gains over the first, problem by problem")
+    add("--samples", type=at_least(1), help="samples a problem; default 16")
+    add("--k", type=at_least(1), nargs="+", help="default 1, 4, 16, ... and --samples")
+    add("--temperature", type=float, help="default 0.8")
+    add("--metric", help="what counts as right; default the recipe's first metric")
+    add("--output", type=Path, metavar="FILE", help="keep problems, samples and metrics as JSONL")
+    options, rest = parser.parse_known_args()
+    given = [name for name in ("against", *DRAWN) if getattr(options, name) is not None]
+    if options.replay and given:
+        parser.error(f"--{', --'.join(given)}: what to draw; --replay draws nothing")
+    for name, default in DRAWN.items():
+        if name not in given:
+            setattr(options, name, default)
     if not 0.0 < options.temperature < math.inf:
         greedy = "for greedy answers there is evaluate_model.py"
         parser.error(f"--temperature {options.temperature} must be more than 0: {greedy}")
     if options.model and options.model == options.against:
         parser.error(f"--against names the same model as --model: {options.model}")
-    if not options.replay and max(options.k or [1]) > options.samples:
-        parser.error(
-            f"--k {max(options.k)} is more than the {options.samples} samples of a problem"
-        )
+    most = max(options.k or [1])
+    if not options.replay and most > options.samples:
+        parser.error(f"--k {most} is more than the {options.samples} samples of a problem")
     return options, [*rest, "--temperature", str(options.temperature)]
 
 
@@ -87,12 +73,13 @@ def main() -> None:
     from rewards.sandbox import SandboxError
 
     try:
-        recipe = load_recipe(options.config, overrides, rows=False)
-        for reward in recipe.rewards:  # programs run in the sandbox that they ask for
-            prepare_reward(reward, 1, math.inf)
-        rows = [] if options.replay else held_out_rows(recipe)
-        report_pass_at_k(options, recipe, rows)
-    except (ValueError, SandboxError) as problem:
+        with refusals():
+            recipe = load_recipe(options.config, overrides, rows=False)
+            for reward in recipe.rewards:  # programs run in the sandbox that they ask for
+                prepare_reward(reward, 1, math.inf)
+            rows = [] if options.replay else held_out_rows(recipe)
+            report_pass_at_k(options, recipe, rows)
+    except SandboxError as problem:
         raise SystemExit(f"error: {problem}") from problem
 
 

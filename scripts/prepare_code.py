@@ -24,14 +24,12 @@ scores are.
 import argparse
 from pathlib import Path
 
-LEAST = {"hide": 0, "show_tests": 1, "held_out": 0, "train": 1, "test": 2}
+from command import at_least, make_parser
 
 
 def parse(words: list[str] | None = None) -> dict:
     """The options, checked, as the arguments of `prepare`."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = make_parser(__doc__)
     common = argparse.ArgumentParser(add_help=False)
     add = common.add_argument
     add("--out", type=Path, required=True, help="folder to write to")
@@ -40,36 +38,29 @@ def parse(words: list[str] | None = None) -> dict:
     add("--isolation", choices=isolations, help="default: the best that works")
     add("--packages", nargs="*", default=[], help="installed packages that programs may import")
     hiding = argparse.ArgumentParser(add_help=False)
-    hiding.add_argument(
-        "--hide", type=int, help="hide each task's last N tests; a third where none is hidden yet"
-    )
+    how = "hide each task's last N tests; a third where none is hidden yet"
+    hiding.add_argument("--hide", type=at_least(0), help=how)
 
-    data = parser.add_subparsers(
-        dest="data", required=True, metavar="mbpp|humaneval|one_liners|jsonl"
-    )
+    names = "mbpp|humaneval|one_liners|jsonl"
+    data = parser.add_subparsers(dest="data", required=True, metavar=names)
     add = data.add_parser("mbpp", parents=[common, hiding], help="train and evaluate").add_argument
     add("--path", type=Path, help="folder with mbpp.jsonl, sanitized-mbpp.json; or from the Hub")
     add("--sanitized", action="store_true", help="the 427 tasks that were checked by hand")
-    add("--show_tests", type=int, default=1, help="tests that the prompt shows; 1")
+    add("--show_tests", type=at_least(1), default=1, help="tests that the prompt shows; 1")
     add = data.add_parser("humaneval", parents=[common], help="evaluation only").add_argument
     add("--path", type=Path, help="HumanEval.jsonl or HumanEval.jsonl.gz; or from the Hub")
-    small = data.add_parser(
-        "one_liners", parents=[common, hiding], help="generated one-line functions"
-    )
-    small.add_argument("--train", type=int, default=600, help="tasks for training; 600")
-    small.add_argument(
-        "--test", type=int, default=128, help="for evaluation, half of new ones; 128"
-    )
-    small.add_argument("--seed", type=int, default=0)
+    what = "generated one-line functions"
+    small = data.add_parser("one_liners", parents=[common, hiding], help=what)
+    add = small.add_argument
+    add("--train", type=at_least(1), default=600, help="tasks for training; 600")
+    add("--test", type=at_least(2), default=128, help="for evaluation, half of new ones; 128")
+    add("--seed", type=int, default=0)
     small.set_defaults(held_out=8)
     add = data.add_parser("jsonl", parents=[common, hiding], help="your own rows").add_argument
     add("--path", type=Path, required=True, help="JSON Lines, a prompt and tests a line")
-    add("--held_out", type=int, default=0, help="hold out about one task in N; 0: none")
+    add("--held_out", type=at_least(0), default=0, help="hold out about one task in N; 0: none")
 
     options = vars(parser.parse_args(words))
-    for name, least in LEAST.items():
-        if options.get(name) is not None and options[name] < least:
-            parser.error(f"--{name} is {options[name]}; at least {least}")
     if options.get("held_out") == 1 or not options["timeout_s"] > 0:
         parser.error("--held_out 1 would hold out every task, and --timeout_s must be more than 0")
     return options

@@ -7,22 +7,19 @@ A finished folder is left alone. The weights went through 4-bit quantisation: cl
 ones, not equal.
 """
 
-import argparse
 from pathlib import Path
+
+from command import make_parser, refusals
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = make_parser(__doc__)
     parser.add_argument("--output_dir", type=Path, default=Path("models/SmolLM2-135M-Instruct"))
     options = parser.parse_args()
     from recipes.common.utils.weights import prepare_checkpoint
 
-    try:
+    with refusals():
         prepare_checkpoint(options.output_dir)
-    except ValueError as problem:
-        raise SystemExit(f"error: {problem}") from None
 
 
 if __name__ == "__main__":

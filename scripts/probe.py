@@ -21,52 +21,47 @@ nothing, 2 for an error. A reward that hangs ends the process as it ends a run.
 """
 
 import argparse
-import sys
 import traceback
 from pathlib import Path
+
+from command import at_least, make_parser, new_folder, refusals
 
 PROMPTS = 32
 
 
 def read_options() -> tuple[argparse.Namespace, list[str]]:
     """The options, checked before anything slow is imported, and the recipe's overrides."""
-    formatter = argparse.RawDescriptionHelpFormatter
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=formatter, allow_abbrev=False
-    )
+    parser = make_parser(__doc__)
     parser.add_argument("--config", required=True, type=Path, help="a YAML of a recipe")
     parser.add_argument(
-        "--prompts", type=int, help=f"training prompts to sample; default {PROMPTS}"
+        "--prompts", type=at_least(1), help=f"training prompts to sample; default {PROMPTS}"
     )
     parser.add_argument(
-        "--completions", type=int, help="completions of each prompt; default num_generations"
+        "--completions",
+        type=at_least(2),
+        help="completions of each prompt; default num_generations",
     )
     parser.add_argument(
-        "--num_processes", type=int, default=1, help="all processes of the run; default 1"
+        "--num_processes", type=at_least(1), default=1, help="all processes of the run; default 1"
     )
     parser.add_argument(
-        "--output", type=Path, help="default runs/probe-NAME_OF_THE_YAML; with --replay none"
+        "--output", type=new_folder, help="default runs/probe-NAME_OF_THE_YAML; with --replay none"
     )
     parser.add_argument(
         "--replay", type=Path, metavar="FOLDER", help="score what an earlier probe kept there"
     )
     options, overrides = parser.parse_known_args()
-    for name, least in (("prompts", 1), ("completions", 2), ("num_processes", 1)):
-        value = getattr(options, name)
-        if value is not None and value < least:
-            parser.error(f"--{name} is {value}; at least {least}")
     if options.replay and (options.prompts or options.completions):
         parser.error(
             "--prompts and --completions are those of the folder that --replay names: leave them "
             "out"
         )
     options.prompts = options.prompts or PROMPTS
-    output = options.output or (
-        None if options.replay else Path("runs", f"probe-{options.config.stem}")
-    )
-    if output and output.exists() and not (output.is_dir() and not any(output.iterdir())):
-        parser.error(f"--output {output} exists: name another folder, or remove it")
-    options.output = output
+    if not (options.replay or options.output):
+        try:
+            options.output = new_folder(f"runs/probe-{options.config.stem}")
+        except argparse.ArgumentTypeError as problem:
+            parser.error(f"--output: {problem}")
     return options, overrides
 
 
@@ -75,12 +70,12 @@ def main() -> None:
     try:
         from recipes.common.sampling.probe import probe
 
-        raise SystemExit(0 if probe(options, overrides) else 1)
-    except ValueError as problem:  # a message for the user
-        print(f"error: {problem}", file=sys.stderr)
+        with refusals():
+            learns = probe(options, overrides)
     except Exception:
         traceback.print_exc()  # Python's own status would be 1, which says that it will not learn
-    raise SystemExit(2)
+        raise SystemExit(2) from None
+    raise SystemExit(0 if learns else 1)
 
 
 if __name__ == "__main__":

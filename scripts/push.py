@@ -10,14 +10,13 @@ are the mean over steps and its 95 % interval, of the advantages that were train
 reward alone, at first, in the middle and in the end. docs/grpo.md says what a push is.
 """
 
-import argparse
 from pathlib import Path
+
+from command import make_parser, refusals
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = make_parser(__doc__)
     parser.add_argument("--completions", required=True, type=Path, help="TRL's folder of tables")
     parser.add_argument("--metric", required=True, help="file.py:name")
     parser.add_argument("--rows", type=Path, help="JSON Lines with the column prompt, and the gold")
@@ -26,11 +25,9 @@ def main() -> None:
     from recipes.common.utils.run_files import read_rows
     from rewards.loading import find_object
 
-    try:
+    with refusals():
         rows = read_rows(options.rows) if options.rows else []
         steps = read_steps(options.completions, find_object(options.metric), rows)
-    except (OSError, ValueError) as problem:
-        raise SystemExit(f"error: {problem}") from problem
     print(table_of_pushes(steps))
 
 

@@ -10,14 +10,13 @@ the held-out rows that flipped, settings and versions. It can also show a run th
 on.
 """
 
-import argparse
 from pathlib import Path
+
+from command import make_parser, refusals
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = make_parser(__doc__)
     parser.add_argument("runs", nargs="+", type=Path, help="run folders, finished or not")
     parser.add_argument("--output", type=Path, help="one page for all; default: one in each")
     parser.add_argument("--curves", type=Path, help="a picture of all runs, in place of a page")
@@ -28,12 +27,10 @@ def main() -> None:
 
     one, write = options.curves or options.output, plot_runs if options.curves else write_report
     pages = {one: options.runs} if one else {run / REPORT: [run] for run in options.runs}
-    try:
+    with refusals():
         for output, runs in pages.items():
             write(runs, output)
             print(f"Saved {output}")
-    except (FileNotFoundError, ValueError) as error:
-        raise SystemExit(f"error: {error}") from error
 
 
 if __name__ == "__main__":

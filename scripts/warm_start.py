@@ -12,34 +12,27 @@ not train on them again, and is refused if it evaluates on them. One process. Ot
 the recipe.
 """
 
-import argparse
 from pathlib import Path
+
+from command import at_least, make_parser, refusals
 
 
 def main() -> None:
-    formatter = argparse.RawDescriptionHelpFormatter
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=formatter, allow_abbrev=False
-    )
+    parser = make_parser(__doc__)
     parser.add_argument("--config", required=True, type=Path, help="a YAML of a recipe")
     parser.add_argument(
-        "--rows", type=int, default=256, help="training rows to use, by the run's seed"
+        "--rows", type=at_least(1), default=256, help="training rows to use, by the run's seed"
     )
-    parser.add_argument("--steps", type=int, default=32, help="of 16 rows each")
+    parser.add_argument("--steps", type=at_least(1), default=32, help="of 16 rows each")
     parser.add_argument("--learning_rate", type=float, help="default: 5e-4 with LoRA, 2e-5 without")
     parser.add_argument(
         "--output_dir", type=Path, help="default: the YAML's output_dir with -warm-start"
     )
     options, overrides = parser.parse_known_args()
-    for name in ("rows", "steps"):
-        if getattr(options, name) < 1:
-            parser.error(f"--{name} is {getattr(options, name)}; it must be at least 1")
     from recipes.common.warm_start import warm_start
 
-    try:
+    with refusals():
         warm_start(**vars(options), overrides=overrides)
-    except ValueError as problem:
-        raise SystemExit(f"error: {problem}") from problem
 
 
 if __name__ == "__main__":

@@ -546,7 +546,7 @@ def test_the_rewards_of_a_yaml_pass(file, run_script, data):
         ("--reward_funcs careless --per_task 2", 1, "\n  answer: every number "),
         ("--reward_funcs reasoning_gym brevity", 0, "Note: brevity gives 0 for the trick 'empty'"),
         ("--reward_funcs elsewhere", 2, "  - nothing was scored: none of the"),
-        ("--per_task 0", 2, "--per_task is 0; at least 1"),
+        ("--per_task 0", 2, "0 is too small; at least 1"),
         ('--reward_tasks {"reasoning_gym":["sums"]}', 2, "is for ('sums',); no row is"),
         # the naive rewards of the hack
         ("--reward_funcs reasoning_gym tag_count", 1, "'tag_count' gives"),

@@ -59,7 +59,7 @@ def test_without_network_the_error_says_what_to_do_and_nothing_is_left(tmp_path:
     no_index = {"PIP_NO_INDEX": "1", "PIP_CONFIG_FILE": os.devnull}
     no_index["PIP_FIND_LINKS"] = str(tmp_path / "nothing")
     done = prepare(tmp_path / "out" / "model", **no_index)
-    assert done.returncode == 1 and "--model_name_or_path" in done.stderr
+    assert done.returncode == 2 and "--model_name_or_path" in done.stderr
     assert "Traceback" not in done.stderr
     assert list((tmp_path / "out").iterdir()) == []
 
@@ -95,7 +95,10 @@ def test_a_folder_without_its_weights_is_not_prepared(tmp_path: Path) -> None:
     assert weights.is_prepared(tmp_path)
 
 
-@pytest.mark.parametrize("script", sorted(path.name for path in (ROOT / "scripts").glob("*.py")))
+SCRIPTS = {path.name for path in (ROOT / "scripts").glob("*.py")} - {"command.py"}
+
+
+@pytest.mark.parametrize("script", sorted(SCRIPTS))
 def test_help_answers_within_two_seconds_without_slow_imports(script: str) -> None:
     words = [sys.executable, "-X", "importtime", f"scripts/{script}", "--help"]
     started = time.monotonic()

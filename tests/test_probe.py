@@ -47,8 +47,7 @@ def group(row, amounts, task="math", truncated=False, **given):
     """One prompt's completions, which ended after ten tokens each."""
     given = {"teaches": has_spread(amounts), **given}
     return [
-        Scored(row, task, 10, truncated, {"right": amount}, amount, **given)
-        for amount in amounts
+        Scored(row, task, 10, truncated, {"right": amount}, amount, **given) for amount in amounts
     ]
 
 
@@ -305,8 +304,8 @@ def test_bad_arguments_end_with_status_2_and_say_what_is_wrong(status, tmp_path,
     (tmp_path / "kept" / "note").write_text("mine")
     out = tmp_path / "probe"
     for words, message in (
-        (("--prompts", 0), "--prompts is 0; at least 1"),
-        (("--completions", 1), "--completions is 1; at least 2"),
+        (("--prompts", 0), "0 is too small; at least 1"),
+        (("--completions", 1), "1 is too small; at least 2"),
         (("--output", tmp_path / "kept"), "exists: name another folder, or remove it"),
         (("--replay", tmp_path), "has no rows.jsonl, completions.jsonl, sampling.json"),
         (("--replay", tmp_path, "--prompts", 3), "are those of the folder that --replay names"),

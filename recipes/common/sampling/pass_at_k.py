@@ -5,6 +5,7 @@ problems.
 import math
 from argparse import Namespace
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from recipes.common.data.recipe import Recipe
@@ -13,6 +14,7 @@ from recipes.common.sampling.idle import idle_trainer, sample
 from recipes.common.training.completion import decoding_of
 from recipes.common.utils.run_files import read_rows, write_rows
 from recipes.common.utils.stats import bootstrap_interval
+from recipes.common.utils.tables import percent, points, share_and_span
 
 Count = tuple[int, int]  # of one problem: evaluated samples, and those of them that are right
 # A line of the output: model, decoding, seed, max_completion_length, row, samples.
@@ -24,9 +26,8 @@ def pass_at_k(n: int, c: int, k: int) -> float:
     """The unbiased estimate of pass@k from `n` samples of which `c` are right: 1 - C(n - c, k) /
     C(n, k).
 
-    Follows Chen et al. 2021 (arXiv 2107.03374), section 2.1: the quotient as a product, which stays
-    small where the binomials do not. `1 - (1 - c / n) ** k` would be too low.
-    Example: `pass_at_k(4, 1, 2) == 0.5`
+    Follows Chen et al. 2021 (arXiv 2107.03374), section 2.1. `1 - (1 - c / n) ** k` would be too
+    low. Example: `pass_at_k(4, 1, 2) == 0.5`
     """
     if not 1 <= k <= n:
         raise ValueError(
@@ -34,9 +35,7 @@ def pass_at_k(n: int, c: int, k: int) -> float:
         )
     if not 0 <= c <= n:
         raise ValueError(f"{c} right samples of {n}: there can be 0 to {n}.")
-    if n - c < k:
-        return 1.0
-    return 1.0 - math.prod(1.0 - k / i for i in range(n - c + 1, n + 1))
+    return 1.0 - math.comb(n - c, k) / math.comb(n, k)  # of integers, exact before the division
 
 
 def count_right(outcomes: list[dict[str, bool]], metric: str) -> Count:
@@ -60,15 +59,14 @@ def values_of(counts: list[Count], k: int, minus: list[Count] | None = None) -> 
 def line_of(k: int, values: list[float], seed: int = 0, signed: bool = False) -> str:
     """The mean of one value a problem with its 95 % interval, or of differences (`signed`).
 
-    Examples: `  pass@4      50.0 % (25-75)`, `  pass@4     +25.0 pt (+0 to +75)`
+    Examples: `  pass@4     50.0 % (25-75)`, `  pass@4     +25.0 pt (+0 to +75)`
     """
     if not values:
         return f"  pass@{k:<5} not known: no problem has {k} evaluated samples"
-    mean = 100 * sum(values) / len(values)
-    low, high = (100 * bound for bound in bootstrap_interval(values, seed))
-    within = f"({low:+.0f} to {high:+.0f})" if signed else f"({low:.0f}-{high:.0f})"
-    shown = f"{mean:>+6.1f} pt" if signed else f"{mean:>6.1f} %"
-    return f"  pass@{k:<5}{shown} {within if low < high else NO_SPREAD}"
+    mean, (low, high) = fmean(values), bootstrap_interval(values, seed)
+    show, show_with = (points, points) if signed else (percent, share_and_span)
+    shown = show_with(mean, (low, high)) if low < high else f"{show(mean)} {NO_SPREAD}"
+    return f"  pass@{k:<5} {shown}"
 
 
 def choose_metric(rows: list[dict], metric: Metric, wanted: str | None) -> tuple[str, list[bool]]:
@@ -110,12 +108,12 @@ def read_problems(path: Path) -> list[Problem]:
     needed = {"model", "decoding", "max_completion_length", "row", "samples"}
     try:
         problems = read_rows(path)
-        whole = all(needed <= problem.keys() and problem["samples"] for problem in problems)
-    except (OSError, ValueError, AttributeError, TypeError) as error:
-        raise ValueError(
-            f"--replay {path} cannot be read: {error}. Give a file that --output wrote."
-        ) from error
-    if not problems or not whole:
+    except (OSError, ValueError) as error:
+        raise ValueError(f"--replay {path} cannot be read: {error}.") from error
+    whole = [
+        isinstance(each, dict) and needed <= each.keys() and each["samples"] for each in problems
+    ]
+    if not (problems and all(whole)):
         raise ValueError(f"--replay {path} is not what --output of this script wrote.")
     return problems
 
@@ -151,10 +149,8 @@ def print_figures(problems: list[Problem], metric: str, ks: list[int] | None, se
     n = min(len(problem["samples"]) for problem in problems)
     ks = ks or default_ks(n)
     if max(ks) > n:
-        raise ValueError(
-            f"--k {max(ks)} is more than the {n} samples of a problem: raise --samples, or lower "
-            "--k."
-        )
+        remedy = "raise --samples, or lower --k"
+        raise ValueError(f"--k {max(ks)} is more than the {n} samples of a problem: {remedy}.")
     by_model: dict[str, list[Problem]] = {}
     for problem in problems:
         by_model.setdefault(problem["model"], []).append(problem)
@@ -166,10 +162,8 @@ def print_figures(problems: list[Problem], metric: str, ks: list[int] | None, se
     if len(by_model) == 2:
         (old, before), (new, after) = by_model.items()
         if [problem["row"] for problem in before] != [problem["row"] for problem in after]:
-            raise ValueError(
-                f"{old} and {new} were not sampled on the same rows: there is no difference to "
-                "pair."
-            )
+            nothing = "there is no difference to pair"
+            raise ValueError(f"{old} and {new} were not sampled on the same rows: {nothing}.")
         print(f"{new} minus {old}, problem by problem")
         for k in ks:
             print(line_of(k, values_of(counts[new], k, counts[old]), seed, signed=True))
@@ -182,19 +176,20 @@ def _model_lines(
     samples = [drawn for problem in problems for drawn in problem["samples"]]
     numbers = "-".join(str(n) for n in sorted({len(problem["samples"]) for problem in problems}))
     decoding = problems[0]["decoding"].items()
+    cut, limit = sum(drawn["truncated"] for drawn in samples), problems[0]["max_completion_length"]
     lines = [
         f"{name}: {len(problems)} problems x {numbers} samples, evaluated by {metric!r}",
         "  " + ", ".join(f"{key} {value}" for key, value in decoding if value is not None),
         *(line_of(k, values_of(counts, k), seed) for k in ks),
+        f"  cut off at {limit} tokens: {cut} of {len(samples)} samples",
     ]
-    cut, limit = sum(drawn["truncated"] for drawn in samples), problems[0]["max_completion_length"]
-    lines.append(f"  cut off at {limit} tokens: {cut} of {len(samples)} samples")
     if lost := len(samples) - sum(n for n, _ in counts):
         left_out = "not evaluated, through no fault of theirs, and left out"
         lines.append(f"  {left_out}: {lost} of {len(samples)} samples")
-        for k in ks:
-            if fewer := sum(n < k for n, _ in counts):
-                lines.append(f"  pass@{k} is without {fewer} problems that have fewer")
+        fewer = {k: sum(n < k for n, _ in counts) for k in ks}
+        lines += [
+            f"  pass@{k} is without {n} problems that have fewer" for k, n in fewer.items() if n
+        ]
     return lines
 
 
