@@ -54,8 +54,8 @@ REFUSED = {
     [
         (["--use_peft", "true"], "stop after each N steps and start again from the merged model"),
         (["--beta", "0"], "sync_ref_model is set with beta 0, where no reference is loaded"),
-        (["--ref_model_mixup_alpha", "0"], "ref_model_mixup_alpha is 0.0; it must be"),
-        (["--ref_model_sync_steps", "0"], "ref_model_sync_steps is 0; it must be"),
+        (["--ref_model_mixup_alpha", "0"], "ref_model_mixup_alpha is '0'; it must be"),
+        (["--ref_model_sync_steps", "0"], "ref_model_sync_steps is '0'; it must be"),
     ],
 )
 def test_what_a_moving_reference_does_not_go_with_is_refused(words, message):

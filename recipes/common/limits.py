@@ -9,7 +9,7 @@ import dataclasses
 import typing
 from typing import Annotated, Any, Literal
 
-from pydantic import ConfigDict, Field, ValidationError, create_model
+from pydantic import Field, TypeAdapter, ValidationError
 from transformers import SchedulerType
 from transformers.trainer_utils import IntervalStrategy, SaveStrategy
 from transformers.training_args import OptimizerNames
@@ -61,9 +61,12 @@ MAPPINGS = ("reward_tasks", "reward_gates", "reward_columns")
 WORDS = {
     "int_type": "a whole number",
     "int_from_float": "a whole number",
+    "int_parsing": "a whole number",
     "float_type": "a number",
+    "float_parsing": "a number",
     "finite_number": "a finite number",
     "bool_type": "true or false",
+    "bool_parsing": "true or false",
     "string_type": "text",
     "list_type": "a list",
     "dict_type": "a mapping by name; on the command line JSON",
@@ -73,51 +76,54 @@ WORDS = {
     "less_than": "less than {lt}",
     "less_than_equal": "at most {le}",
 }
-STRICT = ConfigDict(
-    strict=True,
-    arbitrary_types_allowed=True,
-    protected_namespaces=(),
-    allow_inf_nan=False,
-)
+CONFIG = {"arbitrary_types_allowed": True, "protected_namespaces": (), "allow_inf_nan": False}
 
 
 def usable(kind: type, values: dict[str, Any], problems: list[str]) -> dict[str, Any]:
-    """Replace each value that is not allowed by its default, with a message."""
-    fields = {field.name: field for field in dataclasses.fields(kind)}
+    """Every field of a dataclass: those of `values` as their types, else the default.
+
+    A value that is not allowed is a problem.
+    """
+    fields = {field.name: field for field in dataclasses.fields(kind) if field.init}
     hints = typing.get_type_hints(kind)
-    types, given, defaults = {}, {}, {}
-    for name, value in values.items():
-        defaults[name] = default = _default(fields[name])
-        is_left_out = value is None and default == ""  # argparse's doing
-        if is_left_out or (value == default and not isinstance(value, bool)):
-            continue
-        given[name] = value
-        types[name] = _type(name, hints[name], fields[name].metadata.get("choices"))
-    wrong = refused_values(types, given)
+    defaults = {name: default_of(field) for name, field in fields.items()}
+    given = {
+        name: value
+        for name, value in values.items()
+        if name in fields and (value != defaults[name] or isinstance(value, bool))
+    }
+    types = {name: _type(name, hints[name], fields[name].metadata.get("choices")) for name in given}
+    read, wrong = read_values(types, given)
     shown = blank(given)
     problems += [f"{name} is {shown[name]!r}; it must be {words}." for name, words in wrong.items()]
-    return {**values, **{name: defaults[name] for name in wrong}}
+    return defaults | read
 
 
-def refused_values(types: dict[str, Any], given: dict[str, Any]) -> dict[str, str]:
-    """Say of each value that is not of its type what it must be.
+def read_values(
+    types: dict[str, Any], given: dict[str, Any]
+) -> tuple[dict[str, Any], dict[str, str]]:
+    """Values as their types, and of each one that is not of its type what it must be.
 
-    Example: `refused_values({"top_p": Annotated[float, Field(le=1)]}, {"top_p": 7.0}) == {"top_p":
-    "at most 1"}`
+    A text is read as what its type says; any other value is held to its type.
+    Example: `read_values({"a": int, "b": int}, {"a": "5", "b": 1.5}) == ({"a": 5}, {"b": "a whole
+    number"})`
     """
-    try:
-        create_model("Settings", __config__=STRICT, **{n: (t, ...) for n, t in types.items()})(
-            **given
-        )
-    except ValidationError as error:
-        wrong: dict[str, dict[str, None]] = {}
-        for each in error.errors():
-            words = WORDS.get(each["type"], each["msg"]).format(**each.get("ctx", {}))
-            in_list = any(isinstance(part, int) for part in each["loc"])
-            words = f"a list of {words.removeprefix('a ')}" if in_list else words
-            wrong.setdefault(each["loc"][0], {})[words] = None
-        return {name: " or ".join(words) for name, words in wrong.items()}
-    return {}
+    read, wrong = {}, {}
+    for name, value in given.items():
+        of_list = isinstance(value, list) and bool(value)
+        is_text = all(isinstance(each, str) for each in (value if of_list else [value]))
+        adapter = TypeAdapter(types[name], config={**CONFIG, "strict": not is_text})
+        try:
+            value = adapter.validate_python(value)
+            read[name] = getattr(value, "value", value)  # of an enum
+        except ValidationError as error:
+            words = {}
+            for each in error.errors():
+                one = WORDS.get(each["type"], each["msg"]).format(**each.get("ctx", {}))
+                in_list = any(isinstance(part, int) for part in each["loc"])
+                words[f"a list of {one.removeprefix('a ')}" if in_list else one] = None
+            wrong[name] = " or ".join(words)
+    return read, wrong
 
 
 def _type(name: str, hint: Any, choices: Any) -> Any:
@@ -131,7 +137,8 @@ def _type(name: str, hint: Any, choices: Any) -> Any:
     return Annotated[hint, LIMIT_OF[name]] if name in LIMIT_OF else hint
 
 
-def _default(field: dataclasses.Field) -> Any:
+def default_of(field: dataclasses.Field) -> Any:
+    """The value of a field that nobody gives; None where its dataclass makes one."""
     if field.default_factory is not dataclasses.MISSING:
         return field.default_factory()
     return None if field.default is dataclasses.MISSING else field.default

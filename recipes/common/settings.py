@@ -8,7 +8,6 @@ line. A preset is a paper's settings, a YAML of recipes/presets/; of several the
 that stands in a run's YAML (`preset:`) is part of that YAML: its other keys win over it.
 """
 
-import argparse
 import dataclasses
 import difflib
 import json
@@ -125,73 +124,108 @@ def parse_arguments(recipe_type: type[RecipeArguments], argv: list[str] | None =
 
     A default takes the place of a bad value, so that everything else can be checked as well.
     """
-    from recipes.common.limits import usable  # importing a recipe stays light
+    from recipes.common.limits import default_of, usable  # importing a recipe stays light
     from recipes.common.utils.secrets import remember
     from recipes.common.utils.yaml_file import read_yaml
 
     argv = list(sys.argv[1:] if argv is None else argv)
-    parser = _parser(recipe_type)
-    config_path = _take_option(argv, "--config")
-    config, problems, is_read = {}, [], True
+    kinds = (recipe_type, GRPOConfig, ModelConfig)
+    if {"-h", "--help"} & set(argv):
+        usage = "%(prog)s --config FILE [--option VALUE ...]"  # else two hundred lines of options
+        parser = TrlParser(kinds, usage=usage)
+        groups = parser._action_groups
+        groups.append(groups.pop(1))  # TRL's ModelConfig after the groups of ours
+        parser.print_help()
+        raise SystemExit(0)
+    fields = {each.name: each for kind in kinds for each in dataclasses.fields(kind) if each.init}
+    hints = {name: hint for kind in kinds for name, hint in typing.get_type_hints(kind).items()}
+    problems: list[str] = []
+    given = _read_words(argv, {name: hints[name] for name in fields}, problems)
+    config_path, *others = given.pop("config", None) or [None]
+    config, is_read = {}, True
     try:
         config = read_yaml(Path(config_path)) if config_path else {}
     except ValueError as problem:
         problems, is_read = [str(problem)], False
-    while second := _take_option(argv, "--config"):
-        problems.append(
-            f"--config is given twice, {config_path} and {second}: one file describes one run."
-        )
-    problems += _set_environment(config.pop("env", None) or {})
-    known = {action.dest for action in parser._actions} - {"config", "help"}
-    problems += [_unknown(name, known, config_path) for name in config if name not in known]
-    preset, with_presets = _add_presets(config, argv, problems)
-    defaults = {name: parser.get_default(name) for name in known}
-    usual = {name: value for name, value in with_presets.items() if name in known}
-    parser.set_defaults_with_config(**usual)
-    values, rest = _read_values(parser, argv, defaults, problems)
-    problems += [_unknown(word, known, "the command line") for word in _strays(rest)]
-    remember(values)
-    given = options_given(argv)
-    for name, other in (("dataset_name", "dataset_path"), ("dataset_path", "dataset_name")):
-        # The command line replaces the YAML's rows.
-        if name in given and other in config and other not in given:
-            values[other] = defaults[other]
-    fields = usable(recipe_type, _fields_of(recipe_type, values, problems), problems)
-    training = usable(GRPOConfig, _fields_of(GRPOConfig, values, problems), problems)
-    model = usable(ModelConfig, _fields_of(ModelConfig, values, problems), problems)
-    remember([fields, training])  # JSON of the command line is a mapping now
-    problems += _stale_reward_settings(config, given, fields["reward_funcs"])
     problems += [
-        f"{name} is {fields[name]!r}; this recipe does not use it: leave it out."
+        f"--config is given twice, {config_path} and {other}: one file describes one run."
+        for other in others
+    ]
+    problems += _set_environment(config.pop("env", None) or {})
+    problems += [_unknown(name, fields, config_path) for name in config if name not in fields]
+    names = given.get("preset") or config.get("preset") or []
+    preset = {}
+    try:  # names of another type are reported with the other types
+        preset = read_presets([names] if isinstance(names, str) else names)
+    except ValueError as problem:
+        problems.append(str(problem))
+    usual = {name: value for name, value in preset.items() if name != ADDED}
+    # A preset that stands in the YAML is part of it.
+    values = {**config, **usual, **given} if "preset" in given else {**usual, **config, **given}
+    for name, other in (("dataset_name", "dataset_path"), ("dataset_path", "dataset_name")):
+        if name in given and other in config and other not in given:
+            del values[other]  # the command line replaces the YAML's rows
+    remember(values)
+    values = {
+        name: _readable(name, value, hints[name], problems)
+        for name, value in values.items()
+        if name in fields
+    }
+    remember(values)  # JSON of the command line is a mapping now
+    recipe, training, model = (usable(kind, values, problems) for kind in kinds)
+    problems += _stale_reward_settings(config, given, recipe["reward_funcs"])
+    problems += [
+        f"{name} is {recipe[name]!r}; this recipe does not use it: leave it out."
         for name in recipe_type.unused
-        if fields[name] is not None
+        if recipe[name] is not None
     ]
-    before = {**defaults, **config}
+    read = {**recipe, **training, **model}
+    before = {**{name: default_of(each) for name, each in fields.items()}, **config}
     changed = [
-        f"{name} {before[name]} -> {values[name]}"
-        for name, value in preset.items()
-        if name != ADDED and values[name] == value != before[name]
+        f"{name} {before[name]} -> {value}"
+        for name, value in usual.items()
+        if read[name] == value != before[name]
     ]
-    changed += _add_rewards(preset.get(ADDED, []), fields, training)
+    changed += _add_rewards(preset.get(ADDED, []), recipe, training)
     notes = []
     if preset:
-        notes = [f"preset {' '.join(fields['preset'])}: {', '.join(changed) or 'changes nothing'}"]
-    return Arguments(recipe_type(**fields), training, model, problems, config_path, notes, is_read)
+        notes = [f"preset {' '.join(recipe['preset'])}: {', '.join(changed) or 'changes nothing'}"]
+    return Arguments(recipe_type(**recipe), training, model, problems, config_path, notes, is_read)
 
 
-def _parser(recipe_type: type[RecipeArguments]) -> TrlParser:
-    parser = TrlParser(
-        [recipe_type, GRPOConfig, ModelConfig],
-        usage="%(prog)s --config FILE [--option VALUE ...]",  # else two hundred lines of options
-        allow_abbrev=False,
-        exit_on_error=False,
-    )
-    groups = parser._action_groups
-    groups.append(groups.pop(1))  # TRL's ModelConfig after the groups of ours
-    parser.add_argument(
-        "--config", metavar="FILE", help="YAML file with any of these values; the command line wins"
-    )
-    return parser
+def _read_words(
+    argv: list[str], hints: dict[str, Any], problems: list[str]
+) -> dict[str, str | bool | list[str]]:
+    """The options of a command line by name, each a text, or a list where its type is one.
+
+    `config` is the list of all that are given.
+    """
+    found: list[tuple[str, str, list[str]]] = [("", "", [])]  # the option as written, name, texts
+    for word in argv:
+        if word.startswith("--"):
+            option, equals, text = word.partition("=")
+            found.append((word, option[2:].replace("-", "_"), [text] if equals else []))
+        else:
+            found[-1][2].append(word)
+    given: dict[str, Any] = {}
+    for option, name, texts in found:
+        strays = texts
+        if name == "config":
+            strays = texts[1:]
+            given.setdefault("config", []).extend(texts[:1])
+        elif name in hints:
+            is_list, is_flag = _is_list(hints[name]), hints[name] is bool
+            strays = [] if is_list else texts[1:]
+            if texts:
+                given[name] = texts if is_list else texts[0]
+            elif is_flag:
+                given[name] = True
+            else:
+                problems.append(f"{name}: expected one argument")
+        elif name:
+            strays = [option]  # with its values
+        problems += [_unknown(stray, hints, "the command line") for stray in strays]
+    return given
 
 
 def _set_environment(env: Any) -> list[str]:
@@ -201,29 +235,6 @@ def _set_environment(env: Any) -> list[str]:
     for name, value in env.items():
         os.environ.setdefault(str(name), str(value))
     return []
-
-
-def _read_values(
-    parser: TrlParser, argv: list[str], defaults: dict[str, Any], problems: list[str]
-) -> tuple[dict[str, Any], list[str]]:
-    """Read all values and return the words left over; what cannot be read is a problem."""
-    while True:
-        try:
-            values, rest = parser.parse_known_args(argv)
-            return vars(values), rest
-        except (argparse.ArgumentError, ValueError) as error:
-            named = str(getattr(error, "argument_name", "")).split("/")[0]
-            name = named.lstrip("-").replace("-", "_")
-            at = [i for i, word in enumerate(argv) if options_given([word]) == {name}]
-            if name not in defaults or (not at and parser.get_default(name) == defaults[name]):
-                lines = ["error: cannot read the arguments:", *problems, str(error)]
-                print("\n".join(lines), file=sys.stderr)
-                raise SystemExit(2) from error
-            problems.append(f"{name}: {getattr(error, 'message', error)}")
-            parser.set_defaults(**{name: defaults[name]})
-            if at:
-                more = [i for i in range(at[0] + 1, len(argv)) if argv[i].startswith("--")]
-                del argv[at[0] : min(more, default=len(argv))]
 
 
 # --------------------------------------------------------------------------- presets
@@ -243,7 +254,7 @@ def read_presets(names: list[str]) -> dict[str, Any]:
     from recipes.common.utils.yaml_file import read_yaml
 
     keys, added = {}, {}
-    for name in names:
+    for name in names if isinstance(names, list) else []:
         if name not in preset_names():
             there = ", ".join(preset_names())
             raise ValueError(f"unknown preset {name!r}; there are {there}.")
@@ -251,27 +262,6 @@ def read_presets(names: list[str]) -> dict[str, Any]:
         added |= dict.fromkeys(preset.pop(ADDED, []))
         keys |= preset
     return keys | ({ADDED: list(added)} if added else {})
-
-
-def _add_presets(
-    config: dict[str, Any], argv: list[str], problems: list[str]
-) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the presets of a run, and its YAML with them: they win unless it names them itself."""
-    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
-    parser.add_argument("--preset", nargs="+")
-    try:
-        asked = parser.parse_known_args(argv)[0].preset
-    except argparse.ArgumentError:  # reported by the parser of all arguments
-        asked = None
-    named = asked or config.get("preset") or []
-    if not isinstance(named, str | list):  # reported with the other types
-        return {}, config
-    try:
-        preset = read_presets([named] if isinstance(named, str) else named)
-    except ValueError as problem:
-        problems.append(str(problem))
-        return {}, config
-    return preset, {**config, **preset} if asked else {**preset, **config}
 
 
 def _add_rewards(names: list[str], recipe: dict[str, Any], training: dict[str, Any]) -> list[str]:
@@ -302,25 +292,21 @@ def _add_rewards(names: list[str], recipe: dict[str, Any], training: dict[str, A
 # --------------------------------------------------------------------------- words and values
 
 
-def _fields_of(dataclass_type: type, values: dict[str, Any], problems: list[str]) -> dict[str, Any]:
-    """The values of one dataclass, JSON text as its mapping, a lone value for a list as one."""
-    fields = {f.name: values[f.name] for f in dataclasses.fields(dataclass_type) if f.init}
-    types = {f.name: f.type for f in dataclasses.fields(dataclass_type)}
-    for name, value in fields.items():
-        fields[name] = value = getattr(value, "value", value)  # of an enum
-        if _is_list(types[name]) and isinstance(value, str | int | float):
-            fields[name] = value = [value]
-        if name == "scale_rewards":
-            fields[name] = value = SCALES.get(str(value).lower(), value)
-        if name in PATHS:
-            fields[name] = value = _expanded(name, value, problems)
-        if isinstance(value, str) and value.startswith("{"):
-            try:
-                fields[name] = json.loads(value)
-            except json.JSONDecodeError as error:
-                problems.append(f"{name} is not a JSON mapping: {error}; given: {value}")
-                fields[name] = None
-    return fields
+def _readable(name: str, value: Any, hint: Any, problems: list[str]) -> Any:
+    """JSON text as its mapping, a lone value for a list as one, a path without variables."""
+    if _is_list(hint) and isinstance(value, str | int | float):
+        value = [value]
+    if name == "scale_rewards":
+        value = SCALES.get(str(value).lower(), value)
+    if name in PATHS:
+        value = _expanded(name, value, problems)
+    if isinstance(value, str) and value.startswith("{"):
+        try:
+            return json.loads(value)
+        except json.JSONDecodeError as error:
+            problems.append(f"{name} is not a JSON mapping: {error}; given: {value}")
+            return None
+    return value
 
 
 def _expanded(name: str, value: Any, problems: list[str]) -> Any:
@@ -343,7 +329,7 @@ def _is_list(hint: Any) -> bool:
     return bool(options) and all(typing.get_origin(o) is list or o is type(None) for o in options)
 
 
-def _stale_reward_settings(config: dict, given: set[str], rewards: list[str]) -> list[str]:
+def _stale_reward_settings(config: dict, given: dict, rewards: list[str]) -> list[str]:
     """Weights and parameters in the YAML belong to its rewards, not to others."""
     if "reward_funcs" not in given or config.get("reward_funcs") == rewards:
         return []
@@ -359,22 +345,6 @@ def _stale_reward_settings(config: dict, given: set[str], rewards: list[str]) ->
     return problems
 
 
-def _strays(rest: list[str]) -> list[str]:
-    """The words that no argument took, without the values of unknown options."""
-    pairs = zip(["", *rest], rest, strict=False)
-    return [word for before, word in pairs if word[:2] == "--" or before[:2] != "--"]
-
-
-def _take_option(argv: list[str], option: str) -> str | None:
-    """Remove `option VALUE` or `option=VALUE` from `argv` and return the value."""
-    for position, word in enumerate(argv):
-        if word == option and position + 1 < len(argv):
-            return argv.pop(position) and argv.pop(position)
-        if word.startswith(option + "="):
-            return argv.pop(position).split("=", 1)[1]
-    return None
-
-
 def options_given(words: list[str]) -> set[str]:
     """Names of the options on a command line, as fields.
 
@@ -383,7 +353,7 @@ def options_given(words: list[str]) -> set[str]:
     return {word[2:].split("=")[0].replace("-", "_") for word in words if word.startswith("--")}
 
 
-def _unknown(name: str, known: set[str], source: str) -> str:
+def _unknown(name: str, known: dict[str, Any], source: str) -> str:
     plain = str(name).lstrip("-").partition("=")[0].replace("-", "_")
     if plain in RENAMED:
         return f"unknown argument {name!r} in {source}: {RENAMED[plain]}"

@@ -145,7 +145,10 @@ def test_command_lines(case, refusal):
 
 
 def test_all_values_that_cannot_be_read_are_named_at_once(refusal):
-    wanted = ["max_steps: invalid int value: 'many'", "beta: invalid float value: 'x'"]
+    wanted = [
+        "max_steps is 'many'; it must be a whole number.",
+        "beta is 'x'; it must be a number.",
+    ]
     assert refusal(words=["--max_steps", "many", "--beta", "x"]) == wanted
 
 

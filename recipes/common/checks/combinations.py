@@ -26,7 +26,7 @@ from requests.utils import get_netrc_auth
 from transformers import GenerationConfig, Trainer, get_scheduler
 from trl import ModelConfig, get_peft_config
 
-from recipes.common.limits import LIMIT_OF, refused_values
+from recipes.common.limits import LIMIT_OF, read_values
 from recipes.common.settings import Arguments
 from recipes.common.trainer import GRPOConfig
 from recipes.common.training.engine import world_size
@@ -155,7 +155,7 @@ def check_generation(training: dict[str, Any]) -> list[str]:
     taken = given.keys() & {"max_new_tokens", "max_length", "eos_token_id", "pad_token_id"}
     taken |= {name for name, only in single.items() if given.get(name, only) != only}
     types = {name: Annotated[int | float, LIMIT_OF[name]] for name in given if name in LIMIT_OF}
-    wrong = refused_values(types, {name: given[name] for name in types})
+    _, wrong = read_values(types, {name: given[name] for name in types})
     table = {
         **{
             f"generation_kwargs: {name} is {given[name]!r}; it must be {words}.": True
