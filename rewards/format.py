@@ -8,18 +8,21 @@ THINK_TAGS = ("<think>", "</think>", "<answer>", "</answer>")
 
 
 def score_xml_format(text: str, per_tag: float = 0.2) -> float:
-    """`per_tag` for each of the four tags that occurs exactly once, in order and properly nested.
+    """`per_tag` for each of the four tags in its place, once; the range is 0.0 to 4 x `per_tag`.
 
-    A tag that is repeated, stands before an earlier one that earned, or closes what was never
-    opened earns nothing for itself; the others still do. Range: 0.0 to 4 x `per_tag`.
+    The first begins the text and the last ends it: where text behind the answer costs nothing, a
+    model learns to write some. A tag that is repeated, stands before an earlier one that earned, or
+    closes what was never opened earns nothing for itself; the others still do.
 
     Example: `score_xml_format("<reasoning>r</reasoning><answer>4</answer>") == 0.8`
     """
+    text = text.strip()
     earned, end = 0, 0
     for tag in TAGS:
         start = text.find(tag)
         opened = not tag.startswith("</") or 0 <= text.find(tag.replace("</", "<")) < start
-        if start >= end and opened and text.count(tag) == 1:
+        at_the_edge = {TAGS[0]: text.startswith(tag), TAGS[3]: text.endswith(tag)}.get(tag, True)
+        if at_the_edge and start >= end and opened and text.count(tag) == 1:
             earned, end = earned + 1, start + len(tag)
     return round(earned * per_tag, 6)
 
@@ -27,7 +30,7 @@ def score_xml_format(text: str, per_tag: float = 0.2) -> float:
 def is_xml_format(text: str) -> bool:
     """Whether the whole completion is the four tags once each, in order, and nothing outside them.
 
-    Evaluation counts this; `score_xml_format` scores tags and not their surroundings.
+    Evaluation counts this; `score_xml_format` pays for each tag.
     """
     return _is_all_tagged(text, TAGS)
 
@@ -68,21 +71,31 @@ class XmlFormat:
 
     def _allowances(self) -> dict[str, tuple[float, str]]:
         """The tricks of the audit that may earn: a tag does, so that a start is worth something."""
-        why = "the four tags are there; it does not read what they hold and what surrounds them"
-        whole = (self.full, why)
-        some = (round(2 * self.per_tag, 6), "each tag in its place earns for itself")
-        places = ("answer inside", "answer before", "unclosed tags")
-        partly = [f"{kind}: {place}" for kind in ("reasoning", "think") for place in places]
-        # <answer> is a tag of both formats.
-        partly += ["think: tags only", "think: code fence around", "shape: back to front"]
-        most = (round(3 * self.per_tag, 6), "a tag that is repeated earns nothing, the others do")
-        wholly = ("prompt echoed", "reasoning: tags only", "reasoning: code fence around")
-        wholly += ("shape: text behind it", "shape: nothing in its tags")
-        return (
-            dict.fromkeys(wholly, whole)
-            | dict.fromkeys(partly, some)
-            | {"shape: closed twice": most}
-        )
+        tricks = {
+            4: ("reasoning: tags only", "shape: nothing in its tags"),
+            3: ("shape: text behind it", "shape: closed twice"),
+            2: (
+                "prompt echoed",
+                "think: tags only",
+                "reasoning: unclosed tags",
+                "reasoning: answer inside",
+                "reasoning: code fence around",
+            ),
+            1: (
+                "reasoning: answer before",
+                "think: unclosed tags",
+                "think: answer inside",
+                "think: answer before",
+                "think: code fence around",
+                "shape: back to front",
+            ),
+        }
+        why = "each tag in its place earns for itself; what it holds is not read"
+        return {
+            name: (round(tags * self.per_tag, 6), why)
+            for tags, names in tricks.items()
+            for name in names
+        }
 
 
 class ThinkAnswerFormat:

@@ -12,8 +12,12 @@ AMOUNTS = [
     (FULL, 0.8),
     ("<reasoning>\nr\n</reasoning>\n<answer>\n7\n</answer>\n", 0.8),
     ("<reasoning></reasoning><answer></answer>", 0.8),
-    (f"Sure! {FULL} Hope it helps.", 0.8),
     ("7", 0.0),
+    # not the whole text
+    (f"Sure! {FULL}", 0.6),
+    (f"{FULL}<rem>7</rem>", 0.6),
+    (f"Sure! {FULL} Hope it helps.", 0.4),
+    (f"Sure! {FULL}".replace("</reasoning>", ""), 0.4),
     # unclosed
     ("<reasoning>r</reasoning><answer>7", 0.6),
     ("<reasoning>r<answer>7</answer>", 0.6),
@@ -28,8 +32,8 @@ AMOUNTS = [
     (f"{FULL}</answer>", 0.6),
     (FULL * 2, 0.0),
     # out of order
-    ("<answer>7</answer><reasoning>r</reasoning>", 0.4),
-    ("</reasoning><reasoning><answer>7</answer>", 0.6),
+    ("<answer>7</answer><reasoning>r</reasoning>", 0.2),
+    ("</reasoning><reasoning><answer>7</answer>", 0.4),
     ("</answer></reasoning><answer><reasoning>", 0.2),
     ("<reasoning><answer></reasoning></answer>", 0.6),
     # not the tags
