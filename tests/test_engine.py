@@ -46,7 +46,7 @@ def test_the_run_stops_under_another_engine_than_fsdp_with_its_version(monkeypat
 def test_the_line_in_the_log_names_the_version():
     assert engine_line(IN_FORCE) == "Engine: FSDP2, 4 processes, cuda, bf16."
     zero = {**IN_FORCE, "distributed_type": "DEEPSPEED", "zero_stage": 2, "fsdp_version": None}
-    assert engine_line(zero) == "Engine: DeepSpeed ZeRO-2, 4 processes, cuda, bf16."
+    assert engine_line(zero) == "Engine: ZeRO-2, 4 processes, cuda, bf16."
 
 
 def test_a_rank_holds_its_part_of_a_sharded_parameter():

@@ -170,7 +170,7 @@ def test_the_engine_that_was_asked_for_is_in_force(launch, kind, trained):
     names = ("distributed_type", "zero_stage", "offload", "share_held")
     assert tuple(engine[name] for name in names) == pytest.approx(ENGINES[launch], abs=0.05)
     assert engine["world_size"] == 2
-    name = "DDP" if launch == "ddp" else f"DeepSpeed ZeRO-{ENGINES[launch][1]}"
+    name = "DDP" if launch == "ddp" else f"ZeRO-{ENGINES[launch][1]}"
     assert f"\nEngine: {name}" in printed_by(trained(launch, kind))
 
 

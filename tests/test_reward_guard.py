@@ -441,7 +441,7 @@ ASYNC = (
     ("define", "hang", "call", "first", "names"),
     [
         *(
-            ("def", hang, SYNC, "Timeout (0:00:01)!", "reward slow_one")
+            ("def", hang, SYNC, "Timeout (0:00:01)!", "in slow_one")
             for hang in (PYTHON, REGEX, SLEEP)
         ),
         *(

@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 import transformers
@@ -42,56 +43,43 @@ OWN = ("prompt", "completion", "completion_ids")  # columns that TRL keeps from 
 SKIPPABLE = {"grpo": "completions", "dr_grpo": "completions", "dapo": "tokens", "cispo": "tokens"}
 
 
+def _setting(default: Any, text: str) -> Any:
+    """A field of the configuration with its help."""
+    return field(default=default, metadata={"help": text})
+
+
 @dataclass
 class GRPOConfig(trl.GRPOConfig):
     """TRL's `GRPOConfig` with the settings of our trainer."""
 
     _argument_group_name = "training: TRL's GRPOConfig, and the settings of our trainer"
 
-    reward_gates: dict | str | None = field(
-        default=None,
-        metadata={
-            "help": "Keep a reward only where another scores above 0: {length: gsm8k_correctness}."
-        },
+    reward_gates: dict | str | None = _setting(
+        None, "Keep a reward only where another scores above 0: {length: gsm8k_correctness}."
     )
-    max_reward_error_rate: float = field(
-        default=0.05,
-        metadata={
-            "help": "Stop above this share of rows that a reward failed on, of its last 1 000."
-        },
+    max_reward_error_rate: float = _setting(
+        0.05, "Stop above this share of rows that a reward failed on, of its last 1 000."
     )
-    reward_timeout_s: float = field(
-        default=300.0, metadata={"help": "Limit for one call of one reward in seconds."}
-    )
-    skip_zero_advantages: bool = field(
-        default=False,
-        metadata={
-            "help": "Leave completions of advantage 0 out of the update: the same, in less time."
-        },
+    reward_timeout_s: float = _setting(300.0, "Limit for one call of one reward in seconds.")
+    skip_zero_advantages: bool = _setting(
+        False, "Leave completions of advantage 0 out of the update: the same, in less time."
     )
     # transformers' default is true for most models: a search at each step for weights without
     # gradient. A mixture of experts has some.
-    ddp_find_unused_parameters: bool | None = field(
-        default=False,
-        metadata={"help": "DDP: look for weights that got no gradient, as some experts do."},
+    ddp_find_unused_parameters: bool | None = _setting(
+        False, "DDP: look for weights that got no gradient, as some experts do."
     )
-    share_prompts: bool = field(
-        default=False,
-        metadata={"help": "Compute the prompt of a group once for its completions, in less time."},
+    share_prompts: bool = _setting(
+        False, "Compute the prompt of a group once for its completions, in less time."
     )
-    tools: list[str] | None = field(
-        default=None,
-        metadata={"help": "Functions that the model may call: path/to/file.py:function."},
+    tools: list[str] | None = _setting(
+        None, "Functions that the model may call: path/to/file.py:function."
     )
-    environment_factory: dict | str | None = field(
-        default=None,
-        metadata={
-            "help": "path/to/file.py:Class of an environment; several by the column environment."
-        },
+    environment_factory: dict | str | None = _setting(
+        None, "path/to/file.py:Class of an environment; several by the column environment."
     )
-    chat_template_path: str | None = field(
-        default=None,
-        metadata={"help": "A Jinja file that takes the place of the tokenizer's chat template."},
+    chat_template_path: str | None = _setting(
+        None, "A Jinja file that takes the place of the tokenizer's chat template."
     )
 
     def __getstate__(self) -> dict:

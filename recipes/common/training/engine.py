@@ -19,8 +19,6 @@ from torch.distributed import distributed_c10d
 from transformers import TrainerCallback
 from trl import GRPOTrainer
 
-NAMES = {"NO": "one process", "DEEPSPEED": "DeepSpeed", "FSDP": "FSDP"}
-
 
 def world_size() -> int:
     """The processes of this run, as the launcher counts them."""
@@ -41,32 +39,41 @@ def asked_of_the_launcher() -> dict[str, Any]:
     return asked
 
 
-def asked_engine() -> str:
+def engine_name(engine: dict[str, Any]) -> str:
     """Name it: "one process", "DDP", "ZeRO-3, optimizer and parameters offloaded", "FSDP2"."""
-    asked = asked_of_the_launcher()
-    kind = asked.get("distributed_type")
+    kind = engine.get("distributed_type")
     if kind == DistributedType.DEEPSPEED.value:
-        devices = {"optimizer": "OPTIMIZER", "parameters": "PARAM"}
-        offloaded = [
-            name
-            for name, key in devices.items()
-            if os.environ.get(f"ACCELERATE_DEEPSPEED_OFFLOAD_{key}_DEVICE", "none") != "none"
-        ]
-        offload = f", {' and '.join(offloaded)} offloaded" if offloaded else ""
-        return f"ZeRO-{asked.get('zero_stage', '?')}{offload}"
+        offload = f", {engine['offload']} offloaded" if engine.get("offload") else ""
+        return f"ZeRO-{engine.get('zero_stage', '?')}{offload}"
     if kind == DistributedType.FSDP.value:
-        return f"FSDP{asked.get('fsdp_version', '')}"
-    return "DDP" if asked["world_size"] > 1 else "one process"
+        return f"FSDP{engine.get('fsdp_version') or ''}"
+    return "DDP" if engine["world_size"] > 1 else "one process"
+
+
+def asked_engine() -> str:
+    """The name of the engine that the launcher was asked for."""
+    places = {"optimizer": "OPTIMIZER", "parameters": "PARAM"}
+    devices = {
+        name: os.environ.get(f"ACCELERATE_DEEPSPEED_OFFLOAD_{place}_DEVICE", "none")
+        for name, place in places.items()
+    }
+    return engine_name({**asked_of_the_launcher(), "offload": _offloaded(devices)})
 
 
 def engine(trainer: GRPOTrainer) -> dict[str, Any]:
     """The engine in force, read off the trainer, under DeepSpeed off its own engine."""
-    accelerator = trainer.accelerator
-    deepspeed = trainer.deepspeed
+    accelerator, deepspeed, offload = trainer.accelerator, trainer.deepspeed, None
+    if deepspeed:
+        held = {
+            "optimizer": deepspeed.zero_offload_optimizer(),
+            "parameters": deepspeed.zero_offload_param(),
+        }
+        devices = {name: getattr(config, "device", "none") for name, config in held.items()}
+        offload = _offloaded({name: getattr(of, "value", of) for name, of in devices.items()})
     return {
         "distributed_type": str(accelerator.distributed_type.value),
         "zero_stage": deepspeed.zero_optimization_stage() if deepspeed else None,
-        "offload": _offload(deepspeed) if deepspeed else None,
+        "offload": offload,
         "fsdp_version": getattr(
             getattr(accelerator.state, "fsdp_plugin", None), "fsdp_version", None
         ),
@@ -98,16 +105,11 @@ def check_engine(in_force: dict[str, Any]) -> None:
 
 
 def engine_line(in_force: dict[str, Any]) -> str:
-    """One line for the log: `"Engine: DeepSpeed ZeRO-2, 2 processes, cpu, bf16."`"""
-    name = NAMES.get(in_force["distributed_type"], "DDP") + str(in_force.get("fsdp_version") or "")
-    if in_force["zero_stage"] is not None:
-        name += f" ZeRO-{in_force['zero_stage']}"
-    if in_force["offload"]:
-        name += f" with {in_force['offload']} offloaded"
-    if in_force["distributed_type"] != "NO":
-        name += f", {in_force['world_size']} processes"
+    """One line for the log: `"Engine: ZeRO-2, 2 processes, cpu, bf16."`"""
+    processes = in_force["world_size"]
+    count = f", {processes} processes" if processes > 1 else ""
     precision = in_force["mixed_precision"].replace("no", "no mixed precision")
-    return f"Engine: {name}, {in_force['device']}, {precision}."
+    return f"Engine: {engine_name(in_force)}{count}, {in_force['device']}, {precision}."
 
 
 class EngineCallback(TrainerCallback):
@@ -131,14 +133,8 @@ def limit_waiting(seconds: float) -> None:
             distributed_c10d._set_pg_timeout(timedelta(seconds=seconds), group)
 
 
-def _offload(deepspeed: Any) -> str | None:
-    offloaded = {
-        "optimizer": deepspeed.zero_offload_optimizer(),
-        "parameters": deepspeed.zero_offload_param(),
-    }
-    devices = {name: getattr(config, "device", "none") for name, config in offloaded.items()}
-    names = [name for name, device in devices.items() if getattr(device, "value", device) != "none"]
-    return " and ".join(names) or None
+def _offloaded(devices: dict[str, str]) -> str | None:
+    return " and ".join(name for name, device in devices.items() if device != "none") or None
 
 
 def _share_held(parameters: Iterable[torch.nn.Parameter]) -> float:

@@ -18,7 +18,6 @@ from rewards.contract import (
     TRL_ARGUMENTS,
     answer_of,
     at_once,
-    is_async,
     is_model,
     parameters_of,
     reward_name,
@@ -137,23 +136,18 @@ class EnvironmentReward:
 class TakesEnvironments:
     """A reward with a parameter `environments`; outside a rollout the calls are played in new ones.
 
-    What it wraps declares the rest.
+    What it wraps, of either kind, declares the rest.
     """
 
     def __init__(self, reward: Callable, factories: Factories):
         self.__wrapped__, self.factories = reward, factories
 
-    def __call__(self, prompts, completions, environments=None, **columns) -> list[float | None]:
+    async def __call__(
+        self, prompts, completions, environments=None, **columns
+    ) -> list[float | None]:
         environments = environments or played(self.factories, prompts, completions, columns)
         given = {"prompts": prompts, "completions": completions, "environments": environments}
-        return self.__wrapped__(**given, **columns)
-
-
-class AsyncTakesEnvironments(TakesEnvironments):
-    """The same for an async reward."""
-
-    async def __call__(self, *args, **columns) -> list[float | None]:
-        return await super().__call__(*args, **columns)
+        return await answer_of(self.__wrapped__, **given, **columns)
 
 
 def with_environments(rewards: list[Callable], factories: Factories) -> list[Callable]:
@@ -167,8 +161,7 @@ def with_environments(rewards: list[Callable], factories: Factories) -> list[Cal
             lacks = "takes environments, and environment_factory names none: name one"
             raise ValueError(f"reward {reward_name(reward)!r} {lacks}.")
         else:
-            kind = AsyncTakesEnvironments if is_async(reward) else TakesEnvironments
-            wrapped.append(kind(reward, factories))
+            wrapped.append(TakesEnvironments(reward, factories))
     return wrapped
 
 

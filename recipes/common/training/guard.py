@@ -5,9 +5,8 @@ A failure of ours (an exception, a gold that cannot be read, a worker that died,
 of time) is None with an outcome of its own, for the trainer to count and to void. What the
 completion itself causes is scored as wrong by the reward.
 
-Not covered: an async reward that blocks the event loop in C code that holds the interpreter. A
-traceback shows the innermost 100 frames of a hang: the name of a sync reward that hangs deeper than
-that is not among them.
+Not covered: an async reward that blocks the event loop in C code that holds the interpreter. The
+traceback of a hang shows the innermost 100 frames by file and function, the reward's among them.
 """
 
 import asyncio
@@ -150,7 +149,7 @@ class GuardedReward:
 
     async def _call(self, arguments: dict) -> list:
         with _process_ends_after(self.timeout_s):
-            return _in_frame(f"reward {self.__name__}", self.reward)(**arguments)
+            return self.reward(**arguments)
 
     def _check_logged(self, logged: dict[str, list], count: int) -> None:
         """Raise ValueError for outcomes that are no text, and columns of another length."""
@@ -277,17 +276,3 @@ def _process_ends_after(seconds: float):
         yield
     finally:
         faulthandler.cancel_dump_traceback_later()
-
-
-def _in_frame(name: str, function: Callable) -> Callable:
-    """`function`, called from a frame of this name: a hang's traceback shows frames alone."""
-
-    def call(**arguments: Any) -> Any:
-        return function(**arguments)
-
-    renamed = {
-        "co_name": name,
-        **({"co_qualname": name} if hasattr(call.__code__, "co_qualname") else {}),
-    }
-    call.__code__ = call.__code__.replace(**renamed)
-    return call
