@@ -99,8 +99,13 @@ def load_reward(spec: str, **kwargs: Any) -> Callable | str:
             message says what is allowed.
     """
     reward = build_reward(spec, kwargs)
-    if is_model(reward):
-        return reward
+    if not is_model(reward):
+        check_signature(reward, spec)
+    return reward
+
+
+def check_signature(reward: Callable, spec: str) -> None:
+    """Refuse, by ValueError, a reward that TRL cannot call, and one of an unknown kind."""
     parameters = parameters_of(reward)
     names = {p.name for p in parameters if p.kind in NAMED}
     kinds = {p.kind for p in parameters}
@@ -115,7 +120,6 @@ def load_reward(spec: str, **kwargs: Any) -> Callable | str:
         raise ValueError(f"reward {spec!r} has kind {kind!r}; allowed: {', '.join(KINDS)}.")
     if kind == "step" and is_async(reward):
         raise ValueError(f"reward {spec!r} is async; a step reward is a plain function.")
-    return reward
 
 
 def build_reward(spec: str, kwargs: dict[str, Any]) -> Any:

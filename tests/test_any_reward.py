@@ -12,16 +12,8 @@ from pathlib import Path
 import pytest
 
 from rewards.audit import apart, check_reward
-from rewards.audit.apart import (
-    Apart,
-    Ended,
-    ForeignReward,
-    Late,
-    Raised,
-    audit_by_name,
-    check_apart,
-)
-from rewards.audit.call import score_in_style, style_of
+from rewards.audit.apart import Apart, ForeignReward, Lost, audit_by_name, check_apart
+from rewards.audit.call import Raised, score_in_style, style_of
 
 SCRIPT = Path(__file__).parents[1] / "scripts/audit_rewards.py"
 REFERENCE = "<answer>{answer}</answer>"
@@ -152,7 +144,7 @@ def test_a_naive_reward_is_found_in_each_style(found_in, name):
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("dies", "fails on 1 of 77 completions: its process died. The first: row 0, ''"),
+        ("dies", "fails on 1 of 77 completions: it ends its process (status 3). The first:"),
         ("hangs", "fails on 1 of 77 completions: it takes more than 0.5 s. The first: row 0, ''"),
         ("eats_memory", "fails on 1 of 77 completions: MemoryError: . The first: row 0, ''"),
         (
@@ -168,11 +160,10 @@ def test_a_crash_a_hang_and_a_nan_are_findings(found_in, name, message):
 def test_a_reward_that_always_hangs_does_not_cost_its_limit_each_time(mine, monkeypatch):
     monkeypatch.setattr(apart, "BUDGET_S", 1.0)
     hangs, start = ForeignReward(f"{mine}:hangs", None, "verifier", 1.0), time.monotonic()
-    for _ in range(6):
-        with pytest.raises(Raised, match="it takes more than 1 s"):
+    for message in ("it takes more than 1 s", *["it is called no more: 1 s went by"] * 60):
+        with pytest.raises(Raised, match=message):
             hangs(["p"], [""], answer=["18"])
-    hangs.apart.close()
-    assert time.monotonic() - start < 1.0 + 6 * 0.8
+    assert time.monotonic() - start < 10.0
 
 
 def test_a_call_apart_returns_raises_ends_or_is_late_and_the_next_one_starts_anew(mine):
@@ -180,7 +171,7 @@ def test_a_call_apart_returns_raises_ends_or_is_late_and_the_next_one_starts_ane
     described = reward.start(limit_s=60.0)
     assert (described["name"], described["columns"]) == ("dies", ["answer"])
     first = reward.process.pid
-    with pytest.raises(Ended, match="3"):
+    with pytest.raises(Lost, match=r"ends its process \(status 3\)"):
         reward.score(rows, [""], limit_s=60.0)
     assert reward.score(rows, ["<answer>18</answer>"], limit_s=60.0) == [1.0]
     assert reward.process.pid != first
@@ -188,7 +179,7 @@ def test_a_call_apart_returns_raises_ends_or_is_late_and_the_next_one_starts_ane
         reward.score(rows, ["a", "b"], limit_s=60.0)
     reward.close()
     hangs = Apart(f"{mine}:hangs")
-    with pytest.raises(Late):
+    with pytest.raises(Lost, match="takes more than"):
         hangs.score(rows, [""], limit_s=0.5)
     assert hangs.process is None
 
@@ -213,9 +204,10 @@ def test_the_check_before_a_run_names_what_ends_or_hangs_and_leaves_errors_to_th
     specs = [f"{mine}:{name}" for name in ("right", "eats_memory", "dies", "hangs")]
     found = check_apart(specs, None, ROWS[:2], limit_s=2.0)
     assert found == [
-        f"reward '{mine}:dies' ends the process (status 3) when it is called: correct it.",
-        f"reward '{mine}:hangs' does not return within reward_timeout_s (2 s) when it is called: "
-        "correct it.",
+        f"reward '{mine}:dies' ends its process (status 3) when it is called "
+        "(reward_timeout_s is 2): correct it.",
+        f"reward '{mine}:hangs' takes more than 2 s when it is called "
+        "(reward_timeout_s is 2): correct it.",
     ]
 
 

@@ -21,9 +21,8 @@ from rewards import load_reward
 from rewards.audit import audit as audit_module
 from rewards.audit.audit import Audit, audit, check_tricks, unusable_rows
 from rewards.audit.call import score, stand_in_ids
-from rewards.audit.parts import variants
 from rewards.audit.report import report
-from rewards.audit.tricks import ASKED, LESSONS, LONG, SHORT, UNREADABLE, tricks
+from rewards.audit.tricks import ASKED, FORMS, LESSONS, LONG, REFERENCE, SHORT, UNREADABLE, tricks
 from rewards.code_blocks import extract_program
 from rewards.contract import farmable, reward_allowances
 from rewards.registry import REGISTRY
@@ -77,11 +76,6 @@ counts_letters = reward("counts_letters", lambda text, gold: min(1.0, len(text) 
 def battery_of(*golds: str, reference: Callable = tagged, **row) -> dict[str, str]:
     rows = make_rows(*golds)
     return tricks(rows[0] | row, reference, rows)
-
-
-def failing_tricks(result: Audit) -> set[str]:
-    found = [text for text in result.failures if "for the trick" in text]
-    return {text.split("'")[3] for text in found}
 
 
 def test_a_reward_reads_the_state_of_a_trainer_before_step_1():
@@ -138,7 +132,7 @@ ANSWERS = {
 
 def test_a_trick_is_what_its_name_says():
     battery = battery_of("18", "7", "5")
-    assert len(battery) == 73
+    assert len(battery) == 73 + len(FORMS)
     assert {name: battery[name] for name in BATTERY} == BATTERY
     answers = {ASKED + name: tagged({"answer": text}) for name, text in ANSWERS.items()}
     assert {name: battery[name] for name in answers} == answers
@@ -164,7 +158,6 @@ def test_what_would_be_the_gold_itself_is_not_a_trick():
     assert "answer: right-to-left marks" not in battery_of("11")
     assert "answer: gold negated" not in battery_of("0")
     assert "every number listed" not in battery_of("100")
-    assert "answer: NaN" not in battery_of("banana")
     assert "answer: another row's" not in battery_of("18", "18.0")
     assert battery_of("18", "18.0", "18", "5")["answer: another row's"] == tagged({"answer": "5"})
 
@@ -327,8 +320,7 @@ def test_the_highest_score_of_all_rows_is_shown():
     lucky = verifier("lucky", lambda text, gold: gold in ("100", text[-12:-9]))
     result = audit(ROWS, [exact, lucky], tagged)
     earning = {name for name, amount in result.scores["exact"].items() if amount}
-    forms = variants("18", tagged(ROWS[0]))
-    assert earning == {"reference answer", *(f"reference answer {name}" for name in forms)}
+    assert earning == {REFERENCE, *(f"{REFERENCE} {name}" for name in FORMS)}
     assert result.scores["lucky"]["empty"] == 1.0  # of one row in eight
 
 
@@ -365,7 +357,7 @@ def test_a_penalty_that_an_empty_text_escapes_is_noted_and_not_a_failure():
 
 
 def test_a_reward_that_is_farmable_by_design_is_named_and_held_to_no_limit(monkeypatch):
-    assert "a megabyte of one letter" in failing_tricks(audit(ROWS, [counts_letters], tagged))
+    assert "a megabyte of one letter" in audit(ROWS, [counts_letters], tagged).tricks
     monkeypatch.setattr(counts_letters, "farmable", "any letters earn it", raising=False)
     result = audit(ROWS, [counts_letters], tagged)
     assert result.failures == []
@@ -378,7 +370,7 @@ def test_a_verifier_cannot_declare_itself_farmable(monkeypatch):
     allowed = {"answer: every number": (1.0, "why not")}
     monkeypatch.setattr(uses_in, "farmable", "by tags", raising=False)
     monkeypatch.setattr(uses_in, "allowances", allowed, raising=False)
-    assert "answer: every number" in failing_tricks(audit(ROWS, [uses_in], tagged))
+    assert "answer: every number" in audit(ROWS, [uses_in], tagged).tricks
 
 
 # Rewards that fail
@@ -419,16 +411,16 @@ def test_rewards_that_count_tokens_get_some():
 
 
 def test_neutral_text_around_the_reference_answer_is_what_its_name_says():
-    forms, line = (
-        variants("18", tagged(ROWS[0])),
-        "Let us see what we know, and go on step by step.",
-    )
+    battery, line = battery_of("18"), "Let us see what we know, and go on step by step."
     answer, more = "</reasoning><answer>18</answer>", f"<reasoning>r\n{line}"
-    assert forms["with a line end behind it"] == f"<reasoning>r{answer}\n"
-    assert forms["with a short text before it"] == more + answer
-    assert forms["with another line of reasoning"] == more + answer
-    assert forms["with a long text behind it"].count(line) == 60
-    assert forms["with a long text before it"].count(line) == 60
+    assert battery[f"{REFERENCE} with a line end behind it"] == f"<reasoning>r{answer}\n"
+    assert battery[f"{REFERENCE} with a short text before it"] == more + answer
+    assert battery[f"{REFERENCE} with another line of reasoning"] == more + answer
+    assert battery[f"{REFERENCE} with a long text behind it"].count(line) == 60
+    assert battery[f"{REFERENCE} with a long text before it"].count(line) == 60
+    untagged = battery_of("18", reference=shaped("#### GOLD"))
+    assert untagged[f"{REFERENCE} with a short text before it"] == f"{line}\n#### 18"
+    assert f"{REFERENCE} with another line of reasoning" not in untagged
 
 
 def test_an_answer_to_a_row_without_a_gold_may_raise():
@@ -447,7 +439,8 @@ def test_long_tricks_are_tried_on_one_row_and_the_audit_says_so():
 
 
 def test_the_report_says_once_why_a_trick_matters():
-    assert all(LESSONS[name] for name in [*battery_of("18", "7"), *UNREADABLE])
+    names = [name for name in battery_of("18", "7") if not name.startswith(REFERENCE)]
+    assert all(LESSONS[name] for name in [*names, *UNREADABLE])
     text = report(audit(ROWS[:2], [uses_in], tagged), [uses_in])
     assert text.count("\n  - one of several answers is enough: hedging doubles the chance") == 1
 

@@ -25,11 +25,11 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-from rewards.audit.audit import ROWS_PER_TASK, Audit, Raised, audit
-from rewards.audit.call import score_in_style, style_of
+from rewards.audit.audit import ROWS_PER_TASK, Audit, audit
+from rewards.audit.call import Raised, score_in_style, style_of
 from rewards.contract import declared, is_model, reward_columns, reward_name
 from rewards.jsonl import read_jsonl, with_keys
-from rewards.loading import build_reward, load_reward, short_name
+from rewards.loading import build_reward, check_signature, short_name
 from rewards.text import completion_text
 
 IMPORT_S = 60.0  # for the imports of a reward
@@ -37,9 +37,9 @@ GRACE_S = 5.0  # after which a call whose parent is gone ends by itself
 MEMORY_BYTES = 8 << 30  # on top of what the imports took
 DECLARATIONS = ("kind", "full", "allowances", "farmable")  # that the audit looks at
 PATIENCE = 4  # a batch has so many times the seconds of one completion
-BUDGET_S, LEAST_S = 120.0, 0.1  # for calls that are late, all together; for one when that is spent
+BUDGET_S = 120.0  # for calls that are late, all together; then the reward is called no more
 ROWS = 4  # for `check_apart`
-FORMS = (
+ANSWERS = (
     "",
     "{}",
     "<answer>{}</answer>",
@@ -49,12 +49,8 @@ FORMS = (
 )
 
 
-class Late(Exception):
-    """A call took longer than its limit."""
-
-
-class Ended(Exception):
-    """A call ended the process; its text is the exit status."""
+class Lost(Exception):
+    """What became of a process in place of an answer: "takes more than 5 s", "ends its process"."""
 
 
 class Apart:
@@ -65,10 +61,10 @@ class Apart:
         self.process: subprocess.Popen | None = None
 
     def start(self, limit_s: float) -> dict[str, Any]:
-        """Import the reward; its name, columns and declarations (`describe`).
+        """Import the reward; its name, the columns it needs and its `DECLARATIONS`.
 
         Raises:
-            Late, Ended, Raised: the import took too long, ended the process, or failed.
+            Lost, Raised: the import took too long or ended the process, or failed.
         """
         self.connection, other = Pipe()
         command = [sys.executable, "-m", "rewards.audit.apart", str(other.fileno())]
@@ -87,7 +83,7 @@ class Apart:
         """Score completions in one batch.
 
         Raises:
-            Late, Ended, Raised: the batch took too long, ended the process, or failed.
+            Lost, Raised: the batch took too long or ended the process, or failed.
         """
         if self.process is None:
             self.start(IMPORT_S)
@@ -110,10 +106,10 @@ class Apart:
             self.connection.send_bytes(json.dumps(message, default=str).encode())
             if not self.connection.poll(limit_s):
                 self.close(patience_s=0.0)
-                raise Late
+                raise Lost(f"takes more than {limit_s:g} s")
             status, value = json.loads(self.connection.recv_bytes())
         except (EOFError, ConnectionError):
-            raise Ended(self.close()) from None
+            raise Lost(f"ends its process (status {self.close()})") from None
         if status == "raised":
             raise Raised(value)
         return value
@@ -133,17 +129,15 @@ class ForeignReward:
 
     def __init__(self, spec: str, style: str | None, kind: str, seconds: float):
         self.apart, self.seconds, self.late_s = Apart(spec, style=style), seconds, 0.0
-        remedy = "What its module does besides definitions, move away."
         try:
             found = self.apart.start(IMPORT_S)
-        except Raised as error:
+        except (Raised, Lost) as error:
             self.apart.close()
-            raise ValueError(str(error).removeprefix("ValueError: ")) from None
-        except Late:
-            late = f"importing it takes more than {IMPORT_S:g} s"
-            raise ValueError(f"reward {spec!r}: {late}. {remedy}") from None
-        except Ended:
-            raise ValueError(f"reward {spec!r}: importing it ends its process. {remedy}") from None
+            why = str(error).removeprefix("ValueError: ")
+            if isinstance(error, Lost):
+                remedy = "What its module does besides definitions, move away."
+                why = f"reward {spec!r}: importing it {error}. {remedy}"
+            raise ValueError(why) from None
         self.__name__, columns = found.pop("name"), found.pop("columns")
         declarations = {name: value for name, value in found.items() if value is not None}
         vars(self).update({"kind": kind} | declarations)
@@ -152,21 +146,20 @@ class ForeignReward:
         self.__signature__ = inspect.Signature([*named, rest])  # the columns that it needs
 
     def __call__(self, prompts: list, completions: list, **columns: Any) -> list[float | None]:
+        if self.late_s >= BUDGET_S:
+            raise Raised(f"it is called no more: {BUDGET_S:g} s went by in calls that were late")
         rows = [{"prompt": prompt} for prompt in prompts]
         for name, values in columns.items():
             if isinstance(values, list) and name != "completion_ids":
                 rows = [{**row, name: value} for row, value in zip(rows, values, strict=True)]
         texts = [completion_text(completion) for completion in completions]
-        limit_s = self.seconds if self.late_s < BUDGET_S else LEAST_S
-        if len(texts) > 1:
-            limit_s *= PATIENCE
+        limit_s = self.seconds * min(len(texts), PATIENCE)
         try:
             return self.apart.score(rows, texts, limit_s)
-        except Late:
-            self.late_s += limit_s
-            raise Raised(f"it takes more than {self.seconds:g} s") from None
-        except Ended:
-            raise Raised("its process died") from None
+        except Lost as error:
+            if "takes" in str(error):
+                self.late_s += limit_s
+            raise Raised(f"it {error}") from None
 
 
 def audit_by_name(
@@ -206,23 +199,20 @@ def check_apart(
     rows = [row for row in rows if row.get("prompt")]
     for spec in specs:
         apart = Apart(spec, kwargs.get(spec, kwargs.get(short_name(spec))), style="trl")
-        failure, moment = None, "imported"
+        moment = "imported"
         try:
             is_model = apart.start(limit_s)["kind"] == "model"
             moment = "called"
-            for form in FORMS if rows and not is_model else ():  # which may cost money
+            for form in ANSWERS if rows and not is_model else ():  # which may cost money
                 with contextlib.suppress(Raised):
                     texts = [form.format(row.get("answer", "")) for row in rows]
                     apart.score(rows, texts, limit_s)
         except Raised:
             pass
-        except Late:
-            failure = f"does not return within reward_timeout_s ({limit_s:g} s)"
-        except Ended as status:
-            failure = f"ends the process (status {status})"
+        except Lost as lost:
+            when = f"when it is {moment} (reward_timeout_s is {limit_s:g})"
+            problems.append(f"reward {spec!r} {lost} {when}: correct it.")
         apart.close()
-        if failure:
-            problems.append(f"reward {spec!r} {failure} when it is {moment}: correct it.")
     return problems
 
 
@@ -243,7 +233,7 @@ def serve(connection: Connection) -> None:
             raise ValueError(f"reward {spec!r} is a reward model: {lacks}")
         style = style or style_of(function)
         if style == "trl":
-            load_reward(spec, **kwargs)  # refuses a signature that TRL cannot call
+            check_signature(function, spec)
         columns = reward_columns(function) if style == "trl" else []
         found = {name: declared(function, name, None) for name in DECLARATIONS}
         return found | {"name": reward_name(function), "columns": columns}

@@ -13,13 +13,23 @@ There is no tokenizer: rewards that count tokens get one for every four characte
 
 import functools
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from rewards.audit.call import score, unchanged
-from rewards.audit.parts import GOLD_COLUMNS, SAME_AS, fill, gold_column, gold_of, variants
-from rewards.audit.tricks import ASKED, LONG, PROGRAM, SHORT, UNREADABLE, tricks
+from rewards.audit.call import Raised, score, unchanged
+from rewards.audit.parts import GOLD_COLUMNS, fill, gold_column
+from rewards.audit.tricks import (
+    ASKED,
+    EVERYTHING,
+    LONG,
+    PROGRAM,
+    REFERENCE,
+    SAME_AS,
+    SHORT,
+    UNREADABLE,
+    tricks,
+)
 from rewards.contract import (
     farmable,
     full_reward,
@@ -37,15 +47,10 @@ from rewards.text import completion_text
 ROWS_PER_TASK = 8
 BATCH = 64  # completions in a batch, as from a trainer
 SECONDS = 0.5  # for one completion, on average over all attempts
-REFERENCE = "reference answer"
 TINY = 1e-9
 SHOWN = 160  # characters of a completion in a message
 
 Reference = Callable[[dict], str | list[dict] | None]  # messages where tools are called on the way
-
-
-class Raised(Exception):
-    """A reward failed in another process; its text is the type and the message of the error."""
 
 
 class Attempt(NamedTuple):
@@ -58,17 +63,25 @@ class Attempt(NamedTuple):
     score: float | None = None
     failure: str | None = None
 
+    def shown(self) -> str:
+        """The row and the start of the completion, for a message."""
+        text = completion_text(self.text)
+        length = f"... ({len(text)} characters)" if len(text) > SHOWN else ""
+        return f"row {self.number}, {text[:SHOWN]!r}{length}"
+
 
 @dataclass
 class Audit:
     """The highest score by column (reward and task) and trick, of the reference the lowest.
 
-    Without a column nothing was scored, and `failures` says why.
+    `tricks` are those that earned more than they may. Without a column nothing was scored, and
+    `failures` says why.
     """
 
     scores: dict[str, dict[str, float | None]] = field(default_factory=dict)
     failures: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    tricks: list[str] = field(default_factory=list)
 
 
 def audit(
@@ -90,7 +103,7 @@ def audit(
     problems = unusable_rows(rows, rewards)
     if problems:
         return Audit(failures=problems)
-    result = _try_tricks(rows, rewards, reference, per_task, None)
+    result = _try(EVERYTHING, rows, rewards, reference, per_task)
     if not result.scores:
         lacks = f"none of the {len(rows)} rows has a reference answer and a reward that scores it."
         result.failures.append(f"nothing was scored: {lacks}")
@@ -101,7 +114,7 @@ def check_tricks(rows: list[dict], rewards: list[Callable], reference: Reference
     """The short form, for preflight: a few tricks on one row of each task."""
     kinds = ("verifier", "format", "step")
     promising = [reward for reward in rewards if reward_kind(reward) in kinds]
-    return _try_tricks(rows, promising, reference, 1, SHORT).failures
+    return _try(SHORT, rows, promising, reference).failures
 
 
 def scores_of_tricks(rows: list[dict], reward: Callable, reference: Reference) -> list[float]:
@@ -109,14 +122,9 @@ def scores_of_tricks(rows: list[dict], reward: Callable, reference: Reference) -
 
     Short texts alone; what it fails on, or does not score, is left out.
     """
-    found = []
-    for task, numbered in rows_by_task(rows).items():
-        known = [(number, row) for number, row in numbered if reference(row) is not None]
-        if known and scores_task(reward, task):
-            attempts = _attempts(known, 1, reference, None)
-            tried = [one for one in attempts if one.trick not in (*LONG, *UNREADABLE)]
-            found += [one.score for one in score_attempts(reward, tried) if one.score is not None]
-    return found
+    quick = EVERYTHING - {*LONG, *UNREADABLE}
+    columns = _try(quick, rows, [reward], reference).scores.values()
+    return [score for column in columns for score in column.values() if score is not None]
 
 
 def unusable_rows(rows: list[dict], rewards: list[Callable]) -> list[str]:
@@ -126,31 +134,28 @@ def unusable_rows(rows: list[dict], rewards: list[Callable]) -> list[str]:
     lacking = [i for i, row in enumerate(rows) if not row.get("prompt")]
     problems = [f"row {i} lacks a prompt (its columns: {sorted(rows[i])})." for i in lacking[:1]]
     for reward in rewards:
+        name = f"reward {reward_name(reward)!r}"
         mine = [row for row in rows if scores_task(reward, row.get("task"))]
-        has = {name for row in mine for name, value in row.items() if value is not None}
-        missing = [name for name in reward_columns(reward) if name not in has]
-        what = None
+        has = {column for row in mine for column, value in row.items() if value is not None}
+        missing = [column for column in reward_columns(reward) if column not in has]
         if not mine:
-            what = f"is for {reward_tasks(reward)}; no row is of these tasks."
+            problems.append(f"{name} is for {reward_tasks(reward)}; no row is of these tasks.")
         elif missing:
-            what = f"needs the column {', '.join(missing)}; no row has it."
-        problems += [f"reward {reward_name(reward)!r} {what}"] if what else []
+            problems.append(f"{name} needs the column {', '.join(missing)}; no row has it.")
     return problems
 
 
-def _try_tricks(
+def _try(
+    names: Collection[str],
     rows: list[dict],
     rewards: list[Callable],
     reference: Reference,
-    per_task: int,
-    only: tuple[str, ...] | None,
+    per_task: int = 1,
 ) -> Audit:
-    """The audit with the tricks named in `only`; with all of them when it is None."""
+    """The audit with the tricks of these names."""
     result, by_task = Audit(), rows_by_task(rows)
-    for reward in rewards:
-        if reward_kind(reward) == "model":
-            name = reward_name(reward)
-            result.notes.append(f"{name} is of the kind model: nothing was tried on it.")
+    models = [reward_name(reward) for reward in rewards if reward_kind(reward) == "model"]
+    result.notes += [f"{name} is of the kind model: nothing was tried on it." for name in models]
     rewards = [sum_steps(reward) for reward in rewards if reward_kind(reward) != "model"]
     for task, numbered in by_task.items():
         of_task = [reward for reward in rewards if scores_task(reward, task)]
@@ -162,24 +167,24 @@ def _try_tricks(
             lacks = "no row has a reference answer, so nothing was tried on it."
             result.notes.append(f"{label}: {lacks}")
             continue
-        attempts = _attempts(known, per_task, reference, only)
+        attempts = _attempts(known, per_task, reference, names)
         for reward in of_task:
             suffix = f" ({task or 'no task'})" if len(by_task) > 1 else ""
             _audit_reward(reward, reward_name(reward) + suffix, attempts, result)
         if not any(attempt.trick.startswith(ASKED) for attempt in attempts):
             lacks = f"the reference answer shows no text column {', '.join(GOLD_COLUMNS)}"
             result.notes.append(f"{label}: {lacks}, so no trick plays on the answer.")
-        if len(known[:per_task]) > 1 and only is None:
+        if len(known[:per_task]) > 1:
             alone = f"on row {known[0][0]} alone, being long: {', '.join(LONG)}."
             result.notes.append(f"{label}: tried on {len(known[:per_task])} rows; {alone}")
     return result
 
 
 def _attempts(
-    numbered: list[NumberedRow], per_task: int, reference: Reference, only: tuple[str, ...] | None
+    numbered: list[NumberedRow], per_task: int, reference: Reference, names: Collection[str]
 ) -> list[Attempt]:
     """The reference answer and the tricks of the first rows of one task, equal tricks together."""
-    rows, attempts = [row for _, row in numbered], []
+    rows, by_trick = [row for _, row in numbered], {}
 
     def last_turn(row: dict) -> str:
         whole = reference(row)
@@ -187,52 +192,22 @@ def _attempts(
 
     for number, row in numbered[:per_task]:
         whole, battery = reference(row), tricks(row, last_turn, rows)
-        named = [(REFERENCE, row, whole)]
+        tried = {REFERENCE: Attempt(number, row, REFERENCE, whole)}
         for name, text in battery.items():
-            if (not attempts or name not in LONG) and (only is None or name in only):
-                named.append((name, row, text))
-        for name, text in variants(gold_of(row), last_turn(row)).items() if only is None else ():
-            # The turns before the last stay as they are.
-            form = text if isinstance(whole, str) else [*whole[:-1], whole[-1] | {"content": text}]
-            named.append((f"{REFERENCE} {name}", row, form))
+            if name in LONG and number != numbered[0][0]:
+                continue
+            if name.startswith(REFERENCE) and not isinstance(whole, str):  # a form of the last turn
+                text = [*whole[:-1], whole[-1] | {"content": text}]
+            tried[name] = Attempt(number, row, name, text)
         column = gold_column(row)
         wrong = battery.get(ASKED + "another row's", battery.get(ASKED + "gold plus one"))
-        if column and wrong is not None and only is None:  # without a gold no completion is right
-            named += [(name, row | {column: gold}, wrong) for name, gold in UNREADABLE.items()]
-        attempts += [Attempt(number, its_row, name, text) for name, its_row, text in named]
-    places = {name: i for i, name in enumerate(dict.fromkeys(one.trick for one in attempts))}
-    return sorted(attempts, key=lambda one: places[one.trick])
-
-
-def _audit_reward(reward: Callable, column: str, attempts: list[Attempt], result: Audit) -> None:
-    """Score all attempts for rows of one task; add the scores and what is wrong with them."""
-    start = time.perf_counter()
-    scored = score_attempts(reward, [one for one in attempts if one.trick not in UNREADABLE])
-    seconds = time.perf_counter() - start
-    earned = {one.number: one.score for one in scored if one.trick == REFERENCE}
-    is_silent = all(one.score is None and not one.failure for one in scored)
-    if reward_kind(reward) != "verifier" and is_silent:
-        return  # it does not apply to this task
-    messages = []
-    if seconds > SECONDS * len(scored):
-        slow = f"takes {seconds:.1f} s for {len(scored)} completions"
-        messages.append(f"{slow}: too slow to train with.")
-    messages += _failed(scored)
-    if reward_kind(reward) in ("verifier", "format"):
-        messages += _short(reward, scored) + _sensitive(scored)
-    if reward_kind(reward) != "control":  # which may look at all of its batch
-        messages += _unsteady(reward, scored)
-    without_gold = score_attempts(reward, [one for one in attempts if one.trick in UNREADABLE])
-    scored += [one for one in without_gold if not one.failure]  # an error is an answer here
-    highest = result.scores[column] = {}
-    for name in dict.fromkeys(one.trick for one in scored):
-        group = [one for one in scored if one.trick == name and one.score is not None]
-        choose = min if name.startswith(REFERENCE) else max
-        highest[name] = choose((one.score for one in group), default=None)
-        if not name.startswith(REFERENCE):
-            messages += _above_limit(reward, name, group, earned)
-    result.failures += [f"reward {column!r} {text}" for text in messages]
-    result.notes += [f"{column} {text}" for text in _notes(reward, scored, earned)]
+        if column and wrong is not None:  # without a gold no completion is right
+            for name, gold in UNREADABLE.items():
+                tried[name] = Attempt(number, row | {column: gold}, name, wrong)
+        for name, attempt in tried.items():
+            if name == REFERENCE or name in names:
+                by_trick.setdefault(name, []).append(attempt)
+    return [attempt for tried in by_trick.values() for attempt in tried]
 
 
 def score_attempts(reward: Callable, attempts: list[Attempt]) -> list[Attempt]:
@@ -258,20 +233,56 @@ def _score_batch(reward: Callable, attempts: list[Attempt]) -> list[Attempt]:
     except Exception as error:
         failure = str(error) if isinstance(error, Raised) else f"{type(error).__name__}: {error}"
         return [one._replace(score=None, failure=failure) for one in attempts]
-    outcomes = logged.get(f"outcome/{reward_name(reward)}") or [None] * len(attempts)
-    found = []
-    for one, value, outcome in zip(attempts, scores, outcomes, strict=True):
-        is_error = str(outcome).startswith("error")
-        failure = str(outcome).removeprefix("error: ") if is_error else None
-        found.append(one._replace(score=value, failure=failure))
-    return found
+    outcomes = map(str, logged.get(f"outcome/{reward_name(reward)}") or [None] * len(attempts))
+    return [
+        one._replace(
+            score=value,
+            failure=outcome.removeprefix("error: ") if outcome.startswith("error") else None,
+        )
+        for one, value, outcome in zip(attempts, scores, outcomes, strict=True)
+    ]
+
+
+def _audit_reward(reward: Callable, column: str, attempts: list[Attempt], result: Audit) -> None:
+    """Score all attempts for rows of one task; add the scores and what is wrong with them."""
+    kind, start = reward_kind(reward), time.perf_counter()
+    scored = score_attempts(reward, [one for one in attempts if one.trick not in UNREADABLE])
+    seconds = time.perf_counter() - start
+    earned = {one.number: one.score or 0.0 for one in scored if one.trick == REFERENCE}
+    if kind != "verifier" and all(one.score is None and not one.failure for one in scored):
+        return  # it does not apply to this task
+    messages = []
+    if seconds > SECONDS * len(scored):
+        slow = f"takes {seconds:.1f} s for {len(scored)} completions"
+        messages.append(f"{slow}: too slow to train with.")
+    messages += _failed(scored)
+    if kind in ("verifier", "format"):
+        messages += _short(reward, scored) + _sensitive(scored)
+    if kind != "control":  # which may look at all of its batch
+        messages += _unsteady(reward, scored)
+    without_gold = score_attempts(reward, [one for one in attempts if one.trick in UNREADABLE])
+    scored += [one for one in without_gold if not one.failure]  # an error is an answer here
+    by_trick: dict[str, list[Attempt]] = {}
+    for one in scored:
+        by_trick.setdefault(one.trick, []).append(one)
+    highest = result.scores[column] = {}
+    for trick, tried in by_trick.items():
+        given = [one for one in tried if one.score is not None]
+        is_trick = not trick.startswith(REFERENCE)
+        highest[trick] = (max if is_trick else min)((one.score for one in given), default=None)
+        above = _above_limit(reward, given, earned) if is_trick else None
+        if above:
+            messages.append(above)
+            result.tricks.append(trick)
+    result.failures += [f"reward {column!r} {text}" for text in messages]
+    result.notes += [f"{column} {text}" for text in _notes(reward, scored, earned)]
 
 
 def _failed(scored: list[Attempt]) -> list[str]:
     """The first attempt without a score through a failure, and how many there are."""
     failed = [one for one in scored if one.failure]
     count = f"fails on {len(failed)} of {len(scored)} completions"
-    return [f"{count}: {one.failure}. The first: {_shown(one)}" for one in failed[:1]]
+    return [f"{count}: {one.failure}. The first: {one.shown()}" for one in failed[:1]]
 
 
 def _short(reward: Callable, scored: list[Attempt]) -> list[str]:
@@ -284,23 +295,22 @@ def _short(reward: Callable, scored: list[Attempt]) -> list[str]:
     given = "nothing" if short[0].score is None else f"{short[0].score:g}"
     due = "more than 0" if full is None else f"{full:g}"
     rows = f"{len(short)} of {len(references)} rows"
-    return [f"gives {given} instead of {due} for the {REFERENCE} of {rows}: {_shown(short[0])}"]
+    return [f"gives {given} instead of {due} for the {REFERENCE} of {rows}: {short[0].shown()}"]
 
 
 def _sensitive(scored: list[Attempt]) -> list[str]:
     """The forms of the reference answer that earn nothing where another one earns something."""
-    fine = [one for one in scored if not one.failure]
-    scores = {(one.number, one.trick): one.score or 0.0 for one in fine}
+    scores = {(one.number, one.trick): one.score or 0.0 for one in scored if not one.failure}
     messages = {}
-    for one in fine:
+    for one in scored:
         form = one.trick.removeprefix(f"{REFERENCE} ")
-        if form == one.trick or form in SAME_AS.values():  # is no form, or one that may differ
+        if one.failure or form == one.trick or form in SAME_AS.values():
             continue
         other = f"{REFERENCE} {SAME_AS[form]}" if form in SAME_AS else REFERENCE
         given, due = scores[one.number, one.trick], scores.get((one.number, other), 0.0)
         if given <= 0.0 < due:
             text = f"gives {given:g} for the {one.trick}, and {due:g} for the {other}"
-            messages.setdefault(one.trick, f"{text}: {_shown(one)}")
+            messages.setdefault(one.trick, f"{text}: {one.shown()}")
     return list(messages.values())
 
 
@@ -312,26 +322,25 @@ def _unsteady(reward: Callable, scored: list[Attempt]) -> list[str]:
     for one, other in zip([*first, first[0]], again, strict=True):
         if None not in (one.score, other.score) and abs(one.score - other.score) > TINY:
             text = f"gives {one.score:g} and then {other.score:g} for the same completion"
-            messages.append(f"{text}, in another order and batch: {_shown(one)}")
+            messages.append(f"{text}, in another order and batch: {one.shown()}")
     return messages[-1:]
 
 
-def _above_limit(
-    reward: Callable, trick: str, group: list[Attempt], earned: dict[int, float | None]
-) -> list[str]:
+def _above_limit(reward: Callable, given: list[Attempt], earned: dict[int, float]) -> str | None:
     """The score furthest above what a trick may get, if one is."""
     is_verifier = reward_kind(reward) == "verifier"
-    if farmable(reward) and not is_verifier:
-        return []
-    limits = {number: _limit(reward, trick, amount or 0.0) for number, amount in earned.items()}
-    worst = max(group, key=lambda one: one.score - limits[one.number], default=None)
-    if worst is None or worst.score <= limits[worst.number] + TINY:
-        return []
+    if not given or (farmable(reward) and not is_verifier):
+        return None
+    limits = {number: _limit(reward, given[0].trick, amount) for number, amount in earned.items()}
+    worst = max(given, key=lambda one: one.score - limits[one.number])
+    limit = limits[worst.number]
+    if worst.score <= limit + TINY:
+        return None
     allowed = "a verifier gives 0 or less"
     if not is_verifier:
-        allowed = f"it may give {limits[worst.number]:g}: for more it declares `allowances` with a "
-        allowed += "reason, or how it is `farmable`"
-    return [f"gives {worst.score:g} for the trick {trick!r}; {allowed}: {_shown(worst)}"]
+        how = "declares `allowances` with a reason, or how it is `farmable`"
+        allowed = f"it may give {limit:g}: for more it {how}"
+    return f"gives {worst.score:g} for the trick {worst.trick!r}; {allowed}: {worst.shown()}"
 
 
 def _limit(reward: Callable, trick: str, earned: float) -> float:
@@ -345,28 +354,25 @@ def _limit(reward: Callable, trick: str, earned: float) -> float:
     return max(0.0, allowed, earned if kind == "step" else 0.0)
 
 
-def _notes(reward: Callable, scored: list[Attempt], earned: dict[int, float | None]) -> list[str]:
+def _notes(reward: Callable, scored: list[Attempt], earned: dict[int, float]) -> list[str]:
     """The allowances that were used; else the trick that escapes a penalty best."""
     if reward_kind(reward) == "verifier" or farmable(reward):
         return []
-    given, used = [one for one in scored if one.score is not None], {}
+    given = [one for one in scored if one.score is not None]
+    used: dict[tuple[float, str], dict[str, None]] = {}  # an allowance -> the tricks that took it
     for one in given:
         allowance = reward_allowances(reward).get(one.trick)
         if allowance and (one.score > 0 or one.score == allowance[0]):
             used.setdefault(allowance, {})[one.trick] = None
     if used or reward_kind(reward) == "format":
-        allowed = [(most, ", ".join(names), reason) for (most, reason), names in used.items()]
-        return [f"may give {most:g} for {names}: {reason}." for most, names, reason in allowed]
-    better = [one for one in given if one.score > (earned[one.number] or 0.0) + TINY]
-    best = max(better, key=lambda one: one.score, default=None)
-    if best is None:
+        return [
+            f"may give {most:g} for {', '.join(names)}: {reason}."
+            for (most, reason), names in used.items()
+        ]
+    better = [one for one in given if one.score > earned[one.number] + TINY]
+    if not better:
         return []
+    best = max(better, key=lambda one: one.score)
     than = f"more than for the {REFERENCE} ({earned[best.number]:g})"
     text = f"gives {best.score:g} for the trick {best.trick!r}, {than}"
     return [f"{text}: gate it by a verifier (reward_gates)."]
-
-
-def _shown(one: Attempt) -> str:
-    text = completion_text(one.text)
-    length = f"... ({len(text)} characters)" if len(text) > SHOWN else ""
-    return f"row {one.number}, {text[:SHOWN]!r}{length}"

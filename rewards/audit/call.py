@@ -25,6 +25,10 @@ MARK = "grpo_recipes_audit_mark"  # what a program among the tricks leaves in it
 _PIECE = re.compile(r"\s+|\S{1,4}")
 
 
+class Raised(Exception):
+    """A reward failed in another process; its text is the type and the message of the error."""
+
+
 @dataclass
 class FirstState:
     """The trainer's state before step 1; what few read is transformers', which loads slowly."""
@@ -61,7 +65,8 @@ def score(
     if token_ids is None:
         takes_ids = "completion_ids" in {parameter.name for parameter in parameters_of(reward)}
         token_ids = [stand_in_ids(completion_text(text)) if takes_ids else [] for text in texts]
-    scores = reward(
+    scores = _call(
+        reward,
         prompts=prompts,
         completions=[as_completion(*pair) for pair in zip(prompts, texts, strict=True)],
         completion_ids=token_ids,
@@ -70,9 +75,13 @@ def score(
         log_metric=lambda name, value: None,
         **columns,
     )
-    if inspect.isawaitable(scores):
-        scores = asyncio.run(_awaited(scores))
     return read_scores(reward, scores, texts)
+
+
+def _call(function: Callable, **arguments: Any) -> Any:
+    """What it returns, or what the coroutine that it returns comes to."""
+    value = function(**arguments)
+    return asyncio.run(value) if inspect.iscoroutine(value) else value
 
 
 def style_of(function: Callable) -> str:
@@ -115,9 +124,7 @@ def _score_one(function: Callable, style: str, row: dict, text: str) -> Any:
     if not any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
         wanted = {parameter.name for parameter in parameters}
         given = {name: value for name, value in given.items() if name in wanted}
-    value = function(**given)
-    if inspect.isawaitable(value):
-        value = asyncio.run(_awaited(value))
+    value = _call(function, **given)
     return value["score"] if isinstance(value, dict) else value
 
 
@@ -136,10 +143,7 @@ def unchanged(reward: Callable) -> Callable:
     @functools.wraps(reward, assigned=(), updated=())
     def watched(**arguments: Any) -> Any:
         lists = {name: value for name, value in arguments.items() if isinstance(value, list)}
-        ids = lists.pop("completion_ids", None)
         before = copy.deepcopy(lists)
-        if ids:  # long, and of numbers alone
-            before["completion_ids"] = [list(of_one) for of_one in ids]
         scores = reward(**arguments)
         if vars(builtins).pop(MARK, False):
             raise ValueError("it runs programs of the model in its own process, the trainer's")
@@ -158,8 +162,3 @@ def stand_in_ids(text: str) -> list[int]:
     """
     ids: dict[str, int] = {}
     return [ids.setdefault(piece, len(ids)) for piece in _PIECE.findall(text)]
-
-
-async def _awaited(scores: Any) -> Any:
-    """Await a value, for `asyncio.run`, which takes a coroutine alone."""
-    return await scores

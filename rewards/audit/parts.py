@@ -13,15 +13,14 @@ NUMBERS = " ".join(map(str, range(101)))
 UNKNOWN = "..."  # for the answer of a row that has none
 GOLD_COLUMNS = ("answer", "solution", "ground_truth", "target")  # the first that a row has as text
 TAGS = ("reasoning", "think")  # for the reasoning before an answer
-FULL_WIDTH = str.maketrans("0123456789-.", "０１２３４５６７８９－．")
-ARABIC = str.maketrans("0123456789", "٠١٢٣٤٥٦٧٨٩")
-# Mathematical bold digits, Cyrillic letters.
+# The gold in other characters. Look-alikes are mathematical bold digits and Cyrillic letters.
 LOOK_ALIKE = str.maketrans("0123456789aceiopxyABEHKMOPTX", "𝟎𝟏𝟐𝟑𝟒𝟓𝟔𝟕𝟖𝟗асеіорхуАВЕНКМОРТХ")
-ZERO_WIDTH, RIGHT_TO_LEFT, LEFT_AGAIN = "\u200b", "\u202e", "\u202c"
-SAME_AS = {
-    f"with a long text {where} it": f"with a short text {where} it"
-    for where in ("before", "behind")
+SCRIPTS = {
+    "full_width": str.maketrans("0123456789-.", "０１２３４５６７８９－．"),
+    "arabic": str.maketrans("0123456789", "٠١٢٣٤٥٦٧٨٩"),
+    "look_alike": LOOK_ALIKE,
 }
+ZERO_WIDTH, RIGHT_TO_LEFT, LEFT_AGAIN = "\u200b", "\u202e", "\u202c"
 # Mathematics in a question: between delimiters, or a sum in plain digits.
 _EXPRESSION = re.compile(
     r"\$([^$]+)\$|\\\((.+?)\\\)|\\\[(.+?)\\\]"
@@ -44,13 +43,12 @@ def parts_of(row: dict, reference_completion: Reference, others: Iterable[dict])
     - every row: prompt, numbers, wrong and last_wrong (answers of other rows, or next to the gold)
     - a row with tests: the functions that they call, returning or exiting
     - a gold that the reference answer shows: what stands around it, other forms of it, the shape of
-      the reference in disorder, and the reasoning before it, which `opening` and `closing` hold
+      the reference in disorder, and the reasoning before it
     """
     gold, reference = gold_of(row), reference_completion(row)
     neighbours, borrowed = _neighbours(gold), _other_answers(row, reference_completion, others)
-    wrong = [gold_of(other) for other in borrowed if gold_of(other)]
     near = [neighbours.get(name) for name in ("plus_one", "minus_one", "last_digit")]
-    wrong = wrong or [text for text in near if text is not None] or [UNKNOWN]
+    wrong = [*filter(None, map(gold_of, borrowed))] or [*filter(None, near)] or [UNKNOWN]
     parts = {"prompt": shown_prompt(row["prompt"]), "wrong": wrong[0], "last_wrong": wrong[-1]}
     for tag in TAGS:
         tagged = f"<{tag}>r</{tag}><answer>{wrong[0]}</answer>"
@@ -67,16 +65,8 @@ def parts_of(row: dict, reference_completion: Reference, others: Iterable[dict])
     before, after = place
     parts |= {"gold": gold, "before": before, "after": after}
     parts |= neighbours | _disguises(gold) | _disorder(before, wrong[0], after)
-    opening, thought, closing = split_reasoning(before)
-    parts |= {"opening": opening, "closing": closing}
-    parts["gold_in_reasoning"] = opening + thought + gold + closing
-    if closing.startswith("</"):
-        parts["gold_in_tags"] = parts["gold_in_reasoning"]
-    else:
-        parts["untagged"] = before + gold + after
-    question = parts["prompt"]
-    if not isinstance(row["prompt"], str):
-        question = shown_prompt(row["prompt"][-1:])
+    parts |= _of_reasoning(before, gold + after)
+    question = row["prompt"] if isinstance(row["prompt"], str) else shown_prompt(row["prompt"][-1:])
     parts |= _of_question(question, gold)
     # A worked example with the same answer, found by what stands right around the gold.
     if _squeezed(before[-8:] + gold + after[:8]) in _squeezed(parts["prompt"]):
@@ -94,13 +84,12 @@ def _neighbours(gold: str) -> dict[str, str]:
         changed = str((int(digit[0]) + 1) % 10)
         return {"last_digit": gold[: digit.start()] + changed + gold[digit.end() :]}
     parts = {"plus_one": str(value + 1), "minus_one": str(value - 1)}
-    is_whole = value.denominator == 1
-    if is_whole:
+    if value.denominator == 1:
         parts["padded"] = f"{value + 1}.000000"
     if value:
         parts |= {"number": gold, "negated": str(-value)}
         parts["half_a_percent"] = f"{float(value) * 1.005:.12g}"
-    if value and is_whole:
+    if value and value.denominator == 1:
         parts["whole"] = gold
     if value and abs(value) != 1:
         parts["not_one"] = gold
@@ -108,25 +97,20 @@ def _neighbours(gold: str) -> dict[str, str]:
 
 
 def _disguises(gold: str) -> dict[str, str]:
-    """The gold in other characters, a part of it, a longer one, and what is no number.
+    """The gold in other characters, a part of it, and a longer one.
 
     Left out is what is the gold itself: a mark behind a single character, a palindrome in reverse.
     """
-    texts = {
-        "full_width": gold.translate(FULL_WIDTH),
-        "arabic": gold.translate(ARABIC),
-        "look_alike": gold.translate(LOOK_ALIKE),
-        "zero_width": gold[:1] + ZERO_WIDTH + gold[1:],
-        "right_to_left": RIGHT_TO_LEFT + gold[::-1] + LEFT_AGAIN,
-    }
+    texts = {name: gold.translate(script) for name, script in SCRIPTS.items()}
+    texts["zero_width"] = gold[:1] + ZERO_WIDTH + gold[1:]
+    texts["right_to_left"] = RIGHT_TO_LEFT + gold[::-1] + LEFT_AGAIN
     parts = {name: text for name, text in texts.items() if gold not in text}
     part, longer = gold[: len(gold) // 2].strip(), gold + gold[-1:] + gold
     if part and number_of(part) != (number_of(gold) or part):
         parts["part"] = part
     if gold.isalnum() and number_of(longer) != number_of(gold):
         parts["longer"] = longer
-    odd = {"nan": "NaN", "inf": "inf", "huge": "1e999", "endless": "9**9**9"}
-    return parts | {name: text for name, text in odd.items() if text.lower() not in gold.lower()}
+    return parts
 
 
 def _disorder(before: str, wrong: str, after: str) -> dict[str, str]:
@@ -141,6 +125,23 @@ def _disorder(before: str, wrong: str, after: str) -> dict[str, str]:
     if len(pieces) > 5:
         parts["emptied"] = "".join(piece for piece in pieces if "<" in piece)
     return parts
+
+
+def _of_reasoning(before: str, answer: str) -> dict[str, str]:
+    """What stands before the answer, cut where a line of reasoning can be added to it.
+
+    `said` and `rest` are the two halves of the whole; `tagged` is `said` where it is in tags, and
+    `untagged` the whole where it is not.
+    """
+    opening, thought, closing = split_reasoning(before)
+    reasoning = opening + thought
+    said = reasoning.rstrip()
+    parts = {"opening": opening, "closing": closing, "reasoning": reasoning}
+    parts["said"] = f"{said}\n" if said else ""
+    parts["rest"] = reasoning[len(said) :] + closing + answer
+    if closing.startswith("</"):
+        return parts | {"tagged": parts["said"], "closing_tag": closing}
+    return parts | {"untagged": before + answer}
 
 
 def _of_question(question: str, gold: str) -> dict[str, str]:
@@ -196,34 +197,6 @@ def _of_programs(row: dict, reference: str) -> dict[str, str]:
     return parts
 
 
-def variants(gold: str, reference: str) -> dict[str, str]:
-    """The reference answer with neutral text around it; `SAME_AS` names a form that earns as much.
-
-    A reward that is sensitive to it teaches where to stop and how long to write, not to be right.
-    """
-    place = place_of(gold, reference)
-    if place is None:
-        return {}
-    opening, thought, closing = split_reasoning(place[0])
-    line = "Let us see what we know, and go on step by step."
-    texts = {"short": line, "long": "\n".join([line] * 60)}
-    found = {"with a line end behind it": reference + "\n"}
-    found |= {
-        f"with a {size} text behind it": f"{reference}\n\n{text}" for size, text in texts.items()
-    }
-    head = (opening + thought).rstrip()
-    end = (opening + thought)[len(head) :]
-    for size, text in texts.items():
-        before = text + place[0]
-        if closing.startswith("</"):
-            before = f"{head}\n{text}{end}{closing}"
-            found["with another line of reasoning"] = (
-                f"{head}\n{line}{end}{closing}{gold}{place[1]}"
-            )
-        found[f"with a {size} text before it"] = before + gold + place[1]
-    return found
-
-
 def split_reasoning(before: str) -> tuple[str, str, str]:
     """What stands before an answer: up to its reasoning, the reasoning, and the rest.
 
@@ -234,9 +207,8 @@ def split_reasoning(before: str) -> tuple[str, str, str]:
     for tag in TAGS:
         head, close, tail = before.rpartition(f"</{tag}>")
         if close:
-            opening, _, thought = head.rpartition(f"<{tag}>")
-            opening += f"<{tag}>" * (len(opening) + len(thought) < len(head))
-            return opening, thought, close + tail
+            opening, mark, thought = head.rpartition(f"<{tag}>")
+            return opening + mark, thought, close + tail
     return "", "", "\n" + before
 
 

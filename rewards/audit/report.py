@@ -2,7 +2,6 @@
 
 import dataclasses
 import json
-import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -39,8 +38,7 @@ def report(result: Audit, rewards: list[Callable]) -> str:
         return "\n".join([*lines, "  No reward gives more than it may."])
     lines += ["", f"{count} failure{'s' * (count > 1)}:"]
     lines += [f"  - {text}" for text in result.failures]
-    named = re.findall(r"for the trick (?:'(.+?)'|\"(.+?)\"); ", "\n".join(result.failures))
-    lessons = dict.fromkeys(LESSONS[single or double] for single, double in named)
+    lessons = dict.fromkeys(LESSONS[trick] for trick in result.tricks)
     lines += ["", "Why it matters:"] * bool(lessons) + [f"  - {lesson}" for lesson in lessons]
     return "\n".join(lines)
 

@@ -15,6 +15,7 @@ from collections.abc import Iterable
 from rewards.audit.call import MARK
 from rewards.audit.parts import NAMED, NUMBERS, Reference, fill, parts_of
 
+REFERENCE = "reference answer"  # and how the names of its forms, which are no tricks, start
 ASKED = "answer: "  # tricks in the asked shape: a format reward may reward each of these
 PROGRAM = "code: "  # a program has the shape that a program was asked in
 
@@ -120,9 +121,9 @@ PLAIN: dict[str, dict[str, str]] = {
         ASKED + "gold in words": "The final answer is {gold}.\n\n{before}{wrong}{after}",
     },
     "all the text is searched: guesses in the reasoning cost nothing": {
-        ASKED + "gold in the reasoning only": "{gold_in_reasoning}{wrong}{after}",
+        ASKED + "gold in the reasoning only": "{reasoning}{gold}{closing}{wrong}{after}",
         # Without tags this would be free text whose only number is the gold: to some a fair answer.
-        ASKED + "none, gold in the reasoning": "{gold_in_tags}{after}",
+        ASKED + "none, gold in the reasoning": "{reasoning}{gold}{closing_tag}{after}",
     },
     "the block earns, whatever is in it": {"empty block": "{python}\n\n```"},
 }
@@ -145,10 +146,10 @@ IN_PLACE: dict[str, dict[str, str]] = {
         "zero-width character": "{zero_width}",
         "right-to-left marks": "{right_to_left}",
         "gold in a longer one": "{longer}",
-        "NaN": "{nan}",
-        "inf": "{inf}",
-        "1e999": "{huge}",
-        "9**9**9": "{endless}",
+        "NaN": "NaN",
+        "inf": "inf",
+        "1e999": "1e999",
+        "9**9**9": "9**9**9",
     },
     "all the text is searched; a list of guesses holds the gold, and small golds come first": {
         "every number": NUMBERS,
@@ -213,6 +214,21 @@ PROGRAMS: dict[str, dict[str, str]] = {
         "wrong answer": "{returning_none}",
     },
 }
+# The reference answer with neutral text around it, which a verifier and a format reward still pay:
+# else they teach where to stop and how long to write. What adds a long text may earn no less than
+# what adds a short one, which may earn less than the reference answer.
+_LINE = "Let us see what we know, and go on step by step."
+_LONG_TEXT = "\n".join([_LINE] * 60)
+FORMS: dict[str, str] = {
+    "with a line end behind it": "{before}{gold}{after}\n",
+    "with a short text behind it": "{before}{gold}{after}\n\n" + _LINE,
+    "with a long text behind it": "{before}{gold}{after}\n\n" + _LONG_TEXT,
+    "with another line of reasoning": "{tagged}" + _LINE + "{rest}",
+    "with a short text before it": "{said}" + _LINE + "{rest}",
+    "with a long text before it": "{said}" + _LONG_TEXT + "{rest}",
+}
+SAME_AS = {name: name.replace("long", "short") for name in FORMS if "long" in name}
+
 TEMPLATES: dict[str, str] = {}  # by name
 LESSONS = dict.fromkeys(
     UNREADABLE, "a row without a readable gold rewards whatever is written, and pulls towards it"
@@ -226,6 +242,8 @@ for _table, _prefix, _before, _after in (
     for _lesson, _named in _table.items():
         LESSONS |= dict.fromkeys((_prefix + _name for _name in _named), _lesson)
         TEMPLATES |= {_prefix + name: _before + text + _after for name, text in _named.items()}
+TEMPLATES |= {f"{REFERENCE} {name}": form for name, form in FORMS.items()}
+EVERYTHING = TEMPLATES.keys() | UNREADABLE.keys()
 _NEEDED = {name: set(NAMED.findall(template)) for name, template in TEMPLATES.items()}
 
 # Of any row they are the same but for its gold, and cost what 100 others do: tried on one row.

@@ -460,4 +460,4 @@ def test_a_reward_may_print_and_is_tried_with_its_parameters(tmp_path):
     rewards, rows = [f"{tmp_path}/mine.py:mine"], [{"prompt": "a", "task": "t"}]
     assert check_apart(rewards, None, rows, limit_s=60) == []
     (problem,) = check_apart(rewards, {"mine": {"limit": 1}}, rows, limit_s=60)
-    assert "ends the process (status 3) when it is imported" in problem
+    assert "ends its process (status 3) when it is imported" in problem
