@@ -18,6 +18,7 @@ from rewards.latex.number import written_number
 from rewards.latex.parse import Tree
 from rewards.latex.read import Answer, read_answer
 from rewards.latex.tidy import NUMBER_WORDS, tidy
+from rewards.latex.units import SCALES
 from rewards.rows import LogExtra, check_penalty, log_answers, score_rows
 from rewards.text import (
     answer_part,
@@ -29,7 +30,7 @@ from rewards.text import (
 
 MAX_ANSWER_CHARS = 2000  # a longer answer is wrong without being read
 MAX_GOLD_WORDS = 6  # a gold of more words is a sentence, which nobody repeats word by word
-_NUMBER_WORDS = {*NUMBER_WORDS, "a", "and", "hundred", "thousand", "million", "billion"}
+_NUMBER_WORDS = {*NUMBER_WORDS, *SCALES, "a", "and"}
 _PROSE = re.compile(
     r"(?<![A-Za-z\\])(?:answer|is|are|therefore|thus|hence|so|we)(?![A-Za-z])", re.I
 )

@@ -9,6 +9,7 @@ from fractions import Fraction
 from typing import NamedTuple
 
 from rewards.latex.parse import Unreadable, parse
+from rewards.latex.tidy import NUMBER_WORDS
 from rewards.latex.value import value_at
 from rewards.steps import Steps
 from rewards.text import completion_text, find_tag
@@ -22,11 +23,9 @@ BINDING = {
     "mod", "^", "√", "hundred", "thousand", "million", "billion", "dozen", "twice", "double",
     "triple", "divided", "multiplied",
 }  # fmt: skip
-WORDS = {
-    "one": 1, "two": 2, "three": 3, "four": 4, "five": 5, "six": 6, "seven": 7, "eight": 8,
-    "nine": 9, "ten": 10, "eleven": 11, "twelve": 12, "half": 2, "twice": 2, "double": 2,
-    "doubled": 2, "triple": 3, "tripled": 3, "thrice": 3, "dozen": 12, "quarter": 4, "third": 3,
-    "pair": 2, "pairs": 2, "couple": 2,
+WORDS = NUMBER_WORDS | {
+    "half": 2, "twice": 2, "double": 2, "doubled": 2, "triple": 3, "tripled": 3, "thrice": 3,
+    "dozen": 12, "quarter": 4, "third": 3, "pair": 2, "pairs": 2, "couple": 2,
 }  # fmt: skip
 _SIGNS = {
     r"\times": "*", r"\cdot": "*", "×": "*", "x": "*", "X": "*", r"\div": "/", "÷": "/", "−": "-",

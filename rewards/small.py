@@ -6,7 +6,7 @@ import re
 from collections import Counter, defaultdict
 
 from rewards.answer import final_answer
-from rewards.text import after_thinking, boxed_answer, completion_text, tagged_answer
+from rewards.text import answer_part, boxed_answer, completion_text, tagged_answer
 
 _WORD = re.compile(r"[^\w\s]*[^\W\d_]+(?:['’-][^\W\d_]+)*[^\w\s]*")
 
@@ -156,7 +156,7 @@ def _offered(text: str) -> str | None:
     number = final_answer(text)
     if number is not None:
         return str(number)
-    text = after_thinking(text)
+    text = answer_part(text)
     return tagged_answer(text) or boxed_answer(text)
 
 

@@ -23,12 +23,13 @@ _MEASURES = (
 )
 _NAMES = {*_UNITS, *_UNITS.values()} - {""}
 _SIZES = {"square": "2", "sq": "2", "cubic": "3"}
-_SCALES = {"hundred": 100, "dozen": 12, "thousand": 10**3, "million": 10**6, "billion": 10**9}
-# Words and letters right behind a number that change its value: "18 lakh", "18M" are not 18. A
-# fourth may count grades ("18 fourth graders"), so of those the plural alone is here.
+SCALES = {"hundred": 100, "dozen": 12, "thousand": 10**3, "million": 10**6, "billion": 10**9}
+# Words and letters right behind a number that change its value, also those that are not read:
+# "18 lakh", "18M" are not 18. A fourth may count grades ("18 fourth graders"), so of those the
+# plural alone is here.
 SCALE = (
-    r"(?:[kKMB]|bn|mn|tn|mln|(?i:hundred|thousand|(?:[mbt]|quadr|quint|sext)[a-z]{0,4}illion|lakh"
-    r"|lac|crore|dozen|myriad|grand|squared|cubed|factorial|hal(?:f|ves)"
+    rf"(?:[kKMB]|bn|mn|tn|mln|(?i:{'|'.join(SCALES)}|(?:[mbt]|quadr|quint|sext)[a-z]{{0,4}}illion"
+    r"|lakh|lac|crore|myriad|grand|squared|cubed|factorial|hal(?:f|ves)"
     r"|(?:hundred|thousand|[a-z]{1,6}illion)ths?|(?:third|(?:four|fif|six|seven|eigh|nin|ten|eleven"
     r"|twelf|[a-z]{3,6}teen|[a-z]{3,6}tie)th)s)s?)(?![A-Za-z0-9])"
 )
@@ -90,7 +91,7 @@ def split_unit(text: str, in_prose: bool = False) -> tuple[str, str, int]:
     )
     if not match or not _is_unit(match, words, in_prose):
         return text, "", 1
-    scale = _SCALES.get(words[0].removesuffix("s"), 1)
+    scale = SCALES.get(words[0].removesuffix("s"), 1)
     name = _unit_name(words if scale == 1 else words[1:], match["power"])
     return match["value"].rstrip(), name, scale
 
@@ -108,7 +109,7 @@ def _is_unit(match: re.Match[str], words: list[str], in_prose: bool) -> bool:
     word, value = words[0].removesuffix("s"), match["value"]
     if _NO_UNITS.intersection(words):
         return False
-    if re.fullmatch(SCALE, words[0]) and word not in _SCALES:
+    if re.fullmatch(SCALE, words[0]) and word not in SCALES:
         return False
     is_known = words[0] in _UNITS or word in _NAMES or word in _SIZES
     if match["upright"]:
