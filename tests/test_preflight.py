@@ -428,7 +428,7 @@ WRONG = [
     ({"generation_batch_size": 12}, "generation_batch_size 12 does not divide by 8"),
     (
         {"train": make_rows(1), "per_device_train_batch_size": 8},
-        "1 training rows are fewer than the 2 prompts of one generation",
+        "the training rows are fewer than the 2 prompts of one generation",
     ),
     (
         {"gradient_accumulation_steps": 3, "steps_per_generation": 2},
@@ -440,30 +440,25 @@ WRONG = [
         "reward_weights has 3 values for 2 rewards: xml_format, gsm8k_correctness",
     ),
     *(
-        (settings, f"does not divide by num_generations=4 ... {advice}")
+        (settings, f"does not divide by num_generations=4: make it a multiple of 4, or {advice}")
         for settings, advice in (
-            ({BATCH: 6}, f"{BATCH} to 4 or 8, or num_generations to 2 or 3."),
-            ({BATCH: 3}, f"{BATCH} to 4, or num_generations to 3."),
-            (
-                {BATCH: 3, "gradient_accumulation_steps": 2},
-                f"set {BATCH} to 2 or 4, or num_generations to 2 or 3.",
-            ),
-            (
-                {BATCH: 3, "generation_batch_size": 6},
-                "set generation_batch_size to 12, or num_generations to 2 or 3.",
-            ),
+            ({BATCH: 6}, "num_generations one of 2, 3, 6."),
+            ({BATCH: 3}, "num_generations one of 3."),
+            ({BATCH: 3, "gradient_accumulation_steps": 2}, "num_generations one of 2, 3, 6."),
+            ({BATCH: 3, "generation_batch_size": 6}, "num_generations one of 2, 3, 6."),
         )
     ),
     *(
         (
             settings,
-            f"save_steps={settings['save_steps']} would save in the middle ... set it to {advice}",
+            f"save_steps={settings['save_steps']} would save in the middle ... set it to a "
+            f"multiple of {period}.",
         )
-        for settings, advice in (
-            ({"save_steps": 10, "steps_per_generation": 4}, "8 or 12 (a multiple of 4)"),
-            ({"save_steps": 1, "num_iterations": 2}, "2 (a multiple of 2)"),
-            ({"save_steps": 0.5}, "1 (a multiple of 1)"),
-            ({"save_steps": 3, "generation_batch_size": 16}, "2 or 4 (a multiple of 2)"),
+        for settings, period in (
+            ({"save_steps": 10, "steps_per_generation": 4}, 4),
+            ({"save_steps": 1, "num_iterations": 2}, 2),
+            ({"save_steps": 0.5}, 1),
+            ({"save_steps": 3, "generation_batch_size": 16}, 2),
         )
     ),
     *(({name: True}, name) for name in ("ignore_data_skip", "save_only_model")),
@@ -484,7 +479,11 @@ def test_what_cannot_train_is_refused_with_the_remedy(check, changes, message):
 
 def test_a_batch_is_counted_over_all_processes(check, monkeypatch):
     monkeypatch.setenv("WORLD_SIZE", "2")
-    parts = ("a generation batch of 6 completions", "x 2 processes", f"{BATCH} to 2 or 4")
+    parts = (
+        "a generation batch of 6 completions",
+        "x 2 processes",
+        "num_generations one of 2, 3, 6",
+    )
     assert_refused(check(per_device_train_batch_size=3), *parts)
 
 

@@ -7,12 +7,10 @@ words.
 
 import dataclasses
 import typing
+from enum import EnumMeta
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, TypeAdapter, ValidationError
-from transformers import SchedulerType
-from transformers.trainer_utils import IntervalStrategy, SaveStrategy
-from transformers.training_args import OptimizerNames
 
 from recipes.common.utils.secrets import blank
 
@@ -49,11 +47,6 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "vllm_mode": ("server", "colocate"),
     "accept_changed": ("reward_code",),
     "dtype": ("auto", "fastest", "bfloat16", "float16", "float32"),
-    "lr_scheduler_type": tuple(kind.value for kind in SchedulerType),
-    "optim": tuple(kind.value for kind in OptimizerNames),
-    "save_strategy": tuple(kind.value for kind in SaveStrategy),
-    "logging_strategy": tuple(kind.value for kind in IntervalStrategy),
-    "eval_strategy": tuple(kind.value for kind in IntervalStrategy),
 }
 # Mappings, whatever their field declares: text that is no JSON mapping is no value of them.
 MAPPINGS = ("reward_tasks", "reward_gates", "reward_columns")
@@ -127,7 +120,9 @@ def read_values(
 
 
 def _type(name: str, hint: Any, choices: Any) -> Any:
-    choices = CHOICES.get(name) or tuple(choices or ())
+    kinds = [each for each in typing.get_args(hint) if isinstance(each, EnumMeta)]
+    of_enum = [each.value for kind in kinds for each in kind]
+    choices = CHOICES.get(name) or tuple(choices or of_enum)
     if choices and typing.get_origin(hint) is list:
         hint = list[Literal[choices]]
     elif choices:

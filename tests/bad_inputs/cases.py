@@ -304,7 +304,7 @@ TRAIN_FILES = {
         "training rows: 1 give another answer to the question of an earlier row",
         "rows 0 and 2: '1' and '3'",
     ),
-    "fewer rows than prompts": (ROW, "1 training rows are fewer than the 2 prompts"),
+    "fewer rows than prompts": (ROW, "the training rows are fewer than the 2 prompts"),
 }
 # fmt: on
 # fmt: off
@@ -368,7 +368,7 @@ QUESTION_FILES = {
         "mine.parquet", "PAR1 and no more", "mine.parquet cannot be read as parquet",
     ),
     "JSON that ends early": (
-        "mine.json", '[{"question": "1 + 1 =", "ans', "mine.json cannot be read as json",
+        "mine.json", '[{"question": "1 + 1 =", "ans', "mine.json, line 1: it is not JSON",
     ),
     "an unknown kind of file": (
         "mine.txt", "1 + 1 = 2\n",
@@ -409,7 +409,7 @@ QUESTION_FILES = {
     ),
     "a part that is missing": (
         "train-00000-of-00002.jsonl", "".join(ROWS),
-        "has 1 of the 2 parts of train: train-00001-of-00002 is missing",
+        "has not all of the 2 parts of train: train-00001-of-00002 is missing",
     ),
     "too few rows to hold one out": (
         "mine.jsonl", ROWS[0], "has 1 rows, and none of them is held out",

@@ -10,7 +10,6 @@ import inspect
 import os
 import re
 from collections.abc import Callable
-from importlib import metadata
 from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
@@ -20,7 +19,6 @@ import psutil
 import torch
 import yaml
 from huggingface_hub import get_token
-from packaging.requirements import Requirement
 from peft import TaskType
 from requests.utils import get_netrc_auth
 from transformers import GenerationConfig, Trainer, get_scheduler
@@ -239,40 +237,25 @@ def check_accounts(training: dict[str, Any]) -> list[str]:
 
 
 def check_packages(s: SimpleNamespace) -> list[str]:
-    """Find settings whose package is not installed, or not in the range that TRL supports."""
+    """Find settings whose package is not installed, or does not import."""
     trackers = [s.report_to] if isinstance(s.report_to, str) else s.report_to or []
+    unknown = [name for name in trackers if name not in (*TRACKERS, "none", "all")]
     known = ", ".join(sorted(TRACKERS))
+    problems = [f"report_to is {name!r}; allowed: none, all, {known}." for name in unknown]
     needed = {
         "load_in_4bit or load_in_8bit": "bitsandbytes" if s.load_in_4bit or s.load_in_8bit else "",
         "use_vllm: true": "vllm" * s.use_vllm,
         "use_liger_kernel: true": "liger_kernel" * s.use_liger_kernel,
+        **{f"report_to: {name}": name for name in trackers if name in TRACKERS},
     }
-    problems = []
-    for name in trackers:
-        if name in TRACKERS:
-            needed[f"report_to: {name}"] = name
-        elif name not in ("none", "all"):
-            problems.append(f"report_to is {name!r}; allowed: none, all, {known}.")
-    found = (_package_problem(package, setting) for setting, package in needed.items() if package)
-    return [*problems, *filter(None, found)]
-
-
-def _package_problem(package: str, setting: str) -> str | None:
-    needs, name = f"{setting} needs the package {package}", package.replace("_", "-")
-    if importlib.util.find_spec(package) is None:
-        return f"{needs}, which is not installed: pip install {name}."
-    try:
-        if package in TRACKERS:
-            importlib.import_module(package)
-    except Exception as error:  # whatever a broken installation raises
-        return f"{needs}, which fails to import: {type(error).__name__}: {error}."
-    installed = metadata.version(name)
-    for wanted in map(Requirement, metadata.requires("trl") or []):
-        of_an_extra = wanted.marker is not None and wanted.marker.evaluate({"extra": package})
-        if wanted.name == package and of_an_extra and installed not in wanted.specifier:
-            supported = f"{package} {wanted.specifier}, the range that TRL supports"
-            return f"{setting} needs {supported}; {installed} is installed."
-    return None
+    for setting, package in needed.items():
+        needs = f"{setting} needs the package {package}"
+        if package and importlib.util.find_spec(package) is None:
+            name = package.replace("_", "-")
+            problems.append(f"{needs}, which is not installed: pip install {name}.")
+        elif package in trackers:
+            problems += _refusal(needs, lambda name=package: importlib.import_module(name))
+    return problems
 
 
 def check_launch_file() -> list[str]:

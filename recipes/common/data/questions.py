@@ -18,11 +18,10 @@ from recipes.common.settings import RecipeArguments, setting
 from rewards.jsonl import collect, lines_of, parse_line, shown
 from rewards.text import find_boxes, last_boxed
 
-Item = dict[
-    str, str
-]  # question, and answer as the data has it: the gold, or a solution that ends in it
+# question, and answer as the data has it: the gold, or a solution that ends in it
+Item = dict[str, str]
 Values = Iterable[tuple[str, Any]]  # a place for messages, and what stands there
-BUILDERS = {".jsonl": "json", ".json": "json", ".csv": "csv", ".parquet": "parquet"}
+KINDS = (".jsonl", ".json", ".csv", ".parquet")
 PART = re.compile(r"(?P<split>.+)-\d{5}-of-(?P<count>\d{5})")  # as the Hub names files
 NO_ANSWER = {"n/a", "-", "--", "?", "todo", "tbd", "null", "nan"}  # what stands for none
 ONE_IN = 8  # questions are held out where the data have no test split
@@ -140,26 +139,23 @@ def splits_of_path(path: Path, columns: tuple[str, str]) -> dict[str, Values]:
     """The splits of a file or a folder, by the names of its files; parts are put together."""
     if not path.exists():
         raise ValueError(f"dataset_path: there is no file or folder {path}.")
-    splits: dict[str, list[Path]] = {}
-    parts: dict[str, int] = {}
-    for file in sorted(path.iterdir()) if path.is_dir() else [path]:
-        if file.suffix in BUILDERS:
-            part = PART.fullmatch(file.stem)
-            name = part["split"] if part else file.stem
-            splits.setdefault(name, []).append(file)
-            if part and path.is_dir():
-                parts[name] = int(part["count"])
-    for name, count in parts.items():
-        there = {file.stem for file in splits[name]}
-        wanted = {f"{name}-{number:05}-of-{count:05}" for number in range(count)}
-        if missing := sorted(wanted - there):
-            has = f"{path} has {len(wanted & there)} of the {count} parts of {name}"
-            raise ValueError(f"dataset_path: {has}: {', '.join(missing)} is missing.")
-    if not splits:
-        kinds = ", ".join(BUILDERS)
+    there = sorted(path.iterdir()) if path.is_dir() else [path]
+    files = [file for file in there if file.suffix in KINDS]
+    if not files:
+        kinds = ", ".join(KINDS)
         raise ValueError(
             f"dataset_path: {path} is not a {kinds} file, nor a folder that holds some."
         )
+    splits: dict[str, list[Path]] = {}
+    for file in files:
+        part = PART.fullmatch(file.stem)
+        name = part["split"] if part else file.stem
+        splits.setdefault(name, []).append(file)
+        for number in range(int(part["count"]) if part and path.is_dir() else 0):
+            other = f"{name}-{number:05}-of-{part['count']}"
+            if other not in [each.stem for each in files]:
+                has = f"{path} has not all of the {int(part['count'])} parts of {name}"
+                raise ValueError(f"dataset_path: {has}: {other} is missing.")
     return {
         name: chain.from_iterable(values_of(part, columns) for part in parts)
         for name, parts in splits.items()
@@ -175,12 +171,12 @@ def splits_of_hub(name: str, config: str | None) -> dict[str, Values]:
 
 
 def values_of(file: Path, columns: tuple[str, str]) -> Iterator[tuple[str, Any]]:
-    """The rows of a file with their places; lines of JSON Lines as text."""
-    if file.suffix == ".jsonl":
+    """The rows of a file with their places; of JSON as text."""
+    kind, options = file.suffix[1:], {}
+    if kind in ("jsonl", "json"):
         yield from lines_of(file)
         return
-    options: dict[str, Any] = {}
-    if file.suffix == ".csv":
+    if kind == "csv":
         with file.open(encoding="utf-8", errors="replace") as lines:
             header = lines.readline()
         if "," not in header and (other := re.search(r"[;\t|]", header)):
@@ -189,7 +185,6 @@ def values_of(file: Path, columns: tuple[str, str]) -> Iterator[tuple[str, Any]]
             )
         # 007 and NA as they stand
         options = {"converters": dict.fromkeys(columns, str), "keep_default_na": False}
-    kind = BUILDERS[file.suffix]
     try:  # a stream writes no cache
         rows = load_dataset(kind, data_files=str(file), split="train", streaming=True, **options)
         for number, row in enumerate(rows, start=1):
@@ -215,29 +210,30 @@ def _item(value: Any, columns: tuple[str, str], check: Callable[[str], str | Non
     row, wanted = parse_line(value) if isinstance(value, str) else value, ", ".join(columns)
     if not isinstance(row, dict):
         raise ValueError(f"it must be a JSON object with {wanted}, not {str(row)[:80]!r}")
-    options = zip(("--question_column", "--answer_column"), columns, strict=True)
-    if missing := [(option, column) for option, column in options if column not in row]:
-        names, there = ", ".join(column for _, column in missing), ", ".join(map(str, row))
+    options = dict(zip(columns, ("--question_column", "--answer_column"), strict=True))
+    if missing := [column for column in columns if column not in row]:
         raise ValueError(
-            f"{names} missing (its keys: {there}; wanted: {wanted}): name the key that holds it by "
-            f"{' and '.join(option for option, _ in missing)}"
+            f"{', '.join(missing)} missing (its keys: {', '.join(map(str, row))}; wanted: "
+            f"{wanted}): name the key that holds it by "
+            f"{' and '.join(options[column] for column in missing)}"
         )
     question, answer = row[columns[0]], _as_text(row[columns[1]])
-    for column, text, kind in (
-        (columns[0], question, "text"),
-        (columns[1], answer, "text or a number"),
-    ):
+    kinds = {"text": question, "text or a number": answer}
+    for column, (kind, text) in zip(columns, kinds.items(), strict=True):
         if not isinstance(text, str) or not text.strip():
             given = json.dumps(row[column], default=str, ensure_ascii=False)[:80]
             raise ValueError(f"{column} is {given}; it must be {kind} that is not empty")
     gold = gold_of(answer)
-    if gold.lower() in NO_ANSWER:
-        raise ValueError(f"the answer is {gold!r}, which stands for none")
-    boxes = list(dict.fromkeys(answer[box.inside : box.inside_end] for box in find_boxes(answer)))
-    if "####" not in answer and len(boxes) > 1:
-        differ = f"has boxes that differ: {' and '.join(map(repr, boxes))}"
-        raise ValueError(f"{columns[1]} {differ}; give the final answer alone")
-    if problem := check(gold) if gold else f"{columns[1]} has no final answer behind ####":
+    boxes = dict.fromkeys(repr(answer[box.inside : box.inside_end]) for box in find_boxes(answer))
+    table = {
+        f"the answer is {gold!r}, which stands for none": gold.lower() in NO_ANSWER,
+        f"{columns[1]} has boxes that differ: {' and '.join(boxes)}; give the final answer alone": (
+            "####" not in answer and len(boxes) > 1
+        ),
+        f"{columns[1]} has no final answer behind ####": not gold,
+    }
+    problems = [message for message, holds in table.items() if holds]
+    if problem := problems[0] if problems else check(gold):
         raise ValueError(problem)
     return {"question": question, "answer": answer}
 

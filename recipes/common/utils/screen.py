@@ -5,7 +5,6 @@ its own report.
 """
 
 import contextlib
-import errno
 import json
 import os
 import re
@@ -23,8 +22,6 @@ from recipes.common.utils.secrets import blank
 
 DELAY_S = 3  # a bar that is gone sooner tells nothing
 FULL_BYTES = 16 << 20  # less is not enough for the checkpoint of any model
-# Of errors without an errno, as those of safetensors.
-FULL_WORDS = ("no space left", "disk is full", "quota exceeded")
 # All but tab and new line, and what turns the direction of a text.
 CONTROL = re.compile("[\\x00-\\x08\\x0b-\\x1f\\x7f-\\x9f\\u2028-\\u202e\\u2066-\\u2069]")
 OTHERS_WAIT_S = 60  # a launcher ends all processes when one ends: the main one is to be heard first
@@ -85,23 +82,13 @@ def explain_endings(folder: Path) -> None:
             )
             return _end_with(f"\nInterrupted. {again}") if is_main() else None
         print(blank("".join(traceback.format_exception(kind, error, trace))), file=sys.stderr)
-        if is_full_disk(error, folder):
+        if folder.is_dir() and shutil.disk_usage(folder).free < FULL_BYTES:
             again = "Make room and run the same command again to resume from the checkpoint before."
             full = f"error: the disk of {folder} is full, and a file was cut short."
             return _end_with(f"{full}\n{again}")
         return _record(shown(f"{kind.__name__}: {error}"))
 
     sys.excepthook = explain
-
-
-def is_full_disk(error: BaseException | None, folder: Path) -> bool:
-    """Tell whether an exception is for lack of room, by its words, its causes' or the disk."""
-    while error is not None:
-        words, number = str(error).lower(), getattr(error, "errno", None)
-        if number in (errno.ENOSPC, errno.EDQUOT) or any(text in words for text in FULL_WORDS):
-            return True
-        error = error.__cause__ or error.__context__
-    return folder.is_dir() and shutil.disk_usage(folder).free < FULL_BYTES
 
 
 def _end_with(message: str) -> None:
