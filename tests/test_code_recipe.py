@@ -11,17 +11,13 @@ from datasets import Dataset, interleave_datasets
 from support.launching import command, run
 from support.scored_by_place import TINY, advantages_of, completions, generations
 
-from recipes.code.prepare import prepare
-from recipes.code.tasks import read_tasks
 from recipes.common.data.overlap import check_duplicates
 from recipes.common.data.recipe import import_recipe
 from recipes.common.evaluation.metrics import answer_metric, by_reward, code_metric
-from recipes.common.evaluation.scores import independent_metric
 from recipes.common.settings import RecipeArguments
 from recipes.common.trainer import GRPOConfig, GRPOTrainer
 from rewards import load_reward, load_rewards
 from rewards.code_tests import OPTIONAL, CodeTests
-from rewards.routing import route
 from rewards.sandbox import Outcome
 
 pytestmark = [
@@ -155,33 +151,16 @@ def test_the_metric_is_all_tests_all_hidden_tests_and_format(
 ):
     wanted = {"tests": tests, "hidden": hidden, "format": format}
     assert code_metric(rows(TASK)[0], completion) == wanted
-
-
-def test_a_table_of_the_visible_tests_earns_the_full_reward_and_fails_the_metric(recipe, tmp_path):
-    tests = [f"assert twice({n}) == {2 * n}" for n in range(1, 4)]
-    (tmp_path / "mine.jsonl").write_text(json.dumps({**TASK, "tests": tests, "hidden_tests": []}))
-    assert prepare("jsonl", tmp_path / "data", tmp_path / "mine.jsonl") == 0
-    (task,) = read_tasks(tmp_path / "data", "train")
-    row = recipe.to_row(task, [])
-    pairs = [test.removeprefix("assert twice(").split(") == ") for test in row["tests"]]
-    table = f"{{{', '.join(': '.join(pair) for pair in pairs)}}}"
-    by_heart = f"```python\ndef twice(x):\n    return {table}.get(x)\n```"
-    for text, is_right in ((by_heart, False), (RIGHT, True)):
-        assert CodeTests()(["p"], [text], [row["tests"]], hidden_tests=[row["hidden_tests"]]) == [1]
-        assert recipe.metric(row, text) == {"tests": True, "hidden": is_right, "format": True}
-    assert independent_metric(recipe.metric(row, RIGHT)) == "hidden"
+    del wanted["hidden"]  # where there are none
+    assert code_metric(rows({**TASK, "hidden_tests": []})[0], completion) == wanted
 
 
 @pytest.mark.parametrize(
     ("name", "rewards", "shared"),
     [
         ("code", ["code_tests", "code_format"], ["tests", "new tests"]),
-        ("code", ["code_format"], []),
-        ("math", ["boxed_math"], ["strict", "lenient"]),
         ("gsm8k", ["xml_format", "gsm8k_correctness"], ["strict"]),
-        ("arithmetic", ["reasoning_gym"], ["strict"]),
         ("number_count", ["number_count"], ["any number", "five numbers"]),
-        ("number_count", ["prose"], ["prose"]),
         ("math_code", ["boxed_math", "code_tests"], ["math strict", "math lenient", "code tests"]),
     ],
 )
@@ -189,11 +168,6 @@ def test_a_recipe_says_which_metrics_score_as_a_reward_of_the_run_does(name, rew
     module = import_recipe(ROOT / f"recipes/{name}/train.py")
     metric = getattr(module, "metric", answer_metric)
     assert by_reward(metric, load_rewards(rewards)) == shared
-
-
-def test_the_metric_leaves_hidden_tests_out_where_there_are_none(rows):
-    metrics = code_metric(rows(ECHO)[0], "```python\nprint(input())\n```")
-    assert metrics == {"tests": True, "format": True}
 
 
 def test_the_metric_of_a_row_that_the_sandbox_failed_on_is_the_format_alone(rows, monkeypatch):
@@ -258,37 +232,15 @@ def test_a_batch_with_programs_logs_the_outcomes_of_their_tests(rows, train, tmp
 
 
 @pytest.mark.slow
-def test_programs_and_other_tasks_share_a_batch(rows, train, tmp_path):
-    other = {"prompt": [{"role": "user", "content": "1 + 1 ="}], "task": "math", "answer": "2"}
-    empty = dict.fromkeys(COLUMNS) | {"answer": None}
-    mixed = Dataset.from_list([empty | rows(TASK)[0], empty | other])
-    rewards = [
-        route(Answers(HALF, RIGHT), ("code",)),
-        route(load_reward("gsm8k_correctness"), ("math",)),
-    ]
-    (logged,) = generations(train(mixed, *rewards))
-    assert logged["rewards/code_tests/mean"] == 0.75
-    assert logged["rewards/gsm8k_correctness/mean"] == 0.0
-    assert (logged["code_tests/gap"], logged["unparsed/code_tests"]) == (0.25, 0.0)
-    scores = completions(tmp_path / "run")["code_tests"]
-    assert scores == [0.5, 1.0, 0.5, 1.0, None, None, None, None]
-
-
-@pytest.mark.slow
 def test_the_recipe_runs_and_leaves_what_its_programs_earned(model, tmp_path):
-    path = write_tasks(
-        tmp_path, [TASK, ECHO, OWN, TASK | {"prompt": "Double."}], [TASK | {"prompt": "Twice?"}]
-    )
-    few = {"max_steps": 2, "num_eval_samples": 0, "log_completions": "true"}
-    printed = run(
-        command("code", "smollm2-135m", model, tmp_path / "run", dataset_path=path, **few)
-    )
+    train = [TASK, ECHO, OWN, TASK | {"prompt": "Double."}]
+    path = write_tasks(tmp_path, train, [TASK | {"prompt": "Twice?"}])
+    few = {"max_steps": 2, "num_eval_samples": 0, "log_completions": "true", "dataset_path": path}
+    printed = run(command("code", "smollm2-135m", model, tmp_path / "run", **few))
     assert "  code_tests: " in printed and "seccomp" in printed
     assert "code_tests: " in (tmp_path / "run/preflight.json").read_text()
-    history = json.loads((tmp_path / "run/checkpoint-2/trainer_state.json").read_text())[
-        "log_history"
-    ]
-    logged = [entry for entry in history if "reward" in entry]
+    state = json.loads((tmp_path / "run/checkpoint-2/trainer_state.json").read_text())
+    logged = [entry for entry in state["log_history"] if "reward" in entry]
     assert len(logged) == 2 and all(
         {"code_tests/suspicious", "errors/code_tests"} <= set(entry) for entry in logged
     )

@@ -3,8 +3,8 @@ nothing.
 """
 
 import itertools
-from collections import Counter
 from fractions import Fraction
+from operator import add, mul, sub
 from pathlib import Path
 
 import pytest
@@ -93,11 +93,6 @@ def test_each_equal_sign_of_a_chain_is_an_equation_that_ends_behind_it():
     assert found == [(9, 17, 5), (17, 21, 5)]
 
 
-def test_the_sides_carry_their_numbers():
-    ((left, right),) = equations("2 * (3 + 4.5) = 15")
-    assert (left.value, left.numbers, right.value) == (15, [2, 3, Fraction(9, 2)], 15)
-
-
 @settings(derandomize=True, deadline=None, max_examples=300)
 @given(st.text(st.sampled_from("0123456789+-*/()=.,$ x\n\\aé½×"), max_size=80))
 def test_an_equation_ends_in_its_text_behind_a_number(text):
@@ -106,13 +101,14 @@ def test_an_equation_ends_in_its_text_behind_a_number(text):
         assert text[right.end - 1] in "0123456789)"
 
 
-@pytest.mark.parametrize("a, b", [*itertools.product([0, 1, 7, 12, 305], repeat=2)])
-def test_it_reckons_as_python_does(a, b):
-    values = {"+": a + b, "-": a - b, "*": a * b} | ({"/": Fraction(a, b)} if b else {})
-    for sign, value in values.items():
-        shown = str(value) if value == int(value) else f"{value.numerator} / {value.denominator}"
-        assert read(f"{a} {sign} {b} = {shown}") == [True]
-        assert read(f"{a} {sign} {b} = {shown} + 1") == [False]
+@pytest.mark.parametrize("sign", [add, sub, mul, Fraction])
+def test_it_reckons_as_python_does(sign):
+    written = {add: "+", sub: "-", mul: "*", Fraction: "/"}[sign]
+    for a, b in itertools.product([0, 1, 7, 12, 305], [1, 7, 12, 305]):
+        value = Fraction(sign(a, b))
+        shown = f"{value.numerator} / {value.denominator}"
+        assert read(f"{a} {written} {b} = {shown}") == [True]
+        assert read(f"{a} {written} {b} = {shown} + 1") == [False]
 
 
 # What is scored
@@ -235,12 +231,6 @@ def test_the_audit_finds_a_step_reward_that_rewards_every_right_equation():
     result = audit([row], [Careless()], lambda row: reference.format(row["answer"]))
     found = {text.split("'")[3] for text in result.failures}
     assert len(found & set(farmed("3 + 4 ="))) == 8
-
-
-def test_right_arithmetic_that_farms_is_right_arithmetic():
-    for name, text in farmed("3 + 4 - 2 =").items():
-        found = Counter(read(text))
-        assert found[True] > 2 and found[False] == 0, name
 
 
 PARTS = [

@@ -73,21 +73,10 @@ def test_sources_that_mean_nothing_are_refused(recipe, sources):
         load(recipe, sources=sources)
 
 
-@pytest.mark.parametrize(
-    ("completion", "strict", "lenient", "format"),
-    [
-        ("\\boxed{18}", True, True, True),
-        ("18", False, True, False),
-        ("\\boxed{10 + 8}", False, False, True),  # work undone, as its reward scores it
-    ],
-)
-def test_maths_has_the_metric_of_boxed_answers(recipe, completion, strict, lenient, format):
-    row = {"task": "math", "prompt": "9 + 9 =", "answer": "18"}
-    wanted = {"math strict": strict, "math lenient": lenient, "math format": format}
-    assert recipe.metric(row, completion) == wanted
-
-
-def test_passages_have_the_metric_of_five_numbers(recipe):
+def test_each_task_has_its_own_metric(recipe):
+    maths = {"task": "math", "prompt": "9 + 9 =", "answer": "18"}
+    wanted = {"math strict": False, "math lenient": True, "math format": False}
+    assert recipe.metric(maths, "18") == wanted
     passage = {"task": "number_count", "answer": None}
     assert recipe.metric(passage, "1 2 3 4 5") == {"five numbers": True}
     assert recipe.metric(passage, "1 2 3 4") == {"five numbers": False}

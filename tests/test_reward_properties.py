@@ -18,20 +18,15 @@ from rewards.registry import REGISTRY
 from rewards.steps import sum_steps
 
 SCORING = [name for name in REGISTRY if name != "llm_judge"]  # which asks a server
-SUM = {
-    "dataset": "chain_sum",
-    "parameters": {},
-    "question": "9 + 9 =",
-    "answer": "18",
-    "metadata": {},
-}
+PARAMETERS = {**REQUIRED, "code_tests": {"timeout_s": 0.5}}
+SUM = {"dataset": "chain_sum", "parameters": {}, "question": "9 + 9 =", "answer": "18"}
 COLUMNS = {
     "answer": "18",
-    "entry": json.dumps(SUM),
+    "entry": json.dumps({**SUM, "metadata": {}}),
     "task": "maths",
     "tests": ["assert f(9) == 18"],
 }
-GOLDS = {"boxed_math": r"\sqrt{x^2+1}"}  # so that values are compared
+GOLDS = ["18", r"\frac{1}{2}", r"\sqrt{x^2+1}", r"(1,\infty)", "x=5", r"\{1,2\}", r"\text{east}"]
 VALID = [
     "<reasoning>9 + 9 = 18</reasoning>\n<answer>\n18\n</answer>",
     "<think>9 + 9 = 18</think><answer>18</answer>",
@@ -41,11 +36,17 @@ VALID = [
     "The answer is **$1,018.50**.",
     "So:\n```python\ndef f(x):\n    return 2 * x\n```",
 ]
-TAGS = ["<answer>", "</answer>", "<think>", "</reasoning>", "<", "<<", ">>"]
-LATEX = ["{", "}", "\\", r"\boxed{", r"\frac", r"\text{", "$", "^", "%"]
-NUMBERS = ["####", "**", "18", "0", ",", ".", "-", "/", "e9", "１", "²", "NaN", "inf", "9**9**9"]
-FENCES = ["```python\n", "```", "~~~"]
-PIECES = [*TAGS, *LATEX, *NUMBERS, *FENCES, "\n", " ", "\x00", "\u200b", "\u202e", "\ud800"]
+TAGS = ["<answer>", "</answer>", "<think>", "</think>", "</reasoning>", "<", "<<", ">>"]
+LATEX = r"""
+    { } \ \boxed{ \frac{ \text{ \sqrt[ \int_0^ \sum_{k=1}^{ \binom{ \sinh{ \begin{pmatrix} \\ \left(
+    \right] \pm \cup \approx \le \{ \} \pi \sin \pmod ( ) [ ] | $ ^ _ & ! = : ; + * x y i cm dozen
+"""
+NUMBERS = """
+    #### ** 18 0 , . - − / e9 1e999 10^{10^{10}} 2356! 0.333333 1/0 １ 𝟙 ² ½ % NaN inf 9**9**9
+"""
+WORDS = ["The answer is ", "not ", "or ", "wait", "Q:", "```python\n", "```", "~~~"]
+PIECES = [*TAGS, *LATEX.split(), *NUMBERS.split(), *WORDS]
+PIECES += ["\n", "\t", " ", "\x00", "\u200b", "\u202e", "\ud800"]
 WRAPPERS = ["{}", "<answer>{}</answer>", r"\boxed{{{}}}", "#### {}"]
 EXAMPLES = {"code_tests": 15}  # what runs programs is asked less
 
@@ -60,29 +61,35 @@ def mutated(draw: st.DrawFn) -> str:
     return text
 
 
-ANY_TEXT = (
-    st.text(st.characters(), max_size=200) | mutated()
-)  # characters() has lone surrogates, text() alone has not
+@st.composite
+def heaped(draw: st.DrawFn) -> str:
+    """Pieces in any order, some of them many times, in what a reward looks for."""
+    times = st.sampled_from([*[1] * 9, 100])
+    pieces = draw(st.lists(st.tuples(st.sampled_from(PIECES), times), max_size=40))
+    inside = "".join(piece * count for piece, count in pieces)[:2000]
+    return draw(st.sampled_from(WRAPPERS)).format(inside)
+
+
+# characters() has lone surrogates, text() alone has not
+ANY_TEXT = st.text(st.characters(), max_size=200) | mutated() | heaped()
 
 
 def loaded(name: str):
     """The reward; of a step reward, the sum."""
-    return sum_steps(load_reward(name, **REQUIRED.get(name, {})))
+    return sum_steps(load_reward(name, **PARAMETERS.get(name, {})))
 
 
-def columns_of(reward) -> dict[str, str | list[str]]:
+def columns_of(reward, gold: str = r"\sqrt{x^2+1}") -> dict[str, str | list[str]]:
     """Values of a row for the columns a reward needs; a new column needs one in COLUMNS."""
-    values = COLUMNS | {"answer": GOLDS.get(reward.__name__, COLUMNS["answer"])}
+    values = COLUMNS | ({"answer": gold} if reward.__name__ == "boxed_math" else {})
     return {column: values[column] for column in ("task", *reward_columns(reward))}
 
 
-def scores_of(reward, texts: list[str], prompt: str | list[dict]) -> tuple[list, list]:
+def scores_of(reward, texts: list[str], prompt: str | list[dict], gold: str) -> tuple[list, list]:
     """The scores of a reward, and the outcomes that it logs."""
-    columns, logged = columns_of(reward), {}
+    rows, logged = [{"prompt": prompt, **columns_of(reward, gold)} for _ in texts], {}
     ids = [stand_in_ids(text) for text in texts]
-    scores = score(
-        reward, [{"prompt": prompt, **columns} for _ in texts], texts, ids, logged.__setitem__
-    )
+    scores = score(reward, rows, texts, ids, logged.__setitem__)
     return scores, logged.get(f"outcome/{reward.__name__}", [])
 
 
@@ -96,19 +103,23 @@ def awaited(scores):
 
 
 @pytest.mark.parametrize("name", SCORING)
-def test_any_text_is_scored_alike_in_any_form_order_and_thread(name):
+def test_any_text_is_scored_soon_and_alike_in_any_form_order_and_thread(name, seconds):
     reward, chat = loaded(name), [{"role": "user", "content": "9 + 9 ="}]
+    may_abstain = reward_kind(reward) not in ("verifier", "format")
 
     @settings(deadline=None, derandomize=True, max_examples=EXAMPLES.get(name, 200))
-    @given(st.lists(ANY_TEXT, min_size=1, max_size=4))
-    def holds(texts):
-        scores, outcomes = scores_of(reward, texts, chat)
+    @given(st.lists(ANY_TEXT, min_size=1, max_size=4), st.sampled_from(GOLDS))
+    def holds(texts, gold):
+        found = []
+        took = seconds(lambda: found.append(scores_of(reward, texts, chat, gold)))
+        scores, outcomes = found[0]
+        assert took < 0.05 * len(texts)
         assert len(scores) == len(texts)
-        assert all(amount is None or math.isfinite(amount) for amount in scores)
+        assert all(may_abstain if amount is None else math.isfinite(amount) for amount in scores)
         assert not [outcome for outcome in outcomes if outcome.startswith("error")]
-        assert scores_of(reward, texts, "9 + 9 =")[0] == scores
-        assert scores_of(reward, texts[::-1], chat)[0] == scores[::-1]
-        assert pool.submit(scores_of, reward, texts, chat).result()[0] == scores
+        assert scores_of(reward, texts, "9 + 9 =", gold)[0] == scores
+        assert scores_of(reward, texts[::-1], chat, gold)[0] == scores[::-1]
+        assert pool.submit(scores_of, reward, texts, chat, gold).result()[0] == scores
 
     with ThreadPoolExecutor(1) as pool:
         holds()
@@ -118,14 +129,15 @@ def test_any_text_is_scored_alike_in_any_form_order_and_thread(name):
 def test_hostile_text_is_scored_in_50_ms(name, hostile, seconds):
     reward = loaded(name)
     for wrapper in WRAPPERS:
-        texts = [wrapper.format(hostile)]
-        ids = [stand_in_ids(text) for text in texts]
+        text, found = wrapper.format(hostile), []
         columns = {column: [value] for column, value in columns_of(reward).items()}
-        arguments = {"prompts": ["9 + 9 ="], "completions": texts, "completion_ids": ids, **columns}
-        (amount,) = awaited(reward(**arguments))
+        arguments = {"prompts": ["9 + 9 ="], "completions": [text], **columns}
+        arguments["completion_ids"] = [stand_in_ids(text)]
+        took = seconds(lambda given=arguments: found.append(awaited(reward(**given))))  # noqa: B023
+        ((amount,), *_) = found
         assert amount is None or math.isfinite(amount)
         assert reward_kind(reward) != "verifier" or not amount or amount < 0.0, wrapper
-        assert seconds(lambda arguments=arguments: awaited(reward(**arguments))) < 0.05, wrapper
+        assert took < 0.05, wrapper
 
 
 @pytest.mark.parametrize("digits", ["１８", "١٨", "𝟏𝟖", "१८"])

@@ -89,25 +89,6 @@ def wrong(importer: str, imported: str) -> bool:
     return there != here and there not in ALLOWED[here]
 
 
-@pytest.mark.parametrize(
-    ("importer", "imported", "expected"),
-    [
-        ("recipes.common.utils.stats", "recipes.common.training.guard", True),
-        ("recipes.common.utils.stats", "rewards.text", True),
-        ("recipes.common.training.steps", "recipes.common.sampling.learning", True),
-        ("recipes.common.trainer", "recipes.common.training.guard", False),
-        ("recipes.common.report.report", "recipes.common.utils.run_files", False),
-        ("recipes.gsm8k.train", "recipes.common.evaluation.metrics", False),
-        ("recipes.gsm8k.train", "recipes.common.training.guard", True),
-        ("recipes.math_code.train", "recipes.math_code.sources", False),
-        ("rewards.audit.audit", "recipes.common.utils.tables", True),
-        ("rewards.sandbox.pool", "rewards.text", True),
-    ],
-)
-def test_a_wrong_import_is_seen(importer, imported, expected):
-    assert wrong(importer, imported) is expected
-
-
 def test_no_room_imports_one_that_it_may_not():
     bad = [
         f"{name} imports {other}"

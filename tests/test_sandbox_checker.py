@@ -107,17 +107,6 @@ def test_a_test_is_plain_where_it_can_leave_nothing_behind(test, plain):
     assert are_plain([test], "") is are_plain(["assert f(1)"], test) is plain
 
 
-def test_plain_tests_share_a_checker_and_others_have_their_own(sandbox, monkeypatch):
-    slot, started = sandbox._all[0], []
-    tell = slot._tell
-    monkeypatch.setattr(slot, "_tell", lambda *sent: (started.append(sent[0]), tell(*sent)))
-    plain = Asserts(RIGHT, ["assert f(1) == 1"])
-    other = Asserts(RIGHT, ["import sys\nassert f(1) == 1"])
-    sandbox.run_batch([plain, plain, other, other, plain, plain])
-    new = [b'"checker": true' in sent for sent in started if b"role" in sent]
-    assert new == [True, False, True, True, True, False]
-
-
 def test_a_program_whose_checker_dies_of_another_is_run_on_a_fresh_one(sandbox):
     slow = Asserts("import time\ndef f(x): time.sleep(x); return x", ["assert f(0.4) == 0.4"])
 

@@ -6,7 +6,6 @@ import contextlib
 import datetime
 import enum
 import json
-import math
 from decimal import Decimal
 
 import pytest
@@ -136,7 +135,6 @@ Point = collections.namedtuple("Point", "x y")
         (int, int),
         (10**4000, 10**4000),
         ("\ud83d\ude00", "\ud83d\ude00"),
-        (-0.0, 0.0),
         (datetime.UTC, datetime.UTC),
         (Decimal("1.10"), Decimal("1.1")),
         (collections.deque([1, 2], maxlen=2), collections.deque([1, 2])),
@@ -145,12 +143,6 @@ Point = collections.namedtuple("Point", "x y")
 def test_the_built_in_type_arrives(value, arrives):
     received = decode(encode(value))
     assert received == arrives and type(received) is type(arrives)
-
-
-def test_the_sign_of_zero_nan_surrogates_and_long_integers_arrive():
-    assert len(decode(encode("\ud83d\ude00"))) == 2
-    assert decode(encode(10**5000)) == 10**5000  # too long for decimal text
-    assert math.copysign(1, decode(encode(-0.0))) == -1 and math.isnan(decode(encode(math.nan)))
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from rewards.sandbox import confinement, landlock, libc, seccomp
-from rewards.sandbox.confinement import Limits, confine, prepare
+from rewards.sandbox.confinement import prepare
 
 on_linux = sys.platform.startswith("linux")
 pytestmark = pytest.mark.skipif(not on_linux, reason="the sandbox is built for Linux")
@@ -54,14 +54,6 @@ def landlocked(*readable):
     return lambda: landlock.restrict(landlock.ruleset(readable))
 
 
-def everything(isolation, uid=None):
-    def confine_all():
-        rules, (chosen, _) = prepare(isolation, ["/usr/lib"])
-        confine(Limits(isolation, uid, 5, os.getppid()), rules, chosen)
-
-    return confine_all
-
-
 def limited(tasks=8):
     def limit():
         if os.geteuid() == 0:
@@ -95,6 +87,7 @@ OPEN_FLAGS = [os.O_WRONLY, os.O_RDWR, os.O_CREAT, os.O_TRUNC, os.O_APPEND, os.O_
         *(("openat", (-100, 0, flags)) for flags in OPEN_FLAGS),
         *(("futex", (0, operation)) for operation in (0, 1, 6, 9, 11, 13, 0x86, 0x87, 0x8B, 0x8D)),
         *(("madvise", (0, 0, advice)) for advice in (3, 9, 12, 20, 21, 22, 23, 100, 101)),
+        ("recvmsg", (0, 0, 0)),  # the checker alone may
         ("sendto", (0, 0, 0, 1, 0, 0)),
         ("recvfrom", (0, 0, 0, 1, 0, 0)),
         ("mmap", (0, 4 << 20, 3, 0x20022, -1, 0)),
@@ -168,14 +161,6 @@ def test_every_number_is_answered_as_its_table_says(machine, files, monkeypatch)
     assert {number: answer_of(lines, number, arch) for number in answers} == answers
     assert {answer_of(lines, n, arch) for n in NUMBERS[machine].values()} == {seccomp.REFUSE}
     assert answer_of(lines, 0, 0x40000003) == seccomp.KILL  # of another architecture
-
-
-def test_the_filter_in_force_is_the_one_that_was_read():
-    numbers = list(NUMBERS[seccomp.machine()].values())
-    asked = lambda: [raw_call(number, 0, 0, 0, 0, 0, 0) for number in numbers]  # noqa: E731
-    assert in_child(asked, filtered()) == [1] * len(numbers)
-    clone3 = seccomp.CALLS["clone3"][seccomp.machine()]
-    assert in_child(lambda: raw_call(clone3, 0, 0), filtered()) == 38
 
 
 def test_another_machine_is_an_error(monkeypatch):
@@ -286,14 +271,3 @@ def test_the_limits_hold(attack, answer):
 @needs_root
 def test_a_fork_that_the_kernel_refuses_is_an_error():
     assert in_child(libc.fork, limited(tasks=1)) == "BlockingIOError"
-
-
-# ------------------------------------------------------------------ all together
-
-
-@pytest.mark.parametrize("isolation", [pytest.param("landlock", marks=needs_landlock), "sealed"])
-@pytest.mark.parametrize("uid", [pytest.param(UID, marks=needs_root), None])
-def test_all_together_can_still_compute_and_opens_nothing_to_write(isolation, uid, tmp_path):
-    assert in_child(lambda: sum(range(10)), everything(isolation, uid)) == 45
-    attack = lambda: os.open(tmp_path, os.O_TMPFILE | os.O_RDWR)  # noqa: E731
-    assert in_child(attack, everything(isolation, uid)) == "PermissionError"

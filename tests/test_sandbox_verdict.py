@@ -12,13 +12,12 @@ from support.sandbox import programs
 from rewards.sandbox import Asserts, Sandbox, Stdio, jobs, landlock, preload
 from rewards.sandbox.checker import NEVER_CALLED
 from rewards.sandbox.jobs import lines_of
-from rewards.sandbox.names import Names, names_of
 from rewards.sandbox.slot import Ran
 
 on_linux = sys.platform.startswith("linux")
 pytestmark = pytest.mark.skipif(not on_linux, reason="the sandbox is built for Linux")
 ROOT = Path(__file__).parents[1]
-TIMEOUT_S = 1.5
+TIMEOUT_S = 1.0
 LATE_S = 1.0
 RIGHT = Asserts("def add(a, b): return a + b", ["assert add(1, 2) == 3"])
 
@@ -60,46 +59,39 @@ import os, struct
 def add(a, b): return 0
 def send(text): os.write(3, struct.pack("!I", len(text)) + text)
 """
-CHEATS = programs("cheats")
-CHEATS = {name: WRONG + cheat.source for name, cheat in CHEATS.items()}
-BASES = [
-    ("int", "0"),
-    ("str", "'3'"),
-    ("float", ""),
-    ("list", ""),
-    ("tuple", ""),
-    ("dict", ""),
-    ("frozenset", ""),
-    ("bytes", ""),
-]
-BASES += [("Fraction", "1"), ("Decimal", "1"), ("timedelta", "1"), ("Number", "")]
+CHEATS = {name: WRONG + cheat.source for name, cheat in programs("cheats").items()}
 IMPORTS = """
 from datetime import timedelta
 from decimal import Decimal
 from fractions import Fraction
 from numbers import Number
 """
-for base, given in BASES:
-    lie = f"{IMPORTS}class A({base}):{EQUAL_TO_ALL}def add(a, b): return A({given})"
+BASES = "int str float list tuple dict frozenset bytes Fraction Decimal timedelta Number"
+for base in BASES.split():
+    lie = f"{IMPORTS}class A({base}):{EQUAL_TO_ALL}def add(a, b): return A()"
     CHEATS[f"equal to all, a {base}"] = lie
-HANGING = {"the exit function"}  # which takes all its time
 CHEATS["a coding line that makes it other code"] = "# -*- coding: utf-7 -*-\n" + WRONG
 CHEATS["a lone surrogate"] = WRONG + "x = '\ud800'"
+HANGING = {"the exit function": 0.3}  # which takes all its time
 
 
-@pytest.mark.parametrize("name", CHEATS)
-def test_a_cheat_passes_no_form_of_a_test_nor_harms_who_comes_after_it(name, sandbox):
-    """With the right program behind each in the same checker, and in a checker of its own."""
-    started = time.monotonic()
-    forms = FORMS[:2] if name in HANGING else FORMS
-    cheats = [Asserts(CHEATS[name], [form], timeout_s=TIMEOUT_S) for form in forms]
-    cheats += [cheat._replace(inplace=True) for cheat in cheats[:2]]
+@pytest.mark.parametrize("inplace", [False, True])
+@pytest.mark.parametrize(
+    "form", [*FORMS[:2], *(pytest.param(f, marks=pytest.mark.slow) for f in FORMS[2:])]
+)
+def test_no_cheat_passes_a_form_of_a_test_nor_harms_who_comes_after_it(form, inplace, sandbox):
+    """The right program is behind each, in the same checker where the form lets programs share."""
+    cheats = [
+        Asserts(cheat, [form], inplace=inplace, timeout_s=HANGING.get(name, TIMEOUT_S))
+        for name, cheat in CHEATS.items()
+    ]
     outcomes = sandbox.run_batch([job for cheat in cheats for job in (cheat, RIGHT)])
-    outcomes.append(sandbox.run_batch(cheats[:1])[0])
-    wanted = [*["fail", "pass"] * len(cheats), "fail"]
-    assert [outcome.status for outcome in outcomes] == wanted
-    assert all(bool(outcome.reason) == (outcome.status == "fail") for outcome in outcomes)
-    assert time.monotonic() - started < len(cheats) * (TIMEOUT_S + LATE_S)
+    found = dict(zip(CHEATS, zip(outcomes[::2], outcomes[1::2], strict=True), strict=True))
+    passed = [name for name, (cheat, _) in found.items() if cheat.status != "fail"]
+    harmful = [name for name, (_, right) in found.items() if right.status != "pass"]
+    silent = [name for name, (cheat, _) in found.items() if not cheat.reason]
+    late = [name for name, (cheat, _) in found.items() if cheat.seconds > TIMEOUT_S + LATE_S]
+    assert (passed, harmful, silent, late) == ([], [], [], [])
 
 
 def test_every_form_of_a_test_passes_the_right_program(sandbox):
@@ -139,33 +131,8 @@ ENDS += ["raise KeyboardInterrupt", "time.sleep(30)"]
 @pytest.mark.parametrize("end", ENDS)
 def test_a_program_that_ends_or_hangs_has_raised_no_exception(end, sandbox):
     program = f"import os, sys, time\ndef f(x): {end}"
-    jobs = [Asserts(program, [ANY], timeout_s=0.3)] * 5
+    jobs = [Asserts(program, [ANY], timeout_s=0.3)] * 3
     assert {outcome.status for outcome in sandbox.run_batch(jobs)} == {"fail"}
-
-
-@pytest.mark.parametrize(
-    "test",
-    [
-        "assert sorted(f(1)) == [2, 3]",
-        "assert abs(f(1)[0] - 2) < 1e-6",
-        "assert math.isclose(f(1)[0], 2)",
-        "assert len(f(1)) == 3",
-        "assert all(x > 5 for x in f(1))",
-        "assert isinstance(f(1), dict)",
-        "import math\nassert math.floor(f(1)[0]) == 2",
-    ],
-)
-def test_names_of_the_tests_are_never_the_programs(test, sandbox):
-    program = """
-class always:
-    def __call__(self, *_, **__): return True
-    def __getattr__(self, name): return self
-    def __eq__(self, other): return True
-    def __lt__(self, other): return True
-sorted = abs = math = len = all = isinstance = floor = always()
-def f(x): return [0, 1]
-"""
-    assert sandbox.run_asserts(program, [test]).status == "fail"
 
 
 # ------------------------------------------------------------------ honest programs
@@ -306,23 +273,6 @@ def f(): return 1
     assert time.monotonic() - started < 5
 
 
-@pytest.mark.parametrize(
-    ("tests", "names"),
-    [
-        (["assert f(1) == 1"], Names(("f",), ())),
-        (["assert f(1) == math.pi", "assert g() == len([])"], Names(("f", "g"), ("math",))),
-        (["assert sum(10, 15) == 6"], Names(("sum",), ())),
-        (["assert copy([1]) == [1]"], Names(("copy",), ())),
-        (["import math\nassert math.isclose(f(1), [x for x in range(3)][0])"], Names(("f",), ())),
-        (["def check(g):\n    assert g(1) == 1\ncheck(f)"], Names(("f",), ())),
-        (["try:\n    f()\nexcept (Own, KeyError): pass"], Names(("f",), (), ("Own",))),
-        (["with self.assertRaises(Own): f(self)"], Names(("f", "self"), (), ("Own",))),
-    ],
-)
-def test_the_names_that_the_program_must_define(tests, names):
-    assert names_of(tests) == names
-
-
 def test_no_two_programs_draw_the_same_numbers(sandbox):
     program = "import random\nprint(random.random())\ndef f(): return 1"
     first, second = (sandbox.run_asserts(program, ["assert f() == 1"]).output for _ in range(2))
@@ -410,22 +360,13 @@ def test_the_limit_is_for_all_stdin_cases_together(sandbox):
 # ------------------------------------------------------------------ ends that the kernel makes
 
 
-def killed_early(*, overflow=False, late=False):
-    return Ran(-9, [b"", b""], [], overflow, late, confined=not late, seconds=1.0)
-
-
-def test_a_flood_that_is_faster_than_the_checker_is_a_failure_of_the_program():
-    outcome = jobs._asserts_outcome(RIGHT, killed_early(overflow=True))
-    assert outcome[:2] == ("fail", "output: more than 1 MiB")
-
-
 class LateSlot:
     """Uses up the time in the first case, and kills the second before it is confined."""
 
     def run(self, role, ends, descriptors, seconds):
         if seconds > 0.5:
             return Ran(0, [b"4\n", b""], [], False, False, True, 0.9995)
-        return killed_early(late=True)
+        return Ran(-9, [b"", b""], [], False, True, False, 1.0)
 
 
 def test_a_case_that_gets_no_time_is_a_failure_of_the_program():
