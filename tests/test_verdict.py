@@ -30,7 +30,7 @@ def evaluations(*rows_right, n=100, metric="lenient"):
 
 
 def test_the_examples_of_the_docstrings_are_right():
-    assert doctest.testmod(scores) == (0, 2)
+    assert doctest.testmod(scores) == (0, 3)
 
 
 TOGETHER = "Reward and held-out lenient rose together: "

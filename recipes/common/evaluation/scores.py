@@ -49,7 +49,22 @@ def metric_names(rows: list[dict[str, Any]]) -> list[str]:
 
 def outcomes(rows: list[dict[str, Any]]) -> dict[str, list[bool | None]]:
     """The outcome of each row by each metric; None where a row does not have the metric."""
-    return {name: [row["metrics"].get(name) for row in rows] for name in metric_names(rows)}
+    return {name: outcomes_of(rows, name) for name in metric_names(rows)}
+
+
+def outcomes_of(rows: list[dict[str, Any]], metric: str) -> list[bool | None]:
+    """The same of one metric."""
+    return [row["metrics"].get(metric) for row in rows]
+
+
+def paired(*outcomes: list[bool | None]) -> list[list[bool]]:
+    """Several outcomes of the same rows, without the rows that lack one: a sandbox may fail.
+
+    >>> paired([True, None, False], [False, True, True])
+    [[True, False], [False, True]]
+    """
+    known = [row for row in zip(*outcomes, strict=True) if None not in row]
+    return [[row[i] for row in known] for i in range(len(outcomes))]
 
 
 def independent_metric(names: Iterable[str]) -> str:
@@ -81,29 +96,20 @@ def compare(before: list[dict], after: list[dict]) -> dict[str, float]:
     """The exact McNemar p of each metric over the paired rows; ValueError for other rows."""
     if [row["prompt"] for row in before] != [row["prompt"] for row in after]:
         raise ValueError("before and after were not evaluated on the same rows in the same order")
-    pairs_of = _pairs(before, after)
-    return {
-        name: mcnemar_p([o for o, _ in both], [n for _, n in both])
-        for name, both in pairs_of.items()
-    }
+    return {name: mcnemar_p(*pair) for name, pair in _pairs(before, after).items()}
 
 
 def rows_changed(before: list[dict], after: list[dict]) -> dict[str, dict[str, Any]]:
     """Of each metric `n`, its paired rows, and the `share` with another outcome afterwards."""
-    pairs_of = _pairs(before, after)
     return {
-        name: {"n": len(both), "share": _mean([o != n for o, n in both])}
-        for name, both in pairs_of.items()
+        name: {"n": len(old), "share": _mean([o != n for o, n in zip(old, new, strict=True)])}
+        for name, (old, new) in _pairs(before, after).items()
     }
 
 
-def _pairs(before: list[dict], after: list[dict]) -> dict[str, list[tuple[bool, bool]]]:
-    """The outcomes before and after of the rows that have a metric at both times, by metric."""
-    pairs = [(old["metrics"], new["metrics"]) for old, new in zip(before, after, strict=True)]
-    return {
-        name: [(o[name], n[name]) for o, n in pairs if name in o and name in n]
-        for name in metric_names(before)
-    }
+def _pairs(before: list[dict], after: list[dict]) -> dict[str, list[list[bool]]]:
+    names = metric_names(before)
+    return {name: paired(outcomes_of(before, name), outcomes_of(after, name)) for name in names}
 
 
 def comparison(

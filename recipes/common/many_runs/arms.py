@@ -17,7 +17,7 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
-from recipes.common.evaluation.scores import metric_names
+from recipes.common.evaluation.scores import metric_names, outcomes_of, paired
 from recipes.common.report.plots import plot_runs
 from recipes.common.settings import (
     ADDED,
@@ -262,8 +262,11 @@ def compare_arms(arms: dict[str, list[tuple[Rows, Rows]]]) -> dict[str, dict[str
             if len({json.dumps([row["prompt"] for row in rows]) for rows in stages}) > 1:
                 raise ValueError("the runs were not evaluated on the same rows in the same order")
         for metric, of_arms in compared.items():
-            seeds = [_paired((before, after, end), metric) for (before, after), (_, end) in pairs]
-            old, new, best = ([[row[i] for row in rows] for rows in seeds] for i in range(3))
+            seeds = [
+                paired(*(outcomes_of(rows, metric) for rows in (before, after, end)))
+                for (before, after), (_, end) in pairs
+            ]
+            old, new, best = zip(*seeds, strict=True)
             of_arms[arm] = {
                 "n": [len(rows) for rows in old],
                 "before": share_over_seeds(old),
@@ -272,12 +275,6 @@ def compare_arms(arms: dict[str, list[tuple[Rows, Rows]]]) -> dict[str, dict[str
                 "beyond": change_over_seeds(new, best),
             }
     return compared
-
-
-def _paired(stages: tuple[Rows, ...], metric: str) -> list[tuple[bool, ...]]:
-    """The outcomes of each row that has the metric in all stages: a sandbox may fail in one."""
-    outcomes = [[row["metrics"].get(metric) for row in rows] for rows in stages]
-    return [of_row for of_row in zip(*outcomes, strict=True) if None not in of_row]
 
 
 def share_over_seeds(outcomes: list[list[bool]]) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from typing import Any
 
 from recipes.common.evaluation.scores import comparison
 from recipes.common.report.plots import COLORS, Panel, panels, svg
-from recipes.common.report.report import best_sentence, config_rows, read_run
+from recipes.common.report.report import config_rows, ending_of, read_run
 from recipes.common.utils.run_files import write_whole
 from recipes.common.utils.tables import percent
 
@@ -108,11 +108,11 @@ def _browsable(run: dict[str, Any]) -> dict[str, Any]:
 
 def _time(runs: list[dict[str, Any]]) -> str:
     """Minutes of each phase in every finished run, and what is left: loading, saving, waiting."""
-    timed = [run for run in runs if run["outcome"]["seconds"] is not None]
+    timed = [run for run in runs if run["seconds"] is not None]
     columns = []
     for run in timed:
-        whole = run["outcome"]["minutes"]
-        of = {phase: seconds / 60 for phase, seconds in run["outcome"]["seconds"].items()}
+        whole = run["minutes"]
+        of = {phase: seconds / 60 for phase, seconds in run["seconds"].items()}
         of["everything else"] = max(0.0, whole - sum(of.values()))
         shares = {name: percent(n / max(whole, 1e-9), 0) for name, n in of.items()}
         columns.append({name: f"{n:.1f} ({shares[name]})" for name, n in of.items()})
@@ -122,17 +122,10 @@ def _time(runs: list[dict[str, Any]]) -> str:
 
 def _result(run: dict[str, Any]) -> str:
     """Verdict, ending and held-out results of one run."""
-    outcome, before, after = run["outcome"], run["before"], run["after"]
-    sentences = ["This run is not finished."]
-    if outcome["steps"] is not None:
-        sentences = [f"{outcome['steps']} steps in {outcome['minutes']:.1f} minutes."]
-    if outcome["stopped"]:
-        sentences.append(f"Stopped early: {outcome['stopped']}.")
-    if outcome["best_checkpoint"]:
-        sentences.append(best_sentence(outcome["best_checkpoint"]))
-    if run["voided"]:
-        sentences.append(run["voided"])
-    opening = f"<p>{html.escape(' '.join(sentences))}</p>"
+    before, after, how_long = run["before"], run["after"], "This run is not finished."
+    if run["steps"] is not None:
+        how_long = f"{run['steps']} steps in {run['minutes']:.1f} minutes."
+    opening = f"<p>{html.escape(' '.join([how_long, *ending_of(run)]))}</p>"
     if run["verdict"]:
         opening = f'<p class="verdict">{html.escape(run["verdict"]["sentence"])}</p>{opening}'
     if before is None:
@@ -153,7 +146,7 @@ def _environment(runs: list[dict[str, Any]]) -> str:
             head.append(f"{run['name']}, from step {start['from_step']}")
             names = ("hardware", "commit", "uncommitted_changes")
             machine = {name: start.get(name) for name in names}
-            engine = run["outcome"]["engine"] or {}
+            engine = run["engine"] or {}
             command = {"command": " ".join(start["command"])}
             facts.append({**machine, **start["versions"], **engine, **command})
     return _table(head, _cells(config_rows(facts))) if facts else "<p>Not recorded.</p>"

@@ -10,7 +10,7 @@ from trl import GRPOTrainer
 from recipes.common.evaluation.scores import comparison_table, independent_metric
 from recipes.common.report.page import write_report
 from recipes.common.report.plots import plot_runs
-from recipes.common.report.report import best_sentence, figures_of
+from recipes.common.report.report import ending_of, figures_of
 from recipes.common.training.callbacks import Clock
 from recipes.common.training.engine import engine
 from recipes.common.training.tracking import track_report, track_summary
@@ -137,15 +137,8 @@ def final_table(folder: Path, summary: dict[str, Any]) -> str:
     lines = [
         f"{folder}: {steps} in {summary['minutes']:.1f} minutes on {summary['hardware']}",
         f"  {summary['verdict']['sentence']}",
+        *(f"  {sentence}" for sentence in ending_of(summary)),
     ]
-    if summary["voided"]:
-        lines.append(f"  {summary['voided']}")
-    if rows := summary.get("rows_trained_on"):
-        lines.append(f"  Trained on {rows} distinct rows.")
-    if summary["stopped"]:
-        lines.append(f"  Stopped early: {summary['stopped']}.")
-    if best := summary["best_checkpoint"]:
-        lines.append(f"  {best_sentence(best)}")
     if summary["after"]:
         lines.append(comparison_table(summary["before"], summary["after"], summary["mcnemar_p"]))
         name = independent_metric(summary["changed"])

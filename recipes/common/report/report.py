@@ -28,7 +28,8 @@ from recipes.common.utils.tables import percent
 MAX_COMPLETIONS = 5_000
 MAX_UNCHANGED = 200  # held-out rows
 FAILURES = ("errors/", "unparsed/")
-OUTCOME = ("steps", "minutes", "seconds", "engine", "stopped", "best_checkpoint")
+OUTCOME = ("steps", "minutes", "seconds", "engine")
+OUTCOME += ("stopped", "best_checkpoint", "rows_trained_on")
 
 
 def read_run(folder: Path) -> dict[str, Any]:
@@ -44,7 +45,7 @@ def read_run(folder: Path) -> dict[str, Any]:
         "name": folder.resolve().name,
         "config": config,
         "starts": read_json(folder / files.VERSIONS, []),
-        "outcome": {name: summary.get(name) for name in OUTCOME},
+        **{name: summary.get(name) for name in OUTCOME},
         "log": files.read_log(folder),
         "validation": files.read_validation(folder),
         **figures_of(folder, chosen),
@@ -67,10 +68,21 @@ def figures_of(folder: Path, chosen: int | None) -> dict[str, Any]:
     }
 
 
-def best_sentence(best: dict[str, Any]) -> str:
-    """Say which checkpoint was chosen and on what; the final figures are of other rows."""
-    value = f"{best['value']:.3g} over {best['rows']} validation rows"
-    return f"The model is that of step {best['step']}, the best by {best['metric']}: {value}."
+def ending_of(run: dict[str, Any]) -> list[str]:
+    """Sentences on a finished run: what it lost and saw, and which model it ends with.
+
+    The final figures are of other rows than those by which a checkpoint was chosen.
+    """
+    sentences = [run["voided"]] if run["voided"] else []
+    if rows := run.get("rows_trained_on"):
+        sentences.append(f"Trained on {rows} distinct rows.")
+    if run["stopped"]:
+        sentences.append(f"Stopped early: {run['stopped']}.")
+    if best := run["best_checkpoint"]:
+        value = f"{best['value']:.3g} over {best['rows']} validation rows"
+        model = f"The model is that of step {best['step']}, the best by {best['metric']}"
+        sentences.append(f"{model}: {value}.")
+    return sentences
 
 
 def voided_sentence(log: list[dict[str, Any]]) -> str | None:

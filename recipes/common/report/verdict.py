@@ -1,12 +1,15 @@
-"""The verdict on a run in one sentence: did the reward and a measure that it does not see rise
-together?
-"""
+"""The verdict on a run: did the reward and a measure that it does not see rise together?"""
 
 from dataclasses import dataclass
 from statistics import mean
 from typing import Any
 
-from recipes.common.evaluation.scores import independent_metric, independent_metrics, outcomes
+from recipes.common.evaluation.scores import (
+    independent_metric,
+    independent_metrics,
+    outcomes,
+    paired,
+)
 from recipes.common.report.plots import curve
 from recipes.common.utils.stats import mcnemar_p, paired_interval, share, slope_test
 from recipes.common.utils.tables import percent, points
@@ -42,8 +45,7 @@ def verdict(
     ends: list[dict[str, Any]] | None = None,
     metric: str | None = None,
 ) -> Verdict:
-    """Decide by the logged training steps and the evaluations of the validation rows, the first of
-    them at step 0.
+    """Decide by the logged training steps and the validation rows, first evaluated at step 0.
 
     `ends` are two evaluations of the held-out rows, before and after; without them, the
     validation's own first and last count. The metric is that of `independent_metric`, unless one is
@@ -113,8 +115,7 @@ def verdict_of_run(
     after: list[dict],
     chosen: int | None = None,
 ) -> Verdict:
-    """The verdict on a run by its held-out rows before and after, and by its curve, where it has
-    them.
+    """The verdict on a run by its held-out rows and its curve, as far as it has them.
 
     Of several tasks with metrics of their own each has its sentence. `chosen` is the step of the
     checkpoint that took the place of the last; what came after it is not of this model.
@@ -148,19 +149,12 @@ def reward_rises(log: list[dict[str, Any]]) -> bool:
     return slope > 0 and p < REWARD_LEVEL
 
 
-def _pairs(old: dict[str, Any], new: dict[str, Any], metric: str) -> tuple[list[bool], list[bool]]:
-    """The outcomes of the rows that both evaluations have."""
-    both = zip(old["metrics"][metric], new["metrics"][metric], strict=True)
-    known = [pair for pair in both if None not in pair]
-    return [was for was, _ in known], [now for _, now in known]
-
-
 def _change(old: dict[str, Any], new: dict[str, Any], metric: str) -> tuple[float, float]:
-    was, now = _pairs(old, new, metric)
+    was, now = paired(old["metrics"][metric], new["metrics"][metric])
     return sum(now) - sum(was), mcnemar_p(was, now)
 
 
 def _figures(label: str, metric: str, old: dict[str, Any], new: dict[str, Any]) -> str:
-    was, now = _pairs(old, new, metric)
+    was, now = paired(old["metrics"][metric], new["metrics"][metric])
     change = points((sum(now) - sum(was)) / len(was), paired_interval(was, now))
     return f"{label} {percent(mean(was))} to {percent(mean(now))}, {change}, on {len(was)} rows"
