@@ -14,7 +14,6 @@ import yaml
 from datasets import Dataset, concatenate_datasets
 
 from recipes.common.checks.preflight import Preflight, preflight, report, resolved
-from recipes.common.data.overlap import near_duplicates
 from recipes.common.settings import RecipeArguments, parse_arguments
 from rewards import load_rewards
 from rewards.audit.call import score
@@ -563,28 +562,6 @@ def test_the_change_that_the_held_out_rows_show_is_noted(check):
         .startswith("160 held-out rows show a change of 11.4 points or more")
     )
     assert check(held_out=None).result.notes == []
-
-
-def test_near_duplicates_are_noted_with_the_pair(check):
-    story = "Tom buys {} boxes of four pens and gives two to Ann and one to Bob. How many are left?"
-    train, held_out = TRAIN.to_list(), HELD_OUT.to_list()
-    train[2]["prompt"][0]["content"], held_out[1]["prompt"][0]["content"] = (
-        story.format(3),
-        story.format(5),
-    )
-    note, last = check(
-        train=Dataset.from_list(train), held_out=Dataset.from_list(held_out)
-    ).result.notes
-    assert last == TWO_ROWS and note.startswith(
-        "1 of 2 evaluation questions share half of their 8-word runs"
-    )
-    assert "row 1: 'tom buys 5 boxes" in note and "training row 2: 'tom buys 3 boxes" in note
-
-
-def test_an_instruction_that_all_questions_share_makes_no_near_duplicates():
-    asked = "Continue this passage in English with names dates and figures please and stop there:"
-    rows = [{"prompt": f"{asked} {n} {n} {n}"} for n in range(20)]
-    assert near_duplicates(rows[:10], rows[10:]) == []
 
 
 def test_only_the_first_1000_rows_of_a_stream_are_checked_and_the_report_says_so(check):

@@ -132,16 +132,23 @@ def test_generation_kwargs_of_vllm_are_its_own():
     assert_refused(check_generation({**given, "use_vllm": False}), ["generation_kwargs has stop"])
 
 
-@pytest.mark.parametrize("case", cases.TEXTS)
-def test_yaml(case, refusal):
-    text, *words = cases.TEXTS[case]
-    assert_refused(refusal(text=text), words)
+OTHERS = {  # name -> (what is changed of the sound run, the words of the refusal)
+    f"{title}: {name}": ({argument: given}, words)
+    for title, argument, table in (
+        ("YAML", "text", cases.TEXTS),
+        ("a command line", "words", cases.WORDS),
+        ("train.jsonl", "train", cases.TRAIN_FILES),
+        ("test.jsonl", "test", cases.TEST_FILES),
+        ("a reward", "reward", cases.REWARDS),
+    )
+    for name, (given, *words) in table.items()
+}
 
 
-@pytest.mark.parametrize("case", cases.WORDS)
-def test_command_lines(case, refusal):
-    line, *words = cases.WORDS[case]
-    assert_refused(refusal(words=line), words)
+@pytest.mark.parametrize("case", OTHERS)
+def test_texts_words_files_and_rewards(case, refusal):
+    given, words = OTHERS[case]
+    assert_refused(refusal(**given), words)
 
 
 def test_all_values_that_cannot_be_read_are_named_at_once(refusal):
@@ -152,18 +159,6 @@ def test_all_values_that_cannot_be_read_are_named_at_once(refusal):
     assert refusal(words=["--max_steps", "many", "--beta", "x"]) == wanted
 
 
-@pytest.mark.parametrize("case", cases.TRAIN_FILES)
-def test_training_files(case, refusal):
-    content, *words = cases.TRAIN_FILES[case]
-    assert_refused(refusal(train=content), words)
-
-
-@pytest.mark.parametrize("case", cases.TEST_FILES)
-def test_held_out_files(case, refusal):
-    content, *words = cases.TEST_FILES[case]
-    assert_refused(refusal(test=content), words)
-
-
 @pytest.mark.parametrize("case", cases.QUESTION_FILES)
 def test_question_files(case, refusal):
     file, content, *words = cases.QUESTION_FILES[case]
@@ -172,12 +167,6 @@ def test_question_files(case, refusal):
     given = cases.QUESTION_SETTINGS.get(case, {})
     whole = {"dataset_path": f"data/{file}", "reward_funcs": ["boxed_math"], **given}
     assert_refused(refusal(whole, train=None, test=None, recipe="math"), words)
-
-
-@pytest.mark.parametrize("case", cases.REWARDS)
-def test_rewards(case, refusal):
-    code, *words = cases.REWARDS[case]
-    assert_refused(refusal(reward=code), words)
 
 
 def without(name: str) -> Callable[[Path], None]:
@@ -200,60 +189,39 @@ def with_values(name: str, **values) -> Callable[[Path], None]:
     return change
 
 
-def cut_short(folder: Path) -> None:
-    weights = folder / "model.safetensors"
-    weights.write_bytes(weights.read_bytes()[:-100])
+def with_bytes(change: Callable[[bytearray], bytes]) -> Callable[[Path], None]:
+    def write(folder: Path) -> None:
+        weights = folder / "model.safetensors"
+        weights.write_bytes(change(bytearray(weights.read_bytes())))
+
+    return write
 
 
-def without_a_layer(folder: Path) -> None:
-    tensors = load_file(folder / "model.safetensors")
-    kept = {name: tensor for name, tensor in tensors.items() if ".layers.1." not in name}
-    save_file(kept, folder / "model.safetensors", metadata={"format": "pt"})
+def with_weights(change: Callable[[str, torch.Tensor], tuple[str, torch.Tensor] | None]):
+    """Change the name and the value of each weight; None takes it out."""
 
+    def write(folder: Path) -> None:
+        file = folder / "model.safetensors"
+        changed = [change(*item) for item in load_file(file).items()]
+        save_file(dict(filter(None, changed)), file, metadata={"format": "pt"})
 
-def with_a_damaged_header(folder: Path) -> None:
-    content = bytearray((folder / "model.safetensors").read_bytes())
-    content[9] = 0
-    (folder / "model.safetensors").write_bytes(content)
-
-
-def with_names_of_a_wrapper(folder: Path) -> None:
-    """As DataParallel saves them."""
-    tensors = load_file(folder / "model.safetensors")
-    named = {f"module.{name}": tensor for name, tensor in tensors.items()}
-    save_file(named, folder / "model.safetensors", metadata={"format": "pt"})
+    return write
 
 
 def as_an_adapter(folder: Path) -> None:
     (folder / "config.json").rename(folder / "adapter_config.json")
 
 
-def with_nan(folder: Path) -> None:
-    tensors = load_file(folder / "model.safetensors")
-    for name in tensors:
-        tensors[name] = torch.full_like(tensors[name], float("nan"))
-    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
-
-
-def with_zeros(folder: Path) -> None:
-    tensors = load_file(folder / "model.safetensors")
-    tensors = {name: torch.zeros_like(tensor) for name, tensor in tensors.items()}
-    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
-
-
-def with_a_weight_renamed(folder: Path) -> None:
-    tensors = load_file(folder / "model.safetensors")
-    tensors["model.layers.1.mlp.down.weight"] = tensors.pop("model.layers.1.mlp.down_proj.weight")
-    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
-
-
-def with_few_embeddings(folder: Path) -> None:
-    tensors = load_file(folder / "model.safetensors")
-    name = "model.embed_tokens.weight"
-    tensors[name] = tensors[name][:50].clone()
-    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
-
-
+without_a_layer = with_weights(lambda name, w: None if ".layers.1." in name else (name, w))
+with_names_of_a_wrapper = with_weights(lambda name, w: (f"module.{name}", w))  # DataParallel's
+with_nan = with_weights(lambda name, w: (name, torch.full_like(w, float("nan"))))
+with_zeros = with_weights(lambda name, w: (name, torch.zeros_like(w)))
+with_a_weight_renamed = with_weights(
+    lambda name, w: (name.replace("layers.1.mlp.down_proj", "layers.1.mlp.down"), w)
+)
+with_few_embeddings = with_weights(lambda name, w: (name, w[:50].clone() if "embed" in name else w))
+cut_short = with_bytes(lambda content: content[:-100])
+with_a_damaged_header = with_bytes(lambda content: content[:9] + b"\0" + content[10:])
 LOOPS = "{% for a in range(9999) %}{% for b in range(9999) %}{% endfor %}{% endfor %}"
 NO_SYSTEM = (
     "{% if messages[0]['role'] == 'system' %}{{ raise_exception('no system role') }}{% endif %}"

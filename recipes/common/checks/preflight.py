@@ -42,7 +42,7 @@ from recipes.common.checks.rewards_on_rows import (
     check_gates,
     reward_lines,
 )
-from recipes.common.data.overlap import check_duplicates, check_held_out, overlap_notes
+from recipes.common.data.overlap import check_duplicates, check_held_out
 from recipes.common.data.recipe import check_reference
 from recipes.common.data.split import first_rows
 from recipes.common.settings import Arguments, RecipeArguments
@@ -118,7 +118,6 @@ def preflight(
     notes = [*args.notes, *notes, *notes_on_rewards(args, rewards)]
     if not check_columns([*seen, *held_out], bool(args.training["environment_factory"])):
         notes += cost_notes(args, rows, len(held_out), len(validation), rewards)
-        notes += overlap_notes(seen, held_out)
     notes += validation_notes(args, validation)
     notes += only_rows_notes(rows, held_out) if args.recipe.only_rows else []
     if held_out:

@@ -1,19 +1,14 @@
-"""Questions seen twice: in training and held out, nearly so, or in the warm start."""
+"""Questions seen twice: in training and held out, or in the warm start."""
 
 import hashlib
 import json
 import re
-from collections import Counter
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from recipes.common.utils.run_files import WARM_START, read_json
 
-GRAM = 8  # words
-SHARE = 0.5  # of a question's 8-grams that one training question must share to be a near duplicate
 QUESTIONS = "question_digests"  # of a warm start's record
-COMMON = 5  # training questions: an 8-gram of more is an instruction that many questions share
 
 
 def question_of(prompt: str | list[dict[str, Any]]) -> str:
@@ -87,41 +82,3 @@ def check_duplicates(train_rows: list[dict], eval_rows: list[dict]) -> list[str]
         }
         problems += [message for message, holds in table.items() if holds]
     return problems
-
-
-def near_duplicates(train_rows: list[dict], eval_rows: list[dict]) -> list[tuple[int, int]]:
-    """Pairs (evaluation row, training row) that share half of the first one's 8-grams."""
-    # Only the grams that are asked for: those of all training rows would take gigabytes.
-    holders: dict[tuple[str, ...], list[int]] = {
-        gram: [] for row in eval_rows for gram in _grams(row)
-    }
-    for number, row in enumerate(train_rows):
-        for gram in holders.keys() & _grams(row):
-            holders[gram].append(number)
-    found = []
-    for number, row in enumerate(eval_rows):
-        grams = _grams(row)
-        own = [holders[gram] for gram in grams if len(holders[gram]) <= COMMON]
-        for train, shared in Counter(chain.from_iterable(own)).most_common(1):
-            if shared >= SHARE * len(grams):
-                found.append((number, train))
-    return found
-
-
-def overlap_notes(train_rows: list[dict], eval_rows: list[dict]) -> list[str]:
-    """Report near duplicates with the first pair; nothing without any."""
-    if not (pairs := near_duplicates(train_rows, eval_rows)):
-        return []
-    number, train = pairs[0]
-    held_out = question_of(eval_rows[number]["prompt"])[:120]
-    trained = question_of(train_rows[train]["prompt"])[:120]
-    return [
-        f"{len(pairs)} of {len(eval_rows)} evaluation questions share half of their 8-word runs "
-        f"with a training question; the first is row {number}: {held_out!r}, like training row "
-        f"{train}: {trained!r}"
-    ]
-
-
-def _grams(row: dict) -> set[tuple[str, ...]]:
-    words = question_of(row["prompt"]).split()
-    return set(zip(*(words[i:] for i in range(GRAM)), strict=False))
