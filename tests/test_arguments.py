@@ -1,5 +1,6 @@
 """Arguments of a run: YAML, command line, and what is noted instead of raised."""
 
+import json
 import os
 
 import pytest
@@ -8,20 +9,10 @@ from recipes.common.settings import RecipeArguments, parse_arguments
 
 
 def test_the_command_line_wins_over_the_yaml_and_the_yaml_over_the_default(parse):
-    args = parse({"max_steps": 5, "beta": 0.5}, "--max_steps", "7")
-    assert (args.training["max_steps"], args.training["beta"], args.training["num_iterations"]) == (
-        7,
-        0.5,
-        1,
-    )
-    assert args.problems == []
-
-
-def test_each_name_lands_where_it_belongs(parse):
-    args = parse({"num_eval_rows": 3, "num_generations": 4, "lora_r": 8})
-    assert args.recipe.num_eval_rows == 3
-    assert args.training["num_generations"] == 4
-    assert args.model["lora_r"] == 8
+    args = parse({"max_steps": 5, "beta": 0.5, "lora_r": 8}, "--max_steps", "7")
+    names = ("max_steps", "beta", "num_iterations")
+    assert [args.training[name] for name in names] == [7, 0.5, 1]
+    assert (args.model["lora_r"], args.problems) == (8, [])
 
 
 def test_the_path_of_the_yaml_is_kept_and_may_follow_an_equals_sign(tmp_path):
@@ -35,46 +26,33 @@ def test_the_path_of_the_yaml_is_kept_and_may_follow_an_equals_sign(tmp_path):
     assert "cannot read nowhere.yaml" in noted
 
 
-@pytest.mark.parametrize(
-    ("settings", "words", "group", "expected"),
-    [
-        ("learning_rate: 5e-6", [], "training", {"learning_rate": 5e-6}),  # text to YAML
-        ("learning_rate: 5.0e-6", [], "training", {"learning_rate": 5e-6}),
-        ({}, ["--learning_rate", "5e-6"], "training", {"learning_rate": 5e-6}),
-        ({}, ["--dry_run"], "recipe", {"dry_run": True}),
-        ({"dry_run": True}, ["--dry_run", "false"], "recipe", {"dry_run": False}),
-        ("reward_funcs: xml_format", [], "recipe", {"reward_funcs": ["xml_format"]}),
-        ({}, ["--reward_funcs", "xml_format"], "recipe", {"reward_funcs": ["xml_format"]}),
-        (
-            {"reward_funcs": ["a"]},
-            ["--reward_funcs", "b", "my.py:c"],
-            "recipe",
-            {"reward_funcs": ["b", "my.py:c"]},
-        ),
-        ("reward_weights: 2.0", [], "training", {"reward_weights": [2.0]}),
-        ({}, ["--reward_weights", "2.0"], "training", {"reward_weights": [2.0]}),
-        ({"reward_kwargs": {"a": {"b": 0.5}}}, [], "recipe", {"reward_kwargs": {"a": {"b": 0.5}}}),
-        (
-            {},
-            ["--reward_kwargs", '{"a": {"b": 0.5}}'],
-            "recipe",
-            {"reward_kwargs": {"a": {"b": 0.5}}},
-        ),
-        (
-            {},
-            ["--chat_template_kwargs", '{"c": false}'],
-            "training",
-            {"chat_template_kwargs": {"c": False}},
-        ),
-    ],
-)
+KWARGS = {"a": {"b": 0.5}}
+READ = [  # the YAML, the command line, and the setting that is read of them
+    ("learning_rate: 5e-6", [], "learning_rate", 5e-6),  # text to YAML
+    ("learning_rate: 5.0e-6", [], "learning_rate", 5e-6),
+    ({}, ["--learning_rate", "5e-6"], "learning_rate", 5e-6),
+    ({}, ["--dry_run"], "dry_run", True),
+    ({"dry_run": True}, ["--dry_run", "false"], "dry_run", False),
+    ("reward_funcs: xml_format", [], "reward_funcs", ["xml_format"]),
+    ({}, ["--reward_funcs", "xml_format"], "reward_funcs", ["xml_format"]),
+    ({"reward_funcs": ["a"]}, ["--reward-funcs", "b", "my.py:c"], "reward_funcs", ["b", "my.py:c"]),
+    ("reward_weights: 2.0", [], "reward_weights", [2.0]),
+    ({}, ["--reward_weights", "2.0"], "reward_weights", [2.0]),
+    ({}, ["--max_steps=-1"], "max_steps", -1),
+    ({}, ["--optim", "sgd"], "optim", "sgd"),  # a choice of an enum
+    ({"reward_kwargs": KWARGS}, [], "reward_kwargs", KWARGS),
+    ({}, ["--reward_kwargs", json.dumps(KWARGS)], "reward_kwargs", KWARGS),
+    ({}, ["--chat_template_kwargs", '{"c": false}'], "chat_template_kwargs", {"c": False}),
+]
+
+
+@pytest.mark.parametrize(("settings", "words", "name", "value"), READ)
 def test_a_value_is_read_as_its_type_from_yaml_and_command_line(
-    parse, settings, words, group, expected
+    parse, settings, words, name, value
 ):
     args = parse(settings, *words)
-    values = vars(args.recipe) if group == "recipe" else args.training
-    ((name, value),) = expected.items()
-    assert (values[name], type(values[name]), args.problems) == (value, type(value), [])
+    read = {**vars(args.recipe), **args.training}[name]
+    assert (read, type(read), args.problems) == (value, type(value), [])
 
 
 def test_an_unknown_flag_is_noted_with_a_hint_and_an_abbreviated_one_not_guessed(parse):
@@ -92,35 +70,16 @@ def test_an_unknown_flag_is_noted_with_a_hint_and_an_abbreviated_one_not_guessed
 )
 def test_rewards_of_the_command_line_do_not_inherit_settings_of_others(parse, setting):
     (name,) = setting
-    args = parse(
-        {"reward_funcs": ["xml_format", "gsm8k_correctness"], **setting},
-        "--reward_funcs",
-        "my.py:brevity",
-    )
-    assert len(args.problems) == 1
-    assert (
-        f"whose {name} ({setting[name]}) belongs to those rewards: give --{name} as well"
-        in args.problems[0]
-    )
-
-
-def test_rewards_of_the_command_line_with_settings_of_their_own_are_fine(parse):
-    settings = {
-        "reward_funcs": ["xml_format"],
-        "reward_weights": [2.0],
-        "reward_kwargs": {"xml_format": {}},
-    }
-    words = [
-        "--reward_funcs",
-        "my.py:brevity",
-        "--reward_weights",
-        "1.0",
-        "--reward_kwargs",
-        '{"brevity": {}}',
-    ]
-    args = parse({**settings, "reward_kwargs": {"xml_format": {"per_tag": 1}}}, *words)
+    settings = {"reward_funcs": ["xml_format", "gsm8k_correctness"], **setting}
+    words = ["--reward_funcs", "my.py:brevity"]
+    (problem,) = parse(settings, *words).problems
+    belongs = f"whose {name} ({setting[name]}) belongs to those rewards: give --{name} as well"
+    assert belongs in problem
+    own = ["--reward_weights", "1.0", "--reward_kwargs", '{"brevity": {}}']
+    args = parse(settings, *words, *own)
     assert args.problems == []
-    assert (args.training["reward_weights"], args.recipe.reward_kwargs) == ([1.0], {"brevity": {}})
+    read = (args.training["reward_weights"], args.recipe.reward_kwargs)
+    assert read == ([1.0], {"brevity": {}})
     assert parse(settings, "--reward_weights", "1.0").problems == [], "weights alone are fine"
 
 
@@ -148,23 +107,18 @@ def test_a_setting_that_was_renamed_or_is_gone_is_named_as_such(parse, name, wor
 def test_home_and_variables_are_expanded_in_paths(parse, monkeypatch):
     monkeypatch.setenv("HOME", "/home/me")
     monkeypatch.setenv("DATA", "/big")
-    args = parse(
-        {
-            "dataset_path": "~/rows",
-            "output_dir": "$DATA/run",
-            "model_name_or_path": "${DATA}/model",
-            "reward_funcs": ["~/mine.py:correct", "xml_format"],
-        },
-        "--only_rows=~/kept.jsonl",
-    )
+    given = {"dataset_path": "~/rows", "output_dir": "$DATA/run", "model_name_or_path": "${DATA}/m"}
+    given["reward_funcs"] = ["~/mine.py:correct", "xml_format"]
+    args = parse(given, "--only_rows=~/kept.jsonl")
     assert args.problems == []
-    assert (args.recipe.dataset_path, args.recipe.only_rows) == (
-        "/home/me/rows",
-        "/home/me/kept.jsonl",
-    )
-    assert args.training["output_dir"] == "/big/run"
-    assert args.model["model_name_or_path"] == "/big/model"
-    assert args.recipe.reward_funcs == ["/home/me/mine.py:correct", "xml_format"]
+    read = {**vars(args.recipe), **args.training, **args.model}
+    assert {name: read[name] for name in (*given, "only_rows")} == {
+        "dataset_path": "/home/me/rows",
+        "output_dir": "/big/run",
+        "model_name_or_path": "/big/m",
+        "reward_funcs": ["/home/me/mine.py:correct", "xml_format"],
+        "only_rows": "/home/me/kept.jsonl",
+    }
 
 
 @pytest.mark.parametrize(

@@ -100,52 +100,45 @@ def test_a_preset_goes_with_every_yaml(name, file, monkeypatch):
 # Precedence
 
 
-def test_a_preset_of_the_command_line_wins_over_the_yaml_and_a_flag_over_the_preset(parse):
-    args = parse(
-        {"beta": 0.3, "loss_type": "bnpo", "max_steps": 5}, "--preset", "dr_grpo", "--beta", "0.1"
-    )
-    assert [args.training[name] for name in ("beta", "loss_type", "max_steps")] == [
-        0.1,
-        "dr_grpo",
-        5,
-    ]
-    assert args.notes == ["preset dr_grpo: loss_type bnpo -> dr_grpo, scale_rewards group -> none"]
-
-
-def test_a_preset_in_the_yaml_loses_to_the_other_keys_of_that_yaml(parse):
-    args = parse(
-        {
-            "preset": "dapo",
-            "epsilon_high": 0.5,
-            "reward_funcs": ["xml_format"],
-            "max_completion_length": 50,
-        }
-    )
-    assert (args.training["epsilon_high"], args.training["loss_type"], args.recipe.preset) == (
-        0.5,
-        "dapo",
-        ["dapo"],
-    )
-    assert args.recipe.reward_funcs == ["xml_format", "soft_overlong"]
-
-
 @pytest.mark.parametrize(
-    ("settings", "words", "presets", "values"),
+    ("settings", "words", "read"),
     [
-        ({"preset": ["dapo"], "beta": 0.3}, ["--preset=cispo"], ["cispo"], ["cispo", 5.0, 0.0]),
+        # The command line's preset wins over the YAML, and a flag over the preset.
+        (
+            {"beta": 0.3, "loss_type": "bnpo", "max_steps": 5},
+            ["--preset", "dr_grpo", "--beta", "0.1"],
+            {"beta": 0.1, "loss_type": "dr_grpo", "max_steps": 5, "preset": ["dr_grpo"]},
+        ),
+        # One of the YAML is a part of it: the other keys win.
+        (
+            {"preset": "dapo", "epsilon_high": 0.5},
+            [],
+            {"epsilon_high": 0.5, "loss_type": "dapo", "preset": ["dapo"]},
+        ),
+        # The command line's stands in place of the YAML's.
+        (
+            {"preset": ["dapo"], "beta": 0.3},
+            ["--preset=cispo"],
+            {"loss_type": "cispo", "epsilon_high": 5.0, "beta": 0.0, "preset": ["cispo"]},
+        ),
+        # Of several the later wins.
         (
             {},
             ["--preset", "dapo", "grpo", "--max_steps", "5"],
-            ["dapo", "grpo"],
-            ["grpo", None, 0.04],
+            {"loss_type": "grpo", "epsilon_high": None, "beta": 0.04, "preset": ["dapo", "grpo"]},
         ),
     ],
-    ids=["the command line's in place of the YAML's", "of several the later"],
 )
-def test_one_preset_wins_over_another(parse, settings, words, presets, values):
+def test_one_setting_wins_over_another(parse, settings, words, read):
     args = parse(settings, *words)
-    assert [args.training[name] for name in ("loss_type", "epsilon_high", "beta")] == values
-    assert args.recipe.preset == presets and args.recipe.reward_funcs == []
+    values = {**args.training, "preset": args.recipe.preset}
+    assert {name: values[name] for name in read} == read
+    assert args.recipe.reward_funcs == [], "a run without rewards stays without"
+
+
+def test_what_a_preset_changes_is_noted(parse):
+    args = parse({"beta": 0.3, "loss_type": "bnpo"}, "--preset", "dr_grpo", "--beta", "0.1")
+    assert args.notes == ["preset dr_grpo: loss_type bnpo -> dr_grpo, scale_rewards group -> none"]
 
 
 @pytest.mark.parametrize(
@@ -173,13 +166,6 @@ def test_soft_overlong_is_added_with_the_runs_own_limit_and_a_weight(parse):
     added = {"max_completion_len": 20480, "soft_punish_cache": 4096}
     assert args.recipe.reward_kwargs == {"length": {"target": 9}, "soft_overlong": added}
     assert args.notes[0].endswith(f"reward_funcs + soft_overlong {added}") and args.problems == []
-    reward = load_rewards(args.recipe.reward_funcs, args.recipe.reward_kwargs)[2]
-    lengths = [20480 - 4096, 20480 - 2048, 20480]
-    assert reward(prompts=[], completions=[], completion_ids=[[0] * n for n in lengths]) == [
-        0.0,
-        -0.5,
-        -1.0,
-    ]
 
 
 KWARGS = {"soft_overlong": {"max_completion_len": 9, "soft_punish_cache": 3}}
@@ -274,17 +260,12 @@ def test_a_preset_is_in_force_in_the_trainer_and_trains(name, model, tmp_path):
     assert not any(
         torch.equal(old, new) for old, new in zip(before, trainer.model.parameters(), strict=True)
     )
-    held = {"importance_sampling_level": "token", "use_bias_correction_kl": True, **HELD[name]}
+    held = {"use_bias_correction_kl": True, **HELD[name]}
     for key in ("loss_type", "beta", "scale_rewards", "importance_sampling_level"):
         assert getattr(trainer, key) == held[key], key
-    assert (
-        trainer.args.use_bias_correction_kl == held["use_bias_correction_kl"]
-    )  # what TRL's loss reads
+    assert trainer.args.use_bias_correction_kl == held["use_bias_correction_kl"]
     low = held.get("epsilon", 0.2)
     assert (trainer.epsilon_low, trainer.epsilon_high) == (low, held.get("epsilon_high") or low)
-    assert trainer.reward_func_names == ["right", "xml_format"] + ["soft_overlong"] * (
-        name == "dapo"
-    )
     assert (trainer.ref_model is None) == (held["beta"] == 0.0)
     key = "clip_ratio/region_mean"
     clipped = [entry[key] for entry in trainer.state.log_history if key in entry]
