@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import pytest
 import trl
 from datasets import Dataset
-from support.launching import ROOT
+from support.launching import ROOT, run
 from transformers import TrainerState
 
 from recipes.common.evaluation.metrics import answer_metric
@@ -130,6 +130,34 @@ def test_the_push_of_a_script_is_that_of_trls_own_advantages(model, tmp_path):
     for step, entry in zip(read_steps(tmp_path / "completions", letters, seen), log, strict=True):
         assert step["advantage", "letters"] == pytest.approx(entry["push/letters"], abs=1e-5) != 0.0
         assert {name for name, _ in step} == {"advantage", "one", "other"}
+
+
+def odd(row, completion):
+    return {"odd": len(completion) % 2 == 1}
+
+
+@pytest.mark.slow
+def test_two_processes_leave_one_record_with_the_push_of_both(model, tmp_path):
+    folder, script = tmp_path / "run", tiny(model, tmp_path / "run")
+    metric = 'def answer_metric(row, text):\n    return {"odd": len(text) % 2 == 1}\n'
+    changes = {
+        "from recipes.common.evaluation.metrics import answer_metric\n": metric,
+        "float(tag in text)": "float(len(text))",
+        "per_device_train_batch_size=8": "per_device_train_batch_size=4",  # half a group each
+    }
+    for old, new in changes.items():
+        assert script.count(old) == 1
+        script = script.replace(old, new)
+    (tmp_path / "stock.py").write_text(script)
+    launch = [sys.executable, "-m", "accelerate.commands.accelerate_cli", "launch"]
+    two = "--config_file=accelerate_configs/cpu_2proc.yaml"
+    run([*launch, two, str(tmp_path / "stock.py")], env={"PYTHONPATH": str(ROOT)})
+    before, after = read_evaluation(folder)
+    assert len(before) == len(after) == 6 and read_json(folder / "summary.json")["steps"] == 4
+    assert [line["step"] for line in read_validation(folder)] == [0, 2, 4]
+    logged = [entry["push/odd"] for entry in read_log(folder)]
+    told = [step["advantage", "odd"] for step in read_steps(folder / "completions", odd, [])]
+    assert told == pytest.approx(logged, abs=1e-5) and any(logged)
 
 
 def test_validation_rows_need_to_know_when(tmp_path):
