@@ -2,12 +2,9 @@
 
 import json
 import os
-import sys
 from pathlib import Path
 
-import compare_lm_eval
 import pytest
-from support.launching import run
 from support.tiny_model import build_tiny_model
 from transformers import AutoTokenizer
 
@@ -139,59 +136,3 @@ def test_the_filters_read(tasks, tokenizer, task, response, strict, flexible):
         "strict-match": strict,
         "flexible-extract": flexible,
     }
-
-
-def write_samples(
-    folder, values, task="gsm8k_recipe", date="2026-11-21T23-51-25.170752", changed=None
-):
-    """Write what lm-eval 0.4.13 logs, as far as it is read here."""
-    file = folder / "__models__m" / f"samples_{task}_{date}.jsonl"
-    file.parent.mkdir(parents=True, exist_ok=True)
-    keys = {"filter": "strict-match", "metrics": ["exact_match"]}
-    rows = [{"doc_id": i, "doc_hash": f"hash {i}", **keys, "exact_match": v} for i, v in values]
-    file.write_text("".join(json.dumps(row | (changed or {})) + "\n" for row in rows))
-    return folder
-
-
-def test_rows_are_paired_by_what_they_are_and_the_test_is_exact(tmp_path):
-    """Nine rows won and one lost."""
-    before = write_samples(tmp_path / "before", [(i, float(i == 9)) for i in range(10)])
-    after = write_samples(tmp_path / "after", [(i, float(i != 9)) for i in reversed(range(10))])
-    assert compare_lm_eval.compare(before, after).splitlines()[1].split() == [
-        *("gsm8k_recipe", "strict-match", "exact_match", "10", "10.0", "%", "90.0", "%"),
-        *("+80.0", "pt", "(+24", "to", "+100)", "0.021"),
-    ]
-
-
-def test_samples_that_cannot_be_paired_are_refused(tmp_path):
-    before = write_samples(tmp_path / "before", [(0, 1.0), (1, 0.0)])
-    for name, options in (
-        ("row", {"changed": {"doc_hash": "x"}}),
-        ("task", {"task": "gsm8k_zeroshot"}),
-    ):
-        after = write_samples(tmp_path / f"other {name}", [(0, 1.0), (1, 0.0)], **options)
-        with pytest.raises(
-            ValueError, match=rf"not the same rows: 2 rows in .*before, [02] in .*other {name}"
-        ):
-            compare_lm_eval.compare(before, after)
-    write_samples(before, [(0, 1.0)], date="2026-11-22T00-00-00.000000")
-    for name in ("before", "none"):
-        with pytest.raises(
-            ValueError, match=f"{name} must hold one samples_TASK_DATE.jsonl for each task"
-        ):
-            compare_lm_eval.read_samples(tmp_path / name)
-
-
-@pytest.mark.slow
-def test_what_lm_eval_writes_is_what_the_comparison_reads(load, data, tmp_path):
-    for seed, name in enumerate(("before", "after")):
-        model = build_tiny_model(tmp_path / f"model-{name}", seed)
-        words = f"run --model hf --model_args pretrained={model} --include_path {FOLDER}"
-        words += " --apply_chat_template --tasks gsm8k_recipe --gen_kwargs max_gen_toks=8"
-        words += " --device cpu --batch_size 1 --log_samples"
-        words = [*words.split(), "--output_path", tmp_path / name]
-        words += ["--metadata", json.dumps({"data": data})]
-        run([sys.executable, "-m", "lm_eval", *map(str, words)])
-    lines = compare_lm_eval.compare(tmp_path / "before", tmp_path / "after").splitlines()[1:]
-    found = ["strict-match", *["exact_match", "3", "0.0", "%", "0.0", "%", "+0.0", "pt"]]
-    assert [line.split()[1:10] for line in lines] == [["flexible-extract", *found[1:]], found]

@@ -128,11 +128,7 @@ VERDICTS = {
         {"mask_truncated": True},
         "both spread and a completion that ended",
     ),
-    "shaping alone": (
-        groups(4, [0.0, 1.0]),
-        {"rewards": [reward("shaping")]},
-        "will learn: ",
-    ),
+    "shaping alone": (groups(4, [0.0, 1.0]), {"rewards": [reward("shaping")]}, "will learn: "),
 }
 
 

@@ -14,12 +14,7 @@ from recipes.common.evaluation.curve import add_line
 from recipes.common.report import report
 from recipes.common.report.page import write_report
 from recipes.common.report.record import final_table
-from recipes.common.report.report import (
-    evenly,
-    figures_of,
-    held_out,
-    read_run,
-)
+from recipes.common.report.report import evenly, figures_of, held_out, read_run
 from recipes.common.utils.run_files import messages, write_json, write_rows
 
 ATTACK = '</script><script>alert(1)</script><img src=x onerror="alert(2)">'
@@ -28,7 +23,7 @@ PREFLIGHT = {
     "rewards": [
         {"task": "chain_sum", "reward": "right_sum", "kind": "verifier", "full": 2.0},
         {"task": "chain_sum", "reward": "tidy", "kind": "format", "full": 1.0},
-    ],
+    ]
 }
 LOG = [
     {
@@ -273,14 +268,13 @@ def test_the_table_at_the_end_says_what_the_page_says(tmp_path):
         rows = [evaluated(row, row < count, "4") for row in range(160)]
         write_rows(folder / "evaluation" / f"{name}.jsonl", rows)
     best = {"step": 3, "metric": "validation/strict", "value": 0.25, "rows": 4}
-    ending = {"steps": 1, "minutes": 1.5, "hardware": "2 CPU cores", "rows_trained_on": 9}
+    ending = {"steps": 1, "minutes": 1.5, "hardware": "2 CPU cores"}
     ending |= {"stopped": "validation/strict was no better for 2 evaluations"}
     figures = figures_of(folder, chosen=None)
     table = final_table(Path("run"), {**figures, **ending, "best_checkpoint": best})
-    assert table.splitlines()[:5] == [
+    assert table.splitlines()[:4] == [
         "run: 1 step in 1.5 minutes on 2 CPU cores",
         f"  {read_run(folder)['verdict']['sentence']}",
-        "  Trained on 9 distinct rows.",
         "  Stopped early: validation/strict was no better for 2 evaluations.",
         "  The model is that of step 3, the best by validation/strict: 0.25 over 4 validation "
         "rows.",

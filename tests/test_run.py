@@ -11,12 +11,10 @@ import pytest
 import yaml
 from datasets import Dataset
 from test_preflight import SETTINGS, make_rows, reference
-from trl.trainer.utils import RepeatSampler
 
 from recipes.common.data.recipe import load_recipe
 from recipes.common.evaluation.metrics import answer_metric
 from recipes.common.run import RecipeArguments, start, train_and_save
-from recipes.common.training.callbacks import rows_trained_on
 
 
 def rows_of(args: RecipeArguments, seed: int) -> tuple[Dataset, Dataset]:
@@ -133,35 +131,6 @@ def test_help_begins_with_the_options_of_the_recipe():
         words, capture_output=True, text=True, timeout=120, check=True
     ).stdout.splitlines()
     assert lines[:3] == ["usage: train.py --config FILE [--option VALUE ...]", "", "the recipe:"]
-
-
-@pytest.mark.parametrize(("accumulation", "repeats"), [(1, 1), (2, 2), (1, 4)])
-@pytest.mark.parametrize("step", range(9))
-def test_rows_are_counted_once_over_the_epochs(accumulation, repeats, step):
-    """Of 10 rows an epoch draws three times 3, in a new order each time, and each draw serves
-    `repeats` batches.
-    """
-
-    def sampler() -> RepeatSampler:
-        return RepeatSampler(
-            range(10), mini_repeat_count=2, batch_size=3, repeat_count=repeats, seed=5
-        )
-
-    drawn, batches = sampler(), []
-    for _ in range(9):
-        rows = list(drawn)
-        of_epoch = [rows[first : first + 6] for first in range(0, len(rows), 6)]
-        batches += [
-            of_epoch[first : first + accumulation]
-            for first in range(0, len(of_epoch), accumulation)
-        ]
-    expected = {row for update in batches[:step] for batch in update for row in batch}
-    args = SimpleNamespace(generation_batch_size=6, gradient_accumulation_steps=accumulation)
-    state = SimpleNamespace(global_step=step)
-    trainer = SimpleNamespace(
-        train_dataset=None, _get_train_sampler=sampler, args=args, state=state
-    )
-    assert rows_trained_on(trainer) == len(expected)
 
 
 def test_a_metric_to_choose_by_that_no_evaluation_will_have_is_refused_in_words(capsys):

@@ -155,7 +155,6 @@ def train_and_save(trainer: GRPOTrainer, run: Run, metric: Metric) -> dict[str, 
     if not trainer.is_world_process_zero():
         return None
     summary = summary_of(trainer, run.config, clock)
-    summary["rows_trained_on"] = callbacks.rows_trained_on(trainer)
     write_card(trainer, folder, run.config, final_table(folder, summary))
     write_record(trainer, folder, summary)
     if args.push_to_hub:

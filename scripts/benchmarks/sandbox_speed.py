@@ -46,6 +46,7 @@ from rewards.sandbox.jobs import Job
 
 DOUBLE = "def double(x):\n    return 2 * x\n"
 ADD = "a, b = map(int, input().split())\nprint(a + b)\n"
+STDIO, FORKED_STDIO = [Stdio(ADD, [("2 3", "5")])], [(ADD, "2 3", "5")]
 TIMEOUT_S = 10.0
 ROW = {
     "task_id": "HumanEval/runs",
@@ -85,15 +86,12 @@ def check(candidate):
 
 
 class Batch(NamedTuple):
-    """The same programs for both: jobs of the sandbox, and (source, stdin, stdout) to be forked.
-
-    `aim`: how many times faster the sandbox is to be.
-    """
+    """The same programs for both: jobs of the sandbox, and (source, stdin, stdout) to be forked."""
 
     name: str
     jobs: Sequence[Job]
     sources: Sequence[tuple[str, str, str]]
-    aim: float
+    aim: float  # how many times faster the sandbox is to be
 
 
 def trivial(name: str, programs: int, aim: float) -> Batch:
@@ -113,13 +111,6 @@ def humaneval(name: str, rows: Sequence[dict]) -> Batch:
         source = f"{row['prompt']}{row['canonical_solution']}\n{row['test']}\n"
         sources.append((f"{source}check({row['entry_point']})", "", ""))
     return Batch(name, jobs, sources, 4.0)
-
-
-def scripts(name: str, programs: int) -> Batch:
-    return Batch(name, [Stdio(ADD, [("2 3", "5")])] * programs, [(ADD, "2 3", "5")] * programs, 7.0)
-
-
-# --------------------------------------------------------------------------- the two ways
 
 
 def run_forked(program: tuple[str, str, str]) -> bool:
@@ -157,39 +148,24 @@ def _execute(source: str, stdin: str, stdout: str, verdict: list) -> None:
         os.chdir("/")
 
 
-def time_sandbox(sandbox: Sandbox, batch: Batch) -> float:
-    """Programs a second of the sandbox."""
-    started = time.perf_counter()
-    outcomes = sandbox.run_batch(batch.jobs)
-    rate = len(batch.jobs) / (time.perf_counter() - started)
-    if wrong := [outcome for outcome in outcomes if outcome.status != "pass"]:
-        raise SystemExit(f"{batch.name}: {len(wrong)} right programs did not pass: {wrong[0]}")
-    return rate
-
-
-def time_forks(workers: int, batch: Batch) -> float:
-    """Programs a second of the executor that forks."""
-    started = time.perf_counter()
-    with ThreadPoolExecutor(workers) as threads:
-        passed = list(threads.map(run_forked, batch.sources))
-    rate = len(batch.sources) / (time.perf_counter() - started)
-    if not all(passed):
-        raise SystemExit(f"{batch.name}: {passed.count(False)} right programs fail when forked")
-    return rate
-
-
 def compare(sandbox: Sandbox, batch: Batch, rounds: int) -> str:
     """A line of the table: medians over the rounds, and their ratios."""
+    forks = ThreadPoolExecutor(sandbox.workers)
     ways = {
-        "sandbox": lambda: time_sandbox(sandbox, batch),
-        "forks": lambda: time_forks(sandbox.workers, batch),
+        "sandbox": lambda: [each.status == "pass" for each in sandbox.run_batch(batch.jobs)],
+        "forks": lambda: list(forks.map(run_forked, batch.sources)),
     }
-    measured = []
+    rates = {name: [] for name in ways}
     for number in range(rounds):
-        order = list(ways)[:: 1 if number % 2 == 0 else -1]
-        measured.append({name: ways[name]() for name in order})
-    ours, theirs = (statistics.median(one[name] for one in measured) for name in ways)
-    ratios = [one["sandbox"] / one["forks"] for one in measured]
+        for name in list(ways)[:: 1 if number % 2 == 0 else -1]:
+            started = time.perf_counter()
+            passed = ways[name]()
+            rates[name].append(len(passed) / (time.perf_counter() - started))
+            if not all(passed):
+                wrong = passed.count(False)
+                raise SystemExit(f"{batch.name}, {name}: {wrong} right programs did not pass")
+    ours, theirs = map(statistics.median, rates.values())
+    ratios = [one / other for one, other in zip(*rates.values(), strict=True)]
     spread = f"{min(ratios):.2f}-{max(ratios):.2f}"
     ratio = statistics.median(ratios)
     return f"{batch.name:<34}{ours:>9.1f}{theirs:>9.1f}{ratio:>8.2f}   {spread:<14}{batch.aim:>6g}"
@@ -216,7 +192,7 @@ def main() -> None:
     batches = [
         trivial("trivial asserts", options.programs, 6.0),
         humaneval(name, rows),
-        scripts("stdin and stdout", options.programs),
+        Batch("stdin and stdout", *(of * options.programs for of in (STDIO, FORKED_STDIO)), 7.0),
     ]
     with Sandbox(workers=options.workers) as sandbox:
         cores = len(os.sched_getaffinity(0))

@@ -34,12 +34,6 @@ def read_records(path: Path) -> Iterator[Record]:
             pending = b""
 
 
-def read_run(folder: Path) -> dict:
-    """What `read_runs` says of the one offline run below `folder`."""
-    (run,) = read_runs(folder)
-    return run
-
-
 def read_runs(folder: Path) -> list[dict]:
     """Each offline run below `folder`, in the order of their starts.
 

@@ -78,7 +78,7 @@ def write_record(trainer: GRPOTrainer, folder: Path, summary: dict[str, Any]) ->
     plot_runs([folder], folder / CURVES)
     table = final_table(folder, summary)
     (folder / TABLE).write_text(table + "\n", encoding="utf-8")
-    track_summary(trainer, summary)
+    track_summary(trainer.args, summary)
     write_json(folder / SUMMARY, summary)
     write_report([folder], folder / REPORT)
     track_report(trainer.args, folder / REPORT)

@@ -28,8 +28,7 @@ from recipes.common.utils.tables import percent
 MAX_COMPLETIONS = 5_000
 MAX_UNCHANGED = 200  # held-out rows
 FAILURES = ("errors/", "unparsed/")
-OUTCOME = ("steps", "minutes", "seconds", "engine")
-OUTCOME += ("stopped", "best_checkpoint", "rows_trained_on")
+OUTCOME = ("steps", "minutes", "seconds", "engine", "stopped", "best_checkpoint")
 
 
 def read_run(folder: Path) -> dict[str, Any]:
@@ -69,13 +68,11 @@ def figures_of(folder: Path, chosen: int | None) -> dict[str, Any]:
 
 
 def ending_of(run: dict[str, Any]) -> list[str]:
-    """Sentences on a finished run: what it lost and saw, and which model it ends with.
+    """Sentences on a finished run: what it lost, and which model it ends with.
 
     The final figures are of other rows than those by which a checkpoint was chosen.
     """
     sentences = [run["voided"]] if run["voided"] else []
-    if rows := run.get("rows_trained_on"):
-        sentences.append(f"Trained on {rows} distinct rows.")
     if run["stopped"]:
         sentences.append(f"Stopped early: {run['stopped']}.")
     if best := run["best_checkpoint"]:

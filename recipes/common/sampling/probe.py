@@ -248,10 +248,7 @@ def pushes_of_rewards(
 
 
 def report(
-    samples: Samples,
-    found: Figures,
-    num_generations: int,
-    pushed: dict[str, dict[str, float]],
+    samples: Samples, found: Figures, num_generations: int, pushed: dict[str, dict[str, float]]
 ) -> str:
     """Everything but the verdict as text."""
     settings, (low, high) = samples.settings, found.useful_a_step_interval

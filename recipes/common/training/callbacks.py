@@ -1,6 +1,5 @@
 """Around the steps of a run: what a resumed run lacks, a line for each step, its time."""
 
-import itertools
 import math
 import time
 from collections import Counter, deque
@@ -10,9 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from datasets import IterableDataset
 from transformers import EarlyStoppingCallback, TrainerCallback, TrainerState
-from trl import GRPOTrainer
 
 from recipes.common.utils.run_files import MINUTES, is_reward_mean, read_json, write_json
 from recipes.common.utils.screen import announce
@@ -45,18 +42,6 @@ class ResumeCallback(TrainerCallback):
         if state.global_step and hasattr(schedule, "lr_lambdas"):
             schedule.last_epoch -= 1
             schedule.step()
-
-
-def rows_trained_on(trainer: GRPOTrainer) -> int | None:
-    """Count the distinct rows so far by drawing them once more; None of a stream."""
-    if isinstance(trainer.train_dataset, IterableDataset):
-        return None
-    sampler, args = trainer._get_train_sampler(), trainer.args
-    # TRL repeats what it uses again.
-    of_a_step = args.generation_batch_size * args.gradient_accumulation_steps
-    epochs, steps = divmod(trainer.state.global_step, math.ceil(len(sampler) / of_a_step))
-    drawn = [*itertools.repeat(len(sampler), epochs), steps * of_a_step]
-    return len({row for count in drawn for row in itertools.islice(sampler, count)})
 
 
 class NothingLeftToTrain(Exception):

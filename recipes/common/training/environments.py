@@ -14,14 +14,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from rewards.contract import (
-    TRL_ARGUMENTS,
-    answer_of,
-    at_once,
-    is_model,
-    parameters_of,
-    reward_name,
-)
+from rewards.contract import TRL_ARGUMENTS, answer_of, at_once, is_model, parameters_of, reward_name
 from rewards.loading import find_object
 from rewards.rows import score_rows
 

@@ -1,4 +1,4 @@
-"""What W&B and TensorBoard show besides the curves: before and after, and in W&B the report page.
+"""What W&B shows besides the curves: settings, before and after, and the report page.
 
 transformers' callbacks start the run (`report_to: wandb`) and log the curves; TRL logs the table
 `completions` of the latest step, and the report page has those of every logged step. This module
@@ -10,7 +10,6 @@ A failure here is a warning and does not end the run: everything that W&B shows 
 folder as well.
 """
 
-import math
 import os
 import sys
 from collections.abc import Iterator
@@ -20,11 +19,11 @@ from typing import Any
 
 import wandb
 from transformers import TrainerCallback, TrainingArguments
-from transformers.integrations import TensorBoardCallback
-from trl import GRPOTrainer
 
 from recipes.common.utils.run_files import WANDB, read_json, write_json
 from recipes.common.utils.secrets import blank
+
+SUMMARIZED = ("before", "after", "mcnemar_p", "minutes", "steps")
 
 
 def wandb_run(args: TrainingArguments) -> Any:
@@ -61,48 +60,13 @@ class TrackingCallback(TrainerCallback):
             write_json(self.folder / WANDB, {"id": tracked.id})
 
 
-def flat_summary(summary: dict[str, Any]) -> dict[str, float]:
-    """Before and after as single figures, which W&B shows as columns and compares between runs.
-
-    Of each metric `before/strict` and `after/strict` (0.0 to 1.0), the ends of their intervals
-    (`before/strict_low`, `before/strict_high`), `change/strict` and `p/strict`; what else
-    summary.json holds of the two by its path.
-    """
-    flat = {}
-    for side in ("before", "after"):
-        flat |= dict(_figures(summary[side] or {}, f"{side}/"))
-    for name, p in (summary["mcnemar_p"] or {}).items():
-        flat[f"p/{name}"] = p
-        if f"after/{name}" in flat:
-            flat[f"change/{name}"] = flat[f"after/{name}"] - flat[f"before/{name}"]
-    return flat | {name: summary[name] for name in ("minutes", "steps")}
-
-
-def _figures(value: dict[str, Any], path: str) -> Iterator[tuple[str, float]]:
-    for name, inner in value.items():
-        if isinstance(inner, dict) and "share" in inner:
-            low, high = inner["interval"]
-            yield path + name, inner["share"]
-            yield f"{path}{name}_low", low
-            yield f"{path}{name}_high", high
-        elif isinstance(inner, dict):
-            yield from _figures(inner, f"{path}{name}/")
-        elif isinstance(inner, (int, float)) and math.isfinite(inner):
-            yield path + name, inner
-
-
-def track_summary(trainer: GRPOTrainer, summary: dict[str, Any]) -> None:
-    """Write before and after to the summary of the W&B run, and as scalars of the last step in
-    TensorBoard.
-    """
-    with failures_are_warnings("writing to the trackers failed; it stands in summary.json"):
-        flat, tracked = flat_summary(summary), wandb_run(trainer.args)
-        if tracked is not None:
-            tracked.summary.update(flat)
-        for callback in trainer.callback_handler.callbacks:
-            if isinstance(callback, TensorBoardCallback):
-                callback.on_log(trainer.args, trainer.state, trainer.control, logs=flat)
-                callback.on_train_end(trainer.args, trainer.state, trainer.control)  # closes it
+def track_summary(args: TrainingArguments, summary: dict[str, Any]) -> None:
+    """Write before and after to the summary of the W&B run, where runs are compared by them."""
+    tracked = wandb_run(args)
+    if tracked is None:
+        return
+    with failures_are_warnings("writing to W&B failed; it stands in summary.json"):
+        tracked.summary.update({name: summary[name] for name in SUMMARIZED})
 
 
 def track_report(args: TrainingArguments, page: Path) -> None:
