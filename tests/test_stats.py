@@ -80,15 +80,15 @@ def remembering(noise: np.ndarray, memory: float) -> np.ndarray:
 
 
 # Runs of 32 steps: what their rewards are made of, and the least and most in 100 that `slope_test`
-# takes for a rise at 1 %: 0.5 would be of steps that know nothing of each other. A plain t test
-# takes 6 where half of an error is kept, 16 and 36 of a drift with and without noise.
+# takes for a rise at 5 %: 2.5 would be of steps that know nothing of each other. A plain t test
+# takes 13 where half of an error is kept, 25 and 40 of a drift with and without noise.
 RISES = {
-    "noise": (lambda noise, drift: noise, 0.0, 0.8),
-    "noise that keeps half": (lambda noise, drift: remembering(noise, 0.5), 0.0, 1.5),
-    "a drift, and noise that hides it": (lambda noise, drift: noise + 0.3 * drift, 0.0, 15.0),
-    "a drift alone": (lambda noise, drift: drift, 0.0, 7.0),
+    "noise": (lambda noise, drift: noise, 0.0, 2.5),
+    "noise that keeps half": (lambda noise, drift: remembering(noise, 0.5), 0.0, 4.0),
+    "a drift, and noise that hides it": (lambda noise, drift: noise + 0.3 * drift, 0.0, 23.0),
+    "a drift alone": (lambda noise, drift: drift, 0.0, 10.0),
     "a line that rises by four deviations": (lambda noise, drift: noise + LINE, 95.0, 100.0),
-    "a rise that levels off": (lambda noise, drift: noise + LEVELS_OFF, 70.0, 100.0),
+    "a rise that levels off": (lambda noise, drift: noise + LEVELS_OFF, 90.0, 100.0),
 }
 LINE = np.linspace(0.0, 4.0, 32)
 LEVELS_OFF = 4 * (1 - np.exp(-np.linspace(0.0, 4.0, 32)))
@@ -98,7 +98,7 @@ LEVELS_OFF = 4 * (1 - np.exp(-np.linspace(0.0, 4.0, 32)))
 def test_how_often_a_reward_is_said_to_rise(rewards, least, most):
     noise, steps = np.random.default_rng(0).normal(size=(2, 1000, 32))
     found = [slope_test(run) for run in rewards(noise, remembering(steps, 1.0))]
-    assert least <= sum(slope > 0 and p < 0.01 for slope, p in found) / 10 <= most
+    assert least <= sum(slope > 0 and p < 0.05 for slope, p in found) / 10 <= most
 
 
 def test_the_slope_and_p_of_errors_that_alternate_are_those_of_a_plain_regression():

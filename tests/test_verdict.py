@@ -45,7 +45,7 @@ NOTHING = "No change of reward or held-out lenient is shown: "
     [
         (RISING, (20, 30, 45), "rose together", f"{TOGETHER}reward 1.23 to 3.10; "),
         (NOISY, (20, 30, 45), "rose together", f"{TOGETHER}reward 0.87 to 1.83; "),
-        (STEP, (20, 60), "accuracy alone", ALONE),  # one jump: a drift would make it, too
+        (STEP, (20, 60), "rose together", TOGETHER),
         (RISING, (60, 50, 20), "diverged", DIVERGED),
         (RISING, (60, 61), "reward alone", REWARD_ALONE),
         (RISING, (20, 50, 25), "accuracy fell", "Held-out lenient fell after step 10: "),

@@ -15,7 +15,6 @@ from recipes.common.utils.stats import mcnemar_p, paired_interval, share, slope_
 from recipes.common.utils.tables import percent, points
 
 LEVEL = 0.05
-REWARD_LEVEL = 0.01
 FEWEST_STEPS = 6
 
 TOGETHER, DIVERGED, REWARD_ALONE = "rose together", "diverged", "reward alone"
@@ -52,7 +51,7 @@ def verdict(
     named. Three questions, each with its own rate of false alarms:
 
     - *Did the reward rise?* The slope of the logged steps' rewards, by the t test of a linear
-      regression at 1 %, with as many steps as their correlation leaves independent (`slope_test`).
+      regression at 5 %, with as many steps as their correlation leaves independent (`slope_test`).
       The sentence gives the means of the first and of the last quarter.
     - *Did the metric change?* After against before, on the same rows, by the exact McNemar test at
       5 %: of 40 runs that changed nothing one has a rise, one a fall.
@@ -146,7 +145,7 @@ def reward_rises(log: list[dict[str, Any]]) -> bool:
     if len(rewards) < FEWEST_STEPS:
         return False
     slope, p = slope_test(rewards)
-    return slope > 0 and p < REWARD_LEVEL
+    return slope > 0 and p < LEVEL
 
 
 def _change(old: dict[str, Any], new: dict[str, Any], metric: str) -> tuple[float, float]:
