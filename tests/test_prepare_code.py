@@ -26,7 +26,7 @@ from recipes.code.prepare import (
 )
 from recipes.code.tasks import KEYS, complete_row, read_tasks
 from recipes.common.data.split import is_held_out
-from rewards.sandbox import Outcome, Sandbox, SandboxError, Stdio
+from rewards.sandbox import Outcome, Sandbox, SandboxError
 
 DATA = Path(__file__).parents[2] / "shared" / "data"
 MBPP = Path(os.environ.get("MBPP_PATH", DATA / "mbpp" / "mbpp.jsonl"))
@@ -202,8 +202,8 @@ def test_a_row_of_humaneval_is_split_at_its_stub():
 def test_a_program_cannot_change_the_helper_that_a_humaneval_test_uses(run):
     task = complete_row(humaneval_task(HUMANEVAL_ROW))
     codes = [task["solution"], "def root(x): return x\ndef square(x): return x\n"]
-    outcomes = run_codes([task] * 2, codes, [task["tests"]] * 2, run, 5.0)
-    assert [outcome.status for outcome in outcomes] == ["pass", "fail"]
+    found = run_codes([(task, code, task["tests"]) for code in codes], run, 5.0)
+    assert [outcome.status for _, outcome in found] == ["pass", "fail"]
 
 
 def test_hiding_moves_the_last_tests_before_those_that_are_hidden_already():
@@ -271,32 +271,13 @@ def test_a_reference_has_half_the_time(run):
     assert check_references([slow], run, timeout_s=20.0) == ([slow], {})
 
 
-STDIO = "stdin and stdout, of which no flag says anything"
-
-
-def every(status, reason="", batches=None):
-    """Stands for the sandbox: every job ends with this status."""
-
-    def run(jobs):
-        if batches is not None:
-            batches.append([STDIO if isinstance(job, Stdio) else job.inplace for job in jobs])
-        return [Outcome(status, reason, 0.0, "", (status == "pass",)) for _ in jobs]
-
-    return run
-
-
-def test_all_are_tried_strictly_then_those_that_failed_and_none_without_a_reference():
-    open_task, passing, failing = named("open", OWN["tests"], inplace=True), [], []
-    tasks = [STRICT, OBJECTS, open_task, BY_STDIO]
-    assert check_references(tasks, every("pass", batches=passing)) == (tasks, {})
-    assert check_references(tasks, every("fail", batches=failing))[0] == [open_task]
-    assert (passing, failing) == ([[False, False, STDIO]], [[False, False, STDIO], [True, True]])
-
-
 @pytest.mark.parametrize("step", [check_references, drop_trivial])
 def test_a_failure_of_the_sandbox_stops_and_names_the_task(step):
+    def fails(jobs):
+        return [Outcome("infra", "zygote died", 0.0, "", (False,)) for _ in jobs]
+
     with pytest.raises(SandboxError, match="on objects, not the task: zygote died"):
-        step([OBJECTS], every("infra", "zygote died"))
+        step([OBJECTS], fails)
 
 
 # --------------------------------------------------------------------------- trivial solutions
@@ -308,18 +289,11 @@ def test_a_failure_of_the_sandbox_stops_and_names_the_task(step):
     [
         ("return None", ["assert not f(1)"]),
         ("return True", ["assert f(1)", "assert f(2) == True"]),
-        ("return 0", ["assert f(1) == 0", "assert f(2) == False"]),
-        ("return ''", ["assert f('a') == ''"]),
-        ("return []", ["assert f([1]) == []"]),
-        ("return float('inf')", ["assert f(1) > 10"]),
         ("return float('nan')", ["assert not f(1) > 10 and not f(1) <= 10"]),
         ("return the argument", ["assert f([1, 2]) == [1, 2]", "assert f([1]) == [1]"]),
         ("clear the argument and return it", ["assert f({1: 2}) == {}"]),
-        ("raise ValueError", ["try:\n    f(1)\n    assert False\nexcept ValueError:\n    pass"]),
         ("raise KeyError", ["try:\n    f(1)\n    assert False\nexcept KeyError:\n    pass"]),
         ("return what the first test expects", ["assert f(1) == 'no'", "assert f(2) == 'no'"]),
-        ("print ''", ['{"stdin": "1", "stdout": "\\n"}']),
-        ("print '0'", ['{"stdin": "1", "stdout": "0"}']),
         ("print 'NO'", ['{"stdin": "1", "stdout": "NO"}', '{"stdin": "2", "stdout": "NO\\n"}']),
         ("print the input", ['{"stdin": "1", "stdout": "1"}', '{"stdin": "a", "stdout": "a"}']),
         (
@@ -454,10 +428,8 @@ def test_own_rows_are_checked_split_and_written(prepared, tmp_path):
     for message in (
         "4 tasks read\n",
         "isolation in force: ",
-        "kept: 2 for training, 0 for evaluation\n",
+        "kept: 2 in train.jsonl, 0 in test.jsonl\n",
         "with tests that the reward does not see: 2\n",
-        "rules the tests run under: 2 strict, 0 inplace\n",
-        "without a reference, checked with the trivial solutions only: 1\n",
         "dropped: 2\n     1  the reference fails\n     1  a trivial solution passes: return True\n",
         f"wrote {out}/train.jsonl, {out}/dropped.jsonl in ",
     ):
@@ -484,7 +456,7 @@ def test_humaneval_is_for_evaluation_only(prepared, tmp_path):
     file = tmp_path / "HumanEval.jsonl.gz"
     file.write_bytes(gzip.compress(lines(HUMANEVAL_ROW).encode()))
     status, printed, _ = prepared("humaneval", "--path", file)
-    assert status == 0 and "kept: 0 for training, 1 for evaluation\n" in printed
+    assert status == 0 and "kept: 1 in test.jsonl\n" in printed
     assert not (tmp_path / "out" / "train.jsonl").exists()
     assert list(read_tasks(tmp_path / "out", "test")[0]) == list(KEYS)
 
@@ -564,11 +536,6 @@ def humaneval():
     return load_tasks("humaneval", HUMANEVAL)["test"]
 
 
-def statuses(run, tasks, codes, tests=None):
-    tests = tests or [task["tests"] for task in tasks]
-    return [outcome.status for outcome in run_codes(tasks, codes, tests, run, LIMIT_S)]
-
-
 @needs_mbpp
 @pytest.mark.parametrize(("sanitized", "counts"), [(False, (374, 500)), (True, (120, 257))])
 def test_mbpp_makes_rows_that_can_be_used(sanitized, counts):
@@ -600,7 +567,5 @@ def test_mbpp_has_ten_tasks_that_a_trivial_solution_passes(mbpp, run):
 @isolated
 @pytest.mark.slow
 def test_references_of_humaneval_pass_strictly_and_no_trivial_solution_does(humaneval, run):
-    assert statuses(run, humaneval, [task["solution"] for task in humaneval]) == ["pass"] * 164
-    for body in ("pass", "return True", "raise SystemExit"):
-        codes = [f"def {task['entry_point']}(*given): {body}" for task in humaneval]
-        assert statuses(run, humaneval, codes) == ["fail"] * 164
+    assert check_references(humaneval, run, LIMIT_S) == (humaneval, {})
+    assert drop_trivial(humaneval, run) == (humaneval, {})

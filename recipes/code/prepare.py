@@ -30,6 +30,7 @@ from rewards.sandbox.checker import NEVER_CALLED
 
 Run = Callable[[Sequence[Asserts | Stdio]], list[Outcome]]
 Dropped = dict[str, str]  # the task's name and the reason
+Trial = tuple[Task, str, list[str]]  # a program for a task, and the tests that it is run against
 
 MBPP_SPLITS = {"train": range(601, 975), "test": range(11, 511)}
 DROPPED_FILE = "dropped.jsonl"
@@ -84,11 +85,18 @@ def prepare(
         print(f"error: {error}", file=sys.stderr)
         return 1 if isinstance(error, SandboxError) else 2
     kept, dropped = {task["name"]: task for task in tasks}, few | failed | trivial
-    written = {}
-    for split, of_split in splits.items():
-        if rows := [kept[task["name"]] for task in of_split if task["name"] in kept]:
-            written[f"{split}.jsonl"] = rows
-    print(summary(written, tasks, dropped))
+    written = {
+        f"{split}.jsonl": [kept[task["name"]] for task in of_split if task["name"] in kept]
+        for split, of_split in splits.items()
+    }
+    print(f"kept: {', '.join(f'{len(rows)} in {name}' for name, rows in written.items())}")
+    print(f"with tests that the reward does not see: {sum(bool(t['hidden_tests']) for t in tasks)}")
+    # References fail in too many ways to list them: dropped.jsonl has each.
+    short = [re.sub("(?s)^(the reference fails).*", r"\1", why) for why in dropped.values()]
+    print(f"dropped: {len(dropped)}")
+    for why, count in Counter(short).most_common():
+        print(f"  {count:4}  {why}")
+    written = {name: rows for name, rows in written.items() if rows}
     written[DROPPED_FILE] = [{"task": name, "reason": why} for name, why in dropped.items()]
     for name, rows in written.items():
         partial = out / f"{name}.partial"  # renamed at the end: a file that exists is whole
@@ -97,26 +105,6 @@ def prepare(
     files = ", ".join(str(out / name) for name in written)
     print(f"wrote {files} in {time.monotonic() - started:.0f} s")
     return 0 if kept else 1
-
-
-def summary(written: dict[str, list[Task]], tasks: list[Task], dropped: Dropped) -> str:
-    """Lines for people: the tasks kept, and those dropped, with the reason."""
-    train, test = (len(written.get(f"{split}.jsonl", [])) for split in ("train", "test"))
-    inplace = sum(task["inplace"] for task in tasks)
-    hiding = sum(bool(task["hidden_tests"]) for task in tasks)
-    unchecked = sum(not task["solution"] for task in tasks)
-    # References fail in too many ways to list them: dropped.jsonl has each.
-    short = [re.sub("(?s)^(the reference fails).*", r"\1", why) for why in dropped.values()]
-    return "\n".join(
-        [
-            f"kept: {train} for training, {test} for evaluation",
-            f"with tests that the reward does not see: {hiding}",
-            f"rules the tests run under: {len(tasks) - inplace} strict, {inplace} inplace",
-            f"without a reference, checked with the trivial solutions only: {unchecked}",
-            f"dropped: {len(dropped)}",
-            *(f"  {count:4}  {why}" for why, count in Counter(short).most_common()),
-        ]
-    )
 
 
 # --------------------------------------------------------------------------- data sets
@@ -271,29 +259,24 @@ def check_references(
 
     A task without reference is kept as it is.
     """
-
-    def faults(tried: Sequence[Task]) -> Dropped:
-        """Why references fail, by the name of the task."""
-        codes = [task["solution"] for task in tried]
-        tests = [task["tests"] + task["hidden_tests"] for task in tried]
-        outcomes = run_codes(tried, codes, tests, run, timeout_s * REFERENCE_SHARE)
-        return {
-            task["name"]: f"the reference fails: {outcome.reason}"
-            for task, outcome in zip(tried, outcomes, strict=True)
-            if outcome.status != "pass"
-        }
-
-    dropped = faults([task for task in tasks if task["solution"]])
-    again = {}
-    for task in tasks:
-        why = dropped.get(task["name"], "timeout")  # of a slow one no rule makes a faster one
-        if "timeout" not in why and not task["inplace"] and parse_cases(task["tests"]) is None:
-            again[task["name"]] = task | {"inplace": True}
-    failed_again = faults(list(again.values()))
-    mended = {name: task for name, task in again.items() if name not in failed_again}
-    dropped = {name: why for name, why in (dropped | failed_again).items() if name not in mended}
-    kept = [mended.get(task["name"], task) for task in tasks if task["name"] not in dropped]
-    return kept, dropped
+    kept, dropped = {task["name"]: task for task in tasks}, {}
+    left = [task for task in tasks if task["solution"]]
+    while left:
+        trials = [(task, task["solution"], task["tests"] + task["hidden_tests"]) for task in left]
+        again = []
+        for task, outcome in run_codes(trials, run, timeout_s * REFERENCE_SHARE):
+            name, why = task["name"], outcome.reason
+            if outcome.status == "pass":
+                kept[name] = task
+                dropped.pop(name, None)
+                continue
+            dropped[name] = f"the reference fails: {why}"
+            # Of a slow one no rule makes a faster one.
+            has_rules = parse_cases(task["tests"]) is None and not task["inplace"]
+            if has_rules and "timeout" not in why:
+                again.append(task | {"inplace": True})
+        left = again
+    return [task for name, task in kept.items() if name not in dropped], dropped
 
 
 def drop_trivial(
@@ -307,9 +290,8 @@ def drop_trivial(
     dropped: Dropped = {}
     for kind in dict.fromkeys(kind for of_task in solutions.values() for kind in of_task):
         tried = [t for t in tasks if kind in solutions[t["name"]] and t["name"] not in dropped]
-        codes = [solutions[task["name"]][kind] for task in tried]
-        outcomes = run_codes(tried, codes, [seen(task) for task in tried], run, timeout_s)
-        for task, outcome in zip(tried, outcomes, strict=True):
+        trials = [(task, solutions[task["name"]][kind], seen(task)) for task in tried]
+        for task, outcome in run_codes(trials, run, timeout_s):
             if outcome.status == "pass":
                 dropped[task["name"]] = f"a trivial solution passes: {kind}"
             elif kind == NOTHING and outcome.reason == NEVER_CALLED:
@@ -317,26 +299,27 @@ def drop_trivial(
     return [task for task in tasks if task["name"] not in dropped], dropped
 
 
-def run_codes(
-    tasks: Sequence[Task],
-    codes: Sequence[str],
-    tests: Sequence[list[str]],
-    run: Run,
-    timeout_s: float,
-) -> list[Outcome]:
-    """The outcome of each code on tests of its task; `SandboxError` where the sandbox fails."""
-    jobs = []
-    for task, code, of_task in zip(tasks, codes, tests, strict=True):
-        program = program_of(code, task["preamble"])
-        options = (task["setup"], task["entry_point"], task["inplace"])
-        jobs.append(job_of(program, of_task, *options, timeout_s))
+def run_codes(trials: Sequence[Trial], run: Run, timeout_s: float) -> list[tuple[Task, Outcome]]:
+    """Each task with the outcome of its code; `SandboxError` where the sandbox fails."""
+    jobs = [
+        job_of(
+            program_of(code, task["preamble"]),
+            tests,
+            task["setup"],
+            task["entry_point"],
+            task["inplace"],
+            timeout_s,
+        )
+        for task, code, tests in trials
+    ]
     outcomes = run(jobs) if jobs else []
-    for task, outcome in zip(tasks, outcomes, strict=True):
+    found = [(task, outcome) for (task, _, _), outcome in zip(trials, outcomes, strict=True)]
+    for task, outcome in found:
         if outcome.status == "infra":
             raise SandboxError(
                 f"the sandbox failed twice on {task['name']}, not the task: {outcome.reason}"
             )
-    return outcomes
+    return found
 
 
 PRINTED = ("", "0", "1", "-1", "YES", "NO", "Yes", "No", "True", "False")
