@@ -12,6 +12,7 @@ The patterns bound what they repeat, or repeat what cannot match two ways: linea
 
 import itertools
 import re
+from collections.abc import Iterator
 from fractions import Fraction
 
 from rewards.latex.number import number_of
@@ -184,8 +185,21 @@ def one_number(text: str) -> Fraction | None:
 
 # --- The last sentence
 
-# A sentence in the place of an answer; "3.5" and a new line in a formula end none.
-_FORMAL_END = re.compile(r"(?<=[.!?])\s+(?=[A-Z<])|\n\s*\n|\n(?=Answer:)")
+_SENTENCE_END = re.compile(
+    r"(?<=[.!?])[*_)]{0,3}\s+|[,;]\s*(?:and\s)?so\b|\b(?:therefore|thus|hence)\b"
+    r"|\b(?:which (?:means|makes|gives|rounds)|meaning|giving|making|leaving|leaves)\b"
+)
+_LABEL = re.compile(
+    r"\s*(?:[-*•]\s+|#+\s+)?(?:\**(?:Step|Part)\s[0-9]{1,2}[:.]?|\**[0-9]{1,2}[.)](?=\s))?"
+)
+
+
+def _sentences(text: str) -> Iterator[str]:
+    """The sentences of a text, the last one first; a line ends one, its label is no part of it."""
+    for line in reversed(text.split("\n")):
+        yield from reversed(_SENTENCE_END.split(line.rstrip()[_LABEL.match(line).end() :]))
+
+
 _TEXT = re.compile(r"\\(?:text|textbf|textit|textrm|mbox|mathrm|mathbf)\s*\{([^{}]*)\}|\\[][()]")
 _VERB = re.compile(r"(?:\b(?:is|are|be|equals|costs|makes?|gives?)\b|:)")
 
@@ -198,10 +212,10 @@ def stated_text(text: str) -> str | None:
     Example: `stated_text(r"\text{The answer is } \sqrt{2}") == r"\sqrt{2}"`;
     `stated_text("Is it 18?") is None`
     """
-    sentences = [part for part in _FORMAL_END.split(text) if re.search(r"[\d$\\]", part)]
-    words = _TEXT.sub(r" \1 ", without_dollars(sentences[-1] if sentences else text))
+    sentence = next((part for part in _sentences(text) if re.search(r"[\d$\\]", part)), text)
+    words = _TEXT.sub(r" \1 ", without_dollars(sentence))
     words = " ".join(words.split()).strip(" .")
-    has_words = re.search(r"(?<![A-Za-z\\])[A-Za-z]{2,}", words) is not None
+    has_words = re.search(r"(?<![A-Za-z\\])[A-Za-z]{2,}", words) or number_of(words) is not None
     if len(words) > MAX_SENTENCE_CHARS or not has_words or "?" in words:
         return None
     *_, end = (0, *(verb.end() for verb in _VERB.finditer(words)))
@@ -215,13 +229,6 @@ def stated_text(text: str) -> str | None:
 
 
 _PARENTHESES = re.compile(r"\([^()]*\)")
-_SENTENCE_END = re.compile(
-    r"(?<=[.!?])[*_)]{0,3}\s+|[,;]\s*(?:and\s)?so\b|\b(?:therefore|thus|hence)\b"
-    r"|\b(?:which (?:means|makes|gives|rounds)|meaning|giving|making|leaving|leaves)\b"
-)
-_LABEL = re.compile(
-    r"\s*(?:[-*•]\s+|#+\s+)?(?:\**(?:Step|Part)\s[0-9]{1,2}[:.]?|\**[0-9]{1,2}[.)](?=\s))?"
-)
 # What explains, checks, repeats the question, or asks what would be if things were different.
 _ASIDE = re.compile(
     r"\W*(?:(?:Note|Remember|This is because|Check|(?:Let(?:'s|’s| me| us)|To) (?:check|verify)"
@@ -231,15 +238,12 @@ _ASIDE = re.compile(
 
 def _last_stated(text: str) -> Fraction | None:
     """What the last sentence with a number states; questions and asides state nothing."""
-    for line in reversed(text.split("\n")):
-        if not _DIGIT.search(line):
+    for part in _sentences(text):
+        outside = _PARENTHESES.sub(" ", part) if "(" in part else part
+        if not _DIGIT.search(part) or not outside.strip(" .*") or _ASIDE.match(part):
             continue
-        for part in reversed(_SENTENCE_END.split(line.rstrip()[_LABEL.match(line).end() :])):
-            outside = _PARENTHESES.sub(" ", part) if "(" in part else part
-            if not _DIGIT.search(part) or not outside.strip(" .*") or _ASIDE.match(part):
-                continue
-            if "=" in part or not part.rstrip(" *_)").endswith("?"):
-                return stated(outside if _DIGIT.search(outside) else part)
+        if "=" in part or not part.rstrip(" *_)").endswith("?"):
+            return stated(outside if _DIGIT.search(outside) else part)
     return None
 
 

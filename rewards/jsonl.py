@@ -111,7 +111,7 @@ def shown(problems: list[Problem]) -> str:
 
 
 def with_keys(keys: dict[str, tuple[type, ...]]) -> Callable[[Any], dict[str, Any]]:
-    """Make an `accept`: objects that have `keys` of these types, text or lists, not empty."""
+    """Make an `accept`: objects that have `keys` of these types, and none of them empty."""
 
     def accept(item: Any) -> dict[str, Any]:
         if not isinstance(item, dict):
@@ -123,7 +123,9 @@ def with_keys(keys: dict[str, tuple[type, ...]]) -> Callable[[Any], dict[str, An
             raise ValueError(f"{', '.join(missing)} missing ({has})")
         for name, kinds in keys.items():
             if not isinstance(item[name], kinds) or not item[name]:
-                wanted = " or ".join({str: "text", list: "a list"}[kind] for kind in kinds)
+                wanted = " or ".join(
+                    {str: "text", list: "a list", int: "a number"}[kind] for kind in kinds
+                )
                 given = json.dumps(item[name])[:80]
                 raise ValueError(f"{name} is {given}; it must be {wanted} that is not empty")
         return item

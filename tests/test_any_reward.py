@@ -125,12 +125,12 @@ def test_each_style_gets_the_arguments_it_knows():
     assert score_in_style(in_trl, "trl", [row | {"prompt": "9 + 9"}], ["18"]) == [1.0]
 
 
-@pytest.mark.parametrize("name", ["right", "right_verl", "right_rubric"])
+@pytest.mark.parametrize("name", ["right_verl", "right_rubric"])
 def test_a_right_reward_passes_in_each_style(found_in, name):
     assert found_in(name, ROWS) == ""
 
 
-@pytest.mark.parametrize("name", ["naive", "naive_verl", "naive_rubric"])
+@pytest.mark.parametrize("name", ["naive_verl", "naive_rubric"])
 def test_a_naive_reward_is_found_in_each_style(found_in, name):
     found = found_in(name)
     for trick in ("gold or another", "gold in the reasoning only"):

@@ -247,13 +247,6 @@ def test_a_question_in_its_answers_place_is_found_out():
     assert audit(rows, [refusing], r"\boxed{{answer}}").failures == []
 
 
-def test_rows_without_a_task_are_one_task():
-    rows = [{name: row[name] for name in ("prompt", "answer")} for row in ROWS]
-    assert audit(rows, [exact], tagged).scores == audit(ROWS, [exact], tagged).scores
-    mixed = audit([*rows[:2], *make_rows("5", "6", task="sums")], [exact], tagged)
-    assert list(mixed.scores) == ["exact (no task)", "exact (sums)"]
-
-
 @pytest.mark.parametrize(
     ("rewards", "reference"), [([elsewhere], tagged), ([], tagged), ([exact], lambda row: None)]
 )
@@ -314,14 +307,6 @@ def test_a_registered_reward_passes_and_says_how_it_is_earned(name):
         assert farmable(loaded) or reward_allowances(loaded)
     if loaded.kind == "verifier":
         assert farmable(loaded) is None and reward_allowances(loaded) == {}
-
-
-def test_the_highest_score_of_all_rows_is_shown():
-    lucky = verifier("lucky", lambda text, gold: gold in ("100", text[-12:-9]))
-    result = audit(ROWS, [exact, lucky], tagged)
-    earning = {name for name, amount in result.scores["exact"].items() if amount}
-    assert earning == {REFERENCE, *(f"{REFERENCE} {name}" for name in FORMS)}
-    assert result.scores["lucky"]["empty"] == 1.0  # of one row in eight
 
 
 def test_a_failure_names_reward_trick_score_row_and_completion():

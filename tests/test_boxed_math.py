@@ -205,7 +205,7 @@ def test_an_unusable_gold_is_no_grade(gold):
         (r"So the pair $(x, y)$ that solves it is $(7, 6)$. I hope it is correct.", "(7, 6)"),
         ("The cost increases by 100%.", "100"), ("It is not 18.", "not 18"), ("Is it 18?", None),
         (r"\text{isn't 18}", None), ("It is about 18.", "about 18"), ("Roughly 18 eggs", None),
-        ("18", None),
+        ("18", "18"), ("First 6 * 3.\n18", "18"),
     ],
 )  # fmt: skip
 def test_a_sentence_states_one_answer_or_none(text, answer):

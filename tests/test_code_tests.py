@@ -9,11 +9,10 @@ import pytest
 from conftest import HOSTILE
 from datasets import Dataset
 
-from rewards import load_reward, load_rewards
+from rewards import load_reward
 from rewards.code_tests import OPTIONAL, CodeTests, parse_cases
 from rewards.contract import prepare_reward, reward_columns
 from rewards.sandbox import Sandbox, SandboxError, ZygoteDied, pool
-from rewards.sandbox.slot import GRACE_S
 
 pytestmark = pytest.mark.skipif(
     not sys.platform.startswith("linux"), reason="the sandbox is built for Linux"
@@ -172,12 +171,6 @@ def test_tests_that_cannot_be_used_are_none_and_unparsed_whatever_the_program(te
     assert all(outcome.startswith(f"unparsed: {why}") for outcome in scored.outcomes)
 
 
-@pytest.mark.parametrize("hidden", [CASES, ["assert f(1) == 2", 5]])
-def test_hidden_tests_that_cannot_be_used_are_none_too(hidden):
-    scored = score(DOUBLE, hidden_tests=hidden)
-    assert scored.scores == [None] and scored.outcomes[0].startswith("unparsed: ")
-
-
 def test_tests_that_are_no_python_are_an_error_and_no_grade():
     scored = score(DOUBLE, tests=["assert f(2) =="])
     assert scored.scores == [None]
@@ -287,11 +280,6 @@ def test_what_happens_in_a_hidden_test_takes_nothing_away(code):
         assert score(code, hidden_tests=[test], settings=settings).scores == [1.0]
 
 
-def test_a_program_without_a_block_fails_its_hidden_tests_too():
-    scored = score("", hidden_tests=["assert f(4) == 8"])
-    assert scored.metrics == dict.fromkeys(("suspicious", "visible", "hidden", "gap"), 0.0)
-
-
 def test_suspicious_programs_are_counted_and_scored_alike():
     codes = ["import sys\n" + DOUBLE + "\nsys._getframe()", "import ctypes\n" + DOUBLE]
     scored = score(*codes, DOUBLE, "def existing(): pass", preamble="import ctypes")
@@ -353,17 +341,6 @@ def test_columns_may_be_absent_or_none_in_some_rows():
     assert reward_columns(CodeTests()) == ["tests"]
 
 
-def test_rows_of_other_tasks_are_not_seen():
-    (reward,) = load_rewards(["code_tests"], None, {"code_tests": ["code"]})
-    codes, tests = [DOUBLE, "18", "def f(x): return 4"], [TESTS, None, TESTS]
-    columns = {"task": ["code", "math", "code"], "hidden_tests": [[], None, ["assert f(5) == 4"]]}
-    scored = call(reward, codes, tests, **columns)
-    assert scored.scores == [1.0, None, 0.5]
-    assert scored.outcomes == ["graded", None, "graded"]
-    assert scored.metrics["gap"] == -0.5
-    assert call(reward, ["18"], [None], task=["math"]).scores == [None]
-
-
 # Settings and readiness
 
 
@@ -421,20 +398,4 @@ def test_programs_that_never_end_must_end_within_the_limit_of_a_call(
         reward.prepare(completions, limit_s)
 
 
-def test_programs_that_never_end_take_no_longer_than_is_said(two_workers):
-    longest = 4 / 2 * (0.5 + GRACE_S)
-    with pytest.raises(ValueError, match=f"4 programs that never end take 2 workers {longest:g} s"):
-        CodeTests(timeout_s=0.5).prepare(4, longest)
-    started = time.monotonic()
-    score(*["def f(x):\n    while True: pass"] * 4, settings={"timeout_s": 0.5})
-    assert time.monotonic() - started < longest
-
-
 # Format
-
-
-def test_code_format_scores_one_python_block():
-    right = [block(DOUBLE), f"So:\n{block(DOUBLE)}\nThus."]
-    wrong = [f"{block(DOUBLE)}\n{block(DOUBLE)}", DOUBLE, "```\nx\n```", "```python\nx", block("")]
-    texts = right + wrong
-    assert load_reward("code_format")(prompts=["p"] * 7, completions=texts) == [1.0] * 2 + [0.0] * 5

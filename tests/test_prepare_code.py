@@ -472,7 +472,12 @@ BAD_CASE = lines(OWN, OWN | {"tests": ['{"stdin": "1"}']}).encode()
     [
         ("mbpp", "", b"", "there is no file {}/mbpp.jsonl"),
         ("mbpp --sanitized", "", b"", "there is no file {}/sanitized-mbpp.json"),
-        ("mbpp", "mbpp.jsonl", lines(FULL, OWN).encode(), "line 2: it has no task_id, code, test"),
+        (
+            "mbpp",
+            "mbpp.jsonl",
+            lines(FULL, OWN).encode(),
+            "line 2: task_id, code, test_list",
+        ),
         ("mbpp", "mbpp.jsonl", lines(FULL, FULL).encode(), "once; more than once: mbpp/601"),
         ("humaneval", "cut.jsonl.gz", CUT, "cut.jsonl.gz cannot be unpacked"),
         ("jsonl", "mine.jsonl", BAD_CASE, "line 2: a JSON test has"),

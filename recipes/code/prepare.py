@@ -24,7 +24,7 @@ from typing import Any
 from recipes.code.one_liners import one_liner_tasks
 from recipes.code.tasks import Task, called_names, complete_row, read_tasks
 from rewards.code_tests import job_of, parse_cases, program_of
-from rewards.jsonl import read_jsonl
+from rewards.jsonl import read_jsonl, with_keys
 from rewards.sandbox import Asserts, Outcome, Sandbox, SandboxError, Stdio
 from rewards.sandbox.checker import NEVER_CALLED
 
@@ -140,14 +140,16 @@ def load_tasks(
         splits = one_liner_tasks(train, test, seed, held_out)
     elif data == "humaneval":
         keys = ("task_id", "prompt", "entry_point", "canonical_solution", "test")
-        rows = read_rows(path, keys, "openai/openai_humaneval")
+        accept = with_keys(dict.fromkeys(keys, (str,)))
+        rows = read_rows(path, accept, "openai/openai_humaneval")
         splits = {"test": [humaneval_task(row) for row in rows]}
     else:
         if path and path.is_dir():
             path = path / ("sanitized-mbpp.json" if sanitized else "mbpp.jsonl")
-        keys = ("task_id", "code", "test_list", "prompt" if sanitized else "text")
+        question = "prompt" if sanitized else "text"
+        keys = {"task_id": (int,), "code": (str,), "test_list": (list,), question: (str,)}
         subset = "sanitized" if sanitized else "full"
-        rows = read_rows(path, keys, "google-research-datasets/mbpp", subset)
+        rows = read_rows(path, with_keys(keys), "google-research-datasets/mbpp", subset)
         splits = {
             split: [mbpp_task(row, show_tests, hide) for row in rows if row["task_id"] in ids]
             for split, ids in MBPP_SPLITS.items()
@@ -204,14 +206,8 @@ def humaneval_task(row: dict) -> Task:
     }
 
 
-def read_rows(file: Path | None, keys: Sequence[str], *hub: str) -> list[dict]:
-    """The rows of a file, or without one of all splits on the Hub; each has all of the keys."""
-
-    def accept(row: Any) -> dict:
-        if missing := [key for key in keys if not isinstance(row, dict) or key not in row]:
-            raise ValueError(f"it has no {', '.join(missing)}; --help says what the file must be.")
-        return row
-
+def read_rows(file: Path | None, accept: Callable[[Any], dict], *hub: str) -> list[dict]:
+    """The rows of a file, or without one of all splits on the Hub, as `accept` takes them."""
     if file:
         return read_jsonl(file, accept)
     from datasets import load_dataset
