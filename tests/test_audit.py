@@ -413,14 +413,12 @@ def test_an_answer_to_a_row_without_a_gold_may_raise():
     assert audit(ROWS, [raises], tagged).failures == []
 
 
-def test_long_tricks_are_tried_on_one_row_and_the_audit_says_so():
+def test_long_tricks_are_tried_on_one_row():
     seen = []
     careful = verifier("careful", lambda text, gold: seen.append(text) or exact_one(text, gold))
-    result = audit(ROWS, [careful], tagged)
+    assert audit(ROWS, [careful], tagged).notes == []
     long = [text for text in seen if len(text) > 10_000]
     assert len(long) == 2 * len(LONG)  # once more in another order
-    alone = f"on row 0 alone, being long: {', '.join(LONG)}."
-    assert result.notes == [f"task 'maths': tried on 8 rows; {alone}"]
 
 
 def test_the_report_says_once_why_a_trick_matters():

@@ -174,9 +174,6 @@ def _try(
         if not any(attempt.trick.startswith(ASKED) for attempt in attempts):
             lacks = f"the reference answer shows no text column {', '.join(GOLD_COLUMNS)}"
             result.notes.append(f"{label}: {lacks}, so no trick plays on the answer.")
-        if len(known[:per_task]) > 1:
-            alone = f"on row {known[0][0]} alone, being long: {', '.join(LONG)}."
-            result.notes.append(f"{label}: tried on {len(known[:per_task])} rows; {alone}")
     return result
 
 
