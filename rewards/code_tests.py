@@ -85,25 +85,18 @@ def parse_cases(tests: Sequence[str]) -> list[tuple[str, str]] | None:
     return None
 
 
-def job_of(
-    program: str,
-    tests: Sequence[str],
-    setup: str | None = None,
-    entry_point: str | None = None,
-    inplace: bool | None = None,
-    timeout_s: float = 10.0,
-) -> Job:
-    """The job for the sandbox; `ValueError` as in `parse_cases`."""
-    cases = parse_cases(tests)
+def job_of(code: str, row: dict[str, Any], tests: Sequence[str], timeout_s: float) -> Job:
+    """The job for the sandbox: the code after the preamble of its row, and the tests to run.
+
+    Raises:
+        ValueError: as `parse_cases`.
+    """
+    preamble, cases = row.get("preamble"), parse_cases(tests)
+    program = f"{preamble}\n\n{code}" if preamble else code
     if cases is not None:
         return Stdio(program, tuple(cases), timeout_s)
-    named = entry_point or None
-    return Asserts(program, tuple(tests), setup or "", named, bool(inplace), timeout_s)
-
-
-def program_of(code: str, preamble: str | None = None) -> str:
-    """The code as it is run: after the preamble of its row."""
-    return f"{preamble}\n\n{code}" if preamble else code
+    named, is_inplace = row.get("entry_point") or None, bool(row.get("inplace"))
+    return Asserts(program, tuple(tests), row.get("setup") or "", named, is_inplace, timeout_s)
 
 
 class CodeTests:
@@ -221,11 +214,9 @@ class CodeTests:
     def _plan(self, code: str, row: dict[str, Any]) -> Job | Result:
         """The job, or the result where nothing is to be run."""
         visible, hidden = row["tests"] or (), row.get("hidden_tests") or ()
-        options = [row.get(name) for name in ("setup", "entry_point", "inplace")]
-        program = program_of(code, row.get("preamble"))
         try:
             parse_cases(visible)
-            job = job_of(program, [*visible, *hidden], *options, self.timeout_s)
+            job = job_of(code, row, [*visible, *hidden], self.timeout_s)
         except ValueError as error:
             return Result(None, 0, f"unparsed: {error}")
         if code.strip():

@@ -23,7 +23,7 @@ from typing import Any
 
 from recipes.code.one_liners import one_liner_tasks
 from recipes.code.tasks import Task, called_names, complete_row, read_tasks
-from rewards.code_tests import job_of, parse_cases, program_of
+from rewards.code_tests import job_of, parse_cases
 from rewards.jsonl import read_jsonl, with_keys
 from rewards.sandbox import Asserts, Outcome, Sandbox, SandboxError, Stdio
 from rewards.sandbox.checker import NEVER_CALLED
@@ -297,17 +297,7 @@ def drop_trivial(
 
 def run_codes(trials: Sequence[Trial], run: Run, timeout_s: float) -> list[tuple[Task, Outcome]]:
     """Each task with the outcome of its code; `SandboxError` where the sandbox fails."""
-    jobs = [
-        job_of(
-            program_of(code, task["preamble"]),
-            tests,
-            task["setup"],
-            task["entry_point"],
-            task["inplace"],
-            timeout_s,
-        )
-        for task, code, tests in trials
-    ]
+    jobs = [job_of(code, task, tests, timeout_s) for task, code, tests in trials]
     outcomes = run(jobs) if jobs else []
     found = [(task, outcome) for (task, _, _), outcome in zip(trials, outcomes, strict=True)]
     for task, outcome in found:

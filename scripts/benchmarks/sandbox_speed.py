@@ -40,7 +40,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from recipes.code.prepare import humaneval_task
-from rewards.code_tests import job_of, program_of
+from rewards.code_tests import job_of
 from rewards.sandbox import Asserts, Sandbox, Stdio
 from rewards.sandbox.jobs import Job
 
@@ -105,9 +105,7 @@ def humaneval(name: str, rows: Sequence[dict]) -> Batch:
     jobs, sources = [], []
     for row in rows:
         task = humaneval_task(row)
-        program = program_of(task["solution"], task["preamble"])
-        columns = (task["tests"], task["setup"], task["entry_point"], False, TIMEOUT_S)
-        jobs.append(job_of(program, *columns))
+        jobs.append(job_of(task["solution"], task, task["tests"], TIMEOUT_S))
         source = f"{row['prompt']}{row['canonical_solution']}\n{row['test']}\n"
         sources.append((f"{source}check({row['entry_point']})", "", ""))
     return Batch(name, jobs, sources, 4.0)
