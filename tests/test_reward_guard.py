@@ -196,18 +196,6 @@ def test_a_score_that_trl_could_not_use_costs_its_own_row_alone(form, unusable):
     assert run(guard(form(gives), 60)) == ([1.0, None, 1.0], [GRADED, ERROR, GRADED])
 
 
-def test_four_bad_rows_of_400_do_not_end_a_run(form):
-    def fails(prompts, completions, **kwargs):
-        return [1 / (int(text) % 100) for text in completions]
-
-    guarded, texts = guard(form(fails), 60), list(map(str, range(400)))
-    for start in range(0, 400, 8):
-        batch = {"prompts": texts[:8], "completions": texts[start : start + 8]}
-        _, outcomes = run(guarded, **batch, completion_ids=[[0]] * 8, task=None, answer=None)
-        guarded.count(outcomes, limit=0.05)
-    assert sum(failed for failed, _ in guarded.recent) == 4
-
-
 def test_a_failed_call_and_its_repeats_share_one_limit():
     calls = []
 
@@ -260,14 +248,6 @@ def test_the_first_failure_is_logged_with_its_row_and_no_other(form, caplog):
     message = "reward 'mine' could not grade a row (it returned None)."
     assert record.message.startswith(message) and record.message.endswith(f"The first: {row}")
     assert guarded.first_failure == "it returned None"
-
-
-def test_the_first_failure_is_in_the_words_of_the_reward(form):
-    guarded = guard(
-        form(returning([0.0, None, None], ["timeout", "error: dead worker", "unparsed"])), 60
-    )
-    run(guarded)
-    assert guarded.first_failure == "error: dead worker"
 
 
 def test_an_exception_is_logged_with_its_traceback(form, caplog):
@@ -327,14 +307,6 @@ def test_a_run_stops_at_the_generation_whose_failures_are_too_many(
         guarded.count(outcomes_of(generation), limit=0.05)
     with pytest.raises(RewardErrors, match=message):
         guarded.count(outcomes_of(too_many), limit=0.05)
-
-
-def test_rates_are_of_the_rows_that_a_reward_scores_and_0_without_any():
-    guarded = guard(returning([1.0]), 60)
-    rates = guarded.count(outcomes_of("60t 300n 30g 10e"), limit=0.05)
-    assert rates == {"errors": 0.1, "unparsed": 0.0, "timeouts": 0.6}
-    rates = guarded.count(outcomes_of("8n"), limit=0.05)
-    assert rates == {"errors": 0.0, "unparsed": 0.0, "timeouts": 0.0}
 
 
 # The reward behind the guard

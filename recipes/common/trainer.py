@@ -300,7 +300,8 @@ class GRPOTrainer(trl.GRPOTrainer):
         kept: list[tuple[list, Scores]] = []
 
         def calculate(inputs, prompts, completions, *ids) -> torch.Tensor:
-            kept.append((completions, self.score(inputs, prompts, completions, *ids)))
+            with self.phase("scoring"):
+                kept.append((completions, self.score(inputs, prompts, completions, *ids)))
             return kept[0][1].rewards_CR  # all that TRL's method takes
 
         with rollout.replaced(self, _calculate_rewards=calculate):
@@ -325,10 +326,6 @@ class GRPOTrainer(trl.GRPOTrainer):
 
     def score(self, inputs, prompts, completions, completion_ids_list) -> Scores:
         """Score this rank's completions, and settle with all ranks what counts of them."""
-        with self.phase("scoring"):
-            return self._score(inputs, prompts, completions, completion_ids_list)
-
-    def _score(self, inputs, prompts, completions, completion_ids_list) -> Scores:
         graded: dict[str, Graded] = {}  # filled by the guards
         given_CR = super()._calculate_rewards(
             [{**row, GRADED_BY: graded} for row in inputs],
