@@ -52,8 +52,10 @@ def boxed_metric(row: dict, completion: str, refuses: bool = False) -> dict[str,
     - strict: the last box equals the gold, as `boxed_math` reads it
     - lenient: the same, or the final answer that the text offers has the value of the gold, format
       ignored
-    - format: there is a box With `refuses` a box with the work undone is not right, as of
-    `boxed_math` with `prompt_expressions: refuse`.
+    - format: there is a box
+
+    With `refuses` a box with the work undone is not right, as of `boxed_math` with
+    `prompt_expressions: refuse`.
     """
     # Here: a recipe for numbers does not load the reading of LaTeX.
     from rewards.boxed_math import is_equivalent, is_unworked
@@ -79,8 +81,10 @@ def code_metric(row: dict, completion: str) -> dict[str, bool]:
 
     - tests: every test passes that the reward sees
     - hidden: every hidden test passes, in rows that have some
-    - format: one complete Python block A row that the sandbox failed on has the last alone. Timeout
-    and block are the defaults of `code_tests`, whatever `reward_kwargs` sets.
+    - format: one complete Python block
+
+    A row that the sandbox failed on has the last alone. Timeout and block are the defaults of
+    `code_tests`, whatever `reward_kwargs` sets.
     """
     from rewards.code_blocks import is_one_python_block
     from rewards.code_tests import CodeTests  # a maths recipe does not load the sandbox
