@@ -1,4 +1,4 @@
-"""Shared by tests: hostile completions, a tiny model, a stopwatch, one thread, an environment."""
+"""Shared by tests: a tiny model, a stopwatch, one thread, an environment."""
 
 import math
 import os
@@ -21,38 +21,6 @@ import torch
 import yaml
 
 LONGEST = ("test_launch", "test_faults", "test_training", "test_two_nodes", "test_sandbox_pool")
-N = 100_000
-HOSTILE = {
-    "empty": "",
-    "null": "\x00",
-    "lone surrogate": "\ud800",
-    "full-width digits": "１８" * (N // 2),
-    "arabic digits": "١٨" * (N // 2),
-    "look-alike letters": "<аnswer>18</аnswer>",  # Cyrillic a
-    "zero width": "\u200b\u200d\ufeff" * (N // 3),
-    "power": "9**9**9",
-    "overflow": "1e999",
-    "nested braces": "{" * (N // 2) + "}" * (N // 2),
-    "boxed braces": r"\boxed{" * (N // 7),
-    "one letter": "a" * N,
-    "one digit": "1" * N,
-    "decimal digits": "1." * (N // 2),
-    "fractions": "1/" * (N // 2),
-    "thousands": "1" + ",111" * (N // 4) + "1",
-    "minus": "-" * N,
-    "dollars": "$-" * (N // 2),
-    "spaces": " " * N,
-    "a digit in spaces": " " * (N // 2) + "1" + " " * (N // 2),
-    "opening brackets": "<" * N,
-    "half a tag": "</answer" * (N // 8),
-    "opening tags": "<answer>" * (N // 8),
-    "closing tags": "</answer>" * (N // 9),
-    "tags inside out": "</answer>" * (N // 18) + "<answer>" * (N // 18),
-    "joined boxes": r"\boxed{1}" + "and   " * 9 + "x" + r"\boxed{2}",
-    "many joined boxes": (r"\boxed{1}" + " and or " * 6) * (N // 60),
-    "many answers": "<answer>1</answer>" * (N // 18),
-    "all tags": "<reasoning></reasoning><answer></answer>" * (N // 40),
-}
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -67,12 +35,6 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     from support.tiny_model import build_tiny_model
 
     return build_tiny_model(tmp_path_factory.mktemp("tiny") / "model")
-
-
-@pytest.fixture(params=HOSTILE.values(), ids=HOSTILE.keys())
-def hostile(request: pytest.FixtureRequest) -> str:
-    """A completion of up to 100 000 characters."""
-    return request.param
 
 
 @pytest.fixture

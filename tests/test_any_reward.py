@@ -211,6 +211,7 @@ def test_the_check_before_a_run_names_what_ends_or_hangs_and_leaves_errors_to_th
     ]
 
 
+@pytest.mark.slow
 def test_what_is_scored_apart_ends_with_the_process_that_asked(tmp_path):
     file, pid_file = tmp_path / "sleepy.py", tmp_path / "pid"
     notes = f"open({str(pid_file)!r}, 'w').write(str(os.getpid()))"

@@ -276,6 +276,7 @@ def test_a_run_gets_its_folder_and_group_and_its_failure_stops_the_series(
     assert "the same command (without --fresh) goes on" in printed.err
 
 
+@pytest.mark.slow
 def test_an_interrupt_is_left_to_the_run(tmp_path):
     """Ctrl-C reaches the whole group: the script waits for the run, which saves and ends itself."""
     (tmp_path / "run.py").write_text(

@@ -25,11 +25,8 @@ IN_FORCE |= {"device": "cuda", "mixed_precision": "bf16"}
 
 
 def test_the_run_stops_under_another_engine_than_fsdp_with_its_version(monkeypatch):
-    for name, value in {
-        "ACCELERATE_USE_FSDP": "true",
-        "FSDP_VERSION": "2",
-        "WORLD_SIZE": "4",
-    }.items():
+    given = {"ACCELERATE_USE_FSDP": "true", "FSDP_VERSION": "2", "WORLD_SIZE": "4"}
+    for name, value in given.items():
         monkeypatch.setenv(name, value)
     asked = asked_of_the_launcher()
     assert asked == {"world_size": 4, "distributed_type": "FSDP", "fsdp_version": 2}

@@ -403,11 +403,6 @@ class FailsToReset:
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
-        ({"tools": ["calculate"]}, "tool 'calculate': give path/to/file.py:name"),
-        (
-            {"environment_factory": "recipes/calculator/none.py:Calculator"},
-            "environment_factory 'recipes/calculator",
-        ),
         (
             {"tools": ["tests/test_environments.py:undescribed"]},
             "'undescribed' cannot be described to the model",

@@ -87,10 +87,6 @@ def test_where_the_prompt_opens_the_thoughts_the_completion_starts_in_them():
     assert load_reward("think_answer_format", prefilled=True)(**chat) == [1.0]
 
 
-def test_hostile_text_is_scored_in_50_ms(hostile, seconds):
-    assert seconds(lambda: (score_xml_format(hostile), is_xml_format(hostile))) < 0.05
-
-
 @settings(deadline=None)
 @given(
     st.text(st.characters()) | st.lists(st.sampled_from([*TAGS, " ", "7"]), max_size=9).map("".join)

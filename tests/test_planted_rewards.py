@@ -20,6 +20,7 @@ def test_a_planted_mistake_is_found_by_the_trick_made_for_it(reward):
     assert reward.finds in "\n".join(found.failures)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("reward", [one for one in BUGS if one.__name__ in APART])
 def test_a_mistake_that_costs_the_process_is_found_from_outside(reward, tmp_path: Path):
     (tmp_path / "rows.jsonl").write_text(json.dumps(ROWS[reward.rows][0]))

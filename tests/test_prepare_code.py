@@ -379,6 +379,7 @@ def test_a_generated_task_shows_its_first_test_and_its_reference():
     assert len(task["tests"]) == 6
 
 
+@pytest.mark.slow
 def test_more_tasks_than_the_templates_give_are_refused():
     with pytest.raises(ValueError, match="only 400 of 900 distinct tasks"):
         one_liner_tasks(1, 1800, 0, held_out)

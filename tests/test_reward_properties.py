@@ -2,6 +2,7 @@
 
 import asyncio
 import inspect
+import itertools
 import json
 import math
 from concurrent.futures import ThreadPoolExecutor
@@ -48,6 +49,39 @@ WORDS = ["The answer is ", "not ", "or ", "wait", "Q:", "```python\n", "```", "~
 PIECES = [*TAGS, *LATEX.split(), *NUMBERS.split(), *WORDS]
 PIECES += ["\n", "\t", " ", "\x00", "\u200b", "\u202e", "\ud800"]
 WRAPPERS = ["{}", "<answer>{}</answer>", r"\boxed{{{}}}", "#### {}"]
+# Completions of up to 100 000 characters.
+N = 100_000
+HOSTILE = {
+    "empty": "",
+    "null": "\x00",
+    "lone surrogate": "\ud800",
+    "full-width digits": "１８" * (N // 2),
+    "arabic digits": "١٨" * (N // 2),
+    "look-alike letters": "<аnswer>18</аnswer>",  # Cyrillic a
+    "zero width": "\u200b\u200d\ufeff" * (N // 3),
+    "power": "9**9**9",
+    "overflow": "1e999",
+    "nested braces": "{" * (N // 2) + "}" * (N // 2),
+    "boxed braces": r"\boxed{" * (N // 7),
+    "one letter": "a" * N,
+    "one digit": "1" * N,
+    "decimal digits": "1." * (N // 2),
+    "fractions": "1/" * (N // 2),
+    "thousands": "1" + ",111" * (N // 4) + "1",
+    "minus": "-" * N,
+    "dollars": "$-" * (N // 2),
+    "spaces": " " * N,
+    "a digit in spaces": " " * (N // 2) + "1" + " " * (N // 2),
+    "opening brackets": "<" * N,
+    "half a tag": "</answer" * (N // 8),
+    "opening tags": "<answer>" * (N // 8),
+    "closing tags": "</answer>" * (N // 9),
+    "tags inside out": "</answer>" * (N // 18) + "<answer>" * (N // 18),
+    "joined boxes": r"\boxed{1}" + "and   " * 9 + "x" + r"\boxed{2}",
+    "many joined boxes": (r"\boxed{1}" + " and or " * 6) * (N // 60),
+    "many answers": "<answer>1</answer>" * (N // 18),
+    "all tags": "<reasoning></reasoning><answer></answer>" * (N // 40),
+}
 EXAMPLES = {"code_tests": 15}  # what runs programs is asked less
 
 
@@ -126,18 +160,18 @@ def test_any_text_is_scored_soon_and_alike_in_any_form_order_and_thread(name, se
 
 
 @pytest.mark.parametrize("name", SCORING)
-def test_hostile_text_is_scored_in_50_ms(name, hostile, seconds):
+def test_hostile_text_is_scored_in_50_ms(name, seconds):
     reward = loaded(name)
-    for wrapper in WRAPPERS:
+    columns = {column: [value] for column, value in columns_of(reward).items()}
+    for (title, hostile), wrapper in itertools.product(HOSTILE.items(), WRAPPERS):
         text, found = wrapper.format(hostile), []
-        columns = {column: [value] for column, value in columns_of(reward).items()}
         arguments = {"prompts": ["9 + 9 ="], "completions": [text], **columns}
         arguments["completion_ids"] = [stand_in_ids(text)]
-        took = seconds(lambda given=arguments: found.append(awaited(reward(**given))))  # noqa: B023
+        took = seconds(lambda given=arguments, to=found: to.append(awaited(reward(**given))))
         ((amount,), *_) = found
         assert amount is None or math.isfinite(amount)
-        assert reward_kind(reward) != "verifier" or not amount or amount < 0.0, wrapper
-        assert took < 0.05, wrapper
+        assert reward_kind(reward) != "verifier" or not amount or amount < 0.0, (title, wrapper)
+        assert took < 0.05, (title, wrapper)
 
 
 @pytest.mark.parametrize("digits", ["１８", "١٨", "𝟏𝟖", "१८"])

@@ -152,6 +152,7 @@ def test_a_recipe_fits_on_a_page_or_two(recipe, lines):
     assert files and [str(file) for file in files if lines_of(file) > lines] == []
 
 
+@pytest.mark.slow
 def test_importing_a_recipe_is_light():
     code = (
         "import sys, runpy; sys.path.insert(0, '.'); runpy.run_path('recipes/gsm8k/train.py', "

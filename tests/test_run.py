@@ -125,6 +125,7 @@ def test_rows_follow_the_prompt_of_the_recipe_as_it_stands(tmp_path):
         )
 
 
+@pytest.mark.slow
 def test_help_begins_with_the_options_of_the_recipe():
     words = [sys.executable, str(GSM8K / "train.py"), "--help"]
     lines = subprocess.run(

@@ -172,6 +172,7 @@ def test_with_another_trl_our_trainer_says_which_it_needs(monkeypatch):
         importlib.reload(rollout)
 
 
+@pytest.mark.slow
 def test_watch_does_not_load_what_needs_our_trl():
     code = "import sys, recipes.common.watch; print([name for name in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
