@@ -25,6 +25,7 @@ from rewards.text import (
     boxed_answer,
     completion_text,
     gold_answer,
+    question_of,
     without_dollars,
 )
 
@@ -152,11 +153,8 @@ def is_unworked(prompt: str | list[dict], answer: str, gold: str) -> bool:
     )
     if wanted_values and None not in wanted_values and None in given_values:
         return True
-    question = prompt
-    if not isinstance(prompt, str):
-        question = str(prompt[-1].get("content")) if prompt else ""
     asked = rf"(?:(?<![\w.])|(?!\w)){re.escape(_squeezed(given))}(?!\w|\.\d)"
-    return re.search(asked, _squeezed(question)) is not None
+    return re.search(asked, _squeezed(question_of(prompt))) is not None
 
 
 def _values(answer: Answer) -> list[Tree]:

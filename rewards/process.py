@@ -12,7 +12,7 @@ from rewards.latex.parse import Unreadable, parse
 from rewards.latex.tidy import NUMBER_WORDS
 from rewards.latex.value import value_at
 from rewards.steps import Steps
-from rewards.text import completion_text, find_tag
+from rewards.text import completion_text, find_tag, question_of
 
 MAX_CHARS = 10_000  # of a completion or a question: what stands behind that is not read
 MAX_TOKENS = 40  # of one side of an equation
@@ -197,7 +197,7 @@ class EquationSteps:
     def __call__(self, prompts: list, completions: list, **kwargs) -> list[Steps]:
         rows = zip(prompts, completions, strict=True)
         return [
-            self.steps(_question(prompt), completion_text(completion))
+            self.steps(question_of(prompt), completion_text(completion))
             for prompt, completion in rows
         ]
 
@@ -221,11 +221,3 @@ class EquationSteps:
 def _reasoning(text: str) -> tuple[int, int]:
     place = find_tag(text, "reasoning")
     return (place.inside, place.inside_end) if place else (0, len(text))
-
-
-def _question(prompt: str | list[dict]) -> str:
-    """The last message of a prompt, or all of a plain text."""
-    if isinstance(prompt, str):
-        return prompt
-    content = prompt[-1]["content"] if prompt else ""
-    return content if isinstance(content, str) else ""

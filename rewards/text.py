@@ -31,6 +31,19 @@ def completion_text(completion: str | list[dict]) -> str:
     return "".join(message.get("content") or "" for message in said)
 
 
+def question_of(prompt: str | list[dict]) -> str:
+    """The question of a prompt: a plain text, or the text of the last message, without images.
+
+    Example: `question_of([{"content": "Be brief."}, {"content": "9 + 9 ="}]) == "9 + 9 ="`
+    """
+    if isinstance(prompt, str):
+        return prompt
+    content = (prompt[-1].get("content") if prompt else "") or ""
+    if isinstance(content, str):
+        return content
+    return "\n".join(part.get("text") or "" for part in content)  # next to images
+
+
 def after_thinking(text: str) -> str:
     """The text without its thoughts: what follows the last `</think>`, up to a `<think>` left open.
 

@@ -4,6 +4,7 @@ import textwrap
 from pathlib import Path
 
 from recipes.common.utils.run_files import AFTER, BEFORE, read_rows
+from rewards.text import question_of
 
 
 def show_samples(folder: Path) -> str:
@@ -15,10 +16,9 @@ def show_samples(folder: Path) -> str:
     before, after = read_rows(folder / BEFORE), read_rows(folder / AFTER)
     lines = []
     for old, new in list(zip(before, after, strict=True))[:3]:
-        prompt = old["prompt"] if isinstance(old["prompt"], str) else old["prompt"][-1]["content"]
         lines += [
             "",
-            _entry("prompt", prompt),
+            _entry("prompt", question_of(old["prompt"])),
             _entry("before", _text(old)),
             _entry("after", _text(new)),
         ]

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable
 from fractions import Fraction
 
 from rewards.latex.number import number_of
+from rewards.text import question_of
 
 Reference = Callable[[dict], str]  # of rows that have one
 
@@ -66,8 +67,7 @@ def parts_of(row: dict, reference_completion: Reference, others: Iterable[dict])
     parts |= {"gold": gold, "before": before, "after": after}
     parts |= neighbours | _disguises(gold) | _disorder(before, wrong[0], after)
     parts |= _of_reasoning(before, gold + after)
-    question = row["prompt"] if isinstance(row["prompt"], str) else shown_prompt(row["prompt"][-1:])
-    parts |= _of_question(question, gold)
+    parts |= _of_question(question_of(row["prompt"]), gold)
     # A worked example with the same answer, found by what stands right around the gold.
     if _squeezed(before[-8:] + gold + after[:8]) in _squeezed(parts["prompt"]):
         del parts["prompt"]
