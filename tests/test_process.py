@@ -21,7 +21,6 @@ from transformers import AutoTokenizer, PreTrainedTokenizerBase
 from recipes.common.trainer import GRPOTrainer
 from recipes.common.training.gates import normalise
 from recipes.common.training.steps import LOSS_TYPES, token_advantages, tokens_that_hold
-from rewards import load_rewards
 from rewards.routing import route
 from rewards.steps import check_steps
 
@@ -363,17 +362,6 @@ def test_a_loss_without_advantages_of_tokens_is_refused(build, name):
 
 
 # Names and refusals
-
-
-def test_step_rewards_load_like_any_other_with_one_reward_of_whole_completions():
-    kwargs, tasks = {"equation_steps": {"max_steps": 3}}, {"equation_steps": ["a"]}
-    form, steps = load_rewards(["xml_format", "equation_steps"], kwargs, tasks)
-    assert (form.__name__, steps.tasks, steps.__wrapped__.max_steps) == ("xml_format", ("a",), 3)
-    own = "tests/support/step_rewards.py:every_third"
-    names = [reward.__name__ for reward in load_rewards([own, "xml_format"])]
-    assert names == ["every_third", "xml_format"]
-    with pytest.raises(ValueError, match="names only step rewards"):
-        load_rewards(["equation_steps"])
 
 
 def test_the_trainer_refuses_rewards_it_cannot_use(model, tmp_path, build):
