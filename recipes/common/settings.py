@@ -125,6 +125,7 @@ def parse_arguments(recipe_type: type[RecipeArguments], argv: list[str] | None =
     A default takes the place of a bad value, so that everything else can be checked as well.
     """
     from recipes.common.limits import default_of, usable  # importing a recipe stays light
+    from recipes.common.utils.problems import collected
     from recipes.common.utils.secrets import remember
     from recipes.common.utils.yaml_file import read_yaml
 
@@ -142,11 +143,10 @@ def parse_arguments(recipe_type: type[RecipeArguments], argv: list[str] | None =
     problems: list[str] = []
     given = _read_words(argv, {name: hints[name] for name in fields}, problems)
     config_path, *others = given.pop("config", None) or [None]
-    config, is_read = {}, True
-    try:
+    config = None
+    with collected(problems):
         config = read_yaml(Path(config_path)) if config_path else {}
-    except ValueError as problem:
-        problems, is_read = [str(problem)], False
+    is_read, config = config is not None, config or {}
     problems += [
         f"--config is given twice, {config_path} and {other}: one file describes one run."
         for other in others
@@ -155,10 +155,8 @@ def parse_arguments(recipe_type: type[RecipeArguments], argv: list[str] | None =
     problems += [_unknown(name, fields, config_path) for name in config if name not in fields]
     names = given.get("preset") or config.get("preset") or []
     preset = {}
-    try:  # names of another type are reported with the other types
+    with collected(problems):  # names of another type are reported with the other types
         preset = read_presets([names] if isinstance(names, str) else names)
-    except ValueError as problem:
-        problems.append(str(problem))
     usual = {name: value for name, value in preset.items() if name != ADDED}
     # A preset that stands in the YAML is part of it.
     values = {**config, **usual, **given} if "preset" in given else {**usual, **config, **given}

@@ -7,6 +7,7 @@ from typing import Any
 from datasets import Dataset, IterableDataset
 
 from recipes.common.training.interrupt import generation_period
+from recipes.common.utils.problems import told
 
 
 def check_batch(
@@ -47,7 +48,7 @@ def check_batch(
             saves and (s.save_steps < 1 or s.save_steps % period)
         ),
     }
-    return [message for message, holds in table.items() if holds]
+    return told(table)
 
 
 def completions_of_a_call(training: dict[str, Any], world_size: int) -> int:

@@ -24,6 +24,7 @@ from recipes.common.training.environments import (
     title_of,
 )
 from recipes.common.training.rollout import read_calls
+from recipes.common.utils.problems import told
 from rewards import reward_kind
 
 EXAMPLES = {"integer": 1, "number": 1.5, "boolean": True, "array": [], "object": {}}  # by type
@@ -67,7 +68,7 @@ def check_tool_use(
         "processes: each turn needs all of them, and their rollouts have different numbers of "
         "turns. Use DDP, ZeRO-1 or ZeRO-2, or one process.": shares and world_size() > 1,
     }
-    return [*problems, *(message for message, holds in table.items() if holds)]
+    return [*problems, *told(table)]
 
 
 def tools_of(training: dict[str, Any]) -> list[Callable]:
@@ -165,4 +166,4 @@ def _check_environment(name: str | None, factory: Callable, rows: list[dict]) ->
             not isinstance(observation, str | list | None)
         ),
     }
-    return [message for message, holds in table.items() if holds]
+    return told(table)

@@ -30,6 +30,7 @@ from recipes.common.trainer import GRPOConfig
 from recipes.common.training.engine import world_size
 from recipes.common.training.environments import all_weights
 from recipes.common.training.steps import check_loss
+from recipes.common.utils.problems import told
 from rewards import reward_kind, reward_name
 
 TRACKERS = {"wandb", "tensorboard", "trackio", "mlflow"}
@@ -109,7 +110,7 @@ def check_settings(args: Arguments, rewards: list[Callable]) -> list[str]:
             and s.save_steps != s.eval_steps
         ),
     }
-    problems = [message for message, holds in table.items() if holds]
+    problems = told(table)
     if any(reward_kind(reward) == "step" for reward in rewards):
         level, threshold = s.importance_sampling_level, s.off_policy_mask_threshold
         problems += _refusal("", lambda: check_loss(s.loss_type, level, threshold))
@@ -168,7 +169,7 @@ def check_generation(training: dict[str, Any]) -> list[str]:
         "max_completion_length, the end the tokenizer's, and a row is sampled, once.": taken,
     }
     whole = {"do_sample": True, **given}
-    return [message for message, holds in table.items() if holds] or _refusal(
+    return told(table) or _refusal(
         "generation_kwargs", lambda: GenerationConfig(**whole).validate(strict=True)
     )
 
@@ -233,7 +234,7 @@ def check_accounts(training: dict[str, Any]) -> list[str]:
         "push_to_hub is set, and nobody is logged in to the Hub: run `hf auth login`, or set "
         "HF_TOKEN.": training["push_to_hub"] and not (training["hub_token"] or get_token()),
     }
-    return [message for message, holds in table.items() if holds]
+    return told(table)
 
 
 def check_packages(s: SimpleNamespace) -> list[str]:
@@ -280,7 +281,7 @@ def check_launch_file() -> list[str]:
             kind == "MULTI_CPU" and "WORLD_SIZE" not in os.environ
         ),
     }
-    return [message for message, holds in table.items() if holds]
+    return told(table)
 
 
 def _launch_file(words: list[str]) -> dict[str, Any]:

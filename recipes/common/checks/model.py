@@ -20,6 +20,7 @@ from recipes.common.checks.model_files import (
     check_reading,
     model_folder,
 )
+from recipes.common.utils.problems import told
 
 # Arguments of `from_pretrained` that its signature does not name.
 LOADING = {"attn_implementation", "code_revision", "device_map", "dtype", "torch_dtype"}
@@ -97,9 +98,8 @@ def _check_building(
             not config.architectures
         ),
     }
-    for message, holds in wrong.items():
-        if holds:
-            raise ValueError(message)
+    if problems := told(wrong):
+        raise ValueError(problems[0])
     kind = getattr(transformers, config.architectures[0], AutoModelForCausalLM)  # as TRL does it
     build = getattr(kind, "_from_config", AutoModelForCausalLM.from_config)
     more = {"trust_remote_code": remote} if kind is AutoModelForCausalLM else {}

@@ -10,6 +10,7 @@ from recipes.common.settings import Arguments
 from recipes.common.trainer import GRPOConfig
 from recipes.common.training.engine import world_size
 from recipes.common.training.shared_prompt import why_prompts_are_not_shared
+from recipes.common.utils.problems import told
 from rewards import reward_kind, reward_name
 from rewards.contract import UNDECLARED, declared
 
@@ -44,7 +45,7 @@ def notes_on_settings(training: GRPOConfig) -> list[str]:
             t.skip_zero_advantages and not t.skips
         ),
     }
-    return [note for note, holds in table.items() if holds]
+    return told(table)
 
 
 def shared_prompt_notes(training: GRPOConfig, folder: Path | None) -> list[str]:
@@ -105,7 +106,7 @@ def notes_on_rewards(args: Arguments, rewards: list[Callable]) -> list[str]:
         ),
         f"of the kind model, which neither preflight nor the audit call: {models}": models,
     }
-    return [note for note, holds in table.items() if holds]
+    return told(table)
 
 
 def cost_notes(

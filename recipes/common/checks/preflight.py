@@ -50,6 +50,7 @@ from recipes.common.trainer import GRPOConfig
 from recipes.common.training.engine import asked_engine, check_engine, world_size
 from recipes.common.training.environments import all_weights
 from recipes.common.utils.power import A_QUARTER, power_line
+from recipes.common.utils.problems import collected
 from recipes.common.utils.screen import announce
 from recipes.common.utils.secrets import blank, is_secret
 from recipes.common.utils.tables import format_table
@@ -146,13 +147,10 @@ def _build(args: Arguments, result: Preflight) -> None:
         args.training["num_generations_eval"] = args.training["num_generations_eval"] or 1
     if asked_engine().startswith("ZeRO"):
         announce("Starting DeepSpeed, which compiles parts of itself at its first use: minutes ...")
-    try:
+    with collected(result.problems):
         model = ModelConfig(**args.model)
         training = GRPOConfig(**args.training)
         check_engine({"world_size": training.world_size})
-    except ValueError as problem:
-        result.problems.append(str(problem))
-    else:
         result.training, result.model = training, model
         result.problems += check_optimizer(training)
 

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, fields
 from typing import Any
 
+from recipes.common.utils.problems import told
 from rewards import full_reward, reward_columns, reward_kind, reward_name, reward_tasks
 from rewards.contract import UNDECLARED, scores_task
 from rewards.rows import NumberedRow, rows_by_task
@@ -167,7 +168,7 @@ def check_gates(
             f"reward_gates would never open {gated!r} for task {shut}: {openers} do not score "
             "it.": shut,
         }
-        problems += [message for message, holds in table.items() if holds][:1]
+        problems += told(table)[:1]
     return problems
 
 
@@ -241,7 +242,7 @@ def _problems_of(
         f"reward {name!r} cannot grade {len(ungraded)} of the rows without a reference answer; the "
         f"first is row {numbered[ungraded[0] if ungraded else 0][0]}.": ungraded and is_verifier,
     }
-    return [message for message, holds in table.items() if holds]
+    return told(table)
 
 
 def _score(

@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+from recipes.common.utils.problems import told
 from recipes.common.utils.run_files import WARM_START, read_json
 
 QUESTIONS = "question_digests"  # of a warm start's record
@@ -80,5 +81,5 @@ def check_duplicates(train_rows: list[dict], eval_rows: list[dict]) -> list[str]
                 twice
             ),
         }
-        problems += [message for message, holds in table.items() if holds]
+        problems += told(table)
     return problems

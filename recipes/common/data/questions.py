@@ -232,8 +232,7 @@ def _item(value: Any, columns: tuple[str, str], check: Callable[[str], str | Non
         ),
         f"{columns[1]} has no final answer behind ####": not gold,
     }
-    problems = [message for message, holds in table.items() if holds]
-    if problem := problems[0] if problems else check(gold):
+    if problem := next((message for message, holds in table.items() if holds), None) or check(gold):
         raise ValueError(problem)
     return {"question": question, "answer": answer}
 

@@ -20,6 +20,7 @@ from recipes.common.training.environments import (
     load_environments,
     with_environments,
 )
+from recipes.common.utils.problems import collected
 from rewards import load_rewards
 from rewards.audit.apart import ROWS, check_apart
 from rewards.contract import check_names
@@ -83,27 +84,24 @@ def load_parts(
     """
     recipe, problems = args.recipe, []
     rewards, rows = None, (None, None, None)
-    try:
+    with collected(problems):
         if load_rows and args.is_read:
-            split = load_split(args, load_rows)
+            try:
+                split = load_split(args, load_rows)
+            except OSError as error:  # as the Hub's client raises them
+                where = "give dataset_path, correct dataset_name, or connect to the network"
+                failed = f"the rows cannot be loaded ({type(error).__name__}: {error})"
+                raise ValueError(f"{failed}: {where}.") from error
             rows = tuple(with_columns(part, recipe.reward_columns or {}) for part in split)
-    except ValueError as problem:
-        problems.append(str(problem))
-    except OSError as error:  # as the Hub's client raises them
-        where = "give dataset_path, correct dataset_name, or connect to the network"
-        problems.append(f"the rows cannot be loaded ({type(error).__name__}: {error}): {where}.")
-    owned: list[Callable] | None = None
-    factory = None
-    try:
+    factory, owned = None, None
+    with collected(problems):
         factory = load_environments(args.training["environment_factory"])
         owned = environment_rewards(factory)
-    except ValueError as problem:
-        problems.append(str(problem))
     specs = recipe.reward_funcs
     own = [spec for spec in specs if re.search("[:.]", spec) and not names_model(spec)]
     few = list(itertools.islice(rows[0] or (), ROWS))
     died = check_apart(own, recipe.reward_kwargs, few, args.training["reward_timeout_s"])
-    try:
+    with collected(problems):
         if not died:
             allow_none = owned != []
             named = load_rewards(specs, recipe.reward_kwargs, recipe.reward_tasks, allow_none)
@@ -111,8 +109,6 @@ def load_parts(
                 named = with_environments(named, by_name(factory))
             rewards = [*named, *(owned or [])]
             problems += check_names(rewards)
-    except ValueError as problem:
-        problems.append(str(problem))
     return (rewards, *rows), [*died, *problems]
 
 
