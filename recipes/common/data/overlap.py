@@ -33,8 +33,18 @@ def question_digest(prompt: str | list[dict[str, Any]]) -> str:
 
 
 def warm_start_questions(model: str | None) -> set[str]:
-    """The digests of the questions of a local model's warm start; none without one."""
-    return set(read_json(Path(model or "", WARM_START), {}).get(QUESTIONS, []))
+    """The digests of the questions of a local model's warm start; none without one.
+
+    Raises:
+        ValueError: a version before this one wrote them, by another digest.
+    """
+    record = read_json(Path(model or "", WARM_START), {})
+    if "questions" in record:
+        raise ValueError(
+            f"the warm start {model} was made by an earlier version, whose record of its questions "
+            "cannot be compared: run scripts/warm_start.py again."
+        )
+    return set(record.get(QUESTIONS, []))
 
 
 def check_held_out(train_rows: list[dict], eval_rows: list[dict], model: str | None) -> list[str]:
