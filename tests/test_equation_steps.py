@@ -11,13 +11,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from recipes.common.checks.rewards_on_rows import check_every_task_is_scored, reward_lines
 from recipes.common.data.recipe import import_recipe
 from rewards import load_reward, reward_kind
 from rewards.audit.audit import audit
 from rewards.audit.tricks import tricks
 from rewards.contract import farmable, reward_allowances
 from rewards.process import MAX_CHARS, EquationSteps, equations, numbers_in
-from rewards.steps import total
+from rewards.routing import route
+from rewards.steps import SumOfSteps, total
 
 
 def steps_of(text: str, question: str = "3 + 4 - 2 =", **parameters) -> list[tuple[str, float]]:
@@ -172,6 +174,29 @@ def test_the_numbers_of_a_question_are_those_of_its_last_message():
 def test_parameters_out_of_range_are_refused(parameters):
     with pytest.raises(ValueError, match="they must be at least 1"):
         load_reward("equation_steps", **parameters)
+
+
+# Their sum, before a run
+
+
+def test_the_table_has_the_sum_of_the_steps_of_the_reference():
+    sums = {"prompt": "3 + 4 - 2 =", "task": "sums", "answer": "5"}
+    words = {"prompt": "Say so.", "task": "words", "answer": "so"}
+    texts = {"sums": "3 + 4 = 7, 7 - 2 = 5", "words": "so"}
+    rewards = [SumOfSteps(route(EquationSteps(), ("sums",)))]
+    lines = reward_lines([sums, words], rewards, [0.5], lambda row: texts[row["task"]])
+    assert [(line.task, line.kind, line.reference_earns) for line in lines] == [
+        ("sums", "step", 2.0),
+        ("words", "step", None),
+    ]
+    assert check_every_task_is_scored(lines, [sums, words]) == [], "step rewards may be left out"
+
+
+def test_the_sum_of_steps_declares_what_the_reward_declares():
+    summed = SumOfSteps(route(load_reward("equation_steps", uses=2), ("sums",)))
+    assert (summed.__name__, summed.__wrapped__.tasks) == ("equation_steps", ("sums",))
+    rows = {"prompts": ["3 4", "3 4", "x"], "completions": ["3 + 4 = 7", "3 + 4 = 8", "3 + 4 = 8"]}
+    assert summed(**rows, task=["sums", "sums", "words"]) == [1.0, -1.0, None]
 
 
 # Farming

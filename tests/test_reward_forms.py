@@ -151,13 +151,8 @@ def test_a_reward_may_return_its_scores_in_any_kind_of_sequence(make):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("form", ["a function", "a folder", "a loaded model"])
-def test_a_single_reward_needs_no_list(model, scorer, tmp_path, form):
-    def by_tokens(completion_ids, **kwargs):
-        return [float(len(ids)) for ids in completion_ids]
-
+def test_a_single_reward_needs_no_list_and_a_model_may_be_loaded(model, scorer, tmp_path):
     loaded = AutoModelForSequenceClassification.from_pretrained(scorer, num_labels=1)
-    reward = {"a function": by_tokens, "a folder": str(scorer), "a loaded model": loaded}[form]
-    trainer = trained(model, tmp_path, reward)
-    assert trainer.reward_func_names == ["by_tokens" if form == "a function" else "scorer"]
+    trainer = trained(model, tmp_path, loaded)
+    assert trainer.reward_func_names == ["scorer"]
     assert math.isfinite(generations(trainer)[1]["reward"])

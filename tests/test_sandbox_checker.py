@@ -24,49 +24,19 @@ def sandbox():
 
 # What a test sets before it calls a program that raises, and a test that would notice it.
 LEFT_BEHIND = {
-    "a precision": (
-        "from decimal import getcontext\ngetcontext().prec = 4",
-        "from decimal import Decimal\n"
-        "assert str(Decimal(f(1)) / 7) == '0.1428571428571428571428571429'",
-    ),
     "an alarm": (
         "import signal\nsignal.setitimer(signal.ITIMER_REAL, 0.2)",
         "import time\ntime.sleep(0.4)\nassert f(1) == 1",
-    ),
-    "a limit of recursion": (
-        "import sys\nsys.setrecursionlimit(100)",
-        "def g(n): return n and 1 + g(n - 1)\nassert g(500) == f(500)",
-    ),
-    "an output": (
-        "import io, sys\nsys.stdout = io.StringIO()\nsys.stdout.close()",
-        "print('a line')\nassert f(1) == 1",
     ),
     "a built-in function": (
         "import builtins\nbuiltins.len = lambda _: 9",
         "assert len([f(1)]) == 1 and f(1) == 1",
     ),
-    "a variable of the environment": (
-        "import os\nos.environ['LEFT'] = 'x'",
-        "import os\nassert not os.environ and f(1) == 1",
-    ),
-    "a patch": (
-        "from unittest import mock\nmock.patch('math.sqrt', lambda _: 9).start()",
-        "import math\nassert math.sqrt(f(4)) == 2",
-    ),
     "a module": (
         "import sys\nsys.modules['math'] = None",
         "import math\nassert math.sqrt(f(4)) == 2",
     ),
-    "warnings that are errors": (
-        "import warnings\nwarnings.simplefilter('error')",
-        "import warnings\nwarnings.warn('heard')\nassert f(1) == 1",
-    ),
     "a constant of a module": ("math.pi = 3", "assert math.pi > 3 and f(1) == 1"),
-    "a constant in a dictionary": ("vars(math)['pi'] = 3", "assert math.pi > 3 and f(1) == 1"),
-    "a first weekday": (
-        "import calendar\ncalendar.setfirstweekday(6)",
-        "import calendar\nassert calendar.monthcalendar(2024, 1)[0][0] == f(1)",
-    ),
 }
 
 
@@ -88,10 +58,13 @@ def test_what_a_test_left_behind_decides_about_no_other_program(name, sandbox):
         ("x = [1]\nx[0] = 2\nx.append(f(3))", True),
         ("try:\n    f(0)\nexcept ValueError as error:\n    assert str(error)", True),
         ("import sys\nassert f(sys.maxsize)", False),
+        ("import calendar\ncalendar.setfirstweekday(f(6))", False),
+        ("from decimal import getcontext\ngetcontext().prec = f(4)", False),
         ("assert sys.maxsize == f(1)", False),  # of a module without an import
         ("import numpy\nassert f(1)", False),
         ("from os.path import join\nassert f(join('a'))", False),
         ("math.pi = f(1)", False),
+        ("vars(math)['pi'] = f(1)", False),
         ("del math.pi", False),
         ("math.pi: float = f(1)", False),
         ("for math.pi in f(1): pass", False),

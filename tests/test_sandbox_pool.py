@@ -255,16 +255,6 @@ def test_the_number_of_workers_is_this_ranks_share_of_the_cores(monkeypatch, ran
     assert pool.worker_count() == count
 
 
-@pytest.mark.parametrize("rank", [0, 1])
-def test_each_zygote_has_a_core_of_its_own_as_far_as_there_are_cores(rank, monkeypatch):
-    monkeypatch.setenv("LOCAL_RANK", str(rank))
-    cores = sorted(os.sched_getaffinity(0))
-    with Sandbox(workers=2) as sandbox:
-        sandbox.run_batch([SLOW] * 4)
-        held = [os.sched_getaffinity(pid) for pid in zygotes(sandbox)]
-    assert held == [{cores[(2 * rank + place) % len(cores)]} for place in (0, 1)]
-
-
 @pytest.mark.parametrize(
     ("group", "files", "cores", "left"),
     [
