@@ -10,11 +10,12 @@ import os
 import shlex
 import subprocess
 import sys
-from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from multiprocessing import get_context
+from operator import sub
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from recipes.common.evaluation.scores import metric_names, outcomes_of, paired
@@ -283,9 +284,9 @@ def share_over_seeds(outcomes: list[list[bool]]) -> dict[str, Any]:
     The interval (95 %) is Student's over seeds, and Wilson's over rows where only one seed has
     rows.
     """
-    found = _over_seeds(outcomes, lambda rows: sum(rows) / len(rows), (0.0, 1.0))
+    shares = [fmean(rows) if rows else None for rows in outcomes]
     one = next(rows for rows in outcomes if rows)
-    return {**found, "interval": found["interval"] or wilson_interval(sum(one), len(one))}
+    return _over_seeds(shares, (0.0, 1.0), wilson_interval(sum(one), len(one)))
 
 
 def change_over_seeds(before: list[list[bool]], after: list[list[bool]]) -> dict[str, Any]:
@@ -293,27 +294,19 @@ def change_over_seeds(before: list[list[bool]], after: list[list[bool]]) -> dict
 
     Where only one seed has rows, the interval is the paired one over rows.
     """
-    pairs = [list(zip(*rows, strict=True)) for rows in zip(before, after, strict=True)]
-    found = _over_seeds(pairs, lambda rows: _mean([new - old for old, new in rows]), (-1.0, 1.0))
-    one = next(rows for rows in pairs if rows)
-    return {
-        **found,
-        "interval": found["interval"] or paired_interval(*zip(*one, strict=True)),
-        "p": [mcnemar_p(*zip(*rows, strict=True)) if rows else None for rows in pairs],
-    }
+    pairs = list(zip(before, after, strict=True))
+    changes = [fmean(map(sub, new, old)) if new else None for old, new in pairs]
+    one = next(pair for pair in pairs if pair[0])
+    found = _over_seeds(changes, (-1.0, 1.0), paired_interval(*one))
+    return {**found, "p": [mcnemar_p(*pair) if pair[0] else None for pair in pairs]}
 
 
 def _over_seeds(
-    outcomes: list[list], value: Callable[[list], float], bounds: tuple[float, float]
+    values: list[float | None], bounds: tuple[float, float], over_rows: tuple[float, float]
 ) -> dict[str, Any]:
-    """The value of each seed that has rows, their mean, its interval where there are several."""
-    values = [value(rows) if rows else None for rows in outcomes]
-    known = [each for each in values if each is not None]
-    return {"seeds": values, "mean": _mean(known), "interval": t_interval(known, *bounds)}
-
-
-def _mean(values: list[float]) -> float:
-    return sum(values) / len(values)
+    known = [value for value in values if value is not None]
+    interval = t_interval(known, *bounds) or over_rows
+    return {"seeds": values, "mean": fmean(known), "interval": interval}
 
 
 # --- Showing
@@ -338,7 +331,7 @@ def arms_table(
             share = share_and_span(after["mean"], after["interval"])
             beyond = None if name == CONFIGURED else _points(arm["beyond"])
             stages = [percent(arm["before"]["mean"]), share, _points(arm["change"]), _shown_p(p)]
-            rows.append([name, f"{_mean(minutes[name]):.1f}", *stages, beyond])
+            rows.append([name, f"{fmean(minutes[name]):.1f}", *stages, beyond])
         named = [dict(zip(COLUMNS, row, strict=True)) for row in rows]
         n = sum(arms[CONFIGURED]["n"])
         title = f"{metric}, {n} held-out rows, seeds {' '.join(map(str, seeds))}"
