@@ -102,8 +102,9 @@ def check_settings(args: Arguments, rewards: list[Callable]) -> list[str]:
         "validation/strict, say.": (chooses and not metric.startswith("validation/")),
         "greater_is_better is false, but the metrics of a recipe are shares of right answers: "
         "leave it out.": (chooses and s.greater_is_better is False),
-        f"load_best_model_at_end: with save_steps {s.save_steps} and eval_steps {s.eval_steps} "
-        f"the best step may have no checkpoint. Set save_steps to {s.eval_steps}.": (
+        f"load_best_model_at_end: with save_steps {s.save_steps:g} and eval_steps "
+        f"{s.eval_steps or 0:g} the best step may have no checkpoint. Set save_steps to "
+        f"{s.eval_steps or 0:g}.": (
             s.load_best_model_at_end
             and s.save_strategy == "steps"
             and s.eval_steps
