@@ -150,8 +150,24 @@ SETTINGS = {
     "model_init_kwargs with an unknown name": (
         {"model_init_kwargs": {"speed": 1}}, "model_init_kwargs has speed, which neither",
     ),
-    "model_init_kwargs with a dtype that is none": (
-        {"model_init_kwargs": {"dtype": "float8x"}}, "model_init_kwargs: dtype is 'float8x'",
+    "model_init_kwargs that say what dtype and the trainer say": (
+        {"model_init_kwargs": {"dtype": "float16", "device_map": "auto"}},
+        "model_init_kwargs sets device_map, dtype: the setting dtype says the type",
+    ),
+    "anew and on at once": ({"fresh": True, "extend": True}, "fresh and extend are both true"),
+    "FSDP without its launch file": (
+        {"fsdp": "full_shard auto_wrap"}, "fsdp is 'full_shard auto_wrap', but this launch is",
+    ),
+    "tools that are never answered": (
+        {"max_tool_calling_iterations": 0, "tools": ["tests/test_environments.py:multiply"]},
+        "max_tool_calling_iterations is 0",
+    ),
+    "a folder in which nobody can write": (
+        {"output_dir": "/proc/out"}, "output_dir is '/proc/out', but /proc cannot be written",
+    ),
+    "LoRA's parameters of another model": (
+        {"use_peft": True, "lora_target_parameters": ["mlp.experts.gate_up_proj"]},
+        "lora_target_parameters: nothing has the name mlp.experts.gate_up_proj",
     ),
     "model_init_kwargs that are a list": (
         {"model_init_kwargs": ["dtype"]}, "model_init_kwargs is ['dtype']; it must be a mapping",
@@ -230,6 +246,7 @@ FOLLOWED = (
     "model_name_or_path as",
     "an environment of",
     "a template without",
+    "tools that are never answered",
     "a project that",
     "8 bits and 4 bits",
 )

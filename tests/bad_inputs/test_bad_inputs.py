@@ -121,11 +121,6 @@ def test_every_field_with_a_range_or_with_choices_exists():
     assert LIMIT_OF.keys() | CHOICES.keys() <= fields
 
 
-def test_a_folder_that_cannot_be_written_is_refused(refusal, monkeypatch):
-    monkeypatch.setattr(os, "access", lambda path, mode: False)  # whoever runs the tests
-    assert_refused(refusal(), ["output_dir is 'run', but", "cannot be written"])
-
-
 def test_generation_kwargs_of_vllm_are_its_own():
     given = {"generation_kwargs": {"stop": ["."]}}
     assert check_generation({**given, "use_vllm": True}) == []

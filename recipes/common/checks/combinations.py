@@ -9,6 +9,7 @@ import importlib.util
 import inspect
 import os
 import re
+import tempfile
 from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
@@ -27,7 +28,7 @@ from trl import ModelConfig, get_peft_config
 from recipes.common.limits import LIMIT_OF, read_values
 from recipes.common.settings import Arguments
 from recipes.common.trainer import GRPOConfig
-from recipes.common.training.engine import world_size
+from recipes.common.training.engine import asked_engine, world_size
 from recipes.common.training.environments import all_weights
 from recipes.common.training.steps import check_loss
 from recipes.common.utils.problems import told
@@ -47,6 +48,15 @@ def check_settings(args: Arguments, rewards: list[Callable]) -> list[str]:
     table = {
         "max_steps is 0; it must be at least 1, or -1 for num_train_epochs.": (s.max_steps == 0),
         "bf16 and fp16 are both true: set one or the other.": (s.bf16 and s.fp16),
+        "fresh and extend are both true: a run starts anew, or goes on to more steps.": (
+            s.fresh and s.extend
+        ),
+        f"fsdp is {s.fsdp!r}, but this launch is {asked_engine()}: give accelerate launch "
+        "--config_file accelerate_configs/fsdp2.yaml, and leave fsdp out.": (
+            s.fsdp and not asked_engine().startswith("FSDP")
+        ),
+        "max_tool_calling_iterations is 0: no call of a tool would be answered. Give at least 1, "
+        "or no tools.": (s.max_tool_calling_iterations == 0 and (s.tools or s.environment_factory)),
         # Rewards
         f"reward_weights has {len(weights)} values for {len(rewards)} rewards: {names}.": (
             rewards and weights and len(weights) != len(rewards)
@@ -138,9 +148,11 @@ def check_output_dir(path: str | None, taken: dict[str, str | None]) -> list[str
     above = next(parent for parent in (folder, *folder.parents) if parent.exists())
     if not above.is_dir():
         return [f"output_dir is {path!r}, but {above} is a file: give another folder."]
-    if not os.access(above, os.W_OK | os.X_OK):
-        return [f"output_dir is {path!r}, but {above} cannot be written."]
-    return []
+    try:
+        with tempfile.TemporaryDirectory(dir=above):
+            return []
+    except OSError as error:  # also where root is told that it may write, as in /proc
+        return [f"output_dir is {path!r}, but {above} cannot be written: {error.strerror}."]
 
 
 def check_generation(training: dict[str, Any]) -> list[str]:

@@ -27,7 +27,6 @@ LOADING = {"attn_implementation", "code_revision", "device_map", "dtype", "torch
 LOADING |= {"low_cpu_mem_usage", "max_memory", "offload_folder", "offload_state_dict", "proxies"}
 LOADING |= {"experts_implementation", "quantization_config", "subfolder", "tp_plan", "variant"}
 LOADING |= {"trust_remote_code"}
-DTYPES = (None, "auto", "bfloat16", "float16", "float32")
 
 
 def check_model(
@@ -89,11 +88,12 @@ def _check_building(
     config = AutoConfig.from_pretrained(folder, trust_remote_code=remote)
     known = LOADING | inspect.signature(PreTrainedModel.from_pretrained).parameters.keys()
     unknown = sorted(name for name in given if name not in known and not hasattr(config, name))
+    elsewhere = given.keys() & {"dtype", "torch_dtype", "device_map"}
     wrong = {
         f"model_init_kwargs has {', '.join(unknown)}, which neither from_pretrained nor the "
         "model's config.json knows.": unknown,
-        f"model_init_kwargs: dtype is {given.get('dtype')!r}; it must be one of "
-        f"{', '.join(filter(None, DTYPES))}.": given.get("dtype") not in DTYPES,
+        f"model_init_kwargs sets {', '.join(sorted(elsewhere))}: the setting dtype says the type, "
+        "and the trainer places the model. Leave it out there.": elsewhere,
         "its config.json names no architectures: TRL would not know what to build.": (
             not config.architectures
         ),
@@ -152,16 +152,19 @@ def _check_lora(built: PreTrainedModel, model: dict[str, Any]) -> None:
     """LoRA finds each of its targets, and what it is to save."""
     from peft import inject_adapter_in_model
 
-    paths = [f".{name}" for name, _ in built.named_modules()]
+    modules = [f".{name}" for name, _ in built.named_modules()]
+    parameters = [f".{name}" for name, _ in built.named_parameters()]
     linear = {name for name, of in built.named_modules() if isinstance(of, torch.nn.Linear)}
     ends = sorted({name.rpartition(".")[2] for name in linear})
     remedy = f"the model has {', '.join(ends)}; or give all-linear."
     asked = model.get("lora_target_modules") or []
     named = {
-        "lora_modules_to_save": model.get("lora_modules_to_save") or [],
-        "lora_target_modules": asked if len(asked) > 1 else [],  # one alone may be all-linear
+        "lora_modules_to_save": (model.get("lora_modules_to_save") or [], modules),
+        # One alone may be all-linear.
+        "lora_target_modules": (asked if len(asked) > 1 else [], modules),
+        "lora_target_parameters": (model.get("lora_target_parameters") or [], parameters),
     }
-    for setting, names in named.items():
+    for setting, (names, paths) in named.items():
         there = {name for name in names for path in paths if path.endswith(f".{name}")}
         if missing := [name for name in names if name not in there]:
             lacks = f"nothing has the name {', '.join(missing)}"

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from huggingface_hub import constants, try_to_load_from_cache
+from jinja2 import TemplateError
 from safetensors import SafetensorError, safe_open
 
 from rewards.text import completion_text
@@ -161,7 +162,10 @@ def check_reading(
             "tokenizer that belongs to it, or resize the embedding."
         )
     if tools:
-        check_tool_template(tokenizer, tools)
+        try:
+            check_tool_template(tokenizer, tools)
+        except TemplateError as error:
+            raise ValueError(f"its chat template refuses a call of a tool: {error}.") from error
     prompts = [row["prompt"] for row in rows[:MEASURED_ROWS] if row.get("prompt")]
     if tokenizer.chat_template is None and any(isinstance(prompt, list) for prompt in prompts):
         raise ValueError(

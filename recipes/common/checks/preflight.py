@@ -91,6 +91,8 @@ def preflight(
     Rows and rewards that could not be loaded are None, and `problems` says why.
     `reference_completion` gives a row's own reference answer in the asked format, or None.
     """
+    if not args.is_read:  # the rest would only be told to be missing
+        return Preflight([*args.problems, *(problems or [])], [], args.notes, [])
     rows, rewards = first_rows(train_rows), rewards or []
     held_out = eval_rows.to_list() if eval_rows else []
     validation = validation_rows.to_list() if validation_rows else []

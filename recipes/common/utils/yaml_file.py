@@ -24,7 +24,8 @@ def read_yaml(path: Path) -> dict[str, Any]:
         with path.open("rb") as file:  # YAML finds the encoding itself
             config = yaml.load(file, UniqueKeys)
     except (OSError, ValueError, yaml.YAMLError) as error:
-        raise ValueError(f"cannot read {path}: {error}") from error
+        words = " ".join(str(error).split())
+        raise ValueError(f"cannot read {path}: {words}") from error
     if not isinstance(config, dict):
         raise ValueError(f"{path} must hold a YAML mapping of names to values.")
     return config
