@@ -6,8 +6,8 @@ import time
 from typing import NamedTuple
 
 import pytest
-from conftest import HOSTILE
 from datasets import Dataset
+from support.hostile import HOSTILE
 
 from rewards import load_reward
 from rewards.code_tests import OPTIONAL, CodeTests, parse_cases

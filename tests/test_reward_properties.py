@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.hostile import HOSTILE
 from test_layout import REQUIRED
 
 from rewards import load_reward, reward_columns, reward_kind
@@ -49,39 +50,6 @@ WORDS = ["The answer is ", "not ", "or ", "wait", "Q:", "```python\n", "```", "~
 PIECES = [*TAGS, *LATEX.split(), *NUMBERS.split(), *WORDS]
 PIECES += ["\n", "\t", " ", "\x00", "\u200b", "\u202e", "\ud800"]
 WRAPPERS = ["{}", "<answer>{}</answer>", r"\boxed{{{}}}", "#### {}"]
-# Completions of up to 100 000 characters.
-N = 100_000
-HOSTILE = {
-    "empty": "",
-    "null": "\x00",
-    "lone surrogate": "\ud800",
-    "full-width digits": "１８" * (N // 2),
-    "arabic digits": "١٨" * (N // 2),
-    "look-alike letters": "<аnswer>18</аnswer>",  # Cyrillic a
-    "zero width": "\u200b\u200d\ufeff" * (N // 3),
-    "power": "9**9**9",
-    "overflow": "1e999",
-    "nested braces": "{" * (N // 2) + "}" * (N // 2),
-    "boxed braces": r"\boxed{" * (N // 7),
-    "one letter": "a" * N,
-    "one digit": "1" * N,
-    "decimal digits": "1." * (N // 2),
-    "fractions": "1/" * (N // 2),
-    "thousands": "1" + ",111" * (N // 4) + "1",
-    "minus": "-" * N,
-    "dollars": "$-" * (N // 2),
-    "spaces": " " * N,
-    "a digit in spaces": " " * (N // 2) + "1" + " " * (N // 2),
-    "opening brackets": "<" * N,
-    "half a tag": "</answer" * (N // 8),
-    "opening tags": "<answer>" * (N // 8),
-    "closing tags": "</answer>" * (N // 9),
-    "tags inside out": "</answer>" * (N // 18) + "<answer>" * (N // 18),
-    "joined boxes": r"\boxed{1}" + "and   " * 9 + "x" + r"\boxed{2}",
-    "many joined boxes": (r"\boxed{1}" + " and or " * 6) * (N // 60),
-    "many answers": "<answer>1</answer>" * (N // 18),
-    "all tags": "<reasoning></reasoning><answer></answer>" * (N // 40),
-}
 EXAMPLES = {"code_tests": 15}  # what runs programs is asked less
 
 
