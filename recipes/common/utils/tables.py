@@ -43,6 +43,9 @@ def points(change: float, interval: tuple[float, float] | None = None) -> str:
 
     >>> points(0.194, (0.12, 0.27)), points(-0.05)
     ('+19.4 pt (+12 to +27)', '-5.0 pt')
+    >>> points(46 / 160), points(0.65 - 0.3625)  # 0.2875, and a little more
+    ('+28.8 pt', '+28.8 pt')
     """
     within = f" ({100 * interval[0]:+.0f} to {100 * interval[1]:+.0f})" if interval else ""
-    return f"{100 * change:+.1f} pt{within}"
+    exact = round(100 * change, 9)  # one change has two neighbours in floating point
+    return f"{exact:+.1f} pt{within}"
