@@ -103,7 +103,11 @@ def is_hendrycks_equal(row: Row) -> bool:
     from lm_eval.tasks.hendrycks_math.utils import is_equiv, last_boxed_only_string, remove_boxed
 
     boxed = last_boxed_only_string(row.text)
-    return bool(is_equiv(remove_boxed(boxed) if boxed else row.text, row.gold))
+    try:
+        answer = remove_boxed(boxed) if boxed else row.text
+    except AssertionError:  # of a box that it finds and cannot open
+        return False
+    return bool(is_equiv(answer, row.gold))
 
 
 def is_flexible_extract(row: Row) -> bool:
