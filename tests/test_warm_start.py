@@ -55,7 +55,7 @@ def test_rows_of_a_file_without_what_a_reference_is_made_of_are_refused_by_file_
     write_rows(tmp_path / "own.jsonl", [{"prompt": "9 + 9 =", "task": "math"}])
     with pytest.raises(
         ValueError,
-        match=r"only_rows: .*own.jsonl: row 0 lacks the column 'steps'.*Add it to the file",
+        match=r"only_rows: .*own.jsonl: row 0 lacks the column 'calculation'.*Add it to the file",
     ):
         load_recipe(CONFIG, ["--only_rows", str(tmp_path / "own.jsonl"), "--num_eval_rows", "4"])
 

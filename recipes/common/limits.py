@@ -21,7 +21,7 @@ LIMITS: list[tuple[Any, str]] = [
     (Field(ge=1), "per_device_train_batch_size per_device_eval_batch_size num_iterations"),
     (Field(ge=1), "gradient_accumulation_steps steps_per_generation generation_batch_size"),
     (Field(ge=1), "lora_r lora_alpha ddp_timeout torch_empty_cache_steps ref_model_sync_steps"),
-    (Field(ge=0), "num_eval_rows num_validation_rows num_eval_samples num_gsm8k_rows top_k"),
+    (Field(ge=0), "num_eval_rows num_validation_rows num_eval_samples top_k"),
     (Field(ge=0), "max_bad_rows metric_steps"),
     (Field(ge=0), "num_completions_to_print dataloader_num_workers"),
     (Field(ge=0, lt=2**32), "seed data_seed"),
