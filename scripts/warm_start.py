@@ -1,8 +1,9 @@
 """Train a recipe's model on its own reference completions, for a checkpoint to start GRPO from.
 
     python scripts/warm_start.py --config recipes/arithmetic/warm.yaml --rows 128 --steps 36
-    accelerate launch --config_file accelerate_configs/single_gpu.yaml recipes/arithmetic/train.py \\
-        --config recipes/arithmetic/warm.yaml --model_name_or_path runs/sums-warm-start
+    accelerate launch --config_file accelerate_configs/single_gpu.yaml \\
+        recipes/arithmetic/train.py --config recipes/arithmetic/warm.yaml \\
+        --model_name_or_path runs/sums-warm-start
 
 A reward that is never earned teaches nothing. Some minutes of supervised steps (TRL's SFTTrainer,
 loss on the completion alone) show the model the asked form first. The held-out rows are evaluated

@@ -267,12 +267,16 @@ def warnings_of(tmp_path, capsys, rewards, high):
 
 
 RISING = [0.1 * step for step in range(12)]
+# A run of recipes/number_count/hack.yaml.
+FARMED = [-0.18, -0.17, -0.2, -0.19, -0.16, -0.1, -0.11, -0.09, -0.18, -0.19, -0.14, -0.08]
+FARMED += [0.03, 0.03, 0.07, 0.06, 0.19, 0.29, 0.31, 0.47, 0.51, 0.55, 0.66, 0.62]
 
 
 @pytest.mark.parametrize(
     ("rewards", "high", "times"),
     [
         (RISING, -0.1, 1),  # once
+        (FARMED, -0.1, 1),  # no line, so that the verdict's test of the slope finds no rise
         (RISING, 0.01, 0),  # the interval holds 0; strict, which the reward may see, has no say
         (RISING[::-1], -0.1, 0),  # the reward falls
         (RISING[:5], -0.1, 0),  # too few to tell

@@ -17,6 +17,7 @@ import json
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import transformers
@@ -28,12 +29,12 @@ from recipes.common.evaluation.curve import validate
 from recipes.common.evaluation.evaluate import Complete, evaluate
 from recipes.common.evaluation.metrics import Metric
 from recipes.common.evaluation.scores import comparison_table, independent_metrics, summarize
+from recipes.common.report.plots import curve
 from recipes.common.report.record import summary_of, write_record
-from recipes.common.report.verdict import reward_rises
 from recipes.common.training.callbacks import Clock
 from recipes.common.training.completion import complete_plainly
 from recipes.common.training.gates import advantages_of
-from recipes.common.training.push import figures, metric_names
+from recipes.common.training.push import FEWEST_STEPS, figures, metric_names
 from recipes.common.utils.machine import versions
 from recipes.common.utils.run_files import (
     AFTER,
@@ -191,7 +192,10 @@ class Watch(TrainerCallback):
             high = logs.get(f"push/{name}_high")
             if name in self.warned or high is None or high >= 0.0:
                 continue
-            if reward_rises(state.log_history):
+            rewards = list(curve(state.log_history, "reward").values())
+            # That it is higher is enough: the push has the interval.
+            first, latest = rewards[:FEWEST_STEPS], rewards[-FEWEST_STEPS:]
+            if len(latest) == FEWEST_STEPS and fmean(latest) > fmean(first):
                 self.warned.add(name)
                 low = logs[f"push/{name}_low"]
                 print(

@@ -13,7 +13,10 @@ LARGEST = 60  # of a result: this model cannot multiply larger numbers
 # A question and its calculation.
 TRAINED = [
     ("{name} has {a} {items} and buys {b} more. How many {items} does {name} have now?", "a + b"),
-    ("{name} has {a} {items} and {other} has {b}. How many {items} do they have together?", "a + b"),
+    (
+        "{name} has {a} {items} and {other} has {b}. How many {items} do they have together?",
+        "a + b",
+    ),
     ("There are {a} {items} on one table and {b} on another. How many are there in all?", "a + b"),
     ("{name} reads {a} pages on Monday and {b} pages on Tuesday. How many pages is that?", "a + b"),
     ("{name} is {a} years old. {other} is {b} years older. How old is {other}?", "a + b"),
@@ -26,7 +29,10 @@ TRAINED = [
     ("{name} shares {a} {items} equally among {b} friends. How many does each get?", "a / b"),
 ]
 NEW = [
-    ("A farmer collects {a} eggs in the morning and {b} in the evening. How many is that?", "a + b"),
+    (
+        "A farmer collects {a} eggs in the morning and {b} in the evening. How many is that?",
+        "a + b",
+    ),
     ("{name} baked {a} cakes and sold {b} of them. How many cakes were not sold?", "a - b"),
     ("A ticket costs ${a}. How many dollars do {b} tickets cost?", "a * b"),
     ("{a} children form {b} equal teams. How many children are in each team?", "a / b"),
