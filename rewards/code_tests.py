@@ -12,10 +12,11 @@ weak, the gap to the hidden ones shows.
 import json
 import re
 from collections.abc import Sequence
+from statistics import fmean
 from typing import Any, NamedTuple
 
 from rewards.code_blocks import extract_program
-from rewards.rows import LogExtra, LogMetric, check_penalty
+from rewards.rows import LogExtra, LogMetric, as_rows, check_penalty
 from rewards.sandbox import Asserts, Outcome, Sandbox, SandboxError, Stdio, shared_sandbox
 from rewards.sandbox.jobs import Job
 from rewards.sandbox.names import names_of
@@ -34,8 +35,8 @@ class Result(NamedTuple):
 
     outcome: Outcome | None
     visible: int
-    why: str = ""
-    program: str = ""
+    why: str
+    program: str
 
     def share(self) -> float | None:
         """The share of the visible tests that passed; None where our machinery failed."""
@@ -83,6 +84,18 @@ def parse_cases(tests: Sequence[str]) -> list[tuple[str, str]] | None:
             "and stdout"
         )
     return None
+
+
+def called_names(row: dict[str, Any], tests: Sequence[str]) -> tuple[str, ...]:
+    """The functions of the program that the tests of a row call.
+
+    Raises:
+        ValueError: the tests or the setup are not valid Python.
+    """
+    try:
+        return names_of(tests, row.get("setup") or "", row.get("entry_point") or None).program
+    except (SyntaxError, ValueError, TypeError, RecursionError) as error:
+        raise ValueError(f"tests or setup are not valid Python: {error}") from None
 
 
 def job_of(code: str, row: dict[str, Any], tests: Sequence[str], timeout_s: float) -> Job:
@@ -154,7 +167,8 @@ class CodeTests:
         log_metric: LogMetric | None = None,
         **columns: Any,
     ) -> list[float | None]:
-        results = self.run([completion_text(c) for c in completions], _rows(tests, columns))
+        texts = [completion_text(completion) for completion in completions]
+        results = self.run(texts, as_rows(tests=tests, **columns))
         if log_extra is not None:
             reasons = [r.outcome.reason if r.outcome else r.why for r in results]
             log_extra(f"outcome/{self.__name__}", [result.label() for result in results])
@@ -166,16 +180,13 @@ class CodeTests:
 
     def run(self, texts: list[str], rows: list[dict[str, Any]]) -> list[Result]:
         """Run the program of each text against the tests of its row."""
-        codes = [self._code(text, row) for text, row in zip(texts, rows, strict=True)]
-        plans = [self._plan(code, row) for code, row in zip(codes, rows, strict=True)]
-        jobs = [plan for plan in plans if not isinstance(plan, Result)]
+        plans = [self._plan(text, row) for text, row in zip(texts, rows, strict=True)]
+        jobs = [job for _, job in plans if job is not None]
         outcomes = iter(self.sandbox().run_batch(jobs))
-        results = []
-        for plan, code, row in zip(plans, codes, rows, strict=True):
-            if not isinstance(plan, Result):
-                plan = Result(next(outcomes), len(row["tests"]))
-            results.append(plan._replace(program=code))
-        return results
+        return [
+            result if job is None else result._replace(outcome=next(outcomes))
+            for result, job in plans
+        ]
 
     def sandbox(self) -> Sandbox:
         """The sandbox of this process for these settings."""
@@ -202,30 +213,26 @@ class CodeTests:
             )
         return self.sandbox().describe()
 
-    def _code(self, text: str, row: dict[str, Any]) -> str:
-        """The program of a text behind its thoughts; empty where it has none."""
-        tests, setup = row["tests"] or (), row.get("setup") or ""
-        try:
-            names = names_of(tests, setup, row.get("entry_point") or None).program
-        except (SyntaxError, ValueError, TypeError, RecursionError):
-            names = ()  # tests that cannot be used, as `_plan` or the sandbox will say
-        return extract_program(after_thinking(text), self.whole_text, names) or ""
-
-    def _plan(self, code: str, row: dict[str, Any]) -> Job | Result:
-        """The job, or the result where nothing is to be run."""
+    def _plan(self, text: str, row: dict[str, Any]) -> tuple[Result, Job | None]:
+        """The job for the program of a text, and the result, whole where nothing is to be run."""
         visible, hidden = row["tests"] or (), row.get("hidden_tests") or ()
+        try:
+            names = called_names(row, visible)
+        except ValueError:
+            names = ()  # tests that cannot be used, as `job_of` or the sandbox will say
+        code = extract_program(after_thinking(text), self.whole_text, names) or ""
+        result = Result(None, len(visible), "", code)
         try:
             parse_cases(visible)
             job = job_of(code, row, [*visible, *hidden], self.timeout_s)
         except ValueError as error:
-            return Result(None, 0, f"unparsed: {error}")
+            return result._replace(why=f"unparsed: {error}"), None
         if code.strip():
-            return job
+            return result, job
         # A preamble alone is not an answer.
         failed = (False,) * (len(visible) + len(hidden))
-        return Result(
-            Outcome("fail", "no program in the completion", 0.0, "", failed), len(visible)
-        )
+        lacks = Outcome("fail", "no program in the completion", 0.0, "", failed)
+        return result._replace(outcome=lacks), None
 
     def _score(self, share: float | None) -> float | None:
         if share is None:
@@ -250,22 +257,14 @@ def _case(test: str) -> tuple[str, str] | None:
     return data["stdin"], data["stdout"]
 
 
-def _rows(tests: list[list[str]], columns: dict[str, Any]) -> list[dict[str, Any]]:
-    """One mapping a row of the columns that matter here."""
-    given = {"tests": tests}
-    given |= {name: columns[name] for name in OPTIONAL if columns.get(name) is not None}
-    return [dict(zip(given, values, strict=True)) for values in zip(*given.values(), strict=True)]
-
-
 def _metrics(results: list[Result]) -> dict[str, float]:
     """Means over the rows of this call; nothing of what no row has."""
-    metrics = {}
-    if results:
-        suspicious = [bool(SUSPICIOUS.search(result.program)) for result in results]
-        metrics["suspicious"] = sum(suspicious) / len(results)
+    if not results:
+        return {}
+    metrics = {"suspicious": fmean(bool(SUSPICIOUS.search(one.program)) for one in results)}
     tested = [result for result in results if result.hidden_share() is not None]
     if tested:
-        visible = sum(result.share() for result in tested) / len(tested)
-        hidden = sum(result.hidden_share() for result in tested) / len(tested)
+        visible = fmean(result.share() for result in tested)
+        hidden = fmean(result.hidden_share() for result in tested)
         metrics |= {"visible": visible, "hidden": hidden, "gap": visible - hidden}
     return metrics

@@ -75,33 +75,18 @@ def reward_kind(reward: Callable | str) -> str:
 
 def full_reward(reward: Callable) -> float | None:
     """The score of the right answer in the asked format, or None where it declares none."""
-    return declared(reward, "full", None)
-
-
-def reward_allowances(reward: Callable) -> dict[str, tuple[float, str]]:
-    """Name of a trick -> the most it may earn, and why."""
-    return declared(reward, "allowances", {})
-
-
-def farmable(reward: Callable) -> str | None:
-    """How to earn it without doing the task; None where that is no part of its design."""
-    return declared(reward, "farmable", None)
-
-
-def reward_max_error_rate(reward: Callable) -> float:
-    """The share of its rows that it may fail on before a run stops; 1.0 where it declares none."""
-    return declared(reward, "max_error_rate", 1.0)
+    return declared(reward, "full")
 
 
 def prepare_reward(reward: Callable, completions: int, limit_s: float) -> str | None:
     """Let a reward that needs it get ready; its line for the log, None for a reward without one."""
-    prepare = declared(reward, "prepare", None)
+    prepare = declared(reward, "prepare")
     return None if prepare is None else prepare(completions, limit_s)
 
 
 def reward_tasks(reward: Callable) -> tuple[str, ...] | None:
     """The tasks whose rows it scores, or None for a reward that sees every row."""
-    return declared(reward, "tasks", None)
+    return declared(reward, "tasks")
 
 
 def scores_task(reward: Callable, task: str | None) -> bool:
@@ -161,7 +146,14 @@ def parameters_of(reward: Callable) -> list[inspect.Parameter]:
     return list(inspect.signature(reward).parameters.values())
 
 
-def declared(reward: Callable, attribute: str, default: Any) -> Any:
+def signature(*columns: str) -> inspect.Signature:
+    """That of a reward whose columns are known when it is made, for its `__signature__`."""
+    named = [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY) for name in columns]
+    rest = inspect.Parameter("rest", inspect.Parameter.VAR_KEYWORD)
+    return inspect.Signature([*named, rest])
+
+
+def declared(reward: Callable, attribute: str, default: Any = None) -> Any:
     """An attribute of the reward, or of what it wraps (a partial's function, `__wrapped__`)."""
     while not hasattr(reward, attribute):
         if isinstance(reward, functools.partial):

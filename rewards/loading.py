@@ -1,6 +1,5 @@
 """Rewards by name, file, module or model, with their parameters and tasks set."""
 
-import contextlib
 import difflib
 import functools
 import importlib
@@ -9,7 +8,7 @@ import inspect
 import os
 import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -55,24 +54,29 @@ def load_rewards(
             would merge.
     """
     specs = [specs] if isinstance(specs, str) else specs or []
-    kwargs, tasks = dict(kwargs or {}), dict(tasks or {})
+    settings = {"kwargs": dict(kwargs or {}), "tasks": dict(tasks or {})}
     rewards, problems = [], []
-    for name, values in list(kwargs.items()):
-        if not isinstance(values, dict):
-            del kwargs[name]
-            needed = "must be a mapping of names to values"
-            problems.append(f"reward_kwargs of {name!r} {needed}, not {values!r}.")
+
+    def take(setting: str, spec: str, default: Any) -> Any:
+        given = settings[setting]
+        return given.pop(spec if spec in given else short_name(spec), default)
+
     for spec in specs:
+        own = take("kwargs", spec, {})
+        if not isinstance(own, dict):
+            needed = "must be a mapping of names to values"
+            problems.append(f"reward_kwargs of {spec!r} {needed}, not {own!r}.")
+            own = {}
         try:
-            reward = load_reward(spec, **_take(kwargs, spec, {}))
-            chosen = _take(tasks, spec, reward_tasks(reward))
+            reward = load_reward(spec, **own)
+            chosen = take("tasks", spec, reward_tasks(reward))
             rewards.append(reward if chosen is None else _routed(reward, chosen, spec))
         except ValueError as problem:
             problems.append(str(problem))
     problems += check_names(rewards)
-    for setting, names in (("kwargs", kwargs), ("tasks", tasks)):
+    for setting, left in settings.items():
         missing = f"which is not in reward_funcs ({', '.join(specs)})."
-        problems += [f"reward_{setting} names {name!r}, {missing}" for name in names]
+        problems += [f"reward_{setting} names {name!r}, {missing}" for name in left]
     is_loaded = len(rewards) == len(specs)
     if is_loaded and not allow_none and all(reward_kind(each) == "step" for each in rewards):
         named = f"names only step rewards ({', '.join(specs)})" if specs else "is empty"
@@ -81,6 +85,17 @@ def load_rewards(
     if problems:
         raise ValueError("\n".join(problems))
     return rewards
+
+
+def _routed(reward: Callable | str, tasks: Any, spec: str) -> Callable:
+    if is_model(reward):
+        scores = "a reward model scores every row; leave it out."
+        raise ValueError(f"reward_tasks of {spec!r}: {scores}")
+    names = [tasks] if isinstance(tasks, str) else tasks
+    is_list = isinstance(names, list | tuple) and names
+    if not is_list or not all(isinstance(name, str) for name in names):
+        raise ValueError(f"reward_tasks of {spec!r} must be a list of task names, not {tasks!r}.")
+    return route(reward, tuple(names))
 
 
 def load_reward(spec: str, **kwargs: Any) -> Callable | str:
@@ -219,44 +234,26 @@ def _import(location: str, spec: str) -> ModuleType:
     Raises:
         ValueError: there is none, or its code fails.
     """
-    if not location.endswith(".py"):
+    is_file, file = location.endswith(".py"), Path(location).resolve()
+    if is_file and not file.is_file():
+        raise ValueError(f"reward {spec!r}: no file {file}.")
+    try:
+        if is_file:
+            return import_file(file, "reward_file_" + "_".join(file.with_suffix("").parts[1:]))
         if os.getcwd() not in sys.path:  # of a script the first place is the script's folder
             sys.path.append(os.getcwd())
-        hint = " A file is named with its ending: path/to/file.py:function."
-        with _in_words(f"reward {spec!r}: cannot import {location!r}", hint):
-            return importlib.import_module(location)
-    file = Path(location).resolve()
-    if not file.is_file():
-        raise ValueError(f"reward {spec!r}: no file {file}.")
-    name = "reward_file_" + "_".join(file.with_suffix("").parts[1:])
-    module_spec = importlib.util.spec_from_file_location(name, file)
-    module = importlib.util.module_from_spec(module_spec)
-    sys.modules[name] = module  # dataclasses and friends look their module up while it runs
-    with _in_words(f"reward {spec!r}: {file} fails to import"):
-        module_spec.loader.exec_module(module)
-    return module
-
-
-@contextlib.contextmanager
-def _in_words(failure: str, hint: str = "") -> Iterator[None]:
-    """Raise ValueError for whatever foreign code raises while it is imported."""
-    try:
-        yield
+        return importlib.import_module(location)
     except (Exception, SystemExit) as error:
-        raise ValueError(f"{failure}: {type(error).__name__}: {error}.{hint}") from error
+        failed = f"{file} fails to import" if is_file else f"cannot import {location!r}"
+        hint = "" if is_file else " A file is named with its ending: path/to/file.py:function."
+        words = f"{failed}: {type(error).__name__}: {error}.{hint}"
+        raise ValueError(f"reward {spec!r}: {words}") from error
 
 
-def _take(settings: dict[str, Any], spec: str, default: Any) -> Any:
-    """Remove and return what is set for a reward, by its specification or by its name."""
-    return settings.pop(spec if spec in settings else short_name(spec), default)
-
-
-def _routed(reward: Callable | str, tasks: Any, spec: str) -> Callable:
-    if is_model(reward):
-        scores = "a reward model scores every row; leave it out."
-        raise ValueError(f"reward_tasks of {spec!r}: {scores}")
-    names = [tasks] if isinstance(tasks, str) else tasks
-    is_list = isinstance(names, list | tuple) and names
-    if not is_list or not all(isinstance(name, str) for name in names):
-        raise ValueError(f"reward_tasks of {spec!r} must be a list of task names, not {tasks!r}.")
-    return route(reward, tuple(names))
+def import_file(file: Path, name: str) -> ModuleType:
+    """Run a Python file as the module of that name."""
+    spec = importlib.util.spec_from_file_location(name, file)
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module  # dataclasses look their module up while it runs
+    spec.loader.exec_module(module)
+    return module

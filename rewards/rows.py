@@ -2,10 +2,20 @@
 
 import math
 from collections.abc import Callable
+from typing import Any
 
 LogExtra = Callable[[str, list], None]
 LogMetric = Callable[[str, float], None]
 NumberedRow = tuple[int, dict]  # a row and its place among all rows, for messages
+
+
+def as_rows(**columns: Any) -> list[dict[str, Any]]:
+    """The rows of a call of a reward, by its arguments: what is no list is not of a row.
+
+    Example: `as_rows(answer=["4", "5"], log_extra=None) == [{"answer": "4"}, {"answer": "5"}]`
+    """
+    lists = {name: values for name, values in columns.items() if isinstance(values, list)}
+    return [dict(zip(lists, values, strict=True)) for values in zip(*lists.values(), strict=True)]
 
 
 def score_rows(

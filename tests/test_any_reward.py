@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from rewards import reward_columns, reward_name
 from rewards.audit import apart, check_reward
-from rewards.audit.apart import Apart, ForeignReward, Lost, audit_by_name, check_apart
+from rewards.audit.apart import Apart, Lost, audit_by_name, check_apart
 from rewards.audit.call import Raised, score_in_style, style_of
 
 SCRIPT = Path(__file__).parents[1] / "scripts/audit_rewards.py"
@@ -159,7 +160,7 @@ def test_a_crash_a_hang_and_a_nan_are_findings(found_in, name, message):
 
 def test_a_reward_that_always_hangs_does_not_cost_its_limit_each_time(mine, monkeypatch):
     monkeypatch.setattr(apart, "BUDGET_S", 1.0)
-    hangs, start = ForeignReward(f"{mine}:hangs", None, "verifier", 1.0), time.monotonic()
+    hangs, start = Apart(f"{mine}:hangs", seconds=1.0), time.monotonic()
     for message in ("it takes more than 1 s", *["it is called no more: 1 s went by"] * 60):
         with pytest.raises(Raised, match=message):
             hangs(["p"], [""], answer=["18"])
@@ -168,8 +169,7 @@ def test_a_reward_that_always_hangs_does_not_cost_its_limit_each_time(mine, monk
 
 def test_a_call_apart_returns_raises_ends_or_is_late_and_the_next_one_starts_anew(mine):
     reward, rows = Apart(f"{mine}:dies"), [{"prompt": "p", "answer": "18"}]
-    described = reward.start(limit_s=60.0)
-    assert (described["name"], described["columns"]) == ("dies", ["answer"])
+    assert (reward_name(reward), reward_columns(reward)) == ("dies", ["answer"])
     first = reward.process.pid
     with pytest.raises(Lost, match=r"ends its process \(status 3\)"):
         reward.score(rows, [""], limit_s=60.0)
@@ -187,17 +187,16 @@ def test_a_call_apart_returns_raises_ends_or_is_late_and_the_next_one_starts_ane
 @pytest.mark.parametrize(
     ("code", "what"),
     [
-        ("import os; os._exit(1)", "importing it ends its process"),
+        ("import os; os._exit(1)", "ends its process"),
         ("raise SystemExit", "fails to import: SystemExit"),
         ("1 / 0", "fails to import: ZeroDivisionError: division by zero"),
-        ("while True: pass", "importing it takes more than 2 s"),
+        ("while True: pass", "takes more than 2 s"),
     ],
 )
-def test_a_module_that_cannot_be_imported_is_an_error_in_words(tmp_path, monkeypatch, code, what):
+def test_a_module_that_cannot_be_imported_is_an_error_in_words(tmp_path, code, what):
     (tmp_path / "bad.py").write_text(code + "\ndef reward(completions, **kwargs): ...\n")
-    monkeypatch.setattr(apart, "IMPORT_S", 2.0)
-    with pytest.raises(ValueError, match=re.escape(what)):
-        ForeignReward(f"{tmp_path}/bad.py:reward", None, "verifier", 1.0)
+    with pytest.raises((Lost, Raised), match=re.escape(what)):
+        Apart(f"{tmp_path}/bad.py:reward", import_s=2.0)
 
 
 def test_the_check_before_a_run_names_what_ends_or_hangs_and_leaves_errors_to_the_run(mine):

@@ -24,7 +24,7 @@ from rewards.audit.call import score, stand_in_ids
 from rewards.audit.report import report
 from rewards.audit.tricks import ASKED, FORMS, LESSONS, LONG, REFERENCE, SHORT, UNREADABLE, tricks
 from rewards.code_blocks import extract_program
-from rewards.contract import farmable, reward_allowances
+from rewards.contract import declared
 from rewards.registry import REGISTRY
 from rewards.routing import route
 from rewards.text import tag_text
@@ -180,7 +180,7 @@ def test_a_row_without_an_answer_gets_the_tricks_that_need_none():
 def test_the_short_form_and_every_allowance_name_tricks_that_there_are():
     named = {*SHORT, *LONG}
     for name in REGISTRY:
-        named |= set(reward_allowances(load_reward(name, **REQUIRED.get(name, {}))))
+        named |= set(declared(load_reward(name, **REQUIRED.get(name, {})), "allowances", {}))
     assert named <= set(LESSONS)
     assert len(LONG) == 5
 
@@ -304,9 +304,9 @@ def test_a_registered_reward_passes_and_says_how_it_is_earned(name):
     result = audit(rows, [loaded], REFERENCES.get(name, tagged))
     assert (result.failures, list(result.scores)) == ([], [name])
     if loaded.kind in ("shaping", "control"):
-        assert farmable(loaded) or reward_allowances(loaded)
+        assert declared(loaded, "farmable") or declared(loaded, "allowances")
     if loaded.kind == "verifier":
-        assert farmable(loaded) is None and reward_allowances(loaded) == {}
+        assert not declared(loaded, "farmable") and not declared(loaded, "allowances")
 
 
 def test_a_failure_names_reward_trick_score_row_and_completion():

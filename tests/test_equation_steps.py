@@ -16,7 +16,7 @@ from recipes.common.data.recipe import import_recipe
 from rewards import load_reward, reward_kind
 from rewards.audit.audit import audit
 from rewards.audit.tricks import tricks
-from rewards.contract import farmable, reward_allowances
+from rewards.contract import declared
 from rewards.process import MAX_CHARS, EquationSteps, equations, numbers_in
 from rewards.routing import route
 from rewards.steps import SumOfSteps, total
@@ -225,11 +225,10 @@ def test_no_trick_of_the_audit_earns_more_than_the_honest_steps():
 
 
 def test_a_reward_that_takes_a_number_twice_declares_itself_farmable():
-    assert farmable(EquationSteps()) is None and reward_allowances(EquationSteps()) == {}
-    assert farmable(EquationSteps(uses=2)) == (
+    assert declared(EquationSteps(), "farmable") is None
+    assert declared(EquationSteps(uses=2), "farmable") == (
         "the numbers of a question may be used 2 times, enough for equations that get nowhere"
     )
-    assert reward_allowances(EquationSteps(uses=2)) == {}
 
 
 def farmed(question: str) -> dict[str, str]:

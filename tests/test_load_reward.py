@@ -11,7 +11,7 @@ import pytest
 from trl.trainer.utils import get_callable_name, is_async_callable
 
 from rewards import full_reward, load_reward, load_rewards, reward_columns, reward_kind, reward_name
-from rewards.contract import prepare_reward, reward_max_error_rate
+from rewards.contract import declared, prepare_reward
 from rewards.format import XmlFormat
 from rewards.registry import REGISTRY
 from rewards.routing import route
@@ -155,9 +155,9 @@ def test_error_rate_and_preparation_are_those_of_the_wrapped_reward():
     strict.max_error_rate = 0.001
     strict.prepare = lambda completions, limit_s: f"{completions} in {limit_s:g} s"
     for wrapped in (strict, functools.partial(strict, prompts=[]), route(strict, ("maths",))):
-        assert reward_max_error_rate(wrapped) == 0.001
+        assert declared(wrapped, "max_error_rate") == 0.001
         assert prepare_reward(wrapped, 8, 2.5) == "8 in 2.5 s"
-    assert (reward_max_error_rate(XmlFormat()), prepare_reward(XmlFormat(), 8, 2.5)) == (1.0, None)
+    assert prepare_reward(XmlFormat(), 8, 2.5) is None
 
 
 # Mistakes
@@ -212,9 +212,9 @@ def test_all_problems_of_the_rewards_of_a_run_are_reported_at_once(mine):
     ).splitlines()
     named = f"which is not in reward_funcs ({', '.join(specs)})."
     parts = [
-        "reward_kwargs of 'xml_format' must be a mapping of names to values, not 5.",
         "unknown reward 'nothing'",
         "has no function or class 'gone'",
+        "reward_kwargs of 'xml_format' must be a mapping of names to values, not 5.",
         "reward_tasks of 'xml_format' must be a list of task names, not 5.",
         f"reward_kwargs names 'absent', {named}",
         f"reward_tasks names 'gon', {named}",

@@ -1,12 +1,10 @@
 """Rows of programming tasks: how a file holds them, with every key filled in and checked."""
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from rewards.code_tests import parse_cases
+from rewards.code_tests import called_names, parse_cases
 from rewards.jsonl import read_jsonl
-from rewards.sandbox.names import names_of
 
 Task = dict[str, Any]
 
@@ -67,15 +65,3 @@ def complete_row(row: Any, name: str = "") -> Task:
     elif useless := [key for key in PYTHON_ONLY if task[key]]:
         raise ValueError(f"{', '.join(useless)} must not be set: the tests are stdin and stdout.")
     return task
-
-
-def called_names(task: Task, tests: Sequence[str]) -> tuple[str, ...]:
-    """The functions of the program that the tests call.
-
-    Raises:
-        ValueError: the tests or the setup are not valid Python.
-    """
-    try:
-        return names_of(tests, task["setup"], task["entry_point"] or None).program
-    except (SyntaxError, ValueError, RecursionError) as error:
-        raise ValueError(f"tests or setup are not valid Python: {error}") from None

@@ -2,18 +2,11 @@
 
 It may be in the style of TRL, verl (`compute_score`) or verifiers (a rubric's function).
 
-    apart = Apart("my_rewards.py:correct")
-    apart.start(limit_s=60.0)                       # {"name": "correct", "kind": "verifier", ...}
-    apart.score([{"prompt": "9+9", "answer": "18"}], ["18"], limit_s=5.0)                  # [1.0]
-
 The process is a fresh interpreter: a fork would inherit the locks of torch's threads. One that is
 late is killed, and the next call starts another. It is no sandbox: it may do what the reward does.
 """
 
 import contextlib
-import functools
-import inspect
-import json
 import os
 import resource
 import signal
@@ -27,9 +20,10 @@ from typing import Any
 
 from rewards.audit.audit import ROWS_PER_TASK, Audit, audit
 from rewards.audit.call import Raised, score_in_style, style_of
-from rewards.contract import declared, is_model, reward_columns, reward_name
+from rewards.contract import UNDECLARED, declared, is_model, reward_columns, reward_name, signature
 from rewards.jsonl import read_jsonl, with_keys
 from rewards.loading import build_reward, check_signature, short_name
+from rewards.rows import as_rows
 from rewards.text import completion_text
 
 IMPORT_S = 60.0  # for the imports of a reward
@@ -54,30 +48,49 @@ class Lost(Exception):
 
 
 class Apart:
-    """The reward named `spec`, called as a trainer of `style` does, in another process."""
+    """The reward named `spec`, under TRL's contract whatever its style is, in another process.
 
-    def __init__(self, spec: str, kwargs: dict[str, Any] | None = None, style: str | None = None):
+    Args:
+        style: trl, verl or verifiers, where the parameters of the function do not say.
+        kind: where the function declares none.
+        seconds: the limit for one completion; a batch has `PATIENCE` times as long.
+        import_s: the limit for its imports.
+
+    Raises:
+        Lost, Raised: the import took too long or ended the process, or failed.
+    """
+
+    def __init__(
+        self,
+        spec: str,
+        kwargs: dict[str, Any] | None = None,
+        style: str | None = None,
+        kind: str = UNDECLARED,
+        seconds: float = 5.0,
+        import_s: float = IMPORT_S,
+    ):
         self.reward = [spec, kwargs or {}, style]
+        self.seconds, self.import_s, self.late_s = seconds, import_s, 0.0
         self.process: subprocess.Popen | None = None
+        try:
+            found = self._start()
+        except Raised:
+            self.close()
+            raise
+        self.__name__, self.__signature__ = found.pop("name"), signature(*found.pop("columns"))
+        given = {name: value for name, value in found.items() if value is not None}
+        vars(self).update({"kind": kind} | given)
 
-    def start(self, limit_s: float) -> dict[str, Any]:
-        """Import the reward; its name, the columns it needs and its `DECLARATIONS`.
-
-        Raises:
-            Lost, Raised: the import took too long or ended the process, or failed.
-        """
-        self.connection, other = Pipe()
-        command = [sys.executable, "-m", "rewards.audit.apart", str(other.fileno())]
-        self.process = subprocess.Popen(
-            command,
-            pass_fds=[other.fileno()],
-            cwd=Path(__file__).parents[2],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,  # what a reward prints, thousands of times
-            stderr=subprocess.DEVNULL,
-        )
-        other.close()
-        return self._ask([*self.reward, os.getcwd(), sys.path], limit_s)
+    def __call__(self, prompts: list, completions: list, **columns: Any) -> list[float | None]:
+        if self.late_s >= BUDGET_S:
+            raise Raised(f"it is called no more: {BUDGET_S:g} s went by in calls that were late")
+        columns.pop("completion_ids", None)
+        texts = [completion_text(completion) for completion in completions]
+        limit_s = self.seconds * min(len(texts), PATIENCE)
+        try:
+            return self.score(as_rows(prompt=prompts, **columns), texts, limit_s)
+        except Lost as lost:
+            raise Raised(f"it {lost}") from None
 
     def score(self, rows: list[dict], texts: list[str], limit_s: float) -> list[float | None]:
         """Score completions in one batch.
@@ -86,7 +99,7 @@ class Apart:
             Lost, Raised: the batch took too long or ended the process, or failed.
         """
         if self.process is None:
-            self.start(IMPORT_S)
+            self._start()
         return self._ask([rows, texts, limit_s], limit_s)
 
     def close(self, patience_s: float = GRACE_S) -> int | None:
@@ -101,65 +114,34 @@ class Apart:
             process.kill()
             return process.wait()
 
+    def _start(self) -> dict[str, Any]:
+        """Import the reward; its name, the columns it needs and its `DECLARATIONS`."""
+        self.connection, other = Pipe()
+        command = [sys.executable, "-m", "rewards.audit.apart", str(other.fileno())]
+        self.process = subprocess.Popen(
+            command,
+            pass_fds=[other.fileno()],
+            cwd=Path(__file__).parents[2],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,  # what a reward prints, thousands of times
+            stderr=subprocess.DEVNULL,
+        )
+        other.close()
+        return self._ask([*self.reward, os.getcwd(), sys.path], self.import_s)
+
     def _ask(self, message: list, limit_s: float) -> Any:
         try:
-            self.connection.send_bytes(json.dumps(message, default=str).encode())
+            self.connection.send(message)
             if not self.connection.poll(limit_s):
                 self.close(patience_s=0.0)
+                self.late_s += limit_s
                 raise Lost(f"takes more than {limit_s:g} s")
-            status, value = json.loads(self.connection.recv_bytes())
+            status, value = self.connection.recv()
         except (EOFError, ConnectionError):
             raise Lost(f"ends its process (status {self.close()})") from None
         if status == "raised":
             raise Raised(value)
         return value
-
-
-class ForeignReward:
-    """A reward under TRL's contract that has the function `spec` score in a process of its own.
-
-    Args:
-        style: trl, verl or verifiers, where the parameters of the function do not say.
-        kind: where the function declares none.
-        seconds: the limit for one completion.
-
-    Raises:
-        ValueError: it cannot be imported, or called in any style.
-    """
-
-    def __init__(self, spec: str, style: str | None, kind: str, seconds: float):
-        self.apart, self.seconds, self.late_s = Apart(spec, style=style), seconds, 0.0
-        try:
-            found = self.apart.start(IMPORT_S)
-        except (Raised, Lost) as error:
-            self.apart.close()
-            why = str(error).removeprefix("ValueError: ")
-            if isinstance(error, Lost):
-                remedy = "What its module does besides definitions, move away."
-                why = f"reward {spec!r}: importing it {error}. {remedy}"
-            raise ValueError(why) from None
-        self.__name__, columns = found.pop("name"), found.pop("columns")
-        declarations = {name: value for name, value in found.items() if value is not None}
-        vars(self).update({"kind": kind} | declarations)
-        named = [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY) for name in columns]
-        rest = inspect.Parameter("rest", inspect.Parameter.VAR_KEYWORD)
-        self.__signature__ = inspect.Signature([*named, rest])  # the columns that it needs
-
-    def __call__(self, prompts: list, completions: list, **columns: Any) -> list[float | None]:
-        if self.late_s >= BUDGET_S:
-            raise Raised(f"it is called no more: {BUDGET_S:g} s went by in calls that were late")
-        rows = [{"prompt": prompt} for prompt in prompts]
-        for name, values in columns.items():
-            if isinstance(values, list) and name != "completion_ids":
-                rows = [{**row, name: value} for row, value in zip(rows, values, strict=True)]
-        texts = [completion_text(completion) for completion in completions]
-        limit_s = self.seconds * min(len(texts), PATIENCE)
-        try:
-            return self.apart.score(rows, texts, limit_s)
-        except Lost as error:
-            if "takes" in str(error):
-                self.late_s += limit_s
-            raise Raised(f"it {error}") from None
 
 
 def audit_by_name(
@@ -174,17 +156,23 @@ def audit_by_name(
     """Audit the reward named `spec` on the rows of a JSON Lines file; the audit and its rewards.
 
     Args:
-        style, kind, seconds: as of `ForeignReward`.
+        style, kind, seconds: as of `Apart`.
 
     Raises:
         ValueError: a reward or a file of rows that cannot be used.
     """
     rows = read_jsonl(rows_file, with_keys({"prompt": (str, list)}))
-    reward = ForeignReward(spec, style, kind, seconds)
+    try:
+        reward = Apart(spec, style=style, kind=kind, seconds=seconds)
+    except Lost as lost:
+        remedy = "What its module does besides definitions, move away."
+        raise ValueError(f"reward {spec!r}: importing it {lost}. {remedy}") from None
+    except Raised as error:
+        raise ValueError(str(error).removeprefix("ValueError: ")) from None
     try:
         return audit(rows, [reward], reference, per_task), [reward]
     finally:
-        reward.apart.close()
+        reward.close()
 
 
 def check_apart(
@@ -198,21 +186,19 @@ def check_apart(
     kwargs, problems = kwargs or {}, []
     rows = [row for row in rows if row.get("prompt")]
     for spec in specs:
-        apart = Apart(spec, kwargs.get(spec, kwargs.get(short_name(spec))), style="trl")
-        moment = "imported"
-        try:
-            is_model = apart.start(limit_s)["kind"] == "model"
-            moment = "called"
-            for form in ANSWERS if rows and not is_model else ():  # which may cost money
-                with contextlib.suppress(Raised):
+        moment, own = "imported", kwargs.get(spec, kwargs.get(short_name(spec)))
+        with contextlib.ExitStack() as ends, contextlib.suppress(Raised):
+            try:
+                apart = Apart(spec, own, style="trl", import_s=limit_s)
+                ends.callback(apart.close)
+                moment = "called"
+                for form in ANSWERS if rows and apart.kind != "model" else ():  # it may cost money
                     texts = [form.format(row.get("answer", "")) for row in rows]
-                    apart.score(rows, texts, limit_s)
-        except Raised:
-            pass
-        except Lost as lost:
-            when = f"when it is {moment} (reward_timeout_s is {limit_s:g})"
-            problems.append(f"reward {spec!r} {lost} {when}: correct it.")
-        apart.close()
+                    with contextlib.suppress(Raised):
+                        apart.score(rows, texts, limit_s)
+            except Lost as lost:
+                when = f"when it is {moment} (reward_timeout_s is {limit_s:g})"
+                problems.append(f"reward {spec!r} {lost} {when}: correct it.")
     return problems
 
 
@@ -220,13 +206,13 @@ def check_apart(
 
 
 def serve(connection: Connection) -> None:
-    """Import the reward that the first message names; score the batches of the others."""
-    spec, kwargs, style, folder, sys.path[:] = json.loads(connection.recv_bytes())
-    os.chdir(folder)
-    function = None
+    """Import the reward that the first message names; score the batches of the others.
 
-    def start() -> dict[str, Any]:
-        nonlocal function, style
+    After an import that failed the process ends.
+    """
+    spec, kwargs, style, folder, sys.path[:] = connection.recv()
+    os.chdir(folder)
+    try:
         function = build_reward(spec, kwargs)
         if is_model(function):
             lacks = "it has no rules, and the audit does not try it."
@@ -234,28 +220,29 @@ def serve(connection: Connection) -> None:
         style = style or style_of(function)
         if style == "trl":
             check_signature(function, spec)
-        columns = reward_columns(function) if style == "trl" else []
         found = {name: declared(function, name, None) for name in DECLARATIONS}
-        return found | {"name": reward_name(function), "columns": columns}
-
-    connection.send_bytes(_reply(start))
+        found["columns"] = reward_columns(function) if style == "trl" else []
+        connection.send(("done", found | {"name": reward_name(function)}))
+    except Exception as error:
+        connection.send(_raised(error))
+        return
     pages = int(Path("/proc/self/statm").read_text().split()[0])
     limit = pages * resource.getpagesize() + MEMORY_BYTES
     resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     while True:
-        rows, texts, limit_s = json.loads(connection.recv_bytes())
+        rows, texts, limit_s = connection.recv()
         signal.setitimer(signal.ITIMER_REAL, limit_s + GRACE_S)  # by default it ends the process
-        reply = _reply(functools.partial(score_in_style, function, style, rows, texts))
+        try:
+            reply = ("done", score_in_style(function, style, rows, texts))
+        except Exception as error:
+            reply = _raised(error)
         signal.setitimer(signal.ITIMER_REAL, 0.0)
-        connection.send_bytes(reply)
+        connection.send(reply)
 
 
-def _reply(call: Callable[[], Any]) -> bytes:
-    try:
-        return json.dumps(["done", call()]).encode()
-    except Exception as error:
-        return json.dumps(["raised", f"{type(error).__name__}: {error}"[:500]]).encode()
+def _raised(error: Exception) -> tuple[str, str]:
+    return "raised", f"{type(error).__name__}: {error}"[:500]
 
 
 if __name__ == "__main__":

@@ -12,8 +12,9 @@ There is no tokenizer: rewards that count tokens get one for every four characte
 """
 
 import functools
+import math
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -22,6 +23,7 @@ from rewards.audit.parts import GOLD_COLUMNS, fill, gold_column
 from rewards.audit.tricks import (
     ASKED,
     EVERYTHING,
+    FORMS,
     LONG,
     PROGRAM,
     REFERENCE,
@@ -31,9 +33,8 @@ from rewards.audit.tricks import (
     tricks,
 )
 from rewards.contract import (
-    farmable,
+    declared,
     full_reward,
-    reward_allowances,
     reward_columns,
     reward_kind,
     reward_name,
@@ -48,6 +49,7 @@ ROWS_PER_TASK = 8
 BATCH = 64  # completions in a batch, as from a trainer
 SECONDS = 0.5  # for one completion, on average over all attempts
 TINY = 1e-9
+NOTHING = (0.0, "")  # the allowance of most tricks
 SHOWN = 160  # characters of a completion in a message
 
 Reference = Callable[[dict], str | list[dict] | None]  # messages where tools are called on the way
@@ -64,7 +66,6 @@ class Attempt(NamedTuple):
     failure: str | None = None
 
     def shown(self) -> str:
-        """The row and the start of the completion, for a message."""
         text = completion_text(self.text)
         length = f"... ({len(text)} characters)" if len(text) > SHOWN else ""
         return f"row {self.number}, {text[:SHOWN]!r}{length}"
@@ -242,73 +243,70 @@ def _score_batch(reward: Callable, attempts: list[Attempt]) -> list[Attempt]:
 
 def _audit_reward(reward: Callable, column: str, attempts: list[Attempt], result: Audit) -> None:
     """Score all attempts for rows of one task; add the scores and what is wrong with them."""
-    kind, start = reward_kind(reward), time.perf_counter()
+    start = time.perf_counter()
     scored = score_attempts(reward, [one for one in attempts if one.trick not in UNREADABLE])
     seconds = time.perf_counter() - start
-    earned = {one.number: one.score or 0.0 for one in scored if one.trick == REFERENCE}
-    if kind != "verifier" and all(one.score is None and not one.failure for one in scored):
+    is_silent = all(one.score is None and not one.failure for one in scored)
+    if is_silent and reward_kind(reward) != "verifier":
         return  # it does not apply to this task
-    messages = []
-    if seconds > SECONDS * len(scored):
-        slow = f"takes {seconds:.1f} s for {len(scored)} completions"
-        messages.append(f"{slow}: too slow to train with.")
-    messages += _failed(scored)
-    if kind in ("verifier", "format"):
-        messages += _short(reward, scored) + _sensitive(scored)
-    if kind != "control":  # which may look at all of its batch
-        messages += _unsteady(reward, scored)
+    earned = {one.number: one.score or 0.0 for one in scored if one.trick == REFERENCE}
+    messages = [*_broken_promises(reward, scored, seconds)]
     without_gold = score_attempts(reward, [one for one in attempts if one.trick in UNREADABLE])
     scored += [one for one in without_gold if not one.failure]  # an error is an answer here
-    by_trick: dict[str, list[Attempt]] = {}
-    for one in scored:
-        by_trick.setdefault(one.trick, []).append(one)
     highest = result.scores[column] = {}
-    for trick, tried in by_trick.items():
-        given = [one for one in tried if one.score is not None]
-        is_trick = not trick.startswith(REFERENCE)
-        highest[trick] = (max if is_trick else min)((one.score for one in given), default=None)
-        above = _above_limit(reward, given, earned) if is_trick else None
-        if above:
-            messages.append(above)
+    for trick in dict.fromkeys(one.trick for one in scored):
+        given = [one for one in scored if one.trick == trick and one.score is not None]
+        is_form = trick.startswith(REFERENCE)
+        highest[trick] = (min if is_form else max)((one.score for one in given), default=None)
+        if above := [] if is_form else _above_limit(reward, trick, given, earned):
+            messages += above
             result.tricks.append(trick)
     result.failures += [f"reward {column!r} {text}" for text in messages]
     result.notes += [f"{column} {text}" for text in _notes(reward, scored, earned)]
 
 
-def _failed(scored: list[Attempt]) -> list[str]:
-    """The first attempt without a score through a failure, and how many there are."""
+def _broken_promises(reward: Callable, scored: list[Attempt], seconds: float) -> Iterator[str]:
+    """What is wrong with scores, but for those of tricks."""
+    kind, count = reward_kind(reward), f"{len(scored)} completions"
+    if seconds > SECONDS * len(scored):
+        yield f"takes {seconds:.1f} s for {count}: too slow to train with."
     failed = [one for one in scored if one.failure]
-    count = f"fails on {len(failed)} of {len(scored)} completions"
-    return [f"{count}: {one.failure}. The first: {one.shown()}" for one in failed[:1]]
+    if failed:
+        which = f"{failed[0].failure}. The first: {failed[0].shown()}"
+        yield f"fails on {len(failed)} of {count}: {which}"
+    if kind in ("verifier", "format"):
+        graded = [one for one in scored if not one.failure]
+        yield from _short(full_reward(reward), graded)
+        yield from _sensitive(graded)
+    if kind != "control":  # which may look at all of its batch
+        yield from _unsteady(reward, scored)
 
 
-def _short(reward: Callable, scored: list[Attempt]) -> list[str]:
+def _short(full: float | None, graded: list[Attempt]) -> Iterator[str]:
     """The reference answer must earn the full reward; more than 0 where that is not declared."""
-    full = full_reward(reward)
-    references = [one for one in scored if one.trick == REFERENCE and not one.failure]
+    references = [one for one in graded if one.trick == REFERENCE]
     short = [one for one in references if one.score is None or one.score < (full or TINY)]
-    if not short:
-        return []
-    given = "nothing" if short[0].score is None else f"{short[0].score:g}"
-    due = "more than 0" if full is None else f"{full:g}"
-    rows = f"{len(short)} of {len(references)} rows"
-    return [f"gives {given} instead of {due} for the {REFERENCE} of {rows}: {short[0].shown()}"]
+    if short:
+        given = "nothing" if short[0].score is None else f"{short[0].score:g}"
+        due = "more than 0" if full is None else f"{full:g}"
+        rows = f"{len(short)} of {len(references)} rows"
+        yield f"gives {given} instead of {due} for the {REFERENCE} of {rows}: {short[0].shown()}"
 
 
-def _sensitive(scored: list[Attempt]) -> list[str]:
+def _sensitive(graded: list[Attempt]) -> Iterable[str]:
     """The forms of the reference answer that earn nothing where another one earns something."""
-    scores = {(one.number, one.trick): one.score or 0.0 for one in scored if not one.failure}
-    messages = {}
-    for one in scored:
+    scores = {(one.number, one.trick): one.score or 0.0 for one in graded}
+    messages: dict[str, str] = {}  # the first of each form
+    for one in graded:
         form = one.trick.removeprefix(f"{REFERENCE} ")
-        if one.failure or form == one.trick or form in SAME_AS.values():
+        if form not in FORMS or form in SAME_AS.values():
             continue
         other = f"{REFERENCE} {SAME_AS[form]}" if form in SAME_AS else REFERENCE
         given, due = scores[one.number, one.trick], scores.get((one.number, other), 0.0)
         if given <= 0.0 < due:
             text = f"gives {given:g} for the {one.trick}, and {due:g} for the {other}"
             messages.setdefault(one.trick, f"{text}: {one.shown()}")
-    return list(messages.values())
+    return messages.values()
 
 
 def _unsteady(reward: Callable, scored: list[Attempt]) -> list[str]:
@@ -323,53 +321,50 @@ def _unsteady(reward: Callable, scored: list[Attempt]) -> list[str]:
     return messages[-1:]
 
 
-def _above_limit(reward: Callable, given: list[Attempt], earned: dict[int, float]) -> str | None:
+def _above_limit(
+    reward: Callable, trick: str, given: list[Attempt], earned: dict[int, float]
+) -> list[str]:
     """The score furthest above what a trick may get, if one is."""
-    is_verifier = reward_kind(reward) == "verifier"
-    if not given or (farmable(reward) and not is_verifier):
-        return None
-    limits = {number: _limit(reward, given[0].trick, amount) for number, amount in earned.items()}
-    worst = max(given, key=lambda one: one.score - limits[one.number])
-    limit = limits[worst.number]
-    if worst.score <= limit + TINY:
-        return None
-    allowed = "a verifier gives 0 or less"
-    if not is_verifier:
-        how = "declares `allowances` with a reason, or how it is `farmable`"
-        allowed = f"it may give {limit:g}: for more it {how}"
-    return f"gives {worst.score:g} for the trick {worst.trick!r}; {allowed}: {worst.shown()}"
+    limits = {number: _limit(reward, trick, amount) for number, amount in earned.items()}
+    above = [one for one in given if one.score > limits[one.number] + TINY]
+    if not above:
+        return []
+    worst = max(above, key=lambda one: one.score - limits[one.number])
+    how = "declares `allowances` with a reason, or how it is `farmable`"
+    allowed = f"it may give {limits[worst.number]:g}: for more it {how}"
+    if reward_kind(reward) == "verifier":
+        allowed = "a verifier gives 0 or less"
+    return [f"gives {worst.score:g} for the trick {trick!r}; {allowed}: {worst.shown()}"]
 
 
 def _limit(reward: Callable, trick: str, earned: float) -> float:
     """The most a reward may give to a trick on a row whose reference answer earned `earned`."""
-    kind, (allowed, _) = reward_kind(reward), reward_allowances(reward).get(trick, (0.0, ""))
+    kind, (allowed, _) = reward_kind(reward), declared(reward, "allowances", {}).get(trick, NOTHING)
     if kind == "verifier":
         return 0.0
+    if declared(reward, "farmable"):
+        return math.inf
     if kind == "format":
         in_shape = trick.startswith((ASKED, PROGRAM))
         return max(allowed, full_reward(reward) or earned) if in_shape else allowed
     return max(0.0, allowed, earned if kind == "step" else 0.0)
 
 
-def _notes(reward: Callable, scored: list[Attempt], earned: dict[int, float]) -> list[str]:
+def _notes(reward: Callable, scored: list[Attempt], earned: dict[int, float]) -> Iterator[str]:
     """The allowances that were used; else the trick that escapes a penalty best."""
-    if reward_kind(reward) == "verifier" or farmable(reward):
-        return []
+    if reward_kind(reward) == "verifier" or declared(reward, "farmable"):
+        return
     given = [one for one in scored if one.score is not None]
     used: dict[tuple[float, str], dict[str, None]] = {}  # an allowance -> the tricks that took it
     for one in given:
-        allowance = reward_allowances(reward).get(one.trick)
-        if allowance and (one.score > 0 or one.score == allowance[0]):
-            used.setdefault(allowance, {})[one.trick] = None
-    if used or reward_kind(reward) == "format":
-        return [
-            f"may give {most:g} for {', '.join(names)}: {reason}."
-            for (most, reason), names in used.items()
-        ]
+        most, reason = declared(reward, "allowances", {}).get(one.trick, NOTHING)
+        if reason and (one.score > 0 or one.score == most):
+            used.setdefault((most, reason), {})[one.trick] = None
+    for (most, reason), names in used.items():
+        yield f"may give {most:g} for {', '.join(names)}: {reason}."
     better = [one for one in given if one.score > earned[one.number] + TINY]
-    if not better:
-        return []
-    best = max(better, key=lambda one: one.score)
-    than = f"more than for the {REFERENCE} ({earned[best.number]:g})"
-    text = f"gives {best.score:g} for the trick {best.trick!r}, {than}"
-    return [f"{text}: gate it by a verifier (reward_gates)."]
+    if better and not used and reward_kind(reward) != "format":
+        best = max(better, key=lambda one: one.score)
+        than = f"more than for the {REFERENCE} ({earned[best.number]:g})"
+        text = f"gives {best.score:g} for the trick {best.trick!r}, {than}"
+        yield f"{text}: gate it by a verifier (reward_gates)."

@@ -1,5 +1,6 @@
 """The parts of a row and its reference answer that the templates of the tricks name."""
 
+import contextlib
 import re
 from collections.abc import Callable, Iterable
 from fractions import Fraction
@@ -172,16 +173,12 @@ def _of_question(question: str, gold: str) -> dict[str, str]:
 def _of_programs(row: dict, reference: str) -> dict[str, str]:
     """The functions that tests call: none where they are of stdin, or no reward can use them."""
     from rewards.code_blocks import extract_program  # the sandbox is loaded for programs only
-    from rewards.code_tests import parse_cases
-    from rewards.sandbox.names import names_of
+    from rewards.code_tests import called_names, parse_cases
 
     names, cases = (), None
-    try:
+    with contextlib.suppress(ValueError):
         cases = parse_cases(row["tests"])
-        if cases is None:
-            names = names_of(row["tests"], row.get("setup") or "", row.get("entry_point")).program
-    except (SyntaxError, ValueError, RecursionError):
-        pass
+        names = called_names(row, row["tests"]) if cases is None else ()
 
     def defined(body: str) -> str:
         return "\n".join(f"def {name}(*a, **k): {body}" for name in names)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from rewards.audit.audit import Audit, Reference, audit
 from rewards.audit.tricks import LESSONS
-from rewards.contract import UNDECLARED, farmable, reward_kind, reward_name
+from rewards.contract import UNDECLARED, declared, reward_kind, reward_name
 
 
 def check_reward(reward: Callable, rows: list[dict], reference: Reference | str) -> None:
@@ -31,8 +31,9 @@ def report(result: Audit, rewards: list[Callable]) -> str:
     """The table trick x reward, notes and failures in words, and what is farmable by design."""
     lines = [*_table(result.scores), ""]
     lines += [f"  Note: {note}" for note in dict.fromkeys(result.notes)]
-    farmed = [f"{reward_name(each)}: {farmable(each)}" for each in rewards if farmable(each)]
-    lines += [f"  Farmable by design: {how}" for how in farmed or ["none of these rewards."]]
+    how = {reward_name(each): declared(each, "farmable") for each in rewards}
+    farmed = [f"{name}: {words}" for name, words in how.items() if words]
+    lines += [f"  Farmable by design: {text}" for text in farmed or ["none of these rewards."]]
     count = len(result.failures)
     if not count:
         return "\n".join([*lines, "  No reward gives more than it may."])

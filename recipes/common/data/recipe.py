@@ -1,9 +1,7 @@
 """A recipe by its YAML: its module, arguments, rewards and rows."""
 
-import importlib.util
 import itertools
 import re
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,7 +22,7 @@ from recipes.common.utils.problems import collected
 from rewards import load_rewards
 from rewards.audit.apart import ROWS, check_apart
 from rewards.contract import check_names
-from rewards.loading import names_model
+from rewards.loading import import_file, names_model
 
 
 @dataclass
@@ -48,11 +46,7 @@ def import_recipe(config: Path) -> ModuleType:
     file = config.resolve().parent / "train.py"
     if not file.is_file():
         raise ValueError(f"{file} does not exist: --config names a YAML inside a recipe's folder.")
-    spec = importlib.util.spec_from_file_location(f"recipe_{file.parent.name}", file)
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # dataclasses look their module up
-    spec.loader.exec_module(module)
-    return module
+    return import_file(file, f"recipe_{file.parent.name}")
 
 
 def load_recipe(config: Path, overrides: list[str], rows: bool = True) -> Recipe:

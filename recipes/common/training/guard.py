@@ -25,7 +25,7 @@ from typing import Any
 
 from recipes.common.utils.secrets import blank
 from rewards import reward_kind, reward_name
-from rewards.contract import at_once, is_async, reward_max_error_rate, rows_of, scores_task
+from rewards.contract import at_once, declared, is_async, rows_of, scores_task
 from rewards.steps import read_scores
 
 GRADED, NOT_APPLICABLE, ERROR, UNPARSED, TIMEOUT = range(5)
@@ -218,7 +218,7 @@ class GuardedReward:
         while sum(rows for _, rows in self.recent) - self.recent[0][1] >= ERROR_WINDOW:
             self.recent.popleft()
         failed, rows = (sum(column) for column in zip(*self.recent, strict=True))
-        rate = min(limit, reward_max_error_rate(self.reward))
+        rate = min(limit, declared(self.reward, "max_error_rate", 1.0))
         # Before a thousand rows are through, as many failures as would be too many of a thousand
         # are enough.
         if failed > rate * max(rows, ERROR_WINDOW):
