@@ -48,13 +48,6 @@ _TOKEN = re.compile(
 _IMPLIED = re.compile(r"[0-9)] \(|(?:\A|[-+*/(] )\+")
 
 
-class Token(NamedTuple):
-    kind: str
-    text: str
-    start: int
-    end: int
-
-
 class Side(NamedTuple):
     """One side of an equation: its value (NaN where it divides by 0), its numbers, and its end."""
 
@@ -73,14 +66,14 @@ def equations(text: str, start: int = 0, end: int | None = None) -> Iterator[tup
     """
     chains = _chains(text, start, min(start + MAX_CHARS, len(text) if end is None else end))
     pairs = itertools.chain.from_iterable(map(itertools.pairwise, chains))
-    candidates = (pair for pair in pairs if sum(token.kind == "number" for token in pair[0]) > 1)
+    candidates = (pair for pair in pairs if sum(bool(token["number"]) for token in pair[0]) > 1)
     for tokens, others in itertools.islice(candidates, MAX_EQUATIONS):
         left, right = _side(tokens), _side(others)
         if left is not None and right is not None:
             yield left, right
 
 
-def _chains(text: str, start: int, end: int) -> Iterator[list[list[Token]]]:
+def _chains(text: str, start: int, end: int) -> Iterator[list[list[re.Match]]]:
     """Text between equal signs, as long as no word and no stop interrupts.
 
     A word stays in front of what it may belong to: of "5 apples + 3 = 8" the side "apples + 3"
@@ -92,37 +85,37 @@ def _chains(text: str, start: int, end: int) -> Iterator[list[list[Token]]]:
         line, start = start, end if newline < 0 else newline + 1
         if text.find("=", line, start) < 0:
             continue
-        chain: list[list[Token]] = [[]]
-        for match in _TOKEN.finditer(text, line, start):
-            token, side = Token(match.lastgroup, match[0], match.start(), match.end()), chain[-1]
-            if token.kind == "word" or token.text in BINDING:
+        chain: list[list[re.Match]] = [[]]
+        for token in _TOKEN.finditer(text, line, start):
+            if token["word"] or token[0] in BINDING:
                 # A number right before a binding word belongs to it.
-                yield chain[:-1] if token.text in BINDING else chain
+                yield chain[:-1] if token[0] in BINDING else chain
                 chain = [[token]]
-            elif token.kind == "stop":
+            elif token["stop"]:
                 yield chain
                 chain = [[]]
-            elif token.kind == "equals":
+            elif token["equals"]:
                 chain.append([])
-            elif len(chain) == 1 and len(side) == 1 and _is_no_part(side[0], token):
+            elif len(chain) == 1 and len(chain[0]) == 1 and _is_no_part(chain[0][0], token):
                 chain = [[token]]
             else:
-                side.append(token)
+                chain[-1].append(token)
         yield chain
 
 
-def _is_no_part(first: Token, token: Token) -> bool:
+def _is_no_part(first: re.Match, token: re.Match) -> bool:
     """Whether what stands first, a word or the dash of a bullet, is not of what `token` begins."""
-    opens = (token.kind == "number" or token.text == "(") and first.text not in BINDING
-    return opens if first.kind == "word" else first.text == "-" and token.start > first.end
+    if first["word"]:
+        return bool(token["number"] or token[0] == "(") and first[0] not in BINDING
+    return first[0] == "-" and token.start() > first.end()
 
 
-def _side(tokens: list[Token]) -> Side | None:
+def _side(tokens: list[re.Match]) -> Side | None:
     """An expression of numbers, + - * / and parentheses; None for anything else, such as 2(3)."""
     tokens = _trimmed(tokens)
-    if not tokens or len(tokens) > MAX_TOKENS or tokens[0].kind in ("word", "stop"):
+    if not tokens or len(tokens) > MAX_TOKENS or tokens[0]["word"]:
         return None
-    texts = [_SIGNS.get(t.text, t.text.lstrip("$").replace(",", "")) for t in tokens]
+    texts = [_SIGNS.get(t[0], t[0].lstrip("$").replace(",", "")) for t in tokens]
     if _IMPLIED.search(" ".join(texts)):
         return None
     numbers = [Fraction(text) for text in texts if text[-1].isdigit()]
@@ -130,18 +123,18 @@ def _side(tokens: list[Token]) -> Side | None:
         value = value_at(parse(" ".join(texts)), 0)
     except Unreadable:
         return None
-    return Side(math.nan if value is None else value, numbers, tokens[-1].end)
+    return Side(math.nan if value is None else value, numbers, tokens[-1].end())
 
 
-def _trimmed(tokens: list[Token]) -> list[Token]:
+def _trimmed(tokens: list[re.Match]) -> list[re.Match]:
     """Without a parenthesis that is opened or closed outside the equation, and a dash behind it."""
-    signs = Counter(token.text for token in tokens if token.kind == "sign")
+    signs = Counter(token[0] for token in tokens)
     surplus, first, last = signs["("] - signs[")"], 0, len(tokens)
-    while surplus > 0 and first < last and tokens[first].text == "(":
+    while surplus > 0 and first < last and tokens[first][0] == "(":
         first, surplus = first + 1, surplus - 1
-    while surplus < 0 and first < last and tokens[last - 1].text == ")":
+    while surplus < 0 and first < last and tokens[last - 1][0] == ")":
         last, surplus = last - 1, surplus + 1
-    if first < last and tokens[last - 1].text == "-":
+    if first < last and tokens[last - 1][0] == "-":
         last -= 1
     return tokens[first:last]
 

@@ -17,14 +17,11 @@ reference answer, 2 for arguments or rows that cannot be used, and when nothing 
 """
 
 import argparse
-import faulthandler
 import os
 import sys
 from pathlib import Path
 
 from command import at_least, make_parser, refusals
-
-HANGS_S = 600.0  # for all of it; the traceback then shows which reward was at work
 
 
 def main() -> None:
@@ -49,12 +46,8 @@ def main() -> None:
         parser.error(f"unknown arguments {overrides}")
     if bool(options.reward) is not bool(options.rows):
         parser.error("--reward goes with --rows FILE")
-    faulthandler.dump_traceback_later(HANGS_S, exit=True, file=sys.__stderr__)
-    try:
-        with refusals():
-            raise SystemExit(run(options, overrides))
-    finally:
-        faulthandler.cancel_dump_traceback_later()
+    with refusals():
+        raise SystemExit(run(options, overrides))
 
 
 def run(options: argparse.Namespace, overrides: list[str]) -> int:

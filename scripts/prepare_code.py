@@ -46,7 +46,6 @@ def parse(words: list[str] | None = None) -> dict:
     add = data.add_parser("mbpp", parents=[common, hiding], help="train and evaluate").add_argument
     add("--path", type=Path, help="folder with mbpp.jsonl, sanitized-mbpp.json; or from the Hub")
     add("--sanitized", action="store_true", help="the 427 tasks that were checked by hand")
-    add("--show_tests", type=at_least(1), default=1, help="tests that the prompt shows; 1")
     add = data.add_parser("humaneval", parents=[common], help="evaluation only").add_argument
     add("--path", type=Path, help="HumanEval.jsonl or HumanEval.jsonl.gz; or from the Hub")
     what = "generated one-line functions"

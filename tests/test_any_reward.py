@@ -13,7 +13,7 @@ import pytest
 
 from rewards import reward_columns, reward_name
 from rewards.audit import apart, check_reward
-from rewards.audit.apart import Apart, Lost, audit_by_name, check_apart
+from rewards.audit.apart import Apart, Lost, audit_by_name
 from rewards.audit.call import Raised, score_in_style, style_of
 
 SCRIPT = Path(__file__).parents[1] / "scripts/audit_rewards.py"
@@ -60,7 +60,6 @@ def not_a_number(completions, answer, **kwargs):
 def eats_memory(completions, answer, **kwargs):
     return len("1" * 10**12) if "" in completions else right(completions, answer)
 
-def both(completions, completion, **kwargs): pass
 def not_for_trl(completions, answer): pass
 
 """
@@ -126,17 +125,11 @@ def test_each_style_gets_the_arguments_it_knows():
     assert score_in_style(in_trl, "trl", [row | {"prompt": "9 + 9"}], ["18"]) == [1.0]
 
 
-@pytest.mark.parametrize("name", ["right_verl", "right_rubric"])
-def test_a_right_reward_passes_in_each_style(found_in, name):
-    assert found_in(name, ROWS) == ""
-
-
-@pytest.mark.parametrize("name", ["naive_verl", "naive_rubric"])
-def test_a_naive_reward_is_found_in_each_style(found_in, name):
-    found = found_in(name)
-    for trick in ("gold or another", "gold in the reasoning only"):
-        trick = f"the trick 'answer: {trick}'"
-        assert f"reward '{name}' gives 1 for {trick}; a verifier gives 0 or less" in found
+@pytest.mark.parametrize("name", ["verl", "rubric"])
+def test_a_naive_reward_is_found_in_each_style_and_a_right_one_passes(found_in, name):
+    assert found_in(f"right_{name}", ROWS) == ""
+    trick = "the trick 'answer: gold or another'; a verifier gives 0 or less"
+    assert f"reward 'naive_{name}' gives 1 for {trick}" in found_in(f"naive_{name}")
 
 
 # Apart
@@ -199,17 +192,6 @@ def test_a_module_that_cannot_be_imported_is_an_error_in_words(tmp_path, code, w
         Apart(f"{tmp_path}/bad.py:reward", import_s=2.0)
 
 
-def test_the_check_before_a_run_names_what_ends_or_hangs_and_leaves_errors_to_the_run(mine):
-    specs = [f"{mine}:{name}" for name in ("right", "eats_memory", "dies", "hangs")]
-    found = check_apart(specs, None, ROWS[:2], limit_s=2.0)
-    assert found == [
-        f"reward '{mine}:dies' ends its process (status 3) when it is called "
-        "(reward_timeout_s is 2): correct it.",
-        f"reward '{mine}:hangs' takes more than 2 s when it is called "
-        "(reward_timeout_s is 2): correct it.",
-    ]
-
-
 @pytest.mark.slow
 def test_what_is_scored_apart_ends_with_the_process_that_asked(tmp_path):
     file, pid_file = tmp_path / "sleepy.py", tmp_path / "pid"
@@ -261,14 +243,7 @@ def test_a_right_reward_has_status_0_and_a_naive_one_1_and_a_file(run, tmp_path)
     ("name", "rows", "message"),
     [
         ("gone", ROWS, "has no function or class 'gone'"),
-        ("both", ROWS, "fits trl, verifiers: name one of trl, verl, verifiers as the style"),
         ("not_for_trl", ROWS, "TRL needs (prompts, completions, <dataset columns>, **kwargs)"),
-        ("right", [], "rows.jsonl holds no rows"),
-        (
-            "right",
-            [{"question": "?"}],
-            "line 1: prompt missing (its keys: question; wanted",
-        ),
         ("right", ["no object"], "line 1: it must be a JSON object with prompt"),
         ("right", [{"prompt": "?", "gold": "1"}], "needs the column answer; no row has it."),
     ],

@@ -12,27 +12,18 @@ ONE, TWO = "```python\nx = 1\n```\n", "```python\nx = 2\n```\n"
 # Texts of n characters.
 HOSTILE = {
     "backticks": lambda n: "`" * n,
-    "tildes": lambda n: "~" * n,
     "spaces before a fence": lambda n: " " * n + "```",
-    "spaces behind a fence": lambda n: "```" + " " * n + "x",
     "spaces in a block": lambda n: "```python\n" + " " * n + "x\n```",
     "spaces on the first line, many fences": lambda n: (
         "```python\n" + " " * (n // 2) + "\n" + "     ```\n" * (n // 18)
     ),
-    "spaces alone in lines": lambda n: "```python\n" + " \n" * (n // 2) + "```",
     "ever deeper lines": lambda n: (
         "```python\n" + "".join(" " * i + "x\n" for i in range(int((2 * n) ** 0.5)))
     ),
-    "empty lines": lambda n: "\n" * n,
-    "an open block of short lines": lambda n: "```python\n" + "x\n" * (n // 2),
     "an open block of longer fences": lambda n: "````\n" + "```x\n" * (n // 5),
     "fences": lambda n: "```\n" * (n // 4),
-    "fences of tildes": lambda n: "~~~\n" * (n // 4),
     "fences behind prose": lambda n: "a ```b\n" * (n // 7),
     "fences in one line": lambda n: "```x```" * (n // 7),
-    "inline code": lambda n: "`x` " * (n // 4),
-    "carriage returns": lambda n: "\r\n" * (n // 2),
-    "one letter": lambda n: "a" * n,
 }
 
 
@@ -79,24 +70,16 @@ USE = f"Example usage:\n```python\n{USED}```\n"
         (F + USE, (), USED),
         (F + USE, ("h",), USED),
         (F + F.replace("1", "2") + USE, ("f",), "def f(x): return 2\n"),
-        (F + F.replace("1", "2 +") + USE, ("f",), "def f(x): return 2 +\n"),
-        (F + USE.replace("python", ""), ("f",), "def f(x): return 1\n"),
         (F.replace("python", "") + USE, ("f",), "def f(x): return 1\n"),
         (F + G + F.replace("f(x)", "h(x)"), ("f", "g"), "def f(x): return 1\ng = f\n"),
         (F.replace("\n```", "\ng = f\n```") + G, ("f", "g"), "def f(x): return 1\ng = f\n"),
         (F.replace("def f", "async def f") + USE, ("f",), "async def f(x): return 1\n"),
-        (
-            F.replace("def f(x): return 1", "class f(int): pass") + USE,
-            ("f",),
-            "class f(int): pass\n",
-        ),
         (F.replace("def f(x): return 1", "f: object = abs") + USE, ("f",), "f: object = abs\n"),
         (
             F + "```python\nassert f == 1\nif f: f2 = 1\nf.x = 2\n  def f(): pass\n```",
             ("f",),
             "def f(x): return 1\n",
         ),
-        (F + "```python\ndef f(x): ret", ("f",), "def f(x): return 1\n"),
         (F + "Its head:\n```python\ndef f(x):\n```\n", ("f",), "def f(x): return 1\n"),
     ],
 )
@@ -116,9 +99,7 @@ USES_HELPER = "```python\ndef f(x): return math.floor(half(x))\n```\n"
         (F + "```python\ndef g(): return 2\n```\n", ("f", "g"), True),  # the tests call both
         (HELPER.replace("math\n", "math\n```\nand\n```python\n") + USES_HELPER, ("f",), True),
         (HELPER + "```python\ndef f(half): return half\n```\n", ("f",), False),  # its argument
-        (HELPER + "```python\ndef f(x):\n    half = x\n    return half\n```\n", ("f",), False),
         (HELPER + "```python\ndef f(x): return x.half\n```\n", ("f",), False),  # an attribute
-        (HELPER + "```python\ndef f(x): return 'half' # half\n```\n", ("f",), False),
         (HELPER + "```python\ndef f(x): return half(\n```\n", ("f",), False),  # no Python
         (HELPER.replace("python", "text") + USES_HELPER, ("f",), False),  # what is no Python block
         (USES_HELPER + HELPER[:-5], ("f",), False),  # nor one that is cut off
@@ -204,11 +185,7 @@ def test_a_block_that_is_cut_off_is_incomplete_and_tildes_close_none_behind_code
     assert code_blocks(ONE + "```python\ny =") == [Block("python", "x = 1\n", True), cut]
     assert code_blocks("~~~python\nx = ~~~\n") == [Block("python", "x = ~~~\n\n", False)]
     assert code_blocks("```") == [Block("", "", False)]
-
-
-def test_an_empty_block_has_no_code():
-    for text in ("```python\n```", "```python\n\n```"):
-        assert code_blocks(text) == [Block("python", "", True)]
+    assert code_blocks("```python\n\n```") == [Block("python", "", True)]
 
 
 # The asked format

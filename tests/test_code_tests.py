@@ -7,12 +7,11 @@ from typing import NamedTuple
 
 import pytest
 from datasets import Dataset
-from support.hostile import HOSTILE
 
 from rewards import load_reward
 from rewards.code_tests import OPTIONAL, CodeTests, parse_cases
 from rewards.contract import prepare_reward, reward_columns
-from rewards.sandbox import Sandbox, SandboxError, ZygoteDied, pool
+from rewards.sandbox import Sandbox, ZygoteDied, pool
 
 pytestmark = pytest.mark.skipif(
     not sys.platform.startswith("linux"), reason="the sandbox is built for Linux"
@@ -67,13 +66,6 @@ def text_score(text: str, settings: dict | None = None, **columns) -> float | No
 HALF, NONE = "def f(x): return 4", "def f(x): return 1"
 
 
-def test_the_share_of_the_tests_is_scored_in_the_order_of_the_rows():
-    scored = score(HALF, DOUBLE, NONE, DOUBLE, "def f(x): return x + 3")
-    assert scored.scores == [0.5, 1.0, 0.0, 1.0, 0.5]
-    assert scored.outcomes == ["graded"] * 5
-    assert scored.reasons == ["AssertionError", "", "AssertionError", "", "AssertionError"]
-
-
 @pytest.mark.parametrize(
     ("settings", "scores"),
     [
@@ -103,20 +95,14 @@ def test_each_row_has_its_own_tests_and_they_may_differ_in_number():
 @pytest.mark.parametrize(
     ("text", "amount"),
     [
-        (f"{block(NONE)}\nBetter:\n{block(DOUBLE)}\nIt prints:\n```\n4\n```", 1.0),  # the last
-        (block(DOUBLE) + "\n```python\ndef f(x): ret", 1.0),  # the last that is complete
-        ("```\n" + DOUBLE, 1.0),  # else any block
+        (block(DOUBLE) + "\nFor example:\n" + block("f(2)"), 1.0),  # what the tests call
         ("<think>Twice.</think>" + block(DOUBLE), 1.0),
         ("<think>" + block(DOUBLE) + "</think>I do not know.", 0.0),  # what is thought is no answer
-        (
-            block("def g(x): return 2 * x") + "\n" + block("def f(x): return g(x)"),
-            1.0,
-        ),  # a helper apart
         (DOUBLE, 1.0),  # without a block the text is the program
         (f"Thus: {DOUBLE}", 0.0),  # and prose is none
     ],
 )
-def test_the_last_complete_python_block_behind_the_thoughts_is_run(text, amount):
+def test_the_program_behind_the_thoughts_that_the_tests_call_is_run(text, amount):
     assert text_score(text) == amount
 
 
@@ -137,14 +123,7 @@ def test_cases_are_pairs_of_input_and_output():
 def test_a_case_is_any_json_text_of_that_object():
     text = ' {\n "stdout": "\\u00e9\\n", "stdin": "", "name": "accent"}'
     assert parse_cases([text]) == [("", "é\n")]
-    assert score("print('é')", tests=[text]).scores == [1.0]
-
-
-@pytest.mark.parametrize(
-    "statement", ["{f(2)} == {4} or 1 / 0", "{'a': 1}['a'] == f(1) or 1 / 0", "{}.get(f(0))"]
-)
-def test_a_statement_that_starts_with_a_brace_is_no_case(statement):
-    assert parse_cases([statement]) is None
+    assert parse_cases(["{'a': 1}['a'] == f(1) or 1 / 0"]) is None, "a statement"
 
 
 # Rows that cannot be graded
@@ -221,11 +200,6 @@ def test_a_program_that_fails_is_wrong_and_never_none():
     assert all(scored.reasons)
 
 
-def test_hostile_text_in_a_block_is_wrong_and_never_none():
-    texts = list(HOSTILE.values())
-    assert score(*texts, settings={"timeout_s": 1.0}).scores == [0.0] * len(texts)
-
-
 @pytest.mark.parametrize(
     "code", ["while True: pass", "import time\ntime.sleep(60)", "def f(x):\n    while True: pass"]
 )
@@ -237,13 +211,6 @@ def test_a_program_out_of_time_is_wrong_and_the_call_ends(code):
     assert scored[:3] == ([0.0], ["timeout"], ["timeout: more than 0.5 s"])
 
 
-def test_tests_passed_before_the_time_ran_out_are_scored():
-    code = "def f(x):\n    while x == 3: pass\n    return 2 * x"
-    scored = score(code, settings={"timeout_s": 0.5})
-    assert (scored.scores, scored.outcomes) == ([0.5], ["timeout"])
-    assert score(code, settings={"timeout_s": 0.5, "all_or_nothing": True}).scores == [0.0]
-
-
 # Hidden tests
 
 
@@ -253,16 +220,10 @@ def test_hidden_tests_are_logged_and_not_scored():
     assert scored.scores == [1.0]
     assert scored.metrics == {"suspicious": 0.0, "visible": 1.0, "hidden": 0.0, "gap": 1.0}
     assert scored.reasons == ["AssertionError"]
-
-
-def test_the_gap_is_of_the_rows_that_have_hidden_tests():
-    codes = [DOUBLE, "def f(x): return 4", "def f(x): return 1", "def f(x): return 1"]
-    hidden = [["assert f(5) == 10"], ["assert f(5) == 10", "assert f(2) == 4"], [], None]
-    scored = call(CodeTests(), codes, [TESTS] * 4, hidden_tests=hidden)
-    assert scored.scores == [1.0, 0.5, 0.0, 0.0]
-    logged = {"suspicious": 0.0, "visible": 0.75, "hidden": 0.75, "gap": 0.0}
-    assert scored.metrics == logged
-    assert set(score(DOUBLE).metrics) == {"suspicious"}  # without hidden tests there is no gap
+    columns = {"hidden_tests": [["assert f(2) == 4"], None]}  # the gap is of rows that have some
+    scored = call(CodeTests(), [HALF, NONE], [TESTS] * 2, **columns)
+    assert scored.metrics == {"suspicious": 0.0, "visible": 0.5, "hidden": 1.0, "gap": -0.5}
+    assert set(score(DOUBLE).metrics) == {"suspicious"}
 
 
 @pytest.mark.parametrize(
@@ -365,16 +326,6 @@ def test_it_is_ready_when_its_isolation_is_in_force():
     assert "seccomp" in message and message.endswith(" workers")
 
 
-def test_where_no_isolation_holds_it_says_so_before_a_run(monkeypatch):
-    class Broken:
-        def start(self) -> None:
-            raise SandboxError("no isolation holds here, so no program is run")
-
-    monkeypatch.setattr(CodeTests, "sandbox", lambda self: Broken())
-    with pytest.raises(ValueError, match="no isolation holds here"):
-        prepare_reward(CodeTests(), 8, 300.0)
-
-
 @pytest.fixture
 def two_workers(monkeypatch):
     with Sandbox(workers=2) as sandbox:
@@ -382,9 +333,7 @@ def two_workers(monkeypatch):
         yield sandbox
 
 
-@pytest.mark.parametrize(
-    ("completions", "longest", "limit_s"), [(8, 22, 22), (7, 22, 22), (9, 27.5, 27)]
-)
+@pytest.mark.parametrize(("completions", "longest", "limit_s"), [(8, 22, 22), (9, 27.5, 27)])
 def test_programs_that_never_end_must_end_within_the_limit_of_a_call(
     two_workers, completions, longest, limit_s
 ):
@@ -396,6 +345,3 @@ def test_programs_that_never_end_must_end_within_the_limit_of_a_call(
     )
     with pytest.raises(ValueError, match=message):
         reward.prepare(completions, limit_s)
-
-
-# Format

@@ -2,16 +2,13 @@
 nothing.
 """
 
-import itertools
 from fractions import Fraction
-from operator import add, mul, sub
 from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from recipes.common.checks.rewards_on_rows import check_every_task_is_scored, reward_lines
 from recipes.common.data.recipe import import_recipe
 from rewards import load_reward, reward_kind
 from rewards.audit.audit import audit
@@ -103,16 +100,6 @@ def test_an_equation_ends_in_its_text_behind_a_number(text):
         assert text[right.end - 1] in "0123456789)"
 
 
-@pytest.mark.parametrize("sign", [add, sub, mul, Fraction])
-def test_it_reckons_as_python_does(sign):
-    written = {add: "+", sub: "-", mul: "*", Fraction: "/"}[sign]
-    for a, b in itertools.product([0, 1, 7, 12, 305], [1, 7, 12, 305]):
-        value = Fraction(sign(a, b))
-        shown = f"{value.numerator} / {value.denominator}"
-        assert read(f"{a} {written} {b} = {shown}") == [True]
-        assert read(f"{a} {written} {b} = {shown} + 1") == [False]
-
-
 # What is scored
 
 
@@ -179,19 +166,6 @@ def test_parameters_out_of_range_are_refused(parameters):
 # Their sum, before a run
 
 
-def test_the_table_has_the_sum_of_the_steps_of_the_reference():
-    sums = {"prompt": "3 + 4 - 2 =", "task": "sums", "answer": "5"}
-    words = {"prompt": "Say so.", "task": "words", "answer": "so"}
-    texts = {"sums": "3 + 4 = 7, 7 - 2 = 5", "words": "so"}
-    rewards = [SumOfSteps(route(EquationSteps(), ("sums",)))]
-    lines = reward_lines([sums, words], rewards, [0.5], lambda row: texts[row["task"]])
-    assert [(line.task, line.kind, line.reference_earns) for line in lines] == [
-        ("sums", "step", 2.0),
-        ("words", "step", None),
-    ]
-    assert check_every_task_is_scored(lines, [sums, words]) == [], "step rewards may be left out"
-
-
 def test_the_sum_of_steps_declares_what_the_reward_declares():
     summed = SumOfSteps(route(load_reward("equation_steps", uses=2), ("sums",)))
     assert (summed.__name__, summed.__wrapped__.tasks) == ("equation_steps", ("sums",))
@@ -236,12 +210,6 @@ def farmed(question: str) -> dict[str, str]:
     row = {"prompt": question, "answer": "7"}
     found = tricks(row, lambda row: "<reasoning></reasoning>" + row["answer"], [])
     return {name: text for name, text in found.items() if name.startswith("answer: steps ")}
-
-
-def test_numbers_that_a_question_spells_out_are_farmed():
-    texts = farmed("Half of two dozen eggs")
-    assert "2 * 12 = 24" in texts["answer: steps of every pair"]
-    assert texts["answer: steps repeated"].startswith("<reasoning>2 + 2 = 4. ")
 
 
 def test_the_audit_finds_a_step_reward_that_rewards_every_right_equation():

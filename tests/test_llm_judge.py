@@ -23,6 +23,9 @@ class JSON(bytes):
     """A body as it is sent."""
 
 
+DEEP = b'{"choices": ' + b"[" * 100_000 + b"]" * 100_000 + b"}"
+
+
 class Server:
     """A server whose answers a test gives: completion, number of the request for it -> answer."""
 
@@ -159,14 +162,13 @@ def test_no_more_requests_are_under_way_than_allowed(server, judge):
     assert server.most_at_once == 3
 
 
-@pytest.mark.parametrize("status", [429, 500, 503])
-def test_an_error_that_may_pass_is_tried_again_and_costs_its_row_alone(server, judge, status):
+def test_an_error_that_may_pass_is_tried_again_and_costs_its_row_alone(server, judge):
     server.answer = lambda text, turn: (
-        (status, b"busy") if text == "bad" or turn == 0 else scored("Score: 1")
+        (503, b"busy") if text == "bad" or turn == 0 else scored("Score: 1")
     )
     scores, outcomes, _ = score(judge(tries=3), "abc", "bad")
     assert scores == [1.0, None] and outcomes[0] == "graded"
-    assert outcomes[1].startswith("error: ") and str(status) in outcomes[1]
+    assert outcomes[1].startswith("error: ") and "503" in outcomes[1]
     assert len(server.requests) == 2 + 3
 
 
@@ -175,11 +177,6 @@ def test_an_error_that_stays_is_not_tried_again(server, judge):
     outcome = "error: AuthenticationError: Error code: 401 - no key"
     assert score(judge(), "abc")[:2] == ([None], [outcome])
     assert len(server.requests) == 1
-
-
-def test_a_server_that_is_not_there_gives_no_score(judge):
-    scores, (outcome,), _ = score(judge(base_url="http://127.0.0.1:9/v1", tries=1), "abc")
-    assert scores == [None] and outcome.startswith("error: APIConnectionError")
 
 
 @pytest.mark.parametrize(
@@ -191,6 +188,7 @@ def test_a_server_that_is_not_there_gives_no_score(judge):
         ((200, {"error": "overloaded"}), "not a chat completion"),
         ((200, [1]), "not a chat completion: [1]"),
         ((200, b"<html>"), "not a chat completion: <html>"),
+        ((200, JSON(DEEP)), "RecursionError"),
     ],
 )
 def test_an_answer_in_another_form_is_no_score_and_is_not_kept(server, judge, answer, words):
@@ -201,25 +199,18 @@ def test_an_answer_in_another_form_is_no_score_and_is_not_kept(server, judge, an
     assert score(judge(), "abc")[0] == [1.0]
 
 
-DEEP = b'{"choices": ' + b"[" * 100_000 + b"]" * 100_000 + b"}"
-ENDLESS = json.dumps(scored("Score: 1")[1]).replace("100", "1e999").encode()
-
-
-@pytest.mark.parametrize(("body", "amount"), [(DEEP, None), (ENDLESS, 1.0)])
-def test_no_reply_costs_more_than_its_row(server, judge, body, amount):
-    server.answer = lambda text, turn: (200, JSON(body)) if text == "bad" else scored("Score: 1")
-    scores, outcomes, metrics = score(judge(), "abc", "bad")
-    assert (scores, outcomes[0]) == ([1.0, amount], "graded")
-    assert metrics["llm_judge/prompt_tokens"] == 100
-
-
-def test_a_key_that_no_header_can_carry_is_refused_before_a_run(server, judge, monkeypatch):
+def test_the_key_comes_from_the_environment_and_one_that_no_header_can_carry_is_refused(
+    server, judge, monkeypatch
+):
     monkeypatch.setenv("MY_KEY", "sk-schlüssel")
     with pytest.raises(ValueError, match="the key in MY_KEY holds characters other than ASCII"):
         judge(api_key_env="MY_KEY").prepare(8, 60.0)
     monkeypatch.setenv("MY_KEY", "secret\n")  # as a file of one line ends
     server.answer = lambda text, turn: (401, {"error": {"message": "wrong key secret"}})
-    (outcome,) = score(judge(api_key_env="MY_KEY"), "abc")[1]
+    request = {"max_tokens": 9, "temperature": None, "top_k": 5}
+    (outcome,) = score(judge(api_key_env="MY_KEY", request=request), "abc")[1]
+    asked = server.requests[0]
+    assert (asked["max_tokens"], asked["top_k"]) == (9, 5) and "temperature" not in asked
     assert server.requests[0]["headers"]["Authorization"] == "Bearer secret"
     assert outcome.endswith("401 - wrong key ***")  # a server may echo it
 
@@ -258,19 +249,6 @@ def test_the_prompt_file_names_columns_that_preflight_looks_for(
     assert server.requests[0]["text"] == expected
 
 
-def test_the_key_comes_from_the_environment_and_fields_from_the_settings(
-    server, judge, monkeypatch
-):
-    monkeypatch.setenv("MY_KEY", "secret")
-    request = {"max_tokens": 9, "temperature": None, "top_k": 5}
-    score(judge(api_key_env="MY_KEY", request=request), "abc")
-    asked = server.requests[0]
-    assert asked["headers"]["Authorization"] == "Bearer secret"
-    assert (asked["max_tokens"], asked["top_k"]) == (9, 5) and "temperature" not in asked
-    score(judge(api_key_env="NO_SUCH_KEY"), "abd")
-    assert server.requests[1]["headers"]["Authorization"] == "Bearer none"
-
-
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
@@ -281,10 +259,11 @@ def test_the_key_comes_from_the_environment_and_fields_from_the_settings(
             "has {prompts}; it must be {prompt}, {completion} or a col",
         ),
         ({"base_url": "localhost:8000/v1"}, "it must start with http"),
-        ({"concurrency": 0}, "concurrency is 0"),
-        ({"tries": 0}, "tries 0"),
-        ({"timeout_s": 0}, "timeout_s 0"),
-        ({"max_characters": 0}, "max_characters 0"),
+        *(
+            ({name: 0}, f"{name} (?:is )?0.*; they must be at least 1, the last more than 0")
+            for name in ("concurrency", "tries", "max_characters", "timeout_s")
+        ),
+        ({"tries": 0, "base_url": "localhost"}, "it must start with http.*\n.*tries 0"),
         ({"cache_dir": "blind.txt"}, "cache_dir blind.txt is no folder that can be written"),
     ],
 )

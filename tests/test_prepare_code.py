@@ -1,14 +1,8 @@
-"""Data sets to rows: what a row may hold, which tasks are kept, what the script refuses.
-
-Rows of data sets are not part of this repository: MBPP_PATH names mbpp.jsonl and HUMANEVAL_PATH
-HumanEval.jsonl.gz, else they are looked for next to the repository.
-"""
+"""Data sets to rows: what a row may hold, which tasks are kept, what the script refuses."""
 
 import gzip
 import json
-import os
 import sys
-from pathlib import Path
 
 import prepare_code
 import pytest
@@ -21,19 +15,14 @@ from recipes.code.prepare import (
     humaneval_task,
     load_tasks,
     mbpp_task,
-    run_codes,
     trivial_solutions,
 )
 from recipes.code.tasks import KEYS, complete_row, read_tasks
 from recipes.common.data.split import is_held_out
 from rewards.sandbox import Outcome, Sandbox, SandboxError
 
-DATA = Path(__file__).parents[2] / "shared" / "data"
-MBPP = Path(os.environ.get("MBPP_PATH", DATA / "mbpp" / "mbpp.jsonl"))
-HUMANEVAL = Path(os.environ.get("HUMANEVAL_PATH", DATA / "humaneval" / "HumanEval.jsonl.gz"))
 on_linux = sys.platform.startswith("linux")
 isolated = pytest.mark.skipif(not on_linux, reason="the sandbox is built for Linux")
-needs_mbpp = pytest.mark.skipif(not MBPP.is_file(), reason=f"no MBPP at {MBPP}: set MBPP_PATH")
 
 OWN = {"prompt": "Write double(x).", "tests": ["assert double(2) == 4", "assert double(3) == 6"]}
 OWN_RIGHT = OWN | {"solution": "def double(x): return 2 * x"}
@@ -155,7 +144,7 @@ PREAMBLE = "import math\n\ndef square(x):\n    return x * x\n\n# the task"
 
 
 def test_a_row_of_mbpp_shows_one_test_and_keeps_its_challenges_hidden():
-    assert mbpp_task(FULL, show_tests=1, hide=0) == {
+    assert mbpp_task(FULL) == {
         "name": "mbpp/601",
         "prompt": "Write a function to double a number.\n"
         "Your code should pass this test:\nassert double(2) == 4",
@@ -164,7 +153,7 @@ def test_a_row_of_mbpp_shows_one_test_and_keeps_its_challenges_hidden():
         "setup": "",
         "solution": "def double(x):\n  return 2 * x",
     }
-    task = mbpp_task(SANITIZED, show_tests=1, hide=0)
+    task = mbpp_task(SANITIZED)
     assert (task["name"], task["setup"], task["hidden_tests"]) == ("mbpp/11", "import math", [])
     assert task["prompt"].endswith("this test:\nimport math\nassert area(2) == math.pi * 4")
 
@@ -175,13 +164,6 @@ def test_mbpp_keeps_its_official_splits(tmp_path):
     splits = load_tasks("mbpp", tmp_path)
     assert [task["name"] for task in splits["train"]] == ["mbpp/601", "mbpp/974"]
     assert [task["name"] for task in splits["test"]] == ["mbpp/11", "mbpp/510"]
-
-
-@pytest.mark.parametrize(("show", "hide", "shown"), [(2, 0, 2), (3, 1, 2), (3, 2, 1)])
-def test_the_prompt_of_mbpp_shows_no_test_that_will_be_hidden(show, hide, shown):
-    words = f"Your code should pass {'these tests' if shown == 2 else 'this test'}:"
-    text = mbpp_task(FULL, show, hide)["prompt"].splitlines()
-    assert text[1:] == [words, *FULL["test_list"][:shown]]
 
 
 def test_a_row_of_humaneval_is_split_at_its_stub():
@@ -198,36 +180,19 @@ def test_a_row_of_humaneval_is_split_at_its_stub():
     assert humaneval_task(HUMANEVAL_ROW | without_helper)["setup"] == ""
 
 
-@isolated
-def test_a_program_cannot_change_the_helper_that_a_humaneval_test_uses(run):
-    task = complete_row(humaneval_task(HUMANEVAL_ROW))
-    codes = [task["solution"], "def root(x): return x\ndef square(x): return x\n"]
-    found = run_codes([(task, code, task["tests"]) for code in codes], run, 5.0)
-    assert [outcome.status for _, outcome in found] == ["pass", "fail"]
-
-
 def test_hiding_moves_the_last_tests_before_those_that_are_hidden_already():
     task = named("a", ["assert f(1)", "assert f(2)"], hidden_tests=["assert f(3)"])
     hidden = task | {"tests": ["assert f(1)"], "hidden_tests": ["assert f(2)", "assert f(3)"]}
     assert hide_tests([task], 1) == ([hidden], {})
     assert hide_tests([task], 2) == ([], {"a": "too few tests to hide 2"})
+    assert hide_tests([task], None) == ([task], {}), "what is hidden already is enough"
 
 
-@pytest.mark.parametrize(
-    ("tests", "hidden", "visible"),
-    [
-        (6, 0, 4),  # a third is hidden
-        (2, 0, 1),  # at least one
-        (1, 0, 1),  # the reward needs one
-        (3, 1, 3),  # what is hidden already is enough
-    ],
-)
-def test_by_default_a_third_of_the_tests_is_hidden_at_least_one_each(tests, hidden, visible):
-    all_tests = [f"assert f({n})" for n in range(tests + hidden)]
-    task = named("a", all_tests[:tests], hidden_tests=all_tests[tests:])
-    ((split,), dropped) = hide_tests([task], None)
-    assert (split["tests"], split["hidden_tests"]) == (all_tests[:visible], all_tests[visible:])
-    assert dropped == {}
+@pytest.mark.parametrize(("tests", "visible"), [(6, 4), (2, 1), (1, 1)])
+def test_by_default_a_third_of_the_tests_is_hidden_at_least_one_each(tests, visible):
+    task = named("a", [f"assert f({n})" for n in range(tests)])
+    ((split,), _) = hide_tests([task], None)
+    assert (len(split["tests"]), len(split["hidden_tests"])) == (visible, tests - visible)
 
 
 # --------------------------------------------------------------------------- references
@@ -313,7 +278,7 @@ def test_a_task_for_evaluation_is_dropped_only_if_a_trivial_solution_passes_its_
     visible, hidden = ["assert f(1) == True"], ["assert f(2) == False"]
     weak = named("weak", visible, hidden_tests=hidden)
     assert drop_trivial([weak], run)[0] == []
-    assert drop_trivial([weak], run, seen=lambda task: visible + hidden)[0] == [weak]
+    assert drop_trivial([weak], run, evaluated=["weak"])[0] == [weak]
 
 
 @isolated
@@ -324,22 +289,6 @@ def test_a_task_with_a_test_that_never_calls_the_program_is_dropped(run, test, s
     kept, dropped = check_references([task], run)
     (reason,) = (dropped | drop_trivial(kept, run)[1]).values()
     assert reason.endswith("this test never called the program, so it shows nothing")
-
-
-@isolated
-def test_one_test_that_only_a_real_solution_passes_is_enough_under_the_rule_of_the_task(run):
-    emptied = ["a = [1]\nf(a)\nassert a == []"]
-    strong = [
-        named("mixed", ["assert f(1) == True", "assert f(2) == False"]),
-        named("stdio", ['{"stdin": "1", "stdout": "1"}', '{"stdin": "2", "stdout": "4"}']),
-        named("strict", emptied),
-    ]
-    assert drop_trivial([*strong, named("inplace", emptied, inplace=True)], run)[0] == strong
-
-
-def test_a_single_test_is_no_evidence_for_a_constant():
-    for tests in (["assert f(1) == 'no'"], ECHO["tests"][:1]):
-        assert not any("first test" in kind for kind in trivial_solutions(named("one", tests)))
 
 
 def test_a_trivial_solution_defines_every_name_that_the_tests_call():
@@ -377,21 +326,6 @@ def test_a_generated_task_shows_its_first_test_and_its_reference():
     assert task["solution"].endswith(f"    return {expression}")
     assert task["prompt"].endswith("\nYour code should pass this test:\n" + task["tests"][0])
     assert len(task["tests"]) == 6
-
-
-@pytest.mark.slow
-def test_more_tasks_than_the_templates_give_are_refused():
-    with pytest.raises(ValueError, match="only 400 of 900 distinct tasks"):
-        one_liner_tasks(1, 1800, 0, held_out)
-
-
-@isolated
-@pytest.mark.slow
-def test_every_generated_reference_passes_and_some_tasks_are_too_trivial(run):
-    splits = load_tasks("one_liners", None, train=60, test=10, seed=3, held_out=held_out)
-    tasks = [task for of_split in splits.values() for task in of_split]
-    assert check_references(tasks, run) == (tasks, {})
-    assert 0 < len(drop_trivial(tasks, run)[1]) < 20
 
 
 # --------------------------------------------------------------------------- the script
@@ -499,7 +433,6 @@ BAD_CASE = lines(OWN, OWN | {"tests": ['{"stdin": "1"}']}).encode()
         ("jsonl", "nested.jsonl", lines({"data": OWN}).encode(), "missing (its keys: data)"),
         ("jsonl", "deep.jsonl", b"[" * 100_000, "line 1: it is nested too deeply"),
         ("jsonl", "old.jsonl", lines(ACCENT).encode("latin-1"), "line 1: it is not UTF-8"),
-        ("mbpp --show_tests 0", "", b"", "0 is too small; at least 1"),
         ("mbpp --hide -1", "", b"", "-1 is too small; at least 0"),
         ("jsonl --held_out 1", "", b"", "--held_out 1 would hold out every task"),
         ("humaneval --timeout_s 0", "", b"", "--timeout_s must be more than 0"),
@@ -516,62 +449,3 @@ def test_what_cannot_be_used_is_refused_in_words_and_nothing_is_written(
     assert status == 2 and message.format(tmp_path) in error
     left = [path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()]
     assert left == [content] * bool(name)
-
-
-# --------------------------------------------------------------------------- real data sets
-
-LIMIT_S = 120.0  # of MBPP's references 123 takes seconds
-NEED_OBJECTS = ["mbpp/367", "mbpp/927"]  # their tests use trees of the program's own Node class
-WEAK = {
-    899: "return True",
-    **dict.fromkeys((404, 698, 847), "return the argument"),
-    **dict.fromkeys((37, 203, 339, 667, 674, 816), "return what the first test expects"),
-}
-
-
-@pytest.fixture(scope="module")
-def mbpp():
-    rows = map(json.loads, MBPP.read_text().splitlines())
-    return [complete_row(mbpp_task(row, 1, 0)) for row in rows]
-
-
-@pytest.fixture(scope="module")
-def humaneval():
-    if not HUMANEVAL.is_file():
-        pytest.skip(f"no HumanEval at {HUMANEVAL}: set HUMANEVAL_PATH")
-    return load_tasks("humaneval", HUMANEVAL)["test"]
-
-
-@needs_mbpp
-@pytest.mark.parametrize(("sanitized", "counts"), [(False, (374, 500)), (True, (120, 257))])
-def test_mbpp_makes_rows_that_can_be_used(sanitized, counts):
-    splits = load_tasks("mbpp", MBPP.parent, sanitized=sanitized)
-    assert (len(splits["train"]), len(splits["test"])) == counts
-
-
-@isolated
-@needs_mbpp
-@pytest.mark.slow
-def test_of_mbpp_two_references_fail_and_all_others_pass_strictly(mbpp, run):
-    kept, dropped = check_references(mbpp, run, LIMIT_S)
-    assert (len(kept), list(dropped)) == (len(mbpp) - 2, NEED_OBJECTS)
-    assert not any(task["inplace"] for task in kept)
-
-
-@isolated
-@needs_mbpp
-@pytest.mark.slow
-def test_mbpp_has_ten_tasks_that_a_trivial_solution_passes(mbpp, run):
-    some = [task for number, task in enumerate(mbpp, 1) if number in WEAK or number % 10 == 0]
-    kept, dropped = drop_trivial(some, run)
-    assert dropped == {
-        f"mbpp/{n}": f"a trivial solution passes: {kind}" for n, kind in WEAK.items()
-    }
-    assert len(kept) == len(some) - 10
-
-
-@isolated
-@pytest.mark.slow
-def test_references_of_humaneval_pass_strictly_and_no_trivial_solution_does(humaneval, run):
-    assert check_references(humaneval, run, LIMIT_S) == (humaneval, {})
-    assert drop_trivial(humaneval, run) == (humaneval, {})

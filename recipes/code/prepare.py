@@ -17,13 +17,13 @@ import re
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Any
 
 from recipes.code.one_liners import one_liner_tasks
-from recipes.code.tasks import Task, called_names, complete_row, read_tasks
-from rewards.code_tests import job_of, parse_cases
+from recipes.code.tasks import Task, complete_row, read_tasks
+from rewards.code_tests import called_names, job_of, parse_cases
 from rewards.jsonl import read_jsonl, with_keys
 from rewards.sandbox import Asserts, Outcome, Sandbox, SandboxError, Stdio
 from rewards.sandbox.checker import NEVER_CALLED
@@ -59,12 +59,13 @@ def prepare(
         if taken := [name for name in files if (out / name).exists()]:
             there = f"{out} already holds {', '.join(taken)}"
             raise ValueError(f"{there}. Remove them or give another --out.")
-        splits = load_tasks(data, path, hide=hide, **source)
+        splits = load_tasks(data, path, hide, **source)
+        split_of = {task["name"]: split for split, tasks in splits.items() for task in tasks}
         tasks = [task for of_split in splits.values() for task in of_split]
-        counts = Counter(task["name"] for task in tasks)
-        if twice := [name for name, count in counts.items() if count > 1]:
-            once = "each task must be there once; more than once"
-            raise ValueError(f"{once}: {', '.join(twice[:10])}.")
+        if len(tasks) > len(split_of):
+            counts = Counter(task["name"] for task in tasks).most_common(10)
+            twice = ", ".join(name for name, count in counts if count > 1)
+            raise ValueError(f"each task must be there once; more than once: {twice}.")
         out.mkdir(parents=True, exist_ok=True)  # fails now, not after minutes
         print(f"{len(tasks)} tasks read", flush=True)
         tasks, few = hide_tests(tasks, hide)
@@ -74,26 +75,20 @@ def prepare(
             tasks, failed = check_references(tasks, sandbox.run_batch, timeout_s)
             print("[2/2] running the trivial solutions against each task", flush=True)
             # A reward sees the visible tests; the metric of an evaluation rests on all.
-            evaluated = {task["name"] for task in splits.get("test", [])}
-            tasks, trivial = drop_trivial(
-                tasks,
-                sandbox.run_batch,
-                timeout_s,
-                lambda task: task["tests"] + task["hidden_tests"] * (task["name"] in evaluated),
-            )
+            evaluated = {name for name, split in split_of.items() if split == "test"}
+            tasks, trivial = drop_trivial(tasks, sandbox.run_batch, timeout_s, evaluated)
     except (SandboxError, ValueError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1 if isinstance(error, SandboxError) else 2
-    kept, dropped = {task["name"]: task for task in tasks}, few | failed | trivial
-    written = {
-        f"{split}.jsonl": [kept[task["name"]] for task in of_split if task["name"] in kept]
-        for split, of_split in splits.items()
-    }
+    written = {f"{split}.jsonl": [] for split in splits}
+    for task in tasks:
+        written[f"{split_of[task['name']]}.jsonl"].append(task)
+    dropped = few | failed | trivial
     print(f"kept: {', '.join(f'{len(rows)} in {name}' for name, rows in written.items())}")
     print(f"with tests that the reward does not see: {sum(bool(t['hidden_tests']) for t in tasks)}")
+    print(f"dropped: {len(dropped)}")
     # References fail in too many ways to list them: dropped.jsonl has each.
     short = [re.sub("(?s)^(the reference fails).*", r"\1", why) for why in dropped.values()]
-    print(f"dropped: {len(dropped)}")
     for why, count in Counter(short).most_common():
         print(f"  {count:4}  {why}")
     written = {name: rows for name, rows in written.items() if rows}
@@ -104,7 +99,7 @@ def prepare(
         partial.rename(out / name)
     files = ", ".join(str(out / name) for name in written)
     print(f"wrote {files} in {time.monotonic() - started:.0f} s")
-    return 0 if kept else 1
+    return 0 if tasks else 1
 
 
 # --------------------------------------------------------------------------- data sets
@@ -113,21 +108,17 @@ def prepare(
 def load_tasks(
     data: str,
     path: Path | None,
-    *,
     hide: int | None = None,
     sanitized: bool = False,
-    show_tests: int = 1,
     held_out: Callable[[str], bool] = lambda prompt: False,
-    train: int = 0,
-    test: int = 0,
-    seed: int = 0,
+    **drawn: int,
 ) -> dict[str, list[Task]]:
     """The complete tasks of each split of `mbpp`, `humaneval`, `one_liners` or `jsonl`.
 
     Args:
         held_out: which prompts of `jsonl`, or expressions of `one_liners`, are for evaluation
             alone.
-        train, test, seed: how many of `one_liners` are drawn.
+        drawn: `train`, `test` and `seed` of `one_liner_tasks`.
     """
     if data == "jsonl":
         if not path.is_file():
@@ -137,7 +128,7 @@ def load_tasks(
             splits["test" if held_out(task["prompt"]) else "train"].append(task)
         return splits
     if data == "one_liners":
-        splits = one_liner_tasks(train, test, seed, held_out)
+        splits = one_liner_tasks(held_out=held_out, **drawn)
     elif data == "humaneval":
         keys = ("task_id", "prompt", "entry_point", "canonical_solution", "test")
         accept = with_keys(dict.fromkeys(keys, (str,)))
@@ -151,31 +142,28 @@ def load_tasks(
         subset = "sanitized" if sanitized else "full"
         rows = read_rows(path, with_keys(keys), "google-research-datasets/mbpp", subset)
         splits = {
-            split: [mbpp_task(row, show_tests, hide) for row in rows if row["task_id"] in ids]
+            split: [mbpp_task(row) for row in rows if row["task_id"] in ids]
             for split, ids in MBPP_SPLITS.items()
         }
     return {split: [complete_row(task) for task in tasks] for split, tasks in splits.items()}
 
 
-def mbpp_task(row: dict, show_tests: int, hide: int | None) -> Task:
-    """A row of MBPP, full or sanitized, as a task; its prompt shows tests that stay visible.
+def mbpp_task(row: dict) -> Task:
+    """A row of MBPP, full or sanitized, as a task; its prompt shows the first test.
 
     Example: the prompt of task 603 ends in
     "Your code should pass this test:\\nassert get_ludic(10) == [1, 2, 3, 5, 7]"
     """
     setup = row.get("test_setup_code") or "\n".join(row.get("test_imports", []))
-    tests, challenges = row["test_list"], row.get("challenge_test_list", [])
-    visible = len(tests) - hidden_count(tests, challenges, hide)
-    shown = tests[: max(1, min(show_tests, visible))]
-    words = "this test" if len(shown) == 1 else "these tests"
-    example = "\n".join([setup.strip(), *shown]).strip()  # some tests use what the setup makes
     question = (row["prompt"] if "prompt" in row else row["text"]).strip()
-    prompt = f"{question}\nYour code should pass {words}:\n{example}"
+    # Some tests use what the setup makes.
+    example = f"{setup.strip()}\n{row['test_list'][0]}".strip()
+    prompt = f"{question}\nYour code should pass this test:\n{example}"
     return {
         "name": f"mbpp/{row['task_id']}",
         "prompt": prompt.replace("\r\n", "\n"),
-        "tests": tests,
-        "hidden_tests": challenges,
+        "tests": row["test_list"],
+        "hidden_tests": row.get("challenge_test_list", []),
         "setup": setup.replace("\r\n", "\n"),
         "solution": row["code"].replace("\r\n", "\n"),
     }
@@ -222,29 +210,21 @@ def read_rows(file: Path | None, accept: Callable[[Any], dict], *hub: str) -> li
 # --------------------------------------------------------------------------- checks
 
 
-def hidden_count(tests: Sequence[str], hidden: Sequence[str], hide: int | None) -> int:
-    """How many of the tests to hide: `hide`, else a third where none is hidden and one can be.
-
-    Example: `hidden_count(["a", "b", "c"], [], None) == 1`; `hidden_count(["a"], [], None) == 0`
-    """
-    if hide is not None:
-        return hide
-    return 0 if hidden or len(tests) < 2 else max(1, len(tests) // 3)
-
-
 def hide_tests(tasks: Sequence[Task], hide: int | None) -> tuple[list[Task], Dropped]:
-    """Hide the last tests of each task: the reward does not see them, the metric rests on them.
+    """Hide the last `hide` tests of each task: the reward does not see them, the metric rests on
+    them. By default a third is hidden, where none is hidden yet and one can be.
 
     A task that has too few to hide `hide` is dropped.
     """
     kept, dropped = [], {}
     for task in tasks:
-        visible = len(task["tests"]) - hidden_count(task["tests"], task["hidden_tests"], hide)
+        tests, hidden = task["tests"], task["hidden_tests"]
+        count = 0 if hidden or len(tests) < 2 else max(1, len(tests) // 3)
+        visible = len(tests) - (count if hide is None else hide)
         if visible < 1:
             dropped[task["name"]] = f"too few tests to hide {hide}"
             continue
-        hidden = task["tests"][visible:] + task["hidden_tests"]
-        kept.append(task | {"tests": task["tests"][:visible], "hidden_tests": hidden})
+        kept.append(task | {"tests": tests[:visible], "hidden_tests": tests[visible:] + hidden})
     return kept, dropped
 
 
@@ -279,14 +259,18 @@ def drop_trivial(
     tasks: Sequence[Task],
     run: Run,
     timeout_s: float = TIMEOUT_S,
-    seen: Callable[[Task], list[str]] = lambda task: task["tests"],
+    evaluated: Collection[str] = (),
 ) -> tuple[list[Task], Dropped]:
-    """Keep the tasks whose `seen` tests all call the program and no trivial solution passes."""
+    """Keep the tasks whose tests all call the program and no trivial solution passes.
+
+    The tests are those that the reward sees; of the tasks named in `evaluated` all.
+    """
     solutions = {task["name"]: trivial_solutions(task) for task in tasks}
+    seen = {t["name"]: t["tests"] + t["hidden_tests"] * (t["name"] in evaluated) for t in tasks}
     dropped: Dropped = {}
     for kind in dict.fromkeys(kind for of_task in solutions.values() for kind in of_task):
         tried = [t for t in tasks if kind in solutions[t["name"]] and t["name"] not in dropped]
-        trials = [(task, solutions[task["name"]][kind], seen(task)) for task in tried]
+        trials = [(t, solutions[t["name"]][kind], seen[t["name"]]) for t in tried]
         for task, outcome in run_codes(trials, run, timeout_s):
             if outcome.status == "pass":
                 dropped[task["name"]] = f"a trivial solution passes: {kind}"
@@ -302,9 +286,8 @@ def run_codes(trials: Sequence[Trial], run: Run, timeout_s: float) -> list[tuple
     found = [(task, outcome) for (task, _, _), outcome in zip(trials, outcomes, strict=True)]
     for task, outcome in found:
         if outcome.status == "infra":
-            raise SandboxError(
-                f"the sandbox failed twice on {task['name']}, not the task: {outcome.reason}"
-            )
+            failed = f"the sandbox failed twice on {task['name']}, not the task"
+            raise SandboxError(f"{failed}: {outcome.reason}")
     return found
 
 
