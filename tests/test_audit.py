@@ -136,21 +136,11 @@ def test_a_trick_is_what_its_name_says():
     assert {name: battery[name] for name in BATTERY} == BATTERY
     answers = {ASKED + name: tagged({"answer": text}) for name, text in ANSWERS.items()}
     assert {name: battery[name] for name in answers} == answers
-
-
-@pytest.mark.parametrize(
-    ("gold", "form", "trick", "expected"),
-    [
-        ("18", r"It is $\boxed{GOLD}$.", "gold plus one", r"It is $\boxed{19}$."),
-        (r"\frac{1}{2}x", "#### GOLD", "last digit changed", r"#### \frac{1}{3}x"),
-        ("a", "<b>a?</b><p>GOLD</p>", "gold denied", "<b>a?</b><p>definitely not a</p>"),
-        # without tags the reasoning is a line of its own
-        ("18", "#### GOLD", "gold in the reasoning only", "18\n#### 19"),
-        ("18", "<think>a</think>GOLD", "gold in the reasoning only", "<think>a18</think>19"),
-    ],
-)
-def test_the_asked_place_is_that_of_the_reference(gold, form, trick, expected):
-    assert battery_of(gold, reference=shaped(form))[ASKED + trick] == expected
+    # Without tags the reasoning is a line of its own.
+    hashed = battery_of("18", reference=shaped("#### GOLD"))
+    assert hashed[ASKED + "gold in the reasoning only"] == "18\n#### 19"
+    asked = battery_of("a", reference=shaped("<b>a?</b><p>GOLD</p>"))[ASKED + "gold denied"]
+    assert asked == "<b>a?</b><p>definitely not a</p>"
 
 
 def test_what_would_be_the_gold_itself_is_not_a_trick():
@@ -160,13 +150,10 @@ def test_what_would_be_the_gold_itself_is_not_a_trick():
     assert "every number listed" not in battery_of("100")
     assert "answer: another row's" not in battery_of("18", "18.0")
     assert battery_of("18", "18.0", "18", "5")["answer: another row's"] == tagged({"answer": "5"})
-
-
-@pytest.mark.parametrize(("gold", "is_echoed"), [("18", False), ("8", True), ("1", True)])
-def test_a_prompt_that_shows_the_right_answer_is_not_echoed(gold, is_echoed):
     example = {"role": "assistant", "content": "<reasoning>e</reasoning>\n<answer>\n18\n</answer>"}
     prompt = [example, {"role": "user", "content": "And 18?"}]
-    assert ("prompt echoed" in battery_of(gold, prompt=prompt)) is is_echoed
+    assert "prompt echoed" not in battery_of("18", prompt=prompt)
+    assert "prompt echoed" in battery_of("8", prompt=prompt)
 
 
 def test_a_row_without_an_answer_gets_the_tricks_that_need_none():
@@ -206,17 +193,8 @@ def test_forged_programs_define_what_the_tests_call():
     assert battery["empty block"] == "```python\n\n```"
     for name, text in battery.items():
         compile(extract_program(text), name, "exec")
-    entry = forged(tests=["assert max(sum([1]), 2) == 2"], entry_point="max")
-    assert entry["code: exits when called"] == f"```python\n{exits.format('max')}\n```"
-
-
-@pytest.mark.parametrize(
-    "tests", [[STDIN], ["assert f("], ["assert f(1) == 2", STDIN], ["f(1)", None], "assert f(1)"]
-)
-def test_tests_that_name_no_function_are_forged_without_one(tests):
-    battery = forged(tests=tests)
-    assert len(battery) == 13
-    assert battery["code: exits when called"] == "```python\n\n```"
+    for tests in ([STDIN], ["assert f("], [STDIN, None]):  # that name no function
+        assert forged(tests=tests)["code: exits when called"] == "```python\n\n```"
 
 
 # Rows
@@ -243,8 +221,6 @@ def test_a_question_in_its_answers_place_is_found_out():
     rows = [{"prompt": f"What is ${a} + 4$?", "task": "t", "answer": str(a + 4)} for a in (3, 5)]
     (failure,) = audit(rows, [load_reward("boxed_math")], r"\boxed{{answer}}").failures
     assert "the question's own expression" in failure
-    refusing = load_reward("boxed_math", prompt_expressions="refuse")
-    assert audit(rows, [refusing], r"\boxed{{answer}}").failures == []
 
 
 @pytest.mark.parametrize(
@@ -348,28 +324,11 @@ def test_a_reward_that_is_farmable_by_design_is_named_and_held_to_no_limit(monke
     assert result.failures == []
     how = "  Farmable by design: counts_letters: any letters earn it\n"
     assert how in report(result, [counts_letters])
-    assert "  Farmable by design: none of these rewards.\n" in report(result, [exact])
-
-
-def test_a_verifier_cannot_declare_itself_farmable(monkeypatch):
-    allowed = {"answer: every number": (1.0, "why not")}
-    monkeypatch.setattr(uses_in, "farmable", "by tags", raising=False)
-    monkeypatch.setattr(uses_in, "allowances", allowed, raising=False)
+    monkeypatch.setattr(uses_in, "farmable", "by tags", raising=False)  # no word for a verifier
     assert "answer: every number" in audit(ROWS, [uses_in], tagged).tricks
 
 
 # Rewards that fail
-
-
-def returns(value: float | Callable, kind: str = "verifier") -> Callable:
-    """A reward that returns or calls `value` for the empty text, and is right elsewhere."""
-
-    def scorer(text, gold):
-        if text:
-            return float(text == tagged({"answer": gold}))
-        return value() if callable(value) else value
-
-    return reward("mostly_right", scorer, kind, farmable="by no trick")
 
 
 def test_an_error_that_a_reward_reports_itself_is_a_failure():
@@ -383,7 +342,10 @@ def test_an_error_that_a_reward_reports_itself_is_a_failure():
 
 def test_a_slow_reward_is_a_failure(monkeypatch):
     monkeypatch.setattr(audit_module, "SECONDS", 0.001)
-    failure, *_ = audit(ROWS[:1], [returns(lambda: time.sleep(0.3) or 0.0)], tagged).failures
+    slow = verifier(
+        "slow", lambda text, gold: time.sleep(0.3 * (not text)) or exact_one(text, gold)
+    )
+    failure, *_ = audit(ROWS[:1], [slow], tagged).failures
     assert "too slow to train with" in failure
 
 
@@ -395,30 +357,9 @@ def test_rewards_that_count_tokens_get_some():
     assert (found["empty"], found["a megabyte of one letter"]) == (0.0, -1.0)
 
 
-def test_neutral_text_around_the_reference_answer_is_what_its_name_says():
-    battery, line = battery_of("18"), "Let us see what we know, and go on step by step."
-    answer, more = "</reasoning><answer>18</answer>", f"<reasoning>r\n{line}"
-    assert battery[f"{REFERENCE} with a line end behind it"] == f"<reasoning>r{answer}\n"
-    assert battery[f"{REFERENCE} with a short text before it"] == more + answer
-    assert battery[f"{REFERENCE} with another line of reasoning"] == more + answer
-    assert battery[f"{REFERENCE} with a long text behind it"].count(line) == 60
-    assert battery[f"{REFERENCE} with a long text before it"].count(line) == 60
-    untagged = battery_of("18", reference=shaped("#### GOLD"))
-    assert untagged[f"{REFERENCE} with a short text before it"] == f"{line}\n#### 18"
-    assert f"{REFERENCE} with another line of reasoning" not in untagged
-
-
 def test_an_answer_to_a_row_without_a_gold_may_raise():
     raises = verifier("raises", lambda text, gold: exact_one(text, gold) if gold[0] else None)
     assert audit(ROWS, [raises], tagged).failures == []
-
-
-def test_long_tricks_are_tried_on_one_row():
-    seen = []
-    careful = verifier("careful", lambda text, gold: seen.append(text) or exact_one(text, gold))
-    assert audit(ROWS, [careful], tagged).notes == []
-    long = [text for text in seen if len(text) > 10_000]
-    assert len(long) == 2 * len(LONG)  # once more in another order
 
 
 def test_the_report_says_once_why_a_trick_matters():
@@ -437,9 +378,7 @@ def test_the_short_form_finds_careless_verifiers_and_leaves_shaping_out():
     assert all("row 0" in text for text in problems)
 
 
-def test_preflight_refuses_a_verifier_that_rewards_a_trick(monkeypatch):
-    for name in ("WORLD_SIZE", "RANK", "LOCAL_RANK"):
-        monkeypatch.delenv(name, raising=False)
+def test_preflight_refuses_a_verifier_that_rewards_a_trick():
     words = "--model_name_or_path org/model --num_generations 4 --max_steps 5 --save_steps 10"
     args, rows = parse_arguments(RecipeArguments, words.split()), Dataset.from_list(ROWS)
     found = preflight(args, rows.to_iterable_dataset(), None, [uses_in], tagged)

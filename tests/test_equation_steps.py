@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from recipes.common.checks.rewards_on_rows import check_every_task_is_scored, reward_lines
 from recipes.common.data.recipe import import_recipe
 from rewards import load_reward, reward_kind
 from rewards.audit.audit import audit
@@ -164,6 +165,14 @@ def test_parameters_out_of_range_are_refused(parameters):
 
 
 # Their sum, before a run
+
+
+def test_the_table_has_the_sum_of_the_steps_of_the_reference():
+    rows = [{"prompt": "3 + 4 - 2 =", "task": "sums"}, {"prompt": "Say so.", "task": "words"}]
+    rewards = [SumOfSteps(route(EquationSteps(), ("sums",)))]
+    lines = reward_lines(rows, rewards, [0.5], lambda row: "3 + 4 = 7, 7 - 2 = 5")
+    assert [(line.kind, line.reference_earns) for line in lines] == [("step", 2.0), ("step", None)]
+    assert check_every_task_is_scored(lines, rows) == [], "step rewards may be left out"
 
 
 def test_the_sum_of_steps_declares_what_the_reward_declares():

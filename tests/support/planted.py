@@ -512,11 +512,6 @@ def same(text: str, gold: str) -> float:
 
 
 @sound()
-def last_tag(text, gold):
-    return float(bool(gold) and tagged(text) == gold)
-
-
-@sound()
 def number_in_tag(text, gold):
     return same(tagged(text), gold)
 
@@ -530,11 +525,6 @@ def last_hashes(text, gold):
 def last_box(text, gold):
     answer = boxed(spoken(text)).replace(" ", "")
     return float(re.search(r"\w", gold) is not None and answer == gold.replace(" ", ""))
-
-
-@sound(reference=BOXED)
-def number_in_box(text, gold):
-    return None if value(gold) is None else same(boxed(spoken(text)), gold)
 
 
 @sound("words")
@@ -560,21 +550,6 @@ def number_in_solution(text, gold):
 @sound(reference=STATED)
 def stated_number(text, gold):
     return same(last(r"^The final answer is (\S+)\.\s*$", spoken(text)), gold)
-
-
-@sound(reference=THOUGHT, kind="format")
-def think_shape(text, gold):
-    shape = r"<think>\n([^<>]*)\n</think>\n<answer>\n([^<>]*)\n</answer>\s*"
-    parts = re.fullmatch(shape, text)
-    return float(parts is not None and bool(parts[1].strip()))
-
-
-@sound(reference=XML, kind="format")
-def xml_shape(text, gold):
-    tags = ("<reasoning>", "</reasoning>", "<answer>", "</answer>")
-    shape = r"\s*<reasoning>\s*\S.*</reasoning>\s*<answer>.*</answer>\s*"
-    is_once = all(text.count(tag) == 1 for tag in tags)
-    return 0.5 * bool(is_once and re.fullmatch(shape, text, re.DOTALL))
 
 
 @sound(reference=SOLUTION, kind="format")
