@@ -131,27 +131,27 @@ def is_one_python_block(text: str) -> bool:
 
     Example: `is_one_python_block("So:\n```python\nx = 1\n```")`
     """
-    blocks = code_blocks(text)
-    if len(blocks) != 1:
-        return False
-    return blocks[0].complete and blocks[0].language in PYTHON and bool(blocks[0].code.strip())
+    first, *others = code_blocks(text) or [Block("", "", False)]
+    is_python = first.complete and first.language in PYTHON
+    return is_python and not others and bool(first.code.strip())
 
 
 def _opening(line: str) -> _Fence | None:
     """The fence that a line opens; none where it is closed there, as in ```` ```x = 1``` ````."""
     bare = line.lstrip()
-    indentation = line[: len(line) - len(bare)]
     if bare.startswith("~~~"):
         info = bare.lstrip("~")
-        return _Fence(bare[: len(bare) - len(info)], indentation, _first_word(info))
-    head, mark, info = line.rpartition("```")
-    more = len(head) - len(head.rstrip("`"))
-    head = head.rstrip("`")
-    if not mark or "```" in head or "`" in info:
-        return None
-    if head.strip() and " " in info.rstrip():  # prose about fences, as in "put it in ``` and ..."
-        return None
-    return _Fence("`" * (3 + more), indentation, _first_word(info))
+        mark = bare[: len(bare) - len(info)]
+    else:
+        start, found, info = line.rpartition("```")
+        head = start.rstrip("`")
+        if not found or "```" in head or "`" in info:
+            return None
+        if head.strip() and " " in info.rstrip():  # prose about fences: "put it in ``` and ..."
+            return None
+        mark = line[len(head) : len(line) - len(info)]
+    language, *_ = info.split(maxsplit=1) or [""]
+    return _Fence(mark, line[: len(line) - len(bare)], language.lower())
 
 
 def _before_closing(line: str, fence: _Fence, lines: list[str]) -> str | None:
@@ -171,11 +171,6 @@ def _depth(line: str) -> int:
     """How many columns of white space a line starts with, 80 at most: no line takes long."""
     start = line[:80].expandtabs(4)
     return len(start) - len(start.lstrip())
-
-
-def _first_word(info: str) -> str:
-    words = info.split(maxsplit=1)
-    return words[0].lower() if words else ""
 
 
 def _block(fence: _Fence, lines: list[str], complete: bool) -> Block:

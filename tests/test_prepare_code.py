@@ -60,15 +60,15 @@ def test_a_row_gets_every_key_in_order():
 @pytest.mark.parametrize(
     ("row", "message"),
     [
-        (["assert f(1)"], "a task is a JSON object"),
-        ({}, "prompt and tests missing"),
+        (["assert f(1)"], "it must be a JSON object"),
+        ({}, "prompt, tests missing"),
         (OWN | {"hidden_test": []}, "unknown key hidden_test; allowed: name, prompt"),
-        (OWN | {"tests": "assert double(2) == 4"}, "tests must be of type list"),
+        (OWN | {"tests": "assert double(2) == 4"}, "it must be a list"),
         (OWN | {"inplace": 1}, "inplace must be of type bool, not 1"),
-        (OWN | {"tests": []}, "tests must not be empty"),
-        (OWN | {"prompt": " "}, "prompt must not be empty"),
+        (OWN | {"tests": []}, "a list that is not empty"),
+        (OWN | {"prompt": " "}, "none of them blank"),
         (OWN | {"tests": ["assert double(2) == 4", "\n"]}, "none of them blank"),
-        (OWN | {"tests": [["2", "4"]]}, "lists of strings"),
+        (OWN | {"tests": [["2", "4"]]}, "hold strings"),
         (OWN | {"tests": ["assert double(2) = 4"]}, "tests or setup are not valid Python"),
         (OWN | {"setup": "import"}, "tests or setup are not valid Python"),
         (OWN | {"hidden_tests": ECHO["tests"]}, "two kinds"),
@@ -98,8 +98,8 @@ def test_a_folder_is_read_by_split_and_a_file_as_it_is_where_only_a_line_feed_en
         (
             [OWN, {"prompt": "p"}, OWN | {"tests": []}],  # each bad line is named
             [
-                "{}, line 2: tests missing (its keys: prompt); ",
-                "{}, line 3: tests must not be empty.",
+                "{}, line 2: tests missing (its keys: prompt; wanted: ",
+                "{}, line 3: tests is []; it must be a list that is not empty",
             ],
         ),
     ],
@@ -430,7 +430,7 @@ BAD_CASE = lines(OWN, OWN | {"tests": ['{"stdin": "1"}']}).encode()
             b"prompt\ttests\nf\tassert f()",
             "(and 1 more): it is a line of a table with tabs",
         ),
-        ("jsonl", "nested.jsonl", lines({"data": OWN}).encode(), "missing (its keys: data)"),
+        ("jsonl", "nested.jsonl", lines({"data": OWN}).encode(), "missing (its keys: data; wanted"),
         ("jsonl", "deep.jsonl", b"[" * 100_000, "line 1: it is nested too deeply"),
         ("jsonl", "old.jsonl", lines(ACCENT).encode("latin-1"), "line 1: it is not UTF-8"),
         ("mbpp --hide -1", "", b"", "-1 is too small; at least 0"),

@@ -4,12 +4,13 @@ from pathlib import Path
 from typing import Any
 
 from rewards.code_tests import called_names, parse_cases
-from rewards.jsonl import read_jsonl
+from rewards.jsonl import read_jsonl, with_keys
 
 Task = dict[str, Any]
 
 KEYS = {"name": str, "prompt": str, "tests": list, "hidden_tests": list, "setup": str}
 KEYS |= {"preamble": str, "entry_point": str, "inplace": bool, "solution": str}
+NEEDED = with_keys({"prompt": (str, list), "tests": (list,)})
 PYTHON_ONLY = ("setup", "entry_point", "inplace")  # without meaning for stdin and stdout
 
 
@@ -39,11 +40,7 @@ def read_tasks(path: str | Path, split: str) -> list[Task]:
 
 def complete_row(row: Any, name: str = "") -> Task:
     """Fill in the missing keys, in order, and check all; `name` is for a row that has none."""
-    if not isinstance(row, dict):
-        raise ValueError(f"a task is a JSON object, not {row!r}"[:200])
-    if missing := [key for key in ("prompt", "tests") if key not in row]:
-        lacks = f"{' and '.join(missing)} missing (its keys: {', '.join(row)})"
-        raise ValueError(f"{lacks}; a task needs prompt and tests.")
+    NEEDED(row)
     if isinstance(row["prompt"], list):
         raise ValueError("prompt is a chat; give its question as text: the recipe makes the chat.")
     if unknown := sorted(row.keys() - KEYS.keys()):
@@ -53,13 +50,9 @@ def complete_row(row: Any, name: str = "") -> Task:
     for key, kind in KEYS.items():
         if type(task[key]) is not kind:
             raise ValueError(f"{key} must be of type {kind.__name__}, not {task[key]!r}"[:200])
-    if not task["prompt"].strip():
-        raise ValueError("prompt must not be empty.")
-    if not task["tests"]:
-        raise ValueError("tests must not be empty.")
     tests = [*task["tests"], *task["hidden_tests"]]
-    if not all(isinstance(test, str) and test.strip() for test in tests):
-        raise ValueError("tests and hidden_tests must be lists of strings, none of them blank.")
+    if not all(isinstance(text, str) and text.strip() for text in (task["prompt"], *tests)):
+        raise ValueError("prompt, tests and hidden_tests hold strings, none of them blank.")
     if parse_cases(tests) is None:
         called_names(task, tests)
     elif useless := [key for key in PYTHON_ONLY if task[key]]:

@@ -7,7 +7,7 @@ import functools
 import inspect
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any
 
 from rewards.contract import parameters_of, reward_name
@@ -21,28 +21,15 @@ STYLES = {
     "verifiers": {"completion"},
 }
 NOT_PASSED = ("prompt", "completion", "completion_ids")  # columns that TRL keeps from a reward
+# Of the trainer's state; transformers' own loads slowly.
+BEFORE_STEP_1 = {"global_step": 0, "max_steps": 1, "epoch": 0.0, "num_train_epochs": 1}
+BEFORE_STEP_1 |= {"log_history": [], "is_world_process_zero": True, "is_local_process_zero": True}
 MARK = "grpo_recipes_audit_mark"  # what a program among the tricks leaves in its process
 _PIECE = re.compile(r"\s+|\S{1,4}")
 
 
 class Raised(Exception):
     """A reward failed in another process; its text is the type and the message of the error."""
-
-
-@dataclass
-class FirstState:
-    """The trainer's state before step 1; what few read is transformers', which loads slowly."""
-
-    global_step: int = 0
-    max_steps: int = 1
-    epoch: float = 0.0
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):
-            raise AttributeError(name)
-        from transformers import TrainerState
-
-        return getattr(TrainerState(), name)
 
 
 def score(
@@ -70,7 +57,7 @@ def score(
         prompts=prompts,
         completions=[as_completion(*pair) for pair in zip(prompts, texts, strict=True)],
         completion_ids=token_ids,
-        trainer_state=FirstState(),
+        trainer_state=SimpleNamespace(**copy.deepcopy(BEFORE_STEP_1)),
         log_extra=log_extra,
         log_metric=lambda name, value: None,
         **columns,
@@ -106,16 +93,15 @@ def score_in_style(
     if style == "trl":
         values = score(unchanged(function), rows, texts)
     else:
-        pairs = zip(rows, texts, strict=True)
-        values = [_score_one(function, style, row, text) for row, text in pairs]
+        values = [_score_one(function, style, *pair) for pair in zip(rows, texts, strict=True)]
     return [None if value is None else float(value) for value in values]
 
 
 def _score_one(function: Callable, style: str, row: dict, text: str) -> Any:
     if style == "verl":  # which passes these four and nothing else
-        given = {"data_source": row.get("data_source", ""), "solution_str": text}
-        given["ground_truth"] = row.get("ground_truth", row.get("answer"))
-        given["extra_info"] = row.get("extra_info")
+        gold = row.get("ground_truth", row.get("answer"))
+        given = {"data_source": row.get("data_source", ""), "extra_info": row.get("extra_info")}
+        given |= {"solution_str": text, "ground_truth": gold}
     else:
         given = {"info": {}, "task": "default", **row}
         given["completion"] = as_completion(row["prompt"], text)

@@ -49,26 +49,33 @@ def parts_of(row: dict, reference_completion: Reference, others: Iterable[dict])
     """
     gold, reference = gold_of(row), reference_completion(row)
     neighbours, borrowed = _neighbours(gold), _other_answers(row, reference_completion, others)
+    prompt = row["prompt"]
+    turns = [prompt] if isinstance(prompt, str) else [[message] for message in prompt]
     near = [neighbours.get(name) for name in ("plus_one", "minus_one", "last_digit")]
     wrong = [*filter(None, map(gold_of, borrowed))] or [*filter(None, near)] or [UNKNOWN]
-    parts = {"prompt": shown_prompt(row["prompt"]), "wrong": wrong[0], "last_wrong": wrong[-1]}
+    parts = {
+        "prompt": "\n".join(map(question_of, turns)),
+        "wrong": wrong[0],
+        "last_wrong": wrong[-1],
+    }
     for tag in TAGS:
-        tagged = f"<{tag}>r</{tag}><answer>{wrong[0]}</answer>"
-        parts[f"look_alike_{tag}"] = tagged.translate(LOOK_ALIKE)
+        text = f"<{tag}>r</{tag}><answer>{wrong[0]}</answer>"
+        parts[f"look_alike_{tag}"] = text.translate(LOOK_ALIKE)
     if number_of(gold) != 100:  # the last of the numbers would be the right answer
         parts["numbers"] = NUMBERS
     if borrowed:
         parts["reference_of_another"] = reference_completion(borrowed[0])
     if row.get("tests"):
         parts |= _of_programs(row, reference)
-    place = place_of(gold, reference)
-    if place is None:
+    # The last place where the gold is a word of its own: no letter of a tag.
+    places = list(re.finditer(rf"(?<!\w){re.escape(gold)}(?!\w)", reference)) if gold else []
+    if not places:
         return parts
-    before, after = place
+    before, after = reference[: places[-1].start()], reference[places[-1].end() :]
     parts |= {"gold": gold, "before": before, "after": after}
     parts |= neighbours | _disguises(gold) | _disorder(before, wrong[0], after)
     parts |= _of_reasoning(before, gold + after)
-    parts |= _of_question(question_of(row["prompt"]), gold)
+    parts |= _of_question(question_of(prompt), gold)
     # A worked example with the same answer, found by what stands right around the gold.
     if _squeezed(before[-8:] + gold + after[:8]) in _squeezed(parts["prompt"]):
         del parts["prompt"]
@@ -131,10 +138,17 @@ def _disorder(before: str, wrong: str, after: str) -> dict[str, str]:
 def _of_reasoning(before: str, answer: str) -> dict[str, str]:
     """What stands before the answer, cut where a line of reasoning can be added to it.
 
-    `said` and `rest` are the two halves of the whole; `tagged` is `said` where it is in tags, and
-    `untagged` the whole where it is not.
+    Without tags around it the reasoning is a line in front of all. `said` and `rest` are the two
+    halves of the whole; `tagged` is `said` where it is in tags, and `untagged` the whole where it
+    is not.
     """
-    opening, thought, closing = split_reasoning(before)
+    opening, thought, closing = "", "", "\n" + before
+    for tag in TAGS:
+        head, close, tail = before.rpartition(f"</{tag}>")
+        if close:
+            start, mark, thought = head.rpartition(f"<{tag}>")
+            opening, closing = start + mark, close + tail
+            break
     reasoning = opening + thought
     said = reasoning.rstrip()
     parts = {"opening": opening, "closing": closing, "reasoning": reasoning}
@@ -192,35 +206,6 @@ def _of_programs(row: dict, reference: str) -> dict[str, str]:
     if cases and all("\n" in output.strip() for _, output in cases):
         parts["printing"] = extract_program(reference) or ""
     return parts
-
-
-def split_reasoning(before: str) -> tuple[str, str, str]:
-    """What stands before an answer: up to its reasoning, the reasoning, and the rest.
-
-    Without tags around it the reasoning is a line in front of all.
-
-    Example: `split_reasoning("<think>so</think>#") == ("<think>", "so", "</think>#")`
-    """
-    for tag in TAGS:
-        head, close, tail = before.rpartition(f"</{tag}>")
-        if close:
-            opening, mark, thought = head.rpartition(f"<{tag}>")
-            return opening + mark, thought, close + tail
-    return "", "", "\n" + before
-
-
-def place_of(gold: str, reference: str) -> tuple[str, str] | None:
-    """The text around the last place where the gold is a word of its own (no letter of a tag)."""
-    found = list(re.finditer(rf"(?<!\w){re.escape(gold)}(?!\w)", reference)) if gold else []
-    return (reference[: found[-1].start()], reference[found[-1].end() :]) if found else None
-
-
-def shown_prompt(prompt: str | list[dict]) -> str:
-    """The text that the model was shown, without the chat template."""
-    if isinstance(prompt, str):
-        return prompt
-    contents = [message.get("content") for message in prompt]
-    return "\n".join(content for content in contents if isinstance(content, str))  # no images
 
 
 def gold_column(row: dict) -> str | None:
