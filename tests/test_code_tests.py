@@ -200,13 +200,10 @@ def test_a_program_that_fails_is_wrong_and_never_none():
     assert all(scored.reasons)
 
 
-@pytest.mark.parametrize(
-    "code", ["while True: pass", "import time\ntime.sleep(60)", "def f(x):\n    while True: pass"]
-)
-def test_a_program_out_of_time_is_wrong_and_the_call_ends(code):
+def test_a_program_out_of_time_is_wrong_and_the_call_ends():
     score(DOUBLE)
     started = time.monotonic()
-    scored = score(code, settings={"timeout_s": 0.5})
+    scored = score("while True: pass", settings={"timeout_s": 0.5})
     assert time.monotonic() - started < 3.0
     assert scored[:3] == ([0.0], ["timeout"], ["timeout: more than 0.5 s"])
 
@@ -226,19 +223,11 @@ def test_hidden_tests_are_logged_and_not_scored():
     assert set(score(DOUBLE).metrics) == {"suspicious"}
 
 
-@pytest.mark.parametrize(
-    "code",
-    [
-        "def f(x): return 2 * x if x < 4 else 1 / 0",
-        "import os\ndef f(x): return 2 * x if x < 4 else os._exit(0)",
-        "def f(x):\n    while x > 3: pass\n    return 2 * x",
-    ],
-    ids=["raises", "exits", "hangs"],
-)
-def test_what_happens_in_a_hidden_test_takes_nothing_away(code):
+def test_what_happens_in_a_hidden_test_takes_nothing_away():
+    hangs = "def f(x):\n    while x > 3: pass\n    return 2 * x"
     settings = {"timeout_s": 0.5, "all_or_nothing": True}
     for test in ("assert f(4) == 8", "assert g(1) == 1"):  # g is not asked of it
-        assert score(code, hidden_tests=[test], settings=settings).scores == [1.0]
+        assert score(hangs, hidden_tests=[test], settings=settings).scores == [1.0]
 
 
 def test_suspicious_programs_are_counted_and_scored_alike():
@@ -250,34 +239,21 @@ def test_suspicious_programs_are_counted_and_scored_alike():
 
 # Columns of a row
 
-# Of functions that are called like built-ins.
+SUM = "def sum(a, b): return 6 if a == 10 else 4"
 SUMS = ["assert sum(10, 15) == 6", "assert sum(2, 2) == 4"]
-SUM, TOTAL = "def sum(a, b): return 6 if a == 10 else 4", "def total(a, b): return 6"
-OWN_MAX = "def max(xs): return 7"
-MAXES = ["assert sum([7]) == max([1])", "assert sum([3, 4]) == max([])"]
-ORDERED = ["x = [2, 1]\norder(x)\nassert x == [1, 2]"]
-IMPORTS = "from operator import add\ndef double(x): return add(x, x)"
+ORDER, ORDERED = "def order(x): x.sort()", ["x = [2, 1]\norder(x)\nassert x == [1, 2]"]
 
 
 @pytest.mark.parametrize(
     ("code", "tests", "columns", "amount"),
     [
         (DOUBLE, ["assert f(TWO) == 4"], {"setup": "TWO = 2"}, 1.0),
-        # No program sees the setup.
-        ("assert TWO == 2\n" + DOUBLE, ["assert f(TWO) == 4"], {"setup": "TWO = 2"}, 0.0),
-        ("def f(x): return double(x)", TESTS, {"preamble": IMPORTS}, 1.0),
+        ("assert TWO == 2\n" + DOUBLE, ["assert f(TWO) == 4"], {"setup": "TWO = 2"}, 0.0),  # unseen
+        ("def f(x): return add(x, x)", TESTS, {"preamble": "from operator import add"}, 1.0),
         (DOUBLE, TESTS, {"preamble": "def f(x): return 1"}, 1.0),
-        *(
-            (code, SUMS, {"entry_point": of}, a)
-            for of in ("sum", None, "")
-            for code, a in ((SUM, 1.0), (TOTAL, 0.0))
-        ),
-        (OWN_MAX, MAXES, {"entry_point": "max"}, 1.0),
-        (OWN_MAX, MAXES, {}, 0.0),
-        *(
-            ("def order(x): x.sort()", ORDERED, {"inplace": says}, float(says is True))
-            for says in (True, False, None)
-        ),
+        (SUM, SUMS, {"entry_point": "sum"}, 1.0),
+        ("def total(a, b): return 6", SUMS, {"entry_point": "sum"}, 0.0),  # not Python's own sum
+        *((ORDER, ORDERED, {"inplace": says}, float(says is True)) for says in (True, False, None)),
     ],
 )
 def test_setup_preamble_entry_point_and_flags_are_those_of_the_row(code, tests, columns, amount):

@@ -11,10 +11,8 @@ import pytest
 from trl.trainer.utils import get_callable_name, is_async_callable
 
 from rewards import full_reward, load_reward, load_rewards, reward_columns, reward_kind, reward_name
-from rewards.contract import declared, prepare_reward
 from rewards.format import XmlFormat
 from rewards.registry import REGISTRY
-from rewards.routing import route
 
 MINE = """
 import functools
@@ -133,18 +131,6 @@ def test_columns_are_the_named_parameters_that_neither_trl_nor_the_run_sets(mine
     assert reward_columns(load_reward(f"{mine}:right")) == ["answer", "task"]
     assert reward_columns(load_reward(f"{mine}:at_most")) == ["limit"]
     assert reward_columns(load_reward(f"{mine}:at_most", limit=3)) == []
-
-
-def test_error_rate_and_preparation_are_those_of_the_wrapped_reward():
-    def strict(completions, **kwargs):
-        return [0.0] * len(completions)
-
-    strict.max_error_rate = 0.001
-    strict.prepare = lambda completions, limit_s: f"{completions} in {limit_s:g} s"
-    for wrapped in (strict, functools.partial(strict, prompts=[]), route(strict, ("maths",))):
-        assert declared(wrapped, "max_error_rate") == 0.001
-        assert prepare_reward(wrapped, 8, 2.5) == "8 in 2.5 s"
-    assert prepare_reward(XmlFormat(), 8, 2.5) is None
 
 
 # Mistakes
