@@ -31,32 +31,31 @@ SUSPICIOUS = re.compile(
 
 
 class Result(NamedTuple):
-    """The outcome of a row and how many of its tests are visible; without usable ones `why`."""
+    """The outcome of a row, how many of its tests are visible, and its program.
 
-    outcome: Outcome | None
+    `outcome.status` is the sandbox's, or unparsed where a row has no tests that can be used.
+    """
+
+    outcome: Outcome
     visible: int
-    why: str
     program: str
 
     def share(self) -> float | None:
-        """The share of the visible tests that passed; None where our machinery failed."""
-        if self.outcome is None or self.outcome.status == "infra":
+        """The share of the visible tests that passed; None where the program is not to blame."""
+        if self.outcome.status in ("infra", "unparsed"):
             return None
-        return sum(self.outcome.passed[: self.visible]) / self.visible
+        return fmean(self.outcome.passed[: self.visible])
 
     def hidden_share(self) -> float | None:
         """The share of the hidden tests that passed; None where there are none."""
-        if self.share() is None or self.visible == len(self.outcome.passed):
-            return None
         hidden = self.outcome.passed[self.visible :]
-        return sum(hidden) / len(hidden)
+        return None if self.share() is None or not hidden else fmean(hidden)
 
     def label(self) -> str:
         """How the row went, in the words of `rewards.rows`."""
-        if self.outcome is None:
-            return self.why
-        if self.outcome.status == "infra":
-            return f"error: {self.outcome.reason}"
+        kinds = {"infra": "error", "unparsed": "unparsed"}
+        if self.outcome.status in kinds:
+            return f"{kinds[self.outcome.status]}: {self.outcome.reason}"
         return "timeout" if self.outcome.reason.startswith("timeout") else "graded"
 
 
@@ -170,9 +169,8 @@ class CodeTests:
         texts = [completion_text(completion) for completion in completions]
         results = self.run(texts, as_rows(tests=tests, **columns))
         if log_extra is not None:
-            reasons = [r.outcome.reason if r.outcome else r.why for r in results]
             log_extra(f"outcome/{self.__name__}", [result.label() for result in results])
-            log_extra(f"{self.__name__}/reason", reasons)
+            log_extra(f"{self.__name__}/reason", [result.outcome.reason for result in results])
         if log_metric is not None:
             for name, value in _metrics(results).items():
                 log_metric(f"{self.__name__}/{name}", value)
@@ -181,11 +179,11 @@ class CodeTests:
     def run(self, texts: list[str], rows: list[dict[str, Any]]) -> list[Result]:
         """Run the program of each text against the tests of its row."""
         plans = [self._plan(text, row) for text, row in zip(texts, rows, strict=True)]
-        jobs = [job for _, job in plans if job is not None]
+        jobs = [plan for plan, _, _ in plans if not isinstance(plan, Outcome)]
         outcomes = iter(self.sandbox().run_batch(jobs))
         return [
-            result if job is None else result._replace(outcome=next(outcomes))
-            for result, job in plans
+            Result(plan if isinstance(plan, Outcome) else next(outcomes), visible, program)
+            for plan, visible, program in plans
         ]
 
     def sandbox(self) -> Sandbox:
@@ -213,26 +211,23 @@ class CodeTests:
             )
         return self.sandbox().describe()
 
-    def _plan(self, text: str, row: dict[str, Any]) -> tuple[Result, Job | None]:
-        """The job for the program of a text, and the result, whole where nothing is to be run."""
+    def _plan(self, text: str, row: dict[str, Any]) -> tuple[Job | Outcome, int, str]:
+        """The job of a row, or its outcome where nothing is to be run; its tests, its program."""
         visible, hidden = row["tests"] or (), row.get("hidden_tests") or ()
         try:
             names = called_names(row, visible)
         except ValueError:
             names = ()  # tests that cannot be used, as `job_of` or the sandbox will say
         code = extract_program(after_thinking(text), self.whole_text, names) or ""
-        result = Result(None, len(visible), "", code)
+        failed = (False,) * (len(visible) + len(hidden))
         try:
             parse_cases(visible)
-            job = job_of(code, row, [*visible, *hidden], self.timeout_s)
+            plan = job_of(code, row, [*visible, *hidden], self.timeout_s)
+            if not code.strip():  # a preamble alone is not an answer
+                plan = Outcome("fail", "no program in the completion", 0.0, "", failed)
         except ValueError as error:
-            return result._replace(why=f"unparsed: {error}"), None
-        if code.strip():
-            return result, job
-        # A preamble alone is not an answer.
-        failed = (False,) * (len(visible) + len(hidden))
-        lacks = Outcome("fail", "no program in the completion", 0.0, "", failed)
-        return result._replace(outcome=lacks), None
+            plan = Outcome("unparsed", str(error), 0.0, "", failed)
+        return plan, len(visible), code
 
     def _score(self, share: float | None) -> float | None:
         if share is None:
