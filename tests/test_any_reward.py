@@ -174,16 +174,14 @@ def test_a_call_apart_returns_raises_ends_or_is_late_and_the_next_one_starts_ane
 @pytest.mark.parametrize(
     ("code", "what"),
     [
-        ("import os; os._exit(1)", "ends its process"),
-        ("raise SystemExit", "fails to import: SystemExit"),
+        ("import os; os._exit(1)", "importing it ends its process (status 1). What its module"),
         ("1 / 0", "fails to import: ZeroDivisionError: division by zero"),
-        ("while True: pass", "takes more than 2 s"),
     ],
 )
-def test_a_module_that_cannot_be_imported_is_an_error_in_words(tmp_path, code, what):
+def test_a_module_that_cannot_be_imported_is_an_error_in_words(tmp_path, found_in, code, what):
     (tmp_path / "bad.py").write_text(code + "\ndef reward(completions, **kwargs): ...\n")
-    with pytest.raises((Lost, Raised), match=re.escape(what)):
-        Apart(f"{tmp_path}/bad.py:reward", import_s=2.0)
+    with pytest.raises(ValueError, match=re.escape(what)):
+        found_in(f"{tmp_path}/bad.py:reward")
 
 
 @pytest.mark.slow

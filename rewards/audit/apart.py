@@ -187,16 +187,16 @@ def check_apart(
     rows = [row for row in rows if row.get("prompt")]
     for spec in specs:
         moment, own = "imported", kwargs.get(spec, kwargs.get(short_name(spec)))
-        with contextlib.ExitStack() as ends, contextlib.suppress(Raised):
+        with contextlib.suppress(Raised):
             try:
                 apart = Apart(spec, own, style="trl", import_s=limit_s)
-                ends.callback(apart.close)
                 moment = "called"
                 for form in ANSWERS if rows and apart.kind != "model" else ():  # it may cost money
                     texts = [form.format(row.get("answer", "")) for row in rows]
                     with contextlib.suppress(Raised):
                         apart.score(rows, texts, limit_s)
-            except Lost as lost:
+                apart.close()
+            except Lost as lost:  # its process has ended
                 when = f"when it is {moment} (reward_timeout_s is {limit_s:g})"
                 problems.append(f"reward {spec!r} {lost} {when}: correct it.")
     return problems

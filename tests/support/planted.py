@@ -498,7 +498,7 @@ def trusts_the_test_library(text, tests):
     return float("\nOK" in run(text, f"import unittest\n{cases}\nunittest.main()").stderr)
 
 
-# Sound ones
+# Sound ones, in shapes that no registered reward has
 
 
 def value(text: str) -> Fraction | None:
@@ -511,20 +511,9 @@ def same(text: str, gold: str) -> float:
     return float(value(text) is not None and value(text) == value(gold))
 
 
-@sound()
-def number_in_tag(text, gold):
-    return same(tagged(text), gold)
-
-
 @sound(reference=HASHED)
 def last_hashes(text, gold):
     return same(last("^####([^\n]*)", spoken(text)), gold)
-
-
-@sound("latex", BOXED)
-def last_box(text, gold):
-    answer = boxed(spoken(text)).replace(" ", "")
-    return float(re.search(r"\w", gold) is not None and answer == gold.replace(" ", ""))
 
 
 @sound("words")
@@ -558,29 +547,14 @@ def solution_shape(text, gold):
     return float(bool(re.fullmatch(shape, text)))
 
 
-@sound(reference=XML)
-async def later(completions, answer, **kwargs):
-    pairs = zip(completions, answer, strict=True)
-    return [float(bool(gold) and tagged(text_of(c)) == gold) for c, gold in pairs]
-
-
 @sound(kind="shaping")
 def too_long(text, gold):
     return -min(1.0, max(0, len(text) - 2000) / 2000)
 
 
-@functools.cache
-def code_tests() -> Callable:
-    from rewards import load_reward
-
-    return load_reward("code_tests", all_or_nothing=True)
-
-
-@sound("programs", PROGRAM)
-def in_the_sandbox(completions, tests, **kwargs):
-    return code_tests()(completions=completions, tests=tests, **kwargs)
-
-
 @sound("scripts", PROGRAM)
 def scripts_in_the_sandbox(completions, tests, **kwargs):
-    return code_tests()(completions=completions, tests=tests, **kwargs)
+    from rewards import load_reward
+
+    sandboxed = load_reward("code_tests", all_or_nothing=True)
+    return sandboxed(completions=completions, tests=tests, **kwargs)
