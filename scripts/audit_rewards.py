@@ -17,8 +17,6 @@ reference answer, 2 for arguments or rows that cannot be used, and when nothing 
 """
 
 import argparse
-import os
-import sys
 from pathlib import Path
 
 from command import at_least, make_parser, refusals
@@ -57,7 +55,6 @@ def run(options: argparse.Namespace, overrides: list[str]) -> int:
     from rewards.audit.report import publish
 
     if options.reward:
-        sys.path.insert(0, os.getcwd())  # of a script this is the script's folder
         how = (options.style, options.kind, options.seconds, options.per_task)
         found = audit_by_name(options.reward, options.rows, options.reference, *how)
         return publish(*found, options.json)

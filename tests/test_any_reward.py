@@ -215,7 +215,7 @@ def run(tmp_path: Path, mine: str) -> Callable:
         (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
         command = [sys.executable, str(SCRIPT), "--reward", f"my_rewards:{name}", *words]
         command += ["--rows", "rows.jsonl", "--reference", REFERENCE]
-        environment = os.environ | {"PYTHONPATH": str(SCRIPT.parents[1])}
+        environment = os.environ | {"PYTHONPATH": f"{tmp_path}{os.pathsep}{SCRIPT.parents[1]}"}
         options = {"capture_output": True, "text": True, "cwd": tmp_path, "env": environment}
         done = subprocess.run(command, timeout=120, **options)
         assert "Traceback" not in done.stderr, done.stderr
