@@ -27,7 +27,7 @@ class Counter:
     def __call__(self, prompts, completions, **kwargs): return [float(len(c) <= self.limit) for c in completions]
 class Later(Counter):
     async def __call__(self, prompts, completions, **kwargs): return super().__call__(prompts, completions)
-counter, later, at_most_4 = Counter(4), Later(4), functools.partial(at_most, limit=4)
+at_most_4 = functools.partial(at_most, limit=4)
 def make(limit): return Counter(limit)
 def by_position(prompts, completions, /, **kwargs): return []
 """  # noqa: E501
@@ -69,11 +69,9 @@ def message(call, *args, **kwargs) -> str:
         ("my_rewards.short", {"limit": 3}, "short", 0.0),
         ("rewards.format.XmlFormat", {"per_tag": 0.1}, FULL, 0.4),
         ("{mine}:Counter", {"limit": 4}, "short", 0.0),  # a class
-        ("{mine}:counter", {}, "short", 0.0),  # an instance
         ("{mine}:at_most_4", {"limit": 5}, "short", 1.0),  # a partial
         ("{mine}:make", {"limit": 5}, "short", 1.0),  # a function that returns one
         ("{mine}:slow", {"amount": 3.0}, "short", 3.0),  # async: function, instance, class
-        ("my_rewards.later", {}, "short", 0.0),
         ("{mine}:Later", {"limit": 5}, "short", 1.0),
         (
             "trl.rewards.get_repetition_penalty_reward",

@@ -18,7 +18,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from rewards.audit.call import Raised, score, unchanged
+from rewards.audit.call import Raised, graded, unchanged
 from rewards.audit.parts import GOLD_COLUMNS, fill, gold_column
 from rewards.audit.tricks import (
     ASKED,
@@ -224,21 +224,14 @@ def score_attempts(reward: Callable, attempts: list[Attempt]) -> list[Attempt]:
 
 
 def _score_batch(reward: Callable, attempts: list[Attempt]) -> list[Attempt]:
-    logged: dict[str, list] = {}
     rows, texts = [one.row for one in attempts], [one.text for one in attempts]
     try:
-        scores = score(unchanged(reward), rows, texts, log_extra=logged.__setitem__)
+        found = graded(unchanged(reward), rows, texts)
     except Exception as error:
-        failure = str(error) if isinstance(error, Raised) else f"{type(error).__name__}: {error}"
-        return [one._replace(score=None, failure=failure) for one in attempts]
-    outcomes = map(str, logged.get(f"outcome/{reward_name(reward)}") or [None] * len(attempts))
-    return [
-        one._replace(
-            score=value,
-            failure=outcome.removeprefix("error: ") if outcome.startswith("error") else None,
-        )
-        for one, value, outcome in zip(attempts, scores, outcomes, strict=True)
-    ]
+        why = str(error) if isinstance(error, Raised) else f"{type(error).__name__}: {error}"
+        found = [(None, why)] * len(attempts)
+    pairs = zip(attempts, found, strict=True)
+    return [one._replace(score=value, failure=failure) for one, (value, failure) in pairs]
 
 
 def _audit_reward(reward: Callable, column: str, attempts: list[Attempt], result: Audit) -> None:

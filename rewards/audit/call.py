@@ -65,6 +65,20 @@ def score(
     return read_scores(reward, scores, texts)
 
 
+def graded(
+    reward: Callable, rows: list[dict], texts: list[str | list[dict]]
+) -> list[tuple[float | None, str | None]]:
+    """Each score, and why the reward says that it failed on the row; None where it did not."""
+    logged: dict[str, list] = {}
+    scores = score(reward, rows, texts, log_extra=logged.__setitem__)
+    outcomes = logged.get(f"outcome/{reward_name(reward)}") or [None] * len(texts)
+    failures = [
+        str(outcome).removeprefix("error: ") if str(outcome).startswith("error") else None
+        for outcome in outcomes
+    ]
+    return list(zip(scores, failures, strict=True))
+
+
 def _call(function: Callable, **arguments: Any) -> Any:
     """What it returns, or what the coroutine that it returns comes to."""
     value = function(**arguments)
@@ -138,6 +152,7 @@ def unchanged(reward: Callable) -> Callable:
             raise ValueError(f"it changes its argument {', '.join(changed)}")
         return scores
 
+    watched.__name__ = reward_name(reward)
     return watched
 
 

@@ -250,15 +250,12 @@ def _score(
 ) -> list[float | None]:
     """Score texts; the rows on which the reward says that it failed go to `failures`."""
     from recipes.common.utils.screen import bar  # importing a recipe stays light
-    from rewards.audit.call import score
-
-    def keep(column: str, values: list) -> None:
-        if column == f"outcome/{reward_name(reward)}":
-            failed = [str(value) for value in values if str(value).startswith("error: ")]
-            failures.extend(each.removeprefix("error: ") for each in failed)
+    from rewards.audit.call import graded
 
     scores = []
     for start in bar(range(0, len(rows), PART), f"preflight, {reward_name(reward)}"):
         part = slice(start, start + PART)
-        scores += score(reward, rows[part], texts[part], log_extra=keep)
+        for value, failure in graded(reward, rows[part], texts[part]):
+            scores.append(value)
+            failures += [failure] if failure else []
     return scores
