@@ -81,9 +81,10 @@ def battery_of(*golds: str, reference: Callable = tagged, **row) -> dict[str, st
 def test_a_reward_reads_the_state_of_a_trainer_before_step_1():
     def reads(completions, trainer_state, **kwargs):
         state = trainer_state
-        return [state.global_step, state.max_steps, state.epoch, len(state.log_history)]
+        rare = state.save_steps  # as transformers' own state has it
+        return [state.global_step, state.max_steps, state.epoch, len(state.log_history), rare]
 
-    assert score(reads, make_rows(*"1234"), [""] * 4) == [0, 1, 0.0, 0]
+    assert score(reads, make_rows(*"12345"), [""] * 5) == [0, 1, 0.0, 0, 500]
 
 
 # The battery

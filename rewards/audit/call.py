@@ -21,11 +21,20 @@ STYLES = {
     "verifiers": {"completion"},
 }
 NOT_PASSED = ("prompt", "completion", "completion_ids")  # columns that TRL keeps from a reward
-# Of the trainer's state; transformers' own loads slowly.
+# What rewards read of the trainer's state.
 BEFORE_STEP_1 = {"global_step": 0, "max_steps": 1, "epoch": 0.0, "num_train_epochs": 1}
 BEFORE_STEP_1 |= {"log_history": [], "is_world_process_zero": True, "is_local_process_zero": True}
 MARK = "grpo_recipes_audit_mark"  # what a program among the tricks leaves in its process
 _PIECE = re.compile(r"\s+|\S{1,4}")
+
+
+class BeforeStep1(SimpleNamespace):
+    """The trainer's state before its first step, without transformers, which loads slowly."""
+
+    def __getattr__(self, name: str) -> Any:  # of a field that few rewards read
+        from transformers import TrainerState
+
+        return getattr(TrainerState(), name)
 
 
 class Raised(Exception):
@@ -57,7 +66,7 @@ def score(
         prompts=prompts,
         completions=[as_completion(*pair) for pair in zip(prompts, texts, strict=True)],
         completion_ids=token_ids,
-        trainer_state=SimpleNamespace(**copy.deepcopy(BEFORE_STEP_1)),
+        trainer_state=BeforeStep1(**copy.deepcopy(BEFORE_STEP_1)),
         log_extra=log_extra,
         log_metric=lambda name, value: None,
         **columns,
