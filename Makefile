@@ -41,7 +41,7 @@ test: install-tests ## the whole suite
 	$(PYTEST)
 
 test-fast: install-tests ## no training, no launches
-	$(PYTEST) -m "not slow"
+	$(PYTEST) --dist worksteal -m "not slow"  # no launches that tests of a file share
 
 test-gpu: install-tests ## every engine on the accelerators that are there; skipped with the reason where there are none
 	$(BIN)/python -m pytest -m gpu -rs tests/test_launch.py
