@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import shutil
 import sys
 from pathlib import Path
 
@@ -16,7 +17,7 @@ from support.tiny_model import build_tiny_model
 from recipes.common.sampling.learning import Scored, figures, notes, verdict
 from recipes.common.sampling.probe import Samples, pushes_of_rewards, score
 from recipes.common.training.gates import has_spread
-from recipes.common.utils.run_files import read_rows
+from recipes.common.utils.run_files import read_rows, write_rows
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 ROOT = Path(__file__).parents[1]
@@ -280,6 +281,14 @@ def test_a_replay_scores_the_same_completions_without_a_model(
     assert status("--replay", probed, "--temperature", 0.5, "--max_completion_length", 13) == 2
     message = capsys.readouterr().err
     assert "sampled with max_completion_length 12, not 13; decoding" in message
+
+
+def test_rows_that_share_their_gold_may_be_learnt_by_heart(status, probed, tmp_path, capsys):
+    again = shutil.copytree(probed, tmp_path / "again")
+    rows = [{**row, "answer": "7"} for row in read_rows(probed / "rows.jsonl")]
+    write_rows(again / "rows.jsonl", rows)
+    assert status("--replay", again) == 0
+    assert ", or one answer by heart: '7' is right on 100 % of these" in capsys.readouterr().out
 
 
 def test_few_prompts_of_a_mixture_are_no_mistake_of_its_rewards_and_other_groups_are_noted(

@@ -30,7 +30,7 @@ def evaluations(*rows_right, n=100, metric="lenient"):
 
 
 def test_the_examples_of_the_docstrings_are_right():
-    assert doctest.testmod(scores) == (0, 3)
+    assert doctest.testmod(scores) == (0, 4)
 
 
 TOGETHER = "Reward and held-out lenient rose together: "
@@ -133,6 +133,21 @@ def test_held_out_rows_decide_alone_where_they_have_no_metric_of_the_validation_
     held_out = rows(20, metric="tests"), rows(50, metric="tests")
     found = verdict_of_run(log(RISING), evaluations(20, 20), *held_out)
     assert "held-out tests rose" in found.sentence
+
+
+def test_a_rise_to_what_one_answer_reaches_is_said_to_be_no_better():
+    golds = ["no"] * 60 + ["yes"] * 40
+    before, after = (
+        [{**row, "answer": gold} for row, gold in zip(rows(right), golds, strict=True)]
+        for right in (10, 65)
+    )
+    sentence = verdict_of_run(log(RISING), [], before, after).sentence
+    assert sentence.startswith(TOGETHER) and sentence.endswith(
+        "No better lenient is shown than one answer for every row has: 'no', the gold of 60.0 %."
+    )
+    for row, gold in zip(after, range(100), strict=True):
+        row["answer"] = str(gold)  # and 65 of 100 are more than one
+    assert "one answer" not in verdict_of_run(log(RISING), [], before, after).sentence
 
 
 @pytest.mark.parametrize("metric", ["tests", "prose", "right"])

@@ -5,9 +5,11 @@ from statistics import mean
 from typing import Any
 
 from recipes.common.evaluation.scores import (
+    commonest_gold,
     independent_metric,
     independent_metrics,
     outcomes,
+    outcomes_of,
     paired,
 )
 from recipes.common.report.plots import curve
@@ -116,7 +118,9 @@ def verdict_of_run(
 ) -> Verdict:
     """The verdict on a run by its held-out rows and its curve, as far as it has them.
 
-    Of several tasks with metrics of their own each has its sentence. `chosen` is the step of the
+    Of several tasks with metrics of their own each has its sentence. Where a metric rose, and is
+    not shown to be above what the commonest gold given to every row reaches, it says so: yes or no
+    can be answered by heart. `chosen` is the step of the
     checkpoint that took the place of the last; what came after it is not of this model.
     """
     if chosen is not None:
@@ -133,10 +137,27 @@ def verdict_of_run(
     shared = is_curve and ends[0]["metrics"].keys() & validation[0]["metrics"].keys()
     evaluations = validation if shared else ends
     both = [name for name in evaluations[0]["metrics"] if name in ends[0]["metrics"]]
-    found = [verdict(log, evaluations, ends, metric) for metric in independent_metrics(both)]
+    metrics = independent_metrics(both)
+    found = [verdict(log, evaluations, ends, metric) for metric in metrics]
     names = dict.fromkeys(each.name for each in found)
     sentences = dict.fromkeys(each.sentence for each in found)
+    for metric, each in zip(metrics, found, strict=True):
+        if each.name in (TOGETHER, METRIC_ALONE):
+            sentences |= dict.fromkeys(_by_heart(after, metric))
     return Verdict(", ".join(names), " ".join(sentences))
+
+
+def _by_heart(rows: list[dict[str, Any]], metric: str) -> list[str]:
+    """A sentence where one answer, given to every row, does as well as the model."""
+    gold, reached = commonest_gold(rows)
+    if gold is None:
+        return []
+    same = [row.get("answer") == gold for row in rows]
+    right, by_heart = paired(outcomes_of(rows, metric), same)
+    if sum(right) > sum(by_heart) and mcnemar_p(right, by_heart) < LEVEL:
+        return []
+    one = f"{gold!r}, the gold of {percent(reached)}"
+    return [f"No better {metric} is shown than one answer for every row has: {one}."]
 
 
 def reward_rises(log: list[dict[str, Any]]) -> bool:

@@ -16,6 +16,7 @@ from recipes.common.checks.rewards_on_rows import check_gates
 from recipes.common.data.recipe import Recipe, load_recipe
 from recipes.common.data.split import first_rows
 from recipes.common.evaluation.metrics import Metric
+from recipes.common.evaluation.scores import commonest_gold
 from recipes.common.sampling.idle import idle_trainer, sample
 from recipes.common.sampling.learning import Figures, Scored, figures, notes, table, verdict
 from recipes.common.settings import Arguments
@@ -27,12 +28,15 @@ from recipes.common.training.push import pushes
 from recipes.common.utils.machine import versions
 from recipes.common.utils.run_files import PROBE_FIGURES as FIGURES
 from recipes.common.utils.run_files import read_json, read_rows, write_json, write_rows
+from recipes.common.utils.stats import wilson_interval
+from recipes.common.utils.tables import percent
 from rewards import full_reward, reward_kind, reward_name
 from rewards.audit.audit import unusable_rows
 from rewards.contract import is_model, prepare_reward, scores_task
 from rewards.steps import total
 
 ROWS, COMPLETIONS, SAMPLING = "rows.jsonl", "completions.jsonl", "sampling.json"
+BY_HEART = 0.1  # of all prompts at least, by those sampled: what is worth learning by heart
 
 
 @dataclass
@@ -73,6 +77,10 @@ def probe(options: Namespace, overrides: list[str]) -> bool:
     groups_a_step = step * options.num_processes / training["num_generations"]
     found = figures(scored, recipe.rewards, groups_a_step, limit, masked)
     learns, sentence = verdict(found)
+    gold, reached = commonest_gold(samples.rows)
+    surely, _ = wilson_interval(round(reached * len(samples.rows)), len(samples.rows))
+    if learns and surely >= BY_HEART:
+        sentence += f", or one answer by heart: {gold!r} is right on {percent(reached, 0)} of these"
     pushed = pushes_of_rewards(recipe.module.metric, samples, scored)
     shown = report(samples, found, training["num_generations"], pushed)
     print(f"Probe of {options.config}: {shown}\n{sentence}", flush=True)
