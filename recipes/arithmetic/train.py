@@ -112,14 +112,14 @@ def load_rows(args: RecipeArguments, seed: int) -> tuple[Dataset, Dataset]:
 def metric(row: dict, completion: str) -> dict[str, bool]:
     """strict: right and in the asked format; lenient: right, format ignored; format: as asked.
 
-    Where the gold answer is not a number, lenient is the right answer in the tag, whatever is
-    around it.
+    Where the gold answer is not a number, or there is none because several are right, lenient is
+    the right answer in the tag, whatever is around it.
     """
     formatted = is_xml_format(completion)
     right = score_reasoning_gym(tagged_answer(answer_part(completion)), row["entry"]) == 1.0
-    lenient = (
-        right if number_of(row["answer"]) is None else is_final_answer(completion, row["answer"])
-    )
+    gold, lenient = row["answer"], right
+    if gold is not None and number_of(gold) is not None:
+        lenient = is_final_answer(completion, gold)
     return {"strict": formatted and right, "lenient": lenient, "format": formatted}
 
 
