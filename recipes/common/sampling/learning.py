@@ -8,7 +8,9 @@ differently. Where `mask_truncated_completions` is set, one of them must also ha
 It will learn when the share of useful groups, times the groups of an optimizer step, is at least
 `USEFUL_A_STEP`, and no task of which at least `ENOUGH_GROUPS` groups were seen is without a useful
 one. It will learn the format only where a task has verifiers or step rewards and no group of it
-differs in the score of any: then the other rewards alone teach.
+differs in the score of any: then the other rewards alone teach. It will learn to guess where the
+completions of a task are not right more often on their own prompts than on each of 19 others: its
+groups differ in luck, and what they teach is the commonest answer.
 
 *Not covered*: how fast and whether for long, `multi_objective_aggregation: normalize_then_sum` (the
 sum decides all the same), and a task of which no prompt was drawn.
@@ -90,6 +92,7 @@ class TaskFigures:
     truncated: float
     median_tokens: float | None
     p95_tokens: int | None
+    right: list[float]  # on their own prompts, then as handed to others of the task
 
 
 @dataclass
@@ -113,15 +116,19 @@ def figures(
     groups_a_step: float,
     limit: int,
     mask_truncated: bool = False,
+    right: dict[str, list[float]] | None = None,
 ) -> Figures:
-    """All figures; a step learns from `groups_a_step`, of completions of `limit` tokens."""
+    """All figures; a step learns from `groups_a_step`, of completions of `limit` tokens.
+
+    `right` has of each task the share of right completions, on their own prompts and on others.
+    """
     groups = [list(group) for _, group in itertools.groupby(scored, lambda one: one.row)]
     rows = [_row(group, mask_truncated) for group in groups]
     tasks = {}
     for name in sorted({row.task for row in rows}):
         of_task = [group for group in groups if group[0].task == name]
         useful = sum(row.useful for row in rows if row.task == name)
-        tasks[name] = _task(of_task, rewards, useful)
+        tasks[name] = _task(of_task, rewards, useful, (right or {}).get(name, []))
     useful = sum(row.useful for row in rows)
     interval = [groups_a_step * share for share in wilson_interval(useful, len(groups))]
     a_step = groups_a_step * useful / len(groups)
@@ -136,7 +143,9 @@ def _row(group: list[Scored], mask_truncated: bool) -> RowFigures:
     return RowFigures(group[0].task, group[0].teaches and not masked, rate)
 
 
-def _task(groups: list[list[Scored]], rewards: list[Callable], useful: int) -> TaskFigures:
+def _task(
+    groups: list[list[Scored]], rewards: list[Callable], useful: int, right: list[float]
+) -> TaskFigures:
     scored = [one for group in groups for one in group]
     ended = sorted(one.tokens for one in scored if not one.truncated)
     there = {name for one in scored for name in one.rewards}
@@ -155,6 +164,7 @@ def _task(groups: list[list[Scored]], rewards: list[Callable], useful: int) -> T
         truncated=(len(scored) - len(ended)) / len(scored),
         median_tokens=statistics.median(ended) if ended else None,
         p95_tokens=ended[-(-95 * len(ended) // 100) - 1] if ended else None,  # the nearest rank
+        right=right,
     )
 
 
@@ -220,6 +230,9 @@ def verdict(found: Figures) -> tuple[bool, str]:
         reason = f"no group of task {', '.join(unverified)} differs in the score of"
         reason += f" a verifier or a step reward; {_remedies(unverified, limit)}"
         return False, f"will learn the format only: {reason}"
+    guessed = [_why_guessed(name, task) for name, task in seen.items() if _is_luck(task)]
+    if guessed:
+        return False, f"will learn to guess: {'; '.join(guessed)}"
     kinds = {line.kind for task in tasks.values() for line in task.rewards.values()}
     return True, f"will learn{' the task' if kinds & {*OF_THE_TASK} else ''}: {expected}"
 
@@ -236,6 +249,28 @@ def _only_format(task: TaskFigures) -> bool:
     """Whether verifiers or step rewards score the task, and none differs within a group."""
     lines = [line for line in task.rewards.values() if line.kind in OF_THE_TASK and line.scored]
     return bool(lines) and all(line.zero_spread == 1.0 for line in lines)
+
+
+def _is_luck(task: TaskFigures) -> bool:
+    """Whether completions are right, and not more often than on other prompts.
+
+    Where all shares are equal, being right has nothing to do with the prompt; a step reward teaches
+    whatever the answer.
+    """
+    lines = task.rewards.values()
+    if any(line.kind == "step" and line.scored and line.zero_spread < 1.0 for line in lines):
+        return False
+    own, *others = task.right or [0.0]
+    return own > 0.0 and len(set(task.right)) > 1 and max(others) >= own
+
+
+def _why_guessed(name: str, task: TaskFigures) -> str:
+    own, *others = task.right
+    elsewhere = f"{percent(statistics.fmean(others))} in the mean, {percent(max(others))} at most"
+    return (
+        f"{percent(own)} of the completions of task {name} are right, and handed to other prompts "
+        f"{elsewhere}: raise --prompts to be sure, or take rows with more than a few answers"
+    )
 
 
 def _remedies(tasks: dict[str, TaskFigures], limit: int) -> str:

@@ -7,6 +7,7 @@ import random
 from argparse import Namespace
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from tqdm import tqdm
@@ -15,8 +16,8 @@ from recipes.common.checks.batch import check_batch, completions_of_a_call
 from recipes.common.checks.rewards_on_rows import check_gates
 from recipes.common.data.recipe import Recipe, load_recipe
 from recipes.common.data.split import first_rows
-from recipes.common.evaluation.metrics import Metric
-from recipes.common.evaluation.scores import commonest_gold
+from recipes.common.evaluation.metrics import Metric, evaluate_all
+from recipes.common.evaluation.scores import independent_metric
 from recipes.common.sampling.idle import idle_trainer, sample
 from recipes.common.sampling.learning import Figures, Scored, figures, notes, table, verdict
 from recipes.common.settings import Arguments
@@ -28,15 +29,13 @@ from recipes.common.training.push import pushes
 from recipes.common.utils.machine import versions
 from recipes.common.utils.run_files import PROBE_FIGURES as FIGURES
 from recipes.common.utils.run_files import read_json, read_rows, write_json, write_rows
-from recipes.common.utils.stats import wilson_interval
-from recipes.common.utils.tables import percent
 from rewards import full_reward, reward_kind, reward_name
 from rewards.audit.audit import unusable_rows
 from rewards.contract import is_model, prepare_reward, scores_task
 from rewards.steps import total
 
 ROWS, COMPLETIONS, SAMPLING = "rows.jsonl", "completions.jsonl", "sampling.json"
-BY_HEART = 0.1  # of all prompts at least, by those sampled: what is worth learning by heart
+OTHERS = 19  # prompts that each completion is handed to: a chance of one in twenty
 
 
 @dataclass
@@ -75,12 +74,9 @@ def probe(options: Namespace, overrides: list[str]) -> bool:
     masked, limit = training["mask_truncated_completions"], training["max_completion_length"]
     step = training["per_device_train_batch_size"] * training["gradient_accumulation_steps"]
     groups_a_step = step * options.num_processes / training["num_generations"]
-    found = figures(scored, recipe.rewards, groups_a_step, limit, masked)
+    elsewhere = right_elsewhere(recipe.module.metric, samples)
+    found = figures(scored, recipe.rewards, groups_a_step, limit, masked, elsewhere)
     learns, sentence = verdict(found)
-    gold, reached = commonest_gold(samples.rows)
-    surely, _ = wilson_interval(round(reached * len(samples.rows)), len(samples.rows))
-    if learns and surely >= BY_HEART:
-        sentence += f", or one answer by heart: {gold!r} is right on {percent(reached, 0)} of these"
     pushed = pushes_of_rewards(recipe.module.metric, samples, scored)
     shown = report(samples, found, training["num_generations"], pushed)
     print(f"Probe of {options.config}: {shown}\n{sentence}", flush=True)
@@ -239,6 +235,28 @@ def _scored(
         right=None if failed else is_right(given, full),
         failed=failed,
     )
+
+
+def right_elsewhere(metric: Metric, samples: Samples) -> dict[str, list[float]]:
+    """By task: the share of right completions for their own prompt, then for others of the task.
+
+    The completions of each prompt are handed to the next prompt of their task, to the one after
+    that, and so on: up to 19 shares, by the metric that the verdict on a run rests on.
+    """
+    shares = {}
+    for task in dict.fromkeys(row["task"] for row in samples.rows):
+        rows = [i for i, row in enumerate(samples.rows) if row["task"] == task]
+        place = {row: i for i, row in enumerate(rows)}
+        lines = [line for line in samples.completions if line["row"] in place]
+        shifts = range(min(len(rows), OTHERS + 1))
+        places = [place[line["row"]] + shift for line in lines for shift in shifts]
+        given = [samples.rows[rows[i % len(rows)]] for i in places]
+        outcomes = evaluate_all(metric, given, [line["text"] for line in lines for _ in shifts])
+        names = dict.fromkeys(name for outcome in outcomes for name in outcome)
+        if names:
+            right = [outcome.get(independent_metric(names), False) for outcome in outcomes]
+            shares[task] = [fmean(right[i :: len(shifts)]) for i in shifts]
+    return shares
 
 
 def pushes_of_rewards(
