@@ -143,7 +143,7 @@ def test_a_rise_to_what_one_answer_reaches_is_said_to_be_no_better():
     )
     sentence = verdict_of_run(log(RISING), [], before, after).sentence
     assert sentence.startswith(TOGETHER) and sentence.endswith(
-        "No better lenient is shown than one answer for every row has: 'no', the gold of 60.0 %."
+        "Held-out lenient is not shown to beat one answer for every row: 'no' is the gold of 60.0 %."
     )
     for row, gold in zip(after, range(100), strict=True):
         row["answer"] = str(gold)  # and 65 of 100 are more than one

@@ -156,8 +156,8 @@ def _by_heart(rows: list[dict[str, Any]], metric: str) -> list[str]:
     right, by_heart = paired(outcomes_of(rows, metric), same)
     if sum(right) > sum(by_heart) and mcnemar_p(right, by_heart) < LEVEL:
         return []
-    one = f"{gold!r}, the gold of {percent(reached)}"
-    return [f"No better {metric} is shown than one answer for every row has: {one}."]
+    beaten = f"Held-out {metric} is not shown to beat one answer for every row"
+    return [f"{beaten}: {gold!r} is the gold of {percent(reached)}."]
 
 
 def reward_rises(log: list[dict[str, Any]]) -> bool:
