@@ -39,6 +39,7 @@ READ = [  # the YAML, the command line, and the setting that is read of them
     ("reward_weights: 2.0", [], "reward_weights", [2.0]),
     ({}, ["--reward_weights", "2.0"], "reward_weights", [2.0]),
     ({}, ["--max_steps=-1"], "max_steps", -1),
+    ({}, ["--pad_to_multiple_of", "8"], "pad_to_multiple_of", 8),  # it may be a text as well
     ({}, ["--optim", "sgd"], "optim", "sgd"),  # a choice of an enum
     ({"reward_kwargs": KWARGS}, [], "reward_kwargs", KWARGS),
     ({}, ["--reward_kwargs", json.dumps(KWARGS)], "reward_kwargs", KWARGS),

@@ -291,9 +291,11 @@ def _add_rewards(names: list[str], recipe: dict[str, Any], training: dict[str, A
 
 
 def _readable(name: str, value: Any, hint: Any, problems: list[str]) -> Any:
-    """JSON text as its mapping, a lone value for a list as one, a path without variables."""
+    """A number, JSON as its mapping, a lone value for a list as one, a path without variables."""
     if _is_list(hint) and isinstance(value, str | int | float):
         value = [value]
+    if isinstance(value, str) and int in typing.get_args(hint) and value.isdecimal():
+        value = int(value)  # also where a text is allowed, as for pad_to_multiple_of
     if name == "scale_rewards":
         value = SCALES.get(str(value).lower(), value)
     if name in PATHS:
