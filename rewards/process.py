@@ -27,6 +27,7 @@ WORDS = NUMBER_WORDS | {
     "half": 2, "twice": 2, "double": 2, "doubled": 2, "triple": 3, "tripled": 3, "thrice": 3,
     "dozen": 12, "quarter": 4, "third": 3, "pair": 2, "pairs": 2, "couple": 2,
 }  # fmt: skip
+_COMPOUND = re.compile(rf"\b(?:{'|'.join(word for word in WORDS if '-' in word)})\b", re.IGNORECASE)
 _SIGNS = {
     r"\times": "*", r"\cdot": "*", "×": "*", "x": "*", "X": "*", r"\div": "/", "÷": "/", "−": "-",
     "–": "-",
@@ -145,7 +146,8 @@ def numbers_in(question: str) -> Counter[Fraction]:
     Example: `numbers_in("half of 8 and 8 more") == {2: 1, 8: 2}`
     """
     found: Counter[Fraction] = Counter()
-    for match in _TOKEN.finditer(question, 0, MAX_CHARS):
+    question = _COMPOUND.sub(lambda word: str(WORDS[word[0].lower()]), question[:MAX_CHARS])
+    for match in _TOKEN.finditer(question):
         if match.lastgroup == "number":
             found[Fraction(match["number"].replace(",", ""))] += 1
         elif match.lastgroup == "word" and match[0].lower() in WORDS:

@@ -154,8 +154,8 @@ def test_the_numbers_of_a_question_are_those_of_its_last_message():
     texts = ["8 + 5 = 13", "3 + 4 = 7", "3 + 4 = 7"]
     found = EquationSteps()(prompts=[asked, asked, "3 and 4"], completions=texts)
     assert found == [[], [(9, 1.0)], [(9, 1.0)]]
-    found = numbers_in("Half of 1,000 eggs, two dozen at $5.50 and 5.50")
-    assert found == {2: 2, 1000: 1, 12: 1, Fraction(11, 2): 2}
+    found = numbers_in("Half of 1,000 eggs, two dozen at $5.50 and 5.50, twenty-one-year-old")
+    assert found == {2: 2, 1000: 1, 12: 1, Fraction(11, 2): 2, 21: 1}
 
 
 @pytest.mark.parametrize("parameters", [{"uses": 0}, {"max_steps": 0}])
