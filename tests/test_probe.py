@@ -131,8 +131,8 @@ VERDICTS = {
     "right by luck": (
         groups(8, [0.0, 1.0]),
         {"right": {"math": [0.5, 0.25, 0.5]}},
-        "will learn to guess: 50.0 % of the completions of task math are right, and handed to "
-        "other prompts 37.5 % in the mean, 50.0 % at most: raise --prompts to be sure, or take",
+        "will learn to guess: task math: 50.0 % right on their own prompts, on others 37.5 % in "
+        "the mean, 50.0 % at most: raise --prompts to be sure, or take",
     ),
     "right by skill": (
         groups(8, [0.0, 1.0]),

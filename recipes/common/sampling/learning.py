@@ -265,12 +265,14 @@ def _is_luck(task: TaskFigures) -> bool:
 
 
 def _why_guessed(name: str, task: TaskFigures) -> str:
-    own, *others = task.right
+    sure = "raise --prompts to be sure, or take rows with more than a few answers"
+    return f"task {name}: {_shares_right(task.right)}: {sure}"
+
+
+def _shares_right(right: list[float]) -> str:
+    own, *others = right
     elsewhere = f"{percent(statistics.fmean(others))} in the mean, {percent(max(others))} at most"
-    return (
-        f"{percent(own)} of the completions of task {name} are right, and handed to other prompts "
-        f"{elsewhere}: raise --prompts to be sure, or take rows with more than a few answers"
-    )
+    return f"{percent(own)} right on their own prompts, on others {elsewhere}"
 
 
 def _remedies(tasks: dict[str, TaskFigures], limit: int) -> str:
@@ -321,8 +323,8 @@ def notes(found: Figures) -> list[str]:
 
 
 def table(found: Figures) -> str:
-    """A line for each task and reward, for each total, and for the lengths of each task."""
-    lines, lengths = [], []
+    """A line for each task and reward, for each total, for lengths and for what is right."""
+    lines, of_tasks = [], []
     for name, task in found.tasks.items():
         for reward, line in {**task.rewards, TOTAL: task.total}.items():
             lines.append(
@@ -340,5 +342,7 @@ def table(found: Figures) -> str:
         if task.median_tokens is not None:
             ended += f"; of the others the median is {task.median_tokens:g} tokens"
             ended += f", 95 % have <= {task.p95_tokens}"
-        lengths.append(f"  {name}: {ended}")
-    return "\n".join([format_table(lines), *lengths])
+        of_tasks.append(f"  {name}: {ended}")
+        if len(task.right) > 1:
+            of_tasks.append(f"  {name}: {_shares_right(task.right)}")
+    return "\n".join([format_table(lines), *of_tasks])
