@@ -23,6 +23,7 @@ from support.scored_by_place import (
 
 from recipes.common.checks.notes import notes_on_settings as loss_notes
 from recipes.common.trainer import GRPOConfig, GRPOTrainer
+from recipes.common.utils.run_files import completion_files, messages, read_completions
 from rewards.routing import route
 from rewards.rows import score_rows
 
@@ -96,6 +97,24 @@ def test_a_failed_row_is_as_if_absent_where_each_reward_is_normalised_alone(trai
     table = completions(tmp_path)
     assert table["advantage"][2] == 0.0
     assert table["advantage"] == pytest.approx(advantages_of(total, group=8), abs=1e-5)
+
+
+@pytest.mark.slow
+def test_tool_calls_are_logged_whatever_the_type_of_their_arguments(model, tmp_path):
+    trainer = make_trainer(model, tmp_path, [give("right", RIGHT)], MATHS, {})
+    for value in ("47 + 38", 85, {"sum": 85}):
+        function = {"name": "calculate", "arguments": {"expression": value}}
+        call = {"role": "assistant", "content": "", "tool_calls": [{"function": function}]}
+        trainer._logs["prompt"].append("47 + 38 =")
+        trainer._logs["completion"].append([call])
+        trainer._logs["advantages"].append(0.0)
+    trainer.log({"loss": 0.0})
+    table = read_completions(*completion_files(tmp_path))
+    shown = [messages(line["completion"])[0][1] for line in table.to_pylist()]
+    assert shown == [
+        f'{{"call": "calculate", "arguments": {{"expression": {value}}}}}'
+        for value in ('"47 + 38"', "85", '{"sum": 85}')
+    ]
 
 
 @pytest.mark.slow

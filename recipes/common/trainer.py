@@ -243,6 +243,13 @@ class GRPOTrainer(trl.GRPOTrainer):
             elif model is self.model:
                 warnings.warn(f"share_prompts has no effect: {reason}.", stacklevel=3)
 
+    def log(self, *args, **kwargs) -> None:
+        """TRL's, whose table of completions a model's odd tool call cannot break."""
+        completions = self._logs["completion"]
+        for i, completion in enumerate(list(completions)):
+            completions[i] = rollout.loggable(completion)
+        super().log(*args, **kwargs)
+
     def _save_checkpoint(self, *args, **kwargs) -> None:
         """TRL's; the oldest checkpoints are those of the least step, whatever the clock says."""
         with rollout.replaced(transformers.trainer, rotate_checkpoints=_rotate_by_step):

@@ -14,6 +14,7 @@ from transformers import AutoProcessor
 from trl import GRPOTrainer
 
 from recipes.common.training.completion import Rollout, generation_config
+from recipes.common.utils.run_files import arguments_text
 from rewards.text import completion_text
 
 NEEDED = "1.16"
@@ -106,6 +107,26 @@ def turn_kinds(messages: list[dict], opening: str | None) -> list[str]:
             broken = opening is not None and opening in completion_text([message])
             kinds.append("broken call" if broken else "text")
     return kinds
+
+
+def loggable(completion: str | list[dict]) -> str | list[dict]:
+    """The completion with the arguments of its tool calls as JSON text.
+
+    TRL's table of completions is a parquet file, whose columns have one type each, and a model
+    calls a tool with a number now and a mapping then.
+    """
+    if isinstance(completion, str):
+        return completion
+    return [
+        {**message, "tool_calls": [_loggable(call) for call in message["tool_calls"]]}
+        if message.get("tool_calls")
+        else message
+        for message in completion
+    ]
+
+
+def _loggable(call: dict) -> dict:
+    return {**call, "function": {**call["function"], "arguments": arguments_text(call)}}
 
 
 def keep_rewards(trainer: GRPOTrainer, count: int) -> None:

@@ -153,6 +153,17 @@ def _message_text(message: dict) -> str:
     """The text of a message, then each of its tool calls as one line of JSON."""
     content = message.get("content") or ""
     text = content if isinstance(content, str) else json.dumps(content, default=str)
-    called = [call["function"] for call in message.get("tool_calls") or []]
-    calls = [{"call": of["name"], "arguments": of["arguments"]} for of in called]
-    return text + "".join(json.dumps(call, default=str) for call in calls)
+    for call in message.get("tool_calls") or []:
+        name = json.dumps(call["function"]["name"])
+        text += f'{{"call": {name}, "arguments": {arguments_text(call)}}}'
+    return text
+
+
+def arguments_text(call: dict) -> str:
+    """The arguments of a tool call as JSON text, which they are already in a table of completions.
+
+    >>> arguments_text({"function": {"name": "add", "arguments": {"a": 1}}})
+    '{"a": 1}'
+    """
+    arguments = call["function"]["arguments"]
+    return arguments if isinstance(arguments, str) else json.dumps(arguments, default=str)
