@@ -14,8 +14,9 @@ recipes/common/sampling/learning.py. --replay scores an earlier probe with the r
 for.
 
 The output folder holds rows.jsonl, completions.jsonl, sampling.json and figures.json. Exit status:
-0 when it will learn (the task, where there is a verifier), 1 when it will learn the format only, to
-guess, or nothing, 2 for an error. A reward that hangs ends the process as it ends a run.
+0 when it will learn (the task, where there is a verifier), 1 when it will learn the format only or
+nothing, or may learn only to guess, 2 for an error. A reward that hangs ends the process as it ends
+a run.
 
 *Not covered*: several processes, and rows beyond the first 1 000 of a stream.
 """

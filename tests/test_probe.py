@@ -131,8 +131,8 @@ VERDICTS = {
     "right by luck": (
         groups(8, [0.0, 1.0]),
         {"right": {"math": [0.5, 0.25, 0.5]}},
-        "will learn to guess: task math: 50.0 % right on their own prompts, on others 37.5 % in "
-        "the mean, 50.0 % at most: raise --prompts to be sure, or take",
+        "may learn only to guess: task math: 50.0 % right by the held-out metric on their own "
+        "prompts, on others 37.5 % in the mean, 50.0 % at most; raise --prompts to be sure, or",
     ),
     "right by skill": (
         groups(8, [0.0, 1.0]),
@@ -148,6 +148,11 @@ VERDICTS = {
         groups(8, [0.0, 1.0]),
         {"right": {"math": [0.5, 0.25, 0.5]}, "rewards": [reward("step")]},
         "will learn the task: ",
+    ),
+    "right by luck, and no verifier teaches": (
+        groups(8, [0.0, 1.0]),
+        {"right": {"math": [0.5, 0.25, 0.5]}, "rewards": [reward("shaping")]},
+        "will learn: ",
     ),
     "shaping alone": (groups(4, [0.0, 1.0]), {"rewards": [reward("shaping")]}, "will learn: "),
 }
@@ -186,6 +191,8 @@ def test_completions_are_handed_to_the_next_prompts_of_their_task():
 
     # 1 and 2, 2, 1 for golds 1, 2, 2; for 2, 2, 1; for 2, 1, 2
     assert right_elsewhere(metric, samples) == {"sum": [0.5, 0.75, 0.25], "other": [1.0]}
+    never = Samples([{**row, "answer": "5"} for row in rows], samples.completions, {})
+    assert right_elsewhere(metric, never) == {"sum": [0.0], "other": [0.0]}
 
 
 def test_a_task_of_few_groups_is_noted_and_changes_no_verdict():

@@ -80,8 +80,13 @@ def partial_sums(question: str) -> str:
     return ", ".join(steps)
 
 
-def reference_completion(row: dict) -> str:
-    """The row's own answer in the asked format, with the steps where they are known."""
+def reference_completion(row: dict) -> str | None:
+    """The row's own answer in the asked format, with the steps where they are known.
+
+    None for a row without one: several answers are right, and its verifier knows them.
+    """
+    if row["answer"] is None:
+        return None
     steps = partial_sums(row["prompt"][-1]["content"])
     return f"<reasoning>{steps}</reasoning><answer>{row['answer']}</answer>"
 

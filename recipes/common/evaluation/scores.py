@@ -67,15 +67,17 @@ def paired(*outcomes: list[bool | None]) -> list[list[bool]]:
     return [[row[i] for row in known] for i in range(len(outcomes))]
 
 
-def commonest_gold(rows: list[dict[str, Any]]) -> tuple[str | None, float]:
-    """The gold of most rows and their share: what one answer, given to every row, is right on.
+def commonest_gold(rows: list[dict[str, Any]]) -> str | float | None:
+    """The gold of most rows, of those that several have: what one answer can be right on.
 
     >>> commonest_gold([{"answer": "yes"}, {"answer": "no"}, {"answer": "yes"}, {"tests": []}])
-    ('yes', 0.5)
+    'yes'
     """
-    golds = Counter(row["answer"] for row in rows if row.get("answer") is not None)
+    golds = Counter(
+        row["answer"] for row in rows if isinstance(row.get("answer"), str | int | float)
+    )
     gold, count = max(golds.items(), key=lambda pair: pair[1], default=(None, 0))
-    return gold, count / len(rows)
+    return gold if count > 1 else None
 
 
 def independent_metric(names: Iterable[str]) -> str:

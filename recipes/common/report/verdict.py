@@ -9,7 +9,6 @@ from recipes.common.evaluation.scores import (
     independent_metric,
     independent_metrics,
     outcomes,
-    outcomes_of,
     paired,
 )
 from recipes.common.report.plots import curve
@@ -149,15 +148,14 @@ def verdict_of_run(
 
 def _by_heart(rows: list[dict[str, Any]], metric: str) -> list[str]:
     """A sentence where one answer, given to every row, does as well as the model."""
-    gold, reached = commonest_gold(rows)
-    if gold is None:
-        return []
-    same = [row.get("answer") == gold for row in rows]
-    right, by_heart = paired(outcomes_of(rows, metric), same)
-    if sum(right) > sum(by_heart) and mcnemar_p(right, by_heart) < LEVEL:
+    rows = [row for row in rows if metric in row["metrics"]]
+    gold = commonest_gold(rows)
+    by_heart = [row.get("answer") == gold for row in rows]
+    right = [row["metrics"][metric] for row in rows]
+    if gold is None or (sum(right) > sum(by_heart) and mcnemar_p(right, by_heart) < LEVEL):
         return []
     beaten = f"Held-out {metric} is not shown to beat one answer for every row"
-    return [f"{beaten}: {gold!r} is the gold of {percent(reached)}."]
+    return [f"{beaten}: {percent(mean(right))} against {percent(mean(by_heart))} for {gold!r:.60}."]
 
 
 def reward_rises(log: list[dict[str, Any]]) -> bool:

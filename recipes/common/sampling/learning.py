@@ -8,9 +8,9 @@ differently. Where `mask_truncated_completions` is set, one of them must also ha
 It will learn when the share of useful groups, times the groups of an optimizer step, is at least
 `USEFUL_A_STEP`, and no task of which at least `ENOUGH_GROUPS` groups were seen is without a useful
 one. It will learn the format only where a task has verifiers or step rewards and no group of it
-differs in the score of any: then the other rewards alone teach. It will learn to guess where the
-completions of a task are not right more often on their own prompts than on each of 19 others: its
-groups differ in luck, and what they teach is the commonest answer.
+differs in the score of any: then the other rewards alone teach. It may learn only to guess where
+the completions of a task are not right more often on their own prompts than on each of up to 19
+others: then groups may differ in luck, and what they teach is the commonest answer.
 
 *Not covered*: how fast and whether for long, `multi_objective_aggregation: normalize_then_sum` (the
 sum decides all the same), and a task of which no prompt was drawn.
@@ -92,7 +92,7 @@ class TaskFigures:
     truncated: float
     median_tokens: float | None
     p95_tokens: int | None
-    right: list[float]  # on their own prompts, then as handed to others of the task
+    right: list[float]  # by the held-out metric: on their own prompts, then as handed to others
 
 
 @dataclass
@@ -232,7 +232,7 @@ def verdict(found: Figures) -> tuple[bool, str]:
         return False, f"will learn the format only: {reason}"
     guessed = [_why_guessed(name, task) for name, task in seen.items() if _is_luck(task)]
     if guessed:
-        return False, f"will learn to guess: {'; '.join(guessed)}"
+        return False, f"may learn only to guess: {'; '.join(guessed)}"
     kinds = {line.kind for task in tasks.values() for line in task.rewards.values()}
     return True, f"will learn{' the task' if kinds & {*OF_THE_TASK} else ''}: {expected}"
 
@@ -252,13 +252,13 @@ def _only_format(task: TaskFigures) -> bool:
 
 
 def _is_luck(task: TaskFigures) -> bool:
-    """Whether completions are right, and not more often than on other prompts.
+    """Whether a verifier teaches what is not shown to be right more often than on other prompts.
 
     Where all shares are equal, being right has nothing to do with the prompt; a step reward teaches
     whatever the answer.
     """
-    lines = task.rewards.values()
-    if any(line.kind == "step" and line.scored and line.zero_spread < 1.0 for line in lines):
+    differ = {line.kind for line in task.rewards.values() if line.scored and line.zero_spread < 1.0}
+    if "verifier" not in differ or "step" in differ:
         return False
     own, *others = task.right or [0.0]
     return own > 0.0 and len(set(task.right)) > 1 and max(others) >= own
@@ -266,13 +266,14 @@ def _is_luck(task: TaskFigures) -> bool:
 
 def _why_guessed(name: str, task: TaskFigures) -> str:
     sure = "raise --prompts to be sure, or take rows with more than a few answers"
-    return f"task {name}: {_shares_right(task.right)}: {sure}"
+    return f"task {name}: {_shares_right(task.right)}; {sure}"
 
 
 def _shares_right(right: list[float]) -> str:
     own, *others = right
     elsewhere = f"{percent(statistics.fmean(others))} in the mean, {percent(max(others))} at most"
-    return f"{percent(own)} right on their own prompts, on others {elsewhere}"
+    measure = "right by the held-out metric"
+    return f"{percent(own)} {measure} on their own prompts, on others {elsewhere}"
 
 
 def _remedies(tasks: dict[str, TaskFigures], limit: int) -> str:
@@ -343,6 +344,6 @@ def table(found: Figures) -> str:
             ended += f"; of the others the median is {task.median_tokens:g} tokens"
             ended += f", 95 % have <= {task.p95_tokens}"
         of_tasks.append(f"  {name}: {ended}")
-        if len(task.right) > 1:
+        if len(set(task.right)) > 1:
             of_tasks.append(f"  {name}: {_shares_right(task.right)}")
     return "\n".join([format_table(lines), *of_tasks])

@@ -36,6 +36,7 @@ from rewards.steps import total
 
 ROWS, COMPLETIONS, SAMPLING = "rows.jsonl", "completions.jsonl", "sampling.json"
 OTHERS = 19  # prompts that each completion is handed to: a chance of one in twenty
+OTHER_TESTS = 3  # the same of programs, each of which has to be run
 
 
 @dataclass
@@ -240,23 +241,34 @@ def _scored(
 def right_elsewhere(metric: Metric, samples: Samples) -> dict[str, list[float]]:
     """By task: the share of right completions for their own prompt, then for others of the task.
 
-    The completions of each prompt are handed to the next prompt of their task, to the one after
-    that, and so on: up to 19 shares, by the metric that the verdict on a run rests on.
+    Right is what the metric of the verdict on a run says. The completions of each prompt are handed
+    to the next prompt of their task, to the one after that, and so on, up to 19 times; programs,
+    each of which has to be run, 3 times; what is never right on its own prompt, not at all.
     """
     shares = {}
     for task in dict.fromkeys(row["task"] for row in samples.rows):
-        rows = [i for i, row in enumerate(samples.rows) if row["task"] == task]
-        place = {row: i for i, row in enumerate(rows)}
-        lines = [line for line in samples.completions if line["row"] in place]
-        shifts = range(min(len(rows), OTHERS + 1))
-        places = [place[line["row"]] + shift for line in lines for shift in shifts]
-        given = [samples.rows[rows[i % len(rows)]] for i in places]
-        outcomes = evaluate_all(metric, given, [line["text"] for line in lines for _ in shifts])
-        names = dict.fromkeys(name for outcome in outcomes for name in outcome)
-        if names:
-            right = [outcome.get(independent_metric(names), False) for outcome in outcomes]
-            shares[task] = [fmean(right[i :: len(shifts)]) for i in shifts]
+        numbers = [i for i, row in enumerate(samples.rows) if row["task"] == task]
+        rows = [samples.rows[i] for i in numbers]
+        texts = [[of["text"] for of in samples.completions if of["row"] == i] for i in numbers]
+        most = min(len(rows) - 1, OTHER_TESTS if "tests" in rows[0] else OTHERS)
+        handed = [rows[shift:] + rows[:shift] for shift in range(1, most + 1)]
+        shares[task] = _shares_right(metric, [rows], texts)
+        if shares[task][0] and handed:
+            shares[task] += _shares_right(metric, handed, texts)
     return shares
+
+
+def _shares_right(metric: Metric, given: list[list[dict]], texts: list[list[str]]) -> list[float]:
+    """The share of right completions, of `texts` by row, for each way to give them rows."""
+    of_rows = [pair for rows in given for pair in zip(rows, texts, strict=True)]
+    pairs = [(row, text) for row, of in of_rows for text in of]
+    outcomes = evaluate_all(metric, *map(list, zip(*pairs, strict=True)))
+    names = dict.fromkeys(name for outcome in outcomes for name in outcome)
+    name = independent_metric(names) if names else ""
+    size = len(outcomes) // len(given)
+    parts = [outcomes[start : start + size] for start in range(0, len(outcomes), size)]
+    right = [[outcome[name] for outcome in part if name in outcome] for part in parts]
+    return [fmean(part) if part else 0.0 for part in right]
 
 
 def pushes_of_rewards(

@@ -126,6 +126,8 @@ def loggable(completion: str | list[dict]) -> str | list[dict]:
 
 
 def _loggable(call: dict) -> dict:
+    if "function" not in call:  # TRL answers it with an error
+        return call
     return {**call, "function": {**call["function"], "arguments": arguments_text(call)}}
 
 
