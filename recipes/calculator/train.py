@@ -1,6 +1,6 @@
 """Multi-step arithmetic with a calculator: the model calls a tool, reads its result and answers.
 
-    python scripts/warm_start.py --config recipes/calculator/smollm2-135m.yaml --rows 128 --steps 20
+    python scripts/warm_start.py --config recipes/calculator/smollm2-135m.yaml --rows 272 --steps 16
     accelerate launch --config_file accelerate_configs/single_gpu.yaml \\
         recipes/calculator/train.py --config recipes/calculator/smollm2-135m.yaml \\
         --model_name_or_path runs/calculator-warm-start
