@@ -58,6 +58,15 @@ def test_a_readme_shows_the_entry_that_its_comment_names(entry):
         render_readme(page, {})
 
 
+def test_the_readme_shows_a_metric_of_each_task_where_a_run_has_several(entry):
+    change = entry["metrics"]["strict"]
+    names = ("code tests", "code hidden", "code format", "math strict", "math lenient")
+    both = {**entry, "order": 1, "metrics": dict.fromkeys(names, change)}
+    lines = render_readme(f"{BEGIN}\n{END}", {"both": both}).splitlines()
+    (row,) = [line for line in lines if "[recipe]" in line]
+    assert "| math lenient 0.0 → 50.0 %" in row and "| code hidden 0.0 → 50.0 %" in row
+
+
 def shipped_runs(root):
     """The YAMLs of recipes that git knows: a user's own next to them publishes nothing."""
     words = ["git", "ls-files", "recipes/*/*.yaml"]

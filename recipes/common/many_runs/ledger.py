@@ -27,6 +27,7 @@ from statistics import mean, stdev
 from typing import Any, NamedTuple
 
 from recipes.common.checks.identity import NOT_COMPARED
+from recipes.common.evaluation.scores import independent_metrics
 from recipes.common.many_runs.arms import CONFIGURED, compare_arms, read_settings
 from recipes.common.settings import options_given
 from recipes.common.utils.run_files import (
@@ -301,6 +302,8 @@ def _all_runs(entries: dict[str, Entry]) -> list[str]:
     rows = []
     for entry in runs:
         metrics = [name for name in entry["metrics"] if not name.endswith("format")]
+        of_tasks = independent_metrics(metrics)
+        metrics = of_tasks if len(of_tasks) > 1 else metrics
         cells = [f"{name} {_change(entry['metrics'][name])}" for name in metrics]
         details = f"[recipe]({Path(entry['config']).parent}/README.md){entry.get('note', '')}"
         title = f"{entry['title']}, {_seeds(entry)}"
