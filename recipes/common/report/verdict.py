@@ -26,8 +26,8 @@ OPENINGS = {
     DIVERGED: "The reward rose and {metric} fell",
     REWARD_ALONE: "The reward rose, and no rise of {metric} is shown",
     FELL: "{metric} fell after step {step}",
-    METRIC_ALONE: "{metric} rose, and no rise of the reward is shown",
-    NOTHING: "No change of reward or {metric} is shown",
+    METRIC_ALONE: "{metric} rose, and no rise of the reward beyond drift is shown",
+    NOTHING: "No change of {metric} is shown, nor a rise of the reward beyond drift",
 }
 
 
@@ -52,8 +52,9 @@ def verdict(
     named. Three questions, each with its own rate of false alarms:
 
     - *Did the reward rise?* The slope of the logged steps' rewards, by the t test of a linear
-      regression at 5 %, with as many steps as their correlation leaves independent (`slope_test`).
-      The sentence gives the means of the first and of the last quarter.
+      regression at 5 %, with as many steps as their correlation leaves independent (`slope_test`):
+      a late jump of a few steps can be drift. The sentence gives the means of the first and of the
+      last quarter.
     - *Did the metric change?* After against before, on the same rows, by the exact McNemar test at
       5 %: of 40 runs that changed nothing one has a rise, one a fall.
     - *Did it fall from a better one in between?* The last validation against the best between, by
