@@ -2,14 +2,15 @@
 
     python scripts/evaluate_model.py --model runs/quickstart \\
         --config recipes/arithmetic/quickstart.yaml
-    python scripts/evaluate_model.py --model HUB_ID --config recipes/gsm8k/qwen2.5-1.5b-lora.yaml \\
-        --num_eval_rows 1319
     python scripts/evaluate_model.py --model A --against B --config recipes/gsm8k/smollm2-135m.yaml
+    python scripts/evaluate_model.py --model A --config recipes/code/smollm2-135m.yaml \\
+        --dataset_path data/humaneval --num_eval_rows 164 --num_eval_samples 16 --temperature 0.8
 
 `--model` is a Hub id, a checkpoint, or a run folder (under LoRA its adapter is loaded on its base).
 The rows, rewards, metric, lengths, tools and vLLM are the recipe's; any argument of it can be
-overridden. `--output FILE` keeps what was found of every row. `--against` evaluates a second model
-and compares them row by row.
+overridden. With `--num_eval_samples` each row is also sampled so often, and pass@k printed, the
+unbiased estimate of Chen et al. 2021 with its interval over the problems. `--output FILE` keeps
+what was found of every row. `--against` compares a second model row by row.
 """
 
 from pathlib import Path
@@ -22,29 +23,29 @@ def main() -> None:
     parser.add_argument("--model", required=True, help="Hub id, checkpoint or run folder")
     parser.add_argument("--config", required=True, type=Path, help="a YAML of a recipe")
     parser.add_argument("--against", help="a second model, shown as `after`")
-    parser.add_argument(
-        "--output",
-        type=Path,
-        help="write one JSON object a row; with --against, of the second model",
-    )
+    parser.add_argument("--output", type=Path, help="one JSON object a row, of the last model")
     options, overrides = parser.parse_known_args()
     from recipes.common.data.recipe import load_recipe
     from recipes.common.evaluation.evaluate import evaluate
     from recipes.common.evaluation.scores import compare, comparison_table, summarize
     from recipes.common.sampling.idle import held_out_rows, idle_trainer
+    from recipes.common.sampling.pass_at_k import lines_of
     from recipes.common.utils.run_files import write_rows
 
-    evaluated = []
+    evaluated = {}
     with refusals():
         recipe = load_recipe(options.config, overrides, rows=False)
         rows, samples = held_out_rows(recipe), recipe.args.recipe.num_eval_samples
         for name in filter(None, (options.model, options.against)):
             trainer = idle_trainer(recipe, name)
-            evaluated.append(evaluate(trainer, rows, recipe.module.metric, samples, name))
+            evaluated[name] = evaluate(trainer, rows, recipe.module.metric, samples, name)
     if options.output:
-        write_rows(options.output, evaluated[-1])
-    before, after = [*map(summarize, evaluated), None][:2]
-    print(comparison_table(before, after, compare(*evaluated) if options.against else None))
+        write_rows(options.output, evaluated[name])
+    before, after = [*map(summarize, evaluated.values()), None][:2]
+    p = compare(*evaluated.values()) if options.against else None
+    print(comparison_table(before, after, p))
+    if samples:
+        print("\n".join(lines_of(evaluated)))
 
 
 if __name__ == "__main__":

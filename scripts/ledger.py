@@ -1,13 +1,14 @@
-"""Keep the ledger: put runs into results/, and generate RESULTS.md and the tables of the READMEs.
+"""Keep the ledger: put runs into results/, generate the tables of the pages, compare a run with it.
 
     python scripts/ledger.py record --config recipes/arithmetic/quickstart.yaml \\
         --runs runs/quickstart-seed[0-9] --title "arithmetic quickstart" \\
         --output results/quickstart.json
     python scripts/ledger.py render            # after any change to results/
+    python scripts/ledger.py compare runs/quickstart --expect results/quickstart.json
 
-Nothing in RESULTS.md is edited by hand: its words stand in results/RESULTS.md.in, its figures in
-results/*.json. In a README a table stands where a comment `generated from results/NAME.json by
-scripts/ledger.py` opens it.
+A table of a page stands where a comment `generated from results/NAME.json by scripts/ledger.py`
+opens it. `compare` shows each metric's change next to the range in which that of one more run is
+expected (19 of 20); exit status 0: all agree; 1: one does not; 2: they cannot be compared.
 """
 
 from pathlib import Path
@@ -24,17 +25,28 @@ def main() -> None:
     record.add_argument("--title", required=True)
     record.add_argument("--command", help="default: scripts/arms.py with these seeds")
     record.add_argument("--output", required=True, type=Path, help="words added by hand stay")
-    commands.add_parser("render", help="RESULTS.md and the tables in the READMEs")
+    commands.add_parser("render", help="the tables in the pages")
+    compare = commands.add_parser("compare", help="does a run agree with an entry?")
+    compare.add_argument("run", type=Path, help="the folder of a finished run")
+    compare.add_argument("--expect", required=True, type=Path, help="an entry of the ledger")
     options = vars(parser.parse_args())
-    from recipes.common.many_runs.ledger import record_entry, render_pages
+    what = options.pop("what")
+    from recipes.common.many_runs import ledger
+    from recipes.common.utils.run_files import read_json
+    from recipes.common.utils.tables import points
 
     with refusals():
-        if options.pop("what") == "record":
-            record_entry(**options)
-            print(f"Saved {options['output']}; name it in results/RESULTS.md.in, and render.")
+        if what == "record":
+            ledger.record_entry(**options)
+        elif what == "render":
+            ledger.render_pages()
         else:
-            render_pages()
-            print("Generated RESULTS.md and the tables in the READMEs.")
+            changes = ledger.compare_run(options["run"], read_json(options["expect"]))
+            for metric, (change, low, high) in changes.items():
+                expected = f"expected {100 * low:+.1f} to {100 * high:+.1f} pt"
+                wrong = "" if low <= change <= high else "NOT "
+                print(f"  {metric:<10}{points(change):>9}   {expected}   {wrong}as expected")
+            raise SystemExit(0 if all(low <= c <= high for c, low, high in changes.values()) else 1)
 
 
 if __name__ == "__main__":

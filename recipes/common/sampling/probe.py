@@ -1,15 +1,21 @@
-"""The probe of a recipe: the trainer completes and scores some prompts as in training, and takes no
-step.
+"""The probe: what the rewards of a recipe would teach its untrained model.
+
+The trainer completes and scores some prompts as in training, and takes no step. GRPO learns from
+what differs within a group, so a group is useful where its completions differ in total reward by
+more than rounding (after voids and gates; controls teach nothing), or in the scores of their steps;
+with `mask_truncated_completions` one of them must have ended, too.
+
+Not covered: how fast it learns, for how long, and whether what it learns is the task. A guess that
+is right by luck counts as a right answer; the share that is right on other prompts shows it.
 """
 
 import json
 import random
-from argparse import Namespace
-from dataclasses import asdict, dataclass
 from pathlib import Path
-from statistics import fmean
 from typing import Any
 
+import numpy as np
+import pandas as pd
 from tqdm import tqdm
 
 from recipes.common.checks.batch import check_batch, completions_of_a_call
@@ -19,91 +25,88 @@ from recipes.common.data.split import first_rows
 from recipes.common.evaluation.metrics import Metric, evaluate_all
 from recipes.common.evaluation.scores import independent_metric
 from recipes.common.sampling.idle import idle_trainer, sample
-from recipes.common.sampling.learning import Figures, Scored, figures, notes, table, verdict
 from recipes.common.settings import Arguments
-from recipes.common.trainer import GRPOTrainer, Scores
-from recipes.common.training.completion import Rollout, decoding_of
-from recipes.common.training.gates import advantages_of, is_right
-from recipes.common.training.guard import FAILURES, NOT_APPLICABLE
+from recipes.common.trainer import GRPOTrainer
+from recipes.common.training.completion import decoding_of
+from recipes.common.training.gates import advantages_of, has_spread, is_hit
+from recipes.common.training.guard import FAILURES
 from recipes.common.training.push import pushes
 from recipes.common.utils.machine import versions
-from recipes.common.utils.run_files import PROBE_FIGURES as FIGURES
-from recipes.common.utils.run_files import read_json, read_rows, write_json, write_rows
+from recipes.common.utils.run_files import (
+    PROBE_FIGURES,
+    read_json,
+    read_rows,
+    write_json,
+    write_rows,
+)
+from recipes.common.utils.stats import wilson_interval
+from recipes.common.utils.tables import format_table, percent
 from rewards import full_reward, reward_kind, reward_name
 from rewards.audit.audit import unusable_rows
 from rewards.contract import is_model, prepare_reward, scores_task
 from rewards.steps import total
 
-ROWS, COMPLETIONS, SAMPLING = "rows.jsonl", "completions.jsonl", "sampling.json"
-OTHERS = 19  # prompts that each completion is handed to: a chance of one in twenty
-OTHER_TESTS = 3  # the same of programs, each of which has to be run
+ROWS, COMPLETIONS, SAMPLING, KEPT = "rows.jsonl", "completions.jsonl", "sampling.json", "kept.jsonl"
+USEFUL_A_STEP = 0.5  # below, most optimizer steps have nothing to learn from
+ENOUGH_GROUPS = 4  # with fewer a task is not found to be without a useful one
 
 
-@dataclass
-class Samples:
-    """Rows, their completions (`row` is the number of theirs), and how these were drawn."""
+def probe(
+    config: Path,
+    overrides: list[str],
+    prompts: int,
+    completions: int | None,
+    num_processes: int,
+    output: Path | None,
+    replay: Path | None,
+    keep: tuple[float, float] | None,
+) -> bool:
+    """Sample or read samples, score them, print and keep the figures; whether there is enough.
 
-    rows: list[dict]
-    completions: list[dict[str, Any]]
-    settings: dict[str, Any]
-
-
-def probe(options: Namespace, overrides: list[str]) -> bool:
-    """Sample or read samples, print and keep the figures, return whether it will learn.
-
-    `options` are those of scripts/probe.py, `overrides` win over the YAML; ValueError with every
-    problem, one a line.
+    The options are those of scripts/probe.py; ValueError with every problem, one a line.
     """
-    recipe = load_recipe(options.config, overrides, rows=options.replay is None)
-    training, output = recipe.args.training, options.output
-    at_once = completions_of_a_call(training, options.num_processes)
-    if options.replay:
-        samples = read_samples(options.replay, recipe.args)
-        check(recipe, samples.rows, options.num_processes, is_part=True)
-        trainer = idle_trainer(recipe, weights=False)
+    recipe = load_recipe(config, overrides, rows=replay is None)
+    training = recipe.args.training
+    rows = read_rows(replay / ROWS) if replay else first_rows(recipe.train_rows)
+    check(recipe, rows, num_processes, is_part=replay is not None)
+    at_once = completions_of_a_call(training, num_processes)
+    trainer = idle_trainer(recipe, weights=replay is None)
+    if replay:
+        samples = read_samples(replay, recipe.args)
     else:
-        rows = first_rows(recipe.train_rows)
-        check(recipe, rows, options.num_processes, is_part=False)
-        trainer = idle_trainer(recipe)
-        group = options.completions or training["num_generations"]
-        samples = draw(trainer, recipe.args, rows, options.prompts, group, at_once)
+        group = completions or training["num_generations"]
+        rows = random.Random(training["seed"]).sample(rows, min(prompts, len(rows)))
+        samples = draw(trainer, rows, group, at_once)
     if output:  # before anything is scored: a reward that fails costs no sampling
-        write_rows(output / ROWS, samples.rows)
-        write_rows(output / COMPLETIONS, samples.completions)
-        write_json(output / SAMPLING, samples.settings)
-    scored = score(trainer, samples, at_once)
-    masked, limit = training["mask_truncated_completions"], training["max_completion_length"]
+        write_rows(output / ROWS, rows)
+        write_rows(output / COMPLETIONS, samples)
+        write_json(output / SAMPLING, sampling_settings(recipe.args))
+    scored = score(trainer, rows, samples, at_once)
     step = training["per_device_train_batch_size"] * training["gradient_accumulation_steps"]
-    groups_a_step = step * options.num_processes / training["num_generations"]
-    elsewhere = right_elsewhere(recipe.module.metric, samples)
-    found = figures(scored, recipe.rewards, groups_a_step, limit, masked, elsewhere)
-    learns, sentence = verdict(found)
-    pushed = pushes_of_rewards(recipe.module.metric, samples, scored)
-    shown = report(samples, found, training["num_generations"], pushed)
-    print(f"Probe of {options.config}: {shown}\n{sentence}", flush=True)
+    groups_a_step = step * num_processes / training["num_generations"]
+    figures = figures_of(scored, recipe.rewards)
+    is_enough, sentence = verdict(scored, figures, groups_a_step)
+    pushed = pushes_of_rewards(recipe.module.metric, rows, samples, scored, recipe.rewards)
+    right = right_on_prompts(recipe.module.metric, rows, samples)
+    print(f"Probe of {config}: {len(rows)} prompts, {len(samples)} completions")
+    print(report(scored, figures, pushed, right, training["max_completion_length"]))
+    print(sentence, flush=True)
+    if keep:
+        print(keep_rows(scored, rows, keep, output / KEPT))
     if output:
-        pairs = zip(samples.completions, scored, strict=True)
-        write_rows(output / COMPLETIONS, [{**line, **asdict(one)} for line, one in pairs])
-        record = {
-            "will_learn": learns,
-            "verdict": sentence,
-            **asdict(found),
-            "config": str(options.config),
-            "push": pushed,
-            "sampling": samples.settings,
-            **versions(),
-        }
-        write_json(output / FIGURES, record)
-        print(f"Kept in {output}; --replay {output} scores it again.")
-    return learns
+        lines = figures.replace({np.nan: None}).to_dict("records")
+        kept = {"enough": is_enough, "verdict": sentence, "groups_a_step": groups_a_step}
+        kept |= {"rewards": lines, "push": pushed, "right": right, "config": str(config)}
+        write_json(output / PROBE_FIGURES, {**kept, **versions()})
+    return is_enough
 
 
 def check(recipe: Recipe, rows: list[dict], processes: int, is_part: bool) -> None:
     """Check batch, rows and rewards, and prepare these; ValueError with every problem."""
     rewards, training = recipe.rewards, recipe.args.training
-    there = {row.get("task") for row in rows}
+    tasks = {row.get("task") for row in rows}
     # Of a part of the rows, those that are replayed, none may be of a reward's task.
-    active = [r for r in rewards if not is_part or any(scores_task(r, task) for task in there)]
+    active = [r for r in rewards if not is_part or any(scores_task(r, task) for task in tasks)]
     problems, weights = check_batch(training, processes, None), training["reward_weights"]
     if weights and len(weights) != len(rewards):
         problems.append(f"reward_weights has {len(weights)} values for {len(rewards)} rewards.")
@@ -114,198 +117,264 @@ def check(recipe: Recipe, rows: list[dict], processes: int, is_part: bool) -> No
         problems += unusable_rows(rows, active) + check_gates(gates, rows, rewards)
     if problems:
         raise ValueError("\n".join(problems))
+    at_once = completions_of_a_call(training, processes)
     for reward in active:
-        at_once = completions_of_a_call(training, processes)
         prepare_reward(reward, at_once, training["reward_timeout_s"])
 
 
-def draw(
-    trainer: GRPOTrainer, args: Arguments, rows: list[dict], count: int, group: int, at_once: int
-) -> Samples:
-    """`count` rows, or all, with `group` completions each, in batches of whole groups."""
-    drawn = random.Random(args.training["seed"]).sample(rows, min(count, len(rows)))
-    rollouts = sample(trainer, drawn, group, batch_size=group * max(1, at_once // group))
-    lines = [_line(i, one) for i, of_row in enumerate(rollouts) for one in of_row]
-    prompt_ids, *_ = trainer._tokenize_prompts([drawn[0]["prompt"]])
-    missed = {row.get("task") for row in rows} - {row.get("task") for row in drawn}
-    settings = {
-        **sampling_settings(args),
-        "missed_tasks": sorted(filter(None, missed)),
-        "opens_think": trainer._tokenizer.decode(prompt_ids[0]).rstrip().endswith("<think>"),
-    }
-    return Samples(drawn, lines, settings)
+# --- Samples: one mapping a completion; those of a row follow one another
 
 
-def _line(row: int, one: Rollout) -> dict[str, Any]:
-    line = {"row": row, "text": one.text, "tokens": one.tokens, "truncated": one.truncated}
-    messages = {"messages": one.completion} if one.turns else {}
-    return {**line, **messages, "token_ids": one.token_ids}
+def draw(trainer: GRPOTrainer, rows: list[dict], group: int, at_once: int) -> list[dict]:
+    """Complete each row `group` times, in batches of whole groups."""
+    drawn = sample(trainer, rows, group, batch_size=group * max(1, at_once // group))
+    samples = []
+    for number, of_row in enumerate(drawn):
+        for one in of_row:
+            line = {"row": number, "text": one.text, "token_ids": one.token_ids}
+            line |= {"tokens": one.tokens, "truncated": one.truncated}
+            samples.append({**line, "messages": one.completion} if one.turns else line)
+    return samples
 
 
 def sampling_settings(args: Arguments) -> dict[str, Any]:
-    """The arguments that completions depend on, as plain data; the rows are kept themselves."""
-    of_model, of_training = (
-        ("model_name_or_path", "model_revision", "dtype"),
-        ("max_completion_length", "chat_template_kwargs", "seed"),
-    )
+    """The settings that completions depend on, as plain data."""
+    of_model = ("model_name_or_path", "model_revision", "dtype")
+    of_training = ("max_completion_length", "chat_template_kwargs", "seed")
     settings = {name: args.model[name] for name in of_model}
     settings |= {name: args.training[name] for name in of_training}
-    settings["decoding"] = decoding_of(args.training)
-    return json.loads(json.dumps(settings, default=str))
+    return json.loads(json.dumps({**settings, "decoding": decoding_of(args.training)}, default=str))
 
 
-def read_samples(folder: Path, args: Arguments) -> Samples:
+def read_samples(folder: Path, args: Arguments) -> list[dict]:
     """Read what an earlier probe sampled; ValueError where its settings were others."""
-    check_files("--replay", folder, ROWS, COMPLETIONS, SAMPLING)
-    settings = read_json(folder / SAMPLING)
+    before, now = read_json(folder / SAMPLING), sampling_settings(args)
     other = [
-        f"{name} {settings.get(name)!r}, not {value!r}"
-        for name, value in sampling_settings(args).items()
-        if settings[name] != value
+        f"{name} {before[name]!r}, not {now[name]!r}" for name in now if before[name] != now[name]
     ]
     if other:
-        raise ValueError(
-            f"{folder} was sampled with {'; '.join(other)}: sample anew, without --replay."
-        )
-    return Samples(read_rows(folder / ROWS), read_rows(folder / COMPLETIONS), settings)
+        raise ValueError(f"{folder} was sampled with {'; '.join(other)}: sample anew.")
+    return read_rows(folder / COMPLETIONS)
 
 
-def check_files(option: str, folder: Path, *names: str) -> None:
-    missing = [name for name in names if not (folder / name).is_file()]
-    if missing:
-        raise ValueError(
-            f"{option} {folder} has no {', '.join(missing)}: give the output folder of "
-            "scripts/probe.py."
-        )
+# --- Scores: one line a completion
 
 
-def score(trainer: GRPOTrainer, samples: Samples, at_once: int) -> list[Scored]:
-    """Every completion scored by the trainer, in calls of whole groups."""
-    group = len(samples.completions) // len(samples.rows)
-    size, scored = group * max(1, at_once // group), []
+def score(
+    trainer: GRPOTrainer, rows: list[dict], samples: list[dict], at_once: int
+) -> pd.DataFrame:
+    """Score every completion by the trainer, in calls of whole groups.
+
+    The columns are row, task, tokens, truncated, one for each reward (NaN where it does not count),
+    total, right (NaN where no verifier could tell), useful (its group), and failed.
+    """
+    group = len(samples) // len(rows)
+    size = group * max(1, at_once // group)
     trainer.num_generations_eval = group
     trainer.environments = None  # a tool's calls are played again: they were those of many batches
     for i, reward in enumerate(trainer.reward_funcs):
-        if reward_kind(reward) == "control":  # its spread teaches nothing
+        if reward_kind(reward) == "control":
             trainer.reward_weights[i] = 0.0
-    for start in tqdm(range(0, len(samples.completions), size), desc="scoring", unit="call"):
-        lines = samples.completions[start : start + size]
-        rows = [samples.rows[line["row"]] for line in lines]
-        completions = [_completion(*pair) for pair in zip(rows, lines, strict=True)]
-        ids = [line["token_ids"] for line in lines]
-        scores = trainer.score(rows, [row["prompt"] for row in rows], completions, ids)
-        teaches = scores.teaches_C.tolist()
-        for first in range(0, len(lines), group):
-            # Steps that do not differ within their group are normalised to 0.
-            of_steps = [amount for of in scores.steps[first : first + group] for _, amount in of]
-            for i in range(first, first + group):
-                is_useful = teaches[i] or any(of_steps)
-                scored.append(_scored(trainer, rows[i], lines[i], scores, i, is_useful))
-    return scored
+    batches = [samples[start : start + size] for start in range(0, len(samples), size)]
+    parts = [_score_batch(trainer, rows, batch) for batch in tqdm(batches, desc="scoring")]
+    scored = pd.concat(parts, ignore_index=True)
+    in_group = scored.groupby("row")
+    scored["useful"] |= in_group["steps_differ"].transform("any")
+    if trainer.args.mask_truncated_completions:
+        scored["useful"] &= ~in_group["truncated"].transform("all")
+    return scored.drop(columns="steps_differ")
 
 
-def _completion(row: dict, line: dict) -> str | list[dict]:
-    """A completion as TRL hands it to a reward."""
-    if "messages" in line or isinstance(row["prompt"], str):
-        return line.get("messages", line["text"])
-    return [{"role": "assistant", "content": line["text"]}]
-
-
-def _scored(
-    trainer: GRPOTrainer, row: dict, line: dict, scores: Scores, i: int, teaches: bool
-) -> Scored:
-    given = {name: graded.amounts[i] for name, graded in scores.graded.items()}
-    given |= {name: total(given[name]) for name in scores.step_rewards}
-    outcomes = {name: graded.outcomes[i] for name, graded in scores.graded.items()}
-    failed = tuple(name for name, outcome in outcomes.items() if outcome in FAILURES)
-    kept = zip(trainer.reward_func_names, scores.rewards_CR[i].isnan().tolist(), strict=True)
-    lost = {name for name, is_lost in kept if is_lost} | set(scores.step_rewards if failed else ())
-    rewards = {
-        name: None if name in lost else amount
-        for name, amount in given.items()
-        if outcomes[name] != NOT_APPLICABLE
-    }
-    weights = zip(trainer.reward_func_names, trainer.reward_weights.tolist(), strict=True)
-    parts = [weight * given[name] for name, weight in weights if name not in lost]
+def _score_batch(trainer: GRPOTrainer, rows: list[dict], batch: list[dict]) -> pd.DataFrame:
+    of_row = [rows[one["row"]] for one in batch]
+    completions = [_completion(row, one) for row, one in zip(of_row, batch, strict=True)]
+    prompts, ids = [row["prompt"] for row in of_row], [one["token_ids"] for one in batch]
+    scores = trainer.score(of_row, prompts, completions, ids)
+    amounts = pd.DataFrame(scores.rewards_CR.tolist(), columns=trainer.reward_func_names)
+    weights = trainer.reward_weights.tolist()
     verifiers = [r for r in trainer.reward_funcs if reward_kind(r) == "verifier"]
-    full = {reward_name(reward): full_reward(reward) for reward in verifiers}
-    return Scored(
-        *(line["row"], row["task"], line["tokens"], line["truncated"], rewards),
-        total=sum(parts) if parts else None,
-        teaches=teaches,
-        right=None if failed else is_right(given, full),
-        failed=failed,
-    )
+    hits = pd.DataFrame({reward_name(r): hits_of(amounts[reward_name(r)], r) for r in verifiers})
+    frame = pd.DataFrame(batch)[["row", "tokens", "truncated"]]
+    frame["task"] = [row["task"] for row in of_row]
+    frame["failed"] = [
+        [name for name, graded in scores.graded.items() if graded.outcomes[i] in FAILURES]
+        for i in range(len(batch))
+    ]
+    frame[amounts.columns] = amounts
+    frame["total"] = (amounts * weights).sum(axis="columns", min_count=1)
+    frame["right"] = hits.min(axis="columns") if verifiers else np.nan
+    frame["useful"] = scores.teaches_C.tolist()
+    for name in scores.step_rewards:
+        frame[name] = [
+            np.nan if failed else total(steps)
+            for steps, failed in zip(scores.graded[name].amounts, frame["failed"], strict=True)
+        ]
+    # Steps that do not differ within their group are normalised to 0.
+    steps = scores.steps or [[]] * len(batch)
+    frame["steps_differ"] = [any(amount for _, amount in of_one) for of_one in steps]
+    return frame
 
 
-def right_elsewhere(metric: Metric, samples: Samples) -> dict[str, list[float]]:
-    """By task: the share of right completions for their own prompt, then for others of the task.
+def _completion(row: dict, one: dict) -> str | list[dict]:
+    """A completion as TRL hands it to a reward."""
+    if "messages" in one or isinstance(row["prompt"], str):
+        return one.get("messages", one["text"])
+    return [{"role": "assistant", "content": one["text"]}]
 
-    Right is what the metric of the verdict on a run says. The completions of each prompt are handed
-    to the next prompt of their task, to the one after that, and so on, up to 19 times; programs,
-    each of which has to be run, 3 times; what is never right on its own prompt, not at all.
+
+def hits_of(amounts: pd.Series, reward: Any) -> pd.Series:
+    """1.0 where a reward scored in full, 0.0 where less, NaN where it did not score."""
+    full = full_reward(reward)
+    return amounts.map(lambda amount: float(is_hit(amount, full)), na_action="ignore")
+
+
+# --- What they say
+
+
+def figures_of(scored: pd.DataFrame, rewards: list) -> pd.DataFrame:
+    """A line for each task and reward that scored it.
+
+    `spread` is the mean standard deviation within a group (with n - 1, as TRL's); `without` is the
+    share of groups whose completions all score alike.
     """
+    lines = []
+    for task, of_task in scored.groupby("task"):
+        for reward in rewards:
+            name = reward_name(reward)
+            known = of_task[of_task[name].notna()]
+            groups = known.groupby("row")[name]
+            differ = groups.agg(has_spread).astype(bool)
+            failed = of_task["failed"].map(lambda names, name=name: name in names).mean()
+            if known.empty and not failed:  # not of its task
+                continue
+            lines.append(
+                {
+                    "task": task,
+                    "reward": name,
+                    "kind": reward_kind(reward),
+                    "mean": known[name].mean(),
+                    "most": known[name].max(),
+                    "hits": hits_of(known[name], reward).mean(),
+                    "spread": groups.std().where(differ, 0.0).mean(),
+                    "without": 1.0 - differ.mean(),
+                    "failed": failed,
+                }
+            )
+    return pd.DataFrame(lines)
+
+
+def verdict(scored: pd.DataFrame, figures: pd.DataFrame, groups_a_step: float) -> tuple[bool, str]:
+    """Tell whether there is enough to learn from, and why, in one sentence."""
+    groups = scored.drop_duplicates("row")
+    by_task = groups.groupby("task")["useful"].agg(["size", "sum"])
+    seen = by_task[by_task["size"] >= ENOUGH_GROUPS]
+    barren = seen.index[seen["sum"] == 0]
+    if len(barren):
+        why = "; ".join(_why_alike(scored, figures, task) for task in barren)
+        return False, f"nothing to learn from: no group of {', '.join(barren)} is useful ({why})"
+    low, high = (
+        groups_a_step * end for end in wilson_interval(groups["useful"].sum(), len(groups))
+    )
+    expected = f"{groups_a_step * groups['useful'].mean():.2g} useful groups are expected in an "
+    expected += f"optimizer step of {groups_a_step:g} (95 %: {low:.2g} to {high:.2g})"
+    if groups_a_step * groups["useful"].mean() < USEFUL_A_STEP:
+        return False, f"too little to learn from: {expected}, at least {USEFUL_A_STEP:g} are needed"
+    of_answers = figures[
+        figures["kind"].isin(["verifier", "step"]) & figures["task"].isin(seen.index)
+    ]
+    alike = of_answers.groupby("task")["without"].min() == 1.0
+    if alike.any():
+        tasks = ", ".join(alike.index[alike])
+        return False, f"only the form of an answer: no verifier tells completions of {tasks} apart"
+    return True, f"enough to learn from: {expected}"
+
+
+def _why_alike(scored: pd.DataFrame, figures: pd.DataFrame, task: str) -> str:
+    """What was seen that makes completions score alike, each with its remedy."""
+    of_task, lines = scored[scored["task"] == task], figures[figures["task"] == task]
+    cut_off, causes = of_task["truncated"].mean(), []
+    if (lines["failed"] > 0.5).any():
+        causes.append("most completions could not be graded: correct the rows or the reward")
+    if cut_off > 0.5:
+        causes.append(f"{percent(cut_off)} were cut off: raise max_completion_length")
+    dead = lines[(lines["most"] <= 0.0) & (lines["kind"] != "control")]["reward"]
+    if len(dead):
+        easier = "show a worked example, take easier rows"
+        causes.append(f"{', '.join(dead)} never gave more than 0: {easier}")
+    alike = "its completions score alike: raise num_generations, or take rows of other difficulty"
+    return "; ".join(causes or [alike])
+
+
+def report(
+    scored: pd.DataFrame,
+    figures: pd.DataFrame,
+    pushed: dict[str, dict[str, float]],
+    right: dict[str, list[float]],
+    limit: int,
+) -> str:
+    """The table of tasks and rewards, and what was cut off, right and pushed."""
+    shown = figures.drop(columns="most").rename(columns={"without": "groups without"})
+    for column in ("hits", "groups without", "failed"):
+        shown[column] = shown[column].map(percent)
+    for column in ("mean", "spread"):
+        shown[column] = shown[column].map("{:.3f}".format)
+    lines = [format_table(shown.to_dict("records"))]
+    for task, of_task in scored.groupby("task"):
+        groups = of_task.drop_duplicates("row")["useful"]
+        ended = of_task[~of_task["truncated"]]["tokens"]
+        own, others = right[task]
+        lines.append(
+            f"  {task}: {groups.sum()} of {len(groups)} groups useful; "
+            f"{percent(of_task['truncated'].mean())} cut off at {limit} tokens, the median of the "
+            f"others {ended.median():g}; {percent(own)} right on their own prompts, "
+            f"{percent(others)} on others"
+        )
+    for metric, by_reward in pushed.items():
+        each = ", ".join(f"{name} {value:+.2f}" for name, value in by_reward.items())
+        lines.append(f"  Push on {metric} by each reward alone: {each}")
+    return "\n".join(lines)
+
+
+def right_on_prompts(
+    metric: Metric, rows: list[dict], samples: list[dict]
+) -> dict[str, list[float | None]]:
+    """By task, the share of right completions on their own prompts, and on the next of the task."""
     shares = {}
-    for task in dict.fromkeys(row["task"] for row in samples.rows):
-        numbers = [i for i, row in enumerate(samples.rows) if row["task"] == task]
-        rows = [samples.rows[i] for i in numbers]
-        texts = [[of["text"] for of in samples.completions if of["row"] == i] for i in numbers]
-        most = min(len(rows) - 1, OTHER_TESTS if "tests" in rows[0] else OTHERS)
-        handed = [rows[shift:] + rows[:shift] for shift in range(1, most + 1)]
-        shares[task] = _shares_right(metric, [rows], texts)
-        if shares[task][0] and handed:
-            shares[task] += _shares_right(metric, handed, texts)
+    for task in dict.fromkeys(row["task"] for row in rows):
+        numbers = [i for i, row in enumerate(rows) if row["task"] == task]
+        following = dict(zip(numbers, numbers[1:] + numbers[:1], strict=True))
+        of_task = [one for one in samples if one["row"] in following]
+        texts = [one["text"] for one in of_task]
+        own = evaluate_all(metric, [rows[one["row"]] for one in of_task], texts)
+        other = evaluate_all(metric, [rows[following[one["row"]]] for one in of_task], texts)
+        name = independent_metric(dict.fromkeys(name for outcome in own for name in outcome))
+        known = [[of[name] for of in outcomes if name in of] for outcomes in (own, other)]
+        shares[task] = [float(np.mean(outcomes)) if outcomes else None for outcomes in known]
     return shares
 
 
-def _shares_right(metric: Metric, given: list[list[dict]], texts: list[list[str]]) -> list[float]:
-    """The share of right completions, of `texts` by row, for each way to give them rows."""
-    of_rows = [pair for rows in given for pair in zip(rows, texts, strict=True)]
-    pairs = [(row, text) for row, of in of_rows for text in of]
-    outcomes = evaluate_all(metric, *map(list, zip(*pairs, strict=True)))
-    names = dict.fromkeys(name for outcome in outcomes for name in outcome)
-    name = independent_metric(names) if names else ""
-    size = len(outcomes) // len(given)
-    parts = [outcomes[start : start + size] for start in range(0, len(outcomes), size)]
-    right = [[outcome[name] for outcome in part if name in outcome] for part in parts]
-    return [fmean(part) if part else 0.0 for part in right]
-
-
 def pushes_of_rewards(
-    metric: Metric, samples: Samples, scored: list[Scored]
+    metric: Metric, rows: list[dict], samples: list[dict], scored: pd.DataFrame, rewards: list
 ) -> dict[str, dict[str, float]]:
     """Which way each reward, were it alone, pushes each metric: metric -> reward -> push."""
-    group = len(samples.completions) // len(samples.rows)
-    outcomes = [metric(samples.rows[line["row"]], line["text"]) for line in samples.completions]
+    group = len(samples) // len(rows)
+    outcomes = [metric(rows[one["row"]], one["text"]) for one in samples]
     pushed: dict[str, dict[str, float]] = {}
-    for name in dict.fromkeys(name for one in scored for name in one.rewards):
-        advantages = advantages_of([one.rewards.get(name) for one in scored], group)
-        for of, value in pushes(outcomes, advantages, group).items():
+    for name in map(reward_name, rewards):
+        amounts = scored[name].astype(object).where(scored[name].notna(), None).tolist()
+        for of, value in pushes(outcomes, advantages_of(amounts, group), group).items():
             pushed.setdefault(of, {})[name] = round(value, 3)
     return pushed
 
 
-def report(
-    samples: Samples, found: Figures, num_generations: int, pushed: dict[str, dict[str, float]]
-) -> str:
-    """Everything but the verdict as text."""
-    settings, (low, high) = samples.settings, found.useful_a_step_interval
-    texts, group = notes(found), len(samples.completions) // len(samples.rows)
-    for task in settings["missed_tasks"]:
-        texts.append(f"task {task}: no prompt of it was drawn: raise --prompts")
-    if group != num_generations:
-        texts.append(f"groups of {group} were sampled, and num_generations is {num_generations}")
-    if settings["opens_think"]:
-        texts.append("the prompt ends with <think>: no reward sees that tag")
-    sampled = f"{len(samples.rows)} prompts x {group} completions"
-    temperature = settings["decoding"]["temperature"]
-    interval = f"{low:.2g} to {high:.2g} a step (95 % interval)"
-    lines = [
-        f"{settings['model_name_or_path']}, {sampled} at {temperature=:g}",
-        table(found),
-        f"  Useful: {found.useful} of {found.groups} groups; {interval}",
-    ]
-    for metric, by in pushed.items():
-        each = ", ".join(f"{name} {value:+.2f}" for name, value in by.items())
-        lines.append(f"  Push on {metric} by each reward alone: {each}")
-    return "\n".join([*lines, *(f"  Note: {text}" for text in texts)])
+def keep_rows(scored: pd.DataFrame, rows: list[dict], keep: tuple[float, float], file: Path) -> str:
+    """Write the rows solved in a share of their completions between two bounds, for `only_rows`.
+
+    A row without a verifier has no such share, and is kept.
+    """
+    rates = scored.groupby("row")["right"].mean()
+    kept = rates.index[rates.isna() | rates.between(*keep)]
+    if not len(kept):
+        raise ValueError(f"no row was solved in {keep[0]:g} to {keep[1]:g} of its completions.")
+    write_rows(file, [rows[number] for number in kept])
+    return f"{len(kept)} of {len(rows)} rows are kept: --only_rows {file}"
