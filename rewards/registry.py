@@ -13,7 +13,6 @@ REGISTRY = {
     "prose": "rewards.small:Prose",
     "length": "rewards.small:Length",
     "soft_overlong": "rewards.small:SoftOverlong",
-    "llm_judge": "rewards.llm_judge:LlmJudge",
     "equation_steps": "rewards.process:EquationSteps",
     "random": "rewards.small:Random",
     "constant": "rewards.small:Constant",

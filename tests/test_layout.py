@@ -31,7 +31,6 @@ LAUNCHED += [file for folder in RECIPES for file in folder.glob("*.py")]
 # Parameters for which no default could be right.
 REQUIRED = {
     "length": {"target": 50},
-    "llm_judge": {"base_url": "http://127.0.0.1:9/v1", "model": "none"},
     "soft_overlong": {"max_completion_len": 100, "soft_punish_cache": 20},
 }
 _optional = "evaluate vllm lm_eval deepspeed bitsandbytes flash_attn kernels liger_kernel"

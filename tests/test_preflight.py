@@ -187,40 +187,6 @@ def test_a_reward_of_the_kind_model_is_not_called(check):
     assert words in outcome.printed
 
 
-def test_what_a_reward_of_a_server_costs_is_noted_and_the_server_not_called(check):
-    nowhere = {"base_url": "http://127.0.0.1:9/v1", "model": "small"}
-    settings = {
-        "reward_kwargs": {"llm_judge": nowhere},
-        "max_steps": 10,
-        "max_completion_length": 100,
-    }
-    outcome = check(
-        reward_funcs=["gsm8k_correctness", "llm_judge"], words=["--dry_run"], **settings
-    )
-    assert outcome.status is None
-    assert (
-        "llm_judge: http://127.0.0.1:9/v1/chat/completions is not called before the run"
-        in outcome.printed
-    )
-    calls = 10 * 8 + 2 * len(HELD_OUT)
-    assert (
-        f"llm_judge: a run makes at most {calls} calls of small (more where one fails), each of up "
-        "to" in outcome.printed
-    )
-
-
-def test_a_word_in_a_judges_prompt_is_a_column_of_every_row(check, tmp_path_factory):
-    file = tmp_path_factory.mktemp("judge") / "judge.txt"
-    file.write_text("{completion} {answer}")
-    settings = {"base_url": "http://127.0.0.1:9/v1", "model": "small", "prompt_file": str(file)}
-    asked = {"reward_funcs": ["xml_format", "llm_judge"], "reward_kwargs": {"llm_judge": settings}}
-    outcome = check(train=with_answer(3, None), **asked)
-    assert_refused(
-        outcome,
-        "reward 'llm_judge' needs the column answer, which row 3 lacks (its columns: [",
-    )
-
-
 def test_good_input_becomes_a_run_and_the_report_shows_what_each_reward_gives(check):
     outcome = check()
     assert outcome.status is None and outcome.result.notes == [TWO_ROWS]

@@ -144,9 +144,6 @@ def _step_parts(logs: dict[str, Any]) -> list[str]:
         parts.append("the rewards taught nothing")
     if "kl" in logs:
         parts.append(f"kl {_number(logs['kl'], 4)}")
-    for name, value in logs.items():
-        if name.startswith("llm_judge/"):
-            parts.append(f"{name} {_number(value, 0)}")
     return [*parts, f"{_number(logs.get('step_time'), 1)} s"]
 
 
