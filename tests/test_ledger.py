@@ -7,11 +7,11 @@ import re
 import sys
 from statistics import mean
 
-import ledger as script
 import pytest
 import yaml
 from support.launching import ROOT
 
+import results as script
 from recipes.common.many_runs.ledger import (
     compare_run,
     expected_change,
@@ -25,13 +25,13 @@ from recipes.common.utils.stats import t_interval, wilson_interval
 
 ENTRIES = read_entries(ROOT / "results")
 CONFIG = ROOT / "recipes/arithmetic/quickstart.yaml"
-BEGIN, END = "<!-- generated from results/ by scripts/ledger.py: begin -->", "<!-- end -->"
+BEGIN, END = "<!-- generated from results/ by scripts/results.py: begin -->", "<!-- end -->"
 
 
 def test_the_pages_are_what_the_ledger_renders():
     for page in pages():
         text = page.read_text()
-        assert text == render_page(text, ENTRIES), f"{page}: run scripts/ledger.py render"
+        assert text == render_page(text, ENTRIES), f"{page}: run scripts/results.py render"
     before, table = (ROOT / "README.md").read_text().split(BEGIN)
     by_hand = before + BEGIN + re.sub(r"\d+\.\d %", "99.9 %", table, count=1)
     assert by_hand != before + BEGIN + table == render_page(by_hand, ENTRIES)
@@ -172,7 +172,7 @@ def test_a_run_is_compared_by_its_change(entry, tmp_path, monkeypatch, capsys):
     good, bad = run_folder(tmp_path / "good", 8, 9, before=4), run_folder(tmp_path / "bad", 9, 4, 4)
     assert compare_run(good, entry) == {"strict": (0.5, 0.0032, 0.9968)}  # 4.3027 * 0.1 * sqrt(4/3)
     for run, status in ((good, 0), (bad, 1), (tmp_path / "none", 2)):
-        words = ["ledger.py", "compare", "--expect", str(tmp_path / "entry.json"), str(run)]
+        words = ["results.py", "compare", "--expect", str(tmp_path / "entry.json"), str(run)]
         monkeypatch.setattr(sys, "argv", words)
         with pytest.raises(SystemExit) as ended:
             script.main()

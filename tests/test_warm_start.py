@@ -1,19 +1,18 @@
 """A warm start: what it trains on, what it leaves, and the questions that later runs leave out."""
 
-import json
 import sys
 from pathlib import Path
 
 import pytest
-from support.launching import run
+from support.launching import ROOT, run
 
 from recipes.common.data.overlap import QUESTIONS, check_held_out, question_digest
 from recipes.common.data.recipe import load_recipe
-from recipes.common.utils.run_files import WARM_START, write_json, write_rows
+from recipes.common.utils.run_files import WARM_START, read_json, write_json, write_rows
 
-ROOT = Path(__file__).parents[1]
-CONFIG = ROOT / "recipes/word_problems/smollm2-135m.yaml"
-SIZES = ["--num_train_rows", "12", "--num_eval_rows", "4"]
+CONFIG = ROOT / "recipes/arithmetic/warm.yaml"
+SIZES = ["--num_train_rows", "12", "--num_eval_rows", "4", "--eval_strategy", "no"]
+SIZES += ["--num_validation_rows", "0"]
 
 
 def warm_model(folder: Path, questions: list[str]) -> str:
@@ -22,42 +21,34 @@ def warm_model(folder: Path, questions: list[str]) -> str:
     return str(folder)
 
 
+def questions_of(rows) -> list[str]:
+    return [row["prompt"][-1]["content"] for row in rows]
+
+
 def test_a_run_does_not_train_on_the_questions_of_its_warm_start(tmp_path):
-    rows = load_recipe(CONFIG, SIZES).train_rows.to_list()
-    questions = [row["prompt"][-1]["content"] for row in rows]
-    model = warm_model(
-        tmp_path, [questions[0].upper(), questions[5] + " "]
-    )  # neither case nor spaces hide them
+    questions = questions_of(load_recipe(CONFIG, SIZES).train_rows)
+    # neither case nor spaces hide them
+    model = warm_model(tmp_path, [questions[0].upper(), questions[5] + " "])
     recipe = load_recipe(CONFIG, [*SIZES, "--model_name_or_path", model])
-    assert [row["prompt"][-1]["content"] for row in recipe.train_rows] == questions[
-        1:5
-    ] + questions[6:]
-    assert recipe.args.notes == [
-        "the 2 questions of the model's warm start are left out of training"
-    ]
+    assert questions_of(recipe.train_rows) == questions[1:5] + questions[6:]
+    note = "the 2 questions of the model's warm start are left out of training"
+    assert recipe.args.notes == [note]
 
 
 def test_a_run_that_evaluates_on_the_questions_of_its_warm_start_is_refused(tmp_path):
     rows = [{"prompt": [{"role": "user", "content": text}]} for text in ("one", "two", "three")]
     (message,) = check_held_out([], rows, warm_model(tmp_path, ["Two", "four"]))
-    assert (
-        "1 of 3 evaluation rows were in the warm start of" in message
-        and "the first is row 1" in message
-    )
-    assert (
-        check_held_out([], rows, warm_model(tmp_path, ["four"]))
-        == check_held_out([], rows, "org/model")
-        == []
-    )
+    assert "1 of 3 evaluation rows were in the warm start of" in message
+    assert "the first is row 1" in message
+    assert check_held_out([], rows, warm_model(tmp_path, ["four"])) == []
+    assert check_held_out([], rows, "org/model") == []
 
 
 def test_rows_of_a_file_without_what_a_reference_is_made_of_are_refused_by_file_and_key(tmp_path):
     write_rows(tmp_path / "own.jsonl", [{"prompt": "9 + 9 =", "task": "math"}])
-    with pytest.raises(
-        ValueError,
-        match=r"only_rows: .*own.jsonl: row 0 lacks the column 'calculation'.*Add it to the file",
-    ):
-        load_recipe(CONFIG, ["--only_rows", str(tmp_path / "own.jsonl"), "--num_eval_rows", "4"])
+    message = r"only_rows: .*own.jsonl: row 0 lacks the column 'answer'.*Add it to the file"
+    with pytest.raises(ValueError, match=message):
+        load_recipe(CONFIG, [*SIZES, "--only_rows", str(tmp_path / "own.jsonl")])
 
 
 @pytest.mark.slow
@@ -65,29 +56,22 @@ def test_a_warm_start_leaves_a_checkpoint_that_writes_the_references_more_likely
     folder = tmp_path / "warm"
     words = ["--config", CONFIG, *SIZES, "--model_name_or_path", model, "--rows", "8"]
     words += ["--max_completion_length", "8", "--steps", "2", "--output_dir", folder]
-    words += ["--bf16", "true"]  # on a CPU too, as a run
+    words += ["--dtype", "float32", "--bf16", "true"]  # on a CPU too, as a run
     command = list(map(str, [sys.executable, ROOT / "scripts/warm_start.py", *words]))
     assert f"Train from it: --model_name_or_path {folder}" in run(command)
-    record = json.loads((folder / WARM_START).read_text())
+    record = read_json(folder / WARM_START)
     assert (len(record[QUESTIONS]), record["steps"], record["model"]) == (8, 2, str(model))
-    losses = [reference_loss(name) for name in (model, folder)]
-    assert losses[1] < losses[0]
+    assert reference_loss(folder) < reference_loss(model)
     assert f"{folder} exists" in run(command, expect=1)
 
 
 def reference_loss(name: Path) -> float:
-    """The mean loss of a model on a reference completion, of a checkpoint that loads without an
-    adapter.
-    """
+    """The loss of a checkpoint, which loads without an adapter, on a reference completion."""
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     recipe = load_recipe(CONFIG, SIZES)
-    tokenizer, model = (
-        AutoTokenizer.from_pretrained(name),
-        AutoModelForCausalLM.from_pretrained(name),
-    )
     text = recipe.module.reference_completion(recipe.train_rows[0])
-    tokens = torch.tensor([tokenizer(text)["input_ids"]])
+    tokens = torch.tensor([AutoTokenizer.from_pretrained(name)(text)["input_ids"]])
     with torch.no_grad():
-        return model(tokens, labels=tokens).loss.item()
+        return AutoModelForCausalLM.from_pretrained(name)(tokens, labels=tokens).loss.item()

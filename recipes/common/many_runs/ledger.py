@@ -40,7 +40,7 @@ ROOT = Path(__file__).resolve().parents[3]
 NOT_SETTINGS = NOT_COMPARED | {"dataset_path", "run_name", "seed"}
 NOT_SETTINGS |= {"eval_strategy", "eval_steps", "num_validation_rows"}
 GENERATED = re.compile(
-    r"(?<=<!-- generated from results/)((?:(\w+)\.json)? by scripts/ledger\.py: begin -->\n)"
+    r"(?<=<!-- generated from results/)((?:(\w+)\.json)? by scripts/results\.py: begin -->\n)"
     r".*?(?=<!-- end -->)",
     re.DOTALL,
 )

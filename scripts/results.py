@@ -1,12 +1,12 @@
 """Keep the ledger: put runs into results/, generate the tables of the pages, compare a run with it.
 
-    python scripts/ledger.py record --config recipes/arithmetic/quickstart.yaml \\
+    python scripts/results.py record --config recipes/arithmetic/quickstart.yaml \\
         --runs runs/quickstart-seed[0-9] --title "arithmetic quickstart" \\
         --output results/quickstart.json
-    python scripts/ledger.py render            # after any change to results/
-    python scripts/ledger.py compare runs/quickstart --expect results/quickstart.json
+    python scripts/results.py render            # after any change to results/
+    python scripts/results.py compare runs/quickstart --expect results/quickstart.json
 
-A table of a page stands where a comment `generated from results/NAME.json by scripts/ledger.py`
+A table of a page stands where a comment `generated from results/NAME.json by scripts/results.py`
 opens it. `compare` shows each metric's change next to the range in which that of one more run is
 expected (19 of 20); exit status 0: all agree; 1: one does not; 2: they cannot be compared.
 """
