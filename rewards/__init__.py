@@ -7,10 +7,12 @@ reward(prompts=["..."], completions=["<answer>18</answer>"], answer=["18"])     
 
 from rewards.contract import (
     KINDS,
+    Reward,
     full_reward,
     reward_columns,
     reward_kind,
     reward_name,
+    reward_of,
     reward_tasks,
 )
 from rewards.loading import load_reward, load_rewards
@@ -18,6 +20,7 @@ from rewards.routing import for_tasks
 
 __all__ = [
     "KINDS",
+    "Reward",
     "for_tasks",
     "full_reward",
     "load_reward",
@@ -25,5 +28,6 @@ __all__ = [
     "reward_columns",
     "reward_kind",
     "reward_name",
+    "reward_of",
     "reward_tasks",
 ]

@@ -8,26 +8,17 @@ with chat messages or plain texts; what it takes besides is a column of the rows
 - a failure of ours is neither right nor wrong: it costs its own row, is counted, and stops a run
   above a set rate (`rewards.rows.score_rows` and the trainer see to that).
 
-It declares, as attributes (`my_reward.kind, my_reward.full = "verifier", 1.0`), what it promises:
-
-- kind: `verifier` scores the answer, and an empty completion earns nothing; `format` scores the
-  shape; `shaping` is anything else that nudges; `control` is an arm of an experiment, such as a
-  random reward; `step` scores the steps of a completion (rewards/steps.py); of a `model` a model
-  scores, so that neither preflight nor the audit call it. Without any it is *undeclared*: it
-  trains, and no score of it is checked.
-- full: what the right answer in the asked format earns, for verifiers and format rewards.
-- tasks: the tasks whose rows it scores.
-- allowances: the most it may give to tricks of the audit: name of a trick -> amount and reason.
-- farmable: how to earn it without doing the task, where its design allows that.
-- max_error_rate: the share of rows (0.0 to 1.0) that it may fail on before a run stops.
-- prepare: `prepare(completions, limit_s)` gets it ready for calls with that many rows of at most
-  `limit_s` seconds; returns a line for the log, or raises ValueError with what is missing.
+What it promises it declares as attributes (`my_reward.kind, my_reward.full = "verifier", 1.0`).
+They are read once, by `reward_of`, and stand in its `Reward`.
 """
 
 import functools
 import inspect
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Collection, Coroutine, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
+
+from rewards.routing import answer_of, rows_of, score_own_rows  # noqa: F401
 
 LARGEST = 3.4e38  # of a score: more is infinite in TRL's float32; NaN is not below it either
 KINDS = ("verifier", "format", "shaping", "control", "step", "model")
@@ -42,115 +33,111 @@ TRL_ARGUMENTS = {
     "log_metric",
     "environments",
 }
-PER_CALL = ("trainer_state", "log_extra", "log_metric")  # one value a call; others one a row
 NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 
 
-def is_model(reward: Any) -> bool:
-    """Whether TRL loads and calls it itself: a Hub id or folder of a reward model, or a module."""
-    return isinstance(reward, str) or hasattr(reward, "named_parameters")
+@dataclass(frozen=True, eq=False)
+class Reward:
+    """One reward with what it declares; TRL calls it like the callable it is made of.
 
-
-def reward_name(reward: Callable | str) -> str:
-    """The name TRL logs it under, as in `rewards/<name>/mean` (`trl.trainer.utils`)."""
-    if is_model(reward):
-        return (reward if isinstance(reward, str) else reward.config._name_or_path).split("/")[-1]
-    return declared(reward, "__name__", type(reward).__name__)
-
-
-def check_names(rewards: list[Callable]) -> list[str]:
-    """Name the rewards that share a name: what is counted of them is logged by name."""
-    names = [reward_name(reward) for reward in rewards]
-    what = "what is logged of them would be one. Rename or remove one."
-    return [
-        f"two rewards are called {name!r}: {what}"
-        for name in sorted({name for name in names if names.count(name) > 1})
-    ]
-
-
-def reward_kind(reward: Callable | str) -> str:
-    """One of `KINDS`, or undeclared."""
-    return "model" if is_model(reward) else declared(reward, "kind", UNDECLARED)
-
-
-def full_reward(reward: Callable) -> float | None:
-    """The score of the right answer in the asked format, or None where it declares none."""
-    return declared(reward, "full")
-
-
-def prepare_reward(reward: Callable, completions: int, limit_s: float) -> str | None:
-    """Let a reward that needs it get ready; its line for the log, None for a reward without one."""
-    prepare = declared(reward, "prepare")
-    return None if prepare is None else prepare(completions, limit_s)
-
-
-def reward_tasks(reward: Callable) -> tuple[str, ...] | None:
-    """The tasks whose rows it scores, or None for a reward that sees every row."""
-    return declared(reward, "tasks")
-
-
-def scores_task(reward: Callable, task: str | None) -> bool:
-    """Whether rows of `task` reach the reward."""
-    tasks = reward_tasks(reward)
-    return tasks is None or task in tasks
-
-
-def reward_columns(reward: Callable) -> list[str]:
-    """The columns it needs: its named parameters without default that TRL does not fill itself.
-
-    Example: `reward_columns(load_reward("gsm8k_correctness")) == ["answer"]`
+    Attributes:
+        call: what is called; of a reward model that TRL loads, its Hub id, folder or module.
+        name: TRL logs it as `rewards/<name>/mean`.
+        kind: `verifier` scores the answer, and an empty completion earns nothing; `format` scores
+            the shape; `shaping` is anything else that nudges; `control` is an arm of an experiment,
+            such as a random reward; `step` scores the steps of a completion (rewards/steps.py); of
+            a `model` a model scores, so that neither preflight nor the audit call it. A reward that
+            declares none is `undeclared`: it trains, and no promise of it is checked.
+        full: what the right answer in the asked format earns, for verifiers and format rewards.
+        tasks: the tasks whose rows it scores; None for all. Of other rows it sees none.
+        columns: the columns it needs: named parameters without default that TRL does not fill.
+        is_async: whether TRL awaits it.
+        allowances: the most it may give to tricks of the audit: name -> (amount, reason).
+        farmable: how to earn it without doing the task, where its design allows that.
+        max_error_rate: the share of rows (0.0 to 1.0) that it may fail on before a run stops.
+        prepare: `prepare(completions, limit_s)` gets it ready for calls with that many rows of at
+            most `limit_s` seconds; returns a line for the log, or raises ValueError with what is
+            missing.
     """
-    parameters = [] if is_model(reward) else parameters_of(reward)
-    needed = [p.name for p in parameters if p.default is p.empty and p.kind in NAMED]
-    return [name for name in needed if name not in TRL_ARGUMENTS]
+
+    call: Callable | str
+    name: str
+    kind: str = UNDECLARED
+    full: float | None = None
+    tasks: tuple[str, ...] | None = None
+    columns: tuple[str, ...] = ()
+    is_async: bool = False
+    allowances: Mapping[str, tuple[float, str]] = field(default_factory=dict)
+    farmable: str | None = None
+    max_error_rate: float = 1.0
+    prepare: Callable[[int, float], str | None] | None = None
+
+    def __call__(self, **arguments: Any) -> list[float | None]:
+        if self.tasks is None:
+            return self.call(**arguments)
+        return at_once(score_own_rows(self.call, self.tasks, arguments))
+
+    def scores(self, task: str | None) -> bool:
+        """Whether rows of `task` reach the reward."""
+        return self.tasks is None or task in self.tasks
+
+    @property
+    def is_model(self) -> bool:
+        """Whether TRL loads and calls it itself: a Hub id or folder of a model, or a module."""
+        return isinstance(self.call, str) or hasattr(self.call, "named_parameters")
+
+    @property
+    def __name__(self) -> str:
+        return self.name
+
+    @property
+    def __wrapped__(self) -> Callable | str:  # `inspect.signature` looks here
+        return self.call
 
 
-def is_async(reward: Callable) -> bool:
-    """Whether TRL awaits it: `async def`, an object whose `__call__` is, a partial of these."""
-    while isinstance(reward, functools.partial):
-        reward = reward.func
-    return inspect.iscoroutinefunction(reward) or inspect.iscoroutinefunction(type(reward).__call__)
+class AsyncReward(Reward):
+    """An `async def` reward: TRL looks at `__call__` to tell the two apart."""
+
+    async def __call__(self, **arguments: Any) -> list[float | None]:
+        if self.tasks is None:
+            return await self.call(**arguments)
+        return await score_own_rows(self.call, self.tasks, arguments)
 
 
-def at_once(coroutine: Coroutine) -> Any:
-    """What a coroutine that waits for nothing returns: one text for rewards of both kinds."""
-    try:
-        coroutine.send(None)
-    except StopIteration as end:
-        return end.value
-    coroutine.close()
-    raise RuntimeError("a reward that is not async waits for something")
+def reward_of(reward: Any) -> Reward:
+    """The record of a callable or of a reward model, a module or its name; a record is itself.
 
+    The one place where a callable is asked what it declares.
 
-async def answer_of(reward: Callable, **arguments: Any) -> Any:
-    """Call a reward of either kind."""
-    answer = reward(**arguments)
-    return await answer if inspect.isawaitable(answer) else answer
-
-
-def rows_of(arguments: dict[str, Any], places: list[int]) -> dict[str, Any]:
-    """The arguments of a call for some of its rows; a column that is None is left out.
-
-    Example: `rows_of({"answer": ["1", "2"], "log_extra": None}, [1]) == {"answer": ["2"],
-    "log_extra": None}`
+    Example: `reward_of(Gsm8kCorrectness(exact=2.0)).columns == ("answer",)`
     """
-    own = {name: values for name, values in arguments.items() if name in PER_CALL}
-    for name, values in arguments.items():
-        if name not in PER_CALL and values is not None:
-            own[name] = [values[place] for place in places]
-    return own
+    if isinstance(reward, Reward):
+        return reward
+    if isinstance(reward, str) or hasattr(reward, "named_parameters"):
+        path = reward if isinstance(reward, str) else reward.config._name_or_path
+        return Reward(reward, path.split("/")[-1], "model")
+    tasks = declared(reward, "tasks")
+    tasks = [tasks] if isinstance(tasks, str) else tasks
+    needed = [p.name for p in parameters_of(reward) if p.default is p.empty and p.kind in NAMED]
+    is_awaited = is_coroutine_function(reward)
+    return (AsyncReward if is_awaited else Reward)(
+        call=reward,
+        name=declared(reward, "__name__", type(reward).__name__),
+        kind=declared(reward, "kind", UNDECLARED),
+        full=declared(reward, "full"),
+        tasks=tuple(tasks) if isinstance(tasks, list) else tasks,
+        columns=tuple(name for name in needed if name not in TRL_ARGUMENTS),
+        is_async=is_awaited,
+        allowances=declared(reward, "allowances", {}),
+        farmable=declared(reward, "farmable"),
+        max_error_rate=declared(reward, "max_error_rate", 1.0),
+        prepare=declared(reward, "prepare"),
+    )
 
 
-def parameters_of(reward: Callable) -> list[inspect.Parameter]:
-    """The parameters it is called with."""
-    return list(inspect.signature(reward).parameters.values())
-
-
-def signature(*columns: str) -> inspect.Signature:
-    """That of a reward whose columns are known when it is made, for its `__signature__`."""
-    named = [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY) for name in columns]
-    rest = inspect.Parameter("rest", inspect.Parameter.VAR_KEYWORD)
-    return inspect.Signature([*named, rest])
+def route(reward: Any, tasks: Collection[str]) -> Reward:
+    """The same reward for the rows whose `task` is one of `tasks`, None for all others."""
+    return replace(reward_of(reward), tasks=tuple(tasks))
 
 
 def declared(reward: Callable, attribute: str, default: Any = None) -> Any:
@@ -163,3 +150,81 @@ def declared(reward: Callable, attribute: str, default: Any = None) -> Any:
         else:
             return default
     return getattr(reward, attribute)
+
+
+def is_coroutine_function(reward: Callable) -> bool:
+    """Whether it is `async def`, an object whose `__call__` is, or a partial of these."""
+    while isinstance(reward, functools.partial):
+        reward = reward.func
+    return inspect.iscoroutinefunction(reward) or inspect.iscoroutinefunction(type(reward).__call__)
+
+
+def parameters_of(reward: Callable) -> list[inspect.Parameter]:
+    """The parameters it is called with."""
+    return list(inspect.signature(reward).parameters.values())
+
+
+def at_once(coroutine: Coroutine) -> Any:
+    """What a coroutine that waits for nothing returns: one text for rewards of both kinds."""
+    try:
+        coroutine.send(None)
+    except StopIteration as end:
+        return end.value
+    coroutine.close()
+    raise RuntimeError("a reward that is not async waits for something")
+
+
+def check_names(rewards: list[Callable]) -> list[str]:
+    """Name the rewards that share a name: what is counted of them is logged by name."""
+    names = [reward_of(reward).name for reward in rewards]
+    return [
+        f"two rewards are called {name!r}: what is logged of them would be one. Rename or remove "
+        "one."
+        for name in sorted({name for name in names if names.count(name) > 1})
+    ]
+
+
+# Views on the record, for callers that do not hold one yet.
+
+
+def is_model(reward: Any) -> bool:
+    return reward_of(reward).is_model
+
+
+def is_async(reward: Any) -> bool:
+    return reward_of(reward).is_async
+
+
+def reward_name(reward: Any) -> str:
+    return reward_of(reward).name
+
+
+def reward_kind(reward: Any) -> str:
+    return reward_of(reward).kind
+
+
+def full_reward(reward: Any) -> float | None:
+    return reward_of(reward).full
+
+
+def prepare_reward(reward: Any, completions: int, limit_s: float) -> str | None:
+    prepare = reward_of(reward).prepare
+    return None if prepare is None else prepare(completions, limit_s)
+
+
+def reward_tasks(reward: Any) -> tuple[str, ...] | None:
+    return reward_of(reward).tasks
+
+
+def scores_task(reward: Any, task: str | None) -> bool:
+    return reward_of(reward).scores(task)
+
+
+def reward_columns(reward: Any) -> list[str]:
+    return list(reward_of(reward).columns)
+
+
+def signature(*columns: str) -> inspect.Signature:
+    named = [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY) for name in columns]
+    rest = inspect.Parameter("rest", inspect.Parameter.VAR_KEYWORD)
+    return inspect.Signature([*named, rest])

@@ -18,15 +18,13 @@ from rewards.contract import (
     NAMED,
     TRL_ARGUMENTS,
     UNDECLARED,
+    Reward,
     check_names,
-    is_async,
-    is_model,
     parameters_of,
-    reward_kind,
-    reward_tasks,
+    reward_of,
+    route,
 )
 from rewards.registry import REGISTRY
-from rewards.routing import route
 
 TRL_CALLS = (
     "TRL needs (prompts, completions, <dataset columns>, **kwargs), all by keyword; "
@@ -39,7 +37,7 @@ def load_rewards(
     kwargs: dict[str, dict[str, Any]] | None = None,
     tasks: dict[str, list[str] | str] | None = None,
     allow_none: bool = False,
-) -> list[Callable]:
+) -> list[Reward]:
     """Load the rewards of a run in the order named.
 
     At least one is not a step reward, unless `allow_none`.
@@ -69,7 +67,7 @@ def load_rewards(
             own = {}
         try:
             reward = load_reward(spec, **own)
-            chosen = take("tasks", spec, reward_tasks(reward))
+            chosen = take("tasks", spec, reward.tasks)
             rewards.append(reward if chosen is None else _routed(reward, chosen, spec))
         except ValueError as problem:
             problems.append(str(problem))
@@ -78,7 +76,7 @@ def load_rewards(
         missing = f"which is not in reward_funcs ({', '.join(specs)})."
         problems += [f"reward_{setting} names {name!r}, {missing}" for name in left]
     is_loaded = len(rewards) == len(specs)
-    if is_loaded and not allow_none and all(reward_kind(each) == "step" for each in rewards):
+    if is_loaded and not allow_none and all(reward.kind == "step" for reward in rewards):
         named = f"names only step rewards ({', '.join(specs)})" if specs else "is empty"
         remedy = "name at least one reward of whole completions, if only of weight 0."
         problems.append(f"reward_funcs {named}; {remedy}")
@@ -87,8 +85,8 @@ def load_rewards(
     return rewards
 
 
-def _routed(reward: Callable | str, tasks: Any, spec: str) -> Callable:
-    if is_model(reward):
+def _routed(reward: Reward, tasks: Any, spec: str) -> Reward:
+    if reward.is_model:
         scores = "a reward model scores every row; leave it out."
         raise ValueError(f"reward_tasks of {spec!r}: {scores}")
     names = [tasks] if isinstance(tasks, str) else tasks
@@ -98,14 +96,14 @@ def _routed(reward: Callable | str, tasks: Any, spec: str) -> Callable:
     return route(reward, tuple(names))
 
 
-def load_reward(spec: str, **kwargs: Any) -> Callable | str:
+def load_reward(spec: str, **kwargs: Any) -> Reward:
     """Load one reward and set its parameters.
 
     Args:
         spec: a registry name, `path/to/file.py:name`, `package.module:name` or
             `package.module.name`: a function, a class, an instance, a partial, a function that
             returns a reward, or a loaded reward model. Or the Hub id or folder of a reward model,
-            which is returned as it is: TRL loads it.
+            which TRL loads.
         kwargs: parameters of the reward, of its class, or of the function that returns it.
 
     Raises:
@@ -113,8 +111,8 @@ def load_reward(spec: str, **kwargs: Any) -> Callable | str:
             not have, a signature that TRL cannot call, an unknown kind, an async step reward; the
             message says what is allowed.
     """
-    reward = build_reward(spec, kwargs)
-    if not is_model(reward):
+    reward = reward_of(build_reward(spec, kwargs))
+    if not reward.is_model:
         check_signature(reward, spec)
     return reward
 
@@ -130,10 +128,11 @@ def check_signature(reward: Callable, spec: str) -> None:
     if not (takes_more and by_keyword and what):
         has = f"reward {spec!r} has the signature {inspect.signature(reward)}"
         raise ValueError(f"{has}; {TRL_CALLS}.")
-    kind = reward_kind(reward)
+    record = reward_of(reward)
+    kind = record.kind
     if kind not in (*KINDS, UNDECLARED):
         raise ValueError(f"reward {spec!r} has kind {kind!r}; allowed: {', '.join(KINDS)}.")
-    if kind == "step" and is_async(reward):
+    if kind == "step" and record.is_async:
         raise ValueError(f"reward {spec!r} is async; a step reward is a plain function.")
 
 

@@ -1,9 +1,10 @@
 """Rewards by task: rows of other tasks get None, and the reward never sees them."""
 
+import inspect
 from collections.abc import Callable
 from typing import Any
 
-from rewards.contract import answer_of, at_once, is_async, reward_name, rows_of
+PER_CALL = ("trainer_state", "log_extra", "log_metric")  # one value a call; others one a row
 
 
 def for_tasks(*tasks: str) -> Callable[[Callable], Callable]:
@@ -21,47 +22,46 @@ def for_tasks(*tasks: str) -> Callable[[Callable], Callable]:
     return mark
 
 
-def route(reward: Callable, tasks: tuple[str, ...]) -> "RoutedReward":
-    """`reward` for the rows whose `task` is one of `tasks`, None for all others."""
-    return AsyncRoutedReward(reward, tasks) if is_async(reward) else RoutedReward(reward, tasks)
+async def answer_of(reward: Callable, **arguments: Any) -> Any:
+    """Call a reward of either kind, plain or `async def`."""
+    answer = reward(**arguments)
+    return await answer if inspect.isawaitable(answer) else answer
 
 
-class RoutedReward:
-    """Calls a reward with the rows of its tasks, and puts its scores and columns in their places.
+def rows_of(arguments: dict[str, Any], places: list[int]) -> dict[str, Any]:
+    """The arguments of a call for some of its rows; a column that is None is left out.
 
-    A column that it logs through `log_extra` has None in the rows of other tasks.
+    Example: `rows_of({"answer": ["1", "2"], "log_extra": None}, [1]) == {"answer": ["2"],
+    "log_extra": None}`
     """
-
-    def __init__(self, reward: Callable, tasks: tuple[str, ...]):
-        self.__wrapped__, self.tasks = reward, tuple(tasks)  # what it wraps declares the rest
-        self.__name__ = reward_name(reward)
-
-    def __call__(self, **arguments: Any) -> list[float | None]:
-        return at_once(self._score(arguments))
-
-    async def _score(self, arguments: dict[str, Any]) -> list[float | None]:
-        """Raises ValueError for another number of values than of rows."""
-        mine = [i for i, task in enumerate(arguments["task"]) if task in self.tasks]
-        logged: dict[str, list] = {}
-
-        def log_extra(column: str, values: list) -> None:
-            logged.setdefault(column, []).extend(values)
-
-        def among_all(values: list) -> list:
-            spread = [None] * len(arguments["completions"])
-            for place, value in zip(mine, values, strict=True):
-                spread[place] = value
-            return spread
-
-        picked = {**rows_of(arguments, mine), "log_extra": log_extra}
-        scores = await answer_of(self.__wrapped__, **picked) if mine else []
-        for column, values in logged.items() if arguments.get("log_extra") else ():
-            arguments["log_extra"](column, among_all(values))
-        return among_all(scores)
+    own = {name: values for name, values in arguments.items() if name in PER_CALL}
+    for name, values in arguments.items():
+        if name not in PER_CALL and values is not None:
+            own[name] = [values[place] for place in places]
+    return own
 
 
-class AsyncRoutedReward(RoutedReward):
-    """The same for an `async def` reward: TRL looks at `__call__` to tell them apart."""
+async def score_own_rows(
+    reward: Callable, tasks: tuple[str, ...], arguments: dict[str, Any]
+) -> list[float | None]:
+    """Call a reward with the rows of its tasks; put its scores and columns in their places.
 
-    async def __call__(self, **arguments: Any) -> list[float | None]:
-        return await self._score(arguments)
+    Other rows have None. Raises ValueError for another number of values than of rows.
+    """
+    mine = [place for place, task in enumerate(arguments["task"]) if task in tasks]
+    logged: dict[str, list] = {}
+
+    def log_extra(column: str, values: list) -> None:
+        logged.setdefault(column, []).extend(values)
+
+    def among_all(values: list) -> list:
+        spread = [None] * len(arguments["completions"])
+        for place, value in zip(mine, values, strict=True):
+            spread[place] = value
+        return spread
+
+    own = {**rows_of(arguments, mine), "log_extra": log_extra}
+    scores = await answer_of(reward, **own) if mine else []
+    for column, values in logged.items() if arguments.get("log_extra") else ():
+        arguments["log_extra"](column, among_all(values))
+    return among_all(scores)

@@ -24,9 +24,8 @@ from rewards.audit.call import score, stand_in_ids
 from rewards.audit.report import report
 from rewards.audit.tricks import ASKED, FORMS, LESSONS, LONG, REFERENCE, SHORT, UNREADABLE, tricks
 from rewards.code_blocks import extract_program
-from rewards.contract import declared
+from rewards.contract import declared, route
 from rewards.registry import REGISTRY
-from rewards.routing import route
 from rewards.text import tag_text
 
 GOLDS = ["18", "7", "1,080", "-3", "250", "11", "100", "0"]

@@ -14,9 +14,8 @@ from recipes.common.data.recipe import import_recipe
 from rewards import load_reward, reward_kind
 from rewards.audit.audit import audit
 from rewards.audit.tricks import tricks
-from rewards.contract import declared
+from rewards.contract import declared, route
 from rewards.process import MAX_CHARS, EquationSteps, equations, numbers_in
-from rewards.routing import route
 from rewards.steps import SumOfSteps, total
 
 

@@ -106,7 +106,8 @@ def test_two_files_of_one_name_do_not_collide(tmp_path):
 def test_a_reward_model_is_named_as_trl_logs_it_and_scores_every_row(tmp_path):
     folder = tmp_path / "scorer"
     folder.mkdir()
-    assert load_rewards(["org/model", f"{folder}/"]) == ["org/model", str(folder)]
+    rewards = load_rewards(["org/model", f"{folder}/"])
+    assert [reward.call for reward in rewards] == ["org/model", str(folder)]
     assert [reward_name(name) for name in ("org/model", str(folder))] == ["model", "scorer"]
     assert (reward_kind("org/model"), reward_columns("org/model")) == ("model", [])
     text = message(load_rewards, ["org/model"], None, {"model": ["sums"]})

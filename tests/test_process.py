@@ -21,7 +21,7 @@ from transformers import AutoTokenizer, PreTrainedTokenizerBase
 from recipes.common.trainer import GRPOTrainer
 from recipes.common.training.gates import normalise
 from recipes.common.training.steps import LOSS_TYPES, token_advantages, tokens_that_hold
-from rewards.routing import route
+from rewards.contract import route
 from rewards.steps import check_steps
 
 pytestmark = pytest.mark.usefixtures("one_thread")

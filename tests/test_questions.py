@@ -227,7 +227,7 @@ def test_what_the_harness_yaml_rewards_most_is_right_for_every_reader():
     row = recipe.to_row({"question": "9 + 9?", "answer": "#### 18"}, [], args.system_prompt)
     assert "#### the final number" in row["prompt"][0]["content"]
     scores = {
-        name: load_reward(name)([BEST], [BEST], answer=["18"])
+        name: load_reward(name)(prompts=[BEST], completions=[BEST], answer=["18"])
         for name in ("gsm8k_harness", "gsm8k_correctness")
     }
     assert scores == {"gsm8k_harness": [2.2], "gsm8k_correctness": [2.0]}

@@ -26,7 +26,7 @@ from recipes.common.training.guard import (
     guard,
 )
 from rewards import full_reward, load_reward, reward_columns, reward_kind, reward_name, reward_tasks
-from rewards.routing import route
+from rewards.contract import route
 
 ROOT = Path(__file__).resolve().parents[1]
 BATCH = {
@@ -388,7 +388,7 @@ def in_a_process(tmp_path: Path, *lines: str) -> tuple[subprocess.CompletedProce
     script = tmp_path / "hangs.py"
     head = ["import asyncio, re, sys, time", "from recipes.common.training import guard as guards"]
     script.write_text(
-        "\n".join([*head, "from rewards.routing import route", *lines, "print('it went on')"])
+        "\n".join([*head, "from rewards.contract import route", *lines, "print('it went on')"])
     )
     words, env = [sys.executable, script], {"PYTHONPATH": str(ROOT)}
     done = subprocess.run(words, cwd=ROOT, env=env, capture_output=True, text=True, timeout=60)

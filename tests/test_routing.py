@@ -17,8 +17,7 @@ from rewards import (
     reward_name,
     reward_tasks,
 )
-from rewards.contract import is_async, scores_task
-from rewards.routing import route
+from rewards.contract import is_async, route, scores_task
 
 BATCH = {
     "prompts": ["p0", "p1", "p2", "p3"],

@@ -24,7 +24,7 @@ from support.scored_by_place import (
 from recipes.common.checks.notes import notes_on_settings as loss_notes
 from recipes.common.trainer import GRPOConfig, GRPOTrainer
 from recipes.common.utils.run_files import completion_files, messages, read_completions
-from rewards.routing import route
+from rewards.contract import route
 from rewards.rows import score_rows
 
 pytestmark = pytest.mark.usefixtures("one_thread")

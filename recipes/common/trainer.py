@@ -32,7 +32,7 @@ from recipes.common.training.steps import StepRewards, TokenStep, check_loss, to
 from recipes.common.utils.machine import fastest_dtype
 from recipes.common.utils.secrets import blank
 from rewards import reward_kind, reward_name
-from rewards.contract import check_names, is_model
+from rewards.contract import check_names, is_model, reward_of
 
 NO_STEPS_WITH_TOOLS = (
     "reward_funcs names a step reward, which cannot be placed among the turns of tools: remove it."
@@ -197,7 +197,10 @@ class GRPOTrainer(trl.GRPOTrainer):
                 f"reward_weights has {len(weights)} values for {len(reward_funcs)} rewards."
             )
         # TRL calls a reward model itself.
-        guarded = [r if is_model(r) else guard(r, args.reward_timeout_s) for r in reward_funcs]
+        guarded = [
+            reward.call if reward.is_model else guard(given, args.reward_timeout_s)
+            for given, reward in zip(reward_funcs, map(reward_of, reward_funcs), strict=True)
+        ]
         weighted = list(zip(guarded, weights, strict=True))
         outcomes = [(r, weight) for r, weight in weighted if reward_kind(r) != "step"]
         steps = [(r, weight) for r, weight in weighted if reward_kind(r) == "step"]

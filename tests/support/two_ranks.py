@@ -14,7 +14,7 @@ from support.scored_by_place import as_async, generations, give, make_trainer
 
 from recipes.common.training.guard import RewardErrors
 from rewards import load_reward
-from rewards.routing import route
+from rewards.contract import route
 
 RANK = int(os.environ["RANK"])
 TASKS = ["math", "math", "words"]
