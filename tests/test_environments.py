@@ -32,8 +32,8 @@ from transformers import AutoTokenizer
 from recipes.calculator.train import metric, reference_completion
 from recipes.common.checks.callables import check_tool_template, check_tool_use
 from recipes.common.checks.combinations import check_settings
-from recipes.common.checks.identity import differences, identity_of
 from recipes.common.checks.preflight import check_rows
+from recipes.common.checks.run_folder import differences, identity_of
 from recipes.common.data.recipe import load_parts, load_recipe
 from recipes.common.evaluation.evaluate import evaluate
 from recipes.common.trainer import GRPOConfig, GRPOTrainer

@@ -1,8 +1,7 @@
-"""What goes wrong in a run of several processes ends it soon, with a message, and costs what was
-not saved yet.
+"""What goes wrong in a run of several processes ends it with a message and costs what was not saved
+yet.
 """
 
-import json
 import os
 import re
 import shutil
@@ -23,16 +22,15 @@ from support.launching import (
     warmed,
 )
 
+from recipes.common.utils.run_files import checkpoints, read_json
+
 pytestmark = pytest.mark.slow
 
 SLOWLY = {
     "reward_funcs": "tests/support/slow_rewards.py:takes_its_time",
     "num_eval_rows": 0,
     "num_train_rows": 8,
-}
-SLOWLY |= {
     "per_device_train_batch_size": 4,
-    "save_steps": 2,
     "max_steps": 12,
     "bf16": "false",
     "use_cpu": "true",
@@ -42,16 +40,12 @@ ENDS_WITHIN_S = 60
 
 
 def words_for(model: Path, folder: Path, launch: str = "zero2", **overrides) -> list[str]:
-    file = f"accelerate_configs/{launch}.yaml"
-    settings, launcher = {**SLOWLY, **overrides}, ["--num_processes=2"]
+    file, launcher = f"accelerate_configs/{launch}.yaml", ["--num_processes=2"]
+    settings = {**SLOWLY, **overrides}
     return command("arithmetic", "quickstart", model, folder, file, launcher, **settings)
 
 
-def checkpoint_steps(folder: Path) -> list[int]:
-    return sorted(int(path.name.rpartition("-")[2]) for path in folder.glob("checkpoint-*"))
-
-
-def test_a_killed_rank_ends_the_job_and_is_named_and_the_run_goes_on(model, tmp_path):
+def test_a_killed_rank_ends_the_job_and_is_named_and_the_run_is_resumed(model, tmp_path):
     log, folder = tmp_path / "log", tmp_path / "run"
     process = start(warmed(words_for(model, folder)), log, ON_CPU)
     wait_for("step 5/12", log, process)
@@ -60,13 +54,12 @@ def test_a_killed_rank_ends_the_job_and_is_named_and_the_run_goes_on(model, tmp_
     wait_for_end(process, timeout_s=ENDS_WITHIN_S)
     assert process.returncode != 0
     assert re.search(r"rank +: 1 .*\n +exitcode +: -9", log.read_text())
-    last = checkpoint_steps(folder)[-1]
+    last = int(checkpoints(folder)[0].name.rpartition("-")[2])
     assert last >= 4
     printed = run(words_for(model, folder), env=ON_CPU)
-    assert (
-        f"Resuming from {folder}/checkpoint-{last}" in printed and f"step {last + 1}/12" in printed
-    )
-    assert json.loads((folder / "summary.json").read_text())["steps"] == 12
+    assert f"Resuming from {folder}/checkpoint-{last}" in printed
+    assert f"step {last + 1}/12" in printed
+    assert read_json(folder / "summary.json")["steps"] == 12
 
 
 def test_a_reward_that_hangs_on_one_rank_ends_the_job_and_is_named(model, tmp_path):
@@ -78,21 +71,20 @@ def test_a_reward_that_hangs_on_one_rank_ends_the_job_and_is_named(model, tmp_pa
     wait_for_end(process, timeout_s=ENDS_WITHIN_S)
     assert process.returncode != 0
     assert "Timeout (0:00:05)" in log.read_text() and "in hangs_on_rank_1" in log.read_text()
-    assert checkpoint_steps(tmp_path / "run") == [2]
+    assert [path.name for path in checkpoints(tmp_path / "run")] == ["checkpoint-2"]
 
 
 @pytest.fixture
 def small_disk(tmp_path: Path):
-    """A file system of a given size in bytes: a function that makes it, once."""
+    """A file system of some bytes: a function that makes it, once."""
     place = tmp_path / "disk"
     place.mkdir()
 
     def mount(size: int) -> Path:
-        done = subprocess.run(
-            ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", place], capture_output=True
-        )
+        words = ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", place]
+        done = subprocess.run(words, capture_output=True, text=True)
         if done.returncode:
-            pytest.skip(f"cannot mount a small file system: {done.stderr.decode().strip()}")
+            pytest.skip(f"cannot mount a small file system: {done.stderr.strip()}")
         return place
 
     yield mount
@@ -101,23 +93,19 @@ def small_disk(tmp_path: Path):
 
 def test_a_full_disk_leaves_the_checkpoint_before_usable(model, tmp_path, small_disk):
     few = {"max_steps": 6, "reward_funcs": DENSE_REWARD}
-    run(words_for(model, tmp_path / "measured", "ddp", **few), env=ON_CPU)
-    room = used(tmp_path / "measured" / "checkpoint-2") * 3 // 2 + used(
-        tmp_path / "measured" / "completions"
-    )
-    disk = small_disk(
-        room + 200_000
-    )  # for one checkpoint and what stands next to it, and half of another
-    printed = run(words_for(model, disk / "run", "ddp", **few), env=ON_CPU, expect=1)
-    assert f"the disk of {disk / 'run'} is full" in printed
-    *_, before, cut_short = checkpoint_steps(disk / "run")
-    shutil.copytree(
-        disk / "run", tmp_path / "run"
-    )  # where there is room; the output_dir may be given anew
-    printed = run(words_for(model, tmp_path / "run", "ddp", **few), env=ON_CPU)
-    assert f"{tmp_path / 'run'}/checkpoint-{cut_short} was cut short" in printed
-    assert f"Resuming from {tmp_path / 'run'}/checkpoint-{before}" in printed
-    assert json.loads((tmp_path / "run" / "summary.json").read_text())["steps"] == 6
+    measured = tmp_path / "measured"
+    run(words_for(model, measured, "ddp", **few), env=ON_CPU)
+    # for one checkpoint and what stands next to it, and half of another
+    room = used(measured / "checkpoint-2") * 3 // 2 + used(measured / "completions") + 200_000
+    on_disk, copy = small_disk(room) / "run", tmp_path / "run"
+    printed = run(words_for(model, on_disk, "ddp", **few), env=ON_CPU, expect=1)
+    assert f"the disk of {on_disk} is full" in printed
+    cut_short, before = [path.name for path in checkpoints(on_disk)[:2]]
+    shutil.copytree(on_disk, copy)  # where there is room; the output_dir may be another
+    printed = run(words_for(model, copy, "ddp", **few), env=ON_CPU)
+    assert f"{copy}/{cut_short} was cut short" in printed
+    assert f"Resuming from {copy}/{before}" in printed
+    assert read_json(copy / "summary.json")["steps"] == 6
 
 
 def used(folder: Path) -> int:

@@ -50,10 +50,9 @@ def start(
         finished.
     """
     # Imported here, so that a script may import a recipe without all that a run needs.
-    from recipes.common.checks.identity import files_read, identity_of
     from recipes.common.checks.model_files import model_folder
     from recipes.common.checks.preflight import preflight, report, resolved
-    from recipes.common.checks.run_folder import dtype_of_run, open_run_folder
+    from recipes.common.checks.run_folder import dtype_of_run, identity_of, open_run_folder
     from recipes.common.data.recipe import load_parts
     from recipes.common.training.environments import by_name, load_environments, load_tools
     from recipes.common.utils.screen import announce, explain_endings, refuse
@@ -90,8 +89,7 @@ def start(
         *by_name(load_environments(training.environment_factory)).values(),
     ]
     start_model = model_folder(model.model_name_or_path, model.model_revision)
-    files = files_read(recipe, training)
-    identity = identity_of([*rewards, *tools], result.rows, held_out, start_model, files)
+    identity = identity_of([*rewards, *tools], result.rows, held_out, start_model)
     checkpoint = open_run_folder(recipe, training, {**config, **identity})
     rows = (train_rows, eval_rows, validation_rows)
     announce("Loading the model ...")

@@ -94,7 +94,6 @@ class RecipeArguments:
         None, "Columns by the names that rewards take them by: {solution: answer}."
     )
     fresh: bool = setting(False, "Move an existing output_dir aside and start anew.")
-    extend: bool = setting(False, "Resume a run, finished or not, with a larger max_steps.")
     accept_changed: list[str] = setting(
         [], "Resume although this is another: reward_code, the code of rewards and tools."
     )

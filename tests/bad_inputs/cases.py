@@ -154,7 +154,6 @@ SETTINGS = {
         {"model_init_kwargs": {"dtype": "float16", "device_map": "auto"}},
         "model_init_kwargs sets device_map, dtype: the setting dtype says the type",
     ),
-    "anew and on at once": ({"fresh": True, "extend": True}, "fresh and extend are both true"),
     "FSDP without its launch file": (
         {"fsdp": "full_shard auto_wrap"}, "fsdp is 'full_shard auto_wrap', but this launch is",
     ),

@@ -48,9 +48,6 @@ def check_settings(args: Arguments, rewards: list[Callable]) -> list[str]:
     table = {
         "max_steps is 0; it must be at least 1, or -1 for num_train_epochs.": (s.max_steps == 0),
         "bf16 and fp16 are both true: set one or the other.": (s.bf16 and s.fp16),
-        "fresh and extend are both true: a run starts anew, or goes on to more steps.": (
-            s.fresh and s.extend
-        ),
         f"fsdp is {s.fsdp!r}, but this launch is {asked_engine()}: give accelerate launch "
         "--config_file accelerate_configs/fsdp2.yaml, and leave fsdp out.": (
             s.fsdp and not asked_engine().startswith("FSDP")

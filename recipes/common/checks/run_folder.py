@@ -1,30 +1,48 @@
-"""The folder of a run: a start begins in it, goes on with what it finds, or is refused.
+"""The folder of a run: a start begins in it, resumes what is there, or is refused.
 
-`run_config.json` says which run it is (see identity.py): a start that differs is refused, but for
-what a resume may change.
+`run_config.json` says which run it is: every setting, the engine, and digests of rows, code and the
+model at step 0. A start that differs is refused, but for what a resume may change.
+
+*Not covered*: what a reward's file imports or reads, and a model that is not on this disk yet.
 """
 
+import ast
 import contextlib
 import fcntl
+import functools
+import hashlib
+import inspect
+import json
 import os
 import sys
+import zipfile
+from collections.abc import Callable, Iterable
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 from accelerate.utils import broadcast_object_list
 
-from recipes.common.checks.identity import CHANGEABLE, CODE, differences
-from recipes.common.checks.model_files import check_readable
 from recipes.common.settings import RecipeArguments
 from recipes.common.trainer import GRPOConfig
+from recipes.common.training.engine import asked_engine
 from recipes.common.utils import run_files as files
-from recipes.common.utils.machine import fastest_dtype
+from recipes.common.utils.machine import fastest_dtype, package_versions
 from recipes.common.utils.screen import announce, refuse
 
 FINISHED = (files.SUMMARY, files.TABLE, files.REPORT)
-# What a checkpoint from another folder does not hold.
-OF_EVALUATION = {"num_eval_rows", "num_eval_samples", "rows_held_out", "held-out rows"}
+# What a later start may change without making it another run.
+NOT_COMPARED = {"disable_tqdm", "dry_run", "fresh", "num_completions_to_print", "output_dir"}
+NOT_COMPARED |= {"push_to_hub", "report_to", "resume_from_checkpoint", "save_total_limit"}
+NOT_COMPARED |= {"accept_changed", "digests", "versions"}
+# What a resume may change: not what is learnt from a row, but when a run ends for want of it.
+CHANGEABLE = {"max_reward_error_rate", "reward_timeout_s"}
+CODE = "the code of "
+MODEL_FILES = {".safetensors", ".bin", ".json", ".jinja", ".txt", ".model"}
+SAMPLE = 1 << 25  # bytes from the middle of a file; training changes every part of the weights
+
+
+# --- What a start does
 
 
 def dtype_of_run(recipe: RecipeArguments, training: GRPOConfig) -> str:
@@ -48,47 +66,26 @@ def open_run_folder(
     `record` is every setting of the run (`preflight.resolved`) and `identity_of` it.
 
     Returns:
-        The checkpoint to resume from, or None for a start from step 0. `--resume_from_checkpoint`
-        is used where the folder has none of its own.
+        The checkpoint to resume from, or None for a start from step 0.
 
     Raises:
         SystemExit: status 0 when the run is finished (its table is printed), status 2 when the
             folder belongs to another run, is damaged or is still being written.
     """
-    decision: list[Any] = [None, None]  # a refusal, or whether it is finished and its checkpoint
+    decision: list[Any] = [None, False, None]  # a refusal, whether it is finished, its checkpoint
     if training.process_index == 0:
         try:
-            decision = [None, _decide(recipe, training, record)]
+            decision = [None, *_decide(recipe, training, record)]
         except ValueError as refusal:
-            decision = [f"error: {refusal}", None]
+            decision = [f"error: {refusal}", False, None]
     if training.world_size > 1:
         decision = broadcast_object_list(decision)
-    refusal, answer = decision
+    refusal, is_finished, checkpoint = decision
     if refusal:
         refuse(refusal)
-    is_finished, checkpoint = answer
     if is_finished:
         sys.exit(0)
     return checkpoint
-
-
-def why_not_whole(checkpoint: Path, world_size: int) -> str | None:
-    """What keeps a checkpoint from being gone on from; None where it is whole.
-
-    transformers writes trainer_state.json last, and each rank its random state: a save that was cut
-    short lacks one.
-    """
-    ranks = [f"rng_state_{rank}.pth" for rank in range(world_size)]
-    for name in [files.STATE, *(ranks if world_size > 1 else ["rng_state.pth"])]:
-        if not (checkpoint / name).is_file():
-            return f"{name} is missing"
-    try:
-        check_readable(checkpoint)
-    except ValueError as problem:
-        return str(problem)
-    state = files.read_json(checkpoint / files.STATE)
-    step = state.get("global_step") if isinstance(state, dict) else None
-    return None if checkpoint.name == f"checkpoint-{step}" else f"{files.STATE} is of step {step}"
 
 
 def _decide(
@@ -97,193 +94,147 @@ def _decide(
     """Whether the run is finished, and its checkpoint; ValueError for what is refused."""
     folder = Path(training.output_dir)
     _take_lock(folder)
-    is_there = any(path.name != files.LOCK for path in folder.iterdir())
-    if recipe.fresh and is_there:
+    is_empty = all(path.name == files.LOCK for path in folder.iterdir())
+    if recipe.fresh and not is_empty:
         print(f"--fresh: the content of {folder} is now in {_move_aside(folder)}.")
-    elif is_there and not (folder / files.RECORD).is_file():
+    elif not is_empty and not (folder / files.RECORD).is_file():
         raise ValueError(
             f"{folder} is not empty and not a run (it has no {files.RECORD}).\n"
             "Use another output_dir, or --fresh to move it aside."
         )
-    try:
-        old = _read_all(folder, record)
-    except ValueError as damage:
-        remedy = "Restore it from a copy, use another output_dir, or --fresh to start anew."
-        raise ValueError(f"{damage}.\n{remedy}") from None
-    checkpoint = _newest_whole(folder, training.world_size) or training.resume_from_checkpoint
-    started = bool(files.checkpoints(folder)) or (folder / files.SUMMARY).is_file()
-    if started:
-        kept = _same_run(recipe, folder, old, record, checkpoint)
-        if kept.get("max_steps") != old.get("max_steps"):
-            _extend(folder, training, old["max_steps"], kept["max_steps"])
-    else:  # a start that saved nothing binds nobody
-        kept = record
-        evaluated = [name for name in (files.BEFORE, files.VALIDATION) if (folder / name).is_file()]
-        if evaluated and differences(old, record).keys() - CHANGEABLE:
-            print(
-                "The start before had another configuration and saved no checkpoint: it is now in "
-                f"{_move_aside(folder)}."
-            )
+    old = _read_record(folder)
+    checkpoint = _newest_whole(folder, training.world_size)
+    step = int(checkpoint.name.rpartition("-")[2]) if checkpoint else 0
+    if files.checkpoints(folder) or (folder / files.SUMMARY).is_file():
+        record = _same_run(recipe, folder, old, record)
+    elif (folder / files.EVALUATION).is_dir() and differences(old, record).keys() - CHANGEABLE:
+        print("The start before had another configuration and saved no checkpoint:", end=" ")
+        print(f"it is now in {_move_aside(folder)}.")
     if all((folder / name).is_file() for name in FINISHED):
         print(f"The run in {folder} is finished (--fresh starts it anew):")
         print((folder / files.TABLE).read_text(encoding="utf-8"))
         return True, None
-    if checkpoint and Path(checkpoint).absolute().parent != folder.absolute():
-        kept = _from_elsewhere(recipe, checkpoint, record)
-    if not started:  # a file that is missing may be copied into it
-        files.write_json(folder / files.RECORD, kept)
     _check_resumable(recipe, training, folder, checkpoint)
     for file in files.completion_files(folder):
-        if int(file.stem.rpartition("_")[2]) > _step_of(checkpoint):
+        if int(file.stem.rpartition("_")[2]) > step:
             file.unlink()  # it is written again; a kill may have cut it short
-        else:
-            files.read_completions(file)
-    files.write_json(folder / files.RECORD, kept)
+    files.write_json(folder / files.RECORD, record)
     print(f"Resuming from {checkpoint}." if checkpoint else f"A new run in {folder}.", flush=True)
-    return False, checkpoint
+    return False, str(checkpoint) if checkpoint else None
 
 
-def _read_all(folder: Path, record: dict[str, Any]) -> dict[str, Any]:
-    """The record of the run, `record` where there is none; ValueError for a file that is damaged.
+def _read_record(folder: Path) -> dict[str, Any]:
+    """The record of the run that is there, if any; ValueError where one of its files is damaged.
 
     We write our files whole, so that no kill leaves one cut short.
     """
-    for name in (files.SUMMARY, files.VERSIONS, files.MINUTES, files.WANDB):
-        files.read_json(folder / name)
-    for name in (files.VALIDATION, files.AFTER):
-        files.read_evaluated(folder, name)
-    old = files.read_json(folder / files.RECORD, record)
-    if not isinstance(old, dict):
-        raise ValueError(f"{folder / files.RECORD} is damaged: it does not hold settings")
-    before, rows = files.read_evaluated(folder, files.BEFORE), old.get("rows_held_out") or 0
-    is_due = files.checkpoints(folder) and (folder / files.BEFORE).is_file()
-    if is_due and len(before) != rows:
-        held = f"it holds {len(before)} rows of {rows}"
-        raise ValueError(f"{folder / files.BEFORE} is damaged: {held}")
-    return old
-
-
-def _newest_whole(folder: Path, world_size: int) -> str | None:
-    there = files.checkpoints(folder)  # the newest first
-    for path in there:
-        why = why_not_whole(path, world_size)
-        if why is None:
-            return str(path)
-        print(f"warning: {path} was cut short ({why}). Passing over it.", file=sys.stderr)
-    if there:
-        print(f"warning: no checkpoint of {folder} is whole: the run starts again at step 0.")
-    return None
+    try:
+        for name in (files.SUMMARY, files.VERSIONS, files.MINUTES, files.WANDB):
+            files.read_json(folder / name)
+        for name in (files.BEFORE, files.VALIDATION, files.AFTER):
+            files.read_evaluated(folder, name)
+        record = files.read_json(folder / files.RECORD, {})
+        if not isinstance(record, dict):
+            raise ValueError(f"{folder / files.RECORD} is damaged: it does not hold settings")
+    except ValueError as damage:
+        raise ValueError(
+            f"{damage}.\nRestore it from a copy, use another output_dir, or --fresh to start anew."
+        ) from None
+    return record
 
 
 def _same_run(
-    recipe: RecipeArguments,
-    folder: Path,
-    old: dict[str, Any],
-    record: dict[str, Any],
-    checkpoint: str | None,
-    not_compared: frozenset[str] = frozenset(),
+    recipe: RecipeArguments, folder: Path, old: dict[str, Any], new: dict[str, Any]
 ) -> dict[str, Any]:
     """The record `old` of a folder with what a resume may change of it; ValueError for another run.
 
-    What is changed stands under `accepted`, with the step from which on it holds.
+    versions.json keeps the command of each start, which says from when on a change holds.
     """
-    changed = differences(old, record)
-    changed = {name: change for name, change in changed.items() if name not in not_compared}
-    allowed = CHANGEABLE | ({"max_steps"} if recipe.extend else set())
-    if "reward_code" in recipe.accept_changed:
-        allowed |= {name for name in changed if name.startswith(CODE)}
-    if wrong := changed.keys() - allowed:
-        more = {
-            "To train on for more steps, give --extend.": "max_steps" in wrong,
-            "To go on with the code as it is now, give --accept_changed reward_code.": any(
-                name.startswith(CODE) for name in wrong
-            ),
-        }
-        lines = [
-            f"{folder} holds a run with another configuration:",
-            *(f"  {name}: {change}" for name, change in changed.items() if name in wrong),
-            "Undo these changes to resume it, use another output_dir, or --fresh to move it aside.",
-            *(remedy for remedy, helps in more.items() if helps),
-        ]
-        raise ValueError("\n".join(lines))
-    was, now = old.get("versions") or {}, record.get("versions") or {}
+    changed = differences(old, new)
+    code = {name for name in changed if name.startswith(CODE)}
+    accepted = CHANGEABLE | (code if "reward_code" in recipe.accept_changed else set())
+    if wrong := [name for name in changed if name not in accepted]:
+        lines = "\n".join(f"  {name}: {changed[name]}" for name in wrong)
+        hint = "\nTo go on with the code as it is now, give --accept_changed reward_code."
+        raise ValueError(
+            f"{folder} holds a run with another configuration:\n{lines}\nUndo these changes to "
+            "resume it, use another output_dir, or --fresh to move it aside."
+            f"{hint if code.intersection(wrong) else ''}"
+        )
+    was, now = old.get("versions") or {}, new["versions"]
     others = [
         f"{name} {was[name]} -> {now.get(name)}" for name in was if was[name] != now.get(name)
     ]
     if others:
         print(f"warning: other versions than at the start: {', '.join(others)}.")
         print("The tokens may not be the same.")
-    if not changed:
-        return old
-    before, after = ({**each, **each["digests"]} for each in (old, record))
-    entry = {name: [before.get(name), after.get(name)] for name in changed}
-    kept = {**old, "digests": {**old["digests"]}}
+    record = {**old, "digests": dict(old["digests"])}
     for name, change in changed.items():
         print(f"{name}: {change}; from here on this is the run's.")
-        (kept["digests"] if name in record["digests"] else kept)[name] = after.get(name)
-    entry = {"from_step": _step_of(checkpoint), **entry}
-    return {**kept, "accepted": [*old.get("accepted", []), entry]}
+        if name in code:
+            record["digests"][name] = new["digests"][name]
+        else:
+            record[name] = new[name]
+    return record
 
 
-def _from_elsewhere(
-    recipe: RecipeArguments, checkpoint: str, record: dict[str, Any]
-) -> dict[str, Any]:
-    """The record of a run that goes on from another folder's checkpoint, if it is the same run.
+def _newest_whole(folder: Path, world_size: int) -> Path | None:
+    checkpoints = files.checkpoints(folder)  # the newest first
+    for path in checkpoints:
+        reason = why_not_whole(path, world_size)
+        if reason is None:
+            return path
+        print(f"warning: {path} was cut short ({reason}). Passing over it.", file=sys.stderr)
+    if checkpoints:
+        print(f"warning: no checkpoint of {folder} is whole: the run starts again at step 0.")
+    return None
 
-    Evaluation apart, of which a checkpoint holds nothing.
+
+def why_not_whole(checkpoint: Path, world_size: int) -> str | None:
+    """What keeps a checkpoint from being resumed; None where it is whole.
+
+    transformers writes trainer_state.json last, and each rank its random state, one sooner than
+    another: a save that was cut short lacks one.
     """
-    folder = Path(checkpoint).parent
-    other = files.read_json(folder / files.RECORD)
-    if not isinstance(other, dict):
-        raise ValueError(
-            f"cannot resume from {checkpoint}: {folder} has no {files.RECORD}, which tells which "
-            "run it is. Copy it from that run."
-        )
-    kept = _same_run(recipe, folder, other, record, checkpoint, OF_EVALUATION)
-    return {**kept, **record, "resumed_from": checkpoint}
+    ranks = [f"rng_state_{rank}.pth" for rank in range(world_size)]
+    for name in ranks if world_size > 1 else ["rng_state.pth"]:
+        if not zipfile.is_zipfile(checkpoint / name):
+            return f"{name} is missing or cut short"
+    try:
+        step = files.read_json(checkpoint / files.STATE, {}).get("global_step")
+    except ValueError as damage:
+        return str(damage)
+    if step is None:
+        return f"{files.STATE} is missing"
+    return None if checkpoint.name == f"checkpoint-{step}" else f"{files.STATE} is of step {step}"
 
 
 def _check_resumable(
-    recipe: RecipeArguments, training: GRPOConfig, folder: Path, checkpoint: str | None
+    recipe: RecipeArguments, training: GRPOConfig, folder: Path, checkpoint: Path | None
 ) -> None:
+    """Refuse, by a ValueError, what no checkpoint of the folder can be resumed from."""
+    asked = training.resume_from_checkpoint
+    if asked and Path(asked).absolute().parent != folder.absolute():
+        raise ValueError(
+            f"resume_from_checkpoint is {asked}, and a run resumes from its own folder alone: copy "
+            f"the folder of that run to {folder}, without the checkpoints that came after."
+        )
     if checkpoint is None and (folder / files.SUMMARY).is_file():
         raise ValueError(
             f"the run in {folder} is finished but for its {files.REPORT} or {files.TABLE}, and "
             "it has no checkpoint left.\nWrite the report with: "
             f"python scripts/report.py {folder}"
         )
-    if checkpoint is None:
-        return
-    why = why_not_whole(Path(checkpoint), training.world_size)
-    if why is None and training.sync_ref_model:
-        why = "TRL keeps a moving reference (sync_ref_model) in no checkpoint. Give --fresh"
-    if why is None and recipe.num_eval_rows and not (folder / files.BEFORE).is_file():
-        other = "" if folder in Path(checkpoint).parents else ", or --num_eval_rows 0"
-        why = f"{files.BEFORE} is missing, and the untrained model is gone. "
-        why += f"Copy it from that run{other}"
-    if why:
-        raise ValueError(f"cannot resume from {checkpoint}: {why}.")
-
-
-def _step_of(checkpoint: str | None) -> int:
-    return int(Path(checkpoint).name.rpartition("-")[2]) if checkpoint else 0
-
-
-def _extend(folder: Path, training: GRPOConfig, was: int, now: int) -> None:
-    """Allow a larger max_steps, and take back what marks the run as finished."""
-    if not 0 < was < now:
+    if checkpoint and training.sync_ref_model:
         raise ValueError(
-            f"--extend raises max_steps, and it was {was}, now {now}: give a larger number of "
-            "steps."
+            f"cannot resume from {checkpoint}: TRL keeps a moving reference (sync_ref_model) in no "
+            "checkpoint. Give --fresh."
         )
-    print(
-        f"--extend: max_steps {was} -> {now}. From here on the learning rate follows the schedule "
-        f"{training.lr_scheduler_type.value!r} over {now} steps, as a run of {now} steps has it at "
-        "the same step."
-    )
-    for name in (*FINISHED, files.AFTER):
-        if (folder / name).is_file():
-            (folder / name).rename(folder / f"{name}.{was}_steps")
+    if checkpoint and recipe.num_eval_rows and not (folder / files.BEFORE).is_file():
+        raise ValueError(
+            f"cannot resume from {checkpoint}: {files.BEFORE} is missing, and the untrained model "
+            "is gone. Copy it from that run."
+        )
 
 
 def _move_aside(folder: Path) -> Path:
@@ -320,3 +271,76 @@ def _take_lock(folder: Path) -> None:
     _lock.truncate(0)
     _lock.write(f"{os.getpid()}\n")
     _lock.flush()
+
+
+# --- Which run it is
+
+
+def identity_of(
+    code: Iterable[Callable], train_rows: list[dict], eval_rows: list[dict], model: Path | None
+) -> dict[str, Any]:
+    """What makes a run this run besides its settings; of a stream, its first rows.
+
+    `code` are rewards, tools and environments; `model` is the folder of the model at step 0, None
+    for one that is not on this disk.
+    """
+    digests = {
+        "training rows": _digest(
+            json.dumps(row, sort_keys=True, default=str) for row in train_rows
+        ),
+        "held-out rows": _digest(json.dumps(row, sort_keys=True, default=str) for row in eval_rows),
+        "model and tokenizer": _model_digest(model) if model else None,
+    }
+    for function in code:
+        name = getattr(function, "__name__", type(function).__name__)
+        digests[f"{CODE}{name!r}"] = _source_digest(function)
+    return {"engine": asked_engine(), "versions": package_versions(), "digests": digests}
+
+
+def differences(old: dict[str, Any], new: dict[str, Any]) -> dict[str, str]:
+    """What makes it another run.
+
+    Example: `differences({"seed": 0}, {"seed": 1}) == {"seed": "was 0, now 1"}`
+    """
+    changed = {}
+    for name in sorted((old.keys() | new.keys()) - NOT_COMPARED):
+        if old.get(name) != new.get(name):
+            changed[name] = f"was {old.get(name)!r}, now {new.get(name)!r}"
+    was, now = old.get("digests") or {}, new.get("digests") or {}
+    for name in sorted(now):
+        if name not in was:
+            changed[name] = "it is not in the record"
+        elif None not in (was[name], now[name]) and was[name] != now[name]:
+            changed[name] = "changed: restore what it was"
+    return changed
+
+
+def _digest(texts: Iterable[str | bytes]) -> str:
+    digest = hashlib.sha256()
+    for text in texts:
+        digest.update(text if isinstance(text, bytes) else text.encode(errors="surrogatepass"))
+        digest.update(b"\n")
+    return digest.hexdigest()[:16]
+
+
+def _source_digest(function: Callable) -> str | None:
+    """Of its file, without comments and layout; None for C code or an interactive session."""
+    while isinstance(function, functools.partial) or hasattr(function, "__wrapped__"):
+        function = getattr(function, "__wrapped__", None) or function.func
+    is_plain = inspect.isroutine(function) or inspect.isclass(function)
+    try:
+        file = inspect.getsourcefile(function if is_plain else type(function))
+        return _digest([ast.dump(ast.parse(Path(file).read_text(encoding="utf-8")))])
+    except (OSError, TypeError, SyntaxError):
+        return None
+
+
+def _model_digest(folder: Path) -> str:
+    """Of the configuration, the weights, the tokenizer and its chat template."""
+    pieces = []
+    for path in sorted(path for path in folder.iterdir() if path.suffix in MODEL_FILES):
+        size = path.stat().st_size
+        with path.open("rb") as content:
+            content.seek(max(0, (size - SAMPLE) // 2))
+            pieces += [f"{path.name} {size}", content.read(SAMPLE)]
+    return _digest(pieces)

@@ -20,7 +20,7 @@ from typing import Any
 
 import pandas as pd
 
-from recipes.common.checks.identity import NOT_COMPARED
+from recipes.common.checks.run_folder import NOT_COMPARED
 from recipes.common.evaluation.scores import independent_metrics
 from recipes.common.many_runs.arms import (
     CONFIGURED,

@@ -19,11 +19,10 @@ IDLE_STEPS = 10  # logged steps over which the share of groups without spread is
 
 
 class ResumeCallback(TrainerCallback):
-    """Restore what a checkpoint lacks: the order of the rows, and `--extend`'s schedule.
+    """Restore what a checkpoint lacks: the order of the rows.
 
     TRL's `RepeatSampler` shuffles from a generator that moves on with each epoch: without this,
-    epoch 2 of a resumed run would repeat the order of epoch 1. And the learning rate of the next
-    step is that of the schedule now asked for; the checkpoint has that of the one before.
+    epoch 2 of a resumed run would repeat the order of epoch 1.
     """
 
     def on_train_begin(self, args, state, control, **kwargs) -> None:
@@ -37,11 +36,6 @@ class ResumeCallback(TrainerCallback):
             steps_per_epoch = max(1, math.ceil(len(loader) / args.gradient_accumulation_steps))
             for _ in range(state.global_step // steps_per_epoch):
                 torch.randperm(sampler.num_samples, generator=generator)
-        scheduler = kwargs["lr_scheduler"]
-        schedule = getattr(scheduler, "scheduler", scheduler)  # accelerate's wrapper
-        if state.global_step and hasattr(schedule, "lr_lambdas"):
-            schedule.last_epoch -= 1
-            schedule.step()
 
 
 class NothingLeftToTrain(Exception):
