@@ -357,11 +357,12 @@ class Silent(Asks):
         return None
 
 
-def test_an_environment_may_make_the_prompt_without_rows(make, parse, tmp_path):
+def test_an_environment_may_make_the_prompt_of_empty_messages(make, parse, tmp_path):
     settings = {"environment_factory": f"{__file__}:Asks", "max_steps": 1, "reward_funcs": []}
-    args, rewards, rows, problems = parts_of(parse, lambda args, seed: (None, None), **settings)
-    assert problems == [] and len(rows) >= 2
-    assert all(prompt == [{"role": "user", "content": ""}] for prompt in rows["prompt"])
+    silent = {"prompt": [{"role": "user", "content": ""}], "task": "environment"}
+    empty = Dataset.from_list([silent] * 4)
+    args, rewards, rows, problems = parts_of(parse, lambda args, seed: (empty, None), **settings)
+    assert problems == []
     _, problems = check_rows(args, rows.to_list(), [], rewards, lambda row: None)
     assert problems == [] and check_tool_use(args.training, rows.to_list(), rewards) == []
     trainer = make(
@@ -370,19 +371,6 @@ def test_an_environment_may_make_the_prompt_without_rows(make, parse, tmp_path):
     trainer.train()
     table = completions(tmp_path)
     assert QUESTIONS[0] in str(table["prompt"][0]) and table["Asks"] == [1.0] * 8
-
-
-@pytest.mark.parametrize(
-    ("settings", "words"),
-    [
-        ({"max_steps": 1, "environment_factory": None}, "needs one environment"),
-        ({"max_steps": -1}, "and max_steps"),
-    ],
-)
-def test_no_rows_need_an_environment_and_an_end(parse, settings, words):
-    *_, problems = parts_of(parse, lambda args, seed: (None, None), **settings)
-    assert len(problems) == 1 and "the recipe loads no training rows" in problems[0]
-    assert words in problems[0]
 
 
 def test_an_environment_without_a_question_is_refused(parse):

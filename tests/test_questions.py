@@ -6,6 +6,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 from datasets import Dataset
+from support.launching import ROOT
 
 from recipes.common.data import questions
 from recipes.common.data.questions import QuestionArguments, gold_of, load_questions
@@ -13,60 +14,40 @@ from recipes.common.data.recipe import import_recipe
 from recipes.common.settings import parse_arguments
 from rewards import load_reward
 
-ROOT = Path(__file__).parents[1]
 ITEMS = [{"question": f"What is {n} + 1?", "answer": str(n + 1)} for n in range(40)]
 
 
-@pytest.fixture(scope="module")
-def recipe():
-    return import_recipe(ROOT / "recipes/math/local_file.yaml")
-
-
-def load(
-    path: Path, check=lambda gold: None, seed: int = 0, **settings
-) -> tuple[list[dict], list[dict]]:
+def load(path: Path, seed: int = 0, **settings) -> tuple[list[dict], list[dict]]:
     args = QuestionArguments(dataset_path=str(path), **{"num_eval_rows": 100, **settings})
-    return tuple(rows.to_list() for rows in load_questions(args, seed, check))
+    return tuple(rows.to_list() for rows in load_questions(args, seed, lambda gold: None))
 
 
 def write(path: Path, items: list[dict]) -> Path:
     path.parent.mkdir(exist_ok=True)
-    table = pd.DataFrame(items)
     match path.suffix:
         case ".jsonl":
             path.write_text("".join(json.dumps(item) + "\n" for item in items))
         case ".json":
             path.write_text(json.dumps(items))
         case ".csv":
-            table.to_csv(path, index=False)
+            pd.DataFrame(items).to_csv(path, index=False)
         case ".parquet":
-            table.to_parquet(path)
+            pd.DataFrame(items).to_parquet(path)
     return path
 
 
-@pytest.mark.parametrize("kind", [".json", ".csv", ".parquet"])
-@pytest.mark.parametrize(
-    "answer", [str, int, lambda n: n / 2], ids=["text", "whole numbers", "fractions"]
-)
-def test_every_kind_of_file_gives_the_same_rows(tmp_path, kind, answer):
-    items = [{**item, "answer": answer(int(item["answer"]))} for item in ITEMS]
-    rows = load(write(tmp_path / "mine.jsonl", items))
-    assert all(rows) and sum(map(len, rows)) == 40
-    as_numbers = [[(r["question"], float(r["answer"])) for r in side] for side in rows]
-    read = load(write(tmp_path / f"mine{kind}", items))
-    assert [[(r["question"], float(r["answer"])) for r in side] for side in read] == as_numbers
-
-
-def test_text_in_csv_stays_as_it_stands(tmp_path):
-    (tmp_path / "mine.csv").write_text(
-        'question,answer\n"Which code,\nagain?",007\nWhich country?,NA\n'
-    )
-    train, held_out = load(tmp_path / "mine.csv", num_eval_rows=0)
-    assert {row["question"]: row["answer"] for row in train} == {
-        "Which code,\nagain?": "007",
-        "Which country?": "NA",
-    }
+@pytest.mark.parametrize("kind", [".jsonl", ".json", ".csv", ".parquet"])
+@pytest.mark.parametrize("answers", [["7", "007", "x, y"], [7, 8], [0.5, 1.5]])
+def test_every_kind_of_file_gives_the_same_rows(tmp_path, kind, answers):
+    items = [{"question": f"Which,\n{n}?", "answer": answer} for n, answer in enumerate(answers)]
+    train, held_out = load(write(tmp_path / f"mine{kind}", items), num_eval_rows=0)
+    assert train == [{**item, "answer": str(item["answer"])} for item in items]
     assert held_out == []
+
+
+def test_na_in_csv_is_no_missing_value(tmp_path):
+    (tmp_path / "mine.csv").write_text("question,answer\nWhich country?,NA\n")
+    assert load(tmp_path / "mine.csv", num_eval_rows=0)[0][0]["answer"] == "NA"
 
 
 @pytest.mark.parametrize(
@@ -89,33 +70,27 @@ def test_a_question_is_held_out_by_its_words_whatever_the_seed_and_the_other_row
     assert first == second and 0 < len(first) < 20
     shouted = [{**item, "question": item["question"].upper().replace(" ", "  ")} for item in ITEMS]
     train, held_out = load(write(tmp_path / "twice.jsonl", [*shouted, *ITEMS]))
-    assert {" ".join(row["question"].lower().split()) for row in held_out} == {
-        text.lower() for text in first
-    }
-    assert len(train) + len(held_out) == 80
+    again = {" ".join(row["question"].lower().split()) for row in held_out}
+    assert again == {text.lower() for text in first} and len(train) + len(held_out) == 80
 
 
 def test_a_folder_has_its_own_held_out_rows_and_parts_of_a_split_are_one(tmp_path):
-    for name, items in (
-        ("train-00000-of-00002", ITEMS[:10]),
-        ("train-00001-of-00002", ITEMS[10:30]),
-        ("test", ITEMS[30:]),
-    ):
-        write(tmp_path / "data" / f"{name}.parquet", items)
-    (tmp_path / "data" / "README.md").write_text("Not rows.")
-    train, held_out = load(tmp_path / "data", num_train_rows=None)
-    assert (train, sorted(row["answer"] for row in held_out)) == (
-        ITEMS[:30],
-        sorted(row["answer"] for row in ITEMS[30:]),
-    )
-    train, held_out = load(tmp_path / "data", dataset_test_split=None)
+    folder = tmp_path / "data"
+    write(folder / "train-00000-of-00002.parquet", ITEMS[:10])
+    write(folder / "train-00001-of-00002.parquet", ITEMS[10:30])
+    write(folder / "test.parquet", ITEMS[30:])
+    (folder / "README.md").write_text("Not rows.")
+    train, held_out = load(folder, num_train_rows=None)
+    assert train == ITEMS[:30] and sorted(map(str, held_out)) == sorted(map(str, ITEMS[30:]))
+    train, held_out = load(folder, dataset_test_split=None)
     assert len(train) + len(held_out) == 30
 
 
 def hub(monkeypatch, **splits: list[dict]) -> list:
+    """Let the Hub have a data set of these splits; return what is asked of it."""
     asked = []
-    found = {name: Dataset.from_list(items) for name, items in splits.items()}
-    monkeypatch.setattr(questions, "load_dataset", lambda *words: asked.append(words) or found)
+    data = {name: Dataset.from_list(items) for name, items in splits.items()}
+    monkeypatch.setattr(questions, "load_dataset", lambda *words: asked.append(words) or data)
     return asked
 
 
@@ -127,10 +102,8 @@ def hub(monkeypatch, **splits: list[dict]) -> list:
     ],
 )
 def test_any_data_set_and_configuration_of_the_hub(monkeypatch, settings, expected):
-    asked = hub(monkeypatch, train=ITEMS[:30], test=ITEMS[30:])
-    train, held_out = load_questions(
-        QuestionArguments(**settings), 0, lambda gold: None, hub=("openai/gsm8k", "main")
-    )
+    asked, args = hub(monkeypatch, train=ITEMS[:30], test=ITEMS[30:]), QuestionArguments(**settings)
+    train, held_out = load_questions(args, 0, lambda gold: None, hub=("openai/gsm8k", "main"))
     assert (asked, len(train), len(held_out)) == ([expected], 30, 10)
 
 
@@ -150,9 +123,8 @@ def test_some_bad_rows_are_left_out_and_named_where_that_is_asked_for(tmp_path, 
     with pytest.raises(ValueError, match='line 41: answer is ""'):
         load(file)
     assert sum(map(len, load(file, max_bad_rows=1))) == 40
-    assert (
-        f'Rows left out (max_bad_rows): 1\n{file}, line 41: answer is ""' in capsys.readouterr().out
-    )
+    printed = capsys.readouterr().out
+    assert f'Rows left out (max_bad_rows): 1\n{file}, line 41: answer is ""' in printed
 
 
 @pytest.mark.parametrize(
@@ -164,26 +136,27 @@ def test_some_bad_rows_are_left_out_and_named_where_that_is_asked_for(tmp_path, 
 )
 def test_rows_of_the_command_line_replace_those_of_the_yaml(tmp_path, yaml, words, expected):
     (tmp_path / "run.yaml").write_text(yaml)
-    recipe = parse_arguments(
-        QuestionArguments, ["--config", str(tmp_path / "run.yaml"), *words]
-    ).recipe
+    words = ["--config", str(tmp_path / "run.yaml"), *words]
+    recipe = parse_arguments(QuestionArguments, words).recipe
     assert (recipe.dataset_name, recipe.dataset_path) == expected
 
 
-# --------------------------------------------------------------------------- recipes/math
+# recipes/math
 
 TAGS = "<reasoning>\n</reasoning>\n<answer>\n{answer}\n</answer>"
+IN_TAGS = {"reference": TAGS, "system_prompt": "Use tags."}
+
+
+@pytest.fixture(scope="module")
+def recipe():
+    return import_recipe(ROOT / "recipes/math/local_file.yaml")
 
 
 @pytest.mark.parametrize(
     ("settings", "reference", "system"),
     [
         ({}, r"\boxed{12}", "in \\boxed{}."),
-        (
-            {"reference": TAGS, "system_prompt": "Use tags."},
-            TAGS.replace("{answer}", "12"),
-            "Use tags.",
-        ),
+        (IN_TAGS, TAGS.replace("{answer}", "12"), "Use tags."),
         ({"system_prompt": ""}, r"\boxed{12}", None),
     ],
 )
@@ -207,33 +180,23 @@ def test_a_row_has_the_prompt_and_the_reference_of_the_yaml(recipe, settings, re
 )
 def test_metrics_of_a_box(recipe, completion, strict, lenient, has_box):
     row = {"answer": "0.5", "reference": r"\boxed{0.5}"}
-    assert recipe.metric(row, completion) == {
-        "strict": strict,
-        "lenient": lenient,
-        "format": has_box,
-    }
+    expected = {"strict": strict, "lenient": lenient, "format": has_box}
+    assert recipe.metric(row, completion) == expected
 
 
-# --------------------------------------------------------------------------- recipes/gsm8k
-
-BEST = "<reasoning>\n9 + 9 = 18\n</reasoning>\n<answer>\n#### 18\n</answer>"
+# recipes/gsm8k
 
 
 def test_what_the_harness_yaml_rewards_most_is_right_for_every_reader():
-    recipe = import_recipe(ROOT / "recipes/gsm8k/harness.yaml")
-    args = parse_arguments(
-        recipe.RecipeArguments, ["--config", str(ROOT / "recipes/gsm8k/harness.yaml")]
-    ).recipe
+    config = ROOT / "recipes/gsm8k/harness.yaml"
+    recipe = import_recipe(config)
+    args = parse_arguments(recipe.RecipeArguments, ["--config", str(config)]).recipe
     row = recipe.to_row({"question": "9 + 9?", "answer": "#### 18"}, [], args.system_prompt)
     assert "#### the final number" in row["prompt"][0]["content"]
-    scores = {
-        name: load_reward(name)(prompts=[BEST], completions=[BEST], answer=["18"])
-        for name in ("gsm8k_harness", "gsm8k_correctness")
-    }
-    assert scores == {"gsm8k_harness": [2.2], "gsm8k_correctness": [2.0]}
-    assert recipe.metric(row, BEST) == {"strict": True, "lenient": True, "format": True}
-    assert recipe.metric(row, BEST.replace("#### 18", "#### 17")) == {
-        "strict": False,
-        "lenient": False,
-        "format": True,
-    }
+    best = "<reasoning>\n9 + 9 = 18\n</reasoning>\n<answer>\n#### 18\n</answer>"
+    for name, score in (("gsm8k_harness", 2.2), ("gsm8k_correctness", 2.0)):
+        scores = load_reward(name)(prompts=[best], completions=[best], answer=["18"])
+        assert scores == [score]
+    assert recipe.metric(row, best) == {"strict": True, "lenient": True, "format": True}
+    wrong = best.replace("#### 18", "#### 17")
+    assert recipe.metric(row, wrong) == {"strict": False, "lenient": False, "format": True}

@@ -2,7 +2,6 @@
 chooses a checkpoint.
 """
 
-import json
 import shutil
 import sys
 from pathlib import Path
@@ -10,15 +9,12 @@ from pathlib import Path
 import pandas as pd
 import pytest
 import torch
-from datasets import Dataset
 from safetensors.torch import load_file
 from support.launching import DENSE_REWARD, ROOT, TINY
 from test_preflight import SETTINGS, make_rows, reference
 
 from recipes.common.checks.preflight import preflight
-from recipes.common.data.overlap import question_of
 from recipes.common.data.recipe import import_recipe
-from recipes.common.data.split import load_split
 from recipes.common.evaluation.curve import add_line
 from recipes.common.report.pushes import read_steps
 from recipes.common.training.callbacks import Clock
@@ -29,63 +25,6 @@ QUICKSTART = ROOT / "recipes/arithmetic/quickstart.yaml"
 CURVE = {"eval_strategy": "steps", "eval_steps": 2, "save_steps": 2, "num_validation_rows": 5}
 STEPS = {"max_steps": 5, "num_train_rows": 8, "use_cpu": "true", "learning_rate": 0.01}
 STEPS["reward_funcs"] = [DENSE_REWARD, "xml_format", "reasoning_gym"]
-
-
-def questions(rows) -> list[str]:
-    return [question_of(row["prompt"]) for row in rows]
-
-
-# Rows
-
-
-def split(parse, rows=None, held_out=None, seed=0, **settings):
-    """Load the rows of a recipe that has twenty, of which `num_train_rows` are drawn from the
-    front.
-    """
-    args = parse({**SETTINGS, **CURVE, "seed": seed, **settings})
-    rows = make_rows(*range(20)) if rows is None else rows
-
-    def load_rows(recipe, seed):
-        return (rows.take(recipe.num_train_rows) if recipe.num_train_rows else rows), held_out
-
-    return load_split(args, load_rows)
-
-
-def test_with_a_number_of_training_rows_the_rows_after_them_are_for_validation(parse):
-    train, _, validation = split(parse, num_train_rows=8)
-    assert questions(train) == questions(make_rows(*range(8)))
-    assert questions(validation) == questions(make_rows(*range(8, 13)))
-
-
-def test_of_all_rows_those_for_validation_are_drawn_by_the_seed_and_removed(parse):
-    train, _, validation = split(parse)
-    assert sorted(questions(train) + questions(validation)) == sorted(
-        questions(make_rows(*range(20)))
-    )
-    assert len(validation) == 5 and questions(validation) != questions(make_rows(*range(15, 20)))
-    assert questions(split(parse, seed=1)[2]) != questions(validation) == questions(split(parse)[2])
-
-
-def test_a_question_of_the_validation_rows_is_not_trained_on_wherever_the_rows_come_from(
-    parse, tmp_path
-):
-    (tmp_path / "rows.jsonl").write_text(
-        "".join(json.dumps(row) + "\n" for row in make_rows(7, 8, 9, 30, 8))
-    )
-    train, _, validation = split(parse, only_rows=str(tmp_path / "rows.jsonl"), num_train_rows=8)
-    assert questions(validation) == questions(make_rows(*range(8, 13)))
-    assert questions(train) == questions(make_rows(7, 30))
-    twice = Dataset.from_list([*make_rows(*range(13)), *make_rows(10)])
-    assert (
-        questions(split(parse, twice, num_train_rows=9)[0]) == questions(make_rows(*range(9)))[:9]
-    )
-
-
-def test_more_validation_rows_than_there_are_training_rows_are_refused(parse):
-    with pytest.raises(
-        ValueError, match="num_validation_rows is 20, but there are only 20 training rows"
-    ):
-        split(parse, num_validation_rows=20)
 
 
 # Settings

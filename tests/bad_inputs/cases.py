@@ -342,7 +342,6 @@ TAGS = {"reference": "<reasoning>\n</reasoning>\n<answer>\n{answer}\n</answer>"}
 LIST = '[{"role": "user", "content": "1 + 1 ="}]'
 # fmt: off
 QUESTION_SETTINGS = {
-    "a part that is missing": {"dataset_path": "data"},
     "one other column": {"question_column": "problem", "answer_column": "gold"},
     "no such file": {"dataset_path": "data/mien.jsonl"},
     "no data at all": {"dataset_path": None},
@@ -367,10 +366,6 @@ QUESTION_FILES = {
         '{"problem": "1 + 1 =", "answer": "2"}\n',
         "line 1: gold missing (its keys: problem, answer; wanted: problem, gold): name the key "
         "that holds it by --answer_column",
-    ),
-    "CSV with semicolons": (
-        "mine.csv", "question;answer\nWhat is 1, 2 and 3 together?;6\n",
-        "mine.csv separates its columns by ';': separate them by commas.",
     ),
     "CSV in Latin-1": (
         "mine.csv", "question,answer\ncaf\xe9 + 1 =,2\n".encode("latin-1"),
@@ -418,15 +413,6 @@ QUESTION_FILES = {
         )
         for gold in ("N/A", "-", "TODO", "null")
     },
-    "two boxes that differ": (
-        "mine.jsonl",
-        '{"question": "1 + 1 =", "answer": "\\\\boxed{2}, no, \\\\boxed{3}."}\n',
-        "line 1: answer has boxes that differ: '2' and '3'",
-    ),
-    "a part that is missing": (
-        "train-00000-of-00002.jsonl", "".join(ROWS),
-        "has not all of the 2 parts of train: train-00001-of-00002 is missing",
-    ),
     "too few rows to hold one out": (
         "mine.jsonl", ROWS[0], "has 1 rows, and none of them is held out",
     ),

@@ -6,7 +6,6 @@ import re
 from pathlib import Path
 from typing import Any
 
-from recipes.common.utils.problems import told
 from recipes.common.utils.run_files import WARM_START, read_json
 
 QUESTIONS = "question_digests"  # of a warm start's record
@@ -33,29 +32,18 @@ def question_digest(prompt: str | list[dict[str, Any]]) -> str:
 
 
 def warm_start_questions(model: str | None) -> set[str]:
-    """The digests of the questions of a local model's warm start; none without one.
-
-    Raises:
-        ValueError: a version before this one wrote them, by another digest.
-    """
-    record = read_json(Path(model or "", WARM_START), {})
-    if "questions" in record:
-        raise ValueError(
-            f"the warm start {model} was made by an earlier version, whose record of its questions "
-            "cannot be compared: run scripts/warm_start.py again."
-        )
-    return set(record.get(QUESTIONS, []))
+    """The digests of the questions of a local model's warm start; none without one."""
+    return set(read_json(Path(model or "", WARM_START), {}).get(QUESTIONS, []))
 
 
 def check_held_out(train_rows: list[dict], eval_rows: list[dict], model: str | None) -> list[str]:
     """No evaluation question may be one of training or of the model's warm start."""
-    trained = {question_digest(row["prompt"]) for row in train_rows}
+    asked = {i: row["prompt"] for i, row in enumerate(eval_rows) if question_of(row["prompt"])}
     problems = []
     for seen, where in (
-        (trained, "are also training rows"),
+        ({question_digest(row["prompt"]) for row in train_rows}, "are also training rows"),
         (warm_start_questions(model), f"were in the warm start of {model}"),
     ):
-        asked = {i: row["prompt"] for i, row in enumerate(eval_rows) if question_of(row["prompt"])}
         leaked = [i for i, prompt in asked.items() if question_digest(prompt) in seen]
         if leaked:
             problems.append(
@@ -83,13 +71,14 @@ def check_duplicates(train_rows: list[dict], eval_rows: list[dict]) -> list[str]
                 conflicts.append(f"rows {at} and {number}: {earlier!r} and {answer!r}")
             elif at != number and kind == "evaluation":
                 twice.append(f"row {number} is row {at}")
-        table = {
-            f"{kind} rows: {len(conflicts)} give another answer to the question of an earlier row "
-            f"(the first: {', '.join(conflicts[:1])}). Keep the right one.": conflicts,
-            f"{kind} rows: {len(twice)} of {len(rows)} stand there twice (the first: "
-            f"{', '.join(twice[:1])}), which makes the intervals too narrow. Keep each once.": (
-                twice
-            ),
-        }
-        problems += told(table)
+        if conflicts:
+            problems.append(
+                f"{kind} rows: {len(conflicts)} give another answer to the question of an earlier "
+                f"row (the first: {conflicts[0]}). Keep the right one."
+            )
+        if twice:
+            problems.append(
+                f"{kind} rows: {len(twice)} of {len(rows)} stand there twice (the first: "
+                f"{twice[0]}), which makes the intervals too narrow. Keep each once."
+            )
     return problems

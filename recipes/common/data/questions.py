@@ -16,13 +16,12 @@ from datasets.exceptions import DatasetsError
 from recipes.common.data.split import draw, is_held_out
 from recipes.common.settings import RecipeArguments, setting
 from rewards.jsonl import collect, lines_of, parse_line, shown
-from rewards.text import find_boxes, last_boxed
+from rewards.text import last_boxed
 
-# question, and answer as the data has it: the gold, or a solution that ends in it
-Item = dict[str, str]
-Values = Iterable[tuple[str, Any]]  # a place for messages, and what stands there
+Item = dict[str, str]  # `question`, and `answer`: the gold, or a solution that ends in it
+Values = Iterable[tuple[str, Any]]  # a place for messages, and the row that stands there
 KINDS = (".jsonl", ".json", ".csv", ".parquet")
-PART = re.compile(r"(?P<split>.+)-\d{5}-of-(?P<count>\d{5})")  # as the Hub names files
+PART = re.compile(r"(.+)-\d{5}-of-\d{5}")  # of a split, as the Hub names files
 NO_ANSWER = {"n/a", "-", "--", "?", "todo", "tbd", "null", "nan"}  # what stands for none
 ONE_IN = 8  # questions are held out where the data have no test split
 
@@ -85,9 +84,11 @@ def load_questions(
             "dataset_path (a file or a folder) or dataset_name (a Hub id) is missing: give one."
         )
     columns = (args.question_column, args.answer_column)
-    if len(set(columns)) == 1:
-        both = f"question_column and answer_column are both {args.question_column!r}"
-        raise ValueError(f"{both}: the question would be its own answer. Name two columns.")
+    if columns[0] == columns[1]:
+        raise ValueError(
+            f"question_column and answer_column are both {columns[0]!r}: the question would be its "
+            "own answer. Name two columns."
+        )
     if args.dataset_path:
         source, splits = args.dataset_path, splits_of_path(Path(args.dataset_path), columns)
     else:
@@ -96,23 +97,20 @@ def load_questions(
     train, test = args.dataset_train_split, args.dataset_test_split
     if len(splits) == 1 and test not in splits:  # whatever its name
         splits, test = {train: next(iter(splits.values()))}, None
-    by_hash = f", or null: one row in {ONE_IN} is held out"
-    for option, split, or_else in (
-        ("dataset_train_split", train, ""),
-        ("dataset_test_split", test, by_hash),
+    for split, remedy in (
+        (train, "set dataset_train_split"),
+        (test, f"set dataset_test_split, or null: one row in {ONE_IN} is held out"),
     ):
         if split is not None and split not in splits:
-            there = f"{source} has no split {split!r} (it has: {', '.join(splits)})"
-            raise ValueError(f"{there}: set {option}{or_else}.")
-    accept = partial(_item, columns=columns, check=check)
-    items = _usable(source, splits[train], accept, args.max_bad_rows)
+            has = ", ".join(splits)
+            raise ValueError(f"{source} has no split {split!r} (it has: {has}): {remedy}.")
+    items = usable_items(source, splits[train], columns, check, args.max_bad_rows)
     if test is not None:
-        held_out = _usable(source, splits[test], accept, args.max_bad_rows)
+        held_out = usable_items(source, splits[test], columns, check, args.max_bad_rows)
     else:
-        sides: dict[bool, list[Item]] = {False: [], True: []}
-        for item in items:
-            sides[is_held_out(question_of(item["question"]), ONE_IN)].append(item)
-        items, held_out = sides[False], sides[True]
+        hidden = [is_held_out(question_of(item["question"]), ONE_IN) for item in items]
+        held_out = [item for item, is_hidden in zip(items, hidden, strict=True) if is_hidden]
+        items = [item for item, is_hidden in zip(items, hidden, strict=True) if not is_hidden]
     if args.num_eval_rows and not held_out:
         raise ValueError(
             f"{source} has {len(items)} rows, and none of them is held out (one in {ONE_IN} is, by "
@@ -131,33 +129,26 @@ def read_questions(folder: str, split: str) -> list[Item]:
     splits = splits_of_path(Path(folder), columns)
     if split not in splits:
         raise ValueError(f"{folder} has no file {split} (it has: {', '.join(splits)}).")
-    accept = partial(_item, columns=columns, check=lambda gold: None)
-    return _usable(folder, splits[split], accept, 0)
+    return usable_items(folder, splits[split], columns, lambda gold: None, 0)
 
 
 def splits_of_path(path: Path, columns: tuple[str, str]) -> dict[str, Values]:
     """The splits of a file or a folder, by the names of its files; parts are put together."""
     if not path.exists():
         raise ValueError(f"dataset_path: there is no file or folder {path}.")
-    there = sorted(path.iterdir()) if path.is_dir() else [path]
-    files = [file for file in there if file.suffix in KINDS]
-    if not files:
+    files = sorted(path.iterdir()) if path.is_dir() else [path]
+    splits: dict[str, list[Path]] = {}
+    for file in files:
+        if file.suffix in KINDS:
+            part = PART.fullmatch(file.stem)
+            splits.setdefault(part[1] if part else file.stem, []).append(file)
+    if not splits:
         kinds = ", ".join(KINDS)
         raise ValueError(
             f"dataset_path: {path} is not a {kinds} file, nor a folder that holds some."
         )
-    splits: dict[str, list[Path]] = {}
-    for file in files:
-        part = PART.fullmatch(file.stem)
-        name = part["split"] if part else file.stem
-        splits.setdefault(name, []).append(file)
-        for number in range(int(part["count"]) if part and path.is_dir() else 0):
-            other = f"{name}-{number:05}-of-{part['count']}"
-            if other not in [each.stem for each in files]:
-                has = f"{path} has not all of the {int(part['count'])} parts of {name}"
-                raise ValueError(f"dataset_path: {has}: {other} is missing.")
     return {
-        name: chain.from_iterable(values_of(part, columns) for part in parts)
+        name: chain.from_iterable(values_of(file, columns) for file in parts)
         for name, parts in splits.items()
     }
 
@@ -172,19 +163,13 @@ def splits_of_hub(name: str, config: str | None) -> dict[str, Values]:
 
 def values_of(file: Path, columns: tuple[str, str]) -> Iterator[tuple[str, Any]]:
     """The rows of a file with their places; of JSON as text."""
-    kind, options = file.suffix[1:], {}
+    kind = file.suffix[1:]
     if kind in ("jsonl", "json"):
         yield from lines_of(file)
         return
-    if kind == "csv":
-        with file.open(encoding="utf-8", errors="replace") as lines:
-            header = lines.readline()
-        if "," not in header and (other := re.search(r"[;\t|]", header)):
-            raise ValueError(
-                f"{file} separates its columns by {other[0]!r}: separate them by commas."
-            )
-        # 007 and NA as they stand
-        options = {"converters": dict.fromkeys(columns, str), "keep_default_na": False}
+    # Of CSV 007 and NA as they stand
+    as_text = {"converters": dict.fromkeys(columns, str), "keep_default_na": False}
+    options = as_text if kind == "csv" else {}
     try:  # a stream writes no cache
         rows = load_dataset(kind, data_files=str(file), split="train", streaming=True, **options)
         for number, row in enumerate(rows, start=1):
@@ -193,11 +178,18 @@ def values_of(file: Path, columns: tuple[str, str]) -> Iterator[tuple[str, Any]]
         raise ValueError(f"{file} cannot be read as {kind}: {error}") from error
 
 
-def _usable(source: str, values: Values, accept: Callable[[Any], Item], allowed: int) -> list[Item]:
+def usable_items(
+    source: str,
+    values: Values,
+    columns: tuple[str, str],
+    check: Callable[[str], str | None],
+    max_bad_rows: int,
+) -> list[Item]:
+    """The items that can be used; ValueError where more than `max_bad_rows` cannot, or none can."""
     from recipes.common.utils.screen import announce
 
-    items, problems = collect(values, accept)
-    if len(problems) > allowed:
+    items, problems = collect(values, partial(item_of, columns=columns, check=check))
+    if len(problems) > max_bad_rows:
         raise ValueError(shown(problems))
     if not items:
         raise ValueError(f"{source} holds no rows; it needs one question and one answer a row.")
@@ -206,39 +198,31 @@ def _usable(source: str, values: Values, accept: Callable[[Any], Item], allowed:
     return items
 
 
-def _item(value: Any, columns: tuple[str, str], check: Callable[[str], str | None]) -> Item:
+def item_of(value: Any, columns: tuple[str, str], check: Callable[[str], str | None]) -> Item:
+    """The item of a row, or of a line of JSON; ValueError where it cannot be used."""
     row, wanted = parse_line(value) if isinstance(value, str) else value, ", ".join(columns)
     if not isinstance(row, dict):
         raise ValueError(f"it must be a JSON object with {wanted}, not {str(row)[:80]!r}")
-    options = dict(zip(columns, ("--question_column", "--answer_column"), strict=True))
+    options = {columns[0]: "--question_column", columns[1]: "--answer_column"}
     if missing := [column for column in columns if column not in row]:
         raise ValueError(
             f"{', '.join(missing)} missing (its keys: {', '.join(map(str, row))}; wanted: "
             f"{wanted}): name the key that holds it by "
             f"{' and '.join(options[column] for column in missing)}"
         )
-    question, answer = row[columns[0]], _as_text(row[columns[1]])
-    kinds = {"text": question, "text or a number": answer}
-    for column, (kind, text) in zip(columns, kinds.items(), strict=True):
+    question, answer = row[columns[0]], row[columns[1]]
+    if isinstance(answer, int | float) and not isinstance(answer, bool) and math.isfinite(answer):
+        answer = repr(int(answer) if answer == int(answer) else answer)  # 42.0 is written 42
+    kinds = ("text", "text or a number")
+    for column, text, kind in zip(columns, (question, answer), kinds, strict=True):
         if not isinstance(text, str) or not text.strip():
-            given = json.dumps(row[column], default=str, ensure_ascii=False)[:80]
-            raise ValueError(f"{column} is {given}; it must be {kind} that is not empty")
+            value = json.dumps(row[column], default=str, ensure_ascii=False)[:80]
+            raise ValueError(f"{column} is {value}; it must be {kind} that is not empty")
     gold = gold_of(answer)
-    boxes = dict.fromkeys(repr(answer[box.inside : box.inside_end]) for box in find_boxes(answer))
-    table = {
-        f"the answer is {gold!r}, which stands for none": gold.lower() in NO_ANSWER,
-        f"{columns[1]} has boxes that differ: {' and '.join(boxes)}; give the final answer alone": (
-            "####" not in answer and len(boxes) > 1
-        ),
-        f"{columns[1]} has no final answer behind ####": not gold,
-    }
-    if problem := next((message for message, holds in table.items() if holds), None) or check(gold):
+    if not gold:
+        raise ValueError(f"{columns[1]} has no final answer behind ####")
+    if gold.lower() in NO_ANSWER:
+        raise ValueError(f"the answer is {gold!r}, which stands for none")
+    if problem := check(gold):
         raise ValueError(problem)
     return {"question": question, "answer": answer}
-
-
-def _as_text(value: Any) -> Any:
-    """A number as people write it, 42.0 as 42; anything else as it is."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        return value
-    return repr(int(value) if value == int(value) else value)

@@ -59,11 +59,8 @@ def load_recipe(config: Path, overrides: list[str], rows: bool = True) -> Recipe
     args = parse_arguments(module.RecipeArguments, ["--config", str(config), *overrides])
     loaded, problems = load_parts(args, module.load_rows if rows else None)
     if rows and args.recipe.only_rows and not problems:
-        lacking = check_reference(first_rows(loaded[1]), module.reference_completion)
-        problems = [
-            f"only_rows: {args.recipe.only_rows}: {problem} Add it to the file."
-            for problem in lacking
-        ]
+        for problem in check_reference(first_rows(loaded[1]), module.reference_completion):
+            problems.append(f"only_rows: {args.recipe.only_rows}: {problem} Add it to the file.")
     if problems := [*args.problems, *problems]:
         raise ValueError("\n".join(problems))
     return Recipe(module, args, *loaded)
@@ -83,9 +80,10 @@ def load_parts(
             try:
                 split = load_split(args, load_rows)
             except OSError as error:  # as the Hub's client raises them
-                where = "give dataset_path, correct dataset_name, or connect to the network"
-                failed = f"the rows cannot be loaded ({type(error).__name__}: {error})"
-                raise ValueError(f"{failed}: {where}.") from error
+                raise ValueError(
+                    f"the rows cannot be loaded ({type(error).__name__}: {error}): give "
+                    "dataset_path, correct dataset_name, or connect to the network."
+                ) from error
             rows = tuple(with_columns(part, recipe.reward_columns or {}) for part in split)
     factory, owned = None, None
     with collected(problems):
@@ -112,8 +110,10 @@ def check_reference(rows: list[dict], reference: Callable[[dict], str | None]) -
         try:
             reference(row)
         except KeyError as column:
-            made = "of which the recipe makes the reference completion"
-            return [f"row {number} lacks the column {column}, {made} (its columns: {sorted(row)})."]
+            return [
+                f"row {number} lacks the column {column}, of which the recipe makes the reference "
+                f"completion (its columns: {sorted(row)})."
+            ]
     return []
 
 
@@ -127,14 +127,13 @@ def with_columns(rows: Rows | None, columns: dict[str, str]) -> Rows | None:
         return rows
 
     def added(row: dict) -> dict:
+        has = f"their columns: {', '.join(row)}"
         for name, column in columns.items():
-            wrong = None if column in row else "do not have it"
-            if wrong is None and row.get(name, row[column]) != row[column]:
-                wrong = f"have another of the name {name!r}"  # what a probe kept is equal
-            if wrong:
-                given = f"reward_columns gives the column {column!r} as {name!r}"
-                has = f"the rows {wrong}; their columns: {', '.join(row)}"
-                raise ValueError(f"{given}, but {has}.")
+            setting = f"reward_columns gives the column {column!r} as {name!r}, but the rows"
+            if column not in row:
+                raise ValueError(f"{setting} do not have it; {has}.")
+            if row.get(name, row[column]) != row[column]:  # what a probe kept is equal
+                raise ValueError(f"{setting} have another of the name {name!r}; {has}.")
         return {name: row[column] for name, column in columns.items()}
 
     added(next(iter(rows)))  # a stream is read later

@@ -1,4 +1,4 @@
-"""Which rows a run sees: held out, drawn, or kept for the curve."""
+"""Which rows a run sees: held out, drawn, or taken for the curve."""
 
 import hashlib
 import itertools
@@ -30,14 +30,14 @@ def split_distinct(
     The side is that of `is_held_out`.
     """
     wanted = {False: train, True: held_out}
-    found: dict[bool, dict[str, dict]] = {False: {}, True: {}}
+    sides: dict[bool, dict[str, dict]] = {False: {}, True: {}}
     for item in items:
         side = is_held_out(item["question"], one_in)
-        if len(found[side]) < wanted[side]:
-            found[side].setdefault(item["question"], item)
-        if all(len(found[side]) == wanted[side] for side in wanted):
+        if len(sides[side]) < wanted[side]:
+            sides[side].setdefault(item["question"], item)
+        if all(len(sides[side]) == wanted[side] for side in wanted):
             break
-    return list(found[False].values()), list(found[True].values())
+    return list(sides[False].values()), list(sides[True].values())
 
 
 def draw(rows: Dataset, count: int | None, seed: int) -> Dataset:
@@ -69,7 +69,6 @@ def load_split(
     wanted = recipe.num_train_rows
     loaded = replace(recipe, num_train_rows=wanted + count) if wanted and count else recipe
     train, held_out = load_rows(loaded, seed)
-    train = rows_without_question(args) if train is None else train
     validation = None
     used = warm_start_questions(args.model["model_name_or_path"])
     if used:
@@ -77,12 +76,12 @@ def load_split(
             f"the {len(used)} questions of the model's warm start are left out of training"
         )
     if count:
-        train = _without(train, used)
-        train, validation = _take_validation(train, count, seed=None if wanted else seed)
+        train = without(train, used)
+        train, validation = take_validation(train, count, seed=None if wanted else seed)
         used = used | {question_digest(prompt) for prompt in validation["prompt"]}
     if recipe.only_rows is not None:
         train = use_only_rows(recipe.only_rows, wanted)
-    return _without(train, used), held_out, validation
+    return without(train, used), held_out, validation
 
 
 def use_only_rows(file: str, count: int | None) -> Dataset:
@@ -92,35 +91,13 @@ def use_only_rows(file: str, count: int | None) -> Dataset:
     ValueError without the file, without rows, or for one without prompt or task.
     """
     if not Path(file).is_file():
-        raise ValueError(
-            f"only_rows: there is no file {file}; scripts/filter_by_pass_rate.py writes one."
-        )
+        raise ValueError(f"only_rows: there is no file {file}; scripts/probe.py --keep writes one.")
     rows = read_jsonl(Path(file), with_keys({"prompt": (str, list), "task": (str,)}))[:count]
     columns = dict.fromkeys(name for row in rows for name in row)  # of all rows, not of the first
     return Dataset.from_dict({name: [row.get(name) for row in rows] for name in columns})
 
 
-def rows_without_question(args: Arguments) -> Dataset:
-    """The rows of one generation, as TRL makes them for an environment that brings its question.
-
-    ValueError where no environment does, or where the run would not end.
-    """
-    from recipes.common.training.engine import world_size  # importing a recipe stays light
-
-    training = args.training
-    is_one = isinstance(training["environment_factory"], str)
-    if not is_one or training["max_steps"] < 1 or args.validates:
-        raise ValueError(
-            "the recipe loads no training rows, which needs one environment_factory, whose reset "
-            "makes the prompt, and max_steps; and eval_strategy: no."
-        )
-    steps = training["steps_per_generation"] or training["gradient_accumulation_steps"]
-    count = training["per_device_train_batch_size"] * steps * world_size()
-    row = {"prompt": [{"role": "user", "content": ""}], "task": "environment"}
-    return Dataset.from_list([row] * max(count, training["generation_batch_size"] or 0))
-
-
-def _take_validation(rows: Rows, count: int, seed: int | None) -> tuple[Rows, Dataset]:
+def take_validation(rows: Rows, count: int, seed: int | None) -> tuple[Rows, Dataset]:
     """Take `count` rows: the first of a stream, the last without a seed, else drawn by it."""
     if isinstance(rows, IterableDataset):
         return rows.skip(count), Dataset.from_list(list(rows.take(count)))
@@ -129,18 +106,18 @@ def _take_validation(rows: Rows, count: int, seed: int | None) -> tuple[Rows, Da
             f"num_validation_rows is {count}, but there are only {len(rows)} training rows to take "
             "from."
         )
-    every = range(len(rows))
-    taken = set(every[-count:] if seed is None else random.Random(seed).sample(every, count))
-    return rows.select([i for i in every if i not in taken]), rows.select(sorted(taken))
+    numbers = range(len(rows))
+    taken = set(numbers[-count:] if seed is None else random.Random(seed).sample(numbers, count))
+    return rows.select([i for i in numbers if i not in taken]), rows.select(sorted(taken))
 
 
-def _without(rows: Rows, questions: set[str]) -> Rows:
-    """The rows whose question is not one of these, given by their digests."""
+def without(rows: Rows, questions: set[str]) -> Rows:
+    """The rows whose question is not one of these, by their digests."""
     from recipes.common.data.overlap import question_digest
 
     if not questions:
         return rows
     if isinstance(rows, IterableDataset):
         return rows.filter(lambda row: question_digest(row["prompt"]) not in questions)
-    kept = [i for i, p in enumerate(rows["prompt"]) if question_digest(p) not in questions]
-    return rows.select(kept)
+    digests = map(question_digest, rows["prompt"])
+    return rows.select([i for i, digest in enumerate(digests) if digest not in questions])

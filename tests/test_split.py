@@ -1,0 +1,107 @@
+"""Which rows a run sees: its own or those of a file, and none that the curve or a file shares."""
+
+import pytest
+from datasets import Dataset
+from test_preflight import SETTINGS, make_rows
+
+from recipes.common.checks.notes import only_rows_notes
+from recipes.common.data.overlap import question_of
+from recipes.common.data.split import load_split, use_only_rows
+from recipes.common.utils.run_files import write_rows
+
+CURVE = {"eval_strategy": "steps", "eval_steps": 2, "save_steps": 2, "num_validation_rows": 5}
+
+
+def questions(rows) -> list[str]:
+    return [question_of(row["prompt"]) for row in rows]
+
+
+def split(parse, rows=None, seed=0, **settings):
+    """Training and validation rows of a recipe that loads the first of twenty."""
+    rows = make_rows(*range(20)) if rows is None else rows
+    args = parse({**SETTINGS, **CURVE, "seed": seed, **settings})
+
+    def load_rows(recipe, seed):
+        return rows.take(recipe.num_train_rows or len(rows)), None
+
+    train, _, validation = load_split(args, load_rows)
+    return questions(train), questions(validation)
+
+
+def test_with_a_number_of_training_rows_the_rows_after_them_are_for_validation(parse):
+    train, validation = split(parse, num_train_rows=8)
+    assert train == questions(make_rows(*range(8)))
+    assert validation == questions(make_rows(*range(8, 13)))
+
+
+def test_of_all_rows_those_for_validation_are_drawn_by_the_seed_and_removed(parse):
+    train, validation = split(parse)
+    assert sorted(train + validation) == sorted(questions(make_rows(*range(20))))
+    assert len(validation) == 5 and validation != questions(make_rows(*range(15, 20)))
+    assert split(parse)[1] == validation != split(parse, seed=1)[1]
+
+
+def test_a_question_of_the_validation_rows_is_not_trained_on_wherever_the_rows_come_from(
+    parse, tmp_path
+):
+    file = tmp_path / "rows.jsonl"
+    write_rows(file, make_rows(7, 8, 9, 30, 8).to_list())
+    train, validation = split(parse, only_rows=str(file), num_train_rows=8)
+    assert validation == questions(make_rows(*range(8, 13)))
+    assert train == questions(make_rows(7, 30))
+    twice = Dataset.from_list([*make_rows(*range(13)), *make_rows(10)])
+    assert split(parse, twice, num_train_rows=9)[0] == questions(make_rows(*range(9)))
+
+
+def test_more_validation_rows_than_there_are_training_rows_are_refused(parse):
+    message = "num_validation_rows is 20, but there are only 20 training rows"
+    with pytest.raises(ValueError, match=message):
+        split(parse, num_validation_rows=20)
+
+
+# Rows of a file, as the probe writes them
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (None, "only_rows: there is no file"),
+        ("", "holds no rows"),
+        ("{", "rows.jsonl, line 1: "),
+        ('{"prompt": "p", "task": "t"}\n{"prompt": "p"}', "rows.jsonl, line 2: task missing"),
+    ],
+)
+def test_a_file_that_holds_no_rows_is_refused(tmp_path, text, message):
+    if text is not None:
+        (tmp_path / "rows.jsonl").write_text(text)
+    with pytest.raises(ValueError, match=message):
+        use_only_rows(str(tmp_path / "rows.jsonl"), None)
+
+
+def test_a_column_of_a_later_row_is_read_too(tmp_path):
+    file = tmp_path / "rows.jsonl"
+    write_rows(file, [{"prompt": "a", "task": "t"}, {"prompt": "b", "task": "t", "answer": "7"}])
+    assert use_only_rows(str(file), None)["answer"][:] == [None, "7"]
+    assert len(use_only_rows(str(file), 1)) == 1
+
+
+def ask(*texts: str) -> list[dict]:
+    return [{"role": "user", "content": text} for text in texts]
+
+
+@pytest.mark.parametrize(
+    ("train", "held_out", "is_noted"),
+    [
+        (ask("shown", "1 + 1"), ask("shown", "2 + 2"), False),
+        (ask("shown", "1 + 1"), ask("2 + 2"), True),  # no worked example
+        (ask("shown", "1 + 1"), ask("another", "2 + 2"), True),
+        (ask("shown", "1 + 1"), [{**ask("shown")[0], "name": None}, *ask("2 + 2")], False),
+        ("1 + 1", "2 + 2", False),  # plain text
+    ],
+)
+def test_a_note_names_a_file_with_other_prompts_than_the_held_out_rows(train, held_out, is_noted):
+    other = {"prompt": ask("a program", "f(x)"), "task": "code"}  # it has prompts of its own
+    rows = [{"prompt": train, "task": "math"}]
+    notes = only_rows_notes(rows, [other, {"prompt": held_out, "task": "math"}])
+    assert [note.startswith("only_rows: ") for note in notes] == [True] * is_noted
+    assert only_rows_notes(rows, [other]) == []
