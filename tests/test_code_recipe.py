@@ -2,33 +2,23 @@
 
 import json
 import sys
-from collections.abc import Callable
-from pathlib import Path
 
 import pandas as pd
 import pytest
 from datasets import Dataset, interleave_datasets
-from support.launching import command, run
-from support.scored_by_place import TINY, advantages_of, completions, generations
+from support.launching import ROOT, command, run
 
 from recipes.common.data.overlap import check_duplicates
 from recipes.common.data.recipe import import_recipe
 from recipes.common.evaluation.metrics import answer_metric, by_reward, code_metric
 from recipes.common.settings import RecipeArguments
-from recipes.common.trainer import GRPOConfig, GRPOTrainer
-from rewards import load_reward, load_rewards
-from rewards.code_tests import OPTIONAL, CodeTests
+from rewards import load_rewards
+from rewards.code_tests import CodeTests
 from rewards.sandbox import Outcome
 
-pytestmark = [
-    pytest.mark.skipif(
-        not sys.platform.startswith("linux"), reason="the sandbox is built for Linux"
-    ),
-    pytest.mark.usefixtures("one_thread"),
-]
-ROOT = Path(__file__).parents[1]
-COLUMNS = {"prompt", "task", "name", "tests", "solution", *OPTIONAL}
-EXAMPLE = ["Write half(x).", "```python\ndef half(x):\n    return x / 2\n```"]
+pytestmark = pytest.mark.skipif(
+    not sys.platform.startswith("linux"), reason="the sandbox is built for Linux"
+)
 RIGHT = "```python\ndef twice(x):\n    return 2 * x\n```"
 BY_HEART = "```python\ndef twice(x):\n    return {1: 2, 2: 4}.get(x)\n```"
 HALF = "```python\ndef twice(x):\n    return 2\n```"
@@ -43,7 +33,7 @@ ECHO = {
     "tests": ['{"stdin": "a", "stdout": "a"}'],
     "solution": "print(input())",
 }
-OWN = {"prompt": "Write triple(x).", "tests": ["assert triple(1) == 3"]}
+UNSOLVED = {"prompt": "Write triple(x).", "tests": ["assert triple(1) == 3"]}
 
 
 @pytest.fixture(scope="module")
@@ -51,60 +41,44 @@ def recipe():
     return import_recipe(ROOT / "recipes/code/train.py")
 
 
-def test_tasks_with_the_same_text_and_other_tests_are_two_rows():
-    """As MBPP's 76 and 347."""
-    rows = [
-        {"prompt": "Count squares.", "task": "code", "tests": [test]}
-        for test in ("assert f(1)", "assert f(2)")
-    ]
-    assert check_duplicates([], rows) == []
-    (problem,) = check_duplicates([], [*rows, rows[1]])
-    assert "evaluation rows: 1 of 3 stand there twice (the first: row 2 is row 1)" in problem
-
-
-def write_tasks(folder: Path, train: list[dict], test: list[dict]) -> str:
+def write_tasks(folder, train, test):
     for split, tasks in (("train", train), ("test", test)):
         (folder / f"{split}.jsonl").write_text("".join(json.dumps(task) + "\n" for task in tasks))
     return str(folder)
 
 
 @pytest.fixture
-def rows(recipe, tmp_path: Path) -> Callable[..., Dataset]:
+def rows(recipe, tmp_path):
     """The training rows of a folder with these tasks."""
 
-    def load(*tasks: dict, **settings) -> Dataset:
-        path = write_tasks(tmp_path, list(tasks), [TASK])
+    def load(*tasks, **settings):
+        path = write_tasks(tmp_path, tasks, [TASK])
         return recipe.load_rows(RecipeArguments(dataset_path=path, **settings), seed=0)[0]
 
     return load
 
 
-# Rows
-
-
-def test_a_row_has_the_columns_that_rewards_need_and_no_others(rows):
-    made = rows(TASK, ECHO, OWN)
-    assert set(made.column_names) == COLUMNS
-    assert made[0]["tests"] == TASK["tests"] and made[0]["hidden_tests"] == TASK["hidden_tests"]
-    empty = dict.fromkeys(("setup", "preamble", "entry_point", "solution"), "")
-    empty |= {"inplace": False, "hidden_tests": []}
-    assert {name: made[2][name] for name in (*OPTIONAL, "solution")} == empty
+def test_tasks_with_the_same_text_and_other_tests_are_two_rows():
+    """As MBPP's 76 and 347."""
+    tests = ("assert f(1)", "assert f(2)")
+    rows = [{"prompt": "Count squares.", "task": "code", "tests": [test]} for test in tests]
+    assert check_duplicates([], rows) == []
+    (problem,) = check_duplicates([], [*rows, rows[1]])
+    assert "evaluation rows: 1 of 3 stand there twice (the first: row 2 is row 1)" in problem
 
 
 def test_a_prompt_asks_for_a_block_and_shows_the_example(recipe, rows):
-    assert rows(TASK, example=EXAMPLE)[0]["prompt"] == [
+    example = ["Write half(x).", "```python\ndef half(x):\n    return x / 2\n```"]
+    assert rows(TASK, example=example)[0]["prompt"] == [
         {"role": "system", "content": recipe.SYSTEM_PROMPT},
-        {"role": "user", "content": EXAMPLE[0]},
-        {"role": "assistant", "content": EXAMPLE[1]},
+        {"role": "user", "content": example[0]},
+        {"role": "assistant", "content": example[1]},
         {"role": "user", "content": "Write twice(x)."},
     ]
-    assert [message["role"] for message in rows(TASK)[0]["prompt"]] == ["system", "user"]
 
 
-def test_the_reference_is_the_solution_in_the_asked_format_or_none_and_earns_the_full_rewards(
-    recipe, rows
-):
-    made = rows(TASK, ECHO, OWN)
+def test_the_reference_is_the_solution_or_none_and_earns_the_full_rewards(recipe, rows):
+    made = rows(TASK, ECHO, UNSOLVED)
     texts = [recipe.reference_completion(row) for row in made]
     assert (texts[0], texts[2]) == (RIGHT, None)
     columns = {name: list(made[name])[:2] for name in made.column_names}
@@ -114,26 +88,17 @@ def test_the_reference_is_the_solution_in_the_asked_format_or_none_and_earns_the
 
 
 def test_without_a_folder_the_recipe_says_what_to_give(recipe):
-    with pytest.raises(
-        ValueError,
-        match=r"dataset_path is missing: give a folder that scripts/prepare_code\.py wrote",
-    ):
+    with pytest.raises(ValueError, match="give a folder that scripts/prepare_code"):
         recipe.load_rows(RecipeArguments(), seed=0)
 
 
 def test_a_column_of_hidden_tests_that_are_all_empty_does_no_harm(rows):
     """Arrow takes it for a list of nulls; next to rows with hidden tests it is one of texts."""
-    empty, full = rows(ECHO, OWN), rows(TASK)
-    others = Dataset.from_list(
-        [{"prompt": [{"role": "user", "content": "1 + 1 ="}], "task": "math", "answer": "2"}]
-    )
-    assert empty.map(lambda row: {"length": 1}).to_list()[0]["hidden_tests"] == []
-    mixed = interleave_datasets([empty, others, full], stopping_strategy="all_exhausted").to_list()
-    hidden = [row["hidden_tests"] for row in mixed[:3]]
-    assert hidden == [[], None, TASK["hidden_tests"]]
-
-
-# The metric
+    empty, full = rows(ECHO, UNSOLVED), rows(TASK)
+    sums = [{"prompt": [{"role": "user", "content": "1 + 1 ="}], "task": "math", "answer": "2"}]
+    parts = [empty, Dataset.from_list(sums), full]
+    mixed = interleave_datasets(parts, stopping_strategy="all_exhausted").to_list()
+    assert [row["hidden_tests"] for row in mixed[:3]] == [[], None, TASK["hidden_tests"]]
 
 
 @pytest.mark.parametrize(
@@ -142,7 +107,7 @@ def test_a_column_of_hidden_tests_that_are_all_empty_does_no_harm(rows):
         (RIGHT, True, True, True),
         (BY_HEART, True, False, True),
         (HALF, False, False, True),
-        (RIGHT + "\n" + RIGHT, True, True, False),
+        (RIGHT + "\n" + RIGHT, True, True, False),  # two blocks
         ("twice", False, False, False),
     ],
 )
@@ -153,6 +118,16 @@ def test_the_metric_is_all_tests_all_hidden_tests_and_format(
     assert code_metric(rows(TASK)[0], completion) == wanted
     del wanted["hidden"]  # where there are none
     assert code_metric(rows({**TASK, "hidden_tests": []})[0], completion) == wanted
+
+
+def test_the_metric_of_a_row_that_the_sandbox_failed_on_is_the_format_alone(rows, monkeypatch):
+    class Broken:
+        def run_batch(self, jobs: list) -> list[Outcome]:
+            return [Outcome("infra", "planted", 0.0, "", (False,) * 3)] * len(jobs)
+
+    row = rows(TASK)[0]
+    monkeypatch.setattr(CodeTests, "sandbox", lambda self: Broken())
+    assert code_metric(row, RIGHT) == {"format": True}
 
 
 @pytest.mark.parametrize(
@@ -170,80 +145,17 @@ def test_a_recipe_says_which_metrics_score_as_a_reward_of_the_run_does(name, rew
     assert by_reward(metric, load_rewards(rewards)) == shared
 
 
-def test_the_metric_of_a_row_that_the_sandbox_failed_on_is_the_format_alone(rows, monkeypatch):
-    class Broken:
-        def run_batch(self, jobs: list) -> list[Outcome]:
-            return [Outcome("infra", "planted", 0.0, "", (False,) * 3)] * len(jobs)
-
-    row = rows(TASK)[0]
-    monkeypatch.setattr(CodeTests, "sandbox", lambda self: Broken())
-    assert code_metric(row, RIGHT) == {"format": True}
-
-
-# In a run
-
-
-class Answers(CodeTests):
-    """`code_tests` of completions that are given by place: no tiny model writes a program."""
-
-    def __init__(self, *texts: str):
-        super().__init__()
-        self.texts = texts
-
-    def __call__(
-        self, prompts: list, completions: list, tests: list, **columns
-    ) -> list[float | None]:
-        given = [self.texts[i % len(self.texts)] for i in range(len(completions))]
-        return super().__call__(prompts, given, tests, **columns)
-
-
-@pytest.fixture
-def train(model: Path, tmp_path: Path) -> Callable[..., GRPOTrainer]:
-    """One step on given rows; the completions are in tmp_path."""
-
-    def trained(made: Dataset, *rewards: Callable) -> GRPOTrainer:
-        args = GRPOConfig(output_dir=str(tmp_path / "run"), **TINY)
-        trainer = GRPOTrainer(
-            model=str(model), reward_funcs=list(rewards), args=args, train_dataset=made
-        )
-        trainer.train()
-        return trainer
-
-    return trained
-
-
-@pytest.mark.slow
-def test_a_batch_with_programs_logs_the_outcomes_of_their_tests(rows, train, tmp_path):
-    trainer = train(
-        rows(TASK, OWN), Answers(RIGHT, BY_HEART, HALF, "none"), load_reward("code_format")
-    )
-    (logged,) = generations(trainer)
-    wanted = {"suspicious": 0.0, "visible": 2.5 / 4, "hidden": 0.25, "gap": 0.375}
-    for name, value in wanted.items():
-        assert logged[f"code_tests/{name}"] == pytest.approx(value)
-    assert not any(logged[f"{name}/code_tests"] for name in ("errors", "unparsed", "timeouts"))
-    assert logged["rewards/code_tests/mean"] == pytest.approx(2.5 / 8)
-    table = completions(tmp_path / "run")
-    assert table["code_tests"] == [1.0, 1.0, 0.5, 0.0, 0.0, 0.0, 0.0, 0.0]
-    assert table["outcome/code_tests"] == ["graded"] * 8
-    reasons = ["", "AssertionError", "AssertionError", "NameError: name 'none' is not defined"]
-    assert table["code_tests/reason"][:4] == reasons
-    assert table["advantage"] == pytest.approx(advantages_of(table["code_tests"]), abs=1e-5)
-
-
 @pytest.mark.slow
 def test_the_recipe_runs_and_leaves_what_its_programs_earned(model, tmp_path):
-    train = [TASK, ECHO, OWN, TASK | {"prompt": "Double."}]
+    train = [TASK, ECHO, UNSOLVED, TASK | {"prompt": "Double."}]
     path = write_tasks(tmp_path, train, [TASK | {"prompt": "Twice?"}])
     few = {"max_steps": 2, "num_eval_samples": 0, "log_completions": "true", "dataset_path": path}
     printed = run(command("code", "smollm2-135m", model, tmp_path / "run", **few))
     assert "  code_tests: " in printed and "seccomp" in printed
-    assert "code_tests: " in (tmp_path / "run/preflight.json").read_text()
     state = json.loads((tmp_path / "run/checkpoint-2/trainer_state.json").read_text())
     logged = [entry for entry in state["log_history"] if "reward" in entry]
-    assert len(logged) == 2 and all(
-        {"code_tests/suspicious", "errors/code_tests"} <= set(entry) for entry in logged
-    )
+    assert len(logged) == 2
+    assert all({"code_tests/suspicious", "errors/code_tests"} <= set(entry) for entry in logged)
     table = pd.read_parquet(tmp_path / "run/completions/completions_00002.parquet")
     assert set(table["outcome/code_tests"]) == {"graded"} and set(table["code_tests"]) == {0.0}
     (row,) = map(json.loads, (tmp_path / "run/evaluation/after.jsonl").read_text().splitlines())

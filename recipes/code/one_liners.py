@@ -38,10 +38,8 @@ NEW = [
     ("the string s without its first {n} characters", "s[{n}:]"),
     ("True if x is smaller than {n}, else False", "x < {n}"),
 ]
-FUNCTIONS = ["answer", "compute", "convert", "f", "get"]
-FUNCTIONS += ["process", "result", "solve", "transform", "work"]
-WORDS = ["apple", "banana", "cloud", "delta", "engine", "forest"]
-WORDS += ["garden", "hat", "island", "jungle", "kite", "lemonade"]
+FUNCTIONS = "answer compute convert f get process result solve transform work".split()
+WORDS = "apple banana cloud delta engine forest garden hat island jungle kite lemonade".split()
 TESTS = 6  # of a task; the prompt shows the first
 
 
@@ -55,17 +53,16 @@ def one_liner_tasks(
     begins with its source.
     """
     rng = random.Random(seed)
-    new = _distinct("new", NEW, test // 2, rng, lambda expression: True)
-    old = _distinct("trained", TRAINED, test - len(new), rng, held_out)
-    return {
-        "train": _distinct("trained", TRAINED, train, rng, lambda e: not held_out(e)),
-        "test": old + new,
-    }
+    new = draw_tasks("new", NEW, test // 2, rng, lambda expression: True)
+    old = draw_tasks("trained", TRAINED, test - len(new), rng, held_out)
+    trained = draw_tasks("trained", TRAINED, train, rng, lambda text: not held_out(text))
+    return {"train": trained, "test": old + new}
 
 
-def _distinct(
-    source: str, templates: list, count: int, rng: random.Random, kept: Callable[[str], bool]
+def draw_tasks(
+    source: str, templates: list, count: int, rng: random.Random, accept: Callable[[str], bool]
 ) -> list[dict]:
+    """Draw `count` distinct tasks with an accepted expression; ValueError where there are fewer."""
     tasks: dict[str, dict] = {}
     for _ in range(200 * count):
         if len(tasks) == count:
@@ -73,9 +70,9 @@ def _distinct(
         words, expression = rng.choice(templates)
         number, function = rng.randint(2, 9), rng.choice(FUNCTIONS)
         words, expression = words.format(n=number), expression.format(n=number)
-        if kept(expression):
+        if accept(expression):
             name = f"{source}/{function}: {expression}"
-            tasks.setdefault(name, {"name": name, **_task(function, words, expression, rng)})
+            tasks.setdefault(name, {"name": name, **make_task(function, words, expression, rng)})
     if len(tasks) < count:
         raise ValueError(
             f"the {source} templates give only {len(tasks)} of {count} distinct tasks: "
@@ -84,23 +81,21 @@ def _distinct(
     return list(tasks.values())
 
 
-def _task(function: str, words: str, expression: str, rng: random.Random) -> dict:
+def make_task(function: str, words: str, expression: str, rng: random.Random) -> dict:
+    """Prompt, tests on random arguments, and solution of one function."""
     argument = next(name for name in ("xs", "s", "x") if re.search(rf"\b{name}\b", expression))
+    draw_input = {
+        "s": lambda: rng.choice(WORDS),
+        "x": lambda: rng.randint(-9, 30),
+        "xs": lambda: [rng.randint(0, 12) for _ in range(rng.randint(3, 6))],
+    }[argument]
     # Of the tables above, never of a model's text.
     reference = eval(f"lambda {argument}: {expression}")
-    inputs = [_input(argument, rng) for _ in range(TESTS)]
-    tests = [f"assert {function}({given!r}) == {reference(given)!r}" for given in inputs]
+    inputs = [draw_input() for _ in range(TESTS)]
+    tests = [f"assert {function}({value!r}) == {reference(value)!r}" for value in inputs]
     text = f"Write a function {function}({argument}) that returns {words}."
     return {
         "prompt": f"{text}\nYour code should pass this test:\n{tests[0]}",
         "tests": tests,
         "solution": f"def {function}({argument}):\n    return {expression}",
     }
-
-
-def _input(argument: str, rng: random.Random) -> int | str | list[int]:
-    if argument == "s":
-        return rng.choice(WORDS)
-    if argument == "x":
-        return rng.randint(-9, 30)
-    return [rng.randint(0, 12) for _ in range(rng.randint(3, 6))]

@@ -8,10 +8,17 @@ from rewards.jsonl import read_jsonl, with_keys
 
 Task = dict[str, Any]
 
-KEYS = {"name": str, "prompt": str, "tests": list, "hidden_tests": list, "setup": str}
-KEYS |= {"preamble": str, "entry_point": str, "inplace": bool, "solution": str}
-NEEDED = with_keys({"prompt": (str, list), "tests": (list,)})
-PYTHON_ONLY = ("setup", "entry_point", "inplace")  # without meaning for stdin and stdout
+KEYS = {
+    "name": str,
+    "prompt": str,
+    "tests": list,
+    "hidden_tests": list,
+    "setup": str,
+    "preamble": str,
+    "entry_point": str,
+    "solution": str,
+}
+check_keys = with_keys({"prompt": (str, list), "tests": (list,)})
 
 
 def read_tasks(path: str | Path, split: str) -> list[Task]:
@@ -40,7 +47,7 @@ def read_tasks(path: str | Path, split: str) -> list[Task]:
 
 def complete_row(row: Any, name: str = "") -> Task:
     """Fill in the missing keys, in order, and check all; `name` is for a row that has none."""
-    NEEDED(row)
+    check_keys(row)
     if isinstance(row["prompt"], list):
         raise ValueError("prompt is a chat; give its question as text: the recipe makes the chat.")
     if unknown := sorted(row.keys() - KEYS.keys()):
@@ -54,7 +61,7 @@ def complete_row(row: Any, name: str = "") -> Task:
     if not all(isinstance(text, str) and text.strip() for text in (task["prompt"], *tests)):
         raise ValueError("prompt, tests and hidden_tests hold strings, none of them blank.")
     if parse_cases(tests) is None:
-        called_names(task, tests)
-    elif useless := [key for key in PYTHON_ONLY if task[key]]:
-        raise ValueError(f"{', '.join(useless)} must not be set: the tests are stdin and stdout.")
+        called_names(task, tests)  # raises where they are not Python
+    elif task["setup"] or task["entry_point"]:
+        raise ValueError("setup and entry_point must be empty: the tests are stdin and stdout.")
     return task
