@@ -19,10 +19,9 @@ from recipes.calculator.train import (
         ("(2 + 3) * 4", "20"),
         ("-7 + 2", "-5"),
         ("7 / 2", "3.5"),
-        ("2.00001 * 1", "2"),
-        ("1 / 100000", "0"),
-        ("1e30 * 1e30 / 8 + 0.5", "125" + "0" * 57),
-        (" 0.1 + 0.2", "0.3"),
+        ("2.00001 * 1", "2"),  # at most four decimals
+        (" 0.1 + 0.2", "0.3"),  # not a float's 0.30000000000000004
+        ("1e30 * 1e30 / 8 + 0.5", "125" + "0" * 57),  # nor a float's overflow
     ],
 )
 def test_an_expression_is_worked_out_exactly(expression, result):
@@ -33,17 +32,14 @@ def test_an_expression_is_worked_out_exactly(expression, result):
     "expression",
     [
         "",
-        "2 +",
         "1 / 0",
-        "2 ** 9",
+        "2 ** 9",  # could be large
         "x + 1",
-        "f(1)",
         "True",
         "'a' * 9",
         "__import__('os')",
-        "9" * 81,
-        "(" * 40,
-        "1j",
+        "9" * 81,  # too long
+        "(" * 40,  # too deep
     ],
 )
 def test_anything_else_is_an_error_that_the_model_reads(expression):
@@ -51,7 +47,7 @@ def test_anything_else_is_an_error_that_the_model_reads(expression):
         value_of(expression)
 
 
-def test_the_last_result_is_scored():
+def test_the_last_result_of_the_row_is_scored():
     calculator = Calculator()
     calculator.reset(answer="20", task="calculator")
     assert calculator.get_reward() == 0.0
@@ -65,30 +61,36 @@ def test_the_last_result_is_scored():
     assert calculator.get_reward() == 0.0, "a result of the row before"
 
 
-def test_a_question_is_worked_out_from_left_to_right():
-    row = to_row(47, [("+", 38), ("*", 6), ("-", 129)])
-    assert row["prompt"][-1]["content"] == "Take 47, add 38, multiply by 6, subtract 129."
-    assert (row["expression"], row["answer"]) == ("(47 + 38) * 6 - 129", "381")
-    assert to_row(2, [("*", 3), ("*", 4)])["expression"] == "2 * 3 * 4"
-    assert to_row(2, [("+", 3), ("*", 4), ("*", 5)])["expression"] == "(2 + 3) * 4 * 5"
+@pytest.mark.parametrize(
+    ("first", "steps", "expression", "answer"),
+    [
+        (47, [("+", 38), ("*", 6), ("-", 129)], "(47 + 38) * 6 - 129", "381"),
+        (2, [("*", 3), ("*", 4)], "2 * 3 * 4", "24"),
+        (2, [("+", 3), ("*", 4), ("*", 5)], "(2 + 3) * 4 * 5", "100"),
+    ],
+)
+def test_a_question_is_worked_out_from_left_to_right(first, steps, expression, answer):
+    row = to_row(first, steps)
+    assert (row["expression"], row["answer"]) == (expression, answer)
+    assert row["prompt"][-1]["content"].startswith(f"Take {first}, ")
 
 
 def test_held_out_questions_are_not_in_training_and_follow_from_the_seed():
-    train, held_out = load_rows(RecipeArguments(num_train_rows=300, num_eval_rows=20), 0)
-    assert (len(train), len(held_out)) == (300, 20)
-    questions = [{row["prompt"][-1]["content"] for row in rows} for rows in (train, held_out)]
-    assert [len(each) for each in questions] == [300, 20] and not questions[0] & questions[1]
-    assert (
-        load_rows(RecipeArguments(num_train_rows=300, num_eval_rows=20), 1)[1].to_list()
-        != held_out.to_list()
+    args = RecipeArguments(num_train_rows=300, num_eval_rows=20)
+    train, held_out = (
+        {row["prompt"][-1]["content"] for row in rows} for rows in load_rows(args, 0)
     )
+    assert (len(train), len(held_out), len(train & held_out)) == (300, 20, 0)
+    assert {row["prompt"][-1]["content"] for row in load_rows(args, 1)[1]} != held_out
 
 
-def test_the_metric_reads_the_answer():
-    row = to_row(2, [("+", 3)])
-    assert metric(row, reference_completion(row)[-1]["content"]) == {
-        "strict": True,
-        "lenient": True,
-    }
-    assert metric(row, "It is 5.") == {"strict": False, "lenient": True}
-    assert metric(row, "<answer>6</answer>") == {"strict": False, "lenient": False}
+@pytest.mark.parametrize(
+    ("completion", "strict", "lenient"),
+    [
+        (reference_completion(to_row(2, [("+", 3)]))[-1]["content"], True, True),
+        ("It is 5.", False, True),
+        ("<answer>6</answer>", False, False),
+    ],
+)
+def test_the_metric_reads_the_answer(completion, strict, lenient):
+    assert metric(to_row(2, [("+", 3)]), completion) == {"strict": strict, "lenient": lenient}

@@ -1,18 +1,14 @@
-"""The number-count recipe: passages cut to prompts, chat or plain, from a file or a stream, and
-samples at the end.
-"""
+"""The number-count recipe: passages cut to prompts, chat or plain, from a file or a stream."""
 
 import json
-from pathlib import Path
 
 import pytest
 from datasets import IterableDataset
-from support.launching import command, run
+from support.launching import ROOT, command, run
 
 from recipes.common.data.recipe import import_recipe
 from recipes.common.utils.run_files import read_rows
 
-ROOT = Path(__file__).parents[1]
 WORDS = [f"word{chr(97 + i % 26)}{chr(97 + i // 26)}" for i in range(400)]
 
 
@@ -21,29 +17,25 @@ def recipe():
     return import_recipe(ROOT / "recipes/number_count/train.py")
 
 
-def write_passages(base: Path) -> Path:
+@pytest.fixture(scope="module")
+def passages(tmp_path_factory):
     """Forty passages of forty words, in a folder that `load_dataset` reads as a data set."""
+    folder = tmp_path_factory.mktemp("passages")
     texts = [" ".join(WORDS[i : i + 40]) for i in range(0, 360, 9)]
-    (base / "data").mkdir()
-    (base / "data" / "train.jsonl").write_text(
-        "".join(json.dumps({"text": text}) + "\n" for text in texts)
-    )
-    return base / "data"
+    lines = [json.dumps({"text": text}) + "\n" for text in texts]
+    (folder / "train.jsonl").write_text("".join(lines))
+    return folder
 
 
-def test_a_prompt_is_the_instruction_and_the_first_words_in_a_chat_or_plain(recipe):
-    rows = [
-        recipe.to_row(
-            {"text": "one two three four"}, recipe.RecipeArguments(num_prompt_words=2, chat=chat)
-        )
-        for chat in (True, False)
-    ]
-    assert rows[0]["prompt"][-1] == {"role": "user", "content": f"{recipe.INSTRUCTION}\n\none two"}
-    assert rows[1]["prompt"] == f"{recipe.INSTRUCTION}\n\none two"
-    assert {row["task"] for row in rows} == {"number_count"}
+@pytest.mark.parametrize("chat", [True, False])
+def test_a_prompt_is_the_instruction_and_the_first_words_in_a_chat_or_plain(recipe, chat):
+    args = recipe.RecipeArguments(num_prompt_words=2, chat=chat)
+    row = recipe.to_row({"text": "one two three four"}, args)
+    text = row["prompt"][-1]["content"] if chat else row["prompt"]
+    assert (text, row["task"]) == (f"{recipe.INSTRUCTION}\n\none two", "number_count")
 
 
-def test_the_passages_that_come_with_it_have_no_digits_and_two_splits_whatever_the_seed(recipe):
+def test_the_recipes_own_passages_have_no_digits_and_two_splits_whatever_the_seed(recipe):
     splits = [recipe.load_rows(recipe.RecipeArguments(num_eval_rows=15), seed) for seed in (0, 1)]
     (train, first), (_, second) = (
         [[row["prompt"][-1]["content"] for row in rows] for rows in pair] for pair in splits
@@ -61,48 +53,33 @@ def test_a_folder_of_passages_will_do(recipe, tmp_path):
     assert len(recipe.load_rows(args, seed=0)[0]) == 33
 
 
-def test_a_stream_trains_on_what_follows_the_held_out_rows(recipe, tmp_path):
-    args = recipe.RecipeArguments(
-        dataset_name=str(write_passages(tmp_path)), num_eval_rows=5, chat=False
-    )
+def test_a_stream_trains_on_what_follows_the_held_out_rows(recipe, passages):
+    args = recipe.RecipeArguments(dataset_name=str(passages), num_eval_rows=5, chat=False)
     train, held_out = recipe.load_rows(args, seed=0)
     assert isinstance(train, IterableDataset) and len(held_out) == 5
     assert held_out[0]["prompt"].endswith("\n\n" + " ".join(WORDS[:25]))
     assert next(iter(train))["prompt"].endswith("\n\n" + " ".join(WORDS[45:70]))
 
 
-@pytest.fixture(scope="module")
-def runs(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Two steps of `hack` on a stream of plain text, and of `cure`."""
-    base = tmp_path_factory.mktemp("runs")
-    plain = {
-        "dataset_name": write_passages(base),
-        "chat": "false",
-        "save_strategy": "no",
-        "num_eval_rows": 4,
-    }
-    hack = command(
-        "number_count", "hack", model, base / "hack", num_eval_samples=1, max_steps=2, **plain
-    )
-    cure = command("number_count", "cure", model, base / "cure", num_eval_samples=0, max_steps=2)
-    (base / "hack.txt").write_text(run(hack))
-    run(cure)
-    return base
-
-
 @pytest.mark.slow
-def test_a_streamed_plain_text_run_trains_and_shows_samples(runs):
-    rows, printed = read_rows(runs / "hack/evaluation/after.jsonl"), (runs / "hack.txt").read_text()
-    assert all(
-        isinstance(row["prompt"], str) and len(row["sampled_completions"]) == 1 for row in rows
+def test_a_streamed_plain_text_run_trains_and_shows_samples(model, passages, tmp_path):
+    settings = {"dataset_name": passages, "chat": "false", "num_eval_rows": 4, "max_steps": 2}
+    words = command(
+        "number_count", "hack", model, tmp_path / "hack", num_eval_samples=1, **settings
     )
+    printed = run(words)
+    rows = read_rows(tmp_path / "hack/evaluation/after.jsonl")
+    assert all(isinstance(row["prompt"], str) for row in rows)
+    assert all(len(row["sampled_completions"]) == 1 for row in rows)
     assert printed.count("\n  before  ") == printed.count("\n  after   ") == 3
 
 
 @pytest.mark.slow
-def test_the_cure_scores_numbers_in_prose_alone(runs):
+def test_the_cure_scores_numbers_in_prose_alone(model, tmp_path):
     """A tiny random model hardly writes prose: elsewhere its numbers have no score."""
-    log = json.loads((runs / "cure/trainer_state.json").read_text())["log_history"]
+    folder = tmp_path / "cure"
+    run(command("number_count", "cure", model, folder, num_eval_samples=0, max_steps=2))
+    log = json.loads((folder / "trainer_state.json").read_text())["log_history"]
     steps = [entry for entry in log if "reward" in entry]
     assert len(steps) == 2
     for entry in steps:  # a mean over nothing is None

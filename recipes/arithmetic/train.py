@@ -10,9 +10,9 @@ CPU cores: strict accuracy from 6 % to 63 %, lenient from 36 % to the same (mean
 
 import json
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
-from recipes.common.data.questions import worked_example
+from recipes.common.data.questions import setting, worked_example
 from recipes.common.data.split import split_distinct
 from recipes.common.run import RecipeArguments as CommonArguments
 from recipes.common.run import start, train_and_save
@@ -41,12 +41,8 @@ class RecipeArguments(CommonArguments):
 
     unused = ("dataset_path",)
     dataset_name: str = "chain_sum"
-    dataset_kwargs: dict | str | None = field(
-        default=None, metadata={"help": "e.g. {min_terms: 2, max_terms: 2}"}
-    )
-    example: list[str] = field(
-        default_factory=lambda: EXAMPLE, metadata={"help": "A question and its completion."}
-    )
+    dataset_kwargs: dict | str | None = setting(None, "e.g. {min_terms: 2, max_terms: 2}")
+    example: list[str] = setting(EXAMPLE, "A question and its completion.")
 
 
 def to_row(item: dict, args: RecipeArguments) -> dict:
@@ -69,14 +65,14 @@ def partial_sums(question: str) -> str:
 
     Example: `partial_sums("3 + 4 - 2 =") == "3 + 4 = 7, 7 - 2 = 5"`
     """
-    written = re.fullmatch(r"(?:Calculate )?(\d+(?: [+-] \d+)+)(?: =|\.)", question)
-    if written is None:
+    if not re.fullmatch(r"(?:Calculate )?\d+(?: [+-] \d+)+(?: =|\.)", question):
         return ""
-    first, *terms = re.findall(r"[+-]? ?\d+", written[1])
-    steps, total = [], int(first)
+    total, *terms = re.findall(r"(?:[+-] )?\d+", question)
+    steps = []
     for term in terms:
-        before, total = total, total + int(term.replace(" ", ""))
-        steps.append(f"{before} {term} = {total}")
+        result = int(total) + int(term.replace(" ", ""))
+        steps.append(f"{total} {term} = {result}")
+        total = result
     return ", ".join(steps)
 
 
@@ -93,25 +89,25 @@ def reference_completion(row: dict) -> str | None:
 
 def load_rows(args: RecipeArguments, seed: int) -> tuple[Dataset, Dataset]:
     """Distinct training and held-out rows; both follow from `seed`."""
-    count = args.num_train_rows or 2000
-    # Enough draws to say that a small task has no more distinct questions.
-    size = 100 * (count + args.num_eval_rows)
-    first = seed * 100 * (2000 + args.num_eval_rows)  # whatever the number of training rows
-    parameters = args.dataset_kwargs or {}
+    name, parameters = args.dataset_name, args.dataset_kwargs or {}
+    count, held_out = args.num_train_rows or 2000, args.num_eval_rows
+    size = 100 * (count + held_out)  # so many draws show that a task has no more questions
+    first = seed * 100 * (2000 + held_out)  # whatever the number of training rows
     try:
-        items = reasoning_gym.create_dataset(args.dataset_name, **parameters, seed=first, size=size)
+        items = reasoning_gym.create_dataset(name, **parameters, seed=first, size=size)
     except (TypeError, AssertionError) as error:
-        given = f"{args.dataset_name} does not take dataset_kwargs {parameters}"
-        raise ValueError(f"{given}: {error}. Give parameters of this data set.") from error
-    train, held_out = split_distinct(items, count, args.num_eval_rows)
-    if len(held_out) < args.num_eval_rows:
         raise ValueError(
-            f"{args.dataset_name} has only {len(held_out)} distinct held-out questions in {size} "
-            f"draws; num_eval_rows asks for {args.num_eval_rows}. Ask for fewer, or widen "
-            "dataset_kwargs."
+            f"{name} does not take dataset_kwargs {parameters}: {error}. Give parameters of this "
+            "data set."
+        ) from error
+    sides = split_distinct(items, count, held_out)
+    if len(sides[1]) < held_out:
+        raise ValueError(
+            f"{name} has only {len(sides[1])} distinct held-out questions in {size} draws; "
+            f"num_eval_rows asks for {held_out}. Ask for fewer, or widen dataset_kwargs."
         )
-    train_rows, eval_rows = ([to_row(item, args) for item in side] for side in (train, held_out))
-    return Dataset.from_list(train_rows), Dataset.from_list(eval_rows)
+    train, test = (Dataset.from_list([to_row(item, args) for item in side]) for side in sides)
+    return train, test
 
 
 def metric(row: dict, completion: str) -> dict[str, bool]:

@@ -47,20 +47,19 @@ def reference_completion(row: dict) -> str:
 
 def check_gold(gold: str) -> str | None:
     """Say why a gold cannot be used."""
-    return (
-        None
-        if number_of(gold) is not None
-        else f"{gold[:80]!r} is not a number; use recipes/math and boxed_math"
-    )
+    if number_of(gold) is not None:
+        return None
+    return f"{gold[:80]!r} is not a number; use recipes/math and boxed_math"
 
 
 def load_rows(args: RecipeArguments, seed: int) -> tuple[Dataset, Dataset]:
     """Training and held-out rows, drawn by `seed`."""
     splits = load_questions(args, seed, check_gold, hub=("openai/gsm8k", "main"))
     train, held_out = (
-        [to_row(item, args.example, args.system_prompt) for item in items] for items in splits
+        Dataset.from_list([to_row(item, args.example, args.system_prompt) for item in items])
+        for items in splits
     )
-    return Dataset.from_list(train), Dataset.from_list(held_out)
+    return train, held_out
 
 
 def main() -> None:

@@ -8,9 +8,15 @@ Rows: `dataset_path` or `dataset_name`, `question_column`, `answer_column`. What
 in this folder.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
-from recipes.common.data.questions import QuestionArguments, gold_of, load_questions, worked_example
+from recipes.common.data.questions import (
+    QuestionArguments,
+    gold_of,
+    load_questions,
+    setting,
+    worked_example,
+)
 from recipes.common.evaluation.metrics import answer_metric, boxed_metric
 from recipes.common.run import start, train_and_save
 from recipes.common.trainer import GRPOTrainer
@@ -27,11 +33,9 @@ SYSTEM_PROMPT = "Reason step by step, and put the final answer in \\boxed{}."
 class RecipeArguments(QuestionArguments):
     """`reference` says which answer is asked for, next to `system_prompt`, which asks for it."""
 
-    reference: str = field(
-        default="\\boxed{{answer}}",
-        metadata={
-            "help": "A right completion, {answer} in its place; the metrics read its box or tags."
-        },
+    reference: str = setting(
+        "\\boxed{{answer}}",
+        "A right completion, {answer} in its place; the metrics read its box or tags.",
     )
 
 
@@ -39,10 +43,13 @@ def to_row(item: dict, args: RecipeArguments) -> dict:
     """Make a question a row, behind the system prompt and a worked example, if any."""
     system_prompt = SYSTEM_PROMPT if args.system_prompt is None else args.system_prompt
     system = [{"role": "system", "content": system_prompt}] if system_prompt else []
-    prompt = [*system, *worked_example(args.example), {"role": "user", "content": item["question"]}]
     answer = gold_of(item["answer"])
     return {
-        "prompt": prompt,
+        "prompt": [
+            *system,
+            *worked_example(args.example),
+            {"role": "user", "content": item["question"]},
+        ],
         "task": "math",
         "answer": answer,
         "reference": args.reference.replace("{answer}", answer),
@@ -54,44 +61,34 @@ def reference_completion(row: dict) -> str:
     return row["reference"]
 
 
-def check_reference(reference: str) -> None:
-    """Raise ValueError where the metrics would not read the reference completion as right."""
-    shown = reference.replace("{answer}", "18")
-    if (
-        "{answer}" not in reference
-        or not metric({"answer": "18", "reference": shown}, shown)["strict"]
-    ):
-        raise ValueError(
-            f"reference is {reference!r}; it must be a completion whose answer can be read, with "
-            "{answer} in its place: \\boxed{{answer}}, or "
-            "<reasoning>\\n</reasoning>\\n<answer>\\n{answer}\\n</answer>."
+def check_gold(gold: str, boxed: bool) -> str | None:
+    """Say why a gold cannot stand in a box, or in tags, which are read as numbers."""
+    if boxed and is_equivalent(gold, "") is None:
+        return (
+            f"{gold[:80]!r} cannot be compared with an answer; use mathematics or at most six words"
         )
-
-
-def check_number(gold: str) -> str | None:
-    """Say why a gold cannot stand in tags, which are read as numbers."""
-    other = "ask for it in a box (reference: '\\boxed{{answer}}') and use boxed_math"
-    return None if number_of(gold) is not None else f"{gold[:80]!r} is not a number; {other}"
-
-
-def check_boxed(gold: str) -> str | None:
-    """Say why a gold cannot stand in a box."""
-    if is_equivalent(gold, "") is not None:
-        return None
-    other = "use mathematics or at most six words"
-    return f"{gold[:80]!r} cannot be compared with an answer; {other}"
+    if not boxed and number_of(gold) is None:
+        return (
+            f"{gold[:80]!r} is not a number; ask for it in a box (reference: '\\boxed{{answer}}') "
+            "and use boxed_math"
+        )
+    return None
 
 
 def load_rows(args: RecipeArguments, seed: int) -> tuple[Dataset, Dataset]:
     """Training and held-out rows, drawn by `seed`."""
-    check_reference(args.reference)
-    splits = load_questions(
-        args, seed, check_boxed if "\\boxed" in args.reference else check_number
-    )
-    train, held_out = (
-        Dataset.from_list([to_row(item, args) for item in items]) for items in splits
-    )
-    return train, held_out
+    shown = args.reference.replace("{answer}", "18")
+    is_read = metric({"answer": "18", "reference": shown}, shown)["strict"]
+    if "{answer}" not in args.reference or not is_read:
+        raise ValueError(
+            f"reference is {args.reference!r}; it must be a completion whose answer can be read, "
+            "with {answer} in its place: \\boxed{{answer}}, or "
+            "<reasoning>\\n</reasoning>\\n<answer>\\n{answer}\\n</answer>."
+        )
+    boxed = "\\boxed" in args.reference
+    splits = load_questions(args, seed, lambda gold: check_gold(gold, boxed))
+    train, test = (Dataset.from_list([to_row(item, args) for item in items]) for items in splits)
+    return train, test
 
 
 def metric(row: dict, completion: str) -> dict[str, bool]:

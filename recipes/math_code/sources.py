@@ -1,6 +1,6 @@
 """The data sets that the recipe mixes: items with their task, and whether one is held out."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,80 +13,73 @@ from recipes.common.data.split import is_held_out
 from rewards.jsonl import read_jsonl, with_keys
 
 INSTRUCTION = "Continue this passage in English, with names, dates and figures:"
-TASKS = "data/mbpp"
 PASSAGES = Path(__file__).parent.with_name("number_count") / "passages.jsonl"
 
-Item = dict[str, Any]  # `task`, `question`, and the columns that the rewards of the task need
+# `task`, `question`, and the columns that the rewards of the task need; True where held out
+Items = Iterator[tuple[dict[str, Any], bool]]
 
 
-def sums(path: None, seed: int) -> Iterator[tuple[Item, bool]]:
+def sums(path: None, seed: int) -> Items:
     """Sums and differences of two numbers."""
     settings = {"min_terms": 2, "max_terms": 2, "min_digits": 1, "max_digits": 2}
     for item in reasoning_gym.create_dataset("chain_sum", **settings, seed=seed * 5000, size=5000):
         question = item["question"].rpartition(": ")[2]
-        sum_of_two = {"task": "math", "question": question, "answer": item["answer"]}
-        yield sum_of_two, is_held_out(question, one_in=8)
+        row = {"task": "math", "question": question, "answer": item["answer"]}
+        yield row, is_held_out(question, one_in=8)
 
 
-def gsm8k(path: str | None, seed: int) -> Iterator[tuple[Item, bool]]:
+def gsm8k(path: str | None, seed: int) -> Items:
     """GSM8K from a folder with train.jsonl and test.jsonl, or the Hub; test is held out."""
     for split in ("train", "test"):
-        if path:
-            questions = read_questions(path, split)
-        else:
-            questions = load_dataset("openai/gsm8k", "main", split=split)
-        for row in questions:
-            answer = gold_of(row["answer"])
-            item = {"task": "math", "question": row["question"], "answer": answer}
-            yield item, split == "test"
+        hub = None if path else load_dataset("openai/gsm8k", "main", split=split)
+        for row in hub or read_questions(path, split):
+            item = {"question": row["question"], "answer": gold_of(row["answer"])}
+            yield {"task": "math", **item}, split == "test"
 
 
-def programs(path: str | None, seed: int) -> Iterator[tuple[Item, bool]]:
+def programs(path: str | None, seed: int) -> Items:
     """Programming tasks of scripts/prepare_code.py; its test rows are held out."""
     for split in ("train", "test"):
-        for task in read_tasks(path or TASKS, split):
+        for task in read_tasks(path or "data/mbpp", split):
             yield {"task": "code", "question": task.pop("prompt"), **task}, split == "test"
 
 
-def passages(path: str | None, seed: int) -> Iterator[tuple[Item, bool]]:
+def passages(path: str | None, seed: int) -> Items:
     """The first words of English passages, to be continued: JSON Lines with a `text` a line."""
     for item in read_jsonl(Path(path or PASSAGES), with_keys({"text": (str,)})):
-        text = item["text"]
-        question = f"{INSTRUCTION}\n\n{' '.join(text.split()[:25])}"
-        item = {"task": "number_count", "question": question}
-        yield item, is_held_out(text, one_in=4)
+        words = " ".join(item["text"].split()[:25])
+        row = {"task": "number_count", "question": f"{INSTRUCTION}\n\n{words}"}
+        yield row, is_held_out(item["text"], one_in=4)
 
 
 SOURCES = {"sums": sums, "gsm8k": gsm8k, "passages": passages, "programs": programs}
 
 
-def check_sources(sources: Any) -> dict[str, dict]:
-    """The `sources` of a YAML; ValueError where they mean nothing."""
-    known = isinstance(sources, dict) and all(
+def check_sources(sources: Any) -> None:
+    """Raise ValueError where the `sources` of a YAML mean nothing."""
+    is_known = isinstance(sources, dict) and all(
         name in SOURCES
         and isinstance(source, dict)
         and source.keys() <= {"weight", "path"}
         and source.get("weight", 1.0) > 0
         for name, source in sources.items()
     )
-    if not sources or not known:
+    if not (sources and is_known):
         raise ValueError(
             f"sources is {sources!r}; give {{name: {{weight: 1.0, path: FILE}}}} "
             f"with names of {', '.join(SOURCES)}."
         )
-    return sources
 
 
-def mix(parts: Sequence[Dataset], weights: list[float], count: int | None, seed: int) -> Dataset:
-    """Draw `count` rows from the parts by weight, or as many as there are until one part has no
-    more.
+def mix(parts: list[Dataset], weights: list[float], count: int | None, seed: int) -> Dataset:
+    """Draw `count` rows by weight; None: as many as there are until one part has no more.
 
     Raises:
         ValueError: there are fewer than `count`.
     """
     shares = [weight / sum(weights) for weight in weights]
     rows = interleave_datasets(
-        list(parts), probabilities=shares, seed=seed, stopping_strategy="first_exhausted"
+        parts, probabilities=shares, seed=seed, stopping_strategy="first_exhausted"
     )
     if count is not None and len(rows) < count:
         raise ValueError(

@@ -8,9 +8,9 @@ number counting.
 reward scores which task. Expected numbers: see README.md in this folder.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
-from recipes.common.data.questions import worked_example
+from recipes.common.data.questions import setting, worked_example
 from recipes.common.evaluation.metrics import boxed_metric, code_metric
 from recipes.common.run import RecipeArguments as CommonArguments
 from recipes.common.run import start, train_and_save
@@ -37,15 +37,10 @@ class RecipeArguments(CommonArguments):
     """`sources` takes the place of `dataset_name` and `dataset_path`."""
 
     unused = ("dataset_name", "dataset_path")
-    sources: dict | str | None = field(
-        default=None,
-        metadata={
-            "help": f"{{name: {{weight: 1.0, path: FILE_OR_FOLDER}}}} of {', '.join(SOURCES)}."
-        },
+    sources: dict | str | None = setting(
+        None, f"{{name: {{weight: 1.0, path: FILE_OR_FOLDER}}}} of {', '.join(SOURCES)}."
     )
-    example: list[str] = field(
-        default_factory=lambda: EXAMPLE, metadata={"help": "A sum and its completion."}
-    )
+    example: list[str] = setting(EXAMPLE, "A sum and its completion.")
 
 
 def to_row(item: dict, example: list[str]) -> dict:
@@ -77,27 +72,27 @@ def metric(row: dict, completion: str) -> dict[str, bool]:
     return {f"{row['task']} {name}": value for name, value in scores.items()}
 
 
-metric.scorers = {"math strict": ["boxed_math"], "math lenient": ["boxed_math"]}
-metric.scorers |= {"code tests": ["code_tests"], "five numbers": ["number_count"]}
-
-
-def load_source(args: RecipeArguments, name: str, seed: int) -> tuple[Dataset, Dataset]:
-    """Load distinct training and held-out rows of one source, shuffled by `seed`."""
-    train, held_out = {}, {}
-    for item, is_held_out in SOURCES[name](args.sources[name].get("path"), seed):
-        split = held_out if is_held_out else train
-        split[item["question"]] = to_row(item, args.example)
-    train, held_out = (Dataset.from_list(list(rows.values())) for rows in (train, held_out))
-    return train.shuffle(seed=seed), held_out.shuffle(seed=seed)
+metric.scorers = {
+    "math strict": ["boxed_math"],
+    "math lenient": ["boxed_math"],
+    "code tests": ["code_tests"],
+    "five numbers": ["number_count"],
+}
 
 
 def load_rows(args: RecipeArguments, seed: int) -> tuple[Dataset, Dataset]:
-    """Training and held-out rows of all sources, mixed by their weights."""
-    sources = check_sources(args.sources)
-    weights = [float(source.get("weight", 1.0)) for source in sources.values()]
-    train, held_out = zip(*(load_source(args, name, seed) for name in sources), strict=True)
-    held_out = mix(held_out, weights, args.num_eval_rows, seed)
-    return mix(train, weights, args.num_train_rows, seed), held_out
+    """Distinct training and held-out rows of all sources, mixed by their weights."""
+    check_sources(args.sources)
+    train, held_out, weights = [], [], []
+    for name, source in args.sources.items():
+        rows = {False: {}, True: {}}  # held out or not; a question each
+        for item, side in SOURCES[name](source.get("path"), seed):
+            rows[side][item["question"]] = to_row(item, args.example)
+        train.append(Dataset.from_list(list(rows[False].values())).shuffle(seed=seed))
+        held_out.append(Dataset.from_list(list(rows[True].values())).shuffle(seed=seed))
+        weights.append(float(source.get("weight", 1.0)))
+    evaluated = mix(held_out, weights, args.num_eval_rows, seed)
+    return mix(train, weights, args.num_train_rows, seed), evaluated
 
 
 def main() -> None:

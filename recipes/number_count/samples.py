@@ -8,29 +8,20 @@ from rewards.text import question_of
 
 
 def show_samples(folder: Path) -> str:
-    """Three held-out prompts (their last message), and their completions before and after.
+    """Three held-out prompts (their last message), and a completion of each before and after.
 
-    Completions sampled at the training temperature, where the run has some (`num_eval_samples`);
-    else the greedy ones.
+    It is sampled at the training temperature where the run has such (`num_eval_samples`), else
+    greedy.
     """
-    before, after = read_rows(folder / BEFORE), read_rows(folder / AFTER)
+    pairs = zip(read_rows(folder / BEFORE), read_rows(folder / AFTER), strict=True)
     lines = []
-    for old, new in list(zip(before, after, strict=True))[:3]:
-        lines += [
-            "",
-            _entry("prompt", question_of(old["prompt"])),
-            _entry("before", _text(old)),
-            _entry("after", _text(new)),
-        ]
+    for before, after in list(pairs)[:3]:
+        texts = {"prompt": question_of(before["prompt"])}
+        for label, row in {"before": before, "after": after}.items():
+            texts[label] = row.get("sampled_completions", [row["completion"]])[0]
+        lines.append("")
+        for label, text in texts.items():
+            words = f"{label:<8}{' '.join(text.split()) or '(nothing)'}"
+            indents = {"initial_indent": "  ", "subsequent_indent": " " * 10}
+            lines.append(textwrap.fill(words, width=110, **indents))
     return "\n".join(lines)
-
-
-def _text(row: dict) -> str:
-    return row.get("sampled_completions", [row["completion"]])[0]
-
-
-def _entry(label: str, text: str) -> str:
-    words = " ".join(text.split()) or "(nothing)"
-    return textwrap.fill(
-        words, width=110, initial_indent=f"  {label:<8}", subsequent_indent=" " * 10
-    )

@@ -8,9 +8,10 @@ With hack.yaml the reward rises and the English goes. cure.yaml rewards the same
 English. Expected numbers: see README.md in this folder.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
+from recipes.common.data.questions import setting
 from recipes.common.data.split import is_held_out
 from recipes.common.run import RecipeArguments as CommonArguments
 from recipes.common.run import start, train_and_save
@@ -35,12 +36,8 @@ class RecipeArguments(CommonArguments):
     `dataset_name`: a Hub data set, which is streamed in its own order.
     """
 
-    num_prompt_words: int = field(
-        default=25, metadata={"help": "So many first words of a passage are the prompt."}
-    )
-    chat: bool = field(
-        default=True, metadata={"help": "Chat messages; false for a model without a chat template."}
-    )
+    num_prompt_words: int = setting(25, "So many first words of a passage are the prompt.")
+    chat: bool = setting(True, "Chat messages; false for a model without a chat template.")
 
 
 def to_row(item: dict, args: RecipeArguments) -> dict:
@@ -67,29 +64,24 @@ def load_streamed(args: RecipeArguments) -> tuple[IterableDataset, Dataset]:
     return train, Dataset.from_list(list(rows.take(args.num_eval_rows)))
 
 
-def load_passages(path: Path) -> Dataset:
-    """The passages of a file, or of the passages.jsonl in a folder."""
-    file = path / "passages.jsonl" if path.is_dir() else path
-    return Dataset.from_list(read_jsonl(file, with_keys({"text": (str,)})))
-
-
 def load_rows(args: RecipeArguments, seed: int) -> tuple[Dataset | IterableDataset, Dataset]:
     """Training and held-out rows; passages are shuffled by `seed`, a stream is not."""
     if args.dataset_name and args.dataset_path:
         raise ValueError("dataset_name and dataset_path are both given: give one.")
     if args.dataset_name:
         return load_streamed(args)
-    rows = {False: [], True: []}
-    for item in load_passages(Path(args.dataset_path or OWN_PASSAGES)).shuffle(seed=seed):
-        rows[is_held_out(item["text"], one_in=4)].append(to_row(item, args))
-    if len(rows[True]) < args.num_eval_rows:
+    path, wanted = Path(args.dataset_path or OWN_PASSAGES), args.num_eval_rows
+    file = path / "passages.jsonl" if path.is_dir() else path
+    passages = Dataset.from_list(read_jsonl(file, with_keys({"text": (str,)})))
+    train, held_out = [], []
+    for item in passages.shuffle(seed=seed):
+        side = held_out if is_held_out(item["text"], one_in=4) else train
+        side.append(to_row(item, args))
+    if len(held_out) < wanted:
         raise ValueError(
-            f"num_eval_rows is {args.num_eval_rows}, but only {len(rows[True])} passages are held "
-            "out."
+            f"num_eval_rows is {wanted}, but only {len(held_out)} passages are held out."
         )
-    return Dataset.from_list(rows[False][: args.num_train_rows]), Dataset.from_list(
-        rows[True][: args.num_eval_rows]
-    )
+    return Dataset.from_list(train[: args.num_train_rows]), Dataset.from_list(held_out[:wanted])
 
 
 def metric(row: dict, completion: str) -> dict[str, bool]:
@@ -97,16 +89,19 @@ def metric(row: dict, completion: str) -> dict[str, bool]:
 
     The reward does not see prose: it tells whether the English is still there.
     """
-    count, prose = count_whole_numbers(completion), word_share(completion) >= 0.75
+    count = count_whole_numbers(completion)
     return {
         "any number": count > 0,
         "five numbers": score_number_count(completion) == 1.0,
-        "prose": prose,
+        "prose": word_share(completion) >= 0.75,
     }
 
 
-metric.scorers = {"any number": ["number_count"], "five numbers": ["number_count"]}
-metric.scorers |= {"prose": ["prose"]}
+metric.scorers = {
+    "any number": ["number_count"],
+    "five numbers": ["number_count"],
+    "prose": ["prose"],
+}
 
 
 def main() -> None:
