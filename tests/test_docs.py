@@ -1,11 +1,12 @@
-"""The pages name only what is there: links and headings, paths, and options of scripts and recipes.
-
-RESULTS.md is left out: it is generated, and its commands are those of the commit they were run at.
+"""The pages name only what is there: links and headings, paths, and options of scripts and recipes;
+the example of a language model as the scorer runs.
 """
 
+import asyncio
 import dataclasses
 import re
-from pathlib import Path
+import threading
+from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
 from support.launching import ROOT
@@ -14,29 +15,23 @@ from trl import ModelConfig
 from recipes.common.data.questions import QuestionArguments
 from recipes.common.trainer import GRPOConfig
 
-PAGES = [
-    ROOT / "README.md",
-    ROOT / "CONTRIBUTING.md",
-    *ROOT.glob("docs/*.md"),
-    *ROOT.glob("recipes/*/README.md"),
-]
+PAGES = [*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("recipes/*/README.md")]
+PAGES.remove(ROOT / "CHANGELOG.md")  # it names what is gone
 HEADERS = [*ROOT.glob("recipes/*/*.yaml"), *ROOT.glob("accelerate_configs/*.yaml")]
 FIELDS = {
     field.name
-    for of in (QuestionArguments, GRPOConfig, ModelConfig)
-    for field in dataclasses.fields(of)
+    for settings in (QuestionArguments, GRPOConfig, ModelConfig)
+    for field in dataclasses.fields(settings)
 }
-OWN = re.compile(r"^    (\w+): [^=\n]+ = ", re.MULTILINE)
-FIELDS |= {
-    name for recipe in ROOT.glob("recipes/*/train.py") for name in OWN.findall(recipe.read_text())
-}
-PATH = re.compile(
-    r"(?<![\w/.-])(?:accelerate_configs|docs|recipes|results|rewards|scripts|tests)/[\w./*<>-]*[\w*/>]"
-)
+OWN_FIELD = re.compile(r"^    (\w+): [^=\n]+ = ", re.MULTILINE)
+for file in ROOT.glob("recipes/*/train.py"):
+    FIELDS |= set(OWN_FIELD.findall(file.read_text(encoding="utf-8")))
+FOLDERS = "accelerate_configs|docs|recipes|results|rewards|scripts|tests"
+PATH = re.compile(rf"(?<![\w/.-])(?:{FOLDERS})/[\w./*<>-]*[\w*/>]")
 COMMAND = re.compile(r"(scripts/[\w/]+\.py|recipes/\w+/train\.py)([^#`\n]*)")
 
 
-def text_of(file: Path) -> str:
+def text_of(file):
     """A page, or the comments of a YAML file, with continued lines of a command joined."""
     text = file.read_text(encoding="utf-8")
     if file.suffix == ".yaml":
@@ -44,48 +39,79 @@ def text_of(file: Path) -> str:
     return re.sub(r"\\\n\s*", "", text)
 
 
-def anchors(page: Path) -> set[str]:
+def anchors(page):
     """The headings of a page as GitHub links them."""
     headings = re.findall(r"^#+ (.+)$", page.read_text(encoding="utf-8"), re.MULTILINE)
     return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
-def is_option(script: str, option: str) -> bool:
+def is_option(script, option):
     source = (ROOT / script).read_text(encoding="utf-8")
     takes_settings = (
         script.startswith("recipes/") or "parse_known_args" in source or "load_recipe" in source
     )
-    own = f'"--{option}"' in source or f"    {option}: " in source
-    return own or option == "config" or (takes_settings and option in FIELDS)
+    is_setting = option == "config" or (takes_settings and option in FIELDS)
+    return is_setting or f'"--{option}"' in source or f"    {option}: " in source
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_the_links_of_a_page_lead_somewhere(page):
-    links = [
-        link.partition("#") for link in re.findall(r"\]\((?!https?:)([^)\s]+)\)", page.read_text())
-    ]
-    targets = [(page.parent / file if file else page, anchor) for file, _, anchor in links]
-    assert [
-        str(file)
-        for file, anchor in targets
-        if not file.exists() or (anchor and anchor not in anchors(file))
-    ] == []
+def test_links_lead_somewhere():
+    broken = []
+    for page in PAGES:
+        for link in re.findall(r"\]\((?!https?:)([^)\s]+)\)", page.read_text(encoding="utf-8")):
+            file, _, anchor = link.partition("#")
+            target = page.parent / file if file else page
+            if not target.exists() or (anchor and anchor not in anchors(target)):
+                broken.append(f"{page.relative_to(ROOT)}: {link}")
+    assert broken == []
 
 
-@pytest.mark.parametrize("file", [*PAGES, *HEADERS], ids=lambda file: str(file.relative_to(ROOT)))
-def test_the_paths_and_options_a_page_names_are_there(file):
-    paths = {
-        path
-        for path in PATH.findall(text_of(file))
-        if "<" not in path and not path.endswith("/mean")
-    }
-    assert sorted(path for path in paths if not any(ROOT.glob(path.rstrip("/")))) == []
-    commands = [
-        (script, re.findall(r"--(\w+)", words)) for script, words in COMMAND.findall(text_of(file))
-    ]
-    assert [
-        f"{script} --{name}"
-        for script, names in commands
-        for name in names
-        if not is_option(script, name)
-    ] == []
+def test_every_script_file_and_option_that_a_page_names_is_there():
+    missing = []
+    for file in [*PAGES, *HEADERS]:
+        text = text_of(file)
+        paths = {path for path in PATH.findall(text) if not re.search("<|NAME|/mean$", path)}
+        named = [path for path in paths if not any(ROOT.glob(path.rstrip("/")))]
+        for script, words in COMMAND.findall(text):
+            options = re.findall(r"--(\w+)", words) if (ROOT / script).is_file() else []
+            named += [f"{script} --{name}" for name in options if not is_option(script, name)]
+        missing += [f"{file.relative_to(ROOT)}: {name}" for name in sorted(named)]
+    assert missing == []
+
+
+class Judge(BaseHTTPRequestHandler):
+    """A server that grades by what the question says, and fails once."""
+
+    calls = 0
+
+    def do_POST(self):
+        type(self).calls += 1
+        asked = self.rfile.read(int(self.headers["Content-Length"])).decode()
+        reply = '{"choices": [{"message": {"content": "%s"}}]}' % ("7" if "good" in asked else "?")
+        self.send_response(500 if self.calls == 1 else 200)
+        self.send_header("Content-Type", "application/json")
+        self.end_headers()
+        self.wfile.write(reply.encode())
+
+    def log_message(self, *words):
+        """Nothing on the screen."""
+
+
+def test_the_language_model_as_the_scorer_grades_repeats_and_leaves_out(monkeypatch):
+    pytest.importorskip("openai")
+    page = (ROOT / "docs/rewards.md").read_text(encoding="utf-8")
+    section = page.partition("## A language model as the scorer")[2]
+    code = re.search(r"```python\n(.*?)```", section, re.DOTALL)[1]
+    server = HTTPServer(("127.0.0.1", 0), Judge)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    url = f"http://127.0.0.1:{server.server_port}/v1"
+    assert code.count("http://localhost:8000/v1") == 1
+    monkeypatch.setenv("OPENAI_API_KEY", "none")
+    scope = {}
+    exec(code.replace("http://localhost:8000/v1", url), scope)
+    completions = [[{"role": "assistant", "content": text}] for text in ("good", "bad")]
+    prompts = [[{"role": "user", "content": "Why?"}]] * 2
+    try:
+        assert asyncio.run(scope["judge"](prompts, completions)) == [0.7, None]
+    finally:
+        server.shutdown()
+    assert Judge.calls == 3, "the call that failed is repeated"

@@ -4,10 +4,9 @@ import functools
 import pickle
 import sys
 from importlib import metadata
-from pathlib import Path
-from types import ModuleType
 
 import pytest
+from support.launching import ROOT
 
 from recipes.common.checks import preflight as checks
 from recipes.common.data.recipe import import_recipe
@@ -15,65 +14,44 @@ from recipes.common.settings import parse_arguments
 from rewards import KINDS, full_reward, load_reward, load_rewards, reward_kind, reward_name
 from rewards.registry import REGISTRY
 
-ROOT = Path(__file__).parents[1]
-RECIPES = sorted(
-    folder for folder in (ROOT / "recipes").iterdir() if (folder / "train.py").is_file()
-)
+RECIPES = sorted(file.parent for file in ROOT.glob("recipes/*/train.py"))
 CONFIGS = sorted(file for folder in RECIPES for file in folder.glob("*.yaml"))
 # `python script.py` and `accelerate launch` put the folder of the script first on sys.path; pytest
 # does so with tests/.
-LAUNCHED = [
-    *(ROOT / "scripts").glob("*.py"),
-    *(ROOT / "scripts/benchmarks").glob("*.py"),
-    *(ROOT / "tests").glob("*.py"),
-]
-LAUNCHED += [file for folder in RECIPES for file in folder.glob("*.py")]
-# Parameters for which no default could be right.
-REQUIRED = {
+LAUNCHED = ["scripts/*.py", "scripts/benchmarks/*.py", "tests/*.py", "recipes/*/*.py"]
+REQUIRED = {  # parameters for which no default could be right
     "length": {"target": 50},
     "soft_overlong": {"max_completion_len": 100, "soft_punish_cache": 20},
 }
-_optional = "evaluate vllm lm_eval deepspeed bitsandbytes flash_attn kernels liger_kernel"
-OPTIONAL = set(_optional.split())
+OPTIONAL = set("evaluate vllm lm_eval bitsandbytes flash_attn kernels liger_kernel".split())
 
 
-def importable_names() -> set[str]:
-    """The top-level modules of Python and of everything installed, but for this project."""
-    installed = {
-        name
-        for name, owners in metadata.packages_distributions().items()
-        if set(owners) != {"grpo-recipes"}
-    }
-    return set(sys.stdlib_module_names) | installed | OPTIONAL
-
-
-def relative(file: Path) -> str:
+def relative(file):
     return str(file.relative_to(ROOT))
 
 
 @functools.cache
-def recipe_of(folder: Path) -> ModuleType:
+def recipe_of(folder):
     return import_recipe(folder / "train.py")
 
 
 def test_no_module_on_a_launch_path_shadows_another():
-    taken = importable_names()
-    assert [relative(file) for file in LAUNCHED if file.stem in taken] == []
+    owners = metadata.packages_distributions()
+    installed = {name for name in owners if set(owners[name]) != {"grpo-recipes"}}
+    taken = set(sys.stdlib_module_names) | installed | OPTIONAL
+    files = [file for pattern in LAUNCHED for file in ROOT.glob(pattern)]
+    files = [file for file in files if file.parent.name != "common" and file.stem != "__init__"]
+    assert [relative(file) for file in files if file.stem in taken] == []
 
 
 @pytest.mark.parametrize("name", REGISTRY)
-def test_a_registered_reward_says_what_it_is(name):
+def test_a_registered_reward_says_what_it_is_and_travels_between_processes(name):
     reward = load_reward(name, **REQUIRED.get(name, {}))
-    assert reward_name(reward) == name
-    assert reward.kind in KINDS
+    assert reward_name(reward) == name and reward.kind in KINDS
     assert reward_kind(reward) not in ("verifier", "format") or full_reward(reward) > 0.0
     reward = reward.call
     copy = pickle.loads(pickle.dumps(reward))
     assert (reward_name(copy), vars(copy).keys()) == (name, vars(reward).keys())
-    settings = {
-        key: value for key, value in vars(reward).items() if type(value).__eq__ is not object.__eq__
-    }
-    assert settings.items() <= vars(copy).items()
 
 
 @pytest.mark.parametrize("folder", RECIPES, ids=lambda folder: folder.name)
@@ -82,13 +60,6 @@ def test_a_recipe_has_the_parts_a_reader_looks_for(folder):
     assert "accelerate launch" in recipe.__doc__
     parts = "SYSTEM_PROMPT to_row reference_completion load_rows metric RecipeArguments main"
     assert [part for part in parts.split() if not hasattr(recipe, part)] == []
-
-
-@pytest.mark.parametrize("file", CONFIGS, ids=relative)
-def test_a_yaml_opens_with_its_command_and_hardware(file):
-    header = "".join(line for line in file.read_text().splitlines() if line.startswith("#"))
-    parts = (f"--config {relative(file)}", "accelerate launch", "Override any value:", "Hardware:")
-    assert [part for part in parts if part not in header] == []
 
 
 @pytest.mark.parametrize("file", CONFIGS, ids=relative)

@@ -46,10 +46,6 @@ def tiny(model: Path, folder: Path) -> str:
     return script
 
 
-def test_the_script_has_at_most_30_lines_besides_empty_ones():
-    assert len([line for line in SCRIPT.splitlines() if line.strip()]) <= 30
-
-
 @pytest.fixture(scope="module")
 def run_script(model, tmp_path_factory, one_thread):
     """Run the script with changes: texts of it, and what takes their place -> the run's folder."""
