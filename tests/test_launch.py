@@ -22,8 +22,7 @@ from support.tiny_model import build_tiny_model
 from transformers import AutoModelForCausalLM
 
 from recipes.common.data.recipe import load_recipe
-from recipes.common.evaluation.curve import validation_line
-from recipes.common.evaluation.evaluate import evaluate
+from recipes.common.evaluation.evaluate import evaluate, validation_line
 from recipes.common.sampling.idle import idle_trainer
 from recipes.common.utils.run_files import read_rows, read_validation
 

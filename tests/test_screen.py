@@ -75,10 +75,10 @@ def test_the_main_process_is_heard_before_the_others_end(monkeypatch, capsys):
 
 
 @pytest.fixture
-def end(monkeypatch, tmp_path, capsys):
+def end(monkeypatch, capsys):
     """What a process prints that ends by an exception."""
     monkeypatch.setattr(sys, "excepthook", sys.excepthook)
-    explain_endings(tmp_path)
+    explain_endings()
 
     def printed(error: BaseException) -> tuple[str, str]:
         sys.excepthook(type(error), error, None)
@@ -93,14 +93,6 @@ def test_ctrl_c_outside_the_steps_ends_in_one_line(end, monkeypatch):
     monkeypatch.setenv("RANK", "1")
     monkeypatch.setenv("WORLD_SIZE", "2")
     assert end(KeyboardInterrupt()) == ("", "")
-
-
-def test_a_full_disk_ends_in_what_to_do_in_whatever_form_it_is_raised(end, tmp_path, monkeypatch):
-    error = RuntimeError("PytorchStreamWriter failed writing file data/0: file write failed")
-    assert end(error)[0] == ""
-    monkeypatch.setattr(screen.shutil, "disk_usage", lambda folder: SimpleNamespace(free=1 << 20))
-    out, err = end(error)
-    assert "RuntimeError" in err and out.startswith(f"error: the disk of {tmp_path} is full")
 
 
 def test_another_exception_keeps_its_traceback_and_is_handed_to_the_launcher(

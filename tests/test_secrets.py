@@ -68,7 +68,7 @@ def test_what_the_screen_shows_has_no_secret_and_no_character_that_steers_a_term
         screen.refuse(f"reward_kwargs: {known}")
     assert capsys.readouterr().out == "reward_kwargs: ...\n"
     monkeypatch.setattr(sys, "excepthook", sys.excepthook)
-    screen.explain_endings(tmp_path)
+    screen.explain_endings()
     try:
         raise ValueError(f"Illegal header value {known}")
     except ValueError as error:

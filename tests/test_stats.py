@@ -1,27 +1,27 @@
 """Statistics and figures against published values, and every docstring example of the utils."""
 
 import doctest
-import itertools
-import math
 
 import numpy as np
 import pytest
-import scipy.stats
+from scipy.stats import binom, binomtest, linregress
 
-from recipes.common.utils import power, run_files, screen, secrets, stats, tables
+from recipes.common.report import plots
+from recipes.common.utils import run_files, screen, secrets, stats, tables
 from recipes.common.utils.stats import (
     bootstrap_interval,
     mcnemar_p,
-    moving_average,
     paired_interval,
+    power_line,
     slope_test,
+    smallest_change,
     t_interval,
     t_quantile,
     wilson_interval,
 )
 
 
-@pytest.mark.parametrize("module", [power, run_files, screen, secrets, stats, tables])
+@pytest.mark.parametrize("module", [plots, run_files, screen, secrets, stats, tables])
 def test_the_examples_of_the_docstrings_are_right(module):
     found = doctest.testmod(module)
     assert found.attempted >= 1 and found.failed == 0
@@ -103,7 +103,7 @@ def test_how_often_a_reward_is_said_to_rise(rewards, least, most):
 
 def test_the_slope_and_p_of_errors_that_alternate_are_those_of_a_plain_regression():
     values = [1.0, 3.0, 2.0, 4.0, 3.0, 5.0]
-    line = scipy.stats.linregress(range(6), values)
+    line = linregress(range(6), values)
     assert slope_test(values) == pytest.approx((line.slope, line.pvalue))
 
 
@@ -113,21 +113,12 @@ def test_values_that_leave_too_few_independent_ones_have_a_p_of_1():
     assert slope_test([2.0] * 9) == (0.0, 1.0)
 
 
-def test_of_seeds_that_take_off_or_do_not_students_interval_holds_the_mean_less_often():
-    takes_off, covered = 0.3, 0.0  # the figure under the table of arms
-    for seeds in itertools.product([True, False], repeat=3):
-        low, high = t_interval([float(seed) for seed in seeds])
-        chance = math.prod(takes_off if seed else 1 - takes_off for seed in seeds)
-        covered += chance * (low <= takes_off <= high)
-    assert covered == pytest.approx(0.63)
-
-
 def test_a_paired_interval_needs_rows_to_be_narrow():
     assert paired_interval([False] * 8, [False] * 8)[1] > 0.2  # eight without a change: little
     assert paired_interval([], []) == (-1.0, 1.0)
 
 
-def test_a_bootstrap_follows_its_seed_needs_values_and_of_many_is_that_of_the_normal_distribution():
+def test_a_bootstrap_follows_its_seed_and_of_many_values_is_that_of_the_normal_distribution():
     values = list(np.random.default_rng(0).random(40))
     first, again, other = (bootstrap_interval(values, seed) for seed in (1, 1, 2))
     assert first == again != other
@@ -137,10 +128,25 @@ def test_a_bootstrap_follows_its_seed_needs_values_and_of_many_is_that_of_the_no
         bootstrap_interval([])
 
 
-def test_a_moving_average_does_not_lag():
-    line = [float(step) for step in range(36)]
-    # An average of the values so far ends four behind.
-    assert moving_average(line) == pytest.approx(line, abs=1e-9)
-    assert moving_average([*[0.0] * 35, 7.0])[-1] < 4.0  # the last value alone does not carry it
-    assert min(moving_average([1.0] * 30 + [0.5, 0.0, 0.0])) == 0.0
-    assert (moving_average([]), moving_average([2.0])) == ([], [2.0])
+@pytest.mark.parametrize(("n", "changed"), [(12, 0.5), (60, 0.25), (40, 0.0)])
+def test_the_smallest_change_is_the_first_that_is_shown_in_four_of_five_cases(n, changed):
+    def power(change):
+        """By its definition: over all numbers of rows that change, and that are won of them."""
+        of_rows = max(changed, change)
+        won = 0.5 + change / of_rows / 2
+        return sum(
+            binom.pmf(rows, n, of_rows) * binom.pmf(gained, rows, won)
+            for rows in range(1, n + 1)
+            for gained in range(rows + 1)
+            if binomtest(gained, rows).pvalue <= 0.05
+        )
+
+    change = smallest_change(n, changed)
+    assert power(change) >= 0.8 > power(change - 0.001)
+
+
+def test_few_rows_show_no_change():
+    assert power_line(5, 0.25, "if a quarter of the rows change") == (
+        "5 held-out rows show no change, however large (80 % power, if a quarter of the rows "
+        "change)"
+    )

@@ -1,12 +1,14 @@
 """`watch` in a script of one's own: the very script of the documentation, and what it leaves."""
 
 import importlib
+import math
 import re
 import subprocess
 import sys
 from pathlib import Path
 from types import SimpleNamespace
 
+import pandas as pd
 import pytest
 import trl
 from datasets import Dataset
@@ -102,10 +104,14 @@ def letters(row, completion):
     return {"letters": len(set(completion)) % 2 == 1} if row["gold"] else {}
 
 
+def pushed(folder: Path, metric, rows: list[dict]) -> list[float]:
+    """The push of the advantages in TRL's own tables, of each step."""
+    steps = read_steps(folder / "completions", metric, rows)
+    return steps[steps["pushed by"] == "advantage"]["push"].tolist()
+
+
 @pytest.mark.slow
 def test_the_push_of_a_script_is_that_of_trls_own_advantages(model, tmp_path):
-    """The table of completions holds the advantages that TRL trained on."""
-
     def one(completions, **kwargs):
         return [float(len(set(text))) for text in completions]
 
@@ -121,15 +127,11 @@ def test_the_push_of_a_script_is_that_of_trls_own_advantages(model, tmp_path):
     trainer = trl.GRPOTrainer(str(model), [one, other], args=args, train_dataset=rows)
     watch(trainer, rows.take(2), letters)
     trainer.train()
-    seen = [dict(row) for row in rows]
-    log = [entry for entry in trainer.state.log_history if "reward" in entry]
-    for step, entry in zip(read_steps(tmp_path / "completions", letters, seen), log, strict=True):
-        assert step["advantage", "letters"] == pytest.approx(entry["push/letters"], abs=1e-5) != 0.0
-        assert {name for name, _ in step} == {"advantage", "one", "other"}
-
-
-def odd(row, completion):
-    return {"odd": len(completion) % 2 == 1}
+    logged = [entry["push/letters"] for entry in trainer.state.log_history if "reward" in entry]
+    assert pushed(tmp_path, letters, rows.to_list()) == pytest.approx(logged, abs=1e-5)
+    assert all(logged)
+    alone = read_steps(tmp_path / "completions", letters, rows.to_list())["pushed by"]
+    assert set(alone) == {"advantage", "one", "other"}
 
 
 @pytest.mark.slow
@@ -152,8 +154,8 @@ def test_two_processes_leave_one_record_with_the_push_of_both(model, tmp_path):
     assert len(before) == len(after) == 6 and read_json(folder / "summary.json")["steps"] == 4
     assert [line["step"] for line in read_validation(folder)] == [0, 2, 4]
     logged = [entry["push/odd"] for entry in read_log(folder)]
-    told = [step["advantage", "odd"] for step in read_steps(folder / "completions", odd, [])]
-    assert told == pytest.approx(logged, abs=1e-5) and any(logged)
+    in_tables = pushed(folder, lambda row, text: {"odd": len(text) % 2 == 1}, [])
+    assert in_tables == pytest.approx(logged, abs=1e-5) and any(logged)
 
 
 def test_validation_rows_need_to_know_when(tmp_path):
@@ -194,8 +196,6 @@ def test_the_push_of_the_reward_itself_is_its_deviation_and_of_what_goes_against
 
 def test_a_push_is_the_change_of_the_metric_under_a_small_step_along_the_advantages():
     """Of a policy over five answers, exactly: probabilities times exp(step x advantage)."""
-    import math
-
     policy, advantages = [0.4, 0.3, 0.1, 0.1, 0.1], [1.0, -1.0, 0.5, 2.0, -3.0]
     metric, step = [0.0, 1.0, 1.0, 0.0, 1.0], 1e-6
     moved = [p * math.exp(step * a) for p, a in zip(policy, advantages, strict=True)]
@@ -224,11 +224,19 @@ def test_a_metric_that_some_completions_lack_is_of_the_others_and_history_goes_o
     assert figures(outcomes, None, 2, log, looks=1) == {"metrics/a": 0.5, "metrics/b": 1.0}
 
 
-def test_the_script_shows_the_pushes_of_a_run_and_refuses_a_folder_without_tables(tmp_path):
-    steps = [{("advantage", "right"): value, ("tidy", "right"): 0.0} for value in (0.3, 0.2, 0.1)]
-    _, trained, alone = table_of_pushes(steps).splitlines()
-    assert "+0.200 (-0.048 to +0.448)" in trained and "+0.300 +0.200 +0.100" in trained
-    assert alone.split()[:4] == ["tidy", "alone", "right", "3"]
+def test_the_table_of_pushes_has_the_mean_and_the_thirds_of_a_run(tmp_path):
+    trained, alone = (0.3, 0.2, 0.1, 0.1), (0.0, 0.0, 0.0, 0.0)
+    steps = pd.DataFrame(
+        {"step": i, "pushed by": name, "metric": "right", "push": push}
+        for name, values in (("advantage", trained), ("tidy", alone))
+        for i, push in enumerate(values)
+    )
+    _, first, second = table_of_pushes(steps).splitlines()
+    assert first.split() == [
+        "the", "advantages", "right", "4", "+0.175", "(+0.023", "to", "+0.327)",
+        "+0.250", "+0.100", "+0.100",  # of four steps two, two, and the last
+    ]  # fmt: skip
+    assert second.split()[:4] == ["tidy", "alone", "right", "4"]
     with pytest.raises(ValueError, match=r"holds no completions_\*\.parquet: train with log_compl"):
         read_steps(tmp_path, letters, [])
 
@@ -246,20 +254,6 @@ def test_the_metric_is_applied_every_so_many_steps(tmp_path, every, seen):
         found.append(watched.observe([{"answer": "a"}] * 2, ["a", "b"], [1.0, -1.0]))
     assert "".join(str(int(bool(each))) for each in found) == seen
     assert not any(found) or found[0] == {"metrics/right": 0.5, "push/right": 1.0}
-
-
-def warnings_of(tmp_path, capsys, rewards, high):
-    args = SimpleNamespace(output_dir=str(tmp_path))
-    trainer = SimpleNamespace(args=args)
-    watched = Watch(trainer, [], answer_metric, None, clock=None, complete=lambda rows: [])
-    state = TrainerState(is_world_process_zero=True)
-    for step, reward in enumerate(rewards, 1):
-        logs = {"reward": reward, "metrics/strict": 0.5, "metrics/lenient": 0.5}
-        logs |= {"push/lenient": -0.2, "push/lenient_low": -0.3, "push/lenient_high": high}
-        logs |= {"push/strict_low": -0.3, "push/strict_high": -0.1}
-        state.log_history.append({**logs, "step": step})
-        watched.on_log(args, state, None, logs)
-    return capsys.readouterr().out.count("warning: the reward rises and pushes lenient down")
 
 
 RISING = [0.1 * step for step in range(12)]
@@ -281,4 +275,16 @@ FARMED += [0.03, 0.03, 0.07, 0.06, 0.19, 0.29, 0.31, 0.47, 0.51, 0.55, 0.66, 0.6
 def test_a_reward_that_rises_and_pushes_the_independent_metric_down_is_named_once(
     tmp_path, capsys, rewards, high, times
 ):
-    assert warnings_of(tmp_path, capsys, rewards, high) == times
+    args = SimpleNamespace(output_dir=str(tmp_path))
+    watched = Watch(SimpleNamespace(args=args), [], answer_metric, None, None, lambda rows: [])
+    state = TrainerState(is_world_process_zero=True)
+    for step, reward in enumerate(rewards, 1):
+        logs = {
+            "reward": reward, "metrics/strict": 0.5, "metrics/lenient": 0.5,
+            "push/lenient_low": -0.3, "push/lenient_high": high,
+            "push/strict_low": -0.3, "push/strict_high": -0.1,
+        }  # fmt: skip
+        state.log_history.append({**logs, "step": step})
+        watched.on_log(args, state, None, logs)
+    named = "warning: the reward rises and pushes lenient down: push/lenient is between -0.300 and"
+    assert capsys.readouterr().out.count(named) == times

@@ -63,7 +63,7 @@ def start(
     args = parse_arguments(recipe_type)
     sys.argv[:] = blank(sys.argv)  # W&B and the record of a start keep the command
     recipe = args.recipe
-    explain_endings(Path(args.training["output_dir"] or "trainer_output"))
+    explain_endings()
     announce("Checking settings, rows and rewards ...")
     (rewards, train_rows, eval_rows, validation_rows), problems = load_parts(args, load_rows)
     result = preflight(

@@ -25,8 +25,7 @@ from accelerate.utils import gather_object
 from transformers import TrainerCallback
 from trl import GRPOTrainer
 
-from recipes.common.evaluation.curve import validate
-from recipes.common.evaluation.evaluate import Complete, evaluate
+from recipes.common.evaluation.evaluate import Complete, evaluate, validate
 from recipes.common.evaluation.metrics import Metric
 from recipes.common.evaluation.scores import comparison_table, independent_metrics, summarize
 from recipes.common.report.plots import curve
@@ -35,19 +34,8 @@ from recipes.common.training.callbacks import Clock
 from recipes.common.training.completion import complete_plainly
 from recipes.common.training.gates import advantages_of
 from recipes.common.training.push import FEWEST_STEPS, figures, metric_names
+from recipes.common.utils import run_files as files
 from recipes.common.utils.machine import versions
-from recipes.common.utils.run_files import (
-    AFTER,
-    BEFORE,
-    RECORD,
-    STATE,
-    SUMMARY,
-    VALIDATION,
-    VERSIONS,
-    read_json,
-    write_json,
-    write_rows,
-)
 from recipes.common.utils.secrets import blank
 from rewards import reward_name
 from rewards.contract import is_model
@@ -105,18 +93,19 @@ class Watch(TrainerCallback):
         step, is_main = state.global_step, state.is_world_process_zero
         self.next_step = -(-step // max(1, self.metric_steps)) * self.metric_steps
         if is_main:
-            starts = read_json(self.folder / VERSIONS, default=[]) if step else []
-            write_json(self.folder / VERSIONS, [*starts, {"from_step": step, **versions()}])
+            path = self.folder / files.VERSIONS
+            starts = files.read_json(path, default=[]) if step else []
+            files.write_json(path, [*starts, {"from_step": step, **versions()}])
         if step == 0:
             if is_main:
-                for file in (AFTER, VALIDATION, SUMMARY):  # of an earlier run in this folder
+                for file in (files.AFTER, files.VALIDATION, files.SUMMARY):  # of an earlier run
                     (self.folder / file).unlink(missing_ok=True)
-            self.evaluate_held_out(BEFORE)
+            self.evaluate_held_out(files.BEFORE)
             self.evaluate_validation()
-        elif is_main and self.rows and not (self.folder / BEFORE).is_file():
+        elif is_main and self.rows and not (self.folder / files.BEFORE).is_file():
             raise ValueError(
-                f"{self.folder / BEFORE} is missing: training resumes at step {step}, and the "
-                "model of step 0 was not evaluated. Train from step 0, with `watch`."
+                f"{self.folder / files.BEFORE} is missing: training resumes at step {step}, and "
+                "the model of step 0 was not evaluated. Train from step 0, with `watch`."
             )
 
     def on_evaluate(self, args, state, control, metrics: dict, **kwargs) -> None:
@@ -133,18 +122,19 @@ class Watch(TrainerCallback):
 
     def after(self) -> None:
         """Evaluate the held-out rows of the trained model."""
-        self.evaluate_held_out(AFTER)
+        self.evaluate_held_out(files.AFTER)
 
     def evaluate_held_out(self, file: str) -> None:
         if not self.rows:
             return
+        title = Path(file).stem
         with self.clock("before and after"):
             evaluated = evaluate(
-                self.trainer, self.rows, self.metric, self.samples, Path(file).stem, self.complete
+                self.trainer, self.rows, self.metric, self.samples, title, self.complete
             )
         if self.trainer.is_world_process_zero():
-            write_rows(self.folder / file, evaluated)
-            if file == BEFORE:
+            files.write_rows(self.folder / file, evaluated)
+            if file == files.BEFORE:
                 print(comparison_table(summarize(evaluated), None, None), flush=True)
 
     def evaluate_validation(self) -> dict[str, float]:
@@ -157,8 +147,6 @@ class Watch(TrainerCallback):
         transformers.Trainer.log(self.trainer, dict(shares))
         return {f"eval_{name}": share for name, share in shares.items()}
 
-    # ----------------------------------------------------------------------- each generation
-
     def observe(
         self, rows: list[dict], completions: list, amounts: list | None, are_rewards: bool = False
     ) -> dict[str, float]:
@@ -167,17 +155,13 @@ class Watch(TrainerCallback):
         `amounts` are their advantages, or with `are_rewards` their total rewards; None where they
         are not known. Called on all ranks together.
         """
-        trainer, state = self.trainer, self.trainer.state
+        args, state = self.trainer.args, self.trainer.state
         if not self.metric_steps or state.global_step < self.next_step:
             return {}
         self.next_step = (state.global_step // self.metric_steps + 1) * self.metric_steps
-        texts = map(completion_text, completions)
-        judged = list(map(self.metric, rows, texts))
-        told = list(zip(judged, amounts or [None] * len(judged), strict=True))
-        if trainer.accelerator.num_processes > 1:
-            told = gather_object(told)
-        outcomes, amounts = [each for each, _ in told], amounts and [amount for _, amount in told]
-        args = trainer.args
+        outcomes = list(map(self.metric, rows, map(completion_text, completions)))
+        if self.trainer.accelerator.num_processes > 1:
+            outcomes, amounts = gather_object(outcomes), amounts and gather_object(amounts)
         if amounts and are_rewards:
             scale = {True: "group", False: "none"}.get(args.scale_rewards, args.scale_rewards)
             amounts = advantages_of(amounts, args.num_generations, scale)
@@ -197,55 +181,61 @@ class Watch(TrainerCallback):
             first, latest = rewards[:FEWEST_STEPS], rewards[-FEWEST_STEPS:]
             if len(latest) == FEWEST_STEPS and fmean(latest) > fmean(first):
                 self.warned.add(name)
-                low = logs[f"push/{name}_low"]
                 print(
                     f"warning: the reward rises and pushes {name} down: push/{name} is between "
-                    f"{low:+.3f} and {high:+.3f} over the last logged steps (95 %, all looks of "
-                    "the run allowed for). What it pays for is not what is asked for: read the "
-                    "latest completions, and try scripts/audit_rewards.py.",
+                    f"{logs[f'push/{name}_low']:+.3f} and {high:+.3f} over the last logged steps "
+                    "(95 %, all looks of the run allowed for). What it pays for is not what is "
+                    "asked for: read the latest completions, and try scripts/audit_rewards.py.",
                     flush=True,
                 )
 
 
 def _observe_rewards(trainer: GRPOTrainer, watched: Watch) -> None:
-    """Have the rewards of a trainer of TRL tell `watched` what they are given and give."""
-    rewards = trainer.reward_funcs
+    """Have the rewards of a trainer of TRL show `watched` what they get and what they give.
+
+    TRL calls one reward after the other with the same completions: after the last plain one all
+    scores of a generation are known, unless a reward is a model or asynchronous.
+    """
+    rewards, args = trainer.reward_funcs, trainer.args
     plain = [
         i
         for i, reward in enumerate(rewards)
         if not is_model(reward) and not inspect.iscoroutinefunction(reward)
     ]
-    aggregation = getattr(trainer.args, "multi_objective_aggregation", "sum_then_normalize")
+    aggregation = getattr(args, "multi_objective_aggregation", "sum_then_normalize")
     all_known = len(plain) == len(rewards) and aggregation == "sum_then_normalize"
-    weights = trainer.args.reward_weights or [1.0] * len(rewards)
-    given: dict[int, list[float | None]] = {}
+    weights = args.reward_weights or [1.0] * len(rewards)
+    scores: dict[int, list[float | None]] = {}
 
-    def total_of(scores: tuple[float | None, ...]) -> float | None:
-        known = [w * float(s) for w, s in zip(weights, scores, strict=True) if s is not None]
-        return sum(known) if known else None
-
-    def telling(i: int, reward: Callable) -> Callable:
+    def observed(i: int, reward: Callable) -> Callable:
         @functools.wraps(reward)
         def call(prompts, completions, log_metric, **columns):
-            named = {"prompts": prompts, "completions": completions, "log_metric": log_metric}
-            given[i] = reward(**named, **columns)
+            scores[i] = reward(
+                prompts=prompts, completions=completions, log_metric=log_metric, **columns
+            )
             if i == plain[-1] and trainer.model.training:
-                known = {n: v for n, v in columns.items() if isinstance(v, list)}
+                of_rows = {"prompt": prompts}
+                of_rows |= {name: of for name, of in columns.items() if isinstance(of, list)}
                 rows = [
-                    {"prompt": prompt} | {name: values[at] for name, values in known.items()}
-                    for at, prompt in enumerate(prompts)
+                    {name: of[at] for name, of in of_rows.items()} for at in range(len(prompts))
                 ]
                 totals = None
                 if all_known:
-                    totals = [total_of(of) for of in zip(*map(given.get, plain), strict=True)]
+                    of_rewards = [scores[place] for place in plain]
+                    totals = [_total(weights, row) for row in zip(*of_rewards, strict=True)]
                 for name, value in watched.observe(rows, completions, totals, True).items():
                     log_metric(name, value)
-            return given[i]
+            return scores[i]
 
         return call
 
     for i in plain:
-        rewards[i] = telling(i, rewards[i])
+        rewards[i] = observed(i, rewards[i])
+
+
+def _total(weights: list[float], scores: tuple[float | None, ...]) -> float | None:
+    known = [w * float(s) for w, s in zip(weights, scores, strict=True) if s is not None]
+    return sum(known) if known else None
 
 
 class _Report(TrainerCallback):
@@ -256,21 +246,22 @@ class _Report(TrainerCallback):
 
     def on_train_begin(self, args, state, control, **kwargs) -> None:
         if state.is_world_process_zero and state.global_step == 0:
-            write_json(self.watched.folder / RECORD, self.config())
+            files.write_json(self.watched.folder / files.RECORD, self.config())
 
     def on_train_end(self, args, state, control, **kwargs) -> None:
         watched = self.watched
         watched.after()
         if state.is_world_process_zero:
-            state.save_to_json(watched.folder / STATE)
+            state.save_to_json(watched.folder / files.STATE)
             summary = summary_of(watched.trainer, self.config(), watched.clock)
             write_record(watched.trainer, watched.folder, summary)
 
     def config(self) -> dict[str, Any]:
         trainer = self.watched.trainer
-        settings = blank(json.loads(json.dumps(trainer.args.to_dict(), default=str)))
-        names = [reward_name(reward) for reward in trainer.reward_funcs]
-        model = trainer.model.config._name_or_path
-        world_size = trainer.accelerator.num_processes
-        own = {"recipe": Path(sys.argv[0]).name, "model_name_or_path": model, "reward_funcs": names}
-        return {**own, "world_size": world_size, **settings}
+        return {
+            "recipe": Path(sys.argv[0]).name,
+            "model_name_or_path": trainer.model.config._name_or_path,
+            "reward_funcs": [reward_name(reward) for reward in trainer.reward_funcs],
+            "world_size": trainer.accelerator.num_processes,
+            **blank(json.loads(json.dumps(trainer.args.to_dict(), default=str))),
+        }

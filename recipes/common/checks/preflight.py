@@ -49,10 +49,10 @@ from recipes.common.settings import Arguments, RecipeArguments
 from recipes.common.trainer import GRPOConfig
 from recipes.common.training.engine import asked_engine, check_engine, world_size
 from recipes.common.training.environments import all_weights
-from recipes.common.utils.power import A_QUARTER, power_line
 from recipes.common.utils.problems import collected
 from recipes.common.utils.screen import announce
 from recipes.common.utils.secrets import blank, is_secret
+from recipes.common.utils.stats import power_line
 from recipes.common.utils.tables import format_table
 from rewards import reward_name
 from rewards.audit.audit import check_tricks
@@ -124,7 +124,7 @@ def preflight(
     notes += validation_notes(args, validation)
     notes += only_rows_notes(rows, held_out) if args.recipe.only_rows else []
     if held_out:
-        notes.append(power_line(len(held_out), A_QUARTER, "if a quarter of the rows change"))
+        notes.append(power_line(len(held_out), 0.25, "if a quarter of the rows change"))
     result = Preflight(found, lines, notes, rows, streamed)
     # Else TRL's dataclasses would report what is known already, one problem at a time.
     if not found:

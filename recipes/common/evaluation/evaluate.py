@@ -1,10 +1,11 @@
-"""Honest before and after: the same held-out rows, the same decoding, the scorers of training, row
-by row.
+"""Honest before, during and after: the same held-out rows, the same decoding, the scorers of
+training, row by row.
 """
 
 import random
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,8 @@ from tqdm import tqdm
 from trl import GRPOTrainer
 
 from recipes.common.evaluation.metrics import Metric, by_reward
+from recipes.common.evaluation.scores import metric_names, outcomes, summarize
+from recipes.common.utils.run_files import VALIDATION, read_validation, write_rows
 from rewards import reward_name
 from rewards.audit.call import score
 from rewards.contract import is_model
@@ -42,72 +45,71 @@ def evaluate(
     complete = complete or trainer.complete
     rank, world_size = trainer.accelerator.process_index, trainer.accelerator.num_processes
     size = min(trainer.args.per_device_eval_batch_size, len(rows))
-    numbers = [
-        list(range(start, min(start + size, len(rows)))) for start in range(0, len(rows), size)
-    ]
-    # Under ZeRO-3 every rank must generate equally often; a surplus batch is dropped after the
-    # gathering.
-    rounds = -(-len(numbers) // world_size)
+    starts = range(0, len(rows), size)
+    # Under ZeRO-3 every rank must generate equally often: a surplus batch is the last one again,
+    # and is dropped after the gathering.
+    rounds = -(-len(starts) // world_size)
     evaluated = []
     with _left_as_it_was(trainer):
         for turn in tqdm(range(rounds), desc=title, unit="batch", disable=rank != 0):
-            number = min(turn * world_size + rank, len(numbers) - 1)
-            batch = [rows[i] for i in numbers[number]]
+            number = min(turn * world_size + rank, len(starts) - 1)
+            batch = rows[starts[number] : starts[number] + size]
             missing = size - len(batch) if trainer.use_vllm else 0  # its server shares out evenly
             filled = batch + batch[-1:] * missing
-            greedy = complete(filled)[: len(batch)]
-            results = _scored(batch, greedy, trainer.reward_funcs, metric)
+            results = _scored(batch, complete(filled)[: len(batch)], trainer.reward_funcs, metric)
             for draw in range(samples):
                 torch.manual_seed(trainer.args.seed * 1_000_003 + number * 1_009 + draw)
                 drawn = complete(filled, do_sample=True)[: len(batch)]
-                for result, row, one in zip(results, batch, drawn, strict=True):
-                    result.setdefault("samples", []).append(metric(row, one.text))
-                    result.setdefault("sampled_completions", []).append(one.text)
+                for result, row, rollout in zip(results, batch, drawn, strict=True):
+                    result.setdefault("samples", []).append(metric(row, rollout.text))
+                    result.setdefault("sampled_completions", []).append(rollout.text)
             evaluated += [
-                {"row": i, **result} for i, result in zip(numbers[number], results, strict=True)
+                {"row": row, **result} for row, result in enumerate(results, starts[number])
             ]
     gathered = gather_object(evaluated) if world_size > 1 else evaluated
     by_row = {result["row"]: result for result in gathered}
-    return [by_row[i] for i in range(len(rows))]
+    return [by_row[place] for place in range(len(rows))]
 
 
 def _scored(
     rows: list[dict], rollouts: list, rewards: list[Callable], metric: Metric
-) -> list[dict]:
+) -> list[dict[str, Any]]:
+    columns = rows
     if rollouts[0].environment is not None:  # as TRL hands them to a reward
-        known = [
-            {**row, "environments": one.environment}
-            for row, one in zip(rows, rollouts, strict=True)
+        columns = [
+            {**row, "environments": rollout.environment}
+            for row, rollout in zip(rows, rollouts, strict=True)
         ]
-    else:
-        known = rows
-    completions, ids = [one.completion for one in rollouts], [one.token_ids for one in rollouts]
-    # TRL alone has a reward model's tokenizer.
-    called = [reward for reward in rewards if not is_model(reward)]
-    scores = {reward_name(reward): score(reward, known, completions, ids) for reward in called}
+    completions = [rollout.completion for rollout in rollouts]
+    token_ids = [rollout.token_ids for rollout in rollouts]
+    called = [reward for reward in rewards if not is_model(reward)]  # TRL has a model's tokenizer
+    scores = {
+        reward_name(reward): score(reward, columns, completions, token_ids) for reward in called
+    }
     shared = by_reward(metric, called)
     results = []
-    for i, (row, one) in enumerate(zip(rows, rollouts, strict=True)):
-        turns = {"messages": one.completion, "turns": one.turns} if one.turns else {}
-        results.append(
-            {
-                "prompt": row["prompt"],
-                "answer": row.get("answer"),
-                "completion": one.text,
-                **turns,
-                "tokens": one.tokens,
-                "truncated": one.truncated,
-                "metrics": {name: bool(holds) for name, holds in metric(row, one.text).items()},
-                **({"by_reward": shared} if shared else {}),
-                "rewards": {name: _plain(amounts[i]) for name, amounts in scores.items()},
-            }
-        )
+    for i, (row, rollout) in enumerate(zip(rows, rollouts, strict=True)):
+        result = {
+            "prompt": row["prompt"],
+            "answer": row.get("answer"),
+            "completion": rollout.text,
+        }
+        if rollout.turns:
+            result |= {"messages": rollout.completion, "turns": rollout.turns}
+        result |= {
+            "tokens": rollout.tokens,
+            "truncated": rollout.truncated,
+            "metrics": {name: bool(holds) for name, holds in metric(row, rollout.text).items()},
+        }
+        if shared:
+            result["by_reward"] = shared
+        # As JSON knows numbers: a reward may give NumPy's or torch's.
+        result["rewards"] = {
+            name: None if amounts[i] is None else float(amounts[i])
+            for name, amounts in scores.items()
+        }
+        results.append(result)
     return results
-
-
-def _plain(amount: Any) -> float | None:
-    """A score as JSON knows it: a reward may give NumPy's or torch's numbers."""
-    return None if amount is None else float(amount)
 
 
 @contextmanager
@@ -121,3 +123,36 @@ def _left_as_it_was(trainer: GRPOTrainer) -> Iterator[None]:
     trainer.model.train(was_training)
     random.setstate(python)
     np.random.set_state(numpy)
+
+
+def validate(
+    trainer: GRPOTrainer, rows: list[dict], metric: Metric, complete: Complete
+) -> dict[str, float]:
+    """Evaluate the validation rows and add a line to the curve; return what is to be logged."""
+    step = trainer.state.global_step
+    evaluated = evaluate(trainer, rows, metric, title=f"validation, step {step}", complete=complete)
+    if trainer.is_world_process_zero():
+        add_line(Path(trainer.args.output_dir), validation_line(step, evaluated))
+    summary = summarize(evaluated)
+    shares = {name: summary[name]["share"] for name in metric_names(evaluated)}
+    shares |= {name: summary[name] for name in ("truncated", "mean_length")}
+    return {f"validation/{name}": share for name, share in shares.items()}
+
+
+def validation_line(step: int, rows: list[dict[str, Any]]) -> dict[str, Any]:
+    """Sum up the evaluated rows of a step as `read_validation` returns them."""
+    summary = summarize(rows)
+    return {
+        "step": step,
+        "metrics": outcomes(rows),
+        "by_reward": rows[0].get("by_reward", []),
+        "truncated": summary["truncated"],
+        "mean_length": summary["mean_length"],
+        "rewards": summary["rewards"],
+    }
+
+
+def add_line(run: Path, line: dict[str, Any]) -> None:
+    """Add the evaluation of a step; those of it or later are of a start cut short, and go."""
+    earlier = [known for known in read_validation(run) if known["step"] < line["step"]]
+    write_rows(run / VALIDATION, [*earlier, line])

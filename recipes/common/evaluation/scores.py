@@ -16,16 +16,14 @@ MEANING = {"strict": " (format + answer)", "lenient": " (final answer)", "format
 
 def summarize(rows: list[dict[str, Any]]) -> dict[str, Any]:
     """Totals of an evaluation: shares with Wilson intervals, means of lengths and rewards."""
-    n = len(rows)
-    summary: dict[str, Any] = {"n": n}
-    for name in metric_names(rows):
+    names = metric_names(rows)
+    summary: dict[str, Any] = {"n": len(rows)}
+    for name in names:
         values = [row["metrics"][name] for row in rows if name in row["metrics"]]
-        summary[name] = {
-            "share": sum(values) / len(values),
-            "interval": wilson_interval(sum(values), len(values)),
-        }
-    summary["truncated"] = sum(row["truncated"] for row in rows) / n
-    summary["mean_length"] = sum(row["tokens"] for row in rows) / n
+        interval = wilson_interval(sum(values), len(values))
+        summary[name] = {"share": _mean(values), "interval": interval}
+    summary["truncated"] = _mean([row["truncated"] for row in rows])
+    summary["mean_length"] = _mean([row["tokens"] for row in rows])
     summary["rewards"] = {
         name: _mean([row["rewards"][name] for row in rows if row["rewards"][name] is not None])
         for name in rows[0]["rewards"]
@@ -35,7 +33,6 @@ def summarize(rows: list[dict[str, Any]]) -> dict[str, Any]:
         summary["turns"] = {kind: count / kinds.total() for kind, count in kinds.most_common()}
     if "samples" in rows[0]:
         draws = [draw for row in rows for draw in row["samples"]]
-        names = metric_names(rows)
         summary["sampled"] = {
             name: _mean([draw[name] for draw in draws if name in draw]) for name in names
         }
@@ -73,9 +70,8 @@ def commonest_gold(rows: list[dict[str, Any]]) -> str | float | None:
     >>> commonest_gold([{"answer": "yes"}, {"answer": "no"}, {"answer": "yes"}, {"tests": []}])
     'yes'
     """
-    golds = Counter(
-        row["answer"] for row in rows if isinstance(row.get("answer"), str | int | float)
-    )
+    answers = [row.get("answer") for row in rows]
+    golds = Counter(answer for answer in answers if isinstance(answer, str | int | float))
     gold, count = max(golds.items(), key=lambda pair: pair[1], default=(None, 0))
     return gold if count > 1 else None
 
@@ -95,14 +91,13 @@ def independent_metrics(names: Iterable[str]) -> list[str]:
     >>> independent_metrics(["math strict", "math lenient", "code tests", "code hidden"])
     ['math lenient', 'code hidden']
     """
-    found: dict[str, str] = {}  # task -> metric
-    names = list(names)
+    names, of_task = list(names), {}
     for kind in INDEPENDENT:
         for name in names:
             task, _, last = name.rpartition(" ")
             if last == kind:
-                found.setdefault(task, name)
-    return [found[""]] if "" in found else list(found.values()) or names[:1]
+                of_task.setdefault(task, name)
+    return [of_task[""]] if "" in of_task else list(of_task.values()) or names[:1]
 
 
 def compare(before: list[dict], after: list[dict]) -> dict[str, float]:
@@ -144,12 +139,15 @@ def comparison(
             table.append([name + MEANING.get(name, ""), *cells])
     means = [_means(stage) for stage in stages]
     for label in dict.fromkeys(label for of_stage in means for label in of_stage):
-        show = percent if label.endswith("%") else "{:.2f}".format
+        is_share = label.endswith("%")
         values = [of_stage.get(label) for of_stage in means]
-        cells = ["-" if value is None else show(value) for value in values]
+        cells = [
+            "-" if value is None else percent(value) if is_share else f"{value:.2f}"
+            for value in values
+        ]
         if len(values) == 2 and None not in values:
             change = values[1] - values[0]
-            cells.append(points(change) if show is percent else f"{change:+.2f}")
+            cells.append(points(change) if is_share else f"{change:+.2f}")
         table.append([label, *cells])
     return table
 

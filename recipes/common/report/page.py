@@ -1,166 +1,255 @@
-"""The report of one or several runs as a single HTML file: no network, no server, light and dark.
+"""The report of a run as a single HTML file: no script, no network, light and dark.
 
-Promised: what a model or a data set wrote stays text. It reaches the page as JSON without a `<`, or
-escaped, is shown through `textContent`, and the page's own content security policy lets no other
-script run and nothing be fetched.
+Promised: what a model or a data set wrote stays text. It is escaped where it reaches the page, and
+the page's own content security policy lets no script run and nothing be fetched. A generation that
+TRL logged again (at each optimizer step that uses it) is shown once; of a run with more completions
+than `MAX_COMPLETIONS` whole generations are, at even distances, the first and the last among them.
 
-Not covered: more than `MAX_RUNS` runs on one page, and browsers without CSS variables.
+Not covered: images, and what a run did not log (with `logging_steps` > 1 the generations between
+are lost).
 """
 
-import base64
-import hashlib
 import html
 import json
-import re
+from collections import Counter
+from collections.abc import Iterable
 from pathlib import Path
+from string import Template
 from typing import Any
 
-from recipes.common.evaluation.scores import comparison
-from recipes.common.report.plots import COLORS, Panel, panels, svg
-from recipes.common.report.report import config_rows, ending_of, read_run
-from recipes.common.utils.run_files import write_whole
+from recipes.common.evaluation.scores import comparison, independent_metrics, metric_names
+from recipes.common.report.plots import Panel, panels, svg
+from recipes.common.report.verdict import ending_of, figures_of
+from recipes.common.utils import run_files as files
+from recipes.common.utils.run_files import messages, read_json
 from recipes.common.utils.tables import percent
 
 TEMPLATE = Path(__file__).with_name("page.html")
-MAX_RUNS = len(COLORS)  # colours that differ enough
+MAX_COMPLETIONS = 5_000
+MAX_UNCHANGED = 200  # held-out rows
+WAYS = {  # what became of a row by a metric, in the order of the page
+    (False, True): "won: ✗, then ✓",
+    (True, False): "lost: ✓, then ✗",
+    (True, True): "unchanged: ✓",
+    (False, False): "unchanged: ✗",
+}
 
 
-def write_report(folders: list[Path], output: Path) -> None:
-    """Write the report of these run folders, whole or not at all.
+def write_report(folder: Path) -> None:
+    """Write the page of a run, finished or not, into its folder, whole or not at all.
 
-    Errors as of `read_run`; `ValueError` for too many runs.
+    `FileNotFoundError` where no run wrote the folder, `ValueError` where a file is damaged.
     """
-    if len(folders) > MAX_RUNS:
-        raise ValueError(f"{len(folders)} runs do not fit on one page: give at most {MAX_RUNS}.")
-    runs = [read_run(folder) for folder in folders]
-    names = [run["name"] for run in runs]
-    for run, folder in zip(runs, folders, strict=True):
-        run["name"] = run["name"] if names.count(run["name"]) == 1 else str(folder)
-    write_whole(output, page(runs))
-
-
-def page(runs: list[dict[str, Any]]) -> str:
-    """The page of runs as `read_run` returns them."""
-    names, configs = [run["name"] for run in runs], [run["config"] for run in runs]
-    headings, legend, differences = [""] * len(runs), "", ""
-    if len(runs) > 1:
-        items = [f'class="run{i}">{html.escape(name)}' for i, name in enumerate(names)]
-        headings = [f"<h3 {item}</h3>" for item in items]
-        legend = "".join(f"<li {item}</li>" for item in items)
-        legend = f'<ul class="legend">{legend}</ul>'
-        rows = _cells(config_rows(configs, differing=True))
-        table = _table(["setting", *names], rows) if rows else "<p>All settings are the same.</p>"
-        differences = f"<section><h2>Settings that differ</h2>{table}</section>"
-    drawn = panels([run["log"] for run in runs], [run["validation"] for run in runs])
-    first = next((panel for panel in drawn if panel.rewards), None)
-    curves = [_figure(panel, names) for panel in drawn if panel is not first]
-    results = [heading + _result(run) for heading, run in zip(headings, runs, strict=True)]
-    data = json.dumps(
-        [_browsable(run) for run in runs],
-        ensure_ascii=False,
-        separators=(",", ":"),
-        allow_nan=False,
+    config, summary = files.read_config(folder), read_json(folder / files.SUMMARY, {})
+    best = summary.get("best_checkpoint") or {}
+    before, after = (files.read_evaluated(folder, stage) for stage in (files.BEFORE, files.AFTER))
+    curves = panels([files.read_log(folder)], [files.read_validation(folder)])
+    first = next((panel for panel in curves if panel.rewards), None)
+    page = Template(TEMPLATE.read_text(encoding="utf-8")).substitute(
+        title=html.escape(folder.resolve().name),
+        results=_results({**summary, **figures_of(folder, best.get("step"))}),
+        picture=_figure(first) if first else "",
+        rows=_held_out(before, after),
+        curves="".join(_figure(panel) for panel in curves if panel is not first)
+        or "<p>No step was logged yet.</p>",
+        completions=_completions(files.completion_files(folder)),
+        time=_time(summary),
+        environment=_environment(read_json(folder / files.VERSIONS, []), summary),
+        settings=_table(["setting", "value"], [[name, _text(config[name])] for name in config]),
     )
-    parts = {
-        "title": html.escape(" · ".join(names)),
-        "legend": legend,
-        "results": "".join(results),
-        "picture": _figure(first, names) if first else "",
-        "curves": "".join(curves) or "<p>No step was logged yet.</p>",
-        "time": _time(runs),
-        "differences": differences,
-        "environment": _environment(runs),
-        "settings": _table(["setting", *names], _cells(config_rows(configs))),
-        "data": data.replace("<", "\\u003c"),  # no HTML parser finds markup in it
-    }
-    template = TEMPLATE.read_text(encoding="utf-8")
-    script = re.search(r"<script>(.*?)</script>", template, re.DOTALL)[1]
-    parts["script_hash"] = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-    # In one pass: what is filled in is not searched for places to fill.
-    return re.sub(r"\{\{(\w+)\}\}", lambda place: parts[place[1]], template)
+    files.write_whole(folder / files.REPORT, page)
 
 
-def _figure(panel: Panel, names: list[str]) -> str:
-    caption = html.escape(panel.title)
-    return f"<figure><figcaption>{caption}</figcaption>{svg(panel, names)}</figure>"
-
-
-def _browsable(run: dict[str, Any]) -> dict[str, Any]:
-    """The run for the page's script; prompts repeat, so each message stands there once."""
-    numbers: dict[tuple[str, str], int] = {}
-
-    def shared(rows: list[dict]) -> list[dict]:
-        return [
-            {**row, "prompt": [numbers.setdefault(m, len(numbers)) for m in row["prompt"]]}
-            for row in rows
-        ]
-
-    shown, logged = len(run["completions"]), run["logged"]
-    note = f"All {shown} completions that were logged."
-    if shown < logged:
-        note = f"{shown} of {logged} completions: whole generations at even distances."
-    if not logged:
-        note = "No completions: this run logged none (log_completions: true does)."
-    kept = {name: run[name] for name in ("name", "rewards", "extras", "counts")}
-    kept |= {name: shared(run[name]) for name in ("completions", "held_out")}
-    return {**kept, "note": note, "messages": list(numbers)}
-
-
-def _time(runs: list[dict[str, Any]]) -> str:
-    """Minutes of each phase in every finished run, and what is left: loading, saving, waiting."""
-    timed = [run for run in runs if run["seconds"] is not None]
-    columns = []
-    for run in timed:
-        whole = run["minutes"]
-        of = {phase: seconds / 60 for phase, seconds in run["seconds"].items()}
-        of["everything else"] = max(0.0, whole - sum(of.values()))
-        shares = {name: percent(n / max(whole, 1e-9), 0) for name, n in of.items()}
-        columns.append({name: f"{n:.1f} ({shares[name]})" for name, n in of.items()})
-    table = _table(["minutes", *(run["name"] for run in timed)], _cells(config_rows(columns)))
-    return table if timed else "<p>Not recorded.</p>"
-
-
-def _result(run: dict[str, Any]) -> str:
-    """Verdict, ending and held-out results of one run."""
-    before, after, how_long = run["before"], run["after"], "This run is not finished."
-    if run["steps"] is not None:
-        how_long = f"{run['steps']} steps in {run['minutes']:.1f} minutes."
-    opening = f"<p>{html.escape(' '.join([how_long, *ending_of(run)]))}</p>"
-    if run["verdict"]:
-        opening = f'<p class="verdict">{html.escape(run["verdict"]["sentence"])}</p>{opening}'
-    if before is None:
-        nothing = "No held-out rows were evaluated: nothing shows whether the model got better."
-        return f"{opening}<p>{nothing}</p>"
-    head, *rows = comparison(before, after, run["mcnemar_p"])
+def _results(run: dict[str, Any]) -> str:
+    """Verdict, ending and the table of before and after."""
+    length = "This run is not finished."
+    if "steps" in run:
+        length = f"{run['steps']} steps in {run['minutes']:.1f} minutes."
+    opening = _paragraph(run["verdict"]["sentence"], "verdict")
+    opening += _paragraph(" ".join([length, *ending_of(run)]))
+    if run["before"] is None:
+        return opening + _paragraph(
+            "No held-out rows were evaluated: nothing shows whether the model got better."
+        )
+    head, *rows = comparison(run["before"], run["after"], run["mcnemar_p"])
     # A phone breaks the line before the bracket.
     rows = [[cell.replace(" (", "\n(") if "%" in cell else cell for cell in row] for row in rows]
-    note = '<p class="quiet">In brackets 95 % (Wilson); p: exact McNemar</p>'
+    note = _paragraph("In brackets 95 % (Wilson); p: exact McNemar", "quiet")
     return opening + _table(head, rows) + note
 
 
-def _environment(runs: list[dict[str, Any]]) -> str:
-    """One column for each start: halves of a run may come from different versions."""
-    head, facts = [""], []
-    for run in runs:
-        for start in run["starts"]:
-            head.append(f"{run['name']}, from step {start['from_step']}")
-            names = ("hardware", "commit", "uncommitted_changes")
-            machine = {name: start.get(name) for name in names}
-            engine = run["engine"] or {}
-            command = {"command": " ".join(start["command"])}
-            facts.append({**machine, **start["versions"], **engine, **command})
-    return _table(head, _cells(config_rows(facts))) if facts else "<p>Not recorded.</p>"
+def _held_out(before: list[dict], after: list[dict]) -> str:
+    """What became of the held-out rows by each metric, and both texts of each row.
+
+    First the rows of which a metric changed, all of them; of the others at most `MAX_UNCHANGED`,
+    at even distances.
+    """
+    if not after:
+        return _paragraph("No held-out rows were evaluated before and after.")
+    counts, changed, unchanged = {}, [], []
+    independent = independent_metrics(metric_names(before))
+    for old, new in zip(before, after, strict=True):
+        both = {
+            name: (was, new["metrics"][name])
+            for name, was in old["metrics"].items()
+            if name in new["metrics"]
+        }
+        for name, pair in both.items():
+            counts.setdefault(name, Counter())[pair] += 1
+        places = [list(WAYS).index(both[name]) for name in independent if name in both]
+        has_changed = any(was != now for was, now in both.values())
+        (changed if has_changed else unchanged).append((*places[:1], old["row"], old, new))
+    table = _table(
+        ["rows by metric", *WAYS.values()],
+        [[name, *(str(of[pair]) for pair in WAYS)] for name, of in counts.items()],
+    )
+    rows = [*sorted(changed, key=lambda row: row[:-2]), *_evenly(unchanged, MAX_UNCHANGED)]
+    lines = "".join(_row(old, new, not i) for i, (*_, old, new) in enumerate(rows))
+    return f'{table}<div class="list">{lines}</div>'
 
 
-def _cells(rows: list[tuple[str, list[Any]]]) -> list[list[str]]:
-    return [
-        [name, *(v if isinstance(v, str) else json.dumps(v, ensure_ascii=False) for v in values)]
-        for name, values in rows
+def _row(old: dict[str, Any], new: dict[str, Any], is_open: bool) -> str:
+    """A held-out row: a line with its question and outcomes, which opens to prompt and texts."""
+    turns = messages(old["prompt"])
+    gold = "" if old.get("answer") is None else f"gold answer: {old['answer']}"
+    facts = f"<b>row {old['row']}</b> {_span(turns[-1][1][:200], 'question')} {_span(gold)}"
+    prompt = "".join(f"{_paragraph(role, 'quiet')}{_pre(text)}" for role, text in turns)
+    sides = "".join(
+        f"<div>{_facts(stage, row)}{_pre(_words(row.get('messages') or row['completion']))}</div>"
+        for stage, row in (("before", old), ("after", new))
+    )
+    outcomes = " → ".join(_marks(row["metrics"]) for row in (old, new))
+    return (
+        f"<details{' open' * is_open}><summary>{facts} {outcomes}</summary>"
+        f'{prompt}<div class="sides">{sides}</div></details>'
+    )
+
+
+def _facts(stage: str, row: dict[str, Any]) -> str:
+    rewards = [f"{name} {_text(amount)}" for name, amount in row["rewards"].items()]
+    facts = [*rewards, *["cut off"] * row["truncated"]]
+    return f"<p><b>{stage}</b> {_marks(row['metrics'])} {_span(', '.join(facts))}</p>"
+
+
+def _marks(metrics: dict[str, bool]) -> str:
+    return " ".join(
+        _span(f"{'✓' if holds else '✗'} {name}", "met" if holds else "quiet")
+        for name, holds in metrics.items()
+    )
+
+
+def _completions(paths: list[Path]) -> str:
+    """TRL's tables as they were logged, one for each generation; of a prompt its last message."""
+    generations, previous, count = [], None, 0
+    for path in paths:
+        content = files.read_completions(path).drop_columns(["step"])
+        if previous is None or not content.equals(previous):
+            generations.append(path)
+            count += content.num_rows
+        previous = content
+    if not generations:
+        return _paragraph("No completions: this run logged none (log_completions: true does).")
+    share = min(1.0, MAX_COMPLETIONS / max(1, count))
+    shown = _evenly(generations, max(2, int(share * len(generations))))
+    tables = [files.read_completions(path).to_pylist() for path in shown]
+    note = f"All {count} completions that were logged."
+    if len(shown) < len(generations):
+        note = (
+            f"{sum(map(len, tables))} of {count} completions: whole generations at even distances."
+        )
+    lines = "".join(
+        f"<details{' open' * (table is tables[0])}><summary>step {table[0]['step']}</summary>"
+        f"{_generation(table)}</details>"
+        for table in tables
+    )
+    return f'{_paragraph(note, "quiet")}<div class="list">{lines}</div>'
+
+
+def _generation(table: list[dict[str, Any]]) -> str:
+    rest = [name for name in table[0] if name not in files.FIRST_COLUMNS]
+    rows = [
+        [
+            messages(row["prompt"])[-1][1],
+            _words(row["completion"]),
+            *(_text(row[name]) for name in rest),
+        ]
+        for row in table
     ]
+    return _table(["prompt", "completion", *rest], rows)
 
 
-def _table(head: list[str], rows: list[list[str]]) -> str:
-    """Every cell is escaped here, once; the first of each row is its heading."""
+def _time(summary: dict[str, Any]) -> str:
+    """Minutes of each phase of a finished run, and what is left: loading, saving, waiting."""
+    if summary.get("seconds") is None:
+        return _paragraph("Not recorded.")
+    minutes = {phase: seconds / 60 for phase, seconds in summary["seconds"].items()}
+    minutes["everything else"] = max(0.0, summary["minutes"] - sum(minutes.values()))
+    whole = max(summary["minutes"], 1e-9)
+    rows = [[name, f"{n:.1f} ({percent(n / whole, 0)})"] for name, n in minutes.items()]
+    return _table(["phase", "minutes"], rows)
+
+
+def _environment(starts: list[dict[str, Any]], summary: dict[str, Any]) -> str:
+    """One column for each start: halves of a run may come from different versions."""
+    facts = [
+        {
+            **{name: start.get(name) for name in ("hardware", "commit", "uncommitted_changes")},
+            **start["versions"],
+            **(summary.get("engine") or {}),
+            "command": " ".join(start["command"]),
+        }
+        for start in starts
+    ]
+    names = dict.fromkeys(name for of_start in facts for name in of_start)
+    head = ["", *(f"from step {start['from_step']}" for start in starts)]
+    return _table(head, [[name, *(_text(of.get(name)) for of in facts)] for name in names])
+
+
+def _evenly(items: list, count: int) -> list:
+    """At most `count` (two or more) of the items at even distances, first and last included.
+
+    >>> _evenly(list(range(100)), 4), _evenly([1, 2], 5)
+    ([0, 33, 66, 99], [1, 2])
+    """
+    places = [round(i * (len(items) - 1) / (count - 1)) for i in range(count)]
+    return [items[place] for place in places] if len(items) > count else items
+
+
+def _words(completion: str | list[dict]) -> str:
+    """A completion as text; of a conversation all messages."""
+    return "\n".join(text for _, text in messages(completion))
+
+
+def _text(value: Any) -> str:
+    """A value for a cell: a text as it is, a number in a few digits, a dash for none."""
+    if value is None or value != value:  # NaN
+        return "–"
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+
+
+# ------------------------------------------- HTML: every text is escaped in one of these, once
+
+
+def _paragraph(text: str, kind: str = "") -> str:
+    return f'<p class="{kind}">{html.escape(text)}</p>'
+
+
+def _span(text: str, kind: str = "") -> str:
+    return f'<span class="{kind}">{html.escape(text)}</span>'
+
+
+def _pre(text: str) -> str:
+    return f"<pre>{html.escape(text)}</pre>"
+
+
+def _figure(panel: Panel) -> str:
+    return f"<figure><figcaption>{html.escape(panel.title)}</figcaption>{svg(panel)}</figure>"
+
+
+def _table(head: list[str], rows: Iterable[list[str]]) -> str:
+    """The first cell of each row is its heading; short rows are filled up."""
     heads = "".join(f'<th scope="col">{html.escape(cell)}</th>' for cell in head)
     lines = []
     for name, *cells in rows:

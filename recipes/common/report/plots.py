@@ -14,9 +14,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
+
 from recipes.common.evaluation.scores import independent_metric
 from recipes.common.utils.run_files import is_reward_mean, read_config, read_log, read_validation
-from recipes.common.utils.stats import moving_average, wilson_interval
+from recipes.common.utils.stats import wilson_interval
 
 Log = list[dict[str, float]]
 Points = dict[int, float]  # optimizer step -> value
@@ -34,18 +36,23 @@ STYLE = {
     "axes.spines.left": False,
     "axes.spines.right": False,
     "lines.linewidth": 2,
-    **dict.fromkeys(("xtick.major.size", "ytick.major.size"), 0),
-    **dict.fromkeys(("text.color", "axes.labelcolor", "xtick.color", "ytick.color"), INK),
-    **dict.fromkeys(("axes.edgecolor", "grid.color"), LINE),
+    "xtick.major.size": 0,
+    "ytick.major.size": 0,
+    "text.color": INK,
+    "axes.labelcolor": INK,
+    "xtick.color": INK,
+    "ytick.color": INK,
+    "axes.edgecolor": LINE,
+    "grid.color": LINE,
 }
-KEYS = (
-    ("groups without spread, which teach nothing (share)", "groups/without_spread"),
-    ("groups with spread of a verifier (share)", "groups/verifier_spread"),
-    ("completion length (tokens)", "completions/mean_length"),
-    ("cut off at max_completion_length (share)", "completions/clipped_ratio"),
-    ("KL to the reference model (nats a token)", "kl"),
-    ("entropy (nats a token)", "entropy"),
-)
+TITLES = {
+    "groups/without_spread": "groups without spread, which teach nothing (share)",
+    "groups/verifier_spread": "groups with spread of a verifier (share)",
+    "completions/mean_length": "completion length (tokens)",
+    "completions/clipped_ratio": "cut off at max_completion_length (share)",
+    "kl": "KL to the reference model (nats a token)",
+    "entropy": "entropy (nats a token)",
+}
 
 
 @dataclass(frozen=True)
@@ -60,33 +67,30 @@ class Panel:
 
 def panels(logs: list[Log], validations: list[list[dict[str, Any]]]) -> list[Panel]:
     """The total reward, each validation metric (the verdict's first), and each logged key."""
-    keys = {key for log in logs for entry in log for key in entry}
-    means = sorted(filter(is_reward_mean, keys))
-    named = [(f"reward {key.split('/')[1]} (mean)", key) for key in means]
-    judged = [key for key in sorted(keys) if key.startswith("metrics/")]
-    named += [(f"{key.partition('/')[2]} of the completions of training", key) for key in judged]
-    drawn = [
-        Panel(title, [curve(log, key) for log in logs])
-        for title, key in (("reward (weighted sum)", "reward"), *named, *KEYS)
-        if key in keys
-    ]
-    for key in (f"push/{key.partition('/')[2]}" for key in judged):
-        title = f"{key} (covariance with the advantage; band: running interval)"
-        spans = [band(log, key) for log in logs]
-        drawn.append(Panel(title, [curve(log, key) for log in logs], spans))
+    keys = sorted({key for log in logs for entry in log for key in entry})
+    judged = [key.removeprefix("metrics/") for key in keys if key.startswith("metrics/")]
+    titles = {key: f"reward {key.split('/')[1]} (mean)" for key in keys if is_reward_mean(key)}
+    titles |= {f"metrics/{name}": f"{name} of the completions of training" for name in judged}
+    titles |= {key: title for key, title in TITLES.items() if key in keys}
+    logged = [Panel(title, [curve(log, key) for log in logs]) for key, title in titles.items()]
+    for name in judged:
+        title = f"push/{name} (covariance with the advantage; band: running interval)"
+        curves = [curve(log, f"push/{name}") for log in logs]
+        logged.append(Panel(title, curves, [band(log, f"push/{name}") for log in logs]))
+
     rewards = [curve(log, "reward") for log in logs]
-    lines = [line for validation in validations for line in validation]
-    metrics = dict.fromkeys(name for line in lines for name in line["metrics"])
-    if metrics:
-        first = independent_metric(metrics)
-        metrics = dict.fromkeys([first, *metrics])
+    metrics = list(
+        dict.fromkeys(name for of in validations for line in of for name in line["metrics"])
+    )
     validated = []
-    for metric in metrics:
-        found = [shares(validation, metric) for validation in validations]
+    for metric in dict.fromkeys([independent_metric(metrics), *metrics] if metrics else []):
+        curves, spans = zip(
+            *(shares(validation, metric) for validation in validations), strict=True
+        )
         title = f"validation: {metric} (share, 95 % band; dashed: the reward)"
-        curves, spans = ([each[i] for each in found] for i in (0, 1))
-        validated.append(Panel(title, curves, spans, rewards))
-    return [*drawn[:1], *validated, *drawn[1:]]
+        validated.append(Panel(title, list(curves), list(spans), rewards))
+    total = [Panel("reward (weighted sum)", rewards)] if "reward" in keys else []
+    return [*total, *validated, *logged]
 
 
 def curve(log: Log, key: str) -> Points:
@@ -97,7 +101,7 @@ def curve(log: Log, key: str) -> Points:
 
 def band(log: Log, key: str) -> Spans:
     """Step -> the running interval of a push, where it was logged."""
-    low, high = (curve(log, f"{key}_{end}") for end in ("low", "high"))
+    low, high = curve(log, f"{key}_low"), curve(log, f"{key}_high")
     return {step: (low[step], high[step]) for step in low if step in high}
 
 
@@ -116,8 +120,16 @@ def shares(validation: list[dict[str, Any]], metric: str) -> tuple[Points, Spans
 
 
 def smooth(points: Points) -> Points:
-    """The moving average of a curve, at its own steps."""
-    return dict(zip(points, moving_average(list(points.values())), strict=True))
+    """The mean of each value with its neighbours: a twelfth of all, at most 25, on each side.
+
+    Centred, so that a rise is drawn where it happens; at both ends over the values that are there.
+
+    >>> smooth({1: 1.0, 2: 2.0, 4: 6.0})
+    {1: 1.5, 2: 3.0, 4: 4.0}
+    """
+    window = 2 * min(25, max(1, len(points) // 12)) + 1
+    values = pd.Series(points, dtype=float)
+    return values.rolling(window, center=True, min_periods=1).mean().to_dict()
 
 
 def plot_runs(runs: list[Path], output: Path) -> None:
@@ -144,34 +156,31 @@ def plot_runs(runs: list[Path], output: Path) -> None:
         figure.savefig(output, dpi=120)
 
 
-def svg(panel: Panel, names: list[str]) -> str:
-    """One panel for the page, which gives it the colours of its theme, without its title.
+def svg(panel: Panel) -> str:
+    """A panel of one run for the page, in the colours of the page's theme, without its title.
 
-    For those who do not see it, the label says where each curve starts and ends.
+    For those who do not see it, the label says where the curve starts and ends.
     """
     import matplotlib
     from matplotlib.figure import Figure
 
     with matplotlib.rc_context({**STYLE, "svg.hashsalt": panel.title}):  # ids of its own
         figure, text = Figure(figsize=(4.4, 2.4), layout="constrained"), io.StringIO()
-        _draw(figure.subplots(), panel, names)
+        _draw(figure.subplots(), panel, [""])
         nothing = dict.fromkeys(("Creator", "Date", "Format", "Type"))
         figure.savefig(text, format="svg", transparent=True, metadata=nothing)
     drawn = text.getvalue()[text.getvalue().index("<svg") :]
     drawn = re.sub(r' xmlns(:xlink)?="[^"]*"| (width|height)="[\d.]+pt"', "", drawn)
     drawn = re.sub(r" font-family: [^;]*;", "", drawn)  # the page's own
-    drawn = drawn.replace(INK, "currentColor").replace(LINE, "var(--line)")
-    for number, color in enumerate(COLORS):
-        drawn = drawn.replace(color, f"var(--run{number})")
-    words = html.escape("; ".join(map(_ends, names, panel.curves)))
-    return drawn.replace("<svg", f'<svg role="img" aria-label="{words}"', 1)
-
-
-def _ends(name: str, points: Points) -> str:
-    if not points:
-        return f"{name}: nothing"
-    first, last = min(points), max(points)
-    return f"{name}: {points[first]:.3g} at step {first}, {points[last]:.3g} at step {last}"
+    for color, of_theme in (
+        (INK, "currentColor"),
+        (LINE, "var(--line)"),
+        (COLORS[0], "var(--run)"),
+    ):
+        drawn = drawn.replace(color, of_theme)
+    steps = sorted(panel.curves[0])
+    ends = [f"{panel.curves[0][step]:.3g} at step {step}" for step in (*steps[:1], *steps[-1:])]
+    return drawn.replace("<svg", f'<svg role="img" aria-label="{html.escape(", ".join(ends))}"', 1)
 
 
 def _draw(axis: Any, panel: Panel, names: list[str]) -> None:
@@ -181,20 +190,21 @@ def _draw(axis: Any, panel: Panel, names: list[str]) -> None:
     behind = axis.twinx() if panel.rewards else None
     for number, (name, points) in enumerate(zip(names, panel.curves, strict=True)):
         color = COLORS[number % len(COLORS)]
-        steps, values = list(points), list(points.values())
         spans = panel.spans[number] if panel.spans else {}
         low, high = zip(*spans.values(), strict=True) if spans else ((), ())
         axis.fill_between(list(spans), low, high, color=color, alpha=0.2, linewidth=0)
         if behind is None:
-            axis.plot(steps, values, color=color, alpha=0.35, linewidth=1)
-            mean = list(smooth(points).values())
+            axis.plot(list(points), list(points.values()), color=color, alpha=0.35, linewidth=1)
+            mean = smooth(points)
             dot = "o" if len(points) == 1 else None  # a line of one point is not seen
-            axis.plot(steps, mean, color=color, label=name, marker=dot)
-            continue
-        axis.plot(steps, values, color=color, marker="o", markersize=4)
-        reward = smooth(panel.rewards[number])
-        style = {"color": color, "linestyle": "--", "alpha": 0.6, "linewidth": 1.4}
-        behind.plot(list(reward), list(reward.values()), **style)
+            axis.plot(list(mean), list(mean.values()), color=color, label=name, marker=dot)
+        else:
+            axis.plot(list(points), list(points.values()), color=color, marker="o", markersize=4)
+            reward = smooth(panel.rewards[number])
+            behind.plot(
+                list(reward), list(reward.values()), color=color, linestyle="--", alpha=0.6,
+                linewidth=1.4,
+            )  # fmt: skip
     if behind is not None:
         axis.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
         behind.set_ylabel("reward")

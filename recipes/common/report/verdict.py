@@ -1,17 +1,22 @@
 """The verdict on a run: did the reward and a measure that it does not see rise together?"""
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from pathlib import Path
 from statistics import mean
 from typing import Any
 
 from recipes.common.evaluation.scores import (
     commonest_gold,
+    compare,
     independent_metric,
     independent_metrics,
     outcomes,
     paired,
+    rows_changed,
+    summarize,
 )
 from recipes.common.report.plots import curve
+from recipes.common.utils.run_files import AFTER, BEFORE, read_evaluated, read_log, read_validation
 from recipes.common.utils.stats import mcnemar_p, paired_interval, share, slope_test
 from recipes.common.utils.tables import percent, points
 
@@ -68,16 +73,23 @@ def verdict(
     """
     rewards = list(curve(log, "reward").values())  # without steps of which no row could be scored
     if len(validation) < 2:
-        nothing = "no rows were evaluated before and after"
-        return Verdict(UNKNOWN, f"Whether the model got better is not known: {nothing}.")
+        return Verdict(
+            UNKNOWN,
+            "Whether the model got better is not known: no rows were evaluated before and after.",
+        )
     if len(rewards) < FEWEST_STEPS:
-        needed = f"{len(rewards)} steps were logged, {FEWEST_STEPS} are needed"
-        return Verdict(UNKNOWN, f"Whether the reward rose is not known: {needed}.")
+        return Verdict(
+            UNKNOWN,
+            f"Whether the reward rose is not known: {len(rewards)} steps were logged, "
+            f"{FEWEST_STEPS} are needed.",
+        )
     first, *between, last = validation
     before, after = ends or (first, last)
-    shared = [name for name in first["metrics"] if name in before["metrics"]]
-    metric = metric or independent_metric(shared)
+    if metric is None:
+        metric = independent_metric(name for name in first["metrics"] if name in before["metrics"])
 
+    slope, p_slope = slope_test(rewards)
+    reward_rose = slope > 0 and p_slope < LEVEL
     change, p = _change(before, after, metric)
     rose, fell = p < LEVEL and change > 0, p < LEVEL and change < 0
     best = max(between, key=lambda evaluation: share(evaluation["metrics"][metric]), default=first)
@@ -85,8 +97,6 @@ def verdict(
     # Where the best was no better than the first, the change from before to after says it all.
     was_better = share(best["metrics"][metric]) > share(first["metrics"][metric])
     dropped = was_better and drop < 0 and p_drop < LEVEL / len(between)
-    reward_rose, count = reward_rises(log), max(FEWEST_STEPS // 2, len(rewards) // 4)
-    start, end = mean(rewards[:count]), mean(rewards[-count:])
     # Held-out rows were not evaluated in between: a fall of the validation rows is told beside
     # what they say, and decides where there are no others.
     decides = dropped and ends is None
@@ -98,10 +108,13 @@ def verdict(
         name = TOGETHER if rose else REWARD_ALONE
     else:
         name = METRIC_ALONE if rose else NOTHING
-    top = best if decides else first
-    is_shared = metric in before.get("by_reward", [])
-    label = f"held-out {metric}" + " (by the reward's own scorer)" * is_shared
-    opening = OPENINGS[name].format(metric=label, step=top["step"])
+
+    label = f"held-out {metric}"
+    if metric in before.get("by_reward", []):
+        label += " (by the reward's own scorer)"
+    opening = OPENINGS[name].format(metric=label, step=best["step"] if decides else first["step"])
+    quarter = max(FEWEST_STEPS // 2, len(rewards) // 4)
+    start, end = mean(rewards[:quarter]), mean(rewards[-quarter:])
     figures = [f"reward {start:.2f} to {end:.2f}", _figures(metric, metric, before, after)]
     if dropped:
         fall = f"the validation rows fell after step {best['step']}:"
@@ -120,8 +133,8 @@ def verdict_of_run(
 
     Of several tasks with metrics of their own each has its sentence. Where a metric rose, and is
     not shown to be above what the commonest gold given to every row reaches, it says so: yes or no
-    can be answered by heart. `chosen` is the step of the
-    checkpoint that took the place of the last; what came after it is not of this model.
+    can be answered by heart. `chosen` is the step of the checkpoint that took the place of the
+    last; what came after it is not of this model.
     """
     if chosen is not None:
         log = [line for line in log if line["step"] <= chosen]
@@ -133,18 +146,68 @@ def verdict_of_run(
         {"step": step, "metrics": outcomes(rows), "by_reward": rows[0].get("by_reward", [])}
         for step, rows in ((0, before), (last, after))
     ]
-    is_curve = len(validation) > 1
-    shared = is_curve and ends[0]["metrics"].keys() & validation[0]["metrics"].keys()
-    evaluations = validation if shared else ends
-    both = [name for name in evaluations[0]["metrics"] if name in ends[0]["metrics"]]
-    metrics = independent_metrics(both)
-    found = [verdict(log, evaluations, ends, metric) for metric in metrics]
-    names = dict.fromkeys(each.name for each in found)
-    sentences = dict.fromkeys(each.sentence for each in found)
-    for metric, each in zip(metrics, found, strict=True):
-        if each.name in (TOGETHER, METRIC_ALONE):
-            sentences |= dict.fromkeys(_by_heart(after, metric))
-    return Verdict(", ".join(names), " ".join(sentences))
+    has_curve = len(validation) > 1 and ends[0]["metrics"].keys() & validation[0]["metrics"].keys()
+    evaluations = validation if has_curve else ends
+    metrics = independent_metrics(
+        name for name in evaluations[0]["metrics"] if name in ends[0]["metrics"]
+    )
+    verdicts = {metric: verdict(log, evaluations, ends, metric) for metric in metrics}
+    names = dict.fromkeys(one.name for one in verdicts.values())
+    sentences = [one.sentence for one in verdicts.values()]
+    for metric, one in verdicts.items():
+        if one.name in (TOGETHER, METRIC_ALONE):
+            sentences += _by_heart(after, metric)
+    return Verdict(", ".join(names), " ".join(dict.fromkeys(sentences)))
+
+
+def figures_of(folder: Path, chosen: int | None) -> dict[str, Any]:
+    """Verdict, before and after of a run folder, as far as the run has come.
+
+    `chosen` as of `verdict_of_run`.
+    """
+    log, validation = read_log(folder), read_validation(folder)
+    before, after = read_evaluated(folder, BEFORE), read_evaluated(folder, AFTER)
+    return {
+        "verdict": asdict(verdict_of_run(log, validation, before, after, chosen)),
+        "before": summarize(before) if before else None,
+        "after": summarize(after) if after else None,
+        "mcnemar_p": compare(before, after) if after else None,
+        "changed": rows_changed(before, after) if after else None,
+        "voided": voided_sentence(log),
+    }
+
+
+def voided_sentence(log: list[dict[str, Any]]) -> str | None:
+    """The share of completions that taught nothing because a reward could not score them, if any.
+
+    >>> voided_sentence([{"completions/voided": 0.25, "errors/right": 0.25}, {"reward": 1.0}])
+    '25.0 % of the completions were voided and taught nothing: right could not score them.'
+    """
+    shares = [entry["completions/voided"] for entry in log if "completions/voided" in entry]
+    if not any(shares):
+        return None
+    failures = {key for entry in log for key in entry if entry[key]}
+    names = {key.partition("/")[2] for key in failures if key.startswith(("errors/", "unparsed/"))}
+    return (
+        f"{percent(mean(shares))} of the completions were voided and taught nothing: "
+        f"{', '.join(sorted(names))} could not score them."
+    )
+
+
+def ending_of(run: dict[str, Any]) -> list[str]:
+    """Sentences on a finished run, from its summary: what it lost, which model it ends with.
+
+    The final figures are of other rows than those by which a checkpoint was chosen.
+    """
+    sentences = [run["voided"]] if run["voided"] else []
+    if run.get("stopped"):
+        sentences.append(f"Stopped early: {run['stopped']}.")
+    if best := run.get("best_checkpoint"):
+        sentences.append(
+            f"The model is that of step {best['step']}, the best by {best['metric']}: "
+            f"{best['value']:.3g} over {best['rows']} validation rows."
+        )
+    return sentences
 
 
 def _by_heart(rows: list[dict[str, Any]], metric: str) -> list[str]:
@@ -155,17 +218,10 @@ def _by_heart(rows: list[dict[str, Any]], metric: str) -> list[str]:
     right = [row["metrics"][metric] for row in rows]
     if gold is None or (sum(right) > sum(by_heart) and mcnemar_p(right, by_heart) < LEVEL):
         return []
-    beaten = f"Held-out {metric} is not shown to beat one answer for every row"
-    return [f"{beaten}: {percent(mean(right))} against {percent(mean(by_heart))} for {gold!r:.60}."]
-
-
-def reward_rises(log: list[dict[str, Any]]) -> bool:
-    """Whether the rewards of the logged steps rise; not of fewer than six."""
-    rewards = list(curve(log, "reward").values())
-    if len(rewards) < FEWEST_STEPS:
-        return False
-    slope, p = slope_test(rewards)
-    return slope > 0 and p < LEVEL
+    return [
+        f"Held-out {metric} is not shown to beat one answer for every row: "
+        f"{percent(mean(right))} against {percent(mean(by_heart))} for {gold!r:.60}."
+    ]
 
 
 def _change(old: dict[str, Any], new: dict[str, Any], metric: str) -> tuple[float, float]:

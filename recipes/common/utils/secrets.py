@@ -43,11 +43,11 @@ def is_secret(name: str) -> bool:
 def remember(settings: Any) -> None:
     """Note the values of secrets among settings, at any depth, to know them in a text."""
     if isinstance(settings, dict):
-        for name, value in settings.items():
-            if is_secret(str(name)) and isinstance(value, str | int | float):
-                _seen.add(str(value))
-            remember(value)
-    elif isinstance(settings, list | tuple):
+        _seen.update(
+            str(of).strip() for name, of in settings.items() if _holds_secret(str(name), of)
+        )
+        settings = list(settings.values())
+    if isinstance(settings, list | tuple):
         for value in settings:
             remember(value)
 
@@ -67,26 +67,27 @@ def blank(value: Any) -> Any:
     if isinstance(value, str):
         return _blank_text(value)
     if isinstance(value, dict):
-        return {name: _blank_named(str(name), of_name) for name, of_name in value.items()}
+        return {
+            name: BLANK if _holds_secret(str(name), of) else blank(of) for name, of in value.items()
+        }
     if type(value) not in (list, tuple):
         return value
     blanked = []
     for before, word in zip([None, *value], value, strict=False):
         is_option = isinstance(before, str) and before.startswith("--") and "=" not in before
-        blanked.append(_blank_named(before, word) if is_option else blank(word))
+        blanked.append(BLANK if is_option and _holds_secret(before, word) else blank(word))
     return type(value)(blanked)
 
 
-def _blank_named(name: str, value: Any) -> Any:
-    is_given = isinstance(value, str | int | float) and value is not True and value is not False
-    return BLANK if is_given and value != "" and is_secret(name) else blank(value)
+def _holds_secret(name: str, value: Any) -> bool:
+    is_value = isinstance(value, str | int | float) and not isinstance(value, bool)
+    return is_value and value != "" and is_secret(name)
 
 
 def _blank_text(text: str) -> str:
-    named = {value for name, value in os.environ.items() if is_secret(name)}
-    values = {value.strip() for value in _seen | named}
-    for value in sorted(values, key=len, reverse=True):
+    of_environment = {value.strip() for name, value in os.environ.items() if is_secret(name)}
+    for value in sorted(_seen | of_environment, key=len, reverse=True):
         if len(value) >= SHORTEST:
-            text = text.replace(value, BLANK).replace(repr(value)[1:-1], BLANK)
+            text = text.replace(value, BLANK)
     text = NAMED.sub(lambda m: m[1] + m[2] + (BLANK if is_secret(m[1]) else m[3]), text)
     return FORMS.sub(BLANK, IN_AN_ADDRESS.sub(rf"\1:{BLANK}@", text))

@@ -1,4 +1,4 @@
-"""Statistics of before and after. scipy takes seconds to load: only where it is needed."""
+"""Statistics of before and after. scipy takes seconds to load: it is imported where it is used."""
 
 import math
 from statistics import mean, stdev
@@ -6,6 +6,7 @@ from statistics import mean, stdev
 import numpy as np
 
 Z_95 = 1.959963984540054
+POWER = 0.8
 
 
 def share(outcomes: list[bool | None]) -> float:
@@ -115,37 +116,61 @@ def bootstrap_interval(
 ) -> tuple[float, float]:
     """The 95 % percentile bootstrap interval of the mean of one value a problem (Efron 1979).
 
-    Problems are resampled, not the samples of each, which show nothing of other problems. The
-    interval is too narrow below some thirty problems, and a point where all are alike. scipy's
-    bootstrap refuses a single value.
-
-    `ValueError`: no values, or fewer than one draw.
+    Too narrow below some thirty problems, and a point where all are alike. scipy's bootstrap
+    refuses a single value. `ValueError`: no values, or fewer than one draw.
 
     >>> bootstrap_interval([0.25, 0.25]), bootstrap_interval([0.0, 1.0])
     ((0.25, 0.25), (0.0, 1.0))
     """
-    if not len(values) or draws < 1:
-        given = f"{len(values)} values in {draws} draws"
-        raise ValueError(f"a bootstrap of {given}: it needs at least one of both.")
-    given, random = np.asarray(values, dtype=float), np.random.default_rng(seed)
-    means = [given[random.integers(len(given), size=len(given))].mean() for _ in range(draws)]
+    n, random = len(values), np.random.default_rng(seed)
+    if not n or draws < 1:
+        raise ValueError(
+            f"a bootstrap of {n} values in {draws} draws: it needs at least one of both."
+        )
+    of_problem = np.asarray(values, dtype=float)
+    means = [of_problem[random.integers(n, size=n)].mean() for _ in range(draws)]
     low, high = np.percentile(means, [2.5, 97.5])
     return float(low), float(high)
 
 
-def moving_average(values: list[float]) -> list[float]:
-    """The mean of each value with its neighbours: a twelfth of all, at most 25, on each side.
+def smallest_change(n: int, changed: float) -> float | None:
+    """The smallest change of a share that `n` paired rows show in 4 of 5 cases; None for no change.
 
-    Centred, so that a rise is drawn where it happens; an average of the values so far would lag. At
-    both ends it is the line that fits the window best, within the least and the largest value: no
-    share below 0 is drawn.
+    By the exact McNemar test at 5 %, where the share `changed` of the rows has another outcome
+    afterwards, and at least as many as the share changes by.
 
-    >>> [round(value, 6) for value in moving_average([1.0, 2.0, 6.0, 6.0, 9.0])]
-    [1.0, 3.0, 4.666667, 7.0, 8.5]
+    >>> round(smallest_change(160, 0.25), 3), smallest_change(5, 0.25)
+    (0.114, None)
     """
-    from scipy.signal import savgol_filter
+    if _mcnemar_power(n, 1.0, 1.0) < POWER:
+        return None
+    low, high = 0.0, 1.0
+    while high - low > 5e-4:
+        middle = (low + high) / 2
+        low, high = (low, middle) if _mcnemar_power(n, middle, changed) >= POWER else (middle, high)
+    return high
 
-    side = min(25, max(1, len(values) // 12))
-    if len(values) <= 2 * side:
-        return list(values)
-    return savgol_filter(values, 2 * side + 1, polyorder=1).clip(min(values), max(values)).tolist()
+
+def _mcnemar_power(n: int, change: float, changed: float) -> float:
+    """The chance that the test shows a change, over the binomial number of rows that change."""
+    from scipy.stats import binom
+
+    changed = max(changed, change)
+    rows = np.arange(1, n + 1)  # that change
+    most_lost = binom.ppf(0.025, rows, 0.5) - 1  # for McNemar's p within 5 %
+    won = 0.5 + change / changed / 2
+    shown = binom.cdf(most_lost, rows, 1 - won) + binom.cdf(most_lost, rows, won)
+    return float(binom.pmf(rows, n, changed) @ shown)
+
+
+def power_line(n: int, changed: float, condition: str) -> str:
+    """Say which change `n` held-out rows show.
+
+    >>> power_line(160, 0.25, "if a quarter changes")
+    '160 held-out rows show a change of 11.4 points or more (80 % power, if a quarter changes)'
+    """
+    least = smallest_change(n, changed)
+    shown = "no change, however large"
+    if least is not None:
+        shown = f"a change of {100 * least:.1f} points or more"
+    return f"{n} held-out rows show {shown} ({100 * POWER:.0f} % power, {condition})"
