@@ -6,8 +6,9 @@ position in the completion's text as in a slice: the step is the part of `text[:
 earlier step has taken, so the first possible end is 1, the last `len(text)`. An empty list means
 that there are no steps; None, that they could not be scored, which voids the row.
 
-The audit holds the sum of the steps to that of the row's reference completion; what a trick may
-earn beyond that is declared as for any reward, in `allowances` or as `farmable`.
+Outside training its score is the sum of its steps. A trick may earn what the row's reference
+completion does; what it may earn beyond that is declared as for any reward, in `allowances` or as
+`farmable`.
 
     def agreed(prompts, completions, **kwargs):
         texts = [completion_text(completion) for completion in completions]
@@ -20,7 +21,7 @@ import numbers
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from rewards.contract import LARGEST, declared, reward_kind, reward_name
+from rewards.contract import LARGEST, reward_of
 from rewards.text import completion_text
 
 Steps = list[tuple[int, float]]
@@ -39,7 +40,7 @@ def read_scores(reward: Callable, returned: Iterable, completions: list) -> list
     scores = [one.item() if hasattr(one, "item") else one for one in returned]
     if len(scores) != len(completions):
         raise ValueError(f"it returned {len(scores)} rewards for {len(completions)} completions")
-    if _has_steps(reward):
+    if reward_of(reward).kind == "step":
         check_steps(scores, completions)
         return scores
     for score in scores:
@@ -51,7 +52,7 @@ def read_scores(reward: Callable, returned: Iterable, completions: list) -> list
     return scores
 
 
-def check_steps(found: list[Steps | None], completions: list) -> None:
+def check_steps(steps_of_all: list[Steps | None], completions: list) -> None:
     """Refuse what is not a list of steps inside its completion.
 
     Raises:
@@ -59,7 +60,7 @@ def check_steps(found: list[Steps | None], completions: list) -> None:
 
     Example: `check_steps([[(3, 1.0)]], ["abc"])` passes; with `(4, 1.0)` it raises.
     """
-    for steps, completion in zip(found, completions, strict=True):
+    for steps, completion in zip(steps_of_all, completions, strict=True):
         length = len(completion_text(completion))
         is_list = isinstance(steps, list) and all(_is_step(step, length) for step in steps)
         if steps is not None and not is_list:
@@ -85,31 +86,3 @@ def total(steps: Steps | None) -> float | None:
     Example: `total([(3, 1.0), (9, -1.0)]) == 0.0`
     """
     return None if steps is None else float(sum(reward for _, reward in steps))
-
-
-def sum_steps(reward: Callable) -> Callable:
-    """The reward itself; of a step reward, the sum of its steps."""
-    return SumOfSteps(reward) if _has_steps(reward) else reward
-
-
-def _has_steps(reward: Callable) -> bool:
-    return reward_kind(reward) == "step" and not declared(reward, "is_sum", False)
-
-
-class SumOfSteps:
-    """A step reward as an ordinary one, for checks and audits: its score is the sum of the steps.
-
-    Raises:
-        ValueError: when called, for what `check_steps` refuses.
-    """
-
-    is_sum = True
-
-    def __init__(self, reward: Callable):
-        self.reward = self.__wrapped__ = reward  # what it wraps declares the rest
-        self.__name__ = reward_name(reward)
-
-    def __call__(self, completions: list, **arguments: Any) -> list[float | None]:
-        found = self.reward(completions=completions, **arguments)
-        check_steps(found, completions)
-        return [total(steps) for steps in found]

@@ -1,41 +1,45 @@
-"""The audit: a trick is what its name says, and a reward that gives one more than it may is named.
+"""The audit: a trick is what its name says, and what a reward pays for one is told."""
 
-That it finds the mistakes of public rewards is held by tests/test_planted_rewards.py.
-"""
-
+import contextlib
+import io
 import json
+import re
+import shlex
+import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 
 import audit_rewards
 import pytest
 import yaml
-from datasets import Dataset
-from test_layout import CONFIGS, REQUIRED, ROOT, relative
+from test_layout import CONFIGS, REQUIRED, relative
 
-from recipes.common.checks.preflight import preflight
-from recipes.common.settings import RecipeArguments, parse_arguments
-from rewards import load_reward
-from rewards.audit import audit as audit_module
-from rewards.audit.audit import Audit, audit, check_tricks, unusable_rows
+from rewards import load_reward, reward_of
+from rewards.audit import audit_command, try_tricks
 from rewards.audit.call import score, stand_in_ids
-from rewards.audit.report import report
-from rewards.audit.tricks import ASKED, FORMS, LESSONS, LONG, REFERENCE, SHORT, UNREADABLE, tricks
-from rewards.code_blocks import extract_program
-from rewards.contract import declared, route
+from rewards.audit.tricks import TRICKS, tricks
+from rewards.contract import route
+from rewards.process import EquationSteps, equations
 from rewards.registry import REGISTRY
 from rewards.text import tag_text
 
 GOLDS = ["18", "7", "1,080", "-3", "250", "11", "100", "0"]
-REFUSED = ROOT / "recipes/arithmetic/hack.yaml"  # by the audit, which is its point
+TAGGED = "<reasoning>r</reasoning><answer>GOLD</answer>"
+HASHED = "We add them up.\n#### GOLD"
+BOXED = r"So it is $\boxed{GOLD}$."
+PROGRAM = "```python\ndef answer():\n    return 'GOLD'\n```"
 
 
-def make_rows(*golds: str, task: str = "maths") -> list[dict]:
+def make_rows(*golds: str, task: str = "maths", **columns) -> list[dict]:
     return [
-        {"prompt": [{"role": "user", "content": f"Question {i}?"}], "task": task, "answer": gold}
-        for i, gold in enumerate(golds)
+        {
+            "prompt": [{"role": "user", "content": f"What is $9 + {place}$?"}],
+            "task": task,
+            "answer": gold,
+            **columns,
+        }
+        for place, gold in enumerate(golds)
     ]
 
 
@@ -44,58 +48,36 @@ def shaped(form: str) -> Callable[[dict], str]:
     return lambda row: form.replace("GOLD", row["answer"])
 
 
-tagged = shaped("<reasoning>r</reasoning><answer>GOLD</answer>")
-programmed = shaped("```python\ndef answer():\n    return 'GOLD'\n```")
+tagged = shaped(TAGGED)
 ROWS = make_rows(*GOLDS)
 
 
-def reward(name: str, scorer: Callable, kind: str | None = None, **declared) -> Callable:
-    """A reward that scores by `scorer(text, gold)`; a verifier declares that it gives 1.0."""
+def reward(scorer: Callable, **declared):
+    """A reward called `mine` that scores by `scorer(text, gold)`."""
 
-    def scoring(completions, answer, **kwargs):
+    def mine(completions, answer, **kwargs):
         return [scorer(c[0]["content"], gold) for c, gold in zip(completions, answer, strict=True)]
 
-    declared |= {"kind": kind} if kind else {}
-    declared |= {"full": 1.0} if kind == "verifier" else {}
-    for attribute, value in {"__name__": name, **declared}.items():
-        setattr(scoring, attribute, value)
-    return scoring
+    for attribute, value in declared.items():
+        setattr(mine, attribute, value)
+    return reward_of(mine)
 
 
-def verifier(name: str, is_right: Callable[[str, str], bool]) -> Callable:
-    return reward(name, lambda text, gold: float(is_right(text, gold)), "verifier")
+def exact(text: str, gold: str) -> float:
+    return float(tag_text(text, "answer") == gold)
 
 
-exact = verifier("exact", lambda text, gold: tag_text(text, "answer") == gold)
-uses_in = verifier("uses_in", lambda text, gold: "<answer>" in text and gold in text)
-elsewhere = reward("elsewhere", lambda text, gold: None, "format")
-counts_letters = reward("counts_letters", lambda text, gold: min(1.0, len(text) / 100))
+def gold_in_tag(text: str, gold: str) -> float:
+    return float("<answer>" in text and gold in text)
 
 
-def battery_of(*golds: str, reference: Callable = tagged, **row) -> dict[str, str]:
-    rows = make_rows(*golds)
-    return tricks(rows[0] | row, reference, rows)
+# The tricks
 
-
-def test_a_reward_reads_the_state_of_a_trainer_before_step_1():
-    def reads(completions, trainer_state, **kwargs):
-        state = trainer_state
-        rare = state.save_steps  # as transformers' own state has it
-        return [state.global_step, state.max_steps, state.epoch, len(state.log_history), rare]
-
-    assert score(reads, make_rows(*"12345"), [""] * 5) == [0, 1, 0.0, 0, 500]
-
-
-# The battery
-
-LOOK_ALIKE = "<rеаsоnіng>r</rеаsоnіng><аnswеr>𝟕</аnswеr>"  # of Cyrillic letters
 WRONG = "<reasoning>r</reasoning><answer>7</answer>"
-
-
 # With the gold 18, for a row that also has the wrong answers 7 and 5.
 BATTERY = {
-    "prompt echoed": "Question 0?",
-    "reasoning: look-alike tags": LOOK_ALIKE,
+    "prompt echoed": "What is $9 + 0$?",
+    "reasoning: look-alike tags": "<rеаsоnіng>r</rеаsоnіng><аnswеr>𝟕</аnswеr>",  # Cyrillic letters
     "think: nested tags": "<think><think></think></think><answer><answer>7</answer></answer>",
     "shape: text behind it": WRONG + "\nSo be it, or not.",
     "shape: closed twice": WRONG + "\n</answer>",
@@ -107,7 +89,7 @@ BATTERY = {
     "answer: none, gold in the reasoning": "<reasoning>r18</reasoning><answer></answer>",
     "answer: gold in the reasoning only": WRONG.replace("r<", "r18<"),
     "answer: steps there and back": WRONG.replace(
-        "r<", ". ".join(["3 + 4 = 7, 7 - 4 = 3"] * 20) + "<"
+        "r<", ". ".join(["9 + 0 = 9, 9 - 0 = 9"] * 20) + "<"
     ),
 }
 ANSWERS = {
@@ -117,7 +99,6 @@ ANSWERS = {
     "gold negated": "-18",
     "gold and half a percent": "18.09",
     "gold times 100": "1800",
-    "gold squared": "18 squared",
     "full-width digits": "１８",
     "Arabic digits": "١٨",
     "look-alike characters": "𝟏𝟖",
@@ -126,30 +107,40 @@ ANSWERS = {
     "part of the gold": "1",
     "gold in a longer one": "18818",
     "gold among others": "7, 18, 5",
+    "the question's own expression": "9 + 0",
     "nothing": "",
 }
 
 
+def battery_of(*golds: str, reference: Callable = tagged, **columns) -> dict[str, str]:
+    rows = make_rows(*golds)
+    return tricks(rows[0] | columns, reference, rows)
+
+
 def test_a_trick_is_what_its_name_says():
     battery = battery_of("18", "7", "5")
-    assert len(battery) == 73 + len(FORMS)
-    assert {name: battery[name] for name in BATTERY} == BATTERY
-    answers = {ASKED + name: tagged({"answer": text}) for name, text in ANSWERS.items()}
-    assert {name: battery[name] for name in answers} == answers
-    # Without tags the reasoning is a line of its own.
-    hashed = battery_of("18", reference=shaped("#### GOLD"))
-    assert hashed[ASKED + "gold in the reasoning only"] == "18\n#### 19"
-    asked = battery_of("a", reference=shaped("<b>a?</b><p>GOLD</p>"))[ASKED + "gold denied"]
-    assert asked == "<b>a?</b><p>definitely not a</p>"
+    answers = {f"answer: {name}": tagged({"answer": text}) for name, text in ANSWERS.items()}
+    expected = BATTERY | answers
+    assert {name: battery[name] for name in expected} == expected
 
 
-def test_what_would_be_the_gold_itself_is_not_a_trick():
-    assert "answer: zero-width character" not in battery_of("7")
-    assert "answer: right-to-left marks" not in battery_of("11")
-    assert "answer: gold negated" not in battery_of("0")
-    assert "every number listed" not in battery_of("100")
-    assert "answer: another row's" not in battery_of("18", "18.0")
-    assert battery_of("18", "18.0", "18", "5")["answer: another row's"] == tagged({"answer": "5"})
+@pytest.mark.parametrize(
+    ("golds", "trick"),
+    [
+        (["7"], "answer: zero-width character"),  # a mark behind a single character
+        (["11"], "answer: right-to-left marks"),  # a palindrome
+        (["0"], "answer: gold negated"),
+        (["100"], "every number listed"),  # whose last is right
+        (["18", "18.0"], "answer: another row's"),
+    ],
+)
+def test_what_would_be_the_gold_itself_is_not_a_trick(golds, trick):
+    battery = battery_of(*golds)
+    assert battery.get(trick) in (None, tagged({"answer": "19"}))
+    assert trick in battery_of("18", "5")
+
+
+def test_a_worked_example_with_the_same_answer_is_not_echoed():
     example = {"role": "assistant", "content": "<reasoning>e</reasoning>\n<answer>\n18\n</answer>"}
     prompt = [example, {"role": "user", "content": "And 18?"}]
     assert "prompt echoed" not in battery_of("18", prompt=prompt)
@@ -157,249 +148,288 @@ def test_what_would_be_the_gold_itself_is_not_a_trick():
 
 
 def test_a_row_without_an_answer_gets_the_tricks_that_need_none():
-    rows = [{"prompt": "Go on:", "task": "text"}] * 2
-    battery = tricks(rows[0], lambda row: "1 2 3", rows)
+    battery = tricks({"prompt": "Go on:"}, lambda row: "1 2 3", [])
     assert battery["prompt echoed"] == "Go on:"
-    assert len(battery) == 10 + 16
-    assert not [name for name in battery if name.startswith(ASKED)]
-
-
-def test_the_short_form_and_every_allowance_name_tricks_that_there_are():
-    named = {*SHORT, *LONG}
-    for name in REGISTRY:
-        named |= set(declared(load_reward(name, **REQUIRED.get(name, {})), "allowances", {}))
-    assert named <= set(LESSONS)
-    assert len(LONG) == 5
-
-
-# Programs that solve nothing
-
-STDIN = '{"stdin": "1", "stdout": "2"}'
-
-
-def forged(reference: str = "", **row) -> dict[str, str]:
-    found = tricks({"prompt": "p", **row}, lambda row: reference, [])
-    return {name: text for name, text in found.items() if name.startswith(("code", "empty block"))}
+    assert not [name for name in battery if name.startswith(("answer: ", "code: "))]
 
 
 def test_forged_programs_define_what_the_tests_call():
     tests = ["assert area(2) == math.pi * 4", "assert rim(1) == TWO"]
-    battery = forged(tests=tests, setup="TWO = 2", entry_point=None)
-    assert len(battery) == 13
-    assert battery["code: exits first"] == "```python\nimport sys\nsys.exit(0)\n```"
+    row = {"prompt": "p", "tests": tests, "setup": "TWO = 2", "entry_point": None}
+    battery = tricks(row, lambda row: "", [])
     exits = "def {}(*a, **k): raise SystemExit(0)"
     functions = f"{exits.format('area')}\n{exits.format('rim')}"
     assert battery["code: exits when called"] == f"```python\n{functions}\n```"
-    assert battery["empty block"] == "```python\n\n```"
-    for name, text in battery.items():
-        compile(extract_program(text), name, "exec")
-    for tests in ([STDIN], ["assert f("], [STDIN, None]):  # that name no function
-        assert forged(tests=tests)["code: exits when called"] == "```python\n\n```"
+    for tests in (['{"stdin": "1", "stdout": "2"}'], ["assert f("]):  # that name no function
+        battery = tricks(row | {"tests": tests}, lambda row: "", [])
+        assert battery["code: exits when called"] == "```python\n\n```"
 
 
-# Rows
+# What a careless reward pays: one for each class of hole
 
 
-def test_rows_without_a_reference_answer_are_left_out():
-    seen = []
-    careful = verifier("careful", lambda text, gold: seen.append(gold) or exact_one(text, gold))
-    short = audit(ROWS, [careful], lambda row: tagged(row) if len(row["answer"]) < 3 else None, 3)
-    assert short.failures == []
-    assert [gold for gold in dict.fromkeys(seen) if gold in GOLDS] == ["18", "7", "-3"]
-    rows = [*make_rows("18", task="sums"), *make_rows("7", task="words")]
-    result = audit(rows, [exact], lambda row: tagged(row) if row["task"] == "sums" else None)
-    assert (list(result.scores), result.failures) == (["exact (sums)"], [])
-    nothing = "no row has a reference answer, so nothing was tried on it."
-    assert result.notes == [f"task 'words': {nothing}"]
+def last(pattern: str, text: str) -> str:
+    return ["", *re.findall(pattern, text)][-1]
 
 
-def exact_one(text: str, gold: str) -> bool:
-    return tag_text(text, "answer") == gold
+def number(text: str) -> float:
+    with contextlib.suppress(ValueError):
+        return float(text)
+    return float("nan")
 
 
-def test_a_question_in_its_answers_place_is_found_out():
-    rows = [{"prompt": f"What is ${a} + 4$?", "task": "t", "answer": str(a + 4)} for a in (3, 5)]
-    (failure,) = audit(rows, [load_reward("boxed_math")], r"\boxed{{answer}}").failures
-    assert "the question's own expression" in failure
+def answer_in(text: str) -> str:
+    return tag_text(text, "answer") or ""
+
+
+def run(text: str, end: str) -> subprocess.CompletedProcess:
+    block = last(r"(?s)```python\n(.*?)\n?```", text) or "raise SystemExit(1)"
+    return subprocess.run(
+        [sys.executable, "-I", "-c", f"{block}\n{end}"], capture_output=True, text=True, timeout=60
+    )
+
+
+PLANTED = [  # class of hole, the trick that finds it, reference, scorer
+    ("a part of the gold is right", "answer: nothing", TAGGED,
+     lambda text, gold: float("<answer>" in text and answer_in(text) in gold)),
+    ("the gold may be a part", "answer: gold or another", TAGGED,
+     lambda text, gold: float(gold in answer_in(text))),
+    ("all the text is searched", "gold denied in words", BOXED,
+     lambda text, gold: 0.5 * (gold in text)),
+    ("only the first answer is read", "another answer behind the gold", HASHED,
+     lambda text, gold: float(bool(re.search(rf"#### {re.escape(gold)}\b", text)))),
+    ("only the last number is read", "answer: another or gold", HASHED,
+     lambda text, gold: float(last(r"-?[0-9,]+", text) == gold)),
+    ("the sign is not read", "answer: gold negated", HASHED,
+     lambda text, gold: float(last(r"[0-9,]+", text) == gold.lstrip("-"))),
+    ("close is right", "answer: gold plus one, padded", TAGGED,
+     lambda text, gold: float(abs(number(answer_in(text)) - number(gold)) <= number(gold) / 10)),
+    ("any digits are", "answer: full-width digits", TAGGED,
+     lambda text, gold: float(number(answer_in(text)) == number(gold))),
+    ("what is behind = is the answer", "answer: another equals gold", BOXED,
+     lambda text, gold: float(last(r"boxed{(.*)}", text).split("=")[-1].strip() == gold)),
+    ("a wrong answer earns by its tag", "reasoning: tags only", TAGGED,
+     lambda text, gold: exact(text, gold) or 0.1 * ("</answer>" in text)),
+    ("the sign of the reward is inverted", "empty", TAGGED,
+     lambda text, gold: 1.0 - exact(text, gold)),
+    ("length alone earns", "one letter", TAGGED, lambda text, gold: len(text) / 1000),
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(
-    ("rewards", "reference"), [([elsewhere], tagged), ([], tagged), ([exact], lambda row: None)]
+    ("trick", "reference", "scorer"),
+    [case[1:] for case in PLANTED],
+    ids=[case[0] for case in PLANTED],
 )
-def test_nothing_scored_is_a_failure(rewards, reference):
-    result = audit(ROWS, rewards, reference)
-    (failure,) = result.failures
-    assert failure.startswith("nothing was scored: none of the 8 rows has a reference answer and")
-    assert result.scores == {}
-    # for preflight, rows without references are no problem
-    assert check_tricks(ROWS, rewards, reference) == []
+def test_a_planted_hole_is_paid_by_the_trick_made_for_it(trick, reference, scorer):
+    cheats = try_tricks(reward(scorer), ROWS, shaped(reference), per_task=2)
+    assert trick in [name for name, _, _ in cheats.paid]
 
 
-def test_a_reward_is_tried_on_rows_of_its_tasks_alone():
-    rows = [*make_rows("18", "7", task="maths"), *make_rows("5", "6", task="sums")]
-    result = audit(rows, [exact, route(uses_in, ("sums",)), elsewhere], tagged)
-    assert list(result.scores) == ["exact (maths)", "exact (sums)", "uses_in (sums)"]
-    assert {"row 2" in text for text in result.failures} == {True}
+PROGRAM_HOLES = [  # class of hole, the trick that finds it, scorer of a text by a check
+    ("exit code 0 is a pass", "code: exits when called",
+     lambda text, check: float(run(text, f"assert {check}").returncode == 0)),
+    ("the verdict is read from the output", "code: prints that it passed",
+     lambda text, check: float("passed" in run(text, f"assert {check}\nprint('passed')").stdout)),
+    ("the program may redefine equality", "code: equals everything",
+     lambda text, check: float("end-7f" in run(text, f"assert {check}\nprint('end-7f')").stdout)),
+    ("a block earns", "code: comment only", lambda text, check: 0.1 * ("```python" in text)),
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(
-    ("rows", "rewards", "message"),
+    ("trick", "scorer"), [case[1:] for case in PROGRAM_HOLES], ids=[c[0] for c in PROGRAM_HOLES]
+)
+def test_a_hole_in_a_reward_of_programs_is_paid_too(trick, scorer):
+    tested = reward(lambda text, gold: scorer(text, f"answer() == {gold!r}"))
+    rows = make_rows("18", tests=["assert answer() == '18'"])
+    cheats = try_tricks(tested, rows, shaped(PROGRAM))
+    assert trick in [name for name, _, _ in cheats.paid]
+
+
+def test_a_reward_that_runs_programs_in_its_own_process_is_a_problem():
+    def careless(text, gold):
+        with contextlib.suppress(BaseException), contextlib.redirect_stdout(io.StringIO()):
+            exec(last(r"(?s)```python\n(.*?)\n?```", text), {})
+        return 0.0
+
+    rows = make_rows("18", tests=["assert answer() == '18'"])
+    problem = try_tricks(reward(careless), rows, shaped(PROGRAM)).problem
+    assert problem.startswith("reward 'mine' runs programs of the model in its own process")
+
+
+def test_a_step_reward_that_pays_every_right_equation_pays_more_than_the_honest_steps():
+    class Careless(EquationSteps):
+        def steps(self, question, text):
+            pairs = equations(text)
+            return [(right.end, 1.0) for left, right in pairs if left.value == right.value]
+
+    row = {"prompt": "3 + 4 =", "task": "sums", "answer": "7"}
+    reference = shaped("<reasoning>3 + 4 = 7</reasoning><answer>GOLD</answer>")
+    assert try_tricks(reward_of(EquationSteps()), [row], reference).problem is None
+    problem = try_tricks(reward_of(Careless()), [row], reference).problem
+    assert "gives 50 to the wrong answer 'answer: steps one and one' and 1 to the ref" in problem
+
+
+# What it says
+
+
+def test_the_sentence_counts_what_is_paid_and_shows_one():
+    cheats = try_tricks(reward(gold_in_tag), make_rows("18", "7"), tagged)
+    assert (cheats.name, cheats.reference, cheats.problem) == ("mine", 1.0, None)
+    assert cheats.sentence() == (
+        f"pays {len(cheats.paid)} of {cheats.tried} wrong answers, such as 'another answer behind "
+        f"the gold' (1): {tagged({'answer': '18'}) + chr(10) + WRONG!r}"
+    )
+    sound = try_tricks(reward(exact), ROWS, tagged)
+    assert (sound.sentence(), sound.paid) == (f"pays none of {sound.tried} wrong answers", [])
+
+
+def test_what_earns_more_than_the_reference_answer_is_a_problem():
+    tag_count = reward(lambda text, gold: 0.2 * text.count("<"))
+    assert try_tricks(tag_count, ROWS, tagged).problem == (
+        "reward 'mine' gives 40 to the wrong answer 'reasoning: tags 50 times' and 0.8 to the "
+        f"reference answer: {('<reasoning></reasoning><answer></answer>' * 50)[:160]!r}... (2000 "
+        "characters). Correct it, or declare how it is `farmable`."
+    )
+
+
+@pytest.mark.parametrize(
+    "declared", [{"kind": "control"}, {"farmable": "tags"}], ids=["control", "farmable"]
+)
+def test_what_is_farmable_by_design_is_no_problem(declared):
+    tag_count = reward(lambda text, gold: 0.2 * text.count("<"), **declared)
+    cheats = try_tricks(tag_count, ROWS, tagged)
+    assert cheats.paid and cheats.is_by_design and cheats.problem is None
+    assert cheats.sentence().endswith("; by design: tags") is ("farmable" in declared)
+
+
+def test_a_penalty_that_an_empty_text_escapes_is_neither_paid_nor_a_problem():
+    cheats = try_tricks(reward(lambda text, gold: -len(text) / 500), ROWS, tagged)
+    assert (cheats.paid, cheats.problem) == ([], None)
+
+
+@pytest.mark.parametrize(
+    ("kind", "allowed", "is_paid"),
     [
-        ([], [exact], "there are no rows."),
-        ([{"task": "maths"}], [], "row 0 lacks a prompt (its columns: ['task'])."),
-        ([{"prompt": "p"}], [exact], "reward 'exact' needs the column answer; no row has it."),
-        (
-            ROWS,
-            [route(exact, ("sums",))],
-            "reward 'exact' is for ('sums',); no row is of these tasks.",
-        ),
+        ("format", 0.5, False),
+        ("format", 0.4, True),  # it gives 0.5
+        ("shaping", 0.5, False),
     ],
 )
-def test_rows_that_cannot_be_scored_are_named(rows, rewards, message):
-    assert unusable_rows(rows, rewards) == [message]
-    assert audit(rows, rewards, tagged) == Audit(failures=[message])
+def test_an_allowance_is_what_a_trick_may_get(kind, allowed, is_paid):
+    empty = "<reasoning></reasoning><answer></answer>"
+    lenient = reward(
+        lambda text, gold: 0.5 * (text in (empty, tagged({"answer": gold}))),
+        kind=kind,
+        full=0.5,
+        allowances={"reasoning: tags only": (allowed, "it is a start")},
+    )
+    paid = [name for name, _, _ in try_tricks(lenient, ROWS, tagged).paid]
+    assert ("reasoning: tags only" in paid) is is_paid
 
 
-# The scores a reward may give
+def test_a_format_reward_may_pay_any_answer_in_the_asked_shape_its_full_amount():
+    shape = r"<reasoning>[^<]*</reasoning><answer>[^<]*</answer>"
+    formal = reward(
+        lambda text, gold: float(bool(re.fullmatch(shape, text))), kind="format", full=1.0
+    )
+    cheats = try_tricks(formal, ROWS, tagged)
+    empty = ["shape: nothing in its tags", "reasoning: tags only"]  # which are in no asked place
+    assert [name for name, _, _ in cheats.paid] == empty
+
+
+def test_one_score_for_everything_is_a_problem_of_a_reward_that_declares_nothing():
+    problem = try_tricks(reward(lambda text, gold: 1.0), ROWS, tagged).problem
+    assert re.match(
+        r"reward 'mine' gives 1 to each of the \d+ completions that were tried", problem
+    )
+    assert try_tricks(reward(lambda text, gold: 0.0), ROWS, tagged).problem is None
+    shaping = reward(lambda text, gold: 1.0, kind="shaping")
+    assert try_tricks(shaping, ROWS, tagged).problem is None
+
+
+def test_a_failure_costs_its_own_trick_and_is_counted():
+    def fails(text, gold):
+        if not text:
+            raise KeyError("gone")
+        return exact(text, gold)
+
+    cheats = try_tricks(reward(fails), ROWS, tagged)
+    assert cheats.failed == {"empty": "KeyError: 'gone'"}
+    assert cheats.sentence().endswith("; fails on 1, such as 'empty' (KeyError: 'gone')")
+    assert (cheats.paid, cheats.reference) == ([], 1.0)
+
+
+def test_a_reward_that_changes_what_it_is_called_with_is_a_problem():
+    def takes_the_key(completions, prompts, **kwargs):
+        return [float(bool(prompt[-1].pop("role"))) for prompt in prompts]
+
+    cheats = try_tricks(reward_of(takes_the_key), ROWS, tagged)
+    assert cheats.problem == (
+        "reward 'takes_the_key' changes the columns that it is called with: correct it."
+    )
+
+
+def test_rows_of_other_tasks_and_without_a_reference_answer_are_left_out():
+    rows = [*make_rows("18", "7"), *make_rows("5", "6", task="sums")]
+    seen = set()
+    spy = reward(lambda text, gold: seen.add(gold) or exact(text, gold))
+    assert try_tricks(route(spy, ["sums"]), rows, tagged).reference == 1.0
+    assert seen == {"5"}
+    nothing = try_tricks(spy, rows, lambda row: None)
+    assert nothing.tried == 0 and nothing.problem is None
+    assert nothing.sentence() == "was not tried: no row that it scores has a reference answer"
+    assert try_tricks(reward_of("org/model"), rows, tagged).tried == 0
+
+
+# Ours
 
 REFERENCES = {
-    "think_answer_format": shaped("<think>t</think>\n<answer>GOLD</answer>"),
-    "boxed_math": shaped(r"So it is $\boxed{GOLD}$."),
-    "prose": lambda row: "So it goes.",
-    **dict.fromkeys(("code_tests", "code_format"), programmed),
+    "think_answer_format": "<think>t</think>\n<answer>GOLD</answer>",
+    "boxed_math": BOXED,
+    "prose": "So it goes.",
+    "code_tests": PROGRAM,
+    "code_format": PROGRAM,
 }
 
 
 @pytest.mark.parametrize("name", list(REGISTRY))
-def test_a_registered_reward_passes_and_says_how_it_is_earned(name):
+def test_a_registered_reward_pays_for_no_trick_but_by_design(name):
     entry = {"dataset": "chain_sum", "parameters": {}, "question": "q", "metadata": {}}
     rows = [row | {"entry": json.dumps(entry | {"answer": row["answer"]})} for row in ROWS]
+    for row in rows:
+        row["prompt"] = "Question?"  # boxed_math may take the question's own expression
     if name.startswith("code"):  # programs take longer
-        rows = [row | {"tests": [f"assert answer() == {row['answer']!r}"]} for row in ROWS[:2]]
-    loaded = load_reward(name, **REQUIRED.get(name, {}))
-    result = audit(rows, [loaded], REFERENCES.get(name, tagged))
-    assert (result.failures, list(result.scores)) == ([], [name])
-    if loaded.kind in ("shaping", "control"):
-        assert declared(loaded, "farmable") or declared(loaded, "allowances")
-    if loaded.kind == "verifier":
-        assert not declared(loaded, "farmable") and not declared(loaded, "allowances")
+        rows = [row | {"tests": [f"assert answer() == {row['answer']!r}"]} for row in rows[:2]]
+    mine = load_reward(name, **REQUIRED.get(name, {}))
+    cheats = try_tricks(mine, rows, shaped(REFERENCES.get(name, TAGGED)), per_task=8)
+    assert (cheats.problem, cheats.failed) == (None, {}) and cheats.tried > 0
+    assert cheats.is_by_design or cheats.paid == []
+    assert mine.kind not in ("shaping", "control") or mine.farmable or mine.allowances
+    assert mine.kind != "verifier" or not (mine.farmable or mine.allowances)
+    assert mine.allowances.keys() <= TRICKS.keys()
 
 
-def test_a_failure_names_reward_trick_score_row_and_completion():
-    result = audit(make_rows("5", "18"), [verifier("ends", str.endswith)], shaped("#### GOLD"))
-    assert (
-        "reward 'ends' gives 1 for the trick 'answer: another or gold'; a verifier gives 0 or "
-        "less: row 0, '#### 18 or 5'"
-    ) in result.failures
+# How it calls
 
 
-@pytest.mark.parametrize(("allowed", "count"), [(0.5, 0), (0.4, 1)])
-def test_an_allowance_is_what_a_trick_may_get(allowed, count):
-    empty = "<reasoning></reasoning><answer></answer>"
-    allowances = {"reasoning: tags only": (allowed, "it is a start")}
-    lenient = reward(
-        "lenient",
-        lambda text, gold: 0.5 * (text in (empty, tagged({"answer": gold}))),
-        "format",
-        full=0.5,
-        allowances=allowances,
-    )
-    result = audit(ROWS, [lenient], tagged)
-    assert len([text for text in result.failures if "'reasoning: tags only'" in text]) == count
-    assert f"lenient may give {allowed} for reasoning: tags only: it is a start." in result.notes
+def test_a_reward_reads_the_state_of_a_trainer_before_step_1():
+    def reads(completions, trainer_state, **kwargs):
+        state = trainer_state
+        return [state.global_step, state.max_steps, state.epoch, len(state.log_history)]
 
-
-def test_a_penalty_that_an_empty_text_escapes_is_noted_and_not_a_failure():
-    brevity = reward("brevity", lambda text, gold: -len(text) / 500)
-    result = audit(make_rows("18", "7"), [brevity], tagged)
-    note = "brevity gives 0 for the trick 'empty', more than for the reference answer (-0.086)"
-    assert result.failures == []
-    assert result.notes[0] == f"{note}: gate it by a verifier (reward_gates)."
-
-
-def test_a_reward_that_is_farmable_by_design_is_named_and_held_to_no_limit(monkeypatch):
-    assert "a megabyte of one letter" in audit(ROWS, [counts_letters], tagged).tricks
-    monkeypatch.setattr(counts_letters, "farmable", "any letters earn it", raising=False)
-    result = audit(ROWS, [counts_letters], tagged)
-    assert result.failures == []
-    how = "  Farmable by design: counts_letters: any letters earn it\n"
-    assert how in report(result, [counts_letters])
-    monkeypatch.setattr(uses_in, "farmable", "by tags", raising=False)  # no word for a verifier
-    assert "answer: every number" in audit(ROWS, [uses_in], tagged).tricks
-
-
-# Rewards that fail
-
-
-def test_an_error_that_a_reward_reports_itself_is_a_failure():
-    def reporting(completions, log_extra, **kwargs):
-        log_extra("outcome/reporting", ["error: KeyError: gold"] * len(completions))
-        return [None] * len(completions)
-
-    (failure,) = audit(make_rows("18"), [reporting], tagged).failures
-    assert "completions: KeyError: gold. The first: row 0" in failure
-
-
-def test_a_slow_reward_is_a_failure(monkeypatch):
-    monkeypatch.setattr(audit_module, "SECONDS", 0.001)
-    slow = verifier(
-        "slow", lambda text, gold: time.sleep(0.3 * (not text)) or exact_one(text, gold)
-    )
-    failure, *_ = audit(ROWS[:1], [slow], tagged).failures
-    assert "too slow to train with" in failure
+    assert score(reads, make_rows(*"1234"), [""] * 4) == [0, 1, 0.0, 0]
 
 
 def test_rewards_that_count_tokens_get_some():
     assert stand_in_ids("one and one") == [0, 1, 2, 1, 0]
     assert stand_in_ids("") == []
     overlong = load_reward("soft_overlong", max_completion_len=100, soft_punish_cache=20)
-    found = audit(ROWS, [overlong], tagged).scores["soft_overlong"]
-    assert (found["empty"], found["a megabyte of one letter"]) == (0.0, -1.0)
-
-
-def test_an_answer_to_a_row_without_a_gold_may_raise():
-    raises = verifier("raises", lambda text, gold: exact_one(text, gold) if gold[0] else None)
-    assert audit(ROWS, [raises], tagged).failures == []
-
-
-def test_the_report_says_once_why_a_trick_matters():
-    names = [name for name in battery_of("18", "7") if not name.startswith(REFERENCE)]
-    assert all(LESSONS[name] for name in [*names, *UNREADABLE])
-    text = report(audit(ROWS[:2], [uses_in], tagged), [uses_in])
-    assert text.count("\n  - one of several answers is enough: hedging doubles the chance") == 1
-
-
-# The short form, in preflight
-
-
-def test_the_short_form_finds_careless_verifiers_and_leaves_shaping_out():
-    problems = check_tricks(ROWS, [exact, uses_in, counts_letters], tagged)
-    assert {text.split("'")[1] for text in problems} == {"uses_in"}
-    assert all("row 0" in text for text in problems)
-
-
-def test_preflight_refuses_a_verifier_that_rewards_a_trick():
-    words = "--model_name_or_path org/model --num_generations 4 --max_steps 5 --save_steps 10"
-    args, rows = parse_arguments(RecipeArguments, words.split()), Dataset.from_list(ROWS)
-    found = preflight(args, rows.to_iterable_dataset(), None, [uses_in], tagged)
-    message = "reward 'uses_in' gives 1 for the trick 'answer: gold or another'"
-    assert message in "\n".join(found.problems)
+    assert score(overlong, ROWS[:2], ["", "a" * 4000]) == [0.0, -1.0]
 
 
 # The script
-
-MINE = """
-def careless(completions, answer, **kwargs):
-    return [float(gold in c[0]["content"]) for c, gold in zip(completions, answer)]
-
-careless.kind, careless.full = "verifier", 1.0
-
-def brevity(completions, **kwargs):
-    return [-len(completion[0]["content"]) / 500 for completion in completions]
-
-def elsewhere(completions, **kwargs):
-    return [None] * len(completions)
-"""
 
 
 @pytest.fixture
@@ -439,7 +469,10 @@ def data(tmp_path: Path) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize("file", [file for file in CONFIGS if file != REFUSED], ids=relative)
+HACK = Path("recipes/arithmetic/hack.yaml")  # whose rewards are paid for tricks, which is its point
+
+
+@pytest.mark.parametrize("file", [f for f in CONFIGS if f.name != HACK.name], ids=relative)
 def test_the_rewards_of_a_yaml_pass(file, run_script, data):
     config = yaml.safe_load(file.read_text())
     if "/" in (config.get("dataset_name") or ""):
@@ -452,30 +485,44 @@ def test_the_rewards_of_a_yaml_pass(file, run_script, data):
         own_rows = ["--sources", json.dumps(mixed), "--num_eval_rows", "4"]
     status, output = run_script("--config", str(file), *own_rows)
     assert status == 0, output
-    assert "  No reward gives more than it may." in output
+
+
+MINE = """
+def elsewhere(completions, **kwargs):
+    return [None] * len(completions)
+"""
 
 
 @pytest.mark.parametrize(
     ("words", "status", "part"),
     [
-        ("--reward_funcs careless --per_task 2", 1, "\n  answer: every number "),
-        ("--reward_funcs reasoning_gym brevity", 0, "Note: brevity gives 0 for the trick 'empty'"),
-        ("--reward_funcs elsewhere", 2, "  - nothing was scored: none of the"),
+        ("", 1, "\n  2 for 'answer: another or gold': "),  # gold_in_text pays it
+        ("--reward_funcs reasoning_gym", 0, "reasoning_gym pays none of "),
+        ("--reward_funcs {mine}:elsewhere", 2, "elsewhere was not tried: "),
+        ("--reward_funcs {mine}:gone", 2, "has no function or class 'gone'"),
         ("--per_task 0", 2, "0 is too small; at least 1"),
-        ('--reward_tasks {"reasoning_gym":["sums"]}', 2, "is for ('sums',); no row is"),
-        # the naive rewards of the hack
-        ("--reward_funcs reasoning_gym tag_count", 1, "'tag_count' gives"),
-        ("--reward_funcs reasoning_gym gold_in_text", 1, "'gold_in_text' gives"),
     ],
 )
-def test_the_exit_status_is_0_1_for_a_failure_and_2_where_nothing_is_scored(
+def test_the_exit_status_is_0_1_for_what_is_paid_and_2_where_nothing_is_scored(
     run_script, tmp_path, words, status, part
 ):
     (tmp_path / "mine.py").write_text(MINE)
-    own = {name: f"{tmp_path}/mine.py:{name}" for name in ("careless", "brevity", "elsewhere")}
-    for name in ("tag_count", "gold_in_text"):
-        own[name] = f"recipes/arithmetic/naive_rewards.py:{name}"
-    specs = [own.get(word, word) for word in words.split()]
-    found, output = run_script("--config", "recipes/arithmetic/warm.yaml", *specs)
+    specs = [word.format(mine=f"{tmp_path}/mine.py") for word in words.split()]
+    found, output = run_script("--config", str(HACK), "--per_task", "1", *specs)
     assert (found, part in output) == (status, True), output
-    assert "'reasoning_gym' gives" not in output
+
+
+def test_the_command_that_is_printed_runs_as_printed(run_script, tmp_path):
+    (tmp_path / "my own.py").write_text(
+        "def short(completions, limit, **kwargs): return [limit] * len(completions)\n"
+    )
+    command = audit_command(
+        HACK,
+        reward_funcs=[f"{tmp_path}/my own.py:short"],
+        reward_kwargs={"short": {"limit": 3}},
+        dataset_path=None,
+    )
+    _, script, *words = shlex.split(command)
+    assert script == "scripts/audit_rewards.py"
+    status, output = run_script(*words, "--per_task", "1")
+    assert (status, "reward 'short' gives 3 to each of the" in output) == (1, True), output

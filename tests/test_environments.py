@@ -39,8 +39,8 @@ from recipes.common.evaluation.evaluate import evaluate
 from recipes.common.trainer import GRPOConfig, GRPOTrainer
 from recipes.common.training.environments import environment_rewards, load_environments, load_tools
 from recipes.common.training.rollout import opening_of, turn_kinds
-from rewards import load_reward, reward_name
-from rewards.audit.audit import audit
+from rewards import load_reward, reward_name, reward_of
+from rewards.audit import try_tricks
 from rewards.audit.call import score
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -224,12 +224,11 @@ def test_the_reward_of_an_environment_needs_the_environments_of_its_rollouts(tmp
 def test_the_audit_plays_the_reference_and_finds_a_reward_for_nothing(monkeypatch):
     factory = load_environments(CALCULATOR)
     rewards = [load_reward("gsm8k_correctness"), *environment_rewards(factory)]
-    assert audit(ROWS, rewards, reference_completion).failures == []
+    tried = [try_tricks(reward_of(one), ROWS, reference_completion) for one in rewards]
+    assert [cheats.paid for cheats in tried] == [[], []]
     monkeypatch.setattr(factory, "get_reward", lambda self: 1.0)
-    assert any(
-        "for the trick" in failure
-        for failure in audit(ROWS, rewards, reference_completion).failures
-    )
+    cheats = try_tricks(reward_of(rewards[1]), ROWS, reference_completion)
+    assert len(cheats.paid) == cheats.tried > 0
 
 
 def test_a_warm_start_shows_the_tools_and_trains_on_the_turns_of_the_model():

@@ -11,12 +11,11 @@ from hypothesis import strategies as st
 
 from recipes.common.checks.rewards_on_rows import check_every_task_is_scored, reward_lines
 from recipes.common.data.recipe import import_recipe
-from rewards import load_reward, reward_kind
-from rewards.audit.audit import audit
-from rewards.audit.tricks import tricks
+from rewards import load_reward, reward_kind, reward_of
+from rewards.audit import try_tricks
 from rewards.contract import declared, route
 from rewards.process import MAX_CHARS, EquationSteps, equations, numbers_in
-from rewards.steps import SumOfSteps, total
+from rewards.steps import total
 
 
 def steps_of(text: str, question: str = "3 + 4 - 2 =", **parameters) -> list[tuple[str, float]]:
@@ -168,17 +167,10 @@ def test_parameters_out_of_range_are_refused(parameters):
 
 def test_the_table_has_the_sum_of_the_steps_of_the_reference():
     rows = [{"prompt": "3 + 4 - 2 =", "task": "sums"}, {"prompt": "Say so.", "task": "words"}]
-    rewards = [SumOfSteps(route(EquationSteps(), ("sums",)))]
+    rewards = [route(EquationSteps(), ("sums",))]
     lines = reward_lines(rows, rewards, [0.5], lambda row: "3 + 4 = 7, 7 - 2 = 5")
     assert [(line.kind, line.reference_earns) for line in lines] == [("step", 2.0), ("step", None)]
     assert check_every_task_is_scored(lines, rows) == [], "step rewards may be left out"
-
-
-def test_the_sum_of_steps_declares_what_the_reward_declares():
-    summed = SumOfSteps(route(load_reward("equation_steps", uses=2), ("sums",)))
-    assert (summed.__name__, summed.__wrapped__.tasks) == ("equation_steps", ("sums",))
-    rows = {"prompts": ["3 4", "3 4", "x"], "completions": ["3 + 4 = 7", "3 + 4 = 8", "3 + 4 = 8"]}
-    assert summed(**rows, task=["sums", "sums", "words"]) == [1.0, -1.0, None]
 
 
 # Farming
@@ -199,11 +191,8 @@ def test_no_trick_of_the_audit_earns_more_than_the_honest_steps():
         num_train_rows=20, num_eval_rows=0, dataset_kwargs={"min_terms": 3, "max_terms": 3}
     )
     rows = recipe.load_rows(args, 0)[0].to_list()
-    result = audit(rows, [EquationSteps()], recipe.reference_completion, per_task=20)
-    assert result.failures == []
-    assert result.scores["equation_steps"]["reference answer"] == 2.0
-    assert result.scores["equation_steps"]["answer: steps of every pair"] > 0.0
-    assert result.scores["equation_steps"]["answer: steps that say it again"] == 0.0
+    cheats = try_tricks(reward_of(EquationSteps()), rows, recipe.reference_completion, 20)
+    assert (cheats.paid, cheats.reference) == ([], 2.0)
 
 
 def test_a_reward_that_takes_a_number_twice_declares_itself_farmable():
@@ -211,26 +200,6 @@ def test_a_reward_that_takes_a_number_twice_declares_itself_farmable():
     assert declared(EquationSteps(uses=2), "farmable") == (
         "the numbers of a question may be used 2 times, enough for equations that get nowhere"
     )
-
-
-def farmed(question: str) -> dict[str, str]:
-    """The tricks that farm steps, of a row with that question."""
-    row = {"prompt": question, "answer": "7"}
-    found = tricks(row, lambda row: "<reasoning></reasoning>" + row["answer"], [])
-    return {name: text for name, text in found.items() if name.startswith("answer: steps ")}
-
-
-def test_the_audit_finds_a_step_reward_that_rewards_every_right_equation():
-    class Careless(EquationSteps):
-        def steps(self, question, text):
-            pairs = equations(text)
-            return [(right.end, 1.0) for left, right in pairs if left.value == right.value]
-
-    row = {"prompt": "3 + 4 =", "task": "sums", "answer": "7"}
-    reference = "<reasoning>3 + 4 = 7</reasoning><answer>{}</answer>"
-    result = audit([row], [Careless()], lambda row: reference.format(row["answer"]))
-    found = {text.split("'")[3] for text in result.failures}
-    assert len(found & set(farmed("3 + 4 ="))) == 8
 
 
 PARTS = [

@@ -156,15 +156,15 @@ def assert_refused(outcome: Outcome, *parts: str) -> None:
 # What passes
 
 
-def longer(completions, **kwargs):
-    return [len(completion[0]["content"]) / 1000 for completion in completions]
+def shorter(completions, **kwargs):
+    return [-len(completion[0]["content"]) / 1000 for completion in completions]
 
 
 def test_a_reward_that_declares_nothing_trains_and_is_named_with_its_audit(check):
-    outcome = check(rewards=[XmlFormat(), longer])
+    outcome = check(rewards=[XmlFormat(), shorter])
     assert outcome.status is None
     assert [line["kind"] for line in outcome.table] == ["format", "undeclared"]
-    assert "undeclared, so that no score of theirs is checked: longer; " in outcome.printed
+    assert "undeclared, so that no score of theirs is checked: shorter; " in outcome.printed
     command = "python scripts/audit_rewards.py --config run.yaml --reward_funcs xml_format"
     assert command in outcome.printed
 
@@ -258,15 +258,18 @@ EMPTY_EARNS = "is a verifier but scores an empty completion 1.0"
 ALSO_TRAINED = "1 of 1 evaluation rows are also training rows"
 NO_GATE = "a gate is a verifier or a format reward"
 NO_NAMES = "give the name of a reward, or a list of names"
+
+
+def tag_count(completions, **kwargs):
+    return [0.2 * completion[0]["content"].count("<") for completion in completions]
+
+
 # What is refused: settings, rows and rewards, and the message, ... where parts are left out.
 # fmt: off
 REFUSED = {
-    "the question's own expression in the box": (
-        {
-            "reward_funcs": ["boxed_math"],
-            "reference": lambda row: rf"\boxed{{{row['answer']}}}",
-        },
-        "own expression ... Set reward_kwargs: {boxed_math: {prompt_expressions: refuse}}.",
+    "a reward that pays a trick more than the reference answer": (
+        {"rewards": [tag_count]},
+        "reward 'tag_count' gives 40 to the wrong answer 'reasoning: tags 50 times' and ",
     ),
     "a column that all rows lack": (
         {

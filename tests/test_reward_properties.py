@@ -1,7 +1,5 @@
 """Every registered reward scores any text, soon, and alike in any form, order and thread."""
 
-import asyncio
-import inspect
 import itertools
 import json
 import math
@@ -17,7 +15,6 @@ from rewards import load_reward, reward_columns, reward_kind
 from rewards.audit.call import score, stand_in_ids
 from rewards.reasoning_gym import score_reasoning_gym
 from rewards.registry import REGISTRY
-from rewards.steps import sum_steps
 
 SCORING = list(REGISTRY)
 PARAMETERS = {**REQUIRED, "code_tests": {"timeout_s": 0.5}}
@@ -77,8 +74,7 @@ ANY_TEXT = st.text(st.characters(), max_size=200) | mutated() | heaped()
 
 
 def loaded(name: str):
-    """The reward; of a step reward, the sum."""
-    return sum_steps(load_reward(name, **PARAMETERS.get(name, {})))
+    return load_reward(name, **PARAMETERS.get(name, {}))
 
 
 def columns_of(reward, gold: str = r"\sqrt{x^2+1}") -> dict[str, str | list[str]]:
@@ -93,15 +89,6 @@ def scores_of(reward, texts: list[str], prompt: str | list[dict], gold: str) -> 
     ids = [stand_in_ids(text) for text in texts]
     scores = score(reward, rows, texts, ids, logged.__setitem__)
     return scores, logged.get(f"outcome/{reward.__name__}", [])
-
-
-def awaited(scores):
-    """The scores of a call of any reward, async or not."""
-
-    async def finish():
-        return await scores
-
-    return asyncio.run(finish()) if inspect.isawaitable(scores) else scores
 
 
 @pytest.mark.parametrize("name", SCORING)
@@ -130,12 +117,13 @@ def test_any_text_is_scored_soon_and_alike_in_any_form_order_and_thread(name, se
 @pytest.mark.parametrize("name", SCORING)
 def test_hostile_text_is_scored_in_50_ms(name, seconds):
     reward = loaded(name)
-    columns = {column: [value] for column, value in columns_of(reward).items()}
     for (title, hostile), wrapper in itertools.product(HOSTILE.items(), WRAPPERS):
-        text, found = wrapper.format(hostile), []
-        arguments = {"prompts": ["9 + 9 ="], "completions": [text], **columns}
-        arguments["completion_ids"] = [stand_in_ids(text)]
-        took = seconds(lambda given=arguments, to=found: to.append(awaited(reward(**given))))
+        text, found, row = wrapper.format(hostile), [], {"prompt": "9 + 9 =", **columns_of(reward)}
+        took = seconds(
+            lambda row=row, text=text, to=found: to.append(
+                score(reward, [row], [text], [stand_in_ids(text)])
+            )
+        )
         ((amount,), *_) = found
         assert amount is None or math.isfinite(amount)
         assert reward_kind(reward) != "verifier" or not amount or amount < 0.0, (title, wrapper)

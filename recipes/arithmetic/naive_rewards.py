@@ -1,8 +1,8 @@
-"""Two rewards as one writes them in a hurry. The audit refuses both; hack.yaml trains on them to
-show why.
+"""Two rewards as one writes them in a hurry, which the audit finds out; hack.yaml trains on them to
+show why it matters.
 
-They declare no kind: preflight shows them as undeclared, and lets them train. As a format reward
-or a verifier they would be refused before the run.
+They declare no kind. `tag_count` pays more for fifty tags than for a right answer: preflight lets
+it train because it says how it is farmable.
 """
 
 from rewards.text import completion_text
@@ -14,6 +14,9 @@ def tag_count(prompts: list, completions: list, **kwargs) -> list[float]:
     """0.2 for each tag, however often and wherever it stands: `xml_format` without its care."""
     texts = [completion_text(completion) for completion in completions]
     return [round(0.2 * sum(text.count(tag) for tag in TAGS), 6) for text in texts]
+
+
+tag_count.farmable = "any tag earns it, as often as it is written"
 
 
 def gold_in_text(prompts: list, completions: list, answer: list[str], **kwargs) -> list[float]:

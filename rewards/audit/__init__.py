@@ -1,9 +1,5 @@
-"""Audit of rewards: cheap tricks on a run's own rows, and the score that each reward gives them.
+"""Audit of rewards: cheap tricks on a run's own rows, and what each reward pays for them."""
 
-from rewards.audit import check_reward
-check_reward(my_reward, rows, "<answer>{answer}</answer>")  # or an AssertionError with reasons
-"""
+from rewards.audit.audit import Cheats, audit_command, try_tricks
 
-from rewards.audit.report import check_reward
-
-__all__ = ["check_reward"]
+__all__ = ["Cheats", "audit_command", "try_tricks"]

@@ -463,32 +463,9 @@ REWARDS = {
         SIGNATURE + "raise KeyError('gold')", "reward 'mine' fails", "KeyError: 'gold'",
     ),
     "a reward that calls sys.exit": (
-        SIGNATURE + "raise SystemExit(3)", "ends its process", "when it is called",
-    ),
-    "a reward that calls os._exit": (
-        "import os\n" + SIGNATURE + "os._exit(0)", "ends its process (status 0) when it is called",
-    ),
-    "a reward that ends the process on an answer": (
-        "import os\n"
-        + SIGNATURE
-        + "return [os._exit(0) if '<answer>' in str(c) else 0.0 for c in completions]",
-        "ends its process (status 0) when it is called",
-    ),
-    "a reward that crashes the interpreter": (
-        "import os\n" + SIGNATURE + "os.abort()", "ends its process (status -6) when it is called",
-    ),
-    "a reward that hangs": (
-        "import time\n" + SIGNATURE + "time.sleep(60)",
-        "takes more than 5 s when it is called",
+        SIGNATURE + "raise SystemExit(3)", "reward 'mine' fails", "SystemExit: 3",
     ),
     "a file that calls sys.exit": ("import sys\nsys.exit()", "fails to import: SystemExit"),
-    "a file that calls os._exit": (
-        "import os\nos._exit(1)", "ends its process (status 1) when it is imported",
-    ),
-    "a file that hangs": (
-        "import time\ntime.sleep(60)",
-        "takes more than 5 s when it is imported",
-    ),
     "a file with a syntax error": (
         "def mine(completions, **kwargs:\n", "fails to import: SyntaxError",
     ),

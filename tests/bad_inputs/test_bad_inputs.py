@@ -25,7 +25,6 @@ from recipes.common.data.recipe import import_recipe, load_parts
 from recipes.common.limits import CHOICES, LIMIT_OF
 from recipes.common.settings import parse_arguments
 from recipes.common.trainer import GRPOConfig
-from rewards.audit.apart import check_apart
 
 ROOT = Path(__file__).parents[2]
 SETTINGS = {
@@ -67,7 +66,7 @@ def refusal(
             Path("data", "mine.py").write_text(reward)
             whole |= {
                 "reward_funcs": ["gsm8k_correctness", "data/mine.py:mine"],
-                "reward_timeout_s": 5.0 if "sleep" in reward else 60.0,
+                "reward_timeout_s": 60.0,
             }
         content = yaml.safe_dump(whole) if text is None else text
         Path("run.yaml").write_bytes(content if isinstance(content, bytes) else content.encode())
@@ -396,28 +395,3 @@ def test_parameters_that_a_data_set_of_reasoning_gym_does_not_take(parameters, w
     with pytest.raises(ValueError, match="chain_sum does not take dataset_kwargs") as refused:
         recipe.load_rows(args, seed=0)
     assert why in str(refused.value)
-
-
-PRINTS = """import atexit
-import os
-
-atexit.register(print, "after all that the child says")
-
-
-class mine:
-    def __init__(self, limit=0):
-        if limit:
-            os._exit(3)
-
-    def __call__(self, completions, **kwargs):
-        print("scoring")
-        return [0.0] * len(completions)
-"""
-
-
-def test_a_reward_may_print_and_is_tried_with_its_parameters(tmp_path):
-    (tmp_path / "mine.py").write_text(PRINTS)
-    rewards, rows = [f"{tmp_path}/mine.py:mine"], [{"prompt": "a", "task": "t"}]
-    assert check_apart(rewards, None, rows, limit_s=60) == []
-    (problem,) = check_apart(rewards, {"mine": {"limit": 1}}, rows, limit_s=60)
-    assert "ends its process (status 3) when it is imported" in problem

@@ -36,7 +36,6 @@ from recipes.common.checks.notes import (
 from recipes.common.checks.rewards_on_rows import (
     RewardLine,
     check_columns,
-    check_constant,
     check_every_reward_scores,
     check_every_task_is_scored,
     check_gates,
@@ -55,9 +54,8 @@ from recipes.common.utils.secrets import blank, is_secret
 from recipes.common.utils.stats import power_line
 from recipes.common.utils.tables import format_table
 from rewards import reward_name
-from rewards.audit.audit import check_tricks
-from rewards.contract import prepare_reward
-from rewards.steps import sum_steps
+from rewards.audit.audit import try_tricks
+from rewards.contract import prepare_reward, reward_of
 
 
 @dataclass
@@ -97,10 +95,8 @@ def preflight(
     held_out = eval_rows.to_list() if eval_rows else []
     validation = validation_rows.to_list() if validation_rows else []
     seen, streamed = rows + validation, isinstance(train_rows, IterableDataset)
-    # A step reward is checked by the sum of its steps, on whole completions, like any other.
-    summed = [sum_steps(reward) for reward in rewards]
-    ready, notes = _prepare_rewards(args, summed)
-    lines, row_problems = check_rows(args, seen, held_out, summed, reference_completion, streamed)
+    ready, notes = _prepare_rewards(args, rewards)
+    lines, row_problems = check_rows(args, seen, held_out, rewards, reference_completion, streamed)
     unusable = check_tool_use(args.training, seen, rewards)
     tools = [] if unusable else tools_of(args.training)
     wrong_model, tokenizer = check_model(args.model, args.training, seen, tools)
@@ -115,8 +111,9 @@ def preflight(
         *check_launch_file(),
         *check_accounts(args.training),
     ]
-    for reward in (each for each in rewards if isinstance(each, str)):
-        found += check_reward_model(reward, args.training, seen)
+    for reward in map(reward_of, rewards):
+        if isinstance(reward.call, str):
+            found += check_reward_model(reward.call, args.training, seen)
     found += [each for each in unusable if each not in found]
     notes = [*args.notes, *notes, *notes_on_rewards(args, rewards)]
     if not check_columns([*seen, *held_out], bool(args.training["environment_factory"])):
@@ -192,8 +189,8 @@ def check_rows(
     problems += check_gates(args.training["reward_gates"] or {}, rows, rewards)
     broken = {line.reward for line in lines if line.problems}
     sound = [reward for reward in rewards if reward_name(reward) not in broken]
-    constant = [problem for each in sound for problem in check_constant(rows, each, reference)]
-    problems += constant or map(_with_remedy, check_tricks(rows, sound, reference))
+    cheats = [try_tricks(reward_of(reward), rows, reference) for reward in sound]
+    problems += [each.problem for each in cheats if each.problem]
     found = check_columns(eval_rows, has_environment)
     if not found:
         eval_lines = reward_lines(eval_rows, sound, None, reference)
@@ -205,13 +202,6 @@ def check_rows(
         problems += check_duplicates(rows, eval_rows)
     problems += [f"evaluation rows: {each}" for each in found if each not in problems]
     return lines, problems
-
-
-def _with_remedy(problem: str) -> str:
-    """Name the setting of `boxed_math` that ends one of the tricks."""
-    if "boxed_math" in problem and "the question's own expression" in problem:
-        return f"{problem} Set reward_kwargs: {{boxed_math: {{prompt_expressions: refuse}}}}."
-    return problem
 
 
 def resolved(

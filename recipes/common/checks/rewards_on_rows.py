@@ -6,7 +6,7 @@ from typing import Any
 
 from recipes.common.utils.problems import told
 from rewards import full_reward, reward_columns, reward_kind, reward_name, reward_tasks
-from rewards.contract import UNDECLARED, scores_task
+from rewards.contract import scores_task
 from rewards.rows import NumberedRow, rows_by_task
 
 PART = 200  # rows of one call
@@ -113,27 +113,6 @@ def check_every_reward_scores(lines: list[RewardLine], rewards: list[Callable]) 
             remedy = "remove it, or correct reward_tasks or the rows"
             problems.append(f"reward {name!r} scores none of the rows: {remedy}.")
     return problems
-
-
-def check_constant(rows: list[dict], reward: Callable, reference: Callable) -> list[str]:
-    """An undeclared reward tells some completions apart: of a constant no group learns.
-
-    One that gives 0 to all that is tried may be a penalty for what was not tried.
-    """
-    from rewards.audit.audit import scores_of_tricks  # importing a recipe stays light
-
-    is_undeclared = reward_kind(reward) == UNDECLARED
-    scores = scores_of_tricks(rows, reward, reference) if is_undeclared else []
-    if len(set(scores)) != 1 or not any(scores):
-        return []
-    name = reward_name(reward)
-    return [
-        f"reward {name!r} gives {scores[0]:g} to each of the {len(scores)} completions that were "
-        "tried, right, wrong and empty: the same score for every completion teaches nothing. A "
-        'completion of chat messages is a list: its text is completion[0]["content"], and its '
-        f"length the number of messages. If it scores what was not tried: {name}.kind = "
-        '"shaping".'
-    ]
 
 
 def check_gates(

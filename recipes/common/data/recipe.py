@@ -1,7 +1,5 @@
 """A recipe by its YAML: its module, arguments, rewards and rows."""
 
-import itertools
-import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,9 +18,8 @@ from recipes.common.training.environments import (
 )
 from recipes.common.utils.problems import collected
 from rewards import load_rewards
-from rewards.audit.apart import ROWS, check_apart
 from rewards.contract import check_names
-from rewards.loading import import_file, names_model
+from rewards.loading import import_file
 
 
 @dataclass
@@ -89,19 +86,18 @@ def load_parts(
     with collected(problems):
         factory = load_environments(args.training["environment_factory"])
         owned = environment_rewards(factory)
-    specs = recipe.reward_funcs
-    own = [spec for spec in specs if re.search("[:.]", spec) and not names_model(spec)]
-    few = list(itertools.islice(rows[0] or (), ROWS))
-    died = check_apart(own, recipe.reward_kwargs, few, args.training["reward_timeout_s"])
     with collected(problems):
-        if not died:
-            allow_none = owned != []
-            named = load_rewards(specs, recipe.reward_kwargs, recipe.reward_tasks, allow_none)
-            if owned is not None:
-                named = with_environments(named, by_name(factory))
-            rewards = [*named, *(owned or [])]
-            problems += check_names(rewards)
-    return (rewards, *rows), [*died, *problems]
+        named = load_rewards(
+            recipe.reward_funcs,
+            recipe.reward_kwargs,
+            recipe.reward_tasks,
+            allow_none=owned != [],
+        )
+        if owned is not None:
+            named = with_environments(named, by_name(factory))
+        rewards = [*named, *(owned or [])]
+        problems += check_names(rewards)
+    return (rewards, *rows), problems
 
 
 def check_reference(rows: list[dict], reference: Callable[[dict], str | None]) -> list[str]:

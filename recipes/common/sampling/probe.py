@@ -42,8 +42,8 @@ from recipes.common.utils.run_files import (
 from recipes.common.utils.stats import wilson_interval
 from recipes.common.utils.tables import format_table, percent
 from rewards import full_reward, reward_kind, reward_name
-from rewards.audit.audit import unusable_rows
-from rewards.contract import is_model, prepare_reward, scores_task
+from rewards.contract import is_model, prepare_reward, reward_of, scores_task
+from rewards.rows import unusable_rows
 from rewards.steps import total
 
 ROWS, COMPLETIONS, SAMPLING, KEPT = "rows.jsonl", "completions.jsonl", "sampling.json", "kept.jsonl"
@@ -114,7 +114,9 @@ def check(recipe: Recipe, rows: list[dict], processes: int, is_part: bool) -> No
         refused = "is a reward model, which the probe does not load: leave it out of reward_funcs."
         problems = [f"{reward_name(r)} {refused}" for r in active if is_model(r)]
         gates = training["reward_gates"] or {}
-        problems += unusable_rows(rows, active) + check_gates(gates, rows, rewards)
+        problems += unusable_rows(rows, list(map(reward_of, active))) + check_gates(
+            gates, rows, rewards
+        )
     if problems:
         raise ValueError("\n".join(problems))
     at_once = completions_of_a_call(training, processes)
