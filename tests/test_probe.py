@@ -21,7 +21,7 @@ from recipes.common.sampling.probe import (
     score,
     verdict,
 )
-from recipes.common.training.gates import has_spread
+from recipes.common.training.advantages import has_spread
 from recipes.common.utils.run_files import read_rows
 
 pytestmark = pytest.mark.usefixtures("one_thread")

@@ -19,8 +19,8 @@ from test_grpo_arithmetic import by_trl, make_batch, use_float64, with_policies
 from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
 from recipes.common.trainer import GRPOTrainer
-from recipes.common.training.gates import normalise
-from recipes.common.training.steps import LOSS_TYPES, token_advantages, tokens_that_hold
+from recipes.common.training.advantages import normalise
+from recipes.common.training.process import LOSS_TYPES, token_advantages, tokens_that_hold
 from rewards.contract import route
 from rewards.steps import check_steps
 
@@ -243,7 +243,7 @@ def test_a_row_whose_steps_or_outcome_failed_is_as_if_absent(build, monkeypatch,
         return tokens_that_hold(tokenizer, ids, text, ends)
 
     if case == "not the text of its tokens":
-        monkeypatch.setattr("recipes.common.training.steps.tokens_that_hold", first_is_none)
+        monkeypatch.setattr("recipes.common.training.process.tokens_that_hold", first_is_none)
     steps = [None, *STEPS[1:]] if case == "None of the step reward" else STEPS
     right = [None, *RIGHT[1:]] if case == "None of another reward" else RIGHT
     trainer = build(give_steps("step", steps), right=right)
@@ -351,8 +351,6 @@ def test_a_loss_without_advantages_of_tokens_is_refused(build, name):
 def test_the_trainer_refuses_rewards_it_cannot_use(model, tmp_path, build):
     with pytest.raises(ValueError, match="needs a reward that is not of the kind step"):
         make_trainer(model, tmp_path, [give_steps("step", STEPS)], ["a"], {})
-    with pytest.raises(ValueError, match="two rewards are called 'right'"):
-        build(give_steps("right", STEPS))
     with pytest.raises(ValueError, match="reward_weights has 3 values for 2"):
         build(give_steps("step", STEPS), reward_weights=[1.0, 1.0, 2.0])
 

@@ -20,8 +20,8 @@ from recipes.common.checks.rewards_on_rows import reward_lines
 from recipes.common.data.recipe import with_columns
 from recipes.common.evaluation.evaluate import evaluate
 from recipes.common.trainer import GRPOConfig, GRPOTrainer
-from recipes.common.training.guard import guard
-from rewards import load_rewards, reward_name
+from recipes.common.training.guard import Guard
+from rewards import load_rewards, reward_name, reward_of
 from rewards.audit.call import score
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -144,7 +144,7 @@ def test_a_reward_may_return_its_scores_in_any_kind_of_sequence(make):
 
     rows = [{"prompt": "p"}] * 2
     assert score(half, rows, ["a", "b"]) == [0.5, 0.5]
-    guarded = guard(half, timeout_s=60.0)
+    guarded = Guard(reward_of(half), timeout_s=60.0).as_reward()
     assert guarded(prompts=["p"] * 2, completions=["a", "b"]) == [0.5, 0.5]
     (line,) = reward_lines([{"prompt": "p", "task": "t"}], [half], [1.0], lambda row: "a")
     assert (line.problems, line.reference_earns) == ([], 0.5)

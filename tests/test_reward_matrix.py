@@ -1,11 +1,11 @@
-"""Voids, gates, spread and what is right: exact values. Shapes in names: see training/gates.py."""
+"""Voids, gates, spread and hits: exact values. Shapes in names: see training/advantages.py."""
 
 import math
 
 import pytest
 import torch
 
-from recipes.common.training.gates import group_spread, has_spread, is_hit, is_right, void_and_gate
+from recipes.common.training.advantages import group_spread, has_spread, is_hit, void_and_gate
 
 NAN = math.nan
 SHORT = {"short": ["right"]}
@@ -96,16 +96,6 @@ def test_rounding_is_no_spread_and_a_small_difference_is():
     assert has_spread([1e6 - 0.5, 1e6 + 0.5])  # TRL trains on it: float32 has steps of 0.06 there
 
 
-@pytest.mark.parametrize(
-    ("scores", "right"),
-    [
-        ({"a": 1.0, "b": 0.5}, True),  # b declares no full amount: more than 0 is right
-        ({"a": 1.0, "b": 0.0}, False),
-        ({"a": 0.5, "b": 0.5}, False),
-        ({"a": None, "b": 0.5}, True),
-        ({"a": None, "b": None}, None),
-    ],
-)
-def test_right_is_what_every_verifier_that_scored_it_scored_in_full(scores, right):
-    assert is_right({**scores, "form": 0.0}, {"a": 1.0, "b": None}) is right
+def test_a_hit_is_the_full_amount_or_more_than_0_where_none_is_declared():
     assert is_hit(0.1 + 0.2, 0.3) and not is_hit(0.29, 0.3)
+    assert is_hit(0.1, None) and not is_hit(0.0, None)

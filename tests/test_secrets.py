@@ -12,9 +12,10 @@ from recipes.common import limits
 from recipes.common.report.record import complete_card
 from recipes.common.settings import RecipeArguments, parse_arguments
 from recipes.common.trainer import GRPOConfig
-from recipes.common.training.guard import guard
+from recipes.common.training.guard import Guard
 from recipes.common.utils import screen
 from recipes.common.utils.machine import versions
+from rewards.contract import at_once, reward_of
 
 # fmt: off
 TEXTS = {  # a text or setting, and what is shown of it
@@ -89,8 +90,8 @@ def test_what_a_reward_says_of_its_failure_has_no_secret(known, caplog):
 
     arguments = {"prompts": ["p"], "completions": ["c"], "log_extra": logged.__setitem__}
     for reward in (fails, echoes):
-        guarded = guard(reward, 60.0)
-        guarded.grade(**arguments)
+        guarded = Guard(reward_of(reward), 60.0)
+        at_once(guarded.grade(**arguments))
         assert "..." in guarded.first_failure and known not in guarded.first_failure
     assert logged == {"outcome/echoes": ["error: 401 Incorrect API key: ..."]}
     assert known not in caplog.text and "Illegal header value ..." in caplog.text

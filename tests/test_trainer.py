@@ -2,6 +2,7 @@
 gated.
 """
 
+import inspect
 import json
 import math
 import sys
@@ -11,8 +12,10 @@ from pathlib import Path
 import pytest
 import torch
 import trl
+from datasets import Dataset
 from support.launching import run
 from support.scored_by_place import (
+    TINY,
     advantages_of,
     as_async,
     completions,
@@ -23,7 +26,6 @@ from support.scored_by_place import (
 
 from recipes.common.checks.notes import notes_on_settings as loss_notes
 from recipes.common.trainer import GRPOConfig, GRPOTrainer
-from recipes.common.utils.run_files import completion_files, messages, read_completions
 from rewards.contract import route
 from rewards.rows import score_rows
 
@@ -59,6 +61,35 @@ def one_row_raises(prompts, completions, log_extra, **kwargs):
 
 
 one_row_raises.kind = "verifier"
+
+
+# The signature is TRL's
+
+
+@pytest.mark.slow
+def test_it_takes_its_arguments_as_trl_does_by_position_and_with_trls_own_config(model, tmp_path):
+    rows = Dataset.from_list([{"prompt": "Row:", "task": "math"}] * 2)
+    args = trl.GRPOConfig(str(tmp_path), **TINY)
+    trainer = GRPOTrainer(str(model), give("right", RIGHT), args, rows, None, None)
+    trainer.train()
+    assert generations(trainer)[0]["rewards/right/mean"] == 0.625
+    assert trainer.args.max_reward_error_rate == 0.05 and args.reward_weights is None
+
+
+def test_its_parameters_are_those_of_trl_and_args_may_be_left_out(model, monkeypatch):
+    ours, theirs = (inspect.signature(kind.__init__) for kind in (GRPOTrainer, trl.GRPOTrainer))
+    assert list(ours.parameters) == list(theirs.parameters)
+    made = []
+    monkeypatch.setattr(GRPOConfig, "__init__", lambda self, folder: made.append(folder))
+    with pytest.raises(AttributeError):  # what such an empty configuration lacks
+        GRPOTrainer(str(model), give("right", RIGHT))
+    assert made == [f"{model.name}-GRPO"]
+
+
+def test_two_rewards_of_one_name_are_numbered(model, tmp_path):
+    rewards = [lambda completions, **kwargs: [1.0] * len(completions) for _ in range(2)]
+    trainer = make_trainer(model, tmp_path, rewards, MATHS, {})
+    assert trainer.reward_func_names == ["<lambda>", "<lambda>_2"]
 
 
 # Rows that a reward failed on
@@ -97,24 +128,6 @@ def test_a_failed_row_is_as_if_absent_where_each_reward_is_normalised_alone(trai
     table = completions(tmp_path)
     assert table["advantage"][2] == 0.0
     assert table["advantage"] == pytest.approx(advantages_of(total, group=8), abs=1e-5)
-
-
-@pytest.mark.slow
-def test_tool_calls_are_logged_whatever_the_type_of_their_arguments(model, tmp_path):
-    trainer = make_trainer(model, tmp_path, [give("right", RIGHT)], MATHS, {})
-    for value in ("47 + 38", 85, {"sum": 85}):
-        function = {"name": "calculate", "arguments": {"expression": value}}
-        call = {"role": "assistant", "content": "", "tool_calls": [{"function": function}]}
-        trainer._logs["prompt"].append("47 + 38 =")
-        trainer._logs["completion"].append([call])
-        trainer._logs["advantages"].append(0.0)
-    trainer.log({"loss": 0.0})
-    table = read_completions(*completion_files(tmp_path))
-    shown = [messages(line["completion"])[0][1] for line in table.to_pylist()]
-    assert shown == [
-        f'{{"call": "calculate", "arguments": {{"expression": {value}}}}}'
-        for value in ('"47 + 38"', "85", '{"sum": 85}')
-    ]
 
 
 @pytest.mark.slow
@@ -282,9 +295,6 @@ def test_a_gated_reward_counts_only_where_its_gate_scored_above_0(train, tmp_pat
     scores = [1.1, 0.0, None, 0.0, 0.0, 1.25, 1.5, 1.75]
     assert table["advantage"] == pytest.approx(advantages_of(scores), abs=1e-5)
     assert generations(trainer)[0]["rewards/bonus/mean"] == pytest.approx(0.4)
-
-
-# Too many failures
 
 
 # Two processes

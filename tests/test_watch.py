@@ -15,10 +15,10 @@ from datasets import Dataset
 from support.launching import ROOT, run
 from transformers import TrainerState
 
+from recipes.common import trainer as our_trainer
 from recipes.common.evaluation.metrics import answer_metric
 from recipes.common.report.pushes import read_steps, table_of_pushes
-from recipes.common.training import rollout
-from recipes.common.training.gates import advantages_of
+from recipes.common.training.advantages import advantages_of
 from recipes.common.training.push import figures, push, pushes, running_interval
 from recipes.common.utils.run_files import read_evaluation, read_json, read_log, read_validation
 from recipes.common.watch import Watch, watch
@@ -167,7 +167,7 @@ def test_validation_rows_need_to_know_when(tmp_path):
 def test_with_another_trl_our_trainer_says_which_it_needs(monkeypatch):
     monkeypatch.setattr(trl, "__version__", "1.9.0")
     with pytest.raises(ImportError, match=r"needs TRL 1\.16.*recipes\.common\.watch with TRL 1\.9"):
-        importlib.reload(rollout)
+        importlib.reload(our_trainer)
 
 
 @pytest.mark.slow
@@ -175,7 +175,7 @@ def test_watch_does_not_load_what_needs_our_trl():
     code = "import sys, recipes.common.watch; print([name for name in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
     assert "recipes.common.watch" in done.stdout, done.stderr
-    assert "training.rollout" not in done.stdout and "common.trainer" not in done.stdout
+    assert "common.trainer" not in done.stdout
 
 
 # Push

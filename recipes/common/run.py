@@ -15,7 +15,8 @@ from trl import ModelConfig
 
 from recipes.common.evaluation.metrics import Metric
 from recipes.common.settings import RecipeArguments, parse_arguments
-from recipes.common.trainer import GRPOConfig, GRPOTrainer, add_model_arguments
+from recipes.common.trainer import GRPOConfig, GRPOTrainer
+from recipes.common.training.config import add_model_arguments
 from recipes.common.utils.machine import make_head_input_contiguous, use_all_cores
 from recipes.common.utils.run_files import PREFLIGHT, write_json
 
@@ -54,7 +55,7 @@ def start(
     from recipes.common.checks.preflight import preflight, report, resolved
     from recipes.common.checks.run_folder import dtype_of_run, identity_of, open_run_folder
     from recipes.common.data.recipe import load_parts
-    from recipes.common.training.environments import by_name, load_environments, load_tools
+    from recipes.common.training.tools import load_environment, load_tools
     from recipes.common.utils.screen import announce, explain_endings, refuse
     from recipes.common.utils.secrets import blank
 
@@ -84,10 +85,9 @@ def start(
         os.environ.setdefault("WANDB_PROJECT", training.project)
     config = resolved(recipe, args.training, args.model, Path(sys.argv[0]).resolve().parent.name)
     held_out = eval_rows.to_list() if eval_rows else []
-    tools = [
-        *load_tools(training.tools),
-        *by_name(load_environments(training.environment_factory)).values(),
-    ]
+    tools = load_tools(training.tools)
+    if training.environment_factory:
+        tools.append(load_environment(training.environment_factory))
     start_model = model_folder(model.model_name_or_path, model.model_revision)
     identity = identity_of([*rewards, *tools], result.rows, held_out, start_model)
     checkpoint = open_run_folder(recipe, training, {**config, **identity})

@@ -312,8 +312,6 @@ def _expanded(name: str, value: Any, problems: list[str]) -> Any:
     """A path, or each of several, with `~` and the environment's variables in their place."""
     if isinstance(value, list):
         return [_expanded(name, each, problems) for each in value]
-    if isinstance(value, dict):  # environments by name
-        return {key: _expanded(name, each, problems) for key, each in value.items()}
     if not isinstance(value, str) or value.startswith("{"):  # a mapping, as JSON
         return value
     path = os.path.expandvars(os.path.expanduser(value))

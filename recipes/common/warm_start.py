@@ -16,14 +16,14 @@ from datasets import Dataset
 from transformers.utils import get_json_schema
 from trl import ModelConfig, SFTConfig, SFTTrainer, get_peft_config
 
-from recipes.common.checks.callables import tools_of
 from recipes.common.data.overlap import QUESTIONS, question_digest
 from recipes.common.data.recipe import Recipe, load_recipe
 from recipes.common.evaluation.evaluate import evaluate
 from recipes.common.evaluation.scores import compare, comparison_table, summarize
 from recipes.common.sampling.idle import idle_trainer
-from recipes.common.trainer import add_model_arguments
-from recipes.common.training.rollout import load_tokenizer
+from recipes.common.training.completion import load_tokenizer
+from recipes.common.training.config import add_model_arguments
+from recipes.common.training.tools import tools_of
 from recipes.common.utils.machine import versions
 from recipes.common.utils.run_files import (
     AFTER,

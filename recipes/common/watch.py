@@ -30,9 +30,9 @@ from recipes.common.evaluation.metrics import Metric
 from recipes.common.evaluation.scores import comparison_table, independent_metrics, summarize
 from recipes.common.report.plots import curve
 from recipes.common.report.record import summary_of, write_record
+from recipes.common.training.advantages import advantages_of
 from recipes.common.training.callbacks import Clock
 from recipes.common.training.completion import complete_plainly
-from recipes.common.training.gates import advantages_of
 from recipes.common.training.push import FEWEST_STEPS, figures, metric_names
 from recipes.common.utils import run_files as files
 from recipes.common.utils.machine import versions

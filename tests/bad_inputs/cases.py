@@ -158,7 +158,7 @@ SETTINGS = {
         {"fsdp": "full_shard auto_wrap"}, "fsdp is 'full_shard auto_wrap', but this launch is",
     ),
     "tools that are never answered": (
-        {"max_tool_calling_iterations": 0, "tools": ["tests/test_environments.py:multiply"]},
+        {"max_tool_calling_iterations": 0, "tools": ["tests/test_tools.py:multiply"]},
         "max_tool_calling_iterations is 0",
     ),
     "a folder in which nobody can write": (

@@ -20,8 +20,7 @@ from transformers import AutoTokenizer
 from recipes.calculator.train import metric, to_row
 from recipes.common.evaluation.evaluate import evaluate
 from recipes.common.trainer import GRPOConfig, GRPOTrainer
-from recipes.common.training.environments import load_environments
-from recipes.common.training.rollout import read_calls
+from recipes.common.training.tools import load_environment, read_calls
 from rewards import load_reward
 
 CALCULATOR = str(ROOT / "recipes/calculator/calculator.py:Calculator")
@@ -86,16 +85,21 @@ def make_trainer(
     GRPOConfig.
     """
     if environment is None and "environment_factory" not in settings:
-        environment = load_environments(CALCULATOR)
+        environment = load_environment(CALCULATOR)
     args = GRPOConfig(output_dir=str(folder), **{**TINY, "max_completion_length": 400, **settings})
     tokenizer = AutoTokenizer.from_pretrained(model, padding_side="left", truncation_side="left")
     tokenizer.chat_template = template()
     read_calls(tokenizer)
-    given = {"environment_factory": environment, "processing_class": tokenizer}
-    rewards = [load_reward(reward) if isinstance(reward, str) else reward for reward in rewards]
-    dataset = Dataset.from_list(rows)
+    rewards = rewards and [
+        load_reward(reward) if isinstance(reward, str) else reward for reward in rewards
+    ]
     return scripted(kind)(
-        model=str(model), reward_funcs=rewards, args=args, train_dataset=dataset, **given
+        model=str(model),
+        reward_funcs=rewards,
+        args=args,
+        train_dataset=Dataset.from_list(rows),
+        processing_class=tokenizer,
+        environment_factory=environment,
     )
 
 

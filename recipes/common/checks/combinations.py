@@ -29,8 +29,7 @@ from recipes.common.limits import LIMIT_OF, read_values
 from recipes.common.settings import Arguments
 from recipes.common.trainer import GRPOConfig
 from recipes.common.training.engine import asked_engine, world_size
-from recipes.common.training.environments import all_weights
-from recipes.common.training.steps import check_loss
+from recipes.common.training.process import check_loss
 from recipes.common.utils.problems import told
 from rewards import reward_kind, reward_name
 
@@ -41,7 +40,7 @@ TRACKERS |= {"comet_ml", "swanlab", "clearml", "neptune"}
 def check_settings(args: Arguments, rewards: list[Callable]) -> list[str]:
     """Refuse settings that do not go together; of rows only their number is asked elsewhere."""
     s = SimpleNamespace(**{**vars(args.recipe), **args.training, **args.model})
-    weights = all_weights(s.reward_weights, rewards) or []
+    weights = s.reward_weights or []
     names = ", ".join(map(reward_name, rewards))
     metric = str(s.metric_for_best_model)
     chooses = s.load_best_model_at_end or s.early_stopping_patience

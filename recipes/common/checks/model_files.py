@@ -137,8 +137,8 @@ def check_reading(
     """Tokenize the rows' prompts as the run will, and return the tokenizer."""
     from transformers import AutoConfig
 
-    from recipes.common.checks.callables import check_tool_template
-    from recipes.common.training.rollout import load_tokenizer
+    from recipes.common.training.completion import load_tokenizer
+    from recipes.common.training.tools import check_tool_template
 
     remote, template = bool(training.get("trust_remote_code")), training.get("chat_template_path")
     if template and not Path(template).is_file():  # reported by check_settings
@@ -163,7 +163,7 @@ def check_reading(
         )
     if tools:
         try:
-            check_tool_template(tokenizer, tools)
+            check_tool_template(tokenizer)
         except TemplateError as error:
             raise ValueError(f"its chat template refuses a call of a tool: {error}.") from error
     prompts = [row["prompt"] for row in rows[:MEASURED_ROWS] if row.get("prompt")]

@@ -16,7 +16,6 @@ from datasets import Dataset, IterableDataset
 from trl import ModelConfig
 
 from recipes.common.checks.batch import check_batch, completions_of_a_call
-from recipes.common.checks.callables import check_tool_use, tools_of
 from recipes.common.checks.combinations import (
     check_accounts,
     check_launch_file,
@@ -47,7 +46,7 @@ from recipes.common.data.split import first_rows
 from recipes.common.settings import Arguments, RecipeArguments
 from recipes.common.trainer import GRPOConfig
 from recipes.common.training.engine import asked_engine, check_engine, world_size
-from recipes.common.training.environments import all_weights
+from recipes.common.training.tools import takes_environments, tools_of
 from recipes.common.utils.problems import collected
 from recipes.common.utils.screen import announce
 from recipes.common.utils.secrets import blank, is_secret
@@ -97,8 +96,9 @@ def preflight(
     seen, streamed = rows + validation, isinstance(train_rows, IterableDataset)
     ready, notes = _prepare_rewards(args, rewards)
     lines, row_problems = check_rows(args, seen, held_out, rewards, reference_completion, streamed)
-    unusable = check_tool_use(args.training, seen, rewards)
-    tools = [] if unusable else tools_of(args.training)
+    tools, unusable = [], []
+    with collected(unusable):
+        tools = tools_of(args.training)
     wrong_model, tokenizer = check_model(args.model, args.training, seen, tools)
     found = [
         *args.problems,
@@ -179,14 +179,17 @@ def check_rows(
     has_environment = bool(args.training["environment_factory"])
     if problems := check_columns(rows, has_environment) or check_reference(rows, reference):
         return [], problems
-    weights = all_weights(args.training["reward_weights"], rewards) or []
+    gates = check_gates(args.training["reward_gates"] or {}, rows, rewards)
+    # Outside a rollout there are no environments.
+    rewards = [reward for reward in rewards if not takes_environments(reward)]
+    weights = args.training["reward_weights"] or []
     fitting = weights if len(weights) == len(rewards) else None
     lines = reward_lines(rows, rewards, fitting, reference)
     problems = [problem for line in lines for problem in line.problems]
-    problems += check_every_task_is_scored(lines, rows)
+    problems += [] if has_environment else check_every_task_is_scored(lines, rows)
     if not streamed:  # the tasks of a stream's later rows are not known
         problems += check_every_reward_scores(lines, rewards)
-    problems += check_gates(args.training["reward_gates"] or {}, rows, rewards)
+    problems += gates
     broken = {line.reward for line in lines if line.problems}
     sound = [reward for reward in rewards if reward_name(reward) not in broken]
     cheats = [try_tricks(reward_of(reward), rows, reference) for reward in sound]

@@ -10,15 +10,8 @@ from datasets import Dataset
 
 from recipes.common.data.split import Rows, first_rows, load_split
 from recipes.common.settings import Arguments, parse_arguments
-from recipes.common.training.environments import (
-    by_name,
-    environment_rewards,
-    load_environments,
-    with_environments,
-)
 from recipes.common.utils.problems import collected
 from rewards import load_rewards
-from rewards.contract import check_names
 from rewards.loading import import_file
 
 
@@ -82,21 +75,13 @@ def load_parts(
                     "dataset_path, correct dataset_name, or connect to the network."
                 ) from error
             rows = tuple(with_columns(part, recipe.reward_columns or {}) for part in split)
-    factory, owned = None, None
     with collected(problems):
-        factory = load_environments(args.training["environment_factory"])
-        owned = environment_rewards(factory)
-    with collected(problems):
-        named = load_rewards(
+        rewards = load_rewards(
             recipe.reward_funcs,
             recipe.reward_kwargs,
             recipe.reward_tasks,
-            allow_none=owned != [],
+            allow_none=bool(args.training["environment_factory"]),
         )
-        if owned is not None:
-            named = with_environments(named, by_name(factory))
-        rewards = [*named, *(owned or [])]
-        problems += check_names(rewards)
     return (rewards, *rows), problems
 
 

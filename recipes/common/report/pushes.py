@@ -8,7 +8,7 @@ from typing import Any
 import pandas as pd
 
 from recipes.common.evaluation.metrics import Metric
-from recipes.common.training.gates import advantages_of
+from recipes.common.training.advantages import advantages_of
 from recipes.common.training.push import pushes
 from recipes.common.utils.run_files import FIRST_COLUMNS, messages, read_completions
 from recipes.common.utils.stats import t_interval

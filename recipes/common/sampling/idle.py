@@ -14,9 +14,9 @@ from transformers import LlamaConfig, LlamaForCausalLM
 from trl import ModelConfig, get_quantization_config
 
 from recipes.common.data.recipe import Recipe
-from recipes.common.trainer import GRPOConfig, GRPOTrainer, add_model_arguments
-from recipes.common.training.completion import Rollout
-from recipes.common.training.rollout import load_tokenizer
+from recipes.common.trainer import GRPOConfig, GRPOTrainer
+from recipes.common.training.completion import Rollout, load_tokenizer
+from recipes.common.training.config import add_model_arguments
 from recipes.common.utils.machine import make_head_input_contiguous
 
 # Nothing is learnt, logged or saved, and no failure of a reward ends a probe: it reports them.

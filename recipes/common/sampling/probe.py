@@ -27,8 +27,8 @@ from recipes.common.evaluation.scores import independent_metric
 from recipes.common.sampling.idle import idle_trainer, sample
 from recipes.common.settings import Arguments
 from recipes.common.trainer import GRPOTrainer
+from recipes.common.training.advantages import advantages_of, has_spread, is_hit
 from recipes.common.training.completion import decoding_of
-from recipes.common.training.gates import advantages_of, has_spread, is_hit
 from recipes.common.training.guard import FAILURES
 from recipes.common.training.push import pushes
 from recipes.common.utils.machine import versions
@@ -110,6 +110,11 @@ def check(recipe: Recipe, rows: list[dict], processes: int, is_part: bool) -> No
     problems, weights = check_batch(training, processes, None), training["reward_weights"]
     if weights and len(weights) != len(rewards):
         problems.append(f"reward_weights has {len(weights)} values for {len(rewards)} rewards.")
+    if training["environment_factory"]:
+        problems.append(
+            "the probe scores completions that were drawn before, and an environment lives as long "
+            "as its rollout: leave out environment_factory."
+        )
     if not problems:
         refused = "is a reward model, which the probe does not load: leave it out of reward_funcs."
         problems = [f"{reward_name(r)} {refused}" for r in active if is_model(r)]
@@ -173,7 +178,6 @@ def score(
     group = len(samples) // len(rows)
     size = group * max(1, at_once // group)
     trainer.num_generations_eval = group
-    trainer.environments = None  # a tool's calls are played again: they were those of many batches
     for i, reward in enumerate(trainer.reward_funcs):
         if reward_kind(reward) == "control":
             trainer.reward_weights[i] = 0.0

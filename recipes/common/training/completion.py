@@ -1,16 +1,23 @@
-"""A completion of the model, how training draws it, and completing with any `trl.GRPOTrainer`."""
+"""Completing prompts as training does: with our trainer, tools included, or with any of TRL's.
 
+Not covered: a tool that hangs stops the run with it, and images in what a tool returns.
+"""
+
+import contextlib
+from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import GenerationConfig
+from transformers import AutoProcessor, GenerationConfig
 from trl import GRPOTrainer, maybe_apply_chat_template
 from trl.models import unwrap_model_for_generation
 
 from rewards.text import completion_text
 
 SAMPLING = ("temperature", "top_p", "top_k", "min_p")  # without meaning next to a greedy choice
+TURN_KINDS = ("call", "failed call", "broken call", "call without room", "text")
 
 
 @dataclass
@@ -28,6 +35,22 @@ class Rollout:
     def text(self) -> str:
         """What the model wrote, without the tools' answers."""
         return completion_text(self.completion)
+
+
+def load_tokenizer(
+    name: str, revision: str | None, trust_remote_code: bool, template: str | None = None
+) -> Any:
+    """Load a model's tokenizer as TRL does, with the chat template of a file where one is named."""
+    tokenizer = AutoProcessor.from_pretrained(
+        name,
+        revision=revision,
+        truncation_side="left",
+        padding_side="left",
+        trust_remote_code=trust_remote_code,
+    )
+    if template is not None:
+        tokenizer.chat_template = Path(template).read_text(encoding="utf-8")
+    return tokenizer
 
 
 def decoding_of(training: dict[str, Any]) -> dict[str, Any]:
@@ -50,6 +73,56 @@ def generation_config(args: Any, ends: list[int], pad: int, do_sample: bool) -> 
     )
 
 
+class _Generated(Exception):
+    """Carries what TRL generated out of the method that would go on to score and log it."""
+
+
+def complete(trainer: GRPOTrainer, rows: list[dict], do_sample: bool) -> list[Rollout]:
+    """Complete each row as training does, greedily or at random; nothing is scored or logged.
+
+    Chat template, tools, environments, padding, end tokens, decoding and vLLM are those of
+    training. TRL makes the environments of a batch in the method that also scores it, which
+    therefore is left by an exception. The model of the trainer is in evaluation mode. Ranks may
+    have different numbers of rows, but with vLLM.
+    """
+
+    def stop(prompts: list) -> None:
+        raise _Generated(GRPOTrainer._generate(trainer, prompts))
+
+    settings = {"_generate": stop, "num_generations_eval": 1, "generation_kwargs": None}
+    settings["use_transformers_continuous_batching"] = False  # it would leave the model training
+    if trainer.use_vllm:
+        greedy = {} if do_sample else {"temperature": 0.0}
+        decoding = replaced(trainer.vllm_generation, **greedy)
+    else:
+        pad = trainer._tokenizer.pad_token_id
+        config = generation_config(trainer.args, trainer.eos_token_ids, pad, do_sample)
+        decoding = replaced(trainer, generation_config=config)
+    # The lengths that TRL would gather from all ranks are for its log.
+    with (
+        replaced(trainer, **settings),
+        replaced(trainer.accelerator, gather=lambda own: own),
+        decoding,
+    ):
+        try:
+            GRPOTrainer._generate_and_score_completions(trainer, rows)
+        except _Generated as generated:
+            _, all_ids, masks, completions, *_ = generated.args[0]
+    trainer._metrics["eval"].clear()
+    ends = {*trainer.eos_token_ids, trainer._tokenizer.pad_token_id}
+    opening = opening_of(trainer._tokenizer)
+    masks = masks or [[1] * len(ids) for ids in all_ids]
+    environments = trainer.environments or [None] * len(rows)
+    rollouts = []
+    for completion, ids, mask, environment in zip(
+        completions, all_ids, masks, environments, strict=True
+    ):
+        turns = turn_kinds(completion, opening) if trainer.tools else []
+        truncated = ids[-1] not in ends
+        rollouts.append(Rollout(completion, ids, sum(mask), truncated, turns, environment))
+    return rollouts
+
+
 def complete_plainly(
     trainer: GRPOTrainer, rows: list[dict], do_sample: bool = False
 ) -> list[Rollout]:
@@ -60,21 +133,18 @@ def complete_plainly(
     """
     args, processor = trainer.args, trainer.processing_class
     tokenizer = getattr(processor, "tokenizer", processor)
+    kwargs = args.chat_template_kwargs or {}
     templated = [
-        maybe_apply_chat_template(
-            {"prompt": row["prompt"]}, processor, **(args.chat_template_kwargs or {})
-        )
-        for row in rows
+        maybe_apply_chat_template({"prompt": row["prompt"]}, processor, **kwargs) for row in rows
     ]
     is_plain = isinstance(rows[0]["prompt"], str)
     prompts = tokenizer(
-        [each["prompt"] for each in templated],
+        [example["prompt"] for example in templated],
         padding=True,
         padding_side="left",
         add_special_tokens=is_plain,  # a chat template writes its own
         return_tensors="pt",
-    )
-    pair = {name: prompts[name] for name in ("input_ids", "attention_mask")}
+    ).to(trainer.accelerator.device)
     with (
         torch.no_grad(),
         unwrap_model_for_generation(trainer.model_wrapped, trainer.accelerator) as model,
@@ -82,14 +152,58 @@ def complete_plainly(
         ends = model.generation_config.eos_token_id
         ends = {*(ends if isinstance(ends, list) else [ends]), tokenizer.eos_token_id} - {None}
         config = generation_config(args, sorted(ends), tokenizer.pad_token_id, do_sample)
-        given = {name: ids.to(trainer.accelerator.device) for name, ids in pair.items()}
-        written_RT = model.generate(**given, generation_config=config)
-    written_RT = written_RT[:, pair["input_ids"].shape[1] :].tolist()
+        ids_BT = model.generate(
+            input_ids=prompts["input_ids"],
+            attention_mask=prompts["attention_mask"],
+            generation_config=config,
+        )
     rollouts = []
-    for tokens in written_RT:
-        at = next((i for i, token in enumerate(tokens) if token in ends), None)
-        ids = tokens if at is None else tokens[: at + 1]
+    for tokens in ids_BT[:, prompts["input_ids"].shape[1] :].tolist():
+        end = next((place for place, token in enumerate(tokens) if token in ends), None)
+        ids = tokens if end is None else tokens[: end + 1]
         text = tokenizer.decode(ids, skip_special_tokens=True)
         completion = text if is_plain else [{"role": "assistant", "content": text}]
-        rollouts.append(Rollout(completion, ids, len(ids), at is None, [], None))
+        rollouts.append(Rollout(completion, ids, len(ids), end is None, [], None))
     return rollouts
+
+
+def opening_of(tokenizer: Any) -> str | None:
+    """The text that opens a tool call, such as `<tool_call>`."""
+    fields = (getattr(tokenizer, "response_template", None) or {}).get("fields", {})
+    return fields.get("tool_calls", {}).get("open")
+
+
+def turn_kinds(messages: list[dict], opening: str | None) -> list[str]:
+    """Name what each turn of the model was.
+
+    - call: every tool that it called answered; failed call: one raised, or does not exist
+    - broken call: it opens a call that cannot be read; call without room: its answer would not have
+      fitted
+    - text: no call
+
+    Example: `turn_kinds([{"role": "assistant", "content": "4"}], "<tool_call>") == ["text"]`
+    """
+    kinds: list[str] = []
+    for message, follower in zip(messages, [*messages[1:], {}], strict=True):
+        if message["role"] == "tool":
+            if str(message["content"]).startswith("{'error':"):  # as TRL puts an exception
+                kinds[-1] = "failed call"
+        elif message.get("tool_calls"):
+            kinds.append("call" if follower.get("role") == "tool" else "call without room")
+        else:
+            broken = opening is not None and opening in completion_text([message])
+            kinds.append("broken call" if broken else "text")
+    return kinds
+
+
+@contextlib.contextmanager
+def replaced(owner: Any, **attributes: Any) -> Iterator[None]:
+    """Let `owner` have other attributes for a while."""
+    own = {name: vars(owner)[name] for name in attributes if name in vars(owner)}
+    vars(owner).update(attributes)
+    try:
+        yield
+    finally:
+        for name in attributes:
+            del vars(owner)[name]
+        vars(owner).update(own)

@@ -18,14 +18,13 @@ import threading
 import time
 import traceback
 from collections import deque
-from collections.abc import Callable
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from recipes.common.utils.secrets import blank
-from rewards import reward_kind, reward_name
-from rewards.contract import at_once, declared, is_async, rows_of, scores_task
+from rewards.contract import Reward, at_once
+from rewards.routing import rows_of
 from rewards.steps import read_scores
 
 GRADED, NOT_APPLICABLE, ERROR, UNPARSED, TIMEOUT = range(5)
@@ -34,9 +33,6 @@ FAILURES = (ERROR, UNPARSED)  # of ours: such a completion is void
 RATES = {"errors": ERROR, "unparsed": UNPARSED, "timeouts": TIMEOUT}
 ERROR_WINDOW = 1000  # scored rows over which the rate of failures is taken
 GRACE_S = 5.0  # beyond its limit, before an async reward that does not let go ends the process
-# TRL takes amounts alone from a reward. The rest goes by this column: one mapping, the same in all
-# rows of a batch.
-GRADED_BY = "_graded_by"
 
 logger = logging.getLogger(__name__)
 
@@ -53,81 +49,61 @@ class Graded:
     outcomes: list[int]
 
 
-@dataclass
-class Answer:
-    """What a reward returned and logged of each row, and the exception that it ended in."""
+class Guard:
+    """A reward with its failures caught, and a limit on the time of a call in seconds."""
 
-    amounts: list
-    logged: dict[str, list]
-    errors: list[BaseException | None]
-
-    @classmethod
-    def failed(cls, count: int, error: BaseException) -> "Answer":
-        return cls([None] * count, {}, [error] * count)
-
-    @classmethod
-    def joined(cls, rows: list["Answer"]) -> "Answer":
-        """Of calls of one row each; a column that a row did not log has None there."""
-        columns = dict.fromkeys(column for row in rows for column in row.logged)
-        return cls(
-            [row.amounts[0] for row in rows],
-            {column: [row.logged.get(column, [None])[0] for row in rows] for column in columns},
-            [row.errors[0] for row in rows],
-        )
-
-
-def guard(reward: Callable, timeout_s: float) -> "GuardedReward":
-    """`reward` with its failures caught, and a limit on the time of a call in seconds."""
-    kind = AsyncGuardedReward if is_async(reward) else GuardedReward
-    return kind(reward, timeout_s)
-
-
-class GuardedReward:
-    """A reward as TRL calls it; `grade` is the same with outcomes."""
-
-    def __init__(self, reward: Callable, timeout_s: float):
-        self.reward, self.timeout_s = reward, timeout_s
-        self.__name__, self.__wrapped__ = reward_name(reward), reward
+    def __init__(self, reward: Reward, timeout_s: float):
+        self.reward, self.name, self.timeout_s = reward, reward.name, timeout_s
         self.first_failure: str | None = None
         self.columns: dict[str, None] = {}  # that it ever logged
         self.recent: deque[tuple[int, int]] = deque()  # failed and scored rows of each generation
 
-    def __call__(self, **arguments: Any) -> list[float | None]:
-        return at_once(self._amounts(arguments))
+    def as_reward(self) -> Reward:
+        """The same reward for a caller that takes amounts alone, such as an evaluation."""
 
-    def grade(self, **arguments: Any) -> Graded:
-        return at_once(self._grade(arguments))
+        async def awaited(**columns: Any) -> list:
+            return (await self.grade(**columns)).amounts
 
-    async def _amounts(self, arguments: dict) -> list[float | None]:
-        graded_by = arguments.pop(GRADED_BY, [{}])[0]
-        graded_by[self.__name__] = graded = await self._grade(arguments)
-        return graded.amounts
+        def call(**columns: Any) -> list:
+            return at_once(awaited(**columns))
 
-    async def _grade(self, arguments: dict) -> Graded:
-        """All rows in one call; where that fails, row by row until the limit of the call is up."""
-        until = time.monotonic() + self.timeout_s
-        answer = await self._ask(arguments)
-        count = len(arguments["completions"])
-        if answer.errors[0] is not None and count > 1:
+        return replace(self.reward, call=awaited if self.reward.is_async else call, tasks=None)
+
+    async def grade(self, **columns: Any) -> Graded:
+        """All rows in one call; where that fails, row by row until the limit of the call is up.
+
+        A reward that is not async waits for nothing here: `at_once(guard.grade(...))`.
+        """
+        until, count = time.monotonic() + self.timeout_s, len(columns["completions"])
+        amounts, logged, error = await self._ask(columns)
+        errors = [error] * count
+        if error is not None and count > 1:
             rows = []
             for row in range(count):
-                own = rows_of(arguments, [row])
                 in_time = time.monotonic() < until
-                rows.append(await self._ask(own) if in_time else Answer.failed(1, answer.errors[0]))
-            answer = Answer.joined(rows)
-        tasks = arguments.get("task") or [None] * count
-        words = answer.logged.get(f"outcome/{self.__name__}", [None] * count)
+                own = rows_of(columns, [row])
+                rows.append(await self._ask(own) if in_time else ([None], {}, error))
+            amounts, errors = [amount for (amount,), _, _ in rows], [error for *_, error in rows]
+            names = dict.fromkeys(name for _, own, _ in rows for name in own)
+            logged = {name: [own.get(name, [None])[0] for _, own, _ in rows] for name in names}
         words = [
             word if error is None else blank(f"error: {type(error).__name__}: {error}")
-            for word, error in zip(words, answer.errors, strict=True)
+            for word, error in zip(self._outcomes(logged, count), errors, strict=True)
         ]
-        codes = [self._code(*row) for row in zip(answer.amounts, words, tasks, strict=True)]
-        self._report_first(codes, words, arguments, answer.errors)
-        self._pass_on(answer.logged, arguments)
-        return Graded(answer.amounts, codes)
+        tasks = columns.get("task") or [None] * count
+        codes = [self._code(*row) for row in zip(amounts, words, tasks, strict=True)]
+        self._report_first(codes, words, columns, errors)
+        # Every column it ever logged, or TRL would show the values of an older batch.
+        self.columns |= dict.fromkeys(logged)
+        for name in self.columns if columns.get("log_extra") else ():
+            columns["log_extra"](name, logged.get(name, [None] * count))
+        return Graded(amounts, codes)
 
-    async def _ask(self, arguments: dict) -> Answer:
-        """One call; what it returns or logs without being of use makes it fail."""
+    async def _ask(self, columns: dict) -> tuple[list, dict[str, list], BaseException | None]:
+        """One call: the amounts, what it logged, and the exception that it ended in.
+
+        To return or log what is of no use is a failure, too.
+        """
         logged: dict[str, list] = {}
 
         def log_extra(column: str, values: list) -> None:
@@ -138,117 +114,31 @@ class GuardedReward:
             texts = [blank(value) if isinstance(value, str) else value for value in values]
             logged.setdefault(column, []).extend(texts)
 
-        count = len(arguments["completions"])
+        count = len(columns["completions"])
         try:
-            returned = await self._call({**arguments, "log_extra": log_extra})
-            amounts = read_scores(self.reward, returned, arguments["completions"])
-            self._check_logged(logged, count)
+            returned = await self._call({**columns, "log_extra": log_extra})
+            amounts = read_scores(self.reward, returned, columns["completions"])
+            words = self._outcomes(logged, count)
+            if not all(word is None or isinstance(word, str) for word in words):
+                raise ValueError(f"it logged outcomes that are no text: {words}")
+            if short := [name for name, values in logged.items() if len(values) != count]:
+                raise ValueError(
+                    f"it logged the columns {short} with another number of values than {count}"
+                )
         except (Exception, SystemExit) as error:
-            return Answer.failed(count, error)
-        return Answer(amounts, logged, [None] * count)
+            return [None] * count, {}, error
+        return amounts, logged, None
 
-    async def _call(self, arguments: dict) -> list:
-        with _process_ends_after(self.timeout_s):
-            return self.reward(**arguments)
-
-    def _check_logged(self, logged: dict[str, list], count: int) -> None:
-        """Raise ValueError for outcomes that are no text, and columns of another length."""
-        words = logged.get(f"outcome/{self.__name__}", [])
-        if not all(word is None or isinstance(word, str) for word in words):
-            raise ValueError(f"it logged outcomes that are no text: {words}")
-        short = [column for column, values in logged.items() if len(values) != count]
-        if short:
-            raise ValueError(
-                f"it logged the columns {short} with another number of values than {count}"
-            )
-
-    def _code(self, amount: float | None, outcome: str | None, task: str | None) -> int:
-        """The outcome that a reward logs counts; else a verifier's None could not be graded.
-
-        A None for steps is such a row whatever is logged, unless that is an error: only these two
-        void a row.
-        """
-        if task is not None and not scores_task(self.reward, task):
-            return NOT_APPLICABLE
-        code = CODES.get((outcome or "").split(":")[0], GRADED)
-        kind = reward_kind(self.reward)
-        if kind == "step" and amount is None:
-            return ERROR if code == ERROR else UNPARSED
-        if code != GRADED or amount is not None:
-            return code
-        return UNPARSED if kind == "verifier" else NOT_APPLICABLE
-
-    def _pass_on(self, logged: dict[str, list], arguments: dict) -> None:
-        """Log every column it ever logged, or TRL would show the values of an older batch."""
-        self.columns |= dict.fromkeys(logged)
-        count = len(arguments["completions"])
-        if arguments.get("log_extra"):
-            for column in self.columns:
-                arguments["log_extra"](column, logged.get(column, [None] * count))
-
-    def _report_first(
-        self, codes: list[int], words: list[str | None], arguments: dict, errors: list
-    ) -> None:
-        """The first failure is logged with its row; later ones are counted."""
-        row = next((i for i, code in enumerate(codes) if code in FAILURES), None)
-        if row is None or self.first_failure is not None:
-            return
-        self.first_failure = words[row] or "it returned None"
-        shown = {
-            name: values[row]
-            for name, values in arguments.items()
-            if isinstance(values, list) and values
-        }
-        trace = "".join(traceback.format_exception(errors[row])) if errors[row] else ""
-        logger.warning(
-            f"reward {self.__name__!r} could not grade a row ({self.first_failure}). Such rows "
-            f"are counted in errors/{self.__name__} and unparsed/{self.__name__} and teach "
-            f"nothing. The first: {blank(shown)}\n{blank(trace)}".rstrip()
-        )
-
-    def count(self, outcomes_C: list[int], limit: float) -> dict[str, float]:
-        """Count a generation of all ranks: the share of its scored rows by the name of the rate.
-
-        Raises:
-            RewardErrors: of its last rows more failed than `limit`, or the reward's own
-            `max_error_rate`, allows.
-        """
-        scored = len(outcomes_C) - outcomes_C.count(NOT_APPLICABLE)
-        self.recent.append((sum(outcomes_C.count(code) for code in FAILURES), scored))
-        while sum(rows for _, rows in self.recent) - self.recent[0][1] >= ERROR_WINDOW:
-            self.recent.popleft()
-        failed, rows = (sum(column) for column in zip(*self.recent, strict=True))
-        rate = min(limit, declared(self.reward, "max_error_rate", 1.0))
-        # Before a thousand rows are through, as many failures as would be too many of a thousand
-        # are enough.
-        if failed > rate * max(rows, ERROR_WINDOW):
-            raise RewardErrors(
-                f"reward {self.__name__!r} could not score {failed} of its last {rows} rows (at "
-                f"most {rate:g} of {ERROR_WINDOW} may fail: max_reward_error_rate, or the "
-                "reward's own max_error_rate). The first failure on this rank: "
-                f"{self.first_failure}. The same command goes on from the last checkpoint: at once "
-                "where the cause lay outside, such as a server; with a corrected reward by "
-                "--accept_changed reward_code; with another limit by --max_reward_error_rate. "
-                "With other rows start anew: --fresh."
-            )
-        return {name: outcomes_C.count(code) / max(1, scored) for name, code in RATES.items()}
-
-
-class AsyncGuardedReward(GuardedReward):
-    """The same for an `async def` reward, left behind at its limit whatever it does."""
-
-    async def __call__(self, **arguments: Any) -> list[float | None]:
-        return await self._amounts(arguments)
-
-    async def grade(self, **arguments: Any) -> Graded:
-        return await self._grade(arguments)
-
-    async def _call(self, arguments: dict) -> list:
-        blocked = threading.Timer(self.timeout_s + GRACE_S, _end_process, [self.__name__])
+    async def _call(self, columns: dict) -> list:
+        """What the reward returns; an async one is left behind at its limit whatever it does."""
+        if not self.reward.is_async:
+            with _process_ends_after(self.timeout_s):
+                return self.reward(**columns)
+        blocked = threading.Timer(self.timeout_s + GRACE_S, _end_process, [self.name])
         blocked.daemon = True
         blocked.start()
         try:
-            task = asyncio.ensure_future(self.reward(**arguments))
+            task = asyncio.ensure_future(self.reward(**columns))
             # wait_for would wait for the cancellation
             done, _ = await asyncio.wait({task}, timeout=self.timeout_s)
         finally:
@@ -259,6 +149,68 @@ class AsyncGuardedReward(GuardedReward):
         if task.cancelled():  # its result would be CancelledError, which is not an Exception
             raise RuntimeError("it was cancelled")
         return task.result()
+
+    def _outcomes(self, logged: dict[str, list], count: int) -> list[str | None]:
+        return logged.get(f"outcome/{self.name}", [None] * count)
+
+    def _code(self, amount: float | None, outcome: str | None, task: str | None) -> int:
+        """The outcome that a reward logs counts; else a verifier's None could not be graded.
+
+        A None for steps is such a row whatever is logged, unless that is an error: only these two
+        void a row.
+        """
+        if task is not None and not self.reward.scores(task):
+            return NOT_APPLICABLE
+        code = CODES.get((outcome or "").split(":")[0], GRADED)
+        if self.reward.kind == "step" and amount is None:
+            return ERROR if code == ERROR else UNPARSED
+        if code != GRADED or amount is not None:
+            return code
+        return UNPARSED if self.reward.kind == "verifier" else NOT_APPLICABLE
+
+    def _report_first(
+        self, codes: list[int], words: list[str | None], columns: dict, errors: list
+    ) -> None:
+        """The first failure is logged with its row; later ones are counted."""
+        row = next((i for i, code in enumerate(codes) if code in FAILURES), None)
+        if row is None or self.first_failure is not None:
+            return
+        self.first_failure = words[row] or "it returned None"
+        lists = {name: of for name, of in columns.items() if isinstance(of, list) and of}
+        shown = {name: values[row] for name, values in lists.items()}
+        trace = "".join(traceback.format_exception(errors[row])) if errors[row] else ""
+        logger.warning(
+            f"reward {self.name!r} could not grade a row ({self.first_failure}). Such rows "
+            f"are counted in errors/{self.name} and unparsed/{self.name} and teach "
+            f"nothing. The first: {blank(shown)}\n{blank(trace)}".rstrip()
+        )
+
+    def count(self, outcomes_C: list[int], limit: float) -> dict[str, float]:
+        """Count a generation of all ranks: the share of its scored rows by the name of the rate.
+
+        Raises:
+            RewardErrors: of its last rows more failed than `limit`, or the reward's own
+                `max_error_rate`, allows.
+        """
+        scored = len(outcomes_C) - outcomes_C.count(NOT_APPLICABLE)
+        self.recent.append((sum(outcomes_C.count(code) for code in FAILURES), scored))
+        while sum(rows for _, rows in self.recent) - self.recent[0][1] >= ERROR_WINDOW:
+            self.recent.popleft()
+        failed, rows = (sum(column) for column in zip(*self.recent, strict=True))
+        rate = min(limit, self.reward.max_error_rate)
+        # Before a thousand rows are through, as many failures as would be too many of a thousand
+        # are enough.
+        if failed > rate * max(rows, ERROR_WINDOW):
+            raise RewardErrors(
+                f"reward {self.name!r} could not score {failed} of its last {rows} rows (at "
+                f"most {rate:g} of {ERROR_WINDOW} may fail: max_reward_error_rate, or the "
+                "reward's own max_error_rate). The first failure on this rank: "
+                f"{self.first_failure}. The same command goes on from the last checkpoint: at once "
+                "where the cause lay outside, such as a server; with a corrected reward by "
+                "--accept_changed reward_code; with another limit by --max_reward_error_rate. "
+                "With other rows start anew: --fresh."
+            )
+        return {name: outcomes_C.count(code) / max(1, scored) for name, code in RATES.items()}
 
 
 def _end_process(name: str) -> None:

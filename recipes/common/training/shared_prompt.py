@@ -20,7 +20,7 @@ from transformers.cache_utils import DynamicLayer
 from transformers.integrations import sdpa_attention
 from trl import GRPOConfig
 
-from recipes.common.training.rollout import replaced
+from recipes.common.training.completion import replaced
 
 SCORED = {"input_ids", "attention_mask", "labels", "fused_lm_head"}  # how TRL asks for a loss
 GENERATED = {"input_ids", "attention_mask", "generation_config"}

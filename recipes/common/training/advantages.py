@@ -1,5 +1,4 @@
-"""From rewards to what counts: what is void, what a gate lets through, which groups have spread,
-what is right, and the advantages.
+"""From rewards to advantages: what is void, what a gate lets through, which groups have spread.
 
 Shapes in names, here and in trainer.py: C completions of all ranks (a batch of P prompts, one group
 of G completions after another), R rewards of completions, A all rewards with those of steps. NaN
@@ -27,12 +26,12 @@ def void_and_gate(
     """
     scored_CR = rewards_CR.clone()
     scored_CR[failed_C] = torch.nan
-    kept_CR = scored_CR.clone()
-    for gated, openers in gates.items():
-        openers_CR = scored_CR[:, [names.index(name) for name in openers]]
-        opened_C = (openers_CR > 0).any(dim=1)  # NaN opens nothing
-        kept_CR[~opened_C, names.index(gated)] = torch.nan
-    return kept_CR
+    gated_CR = scored_CR.clone()
+    for name, openers in gates.items():
+        openers_CR = scored_CR[:, [names.index(opener) for opener in openers]]
+        is_open_C = (openers_CR > 0).any(dim=1)  # NaN opens nothing
+        gated_CR[~is_open_C, names.index(name)] = torch.nan
+    return gated_CR
 
 
 def group_spread(
@@ -43,14 +42,12 @@ def group_spread(
     A group without spread teaches nothing. TRL's `frac_reward_zero_std` misses many: it takes
     rounding for spread.
     """
-    none_C = torch.isnan(rewards_CR).all(dim=1).tolist()
+    has_none_C = torch.isnan(rewards_CR).all(dim=1).tolist()
     totals_C = (rewards_CR * weights_R).nan_to_num(0.0).sum(dim=1).tolist()
-    known_C = [None if none else total for total, none in zip(totals_C, none_C, strict=True)]
-    groups_PG = [
-        known_C[start : start + num_generations]
-        for start in range(0, len(known_C), num_generations)
-    ]
-    return torch.tensor([has_spread(group) for group in groups_PG], device=rewards_CR.device)
+    known_C = [None if none else total for total, none in zip(totals_C, has_none_C, strict=True)]
+    starts = range(0, len(known_C), num_generations)
+    spread_P = [has_spread(known_C[start : start + num_generations]) for start in starts]
+    return torch.tensor(spread_P, device=rewards_CR.device)
 
 
 def has_spread(amounts: list[float | None]) -> bool:
@@ -66,17 +63,6 @@ def has_spread(amounts: list[float | None]) -> bool:
 def is_hit(amount: float, full: float | None) -> bool:
     """Tell whether a reward scored in full, or more than 0 where it declares no full amount."""
     return amount > 0.0 if full is None else amount >= full - TOLERANCE * abs(full)
-
-
-def is_right(scores: dict[str, float | None], full: dict[str, float | None]) -> bool | None:
-    """Tell whether every verifier that scored a completion scored in full; None where none did.
-
-    `full` has the full amount of each verifier of the run, None where it declares none.
-
-    Example: `is_right({"sum": 1.0, "tag": 0.0}, {"sum": 1.0}) is True`
-    """
-    known = [(scores[name], most) for name, most in full.items() if scores[name] is not None]
-    return all(is_hit(amount, most) for amount, most in known) if known else None
 
 
 def normalise(
@@ -95,12 +81,11 @@ def normalise(
     for start in range(0, len(rewards_C), num_generations):
         members = rewards_C[start : start + num_generations]
         pooled = pool(members)
-        mean = statistics.fmean(pooled) if has_spread(pooled) else None
-        divisor = of_batch or _divisor(pooled, scale_rewards)
-        normalised += [
-            [0.0 if mean is None else (reward - mean) / divisor for reward in steps]
-            for steps in members
-        ]
+        if not has_spread(pooled):
+            normalised += [[0.0] * len(steps) for steps in members]
+            continue
+        mean, divisor = statistics.fmean(pooled), of_batch or _divisor(pooled, scale_rewards)
+        normalised += [[(reward - mean) / divisor for reward in steps] for steps in members]
     return normalised
 
 
@@ -118,8 +103,8 @@ def advantages_of(
 ) -> list[float]:
     """GRPO's advantages of total rewards; 0.0 without a reward, or without spread.
 
-    >>> [round(each, 4) for each in advantages_of([1.0, 0.0, 1.0, 0.0], 4)]
+    >>> [round(advantage, 4) for advantage in advantages_of([1.0, 0.0, 1.0, 0.0], 4)]
     [0.8659, -0.8659, 0.8659, -0.8659]
     """
     rewards_C = [[] if total is None else [total] for total in totals_C]
-    return [sum(each) for each in normalise(rewards_C, num_generations, scale_rewards)]
+    return [sum(steps) for steps in normalise(rewards_C, num_generations, scale_rewards)]

@@ -23,8 +23,9 @@ from accelerate.utils import gather_object
 from tokenizers.decoders import DecodeStream
 from transformers import PreTrainedTokenizerBase
 
-from recipes.common.training.gates import has_spread, normalise, pool
-from recipes.common.training.guard import ERROR, Graded, GuardedReward
+from recipes.common.training.advantages import has_spread, normalise, pool
+from recipes.common.training.guard import ERROR, Graded, Guard
+from rewards.contract import at_once
 from rewards.text import completion_text
 
 TokenStep = tuple[int, float]  # the index of the last token of a step, and its reward
@@ -55,13 +56,7 @@ def check_loss(
         )
 
 
-def groups_with_spread(rewards_C: list[list[float]], num_generations: int) -> list[bool]:
-    """Tell for each group whether its steps differ."""
-    starts = range(0, len(rewards_C), num_generations)
-    return [has_spread(pool(rewards_C[start : start + num_generations])) for start in starts]
-
-
-def token_advantages(steps: list[list[tuple[int, float]]], tokens: int) -> torch.Tensor:
+def token_advantages(steps: list[list[TokenStep]], tokens: int) -> torch.Tensor:
     """For each token, (c, T), the sum over the steps that end at or after it.
 
     `steps` holds for each completion pairs (index of the token that a step ends with, its
@@ -80,25 +75,36 @@ def token_advantages(steps: list[list[tuple[int, float]]], tokens: int) -> torch
 class StepRewards:
     """The S step rewards of a run, which our trainer asks; shapes in names: trainer.py."""
 
-    rewards: list[GuardedReward]
+    guards: list[Guard]
     weights: list[float]
 
     def grade(
-        self, tokenizer: PreTrainedTokenizerBase, **columns: Any
+        self, tokenizer: PreTrainedTokenizerBase, columns: dict[str, Any]
     ) -> tuple[dict[str, Graded], list[list[list[TokenStep]]]]:
-        """Call each as TRL does; steps are logged, and found in their tokens."""
-        graded, steps_Sc = {}, []
-        for reward in self.rewards:
-            name = reward.__name__
-            graded[name] = reward.grade(**columns)
-            shown = [shown_steps(steps) for steps in graded[name].amounts]
-            columns["log_extra"](f"steps/{name}", shown)
-            steps_c, error = steps_at_tokens(
-                graded[name], tokenizer, columns["completions"], columns["completion_ids"]
-            )
-            reward.first_failure = reward.first_failure or error
+        """Call each as TRL does; steps are logged, and found in their tokens.
+
+        A completion with steps whose text is not what its tokens decode to loses them, and its
+        outcome becomes an error.
+        """
+        graded_S, steps_Sc = {}, []
+        for guard in self.guards:
+            graded_S[guard.name] = graded = at_once(guard.grade(**columns))
+            shown = [shown_steps(steps) for steps in graded.amounts]
+            columns["log_extra"](f"steps/{guard.name}", shown)
+            steps_c: list[list[TokenStep]] = []
+            for row, steps in enumerate(graded.amounts):
+                ends, text = [end for end, _ in steps or []], columns["completions"][row]
+                ids, tokens = columns["completion_ids"][row], []
+                try:
+                    if ends:
+                        tokens = tokens_that_hold(tokenizer, ids, completion_text(text), ends)
+                except ValueError as error:
+                    graded.outcomes[row], steps = ERROR, []
+                    guard.first_failure = guard.first_failure or str(error)
+                amounts = [amount for _, amount in steps or []]
+                steps_c.append(list(zip(tokens, amounts, strict=True)))
             steps_Sc.append(steps_c)
-        return graded, steps_Sc
+        return graded_S, steps_Sc
 
     def weigh(
         self,
@@ -113,56 +119,34 @@ class StepRewards:
         `counts_CS` tells whether the steps of a completion count. A group may span ranks, and a
         completion has any number of steps.
         """
-        of_rank_cS = [
+        own_cS = [
             [[amount for _, amount in steps] for steps in steps_S]
             for steps_S in zip(*steps_Sc, strict=True)
         ]
-        everywhere_CS = gather_object(of_rank_cS)
-        first = rank * len(of_rank_cS)
-        weighed_c: list[list[TokenStep]] = [[] for _ in of_rank_cS]
-        metrics, differ_SP = {}, []
-        for s, (reward, weight) in enumerate(zip(self.rewards, self.weights, strict=True)):
+        amounts_CS = gather_object(own_cS)
+        weighed_c: list[list[TokenStep]] = [[] for _ in own_cS]
+        own = slice(rank * len(own_cS), (rank + 1) * len(own_cS))
+        metrics, differ_P = {}, [False] * (len(amounts_CS) // num_generations)
+        for s, (guard, weight) in enumerate(zip(self.guards, self.weights, strict=True)):
+            counts_C = [counts_S[s] for counts_S in counts_CS]
             amounts_C = [
-                amounts_S[s] if counts_S[s] else []
-                for amounts_S, counts_S in zip(everywhere_CS, counts_CS, strict=True)
+                amounts_S[s] if counts else []
+                for amounts_S, counts in zip(amounts_CS, counts_C, strict=True)
             ]
-            normalised_C = normalise(amounts_C, num_generations, scale_rewards)
-            for row, steps in enumerate(steps_Sc[s]):
-                amounts = normalised_C[first + row]
+            normalised_c = normalise(amounts_C, num_generations, scale_rewards)[own]
+            for weighed, steps, amounts in zip(weighed_c, steps_Sc[s], normalised_c, strict=True):
                 tokens = [token for token, _ in steps] if amounts else []
                 pairs = zip(tokens, amounts, strict=True)
-                weighed_c[row] += [(token, weight * amount) for token, amount in pairs]
-            pooled, completions = pool(amounts_C), sum(counts_S[s] for counts_S in counts_CS)
+                weighed += [(token, weight * amount) for token, amount in pairs]
+            pooled = pool(amounts_C)
             mean = sum(pooled) / len(pooled) if pooled else math.nan
-            metrics[f"step_rewards/{reward.__name__}/mean"] = mean
-            metrics[f"steps/{reward.__name__}/count"] = len(pooled) / max(1, completions)
-            differ_SP.append(groups_with_spread(amounts_C, num_generations))
-        differ_P = [any(of_group) for of_group in zip(*differ_SP, strict=True)]
+            metrics[f"step_rewards/{guard.name}/mean"] = mean
+            metrics[f"steps/{guard.name}/count"] = len(pooled) / max(1, sum(counts_C))
+            for group in range(len(differ_P)):
+                start = group * num_generations
+                differ_P[group] |= has_spread(pool(amounts_C[start : start + num_generations]))
         metrics["frac_groups_without_step_spread"] = 1 - sum(differ_P) / len(differ_P)
         return weighed_c, metrics
-
-
-def steps_at_tokens(
-    graded: Graded, tokenizer: PreTrainedTokenizerBase, completions: list, ids: list[list[int]]
-) -> tuple[list[list[TokenStep]], str | None]:
-    """Each step of each completion by its last token, and the first error.
-
-    A completion with steps whose text is not what its tokens decode to loses them, and its outcome
-    becomes an error.
-    """
-    found: list[list[TokenStep]] = []
-    first_error = None
-    for row, steps in enumerate(graded.amounts):
-        ends = [end for end, _ in steps or []]
-        text = completion_text(completions[row])
-        try:
-            tokens = tokens_that_hold(tokenizer, ids[row], text, ends) if ends else []
-        except ValueError as error:
-            graded.outcomes[row], first_error = ERROR, first_error or str(error)
-            steps, tokens = [], []
-        amounts = [amount for _, amount in steps or []]
-        found.append(list(zip(tokens, amounts, strict=True)))
-    return found, first_error
 
 
 def shown_steps(steps: list[TokenStep] | None) -> str | None:

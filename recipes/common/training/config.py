@@ -1,0 +1,105 @@
+"""TRL's `GRPOConfig` with the settings of our trainer."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import trl
+
+from recipes.common.utils.machine import fastest_dtype
+from recipes.common.utils.secrets import blank
+
+# Losses of which a completion may be left out, by what TRL divides them by: tokens of the batch, or
+# these completions.
+SKIPPABLE = {"grpo": "completions", "dr_grpo": "completions", "dapo": "tokens", "cispo": "tokens"}
+
+
+def _setting(default: Any, text: str) -> Any:
+    """A field of the configuration with its help."""
+    return field(default=default, metadata={"help": text})
+
+
+@dataclass
+class GRPOConfig(trl.GRPOConfig):
+    """TRL's `GRPOConfig` with the settings of our trainer."""
+
+    _argument_group_name = "training: TRL's GRPOConfig, and the settings of our trainer"
+
+    reward_gates: dict | str | None = _setting(
+        None, "Keep a reward only where another scores above 0: {length: gsm8k_correctness}."
+    )
+    max_reward_error_rate: float = _setting(
+        0.05, "Stop above this share of rows that a reward failed on, of its last 1 000."
+    )
+    reward_timeout_s: float = _setting(300.0, "Limit for one call of one reward in seconds.")
+    skip_zero_advantages: bool = _setting(
+        False, "Leave completions of advantage 0 out of the update: the same, in less time."
+    )
+    # transformers' default is true for most models: a search at each step for weights without
+    # gradient. A mixture of experts has some.
+    ddp_find_unused_parameters: bool | None = _setting(
+        False, "DDP: look for weights that got no gradient, as some experts do."
+    )
+    share_prompts: bool = _setting(
+        False, "Compute the prompt of a group once for its completions, in less time."
+    )
+    tools: list[str] | None = _setting(
+        None, "Functions that the model may call: path/to/file.py:function."
+    )
+    environment_factory: str | None = _setting(
+        None, "path/to/file.py:Class of an environment, one for each completion."
+    )
+    chat_template_path: str | None = _setting(
+        None, "A Jinja file that takes the place of the tokenizer's chat template."
+    )
+
+    def __getstate__(self) -> dict:
+        """What training_args.bin keeps: it goes to the Hub with the model."""
+        return blank(vars(self))
+
+    @classmethod
+    def of(cls, args: trl.GRPOConfig) -> "GRPOConfig":
+        """A copy of TRL's configuration, or of ours: its values as they are, and our defaults."""
+        copied = object.__new__(cls)  # __init__ would work values out a second time
+        vars(copied).update(vars(args))
+        return copied
+
+    def __copy__(self) -> "GRPOConfig":
+        return type(self).of(self)
+
+    def to_dict(self) -> dict:
+        """What W&B and TensorBoard get."""
+        return blank(super().to_dict())
+
+    @property
+    def uses_entropy(self) -> bool:
+        """Whether the loss has a bonus for entropy, or drops tokens by it."""
+        bonus = self.entropy_coef or self.use_adaptive_entropy
+        return bool(bonus or self.top_entropy_quantile < 1.0)
+
+    @property
+    def skips(self) -> bool:
+        """Whether completions of advantage 0 are left out: asked for, and nothing to this loss."""
+        more = self.beta or self.uses_entropy
+        by_group = self.multi_objective_aggregation == "sum_then_normalize"
+        return self.skip_zero_advantages and by_group and not more and self.loss_type in SKIPPABLE
+
+    @property
+    def order_matters(self) -> bool:
+        """Whether an update depends on which completions share a micro batch, as TRL shuffles them.
+
+        It does where a generation serves several updates, and where a mean is taken over a micro
+        batch.
+        """
+        several_updates = self.gradient_accumulation_steps % self.steps_per_generation != 0
+        return several_updates or self.uses_entropy or self.loss_type == "bnpo"
+
+
+def add_model_arguments(training: GRPOConfig, model: trl.ModelConfig) -> None:
+    """Hand the model's arguments to the trainer, as `trl/scripts/grpo.py` does."""
+    arguments = {
+        "revision": model.model_revision,
+        "attn_implementation": model.attn_implementation,
+        "dtype": fastest_dtype()[0] if model.dtype == "fastest" else model.dtype,
+    }
+    known = {name: value for name, value in arguments.items() if value is not None}
+    training.model_init_kwargs = {**known, **(training.model_init_kwargs or {})}

@@ -1,0 +1,180 @@
+"""Tools and environments of a run, which TRL calls: loading them, and what a recipe adds.
+
+A tool is a function that the model may call. An environment, one for each completion, has
+`reset(**row)`, whose text is added to the prompt; its other public methods are tools, and
+`get_reward()`, where it has one, scores the rollout. Tools need type hints and an `Args:` section,
+from which the chat template describes them.
+"""
+
+import functools
+import inspect
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from recipes.common.training.completion import load_tokenizer
+from recipes.common.utils.run_files import arguments_text
+from rewards.contract import AsyncReward, Reward, at_once, reward_of
+from rewards.loading import find_object
+from rewards.routing import answer_of
+
+DECLARATIONS = ("kind", "full", "allowances", "farmable", "max_error_rate", "tasks")
+NOT_TOOLS = ("reset", "get_reward")
+TEMPLATE = "recipes/calculator/chat_template.jinja"
+
+
+def load_tools(specs: list[str] | None) -> list[Callable]:
+    """Load functions by `path/to/file.py:function` or `package.module:function`."""
+    return [_load("tool", spec) for spec in specs or []]
+
+
+def load_environment(spec: str | None) -> Callable | None:
+    """Load the class of an environment, likewise."""
+    return None if spec is None else _load("environment_factory", spec)
+
+
+@functools.cache  # a file that is imported twice holds another class of the same name
+def _load(setting: str, spec: str) -> Callable:
+    if ":" not in spec:
+        raise ValueError(f"{setting} {spec!r}: give path/to/file.py:name or package.module:name.")
+    try:
+        return find_object(spec)
+    except ValueError as problem:
+        raise ValueError(str(problem).replace("reward", setting, 1)) from problem
+
+
+def takes_environments(reward: Reward) -> bool:
+    """Whether a reward can be called in a rollout alone: it has a parameter `environments`."""
+    reward = reward_of(reward)
+    return not reward.is_model and "environments" in inspect.signature(reward.call).parameters
+
+
+def tools_of(training: dict[str, Any]) -> list[Callable]:
+    """All that the model of a run may call, methods of its environment included.
+
+    Raises:
+        ValueError: something cannot be loaded, or the environment cannot be made.
+    """
+    tools, spec = load_tools(training["tools"]), training["environment_factory"]
+    factory = load_environment(spec)
+    if factory is None:
+        return tools
+    try:
+        environment = factory()
+    except (Exception, SystemExit) as error:
+        raise ValueError(
+            f"environment {spec!r} cannot be made: "
+            f"{type(error).__name__}: {error}. It is called without arguments."
+        ) from error
+    methods = inspect.getmembers(type(environment), predicate=inspect.isfunction)
+    names = [name for name, _ in methods if name not in NOT_TOOLS and not name.startswith("_")]
+    return tools + [getattr(environment, name) for name in names]
+
+
+# --- The chat template
+
+
+def processor_of(processing_class: Any, model: Any, args: Any, has_tools: bool) -> Any:
+    """The tokenizer of a run with its chat template, and a way to read tool calls.
+
+    None where TRL is to load the tokenizer itself.
+    """
+    template = args.chat_template_path
+    if template is None and not has_tools:
+        return processing_class
+    if processing_class is None:
+        is_name = isinstance(model, str)
+        name = model if is_name else model.config._name_or_path
+        revision = (args.model_init_kwargs or {}).get("revision") if is_name else None
+        processing_class = load_tokenizer(name, revision, args.trust_remote_code, template)
+    elif template is not None:
+        processing_class.chat_template = Path(template).read_text(encoding="utf-8")
+    if has_tools:
+        read_calls(processing_class)
+    return processing_class
+
+
+def read_calls(processing_class: Any) -> None:
+    """Set how tool calls are read in what the model writes, unless the tokenizer says so itself.
+
+    TRL knows how the templates of some models write a call; any other is read as
+    `<tool_call>{"name": ..., "arguments": {...}}</tool_call>`.
+    """
+    from trl.chat_template_utils import add_response_schema, qwen3_template
+
+    tokenizer = getattr(processing_class, "tokenizer", processing_class)
+    if getattr(tokenizer, "response_template", None) is None:
+        try:
+            add_response_schema(processing_class)
+        except ValueError:  # not a template of a model that TRL knows
+            tokenizer.response_template = qwen3_template
+
+
+def check_tool_template(tokenizer: Any) -> None:
+    """Raise ValueError where the chat template does not show tools, calls and their answers."""
+    from trl.chat_template_utils import supports_tool_calling
+
+    if not supports_tool_calling(tokenizer):
+        raise ValueError(
+            "its chat template writes no tool calls or drops what a tool answers. Give one that "
+            f"does by chat_template_path (as {TEMPLATE}), or a model that was trained with tools."
+        )
+
+
+def loggable(completion: str | list[dict]) -> str | list[dict]:
+    """The completion with the arguments of its tool calls as JSON text.
+
+    TRL's table of completions is a parquet file, whose columns have one type each, and a model
+    calls a tool with a number now and a mapping then.
+    """
+
+    def as_text(call: dict) -> dict:
+        if "function" not in call:  # TRL answers it with an error
+            return call
+        return {**call, "function": {**call["function"], "arguments": arguments_text(call)}}
+
+    if isinstance(completion, str):
+        return completion
+    return [
+        {**message, "tool_calls": [as_text(call) for call in message["tool_calls"]]}
+        if message.get("tool_calls")
+        else message
+        for message in completion
+    ]
+
+
+# --- The reward of an environment
+
+
+def environment_reward(environment: type) -> Reward:
+    """`get_reward()` of each completion's environment as a reward like any other.
+
+    The class declares as its attributes what a reward does. One that raises is an error of its row,
+    and a completion of another class is not this reward's to score. It is async for those that
+    are: they run on the event loop on which their tools ran.
+    """
+    name, is_async = environment.__name__, inspect.iscoroutinefunction(environment.get_reward)
+
+    async def score(own: Any) -> tuple[float | None, str]:
+        if type(own) is not environment:
+            return None, "not applicable"
+        try:
+            amount = await answer_of(own.get_reward)
+        except Exception as error:
+            return None, f"error: {type(error).__name__}: {error}"
+        return amount, "unparsed" if amount is None else "graded"
+
+    async def awaited(environments: list, log_extra: Callable, **columns: Any) -> list:
+        scored = [await score(own) for own in environments]
+        log_extra(f"outcome/{name}", [outcome for _, outcome in scored])
+        return [amount for amount, _ in scored]
+
+    def call(**columns: Any) -> list:
+        return at_once(awaited(**columns))
+
+    return (AsyncReward if is_async else Reward)(
+        call=awaited if is_async else call,
+        name=name,
+        is_async=is_async,
+        **{key: getattr(environment, key) for key in DECLARATIONS if hasattr(environment, key)},
+    )

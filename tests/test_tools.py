@@ -1,0 +1,324 @@
+"""Tools and environments: TRL's rollout and ours are one, `get_reward` is guarded like any reward,
+and only the model is scored.
+"""
+
+import asyncio
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+import trl
+from datasets import Dataset
+from support.launching import ROOT, run
+from support.scored_by_place import advantages_of, completions, generations
+from support.scripted_tools import (
+    CALCULATOR,
+    CORRECT,
+    ENVIRONMENT,
+    FIRST,
+    KINDS,
+    QUESTIONS,
+    ROWS,
+    evaluated,
+    make_trainer,
+    template,
+)
+from test_preflight import SETTINGS
+from transformers import AutoTokenizer
+
+from recipes.calculator.train import metric, reference_completion
+from recipes.common.checks.preflight import check_rows
+from recipes.common.data.recipe import load_parts, load_recipe
+from recipes.common.evaluation.evaluate import evaluate
+from recipes.common.sampling.probe import check as check_probe
+from recipes.common.trainer import GRPOTrainer
+from recipes.common.training.completion import opening_of, turn_kinds
+from recipes.common.training.tools import check_tool_template, load_environment, load_tools
+from recipes.common.utils.run_files import completion_files, messages, read_completions
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+
+@pytest.fixture
+def make(model: Path, tmp_path: Path) -> Callable[..., trl.GRPOTrainer]:
+    """Make the scripted trainer, in tmp_path or the folder of the call."""
+    return lambda folder=tmp_path, **settings: make_trainer(model, folder, **settings)
+
+
+# Training
+
+
+@pytest.mark.slow
+def test_the_reward_of_an_environment_trains_as_in_trl(make, tmp_path):
+    trained = []
+    for kind in (GRPOTrainer, trl.GRPOTrainer):
+        trainer = make(tmp_path / kind.__module__, kind=kind)
+        trainer.train()
+        table = completions(tmp_path / kind.__module__)
+        columns = [table[name] for name in ("Calculator", "advantage", "completion")]
+        trained.append(([list(map(str, of)) for of in columns], list(trainer.model.parameters())))
+    (ours, our_weights), (theirs, their_weights) = trained
+    assert ours == theirs and ours[0] == list(map(str, ENVIRONMENT))
+    assert all(map(torch.equal, our_weights, their_weights))
+
+
+@pytest.mark.slow
+def test_rewards_turns_and_advantages_of_a_batch(make, tmp_path):
+    trainer = make(reward_weights=[0.5])  # of reward_funcs; an environment's weight is 1, as in TRL
+    trainer.train()
+    (logged,), table = generations(trainer), completions(tmp_path)
+    assert (table["gsm8k_correctness"], table["Calculator"]) == (CORRECT, ENVIRONMENT)
+    total = [0.5 * a + b for a, b in zip(CORRECT, ENVIRONMENT, strict=True)]
+    assert table["advantage"] == pytest.approx(advantages_of(total), abs=1e-5)
+    assert logged["errors/Calculator"] == 0.0
+    kinds = [kind for turns in KINDS for kind in turns]
+    for kind in set(kinds):
+        share = kinds.count(kind) / len(kinds)
+        assert logged[f"turns/{kind.replace(' ', '_')}"] == pytest.approx(share)
+
+
+class Breaks:
+    """An environment whose reward fails where the answer is 5."""
+
+    kind, full = "verifier", 1.0
+
+    def reset(self, answer, **row):
+        self.answer = answer
+
+    def get_reward(self):
+        return 1.0 / (self.answer != "5")
+
+
+class Awaited(Breaks):
+    async def get_reward(self):
+        await asyncio.sleep(0)
+        return 0.5
+
+
+@pytest.mark.slow
+def test_a_get_reward_that_raises_is_an_error_of_its_rows(make, tmp_path):
+    trainer = make(environment=Breaks)
+    trainer.train()
+    (logged,), table = generations(trainer), completions(tmp_path)
+    assert logged["errors/Breaks"] == 0.5
+    assert table["Breaks"] == [None] * 4 + [1.0] * 4
+    assert table["gsm8k_correctness"][:4] == [None] * 4, "a row that a reward failed on is void"
+
+
+@pytest.mark.slow
+def test_several_environments_of_trl_score_their_own_rows_and_may_be_async(make, tmp_path):
+    rows = [{**ROWS[0], "environment": "two"}, {**ROWS[1], "environment": "one"}]
+    trainer = make(environment={"one": Breaks, "two": Awaited}, rows=rows)
+    trainer.train()
+    (logged,), table = generations(trainer), completions(tmp_path)
+    assert (table["Awaited"], table["Breaks"]) == ([0.5] * 4 + [None] * 4, [None] * 4 + [1.0] * 4)
+    assert (logged["unparsed/Breaks"], logged["unparsed/Awaited"]) == (0.0, 0.0)
+
+
+@pytest.mark.slow
+def test_a_run_that_was_stopped_and_resumed_is_the_run_that_was_not(make, tmp_path):
+    steps = {"max_steps": 4, "save_strategy": "steps", "save_steps": 2, "learning_rate": 0.01}
+    weights = []
+    for folder, checkpoint in (("whole", None), ("stopped", tmp_path / "whole/checkpoint-2")):
+        trainer = make(tmp_path / folder, **steps)
+        trainer.train(resume_from_checkpoint=checkpoint and str(checkpoint))
+        weights.append(list(trainer.model.parameters()))
+    assert trainer.state.global_step == 4 and all(map(torch.equal, *weights))
+
+
+@pytest.mark.slow
+def test_tool_calls_are_logged_whatever_the_type_of_their_arguments(make, tmp_path):
+    trainer = make()
+    for value in ("47 + 38", 85, {"sum": 85}):
+        function = {"name": "calculate", "arguments": {"expression": value}}
+        call = {"role": "assistant", "content": "", "tool_calls": [{"function": function}]}
+        trainer._logs["prompt"].append("47 + 38 =")
+        trainer._logs["completion"].append([call])
+        trainer._logs["advantages"].append(0.0)
+    trainer.log({"loss": 0.0})
+    table = read_completions(*completion_files(tmp_path))
+    shown = [messages(line["completion"])[0][1] for line in table.to_pylist()]
+    assert shown == [
+        f'{{"call": "calculate", "arguments": {{"expression": {value}}}}}'
+        for value in ('"47 + 38"', "85", '{"sum": 85}')
+    ]
+
+
+# Evaluation
+
+
+def test_evaluation_goes_through_the_rollout_of_training_and_leaves_no_trace(make):
+    trainer = make()
+    torch.manual_seed(3)
+    state, rows = torch.get_rng_state(), [dict(row) for row in ROWS for _ in range(4)]
+    results = evaluate(trainer, rows, metric, samples=1)
+    assert [row["turns"] for row in results] == KINDS
+    assert [row["rewards"]["Calculator"] for row in results] == ENVIRONMENT
+    assert [row["rewards"]["gsm8k_correctness"] for row in results] == CORRECT
+    right = [amount > 0 for amount in CORRECT]
+    assert [row["metrics"]["strict"] for row in results] == right
+    assert [row["samples"][0]["strict"] for row in results] == right
+    roles = [message["role"] for message in results[0]["messages"]]
+    assert roles == ["assistant", "tool", "assistant"]
+    json.dumps(results)
+    assert torch.equal(torch.get_rng_state(), state)
+    assert not any(trainer._metrics.values()) and not trainer._logs["completion"]
+    assert trainer.state.num_input_tokens_seen == 0
+
+
+def test_what_a_tool_answers_is_not_counted_as_the_models_tokens(make):
+    trainer = make()
+    first = evaluated(trainer)[0]
+    written = [FIRST[0][0] + "<|end|>", "<answer>5</answer><|end|>"]
+    assert first["tokens"] == sum(len(trainer._tokenizer(text)["input_ids"]) for text in written)
+
+
+@pytest.mark.slow
+def test_two_ranks_with_rollouts_of_different_lengths_see_what_one_process_does(
+    make, model, tmp_path
+):
+    words = [sys.executable, "-m", "accelerate.commands.accelerate_cli", "launch"]
+    words += ["--config_file=accelerate_configs/cpu_2proc.yaml", "tests/support/scripted_tools.py"]
+    run([*words, str(model), str(tmp_path)])
+    trainer = make(tmp_path / "one", per_device_eval_batch_size=2, max_steps=2)
+    expected = evaluated(trainer)
+    trainer.train()
+    ranks = [json.loads((tmp_path / f"seen_{rank}.json").read_text()) for rank in (0, 1)]
+    kinds = ("call", "text", "failed_call", "broken_call")
+    for name in ("rewards/Calculator/mean", *(f"turns/{kind}" for kind in kinds)):
+        assert ranks[0]["logged"][0][name] == ranks[1]["logged"][0][name]
+    for rank in ranks:
+        assert (rank["evaluated"], rank["ranks"]) == (expected, 2)
+        assert rank["logged"][0]["rewards/Calculator/mean"] == 0.25
+    assert generations(trainer)[0]["rewards/Calculator/mean"] == 0.25
+
+
+@pytest.mark.parametrize(
+    ("turns", "kinds"),
+    [
+        ([{"role": "assistant", "content": "4"}], ["text"]),
+        ([{"role": "assistant", "content": "<tool_call>{"}], ["broken call"]),
+        ([{"role": "assistant", "content": "", "tool_calls": [{}]}], ["call without room"]),
+        (
+            [
+                {"role": "assistant", "content": "", "tool_calls": [{}]},
+                {"role": "tool", "content": "{'error': 'x'}"},
+            ],
+            ["failed call"],
+        ),
+    ],
+)
+def test_kinds_of_turns(turns, kinds):
+    assert turn_kinds(turns, "<tool_call>") == kinds
+
+
+# Loading and checks
+
+
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [
+        ("multiply", r"tool 'multiply': give path/to/file.py:name or package.module:name"),
+        ("nowhere.py:multiply", r"tool 'nowhere.py:multiply': no file"),
+        (f"{__file__}:multiplied", r"no function or class 'multiplied'. Did you mean 'multiply'"),
+    ],
+)
+def test_a_tool_that_is_not_there_is_refused_in_words(spec, message):
+    with pytest.raises(ValueError, match=message):
+        load_tools([spec])
+
+
+def multiply(a: int, b: int) -> int:
+    """Multiply two numbers."""
+    return a * b
+
+
+def test_a_chat_template_that_does_not_show_tools_is_refused(model):
+    tokenizer = AutoTokenizer.from_pretrained(model)
+    with pytest.raises(ValueError, match=r"writes no tool calls .* chat_template_path"):
+        check_tool_template(tokenizer)
+    tokenizer.chat_template = template()
+    check_tool_template(tokenizer)
+
+
+def test_calls_are_read_as_the_recipes_template_writes_them(make):
+    assert opening_of(make()._tokenizer) == "<tool_call>"
+
+
+def test_a_warm_start_shows_the_tools_and_trains_on_the_turns_of_the_model():
+    from recipes.common.warm_start import reference_rows
+
+    config = ROOT / "recipes/calculator/smollm2-135m.yaml"
+    recipe = load_recipe(config, ["--num_train_rows", "4", "--num_eval_rows", "1"])
+    (example, *_), (row, *_) = reference_rows(recipe, 2)
+    assert example["completion"] == reference_completion(row)
+    assert [tool["function"]["name"] for tool in json.loads(example["tools"])] == ["calculate"]
+
+
+def parts_of(parse, load_rows=lambda args, seed: (Dataset.from_list(ROWS), None), **settings):
+    """Arguments, rewards and rows of a run with an environment, as a run loads them."""
+    args = parse({**SETTINGS, "environment_factory": CALCULATOR, **settings})
+    assert args.problems == []
+    (rewards, rows, *_), problems = load_parts(args, load_rows)
+    return args, rewards, rows, problems
+
+
+BY_ENVIRONMENT = """
+def by_environment(environments, **kwargs):
+    return [environment.get_reward() for environment in environments]
+"""
+
+
+@pytest.mark.slow
+def test_a_reward_may_take_the_environments_and_preflight_does_not_call_it(make, parse, tmp_path):
+    (tmp_path / "mine.py").write_text(BY_ENVIRONMENT)
+    names = [f"{tmp_path}/mine.py:by_environment", "gsm8k_correctness"]
+    args, rewards, rows, problems = parts_of(parse, reward_funcs=names)
+    lines, found = check_rows(args, rows.to_list(), [], rewards, reference_completion)
+    assert problems == found == [] and [line.reward for line in lines] == ["gsm8k_correctness"]
+    make(rewards=rewards).train()
+    assert completions(tmp_path)["by_environment"] == ENVIRONMENT
+
+
+def test_the_probe_refuses_an_environment_whose_rollouts_are_over(parse):
+    recipe = type("Recipe", (), {})()
+    recipe.args, recipe.rewards, *_ = parts_of(parse, reward_funcs=["gsm8k_correctness"])
+    with pytest.raises(ValueError, match="an environment lives as long as its rollout"):
+        check_probe(recipe, ROWS, processes=1, is_part=False)
+
+
+class Asks:
+    """An environment that brings its question."""
+
+    kind = "shaping"
+
+    def reset(self, **row):
+        return QUESTIONS[0]
+
+    def get_reward(self):
+        return 1.0
+
+
+@pytest.mark.slow
+def test_an_environment_may_make_the_prompt_of_empty_messages_and_score_it_alone(
+    make, parse, tmp_path
+):
+    settings = {"environment_factory": f"{__file__}:Asks", "max_steps": 1, "reward_funcs": []}
+    silent = {"prompt": [{"role": "user", "content": ""}], "task": "environment"}
+    empty = Dataset.from_list([silent] * 4)
+    args, rewards, rows, problems = parts_of(parse, lambda args, seed: (empty, None), **settings)
+    assert problems == []
+    _, problems = check_rows(args, rows.to_list(), [], rewards, lambda row: None)
+    assert problems == []
+    environment = load_environment(f"{__file__}:Asks")
+    make(rows=rows.to_list(), environment=environment, rewards=None).train()
+    table = completions(tmp_path)
+    assert QUESTIONS[0] in str(table["prompt"][0]) and table["Asks"] == [1.0] * 8
+
+
+def test_step_rewards_have_no_place_among_the_turns_of_tools(make):
+    with pytest.raises(ValueError, match="cannot be placed among the turns of tools"):
+        make(rewards=["gsm8k_correctness", "equation_steps"])
