@@ -8,9 +8,7 @@
 
 `--model` is a Hub id, a checkpoint, or a run folder (under LoRA its adapter is loaded on its base).
 The rows, rewards, metric, lengths, tools and vLLM are the recipe's; any argument of it can be
-overridden. With `--num_eval_samples` each row is also sampled so often, and pass@k printed, the
-unbiased estimate of Chen et al. 2021 with its interval over the problems. `--output FILE` keeps
-what was found of every row. `--against` compares a second model row by row.
+overridden. With `--num_eval_samples` each row is also sampled so often, and pass@k printed.
 """
 
 from pathlib import Path
@@ -22,14 +20,14 @@ def main() -> None:
     parser = make_parser(__doc__)
     parser.add_argument("--model", required=True, help="Hub id, checkpoint or run folder")
     parser.add_argument("--config", required=True, type=Path, help="a YAML of a recipe")
-    parser.add_argument("--against", help="a second model, shown as `after`")
+    parser.add_argument("--against", help="a second model, compared row by row: `after`")
     parser.add_argument("--output", type=Path, help="one JSON object a row, of the last model")
     options, overrides = parser.parse_known_args()
     from recipes.common.data.recipe import load_recipe
     from recipes.common.evaluation.evaluate import evaluate
+    from recipes.common.evaluation.pass_at_k import lines_of
     from recipes.common.evaluation.scores import compare, comparison_table, summarize
     from recipes.common.sampling.idle import held_out_rows, idle_trainer
-    from recipes.common.sampling.pass_at_k import lines_of
     from recipes.common.utils.run_files import write_rows
 
     evaluated = {}

@@ -24,18 +24,11 @@ from recipes.common.sampling.idle import idle_trainer
 from recipes.common.training.completion import load_tokenizer
 from recipes.common.training.config import add_model_arguments
 from recipes.common.training.tools import tools_of
+from recipes.common.utils import run_files as files
 from recipes.common.utils.machine import versions
-from recipes.common.utils.run_files import (
-    AFTER,
-    BEFORE,
-    TABLE,
-    WARM_START,
-    write_json,
-    write_rows,
-    write_whole,
-)
 
 LEARNING_RATE = {True: 5e-4, False: 2e-5}  # with LoRA, and of all weights
+AS_THE_RUN = ("seed", "bf16", "gradient_checkpointing", "chat_template_kwargs", "trust_remote_code")
 
 
 def warm_start(
@@ -53,44 +46,43 @@ def warm_start(
     with every problem, one a line.
     """
     recipe = load_recipe(config, overrides)
-    args, held_out = recipe.args, recipe.eval_rows.to_list() if recipe.eval_rows else []
-    folder = output_dir or Path(f"{args.training['output_dir']}-warm-start")
+    model, uses_lora = recipe.args.model["model_name_or_path"], recipe.args.model["use_peft"]
+    folder = output_dir or Path(f"{recipe.args.training['output_dir']}-warm-start")
     if folder.exists():
         raise ValueError(f"{folder} exists. Remove it, or give another --output_dir.")
     # Renamed at the end: a folder that exists is whole.
-    partial = folder.with_name(folder.name + ".partial")
+    partial = folder.with_name(folder.name + files.PARTIAL)
     shutil.rmtree(partial, ignore_errors=True)
     examples, used = reference_rows(recipe, rows)
     started = time.monotonic()
-    before = _evaluate(recipe, args.model["model_name_or_path"], held_out)
-    trainer = _train(
-        recipe, examples, steps, learning_rate or LEARNING_RATE[args.model["use_peft"]], partial
-    )
-    model = trainer.model.merge_and_unload() if args.model["use_peft"] else trainer.model
-    model.save_pretrained(partial)
+    before = _evaluate(recipe, model)
+    trainer = _train(recipe, examples, steps, learning_rate or LEARNING_RATE[uses_lora], partial)
+    trained = trainer.model.merge_and_unload() if uses_lora else trainer.model
+    trained.save_pretrained(partial)
     trainer.processing_class.save_pretrained(partial)
-    after = _evaluate(recipe, str(partial), held_out)
+    after = _evaluate(recipe, str(partial))
     minutes = (time.monotonic() - started) / 60
     record = {
         "config": str(config),
         "overrides": overrides,
-        "model": args.model["model_name_or_path"],
+        "model": model,
         "rows": len(used),
         "steps": steps,
         "minutes": minutes,
         "versions": versions(),
         QUESTIONS: [question_digest(row["prompt"]) for row in used],
     }
-    did = f"{steps} supervised steps on {len(used)} reference completions"
-    table = f"{folder}: {did}, {minutes:.1f} minutes"
-    if held_out:
-        write_rows(partial / BEFORE, before)
-        write_rows(partial / AFTER, after)
-        table += "\n" + comparison_table(
-            summarize(before), summarize(after), compare(before, after)
-        )
-    write_whole(partial / TABLE, table + "\n")
-    write_json(partial / WARM_START, record)
+    table = (
+        f"{folder}: {steps} supervised steps on {len(used)} reference completions, {minutes:.1f} "
+        "minutes"
+    )
+    if before:
+        files.write_rows(partial / files.BEFORE, before)
+        files.write_rows(partial / files.AFTER, after)
+        p = compare(before, after)
+        table = f"{table}\n{comparison_table(summarize(before), summarize(after), p)}"
+    files.write_whole(partial / files.TABLE, table + "\n")
+    files.write_json(partial / files.WARM_START, record)
     partial.rename(folder)
     print(f"\n{table}\nTrain from it: --model_name_or_path {folder}")
 
@@ -102,14 +94,14 @@ def reference_rows(recipe: Recipe, count: int) -> tuple[list[dict], list[dict]]:
     for row in recipe.train_rows.shuffle(seed=recipe.args.training["seed"]):
         if len(used) == count:
             break
-        if (text := recipe.module.reference_completion(row)) is not None:
-            chat = isinstance(row["prompt"], list)
-            completion = (
-                [{"role": "assistant", "content": text}] if chat and isinstance(text, str) else text
-            )
-            tools = {"tools": json.dumps(schemas)} if schemas else {}
-            examples.append({"prompt": row["prompt"], "completion": completion, **tools})
-            used.append(row)
+        completion = recipe.module.reference_completion(row)
+        if completion is None:
+            continue
+        if isinstance(row["prompt"], list) and isinstance(completion, str):
+            completion = [{"role": "assistant", "content": completion}]
+        example = {"prompt": row["prompt"], "completion": completion}
+        examples.append({**example, "tools": json.dumps(schemas)} if schemas else example)
+        used.append(row)
     if len(used) < count:
         raise ValueError(
             f"the recipe has {len(used)} training rows with a reference completion; --rows is "
@@ -122,7 +114,6 @@ def _train(
     recipe: Recipe, examples: list[dict], steps: int, learning_rate: float, folder: Path
 ) -> SFTTrainer:
     training, model = recipe.args.training, ModelConfig(**recipe.args.model)
-    kept = ("seed", "bf16", "gradient_checkpointing", "chat_template_kwargs", "trust_remote_code")
     args = SFTConfig(
         output_dir=str(folder),
         max_steps=steps,
@@ -136,28 +127,29 @@ def _train(
         save_strategy="no",
         report_to="none",
         use_cpu=training["use_cpu"] or not torch.accelerator.is_available(),
-        **{name: training[name] for name in kept if training.get(name) is not None},
+        **{name: training[name] for name in AS_THE_RUN if training.get(name) is not None},
     )
     add_model_arguments(args, model)
-    tokenizer = load_tokenizer(
-        model.model_name_or_path,
-        model.model_revision,
-        args.trust_remote_code,
-        training["chat_template_path"],
-    )
     trainer = SFTTrainer(
         model=model.model_name_or_path,
         args=args,
         train_dataset=Dataset.from_list(examples),
-        processing_class=tokenizer,
+        processing_class=load_tokenizer(
+            model.model_name_or_path,
+            model.model_revision,
+            args.trust_remote_code,
+            training["chat_template_path"],
+        ),
         peft_config=get_peft_config(model),
     )
     trainer.train()
     return trainer
 
 
-def _evaluate(recipe: Recipe, model: str, rows: list[dict]) -> list[dict[str, Any]]:
-    if not rows:
+def _evaluate(recipe: Recipe, model: str) -> list[dict[str, Any]]:
+    """The held-out rows with the completions of a model; none where the recipe holds none out."""
+    if not recipe.eval_rows:
         return []
-    samples = recipe.args.recipe.num_eval_samples
-    return evaluate(idle_trainer(recipe, model), rows, recipe.module.metric, samples, model)
+    samples, metric = recipe.args.recipe.num_eval_samples, recipe.module.metric
+    trainer = idle_trainer(recipe, model)
+    return evaluate(trainer, recipe.eval_rows.to_list(), metric, samples, model)

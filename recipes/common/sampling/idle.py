@@ -44,24 +44,21 @@ def idle_trainer(recipe: Recipe, name: str | None = None, weights: bool = True) 
 
     Without `weights` it only scores. Raises ValueError for what cannot be loaded.
     """
-    args, name = recipe.args, name or recipe.args.model["model_name_or_path"]
-    own = ModelConfig(**args.model)
-    here = {
-        "use_cpu": args.training["use_cpu"] or not torch.accelerator.is_available(),
-        # A YAML for several processes need not divide by one.
-        "per_device_train_batch_size": args.training["num_generations"],
-    }
-    training = GRPOConfig(**{**args.training, **IDLE, **here})
+    settings, own = {**recipe.args.training, **IDLE}, ModelConfig(**recipe.args.model)
+    settings["use_cpu"] = settings["use_cpu"] or not torch.accelerator.is_available()
+    # A YAML for several processes need not divide by one.
+    settings["per_device_train_batch_size"] = settings["num_generations"]
+    training = GRPOConfig(**settings)
     add_model_arguments(training, own)
-    model: Any = name
+    model: Any = name or own.model_name_or_path
     try:
-        tokenizer = load_tokenizer(name, own.model_revision, training.trust_remote_code)
+        tokenizer = load_tokenizer(model, own.model_revision, training.trust_remote_code)
         if not weights:
             sizes = {"hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1}
             model = LlamaForCausalLM(LlamaConfig(vocab_size=8, num_attention_heads=1, **sizes))
             training.use_vllm = False
-        elif Path(name, "adapter_config.json").is_file():
-            model = AutoPeftModelForCausalLM.from_pretrained(name, **training.model_init_kwargs)
+        elif Path(model, "adapter_config.json").is_file():
+            model = AutoPeftModelForCausalLM.from_pretrained(model, **training.model_init_kwargs)
         if not isinstance(model, str):
             training.model_init_kwargs = None
         trainer = GRPOTrainer(
@@ -73,7 +70,7 @@ def idle_trainer(recipe: Recipe, name: str | None = None, weights: bool = True) 
             quantization_config=get_quantization_config(own) if isinstance(model, str) else None,
         )
     except (OSError, TypeError) as error:
-        raise ValueError(f"model {name!r} cannot be loaded: {error}") from error
+        raise ValueError(f"model {model!r} cannot be loaded: {error}") from error
     make_head_input_contiguous(trainer.model)
     if not own.use_peft:  # PEFT's generate goes round the autocast of accelerate, in a run as well
         trainer.model = trainer.accelerator.prepare_model(trainer.model, evaluation_mode=True)
