@@ -33,7 +33,6 @@ TRL_ARGUMENTS = {
     "log_metric",
     "environments",
 }
-NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 
 
 @dataclass(frozen=True, eq=False)
@@ -118,7 +117,7 @@ def reward_of(reward: Any) -> Reward:
         return Reward(reward, path.split("/")[-1], "model")
     tasks = declared(reward, "tasks")
     tasks = [tasks] if isinstance(tasks, str) else tasks
-    needed = [p.name for p in parameters_of(reward) if p.default is p.empty and p.kind in NAMED]
+    needed = [name for name, p in named_parameters(reward).items() if p.default is p.empty]
     is_awaited = is_coroutine_function(reward)
     return (AsyncReward if is_awaited else Reward)(
         call=reward,
@@ -159,9 +158,11 @@ def is_coroutine_function(reward: Callable) -> bool:
     return inspect.iscoroutinefunction(reward) or inspect.iscoroutinefunction(type(reward).__call__)
 
 
-def parameters_of(reward: Callable) -> list[inspect.Parameter]:
-    """The parameters it is called with."""
-    return list(inspect.signature(reward).parameters.values())
+def named_parameters(reward: Callable) -> dict[str, inspect.Parameter]:
+    """The parameters that it can be given by name."""
+    named = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+    parameters = inspect.signature(reward).parameters
+    return {name: parameter for name, parameter in parameters.items() if parameter.kind in named}
 
 
 def at_once(coroutine: Coroutine) -> Any:
@@ -224,7 +225,5 @@ def reward_columns(reward: Any) -> list[str]:
     return list(reward_of(reward).columns)
 
 
-def signature(*columns: str) -> inspect.Signature:
-    named = [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY) for name in columns]
-    rest = inspect.Parameter("rest", inspect.Parameter.VAR_KEYWORD)
-    return inspect.Signature([*named, rest])
+def parameters_of(reward: Callable) -> list[inspect.Parameter]:
+    return list(inspect.signature(reward).parameters.values())

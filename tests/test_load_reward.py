@@ -1,4 +1,4 @@
-"""Rewards by name, file or module: each form loads, every mistake is refused with its remedy."""
+"""Rewards by name, file, module or model, and by task: each form loads, each mistake is refused."""
 
 import asyncio
 import functools
@@ -10,14 +10,15 @@ from pathlib import Path
 import pytest
 from trl.trainer.utils import get_callable_name, is_async_callable
 
-from rewards import full_reward, load_reward, load_rewards, reward_columns, reward_kind, reward_name
+from rewards import load_reward, load_rewards, reward_of
+from rewards.contract import route
 from rewards.format import XmlFormat
 from rewards.registry import REGISTRY
 
 MINE = """
 import functools
+from rewards import for_tasks
 def short(prompts, completions, limit=10, **kwargs): return [float(len(c) <= limit) for c in completions]
-def at_most(prompts, completions, limit, **kwargs): return [float(len(c) <= limit) for c in completions]
 def right(prompts, completions, answer, *, unit="", task, trainer_state=None, log_metric, **kwargs): return []
 async def slow(prompts, completions, amount=1.0, **kwargs): return [amount] * len(completions)
 async def slow_steps(completions, **kwargs): return []
@@ -27,9 +28,15 @@ class Counter:
     def __call__(self, prompts, completions, **kwargs): return [float(len(c) <= self.limit) for c in completions]
 class Later(Counter):
     async def __call__(self, prompts, completions, **kwargs): return super().__call__(prompts, completions)
-at_most_4 = functools.partial(at_most, limit=4)
+short_of_4 = functools.partial(short, limit=4)
 def make(limit): return Counter(limit)
 def by_position(prompts, completions, /, **kwargs): return []
+def of_a_kind(completions, **kwargs): return []
+of_a_kind.kind = "verifyer"
+@for_tasks("math", "words")
+def lengths(prompts, completions, amount=1.0, **kwargs): return [amount * len(c) for c in completions]
+@for_tasks("code")
+async def later(prompts, completions, **kwargs): return [1.0] * len(completions)
 """  # noqa: E501
 FULL = "<reasoning>r</reasoning><answer>18</answer>"
 
@@ -38,21 +45,20 @@ FULL = "<reasoning>r</reasoning><answer>18</answer>"
 def mine(tmp_path: Path, monkeypatch) -> str:
     """The path of a file with rewards, that is also the module `my_rewards`."""
     (tmp_path / "my_rewards.py").write_text(MINE)
-    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.chdir(tmp_path)
     monkeypatch.delitem(sys.modules, "my_rewards", raising=False)
     return str(tmp_path / "my_rewards.py")
 
 
-def score(reward, *texts: str, **columns) -> list:
+def call(reward, **arguments) -> list:
     """As TRL calls it."""
-    scores = reward(prompts=[""] * len(texts), completions=list(texts), **columns)
-    return asyncio.run(scores) if is_async_callable(reward) else scores
+    return asyncio.run(reward(**arguments)) if is_async_callable(reward) else reward(**arguments)
 
 
-def message(call, *args, **kwargs) -> str:
+def message(load, *args, **kwargs) -> str:
     """The message of a refused call."""
     with pytest.raises(ValueError) as refused:
-        call(*args, **kwargs)
+        load(*args, **kwargs)
     return str(refused.value)
 
 
@@ -63,16 +69,16 @@ def message(call, *args, **kwargs) -> str:
     ("spec", "kwargs", "text", "expected"),
     [
         ("gsm8k_correctness", {"exact": 5.0}, FULL, 5.0),  # of the registry
-        ("{mine}:short", {"limit": 3}, "short", 0.0),
-        ("my_rewards.py:short", {}, "short", 1.0),  # from the working directory
+        ("{mine}:short", {"limit": 3}, "short", 0.0),  # a file
+        ("my_rewards.py:short", {}, "short", 1.0),  # in the working directory
+        ("my_rewards.short", {"limit": 3}, "short", 0.0),  # a module, there or installed
         ("my_rewards:short", {"limit": 3}, "short", 0.0),
-        ("my_rewards.short", {"limit": 3}, "short", 0.0),
         ("rewards.format.XmlFormat", {"per_tag": 0.1}, FULL, 0.4),
-        ("{mine}:Counter", {"limit": 4}, "short", 0.0),  # a class
-        ("{mine}:at_most_4", {"limit": 5}, "short", 1.0),  # a partial
-        ("{mine}:make", {"limit": 5}, "short", 1.0),  # a function that returns one
-        ("{mine}:slow", {"amount": 3.0}, "short", 3.0),  # async: function, instance, class
-        ("{mine}:Later", {"limit": 5}, "short", 1.0),
+        ("{mine}:Counter", {"limit": 4}, "short", 0.0),  # a class with its parameters
+        ("{mine}:Later", {"limit": 5}, "short", 1.0),  # whose instances are async
+        ("{mine}:slow", {"amount": 3.0}, "short", 3.0),  # async def
+        ("{mine}:short_of_4", {"limit": 5}, "short", 1.0),  # a partial
+        ("{mine}:make", {"limit": 5}, "short", 1.0),  # a function that returns one, as TRL's do
         (
             "trl.rewards.get_repetition_penalty_reward",
             {"ngram_size": 1, "max_penalty": -2.0},
@@ -81,17 +87,19 @@ def message(call, *args, **kwargs) -> str:
         ),
     ],
 )
-def test_a_reward_loads_with_its_parameters(mine, monkeypatch, spec, kwargs, text, expected):
-    monkeypatch.chdir(Path(mine).parent)
+def test_a_reward_loads_with_its_parameters(mine, spec, kwargs, text, expected):
     reward = load_reward(spec.format(mine=mine), **kwargs)
-    assert score(reward, text, answer=["18"], completion_ids=[[5, 5, 5, 5]]) == [expected]
-    assert get_callable_name(reward) == reward_name(reward)
+    columns = {"answer": ["18"], "completion_ids": [[5, 5, 5, 5]]}
+    assert call(reward, prompts=[""], completions=[text], **columns) == [expected]
+    assert get_callable_name(reward) == reward.name
+    assert is_async_callable(reward) is reward.is_async
 
 
 def test_kwargs_reach_a_reward_by_specification_and_by_name(mine):
     for key in (f"{mine}:short", "short"):
         xml, short = load_rewards(["xml_format", f"{mine}:short"], {key: {"limit": 3}})
-        assert (score(xml, FULL[:11]), score(short, "long")) == ([0.2], [0.0])
+        assert xml(prompts=[""], completions=[FULL[:11]]) == [0.2]
+        assert short(prompts=[""], completions=["long"]) == [0.0]
 
 
 def test_two_files_of_one_name_do_not_collide(tmp_path):
@@ -100,7 +108,7 @@ def test_two_files_of_one_name_do_not_collide(tmp_path):
         source = f"def in_{folder}(completions, **kwargs): return ['{folder}']"
         (tmp_path / folder / "mine.py").write_text(source)
     loaded = load_rewards([f"{tmp_path}/a/mine.py:in_a", f"{tmp_path}/b/mine.py:in_b"])
-    assert [score(reward, "") for reward in loaded] == [["a"], ["b"]]
+    assert [reward(completions=[""]) for reward in loaded] == [["a"], ["b"]]
 
 
 def test_a_reward_model_is_named_as_trl_logs_it_and_scores_every_row(tmp_path):
@@ -108,28 +116,31 @@ def test_a_reward_model_is_named_as_trl_logs_it_and_scores_every_row(tmp_path):
     folder.mkdir()
     rewards = load_rewards(["org/model", f"{folder}/"])
     assert [reward.call for reward in rewards] == ["org/model", str(folder)]
-    assert [reward_name(name) for name in ("org/model", str(folder))] == ["model", "scorer"]
-    assert (reward_kind("org/model"), reward_columns("org/model")) == ("model", [])
+    assert [(reward.name, reward.kind) for reward in rewards] == [
+        ("model", "model"),
+        ("scorer", "model"),
+    ]
     text = message(load_rewards, ["org/model"], None, {"model": ["sums"]})
-    assert text == "reward_tasks of 'org/model': a reward model scores every row; leave it out."
+    assert text == "reward_tasks of 'org/model': a reward model scores every row."
 
 
-# Declarations
+# The record
 
 
-def test_kind_and_full_amount_are_declared_or_unknown(mine):
-    right, short = load_rewards([f"{mine}:right", f"{mine}:short"])
-    assert (reward_kind(right), full_reward(right)) == ("verifier", 1.0)
-    assert (reward_kind(short), full_reward(short)) == ("undeclared", None)
-    assert reward_kind(functools.partial(XmlFormat(), prompts=[])) == "format"
+def test_a_record_has_what_the_callable_declares(mine):
+    right = load_reward(f"{mine}:right")
+    assert (right.kind, right.full, right.columns) == ("verifier", 1.0, ("answer", "task"))
+    short = load_reward(f"{mine}:short")
+    assert (short.kind, short.full, short.tasks, short.columns) == ("undeclared", None, None, ())
+    assert (short.allowances, short.farmable, short.prepare) == ({}, None, None)
+    assert reward_of(functools.partial(XmlFormat(), prompts=[])).kind == "format"
+    assert load_reward("gsm8k_correctness").columns == ("answer",)
+    assert load_reward("code_tests").max_error_rate < 1.0
 
 
-def test_columns_are_the_named_parameters_that_neither_trl_nor_the_run_sets(mine):
-    assert reward_columns(load_reward("xml_format")) == []
-    assert reward_columns(load_reward("gsm8k_correctness")) == ["answer"]
-    assert reward_columns(load_reward(f"{mine}:right")) == ["answer", "task"]
-    assert reward_columns(load_reward(f"{mine}:at_most")) == ["limit"]
-    assert reward_columns(load_reward(f"{mine}:at_most", limit=3)) == []
+def test_a_record_of_a_record_is_itself():
+    reward = reward_of(XmlFormat())
+    assert reward_of(reward) is reward
 
 
 # Mistakes
@@ -143,20 +154,19 @@ FACTORY = "a function that returns a reward takes its parameters from reward_kwa
     [
         ("gsm8k_corectness", {}, ["unknown reward 'gsm8k_corectness'", *REGISTRY]),
         ("{mine}", {}, ["path/to/file.py:function"]),
-        ("nowhere.py:short", {}, [f"no file {Path('nowhere.py').resolve()}"]),
-        ("no_such_package:f", {}, ["cannot import 'no_such_package'"]),
+        ("nowhere.py:short", {}, ["no file ", "nowhere.py"]),
+        ("no_such_package.f", {}, ["cannot import 'no_such_package'"]),
         ("{mine}:shrt", {}, ["has no function or class 'shrt'. Did you mean 'short'?"]),
         ("trl.rewards.acuracy_reward", {}, ["trl.rewards has no function or class"]),
         ("{mine}:by_position", {}, [TRL_NEEDS]),
         ("{mine}:make", {}, ["(limit)", FACTORY]),
         ("{mine}:make", {"limt": 3}, ["has no parameter limt", "(limit)"]),
-        (
-            "org/model",
-            {"limit": 3},
-            ["'org/model' is a reward model; it has no parameters (limit)"],
-        ),
+        ("{mine}:of_a_kind", {}, ["has kind 'verifyer'; allowed: verifier, format"]),
+        ("org/model", {"limit": 3}, ["is a reward model; it has no parameters (limit)"]),
         ("{mine}:slow_steps", {}, ["is async; a step reward is a plain function"]),
         ("gsm8k_correctness", {"exakt": 2.0}, ["exakt", "exact: float = 2.0"]),
+        ("gsm8k_correctness", {"exact": "2"}, ["exact is '2'; it must be a number"]),
+        ("gsm8k_correctness", {"lenient": "no"}, ["lenient is 'no'; it must be true or false"]),
         ("{mine}:short", {"limt": 3}, ["has no parameter limt", "limit=10"]),
         ("{mine}:short", {"completions": []}, ["has no parameter completions"]),  # TRL sets it
     ],
@@ -177,31 +187,136 @@ def test_a_file_that_hides_the_package_is_named(tmp_path):
 
 
 def test_all_problems_of_the_rewards_of_a_run_are_reported_at_once(mine):
-    specs = ["nothing", f"{mine}:gone", "xml_format", "xml_format"]
-    lines = message(
-        load_rewards, specs, {"absent": {}, "xml_format": 5}, {"xml_format": 5, "gon": ["a"]}
-    ).splitlines()
+    specs = ["nothing", f"{mine}:gone", "xml_format", "code_format"]
+    kwargs, tasks = {"absent": {}, "xml_format": 5}, {"code_format": 5, "gon": ["a"]}
     named = f"which is not in reward_funcs ({', '.join(specs)})."
     parts = [
         "unknown reward 'nothing'",
         "has no function or class 'gone'",
-        "reward_kwargs of 'xml_format' must be a mapping of names to values, not 5.",
-        "reward_tasks of 'xml_format' must be a list of task names, not 5.",
+        "reward_kwargs of 'xml_format' must be a mapping, not 5.",
+        "reward_tasks of 'code_format' must be a list of task names, not 5.",
         f"reward_kwargs names 'absent', {named}",
         f"reward_tasks names 'gon', {named}",
     ]
+    lines = message(load_rewards, specs, kwargs, tasks).splitlines()
     assert [part for part, line in zip(parts, lines, strict=True) if part not in line] == []
 
 
 def test_two_rewards_of_one_name_are_refused(mine):
-    (Path(mine).parent / "other.py").write_text("def short(completions, **kwargs): return []\n")
-    text = message(load_rewards, [f"{mine}:short", f"{Path(mine).parent}/other.py:short"])
+    Path("other.py").write_text("def short(completions, **kwargs): return []\n")
+    text = message(load_rewards, [f"{mine}:short", "other.py:short"])
     assert text.startswith("two rewards are called 'short': what is logged of them would be one.")
 
 
-def test_a_run_needs_a_reward_of_whole_completions():
+@pytest.mark.parametrize(
+    ("specs", "words"),
+    [
+        ([], "is empty"),
+        (["equation_steps"], "names only step rewards (equation_steps)"),
+    ],
+)
+def test_a_run_needs_a_reward_of_whole_completions(specs, words):
     remedy = "name at least one reward of whole completions, if only of weight 0."
-    empty = f"reward_funcs is empty; {remedy}"
-    assert message(load_rewards, []) == message(load_rewards, None) == empty
-    steps = "reward_funcs names only step rewards (equation_steps)"
-    assert message(load_rewards, ["equation_steps"]) == f"{steps}; {remedy}"
+    assert message(load_rewards, specs) == f"reward_funcs {words}; {remedy}"
+    assert len(load_rewards(specs, allow_none=True)) == len(specs)
+
+
+# Tasks
+
+BATCH = {
+    "prompts": ["p0", "p1", "p2", "p3"],
+    "completions": ["c0", "c1", "c2", "c3"],
+    "completion_ids": [[0], [1], [2], [3]],
+    "task": ["math", "code", "math", "words"],
+    "answer": ["10", None, "12", None],
+}
+
+
+class Recorder:
+    """Scores a row with its number (its completion is `c<number>`) and remembers its calls."""
+
+    __name__, kind, full = "recorder", "verifier", 3.0
+
+    def __init__(self):
+        self.calls: list[dict] = []
+
+    def __call__(self, answer, **arguments):
+        self.calls.append({"answer": answer, **arguments})
+        arguments["log_extra"]("seen", list(arguments["completions"]))
+        return [float(text[1:]) for text in arguments["completions"]]
+
+
+class AsyncRecorder(Recorder):
+    async def __call__(self, answer, **arguments):
+        await asyncio.sleep(0)
+        return super().__call__(answer, **arguments)
+
+
+@pytest.fixture(params=[Recorder, AsyncRecorder], ids=["sync", "async"])
+def recorder(request: pytest.FixtureRequest) -> Recorder:
+    return request.param()
+
+
+def test_the_reward_sees_its_own_rows_alone_and_the_others_get_none(recorder):
+    assert call(route(recorder, ("words", "code")), **BATCH) == [None, 1.0, None, 3.0]
+    assert call(route(recorder, ("math",)), **BATCH) == [0.0, None, 2.0, None]
+    seen = recorder.calls[-1]
+    del seen["log_extra"]
+    assert seen == {
+        "prompts": ["p0", "p2"],
+        "completions": ["c0", "c2"],
+        "completion_ids": [[0], [2]],
+        "task": ["math", "math"],
+        "answer": ["10", "12"],
+    }
+    assert call(route(recorder, ("sums",)), **BATCH) == [None] * 4
+    assert len(recorder.calls) == 2, "it is not called when no row is its own"
+
+
+def test_what_trl_passes_once_a_call_reaches_the_reward_whole_and_none_does_not(recorder):
+    state, log_metric = object(), print
+    arguments = {**BATCH, "completion_ids": None}
+    call(route(recorder, ("math",)), **arguments, trainer_state=state, log_metric=log_metric)
+    (seen,) = recorder.calls
+    assert seen["trainer_state"] is state and seen["log_metric"] is log_metric
+    assert "completion_ids" not in seen
+
+
+def test_logged_columns_have_none_in_the_rows_of_other_tasks(recorder):
+    logged = {}
+    call(route(recorder, ("math",)), **BATCH, log_extra=logged.__setitem__)
+    assert logged == {"seen": ["c0", None, "c2", None]}
+
+
+@pytest.mark.parametrize("returned", [[1.0], [1.0, 2.0, 3.0], []])
+def test_another_number_of_scores_or_logged_values_than_own_rows_is_an_error(returned):
+    def logs(completions, log_extra, **kwargs):
+        log_extra("seen", returned)
+        return [0.0] * len(completions)
+
+    for careless in (lambda **_: returned, logs):
+        with pytest.raises(ValueError, match="zip"):
+            route(careless, ("math",))(**BATCH, log_extra=lambda column, values: None)
+
+
+@pytest.mark.parametrize(
+    "wrap", [lambda reward: reward, functools.partial], ids=["object", "partial"]
+)
+def test_a_routed_reward_declares_what_the_reward_declares_and_is_async_where_it_is(recorder, wrap):
+    is_one, routed = isinstance(recorder, AsyncRecorder), route(wrap(recorder), ["math", "code"])
+    assert (routed.is_async, is_async_callable(routed)) == (is_one, is_one)
+    assert (routed.name, get_callable_name(routed)) == ("recorder", "recorder")
+    assert (routed.kind, routed.full, routed.columns) == ("verifier", 3.0, ("answer",))
+    assert [routed.scores(task) for task in ("math", "words", None)] == [True, False, False]
+
+
+def test_the_decorator_routes_a_reward_of_a_file_and_the_tasks_of_a_run_override_it(mine):
+    rewards = load_rewards([f"{mine}:lengths", f"{mine}:later"], {"lengths": {"amount": 0.5}})
+    assert [reward.tasks for reward in rewards] == [("math", "words"), ("code",)]
+    assert [call(reward, **BATCH) for reward in rewards] == [
+        [1.0, None, 1.0, 1.0],
+        [None, 1.0, None, None],
+    ]
+    for key in ("lengths", f"{mine}:lengths"):
+        (routed,) = load_rewards([f"{mine}:lengths"], tasks={key: "code"})
+        assert call(routed, **BATCH) == [None, 2.0, None, None]

@@ -5,7 +5,7 @@ import inspect
 import re
 from collections.abc import Callable
 
-from rewards.contract import parameters_of, reward_of
+from rewards.contract import named_parameters, reward_of
 from rewards.steps import read_scores, total
 from rewards.text import completion_text
 
@@ -34,7 +34,7 @@ def score(
     columns = {name: [row.get(name) for row in rows] for name in rows[0] if name not in NOT_PASSED}
     prompts = [row["prompt"] for row in rows]
     if token_ids is None:
-        takes_ids = "completion_ids" in {parameter.name for parameter in parameters_of(reward)}
+        takes_ids = "completion_ids" in named_parameters(reward)
         token_ids = [stand_in_ids(completion_text(text)) if takes_ids else [] for text in texts]
     scores = reward(
         prompts=prompts,
