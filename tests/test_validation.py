@@ -1,6 +1,4 @@
-"""The curve of a run: on which rows it is drawn, that training does not notice it, and that it
-chooses a checkpoint.
-"""
+"""The curve of a run: that training does not notice it, and that it chooses a checkpoint."""
 
 import shutil
 import sys
@@ -11,12 +9,12 @@ import pytest
 import torch
 from safetensors.torch import load_file
 from support.launching import DENSE_REWARD, ROOT, TINY
+from support.pushed import pushed
 from test_preflight import SETTINGS, make_rows, reference
 
 from recipes.common.checks.preflight import preflight
 from recipes.common.data.recipe import import_recipe
 from recipes.common.evaluation.evaluate import add_line
-from recipes.common.report.pushes import read_steps
 from recipes.common.training.callbacks import Clock
 from recipes.common.utils.run_files import VALIDATION, read_json, read_validation, write_rows
 from rewards import load_rewards
@@ -25,9 +23,7 @@ QUICKSTART = ROOT / "recipes/arithmetic/quickstart.yaml"
 CURVE = {"eval_strategy": "steps", "eval_steps": 2, "save_steps": 2, "num_validation_rows": 5}
 STEPS = {"max_steps": 5, "num_train_rows": 8, "use_cpu": "true", "learning_rate": 0.01}
 STEPS["reward_funcs"] = [DENSE_REWARD, "xml_format", "reasoning_gym"]
-
-
-# Settings
+BEST = {"load_best_model_at_end": True, "metric_for_best_model": "validation/strict"}
 
 
 @pytest.mark.parametrize(
@@ -36,50 +32,29 @@ STEPS["reward_funcs"] = [DENSE_REWARD, "xml_format", "reasoning_gym"]
         ({"num_validation_rows": 0}, "num_validation_rows is 0; eval_strategy needs at least 1"),
         ({"load_best_model_at_end": True}, "metric_for_best_model is None; a checkpoint is chosen"),
         ({"save_strategy": "best"}, "save_strategy is best; give steps, save_steps as eval_steps"),
-        (
-            {"save_total_limit": 1, "metric_for_best_model": "validation/a"},
-            "save_total_limit is 1, so that transformers deletes all checkpoints but the best when "
-            "a run ends or is",
-        ),
-        (
-            {"early_stopping_patience": 5},
-            "metric_for_best_model is None; a checkpoint is chosen, and a run stopped early",
-        ),
-        (
-            {
-                "load_best_model_at_end": True,
-                "metric_for_best_model": "validation/strict",
-                "save_steps": 4,
-            },
-            "with save_steps 4 and eval_steps 2 the best step may have no checkpoint. Set "
-            "save_steps to 2",
-        ),
+        ({**BEST, "save_steps": 4}, "with save_steps 4 and eval_steps 2 the best step may have no"),
+        ({**BEST, "save_total_limit": 1}, "save_total_limit is 1, so that transformers deletes"),
+        ({"early_stopping_patience": 5}, "metric_for_best_model is None; a checkpoint is chosen"),
     ],
 )
 def test_settings_by_which_no_checkpoint_could_be_chosen_are_refused(parse, settings, message):
     args = parse({**SETTINGS, **CURVE, **settings})
-    rewards = load_rewards(args.recipe.reward_funcs)
-    found = preflight(
-        args, make_rows(*range(8)), make_rows(100), rewards, reference, [], make_rows(50)
-    ).problems
-    assert len(found) == 1 and message in found[0]
+    rewards, validation = load_rewards(args.recipe.reward_funcs), make_rows(50)
+    rows = (make_rows(*range(8)), make_rows(100), rewards, reference, [], validation)
+    (problem,) = preflight(args, *rows).problems
+    assert message in problem
 
 
 def test_preflight_says_what_is_evaluated_and_checks_the_rows(parse):
     args = parse({**SETTINGS, **CURVE})
     rewards = load_rewards(args.recipe.reward_funcs)
-    every = (args, make_rows(*range(8)), make_rows(100), rewards, reference, [])
-    result = preflight(*every, make_rows(50, 51))
+    others = (args, make_rows(*range(8)), make_rows(100), rewards, reference, [])
+    result = preflight(*others, make_rows(50, 51))
     assert result.problems == [] and result.training.num_generations_eval == 1
-    assert (
-        "validation: 2 rows of the training side, evaluated every 2 steps and never trained on"
-        in result.notes
-    )
-    (problem,) = preflight(*every, make_rows(50, 100)).problems
+    note = "validation: 2 rows of the training side, evaluated every 2 steps and never trained on"
+    assert note in result.notes
+    (problem,) = preflight(*others, make_rows(50, 100)).problems
     assert "1 of 1 evaluation rows are also training rows" in problem
-
-
-# The curve
 
 
 def test_a_phase_does_not_count_the_phases_inside_it(monkeypatch, tmp_path):
@@ -100,51 +75,41 @@ def test_an_evaluation_of_a_step_replaces_what_an_earlier_start_left_of_it_and_a
 
 
 @pytest.fixture(scope="module")
-def train(model, tmp_path_factory, one_thread):
-    """Train the tiny quickstart in this process: settings -> the run's folder."""
+def train(model, one_thread):
+    """Train the tiny quickstart in this process: folder, metric, settings."""
 
-    def trained(name: str, metric=None, **settings) -> Path:
-        folder = tmp_path_factory.mktemp("runs") / name
+    def trained(folder: Path, metric=None, **settings) -> Path:
         recipe = import_recipe(QUICKSTART)
         recipe.metric = metric or recipe.metric
-        return go(recipe, folder, **settings)
-
-    def go(recipe, folder, **settings):
         given = {**TINY, **STEPS, "model_name_or_path": model, "output_dir": folder, **settings}
-        words = ["--config", str(QUICKSTART)]
+        words = [str(QUICKSTART.with_name("train.py")), "--config", str(QUICKSTART)]
         for key, value in given.items():
-            words += [f"--{key}", *(map(str, value) if isinstance(value, list) else [str(value)])]
-        argv, sys.argv = sys.argv, [str(QUICKSTART.with_name("train.py")), *words]
-        try:
+            words += [f"--{key}", *map(str, value if isinstance(value, list) else [value])]
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(sys, "argv", words)
             recipe.main()
-        finally:
-            sys.argv = argv
         return folder
 
-    trained.again = go
     return trained
 
 
 @pytest.fixture(scope="module")
-def without(train):
-    return train("without")
+def without(train, tmp_path_factory):
+    return train(tmp_path_factory.mktemp("without") / "run")
 
 
-def odd(row, completion):
-    return {"odd": len(completion) % 2 == 1}
+def odd(text):
+    return {"odd": len(text) % 2 == 1}
 
 
-def recipe_with_odd():
-    """The recipe with one more metric, of which even a random model's completions differ."""
-    recipe = import_recipe(QUICKSTART)
-    own = recipe.metric
-    recipe.metric = lambda row, completion: own(row, completion) | odd(row, completion)
-    return recipe
+def metric_with_odd(row, completion):
+    """The recipe's, and one by which even a random model's completions differ."""
+    return import_recipe(QUICKSTART).metric(row, completion) | odd(completion)
 
 
 @pytest.fixture(scope="module")
-def curve(train):
-    return train("curve", metric=recipe_with_odd().metric, **CURVE)
+def curve(train, tmp_path_factory):
+    return train(tmp_path_factory.mktemp("curve") / "run", metric_with_odd, **CURVE)
 
 
 def log_of(folder: Path, key: str) -> dict[int, float]:
@@ -158,23 +123,20 @@ def test_the_untrained_model_every_second_step_and_the_last_are_evaluated_row_by
     assert [line["step"] for line in lines] == [0, 2, 4, 5]
     assert {len(rows) for rows in lines[0]["metrics"].values()} == {5}
     assert {"strict", "lenient", "format"} <= lines[0]["metrics"].keys()
-    assert [line["rewards"]["letter_share"] for line in lines] != [
-        lines[0]["rewards"]["letter_share"]
-    ] * 4
-    assert {line["step"]: line["mean_length"] for line in lines} == log_of(
-        curve, "validation/mean_length"
-    )
-    shares = {line["step"]: sum(line["metrics"]["lenient"]) / 5 for line in lines}
-    assert shares == log_of(curve, "validation/lenient")
+    assert len({line["rewards"]["letter_share"] for line in lines}) > 1
+    lengths = {line["step"]: line["mean_length"] for line in lines}
+    assert lengths == log_of(curve, "validation/mean_length")
+    shares = {line["step"]: sum(line["metrics"]["odd"]) / 5 for line in lines}
+    assert shares == log_of(curve, "validation/odd")
+    phases = {"before and after", "validation", "generating", "scoring", "updating"}
+    assert read_json(curve / "summary.json")["seconds"].keys() == phases
 
 
 @pytest.mark.slow
 def test_each_step_has_the_push_of_the_advantages_that_it_trains_on(curve):
-    steps = read_steps(curve / "completions", odd, [])
     logged = log_of(curve, "push/odd")
     assert list(logged) == [1, 2, 3, 4, 5] and len(set(logged.values())) > 1
-    trained = steps[steps["pushed by"] == "advantage"]
-    assert trained["push"].tolist() == pytest.approx(list(logged.values()))
+    assert pushed(curve, odd, "odd") == pytest.approx(list(logged.values()))
     assert log_of(curve, "metrics/odd").keys() == log_of(curve, "metrics/lenient").keys()
 
 
@@ -184,74 +146,57 @@ def test_a_run_killed_between_two_evaluations_and_resumed_draws_the_same_curve(
 ):
     """Killed after the evaluation of step 4, before its checkpoint: that of step 2 is the last."""
     folder = shutil.copytree(curve, tmp_path / "run")
-    for name in (
-        "summary.json",
-        "trainer_state.json",
-        "model.safetensors",
-        "evaluation/after.jsonl",
-    ):
+    written = ("summary.json", "trainer_state.json", "model.safetensors", "evaluation/after.jsonl")
+    for name in written:
         (folder / name).unlink()
     for step in (4, 5):
         shutil.rmtree(folder / f"checkpoint-{step}")
     first, second, third, _ = read_validation(folder)
     write_rows(folder / VALIDATION, [first, second, {**third, "truncated": -1.0}])
-    train.again(recipe_with_odd(), folder, **CURVE)
+    train(folder, metric_with_odd, **CURVE)
     assert read_validation(folder) == read_validation(curve)
     assert log_of(folder, "validation/mean_length") == log_of(curve, "validation/mean_length")
 
 
 @pytest.mark.slow
 def test_training_does_not_notice_that_it_is_watched(curve, without):
-    files = sorted(path.name for path in (without / "completions").glob("*.parquet"))
-    assert len(files) == 5 and files == sorted(
-        path.name for path in (curve / "completions").glob("*.parquet")
-    )
-    for file in files:
-        pd.testing.assert_frame_equal(
-            *(pd.read_parquet(run / "completions" / file) for run in (curve, without))
-        )
-    mine, theirs = (load_file(run / "model.safetensors") for run in (curve, without))
-    assert all(torch.equal(mine[name], theirs[name]) for name in theirs)
+    tables = [
+        {file.name: file for file in (run / "completions").glob("*.parquet")}
+        for run in (curve, without)
+    ]
+    assert tables[0].keys() == tables[1].keys() and len(tables[0]) == 5
+    for name in tables[0]:
+        pd.testing.assert_frame_equal(*(pd.read_parquet(of_run[name]) for of_run in tables))
+    assert same_weights(curve, without)
     assert log_of(curve, "reward") == log_of(without, "reward")
 
 
-@pytest.mark.slow
-def test_the_time_of_a_run_is_known_by_phase(curve):
-    summary = read_json(curve / "summary.json")
-    assert summary["seconds"].keys() == {
-        "before and after",
-        "validation",
-        "generating",
-        "scoring",
-        "updating",
-    }
-    assert 0.0 < sum(summary["seconds"].values()) <= 60 * summary["minutes"] + 1
+def same_weights(*folders: Path) -> bool:
+    mine, theirs = (load_file(folder / "model.safetensors") for folder in folders)
+    return all(torch.equal(mine[name], theirs[name]) for name in theirs)
 
 
-def right_at_the_second_evaluation(folder: list[Path]):
+def right_at_the_second_evaluation(folder: Path):
     """A metric that the model passes at the second evaluation of the curve alone."""
-    return lambda row, completion: {"planted": len(read_validation(folder[0])) == 1}
+    return lambda row, completion: {"planted": len(read_validation(folder)) == 1}
 
 
 @pytest.fixture(scope="module")
 def chosen(train, tmp_path_factory):
-    """A run of which the best checkpoint is that of step 2."""
-    place = [tmp_path_factory.mktemp("best") / "run"]
-    recipe = import_recipe(QUICKSTART)
-    recipe.metric = right_at_the_second_evaluation(place)
-    best = {"load_best_model_at_end": "true", "metric_for_best_model": "validation/planted"}
-    return train.again(recipe, place[0], **CURVE, **best), recipe, best
+    """A run of which the best checkpoint is that of step 2, and how to start it again."""
+    folder = tmp_path_factory.mktemp("best") / "run"
+    settings = {**CURVE, **BEST, "metric_for_best_model": "validation/planted"}
+
+    def start() -> Path:
+        return train(folder, right_at_the_second_evaluation(folder), **settings)
+
+    return start(), start
 
 
 @pytest.mark.slow
 def test_the_best_checkpoint_is_chosen_by_the_metric_and_named(chosen, without):
-    folder, _, _ = chosen
-    weights = load_file(folder / "model.safetensors")
-    best, last = (
-        load_file(run / "model.safetensors") for run in (folder / "checkpoint-2", without)
-    )
-    assert all(torch.equal(weights[name], best[name]) for name in weights)
-    assert not all(torch.equal(weights[name], last[name]) for name in weights)
+    folder, _ = chosen
+    assert same_weights(folder, folder / "checkpoint-2") and not same_weights(folder, without)
     expected = {"step": 2, "metric": "validation/planted", "value": 1.0, "rows": 5}
     assert read_json(folder / "summary.json")["best_checkpoint"] == expected
     line = "The model is that of step 2, the best by validation/planted: 1 over 5 validation rows."
@@ -259,29 +204,27 @@ def test_the_best_checkpoint_is_chosen_by_the_metric_and_named(chosen, without):
 
 
 @pytest.mark.slow
-def test_a_run_killed_after_its_last_step_chooses_the_best_checkpoint_all_the_same(chosen, train):
-    folder, recipe, best = chosen
-    after = (folder / "evaluation/after.jsonl").read_bytes()
-    weights = (folder / "model.safetensors").read_bytes()
-    for name in ("summary.json", "evaluation/after.jsonl", "model.safetensors"):
-        (folder / name).unlink()
-    train.again(recipe, folder, **CURVE, **best)
-    assert (folder / "model.safetensors").read_bytes() == weights
-    assert (folder / "evaluation/after.jsonl").read_bytes() == after
+def test_a_run_killed_after_its_last_step_chooses_the_best_checkpoint_all_the_same(chosen):
+    folder, start = chosen
+    made = [folder / name for name in ("evaluation/after.jsonl", "model.safetensors")]
+    contents = [file.read_bytes() for file in made]
+    for file in (*made, folder / "summary.json"):
+        file.unlink()
+    start()
+    assert [file.read_bytes() for file in made] == contents
 
 
 @pytest.mark.slow
 def test_a_run_stops_when_an_evaluation_is_no_better_and_a_later_start_does_not_go_on(
     train, tmp_path, capsys
 ):
-    recipe, folder = import_recipe(QUICKSTART), tmp_path / "run"
-    recipe.metric = right_at_the_second_evaluation([folder])
+    folder = tmp_path / "run"
     settings = {"early_stopping_patience": 1, "metric_for_best_model": "validation/planted"}
-    train.again(recipe, folder, **CURVE, **settings)
+    train(folder, right_at_the_second_evaluation(folder), **CURVE, **settings)
     reason = "validation/planted was no better for 1 evaluations"
     assert f"  Stopped early: {reason}.\n" in capsys.readouterr().out
     assert read_json(folder / "summary.json")["stopped"] == reason
     (folder / "summary.json").unlink()
-    train.again(recipe, folder, **CURVE, **settings)
+    train(folder, right_at_the_second_evaluation(folder), **CURVE, **settings)
     assert read_json(folder / "summary.json")["steps"] == 4
     assert [line["step"] for line in read_validation(folder)] == [0, 2, 4]

@@ -8,16 +8,15 @@ import sys
 from pathlib import Path
 from types import SimpleNamespace
 
-import pandas as pd
 import pytest
 import trl
 from datasets import Dataset
 from support.launching import ROOT, run
+from support.pushed import pushed
 from transformers import TrainerState
 
 from recipes.common import trainer as our_trainer
 from recipes.common.evaluation.metrics import answer_metric
-from recipes.common.report.pushes import read_steps, table_of_pushes
 from recipes.common.training.advantages import advantages_of
 from recipes.common.training.push import figures, push, pushes, running_interval
 from recipes.common.utils.run_files import read_evaluation, read_json, read_log, read_validation
@@ -30,9 +29,16 @@ SCRIPT = re.search(
 )[1]
 
 
-def tiny(model: Path, folder: Path) -> str:
+def changed(script: str, changes: dict[str, str]) -> str:
+    for old, new in changes.items():
+        assert script.count(old) == 1, old
+        script = script.replace(old, new)
+    return script
+
+
+def tiny(model: Path, folder: Path, **changes: str) -> str:
     """The script of the documentation with a tiny model and few steps; all else as it stands."""
-    changes = {
+    few = {
         "models/SmolLM2-135M-Instruct": str(model),
         "runs/stock": str(folder),
         "max_steps=32": "max_steps=4, save_steps=2, use_cpu=True, log_completions=True",
@@ -41,11 +47,7 @@ def tiny(model: Path, folder: Path) -> str:
         "rows[:160]": "rows[:6]",
         "rows[160:200]": "rows[160:164]",
     }
-    script = SCRIPT
-    for old, new in changes.items():
-        assert script.count(old) == 1, old
-        script = script.replace(old, new)
-    return script
+    return changed(changed(SCRIPT, few), changes)
 
 
 @pytest.fixture(scope="module")
@@ -54,69 +56,55 @@ def run_script(model, tmp_path_factory, one_thread):
 
     def run(folder: Path | None = None, **changes: str) -> Path:
         folder = folder or tmp_path_factory.mktemp("stock") / "run"
-        script = tiny(model, folder)
-        for old, new in changes.items():
-            assert old in script
-            script = script.replace(old, new)
-        exec(compile(script, "script", "exec"), {"__name__": "script"})
+        exec(compile(tiny(model, folder, **changes), "script", "exec"), {"__name__": "script"})
         return folder
 
     return run
 
 
-@pytest.fixture(scope="module")
-def stock(run_script) -> Path:
-    return run_script()
-
-
 @pytest.mark.slow
-def test_the_script_leaves_the_record_of_a_run(stock):
-    before, after = read_evaluation(stock)
+def test_the_script_leaves_the_record_of_a_run(run_script):
+    folder = run_script()
+    before, after = read_evaluation(folder)
     assert len(before) == len(after) == 6 and before[0]["metrics"].keys() >= {"strict", "lenient"}
-    assert [line["step"] for line in read_validation(stock)] == [0, 2, 4]
+    assert [line["step"] for line in read_validation(folder)] == [0, 2, 4]
     names = ("report.html", "table.txt", "curves.png", "summary.json", "versions.json")
-    assert [name for name in names if not (stock / name).is_file()] == []
-    summary = read_json(stock / "summary.json")
+    assert [name for name in names if not (folder / name).is_file()] == []
+    summary = read_json(folder / "summary.json")
     assert summary["steps"] == 4 and summary["verdict"]["sentence"]
-    log = read_log(stock)
+    log = read_log(folder)
     assert [entry["step"] for entry in log] == [1, 2, 3, 4], "each step is logged once"
     assert all({"metrics/lenient", "push/lenient", "push/format"} <= entry.keys() for entry in log)
 
 
 @pytest.mark.slow
-def test_a_script_that_resumes_goes_on_with_the_same_record(stock, run_script, tmp_path):
-    first = run_script(
-        tmp_path / "run", **{"max_steps=4": "max_steps=2, lr_scheduler_type='constant'"}
-    )
-    before = (first / "evaluation/before.jsonl").read_bytes()
+def test_a_script_that_resumes_goes_on_with_the_same_record(run_script, tmp_path):
+    two_steps = {"max_steps=4": "max_steps=2, lr_scheduler_type='constant'"}
+    folder = run_script(tmp_path / "run", **two_steps)
+    before = (folder / "evaluation/before.jsonl").read_bytes()
     resumed = {"trainer.train()": "trainer.train(resume_from_checkpoint=True)"}
-    run_script(first, **resumed)
-    assert (first / "evaluation/before.jsonl").read_bytes() == before
-    assert [line["step"] for line in read_validation(first)] == [0, 2, 4]
-    starts = [start["from_step"] for start in read_json(first / "versions.json")]
-    assert starts == [0, 2] and read_json(first / "summary.json")["steps"] == 4
-    (first / "evaluation/before.jsonl").unlink()
+    run_script(folder, **resumed)
+    assert (folder / "evaluation/before.jsonl").read_bytes() == before
+    assert [line["step"] for line in read_validation(folder)] == [0, 2, 4]
+    starts = [start["from_step"] for start in read_json(folder / "versions.json")]
+    assert starts == [0, 2] and read_json(folder / "summary.json")["steps"] == 4
+    (folder / "evaluation/before.jsonl").unlink()
     with pytest.raises(ValueError, match="the model of step 0 was not evaluated"):
-        run_script(first, **resumed)
-
-
-def letters(row, completion):
-    return {"letters": len(set(completion)) % 2 == 1} if row["gold"] else {}
-
-
-def pushed(folder: Path, metric, rows: list[dict]) -> list[float]:
-    """The push of the advantages in TRL's own tables, of each step."""
-    steps = read_steps(folder / "completions", metric, rows)
-    return steps[steps["pushed by"] == "advantage"]["push"].tolist()
+        run_script(folder, **resumed)
 
 
 @pytest.mark.slow
 def test_the_push_of_a_script_is_that_of_trls_own_advantages(model, tmp_path):
+    """The table of completions holds the advantages that TRL trained on."""
+
     def one(completions, **kwargs):
         return [float(len(set(text))) for text in completions]
 
     def other(completions, **kwargs):
         return [None if text.startswith("a") else 1.0 * text.count("e") for text in completions]
+
+    def letters(text):
+        return {"letters": len(set(text)) % 2 == 1}
 
     args = trl.GRPOConfig(
         str(tmp_path), num_generations=4, per_device_train_batch_size=8, max_steps=2, bf16=False,
@@ -125,28 +113,23 @@ def test_the_push_of_a_script_is_that_of_trls_own_advantages(model, tmp_path):
     )  # fmt: skip
     rows = Dataset.from_list([{"prompt": f"Row {i}:", "gold": "8"} for i in range(8)])
     trainer = trl.GRPOTrainer(str(model), [one, other], args=args, train_dataset=rows)
-    watch(trainer, rows.take(2), letters)
+    # A metric sees the columns of the row.
+    watch(trainer, rows.take(2), lambda row, text: letters(text) if row["gold"] == "8" else {})
     trainer.train()
     logged = [entry["push/letters"] for entry in trainer.state.log_history if "reward" in entry]
-    assert pushed(tmp_path, letters, rows.to_list()) == pytest.approx(logged, abs=1e-5)
-    assert all(logged)
-    alone = read_steps(tmp_path / "completions", letters, rows.to_list())["pushed by"]
-    assert set(alone) == {"advantage", "one", "other"}
+    assert pushed(tmp_path, letters, "letters") == pytest.approx(logged, abs=1e-5) and all(logged)
 
 
 @pytest.mark.slow
 def test_two_processes_leave_one_record_with_the_push_of_both(model, tmp_path):
-    folder, script = tmp_path / "run", tiny(model, tmp_path / "run")
+    folder = tmp_path / "run"
     metric = 'def answer_metric(row, text):\n    return {"odd": len(text) % 2 == 1}\n'
     changes = {
         "from recipes.common.evaluation.metrics import answer_metric\n": metric,
         "float(tag in text)": "float(len(text))",
         "per_device_train_batch_size=8": "per_device_train_batch_size=4",  # half a group each
     }
-    for old, new in changes.items():
-        assert script.count(old) == 1
-        script = script.replace(old, new)
-    (tmp_path / "stock.py").write_text(script)
+    (tmp_path / "stock.py").write_text(tiny(model, folder, **changes))
     launch = [sys.executable, "-m", "accelerate.commands.accelerate_cli", "launch"]
     two = "--config_file=accelerate_configs/cpu_2proc.yaml"
     run([*launch, two, str(tmp_path / "stock.py")], env={"PYTHONPATH": str(ROOT)})
@@ -154,7 +137,7 @@ def test_two_processes_leave_one_record_with_the_push_of_both(model, tmp_path):
     assert len(before) == len(after) == 6 and read_json(folder / "summary.json")["steps"] == 4
     assert [line["step"] for line in read_validation(folder)] == [0, 2, 4]
     logged = [entry["push/odd"] for entry in read_log(folder)]
-    in_tables = pushed(folder, lambda row, text: {"odd": len(text) % 2 == 1}, [])
+    in_tables = pushed(folder, lambda text: {"odd": len(text) % 2 == 1}, "odd", group=8)
     assert in_tables == pytest.approx(logged, abs=1e-5) and any(logged)
 
 
@@ -183,15 +166,11 @@ def test_watch_does_not_load_what_needs_our_trl():
 
 def test_the_push_of_the_reward_itself_is_its_deviation_and_of_what_goes_against_it_the_negative():
     rewards = [1.0, 0.0, 1.0, 0.0, 1.0, 1.0, 1.0, 1.0]
-    advantages = advantages_of(rewards, 4)
     outcomes = [{"right": r == 1.0, "wrong": r == 0.0, "always": True} for r in rewards]
-    found = pushes(outcomes, advantages, 4)
+    found = pushes(outcomes, advantages_of(rewards, 4), 4)
     # The first group has the deviation 0.5774, the second none.
-    assert {name: round(value, 3) for name, value in found.items()} == {
-        "right": 0.289,
-        "wrong": -0.289,
-        "always": 0.0,
-    }
+    rounded = {name: round(value, 3) for name, value in found.items()}
+    assert rounded == {"right": 0.289, "wrong": -0.289, "always": 0.0}
 
 
 def test_a_push_is_the_change_of_the_metric_under_a_small_step_along_the_advantages():
@@ -224,36 +203,23 @@ def test_a_metric_that_some_completions_lack_is_of_the_others_and_history_goes_o
     assert figures(outcomes, None, 2, log, looks=1) == {"metrics/a": 0.5, "metrics/b": 1.0}
 
 
-def test_the_table_of_pushes_has_the_mean_and_the_thirds_of_a_run(tmp_path):
-    trained, alone = (0.3, 0.2, 0.1, 0.1), (0.0, 0.0, 0.0, 0.0)
-    steps = pd.DataFrame(
-        {"step": i, "pushed by": name, "metric": "right", "push": push}
-        for name, values in (("advantage", trained), ("tidy", alone))
-        for i, push in enumerate(values)
-    )
-    _, first, second = table_of_pushes(steps).splitlines()
-    assert first.split() == [
-        "the", "advantages", "right", "4", "+0.175", "(+0.023", "to", "+0.327)",
-        "+0.250", "+0.100", "+0.100",  # of four steps two, two, and the last
-    ]  # fmt: skip
-    assert second.split()[:4] == ["tidy", "alone", "right", "4"]
-    with pytest.raises(ValueError, match=r"holds no completions_\*\.parquet: train with log_compl"):
-        read_steps(tmp_path, letters, [])
-
-
 @pytest.mark.parametrize(("every", "seen"), [(1, "1111"), (2, "1010"), (3, "1001"), (0, "0000")])
 def test_the_metric_is_applied_every_so_many_steps(tmp_path, every, seen):
-    args = SimpleNamespace(output_dir=str(tmp_path), num_generations=2)
     state = TrainerState(max_steps=4, logging_steps=1)
-    accelerator = SimpleNamespace(num_processes=1)
-    trainer = SimpleNamespace(args=args, state=state, accelerator=accelerator)
-    given = {"clock": None, "complete": lambda rows: [], "metric_steps": every}
-    watched = Watch(trainer, [], lambda row, text: {"right": text == row["answer"]}, None, **given)
-    found = []
+    trainer = SimpleNamespace(
+        args=SimpleNamespace(output_dir=str(tmp_path), num_generations=2),
+        state=state,
+        accelerator=SimpleNamespace(num_processes=1),
+    )
+    watched = Watch(
+        trainer, [], lambda row, text: {"right": text == row["answer"]}, None,
+        clock=None, complete=lambda rows: [], metric_steps=every,
+    )  # fmt: skip
+    logged = []
     for state.global_step in range(4):
-        found.append(watched.observe([{"answer": "a"}] * 2, ["a", "b"], [1.0, -1.0]))
-    assert "".join(str(int(bool(each))) for each in found) == seen
-    assert not any(found) or found[0] == {"metrics/right": 0.5, "push/right": 1.0}
+        logged.append(watched.observe([{"answer": "a"}] * 2, ["a", "b"], [1.0, -1.0]))
+    assert "".join(str(int(bool(figures))) for figures in logged) == seen
+    assert not any(logged) or logged[0] == {"metrics/right": 0.5, "push/right": 1.0}
 
 
 RISING = [0.1 * step for step in range(12)]
