@@ -9,3 +9,6 @@ def letter_share(prompts, completions, completion_ids, log_extra, **kwargs):
         for completion in completions
     ]
     return [sum(c.isascii() and c.isalpha() for c in text) / max(1, len(text)) for text in texts]
+
+
+letter_share.farmable = "any letters earn it"
