@@ -87,6 +87,8 @@ def stops_once(prompts, completions, trainer_state, **kwargs):
         Path({mark!r}).touch()
         os.kill(os.getpid(), signal.SIGINT)
     return [float(len(completion[0]["content"])) for completion in completions]
+
+stops_once.farmable = "any long text earns it"
 """
 
 

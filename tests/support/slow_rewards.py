@@ -17,3 +17,6 @@ def hangs_on_rank_1(prompts: list, completions: list, trainer_state, **kwargs) -
     while os.environ.get("RANK") == "1" and trainer_state.global_step >= 2:
         time.sleep(1.0)
     return letter_share(prompts, completions, **kwargs)
+
+
+takes_its_time.farmable = hangs_on_rank_1.farmable = letter_share.farmable
