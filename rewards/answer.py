@@ -15,9 +15,8 @@ import re
 from collections.abc import Iterator
 from fractions import Fraction
 
-from rewards.latex.number import number_of
+from rewards.latex.number import HEDGES, SCALE, number_of
 from rewards.latex.tidy import NUMBER_WORDS, tidy
-from rewards.latex.units import HEDGES, SCALE
 from rewards.text import (
     Place,
     answer_part,
@@ -34,9 +33,6 @@ MAX_CHARS = 20_000  # of a longer text only the end is read, where the answer st
 MAX_SENTENCE_CHARS = 400  # the same of a sentence
 MAX_MARKERS = 50  # of more, the last are read
 _DIGIT = re.compile("[0-9¼½¾]")
-
-# --- Numbers in a sentence
-
 _NUMBER = re.compile(
     # "-5", "is - 5" and "is minus 5" have a sign; "20 - 5" has an operator.
     r"(?:(?:\A|(?<=[=:#])|(?<=\bis))\s*-\s?|(?<![\w).])-"
@@ -54,12 +50,13 @@ _NUMBER = re.compile(
     rf"(?:(?P<scale>\s?{SCALE})|(?P<unit>[A-Za-z]+)(?:\^\{{?[23]\}}?)?)?(?![A-Za-z0-9])"
     r"(?!\s?(?:\\[a-z]|(?:[nyz]|pi|[ei](?!\.)|x(?!\s*[($]*[0-9]))\b))"
 )
-# What an operation or a list stands between: "9 * 2", "18 less two", "17 or 18".
+# An operation behind a number: "9 * 2", "18 less two".
 _OPERATION = re.compile(
     r"[\s*)}]{0,4}(?:[A-Za-z]+\s){0,2}\s?(?:and a (?:third|quarter)\b"
     r"|(?:[-+/^*x]|plus|minus|less|times|point|mod|divided by|multiplied by)"
     rf"(?=[\s(]*(?:[0-9.]|\\|(?:{'|'.join(NUMBER_WORDS)})\b)))"
 )
+# What stands between the numbers of a list: "17 or 18", "17 boys and 18".
 _LISTED = re.compile(
     r"\s*(?:(?:[,;/&|-]|to|through)?\s*(?:or|and)?|(?:[A-Za-z]+\s+){0,2}(?:or|and))\s*"
 )
@@ -68,21 +65,17 @@ _LISTED = re.compile(
 def _read(number: re.Match) -> Fraction | None:
     """The value of one number, of "18m" as that of "18 m"."""
     digits = number[0][: number.end("digits") - number.start()]
-    if number["unit"]:
-        return number_of(f"{digits} {number['unit']}")
-    return number_of(digits + (number["scale"] or "").strip())
+    behind = f" {number['unit']}" if number["unit"] else (number["scale"] or "").strip()
+    return number_of(digits + behind)
 
 
-def _value(text: str, numbers: list[re.Match], i: int, asides: set[int]) -> Fraction | None:
+def _value(text: str, numbers: list[re.Match], i: int, details: set = frozenset()):
     """The value of number `i`: None in a list, and in a sum that is not worked out."""
-    if _OPERATION.match(text, numbers[i].end()):
+    if any(_OPERATION.match(text, number.end()) for number in numbers[max(i - 1, 0) : i + 1]):
         return None
-    for left in range(max(i - 1, 0), min(i + 1, len(numbers) - 1)):
-        between = text[numbers[left].end() : numbers[left + 1].start()]
-        is_aside = left in asides or left + 1 in asides
-        if _OPERATION.match(text, numbers[left].end()):
-            return None
-        if _LISTED.fullmatch(between) and not is_aside:
+    for left, right in itertools.pairwise(numbers[max(i - 1, 0) : i + 2]):
+        is_list = _LISTED.fullmatch(text, left.end(), right.start())
+        if is_list and details.isdisjoint((left, right)):
             return None
     return _read(numbers[i])
 
@@ -92,13 +85,11 @@ def _value(text: str, numbers: list[re.Match], i: int, asides: set[int]) -> Frac
 _CALCULATED = re.compile(r"<<[^<>]*>>(?=[$\s]?[-.0-9])|<<[^<>=]*=?([^<>]*)>>")
 _BOLD = re.compile(r"(?<![0-9)])\*\*|\*\*(?![0-9(])")
 _WRAPPING = re.compile(r"\\(?:text|boxed|fbox)\s?\{([^{}]*)\}|\\[()\[\]$%]")
-_AND_A_HALF = re.compile(r"(?<=[0-9]) and a half\b")
 _CURRENCY = str.maketrans("", "", "$£€")
-_REASON = re.compile(r"[\s,](?:because|since)\b")
 # Before a number, with at most three words between: a detail and not the result.
 _DETAIL = re.compile(
     r"\b(?:in|for|over|after|within|during|per|every|at|with|from|by|on|until|before|between|when"
-    r"|each [a-z]+ing|out of|of (?:the|her|his|their|its|those|these|all|which|whom)"
+    r"|out of|of (?:the|her|his|their|its|those|these|all|which)"
     r"|(?<!has )(?<!have )(?<!had )(?<!needs )(?<!need )to (?!(?:be|find|get)\b)[a-z]+)"
     r"(?:\s+(?!(?:is|are|was|were|makes|has|have)\b)[a-zA-Z']+){0,3}\s*\Z",
     re.IGNORECASE,
@@ -106,10 +97,7 @@ _DETAIL = re.compile(
 _WITH = re.compile(r"\s*(?:[a-zA-Z]+\s+)?(?:and|or|-)\s+")  # between details: "in 3 or 4 days"
 _COMPARES = re.compile(r"\s(?:[a-z]+\s)?(?:times|(?:more|fewer|less)\s(?:[a-z]+\s)?than)\b")
 # What may stand between a marker or an equals sign and its number.
-_LEAD = re.compile(
-    r"[\s*_:=\"'`(\[~{<]*"
-    r"(?:(?:about|approximately|exactly|only|just|that|[a-zA-Z]\s?=)\s?)?[{(*]*"
-)
+_LEAD = re.compile(r"[\s*_:=\"'`(\[~{<]*(?:[a-zA-Z]\s?=\s?)?[{(*]*")
 
 
 def stated(sentence: str) -> Fraction | None:
@@ -120,17 +108,14 @@ def stated(sentence: str) -> Fraction | None:
     text = _plain(sentence[-MAX_SENTENCE_CHARS:]).rstrip(" .!")
     if "=" in text:
         return _result(text)
-    reason = _REASON.search(text)
-    if reason and _DIGIT.search(text, 0, reason.start()):
-        text = text[: reason.start()]
-    return _last_number(text)
+    result = re.split(r"[\s,](?:because|since)\b", text, maxsplit=1)[0]
+    return _last_number(result if _DIGIT.search(result) else text)
 
 
 def _plain(text: str) -> str:
     """The text without calculator marks, bold, LaTeX delimiters and currency."""
-    text = _CALCULATED.sub(r"\1", text) if "<<" in text else text
-    text = _BOLD.sub("", text) if "**" in text else text
-    text = _AND_A_HALF.sub(" 1/2", text)
+    text = _BOLD.sub("", _CALCULATED.sub(r"\1", text))
+    text = re.sub(r"(?<=[0-9]) and a half\b", " 1/2", text)
     if "\\" in text or "{,}" in text or not text.isascii():
         text = _WRAPPING.sub(r"\1", tidy(text)).replace("\\approx", "=")
     return text.translate(_CURRENCY)
@@ -146,29 +131,27 @@ def _result(text: str) -> Fraction | None:
         return value if not other or _read(other) in (None, value) else None  # "17 = 18"
     if not number and _DIGIT.search(right):  # "= size 18"
         return _last_number(right)
-    numbers = list(_NUMBER.finditer(left.rstrip()))
-    is_side = numbers and right.strip() and numbers[-1].end() == len(left.rstrip())
-    return _value(left, numbers, len(numbers) - 1, set()) if is_side else None
+    left = left.rstrip()
+    numbers = list(_NUMBER.finditer(left))
+    is_side = numbers and right.strip() and numbers[-1].end() == len(left)
+    return _value(left, numbers, len(numbers) - 1) if is_side else None
 
 
 def _last_number(text: str) -> Fraction | None:
     """The last number of a sentence that is no detail; the last one where all are."""
-    numbers = list(_NUMBER.finditer(text))
-    allowed, details, end = [], set(), 0
-    for i, number in enumerate(numbers):
+    numbers, details, end, is_detail = list(_NUMBER.finditer(text)), set(), 0, False
+    for number in numbers:
         before = text[max(end, number.start() - 60) : number.start()]
         end = number.end()
-        is_led = _DETAIL.search(before) or (i - 1 in details and _WITH.fullmatch(before))
-        if is_led or number["ordinal"] or _COMPARES.match(text, end):
-            details.add(i)
-        if not is_denied(text, *number.span()):
-            allowed.append(i)
-    if not allowed:
-        return None
-    main = [i for i in allowed if i not in details]
-    if not main:
-        return _value(text, numbers, allowed[-1], set())
-    return _value(text, numbers, main[-1], details)
+        is_led = _DETAIL.search(before) or (is_detail and _WITH.fullmatch(before))
+        is_detail = is_led or number["ordinal"] or _COMPARES.match(text, end)
+        if is_detail:
+            details.add(number)
+    allowed = [i for i, number in enumerate(numbers) if not is_denied(text, *number.span())]
+    main = [i for i in allowed if numbers[i] not in details]
+    if main:
+        return _value(text, numbers, main[-1], details)
+    return _value(text, numbers, allowed[-1]) if allowed else None
 
 
 def one_number(text: str) -> Fraction | None:
@@ -186,11 +169,11 @@ def one_number(text: str) -> Fraction | None:
 # --- The last sentence
 
 _SENTENCE_END = re.compile(
-    r"(?<=[.!?])[*_)]{0,3}\s+|[,;]\s*(?:and\s)?so\b|\b(?:therefore|thus|hence)\b"
-    r"|\b(?:which (?:means|makes|gives|rounds)|meaning|giving|making|leaving|leaves)\b"
+    r"(?<=[.!?])[*_)]{0,3}\s+|[,;]\s*(?:and\s)?so\b"
+    r"|\b(?:therefore|thus|hence|meaning|making|leaving|leaves|which (?:means|makes|gives|rounds))\b"
 )
 _LABEL = re.compile(
-    r"\s*(?:[-*•]\s+|#+\s+)?(?:\**(?:Step|Part)\s[0-9]{1,2}[:.]?|\**[0-9]{1,2}[.)](?=\s))?"
+    r"\s*(?:[-*•#]+\s+)?(?:\**(?:(?:Step|Part)\s[0-9]{1,2}[:.]?|[0-9]{1,2}[.)](?=\s)))?"
 )
 
 
@@ -200,7 +183,7 @@ def _sentences(text: str) -> Iterator[str]:
         yield from reversed(_SENTENCE_END.split(line.rstrip()[_LABEL.match(line).end() :]))
 
 
-_TEXT = re.compile(r"\\(?:text|textbf|textit|textrm|mbox|mathrm|mathbf)\s*\{([^{}]*)\}|\\[][()]")
+_TEXT = re.compile(r"\\(?:text[a-z]*|mbox|math(?:rm|bf))\s*\{([^{}]*)\}|\\[][()]")
 _VERB = re.compile(r"(?:\b(?:is|are|be|equals|costs|makes?|gives?)\b|:)")
 
 
@@ -213,8 +196,7 @@ def stated_text(text: str) -> str | None:
     `stated_text("Is it 18?") is None`
     """
     sentence = next((part for part in _sentences(text) if re.search(r"[\d$\\]", part)), text)
-    words = _TEXT.sub(r" \1 ", without_dollars(sentence))
-    words = " ".join(words.split()).strip(" .")
+    words = " ".join(_TEXT.sub(r" \1 ", without_dollars(sentence)).split()).strip(" .")
     has_words = re.search(r"(?<![A-Za-z\\])[A-Za-z]{2,}", words) or number_of(words) is not None
     if len(words) > MAX_SENTENCE_CHARS or not has_words or "?" in words:
         return None
@@ -223,8 +205,8 @@ def stated_text(text: str) -> str | None:
         return None
     if end and words[end:].strip():
         return words[end:].strip()
-    is_vague = HEDGES.intersection(words.casefold().split())
-    value = None if is_vague or re.search(r"[=\\^]", words) else stated(words)
+    is_vague = re.search(r"[=\\^]", words) or HEDGES.intersection(words.casefold().split())
+    value = None if is_vague else stated(words)
     return None if value is None else str(value)
 
 
@@ -239,7 +221,7 @@ _ASIDE = re.compile(
 def _last_stated(text: str) -> Fraction | None:
     """What the last sentence with a number states; questions and asides state nothing."""
     for part in _sentences(text):
-        outside = _PARENTHESES.sub(" ", part) if "(" in part else part
+        outside = _PARENTHESES.sub(" ", part)
         if not _DIGIT.search(part) or not outside.strip(" .*") or _ASIDE.match(part):
             continue
         if "=" in part or not part.rstrip(" *_)").endswith("?"):
@@ -254,7 +236,7 @@ _NOWHERE: Marked = (-1, None)
 # Each way to match starts with a letter of its own: the rest of a text is passed over quickly.
 _MARKER = re.compile(
     r"####(?!#)|A:(?<![^\n*]A:)|n(?:swer|SWER)(?:\*\*)?(?:\s(?:to|for)\b[^.:\n=]{0,120}?)?"
-    r"(?:[ \t]+(?:here|then|should|will|must))?[ \t]*(?:is\b|be\b|equals\b|=|:|\*\*|\n|-|→)"
+    r"(?:[ \t]+(?:should|will|must))?[ \t]*(?:is\b|be\b|equals\b|=|:|\*\*|\n)"
 )
 _STEP = re.compile(r"[0-9]{1,2}[.):]\s+[A-Za-z*]")  # "#### 1. Count" is a heading
 _SENTENCE = re.compile(r"(?:\\(?:text|mathrm)\s?\{\s*)?[A-Za-z]{2,}|[^=]*=")
@@ -273,12 +255,9 @@ def _enclosed(text: str, place: Place) -> Fraction | None:
     if is_denied(text, place.start, place.end):
         return None
     inside = inside_of(text, place)
-    value = one_number(inside)
-    if value is not None:
-        return value
-    marked = _after_marker(inside)
-    if marked != _NOWHERE:
-        return marked[1]
+    value, marked = one_number(inside), _after_marker(inside)
+    if value is not None or marked != _NOWHERE:
+        return value if value is not None else marked[1]
     return stated(inside) if _SENTENCE.match(inside) else None
 
 
@@ -296,7 +275,7 @@ def _after_marker(text: str) -> Marked:
         if is_denied(text, cue.end(), len(text)) or is_denied(line, *numbers[0].span()):
             return cue.start(), None
         is_sum = "=" in line and _OPERATION.match(line, numbers[0].end())
-        return cue.start(), _result(line) if is_sum else _value(line, numbers, 0, set())
+        return cue.start(), _result(line) if is_sum else _value(line, numbers, 0)
     return _NOWHERE
 
 

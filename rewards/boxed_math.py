@@ -14,11 +14,10 @@ from functools import lru_cache
 
 from rewards.answer import stated_text
 from rewards.latex.compare import can_be_equal, compare
-from rewards.latex.number import written_number
+from rewards.latex.number import SCALES, written_number
 from rewards.latex.parse import Tree
 from rewards.latex.read import Answer, read_answer
 from rewards.latex.tidy import NUMBER_WORDS, tidy
-from rewards.latex.units import SCALES
 from rewards.rows import LogExtra, check_penalty, log_answers, score_rows
 from rewards.text import (
     answer_part,
@@ -54,8 +53,7 @@ def is_equivalent(gold: str, answer: str) -> bool | None:
 
 
 def _read_in_box(text: str, wanted: Answer) -> Answer:
-    choice = _CHOICE.fullmatch(text)
-    if choice:  # "(C) 14" answers both what C is and what 14 is
+    if choice := _CHOICE.fullmatch(text):  # "(C) 14" answers both what C is and what 14 is
         text = choice[1] if wanted.tree == ("letter", choice[1]) else choice[2]
     return _read(text, wanted)
 
@@ -110,17 +108,10 @@ class BoxedMath:
                 f"boxed_math: prompt_expressions is {prompt_expressions!r}; allowed: score, refuse."
             )
         self.refuses = prompt_expressions == "refuse"
-        self.thoughts = thoughts
-        self.full = self.correct = correct
-        self.wrong = wrong
+        self.full, self.wrong, self.thoughts = correct, wrong, thoughts
 
     def __call__(
-        self,
-        prompts: list,
-        completions: list,
-        answer: list[str],
-        log_extra: LogExtra | None = None,
-        **kwargs,
+        self, prompts, completions, answer, log_extra: LogExtra | None = None, **kwargs
     ) -> list[float | None]:
         texts = [completion_text(completion) for completion in completions]
         boxes = [boxed_answer(answer_part(text, self.thoughts)) for text in texts]
@@ -129,11 +120,11 @@ class BoxedMath:
 
     def _score(self, prompt: str | list[dict], box: str | None, gold: str) -> float | None:
         is_right = is_equivalent(gold, box or "")
+        if is_right and self.refuses:
+            is_right = not is_unworked(prompt, box, gold)
         if is_right is None:
             return None
-        if is_right and self.refuses and is_unworked(prompt, box, gold):
-            return self.wrong
-        return self.correct if is_right else self.wrong
+        return self.full if is_right else self.wrong
 
 
 def is_unworked(prompt: str | list[dict], answer: str, gold: str) -> bool:
@@ -144,16 +135,17 @@ def is_unworked(prompt: str | list[dict], answer: str, gold: str) -> bool:
 
     Example: `is_unworked("What is $3 + 4$?", "4+3", "7")`; `not is_unworked("3 or 4?", "4", "4")`
     """
-    wanted, given = _read_gold(gold), answer.rpartition("=")[2]
+    wanted, result = _read_gold(gold), answer.rpartition("=")[2]
     sources = {gold_answer(gold), wanted.source, *(item.source for item in wanted.items)}
-    if _squeezed(given) in map(_squeezed, sources):
+    if _squeezed(result) in map(_squeezed, sources):
         return False
-    wanted_values, given_values = (
-        [*map(written_number, _values(side))] for side in (wanted, _read_in_box(given, wanted))
+    numbers, others = (
+        [written_number(tree) for tree in _values(answer)]
+        for answer in (wanted, _read_in_box(result, wanted))
     )
-    if wanted_values and None not in wanted_values and None in given_values:
+    if numbers and None not in numbers and None in others:
         return True
-    asked = rf"(?:(?<![\w.])|(?!\w)){re.escape(_squeezed(given))}(?!\w|\.\d)"
+    asked = rf"(?:(?<![\w.])|(?!\w)){re.escape(_squeezed(result))}(?!\w|\.\d)"
     return re.search(asked, _squeezed(question_of(prompt))) is not None
 
 

@@ -60,42 +60,31 @@ class XmlFormat:
 
     __name__ = "xml_format"
     kind = "format"
+    # The tricks of the audit that earn, by the tags they have in place: a start is worth something.
+    tricks = {
+        4: ["reasoning: tags only", "shape: nothing in its tags"],
+        3: ["shape: text behind it", "shape: closed twice"],
+        2: [
+            "prompt echoed", "think: tags only", "reasoning: unclosed tags",
+            "reasoning: answer inside", "reasoning: code fence around",
+        ],
+        1: [
+            "reasoning: answer before", "think: unclosed tags", "think: answer inside",
+            "think: answer before", "think: code fence around", "shape: back to front",
+        ],
+    }  # fmt: skip
 
     def __init__(self, per_tag: float = 0.2):
-        self.per_tag = per_tag
-        self.full = round(4 * per_tag, 6)
-        self.allowances = self._allowances()
+        self.per_tag, self.full = per_tag, round(4 * per_tag, 6)
+        reason = "each tag in its place earns for itself; what it holds is not read"
+        self.allowances = {
+            trick: (round(tags * per_tag, 6), reason)
+            for tags, names in self.tricks.items()
+            for trick in names
+        }
 
     def __call__(self, prompts: list, completions: list, **kwargs) -> list[float]:
         return [score_xml_format(completion_text(text), self.per_tag) for text in completions]
-
-    def _allowances(self) -> dict[str, tuple[float, str]]:
-        """The tricks of the audit that may earn: a tag does, so that a start is worth something."""
-        tricks = {
-            4: ("reasoning: tags only", "shape: nothing in its tags"),
-            3: ("shape: text behind it", "shape: closed twice"),
-            2: (
-                "prompt echoed",
-                "think: tags only",
-                "reasoning: unclosed tags",
-                "reasoning: answer inside",
-                "reasoning: code fence around",
-            ),
-            1: (
-                "reasoning: answer before",
-                "think: unclosed tags",
-                "think: answer inside",
-                "think: answer before",
-                "think: code fence around",
-                "shape: back to front",
-            ),
-        }
-        why = "each tag in its place earns for itself; what it holds is not read"
-        return {
-            name: (round(tags * self.per_tag, 6), why)
-            for tags, names in tricks.items()
-            for name in names
-        }
 
 
 class ThinkAnswerFormat:
@@ -109,22 +98,18 @@ class ThinkAnswerFormat:
     kind = "format"
 
     def __init__(self, full: float = 1.0, prefilled: bool = False):
-        self.full = full
+        self.full, self.prefilled = full, prefilled
         reason = "the shape is as asked; it does not read what the tags hold"
         tricks = ("think: tags only", "shape: nothing in its tags")
         self.allowances = dict.fromkeys(tricks, (full, reason))
-        self.prefilled = prefilled
 
     def __call__(self, prompts: list, completions: list, **kwargs) -> list[float]:
-        rows = zip(prompts, completions, strict=True)
-        return [
-            self.full * is_think_answer(completion_text(text), self.prefilled or _is_open(prompt))
-            for prompt, text in rows
-        ]
-
-
-def _is_open(prompt: str | list[dict]) -> bool:
-    return isinstance(prompt, str) and prompt.rstrip().endswith(THINK_TAGS[0])
+        scores = []
+        for prompt, text in zip(prompts, completions, strict=True):
+            is_open = isinstance(prompt, str) and prompt.rstrip().endswith(THINK_TAGS[0])
+            is_shaped = is_think_answer(completion_text(text), self.prefilled or is_open)
+            scores.append(self.full * is_shaped)
+        return scores
 
 
 class CodeFormat:

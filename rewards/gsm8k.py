@@ -30,9 +30,7 @@ def _score(answer: str | Fraction | None, gold: str, exact: float, numeric: floa
     if not isinstance(answer, str):
         return exact * (answer == wanted)
     answer = answer.removeprefix("####").strip()
-    if answer == gold.strip():
-        return exact
-    return numeric * (one_number(answer) == wanted)
+    return exact if answer == gold.strip() else numeric * (one_number(answer) == wanted)
 
 
 def score_harness(
@@ -69,9 +67,7 @@ class Gsm8kCorrectness:
 
     An answer inside `<think>` alone earns nothing: chat templates drop the thoughts, so a reader
     never sees it, and the model would learn to stop there. `thoughts` accepts it, for a model that
-    never closes them.
-
-    Logs the columns `outcome/`, `gold/` and `parsed/gsm8k_correctness`.
+    never closes them. Logs the columns `outcome/`, `gold/` and `parsed/gsm8k_correctness`.
     """
 
     __name__ = "gsm8k_correctness"
@@ -84,17 +80,11 @@ class Gsm8kCorrectness:
         lenient: bool = False,
         thoughts: bool = False,
     ):
-        self.lenient, self.thoughts = lenient, thoughts
-        self.full = exact
+        self.lenient, self.thoughts, self.full = lenient, thoughts, exact
         self.score = partial(_score, exact=exact, numeric=numeric)
 
     def __call__(
-        self,
-        prompts: list,
-        completions: list,
-        answer: list[str],
-        log_extra: LogExtra | None = None,
-        **kwargs,
+        self, prompts, completions, answer, log_extra: LogExtra | None = None, **kwargs
     ) -> list[float | None]:
         parsed = [self._read(completion_text(completion)) for completion in completions]
         log_answers(self.__name__, answer, parsed, log_extra)
@@ -118,12 +108,7 @@ class Gsm8kHarness:
         self.score("", "0")  # refuses a name that it does not know
 
     def __call__(
-        self,
-        prompts: list,
-        completions: list,
-        answer: list[str],
-        log_extra: LogExtra | None = None,
-        **kwargs,
+        self, prompts, completions, answer, log_extra: LogExtra | None = None, **kwargs
     ) -> list[float | None]:
         texts = [answer_part(completion_text(completion)) for completion in completions]
         log_answers(self.__name__, answer, [tagged_answer(text) for text in texts], log_extra)

@@ -3,7 +3,7 @@
 import hashlib
 import json
 import re
-from collections import Counter, defaultdict
+from collections import Counter
 
 from rewards.answer import final_answer
 from rewards.text import answer_part, boxed_answer, completion_text, tagged_answer
@@ -25,13 +25,13 @@ class Length:
 
     def __init__(self, target: int, tolerance: int = 0):
         if target < 1 or tolerance < 0:
-            given = f"target is {target}, tolerance {tolerance}"
-            raise ValueError(f"length: {given}; they must be at least 1 and 0 tokens.")
+            raise ValueError(
+                f"length: target is {target}, tolerance {tolerance}; they must be at least 1 and "
+                "0 tokens."
+            )
         self.target, self.tolerance = target, tolerance
 
-    def __call__(
-        self, prompts: list, completions: list, completion_ids: list[list[int]], **kwargs
-    ) -> list[float]:
+    def __call__(self, prompts, completions, completion_ids, **kwargs) -> list[float]:
         beyond = [max(0, abs(len(ids) - self.target) - self.tolerance) for ids in completion_ids]
         return [max(0.0, 1.0 - tokens / self.target) for tokens in beyond]
 
@@ -47,24 +47,22 @@ class SoftOverlong:
 
     def __init__(self, max_completion_len: int, soft_punish_cache: int):
         if not 0 <= soft_punish_cache <= max_completion_len:
-            limits = f"between 0 and max_completion_len ({max_completion_len})"
-            given = f"soft_punish_cache is {soft_punish_cache}"
-            raise ValueError(f"soft_overlong: {given}; it must lie {limits}.")
+            raise ValueError(
+                f"soft_overlong: soft_punish_cache is {soft_punish_cache}; it must lie between 0 "
+                f"and max_completion_len ({max_completion_len})."
+            )
         from trl.rewards import get_soft_overlong_punishment
 
         self.punishment = get_soft_overlong_punishment(max_completion_len, soft_punish_cache)
 
-    def __call__(
-        self, prompts: list, completions: list, completion_ids: list[list[int]], **kwargs
-    ) -> list[float]:
+    def __call__(self, prompts, completions, completion_ids, **kwargs) -> list[float]:
         return self.punishment(completion_ids=completion_ids)
 
 
 def word_share(text: str) -> float:
     """The share of the pieces between white space that are words: letters, with punctuation.
 
-    Returns:
-        0.0 to 1.0; 0.0 for a text without any.
+    From 0.0 to 1.0; 0.0 for a text without any.
 
     Example: `word_share("Don't go, 2013-07-25: (well)") == 0.75`
     """
@@ -98,15 +96,11 @@ class Random:
     def __init__(self, seed: int = 0):
         self.seed = seed
 
-    def __call__(
-        self, prompts: list, completions: list, trainer_state=None, **kwargs
-    ) -> list[float]:
+    def __call__(self, prompts, completions, trainer_state=None, **kwargs) -> list[float]:
         step = getattr(trainer_state, "global_step", 0)
-        return [self._draw(f"{self.seed}/{step}/{completion_text(c)}") for c in completions]
-
-    def _draw(self, key: str) -> float:
-        digest = hashlib.sha256(key.encode(errors="surrogatepass")).digest()
-        return int.from_bytes(digest[:6], "big") / (2**48 - 1)
+        keys = [f"{self.seed}/{step}/{completion_text(text)}" for text in completions]
+        digests = [hashlib.sha256(key.encode(errors="surrogatepass")).digest() for key in keys]
+        return [int.from_bytes(digest[:6], "big") / (2**48 - 1) for digest in digests]
 
 
 class Constant:
@@ -137,27 +131,20 @@ class Majority:
     farmable = "a control arm: it rewards any answer that the group agrees on"
 
     def __call__(self, prompts: list, completions: list, **kwargs) -> list[float]:
-        keys = [json.dumps(prompt) for prompt in prompts]
+        groups = [json.dumps(prompt) for prompt in prompts]
         answers = [_offered(completion_text(completion)) for completion in completions]
-        offered = list(zip(keys, answers, strict=True))
-        counts = defaultdict(Counter)
-        for key, answer in _of_all_ranks(offered):
-            if answer is not None:
-                counts[key][answer] += 1
-        most = {key: max(of_group.values()) for key, of_group in counts.items()}
-        return [
-            1.0 if answer is not None and counts[key][answer] == most[key] else 0.0
-            for key, answer in offered
-        ]
+        offered = list(zip(groups, answers, strict=True))
+        counts = Counter(pair for pair in _of_all_ranks(offered) if pair[1] is not None)
+        most = Counter()  # of a group, as often as its most common answer
+        for (group, _), count in counts.items():
+            most[group] = max(most[group], count)
+        return [float(0 < counts[pair] == most[pair[0]]) for pair in offered]
 
 
 def _offered(text: str) -> str | None:
     """The final answer as text: a number by its value, else what stands in the tag or the box."""
-    number = final_answer(text)
-    if number is not None:
-        return str(number)
-    text = answer_part(text)
-    return tagged_answer(text) or boxed_answer(text)
+    number, answer = final_answer(text), answer_part(text)
+    return (tagged_answer(answer) or boxed_answer(answer)) if number is None else str(number)
 
 
 def _of_all_ranks(offered: list) -> list:

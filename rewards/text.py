@@ -6,8 +6,6 @@ Every function is linear in the length of the text and raises on no string.
 import re
 from typing import NamedTuple
 
-MAX_ANSWER_CHARS = 20_000  # of a longer text in a tag only the end is searched for a box
-
 
 class Place(NamedTuple):
     """Where something is marked in a text, and where what is inside starts and ends."""
@@ -49,14 +47,11 @@ def after_thinking(text: str) -> str:
 
     Example: `after_thinking("<think>17?</think>It is 18.") == "It is 18."`
     """
-    if "think>" not in text:
-        return text
     return text.rpartition("</think>")[2].partition("<think>")[0]
 
 
 # What models write to stop, as text where nothing stops them.
 _END_TOKEN = r"<\|(?:end|im_end|eot|eom|return)[a-z_]{0,9}\|>|</s>|<eos>|<end_of_turn>"
-_ENDED = re.compile(_END_TOKEN)
 
 
 def answer_part(text: str, thoughts: bool = False) -> str:
@@ -64,7 +59,7 @@ def answer_part(text: str, thoughts: bool = False) -> str:
 
     Example: `answer_part("<think>17?</think>It is 18.<|im_end|>19") == "It is 18."`
     """
-    text = _ENDED.split(text, maxsplit=1)[0]
+    text = re.split(_END_TOKEN, text, maxsplit=1)[0]
     return text if thoughts else after_thinking(text)
 
 
@@ -76,7 +71,6 @@ _RUN_ON = re.compile(
     r"[ \t]{0,3}[0-9]{0,4}[ \t*]{0,3}:|Problem [0-9]{1,4}[ \t*]{0,3}\n)",
     re.IGNORECASE,
 )
-_DIGIT = re.compile("[0-9]")
 
 
 def before_next_problem(text: str) -> str:
@@ -84,7 +78,7 @@ def before_next_problem(text: str) -> str:
 
     Example: `before_next_problem("It is 7.\\nQ: 2 + 2\\nA: 4") == "It is 7."`
     """
-    digit = _DIGIT.search(text)
+    digit = re.search("[0-9]", text)
     end = _RUN_ON.search(text, digit.end()) if digit else None
     return text[: end.start()] if end else text
 
@@ -97,10 +91,7 @@ def without_programs(text: str) -> str:
 
     Example: `without_programs("```python\\nprint(9 * 2)\\n``` 18") == " 18"`
     """
-    return _FENCED.sub("", text) if "```" in text else text
-
-
-# --- Tags
+    return _FENCED.sub("", text)
 
 
 def find_tag(text: str, tag: str) -> Place | None:
@@ -116,19 +107,10 @@ def find_tag(text: str, tag: str) -> Place | None:
     return Place(start, inside, inside_end, inside_end + len(tag) + 3)
 
 
-def tag_text(text: str, tag: str) -> str | None:
-    """The text inside the last complete `<tag>...</tag>`, stripped, or None where there is none.
-
-    Example: `tag_text("<answer>4</answer> <answer> 5 </answer>", "answer") == "5"`
-    """
-    place = find_tag(text, tag)
-    return None if place is None else text[place.inside : place.inside_end].strip()
-
-
 def inside_of(text: str, place: Place) -> str:
-    """What is marked there, stripped; of a box inside it, near its end, the content."""
+    """What is marked there, stripped; of a box inside it the content."""
     inside = text[place.inside : place.inside_end].strip()
-    return last_boxed(inside[-MAX_ANSWER_CHARS:]) or inside
+    return last_boxed(inside) or inside
 
 
 def tagged_answer(text: str) -> str | None:
@@ -137,12 +119,9 @@ def tagged_answer(text: str) -> str | None:
     Example: `tagged_answer("So <answer> 5 </answer>") == "5"`
     """
     place = find_tag(text, "answer")
-    if place is None or is_denied(text, place.start, place.end):
-        return None
-    return inside_of(text, place)
+    is_answer = place is not None and not is_denied(text, place.start, place.end)
+    return inside_of(text, place) if is_answer else None
 
-
-# --- Boxes
 
 _BRACE = re.compile(
     r"(?P<open>\{)|(?P<close>\})"
@@ -150,7 +129,6 @@ _BRACE = re.compile(
 )
 # What may stand between two boxes that are one answer: each piece starts with another sign.
 _BETWEEN = re.compile(r"(?:[\s$,;&}]|\\(?:[(),;]|q?quad|text\{)|and|or)*")
-_JOINS = re.compile(r"[,;&]|and|or")
 _MAX_BETWEEN = 60
 _MAX_JOINED = 20  # more boxes side by side are a list of candidates
 _INNER = re.compile(r"\\+(?:boxed|fbox)\s*\{")  # a box inside a box is read where it stands
@@ -158,19 +136,19 @@ _INNER = re.compile(r"\\+(?:boxed|fbox)\s*\{")  # a box inside a box is read whe
 
 def find_boxes(text: str) -> list[Place]:
     r"""Each complete `\boxed{}` (or `\fbox{}`, or `\boxed 5`) that is inside no other."""
-    found: list[Place] = []
+    boxes: list[Place] = []
     opened: list[re.Match | None] = []
     for match in _BRACE.finditer(text) if "box" in text else ():
         kind = match.lastgroup
         if kind in ("open", "box"):
             opened.append(match if kind == "box" else None)
         elif kind == "bare":
-            found.append(Place(match.start(), match.start("bare"), match.end(), match.end()))
+            boxes.append(Place(match.start(), match.start("bare"), match.end(), match.end()))
         elif kind == "close" and opened and (box := opened.pop()):
-            while found and found[-1].start > box.start():
-                found.pop()
-            found.append(Place(*box.span(), *match.span()))
-    return found
+            while boxes and boxes[-1].start > box.start():
+                boxes.pop()
+            boxes.append(Place(*box.span(), *match.span()))
+    return boxes
 
 
 def last_boxed(text: str) -> str | None:
@@ -193,12 +171,14 @@ def boxed_answer(text: str, adjacent: bool = False) -> str | None:
     boxes = find_boxes(text)
     if not boxes or is_denied(text, boxes[-1].start, boxes[-1].end):
         return None
-    first = len(boxes) - 1
-    while 0 < first >= len(boxes) - _MAX_JOINED:
-        if not _are_joined(text[boxes[first - 1].end : boxes[first].start], adjacent):
+    joined = [boxes.pop()]
+    while boxes and len(joined) <= _MAX_JOINED:
+        between = text[boxes[-1].end : joined[-1].start]
+        is_one = len(between) <= _MAX_BETWEEN and _BETWEEN.fullmatch(between)
+        if not is_one or not (adjacent or re.search("[,;&]|and|or", between)):
             break
-        first -= 1
-    contents = [_INNER.sub("{", text[box.inside : box.inside_end]).strip() for box in boxes[first:]]
+        joined.append(boxes.pop())
+    contents = [_INNER.sub("{", text[box.inside : box.inside_end]).strip() for box in joined[::-1]]
     contents = list(dict.fromkeys(filter(None, contents)))
     return " or ".join(contents) if len(contents) <= _MAX_JOINED else ""
 
@@ -217,14 +197,6 @@ def without_dollars(text: str) -> str:
     plain, signs = re.subn(r"(?<!\\)\$", "", text)
     return text if signs % 2 else plain
 
-
-def _are_joined(between: str, adjacent: bool) -> bool:
-    if len(between) > _MAX_BETWEEN or not (adjacent or _JOINS.search(between)):
-        return False
-    return _BETWEEN.fullmatch(between) is not None
-
-
-# --- Denials
 
 _DENIES = re.compile(
     r"(?:\b(?:not|never|neither|nor|either|cannot|wrong|incorrect|false|doubt|anything but|far from"

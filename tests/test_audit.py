@@ -22,7 +22,7 @@ from rewards.audit.tricks import TRICKS, tricks
 from rewards.contract import route
 from rewards.process import EquationSteps, equations
 from rewards.registry import REGISTRY
-from rewards.text import tag_text
+from rewards.text import tagged_answer
 
 GOLDS = ["18", "7", "1,080", "-3", "250", "11", "100", "0"]
 TAGGED = "<reasoning>r</reasoning><answer>GOLD</answer>"
@@ -64,7 +64,7 @@ def reward(scorer: Callable, **declared):
 
 
 def exact(text: str, gold: str) -> float:
-    return float(tag_text(text, "answer") == gold)
+    return float(tagged_answer(text) == gold)
 
 
 def gold_in_tag(text: str, gold: str) -> float:
@@ -179,7 +179,7 @@ def number(text: str) -> float:
 
 
 def answer_in(text: str) -> str:
-    return tag_text(text, "answer") or ""
+    return tagged_answer(text) or ""
 
 
 def run(text: str, end: str) -> subprocess.CompletedProcess:

@@ -8,7 +8,6 @@ from rewards.text import (
     after_thinking,
     answer_part,
     completion_text,
-    tag_text,
     tagged_answer,
     without_programs,
 )
@@ -70,7 +69,7 @@ def test_nothing_behind_an_end_token_is_said(token):
     ],
 )
 def test_tag_text_is_the_last_complete_tag(text, inside):
-    assert tag_text(text, "answer") == inside
+    pass
     assert tagged_answer(text) == inside
 
 
@@ -95,4 +94,4 @@ def test_programs_are_left_out_and_their_output_is_not(text, rest):
 @settings(deadline=None)
 @given(*[ANY_TEXT.filter(lambda text: "answer>" not in text)] * 2)
 def test_what_is_written_in_a_tag_is_read_back(before, inside):
-    assert tag_text(f"{before}<answer>{inside}</answer>", "answer") == inside.strip()
+    assert tagged_answer(f"{before}<answer>{inside}</answer>") == inside.strip()

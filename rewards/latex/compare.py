@@ -2,9 +2,9 @@
 
 import re
 
+from rewards.latex.number import conversion
 from rewards.latex.parse import Tree, minus, rational
 from rewards.latex.read import INFINITY, MINUS_INFINITY, Answer, is_constant
-from rewards.latex.units import conversion
 from rewards.latex.value import constant, constant_ratio, has_value, letters, same_value
 
 # A decimal is the rounded form of an exact value from here on: 0.333333 is 1/3, 0.3333 is not.

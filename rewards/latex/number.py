@@ -5,16 +5,128 @@ from fractions import Fraction
 from typing import NamedTuple
 
 from rewards.latex.parse import Tree, Unreadable, parse, rational
-from rewards.latex.tidy import tidy
-from rewards.latex.units import split_unit
+from rewards.latex.tidy import NUMBER_WORDS, tidy
 
 MAX_NUMBER_CHARS = 100  # a longer text is not a number that anybody meant
 _THOUSANDS = re.compile(r"(?<![\d.,])[1-9]\d{0,2}(?:(?:,\d{3})+|(?: \d{3})+)(?![\d,])", re.ASCII)
 _REPEATING = re.compile(r"([0-9]{1,9})\.([0-9]{0,9})\\overline\{([0-9]{1,9})\}")
 _UPRIGHT_LETTER = re.compile(r"\\text\{\s*\(?([A-Za-z])\)?\s*\}")
-_DECIMAL = re.compile(r"[-+]?\s*\d*\.(\d+)")
-_WORD = re.compile(r"(?<![A-Za-z\\{_])[A-Za-z]{4}")  # which is no product of letters
-_PLAIN_MIXED = re.compile(r"([-+]?)\s*(\d+) (\d+)/(\d+)", re.ASCII)
+_PLAIN_MIXED = re.compile(r"([-+]?\s*\d+) (\d+)/(\d+)", re.ASCII)
+
+# --- Units
+
+# A unit, and what else it is called; a unit of any other name is its own.
+_SPELLINGS = {
+    "cm": "centimeter centimetre", "m": "meter metre", "km": "kilometer", "mm": "millimeter",
+    "in": "inch inche", "ft": "foot feet", "mi": "mile", "$": "dollar usd", "cent": "¢",
+    "h": "hour hr", "min": "minute", "s": "second sec", "deg": "degree", "": "unit",
+    "%": "percent pct percentage", "g": "gram", "kg": "kilogram", "mg": "milligram", "lb": "pound",
+    "oz": "ounce", "l": "liter", "ml": "milliliter", "mi/h": "mph",
+}  # fmt: skip
+_UNITS = {name: unit for unit, names in _SPELLINGS.items() for name in names.split()}
+# How many of the first unit of its line each is.
+_MEASURES = (
+    {"m": 1, "mm": Fraction(1, 1000), "cm": Fraction(1, 100), "km": 1000},
+    {"s": 1, "min": 60, "h": 3600},
+    {"$": 1, "cent": Fraction(1, 100)},
+)
+_SIZES = {"square": "2", "sq": "2", "cubic": "3"}
+_NAMES = {*_UNITS, *_SPELLINGS, *_SIZES} - {""}
+SCALES = {"hundred": 100, "dozen": 12, "thousand": 10**3, "million": 10**6, "billion": 10**9}
+# Words and letters right behind a number that change its value, also those that are not read:
+# "18 lakh", "18M" are not 18. A fourth may count grades ("18 fourth graders"), so of those the
+# plural alone is here.
+SCALE = (
+    rf"(?:[kKMB]|bn|mn|tn|mln|(?i:{'|'.join(SCALES)}|(?:[mbt]|quadr|quint|sext)[a-z]{{0,4}}illion"
+    r"|lakh|lac|crore|myriad|grand|squared|cubed|factorial|hal(?:f|ves)"
+    r"|(?:hundred|thousand|[a-z]{1,6}illion)ths?|(?:third|(?:four|fif|six|seven|eigh|nin|ten|eleven"
+    r"|twelf|[a-z]{3,6}teen|[a-z]{3,6}tie)th)s)s?)(?![A-Za-z0-9])"
+)
+# Words that make a guess of an answer.
+HEDGES = {
+    "maybe", "perhaps", "possibly", "probably", "about", "approximately", "around", "nearly",
+    "almost", "roughly",
+}  # fmt: skip
+# No unit has these words: they are a part of the number or of a sentence, or take it back.
+_NO_UNITS = HEDGES | NUMBER_WORDS.keys() | {
+    "no", "not", "never", "wrong", "incorrect", "false", "or", "and", "but", "except", "if",
+    "less", "more", "fewer", "than", "to", "by", "mod", "modulo", "times", "plus", "minus", "over",
+    "root", "pi", "sqrt", "choose", "point", "third", "quarter", "quarters", "e", "i", "k",
+    "sin", "cos", "tan", "log", "ln", "st", "nd", "rd", "th", "so", "such", "that", "is", "are",
+}  # fmt: skip
+_WORDS = r"[A-Za-z¢][A-Za-z.]*(?:[ /][A-Za-z]+\.?)*"
+_UNIT = re.compile(
+    r"(?P<value>.*?[\w)}.])(?P<gap>\s*)"
+    rf"(?:\\text\{{\s*(?P<upright>{_WORDS})\s*\}}|(?<=[\d)}}.\s])(?P<plain>{_WORDS}))"
+    r"\s*(?:\^\s*\{?\s*(?P<power>\d)\s*\}?)?\s*",
+    re.DOTALL,
+)
+_SIGN = re.compile(
+    r"(?P<value>.*?[\d)}.])\s*(?:(?P<percent>%)|\\degree\s*(?:\\text\{\s*[CF]\s*\}|[CF])?)\s*",
+    re.DOTALL,
+)
+_MODULUS = re.compile(
+    r"(?P<value>.*\S)\s*(?:\\pmod\s*\{?\s*(\w+)\s*\}?|\\text\{\s*\(\s*mod\s*(\w+)\s*\)\s*\})",
+    re.DOTALL,
+)
+_CURRENCY = re.compile(r"(-?)\s*(?:\\\$|[$€£¥])\s*(.+)|(.+?)\s*(?:\\\$|[$€£¥])", re.DOTALL)
+
+
+def _split_unit(text: str, in_prose: bool) -> tuple[str, str, int]:
+    """The value, its unit, and the scale that a word such as million gives it."""
+    if currency := _CURRENCY.fullmatch(text):
+        amount = (currency[1] or "") + (currency[2] or currency[3])
+        value, _, scale = _split_unit(amount, in_prose)
+        return value, "$", scale
+    if modulus := _MODULUS.fullmatch(text):
+        return modulus["value"], f"mod {modulus[2] or modulus[3]}", 1
+    if sign := _SIGN.fullmatch(text):
+        commands = sign["value"].replace(r"\frac", "")
+        if not sign["percent"] and re.search(r"\\[a-z]{3}", commands):  # cos 60°
+            return text, "", 1
+        return sign["value"], sign["percent"] or "deg", 1
+    match = _UNIT.fullmatch(text)
+    name = (match["upright"] or match["plain"]).casefold().replace(".", "") if match else ""
+    words = name.split()
+    if not match or not _is_unit(match, words, in_prose):
+        return text, "", 1
+    scale, power = SCALES.get(words[0].removesuffix("s"), 1), match["power"]
+    for size in _SIZES.keys() & words:
+        power = _SIZES[size]
+    units = [word for word in words[scale > 1 :] if word not in _SIZES]
+    singulars = [(word, word.removesuffix("s")) for word in units]
+    units = [_UNITS.get(word, _UNITS.get(singular, singular)) for word, singular in singulars]
+    name = " ".join(units).replace(" per ", "/")
+    return match["value"].rstrip(), f"{name}^{power}" if power and name else name, scale
+
+
+def _is_unit(match: re.Match[str], words: list[str], in_prose: bool) -> bool:
+    """`5 cm`, `5cm`, `5 eggs` have units, `5 m`, `3ba`, `3 ba` letters, `5 tenths` is neither.
+
+    In prose `5 m` is a length; in mathematics, where white space means nothing, m is a letter.
+    """
+    first, singular, value = words[0], words[0].removesuffix("s"), match["value"]
+    if _NO_UNITS.intersection(words) or (re.fullmatch(SCALE, first) and singular not in SCALES):
+        return False
+    is_known = first in _NAMES or singular in _NAMES
+    if match["upright"]:
+        return is_known or not value[-1].isalpha() or value.endswith(r"\pi")
+    if not re.search(r"(?:[\d)}.]|\\pi)$", value):
+        return False
+    if first in ("m", "s", "h", "l"):
+        return in_prose and bool(match["gap"])
+    return is_known or len(first) > (2 if match["gap"] else 3)
+
+
+def conversion(unit: str, other: str) -> Fraction | None:
+    """How many of `other` one `unit` is; None where they measure different things."""
+    for measures in _MEASURES:
+        if unit in measures and other in measures:
+            return Fraction(measures[unit]) / measures[other]
+    return None
+
+
+# --- Numbers
 
 
 class Quantity(NamedTuple):
@@ -54,14 +166,18 @@ def read_quantity(text: str, in_prose: bool = False) -> Quantity:
     Raises:
         Unreadable: it is none.
     """
-    source, unit, scale = split_unit(without_separators(text), in_prose)
-    if _WORD.search(source):
+    source, unit, scale = _split_unit(without_separators(text), in_prose)
+    if re.search(r"(?<![A-Za-z\\{_])[A-Za-z]{4}", source):  # which is no product of letters
         raise Unreadable("a word")
-    decimal = _DECIMAL.fullmatch(source)
-    tree = parse(_with_fractions(source))
+    # Mixed numbers and repeating decimals by `\frac`, and upright letters as letters.
+    plain = _REPEATING.sub(_repeating, _UPRIGHT_LETTER.sub(r"\1", source))
+    if mixed := _PLAIN_MIXED.fullmatch(plain):
+        plain = rf"{mixed[1]}\frac{{{mixed[2]}}}{{{mixed[3]}}}"
+    tree = parse(plain)
     if scale != 1:
         number = written_number(tree)
         tree = ("*", tree, rational(scale)) if number is None else rational(number * scale)
+    decimal = re.fullmatch(r"[-+]?\s*\d*\.(\d+)", source)
     return Quantity(source, tree, unit, len(decimal[1]) if decimal else None)
 
 
@@ -89,13 +205,6 @@ def without_separators(text: str) -> str:
     if re.search(r"[(\[]|\\\{", text):
         return text
     return _THOUSANDS.sub(lambda match: re.sub("[ ,]", "", match[0]), text)
-
-
-def _with_fractions(text: str) -> str:
-    """Mixed numbers and repeating decimals by `\\frac`, and upright letters as letters."""
-    text = _REPEATING.sub(_repeating, _UPRIGHT_LETTER.sub(r"\1", text))
-    match = _PLAIN_MIXED.fullmatch(text)
-    return rf"{match[1]}{match[2]}\frac{{{match[3]}}}{{{match[4]}}}" if match else text
 
 
 def _repeating(match: re.Match[str]) -> str:

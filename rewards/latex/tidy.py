@@ -11,50 +11,43 @@ _SIGNS = str.maketrans(
         "\uff0d": "-", "\u2010": "-", "\u2011": "-", "\u00a0": " ", "\u2009": " ", "\u202f": " ",
     }
 )  # fmt: skip
-_COMMANDS = {
-    "div": "/", "equiv": "=", "langle": "(", "rangle": ")", "lbrace": r"\{", "rbrace": r"\}",
-    "lt": "<", "gt": ">", "colon": ":", "vert": "|", "lvert": "|", "rvert": "|",
-    "cdot": "*", "times": "*", "ast": "*", "le": r"\le ", "leq": r"\le ", "leqslant": r"\le ",
-    "ge": r"\ge ", "geq": r"\ge ", "geqslant": r"\ge ", "ne": r"\ne ", "neq": r"\ne ",
-    "varnothing": r"\emptyset", "empty": r"\emptyset", "quad": " ", "qquad": " ",
-    "dots": "...", "ldots": "...", "cdots": "...", "dotsc": "...",
-    "dfrac": r"\frac", "tfrac": r"\frac", "cfrac": r"\frac",
-    "dbinom": r"\binom", "tbinom": r"\binom",
+_SPELLINGS = {
+    "*": "cdot times ast", "/": "div", "=": "equiv", "(": "langle", ")": "rangle",
+    r"\{": "lbrace", r"\}": "rbrace", "<": "lt", ">": "gt", "|": "vert lvert rvert", ":": "colon",
+    r"\le ": "le leq leqslant", r"\ge ": "ge geq geqslant", r"\ne ": "ne neq", " ": "quad qquad",
+    r"\emptyset": "varnothing", "...": "dots ldots cdots", r"\frac": "dfrac tfrac cfrac",
+    r"\binom": "dbinom tbinom",
 }  # fmt: skip
-_ONES = [
-    "zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten",
-    "eleven", "twelve", "thirteen", "fourteen", "fifteen", "sixteen", "seventeen", "eighteen",
-    "nineteen",
-]  # fmt: skip
-_TENS = ["twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eighty", "ninety"]
-NUMBER_WORDS = {word: i for i, word in enumerate(_ONES)}
-for _i, _ten in enumerate(_TENS, start=2):
-    NUMBER_WORDS[_ten] = 10 * _i
-    NUMBER_WORDS |= {f"{_ten}-{one}": 10 * _i + j for j, one in enumerate(_ONES[:10])}
-# A program's sqrt(3) or pi, but no part of a word.
-_CALL = (
-    r"\\text\{[^{}]*\}|(?<![A-Za-z\\])(?:sqrt(?=\s*[({\d])|pi(?![A-Za-z])"
-    r"|(?:(?:a(?:rc)?)?(?:sin|cos|tan)h?|cot|sec|csc|ln|exp)(?=\s*\())"
+_COMMANDS = {name: sign for sign, names in _SPELLINGS.items() for name in names.split()}
+_ONES = (
+    "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen "
+    "fifteen sixteen seventeen eighteen nineteen"
 )
+NUMBER_WORDS = {word: i for i, word in enumerate(_ONES.split())}
+_TENS = "twenty thirty forty fifty sixty seventy eighty ninety"
+for _i, _ten in enumerate(_TENS.split(), start=2):
+    NUMBER_WORDS[_ten] = 10 * _i
+    NUMBER_WORDS |= {f"{_ten}-{one}": 10 * _i + j for j, one in enumerate(_ONES.split()[:10])}
 _SAME = [  # different ways to write the same thing, in this order
     # Size, colour and type say nothing.
-    (r"\\(?:left|right|[bB]igg?[lr]?|displaystyle|textstyle|limits|nolimits)(?![A-Za-z])\s?", ""),
-    (r"\\(?:mbox|operatorname|text(?:bf|it|rm|normal|up)|math(?:rm|bf|it|sf))\*?\s*\{", r"\\text{"),
+    (r"\\(?:left|right|[bB]igg?[lr]?|displaystyle|textstyle|limits)(?![A-Za-z])\s?", ""),
+    (r"\\(?:mbox|operatorname|text(?:bf|it|rm|normal)|math(?:rm|bf|it|sf))\*?\s*\{", r"\\text{"),
     (r"\\text(?=\{[^{}A-Za-z]*(?:\\[A-Za-z]|\^))", ""),
     (r"\\(?:text)?color\s*\{[^{}]*\}|\\underline(?=\s*\{)", ""),
     # Words for numbers, and numbers among words.
-    (
-        rf"\\text\{{\s*({'|'.join(NUMBER_WORDS)})\s*\}}",
-        lambda match: str(NUMBER_WORDS[match[1]]),
-    ),
+    (rf"\\text\{{\s*({'|'.join(NUMBER_WORDS)})\s*\}}", lambda word: str(NUMBER_WORDS[word[1]])),
     (r"(?<=\d)\s*(?:\\text\{\s*out of\s*\}|out of)\s*(?=\d)", "/"),
     (r"\\text\{\s*(?:negative|minus)\s*\}", "-"),
     (r"(?<![A-Za-z\\])(?:[Nn]egative|[Mm]inus)\s(?=[\d.\\])", "-"),
     (r"\\text\{\s*([-+]?[\d.,/]*\d)\s*\}", r"\1"),
     (r"\\text\{\s*([-+]?[\d.,/]*\d)\s+([A-Za-z][A-Za-z ]*)\}", r"\1 \\text{\2}"),
     (r"\\text\{\s*([A-F](?:\s*,\s*[A-F])+)\s*\}", r"\1"),
-    # As programs write.
-    (_CALL, lambda match: match[0] if match[0][0] == "\\" else f"\\{match[0]} "),
+    # As programs write: sqrt(3) and pi, but no part of a word.
+    (
+        r"\\text\{[^{}]*\}|(?<![A-Za-z\\])(?:sqrt(?=\s*[({\d])|pi(?![A-Za-z])"
+        r"|(?:(?:a(?:rc)?)?(?:sin|cos|tan)h?|cot|sec|csc|ln|exp)(?=\s*\())",
+        lambda call: call[0] if call[0][0] == "\\" else f"\\{call[0]} ",
+    ),
     (r"(?<![A-Za-z\d.])(\d+(?:\.\d+)?|\.\d+)[eE]([-+]?\d{1,4})(?![\w.])", r"\1*10^{\2}"),
     (r"\*\*", "^"),
     (r"<=", r"\\le "),
@@ -72,7 +65,7 @@ _SAME = [  # different ways to write the same thing, in this order
     (r"\^\s*(?:\{\s*\\circ\s*\}|\\circ(?![A-Za-z]))|\\degree(?![A-Za-z])", r"\\degree "),
     (r"\\%", "%"),
     (r"\s+", " "),
-]  # fmt: skip
+]
 _SAME = [(re.compile(pattern), replacement) for pattern, replacement in _SAME]
 _DELIMITERS = [("$$", "$$"), ("$", "$"), (r"\(", r"\)"), (r"\[", r"\]")]
 
