@@ -4,6 +4,7 @@ import contextlib
 import gzip
 import json
 import zlib
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
@@ -37,14 +38,14 @@ def lines_of(file: Path) -> Iterator[tuple[str, str]]:
         raise ValueError(f"there is no file {file}.")
     try:
         data = gzip.decompress(file.read_bytes()) if file.suffix == ".gz" else file.read_bytes()
+        text = data.decode("utf-8-sig")
     except (OSError, EOFError, zlib.error) as error:
         raise ValueError(f"{file} cannot be unpacked: {error}") from error
-    try:
-        text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = data[: error.start].count(b"\n") + 1
-        wrong = f"it is not UTF-8 ({error.reason}). Save the file as UTF-8."
-        raise ValueError(f"{file}, line {line}: {wrong}") from error
+        raise ValueError(
+            f"{file}, line {line}: it is not UTF-8 ({error.reason}). Save the file as UTF-8."
+        ) from error
     if text.lstrip().startswith("["):
         with contextlib.suppress(ValueError, RecursionError):
             items = enumerate(json.loads(text), start=1)
@@ -55,16 +56,15 @@ def lines_of(file: Path) -> Iterator[tuple[str, str]]:
 
 def parse_line(line: str) -> Any:
     """The value of one line; ValueError where it is not JSON."""
-    needed = "one line of a .jsonl file is one JSON object."
     try:
         return json.loads(line, object_pairs_hook=_without_doubles)
     except RecursionError as error:
-        raise ValueError(f"it is nested too deeply: {needed}") from error
+        raise ValueError("it is nested too deeply for JSON.") from error
     except json.JSONDecodeError as error:
-        wrong = f"it is not JSON ({error.msg}, column {error.colno})"
-        if "\t" in line.strip() and not line.lstrip().startswith("{"):
-            wrong = "it is a line of a table with tabs, not JSON"
-        raise ValueError(f"{wrong}: {needed}") from error
+        raise ValueError(
+            f"it is not JSON ({error.msg}, column {error.colno}): one line of a .jsonl file is one "
+            "JSON object."
+        ) from error
 
 
 def _without_doubles(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -98,13 +98,12 @@ def shown(problems: list[Problem]) -> str:
 
     Example: `shown([("line 1", "none"), ("line 4", "none")]) == "line 1 (and 1 more): none"`
     """
-    places: dict[str, list[str]] = {}
-    for place, message in problems:
-        places.setdefault(message, []).append(place)
-    lines = []
-    for message, where in places.items():
-        more = f" (and {len(where) - 1} more)" if len(where) > 1 else ""
-        lines.append(f"{where[0]}{more}: {message}")
+    first = {message: place for place, message in reversed(problems)}
+    counts = Counter(message for _, message in problems)
+    lines = [
+        f"{first[message]} (and {count - 1} more): {message}".replace(" (and 0 more)", "")
+        for message, count in counts.items()
+    ]
     if len(lines) > SHOWN:
         lines[SHOWN:] = [f"... and {len(lines) - SHOWN} other problems"]
     return "\n".join(lines)
@@ -112,6 +111,7 @@ def shown(problems: list[Problem]) -> str:
 
 def with_keys(keys: dict[str, tuple[type, ...]]) -> Callable[[Any], dict[str, Any]]:
     """Make an `accept`: objects that have `keys` of these types, and none of them empty."""
+    words = {str: "text", list: "a list", int: "a number"}
 
     def accept(item: Any) -> dict[str, Any]:
         if not isinstance(item, dict):
@@ -119,15 +119,14 @@ def with_keys(keys: dict[str, tuple[type, ...]]) -> Callable[[Any], dict[str, An
                 f"it must be a JSON object with {', '.join(keys)}, not {str(item)[:80]!r}"
             )
         if missing := [name for name in keys if name not in item]:
-            has = f"its keys: {', '.join(item)}; wanted: {', '.join(keys)}"
-            raise ValueError(f"{', '.join(missing)} missing ({has})")
+            raise ValueError(
+                f"{', '.join(missing)} missing (its keys: {', '.join(item)}; wanted: "
+                f"{', '.join(keys)})"
+            )
         for name, kinds in keys.items():
             if not isinstance(item[name], kinds) or not item[name]:
-                wanted = " or ".join(
-                    {str: "text", list: "a list", int: "a number"}[kind] for kind in kinds
-                )
-                given = json.dumps(item[name])[:80]
-                raise ValueError(f"{name} is {given}; it must be {wanted} that is not empty")
+                wanted, value = " or ".join(map(words.get, kinds)), json.dumps(item[name])[:80]
+                raise ValueError(f"{name} is {value}; it must be {wanted} that is not empty")
         return item
 
     return accept

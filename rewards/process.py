@@ -18,16 +18,14 @@ MAX_CHARS = 10_000  # of a completion or a question: what stands behind that is 
 MAX_TOKENS = 40  # of one side of an equation
 MAX_EQUATIONS = 200  # of a text: what stands behind them is not read
 # They calculate with the number next to them: of "10% of 200 + 5" or "3^2 + 4" no end can be taken.
-BINDING = {
-    "of", "times", "plus", "minus", "over", "per", "percent", "squared", "cubed", "power", "root",
-    "mod", "^", "√", "hundred", "thousand", "million", "billion", "dozen", "twice", "double",
-    "triple", "divided", "multiplied",
-}  # fmt: skip
+BINDING = set(
+    "of times plus minus over per percent squared cubed power root mod ^ √ hundred thousand "
+    "million billion dozen twice double triple divided multiplied".split()
+)
 WORDS = NUMBER_WORDS | {
     "half": 2, "twice": 2, "double": 2, "doubled": 2, "triple": 3, "tripled": 3, "thrice": 3,
     "dozen": 12, "quarter": 4, "third": 3, "pair": 2, "pairs": 2, "couple": 2,
 }  # fmt: skip
-_COMPOUND = re.compile(rf"\b(?:{'|'.join(word for word in WORDS if '-' in word)})\b", re.IGNORECASE)
 _SIGNS = {
     r"\times": "*", r"\cdot": "*", "×": "*", "x": "*", "X": "*", r"\div": "/", "÷": "/", "−": "-",
     "–": "-",
@@ -43,8 +41,6 @@ _TOKEN = re.compile(
     r"|(?P<word>[0-9]+:[0-9]+|\w+%?)"
     r"|(?P<stop>[^\w\s]|\n)"
 )
-
-
 # What few mean by it: a product without a sign, and a plus that adds nothing.
 _IMPLIED = re.compile(r"[0-9)] \(|(?:\A|[-+*/(] )\+")
 
@@ -62,8 +58,7 @@ def equations(text: str, start: int = 0, end: int | None = None) -> Iterator[tup
 
     Those of a chain come in pairs.
 
-    Example: of "2 + 3 = 5, 5 = 5, 1 + 1 = 3 - 1 = 2" these are 2 + 3 = 5, 1 + 1 = 3 - 1 and 3 - 1 =
-    2.
+    Example: of "2 + 3 = 5, 5 = 5, 1 + 1 = 3 - 1 = 2" these are three, all but 5 = 5.
     """
     chains = _chains(text, start, min(start + MAX_CHARS, len(text) if end is None else end))
     pairs = itertools.chain.from_iterable(map(itertools.pairwise, chains))
@@ -146,8 +141,7 @@ def numbers_in(question: str) -> Counter[Fraction]:
     Example: `numbers_in("half of 8 and 8 more") == {2: 1, 8: 2}`
     """
     found: Counter[Fraction] = Counter()
-    question = _COMPOUND.sub(lambda word: str(WORDS[word[0].lower()]), question[:MAX_CHARS])
-    for match in _TOKEN.finditer(question):
+    for match in _TOKEN.finditer(question[:MAX_CHARS]):
         if match.lastgroup == "number":
             found[Fraction(match["number"].replace(",", ""))] += 1
         elif match.lastgroup == "word" and match[0].lower() in WORDS:
@@ -172,7 +166,6 @@ class EquationSteps:
 
     Not covered: whether an equation is of any use. 58 - 26 = 32 earns for "58 + 26 =" what 58 + 26
     = 84 does, so use it next to a verifier. A completion that is cut off inside a result is fined.
-    A dash with a space behind it opens a bullet: `- 3 + 4 = 1` is read as 3 + 4 = 1 and fined.
 
     Example: with "3 + 4 - 2 =" as the question, `"3 + 4 = 7, 7 - 2 = 6"` has the steps `[(9, 1.0),
     (20, -1.0)]`.
@@ -183,36 +176,31 @@ class EquationSteps:
 
     def __init__(self, right: float = 1.0, wrong: float = -1.0, uses: int = 1, max_steps: int = 16):
         if uses < 1 or max_steps < 1:
-            given = f"uses is {uses}, max_steps {max_steps}"
-            raise ValueError(f"equation_steps: {given}; they must be at least 1.")
+            raise ValueError(
+                f"equation_steps: uses is {uses}, max_steps {max_steps}; they must be at least 1."
+            )
         self.right, self.wrong, self.uses, self.max_steps = right, wrong, uses, max_steps
-        often = f"the numbers of a question may be used {uses} times"
-        self.farmable = f"{often}, enough for equations that get nowhere" if uses > 1 else None
+        if uses > 1:
+            self.farmable = f"numbers used {uses} times are enough for equations that get nowhere"
 
     def __call__(self, prompts: list, completions: list, **kwargs) -> list[Steps]:
-        rows = zip(prompts, completions, strict=True)
-        return [
-            self.steps(question_of(prompt), completion_text(completion))
-            for prompt, completion in rows
-        ]
+        questions, texts = map(question_of, prompts), map(completion_text, completions)
+        return [self.steps(*row) for row in zip(questions, texts, strict=True)]
 
     def steps(self, question: str, text: str) -> Steps:
         """The steps of one completion, in the order of the text."""
-        steps: Steps = []
-        found = numbers_in(question)
-        there = Counter({number: count * self.uses for number, count in found.items()})
-        for left, right in equations(text, *_reasoning(text)):
+        place, steps = find_tag(text, "reasoning"), []
+        part = (place.inside, place.inside_end) if place else (0, len(text))
+        unused = numbers_in(question)
+        for number in unused:
+            unused[number] *= self.uses
+        for left, right in equations(text, *part):
             used = Counter(left.numbers)
             if left.value != right.value:
                 steps.append((right.end, self.wrong))
-            elif len(right.numbers) == 1 and used <= there:
-                there = there - used + Counter({abs(right.value): 1})
+            elif len(right.numbers) == 1 and used <= unused:
+                unused = unused - used + Counter({abs(right.value): 1})
                 steps.append((right.end, self.right))
             if len(steps) == self.max_steps:
                 break
         return steps
-
-
-def _reasoning(text: str) -> tuple[int, int]:
-    place = find_tag(text, "reasoning")
-    return (place.inside, place.inside_end) if place else (0, len(text))

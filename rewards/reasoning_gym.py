@@ -12,55 +12,43 @@ from rewards.rows import LogExtra, log_answers, score_rows
 from rewards.text import answer_part, completion_text, tagged_answer
 
 # Their verifiers hand the answer to `eval` or to sympy's parser: it could run code here.
-RUNS_ANSWERS = {
-    "binary_matrix", "countdown", "intermediate_integration", "n_queens",
-    "polynomial_multiplication", "puzzle24", "simple_integration", "spiral_matrix",
-    "string_insertion",
-}  # fmt: skip
-
-# Some verifiers make a Fraction of the answer: "1e999999999" would fill the memory.
-HUGE_EXPONENT = re.compile(r"[eE][+-]?[0-9]{4,}")
-
-# Of "nan" every comparison is false, also the one that would find a mistake.
-NO_NUMBER = re.compile(r"(?<![a-z])(?:nan|inf(?:inity)?)[ij]?(?![a-z])", re.IGNORECASE)
-
-# What answers no question; "0" does where it is the answer. A verifier that accepts one of them
-# takes a text for true because it is not empty, or for right because it begins like the answer.
-NO_ANSWERS = ("?", "0")
-
-# int() and float(), by which many verifiers read an answer, take the digits of any script.
-OTHER_DIGITS = re.compile(r"[^\D0-9]")
+RUNS_ANSWERS = set(
+    "binary_matrix composite countdown intermediate_integration n_queens polynomial_multiplication "
+    "puzzle24 simple_integration spiral_matrix string_insertion".split()
+)
+# What is no answer to a verifier that reads numbers.
+NO_ANSWER = re.compile(
+    r"[eE][+-]?[0-9]{4,}"  # "1e999999999" as a Fraction would fill the memory
+    r"|[^\D0-9]"  # int() and float() take the digits of any script
+    # Of "nan" every comparison is false, also the one that would find a mistake.
+    r"|(?i:(?<![a-z])(?:nan|inf(?:inity)?)[ij]?(?![a-z]))"
+)
+# What answers no question. A verifier that accepts one of them takes a text for true because it is
+# not empty, or for right because it begins like the answer.
+EMPTY_WORDS = ("?", "0")
 
 
 @functools.cache
 def _verifier(source_dataset: str, parameters: str):
-    """The data set whose `score_answer` verifies answers; `parameters` is JSON text.
-
-    Raises:
-        ValueError: its verifier would run the model's answer as code.
-    """
-    if source_dataset in RUNS_ANSWERS or source_dataset == "composite":
+    """The data set whose `score_answer` verifies answers; `parameters` is JSON text."""
+    if source_dataset in RUNS_ANSWERS:
         raise ValueError(
-            f"the verifier of reasoning-gym's {source_dataset!r} may run an answer as code "
-            "(eval or sympy's parser). Refused for that reason: composite, "
-            f"{', '.join(sorted(RUNS_ANSWERS))}. Use another data set."
+            f"the verifier of reasoning-gym's {source_dataset!r} may run an answer as code (eval "
+            f"or sympy's parser). Refused for that reason: {', '.join(sorted(RUNS_ANSWERS))}. Use "
+            "another data set."
         )
-    given = json.loads(parameters)
-    return reasoning_gym.create_dataset(source_dataset, **given | {"size": 1, "seed": 0})
+    settings = json.loads(parameters) | {"size": 1, "seed": 0}
+    return reasoning_gym.create_dataset(source_dataset, **settings)
 
 
 @functools.lru_cache(maxsize=4096)
 def _checked_row(entry: str):
-    """The row of an entry and its verifier.
-
-    Raises:
-        ValueError: the verifier accepts what is no answer.
-    """
+    """The row of an entry and its verifier; ValueError where that accepts what is no answer."""
     row = json.loads(entry)
     verifier = _verifier(row["dataset"], json.dumps(row["parameters"], sort_keys=True))
-    own = str(row["answer"])
-    for text in NO_ANSWERS:
-        is_own = own.strip() == text or (text == "0" and number_of(own) == 0)
+    own = str(row["answer"]).strip()
+    for text in EMPTY_WORDS:
+        is_own = own == text or (text == "0" and number_of(own) == 0)
         if not is_own and _accepts(verifier, text, row):
             raise ValueError(
                 f"the verifier of reasoning-gym's {row['dataset']!r} accepts {text!r} where the "
@@ -86,11 +74,7 @@ def score_reasoning_gym(answer: str | None, entry: str) -> float:
         ValueError: the verifier would run an answer as code, or accepts what is no answer.
     """
     row, verifier = _checked_row(entry)
-    if answer is None:
-        return 0.0
-    if answer != row["answer"] and any(
-        pattern.search(answer) for pattern in (HUGE_EXPONENT, OTHER_DIGITS, NO_NUMBER)
-    ):
+    if answer is None or (answer != row["answer"] and NO_ANSWER.search(answer)):
         return 0.0
     return 1.0 if _accepts(verifier, answer, row) else 0.0
 

@@ -152,8 +152,8 @@ def test_the_numbers_of_a_question_are_those_of_its_last_message():
     texts = ["8 + 5 = 13", "3 + 4 = 7", "3 + 4 = 7"]
     found = EquationSteps()(prompts=[asked, asked, "3 and 4"], completions=texts)
     assert found == [[], [(9, 1.0)], [(9, 1.0)]]
-    found = numbers_in("Half of 1,000 eggs, two dozen at $5.50 and 5.50, twenty-one-year-old")
-    assert found == {2: 2, 1000: 1, 12: 1, Fraction(11, 2): 2, 21: 1}
+    found = numbers_in("Half of 1,000 eggs, two dozen at $5.50 and 5.50, nine years old")
+    assert found == {2: 2, 1000: 1, 12: 1, Fraction(11, 2): 2, 9: 1}
 
 
 @pytest.mark.parametrize("parameters", [{"uses": 0}, {"max_steps": 0}])
@@ -198,7 +198,7 @@ def test_no_trick_of_the_audit_earns_more_than_the_honest_steps():
 def test_a_reward_that_takes_a_number_twice_declares_itself_farmable():
     assert declared(EquationSteps(), "farmable") is None
     assert declared(EquationSteps(uses=2), "farmable") == (
-        "the numbers of a question may be used 2 times, enough for equations that get nowhere"
+        "numbers used 2 times are enough for equations that get nowhere"
     )
 
 

@@ -7,11 +7,9 @@ from pathlib import Path
 
 import pytest
 import reasoning_gym
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from rewards import full_reward, load_reward, reward_columns, reward_kind
-from rewards.reasoning_gym import HUGE_EXPONENT, RUNS_ANSWERS, score_reasoning_gym
+from rewards import load_reward
+from rewards.reasoning_gym import NO_ANSWER, RUNS_ANSWERS, score_reasoning_gym
 
 PARAMETERS = {"min_terms": 2, "max_terms": 2, "min_digits": 2, "max_digits": 2}
 
@@ -36,14 +34,17 @@ def score(text: str, entry: str = ENTRY, **parameters: float) -> float | None:
         (f"<answer>\n{GOLD}\n</answer>", 2.0),
         (rf"<answer>\boxed{{{GOLD}}}</answer>", 2.0),
         (f"<reasoning>r</reasoning><answer>{GOLD}</answer>", 2.0),
-        (f"<answer>1</answer><answer>{GOLD}</answer>", 2.0),
+        (f"<answer>1</answer><answer>{GOLD}</answer>", 2.0),  # the last tag
         (f"<answer>{GOLD}</answer><answer>1</answer>", 0.0),
         (f"<answer>{int(GOLD) + 1}</answer>", 0.0),
         (f"<answer>-{GOLD}</answer>", 0.0),
+        (f"<answer>{GOLD} or 1</answer>", 0.0),  # for which its verifier gives a part
         (f"<answer>{GOLD}</answer", 0.0),
         (f"{GOLD}", 0.0),
         (f"<think>Sum it.</think><answer>{GOLD}</answer>", 2.0),
         (f"<think><answer>{GOLD}</answer></think>I do not know.", 0.0),
+        ("<answer>1e999999999</answer>", 0.0),  # at once, without a Fraction of it
+        ("<answer>１８</answer>", 0.0),
         ("<answer></answer>", 0.0),
         ("", 0.0),
     ],
@@ -52,33 +53,19 @@ def test_the_right_answer_in_its_tag_earns(text, amount):
     assert score(text) == amount
 
 
-def test_partial_credit_of_a_verifier_is_not_given():
-    wrong, verifier = f"{GOLD} or 1", reasoning_gym.create_dataset("chain_sum", size=1)
-    assert 0.0 < verifier.score_answer(wrong, SUMS[0]) < 1.0
-    assert score(f"<answer>{wrong}</answer>") == 0.0
-
-
 def test_it_is_a_verifier_that_needs_the_entry_column():
     reward = load_reward("reasoning_gym", correct=7.0)
-    assert (reward_kind(reward), reward_columns(reward)) == ("verifier", ["entry"])
-    assert score(f"<answer>{GOLD}</answer>", correct=7.0) == full_reward(reward) == 7.0
-
-
-@pytest.mark.parametrize(
-    "dataset", ["chain_sum", "basic_arithmetic", "gcd", "spell_backward", "leg_counting"]
-)
-def test_the_own_answer_of_other_tasks_earns_the_full_amount(dataset):
-    for entry in make_entries(dataset, {}, 3):
-        assert score(f"<answer>{entry['answer']}</answer>", json.dumps(entry)) == 2.0
+    assert (reward.kind, reward.columns, reward.full) == ("verifier", ("entry",), 7.0)
+    assert score(f"<answer>{GOLD}</answer>", correct=7.0) == 7.0
 
 
 def test_each_row_of_a_mixed_batch_is_scored_by_its_own_task():
-    entries = SUMS[:2] + make_entries("spell_backward", {}, 2)
+    tasks = ["basic_arithmetic", "gcd", "spell_backward", "leg_counting"]
+    entries = SUMS[:2] + [entry for task in tasks for entry in make_entries(task, {}, 2)]
     texts = [f"<answer>{entry['answer']}</answer>" for entry in entries]
-    reward = load_reward("reasoning_gym")
-    rows = [json.dumps(entry) for entry in entries]
-    assert reward(prompts=texts, completions=texts, entry=rows) == [2.0] * 4
-    assert reward(prompts=texts, completions=texts[::-1], entry=rows) == [0.0] * 4
+    reward, rows = load_reward("reasoning_gym"), [json.dumps(entry) for entry in entries]
+    assert reward(prompts=texts, completions=texts, entry=rows) == [2.0] * 10
+    assert reward(prompts=texts, completions=texts[::-1], entry=rows) == [0.0] * 10
 
 
 def test_a_verifier_that_raises_gives_nothing(monkeypatch):
@@ -88,12 +75,6 @@ def test_a_verifier_that_raises_gives_nothing(monkeypatch):
 
     monkeypatch.setattr("rewards.reasoning_gym._verifier", lambda dataset, parameters: Raises())
     assert score(f"<answer>{GOLD}</answer>", ENTRY + " ") == 0.0  # a row not seen before
-
-
-@settings(deadline=None)
-@given(st.text(st.characters()))
-def test_any_text_is_right_or_wrong(text):
-    assert score_reasoning_gym(text, ENTRY) == (1.0 if text == GOLD else 0.0)
 
 
 def test_a_verifier_that_would_run_the_answer_as_code_is_refused(tmp_path):
@@ -134,9 +115,9 @@ def test_zero_is_an_answer_where_it_is_the_answer():
 def test_no_comparison_with_nan_makes_an_answer_right():
     (entry,) = make_entries("complex_arithmetic", {}, 1)
     verifier = reasoning_gym.create_dataset("complex_arithmetic", size=1)
+    assert verifier.score_answer("nan", entry) == 1.0
     for text in ("nan", "NaN+nanj", "inf - inf"):
         assert score(f"<answer>{text}</answer>", json.dumps(entry)) == 0.0
-    assert verifier.score_answer("nan", entry) == 1.0
     assert score(f"<answer>{entry['answer']}</answer>", json.dumps(entry)) == 2.0
 
 
@@ -150,9 +131,5 @@ def test_a_fraction_among_the_metadata_makes_no_row_unusable():
 
 def test_a_hexadecimal_answer_is_no_huge_exponent():
     entries = make_entries("bitwise_arithmetic", {}, 300)
-    (entry, *_) = (entry for entry in entries if HUGE_EXPONENT.search(entry["answer"]))
+    (entry, *_) = (entry for entry in entries if NO_ANSWER.search(entry["answer"]))
     assert score(f"<answer>{entry['answer']}</answer>", json.dumps(entry)) == 2.0
-
-
-def test_a_huge_exponent_earns_nothing_at_once():
-    assert score_reasoning_gym("1e999999999", ENTRY) == 0.0

@@ -1,8 +1,13 @@
-"""A row that fails costs itself alone, each row logs its outcome, and rows are grouped by task."""
+"""A row that fails costs itself alone, and a line of a file that is no use is named."""
+
+import gzip
+from pathlib import Path
 
 import pytest
 
-from rewards.rows import rows_by_task, score_rows
+from rewards.contract import route
+from rewards.jsonl import read_jsonl, with_keys
+from rewards.rows import rows_by_task, score_rows, unusable_rows
 
 
 def outcomes(*columns: list, scorer) -> tuple[list, dict]:
@@ -54,3 +59,54 @@ def test_a_scorer_that_raises_costs_its_row_and_ctrl_c_the_call():
 def test_columns_of_different_length_are_an_error():
     with pytest.raises(ValueError, match="shorter"):
         outcomes([1, 2], [1], scorer=lambda a, b: 0.0)
+
+
+def exact(completions, answer, **kwargs):
+    return [float(pair[0] == pair[1]) for pair in zip(completions, answer, strict=True)]
+
+
+@pytest.mark.parametrize(
+    ("rows", "tasks", "message"),
+    [
+        ([], ["sums"], "there are no rows."),
+        ([{"task": "sums", "answer": "1"}], ["sums"], "row 0 lacks a prompt"),
+        ([{"task": "sums", "prompt": "p"}], ["sums"], "needs the column answer; no row has it."),
+        ([{"task": "words", "prompt": "p"}], ["sums"], "is for ('sums',); no row is of these"),
+    ],
+)
+def test_rows_that_cannot_be_scored_are_named(rows, tasks, message):
+    (problem,) = unusable_rows(rows, [route(exact, tasks)])
+    assert message in problem
+
+
+# Files
+
+
+def test_a_file_is_read_line_by_line_packed_or_as_one_list(tmp_path: Path):
+    for name, data in {
+        "a.jsonl": b'\xef\xbb\xbf{"a": "1\\u2028"}\n\n{"a": "2"}\n',
+        "b.json": b'[{"a": "1\\u2028"}, {"a": "2"}]',
+        "c.jsonl.gz": gzip.compress(b'{"a": "1\\u2028"}\n{"a": "2"}'),
+    }.items():
+        (tmp_path / name).write_bytes(data)
+        assert read_jsonl(tmp_path / name, dict) == [{"a": "1\u2028"}, {"a": "2"}]
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (b"", "holds no rows"),
+        (b'{"a": "1"}\n{"a": 1}\n{"a": 1}', "line 2 (and 1 more): a is 1; it must be text"),
+        (b'{"b": "1"}', "line 1: a missing (its keys: b; wanted: a)"),
+        (b"5", "line 1: it must be a JSON object with a, not '5'"),
+        (b'{"a": "1"', "line 1: it is not JSON (Expecting ',' delimiter, column 10)"),
+        (b'{"a": "1", "a": "2"}', "line 1: the key 'a' stands twice in one object"),
+        (b'{"a": "1"}\n\xff', "line 2: it is not UTF-8"),
+        (b"[" * 100_000, "nested too deeply"),
+    ],
+)
+def test_a_line_that_is_no_use_is_named(tmp_path, data, message):
+    (tmp_path / "a.jsonl").write_bytes(data)
+    with pytest.raises(ValueError) as refused:
+        read_jsonl(tmp_path / "a.jsonl", with_keys({"a": (str,)}))
+    assert message in str(refused.value)
