@@ -70,7 +70,8 @@ one_row_raises.kind = "verifier"
 def test_it_takes_its_arguments_as_trl_does_by_position_and_with_trls_own_config(model, tmp_path):
     rows = Dataset.from_list([{"prompt": "Row:", "task": "math"}] * 2)
     args = trl.GRPOConfig(str(tmp_path), **TINY)
-    trainer = GRPOTrainer(str(model), give("right", RIGHT), args, rows, None, None)
+    whole = give("right", list(map(int, RIGHT)))
+    trainer = GRPOTrainer(str(model), whole, args, rows, None, None)
     trainer.train()
     assert generations(trainer)[0]["rewards/right/mean"] == 0.625
     assert trainer.args.max_reward_error_rate == 0.05 and args.reward_weights is None

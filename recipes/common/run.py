@@ -63,7 +63,6 @@ def start(
     signal.signal(signal.SIGINT, signal.default_int_handler)
     args = parse_arguments(recipe_type)
     sys.argv[:] = blank(sys.argv)  # W&B and the record of a start keep the command
-    recipe = args.recipe
     explain_endings()
     announce("Checking settings, rows and rewards ...")
     (rewards, train_rows, eval_rows, validation_rows), problems = load_parts(args, load_rows)
@@ -73,9 +72,9 @@ def start(
     if result.problems:
         refuse(report(result, args))
     announce(report(result, args))
+    recipe, training, model = args.recipe, result.training, result.model
     if recipe.dry_run:
         sys.exit(0)
-    training, model = result.training, result.model
     use_all_cores(training)
     if model.dtype == "fastest":
         model.dtype = args.model["dtype"] = dtype_of_run(recipe, training)
@@ -84,15 +83,15 @@ def start(
         # transformers reads W&B's project from the environment alone.
         os.environ.setdefault("WANDB_PROJECT", training.project)
     config = resolved(recipe, args.training, args.model, Path(sys.argv[0]).resolve().parent.name)
-    held_out = eval_rows.to_list() if eval_rows else []
-    tools = load_tools(training.tools)
+    code = [*rewards, *load_tools(training.tools)]
     if training.environment_factory:
-        tools.append(load_environment(training.environment_factory))
+        code.append(load_environment(training.environment_factory))
+    held_out = eval_rows.to_list() if eval_rows else []
     start_model = model_folder(model.model_name_or_path, model.model_revision)
-    identity = identity_of([*rewards, *tools], result.rows, held_out, start_model)
+    identity = identity_of(code, result.rows, held_out, start_model)
     checkpoint = open_run_folder(recipe, training, {**config, **identity})
-    rows = (train_rows, eval_rows, validation_rows)
     announce("Loading the model ...")
+    rows = (train_rows, eval_rows, validation_rows)
     return Run(recipe, training, model, rewards, *rows, checkpoint, config, result.record())
 
 
@@ -105,36 +104,46 @@ def train_and_save(trainer: GRPOTrainer, run: Run, metric: Metric) -> dict[str, 
     from recipes.common.report.record import final_table, push, summary_of, write_card, write_record
     from recipes.common.training import callbacks
     from recipes.common.training.engine import EngineCallback
-    from recipes.common.training.interrupt import InterruptCallback
     from recipes.common.training.tracking import TrackingCallback, continue_wandb_run
     from recipes.common.watch import Watch
 
     _check_metric(run, metric)
     args, recipe, folder = run.training, run.recipe, Path(run.training.output_dir)
-    clock, interrupt = callbacks.Clock(folder), InterruptCallback(trainer)
-    rows, how = (run.eval_rows, metric, run.validation_rows), (trainer.complete,)
-    how += (recipe.num_eval_samples, recipe.metric_steps)
-    watched = Watch(trainer, *rows, clock, *how)
-    trainer.phase, trainer.observe = clock, watched.observe
+    clock, interrupt = callbacks.Clock(folder), callbacks.InterruptCallback(trainer)
+    watch = Watch(
+        trainer,
+        run.eval_rows,
+        metric,
+        run.validation_rows,
+        clock,
+        complete=trainer.complete,
+        samples=recipe.num_eval_samples,
+        metric_steps=recipe.metric_steps,
+    )
+    trainer.phase, trainer.observe = clock, watch.observe
     trainer.is_watched = bool(run.validation_rows)
     make_head_input_contiguous(trainer.accelerator.unwrap_model(trainer.model))
     disable_progress_bar()  # transformers would draw one for each file of each checkpoint
     for printer in (PrinterCallback, ProgressCallback):  # StepLineCallback does it in one line
         trainer.remove_callback(printer)
-    trainer.add_callback(EngineCallback(trainer))
-    trainer.add_callback(callbacks.ResumeCallback())
-    trainer.add_callback(TrackingCallback(folder, run.config))
-    trainer.add_callback(clock)
-    # Before: the engine takes the model over inside `train`, so this is among the first that
-    # `train` calls.
-    trainer.add_callback(watched)
-    trainer.add_callback(callbacks.StepLineCallback())
-    trainer.add_callback(interrupt)
-    if recipe.early_stopping_patience:
-        trainer.add_callback(callbacks.StopEarlyCallback(recipe.early_stopping_patience))
-    trainer.add_callback(callbacks.LastStepCallback())
+    patience = recipe.early_stopping_patience
+    for callback in (
+        EngineCallback(trainer),
+        callbacks.ResumeCallback(),
+        TrackingCallback(folder, run.config),
+        clock,
+        # `before`: the engine takes the model over inside `train`, so this is among the first
+        # that `train` calls.
+        watch,
+        callbacks.StepLineCallback(),
+        interrupt,
+        *([callbacks.StopEarlyCallback(patience)] if patience else []),
+        callbacks.LastStepCallback(),
+    ):
+        trainer.add_callback(callback)
     continue_wandb_run(folder, trainer.args, run.checkpoint)
-    if trainer.is_world_process_zero():
+    is_main = trainer.is_world_process_zero()
+    if is_main:
         write_json(folder / PREFLIGHT, run.preflight)
     try:
         trainer.train(resume_from_checkpoint=run.checkpoint)
@@ -145,12 +154,17 @@ def train_and_save(trainer: GRPOTrainer, run: Run, metric: Metric) -> dict[str, 
     finally:
         interrupt.restore_handlers()
     if interrupt.requested:
-        _stop_here(trainer, folder)
-    watched.after()
+        step = trainer.state.global_step
+        if is_main:
+            saved = folder / f"checkpoint-{step}"
+            print(f"\nStopped after step {step} of {trainer.state.max_steps}; saved {saved}.")
+            print("Run the same command again to resume (without --fresh).", flush=True)
+        sys.exit(INTERRUPTED)
+    watch.after()
     # Without a push: that comes last, with the table in the model card.
     trainer.save_model(_internal_call=True)
     trainer.save_state()
-    if not trainer.is_world_process_zero():
+    if not is_main:
         return None
     summary = summary_of(trainer, run.config, clock)
     write_card(trainer, folder, run.config, final_table(folder, summary))
@@ -168,17 +182,10 @@ def _check_metric(run: Run, metric: Metric) -> None:
     if not rows or not name.startswith("validation/"):
         return
     one_of_a_task = {row["task"]: row for row in rows}.values()
-    known = {known for row in one_of_a_task for known in metric(row, "")}
-    known = [f"validation/{each}" for each in (*sorted(known), "truncated", "mean_length")]
+    metrics = sorted({of_row for row in one_of_a_task for of_row in metric(row, "")})
+    known = [f"validation/{of_rows}" for of_rows in (*metrics, "truncated", "mean_length")]
     if name not in known:
-        there = ", ".join(known)
-        refuse(f"error: metric_for_best_model is {name!r}; the validation rows have {there}.")
-
-
-def _stop_here(trainer: GRPOTrainer, folder: Path) -> None:
-    if trainer.is_world_process_zero():
-        step = trainer.state.global_step
-        saved = folder / f"checkpoint-{step}"
-        print(f"\nStopped after step {step} of {trainer.state.max_steps}; saved {saved}.")
-        print("Run the same command again to resume (without --fresh).", flush=True)
-    sys.exit(INTERRUPTED)
+        refuse(
+            f"error: metric_for_best_model is {name!r}; the validation rows have "
+            f"{', '.join(known)}."
+        )

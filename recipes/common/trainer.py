@@ -250,10 +250,15 @@ class GRPOTrainer(trl.GRPOTrainer):
         self, rows: list[dict], prompts: list, completions: list, completion_ids: list[list[int]]
     ) -> Scores:
         """Score this rank's completions, and settle with all ranks what counts of them."""
-        columns = {name: [row[name] for row in rows] for name in rows[0] if name not in OWN}
-        columns |= {"prompts": prompts, "completions": completions}
-        columns |= {"completion_ids": completion_ids, "trainer_state": self.state}
-        columns |= {"log_metric": self._log_metric, "log_extra": self._log_completion_extra}
+        columns = {
+            **{name: [row[name] for row in rows] for name in rows[0] if name not in OWN},
+            "prompts": prompts,
+            "completions": completions,
+            "completion_ids": completion_ids,
+            "trainer_state": self.state,
+            "log_metric": self._log_metric,
+            "log_extra": self._log_completion_extra,
+        }
         if self.environments is not None:
             columns["environments"] = self.environments
         graded = self._ask(columns)
@@ -301,14 +306,13 @@ class GRPOTrainer(trl.GRPOTrainer):
 
     def _amounts(self, graded: dict[str, Graded], *of_trl) -> torch.Tensor:
         """What the rewards gave the completions of all ranks, (C, R), NaN for None."""
-        device, names = self.accelerator.device, self.reward_func_names
-        amounts_Rc = [
-            [torch.nan if amount is None else amount for amount in graded[name].amounts]
-            if guard
-            else [0.0] * len(of_trl[0])
-            for guard, name in zip(self.guards, names, strict=True)
-        ]
-        amounts_CR = gather(torch.tensor(amounts_Rc, device=device).T.contiguous())
+        rows, device = of_trl[0], self.accelerator.device
+        amounts_cR = torch.zeros(len(rows), len(self.guards), device=device)
+        for place, guard in enumerate(self.guards):
+            if guard:
+                amounts = [torch.nan if x is None else x for x in graded[guard.name].amounts]
+                amounts_cR[:, place] = torch.tensor(amounts, dtype=torch.float32, device=device)
+        amounts_CR = gather(amounts_cR)
         models = [place for place, guard in enumerate(self.guards) if guard is None]
         if models:  # TRL knows how to call them
             lists = ("reward_funcs", "reward_func_names", "reward_processing_classes")

@@ -6,7 +6,7 @@ from typing import Any
 
 from datasets import Dataset, IterableDataset
 
-from recipes.common.training.interrupt import generation_period
+from recipes.common.training.callbacks import generation_period
 from recipes.common.utils.problems import told
 
 

@@ -1,6 +1,12 @@
-"""Around the steps of a run: what a resumed run lacks, a line for each step, its time."""
+"""Around the steps of a run: what a resumed run lacks, how one is interrupted, a line for each
+step, its time.
+"""
 
+import ctypes
 import math
+import os
+import signal
+import sys
 import time
 from collections import Counter, deque
 from collections.abc import Iterator
@@ -10,6 +16,7 @@ from typing import Any
 
 import torch
 from transformers import EarlyStoppingCallback, TrainerCallback, TrainerState
+from trl import GRPOTrainer
 
 from recipes.common.utils.run_files import MINUTES, is_reward_mean, read_json, write_json
 from recipes.common.utils.screen import announce
@@ -64,6 +71,85 @@ class StopEarlyCallback(EarlyStoppingCallback):
         if control.should_training_stop and state.is_world_process_zero:
             where = f"after step {state.global_step} of {state.max_steps}"
             print(f"Stopping early, {where}.", flush=True)
+
+
+INTERRUPTED = (
+    b"\nInterrupted: a checkpoint is saved at the end of this generation. "
+    b"Ctrl-C again to quit at once.\n"
+)
+WAITS_30_S = (
+    b"The launcher waits 30 s for it: export TORCH_ELASTIC_SHUTDOWN_TIMEOUT=600 before the next "
+    b"launch if that is too short for a generation.\n"
+)
+PR_SET_PDEATHSIG = 1  # of Linux: the signal that a process gets when its parent dies
+
+
+def generation_period(
+    gradient_accumulation_steps: int, steps_per_generation: int, num_iterations: int
+) -> int | None:
+    """Optimizer steps between two moments at which TRL's generation buffer is used up.
+
+    Only there can a run be resumed, as no checkpoint has the buffer. Example: `generation_period(1,
+    4, 2) == 8`
+    """
+    generate_every = steps_per_generation * num_iterations
+    if gradient_accumulation_steps % generate_every == 0:
+        return 1
+    if generate_every % gradient_accumulation_steps == 0:
+        return generate_every // gradient_accumulation_steps
+    return None
+
+
+class InterruptCallback(TrainerCallback):
+    """On SIGINT or SIGTERM, save at the end of the generation and stop, on all ranks.
+
+    The launcher may die of the same Ctrl-C before its child has saved, or be the only one
+    signalled; then the kernel passes its death on (Linux). A launcher may also repeat the signal
+    within seconds, so only a second SIGINT after `GRACE_S` ends the process at once.
+    """
+
+    GRACE_S = 5.0
+
+    def __init__(self, trainer: GRPOTrainer):
+        self.trainer = trainer
+        self.requested = False
+        self.signalled_at: float | None = None
+        self.replaced: dict[int, Any] = {}
+        is_launched = "ACCELERATE_MIXED_PRECISION" in os.environ  # by `accelerate launch`
+        if sys.platform == "linux" and is_launched:
+            ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+
+    def on_train_begin(self, args, state, control, **kwargs) -> None:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            self.replaced[number] = signal.signal(number, self._on_signal)
+
+    def restore_handlers(self) -> None:
+        """Signals end the process as usual again: outside the steps there is nothing to save."""
+        for number, handler in self.replaced.items():
+            signal.signal(number, handler)
+        self.replaced.clear()
+
+    def _on_signal(self, number: int, frame: Any) -> None:
+        now = time.monotonic()
+        if self.signalled_at is None:
+            self.signalled_at = now
+            waits = "TORCH_ELASTIC_SHUTDOWN_TIMEOUT" in os.environ
+            kills_soon = "TORCHELASTIC_RUN_ID" in os.environ and not waits
+            # os.write: a print may be interrupted by the very signal that is handled here.
+            os.write(2, INTERRUPTED + (WAITS_30_S if kills_soon else b""))
+        elif number == signal.SIGINT and now - self.signalled_at > self.GRACE_S:
+            raise KeyboardInterrupt
+
+    def on_step_end(self, args, state, control, **kwargs) -> None:
+        period = generation_period(
+            args.gradient_accumulation_steps, args.steps_per_generation, args.num_iterations
+        )
+        if state.global_step % (period or 1):
+            return
+        accelerator, is_signalled = self.trainer.accelerator, self.signalled_at is not None
+        flag = torch.tensor([is_signalled], dtype=torch.int, device=accelerator.device)
+        if accelerator.gather(flag).any() and state.global_step < state.max_steps:
+            self.requested = control.should_save = control.should_training_stop = True
 
 
 class StepLineCallback(TrainerCallback):

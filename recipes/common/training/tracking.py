@@ -26,14 +26,8 @@ from recipes.common.utils.secrets import blank
 SUMMARIZED = ("before", "after", "mcnemar_p", "minutes", "steps")
 
 
-def wandb_run(args: TrainingArguments) -> Any:
-    """The W&B run of this process, or None where it is not reported to."""
-    return wandb.run if "wandb" in (args.report_to or []) else None
-
-
 def continue_wandb_run(folder: Path, args: TrainingArguments, checkpoint: str | None) -> None:
-    """Have `wandb.init` go on with the W&B run of this folder where training resumes from a
-    checkpoint.
+    """Have `wandb.init` go on with the W&B run of this folder where training resumes.
 
     Called before the training starts. It sets `WANDB_RUN_ID` and `WANDB_RESUME=allow`, unless the
     user has set one of them. A start from step 0 (`--fresh`, too) is a new W&B run. Offline, W&B
@@ -52,41 +46,36 @@ class TrackingCallback(TrainerCallback):
         self.folder, self.config = folder, config
 
     def on_train_begin(self, args, state, control, **kwargs) -> None:
-        tracked = wandb_run(args)
-        if tracked is None:
-            return
-        with failures_are_warnings("giving the settings to W&B failed"):
-            tracked.config.update({"recipe": self.config}, allow_val_change=True)
-            write_json(self.folder / WANDB, {"id": tracked.id})
+        with _tracked(args, "giving the settings to W&B failed") as run:
+            if run:
+                run.config.update({"recipe": self.config}, allow_val_change=True)
+                write_json(self.folder / WANDB, {"id": run.id})
 
 
 def track_summary(args: TrainingArguments, summary: dict[str, Any]) -> None:
     """Write before and after to the summary of the W&B run, where runs are compared by them."""
-    tracked = wandb_run(args)
-    if tracked is None:
-        return
-    with failures_are_warnings("writing to W&B failed; it stands in summary.json"):
-        tracked.summary.update({name: summary[name] for name in SUMMARIZED})
+    with _tracked(args, "writing to W&B failed; it stands in summary.json") as run:
+        if run:
+            run.summary.update({name: summary[name] for name in SUMMARIZED})
 
 
 def track_report(args: TrainingArguments, page: Path) -> None:
     """The report page as an artifact of type `report` of the W&B run."""
-    tracked = wandb_run(args)
-    if tracked is None:
-        return
-    with failures_are_warnings(f"logging the report to W&B failed; it stands in {page}"):
-        artifact = wandb.Artifact(f"report-{tracked.id}", type="report")
-        artifact.add_file(str(page))
-        tracked.log_artifact(artifact)
+    with _tracked(args, f"logging the report to W&B failed; it stands in {page}") as run:
+        if run:
+            artifact = wandb.Artifact(f"report-{run.id}", type="report")
+            artifact.add_file(str(page))
+            run.log_artifact(artifact)
 
 
 @contextmanager
-def failures_are_warnings(what: str) -> Iterator[None]:
-    """Print the failure of a tracker and go on: hours of training do not end for a page that shows
-    them.
+def _tracked(args: TrainingArguments, failure: str) -> Iterator[Any]:
+    """The W&B run of this process, None where it is not reported to.
+
+    What fails inside is printed: hours of training do not end for a page that shows them.
     """
     try:
-        yield
+        yield wandb.run if "wandb" in (args.report_to or []) else None
     except Exception as error:
         reason = blank(f"{type(error).__name__}: {error}")
-        print(f"warning: {what}: {reason}", file=sys.stderr, flush=True)
+        print(f"warning: {failure}: {reason}", file=sys.stderr, flush=True)
