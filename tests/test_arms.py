@@ -1,7 +1,6 @@
 """Several seeds and control arms: figures by hand, and runs that really follow one another."""
 
 import contextlib
-import json
 import os
 import signal
 import subprocess
@@ -24,16 +23,16 @@ from recipes.common.many_runs.arms import (
     read_settings,
     rewards_of_arm,
     train,
-    verdict,
+    verdict_of,
 )
-from recipes.common.utils.run_files import read_evaluation, write_json, write_rows
+from recipes.common.utils.run_files import read_evaluation, read_json, write_json, write_rows
 from recipes.common.utils.stats import paired_interval, wilson_interval
 
 QUICKSTART = ROOT / "recipes/arithmetic/quickstart.yaml"
 
 
-def rows(outcomes, metric="strict"):
-    return [{"prompt": f"q{i}", "metrics": {metric: outcome}} for i, outcome in enumerate(outcomes)]
+def rows(*outcomes):
+    return [{"prompt": f"q{i}", "metrics": {"strict": o}} for i, o in enumerate(outcomes)]
 
 
 @pytest.fixture
@@ -43,10 +42,10 @@ def runs(tmp_path):
     def compared(arms):
         folders = {}
         for name, evaluations in arms.items():
-            for seed, stages in enumerate(evaluations):
+            for seed, (before, after) in enumerate(evaluations):
                 folder = tmp_path / f"{name}-{seed}"
-                for stage, of_stage in zip(("before", "after"), stages, strict=True):
-                    write_rows(folder / "evaluation" / f"{stage}.jsonl", of_stage)
+                write_rows(folder / "evaluation/before.jsonl", before)
+                write_rows(folder / "evaluation/after.jsonl", after)
                 write_json(folder / "summary.json", {"minutes": 8.0})
                 folders.setdefault(name, {})[seed] = [folder]
         return compare_arms(folders)
@@ -58,55 +57,49 @@ def runs(tmp_path):
 def won(runs):
     """The same, of 100 rows that are all wrong before, and of which so many are right after."""
 
-    def compared(**of_seeds):
-        return runs(
-            {
-                name: [
-                    (rows([False] * 100), rows([row < right for row in range(100)])) for right in of
-                ]
-                for name, of in of_seeds.items()
-            }
-        )
+    def stages(right):
+        return rows(*[False] * 100), rows(*[row < right for row in range(100)])
 
-    return compared
+    return lambda by_arm: runs(
+        {arm: [stages(right) for right in counts] for arm, counts in by_arm.items()}
+    )
 
 
-# --------------------------------------------------------------------------- figures
+# Figures
 
 
 def test_seeds_are_averaged_and_the_change_has_an_interval_of_its_own(runs):
-    first = (rows([False, False]), rows([True, True]))
-    second = (rows([False, True]), rows([False, True]))
-    found = runs({CONFIGURED: [first, second]})
-    assert found["before"].tolist() == [0.0, 0.5] and found["p"].tolist() == [0.5, 1.0]
+    first = (rows(False, False), rows(True, True))
+    second = (rows(False, True), rows(False, True))
+    table = runs({CONFIGURED: [first, second]})
+    assert table["before"].tolist() == [0.0, 0.5] and table["p"].tolist() == [0.5, 1.0]
     # 0.75 +- 12.7 * 0.25, cut at what a share can be
-    assert mean_and_interval(found, "after") == (0.75, (0.0, 1.0))
-    assert mean_and_interval(found, "change") == (0.5, (-1.0, 1.0))
+    assert mean_and_interval(table, "after") == (0.75, (0.0, 1.0))
+    assert mean_and_interval(table, "change") == (0.5, (-1.0, 1.0))
 
 
 def test_a_single_seed_has_intervals_over_its_rows(won):
-    found = won(**{CONFIGURED: [100]})
-    assert mean_and_interval(found, "after")[1] == wilson_interval(100, 100)
+    table = won({CONFIGURED: [100]})
+    assert mean_and_interval(table, "after")[1] == wilson_interval(100, 100)
     over_rows = paired_interval([False] * 100, [True] * 100)
-    assert mean_and_interval(found, "change")[1] == over_rows
+    assert mean_and_interval(table, "change")[1] == over_rows
 
 
 def test_a_row_that_has_a_metric_only_before_or_only_after_is_left_out(runs):
-    old, new = rows([None, False, True, True]), rows([True, None, True, None])
-    found = runs({CONFIGURED: [(old, new)]})
-    assert found[["n", "change"]].values.tolist() == [[1.0, 0.0]]
+    table = runs({CONFIGURED: [(rows(None, False, True, True), rows(True, None, True, None))]})
+    assert table[["n", "change"]].values.tolist() == [[1.0, 0.0]]
 
 
 def test_over_seeds_a_difference_between_arms_is_paired_by_seed(won):
     """Both arms differ much between seeds, and always by 9 to 11 points from each other."""
-    found = won(**{CONFIGURED: (20, 40, 60), "sft": (11, 30, 49)})
-    mean, (low, high) = mean_and_interval(found[found["arm"] == "sft"], "beyond")
+    table = won({CONFIGURED: (20, 40, 60), "sft": (11, 30, 49)})
+    mean, (low, high) = mean_and_interval(table[table["arm"] == "sft"], "beyond")
     half = 4.3027 * 0.01 / 3**0.5
     assert (mean, low, high) == pytest.approx((0.1, 0.1 - half, 0.1 + half), abs=1e-4)
 
 
 def test_arms_with_other_rows_are_not_compared(runs):
-    whole, part = ((rows([False] * n), rows([True] * n)) for n in (9, 8))
+    whole, part = ((rows(*[False] * n), rows(*[True] * n)) for n in (9, 8))
     with pytest.raises(ValueError, match="not evaluated on the same rows"):
         runs({CONFIGURED: [whole], "random": [part]})
 
@@ -127,48 +120,56 @@ def test_arms_with_other_rows_are_not_compared(runs):
         # McNemar 0.125
         ({CONFIGURED: [4], "random": [0]}, "gain +4.0 pt", "no gain of its own here."),
         # however sure each seed is
-        (
-            {CONFIGURED: [90, 10, 10], "constant": [0, 0, 0]},
-            "gain +36.7",
-            "no gain of its own here.",
-        ),
+        ({CONFIGURED: [90, 10, 10], "constant": [0] * 3}, "gain +36.7", "no gain of its own here."),
     ],
 )
 def test_the_verdict_is_of_the_best_other_arm_and_of_what_is_shown(won, of_seeds, start, end):
-    text = verdict(won(**of_seeds))
+    text = verdict_of(won(of_seeds))
     assert text.startswith(start) and text.endswith(end)
 
 
 def test_the_table_has_a_line_for_each_arm_and_for_each_of_its_seeds(won):
-    lines = [" ".join(line.split()) for line in arms_table(won(**{CONFIGURED: [60]})).splitlines()]
-    assert lines[0] == "strict, 100 held-out rows"
-    assert lines[2] == "as configured 8.0 0.0 % 60.0 % (50-69) +60.0 pt (+49 to +69) 1.7e-18 -"
-    two = arms_table(won(**{CONFIGURED: [40, 60], "sft": [30, 20]}))
-    lines = [" ".join(line.split()) for line in two.splitlines()]
-    assert lines[2:5] == [
+    def lines(of_seeds):
+        return [" ".join(line.split()) for line in arms_table(won(of_seeds)).splitlines()]
+
+    one = lines({CONFIGURED: [60]})
+    assert one[0] == "strict, 100 held-out rows"
+    assert one[2] == "as configured 8.0 0.0 % 60.0 % (50-69) +60.0 pt (+49 to +69) 1.7e-18 -"
+    two = lines({CONFIGURED: [40, 60], "sft": [30, 20]})
+    assert two[2:5] == [
         "seed 0 8.0 0.0 % 40.0 % +40.0 pt 1.8e-12 +0.0 pt",
         "seed 1 8.0 0.0 % 60.0 % +60.0 pt 1.7e-18 +0.0 pt",
         "as configured 8.0 0.0 % 50.0 % (0-100) +50.0 pt (-77 to +100) - -",
     ]
-    assert lines[6] == "seed 1 8.0 0.0 % 20.0 % +20.0 pt 1.9e-06 +40.0 pt"
+    assert two[6] == "seed 1 8.0 0.0 % 20.0 % +20.0 pt 1.9e-06 +40.0 pt"
 
 
-# --------------------------------------------------------------------------- what an arm is given
+# What an arm runs with
 
 
-def test_an_arm_has_its_rewards_with_their_settings_alone():
+EMPTIED = "--reward_kwargs {} --reward_gates {}"
+
+
+@pytest.mark.parametrize(
+    ("arm", "words"),
+    [
+        ("format-only", f"--reward_funcs xml_format --reward_weights 0.5 {EMPTIED}"),
+        ("random", f"--reward_funcs random --reward_weights 1.0 {EMPTIED}"),
+        (CONFIGURED, ""),
+        ("sft", ""),
+    ],
+)
+def test_an_arm_has_its_rewards_with_their_settings_alone(arm, words):
     settings = {
         "reward_funcs": ["gsm8k_correctness", "xml_format", "length"],
         "reward_weights": [1.0, 0.5, 0.1],
         "reward_kwargs": {"length": {"target": 50}},
         "reward_gates": {"length": "gsm8k_correctness"},
     }
-    emptied = "--reward_kwargs {} --reward_gates {}"
-    of_format = f"--reward_funcs xml_format --reward_weights 0.5 {emptied}"
-    assert rewards_of_arm(settings, "format-only") == of_format.split()
-    of_random = f"--reward_funcs random --reward_weights 1.0 {emptied}"
-    assert rewards_of_arm(settings, "random") == of_random.split()
-    assert rewards_of_arm(settings, CONFIGURED) == rewards_of_arm(settings, "sft") == []
+    assert rewards_of_arm(settings, arm) == words.split()
+
+
+def test_an_arm_that_would_show_nothing_or_another_run_is_left_out_or_refused():
     for names in (["gsm8k_correctness"], ["xml_format"]):  # no format, nothing else
         assert rewards_of_arm({"reward_funcs": names}, "format-only") is None
     with pytest.raises(ValueError, match="a preset may add a reward to every arm"):
@@ -186,18 +187,21 @@ def test_a_yaml_that_is_not_a_runs_is_refused(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "words", [["--seed", "5"], ["--output-dir", "x"], ["--arms", "random", "--reward_weights=1"]]
+    "words",
+    [
+        ["--seed", "5"],
+        ["--seeds", "0", "--output-dir", "x"],
+        ["--arms", "random", "--reward_weights=1"],
+    ],
 )
 def test_what_the_script_sets_itself_cannot_be_given(words, monkeypatch, capsys):
     monkeypatch.setattr(sys, "argv", ["arms.py", "--config", str(QUICKSTART), *words])
-    if "--output-dir" in words:
-        monkeypatch.setattr(sys, "argv", [*sys.argv[:3], "--seeds", "0", *words])
     with pytest.raises(SystemExit, match="2"):
         script.main()
     assert "cannot be given: " in capsys.readouterr().err
 
 
-# --------------------------------------------------------------------------- runs
+# Runs
 
 
 @pytest.mark.slow
@@ -283,8 +287,8 @@ def test_seeds_and_control_arms_share_their_runs_and_leave_one_table(tmp_path, m
     names, sft = ["constant", "sft", "sft+grpo"], ["--sft_steps", "1", "--sft_rows", "4"]
     output = run("--seeds", "0", *sft, "--warm_steps", "1", "--arms", *names)
     assert "is finished" in output  # the run as configured is the one above
-    found = json.loads((tmp_path / "q-arms.json").read_text())["runs"]
-    strict = {run["arm"]: run for run in found if run["metric"] == "strict"}
+    figures = read_json(tmp_path / "q-arms.json")["runs"]
+    strict = {line["arm"]: line for line in figures if line["metric"] == "strict"}
     assert list(strict) == [CONFIGURED, *names]
     constant = strict["constant"]  # it cannot have changed a weight
     assert (constant["change"], constant["p"]) == (0.0, 1.0)
@@ -292,7 +296,7 @@ def test_seeds_and_control_arms_share_their_runs_and_leave_one_table(tmp_path, m
     before, after = ([row["completion"] for row in stage] for stage in stages)
     assert before == after
     configs = {
-        name: json.loads((tmp_path / f"q-{name}-seed0" / "run_config.json").read_text())
+        name: read_json(tmp_path / f"q-{name}-seed0" / "run_config.json")
         for name in ("constant", "sft-grpo")
     }
     assert configs["constant"]["reward_funcs"] == ["constant"]

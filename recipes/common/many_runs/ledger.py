@@ -8,7 +8,7 @@ three seeds `fewer_seeds` gives the reason. By hand: `order` (its place; from 50
 README's table) and `note` (there).
 
 In a page a table stands between two comments, of which the first names results/ (all runs) or one
-of its files. Anything else that was measured is words and tables of RESULTS.md.
+of its files.
 """
 
 import math
@@ -39,6 +39,8 @@ ROOT = Path(__file__).resolve().parents[3]
 # last three change nothing of a run.
 NOT_SETTINGS = NOT_COMPARED | {"dataset_path", "run_name", "seed"}
 NOT_SETTINGS |= {"eval_strategy", "eval_steps", "num_validation_rows"}
+STAGES = ("before", "after", "change")
+ONE_CONFIGURATION = ("settings", "commit", "hardware", "versions", "steps")
 GENERATED = re.compile(
     r"(?<=<!-- generated from results/)((?:(\w+)\.json)? by scripts/results\.py: begin -->\n)"
     r".*?(?=<!-- end -->)",
@@ -64,25 +66,25 @@ def record_entry(
     `ValueError`: a run is not finished, they differ in more than their seed, a seed is there twice,
     or they have settings that neither the YAML nor `command` names.
     """
-    summaries = [_summary_of(run, config) for run in runs]
+    summaries = [summary_of(run, config) for run in runs]
     first, seeds = summaries[0], [summary["config"]["seed"] for summary in summaries]
-    for name in ("settings", "commit", "hardware", "versions", "steps"):
+    for name in ONE_CONFIGURATION:
         if any(summary[name] != first[name] for summary in summaries):
             raise ValueError(f"the runs differ in {name}; an entry is of one configuration.")
     if len(set(seeds)) < len(seeds):
         raise ValueError(f"the runs are of the seeds {seeds}: each once, or one run counts twice.")
     shipped = {"world_size": 1, **read_settings(config)}
     shipped["model_name_or_path"] = Path(shipped["model_name_or_path"]).name
-    settings = first["settings"]
-    more = [f"{name} {settings[name]}" for name in settings if shipped.get(name) != settings[name]]
+    settings = first["settings"].items()
+    more = [f"{name} {value}" for name, value in settings if shipped.get(name) != value]
     if more and not command:
-        remedy = "give --command as a reader would repeat it"
-        raise ValueError(f"the runs set {', '.join(more)} over the YAML: {remedy}.")
+        raise ValueError(
+            f"the runs set {', '.join(more)} over the YAML: give --command as a reader would "
+            "repeat it."
+        )
     words = ["python", "scripts/arms.py", "--config", str(config), "--seeds", *map(str, seeds)]
-    compared = compare_arms(
-        {CONFIGURED: {seed: [run] for seed, run in zip(seeds, runs, strict=True)}}
-    )
-    metrics = {name: _metric(of) for name, of in compared.groupby("metric", sort=False)}
+    by_seed = {seed: [run] for seed, run in zip(seeds, runs, strict=True)}
+    compared = compare_arms({CONFIGURED: by_seed})
     entry = {
         "title": title,
         "config": str(config.resolve().relative_to(ROOT)),
@@ -91,13 +93,15 @@ def record_entry(
         "seeds": seeds,
         "n": compared.groupby("seed", sort=False)["n"].max().tolist(),
         "minutes": [summary["minutes"] for summary in summaries],
-        "metrics": metrics,
-        "settings": settings,
+        "metrics": {
+            name: metric_of(lines) for name, lines in compared.groupby("metric", sort=False)
+        },
+        "settings": first["settings"],
     }
     write_json(output, {**read_json(output, {}), **entry})
 
 
-def _summary_of(run: Path, yaml_file: Path) -> dict[str, Any]:
+def summary_of(run: Path, yaml_file: Path) -> dict[str, Any]:
     """A run's summary with the commit in short and, as `settings`, what its YAML or command set.
 
     A model goes by the last part of its name. Where the rows came from is not among the settings.
@@ -109,18 +113,21 @@ def _summary_of(run: Path, yaml_file: Path) -> dict[str, Any]:
     named = {"world_size", *read_settings(yaml_file), *options_given(summary["command"])}
     settings = {name: config[name] for name in sorted(named - NOT_SETTINGS) if name in config}
     settings["model_name_or_path"] = Path(config["model_name_or_path"]).name
-    commit = (summary["commit"] or "unknown")[:7]
-    if summary["uncommitted_changes"]:
-        commit += " with uncommitted changes"
+    uncommitted = " with uncommitted changes" if summary["uncommitted_changes"] else ""
+    commit = f"{(summary['commit'] or 'unknown')[:7]}{uncommitted}"
     return {**summary, "commit": commit, "settings": settings}
 
 
-def _metric(runs: pd.DataFrame) -> dict[str, Any]:
+def metric_of(runs: pd.DataFrame) -> dict[str, Any]:
+    """The figures of one metric, of a line a seed."""
     stages, n = {}, int(runs["n"].sum())
-    for stage in ("before", "after", "change"):
+    for stage in STAGES:
         value, interval = mean_and_interval(runs, stage)
-        seeds, interval = runs[stage].round(4).tolist(), [round(end, 4) for end in interval]
-        stages[stage] = {"value": round(value, 4), "interval": interval, "seeds": seeds}
+        stages[stage] = {
+            "value": round(value, 4),
+            "interval": [round(end, 4) for end in interval],
+            "seeds": runs[stage].round(4).tolist(),
+        }
     expected = expected_change(stages["before"]["seeds"], stages["after"]["seeds"], n)
     p = [float(f"{p:.2g}") for p in runs["p"]]
     return {"n": n, **stages, "p": p, "expected_change": expected}
@@ -148,7 +155,7 @@ def compare_run(run: Path, entry: Entry) -> dict[str, tuple[float, float, float]
 
     `ValueError`: the run has other settings than the entry, or lacks a metric.
     """
-    summary = _summary_of(run, ROOT / entry["config"])
+    summary = summary_of(run, ROOT / entry["config"])
     ours, theirs = summary["settings"], entry["settings"]
     wrong = [
         f"{name}: the entry has {theirs.get(name)!r}, the run {ours.get(name)!r}"
@@ -158,8 +165,10 @@ def compare_run(run: Path, entry: Entry) -> dict[str, tuple[float, float, float]
     before, after = summary["before"] or {}, summary["after"] or {}
     wrong += [f"{metric} is not in the run" for metric in entry["metrics"] if metric not in after]
     if wrong:
-        text = f"{run} is a run of another configuration ({'; '.join(wrong)})."
-        raise ValueError(f"{text} The entry's command: {entry['command']}")
+        raise ValueError(
+            f"{run} is a run of another configuration ({'; '.join(wrong)}). The entry's command: "
+            f"{entry['command']}"
+        )
     return {
         name: (after[name]["share"] - before[name]["share"], *metric["expected_change"])
         for name, metric in entry["metrics"].items()
@@ -184,69 +193,70 @@ def render_pages() -> None:
 def render_page(page: str, entries: dict[str, Entry]) -> str:
     """A page with its tables made anew; `ValueError` where one names no entry."""
 
-    def table(found: re.Match) -> str:
-        begin, name = found.groups()
+    def table(comment: re.Match) -> str:
+        begin, name = comment.groups()
         if name is not None and name not in entries:
             raise ValueError(f"a page has a table of results/{name}.json, which does not exist.")
-        lines = _all_runs(entries) if name is None else _table_of(name, entries[name])
+        lines = table_of_all(entries) if name is None else table_of(name, entries[name])
         return begin + "\n".join(lines) + "\n"
 
     return GENERATED.sub(table, page)
 
 
-def _all_runs(entries: dict[str, Entry]) -> list[str]:
+def table_of_all(entries: dict[str, Entry]) -> list[str]:
     """A line for each set of runs, with its first two metrics, or one of each task."""
-    rows = []
+    change = "held out: before → after, change (95 %)"
+    table = [["run", "minutes a run", change, "second metric", "details"]]
     for entry in entries.values():
         if entry.get("order", 0) >= ONLY_RESULTS:
             continue
-        metrics = [name for name in entry["metrics"] if not name.endswith("format")]
-        of_tasks = independent_metrics(metrics)
-        metrics = of_tasks if len(of_tasks) > 1 else metrics
-        cells = [f"{name} {_change(entry['metrics'][name])}" for name in metrics]
+        names = [name for name in entry["metrics"] if not name.endswith("format")]
+        of_tasks = independent_metrics(names)
+        cells = []
+        for name in of_tasks if len(of_tasks) > 1 else names:
+            before, after, change = (entry["metrics"][name][stage] for stage in STAGES)
+            shares = f"{100 * before['value']:.1f} → {percent(after['value'])}"
+            cells.append(f"{name} {shares}, {points(change['value'], change['interval'])}")
         details = f"[recipe]({Path(entry['config']).parent}/README.md){entry.get('note', '')}"
-        rows.append(
-            [f"{entry['title']}, {_seeds(entry)}", _minutes(entry), *[*cells, ""][:2], details]
-        )
-    change = "held out: before → after, change (95 %)"
-    head = ["run", "minutes a run", change, "second metric", "details"]
+        title = f"{entry['title']}, {seeds_of(entry)}"
+        table.append([title, minutes_of(entry), *[*cells, ""][:2], details])
     notes = "95 %: over seeds (Student), or over the rows of a single one."
-    return [*_table(head, rows), "", notes]
+    return [*markdown(table), "", notes]
 
 
-def _table_of(name: str, entry: Entry) -> list[str]:
+def table_of(name: str, entry: Entry) -> list[str]:
     """The means of a set of runs, a line a metric; then where the figures come from."""
-    lines = []
+    table = [["", "before", "after (95 %)", "change (95 %)", "by seed"]]
     for label, metric in entry["metrics"].items():
-        after, change = metric["after"], metric["change"]
-        seeds = ", ".join(f"{100 * value:+.1f}" for value in change["seeds"])
-        shares = [
-            percent(metric["before"]["value"]),
-            share_and_span(after["value"], after["interval"]),
-        ]
-        lines.append([label, *shares, points(change["value"], change["interval"]), seeds])
+        before, after, change = (metric[stage] for stage in STAGES)
+        table.append(
+            [
+                label,
+                percent(before["value"]),
+                share_and_span(after["value"], after["interval"]),
+                points(change["value"], change["interval"]),
+                ", ".join(f"{100 * value:+.1f}" for value in change["seeds"]),
+            ]
+        )
     rows = "-".join(dict.fromkeys(map(str, (min(entry["n"]), max(entry["n"])))))
-    what = f"{_seeds(entry)} of {rows} held-out rows, {entry['steps']} steps"
-    what += f", {_minutes(entry)} minutes"
-    source = f"Commit {entry['commit']}, {entry['hardware']}; command: results/{name}.json"
-    table = _table(["", "before", "after (95 %)", "change (95 %)", "by seed"], lines)
-    return [*table, "", f"{what}. {source}."]
+    return [
+        *markdown(table),
+        "",
+        f"{seeds_of(entry)} of {rows} held-out rows, {entry['steps']} steps, {minutes_of(entry)} "
+        f"minutes. Commit {entry['commit']}, {entry['hardware']}; command: results/{name}.json.",
+    ]
 
 
-def _seeds(entry: Entry) -> str:
+def seeds_of(entry: Entry) -> str:
     return f"{len(entry['seeds'])} seed{'s' * (len(entry['seeds']) != 1)}"
 
 
-def _minutes(entry: Entry) -> str:
+def minutes_of(entry: Entry) -> str:
     ends = (min(entry["minutes"]), max(entry["minutes"]))
     return "-".join(dict.fromkeys(f"{value:.1f}" for value in ends))
 
 
-def _change(metric: dict[str, Any]) -> str:
-    after, change = metric["after"], metric["change"]
-    shares = f"{100 * metric['before']['value']:.1f} → {percent(after['value'])}"
-    return f"{shares}, {points(change['value'], change['interval'])}"
-
-
-def _table(columns: list[str], rows: list[list[str]]) -> list[str]:
-    return ["| " + " | ".join(cells) + " |" for cells in [columns, ["---"] * len(columns), *rows]]
+def markdown(table: list[list[str]]) -> list[str]:
+    """The lines of a table whose first line is its head."""
+    head, *lines = table
+    return ["| " + " | ".join(cells) + " |" for cells in [head, ["---"] * len(head), *lines]]
