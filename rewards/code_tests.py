@@ -2,8 +2,8 @@
 
 A row brings `tests`: assert statements, or JSON texts {"stdin": ..., "stdout": ...}, one kind in a
 row. It also may bring `setup` (code of the data set that the tests stand on), `preamble` (code put
-before the program), `entry_point`, `inplace` (see `rewards.sandbox`), and `hidden_tests`, which are
-run and logged and do not count.
+before the program), `entry_point`, and `hidden_tests`, which are run and logged and do not count.
+The column `inplace` of older rows is not read: tests always see what a program changes.
 
 What is not covered: a program that computes nothing and answers by heart passes; that the tests are
 weak, the gap to the hidden ones shows.
@@ -18,12 +18,12 @@ from typing import Any, NamedTuple
 from rewards.code_blocks import extract_program
 from rewards.rows import LogExtra, LogMetric, as_rows, check_penalty
 from rewards.sandbox import Asserts, Outcome, Sandbox, SandboxError, Stdio, shared_sandbox
-from rewards.sandbox.jobs import Job
+from rewards.sandbox.jobs import WALL, Job
 from rewards.sandbox.names import names_of
 from rewards.sandbox.slot import GRACE_S
 from rewards.text import after_thinking, completion_text
 
-OPTIONAL = ("setup", "preamble", "entry_point", "inplace", "hidden_tests")
+OPTIONAL = ("setup", "preamble", "entry_point", "hidden_tests")
 # What honest solutions of small tasks do without. It is counted and never scored.
 SUSPICIOUS = re.compile(
     r"\b(?:_exit|sys\.exit|exit|quit|ctypes|gc|inspect|_getframe|__eq__|__class__|settrace|atexit)\b"
@@ -42,9 +42,8 @@ class Result(NamedTuple):
 
     def share(self) -> float | None:
         """The share of the visible tests that passed; None where the program is not to blame."""
-        if self.outcome.status in ("infra", "unparsed"):
-            return None
-        return fmean(self.outcome.passed[: self.visible])
+        is_graded = self.outcome.status in ("pass", "fail")
+        return fmean(self.outcome.passed[: self.visible]) if is_graded else None
 
     def hidden_share(self) -> float | None:
         """The share of the hidden tests that passed; None where there are none."""
@@ -53,10 +52,10 @@ class Result(NamedTuple):
 
     def label(self) -> str:
         """How the row went, in the words of `rewards.rows`."""
-        kinds = {"infra": "error", "unparsed": "unparsed"}
-        if self.outcome.status in kinds:
-            return f"{kinds[self.outcome.status]}: {self.outcome.reason}"
-        return "timeout" if self.outcome.reason.startswith("timeout") else "graded"
+        status, reason = self.outcome.status, self.outcome.reason
+        if status in ("infra", "unparsed"):
+            return f"{status.replace('infra', 'error')}: {reason}"
+        return "timeout" if reason.startswith("timeout") else "graded"
 
 
 def parse_cases(tests: Sequence[str]) -> list[tuple[str, str]] | None:
@@ -85,6 +84,21 @@ def parse_cases(tests: Sequence[str]) -> list[tuple[str, str]] | None:
     return None
 
 
+def _case(test: str) -> tuple[str, str] | None:
+    """The pair of a JSON test, None for a statement; `ValueError` for another JSON object."""
+    if not isinstance(test, str):
+        raise ValueError(f"a test is a text, not {test!r:.100}")
+    try:
+        data = json.loads(test) if test.lstrip().startswith("{") else None
+    except (json.JSONDecodeError, RecursionError):
+        return None
+    if data is None:
+        return None
+    if not all(isinstance(data.get(name), str) for name in ("stdin", "stdout")):
+        raise ValueError(f"a JSON test has the texts stdin and stdout, not {test[:100]!r}")
+    return data["stdin"], data["stdout"]
+
+
 def called_names(row: dict[str, Any], tests: Sequence[str]) -> tuple[str, ...]:
     """The functions of the program that the tests of a row call.
 
@@ -107,8 +121,8 @@ def job_of(code: str, row: dict[str, Any], tests: Sequence[str], timeout_s: floa
     program = f"{preamble}\n\n{code}" if preamble else code
     if cases is not None:
         return Stdio(program, tuple(cases), timeout_s)
-    named, is_inplace = row.get("entry_point") or None, bool(row.get("inplace"))
-    return Asserts(program, tuple(tests), row.get("setup") or "", named, is_inplace, timeout_s)
+    setup, entry_point = row.get("setup") or "", row.get("entry_point") or None
+    return Asserts(program, tuple(tests), setup, entry_point, timeout_s)
 
 
 class CodeTests:
@@ -125,9 +139,9 @@ class CodeTests:
             yes-or-no task.
         wrong: the score where it would be 0.0: none of the tests passes, or with `all_or_nothing`
             not all of them.
-        timeout_s: wall limit in seconds for a program, all its tests together.
-        isolation: None for the best that works here; landlock, sealed; or unsafe, which isolates
-            nothing.
+        timeout_s: seconds of the processor for a program, all its tests together; twice as many on
+            the wall.
+        isolation: sealed; or unsafe, which isolates nothing.
         packages: installed packages that programs may import next to the standard library.
 
     Logs the columns `outcome/code_tests` and `code_tests/reason`, and as metrics the visible and
@@ -145,7 +159,7 @@ class CodeTests:
         all_or_nothing: bool = False,
         timeout_s: float = 5.0,
         whole_text: bool = True,
-        isolation: str | None = None,
+        isolation: str = "sealed",
         packages: Sequence[str] = (),
         wrong: float = 0.0,
     ):
@@ -194,15 +208,15 @@ class CodeTests:
         """Before a run: test the isolation, and say which is in force.
 
         Raises:
-            ValueError: none holds here, or a call with programs that never end would outlast its
-                limit.
+            ValueError: it does not hold here, or a call with programs that never end would outlast
+                its limit.
         """
         try:
             self.sandbox().start()
         except SandboxError as error:
             raise ValueError(str(error)) from error
         workers = self.sandbox().workers
-        longest = -(-completions // workers) * (self.timeout_s + GRACE_S)
+        longest = -(-completions // workers) * (WALL * self.timeout_s + GRACE_S)
         if longest >= limit_s:
             raise ValueError(
                 f"{completions} programs that never end take {workers} workers {longest:g} s at "
@@ -232,24 +246,8 @@ class CodeTests:
     def _score(self, share: float | None) -> float | None:
         if share is None:
             return None
-        if share == 1.0 or (share and not self.all_or_nothing):
-            return self.correct * share
-        return self.wrong
-
-
-def _case(test: str) -> tuple[str, str] | None:
-    """The pair of a JSON test, None for a statement; `ValueError` for another JSON object."""
-    if not isinstance(test, str):
-        raise ValueError(f"a test is a text, not {test!r:.100}")
-    try:
-        data = json.loads(test) if test.lstrip().startswith("{") else None
-    except (json.JSONDecodeError, RecursionError):
-        return None
-    if data is None:
-        return None
-    if not all(isinstance(data.get(name), str) for name in ("stdin", "stdout")):
-        raise ValueError(f"a JSON test has the texts stdin and stdout, not {test[:100]!r}")
-    return data["stdin"], data["stdout"]
+        is_paid = share == 1.0 or (share > 0.0 and not self.all_or_nothing)
+        return self.correct * share if is_paid else self.wrong
 
 
 def _metrics(results: list[Result]) -> dict[str, float]:
@@ -257,8 +255,7 @@ def _metrics(results: list[Result]) -> dict[str, float]:
     if not results:
         return {}
     metrics = {"suspicious": fmean(bool(SUSPICIOUS.search(one.program)) for one in results)}
-    tested = [result for result in results if result.hidden_share() is not None]
-    if tested:
+    if tested := [result for result in results if result.hidden_share() is not None]:
         visible = fmean(result.share() for result in tested)
         hidden = fmean(result.hidden_share() for result in tested)
         metrics |= {"visible": visible, "hidden": hidden, "gap": visible - hidden}

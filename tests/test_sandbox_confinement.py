@@ -5,7 +5,6 @@ import json
 import os
 import resource
 import signal
-import socket
 import struct
 import sys
 import time
@@ -13,13 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from rewards.sandbox import confinement, landlock, libc, seccomp
-from rewards.sandbox.confinement import prepare
+from rewards.sandbox import confinement, libc, seccomp
 
 on_linux = sys.platform.startswith("linux")
 pytestmark = pytest.mark.skipif(not on_linux, reason="the sandbox is built for Linux")
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="changes user: needs root")
-needs_landlock = pytest.mark.skipif(not landlock.abi(), reason="this kernel has no Landlock")
 UID = 61234
 
 
@@ -46,12 +43,8 @@ def in_child(work, *confinements):
     return json.loads(text) if text else status
 
 
-def filtered(files=True):
-    return lambda: seccomp.install(seccomp.assemble(seccomp.program(files)))
-
-
-def landlocked(*readable):
-    return lambda: landlock.restrict(landlock.ruleset(readable))
+def filtered():
+    seccomp.install(seccomp.assemble(seccomp.program()))
 
 
 def limited(tasks=8):
@@ -70,21 +63,12 @@ def raw_call(number, *arguments):
     return ctypes.get_errno() if answer < 0 else 0
 
 
-def signalled(pid):
-    os.kill(pid, 0)
-    return "reached"
-
-
 # ------------------------------------------------------------------ seccomp
-
-
-OPEN_FLAGS = [os.O_WRONLY, os.O_RDWR, os.O_CREAT, os.O_TRUNC, os.O_APPEND, os.O_PATH, os.O_TMPFILE]
 
 
 @pytest.mark.parametrize(
     ("name", "arguments"),
     [
-        *(("openat", (-100, 0, flags)) for flags in OPEN_FLAGS),
         *(("futex", (0, operation)) for operation in (0, 1, 6, 9, 11, 13, 0x86, 0x87, 0x8B, 0x8D)),
         *(("madvise", (0, 0, advice)) for advice in (3, 9, 12, 20, 21, 22, 23, 100, 101)),
         ("recvmsg", (0, 0, 0)),  # the checker alone may
@@ -93,18 +77,19 @@ OPEN_FLAGS = [os.O_WRONLY, os.O_RDWR, os.O_CREAT, os.O_TRUNC, os.O_APPEND, os.O_
         ("mmap", (0, 4 << 20, 3, 0x20022, -1, 0)),
         ("prlimit64", (0, 0, 4096, 0)),
         ("prlimit64", ("own", 0, 1 << 40, 0)),
-        ("kill", ("own", 9)),
-        ("kill", ("own", 19)),
-        ("tgkill", ("own", "own", 9)),
+        ("kill", (1, 0)),
+        ("tgkill", (1, 1, 0)),
+        *((name, (~1 << 3 | 2, 0, 0, 0)) for name in ("clock_gettime", "clock_getres")),
+        ("clock_nanosleep", (~1 << 3 | 2, 0, 0, 0)),
         ("clone", (0x10000000 | signal.SIGCHLD, 0, 0, 0, 0)),
     ],
 )
 def test_the_filter_refuses_these_arguments(name, arguments):
     def work():
-        given = [os.getpid() if value == "own" else value for value in arguments]
-        return raw_call(seccomp.CALLS[name][seccomp.machine()], *given)
+        values = [os.getpid() if value == "own" else value for value in arguments]
+        return raw_call(seccomp.CALLS[name][seccomp.machine()], *values)
 
-    assert in_child(work, filtered()) == 1
+    assert in_child(work, filtered) == 1
 
 
 def answer_of(instructions, number, arch, arguments=(0,) * 6):
@@ -137,23 +122,23 @@ NUMBERS = {
                    unshare=272, mount=165, setxattr=188, userfaultfd=323, perf_event_open=298,
                    keyctl=250, pidfd_open=434, msgget=68, fork=57, vfork=58, execveat=322,
                    inotify_init1=294, sendmsg=46, truncate=76, rename=82, recvmsg=47,
+                   open=2, openat=257, stat=4, statx=332, getdents64=217, access=21, readlink=89,
                    arch_prctl=158, get_robust_list=274, sysinfo=99, x32_getpid=0x40000000 | 39),
     "aarch64": dict(ptrace=117, shmget=194, process_vm_readv=270, io_uring_setup=425, bpf=280,
                     unshare=97, mount=40, setxattr=5, userfaultfd=282, perf_event_open=241,
                     keyctl=219, pidfd_open=434, msgget=186, execveat=281, inotify_init1=26,
+                    openat=56, statx=291, newfstatat=79, getdents64=61, faccessat=48, readlinkat=78,
                     sendmsg=211, truncate=45, recvmsg=212, get_robust_list=100, sysinfo=179),
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("files", [True, False])
 @pytest.mark.parametrize("machine", NUMBERS)
-def test_every_number_is_answered_as_its_table_says(machine, files, monkeypatch):
+def test_every_number_is_answered_as_its_table_says(machine, monkeypatch):
     monkeypatch.setattr(seccomp.platform, "machine", lambda: machine)
-    lines, arch = seccomp.program(files), seccomp.AUDIT_ARCH[machine]
+    lines, arch = seccomp.program(), seccomp.AUDIT_ARCH[machine]
     assert all(jump < 256 for _, *jumps, _ in lines for jump in jumps)
     answers = dict.fromkeys(range(1024), seccomp.REFUSE)
-    allowed = seccomp.ALWAYS | (seccomp.READING if files else {})
-    for table, answer in ((allowed, seccomp.ALLOW), (seccomp.ABSENT, seccomp.UNKNOWN)):
+    for table, answer in ((seccomp.ALWAYS, seccomp.ALLOW), (seccomp.ABSENT, seccomp.UNKNOWN)):
         answers |= {numbers[machine]: answer for numbers in table.values()}
     for numbers in seccomp.CONDITIONAL.values():
         answers.pop(numbers[machine], None)
@@ -167,40 +152,6 @@ def test_another_machine_is_an_error(monkeypatch):
     monkeypatch.setattr(seccomp.platform, "machine", lambda: "riscv64")
     with pytest.raises(OSError, match="no sandbox for Linux on riscv64"):
         seccomp.machine()
-
-
-# ------------------------------------------------------------------ Landlock
-
-
-@needs_landlock
-def test_landlock_reads_what_is_allowed_and_refuses_all_else(tmp_path):
-    inside, outside = tmp_path / "inside", tmp_path / "outside"
-    for folder in (inside, outside):
-        folder.mkdir()
-        (folder / "old").write_text("text")
-    refused = {
-        "reading elsewhere": lambda: (outside / "old").read_text(),
-        "listing elsewhere": lambda: os.listdir(outside),
-        "a parent's environment": lambda: Path(f"/proc/{os.getppid()}/environ").read_bytes(),
-        "its own memory": lambda: os.open("/proc/self/mem", os.O_RDONLY),
-        "a new file": lambda: os.open(inside / "new", os.O_CREAT),
-        "writing": lambda: os.open(inside / "old", os.O_WRONLY),
-        "removing": lambda: os.unlink(inside / "old"),
-    }
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        if landlock.abi() >= 4:
-            refused["a port"] = lambda: socket.create_connection(server.getsockname())
-        if landlock.abi() >= 6:
-            refused["a signal"] = lambda: signalled(os.getppid())
-        answers = {name: in_child(work, landlocked(str(inside))) for name, work in refused.items()}
-    assert answers == dict.fromkeys(refused, "PermissionError")
-    assert in_child(lambda: (inside / "old").read_text(), landlocked(str(inside))) == "text"
-
-
-def test_a_kernel_without_landlock_is_an_error(monkeypatch):
-    monkeypatch.setattr(landlock, "abi", lambda: 0)
-    with pytest.raises(OSError, match="no Landlock"):
-        prepare("landlock", [])
 
 
 # ------------------------------------------------------------------ user, dumping, limits
@@ -238,16 +189,14 @@ def test_the_kernel_kills_it_with_its_parent():
         if not os.fork():
             confinement.die_with(parent)
             os.write(writing, b"ready")
-            time.sleep(60)
+            time.sleep(600)
             os._exit(0)
         os.read(reading, 5)
 
-    started = time.monotonic()
     in_child(start_one_that_waits)
     os.close(writing)
-    assert os.read(reading, 1) == b""  # the end: nobody is left who could write
+    assert os.read(reading, 1) == b""  # the end, long before it has slept: nobody is left to write
     os.close(reading)
-    assert time.monotonic() - started < 5
     gone = in_child(lambda: confinement.die_with(1))  # whose parent is another by now
     assert gone == -signal.SIGKILL
 
@@ -260,7 +209,7 @@ def test_the_kernel_kills_it_with_its_parent():
         (lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (100, 100)), "ValueError"),
         (lambda: resource.getrlimit(resource.RLIMIT_CORE), [0, 0]),
         (lambda: resource.getrlimit(resource.RLIMIT_CPU), [1, 1]),
-        (lambda: resource.getrlimit(resource.RLIMIT_FSIZE), [0, 0]),
+        (lambda: resource.getrlimit(resource.RLIMIT_FSIZE), [1 << 20] * 2),
         (lambda: resource.getrlimit(resource.RLIMIT_MEMLOCK), [0, 0]),
     ],
 )

@@ -1,24 +1,21 @@
 """The verdict: wrong programs that try to pass do not, and honest programs of every kind do."""
 
-import os
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 from support.sandbox import programs
 
-from rewards.sandbox import Asserts, Sandbox, Stdio, jobs, landlock, preload
+from rewards.sandbox import Asserts, Sandbox
 from rewards.sandbox.checker import NEVER_CALLED
 from rewards.sandbox.jobs import lines_of
-from rewards.sandbox.slot import Ran
+from rewards.sandbox.names import are_plain
 
 on_linux = sys.platform.startswith("linux")
 pytestmark = pytest.mark.skipif(not on_linux, reason="the sandbox is built for Linux")
 ROOT = Path(__file__).parents[1]
 TIMEOUT_S = 1.0
-LATE_S = 1.0
 RIGHT = Asserts("def add(a, b): return a + b", ["assert add(1, 2) == 3"])
 
 
@@ -75,23 +72,21 @@ CHEATS["a lone surrogate"] = WRONG + "x = '\ud800'"
 HANGING = {"the exit function": 0.3}  # which takes all its time
 
 
-@pytest.mark.parametrize("inplace", [False, True])
 @pytest.mark.parametrize(
     "form", [*FORMS[:2], *(pytest.param(f, marks=pytest.mark.slow) for f in FORMS[2:])]
 )
-def test_no_cheat_passes_a_form_of_a_test_nor_harms_who_comes_after_it(form, inplace, sandbox):
+def test_no_cheat_passes_a_form_of_a_test_nor_harms_who_comes_after_it(form, sandbox):
     """The right program is behind each, in the same checker where the form lets programs share."""
     cheats = [
-        Asserts(cheat, [form], inplace=inplace, timeout_s=HANGING.get(name, TIMEOUT_S))
+        Asserts(cheat, [form], timeout_s=HANGING.get(name, TIMEOUT_S))
         for name, cheat in CHEATS.items()
     ]
     outcomes = sandbox.run_batch([job for cheat in cheats for job in (cheat, RIGHT)])
-    found = dict(zip(CHEATS, zip(outcomes[::2], outcomes[1::2], strict=True), strict=True))
-    passed = [name for name, (cheat, _) in found.items() if cheat.status != "fail"]
-    harmful = [name for name, (_, right) in found.items() if right.status != "pass"]
-    silent = [name for name, (cheat, _) in found.items() if not cheat.reason]
-    late = [name for name, (cheat, _) in found.items() if cheat.seconds > TIMEOUT_S + LATE_S]
-    assert (passed, harmful, silent, late) == ([], [], [], [])
+    pairs = dict(zip(CHEATS, zip(outcomes[::2], outcomes[1::2], strict=True), strict=True))
+    passed = [name for name, (cheat, _) in pairs.items() if cheat.status != "fail"]
+    harmful = [name for name, (_, right) in pairs.items() if right.status != "pass"]
+    silent = [name for name, (cheat, _) in pairs.items() if not cheat.reason]
+    assert (passed, harmful, silent) == ([], [], [])
 
 
 def test_every_form_of_a_test_passes_the_right_program(sandbox):
@@ -103,12 +98,11 @@ TRICKS = programs("tricks")
 
 @pytest.mark.parametrize("name", TRICKS)
 def test_a_trick_does_not_pass(name, sandbox):
-    rule, program, tests = TRICKS[name]
-    started = time.monotonic()
-    options = {"inplace": rule == "inplace", "entry_point": "sum" if rule == "sum" else None}
-    outcome = sandbox.run_asserts(program, tests, timeout_s=TIMEOUT_S, **options)
+    entry_point, program, tests = TRICKS[name]
+    outcome = sandbox.run_asserts(
+        program, tests, timeout_s=TIMEOUT_S, entry_point=entry_point or None
+    )
     assert outcome.status == "fail" and not any(outcome.passed), outcome
-    assert time.monotonic() - started < TIMEOUT_S + LATE_S
 
 
 SCRIPTS = programs("cheating_scripts")  # the right one doubles a number
@@ -116,11 +110,9 @@ SCRIPTS = programs("cheating_scripts")  # the right one doubles a number
 
 @pytest.mark.parametrize("name", SCRIPTS)
 def test_a_script_that_cheats_does_not_pass(name, sandbox):
-    started = time.monotonic()
     cases = [("2", "4"), ("5", "10")]
     outcome = sandbox.run_stdio(SCRIPTS[name].source, cases, timeout_s=TIMEOUT_S)
     assert outcome.status == "fail" and not any(outcome.passed), outcome
-    assert time.monotonic() - started < 2 * (TIMEOUT_S + LATE_S)
 
 
 ANY = "try:\n    f(-1)\nexcept Exception: pass\nelse: raise AssertionError"
@@ -135,6 +127,64 @@ def test_a_program_that_ends_or_hangs_has_raised_no_exception(end, sandbox):
     assert {outcome.status for outcome in sandbox.run_batch(jobs)} == {"fail"}
 
 
+# What a test sets before it calls a program that raises, and a test that would notice it.
+LEFT_BEHIND = {
+    "an alarm": (
+        "import signal\nsignal.setitimer(signal.ITIMER_REAL, 0.2)",
+        "import time\ntime.sleep(0.4)\nassert f(1) == 1",
+    ),
+    "a built-in function": (
+        "import builtins\nbuiltins.len = lambda _: 9",
+        "assert len([f(1)]) == 1 and f(1) == 1",
+    ),
+    "a module": (
+        "import sys\nsys.modules['math'] = None",
+        "import math\nassert math.sqrt(f(4)) == 2",
+    ),
+    "a constant of a module": ("math.pi = 3", "assert math.pi > 3 and f(1) == 1"),
+}
+
+
+@pytest.mark.parametrize("name", LEFT_BEHIND)
+def test_what_a_test_left_behind_decides_about_no_other_program(name, sandbox):
+    leaves, notices = LEFT_BEHIND[name]
+    leaving = Asserts("def f(x): raise ValueError", [f"{leaves}\nassert f(1) == 1"])
+    right, wrong = (Asserts(f"def f(x): return x + {n}", [notices]) for n in (0, 1))
+    outcomes = sandbox.run_batch([leaving, right, leaving, wrong])
+    assert [one.status for one in outcomes] == ["fail", "pass", "fail", "fail"]
+
+
+@pytest.mark.parametrize(
+    ("test", "plain"),
+    [
+        ("METADATA = {'a': 1}\n\ndef check(g):\n    assert g(2)[0] == 3\ncheck(f)", True),
+        ("import math, copy\nfrom collections import Counter\nassert Counter(f('aab'))", True),
+        ("assert math.isclose(f(1), 1.0)", True),
+        ("x = [1]\nx[0] = 2\nx.append(f(3))", True),
+        ("try:\n    f(0)\nexcept ValueError as error:\n    assert str(error)", True),
+        ("import sys\nassert f(sys.maxsize)", False),
+        ("import calendar\ncalendar.setfirstweekday(f(6))", False),
+        ("from decimal import getcontext\ngetcontext().prec = f(4)", False),
+        ("assert sys.maxsize == f(1)", False),  # of a module without an import
+        ("import numpy\nassert f(1)", False),
+        ("from os.path import join\nassert f(join('a'))", False),
+        ("math.pi = f(1)", False),
+        ("vars(math)['pi'] = f(1)", False),
+        ("del math.pi", False),
+        ("math.pi: float = f(1)", False),
+        ("for math.pi in f(1): pass", False),
+        ("string.table[0] = f(1)", False),
+        ("math.__dict__.update(pi=f(1))", False),
+        ("getattr(math, name)[0] = f(1)", False),
+        ("exec('import sys')", False),
+        ("__builtins__['len'] = f", False),
+        ("import numbers\nnumbers.Integral.register(str)", False),
+    ],
+)
+def test_a_test_is_plain_where_it_can_leave_nothing_behind(test, plain):
+    assert are_plain([test], "") is are_plain(["assert f(1)"], test) is plain
+
+
 # ------------------------------------------------------------------ honest programs
 
 HONEST = programs("honest")
@@ -147,41 +197,37 @@ def test_an_honest_program_passes(name, sandbox):
     assert outcome[:2] == ("pass", "") and outcome.passed == (True,) * len(tests)
 
 
-@pytest.mark.skipif(not landlock.abi(), reason="without a file system there are no zones")
-@pytest.mark.skipif(not os.path.exists(preload.ZONES), reason="no time zones are installed")
-def test_a_program_knows_time_zones(sandbox):
-    program = "from datetime import datetime\nfrom zoneinfo import ZoneInfo\n"
-    program += "def f(): return datetime(2024, 7, 1, 12, tzinfo=ZoneInfo('Europe/Paris'))"
-    test = "from datetime import datetime, timezone\n"
-    test += "assert f() == datetime(2024, 7, 1, 10, tzinfo=timezone.utc)"
-    assert sandbox.run_asserts(program, [test])[:2] == ("pass", "")
+OBJECT = "TypeError: the program returned an object, not a plain value"
+
+
+@pytest.mark.parametrize(
+    ("program", "test", "reason"),
+    [
+        ("def f(): return object()", "assert f() == 1", OBJECT),
+        ("def f(): return lambda: 1", "assert f()() == 1", "TypeError: 'Opaque' object is not"),
+        ("async def f(): return 1", "import asyncio\nasyncio.run(f())", OBJECT),
+        ("def f(g): return g(1)", "assert f(lambda x: x) == 1", "CodecError: cannot be sent: func"),
+        ("def f(g): return g(1)", "assert f(abs) == 1", "CodecError: cannot be sent: builtin"),
+    ],
+    ids=["an object", "a function", "a coroutine", "a function of the tests", "a built-in one"],
+)
+def test_what_is_no_plain_value_fails_and_says_so(program, test, reason, sandbox):
+    outcome = sandbox.run_asserts(program, [test])
+    assert outcome.status == "fail" and outcome.reason.startswith(reason)
 
 
 def test_each_test_counts_and_the_first_reason_is_given(sandbox):
-    tests = [
-        "assert f(1) == 1",
-        "assert f(2) == 3, 'two'",
-        "assert f(0) == 0",
-        "assert f('a') == 'b'",
-    ]
-    outcome = sandbox.run_asserts("def f(x): return x", tests)
+    tests = ["assert f(1) == 1", "assert f(2) == 3, 'two'", "assert f(0) == 0", "assert f(5) == 4"]
+    outcome = sandbox.run_asserts("def f(x):\n    print(x)\n    return x", tests)
     assert outcome.passed == (True, False, True, False)
-    assert outcome[:2] == ("fail", "AssertionError: two")
+    assert outcome[:2] == ("fail", "AssertionError: two") and outcome.output == "1\n2\n0\n5\n"
 
 
 def test_tests_before_a_hang_still_count(sandbox):
     program = "def f(x):\n    while x: pass\n    return x"
-    outcome = sandbox.run_asserts(
-        program, ["assert f(0) == 0", "assert f(1) == 1", "assert f(0) == 0"], timeout_s=1.0
-    )
-    assert outcome.passed == (True, False, False) and outcome.reason == "timeout: more than 1 s"
-
-
-def test_what_is_printed_comes_back(sandbox):
-    outcome = sandbox.run_asserts(
-        "print('before')\ndef f(): print('in'); return 1", ["assert f() == 1"]
-    )
-    assert outcome.output == "before\nin\n"
+    tests = ["assert f(0) == 0", "assert f(1) == 1", "assert f(0) == 0"]
+    outcome = sandbox.run_asserts(program, tests, timeout_s=0.5)
+    assert outcome.passed == (True, False, False)
 
 
 @pytest.mark.parametrize(
@@ -194,32 +240,21 @@ def test_what_is_printed_comes_back(sandbox):
         ("import sys; sys.exit(3)", "ProgramEnded: the program raised SystemExit: 3"),
         ("import os; os._exit(3)", "exited with code 3"),
         ("import os; os.abort()", "killed by SIGABRT"),
+        ("import os; os.kill(os.getpid(), 9)", "killed by SIGKILL"),
         *((f"import os; os.kill(os.getpid(), {n})", f"killed by signal {n}") for n in (35, 40, 63)),
         (
             "raise ValueError('\\ud800 \\x1b[2J\\r\\n\\u202e\\x00é')",
             r"ValueError: \ud800 \x1b[2J\r\n\u202e\x00é",
         ),
         ("while True: print('x' * 1000000, flush=True)", "output: more than 1 MiB"),
-        ("while True: pass", "timeout: more than 1 s"),
+        ("while True: pass", "timeout: more than 0.5 s"),
+        ("import time\ntime.sleep(60)", "timeout: more than 0.5 s"),
         ("import nothing_like_it", "ModuleNotFoundError"),
-        (
-            "def f(): return object()",
-            "TypeError: the program returned an object, not a plain value",
-        ),
     ],
 )
 def test_the_reason_says_what_happened(program, reason, sandbox):
-    assert sandbox.run_asserts(program, ["assert f() == 1"], timeout_s=1.0).reason.startswith(
-        reason
-    )
-
-
-@pytest.mark.parametrize("number", [32, 33])
-def test_a_signal_of_the_c_library_fails_the_program_alone_whether_it_kills_or_not(number, sandbox):
-    outcome = sandbox.run_asserts(
-        f"import os; os.kill(os.getpid(), {number})", ["assert f() == 1"], timeout_s=1.0
-    )
-    assert outcome.status == "fail"
+    outcome = sandbox.run_asserts(program, ["assert f() == 1"], timeout_s=0.5)
+    assert outcome.status == "fail" and outcome.reason.startswith(reason)
 
 
 VACUOUS = ["pass", "", "assert callable(f)", "def test_f():\n    assert f(1) == 2"]
@@ -229,30 +264,23 @@ VACUOUS += ["class T:\n    def test(self): assert f(1) == 2"]
 
 @pytest.mark.parametrize("test", VACUOUS)
 def test_a_test_that_never_calls_the_program_is_not_passed(test, sandbox):
-    outcome = sandbox.run_asserts(
-        "def f(x): return 2 * x", ["assert f(1) == 2", test], entry_point="f"
-    )
+    program, tests = "def f(x): return 2 * x", ["assert f(1) == 2", test]
+    outcome = sandbox.run_asserts(program, tests, entry_point="f")
     assert outcome == ("fail", NEVER_CALLED, outcome.seconds, "", (True, False))
 
 
 @pytest.mark.parametrize(
-    "test", ["assert (f(1) == 3, 'wrong')", "def g():\n    assert (f(1), 'x')\ng()"]
+    ("test", "reason"),
+    [
+        ("assert (f(1) == 3, 'wrong')", "an assert of a tuple is always true (line 1)"),
+        ("def g():\n    assert (f(1), 'x')\ng()", "an assert of a tuple is always true (line 2)"),
+        ("assert f( == 1", "invalid syntax"),
+    ],
 )
-def test_an_assert_of_a_tuple_is_an_error_of_the_tests(test, sandbox):
+def test_tests_that_cannot_be_used_are_not_the_programs_fault(test, reason, sandbox):
     outcome = sandbox.run_asserts("def f(x): return 2 * x", [test])
-    assert outcome.status == "infra" and "line" in outcome.reason
-    assert "an assert of a tuple is always true" in outcome.reason
-
-
-def test_arguments_are_changed_only_where_the_task_says_so(sandbox):
-    program, test = "def f(x): x.append(1)", "x = [0]\nf(x)\nassert x == [0, 1]"
-    assert sandbox.run_asserts(program, [test]).status == "fail"
-    assert sandbox.run_asserts(program, [test], inplace=True).status == "pass"
-
-
-def test_tests_that_are_no_python_are_not_the_programs_fault(sandbox):
-    outcome = sandbox.run_asserts("def f(): return 1", ["assert f( == 1"])
-    assert outcome.status == "infra" and outcome.reason.startswith("the tests are not Python")
+    assert outcome.status == "infra"
+    assert outcome.reason.startswith(f"the tests are not Python: {reason}")
 
 
 def test_the_setup_belongs_to_the_tests(sandbox):
@@ -262,15 +290,13 @@ def test_the_setup_belongs_to_the_tests(sandbox):
     assert sandbox.run_asserts(program, ["assert close(f(), 2)"], setup=setup).status == "pass"
 
 
-def test_a_program_that_will_not_end_after_its_tests_is_ended(sandbox):
+def test_a_program_that_will_not_end_after_its_tests_has_passed_them(sandbox):
     program = """
 import sys, time
-sys.modules['rewards.sandbox.worker']._end = lambda code: time.sleep(60)
+sys.modules['rewards.sandbox.worker']._end = lambda code: time.sleep(600)
 def f(): return 1
 """
-    started = time.monotonic()
-    assert sandbox.run_asserts(program, ["assert f() == 1"], timeout_s=30.0).status == "pass"
-    assert time.monotonic() - started < 5
+    assert sandbox.run_asserts(program, ["assert f() == 1"], timeout_s=300.0).status == "pass"
 
 
 def test_no_two_programs_draw_the_same_numbers(sandbox):
@@ -321,23 +347,18 @@ AFRESH = "import builtins\nprint(getattr(builtins, 'seen', 0))\nbuiltins.seen = 
         (AFRESH, [("", "0"), ("", "0")]),
         ("print(len(input()))", [("x" * 3_000_000, "3000000")]),
     ],
-    ids=[
-        "the streams are what they seem",
-        "each case is run afresh",
-        "a large input arrives whole",
-    ],
+    ids=["the streams are what they seem", "each case is run afresh", "a large input"],
 )
 def test_a_script_runs_as_by_itself(program, cases, sandbox):
     assert sandbox.run_stdio(program, cases)[:2] == ("pass", "")
 
 
-def test_after_a_case_out_of_time_the_others_are_not_run(sandbox):
-    outcome = sandbox.run_stdio("while True: pass", [("", "1")] * 50, timeout_s=0.5)
-    assert (
-        outcome.reason.startswith("timeout")
-        and outcome.seconds < 2
-        and outcome.passed == (False,) * 50
-    )
+@pytest.mark.parametrize("wait", ["while time.process_time() < 0.4: pass", "time.sleep(0.8)"])
+def test_the_limit_is_for_all_cases_together_and_after_it_none_is_run(wait, sandbox):
+    program = f"import time\nprint(input(), flush=True)\n{wait}"
+    outcome = sandbox.run_stdio(program, [(str(i), str(i)) for i in range(50)], timeout_s=1.0)
+    assert outcome[:2] == ("fail", "timeout: more than 1 s")
+    assert outcome.passed[0] and not any(outcome.passed[3:])
 
 
 @pytest.mark.parametrize(
@@ -346,29 +367,3 @@ def test_after_a_case_out_of_time_the_others_are_not_run(sandbox):
 )
 def test_lines_are_compared_without_the_space_at_their_ends(text, lines):
     assert lines_of(text) == lines
-
-
-def test_the_limit_is_for_all_stdin_cases_together(sandbox):
-    program = "import time\nprint(input())\ntime.sleep(0.4)"
-    started = time.monotonic()
-    outcome = sandbox.run_stdio(program, [(str(i), str(i)) for i in range(10)], timeout_s=1.0)
-    assert time.monotonic() - started < 2.0
-    assert (outcome.status, outcome.reason) == ("fail", "timeout: more than 1 s")
-    assert outcome.passed == (True, True) + (False,) * 8
-
-
-# ------------------------------------------------------------------ ends that the kernel makes
-
-
-class LateSlot:
-    """Uses up the time in the first case, and kills the second before it is confined."""
-
-    def run(self, role, ends, descriptors, seconds):
-        if seconds > 0.5:
-            return Ran(0, [b"4\n", b""], [], False, False, True, 0.9995)
-        return Ran(-9, [b"", b""], [], False, True, False, 1.0)
-
-
-def test_a_case_that_gets_no_time_is_a_failure_of_the_program():
-    job = Stdio("print(int(input()) * 2)", [("2", "4"), ("5", "10")], timeout_s=1.0)
-    assert jobs.run_job(LateSlot(), job).passed == (True, False)

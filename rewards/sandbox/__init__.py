@@ -2,13 +2,12 @@
 
     from rewards.sandbox import Sandbox
     with Sandbox() as sandbox:
-        sandbox.run_asserts("def double(x): return 2 * x", ["assert double(2) == 4"]).status     #
-        'pass'
+        sandbox.run_asserts("def f(x): return 2 * x", ["assert f(2) == 4"]).status      # 'pass'
 
 How it holds together: `pool` (trainer) hands each program to a `zygote` (a small interpreter)
 through a `slot`; the zygote forks a `worker`, which runs the program, and a `checker`, which holds
-the tests; both are put under `confinement` (user, limits, `landlock`, `seccomp`) first; they
-exchange plain values (`codec`) over a `link`.
+the tests; both are put under `confinement` (user, limits, `seccomp`) first; the checker calls the
+program over a `link`, by plain values (`codec`).
 
 What is not covered: each file says so for its part.
 """

@@ -32,7 +32,7 @@ from collections import ChainMap
 from types import CodeType
 from typing import Any
 
-from rewards.sandbox.link import LinkError, Peer, RemoteCallable, read_all, received
+from rewards.sandbox.link import Caller, LinkError, read_all
 
 CHECKER_PROGRAMS = 64  # that one checker serves at the most
 ORDERS = 3  # the descriptor on which programs come in and verdicts go out
@@ -57,58 +57,51 @@ def check() -> None:
         finally:
             os.close(link)
         gc.collect()
-        grown = _memory_kb() > at_first + GROWTH_KB or threading.active_count() > 1
-        _report("spent" if grown else "done")
+        has_grown = _memory_kb() > at_first + GROWTH_KB or threading.active_count() > 1
+        _report("spent" if has_grown else "done")
 
 
 def _check_program(link: int, job: dict) -> None:
     """Report one line a test, `[passed, reason]`; `[null, reason]` where none can run."""
-    peer = Peer(link, {}, job["inplace"])
+    caller = Caller(link)
     try:
-        _await_program(peer)
-        scope = _scope(peer, job)
+        caller.wait()
+        scope = _scope(caller, job)
         exec(job["setup"], scope)
     except BaseException as error:
         _report([None, _reason(error)])
         return
     for test, names_exit in zip(job["tests"], job["name_exit"], strict=True):
-        peer.own = ChainMap(scope, {"SystemExit": SystemExit} if names_exit else {})
-        _report(_outcome(test, scope, peer))
+        caller.own = ChainMap(scope, {"SystemExit": SystemExit} if names_exit else {})
+        _report(_outcome(test, scope, caller))
 
 
 def _memory_kb() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
 
-def _await_program(peer: Peer) -> None:
-    message = peer.receive()
-    if message is None:
-        raise LinkError("the program ended before it could be tested")
-    kind, names, content = message
-    if kind == "failed":
-        raise received(names, content)
-    if kind != "ready":
-        raise LinkError("no message")
-
-
-def _scope(peer: Peer, job: dict) -> dict[str, Any]:
+def _scope(caller: Caller, job: dict) -> dict[str, Any]:
     """The values of the names in the tests, before the setup adds its own."""
+
+    def function(name: str) -> Any:
+        return lambda *arguments, **keywords: caller.call(name, arguments, keywords)
+
     modules = {name: importlib.import_module(name) for name in job["modules"]}
     errors = {name: type(name, (Exception,), {}) for name in job["errors"]}
-    functions = {name: RemoteCallable(peer, name) for name in job["names"]}
+    functions = {name: function(name) for name in job["names"]}
     return {"__name__": "tests"} | modules | errors | functions
 
 
-def _outcome(test: CodeType, scope: dict[str, Any], peer: Peer) -> list:
+def _outcome(test: CodeType, scope: dict[str, Any], caller: Caller) -> list:
     """A test passes if it called the program, raised nothing, and the program is still there."""
-    before = peer.asked
+    before = caller.calls
     try:
         exec(test, scope)
     except BaseException as error:
         return [False, _reason(error)]
-    if peer.ended:
+    if caller.ended:
         return [False, _reason(LinkError("the program ended"))]
-    return [True, ""] if peer.asked > before else [False, NEVER_CALLED]
+    return [True, ""] if caller.calls > before else [False, NEVER_CALLED]
 
 
 def _reason(error: BaseException) -> str:

@@ -1,66 +1,62 @@
-"""Plain values as JSON text, and back as exact built-in types: what worker and checker exchange.
+"""Plain values as data for JSON, and back as exact built-in types: what program and tests exchange.
 
-    encode((1, {2: b"x"}))                      # '{"t":[1,{"d":[[2,{"b":"78"}]]}]}'
-    decode('{"t":[1,{"d":[[2,{"b":"78"}]]}]}')  # (1, {2: b'x'})
+    row = [1]
+    encode((row, row), [])                      # {"t": [[1], {"=": 0}]}
+    one, other = decode({"t": [[1], {"=": 0}]}, [])     # ([1], [1]), and `one is other`
 
-Promises: `decode` builds only the types listed here, never calls anything that the text names, and
-answers any text with a value or `CodecError`, in time linear in its length (but for the hashing of
+Lists, dicts and other containers that can change are numbered in the order in which they come, and
+the second time a number stands for one. `known` holds them by number: a reply that continues the
+`known` of its request so speaks of the caller's own arguments.
+
+Promises: `decode` builds only the types listed here, never calls anything that the data name, and
+answers any data with a value or `CodecError`, in time linear in their size (but for the hashing of
 keys). A value of a subclass is sent as the built-in type under it: a `Counter` arrives as a `dict`,
-a named tuple as a `tuple`; a time with a zone as one with its offset from UTC. What has no tag
-(functions, iterators, objects) goes through `refer` and comes back through `resolve`, or is an
-error.
+a named tuple as a `tuple`; a time with a zone as one with its offset from UTC. An iterator is run
+to its end, at most `MOST_ITEMS` values, and arrives as one over these; where it was cut off, going
+further is an error. Of another object of a program only its truth arrives, as an `Opaque`.
 
-What is not covered: two names for one list arrive as two lists; keys with equal hashes make a
-`dict` slow (the wall limit of the process that decodes is the answer to that); order and extra
-methods of subclasses are lost.
+What is not covered: keys with equal hashes make a `dict` slow (the time limit is the answer to
+that); order and extra methods of subclasses are lost; a generator knows nothing of what happens
+after the call.
 """
 
 import builtins
-import json
 from array import array
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from datetime import date, datetime, time, timedelta, timezone
 from decimal import Decimal
 from fractions import Fraction
+from itertools import islice
 from typing import Any
 
 MAX_DEPTH = 150
-MAX_BYTES = 8 << 20
+MOST_ITEMS = 10_000
 SMALL = 1 << 53  # integers below it are the same in every reader of JSON
 DIGITS = 40_000  # hexadecimal digits of an integer
-# Made once, which `json.dumps` does in each call.
-_to_json = json.JSONEncoder(separators=(",", ":")).encode
-
-Refer = Callable[[Any], list]
-Resolve = Callable[[list], Any]
+OPAQUE = "the program returned an object, not a plain value"
 
 
-class CodecError(ValueError):
-    """A value without a tag, text that is not an encoding, or either beyond a cap."""
+class CodecError(Exception):
+    """A value that cannot be sent, or data that are no encoding."""
 
 
-def encode(value: Any, refer: Refer | None = None, max_bytes: int = MAX_BYTES) -> str:
-    """JSON text (ASCII) of a value; `refer` may turn what has no tag into a list of plain JSON."""
-    try:
-        text = _to_json(_tagged(value, refer, 0))
-    except (RecursionError, TypeError, ValueError) as error:
-        raise CodecError(f"cannot be sent: {error}"[:200]) from None
-    if len(text) > max_bytes:
-        raise CodecError(f"cannot be sent: {len(text)} bytes, the most is {max_bytes}")
-    return text
+class Opaque:
+    """An object of the program. To compare, order or show it is an error, not False."""
 
+    __slots__ = ("_truth",)
 
-def decode(text: str | bytes, resolve: Resolve | None = None, max_bytes: int = MAX_BYTES) -> Any:
-    """The value of an encoding; `resolve` is given what `refer` returned."""
-    if len(text) > max_bytes:
-        raise CodecError(f"{len(text)} bytes, the most is {max_bytes}")
-    try:
-        return _value(json.loads(text), resolve, 0)
-    except CodecError:
-        raise
-    except (RecursionError, TypeError, ValueError, ArithmeticError) as error:
-        raise CodecError(f"not an encoding: {error}"[:200]) from None
+    def __init__(self, truth: bool):
+        self._truth = truth
+
+    def __bool__(self) -> bool:
+        return self._truth
+
+    def _refuse(self, *_: Any) -> Any:
+        raise TypeError(OPAQUE)
+
+    __eq__ = __ne__ = __lt__ = __le__ = __gt__ = __ge__ = __str__ = __repr__ = _refuse  # type: ignore
+    __hash__ = __iter__ = __contains__ = None  # type: ignore
 
 
 # --------------------------------------------------------------------------- the types
@@ -77,45 +73,48 @@ def _of(kinds: tuple[type, ...], build: Callable) -> Callable[[list], Any]:
     return checked
 
 
-def _parts_of_delta(value: timedelta) -> list[int]:
-    return [value.days, value.seconds, value.microseconds]
-
-
-def _utf8_or_hex(text: str) -> Any:
-    """The text, or what stands for one with lone surrogates."""
-    if not text.isascii():
-        try:
-            text.encode()
-        except UnicodeEncodeError:
-            return {"u": text.encode("utf-8", "surrogatepass").hex()}
-    return text
-
-
 def _integer(text: str) -> int:
     if len(text) > DIGITS + 1:
         raise CodecError(f"an integer of {len(text)} digits")
     return int(text, 16)
 
 
-def _type_of(name: str) -> type:
-    if name not in TYPES:
-        raise CodecError("not an encoding: a type")
-    return TYPES[name]
+def _iterator(parts: list) -> Iterator:
+    is_cut, *items = parts
+    yield from items
+    if is_cut:
+        raise CodecError(f"an iterator is followed for {MOST_ITEMS} values and no further")
+
+
+def _replace_items(mine: dict, parts: Sequence) -> None:
+    mine.clear()
+    for key, item in zip(parts[::2], parts[1::2], strict=True):
+        mine[key] = item
+
+
+def _replace_members(mine: set, parts: Sequence) -> None:
+    mine.clear()
+    mine.update(parts)
+
+
+def _replace_all(mine: Any, parts: Sequence) -> None:
+    mine.clear()
+    mine.extend(parts)
+
+
+def _replace_array(mine: array, parts: Sequence) -> None:
+    mine[:] = array(parts[0], parts[1:])
 
 
 _names = "bool int float complex str bytes bytearray list tuple set frozenset dict range type"
 TYPES = {name: getattr(builtins, name) for name in _names.split()}
 KEYS, ITEMS, VALUES = type({}.keys()), type({}.items()), type({}.values())
-# type: (tag, JSON type of its parts, parts of a value, value of the parts)
-CODES: dict[type, tuple[str, type, Callable, Callable]] = {
-    tuple: ("t", list, list, tuple),
-    set: ("s", list, list, set),
-    frozenset: ("f", list, list, frozenset),
-    dict: ("d", list, lambda value: [[key, item] for key, item in dict.items(value)], dict),
+# Type: (tag, JSON type of its parts, parts of a value, value of the parts).
+PLAIN: dict[type, tuple[str, type, Callable, Callable]] = {
+    tuple: ("t", list, tuple.__iter__, tuple),
+    frozenset: ("f", list, frozenset.__iter__, frozenset),
     bytes: ("b", str, bytes.hex, bytes.fromhex),
-    bytearray: ("B", str, bytearray.hex, bytearray.fromhex),
     complex: ("c", list, lambda c: [c.real, c.imag], _of((float, float), complex)),
-    deque: ("Q", list, list, deque),
     range: ("r", list, lambda r: [r.start, r.stop, r.step], _of((int, int, int), range)),
     Fraction: ("q", list, lambda q: [q.numerator, q.denominator], _of((int, int), Fraction)),
     Decimal: ("D", str, str, Decimal),
@@ -123,84 +122,148 @@ CODES: dict[type, tuple[str, type, Callable, Callable]] = {
     datetime: ("M", str, datetime.isoformat, datetime.fromisoformat),
     time: ("H", str, time.isoformat, time.fromisoformat),
     timezone: ("z", list, lambda zone: [zone.utcoffset(None)], _of((timedelta,), timezone)),
-    array: ("a", list, lambda items: [items.typecode, items.tolist()], _of((str, list), array)),
-    timedelta: ("S", list, _parts_of_delta, _of((int, int, int), timedelta)),
+    timedelta: (
+        "S", list, lambda d: [d.days, d.seconds, d.microseconds], _of((int, int, int), timedelta)
+    ),
     KEYS: ("k", list, list, lambda keys: dict.fromkeys(keys).keys()),
     ITEMS: ("i", list, list, lambda items: dict(items).items()),
     VALUES: ("v", list, list, lambda values: dict(enumerate(values)).values()),
-}
-# tag: (JSON type of the parts, value of the parts)
-BUILDERS = {tag: (parts, build) for tag, parts, _, build in CODES.values()}
-BUILDERS |= {
+}  # fmt: skip
+# Containers that can change, which are numbered: (tag, an empty one, parts of one, give it others).
+# By the methods of the base, so that nothing of a subclass is called.
+SHARED: dict[type, tuple[str, Callable, Callable, Callable]] = {
+    list: ("l", lambda _: [], list.__iter__, _replace_all),
+    dict: (
+        "d", lambda _: {}, lambda d: (one for pair in dict.items(d) for one in pair), _replace_items
+    ),
+    set: ("s", lambda _: set(), set.__iter__, _replace_members),
+    deque: ("Q", lambda _: deque(), deque.__iter__, _replace_all),
+    bytearray: ("B", lambda _: bytearray(), bytearray.__iter__, _replace_all),
+    array: ("a", lambda p: array(p[0]), lambda a: (a.typecode, *a.tolist()), _replace_array),
+}  # fmt: skip
+# Tag: (JSON type of the parts, value of the parts).
+BUILDERS = {tag: (parts, build) for tag, parts, _, build in PLAIN.values()} | {
     "n": (str, _integer),
     "u": (str, lambda text: bytes.fromhex(text).decode("utf-8", "surrogatepass")),
-    "T": (str, _type_of),
+    "T": (str, TYPES.__getitem__),
+    "o": (bool, Opaque),
+    "I": (list, _iterator),
 }
-# By the method of the base, so that nothing of the subclass is called.
-BASES: list[tuple[type, Callable[[Any], Any]]] = [
-    (str, str.__str__),
-    (int, int.__int__),
-    (float, float.__float__),
-    (dict, lambda value: dict(dict.items(value))),
-    (list, lambda value: list(list.__iter__(value))),
-    (tuple, lambda value: tuple(tuple.__iter__(value))),
-    (frozenset, lambda value: frozenset(frozenset.__iter__(value))),
-    (set, lambda value: set(set.__iter__(value))),
-    (bytes, lambda value: bytes.__getitem__(value, slice(None))),
-]
+EMPTY = {tag: (make, replace) for tag, make, _, replace in SHARED.values()}
+BASES = {
+    str: str.__str__,
+    int: int.__int__,
+    float: float.__float__,
+    tuple: lambda value: tuple(tuple.__iter__(value)),
+    frozenset: lambda value: frozenset(frozenset.__iter__(value)),
+    bytes: lambda value: bytes.__getitem__(value, slice(None)),
+}
+
+
+def parts_of(container: Any) -> list:
+    """What a container holds: of a dict its keys and values in turn, of an array its type too."""
+    return list(SHARED[_shared_type(container)][2](container))
+
+
+def replace_parts(container: Any, parts: Sequence) -> None:
+    """Let a container hold these parts and no others."""
+    SHARED[_shared_type(container)][3](container, parts)
+
+
+def _shared_type(value: Any) -> type | None:
+    kind = type(value)
+    return (
+        kind if kind in SHARED else next((base for base in SHARED if issubclass(kind, base)), None)
+    )
 
 
 # --------------------------------------------------------------------------- both ways
 
 
-def _tagged(value: Any, refer: Refer | None, depth: int) -> Any:
-    kind = type(value)
-    if value is None or kind is bool or kind is float:
-        return value
-    if kind is int:
-        if value.bit_length() > DIGITS * 4:
-            raise CodecError(f"cannot be sent: an integer of {value.bit_length()} bits")
-        return value if -SMALL < value < SMALL else {"n": format(value, "x")}
-    if kind is str:
-        return _utf8_or_hex(value)
-    if depth >= MAX_DEPTH:
-        raise CodecError(f"cannot be sent: deeper than {MAX_DEPTH}")
-    if kind is list:
-        return [_tagged(item, refer, depth + 1) for item in value]
-    if kind in CODES:
-        tag, _, parts_of, _ = CODES[kind]
-        parts = parts_of(value)
-        if type(parts) is list:
-            parts = [_tagged(part, refer, depth + 1) for part in parts]
-        return {tag: parts}
-    if kind is type and TYPES.get(value.__name__) is value:
-        return {"T": value.__name__}
-    for base, plain in BASES:
-        if issubclass(kind, base):
-            return _tagged(plain(value), refer, depth)
-    if refer is None:
+def encode(value: Any, known: list, has_objects: bool = False) -> Any:
+    """The data of a value; containers that can change are added to `known`.
+
+    `has_objects`: what has no tag is sent as its truth, and is no error.
+    """
+    numbers = {id(container): number for number, container in enumerate(known)}
+
+    def data_of(value: Any, depth: int) -> Any:
+        kind = type(value)
+        if value is None or kind is bool or kind is float:
+            return value
+        if kind is int:
+            if value.bit_length() > DIGITS * 4:
+                raise CodecError(f"cannot be sent: an integer of {value.bit_length()} bits")
+            return value if -SMALL < value < SMALL else {"n": format(value, "x")}
+        if kind is str:
+            return value if value.isascii() else _utf8_or_hex(value)
+        if depth >= MAX_DEPTH:
+            raise CodecError(f"cannot be sent: deeper than {MAX_DEPTH}")
+        if kind in PLAIN:
+            tag, parts_type, parts, _ = PLAIN[kind]
+            is_leaf = parts_type is str
+            return {tag: parts(value) if is_leaf else [data_of(p, depth + 1) for p in parts(value)]}
+        if base := _shared_type(value):
+            if id(value) in numbers:
+                return {"=": numbers[id(value)]}
+            numbers[id(value)] = len(known)
+            known.append(value)
+            tag, _, parts, _ = SHARED[base]
+            items = [data_of(part, depth + 1) for part in parts(value)]
+            return items if base is list else {tag: items}
+        if kind is type and TYPES.get(value.__name__) is value:
+            return {"T": value.__name__}
+        for base, plain in BASES.items():
+            if issubclass(kind, base):
+                return data_of(plain(value), depth)
+        if isinstance(value, Iterator):
+            items = [data_of(item, depth + 1) for item in islice(value, MOST_ITEMS)]
+            return {"I": [any(True for _ in islice(value, 1)), *items]}
+        if has_objects:
+            return {"o": bool(value)}
         raise CodecError(f"cannot be sent: {kind.__name__}")
-    return {"o": refer(value)}
+
+    return data_of(value, 0)
 
 
-def _value(data: Any, resolve: Resolve | None, depth: int) -> Any:
-    kind = type(data)
-    if kind is not list and kind is not dict:
-        return data
+def decode(data: Any, known: list) -> Any:
+    """The value of an encoding; containers that can change are added to `known`."""
+    try:
+        return _value(data, known, 0)
+    except (ArithmeticError, LookupError, RecursionError, TypeError, ValueError) as error:
+        raise CodecError(f"not an encoding: {error}"[:200]) from None
+
+
+def _value(data: Any, known: list, depth: int) -> Any:
     if depth > MAX_DEPTH + 1:
         raise CodecError(f"deeper than {MAX_DEPTH}")
-    if kind is list:
-        return [_value(item, resolve, depth + 1) for item in data]
-    if len(data) != 1:
+    if type(data) is list:
+        tag, parts = "l", data
+    elif type(data) is not dict:
+        return data
+    elif len(data) != 1:
         raise CodecError(f"not an encoding: {len(data)} tags")
-    [(tag, parts)] = data.items()
-    if tag == "o":
-        if resolve is None or type(parts) is not list:
-            raise CodecError("not an encoding: a reference")
-        return resolve(parts)
-    if tag not in BUILDERS:
-        raise CodecError(f"not an encoding: tag {tag!r}"[:200])
-    expected, build = BUILDERS[tag]
-    if type(parts) is not expected:
-        raise CodecError(f"not an encoding: {type(parts).__name__} under tag {tag!r}")
-    return build(_value(parts, resolve, depth + 1))
+    else:
+        [(tag, parts)] = data.items()
+    if tag == "=" and type(parts) is int and 0 <= parts < len(known):
+        return known[parts]
+    if tag in EMPTY and type(parts) is list:
+        make, replace = EMPTY[tag]
+        known.append(made := make(parts))
+        replace(made, [_value(part, known, depth + 1) for part in parts])
+        return made
+    if tag not in BUILDERS or type(parts) is not BUILDERS[tag][0]:
+        raise CodecError(f"not an encoding: {type(parts).__name__} under tag {tag!r}"[:200])
+    build = BUILDERS[tag][1]
+    if type(parts) is list:
+        return build([_value(part, known, depth + 1) for part in parts])
+    return build(parts)
+
+
+def _utf8_or_hex(text: str) -> Any:
+    """The text, or what stands for one with lone surrogates."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return {"u": text.encode("utf-8", "surrogatepass").hex()}
+    return text

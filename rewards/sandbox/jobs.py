@@ -14,10 +14,12 @@ from typing import NamedTuple
 
 from rewards.sandbox.checker import NEVER_CALLED
 from rewards.sandbox.names import are_plain, compiled, names_of
-from rewards.sandbox.slot import Ends, Ran, Slot, ZygoteDied
+from rewards.sandbox.slot import Ends, Limits, Ran, Slot
 
 TIMEOUT_S = 10.0
 LONGEST_S = 86_400.0
+WALL = 2.0  # times its processor time a program may take on the wall
+LEAST_S = 0.05  # in which a program starts
 PROGRAM_BYTES = 1 << 20
 SIGNALS = {number.value: number.name for number in signal.Signals}  # not the real-time ones
 
@@ -26,7 +28,7 @@ class Outcome(NamedTuple):
     """The outcome of a program. `status` is pass, fail or infra (our failure: not a grade).
 
     `reason` is empty for pass. `passed` says for each test whether it passed; `output` is what the
-    program printed, at most 1 MiB; `seconds` is the wall time.
+    program printed, at most 1 MiB; `seconds` is the time on the wall.
     """
 
     status: str
@@ -37,13 +39,15 @@ class Outcome(NamedTuple):
 
 
 class Asserts(NamedTuple):
-    """`tests` are Python texts, run in order after `setup` in a process of their own."""
+    """`tests` are Python texts, run in order after `setup` in a process of their own.
+
+    `timeout_s` is the processor time of program and tests; on the wall they have twice as long.
+    """
 
     program: str
     tests: Sequence[str]
     setup: str = ""
     entry_point: str | Sequence[str] | None = None
-    inplace: bool = False
     timeout_s: float = TIMEOUT_S
 
 
@@ -87,7 +91,6 @@ def run_job(slot: Slot, job: Job) -> Outcome:
             "modules": names.modules,
             "errors": names.errors,
             "name_exit": ["SystemExit" in job.setup + test for test in job.tests],
-            "inplace": job.inplace,
         }
     except (SyntaxError, ValueError, RecursionError) as error:
         return failure_of_ours(job, f"the tests are not Python: {error}")
@@ -100,21 +103,22 @@ def failure_of_ours(job: Job, why: str) -> Outcome:
 
 
 def _run_asserts(slot: Slot, job: Asserts, program: bytes, held: bytes) -> Outcome:
-    shares = are_plain(job.tests, job.setup)
-    ran = _run_with_checker(slot, job, program, held, shares)
-    if ran.orphaned:  # which may be another program's doing: once more, with a checker of its own
-        ran = _run_with_checker(slot, job, program, held, shares)
-    if not ran.confined:
-        raise ZygoteDied("a program could not be confined")
+    is_shared = are_plain(job.tests, job.setup)
+    ran = _run_with_checker(slot, job, program, held, is_shared)
+    if None in ran.verdicts:  # which may be another program's doing: once more, with a new checker
+        ran = _run_with_checker(slot, job, program, held, is_shared)
     return _asserts_outcome(job, ran)
 
 
-def _run_with_checker(slot: Slot, job: Asserts, program: bytes, held: bytes, shares: bool) -> Ran:
+def _run_with_checker(
+    slot: Slot, job: Asserts, program: bytes, held: bytes, is_shared: bool
+) -> Ran:
+    limits = Limits(job.timeout_s, WALL * job.timeout_s)
     with Ends() as ends:
-        printed, source = ends.pipe(), ends.file(program)
+        printed, source = ends.output(), ends.file(program)
         here, there = ends.pair()
         tests = (there, ends.file(held))
-        return slot.run("worker", ends, (printed, here, source), job.timeout_s, tests, shares)
+        return slot.run("worker", ends, (printed, here, source), limits, tests, is_shared)
 
 
 def _asserts_outcome(job: Asserts, ran: Ran) -> Outcome:
@@ -123,29 +127,31 @@ def _asserts_outcome(job: Asserts, ran: Ran) -> Outcome:
     passed += [False] * (len(job.tests) - len(passed))
     reasons = [text for passes, text in lines if passes is not True]
     reason = NEVER_CALLED if NEVER_CALLED in reasons else (*reasons, "")[0]
-    if not all(passed) and (not reason or reason.startswith("LinkError")):
+    if not all(passed) and (not reason or reason.startswith("LinkError") or ran.has_flooded()):
         reason = _ended(ran, job.timeout_s) or reason or "the tests did not end"
-    return _outcome(passed, reason, ran.seconds, ran.written[0])
+    return _outcome(passed, reason, ran.used.wall_s, ran.written[0])
 
 
 def _run_cases(slot: Slot, job: Stdio, program: bytes) -> Outcome:
     """Case by case; once the time of the program is used up, the others count as failed."""
     passed, reason, output, seconds = [], "", b"", 0.0
-    for given, expected in job.cases:
-        left = max(0.001, job.timeout_s - seconds)
+    left = Limits(job.timeout_s, WALL * job.timeout_s)
+    for stdin, expected in job.cases:
+        if min(left) <= 0.0:
+            reason = reason or _timeout(job.timeout_s)
+            break
         with Ends() as ends:
-            stdin = ends.file(given.encode("utf-8", "surrogatepass"))
-            descriptors = (stdin, ends.pipe(), ends.pipe(), ends.file(program))
-            ran = slot.run("script", ends, descriptors, left)
-        # Late before it was confined is the program's doing where cases before took all the time.
-        if not ran.confined and not (passed and ran.late):
-            raise ZygoteDied("a program could not be confined")
-        seconds += ran.seconds
+            source = ends.file(stdin.encode("utf-8", "surrogatepass"))
+            descriptors = (source, ends.output(), ends.output(), ends.file(program))
+            limits = Limits(*(max(one, LEAST_S) for one in left))
+            ran = slot.run("script", ends, descriptors, limits)
+        left = Limits(left.seconds - ran.used.seconds, left.wall_s - ran.used.wall_s)
+        seconds += ran.used.wall_s
         output = output or ran.written[0]
-        why = _case_fault(ran, expected, job.timeout_s)
-        passed.append(not why)
-        reason = reason or why
-        if why.startswith("timeout"):
+        fault = _case_fault(ran, expected, job.timeout_s)
+        passed.append(not fault)
+        reason = reason or fault
+        if ran.late:
             break
     passed += [False] * (len(job.cases) - len(passed))
     return _outcome(passed, reason, seconds, output)
@@ -165,13 +171,17 @@ def _case_fault(ran: Ran, expected: str, timeout_s: float) -> str:
 
 def _ended(ran: Ran, timeout_s: float) -> str:
     """Why a program ended early or badly, as far as the outside can tell; empty for neither."""
-    if ran.overflow:
+    if ran.has_flooded():
         return "output: more than 1 MiB"
     if ran.late:
-        return f"timeout: more than {timeout_s:g} s"
+        return _timeout(timeout_s)
     if ran.exit < 0:
         return f"killed by {SIGNALS.get(-ran.exit, f'signal {-ran.exit}')}"
     return f"exited with code {ran.exit}" if ran.exit else ""
+
+
+def _timeout(timeout_s: float) -> str:
+    return f"timeout: more than {timeout_s:g} s"
 
 
 def lines_of(text: str) -> list[str]:

@@ -41,7 +41,7 @@ def check(answer: int, call: str) -> int:
 
 
 def forbid_new_privileges() -> None:
-    """Nothing run by this process gains rights, which Landlock and seccomp want first."""
+    """Nothing run by this process gains rights, which seccomp wants first."""
     check(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "no new privileges")
 
 

@@ -1,47 +1,37 @@
-"""Calls and plain values between two processes that do not trust each other, over one stream
-socket.
+"""Calls from the tests to the program, over one stream socket between two processes that do not
+trust each other.
 
-Both sides hold a `Peer`. What has no plain form stays where it was made and travels as a number,
-for which the other side holds a `Remote`: a callable can be called, an iterable iterated over, an
-iterator advanced, a generator sent to, a coroutine awaited; anything else is opaque.
+    Caller(stream).call("add", (1, 2), {})      # in the checker
+    serve(stream, {"add": add})                 # in the worker, until the checker closes
 
-Promises: the other side reaches nothing but what was handed to it, by the number under which it
-was, and of that only the above; functions that read whatever they are pointed at (`getattr`,
-`str.format`) are not handed over. Whatever it sends is a value, an exception of a built-in type or
-of one that the tests name, or `LinkError`. A `Remote` has no value here: comparing or hashing it is
-an error and no answer, so an object that equals everything in the program equals nothing in a test.
-An exception that means something to a loop (`StopIteration`, `GeneratorExit`) or ends a process
-arrives as another one; `SystemExit` as itself for a test that names it.
+Promises: the program answers calls and can ask for nothing. Whatever it sends is a plain value (see
+`codec`), an exception of a built-in type or of one that the tests name, or `LinkError`. What the
+call changed in its arguments is changed in the caller's own. An exception that means something to a
+loop (`StopIteration`, `GeneratorExit`) or ends a process arrives as another one; `SystemExit` as
+itself for a test that names it.
 
-What is not covered: the other side may answer anything, late or never (the wall limit ends that);
-what a callable returns and an iterator yields is the program's word, as any result is. A test that
-formats a text of the program with an object of its own shows it that object. Refused though they
-may be right: `ZoneInfo` objects, asynchronous generators and context managers as values, coroutines
-of a test that the program awaits while the test awaits the program, `throw` into a generator and
-the value that one returns, operators and attributes of objects.
+What is not covered: the program may answer anything, late or never (the time limit ends that).
+Refused though they may be right: functions, coroutines and objects as arguments or results.
 """
 
 import builtins
-import operator
+import json
 import os
 import struct
-from collections.abc import Awaitable, Callable, Generator, Iterator, Mapping
-from types import GeneratorType
+from collections.abc import Callable, Mapping
+from operator import is_not
 from typing import Any
 
-from rewards.sandbox.codec import MAX_BYTES, CodecError, decode, encode
+from rewards.sandbox.codec import CodecError, decode, encode, parts_of, replace_parts
 
-MAX_EXPORTS = 100_000
-MAX_NESTED = 50  # calls within calls
+MAX_BYTES = 8 << 20
 LOOP_ENDS = (StopIteration, StopAsyncIteration, GeneratorExit)
-# They would read for the other side whatever it names, of what it was handed.
-READERS = (getattr, vars, eval, exec, compile, globals, locals, open, __import__)
-READERS += (str.format, str.format_map, operator.attrgetter, operator.methodcaller)
-OPAQUE = "the program returned an object, not a plain value"
+# Made once, which `json.dumps` does in each call.
+_to_json = json.JSONEncoder(separators=(",", ":")).encode
 
 
 class LinkError(BaseException):
-    """The other side is gone, or broke the rules: no `except Exception` of a test swallows it."""
+    """The program is gone, or broke the rules: no `except Exception` of a test swallows it."""
 
 
 class ProgramEnded(BaseException):
@@ -49,123 +39,128 @@ class ProgramEnded(BaseException):
 
 
 class RemoteError(Exception):
-    """An exception of the other side that has no counterpart here."""
+    """An exception of the program that has no counterpart here."""
 
 
-class EndOfIterator(Exception):
-    """The other side's iterator has ended."""
+# --------------------------------------------------------------------------- the two ends
 
 
-# ------------------------------------------------------------------ things of the other side
+class Caller:
+    """The end of the tests. `own` are the names among which exceptions of the program may be."""
 
+    def __init__(self, stream: int):
+        self.stream = stream
+        self.own: Mapping[str, Any] = {}
+        self.calls = 0
+        self.ended = False  # the program is gone, whatever a test makes of the error
 
-class Remote:
-    """Something of the other side. To compare, hash or look into it is an error, not False.
+    def wait(self) -> None:
+        """Until the program has run and can be called; its exception where it failed."""
+        kind, names, message = self._receive()
+        if kind == "failed":
+            raise received(names, message)
+        if kind != "ready":
+            raise LinkError("no message")
 
-    Whether it is true came with it, once: no more than the program tells by returning True or
-    False.
-    """
-
-    __slots__ = ("_peer", "_place", "_truth")
-
-    def __init__(self, peer: "Peer", place: Any, truth: bool = True):
-        self._peer, self._place, self._truth = peer, place, truth
-
-    def __bool__(self) -> bool:
-        return self._truth
-
-    def _opaque(self, *_: Any) -> Any:
-        raise TypeError(OPAQUE)
-
-    __eq__ = __ne__ = __lt__ = __le__ = __gt__ = __ge__ = __hash__ = _opaque  # type: ignore
-    __len__ = __getitem__ = __contains__ = __iter__ = __str__ = __repr__ = _opaque  # type: ignore
-
-
-class RemoteCallable(Remote):
-    __slots__ = ()
-
-    def __call__(self, *arguments: Any, **keywords: Any) -> Any:
-        return self._peer.call(self._place, arguments, keywords)
-
-
-class RemoteIterable(Remote):
-    __slots__ = ()
-
-    def __iter__(self) -> Iterator:
-        return self._peer.ask("iter", self._place, None)
-
-
-class RemoteIterator(Remote):
-    __slots__ = ()
-
-    def __iter__(self) -> Iterator:
-        return self
-
-    def __next__(self) -> Any:
-        return self.send(None)
-
-    def send(self, value: Any) -> Any:
+    def call(self, name: str, arguments: tuple, keywords: dict[str, Any]) -> Any:
+        """The result of a function of the program, or its exception."""
+        known: list = []
+        request = encode((arguments, tuple(keywords.items())), known)
+        mine = len(known)
+        self.calls += 1
         try:
-            return self._peer.ask("next", self._place, value)
-        except EndOfIterator:
-            raise StopIteration from None
+            send(self.stream, [name, request, None])
+            kind, answer, changes = self._receive()
+            try:
+                answer = decode(answer, known)
+                for number, parts in decode(changes, known):
+                    if type(number) is not int or not 0 <= number < mine:
+                        raise LinkError("a change of what was never handed over")
+                    replace_parts(known[number], parts)
+            except (ArithmeticError, CodecError, LookupError, TypeError, ValueError) as error:
+                raise LinkError(str(error)) from None
+            if kind == "value":
+                return answer
+            if kind != "error" or type(answer) is not list or len(answer) != 2:
+                raise LinkError("no message")
+            raise received(*answer, self.own)
+        except (LinkError, ProgramEnded):
+            self.ended = True
+            raise
 
-    def close(self) -> None:
-        self._peer.ask("close", self._place, None)
-
-
-class RemoteCoroutine(Remote):
-    """Runs to its end over there when it is awaited here; `asyncio` asks for these methods, and
-    keeps it as a key.
-    """
-
-    __slots__ = ()
-    __hash__ = object.__hash__  # type: ignore
-
-    def __await__(self) -> Generator[None, None, Any]:
-        return self._peer.ask("await", self._place, None)
-        yield  # which makes it a generator
-
-    def send(self, _: None) -> None:
-        raise StopIteration(self._peer.ask("await", self._place, None))
-
-    def throw(self, error: BaseException, *_: Any) -> None:
-        raise error
-
-    def close(self) -> None:
-        """Nothing is held here."""
+    def _receive(self) -> list:
+        if (message := receive(self.stream)) is None:
+            raise LinkError("the program ended")
+        return message
 
 
-REMOTES = {
-    "callable": RemoteCallable,
-    "coroutine": RemoteCoroutine,
-    "iterator": RemoteIterator,
-    "iterable": RemoteIterable,
-    "object": Remote,
-}
+def serve(stream: int, names: dict[str, Any], flush: Callable[[], None]) -> None:
+    """Answer calls of `names` until the caller closes; `flush` is called before each answer."""
+    while (message := receive(stream)) is not None:
+        known: list = []
+        arguments, keywords = decode(message[1], known)
+        before = [parts_of(container) for container in known]
+        try:
+            if message[0] not in names:
+                raise NameError(f"name {message[0]!r} is not defined")
+            result = names[message[0]](*arguments, **dict(keywords))
+            kind, answer = "value", encode(result, known, has_objects=True)
+        except BaseException as error:
+            del known[len(before) :]  # what an answer that could not be sent has added
+            kind, answer = "error", encode(described(error), known)
+        flush()
+        try:
+            changed = []
+            for number, then in enumerate(before):
+                now = parts_of(known[number])
+                if len(then) != len(now) or any(map(is_not, then, now)):
+                    changed.append((number, tuple(now)))
+            send(stream, [kind, answer, encode(tuple(changed), known, has_objects=True)])
+        except CodecError as error:
+            send(stream, ["error", encode(described(error), []), encode((), [])])
 
 
-def kind_of(value: Any) -> str:
-    """As which of `REMOTES` the other side will know it."""
-    if callable(value):
-        return "callable"
-    methods = {"__await__": "coroutine", "__next__": "iterator", "__iter__": "iterable"}
-    return next((kind for name, kind in methods.items() if hasattr(type(value), name)), "object")
+def send(stream: int, message: list) -> None:
+    """Write a message of three parts."""
+    data = _to_json(message).encode()
+    if len(data) > MAX_BYTES:
+        raise CodecError(f"cannot be sent: {len(data)} bytes, the most is {MAX_BYTES}")
+    left = memoryview(struct.pack("!I", len(data)) + data)
+    try:
+        while left:
+            left = left[os.write(stream, left) :]
+    except OSError:
+        raise LinkError("the program ended") from None
 
 
-async def finish(awaitable: Awaitable) -> Any:
-    return await awaitable
+def receive(stream: int) -> list | None:
+    """Read a message of three parts; None at the end."""
+    head = _read(stream, 4)
+    if head is None:
+        return None
+    size = struct.unpack("!I", head)[0]
+    if size > MAX_BYTES or (data := _read(stream, size)) is None:
+        raise LinkError("no message")
+    try:
+        message = json.loads(data)
+    except (ValueError, RecursionError) as error:
+        raise LinkError(f"no message: {error}"[:200]) from None
+    if type(message) is not list or len(message) != 3 or type(message[0]) is not str:
+        raise LinkError("no message")
+    return message
 
 
-def replace_contents(mine: Any, theirs: Any) -> None:
-    """Let a list, dict, set or bytearray become what the call made of it."""
-    if type(mine) is not type(theirs):
-        return
-    if type(mine) in (list, bytearray):
-        mine[:] = theirs
-    elif type(mine) in (dict, set):
-        mine.clear()
-        mine.update(theirs)
+def _read(stream: int, size: int) -> bytes | None:
+    parts = bytearray()
+    while len(parts) < size:
+        try:
+            data = os.read(stream, min(size - len(parts), 1 << 20))
+        except OSError:
+            return None
+        if not data:
+            return None
+        parts += data
+    return bytes(parts)
 
 
 # --------------------------------------------------------------------------- exceptions
@@ -174,8 +169,7 @@ def replace_contents(mine: Any, theirs: Any) -> None:
 def described(error: BaseException) -> list:
     """Names of the types of an exception, nearest first, and its message.
 
-    A dot stands before the name of a type that is not built in. An exception that came from the
-    other side has the names that it had there.
+    A dot stands before the name of a type that is not built in.
     """
     try:
         # A KeyError shows its argument's repr, and would do so once more over there.
@@ -183,19 +177,15 @@ def described(error: BaseException) -> list:
         message = str(error.args[0] if is_quoted else error)[:1000]
     except BaseException:
         message = ""
-    names = getattr(error, "names_there", None)
-    if type(names) is not list:
-        kinds = type(error).__mro__[:-1]
-        names = [("." * (kind.__module__ != "builtins")) + kind.__name__ for kind in kinds]
-    return [names, message]
+    kinds = type(error).__mro__[:-1]
+    return [[("." * (kind.__module__ != "builtins")) + kind.__name__ for kind in kinds], message]
 
 
 def received(names: Any, message: Any, own: Mapping[str, Any] | None = None) -> BaseException:
-    """The exception to raise for one of the other side: a built-in one, or one of our `own` that is
+    """The exception to raise for one of the program: a built-in one, or one of our `own` that is
     called as it is there, else `RemoteError`. `SystemExit` arrives where it is among our own.
     """
     text, own = message if type(message) is str else "", own or {}
-    error: BaseException = RemoteError(text)
     for name in names if type(names) is list else []:
         kind = _exception_type(name, own)
         if kind is None:
@@ -207,12 +197,10 @@ def received(names: Any, message: Any, own: Mapping[str, Any] | None = None) -> 
         if not issubclass(kind, Exception) or issubclass(kind, LOOP_ENDS):
             return RuntimeError(f"the program raised {name}: {text}")
         try:
-            error = kind(text)
+            return kind(text)
         except Exception:
             continue  # of types that want more than a text the next one
-        break
-    error.names_there = names
-    return error
+    return RemoteError(text)
 
 
 def _exception_type(name: Any, own: Mapping[str, Any]) -> type[BaseException] | None:
@@ -223,174 +211,6 @@ def _exception_type(name: Any, own: Mapping[str, Any]) -> type[BaseException] | 
     if not isinstance(kind, type) or not issubclass(kind, Exception if is_own else BaseException):
         return None
     return kind
-
-
-# --------------------------------------------------------------------------- the link
-
-
-class Peer:
-    """One end of a stream (a descriptor); `names` are what the other side may call by name.
-
-    `inplace`: what the other side made of the arguments of a call is taken over.
-    """
-
-    def __init__(self, stream: int, names: dict[str, Any], inplace: bool = False):
-        self.stream, self.names, self.inplace = stream, names, inplace
-        self.own: Mapping[str, Any] = {}  # among which exceptions of the other side may be
-        self.exports: list[Any] = []
-        self.depth = 0
-        self.asked = 0
-        self.ended = False  # the other side is gone, whatever whoever asked makes of the error
-        self.flush: Callable[[], None] = lambda: None
-
-    def call(self, target: Any, arguments: tuple, keywords: dict) -> Any:
-        """Call a name, or a number handed over."""
-        answer = self.ask("call", target, [arguments, keywords, self.inplace])
-        if not self.inplace:
-            return answer
-        result, after = answer
-        for mine, theirs in zip((*arguments, *keywords.values()), after, strict=True):
-            replace_contents(mine, theirs)
-        return result
-
-    def ask(self, kind: str, target: Any, content: Any) -> Any:
-        self.asked += 1
-        try:
-            self.send([kind, target, content])
-            return self.serve(until_answer=True)
-        except (LinkError, ProgramEnded):
-            self.ended = True
-            raise
-
-    def serve(self, until_answer: bool = False) -> Any:
-        """Answer the other side until it closes, or answers the call that is under way."""
-        if self.depth >= MAX_NESTED:
-            raise RecursionError("calls between program and tests are nested too deeply")
-        self.depth += 1
-        try:
-            while (message := self.receive()) is not None:
-                kind, target, content = message
-                if kind not in ("value", "error", "end"):
-                    self._reply(kind, target, content)
-                elif not until_answer:
-                    raise LinkError("an answer that nobody asked for")
-                elif kind == "value":
-                    return content
-                elif kind == "end":
-                    raise EndOfIterator
-                else:
-                    raise received(target, content, self.own)
-        finally:
-            self.depth -= 1
-        if until_answer:
-            raise LinkError("the program ended")
-        return None
-
-    def send(self, message: list) -> None:
-        data = encode(message, self._refer).encode()
-        left = memoryview(struct.pack("!I", len(data)) + data)
-        try:
-            while left:
-                left = left[os.write(self.stream, left) :]
-        except OSError:
-            raise LinkError("the program ended") from None
-
-    def receive(self) -> list | None:
-        """A message of three parts; None at the end."""
-        head = self._read(4)
-        if head is None:
-            return None
-        size = struct.unpack("!I", head)[0]
-        if size > MAX_BYTES or (data := self._read(size)) is None:
-            raise LinkError("no message")
-        try:
-            message = decode(data, self._resolve)
-        except (CodecError, NameError) as error:
-            raise LinkError(str(error)) from None
-        if type(message) is not list or len(message) != 3 or type(message[0]) is not str:
-            raise LinkError("no message")
-        return message
-
-    def _read(self, size: int) -> bytes | None:
-        parts = bytearray()
-        while len(parts) < size:
-            try:
-                data = os.read(self.stream, min(size - len(parts), 1 << 20))
-            except OSError:
-                return None
-            if not data:
-                return None
-            parts += data
-        return bytes(parts)
-
-    def _reply(self, kind: str, target: Any, content: Any) -> None:
-        try:
-            message = ["value", None, self._do(kind, target, content)]
-        except StopIteration as stop:
-            message = ["end", None, None] if kind == "next" else ["error", *described(stop)]
-        except LinkError:
-            raise
-        except BaseException as error:
-            message = ["error", *described(error)]
-        self.flush()
-        try:
-            self.send(message)
-        except CodecError as error:
-            self.send(["error", ["ValueError"], str(error)])
-
-    def _do(self, kind: str, target: Any, content: Any) -> Any:
-        if kind == "call":
-            arguments, keywords, inplace = content
-            call = self._named(target) if type(target) is str else self._exported(target)
-            result = call(*arguments, **keywords)
-            return (result, [*arguments, *keywords.values()]) if inplace is True else result
-        thing = self._exported(target)
-        if kind == "next":
-            return next(thing) if content is None else self._generator(thing).send(content)
-        if kind == "close":
-            return self._generator(thing).close()
-        if kind == "iter":
-            return iter(thing)
-        if kind == "await":
-            import asyncio
-
-            return asyncio.run(finish(thing))
-        raise LinkError(f"no message of kind {kind!r}"[:100])
-
-    def _generator(self, thing: Any) -> GeneratorType:
-        if type(thing) is not GeneratorType:
-            raise AttributeError("this is no generator, to which something could be sent")
-        return thing
-
-    def _named(self, name: str) -> Any:
-        if name not in self.names:
-            raise NameError(f"name {name!r} is not defined")
-        return self.names[name]
-
-    def _exported(self, place: Any) -> Any:
-        if type(place) is not int or not 0 <= place < len(self.exports):
-            raise LinkError("a number that was never handed over")
-        return self.exports[place]
-
-    def _refer(self, value: Any) -> list:
-        if isinstance(value, Remote):
-            return ["yours", value._place, True]
-        if any(value is reader for reader in READERS):
-            raise CodecError(f"cannot be sent: {value.__name__}, which reads what it is pointed at")
-        if len(self.exports) >= MAX_EXPORTS:
-            raise CodecError(f"cannot be sent: more than {MAX_EXPORTS} objects")
-        self.exports.append(value)
-        return [kind_of(value), len(self.exports) - 1, bool(value)]
-
-    def _resolve(self, parts: list) -> Any:
-        if len(parts) != 3 or type(parts[2]) is not bool:
-            raise CodecError("no reference")
-        kind, place, truth = parts
-        if kind == "yours":
-            return self._named(place) if type(place) is str else self._exported(place)
-        if type(kind) is not str or kind not in REMOTES or type(place) is not int:
-            raise CodecError("no reference")
-        return REMOTES[kind](self, place, truth)
 
 
 def read_all(descriptor: int) -> bytes:

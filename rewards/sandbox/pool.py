@@ -5,10 +5,10 @@ use.
         sandbox.run_asserts("def f(x): return 2 * x", ["assert f(2) == 4"]).status      # 'pass'
         sandbox.run_stdio("print(int(input()) * 2)", [("2", "4")]).status               # 'pass'
 
-Promises: it starts no program before its self-test has passed: with Landlock, else sealed (no file
-system at all), else it refuses. `unsafe` is a choice, logged at each start and refused where the
-environment holds secrets. Batches keep all workers busy; every call works from any thread or forked
-process; nothing is left 0.5 s after.
+Promises: it starts no program before its self-test has passed: sealed, a program has no file
+system, no network and no other process; where that does not hold, it refuses. `unsafe` isolates
+nothing: it is a choice, and logged at each start. Batches keep all workers busy; every call works
+from any thread or forked process; nothing is left 0.5 s after.
 
 What is not covered: the confined programs share the processor with the trainer; see `confinement`.
 """
@@ -17,10 +17,8 @@ import atexit
 import contextlib
 import importlib.util
 import logging
-import math
 import os
 import queue
-import re
 import threading
 import weakref
 from collections.abc import Sequence
@@ -28,7 +26,6 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from rewards.sandbox import cgroups, confinement, landlock
 from rewards.sandbox.jobs import (
     TIMEOUT_S,
     Asserts,
@@ -39,10 +36,14 @@ from rewards.sandbox.jobs import (
     run_job,
     tests_of,
 )
+from rewards.sandbox.self_test import misses
 from rewards.sandbox.slot import Slot, ZygoteDied
 
 logger = logging.getLogger(__name__)
-SECRET = re.compile(r"TOKEN|SECRET|PASSW|API_?KEY|ACCESS_KEY|CREDENTIAL|PRIVATE", re.IGNORECASE)
+ISOLATIONS = {
+    "sealed": "seccomp without any file system",
+    "unsafe": "NO ISOLATION, by choice: programs can do whatever this user can",
+}
 
 _sandboxes: weakref.WeakSet["Sandbox"] = weakref.WeakSet()
 _shared: dict[tuple, "Sandbox"] = {}
@@ -50,14 +51,9 @@ _shared_lock = threading.Lock()
 
 
 def worker_count() -> int:
-    """How many programs this rank may run at a time: its share of the cores it may use, at least 1.
-
-    A quota of the container (`docker run --cpus`) counts as well.
-    """
-    cores = len(_cores())
-    cores = min(cores, math.ceil(cgroups.core_limit() or cores))
+    """How many programs this rank may run at a time: its share of the cores, at least 1."""
     ranks = os.environ.get("LOCAL_WORLD_SIZE", "1")
-    return max(1, cores // max(1, int(ranks) if ranks.isdigit() else 1))
+    return max(1, len(_cores()) // max(1, int(ranks) if ranks.isdigit() else 1))
 
 
 def _cores() -> list[int]:
@@ -68,28 +64,26 @@ def _cores() -> list[int]:
 
 
 class SandboxError(RuntimeError):
-    """Programs cannot be isolated here: what was tried, and which probes came through."""
+    """Programs cannot be isolated here: which probes came through."""
 
 
 class Sandbox:
     """A pool of zygotes, started by the first call or by `with`.
 
     Args:
-        isolation: None for the best that works here, or landlock, sealed, unsafe.
-        packages: installed packages that programs may import next to the standard library.
+        isolation: sealed, or unsafe, which isolates nothing.
+        packages: installed packages that programs may import next to the standard library; of one
+            that imports parts of itself later, the parts too, such as `numpy.random`.
     """
 
     def __init__(
-        self,
-        workers: int | None = None,
-        isolation: str | None = None,
-        packages: Sequence[str] = (),
+        self, workers: int | None = None, isolation: str = "sealed", packages: Sequence[str] = ()
     ):
-        if isolation not in (None, *confinement.ISOLATIONS):
-            allowed = ", ".join(confinement.ISOLATIONS)
-            raise ValueError(f"isolation is {isolation!r}; one of {allowed}, or None")
-        self.workers, self.wanted = workers or worker_count(), isolation
+        if isolation not in ISOLATIONS:
+            raise ValueError(f"isolation is {isolation!r}; it is sealed or unsafe")
+        self.workers, self.isolation = workers or worker_count(), isolation
         self.packages = {name: _folder_of(name) for name in packages}
+        self._all: list[Slot] = []
         self._forget()
         _sandboxes.add(self)
 
@@ -138,15 +132,24 @@ class Sandbox:
 
     # ------------------------------------------------------------------ life
 
-    def start(self) -> str:
-        """Start, test the isolation, and return the one in force; `SandboxError` if none holds."""
+    def start(self) -> None:
+        """Start, and test the isolation; `SandboxError` where it does not hold."""
         with self._lock:
-            if self.isolation is None:
-                self.isolation = self._first_that_holds()
-                level = logging.WARNING if self.isolation == "unsafe" else logging.INFO
-                logger.log(level, "sandbox: %s", self.describe())
-                _warn_of_few_tasks(self.workers)
-            return self.isolation
+            if self._is_started:
+                return
+            self._make_slots()
+            if self.isolation == "unsafe":
+                self._all[0].start()
+            else:
+                missed = misses(lambda job: run_job(self._all[0], job))
+                _end_checkers(self._slots)
+                if missed:
+                    raise SandboxError(
+                        f"no isolation holds here, so no program is run: {'; '.join(missed)}"
+                    )
+            level = logging.WARNING if self.isolation == "unsafe" else logging.INFO
+            logger.log(level, "sandbox: %s", self.describe())
+            self._is_started = True
 
     def close(self) -> None:
         """End every zygote, and with them all programs; the next call starts anew."""
@@ -165,50 +168,27 @@ class Sandbox:
 
     def describe(self) -> str:
         """The isolation in force, in words."""
-        words = {
-            "landlock": f"Landlock (ABI {landlock.abi()}) and seccomp",
-            "sealed": "seccomp without any file system",
-            "unsafe": "NO ISOLATION, by choice: programs can do whatever this user can",
-            None: "not started",
-        }
-        user = self._all[0].state.get("user", "kept") if self._all else "kept"
-        return f"{words[self.isolation]}; user {user}; {self.workers} workers"
+        if not self._all:
+            return "not started"
+        user = self._all[0].state.get("user", "kept")
+        return f"{ISOLATIONS[self.isolation]}; user {user}; {self.workers} workers"
 
-    def _first_that_holds(self) -> str:
-        if self.wanted == "unsafe":
-            _refuse_next_to_secrets()
-            self._make_slots("unsafe")
-            self._all[0].start()
-            return "unsafe"
-        tried = []
-        for isolation in [self.wanted] if self.wanted else ["landlock", "sealed"]:
-            if not (missed := self._misses(isolation)):
-                return isolation
-            tried.append(f"{isolation}: {'; '.join(missed)}")
-            logger.warning("sandbox: %s", tried[-1])
-        raise SandboxError(f"no isolation holds here, so no program is run. {' | '.join(tried)}")
-
-    def _misses(self, isolation: str) -> list[str]:
-        from rewards.sandbox.self_test import misses
-
-        if isolation == "landlock" and not landlock.abi():
-            return ["this kernel has no Landlock"]
-        self._make_slots(isolation)
-        try:
-            return misses(lambda job: run_job(self._all[0], job))
-        finally:
-            _end_checkers(self._slots)
-
-    def _make_slots(self, isolation: str) -> None:
+    def _make_slots(self) -> None:
         for slot in self._all:
             slot.retire()
-        settings = {"isolation": isolation, "packages": self.packages, "workers": self.workers}
         # Each on a core of its own, next to those of the other ranks: on one core, a zygote and its
         # two children hand over to each other without a wait, and find their memory in its cache.
         cores, rank = _cores(), os.environ.get("LOCAL_RANK", "0")
         first = self.workers * int(rank) if rank.isdecimal() else 0
         self._all = [
-            Slot(settings | {"is_first": place == 0, "core": cores[(first + place) % len(cores)]})
+            Slot(
+                {
+                    "isolation": self.isolation,
+                    "packages": self.packages,
+                    "workers": self.workers,
+                    "core": cores[(first + place) % len(cores)],
+                }
+            )
             for place in range(self.workers)
         ]
         self._slots: queue.LifoQueue[Slot] = queue.LifoQueue()
@@ -217,25 +197,25 @@ class Sandbox:
 
     def _forget(self) -> None:
         """Start from nothing: at first, after closing, and in a fork, which has no zygotes."""
-        for slot in getattr(self, "_all", []):
+        for slot in self._all:
             slot.disown()
-        self.isolation: str | None = None
-        self._all: list[Slot] = []
+        self._all = []
+        self._is_started = False
         self._lock = threading.Lock()
         self._threads = ThreadPoolExecutor(self.workers, thread_name_prefix="sandbox")
 
 
-def shared_sandbox(isolation: str | None = None, packages: Sequence[str] = ()) -> Sandbox:
+def shared_sandbox(isolation: str = "sealed", packages: Sequence[str] = ()) -> Sandbox:
     """The sandbox that all rewards of this process with the same wish share.
 
-    Who has no wish gets the first that isolates: an evaluation runs programs where the reward of
-    its run does. `unsafe` is for those who ask for it.
+    Who wishes no package gets the first that isolates: an evaluation runs programs where the reward
+    of its run does. `unsafe` is for those who ask for it.
     """
     wish = (isolation, tuple(packages))
     with _shared_lock:
-        if wish == (None, ()):
+        if wish == ("sealed", ()):
             for made in _shared.values():
-                if made.wanted != "unsafe":
+                if made.isolation == "sealed":
                     return made
         if wish not in _shared:
             _shared[wish] = Sandbox(isolation=isolation, packages=packages)
@@ -243,33 +223,15 @@ def shared_sandbox(isolation: str | None = None, packages: Sequence[str] = ()) -
 
 
 def _folder_of(package: str) -> str:
-    found = importlib.util.find_spec(package)
-    if found is None or not found.origin:
+    """The folder in which Python finds a package."""
+    spec = importlib.util.find_spec(package.partition(".")[0])
+    if spec is None or not spec.origin:
         raise ValueError(f"package {package!r} is not installed: programs cannot import it")
-    origin = Path(found.origin)
-    return str(origin.parent if found.submodule_search_locations else origin)
+    origin = Path(spec.origin)
+    return str(origin.parents[1] if spec.submodule_search_locations else origin.parent)
 
 
-def _refuse_next_to_secrets() -> None:
-    held = sorted(name for name, value in os.environ.items() if value and SECRET.search(name))
-    if held:
-        raise SandboxError(
-            f"isolation is 'unsafe', and the environment holds {', '.join(held)}: programs could "
-            "read them. Unset them, or let the sandbox isolate"
-        )
-
-
-def _warn_of_few_tasks(workers: int) -> None:
-    needed, left = workers * (confinement.THREADS + 2), cgroups.tasks_left()
-    if left is not None and left < needed:
-        logger.warning(
-            f"sandbox: this container lets {left} more processes and threads start (pids.max), and "
-            f"{workers} programs with threads need up to {needed}: honest ones may fail. Raise the "
-            "limit (docker run --pids-limit)."
-        )
-
-
-def _end_checkers(slots: queue.SimpleQueue) -> None:
+def _end_checkers(slots: queue.LifoQueue) -> None:
     """Of the slots that are free: a checker is gone once no call runs, for the last finds all."""
     free = []
     with contextlib.suppress(queue.Empty):

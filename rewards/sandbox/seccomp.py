@@ -1,20 +1,18 @@
 """Which system calls a confined program may make: a seccomp filter, assembled by hand.
 
-    template = assemble(program(files=True))    # once
-    install(template)                           # in each child, for good: nothing takes it away
+    template = assemble(program())      # once
+    install(template)                   # in each child, for good: nothing takes it away
 
-Promises: what is not in the tables below is refused with EPERM: nothing that makes a process, runs
-a program, opens a socket, writes, creates, renames or removes a file, changes its mode, owner or
-times, traces or reads another process, maps anonymous shared files, loads code into the kernel or
-changes a limit, priority or affinity of another process. A call under another architecture kills
-the process and one of the x32 table is refused; `open` has no flag that writes, creates or only
-names; threads yes, processes no; signals and limits reach the process itself only.
+Promises: what is not in the tables below is refused with EPERM: nothing that opens, looks up or
+changes a file, makes a process, runs a program, opens a socket, traces or reads another process or
+its clock, maps anonymous shared files, loads code into the kernel or changes a limit, priority or
+affinity of another process. A call under another architecture kills the process and one of the x32
+table is refused; threads yes, processes no; signals and limits reach the process itself only.
 
 The kernel tries a new filter on every number there is, in each child: so the numbers are searched
 by halving, which is ready in three quarters of the time that one test after the other takes.
 
-What is not covered: pointers cannot be looked into, so which file is opened is Landlock's part; in
-the mode with a file system, `stat` tells whether any path exists (Landlock does not hide it).
+What is not covered: what the calls that are allowed do wrong in the kernel.
 """
 
 import ctypes
@@ -22,7 +20,6 @@ import errno
 import os
 import platform
 import resource
-import signal
 import struct
 import sys
 from typing import NamedTuple
@@ -47,38 +44,31 @@ ALWAYS = _read("""
     close 3 57  fstat 5 80  lseek 8 62  mprotect 10 226  mremap 25 216  rt_sigreturn 15 139
     pread64 17 67  readv 19 65  writev 20 66  poll 7 -  ppoll 271 73  select 23 -  pselect6 270 72
     sched_yield 24 124  dup 32 23  dup2 33 -  dup3 292 24  pipe 22 -  pipe2 293 59  pause 34 -
-    nanosleep 35 101  clock_nanosleep 230 115  getitimer 36 102  setitimer 38 103  alarm 37 -
+    nanosleep 35 101  getitimer 36 102  setitimer 38 103  alarm 37 -
     getpid 39 172  gettid 186 178  getppid 110 173  getuid 102 174  geteuid 107 175  getgid 104 176
     getegid 108 177  getresuid 118 148  getresgid 120 150  getgroups 115 158  exit 60 93
     exit_group 231 94  wait4 61 260  uname 63 160  getcwd 79 17  gettimeofday 96 169  time 201 -
-    times 100 153  clock_gettime 228 113  clock_getres 229 114  getrlimit 97 163  getrusage 98 165
+    times 100 153  getrlimit 97 163  getrusage 98 165
     rt_sigpending 127 136  rt_sigtimedwait 128 137  rt_sigsuspend 130 133
     sigaltstack 131 132  restart_syscall 219 128  sched_getaffinity 204 123  getcpu 309 168
     set_tid_address 218 96  set_robust_list 273 99  rseq 334 293  membarrier 324 283
     getrandom 318 278  epoll_create 213 -  epoll_create1 291 20  epoll_ctl 233 21  epoll_wait 232 -
     epoll_pwait 281 22
 """)
-# Left out where there is no file system at all. Which files may be read, Landlock says.
-READING = _read("""
-    stat 4 -  lstat 6 -  access 21 -  newfstatat 262 79  statx 332 291  faccessat 269 48
-    faccessat2 439 439  getdents64 217 61
-""")
 RECEIVING = _read("recvmsg 47 212")  # for the checker alone, which takes no program
 CONDITIONAL = _read("""
-    open 2 -  futex 202 98  madvise 28 233  mmap 9 222  recvfrom 45 207  openat 257 56  clone 56 220
-    kill 62 129  tgkill 234 131  prlimit64 302 261  fcntl 72 25  ioctl 16 29  prctl 157 167
-    socketpair 53 199  sendto 44 206
+    futex 202 98  madvise 28 233  mmap 9 222  recvfrom 45 207  clone 56 220  kill 62 129
+    tgkill 234 131  prlimit64 302 261  fcntl 72 25  ioctl 16 29  prctl 157 167  socketpair 53 199
+    sendto 44 206  clock_nanosleep 230 115  clock_gettime 228 113  clock_getres 229 114
 """)
 ABSENT = _read("clone3 435 435  openat2 437 437")  # ENOSYS, so that libc takes the older way
-CALLS = ALWAYS | READING | RECEIVING | CONDITIONAL | ABSENT
+CALLS = ALWAYS | RECEIVING | CONDITIONAL | ABSENT
 
 LOAD, JUMP, JEQ, JGE, JSET, AND, RET = 0x20, 0x05, 0x15, 0x35, 0x45, 0x54, 0x06
 ALLOW, KILL = 0x7FFF0000, 0x80000000
 REFUSE, UNKNOWN = 0x00050000 | errno.EPERM, 0x00050000 | errno.ENOSYS
 NUMBER, ARCH, X32 = 0, 4, 0x40000000
 
-# O_WRONLY O_RDWR, O_CREAT, O_TRUNC, O_APPEND, O_PATH, __O_TMPFILE: the same on both machines
-OPEN_FLAGS = 0o3 | 0o100 | 0o1000 | 0o2000 | 0o10000000 | 0o20000000
 # What libc passes to make a thread; musl adds MUSL_FLAG, which has no meaning.
 THREAD_FLAGS, MUSL_FLAG = 0x3D0F00, 0x400000
 FCNTL = (0, 1, 2, 3, 4, 1030)  # F_DUPFD F_GETFD F_SETFD F_GETFL F_SETFL F_DUPFD_CLOEXEC
@@ -87,6 +77,7 @@ IOCTL = (0x5401, 0x5413, 0x541B, 0x5421, 0x5450, 0x5451)
 PRCTL = (15, 16)  # the name of a thread
 MADVISE = (4, 8, 14, 15)  # what allocators ask for: DONTNEED FREE HUGEPAGE NOHUGEPAGE
 MSG_OOB = 1
+CLOCKS = 16  # the kernel's own have lower numbers
 AF_UNIX, SOCK_STREAM, SOCK_TYPES = 1, 1, 0xF
 MAP_STACK, STACK_BYTES = 0x20000, 8 << 20
 # WAIT WAKE REQUEUE CMP_REQUEUE WAKE_OP WAIT_BITSET WAKE_BITSET within the process, with or without
@@ -117,8 +108,8 @@ def machine() -> str:
     return name
 
 
-def program(files: bool, receives: bool = False) -> list[Instruction]:
-    """The instructions, with reading of files or without any; `OWN` stands for the process's id.
+def program(receives: bool = False) -> list[Instruction]:
+    """The instructions; `OWN` stands for the process's id.
 
     `receives`: for the checker, which is handed descriptors.
     """
@@ -127,10 +118,10 @@ def program(files: bool, receives: bool = False) -> list[Instruction]:
     head.append((LOAD, 0, 0, NUMBER))
     if on == "x86_64":
         head += [(JGE, 0, 1, X32), (RET, 0, 0, REFUSE)]
-    allowed = ALWAYS | (READING if files else {}) | (RECEIVING if receives else {})
+    allowed = ALWAYS | (RECEIVING if receives else {})
     answers = {name: [(RET, 0, 0, ALLOW)] for name in allowed}
     answers |= {name: [(RET, 0, 0, UNKNOWN)] for name in ABSENT}
-    for name, conditions in _conditions(files).items():
+    for name, conditions in _conditions().items():
         answers[name] = [*conditions, (RET, 0, 0, ALLOW)]
     by_number = {CALLS[name][on]: lines for name, lines in answers.items()}
     by_number.pop(None, None)  # calls that this machine does not have
@@ -158,12 +149,12 @@ def install(template: Filter) -> None:
 def _ranges(by_number: dict[int, list[Instruction]]) -> list[tuple[int, list[Instruction]]]:
     """From which number on which answer is given: `{3: a}` is 0 refused, 3 `a`, 4 refused."""
     refused = [(RET, 0, 0, REFUSE)]
-    found: list[tuple[int, list[Instruction]]] = []
+    ranges: list[tuple[int, list[Instruction]]] = []
     for call in sorted({0, *by_number, *(call + 1 for call in by_number)}):
         answer = by_number.get(call, refused)
-        if not found or answer != found[-1][1]:
-            found.append((call, answer))
-    return found
+        if not ranges or answer != ranges[-1][1]:
+            ranges.append((call, answer))
+    return ranges
 
 
 def _search(ranges: list[tuple[int, list[Instruction]]]) -> list[Instruction]:
@@ -181,21 +172,23 @@ def _search(ranges: list[tuple[int, list[Instruction]]]) -> list[Instruction]:
 # Each refuses the call where it does not hold, and goes on to the next line where it does.
 
 
-def _conditions(files: bool) -> dict[str, list[Instruction]]:
-    # A death by these is somebody else's doing.
-    deadly = (signal.SIGKILL, signal.SIGSTOP)
-    # No new limit on processor time, by which the kernel would kill it.
-    new_limit = [*_one_of(_low(2), 0), *_one_of(_high(2), 0)]
-    found = {
+def _conditions() -> dict[str, list[Instruction]]:
+    no_new_limit = [*_one_of(_low(2), 0), *_one_of(_high(2), 0)]
+    # Clocks by number; a number with a process id in it is the processor time of another.
+    a_clock = [(LOAD, 0, 0, _low(0)), (JGE, 0, 1, CLOCKS), (RET, 0, 0, REFUSE)]
+    return {
         "clone": _masked(_low(0), 0xFFFFFFFF ^ MUSL_FLAG, THREAD_FLAGS),
-        "kill": [*_one_of(_low(0), OWN), *_none_of(_low(1), *deadly)],
-        "tgkill": [*_one_of(_low(0), OWN), *_none_of(_low(2), *deadly)],
+        "kill": _one_of(_low(0), OWN),
+        "tgkill": _one_of(_low(0), OWN),
         "prlimit64": [
             *_one_of(_low(0), 0, OWN),
             (LOAD, 0, 0, _low(1)),
-            (JEQ, 0, len(new_limit), resource.RLIMIT_CPU),
-            *new_limit,
+            (JEQ, 0, len(no_new_limit), resource.RLIMIT_CPU),
+            *no_new_limit,
         ],
+        "clock_gettime": a_clock,
+        "clock_getres": a_clock,
+        "clock_nanosleep": a_clock,
         "fcntl": _one_of(_low(1), *FCNTL),
         "ioctl": _one_of(_low(1), *IOCTL),
         "prctl": _one_of(_low(0), *PRCTL),
@@ -217,9 +210,6 @@ def _conditions(files: bool) -> dict[str, list[Instruction]]:
             (RET, 0, 0, REFUSE),
         ],
     }
-    if files:
-        found |= {"openat": _without(_low(2), OPEN_FLAGS), "open": _without(_low(1), OPEN_FLAGS)}
-    return found
 
 
 def _low(argument: int) -> int:
@@ -234,13 +224,6 @@ def _high(argument: int) -> int:
 def _one_of(place: int, *values: int) -> list[Instruction]:
     tests = [(JEQ, len(values) - number, 0, value) for number, value in enumerate(values)]
     return [(LOAD, 0, 0, place), *tests, (RET, 0, 0, REFUSE)]
-
-
-def _none_of(place: int, *values: int) -> list[Instruction]:
-    lines = [(LOAD, 0, 0, place)]
-    for value in values:
-        lines += [(JEQ, 0, 1, value), (RET, 0, 0, REFUSE)]
-    return lines
 
 
 def _masked(place: int, mask: int, value: int) -> list[Instruction]:

@@ -10,13 +10,14 @@ What is not covered: a probe shows that one door is shut, not that there is no o
 """
 
 import os
+import re
 from collections.abc import Callable
 
 from rewards.sandbox.jobs import Asserts, Outcome
 from rewards.sandbox.slot import ZygoteDied
 
 PROBES = """
-import ctypes, os, socket
+import ctypes, os, socket, time
 
 def attempt(call, *arguments):
     try:
@@ -40,6 +41,7 @@ def fork():
 def reads_passwd(): return attempt(open, "/etc/passwd")
 def reads_the_environment_of_its_parent(): return attempt(open, f"/proc/{os.getppid()}/environ")
 def reads_the_environment_of_the_trainer(pid): return attempt(open, f"/proc/{pid}/environ")
+def reads_the_clock_of_its_parent(): return attempt(time.clock_gettime, (~os.getppid() << 3) | 2)
 def writes_a_file(): return attempt(os.open, "/tmp", os.O_WRONLY | os.O_TMPFILE)
 def forks(): return attempt(fork)
 def runs_a_program(): return attempt(os.execv, "/nonexistent-program", ["x"])
@@ -49,9 +51,7 @@ def traces_its_parent(): return attempt(trace, os.getppid())
 def right(x): return 2 * x
 def wrong(x): return x
 """
-REFUSED = ("reads_passwd", "reads_the_environment_of_its_parent")
-REFUSED += ("reads_the_environment_of_the_trainer", "writes_a_file", "forks", "runs_a_program")
-REFUSED += ("opens_a_socket", "signals_its_parent", "traces_its_parent")
+REFUSED = re.findall(r"def (\w+)\(.*return attempt", PROBES)
 TIMEOUT_S = 30.0
 Run = Callable[[Asserts], Outcome]
 
@@ -60,8 +60,8 @@ def probe(run: Run) -> dict[str, str]:
     """The result of each probe: `ok`, or the failure."""
     tests = {}
     for name in REFUSED:
-        given = os.getpid() if "trainer" in name else ""
-        tests[name] = f"assert (was := {name}({given})) == 'refused', was"
+        argument = os.getpid() if "trainer" in name else ""
+        tests[name] = f"assert (was := {name}({argument})) == 'refused', was"
     together = run(Asserts(PROBES, list(tests.values()), timeout_s=TIMEOUT_S)).passed
     results = {}
     for (name, test), passed in zip(tests.items(), together, strict=True):

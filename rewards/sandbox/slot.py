@@ -2,10 +2,9 @@
 write.
 
 Promises: a request returns when its program is dead and reaped and its tests are done, at the
-latest shortly after its wall limit; what a program writes is read up to a cap, beyond which it is
-killed. A checker serves `CHECKER_PROGRAMS` at most, fewer where it does not end its tests, and none
-after `end_checker`. `ZygoteDied` is a failure of ours: a zygote that died or hangs, a child that
-was not confined, or that somebody else has killed or stopped.
+latest shortly after its limit on the wall. A checker serves `CHECKER_PROGRAMS` at most, fewer where
+it does not end its tests, and none after `end_checker`. `ZygoteDied` is a failure of ours: a zygote
+that died or hangs, or a child that was not confined.
 
 What is not covered: several threads must not share a slot at one time; the pool sees to that.
 """
@@ -15,7 +14,6 @@ import fcntl
 import json
 import os
 import select
-import signal
 import socket
 import subprocess
 import sys
@@ -26,90 +24,76 @@ from typing import Any, NamedTuple
 
 from rewards.sandbox.checker import CHECKER_PROGRAMS
 from rewards.sandbox.clock import Clock
-from rewards.sandbox.confinement import UNCONFINED_EXIT
+from rewards.sandbox.confinement import OUTPUT_BYTES, UNCONFINED_EXIT
 
 START_S = 60.0
-OVERDUE_S = 5.0  # after the wall limit, before the zygote itself is given up
+OVERDUE_S = 5.0  # after the limit on the wall, before the zygote itself is given up
 LINGER_S = 0.1  # a program may take so long to end after its tests
-GRACE_S = 0.5  # tests may take so long to end after the wall limit
+GRACE_S = 0.5  # tests may take so long to end after the program
 POLL_S = 0.5
-OUTPUT_BYTES = 1 << 20
 PACKET = 1 << 16
 ADD_SEALS, SEALS = 1033, 0b1111  # F_ADD_SEALS; no more seals, no shrinking, growing, writing
-FOREIGN_DEATH = "somebody else has killed or stopped a process of the sandbox"
-FOREIGN = {signal.SIGKILL, signal.SIGSTOP, signal.SIGTERM, signal.SIGINT, signal.SIGHUP}
 
 
 class ZygoteDied(Exception):
     """Our machinery, not the program, has failed."""
 
 
+class Limits(NamedTuple):
+    """Seconds of the processor, and on the wall."""
+
+    seconds: float
+    wall_s: float
+
+
 class Ran(NamedTuple):
     """The end of a program.
 
-    `exit`: its code, negative for a signal; `written`: what came out of each pipe; `verdicts`: the
-    words of its checker; `late`: killed at the limit; `confined`: False where it did not get so
-    far; `orphaned`: its checker, which had served others before, ended before its tests did.
+    `exit`: its code, negative for a signal; `written`: to each output; `verdicts`: the words of its
+    checker, None where that ended; `late`: killed at a limit.
     """
 
     exit: int
     written: list[bytes]
     verdicts: list
-    overflow: bool
     late: bool
-    confined: bool
-    seconds: float
-    orphaned: bool = False
+    used: Limits
+
+    def has_flooded(self) -> bool:
+        """Whether an output is as long as it can get."""
+        return any(len(data) == OUTPUT_BYTES for data in self.written)
 
 
 class Ends:
-    """The descriptors of one run, closed whatever happens: those for others once they are sent.
-
-    What comes out of a pipe is read without ever waiting.
-    """
+    """The descriptors of one run, closed whatever happens: those for others once they are sent."""
 
     def __init__(self) -> None:
-        self.written: dict[int, bytearray] = {}  # by the end of its pipe that is read here
         self.sent: list[int] = []
-        self.overflow = False
+        self.outputs: list[int] = []
 
-    def pipe(self) -> int:
-        """The end to write to."""
-        reading, writing = os.pipe2(os.O_CLOEXEC)
-        os.set_blocking(reading, False)
-        self.written[reading] = bytearray()
-        self.sent.append(writing)
-        return writing
+    def file(self, data: bytes) -> int:
+        """A file from which `data` can be read once, and which nobody can write to."""
+        self.sent.append(file := memory_file())
+        view = memoryview(data)
+        while view:
+            view = view[os.write(file, view) :]
+        os.lseek(file, 0, os.SEEK_SET)
+        with contextlib.suppress(OSError):
+            fcntl.fcntl(file, ADD_SEALS, SEALS)
+        return file
+
+    def output(self) -> int:
+        """A file to write to, which the limit on files caps."""
+        self.outputs.append(memory_file())
+        return self.outputs[-1]
 
     def pair(self) -> tuple[int, int]:
         one, other = socket.socketpair()
         self.sent += [one.detach(), other.detach()]
         return self.sent[-2], self.sent[-1]
 
-    def file(self, data: bytes) -> int:
-        self.sent.append(sealed_file(data))
-        return self.sent[-1]
-
-    def read(self, pipe: int) -> bool:
-        """Take what is there; False at the end of the pipe."""
-        try:
-            data = os.read(pipe, PACKET)
-        except BlockingIOError:
-            return True
-        part = self.written[pipe]
-        if len(part) <= OUTPUT_BYTES:
-            part += data
-        self.overflow = self.overflow or len(part) > OUTPUT_BYTES
-        return bool(data)
-
-    def read_rest(self) -> list[bytes]:
-        """What came out of each pipe; all writers are dead, so none holds more than its buffer."""
-        for pipe, part in self.written.items():
-            for _ in range(32):
-                before = len(part)
-                if not self.read(pipe) or len(part) == before:
-                    break
-        return [bytes(part[:OUTPUT_BYTES]) for part in self.written.values()]
+    def written(self) -> list[bytes]:
+        return [os.pread(output, OUTPUT_BYTES, 0) for output in self.outputs]
 
     def close_sent(self) -> None:
         while self.sent:
@@ -120,8 +104,16 @@ class Ends:
 
     def __exit__(self, *_: object) -> None:
         self.close_sent()
-        while self.written:
-            os.close(self.written.popitem()[0])
+        while self.outputs:
+            os.close(self.outputs.pop())
+
+
+def memory_file() -> int:
+    try:
+        return os.memfd_create("program", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    except (OSError, AttributeError):  # a container that refuses it
+        with tempfile.TemporaryFile() as temporary:
+            return os.dup(temporary.fileno())
 
 
 class Slot:
@@ -132,18 +124,18 @@ class Slot:
         self.process: subprocess.Popen | None = None
         self.control: socket.socket | None = None
         self.checker: socket.socket | None = None
-        self.served, self.longest = 0, 0.0  # by this checker: programs, and its first's seconds
-        self.state: dict[str, Any] = {}
+        self.served = 0  # programs, by this checker
+        self.state: dict[str, Any] = {}  # the zygote's report of itself
         self.running = self.retired = False
 
     # ------------------------------------------------------------------ life
 
-    def start(self) -> dict[str, Any]:
-        """The zygote's report of itself, once it is ready."""
+    def start(self) -> None:
+        """Until the zygote is ready."""
         if self.retired:
             raise ZygoteDied("the sandbox was closed")
         if self.process is not None and self.process.poll() is None:
-            return self.state
+            return
         self.close()
         self.control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
@@ -160,7 +152,6 @@ class Slot:
                 start_new_session=True,
             )
         self.state = self._receive(START_S)
-        return self.state
 
     def close(self) -> None:
         """End the zygote and with it its children."""
@@ -210,35 +201,33 @@ class Slot:
         role: str,
         ends: Ends,
         descriptors: Sequence[int],
-        seconds: float,
-        tests: Sequence[int] | None = None,
-        shares: bool = False,
+        limits: Limits,
+        tests: Sequence[int] = (),
+        is_shared: bool = False,
     ) -> Ran:
         """Run a program (role worker or script) on its descriptors; its checker gets `tests`.
 
-        `shares`: the checker may have served other programs, and may serve others after it.
+        `is_shared`: the checker may have served other programs, and may serve others after it.
         """
         self.running = True
         try:
             self.start()
-            if tests is not None and not shares:
-                self.end_checker()
             clock = Clock()
-            self._request(role, descriptors, seconds, tests)
+            is_new = bool(tests) and not (is_shared and self._hand(tests))
+            request = json.dumps({"role": role, "new_checker": is_new, **limits._asdict()}).encode()
+            if is_new:
+                self._request_with_checker(request, descriptors, tests)
+            else:
+                self._tell(request, descriptors)
             ends.close_sent()
-            return self._watch(ends, clock, seconds, tests is not None, shares)
+            return self._watch(ends, clock, limits.wall_s, bool(tests), is_shared)
         finally:
             self.running = False
 
-    def _request(
-        self, role: str, descriptors: Sequence[int], seconds: float, tests: Sequence[int] | None
+    def _request_with_checker(
+        self, request: bytes, descriptors: Sequence[int], tests: Sequence[int]
     ) -> None:
-        """Tell the zygote and the checker; where there is none yet, the zygote makes one first."""
-        is_new = tests is not None and not self._hand(tests, seconds)
-        request = json.dumps({"role": role, "seconds": seconds, "checker": is_new}).encode()
-        if not is_new:
-            self._tell(request, descriptors)
-            return
+        self.end_checker()
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
             try:
@@ -246,74 +235,56 @@ class Slot:
             except BaseException:
                 ours.close()
                 raise
-        self.checker, self.served, self.longest = ours, 0, seconds
-        if not self._hand(tests, seconds):
+        self.checker, self.served = ours, 0
+        if not self._hand(tests):
             raise self._died("its checker ended")
 
-    def _hand(self, tests: Sequence[int], seconds: float) -> bool:
-        """Send the checker what it needs for a program; False where there is none that could serve
-        it.
-
-        A checker's own limit on CPU time follows from that of its first program: none serves one
-        with a longer limit.
-        """
-        if self.checker is not None and seconds <= self.longest:
+    def _hand(self, tests: Sequence[int]) -> bool:
+        """Send the checker what it needs for a program; False where there is none to serve it."""
+        if self.checker is not None:
             with contextlib.suppress(OSError):  # it has died since
                 socket.send_fds(self.checker, [b"tests"], tests)
                 self.served += 1
                 return True
-        self.end_checker()
         return False
 
     def _watch(
-        self, ends: Ends, clock: Clock, seconds: float, has_tests: bool, shares: bool
+        self, ends: Ends, clock: Clock, wall_s: float, has_tests: bool, is_shared: bool
     ) -> Ran:
         """Read until the program has ended and its tests are done."""
         poll, verdicts, ended = select.poll(), [], None
-        done, killed = not has_tests, False
-        for pipe in (self.control, *ends.written, *([self.checker] if has_tests else [])):
-            poll.register(pipe, select.POLLIN)
-        until = seconds + OVERDUE_S
-        while ended is None or not done:
-            if (left := until - clock.seconds()) <= 0:
-                if ended is not None:
-                    break  # the tests do not end
-                if killed or not done:
-                    raise self._died("it does not answer")
-                killed, until = self._kill(), until + OVERDUE_S
+        is_done, is_killed = not has_tests, False
+        for end in (self.control, self.checker) if has_tests else (self.control,):
+            poll.register(end, select.POLLIN)
+        until = wall_s + OVERDUE_S
+        while ended is None or not is_done:
+            left = until - clock.seconds()
+            if left <= 0 and ended is not None:
+                break  # the tests do not end
+            if left <= 0 and (is_killed or not is_done):
+                raise self._died("it does not answer")
+            if left <= 0:
+                self._tell(b"kill")
+                is_killed, until = True, clock.seconds() + OVERDUE_S
             ready = {number for number, _ in poll.poll(1000 * max(0.0, min(left, POLL_S)) + 1)}
-            for pipe in ready.intersection(ends.written):
-                if not ends.read(pipe):
-                    poll.unregister(pipe)
-            if ends.overflow and not killed:
-                killed = self._kill()
-            if has_tests and not done and self.checker.fileno() in ready:
+            if has_tests and not is_done and self.checker.fileno() in ready:
                 verdicts.append(self._verdict())
-                if done := verdicts[-1] in ("done", "spent", None):
+                if is_done := verdicts[-1] in ("done", "spent", None):
                     poll.unregister(self.checker)
-                    until = until if killed else clock.seconds() + LINGER_S
+                    until = clock.seconds() + LINGER_S
             if ended is None and self.control.fileno() in ready:
                 ended = self._receive(1.0)
                 if "exit" not in ended:
                     raise self._died(f"no process for a program: {ended.get('failed')}")
                 poll.unregister(self.control)
-                until = max(seconds, clock.seconds()) + GRACE_S
-        is_second_hand = has_tests and self.served > 1
-        if has_tests:
-            self._replace_checker(shares and verdicts[-1:] == ["done"])
-        if ended["foreign"]:
-            raise ZygoteDied(FOREIGN_DEATH)
-        written = ends.read_rest()
-        return Ran(
-            exit=ended["exit"],
-            written=written,
-            verdicts=verdicts,
-            overflow=ends.overflow,
-            late=ended["late"] or not done,
-            confined=ended["confined"],
-            seconds=clock.seconds(),
-            orphaned=is_second_hand and verdicts[-1:] == [None],
-        )
+                until = clock.seconds() + GRACE_S
+        is_fit = is_shared and verdicts[-1:] == ["done"] and self.served < CHECKER_PROGRAMS
+        if has_tests and not is_fit and self.end_checker() == UNCONFINED_EXIT:
+            raise ZygoteDied("the checker could not be confined")
+        if not ended["confined"]:
+            raise ZygoteDied("a program could not be confined")
+        used, is_late = Limits(ended["used_s"], clock.seconds()), ended["late"] or not is_done
+        return Ran(ended["exit"], ends.written(), verdicts, is_late, used)
 
     def _verdict(self) -> Any:
         """A word of the checker; None at its end."""
@@ -323,20 +294,7 @@ class Slot:
             data = b""
         return json.loads(data) if data else None
 
-    def _replace_checker(self, is_fit: bool) -> None:
-        """End a checker that may serve no other; an error where the program did not end it."""
-        code = 0 if is_fit and self.served < CHECKER_PROGRAMS else self.end_checker()
-        if -code in FOREIGN:
-            raise ZygoteDied(FOREIGN_DEATH)
-        if code == UNCONFINED_EXIT:
-            raise ZygoteDied("the checker could not be confined")
-
     # ------------------------------------------------------------------ messages
-
-    def _kill(self) -> bool:
-        """Have the program killed; True, which says that it was asked for."""
-        self._tell(b"kill")
-        return True
 
     def _tell(self, message: bytes, descriptors: Sequence[int] = ()) -> None:
         try:
@@ -358,19 +316,3 @@ class Slot:
     def _died(self, why: str) -> ZygoteDied:
         self.close()
         return ZygoteDied(f"the zygote is gone: {why}")
-
-
-def sealed_file(data: bytes) -> int:
-    """A descriptor from which `data` can be read once, and which nobody can write to."""
-    try:
-        file = os.memfd_create("program", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
-    except (OSError, AttributeError):
-        with tempfile.TemporaryFile() as temporary:
-            file = os.dup(temporary.fileno())
-    view = memoryview(data)
-    while view:
-        view = view[os.write(file, view) :]
-    os.lseek(file, 0, os.SEEK_SET)
-    with contextlib.suppress(OSError):
-        fcntl.fcntl(file, ADD_SEALS, SEALS)
-    return file

@@ -28,16 +28,14 @@ def serve_calls() -> None:
     source = _begin()
     module = ModuleType("solution")
     sys.modules["solution"] = module
-    peer = link.Peer(LINK, module.__dict__)
-    try:
-        exec(compile(source, "<program>", "exec"), module.__dict__)
-    except BaseException as error:
-        peer.send(["failed", *link.described(error)])
-        _end(1)
-    peer.flush = _flush
     with contextlib.suppress(link.LinkError):
-        peer.send(["ready", None, None])
-        peer.serve()
+        try:
+            exec(compile(source, "<program>", "exec"), module.__dict__)
+        except BaseException as error:
+            link.send(LINK, ["failed", *link.described(error)])
+            _end(1)
+        link.send(LINK, ["ready", None, None])
+        link.serve(LINK, module.__dict__, _flush)
     _end(0)
 
 

@@ -1,18 +1,17 @@
 """The zygote: a small interpreter, started by exec, that forks one confined child for each program.
 
-    python -I -S rewards/sandbox/zygote.py '{"control": 7, "isolation": "landlock", ...}'
+    python -I -S rewards/sandbox/zygote.py '{"control": 7, "isolation": "sealed", ...}'
 
 Forking the trainer would copy gigabytes of page tables; forking this costs half a millisecond. It
-has one thread, an empty environment and the modules that solutions use; tests and programs pass by
-it as descriptors that it never reads. What a child costs beyond that is the pages that it writes
-and so copies: whatever is the same for all children (their streams, the filter, functions of libc)
-is made here, once.
+has one thread, an empty environment and the modules that programs may import; tests and programs
+pass by it as descriptors that it never reads. What a child costs beyond that is the pages that it
+writes and so copies: whatever is the same for all children (their streams, the filter, functions of
+libc) is made here, once.
 
-Promises: one program at a time, which is killed at the wall limit, whatever it does, and reaped. A
-checker is there for several programs, until it is to retire. All children are killed when the
-zygote dies (they asked the kernel for that), and the zygote ends when the process that started it
-is gone. A program that somebody else has killed or stopped is kept apart from one that ended itself
-(it can neither kill nor stop itself, see `seccomp`), unless memory ran out.
+Promises: one program at a time, which is killed at its limit of processor time (to which what its
+tests use counts as well) or of wall time, whatever it does, and reaped. A checker is there for
+several programs, until it is to retire. All children are killed when the zygote dies (they asked
+the kernel for that), and the zygote ends when the process that started it is gone.
 
 What is not covered: a child that the kernel cannot kill (stuck in the kernel itself).
 """
@@ -41,7 +40,7 @@ for _name, _folder in (("rewards", os.path.dirname(HERE)), ("rewards.sandbox", H
         sys.modules[_name].__path__ = [_folder]
 
 from rewards.sandbox import checker, confinement, libc, preload, seccomp, worker  # noqa: E402
-from rewards.sandbox.clock import Clock  # noqa: E402
+from rewards.sandbox.clock import Clock, processor_seconds  # noqa: E402
 
 ROLES = {"worker": worker.serve_calls, "script": worker.run_script, "checker": checker.check}
 # Which of the descriptors that came with it a child finds as 0, 1, 2, ...; None is the null device.
@@ -51,7 +50,8 @@ LAYOUT = {
     "checker": (None, None, None, 0),
 }
 FIRST_USER, USERS = 60_000, 2_500
-PARENT_CHECK_S = 0.2
+PARENT_CHECK_S, SHORTEST_S = 0.2, 0.01
+CHECKER_S = 86_400.0  # its programs' limits end it long before
 
 
 class Zygote:
@@ -61,14 +61,16 @@ class Zygote:
         # A low number, which `arrange` closes.
         self.control = socket.socket(fileno=os.dup(settings["control"]))
         os.close(settings["control"])
-        self.settings = settings
+        self.workers = settings["workers"]
         self.parent, self.pid = os.getppid(), os.getpid()
         self.users = _users()
-        isolates = settings["isolation"] != "unsafe"
-        self.apart = isolates and os.geteuid() != 0 and confinement.count_threads_apart()
+        self.filters = (None, None)
+        self.counts_apart = False
+        if settings["isolation"] != "unsafe":
+            of_program, of_checker = seccomp.program(), seccomp.program(receives=True)
+            self.filters = seccomp.assemble(of_program), seccomp.assemble(of_checker)
+            self.counts_apart = os.geteuid() != 0 and confinement.count_threads_apart()
         self.counted, self.counted_at = 0, -math.inf
-        readable = preload.readable_paths(settings["packages"])
-        self.prepared = confinement.prepare(settings["isolation"], readable)
         self.confirmed, self.confirm = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         self.woken, wake = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         signal.signal(signal.SIGCHLD, lambda *_: None)
@@ -78,16 +80,15 @@ class Zygote:
             self.poll.register(watched, select.POLLIN)
         self.child: int | None = None
         self.checker: int | None = None
-        self.seconds, self.clock = 0.0, Clock()
-        self.cores = len(os.sched_getaffinity(0))
-        self.deaths = _out_of_memory_deaths()
+        self.seconds, self.wall_s, self.checker_had = 0.0, 0.0, 0.0
+        self.clock = Clock()
 
     def run(self) -> None:
         """Answer requests until the other end is closed."""
-        user = "dropped" if self.users else "kept"
-        self._send({"ready": self.settings["isolation"], "user": user})
+        self._send({"user": "dropped" if self.users else "kept"})
         while True:
-            ready = [number for number, _ in self.poll.poll(self._patience())]
+            patience = min(max(self._left(), SHORTEST_S), PARENT_CHECK_S)
+            ready = [number for number, _ in self.poll.poll(1000 * patience)]
             if self.woken in ready:
                 os.read(self.woken, 4096)
             if self.control.fileno() in ready and not self._take():
@@ -95,7 +96,7 @@ class Zygote:
             if not ready and os.getppid() != self.parent:
                 return self._kill_all()
             if self.child:
-                self._tend()
+                self._end_child(is_late=True, if_ended=self._left() > 0.0)
 
     # ------------------------------------------------------------------ requests
 
@@ -107,7 +108,7 @@ class Zygote:
             return False
         if data == b"kill":
             if self.child:
-                self._end_child({"killed": True})
+                self._end_child()
         elif data == b"retire":
             self._send({"checker": self._retire()})
         elif data:
@@ -116,12 +117,13 @@ class Zygote:
 
     def _start(self, request: dict, descriptors: list[int]) -> None:
         """Start a program, and first a new checker where the last descriptor is for one."""
-        self.seconds, self.clock = request["seconds"], Clock()
-        own = descriptors[:-1] if request["checker"] else descriptors
+        self.seconds, self.wall_s, self.clock = request["seconds"], request["wall_s"], Clock()
+        own = descriptors[:-1] if request["new_checker"] else descriptors
         try:
-            if request["checker"]:
+            if request["new_checker"]:
                 self._retire()
                 self.checker = self._fork("checker", descriptors[-1:])
+            self.checker_had = processor_seconds(self.checker)
             self.child = self._fork(request["role"], own)
         except OSError as error:
             self._send({"failed": str(error)})
@@ -155,22 +157,16 @@ class Zygote:
         self.control.detach()
         is_checker = role == "checker"
         limits = confinement.Limits(
-            self.settings["isolation"],
             self.users[is_checker] if self.users else None,
-            (self.seconds + 2) * self.cores * (checker.CHECKER_PROGRAMS if is_checker else 1),
+            CHECKER_S if is_checker else self.seconds + 2,
             self.pid,
             self._tasks(),
         )
-        confirm, rules = len(descriptors), None
-        if self.prepared.rules is None:
-            arrange([*descriptors, self.confirm])
-        else:
-            arrange([*descriptors, self.confirm, self.prepared.rules])
-            rules = confirm + 1
-        confinement.confine(limits, rules, self.prepared.filters[is_checker])
+        arrange([*descriptors, self.confirm])
+        confinement.confine(limits, self.filters[is_checker])
         if not is_checker:
-            os.write(confirm, b"C")
-        os.close(confirm)
+            os.write(len(descriptors), b"C")
+        os.close(len(descriptors))
 
     def _tasks(self) -> int:
         """The limit on threads of a child's user: his own, or what we have now and room for every
@@ -179,42 +175,39 @@ class Zygote:
         A program gets as many threads as its memory holds stacks (see `seccomp`), so none can use
         up the room of all.
         """
-        if self.users or self.apart:
+        if self.users or self.counts_apart:
             return confinement.THREADS
         if time.monotonic() > self.counted_at + confinement.COUNTED_S:
             self.counted, self.counted_at = confinement.tasks_of_user(), time.monotonic()
         stacks = confinement.MEMORY_BYTES // seccomp.STACK_BYTES
-        return self.counted + self.settings["workers"] * stacks
+        return self.counted + self.workers * stacks
 
     # ------------------------------------------------------------------ children
 
-    def _patience(self) -> float:
-        """Milliseconds until something is due."""
-        left = self.seconds - self.clock.seconds() if self.child else PARENT_CHECK_S
-        return 1000 * max(0.0, min(left, PARENT_CHECK_S)) + 1
+    def _left(self) -> float:
+        """Seconds until a limit of the program can be reached; children share a core with us."""
+        if not self.child:
+            return PARENT_CHECK_S
+        used = processor_seconds(self.child) + processor_seconds(self.checker) - self.checker_had
+        return min(self.seconds - used, self.wall_s - self.clock.seconds())
 
-    def _tend(self) -> None:
-        """Say so when the program has ended, and end it when it is late."""
-        pid, status = os.waitpid(self.child, os.WNOHANG)
-        if pid:
-            self._say_ended(status, {})
-        elif self.clock.seconds() >= self.seconds:
-            self._end_child({"late": True})
-
-    def _end_child(self, why: dict[str, bool]) -> None:
-        pid, status = os.waitpid(self.child, os.WNOHANG | os.WUNTRACED)
-        stopped = bool(pid) and os.WIFSTOPPED(status)
-        if pid and not stopped:  # by itself, in this moment
-            return self._say_ended(status, {})
-        os.kill(self.child, signal.SIGKILL)
-        self._say_ended(os.waitpid(self.child, 0)[1], {**why, "foreign": stopped})
-
-    def _say_ended(self, status: int, why: dict[str, bool]) -> None:
+    def _end_child(self, is_late: bool = False, if_ended: bool = False) -> None:
+        """Kill the program unless it has ended, and say how it ended; `if_ended`: only then."""
+        pid, status, usage = os.wait4(self.child, os.WNOHANG)
+        if not pid:
+            if if_ended:
+                return
+            os.kill(self.child, signal.SIGKILL)
+            _, status, usage = os.wait4(self.child, 0)
         self.child = None
-        code = os.waitstatus_to_exitcode(status)
-        killed = code == -signal.SIGKILL and not why and not self._memory_ran_out()
-        ended = {"exit": code, "confined": self._is_confirmed(), "late": False, "foreign": killed}
-        self._send(ended | why)
+        self._send(
+            {
+                "exit": os.waitstatus_to_exitcode(status),
+                "late": is_late and not pid,
+                "confined": self._is_confirmed(),
+                "used_s": usage.ru_utime + usage.ru_stime,
+            }
+        )
 
     def _is_confirmed(self) -> bool:
         try:
@@ -223,39 +216,25 @@ class Zygote:
             return False
 
     def _retire(self) -> int:
-        """End the checker: 0, or how it had ended or stopped before (code or minus signal)."""
+        """End the checker: 0, or how it had ended before (code or minus signal)."""
         if self.checker is None:
             return 0
         checker, self.checker = self.checker, None
-        pid, status = os.waitpid(checker, os.WNOHANG | os.WUNTRACED)
-        if not pid or os.WIFSTOPPED(status):
-            os.kill(checker, signal.SIGKILL)
-            os.waitpid(checker, 0)
-            return -os.WSTOPSIG(status) if pid else 0
-        code = os.waitstatus_to_exitcode(status)
-        return 0 if code == -signal.SIGKILL and self._memory_ran_out() else code
+        pid, status = os.waitpid(checker, os.WNOHANG)
+        if pid:
+            return os.waitstatus_to_exitcode(status)
+        os.kill(checker, signal.SIGKILL)
+        os.waitpid(checker, 0)
+        return 0
 
     def _kill_all(self) -> None:
         for child in filter(None, (self.child, self.checker)):
             os.kill(child, signal.SIGKILL)
             os.waitpid(child, 0)
 
-    def _memory_ran_out(self) -> bool:
-        """Whether the kernel killed for memory since last asked, which a program can cause."""
-        before, self.deaths = self.deaths, _out_of_memory_deaths()
-        return self.deaths > before
-
     def _send(self, message: dict) -> None:
         with contextlib.suppress(OSError):  # the end of requests says the same
             self.control.send(json.dumps(message).encode())
-
-
-def _out_of_memory_deaths() -> int:
-    with contextlib.suppress(OSError), open("/proc/vmstat", "rb") as counts:
-        for line in counts:
-            if line.startswith(b"oom_kill "):
-                return int(line.split()[1])
-    return 0
 
 
 def arrange(wanted: list[int]) -> None:
@@ -301,10 +280,7 @@ def main() -> None:
     with contextlib.suppress(OSError):  # out of memory, the kernel ends us rather than the trainer
         Path("/proc/self/oom_score_adj").write_text("1000")
     threading.stack_size(seccomp.STACK_BYTES)  # whatever limit on stacks was handed on
-    isolation, packages = settings["isolation"], settings["packages"]
-    preload.prepare(isolation, packages)
-    if isolation == "landlock" and settings["is_first"]:
-        preload.settle_access_times(preload.readable_paths(packages))
+    preload.prepare(settings["packages"])
     worker.open_streams()
     zygote = Zygote(settings)
     gc.collect()

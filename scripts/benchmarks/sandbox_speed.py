@@ -10,8 +10,7 @@ folder, builtins taken away, an alarm, from as many threads as the sandbox has w
 program must pass, or it is an error.
 
 - trivial asserts: one function, one assert
-- HumanEval shape: prompt, solution and a `check` of eight asserts; with `--humaneval` the data
-  set's own 164
+- with `--humaneval`: the data set's own 164 references
 - stdin and stdout: a script that reads two numbers
 - trivial asserts, full heap: while this process holds `--heap_gb` of touched memory, as a trainer
   does
@@ -37,78 +36,26 @@ import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import NamedTuple
 
 from recipes.code.prepare import humaneval_task
 from rewards.code_tests import job_of
 from rewards.sandbox import Asserts, Sandbox, Stdio
 from rewards.sandbox.jobs import Job
 
-DOUBLE = "def double(x):\n    return 2 * x\n"
-ADD = "a, b = map(int, input().split())\nprint(a + b)\n"
-STDIO, FORKED_STDIO = [Stdio(ADD, [("2 3", "5")])], [(ADD, "2 3", "5")]
+Pair = tuple[Job, tuple[str, str, str]]  # the same program for both: source, stdin, stdout
 TIMEOUT_S = 10.0
-ROW = {
-    "task_id": "HumanEval/runs",
-    "entry_point": "runs",
-    "prompt": '''from typing import List, Tuple
+DOUBLE, TEST = "def double(x):\n    return 2 * x\n", "assert double(2) == 4"
+ADD = "a, b = map(int, input().split())\nprint(a + b)\n"
+TRIVIAL: Pair = (Asserts(DOUBLE, [TEST]), (f"{DOUBLE}\n{TEST}", "", ""))
+STDIO: Pair = (Stdio(ADD, [("2 3", "5")]), (ADD, "2 3", "5"))
 
 
-def runs(numbers: List[int]) -> List[Tuple[int, int]]:
-    """ Return each number next to how often it follows upon itself, in order.
-    >>> runs([1, 1, 2])
-    [(1, 2), (2, 1)]
-    """
-''',
-    "canonical_solution": """    found = []
-    for number in numbers:
-        if found and found[-1][0] == number:
-            found[-1] = (number, found[-1][1] + 1)
-        else:
-            found.append((number, 1))
-    return found
-""",
-    "test": """
-METADATA = {'author': '', 'dataset': 'test'}
-
-
-def check(candidate):
-    assert candidate([]) == []
-    assert candidate([1]) == [(1, 1)]
-    assert candidate([1, 1, 2]) == [(1, 2), (2, 1)]
-    assert candidate([1, 2, 1]) == [(1, 1), (2, 1), (1, 1)]
-    assert candidate([0] * 50) == [(0, 50)]
-    assert candidate(list(range(5))) == [(n, 1) for n in range(5)]
-    assert candidate([-1, -1, 1, 1]) == [(-1, 2), (1, 2)]
-    assert candidate([3, 3, 3, 2]) == [(3, 3), (2, 1)]
-""",
-}
-
-
-class Batch(NamedTuple):
-    """The same programs for both: jobs of the sandbox, and (source, stdin, stdout) to be forked."""
-
-    name: str
-    jobs: Sequence[Job]
-    sources: Sequence[tuple[str, str, str]]
-    aim: float  # how many times faster the sandbox is to be
-
-
-def trivial(name: str, programs: int, aim: float) -> Batch:
-    test = "assert double(2) == 4"
-    job, source = Asserts(DOUBLE, [test]), (f"{DOUBLE}\n{test}", "", "")
-    return Batch(name, [job] * programs, [source] * programs, aim)
-
-
-def humaneval(name: str, rows: Sequence[dict]) -> Batch:
-    """Prompt, solution and tests of rows of HumanEval."""
-    jobs, sources = [], []
-    for row in rows:
-        task = humaneval_task(row)
-        jobs.append(job_of(task["solution"], task, task["tests"], TIMEOUT_S))
-        source = f"{row['prompt']}{row['canonical_solution']}\n{row['test']}\n"
-        sources.append((f"{source}check({row['entry_point']})", "", ""))
-    return Batch(name, jobs, sources, 4.0)
+def humaneval(row: dict) -> Pair:
+    """Prompt, solution and tests of a row of HumanEval."""
+    task = humaneval_task(row)
+    source = f"{row['prompt']}{row['canonical_solution']}\n{row['test']}\n"
+    job = job_of(task["solution"], task, task["tests"], TIMEOUT_S)
+    return job, (f"{source}check({row['entry_point']})", "", "")
 
 
 def run_forked(program: tuple[str, str, str]) -> bool:
@@ -146,27 +93,26 @@ def _execute(source: str, stdin: str, stdout: str, verdict: list) -> None:
         os.chdir("/")
 
 
-def compare(sandbox: Sandbox, batch: Batch, rounds: int) -> str:
+def compare(sandbox: Sandbox, name: str, pairs: Sequence[Pair], rounds: int) -> str:
     """A line of the table: medians over the rounds, and their ratios."""
+    jobs, sources = zip(*pairs, strict=True)
     forks = ThreadPoolExecutor(sandbox.workers)
     ways = {
-        "sandbox": lambda: [each.status == "pass" for each in sandbox.run_batch(batch.jobs)],
-        "forks": lambda: list(forks.map(run_forked, batch.sources)),
+        "sandbox": lambda: [outcome.status == "pass" for outcome in sandbox.run_batch(jobs)],
+        "forks": lambda: list(forks.map(run_forked, sources)),
     }
-    rates = {name: [] for name in ways}
+    rates = {way: [] for way in ways}
     for number in range(rounds):
-        for name in list(ways)[:: 1 if number % 2 == 0 else -1]:
+        for way in list(ways)[:: 1 if number % 2 == 0 else -1]:
             started = time.perf_counter()
-            passed = ways[name]()
-            rates[name].append(len(passed) / (time.perf_counter() - started))
+            passed = ways[way]()
+            rates[way].append(len(passed) / (time.perf_counter() - started))
             if not all(passed):
-                wrong = passed.count(False)
-                raise SystemExit(f"{batch.name}, {name}: {wrong} right programs did not pass")
+                raise SystemExit(f"{name}, {way}: {passed.count(False)} right programs fail")
     ours, theirs = map(statistics.median, rates.values())
     ratios = [one / other for one, other in zip(*rates.values(), strict=True)]
     spread = f"{min(ratios):.2f}-{max(ratios):.2f}"
-    ratio = statistics.median(ratios)
-    return f"{batch.name:<34}{ours:>9.1f}{theirs:>9.1f}{ratio:>8.2f}   {spread:<14}{batch.aim:>6g}"
+    return f"{name:<34}{ours:>9.1f}{theirs:>9.1f}{statistics.median(ratios):>8.2f}   {spread}"
 
 
 def main() -> None:
@@ -174,36 +120,28 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     add = parser.add_argument
-    add("--humaneval", type=Path, help="HumanEval.jsonl.gz; default: programs of its shape")
+    add("--humaneval", type=Path, help="HumanEval.jsonl.gz")
     add("--rounds", type=int, default=7)
     add("--programs", type=int, default=100, help="in a batch; default 100")
     add("--workers", type=int, default=2, help="either way; default 2")
     add("--heap_gb", type=float, default=3.0, help="held in the last comparison; 0 leaves it out")
     options = parser.parse_args()
-    if options.rounds < 1 or options.programs < 1:
-        parser.error("--rounds and --programs are at least 1")
-    rows, name = [ROW] * options.programs, "HumanEval shape"
+    batches = {"trivial asserts": [TRIVIAL] * options.programs}
     if options.humaneval:
         with gzip.open(options.humaneval, "rt") as lines:
-            rows = list(map(json.loads, lines))
-        name = f"HumanEval, {len(rows)} references"
-    batches = [
-        trivial("trivial asserts", options.programs, 6.0),
-        humaneval(name, rows),
-        Batch("stdin and stdout", *(of * options.programs for of in (STDIO, FORKED_STDIO)), 7.0),
-    ]
+            batches["HumanEval"] = [humaneval(json.loads(line)) for line in lines]
+    batches["stdin and stdout"] = [STDIO] * options.programs
     with Sandbox(workers=options.workers) as sandbox:
         cores = len(os.sched_getaffinity(0))
         machine = f"Python {platform.python_version()}, Linux {platform.release()}, {cores} cores"
         print(f"{machine}, load {os.getloadavg()[0]:.1f}; {sandbox.describe()}\n")
-        heads = f"{'sandbox':>9}{'forks':>9}{'ratio':>8}   {'least-largest':<14}{'aim':>6}"
-        print(f"{'programs a second':<34}{heads}")
-        for batch in batches:
-            print(compare(sandbox, batch, options.rounds), flush=True)
+        print(f"{'programs a second':<34}{'sandbox':>9}{'forks':>9}{'ratio':>8}   least-largest")
+        for name, pairs in batches.items():
+            print(compare(sandbox, name, pairs, options.rounds), flush=True)
         if options.heap_gb:
             heap = bytearray(b"\1") * int(options.heap_gb * (1 << 30))
-            full = trivial(f"trivial asserts, {options.heap_gb:g} GB heap", 20, 40.0)
-            print(compare(sandbox, full, options.rounds))
+            name = f"trivial asserts, {options.heap_gb:g} GB heap"
+            print(compare(sandbox, name, [TRIVIAL] * 20, options.rounds))
             del heap
 
 

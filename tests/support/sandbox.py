@@ -3,6 +3,7 @@ cannot enter.
 """
 
 import atexit
+import contextlib
 import functools
 import shutil
 import tempfile
@@ -35,11 +36,14 @@ def programs(name: str) -> dict[str, Program]:
     return found
 
 
-def is_alive(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except FileNotFoundError:
-        return False
+def descendants(pid: int) -> list[int]:
+    """The processes below one, children of all its threads, dead and not yet reaped ones too."""
+    below = []
+    for task in Path(f"/proc/{pid}/task").glob("*/children"):
+        with contextlib.suppress(OSError):
+            for child in map(int, task.read_text().split()):
+                below += [child, *descendants(child)]
+    return below
 
 
 @functools.cache
