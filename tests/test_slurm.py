@@ -4,11 +4,10 @@ import os
 import signal
 import subprocess
 import time
-from pathlib import Path
 
 import pytest
+from support.launching import ROOT
 
-SCRIPT = Path(__file__).parents[1] / "scripts/slurm/train.sbatch"
 STAND_INS = {
     "scontrol": '[ "$1" = show ] && printf "alpha\\nbeta\\n" || echo "$@" >> "$SEEN/scontrol"',
     # Two nodes, one after the other: what `srun` starts side by side.
@@ -16,6 +15,13 @@ STAND_INS = {
     "accelerate": 'printf "%s\\n" "$@" > "$SEEN/node-$SLURM_NODEID"; eval "$THEN"',
     "scancel": 'echo "$@" >> "$SEEN/scancel"; touch "$SEEN/stop"',
 }
+JOB = {
+    "SLURM_JOB_ID": "31",
+    "SLURM_JOB_NODELIST": "x",
+    "SLURM_NNODES": "2",
+    "SLURM_GPUS_ON_NODE": "4",
+}
+SAVES = 'while [ ! -e "$SEEN/stop" ]; do sleep 0.05; done; sleep 0.3; touch "$SEEN/saved"; exit 130'
 
 
 @pytest.fixture
@@ -27,16 +33,11 @@ def slurm(tmp_path):
         (commands / name).write_text(f"#!/bin/bash\n{body}\n")
         (commands / name).chmod(0o755)
 
-    def start(*words: str, then: str = "true") -> subprocess.Popen:
-        job = {
-            "SLURM_JOB_ID": "31",
-            "SLURM_JOB_NODELIST": "x",
-            "SLURM_NNODES": "2",
-            "SLURM_GPUS_ON_NODE": "4",
-        }
+    def start(*words, then="true"):
+        script = ["bash", ROOT / "scripts/slurm/train.sbatch", *words]
         env = {"PATH": f"{commands}:{os.environ['PATH']}", "SEEN": str(tmp_path), "THEN": then}
         options = {"cwd": tmp_path, "stderr": subprocess.PIPE, "text": True}
-        return subprocess.Popen(["bash", SCRIPT, *words], env={**env, **job}, **options)
+        return subprocess.Popen(script, env={**env, **JOB}, **options)
 
     return start
 
@@ -44,21 +45,19 @@ def slurm(tmp_path):
 def test_every_node_launches_the_recipe_with_its_rank_and_the_first_nodes_address(slurm, tmp_path):
     recipe = ["recipes/x/train.py", "--config", "my run.yaml"]
     assert slurm("zero2.yaml", *recipe).wait(timeout=20) == 0
-    for rank in (0, 1):
-        words = (tmp_path / f"node-{rank}").read_text().splitlines()
-        options = dict(zip(words[1:17:2], words[2:17:2], strict=True))
-        assert (words[0], options["--config_file"]) == ("launch", "zero2.yaml")
+    for rank in ("0", "1"):
+        first, *words = (tmp_path / f"node-{rank}").read_text().splitlines()
+        options = dict(zip(words[:16:2], words[1:16:2], strict=True))
+        assert (first, options["--config_file"]) == ("launch", "zero2.yaml")
         assert (options["--num_machines"], options["--num_processes"]) == ("2", "8")
-        assert (options["--machine_rank"], options["--main_process_ip"]) == (str(rank), "alpha")
+        assert (options["--machine_rank"], options["--main_process_ip"]) == (rank, "alpha")
         assert words[-5:] == [*recipe, "--ddp_timeout", "600"]
 
 
 def test_a_signal_reaches_the_launchers_and_the_job_is_requeued_when_they_have_saved(
     slurm, tmp_path
 ):
-    waits = 'while [ ! -e "$SEEN/stop" ]; do sleep 0.05; done; sleep 0.3;'
-    waits += ' touch "$SEEN/saved"; exit 130'
-    job = slurm("zero2.yaml", "train.py", then=waits)
+    job = slurm("zero2.yaml", "train.py", then=SAVES)
     while not (tmp_path / "node-0").exists():
         time.sleep(0.05)
     job.send_signal(signal.SIGTERM)

@@ -64,9 +64,9 @@ def run(
     timeout_s: float = 300,
     warm: bool = True,
 ) -> str:
-    """Run to the end and return what was printed; the exit status must be as expected."""
+    """Run to the end and return what was printed; it must end well, or with `expect` not 0 badly."""
     words = warmed(words) if warm else words
-    options = {"cwd": ROOT, "env": _environment(env), "timeout": timeout_s}
+    options = {"cwd": ROOT, "env": environment(env), "timeout": timeout_s}
     done = subprocess.run(words, capture_output=True, text=True, **options)
     assert (done.returncode == 0) == (expect == 0), done.stdout[-3000:] + done.stderr[-6000:]
     return done.stdout + done.stderr
@@ -75,11 +75,11 @@ def run(
 def warmed(words: list[str]) -> list[str]:
     """The same words for a program of this interpreter, without waiting for its imports."""
     is_ours = words[0] == sys.executable and hasattr(os, "pidfd_open")
-    return [_warm_python()[0], *words[1:]] if is_ours else words
+    return [warm_python()[0], *words[1:]] if is_ours else words
 
 
 @functools.cache
-def _warm_python() -> tuple[str, subprocess.Popen]:
+def warm_python() -> tuple[str, subprocess.Popen]:
     """What stands for the interpreter, and warm.py, which runs as long as its input is open."""
     file = Path(__file__).with_name("warm.py")
     path = Path(tempfile.mkdtemp(prefix="warm-"), "socket")
@@ -87,8 +87,8 @@ def _warm_python() -> tuple[str, subprocess.Popen]:
     python = Path(f"{path}.python")
     python.write_text(f'#!/bin/sh\nexec "{sys.executable}" -IS "{file}" ask "{path}" "$@"\n')
     python.chmod(0o755)
-    words, env = [sys.executable, str(file), "serve", str(path)], _environment(None)
-    server = subprocess.Popen(words, cwd=ROOT, env=env, stdin=subprocess.PIPE)
+    words = [sys.executable, str(file), "serve", str(path)]
+    server = subprocess.Popen(words, cwd=ROOT, env=environment(), stdin=subprocess.PIPE)
     while not path.exists():
         assert server.poll() is None, "warm.py ended before it served"
         time.sleep(0.1)
@@ -103,11 +103,11 @@ def start(words: list[str], log: Path, env: dict[str, str] | None = None) -> sub
     """
     ours = signal.signal(signal.SIGINT, signal.SIG_DFL)
     mark = uuid.uuid4().hex
+    options = {"cwd": ROOT, "env": environment({MARK: mark, **(env or {})}), "text": True}
     try:
         with log.open("w") as out:
-            env = _environment({MARK: mark, **(env or {})})
             process = subprocess.Popen(
-                words, cwd=ROOT, env=env, stdout=out, stderr=out, text=True, start_new_session=True
+                words, stdout=out, stderr=out, start_new_session=True, **options
             )
         process.mark = mark
         return process
@@ -118,16 +118,12 @@ def start(words: list[str], log: Path, env: dict[str, str] | None = None) -> sub
 def wait_for(
     text: str, log: Path, process: subprocess.Popen | None = None, timeout_s: float = 180
 ) -> None:
-    """Return once `text` was printed; fail at once where the `process` that should print it has
-    ended.
-    """
+    """Return once `text` was printed; fail where it takes too long, or its process has ended."""
     deadline = time.monotonic() + timeout_s
     while text not in log.read_text():
-        assert process is None or process.poll() is None, (
-            f"ended before it printed {text!r}:\n{log.read_text()[-6000:]}"
-        )
-        assert time.monotonic() < deadline, (
-            f"did not print {text!r} in {timeout_s} s:\n{log.read_text()[-6000:]}"
+        has_ended = process is not None and process.poll() is not None
+        assert not has_ended and time.monotonic() < deadline, (
+            f"{'ended' if has_ended else timeout_s} before {text!r}:\n{log.read_text()[-6000:]}"
         )
         time.sleep(0.1)
 
@@ -137,15 +133,15 @@ def started_by(process: subprocess.Popen) -> dict[int, dict[str, str]]:
 
     torchrun gives each rank a session of its own, so a mark in the environment tells.
     """
-    found = {}
+    running = {}
     for folder in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):  # it has ended meanwhile
             words = (folder / "environ").read_bytes().decode(errors="replace").split("\0")
             env = dict(word.split("=", 1) for word in words if "=" in word)
             is_zombie = (folder / "stat").read_text().rpartition(")")[2].split()[0] == "Z"
             if env.get(MARK) == process.mark and not is_zombie:
-                found[int(folder.name)] = env
-    return found
+                running[int(folder.name)] = env
+    return running
 
 
 def wait_for_end(*processes: subprocess.Popen, timeout_s: float) -> None:
@@ -169,6 +165,6 @@ def kill_all(process: subprocess.Popen) -> None:
     process.wait(timeout=30)
 
 
-def _environment(extra: dict[str, str] | None) -> dict[str, str]:
+def environment(extra: dict[str, str] | None = None) -> dict[str, str]:
     quiet = {"HF_HUB_OFFLINE": "1", "HF_HUB_DISABLE_TELEMETRY": "1", "PYTHONUNBUFFERED": "1"}
     return {**os.environ, **quiet, **(extra or {})}
