@@ -64,7 +64,7 @@ def run(
     timeout_s: float = 300,
     warm: bool = True,
 ) -> str:
-    """Run to the end and return what was printed; it must end well, or with `expect` not 0 badly."""
+    """Run to the end and return what was printed; it ends well, or badly with `expect` 1."""
     words = warmed(words) if warm else words
     options = {"cwd": ROOT, "env": environment(env), "timeout": timeout_s}
     done = subprocess.run(words, capture_output=True, text=True, **options)
