@@ -26,10 +26,6 @@ def test_the_faster_precision_is_taken(monkeypatch, seconds, dtype):
     assert machine.fastest_dtype() == (dtype, max(seconds.values()) / min(seconds.values()))
 
 
-def test_the_measurement_takes_less_than_a_second(seconds):
-    assert seconds(machine.fastest_dtype) < 1.0
-
-
 @pytest.mark.parametrize(
     ("fresh", "expected"), [(False, "bfloat16"), (True, "float32")], ids=["resume", "fresh"]
 )

@@ -82,19 +82,20 @@ def remembering(noise: np.ndarray, memory: float) -> np.ndarray:
 # Runs of 32 steps: what their rewards are made of, and the least and most in 100 that `slope_test`
 # takes for a rise at 5 %: 2.5 would be of steps that know nothing of each other. A plain t test
 # takes 13 where half of an error is kept, 25 and 40 of a drift with and without noise.
-RISES = {
-    "noise": (lambda noise, drift: noise, 0.0, 2.5),
-    "noise that keeps half": (lambda noise, drift: remembering(noise, 0.5), 0.0, 4.0),
-    "a drift, and noise that hides it": (lambda noise, drift: noise + 0.3 * drift, 0.0, 23.0),
-    "a drift alone": (lambda noise, drift: drift, 0.0, 10.0),
-    "a line that rises by four deviations": (lambda noise, drift: noise + LINE, 95.0, 100.0),
-    "a rise that levels off": (lambda noise, drift: noise + LEVELS_OFF, 90.0, 100.0),
-}
 LINE = np.linspace(0.0, 4.0, 32)
-LEVELS_OFF = 4 * (1 - np.exp(-np.linspace(0.0, 4.0, 32)))
 
 
-@pytest.mark.parametrize(("rewards", "least", "most"), RISES.values(), ids=RISES)
+@pytest.mark.parametrize(
+    ("rewards", "least", "most"),
+    [
+        (lambda noise, drift: noise, 0.0, 2.5),
+        (lambda noise, drift: remembering(noise, 0.5), 0.0, 4.0),
+        (lambda noise, drift: noise + 0.3 * drift, 0.0, 23.0),  # noise hides the drift
+        (lambda noise, drift: drift, 0.0, 10.0),
+        (lambda noise, drift: noise + LINE, 95.0, 100.0),  # rises by four deviations
+        (lambda noise, drift: noise + 4 * (1 - np.exp(-LINE)), 90.0, 100.0),  # and levels off
+    ],
+)
 def test_how_often_a_reward_is_said_to_rise(rewards, least, most):
     noise, steps = np.random.default_rng(0).normal(size=(2, 1000, 32))
     found = [slope_test(run) for run in rewards(noise, remembering(steps, 1.0))]
@@ -124,8 +125,6 @@ def test_a_bootstrap_follows_its_seed_and_of_many_values_is_that_of_the_normal_d
     assert first == again != other
     normal = pytest.approx((0.5 - 1.96 * 0.025, 0.5 + 1.96 * 0.025), abs=0.004)
     assert bootstrap_interval([0.0] * 200 + [1.0] * 200) == normal
-    with pytest.raises(ValueError, match="a bootstrap of 0 values"):
-        bootstrap_interval([])
 
 
 @pytest.mark.parametrize(("n", "changed"), [(12, 0.5), (60, 0.25), (40, 0.0)])

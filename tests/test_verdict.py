@@ -19,14 +19,18 @@ def log(rewards):
     return [{"step": step, "reward": reward} for step, reward in enumerate(rewards, 1)]
 
 
-def evaluations(*rows_right, n=100, metric="lenient"):
-    """Evaluations at steps 0, 10, 20, ...: so many of the first rows are right in `metric`; strict
-    sees nothing.
-    """
-    metrics = [
-        {"strict": [False] * n, metric: [row < right for row in range(n)]} for right in rows_right
+def evaluations(*rows_right, n=100, metric="lenient", other="strict"):
+    """Evaluations at steps 0, 10, 20, ...: so many of the first rows are right in `metric`."""
+    return [
+        {"step": 10 * k, "metrics": {other: [False] * n, metric: [row < right for row in range(n)]}}
+        for k, right in enumerate(rows_right)
     ]
-    return [{"step": 10 * k, "metrics": of} for k, of in enumerate(metrics)]
+
+
+def rows(right, n=100, metric="lenient", golds=None, **columns):
+    """Evaluated rows of which so many of the first are right."""
+    made = [{"metrics": {metric: row < right}, **columns} for row in range(n)]
+    return [{**row, "answer": gold} for row, gold in zip(made, golds or [None] * n, strict=True)]
 
 
 def test_the_examples_of_the_docstrings_are_right():
@@ -38,6 +42,8 @@ DIVERGED = "The reward rose and held-out lenient fell: "
 REWARD_ALONE = "The reward rose, and no rise of held-out lenient is shown: "
 ALONE = "Held-out lenient rose, and no rise of the reward beyond drift is shown: "
 NOTHING = "No change of held-out lenient is shown, nor a rise of the reward beyond drift: "
+FELL = "Held-out lenient fell after step 10: "
+UNKNOWN = "Whether the model got better is not known: no rows were evaluated before and after."
 
 
 @pytest.mark.parametrize(
@@ -46,15 +52,22 @@ NOTHING = "No change of held-out lenient is shown, nor a rise of the reward beyo
         (RISING, (20, 30, 45), "rose together", f"{TOGETHER}reward 1.23 to 3.10; "),
         (NOISY, (20, 30, 45), "rose together", f"{TOGETHER}reward 0.87 to 1.83; "),
         (STEP, (20, 60), "rose together", TOGETHER),
+        ([*RISING, None, float("nan")], (20, 45), "rose together", TOGETHER),  # steps unscored
         (RISING, (60, 50, 20), "diverged", DIVERGED),
         (RISING, (60, 61), "reward alone", REWARD_ALONE),
-        (RISING, (20, 50, 25), "accuracy fell", "Held-out lenient fell after step 10: "),
-        (RISING, (20, 70, 45), "accuracy fell", "Held-out lenient fell after step 10: "),
+        (RISING, (20, 50, 25), "accuracy fell", FELL),
+        (RISING, (20, 70, 45), "accuracy fell", FELL),
         (FLAT, (60, 50, 20), "accuracy fell", "Held-out lenient fell after step 0: "),
+        (RISING, (50, 57, 50), "accuracy fell", FELL),  # seven rows lost: p = 0.016
+        (RISING, (50, *[57] * 5, 50), "reward alone", REWARD_ALONE),  # the best of five: 0.05 / 5
         (FLAT, (20, 30, 45), "accuracy alone", ALONE),
         (FALLING, (20, 30, 45), "accuracy alone", ALONE),
         (FLAT, (20, 21, 19), "nothing moved", NOTHING),
         ([1.0] * 6, (20, 21), "nothing moved", NOTHING),
+        (RISING, (20,), "not known", UNKNOWN),
+        (RISING, (), "not known", UNKNOWN),
+        (RISING[:5], (20, 30), "not known", "Whether the reward rose is not known: 5 steps were"),
+        ([float("nan")] * 9, (20, 30), "not known", "Whether the reward rose is not known: 0 step"),
     ],
 )
 def test_the_verdict_follows_from_what_moved(rewards, rows_right, name, opening):
@@ -62,22 +75,16 @@ def test_the_verdict_follows_from_what_moved(rewards, rows_right, name, opening)
     assert found.name == name and found.sentence.startswith(opening)
 
 
-FALL = "the validation rows fell after step 10: 70.0 % to 45.0 %, "
-FALL += "-25.0 pt (-33 to -16), on 100 rows."
+FALL = (
+    "the validation rows fell after step 10: 70.0 % to 45.0 %, -25.0 pt (-33 to -16), on 100 rows."
+)
 
 
 def test_the_sentence_holds_the_figures_with_their_interval_and_rows():
     assert verdict(log(RISING), evaluations(20, 70, 45)).sentence == (
-        "Held-out lenient fell after step 10: reward 1.23 to 3.10; "
+        f"{FELL}reward 1.23 to 3.10; "
         f"lenient 20.0 % to 45.0 %, +25.0 pt (+16 to +33), on 100 rows; {FALL}"
     )
-
-
-def test_the_best_of_many_evaluations_is_held_to_more():
-    dip = (50, 57, 50)  # seven rows lost since the best: p = 0.016
-    assert verdict(log(RISING), evaluations(*dip)).name == "accuracy fell"
-    many = evaluations(50, *[57] * 5, 50)  # 0.05 / 5 = 0.01
-    assert verdict(log(RISING), many).name == "reward alone"
 
 
 def test_rows_without_the_metric_do_not_count():
@@ -86,29 +93,20 @@ def test_rows_without_the_metric_do_not_count():
     assert "lenient 0.0 % to 31.2 %" in verdict(log(RISING), curve).sentence
 
 
-def test_a_step_of_which_no_row_could_be_scored_does_not_count():
-    unscored = [*log(RISING), {"step": 13, "reward": None}, {"step": 14, "reward": float("nan")}]
-    assert verdict(unscored, evaluations(20, 45)) == verdict(log(RISING), evaluations(20, 45))
-
-
-def test_held_out_rows_before_and_after_decide_where_the_validation_rows_are_too_few():
+def test_held_out_rows_decide_and_a_fall_of_the_validation_rows_is_told_beside_them():
     few, many = evaluations(3, 4, 5, n=10), evaluations(50, 80, n=200)
     assert verdict(log(RISING), few).name == "reward alone"
     found = verdict(log(RISING), few, many)
     assert found.sentence.startswith(TOGETHER) and "on 200 rows" in found.sentence
+    found = verdict(log(RISING), evaluations(20, 70, 45), evaluations(20, 60))
+    after = "lenient 20.0 % to 60.0 %, +40.0 pt (+29 to +49), on 100 rows"
+    assert found.name == "rose together" and found.sentence.endswith(f"{after}; {FALL}")
 
 
-def test_a_fall_of_the_validation_rows_is_told_and_does_not_override_the_held_out_rows():
-    held_out = evaluations(20, 60)
-    found = verdict(log(RISING), evaluations(20, 70, 45), held_out)
-    assert found.name == "rose together" and found.sentence.endswith(
-        f"lenient 20.0 % to 60.0 %, +40.0 pt (+29 to +49), on 100 rows; {FALL}"
-    )
-    assert verdict(log(RISING), evaluations(20, 70, 45)).name == "accuracy fell"
-
-
-def rows(right, n=100, metric="lenient"):
-    return [{"metrics": {metric: row < right}} for row in range(n)]
+def test_held_out_rows_decide_alone_where_they_have_no_metric_of_the_validation_rows():
+    held_out = rows(20, metric="tests"), rows(50, metric="tests")
+    found = verdict_of_run(log(RISING), evaluations(20, 20), *held_out)
+    assert "held-out tests rose" in found.sentence
 
 
 def test_what_came_after_the_chosen_checkpoint_is_not_of_the_model():
@@ -129,56 +127,30 @@ def test_each_of_several_tasks_has_its_sentence():
     assert rose.startswith("code tests rose, and no rise of the reward beyond drift is shown: ")
 
 
-def test_held_out_rows_decide_alone_where_they_have_no_metric_of_the_validation_rows():
-    held_out = rows(20, metric="tests"), rows(50, metric="tests")
-    found = verdict_of_run(log(RISING), evaluations(20, 20), *held_out)
-    assert "held-out tests rose" in found.sentence
-
-
 def test_a_rise_to_what_one_answer_reaches_is_said_to_be_no_better():
-    golds = ["no"] * 60 + ["yes"] * 40
-    before, after = (
-        [{**row, "answer": gold} for row, gold in zip(rows(right), golds, strict=True)]
-        for right in (10, 65)
-    )
-    sentence = verdict_of_run(log(RISING), [], before, after).sentence
+    golds, different = ["no"] * 60 + ["yes"] * 40, [str(gold) for gold in range(100)]
+    run = (log(RISING), [], rows(10, golds=golds))
+    sentence = verdict_of_run(*run, rows(65, golds=golds)).sentence
     same = "Held-out lenient is not shown to beat one answer for every row"
     assert sentence.startswith(TOGETHER)
     assert sentence.endswith(f" {same}: 65.0 % against 60.0 % for 'no'.")
-    for row, gold in zip(after, range(100), strict=True):
-        row["answer"] = str(gold)  # and 65 of 100 are more than one
-    assert "one answer" not in verdict_of_run(log(RISING), [], before, after).sentence
+    assert "one answer" not in verdict_of_run(*run, rows(65, golds=different)).sentence
 
 
 @pytest.mark.parametrize("metric", ["tests", "prose", "right"])
 def test_without_lenient_it_is_tests_then_prose_then_the_first(metric):
-    curve = evaluations(9, 40, metric=metric)
-    for each in curve:
-        each["metrics"] = {metric: each["metrics"][metric], "format": [True] * 100}
+    curve = [
+        {**line, "metrics": {metric: line["metrics"][metric], "format": [True] * 100}}
+        for line in evaluations(9, 40, metric=metric)
+    ]
     assert f"held-out {metric} rose" in verdict(log(RISING), curve).sentence
 
 
-@pytest.mark.parametrize(
-    ("rewards", "rows_right", "message"),
-    [
-        (RISING, (20,), "no rows were evaluated before and after"),
-        (RISING, (), "no rows were evaluated before and after"),
-        (RISING[:5], (20, 30), "5 steps were logged, 6 are needed"),
-        ([float("nan")] * 20, (20, 30), "0 steps were logged"),
-    ],
-)
-def test_too_little_to_tell_is_not_known(rewards, rows_right, message):
-    found = verdict(log(rewards), evaluations(*rows_right))
-    assert found.name == "not known" and message in found.sentence
-
-
 def test_a_metric_that_scores_as_a_reward_does_is_not_called_independent():
-    row = {"rewards": {"code_tests": 1.0}, "by_reward": ["tests"]}
-    rows = [{**row, "metrics": {"tests": n < 45, "format": True}} for n in range(100)]
-    before = [{**row, "metrics": {"tests": False, "format": True}} for _ in range(100)]
-    found = verdict_of_run(log(RISING), [], before, rows)
+    before, after = (rows(right, metric="tests", by_reward=["tests"]) for right in (0, 45))
+    found = verdict_of_run(log(RISING), [], before, after)
     opening = "Reward and held-out tests (by the reward's own scorer) rose together: "
     assert found.sentence.startswith(opening)
-    hidden = [{**each, "metrics": {**each["metrics"], "hidden": False}} for each in rows]
+    hidden = [{**row, "metrics": {**row["metrics"], "hidden": False}} for row in after]
     found = verdict_of_run(log(RISING), [], hidden, hidden)
     assert found.sentence.startswith("The reward rose, and no rise of held-out hidden is shown: ")

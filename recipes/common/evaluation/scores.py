@@ -104,18 +104,19 @@ def compare(before: list[dict], after: list[dict]) -> dict[str, float]:
     """The exact McNemar p of each metric over the paired rows; ValueError for other rows."""
     if [row["prompt"] for row in before] != [row["prompt"] for row in after]:
         raise ValueError("before and after were not evaluated on the same rows in the same order")
-    return {name: mcnemar_p(*pair) for name, pair in _pairs(before, after).items()}
+    return {name: mcnemar_p(*pair) for name, pair in pairs(before, after).items()}
 
 
 def rows_changed(before: list[dict], after: list[dict]) -> dict[str, dict[str, Any]]:
     """Of each metric `n`, its paired rows, and the `share` with another outcome afterwards."""
     return {
         name: {"n": len(old), "share": _mean([o != n for o, n in zip(old, new, strict=True)])}
-        for name, (old, new) in _pairs(before, after).items()
+        for name, (old, new) in pairs(before, after).items()
     }
 
 
-def _pairs(before: list[dict], after: list[dict]) -> dict[str, list[list[bool]]]:
+def pairs(before: list[dict], after: list[dict]) -> dict[str, list[list[bool]]]:
+    """The outcomes of the rows that have a metric both times: metric -> [before, after]."""
     names = metric_names(before)
     return {name: paired(outcomes_of(before, name), outcomes_of(after, name)) for name in names}
 

@@ -17,7 +17,12 @@ from pathlib import Path
 from string import Template
 from typing import Any
 
-from recipes.common.evaluation.scores import comparison, independent_metrics, metric_names
+from recipes.common.evaluation.scores import (
+    comparison,
+    independent_metrics,
+    metric_names,
+    pairs,
+)
 from recipes.common.report.plots import Panel, panels, svg
 from recipes.common.report.verdict import ending_of, figures_of
 from recipes.common.utils import run_files as files
@@ -86,26 +91,25 @@ def _held_out(before: list[dict], after: list[dict]) -> str:
     """
     if not after:
         return _paragraph("No held-out rows were evaluated before and after.")
-    counts, changed, unchanged = {}, [], []
+    ways = list(WAYS)
+    table = [
+        [name, *(str(Counter(zip(*pair, strict=True))[way]) for way in ways)]
+        for name, pair in pairs(before, after).items()
+    ]
     independent = independent_metrics(metric_names(before))
-    for old, new in zip(before, after, strict=True):
-        both = {
-            name: (was, new["metrics"][name])
-            for name, was in old["metrics"].items()
-            if name in new["metrics"]
-        }
-        for name, pair in both.items():
-            counts.setdefault(name, Counter())[pair] += 1
-        places = [list(WAYS).index(both[name]) for name in independent if name in both]
-        has_changed = any(was != now for was, now in both.values())
-        (changed if has_changed else unchanged).append((*places[:1], old["row"], old, new))
-    table = _table(
-        ["rows by metric", *WAYS.values()],
-        [[name, *(str(of[pair]) for pair in WAYS)] for name, of in counts.items()],
-    )
-    rows = [*sorted(changed, key=lambda row: row[:-2]), *_evenly(unchanged, MAX_UNCHANGED)]
-    lines = "".join(_row(old, new, not i) for i, (*_, old, new) in enumerate(rows))
-    return f'{table}<div class="list">{lines}</div>'
+
+    def way_of(row: tuple[dict, dict]) -> int:
+        old, new = row[0]["metrics"], row[1]["metrics"]
+        both = [name for name in independent if name in old and name in new]
+        return ways.index((old[both[0]], new[both[0]])) if both else len(ways)
+
+    rows = list(zip(before, after, strict=True))
+    changed = [(old, new) for old, new in rows if old["metrics"] != new["metrics"]]
+    unchanged = [(old, new) for old, new in rows if old["metrics"] == new["metrics"]]
+    shown = [*sorted(changed, key=way_of), *_evenly(unchanged, MAX_UNCHANGED)]
+    lines = "".join(_row(old, new, is_open=not i) for i, (old, new) in enumerate(shown))
+    head = ["rows by metric", *WAYS.values()]
+    return f'{_table(head, table)}<div class="list">{lines}</div>'
 
 
 def _row(old: dict[str, Any], new: dict[str, Any], is_open: bool) -> str:
@@ -149,14 +153,13 @@ def _completions(paths: list[Path]) -> str:
         previous = content
     if not generations:
         return _paragraph("No completions: this run logged none (log_completions: true does).")
-    share = min(1.0, MAX_COMPLETIONS / max(1, count))
+    share = min(1.0, MAX_COMPLETIONS / count)
     shown = _evenly(generations, max(2, int(share * len(generations))))
     tables = [files.read_completions(path).to_pylist() for path in shown]
     note = f"All {count} completions that were logged."
     if len(shown) < len(generations):
-        note = (
-            f"{sum(map(len, tables))} of {count} completions: whole generations at even distances."
-        )
+        shown_count = sum(len(table) for table in tables)
+        note = f"{shown_count} of {count} completions: whole generations at even distances."
     lines = "".join(
         f"<details{' open' * (table is tables[0])}><summary>step {table[0]['step']}</summary>"
         f"{_generation(table)}</details>"
@@ -167,14 +170,10 @@ def _completions(paths: list[Path]) -> str:
 
 def _generation(table: list[dict[str, Any]]) -> str:
     rest = [name for name in table[0] if name not in files.FIRST_COLUMNS]
-    rows = [
-        [
-            messages(row["prompt"])[-1][1],
-            _words(row["completion"]),
-            *(_text(row[name]) for name in rest),
-        ]
-        for row in table
-    ]
+    rows = []
+    for row in table:
+        texts = [messages(row["prompt"])[-1][1], _words(row["completion"])]
+        rows.append([*texts, *(_text(row[name]) for name in rest)])
     return _table(["prompt", "completion", *rest], rows)
 
 

@@ -79,9 +79,8 @@ def panels(logs: list[Log], validations: list[list[dict[str, Any]]]) -> list[Pan
         logged.append(Panel(title, curves, [band(log, f"push/{name}") for log in logs]))
 
     rewards = [curve(log, "reward") for log in logs]
-    metrics = list(
-        dict.fromkeys(name for of in validations for line in of for name in line["metrics"])
-    )
+    lines = [line for validation in validations for line in validation]
+    metrics = list(dict.fromkeys(name for line in lines for name in line["metrics"]))
     validated = []
     for metric in dict.fromkeys([independent_metric(metrics), *metrics] if metrics else []):
         curves, spans = zip(
@@ -187,24 +186,23 @@ def _draw(axis: Any, panel: Panel, names: list[str]) -> None:
     """Draw the curve of each run, in the run's colour."""
     from matplotlib.ticker import MaxNLocator, PercentFormatter
 
+    def line(axis: Any, points: Points, **style: Any) -> None:
+        axis.plot(list(points), list(points.values()), color=color, **style)
+
     behind = axis.twinx() if panel.rewards else None
     for number, (name, points) in enumerate(zip(names, panel.curves, strict=True)):
         color = COLORS[number % len(COLORS)]
-        spans = panel.spans[number] if panel.spans else {}
-        low, high = zip(*spans.values(), strict=True) if spans else ((), ())
-        axis.fill_between(list(spans), low, high, color=color, alpha=0.2, linewidth=0)
+        if panel.spans and (spans := panel.spans[number]):
+            low, high = zip(*spans.values(), strict=True)
+            axis.fill_between(list(spans), low, high, color=color, alpha=0.2, linewidth=0)
         if behind is None:
-            axis.plot(list(points), list(points.values()), color=color, alpha=0.35, linewidth=1)
-            mean = smooth(points)
+            line(axis, points, alpha=0.35, linewidth=1)
             dot = "o" if len(points) == 1 else None  # a line of one point is not seen
-            axis.plot(list(mean), list(mean.values()), color=color, label=name, marker=dot)
+            line(axis, smooth(points), label=name, marker=dot)
         else:
-            axis.plot(list(points), list(points.values()), color=color, marker="o", markersize=4)
+            line(axis, points, marker="o", markersize=4)
             reward = smooth(panel.rewards[number])
-            behind.plot(
-                list(reward), list(reward.values()), color=color, linestyle="--", alpha=0.6,
-                linewidth=1.4,
-            )  # fmt: skip
+            line(behind, reward, linestyle="--", alpha=0.6, linewidth=1.4)
     if behind is not None:
         axis.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
         behind.set_ylabel("reward")

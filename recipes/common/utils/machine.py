@@ -4,11 +4,12 @@ And two settings that make a CPU run faster (measured in RESULTS.md) and change 
 """
 
 import contextlib
+import functools
 import os
 import platform
 import subprocess
 import sys
-import time
+import timeit
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -18,10 +19,10 @@ from transformers import PreTrainedModel, TrainingArguments
 
 from recipes.common.utils.secrets import blank
 
-PACKAGES = ("torch", "trl", "transformers", "accelerate", "peft", "deepspeed", "datasets")
-PACKAGES += ("reasoning-gym", "wandb")
-
-
+PACKAGES = (
+    "torch", "trl", "transformers", "accelerate", "peft", "deepspeed", "datasets", "reasoning-gym",
+    "wandb",
+)  # fmt: skip
 DTYPES = ("float32", "bfloat16")
 
 
@@ -53,13 +54,8 @@ def fastest_dtype() -> tuple[str, float]:
 def _seconds_of_products(dtype: torch.dtype) -> float:
     """The best of five: hidden states of 256 tokens times a layer of a small model."""
     states, layer = torch.ones(256, 576, dtype=dtype), torch.ones(1536, 576, dtype=dtype)
-    taken = []
-    for _ in range(5):
-        start = time.perf_counter()
-        for _ in range(10):
-            torch.nn.functional.linear(states, layer)
-        taken.append(time.perf_counter() - start)
-    return min(taken)
+    multiply = functools.partial(torch.nn.functional.linear, states, layer)
+    return min(timeit.repeat(multiply, number=10))
 
 
 def make_head_input_contiguous(model: PreTrainedModel) -> None:
@@ -92,13 +88,11 @@ def versions() -> dict[str, Any]:
 
 def package_versions() -> dict[str, str | None]:
     """The versions of Python and of the packages that decide what is computed, where installed."""
-    return {"python": platform.python_version(), **{name: _version(name) for name in PACKAGES}}
-
-
-def _version(package: str) -> str | None:
-    with contextlib.suppress(metadata.PackageNotFoundError):
-        return metadata.version(package)
-    return None
+    found = {"python": platform.python_version(), **dict.fromkeys(PACKAGES)}
+    for name in PACKAGES:
+        with contextlib.suppress(metadata.PackageNotFoundError):
+            found[name] = metadata.version(name)
+    return found
 
 
 def _git(*words: str) -> str | None:
