@@ -1,7 +1,6 @@
-"""equation_steps: which equations it reads, what it gives for them, and that padding them out earns
-nothing.
-"""
+"""equation_steps: which equations it reads, what they earn, and that padding earns nothing."""
 
+from collections import Counter
 from fractions import Fraction
 from pathlib import Path
 
@@ -11,17 +10,11 @@ from hypothesis import strategies as st
 
 from recipes.common.checks.rewards_on_rows import check_every_task_is_scored, reward_lines
 from recipes.common.data.recipe import import_recipe
-from rewards import load_reward, reward_kind, reward_of
+from rewards import load_reward, process, reward_of
 from rewards.audit import try_tricks
-from rewards.contract import declared, route
+from rewards.contract import route
 from rewards.process import MAX_CHARS, EquationSteps, equations, numbers_in
 from rewards.steps import total
-
-
-def steps_of(text: str, question: str = "3 + 4 - 2 =", **parameters) -> list[tuple[str, float]]:
-    """The text up to each step's end, shortened to its last eight characters, with its reward."""
-    steps = EquationSteps(**parameters).steps(question, text)
-    return [(text[max(0, end - 8) : end], reward) for end, reward in steps]
 
 
 def read(text: str) -> list[bool]:
@@ -37,10 +30,8 @@ def read(text: str) -> list[bool]:
     [
         "3 + 4 = 7", "3+4=7", "so 3 + 4 = 7 pens.", "(3 + 4 = 7)", "- 3 + 4 = 7", "$3 + $4 = $7.00",
         "1,000 * 5 = 5,000", "0.1 + 0.2 = 0.3", "2 * (3 + 4) = 14", "1 / 3 = 2 / 6", "-2 + 5 = 3",
-        "2 - 5 = -3",
-        "5 × 4 = 20", r"5 \times 4 = 20", "20 ÷ 4 = 5", "5 x 4 = 20", "7 − 2 = 5", "007 + 1 = 8",
-        ".5 * 4 = 2",
-        "6 / 2 = 3 - that is all",
+        "2 - 5 = -3", "5 × 4 = 20", r"5 \times 4 = 20", "20 ÷ 4 = 5", "5 x 4 = 20", "7 − 2 = 5",
+        "007 + 1 = 8", ".5 * 4 = 2", "6 / 2 = 3 - that is all",
     ],
 )  # fmt: skip
 def test_a_right_equation_is_read_as_right(text):
@@ -51,11 +42,13 @@ def test_a_right_equation_is_read_as_right(text):
 @pytest.mark.parametrize(
     ("text", "right"),
     [
-        ("3 + 4 = 7,7 - 2 = 5", [True, True]), ("3 + 4 = 7 - 2 = 5", [False, True]),
-        ("5 / 0 = 5 / 0", [False]), ("5 / (3 - 3) = 0", [False]),  # which equals nothing
-        ("10 / 3 = 3.33", [False]), ("10 / 4 = 2.5", [True]),  # a rounded result is wrong
+        ("3 + 4 = 7,7 - 2 = 5", [True, True]),
+        ("3 + 4 = 7 - 2 = 5", [False, True]),  # a chain
+        ("5 / 0 = 5 / 0", [False]),  # which equals nothing
+        ("10 / 3 = 3.33", [False]),  # a rounded result is wrong
+        ("(3 + 4 = 7", [True]),
     ],
-)  # fmt: skip
+)
 def test_each_equation_is_right_or_wrong(text, right):
     assert read(text) == right
 
@@ -65,30 +58,18 @@ def test_each_equation_is_right_or_wrong(text, right):
     [
         "", "=", "3 + 4", "5 = 5", "Day 1 = 7", "total = 3 + 4", "x + 4 = 7", "5 apples + 3 = 8",
         "3 boxes * 4 pens = 12", "3 + 4 == 7", "3 + 4 != 8", "3 + 4 >= 5", "2(3) + 1 = 7",
-        "8 x 1 1/2 = 12",
-        "2x + 3 = 7", "50% * 2 = 1", "3 + 4 = 7%", "6:00 + 48 = 6:48", "2 ** 3 = 8", "7 // 2 = 3",
-        "3 + = 7", "3 + +4 = 7",
-        "(3 + 4 = 7", "3 + 4\n= 7", "A1 + 2 = 3", "１ + １ = ２", "1" * 16 + " + 1 = 2",
-        "1 + " * 21 + "1 = 22",
-        "3 + 4 = seven", "10 / 4 = 2.5kg", "25 / 200 = 12.5%", "25 / 200 = 12.5 %",
-        r"25 / 200 = 12.5\%",
-        "60 * 60 = 3,600m", "1 / 2 = 0.5000000000000000", "1) 3 + 4 = 7",
-        "1,000 * 1,000,000,000,000 = 1,000,000,000,000,000",
+        "8 x 1 1/2 = 12", "2x + 3 = 7", "50% * 2 = 1", "3 + 4 = 7%", "6:00 + 48 = 6:48",
+        "2 ** 3 = 8", "7 // 2 = 3", "3 + = 7", "3 + +4 = 7", "3 + 4\n= 7", "A1 + 2 = 3",
+        "１ + １ = ２", "1" * 16 + " + 1 = 2", "1 + " * 21 + "1 = 22", "3 + 4 = seven",
+        "10 / 4 = 2.5kg", "25 / 200 = 12.5 %", r"25 / 200 = 12.5\%", "60 * 60 = 3,600m",
+        "1 / 2 = 0.5000000000000000", "1) 3 + 4 = 7",
         # Of more than the four operations: right as they are meant.
-        "3^2 + 4 = 13", "2 + 3^2 = 11", "4 + 5 = 3^2", "4 + 5 = 3 squared", "10% of 200 + 5 = 25",
-        "half of 8 + 3 = 7",
-        "twice 4 + 3 = 11", "5 + 7 = 1 dozen", "1 + 5 = 2 times 3", "3 percent of 100 + 1 = 4",
-        "√16 + 3 = 7",
+        "3^2 + 4 = 13", "4 + 5 = 3^2", "4 + 5 = 3 squared", "10% of 200 + 5 = 25",
+        "twice 4 + 3 = 11", "5 + 7 = 1 dozen", "1 + 5 = 2 times 3", "3 percent of 100 + 1 = 4", "√16 + 3 = 7",
     ],
 )  # fmt: skip
 def test_what_cannot_be_read_is_no_equation(text):
-    assert read(text) == ([True] if text.startswith("(3") else [])
-
-
-def test_each_equal_sign_of_a_chain_is_an_equation_that_ends_behind_it():
-    text = "3 + 4 - 2 = 7 - 2 = 5 = 5"
-    found = [(left.end, right.end, right.value) for left, right in equations(text)]
-    assert found == [(9, 17, 5), (17, 21, 5)]
+    assert read(text) == []
 
 
 @settings(derandomize=True, deadline=None, max_examples=300)
@@ -104,8 +85,7 @@ def test_an_equation_ends_in_its_text_behind_a_number(text):
 
 def test_a_right_step_is_rewarded_and_a_wrong_one_is_fined_where_it_ends():
     assert EquationSteps().steps("3 + 4 - 2 =", "3 + 4 = 7, 7 - 2 = 6") == [(9, 1.0), (20, -1.0)]
-    assert reward_kind(load_reward("equation_steps")) == "step"
-    assert steps_of("3 + 4 = 7, 7 - 2 = 5", right=2.0) == [(" + 4 = 7", 2.0), (" - 2 = 5", 2.0)]
+    assert EquationSteps(right=2.0).steps("3 + 4 =", "3 + 4 = 7") == [(9, 2.0)]
     assert EquationSteps().steps("3 + 4 =", "no idea") == []
 
 
@@ -136,13 +116,14 @@ def test_the_reasoning_is_scored_and_nothing_else():
     ],
 )  # fmt: skip
 def test_an_equation_earns_by_the_numbers_that_are_there(text, question, rewards):
-    assert [reward for _, reward in steps_of(text, question)] == rewards
+    assert [reward for _, reward in EquationSteps().steps(question, text)] == rewards
 
 
 def test_steps_behind_the_limit_are_not_looked_at():
-    assert len(steps_of("3 * 4 = 12, 3 + 2 = 5", uses=2)) == 2
-    assert len(steps_of("1 + 1 = 3. " * 50)) == 16
-    assert len(steps_of("1 + 1 = 3. " * 50, max_steps=2)) == 2
+    wrong = "1 + 1 = 3. " * 50
+    assert len(EquationSteps(uses=2).steps("3 4 2", "3 * 4 = 12, 3 + 2 = 5")) == 2
+    assert len(EquationSteps().steps("3 4 2", wrong)) == 16
+    assert len(EquationSteps(max_steps=2).steps("3 4 2", wrong)) == 2
     assert EquationSteps().steps("3 + 4 =", " " * MAX_CHARS + "3 + 4 = 7") == []
 
 
@@ -150,10 +131,10 @@ def test_the_numbers_of_a_question_are_those_of_its_last_message():
     example = [{"role": "user", "content": "8 + 5 ="}, {"role": "assistant", "content": "13"}]
     asked = [*example, {"role": "user", "content": "3 + 4 ="}]
     texts = ["8 + 5 = 13", "3 + 4 = 7", "3 + 4 = 7"]
-    found = EquationSteps()(prompts=[asked, asked, "3 and 4"], completions=texts)
-    assert found == [[], [(9, 1.0)], [(9, 1.0)]]
-    found = numbers_in("Half of 1,000 eggs, two dozen at $5.50 and 5.50, nine years old")
-    assert found == {2: 2, 1000: 1, 12: 1, Fraction(11, 2): 2, 9: 1}
+    steps = EquationSteps()(prompts=[asked, asked, "3 and 4"], completions=texts)
+    assert steps == [[], [(9, 1.0)], [(9, 1.0)]]
+    numbers = numbers_in("Half of 1,000 eggs, two dozen at $5.50 and 5.50, nine years old")
+    assert numbers == {2: 2, 1000: 1, 12: 1, Fraction(11, 2): 2, 9: 1}
 
 
 @pytest.mark.parametrize("parameters", [{"uses": 0}, {"max_steps": 0}])
@@ -162,7 +143,7 @@ def test_parameters_out_of_range_are_refused(parameters):
         load_reward("equation_steps", **parameters)
 
 
-# Their sum, before a run
+# Before a run
 
 
 def test_the_table_has_the_sum_of_the_steps_of_the_reference():
@@ -171,9 +152,6 @@ def test_the_table_has_the_sum_of_the_steps_of_the_reference():
     lines = reward_lines(rows, rewards, [0.5], lambda row: "3 + 4 = 7, 7 - 2 = 5")
     assert [(line.kind, line.reference_earns) for line in lines] == [("step", 2.0), ("step", None)]
     assert check_every_task_is_scored(lines, rows) == [], "step rewards may be left out"
-
-
-# Farming
 
 
 WRITTEN = ["3 + 4 = 7", "7 - 2 = 5", "3 * 4 = 12", "12 / 4 = 3", "2 + 2 = 4", "3 = 3"]
@@ -196,20 +174,33 @@ def test_no_trick_of_the_audit_earns_more_than_the_honest_steps():
 
 
 def test_a_reward_that_takes_a_number_twice_declares_itself_farmable():
-    assert declared(EquationSteps(), "farmable") is None
-    assert declared(EquationSteps(uses=2), "farmable") == (
-        "numbers used 2 times are enough for equations that get nowhere"
-    )
+    assert load_reward("equation_steps").farmable is None
+    farmable = load_reward("equation_steps", uses=2).farmable
+    assert farmable == "numbers used 2 times are enough for equations that get nowhere"
 
 
 PARTS = [
     "1+1=2 ", "1=", "1+", "1+1=", "1=2+", "x = ", "(", "1 + ", "a 1 + 1 = 3, ", "=\n",
-    "9" * 50 + "+1=2 ",
-    "1" + ",111" * 5000 + "a", "1+1=1" + ",111" * 5000, "1+" * 9_999 + "=", "(" * 19_999 + "=",
+    "9" * 50 + "+1=2 ", "1" + ",111" * 5000 + "a", "1+1=1" + ",111" * 5000, "1+" * 9_999 + "=",
+    "(" * 19_999 + "=",
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize("part", PARTS)
-def test_a_text_of_20_000_characters_takes_less_than_50_ms(part, seconds):
-    text = part * (20_000 // len(part) or 1)
-    assert seconds(lambda: EquationSteps(uses=9, max_steps=10**6).steps("1 + 1", text)) < 0.05
+def test_a_long_text_is_read_once(part, monkeypatch):
+    """Each token is matched once, and no side that is parsed is long."""
+    seen, sides = Counter(), []
+
+    class Tokens:
+        def finditer(self, text, start, end):
+            for token in process_tokens.finditer(text, start, end):
+                seen.update(range(*token.span()))
+                yield token
+
+    process_tokens, parse = process._TOKEN, process.parse
+    monkeypatch.setattr(process, "_TOKEN", Tokens())
+    monkeypatch.setattr(process, "parse", lambda text: sides.append(text) or parse(text))
+    list(equations(part * (20_000 // len(part) or 1)))
+    assert len(seen) <= MAX_CHARS and set(seen.values()) <= {1}
+    assert len(sides) <= 2 * process.MAX_EQUATIONS
+    assert all(len(side.split()) <= process.MAX_TOKENS for side in sides)

@@ -1,7 +1,6 @@
 """Every form of reward that TRL's documentation names trains two steps under our trainer."""
 
 import math
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -9,19 +8,13 @@ import pytest
 import torch
 from datasets import Dataset
 from support.scored_by_place import TINY, generations
-from transformers import (
-    AutoConfig,
-    AutoModelForSequenceClassification,
-    AutoTokenizer,
-    PreTrainedModel,
-)
+from transformers import AutoConfig, AutoModelForSequenceClassification, AutoTokenizer
 
 from recipes.common.checks.rewards_on_rows import reward_lines
 from recipes.common.data.recipe import with_columns
 from recipes.common.evaluation.evaluate import evaluate
 from recipes.common.trainer import GRPOConfig, GRPOTrainer
-from recipes.common.training.guard import Guard
-from rewards import load_rewards, reward_name, reward_of
+from rewards import load_rewards, reward_of
 from rewards.audit.call import score
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -42,15 +35,10 @@ half = functools.partial(scaled, factor=0.5)
 class Scaled:
     def __init__(self, factor=1.0): self.factor = factor
     def __call__(self, completions, **kwargs): return [self.factor] * len(completions)
-class Instance(Scaled): pass
 class Later(Scaled):
     async def __call__(self, completions, **kwargs):
         await asyncio.sleep(0.01)
         return super().__call__(completions)
-instance, later = Instance(2.0), Later(3.0)
-def get_scaled(factor):
-    def made(completions, **kwargs): return [factor] * len(completions)
-    return made
 """
 # Specification -> parameters, and the mean score where it is known.
 FORMS = {
@@ -61,18 +49,10 @@ FORMS = {
     "{mine}:by_server": ({}, 1.0),
     "{mine}:half": ({}, 0.5),
     "{mine}:Scaled": ({"factor": 1.5}, 1.5),
-    "{mine}:instance": ({}, 2.0),
-    "{mine}:later": ({}, 3.0),
-    "{mine}:get_scaled": ({"factor": 4.0}, 4.0),
+    "{mine}:Later": ({"factor": 3.0}, 3.0),
     "trl.rewards.accuracy_reward": ({}, 0.0),
-    "trl.rewards.reasoning_accuracy_reward": ({}, 0.0),
     "trl.rewards.think_format_reward": ({}, 0.0),
-    "trl.rewards.get_cosine_scaled_reward": ({"max_len": 100}, None),
     "trl.rewards.get_repetition_penalty_reward": ({"ngram_size": 9}, 0.0),
-    "trl.rewards.get_soft_overlong_punishment": (
-        {"max_completion_len": 3, "soft_punish_cache": 1},
-        None,
-    ),
     "xml_format": ({}, 0.0),
     "{model}": ({}, None),
 }
@@ -89,9 +69,7 @@ def scorer(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def trained(
-    model: Path, folder: Path, rewards: Callable | str | PreTrainedModel | list
-) -> GRPOTrainer:
+def trained(model: Path, folder: Path, rewards) -> GRPOTrainer:
     """Train two steps on chat prompts with a gold in `answer`, for TRL's rewards in `solution`."""
     rows = [
         {"prompt": [{"role": "user", "content": f"{n} + 1 ="}], "task": task, "answer": str(n + 1)}
@@ -111,11 +89,8 @@ def test_every_form_of_reward_trains_two_steps_without_a_failure(model, scorer, 
     file = tmp_path / "mine.py"
     file.write_text(MINE)
     forms = {spec.format(mine=file, model=scorer): form for spec, form in FORMS.items()}
-    rewards = load_rewards(
-        list(forms), {spec: kwargs for spec, (kwargs, _) in forms.items() if kwargs}
-    )
-    names = [reward_name(reward) for reward in rewards]
-    assert len(set(names)) == len(FORMS)
+    rewards = load_rewards(list(forms), {spec: own for spec, (own, _) in forms.items() if own})
+    names = [reward.name for reward in rewards]
     trainer = trained(model, tmp_path / "run", rewards)
     assert trainer.reward_func_names == names
     logged = generations(trainer)
@@ -124,16 +99,10 @@ def test_every_form_of_reward_trains_two_steps_without_a_failure(model, scorer, 
         means = [entry[f"rewards/{name}/mean"] for entry in logged]
         assert all(map(math.isfinite, means)), name
         assert expected is None or means == [expected] * 2, name
-        failures = [
-            entry[f"{rate}/{name}"]
-            for entry in logged
-            for rate in ("errors", "unparsed")
-            if name != "scorer"
-        ]
-        assert not any(failures), name
-    assert "errors/scorer" not in logged[0], "TRL calls a reward model, and no guard of ours"
-    held_out = trainer.train_dataset.to_list()
-    evaluated = evaluate(trainer, held_out, lambda row, completion: {})
+        rates = [entry.get(f"{rate}/{name}") for entry in logged for rate in ("errors", "unparsed")]
+        # TRL calls a reward model, and no guard of ours.
+        assert set(rates) == ({None} if name == "scorer" else {0.0}), name
+    evaluated = evaluate(trainer, trainer.train_dataset.to_list(), lambda row, completion: {})
     assert list(evaluated[0]["rewards"]) == [name for name in names if name != "scorer"]
 
 
@@ -142,11 +111,9 @@ def test_a_reward_may_return_its_scores_in_any_kind_of_sequence(make):
     def half(completions, **kwargs):
         return make([0.5] * len(completions))
 
-    rows = [{"prompt": "p"}] * 2
-    assert score(half, rows, ["a", "b"]) == [0.5, 0.5]
-    guarded = Guard(reward_of(half), timeout_s=60.0).as_reward()
-    assert guarded(prompts=["p"] * 2, completions=["a", "b"]) == [0.5, 0.5]
-    (line,) = reward_lines([{"prompt": "p", "task": "t"}], [half], [1.0], lambda row: "a")
+    assert score(half, [{"prompt": "p"}] * 2, ["a", "b"]) == [0.5, 0.5]
+    rows = [{"prompt": "p", "task": "t"}]
+    (line,) = reward_lines(rows, [reward_of(half)], [1.0], lambda row: "a")
     assert (line.problems, line.reference_earns) == ([], 0.5)
 
 
