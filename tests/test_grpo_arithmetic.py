@@ -29,6 +29,7 @@ END, PAD = 1, 0
 EXACT = {"rel": 0, "abs": 1e-9}
 SINGLE = {"rel": 0, "abs": 1e-5}  # what passed through float32
 CLIPS = {"epsilon": 0.2, "epsilon_high": 0.28}
+LOSSES = ("grpo", "bnpo", "dr_grpo", "dapo", "cispo")
 
 # Four completions of up to five tokens. Ratios on both sides of each bound (0.8, 1.28), and between
 # a bound and its mirror image (0.75, 1.25), for either sign of the advantage; past the length of a
@@ -62,10 +63,9 @@ def build(model: Path, tmp_path: Path) -> Callable[..., GRPOTrainer]:
     """
 
     def built(rewards: tuple[float, ...] = (0.0,), **config) -> GRPOTrainer:
-        config = {"max_completion_length": 8, "log_completions": False, **config}
-        trainer = make_trainer(
-            model, tmp_path, [give("reward", list(rewards))], ["a", "b"], {}, **config
-        )
+        settings = {"max_completion_length": 8, "log_completions": False, **config}
+        reward = give("reward", list(rewards))
+        trainer = make_trainer(model, tmp_path, [reward], ["a", "b"], settings)
         trainer.current_gradient_accumulation_steps = trainer.args.gradient_accumulation_steps
         trainer.model.train()
         use_float64(trainer)
@@ -117,33 +117,28 @@ def policy_logps(trainer: GRPOTrainer, inputs: dict) -> torch.Tensor:
     ids = torch.cat([inputs["prompt_ids"], inputs["completion_ids"]], dim=1)
     attention = torch.cat([inputs["prompt_mask"], inputs["completion_mask"]], dim=1)
     tokens = inputs["completion_ids"]
-    logits = (
-        trainer.model(input_ids=ids, attention_mask=attention)
-        .logits[:, -tokens.shape[1] - 1 : -1]
-        .double()
-    )
-    every = torch.log_softmax(logits / trainer.temperature, dim=-1)
+    logits = trainer.model(input_ids=ids, attention_mask=attention).logits.double()
+    logits = logits[:, -tokens.shape[1] - 1 : -1] / trainer.temperature
+    every = torch.log_softmax(logits, dim=-1)
     return every.gather(2, tokens[:, :, None]).squeeze(2) * inputs["completion_mask"]
 
 
 def by_formula(trainer: GRPOTrainer, inputs: dict, new: torch.Tensor, **changed) -> torch.Tensor:
     """The loss by `reference_grpo.py` with the settings of the trainer, or others."""
-    args = trainer.args
-    names = (
-        "loss_type",
-        "max_completion_length",
-        "beta",
-        "use_bias_correction_kl",
-        "importance_sampling_level",
-    )
-    settings = {name: getattr(args, name) for name in names}
-    settings |= {"epsilon": args.epsilon, "epsilon_high": args.epsilon_high or args.epsilon}
-    settings |= {"num_items_in_batch": inputs["num_items_in_batch"], **changed}
-    old, ref = (
-        inputs.get("old_per_token_logps", new.detach()),
-        inputs.get("ref_per_token_logps", new.detach()),
-    )
-    advantages = inputs["advantages"]
+    args, advantages = trainer.args, inputs["advantages"]
+    settings = {
+        "loss_type": args.loss_type,
+        "max_completion_length": args.max_completion_length,
+        "beta": args.beta,
+        "use_bias_correction_kl": args.use_bias_correction_kl,
+        "importance_sampling_level": args.importance_sampling_level,
+        "epsilon": args.epsilon,
+        "epsilon_high": args.epsilon_high or args.epsilon,
+        "num_items_in_batch": inputs["num_items_in_batch"],
+        **changed,
+    }
+    old = inputs.get("old_per_token_logps", new.detach())
+    ref = inputs.get("ref_per_token_logps", new.detach())
     advantages = advantages if advantages.dim() == 2 else advantages[:, None].expand_as(new)
     return grpo_loss(new, old, ref, advantages, inputs["completion_mask"], **settings)
 
@@ -171,15 +166,6 @@ def scored(trainer: GRPOTrainer) -> dict[str, torch.Tensor]:
     return trainer._generate_and_score_completions(next(iter(trainer.get_train_dataloader())))
 
 
-def writes(trainer: GRPOTrainer, completions: list[list[int]]) -> None:
-    """Let the model write these tokens."""
-
-    def generate(input_ids, **kwargs):
-        return torch.cat([input_ids, torch.tensor(completions)], dim=1)
-
-    trainer.model.generate = generate
-
-
 # Advantages
 
 
@@ -192,13 +178,11 @@ def test_the_worked_example_is_reproduced_with_the_sample_standard_deviation():
 
 def test_trls_advantages_are_the_formula_with_epsilon_1e_4(build):
     first, second = [106.0, 77.0, 71.0, 44.0], [1.0, 0.0, 1.0, 0.0]
+    expected = group_advantages(first) + group_advantages(second)
     advantages = scored(build((*first, *second)))["advantages"].tolist()
-    assert advantages == pytest.approx(
-        group_advantages(first) + group_advantages(second), rel=0, abs=1e-6
-    )
-    assert (
-        scored(build((3.0,) * 4 + (1.0, 0.0, 1.0, 0.0)))["advantages"][:4].tolist() == [0.0] * 4
-    ), "equal rewards"
+    assert advantages == pytest.approx(expected, rel=0, abs=1e-6)
+    alike = scored(build((3.0,) * 4 + (1.0, 0.0, 1.0, 0.0)))["advantages"].tolist()
+    assert alike[:4] == [0.0] * 4
 
 
 def test_scale_rewards_none_leaves_the_distance_from_the_mean(build):
@@ -212,10 +196,7 @@ def test_scale_rewards_none_leaves_the_distance_from_the_mean(build):
 @pytest.mark.parametrize("beta, corrected", [(0.0, False), (0.1, False), (0.1, True)])
 @pytest.mark.parametrize(
     "loss_type, level",
-    [
-        *((name, "token") for name in ("grpo", "bnpo", "dr_grpo", "dapo", "cispo")),
-        ("grpo", "sequence"),
-    ],  # GSPO
+    [*((name, "token") for name in LOSSES), ("grpo", "sequence")],  # the last is GSPO
 )
 def test_trls_loss_and_gradient_are_the_formulas(build, loss_type, level, beta, corrected):
     clips = {"epsilon_high": 1.4} if loss_type == "cispo" else CLIPS  # cispo's is the cap itself
@@ -238,41 +219,35 @@ def test_the_recipes_trainer_leaves_trls_loss_alone():
 def test_the_policy_is_the_models_at_the_temperature_that_was_sampled_at(build, temperature):
     trainer, inputs = build(temperature=temperature), make_batch()
     by_trl(trainer, inputs)
-    assert trainer.logps.detach().numpy() == pytest.approx(
-        policy_logps(trainer, inputs).detach().numpy(), **SINGLE
-    )
+    expected = policy_logps(trainer, inputs).detach().numpy()
+    assert trainer.logps.detach().numpy() == pytest.approx(expected, **SINGLE)
 
 
 # The clipped surrogate
 
 
 @pytest.mark.parametrize(
-    "ratio, advantage, value",
+    "ratio, advantage, value, is_clipped",
     [
-        (1.5, 1.0, 1.28),
-        (1.25, 1.0, 1.25),
-        (0.5, 1.0, 0.5),
-        (1.5, -1.0, -1.5),
-        (0.75, -1.0, -0.8),
-        (0.9, -1.0, -0.9),
+        (1.5, 1.0, 1.28, True),
+        (1.25, 1.0, 1.25, False),
+        (0.5, 1.0, 0.5, False),
+        (1.5, -1.0, -1.5, False),
+        (0.75, -1.0, -0.8, True),
+        (0.9, -1.0, -0.9, False),
     ],
 )
 def test_a_token_is_clipped_only_where_the_ratio_has_gone_the_way_of_the_advantage(
-    build, ratio, advantage, value
+    build, ratio, advantage, value, is_clipped
 ):
-    assert surrogate(
-        torch.tensor(ratio).double(), torch.tensor(advantage), **CLIPS
-    ).item() == pytest.approx(value)
-    trainer = build(loss_type="grpo", **CLIPS)
-    inputs = make_batch([1], [advantage])
-    inputs["old_per_token_logps"] = (
-        policy_logps(trainer, inputs).detach() - torch.tensor(ratio).double().log()
-    )
+    of_formula = surrogate(torch.tensor(ratio).double(), torch.tensor(advantage), **CLIPS)
+    assert of_formula.item() == pytest.approx(value)
+    trainer, inputs = build(loss_type="grpo", **CLIPS), make_batch([1], [advantage])
+    new = policy_logps(trainer, inputs).detach()
+    inputs["old_per_token_logps"] = new - torch.tensor(ratio).double().log()
     loss, gradient = by_trl(trainer, inputs)
     assert -loss == pytest.approx(value, **SINGLE)
-    assert (gradient.item() == 0.0) == (value in (1.28, -0.8)), (
-        "a clipped token has no gradient, any other has one"
-    )
+    assert (gradient.item() == 0.0) == is_clipped
 
 
 @pytest.mark.parametrize("loss_type", ["grpo", "cispo"])
@@ -291,27 +266,18 @@ def test_k3_is_0_at_equality_and_above_0_elsewhere():
     assert estimates[5].item() == pytest.approx(0.1487212707, **EXACT)  # e^0.5 - 1.5
 
 
-def test_on_policy_bias_correction_changes_the_gradient_and_not_the_loss(build):
-    losses, gradients = [], []
-    for corrected in (False, True):
-        trainer = build(beta=0.1, loss_type="dapo", use_bias_correction_kl=corrected)
-        inputs = make_batch([1], [0.0])
-        inputs["ref_per_token_logps"] = trainer_logps(trainer, inputs) + 0.5
-        loss, gradient = by_trl(trainer, inputs)
-        losses.append(loss)
-        gradients.append(gradient.item())
-    assert losses == pytest.approx([0.1 * 0.1487212707] * 2, **EXACT)
-    assert gradients == pytest.approx(
-        [0.1 * -0.6487212707, 0.1 * -0.5], **EXACT
-    )  # 1 - e^0.5, and new - ref
-
-
-def trainer_logps(trainer: GRPOTrainer, inputs: dict) -> torch.Tensor:
-    """The policy's log-probabilities to the last bit as TRL has them."""
-    with torch.no_grad():
+@pytest.mark.parametrize(
+    ("corrected", "slope"),
+    [(False, -0.6487212707), (True, -0.5)],  # 1 - e^0.5, and new - ref
+)
+def test_on_policy_bias_correction_changes_the_gradient_and_not_the_loss(build, corrected, slope):
+    trainer = build(beta=0.1, loss_type="dapo", use_bias_correction_kl=corrected)
+    inputs = make_batch([1], [0.0])
+    with torch.no_grad():  # to the last bit the log-probabilities that TRL has
         trainer.compute_loss(trainer.model, {**inputs, "ref_per_token_logps": torch.zeros(1)})
-    trainer._metrics["train"].clear()
-    return trainer.logps
+    loss, gradient = by_trl(trainer, {**inputs, "ref_per_token_logps": trainer.logps + 0.5})
+    assert loss == pytest.approx(0.1 * 0.1487212707, **EXACT)
+    assert gradient.item() == pytest.approx(0.1 * slope, **EXACT)
 
 
 def test_beta_0_loads_no_reference_and_any_other_does(build):
@@ -324,47 +290,46 @@ def test_beta_0_loads_no_reference_and_any_other_does(build):
 
 
 @pytest.mark.parametrize(
-    "loss_type, loss",
+    "lengths, advantages, losses",
     [
-        ("grpo", (-1 + 1) / 2),
-        ("bnpo", (-1 + 4) / 5),
-        ("dapo", (-1 + 4) / 5),
-        ("dr_grpo", (-1 + 4) / (2 * 8)),
+        (  # a good token and four bad ones
+            [1, 4],
+            [1.0, -1.0],
+            {"grpo": (-1 + 1) / 2, "bnpo": 3 / 5, "dapo": 3 / 5, "dr_grpo": 3 / (2 * 8)},
+        ),
+        (  # a masked completion still counts as one of grpo and dr_grpo
+            [3, 0],
+            [1.0, 1.0],
+            {"grpo": -0.5, "bnpo": -1.0, "dapo": -1.0, "dr_grpo": -3 / 16},
+        ),
     ],
 )
-def test_a_good_token_and_four_bad_ones_weigh_as_the_loss_type_says(build, loss_type, loss):
-    value, _ = by_trl(build(loss_type=loss_type), make_batch([1, 4], [1.0, -1.0]))
-    assert value == pytest.approx(loss, **EXACT)
+def test_tokens_and_completions_weigh_as_the_loss_type_says(build, lengths, advantages, losses):
+    for loss_type, loss in losses.items():
+        trainer, inputs = build(loss_type=loss_type), make_batch(lengths, advantages)
+        value, gradient = by_trl(trainer, inputs)
+        of_formula = by_formula(trainer, inputs, trainer.logps.detach()).item()
+        assert (value, of_formula) == (pytest.approx(loss, **EXACT),) * 2, loss_type
+        assert not gradient[inputs["completion_mask"] == 0].any()
 
 
-@pytest.mark.parametrize("loss_type", ["grpo", "dr_grpo", "dapo", "cispo"])
-def test_micro_batches_add_up_to_the_whole_batch(build, loss_type):
-    trainer, inputs = train_in_halves(build, loss_type)
-    losses = [trainer.training_step(trainer.model, [], None).item() for _ in range(2)]
-    expected = by_formula(trainer, inputs, policy_logps(trainer, inputs))
-    gradient = torch.autograd.grad(expected, trainer.model.lm_head.weight)[0]
-    assert sum(losses) == pytest.approx(expected.item(), **SINGLE)
-    assert trainer.model.lm_head.weight.grad.numpy() == pytest.approx(gradient.numpy(), **SINGLE)
-
-
-def test_bnpo_averages_over_the_tokens_of_each_micro_batch_apart(build):
-    trainer, _ = train_in_halves(build, "bnpo")
-    losses = [trainer.training_step(trainer.model, [], None).item() for _ in range(2)]
-    halves = [
-        by_formula(trainer, half, policy_logps(trainer, half)).item()
-        for half in trainer._buffered_inputs
-    ]
-    assert sum(losses) == pytest.approx(sum(halves) / 2, **SINGLE)
-
-
-def train_in_halves(build, loss_type: str) -> tuple[GRPOTrainer, dict]:
-    """A trainer that takes a batch of four completions in two micro-batches, and that batch."""
+@pytest.mark.parametrize("loss_type", LOSSES)
+def test_micro_batches_add_up_to_the_whole_batch_but_for_bnpo(build, loss_type):
     trainer = build(
         loss_type=loss_type, per_device_train_batch_size=2, gradient_accumulation_steps=2, beta=0.1
     )
     inputs = with_policies(trainer, make_batch())
     trainer._generate_and_score_completions = lambda rows: inputs
-    return trainer, inputs
+    loss = sum(trainer.training_step(trainer.model, [], None).item() for _ in range(2))
+    parts = [inputs]
+    if loss_type == "bnpo":  # it averages over the tokens of each micro batch apart
+        parts = trainer._buffered_inputs
+    expected = sum(by_formula(trainer, part, policy_logps(trainer, part)) for part in parts)
+    expected = expected / len(parts)
+    head = trainer.model.lm_head.weight
+    gradient = torch.autograd.grad(expected, head)[0]
+    assert loss == pytest.approx(expected.item(), **SINGLE)
+    assert head.grad.numpy() == pytest.approx(gradient.numpy(), **SINGLE)
 
 
 @pytest.mark.parametrize("loss_type", ["dapo", "cispo"])
@@ -377,7 +342,7 @@ def test_the_tokens_of_a_generation_are_shared_evenly_among_its_updates(build, l
 # Masks
 
 
-@pytest.mark.parametrize("loss_type", ["grpo", "bnpo", "dr_grpo", "dapo", "cispo"])
+@pytest.mark.parametrize("loss_type", LOSSES)
 def test_what_stands_under_the_padding_changes_nothing(build, loss_type):
     trainer = build(loss_type=loss_type, beta=0.1)
     inputs = with_policies(trainer, make_batch(advantages=TOKEN_ADVANTAGES))
@@ -393,41 +358,23 @@ def test_what_stands_under_the_padding_changes_nothing(build, loss_type):
 
 def test_the_first_eos_is_the_last_token_that_counts(build):
     trainer = build()
-    writes(
-        trainer, [[30, END, 31, END], [END, 30, 30, 30], [30, 31, 32, END], [30, 31, 32, 33]] * 2
+    written = [[30, END, 31, END], [END, 30, 30, 30], [30, 31, 32, END], [30, 31, 32, 33]] * 2
+    trainer.model.generate = lambda input_ids, **kwargs: torch.cat(
+        [input_ids, torch.tensor(written)], dim=1
     )
     inputs = scored(trainer)
-    assert inputs["completion_mask"][:4].tolist() == [
-        [1, 1, 0, 0],
-        [1, 0, 0, 0],
-        [1, 1, 1, 1],
-        [1, 1, 1, 1],
-    ]
+    kept = [[1, 1, 0, 0], [1, 0, 0, 0], [1, 1, 1, 1], [1, 1, 1, 1]]
+    assert inputs["completion_mask"][:4].tolist() == kept
     assert inputs["completion_ids"][0].tolist() == [30, END, PAD, PAD]
     assert inputs["num_items_in_batch"] == 22
-
-
-@pytest.mark.parametrize(
-    "loss_type, loss", [("grpo", -0.5), ("bnpo", -1.0), ("dapo", -1.0), ("dr_grpo", -3 / 16)]
-)
-def test_a_masked_completion_still_counts_as_one_of_grpo_and_dr_grpo(build, loss_type, loss):
-    trainer, inputs = build(loss_type=loss_type), make_batch([3, 0], [1.0, 1.0])
-    value, gradient = by_trl(trainer, inputs)
-    assert value == pytest.approx(loss, **EXACT)
-    assert gradient[1].tolist() == [0.0, 0.0, 0.0]
-    assert by_formula(trainer, inputs, trainer.logps.detach()).item() == pytest.approx(
-        loss, **EXACT
-    )
 
 
 # Several updates from one generation
 
 
 def test_the_second_update_compares_with_the_policy_that_generated(build):
+    assert "old_per_token_logps" not in scored(build(num_iterations=1)), "the ratio is 1"
     trainer = build(num_iterations=2, loss_type="grpo", per_device_train_batch_size=4, **CLIPS)
-    assert "old_per_token_logps" not in scored(build(num_iterations=1)), (
-        "with one update the ratio is 1"
-    )
     rows = next(iter(trainer.get_train_dataloader()))
     first = trainer._prepare_inputs(rows)
     first["advantages"] = torch.tensor(ADVANTAGES).double()

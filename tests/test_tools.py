@@ -284,10 +284,9 @@ def test_a_reward_may_take_the_environments_and_preflight_does_not_call_it(make,
 
 
 def test_the_probe_refuses_an_environment_whose_rollouts_are_over(parse):
-    recipe = type("Recipe", (), {})()
-    recipe.args, recipe.rewards, *_ = parts_of(parse, reward_funcs=["gsm8k_correctness"])
+    args, rewards, *_ = parts_of(parse, reward_funcs=["gsm8k_correctness"])
     with pytest.raises(ValueError, match="an environment lives as long as its rollout"):
-        check_probe(recipe, ROWS, processes=1)
+        check_probe(args.training, rewards, ROWS, processes=1)
 
 
 class Asks:

@@ -15,24 +15,13 @@ import torch
 
 
 def group_advantages(rewards: list[float], epsilon: float = 1e-4) -> list[float]:
-    """How far each reward of a group is from their mean, in sample standard deviations (divisor n -
-    1).
-
-    Example:
-        >>> [round(a, 4) for a in group_advantages([1.0, 0.0, 1.0, 0.0], epsilon=0.01)]
-        [0.8513, -0.8513, 0.8513, -0.8513]
-    """
+    """How far each reward of a group is from their mean, in sample standard deviations (n - 1)."""
     mean, std = statistics.fmean(rewards), statistics.stdev(rewards)
     return [(reward - mean) / (std + epsilon) for reward in rewards]
 
 
 def k3(new: torch.Tensor, ref: torch.Tensor) -> torch.Tensor:
-    """Schulman's estimate of KL(policy || reference) at tokens that the policy drew; never below 0.
-
-    Example:
-        >>> k3(torch.tensor([-1.0]), torch.tensor([-1.0]))
-        tensor([0.])
-    """
+    """Schulman's estimate of KL(policy || reference) at tokens that the policy drew."""
     return torch.exp(ref - new) - (ref - new) - 1
 
 
@@ -41,10 +30,6 @@ def surrogate(
 ) -> torch.Tensor:
     """What one token is worth: a good one no more than at 1 + epsilon_high, a bad one no more than
     at 1 - epsilon.
-
-    Example:
-        >>> surrogate(torch.tensor(2.0), torch.tensor(1.0), epsilon=0.25, epsilon_high=0.5)
-        tensor(1.5000)
     """
     return advantage * (min(ratio, 1 + epsilon_high) if advantage > 0 else max(ratio, 1 - epsilon))
 
@@ -70,9 +55,7 @@ def token_losses(
         gains = ratios.detach().clamp(max=epsilon_high) * advantages * new
     else:
         pairs = zip(ratios, advantages, strict=True)
-        gains = torch.stack(
-            [surrogate(ratio, advantage, epsilon, epsilon_high) for ratio, advantage in pairs]
-        )
+        gains = torch.stack([surrogate(*pair, epsilon, epsilon_high) for pair in pairs])
     return beta * k3(new, ref) * (ratios if use_bias_correction_kl else 1) - gains
 
 
