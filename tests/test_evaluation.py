@@ -168,10 +168,10 @@ def test_on_a_cpu_the_head_sees_a_contiguous_last_position_and_answers_as_before
 # Scores
 
 
-def evaluated_row(strict, lenient, prompt="p", tokens=10, truncated=False, reward=0.0):
+def evaluated_row(strict, lenient, prompt="p", **figures):
     metrics = {"strict": strict, "lenient": lenient, "format": strict}
-    sizes = {"tokens": tokens, "truncated": truncated}
-    return {"prompt": prompt, "metrics": metrics, **sizes, "rewards": {"r": reward}}
+    row = {"prompt": prompt, "metrics": metrics, "tokens": 10, "truncated": False}
+    return {**row, "rewards": {"r": 0.0}, **figures}
 
 
 FORMATTED = "<reasoning>3 + 4 = 7</reasoning><answer>7</answer>"
@@ -192,7 +192,7 @@ def test_answer_metric_tells_format_from_skill(text, strict, lenient, formatted)
 
 
 def test_summarize_counts_shares_means_and_intervals():
-    right = evaluated_row(True, True, reward=2.0)
+    right = evaluated_row(True, True, rewards={"r": 2.0})
     summary = summarize([right, evaluated_row(False, True, tokens=20, truncated=True)])
     shares = [summary[name]["share"] for name in ("strict", "lenient")]
     assert (summary["n"], shares, summary["truncated"]) == (2, [0.5, 1.0], 0.5)
@@ -212,7 +212,7 @@ def test_compare_tests_the_paired_rows_shows_the_change_in_points_and_refuses_ot
     assert reward == ["r, mean", "0.00", "0.00", "+0.00"]
     assert comparison(summarize(old), None, None)[1] == strict[:2]
     with pytest.raises(ValueError, match="same rows"):
-        compare([evaluated_row(True, True, prompt="a")], [evaluated_row(True, True, prompt="b")])
+        compare(before[:1], after[1:2])
 
 
 def test_rows_are_read_back_as_written_and_nothing_half_written_stays(tmp_path):

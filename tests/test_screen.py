@@ -87,12 +87,14 @@ def end(monkeypatch, capsys):
     return printed
 
 
-def test_ctrl_c_outside_the_steps_ends_in_one_line(end, monkeypatch):
-    again = "Run the same command again to go on from the last checkpoint (without --fresh)."
-    assert end(KeyboardInterrupt()) == (f"\nInterrupted. {again}\n", "")
-    monkeypatch.setenv("RANK", "1")
+@pytest.mark.parametrize(("rank", "lines"), [("0", 1), ("1", 0)])
+def test_ctrl_c_outside_the_steps_ends_in_one_line_of_the_main_process(
+    end, rank, lines, monkeypatch
+):
+    monkeypatch.setenv("RANK", rank)
     monkeypatch.setenv("WORLD_SIZE", "2")
-    assert end(KeyboardInterrupt()) == ("", "")
+    again = "Run the same command again to go on from the last checkpoint (without --fresh)."
+    assert end(KeyboardInterrupt()) == (f"\nInterrupted. {again}\n" * lines, "")
 
 
 def test_another_exception_keeps_its_traceback_and_is_handed_to_the_launcher(

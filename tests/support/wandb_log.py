@@ -9,9 +9,8 @@ from wandb.proto.wandb_internal_pb2 import Record
 
 BLOCK = 32768
 FILE_HEADER = 7  # ":W&B", a magic number, a version
-CHUNK_HEADER = struct.Struct(
-    "<IHB"
-)  # crc32, length, and whether the chunk is a whole record, its first, middle or last
+# crc32, length, and whether the chunk is a whole record, its first, middle or last
+CHUNK_HEADER = struct.Struct("<IHB")
 WHOLE, FIRST, MIDDLE, LAST = 1, 2, 3, 4
 
 
@@ -40,38 +39,27 @@ def read_runs(folder: Path) -> list[dict]:
     Id, project, name, group, config and summary; `history`, the keys that were ever logged;
     `artifacts`, each with its type and the files in it.
     """
-    paths = sorted(
-        folder.glob("wandb/offline-run-*/run-*.wandb"), key=lambda path: path.parent.name
-    )
-    return [_read(path) for path in paths]
+    paths = folder.glob("wandb/offline-run-*/run-*.wandb")
+    return [_read(path) for path in sorted(paths, key=lambda path: path.parent.name)]
 
 
 def _read(path: Path) -> dict:
-    run = {
-        "config": {},
-        "summary": {},
-        "history": set(),
-        "artifacts": {},
-    }
+    run = {"config": {}, "summary": {}, "history": set(), "artifacts": {}}
     for record in read_records(path):
         kind = record.WhichOneof("record_type")
         if kind == "run":
-            run["project"], run["name"] = record.run.project, record.run.display_name
-            run["id"], run["group"] = record.run.run_id, record.run.run_group
-            run["config"].update(_items(record.run.config.update))
-        elif kind == "config":
-            run["config"].update(_items(record.config.update))
-        elif kind == "summary":
-            run["summary"].update(_items(record.summary.update))
+            run |= {"project": record.run.project, "name": record.run.display_name}
+            run |= {"id": record.run.run_id, "group": record.run.run_group}
+            run["config"] |= _items(record.run.config.update)
+        elif kind in ("config", "summary"):
+            run[kind] |= _items(getattr(record, kind).update)
         elif kind == "history":
-            run["history"] |= set(_items(record.history.item))
+            run["history"] |= _items(record.history.item).keys()
         elif kind == "artifact":
-            run["artifacts"].setdefault(record.artifact.name, []).append(_artifact(record.artifact))
+            files = [entry.path for entry in record.artifact.manifest.contents]
+            made = {"type": record.artifact.type, "files": files}
+            run["artifacts"].setdefault(record.artifact.name, []).append(made)
     return run
-
-
-def _artifact(artifact) -> dict:
-    return {"type": artifact.type, "files": [entry.path for entry in artifact.manifest.contents]}
 
 
 def _items(items) -> dict:
