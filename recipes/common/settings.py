@@ -65,7 +65,7 @@ class RecipeArguments:
         [], "A worked example shown before each question: question, completion."
     )
     only_rows: str | None = setting(
-        None, "Train on the rows of this JSON Lines file, as filter_by_pass_rate.py keeps."
+        None, "Train on the rows of this JSON Lines file, as probe.py --keep writes it."
     )
     num_train_rows: int | None = setting(None, "Use so many training rows; default all.")
     num_eval_rows: int = setting(128, "Held-out rows evaluated before and after; 0 for none.")

@@ -182,7 +182,7 @@ class StepLineCallback(TrainerCallback):
             print(
                 f"warning: over the last {IDLE_STEPS} logged steps {share} of the groups taught "
                 "nothing: all completions of a group earned the same. Raise num_generations or "
-                "temperature, take rows of another difficulty (scripts/filter_by_pass_rate.py), "
+                "temperature, take rows of another difficulty (scripts/probe.py --keep), "
                 "or warm-start the model (scripts/warm_start.py).",
                 flush=True,
             )
