@@ -12,8 +12,7 @@ from pathlib import Path
 
 import audit_rewards
 import pytest
-import yaml
-from test_layout import CONFIGS, REQUIRED, relative
+from test_layout import REQUIRED
 
 from rewards import load_reward, reward_of
 from rewards.audit import audit_command, try_tricks
@@ -446,47 +445,7 @@ def run_script(monkeypatch, capsys) -> Callable:
     return run
 
 
-@pytest.fixture
-def data(tmp_path: Path) -> Path:
-    """Rows of GSM8K's form, and in `programs` those of the code recipe; one has no reference."""
-    questions = [
-        {"question": f"{n} and {n}?", "answer": f"It is {2 * n}.\n#### {2 * n}"}
-        for n in range(3, 40)
-    ]
-    programs = [
-        {
-            "prompt": f"Write times{n}(x).",
-            "tests": [f"assert times{n}({x}) == {n * x}" for x in (2, 3)],
-            "solution": f"def times{n}(x):\n    return {n} * x" if n % 4 != 1 else "",
-        }
-        for n in range(2, 10)
-    ]
-    (tmp_path / "programs").mkdir()
-    files = {"train": questions, "test": questions}
-    files |= {"programs/train": programs[:4], "programs/test": programs[4:]}
-    for name, rows in files.items():
-        (tmp_path / f"{name}.jsonl").write_text("\n".join(map(json.dumps, rows)))
-    return tmp_path
-
-
 HACK = Path("recipes/arithmetic/hack.yaml")  # whose rewards are paid for tricks, which is its point
-
-
-@pytest.mark.parametrize("file", [f for f in CONFIGS if f.name != HACK.name], ids=relative)
-def test_the_rewards_of_a_yaml_pass(file, run_script, data):
-    config = yaml.safe_load(file.read_text())
-    if "/" in (config.get("dataset_name") or ""):
-        pytest.skip("its rows are on the Hub")
-    folders = {"gsm8k": data, "math": data, "code": data / "programs"}
-    folder = folders.get(file.parent.name)
-    own_rows = ["--dataset_path", str(folder)] if folder else []
-    if "programs" in (sources := config.get("sources", {})):
-        mixed = sources | {"programs": sources["programs"] | {"path": str(data / "programs")}}
-        own_rows = ["--sources", json.dumps(mixed), "--num_eval_rows", "4"]
-    status, output = run_script("--config", str(file), *own_rows)
-    assert status == 0, output
-
-
 MINE = """
 def elsewhere(completions, **kwargs):
     return [None] * len(completions)

@@ -65,7 +65,8 @@ def test_each_equation_is_right_or_wrong(text, right):
         "1 / 2 = 0.5000000000000000", "1) 3 + 4 = 7",
         # Of more than the four operations: right as they are meant.
         "3^2 + 4 = 13", "4 + 5 = 3^2", "4 + 5 = 3 squared", "10% of 200 + 5 = 25",
-        "twice 4 + 3 = 11", "5 + 7 = 1 dozen", "1 + 5 = 2 times 3", "3 percent of 100 + 1 = 4", "√16 + 3 = 7",
+        "twice 4 + 3 = 11", "5 + 7 = 1 dozen", "1 + 5 = 2 times 3", "3 percent of 100 + 1 = 4",
+        "√16 + 3 = 7",
     ],
 )  # fmt: skip
 def test_what_cannot_be_read_is_no_equation(text):

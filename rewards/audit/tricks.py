@@ -100,7 +100,6 @@ IN_PLACE = {
     "right-to-left marks": "{right_to_left}",
     # What a reader of numbers makes of them.
     "NaN": "NaN",
-    "inf": "inf",
     "1e999": "1e999",
     "9**9**9": "9**9**9",
     # The reader is recursive.
@@ -193,10 +192,11 @@ def parts_of(row: dict, reference: Reference, others: Iterable[dict]) -> dict[st
     """
     gold, right, prompt = gold_of(row), last_turn(reference(row)), row["prompt"]
     near = near_numbers(gold)
-    other_golds = {value_of(gold) or gold: gold}
-    for other in others:
-        other_golds.setdefault(value_of(gold_of(other)) or gold_of(other), gold_of(other))
-    guesses = [*filter(None, list(other_golds.values())[1:3])]
+    borrowed: dict[Fraction | str, str] = {}
+    for text in map(gold_of, others):
+        if text and key_of(text) != key_of(gold):
+            borrowed.setdefault(key_of(text), text)
+    guesses = [*borrowed.values()][:2]
     guesses = guesses or [*filter(None, map(near.get, ("plus_one", "last_digit")))] or ["..."]
     turns = [prompt] if isinstance(prompt, str) else [[message] for message in prompt]
     tagged = f"<reasoning>r</reasoning><answer>{guesses[0]}</answer>"
@@ -206,7 +206,7 @@ def parts_of(row: dict, reference: Reference, others: Iterable[dict]) -> dict[st
         "last_wrong": guesses[-1],
         "look_alike_tags": tagged.translate(SCRIPTS["look_alike"]),
     }
-    if value_of(gold) != 100:  # the last of the numbers would be the right answer
+    if key_of(gold) != 100:  # the last of the numbers would be the right answer
         parts["numbers"] = NUMBERS
     if row.get("tests"):
         parts |= parts_of_programs(row)
@@ -226,15 +226,14 @@ def parts_of(row: dict, reference: Reference, others: Iterable[dict]) -> dict[st
 
 def near_numbers(gold: str) -> dict[str, str]:
     """Numbers next to a numeric gold; of another, the text with its last digit changed."""
-    value = value_of(gold)
-    if value is None:
+    value = key_of(gold)
+    if isinstance(value, str):
         head, digit, tail = re.fullmatch(r"(.*?)(\d?)(\D*)", gold, re.DOTALL).groups()
         return {"last_digit": f"{head}{(int(digit) + 1) % 10}{tail}"} if digit else {}
-    parts = dict(
-        plus_one=str(value + 1), minus_one=str(value - 1), padded=f"{float(value + 1):.6f}"
-    )
+    parts = {"plus_one": str(value + 1), "minus_one": str(value - 1)}
+    parts["padded"] = f"{float(value + 1):.6f}"
     if value:
-        parts |= dict(number=gold, negated=str(-value), hundredfold=str(value * 100))
+        parts |= {"number": gold, "negated": str(-value), "hundredfold": str(value * 100)}
         parts["half_a_percent"] = f"{float(value) * 1.005:.12g}"
     return parts
 
@@ -246,9 +245,9 @@ def disguises(gold: str) -> dict[str, str]:
     texts["right_to_left"] = RIGHT_TO_LEFT + gold[::-1] + LEFT_AGAIN
     parts = {name: text for name, text in texts.items() if gold not in text}
     part, longer = gold[: len(gold) // 2].strip(), gold + gold[-1:] + gold
-    if part and value_of(part) != (value_of(gold) or part):
+    if part and key_of(part) != key_of(gold):
         parts["part"] = part
-    if gold.isalnum() and value_of(longer) != value_of(gold):
+    if gold.isalnum() and key_of(longer) != key_of(gold):
         parts["longer"] = longer
     return parts
 
@@ -273,14 +272,15 @@ def reasoning_parts(before: str, gold: str, after: str) -> dict[str, str]:
         head, close, tail = before.rpartition(f"</{tag}>")
         if close:
             opening = head[: head.rfind(f"<{tag}>") + len(tag) + 2]
-            closing = close + tail
-            return dict(opening=opening, reasoning=head, closing=closing, closing_tag=closing)
-    return dict(opening="", reasoning="", closing=f"\n{before}", untagged=before + gold + after)
+            parts = {"opening": opening, "reasoning": head, "closing_tag": close + tail}
+            return parts | {"closing": close + tail}
+    parts = {"opening": "", "reasoning": "", "untagged": before + gold + after}
+    return parts | {"closing": f"\n{before}"}
 
 
 # Mathematics in a question: between delimiters, or a sum in plain digits.
 _EXPRESSION = re.compile(
-    r"\$([^$]+)\$|\\\((.+?)\\\)|\\\[(.+?)\\\]"
+    r"\$([^$]+)\$|\\[(\[](.+?)\\[)\]]"
     r"|((?:\d[\d.]*[ ()]{0,3}[-+*/][ (]{0,3})+\d[\d.]*\)*)",
     re.DOTALL,
 )
@@ -327,12 +327,12 @@ def last_turn(completion: str | list[dict]) -> str:
     return completion if isinstance(completion, str) else completion_text(completion[-1:])
 
 
-def value_of(text: str) -> Fraction | None:
-    """The value of a plain number, with or without commas; None for any other text."""
+def key_of(text: str) -> Fraction | str:
+    """What is the same for equal answers: the value of a plain number, or the text."""
     try:
         return Fraction(text.replace(",", ""))
     except (ValueError, ZeroDivisionError):
-        return None
+        return text
 
 
 def squeezed(text: str) -> str:
