@@ -19,29 +19,24 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 # Left padding, since the prompts are unlike in length; two groups with the same text.
 PROMPTS = ["Twice:", "A longer prompt, which the others are padded to:", "Twice:", "Short"]
 AMOUNTS = [1.0, 0.0, 0.5, 0.25, 0.0, 0.0, 1.0, 0.0, 0.7, 0.1, 0.2, 0.3, 1.0, 1.0, 0.0, 1.0]
+PLAIN_DESCENT = {
+    "optim": "sgd",
+    "learning_rate": 0.1,
+    "lr_scheduler_type": "constant",
+    "max_grad_norm": 0.0,
+    "gradient_checkpointing": False,
+    "per_device_train_batch_size": 16,
+}
 REFERENCE = {"beta": 0.04}
-OLD = {
-    "num_iterations": 2,
-    "max_steps": 2,
-}  # the second step has log-probabilities of an old policy
+OLD = {"num_iterations": 2, "max_steps": 2}  # the second step has an old policy
 
 
 def train(model: Path, folder: Path, share: bool, **config) -> tuple[list[torch.Tensor], list]:
     """The weights after training, by plain gradient descent, and the completions."""
     rows = Dataset.from_list([{"prompt": prompt, "task": "any"} for prompt in PROMPTS])
-    config = {
-        "optim": "sgd",
-        "learning_rate": 0.1,
-        "lr_scheduler_type": "constant",
-        "max_grad_norm": 0.0,
-        "gradient_checkpointing": False,
-        "per_device_train_batch_size": 16,
-        "share_prompts": share,
-        **config,
-    }
-    args = GRPOConfig(output_dir=str(folder), **{**TINY, **config})
-    reward = give("reward", AMOUNTS)
-    trainer = GRPOTrainer(model=str(model), reward_funcs=reward, args=args, train_dataset=rows)
+    settings = {**TINY, **PLAIN_DESCENT, "share_prompts": share, **config}
+    args = GRPOConfig(output_dir=str(folder), **settings)
+    trainer = GRPOTrainer(str(model), give("reward", AMOUNTS), args, rows)
     trainer.train()
     weights = [weight.detach().clone() for weight in trainer.model.parameters()]
     return weights, sorted(trainer._logs["completion"])

@@ -25,30 +25,35 @@ ALIKE = [[1.0, 0.0, 0.0, 0.0, 0.5, 0.5], [0.5] * 6][RANK]  # rank 1 has no group
 BONUS = [[0.1, 0.2, 0.3, 0.4, 0.5, 0.6], [5.0, 0.1, 0.2, 0.3, 0.4, 0.5]][RANK]
 
 
+BATCH = {"per_device_train_batch_size": 6}
+
+
 def main(model: Path, folder: Path) -> None:
-    right = route(give("right", RIGHT), ("math",))
-    spoken = as_async(
-        give("spoken", [1.0, 0.0, 0.0, 1.0], outcomes=["graded", "timeout", "graded", "graded"])
-    )
-    rewards = [right, route(spoken, ("words",)), give("bonus", BONUS, "shaping")]
-    settings = {"reward_gates": {"bonus": ["right", "spoken"]}}
-    trainer = make_trainer(model, folder, rewards, TASKS, settings, per_device_train_batch_size=6)
+    said = ["graded", "timeout", "graded", "graded"]
+    spoken = as_async(give("spoken", [1.0, 0.0, 0.0, 1.0], outcomes=said))
+    rewards = [
+        route(give("right", RIGHT), ("math",)),
+        route(spoken, ("words",)),
+        give("bonus", BONUS, "shaping"),
+    ]
+    gates = {"reward_gates": {"bonus": ["right", "spoken"]}}
+    trainer = make_trainer(model, folder, rewards, TASKS, gates, **BATCH)
     trainer.train()
-    seen = {"logged": generations(trainer)[0], "advantages": list(trainer._logs["advantages"])}
-    seen |= {
+    texts = [["1", "2"], ["2", "3"]][RANK]
+    moved, apart = skipped(model, folder)
+    seen = {
         "world size": trainer.accelerator.num_processes,
+        "logged": generations(trainer)[0],
+        "advantages": list(trainer._logs["advantages"]),
         "bonus": list(trainer._logs["rewards"]["bonus"]),
+        "agreement": load_reward("majority")(prompts=["one", "one"], completions=texts),
+        "moved": moved,
+        "apart": apart,
     }
-    seen["agreement"] = load_reward("majority")(
-        prompts=["one", "one"], completions=[["1", "2"], ["2", "3"]][RANK]
-    )
-    seen["moved"], seen["apart"] = skipped(model, folder)
     (folder / f"seen_{RANK}.json").write_text(json.dumps(seen))
-    stop = make_trainer(
-        model, folder, rewards, TASKS, {"max_reward_error_rate": 0.0}, per_device_train_batch_size=6
-    )
+    strict = {"max_reward_error_rate": 0.0}
     try:
-        stop.train()
+        make_trainer(model, folder, rewards, TASKS, strict, **BATCH).train()
     except RewardErrors as error:
         (folder / f"raised_{RANK}.txt").write_text(str(error))
         time.sleep(2)  # the launcher kills the other rank when one has ended
@@ -61,23 +66,13 @@ def skipped(model: Path, folder: Path) -> tuple[float, float]:
     """
     ends = []
     for skip in (False, True):
-        config = {
-            "per_device_train_batch_size": 6,
-            "optim": "sgd",
-            "learning_rate": 1.0,
-            "skip_zero_advantages": skip,
-        }
-        trainer = make_trainer(
-            model, folder / f"skip-{skip}", [give("alike", ALIKE)], TASKS, {}, **config
-        )
+        config = {"optim": "sgd", "learning_rate": 1.0, "skip_zero_advantages": skip, **BATCH}
+        rewards = [give("alike", ALIKE)]
+        trainer = make_trainer(model, folder / f"skip-{skip}", rewards, TASKS, {}, **config)
         start = [weight.detach().clone() for weight in trainer.model.parameters()]
         trainer.train()
-        ends.append(
-            [
-                weight.detach()
-                for weight in trainer.accelerator.unwrap_model(trainer.model).parameters()
-            ]
-        )
+        trained = trainer.accelerator.unwrap_model(trainer.model)
+        ends.append([weight.detach() for weight in trained.parameters()])
     moved, apart = zip(start, ends[0], strict=True), zip(*ends, strict=True)
     return tuple(max((a - b).abs().max().item() for a, b in pairs) for pairs in (moved, apart))
 
