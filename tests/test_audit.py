@@ -4,7 +4,6 @@ import contextlib
 import io
 import json
 import re
-import shlex
 import subprocess
 import sys
 from collections.abc import Callable
@@ -15,7 +14,7 @@ import pytest
 from test_layout import REQUIRED
 
 from rewards import load_reward, reward_of
-from rewards.audit import audit_command, try_tricks
+from rewards.audit import try_tricks
 from rewards.audit.call import score, stand_in_ids
 from rewards.audit.tricks import TRICKS, tricks
 from rewards.contract import route
@@ -469,19 +468,3 @@ def test_the_exit_status_is_0_1_for_what_is_paid_and_2_where_nothing_is_scored(
     specs = [word.format(mine=f"{tmp_path}/mine.py") for word in words.split()]
     found, output = run_script("--config", str(HACK), "--per_task", "1", *specs)
     assert (found, part in output) == (status, True), output
-
-
-def test_the_command_that_is_printed_runs_as_printed(run_script, tmp_path):
-    (tmp_path / "my own.py").write_text(
-        "def short(completions, limit, **kwargs): return [limit] * len(completions)\n"
-    )
-    command = audit_command(
-        HACK,
-        reward_funcs=[f"{tmp_path}/my own.py:short"],
-        reward_kwargs={"short": {"limit": 3}},
-        dataset_path=None,
-    )
-    _, script, *words = shlex.split(command)
-    assert script == "scripts/audit_rewards.py"
-    status, output = run_script(*words, "--per_task", "1")
-    assert (status, "reward 'short' gives 3 to each of the" in output) == (1, True), output

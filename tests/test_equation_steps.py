@@ -149,9 +149,10 @@ def test_parameters_out_of_range_are_refused(parameters):
 
 def test_the_table_has_the_sum_of_the_steps_of_the_reference():
     rows = [{"prompt": "3 + 4 - 2 =", "task": "sums"}, {"prompt": "Say so.", "task": "words"}]
-    rewards = [route(EquationSteps(), ("sums",))]
-    lines = reward_lines(rows, rewards, [0.5], lambda row: "3 + 4 = 7, 7 - 2 = 5")
-    assert [(line.kind, line.reference_earns) for line in lines] == [("step", 2.0), ("step", None)]
+    reward = route(EquationSteps(), ("sums",))
+    lines, _ = reward_lines(rows, reward, lambda row: "3 + 4 = 7, 7 - 2 = 5")
+    earned = [(line["kind"], line["reference earns"]) for line in lines]
+    assert earned == [("step", 2.0), ("step", None)]
     assert check_every_task_is_scored(lines, rows) == [], "step rewards may be left out"
 
 

@@ -113,8 +113,8 @@ def test_a_reward_may_return_its_scores_in_any_kind_of_sequence(make):
 
     assert score(half, [{"prompt": "p"}] * 2, ["a", "b"]) == [0.5, 0.5]
     rows = [{"prompt": "p", "task": "t"}]
-    (line,) = reward_lines(rows, [reward_of(half)], [1.0], lambda row: "a")
-    assert (line.problems, line.reference_earns) == ([], 0.5)
+    (line,), problems = reward_lines(rows, reward_of(half), lambda row: "a")
+    assert (problems, line["reference earns"]) == ([], 0.5)
 
 
 @pytest.mark.slow

@@ -84,14 +84,6 @@ def test_problems_of_rewards_rows_and_settings_are_reported_at_once(begin, capsy
         assert part in printed
 
 
-def test_an_exception_that_is_not_a_message_keeps_its_traceback(begin):
-    def with_a_bug(args, seed):
-        return {}["question"]
-
-    with pytest.raises(KeyError, match="question"):
-        begin(load_rows=with_a_bug)
-
-
 def test_other_ranks_wait_in_silence_until_the_main_one_has_refused(begin, capsys, monkeypatch):
     def ended_by_the_launcher(seconds):
         raise SystemExit(-15)

@@ -10,7 +10,6 @@ from support.scored_by_place import TINY, give
 from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig
 from trl.trainer.utils import add_fused_lm_head
 
-from recipes.common.checks.notes import shared_prompt_notes
 from recipes.common.trainer import GRPOConfig, GRPOTrainer
 from recipes.common.training.shared_prompt import share_prompts, why_prompts_are_not_shared
 
@@ -167,15 +166,3 @@ def test_where_a_prompt_is_not_shared_the_reason_is_given(
     )
     found = why_prompts_are_not_shared(args, config)
     assert found is None if reason is None else reason in found
-
-
-def test_preflight_says_where_a_prompt_is_not_shared_as_asked(model, tmp_path):
-    def notes(**settings):
-        settings = {**TINY, "gradient_checkpointing": False, **settings}
-        return shared_prompt_notes(GRPOConfig(output_dir=str(tmp_path), **settings), model)
-
-    assert notes(share_prompts=True) == notes(gradient_checkpointing=True) == []
-    (note,) = notes(share_prompts=True, gradient_checkpointing=True)
-    assert "has no effect: gradient_check" in note
-    (note,) = notes(share_prompts=True, loss_type="bnpo")
-    assert "completions keep TRL's shuffled order" in note

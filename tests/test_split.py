@@ -4,7 +4,7 @@ import pytest
 from datasets import Dataset
 from test_preflight import SETTINGS, make_rows
 
-from recipes.common.checks.notes import only_rows_notes
+from recipes.common.checks.preflight import only_rows_notes
 from recipes.common.data.overlap import question_of
 from recipes.common.data.split import load_split, use_only_rows
 from recipes.common.utils.run_files import write_rows

@@ -30,7 +30,7 @@ from test_preflight import SETTINGS
 from transformers import AutoTokenizer
 
 from recipes.calculator.train import metric, reference_completion
-from recipes.common.checks.preflight import check_rows
+from recipes.common.checks.rewards_on_rows import check_rewards
 from recipes.common.data.recipe import load_parts, load_recipe
 from recipes.common.evaluation.evaluate import evaluate
 from recipes.common.sampling.probe import check as check_probe
@@ -58,10 +58,10 @@ def test_the_reward_of_an_environment_trains_as_in_trl(make, tmp_path):
         trainer = make(tmp_path / kind.__module__, kind=kind)
         trainer.train()
         table = completions(tmp_path / kind.__module__)
-        columns = [table[name] for name in ("Calculator", "gsm8k_correctness", "advantage")]
-        trained.append((columns, list(trainer.model.parameters())))
+        columns = [table[name] for name in ("Calculator", "advantage", "completion")]
+        trained.append(([list(map(str, of)) for of in columns], list(trainer.model.parameters())))
     (ours, our_weights), (theirs, their_weights) = trained
-    assert ours == theirs and ours[0] == ENVIRONMENT
+    assert ours == theirs and ours[0] == list(map(str, ENVIRONMENT))
     assert all(map(torch.equal, our_weights, their_weights))
 
 
@@ -277,8 +277,9 @@ def test_a_reward_may_take_the_environments_and_preflight_does_not_call_it(make,
     (tmp_path / "mine.py").write_text(BY_ENVIRONMENT)
     names = [f"{tmp_path}/mine.py:by_environment", "gsm8k_correctness"]
     args, rewards, rows, problems = parts_of(parse, reward_funcs=names)
-    lines, found = check_rows(args, rows.to_list(), [], rewards, reference_completion)
-    assert problems == found == [] and [line.reward for line in lines] == ["gsm8k_correctness"]
+    lines = check_rewards(args, rows.to_list(), [], rewards, reference_completion)
+    assert problems == args.problems == []
+    assert [line["reward"] for line in lines] == ["gsm8k_correctness"]
     make(rewards=rewards).train()
     assert completions(tmp_path)["by_environment"] == ENVIRONMENT
 
@@ -310,8 +311,8 @@ def test_an_environment_may_make_the_prompt_of_empty_messages_and_score_it_alone
     empty = Dataset.from_list([silent] * 4)
     args, rewards, rows, problems = parts_of(parse, lambda args, seed: (empty, None), **settings)
     assert problems == []
-    _, problems = check_rows(args, rows.to_list(), [], rewards, lambda row: None)
-    assert problems == []
+    check_rewards(args, rows.to_list(), [], rewards, lambda row: None)
+    assert problems == args.problems == []
     environment = load_environment(f"{__file__}:Asks")
     make(rows=rows.to_list(), environment=environment, rewards=None).train()
     table = completions(tmp_path)

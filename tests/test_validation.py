@@ -10,51 +10,17 @@ import torch
 from safetensors.torch import load_file
 from support.launching import DENSE_REWARD, ROOT, TINY
 from support.pushed import pushed
-from test_preflight import SETTINGS, make_rows, reference
 
-from recipes.common.checks.preflight import preflight
 from recipes.common.data.recipe import import_recipe
 from recipes.common.evaluation.evaluate import add_line
 from recipes.common.training.callbacks import Clock
 from recipes.common.utils.run_files import VALIDATION, read_json, read_validation, write_rows
-from rewards import load_rewards
 
 QUICKSTART = ROOT / "recipes/arithmetic/quickstart.yaml"
 CURVE = {"eval_strategy": "steps", "eval_steps": 2, "save_steps": 2, "num_validation_rows": 5}
 STEPS = {"max_steps": 5, "num_train_rows": 8, "use_cpu": "true", "learning_rate": 0.01}
-STEPS["reward_funcs"] = [DENSE_REWARD, "xml_format", "reasoning_gym"]
 BEST = {"load_best_model_at_end": True, "metric_for_best_model": "validation/strict"}
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"num_validation_rows": 0}, "num_validation_rows is 0; eval_strategy needs at least 1"),
-        ({"load_best_model_at_end": True}, "metric_for_best_model is None; a checkpoint is chosen"),
-        ({"save_strategy": "best"}, "save_strategy is best; give steps, save_steps as eval_steps"),
-        ({**BEST, "save_steps": 4}, "with save_steps 4 and eval_steps 2 the best step may have no"),
-        ({**BEST, "save_total_limit": 1}, "save_total_limit is 1, so that transformers deletes"),
-        ({"early_stopping_patience": 5}, "metric_for_best_model is None; a checkpoint is chosen"),
-    ],
-)
-def test_settings_by_which_no_checkpoint_could_be_chosen_are_refused(parse, settings, message):
-    args = parse({**SETTINGS, **CURVE, **settings})
-    rewards, validation = load_rewards(args.recipe.reward_funcs), make_rows(50)
-    rows = (make_rows(*range(8)), make_rows(100), rewards, reference, [], validation)
-    (problem,) = preflight(args, *rows).problems
-    assert message in problem
-
-
-def test_preflight_says_what_is_evaluated_and_checks_the_rows(parse):
-    args = parse({**SETTINGS, **CURVE})
-    rewards = load_rewards(args.recipe.reward_funcs)
-    others = (args, make_rows(*range(8)), make_rows(100), rewards, reference, [])
-    result = preflight(*others, make_rows(50, 51))
-    assert result.problems == [] and result.training.num_generations_eval == 1
-    note = "validation: 2 rows of the training side, evaluated every 2 steps and never trained on"
-    assert note in result.notes
-    (problem,) = preflight(*others, make_rows(50, 100)).problems
-    assert "1 of 1 evaluation rows are also training rows" in problem
+STEPS["reward_funcs"] = [DENSE_REWARD, "xml_format", "reasoning_gym"]
 
 
 def test_a_phase_does_not_count_the_phases_inside_it(monkeypatch, tmp_path):

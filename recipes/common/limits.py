@@ -1,36 +1,34 @@
-"""What each setting may be by itself: the type its field declares, a limit, or one of some choices.
-pydantic checks it.
+"""Which values are allowed: the type that a field declares, a range or choices, and what goes with
+what.
 
-TRL, torch, PEFT and the trackers refuse most of these as well, but late, one at a time, or in other
-words.
+pydantic holds a value to its type. TRL and transformers refuse more when their dataclasses are
+built (checks/preflight.py); what they say themselves is not repeated here.
 """
 
 import dataclasses
 import typing
-from enum import EnumMeta
+from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, TypeAdapter, ValidationError
 
 from recipes.common.utils.secrets import blank
 
-# A value that may be left out (None) is not held to its limit where it is.
-LIMITS: list[tuple[Any, str]] = [
+# A value that may be left out (None) is not held to its range where it is.
+RANGES: list[tuple[Any, str]] = [
     (Field(ge=2), "num_generations"),
     (Field(ge=1), "max_completion_length num_train_rows save_total_limit early_stopping_patience"),
     (Field(ge=1), "per_device_train_batch_size per_device_eval_batch_size num_iterations"),
     (Field(ge=1), "gradient_accumulation_steps steps_per_generation generation_batch_size"),
     (Field(ge=1), "lora_r lora_alpha ddp_timeout torch_empty_cache_steps ref_model_sync_steps"),
-    (Field(ge=0), "num_eval_rows num_validation_rows num_eval_samples top_k"),
-    (Field(ge=0), "max_bad_rows metric_steps"),
-    (Field(ge=0), "num_completions_to_print dataloader_num_workers"),
+    (Field(ge=0), "num_eval_rows num_validation_rows num_eval_samples metric_steps max_bad_rows"),
+    (Field(ge=0), "num_completions_to_print dataloader_num_workers top_k"),
     (Field(ge=0, lt=2**32), "seed data_seed"),
-    (Field(ge=-1), "max_steps"),  # 0 is refused with the other settings
+    (Field(ge=-1), "max_steps"),
     (Field(gt=0), "temperature repetition_penalty learning_rate num_train_epochs adam_epsilon"),
-    (
-        Field(gt=0),
-        "delta reward_timeout_s logging_steps eval_steps sapo_temperature_neg sapo_temperature_pos",
-    ),
+    (Field(gt=0), "sapo_temperature_neg sapo_temperature_pos delta reward_timeout_s"),
+    (Field(gt=0), "logging_steps eval_steps"),
     (Field(ge=0), "beta weight_decay max_grad_norm warmup_steps epsilon_high entropy_coef"),
     (Field(ge=0), "off_policy_mask_threshold"),
     (Field(gt=0, le=1), "top_p top_entropy_quantile vllm_gpu_memory_utilization"),
@@ -38,7 +36,7 @@ LIMITS: list[tuple[Any, str]] = [
     (Field(ge=0, le=1), "min_p max_reward_error_rate label_smoothing_factor"),
     (Field(ge=0, lt=1), "epsilon adam_beta1 adam_beta2 lora_dropout"),
 ]
-LIMIT_OF = {name: limit for limit, names in LIMITS for name in names.split()}
+RANGE_OF = {name: limit for limit, names in RANGES for name in names.split()}
 CHOICES: dict[str, tuple[str, ...]] = {
     "loss_type": ("grpo", "dr_grpo", "dapo", "bnpo", "cispo", "sapo", "luspo", "vespo"),
     "importance_sampling_level": ("token", "sequence"),
@@ -50,86 +48,171 @@ CHOICES: dict[str, tuple[str, ...]] = {
 }
 # Mappings, whatever their field declares: text that is no JSON mapping is no value of them.
 MAPPINGS = ("reward_tasks", "reward_gates", "reward_columns")
-# pydantic's kinds of errors in plain words.
-WORDS = {
-    "int_type": "a whole number",
-    "int_from_float": "a whole number",
-    "int_parsing": "a whole number",
-    "float_type": "a number",
-    "float_parsing": "a number",
-    "finite_number": "a finite number",
-    "bool_type": "true or false",
-    "bool_parsing": "true or false",
-    "string_type": "text",
-    "list_type": "a list",
-    "dict_type": "a mapping by name; on the command line JSON",
-    "literal_error": "one of {expected}",
-    "greater_than": "more than {gt}",
-    "greater_than_equal": "at least {ge}",
-    "less_than": "less than {lt}",
-    "less_than_equal": "at most {le}",
-}
-CONFIG = {"arbitrary_types_allowed": True, "protected_namespaces": (), "allow_inf_nan": False}
+# What generation_kwargs cannot change, with the one value that changes nothing.
+FIXED = {"do_sample": True, "num_beams": 1, "num_return_sequences": 1, "stop_strings": None}
+FIXED |= {"max_new_tokens": None, "max_length": None, "eos_token_id": None, "pad_token_id": None}
+
+
+def chooses(s: SimpleNamespace) -> bool:
+    """Whether a checkpoint, or the moment to stop, is chosen by a metric."""
+    return bool(s.load_best_model_at_end or s.early_stopping_patience)
+
+
+# What does not go together: of all settings, and what to say, with their values in braces.
+COMBINATIONS: list[tuple[Callable[[SimpleNamespace], Any], str]] = [
+    (
+        lambda s: s.max_steps == 0,
+        "max_steps is 0; it must be at least 1, or -1 for num_train_epochs.",
+    ),
+    (
+        lambda s: len(s.example) not in (0, 2),
+        "example is {example}; give a question and its completion, or none.",
+    ),
+    (
+        lambda s: s.max_tool_calling_iterations == 0 and (s.tools or s.environment_factory),
+        "max_tool_calling_iterations is 0: no call of a tool would be answered. Give at least 1, "
+        "or no tools.",
+    ),
+    # Rewards
+    (
+        # What is normalised over the right answers alone would count a wrong one as their mean.
+        lambda s: s.reward_gates and s.multi_objective_aggregation == "normalize_then_sum",
+        "reward_gates do not go with multi_objective_aggregation: normalize_then_sum.",
+    ),
+    (
+        lambda s: s.remove_unused_columns,
+        "remove_unused_columns is true and would take away the columns that rewards need: leave "
+        "it out.",
+    ),
+    # The model
+    (
+        lambda s: s.use_peft and s.lora_task_type != "CAUSAL_LM",
+        "lora_task_type is {lora_task_type}; GRPO trains a model that writes: CAUSAL_LM.",
+    ),
+    (
+        lambda s: {"dtype", "torch_dtype", "device_map"} & {*(s.model_init_kwargs or {})},
+        "model_init_kwargs is {model_init_kwargs}: the setting dtype says the type, and the "
+        "trainer places the model. Leave them out there.",
+    ),
+    (
+        lambda s: s.sync_ref_model and (s.use_peft or not s.beta),
+        "sync_ref_model moves a reference model, which a run with LoRA or with beta 0 does not "
+        "load: set use_peft: false and beta above 0, or leave sync_ref_model out.",
+    ),
+    # Checkpoints that a run could not go on from, or not to the same tokens
+    (
+        lambda s: s.ignore_data_skip or s.save_only_model,
+        "ignore_data_skip and save_only_model must be false: a resumed run would train on rows "
+        "that it has had, or lack its optimizer and its random state.",
+    ),
+    (
+        # Ctrl-C between two bests would save nothing, and a kill lose what follows the last.
+        lambda s: s.save_strategy == "best",
+        "save_strategy is best; give steps, save_steps as eval_steps, load_best_model_at_end: "
+        "true.",
+    ),
+    (
+        lambda s: s.metric_for_best_model and s.save_total_limit == 1,
+        "save_total_limit is 1, so that transformers deletes all checkpoints but the best when a "
+        "run ends or is interrupted, and it could not go on from its last. Set it to 2.",
+    ),
+    # The curve
+    (
+        lambda s: s.eval_strategy != "no" and s.num_validation_rows < 1,
+        "num_validation_rows is {num_validation_rows}; eval_strategy needs at least 1, or set it "
+        "to 'no'.",
+    ),
+    (
+        lambda s: s.early_stopping_patience and s.eval_strategy == "no",
+        "early_stopping_patience needs evaluations while training: set eval_strategy: steps and "
+        "eval_steps.",
+    ),
+    (
+        lambda s: chooses(s) and not str(s.metric_for_best_model).startswith("validation/"),
+        "metric_for_best_model is {metric_for_best_model!r}; a checkpoint is chosen, and a run "
+        "stopped early, by a metric of the recipe on the validation rows: validation/strict, say.",
+    ),
+    (
+        lambda s: chooses(s) and s.greater_is_better is False,
+        "greater_is_better is false, but the metrics of a recipe are shares of right answers: "
+        "leave it out.",
+    ),
+    (
+        lambda s: (
+            s.load_best_model_at_end
+            and s.save_strategy == "steps"
+            and s.eval_steps
+            and s.save_steps != s.eval_steps
+        ),
+        "load_best_model_at_end: with save_steps {save_steps} and eval_steps {eval_steps} the "
+        "best step may have no checkpoint. Set save_steps to {eval_steps}.",
+    ),
+]
 
 
 def usable(kind: type, values: dict[str, Any], problems: list[str]) -> dict[str, Any]:
     """Every field of a dataclass: those of `values` as their types, else the default.
 
-    A value that is not allowed is a problem.
+    A value that is not allowed joins the problems.
     """
     fields = {field.name: field for field in dataclasses.fields(kind) if field.init}
     hints = typing.get_type_hints(kind)
-    defaults = {name: default_of(field) for name, field in fields.items()}
-    given = {
-        name: value
-        for name, value in values.items()
-        if name in fields and (value != defaults[name] or isinstance(value, bool))
-    }
-    types = {name: _type(name, hints[name], fields[name].metadata.get("choices")) for name in given}
-    read, wrong = read_values(types, given)
-    shown = blank(given)
-    problems += [f"{name} is {shown[name]!r}; it must be {words}." for name, words in wrong.items()]
-    return defaults | read
+    read = {name: default_of(field) for name, field in fields.items()}
+    for name, value in values.items():
+        if name not in fields or (value == read[name] and not isinstance(value, bool)):
+            continue
+        hint = _type(name, hints[name], fields[name].metadata.get("choices"))
+        try:
+            read[name] = read_value(hint, value)
+        except ValidationError as error:
+            shown = blank({name: value})[name]
+            problems.append(f"{name} is {shown!r}: {words_of(error)}.")
+    return read
 
 
-def read_values(
-    types: dict[str, Any], given: dict[str, Any]
-) -> tuple[dict[str, Any], dict[str, str]]:
-    """Values as their types, and of each one that is not of its type what it must be.
+def read_value(hint: Any, value: Any) -> Any:
+    """A value as its type; pydantic's ValidationError for one that it cannot be.
 
     A text is read as what its type says; any other value is held to its type.
-    Example: `read_values({"a": int, "b": int}, {"a": "5", "b": 1.5}) == ({"a": 5}, {"b": "a whole
-    number"})`
+    Example: `read_value(int, "5") == 5`; `read_value(int, 1.5)` raises
     """
-    read, wrong = {}, {}
-    for name, value in given.items():
-        of_list = isinstance(value, list) and bool(value)
-        is_text = all(isinstance(each, str) for each in (value if of_list else [value]))
-        adapter = TypeAdapter(types[name], config={**CONFIG, "strict": not is_text})
+    items = value if isinstance(value, list) and value else [value]
+    is_text = all(isinstance(item, str) for item in items)
+    config = {"arbitrary_types_allowed": True, "allow_inf_nan": False, "strict": not is_text}
+    read = TypeAdapter(hint, config=config).validate_python(value)
+    return getattr(read, "value", read)  # of an enum
+
+
+def words_of(error: ValidationError) -> str:
+    """What pydantic says, each thing once."""
+    return "; or ".join(dict.fromkeys(problem["msg"] for problem in error.errors()))
+
+
+def check_combinations(values: dict[str, Any]) -> list[str]:
+    """What does not go together among all settings of a run."""
+    settings = SimpleNamespace(**values)
+    return [text.format_map(values) for holds, text in COMBINATIONS if holds(settings)]
+
+
+def check_generation(kwargs: dict[str, Any]) -> None:
+    """Raise ValueError for `generation_kwargs` that transformers ignores, or refuses, or that
+    would change what another setting says; vLLM has names of its own.
+    """
+    from transformers import GenerationConfig
+
+    if unknown := [name for name in kwargs if not hasattr(GenerationConfig(), name)]:
+        raise ValueError(f"transformers' GenerationConfig has no {', '.join(unknown)}.")
+    if fixed := [name for name in kwargs if kwargs[name] != FIXED.get(name, kwargs[name])]:
+        raise ValueError(
+            f"{', '.join(fixed)} cannot be set here: the length is max_completion_length, the end "
+            "the tokenizer's, and a row is sampled, once."
+        )
+    for name in kwargs.keys() & RANGE_OF.keys():
         try:
-            value = adapter.validate_python(value)
-            read[name] = getattr(value, "value", value)  # of an enum
+            read_value(Annotated[int | float, RANGE_OF[name]], kwargs[name])
         except ValidationError as error:
-            words = {}
-            for each in error.errors():
-                one = WORDS.get(each["type"], each["msg"]).format(**each.get("ctx", {}))
-                in_list = any(isinstance(part, int) for part in each["loc"])
-                words[f"a list of {one.removeprefix('a ')}" if in_list else one] = None
-            wrong[name] = " or ".join(words)
-    return read, wrong
-
-
-def _type(name: str, hint: Any, choices: Any) -> Any:
-    kinds = [each for each in typing.get_args(hint) if isinstance(each, EnumMeta)]
-    of_enum = [each.value for kind in kinds for each in kind]
-    choices = CHOICES.get(name) or tuple(choices or of_enum)
-    if choices and typing.get_origin(hint) is list:
-        hint = list[Literal[choices]]
-    elif choices:
-        hint = Literal[choices] | None if type(None) in typing.get_args(hint) else Literal[choices]
-    elif name in MAPPINGS or name.endswith("_kwargs"):
-        hint = dict | None
-    return Annotated[hint, LIMIT_OF[name]] if name in LIMIT_OF else hint
+            raise ValueError(f"{name} is {kwargs[name]!r}: {words_of(error)}.") from error
+    GenerationConfig(**{"do_sample": True, **kwargs}).validate(strict=True)
 
 
 def default_of(field: dataclasses.Field) -> Any:
@@ -137,3 +220,15 @@ def default_of(field: dataclasses.Field) -> Any:
     if field.default_factory is not dataclasses.MISSING:
         return field.default_factory()
     return None if field.default is dataclasses.MISSING else field.default
+
+
+def _type(name: str, hint: Any, choices: Any) -> Any:
+    """The type of a setting, with its choices and its range."""
+    choices = CHOICES.get(name) or tuple(choices or ())
+    if choices and typing.get_origin(hint) is list:
+        hint = list[Literal[choices]]
+    elif choices:
+        hint = Literal[choices] | None if type(None) in typing.get_args(hint) else Literal[choices]
+    elif name in MAPPINGS or name.endswith("_kwargs"):
+        hint = dict | None
+    return Annotated[hint, RANGE_OF[name]] if name in RANGE_OF else hint

@@ -51,10 +51,9 @@ def start(
         finished.
     """
     # Imported here, so that a script may import a recipe without all that a run needs.
-    from recipes.common.checks.model_files import model_folder
+    from recipes.common.checks.model import model_folder
     from recipes.common.checks.preflight import preflight, report, resolved
     from recipes.common.checks.run_folder import dtype_of_run, identity_of, open_run_folder
-    from recipes.common.data.recipe import load_parts
     from recipes.common.training.tools import load_environment, load_tools
     from recipes.common.utils.screen import announce, explain_endings, refuse
     from recipes.common.utils.secrets import blank
@@ -65,13 +64,10 @@ def start(
     sys.argv[:] = blank(sys.argv)  # W&B and the record of a start keep the command
     explain_endings()
     announce("Checking settings, rows and rewards ...")
-    (rewards, train_rows, eval_rows, validation_rows), problems = load_parts(args, load_rows)
-    result = preflight(
-        args, train_rows, eval_rows, rewards, reference_completion, problems, validation_rows
-    )
-    if result.problems:
-        refuse(report(result, args))
-    announce(report(result, args))
+    result = preflight(args, load_rows, reference_completion)
+    if args.problems:
+        refuse(report(result))
+    announce(report(result))
     recipe, training, model = args.recipe, result.training, result.model
     if recipe.dry_run:
         sys.exit(0)
@@ -83,16 +79,16 @@ def start(
         # transformers reads W&B's project from the environment alone.
         os.environ.setdefault("WANDB_PROJECT", training.project)
     config = resolved(recipe, args.training, args.model, Path(sys.argv[0]).resolve().parent.name)
-    code = [*rewards, *load_tools(training.tools)]
+    code = [*result.rewards, *load_tools(training.tools)]
     if training.environment_factory:
         code.append(load_environment(training.environment_factory))
-    held_out = eval_rows.to_list() if eval_rows else []
+    held_out = result.eval_rows.to_list() if result.eval_rows else []
     start_model = model_folder(model.model_name_or_path, model.model_revision)
     identity = identity_of(code, result.rows, held_out, start_model)
     checkpoint = open_run_folder(recipe, training, {**config, **identity})
     announce("Loading the model ...")
-    rows = (train_rows, eval_rows, validation_rows)
-    return Run(recipe, training, model, rewards, *rows, checkpoint, config, result.record())
+    rows = (result.train_rows, result.eval_rows, result.validation_rows)
+    return Run(recipe, training, model, result.rewards, *rows, checkpoint, config, result.record())
 
 
 def train_and_save(trainer: GRPOTrainer, run: Run, metric: Metric) -> dict[str, Any] | None:

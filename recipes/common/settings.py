@@ -8,14 +8,13 @@ line. A preset is a paper's settings, a YAML of recipes/presets/; of several the
 that stands in a run's YAML (`preset:`) is part of that YAML: its other keys win over it.
 """
 
-import dataclasses
 import difflib
 import json
 import os
 import re
 import sys
 import typing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -102,13 +101,14 @@ class RecipeArguments:
 
 @dataclass
 class Arguments:
-    """The values of a run as read, what is wrong with them, and notes for preflight's reader."""
+    """The values of a run as read, and the lists of problems and notes that a check adds to."""
 
     recipe: RecipeArguments
     training: dict[str, Any]
     model: dict[str, Any]
     problems: list[str]
     config_path: str | None = None
+    words: list[str] = field(default_factory=list)  # of the command line
     notes: list[str] = field(default_factory=list)
     is_read: bool = True  # False where the YAML could not be read, and none of its values is known
 
@@ -123,7 +123,7 @@ def parse_arguments(recipe_type: type[RecipeArguments], argv: list[str] | None =
 
     A default takes the place of a bad value, so that everything else can be checked as well.
     """
-    from recipes.common.limits import default_of, usable  # importing a recipe stays light
+    from recipes.common.limits import usable  # importing a recipe stays light
     from recipes.common.utils.problems import collected
     from recipes.common.utils.secrets import remember
     from recipes.common.utils.yaml_file import read_yaml
@@ -137,11 +137,11 @@ def parse_arguments(recipe_type: type[RecipeArguments], argv: list[str] | None =
         groups.append(groups.pop(1))  # TRL's ModelConfig after the groups of ours
         parser.print_help()
         raise SystemExit(0)
-    fields = {each.name: each for kind in kinds for each in dataclasses.fields(kind) if each.init}
     hints = {name: hint for kind in kinds for name, hint in typing.get_type_hints(kind).items()}
+    hints = {each.name: hints[each.name] for kind in kinds for each in fields(kind) if each.init}
     problems: list[str] = []
-    given = _read_words(argv, {name: hints[name] for name in fields}, problems)
-    config_path, *others = given.pop("config", None) or [None]
+    options = read_words(argv, hints, problems)
+    config_path, *others = options.pop("config", None) or [None]
     config = None
     with collected(problems):
         config = read_yaml(Path(config_path)) if config_path else {}
@@ -150,88 +150,80 @@ def parse_arguments(recipe_type: type[RecipeArguments], argv: list[str] | None =
         f"--config is given twice, {config_path} and {other}: one file describes one run."
         for other in others
     ]
-    problems += _set_environment(config.pop("env", None) or {})
-    problems += [_unknown(name, fields, config_path) for name in config if name not in fields]
-    names = given.get("preset") or config.get("preset") or []
+    env = config.pop("env", None) or {}
+    if isinstance(env, dict):
+        for name, value in env.items():  # the shell wins
+            os.environ.setdefault(str(name), str(value))
+    else:
+        problems.append(f"env is {env!r}; it must be a mapping of names to values.")
+    problems += [_unknown(name, hints, config_path) for name in config if name not in hints]
+    names = options.get("preset") or config.get("preset") or []
     preset = {}
     with collected(problems):  # names of another type are reported with the other types
         preset = read_presets([names] if isinstance(names, str) else names)
-    usual = {name: value for name, value in preset.items() if name != ADDED}
+    added = preset.pop(ADDED, [])
     # A preset that stands in the YAML is part of it.
-    values = {**config, **usual, **given} if "preset" in given else {**usual, **config, **given}
+    values = config | preset | options if "preset" in options else preset | config | options
     for name, other in (("dataset_name", "dataset_path"), ("dataset_path", "dataset_name")):
-        if name in given and other in config and other not in given:
+        if name in options and other in config and other not in options:
             del values[other]  # the command line replaces the YAML's rows
     remember(values)
     values = {
         name: _readable(name, value, hints[name], problems)
         for name, value in values.items()
-        if name in fields
+        if name in hints
     }
     remember(values)  # JSON of the command line is a mapping now
     recipe, training, model = (usable(kind, values, problems) for kind in kinds)
-    problems += _stale_reward_settings(config, given, recipe["reward_funcs"])
+    problems += _stale_reward_settings(config, options, recipe["reward_funcs"])
     problems += [
         f"{name} is {recipe[name]!r}; this recipe does not use it: leave it out."
         for name in recipe_type.unused
         if recipe[name] is not None
     ]
-    read = {**recipe, **training, **model}
-    before = {**{name: default_of(each) for name, each in fields.items()}, **config}
-    changed = [
-        f"{name} {before[name]} -> {value}"
-        for name, value in usual.items()
-        if read[name] == value != before[name]
-    ]
-    changed += _add_rewards(preset.get(ADDED, []), recipe, training)
-    notes = []
-    if preset:
-        notes = [f"preset {' '.join(recipe['preset'])}: {', '.join(changed) or 'changes nothing'}"]
-    return Arguments(recipe_type(**recipe), training, model, problems, config_path, notes, is_read)
+    _add_rewards(added, recipe, training)
+    return Arguments(
+        recipe_type(**recipe),
+        training,
+        model,
+        problems,
+        config_path,
+        words=argv,
+        notes=[f"preset: {' '.join(recipe['preset'])}"] if preset else [],
+        is_read=is_read,
+    )
 
 
-def _read_words(
+def read_words(
     argv: list[str], hints: dict[str, Any], problems: list[str]
 ) -> dict[str, str | bool | list[str]]:
     """The options of a command line by name, each a text, or a list where its type is one.
 
-    `config` is the list of all that are given.
+    `config` is the list of all that are given. An unknown option joins the problems with a hint,
+    and no abbreviation is guessed, as argparse would.
     """
-    found: list[tuple[str, str, list[str]]] = [("", "", [])]  # the option as written, name, texts
+    options: dict[str, Any] = {}
+    groups: list[tuple[str, list[str]]] = [("", [])]  # an option as written, and its values
     for word in argv:
         if word.startswith("--"):
-            option, equals, text = word.partition("=")
-            found.append((word, option[2:].replace("-", "_"), [text] if equals else []))
+            groups.append((word, word.split("=", 1)[1:]))
         else:
-            found[-1][2].append(word)
-    given: dict[str, Any] = {}
-    for option, name, texts in found:
-        strays = texts
+            groups[-1][1].append(word)
+    for option, texts in groups:
+        name = option[2:].split("=", 1)[0].replace("-", "_")
+        strays = texts[1:]
         if name == "config":
-            strays = texts[1:]
-            given.setdefault("config", []).extend(texts[:1])
-        elif name in hints:
-            is_list, is_flag = _is_list(hints[name]), hints[name] is bool
-            strays = [] if is_list else texts[1:]
-            if texts:
-                given[name] = texts if is_list else texts[0]
-            elif is_flag:
-                given[name] = True
-            else:
-                problems.append(f"{name}: expected one argument")
-        elif name:
-            strays = [option]  # with its values
+            options.setdefault("config", []).extend(texts[:1])
+        elif name not in hints:
+            strays = [option] if name else texts  # an option with its values, or what precedes any
+        elif _is_list(hints[name]) and texts:
+            options[name], strays = texts, []
+        elif texts or hints[name] is bool:
+            options[name] = texts[0] if texts else True
+        else:
+            problems.append(f"{name}: expected one argument")
         problems += [_unknown(stray, hints, "the command line") for stray in strays]
-    return given
-
-
-def _set_environment(env: Any) -> list[str]:
-    """Set the variables of the YAML's `env` that the shell has not set."""
-    if not isinstance(env, dict):
-        return [f"env is {env!r}; it must be a mapping of names to values."]
-    for name, value in env.items():
-        os.environ.setdefault(str(name), str(value))
-    return []
+    return options
 
 
 # --------------------------------------------------------------------------- presets
@@ -253,37 +245,31 @@ def read_presets(names: list[str]) -> dict[str, Any]:
     keys, added = {}, {}
     for name in names if isinstance(names, list) else []:
         if name not in preset_names():
-            there = ", ".join(preset_names())
-            raise ValueError(f"unknown preset {name!r}; there are {there}.")
+            raise ValueError(f"unknown preset {name!r}; there are {', '.join(preset_names())}.")
         preset = read_yaml(PRESETS / f"{name}.yaml")
         added |= dict.fromkeys(preset.pop(ADDED, []))
         keys |= preset
     return keys | ({ADDED: list(added)} if added else {})
 
 
-def _add_rewards(names: list[str], recipe: dict[str, Any], training: dict[str, Any]) -> list[str]:
-    """Append rewards of a preset that the run has not got, and say what was added.
+def _add_rewards(names: list[str], recipe: dict[str, Any], training: dict[str, Any]) -> None:
+    """Append rewards of a preset that the run has not got.
 
     A weight of 1.0 is appended where the run gives one for each of its own rewards. Parameters that
     the run gives win over ours. A run without rewards stays without: it is refused for that.
     """
-    lines = []
     for name in names:
         rewards, weights = recipe["reward_funcs"], training["reward_weights"]
         if not rewards or name in rewards:
             continue
         if weights is not None and len(weights) == len(rewards):
             training["reward_weights"] = [*weights, 1.0]
-        kwargs = {}
+        own = recipe["reward_kwargs"] or {}
         if name == "soft_overlong":  # DAPO's cache is a fifth of its limit (4,096 of 20,480)
             length = training["max_completion_length"]
-            kwargs = {"max_completion_len": length, "soft_punish_cache": length // 5}
-        given = recipe["reward_kwargs"] or {}
-        kwargs |= given.get(name, {})
-        recipe["reward_funcs"] = [*rewards, name]
-        recipe["reward_kwargs"] = {**given, name: kwargs} if kwargs else recipe["reward_kwargs"]
-        lines.append(f"reward_funcs + {name} {kwargs}")
-    return lines
+            usual = {"max_completion_len": length, "soft_punish_cache": length // 5}
+            own = {**own, name: {**usual, **own.get(name, {})}}
+        recipe["reward_funcs"], recipe["reward_kwargs"] = [*rewards, name], own or None
 
 
 # --------------------------------------------------------------------------- words and values
@@ -326,15 +312,15 @@ def _is_list(hint: Any) -> bool:
     return bool(options) and all(typing.get_origin(o) is list or o is type(None) for o in options)
 
 
-def _stale_reward_settings(config: dict, given: dict, rewards: list[str]) -> list[str]:
+def _stale_reward_settings(config: dict, options: dict, rewards: list[str]) -> list[str]:
     """Weights and parameters in the YAML belong to its rewards, not to others."""
-    if "reward_funcs" not in given or config.get("reward_funcs") == rewards:
+    if "reward_funcs" not in options or config.get("reward_funcs") == rewards:
         return []
     problems = []
     for name in REWARD_SETTINGS:
         value = config.get(name)
         fits = isinstance(value, dict) and set(value) <= set(rewards)
-        if value and name not in given and not fits:
+        if value and name not in options and not fits:
             problems.append(
                 f"--reward_funcs replaces {config.get('reward_funcs')} of the YAML, whose {name} "
                 f"({value}) belongs to those rewards: give --{name} as well."

@@ -12,10 +12,8 @@ one for every four characters of a word.
 
 import builtins
 import copy
-import json
-import shlex
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from rewards.audit.call import graded
 from rewards.audit.tricks import ASKED, MARK, MARKS, PROGRAM, Reference, tricks
@@ -180,17 +178,3 @@ def limit_of(reward: Reward, trick: str, due: float) -> float:
     if reward.kind == "format" and trick.startswith((ASKED, PROGRAM)):
         allowed = max(allowed, due if reward.full is None else reward.full)
     return max(0.0, allowed, due if reward.kind == "step" else 0.0)
-
-
-def audit_command(config: str, **settings: Any) -> str:
-    """The command line that prints what rewards pay in full; settings that are None are left out.
-
-    Example: `audit_command("run.yaml", reward_funcs=["mine.py:f"], dataset_path=None)` is
-    "python scripts/audit_rewards.py --config run.yaml --reward_funcs mine.py:f"
-    """
-    words = ["python", "scripts/audit_rewards.py", "--config", str(config)]
-    for name, value in settings.items():
-        values = value if isinstance(value, list) else [] if value is None else [value]
-        texts = [json.dumps(one) if isinstance(one, dict) else str(one) for one in values]
-        words += [f"--{name}", *texts] if texts else []
-    return shlex.join(words)

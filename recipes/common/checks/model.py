@@ -1,188 +1,276 @@
-"""The model: its files, and what is built of them without a weight, with LoRA where it goes."""
+"""The model and its tokenizer, opened once and without a weight: would they train in silence on
+what nobody meant?
 
-import inspect
+transformers builds the model of its files on no device, so that what it refuses is in its own
+words. Our own checks are of what it passes with a warning or without: weights that are missing,
+zero or no numbers, names that LoRA does not find, a template that drops the question, a context
+that is too short.
+"""
+
 import json
-import re
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import torch
 import transformers
+from huggingface_hub import constants, try_to_load_from_cache
+from huggingface_hub.utils import validate_repo_id
+from peft import inject_adapter_in_model
+from safetensors import safe_open
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
-from transformers.conversion_mapping import get_checkpoint_conversion_mapping
+from transformers.utils import logging
 from trl import ModelConfig, get_peft_config
 
-from recipes.common.checks.model_files import (
-    Shapes,
-    check_absent,
-    check_files,
-    check_reading,
-    model_folder,
-)
-from recipes.common.utils.problems import told
+from recipes.common.settings import Arguments
+from recipes.common.training.completion import load_tokenizer
+from recipes.common.training.tools import check_tool_template
+from recipes.common.utils.problems import collected
+from rewards.text import completion_text
 
-# Arguments of `from_pretrained` that its signature does not name.
-LOADING = {"attn_implementation", "code_revision", "device_map", "dtype", "torch_dtype"}
-LOADING |= {"low_cpu_mem_usage", "max_memory", "offload_folder", "offload_state_dict", "proxies"}
-LOADING |= {"experts_implementation", "quantization_config", "subfolder", "tp_plan", "variant"}
-LOADING |= {"trust_remote_code"}
+MEASURED_ROWS = 200  # whose prompts are counted in tokens
 
 
-def check_model(
-    model: dict[str, Any],
-    training: dict[str, Any],
-    rows: list[dict],
-    tools: list[Callable],
-) -> tuple[list[str], Any]:
-    """What keeps a model that is on this disk from loading or from reading the rows.
+def open_model(args: Arguments, rows: list[dict], reference: Callable[[dict], Any]) -> None:
+    """Check what keeps the model from loading as it is meant, or from reading the rows.
 
-    And its tokenizer; None where something does, or where the model is not on this disk.
+    Nothing of a model that is not on this disk yet. Its tokenizer shows in a note whether a
+    reference completion has room.
     """
-    name = model.get("model_name_or_path")
+    name = args.model["model_name_or_path"]
     if not name:
-        return ["model_name_or_path is missing: give a Hub id or the path of a checkpoint."], None
-    try:
-        folder = model_folder(name, model.get("model_revision"))
-        if folder is None:
-            check_absent(name)
-            return [], None
-        shapes = check_files(folder)
-        tokenizer = check_reading(folder, training, rows, tools)
-        _check_building(folder, shapes, model, training)
-    except ValueError as problem:
-        return [f"model_name_or_path {name!r}: {problem}"], None
-    return [], tokenizer
-
-
-def check_reward_model(name: str, training: dict[str, Any], rows: list[dict]) -> list[str]:
-    """What keeps a reward model from loading, and a head that TRL would make anew, at random."""
-    try:
-        folder = model_folder(name)
-        if folder is None:
-            check_absent(name)
-            return []
-        check_files(folder)
-        check_reading(folder, training, rows, [])
-        config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-        kinds = ", ".join(config.get("architectures") or ())
-        if kinds and "SequenceClassification" not in kinds:
-            raise ValueError(
-                f"it is a {kinds}: its scores would come from a random head. Give a model for "
-                "sequence classification."
-            )
-    except ValueError as problem:
-        return [f"the reward model {name!r}: {problem}"]
-    return []
-
-
-def _check_building(
-    folder: Path, shapes: Shapes, model: dict[str, Any], training: dict[str, Any]
-) -> None:
-    """Build the model of a folder on no device, with its adapter; ValueError for what refuses.
-
-    `shapes` are those of its weights.
-    """
-    given = training.get("model_init_kwargs") or {}
-    remote = bool(training.get("trust_remote_code") or model.get("trust_remote_code"))
-    config = AutoConfig.from_pretrained(folder, trust_remote_code=remote)
-    known = LOADING | inspect.signature(PreTrainedModel.from_pretrained).parameters.keys()
-    unknown = sorted(name for name in given if name not in known and not hasattr(config, name))
-    elsewhere = given.keys() & {"dtype", "torch_dtype", "device_map"}
-    wrong = {
-        f"model_init_kwargs has {', '.join(unknown)}, which neither from_pretrained nor the "
-        "model's config.json knows.": unknown,
-        f"model_init_kwargs sets {', '.join(sorted(elsewhere))}: the setting dtype says the type, "
-        "and the trainer places the model. Leave it out there.": elsewhere,
-        "its config.json names no architectures: TRL would not know what to build.": (
-            not config.architectures
-        ),
-    }
-    if problems := told(wrong):
-        raise ValueError(problems[0])
-    kind = getattr(transformers, config.architectures[0], AutoModelForCausalLM)  # as TRL does it
-    build = getattr(kind, "_from_config", AutoModelForCausalLM.from_config)
-    more = {"trust_remote_code": remote} if kind is AutoModelForCausalLM else {}
-    attention = given.get("attn_implementation") or model.get("attn_implementation")
-    try:
-        with torch.device("meta"):
-            built = build(config, attn_implementation=attention, **more)
-    except Exception as error:  # of a package that is not there, or of a name that is none
-        name = f"attn_implementation {attention!r}" if attention else "its config.json"
-        raise ValueError(f"{name}: {_words(error)}") from error
-    if shapes:
-        _check_weights(shapes, built)
-    if model.get("use_peft"):
-        _check_lora(built, model)
-
-
-def _check_weights(shapes: Shapes, built: PreTrainedModel) -> None:
-    """Each weight of the model is there, with its shape; transformers would only warn.
-
-    Those that are tied need none. Where transformers puts weights together of others, by its table
-    of conversions, only a model of which most is missing is told.
-    """
-    parameters = dict(built.named_parameters())
-    prefix = f"{built.base_model_prefix}."  # a checkpoint of the model without its head has none
-    given = {name: shapes.get(name, shapes.get(name.removeprefix(prefix))) for name in parameters}
-    absent = [re.compile(pattern) for pattern in built._keys_to_ignore_on_load_missing or ()]
-    wanted = [name for name in parameters if name not in built.all_tied_weights_keys]
-    wanted = [name for name in wanted if not any(each.search(name) for each in absent)]
-    missing = [name for name in wanted if given[name] is None]
-    converted = get_checkpoint_conversion_mapping(built.config.model_type) is not None
-    packed = getattr(built.config, "quantization_config", None) is not None
-    for name, parameter in parameters.items() if not (converted or packed) else ():
-        there, built_of = given[name], list(parameter.shape)
-        if there not in (None, built_of):
-            raise ValueError(f"{name} has the shape {there}, and by its config.json {built_of}.")
-    if not missing or (converted and 2 * len(missing) <= len(wanted)):
+        args.problems.append(
+            "model_name_or_path is missing: give a Hub id or the path of a checkpoint."
+        )
         return
-    would = f"{len(missing)} of {len(wanted)} weights of the model would start at random"
-    if len(missing) < len(wanted):
-        first = ", ".join(missing[:3])
-        raise ValueError(f"its weights lack {first}: {would}. Give the whole checkpoint.")
-    like = next((name for name in sorted(shapes) if name.endswith(wanted[0])), min(shapes))
-    raise ValueError(
-        f"its weights have other names than the model's: {like}, where the model has {wanted[0]}. "
-        f"{would}: save them again without what wraps the model."
-    )
+    with collected(args.problems, f"model_name_or_path {name!r}"):
+        if (folder := model_folder(name, args.model["model_revision"])) is None:
+            check_absent(name)
+            return
+        if (folder / "adapter_config.json").is_file() and not (folder / "config.json").is_file():
+            raise ValueError("it is a LoRA adapter; merge it into its base model.")
+        remote = bool(args.training["trust_remote_code"])
+        config = AutoConfig.from_pretrained(folder, trust_remote_code=remote)
+        if getattr(config, "quantization_config", None) is None:  # packed weights have other names
+            check_weights(folder, config, args)
+        tokenizer = load_tokenizer(folder, None, remote, args.training["chat_template_path"])
+        check_reading(tokenizer, config, args.training, rows)
+        args.notes.extend(length_notes(tokenizer, args.training, rows, reference))
 
 
-def _check_lora(built: PreTrainedModel, model: dict[str, Any]) -> None:
-    """LoRA finds each of its targets, and what it is to save."""
-    from peft import inject_adapter_in_model
-
-    modules = [f".{name}" for name, _ in built.named_modules()]
-    parameters = [f".{name}" for name, _ in built.named_parameters()]
-    linear = {name for name, of in built.named_modules() if isinstance(of, torch.nn.Linear)}
-    ends = sorted({name.rpartition(".")[2] for name in linear})
-    remedy = f"the model has {', '.join(ends)}; or give all-linear."
-    asked = model.get("lora_target_modules") or []
-    named = {
-        "lora_modules_to_save": (model.get("lora_modules_to_save") or [], modules),
-        # One alone may be all-linear.
-        "lora_target_modules": (asked if len(asked) > 1 else [], modules),
-        "lora_target_parameters": (model.get("lora_target_parameters") or [], parameters),
-    }
-    for setting, (names, paths) in named.items():
-        there = {name for name in names for path in paths if path.endswith(f".{name}")}
-        if missing := [name for name in names if name not in there]:
-            lacks = f"nothing has the name {', '.join(missing)}"
-            raise ValueError(f"{setting}: {lacks}: {remedy}")
-    try:
-        config = get_peft_config(ModelConfig(**model))
-    except Exception:  # reported by check_settings
-        return
-    try:
-        inject_adapter_in_model(config, built, low_cpu_mem_usage=True)
-    except Exception as error:
-        hint = ""
-        if len(asked) == 1:  # TRL hands PEFT a text in its place
-            hint = f" One name alone is a regular expression of a whole name: give '.*{asked[0]}'."
+def check_reward_model(name: str) -> None:
+    """Raise ValueError for a reward model that is not there, or whose head would be at random."""
+    if (folder := model_folder(name)) is None:
+        return check_absent(name)
+    kinds = ", ".join(AutoConfig.from_pretrained(folder).architectures or ())
+    if kinds and "SequenceClassification" not in kinds:
         raise ValueError(
-            f"lora_target_modules is {asked or None}: {_words(error)}{hint} By their ends {remedy}"
+            f"it is a {kinds}: its scores would come from a random head. Give a model for sequence "
+            "classification."
+        )
+
+
+# --------------------------------------------------------------------------- files
+
+
+def model_folder(model: str, revision: str | None = None) -> Path | None:
+    """The folder of a model, local or in the Hub's cache; None where it is not on this disk."""
+    if Path(model).is_dir():
+        return Path(model)
+    try:
+        cached = try_to_load_from_cache(model, "config.json", revision=revision)
+    except ValueError:  # not the form of a Hub id
+        return None
+    return Path(cached).parent if isinstance(cached, str) else None
+
+
+def check_absent(name: str) -> None:
+    """Raise ValueError for a mistyped path, and for a Hub id while the Hub is offline."""
+    if name.startswith("models/"):
+        raise ValueError(
+            "it is not a folder. Run `python scripts/prepare_model.py` first, or correct the path."
+        )
+    validate_repo_id(name)
+    if "/" in name and Path(name).parent.is_dir():
+        raise ValueError(f"it is not a folder, and {Path(name).parent} is one: correct the path.")
+    if constants.HF_HUB_OFFLINE:
+        raise ValueError(
+            "it is not a folder, and as a Hub id it is not in the cache, while the Hub is offline "
+            "(HF_HUB_OFFLINE=1): correct the path, or unset HF_HUB_OFFLINE to load it."
+        )
+
+
+# --------------------------------------------------------------------------- weights
+
+
+def check_weights(folder: Path, config: Any, args: Arguments) -> None:
+    """Raise ValueError for a model of which a part would start at random, or that LoRA misses."""
+    shapes = read_shapes(folder)
+    if not config.architectures:
+        raise ValueError("its config.json names no architectures: TRL knows not what to build.")
+    kind = getattr(transformers, config.architectures[0], AutoModelForCausalLM)  # as TRL does it
+    if not shapes or kind is AutoModelForCausalLM:  # torch's own files, or code of the model's own
+        source = {"pretrained_model_name_or_path": folder}
+    else:
+        source = {"pretrained_model_name_or_path": None, "state_dict": shapes}
+    verbosity = logging.get_verbosity()
+    logging.set_verbosity_error()  # its report of what is missing is told below
+    logging.disable_progress_bar()
+    try:
+        built, loaded = kind.from_pretrained(
+            **source,
+            config=config,
+            device_map="meta",
+            output_loading_info=True,
+            ignore_mismatched_sizes=True,
+            **{
+                "attn_implementation": args.model["attn_implementation"],
+                **(args.training["model_init_kwargs"] or {}),
+            },
+        )
+    finally:
+        logging.set_verbosity(verbosity)
+        logging.enable_progress_bar()
+    for name, has, wanted in loaded["mismatched_keys"]:
+        raise ValueError(
+            f"{name} has the shape {list(has)}, and by its config.json {list(wanted)}."
+        )
+    if missing := sorted(loaded["missing_keys"]):
+        unknown = ", ".join(sorted(loaded["unexpected_keys"])[:1]) or "none"
+        raise ValueError(
+            f"its weights lack {', '.join(missing[:3])}: {len(missing)} would start at random. Of "
+            f"others that the model does not know they have {unknown}. Give the whole checkpoint, "
+            "saved without what wraps the model."
+        )
+    if args.model["use_peft"]:
+        check_lora(built, args.model)
+
+
+def read_shapes(folder: Path) -> dict[str, torch.Tensor]:
+    """The weights of a model in safetensors, on no device; none of a model with other files.
+
+    Raises:
+        ValueError: all are 0, or one is NaN in its first or its last row: what a copy that was cut
+            short and a run that diverged leave.
+    """
+    index = folder / "model.safetensors.index.json"
+    if index.is_file():
+        files = {folder / part for part in json.loads(index.read_text())["weight_map"].values()}
+    else:
+        files = set(folder.glob("model.safetensors"))
+    shapes, largest = {}, []
+    for file in sorted(files):
+        with safe_open(file, "pt") as weights:
+            for name in weights.keys():  # noqa: SIM118, it is no mapping
+                part = weights.get_slice(name)
+                shape = part.get_shape()
+                shapes[name] = torch.empty(shape, device="meta")
+                if 0 in shape:
+                    continue
+                ends = (
+                    [part[:1], part[shape[0] - 1 :]]
+                    if len(shape) > 1
+                    else [weights.get_tensor(name)]
+                )
+                largest += [end.float().abs().max().item() for end in ends]
+                if math.isnan(sum(largest[-2:])):
+                    raise ValueError(f"its weights are no numbers (the first: {name}).")
+    if largest and max(largest) == 0.0:
+        raise ValueError("its weights are all 0, as of a copy that was cut short.")
+    return shapes
+
+
+def check_lora(built: PreTrainedModel, model: dict[str, Any]) -> None:
+    """Raise ValueError for a name that LoRA does not find; PEFT looks for one of several alone."""
+    parts = [f".{name}" for name, _ in [*built.named_modules(), *built.named_parameters()]]
+    linear = [name for name, part in built.named_modules() if isinstance(part, torch.nn.Linear)]
+    ends = ", ".join(sorted({name.rpartition(".")[2] for name in linear}))
+    targets = model["lora_target_modules"] or []
+    for setting in ("lora_target_modules", "lora_modules_to_save", "lora_target_parameters"):
+        names = model[setting] or []
+        if setting == "lora_target_modules" and len(names) == 1:
+            continue  # all-linear, or by TRL a regular expression of a whole name
+        missing = [name for name in names if not any(part.endswith(f".{name}") for part in parts)]
+        if missing:
+            raise ValueError(
+                f"{setting}: nothing has the name {', '.join(missing)}: the model has {ends}; or "
+                "give all-linear."
+            )
+    try:
+        inject_adapter_in_model(
+            get_peft_config(ModelConfig(**model)), built, low_cpu_mem_usage=True
+        )
+    except ValueError as error:
+        raise ValueError(
+            f"lora_target_modules is {targets or None}: {error} One name alone is a regular "
+            f"expression of a whole name, '.*q_proj' say. The model has {ends}; or give all-linear."
         ) from error
 
 
-def _words(error: Exception) -> str:
-    return f"{type(error).__name__}: {' '.join(str(error).split())[:400]}"
+# --------------------------------------------------------------------------- reading
+
+
+def check_reading(tokenizer: Any, config: Any, training: dict[str, Any], rows: list[dict]) -> None:
+    """Raise ValueError for a tokenizer by which the model would not see the rows as they are."""
+    if tokenizer.eos_token_id is None and tokenizer.pad_token_id is None:
+        raise ValueError(
+            "its tokenizer has neither an end token nor a pad token; set eos_token in "
+            "tokenizer_config.json."
+        )
+    if training["tools"] or training["environment_factory"]:
+        check_tool_template(tokenizer)
+    prompts = [row["prompt"] for row in rows[:MEASURED_ROWS] if row.get("prompt")]
+    more = training["chat_template_kwargs"] or {}
+    texts = [
+        prompt
+        if isinstance(prompt, str)
+        else tokenizer.apply_chat_template(
+            prompt, tokenize=False, **{"add_generation_prompt": True, **more}
+        )
+        for prompt in prompts
+    ]
+    for number, (prompt, text) in enumerate(zip(prompts, texts, strict=True)):
+        question = prompt[-1]["content"] if isinstance(prompt, list) else ""
+        if isinstance(question, str) and "".join(question.split()) not in "".join(text.split()):
+            raise ValueError(
+                f"its chat template leaves out the question of row {number}: {question[:80]!r} "
+                "is not in what it writes. Correct the template, or give one by chat_template_path."
+            )
+    longest = max(lengths_of(tokenizer, texts), default=0)
+    asked, room = (
+        training["max_completion_length"] or 0,
+        getattr(config, "max_position_embeddings", None),
+    )
+    if isinstance(room, int) and longest + asked > room:
+        raise ValueError(
+            f"its context has {room} tokens; the longest prompt of the first {len(texts)} rows has "
+            f"{longest}, and max_completion_length is {asked}: set it to at most "
+            f"{max(room - longest, 0)}, or shorten the prompts."
+        )
+
+
+def length_notes(
+    tokenizer: Any, training: dict[str, Any], rows: list[dict], reference: Callable[[dict], Any]
+) -> list[str]:
+    """Say that no reference completion of the first rows fits into `max_completion_length`.
+
+    A right completion may be shorter than its reference, so it is no refusal.
+    """
+    asked = training["max_completion_length"]
+    known = [text for row in rows[:MEASURED_ROWS] if (text := reference(row)) is not None]
+    shortest = min(lengths_of(tokenizer, map(completion_text, known)), default=0)
+    if not asked or shortest < asked:  # one more token ends it
+        return []
+    return [
+        f"no reference completion fits: max_completion_length is {asked}, and the shortest of the "
+        f"first {len(known)} rows has {shortest} tokens and an end. Set it to more, or expect that "
+        "completions are cut before they answer"
+    ]
+
+
+def lengths_of(tokenizer: Any, texts: Any) -> list[int]:
+    """The tokens of each text."""
+    texts = list(texts)
+    ids = tokenizer(texts, add_special_tokens=False)["input_ids"] if texts else []
+    return [len(of_text) for of_text in ids]

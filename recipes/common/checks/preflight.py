@@ -1,210 +1,372 @@
-"""Preflight: problems that show before any weight is loaded, all of them at once.
+"""Preflight: may this run start? One flow in the order of what it needs, before a weight is loaded:
+settings, rows, rewards, the model and its tokenizer, the run's folder.
 
-A run that passes has rows with the columns that its rewards need, rewards that give the reference
-answer their full amount and an empty completion nothing, and a batch that divides. Whether the
-model will learn is not checked.
+Every problem joins one list, `args.problems`, also what a library or a user's code raises, so that
+all of them are told at once and no input ends in a traceback. Whether the model will learn is not
+checked.
 """
 
+import importlib
 import json
 import os
+import re
+import shlex
+import tempfile
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
+from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
+import psutil
 import torch
+import yaml
 from datasets import Dataset, IterableDataset
-from trl import ModelConfig
+from huggingface_hub import get_token
+from requests.utils import get_netrc_auth
+from transformers import Trainer, get_scheduler
+from transformers.integrations import get_reporting_integration_callbacks
+from transformers.quantizers import AutoHfQuantizer
+from trl import ModelConfig, get_peft_config, get_quantization_config
 
-from recipes.common.checks.batch import check_batch, completions_of_a_call
-from recipes.common.checks.combinations import (
-    check_accounts,
-    check_launch_file,
-    check_optimizer,
-    check_settings,
-)
-from recipes.common.checks.model import check_model, check_reward_model
-from recipes.common.checks.model_files import length_notes, model_folder
-from recipes.common.checks.notes import (
-    cost_notes,
-    notes_on_rewards,
-    notes_on_settings,
-    only_rows_notes,
-    shared_prompt_notes,
-    validation_notes,
-)
-from recipes.common.checks.rewards_on_rows import (
-    RewardLine,
-    check_columns,
-    check_every_reward_scores,
-    check_every_task_is_scored,
-    check_gates,
-    reward_lines,
-)
-from recipes.common.data.overlap import check_duplicates, check_held_out
-from recipes.common.data.recipe import check_reference
+from recipes.common.checks.model import open_model
+from recipes.common.checks.rewards_on_rows import check_rewards
+from recipes.common.data.recipe import load_parts
 from recipes.common.data.split import first_rows
+from recipes.common.limits import check_combinations, check_generation
 from recipes.common.settings import Arguments, RecipeArguments
 from recipes.common.trainer import GRPOConfig
+from recipes.common.training.callbacks import generation_period
 from recipes.common.training.engine import asked_engine, check_engine, world_size
-from recipes.common.training.tools import takes_environments, tools_of
+from recipes.common.training.tools import tools_of
 from recipes.common.utils.problems import collected
 from recipes.common.utils.screen import announce
 from recipes.common.utils.secrets import blank, is_secret
 from recipes.common.utils.stats import power_line
 from recipes.common.utils.tables import format_table
-from rewards import reward_name
-from rewards.audit.audit import try_tricks
-from rewards.contract import prepare_reward, reward_of
+from rewards.contract import UNDECLARED, Reward, reward_of
+
+PACKAGES = {"use_vllm": "vllm", "use_liger_kernel": "liger_kernel"}
 
 
 @dataclass
 class Preflight:
-    """Problems, the table of rewards, notes, and TRL's dataclasses where nothing is wrong."""
+    """What a run starts with; of what could not be loaded or built None or nothing."""
 
-    problems: list[str]
-    lines: list[RewardLine]
-    notes: list[str]
-    rows: list[dict] = field(repr=False)
-    streamed: bool = False
+    args: Arguments
+    rewards: list[Reward] = field(default_factory=list)
+    train_rows: Dataset | IterableDataset | None = None
+    eval_rows: Dataset | None = None  # held out
+    validation_rows: Dataset | None = None
+    rows: list[dict] = field(default_factory=list)  # of training, of a stream the first
+    lines: list[dict[str, Any]] = field(default_factory=list)  # the table of rewards
     training: GRPOConfig | None = None
     model: ModelConfig | None = None
 
+    @property
+    def problems(self) -> list[str]:
+        return self.args.problems
+
+    @property
+    def notes(self) -> list[str]:
+        return self.args.notes
+
     def record(self) -> dict[str, Any]:
         """The content of preflight.json."""
-        return {"rewards": [line.cells() for line in self.lines], "notes": self.notes}
+        return {"rewards": self.lines, "notes": self.notes}
 
 
 def preflight(
     args: Arguments,
-    train_rows: Dataset | IterableDataset | None,
-    eval_rows: Dataset | None,
-    rewards: list[Callable] | None,
-    reference_completion: Callable[[dict], str | None],
-    problems: list[str] | None = None,
-    validation_rows: Dataset | None = None,
+    load_rows: Callable[[Any, int], tuple[Any, Any]] | None,
+    reference_completion: Callable[[dict], Any],
 ) -> Preflight:
-    """Check arguments, rows and rewards together; build TRL's dataclasses when nothing is wrong.
+    """Check a run; its parts, and TRL's dataclasses.
 
-    Rows and rewards that could not be loaded are None, and `problems` says why.
-    `reference_completion` gives a row's own reference answer in the asked format, or None.
+    `load_rows` is the recipe's, None to check without rows; `reference_completion` makes a row's
+    own answer in the asked format, or None.
     """
+    result, problems = Preflight(args), args.problems
     if not args.is_read:  # the rest would only be told to be missing
-        return Preflight([*args.problems, *(problems or [])], [], args.notes, [])
-    rows, rewards = first_rows(train_rows), rewards or []
-    held_out = eval_rows.to_list() if eval_rows else []
-    validation = validation_rows.to_list() if validation_rows else []
-    seen, streamed = rows + validation, isinstance(train_rows, IterableDataset)
-    ready, notes = _prepare_rewards(args, rewards)
-    lines, row_problems = check_rows(args, seen, held_out, rewards, reference_completion, streamed)
-    tools, unusable = [], []
-    with collected(unusable):
-        tools = tools_of(args.training)
-    wrong_model, tokenizer = check_model(args.model, args.training, seen, tools)
-    found = [
-        *args.problems,
-        *(problems or []),
-        *check_batch(args.training, world_size(), train_rows),
-        *check_settings(args, rewards),
-        *ready,
-        *row_problems,
-        *wrong_model,
-        *check_launch_file(),
-        *check_accounts(args.training),
-    ]
-    for reward in map(reward_of, rewards):
-        if isinstance(reward.call, str):
-            found += check_reward_model(reward.call, args.training, seen)
-    found += [each for each in unusable if each not in found]
-    notes = [*args.notes, *notes, *notes_on_rewards(args, rewards)]
-    if not check_columns([*seen, *held_out], bool(args.training["environment_factory"])):
-        notes += cost_notes(args, rows, len(held_out), len(validation), rewards)
-    notes += validation_notes(args, validation)
-    notes += only_rows_notes(rows, held_out) if args.recipe.only_rows else []
-    if held_out:
-        notes.append(power_line(len(held_out), 0.25, "if a quarter of the rows change"))
-    result = Preflight(found, lines, notes, rows, streamed)
-    # Else TRL's dataclasses would report what is known already, one problem at a time.
-    if not found:
-        _build(args, result)
-    if result.training is not None:
-        if tokenizer is not None:
-            asked = args.training["max_completion_length"]
-            result.notes += length_notes(tokenizer, asked, rows, reference_completion)
-        result.notes += notes_on_settings(result.training)
-        model = model_folder(result.model.model_name_or_path, result.model.model_revision)
-        result.notes += shared_prompt_notes(result.training, model)
+        return result
+    with collected(problems, "the launch"):
+        problems += check_combinations({**vars(args.recipe), **args.training, **args.model})
+        check_launch(args)
+        build(result)
+    with collected(problems):
+        load(result, load_rows)
+    rows = result.rows
+    held_out = result.eval_rows.to_list() if result.eval_rows else []
+    validation = result.validation_rows.to_list() if result.validation_rows else []
+    if result.training:
+        problems += check_batch(result.training, result.train_rows)
+        prepare(result)
+    with collected(problems):
+        is_stream = isinstance(result.train_rows, IterableDataset)
+        result.lines = check_rewards(
+            args, rows + validation, held_out, result.rewards, reference_completion, is_stream
+        )
+    open_model(args, rows + validation, reference_completion)
+    with collected(problems, f"output_dir {args.training['output_dir']!r}"):
+        check_folder(args)
+    add_notes(result, held_out, validation)
     return result
 
 
-def _build(args: Arguments, result: Preflight) -> None:
-    """Build TRL's dataclasses; a refusal, or an engine that was not asked for, is a problem."""
-    asked = os.environ.get("ACCELERATE_USE_CPU", "false").lower() in ("1", "true")
-    # Without an accelerator `GRPOConfig` wants use_cpu; the report says which device it is.
-    on_cpu = args.training["use_cpu"] or asked or not torch.accelerator.is_available()
-    args.training["use_cpu"] = bool(on_cpu)
-    if args.validates:  # TRL would ask for whole groups; an evaluation has one completion a row
-        args.training["num_generations_eval"] = args.training["num_generations_eval"] or 1
+# --------------------------------------------------------------------------- settings
+
+
+def build(result: Preflight) -> None:
+    """Build TRL's dataclasses and what TRL will make of them: what a library refuses, it says."""
+    args, problems, training = result.args, result.problems, result.args.training
     if asked_engine().startswith("ZeRO"):
+        if problems:
+            return
         announce("Starting DeepSpeed, which compiles parts of itself at its first use: minutes ...")
-    with collected(result.problems):
-        model = ModelConfig(**args.model)
-        training = GRPOConfig(**args.training)
-        check_engine({"world_size": training.world_size})
-        result.training, result.model = training, model
-        result.problems += check_optimizer(training)
+    # Without an accelerator `GRPOConfig` wants use_cpu; the report says which device it is.
+    on_cpu = os.environ.get("ACCELERATE_USE_CPU", "false").lower() in ("1", "true")
+    training["use_cpu"] = bool(
+        training["use_cpu"] or on_cpu or not torch.accelerator.is_available()
+    )
+    if args.validates:  # TRL would ask for whole groups; an evaluation has one completion a row
+        training["num_generations_eval"] = training["num_generations_eval"] or 1
+    with collected(problems, "the model and LoRA settings"):
+        result.model = ModelConfig(**args.model)
+        get_peft_config(result.model)
+    with collected(problems, "the training settings"):
+        result.training = GRPOConfig(**training)
+        check_engine({"world_size": result.training.world_size})
+    if training["generation_kwargs"] and not training["use_vllm"]:
+        with collected(problems, "generation_kwargs"):
+            check_generation(training["generation_kwargs"])
+    with collected(problems):
+        tools_of(training)
+    if result.training and result.model:
+        check_packages(result.training, result.model, problems)
+        check_accounts(result.training, problems)
+        with collected(problems, "optim, optim_args and lr_scheduler"):
+            build_optimizer(result.training)
 
 
-def _prepare_rewards(args: Arguments, rewards: list[Callable]) -> tuple[list[str], list[str]]:
-    """Let rewards that need it get ready, such as code rewards their sandbox: problems, notes."""
-    problems, notes = [], []
-    completions = completions_of_a_call(args.training, world_size())
-    for reward in rewards:
-        try:
-            note = prepare_reward(reward, completions, args.training["reward_timeout_s"])
-            notes += [f"{reward_name(reward)}: {note}"] if note else []
-        except ValueError as problem:
-            problems.append(f"reward {reward_name(reward)!r}: {problem}")
-    return problems, notes
+def build_optimizer(training: GRPOConfig) -> None:
+    """Build the optimizer on one number, and the schedule, as the trainer will."""
+    weights = [torch.nn.Parameter(torch.zeros(1))]
+    optimizer = torch.optim.SGD(weights)
+    if training.optim_target_modules is None and "lomo" not in training.optim.value:
+        kind, settings = Trainer.get_optimizer_cls_and_kwargs(training)
+        optimizer = kind(weights, **settings)
+    steps = max(training.max_steps, 1)
+    get_scheduler(
+        training.lr_scheduler_type,
+        optimizer,
+        training.get_warmup_steps(steps),
+        steps,
+        training.lr_scheduler_kwargs,
+    )
 
 
-def check_rows(
-    args: Arguments,
-    rows: list[dict],
-    eval_rows: list[dict],
-    rewards: list[Callable],
-    reference: Callable[[dict], str | None],
-    streamed: bool = False,
-) -> tuple[list[RewardLine], list[str]]:
-    """Check training rows, whose lines are returned, and evaluation rows by the sound rewards."""
-    has_environment = bool(args.training["environment_factory"])
-    if problems := check_columns(rows, has_environment) or check_reference(rows, reference):
-        return [], problems
-    gates = check_gates(args.training["reward_gates"] or {}, rows, rewards)
-    # Outside a rollout there are no environments.
-    rewards = [reward for reward in rewards if not takes_environments(reward)]
-    weights = args.training["reward_weights"] or []
-    fitting = weights if len(weights) == len(rewards) else None
-    lines = reward_lines(rows, rewards, fitting, reference)
-    problems = [problem for line in lines for problem in line.problems]
-    problems += [] if has_environment else check_every_task_is_scored(lines, rows)
-    if not streamed:  # the tasks of a stream's later rows are not known
-        problems += check_every_reward_scores(lines, rewards)
-    problems += gates
-    broken = {line.reward for line in lines if line.problems}
-    sound = [reward for reward in rewards if reward_name(reward) not in broken]
-    cheats = [try_tricks(reward_of(reward), rows, reference) for reward in sound]
-    problems += [each.problem for each in cheats if each.problem]
-    found = check_columns(eval_rows, has_environment)
-    if not found:
-        eval_lines = reward_lines(eval_rows, sound, None, reference)
-        found = [problem for line in eval_lines for problem in line.problems]
-        tasks = {row["task"] for row in rows}  # theirs are reported of the training rows
-        others = [row for row in eval_rows if tasks and row["task"] not in tasks]
-        found += check_every_task_is_scored(eval_lines, others)
-        problems += check_held_out(rows, eval_rows, args.model["model_name_or_path"])
-        problems += check_duplicates(rows, eval_rows)
-    problems += [f"evaluation rows: {each}" for each in found if each not in problems]
-    return lines, problems
+def check_packages(training: GRPOConfig, model: ModelConfig, problems: list[str]) -> None:
+    """What the settings name is installed, and imports."""
+    for setting, package in PACKAGES.items():
+        if getattr(training, setting):
+            with collected(problems, setting):
+                importlib.import_module(package)
+    with collected(problems, "load_in_4bit, load_in_8bit"):
+        if config := get_quantization_config(model):
+            AutoHfQuantizer.from_config(config).validate_environment(device_map=None)
+    with collected(problems, "report_to"):
+        for tracker in get_reporting_integration_callbacks(training.report_to):
+            tracker()
+
+
+def check_accounts(training: GRPOConfig, problems: list[str]) -> None:
+    """Somebody is logged in where a run reports or pushes to: it would end late.
+
+    Looks where W&B looks, without a call of it: offline, a key of the environment, or .netrc.
+    """
+    env = os.environ
+    has_key = (
+        env.get("WANDB_MODE") in ("offline", "disabled", "dryrun")
+        or env.get("WANDB_DISABLED", "").lower() in ("1", "true")
+        or env.get("WANDB_API_KEY")
+        or env.get("WANDB_IDENTITY_TOKEN_FILE")
+        or get_netrc_auth(env.get("WANDB_BASE_URL", "https://api.wandb.ai"))
+    )
+    if "wandb" in training.report_to and not has_key:
+        problems.append(
+            "report_to is wandb, and W&B has no key: run `wandb login`, set WANDB_MODE=offline, or "
+            "give --report_to none."
+        )
+    if "wandb" in training.report_to and re.search(r"[/\\#?%:]", str(training.project)):
+        problems.append(f"project is {training.project!r}; W&B allows none of / \\ # ? % : in it.")
+    if training.push_to_hub and not (training.hub_token or get_token()):
+        problems.append(
+            "push_to_hub is set, and nobody is logged in to the Hub: run `hf auth login`, or set "
+            "HF_TOKEN."
+        )
+
+
+def check_launch(args: Arguments) -> None:
+    """No launch that accelerate silently takes for something else."""
+    problems = args.problems
+    rank, world = int(os.environ.get("RANK", 0)), world_size()
+    if rank >= world:  # every process but that of rank 0 is silent
+        problems.append(
+            f"RANK is {rank} in the environment and WORLD_SIZE {world}: there is no process of "
+            "that rank, and nothing would be printed: unset RANK."
+        )
+    if args.training["fsdp"] and not asked_engine().startswith("FSDP"):
+        problems.append(
+            f"fsdp is {args.training['fsdp']!r}, but this launch is {asked_engine()}: give "
+            "accelerate launch --config_file accelerate_configs/fsdp2.yaml, and leave fsdp out."
+        )
+    parent = psutil.Process().parent()
+    words = parent.cmdline() if parent else []
+    # --config_file=FILE is one word, --config_file FILE are two
+    named = dict(
+        pairwise(
+            part
+            for word in words
+            for part in (word.split("=", 1) if word.startswith("--") else [word])
+        )
+    )
+    try:
+        launch = yaml.safe_load(Path(named["--config_file"]).read_text())
+        kind = str(launch.get("distributed_type") or "NO").upper()  # YAML reads NO as False
+    except (KeyError, AttributeError, OSError, yaml.YAMLError):  # accelerate read none either
+        return
+    if kind == "DEEPSPEED" and (launch.get("use_cpu") or "--cpu" in words):
+        problems.append(
+            "the launch file asks for DeepSpeed and for the CPU (use_cpu: true, or --cpu), and "
+            "accelerate may run DDP instead. Set use_cpu: false; on a CPU export "
+            "DS_ACCELERATOR=cpu and give --use_cpu true to the recipe."
+        )
+    if kind == "MULTI_CPU" and "WORLD_SIZE" not in os.environ:
+        problems.append(
+            "the launch file says MULTI_CPU, for which accelerate starts one process only. Say "
+            "MULTI_GPU and give --use_cpu true to the recipe, as in "
+            "accelerate_configs/cpu_2proc.yaml."
+        )
+
+
+def check_batch(training: GRPOConfig, rows: Dataset | IterableDataset | None) -> list[str]:
+    """There are rows for a generation, and a run can be saved where one ends.
+
+    TRL cannot resume in the middle of a generation.
+    """
+    problems, t = [], training
+    prompts = t.generation_batch_size // t.num_generations
+    accumulation, steps = t.gradient_accumulation_steps, t.steps_per_generation
+    period = generation_period(accumulation, steps, t.num_iterations)
+    if isinstance(rows, Dataset) and len(rows) < prompts:
+        problems.append(
+            f"the training rows are fewer than the {prompts} prompts of one generation."
+        )
+    if isinstance(rows, IterableDataset) and t.max_steps < 1:
+        problems.append("streamed data has no length: set max_steps.")
+    if period is None:
+        problems.append(
+            f"gradient_accumulation_steps ({accumulation}) and steps_per_generation x "
+            f"num_iterations ({steps} x {t.num_iterations}) do not divide one another, so no "
+            "optimizer step ends a generation and the run could never be resumed. Make one a "
+            "multiple of the other."
+        )
+    elif t.save_strategy == "steps" and (t.save_steps < 1 or t.save_steps % period):
+        problems.append(
+            f"save_steps={t.save_steps:g} would save in the middle of a generation, which TRL "
+            f"cannot resume: set it to a multiple of {period}."
+        )
+    return problems
+
+
+# --------------------------------------------------------------------------- rows and rewards
+
+
+def load(result: Preflight, load_rows: Callable | None) -> None:
+    """Load rows and rewards."""
+    (rewards, *rows), wrong = load_parts(result.args, load_rows)
+    result.args.problems += wrong
+    result.rewards = [reward_of(reward) for reward in rewards or []]
+    result.train_rows, result.eval_rows, result.validation_rows = rows
+    result.rows = first_rows(result.train_rows)
+
+
+def prepare(result: Preflight) -> None:
+    """Let rewards that need it get ready, such as code rewards their sandbox."""
+    training, args = result.training, result.args
+    completions = -(-training.generation_batch_size // training.world_size)  # of one call
+    for reward in result.rewards:
+        if reward.prepare is not None:
+            with collected(args.problems, f"reward {reward.name!r}"):
+                note = reward.prepare(completions, training.reward_timeout_s)
+                args.notes.extend([f"{reward.name}: {note}"] if note else [])
+
+
+def check_folder(args: Arguments) -> None:
+    """Raise ValueError for a folder of the run that is taken or that cannot be made."""
+    folder = Path(args.training["output_dir"] or "trainer_output").absolute()
+    taken = {"model": args.model["model_name_or_path"], "data": args.recipe.dataset_path}
+    for what, other in taken.items():
+        if other and Path(other).is_dir() and folder == Path(other).absolute():
+            raise ValueError(f"it is the folder of the {what}: give one of its own.")
+    above = next(parent for parent in (folder, *folder.parents) if os.path.lexists(parent))
+    if not above.is_dir():
+        raise ValueError(f"{above} is a file: give another folder.")
+    try:
+        with tempfile.TemporaryDirectory(dir=above) as beside:
+            Path(beside, folder.relative_to(above)).mkdir(parents=True, exist_ok=True)
+    except OSError as error:  # also where root is told that it may write, as in /proc
+        raise ValueError(f"nothing can be written there: {error.strerror}.") from error
+
+
+# --------------------------------------------------------------------------- what is said
+
+
+def add_notes(result: Preflight, held_out: list[dict], validation: list[dict]) -> None:
+    """Say what is not checked, what is evaluated, and how small a change that shows."""
+    args, notes = result.args, result.args.notes
+    undeclared = [reward.name for reward in result.rewards if reward.kind == UNDECLARED]
+    models = [reward.name for reward in result.rewards if reward.kind == "model"]
+    if undeclared:
+        notes.append(
+            f"undeclared, so that no promise of theirs is checked: {', '.join(undeclared)}; below "
+            "a definition add NAME.kind, NAME.full (docs/rewards.md)"
+        )
+    if models:
+        notes.append(
+            f"of the kind model, which neither preflight nor the audit call: {', '.join(models)}"
+        )
+    if args.config_path and Path(args.config_path).with_name("train.py").is_file():
+        words = shlex.join(["python", "scripts/audit_rewards.py", *blank(args.words)])
+        notes.append(f"what each reward pays for each trick: {words}")
+    if validation:
+        steps = args.training["eval_steps"] or args.training["logging_steps"]
+        by_steps = args.training["eval_strategy"] == "steps"
+        notes.append(
+            f"validation: {len(validation)} rows of the training side, evaluated "
+            f"{f'every {steps:g} steps' if by_steps else 'after each epoch'} and never trained on"
+        )
+    if args.recipe.only_rows:
+        notes.extend(only_rows_notes(result.rows, held_out))
+    if held_out:
+        notes.append(power_line(len(held_out), 0.25, "if a quarter of the rows change"))
+
+
+def only_rows_notes(rows: list[dict], held_out: list[dict]) -> list[str]:
+    """Say where the first rows of a task, trained on and held out, are not prompted alike."""
+
+    def before_question(row: dict) -> list[tuple[str, Any]]:
+        messages = row["prompt"][:-1] if isinstance(row.get("prompt"), list) else []
+        return [(message["role"], message["content"]) for message in messages]
+
+    same_task = [row for row in held_out if rows and row.get("task") == rows[0].get("task")]
+    if not same_task or before_question(rows[0]) == before_question(same_task[0]):
+        return []
+    return [
+        "only_rows: the messages before the question are not those of the held-out rows: the file "
+        "keeps the system prompt and the worked example of its probe. Probe again with those of "
+        "this run"
+    ]
 
 
 def resolved(
@@ -216,30 +378,29 @@ def resolved(
     return blank(json.loads(json.dumps(public, default=str)))
 
 
-def report(result: Preflight, args: Arguments) -> str:
+def report(result: Preflight) -> str:
     """The text of preflight: the table of rewards, notes, and the problems or the batch."""
+    args, training = result.args, result.training
     lines = [f"Preflight of {args.config_path or 'the command line'}"]
-    if result.streamed:
-        seen = f"only its first {len(result.rows)} rows were checked"
-        lines.append(f"  streamed data: {seen}, and a second pass is not resumed exactly")
-    table = [line.cells() for line in result.lines]
-    lines.append(format_table(table) if table else "  (no rows or rewards to check)")
+    if isinstance(result.train_rows, IterableDataset):
+        lines.append(
+            f"  streamed data: only its first {len(result.rows)} rows were checked, and a second "
+            "pass is not resumed exactly"
+        )
+    lines.append(format_table(result.lines) if result.lines else "  (no rows or rewards to check)")
     lines += [f"  {note}" for note in result.notes]
     problems = [line for problem in result.problems for line in problem.split("\n")]
     if problems:
         count = f"{len(problems)} problem{'s' * (len(problems) > 1)}"
         lines.append(f"\n{count}; nothing was loaded and nothing was written:")
         return "\n".join([*lines, *(f"  - {problem}" for problem in problems)])
-    training, world = args.training, world_size()
-    per_device, group = training["per_device_train_batch_size"], training["num_generations"]
-    batch = per_device * world * training["gradient_accumulation_steps"]
-    device = "CPU" if training["use_cpu"] else "accelerator"
-    return "\n".join(
-        [
-            *lines,
-            f"  {len(result.rows)} rows; an optimizer step learns from {batch} completions "
-            f"({batch / group:g} prompt{'s' * (batch != group)} x {group}) on {world} {device} "
-            f"process{'es' * (world > 1)}.",
-            "  Everything checked is as it should be.\n",
-        ]
-    )
+    world, group = training.world_size, training.num_generations
+    batch = training.per_device_train_batch_size * world * training.gradient_accumulation_steps
+    device = "CPU" if training.use_cpu else "accelerator"
+    lines += [
+        f"  {len(result.rows)} rows; an optimizer step learns from {batch} completions "
+        f"({batch / group:g} prompt{'s' * (batch != group)} x {group}) on {world} {device} "
+        f"process{'es' * (world > 1)}.",
+        "  Everything checked is as it should be.\n",
+    ]
+    return "\n".join(lines)

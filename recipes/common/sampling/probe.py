@@ -18,7 +18,6 @@ import numpy as np
 import pandas as pd
 from tqdm import tqdm
 
-from recipes.common.checks.batch import check_batch, completions_of_a_call
 from recipes.common.checks.rewards_on_rows import check_gates
 from recipes.common.data.recipe import load_recipe
 from recipes.common.data.split import first_rows
@@ -103,8 +102,14 @@ def probe(
 def check(
     training: dict[str, Any], rewards: list[Reward], rows: list[dict], processes: int
 ) -> None:
-    """Check batch, rows and rewards, and prepare these; ValueError with every problem."""
-    problems, weights = check_batch(training, processes, None), training["reward_weights"]
+    """Check rows and rewards, and prepare these; ValueError with every problem."""
+    at_once, group = completions_of_a_call(training, processes), training["num_generations"]
+    problems, weights = [], training["reward_weights"]
+    if at_once * processes % group:
+        problems.append(
+            f"a generation of {at_once * processes} completions does not divide by "
+            f"num_generations={group}."
+        )
     if weights and len(weights) != len(rewards):
         problems.append(f"reward_weights has {len(weights)} values for {len(rewards)} rewards.")
     if training["environment_factory"]:
@@ -125,10 +130,17 @@ def check(
     problems = problems or check_gates(training["reward_gates"] or {}, rows, rewards)
     if problems:
         raise ValueError("\n".join(problems))
-    at_once = completions_of_a_call(training, processes)
     for reward in active:
         if reward.prepare is not None:
             reward.prepare(at_once, training["reward_timeout_s"])
+
+
+def completions_of_a_call(training: dict[str, Any], processes: int) -> int:
+    """How many completions a reward is called with on each rank, as TRL counts them."""
+    if training["generation_batch_size"]:
+        return -(-training["generation_batch_size"] // processes)
+    steps = training["steps_per_generation"] or training["gradient_accumulation_steps"]
+    return training["per_device_train_batch_size"] * steps
 
 
 def draw(trainer: GRPOTrainer, rows: list[dict], group: int, at_once: int) -> list[dict]:

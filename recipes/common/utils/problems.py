@@ -1,5 +1,6 @@
-"""What is wrong with a run, in its two forms: rows of a table, and what was raised on the way."""
+"""What is wrong with a run: one list of messages, which everything that is checked adds to."""
 
+import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -15,9 +16,26 @@ def told(table: dict[str, Any]) -> list[str]:
 
 
 @contextmanager
-def collected(problems: list[str]) -> Iterator[None]:
-    """Let a ValueError, which is a message to the user, end the block and join the problems."""
+def collected(problems: list[str], source: str | None = None) -> Iterator[None]:
+    """Let whatever is raised end the block and join the problems, whoever raised it.
+
+    A ValueError is a message as it stands, anything else is named by its type; `source` says what
+    was being checked. Without one an error that is no message gets its place in the code.
+
+    >>> problems = []
+    >>> with collected(problems, "optim"):
+    ...     raise KeyError("speed")
+    >>> problems
+    ["optim: KeyError: 'speed'"]
+    """
     try:
         yield
-    except ValueError as problem:
-        problems.append(str(problem))
+    except (Exception, SystemExit) as error:
+        place = traceback.extract_tb(error.__traceback__)[-1]
+        text = str(error)
+        if not isinstance(error, ValueError):
+            text = f"{type(error).__name__}: {text}"
+            source = source or f"{place.filename}, line {place.lineno}"
+        if source:  # of another library: one line, and no report of pages
+            text = f"{source}: {' '.join(text.split())[:500]}"
+        problems.append(text)

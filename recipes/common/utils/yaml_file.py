@@ -1,5 +1,6 @@
 """A YAML file of settings: a mapping in which a name stands once."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -23,9 +24,9 @@ def read_yaml(path: Path) -> dict[str, Any]:
     try:
         with path.open("rb") as file:  # YAML finds the encoding itself
             config = yaml.load(file, UniqueKeys)
-    except (OSError, ValueError, yaml.YAMLError) as error:
-        words = " ".join(str(error).split())
-        raise ValueError(f"cannot read {path}: {words}") from error
+        json.dumps(config, default=str)  # an alias to what it stands in has no end
+    except (OSError, ValueError, TypeError, RecursionError, yaml.YAMLError) as error:
+        raise ValueError(f"cannot read {path}: {' '.join(str(error).split())}") from error
     if not isinstance(config, dict):
         raise ValueError(f"{path} must hold a YAML mapping of names to values.")
     return config
