@@ -104,9 +104,10 @@ def test_completions_are_scored_and_their_groups_are_useful_as_in_training(model
         give("right", [0.0, 0.0, 0.0, 0.0, 1.0, None, 0.0, 1.0]),
         give("gated", [0.5], "shaping"),
         give("random", [0.25, 0.75], "control"),
+        give("also right", [1.0] * 7 + [0.0]),
         give_steps("steps", steps),
     ]
-    settings = {"reward_gates": {"gated": "right"}, "reward_weights": [1.0, 0.5, 1.0, 1.0]}
+    settings = {"reward_gates": {"gated": "right"}, "reward_weights": [1.0, 0.5, 1.0, 0.0, 1.0]}
     trainer = make_trainer(model, tmp_path, rewards, ["math"], settings)
     trainer.model.eval()
     records = [*map(reward_of, rewards)]
@@ -121,6 +122,7 @@ def test_completions_are_scored_and_their_groups_are_useful_as_in_training(model
     amounts = amounts.where(amounts.notna(), None).values.tolist()
     assert amounts[0] == [0.0, None, 0.25, 1.0, 0.0]
     assert amounts[4] == [1.0, 0.5, 0.25, 1.0, 1.25]
+    assert scored["right"][[3, 4, 7]].tolist() == [0.0, 1.0, 0.0], "by every verifier"
     assert amounts[5] == [None] * 5 and scored["failed"][5] == ["right"], "void"
     trainer.steps.weights = [0.0]
     again = score(trainer, records, rows, samples, at_once=8)

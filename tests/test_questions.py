@@ -9,7 +9,7 @@ from datasets import Dataset
 from support.launching import ROOT
 
 from recipes.common.data import questions
-from recipes.common.data.questions import QuestionArguments, gold_of, load_questions
+from recipes.common.data.questions import QuestionArguments, gold_of, item_of, load_questions
 from recipes.common.data.recipe import import_recipe
 from recipes.common.settings import parse_arguments
 from rewards import load_reward
@@ -43,6 +43,12 @@ def test_every_kind_of_file_gives_the_same_rows(tmp_path, kind, answers):
     train, held_out = load(write(tmp_path / f"mine{kind}", items), num_eval_rows=0)
     assert train == [{**item, "answer": str(item["answer"])} for item in items]
     assert held_out == []
+
+
+@pytest.mark.parametrize(("value", "text"), [(42.0, "42"), (-7, "-7"), (0.5, "0.5"), (" 1", " 1")])
+def test_a_number_is_written_as_people_write_it(value, text):
+    row = {"question": "Which?", "answer": value}
+    assert item_of(row, ("question", "answer"), lambda gold: None)["answer"] == text
 
 
 def test_na_in_csv_is_no_missing_value(tmp_path):

@@ -195,6 +195,7 @@ def test_what_is_not_known_and_other_versions_are_no_other_run(run, capsys):
     unknown = {"model": None, "the code of 'a'": None}
     assert start(run, digests=unknown, versions={"torch": "2.9"}) == str(run / "checkpoint-5")
     assert "other versions than at the start: torch 2.8 -> 2.9" in capsys.readouterr().out
+    assert recorded(run) == RECORD, "what is known is kept"
 
 
 def test_a_finished_run_prints_its_table_and_stops_well(run, capsys):

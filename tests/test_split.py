@@ -5,9 +5,9 @@ from datasets import Dataset
 from test_preflight import SETTINGS, make_rows
 
 from recipes.common.checks.preflight import only_rows_notes
-from recipes.common.data.overlap import question_of
+from recipes.common.data.overlap import QUESTIONS, question_digest, question_of
 from recipes.common.data.split import load_split, use_only_rows
-from recipes.common.utils.run_files import write_rows
+from recipes.common.utils.run_files import WARM_START, write_json, write_rows
 
 CURVE = {"eval_strategy": "steps", "eval_steps": 2, "save_steps": 2, "num_validation_rows": 5}
 
@@ -51,6 +51,14 @@ def test_a_question_of_the_validation_rows_is_not_trained_on_wherever_the_rows_c
     assert train == questions(make_rows(7, 30))
     twice = Dataset.from_list([*make_rows(*range(13)), *make_rows(10)])
     assert split(parse, twice, num_train_rows=9)[0] == questions(make_rows(*range(9)))
+
+
+def test_a_question_of_the_warm_start_is_neither_trained_on_nor_on_the_curve(parse, tmp_path):
+    digests = [question_digest(row["prompt"]) for row in make_rows(2, 9)]
+    write_json(tmp_path / WARM_START, {QUESTIONS: digests})
+    train, validation = split(parse, num_train_rows=8, model_name_or_path=str(tmp_path))
+    assert train == questions(make_rows(0, 1, 3, 4, 5, 6)), "13 rows, without 2 of the warm start"
+    assert validation == questions(make_rows(7, 8, 10, 11, 12))
 
 
 def test_more_validation_rows_than_there_are_training_rows_are_refused(parse):
