@@ -22,7 +22,7 @@ ALLOWED = {
     "trainer": {"utils", "training"},
     "limits": {"utils"},
     "settings": {"utils", "trainer", "limits"},
-    "data": {"utils", "settings", "training"},  # an environment brings rewards of its own
+    "data": {"utils", "settings"},
     "report": {"utils", "training", "evaluation"},
     "watch": {"utils", "training", "evaluation", "report"},
     "checks": BELOW_CHECKS,

@@ -39,6 +39,10 @@ def asked_of_the_launcher() -> dict[str, Any]:
     return asked
 
 
+def _is_true(name: str) -> bool:
+    return os.environ.get(name, "false").lower() in ("1", "true")
+
+
 def engine_name(engine: dict[str, Any]) -> str:
     """Name it: "one process", "DDP", "ZeRO-3, optimizer and parameters offloaded", "FSDP2"."""
     kind = engine.get("distributed_type")
@@ -52,50 +56,60 @@ def engine_name(engine: dict[str, Any]) -> str:
 
 def asked_engine() -> str:
     """The name of the engine that the launcher was asked for."""
-    places = {"optimizer": "OPTIMIZER", "parameters": "PARAM"}
+    device = "ACCELERATE_DEEPSPEED_OFFLOAD_{}_DEVICE"
     devices = {
-        name: os.environ.get(f"ACCELERATE_DEEPSPEED_OFFLOAD_{place}_DEVICE", "none")
-        for name, place in places.items()
+        "optimizer": os.environ.get(device.format("OPTIMIZER"), "none"),
+        "parameters": os.environ.get(device.format("PARAM"), "none"),
     }
     return engine_name({**asked_of_the_launcher(), "offload": _offloaded(devices)})
+
+
+def _offloaded(devices: dict[str, str]) -> str | None:
+    return " and ".join(name for name, device in devices.items() if device != "none") or None
 
 
 def engine(trainer: GRPOTrainer) -> dict[str, Any]:
     """The engine in force, read off the trainer, under DeepSpeed off its own engine."""
     accelerator, deepspeed, offload = trainer.accelerator, trainer.deepspeed, None
     if deepspeed:
-        held = {
+        configs = {
             "optimizer": deepspeed.zero_offload_optimizer(),
             "parameters": deepspeed.zero_offload_param(),
         }
-        devices = {name: getattr(config, "device", "none") for name, config in held.items()}
+        devices = {name: getattr(config, "device", "none") for name, config in configs.items()}
         offload = _offloaded({name: getattr(of, "value", of) for name, of in devices.items()})
+    fsdp = getattr(accelerator.state, "fsdp_plugin", None)
     return {
         "distributed_type": str(accelerator.distributed_type.value),
         "zero_stage": deepspeed.zero_optimization_stage() if deepspeed else None,
         "offload": offload,
-        "fsdp_version": getattr(
-            getattr(accelerator.state, "fsdp_plugin", None), "fsdp_version", None
-        ),
-        "share_held": _share_held(trainer.model.parameters()),
+        "fsdp_version": getattr(fsdp, "fsdp_version", None),
+        "share_held": share_held(trainer.model.parameters()),
         "world_size": accelerator.num_processes,
         "mixed_precision": accelerator.mixed_precision,
         "device": str(accelerator.device.type),
     }
 
 
-def differences(asked: dict[str, Any], in_force: dict[str, Any]) -> list[str]:
-    """Name them: `differences({"n": 2}, {"n": 1}) == ["n: asked for 2, in force is 1"]`."""
-    return [
-        f"{name}: asked for {value}, in force is {in_force[name]}"
-        for name, value in asked.items()
-        if name in in_force and value != in_force[name]
-    ]
+def share_held(parameters: Iterable[torch.nn.Parameter]) -> float:
+    """The share of the parameters that this rank keeps between steps."""
+    held = whole = 0
+    for parameter in parameters:
+        if hasattr(parameter, "ds_tensor"):  # ZeRO-3
+            held, whole = held + parameter.ds_tensor.numel(), whole + parameter.ds_numel
+        else:
+            own = parameter.to_local() if hasattr(parameter, "to_local") else parameter  # FSDP
+            held, whole = held + own.numel(), whole + parameter.numel()
+    return round(held / whole, 3)
 
 
 def check_engine(in_force: dict[str, Any]) -> None:
     """Raise ValueError with each difference from the engine that was asked for."""
-    wrong = differences(asked_of_the_launcher(), in_force)
+    wrong = [
+        f"{name}: asked for {value}, in force is {in_force[name]}"
+        for name, value in asked_of_the_launcher().items()
+        if name in in_force and value != in_force[name]
+    ]
     if wrong:
         raise ValueError(
             f"the engine is not the one the launcher was asked for ({'; '.join(wrong)}). On a "
@@ -123,31 +137,7 @@ class EngineCallback(TrainerCallback):
         if state.is_world_process_zero:
             print(engine_line(in_force), flush=True)
         check_engine(in_force)
-        limit_waiting(args.ddp_timeout)
-
-
-def limit_waiting(seconds: float) -> None:
-    """Let `ddp_timeout` hold for every process group, those of DeepSpeed too."""
-    if torch.distributed.is_initialized():
-        for group in list(distributed_c10d._world.pg_map):
-            distributed_c10d._set_pg_timeout(timedelta(seconds=seconds), group)
-
-
-def _offloaded(devices: dict[str, str]) -> str | None:
-    return " and ".join(name for name, device in devices.items() if device != "none") or None
-
-
-def _share_held(parameters: Iterable[torch.nn.Parameter]) -> float:
-    """The share of the parameters that this rank keeps between steps."""
-
-    def sizes_of(p: torch.nn.Parameter) -> tuple[int, int]:
-        if hasattr(p, "ds_tensor"):
-            return p.ds_tensor.numel(), p.ds_numel
-        return (p.to_local() if hasattr(p, "to_local") else p).numel(), p.numel()
-
-    sizes = [sizes_of(p) for p in parameters]
-    return round(sum(held for held, _ in sizes) / sum(whole for _, whole in sizes), 3)
-
-
-def _is_true(name: str) -> bool:
-    return os.environ.get(name, "false").lower() in ("1", "true")
+        # `ddp_timeout` holds for every process group, those of DeepSpeed too.
+        if torch.distributed.is_initialized():
+            for group in list(distributed_c10d._world.pg_map):
+                distributed_c10d._set_pg_timeout(timedelta(seconds=args.ddp_timeout), group)
