@@ -2,14 +2,12 @@
 
     python scripts/probe.py --config recipes/arithmetic/quickstart.yaml
     python scripts/probe.py --config recipes/arithmetic/quickstart.yaml --prompts 400 --keep 0.1 0.9
-    python scripts/probe.py --config recipes/gsm8k/smollm2-135m.yaml \\
-        --replay runs/probe-smollm2-135m --reward_funcs my_reward.py:graded
 
 Minutes, not hours: N training prompts x G completions by the recipe's trainer, which takes no step;
 any argument of the recipe can be overridden. Prints what each reward gives, how many groups of an
-optimizer step will teach something, and which way each reward pushes each metric. --replay scores
-the completions of an earlier probe with the rewards now asked for. --keep LOW HIGH writes the rows
-that were solved in such a share of their completions to kept.jsonl: train on them by --only_rows.
+optimizer step will teach something, and which way each reward pushes each metric. Other rewards
+score the same completions, which follow from the seed. --keep LOW HIGH writes the rows that were
+solved in such a share of their completions to kept.jsonl: train on them by --only_rows.
 
 Exit status: 0 when there is enough to learn from, 1 when not, 2 for an error.
 
@@ -30,17 +28,13 @@ def main() -> None:
     add("--completions", type=at_least(2), help="of each prompt; default num_generations")
     add("--num_processes", type=at_least(1), default=1, help="of the run; default 1")
     add("--output", type=new_folder, help="default runs/probe-NAME_OF_THE_YAML")
-    add("--replay", type=Path, metavar="FOLDER", help="of an earlier probe")
     add("--keep", nargs=2, type=float, metavar=("LOW", "HIGH"), help="0 < low <= high < 1")
     options, overrides = parser.parse_known_args()
     if options.keep and not 0.0 < options.keep[0] <= options.keep[1] < 1.0:
         parser.error("--keep: they must be 0 < low <= high < 1")
-    if options.keep and options.replay and not options.output:
-        parser.error("--keep needs --output")
     try:
         with refusals():
-            if not (options.replay or options.output):
-                options.output = new_folder(f"runs/probe-{options.config.stem}")
+            options.output = options.output or new_folder(f"runs/probe-{options.config.stem}")
             from recipes.common.sampling.probe import probe
 
             is_enough = probe(**vars(options), overrides=overrides)

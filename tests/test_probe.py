@@ -1,11 +1,10 @@
-"""The probe: exact figures, a verdict for the right reason, samples that can be scored again."""
+"""The probe: exact figures, a verdict for the right reason, samples that follow from the seed."""
 
 import sys
 
 import pandas as pd
 import probe as script
 import pytest
-import trl.trainer.grpo_trainer
 from support.launching import DENSE_REWARD, ROOT, TINY
 from support.scored_by_place import give, make_trainer
 from support.step_rewards import give_steps
@@ -199,18 +198,15 @@ def test_what_was_sampled_and_measured_is_written(probed):
     assert figures["verdict"].startswith("enough to learn from: 2 useful groups are expected")
 
 
-def test_a_replay_scores_the_same_completions_without_a_model(
-    status, probed, tmp_path, monkeypatch
+def test_another_reward_scores_the_same_completions_and_too_little_ends_with_status_1(
+    status, probed, tmp_path
 ):
-    monkeypatch.setattr(trl.trainer.grpo_trainer, "create_model_from_path", None)
-    again = tmp_path / "again"
-    assert status("--replay", probed, "--output", again) == 0
-    first, second = (read_json(folder / "figures.json") for folder in (probed, again))
-    assert first["rewards"] == second["rewards"]
     (tmp_path / "own.py").write_text(
         "def never(completions, **kwargs):\n    return [0.0 for _ in completions]\n"
     )
-    assert status("--replay", probed, reward=f"{tmp_path}/own.py:never") == 1
+    again, name = tmp_path / "again", "completions.jsonl"
+    assert status("--prompts", 4, "--output", again, reward=f"{tmp_path}/own.py:never") == 1
+    assert read_rows(again / name) == read_rows(probed / name)
 
 
 def test_bad_arguments_end_with_status_2_and_say_what_is_wrong(status, tmp_path, capsys):

@@ -10,7 +10,6 @@ import torch
 from datasets import Dataset
 from peft import AutoPeftModelForCausalLM
 from tqdm import tqdm
-from transformers import LlamaConfig, LlamaForCausalLM
 from trl import ModelConfig, get_quantization_config
 
 from recipes.common.data.recipe import Recipe
@@ -39,10 +38,10 @@ IDLE = {
 }
 
 
-def idle_trainer(recipe: Recipe, name: str | None = None, weights: bool = True) -> GRPOTrainer:
+def idle_trainer(recipe: Recipe, name: str | None = None) -> GRPOTrainer:
     """Make the trainer with a Hub id, checkpoint, run folder or adapter for its model.
 
-    Without `weights` it only scores. Raises ValueError for what cannot be loaded.
+    Raises ValueError for what cannot be loaded.
     """
     settings, own = {**recipe.args.training, **IDLE}, ModelConfig(**recipe.args.model)
     settings["use_cpu"] = settings["use_cpu"] or not torch.accelerator.is_available()
@@ -53,13 +52,8 @@ def idle_trainer(recipe: Recipe, name: str | None = None, weights: bool = True) 
     model: Any = name or own.model_name_or_path
     try:
         tokenizer = load_tokenizer(model, own.model_revision, training.trust_remote_code)
-        if not weights:
-            sizes = {"hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1}
-            model = LlamaForCausalLM(LlamaConfig(vocab_size=8, num_attention_heads=1, **sizes))
-            training.use_vllm = False
-        elif Path(model, "adapter_config.json").is_file():
+        if Path(model, "adapter_config.json").is_file():
             model = AutoPeftModelForCausalLM.from_pretrained(model, **training.model_init_kwargs)
-        if not isinstance(model, str):
             training.model_init_kwargs = None
         trainer = GRPOTrainer(
             model=model,

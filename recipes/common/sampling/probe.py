@@ -29,7 +29,7 @@ from recipes.common.training.advantages import advantages_of, has_spread, is_hit
 from recipes.common.training.guard import FAILURES
 from recipes.common.training.push import pushes
 from recipes.common.utils.machine import versions
-from recipes.common.utils.run_files import PROBE_FIGURES, read_rows, write_json, write_rows
+from recipes.common.utils.run_files import PROBE_FIGURES, write_json, write_rows
 from recipes.common.utils.stats import wilson_interval
 from recipes.common.utils.tables import format_table, percent
 from rewards import Reward, reward_of
@@ -48,30 +48,25 @@ def probe(
     prompts: int,
     completions: int | None,
     num_processes: int,
-    output: Path | None,
-    replay: Path | None,
+    output: Path,
     keep: tuple[float, float] | None,
 ) -> bool:
-    """Sample or read samples, score them, print and keep the figures; whether there is enough.
+    """Sample, score, print and write the figures to `output`; whether there is enough.
 
     The options are those of scripts/probe.py; ValueError with every problem, one a line.
     """
-    recipe = load_recipe(config, overrides, rows=replay is None)
+    recipe = load_recipe(config, overrides)
     training, metric = recipe.args.training, recipe.module.metric
     rewards = [reward_of(reward) for reward in recipe.rewards]
-    rows = read_rows(replay / ROWS) if replay else first_rows(recipe.train_rows)
+    rows = first_rows(recipe.train_rows)
     check(training, rewards, rows, num_processes)
     at_once = completions_of_a_call(training, num_processes)
-    trainer = idle_trainer(recipe, weights=replay is None)
-    if replay:
-        samples = read_rows(replay / COMPLETIONS)
-    else:
-        group = completions or training["num_generations"]
-        rows = random.Random(training["seed"]).sample(rows, min(prompts, len(rows)))
-        samples = draw(trainer, rows, group, at_once)
-    if output:  # before anything is scored: a reward that fails costs no sampling
-        write_rows(output / ROWS, rows)
-        write_rows(output / COMPLETIONS, samples)
+    trainer = idle_trainer(recipe)
+    rows = random.Random(training["seed"]).sample(rows, min(prompts, len(rows)))
+    samples = draw(trainer, rows, completions or training["num_generations"], at_once)
+    # Before anything is scored: a reward that fails costs no sampling.
+    write_rows(output / ROWS, rows)
+    write_rows(output / COMPLETIONS, samples)
     scored = score(trainer, rewards, rows, samples, at_once)
     step = training["per_device_train_batch_size"] * training["gradient_accumulation_steps"]
     groups_a_step = step * num_processes / training["num_generations"]
@@ -84,18 +79,17 @@ def probe(
     print(sentence, flush=True)
     if keep:
         print(keep_rows(scored, rows, keep, output / KEPT))
-    if output:
-        record = {
-            "enough": is_enough,
-            "verdict": sentence,
-            "groups_a_step": groups_a_step,
-            "rewards": figures.replace({np.nan: None}).to_dict("records"),
-            "push": pushed,
-            "right": right,
-            "config": str(config),
-            **versions(),
-        }
-        write_json(output / PROBE_FIGURES, record)
+    record = {
+        "enough": is_enough,
+        "verdict": sentence,
+        "groups_a_step": groups_a_step,
+        "rewards": figures.replace({np.nan: None}).to_dict("records"),
+        "push": pushed,
+        "right": right,
+        "config": str(config),
+        **versions(),
+    }
+    write_json(output / PROBE_FIGURES, record)
     return is_enough
 
 
@@ -117,20 +111,15 @@ def check(
             "the probe scores completions that were drawn before, and an environment lives as long "
             "as its rollout: leave out environment_factory."
         )
-    # Of the rows that are replayed none may be of a reward's task.
-    tasks = {row.get("task") for row in rows}
-    active = [reward for reward in rewards if any(map(reward.scores, tasks))]
-    problems += [
-        f"{reward.name} is a reward model, which the probe does not load: leave it out of "
-        "reward_funcs."
-        for reward in active
-        if reward.is_model
-    ]
-    problems = problems or unusable_rows(rows, active)
+    if models := [reward.name for reward in rewards if reward.is_model]:
+        problems.append(
+            f"{', '.join(models)}: the probe loads no reward model; leave it out of reward_funcs."
+        )
+    problems = problems or unusable_rows(rows, rewards)
     problems = problems or check_gates(training["reward_gates"] or {}, rows, rewards)
     if problems:
         raise ValueError("\n".join(problems))
-    for reward in active:
+    for reward in rewards:
         if reward.prepare is not None:
             reward.prepare(at_once, training["reward_timeout_s"])
 
