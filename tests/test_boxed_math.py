@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rewards import full_reward, load_reward, reward_columns, reward_kind, reward_name
+from rewards import load_reward
 from rewards.answer import stated_text
 from rewards.boxed_math import BoxedMath, is_equivalent
 from rewards.text import boxed_answer, gold_answer, last_boxed
@@ -85,8 +85,8 @@ def test_a_wrong_answer_costs_the_penalty_and_an_unusable_gold_nothing():
 
 def test_it_is_a_verifier_of_the_answer_column():
     reward = load_reward("rewards.boxed_math:BoxedMath", correct=2.0)
-    assert (reward_name(reward), reward_kind(reward)) == ("boxed_math", "verifier")
-    assert (full_reward(reward), reward_columns(reward)) == (2.0, ["answer"])
+    assert (reward.name, reward.kind) == ("boxed_math", "verifier")
+    assert (reward.full, reward.columns) == (2.0, ("answer",))
     assert reward(prompts=["p"], completions=[r"\boxed{18}"], answer=["18"]) == [2.0]
 
 

@@ -7,9 +7,8 @@ from typing import NamedTuple
 import pytest
 from datasets import Dataset
 
-from rewards import load_reward
+from rewards import load_reward, reward_of
 from rewards.code_tests import OPTIONAL, CodeTests, parse_cases
-from rewards.contract import prepare_reward, reward_columns
 from rewards.sandbox import Sandbox, ZygoteDied, pool
 
 pytestmark = pytest.mark.skipif(
@@ -196,7 +195,7 @@ def test_columns_may_be_absent_or_none_in_some_rows():
     columns = {name: list(data[name]) for name in ("tests", *OPTIONAL)}
     codes = [DOUBLE, "def f(x): return TWO * x", "print(2 * int(input()))", DOUBLE]
     assert score_rows([*map(block, codes)], columns).scores == [1.0, 1.0, 1.0, None]
-    assert reward_columns(CodeTests()) == ["tests"]
+    assert reward_of(CodeTests()).columns == ("tests",)
 
 
 @pytest.mark.parametrize("timeout_s", [0, -1.0, float("nan")])
@@ -207,7 +206,7 @@ def test_a_limit_that_is_none_is_refused(timeout_s):
 
 def test_an_unknown_isolation_is_refused():
     with pytest.raises(ValueError, match="isolation is 'docker'; it is sealed or unsafe"):
-        prepare_reward(load_reward("code_tests", isolation="docker"), 1, 300.0)
+        load_reward("code_tests", isolation="docker").prepare(1, 300.0)
 
 
 @pytest.mark.parametrize(("completions", "longest", "limit_s"), [(8, 42, 42), (9, 52.5, 52)])
@@ -217,10 +216,10 @@ def test_it_is_ready_when_programs_that_never_end_would_end_within_the_limit_of_
     with Sandbox(workers=2) as sandbox:
         monkeypatch.setattr(CodeTests, "sandbox", lambda self: sandbox)
         reward = load_reward("code_tests", timeout_s=5.0)
-        assert prepare_reward(reward, completions, longest + 0.1) == sandbox.describe()
+        assert reward.prepare(completions, longest + 0.1) == sandbox.describe()
         message = (
             f"{completions} programs that never end take 2 workers {longest} s at timeout_s 5, and "
             f"reward_timeout_s is {limit_s:g}: lower the one or raise the other"
         )
         with pytest.raises(ValueError, match=message):
-            prepare_reward(reward, completions, limit_s)
+            reward.prepare(completions, limit_s)

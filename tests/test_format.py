@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rewards import full_reward, load_reward, reward_columns, reward_kind
+from rewards import load_reward
 from rewards.format import TAGS, is_think_answer, is_xml_format, score_xml_format
 
 FULL = "<reasoning>3 + 4 = 7</reasoning><answer>7</answer>"
@@ -71,8 +71,8 @@ def test_a_format_is_the_whole_completion(check, tags):
 @pytest.mark.parametrize("per_tag", [0.2, 0.1, 0.25, 1.0])
 def test_it_is_a_format_reward_without_columns_and_its_amount_is_a_parameter(per_tag):
     reward = load_reward("xml_format", per_tag=per_tag)
-    assert reward(prompts=["p"], completions=[FULL]) == [4 * per_tag] == [full_reward(reward)]
-    assert (reward_kind(reward), reward_columns(reward)) == ("format", [])
+    assert reward(prompts=["p"], completions=[FULL]) == [4 * per_tag] == [reward.full]
+    assert (reward.kind, reward.columns) == ("format", ())
 
 
 def test_where_the_prompt_opens_the_thoughts_the_completion_starts_in_them():

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rewards import full_reward, load_reward, reward_columns, reward_kind
+from rewards import load_reward
 from rewards.gsm8k import score_gsm8k, score_harness
 
 AMOUNTS = [  # text of the answer tag, gold, amount
@@ -106,8 +106,8 @@ def test_the_amounts_are_parameters():
 @pytest.mark.parametrize("name", ["gsm8k_correctness", "gsm8k_harness"])
 def test_it_is_a_verifier_that_needs_the_answer_column(name):
     reward = load_reward(name, exact=1.0)
-    assert (reward_kind(reward), full_reward(reward)) == ("verifier", 1.0)
-    assert reward_columns(reward) == ["answer"]
+    assert (reward.kind, reward.full) == ("verifier", 1.0)
+    assert reward.columns == ("answer",)
     with pytest.raises(ValueError, match="shorter"):
         reward(prompts=["p"] * 2, completions=["a", "b"], answer=["1"])
 

@@ -11,7 +11,7 @@ from support.launching import ROOT
 from recipes.common.checks import preflight as checks
 from recipes.common.data.recipe import import_recipe
 from recipes.common.settings import parse_arguments
-from rewards import KINDS, full_reward, load_reward, reward_kind, reward_name
+from rewards import KINDS, load_reward
 from rewards.registry import REGISTRY
 
 RECIPES = sorted(file.parent for file in ROOT.glob("recipes/*/train.py"))
@@ -47,11 +47,11 @@ def test_no_module_on_a_launch_path_shadows_another():
 @pytest.mark.parametrize("name", REGISTRY)
 def test_a_registered_reward_says_what_it_is_and_travels_between_processes(name):
     reward = load_reward(name, **REQUIRED.get(name, {}))
-    assert reward_name(reward) == name and reward.kind in KINDS
-    assert reward_kind(reward) not in ("verifier", "format") or full_reward(reward) > 0.0
+    assert reward.name == name and reward.kind in KINDS
+    assert reward.kind not in ("verifier", "format") or reward.full > 0.0
     reward = reward.call
     copy = pickle.loads(pickle.dumps(reward))
-    assert (reward_name(copy), vars(copy).keys()) == (name, vars(reward).keys())
+    assert (copy.__name__, vars(copy).keys()) == (name, vars(reward).keys())
 
 
 @pytest.mark.parametrize("folder", RECIPES, ids=lambda folder: folder.name)

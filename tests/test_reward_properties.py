@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from support.hostile import HOSTILE
 from test_layout import REQUIRED
 
-from rewards import load_reward, reward_columns, reward_kind
+from rewards import load_reward
 from rewards.audit.call import score, stand_in_ids
 from rewards.reasoning_gym import score_reasoning_gym
 from rewards.registry import REGISTRY
@@ -80,7 +80,7 @@ def loaded(name: str):
 def columns_of(reward, gold: str = r"\sqrt{x^2+1}") -> dict[str, str | list[str]]:
     """Values of a row for the columns a reward needs; a new column needs one in COLUMNS."""
     values = COLUMNS | ({"answer": gold} if reward.__name__ == "boxed_math" else {})
-    return {column: values[column] for column in ("task", *reward_columns(reward))}
+    return {column: values[column] for column in ("task", *reward.columns)}
 
 
 def scores_of(reward, texts: list[str], prompt: str | list[dict], gold: str) -> tuple[list, list]:
@@ -94,7 +94,7 @@ def scores_of(reward, texts: list[str], prompt: str | list[dict], gold: str) -> 
 @pytest.mark.parametrize("name", SCORING)
 def test_any_text_is_scored_soon_and_alike_in_any_form_order_and_thread(name, seconds):
     reward, chat = loaded(name), [{"role": "user", "content": "9 + 9 ="}]
-    may_abstain = reward_kind(reward) not in ("verifier", "format")
+    may_abstain = reward.kind not in ("verifier", "format")
 
     @settings(deadline=None, derandomize=True, max_examples=EXAMPLES.get(name, 200))
     @given(st.lists(ANY_TEXT, min_size=1, max_size=4), st.sampled_from(GOLDS))
@@ -126,7 +126,7 @@ def test_hostile_text_is_scored_in_50_ms(name, seconds):
         )
         ((amount,), *_) = found
         assert amount is None or math.isfinite(amount)
-        assert reward_kind(reward) != "verifier" or not amount or amount < 0.0, (title, wrapper)
+        assert reward.kind != "verifier" or not amount or amount < 0.0, (title, wrapper)
         assert took < 0.05, (title, wrapper)
 
 

@@ -37,8 +37,7 @@ from recipes.common.training.push import FEWEST_STEPS, figures, metric_names
 from recipes.common.utils import run_files as files
 from recipes.common.utils.machine import versions
 from recipes.common.utils.secrets import blank
-from rewards import reward_name
-from rewards.contract import is_model
+from rewards import reward_of
 from rewards.text import completion_text
 
 
@@ -200,7 +199,7 @@ def _observe_rewards(trainer: GRPOTrainer, watched: Watch) -> None:
     plain = [
         i
         for i, reward in enumerate(rewards)
-        if not is_model(reward) and not inspect.iscoroutinefunction(reward)
+        if not reward_of(reward).is_model and not inspect.iscoroutinefunction(reward)
     ]
     aggregation = getattr(args, "multi_objective_aggregation", "sum_then_normalize")
     all_known = len(plain) == len(rewards) and aggregation == "sum_then_normalize"
@@ -261,7 +260,7 @@ class _Report(TrainerCallback):
         return {
             "recipe": Path(sys.argv[0]).name,
             "model_name_or_path": trainer.model.config._name_or_path,
-            "reward_funcs": [reward_name(reward) for reward in trainer.reward_funcs],
+            "reward_funcs": [reward_of(reward).name for reward in trainer.reward_funcs],
             "world_size": trainer.accelerator.num_processes,
             **blank(json.loads(json.dumps(trainer.args.to_dict(), default=str))),
         }

@@ -17,9 +17,8 @@ from trl import GRPOTrainer
 from recipes.common.evaluation.metrics import Metric, by_reward
 from recipes.common.evaluation.scores import metric_names, outcomes, summarize
 from recipes.common.utils.run_files import VALIDATION, read_validation, write_rows
-from rewards import reward_name
+from rewards import reward_of
 from rewards.audit.call import score
-from rewards.contract import is_model
 
 Complete = Callable[..., list]  # (rows, do_sample=False) -> one Rollout a row
 
@@ -82,10 +81,9 @@ def _scored(
         ]
     completions = [rollout.completion for rollout in rollouts]
     token_ids = [rollout.token_ids for rollout in rollouts]
-    called = [reward for reward in rewards if not is_model(reward)]  # TRL has a model's tokenizer
-    scores = {
-        reward_name(reward): score(reward, columns, completions, token_ids) for reward in called
-    }
+    # TRL alone has a reward model's tokenizer.
+    called = [reward for reward in map(reward_of, rewards) if not reward.is_model]
+    scores = {reward.name: score(reward, columns, completions, token_ids) for reward in called}
     shared = by_reward(metric, called)
     results = []
     for i, (row, rollout) in enumerate(zip(rows, rollouts, strict=True)):

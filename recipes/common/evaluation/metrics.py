@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 from tqdm import tqdm
 
-from rewards import reward_name
+from rewards import reward_of
 from rewards.answer import is_final_answer
 from rewards.format import is_xml_format
 from rewards.gsm8k import score_gsm8k
@@ -23,7 +23,7 @@ def by_reward(metric: Metric, rewards: list[Callable]) -> list[str]:
 
     Example: `by_reward(code_metric, load_rewards(["code_tests"])) == ["tests"]`
     """
-    used = {reward_name(reward) for reward in rewards}
+    used = {reward_of(reward).name for reward in rewards}
     scorers = getattr(metric, "scorers", {})
     return [name for name, rewards in scorers.items() if used & set(rewards)]
 
