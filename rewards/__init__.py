@@ -5,29 +5,8 @@ reward = load_reward("gsm8k_correctness", exact=2.0)
 reward(prompts=["..."], completions=["<answer>18</answer>"], answer=["18"])     # [2.0]
 """
 
-from rewards.contract import (
-    KINDS,
-    Reward,
-    full_reward,
-    reward_columns,
-    reward_kind,
-    reward_name,
-    reward_of,
-    reward_tasks,
-)
+from rewards.contract import KINDS, Reward, reward_of
 from rewards.loading import load_reward, load_rewards
 from rewards.routing import for_tasks
 
-__all__ = [
-    "KINDS",
-    "Reward",
-    "for_tasks",
-    "full_reward",
-    "load_reward",
-    "load_rewards",
-    "reward_columns",
-    "reward_kind",
-    "reward_name",
-    "reward_of",
-    "reward_tasks",
-]
+__all__ = ["KINDS", "Reward", "for_tasks", "load_reward", "load_rewards", "reward_of"]
