@@ -18,36 +18,38 @@ import time
 from pathlib import Path
 
 CONFIG = Path("recipes/arithmetic/quickstart.yaml")
-SETTINGS = ["--max_steps", "2", "--skip_zero_advantages", "false", "--log_completions", "false"]
-SETTINGS += ["--num_eval_rows", "0", "--eval_strategy", "no", "--save_strategy", "no"]
+SETTINGS = """--max_steps 2 --skip_zero_advantages false --log_completions false --num_eval_rows 0
+    --eval_strategy no --save_strategy no""".split()
 LONG = ["--example", "Calculate 25 + 7.", "25 + 7 = 32 and " * 66, "--max_completion_length", "64"]
-SHAPES = {"quickstart": [28, []], "long": [64, LONG]}  # tokens of a completion, settings
-# Trainer, launch file, micro batches: a step has the same completions in every arm of a shape.
-QUICKSTART = [("stock", "single_gpu", 4), ("stock", "cpu_2proc", 2), ("ours", "cpu_2proc", 2)]
-ARMS = {"quickstart": QUICKSTART, "long": [("stock", "cpu", 1), ("ours", "cpu", 1)]}
+SHAPES = {"quickstart": (28, []), "long": (64, LONG)}  # tokens of a completion, settings
+ARMS = {  # trainer, launch file, micro batches: a step of a shape has the same completions in all
+    "quickstart": [("stock", "single_gpu", 4), ("stock", "cpu_2proc", 2), ("ours", "cpu_2proc", 2)],
+    "long": [("stock", "cpu", 1), ("ours", "cpu", 1)],
+}
 
 
-def measure(which: str, shape: str, words: list[str]) -> None:
+def measure(trainer_name: str, shape: str, words: list[str]) -> None:
     """Train two steps as one of the processes; the main one prints the figures of the second."""
     import trl
 
     from recipes.common.data.recipe import import_recipe
 
-    recipe, marks = import_recipe(CONFIG), {}
+    recipe, times = import_recipe(CONFIG), {}
 
-    class Timed(recipe.GRPOTrainer if which == "ours" else trl.GRPOTrainer):
+    class Timed(recipe.GRPOTrainer if trainer_name == "ours" else trl.GRPOTrainer):
         def _generate_single_turn(self, *args, **kwargs):
-            marks["start"] = time.perf_counter()
+            times["start"] = time.perf_counter()
             result = super()._generate_single_turn(*args, **kwargs)
-            marks["generated"] = time.perf_counter()
+            times["generated"] = time.perf_counter()
             return result
 
     def train(trainer, run, metric):
         trainer.train()
-        step, update = (time.perf_counter() - marks[name] for name in ("start", "generated"))
-        memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+        end = time.perf_counter()
+        figures = {"step": end - times["start"], "update": end - times["generated"]}
+        figures["GiB"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
         if trainer.accelerator.is_main_process:
-            print(json.dumps({"step": step, "update": update, "GiB": memory}), flush=True)
+            print(json.dumps(figures), flush=True)
 
     recipe.GRPOTrainer, recipe.train_and_save = Timed, train
     tokens, more = SHAPES[shape]
@@ -58,23 +60,37 @@ def measure(which: str, shape: str, words: list[str]) -> None:
         recipe.main()
 
 
-formatter = argparse.RawDescriptionHelpFormatter
-parser = argparse.ArgumentParser(description=__doc__, formatter_class=formatter)
-parser.add_argument("--shape", choices=SHAPES, default="quickstart")
-parser.add_argument("--rounds", type=int, default=5)
-parser.add_argument("--trainer", help=argparse.SUPPRESS)
-options, words = parser.parse_known_args()
-if options.trainer:
-    sys.exit(measure(options.trainer, options.shape, words))
-found = {arm: [] for arm in ARMS[options.shape]}
-for arm in options.rounds * ARMS[options.shape]:
-    command = [sys.executable, "-m", "accelerate.commands.accelerate_cli", "launch"]
-    command += [f"--config_file=accelerate_configs/{arm[1]}.yaml", __file__, *sys.argv[1:]]
-    command += ["--trainer", arm[0], f"--gradient_accumulation_steps={arm[2]}"]
-    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
-    found[arm] += [json.loads(line) for line in done.stdout.splitlines() if '"GiB"' in line]
-    print(arm, found[arm][-1], flush=True)
-for key in ("step", "update", "GiB"):
-    medians = [statistics.median(run[key] for run in runs) for runs in found.values()]
-    for arm, median in zip(found, medians, strict=True):
-        print(f"{key:<7} {' '.join(arm[:2]):<17} {median:6.2f}  / ours {median / medians[-1]:.2f}")
+def compare(shape: str, rounds: int) -> None:
+    """Launch each arm of a shape in turn, and print the medians."""
+    figures = {arm: [] for arm in ARMS[shape]}
+    for arm in rounds * ARMS[shape]:
+        trainer_name, launch_file, micro_batches = arm
+        command = [sys.executable, "-m", "accelerate.commands.accelerate_cli", "launch"]
+        command += [f"--config_file=accelerate_configs/{launch_file}.yaml", __file__]
+        command += [*sys.argv[1:], "--trainer", trainer_name]
+        command += [f"--gradient_accumulation_steps={micro_batches}"]
+        done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
+        figures[arm] += [json.loads(line) for line in done.stdout.splitlines() if '"GiB"' in line]
+        print(arm, figures[arm][-1], flush=True)
+    for key in ("step", "update", "GiB"):
+        medians = {arm: statistics.median(run[key] for run in figures[arm]) for arm in figures}
+        for arm, median in medians.items():
+            ratio = median / medians[ARMS[shape][-1]]
+            print(f"{key:<7} {arm[0]} {arm[1]:<11} {median:6.2f}  / ours {ratio:.2f}")
+
+
+def main() -> None:
+    formatter = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=formatter)
+    parser.add_argument("--shape", choices=SHAPES, default="quickstart")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--trainer", help=argparse.SUPPRESS)  # of a process that it launches
+    options, words = parser.parse_known_args()
+    if options.trainer:
+        measure(options.trainer, options.shape, words)
+    else:
+        compare(options.shape, options.rounds)
+
+
+if __name__ == "__main__":
+    main()
