@@ -27,7 +27,6 @@ from recipes.common.report.plots import Panel, panels, svg
 from recipes.common.report.verdict import ending_of, figures_of
 from recipes.common.utils import run_files as files
 from recipes.common.utils.run_files import messages, read_json
-from recipes.common.utils.tables import percent
 
 TEMPLATE = Path(__file__).with_name("page.html")
 MAX_COMPLETIONS = 5_000
@@ -70,16 +69,15 @@ def _results(run: dict[str, Any]) -> str:
     length = "This run is not finished."
     if "steps" in run:
         length = f"{run['steps']} steps in {run['minutes']:.1f} minutes."
-    opening = _paragraph(run["verdict"]["sentence"], "verdict")
-    opening += _paragraph(" ".join([length, *ending_of(run)]))
+    opening = _tag("p", run["verdict"]["sentence"], "verdict")
+    opening += _tag("p", " ".join([length, *ending_of(run)]))
     if run["before"] is None:
-        return opening + _paragraph(
-            "No held-out rows were evaluated: nothing shows whether the model got better."
-        )
+        nothing = "No held-out rows were evaluated: nothing shows whether the model got better."
+        return opening + _tag("p", nothing)
     head, *rows = comparison(run["before"], run["after"], run["mcnemar_p"])
     # A phone breaks the line before the bracket.
     rows = [[cell.replace(" (", "\n(") if "%" in cell else cell for cell in row] for row in rows]
-    note = _paragraph("In brackets 95 % (Wilson); p: exact McNemar", "quiet")
+    note = _tag("p", "In brackets 95 % (Wilson); p: exact McNemar", "quiet")
     return opening + _table(head, rows) + note
 
 
@@ -90,7 +88,7 @@ def _held_out(before: list[dict], after: list[dict]) -> str:
     at even distances.
     """
     if not after:
-        return _paragraph("No held-out rows were evaluated before and after.")
+        return _tag("p", "No held-out rows were evaluated before and after.")
     ways = list(WAYS)
     table = [
         [name, *(str(Counter(zip(*pair, strict=True))[way]) for way in ways)]
@@ -115,29 +113,27 @@ def _held_out(before: list[dict], after: list[dict]) -> str:
 def _row(old: dict[str, Any], new: dict[str, Any], is_open: bool) -> str:
     """A held-out row: a line with its question and outcomes, which opens to prompt and texts."""
     turns = messages(old["prompt"])
-    gold = "" if old.get("answer") is None else f"gold answer: {old['answer']}"
-    facts = f"<b>row {old['row']}</b> {_span(turns[-1][1][:200], 'question')} {_span(gold)}"
-    prompt = "".join(f"{_paragraph(role, 'quiet')}{_pre(text)}" for role, text in turns)
-    sides = "".join(
-        f"<div>{_facts(stage, row)}{_pre(_words(row.get('messages') or row['completion']))}</div>"
-        for stage, row in (("before", old), ("after", new))
-    )
-    outcomes = " → ".join(_marks(row["metrics"]) for row in (old, new))
+    line = [_tag("b", f"row {old['row']}"), _tag("span", turns[-1][1][:200], "question")]
+    if old.get("answer") is not None:
+        line.append(_tag("span", f"gold answer: {old['answer']}"))
+    line += [_marks(old["metrics"]), "→", _marks(new["metrics"])]
+    prompt = "".join(_tag("p", role, "quiet") + _tag("pre", text) for role, text in turns)
+    sides = ""
+    for stage, row in (("before", old), ("after", new)):
+        rewards = [f"{name} {_text(amount)}" for name, amount in row["rewards"].items()]
+        facts = ", ".join([*rewards, *["cut off"] * row["truncated"]])
+        text = _tag("pre", _words(row.get("messages") or row["completion"]))
+        facts = f"{_tag('b', stage)} {_marks(row['metrics'])} {_tag('span', facts)}"
+        sides += f"<div><p>{facts}</p>{text}</div>"
     return (
-        f"<details{' open' * is_open}><summary>{facts} {outcomes}</summary>"
+        f"<details{' open' * is_open}><summary>{' '.join(line)}</summary>"
         f'{prompt}<div class="sides">{sides}</div></details>'
     )
 
 
-def _facts(stage: str, row: dict[str, Any]) -> str:
-    rewards = [f"{name} {_text(amount)}" for name, amount in row["rewards"].items()]
-    facts = [*rewards, *["cut off"] * row["truncated"]]
-    return f"<p><b>{stage}</b> {_marks(row['metrics'])} {_span(', '.join(facts))}</p>"
-
-
 def _marks(metrics: dict[str, bool]) -> str:
     return " ".join(
-        _span(f"{'✓' if holds else '✗'} {name}", "met" if holds else "quiet")
+        _tag("span", f"{'✓' if holds else '✗'} {name}", "met" if holds else "quiet")
         for name, holds in metrics.items()
     )
 
@@ -152,7 +148,7 @@ def _completions(paths: list[Path]) -> str:
             count += content.num_rows
         previous = content
     if not generations:
-        return _paragraph("No completions: this run logged none (log_completions: true does).")
+        return _tag("p", "No completions: this run logged none (log_completions: true does).")
     share = min(1.0, MAX_COMPLETIONS / count)
     shown = _evenly(generations, max(2, int(share * len(generations))))
     tables = [files.read_completions(path).to_pylist() for path in shown]
@@ -165,7 +161,7 @@ def _completions(paths: list[Path]) -> str:
         f"{_generation(table)}</details>"
         for table in tables
     )
-    return f'{_paragraph(note, "quiet")}<div class="list">{lines}</div>'
+    return f'{_tag("p", note, "quiet")}<div class="list">{lines}</div>'
 
 
 def _generation(table: list[dict[str, Any]]) -> str:
@@ -178,30 +174,21 @@ def _generation(table: list[dict[str, Any]]) -> str:
 
 
 def _time(summary: dict[str, Any]) -> str:
-    """Minutes of each phase of a finished run, and what is left: loading, saving, waiting."""
+    """Minutes of each phase of a finished run; the rest is loading, saving, waiting."""
     if summary.get("seconds") is None:
-        return _paragraph("Not recorded.")
-    minutes = {phase: seconds / 60 for phase, seconds in summary["seconds"].items()}
-    minutes["everything else"] = max(0.0, summary["minutes"] - sum(minutes.values()))
-    whole = max(summary["minutes"], 1e-9)
-    rows = [[name, f"{n:.1f} ({percent(n / whole, 0)})"] for name, n in minutes.items()]
-    return _table(["phase", "minutes"], rows)
+        return _tag("p", "Not recorded.")
+    rows = [[phase, f"{seconds / 60:.1f}"] for phase, seconds in summary["seconds"].items()]
+    return _table(["phase", "minutes"], [*rows, ["the whole run", f"{summary['minutes']:.1f}"]])
 
 
 def _environment(starts: list[dict[str, Any]], summary: dict[str, Any]) -> str:
-    """One column for each start: halves of a run may come from different versions."""
-    facts = [
-        {
-            **{name: start.get(name) for name in ("hardware", "commit", "uncommitted_changes")},
-            **start["versions"],
-            **(summary.get("engine") or {}),
-            "command": " ".join(start["command"]),
-        }
-        for start in starts
-    ]
-    names = dict.fromkeys(name for of_start in facts for name in of_start)
-    head = ["", *(f"from step {start['from_step']}" for start in starts)]
-    return _table(head, [[name, *(_text(of.get(name)) for of in facts)] for name in names])
+    """A table for each start: halves of a run may come from different versions."""
+    engine, tables = summary.get("engine") or {}, []
+    for start in starts:
+        facts = {**start, **start["versions"], **engine, "command": " ".join(start["command"])}
+        facts.pop("versions")
+        tables.append(_table(["", ""], [[name, _text(facts[name])] for name in facts]))
+    return "".join(tables)
 
 
 def _evenly(items: list, count: int) -> list:
@@ -228,23 +215,14 @@ def _text(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
 
 
-# ------------------------------------------- HTML: every text is escaped in one of these, once
-
-
-def _paragraph(text: str, kind: str = "") -> str:
-    return f'<p class="{kind}">{html.escape(text)}</p>'
-
-
-def _span(text: str, kind: str = "") -> str:
-    return f'<span class="{kind}">{html.escape(text)}</span>'
-
-
-def _pre(text: str) -> str:
-    return f"<pre>{html.escape(text)}</pre>"
+def _tag(tag: str, text: str, kind: str = "") -> str:
+    """Here and in `_table` every text is escaped, once."""
+    attribute = f' class="{kind}"' if kind else ""
+    return f"<{tag}{attribute}>{html.escape(text)}</{tag}>"
 
 
 def _figure(panel: Panel) -> str:
-    return f"<figure><figcaption>{html.escape(panel.title)}</figcaption>{svg(panel)}</figure>"
+    return f"<figure>{_tag('figcaption', panel.title)}{svg(panel)}</figure>"
 
 
 def _table(head: list[str], rows: Iterable[list[str]]) -> str:

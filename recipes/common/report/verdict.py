@@ -23,22 +23,19 @@ from recipes.common.utils.tables import percent, points
 LEVEL = 0.05
 FEWEST_STEPS = 6
 
-TOGETHER, DIVERGED, REWARD_ALONE = "rose together", "diverged", "reward alone"
-FELL, METRIC_ALONE, NOTHING = "accuracy fell", "accuracy alone", "nothing moved"
-UNKNOWN = "not known"
 OPENINGS = {
-    TOGETHER: "Reward and {metric} rose together",
-    DIVERGED: "The reward rose and {metric} fell",
-    REWARD_ALONE: "The reward rose, and no rise of {metric} is shown",
-    FELL: "{metric} fell after step {step}",
-    METRIC_ALONE: "{metric} rose, and no rise of the reward beyond drift is shown",
-    NOTHING: "No change of {metric} is shown, nor a rise of the reward beyond drift",
+    "rose together": "Reward and {metric} rose together",
+    "diverged": "The reward rose and {metric} fell",
+    "reward alone": "The reward rose, and no rise of {metric} is shown",
+    "accuracy fell": "{metric} fell after step {step}",
+    "accuracy alone": "{metric} rose, and no rise of the reward beyond drift is shown",
+    "nothing moved": "No change of {metric} is shown, nor a rise of the reward beyond drift",
 }
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """One of the names above, and the sentence with the figures that it rests on."""
+    """A name of `OPENINGS` or "not known", and the sentence with the figures that it rests on."""
 
     name: str
     sentence: str
@@ -73,16 +70,11 @@ def verdict(
     """
     rewards = list(curve(log, "reward").values())  # without steps of which no row could be scored
     if len(validation) < 2:
-        return Verdict(
-            UNKNOWN,
-            "Whether the model got better is not known: no rows were evaluated before and after.",
-        )
+        nothing = "no rows were evaluated before and after"
+        return Verdict("not known", f"Whether the model got better is not known: {nothing}.")
     if len(rewards) < FEWEST_STEPS:
-        return Verdict(
-            UNKNOWN,
-            f"Whether the reward rose is not known: {len(rewards)} steps were logged, "
-            f"{FEWEST_STEPS} are needed.",
-        )
+        few = f"{len(rewards)} steps were logged, {FEWEST_STEPS} are needed"
+        return Verdict("not known", f"Whether the reward rose is not known: {few}.")
     first, *between, last = validation
     before, after = ends or (first, last)
     if metric is None:
@@ -101,13 +93,13 @@ def verdict(
     # what they say, and decides where there are no others.
     decides = dropped and ends is None
     if fell and reward_rose:
-        name = DIVERGED
+        name = "diverged"
     elif fell or decides:
-        name = FELL
+        name = "accuracy fell"
     elif reward_rose:
-        name = TOGETHER if rose else REWARD_ALONE
+        name = "rose together" if rose else "reward alone"
     else:
-        name = METRIC_ALONE if rose else NOTHING
+        name = "accuracy alone" if rose else "nothing moved"
 
     label = f"held-out {metric}"
     if metric in before.get("by_reward", []):
@@ -155,7 +147,7 @@ def verdict_of_run(
     names = dict.fromkeys(one.name for one in verdicts.values())
     sentences = [one.sentence for one in verdicts.values()]
     for metric, one in verdicts.items():
-        if one.name in (TOGETHER, METRIC_ALONE):
+        if one.name in ("rose together", "accuracy alone"):
             sentences += _by_heart(after, metric)
     return Verdict(", ".join(names), " ".join(dict.fromkeys(sentences)))
 
