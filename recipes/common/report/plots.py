@@ -171,12 +171,8 @@ def svg(panel: Panel) -> str:
     drawn = text.getvalue()[text.getvalue().index("<svg") :]
     drawn = re.sub(r' xmlns(:xlink)?="[^"]*"| (width|height)="[\d.]+pt"', "", drawn)
     drawn = re.sub(r" font-family: [^;]*;", "", drawn)  # the page's own
-    for color, of_theme in (
-        (INK, "currentColor"),
-        (LINE, "var(--line)"),
-        (COLORS[0], "var(--run)"),
-    ):
-        drawn = drawn.replace(color, of_theme)
+    drawn = drawn.replace(INK, "currentColor").replace(LINE, "var(--line)")
+    drawn = drawn.replace(COLORS[0], "var(--run)")
     steps = sorted(panel.curves[0])
     ends = [f"{panel.curves[0][step]:.3g} at step {step}" for step in (*steps[:1], *steps[-1:])]
     return drawn.replace("<svg", f'<svg role="img" aria-label="{html.escape(", ".join(ends))}"', 1)
@@ -187,7 +183,7 @@ def _draw(axis: Any, panel: Panel, names: list[str]) -> None:
     from matplotlib.ticker import MaxNLocator, PercentFormatter
 
     def line(axis: Any, points: Points, **style: Any) -> None:
-        axis.plot(list(points), list(points.values()), color=color, **style)
+        axis.plot(list(points), list(points.values()), **style)
 
     behind = axis.twinx() if panel.rewards else None
     for number, (name, points) in enumerate(zip(names, panel.curves, strict=True)):
@@ -196,13 +192,13 @@ def _draw(axis: Any, panel: Panel, names: list[str]) -> None:
             low, high = zip(*spans.values(), strict=True)
             axis.fill_between(list(spans), low, high, color=color, alpha=0.2, linewidth=0)
         if behind is None:
-            line(axis, points, alpha=0.35, linewidth=1)
+            line(axis, points, color=color, alpha=0.35, linewidth=1)
             dot = "o" if len(points) == 1 else None  # a line of one point is not seen
-            line(axis, smooth(points), label=name, marker=dot)
+            line(axis, smooth(points), color=color, label=name, marker=dot)
         else:
-            line(axis, points, marker="o", markersize=4)
+            line(axis, points, color=color, marker="o", markersize=4)
             reward = smooth(panel.rewards[number])
-            line(behind, reward, linestyle="--", alpha=0.6, linewidth=1.4)
+            line(behind, reward, color=color, linestyle="--", alpha=0.6, linewidth=1.4)
     if behind is not None:
         axis.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
         behind.set_ylabel("reward")
