@@ -249,19 +249,9 @@ def test_a_finished_run_without_checkpoint_and_report_says_how_to_write_it(tmp_p
     assert f"scripts/report.py {tmp_path}" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize(
-    ("name", "content"),
-    [
-        ("run_config.json", '{"a": '),
-        ("run_config.json", "[1]"),
-        ("evaluation/before.jsonl", '{"a": '),
-        ("evaluation/validation.jsonl", '{"step": 0}\n{"st'),
-        ("minutes.json", '{"minutes": 1'),
-        ("summary.json", ""),
-    ],
-)
-def test_a_damaged_file_is_refused_by_name(name, content, run, capsys):
-    (run / name).write_text(content)
+@pytest.mark.parametrize("name", ["run_config.json", "evaluation/before.jsonl"])
+def test_a_damaged_file_that_nothing_can_make_again_is_refused_by_name(name, run, capsys):
+    (run / name).write_text('{"a": ')
     assert refused(run) == 2
     assert f"{run / name} is damaged" in capsys.readouterr().out
 

@@ -62,6 +62,8 @@ def warm_start(
     trainer.processing_class.save_pretrained(partial)
     after = _evaluate(recipe, str(partial))
     minutes = (time.monotonic() - started) / 60
+    did = f"{steps} supervised steps on {len(used)} reference completions"
+    table = f"{folder}: {did}, {minutes:.1f} minutes"
     record = {
         "config": str(config),
         "overrides": overrides,
@@ -72,10 +74,6 @@ def warm_start(
         "versions": versions(),
         QUESTIONS: [question_digest(row["prompt"]) for row in used],
     }
-    table = (
-        f"{folder}: {steps} supervised steps on {len(used)} reference completions, {minutes:.1f} "
-        "minutes"
-    )
     if before:
         files.write_rows(partial / files.BEFORE, before)
         files.write_rows(partial / files.AFTER, after)

@@ -53,8 +53,7 @@ def dtype_of_run(recipe: RecipeArguments, training: GRPOConfig) -> str:
             dtype = files.read_json(Path(training.output_dir, files.RECORD), {}).get("dtype")
     if dtype is None:
         dtype, times = fastest_dtype()
-        faster = f", {times:.1f} times as fast here as the other" if times > 1.0 else ""
-        announce(f"dtype: {dtype}{faster} (dtype: fastest)")
+        announce(f"dtype: {dtype}, {times:.1f} times as fast here as the other (dtype: fastest)")
     return broadcast_object_list([dtype])[0] if training.world_size > 1 else dtype
 
 
@@ -102,8 +101,14 @@ def _decide(
             f"{folder} is not empty and not a run (it has no {files.RECORD}).\n"
             "Use another output_dir, or --fresh to move it aside."
         )
-    old = _read_record(folder)
-    checkpoint = _newest_whole(folder, training.world_size)
+    old = files.read_json(folder / files.RECORD, {})
+    checkpoint = None
+    for path in files.checkpoints(folder):  # the newest first
+        reason = why_not_whole(path, training.world_size)
+        if reason is None:
+            checkpoint = path
+            break
+        print(f"warning: {path} was cut short ({reason}). Passing over it.", file=sys.stderr)
     step = int(checkpoint.name.rpartition("-")[2]) if checkpoint else 0
     if files.checkpoints(folder) or (folder / files.SUMMARY).is_file():
         record = _same_run(recipe, folder, old, record)
@@ -121,26 +126,6 @@ def _decide(
     files.write_json(folder / files.RECORD, record)
     print(f"Resuming from {checkpoint}." if checkpoint else f"A new run in {folder}.", flush=True)
     return False, str(checkpoint) if checkpoint else None
-
-
-def _read_record(folder: Path) -> dict[str, Any]:
-    """The record of the run that is there, if any; ValueError where one of its files is damaged.
-
-    We write our files whole, so that no kill leaves one cut short.
-    """
-    try:
-        for name in (files.SUMMARY, files.VERSIONS, files.MINUTES, files.WANDB):
-            files.read_json(folder / name)
-        for name in (files.BEFORE, files.VALIDATION, files.AFTER):
-            files.read_evaluated(folder, name)
-        record = files.read_json(folder / files.RECORD, {})
-        if not isinstance(record, dict):
-            raise ValueError(f"{folder / files.RECORD} is damaged: it does not hold settings")
-    except ValueError as damage:
-        raise ValueError(
-            f"{damage}.\nRestore it from a copy, use another output_dir, or --fresh to start anew."
-        ) from None
-    return record
 
 
 def _same_run(
@@ -176,18 +161,6 @@ def _same_run(
         else:
             record[name] = new[name]
     return record
-
-
-def _newest_whole(folder: Path, world_size: int) -> Path | None:
-    checkpoints = files.checkpoints(folder)  # the newest first
-    for path in checkpoints:
-        reason = why_not_whole(path, world_size)
-        if reason is None:
-            return path
-        print(f"warning: {path} was cut short ({reason}). Passing over it.", file=sys.stderr)
-    if checkpoints:
-        print(f"warning: no checkpoint of {folder} is whole: the run starts again at step 0.")
-    return None
 
 
 def why_not_whole(checkpoint: Path, world_size: int) -> str | None:
@@ -230,7 +203,8 @@ def _check_resumable(
             f"cannot resume from {checkpoint}: TRL keeps a moving reference (sync_ref_model) in no "
             "checkpoint. Give --fresh."
         )
-    if checkpoint and recipe.num_eval_rows and not (folder / files.BEFORE).is_file():
+    before = files.read_evaluated(folder, files.BEFORE)  # ValueError where it is damaged
+    if checkpoint and recipe.num_eval_rows and not before:
         raise ValueError(
             f"cannot resume from {checkpoint}: {files.BEFORE} is missing, and the untrained model "
             "is gone. Copy it from that run."
@@ -284,13 +258,9 @@ def identity_of(
     `code` are rewards, tools and environments; `model` is the folder of the model at step 0, None
     for one that is not on this disk.
     """
-    digests = {
-        "training rows": _digest(
-            json.dumps(row, sort_keys=True, default=str) for row in train_rows
-        ),
-        "held-out rows": _digest(json.dumps(row, sort_keys=True, default=str) for row in eval_rows),
-        "model and tokenizer": _model_digest(model) if model else None,
-    }
+    digests = {"model and tokenizer": _model_digest(model) if model else None}
+    for name, rows in (("training rows", train_rows), ("held-out rows", eval_rows)):
+        digests[name] = _digest(json.dumps(row, sort_keys=True, default=str) for row in rows)
     for function in code:
         name = getattr(function, "__name__", type(function).__name__)
         digests[f"{CODE}{name!r}"] = _source_digest(function)

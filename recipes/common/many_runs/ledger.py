@@ -22,12 +22,8 @@ import pandas as pd
 
 from recipes.common.checks.run_folder import NOT_COMPARED
 from recipes.common.evaluation.scores import independent_metrics
-from recipes.common.many_runs.arms import (
-    CONFIGURED,
-    compare_arms,
-    mean_and_interval,
-    read_settings,
-)
+from recipes.common.many_runs import arms
+from recipes.common.many_runs.arms import mean_and_interval, read_settings
 from recipes.common.settings import options_given
 from recipes.common.utils.run_files import SUMMARY, read_json, write_json, write_whole
 from recipes.common.utils.stats import Z_95, t_quantile
@@ -84,7 +80,7 @@ def record_entry(
         )
     words = ["python", "scripts/arms.py", "--config", str(config), "--seeds", *map(str, seeds)]
     by_seed = {seed: [run] for seed, run in zip(seeds, runs, strict=True)}
-    compared = compare_arms({CONFIGURED: by_seed})
+    compared = arms.compare_arms({arms.CONFIGURED: by_seed})
     entry = {
         "title": title,
         "config": str(config.resolve().relative_to(ROOT)),
@@ -93,9 +89,7 @@ def record_entry(
         "seeds": seeds,
         "n": compared.groupby("seed", sort=False)["n"].max().tolist(),
         "minutes": [summary["minutes"] for summary in summaries],
-        "metrics": {
-            name: metric_of(lines) for name, lines in compared.groupby("metric", sort=False)
-        },
+        "metrics": {name: metric_of(of) for name, of in compared.groupby("metric", sort=False)},
         "settings": first["settings"],
     }
     write_json(output, {**read_json(output, {}), **entry})
@@ -219,7 +213,7 @@ def table_of_all(entries: dict[str, Entry]) -> list[str]:
             cells.append(f"{name} {shares}, {points(change['value'], change['interval'])}")
         details = f"[recipe]({Path(entry['config']).parent}/README.md){entry.get('note', '')}"
         title = f"{entry['title']}, {seeds_of(entry)}"
-        table.append([title, minutes_of(entry), *[*cells, ""][:2], details])
+        table.append([title, span(entry["minutes"], 1), *[*cells, ""][:2], details])
     notes = "95 %: over seeds (Student), or over the rows of a single one."
     return [*markdown(table), "", notes]
 
@@ -238,12 +232,12 @@ def table_of(name: str, entry: Entry) -> list[str]:
                 ", ".join(f"{100 * value:+.1f}" for value in change["seeds"]),
             ]
         )
-    rows = "-".join(dict.fromkeys(map(str, (min(entry["n"]), max(entry["n"])))))
     return [
         *markdown(table),
         "",
-        f"{seeds_of(entry)} of {rows} held-out rows, {entry['steps']} steps, {minutes_of(entry)} "
-        f"minutes. Commit {entry['commit']}, {entry['hardware']}; command: results/{name}.json.",
+        f"{seeds_of(entry)} of {span(entry['n'], 0)} held-out rows, {entry['steps']} steps, "
+        f"{span(entry['minutes'], 1)} minutes. Commit {entry['commit']}, {entry['hardware']}; "
+        f"command: results/{name}.json.",
     ]
 
 
@@ -251,9 +245,9 @@ def seeds_of(entry: Entry) -> str:
     return f"{len(entry['seeds'])} seed{'s' * (len(entry['seeds']) != 1)}"
 
 
-def minutes_of(entry: Entry) -> str:
-    ends = (min(entry["minutes"]), max(entry["minutes"]))
-    return "-".join(dict.fromkeys(f"{value:.1f}" for value in ends))
+def span(values: list[float], digits: int) -> str:
+    """The least and the most, once where they are equal: `span([3.0, 2.0], 1) == "2.0-3.0"`."""
+    return "-".join(dict.fromkeys(f"{end:.{digits}f}" for end in (min(values), max(values))))
 
 
 def markdown(table: list[list[str]]) -> list[str]:
