@@ -72,4 +72,4 @@ def test_a_yaml_passes_preflight_without_rows_and_weights(file, monkeypatch):
     args = parse_arguments(kind, ["--config", str(file), "--dry_run"])
     assert args.model["model_name_or_path"]
     args.model["model_name_or_path"] = "org/model"  # whether it is prepared is another question
-    assert checks.preflight(args, None, lambda row: "").problems == []
+    assert checks.preflight(args, None, lambda row: "").args.problems == []

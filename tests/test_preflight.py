@@ -137,14 +137,14 @@ def check(read, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Preflight]:
 
 def test_good_input_becomes_a_run_and_the_report_shows_what_each_reward_gives(check):
     result = check(hub_token="a secret")
-    assert (result.problems, result.notes[-1]) == ([], POWER)
+    assert (result.args.problems, result.args.notes[-1]) == ([], POWER)
     assert result.training.steps_per_generation == 1
     assert result.model.model_name_or_path == "org/model"
     assert [list(line.values()) for line in result.lines] == [
         ["sums", 1.0, "xml_format", "format", 8, 0.8, 0.8, 0.0],
         ["sums", 1.0, "gsm8k_correctness", "verifier", 8, 2.0, 2.0, 0.0],
     ]
-    assert result.record() == {"rewards": result.lines, "notes": result.notes}
+    assert result.record() == {"rewards": result.lines, "notes": result.args.notes}
     printed = report(result).split("\n")
     for line in (
         "Preflight of run.yaml",
@@ -181,7 +181,7 @@ PASSES = {
 @pytest.mark.parametrize("changes", PASSES.values(), ids=PASSES)
 def test_what_can_train_passes(check, changes):
     result = check(**changes)
-    assert result.problems == []
+    assert result.args.problems == []
     assert ("only its first 1000 rows were checked" in report(result)) == ("max_steps" in changes)
 
 
@@ -293,9 +293,9 @@ REFUSED = [
     ({**MIXED, "reward_tasks": {"gsm8k_correctness": ["prose"]}},
      "reward 'gsm8k_correctness' needs the column answer, which row 8 lacks"),
     # Gates
-    ({**MIXED, **TO_SUMS, **GATES}, "reward_gates would never open 'xml_format' for task 'prose'"),
+    ({**MIXED, **TO_SUMS, **GATES}, "opens 'xml_format' by ... do not score task prose"),
     ({"reward_gates": {"length": "gsm8k_correctness"}},
-     "reward_gates names 'length', which is not in reward_funcs"),
+     "reward_gates opens 'length' by ... length is not in reward_funcs"),
     ({"reward_gates": {"gsm8k_correctness": "xml_format"}},
      "a gate is a verifier or a format reward"),
     ({"reward_gates": {"xml_format": "xml_format"}}, "opens 'xml_format' by itself"),
@@ -345,11 +345,11 @@ def test_what_is_raised_on_the_way_is_a_problem_with_its_source(check):
     def refuse(completions: int, limit_s: float) -> str:
         raise ValueError("no isolation holds here")
 
-    (problem,) = check(reference=lambda row: 1 / 0).problems
+    (problem,) = check(reference=lambda row: 1 / 0).args.problems
     assert problem.startswith(__file__) and problem.endswith("division by zero")
-    (problem,) = check(train=5).problems
+    (problem,) = check(train=5).args.problems
     assert "recipes/common/data/" in problem and "'int' object" in problem
-    (problem,) = check(rewards=[XmlFormat(), giving(0.0, prepare=refuse)]).problems
+    (problem,) = check(rewards=[XmlFormat(), giving(0.0, prepare=refuse)]).args.problems
     assert problem == "reward 'mine': no isolation holds here"
 
 
@@ -359,11 +359,11 @@ def test_what_is_raised_on_the_way_is_a_problem_with_its_source(check):
 def test_the_curve_is_noted_and_its_rows_are_checked(check):
     curve = {"eval_strategy": "steps", "eval_steps": 2, "num_validation_rows": 2}
     result = check(train=make_rows(*range(10)), **curve)
-    assert result.problems == [] and result.training.num_generations_eval == 1
+    assert result.args.problems == [] and result.training.num_generations_eval == 1
     note = "validation: 2 rows of the training side, evaluated every 2 steps and never trained on"
-    assert note in result.notes
+    assert note in result.args.notes
     result = check(train=make_rows(*range(10)), held_out=result.validation_rows, **curve)
-    assert any("evaluation rows are also training rows" in text for text in result.problems)
+    assert any("evaluation rows are also training rows" in text for text in result.args.problems)
 
 
 def test_the_command_of_the_audit_works_as_printed(monkeypatch, capsys, tmp_path):
@@ -374,7 +374,7 @@ def test_the_command_of_the_audit_works_as_printed(monkeypatch, capsys, tmp_path
     words += ["--reward_kwargs", '{"short": {"limit": 3}}', "--hub_token=a-secret-token"]
     args = parse_arguments(RecipeArguments, words)
     result = preflight(args, None, lambda row: "")
-    (command,) = [note for note in result.notes if "audit_rewards.py" in note]
+    (command,) = [note for note in result.args.notes if "audit_rewards.py" in note]
     python, *printed = shlex.split(command.partition(": ")[2])
     assert (python, printed[-1]) == ("python", "--hub_token=...")
     monkeypatch.setattr(sys, "argv", [*printed, "--per_task", "1"])
@@ -402,7 +402,7 @@ def test_a_reward_gets_ready_for_the_completions_of_one_process(
     result = check(
         train=make_rows(*range(32)), rewards=[XmlFormat(), ready], reward_timeout_s=7.5, **settings
     )
-    assert f"mine: asked for ({completions}, 7.5)" in result.notes
+    assert f"mine: asked for ({completions}, 7.5)" in result.args.notes
 
 
 def program_rows(*tests: list[str]) -> Dataset:
@@ -421,20 +421,20 @@ PROGRAMS["reference"] = lambda row: "```python\ndef double(x):\n    return 2 * x
 @pytest.mark.parametrize("answer", [PROGRAMS["reference"], lambda row: None])
 def test_a_run_with_code_rewards_notes_its_isolation_and_needs_no_reference(check, answer):
     result = check(train=program_rows(DOUBLE, DOUBLE), **{**PROGRAMS, "reference": answer})
-    assert result.problems == []
+    assert result.args.problems == []
     scored = [(line["rows scored"], line["empty earns"]) for line in result.lines]
     assert scored == [(2, 0.0), (2, 0.0)]
-    assert f"code_tests: {shared_sandbox().describe()}" in result.notes
+    assert f"code_tests: {shared_sandbox().describe()}" in result.args.notes
 
 
 @linux
 def test_programs_that_never_end_must_fit_into_the_time_of_a_call(check):
     settings = {**PROGRAMS, "train": program_rows(DOUBLE, DOUBLE)}
-    (problem,) = check(reward_timeout_s=5.0, **settings).problems
+    (problem,) = check(reward_timeout_s=5.0, **settings).args.problems
     words = f"8 programs that never end take {shared_sandbox().workers} workers "
     assert words in problem and "reward_timeout_s is 5: lower the one" in problem
     longest = float(problem.partition(words)[2].split()[0])
-    assert check(reward_timeout_s=longest + 1, **settings).problems == []
+    assert check(reward_timeout_s=longest + 1, **settings).args.problems == []
 
 
 @linux
@@ -444,4 +444,6 @@ def test_programs_that_never_end_must_fit_into_the_time_of_a_call(check):
 def test_a_row_whose_tests_cannot_be_used_is_refused(check, tests):
     rows = program_rows(DOUBLE, ["assert double(1) == 2"], tests)
     for first in (rows, rows.select([2, 0, 1])):
-        assert any("reward 'code_tests' " in text for text in check(first, **PROGRAMS).problems)
+        assert any(
+            "reward 'code_tests' " in text for text in check(first, **PROGRAMS).args.problems
+        )

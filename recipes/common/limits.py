@@ -194,12 +194,14 @@ def check_combinations(values: dict[str, Any]) -> list[str]:
     return [text.format_map(values) for holds, text in COMBINATIONS if holds(settings)]
 
 
-def check_generation(kwargs: dict[str, Any]) -> None:
+def check_generation(kwargs: dict[str, Any], use_vllm: bool) -> None:
     """Raise ValueError for `generation_kwargs` that transformers ignores, or refuses, or that
     would change what another setting says; vLLM has names of its own.
     """
     from transformers import GenerationConfig
 
+    if use_vllm:
+        return
     if unknown := [name for name in kwargs if not hasattr(GenerationConfig(), name)]:
         raise ValueError(f"transformers' GenerationConfig has no {', '.join(unknown)}.")
     if fixed := [name for name in kwargs if kwargs[name] != FIXED.get(name, kwargs[name])]:

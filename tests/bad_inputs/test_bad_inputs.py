@@ -61,9 +61,9 @@ def refusal(tmp_path: Path, monkeypatch, model: Path) -> Callable[..., list[str]
             write(f"data/{name}.jsonl", lines)
         module = recipe_of(recipe)
         args = parse_arguments(module.RecipeArguments, ["--config", "run.yaml", *words])
-        result = preflight(args, module.load_rows, module.reference_completion)
+        preflight(args, module.load_rows, module.reference_completion)
         assert sorted(os.listdir()) == ["data", "run.yaml"], "a refused run leaves nothing"
-        return result.problems
+        return args.problems
 
     return problems
 

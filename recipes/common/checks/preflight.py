@@ -6,6 +6,7 @@ all of them are told at once and no input ends in a traceback. Whether the model
 checked.
 """
 
+import contextlib
 import importlib
 import json
 import os
@@ -39,19 +40,17 @@ from recipes.common.trainer import GRPOConfig
 from recipes.common.training.callbacks import generation_period
 from recipes.common.training.engine import asked_engine, check_engine, world_size
 from recipes.common.training.tools import tools_of
-from recipes.common.utils.problems import collected
+from recipes.common.utils.problems import collected, told
 from recipes.common.utils.screen import announce
 from recipes.common.utils.secrets import blank, is_secret
 from recipes.common.utils.stats import power_line
 from recipes.common.utils.tables import format_table
 from rewards.contract import UNDECLARED, Reward, reward_of
 
-PACKAGES = {"use_vllm": "vllm", "use_liger_kernel": "liger_kernel"}
-
 
 @dataclass
 class Preflight:
-    """What a run starts with; of what could not be loaded or built None or nothing."""
+    """What a run starts with; what could not be loaded or built is None or empty."""
 
     args: Arguments
     rewards: list[Reward] = field(default_factory=list)
@@ -63,17 +62,9 @@ class Preflight:
     training: GRPOConfig | None = None
     model: ModelConfig | None = None
 
-    @property
-    def problems(self) -> list[str]:
-        return self.args.problems
-
-    @property
-    def notes(self) -> list[str]:
-        return self.args.notes
-
     def record(self) -> dict[str, Any]:
         """The content of preflight.json."""
-        return {"rewards": self.lines, "notes": self.notes}
+        return {"rewards": self.lines, "notes": self.args.notes}
 
 
 def preflight(
@@ -81,7 +72,7 @@ def preflight(
     load_rows: Callable[[Any, int], tuple[Any, Any]] | None,
     reference_completion: Callable[[dict], Any],
 ) -> Preflight:
-    """Check a run; its parts, and TRL's dataclasses.
+    """Check a run and load its parts; problems and notes join those of `args`.
 
     `load_rows` is the recipe's, None to check without rows; `reference_completion` makes a row's
     own answer in the asked format, or None.
@@ -90,23 +81,25 @@ def preflight(
     if not args.is_read:  # the rest would only be told to be missing
         return result
     with collected(problems, "the launch"):
+        check_launch(args, problems)
+        build(result, problems)
+    with collected(problems):
         problems += check_combinations({**vars(args.recipe), **args.training, **args.model})
-        check_launch(args)
-        build(result)
+    (rewards, *parts), wrong = load_parts(args, load_rows)
+    problems += wrong
+    result.rewards = [reward_of(reward) for reward in rewards or []]
+    result.train_rows, result.eval_rows, result.validation_rows = parts
+    is_stream = isinstance(result.train_rows, IterableDataset)
+    held_out, validation = (part.to_list() if part else [] for part in parts[1:])
     with collected(problems):
-        load(result, load_rows)
-    rows = result.rows
-    held_out = result.eval_rows.to_list() if result.eval_rows else []
-    validation = result.validation_rows.to_list() if result.validation_rows else []
-    if result.training:
-        problems += check_batch(result.training, result.train_rows)
-        prepare(result)
+        result.rows = first_rows(result.train_rows)
+    rows, reference = result.rows + validation, reference_completion
     with collected(problems):
-        is_stream = isinstance(result.train_rows, IterableDataset)
-        result.lines = check_rewards(
-            args, rows + validation, held_out, result.rewards, reference_completion, is_stream
-        )
-    open_model(args, rows + validation, reference_completion)
+        if result.training:
+            check_batch(result.training, result.train_rows, problems)
+            prepare(result, problems)
+        result.lines = check_rewards(args, rows, held_out, result.rewards, reference, is_stream)
+    open_model(args, rows, reference)
     with collected(problems, f"output_dir {args.training['output_dir']!r}"):
         check_folder(args)
     add_notes(result, held_out, validation)
@@ -116,31 +109,29 @@ def preflight(
 # --------------------------------------------------------------------------- settings
 
 
-def build(result: Preflight) -> None:
-    """Build TRL's dataclasses and what TRL will make of them: what a library refuses, it says."""
-    args, problems, training = result.args, result.problems, result.args.training
+def build(result: Preflight, problems: list[str]) -> None:
+    """Build TRL's dataclasses and what TRL makes of them: what a library refuses, it says."""
+    args, training = result.args, result.args.training
     if asked_engine().startswith("ZeRO"):
         if problems:
             return
         announce("Starting DeepSpeed, which compiles parts of itself at its first use: minutes ...")
     # Without an accelerator `GRPOConfig` wants use_cpu; the report says which device it is.
     on_cpu = os.environ.get("ACCELERATE_USE_CPU", "false").lower() in ("1", "true")
-    training["use_cpu"] = bool(
-        training["use_cpu"] or on_cpu or not torch.accelerator.is_available()
-    )
+    on_cpu = training["use_cpu"] or on_cpu or not torch.accelerator.is_available()
+    training["use_cpu"] = bool(on_cpu)
     if args.validates:  # TRL would ask for whole groups; an evaluation has one completion a row
         training["num_generations_eval"] = training["num_generations_eval"] or 1
+    with collected(problems):
+        tools_of(training)
     with collected(problems, "the model and LoRA settings"):
         result.model = ModelConfig(**args.model)
         get_peft_config(result.model)
     with collected(problems, "the training settings"):
         result.training = GRPOConfig(**training)
         check_engine({"world_size": result.training.world_size})
-    if training["generation_kwargs"] and not training["use_vllm"]:
-        with collected(problems, "generation_kwargs"):
-            check_generation(training["generation_kwargs"])
-    with collected(problems):
-        tools_of(training)
+    with collected(problems, "generation_kwargs"):
+        check_generation(training["generation_kwargs"] or {}, training["use_vllm"])
     if result.training and result.model:
         check_packages(result.training, result.model, problems)
         check_accounts(result.training, problems)
@@ -150,24 +141,19 @@ def build(result: Preflight) -> None:
 
 def build_optimizer(training: GRPOConfig) -> None:
     """Build the optimizer on one number, and the schedule, as the trainer will."""
-    weights = [torch.nn.Parameter(torch.zeros(1))]
-    optimizer = torch.optim.SGD(weights)
+    weights, steps = [torch.nn.Parameter(torch.zeros(1))], max(training.max_steps, 1)
+    kind, settings = torch.optim.SGD, {}
     if training.optim_target_modules is None and "lomo" not in training.optim.value:
-        kind, settings = Trainer.get_optimizer_cls_and_kwargs(training)
-        optimizer = kind(weights, **settings)
-    steps = max(training.max_steps, 1)
+        kind, settings = Trainer.get_optimizer_cls_and_kwargs(training)  # no model is asked for
+    schedule, kwargs = training.lr_scheduler_type, training.lr_scheduler_kwargs
     get_scheduler(
-        training.lr_scheduler_type,
-        optimizer,
-        training.get_warmup_steps(steps),
-        steps,
-        training.lr_scheduler_kwargs,
+        schedule, kind(weights, **settings), training.get_warmup_steps(steps), steps, kwargs
     )
 
 
 def check_packages(training: GRPOConfig, model: ModelConfig, problems: list[str]) -> None:
     """What the settings name is installed, and imports."""
-    for setting, package in PACKAGES.items():
+    for setting, package in (("use_vllm", "vllm"), ("use_liger_kernel", "liger_kernel")):
         if getattr(training, setting):
             with collected(problems, setting):
                 importlib.import_module(package)
@@ -184,7 +170,7 @@ def check_accounts(training: GRPOConfig, problems: list[str]) -> None:
 
     Looks where W&B looks, without a call of it: offline, a key of the environment, or .netrc.
     """
-    env = os.environ
+    env, uses_wandb = os.environ, "wandb" in training.report_to
     has_key = (
         env.get("WANDB_MODE") in ("offline", "disabled", "dryrun")
         or env.get("WANDB_DISABLED", "").lower() in ("1", "true")
@@ -192,114 +178,93 @@ def check_accounts(training: GRPOConfig, problems: list[str]) -> None:
         or env.get("WANDB_IDENTITY_TOKEN_FILE")
         or get_netrc_auth(env.get("WANDB_BASE_URL", "https://api.wandb.ai"))
     )
-    if "wandb" in training.report_to and not has_key:
-        problems.append(
-            "report_to is wandb, and W&B has no key: run `wandb login`, set WANDB_MODE=offline, or "
-            "give --report_to none."
-        )
-    if "wandb" in training.report_to and re.search(r"[/\\#?%:]", str(training.project)):
-        problems.append(f"project is {training.project!r}; W&B allows none of / \\ # ? % : in it.")
-    if training.push_to_hub and not (training.hub_token or get_token()):
-        problems.append(
-            "push_to_hub is set, and nobody is logged in to the Hub: run `hf auth login`, or set "
-            "HF_TOKEN."
-        )
+    table = {
+        "report_to is wandb, and W&B has no key: run `wandb login`, set WANDB_MODE=offline, or "
+        "give --report_to none.": uses_wandb and not has_key,
+        f"project is {training.project!r}; W&B allows none of / \\ # ? % : in it.": (
+            uses_wandb and re.search(r"[/\\#?%:]", str(training.project))
+        ),
+        "push_to_hub is set, and nobody is logged in to the Hub: run `hf auth login`, or set "
+        "HF_TOKEN.": training.push_to_hub and not (training.hub_token or get_token()),
+    }
+    problems += told(table)
 
 
-def check_launch(args: Arguments) -> None:
+def check_launch(args: Arguments, problems: list[str]) -> None:
     """No launch that accelerate silently takes for something else."""
-    problems = args.problems
-    rank, world = int(os.environ.get("RANK", 0)), world_size()
-    if rank >= world:  # every process but that of rank 0 is silent
-        problems.append(
-            f"RANK is {rank} in the environment and WORLD_SIZE {world}: there is no process of "
-            "that rank, and nothing would be printed: unset RANK."
-        )
-    if args.training["fsdp"] and not asked_engine().startswith("FSDP"):
-        problems.append(
-            f"fsdp is {args.training['fsdp']!r}, but this launch is {asked_engine()}: give "
-            "accelerate launch --config_file accelerate_configs/fsdp2.yaml, and leave fsdp out."
-        )
+    rank, world, fsdp = int(os.environ.get("RANK", 0)), world_size(), args.training["fsdp"]
     parent = psutil.Process().parent()
     words = parent.cmdline() if parent else []
-    # --config_file=FILE is one word, --config_file FILE are two
-    named = dict(
-        pairwise(
-            part
-            for word in words
-            for part in (word.split("=", 1) if word.startswith("--") else [word])
-        )
-    )
-    try:
-        launch = yaml.safe_load(Path(named["--config_file"]).read_text())
-        kind = str(launch.get("distributed_type") or "NO").upper()  # YAML reads NO as False
-    except (KeyError, AttributeError, OSError, yaml.YAMLError):  # accelerate read none either
-        return
-    if kind == "DEEPSPEED" and (launch.get("use_cpu") or "--cpu" in words):
-        problems.append(
-            "the launch file asks for DeepSpeed and for the CPU (use_cpu: true, or --cpu), and "
-            "accelerate may run DDP instead. Set use_cpu: false; on a CPU export "
-            "DS_ACCELERATOR=cpu and give --use_cpu true to the recipe."
-        )
-    if kind == "MULTI_CPU" and "WORLD_SIZE" not in os.environ:
-        problems.append(
-            "the launch file says MULTI_CPU, for which accelerate starts one process only. Say "
-            "MULTI_GPU and give --use_cpu true to the recipe, as in "
-            "accelerate_configs/cpu_2proc.yaml."
-        )
+    named = dict(pairwise(words)) | dict(word.split("=", 1) for word in words if "=" in word)
+    launch: Any = {}
+    if file := named.get("--config_file"):
+        with contextlib.suppress(OSError, yaml.YAMLError):  # accelerate has not read it either
+            launch = yaml.safe_load(Path(file).read_text()) or {}
+    kind = str(launch.get("distributed_type") or "NO").upper()  # YAML reads NO as False
+    on_cpu = launch.get("use_cpu") or "--cpu" in words
+    table = {
+        # Every process but that of rank 0 is silent.
+        f"RANK is {rank} in the environment and WORLD_SIZE {world}: there is no process of that "
+        "rank, and nothing would be printed: unset RANK.": rank >= world,
+        f"fsdp is {fsdp!r}, but this launch is {asked_engine()}: give accelerate launch "
+        "--config_file accelerate_configs/fsdp2.yaml, and leave fsdp out.": (
+            fsdp and not asked_engine().startswith("FSDP")
+        ),
+        "the launch file asks for DeepSpeed and for the CPU (use_cpu: true, or --cpu), and "
+        "accelerate may run DDP instead. Set use_cpu: false; on a CPU export "
+        "DS_ACCELERATOR=cpu and give --use_cpu true to the recipe.": (
+            kind == "DEEPSPEED" and on_cpu
+        ),
+        "the launch file says MULTI_CPU, for which accelerate starts one process only. Say "
+        "MULTI_GPU and give --use_cpu true to the recipe, as in "
+        "accelerate_configs/cpu_2proc.yaml.": (
+            kind == "MULTI_CPU" and "WORLD_SIZE" not in os.environ
+        ),
+    }
+    problems += told(table)
 
 
-def check_batch(training: GRPOConfig, rows: Dataset | IterableDataset | None) -> list[str]:
+def check_batch(t: GRPOConfig, rows: Dataset | IterableDataset | None, problems: list[str]) -> None:
     """There are rows for a generation, and a run can be saved where one ends.
 
     TRL cannot resume in the middle of a generation.
     """
-    problems, t = [], training
     prompts = t.generation_batch_size // t.num_generations
     accumulation, steps = t.gradient_accumulation_steps, t.steps_per_generation
     period = generation_period(accumulation, steps, t.num_iterations)
-    if isinstance(rows, Dataset) and len(rows) < prompts:
-        problems.append(
-            f"the training rows are fewer than the {prompts} prompts of one generation."
-        )
-    if isinstance(rows, IterableDataset) and t.max_steps < 1:
-        problems.append("streamed data has no length: set max_steps.")
-    if period is None:
-        problems.append(
-            f"gradient_accumulation_steps ({accumulation}) and steps_per_generation x "
-            f"num_iterations ({steps} x {t.num_iterations}) do not divide one another, so no "
-            "optimizer step ends a generation and the run could never be resumed. Make one a "
-            "multiple of the other."
-        )
-    elif t.save_strategy == "steps" and (t.save_steps < 1 or t.save_steps % period):
-        problems.append(
-            f"save_steps={t.save_steps:g} would save in the middle of a generation, which TRL "
-            f"cannot resume: set it to a multiple of {period}."
-        )
-    return problems
+    saves = period is not None and t.save_strategy == "steps"
+    table = {
+        f"the training rows are fewer than the {prompts} prompts of one generation.": (
+            isinstance(rows, Dataset) and len(rows) < prompts
+        ),
+        "streamed data has no length: set max_steps.": (
+            isinstance(rows, IterableDataset) and t.max_steps < 1
+        ),
+        f"gradient_accumulation_steps ({accumulation}) and steps_per_generation x num_iterations "
+        f"({steps} x {t.num_iterations}) do not divide one another, so no optimizer step ends a "
+        "generation and the run could never be resumed. Make one a multiple of the other.": (
+            period is None
+        ),
+        f"save_steps={t.save_steps:g} would save in the middle of a generation, which TRL cannot "
+        f"resume: set it to a multiple of {period}.": (
+            saves and (t.save_steps < 1 or t.save_steps % period)
+        ),
+    }
+    problems += told(table)
 
 
-# --------------------------------------------------------------------------- rows and rewards
+# --------------------------------------------------------------------------- the run's parts
 
 
-def load(result: Preflight, load_rows: Callable | None) -> None:
-    """Load rows and rewards."""
-    (rewards, *rows), wrong = load_parts(result.args, load_rows)
-    result.args.problems += wrong
-    result.rewards = [reward_of(reward) for reward in rewards or []]
-    result.train_rows, result.eval_rows, result.validation_rows = rows
-    result.rows = first_rows(result.train_rows)
-
-
-def prepare(result: Preflight) -> None:
+def prepare(result: Preflight, problems: list[str]) -> None:
     """Let rewards that need it get ready, such as code rewards their sandbox."""
-    training, args = result.training, result.args
+    training, notes = result.training, result.args.notes
     completions = -(-training.generation_batch_size // training.world_size)  # of one call
     for reward in result.rewards:
         if reward.prepare is not None:
-            with collected(args.problems, f"reward {reward.name!r}"):
+            with collected(problems, f"reward {reward.name!r}"):
                 note = reward.prepare(completions, training.reward_timeout_s)
-                args.notes.extend([f"{reward.name}: {note}"] if note else [])
+                notes += [f"{reward.name}: {note}"] if note else []
 
 
 def check_folder(args: Arguments) -> None:
@@ -325,17 +290,12 @@ def check_folder(args: Arguments) -> None:
 def add_notes(result: Preflight, held_out: list[dict], validation: list[dict]) -> None:
     """Say what is not checked, what is evaluated, and how small a change that shows."""
     args, notes = result.args, result.args.notes
-    undeclared = [reward.name for reward in result.rewards if reward.kind == UNDECLARED]
-    models = [reward.name for reward in result.rewards if reward.kind == "model"]
-    if undeclared:
-        notes.append(
-            f"undeclared, so that no promise of theirs is checked: {', '.join(undeclared)}; below "
-            "a definition add NAME.kind, NAME.full (docs/rewards.md)"
-        )
-    if models:
-        notes.append(
-            f"of the kind model, which neither preflight nor the audit call: {', '.join(models)}"
-        )
+    for kind, words in (
+        (UNDECLARED, "undeclared, so that no promise is checked; set .kind and .full under it"),
+        ("model", "of the kind model, which neither preflight nor the audit call"),
+    ):
+        if names := [reward.name for reward in result.rewards if reward.kind == kind]:
+            notes.append(f"{', '.join(names)}: {words}")
     if args.config_path and Path(args.config_path).with_name("train.py").is_file():
         words = shlex.join(["python", "scripts/audit_rewards.py", *blank(args.words)])
         notes.append(f"what each reward pays for each trick: {words}")
@@ -388,8 +348,8 @@ def report(result: Preflight) -> str:
             "pass is not resumed exactly"
         )
     lines.append(format_table(result.lines) if result.lines else "  (no rows or rewards to check)")
-    lines += [f"  {note}" for note in result.notes]
-    problems = [line for problem in result.problems for line in problem.split("\n")]
+    lines += [f"  {note}" for note in args.notes]
+    problems = [line for problem in args.problems for line in problem.split("\n")]
     if problems:
         count = f"{len(problems)} problem{'s' * (len(problems) > 1)}"
         lines.append(f"\n{count}; nothing was loaded and nothing was written:")
