@@ -287,7 +287,7 @@ def test_what_earns_more_than_the_reference_answer_is_a_problem():
     tag_count = reward(lambda text, gold: 0.2 * text.count("<"))
     assert try_tricks(tag_count, ROWS, tagged).problem == (
         "reward 'mine' gives 40 to the wrong answer 'reasoning: tags 50 times' and 0.8 to the "
-        f"reference answer: {('<reasoning></reasoning><answer></answer>' * 50)[:160]!r}... (2000 "
+        f"reference answer: {('<reasoning></reasoning><answer></answer>' * 50)[:80]!r}... (2000 "
         "characters). Correct it, or declare how it is `farmable`."
     )
 
@@ -446,6 +446,9 @@ def run_script(monkeypatch, capsys) -> Callable:
 
 HACK = Path("recipes/arithmetic/hack.yaml")  # whose rewards are paid for tricks, which is its point
 MINE = """
+def of_one(completions, **kwargs):
+    return [1.0] * len(completions)
+
 def elsewhere(completions, **kwargs):
     return [None] * len(completions)
 """
@@ -456,6 +459,7 @@ def elsewhere(completions, **kwargs):
     [
         ("", 1, "\n  2 for 'answer: another or gold': "),  # gold_in_text pays it
         ("--reward_funcs reasoning_gym", 0, "reasoning_gym pays none of "),
+        ("--reward_funcs {mine}:of_one --dry_run", 1, "'of_one' gives 1 to each"),
         ("--reward_funcs {mine}:elsewhere", 2, "elsewhere was not tried: "),
         ("--reward_funcs {mine}:gone", 2, "has no function or class 'gone'"),
         ("--per_task 0", 2, "0 is too small; at least 1"),
