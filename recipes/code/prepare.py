@@ -59,37 +59,34 @@ def prepare(
             f"{out} already holds {', '.join(taken)}. Remove them or give another --out."
         )
     splits = load_tasks(data, path, held_out)
-    split_of = {task["name"]: split for split, tasks in splits.items() for task in tasks}
+    names = {split: {task["name"] for task in tasks} for split, tasks in splits.items()}
     tasks = [task for of_split in splits.values() for task in of_split]
     out.mkdir(parents=True, exist_ok=True)  # fails now, not after minutes
     print(f"{len(tasks)} tasks read", flush=True)
-    tasks, few = hide_tests(tasks, hide)
+    tasks, dropped = hide_tests(tasks, hide)
     with Sandbox(packages=packages) as sandbox:
         print(f"isolation in force: {sandbox.describe()}", flush=True)
         print("[1/2] running each reference against its own tests", flush=True)
         tasks, failed = check_references(tasks, sandbox.run_batch)
         print("[2/2] running the trivial solutions against each task", flush=True)
         # A reward sees the visible tests; the metric of an evaluation rests on all.
-        evaluated = {name for name, split in split_of.items() if split == "test"}
-        tasks, trivial = drop_trivial(tasks, sandbox.run_batch, evaluated)
-    dropped = few | failed | trivial
-    written = {f"{split}.jsonl": [] for split in splits}
-    for task in tasks:
-        written[f"{split_of[task['name']]}.jsonl"].append(task)
-    print(f"kept: {', '.join(f'{len(rows)} in {name}' for name, rows in written.items())}")
+        tasks, trivial = drop_trivial(tasks, sandbox.run_batch, evaluated=names["test"])
+    dropped |= failed | trivial
+    rows = {f"{name}.jsonl": [t for t in tasks if t["name"] in names[name]] for name in splits}
+    print(f"kept: {', '.join(f'{len(kept)} in {name}' for name, kept in rows.items())}")
     print(f"with tests that the reward does not see: {sum(bool(t['hidden_tests']) for t in tasks)}")
     print(f"dropped: {len(dropped)}")
     # References fail in too many ways to list them: dropped.jsonl has each.
     short = [re.sub("(?s)^(the reference fails).*", r"\1", why) for why in dropped.values()]
     for why, count in Counter(short).most_common():
         print(f"  {count:4}  {why}")
-    written = {name: rows for name, rows in written.items() if rows}
-    written[DROPPED_FILE] = [{"task": name, "reason": why} for name, why in dropped.items()]
-    for name, rows in written.items():
-        partial = out / f"{name}.partial"  # renamed at the end: a file that exists is whole
-        partial.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-        partial.rename(out / name)
-    print(f"wrote {', '.join(str(out / name) for name in written)}")
+    rows[DROPPED_FILE] = [{"task": name, "reason": why} for name, why in dropped.items()]
+    for name, kept in rows.items():
+        if kept or name == DROPPED_FILE:
+            partial = out / f"{name}.partial"  # renamed at the end: a file that exists is whole
+            partial.write_text("".join(json.dumps(row) + "\n" for row in kept), encoding="utf-8")
+            partial.rename(out / name)
+    print(f"wrote {out}")
     return len(tasks)
 
 
