@@ -104,21 +104,15 @@ def failure_of_ours(job: Job, why: str) -> Outcome:
 
 def _run_asserts(slot: Slot, job: Asserts, program: bytes, held: bytes) -> Outcome:
     is_shared = are_plain(job.tests, job.setup)
-    ran = _run_with_checker(slot, job, program, held, is_shared)
-    if None in ran.verdicts:  # which may be another program's doing: once more, with a new checker
-        ran = _run_with_checker(slot, job, program, held, is_shared)
+    for _ in range(2):
+        with Ends() as ends:
+            printed, source = ends.output(), ends.file(program)
+            here, there = ends.pair()
+            tests, limits = (there, ends.file(held)), Limits(job.timeout_s, WALL * job.timeout_s)
+            ran = slot.run("worker", ends, (printed, here, source), limits, tests, is_shared)
+        if None not in ran.verdicts:
+            break  # else its checker ended, which may be another program's doing: once more
     return _asserts_outcome(job, ran)
-
-
-def _run_with_checker(
-    slot: Slot, job: Asserts, program: bytes, held: bytes, is_shared: bool
-) -> Ran:
-    limits = Limits(job.timeout_s, WALL * job.timeout_s)
-    with Ends() as ends:
-        printed, source = ends.output(), ends.file(program)
-        here, there = ends.pair()
-        tests = (there, ends.file(held))
-        return slot.run("worker", ends, (printed, here, source), limits, tests, is_shared)
 
 
 def _asserts_outcome(job: Asserts, ran: Ran) -> Outcome:

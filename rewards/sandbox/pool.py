@@ -180,17 +180,9 @@ class Sandbox:
         # two children hand over to each other without a wait, and find their memory in its cache.
         cores, rank = _cores(), os.environ.get("LOCAL_RANK", "0")
         first = self.workers * int(rank) if rank.isdecimal() else 0
-        self._all = [
-            Slot(
-                {
-                    "isolation": self.isolation,
-                    "packages": self.packages,
-                    "workers": self.workers,
-                    "core": cores[(first + place) % len(cores)],
-                }
-            )
-            for place in range(self.workers)
-        ]
+        same = {"isolation": self.isolation, "packages": self.packages, "workers": self.workers}
+        places = [cores[(first + place) % len(cores)] for place in range(self.workers)]
+        self._all = [Slot(same | {"core": core}) for core in places]
         self._slots: queue.LifoQueue[Slot] = queue.LifoQueue()
         for slot in reversed(self._all):
             self._slots.put(slot)

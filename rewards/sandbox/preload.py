@@ -1,43 +1,39 @@
 """What programs can import: modules that the zygote has in memory before it forks.
 
-A program has no file system, so what is not there cannot be imported. There are the standard
-library, parts of it that it imports only when they are asked for, and the packages of a run.
+A program has no file system, so what is not named here cannot be imported. Each module makes a fork
+a little slower: those that only reach for networks, terminals or installed packages are left out.
 
 What is not covered: time zones, which are files; parts of a package that it imports later, unless
 they are named, as `numpy.random`; an extension that links to a library of the system.
 """
 
-import contextlib
 import importlib
+import importlib.util
 import sys
-import warnings
 
-# They greet, open windows, need a terminal or are the tests of Python.
-LEFT_OUT = """
-    antigravity this idlelib tkinter turtle turtledemo lib2to3 test ensurepip venv pydoc_data pydoc
-    curses readline rlcompleter
-"""
-PARTS = """
-    _strptime collections.abc concurrent.futures.process concurrent.futures.thread ctypes.util
-    email.message encodings.ascii encodings.cp1252 encodings.hex_codec encodings.idna
-    encodings.latin_1 encodings.punycode encodings.rot_13 encodings.utf_16 encodings.utf_32
-    html.entities html.parser http.client http.cookies importlib.metadata importlib.resources
-    importlib.util json.tool logging.config logging.handlers multiprocessing.dummy
-    multiprocessing.pool multiprocessing.queues multiprocessing.shared_memory os.path
-    unittest.mock urllib.error urllib.parse urllib.request xml.dom.minidom xml.etree.ElementTree
-    xml.sax.handler
+LIBRARY = """
+    __future__ abc argparse array ast asyncio base64 binascii bisect builtins bz2 cProfile calendar
+    cmath codecs collections collections.abc colorsys concurrent.futures.process
+    concurrent.futures.thread configparser contextlib contextvars copy copyreg csv ctypes
+    dataclasses datetime decimal difflib dis doctest encodings.ascii encodings.cp1252
+    encodings.idna encodings.latin_1 encodings.utf_16 encodings.utf_32 enum errno fcntl fileinput
+    fnmatch fractions functools gc getopt getpass gettext glob graphlib gzip hashlib heapq hmac html
+    html.parser importlib.util inspect io ipaddress itertools json keyword linecache locale logging
+    lzma marshal math mimetypes mmap multiprocessing numbers operator optparse os pathlib pickle
+    platform pprint pstats pwd queue random re reprlib resource sched secrets select selectors
+    shlex shutil signal socket sqlite3 stat statistics string stringprep struct subprocess symtable
+    sys tempfile textwrap threading time timeit token tokenize traceback tracemalloc types typing
+    unicodedata unittest unittest.mock urllib.parse uuid warnings weakref xml.etree.ElementTree
+    zipfile zlib zoneinfo _strptime
 """
 
 
 def prepare(packages: dict[str, str]) -> None:
-    """Import every module by name; of `packages` with the folder that each is in."""
+    """Import the packages, by name and the folder that each is in, and what programs may use."""
     sys.path += [folder for folder in dict.fromkeys(packages.values()) if folder not in sys.path]
     for name in packages:
         importlib.import_module(name)
-    library = sys.stdlib_module_names - set(LEFT_OUT.split())
-    names = [name for name in sorted(library) if not name.startswith("_")]
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of modules that Python is about to drop
-        for name in [*names, *PARTS.split()]:
-            with contextlib.suppress(ImportError):  # not every Python has all of its modules
-                importlib.import_module(name)
+    for name in LIBRARY.split():
+        # Not every Python has all of its modules.
+        if importlib.util.find_spec(name.partition(".")[0]) is not None:
+            importlib.import_module(name)

@@ -215,29 +215,20 @@ class Slot:
             clock = Clock()
             is_new = bool(tests) and not (is_shared and self._hand(tests))
             request = json.dumps({"role": role, "new_checker": is_new, **limits._asdict()}).encode()
-            if is_new:
-                self._request_with_checker(request, descriptors, tests)
-            else:
+            if not is_new:
                 self._tell(request, descriptors)
+            else:
+                self.end_checker()
+                ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+                self.checker, self.served = ours, 0
+                with theirs:
+                    self._tell(request, [*descriptors, theirs.fileno()])
+                if not self._hand(tests):
+                    raise self._died("its checker ended")
             ends.close_sent()
             return self._watch(ends, clock, limits.wall_s, bool(tests), is_shared)
         finally:
             self.running = False
-
-    def _request_with_checker(
-        self, request: bytes, descriptors: Sequence[int], tests: Sequence[int]
-    ) -> None:
-        self.end_checker()
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        with theirs:
-            try:
-                self._tell(request, [*descriptors, theirs.fileno()])
-            except BaseException:
-                ours.close()
-                raise
-        self.checker, self.served = ours, 0
-        if not self._hand(tests):
-            raise self._died("its checker ended")
 
     def _hand(self, tests: Sequence[int]) -> bool:
         """Send the checker what it needs for a program; False where there is none to serve it."""

@@ -2,11 +2,10 @@
 
     python -I -S rewards/sandbox/zygote.py '{"control": 7, "isolation": "sealed", ...}'
 
-Forking the trainer would copy gigabytes of page tables; forking this costs half a millisecond. It
-has one thread, an empty environment and the modules that programs may import; tests and programs
-pass by it as descriptors that it never reads. What a child costs beyond that is the pages that it
-writes and so copies: whatever is the same for all children (their streams, the filter, functions of
-libc) is made here, once.
+Forking the trainer would copy gigabytes of page tables; forking this costs half a millisecond, and
+the pages that a child writes and so copies: what is the same for all of them (streams, the filter,
+functions of libc) is made here, once. It has one thread, an empty environment and the modules that
+programs may import; tests and programs pass by it as descriptors that it never reads.
 
 Promises: one program at a time, which is killed at its limit of processor time (to which what its
 tests use counts as well) or of wall time, whatever it does, and reaped. A checker is there for
@@ -17,6 +16,7 @@ What is not covered: a child that the kernel cannot kill (stuck in the kernel it
 """
 
 import contextlib
+import fcntl
 import gc
 import json
 import math
@@ -147,11 +147,8 @@ class Zygote:
             _exit(code)
 
     def _become(self, role: str, descriptors: list[int]) -> None:
-        """In the child: only its own descriptors, numbered from 0, then confined, which it
-        confirms.
-
-        The descriptor for that is closed before a program is read, which so can neither write to it
-        nor take from it.
+        """In the child: its own descriptors alone, numbered from 0; confined, which it confirms on
+        one more, closed before a program is read.
         """
         signal.set_wakeup_fd(-1)
         self.control.detach()
@@ -170,10 +167,7 @@ class Zygote:
 
     def _tasks(self) -> int:
         """The limit on threads of a child's user: his own, or what we have now and room for every
-        slot's.
-
-        A program gets as many threads as its memory holds stacks (see `seccomp`), so none can use
-        up the room of all.
+        slot: as many as a program's memory holds stacks (see `seccomp`).
         """
         if self.users or self.counts_apart:
             return confinement.THREADS
@@ -239,26 +233,18 @@ class Zygote:
 
 def arrange(wanted: list[int]) -> None:
     """Number these descriptors 0, 1, 2, ... and close every other."""
-    high = [os.dup(descriptor) for descriptor in wanted]
-    moved = [_above(len(wanted), descriptor) for descriptor in high]
+    moved = [fcntl.fcntl(descriptor, fcntl.F_DUPFD, len(wanted)) for descriptor in wanted]
     for place, descriptor in enumerate(moved):
         os.dup2(descriptor, place)
     libc.close_from(len(wanted))
 
 
-def _above(least: int, descriptor: int) -> int:
-    while descriptor < least:
-        descriptor = os.dup(descriptor)
-    return descriptor
-
-
 def _users() -> tuple[int, int] | None:
     """Two users that nobody else is, for worker and checker; None where we may not change user."""
+    first = FIRST_USER + 2 * (os.getpid() % USERS)
     if os.geteuid() != 0:
         return None
-    first = FIRST_USER + 2 * (os.getpid() % USERS)
-    child = os.fork()
-    if not child:
+    if not (child := os.fork()):
         try:
             confinement.drop_user(first)
             os._exit(0)
