@@ -1,6 +1,8 @@
 """Programs are found in a completion however the model sets its fences, and no text takes long."""
 
+import sys
 import textwrap
+from functools import partial
 
 import pytest
 from hypothesis import given
@@ -9,24 +11,6 @@ from hypothesis import strategies as st
 from rewards.code_blocks import Block, code_blocks, extract_program, is_one_python_block
 
 ONE, TWO = "```python\nx = 1\n```\n", "```python\nx = 2\n```\n"
-# Texts of n characters.
-HOSTILE = {
-    "backticks": lambda n: "`" * n,
-    "spaces before a fence": lambda n: " " * n + "```",
-    "spaces in a block": lambda n: "```python\n" + " " * n + "x\n```",
-    "spaces on the first line, many fences": lambda n: (
-        "```python\n" + " " * (n // 2) + "\n" + "     ```\n" * (n // 18)
-    ),
-    "ever deeper lines": lambda n: (
-        "```python\n" + "".join(" " * i + "x\n" for i in range(int((2 * n) ** 0.5)))
-    ),
-    "an open block of longer fences": lambda n: "````\n" + "```x\n" * (n // 5),
-    "fences": lambda n: "```\n" * (n // 4),
-    "fences behind prose": lambda n: "a ```b\n" * (n // 7),
-    "fences in one line": lambda n: "```x```" * (n // 7),
-}
-
-
 # Which block is the program
 
 # The last complete Python block wins over whatever follows.
@@ -233,8 +217,45 @@ def test_the_code_of_a_block_comes_back_exactly(lines, mark, indentation):
     assert code_blocks(text) == [Block("python", "\n".join(lines) + "\n", True)]
 
 
+# Texts of n characters.
+HOSTILE = {
+    "backticks": lambda n: "`" * n,
+    "spaces before a fence": lambda n: " " * n + "```",
+    "spaces in a block": lambda n: "```python\n" + " " * n + "x\n```",
+    "spaces on the first line, many fences": lambda n: (
+        "```python\n" + " " * (n // 2) + "\n" + "     ```\n" * (n // 18)
+    ),
+    "ever deeper lines": lambda n: (
+        "```python\n" + "".join(" " * i + "x\n" for i in range(int((2 * n) ** 0.5)))
+    ),
+    "an open block of longer fences": lambda n: "````\n" + "```x\n" * (n // 5),
+    "fences": lambda n: "```\n" * (n // 4),
+    "fences behind prose": lambda n: "a ```b\n" * (n // 7),
+    "fences in one line": lambda n: "```x```" * (n // 7),
+}
+
+
+def steps(call) -> int:
+    """How many lines of Python a call runs."""
+    count = 0
+
+    def trace(*_):
+        nonlocal count
+        count += 1
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        call()
+    finally:
+        sys.settrace(before)
+    return count
+
+
 @pytest.mark.parametrize("make", HOSTILE.values(), ids=HOSTILE.keys())
-def test_a_hostile_text_takes_time_in_step_with_its_length(make, seconds):
-    text = make(250_000)
-    taken = seconds(lambda: extract_program(text, names=("x", "f")))
-    assert taken < 0.5  # 0.003 to 0.1; what grows with the square takes many seconds
+def test_a_hostile_text_takes_steps_in_proportion_to_its_length(make):
+    short, long = (
+        steps(partial(extract_program, make(n), names=("x", "f"))) for n in (4_000, 40_000)
+    )
+    assert long < 15 * short

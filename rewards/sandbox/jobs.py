@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from rewards.sandbox.checker import NEVER_CALLED
 from rewards.sandbox.names import are_plain, compiled, names_of
-from rewards.sandbox.slot import Ends, Limits, Ran, Slot
+from rewards.sandbox.slot import Ends, Ran, Slot, Times
 
 TIMEOUT_S = 10.0
 LONGEST_S = 86_400.0
@@ -108,7 +108,7 @@ def _run_asserts(slot: Slot, job: Asserts, program: bytes, held: bytes) -> Outco
         with Ends() as ends:
             printed, source = ends.output(), ends.file(program)
             here, there = ends.pair()
-            tests, limits = (there, ends.file(held)), Limits(job.timeout_s, WALL * job.timeout_s)
+            tests, limits = (there, ends.file(held)), Times(job.timeout_s, WALL * job.timeout_s)
             ran = slot.run("worker", ends, (printed, here, source), limits, tests, is_shared)
         if None not in ran.verdicts:
             break  # else its checker ended, which may be another program's doing: once more
@@ -129,7 +129,7 @@ def _asserts_outcome(job: Asserts, ran: Ran) -> Outcome:
 def _run_cases(slot: Slot, job: Stdio, program: bytes) -> Outcome:
     """Case by case; once the time of the program is used up, the others count as failed."""
     passed, reason, output, seconds = [], "", b"", 0.0
-    left = Limits(job.timeout_s, WALL * job.timeout_s)
+    left = Times(job.timeout_s, WALL * job.timeout_s)
     for stdin, expected in job.cases:
         if min(left) <= 0.0:
             reason = reason or _timeout(job.timeout_s)
@@ -137,9 +137,9 @@ def _run_cases(slot: Slot, job: Stdio, program: bytes) -> Outcome:
         with Ends() as ends:
             source = ends.file(stdin.encode("utf-8", "surrogatepass"))
             descriptors = (source, ends.output(), ends.output(), ends.file(program))
-            limits = Limits(*(max(one, LEAST_S) for one in left))
+            limits = Times(*(max(one, LEAST_S) for one in left))
             ran = slot.run("script", ends, descriptors, limits)
-        left = Limits(left.seconds - ran.used.seconds, left.wall_s - ran.used.wall_s)
+        left = Times(left.seconds - ran.used.seconds, left.wall_s - ran.used.wall_s)
         seconds += ran.used.wall_s
         output = output or ran.written[0]
         fault = _case_fault(ran, expected, job.timeout_s)

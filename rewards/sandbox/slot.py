@@ -39,7 +39,7 @@ class ZygoteDied(Exception):
     """Our machinery, not the program, has failed."""
 
 
-class Limits(NamedTuple):
+class Times(NamedTuple):
     """Seconds of the processor, and on the wall."""
 
     seconds: float
@@ -57,7 +57,7 @@ class Ran(NamedTuple):
     written: list[bytes]
     verdicts: list
     late: bool
-    used: Limits
+    used: Times
 
     def has_flooded(self) -> bool:
         """Whether an output is as long as it can get."""
@@ -201,7 +201,7 @@ class Slot:
         role: str,
         ends: Ends,
         descriptors: Sequence[int],
-        limits: Limits,
+        times: Times,
         tests: Sequence[int] = (),
         is_shared: bool = False,
     ) -> Ran:
@@ -214,7 +214,7 @@ class Slot:
             self.start()
             clock = Clock()
             is_new = bool(tests) and not (is_shared and self._hand(tests))
-            request = json.dumps({"role": role, "new_checker": is_new, **limits._asdict()}).encode()
+            request = json.dumps({"role": role, "new_checker": is_new, **times._asdict()}).encode()
             if not is_new:
                 self._tell(request, descriptors)
             else:
@@ -226,7 +226,7 @@ class Slot:
                 if not self._hand(tests):
                     raise self._died("its checker ended")
             ends.close_sent()
-            return self._watch(ends, clock, limits.wall_s, bool(tests), is_shared)
+            return self._watch(ends, clock, times.wall_s, bool(tests), is_shared)
         finally:
             self.running = False
 
@@ -274,7 +274,7 @@ class Slot:
             raise ZygoteDied("the checker could not be confined")
         if not ended["confined"]:
             raise ZygoteDied("a program could not be confined")
-        used, is_late = Limits(ended["used_s"], clock.seconds()), ended["late"] or not is_done
+        used, is_late = Times(ended["used_s"], clock.seconds()), ended["late"] or not is_done
         return Ran(ended["exit"], ends.written(), verdicts, is_late, used)
 
     def _verdict(self) -> Any:
