@@ -23,7 +23,7 @@ from rewards.text import completion_text
 
 BATCH = 64  # completions of a call, as from a trainer
 TINY = 1e-9
-SHOWN = 80  # characters of a completion in a message
+SHOWN = 100  # characters of a completion in a message
 
 
 class Attempt(NamedTuple):
