@@ -94,7 +94,8 @@ def test_a_script_that_resumes_goes_on_with_the_same_record(run_script, tmp_path
 
 
 @pytest.mark.slow
-def test_the_push_of_a_script_is_that_of_trls_own_advantages(model, tmp_path):
+@pytest.mark.parametrize("kind", [trl.GRPOTrainer, our_trainer.GRPOTrainer], ids=["TRL's", "ours"])
+def test_the_push_of_a_script_is_that_of_trls_own_advantages(model, tmp_path, kind):
     """The table of completions holds the advantages that TRL trained on."""
 
     def one(completions, **kwargs):
@@ -112,7 +113,7 @@ def test_the_push_of_a_script_is_that_of_trls_own_advantages(model, tmp_path):
         logging_steps=1, save_strategy="no", report_to="none", scale_rewards="batch",
     )  # fmt: skip
     rows = Dataset.from_list([{"prompt": f"Row {i}:", "gold": "8"} for i in range(8)])
-    trainer = trl.GRPOTrainer(str(model), [one, other], args=args, train_dataset=rows)
+    trainer = kind(str(model), [one, other], args=args, train_dataset=rows)
     # A metric sees the columns of the row.
     watch(trainer, rows.take(2), lambda row, text: letters(text) if row["gold"] == "8" else {})
     trainer.train()

@@ -60,7 +60,10 @@ def watch(
         raise ValueError("validation_rows are evaluated every eval_steps steps: set eval_steps.")
     clock = Clock(Path(args.output_dir))
     watched = Watch(trainer, rows, metric, validation_rows, clock)
-    _observe_rewards(trainer, watched)
+    if hasattr(trainer, "observe"):  # the recipes' trainer, which tells the advantages
+        trainer.observe = watched.observe
+    else:
+        _observe_rewards(trainer, watched)
     for callback in (clock, watched, _Report(watched)):
         trainer.add_callback(callback)
 

@@ -16,7 +16,7 @@ character of several byte-level tokens belongs to the token that completes it.
 import math
 from bisect import bisect_left
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from accelerate.utils import gather_object
@@ -154,13 +154,6 @@ def shown_steps(steps: list[TokenStep] | None) -> str | None:
     return None if steps is None else " ".join(f"{end}:{amount:+g}" for end, amount in steps)
 
 
-class Mark(NamedTuple):
-    """After so many tokens the text is so many characters long, none of them unfinished."""
-
-    tokens: int
-    characters: int
-
-
 def tokens_that_hold(
     tokenizer: PreTrainedTokenizerBase, ids: list[int], text: str, ends: list[int]
 ) -> list[int]:
@@ -188,36 +181,41 @@ def tokens_that_hold(
             "tokens in it: step rewards go with the plain text alone, not with tool calls or a "
             "tokenizer's response_schema."
         )
-    marks = _marks(tokenizer, ids, text)
-    return [_token(tokenizer, ids, text, end, marks) for end in ends]
+    # Where the text after so many tokens ends, none of its characters unfinished.
+    tokens, characters = _marks(tokenizer, ids, text)
+    holders = []
+    for end in ends:
+        # The last token of the shortest prefix that shows `text[:end]`, between two marks.
+        place = bisect_left(characters, end)
+        too_few, enough = tokens[place - 1], tokens[place]
+        while enough - too_few > 1:
+            middle = (too_few + enough) // 2
+            if tokenizer.decode(ids[:middle], skip_special_tokens=True).startswith(text[:end]):
+                enough = middle
+            else:
+                too_few = middle
+        holders.append(enough - 1)
+    return holders
 
 
-def _marks(tokenizer: PreTrainedTokenizerBase, ids: list[int], text: str) -> list[Mark]:
-    """Places known from the tokenizer's stream, and in any case the first and the last."""
-    marks, backend = [Mark(0, 0)], getattr(tokenizer, "backend_tokenizer", None)
+def _marks(
+    tokenizer: PreTrainedTokenizerBase, ids: list[int], text: str
+) -> tuple[list[int], list[int]]:
+    """Counts of tokens and of their characters, of which the tokenizer's stream is sure.
+
+    The first and the last are known in any case.
+    """
+    tokens, characters = [0], [0]
+    backend = getattr(tokenizer, "backend_tokenizer", None)
     stream = DecodeStream(skip_special_tokens=True)
     for i, token in enumerate(ids if backend is not None else []):
         try:
             piece = stream.step(backend, token)
-        except Exception:  # it refuses bytes that are not text: the search below finds those
+        except Exception:  # it refuses bytes that are not text: the search above finds those
             break
-        if piece and not text.startswith(piece, marks[-1].characters):
+        if piece and not text.startswith(piece, characters[-1]):
             break
         if piece:
-            marks.append(Mark(i + 1, marks[-1].characters + len(piece)))
-    return [*marks, Mark(len(ids), len(text))]
-
-
-def _token(
-    tokenizer: PreTrainedTokenizerBase, ids: list[int], text: str, end: int, marks: list[Mark]
-) -> int:
-    """The last token of the shortest prefix that shows `text[:end]`, between two marks."""
-    place = bisect_left(marks, end, key=lambda mark: mark.characters)
-    too_few, enough = marks[place - 1].tokens, marks[place].tokens
-    while enough - too_few > 1:
-        middle = (too_few + enough) // 2
-        if tokenizer.decode(ids[:middle], skip_special_tokens=True).startswith(text[:end]):
-            enough = middle
-        else:
-            too_few = middle
-    return enough - 1
+            tokens.append(i + 1)
+            characters.append(characters[-1] + len(piece))
+    return [*tokens, len(ids)], [*characters, len(text)]

@@ -65,30 +65,37 @@ def share_prompts(model: PreTrainedModel, partitioned: bool = False) -> None:
 
     @functools.wraps(type(model).forward)  # `generate` reads the signature
     def forward(self, *args, **kwargs):
-        given = _given(kwargs)
-        if args or given.keys() != SCORED:
+        arguments = _without_none(kwargs)
+        if args or arguments.keys() != SCORED:
             return plain_forward(*args, **kwargs)
-        return _score(self.base_model, plain_forward, **given)
+        return _score(self.base_model, plain_forward, **arguments)
 
     @functools.wraps(type(model).generate)
     @torch.no_grad()
     def generate(self, *args, **kwargs):
-        given = _given(kwargs)
-        if not args and given.keys() == GENERATED and _goes_on_from_a_cache(**given):
-            ids, mask = given["input_ids"][:, :-1], given["attention_mask"][:, :-1]
-            cache = _generation_cache(self.base_model, ids, mask, partitioned)
-            cache.layers = [_RoomyLayer(layer, _new_tokens(**given)) for layer in cache.layers]
-            kwargs["past_key_values"] = cache
-            if ids.device.type == "cpu":  # where each new token is one query
-                with replaced(sdpa_attention, use_gqa_in_sdpa=_never):
-                    return plain_generate(**kwargs)
-        return plain_generate(*args, **kwargs)
+        arguments = _without_none(kwargs)
+        if args or arguments.keys() != GENERATED or not _goes_on_from_a_cache(**arguments):
+            return plain_generate(*args, **kwargs)
+        ids, config = kwargs["input_ids"], kwargs["generation_config"]
+        mask = kwargs["attention_mask"][:, :-1]
+        cache = _generation_cache(self.base_model, ids[:, :-1], mask, partitioned)
+        # What else stops `generate` only makes it fewer.
+        new_tokens = config.max_new_tokens or config.max_length - ids.shape[1]
+        cache.layers = [_RoomyLayer(layer, new_tokens) for layer in cache.layers]
+        kwargs["past_key_values"] = cache
+        if ids.device.type != "cpu":
+            return plain_generate(**kwargs)
+        # On a CPU one query, which each new token is, takes torch 8 times as long to attend over
+        # grouped heads. transformers packs the heads of a group as queries of one instead, with the
+        # same result, as it does anyway where a batch has padding.
+        with replaced(sdpa_attention, use_gqa_in_sdpa=lambda *args: False):
+            return plain_generate(**kwargs)
 
     model.forward = types.MethodType(forward, model)
     model.generate = types.MethodType(generate, model)
 
 
-def _given(kwargs: dict[str, Any]) -> dict[str, Any]:
+def _without_none(kwargs: dict[str, Any]) -> dict[str, Any]:
     """PEFT hands on every argument of its own, most of them as None."""
     return {name: value for name, value in kwargs.items() if value is not None}
 
@@ -98,11 +105,6 @@ def _goes_on_from_a_cache(input_ids, attention_mask, generation_config) -> bool:
     plain_cache = generation_config.use_cache is not False
     plain_cache = plain_cache and generation_config.cache_implementation is None
     return several == 1 and plain_cache and input_ids.shape[1] > 1
-
-
-def _new_tokens(input_ids, attention_mask, generation_config) -> int:
-    """How many tokens may come; what else stops `generate` only makes it fewer."""
-    return generation_config.max_new_tokens or generation_config.max_length - input_ids.shape[1]
 
 
 # --- The update
@@ -199,15 +201,6 @@ def _generation_cache(
         layer.keys = _take(layer.keys, back)[inverse_B]
         layer.values = _take(layer.values, back)[inverse_B]
     return cache
-
-
-def _never(*args) -> bool:
-    """Whether torch attends over grouped heads: on a CPU, one query takes it 8 times as long.
-
-    transformers packs the heads of a group as queries of one instead, with the same result, as it
-    does anyway where a batch has padding.
-    """
-    return False
 
 
 def _common_beginning(ids_UW: torch.Tensor, padding_U: torch.Tensor) -> int:
