@@ -75,8 +75,7 @@ def test_verifiers_log_the_gold_and_the_answer_they_read(name, parameters, colum
     assert (logged[f"gold/{name}"], logged[f"parsed/{name}"]) == (["4", "4"], [parsed, None])
 
 
-# --------------------------------------------------------------------------- a run, interrupted and
-# resumed
+# A run, interrupted and resumed
 
 STOPS_ONCE = """
 import os, signal
@@ -97,10 +96,18 @@ def resumed(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run of 6 steps, 2 a generation, interrupted after step 4 and resumed; in W&B offline."""
     base = tmp_path_factory.mktemp("tracking")
     (base / "my_reward.py").write_text(STOPS_ONCE.format(mark=str(base / "stopped")))
-    settings = {"num_train_rows": 8, "num_iterations": 2, "max_steps": 6, "run_name": "the-run"}
-    settings |= {"report_to": "wandb", "project": "the-project"}
-    settings |= {"eval_strategy": "steps", "eval_steps": 2, "num_validation_rows": 2}
-    settings["reward_funcs"] = [DENSE_REWARD, f"{base}/my_reward.py:stops_once"]
+    settings = {
+        "num_train_rows": 8,
+        "num_iterations": 2,
+        "max_steps": 6,
+        "run_name": "the-run",
+        "report_to": "wandb",
+        "project": "the-project",
+        "eval_strategy": "steps",
+        "eval_steps": 2,
+        "num_validation_rows": 2,
+        "reward_funcs": [DENSE_REWARD, f"{base}/my_reward.py:stops_once"],
+    }
     words = command("arithmetic", "quickstart", model, base / "run", **settings)
     env = {"WANDB_MODE": "offline", "WANDB_DIR": str(base), "WANDB_RUN_GROUP": "seeds"}
     assert "Stopped after step 4 of 6" in run(words, env=env, expect=1)

@@ -347,7 +347,7 @@ class GRPOTrainer(trl.GRPOTrainer):
         weights_R = self.reward_weights.to(rewards_CR.device)
         differ_P = group_spread(rewards_CR, weights_R, self._group_size())
         self._log_metric("groups/without_spread", 1.0 - differ_P.float().mean().item())
-        kinds = [reward_of(reward).kind for reward in self.reward_funcs]
+        kinds = [guard.reward.kind if guard else "model" for guard in self.guards]
         if "verifier" in kinds:
             is_verifier_R = torch.tensor([kind == "verifier" for kind in kinds]).to(weights_R)
             by_verifier_P = group_spread(rewards_CR, weights_R * is_verifier_R, self._group_size())
