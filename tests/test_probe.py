@@ -14,7 +14,6 @@ from recipes.common.sampling.probe import (
     figures_of,
     keep_rows,
     pushes_of_rewards,
-    right_on_prompts,
     score,
     verdict,
 )
@@ -81,19 +80,6 @@ def test_a_verdict_has_its_reason(groups, columns, start):
     scored = table(*groups, **columns)
     is_enough, sentence = verdict(scored, figures_of(scored, [RIGHT]), groups_a_step=2)
     assert is_enough is start.startswith("enough") and sentence.startswith(start)
-
-
-def test_completions_are_handed_to_the_next_prompt_of_their_task():
-    rows = [{"task": "sum", "answer": answer} for answer in ("1", "2", "2")]
-    rows.insert(1, {"task": "other", "answer": "2"})
-    texts = [(0, "1"), (0, "2"), (1, "2"), (2, "2"), (3, "1")]
-    samples = [{"row": row, "completion": text} for row, text in texts]
-
-    def metric(row, text):
-        return {"format": True, "lenient": text == row["answer"]}
-
-    # 1 and 2, 2, 1 for golds 1, 2, 2; then for 2, 2, 1
-    assert right_on_prompts(metric, rows, samples) == {"sum": [0.5, 0.75], "other": [1.0, 1.0]}
 
 
 def test_completions_are_scored_and_their_groups_are_useful_as_in_training(model, tmp_path):

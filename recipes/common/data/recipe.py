@@ -11,7 +11,7 @@ from datasets import Dataset
 from recipes.common.data.split import Rows, first_rows, load_split
 from recipes.common.settings import Arguments, parse_arguments
 from recipes.common.utils.problems import collected
-from rewards import load_rewards
+from rewards import Reward, load_rewards
 from rewards.loading import import_file
 
 
@@ -21,7 +21,7 @@ class Recipe:
 
     module: ModuleType
     args: Arguments
-    rewards: list[Callable] = field(default_factory=list)
+    rewards: list[Reward] = field(default_factory=list)
     train_rows: Rows | None = None
     eval_rows: Dataset | None = None
     validation_rows: Dataset | None = None

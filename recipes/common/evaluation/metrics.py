@@ -5,9 +5,6 @@ a run with such a reward it is no evidence of its own, and the verdict says so.
 """
 
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-
-from tqdm import tqdm
 
 from rewards import reward_of
 from rewards.answer import is_final_answer
@@ -96,16 +93,3 @@ def code_metric(row: dict, completion: str) -> dict[str, bool]:
 
 
 code_metric.scorers = {"tests": ["code_tests"]}
-
-
-def evaluate_all(metric: Metric, rows: list[dict], completions: list[str]) -> list[dict[str, bool]]:
-    """Call `metric` for every pair, in order, as many at a time as the sandbox runs programs.
-
-    A program that never ends then costs its time limit on one core, and not on all. So a metric is
-    called from several threads, as a reward may be.
-    """
-    from rewards.sandbox.pool import worker_count
-
-    with ThreadPoolExecutor(worker_count()) as threads:
-        pairs = threads.map(metric, rows, completions)
-        return list(tqdm(pairs, desc="evaluating", unit="sample", total=len(rows)))

@@ -5,8 +5,8 @@ what differs within a group, so a group is useful where its completions differ i
 more than rounding (after voids and gates; controls teach nothing), or in the scores of their steps;
 with `mask_truncated_completions` one of them must have ended, too.
 
-Not covered: how fast it learns, for how long, and whether what it learns is the task. A guess that
-is right by luck counts as a right answer; the share that is right on other prompts shows it.
+Not covered: how fast it learns, for how long, and whether what it learns is the task: a guess that
+is right by luck counts as a right answer.
 """
 
 import random
@@ -21,8 +21,7 @@ from tqdm import tqdm
 from recipes.common.checks.rewards_on_rows import check_gates
 from recipes.common.data.recipe import load_recipe
 from recipes.common.data.split import first_rows
-from recipes.common.evaluation.metrics import Metric, evaluate_all
-from recipes.common.evaluation.scores import independent_metric
+from recipes.common.evaluation.metrics import Metric
 from recipes.common.sampling.idle import idle_trainer, sample
 from recipes.common.trainer import GRPOTrainer
 from recipes.common.training.advantages import advantages_of, has_spread, is_hit
@@ -32,7 +31,7 @@ from recipes.common.utils.machine import versions
 from recipes.common.utils.run_files import PROBE_FIGURES, write_json, write_rows
 from recipes.common.utils.stats import wilson_interval
 from recipes.common.utils.tables import format_table, percent
-from rewards import Reward, reward_of
+from rewards import Reward
 from rewards.rows import unusable_rows
 from rewards.steps import total
 from rewards.text import completion_text
@@ -56,8 +55,7 @@ def probe(
     The options are those of scripts/probe.py; ValueError with every problem, one a line.
     """
     recipe = load_recipe(config, overrides)
-    training, metric = recipe.args.training, recipe.module.metric
-    rewards = [reward_of(reward) for reward in recipe.rewards]
+    training, metric, rewards = recipe.args.training, recipe.module.metric, recipe.rewards
     rows = first_rows(recipe.train_rows)
     check(training, rewards, rows, num_processes)
     at_once = completions_of_a_call(training, num_processes)
@@ -73,9 +71,8 @@ def probe(
     figures = figures_of(scored, rewards)
     is_enough, sentence = verdict(scored, figures, groups_a_step)
     pushed = pushes_of_rewards(metric, rows, samples, scored, rewards)
-    right = right_on_prompts(metric, rows, samples)
     print(f"Probe of {config}: {len(rows)} prompts, {len(samples)} completions")
-    print(report(scored, figures, pushed, right, training["max_completion_length"]))
+    print(report(scored, figures, pushed, training["max_completion_length"]))
     print(sentence, flush=True)
     if keep:
         print(keep_rows(scored, rows, keep, output / KEPT))
@@ -85,7 +82,6 @@ def probe(
         "groups_a_step": groups_a_step,
         "rewards": figures.replace({np.nan: None}).to_dict("records"),
         "push": pushed,
-        "right": right,
         "config": str(config),
         **versions(),
     }
@@ -278,13 +274,9 @@ def verdict(scored: pd.DataFrame, figures: pd.DataFrame, groups_a_step: float) -
 
 
 def report(
-    scored: pd.DataFrame,
-    figures: pd.DataFrame,
-    pushed: dict[str, dict[str, float]],
-    right: dict[str, list[float | None]],
-    limit: int,
+    scored: pd.DataFrame, figures: pd.DataFrame, pushed: dict[str, dict[str, float]], limit: int
 ) -> str:
-    """The table of tasks and rewards, and what was cut off, right and pushed."""
+    """The table of tasks and rewards, and what was cut off and pushed."""
     shown = figures.rename(columns={"without": "groups without"})
     for column in ("hits", "groups without", "failed"):
         shown[column] = shown[column].map(percent)
@@ -293,35 +285,15 @@ def report(
     lines = [format_table(shown.to_dict("records"))]
     for task, of_task in scored.groupby("task"):
         groups = of_task.drop_duplicates("row")["useful"]
-        own, others = right[task]
         lines.append(
             f"  {task}: {groups.sum()} of {len(groups)} groups useful; "
             f"{percent(of_task['truncated'].mean())} cut off at {limit} tokens, the median of the "
-            f"others {of_task[~of_task['truncated']]['tokens'].median():g}; {percent(own)} right "
-            f"on their own prompts, {percent(others)} on others"
+            f"others {of_task[~of_task['truncated']]['tokens'].median():g}"
         )
     for metric, by_reward in pushed.items():
         words = ", ".join(f"{name} {value:+.2f}" for name, value in by_reward.items())
         lines.append(f"  Push on {metric} by each reward alone: {words}")
     return "\n".join(lines)
-
-
-def right_on_prompts(
-    metric: Metric, rows: list[dict], samples: list[dict]
-) -> dict[str, list[float | None]]:
-    """By task, the share of right completions on their own prompts, and on the next of the task."""
-    shares = {}
-    for task in dict.fromkeys(row["task"] for row in rows):
-        numbers = [i for i, row in enumerate(rows) if row["task"] == task]
-        following = dict(zip(numbers, numbers[1:] + numbers[:1], strict=True))
-        of_task = [line for line in samples if line["row"] in following]
-        texts = [completion_text(line["completion"]) for line in of_task]
-        own = evaluate_all(metric, [rows[line["row"]] for line in of_task], texts)
-        other = evaluate_all(metric, [rows[following[line["row"]]] for line in of_task], texts)
-        name = independent_metric(dict.fromkeys(name for outcome in own for name in outcome))
-        known = [[line[name] for line in lines if name in line] for lines in (own, other)]
-        shares[task] = [float(np.mean(outcomes)) if outcomes else None for outcomes in known]
-    return shares
 
 
 def pushes_of_rewards(
