@@ -14,7 +14,6 @@ from recipes.code.prepare import (
     hide_tests,
     humaneval_task,
     load_tasks,
-    mbpp_task,
 )
 from recipes.code.tasks import KEYS, complete_row, read_tasks
 from recipes.common.data.split import is_held_out
@@ -65,8 +64,6 @@ def test_a_row_that_cannot_be_used_is_refused_in_words(row, message):
 
 
 def test_a_folder_is_read_by_split_and_a_second_task_of_a_name_is_refused(tmp_path):
-    with pytest.raises(ValueError, match=r"no file .*Give a folder that scripts/prepare_code.py"):
-        read_tasks(tmp_path, "train")
     (tmp_path / "train.jsonl").write_text(lines(DOUBLE))
     (task,) = read_tasks(tmp_path, "train")
     assert (list(task), task["name"], task["hidden_tests"]) == (list(KEYS), "train/1", [])
@@ -94,24 +91,17 @@ HUMANEVAL = {
 PREAMBLE = "import math\n\ndef square(x):\n    return x * x"
 
 
-def test_a_row_of_mbpp_shows_setup_and_one_test_and_keeps_its_challenges_hidden():
-    assert mbpp_task(MBPP) == {
-        "name": "mbpp/601",
-        "prompt": "Write a function to double a number.\n"
-        "Your code should pass this test:\ntwo = 2\nassert double(2) == 4",
-        "tests": MBPP["test_list"],
-        "hidden_tests": ["assert double(-1) == -2"],
-        "setup": "two = 2",
-        "solution": "def double(x):\n  return 2 * x",
-    }
-
-
-def test_mbpp_keeps_its_official_splits(tmp_path):
+def test_a_row_of_mbpp_shows_setup_and_one_test_in_its_official_split(tmp_path):
     ids = [1, 10, 11, 510, 511, 600, 601, 974]
     (tmp_path / "mbpp.jsonl").write_text(lines(*(MBPP | {"task_id": number} for number in ids)))
     splits = load_tasks("mbpp", tmp_path)
     assert [task["name"] for task in splits["train"]] == ["mbpp/601", "mbpp/974"]
     assert [task["name"] for task in splits["test"]] == ["mbpp/11", "mbpp/510"]
+    task, shown = splits["train"][0], "two = 2\nassert double(2) == 4"
+    assert task["prompt"] == f"{MBPP['text']}\nYour code should pass this test:\n{shown}"
+    assert (task["tests"], task["setup"]) == (MBPP["test_list"], "two = 2")
+    assert task["hidden_tests"] == ["assert double(-1) == -2"], "its challenges"
+    assert task["solution"] == "def double(x):\n  return 2 * x", "a line ends in a line feed"
 
 
 def test_a_row_of_humaneval_is_split_at_its_stub():
@@ -277,7 +267,7 @@ def test_own_rows_are_checked_and_written_with_the_reasons_for_what_is_dropped(p
 
 
 @isolated
-def test_held_out_rows_go_to_test_by_their_prompt(prepared, tmp_path):
+def test_rows_are_held_out_by_their_prompt_and_humaneval_whole(prepared, tmp_path):
     rows = [SOLVED | {"prompt": f"Write double(x), please, {number}."} for number in range(12)]
     (tmp_path / "mine.jsonl").write_text(lines(*rows))
     words = ("jsonl", "--path", tmp_path / "mine.jsonl", "--held_out", 3, "--hide", 1)
@@ -285,15 +275,10 @@ def test_held_out_rows_go_to_test_by_their_prompt(prepared, tmp_path):
     train, test = (read_tasks(tmp_path / "out", split) for split in ("train", "test"))
     assert (len(train), len(test)) == (7, 5)
     assert [task["hidden_tests"] for task in test] == [["assert double(3) == 6"]] * 5
-
-
-@isolated
-def test_humaneval_is_for_evaluation_only(prepared, tmp_path):
     file = tmp_path / "HumanEval.jsonl.gz"
     file.write_bytes(gzip.compress(lines(HUMANEVAL).encode()))
-    status, printed, _ = prepared("humaneval", "--path", file)
-    assert status == 0 and "kept: 1 in test.jsonl\n" in printed
-    assert not (tmp_path / "out" / "train.jsonl").exists()
+    assert prepared("humaneval", "--path", file, out="humaneval")[0] == 0
+    assert [file.name for file in (tmp_path / "humaneval").glob("t*")] == ["test.jsonl"]
 
 
 @pytest.mark.parametrize(
