@@ -28,6 +28,11 @@ for file in ROOT.glob("recipes/*/train.py"):
     FIELDS |= set(OWN_FIELD.findall(file.read_text(encoding="utf-8")))
 FOLDERS = "accelerate_configs|docs|recipes|results|rewards|scripts|tests"
 PATH = re.compile(rf"(?<![\w/.-])(?:{FOLDERS})/[\w./*<>-]*[\w*/>]")
+TESTS = {
+    name
+    for file in ROOT.glob("tests/**/test_*.py")
+    for name in re.findall(r"^def (test_\w+)", file.read_text(encoding="utf-8"), re.MULTILINE)
+}
 COMMAND = re.compile(r"(scripts/[\w/]+\.py|recipes/\w+/train\.py)([^#`\n]*)")
 
 
@@ -65,12 +70,13 @@ def test_links_lead_somewhere():
     assert broken == []
 
 
-def test_every_script_file_and_option_that_a_page_names_is_there():
+def test_every_script_file_option_and_test_that_a_page_names_is_there():
     missing = []
     for file in [*PAGES, *HEADERS]:
         text = text_of(file)
         paths = {path for path in PATH.findall(text) if not re.search("<|NAME|/mean$", path)}
         named = [path for path in paths if not any(ROOT.glob(path.rstrip("/")))]
+        named += set(re.findall(r"`(test_\w+)`", text)) - TESTS
         for script, words in COMMAND.findall(text):
             options = re.findall(r"--(\w+)", words) if (ROOT / script).is_file() else []
             named += [f"{script} --{name}" for name in options if not is_option(script, name)]
