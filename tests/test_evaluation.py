@@ -45,35 +45,29 @@ def trainer(model, tmp_path):
     )
 
 
-def on_rank(trainer, rank, world_size):
-    """What an evaluation sees of the trainer on one rank of several."""
-    ranks = SimpleNamespace(process_index=rank, num_processes=world_size)
-    parts = {name: getattr(trainer, name) for name in ("args", "complete", "reward_funcs", "model")}
-    return SimpleNamespace(accelerator=ranks, use_vllm=False, **parts)
-
-
-def test_two_ranks_together_evaluate_every_row_once_as_one_process_does(trainer, monkeypatch):
-    parts, whole = [], evaluate(trainer, ROWS, answer_metric, samples=1)
+@pytest.mark.parametrize("world_size", [2, 3])
+def test_ranks_together_evaluate_every_row_once_as_one_process_does(
+    trainer, world_size, monkeypatch
+):
+    parts, calls, whole = [], [], evaluate(trainer, ROWS, answer_metric, samples=1)
     monkeypatch.setattr(f"{MODULE}.gather_object", lambda rows: parts.append(rows) or rows)
-    for rank in (0, 1):
+    for rank in range(world_size):
+        calls.append([])
+        here = SimpleNamespace(
+            accelerator=SimpleNamespace(process_index=rank, num_processes=world_size),
+            complete=lambda *words, **kw: calls[-1].append(1) or trainer.complete(*words, **kw),
+            args=trainer.args,
+            model=trainer.model,
+            reward_funcs=trainer.reward_funcs,
+            use_vllm=False,
+        )
         with pytest.raises(KeyError):  # one rank alone does not hold all rows
-            evaluate(on_rank(trainer, rank, 2), ROWS, answer_metric, samples=1)
+            evaluate(here, ROWS, answer_metric, samples=1)
     merged = {row["row"]: row for part in parts for row in part}
     assert [merged[i] for i in range(7)] == whole
     assert [row["prompt"] for row in whole] == [row["prompt"] for row in ROWS]
-
-
-def test_ranks_generate_equally_often(trainer, monkeypatch):
-    """Under ZeRO-3 a rank that has one batch less would leave the others waiting."""
-    monkeypatch.setattr(f"{MODULE}.gather_object", lambda rows: rows)
-    counts, complete = [], trainer.complete
-    for rank in range(3):
-        calls, here = [], on_rank(trainer, rank, 3)
-        here.complete = lambda *given, calls=calls: calls.append(1) or complete(*given)
-        with pytest.raises(KeyError):
-            evaluate(here, ROWS, answer_metric)
-        counts.append(len(calls))
-    assert counts == [2, 2, 2]
+    # Under ZeRO-3 a rank that has one batch less would leave the others waiting.
+    assert [len(of_rank) for of_rank in calls] == [4] * world_size
 
 
 def test_an_evaluation_is_repeatable_and_leaves_the_trainer_and_what_it_draws_alone(trainer):
