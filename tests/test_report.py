@@ -229,12 +229,14 @@ def test_the_table_at_the_end_says_what_the_page_says(tmp_path):
         "minutes": 1.5,
         "hardware": "2 CPU cores",
         "stopped": "validation/strict was no better for 2 evaluations",
+        "voided": "25.0 % of the completions were voided.",
     }
-    first, sentence, stopped, chosen, *table = final_table(
+    first, sentence, voided, stopped, chosen, *table = final_table(
         Path("run"), {**figures, **ending, "best_checkpoint": BEST}
     ).splitlines()
     assert first == "run: 1 step in 1.5 minutes on 2 CPU cores"
     assert sentence.strip() in Words(page_of(folder)).words
+    assert voided == "  25.0 % of the completions were voided."
     assert stopped == "  Stopped early: validation/strict was no better for 2 evaluations."
     assert chosen == f"  {CHOSEN}"
     assert table[-3:] == [
