@@ -140,13 +140,13 @@ def numbers_in(question: str) -> Counter[Fraction]:
 
     Example: `numbers_in("half of 8 and 8 more") == {2: 1, 8: 2}`
     """
-    found: Counter[Fraction] = Counter()
+    numbers: Counter[Fraction] = Counter()
     for match in _TOKEN.finditer(question[:MAX_CHARS]):
         if match.lastgroup == "number":
-            found[Fraction(match["number"].replace(",", ""))] += 1
+            numbers[Fraction(match["number"].replace(",", ""))] += 1
         elif match.lastgroup == "word" and match[0].lower() in WORDS:
-            found[Fraction(WORDS[match[0].lower()])] += 1
-    return found
+            numbers[Fraction(WORDS[match[0].lower()])] += 1
+    return numbers
 
 
 class EquationSteps:

@@ -139,10 +139,10 @@ def try_tricks(reward: Reward, rows: list[dict], reference: Reference, per_task:
             score_texts(cheats, row, [battery.get(MARKS, "")])
             if cheats.faults:
                 return cheats
-            (right, _), *found = score_texts(cheats, row, [reference(row), *battery.values()])
+            (right, _), *scored = score_texts(cheats, row, [reference(row), *battery.values()])
             due = right or 0.0
             cheats.reference = min(due, due if cheats.reference is None else cheats.reference)
-            for (trick, text), (amount, failure) in zip(battery.items(), found, strict=True):
+            for (trick, text), (amount, failure) in zip(battery.items(), scored, strict=True):
                 if failure:
                     cheats.failed.setdefault(trick, failure)
                 if amount is not None:
@@ -155,21 +155,21 @@ def score_texts(
     cheats: Cheats, row: dict, texts: list[str | list[dict]]
 ) -> list[tuple[float | None, str | None]]:
     """The score or the failure of each completion; where a call fails, one completion a call."""
-    found = []
+    scored = []
     for start in range(0, len(texts), BATCH):
         batch = texts[start : start + BATCH]
         rows = [copy.deepcopy(row) for _ in batch]
         try:
-            found += graded(cheats.reward, rows, batch)
+            scored += graded(cheats.reward, rows, batch)
         except (Exception, SystemExit) as error:
             failure = (None, f"{type(error).__name__}: {error}")
             alone = batch if len(batch) > 1 else []
-            found += [score_texts(cheats, row, [text])[0] for text in alone] or [failure]
+            scored += [score_texts(cheats, row, [text])[0] for text in alone] or [failure]
         if vars(builtins).pop(MARK, False):
             cheats.faults.append("runs programs of the model in its own process, the trainer's")
         if any(one != row for one in rows):  # TRL hands the same lists to the next reward
             cheats.faults.append("changes the columns that it is called with")
-    return found
+    return scored
 
 
 def limit_of(reward: Reward, trick: str, due: float) -> float:

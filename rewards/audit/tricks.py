@@ -178,7 +178,7 @@ def tricks(row: dict, reference: Reference, others: Iterable[dict]) -> dict[str,
     """
     parts, right = parts_of(row, reference, others), last_turn(reference(row))
     filled = {
-        name: NAMED.sub(lambda found: parts[found[1]], template)
+        name: NAMED.sub(lambda name: parts[name[1]], template)
         for name, template in TRICKS.items()
         if parts.keys() >= set(NAMED.findall(template))
     }
@@ -186,10 +186,7 @@ def tricks(row: dict, reference: Reference, others: Iterable[dict]) -> dict[str,
 
 
 def parts_of(row: dict, reference: Reference, others: Iterable[dict]) -> dict[str, str]:
-    """The parts of the tricks for one row, without those that it cannot have.
-
-    What plays on the answer needs a gold that the reference answer shows.
-    """
+    """The parts of the tricks for one row; those on the answer, where the reference shows it."""
     gold, right, prompt = gold_of(row), last_turn(reference(row)), row["prompt"]
     near = near_numbers(gold)
     borrowed: dict[Fraction | str, str] = {}
