@@ -67,7 +67,8 @@ def run_arms(options: Namespace, words: list[str]) -> None:
     files.write_whole(written.with_suffix(".txt"), table + "\n")
     print(f"\n{options.config}\n{table}\nSaved {written}.txt and {written}.json")
     if len(options.seeds) > 1:
-        plot_runs([of_run[0] for of_run in folders[CONFIGURED].values()], Path(f"{written}.png"))
+        starts = [run[0] for run in folders[CONFIGURED].values()]
+        plot_runs(starts, written.with_suffix(".png"))
         print(f"Saved {written}.png")
 
 

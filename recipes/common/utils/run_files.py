@@ -71,8 +71,9 @@ def read_config(run: Path) -> dict[str, Any]:
     """Read the settings of a run that was started; `FileNotFoundError` where none was."""
     record = read_json(run / RECORD)
     if record is None:
-        remedy = "give the output_dir of a run that was started"
-        raise FileNotFoundError(f"{run} holds no {RECORD}: {remedy}.")
+        raise FileNotFoundError(
+            f"{run} holds no {RECORD}: give the output_dir of a run that was started."
+        )
     return {name: record[name] for name in record if name not in ("digests", "versions")}
 
 
@@ -85,8 +86,9 @@ def read_evaluation(run: Path) -> tuple[list[dict], list[dict]]:
     """Read the evaluated rows of a finished run, before and after; ValueError where it has none."""
     missing = [str(run / name) for name in (BEFORE, AFTER) if not (run / name).is_file()]
     if missing:
-        question = f"is {run} a finished run with num_eval_rows > 0?"
-        raise ValueError(f"{' and '.join(missing)} missing: {question}")
+        raise ValueError(
+            f"{' and '.join(missing)} missing: is {run} a finished run with num_eval_rows > 0?"
+        )
     return read_rows(run / BEFORE), read_rows(run / AFTER)
 
 
@@ -111,8 +113,10 @@ def read_completions(path: Path) -> Any:
     try:
         return parquet.read_table(path)
     except ArrowInvalid as error:
-        cut = "it was cut short, or a run is writing it; the report can do without it"
-        raise ValueError(f"{path} is damaged: {cut}") from error
+        raise ValueError(
+            f"{path} is damaged: it was cut short, or a run is writing it; the report can do "
+            "without it"
+        ) from error
 
 
 def checkpoints(run: Path) -> list[Path]:
