@@ -123,7 +123,8 @@ def check(read, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Preflight]:
         args = read(words, **settings)
         if rewards is not None:
             monkeypatch.setattr(
-                "recipes.common.data.recipe.load_rewards", lambda *named, **more: list(rewards)
+                "recipes.common.data.recipe.load_rewards",
+                lambda *named, **more: [*map(reward_of, rewards)],
             )
         result = preflight(args, lambda recipe, seed: (train, held_out), reference)
         assert sorted(os.listdir()) == ["run.yaml"], "preflight wrote something"

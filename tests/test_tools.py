@@ -261,9 +261,9 @@ def test_a_warm_start_shows_the_tools_and_trains_on_the_turns_of_the_model():
 def parts_of(parse, load_rows=lambda args, seed: (Dataset.from_list(ROWS), None), **settings):
     """Arguments, rewards and rows of a run with an environment, as a run loads them."""
     args = parse({**SETTINGS, "environment_factory": CALCULATOR, **settings})
+    rewards, rows, *_ = load_parts(args, load_rows)
     assert args.problems == []
-    (rewards, rows, *_), problems = load_parts(args, load_rows)
-    return args, rewards, rows, problems
+    return args, rewards, rows
 
 
 BY_ENVIRONMENT = """
@@ -276,16 +276,16 @@ def by_environment(environments, **kwargs):
 def test_a_reward_may_take_the_environments_and_preflight_does_not_call_it(make, parse, tmp_path):
     (tmp_path / "mine.py").write_text(BY_ENVIRONMENT)
     names = [f"{tmp_path}/mine.py:by_environment", "gsm8k_correctness"]
-    args, rewards, rows, problems = parts_of(parse, reward_funcs=names)
+    args, rewards, rows = parts_of(parse, reward_funcs=names)
     lines = check_rewards(args, rows.to_list(), [], rewards, reference_completion)
-    assert problems == args.problems == []
+    assert args.problems == []
     assert [line["reward"] for line in lines] == ["gsm8k_correctness"]
     make(rewards=rewards).train()
     assert completions(tmp_path)["by_environment"] == ENVIRONMENT
 
 
 def test_the_probe_refuses_an_environment_whose_rollouts_are_over(parse):
-    args, rewards, *_ = parts_of(parse, reward_funcs=["gsm8k_correctness"])
+    args, rewards, _ = parts_of(parse, reward_funcs=["gsm8k_correctness"])
     with pytest.raises(ValueError, match="an environment lives as long as its rollout"):
         check_probe(args.training, rewards, ROWS, processes=1)
 
@@ -309,10 +309,9 @@ def test_an_environment_may_make_the_prompt_of_empty_messages_and_score_it_alone
     settings = {"environment_factory": f"{__file__}:Asks", "max_steps": 1, "reward_funcs": []}
     silent = {"prompt": [{"role": "user", "content": ""}], "task": "environment"}
     empty = Dataset.from_list([silent] * 4)
-    args, rewards, rows, problems = parts_of(parse, lambda args, seed: (empty, None), **settings)
-    assert problems == []
+    args, rewards, rows = parts_of(parse, lambda args, seed: (empty, None), **settings)
     check_rewards(args, rows.to_list(), [], rewards, lambda row: None)
-    assert problems == args.problems == []
+    assert args.problems == []
     environment = load_environment(f"{__file__}:Asks")
     make(rows=rows.to_list(), environment=environment, rewards=None).train()
     table = completions(tmp_path)

@@ -53,101 +53,62 @@ FIXED = {"do_sample": True, "num_beams": 1, "num_return_sequences": 1, "stop_str
 FIXED |= {"max_new_tokens": None, "max_length": None, "eos_token_id": None, "pad_token_id": None}
 
 
-def chooses(s: SimpleNamespace) -> bool:
-    """Whether a checkpoint, or the moment to stop, is chosen by a metric."""
-    return bool(s.load_best_model_at_end or s.early_stopping_patience)
-
-
-# What does not go together: of all settings, and what to say, with their values in braces.
+# What does not go together: a condition on all settings, and what to say, with their values in
+# braces.
+# fmt: off
 COMBINATIONS: list[tuple[Callable[[SimpleNamespace], Any], str]] = [
-    (
-        lambda s: s.max_steps == 0,
-        "max_steps is 0; it must be at least 1, or -1 for num_train_epochs.",
-    ),
-    (
-        lambda s: len(s.example) not in (0, 2),
-        "example is {example}; give a question and its completion, or none.",
-    ),
-    (
-        lambda s: s.max_tool_calling_iterations == 0 and (s.tools or s.environment_factory),
-        "max_tool_calling_iterations is 0: no call of a tool would be answered. Give at least 1, "
-        "or no tools.",
-    ),
-    # Rewards
-    (
-        # What is normalised over the right answers alone would count a wrong one as their mean.
-        lambda s: s.reward_gates and s.multi_objective_aggregation == "normalize_then_sum",
-        "reward_gates do not go with multi_objective_aggregation: normalize_then_sum.",
-    ),
-    (
-        lambda s: s.remove_unused_columns,
-        "remove_unused_columns is true and would take away the columns that rewards need: leave "
-        "it out.",
-    ),
+    (lambda s: s.max_steps == 0,
+     "max_steps is 0; it must be at least 1, or -1 for num_train_epochs."),
+    (lambda s: len(s.example) not in (0, 2),
+     "example is {example}; give a question and its completion, or none."),
+    (lambda s: s.max_tool_calling_iterations == 0 and (s.tools or s.environment_factory),
+     "max_tool_calling_iterations is 0: no call of a tool would be answered. Give at least 1, or "
+     "no tools."),
+    # What is normalised over the right answers alone would count a wrong one as their mean.
+    (lambda s: s.reward_gates and s.multi_objective_aggregation == "normalize_then_sum",
+     "reward_gates do not go with multi_objective_aggregation: normalize_then_sum."),
+    (lambda s: s.remove_unused_columns,
+     "remove_unused_columns is true and would take away columns that rewards need: leave it out."),
     # The model
-    (
-        lambda s: s.use_peft and s.lora_task_type != "CAUSAL_LM",
-        "lora_task_type is {lora_task_type}; GRPO trains a model that writes: CAUSAL_LM.",
-    ),
-    (
-        lambda s: {"dtype", "torch_dtype", "device_map"} & {*(s.model_init_kwargs or {})},
-        "model_init_kwargs is {model_init_kwargs}: the setting dtype says the type, and the "
-        "trainer places the model. Leave them out there.",
-    ),
-    (
-        lambda s: s.sync_ref_model and (s.use_peft or not s.beta),
-        "sync_ref_model moves a reference model, which a run with LoRA or with beta 0 does not "
-        "load: set use_peft: false and beta above 0, or leave sync_ref_model out.",
-    ),
+    (lambda s: s.use_peft and s.lora_task_type != "CAUSAL_LM",
+     "lora_task_type is {lora_task_type}; GRPO trains a model that writes: CAUSAL_LM."),
+    (lambda s: {"dtype", "torch_dtype", "device_map"} & {*(s.model_init_kwargs or {})},
+     "model_init_kwargs is {model_init_kwargs}: the setting dtype says the type, and the trainer "
+     "places the model. Leave them out there."),
+    (lambda s: s.sync_ref_model and (s.use_peft or not s.beta),
+     "sync_ref_model moves a reference model, which a run with LoRA or with beta 0 does not load: "
+     "set use_peft: false and beta above 0, or leave sync_ref_model out."),
     # Checkpoints that a run could not go on from, or not to the same tokens
-    (
-        lambda s: s.ignore_data_skip or s.save_only_model,
-        "ignore_data_skip and save_only_model must be false: a resumed run would train on rows "
-        "that it has had, or lack its optimizer and its random state.",
-    ),
-    (
-        # Ctrl-C between two bests would save nothing, and a kill lose what follows the last.
-        lambda s: s.save_strategy == "best",
-        "save_strategy is best; give steps, save_steps as eval_steps, load_best_model_at_end: "
-        "true.",
-    ),
-    (
-        lambda s: s.metric_for_best_model and s.save_total_limit == 1,
-        "save_total_limit is 1, so that transformers deletes all checkpoints but the best when a "
-        "run ends or is interrupted, and it could not go on from its last. Set it to 2.",
-    ),
+    (lambda s: s.ignore_data_skip or s.save_only_model,
+     "ignore_data_skip and save_only_model must be false: a resumed run would train on rows that "
+     "it has had, or lack its optimizer and its random state."),
+    # Ctrl-C between two bests would save nothing, and a kill lose what follows the last.
+    (lambda s: s.save_strategy == "best",
+     "save_strategy is best; give steps, save_steps as eval_steps, load_best_model_at_end: true."),
+    (lambda s: s.metric_for_best_model and s.save_total_limit == 1,
+     "save_total_limit is 1, so that transformers deletes all checkpoints but the best when a run "
+     "ends or is interrupted, and it could not go on from its last. Set it to 2."),
     # The curve
-    (
-        lambda s: s.eval_strategy != "no" and s.num_validation_rows < 1,
-        "num_validation_rows is {num_validation_rows}; eval_strategy needs at least 1, or set it "
-        "to 'no'.",
-    ),
-    (
-        lambda s: s.early_stopping_patience and s.eval_strategy == "no",
-        "early_stopping_patience needs evaluations while training: set eval_strategy: steps and "
-        "eval_steps.",
-    ),
-    (
-        lambda s: chooses(s) and not str(s.metric_for_best_model).startswith("validation/"),
-        "metric_for_best_model is {metric_for_best_model!r}; a checkpoint is chosen, and a run "
-        "stopped early, by a metric of the recipe on the validation rows: validation/strict, say.",
-    ),
-    (
-        lambda s: chooses(s) and s.greater_is_better is False,
-        "greater_is_better is false, but the metrics of a recipe are shares of right answers: "
-        "leave it out.",
-    ),
-    (
-        lambda s: (
-            s.load_best_model_at_end
-            and s.save_strategy == "steps"
-            and s.eval_steps
-            and s.save_steps != s.eval_steps
-        ),
-        "load_best_model_at_end: with save_steps {save_steps} and eval_steps {eval_steps} the "
-        "best step may have no checkpoint. Set save_steps to {eval_steps}.",
-    ),
+    (lambda s: s.eval_strategy != "no" and s.num_validation_rows < 1,
+     "num_validation_rows is {num_validation_rows}; eval_strategy needs at least 1, or set it to "
+     "'no'."),
+    (lambda s: s.early_stopping_patience and s.eval_strategy == "no",
+     "early_stopping_patience needs evaluations while training: set eval_strategy: steps and "
+     "eval_steps."),
+    (lambda s: ((s.load_best_model_at_end or s.early_stopping_patience)
+                and not str(s.metric_for_best_model).startswith("validation/")),
+     "metric_for_best_model is {metric_for_best_model!r}; a checkpoint is chosen, and a run "
+     "stopped early, by a metric of the recipe on the validation rows: validation/strict, say."),
+    (lambda s: ((s.load_best_model_at_end or s.early_stopping_patience)
+                and s.greater_is_better is False),
+     "greater_is_better is false, but the metrics of a recipe are shares of right answers: leave "
+     "it out."),
+    (lambda s: (s.load_best_model_at_end and s.save_strategy == "steps" and s.eval_steps
+                and s.save_steps != s.eval_steps),
+     "load_best_model_at_end: with save_steps {save_steps:g} and eval_steps {eval_steps:g} the "
+     "best step may have no checkpoint. Set save_steps to {eval_steps:g}."),
 ]
+# fmt: on
 
 
 def usable(kind: type, values: dict[str, Any], problems: list[str]) -> dict[str, Any]:

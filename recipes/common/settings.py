@@ -53,49 +53,23 @@ class RecipeArguments:
     _argument_group_name = "the recipe"
     unused: typing.ClassVar[tuple[str, ...]] = ()  # those of all recipes that this one does not use
 
-    preset: list[str] | None = setting(
-        None, "Settings of a paper that win over the YAML: names of recipes/presets/."
-    )
+    preset: list[str] | None = setting(None, "A paper's settings: names of recipes/presets/.")
     dataset_name: str | None = setting(None, "Hub id, or the recipe's own data set name.")
-    dataset_path: str | None = setting(
-        None, "Rows from here: a folder with train and test files, or a file."
-    )
-    example: list[str] = setting(
-        [], "A worked example shown before each question: question, completion."
-    )
-    only_rows: str | None = setting(
-        None, "Train on the rows of this JSON Lines file, as probe.py --keep writes it."
-    )
+    dataset_path: str | None = setting(None, "Rows: a folder with train and test files, or a file.")
+    example: list[str] = setting([], "Shown before each question: a question, its completion.")
+    only_rows: str | None = setting(None, "Train on these rows, as probe.py --keep writes them.")
     num_train_rows: int | None = setting(None, "Use so many training rows; default all.")
     num_eval_rows: int = setting(128, "Held-out rows evaluated before and after; 0 for none.")
-    num_eval_samples: int = setting(
-        0, "Besides the greedy answer, sample so many at the training temperature."
-    )
-    num_validation_rows: int = setting(
-        64, "With eval_strategy: rows evaluated during training, and never trained on."
-    )
-    metric_steps: int = setting(
-        1, "Apply the metric to the completions of training every so many steps; 0 for never."
-    )
-    early_stopping_patience: int | None = setting(
-        None, "Stop after so many evaluations in a row without a better metric_for_best_model."
-    )
-    reward_funcs: list[str] = setting(
-        [], "Registry names, file.py:name, package.module.name, or a reward model."
-    )
-    reward_kwargs: dict | str | None = setting(
-        None, "Parameters per reward: {reward: {name: value}}; JSON on the command line."
-    )
-    reward_tasks: dict | str | None = setting(
-        None, "Rows a reward scores: {reward: [task, ...]}; one that is not named sees all."
-    )
-    reward_columns: dict | str | None = setting(
-        None, "Columns by the names that rewards take them by: {solution: answer}."
-    )
+    num_eval_samples: int = setting(0, "So many samples of a row, besides its greedy answer.")
+    num_validation_rows: int = setting(64, "With eval_strategy: rows held back for the curve.")
+    metric_steps: int = setting(1, "Apply the metric in training every so many steps; 0: never.")
+    early_stopping_patience: int | None = setting(None, "Stop after so many evaluations in vain.")
+    reward_funcs: list[str] = setting([], "Names, file.py:name, package.module.name, a model.")
+    reward_kwargs: dict | str | None = setting(None, "Parameters: {reward: {name: value}}; JSON.")
+    reward_tasks: dict | str | None = setting(None, "Rows that it scores: {reward: [task, ...]}.")
+    reward_columns: dict | str | None = setting(None, "Columns by other names: {solution: answer}.")
     fresh: bool = setting(False, "Move an existing output_dir aside and start anew.")
-    accept_changed: list[str] = setting(
-        [], "Resume although this is another: reward_code, the code of rewards and tools."
-    )
+    accept_changed: list[str] = setting([], "Resume with other code of rewards: reward_code.")
     dry_run: bool = setting(False, "Stop after preflight, before any weight is loaded.")
 
 
@@ -298,7 +272,7 @@ def _expanded(name: str, value: Any, problems: list[str]) -> Any:
     """A path, or each of several, with `~` and the environment's variables in their place."""
     if isinstance(value, list):
         return [_expanded(name, each, problems) for each in value]
-    if not isinstance(value, str) or value.startswith("{"):  # a mapping, as JSON
+    if not isinstance(value, str):
         return value
     path = os.path.expandvars(os.path.expanduser(value))
     if unset := re.search(r"\$\{?(\w+)", path):

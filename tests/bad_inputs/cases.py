@@ -128,7 +128,7 @@ SETTINGS = [
       "greater_is_better": False}, "greater_is_better is false"),
     ({**CURVE, "load_best_model_at_end": True}, "metric_for_best_model is None"),
     ({**CURVE, "load_best_model_at_end": True, "metric_for_best_model": "validation/strict",
-      "save_steps": 4}, "load_best_model_at_end: with save_steps 4.0 and eval_steps 2.0"),
+      "save_steps": 4}, "load_best_model_at_end: with save_steps 4 and eval_steps 2"),
     ({**CURVE, "metric_for_best_model": "validation/strict", "save_total_limit": 1},
      "save_total_limit is 1"),
     ({**CURVE, "num_validation_rows": 0}, "num_validation_rows is 0"),
@@ -280,7 +280,7 @@ MODELS = [
     ("zeros", "its weights are all 0"),
     ("NaN", "its weights are no numbers (the first: "),
     # What it would read
-    ({"config": {"vocab_size": 50}}, "has the shape [261, 16], and by its config.json [50, 16]"),
+    ({"config": {"vocab_size": 50}}, "has the shape [261, 16], by its config.json [50, 16]"),
     ({"tokenizer_config": {"eos_token": None, "pad_token": None}}, "neither an end token nor"),
     ("no chat_template.jinja", "chat_template is not set"),
     ({"chat_template.jinja": "{% for m in messages %}<|{{ m['role'] }}|>{% endfor %}"},

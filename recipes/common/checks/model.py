@@ -133,14 +133,12 @@ def check_weights(folder: Path, config: Any, args: Arguments) -> None:
         logging.set_verbosity(verbosity)
         logging.enable_progress_bar()
     for name, has, wanted in loaded["mismatched_keys"]:
-        raise ValueError(
-            f"{name} has the shape {list(has)}, and by its config.json {list(wanted)}."
-        )
+        raise ValueError(f"{name} has the shape {list(has)}, by its config.json {list(wanted)}.")
     if missing := sorted(loaded["missing_keys"]):
         unknown = ", ".join(sorted(loaded["unexpected_keys"])[:1]) or "none"
         raise ValueError(
-            f"its weights lack {', '.join(missing[:3])}: {len(missing)} would start at random. Of "
-            f"others that the model does not know they have {unknown}. Give the whole checkpoint, "
+            f"its weights lack {', '.join(missing[:3])}: {len(missing)} would start at random (the "
+            f"first of a name that the model does not know: {unknown}). Give the whole checkpoint, "
             "saved without what wraps the model."
         )
     if args.model["use_peft"]:
@@ -168,11 +166,7 @@ def read_shapes(folder: Path) -> dict[str, torch.Tensor]:
                 shapes[name] = torch.empty(shape, device="meta")
                 if 0 in shape:
                     continue
-                ends = (
-                    [part[:1], part[shape[0] - 1 :]]
-                    if len(shape) > 1
-                    else [weights.get_tensor(name)]
-                )
+                ends = [part[:1], part[shape[0] - 1 :]] if shape else [weights.get_tensor(name)]
                 largest += [end.float().abs().max().item() for end in ends]
                 if math.isnan(sum(largest[-2:])):
                     raise ValueError(f"its weights are no numbers (the first: {name}).")
@@ -186,7 +180,6 @@ def check_lora(built: PreTrainedModel, model: dict[str, Any]) -> None:
     parts = [f".{name}" for name, _ in [*built.named_modules(), *built.named_parameters()]]
     linear = [name for name, part in built.named_modules() if isinstance(part, torch.nn.Linear)]
     ends = ", ".join(sorted({name.rpartition(".")[2] for name in linear}))
-    targets = model["lora_target_modules"] or []
     for setting in ("lora_target_modules", "lora_modules_to_save", "lora_target_parameters"):
         names = model[setting] or []
         if setting == "lora_target_modules" and len(names) == 1:
@@ -203,8 +196,9 @@ def check_lora(built: PreTrainedModel, model: dict[str, Any]) -> None:
         )
     except ValueError as error:
         raise ValueError(
-            f"lora_target_modules is {targets or None}: {error} One name alone is a regular "
-            f"expression of a whole name, '.*q_proj' say. The model has {ends}; or give all-linear."
+            f"lora_target_modules is {model['lora_target_modules']}: {error} One name alone is a "
+            "regular expression of a whole name, '.*q_proj' say. The model has "
+            f"{ends}; or give all-linear."
         ) from error
 
 
@@ -220,28 +214,22 @@ def check_reading(tokenizer: Any, config: Any, training: dict[str, Any], rows: l
         )
     if training["tools"] or training["environment_factory"]:
         check_tool_template(tokenizer)
-    prompts = [row["prompt"] for row in rows[:MEASURED_ROWS] if row.get("prompt")]
-    more = training["chat_template_kwargs"] or {}
-    texts = [
-        prompt
-        if isinstance(prompt, str)
-        else tokenizer.apply_chat_template(
-            prompt, tokenize=False, **{"add_generation_prompt": True, **more}
-        )
-        for prompt in prompts
-    ]
-    for number, (prompt, text) in enumerate(zip(prompts, texts, strict=True)):
-        question = prompt[-1]["content"] if isinstance(prompt, list) else ""
+    kwargs = {"add_generation_prompt": True, **(training["chat_template_kwargs"] or {})}
+    texts = []
+    for number, row in enumerate(rows[:MEASURED_ROWS]):
+        text, question = row.get("prompt") or "", ""
+        if isinstance(text, list):
+            question = text[-1]["content"]
+            text = tokenizer.apply_chat_template(text, tokenize=False, **kwargs)
         if isinstance(question, str) and "".join(question.split()) not in "".join(text.split()):
             raise ValueError(
                 f"its chat template leaves out the question of row {number}: {question[:80]!r} "
                 "is not in what it writes. Correct the template, or give one by chat_template_path."
             )
+        texts.append(text)
     longest = max(lengths_of(tokenizer, texts), default=0)
-    asked, room = (
-        training["max_completion_length"] or 0,
-        getattr(config, "max_position_embeddings", None),
-    )
+    asked = training["max_completion_length"] or 0
+    room = getattr(config, "max_position_embeddings", None)
     if isinstance(room, int) and longest + asked > room:
         raise ValueError(
             f"its context has {room} tokens; the longest prompt of the first {len(texts)} rows has "

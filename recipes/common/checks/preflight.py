@@ -45,7 +45,7 @@ from recipes.common.utils.screen import announce
 from recipes.common.utils.secrets import blank, is_secret
 from recipes.common.utils.stats import power_line
 from recipes.common.utils.tables import format_table
-from rewards.contract import UNDECLARED, Reward, reward_of
+from rewards.contract import UNDECLARED, Reward
 
 
 @dataclass
@@ -85,9 +85,8 @@ def preflight(
         build(result, problems)
     with collected(problems):
         problems += check_combinations({**vars(args.recipe), **args.training, **args.model})
-    (rewards, *parts), wrong = load_parts(args, load_rows)
-    problems += wrong
-    result.rewards = [reward_of(reward) for reward in rewards or []]
+    rewards, *parts = load_parts(args, load_rows)
+    result.rewards = rewards or []
     result.train_rows, result.eval_rows, result.validation_rows = parts
     is_stream = isinstance(result.train_rows, IterableDataset)
     held_out, validation = (part.to_list() if part else [] for part in parts[1:])

@@ -47,23 +47,23 @@ def load_recipe(config: Path, overrides: list[str], rows: bool = True) -> Recipe
     """
     module = import_recipe(config)
     args = parse_arguments(module.RecipeArguments, ["--config", str(config), *overrides])
-    loaded, problems = load_parts(args, module.load_rows if rows else None)
+    loaded, problems = load_parts(args, module.load_rows if rows else None), args.problems
     if rows and args.recipe.only_rows and not problems:
         for problem in check_reference(first_rows(loaded[1]), module.reference_completion):
             problems.append(f"only_rows: {args.recipe.only_rows}: {problem} Add it to the file.")
-    if problems := [*args.problems, *problems]:
+    if problems:
         raise ValueError("\n".join(problems))
     return Recipe(module, args, *loaded)
 
 
 def load_parts(
     args: Arguments, load_rows: Callable[[Any, int], tuple[Any, Any]] | None
-) -> tuple[tuple, list[str]]:
-    """Load rewards and rows, None for what fails or is not asked for, and list problems.
+) -> tuple[list[Reward] | None, Rows | None, Dataset | None, Dataset | None]:
+    """Load rewards and rows, None for what fails or is not asked for.
 
-    A ValueError is a message to the user; any other exception is a bug and keeps its traceback.
+    What is raised joins the problems of `args`.
     """
-    recipe, problems = args.recipe, []
+    recipe, problems = args.recipe, args.problems
     rewards, rows = None, (None, None, None)
     with collected(problems):
         if load_rows and args.is_read:
@@ -82,7 +82,7 @@ def load_parts(
             recipe.reward_tasks,
             allow_none=bool(args.training["environment_factory"]),
         )
-    return (rewards, *rows), problems
+    return rewards, *rows
 
 
 def check_reference(rows: list[dict], reference: Callable[[dict], str | None]) -> list[str]:
