@@ -86,26 +86,6 @@ def _iterator(parts: list) -> Iterator:
         raise CodecError(f"an iterator is followed for {MOST_ITEMS} values and no further")
 
 
-def _replace_items(mine: dict, parts: Sequence) -> None:
-    mine.clear()
-    for key, item in zip(parts[::2], parts[1::2], strict=True):
-        mine[key] = item
-
-
-def _replace_members(mine: set, parts: Sequence) -> None:
-    mine.clear()
-    mine.update(parts)
-
-
-def _replace_all(mine: Any, parts: Sequence) -> None:
-    mine.clear()
-    mine.extend(parts)
-
-
-def _replace_array(mine: array, parts: Sequence) -> None:
-    mine[:] = array(parts[0], parts[1:])
-
-
 _names = "bool int float complex str bytes bytearray list tuple set frozenset dict range type"
 TYPES = {name: getattr(builtins, name) for name in _names.split()}
 KEYS, ITEMS, VALUES = type({}.keys()), type({}.items()), type({}.values())
@@ -129,18 +109,16 @@ PLAIN: dict[type, tuple[str, type, Callable, Callable]] = {
     ITEMS: ("i", list, list, lambda items: dict(items).items()),
     VALUES: ("v", list, list, lambda values: dict(enumerate(values)).values()),
 }  # fmt: skip
-# Containers that can change, which are numbered: (tag, an empty one, parts of one, give it others).
-# By the methods of the base, so that nothing of a subclass is called.
-SHARED: dict[type, tuple[str, Callable, Callable, Callable]] = {
-    list: ("l", lambda _: [], list.__iter__, _replace_all),
-    dict: (
-        "d", lambda _: {}, lambda d: (one for pair in dict.items(d) for one in pair), _replace_items
-    ),
-    set: ("s", lambda _: set(), set.__iter__, _replace_members),
-    deque: ("Q", lambda _: deque(), deque.__iter__, _replace_all),
-    bytearray: ("B", lambda _: bytearray(), bytearray.__iter__, _replace_all),
-    array: ("a", lambda p: array(p[0]), lambda a: (a.typecode, *a.tolist()), _replace_array),
-}  # fmt: skip
+# Containers that can change, which are numbered: (tag, parts of one). The methods are those of the
+# base, so that nothing of a subclass is called.
+SHARED: dict[type, tuple[str, Callable]] = {
+    list: ("l", list.__iter__),
+    dict: ("d", lambda value: (part for pair in dict.items(value) for part in pair)),
+    set: ("s", set.__iter__),
+    deque: ("Q", deque.__iter__),
+    bytearray: ("B", bytearray.__iter__),
+    array: ("a", lambda value: (value.typecode, *array.tolist(value))),
+}
 # Tag: (JSON type of the parts, value of the parts).
 BUILDERS = {tag: (parts, build) for tag, parts, _, build in PLAIN.values()} | {
     "n": (str, _integer),
@@ -149,7 +127,7 @@ BUILDERS = {tag: (parts, build) for tag, parts, _, build in PLAIN.values()} | {
     "o": (bool, Opaque),
     "I": (list, _iterator),
 }
-EMPTY = {tag: (make, replace) for tag, make, _, replace in SHARED.values()}
+EMPTY = {tag: base for base, (tag, _) in SHARED.items()}
 BASES = {
     str: str.__str__,
     int: int.__int__,
@@ -162,12 +140,22 @@ BASES = {
 
 def parts_of(container: Any) -> list:
     """What a container holds: of a dict its keys and values in turn, of an array its type too."""
-    return list(SHARED[_shared_type(container)][2](container))
+    return list(SHARED[_shared_type(container)][1](container))
 
 
 def replace_parts(container: Any, parts: Sequence) -> None:
     """Let a container hold these parts and no others."""
-    SHARED[_shared_type(container)][3](container, parts)
+    if isinstance(container, array):
+        container[:] = array(parts[0], parts[1:])
+        return
+    container.clear()
+    if isinstance(container, dict):
+        for key, item in zip(parts[::2], parts[1::2], strict=True):
+            container[key] = item
+    elif isinstance(container, set):
+        container.update(parts)
+    else:
+        container.extend(parts)
 
 
 def _shared_type(value: Any) -> type | None:
@@ -208,7 +196,7 @@ def encode(value: Any, known: list, has_objects: bool = False) -> Any:
                 return {"=": numbers[id(value)]}
             numbers[id(value)] = len(known)
             known.append(value)
-            tag, _, parts, _ = SHARED[base]
+            tag, parts = SHARED[base]
             items = [data_of(part, depth + 1) for part in parts(value)]
             return items if base is list else {tag: items}
         if kind is type and TYPES.get(value.__name__) is value:
@@ -248,9 +236,8 @@ def _value(data: Any, known: list, depth: int) -> Any:
     if tag == "=" and type(parts) is int and 0 <= parts < len(known):
         return known[parts]
     if tag in EMPTY and type(parts) is list:
-        make, replace = EMPTY[tag]
-        known.append(made := make(parts))
-        replace(made, [_value(part, known, depth + 1) for part in parts])
+        known.append(made := array(parts[0]) if tag == "a" else EMPTY[tag]())
+        replace_parts(made, [_value(part, known, depth + 1) for part in parts])
         return made
     if tag not in BUILDERS or type(parts) is not BUILDERS[tag][0]:
         raise CodecError(f"not an encoding: {type(parts).__name__} under tag {tag!r}"[:200])

@@ -46,25 +46,25 @@ def names_of(
     tests: Sequence[str], setup: str = "", entry_point: str | Sequence[str] | None = None
 ) -> Names:
     """The names to ask the program for, and modules to import; `SyntaxError` for bad tests."""
-    given = (entry_point,) if isinstance(entry_point, str) else tuple(entry_point or ())
-    return _names_of(tuple(tests), setup, given)
+    named = (entry_point,) if isinstance(entry_point, str) else tuple(entry_point or ())
+    return _names_of(tuple(tests), setup, named)
 
 
 @functools.lru_cache(maxsize=4096)
-def _names_of(tests: tuple[str, ...], setup: str, given: tuple[str, ...]) -> Names:
+def _names_of(tests: tuple[str, ...], setup: str, named: tuple[str, ...]) -> Names:
     trees = [ast.parse(text) for text in (setup, *tests)]
     bound = {name for tree in trees for name in _bound(tree)}
     called = _called(trees)
     names = dict.fromkeys(
         node.id for tree in trees for node in ast.walk(tree) if isinstance(node, ast.Name)
     )
-    free = [name for name in names if name not in bound and name not in given]
+    free = [name for name in names if name not in bound and name not in named]
     modules = tuple(name for name in free if name in sys.stdlib_module_names and name not in called)
     unknown = [name for name in free if not hasattr(builtins, name) and name not in modules]
     caught = {name for tree in trees for name in _caught(tree)}
     errors = tuple(name for name in unknown if name in caught)
     functions = tuple(name for name in unknown if name not in caught)
-    return Names(given or functions or _called_in_all(trees[1:], bound), modules, errors)
+    return Names(named or functions or _called_in_all(trees[1:], bound), modules, errors)
 
 
 def are_plain(tests: Sequence[str], setup: str = "") -> bool:
