@@ -170,7 +170,8 @@ def one_number(text: str) -> Fraction | None:
 
 _SENTENCE_END = re.compile(
     r"(?<=[.!?])[*_)]{0,3}\s+|[,;]\s*(?:and\s)?so\b"
-    r"|\b(?:therefore|thus|hence|meaning|making|leaving|leaves|which (?:means|makes|gives|rounds))\b"
+    r"|\b(?:therefore|thus|hence|meaning|making|leaves|leaving)\b"
+    r"|\bwhich (?:means|makes|gives|rounds)\b"
 )
 _LABEL = re.compile(
     r"\s*(?:[-*•#]+\s+)?(?:\**(?:(?:Step|Part)\s[0-9]{1,2}[:.]?|[0-9]{1,2}[.)](?=\s)))?"

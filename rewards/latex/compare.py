@@ -13,7 +13,7 @@ FLOAT_DIGITS = 14  # that floating point gets right
 _CHOICES = [("letter", letter) for letter in "ABCDEF"]
 _DECIMAL_COMMA = re.compile(r"([-+]?\d+),(\d{1,2}|(?<=0,)\d+)")
 _RATIO = re.compile(r"(\d+): (\d+)")
-_COMPARABLE = {("list", "group"), ("group", "list"), ("set", "list"), ("list", "set")}
+_COMPARABLE = [{"list", "group"}, {"list", "set"}]
 _ENDS = {"<": "()", r"\le": "[]"}
 
 
@@ -23,41 +23,48 @@ def compare(gold: Answer, answer: Answer) -> bool:
     Brackets and the order of a bare list count, a set is not a tuple, two units must agree, one
     value is not a list of one, an equation is not its right side.
     """
-    kinds = (gold.kind, answer.kind)
+    kinds = {gold.kind, answer.kind}
     if "bad" in kinds:
         return False
-    if kinds == ("named", "named") and gold.label == answer.label:
+    if kinds == {"named"} and gold.label == answer.label:
         return compare(gold.items[0], answer.items[0])
-    if kinds == ("named", "equation") and is_constant(gold.items[0]):  # x = 2, and 3x + 1 = 7
-        return False
-    if set(kinds) <= {"named", "equation"}:
+    if (gold.kind, answer.kind) == ("named", "equation") and is_constant(gold.items[0]):
+        return False  # x = 2, and 3x + 1 = 7
+    if kinds <= {"named", "equation"}:
         return _same_equation(gold, answer)
     if "named" in kinds:
-        return compare(
-            *(side.items[0] if side.kind == "named" else side for side in (gold, answer))
-        )
+        sides = (side.items[0] if side.kind == "named" else side for side in (gold, answer))
+        return compare(*sides)
     if (gold.kind in ("group", "union")) != (answer.kind in ("group", "union")):
         gold, answer = _as_set(gold) or gold, _as_set(answer) or answer
+    kinds = {gold.kind, answer.kind}
     if gold.kind == "relation":
         return _same_relation(gold, answer)
-    if "text" in (gold.kind, answer.kind):
-        return _same_text(gold, answer)
-    if gold.kind == answer.kind == "quantity":
+    if kinds == {"text", "quantity"}:
+        return _same_ratio(*sorted((gold, answer), key=lambda side: side.kind == "quantity"))
+    if kinds == {"quantity"}:
         return _same_quantity(gold, answer)
-    if "opaque" in (gold.kind, answer.kind):
+    if kinds & {"text", "opaque"}:
         return gold.source == answer.source
+    if kinds == {"list", "quantity"}:
+        return _same_decimal_comma(*sorted((gold, answer), key=lambda side: side.kind))
     return _same_items(gold, answer)
 
 
-def _same_text(gold: Answer, answer: Answer) -> bool:
-    """The same words, or 2:3 for a fraction."""
-    if gold.kind == answer.kind:
-        return gold.source == answer.source
-    text, value = (gold, answer) if gold.kind == "text" else (answer, gold)
+def _same_ratio(text: Answer, value: Answer) -> bool:
+    """2:3 and a fraction."""
     ratio = _RATIO.fullmatch(text.source)
-    if not ratio or value.kind != "quantity" or value.tree[0] != "/":
+    if not ratio or value.tree[0] != "/":
         return False
     return same_value(("/", rational(ratio[1]), rational(ratio[2])), value.tree)
+
+
+def _same_decimal_comma(comma: Answer, point: Answer) -> bool:
+    """`2,75` and `2.75`, where one of the two is written with a point."""
+    match = _DECIMAL_COMMA.fullmatch(comma.source)
+    if not match or not point.places:
+        return False
+    return same_value(rational(f"{match[1]}.{match[2]}"), point.tree)
 
 
 def _same_items(gold: Answer, answer: Answer) -> bool:
@@ -65,18 +72,21 @@ def _same_items(gold: Answer, answer: Answer) -> bool:
         gold, answer = _as_tuple(gold), _as_tuple(answer)
     if [gold.label, answer.label].count("names") == 1:
         gold, answer = _by_name(gold), _by_name(answer)  # (1, 2) may be y = 2, x = 1
-    kinds, labels = (gold.kind, answer.kind), {gold.label, answer.label}
-    if kinds in (("list", "quantity"), ("quantity", "list")):
-        return _same_decimal_comma(gold, answer)
-    if gold.kind != answer.kind and kinds not in _COMPARABLE:
+    kinds, labels = {gold.kind, answer.kind}, {gold.label, answer.label}
+    if (len(kinds) > 1 and kinds not in _COMPARABLE) or len(gold.items) != len(answer.items):
         return False
-    if len(gold.items) != len(answer.items):
+    is_tuple = len(kinds) > 1 and labels <= {"", "()", "names"}  # (1, 3) and 1, 3
+    if "group" in kinds and len(labels) > 1 and not is_tuple:
         return False
-    is_tuple = gold.kind != answer.kind and labels <= {"", "()", "names"}  # (1, 3) and 1, 3
-    if "group" in kinds and gold.label != answer.label and not is_tuple:
-        return False
-    in_order = "group" in kinds or not ("any" in labels or "set" in kinds or labels == {"names"})
-    return (_in_order if in_order else _in_any_order)(gold, answer)
+    if "group" in kinds or not ("any" in labels or "set" in kinds or labels == {"names"}):
+        return _in_order(gold, answer)
+    rest = list(answer.items)
+    for item in gold.items:
+        place = next((i for i, other in enumerate(rest) if compare(item, other)), None)
+        if place is None:
+            return False
+        del rest[place]
+    return True
 
 
 def _as_tuple(answer: Answer) -> Answer:
@@ -94,25 +104,6 @@ def _by_name(answer: Answer) -> Answer:
 
 def _in_order(gold: Answer, answer: Answer) -> bool:
     return all(compare(*pair) for pair in zip(gold.items, answer.items, strict=True))
-
-
-def _in_any_order(gold: Answer, answer: Answer) -> bool:
-    left = list(answer.items)
-    for item in gold.items:
-        place = next((i for i, other in enumerate(left) if compare(item, other)), None)
-        if place is None:
-            return False
-        del left[place]
-    return True
-
-
-def _same_decimal_comma(gold: Answer, answer: Answer) -> bool:
-    """`2,75` and `2.75`, where one of the two is written with a point."""
-    comma, point = (gold, answer) if gold.kind == "list" else (answer, gold)
-    match = _DECIMAL_COMMA.fullmatch(comma.source)
-    if not match or not point.places:
-        return False
-    return same_value(rational(f"{match[1]}.{match[2]}"), point.tree)
 
 
 def _same_quantity(gold: Answer, answer: Answer) -> bool:
@@ -142,14 +133,14 @@ def _is_rounded(decimal: Answer, other: Answer) -> bool:
 
     What looks exact, 3628801.000000, and what has less than five digits is not taken for rounded.
     """
-    if decimal.places is None or decimal.places < ROUNDED_PLACES or other.places is not None:
+    if (decimal.places or 0) < ROUNDED_PLACES or other.places is not None:
         return False
-    written = decimal.source.rpartition(".")[2]
     value, true = constant(decimal.tree), constant(other.tree)
-    if not value or not true or other.tree[0] == "number" or value.imag or abs(value) < 1e-3:
+    if not value or not true or other.tree[0] == "number" or abs(value) < 1e-3:
         return False
+    decimals = decimal.source.rpartition(".")[2].rstrip("0")
     places = min(decimal.places, FLOAT_DIGITS - len(str(int(abs(value)))))
-    if len(written.rstrip("0")) < ROUNDED_PLACES - 2 or places < ROUNDED_PLACES:
+    if len(decimals) < ROUNDED_PLACES - 2 or places < ROUNDED_PLACES:
         return False
     return abs(value - true) <= 0.500001 * 10**-places
 
@@ -170,10 +161,6 @@ def _same_equation(gold: Answer, answer: Answer) -> bool:
     return bool(letters(left)) and constant_ratio(left, right) is not None
 
 
-def _is_unknown(answer: Answer) -> bool:
-    return answer.kind == "quantity" and answer.tree[0] == "letter" and bool(letters(answer.tree))
-
-
 def _same_relation(gold: Answer, answer: Answer) -> bool:
     shape, other = ((side.kind, side.label, len(side.items)) for side in (gold, answer))
     if shape != other:
@@ -185,6 +172,10 @@ def _same_relation(gold: Answer, answer: Answer) -> bool:
         return False
     ratio = constant_ratio(left, right)
     return ratio is not None and (ratio > 0 or gold.label == r"\ne")
+
+
+def _is_unknown(answer: Answer) -> bool:
+    return answer.kind == "quantity" and answer.tree[0] == "letter" and bool(letters(answer.tree))
 
 
 def _is_solved(relation: Answer) -> bool:

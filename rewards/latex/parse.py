@@ -22,15 +22,11 @@ _TOKEN = re.compile(
     r"|[A-Za-z]|[-+*/^_!(){}\[\]|'=])\s*",
     re.ASCII,
 )
-_FUNCTIONS = {
-    "sin", "cos", "tan", "sec", "csc", "cot", "arcsin", "arccos", "arctan", "sinh", "cosh", "tanh",
-    "ln", "exp", "log",
-}  # fmt: skip
-_LETTERS = {
-    "alpha", "beta", "gamma", "delta", "epsilon", "varepsilon", "zeta", "eta", "theta", "vartheta",
-    "kappa", "lambda", "mu", "nu", "xi", "rho", "sigma", "tau", "phi", "varphi", "chi", "psi",
-    "omega", "Gamma", "Delta", "Theta", "Lambda", "Xi", "Sigma", "Phi", "Psi", "Omega", "ell", "pi",
-}  # fmt: skip
+_FUNCTIONS = set("sin cos tan sec csc cot arcsin arccos arctan sinh cosh tanh ln exp log".split())
+_LETTERS = set(
+    "alpha beta gamma delta epsilon varepsilon zeta eta theta kappa lambda mu nu xi rho sigma tau "
+    "phi varphi chi psi omega Gamma Delta Theta Lambda Sigma Phi Psi Omega ell pi".split()
+)
 _CLOSING = {"(": ")", "{": "}", "[": "]", "|": "|", r"\lfloor": r"\rfloor", r"\lceil": r"\rceil"}
 _OF_BRACKETS = {"|": "abs", r"\lfloor": "floor", r"\lceil": "ceil"}
 _NO_FACTOR = {*"+-*/)}]|^_!'", r"\}", r"\|", r"\bmod", r"\rfloor", r"\rceil", None}
@@ -115,7 +111,11 @@ class _Parser:
         is_fraction = self.next == r"\frac"
         right = self.power()
         if is_fraction and left[0] == right[1][0] == right[2][0] == "number":
-            return _mixed(left[1], right[1][1], right[2][1])
+            whole, over, under = left[1], right[1][1], right[2][1]
+            are_whole = whole.denominator == over.denominator == under.denominator == 1
+            if not are_whole or not 0 <= over < under:  # nothing that anybody means
+                raise Malformed("no mixed number")
+            return rational(whole + over / under)
         return ("*", left, right)
 
     def signed(self) -> Tree:
@@ -129,12 +129,10 @@ class _Parser:
         tree = self.atom()
         while self.next in ("^", "!", r"\degree"):
             token = self.take()
-            if token == "^":
-                tree = ("^", tree, self.exponent())
-            elif token == "!":
-                tree = ("!", tree)
-            else:
+            if token == r"\degree":
                 tree = ("*", tree, ("/", ("letter", "pi"), rational(180)))
+            else:
+                tree = ("^", tree, self.exponent()) if token == "^" else ("!", tree)
         return tree
 
     def exponent(self) -> Tree:
@@ -167,40 +165,31 @@ class _Parser:
         if name in ("frac", "binom"):
             return ("/" if name == "frac" else name, self.argument(), self.argument())
         if name == "sqrt":
-            return self.root()
+            degree = self.atom() if self.next == "[" else rational(2)
+            return ("root", degree, self.argument())
         if name in _FUNCTIONS:
             return self.function(name)
         raise Unreadable(token)
 
     def letter(self, name: str) -> Tree:
+        """A letter with its subscript: the text of one token or of a group."""
         if self.next == "_":
-            self.take()
-            name += "_" + self.word()
+            name += self.take()
+            if self.next == "{":
+                self.take()
+                while self.next != "}":
+                    name += self.take()
+                self.take()
+            else:
+                name += self.take()
         if self.next == "'":
             raise Unreadable("a prime")
         return ("letter", name)
-
-    def word(self) -> str:
-        """The text of a group or of a single token: a subscript."""
-        if self.next != "{":
-            return self.take()
-        self.take()
-        word = ""
-        while self.next != "}":
-            word += self.take()
-        self.take()
-        return word
 
     def argument(self) -> Tree:
         if self.next and self.next.isdigit() and len(self.next) > 1:
             raise Unreadable("digits without braces")
         return self.atom()
-
-    def root(self) -> Tree:
-        degree = rational(2)
-        if self.next == "[":
-            degree = self.atom()
-        return ("root", degree, self.argument())
 
     def function(self, name: str) -> Tree:
         base = power = None
@@ -231,11 +220,3 @@ class _Parser:
         while self.next not in _NO_FACTOR and self.next != "(" and self.next[1:] not in _FUNCTIONS:
             tree = self.adjacent(tree)
         return tree
-
-
-def _mixed(whole: Fraction, over: Fraction, under: Fraction) -> Tree:
-    r"""`2\frac{1}{3}`; an improper fraction after a whole number is nothing that anybody means."""
-    are_whole = whole.denominator == over.denominator == under.denominator == 1
-    if not are_whole or not 0 <= over < under:
-        raise Malformed("no mixed number")
-    return rational(whole + over / under)

@@ -32,33 +32,29 @@ class Answer(NamedTuple):
 
 INFINITY, MINUS_INFINITY = Answer("text", r"\infty"), Answer("text", r"-\infty")
 MAX_DEPTH = 8  # of answers in answers
-# Times, ratios, dates, ordinals and numbers in another base are compared as they stand.
+# Times, ratios, ordinals and numbers in another base are compared as they stand.
 _LITERAL = re.compile(
-    r"\d+\s*:\s*\d+.*|\d+\s*\^?\{?(?:\\text\{\s*)?(?:st|nd|rd|th)\s*\}*|[0-9A-F]+_\{?\d+\}?"
-    r"|[A-Z][a-z]{2,8}\.? \d{1,2}, \d{4}",
+    r"\d+\s*:\s*\d+.*|\d+\s*\^?\{?(?:\\text\{\s*)?(?:st|nd|rd|th)\s*\}*|[0-9A-F]+_\{?\d+\}?",
     re.DOTALL,
 )
-_LIST_WORD = r"\\text\{\s*,?\s*(?:and|or)\s*,?\s*\}|(?<![A-Za-z\\])(?:and|or)(?![A-Za-z])"
-_SEPARATOR = rf",|;|{_LIST_WORD}"
+_SEPARATOR = r",|;|\\text\{\s*,?\s*(?:and|or)\s*,?\s*\}|(?<![A-Za-z\\])(?:and|or)(?![A-Za-z])"
 _RELATION = r"\\le |\\ge |\\ne |<|>|="
 _FLIPPED = {">": "<", r"\ge": r"\le"}
 _MEMBER = re.compile(r"([A-Za-z])\s*\\in(?![A-Za-z])\s*(.+)", re.DOTALL)
-_NAME = re.compile(  # x, f(x), \vec{v}, x_1, total area, AB^2, (x, y)
-    r"\s*(?:(?:\\(?:angle|triangle|overline|text|vec|mathbb|mathcal)\s*)?"
+_NAME = re.compile(  # x, f(x), \overline{AB}, x_1, total area, (x, y)
+    r"\s*(?:(?:\\(?:angle|triangle|overline|text|vec)\s*)?"
     r"\{?(?:\\[A-Za-z]+|[A-Za-z][A-Za-z ]*)\}?'*(?:_(?:\w|\{\w+\}))?"
     r"(?:\(\s*-?\w+(?:\s*,\s*-?\w+)*\s*\))?"
-    r"|\(\s*[A-Za-z](?:\s*,\s*[A-Za-z])*\s*\)|[A-Z]{2,4}\^2)\s*"
-    # What has a value without being an unknown: |AB|, P(A|B), A : B, dy/dx, a limit, 17 mod 5.
+    r"|\(\s*[A-Za-z](?:\s*,\s*[A-Za-z])*\s*\))\s*"
+    # What has a value without being an unknown: |AB|, P(A|B), A : B, dy/dx, a limit, a sum.
     r"|\s*(?:\|\s*[A-Z]{1,4}\s*\||(?:[A-Zfghpq]'*|\\text\{\w+\})\s*[(\[][^()\[\]=+]*[)\]]"
     r"|[A-Za-z]+(?:\s*:\s*[A-Za-z]+)+|\\frac\s*\{d[^{}]*\}\s*\{d[^{}]*\}"
     r"|\\begin\{vmatrix\}.*\\end\{vmatrix\}"
-    r"|\\(?:lim|int|sum|prod|max|min|gcd|det|dim|deg)(?![A-Za-z]).*|.*\\bmod(?![A-Za-z]).*)\s*",
+    r"|\\(?:lim|int|sum|prod|max|min)(?![A-Za-z]).*|.*\\bmod(?![A-Za-z]).*)\s*",
     re.DOTALL,
 )
 _COORDINATES = re.compile(r"\(\s*[A-Za-z](?:\s*,\s*[A-Za-z])+\s*\)")
-_REALS = re.compile(
-    r"\\mathbb\s*\{?R\}?(?:\s*(?:\\setminus|\\backslash|-)\s*\\\{(.*)\\\})?", re.DOTALL
-)
+_REALS = re.compile(r"\\mathbb\s*\{?R\}?(?:\s*(?:\\setminus|-)\s*\\\{(.*)\\\})?", re.DOTALL)
 _SUCH_THAT = re.compile(
     r"\s*[A-Za-z]\s*(?:\\in\s*\\mathbb\s*\{?R\}?\s*)?(?:\\mid|\||:)(?![A-Za-z])(.+)", re.DOTALL
 )
@@ -71,7 +67,6 @@ _MATRIX = re.compile(
     re.DOTALL,
 )
 _WORD = re.compile(r"[A-Za-z]{3}|[A-Z]{2}|^[A-Z][a-z]$|^no$")
-_LETTERS = re.compile(r"[A-Za-z][A-Za-z0-9 ,.'\-]*")
 
 
 def read_answer(text: str) -> Answer:
@@ -81,6 +76,11 @@ def read_answer(text: str) -> Answer:
     """
     text = re.sub(r"(?<=\d)[ \t]*\r?\n\s*(?=\d)", ", ", text)  # a new line separates two numbers
     return _read(tidy(text), 0)
+
+
+def is_constant(answer: Answer) -> bool:
+    """Whether it is an expression without letters that has a value."""
+    return answer.kind == "quantity" and constant(answer.tree) is not None
 
 
 def _read(text: str, depth: int) -> Answer:
@@ -123,19 +123,14 @@ def _text(text: str) -> Answer:
     return Answer("text", re.sub(r"\b([ap])\. ?m\b", r"\1m", words))
 
 
-# --------------------------------------------------------------------------- relations
-
-
 def _read_relation(text: str, depth: int) -> Answer | None:
     """`x = 5` is a named value, `2x + y = 5` an equation, `x < 5` a relation."""
-    member = _MEMBER.fullmatch(text)
-    if member:
+    if member := _MEMBER.fullmatch(text):
         return Answer("named", text, (_read(member[2], depth),), label=member[1])
     exact, _, about = text.partition(r"\approx")
     if about:  # of "1/3 = 0.333..." what is exact counts, of "x = 0.333..." what there is
-        is_value = (exact.strip() and not _NAME.fullmatch(exact)) or is_constant(
-            _read(exact, depth)
-        )
+        is_value = exact.strip() and not _NAME.fullmatch(exact)
+        is_value = is_value or is_constant(_read(exact, depth))
         return _read(exact if is_value else f"{exact}={about}", depth)
     parts = _split(text, _RELATION)
     sides, signs = parts[::2], parts[1::2]
@@ -163,8 +158,7 @@ def _read_equation(text: str, sides: list[str], depth: int) -> Answer:
     if _NAME.fullmatch(last) and not _NAME.fullmatch(first):  # 5 = x
         first, sides = last, sides[::-1]
     items = tuple(_read(side, depth) for side in sides)
-    value = items[-1]
-    constants = [item for item in items if is_constant(item)]
+    value, constants = items[-1], [item for item in items if is_constant(item)]
     if value in constants and not all(same_value(item.tree, value.tree) for item in constants):
         return Answer("bad", text)  # 3 + 4 = 8
     names = re.findall("[A-Za-z]", first)
@@ -181,29 +175,21 @@ def _read_equation(text: str, sides: list[str], depth: int) -> Answer:
     return Answer("equation" if len(items) == 2 else "opaque", text, items)
 
 
-def is_constant(answer: Answer) -> bool:
-    """Whether it is an expression without letters that has a value."""
-    return answer.kind == "quantity" and constant(answer.tree) is not None
-
-
-# --------------------------------------------------------------------------- several values
-
-
 def _read_list(text: str, depth: int) -> Answer | None:
     parts = _split(without_separators(text), _SEPARATOR)
     if len(parts) == 1:
         return None
     words = [re.sub(r"\\text|\W", "", separator) for separator in parts[1::2]]
-    items = [part for part in parts[::2] if part.strip()]  # "1, 2, and 3"
-    if len(items) == 1 or len(items) < len(parts[::2]) - any(words):
+    texts = [part for part in parts[::2] if part.strip()]  # "1, 2, and 3"
+    if len(texts) == 1 or len(texts) < len(parts[::2]) - any(words):
         return Answer("bad", text)
-    read = [_read(item, depth) for item in items]
-    if read[0].kind == "named" and all(item.kind != "named" for item in read[1:]):
-        values = [read[0].items[0], *read[1:]]  # n = 1, 2, 3
-        return Answer("named", text, (_spliced(text, values, ""),), label=read[0].label)
-    names = {item.label for item in read if item.kind == "named"}
-    order = "names" if len(names) == len(read) else ""
-    return _spliced(text, read, "any" if "or" in words else order)
+    items = [_read(part, depth) for part in texts]
+    if items[0].kind == "named" and all(item.kind != "named" for item in items[1:]):
+        values = [items[0].items[0], *items[1:]]  # n = 1, 2, 3
+        return Answer("named", text, (_spliced(text, values, ""),), label=items[0].label)
+    names = {item.label for item in items if item.kind == "named"}
+    order = "names" if len(names) == len(items) else ""
+    return _spliced(text, items, "any" if "or" in words else order)
 
 
 def _spliced(text: str, items: list[Answer], order: str, kind: str = "list") -> Answer:
@@ -224,23 +210,19 @@ def _read_pair(text: str, depth: int) -> Answer | None:
 
 
 def _read_union(text: str, depth: int) -> Answer | None:
-    reals = _REALS.fullmatch(text)
-    if reals:
-        return _read_reals(text, _read(rf"\{{{reals[1]}\}}", depth).items if reals[1] else ())
+    """Intervals joined by a cup, and all numbers, maybe without some."""
+    if reals := _REALS.fullmatch(text):
+        without = _read(rf"\{{{reals[1]}\}}", depth).items if reals[1] else ()
+        if not all(map(is_constant, without)):
+            return Answer("opaque", text)
+        ends = sorted(without, key=lambda item: constant(item.tree).real)
+        ends = itertools.pairwise([MINUS_INFINITY, *ends, INFINITY])
+        parts = tuple(Answer("group", text, pair, label="()") for pair in ends)
+        return parts[0] if len(parts) == 1 else Answer("union", text, parts, label="any")
     parts = _split(text, r"\\cup(?![A-Za-z])")
     if len(parts) == 1:
         return None
     return Answer("union", text, tuple(_read(part, depth) for part in parts[::2]), label="any")
-
-
-def _read_reals(text: str, without: tuple[Answer, ...]) -> Answer:
-    """All numbers, without some, as intervals."""
-    if not all(map(is_constant, without)):
-        return Answer("opaque", text)
-    ends = sorted(without, key=lambda item: constant(item.tree).real)
-    ends = itertools.pairwise([MINUS_INFINITY, *ends, INFINITY])
-    parts = tuple(Answer("group", text, pair, label="()") for pair in ends)
-    return parts[0] if len(parts) == 1 else Answer("union", text, parts, label="any")
 
 
 def _read_group(text: str, depth: int) -> Answer | None:
@@ -252,14 +234,16 @@ def _read_group(text: str, depth: int) -> Answer | None:
         return None
     if text[0] == "{":
         return _read(inside, depth)
-    parts = _split(inside, ",|;")
+    parts = _split(inside, ",|;")[::2]
     if text[0] == "(" and len(parts) == 1:
         return None
-    read = [_read(part, depth) for part in parts[::2]]
-    if not is_set:
-        return Answer("group", text, tuple(read), label=text[0] + text[-1])
-    condition = _SUCH_THAT.fullmatch(inside) if len(read) == 1 else None
-    return _read(condition[1], depth) if condition else _spliced(text, read, "any", "set")
+    condition = _SUCH_THAT.fullmatch(inside) if is_set and len(parts) == 1 else None
+    if condition:
+        return _read(condition[1], depth)
+    items = [_read(part, depth) for part in parts]
+    if is_set:
+        return _spliced(text, items, "any", "set")
+    return Answer("group", text, tuple(items), label=text[0] + text[-1])
 
 
 def _read_matrix(text: str, depth: int) -> Answer | None:
@@ -277,14 +261,11 @@ def _read_matrix(text: str, depth: int) -> Answer | None:
     return Answer("matrix", text, tuple(rows))
 
 
-# --------------------------------------------------------------------------- one value
-
-
 def _read_quantity(text: str) -> Answer:
     if text in (r"\emptyset", r"\infty", r"+\infty", r"-\infty"):
         return Answer("text", text.lstrip("+"))
-    if _LETTERS.fullmatch(text) and _WORD.search(text):  # a name rather than a product
-        return _text(text)
+    if re.fullmatch(r"[A-Za-z][A-Za-z0-9 ,.'\-]*", text) and _WORD.search(text):
+        return _text(text)  # a name rather than a product
     try:
         return Answer("quantity", **read_quantity(text)._asdict())
     except Malformed:

@@ -27,7 +27,6 @@ _NOISE, _EQUAL, _LOST = mpf(2) ** -1000, mpf(2) ** -950, mpf(2) ** -450
 _SMALL, _LARGE = mpf(2) ** -300, 10**6  # where functions keep their digits
 _POINTS = range(3)
 _CONSTANTS = {"pi": mpc(_mp.pi), "e": mpc(_mp.e), "i": mpc(0, 1)}
-_NO_VALUE = (ArithmeticError, ValueError, TypeError, RecursionError)  # Unreadable is a ValueError
 
 
 def same_value(left: Tree, right: Tree) -> bool:
@@ -80,7 +79,7 @@ def value_at(tree: Tree, point: int) -> Number | None:
     """The value at a point; None where there is none, or it takes too long to find."""
     try:
         return _Point(point).value(tree)
-    except _NO_VALUE:
+    except (ArithmeticError, ValueError, TypeError, RecursionError):  # Unreadable is a ValueError
         return None
 
 
@@ -108,24 +107,24 @@ class _Point:
         """An operation, exact where all are fractions and the result is one."""
         if operation == "root":
             return self.apply("^", [values[1], 1 / values[0]])
-        found = None
+        result = None
         if operation in _EXACT and all(isinstance(value, Fraction) for value in values):
-            found = _EXACT[operation](*values)
+            result = _EXACT[operation](*values)
         elif operation not in _INEXACT:
             raise Unreadable("not of whole numbers")
-        if found is None and operation == "^" and _has_real_root(*values):
-            found = self.apply("^", [-values[0], values[1]]) * (-1) ** values[1].numerator
-        elif found is None:
+        if result is None and operation == "^" and _has_real_root(*values):
+            result = self.apply("^", [-values[0], values[1]]) * (-1) ** values[1].numerator
+        elif result is None:
             self.spend(10 if operation in "+*/" else 100)
-            found = _INEXACT[operation](*map(_inexact, values))
-        if isinstance(found, Fraction):
-            bits = _bits(found)
+            result = _INEXACT[operation](*map(_inexact, values))
+        if isinstance(result, Fraction):
+            bits = _bits(result)
             self.spend(2 + bits * bits // 2_000_000)
             if bits > MAX_BITS:
                 raise Unreadable("too large")
-        elif not _mp.isfinite(found):
+        elif not _mp.isfinite(result):
             raise Unreadable("no number")
-        return found
+        return result
 
     def spend(self, work: int) -> None:
         self.work -= work
@@ -155,9 +154,6 @@ def _equal(left: Number | None, right: Number | None) -> bool:
     except Unreadable:
         return False
     return abs(left - right) <= _EQUAL * max(abs(left), abs(right))
-
-
-# --------------------------------------------------------------------------- operations
 
 
 def _sum(left: mpc, right: mpc) -> mpc:
