@@ -32,9 +32,10 @@ class Answer(NamedTuple):
 
 INFINITY, MINUS_INFINITY = Answer("text", r"\infty"), Answer("text", r"-\infty")
 MAX_DEPTH = 8  # of answers in answers
-# Times, ratios, ordinals and numbers in another base are compared as they stand.
+# Times, ratios, dates, ordinals and numbers in another base are compared as they stand.
 _LITERAL = re.compile(
-    r"\d+\s*:\s*\d+.*|\d+\s*\^?\{?(?:\\text\{\s*)?(?:st|nd|rd|th)\s*\}*|[0-9A-F]+_\{?\d+\}?",
+    r"\d+\s*:\s*\d+.*|\d+\s*\^?\{?(?:\\text\{\s*)?(?:st|nd|rd|th)\s*\}*|[0-9A-F]+_\{?\d+\}?"
+    r"|[A-Z][a-z]{2,8}\.? \d{1,2}, \d{4}",
     re.DOTALL,
 )
 _SEPARATOR = r",|;|\\text\{\s*,?\s*(?:and|or)\s*,?\s*\}|(?<![A-Za-z\\])(?:and|or)(?![A-Za-z])"
