@@ -9,56 +9,44 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rewards import load_reward
-from rewards.answer import stated_text
 from rewards.boxed_math import BoxedMath, is_equivalent
-from rewards.text import boxed_answer, gold_answer, last_boxed
+from rewards.text import boxed_answer
 
 LABELS = Path(__file__).parents[1] / "scripts/benchmarks/labels/math_pairs.jsonl"
 OTHERS = Path(__file__).parents[2] / "shared/data/math_pairs/pairs.jsonl"  # not of the project
 AMOUNTS = [  # completion, gold, amount
     (r"So it is \boxed{18}.", "18", 1.0), (r"\boxed{\frac{1}{2}}", "0.5", 1.0),
     (r"$\boxed{\dfrac{\sqrt{2}}{2}}$", r"\frac{1}{\sqrt2}", 1.0),
-    (r"\boxed{2\sin x\cos x}", r"\sin 2x", 1.0), (r"\boxed{18}", r"$18$", 1.0),
-    (r"\boxed{18}", r"The sum is \boxed{18}.", 1.0),
     (r"\boxed{28\%}", r"The final answer is $28 \%$. I hope it is correct.", 1.0),
     # Which box: the last complete one; boxes joined by words are one answer.
-    (r"\boxed{1} and then \boxed{2}, so \boxed{18}", "18", 1.0),
-    (r"\boxed{18} is what I first thought, but \boxed{19}", "18", 0.0),
+    (r"\boxed{1} and then \boxed{2}, so \boxed{18}", "18", 1.0), (r"\fbox{18}", "18", 1.0),
     (r"\boxed{18} \boxed{}", "18", 0.0), (r"\boxed{\boxed{18}}", "18", 1.0),
-    (r"\fbox{18}", "18", 1.0), (r"\boxed 18", "18", 1.0),
     (r"\boxed{-2} and \boxed{1}", "1, -2", 1.0), (r"\boxed{17} or \boxed{18}", "18", 0.0),
     # Taken back behind it, or said behind the end.
     (r"\boxed{18}. Wait, that is wrong. The answer is 19.", "18", 0.0),
     (r"\boxed{18}. Hmm, no, that's not right: I forgot one.", "18", 0.0),
     (r"\boxed{18}. The guess of 17 is wrong.", "18", 1.0),
-    (r"\boxed{17}<|im_end|>\boxed{18}", "18", 0.0), (r"\boxed{18}</s>\boxed{17}", "18", 1.0),
-    # No box, and nothing in it.
-    ("18", "18", 0.0), ("", "18", 0.0), (r"\boxed{}", "18", 0.0), (r"\boxed{18", "18", 0.0),
-    # Candidates.
+    (r"\boxed{17}<|im_end|>\boxed{18}", "18", 0.0),
+    # No box, nothing in it, and candidates.
+    ("18", "18", 0.0), (r"\boxed{}", "18", 0.0), (r"\boxed{18", "18", 0.0),
     (r"\boxed{17 or 18}", "18", 0.0),
     (r"\boxed{" + ", ".join(map(str, range(101))) + "}", "18", 0.0),
     # A number that words or letters change is another.
     (r"\boxed{18 \text{ thousand}}", "18", 0.0), (r"\boxed{18x}", "18", 0.0),
     (r"\boxed{18 \text{ wrong}}", "18", 0.0), (r"\boxed{18 \text{ eggs}}", "18", 1.0),
     # A sentence in the box states its answer unless it hedges.
-    (r"\boxed{\text{The answer is } \boxed{18}}", "18", 1.0),
-    (r"\boxed{\text{She earns 18 dollars.}}", "18", 1.0),
+    (r"\boxed{\text{The answer is } \boxed{18}}", "18", 1.0), (r"\boxed{Answer: 18}", "18", 1.0),
     (r"\boxed{\text{The probability is }\frac{1}{2}}", "0.5", 1.0),
-    (r"\boxed{Answer: 18}", "18", 1.0), (r"\boxed{\text{The answer is not } 18}", "18", 0.0),
-    (r"\boxed{\text{17 or } \boxed{18}}", "18", 0.0), (r"\boxed{\text{at least }18}", "18", 0.0),
+    (r"\boxed{\text{The answer is not } 18}", "18", 0.0),
+    (r"\boxed{\text{at least }18}", "18", 0.0),
     # What a program or a font makes of numbers.
-    (r"\boxed{１８}", "18", 0.0), ("\\boxed{18\u200b}", "18", 0.0), (r"\boxed{NaN}", "18", 0.0),
-    (r"\boxed{1e999}", "18", 0.0), (r"\boxed{9**9**9}", "18", 0.0),
+    (r"\boxed{１８}", "18", 0.0), (r"\boxed{NaN}", "18", 0.0), (r"\boxed{9**9**9}", "18", 0.0),
     (r"\boxed{18" + "0" * 5000 + "}", "18", 0.0), (r"\boxed{__import__('os')}", "18", 0.0),
     # One sign more is another function, another letter, another base.
     (r"\boxed{f(x)=2x}", r"f^{-1}(x)=\frac{x}{2}", 0.0), (r"\boxed{y=2x'}", "y=2x", 0.0),
     (r"\boxed{101_b}", "101", 0.0),
     # Too large, or no value, is the doing of the completion.
-    (r"\boxed{\sinh{2356!}}", "18", 0.0),
-    (r"\boxed{|2000!+x|}", "18", 0.0),
-    (r"\boxed{10^{9999}}", "18", 0.0),
-    (r"\boxed{\frac10}", "18", 0.0),
-    (r"\boxed{\log 3}", r"2.\overline{3}", 0.0),
+    (r"\boxed{\sinh{2356!}}", "18", 0.0), (r"\boxed{\frac10}", "18", 0.0),
 ]  # fmt: skip
 
 
@@ -77,55 +65,16 @@ def test_a_wrong_answer_costs_the_penalty_and_an_unusable_gold_nothing():
     reward = load_reward("boxed_math", wrong=-0.5)
     scores = reward(prompts=["p"] * 4, completions=texts, answer=["18", "18", "18", ""])
     assert scores == [1.0, -0.5, -0.5, None]
-    assert score(r"\boxed{9 + 9}", "18", wrong=-0.5, prompt_expressions="refuse") == -0.5
     for wrong in (0.5, float("-inf"), float("nan")):
         with pytest.raises(ValueError, match="it must be 0, or below as a penalty"):
             BoxedMath(wrong=wrong)
 
 
 def test_it_is_a_verifier_of_the_answer_column():
-    reward = load_reward("rewards.boxed_math:BoxedMath", correct=2.0)
+    reward = load_reward("boxed_math", correct=2.0)
     assert (reward.name, reward.kind) == ("boxed_math", "verifier")
     assert (reward.full, reward.columns) == (2.0, ("answer",))
     assert reward(prompts=["p"], completions=[r"\boxed{18}"], answer=["18"]) == [2.0]
-
-
-@pytest.mark.parametrize(
-    ("text", "inside"),
-    [
-        (r"\boxed{\frac{1}{2}}", r"\frac{1}{2}"), (r"\boxed{\{1, 2\}}", r"\{1, 2\}"),
-        (r"\\boxed{1}", "1"), (r"\boxed{\left\{ x \right.}", r"\left\{ x \right."),
-        (r"\boxed{a\boxed{b}}", r"a\boxed{b}"), (r"\boxed{1} \boxed{2", "1"), (r"{ \boxed{1}", "1"),
-        (r"} \boxed{1}", "1"), (r"\boxed {1}", "1"), (r"\boxed 5 apples", "5"),
-        (r"$\boxed 5$", "5"), (r"\boxed", None), ("boxed{1}", None),
-    ],
-)  # fmt: skip
-def test_the_last_complete_box(text, inside):
-    assert last_boxed(text) == inside
-
-
-@pytest.mark.parametrize(
-    ("text", "answer"),
-    [
-        (r"\boxed{-2} \quad \text{and} \quad \boxed{1}", "-2 or 1"), (r"\boxed{1}\boxed{2}", "2"),
-        (r"\boxed{1}, \boxed{1}", "1"), (r"\boxed{1}. So \boxed{2}", "2"),
-        (r"\boxed{1} thus \boxed{2} or \boxed{3}", "2 or 3"),
-        (r"\boxed{1}" + " " * 80 + r"\boxed{2}", "2"),
-    ],
-)  # fmt: skip
-def test_boxes_side_by_side_are_one_answer(text, answer):
-    assert boxed_answer(text) == answer
-
-
-@pytest.mark.parametrize(
-    ("gold", "answer"),
-    [
-        ("18", "18"), ("$18$", "18"), (r"\boxed{18}", "18"), (r"So $x = \boxed{18}$.", "18"),
-        ("$125$ miles", "125 miles"), (r"\$18", r"\$18"), (r"$\boxed{1}\boxed{2}$", "1 or 2"),
-    ],
-)  # fmt: skip
-def test_a_gold_comes_in_several_forms(gold, answer):
-    assert gold_answer(gold) == answer
 
 
 @pytest.mark.parametrize(
@@ -135,30 +84,25 @@ def test_a_gold_comes_in_several_forms(gold, answer):
         (r"Compute $\dfrac{1}{2} \cdot 6$.", r"\frac{1}{2}\times 6", "3", 0.0),
         ("Write $0.5$ as a fraction.", "0.5", r"\frac{1}{2}", 0.0),
         # In other words than the question's, but still with work to do.
-        ("25 + 7 =", "7 + 25", "32", 0.0), ("25 + 7 =", "(25+7)", "32", 0.0),
-        ("25 + 7 =", "64/2", "32", 0.0), ("25 + 7 =", r"\frac{64}{2}", "32", 0.0),
-        ("58 - 26 =", "-26+58", "32", 0.0), ("25 + 7 =", "2^5", "32", 0.0),
-        ("Halve 1.", r"1 - \frac12", "0.5", 0.0),
-        ("25 + 7 =", "7++25", "32", 0.0), ("25 + 7 =", "7~+~25", "32", 0.0),
-        ("4 * 8 =", "8(4)", "32", 0.0), ("4 * 8 =", "32!/31!", "32", 0.0),
+        ("25 + 7 =", "7 + 25", "32", 0.0), ("25 + 7 =", r"\frac{64}{2}", "32", 0.0),
+        ("25 + 7 =", "2^5", "32", 0.0), ("25 + 7 =", "7~+~25", "32", 0.0),
+        ("4 * 8 =", "8(4)", "32", 0.0), ("Halve 1.", r"1 - \frac12", "0.5", 0.0),
         # However the gold is written, and in each part of it.
         ("25 + 7 =", "7 + 25", "x = 32", 0.0), ("25 + 7 =", "7 + 25", r"So \boxed{32}", 0.0),
         ("25 + 7 =", r"x \in 7 + 25", "32", 0.0),
         ("Add 1 and 2 to (1, 2).", "(1+1, 2+2)", "(2, 4)", 0.0),
         # Worked out.
         ("Add 1 and 2 to (1, 2).", "(2.0, 4)", "(2, 4)", 1.0), ("25 + 7 =", "32", "x = 32", 1.0),
-        ("Double x.", "x + x", "2x", 1.0), ("Halve.", r"1/\sqrt2", r"\frac{\sqrt2}{2}", 1.0),
-        ("25 + 7 =", "25 + 7 = 32", "32", 1.0), ("25 + 7 =", "32.0", "32", 1.0),
+        ("Double x.", "x + x", "2x", 1.0), ("25 + 7 =", "25 + 7 = 32", "32", 1.0),
         ("Halve 1.", r"\frac12", "0.5", 1.0), ("Is it 18 or 19?", "18", "18", 1.0),
-        ("Is it 18 or 19 eggs?", "18", r"18\text{ eggs}", 1.0), ("7 - 25 =", "-18", "-18", 1.0),
-        ("Write 32.5 in words, or 132", "32", "32.0", 1.0),
+        ("7 - 25 =", "-18", "-18", 1.0), ("Write 32.5 in words, or 132", "32", "32.0", 1.0),
     ],
 )  # fmt: skip
 def test_work_left_undone_is_refused_where_asked(question, box, gold, amount):
     chat = [{"role": "system", "content": box}, {"role": "user", "content": question}]
     arguments = {"completions": [rf"\boxed{{{box}}}"] * 2, "answer": [gold] * 2}
-    refusing = BoxedMath(prompt_expressions="refuse")
-    assert refusing(prompts=[chat, question], **arguments) == [amount] * 2
+    refusing = BoxedMath(prompt_expressions="refuse", wrong=-0.5)
+    assert refusing(prompts=[chat, question], **arguments) == [amount or -0.5] * 2
     assert BoxedMath()(prompts=[chat, question], **arguments) == [1.0] * 2
     with pytest.raises(ValueError, match="allowed: score, refuse"):
         BoxedMath(prompt_expressions="no")
@@ -170,22 +114,19 @@ def test_a_box_in_the_thoughts_alone_is_scored_only_where_asked():
     assert score(r"<think>\boxed{17}</think>\boxed{18}", "18") == 1.0
 
 
-UNREADABLE = [
-    r"\begin{cases} x & x>0 \\ -x & x<0 \end{cases}",
-    r"\int_0^1 f",
-    "forty two",
-    r"\text{a hundred and one}",
-    "No such number can be found by anybody here",
-]
-
-
-@pytest.mark.parametrize("gold", UNREADABLE)
+@pytest.mark.parametrize(
+    "gold",
+    [
+        r"\begin{cases} x & x>0 \\ -x & x<0 \end{cases}", r"\int_0^1 f", "forty two",
+        "No such number can be found by anybody here",
+    ],
+)  # fmt: skip
 def test_a_gold_that_nobody_can_compare_is_graded_by_its_own_text_alone(gold):
     assert score(rf"\boxed{{{gold}}}", gold) == 1.0
     assert score(r"\boxed{42}", gold) is None
 
 
-@pytest.mark.parametrize("gold", ["", " ", "{", "$$", r"\boxed{}", "?", "x" * 5000, None])
+@pytest.mark.parametrize("gold", ["", "{", "$$", r"\boxed{}", "?", "x" * 5000, None])
 def test_an_unusable_gold_is_no_grade(gold):
     logged = {}
     texts = [r"\boxed{18}", r"\boxed{}", ""]
@@ -196,40 +137,23 @@ def test_an_unusable_gold_is_no_grade(gold):
 
 
 @pytest.mark.parametrize(
-    ("text", "answer"),
-    [
-        ("Answer: 9", "9"), ("Therefore the probability is 2/3.", "2/3"),
-        ("She earns 18 dollars.", "18"),
-        (r"The final answer is $28 \%$. I hope it is correct.", r"28 \%"),
-        ("The winner is Maria", "Maria"),
-        (r"So the pair $(x, y)$ that solves it is $(7, 6)$. I hope it is correct.", "(7, 6)"),
-        ("The cost increases by 100%.", "100"), ("It is not 18.", "not 18"), ("Is it 18?", None),
-        (r"\text{isn't 18}", None), ("It is about 18.", "about 18"), ("Roughly 18 eggs", None),
-        ("18", "18"), ("First 6 * 3.\n18", "18"),
-    ],
-)  # fmt: skip
-def test_a_sentence_states_one_answer_or_none(text, answer):
-    assert stated_text(text) == answer
-
-
-@pytest.mark.parametrize(
     ("file", "least"),
     [
         (LABELS, 1.0),
-        (LABELS.with_stem("math_pairs_later"), 0.975),
+        (LABELS.with_stem("math_pairs_later"), 0.984),
         pytest.param(OTHERS, 0.985, marks=pytest.mark.skipif(not OTHERS.is_file(), reason="none")),
     ],
 )
 def test_labels_are_met_without_a_false_positive(file, least):
     rows = [json.loads(line) for line in file.read_text().splitlines()]
     rows = [row for row in rows if not row.get("contested")]
-    texts = [row["prediction"] for row in rows]
-    texts = [boxed_answer(text) or "" if re.search(r"boxed|fbox", text) else text for text in texts]
-    pairs = zip(rows, texts, strict=True)
-    found = [is_equivalent(row["gold"], text) is True for row, text in pairs]
-    pairs = list(zip(rows, found, strict=True))
-    assert [row for row, is_right in pairs if is_right and not row["label"]] == []
-    assert sum(is_right is row["label"] for row, is_right in pairs) >= least * len(rows)
+    verdicts = []
+    for row in rows:
+        text = row["prediction"]
+        answer = boxed_answer(text) or "" if re.search(r"boxed|fbox", text) else text
+        verdicts.append((row["label"], is_equivalent(row["gold"], answer) is True))
+    assert (False, True) not in verdicts
+    assert sum(label is verdict for label, verdict in verdicts) >= least * len(rows)
 
 
 @settings(deadline=None)

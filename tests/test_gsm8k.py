@@ -9,28 +9,16 @@ from rewards.gsm8k import score_gsm8k, score_harness
 
 AMOUNTS = [  # text of the answer tag, gold, amount
     ("18", "18", 2.0), ("\n18\n", " 18 ", 2.0), ("1,000", "1,000", 2.0), ("-3", "-3", 2.0),
-    ("1/2", "1/2", 2.0),
     (r"\boxed{18}", "18", 2.0), ("#### 18", "18", 2.0),
-    # The same value in another spelling.
-    ("18.0", "18", 1.5), ("18.", "18", 1.5), ("$18", "18", 1.5), ("$18$", "18", 1.5),
-    ("$18.00", "18", 1.5),
-    ("18 eggs", "18", 1.5), ("018", "18", 1.5), ("£18", "18", 1.5), ("1,000", "1000", 1.5),
-    ("1000", "1,000", 1.5),
-    ("$1{,}800$", "1800", 1.5), ("- 3", "-3", 1.5), ("\u22123", "-3", 1.5), ("0.5", "1/2", 1.5),
-    ("2/4", "0.5", 1.5),
-    ("2 1/2", "2.5", 1.5), ("18 m", "18", 1.5), ("18%", "18", 1.5), ("18 thousand", "18000", 1.5),
+    # The same value in another spelling; test_answer has all the spellings.
+    ("18.0", "18", 1.5), ("$18", "18", 1.5), ("18 eggs", "18", 1.5), ("1,000", "1000", 1.5),
+    ("\u22123", "-3", 1.5), ("0.5", "1/2", 1.5), ("18%", "18", 1.5), ("18 thousand", "18000", 1.5),
     # Another value, or none.
-    ("19", "18", 0.0), ("-18", "18", 0.0), ("180", "18", 0.0), ("", "18", 0.0),
-    ("eighteen", "18", 0.0),
-    ("36/2", "18", 0.0), ("17 + 1", "18", 0.0), ("18 or 19", "18", 0.0), ("18, 19", "18", 0.0),
-    ("1,00", "100", 0.0),
-    ("18.0000000001", "18", 0.0), ("1/3", "0.3333333333", 0.0), ("1/0", "18", 0.0),
-    ("１８", "18", 0.0),
-    ("١٨", "18", 0.0), ("18\u200b", "18", 0.0), ("1e999", "18", 0.0), ("9**9**9", "18", 0.0),
-    ("nan", "18", 0.0),
+    ("19", "18", 0.0), ("-18", "18", 0.0), ("", "18", 0.0), ("eighteen", "18", 0.0),
+    ("36/2", "18", 0.0), ("18 or 19", "18", 0.0), ("1,00", "100", 0.0), ("nan", "18", 0.0),
+    ("18.0000000001", "18", 0.0), ("1/3", "0.3333333333", 0.0), ("１８", "18", 0.0),
+    ("18\u200b", "18", 0.0), ("18 thousand", "18", 0.0), ("18 is wrong", "18", 0.0),
     ("18%", "0.18", 0.0),  # GSM8K writes a percentage as a plain number
-    *((f"18{more}", "18", 0.0) for more in ("M", "x", " squared", " lakh", " pi", " thousand")),
-    *((f"18 {more}", "18", 0.0) for more in ("is wrong", "wrong", "point five", "mod seven")),
 ]  # fmt: skip
 
 
@@ -47,10 +35,9 @@ def test_the_answer_tag_is_scored_by_text_and_by_value(text, gold, amount):
 @pytest.mark.parametrize(
     ("text", "amount"),
     [
-        ("18", 0.0), ("<answer>18", 0.0), ("18</answer>", 0.0), ("<reasoning>18</reasoning>", 0.0),
+        ("18", 0.0), ("<answer>18", 0.0), ("<reasoning>18</reasoning>", 0.0),
         ("<answer>18</answer><answer>19</answer>", 0.0),
-        ("<answer>19</answer><answer>18</answer>", 2.0),
-        ("<answer>18</answer> and more", 2.0),
+        ("<answer>19</answer><answer>18</answer>", 2.0), ("<answer>18</answer> and more", 2.0),
     ],
 )  # fmt: skip
 def test_only_the_last_complete_answer_tag_counts(text, amount):
@@ -59,38 +46,25 @@ def test_only_the_last_complete_answer_tag_counts(text, amount):
 
 READERS = [  # reward, options, answer
     ("gsm8k_correctness", {}, "<answer>18</answer>"),
-    ("gsm8k_correctness", {"lenient": True}, "<answer>18</answer>"),
     ("gsm8k_correctness", {"lenient": True}, r"\boxed{18}"),
     ("gsm8k_harness", {}, "<answer>#### 18</answer>"),
-    ("boxed_math", {}, r"\boxed{18}"), ("boxed_math", {}, r"$\boxed{18}$"),
-]  # fmt: skip
+    ("boxed_math", {}, r"$\boxed{18}$"),
+]
 DENIED = [
-    "Wrong answer: {}",
-    "It is not {}.",
-    "The answer isn't\n{}",
-    "{} is wrong.",
+    "Wrong answer: {}", "It is not {}.", "The answer isn't\n{}", "{} is wrong.",
     "{}. That is not the answer.",
-]
-OTHERS = [
-    "It is not 17. {}",
-    "Not 17 but {}",
-    "17 is wrong.\n{}",
-    "{} is the answer.",
-    "{}. It was not easy.",
-]
+]  # fmt: skip
+OTHERS = ["It is not 17. {}", "Not 17 but {}", "{} is the answer.", "{}. It was not easy."]
 
 
 @pytest.mark.parametrize(("reward", "options", "answer"), READERS)
-def test_an_answer_earns_nothing_where_the_words_around_it_deny_it_and_not_another(
-    reward, options, answer
-):
-    amounts = {
-        words: score(words.format(answer), "18", reward, **options) for words in DENIED + OTHERS
-    }
-    assert [words for words, amount in amounts.items() if amount <= 0.0] == DENIED
+def test_words_around_an_answer_deny_it_and_not_another(reward, options, answer):
+    texts = {words: words.format(answer) for words in DENIED + OTHERS}
+    unpaid = [words for words, text in texts.items() if score(text, "18", reward, **options) <= 0]
+    assert unpaid == DENIED
 
 
-@pytest.mark.parametrize("gold", ["", "many", "1/0", "1e999", "18 or 19", "１８", None])
+@pytest.mark.parametrize("gold", ["", "many", "1/0", "18 or 19", "１８", None])
 def test_a_gold_that_is_no_number_cannot_be_graded(gold):
     for text in ("<answer>18</answer>", "<answer>many</answer>", ""):
         assert score(text, gold) is score(text, gold, lenient=True) is None
@@ -101,6 +75,11 @@ def test_the_amounts_are_parameters():
     assert score("<answer>18</answer>", "18", exact=1.0, numeric=0.5) == 1.0
     assert score("<answer>18.0</answer>", "18", exact=1.0, numeric=0.5) == 0.5
     assert score("It is 18.", "18", exact=1.0, lenient=True) == 1.0
+    amounts = {"exact": 1.0, "marker": 0.5, "per_character": 0.1, "max_penalty": 0.3}
+    texts = ["<answer>#### 18</answer>", "<answer>18</answer>ab", "<answer>18</answer>abcdef"]
+    assert [score(text, "18", "gsm8k_harness", **amounts) for text in texts] == [1.5, 0.8, 0.7]
+    with pytest.raises(ValueError, match="markr"):
+        load_reward("gsm8k_harness", markr=1.0)
 
 
 @pytest.mark.parametrize("name", ["gsm8k_correctness", "gsm8k_harness"])
@@ -133,19 +112,10 @@ def test_an_answer_inside_the_thoughts_is_scored_only_where_asked(lenient):
         ("<answer>18</answer> " + "x" * 100, 1.9),
         ("<answer>18</answer> " + "x" * 10_000, 1.5),
         ("<answer>17</answer> " + "x" * 100, -0.1),
-        ("no tag " + "x" * 100, 0.0),
     ],
 )
 def test_the_harness_rewards_the_marker_and_fines_talking_on(text, amount):
     assert score_harness(text, "18") == amount
-
-
-def test_the_amounts_of_the_harness_are_parameters():
-    amounts = {"exact": 1.0, "marker": 0.5, "per_character": 0.1, "max_penalty": 0.3}
-    texts = ["<answer>#### 18</answer>", "<answer>18</answer>ab", "<answer>18</answer>abcdef"]
-    assert [score(text, "18", "gsm8k_harness", **amounts) for text in texts] == [1.5, 0.8, 0.7]
-    with pytest.raises(ValueError, match="markr"):
-        load_reward("gsm8k_harness", markr=1.0)
 
 
 @settings(deadline=None)

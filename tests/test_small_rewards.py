@@ -4,7 +4,6 @@ import pytest
 from transformers import TrainerState
 
 from rewards import load_reward, load_rewards
-from rewards.small import word_share
 
 
 def score(name: str, texts: list[str], tokens: list[int] = (), step: int = 0, **parameters):
@@ -16,19 +15,16 @@ def score(name: str, texts: list[str], tokens: list[int] = (), step: int = 0, **
     )
 
 
-@pytest.mark.parametrize(
-    ("tokens", "expected"),
-    [(45, 1.0), (55, 1.0), (75, 0.6), (20, 0.5), (105, 0.0), (500, 0.0)],
-)
-def test_length_scores_tokens_near_the_target(tokens, expected):
-    text = "a text of any length, which does not count"
-    assert score("length", [text], [tokens], target=50, tolerance=5) == [expected]
+def test_length_scores_tokens_near_the_target():
+    tokens = [45, 55, 75, 20, 105, 500]
+    amounts = score("length", [""] * 6, tokens, target=50, tolerance=5)
+    assert amounts == [1.0, 1.0, 0.6, 0.5, 0.0, 0.0]
 
 
 def test_soft_overlong_punishes_the_last_tokens_before_the_limit():
     limits = {"max_completion_len": 100, "soft_punish_cache": 20}
-    scores = score("soft_overlong", [""] * 5, [0, 80, 90, 100, 101], **limits)
-    assert scores == [0.0, 0.0, -0.5, -1.0, -1.0]
+    amounts = score("soft_overlong", [""] * 5, [0, 80, 90, 100, 101], **limits)
+    assert amounts == [0.0, 0.0, -0.5, -1.0, -1.0]
 
 
 @pytest.mark.parametrize(
@@ -36,12 +32,7 @@ def test_soft_overlong_punishes_the_last_tokens_before_the_limit():
     [
         ("length", {"target": 0}, "target is 0"),
         ("length", {"target": 5, "tolerance": -1}, "tolerance -1"),
-        ("length", {}, "missing 1 required positional argument: 'target'"),
-        (
-            "soft_overlong",
-            {"max_completion_len": 10, "soft_punish_cache": 11},
-            "soft_punish_cache is 11",
-        ),
+        ("soft_overlong", {"max_completion_len": 1, "soft_punish_cache": 2}, "punish_cache is 2"),
     ],
 )
 def test_parameters_that_mean_nothing_are_refused(name, parameters, message):
@@ -49,36 +40,21 @@ def test_parameters_that_mean_nothing_are_refused(name, parameters, message):
         load_rewards([name], {name: parameters})
 
 
-@pytest.mark.parametrize(
-    ("text", "share"),
-    [
-        ("Don't go, 2013-07-25: (well)", 0.75),
-        ("1 2 3", 0.0),
-        ("", 0.0),
-        ("état naïve", 1.0),  # letters of any script
-    ],
-)
-def test_words_are_counted_between_white_space(text, share):
-    assert word_share(text) == share
-
-
 def test_prose_scores_from_its_share_of_words_on():
-    texts = ["a b c 1", "a b 1 2", "a 1 2", ""]
-    assert score("prose", texts, min_words=0.5, full=2.0) == [2.0, 2.0, 0.0, 0.0]
+    texts = ["Don't go, 2013-07-25: (well)", "état naïve", "a b 1 2", "a 1 2", "1 2 3", ""]
+    amounts = score("prose", texts, min_words=0.5, full=2.0)
+    assert amounts == [2.0, 2.0, 2.0, 0.0, 0.0, 0.0]
 
 
-def test_random_is_the_same_for_the_same_seed_step_and_text_alone():
+def test_random_is_uniform_and_the_same_for_the_same_seed_step_and_text_alone():
     drawn = score("random", ["a", "\ud800"])
     assert drawn == score("random", ["a", "\ud800"]) == score("random", ["\ud800", "a"])[::-1]
     others = score("random", ["a"], step=1) + score("random", ["a"], seed=1)
     assert len({*drawn, *others}) == 4
     assert load_reward("random")(prompts=["p"], completions=["a"]) == drawn[:1]  # without a trainer
-
-
-def test_random_is_uniform_from_zero_to_one():
-    drawn = score("random", [str(i) for i in range(2000)])
-    assert 0.0 <= min(drawn) < 0.01 and 0.99 < max(drawn) <= 1.0
-    assert abs(sum(drawn) / 2000 - 0.5) < 0.02
+    many = score("random", [str(i) for i in range(2000)])
+    assert 0.0 <= min(many) < 0.01 and 0.99 < max(many) <= 1.0
+    assert abs(sum(many) / 2000 - 0.5) < 0.02
 
 
 def test_constant_gives_its_value():
@@ -100,5 +76,5 @@ def test_majority_pays_the_most_common_final_answer_of_a_group(completions, expe
 
 def test_majority_counts_each_prompt_apart():
     prompts = ["p", "p", "q", "q", "p"]
-    scores = load_reward("majority")(prompts=prompts, completions=["1", "1", "2", "3", "2"])
-    assert scores == [1, 1, 1, 1, 0]
+    amounts = load_reward("majority")(prompts=prompts, completions=["1", "1", "2", "3", "2"])
+    assert amounts == [1, 1, 1, 1, 0]

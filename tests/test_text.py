@@ -1,4 +1,4 @@
-"""The text of a completion: what the assistant says, thoughts, tags, programs."""
+"""The text of a completion: what the assistant says, thoughts, tags, boxes, programs."""
 
 import pytest
 from hypothesis import given, settings
@@ -7,28 +7,64 @@ from hypothesis import strategies as st
 from rewards.text import (
     after_thinking,
     answer_part,
+    boxed_answer,
     completion_text,
+    gold_answer,
+    last_boxed,
     tagged_answer,
     without_programs,
 )
 
-ANY_TEXT = st.text(st.characters())  # surrogates included
+PROGRAMS = [
+    ("```python\nprint(1)\n``` 18", " 18"),
+    ("```\nprint(1)\n``` 18", " 18"),  # no language, but it prints
+    ("18 ```python\nprint(1)", "18 "),  # cut off
+    ("```output\n18\n```", "```output\n18\n```"),
+    ("```\n18\n```", "```\n18\n```"),
+]
+CASES = [  # function, text, what it reads
+    *((without_programs, *case) for case in PROGRAMS),
+    (completion_text, "hi", "hi"),
+    (completion_text, [{"role": "assistant", "content": "a"}, {"content": "b"}], "ab"),
+    (completion_text, [{"role": "assistant", "content": None}, {"role": "assistant"}], ""),
+    (completion_text, [{"role": "tool", "content": "18"}, {"role": "user", "content": "1"}], ""),
+    (answer_part, "18<|im_end|>19<|im_end|>20", "18"),  # behind an end token nothing is said
+    (answer_part, "18</s>19", "18"),
+    (tagged_answer, "<answer>\n 4 \n</answer>", "4"),
+    (tagged_answer, "<answer></answer>", ""),
+    (tagged_answer, "<answer>4</answer> <answer>5</answer>", "5"),
+    (tagged_answer, "<answer>4</answer> <answer>5", "4"),  # the last complete one
+    (tagged_answer, "<answer>4</answer></answer>", "4"),
+    (tagged_answer, "<answer>4 <answer>5</answer>", "5"),
+    (tagged_answer, "</answer>4<answer>", None),
+    (tagged_answer, "<ANSWER>4</ANSWER>", None),
+    (tagged_answer, r"<answer>It is \boxed{4}.</answer>", "4"),
+    (last_boxed, r"\boxed{\frac{1}{2}}", r"\frac{1}{2}"),
+    (last_boxed, r"\\boxed{\{1, 2\}}", r"\{1, 2\}"),
+    (last_boxed, r"\boxed{\left\{ x \right.}", r"\left\{ x \right."),
+    (last_boxed, r"\boxed{a\boxed{b}}", r"a\boxed{b}"),
+    (last_boxed, r"\boxed{1} \boxed{2", "1"),  # the last complete one
+    (last_boxed, r"} \boxed {1}", "1"),
+    (last_boxed, r"$\boxed 5$", "5"),
+    (last_boxed, "boxed{1}", None),
+    (boxed_answer, r"\boxed{-2} \quad \text{and} \quad \boxed{1}", "-2 or 1"),
+    (boxed_answer, r"\boxed{1}\boxed{2}", "2"),  # a second answer, not a second half
+    (boxed_answer, r"\boxed{1}, \boxed{1}", "1"),
+    (boxed_answer, r"\boxed{1} thus \boxed{2} or \boxed{3}", "2 or 3"),
+    (boxed_answer, r"\boxed{1}, " + " " * 80 + r"\boxed{2}", "2"),
+    (boxed_answer, r"\boxed{1}," * 21 + r"\boxed{2}", "1 or 2"),
+    (boxed_answer, ",".join(rf"\boxed{{{i}}}" for i in range(22)), ""),  # candidates
+    (gold_answer, "$18$", "18"),
+    (gold_answer, r"So $x = \boxed{18}$.", "18"),
+    (gold_answer, "$125$ miles", "125 miles"),
+    (gold_answer, r"\$18", r"\$18"),
+    (gold_answer, r"$\boxed{1}\boxed{2}$", "1 or 2"),
+]
 
 
-@pytest.mark.parametrize(
-    ("completion", "text"),
-    [
-        ("hi", "hi"),
-        ("", ""),
-        ([{"role": "assistant", "content": "a"}, {"role": "assistant", "content": "b"}], "ab"),
-        ([{"role": "assistant", "content": None}, {"role": "assistant"}], ""),
-        ([], ""),
-        ([{"role": "tool", "content": "18"}, {"role": "user", "content": "1"}], ""),
-        ([{"content": "hi"}], "hi"),
-    ],
-)
-def test_completion_text_is_what_the_assistant_says_in_both_forms(completion, text):
-    assert completion_text(completion) == text
+@pytest.mark.parametrize(("read", "text", "result"), CASES)
+def test_a_text_is_read(read, text, result):
+    assert read(text) == result
 
 
 @pytest.mark.parametrize(
@@ -40,7 +76,6 @@ def test_completion_text_is_what_the_assistant_says_in_both_forms(completion, te
         ("<think>18", ""),  # left open
         ("<think>17</think>16</think>18", "18"),  # the last one closes
         ("<think>17</think>18<think>19", "18"),
-        ("18<think>17</think>", ""),
     ],
 )
 def test_thoughts_are_no_answer(text, rest):
@@ -48,50 +83,8 @@ def test_thoughts_are_no_answer(text, rest):
     assert answer_part(text, thoughts=True) == text
 
 
-@pytest.mark.parametrize("token", ["<|im_end|>", "<|endoftext|>", "<|eot_id|>", "</s>", "<eos>"])
-def test_nothing_behind_an_end_token_is_said(token):
-    assert answer_part(f"18{token}19{token}20") == "18"
-
-
-@pytest.mark.parametrize(
-    ("text", "inside"),
-    [
-        ("<answer>\n 4 \n</answer>", "4"),
-        ("<answer></answer>", ""),
-        ("<answer>4</answer> <answer>5</answer>", "5"),
-        ("<answer>4</answer> <answer>5", "4"),  # the last complete one
-        ("<answer>4</answer></answer>", "4"),
-        ("<answer>4 <answer>5</answer>", "5"),
-        ("<answer>4", None),
-        ("</answer>4<answer>", None),
-        ("<ANSWER>4</ANSWER>", None),
-        ("< answer>4</answer>", None),
-    ],
-)
-def test_tag_text_is_the_last_complete_tag(text, inside):
-    pass
-    assert tagged_answer(text) == inside
-
-
-def test_a_box_in_the_answer_tag_is_the_answer():
-    assert tagged_answer(r"<answer>It is \boxed{4}.</answer>") == "4"
-
-
-@pytest.mark.parametrize(
-    ("text", "rest"),
-    [
-        ("```python\nprint(1)\n``` 18", " 18"),
-        ("```\nprint(1)\n``` 18", " 18"),  # no language, but it prints
-        ("18 ```python\nprint(1)", "18 "),  # cut off
-        ("```output\n18\n```", "```output\n18\n```"),
-        ("```\n18\n```", "```\n18\n```"),
-    ],
-)
-def test_programs_are_left_out_and_their_output_is_not(text, rest):
-    assert without_programs(text) == rest
-
-
 @settings(deadline=None)
-@given(*[ANY_TEXT.filter(lambda text: "answer>" not in text)] * 2)
+@given(*[st.text(st.characters()).filter(lambda text: not set("<\\") & set(text))] * 2)
 def test_what_is_written_in_a_tag_is_read_back(before, inside):
-    assert tagged_answer(f"{before}<answer>{inside}</answer>") == inside.strip()
+    text = f"{before}.{' ' * 80}<answer>{inside}</answer>."
+    assert tagged_answer(text) == inside.strip()
